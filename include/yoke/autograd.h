@@ -1,0 +1,94 @@
+/*
+ * yoke/autograd.h - gradients: the tape, backward, hooks, custom functions, the gradient checker.
+ *
+ * Layer: autograd. Define by run: every operation on a tensor that requires a gradient leaves a node on the tape.
+ * Gradients accumulate into the leaves' grad, as in PyTorch.
+ */
+#ifndef YOKE_AUTOGRAD_H
+#define YOKE_AUTOGRAD_H
+
+#include <yoke/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Marks a leaf (a tensor that no recorded operation made) as wanting a gradient, or not. Floating dtypes only. */
+YK_API yk_status yk_set_requires_grad(yk_tensor *x, bool requires_grad) YK_MUST_CHECK;
+YK_API bool yk_requires_grad(const yk_tensor *x);
+YK_API bool yk_is_leaf(const yk_tensor *x);
+/* The name of the operation that made x ("conv2d"), or NULL for a leaf. Static. */
+YK_API const char *yk_grad_fn_name(const yk_tensor *x);
+/* The accumulated gradient, borrowed from x, or NULL when there is none yet. */
+YK_API yk_tensor *yk_grad(const yk_tensor *x);
+/* Replaces the gradient (same shape, dtype and device), or drops it with NULL. */
+YK_API yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad) YK_MUST_CHECK;
+/* A view of the same storage that is not on the tape. */
+YK_API yk_tensor *yk_detach(yk_tensor *x);
+/* By default only leaves keep their gradient; this makes x keep its own too. */
+YK_API yk_status yk_retain_grad(yk_tensor *x) YK_MUST_CHECK;
+
+typedef struct yk_backward_options {
+    yk_tensor *gradient; /* gradient of the root; NULL: 1, and then the root must have one element */
+    bool retain_graph;   /* keep the tape for another backward; default: it is freed as it is walked */
+} yk_backward_options;
+
+/* Computes the gradient of `root` in every leaf it was made from and adds it to their grads. */
+YK_API yk_status yk_backward(yk_tensor *root) YK_MUST_CHECK;
+YK_API yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options) YK_MUST_CHECK;
+
+/* Between begin and end this thread records nothing. Nests; end takes what begin returned.
+ * Source: torch.no_grad. */
+YK_API bool yk_no_grad_begin(void);
+YK_API void yk_no_grad_end(bool previous);
+YK_API bool yk_grad_enabled(void);
+
+/*
+ * A hook sees the gradient of x when it is ready, before it is accumulated or passed on; it may return another
+ * tensor of the same shape to use in its place, or NULL to leave it. Runs on the engine's thread of x's device.
+ * Returns an id for yk_hook_remove, 0 on failure. Source: Tensor.register_hook.
+ */
+typedef yk_tensor *(*yk_grad_hook)(yk_tensor *grad, void *user);
+YK_API uint64_t yk_register_hook(yk_tensor *x, yk_grad_hook hook, void *user);
+/* Called after the gradient of leaf x has been accumulated into its grad: once per backward.
+ * Source: Tensor.register_post_accumulate_grad_hook. */
+typedef yk_status (*yk_leaf_hook)(yk_tensor *x, void *user);
+YK_API uint64_t yk_register_post_accumulate_hook(yk_tensor *x, yk_leaf_hook hook, void *user);
+YK_API yk_status yk_hook_remove(yk_tensor *x, uint64_t id) YK_MUST_CHECK;
+
+/*
+ * A function of the user's own with its own backward. `forward` gets the inputs and returns the output, computed
+ * with any yoke calls (nothing is recorded there); what backward needs it saves with yk_custom_save. `backward` gets
+ * the gradient of the output and writes one gradient per input to grad_inputs (NULL: none). Tensors that either
+ * returns are owned by the scope that yoke opens around the callback. Source: torch.autograd.Function.
+ */
+typedef struct yk_custom yk_custom;
+typedef struct yk_custom_function {
+    const char *name;
+    yk_tensor *(*forward)(yk_custom *context, yk_tensor *const *inputs, int n_inputs);
+    yk_status (*backward)(yk_custom *context, yk_tensor *grad_output, yk_tensor **grad_inputs, int n_inputs);
+} yk_custom_function;
+YK_API yk_tensor *yk_custom_apply(const yk_custom_function *function, yk_tensor *const *inputs, int n_inputs,
+                                  void *user);
+YK_API yk_status yk_custom_save(yk_custom *context, yk_tensor *x) YK_MUST_CHECK; /* checked by version at backward */
+YK_API yk_tensor *yk_custom_saved(yk_custom *context, int i);                    /* in the order of saving */
+YK_API void *yk_custom_user(yk_custom *context);
+YK_API bool yk_custom_needs_grad(yk_custom *context, int input);
+
+/*
+ * Compares the gradients of `function` at `inputs` (f64 leaves; those that require a gradient are checked) with
+ * central differences of step `eps` (0: 1e-6); a difference above atol (0: 1e-5) + rtol (0: 1e-3) * |numeric| is an
+ * error that names the input, the element and both values. The output may have any shape; it is reduced with fixed
+ * random weights. Source: torch.autograd.gradcheck.
+ */
+typedef struct yk_gradcheck_options {
+    double eps, atol, rtol;
+} yk_gradcheck_options;
+typedef yk_tensor *(*yk_gradcheck_fn)(yk_tensor *const *inputs, int n_inputs, void *user);
+YK_API yk_status yk_gradcheck(yk_gradcheck_fn function, yk_tensor *const *inputs, int n_inputs, void *user,
+                              const yk_gradcheck_options *options) YK_MUST_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,126 @@
+/*
+ * yoke/base.h - errors, scopes, reference counts, random numbers.
+ *
+ * Layer: base. Everything else stands on this header; it stands on the C library alone.
+ */
+#ifndef YOKE_BASE_H
+#define YOKE_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define YK_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define YK_API __attribute__((visibility("default")))
+#define YK_MUST_CHECK __attribute__((warn_unused_result))
+#define YK_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#else
+#define YK_API
+#define YK_MUST_CHECK
+#define YK_PRINTF(text, first)
+#endif
+
+/*
+ * What a failing function returns. The codes are grouped by what the caller must rebuild before it goes on:
+ * below 32 nothing but the call itself, from 32 the group of processes, from 48 this process.
+ */
+typedef enum yk_status {
+    YK_OK = 0,
+    YK_ERR_ARGUMENT = 1,    /* a value outside its range, a NULL that may not be one */
+    YK_ERR_SHAPE = 2,       /* shapes or sizes that do not fit together */
+    YK_ERR_DTYPE = 3,       /* a dtype the operation does not take */
+    YK_ERR_DEVICE = 4,      /* tensors of two devices, a device that is not there */
+    YK_ERR_STATE = 5,       /* a call out of order: no scope open, graph already freed, in-place on a saved tensor */
+    YK_ERR_IO = 6,          /* the operating system refused: errno is in the message */
+    YK_ERR_FORMAT = 7,      /* a file or message whose content is wrong */
+    YK_ERR_NOT_FOUND = 8,   /* a name that is not there */
+    YK_ERR_UNSUPPORTED = 9, /* right, but not built in or not possible on this machine */
+    YK_ERR_NUMERIC = 10,    /* NaN or infinity where a number is needed */
+    YK_ERR_CALLBACK = 11,   /* a user's callback failed without an error of its own */
+    YK_ERR_MEMORY = 48,     /* out of memory */
+    YK_ERR_INTERNAL = 49    /* a fault of yoke itself */
+} yk_status;
+
+/* The lower-case name of a status ("shape", "io"); "unknown" for any other number. Static, never NULL. */
+YK_API const char *yk_status_name(yk_status status);
+
+/*
+ * The calling thread's error record. The first error wins: until it is cleared, later failures leave it alone, so
+ * one check covers a whole expression of calls.
+ */
+typedef struct yk_error {
+    yk_status code;
+    const char *file; /* where in yoke it was found; a static string */
+    int line;
+    char message[1000]; /* names, shapes and values; no newline at the end */
+} yk_error;
+
+/* The record, or NULL when there is none. Valid until the thread's next yoke call. */
+YK_API const yk_error *yk_last_error(void);
+
+/* Forgets the record. */
+YK_API void yk_clear_error(void);
+
+/*
+ * Prints "error: MESSAGE (CODE, FILE:LINE)" to `to`, clears the record, and returns 1, so that a main function can
+ * `return yk_report_error(stderr);`. Without a record it prints nothing and returns 0.
+ */
+YK_API int yk_report_error(FILE *to);
+
+/* Sets the record from a callback of the user's (custom functions, transforms, modules); returns `code`. */
+YK_API yk_status yk_set_error(yk_status code, const char *format, ...) YK_PRINTF(2, 3);
+
+/*
+ * A scope owns what functions return while it is the innermost one of its thread: tensors, modules, optimizers,
+ * data sets, loaders. Scopes nest; ending a scope also ends those opened inside it and not ended. Cheap: a few
+ * nanoseconds. A creating function called with no scope open fails with YK_ERR_STATE.
+ */
+typedef struct yk_scope {
+    size_t depth; /* private */
+} yk_scope;
+
+YK_API yk_scope yk_scope_begin(void);
+
+/* Releases all that the scope owns. Ending a scope twice sets the error record (YK_ERR_STATE) and does nothing. */
+YK_API void yk_scope_end(yk_scope scope);
+
+/*
+ * Moves `object`, owned by `scope` or by a scope inside it, to the scope around `scope`, and returns it; a
+ * tensor computed in a helper function reaches the caller this way. NULL is passed through. Fails with
+ * YK_ERR_STATE, returning NULL, when there is no scope around or the object is not owned there.
+ */
+YK_API void *yk_scope_return_object(yk_scope scope, void *object);
+
+/*
+ * Counted objects (tensors, modules, optimizers, ...) can be kept beyond their scope: retain adds a reference and
+ * returns its argument, release drops one. Atomic; NULL is allowed. Typed forms exist for each object type.
+ */
+YK_API void *yk_object_retain(void *object);
+YK_API void yk_object_release(void *object);
+
+/*
+ * Seeds everything random in this process that is given no seed of its own (creation functions, initialisation,
+ * dropout). The default seed is 0, so a program gives the same numbers every run unless it asks otherwise.
+ * Source: torch.manual_seed.
+ */
+YK_API void yk_manual_seed(uint64_t seed);
+
+/* Log levels. Messages go nowhere unless YOKE_LOG=debug|info|warn|error sends them to stderr, or yk_log_set to a
+ * function of yours. */
+typedef enum yk_log_level { YK_LOG_DEBUG, YK_LOG_INFO, YK_LOG_WARN, YK_LOG_ERROR, YK_LOG_OFF } yk_log_level;
+typedef void (*yk_log_fn)(yk_log_level level, const char *message, void *user);
+
+/* Sends messages of `least` and above to `fn`; NULL stops them. To be called before other threads run. */
+YK_API void yk_log_set(yk_log_level least, yk_log_fn fn, void *user);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,218 @@
+/*
+ * yoke/data.h - data sets, transforms, loaders.
+ *
+ * Layer: data. A data set gives samples by index, a transform changes a sample, a loader makes batches of them with
+ * worker threads. Every random choice is a function of (seed, epoch, sample index), so a stream of batches has the
+ * same bits for any number of workers. Objects made here are owned by the thread's current scope.
+ */
+#ifndef YOKE_DATA_H
+#define YOKE_DATA_H
+
+#include <yoke/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum yk_split { YK_TRAIN = 0, YK_TEST = 1 } yk_split;
+
+typedef struct yk_dataset yk_dataset;
+typedef struct yk_transform yk_transform;
+typedef struct yk_loader yk_loader;
+
+/* ---- samples -------------------------------------------------------------------------------------------------- */
+/*
+ * One sample on its way from a data set through the transforms: elements in C order, images as (channels, height,
+ * width). `data` may be memory of the data set's (a mapped file) and is never written through; a transform that
+ * changes elements asks for new memory with yk_sample_allocate.
+ */
+typedef struct yk_sample {
+    const void *data;
+    yk_dtype dtype; /* u8 (images), f32 or f64 */
+    int ndim;
+    int64_t shape[YK_MAX_DIMS - 1];
+    int64_t label;                /* the class, from 0 */
+    int64_t index;                /* in the data set; set by the caller of get */
+    int64_t epoch;                /* likewise */
+    struct yk__data_worker *worker; /* private */
+} yk_sample;
+
+/* Points the sample at memory of the caller's that stays as it is while the data set lives. */
+YK_API void yk_sample_view(yk_sample *sample, const void *data, yk_dtype dtype, int ndim, const int64_t *shape);
+
+/*
+ * New memory for the sample's elements, not cleared; sets data, dtype and shape. What `data` was before stays
+ * readable until the next call, so a transform reads the old and writes the new. NULL and an error when there is no
+ * memory, or the shape or dtype is not one a sample may have.
+ */
+YK_API void *yk_sample_allocate(yk_sample *sample, yk_dtype dtype, int ndim, const int64_t *shape);
+
+/*
+ * Random numbers of this sample in this epoch, for transforms: 32 random bits; a number in [0, 1); an integer in
+ * [0, bound), 0 for a bound below 1. They depend on (seed, epoch, sample index) and on how many were drawn before
+ * for the same sample, on nothing else.
+ */
+YK_API uint32_t yk_sample_random(yk_sample *sample);
+YK_API double yk_sample_uniform(yk_sample *sample);
+YK_API int64_t yk_sample_below(yk_sample *sample, int64_t bound);
+
+/* ---- transforms ----------------------------------------------------------------------------------------------- */
+/*
+ * Names and results follow torchvision.transforms on PIL images. Samples are u8 (C, H, W) until to_tensor. A NULL
+ * transform changes nothing; a function given NULL because an earlier call failed returns NULL.
+ */
+
+/* A square of `size` at a random place of the image with `padding` zeros around. Draws twice. */
+YK_API yk_transform *yk_random_crop(int64_t size, int64_t padding);
+/* Mirrors left and right with probability p. Draws once. */
+YK_API yk_transform *yk_random_horizontal_flip(double p);
+/* The shorter side becomes `size`, the other keeps the ratio: bilinear with antialiasing, the same bytes as PIL's.
+ * u8 images only. */
+YK_API yk_transform *yk_resize(int64_t size);
+YK_API yk_transform *yk_resize_to(int64_t height, int64_t width);
+/* The middle square; smaller images get zeros around. */
+YK_API yk_transform *yk_center_crop(int64_t size);
+/* u8 to float: x / 255, computed in the loader's dtype. Float samples are only cast to that dtype. */
+YK_API yk_transform *yk_to_tensor(void);
+/* (x - mean[c]) / std[c] in the loader's dtype; `channels` numbers each, copied, std not 0. A u8 sample goes through
+ * to_tensor first. */
+YK_API yk_transform *yk_normalize(const double *mean, const double *std, int channels);
+/* One after the other; the list ends with NULL, at most 64. */
+YK_API yk_transform *yk_compose(yk_transform *first, ...) __attribute__((sentinel));
+
+/*
+ * A user's own. `fn` changes the sample (yk_sample_allocate, yk_sample_random), returns YK_OK or fails with
+ * yk_set_error; it is called from worker threads, several at once. `release(user)`, if not NULL, is called with the
+ * last reference, and also when creation fails.
+ */
+typedef yk_status (*yk_transform_fn)(void *user, yk_sample *sample);
+YK_API yk_transform *yk_transform_create(const char *name, yk_transform_fn fn, void *user, void (*release)(void *user));
+
+YK_API yk_transform *yk_transform_retain(yk_transform *transform);
+YK_API void yk_transform_release(yk_transform *transform);
+
+/* ---- data sets ------------------------------------------------------------------------------------------------ */
+/*
+ * What a data set is made of. `get` fills `sample` (yk_sample_view or yk_sample_allocate, and the label) for an index
+ * in [0, length); it is called from worker threads, several at once. Everything else may be zero.
+ */
+typedef struct yk_dataset_table {
+    const char *name; /* for messages; copied */
+    int64_t length;
+    int64_t classes;                /* labels are checked against it; 0: not known, labels are not checked */
+    const char *const *class_names; /* `classes` of them, copied; NULL: none */
+    yk_status (*get)(void *context, int64_t index, yk_sample *sample);
+    /* Says where the sample comes from: "data_batch_3.bin record 17". */
+    void (*describe)(void *context, int64_t index, char *text, size_t size);
+    void (*destroy)(void *context); /* called with the last reference, and also when creation fails */
+} yk_dataset_table;
+
+/* A data set over the functions of the table, whose samples then go through `transform` (retained, may be NULL). */
+YK_API yk_dataset *yk_dataset_create(const yk_dataset_table *table, void *context, yk_transform *transform);
+
+/*
+ * CIFAR-10's binary version: data_batch_1.bin to data_batch_5.bin (YK_TRAIN) or test_batch.bin in `root` or
+ * root/cifar-10-batches-bin; records of a label byte and 3 x 32 x 32 bytes. The files are mapped, not read: they must
+ * not change while the data set lives. A label is checked when its record is asked for.
+ */
+YK_API yk_dataset *yk_cifar10(const char *root, yk_split split, yk_transform *transform);
+
+/* IDX files of u8 images (N, H, W) and labels (N), plain or gzip. There are as many classes as the largest label
+ * says. Samples are (1, H, W). */
+YK_API yk_dataset *yk_idx(const char *images_path, const char *labels_path, yk_transform *transform);
+/* The ten classes of MNIST and FashionMNIST: train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz] or t10k-... in
+ * `root`, in root/mnist or root/fashion-mnist, or where torchvision puts them: root/MNIST/raw, root/FashionMNIST/raw. */
+YK_API yk_dataset *yk_mnist(const char *root, yk_split split, yk_transform *transform);
+YK_API yk_dataset *yk_fashion_mnist(const char *root, yk_split split, yk_transform *transform);
+
+/* root/CLASS/.../NAME.jpg, .jpeg or .png: the classes are root's folders sorted by name, and the samples sorted by
+ * path. Decoded to (3, H, W) when asked for; grey and palette images become RGB, alpha is dropped.
+ * Source: torchvision.datasets.ImageFolder. */
+YK_API yk_dataset *yk_image_folder(const char *root, yk_transform *transform);
+
+/* Generated digits, (1, 28, 28), ten classes in equal shares, 12,000 to train and 2,000 to test, of the same bytes on
+ * every machine for a seed. Needs no files. */
+YK_API yk_dataset *yk_glyphs(yk_split split, yk_transform *transform, uint64_t seed);
+
+/*
+ * By name: "glyphs" (seed 0), "fashion-mnist[:DIR]", "mnist[:DIR]", "cifar10[:DIR]", "image-folder[:DIR]". Without a
+ * DIR, or when DIR is not there, it is looked up under $YOKE_DATA. An image folder's DIR holds train/ and test/ (or
+ * val/); without DIR it is $YOKE_DATA itself or $YOKE_DATA/cifar10-images. An unknown name is an error that names the
+ * nearest one.
+ */
+YK_API yk_dataset *yk_dataset_open(const char *spec, yk_split split, yk_transform *transform);
+
+/*
+ * The usual transforms for a name as above, ending in to_tensor and normalize. cifar10: in training random crop 32
+ * with padding 4 and flip, then mean (0.4914, 0.4822, 0.4465), std (0.2023, 0.1994, 0.2010). One-channel sets: mean
+ * 0.5, std 0.5. image-folder: with S the shorter side of the first training image, at most 224, resize S, then random
+ * crop S with padding S/8 and flip, or centre crop S, and ImageNet's mean (0.485, 0.456, 0.406), std (0.229, 0.224,
+ * 0.225). `augment` false, or YK_TEST, leaves out what is random.
+ */
+YK_API yk_transform *yk_default_transform(const char *spec, yk_split split, bool augment);
+
+YK_API const char *yk_dataset_name(const yk_dataset *dataset);
+YK_API int64_t yk_dataset_length(const yk_dataset *dataset);
+YK_API int64_t yk_dataset_classes(const yk_dataset *dataset); /* 0: not known */
+/* The name of a class; NULL where classes have no names or there is no such class. Valid as long as the set. */
+YK_API const char *yk_dataset_class_name(const yk_dataset *dataset, int64_t label);
+/* Where sample `index` comes from, written into `text`, which is returned. */
+YK_API const char *yk_dataset_describe(const yk_dataset *dataset, int64_t index, char *text, size_t size);
+/* Sample `index` with its transforms (seed 0, epoch 0), f32 or f64; its label goes to *label unless that is NULL. */
+YK_API yk_tensor *yk_dataset_get(yk_dataset *dataset, int64_t index, yk_dtype dtype, int64_t *label);
+
+YK_API yk_dataset *yk_dataset_retain(yk_dataset *dataset);
+YK_API void yk_dataset_release(yk_dataset *dataset);
+
+/* ---- loaders -------------------------------------------------------------------------------------------------- */
+typedef struct yk_loader_options {
+    int64_t batch_size; /* default 1 */
+    bool shuffle;       /* a new order each epoch */
+    bool drop_last;     /* leaves out a last batch that is not full */
+    int workers;        /* threads that make batches; 0: the caller makes them in yk_loader_next */
+    int prefetch;       /* batches made ahead, by all workers together; default twice the workers */
+    uint64_t seed;      /* of the order and of random transforms */
+    yk_dtype dtype;     /* of the inputs: f32 or f64 */
+    /*
+     * Several processes: each takes its part of every epoch. The order is filled up from its own beginning to a
+     * multiple of world_size, and rank r takes places r, r + world_size, ... Without world_size, `distributed` takes
+     * both numbers from RANK and WORLD_SIZE in the environment; one process without those.
+     * Source: torch.utils.data.distributed.DistributedSampler.
+     */
+    bool distributed;
+    int rank, world_size;
+} yk_loader_options;
+
+/* The tensors and indices belong to the loader and are valid until the next call of next, start or seek on it; to keep
+ * a tensor longer, retain it. */
+typedef struct yk_batch {
+    yk_tensor *input;       /* (count, ...) of the loader's dtype, on cpu:0; images are (count, C, H, W) */
+    yk_tensor *target;      /* (count), i64: the labels */
+    int64_t index;          /* of the batch in the epoch, from 0 */
+    int64_t count;          /* samples in it */
+    const int64_t *samples; /* `count` indices in the data set */
+} yk_batch;
+
+/* Retains the data set. NULL options are the defaults. A loader is used by one thread at a time. */
+YK_API yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *options);
+/* Goes to the first batch of an epoch, from wherever the loader is. On failure (an epoch outside [0, 2^32), no
+ * memory) the record is set and yk_loader_next returns false. */
+YK_API void yk_loader_start(yk_loader *loader, int64_t epoch);
+/* Goes to batch `batch` of the epoch that was started, in [0, length]: what follows is what follows in a whole epoch. */
+YK_API yk_status yk_loader_seek(yk_loader *loader, int64_t batch) YK_MUST_CHECK;
+/*
+ * Gives the next batch, or false at the epoch's end. False with the error record set means that a sample failed; the
+ * message names its index and where it comes from, the batches before it were all given, and the loader gives no more
+ * until it is started again.
+ */
+YK_API bool yk_loader_next(yk_loader *loader, yk_batch *batch);
+YK_API int64_t yk_loader_length(const yk_loader *loader);  /* batches of an epoch, for this rank */
+YK_API int64_t yk_loader_samples(const yk_loader *loader); /* samples of an epoch, for this rank */
+
+YK_API yk_loader *yk_loader_retain(yk_loader *loader);
+YK_API void yk_loader_release(yk_loader *loader);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

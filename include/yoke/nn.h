@@ -1,0 +1,250 @@
+/*
+ * yoke/nn.h - modules: trees of layers with named parameters and buffers; state dicts; ready-made layers and models.
+ *
+ * Layer: nn. Modules, parameter lists and state dicts are counted and owned by the thread's current scope when made;
+ * a parent retains its children. Names, defaults, shapes and initial distributions are those of torch.nn. Functions
+ * given NULL because an earlier call failed return NULL and leave the error record alone.
+ */
+#ifndef YOKE_NN_H
+#define YOKE_NN_H
+
+#include <yoke/ops.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* In an options struct 0 means the documented default; YK_ZERO (which equals 0) means zero. */
+#define YK_ZERO (-0.0)
+
+/* ---- lists of named tensors --------------------------------------------------------------------------------------- */
+/*
+ * An ordered list of named tensors, each name once: a state dict, a list of parameters, the content of a checkpoint
+ * file. It retains its tensors.
+ */
+typedef struct yk_state_dict yk_state_dict;
+YK_API yk_state_dict *yk_state_dict_create(void);
+/* Appends; the name is copied. A name that is there already is an error. NULL x: fails, leaving an earlier error. */
+YK_API yk_status yk_state_dict_add(yk_state_dict *dict, const char *name, yk_tensor *x) YK_MUST_CHECK;
+YK_API int64_t yk_state_dict_count(const yk_state_dict *dict);
+/* The i-th tensor and name, borrowed; NULL (no error is set) outside [0, count). */
+YK_API yk_tensor *yk_state_dict_at(const yk_state_dict *dict, int64_t i);
+YK_API const char *yk_state_dict_name(const yk_state_dict *dict, int64_t i);
+/* The place of a name, -1 (no error is set) where it is not there. */
+YK_API int64_t yk_state_dict_find(const yk_state_dict *dict, const char *name);
+/* The tensor of a name, borrowed; where it is not there, NULL and an error that names the nearest. */
+YK_API yk_tensor *yk_state_dict_get(const yk_state_dict *dict, const char *name);
+YK_API yk_state_dict *yk_state_dict_retain(yk_state_dict *dict);
+YK_API void yk_state_dict_release(yk_state_dict *dict);
+
+/* What an optimizer works on: the same kind of list. */
+typedef yk_state_dict yk_parameters;
+
+/* ---- modules -------------------------------------------------------------------------------------------------------- */
+typedef struct yk_module yk_module;
+
+/*
+ * What kind of module: forward is needed, the rest may be NULL or 0. forward runs in a scope of its own; what it
+ * returns goes to the caller's scope, everything else that it made and backward does not need dies with it.
+ */
+typedef struct yk_module_class {
+    const char *name;  /* "Linear", as printing shows it; static */
+    size_t data_size;  /* bytes of the module's own data, zeroed when it is made: yk_module_data */
+    yk_tensor *(*forward)(yk_module *self, yk_tensor *x);
+    void (*destroy)(yk_module *self); /* releases what the data holds; children and tensors are released by yoke */
+    /* Writes what stands between the parentheses of the printed module: "in_features=4, out_features=3". */
+    void (*describe)(yk_module *self, char *buffer, size_t size);
+    /* Writes the strides in which `parameter` should be kept for a dtype and device, or returns false (NULL: always)
+     * to keep its order of dimensions; asked when the module moves. */
+    bool (*parameter_strides)(yk_module *self, const yk_tensor *parameter, yk_dtype dtype, yk_device device,
+                              int64_t *stride);
+} yk_module_class;
+
+/* A new module, in training mode, without children. The class stays the caller's and must outlive the module. */
+YK_API yk_module *yk_module_create(const yk_module_class *cls);
+YK_API void *yk_module_data(yk_module *m);
+YK_API const yk_module_class *yk_module_class_of(const yk_module *m);
+
+/*
+ * Add a child, a parameter (marked as requiring a gradient), a buffer (no gradient; part of the state dict unless
+ * told otherwise) under a name without dots, and return it, borrowed. The module retains it. A tensor stays the same
+ * object when the module moves to another device or dtype, so a module may keep the pointer in its data.
+ * A module to which something could not be added (an error, or NULL because of an earlier one) is incomplete:
+ * yk_module_check and everything else that takes a module treat it as NULL, so a constructor needs one check:
+ *     return yk_module_check(m);
+ */
+YK_API yk_module *yk_module_add(yk_module *parent, const char *name, yk_module *child);
+YK_API yk_tensor *yk_module_add_parameter(yk_module *m, const char *name, yk_tensor *x);
+YK_API yk_tensor *yk_module_add_buffer(yk_module *m, const char *name, yk_tensor *x);
+YK_API yk_tensor *yk_module_add_temporary_buffer(yk_module *m, const char *name, yk_tensor *x); /* persistent=False */
+/* m, or NULL if it is incomplete. */
+YK_API yk_module *yk_module_check(yk_module *m);
+
+/* The module's forward at x: in a scope of its own, with the module's path ("layer1.0.conv1: ") put before an error. */
+YK_API yk_tensor *yk_forward(yk_module *m, yk_tensor *x);
+
+/* Training or evaluation mode of the whole tree; new modules train. */
+YK_API void yk_module_train(yk_module *m, bool training);
+YK_API void yk_module_eval(yk_module *m);
+YK_API bool yk_module_is_training(const yk_module *m);
+/* Move the parameters, buffers and gradients of the whole tree and return m; to_dtype changes floating tensors only.
+ * The tensors stay the same objects: optimizers made before keep working. NULL and an error on failure. */
+YK_API yk_module *yk_module_to(yk_module *m, yk_device device);
+YK_API yk_module *yk_module_to_dtype(yk_module *m, yk_dtype dtype);
+/* Drops every parameter's gradient. */
+YK_API void yk_module_zero_grad(yk_module *m);
+/* requires_grad of every parameter of the tree: freezing. */
+YK_API yk_status yk_module_requires_grad(yk_module *m, bool requires_grad) YK_MUST_CHECK;
+
+/* All parameters in registration order with dotted names ("layer1.0.conv1.weight"), a shared one once, under its
+ * first name. Source: named_parameters. */
+YK_API yk_parameters *yk_module_parameters(yk_module *m);
+YK_API int64_t yk_module_parameter_count(yk_module *m); /* numbers, not tensors */
+/* A parameter or buffer by its dotted name, a module by its dotted path ("" is m itself); borrowed. Where there is
+ * none: NULL and an error that names the nearest. */
+YK_API yk_tensor *yk_module_get(yk_module *m, const char *name);
+YK_API yk_module *yk_module_get_module(yk_module *m, const char *path);
+YK_API int64_t yk_module_child_count(const yk_module *m);
+YK_API yk_module *yk_module_child(const yk_module *m, int64_t i); /* borrowed; NULL outside */
+YK_API const char *yk_module_child_name(const yk_module *m, int64_t i);
+/* Calls fn for every module of the tree, children before their parents; a failure ends it. Source: Module.apply. */
+YK_API yk_status yk_module_apply(yk_module *m, yk_status (*fn)(yk_module *m, void *user), void *user) YK_MUST_CHECK;
+/* Prints the tree as PyTorch's repr does. */
+YK_API yk_status yk_module_print(FILE *to, yk_module *m) YK_MUST_CHECK;
+
+YK_API yk_module *yk_module_retain(yk_module *m);
+YK_API void yk_module_release(yk_module *m);
+
+/* ---- state dicts ---------------------------------------------------------------------------------------------------- */
+/* Parameters and persistent buffers under PyTorch's names, in its order; the tensors share the module's memory. */
+YK_API yk_state_dict *yk_module_state_dict(yk_module *m);
+
+typedef struct yk_load_options {
+    bool not_strict; /* missing and unexpected names are reported, not an error */
+} yk_load_options;
+/* Names that the module has and the dict has not, and the other way round. */
+typedef struct yk_load_report {
+    int64_t missing_count, unexpected_count;
+    char **missing, **unexpected;
+} yk_load_report;
+/*
+ * Copies the values of `dict` into the module's tensors, cast to their dtypes, kept in their memory order and on their
+ * devices. Shapes must be equal; floating values go to floating tensors and integers to integers. On an error, which
+ * lists every missing and unexpected name and every mismatch, nothing was changed. `report` may be NULL; it is set
+ * whenever missing or unexpected names exist or all is well, and emptied by yk_load_report_clear.
+ * Source: load_state_dict.
+ */
+YK_API yk_status yk_module_load_state_dict(yk_module *m, const yk_state_dict *dict, const yk_load_options *options,
+                                           yk_load_report *report) YK_MUST_CHECK;
+YK_API void yk_load_report_clear(yk_load_report *report);
+
+/* ---- initialisation (no gradient is recorded); element i in C order depends on the generator alone, not on the
+ * memory order. fan_in is the product of all sizes but the first, fan_out of all but the second. ------------------- */
+YK_API yk_status yk_init_uniform(yk_tensor *x, double low, double high) YK_MUST_CHECK;
+YK_API yk_status yk_init_normal(yk_tensor *x, double mean, double deviation) YK_MUST_CHECK;
+YK_API yk_status yk_init_constant(yk_tensor *x, double value) YK_MUST_CHECK;
+/* `slope` of a leaky ReLU; 0 is ReLU. Source: He et al., 2015; torch.nn.init.kaiming_*. */
+YK_API yk_status yk_init_kaiming_uniform(yk_tensor *x, double slope, bool fan_out) YK_MUST_CHECK;
+YK_API yk_status yk_init_kaiming_normal(yk_tensor *x, double slope, bool fan_out) YK_MUST_CHECK;
+/* Source: Glorot and Bengio, 2010; torch.nn.init.xavier_*. gain 0 means 1. */
+YK_API yk_status yk_init_xavier_uniform(yk_tensor *x, double gain) YK_MUST_CHECK;
+YK_API yk_status yk_init_xavier_normal(yk_tensor *x, double gain) YK_MUST_CHECK;
+
+/* ---- layers: options may be NULL. Shapes are those of the operation of the same name in yoke/ops.h. ------------- */
+typedef struct yk_linear_options {
+    bool no_bias;
+} yk_linear_options;
+YK_API yk_module *yk_linear_create(int64_t in_features, int64_t out_features, const yk_linear_options *options);
+
+/* A kernel of `kernel` x `kernel`, or of kernel_size where that is given; pairs are height, width; the single
+ * numbers apply to both where the pair is zero. */
+typedef struct yk_conv2d_module_options {
+    int64_t kernel_size[2];
+    int64_t stride, padding, dilation;
+    int64_t stride_size[2], padding_size[2], dilation_size[2];
+    int64_t groups; /* 0: 1 */
+    bool no_bias;
+} yk_conv2d_module_options;
+YK_API yk_module *yk_conv2d_create(int64_t in_channels, int64_t out_channels, int64_t kernel,
+                                   const yk_conv2d_module_options *options);
+
+typedef struct yk_batch_norm2d_options {
+    double eps, momentum; /* zeros: 1e-5 and 0.1 */
+    bool no_affine, no_running_stats;
+} yk_batch_norm2d_options;
+YK_API yk_module *yk_batch_norm2d_create(int64_t features, const yk_batch_norm2d_options *options);
+/* A batch norm's forward with what follows it in one pass: + residual (or NULL), then ReLU if asked for. */
+YK_API yk_tensor *yk_batch_norm2d_forward(yk_module *batch_norm, yk_tensor *x, yk_tensor *residual, bool relu);
+
+typedef struct yk_layer_norm_options {
+    double eps; /* 0: 1e-5 */
+    bool no_affine, no_bias;
+} yk_layer_norm_options;
+YK_API yk_module *yk_layer_norm_create(int ndim, const int64_t *normalized_shape, const yk_layer_norm_options *options);
+
+YK_API yk_module *yk_dropout_create(double p); /* 0 <= p <= 1; PyTorch's default is 0.5 */
+
+typedef struct yk_embedding_options {
+    bool padding_idx_set; /* 0 is an index: used if set */
+    int64_t padding_idx;  /* its row starts as zeros and gets no gradient; negative counts from the end */
+} yk_embedding_options;
+YK_API yk_module *yk_embedding_create(int64_t count, int64_t dim, const yk_embedding_options *options);
+
+YK_API yk_module *yk_relu_create(void);
+YK_API yk_module *yk_gelu_create(void);
+YK_API yk_module *yk_tanh_create(void);
+YK_API yk_module *yk_sigmoid_create(void);
+YK_API yk_module *yk_identity_create(void);
+/* Every dimension but the first becomes one. */
+YK_API yk_module *yk_flatten_create(void);
+/* A window of kernel x kernel, or options->kernel (height, width) where that is set. stride 0: the kernel's. */
+YK_API yk_module *yk_max_pool2d_create(int64_t kernel, int64_t stride, const yk_pool2d_options *options);
+YK_API yk_module *yk_avg_pool2d_create(int64_t kernel, int64_t stride, const yk_pool2d_options *options);
+YK_API yk_module *yk_adaptive_avg_pool2d_create(int64_t height, int64_t width);
+/* One after the other, named "0", "1", ...; the list ends with NULL. A module that is NULL because its creation failed
+ * makes the result NULL: that is why the count of what follows cannot be known, and nothing after it is looked at.
+ * A batch norm followed by a ReLU runs as one pass. */
+YK_API yk_module *yk_sequential(yk_module *first, ...);
+/* The same from an array; an empty one is allowed and is the identity. */
+YK_API yk_module *yk_sequential_of(yk_module *const *modules, int count);
+
+/* ---- models --------------------------------------------------------------------------------------------------------- */
+/* Zeros: in_features 784, one hidden layer of 128, num_classes 10. (N, ...) is flattened; ReLU between the layers.
+ * Names: fc1, fc2, ... */
+typedef struct yk_mlp_options {
+    int64_t in_features, num_classes;
+    const int64_t *hidden;
+    int hidden_count;
+    double dropout; /* after each ReLU */
+} yk_mlp_options;
+YK_API yk_module *yk_mlp(const yk_mlp_options *options);
+
+/* conv 6@5x5, pool, conv 16@5x5, pool, 120, 84, num_classes. Zeros: 1 channel, 28x28 images, 10 classes.
+ * Names: conv1, conv2, fc1, fc2, fc3. Images below 16x16 are too small. Source: LeCun et al., 1998, with ReLU and max
+ * pooling. */
+typedef struct yk_lenet_options {
+    int64_t in_channels, image_size, num_classes;
+} yk_lenet_options;
+YK_API yk_module *yk_lenet(const yk_lenet_options *options);
+
+/* Zeros: 3 channels, 1,000 classes (10 for .cifar, which has a 3x3 stem of stride 1 and no first pool).
+ * Names, shapes and initial distributions: torchvision.models.resnet18; any image size. Source: He et al., 2016. */
+typedef struct yk_resnet_options {
+    int64_t in_channels, num_classes;
+    bool cifar;
+} yk_resnet_options;
+YK_API yk_module *yk_resnet18(const yk_resnet_options *options);
+
+/* A model by name: "mlp", "lenet", "resnet18", "resnet18-cifar", for square images of image_size. Zeros: the
+ * model's defaults. An unknown name is an error that names the nearest and all. */
+typedef struct yk_model_options {
+    int64_t in_channels, image_size, num_classes;
+} yk_model_options;
+YK_API yk_module *yk_model_create(const char *name, const yk_model_options *options);
+/* The names, ended by NULL; static. */
+YK_API const char *const *yk_model_names(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

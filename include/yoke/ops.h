@@ -1,0 +1,179 @@
+/*
+ * yoke/ops.h - differentiable operations. Layer: ops.
+ *
+ * Every function returns a new tensor owned by the current scope, or NULL with the error record set; NULL inputs give
+ * NULL and leave the record alone, so expressions can be nested and checked once. Shapes broadcast and dtypes promote
+ * as in PyTorch; the PyTorch counterpart has the same name. Differentiable unless said otherwise. Negative dims count
+ * from the end.
+ */
+#ifndef YOKE_OPS_H
+#define YOKE_OPS_H
+
+#include <yoke/autograd.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- elementwise ------------------------------------------------------------------------------------------------ */
+YK_API yk_tensor *yk_add(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_sub(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_mul(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_div(yk_tensor *a, yk_tensor *b); /* integers give f32 */
+YK_API yk_tensor *yk_pow(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_maximum(yk_tensor *a, yk_tensor *b); /* equal elements share the gradient */
+YK_API yk_tensor *yk_minimum(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_add_scaled(yk_tensor *a, yk_tensor *b, double alpha); /* a + alpha b */
+YK_API yk_tensor *yk_add_scalar(yk_tensor *a, double b);
+YK_API yk_tensor *yk_sub_scalar(yk_tensor *a, double b);
+YK_API yk_tensor *yk_mul_scalar(yk_tensor *a, double b);
+YK_API yk_tensor *yk_div_scalar(yk_tensor *a, double b);
+YK_API yk_tensor *yk_pow_scalar(yk_tensor *a, double b);
+YK_API yk_tensor *yk_neg(yk_tensor *x);
+YK_API yk_tensor *yk_abs(yk_tensor *x);
+YK_API yk_tensor *yk_exp(yk_tensor *x);
+YK_API yk_tensor *yk_log(yk_tensor *x);
+YK_API yk_tensor *yk_sqrt(yk_tensor *x);
+YK_API yk_tensor *yk_rsqrt(yk_tensor *x);
+YK_API yk_tensor *yk_reciprocal(yk_tensor *x);
+YK_API yk_tensor *yk_square(yk_tensor *x);
+YK_API yk_tensor *yk_sin(yk_tensor *x);
+YK_API yk_tensor *yk_cos(yk_tensor *x);
+YK_API yk_tensor *yk_tanh(yk_tensor *x);
+YK_API yk_tensor *yk_sigmoid(yk_tensor *x);
+YK_API yk_tensor *yk_relu(yk_tensor *x);
+YK_API yk_tensor *yk_gelu(yk_tensor *x); /* exact, with erf */
+YK_API yk_tensor *yk_clamp(yk_tensor *x, double low, double high); /* -INFINITY, INFINITY: unbounded */
+/* No gradient flows through these: */
+YK_API yk_tensor *yk_sign(yk_tensor *x);
+YK_API yk_tensor *yk_floor(yk_tensor *x);
+YK_API yk_tensor *yk_ceil(yk_tensor *x);
+YK_API yk_tensor *yk_round(yk_tensor *x); /* half to even */
+YK_API yk_tensor *yk_is_finite(yk_tensor *x);
+/* Comparisons and logic give bool. */
+YK_API yk_tensor *yk_eq(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_ne(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_lt(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_le(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_gt(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_ge(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_logical_and(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_logical_or(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_logical_not(yk_tensor *x);
+/* condition (bool) ? a : b, all broadcast. */
+YK_API yk_tensor *yk_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b);
+
+/* ---- in place: x is changed and returned (borrowed). An error where a gradient could come out wrong. -------------- */
+YK_API yk_tensor *yk_add_(yk_tensor *x, yk_tensor *y, double alpha); /* x += alpha y */
+YK_API yk_tensor *yk_mul_(yk_tensor *x, yk_tensor *y);
+YK_API yk_tensor *yk_mul_scalar_(yk_tensor *x, double y);
+YK_API yk_tensor *yk_relu_(yk_tensor *x);
+YK_API yk_tensor *yk_copy_(yk_tensor *x, yk_tensor *from); /* casts, broadcasts, crosses devices */
+YK_API yk_tensor *yk_fill_(yk_tensor *x, double value);
+YK_API yk_tensor *yk_zero_(yk_tensor *x);
+YK_API yk_tensor *yk_uniform_(yk_tensor *x, double low, double high); /* no gradient */
+YK_API yk_tensor *yk_normal_(yk_tensor *x, double mean, double deviation);
+
+/* ---- shape: views share the storage; the others copy -------------------------------------------------------------- */
+/* One size may be -1. A view where the strides allow it, else a copy. */
+YK_API yk_tensor *yk_reshape(yk_tensor *x, int ndim, const int64_t *shape);
+YK_API yk_tensor *yk_view(yk_tensor *x, int ndim, const int64_t *shape); /* an error where a copy would be needed */
+YK_API yk_tensor *yk_flatten(yk_tensor *x, int start_dim, int end_dim);
+YK_API yk_tensor *yk_permute(yk_tensor *x, const int *dims); /* ndim of them: a view */
+YK_API yk_tensor *yk_transpose(yk_tensor *x, int dim0, int dim1);
+YK_API yk_tensor *yk_squeeze(yk_tensor *x, int dim);
+YK_API yk_tensor *yk_unsqueeze(yk_tensor *x, int dim);
+YK_API yk_tensor *yk_expand(yk_tensor *x, int ndim, const int64_t *shape); /* -1 keeps a size */
+/* x[..., start:end:step, ...]; start and end as in Python (YK_END: to the end), step >= 1. A view. */
+#define YK_END INT64_MAX
+YK_API yk_tensor *yk_slice(yk_tensor *x, int dim, int64_t start, int64_t end, int64_t step);
+YK_API yk_tensor *yk_select(yk_tensor *x, int dim, int64_t index); /* drops the dimension. A view. */
+YK_API yk_tensor *yk_narrow(yk_tensor *x, int dim, int64_t start, int64_t length);
+YK_API yk_tensor *yk_cat(yk_tensor *const *xs, int count, int dim);
+YK_API yk_tensor *yk_stack(yk_tensor *const *xs, int count, int dim);
+/* Writes ceil(size / chunk) views to parts[] (of `capacity`), each `chunk` long but the last; *count of them. */
+YK_API yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **parts, int capacity, int *count) YK_MUST_CHECK;
+YK_API yk_tensor *yk_contiguous(yk_tensor *x); /* x itself where it is */
+YK_API yk_tensor *yk_clone(yk_tensor *x);
+YK_API yk_tensor *yk_cast(yk_tensor *x, yk_dtype dtype); /* x itself where it has the dtype */
+YK_API yk_tensor *yk_to(yk_tensor *x, yk_device device); /* x itself where it is there */
+
+/* ---- reductions: dims NULL (n_dims 0) means all ------------------------------------------------------------------- */
+YK_API yk_tensor *yk_sum(yk_tensor *x);
+YK_API yk_tensor *yk_mean(yk_tensor *x);
+YK_API yk_tensor *yk_sum_dims(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
+YK_API yk_tensor *yk_mean_dims(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
+/* Divided by count - correction (PyTorch's default is 1). */
+YK_API yk_tensor *yk_var_dims(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim);
+YK_API yk_tensor *yk_var(yk_tensor *x); /* all, correction 1 */
+YK_API yk_tensor *yk_prod(yk_tensor *x); /* all; no gradient */
+/* The largest of one dimension; its place goes to *index (i64, no gradient) unless that is NULL. */
+YK_API yk_tensor *yk_max_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index);
+YK_API yk_tensor *yk_min_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index);
+YK_API yk_tensor *yk_max(yk_tensor *x); /* of all; equal elements share the gradient evenly */
+YK_API yk_tensor *yk_min(yk_tensor *x);
+YK_API yk_tensor *yk_argmax(yk_tensor *x, int dim, bool keepdim); /* i64; no gradient */
+YK_API yk_tensor *yk_argmin(yk_tensor *x, int dim, bool keepdim);
+YK_API yk_tensor *yk_any(yk_tensor *x);
+YK_API yk_tensor *yk_all(yk_tensor *x);
+YK_API yk_tensor *yk_softmax(yk_tensor *x, int dim);
+YK_API yk_tensor *yk_log_softmax(yk_tensor *x, int dim);
+
+/* ---- products ------------------------------------------------------------------------------------------------------ */
+/* (M,K) (K,N); (...,M,K) (...,K,N) with batches broadcast; a 1-d operand as in torch.matmul. */
+YK_API yk_tensor *yk_matmul(yk_tensor *a, yk_tensor *b);
+/* x (..., in), weight (out, in), bias (out) or NULL: (..., out) = x weight^T + bias. */
+YK_API yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias);
+
+/* ---- networks ------------------------------------------------------------------------------------------------------ */
+/* Pairs are height, width; zeros mean PyTorch's defaults: stride 1, padding 0, dilation 1, groups 1. */
+typedef struct yk_conv2d_options {
+    int64_t stride[2], padding[2], dilation[2], groups;
+} yk_conv2d_options;
+/* x (N,C,H,W), weight (O,C/groups,KH,KW), bias (O) or NULL: (N,O,OH,OW). */
+YK_API yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv2d_options *options);
+/* Zeros: stride = kernel, padding 0, dilation 1. */
+typedef struct yk_pool2d_options {
+    int64_t kernel[2], stride[2], padding[2], dilation[2];
+    bool ceil_mode;
+    bool count_exclude_pad;   /* average only; PyTorch's count_include_pad, inverted */
+    int64_t divisor_override; /* average only */
+} yk_pool2d_options;
+YK_API yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options);
+YK_API yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options);
+YK_API yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t width);
+/* x (N,C) to (N,C,D,H,W); weight, bias, running_mean, running_var (C) or NULL. In training the running statistics move
+ * in place. residual (same shape as x) is added before the activation, which is ReLU if `relu`: one pass for the
+ * tail of a residual block. */
+typedef struct yk_batch_norm_options {
+    double momentum, eps; /* zeros: 0.1 and 1e-5 */
+    bool training, relu;
+    yk_tensor *residual;
+} yk_batch_norm_options;
+YK_API yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
+                                yk_tensor *running_var, const yk_batch_norm_options *options);
+/* Over the last `n_dims` dimensions of x, whose sizes are normalized_shape; weight and bias of that shape or NULL. */
+YK_API yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_shape, yk_tensor *weight,
+                                yk_tensor *bias, double eps /* 0: 1e-5 */);
+/* index (...) i64 or i32, weight (V,D): (..., D). Rows at padding_idx (-1: none) get no gradient. */
+YK_API yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx);
+/* Zeroes elements with probability p and scales the rest by 1 / (1 - p) if `training`; else x itself. */
+YK_API yk_tensor *yk_dropout(yk_tensor *x, double p, bool training);
+
+typedef enum yk_reduction { YK_REDUCE_MEAN = 0, YK_REDUCE_SUM, YK_REDUCE_NONE } yk_reduction;
+#define YK_IGNORE_INDEX_DEFAULT (-100)
+typedef struct yk_cross_entropy_options {
+    yk_tensor *weight; /* (C) per class, or NULL */
+    bool ignore_index_set;
+    int64_t ignore_index; /* used if set, else -100: zero is a class */
+    double label_smoothing;
+    yk_reduction reduction; /* mean or sum */
+} yk_cross_entropy_options;
+/* logits (N,C), target (N) of i64 classes: 0-dimensional. */
+YK_API yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross_entropy_options *options);
+YK_API yk_tensor *yk_mse_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,124 @@
+/*
+ * yoke/tensor.h - dtypes, tensors, views, creation, printing.
+ *
+ * Layer: tensor. A tensor is a strided view of a storage; several may share one. Functions that return a tensor
+ * return it owned by the thread's current scope (yoke/base.h), or NULL with the error record set; given NULL where a
+ * tensor is expected they return NULL and leave the record alone.
+ */
+#ifndef YOKE_TENSOR_H
+#define YOKE_TENSOR_H
+
+#include <yoke/device.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define YK_MAX_DIMS 8
+
+typedef enum yk_dtype {
+    YK_F32 = 0, /* the default wherever a dtype is zero */
+    YK_F64,
+    YK_F16,
+    YK_BF16,
+    YK_I64,
+    YK_I32,
+    YK_U8,
+    YK_BOOL,
+    YK__DTYPES
+} yk_dtype;
+
+YK_API size_t yk_dtype_size(yk_dtype dtype);         /* bytes */
+YK_API const char *yk_dtype_name(yk_dtype dtype);    /* "float32", as PyTorch prints it; static */
+YK_API bool yk_dtype_is_floating(yk_dtype dtype);
+/* Reads "f32", "float32", "bf16", "int64", ... */
+YK_API yk_status yk_dtype_parse(const char *text, yk_dtype *dtype) YK_MUST_CHECK;
+/* The dtype of a result of two, by PyTorch's promotion table for tensors. */
+YK_API yk_dtype yk_dtype_promote(yk_dtype a, yk_dtype b);
+
+typedef struct yk_tensor yk_tensor;
+
+/* Options of every creation function; NULL means f32 on cpu:0 without gradient. */
+typedef struct yk_tensor_options {
+    yk_dtype dtype;
+    yk_device device;
+    bool requires_grad; /* floating dtypes only */
+} yk_tensor_options;
+
+/*
+ * Shapes are passed as a dimension count and an array: yk_zeros(2, (int64_t[]){3, 4}, NULL), or with the macro
+ * yk_zeros(YK_SHAPE(3, 4), NULL). YK_SCALAR is the shape of a 0-dimensional tensor.
+ */
+#define YK_SHAPE(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+#define YK_SCALAR 0, NULL
+
+/* ---- creation; sizes may be 0 but not negative -------------------------------------------------------------- */
+YK_API yk_tensor *yk_empty(int ndim, const int64_t *shape, const yk_tensor_options *options);
+YK_API yk_tensor *yk_zeros(int ndim, const int64_t *shape, const yk_tensor_options *options);
+YK_API yk_tensor *yk_ones(int ndim, const int64_t *shape, const yk_tensor_options *options);
+YK_API yk_tensor *yk_full(int ndim, const int64_t *shape, double value, const yk_tensor_options *options);
+/* 0-dimensional, holding `value`. */
+YK_API yk_tensor *yk_scalar(double value, const yk_tensor_options *options);
+/* start, start + step, ... below `end` (above it for a negative step); (ceil((end - start) / step)). */
+YK_API yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_options *options);
+/* Uniform in [0, 1), normal with mean 0 and variance 1, integers in [low, high) (default dtype there: i64 where the
+ * options are NULL). From the process's generator: yk_manual_seed. */
+YK_API yk_tensor *yk_rand(int ndim, const int64_t *shape, const yk_tensor_options *options);
+YK_API yk_tensor *yk_randn(int ndim, const int64_t *shape, const yk_tensor_options *options);
+YK_API yk_tensor *yk_randint(int64_t low, int64_t high, int ndim, const int64_t *shape, const yk_tensor_options *options);
+/* A random permutation of 0..n-1 as i64. */
+YK_API yk_tensor *yk_randperm(int64_t n);
+/* Copies `data` (C order, elements of options->dtype, in host memory) into a new tensor. */
+YK_API yk_tensor *yk_from_data(const void *data, int ndim, const int64_t *shape, const yk_tensor_options *options);
+/* A tensor over memory of the caller's on cpu:0 without a copy; `release(context)` is called when the last view goes
+ * (NULL: the caller keeps it alive). */
+YK_API yk_tensor *yk_from_memory(void *data, int ndim, const int64_t *shape, yk_dtype dtype, void (*release)(void *),
+                                 void *context);
+/* Like `x` in shape, dtype, device and (where it is dense) memory order; no gradient. */
+YK_API yk_tensor *yk_empty_like(const yk_tensor *x);
+YK_API yk_tensor *yk_zeros_like(const yk_tensor *x);
+YK_API yk_tensor *yk_ones_like(const yk_tensor *x);
+YK_API yk_tensor *yk_full_like(const yk_tensor *x, double value);
+YK_API yk_tensor *yk_randn_like(const yk_tensor *x);
+
+/* ---- what a tensor is (NULL gives zero values) ---------------------------------------------------------------- */
+YK_API int yk_ndim(const yk_tensor *x);
+YK_API int64_t yk_size(const yk_tensor *x, int dim);   /* negative dims count from the end; -1 for a dim that is not there */
+YK_API int64_t yk_stride(const yk_tensor *x, int dim); /* in elements */
+YK_API const int64_t *yk_sizes(const yk_tensor *x);    /* ndim numbers, valid as long as x */
+YK_API int64_t yk_numel(const yk_tensor *x);
+YK_API yk_dtype yk_tensor_dtype(const yk_tensor *x);
+YK_API yk_device yk_tensor_device(const yk_tensor *x);
+YK_API bool yk_is_contiguous(const yk_tensor *x);      /* C order */
+YK_API bool yk_same_shape(const yk_tensor *a, const yk_tensor *b);
+/* Writes "(2, 3, 4)" into `buffer` and returns it. */
+YK_API const char *yk_shape_format(const yk_tensor *x, char *buffer, size_t size);
+/* How often the storage was written in place; saved tensors are checked against it. */
+YK_API uint32_t yk_tensor_version(const yk_tensor *x);
+
+YK_API yk_tensor *yk_tensor_retain(yk_tensor *x);
+YK_API void yk_tensor_release(yk_tensor *x);
+YK_API yk_tensor *yk_scope_return(yk_scope scope, yk_tensor *x);
+
+/* ---- access from the host --------------------------------------------------------------------------------------- */
+/* The first element of a CPU tensor, to be walked with yk_stride; NULL and an error for a tensor of another device.
+ * Writing through it is seen by every view and is not tracked. */
+YK_API void *yk_tensor_data(yk_tensor *x);
+/* The value of a tensor with one element, of any dtype and device. NaN and the error record set on failure. */
+YK_API double yk_item(const yk_tensor *x);
+YK_API int64_t yk_item_i64(const yk_tensor *x);
+/* One element by its index, as a double. */
+YK_API double yk_get(const yk_tensor *x, const int64_t *index);
+/* Copies all elements in C order into `data` (yk_numel * yk_dtype_size bytes), from any device and strides. */
+YK_API yk_status yk_tensor_read(const yk_tensor *x, void *data, size_t bytes) YK_MUST_CHECK;
+/* Overwrites all elements from `data` in C order; counts as a write in place (allowed under yk_no_grad_begin). */
+YK_API yk_status yk_tensor_write(yk_tensor *x, const void *data, size_t bytes) YK_MUST_CHECK;
+/* Prints like PyTorch: tensor([[ 1.0000,  2.0000], ...]). Summarised above 1,000 elements. */
+YK_API yk_status yk_print(FILE *to, const yk_tensor *x) YK_MUST_CHECK;
+/* The same as a string that the caller frees; NULL on failure. */
+YK_API char *yk_to_string(const yk_tensor *x);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

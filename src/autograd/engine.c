@@ -1,0 +1,487 @@
+/*
+ * engine.c - backward: walks the tape from the root, one thread per device. Layer: autograd.
+ *
+ * First the nodes that the root reaches are claimed and the edges into each are counted. A node is ready when all of
+ * them have delivered; ready nodes run newest first, so memory is freed in the reverse order of the forward pass and
+ * the order of sums is the same every run. The calling thread works for the root's device; every other device that
+ * the graph touches gets a thread for the length of this backward. With one device, the usual case, there are no
+ * locks. With several, sums wait until all their terms are there and are then added in the order of recording, so
+ * that the threads' timing never shows in the bits.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "autograd/node.h"
+
+typedef struct node_list {
+    yk__node **nodes;
+    size_t count, capacity;
+} node_list;
+
+typedef struct device_queue {
+    yk_device device;
+    node_list heap; /* by sequence, largest first */
+    pthread_t thread;
+    bool started;
+    struct yk__task *task;
+} device_queue;
+
+struct yk__task {
+    node_list claimed;
+    device_queue *queues;
+    int n_queues;
+    bool retain_graph;
+    bool parallel; /* more than one device: lock */
+    size_t left;   /* claimed nodes that have not run */
+    yk_error error;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+};
+
+static yk_status list_push(node_list *list, yk__node *node)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 64;
+        yk__node **grown = yk__realloc(list->nodes, capacity * sizeof(*grown));
+        if (!grown)
+            return YK_ERR_MEMORY;
+        list->nodes = grown;
+        list->capacity = capacity;
+    }
+    list->nodes[list->count++] = node;
+    return YK_OK;
+}
+
+/* A claimed node is in the heap at most once, so room for all claimed nodes was made before the walk. */
+static void heap_push(node_list *heap, yk__node *node)
+{
+    size_t i = heap->count++;
+    while (i > 0 && heap->nodes[(i - 1) / 2]->sequence < node->sequence) {
+        heap->nodes[i] = heap->nodes[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    heap->nodes[i] = node;
+}
+
+static yk__node *heap_pop(node_list *heap)
+{
+    yk__node *top = heap->nodes[0], *last = heap->nodes[--heap->count];
+    size_t i = 0;
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= heap->count)
+            break;
+        if (child + 1 < heap->count && heap->nodes[child + 1]->sequence > heap->nodes[child]->sequence)
+            child++;
+        if (heap->nodes[child]->sequence <= last->sequence)
+            break;
+        heap->nodes[i] = heap->nodes[child];
+        i = child;
+    }
+    heap->nodes[i] = last;
+    return top;
+}
+
+static void task_lock(yk__task *task)
+{
+    if (task->parallel)
+        pthread_mutex_lock(&task->lock);
+}
+
+static void task_unlock(yk__task *task)
+{
+    if (task->parallel)
+        pthread_mutex_unlock(&task->lock);
+}
+
+static yk_status claim(yk__task *task, yk__node *node)
+{
+    yk__task *nobody = NULL;
+    if (!atomic_compare_exchange_strong(&node->owner, &nobody, task))
+        return yk__fail(YK_ERR_STATE, "backward: another backward is walking this graph (at %s)", node->name);
+    node->pending = 0;
+    return list_push(&task->claimed, node);
+}
+
+/* Claims everything that root reaches and counts the edges into each node. */
+static yk_status claim_graph(yk__task *task, yk__node *root)
+{
+    yk_status status = claim(task, root);
+    for (size_t next = 0; next < task->claimed.count && !status; next++) {
+        yk__node *node = task->claimed.nodes[next];
+        if (node->freed && node->op)
+            return yk__fail(YK_ERR_STATE,
+                            "backward: the graph was freed by an earlier backward (at %s); to go through it twice, call "
+                            "the first with retain_graph",
+                            node->name);
+        for (int i = 0; i < node->n_inputs && !status; i++) {
+            yk__node *input = node->edges[i].node;
+            if (!input)
+                continue;
+            if (atomic_load_explicit(&input->owner, memory_order_relaxed) != task)
+                status = claim(task, input);
+            if (!status)
+                input->pending++;
+        }
+    }
+    return status;
+}
+
+static device_queue *queue_of(yk__task *task, yk_device device)
+{
+    for (int i = 0; i < task->n_queues; i++) {
+        if (yk_device_equal(task->queues[i].device, device))
+            return &task->queues[i];
+    }
+    return NULL;
+}
+
+/* One queue per device of the graph, the root's first, each with room for every node. */
+static yk_status make_queues(yk__task *task, yk__node *root)
+{
+    for (size_t n = 0; n < task->claimed.count; n++) {
+        yk_device device = n == 0 ? root->device : task->claimed.nodes[n]->device;
+        if (queue_of(task, device))
+            continue;
+        device_queue *grown = yk__realloc(task->queues, sizeof(*grown) * (size_t)(task->n_queues + 1));
+        if (!grown)
+            return YK_ERR_MEMORY;
+        task->queues = grown;
+        device_queue *queue = &task->queues[task->n_queues++];
+        *queue = (device_queue){.device = device, .task = task};
+        queue->heap.nodes = yk__calloc(task->claimed.count, sizeof(yk__node *));
+        if (!queue->heap.nodes)
+            return YK_ERR_MEMORY;
+    }
+    task->parallel = task->n_queues > 1;
+    return YK_OK;
+}
+
+static bool exclusive(const yk_tensor *x)
+{
+    return atomic_load_explicit(&x->object.references, memory_order_acquire) == 1 &&
+           atomic_load_explicit(&x->storage->references, memory_order_acquire) == 1;
+}
+
+/* sum += term, in place where nobody else sees the memory. Takes over both references; NULL is zero. */
+static yk_tensor *add_term(yk_tensor *sum, yk_tensor *term, yk_status *bad)
+{
+    if (!sum || !term)
+        return sum ? sum : term;
+    yk_tensor *out = NULL;
+    if (exclusive(sum) && sum->dtype == term->dtype) {
+        *bad = yk__raw_binary_into("backward", YK__ADD, sum, sum, term, 1);
+        if (!*bad)
+            out = yk_tensor_retain(sum);
+    } else {
+        out = yk__raw_binary("backward", YK__ADD, sum, term, 1);
+        if (!out)
+            *bad = yk__error_code();
+    }
+    yk_tensor_release(sum);
+    yk_tensor_release(term);
+    return out;
+}
+
+/* Called with the lock held in a parallel task. */
+static yk_status deliver(yk__task *task, const yk__node *from, int input, yk__node *to, yk_tensor *grad)
+{
+    yk_status status = YK_OK;
+    if (grad && !task->parallel) {
+        to->grad = add_term(to->grad, grad, &status);
+    } else if (grad) {
+        yk__contribution *term = yk__calloc(1, sizeof(*term));
+        if (!term) {
+            yk_tensor_release(grad);
+            return YK_ERR_MEMORY;
+        }
+        *term = (yk__contribution){.sequence = from->sequence, .input = input, .grad = grad};
+        yk__contribution **at = &to->contributions;
+        while (*at && ((*at)->sequence > term->sequence ||
+                       ((*at)->sequence == term->sequence && (*at)->input < term->input)))
+            at = &(*at)->next;
+        term->next = *at;
+        *at = term;
+    }
+    if (--to->pending == 0)
+        heap_push(&queue_of(task, to->device)->heap, to);
+    return status;
+}
+
+static yk_status sum_contributions(yk__node *node)
+{
+    yk_status status = YK_OK;
+    while (node->contributions) {
+        yk__contribution *term = node->contributions;
+        node->contributions = term->next;
+        if (status)
+            yk_tensor_release(term->grad);
+        else
+            node->grad = add_term(node->grad, term->grad, &status);
+        free(term);
+    }
+    return status;
+}
+
+static yk_status check_gradient(const yk__node *from, int input, const yk__node *to, const yk_tensor *grad)
+{
+    if (grad->ndim == to->ndim && grad->dtype == to->dtype &&
+        memcmp(grad->shape, to->shape, sizeof(to->shape[0]) * (size_t)to->ndim) == 0 &&
+        yk_device_equal(yk__device_of(grad), to->device))
+        return YK_OK;
+    char a[200], b[200], da[16], db[16];
+    return yk__fail(YK_ERR_SHAPE, "%s: backward gave a gradient of shape %s, %s on %s for input %d, which has shape %s, %s on %s",
+                    from->name, yk_shape_format(grad, a, sizeof(a)), yk_dtype_name((yk_dtype)grad->dtype),
+                    yk_device_format(yk__device_of(grad), da), input,
+                    yk__shape_text(to->ndim, to->shape, b, sizeof(b)), yk_dtype_name((yk_dtype)to->dtype),
+                    yk_device_format(to->device, db));
+}
+
+static yk_status run_hooks(yk__node *node, yk_tensor **grad)
+{
+    yk_status status = YK_OK;
+    for (int i = 0; i < node->n_hooks && !status; i++) {
+        if (!node->hooks[i].fn)
+            continue;
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *other = node->hooks[i].fn(*grad, node->hooks[i].user);
+        status = yk__error_code();
+        if (!status && other && other != *grad) {
+            status = check_gradient(node, 0, node, other);
+            if (!status) {
+                yk_tensor_release(*grad);
+                *grad = yk_tensor_retain(other);
+            }
+        }
+        yk_scope_end(scope);
+    }
+    return status;
+}
+
+yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad)
+{
+    yk__autograd_meta *meta = yk__meta(leaf);
+    yk_status status = YK_OK;
+    if (meta->grad) {
+        status = yk__raw_binary_into("backward", YK__ADD, meta->grad, meta->grad, grad, 1);
+        yk__bump_version(meta->grad);
+        yk_tensor_release(grad);
+    } else if (exclusive(grad) && (yk__same_strides(grad, leaf) || !yk__is_dense(leaf))) {
+        meta->grad = grad;
+    } else {
+        /* The gradient of a parameter has the parameter's own memory order: optimizers then walk both as one line. */
+        meta->grad = yk__tensor_like(leaf, (yk_dtype)leaf->dtype);
+        status = meta->grad ? yk__raw_copy(meta->grad, grad) : yk__error_code();
+        yk_tensor_release(grad);
+    }
+    return status;
+}
+
+/* Runs one node on its gradient; takes over the reference. */
+static yk_status run_node(yk__task *task, yk__node *node, yk_tensor *grad)
+{
+    yk_status status = grad && node->n_hooks ? run_hooks(node, &grad) : YK_OK;
+    if (status) {
+        yk_tensor_release(grad);
+        return status;
+    }
+    if (!node->op) {
+        if (!grad)
+            return YK_OK;
+        yk_tensor *leaf = yk_tensor_retain(node->leaf);
+        status = yk__accumulate_grad(leaf, grad);
+        for (int i = 0; i < node->n_hooks && !status; i++) {
+            if (!node->hooks[i].after)
+                continue;
+            yk_scope scope = yk_scope_begin();
+            status = node->hooks[i].after(leaf, node->hooks[i].user);
+            if (status && !yk__error_code())
+                yk__fail(status, "a post-accumulate hook failed with status %d and no message", (int)status);
+            yk_scope_end(scope);
+        }
+        yk_tensor_release(leaf);
+        return status;
+    }
+    yk_tensor *few[8] = {NULL}, **grads = few;
+    if (node->n_inputs > 8 && !(grads = yk__calloc((size_t)node->n_inputs, sizeof(*grads)))) {
+        yk_tensor_release(grad);
+        return YK_ERR_MEMORY;
+    }
+    if (grad)
+        status = node->op->backward(node, grad, grads);
+    if (status && !yk__error_code())
+        yk__fail(status, "%s: backward failed with status %d and no message", node->name, (int)status);
+    if (node->keep_grad) {
+        yk_tensor_release(node->kept_grad);
+        node->kept_grad = yk_tensor_retain(grad);
+    }
+    yk_tensor_release(grad);
+    if (!task->retain_graph)
+        yk__node_free_saved(node);
+    for (int i = 0; i < node->n_inputs && !status; i++) {
+        if (grads[i] && node->edges[i].node)
+            status = check_gradient(node, i, node->edges[i].node, grads[i]);
+    }
+    task_lock(task);
+    for (int i = 0; i < node->n_inputs; i++) {
+        yk_tensor *delivered = grads[i];
+        grads[i] = NULL;
+        if (status || !node->edges[i].node)
+            yk_tensor_release(delivered);
+        else
+            status = deliver(task, node, i, node->edges[i].node, delivered);
+    }
+    task_unlock(task);
+    if (grads != few)
+        free(grads);
+    return status;
+}
+
+/* Runs the nodes of one device until the whole task is done or has failed. */
+static void work(yk__task *task, int q)
+{
+    bool previous = yk_no_grad_begin();
+    task_lock(task);
+    for (;;) {
+        node_list *heap = &task->queues[q].heap;
+        while (task->parallel && task->left && !task->error.code && !heap->count)
+            pthread_cond_wait(&task->changed, &task->lock);
+        if (!task->left || task->error.code || !heap->count)
+            break;
+        yk__node *node = heap_pop(heap);
+        task_unlock(task);
+        yk_status status = task->parallel ? sum_contributions(node) : YK_OK;
+        yk_tensor *grad = node->grad;
+        node->grad = NULL;
+        if (status)
+            yk_tensor_release(grad);
+        else
+            status = run_node(task, node, grad);
+        task_lock(task);
+        task->left--;
+        if (status && !task->error.code)
+            yk__error_take(&task->error);
+        if (task->parallel)
+            pthread_cond_broadcast(&task->changed);
+    }
+    task_unlock(task);
+    yk_no_grad_end(previous);
+}
+
+static void *device_thread(void *argument)
+{
+    device_queue *queue = argument;
+    work(queue->task, (int)(queue - queue->task->queues));
+    yk_clear_error();
+    return NULL;
+}
+
+static yk_status run(yk__task *task)
+{
+    pthread_mutex_init(&task->lock, NULL);
+    pthread_cond_init(&task->changed, NULL);
+    for (int q = 1; q < task->n_queues; q++) {
+        int failed = pthread_create(&task->queues[q].thread, NULL, device_thread, &task->queues[q]);
+        task->queues[q].started = !failed;
+        if (failed) {
+            task_lock(task);
+            yk__fail(YK_ERR_MEMORY, "backward: no thread for a device could be started (errno %d)", failed);
+            yk__error_take(&task->error);
+            pthread_cond_broadcast(&task->changed);
+            task_unlock(task);
+        }
+    }
+    work(task, 0);
+    for (int q = 1; q < task->n_queues; q++) {
+        if (task->queues[q].started)
+            pthread_join(task->queues[q].thread, NULL);
+    }
+    pthread_mutex_destroy(&task->lock);
+    pthread_cond_destroy(&task->changed);
+    if (!task->error.code && task->left) /* cannot be: every claimed node was reached from the root */
+        return yk__fail(YK_ERR_INTERNAL, "backward: %zu nodes were never ready", task->left);
+    yk__error_put(&task->error);
+    return task->error.code;
+}
+
+static void task_clear(yk__task *task)
+{
+    for (size_t i = 0; i < task->claimed.count; i++) {
+        yk__node *node = task->claimed.nodes[i];
+        while (node->contributions) {
+            yk__contribution *term = node->contributions;
+            node->contributions = term->next;
+            yk_tensor_release(term->grad);
+            free(term);
+        }
+        yk_tensor_release(node->grad);
+        node->grad = NULL;
+        atomic_store(&node->owner, NULL);
+    }
+    for (int q = 0; q < task->n_queues; q++)
+        free(task->queues[q].heap.nodes);
+    free(task->queues);
+    free(task->claimed.nodes);
+}
+
+static yk_tensor *root_gradient(yk_tensor *root, yk_tensor *given)
+{
+    char a[200], b[200];
+    if (!given && root->numel != 1) {
+        yk__fail(YK_ERR_SHAPE,
+                 "backward: the tensor has shape %s; without a gradient of its own only one with a single element can "
+                 "be walked from",
+                 yk_shape_format(root, a, sizeof(a)));
+        return NULL;
+    }
+    if (!given)
+        return yk__tensor_full_like(root, 1);
+    yk_tensor *both[2] = {root, given};
+    if (yk__same_device("backward", 2, both))
+        return NULL;
+    if (!yk_same_shape(root, given) || root->dtype != given->dtype) {
+        yk__fail(YK_ERR_SHAPE, "backward: the gradient is %s of %s, the tensor %s of %s",
+                 yk_shape_format(given, a, sizeof(a)), yk_dtype_name((yk_dtype)given->dtype),
+                 yk_shape_format(root, b, sizeof(b)), yk_dtype_name((yk_dtype)root->dtype));
+        return NULL;
+    }
+    return yk_tensor_retain(given);
+}
+
+yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
+{
+    yk_backward_options o = options ? *options : (yk_backward_options){0};
+    if (!root)
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "backward: the tensor is NULL");
+    if (yk__error_code()) /* the loss may be stale: the cause is in the record already */
+        return yk__error_code();
+    yk__node *node = yk__gradient_node(root);
+    if (!node)
+        return yk__error_code() ? yk__error_code()
+                                : yk__fail(YK_ERR_STATE,
+                                           "backward: the tensor does not require a gradient and was not made from any "
+                                           "that does");
+    yk__task task = {.retain_graph = o.retain_graph};
+    yk_tensor *kept = yk_tensor_retain(root); /* a hook may drop the last reference */
+    yk_status status = claim_graph(&task, node);
+    if (!status)
+        status = make_queues(&task, node);
+    if (!status) {
+        node->grad = root_gradient(root, o.gradient);
+        status = node->grad ? YK_OK : yk__error_code();
+    }
+    if (!status) {
+        task.left = task.claimed.count;
+        heap_push(&task.queues[0].heap, node);
+        status = run(&task);
+    }
+    task_clear(&task);
+    yk_tensor_release(kept);
+    return status;
+}
+
+yk_status yk_backward(yk_tensor *root)
+{
+    return yk_backward_with(root, NULL);
+}

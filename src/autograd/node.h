@@ -1,0 +1,85 @@
+/*
+ * node.h - nodes from the inside: for tape.c, engine.c and custom.c. Layer: autograd.
+ */
+#ifndef YOKE_AUTOGRAD_NODE_H
+#define YOKE_AUTOGRAD_NODE_H
+
+#include "autograd/tape.h"
+
+typedef struct yk__task yk__task;
+
+typedef struct yk__edge {
+    yk__node *node;  /* NULL: this input needs no gradient */
+    yk_tensor *leaf; /* retained where node is the accumulator of a leaf, which owns it; else NULL and node is counted */
+} yk__edge;
+
+typedef struct yk__saved_tensor {
+    yk_tensor *tensor;
+    uint32_t version;
+} yk__saved_tensor;
+
+typedef struct yk__hook {
+    uint64_t id;
+    yk_grad_hook fn;     /* one of the two */
+    yk_leaf_hook after;
+    void *user;
+} yk__hook;
+
+/* Sums that must not depend on which device thread was first wait here, by the number of the node they came from. */
+typedef struct yk__contribution {
+    struct yk__contribution *next;
+    uint64_t sequence;
+    int input;
+    yk_tensor *grad;
+} yk__contribution;
+
+struct yk__node {
+    atomic_int references;
+    const yk__op *op; /* NULL for the accumulator of a leaf */
+    const char *name;
+    uint64_t sequence; /* of recording: later operations run first in backward */
+    yk_tensor *leaf;   /* accumulator: the leaf that owns this node */
+    yk__node *next_dead;
+
+    yk_device device; /* of the tensor it made, like the rest here */
+    int8_t dtype, ndim;
+    int64_t shape[YK_MAX_DIMS];
+
+    bool freed; /* saved tensors are gone: a backward has been here */
+    bool keep_grad;
+    yk_tensor *kept_grad;
+    yk__hook *hooks;
+    int n_hooks;
+
+    /* Of the backward that walks this node; owner says which, NULL for none. */
+    yk__task *_Atomic owner;
+    int pending; /* edges that have not delivered yet */
+    yk_tensor *grad;
+    yk__contribution *contributions;
+
+    int n_inputs, n_saved;
+    yk__edge *edges;
+    yk__saved_tensor *saved;
+    void *context;
+};
+
+typedef struct yk__autograd_meta {
+    yk__autograd base;
+    bool requires_grad;    /* a leaf that wants a gradient */
+    yk__node *node;        /* what made the tensor; NULL for a leaf */
+    yk__node *accumulator; /* of a leaf, made when first needed */
+    yk_tensor *grad;       /* of a leaf */
+} yk__autograd_meta;
+
+static inline yk__autograd_meta *yk__meta(const yk_tensor *x)
+{
+    return (yk__autograd_meta *)x->autograd;
+}
+
+/* The node that a gradient of x is delivered to (borrowed); NULL with an error, or without one where x needs none. */
+yk__node *yk__gradient_node(yk_tensor *x);
+void yk__node_release(yk__node *node);
+/* Drops the saved tensors; a second backward through the node is an error from now on. */
+void yk__node_free_saved(yk__node *node);
+
+#endif

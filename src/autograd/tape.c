@@ -1,0 +1,437 @@
+/*
+ * tape.c - recording: which tensors need gradients, what made them, and what backward will need. Layer: autograd.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "autograd/node.h"
+
+static _Thread_local bool recording_off;
+
+bool yk_no_grad_begin(void)
+{
+    bool previous = recording_off;
+    recording_off = true;
+    return previous;
+}
+
+void yk_no_grad_end(bool previous)
+{
+    recording_off = previous;
+}
+
+bool yk_grad_enabled(void)
+{
+    return !recording_off;
+}
+
+/* ---- what hangs on a tensor ---- */
+
+static void meta_destroy(yk__autograd *base)
+{
+    yk__autograd_meta *meta = (yk__autograd_meta *)base;
+    yk__node_release(meta->node);
+    yk__node_release(meta->accumulator);
+    yk_tensor_release(meta->grad);
+    free(meta);
+}
+
+static yk__autograd_meta *meta_of(yk_tensor *x)
+{
+    if (!x->autograd) {
+        yk__autograd_meta *meta = yk__calloc(1, sizeof(*meta));
+        if (!meta)
+            return NULL;
+        meta->base.destroy = meta_destroy;
+        x->autograd = &meta->base;
+    }
+    return yk__meta(x);
+}
+
+bool yk_requires_grad(const yk_tensor *x)
+{
+    return x && x->autograd && (yk__meta(x)->requires_grad || yk__meta(x)->node);
+}
+
+bool yk_is_leaf(const yk_tensor *x)
+{
+    return x && (!x->autograd || !yk__meta(x)->node);
+}
+
+const char *yk_grad_fn_name(const yk_tensor *x)
+{
+    return x && x->autograd && yk__meta(x)->node ? yk__meta(x)->node->name : NULL;
+}
+
+yk_status yk_set_requires_grad(yk_tensor *x, bool requires_grad)
+{
+    if (!x)
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "set_requires_grad: the tensor is NULL");
+    if (!yk_is_leaf(x))
+        return requires_grad ? YK_OK
+                             : yk__fail(YK_ERR_STATE,
+                                        "set_requires_grad: the tensor was made by %s and is no leaf; use yk_detach",
+                                        yk_grad_fn_name(x));
+    if (requires_grad && !yk_dtype_is_floating((yk_dtype)x->dtype))
+        return yk__fail(YK_ERR_DTYPE, "set_requires_grad: only floating tensors can require a gradient, this one is %s",
+                        yk_dtype_name((yk_dtype)x->dtype));
+    if (!requires_grad && !x->autograd)
+        return YK_OK;
+    yk__autograd_meta *meta = meta_of(x);
+    if (!meta)
+        return YK_ERR_MEMORY;
+    meta->requires_grad = requires_grad;
+    return YK_OK;
+}
+
+yk_status yk__mark_requires_grad(yk_tensor *x)
+{
+    return yk_set_requires_grad(x, true);
+}
+
+yk_tensor *yk_grad(const yk_tensor *x)
+{
+    if (!x || !x->autograd)
+        return NULL;
+    const yk__autograd_meta *meta = yk__meta(x);
+    return meta->node ? meta->node->kept_grad : meta->grad;
+}
+
+yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
+{
+    if (!x)
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "set_grad: the tensor is NULL");
+    if (!grad && !x->autograd)
+        return YK_OK;
+    if (!yk_is_leaf(x))
+        return yk__fail(YK_ERR_STATE, "set_grad: the tensor was made by %s; only leaves have a gradient of their own",
+                        yk_grad_fn_name(x));
+    if (grad && (!yk_same_shape(x, grad) || x->dtype != grad->dtype)) {
+        char a[200], b[200];
+        return yk__fail(YK_ERR_SHAPE, "set_grad: the gradient is %s of %s, the tensor %s of %s",
+                        yk_shape_format(grad, a, sizeof(a)), yk_dtype_name((yk_dtype)grad->dtype),
+                        yk_shape_format(x, b, sizeof(b)), yk_dtype_name((yk_dtype)x->dtype));
+    }
+    yk_tensor *both[2] = {x, grad};
+    yk_status status = yk__same_device("set_grad", 2, both);
+    yk__autograd_meta *meta = status ? NULL : meta_of(x);
+    if (!meta)
+        return yk__error_code();
+    yk_tensor *old = meta->grad;
+    meta->grad = yk_tensor_retain(grad);
+    yk_tensor_release(old);
+    return YK_OK;
+}
+
+yk_tensor *yk_detach(yk_tensor *x)
+{
+    return x && yk__scope_check("detach") ? yk__scope_own(yk__tensor_alias(x)) : NULL;
+}
+
+/* ---- nodes ---- */
+
+void yk__node_free_saved(yk__node *node)
+{
+    node->freed = true;
+    for (int i = 0; i < node->n_saved; i++) {
+        yk_tensor_release(node->saved[i].tensor);
+        node->saved[i].tensor = NULL;
+    }
+    if (node->op && node->op->clear)
+        node->op->clear(node);
+}
+
+static void node_destroy(yk__node *node)
+{
+    if (!node->freed)
+        yk__node_free_saved(node);
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (node->edges[i].leaf)
+            yk_tensor_release(node->edges[i].leaf);
+        else
+            yk__node_release(node->edges[i].node);
+    }
+    yk_tensor_release(node->kept_grad);
+    free(node->hooks);
+    free(node);
+}
+
+/* The tape of a long computation is a long chain: it is taken down in a loop, not by recursion. */
+static _Thread_local yk__node *dead;
+static _Thread_local bool burying;
+
+void yk__node_release(yk__node *node)
+{
+    if (!node || atomic_fetch_sub_explicit(&node->references, 1, memory_order_acq_rel) != 1)
+        return;
+    node->next_dead = dead;
+    dead = node;
+    if (burying)
+        return;
+    burying = true;
+    while (dead) {
+        yk__node *next = dead;
+        dead = next->next_dead;
+        node_destroy(next);
+    }
+    burying = false;
+}
+
+static atomic_ullong sequences;
+
+/* A node for the maker of `out`; edges, saved and context lie behind it in one block. */
+static yk__node *node_make(const yk__op *op, const char *name, const yk_tensor *out, int n_inputs, int n_saved,
+                           size_t context_size)
+{
+    size_t edges = sizeof(yk__edge) * (size_t)n_inputs, saved = sizeof(yk__saved_tensor) * (size_t)n_saved;
+    yk__node *node = malloc(sizeof(*node) + edges + saved + context_size);
+    if (!node) {
+        yk__fail_memory(sizeof(*node) + edges + saved + context_size);
+        return NULL;
+    }
+    memset(node, 0, sizeof(*node));
+    atomic_init(&node->references, 1);
+    node->op = op;
+    node->name = name;
+    node->sequence = atomic_fetch_add_explicit(&sequences, 1, memory_order_relaxed);
+    node->device = yk__device_of(out);
+    node->dtype = out->dtype;
+    node->ndim = out->ndim;
+    memcpy(node->shape, out->shape, sizeof(out->shape[0]) * (size_t)out->ndim);
+    node->n_inputs = n_inputs;
+    node->n_saved = n_saved;
+    node->edges = (yk__edge *)(node + 1);
+    node->saved = (yk__saved_tensor *)((char *)node->edges + edges);
+    node->context = (char *)node->saved + saved;
+    return node;
+}
+
+yk__node *yk__gradient_node(yk_tensor *x)
+{
+    if (!x || !x->autograd)
+        return NULL;
+    yk__autograd_meta *meta = yk__meta(x);
+    if (meta->node)
+        return meta->node;
+    if (!meta->requires_grad)
+        return NULL;
+    yk__node *found = __atomic_load_n(&meta->accumulator, __ATOMIC_ACQUIRE);
+    if (found)
+        return found;
+    yk__node *made = node_make(NULL, "accumulate", x, 0, 0, 0);
+    if (!made)
+        return NULL;
+    made->leaf = x;
+    made->sequence = UINT64_MAX; /* as soon as it is complete: DDP's buckets wait for it */
+    if (!__atomic_compare_exchange_n(&meta->accumulator, &found, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        yk__node_release(made);
+        return found;
+    }
+    return made;
+}
+
+bool yk__will_record(int n_inputs, yk_tensor *const *inputs)
+{
+    if (recording_off)
+        return false;
+    for (int i = 0; i < n_inputs; i++) {
+        if (yk_requires_grad(inputs[i]))
+            return true;
+    }
+    return false;
+}
+
+/* The node of `op` with its edges and saved tensors; saved entries that are `out` become aliases of it. */
+static yk__node *node_record(const yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
+                             yk_tensor *const *saved, const void *context, size_t context_size)
+{
+    yk__node *node = node_make(op, op->name, out, n_inputs, n_saved, context_size);
+    if (!node)
+        return NULL;
+    yk_status status = YK_OK;
+    memset(node->edges, 0, sizeof(yk__edge) * (size_t)n_inputs);
+    memset(node->saved, 0, sizeof(yk__saved_tensor) * (size_t)n_saved);
+    for (int i = 0; i < n_inputs && !status; i++) {
+        if (!yk_requires_grad(inputs[i]))
+            continue;
+        yk__edge *edge = &node->edges[i];
+        edge->node = yk__gradient_node(inputs[i]);
+        if (!edge->node)
+            status = YK_ERR_MEMORY;
+        else if (yk_is_leaf(inputs[i]))
+            edge->leaf = yk_tensor_retain(inputs[i]);
+        else
+            atomic_fetch_add_explicit(&edge->node->references, 1, memory_order_relaxed);
+    }
+    for (int i = 0; i < n_saved && !status; i++) {
+        if (!saved[i])
+            continue;
+        node->saved[i].tensor = saved[i] == out ? yk__tensor_alias(saved[i]) : yk_tensor_retain(saved[i]);
+        if (!node->saved[i].tensor)
+            status = YK_ERR_MEMORY;
+        else
+            node->saved[i].version = yk__version(saved[i]);
+    }
+    if (context_size)
+        memcpy(node->context, context, context_size);
+    if (status) {
+        node->freed = true; /* the context is still the caller's */
+        for (int i = 0; i < n_saved; i++)
+            yk_tensor_release(node->saved[i].tensor);
+        yk__node_release(node);
+        return NULL;
+    }
+    return node;
+}
+
+yk_tensor *yk__record(yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
+                      yk_tensor *const *saved, const void *context, size_t context_size)
+{
+    if (!out || !yk__will_record(n_inputs, inputs) || !yk_dtype_is_floating((yk_dtype)out->dtype))
+        return yk__scope_own(out);
+    yk__autograd_meta *meta = meta_of(out);
+    yk__node *node =
+        meta ? node_record(out, op, n_inputs, inputs, n_saved, saved, context, context_size) : NULL;
+    if (!node) {
+        yk_tensor_release(out);
+        return NULL;
+    }
+    meta->node = node;
+    return yk__scope_own(out);
+}
+
+bool yk__op_begin(const char *name, int n_inputs, yk_tensor *const *inputs, uint32_t optional)
+{
+    for (int i = 0; i < n_inputs; i++) {
+        if (inputs[i] || (optional >> i & 1))
+            continue;
+        if (!yk__error_code())
+            yk__fail(YK_ERR_ARGUMENT, "%s: argument %d is NULL", name, i + 1);
+        return false;
+    }
+    return yk__scope_check(name) && yk__same_device(name, n_inputs, inputs) == YK_OK;
+}
+
+bool yk__needs_grad(const yk__node *node, int input)
+{
+    return node->edges[input].node != NULL;
+}
+
+void *yk__context(yk__node *node)
+{
+    return node->context;
+}
+
+yk_tensor *yk__saved(yk__node *node, int i, yk_status *bad)
+{
+    yk__saved_tensor *saved = &node->saved[i];
+    if (!saved->tensor || yk__version(saved->tensor) == saved->version)
+        return saved->tensor;
+    char shape[200];
+    *bad = yk__fail(YK_ERR_STATE,
+                    "%s: a tensor of shape %s that its gradient needs was changed in place: it is at version %u, "
+                    "expected %u",
+                    node->name, yk_shape_format(saved->tensor, shape, sizeof(shape)), yk__version(saved->tensor),
+                    saved->version);
+    return NULL;
+}
+
+/* ---- in place ---- */
+
+yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_tensor *const *inputs)
+{
+    for (int d = 0; d < x->ndim; d++) {
+        if (x->stride[d] == 0 && x->shape[d] > 1)
+            return yk__fail(YK_ERR_STATE, "%s: the tensor is expanded, so several elements share memory; clone it first",
+                            name);
+    }
+    if (recording_off)
+        return YK_OK;
+    if (yk_is_leaf(x) && yk_requires_grad(x))
+        return yk__fail(YK_ERR_STATE,
+                        "%s: a leaf that requires a gradient cannot be changed in place while operations are recorded; "
+                        "put the change between yk_no_grad_begin and yk_no_grad_end",
+                        name);
+    if (yk__will_record(n_inputs, inputs) && atomic_load(&x->storage->references) > 1)
+        return yk__fail(YK_ERR_STATE,
+                        "%s: the tensor shares its storage with a view, or with a copy saved for backward, whose "
+                        "gradient would come out wrong; clone it first",
+                        name);
+    return YK_OK;
+}
+
+yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
+                           yk_tensor *const *saved, const void *context, size_t context_size)
+{
+    yk__bump_version(x);
+    if (!yk__will_record(n_inputs, inputs) || !yk_dtype_is_floating((yk_dtype)x->dtype))
+        return YK_OK;
+    yk__autograd_meta *meta = meta_of(x);
+    yk__node *node = meta ? node_record(x, op, n_inputs, inputs, n_saved, saved, context, context_size) : NULL;
+    if (!node)
+        return yk__error_code();
+    yk__node *old = meta->node;
+    meta->node = node;
+    yk__node_release(old);
+    return YK_OK;
+}
+
+/* ---- hooks ---- */
+
+static uint64_t hook_add(const char *name, yk_tensor *x, yk__hook hook)
+{
+    static atomic_ullong ids = 1;
+    if (!x)
+        return 0;
+    yk__node *node = yk__gradient_node(x);
+    if (!node) {
+        yk__fail(YK_ERR_STATE, "%s: the tensor does not require a gradient", name);
+        return 0;
+    }
+    yk__hook *grown = yk__realloc(node->hooks, sizeof(*grown) * (size_t)(node->n_hooks + 1));
+    if (!grown)
+        return 0;
+    hook.id = atomic_fetch_add(&ids, 1);
+    node->hooks = grown;
+    node->hooks[node->n_hooks++] = hook;
+    return hook.id;
+}
+
+uint64_t yk_register_hook(yk_tensor *x, yk_grad_hook hook, void *user)
+{
+    return hook_add("register_hook", x, (yk__hook){.fn = hook, .user = user});
+}
+
+uint64_t yk_register_post_accumulate_hook(yk_tensor *x, yk_leaf_hook hook, void *user)
+{
+    if (x && !yk_is_leaf(x)) {
+        yk__fail(YK_ERR_STATE, "register_post_accumulate_hook: the tensor was made by %s; only leaves accumulate",
+                 yk_grad_fn_name(x));
+        return 0;
+    }
+    return hook_add("register_post_accumulate_hook", x, (yk__hook){.after = hook, .user = user});
+}
+
+yk_status yk_hook_remove(yk_tensor *x, uint64_t id)
+{
+    yk__autograd_meta *meta = x && x->autograd ? yk__meta(x) : NULL;
+    yk__node *node = !meta ? NULL : meta->node ? meta->node : meta->accumulator;
+    for (int i = 0; node && i < node->n_hooks; i++) {
+        if (node->hooks[i].id != id)
+            continue;
+        memmove(&node->hooks[i], &node->hooks[i + 1], sizeof(yk__hook) * (size_t)(node->n_hooks - i - 1));
+        node->n_hooks--;
+        return YK_OK;
+    }
+    return yk__fail(YK_ERR_NOT_FOUND, "hook_remove: the tensor has no hook %llu", (unsigned long long)id);
+}
+
+yk_status yk_retain_grad(yk_tensor *x)
+{
+    yk__node *node = yk__gradient_node(x);
+    if (!node)
+        return yk__error_code() ? yk__error_code()
+                                : yk__fail(YK_ERR_STATE, "retain_grad: the tensor does not require a gradient");
+    node->keep_grad = true; /* leaves keep theirs anyway */
+    return YK_OK;
+}

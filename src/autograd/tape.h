@@ -1,0 +1,66 @@
+/*
+ * tape.h - the tape: nodes, edges, and how an operation records itself. Layer: autograd.
+ *
+ * A node stands for one operation that made one tensor. It holds, per input that needs a gradient, an edge to the
+ * node that made the input (or the accumulator of a leaf), and the tensors that backward needs. The tensor it made
+ * holds the node; the node never holds that tensor (an output that backward needs is saved as an alias of its
+ * storage), so there are no cycles.
+ */
+#ifndef YOKE_AUTOGRAD_TAPE_H
+#define YOKE_AUTOGRAD_TAPE_H
+
+#include <yoke/autograd.h>
+
+#include "tensor/tensor.h"
+
+typedef struct yk__node yk__node;
+
+/*
+ * What the engine knows of an operation. backward gets the gradient of the output (never NULL) and writes to grads[i],
+ * for each input with yk__needs_grad(node, i), one reference to a gradient of that input's shape and dtype (or leaves
+ * NULL for zero); gout may be retained and handed on. It runs without recording and with no scope of its own: it uses
+ * raw functions and releases what it makes. On failure it returns a status; the engine releases whatever is in grads.
+ */
+typedef struct yk__op {
+    const char *name;
+    yk_status (*backward)(yk__node *node, yk_tensor *gout, yk_tensor **grads);
+    void (*clear)(yk__node *node); /* releases what the context holds besides plain bytes; may be NULL */
+} yk__op;
+
+/*
+ * Records that `op` made `out` from `inputs` (NULL entries are allowed), when recording is on and an input requires a
+ * gradient; hands out to the current scope and returns it. `context` (context_size bytes) is copied into the node.
+ * saved[] are kept for backward, checked by version; an entry that is `out` itself is saved as an alias; NULL entries
+ * are allowed. NULL `out` is passed through. On failure out is released. Inputs whose dtype is not floating never need
+ * a gradient.
+ */
+yk_tensor *yk__record(yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
+                      yk_tensor *const *saved, const void *context, size_t context_size);
+/* Whether yk__record would record: lets an op skip work that only backward needs. */
+bool yk__will_record(int n_inputs, yk_tensor *const *inputs);
+
+/* Before the work of an op: false (with the reason recorded) when an input is NULL, no scope is open, or the inputs
+ * are on two devices. `optional` bits mark inputs that may be NULL; NULL for another reason than an earlier error is
+ * an error here. */
+bool yk__op_begin(const char *name, int n_inputs, yk_tensor *const *inputs, uint32_t optional);
+
+/* ---- inside backward ---- */
+bool yk__needs_grad(const yk__node *node, int input);
+/* The i-th saved tensor, borrowed (NULL if NULL was saved); NULL with an error if it was written to since. `*bad` is
+ * set on error and left alone otherwise, so that several can be fetched before one check. */
+yk_tensor *yk__saved(yk__node *node, int i, yk_status *bad);
+void *yk__context(yk__node *node);
+
+/*
+ * In-place operations on x (yk_add_ and its kin): begin checks that writing x now cannot make a gradient wrong (a leaf
+ * that requires one, or a tensor whose storage others share while x is or becomes part of a graph, are errors).
+ * After the kernel, end bumps the version and, if recording, makes `op` the new maker of x. inputs[0] must be x.
+ */
+yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_tensor *const *inputs);
+yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
+                           yk_tensor *const *saved, const void *context, size_t context_size);
+
+/* Adds `grad` to leaf's gradient: takes over the reference. */
+yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad);
+
+#endif

@@ -1,0 +1,148 @@
+/*
+ * core.h - what the library's own layers use of base: failing, counted objects, scopes, parallel ranges, random
+ * numbers, files and names.
+ */
+#ifndef YOKE_BASE_CORE_H
+#define YOKE_BASE_CORE_H
+
+#include <stdarg.h>
+#include <stdatomic.h>
+
+#include <yoke/base.h>
+
+/* ---- errors (error.c) ------------------------------------------------------------------------------------------ */
+/* Sets the thread's record unless it is set, with the place of the call, and gives `code`. */
+#define yk__fail(code, ...) yk__fail_at((code), __FILE__, __LINE__, __VA_ARGS__)
+yk_status yk__fail_at(yk_status code, const char *file, int line, const char *format, ...) YK_PRINTF(4, 5);
+/* Out of memory while asking for `bytes`. */
+#define yk__fail_memory(bytes) yk__fail(YK_ERR_MEMORY, "out of memory: %zu bytes were asked for", (size_t)(bytes))
+/* The same with ": reason (errno N)" of errno behind the text; takes a format. */
+#define yk__fail_errno(...) yk__fail_errno_at(__FILE__, __LINE__, __VA_ARGS__)
+yk_status yk__fail_errno_at(const char *file, int line, const char *format, ...) YK_PRINTF(3, 4);
+/* Puts "CONTEXT: " in front of the record's message: an outer function names the file or the sample. */
+void yk__error_prefix(const char *format, ...) YK_PRINTF(1, 2);
+/* The code of the record, YK_OK without one: for a caller that got NULL and returns a status. */
+yk_status yk__error_code(void);
+/* Moves a record between threads: take empties this thread's (code YK_OK if there was none), put sets it (first wins). */
+void yk__error_take(yk_error *record);
+void yk__error_put(const yk_error *record);
+
+/* ---- counted objects and scopes (object.c) --------------------------------------------------------------------- */
+typedef struct yk__type {
+    const char *name;
+    void (*destroy)(void *object); /* frees everything, the object too */
+} yk__type;
+
+/* First member of every counted object. */
+typedef struct yk__object {
+    const yk__type *type;
+    atomic_int references;
+} yk__object;
+
+static inline void yk__object_init(yk__object *object, const yk__type *type)
+{
+    object->type = type;
+    atomic_init(&object->references, 1);
+}
+
+/* Hands one reference to the current scope and returns the object. On failure (no scope, no memory) it drops the
+ * reference and returns NULL. NULL is passed through. */
+void *yk__scope_own(void *object);
+/* Whether the calling thread has a scope open; if not, fails in the name of `what`. Called before work is done. */
+bool yk__scope_check(const char *what);
+
+/* ---- memory (object.c): calloc and realloc that set the error record ------------------------------------------- */
+void *yk__calloc(size_t count, size_t size);
+void *yk__realloc(void *old, size_t bytes);
+char *yk__strdup(const char *text);
+char *yk__format(const char *format, ...) YK_PRINTF(1, 2); /* the caller frees */
+
+/* ---- threads (pool.c) ------------------------------------------------------------------------------------------ */
+/* A set of threads that share ranges of work with the caller. */
+typedef struct yk__pool yk__pool;
+typedef void (*yk__range_fn)(void *arg, int64_t begin, int64_t end, int thread);
+yk__pool *yk__pool_create(int threads); /* the caller counts as one; 1 starts none */
+void yk__pool_destroy(yk__pool *pool);
+int yk__pool_threads(const yk__pool *pool);
+/*
+ * Calls fn over [0, n) in pieces of `grain` (the last may be shorter), each piece on one thread, and returns when
+ * all are done. Pieces always start at multiples of grain, whatever the number of threads, so that code which reduces
+ * per piece gives the same bits on any number. `thread` is in [0, yk__pool_threads). Called from inside a piece, or
+ * while another thread uses the pool, it runs everything on the caller, as thread 0.
+ */
+void yk__pool_run(yk__pool *pool, int64_t n, int64_t grain, yk__range_fn fn, void *arg);
+/* Cores that this process may run on, at least 1. */
+int yk__cores(void);
+
+/* ---- time, environment, names (util.c) -------------------------------------------------------------------------- */
+double yk__now(void); /* seconds of the monotonic clock */
+/* An integer from the environment; `fallback` where it is unset; an error naming the variable where it is not an
+ * integer in [least, most]. */
+yk_status yk__env_int(const char *name, int64_t fallback, int64_t least, int64_t most, int64_t *value);
+/* The nearest of `count` names by edit distance, or NULL when none is near: for "unknown X, did you mean Y?". */
+const char *yk__nearest(const char *name, const char *const *names, size_t count);
+
+/* ---- files (file.c) --------------------------------------------------------------------------------------------- */
+/* Reads a whole file of at most `limit` bytes; the caller frees *data. Errors name the path. */
+yk_status yk__file_read(const char *path, size_t limit, unsigned char **data, size_t *size);
+/* A file written beside `path` and renamed over it by commit after a sync of file and directory: the old content
+ * stays until the new is safe. abort removes the temporary file. Either frees the writer. */
+typedef struct yk__file_writer yk__file_writer;
+yk__file_writer *yk__file_create(const char *path);
+yk_status yk__file_write(yk__file_writer *writer, const void *data, size_t size);
+yk_status yk__file_commit(yk__file_writer *writer);
+void yk__file_abort(yk__file_writer *writer);
+
+/* ---- random numbers (random.c) ---------------------------------------------------------------------------------- */
+/*
+ * Philox 4x32-10 (Salmon et al., 2011): 128 bits of counter and 64 of key give 128 random bits, with no state.
+ * A stream is (seed, purpose); within it a counter of (index, step) picks the block. No two purposes share a stream.
+ */
+typedef struct yk__stream {
+    uint64_t key;     /* seed */
+    uint32_t purpose; /* one of yk__purpose */
+    uint32_t epoch;   /* or the number of the call, for the process's generator */
+} yk__stream;
+enum yk__purpose {
+    YK__RANDOM_USER = 1, /* yk_rand and its kin, initialisation, dropout: the process's generator */
+    YK__RANDOM_SHUFFLE,
+    YK__RANDOM_AUGMENT,
+    YK__RANDOM_GLYPHS,
+    YK__RANDOM_TEST
+};
+/* Four words for block `index` of the stream: key (seed), counter (index low, index high, epoch, purpose). */
+static inline void yk__philox(yk__stream s, uint64_t index, uint32_t out[4])
+{
+    uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = s.epoch, c3 = s.purpose;
+    uint32_t k0 = (uint32_t)s.key, k1 = (uint32_t)(s.key >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+/* A float in [0, 1) from 24 bits, a double in [0, 1) from 53. */
+static inline float yk__unit_float(uint32_t bits)
+{
+    return (float)(bits >> 8) * 0x1p-24f;
+}
+static inline double yk__unit_double(uint32_t high, uint32_t low)
+{
+    return (double)((((uint64_t)high << 32) | low) >> 11) * 0x1p-53;
+}
+/* An integer in [0, bound) without bias worth speaking of (64 bits scaled by multiplication), bound > 0. */
+static inline uint64_t yk__below(uint32_t high, uint32_t low, uint64_t bound)
+{
+    return (uint64_t)(((unsigned __int128)(((uint64_t)high << 32) | low) * bound) >> 64);
+}
+/* The stream of the process's generator for the next call that draws: the seed, and a count of calls. */
+yk__stream yk__random_next(void);
+/* Shuffles 0..n-1 into `order` (Fisher-Yates from the end) by the stream. */
+void yk__random_permutation(yk__stream s, int64_t *order, int64_t n);
+
+#endif

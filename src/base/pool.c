@@ -1,0 +1,199 @@
+/*
+ * pool.c - threads that share ranges of work with their caller. Layer: base.
+ *
+ * A run publishes (fn, arg, n, grain) under a new generation number; every thread, the caller too, takes pieces off
+ * one atomic counter until none is left. Idle threads spin a short while, because kernels follow one another within
+ * microseconds, then sleep on a condition variable, because processes that outnumber the cores must not burn them.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "base/core.h"
+
+enum { SPINS = 4000 };
+
+struct yk__pool {
+    int threads;
+    pthread_t *handles;
+    atomic_bool busy;
+
+    /* one run */
+    yk__range_fn fn;
+    void *arg;
+    int64_t n, grain;
+    _Alignas(64) atomic_llong next;
+    _Alignas(64) atomic_int running; /* workers that have not finished this generation */
+
+    _Alignas(64) atomic_uint generation;
+    atomic_int sleepers;
+    atomic_bool stop;
+    pthread_mutex_t lock;
+    pthread_cond_t wake, done;
+};
+
+typedef struct worker_start {
+    yk__pool *pool;
+    int thread;
+} worker_start;
+
+/* Set while a thread works on a piece: nested runs stay on it. */
+static _Thread_local bool inside;
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void take_pieces(yk__pool *pool, int thread)
+{
+    inside = true;
+    for (;;) {
+        int64_t begin = atomic_fetch_add_explicit(&pool->next, pool->grain, memory_order_relaxed);
+        if (begin >= pool->n)
+            break;
+        int64_t end = pool->n - begin < pool->grain ? pool->n : begin + pool->grain;
+        pool->fn(pool->arg, begin, end, thread);
+    }
+    inside = false;
+}
+
+static void *worker(void *argument)
+{
+    worker_start start = *(worker_start *)argument;
+    free(argument);
+    yk__pool *pool = start.pool;
+    unsigned seen = 0;
+    for (;;) {
+        unsigned now = atomic_load_explicit(&pool->generation, memory_order_acquire);
+        for (int spin = 0; now == seen && spin < SPINS; spin++) {
+            cpu_relax();
+            now = atomic_load_explicit(&pool->generation, memory_order_acquire);
+        }
+        if (now == seen) {
+            pthread_mutex_lock(&pool->lock);
+            atomic_fetch_add(&pool->sleepers, 1);
+            while ((now = atomic_load(&pool->generation)) == seen)
+                pthread_cond_wait(&pool->wake, &pool->lock);
+            atomic_fetch_sub(&pool->sleepers, 1);
+            pthread_mutex_unlock(&pool->lock);
+        }
+        seen = now;
+        if (atomic_load(&pool->stop))
+            return NULL;
+        take_pieces(pool, start.thread);
+        if (atomic_fetch_sub_explicit(&pool->running, 1, memory_order_acq_rel) == 1) {
+            pthread_mutex_lock(&pool->lock);
+            pthread_cond_signal(&pool->done);
+            pthread_mutex_unlock(&pool->lock);
+        }
+    }
+}
+
+static void publish(yk__pool *pool)
+{
+    atomic_fetch_add(&pool->generation, 1);
+    if (atomic_load(&pool->sleepers)) {
+        pthread_mutex_lock(&pool->lock);
+        pthread_cond_broadcast(&pool->wake);
+        pthread_mutex_unlock(&pool->lock);
+    }
+}
+
+yk__pool *yk__pool_create(int threads)
+{
+    yk__pool *pool = NULL;
+    if (posix_memalign((void **)&pool, 64, sizeof(*pool))) {
+        yk__fail_memory(sizeof(*pool));
+        return NULL;
+    }
+    *pool = (yk__pool){.threads = 1};
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->wake, NULL);
+    pthread_cond_init(&pool->done, NULL);
+    pool->handles = yk__calloc((size_t)threads, sizeof(*pool->handles));
+    if (!pool->handles) {
+        yk__pool_destroy(pool);
+        return NULL;
+    }
+    for (int i = 1; i < threads; i++) {
+        worker_start *start = yk__calloc(1, sizeof(*start));
+        if (!start)
+            break;
+        *start = (worker_start){pool, i};
+        int failed = pthread_create(&pool->handles[i], NULL, worker, start);
+        if (failed) {
+            free(start);
+            yk__fail(YK_ERR_MEMORY, "thread pool: thread %d of %d could not be started (errno %d)", i + 1, threads,
+                     failed);
+            break;
+        }
+        pool->threads = i + 1;
+    }
+    if (pool->threads != threads) {
+        yk__pool_destroy(pool);
+        return NULL;
+    }
+    return pool;
+}
+
+void yk__pool_destroy(yk__pool *pool)
+{
+    if (!pool)
+        return;
+    atomic_store(&pool->stop, true);
+    publish(pool);
+    for (int i = 1; i < pool->threads; i++)
+        pthread_join(pool->handles[i], NULL);
+    pthread_mutex_destroy(&pool->lock);
+    pthread_cond_destroy(&pool->wake);
+    pthread_cond_destroy(&pool->done);
+    free(pool->handles);
+    free(pool);
+}
+
+int yk__pool_threads(const yk__pool *pool)
+{
+    return pool->threads;
+}
+
+void yk__pool_run(yk__pool *pool, int64_t n, int64_t grain, yk__range_fn fn, void *arg)
+{
+    if (n <= 0)
+        return;
+    if (grain < 1)
+        grain = 1;
+    if (pool->threads == 1 || n <= grain || inside || atomic_exchange_explicit(&pool->busy, true, memory_order_acquire)) {
+        for (int64_t begin = 0; begin < n; begin += grain)
+            fn(arg, begin, n - begin < grain ? n : begin + grain, 0);
+        return;
+    }
+    pool->fn = fn;
+    pool->arg = arg;
+    pool->n = n;
+    pool->grain = grain;
+    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool->running, pool->threads - 1, memory_order_relaxed);
+    publish(pool);
+    take_pieces(pool, 0);
+    for (int spin = 0; atomic_load_explicit(&pool->running, memory_order_acquire) && spin < SPINS; spin++)
+        cpu_relax();
+    if (atomic_load_explicit(&pool->running, memory_order_acquire)) {
+        pthread_mutex_lock(&pool->lock);
+        while (atomic_load(&pool->running))
+            pthread_cond_wait(&pool->done, &pool->lock);
+        pthread_mutex_unlock(&pool->lock);
+    }
+    atomic_store_explicit(&pool->busy, false, memory_order_release);
+}
+
+int yk__cores(void)
+{
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+    return count > 0 ? count : 1;
+}

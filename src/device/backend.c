@@ -1,0 +1,120 @@
+/*
+ * backend.c - which backends there are, and devices by name. Layer: device.
+ *
+ * A backend built into the library is listed here; one that brings heavy libraries will be a shared object that
+ * yk__backend_of loads at first use.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/backend.h"
+
+static const yk__backend *find(yk_device_type type)
+{
+    return type == YK_CPU ? yk__cpu_backend() : NULL;
+}
+
+static const char *type_name(int type)
+{
+    return type == YK_CPU ? "cpu" : type == YK_CUDA ? "cuda" : "unknown";
+}
+
+const yk__backend *yk__backend_of(yk_device device)
+{
+    const yk__backend *backend = find((yk_device_type)device.type);
+    if (!backend && !yk__error_code())
+        yk__fail(YK_ERR_UNSUPPORTED, "device %s:%d: this build of yoke has no %s backend", type_name(device.type),
+                 device.index, type_name(device.type));
+    return backend;
+}
+
+int yk_device_count(yk_device_type type)
+{
+    const yk__backend *backend = find(type);
+    return backend ? backend->device_count() : 0;
+}
+
+yk_status yk__device_check(yk_device device)
+{
+    const yk__backend *backend = yk__backend_of(device);
+    if (!backend)
+        return yk__error_code();
+    int count = backend->device_count();
+    if (device.index >= 0 && device.index < count)
+        return YK_OK;
+    return yk__fail(YK_ERR_DEVICE, "device %s:%d does not exist: there %s %d %s device%s%s", type_name(device.type),
+                    device.index, count == 1 ? "is" : "are", count, type_name(device.type), count == 1 ? "" : "s",
+                    device.type == YK_CPU ? " (YOKE_CPU_DEVICES sets how many)" : "");
+}
+
+yk_status yk__slot_missing(yk_device device, const char *slot)
+{
+    return yk__fail(YK_ERR_UNSUPPORTED, "%s is not implemented for device %s:%d", slot, type_name(device.type),
+                    device.index);
+}
+
+yk_status yk_device_parse(const char *text, yk_device *device)
+{
+    *device = (yk_device){0};
+    if (!text)
+        return yk__fail(YK_ERR_ARGUMENT, "device: the name is NULL");
+    size_t length = strcspn(text, ":");
+    int type = -1;
+    for (int candidate = 0; candidate < YK__DEVICE_TYPES; candidate++) {
+        if (strlen(type_name(candidate)) == length && memcmp(text, type_name(candidate), length) == 0)
+            type = candidate;
+    }
+    if (type < 0)
+        return yk__fail(YK_ERR_ARGUMENT, "device '%s': expected cpu, cpu:N, cuda or cuda:N", text);
+    long index = 0;
+    if (text[length]) {
+        char *end;
+        index = strtol(text + length + 1, &end, 10);
+        if (end == text + length + 1 || *end || index < 0 || index > INT16_MAX)
+            return yk__fail(YK_ERR_ARGUMENT, "device '%s': '%s' is not a device number", text, text + length + 1);
+    }
+    *device = (yk_device){(int16_t)type, (int16_t)index};
+    return yk__device_check(*device);
+}
+
+const char *yk_device_format(yk_device device, char buffer[16])
+{
+    snprintf(buffer, 16, "%s:%d", type_name(device.type), device.index);
+    return buffer;
+}
+
+yk_device yk_device_local(void)
+{
+    int64_t rank = 0;
+    int gpus = yk_device_count(YK_CUDA);
+    if (yk__env_int("LOCAL_RANK", 0, 0, INT16_MAX, &rank) || gpus == 0)
+        return (yk_device){YK_CPU, 0};
+    return (yk_device){YK_CUDA, (int16_t)(rank % gpus)};
+}
+
+yk_status yk_device_synchronize(yk_device device)
+{
+    yk_status status = yk__device_check(device);
+    return status ? status : yk__backend_of(device)->synchronize(device.index);
+}
+
+yk_status yk_set_num_threads(yk_device device, int threads)
+{
+    yk_status status = yk__device_check(device);
+    if (status)
+        return status;
+    const yk__backend *backend = yk__backend_of(device);
+    if (threads < 1)
+        return yk__fail(YK_ERR_ARGUMENT, "set_num_threads: %d is not a number of threads", threads);
+    if (!backend->set_threads)
+        return yk__slot_missing(device, "set_num_threads");
+    return backend->set_threads(device.index, threads);
+}
+
+int yk_get_num_threads(yk_device device)
+{
+    const yk__backend *backend = find((yk_device_type)device.type);
+    if (!backend || !backend->get_threads || device.index < 0 || device.index >= backend->device_count())
+        return 1;
+    return backend->get_threads(device.index);
+}

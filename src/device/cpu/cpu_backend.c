@@ -1,0 +1,232 @@
+/*
+ * cpu_backend.c - the CPU as one or several logical devices: memory, threads, and the choice of an instruction set.
+ * Layer: device/cpu. Compiled once, unlike the other files here.
+ */
+#include <oneapi/dnnl/dnnl_version.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+
+#include "device/backend.h"
+#include "device/cpu/cpu.h"
+
+#if DNNL_VERSION_MAJOR != 2 || DNNL_VERSION_MINOR < 6
+#error "yoke needs oneDNN 2.6 or a later 2.x (Debian 12: libdnnl-dev); its 3.x C API differs. See scripts/install-deps."
+#endif
+
+#define DECLARE_V3(family) void yk__cpu_fill_##family##_v3(yk__backend *table);
+#define DECLARE_V4(family) void yk__cpu_fill_##family##_v4(yk__backend *table);
+#define FILL_BASE(family) yk__cpu_fill_##family##_base(table);
+#define FILL_V3(family) yk__cpu_fill_##family##_v3(table);
+#define FILL_V4(family) yk__cpu_fill_##family##_v4(table);
+
+enum { MAX_CPU_DEVICES = 64, MAX_THREADS = 1024 };
+static const size_t huge_page = (size_t)2 << 20;
+
+static struct {
+    int count; /* logical devices */
+    struct {
+        pthread_mutex_t lock;
+        yk__pool *_Atomic pool;
+        int threads;
+    } devices[MAX_CPU_DEVICES];
+} cpu;
+
+static int device_count(void)
+{
+    return cpu.count;
+}
+
+/*
+ * Large blocks come straight from the system in huge pages where it has them: training walks tens of megabytes over
+ * and over, and 4 KiB pages cost it a tenth of its time in TLB misses and first touches.
+ */
+static yk_status allocate(int device, size_t bytes, void **memory)
+{
+    (void)device;
+    if (bytes < huge_page) {
+        if (posix_memalign(memory, 64, bytes))
+            return yk__fail_memory(bytes);
+        return YK_OK;
+    }
+    size_t slack = bytes + huge_page;
+    char *raw = mmap(NULL, slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED)
+        return yk__fail_memory(bytes);
+    char *start = (char *)(((uintptr_t)raw + huge_page - 1) & ~(uintptr_t)(huge_page - 1));
+    char *end = (char *)(((uintptr_t)start + bytes + 4095) & ~(uintptr_t)4095);
+    if (start > raw)
+        munmap(raw, (size_t)(start - raw));
+    if (end < raw + slack)
+        munmap(end, (size_t)(raw + slack - end));
+    madvise(start, bytes, MADV_HUGEPAGE); /* advice: what the system makes of it is its own business */
+    *memory = start;
+    return YK_OK;
+}
+
+static void release(int device, void *memory, size_t bytes)
+{
+    (void)device;
+    if (bytes < huge_page)
+        free(memory);
+    else
+        munmap(memory, (bytes + 4095) & ~(size_t)4095);
+}
+
+static yk_status transfer(int device, void *to, const void *from, size_t bytes)
+{
+    (void)device;
+    if (bytes)
+        memcpy(to, from, bytes);
+    return YK_OK;
+}
+
+static yk_status synchronize(int device)
+{
+    (void)device;
+    return YK_OK;
+}
+
+static yk__pool *pool_of(int device)
+{
+    yk__pool *pool = atomic_load_explicit(&cpu.devices[device].pool, memory_order_acquire);
+    if (pool)
+        return pool;
+    pthread_mutex_lock(&cpu.devices[device].lock);
+    pool = atomic_load(&cpu.devices[device].pool);
+    if (!pool) {
+        yk_error before;
+        yk__error_take(&before);
+        pool = yk__pool_create(cpu.devices[device].threads);
+        if (!pool) { /* no threads to be had: one is always there, and the results are the same */
+            yk_clear_error();
+            cpu.devices[device].threads = 1;
+            pool = yk__pool_create(1);
+        }
+        yk__error_put(&before);
+        atomic_store_explicit(&cpu.devices[device].pool, pool, memory_order_release);
+    }
+    pthread_mutex_unlock(&cpu.devices[device].lock);
+    return pool;
+}
+
+static yk_status set_threads(int device, int threads)
+{
+    if (threads > MAX_THREADS)
+        return yk__fail(YK_ERR_ARGUMENT, "set_num_threads: %d threads are more than the limit of %d", threads,
+                        MAX_THREADS);
+    pthread_mutex_lock(&cpu.devices[device].lock);
+    yk__pool *old = atomic_exchange(&cpu.devices[device].pool, NULL);
+    cpu.devices[device].threads = threads;
+    pthread_mutex_unlock(&cpu.devices[device].lock);
+    yk__pool_destroy(old);
+    return YK_OK;
+}
+
+static int get_threads(int device)
+{
+    return cpu.devices[device].threads;
+}
+
+int yk__cpu_threads(int device)
+{
+    return cpu.devices[device].threads;
+}
+
+void yk__cpu_parallel(int device, int64_t n, int64_t grain, yk__range_fn fn, void *arg)
+{
+    if (n <= 0)
+        return;
+    if (n <= grain || cpu.devices[device].threads == 1) {
+        for (int64_t begin = 0; begin < n; begin += grain)
+            fn(arg, begin, n - begin < grain ? n : begin + grain, 0);
+        return;
+    }
+    yk__pool_run(pool_of(device), n, grain, fn, arg);
+}
+
+static yk__backend backend = {
+    .name = "cpu",
+    .device_count = device_count,
+    .allocate = allocate,
+    .release = release,
+    .upload = transfer,
+    .download = transfer,
+    .synchronize = synchronize,
+    .set_threads = set_threads,
+    .get_threads = get_threads,
+    .host_memory = true,
+};
+
+#ifdef __x86_64__
+YK__CPU_FAMILIES(DECLARE_V3)
+YK__CPU_FAMILIES(DECLARE_V4)
+
+static int best_isa(void)
+{
+    __builtin_cpu_init();
+    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+              __builtin_cpu_supports("avx512vl");
+    return v4 ? 4 : v3 ? 3 : 0;
+}
+#endif
+
+static void fill(yk__backend *table)
+{
+#ifdef __x86_64__
+    int isa = best_isa();
+    const char *wanted = getenv("YOKE_CPU_ISA");
+    int asked = !wanted ? isa : strcasecmp(wanted, "v4") == 0 ? 4 : strcasecmp(wanted, "v3") == 0 ? 3 : 0;
+    if (asked < isa)
+        isa = asked;
+    if (isa == 4) {
+        YK__CPU_FAMILIES(FILL_V4)
+        return;
+    }
+    if (isa == 3) {
+        YK__CPU_FAMILIES(FILL_V3)
+        return;
+    }
+#endif
+    YK__CPU_FAMILIES(FILL_BASE)
+}
+
+static yk_error setup_error;
+
+static void setup(void)
+{
+    int64_t devices = 1, threads = yk__cores();
+    yk_error before;
+    yk__error_take(&before);
+    if (!yk__env_int("YOKE_CPU_DEVICES", 1, 1, MAX_CPU_DEVICES, &devices))
+        (void)!yk__env_int("OMP_NUM_THREADS", threads, 1, MAX_THREADS, &threads);
+    yk__error_take(&setup_error);
+    yk__error_put(&before);
+    cpu.count = (int)devices;
+    for (int i = 0; i < cpu.count; i++) {
+        pthread_mutex_init(&cpu.devices[i].lock, NULL);
+        cpu.devices[i].threads = threads / devices > 0 ? (int)(threads / devices) : 1;
+    }
+    fill(&backend);
+}
+
+const yk__backend *yk__cpu_backend(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, setup);
+    if (setup_error.code) {
+        yk__error_put(&setup_error);
+        return NULL;
+    }
+    return &backend;
+}
+
+__attribute__((destructor)) static void pools_free(void)
+{
+    for (int i = 0; i < cpu.count; i++)
+        yk__pool_destroy(atomic_exchange(&cpu.devices[i].pool, NULL));
+}

@@ -1,0 +1,240 @@
+/*
+ * table.h - the table of functions through which everything above device/ reaches a backend. Layer: device.
+ *
+ * A backend (cpu/ here, cuda/ later) fills one yk__backend and registers it. The rules for every kernel slot:
+ *  - Views are borrowed. Shapes, dtypes and devices were checked by the caller and match what the slot says; the
+ *    kernel needs to check only what depends on values (labels, indices).
+ *  - Strides are in elements and may be anything, 0 and overlapping included, for inputs; an output never overlaps
+ *    itself or an input, except that an elementwise output may be the very same view as an input. Every layout must
+ *    give the right result; which ones are fast is the kernel's business.
+ *  - "float" means f32 or f64, the same for all float arguments of the call. f16 and bf16 reach `copy`, `fill` and
+ *    `random` only: the layer above computes them in f32.
+ *  - Sizes may be 0: then there is nothing to do, but reductions write their identity.
+ *  - Results have the same bits for any number of threads.
+ *  - Slots are called from any thread, several at once, on the same device too. They return YK_OK or fail with the
+ *    error record set; what failed kernels leave in their outputs is not defined.
+ *  - A NULL slot means "not there on this backend"; the caller turns it into an error.
+ */
+#ifndef YOKE_DEVICE_TABLE_H
+#define YOKE_DEVICE_TABLE_H
+
+#include <yoke/tensor.h>
+
+#include "base/core.h"
+
+/* A strided block of memory as kernels see it. */
+typedef struct yk__view {
+    void *data; /* the first element */
+    yk_dtype dtype;
+    int ndim;
+    int64_t shape[YK_MAX_DIMS];
+    int64_t stride[YK_MAX_DIMS];
+} yk__view;
+
+typedef enum yk__unary {
+    YK__NEG, YK__ABS, YK__EXP, YK__LOG, YK__SQRT, YK__RSQRT, YK__RECIPROCAL, YK__SIN, YK__COS, YK__TANH,
+    YK__SIGMOID, YK__RELU, YK__GELU, /* the exact one, with erf */
+    YK__SIGN, YK__FLOOR, YK__CEIL, YK__ROUND /* half to even */, YK__LOGICAL_NOT /* any dtype to bool */,
+    YK__IS_FINITE /* float to bool */,
+    YK__ADD_SCALAR /* x + p0 */, YK__MUL_SCALAR /* x * p0 */, YK__POW_SCALAR /* x ^ p0 */, YK__CLAMP /* to [p0, p1] */
+} yk__unary;
+
+typedef enum yk__binary {
+    YK__ADD /* a + alpha b */, YK__SUB /* a - alpha b */, YK__MUL, YK__DIV, YK__POW, YK__MAXIMUM, YK__MINIMUM,
+    YK__EQ, YK__NE, YK__LT, YK__LE, YK__GT, YK__GE, YK__AND, YK__OR, /* out is bool */
+    /* gradients: a is the gradient of the output, b what the op kept */
+    YK__RELU_GRAD /* b = out */, YK__TANH_GRAD /* b = out */, YK__SIGMOID_GRAD /* b = out */, YK__GELU_GRAD /* b = x */,
+    YK__ABS_GRAD /* b = x */
+} yk__binary;
+
+typedef enum yk__reduce {
+    YK__SUM, YK__MEAN, YK__PROD, YK__AMAX, YK__AMIN, YK__ANY, YK__ALL, /* any and all: out is bool */
+    YK__ARGMAX, YK__ARGMIN, /* one dimension reduced; out is i64; the first of equals, NaN counts as the extreme */
+    YK__VAR,                /* divided by count - p0 */
+    YK__SUM_SQUARES
+} yk__reduce;
+
+typedef enum yk__random_kind {
+    YK__RANDOM_UNIFORM, /* [p0, p1) */
+    YK__RANDOM_NORMAL,  /* mean p0, deviation p1 */
+    YK__RANDOM_INTEGER, /* [p0, p1) */
+} yk__random_kind;
+
+typedef struct yk__conv2d {
+    int64_t stride[2], padding[2], dilation[2], groups; /* height, width */
+} yk__conv2d;
+
+typedef struct yk__pool2d {
+    int64_t kernel[2], stride[2], padding[2], dilation[2]; /* height, width; dilation for max only */
+    bool count_exclude_pad;                                /* average: padding does not count */
+    int64_t divisor;                                       /* average: fixed divisor, 0: the window's size */
+} yk__pool2d;
+
+typedef struct yk__batch_norm {
+    double momentum, eps;
+    bool training; /* statistics of the batch; else the running ones */
+    bool relu;     /* out = max(0, ...): the activation is fused */
+} yk__batch_norm;
+
+typedef struct yk__cross_entropy {
+    int64_t ignore_index;
+    double label_smoothing; /* [0, 1] */
+    bool mean;              /* divide by the number (or the weight) of the targets that count; else the sum */
+} yk__cross_entropy;
+
+typedef struct yk__sgd {
+    double lr, momentum, dampening, weight_decay;
+    bool nesterov, maximize;
+    bool first; /* the momentum buffer is not yet set: it becomes the gradient */
+} yk__sgd;
+
+typedef struct yk__adam {
+    double lr, beta1, beta2, eps, weight_decay;
+    bool decoupled; /* AdamW */
+    bool amsgrad, maximize;
+    int64_t step; /* from 1 */
+} yk__adam;
+
+typedef struct yk__backend {
+    const char *name; /* "cpu" */
+
+    /* ---- devices and memory ---- */
+    int (*device_count)(void);
+    /* 64-byte aligned memory, not cleared; fails with YK_ERR_MEMORY. Called by the caching allocator only. */
+    yk_status (*allocate)(int device, size_t bytes, void **memory);
+    void (*release)(int device, void *memory, size_t bytes);
+    /* Bytes between host and device memory, done when they return. */
+    yk_status (*upload)(int device, void *to, const void *from_host, size_t bytes);
+    yk_status (*download)(int device, void *to_host, const void *from, size_t bytes);
+    yk_status (*synchronize)(int device);
+    yk_status (*set_threads)(int device, int threads); /* NULL where threads are not ours to set */
+    int (*get_threads)(int device);
+    bool host_memory; /* its memory can be read and written from the host */
+
+    /* ---- elementwise: inputs are already expanded to the shape of out (stride 0 where broadcast) ---- */
+    yk_status (*fill)(int device, const yk__view *out, double value); /* any dtype; an i64 beyond 2^53 comes by copy */
+    /* Any dtype to any dtype, PyTorch's casts (float to integer truncates, to bool is != 0). */
+    yk_status (*copy)(int device, const yk__view *out, const yk__view *in);
+    yk_status (*unary)(int device, yk__unary op, const yk__view *out, const yk__view *in, double p0, double p1);
+    yk_status (*binary)(int device, yk__binary op, const yk__view *out, const yk__view *a, const yk__view *b,
+                        double alpha);
+    yk_status (*where)(int device, const yk__view *out, const yk__view *condition, const yk__view *a,
+                       const yk__view *b);
+    /* Element i (C order) of `out` is a function of (stream, i) alone. */
+    yk_status (*random)(int device, yk__random_kind kind, const yk__view *out, yk__stream stream, double p0, double p1);
+    /* out = x * keep / (1 - p), where keep of element i (C order) is random(stream, i) >= p. Backward is the same call. */
+    yk_status (*dropout)(int device, const yk__view *out, const yk__view *x, yk__stream stream, double p);
+
+    /* ---- reductions ---- */
+    /* out has the ndim of in, with size 1 where it is reduced. Sums of f32 are kept in blocks so that the error does
+     * not grow with the count. SUM, PROD of integers give i64. */
+    yk_status (*reduce)(int device, yk__reduce op, const yk__view *out, const yk__view *in, double p0);
+    yk_status (*softmax)(int device, const yk__view *out, const yk__view *x, int dim, bool log);
+    yk_status (*softmax_backward)(int device, const yk__view *gx, const yk__view *gout, const yk__view *out, int dim,
+                                  bool log);
+
+    /* ---- matrix product ---- */
+    /* out (B,M,N) = a (B,M,K) b (B,K,N) [+ bias (N)]; any strides, stride 0 over B included; `accumulate` adds to
+     * what out holds. bias may be NULL. float. */
+    yk_status (*gemm)(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
+                      bool accumulate);
+
+    /* ---- convolution: x (N,C,H,W), w (O,C/groups,KH,KW), out (N,O,OH,OW), bias (O) or NULL; float ---- */
+    /* The strides that out should have (dense, any order), given x and w; and those that a weight should have. */
+    void (*conv2d_layout)(const yk__conv2d *p, const yk__view *x, const yk__view *w, const int64_t out_shape[4],
+                          int64_t out_stride[4]);
+    void (*conv2d_weight_layout)(const yk__conv2d *p, yk_dtype dtype, const int64_t w_shape[4], int64_t w_stride[4]);
+    yk_status (*conv2d)(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w,
+                        const yk__view *bias);
+    yk_status (*conv2d_backward_input)(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
+                                       const yk__view *w);
+    /* gbias may be NULL. */
+    yk_status (*conv2d_backward_weight)(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gbias,
+                                        const yk__view *gout, const yk__view *x);
+
+    /* ---- pooling: x (N,C,H,W), out (N,C,OH,OW); float ---- */
+    /* index (N,C,OH,OW), i32, same strides as out: iy * W + ix of the maximum (the first of equals; NaN wins). */
+    yk_status (*max_pool2d)(int device, const yk__pool2d *p, const yk__view *out, const yk__view *index,
+                            const yk__view *x);
+    yk_status (*max_pool2d_backward)(int device, const yk__pool2d *p, const yk__view *gx, const yk__view *gout,
+                                     const yk__view *index);
+    yk_status (*avg_pool2d)(int device, const yk__pool2d *p, const yk__view *out, const yk__view *x);
+    yk_status (*avg_pool2d_backward)(int device, const yk__pool2d *p, const yk__view *gx, const yk__view *gout);
+    /* Window of output o over input size I and output size O: [floor(o I / O), ceil((o + 1) I / O)). */
+    yk_status (*adaptive_avg_pool2d)(int device, const yk__view *out, const yk__view *x);
+    yk_status (*adaptive_avg_pool2d_backward)(int device, const yk__view *gx, const yk__view *gout);
+
+    /* ---- normalisation ---- */
+    /* x, residual, out (N,C,...) of 2 to 5 dimensions; weight, bias, running_mean, running_var (C) or NULL; mean and
+     * invstd (C) are outputs kept for backward. out = (x - mean) invstd weight + bias [+ residual] [then relu].
+     * In training the running statistics, where given, move by momentum towards the batch's mean and unbiased
+     * variance. */
+    yk_status (*batch_norm)(int device, const yk__batch_norm *p, const yk__view *out, const yk__view *mean,
+                            const yk__view *invstd, const yk__view *x, const yk__view *residual,
+                            const yk__view *weight, const yk__view *bias, const yk__view *running_mean,
+                            const yk__view *running_var);
+    /* gx, gresidual, gweight, gbias may be NULL (not wanted); out is read only where relu is fused (may be NULL
+     * otherwise). gresidual may be the same view as gout. */
+    yk_status (*batch_norm_backward)(int device, const yk__batch_norm *p, const yk__view *gx,
+                                     const yk__view *gresidual, const yk__view *gweight, const yk__view *gbias,
+                                     const yk__view *gout, const yk__view *x, const yk__view *out,
+                                     const yk__view *weight, const yk__view *mean, const yk__view *invstd);
+    /* x (M,D) normalised over D; weight, bias (D) or NULL; mean, invstd (M) outputs for backward. */
+    yk_status (*layer_norm)(int device, double eps, const yk__view *out, const yk__view *mean, const yk__view *invstd,
+                            const yk__view *x, const yk__view *weight, const yk__view *bias);
+    yk_status (*layer_norm_backward)(int device, const yk__view *gx, const yk__view *gweight, const yk__view *gbias,
+                                     const yk__view *gout, const yk__view *x, const yk__view *weight,
+                                     const yk__view *mean, const yk__view *invstd);
+
+    /* ---- lookup ---- */
+    /* out (M,D) = weight (V,D) rows by index (M), i64 or i32; an index outside [0, V) is an error that names it. */
+    yk_status (*embedding)(int device, const yk__view *out, const yk__view *weight, const yk__view *index);
+    /* gweight is written whole; rows of `padding_idx` (-1: none) get nothing. */
+    yk_status (*embedding_backward)(int device, const yk__view *gweight, const yk__view *gout, const yk__view *index,
+                                    int64_t padding_idx);
+
+    /* ---- losses: x (N,C) logits, target (N) i64, weight (C) or NULL ---- */
+    /* loss: 0-dim; lse (N): log-sum-exp per row; total: 0-dim, the divisor of the mean. A label outside [0, C) that is
+     * not ignore_index is an error that names row, label and C. */
+    yk_status (*cross_entropy)(int device, const yk__cross_entropy *p, const yk__view *loss, const yk__view *lse,
+                               const yk__view *total, const yk__view *x, const yk__view *target,
+                               const yk__view *weight);
+    yk_status (*cross_entropy_backward)(int device, const yk__cross_entropy *p, const yk__view *gx,
+                                        const yk__view *gloss, const yk__view *x, const yk__view *lse,
+                                        const yk__view *total, const yk__view *target, const yk__view *weight);
+
+    /* ---- optimizers: one pass over memory for all tensors of a group. params[i], grads[i] and the state have equal
+     * shape and dtype; where their strides are equal and dense the pass is linear. ---- */
+    yk_status (*sgd)(int device, const yk__sgd *p, int64_t count, const yk__view *params, const yk__view *grads,
+                     const yk__view *momentum /* NULL where p->momentum is 0 */);
+    yk_status (*adam)(int device, const yk__adam *p, int64_t count, const yk__view *params, const yk__view *grads,
+                      const yk__view *mean, const yk__view *square, const yk__view *max_square /* amsgrad or NULL */);
+} yk__backend;
+
+/* The backend of a type, loaded at first use; NULL and an error where it is not there. (backend.c) */
+const yk__backend *yk__backend_of(yk_device device);
+/* Checks that the device exists. */
+yk_status yk__device_check(yk_device device);
+/* Fails in the name of `slot`: a NULL slot was needed. */
+yk_status yk__slot_missing(yk_device device, const char *slot);
+
+/* ---- storage (storage.c): counted memory of one device, from a caching allocator ---- */
+typedef struct yk__storage {
+    atomic_int references;
+    atomic_uint version; /* writes in place */
+    yk_device device;
+    void *data;
+    size_t bytes;    /* as asked for */
+    size_t reserved; /* as the allocator gave */
+    void (*foreign_release)(void *context); /* memory that is not ours */
+    void *foreign_context;
+} yk__storage;
+yk__storage *yk__storage_create(yk_device device, size_t bytes);
+yk__storage *yk__storage_wrap(yk_device device, void *data, size_t bytes, void (*release)(void *), void *context);
+yk__storage *yk__storage_retain(yk__storage *storage);
+void yk__storage_release(yk__storage *storage);
+
+/* Memory for a kernel's own use during one call, from the same cache, 64-byte aligned. */
+void *yk__workspace_get(yk_device device, size_t bytes, yk__storage **handle);
+
+#endif

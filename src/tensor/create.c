@@ -1,0 +1,211 @@
+/*
+ * create.c - tensors out of nothing: filled, counted, random, or from the caller's memory. Layer: tensor.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+static yk_tensor *finish(yk_tensor *x, yk_status status, const yk_tensor_options *options)
+{
+    if (x && !status && options && options->requires_grad)
+        status = yk__mark_requires_grad(x);
+    if (status) {
+        yk_tensor_release(x);
+        return NULL;
+    }
+    return yk__scope_own(x);
+}
+
+static yk_tensor *begin(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    return yk__scope_check(what) ? yk__tensor_checked(what, ndim, shape, options) : NULL;
+}
+
+yk_tensor *yk_empty(int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    return finish(begin("empty", ndim, shape, options), YK_OK, options);
+}
+
+static yk_tensor *filled(const char *what, int ndim, const int64_t *shape, double value, const yk_tensor_options *options)
+{
+    yk_tensor *x = begin(what, ndim, shape, options);
+    return finish(x, x ? yk__raw_fill(x, value) : YK_OK, options);
+}
+
+yk_tensor *yk_zeros(int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    return filled("zeros", ndim, shape, 0, options);
+}
+
+yk_tensor *yk_ones(int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    return filled("ones", ndim, shape, 1, options);
+}
+
+yk_tensor *yk_full(int ndim, const int64_t *shape, double value, const yk_tensor_options *options)
+{
+    return filled("full", ndim, shape, value, options);
+}
+
+yk_tensor *yk_scalar(double value, const yk_tensor_options *options)
+{
+    return filled("scalar", 0, NULL, value, options);
+}
+
+/* Writes elements that were made on the host into x, casting from i64 or f64. */
+static yk_status write_host(yk_tensor *x, const void *data, yk_dtype dtype)
+{
+    yk_tensor *host = yk__tensor_new(x->ndim, x->shape, NULL, dtype, (yk_device){0});
+    if (!host)
+        return yk__error_code();
+    memcpy(host->data, data, (size_t)x->numel * yk_dtype_size(dtype));
+    yk_status status = yk__raw_copy(x, host);
+    yk_tensor_release(host);
+    return status;
+}
+
+yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_options *options)
+{
+    double count = step != 0 ? ceil((end - start) / step) : -1;
+    if (!isfinite(count) || (count < 0 && step != 0 && !(isfinite(start) && isfinite(end))) || step == 0) {
+        yk__fail(YK_ERR_ARGUMENT, "arange: from %g to %g by %g is not a range", start, end, step);
+        return NULL;
+    }
+    if (count < 0) {
+        yk__fail(YK_ERR_ARGUMENT, "arange: from %g to %g goes against the step %g", start, end, step);
+        return NULL;
+    }
+    int64_t n = (int64_t)count;
+    yk_tensor *x = begin("arange", 1, &n, options);
+    if (!x)
+        return NULL;
+    bool floating = yk_dtype_is_floating((yk_dtype)x->dtype);
+    double *values = yk__calloc((size_t)n, sizeof(double));
+    yk_status status = values ? YK_OK : YK_ERR_MEMORY;
+    for (int64_t i = 0; values && i < n; i++) {
+        double value = start + (double)i * step;
+        values[i] = floating ? value : (double)((int64_t)start + i * (int64_t)step);
+    }
+    if (!status && n)
+        status = write_host(x, values, YK_F64);
+    free(values);
+    return finish(x, status, options);
+}
+
+static yk_tensor *drawn(const char *what, yk__random_kind kind, int ndim, const int64_t *shape, double p0, double p1,
+                         const yk_tensor_options *options)
+{
+    yk_tensor *x = begin(what, ndim, shape, options);
+    if (!x)
+        return NULL;
+    yk_status status = YK_OK;
+    const yk__backend *backend = yk__backend_for(x);
+    if (kind != YK__RANDOM_INTEGER && !yk_dtype_is_floating((yk_dtype)x->dtype))
+        status = yk__fail(YK_ERR_DTYPE, "%s: expected a floating dtype, not %s", what, yk_dtype_name((yk_dtype)x->dtype));
+    yk__view v = yk__view_of(x);
+    if (!status)
+        status = backend->random ? backend->random(yk__device_of(x).index, kind, &v, yk__random_next(), p0, p1)
+                                 : yk__slot_missing(yk__device_of(x), what);
+    return finish(x, status, options);
+}
+
+yk_tensor *yk_rand(int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    return drawn("rand", YK__RANDOM_UNIFORM, ndim, shape, 0, 1, options);
+}
+
+yk_tensor *yk_randn(int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    return drawn("randn", YK__RANDOM_NORMAL, ndim, shape, 0, 1, options);
+}
+
+yk_tensor *yk_randint(int64_t low, int64_t high, int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    if (low >= high) {
+        yk__fail(YK_ERR_ARGUMENT, "randint: the range [%lld, %lld) is empty", (long long)low, (long long)high);
+        return NULL;
+    }
+    yk_tensor_options integers = {.dtype = YK_I64};
+    return drawn("randint", YK__RANDOM_INTEGER, ndim, shape, (double)low, (double)high, options ? options : &integers);
+}
+
+yk_tensor *yk_randperm(int64_t n)
+{
+    yk_tensor_options options = {.dtype = YK_I64};
+    yk_tensor *x = begin("randperm", 1, &n, &options);
+    if (x)
+        yk__random_permutation(yk__random_next(), x->data, n);
+    return finish(x, YK_OK, NULL);
+}
+
+yk_tensor *yk_from_data(const void *data, int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    yk_tensor *x = begin("from_data", ndim, shape, options);
+    if (!x)
+        return NULL;
+    yk_status status = YK_OK;
+    if (!data && x->numel)
+        status = yk__fail(YK_ERR_ARGUMENT, "from_data: the data is NULL");
+    else if (x->numel)
+        status = yk__backend_for(x)->upload(yk__device_of(x).index, x->data, data,
+                                            (size_t)x->numel * yk_dtype_size((yk_dtype)x->dtype));
+    return finish(x, status, options);
+}
+
+yk_tensor *yk_from_memory(void *data, int ndim, const int64_t *shape, yk_dtype dtype, void (*release)(void *),
+                          void *context)
+{
+    yk_tensor_options options = {.dtype = dtype};
+    yk_tensor *x = begin("from_memory", ndim, shape, &options);
+    if (!x)
+        return NULL;
+    yk__storage *wrapped = NULL;
+    if (!data && x->numel)
+        yk__fail(YK_ERR_ARGUMENT, "from_memory: the memory is NULL");
+    else
+        wrapped = yk__storage_wrap((yk_device){0}, data, (size_t)x->numel * yk_dtype_size(dtype), release, context);
+    if (!wrapped) {
+        yk_tensor_release(x);
+        return NULL;
+    }
+    yk__storage_release(x->storage);
+    x->storage = wrapped;
+    x->data = data;
+    return yk__scope_own(x);
+}
+
+static yk_tensor *like(const char *what, const yk_tensor *x)
+{
+    return x && yk__scope_check(what) ? yk__tensor_like(x, (yk_dtype)x->dtype) : NULL;
+}
+
+yk_tensor *yk_empty_like(const yk_tensor *x)
+{
+    return yk__scope_own(like("empty_like", x));
+}
+
+yk_tensor *yk_full_like(const yk_tensor *x, double value)
+{
+    yk_tensor *out = like("full_like", x);
+    return finish(out, out ? yk__raw_fill(out, value) : YK_OK, NULL);
+}
+
+yk_tensor *yk_zeros_like(const yk_tensor *x)
+{
+    return yk_full_like(x, 0);
+}
+
+yk_tensor *yk_ones_like(const yk_tensor *x)
+{
+    return yk_full_like(x, 1);
+}
+
+yk_tensor *yk_randn_like(const yk_tensor *x)
+{
+    if (!x)
+        return NULL;
+    yk_tensor_options options = {.dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)};
+    return yk_randn(x->ndim, x->shape, &options);
+}

@@ -1,0 +1,410 @@
+/*
+ * raw.c - the raw kernels' front door: PyTorch's shape and dtype rules in front of the table. Layer: tensor.
+ *
+ * f16 and bf16 have no kernels of their own beyond copy and fill: they are computed in f32 and rounded once at the end.
+ */
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+/* Calls a slot of x's backend, or fails when the backend has none. */
+#define SLOT(x, slot, ...)                                                                                             \
+    (yk__backend_for(x)->slot ? yk__backend_for(x)->slot(yk__device_of(x).index, __VA_ARGS__)                          \
+                              : yk__slot_missing(yk__device_of(x), #slot))
+
+static yk_tensor *checked(yk_tensor *out, yk_status status)
+{
+    if (!status)
+        return out;
+    yk_tensor_release(out);
+    return NULL;
+}
+
+/* Replaces a half-precision result by its rounded form; takes over the reference. */
+static yk_tensor *narrowed(yk_tensor *wide, yk_dtype dtype)
+{
+    yk_tensor *out = wide ? yk__raw_cast(wide, dtype) : NULL;
+    yk_tensor_release(wide);
+    return out;
+}
+
+yk_status yk__raw_fill(yk_tensor *x, double value)
+{
+    yk__view v = yk__view_of(x);
+    return x->numel ? SLOT(x, fill, &v, value) : YK_OK;
+}
+
+/* Between devices the bytes go through the host in C order; within one, a kernel does everything. */
+static yk_status copy_across(yk_tensor *to, yk_tensor *from)
+{
+    yk_tensor *source = yk__raw_contiguous(from);
+    yk_tensor *typed = source ? yk__raw_cast(source, (yk_dtype)to->dtype) : NULL;
+    yk_tensor_release(source);
+    if (!typed)
+        return yk__error_code();
+    bool direct = yk_is_contiguous(to);
+    yk_tensor *target = direct ? yk_tensor_retain(to)
+                               : yk__tensor_new(to->ndim, to->shape, NULL, (yk_dtype)to->dtype, yk__device_of(to));
+    yk_status status = target ? YK_OK : yk__error_code();
+    size_t bytes = (size_t)to->numel * yk_dtype_size((yk_dtype)to->dtype);
+    const yk__backend *a = yk__backend_for(typed), *b = yk__backend_for(to);
+    if (!status && a->host_memory) {
+        status = b->upload(yk__device_of(to).index, target->data, typed->data, bytes);
+    } else if (!status && b->host_memory) {
+        status = a->download(yk__device_of(typed).index, target->data, typed->data, bytes);
+    } else if (!status) {
+        yk__storage *staging = NULL;
+        void *host = yk__workspace_get((yk_device){0}, bytes, &staging);
+        status = host ? a->download(yk__device_of(typed).index, host, typed->data, bytes) : yk__error_code();
+        if (!status)
+            status = b->upload(yk__device_of(to).index, target->data, host, bytes);
+        yk__storage_release(staging);
+    }
+    if (!status && !direct)
+        status = yk__raw_copy(to, target);
+    yk_tensor_release(target);
+    yk_tensor_release(typed);
+    return status;
+}
+
+yk_status yk__raw_copy(yk_tensor *to, yk_tensor *from)
+{
+    int ndim;
+    int64_t shape[YK_MAX_DIMS];
+    yk_status status = yk__broadcast("copy", to, from, &ndim, shape);
+    if (status)
+        return status;
+    if (ndim != to->ndim || memcmp(shape, to->shape, sizeof(shape[0]) * (size_t)ndim)) {
+        char a[200], b[200];
+        return yk__fail(YK_ERR_SHAPE, "copy: shape %s does not broadcast to %s", yk_shape_format(from, a, sizeof(a)),
+                        yk_shape_format(to, b, sizeof(b)));
+    }
+    if (to->numel == 0)
+        return YK_OK;
+    if (!yk_device_equal(yk__device_of(to), yk__device_of(from))) {
+        if (yk_same_shape(to, from))
+            return copy_across(to, from);
+        yk__view v = yk__view_expanded(from, ndim, shape);
+        yk_tensor *expanded = yk__tensor_view(from, ndim, shape, v.stride, 0);
+        status = expanded ? copy_across(to, expanded) : yk__error_code();
+        yk_tensor_release(expanded);
+        return status;
+    }
+    yk__view out = yk__view_of(to), in = yk__view_expanded(from, ndim, shape);
+    return SLOT(to, copy, &out, &in);
+}
+
+yk_tensor *yk__raw_clone(yk_tensor *x)
+{
+    yk_tensor *out = yk__tensor_like(x, (yk_dtype)(x ? x->dtype : 0));
+    return out ? checked(out, yk__raw_copy(out, x)) : NULL;
+}
+
+yk_tensor *yk__raw_contiguous(yk_tensor *x)
+{
+    if (!x || yk_is_contiguous(x))
+        return yk_tensor_retain(x);
+    yk_tensor *out = yk__tensor_new(x->ndim, x->shape, NULL, (yk_dtype)x->dtype, yk__device_of(x));
+    return out ? checked(out, yk__raw_copy(out, x)) : NULL;
+}
+
+yk_tensor *yk__raw_cast(yk_tensor *x, yk_dtype dtype)
+{
+    if (!x || (yk_dtype)x->dtype == dtype)
+        return yk_tensor_retain(x);
+    yk_tensor *out = yk__tensor_like(x, dtype);
+    return out ? checked(out, yk__raw_copy(out, x)) : NULL;
+}
+
+yk_tensor *yk__raw_to(yk_tensor *x, yk_device device)
+{
+    if (!x || yk_device_equal(yk__device_of(x), device))
+        return yk_tensor_retain(x);
+    yk_tensor *out = yk__tensor_new(x->ndim, x->shape, yk__is_dense(x) ? x->stride : NULL, (yk_dtype)x->dtype, device);
+    return out ? checked(out, yk__raw_copy(out, x)) : NULL;
+}
+
+/* The dtype of the result of an elementwise operation on x, and the one it is computed in. */
+static bool unary_dtypes(const char *what, yk__unary op, const yk_tensor *x, double p0, yk_dtype *compute, yk_dtype *out)
+{
+    yk_dtype dtype = (yk_dtype)x->dtype;
+    bool floating = yk_dtype_is_floating(dtype);
+    switch (op) {
+    case YK__LOGICAL_NOT:
+    case YK__IS_FINITE: *compute = yk__is_half(dtype) ? YK_F32 : dtype, *out = YK_BOOL; return true;
+    case YK__NEG:
+    case YK__SIGN:
+    case YK__ABS:
+    case YK__RELU:
+        if (dtype == YK_BOOL) {
+            yk__fail(YK_ERR_DTYPE, "%s: not defined for bool tensors", what);
+            return false;
+        }
+        *out = dtype;
+        break;
+    case YK__FLOOR:
+    case YK__CEIL:
+    case YK__ROUND: *out = dtype; break;
+    case YK__ADD_SCALAR:
+    case YK__MUL_SCALAR:
+    case YK__CLAMP:
+        *out = floating || (p0 == (double)(int64_t)p0 && dtype != YK_BOOL) ? dtype
+               : p0 == (double)(int64_t)p0                                ? YK_I64
+                                                                          : YK_F32;
+        break;
+    case YK__POW_SCALAR: *out = floating || (p0 >= 0 && p0 == (double)(int64_t)p0) ? dtype : YK_F32; break;
+    default: *out = floating ? dtype : YK_F32; break;
+    }
+    *compute = yk__is_half(*out) ? YK_F32 : *out;
+    return true;
+}
+
+yk_tensor *yk__raw_unary(const char *what, yk__unary op, yk_tensor *x, double p0, double p1)
+{
+    yk_dtype compute, result;
+    if (!x || !unary_dtypes(what, op, x, p0, &compute, &result))
+        return NULL;
+    if (op == YK__CLAMP && !yk_dtype_is_floating((yk_dtype)x->dtype)) /* bounds may be infinite */
+        compute = result = (yk_dtype)x->dtype;
+    yk_tensor *in = yk__raw_cast(x, compute);
+    yk_tensor *out = in ? yk__tensor_like(in, result == YK_BOOL ? YK_BOOL : compute) : NULL;
+    if (out && out->numel) {
+        yk__view vo = yk__view_of(out), vi = yk__view_of(in);
+        out = checked(out, SLOT(out, unary, op, &vo, &vi, p0, p1));
+    }
+    yk_tensor_release(in);
+    return out && (yk_dtype)out->dtype != result ? narrowed(out, result) : out;
+}
+
+static bool is_comparison(yk__binary op)
+{
+    return op >= YK__EQ && op <= YK__OR;
+}
+
+/* The dtype that both operands are brought to. A 0-dimensional operand does not widen one with dimensions unless it
+ * is of a higher kind, as in PyTorch. */
+static yk_dtype operand_dtype(const yk_tensor *a, const yk_tensor *b)
+{
+    yk_dtype da = (yk_dtype)a->dtype, db = (yk_dtype)b->dtype;
+    bool fa = yk_dtype_is_floating(da), fb = yk_dtype_is_floating(db);
+    if ((a->ndim == 0) != (b->ndim == 0)) {
+        yk_dtype strong = a->ndim ? da : db, weak = a->ndim ? db : da;
+        bool fs = a->ndim ? fa : fb, fw = a->ndim ? fb : fa;
+        if (fs == fw && (fs || (strong != YK_BOOL)))
+            return strong;
+        if (fs && !fw)
+            return strong;
+        return yk_dtype_promote(strong, weak);
+    }
+    return yk_dtype_promote(da, db);
+}
+
+yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    if (!a || !b)
+        return NULL;
+    int ndim;
+    int64_t shape[YK_MAX_DIMS];
+    yk_tensor *both[2] = {a, b};
+    if (yk__same_device(what, 2, both) || yk__broadcast(what, a, b, &ndim, shape))
+        return NULL;
+    yk_dtype result = operand_dtype(a, b);
+    if (op == YK__DIV && !yk_dtype_is_floating(result))
+        result = YK_F32;
+    if (op == YK__SUB && result == YK_BOOL) {
+        yk__fail(YK_ERR_DTYPE, "%s: not defined for bool tensors", what);
+        return NULL;
+    }
+    yk_dtype compute = yk__is_half(result) ? YK_F32 : result;
+    yk_tensor *x = yk__raw_cast(a, compute), *y = yk__raw_cast(b, compute), *out = NULL;
+    if (x && y) {
+        /* The result takes over the memory order of an operand that already has the whole shape. */
+        const yk_tensor *model = yk_same_shape(x, y) || x->ndim == ndim ? x : y;
+        bool whole = model->ndim == ndim && memcmp(model->shape, shape, sizeof(shape[0]) * (size_t)ndim) == 0;
+        if (!whole && y->ndim == ndim && memcmp(y->shape, shape, sizeof(shape[0]) * (size_t)ndim) == 0)
+            model = y, whole = true;
+        out = yk__tensor_new(ndim, shape, whole && yk__is_dense(model) ? model->stride : NULL,
+                             is_comparison(op) ? YK_BOOL : compute, yk__device_of(x));
+    }
+    if (out && out->numel) {
+        yk__view vo = yk__view_of(out), vx = yk__view_expanded(x, ndim, shape), vy = yk__view_expanded(y, ndim, shape);
+        out = checked(out, SLOT(out, binary, op, &vo, &vx, &vy, alpha));
+    }
+    yk_tensor_release(x);
+    yk_tensor_release(y);
+    return out && !is_comparison(op) && result != compute ? narrowed(out, result) : out;
+}
+
+yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    int ndim;
+    int64_t shape[YK_MAX_DIMS];
+    yk_tensor *all[3] = {out, a, b};
+    yk_status status = yk__same_device(what, 3, all);
+    if (!status)
+        status = yk__broadcast(what, a, b, &ndim, shape);
+    if (status)
+        return status;
+    if (ndim != out->ndim || memcmp(shape, out->shape, sizeof(shape[0]) * (size_t)ndim)) {
+        char ta[200], tb[200];
+        return yk__fail(YK_ERR_SHAPE, "%s: the result has shape %s and cannot be written into %s", what,
+                        yk__shape_text(ndim, shape, ta, sizeof(ta)), yk_shape_format(out, tb, sizeof(tb)));
+    }
+    if (out->numel == 0)
+        return YK_OK;
+    if (out->dtype == a->dtype && out->dtype == b->dtype && !yk__is_half((yk_dtype)out->dtype) && !is_comparison(op)) {
+        yk__view vo = yk__view_of(out), va = yk__view_expanded(a, ndim, shape), vb = yk__view_expanded(b, ndim, shape);
+        return SLOT(out, binary, op, &vo, &va, &vb, alpha);
+    }
+    yk_tensor *result = yk__raw_binary(what, op, a, b, alpha);
+    if (!result)
+        return yk__error_code();
+    if (yk_dtype_is_floating((yk_dtype)result->dtype) && !yk_dtype_is_floating((yk_dtype)out->dtype))
+        status = yk__fail(YK_ERR_DTYPE, "%s: a %s result cannot be written into a %s tensor", what,
+                          yk_dtype_name((yk_dtype)result->dtype), yk_dtype_name((yk_dtype)out->dtype));
+    else
+        status = yk__raw_copy(out, result);
+    yk_tensor_release(result);
+    return status;
+}
+
+yk_tensor *yk__raw_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b)
+{
+    if (!condition || !a || !b)
+        return NULL;
+    yk_tensor *all[3] = {condition, a, b};
+    int ndim;
+    int64_t shape[YK_MAX_DIMS];
+    if (yk__same_device("where", 3, all) || yk__broadcast("where", a, b, &ndim, shape))
+        return NULL;
+    if (condition->dtype != YK_BOOL) {
+        yk__fail(YK_ERR_DTYPE, "where: the condition is %s, expected bool", yk_dtype_name((yk_dtype)condition->dtype));
+        return NULL;
+    }
+    yk_dtype dtype = operand_dtype(a, b);
+    yk_tensor *x = yk__raw_cast(a, dtype), *y = yk__raw_cast(b, dtype), *out = NULL, *wide = NULL;
+    if (x && y) {
+        /* The shape of a and b together, then with the condition's. */
+        yk__view v = yk__view_expanded(x, ndim, shape);
+        wide = yk__tensor_view(x, ndim, shape, v.stride, 0);
+    }
+    if (wide && !yk__broadcast("where", condition, wide, &ndim, shape))
+        out = yk__tensor_new(ndim, shape, NULL, dtype, yk__device_of(x));
+    if (out && out->numel) {
+        yk__view vo = yk__view_of(out), vc = yk__view_expanded(condition, ndim, shape);
+        yk__view vx = yk__view_expanded(x, ndim, shape), vy = yk__view_expanded(y, ndim, shape);
+        out = checked(out, SLOT(out, where, &vo, &vc, &vx, &vy));
+    }
+    yk_tensor_release(wide);
+    yk_tensor_release(x);
+    yk_tensor_release(y);
+    return out;
+}
+
+static bool reduce_dtypes(const char *what, yk__reduce op, yk_dtype dtype, yk_dtype *compute, yk_dtype *out)
+{
+    bool floating = yk_dtype_is_floating(dtype);
+    *compute = yk__is_half(dtype) ? YK_F32 : dtype;
+    *out = dtype;
+    switch (op) {
+    case YK__SUM:
+    case YK__PROD:
+        if (!floating)
+            *compute = *out = YK_I64;
+        break;
+    case YK__MEAN:
+    case YK__VAR:
+    case YK__SUM_SQUARES:
+        if (!floating) {
+            yk__fail(YK_ERR_DTYPE, "%s: expected a floating tensor, this one is %s", what, yk_dtype_name(dtype));
+            return false;
+        }
+        break;
+    case YK__ANY:
+    case YK__ALL: *out = YK_BOOL; break;
+    case YK__ARGMAX:
+    case YK__ARGMIN: *out = YK_I64; break;
+    case YK__AMAX:
+    case YK__AMIN: break;
+    }
+    return true;
+}
+
+static yk_tensor *squeezed(yk_tensor *full, uint32_t mask)
+{
+    int ndim = 0;
+    int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];
+    for (int d = 0; full && d < full->ndim; d++) {
+        if (mask & (1u << d))
+            continue;
+        shape[ndim] = full->shape[d];
+        stride[ndim++] = full->stride[d];
+    }
+    yk_tensor *out = yk__tensor_view(full, ndim, shape, stride, 0);
+    yk_tensor_release(full);
+    return out;
+}
+
+yk_tensor *yk__raw_reduce(const char *what, yk__reduce op, yk_tensor *x, uint32_t mask, bool keepdim, double p0)
+{
+    yk_dtype compute, result;
+    if (!x || !reduce_dtypes(what, op, (yk_dtype)x->dtype, &compute, &result))
+        return NULL;
+    uint32_t every = x->ndim ? (1u << x->ndim) - 1 : 0;
+    if (mask == 0)
+        mask = every;
+    int64_t shape[YK_MAX_DIMS], count = 1;
+    for (int d = 0; d < x->ndim; d++) {
+        bool reduced = mask & (1u << d);
+        shape[d] = reduced ? 1 : x->shape[d];
+        count *= reduced ? x->shape[d] : 1;
+    }
+    bool extreme = op == YK__AMAX || op == YK__AMIN || op == YK__ARGMAX || op == YK__ARGMIN;
+    if (extreme && count == 0) {
+        char text[200];
+        yk__fail(YK_ERR_SHAPE, "%s: no elements to choose from in shape %s", what, yk_shape_format(x, text, sizeof(text)));
+        return NULL;
+    }
+    yk_tensor *in = yk__raw_cast(x, compute);
+    yk_tensor *out = in ? yk__tensor_new(x->ndim, shape, NULL, result == YK_BOOL || result == YK_I64 ? result : compute,
+                                         yk__device_of(x))
+                        : NULL;
+    if (out && out->numel) {
+        yk__view vo = yk__view_of(out), vi = yk__view_of(in);
+        out = checked(out, SLOT(out, reduce, op, &vo, &vi, p0));
+    }
+    yk_tensor_release(in);
+    if (out && (yk_dtype)out->dtype != result)
+        out = narrowed(out, result);
+    return out && !keepdim ? squeezed(out, mask) : out;
+}
+
+yk_tensor *yk__raw_sum_to(yk_tensor *x, int ndim, const int64_t *shape)
+{
+    if (!x)
+        return NULL;
+    uint32_t mask = 0, added = 0;
+    for (int d = 0; d < x->ndim; d++) {
+        int own = d - (x->ndim - ndim);
+        if (own < 0)
+            added |= 1u << d;
+        if (own < 0 || (shape[own] == 1 && x->shape[d] != 1))
+            mask |= 1u << d;
+    }
+    if (!mask)
+        return yk_tensor_retain(x);
+    yk_tensor *out = yk__raw_reduce("sum", YK__SUM, x, mask, true, 0);
+    return out && added ? squeezed(out, added) : out;
+}
+
+yk_tensor *yk__raw_gemm(const yk__view *a, const yk__view *b, yk_tensor *bias, yk_device device)
+{
+    int64_t shape[3] = {a->shape[0], a->shape[1], b->shape[2]};
+    yk_tensor *out = yk__tensor_new(3, shape, NULL, a->dtype, device);
+    if (!out || out->numel == 0)
+        return out;
+    yk__view vo = yk__view_of(out), vbias;
+    if (bias)
+        vbias = yk__view_of(bias);
+    return checked(out, SLOT(out, gemm, &vo, a, b, bias ? &vbias : NULL, false));
+}

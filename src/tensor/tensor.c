@@ -1,0 +1,335 @@
+/*
+ * tensor.c - tensors and views: making, asking, releasing. Layer: tensor.
+ *
+ * Invariant: data points to the first element inside storage, and every element that shape and stride reach lies
+ * inside storage.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+static void tensor_destroy(void *object)
+{
+    yk_tensor *x = object;
+    if (x->autograd)
+        x->autograd->destroy(x->autograd);
+    yk__storage_release(x->storage);
+    free(x);
+}
+
+static const yk__type tensor_type = {"tensor", tensor_destroy};
+
+static yk_tensor *tensor_make(int ndim, const int64_t *shape, const int64_t *stride, yk_dtype dtype)
+{
+    yk_tensor *x = malloc(sizeof(*x));
+    if (!x) {
+        yk__fail_memory(sizeof(*x));
+        return NULL;
+    }
+    yk__object_init(&x->object, &tensor_type);
+    x->storage = NULL;
+    x->data = NULL;
+    x->autograd = NULL;
+    x->numel = 1;
+    x->dtype = (int8_t)dtype;
+    x->ndim = (int8_t)ndim;
+    for (int d = 0; d < ndim; d++) {
+        x->shape[d] = shape[d];
+        x->numel *= shape[d];
+    }
+    if (stride)
+        memcpy(x->stride, stride, (size_t)ndim * sizeof(*stride));
+    else
+        yk__contiguous_strides(ndim, shape, x->stride);
+    return x;
+}
+
+yk_tensor *yk__tensor_new(int ndim, const int64_t *shape, const int64_t *stride, yk_dtype dtype, yk_device device)
+{
+    yk_tensor *x = tensor_make(ndim, shape, stride, dtype);
+    if (!x)
+        return NULL;
+    x->storage = yk__storage_create(device, (size_t)x->numel * yk_dtype_size(dtype));
+    if (!x->storage) {
+        free(x);
+        return NULL;
+    }
+    x->data = x->storage->data;
+    return x;
+}
+
+yk_tensor *yk__tensor_checked(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    yk_tensor_options o = options ? *options : (yk_tensor_options){0};
+    if (ndim < 0 || ndim > YK_MAX_DIMS) {
+        yk__fail(YK_ERR_SHAPE, "%s: %d dimensions; a tensor has 0 to %d", what, ndim, YK_MAX_DIMS);
+        return NULL;
+    }
+    if ((unsigned)o.dtype >= YK__DTYPES) {
+        yk__fail(YK_ERR_DTYPE, "%s: %d is not a dtype", what, (int)o.dtype);
+        return NULL;
+    }
+    int64_t elements = 1, most = INT64_MAX / 16;
+    for (int d = 0; d < ndim; d++) {
+        char text[200];
+        if (shape[d] < 0) {
+            yk__fail(YK_ERR_SHAPE, "%s: size %lld of dimension %d is negative in shape %s", what, (long long)shape[d], d,
+                     yk__shape_text(ndim, shape, text, sizeof(text)));
+            return NULL;
+        }
+        if (shape[d] && elements > most / shape[d]) {
+            yk__fail(YK_ERR_SHAPE, "%s: shape %s has more elements than fit in memory", what,
+                     yk__shape_text(ndim, shape, text, sizeof(text)));
+            return NULL;
+        }
+        elements *= shape[d];
+    }
+    if (o.requires_grad && !yk_dtype_is_floating(o.dtype)) {
+        yk__fail(YK_ERR_DTYPE, "%s: only floating tensors can require a gradient, this one is %s", what,
+                 yk_dtype_name(o.dtype));
+        return NULL;
+    }
+    if (yk__device_check(o.device))
+        return NULL;
+    return yk__tensor_new(ndim, shape, NULL, o.dtype, o.device);
+}
+
+yk_tensor *yk__tensor_view(yk_tensor *base, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset)
+{
+    if (!base)
+        return NULL;
+    yk_tensor *x = tensor_make(ndim, shape, stride, (yk_dtype)base->dtype);
+    if (!x)
+        return NULL;
+    x->storage = yk__storage_retain(base->storage);
+    x->data = (char *)base->data + offset * (int64_t)yk_dtype_size((yk_dtype)base->dtype);
+    return x;
+}
+
+yk_tensor *yk__tensor_alias(yk_tensor *x)
+{
+    return x ? yk__tensor_view(x, x->ndim, x->shape, x->stride, 0) : NULL;
+}
+
+yk_tensor *yk__tensor_like(const yk_tensor *x, yk_dtype dtype)
+{
+    return x ? yk__tensor_new(x->ndim, x->shape, yk__is_dense(x) ? x->stride : NULL, dtype, yk__device_of(x)) : NULL;
+}
+
+yk_tensor *yk__tensor_full_like(const yk_tensor *x, double value)
+{
+    yk_tensor *out = x ? yk__tensor_like(x, (yk_dtype)x->dtype) : NULL;
+    if (out && yk__raw_fill(out, value)) {
+        yk_tensor_release(out);
+        out = NULL;
+    }
+    return out;
+}
+
+void yk__contiguous_strides(int ndim, const int64_t *shape, int64_t *stride)
+{
+    int64_t step = 1;
+    for (int d = ndim - 1; d >= 0; d--) {
+        stride[d] = step;
+        step *= shape[d] ? shape[d] : 1;
+    }
+}
+
+bool yk_is_contiguous(const yk_tensor *x)
+{
+    int64_t expected = 1;
+    for (int d = x ? x->ndim - 1 : -1; d >= 0; d--) {
+        if (x->shape[d] != 1 && x->stride[d] != expected)
+            return x->numel == 0;
+        expected *= x->shape[d];
+    }
+    return x != NULL;
+}
+
+bool yk__is_dense(const yk_tensor *x)
+{
+    if (yk_is_contiguous(x))
+        return true;
+    bool used[YK_MAX_DIMS] = {false};
+    int64_t expected = 1;
+    for (int found = 0; found < x->ndim; found++) {
+        int next = -1;
+        for (int d = 0; d < x->ndim; d++) {
+            if (!used[d] && (x->shape[d] == 1 || x->stride[d] == expected) && (next < 0 || x->shape[d] == 1))
+                next = d;
+        }
+        if (next < 0)
+            return false;
+        used[next] = true;
+        expected *= x->shape[next];
+    }
+    return true;
+}
+
+bool yk__same_strides(const yk_tensor *a, const yk_tensor *b)
+{
+    if (a->ndim != b->ndim)
+        return false;
+    for (int d = 0; d < a->ndim; d++) {
+        if (a->shape[d] != b->shape[d] || (a->shape[d] != 1 && a->stride[d] != b->stride[d]))
+            return false;
+    }
+    return true;
+}
+
+yk__view yk__view_of(const yk_tensor *x)
+{
+    yk__view v;
+    v.data = x->data;
+    v.dtype = (yk_dtype)x->dtype;
+    v.ndim = x->ndim;
+    memcpy(v.shape, x->shape, sizeof(v.shape[0]) * (size_t)x->ndim);
+    memcpy(v.stride, x->stride, sizeof(v.stride[0]) * (size_t)x->ndim);
+    return v;
+}
+
+yk__view yk__view_expanded(const yk_tensor *x, int ndim, const int64_t *shape)
+{
+    yk__view v = {.data = x->data, .dtype = (yk_dtype)x->dtype, .ndim = ndim};
+    for (int d = 0; d < ndim; d++) {
+        int own = d - (ndim - x->ndim);
+        v.shape[d] = shape[d];
+        v.stride[d] = own >= 0 && x->shape[own] == shape[d] ? x->stride[own] : 0;
+    }
+    return v;
+}
+
+const char *yk__shape_text(int ndim, const int64_t *shape, char *buffer, size_t size)
+{
+    size_t used = (size_t)snprintf(buffer, size, "(");
+    for (int d = 0; d < ndim && used < size; d++)
+        used += (size_t)snprintf(buffer + used, size - used, "%s%lld", d ? ", " : "", (long long)shape[d]);
+    if (used < size)
+        snprintf(buffer + used, size - used, ndim == 1 ? ",)" : ")");
+    return buffer;
+}
+
+yk_status yk__wrap_dim(const char *what, const yk_tensor *x, int *dim)
+{
+    int n = x->ndim ? x->ndim : 1;
+    if (*dim < -n || *dim >= n) {
+        char text[200];
+        return yk__fail(YK_ERR_SHAPE, "%s: dimension %d is outside [%d, %d] of shape %s", what, *dim, -n, n - 1,
+                        yk_shape_format(x, text, sizeof(text)));
+    }
+    if (*dim < 0)
+        *dim += n;
+    return YK_OK;
+}
+
+yk_status yk__same_device(const char *what, int count, yk_tensor *const *tensors)
+{
+    const yk_tensor *first = NULL;
+    for (int i = 0; i < count; i++) {
+        if (!tensors[i])
+            continue;
+        if (!first)
+            first = tensors[i];
+        if (!yk_device_equal(yk__device_of(first), yk__device_of(tensors[i]))) {
+            char a[16], b[16];
+            return yk__fail(YK_ERR_DEVICE, "%s: the tensors are on two devices, %s and %s; move one with yk_to", what,
+                            yk_device_format(yk__device_of(first), a), yk_device_format(yk__device_of(tensors[i]), b));
+        }
+    }
+    return YK_OK;
+}
+
+yk_status yk__broadcast(const char *what, const yk_tensor *a, const yk_tensor *b, int *ndim, int64_t *shape)
+{
+    *ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
+    for (int d = 0; d < *ndim; d++) {
+        int da = d - (*ndim - a->ndim), db = d - (*ndim - b->ndim);
+        int64_t sa = da >= 0 ? a->shape[da] : 1, sb = db >= 0 ? b->shape[db] : 1;
+        if (sa != sb && sa != 1 && sb != 1) {
+            char ta[200], tb[200];
+            return yk__fail(YK_ERR_SHAPE, "%s: shapes %s and %s do not broadcast: %lld against %lld in dimension %d", what,
+                            yk_shape_format(a, ta, sizeof(ta)), yk_shape_format(b, tb, sizeof(tb)), (long long)sa,
+                            (long long)sb, d);
+        }
+        shape[d] = sa == 1 ? sb : sa;
+    }
+    return YK_OK;
+}
+
+int yk_ndim(const yk_tensor *x)
+{
+    return x ? x->ndim : 0;
+}
+
+int64_t yk_size(const yk_tensor *x, int dim)
+{
+    if (!x)
+        return 0;
+    if (dim < 0)
+        dim += x->ndim;
+    return dim >= 0 && dim < x->ndim ? x->shape[dim] : -1;
+}
+
+int64_t yk_stride(const yk_tensor *x, int dim)
+{
+    if (!x)
+        return 0;
+    if (dim < 0)
+        dim += x->ndim;
+    return dim >= 0 && dim < x->ndim ? x->stride[dim] : 0;
+}
+
+const int64_t *yk_sizes(const yk_tensor *x)
+{
+    return x ? x->shape : NULL;
+}
+
+int64_t yk_numel(const yk_tensor *x)
+{
+    return x ? x->numel : 0;
+}
+
+yk_dtype yk_tensor_dtype(const yk_tensor *x)
+{
+    return x ? (yk_dtype)x->dtype : YK_F32;
+}
+
+yk_device yk_tensor_device(const yk_tensor *x)
+{
+    return x ? yk__device_of(x) : (yk_device){0};
+}
+
+bool yk_same_shape(const yk_tensor *a, const yk_tensor *b)
+{
+    return a && b && a->ndim == b->ndim && memcmp(a->shape, b->shape, sizeof(a->shape[0]) * (size_t)a->ndim) == 0;
+}
+
+const char *yk_shape_format(const yk_tensor *x, char *buffer, size_t size)
+{
+    if (!x) {
+        snprintf(buffer, size, "NULL");
+        return buffer;
+    }
+    return yk__shape_text(x->ndim, x->shape, buffer, size);
+}
+
+uint32_t yk_tensor_version(const yk_tensor *x)
+{
+    return x ? yk__version(x) : 0;
+}
+
+yk_tensor *yk_tensor_retain(yk_tensor *x)
+{
+    return yk_object_retain(x);
+}
+
+void yk_tensor_release(yk_tensor *x)
+{
+    yk_object_release(x);
+}
+
+yk_tensor *yk_scope_return(yk_scope scope, yk_tensor *x)
+{
+    return yk_scope_return_object(scope, x);
+}

@@ -1,0 +1,105 @@
+/*
+ * tensor.h - the tensor itself, and the raw kernels' front door. Layer: tensor.
+ *
+ * Everything here works without gradients and without scopes: functions that return a tensor return one reference
+ * that the caller releases. NULL means failure with the error record set; NULL arguments are passed through.
+ */
+#ifndef YOKE_TENSOR_TENSOR_H
+#define YOKE_TENSOR_TENSOR_H
+
+#include <yoke/tensor.h>
+
+#include "device/table.h"
+
+/* What autograd hangs on a tensor; only autograd/ looks inside. */
+typedef struct yk__autograd {
+    void (*destroy)(struct yk__autograd *autograd);
+} yk__autograd;
+
+struct yk_tensor {
+    yk__object object;
+    yk__storage *storage;
+    void *data; /* the first element, inside storage */
+    yk__autograd *autograd; /* NULL for a plain tensor */
+    int64_t numel;
+    int8_t dtype, ndim;
+    int64_t shape[YK_MAX_DIMS];
+    int64_t stride[YK_MAX_DIMS];
+};
+
+/* ---- making (tensor.c) ---- */
+/* Uninitialised; stride NULL for C order, else strides of a dense layout of the same number of elements. */
+yk_tensor *yk__tensor_new(int ndim, const int64_t *shape, const int64_t *stride, yk_dtype dtype, yk_device device);
+/* C order, checked: ndim in range, sizes not negative, no overflow. Errors in the name of `what`. */
+yk_tensor *yk__tensor_checked(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options);
+/* What `requires_grad` in the options of a creation function calls; autograd/ has it (tape.c). */
+yk_status yk__mark_requires_grad(yk_tensor *x);
+/* Shares the storage of base; `offset` elements behind its first. */
+yk_tensor *yk__tensor_view(yk_tensor *base, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset);
+/* Another tensor object on the same storage, without autograd. */
+yk_tensor *yk__tensor_alias(yk_tensor *x);
+/* The same shape; the same strides where x is dense, C order otherwise. */
+yk_tensor *yk__tensor_like(const yk_tensor *x, yk_dtype dtype);
+yk_tensor *yk__tensor_full_like(const yk_tensor *x, double value);
+
+/* ---- asking ---- */
+static inline yk_device yk__device_of(const yk_tensor *x)
+{
+    return x->storage->device;
+}
+static inline const yk__backend *yk__backend_for(const yk_tensor *x)
+{
+    return yk__backend_of(x->storage->device);
+}
+yk__view yk__view_of(const yk_tensor *x);
+/* x as a view of `ndim` dimensions of `shape`, broadcast with stride 0; the shapes were checked. */
+yk__view yk__view_expanded(const yk_tensor *x, int ndim, const int64_t *shape);
+/* Whether the elements fill a block of memory without gaps and overlaps, in any order of dimensions. */
+bool yk__is_dense(const yk_tensor *x);
+bool yk__same_strides(const yk_tensor *a, const yk_tensor *b);
+void yk__contiguous_strides(int ndim, const int64_t *shape, int64_t *stride);
+/* Brings a negative dimension into [0, ndim) (a scalar counts as one dimension); an error names `what`. */
+yk_status yk__wrap_dim(const char *what, const yk_tensor *x, int *dim);
+/* "(2, 3)" of any shape. */
+const char *yk__shape_text(int ndim, const int64_t *shape, char *buffer, size_t size);
+/* All of one device, or an error in the name of `what` that names both. NULL entries are passed over. */
+yk_status yk__same_device(const char *what, int count, yk_tensor *const *tensors);
+/* The shape of two broadcast together, or an error in the name of `what`. */
+yk_status yk__broadcast(const char *what, const yk_tensor *a, const yk_tensor *b, int *ndim, int64_t *shape);
+/* Notes a write in place. */
+static inline void yk__bump_version(yk_tensor *x)
+{
+    atomic_fetch_add_explicit(&x->storage->version, 1, memory_order_relaxed);
+}
+static inline uint32_t yk__version(const yk_tensor *x)
+{
+    return atomic_load_explicit(&x->storage->version, memory_order_relaxed);
+}
+static inline bool yk__is_half(yk_dtype dtype)
+{
+    return dtype == YK_F16 || dtype == YK_BF16;
+}
+
+/* ---- raw kernels (raw.c): shape and dtype rules of PyTorch, f16 and bf16 computed in f32 ---- */
+/* Stops the expression when a tensor is missing: `yk__release_all` of what was made is the caller's. */
+yk_tensor *yk__raw_unary(const char *what, yk__unary op, yk_tensor *x, double p0, double p1);
+yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tensor *b, double alpha);
+yk_tensor *yk__raw_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b);
+/* out (+= where told) op(...), written in place over `out`, which keeps its dtype; bumps no version. */
+yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, yk_tensor *a, yk_tensor *b, double alpha);
+yk_status yk__raw_copy(yk_tensor *to, yk_tensor *from); /* casts, broadcasts `from`, crosses devices */
+yk_status yk__raw_fill(yk_tensor *x, double value);
+yk_tensor *yk__raw_clone(yk_tensor *x);               /* keeps dense strides */
+yk_tensor *yk__raw_contiguous(yk_tensor *x);          /* x itself, retained, where it is C order */
+yk_tensor *yk__raw_cast(yk_tensor *x, yk_dtype dtype); /* x itself, retained, where it has the dtype */
+yk_tensor *yk__raw_to(yk_tensor *x, yk_device device); /* x itself, retained, where it is there */
+/* Reduces the dimensions of the mask (0: all). The dtype rules are PyTorch's: sums of integers are i64, means of
+ * integers an error, arg results i64, any and all bool. */
+yk_tensor *yk__raw_reduce(const char *what, yk__reduce op, yk_tensor *x, uint32_t mask, bool keepdim, double p0);
+/* Sums x down to a shape it was broadcast from; x itself, retained, where it has that shape. */
+yk_tensor *yk__raw_sum_to(yk_tensor *x, int ndim, const int64_t *shape);
+/* (B,M,K) (B,K,N) with any strides and broadcast batches to a new C-order tensor; bias (N) or NULL. The shapes were
+ * checked. Dtypes equal and floating. */
+yk_tensor *yk__raw_gemm(const yk__view *a, const yk__view *b, yk_tensor *bias, yk_device device);
+
+#endif
