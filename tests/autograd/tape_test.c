@@ -1,0 +1,276 @@
+/*
+ * tape_test.c - versions of saved tensors, writes in place, hooks, custom functions, the gradient checker.
+ */
+#include "tests/support/expect.h"
+
+#include <yoke/ops.h>
+
+static const yk_tensor_options f64 = {.dtype = YK_F64};
+static const yk_tensor_options f64_leaf = {.dtype = YK_F64, .requires_grad = true};
+
+static void test_saved_tensor_changed(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_full(YK_SHAPE(2, 2), 3, &f64_leaf), *w = yk_full(YK_SHAPE(2, 2), 2, &f64);
+    yk_tensor *y = yk_sum(yk_mul(x, w));
+    assert_non_null(yk_mul_scalar_(w, 10)); /* w is no part of the graph, but mul needs it */
+    assert_int_equal(yk_backward(y), YK_ERR_STATE);
+    expect_error(YK_ERR_STATE, "mul: a tensor of shape (2, 2) that its gradient needs was changed in place: it is at "
+                               "version 1, expected 0");
+    yk_scope_end(scope);
+}
+
+static void test_in_place_rules(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_full(YK_SHAPE(3), 3, &f64_leaf);
+    assert_null(yk_mul_scalar_(x, 2));
+    expect_error(YK_ERR_STATE, "a leaf that requires a gradient cannot be changed in place");
+    bool previous = yk_no_grad_begin();
+    assert_ptr_equal(yk_mul_scalar_(x, 2), x);
+    yk_no_grad_end(previous);
+    expect_near(yk_get(x, (int64_t[]){0}), 6, 0, 0);
+
+    /* y = (2x) then y *= 3 in place: recorded, the gradient is 6. */
+    yk_tensor *y = yk_mul_scalar(x, 2);
+    assert_ptr_equal(yk_mul_scalar_(y, 3), y);
+    expect_ok(yk_backward(yk_sum(y)));
+    expect_near(yk_get(yk_grad(x), (int64_t[]){1}), 6, 0, 0);
+
+    /* A plain tensor that takes up a tensor with history becomes part of the graph. */
+    expect_ok(yk_set_grad(x, NULL));
+    yk_tensor *sum = yk_zeros(YK_SHAPE(3), &f64);
+    assert_non_null(yk_add_(sum, yk_mul_scalar(x, 4), 1));
+    assert_non_null(yk_add_(sum, x, 0.5));
+    assert_true(yk_requires_grad(sum));
+    expect_ok(yk_backward(yk_sum(sum)));
+    expect_near(yk_get(yk_grad(x), (int64_t[]){2}), 4.5, 0, 0);
+
+    /* Through a view, or under one, the other's gradient would be wrong. */
+    yk_tensor *base = yk_mul_scalar(x, 1), *view = yk_select(base, 0, 0);
+    assert_null(yk_mul_scalar_(view, 2));
+    expect_error(YK_ERR_STATE, "shares its storage");
+    assert_null(yk_mul_scalar_(base, 2));
+    expect_error(YK_ERR_STATE, "shares its storage");
+
+    /* exp needs its own result. */
+    yk_tensor *e = yk_exp(x);
+    assert_null(yk_mul_scalar_(e, 2));
+    expect_error(YK_ERR_STATE, "saved for backward");
+
+    yk_tensor *wide = yk_expand(yk_zeros(YK_SHAPE(1), NULL), YK_SHAPE(4));
+    assert_null(yk_fill_(wide, 1));
+    expect_error(YK_ERR_STATE, "several elements share memory");
+    yk_scope_end(scope);
+}
+
+typedef struct seen {
+    int calls;
+    double value;
+} seen;
+
+static yk_tensor *doubling_hook(yk_tensor *grad, void *user)
+{
+    seen *s = user;
+    s->calls++;
+    s->value = yk_item(grad);
+    return yk_mul_scalar(grad, 2);
+}
+
+static yk_tensor *watching_hook(yk_tensor *grad, void *user)
+{
+    seen *s = user;
+    s->calls++;
+    s->value = yk_item(grad);
+    return NULL;
+}
+
+static yk_tensor *misshaping_hook(yk_tensor *grad, void *user)
+{
+    (void)grad, (void)user;
+    return yk_zeros(YK_SHAPE(7), &f64);
+}
+
+static yk_status leaf_hook(yk_tensor *x, void *user)
+{
+    seen *s = user;
+    s->calls++;
+    s->value = yk_item(yk_grad(x));
+    return YK_OK;
+}
+
+static void test_hooks(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_scalar(3, &f64_leaf);
+    yk_tensor *y = yk_mul(x, x), *z = yk_mul_scalar(y, 5);
+    seen on_y = {0}, on_x = {0}, after = {0};
+    assert_int_not_equal(yk_register_hook(y, doubling_hook, &on_y), 0);
+    uint64_t id = yk_register_hook(x, watching_hook, &on_x);
+    assert_int_not_equal(id, 0);
+    assert_int_not_equal(yk_register_post_accumulate_hook(x, leaf_hook, &after), 0);
+    expect_ok(yk_retain_grad(y));
+    expect_ok(yk_backward(z));
+    assert_int_equal(on_y.calls, 1);
+    expect_near(on_y.value, 5, 0, 0);
+    expect_near(yk_item(yk_grad(y)), 10, 0, 0); /* what the hook made of it */
+    assert_int_equal(on_x.calls, 1);            /* once, after both uses of x have delivered */
+    expect_near(on_x.value, 60, 0, 0);
+    assert_int_equal(after.calls, 1);
+    expect_near(after.value, 60, 0, 0);
+
+    expect_ok(yk_hook_remove(x, id));
+    assert_int_equal(yk_hook_remove(x, id), YK_ERR_NOT_FOUND);
+    expect_error(YK_ERR_NOT_FOUND, "no hook");
+    expect_ok(yk_backward(yk_mul_scalar(x, 1)));
+    assert_int_equal(on_x.calls, 1);
+    assert_int_equal(after.calls, 2);
+    expect_near(after.value, 61, 0, 0);
+
+    assert_int_equal(yk_register_hook(yk_scalar(1, NULL), watching_hook, &on_x), 0);
+    expect_error(YK_ERR_STATE, "does not require a gradient");
+    assert_int_equal(yk_register_post_accumulate_hook(yk_mul_scalar(x, 1), leaf_hook, &after), 0);
+    expect_error(YK_ERR_STATE, "only leaves accumulate");
+    yk_tensor *bad = yk_mul_scalar(x, 1);
+    assert_int_not_equal(yk_register_hook(bad, misshaping_hook, NULL), 0);
+    assert_int_equal(yk_backward(bad), YK_ERR_SHAPE);
+    expect_error(YK_ERR_SHAPE, "shape (7,)");
+    yk_scope_end(scope);
+}
+
+/* f(a, b) = a^2 b, with what backward needs saved by hand; user counts calls. */
+static yk_tensor *custom_forward(yk_custom *context, yk_tensor *const *inputs, int n)
+{
+    assert_int_equal(n, 2);
+    assert_false(yk_grad_enabled());
+    if (yk_custom_save(context, inputs[0]) || yk_custom_save(context, inputs[1]))
+        return NULL;
+    return yk_mul(yk_mul(inputs[0], inputs[0]), inputs[1]);
+}
+
+static yk_status custom_backward(yk_custom *context, yk_tensor *grad, yk_tensor **grads, int n)
+{
+    assert_int_equal(n, 2);
+    (*(int *)yk_custom_user(context))++;
+    yk_tensor *a = yk_custom_saved(context, 0), *b = yk_custom_saved(context, 1);
+    if (yk_custom_needs_grad(context, 0))
+        grads[0] = yk_mul(grad, yk_mul_scalar(yk_mul(a, b), 2));
+    if (yk_custom_needs_grad(context, 1))
+        grads[1] = yk_mul(grad, yk_mul(a, a));
+    return YK_OK;
+}
+
+static const yk_custom_function square_times = {"square_times", custom_forward, custom_backward};
+
+static yk_tensor *call_custom(yk_tensor *const *inputs, int n, void *user)
+{
+    return yk_custom_apply(&square_times, inputs, n, user);
+}
+
+static void test_custom(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    int calls = 0;
+    yk_tensor *inputs[2] = {yk_randn(YK_SHAPE(3, 2), &f64_leaf), yk_randn(YK_SHAPE(3, 2), &f64_leaf)};
+    expect_ok(yk_gradcheck(call_custom, inputs, 2, &calls, NULL));
+    assert_int_equal(calls, 1);
+    yk_tensor *y = yk_custom_apply(&square_times, inputs, 2, &calls);
+    assert_string_equal(yk_grad_fn_name(y), "square_times");
+
+    /* Only the second input needs a gradient. */
+    yk_tensor *mixed[2] = {yk_randn(YK_SHAPE(3, 2), &f64), inputs[1]};
+    expect_ok(yk_gradcheck(call_custom, mixed, 2, &calls, NULL));
+
+    /* A saved tensor that was changed since. */
+    yk_tensor *plain = yk_randn(YK_SHAPE(3, 2), &f64);
+    yk_tensor *two[2] = {inputs[0], plain};
+    yk_tensor *z = yk_sum(yk_custom_apply(&square_times, two, 2, &calls));
+    assert_non_null(yk_fill_(plain, 0));
+    assert_int_equal(yk_backward(z), YK_ERR_STATE);
+    expect_error(YK_ERR_STATE, "square_times: saved tensor 1 of shape (3, 2) was changed in place");
+    yk_scope_end(scope);
+}
+
+static yk_tensor *exp_forward(yk_custom *context, yk_tensor *const *inputs, int n)
+{
+    (void)n;
+    yk_tensor *out = yk_exp(inputs[0]);
+    return yk_custom_save(context, out) ? NULL : out;
+}
+
+static yk_status exp_backward(yk_custom *context, yk_tensor *grad, yk_tensor **grads, int n)
+{
+    (void)n;
+    grads[0] = yk_mul(grad, yk_custom_saved(context, 0));
+    return YK_OK;
+}
+
+static yk_status wrong_backward(yk_custom *context, yk_tensor *grad, yk_tensor **grads, int n)
+{
+    (void)context, (void)n;
+    grads[0] = yk_mul_scalar(grad, 3);
+    return YK_OK;
+}
+
+static yk_tensor *call_any(yk_tensor *const *inputs, int n, void *user)
+{
+    return yk_custom_apply(user, inputs, n, NULL);
+}
+
+/* A saved output must not keep itself alive (the leak checker sees it), and a wrong backward must be caught. */
+static void test_custom_saved_output_and_gradcheck_failure(void **state)
+{
+    (void)state;
+    static yk_custom_function right = {"own_exp", exp_forward, exp_backward};
+    static yk_custom_function wrong = {"wrong_exp", exp_forward, wrong_backward};
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_randn(YK_SHAPE(5), &f64_leaf);
+    expect_ok(yk_gradcheck(call_any, &x, 1, &right, NULL));
+    assert_int_equal(yk_gradcheck(call_any, &x, 1, &wrong, NULL), YK_ERR_NUMERIC);
+    expect_error(YK_ERR_NUMERIC, "gradcheck: input 0, element 0: backward gives");
+    yk_tensor *narrow = yk_randn(YK_SHAPE(5), &(yk_tensor_options){.requires_grad = true});
+    assert_int_equal(yk_gradcheck(call_any, &narrow, 1, &right, NULL), YK_ERR_DTYPE);
+    expect_error(YK_ERR_DTYPE, "must be float64");
+    yk_scope_end(scope);
+}
+
+static yk_tensor *null_forward(yk_custom *context, yk_tensor *const *inputs, int n)
+{
+    (void)context, (void)inputs, (void)n;
+    return NULL;
+}
+
+static void test_misuse(void **state)
+{
+    (void)state;
+    static const yk_custom_function null = {"nothing", null_forward, exp_backward};
+    assert_null(yk_zeros(YK_SHAPE(2), NULL));
+    expect_error(YK_ERR_STATE, "zeros: no scope is open");
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), &f64_leaf);
+    assert_null(yk_custom_apply(&null, &x, 1, NULL));
+    expect_error(YK_ERR_CALLBACK, "nothing: forward returned NULL");
+    /* The first error of an expression stays; what is built on it keeps quiet. */
+    assert_null(yk_relu(yk_add(yk_matmul(x, yk_zeros(YK_SHAPE(3), &f64)), x)));
+    expect_error(YK_ERR_SHAPE, "matmul");
+    assert_null(yk_relu(NULL));
+    expect_error(YK_ERR_ARGUMENT, "relu: argument 1 is NULL");
+    yk_scope_end(scope);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_saved_tensor_changed),
+        cmocka_unit_test(test_in_place_rules),
+        cmocka_unit_test(test_hooks),
+        cmocka_unit_test(test_custom),
+        cmocka_unit_test(test_custom_saved_output_and_gradcheck_failure),
+        cmocka_unit_test(test_misuse),
+    };
+    return cmocka_run_group_tests_name("tape", tests, NULL, NULL);
+}

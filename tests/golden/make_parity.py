@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Writes parity_golden.h: what PyTorch computes for the runs of tests/parity/parity_test.c.
+
+Weights, images and labels are made from Philox by the same rule on both sides (see `fill` here and there), so nothing
+large is committed. Per model: the losses of a float64 run, and for the first step how far PyTorch's own float32 loss
+and gradients are from its float64 (norm of the difference over the norm), which is what yoke's float32 is held to.
+
+    python3 tests/golden/make_parity.py > tests/golden/parity_golden.h     (newest PyTorch; a minute)
+"""
+import math
+import os
+import sys
+
+import numpy as np
+import torch
+from torch import nn
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, here)
+sys.path.insert(0, os.path.join(here, "..", "..", "bench"))
+import philox  # noqa: E402
+from peer_step import LeNet, ResNet18  # noqa: E402
+
+RUNS = {
+    "lenet": dict(make=lambda: LeNet(1, 28, 10), batch=4, steps=100, channels=1, size=28, lr=0.001, wd=0.0),
+    "resnet18": dict(make=lambda: ResNet18(10), batch=32, steps=20, channels=3, size=32, lr=0.01, wd=1e-5),
+}
+
+
+def fill(net):
+    """Parameter p (in order) of fan-in f is uniform in +-sqrt(3 / f), 1-d ones too unless they are a norm's.
+
+    All values are rounded to float32, so that a float32 and a float64 run start from the same numbers."""
+    for p, (name, w) in enumerate(net.named_parameters()):
+        if "bn" in name or "downsample.1" in name:
+            continue  # 1 and 0, as they are
+        fan = w[0].numel() if w.dim() > 1 else w.numel()
+        values = (2 * philox.uniform(w.numel(), 1, p) - 1) * math.sqrt(3 / fan)
+        with torch.no_grad():
+            w.copy_(torch.from_numpy(values.astype(np.float32)).reshape(w.shape))
+
+
+def batch(run, step):
+    n, c, s = run["batch"], run["channels"], run["size"]
+    x = (4 * philox.uniform(n * c * s * s, 2, step) - 2).astype(np.float32).astype(np.float64)
+    y = np.floor(philox.uniform(n, 3, step) * 10).astype(np.int64)
+    return torch.from_numpy(x).reshape(n, c, s, s), torch.from_numpy(y)
+
+
+def losses(run):
+    net = run["make"]().double()
+    fill(net)
+    sgd = torch.optim.SGD(net.parameters(), lr=run["lr"], momentum=0.9, weight_decay=run["wd"])
+    out = []
+    for step in range(run["steps"]):
+        x, y = batch(run, step)
+        loss = nn.functional.cross_entropy(net(x), y)
+        sgd.zero_grad()
+        loss.backward()
+        sgd.step()
+        out.append(loss.item())
+    return out
+
+
+def first_step(run, dtype):
+    net = run["make"]().to(dtype)
+    fill(net)
+    x, y = batch(run, 0)
+    x = x.to(dtype)
+    loss = nn.functional.cross_entropy(net(x), y)
+    loss.backward()
+    return loss.item(), {name: w.grad.double() for name, w in net.named_parameters()}
+
+
+def main():
+    torch.set_num_threads(1)
+    print("/* Made by make_parity.py with PyTorch %s; do not edit. */" % torch.__version__)
+    for name, run in RUNS.items():
+        short = name.replace("-", "_")
+        print("static const double %s_losses[] = {" % short)
+        for value in losses(run):
+            print("    %.17g," % value)
+        print("};")
+        loss64, grads64 = first_step(run, torch.float64)
+        loss32, grads32 = first_step(run, torch.float32)
+        print("static const double %s_loss_error = %.3g; /* relative, of PyTorch's float32 */" % (short, abs(loss32 - loss64) / abs(loss64)))
+        print("static const struct {\n    const char *name;\n    double norm, error; /* of the gradient in float64; relative, of PyTorch's float32 */\n} %s_gradients[] = {" % short)
+        for key, g in grads64.items():
+            error = (grads32[key] - g).norm() / g.norm()
+            print('    {"%s", %.17g, %.3g},' % (key, g.norm().item(), error.item()))
+        print("};")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+/*
+ * parity_test.c - whole training runs against PyTorch: float64 losses step by step, and float32 gradients held to
+ * twice the error of PyTorch's own float32.
+ *
+ * Weights and images come from Philox by the rule of tests/golden/make_parity.py, which wrote the expected numbers.
+ */
+#include "tests/support/expect.h"
+
+#include <stdio.h>
+
+#include <yoke/nn.h>
+#include <yoke/optim.h>
+
+#include "base/core.h"
+#include "tests/golden/parity_golden.h"
+
+typedef struct run {
+    const char *model;
+    int64_t batch, channels, size;
+    double lr, weight_decay;
+} run;
+
+static const run lenet = {"lenet", 4, 1, 28, 0.001, 0};
+static const run resnet18 = {"resnet18", 32, 3, 32, 0.01, 1e-5};
+
+static void uniform(uint64_t key, uint32_t epoch, int64_t count, double *out)
+{
+    yk__stream stream = {.key = key, .purpose = YK__RANDOM_TEST, .epoch = epoch};
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t words[4];
+        yk__philox(stream, (uint64_t)(i / 2), words);
+        out[i] = yk__unit_double(words[2 * (i % 2)], words[2 * (i % 2) + 1]);
+    }
+}
+
+/* A tensor of `dtype` from values that are first rounded to float32. */
+static yk_tensor *rounded(double *values, int ndim, const int64_t *shape, yk_dtype dtype)
+{
+    int64_t count = 1;
+    for (int d = 0; d < ndim; d++)
+        count *= shape[d];
+    for (int64_t i = 0; i < count; i++)
+        values[i] = (double)(float)values[i];
+    return yk_cast(yk_from_data(values, ndim, shape, &(yk_tensor_options){.dtype = YK_F64}), dtype);
+}
+
+static yk_module *make_model(const run *r, yk_dtype dtype)
+{
+    yk_module *net = yk_model_create(
+        r->model, &(yk_model_options){.in_channels = r->channels, .image_size = r->size, .num_classes = 10});
+    net = yk_module_to_dtype(net, dtype);
+    yk_parameters *parameters = yk_module_parameters(net);
+    assert_non_null(parameters);
+    for (int64_t p = 0; p < yk_parameters_count(parameters); p++) {
+        const char *name = yk_parameters_name(parameters, p);
+        if (strstr(name, "bn") || strstr(name, "downsample.1"))
+            continue;
+        yk_tensor *w = yk_parameters_at(parameters, p);
+        int64_t count = yk_numel(w), fan = yk_ndim(w) > 1 ? count / yk_size(w, 0) : count;
+        double *values = malloc(sizeof(double) * (size_t)count);
+        uniform(1, (uint32_t)p, count, values);
+        for (int64_t i = 0; i < count; i++)
+            values[i] = (2 * values[i] - 1) * sqrt(3 / (double)fan);
+        bool previous = yk_no_grad_begin();
+        assert_non_null(yk_copy_(w, rounded(values, yk_ndim(w), yk_sizes(w), dtype)));
+        yk_no_grad_end(previous);
+        free(values);
+    }
+    return net;
+}
+
+static void make_batch(const run *r, int step, yk_dtype dtype, yk_tensor **x, yk_tensor **y)
+{
+    int64_t shape[4] = {r->batch, r->channels, r->size, r->size}, count = r->batch * r->channels * r->size * r->size;
+    double *values = malloc(sizeof(double) * (size_t)count);
+    uniform(2, (uint32_t)step, count, values);
+    for (int64_t i = 0; i < count; i++)
+        values[i] = 4 * values[i] - 2;
+    *x = rounded(values, 4, shape, dtype);
+    uniform(3, (uint32_t)step, r->batch, values);
+    int64_t labels[256];
+    for (int64_t i = 0; i < r->batch; i++)
+        labels[i] = (int64_t)(values[i] * 10);
+    *y = yk_from_data(labels, 1, &r->batch, &(yk_tensor_options){.dtype = YK_I64});
+    free(values);
+}
+
+static yk_tensor *loss_of(const run *r, yk_module *net, int step, yk_dtype dtype)
+{
+    yk_tensor *x, *y;
+    make_batch(r, step, dtype, &x, &y);
+    return yk_cross_entropy(yk_forward(net, x), y, NULL);
+}
+
+static void follow(const run *r, const double *losses, int steps)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_module *net = make_model(r, YK_F64);
+    yk_optimizer *sgd =
+        yk_sgd(yk_module_parameters(net),
+               &(yk_sgd_options){.lr = r->lr, .momentum = 0.9, .weight_decay = r->weight_decay});
+    double worst = 0;
+    for (int step = 0; step < steps; step++) {
+        yk_scope inner = yk_scope_begin();
+        yk_tensor *loss = loss_of(r, net, step, YK_F64);
+        double value = yk_item(loss), error = fabs(value - losses[step]) / fabs(losses[step]);
+        worst = error > worst ? error : worst;
+        if (!(error <= 1e-9))
+            fail_msg("%s step %d: loss %.17g, PyTorch has %.17g", r->model, step, value, losses[step]);
+        yk_optimizer_zero_grad(sgd);
+        expect_ok(yk_backward(loss));
+        expect_ok(yk_optimizer_step(sgd));
+        yk_scope_end(inner);
+    }
+    print_message("# %s: %d float64 steps, largest difference %.2g\n", r->model, steps, worst);
+    yk_scope_end(scope);
+}
+
+typedef struct gradient {
+    const char *name;
+    double norm, error;
+} gradient;
+
+static double *doubles(yk_tensor *x)
+{
+    double *values = malloc(sizeof(double) * (size_t)yk_numel(x));
+    expect_ok(yk_tensor_read(yk_cast(x, YK_F64), values, sizeof(double) * (size_t)yk_numel(x)));
+    return values;
+}
+
+static void compare_first_step(const run *r, double loss_error, const gradient *golden, int count)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_module *wide = make_model(r, YK_F64), *narrow = make_model(r, YK_F32);
+    yk_tensor *loss64 = loss_of(r, wide, 0, YK_F64), *loss32 = loss_of(r, narrow, 0, YK_F32);
+    expect_ok(yk_backward(loss64));
+    expect_ok(yk_backward(loss32));
+    /* A float32 number cannot be nearer than its own rounding, whatever luck PyTorch had. */
+    double allowed = fmax(2 * loss_error, 0x1p-23);
+    expect_near(yk_item(loss32), yk_item(loss64), allowed, 0);
+    yk_parameters *p64 = yk_module_parameters(wide), *p32 = yk_module_parameters(narrow);
+    assert_int_equal(yk_parameters_count(p64), count);
+    double worst = 0;
+    for (int p = 0; p < count; p++) {
+        assert_string_equal(yk_parameters_name(p64, p), golden[p].name);
+        yk_tensor *w64 = yk_parameters_at(p64, p);
+        double *a = doubles(yk_grad(yk_parameters_at(p32, p))), *b = doubles(yk_grad(w64)), difference = 0, norm = 0;
+        for (int64_t i = 0; i < yk_numel(w64); i++) {
+            difference += (a[i] - b[i]) * (a[i] - b[i]);
+            norm += b[i] * b[i];
+        }
+        free(a);
+        free(b);
+        expect_near(sqrt(norm), golden[p].norm, 1e-9, 0);
+        double error = sqrt(difference / norm), ratio = error / golden[p].error;
+        worst = ratio > worst ? ratio : worst;
+        if (!(ratio <= 2))
+            fail_msg("%s: the float32 gradient of %s is %.3g from float64, PyTorch's %.3g", r->model, golden[p].name,
+                     error, golden[p].error);
+    }
+    print_message("# %s: float32 gradients, largest error over PyTorch's %.2f\n", r->model, worst);
+    yk_scope_end(scope);
+}
+
+#define COUNT(array) (int)(sizeof(array) / sizeof((array)[0]))
+
+static void test_lenet_losses(void **state)
+{
+    (void)state;
+    follow(&lenet, lenet_losses, COUNT(lenet_losses));
+}
+
+static void test_resnet18_losses(void **state)
+{
+    (void)state;
+    follow(&resnet18, resnet18_losses, COUNT(resnet18_losses));
+}
+
+static void test_lenet_gradients(void **state)
+{
+    (void)state;
+    compare_first_step(&lenet, lenet_loss_error, (const gradient *)lenet_gradients, COUNT(lenet_gradients));
+}
+
+static void test_resnet18_gradients(void **state)
+{
+    (void)state;
+    compare_first_step(&resnet18, resnet18_loss_error, (const gradient *)resnet18_gradients,
+                       COUNT(resnet18_gradients));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lenet_losses),
+        cmocka_unit_test(test_lenet_gradients),
+        cmocka_unit_test(test_resnet18_losses),
+        cmocka_unit_test(test_resnet18_gradients),
+    };
+    return cmocka_run_group_tests_name("parity", tests, NULL, NULL);
+}
