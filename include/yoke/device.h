@@ -1,5 +1,5 @@
 /*
- * yoke/device.h - devices: where tensors live and kernels run.
+ * yoke/device.h - devices: where tensors live and kernels run, and the element types that they know.
  *
  * Layer: device. Logical devices are real to everything above: YOKE_CPU_DEVICES=4 makes cpu:0 to cpu:3, each with
  * its share of the cores and its own memory accounting.
@@ -59,6 +59,30 @@ YK_API yk_status yk_device_synchronize(yk_device device) YK_MUST_CHECK;
  */
 YK_API yk_status yk_set_num_threads(yk_device device, int threads) YK_MUST_CHECK;
 YK_API int yk_get_num_threads(yk_device device);
+
+/* The most dimensions that a tensor can have. */
+#define YK_MAX_DIMS 8
+
+/* What the elements of tensors can be. */
+typedef enum yk_dtype {
+    YK_F32 = 0, /* the default wherever a dtype is zero */
+    YK_F64,
+    YK_F16,
+    YK_BF16,
+    YK_I64,
+    YK_I32,
+    YK_U8,
+    YK_BOOL,
+    YK__DTYPES
+} yk_dtype;
+
+YK_API size_t yk_dtype_size(yk_dtype dtype);      /* bytes */
+YK_API const char *yk_dtype_name(yk_dtype dtype); /* "float32", as PyTorch prints it; static */
+YK_API bool yk_dtype_is_floating(yk_dtype dtype);
+/* Reads "f32", "float32", "bf16", "int64", ... */
+YK_API yk_status yk_dtype_parse(const char *text, yk_dtype *dtype) YK_MUST_CHECK;
+/* The dtype of a result of two, by PyTorch's promotion table for tensors. */
+YK_API yk_dtype yk_dtype_promote(yk_dtype a, yk_dtype b);
 
 #ifdef __cplusplus
 }

@@ -70,7 +70,8 @@ yk_status yk_device_parse(const char *text, yk_device *device)
     if (text[length]) {
         char *end;
         index = strtol(text + length + 1, &end, 10);
-        if (end == text + length + 1 || *end || index < 0 || index > INT16_MAX)
+        bool digit = text[length + 1] >= '0' && text[length + 1] <= '9'; /* strtol also takes spaces and signs */
+        if (!digit || *end || index < 0 || index > INT16_MAX)
             return yk__fail(YK_ERR_ARGUMENT, "device '%s': '%s' is not a device number", text, text + length + 1);
     }
     *device = (yk_device){(int16_t)type, (int16_t)index};

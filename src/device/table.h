@@ -18,7 +18,7 @@
 #ifndef YOKE_DEVICE_TABLE_H
 #define YOKE_DEVICE_TABLE_H
 
-#include <yoke/tensor.h>
+#include <yoke/device.h>
 
 #include "base/core.h"
 

@@ -1,0 +1,211 @@
+/*
+ * conv_columns.c - convolutions of any strides, groups and dilation. Layer: device/cpu.
+ *
+ * What a block of output pixels sees is gathered into rows of columns (ky, c, kx), kernel rows outside the image left
+ * out; then out = columns w, gw = columns^T gout, and gx collects gout w^T. A block is one output row of some images,
+ * so the gathered part stays in the caches. A network's first layer, with its few channels, takes this way too.
+ *
+ * The shares of work are fixed by the shapes and their sums are added in order: bits do not depend on threads.
+ */
+#include <string.h>
+
+#include "device/cpu/conv.h"
+#include "device/cpu/gemm_micro.h"
+
+/* Products summed in registers before they are added to memory: in maps, and in gradients of weights. */
+#define SUM_LENGTH      1280
+#define GRADIENT_LENGTH 256
+/* Output pixels in a block. */
+#define BLOCK_PIXELS 256
+/* Gradients of weights up to this many bytes are summed in several shares, each in memory of its own. */
+#define SHARE_BYTES (512 * 1024)
+#define SHARES      8
+
+struct columns {
+    const yk__conv2d *p;
+    yk__view x, w, out; /* or their gradients */
+    const void *bias;
+    int64_t groups, c, o, kh, kw, h_in, w_in, oh, ow; /* c, o: channels of a group */
+    int64_t k;                                        /* c * kh * kw */
+    int64_t panels, block_n, blocks;                  /* blocks of one group */
+    int64_t chunk, chunks, shares;
+    bool images_inner; /* rows of columns are (ox, n), else (n, ox) */
+    void *packed;
+    char *scratch; /* of each thread: rows, columns, and for gradients of weights a panel of gout */
+    int64_t scratch_bytes, row_size, columns_size, ld;
+};
+
+struct block {
+    int64_t group, n0, n1, oy, ky0, ky1, c0, c1;
+};
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static void block_of(const struct columns *c, int64_t index, struct block *b)
+{
+    b->group = index / c->blocks;
+    b->n0 = index % c->blocks / c->oh * c->block_n;
+    b->n1 = b->n0 + c->block_n < c->out.shape[0] ? b->n0 + c->block_n : c->out.shape[0];
+    b->oy = index % c->oh;
+    b->c0 = 0;
+    b->c1 = c->c;
+    int64_t top = b->oy * c->p->stride[0] - c->p->padding[0], step = c->p->dilation[0];
+    b->ky0 = top < 0 ? ceil_div(-top, step) : 0;
+    b->ky1 = c->h_in > top ? ceil_div(c->h_in - top, step) : 0;
+    b->ky0 = b->ky0 < c->kh ? b->ky0 : c->kh;
+    b->ky1 = b->ky1 < c->kh ? b->ky1 : c->kh;
+    b->ky1 = b->ky1 > b->ky0 ? b->ky1 : b->ky0;
+}
+
+#define TYPED(name)  TYPED_(name)
+#define T            float
+#define V            yk__vf32
+#define TYPED_(name) name##_f32
+#include "device/cpu/conv_columns_body.h"
+#undef T
+#undef V
+#undef TYPED_
+
+#define T            double
+#define V            yk__vf64
+#define TYPED_(name) name##_f64
+#include "device/cpu/conv_columns_body.h"
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return ceil_div(n, to) * to;
+}
+
+static void prepare(struct columns *c, const yk__conv2d *p, const yk__view *x, const yk__view *w, const yk__view *out)
+{
+    int64_t n = out->shape[0];
+    *c = (struct columns){.p = p,
+                          .x = *x,
+                          .w = *w,
+                          .out = *out,
+                          .groups = p->groups,
+                          .c = w->shape[1],
+                          .o = w->shape[0] / p->groups,
+                          .kh = w->shape[2],
+                          .kw = w->shape[3],
+                          .h_in = x->shape[2],
+                          .w_in = x->shape[3],
+                          .oh = out->shape[2],
+                          .ow = out->shape[3],
+                          .k = w->shape[1] * w->shape[2] * w->shape[3],
+                          .chunk = w->shape[1],
+                          .chunks = 1,
+                          .shares = 1};
+    c->images_inner = out->stride[0] <= out->stride[3] && n > 1;
+    int64_t images = c->ow ? BLOCK_PIXELS / c->ow : 1;
+    images = images < 1 ? 1 : images;
+    c->block_n = n ? ceil_div(n, ceil_div(n, images)) : 1;
+    c->blocks = ceil_div(n, c->block_n) * c->oh;
+    /* fill writes up to 8 numbers beyond a row's last, and reads as many beyond a padded line's. */
+    c->ld = round_up(c->k + 8, 16);
+    c->row_size = round_up(c->w_in + 2 * p->padding[1] + 8, 16);
+    c->columns_size = c->block_n * c->ow * c->ld + 16;
+}
+
+/* Memory for `packed` elements and for the threads; NULL and the error record set without. */
+static void *reserve(struct columns *c, int device, int64_t packed, int64_t own, yk__storage **handle)
+{
+    int64_t size = (int64_t)yk_dtype_size(c->x.dtype), threads = yk__cpu_threads(device);
+    c->scratch_bytes = round_up((c->row_size + c->columns_size + own) * size, 64);
+    int64_t packed_bytes = round_up(packed * size, 64);
+    c->packed = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                  (size_t)(packed_bytes + threads * c->scratch_bytes), handle);
+    c->scratch = (char *)c->packed + packed_bytes;
+    return c->packed;
+}
+
+static int64_t panel_of(const struct columns *c)
+{
+    return 2 * YK__VECTOR_BYTES / (int64_t)yk_dtype_size(c->x.dtype);
+}
+
+yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
+                                   const yk__view *w, const yk__view *bias)
+{
+    struct columns c;
+    yk__storage *handle, *bias_handle = NULL;
+    if (!yk__view_numel(out))
+        return YK_OK;
+    bool f32 = out->dtype == YK_F32;
+    prepare(&c, p, x, w, out);
+    if (bias) {
+        c.bias = bias->data;
+        if (bias->stride[0] != 1) {
+            char *dense = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                            (size_t)bias->shape[0] * yk_dtype_size(bias->dtype), &bias_handle);
+            if (!dense)
+                return yk__error_code();
+            size_t size = yk_dtype_size(bias->dtype);
+            for (int64_t i = 0; i < bias->shape[0]; i++)
+                memcpy(dense + (size_t)i * size, (const char *)bias->data + i * bias->stride[0] * (int64_t)size, size);
+            c.bias = dense;
+        }
+    }
+    c.panels = ceil_div(c.o, panel_of(&c));
+    yk_status status = YK_OK;
+    if (reserve(&c, device, c.groups * c.panels * c.k * panel_of(&c), 0, &handle)) {
+        yk__cpu_parallel(device, c.groups * c.panels, 1, f32 ? pack_forward_f32 : pack_forward_f64, &c);
+        yk__cpu_parallel(device, c.groups * c.blocks, 1, f32 ? forward_piece_f32 : forward_piece_f64, &c);
+        yk__storage_release(handle);
+    } else {
+        status = yk__error_code();
+    }
+    if (bias_handle)
+        yk__storage_release(bias_handle);
+    return status;
+}
+
+yk_status yk__conv_columns_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
+                                          const yk__view *w)
+{
+    struct columns c;
+    yk__storage *handle;
+    if (!yk__view_numel(gx))
+        return YK_OK;
+    bool f32 = gx->dtype == YK_F32;
+    prepare(&c, p, gx, w, gout);
+    c.panels = ceil_div(c.k, panel_of(&c));
+    c.row_size = round_up(c.block_n * c.ow * c.o, 16);
+    if (!reserve(&c, device, c.groups * c.panels * c.o * panel_of(&c), 0, &handle))
+        return yk__error_code();
+    yk__cpu_parallel(device, c.groups * c.panels, 1, f32 ? pack_backward_f32 : pack_backward_f64, &c);
+    yk__cpu_parallel(device, c.groups * (c.blocks / c.oh), 1, f32 ? input_piece_f32 : input_piece_f64, &c);
+    yk__storage_release(handle);
+    return YK_OK;
+}
+
+yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
+                                           const yk__view *x)
+{
+    struct columns c;
+    yk__storage *handle;
+    if (!yk__view_numel(gw))
+        return YK_OK;
+    bool f32 = gw->dtype == YK_F32;
+    prepare(&c, p, x, gw, gout);
+    c.panels = ceil_div(c.o, panel_of(&c));
+    int64_t bytes = yk__view_numel(gw) * (int64_t)yk_dtype_size(gw->dtype), taps = c.kh * c.kw;
+    if (bytes * SHARES <= SHARE_BYTES) {
+        c.shares = SHARES < c.blocks ? SHARES : c.blocks;
+        c.shares = c.shares < 1 ? 1 : c.shares;
+    } else if (c.c * taps > 128) {
+        c.chunk = ceil_div(128, taps);
+        c.chunks = ceil_div(c.c, c.chunk);
+    }
+    c.ld = round_up(c.chunk * taps + 8, 16);
+    c.columns_size = c.block_n * c.ow * c.ld + 16;
+    if (!reserve(&c, device, c.shares * c.groups * c.k * c.o, c.block_n * c.ow * panel_of(&c), &handle))
+        return yk__error_code();
+    yk__cpu_parallel(device, c.groups * c.chunks * c.shares, 1, f32 ? weight_piece_f32 : weight_piece_f64, &c);
+    yk__cpu_parallel(device, c.groups * c.c, 16, f32 ? weight_sum_piece_f32 : weight_sum_piece_f64, &c);
+    yk__storage_release(handle);
+    return YK_OK;
+}

@@ -1,0 +1,335 @@
+/*
+ * conv_pixels.c - convolutions over maps whose channels lie next to each other. Layer: device/cpu.
+ *
+ * For every output pixel and every tap that falls inside the image, out[pixel] (N x O) += x[pixel under the tap]
+ * (N x C) w[tap] (C x O). The products of all taps of a pixel are summed in registers, padding costs nothing, and
+ * stride and dilation only move addresses. It is fastest where the images of a pixel are close together, memory order
+ * [H][W][N][C]: then neighbouring pixels of a row join into one taller product. The gradient of the input is the same
+ * with the parts swapped and w transposed. The gradient of the weight is, for each tap, the sum over pixels of
+ * x[pixel under the tap]^T (C x N) gout[pixel] (N x O).
+ *
+ * Sums are cut at fixed places, so that bits do not depend on threads, and after a bounded length, so that the error of
+ * f32 stays small.
+ */
+#include <string.h>
+
+#include "device/cpu/conv.h"
+#include "device/cpu/gemm_micro.h"
+
+/* Products summed in registers before they are added to memory: in maps, and in gradients of weights. */
+#define SUM_LENGTH      1280
+#define GRADIENT_LENGTH 256
+/* Bytes of a map that one block of work reads: half of a usual L2. */
+#define BLOCK_BYTES (384 * 1024)
+
+/* The work of forward and of backward to the input: destination and source map, weights as seen from there. */
+struct map {
+    const void *src, *w, *bias;
+    void *dst, *packed;
+    int64_t n, k, cols;                   /* images, source channels, destination channels */
+    int64_t src_stride[3], dst_stride[3]; /* N, H, W */
+    int64_t taps[2], w_tap[2], w_k, w_col;
+    yk__conv_axis y, x;
+    int64_t panels, panel_size; /* of packed weights, in elements */
+    bool fresh;                 /* each piece packs its own panel, in the thread's memory */
+    yk__gemm_step *steps;
+    int64_t block_n, block_y, blocks_y;
+};
+
+struct side {
+    const void *data;
+    int64_t stride[3];     /* N, H, W */
+    int64_t width, y0, y1; /* the rows of this block */
+};
+
+struct tap {
+    int64_t ky, kx;
+    int64_t y0, y1, x0, x1; /* output pixels at which it is inside the image */
+    int64_t dy, dx;         /* input pixel = output pixel * stride + this */
+};
+
+struct grad {
+    struct side x, gout;
+    void *gw, *packed_left, *packed_right;
+    int64_t gw_stride[4], stride[2];
+    int64_t left, right; /* channels of x, of gout */
+    int64_t left_panels, left_width, left_size, right_panels, right_size;
+    int64_t n0, n1;
+    bool first; /* gw is not yet written */
+    struct tap *tap;
+    yk__gemm_step *steps;
+    int64_t most_steps;
+};
+
+/* How many destinations from x on have the same taps, each with sources `*step` further than the one before. */
+static int64_t run_length(const yk__conv_axis *axis, int64_t x, int64_t *step)
+{
+    const yk__conv_link *links = axis->links + axis->first[x];
+    int64_t count = axis->first[x + 1] - axis->first[x], run = 1;
+    *step = 0;
+    for (; x + run < axis->size; run++) {
+        const yk__conv_link *next = axis->links + axis->first[x + run];
+        if (axis->first[x + run + 1] - axis->first[x + run] != count)
+            break;
+        int64_t i = 0;
+        if (run == 1 && count)
+            *step = next[0].src - links[0].src;
+        while (i < count && next[i].tap == links[i].tap && next[i].src == links[i].src + run * *step)
+            i++;
+        if (i < count)
+            break;
+    }
+    return run;
+}
+
+/* Channels of panel i of x, and the first of them. */
+static int64_t left_rows(const struct grad *g, int64_t i, int64_t *at)
+{
+    int64_t high = g->left % g->left_panels, low = g->left / g->left_panels;
+    *at = i * low + (i < high ? i : high);
+    return low + (i < high);
+}
+
+#define TYPED(name)  TYPED_(name)
+#define T            float
+#define V            yk__vf32
+#define TYPED_(name) name##_f32
+#include "device/cpu/conv_pixels_body.h"
+#undef T
+#undef V
+#undef TYPED_
+
+#define T            double
+#define V            yk__vf64
+#define TYPED_(name) name##_f64
+#include "device/cpu/conv_pixels_body.h"
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+/* Pieces of at most `most` of n, as even as they can be. */
+static int64_t even(int64_t n, int64_t most)
+{
+    return ceil_div(n, ceil_div(n, most < 1 ? 1 : most));
+}
+
+bool yk__conv_pixels_applies(const yk__conv2d *p, const yk__view *x, const yk__view *w, const yk__view *out)
+{
+    return p->groups == 1 && x->stride[1] == 1 && out->stride[1] == 1 && w->shape[0] >= 8 && w->shape[1] >= 8;
+}
+
+/* Runs a map: forward, or backward where `backward`. */
+static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const yk__view *dst, const yk__view *src,
+                         bool backward)
+{
+    bool f32 = dst->dtype == YK_F32;
+    int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
+    m->dst = dst->data, m->src = src->data;
+    m->n = dst->shape[0], m->k = src->shape[1], m->cols = dst->shape[1];
+    for (int d = 0; d < 3; d++) {
+        m->dst_stride[d] = dst->stride[d ? d + 1 : 0];
+        m->src_stride[d] = src->stride[d ? d + 1 : 0];
+    }
+    if (!yk__view_numel(dst))
+        return YK_OK;
+
+    size_t axis_y = aligned(yk__conv_axis_bytes(dst->shape[2], m->taps[0]));
+    size_t axis_x = aligned(yk__conv_axis_bytes(dst->shape[3], m->taps[1]));
+    int64_t threads = yk__cpu_threads(device), taps = m->taps[0] * m->taps[1];
+    size_t steps = aligned((size_t)(threads * taps) * sizeof(yk__gemm_step));
+    yk__storage *tables, *panels;
+    char *memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, axis_y + axis_x + steps, &tables);
+    if (!memory)
+        return yk__error_code();
+    yk__conv_axis_init(&m->y, memory, p, 0, dst->shape[2], src->shape[2], m->taps[0], backward);
+    yk__conv_axis_init(&m->x, memory + axis_y, p, 1, dst->shape[3], src->shape[3], m->taps[1], backward);
+    m->steps = (yk__gemm_step *)(memory + axis_y + axis_x);
+
+    int64_t row = src->shape[3] * m->k * size, image = src->shape[2] * row;
+    m->block_n = BLOCK_BYTES / (image ? image : 1);
+    m->block_y = m->y.size;
+    if (m->block_n < YK__GEMM_ROWS && m->block_n < m->n) {
+        m->block_n = YK__GEMM_ROWS < m->n ? YK__GEMM_ROWS : m->n;
+        int64_t rows = BLOCK_BYTES / (m->block_n * row) * m->y.size / src->shape[2];
+        m->block_y = even(m->y.size, rows);
+    }
+    m->block_n = even(m->n, m->block_n);
+    m->blocks_y = ceil_div(m->y.size, m->block_y);
+    int64_t blocks = m->blocks_y * ceil_div(m->n, m->block_n);
+
+    m->panels = ceil_div(m->cols, panel);
+    m->panel_size = m->y.slots * m->x.slots * m->k * panel;
+    m->fresh = blocks == 1;
+    m->packed = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                  (size_t)((m->fresh ? threads : m->panels) * m->panel_size * size), &panels);
+    if (!m->packed) {
+        yk__storage_release(tables);
+        return yk__error_code();
+    }
+    if (!m->fresh)
+        yk__cpu_parallel(device, m->panels, 1, f32 ? pack_piece_f32 : pack_piece_f64, m);
+    yk__cpu_parallel(device, blocks * m->panels, 1, f32 ? run_piece_f32 : run_piece_f64, m);
+    yk__storage_release(panels);
+    yk__storage_release(tables);
+    return YK_OK;
+}
+
+yk_status yk__conv_pixels_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
+                                  const yk__view *w, const yk__view *bias)
+{
+    struct map m = {.w = w->data,
+                    .taps = {w->shape[2], w->shape[3]},
+                    .w_tap = {w->stride[2], w->stride[3]},
+                    .w_k = w->stride[1],
+                    .w_col = w->stride[0],
+                    .bias = bias ? bias->data : NULL};
+    return run_map(device, &m, p, out, x, false);
+}
+
+yk_status yk__conv_pixels_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
+                                         const yk__view *w)
+{
+    struct map m = {.w = w->data,
+                    .taps = {w->shape[2], w->shape[3]},
+                    .w_tap = {w->stride[2], w->stride[3]},
+                    .w_k = w->stride[0],
+                    .w_col = w->stride[1]};
+    return run_map(device, &m, p, gx, gout, true);
+}
+
+/* The destinations [*begin, *end) at which source d * stride + offset is in [0, size). */
+static void inside(int64_t count, int64_t size, int64_t stride, int64_t offset, int64_t *begin, int64_t *end)
+{
+    *begin = offset < 0 ? ceil_div(-offset, stride) : 0;
+    *end = size > offset ? ceil_div(size - offset, stride) : 0;
+    if (*end > count)
+        *end = count;
+    if (*begin > *end)
+        *begin = *end;
+}
+
+struct zero {
+    char *data;
+    int64_t rows, cols, row_stride, col_stride, size; /* bytes; cols in elements */
+};
+
+static void zero_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct zero *z = arg;
+    for (int64_t i = begin; i < end; i++) {
+        if (z->col_stride == z->size) {
+            memset(z->data + i * z->row_stride, 0, (size_t)(z->cols * z->size));
+            continue;
+        }
+        for (int64_t j = 0; j < z->cols; j++)
+            memset(z->data + i * z->row_stride + j * z->col_stride, 0, (size_t)z->size);
+    }
+}
+
+yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
+                                          const yk__view *x)
+{
+    bool f32 = gw->dtype == YK_F32;
+    int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
+    int64_t n = x->shape[0], taps = gw->shape[2] * gw->shape[3], used = 0;
+    int64_t threads = yk__cpu_threads(device);
+    if (!yk__view_numel(gw))
+        return YK_OK;
+    struct grad g = {
+        .gw = gw->data, .left = gw->shape[1], .right = gw->shape[0], .stride = {p->stride[0], p->stride[1]}};
+    g.x = (struct side){x->data, {x->stride[0], x->stride[2], x->stride[3]}, x->shape[3], 0, 0};
+    g.gout = (struct side){gout->data, {gout->stride[0], gout->stride[2], gout->stride[3]}, gout->shape[3], 0, 0};
+    memcpy(g.gw_stride, gw->stride, sizeof g.gw_stride);
+    int64_t oh = gout->shape[2], ow = gout->shape[3];
+    g.most_steps = oh * ow < GRADIENT_LENGTH ? oh * ow : GRADIENT_LENGTH;
+
+    size_t step_bytes = aligned((size_t)(threads * g.most_steps) * sizeof(yk__gemm_step));
+    yk__storage *tables, *blocks;
+    char *memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                     step_bytes + (size_t)taps * sizeof(struct tap), &tables);
+    if (!memory)
+        return yk__error_code();
+    g.steps = (yk__gemm_step *)memory;
+    g.tap = (struct tap *)(memory + step_bytes);
+    for (int64_t ky = 0; ky < gw->shape[2]; ky++)
+        for (int64_t kx = 0; kx < gw->shape[3]; kx++) {
+            struct tap t = {.ky = ky,
+                            .kx = kx,
+                            .dy = ky * p->dilation[0] - p->padding[0],
+                            .dx = kx * p->dilation[1] - p->padding[1]};
+            inside(oh, x->shape[2], p->stride[0], t.dy, &t.y0, &t.y1);
+            inside(ow, x->shape[3], p->stride[1], t.dx, &t.x0, &t.x1);
+            if (n && t.y0 < t.y1 && t.x0 < t.x1) {
+                g.tap[used++] = t;
+                continue;
+            }
+            /* Along the channels that are next to each other. */
+            int row = gw->stride[0] <= gw->stride[1] ? 1 : 0;
+            struct zero z = {.data = (char *)gw->data + (ky * gw->stride[2] + kx * gw->stride[3]) * size,
+                             .rows = gw->shape[row],
+                             .cols = gw->shape[!row],
+                             .row_stride = gw->stride[row] * size,
+                             .col_stride = gw->stride[!row] * size,
+                             .size = size};
+            yk__cpu_parallel(device, z.rows, 64, zero_piece, &z);
+        }
+    if (!used) {
+        yk__storage_release(tables);
+        return YK_OK;
+    }
+
+    int64_t row = (p->stride[0] * x->shape[3] * g.left + ow * g.right) * size;
+    int64_t image = (x->shape[2] * x->shape[3] * g.left + oh * ow * g.right) * size;
+    int64_t block_n = BLOCK_BYTES / image, block_y = oh;
+    int64_t least = p->stride[1] == 1 ? ceil_div(128, ow) : 16;
+    least = least < n ? least : n;
+    if (block_n < least) {
+        block_n = least;
+        block_y = even(oh, BLOCK_BYTES / (block_n * row));
+    }
+    block_n = even(n, block_n);
+
+    int64_t block_in = (block_y - 1) * p->stride[0] + (gw->shape[2] - 1) * p->dilation[0] + 1;
+    block_in = block_in < x->shape[2] ? block_in : x->shape[2];
+    g.left_panels = ceil_div(g.left, YK__GEMM_ROWS);
+    g.left_width = ceil_div(g.left, g.left_panels);
+    g.right_panels = ceil_div(g.right, panel);
+    g.left_size = block_in * x->shape[3] * block_n * g.left_width;
+    g.right_size = block_y * ow * block_n * panel;
+    size_t left_bytes = aligned((size_t)(g.left_panels * g.left_size * size));
+    g.packed_left = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                      left_bytes + (size_t)(g.right_panels * g.right_size * size), &blocks);
+    if (!g.packed_left) {
+        yk__storage_release(tables);
+        return yk__error_code();
+    }
+    g.packed_right = (char *)g.packed_left + left_bytes;
+    yk__range_fn pack = f32 ? pack_gradient_f32 : pack_gradient_f64;
+    yk__range_fn run = f32 ? run_gradient_f32 : run_gradient_f64;
+    g.first = true;
+    for (g.n0 = 0; g.n0 < n; g.n0 = g.n1) {
+        g.n1 = g.n0 + block_n < n ? g.n0 + block_n : n;
+        for (int64_t y = 0; y < oh; y += block_y) {
+            g.gout.y0 = y;
+            g.gout.y1 = y + block_y < oh ? y + block_y : oh;
+            g.x.y0 = y * p->stride[0] - p->padding[0];
+            g.x.y1 = (g.gout.y1 - 1) * p->stride[0] - p->padding[0] + (gw->shape[2] - 1) * p->dilation[0] + 1;
+            g.x.y0 = g.x.y0 < 0 ? 0 : g.x.y0;
+            g.x.y1 = g.x.y1 < x->shape[2] ? g.x.y1 : x->shape[2];
+            yk__cpu_parallel(device, g.left_panels + g.right_panels, 1, pack, &g);
+            yk__cpu_parallel(device, used * g.right_panels, 1, run, &g);
+            g.first = false;
+        }
+    }
+    yk__storage_release(blocks);
+    yk__storage_release(tables);
+    return YK_OK;
+}

@@ -1,0 +1,199 @@
+/*
+ * conv_pixels_body.h - the pixel convolutions of one dtype; included by conv_pixels.c with T, V and TYPED(name)
+ * defined.
+ */
+#define WIDTH ((int64_t)(sizeof(V) / sizeof(T)))
+#define PANEL (WIDTH * YK__GEMM_VECTORS)
+
+/* Columns [panel * PANEL, ...) of every tap that is used, one tap after the other. */
+static void TYPED(pack_panel)(const struct map *m, T *to, int64_t panel)
+{
+    int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
+    int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH;
+    for (int64_t ky = 0; ky < m->taps[0]; ky++)
+        for (int64_t kx = 0; kx < m->taps[1]; kx++) {
+            if (m->y.slot[ky] < 0 || m->x.slot[kx] < 0)
+                continue;
+            const T *w = (const T *)m->w + ky * m->w_tap[0] + kx * m->w_tap[1] + panel * PANEL * m->w_col;
+            TYPED(yk__gemm_pack)(to, w, m->k, m->w_k, cols, m->w_col, width);
+            to += m->k * width;
+        }
+}
+
+/* Rows of the destination that share their links: rows x cols, in tiles. */
+static void TYPED(run_rows)(const struct map *m, yk__gemm_tile *tile, int64_t panel, int64_t rows, const T *src, T *dst)
+{
+    int64_t vectors = (tile->cols + WIDTH - 1) / WIDTH, tiles;
+    int64_t low = yk__gemm_cut(rows, YK__GEMM_ROWS, &tiles), high = rows % (tiles ? tiles : 1);
+    const yk__gemm_kernel *kernels = TYPED(yk__gemm_kernels)[YK__GEMM_A_ROWS][vectors - 1];
+    const yk__gemm_step *steps = tile->steps;
+    int64_t n_steps = tile->n_steps, most = SUM_LENGTH / (m->k ? m->k : 1);
+    if (most < 1)
+        most = 1;
+    const T *bias = m->bias ? (const T *)m->bias + panel * PANEL : NULL;
+    for (int64_t i = 0; i < tiles; i++) {
+        int64_t height = low + (i < high);
+        tile->a = src;
+        tile->c = dst;
+        tile->bias = bias;
+        tile->accumulate = false;
+        int64_t done = 0;
+        do {
+            tile->steps = steps + done;
+            tile->n_steps = n_steps - done < most ? n_steps - done : most;
+            kernels[height - 1](tile);
+            done += tile->n_steps;
+            tile->bias = NULL;
+            tile->accumulate = true;
+        } while (done < n_steps);
+        src += height * tile->lda;
+        dst += height * tile->ldc;
+    }
+    tile->steps = steps;
+    tile->n_steps = n_steps;
+}
+
+/* Destination rows [y0, y1), images [n0, n1), one panel of columns, whose weights are packed at `packed`. */
+static void TYPED(run_block)(const struct map *m, int64_t panel, const T *packed, int64_t n0, int64_t n1, int64_t y0,
+                             int64_t y1, yk__gemm_step *steps)
+{
+    int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
+    int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH, n = n1 - n0;
+    yk__gemm_tile tile = {.b = packed, .k = m->k, .ldb = width, .csc = 1, .cols = cols, .steps = steps};
+    for (int64_t y = y0; y < y1; y++)
+        for (int64_t x = 0, run; x < m->x.size; x += run) {
+            int64_t step;
+            run = run_length(&m->x, x, &step);
+            bool joined = n == 1 || (run > 1 && n == m->n && step * m->src_stride[2] == n * m->src_stride[0] &&
+                                     m->dst_stride[2] == n * m->dst_stride[0]);
+            bool by_image = !joined && n >= run;
+            if (by_image)
+                run = 1;
+            const yk__conv_link *ly = m->y.links + m->y.first[y], *lx = m->x.links + m->x.first[x];
+            int64_t count_y = m->y.first[y + 1] - m->y.first[y], count_x = m->x.first[x + 1] - m->x.first[x];
+            tile.n_steps = 0;
+            for (int64_t i = 0; i < count_y; i++)
+                for (int64_t j = 0; j < count_x; j++)
+                    steps[tile.n_steps++] =
+                        (yk__gemm_step){ly[i].src * m->src_stride[1] + lx[j].src * m->src_stride[2],
+                                        (m->y.slot[ly[i].tap] * m->x.slots + m->x.slot[lx[j].tap]) * m->k * width};
+            const T *src = (const T *)m->src + n0 * m->src_stride[0];
+            T *dst = (T *)m->dst + n0 * m->dst_stride[0] + y * m->dst_stride[1] + x * m->dst_stride[2] + panel * PANEL;
+            if (by_image || (joined && n > 1)) {
+                tile.lda = m->src_stride[0];
+                tile.ldc = m->dst_stride[0];
+                TYPED(run_rows)(m, &tile, panel, by_image ? n : n * run, src, dst);
+                continue;
+            }
+            tile.lda = step * m->src_stride[2];
+            tile.ldc = m->dst_stride[2];
+            for (int64_t i = 0; i < n; i++)
+                TYPED(run_rows)(m, &tile, panel, run, src + i * m->src_stride[0], dst + i * m->dst_stride[0]);
+        }
+}
+
+static void TYPED(pack_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct map *m = arg;
+    for (int64_t panel = begin; panel < end; panel++)
+        TYPED(pack_panel)(m, (T *)m->packed + panel * m->panel_size, panel);
+}
+
+static void TYPED(run_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const struct map *m = arg;
+    yk__gemm_step *steps = m->steps + (int64_t)thread * m->taps[0] * m->taps[1];
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t panel = piece % m->panels, block = piece / m->panels;
+        int64_t n0 = block / m->blocks_y * m->block_n, y0 = block % m->blocks_y * m->block_y;
+        int64_t n1 = n0 + m->block_n < m->n ? n0 + m->block_n : m->n;
+        int64_t y1 = y0 + m->block_y < m->y.size ? y0 + m->block_y : m->y.size;
+        T *packed = (T *)m->packed + (m->fresh ? (int64_t)thread : panel) * m->panel_size;
+        if (m->fresh)
+            TYPED(pack_panel)(m, packed, panel);
+        TYPED(run_block)(m, panel, packed, n0, n1, y0, y1, steps);
+    }
+}
+
+/* Packs panel i of x, or panel i - left_panels of gout, for the block of images and rows of the call. */
+static void TYPED(pack_gradient)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct grad *g = arg;
+    int64_t n = g->n1 - g->n0;
+    for (int64_t piece = begin; piece < end; piece++) {
+        bool right = piece >= g->left_panels;
+        const struct side *s = right ? &g->gout : &g->x;
+        int64_t at, width, cols;
+        T *to;
+        if (right) {
+            at = (piece - g->left_panels) * PANEL;
+            cols = g->right - at < PANEL ? g->right - at : PANEL;
+            width = (cols + WIDTH - 1) / WIDTH * WIDTH;
+            to = (T *)g->packed_right + (piece - g->left_panels) * g->right_size;
+        } else {
+            cols = left_rows(g, piece, &at);
+            width = g->left_width;
+            to = (T *)g->packed_left + piece * g->left_size;
+        }
+        for (int64_t y = s->y0; y < s->y1; y++)
+            for (int64_t x = 0; x < s->width; x++) {
+                const T *src = (const T *)s->data + g->n0 * s->stride[0] + y * s->stride[1] + x * s->stride[2] + at;
+                TYPED(yk__gemm_pack)(to, src, n, s->stride[0], cols, 1, width);
+                to += n * width;
+            }
+    }
+}
+
+/* One tap and panel of gout, all of x's channels, over the packed block. */
+static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const struct grad *g = arg;
+    int64_t n = g->n1 - g->n0;
+    yk__gemm_step *steps = g->steps + (int64_t)thread * g->most_steps;
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t tap = piece / g->right_panels, panel = piece % g->right_panels;
+        const struct tap *t = &g->tap[tap];
+        int64_t cols = g->right - panel * PANEL < PANEL ? g->right - panel * PANEL : PANEL;
+        int64_t vectors = (cols + WIDTH - 1) / WIDTH, width = vectors * WIDTH;
+        /* Neighbouring pixels lie one behind the other in both packed blocks where the stride is 1. */
+        int64_t run = g->stride[1] == 1 ? t->x1 - t->x0 : 1;
+        int64_t y0 = t->y0 > g->gout.y0 ? t->y0 : g->gout.y0, y1 = t->y1 < g->gout.y1 ? t->y1 : g->gout.y1;
+        int64_t k = run * n, most = GRADIENT_LENGTH / (k ? k : 1);
+        most = most < 1 ? 1 : most < g->most_steps ? most : g->most_steps;
+        yk__gemm_tile tile = {.b = (T *)g->packed_right + panel * g->right_size,
+                              .k = k,
+                              .steps = steps,
+                              .lda = g->left_width,
+                              .ldb = width,
+                              .ldc = g->gw_stride[1],
+                              .csc = g->gw_stride[0],
+                              .cols = cols,
+                              .accumulate = !g->first};
+        T *gw = (T *)g->gw + t->ky * g->gw_stride[2] + t->kx * g->gw_stride[3] + panel * PANEL * tile.csc;
+        int64_t y = y0, x = t->x0;
+        do {
+            int64_t count = 0;
+            while (count < most && y < y1 && x < t->x1) {
+                int64_t iy = y * g->stride[0] + t->dy, ix = x * g->stride[1] + t->dx;
+                steps[count++] = (yk__gemm_step){((iy - g->x.y0) * g->x.width + ix) * n * g->left_width,
+                                                 ((y - g->gout.y0) * g->gout.width + x) * n * width};
+                x += run;
+                if (x >= t->x1)
+                    x = t->x0, y++;
+            }
+            tile.n_steps = count;
+            for (int64_t i = 0; i < g->left_panels; i++) {
+                int64_t at, rows = left_rows(g, i, &at);
+                tile.a = (T *)g->packed_left + i * g->left_size;
+                tile.c = gw + at * tile.ldc;
+                TYPED(yk__gemm_kernels)[YK__GEMM_A_COLUMNS][vectors - 1][rows - 1](&tile);
+            }
+            tile.accumulate = true;
+        } while (y < y1 && x < t->x1);
+    }
+}
+
+#undef WIDTH
+#undef PANEL

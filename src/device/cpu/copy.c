@@ -1,0 +1,292 @@
+/*
+ * copy.c - the slots copy (any dtype and strides to any other) and fill. Layer: device/cpu.
+ *
+ * Casts are as convert.h says. A copy between two memory orders of one dtype goes through tiles, so that both sides
+ * are read and written in whole cache lines.
+ */
+#include "device/cpu/convert.h"
+#include "device/cpu/elementwise.h"
+#include "device/cpu/iterate.h"
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+/* ---- casts of contiguous runs ---- */
+
+/* A source is loaded as this type ... */
+#define LOAD_f32(x) (x)
+#define LOAD_f64(x) (x)
+#define LOAD_i64(x) (x)
+#define LOAD_i32(x) (x)
+#define LOAD_u8(x)  (x)
+#define LOAD_b8(x)  ((uint8_t)((x) != 0))
+/* ... and cast by its kind. */
+#define CAST_real_f32(x)  (float)(x)
+#define CAST_real_f64(x)  (double)(x)
+#define CAST_real_i64(x)  YK__TO_I64(x)
+#define CAST_real_i32(x)  YK__TO_I32(x)
+#define CAST_real_u8(x)   (uint8_t) YK__TO_I32(x)
+#define CAST_real_b8(x)   (x) != 0
+#define CAST_whole_f32(x) (float)(x)
+#define CAST_whole_f64(x) (double)(x)
+#define CAST_whole_i64(x) (int64_t)(x)
+#define CAST_whole_i32(x) (int32_t)(x)
+#define CAST_whole_u8(x)  (uint8_t)(x)
+#define CAST_whole_b8(x)  (x) != 0
+
+#define CAST(from, From, kind, to, To)                                                                                 \
+    static void from##_to_##to(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)     \
+    {                                                                                                                  \
+        (void)b, (void)c, (void)p;                                                                                     \
+        To *o = out;                                                                                                   \
+        const From *in = a;                                                                                            \
+        YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                                \
+        {                                                                                                              \
+            From x = LOAD_##from(in[i]);                                                                               \
+            o[i] = CAST_##kind##_##to(x);                                                                              \
+        }                                                                                                              \
+    }
+#define CASTS_FROM(from, From, kind)                                                                                   \
+    CAST(from, From, kind, f32, float)                                                                                 \
+    CAST(from, From, kind, f64, double)                                                                                \
+    CAST(from, From, kind, i64, int64_t)                                                                               \
+    CAST(from, From, kind, i32, int32_t)                                                                               \
+    CAST(from, From, kind, u8, uint8_t)                                                                                \
+    CAST(from, From, kind, b8, uint8_t)
+CASTS_FROM(f32, float, real)
+CASTS_FROM(f64, double, real)
+CASTS_FROM(i64, int64_t, whole)
+CASTS_FROM(i32, int32_t, whole)
+CASTS_FROM(u8, uint8_t, whole)
+CASTS_FROM(b8, uint8_t, whole)
+
+static void f16_to_f32(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)
+{
+    (void)b, (void)c, (void)p;
+    float *o = out;
+    const uint16_t *in = a;
+    int64_t i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(o + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(in + i))));
+#endif
+    for (; i < n; i++)
+        o[i] = yk__from_f16(in[i]);
+}
+
+static void f32_to_f16(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)
+{
+    (void)b, (void)c, (void)p;
+    uint16_t *o = out;
+    const float *in = a;
+    int64_t i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128((__m128i *)(o + i), _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
+#endif
+    for (; i < n; i++)
+        o[i] = yk__to_f16(in[i]);
+}
+
+static void bf16_to_f32(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)
+{
+    (void)b, (void)c, (void)p;
+    float *o = out;
+    const uint16_t *in = a;
+    YK__INDEPENDENT for (int64_t i = 0; i < n; i++)
+    {
+        o[i] = yk__from_bf16(in[i]);
+    }
+}
+
+static void f32_to_bf16(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)
+{
+    (void)b, (void)c, (void)p;
+    uint16_t *o = out;
+    const float *in = a;
+    YK__INDEPENDENT for (int64_t i = 0; i < n; i++)
+    {
+        o[i] = yk__to_bf16(in[i]);
+    }
+}
+
+/* A cast by way of f32. */
+#define CAST_BY_F32(from, from_size, to, to_size)                                                                      \
+    static void from##_to_##to(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)     \
+    {                                                                                                                  \
+        float middle[YK__APPLY_CHUNK];                                                                                 \
+        for (int64_t i = 0; i < n; i += YK__APPLY_CHUNK) {                                                             \
+            int64_t m = n - i < YK__APPLY_CHUNK ? n - i : YK__APPLY_CHUNK;                                             \
+            from##_to_f32(m, middle, (const char *)a + i * from_size, b, c, p);                                        \
+            f32_to_##to(m, (char *)out + i * to_size, middle, b, c, p);                                                \
+        }                                                                                                              \
+    }
+#define CASTS_BY_F32(half)                                                                                             \
+    CAST_BY_F32(f64, 8, half, 2)                                                                                       \
+    CAST_BY_F32(i64, 8, half, 2)                                                                                       \
+    CAST_BY_F32(i32, 4, half, 2)                                                                                       \
+    CAST_BY_F32(u8, 1, half, 2)                                                                                        \
+    CAST_BY_F32(b8, 1, half, 2)                                                                                        \
+    CAST_BY_F32(half, 2, f64, 8)                                                                                       \
+    CAST_BY_F32(half, 2, i64, 8)                                                                                       \
+    CAST_BY_F32(half, 2, i32, 4)                                                                                       \
+    CAST_BY_F32(half, 2, u8, 1)                                                                                        \
+    CAST_BY_F32(half, 2, b8, 1)
+CASTS_BY_F32(f16)
+CASTS_BY_F32(bf16)
+CAST_BY_F32(f16, 2, bf16, 2)
+CAST_BY_F32(bf16, 2, f16, 2)
+
+#define CASTS_ROW(from)                                                                                                \
+    {                                                                                                                  \
+        [YK_F32] = from##_to_f32, [YK_F64] = from##_to_f64, [YK_F16] = from##_to_f16, [YK_BF16] = from##_to_bf16,      \
+        [YK_I64] = from##_to_i64, [YK_I32] = from##_to_i32, [YK_U8] = from##_to_u8, [YK_BOOL] = from##_to_b8           \
+    }
+/* Same dtype to same dtype never comes here; those entries only complete the rows. */
+#define f16_to_f16   NULL
+#define bf16_to_bf16 NULL
+static const yk__apply_fn casts[YK__DTYPES][YK__DTYPES] = {
+    [YK_F32] = CASTS_ROW(f32), [YK_F64] = CASTS_ROW(f64), [YK_F16] = CASTS_ROW(f16), [YK_BF16] = CASTS_ROW(bf16),
+    [YK_I64] = CASTS_ROW(i64), [YK_I32] = CASTS_ROW(i32), [YK_U8] = CASTS_ROW(u8),   [YK_BOOL] = CASTS_ROW(b8),
+};
+
+/* ---- copies of one dtype ---- */
+
+static void same_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    (void)first;
+    size_t size = *(const size_t *)context;
+    if (stride[0] == (int64_t)size && stride[1] == (int64_t)size)
+        memmove(data[0], data[1], (size_t)n * size);
+    else
+        yk__copy_strided(data[0], stride[0], data[1], stride[1], size, n);
+}
+
+/* A loop whose output is contiguous along dimension 0 and whose input is along dimension `across`, in tiles. */
+typedef struct transposition {
+    const yk__loop *loop;
+    size_t size;
+    int across;
+    int64_t tiles[YK_MAX_DIMS]; /* per dimension; the dimensions other than 0 and across have one per index */
+} transposition;
+
+#define TILE 16
+
+#define TILE_COPY(T)                                                                                                   \
+    {                                                                                                                  \
+        T tile[TILE][TILE];                                                                                            \
+        if (m == TILE) {                                                                                               \
+            for (int64_t i = 0; i < n; i++)                                                                            \
+                memcpy(tile[i], in + i * in_stride, TILE * sizeof(T));                                                 \
+        } else {                                                                                                       \
+            for (int64_t i = 0; i < n; i++)                                                                            \
+                memcpy(tile[i], in + i * in_stride, (size_t)m * sizeof(T));                                            \
+        }                                                                                                              \
+        for (int64_t j = 0; j < m; j++) {                                                                              \
+            T *row = (T *)(out + j * out_stride);                                                                      \
+            for (int64_t i = 0; i < n; i++)                                                                            \
+                row[i] = tile[i][j];                                                                                   \
+        }                                                                                                              \
+        break;                                                                                                         \
+    }
+
+/* out[j][i] = in[i][j] for i < n, j < m. */
+static void transpose_tile(char *out, int64_t out_stride, const char *in, int64_t in_stride, int64_t n, int64_t m,
+                           size_t size)
+{
+    switch (size) {
+    case 1: TILE_COPY(uint8_t)
+    case 2: TILE_COPY(uint16_t)
+    case 4: TILE_COPY(uint32_t)
+    default: TILE_COPY(uint64_t)
+    }
+}
+
+static void transpose_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const transposition *t = arg;
+    const yk__loop *loop = t->loop;
+    int across = t->across;
+    for (int64_t at = begin; at < end; at++) {
+        char *out = loop->data[0];
+        const char *in = loop->data[1];
+        int64_t rest = at, edge[2] = {0, 0};
+        for (int d = 0; d < loop->ndim; d++) {
+            int64_t i = rest % t->tiles[d];
+            rest /= t->tiles[d];
+            if (d == 0 || d == across) {
+                i *= TILE;
+                edge[d != 0] = loop->shape[d] - i < TILE ? loop->shape[d] - i : TILE;
+            }
+            out += i * loop->stride[d][0];
+            in += i * loop->stride[d][1];
+        }
+        transpose_tile(out, loop->stride[across][0], in, loop->stride[0][1], edge[0], edge[1], t->size);
+    }
+}
+
+static bool transpose(int device, const yk__loop *loop, size_t size)
+{
+    transposition t = {.loop = loop, .size = size, .across = 0};
+    for (int d = 1; d < loop->ndim; d++)
+        if (loop->stride[d][1] == (int64_t)size)
+            t.across = d;
+    if (t.across == 0 || loop->stride[0][0] != (int64_t)size || loop->stride[0][1] == (int64_t)size ||
+        loop->stride[0][1] == 0 || loop->shape[0] < 4 || loop->shape[t.across] < 4)
+        return false;
+    int64_t count = 1;
+    for (int d = 0; d < loop->ndim; d++) {
+        t.tiles[d] = d == 0 || d == t.across ? (loop->shape[d] + TILE - 1) / TILE : loop->shape[d];
+        count *= t.tiles[d];
+    }
+    yk__cpu_parallel(device, count, YK__GRAIN / (TILE * TILE), transpose_piece, &t);
+    return true;
+}
+
+static yk_status copy(int device, const yk__view *out, const yk__view *in)
+{
+    const yk__view *views[] = {out, in};
+    if (out->dtype != in->dtype) {
+        yk__apply_views(device, casts[in->dtype][out->dtype], 2, views, NULL);
+        return YK_OK;
+    }
+    yk__loop loop;
+    size_t size = yk_dtype_size(out->dtype);
+    yk__loop_init(&loop, 2, views, false);
+    if (loop.total > 0 && !(loop.ndim > 1 && transpose(device, &loop, size)))
+        yk__loop_run(device, &loop, YK__GRAIN, same_run, &size);
+    return YK_OK;
+}
+
+typedef struct filling {
+    uint64_t element;
+    size_t size;
+} filling;
+
+static void fill_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    (void)first;
+    const filling *f = context;
+    if (f->element == 0 && stride[0] == (int64_t)f->size)
+        memset(data[0], 0, (size_t)n * f->size);
+    else
+        yk__copy_strided(data[0], stride[0], &f->element, 0, f->size, n);
+}
+
+static yk_status fill(int device, const yk__view *out, double value)
+{
+    filling f = {0, yk_dtype_size(out->dtype)};
+    yk__store_scalar(&f.element, out->dtype, value);
+    yk__loop loop;
+    yk__loop_init(&loop, 1, &out, false);
+    yk__loop_run(device, &loop, YK__GRAIN, fill_run, &f);
+    return YK_OK;
+}
+
+void YK__ISA_NAME(yk__cpu_fill_copy)(yk__backend *table)
+{
+    table->copy = copy;
+    table->fill = fill;
+}

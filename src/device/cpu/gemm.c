@@ -1,0 +1,290 @@
+/*
+ * gemm.c - the matrix product slot. Layer: device/cpu.
+ *
+ * Three ways, chosen by shape and strides alone. Small products use B's rows where they are; few rows against
+ * transposed B are dot products; all others pack B in panels, a block of k at a time, and take rows of A in blocks that
+ * stay in L2. Each element of the result is summed in the same order whatever the number of threads.
+ */
+#include <string.h>
+
+#include "device/cpu/cpu.h"
+#include "device/cpu/gemm_micro.h"
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+/* k of one block, rows of A in one piece of work. */
+#define BLOCK_DEPTH 512
+#define BLOCK_ROWS  (YK__GEMM_ROWS * 8)
+/* Multiply-adds below which a product is not worth a second thread. */
+#define SERIAL_WORK (256 * 1024)
+
+/* One product: C (m, n) = A (m, k) B (k, n). */
+struct product {
+    int64_t m, n, k;
+    const void *a, *b, *bias; /* bias: n numbers next to each other, or NULL */
+    void *c;
+    int64_t a_row, a_k, b_k, b_col, c_row, c_col;
+    enum yk__gemm_mode mode;
+    bool accumulate;
+};
+
+struct blocked {
+    struct product p;
+    void *packed;
+    char *scratch; /* of each thread: a block of A */
+    int64_t scratch_bytes;
+    int64_t k0, k1, depth; /* this block of k; the largest */
+    int64_t rows, panels, groups;
+    bool copy; /* A's rows are copied: they lie so far apart that they would share a few cache sets, or not in order */
+};
+
+#if defined(__AVX512F__)
+static inline yk__vf32 masked_f32(const float *from, int64_t count)
+{
+    return (yk__vf32)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
+}
+static inline yk__vf64 masked_f64(const double *from, int64_t count)
+{
+    return (yk__vf64)_mm512_maskz_loadu_pd((__mmask8)((1u << count) - 1), from);
+}
+#endif
+
+/* The sums of four vectors' elements: always halves, then quarters, and so on. */
+static inline void add_up_f32(const yk__vf32 v[4], float total[4])
+{
+    typedef float quad __attribute__((vector_size(16)));
+    union {
+        yk__vf32 v;
+        quad q[YK__VECTOR_BYTES / 16];
+    } u;
+    quad s[4];
+    for (int j = 0; j < 4; j++) {
+        u.v = v[j];
+        s[j] = u.q[0];
+        for (int i = 1; i < YK__VECTOR_BYTES / 16; i++)
+            s[j] += u.q[i];
+    }
+    quad a = __builtin_shufflevector(s[0], s[1], 0, 4, 1, 5) + __builtin_shufflevector(s[0], s[1], 2, 6, 3, 7);
+    quad b = __builtin_shufflevector(s[2], s[3], 0, 4, 1, 5) + __builtin_shufflevector(s[2], s[3], 2, 6, 3, 7);
+    quad all = __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    memcpy(total, &all, sizeof all);
+}
+
+static inline void add_up_f64(const yk__vf64 v[4], double total[4])
+{
+    for (int j = 0; j < 4; j++) {
+        double sum = 0;
+        for (int i = 0; i < YK__VECTOR_BYTES / 8; i++)
+            sum += v[j][i];
+        total[j] = sum;
+    }
+}
+
+#define TYPED(name)  TYPED_(name)
+#define T            float
+#define V            yk__vf32
+#define VU           yk__vf32u
+#define TYPED_(name) name##_f32
+#include "device/cpu/gemm_body.h"
+#undef T
+#undef V
+#undef VU
+#undef TYPED_
+
+#define T            double
+#define V            yk__vf64
+#define VU           yk__vf64u
+#define TYPED_(name) name##_f64
+#include "device/cpu/gemm_body.h"
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static yk_status run_blocked(int device, const struct product *p, bool f32)
+{
+    int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
+    struct blocked g = {.p = *p};
+    int64_t depths = ceil_div(p->k, BLOCK_DEPTH);
+    g.depth = depths ? ceil_div(p->k, depths) : 0;
+    g.panels = ceil_div(p->n, panel);
+    int64_t blocks = ceil_div(p->m, BLOCK_ROWS);
+    g.rows = ceil_div(p->m, blocks);
+    blocks = ceil_div(p->m, g.rows);
+    g.groups = blocks >= 8 ? 1 : ceil_div(8, blocks);
+    /* A piece packs its rows of A, so it should have a few panels to use them on. */
+    g.groups = g.groups < g.panels / 4 ? g.groups : g.panels / 4;
+    g.groups = g.groups < 1 ? 1 : g.groups;
+    g.copy = p->mode == YK__GEMM_A_ROWS && (p->a_k != 1 || (p->a_row * size % 2048 == 0 && p->n > 4 * panel));
+
+    bool serial = p->m * p->n * p->k < SERIAL_WORK;
+    int64_t threads = serial ? 1 : yk__cpu_threads(device);
+    int64_t own = ceil_div(g.rows + YK__GEMM_ROWS, 1) * (g.depth + 16) * size;
+    g.scratch_bytes = ceil_div(own, 64) * 64;
+    int64_t packed_bytes = ceil_div(g.panels * panel * g.depth * size, 64) * 64;
+    yk__storage *handle;
+    g.packed = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                 (size_t)(packed_bytes + threads * g.scratch_bytes), &handle);
+    if (!g.packed)
+        return yk__error_code();
+    g.scratch = (char *)g.packed + packed_bytes;
+    yk__range_fn pack = f32 ? pack_piece_f32 : pack_piece_f64, run = f32 ? block_piece_f32 : block_piece_f64;
+    do {
+        g.k1 = g.k0 + g.depth < p->k ? g.k0 + g.depth : p->k;
+        if (serial) {
+            pack(&g, 0, g.panels, 0);
+            run(&g, 0, blocks * g.groups, 0);
+        } else {
+            yk__cpu_parallel(device, g.panels, 1, pack, &g);
+            yk__cpu_parallel(device, blocks * g.groups, 1, run, &g);
+        }
+        g.k0 = g.k1;
+    } while (g.k0 < p->k);
+    yk__storage_release(handle);
+    return YK_OK;
+}
+
+static yk_status run_product(int device, struct product *p, bool f32)
+{
+    int64_t size = f32 ? 4 : 8;
+    if (!p->m || !p->n)
+        return YK_OK;
+    /* A result in column order is the transposed product in row order. */
+    if (p->c_col != 1 && p->c_row == 1 && p->n > 1 && p->m > 1 && !p->bias) {
+        *p = (struct product){.m = p->n,
+                              .n = p->m,
+                              .k = p->k,
+                              .a = p->b,
+                              .b = p->a,
+                              .c = p->c,
+                              .a_row = p->b_col,
+                              .a_k = p->b_k,
+                              .b_k = p->a_k,
+                              .b_col = p->a_row,
+                              .c_row = p->c_col,
+                              .c_col = 1,
+                              .accumulate = p->accumulate};
+    }
+    if (p->k == 1)
+        p->a_k = 1;
+    if (p->m == 1 && p->a_k != 1)
+        p->a_row = 1;
+    if (p->n == 1 && p->b_k != 1)
+        p->b_col = 1;
+    p->mode = p->a_k != 1 && p->a_row == 1 ? YK__GEMM_A_COLUMNS : YK__GEMM_A_ROWS;
+    bool rows_in_order = p->a_k == 1 || p->a_row == 1;
+    if (p->m <= 8 && p->a_k == 1 && p->b_k == 1 && p->k > 1 && p->k <= 4096) {
+        if (f32)
+            run_dots_f32(p);
+        else
+            run_dots_f64(p);
+        return YK_OK;
+    }
+    if (p->b_col == 1 && rows_in_order && p->k <= 2 * BLOCK_DEPTH && (p->m <= 2 * YK__GEMM_ROWS || p->k <= 32) &&
+        p->m * p->n * p->k < SERIAL_WORK) {
+        yk__storage *handle = NULL;
+        void *memory = NULL;
+        int64_t lanes = YK__VECTOR_BYTES / size, width = ceil_div(p->n % (2 * lanes), lanes) * lanes;
+        if (p->n % lanes && (p->accumulate || p->n < width)) {
+            memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, (size_t)(p->k * 2 * YK__VECTOR_BYTES + 1),
+                                       &handle);
+            if (!memory)
+                return yk__error_code();
+        }
+        if (f32)
+            run_direct_f32(p, memory);
+        else
+            run_direct_f64(p, memory);
+        if (handle)
+            yk__storage_release(handle);
+        return YK_OK;
+    }
+    return run_blocked(device, p, f32);
+}
+
+struct batch {
+    int device;
+    const yk__view *out, *a, *b;
+    const void *bias;
+    bool accumulate;
+    yk_error first; /* of the pieces that failed */
+    atomic_flag taken;
+};
+
+static yk_status run_matrix(const struct batch *s, int64_t i)
+{
+    const yk__view *out = s->out, *a = s->a, *b = s->b;
+    int64_t size = (int64_t)yk_dtype_size(out->dtype);
+    struct product p = {.m = out->shape[1],
+                        .n = out->shape[2],
+                        .k = a->shape[2],
+                        .a = (const char *)a->data + i * a->stride[0] * size,
+                        .b = (const char *)b->data + i * b->stride[0] * size,
+                        .c = (char *)out->data + i * out->stride[0] * size,
+                        .bias = s->bias,
+                        .a_row = a->stride[1],
+                        .a_k = a->stride[2],
+                        .b_k = b->stride[1],
+                        .b_col = b->stride[2],
+                        .c_row = out->stride[1],
+                        .c_col = out->stride[2],
+                        .accumulate = s->accumulate};
+    return run_product(s->device, &p, out->dtype == YK_F32);
+}
+
+static void batch_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    struct batch *s = arg;
+    for (int64_t i = begin; i < end; i++)
+        if (run_matrix(s, i) && !atomic_flag_test_and_set(&s->taken))
+            yk__error_take(&s->first);
+}
+
+static yk_status gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
+                      bool accumulate)
+{
+    struct batch s = {
+        .device = device, .out = out, .a = a, .b = b, .accumulate = accumulate, .taken = ATOMIC_FLAG_INIT};
+    yk__storage *handle = NULL;
+    if (bias) {
+        s.bias = bias->data;
+        if (bias->stride[0] != 1 && bias->shape[0] > 1) {
+            size_t size = yk_dtype_size(bias->dtype);
+            char *dense =
+                yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, (size_t)bias->shape[0] * size, &handle);
+            if (!dense)
+                return yk__error_code();
+            for (int64_t i = 0; i < bias->shape[0]; i++)
+                memcpy(dense + (size_t)i * size, (const char *)bias->data + i * bias->stride[0] * (int64_t)size, size);
+            s.bias = dense;
+        }
+    }
+    int64_t batch = out->shape[0], work = out->shape[1] * out->shape[2] * a->shape[2];
+    yk_status status = YK_OK;
+    if (batch == 1) {
+        status = run_matrix(&s, 0);
+    } else if (batch >= 8 || work < SERIAL_WORK) {
+        /* Each matrix on one thread. */
+        int64_t grain = work ? SERIAL_WORK / work : SERIAL_WORK;
+        yk__cpu_parallel(device, batch, grain < 1 ? 1 : grain, batch_piece, &s);
+        if (s.first.code) {
+            yk__error_put(&s.first);
+            status = s.first.code;
+        }
+    } else {
+        for (int64_t i = 0; i < batch && !status; i++)
+            status = run_matrix(&s, i);
+    }
+    if (handle)
+        yk__storage_release(handle);
+    return status;
+}
+
+void YK__ISA_NAME(yk__cpu_fill_gemm)(yk__backend *table)
+{
+    table->gemm = gemm;
+}

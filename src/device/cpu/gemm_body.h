@@ -1,0 +1,209 @@
+/*
+ * gemm_body.h - matrix products of one dtype; included by gemm.c with T, V and TYPED(name) defined.
+ */
+#define WIDTH ((int64_t)(sizeof(V) / sizeof(T)))
+#define PANEL (WIDTH * YK__GEMM_VECTORS)
+
+/* All rows of columns [column, column + cols), whose B rows lie `ldb` apart at b. */
+static void TYPED(panel_rows)(const struct product *p, int64_t column, int64_t cols, const T *b, int64_t ldb)
+{
+    const yk__gemm_kernel *kernels = TYPED(yk__gemm_kernels)[p->mode][(cols - 1) / WIDTH];
+    int64_t tiles, low = yk__gemm_cut(p->m, YK__GEMM_ROWS, &tiles), high = tiles ? p->m % tiles : 0;
+    yk__gemm_step step = {0, 0};
+    yk__gemm_tile tile = {.a = p->a,
+                          .b = b,
+                          .steps = &step,
+                          .n_steps = 1,
+                          .k = p->k,
+                          .lda = p->mode == YK__GEMM_A_ROWS ? p->a_row : p->a_k,
+                          .ldb = ldb,
+                          .c = (T *)p->c + column * p->c_col,
+                          .ldc = p->c_row,
+                          .csc = p->c_col,
+                          .cols = cols,
+                          .bias = p->bias ? (const T *)p->bias + column : NULL,
+                          .accumulate = p->accumulate};
+    for (int64_t i = 0; i < tiles; i++) {
+        int64_t height = low + (i < high);
+        kernels[height - 1](&tile);
+        tile.a = (const T *)tile.a + height * p->a_row;
+        tile.c = (T *)tile.c + height * p->c_row;
+    }
+}
+
+/* B's rows are used where they are. A last panel that is not whole starts early and repeats some columns, or, where
+ * that would add twice, is packed into `memory` (k * PANEL). */
+static void TYPED(run_direct)(const struct product *p, void *memory)
+{
+    const T *b = p->b;
+    int64_t column = 0;
+    for (; column + PANEL <= p->n; column += PANEL)
+        TYPED(panel_rows)(p, column, PANEL, b + column, p->b_k);
+    int64_t rest = p->n - column, width = (rest + WIDTH - 1) / WIDTH * WIDTH;
+    if (!rest)
+        return;
+    if (rest == width || (!p->accumulate && p->n >= width)) {
+        TYPED(panel_rows)(p, p->n - width, width, b + p->n - width, p->b_k);
+        return;
+    }
+    TYPED(yk__gemm_pack)(memory, b + column, p->k, p->b_k, rest, 1, width);
+    TYPED(panel_rows)(p, column, rest, memory, width);
+}
+
+static inline V TYPED(load_some)(const T *from, int64_t count)
+{
+    if (count >= WIDTH)
+        return *(const VU *)from;
+#if defined(__AVX512F__)
+    return TYPED(masked)(from, count);
+#else
+    V v = {0};
+    for (int64_t i = 0; i < count; i++)
+        v[i] = from[i];
+    return v;
+#endif
+}
+
+/* rows x 4 dot products of rows of A and columns of B, both with k in order in memory. */
+static inline __attribute__((always_inline)) void TYPED(dots)(const struct product *p, const T *a, const T *b,
+                                                              int64_t row, int64_t column, const int rows)
+{
+    V sum[4][4];
+    YK__UNROLL
+    for (int i = 0; i < rows; i++)
+        YK__UNROLL
+    for (int j = 0; j < 4; j++)
+        sum[i][j] = (V){0};
+    /* A missing column repeats the last one. */
+    int64_t columns = p->n - column < 4 ? p->n - column : 4;
+    const T *bs[4];
+    for (int64_t j = 0; j < 4; j++)
+        bs[j] = b + (column + (j < columns ? j : columns - 1)) * p->b_col;
+    a += row * p->a_row;
+    int64_t l = 0;
+    for (; l + WIDTH <= p->k; l += WIDTH) {
+        V left[4];
+        YK__UNROLL
+        for (int i = 0; i < rows; i++)
+            left[i] = *(const VU *)(a + i * p->a_row + l);
+        YK__UNROLL
+        for (int j = 0; j < 4; j++) {
+            V right = *(const VU *)(bs[j] + l);
+            YK__UNROLL
+            for (int i = 0; i < rows; i++)
+                sum[i][j] += left[i] * right;
+        }
+    }
+    if (l < p->k) {
+        V left[4];
+        YK__UNROLL
+        for (int i = 0; i < rows; i++)
+            left[i] = TYPED(load_some)(a + i * p->a_row + l, p->k - l);
+        YK__UNROLL
+        for (int j = 0; j < 4; j++) {
+            V right = TYPED(load_some)(bs[j] + l, p->k - l);
+            YK__UNROLL
+            for (int i = 0; i < rows; i++)
+                sum[i][j] += left[i] * right;
+        }
+    }
+    YK__UNROLL
+    for (int i = 0; i < rows; i++) {
+        T total[4];
+        TYPED(add_up)(sum[i], total);
+        T *c = (T *)p->c + (row + i) * p->c_row + column * p->c_col;
+        for (int64_t j = 0; j < columns; j++) {
+            T value = total[j] + (p->bias ? ((const T *)p->bias)[column + j] : 0);
+            c[j * p->c_col] = p->accumulate ? c[j * p->c_col] + value : value;
+        }
+    }
+}
+
+/* Few rows of A against columns of B that lie in memory in order of k: x w^T of a small batch. */
+static void TYPED(run_dots)(const struct product *p)
+{
+    for (int64_t column = 0; column < p->n; column += 4) {
+        int64_t row = 0;
+        for (; row + 4 <= p->m; row += 4)
+            TYPED(dots)(p, p->a, p->b, row, column, 4);
+        if (p->m - row == 3)
+            TYPED(dots)(p, p->a, p->b, row, column, 3);
+        else if (p->m - row == 2)
+            TYPED(dots)(p, p->a, p->b, row, column, 2);
+        else if (p->m - row == 1)
+            TYPED(dots)(p, p->a, p->b, row, column, 1);
+    }
+}
+
+static void TYPED(pack_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct blocked *g = arg;
+    const struct product *p = &g->p;
+    for (int64_t panel = begin; panel < end; panel++) {
+        int64_t cols = p->n - panel * PANEL < PANEL ? p->n - panel * PANEL : PANEL;
+        const T *b = (const T *)p->b + g->k0 * p->b_k + panel * PANEL * p->b_col;
+        TYPED(yk__gemm_pack)
+        ((T *)g->packed + panel * PANEL * g->depth, b, g->k1 - g->k0, p->b_k, cols, p->b_col,
+         (cols + WIDTH - 1) / WIDTH * WIDTH);
+    }
+}
+
+/* Rows [m0, m1) times some panels of the packed part of B. */
+static void TYPED(block_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const struct blocked *g = arg;
+    const struct product *p = &g->p;
+    int64_t k = g->k1 - g->k0;
+    T *left = (T *)(g->scratch + thread * g->scratch_bytes);
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t group = piece % g->groups, m0 = piece / g->groups * g->rows;
+        int64_t m1 = m0 + g->rows < p->m ? m0 + g->rows : p->m;
+        int64_t tiles, low = yk__gemm_cut(m1 - m0, YK__GEMM_ROWS, &tiles), high = tiles ? (m1 - m0) % tiles : 0;
+        const T *a = (const T *)p->a + m0 * p->a_row + g->k0 * p->a_k;
+        int64_t lda = p->a_row, wide = low + (high > 0);
+        if (p->mode == YK__GEMM_A_COLUMNS) {
+            /* Panels of a tile's rows, one for each k. */
+            int64_t row = 0;
+            for (int64_t i = 0; i < tiles; i++) {
+                int64_t height = low + (i < high);
+                TYPED(yk__gemm_pack)(left + i * wide * k, a + row * p->a_row, k, p->a_k, height, p->a_row, wide);
+                row += height;
+            }
+            lda = wide;
+        } else if (g->copy) {
+            lda = g->depth + 16;
+            for (int64_t i = 0; i < m1 - m0; i++)
+                for (int64_t l = 0; l < k; l++)
+                    left[i * lda + l] = a[i * p->a_row + l * p->a_k];
+            a = left;
+        }
+        yk__gemm_step step = {0, 0};
+        int64_t first = group * g->panels / g->groups, last = (group + 1) * g->panels / g->groups;
+        for (int64_t panel = first; panel < last; panel++) {
+            int64_t cols = p->n - panel * PANEL < PANEL ? p->n - panel * PANEL : PANEL;
+            int64_t vectors = (cols + WIDTH - 1) / WIDTH, row = 0;
+            yk__gemm_tile tile = {.b = (const T *)g->packed + panel * PANEL * g->depth,
+                                  .steps = &step,
+                                  .n_steps = 1,
+                                  .k = k,
+                                  .lda = lda,
+                                  .ldb = vectors * WIDTH,
+                                  .ldc = p->c_row,
+                                  .csc = p->c_col,
+                                  .cols = cols,
+                                  .bias = p->bias && !g->k0 ? (const T *)p->bias + panel * PANEL : NULL,
+                                  .accumulate = p->accumulate || g->k0};
+            for (int64_t i = 0; i < tiles; i++) {
+                int64_t height = low + (i < high);
+                tile.a = p->mode == YK__GEMM_A_COLUMNS ? left + i * wide * k : a + row * lda;
+                tile.c = (T *)p->c + (m0 + row) * p->c_row + panel * PANEL * p->c_col;
+                TYPED(yk__gemm_kernels)[p->mode][vectors - 1][height - 1](&tile);
+                row += height;
+            }
+        }
+    }
+}
+
+#undef WIDTH
+#undef PANEL

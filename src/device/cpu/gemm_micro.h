@@ -1,0 +1,77 @@
+/*
+ * gemm_micro.h - the register tile under matrix products and convolutions. Layer: device/cpu.
+ *
+ * A tile is C (rows x cols) = sum over steps s of A_s (rows x k) B_s (k x cols), kept in registers from the first step
+ * to the last. Sums run over the steps in order and over k in order, so a result does not depend on how tiles are
+ * shared out. Nothing outside the described elements is read or written, but B rows must hold `vectors` whole vectors:
+ * a panel whose last columns are missing is packed with zeros behind them.
+ */
+#ifndef YOKE_DEVICE_CPU_GEMM_MICRO_H
+#define YOKE_DEVICE_CPU_GEMM_MICRO_H
+
+#include "device/cpu/cpu.h"
+
+/* Where a step's operands start, in elements from the tile's a and b. */
+typedef struct yk__gemm_step {
+    int64_t a, b;
+} yk__gemm_step;
+
+typedef struct yk__gemm_tile {
+    const void *a, *b;
+    const yk__gemm_step *steps;
+    int64_t n_steps, k;
+    int64_t lda; /* rows of A: element (i, k) at i * lda + k; columns of A: at k * lda + i */
+    int64_t ldb; /* B: element (k, j) at k * ldb + j */
+    void *c;
+    int64_t ldc, csc; /* C: element (i, j) at i * ldc + j * csc */
+    int64_t cols;     /* columns that exist, at most the kernel's */
+    const void *bias; /* added to every row, `cols` numbers; or NULL */
+    bool accumulate;  /* add to what C holds */
+} yk__gemm_tile;
+
+/* The largest tile: rows, and vectors of columns. Any smaller number of rows has its own kernel. */
+#if defined(__AVX512F__)
+#define YK__GEMM_ROWS 14
+#else
+#define YK__GEMM_ROWS 6
+#endif
+#define YK__GEMM_VECTORS 2
+
+/* Loops over a tile's rows and vectors must be unrolled whole, or the sums do not live in registers; UNROLL_K is for
+ * the loop over k. */
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed" /* a loop that runs once */
+#define YK__UNROLL _Pragma("clang loop unroll(full)")
+#define YK__UNROLL_K
+#else
+#define YK__UNROLL   _Pragma("GCC unroll 16")
+#define YK__UNROLL_K _Pragma("GCC unroll 2")
+#endif
+
+enum yk__gemm_mode { YK__GEMM_A_ROWS, YK__GEMM_A_COLUMNS };
+
+typedef void (*yk__gemm_kernel)(const yk__gemm_tile *tile);
+#define yk__gemm_kernels_f32 YK__ISA_NAME(yk__gemm_kernels_f32)
+#define yk__gemm_kernels_f64 YK__ISA_NAME(yk__gemm_kernels_f64)
+/* By mode, number of vectors - 1, number of rows - 1. */
+extern const yk__gemm_kernel yk__gemm_kernels_f32[2][YK__GEMM_VECTORS][YK__GEMM_ROWS];
+extern const yk__gemm_kernel yk__gemm_kernels_f64[2][YK__GEMM_VECTORS][YK__GEMM_ROWS];
+
+/*
+ * Packs a k x cols matrix, element (l, j) at src[l * ks + j * cs], into rows of `width` >= cols numbers one after the
+ * other; columns that are missing become 0. A panel of B has the width of the kernel's vectors, a panel of A (mode
+ * A_COLUMNS, lda = width) its number of rows.
+ */
+#define yk__gemm_pack_f32 YK__ISA_NAME(yk__gemm_pack_f32)
+#define yk__gemm_pack_f64 YK__ISA_NAME(yk__gemm_pack_f64)
+void yk__gemm_pack_f32(float *to, const float *src, int64_t k, int64_t ks, int64_t cols, int64_t cs, int64_t width);
+void yk__gemm_pack_f64(double *to, const double *src, int64_t k, int64_t ks, int64_t cols, int64_t cs, int64_t width);
+
+/* How `n` rows are best cut: into `*tiles` tiles, the first `n % *tiles` of them one row higher than the others. */
+static inline int64_t yk__gemm_cut(int64_t n, int64_t most, int64_t *tiles)
+{
+    *tiles = (n + most - 1) / most;
+    return *tiles ? n / *tiles : 0;
+}
+
+#endif

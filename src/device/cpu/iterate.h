@@ -1,0 +1,249 @@
+/*
+ * iterate.h - how elementwise kernels walk strided operands. Layer: device/cpu.
+ *
+ * A yk__loop holds up to five operands of one shape after its dimensions were reordered and merged, so that tensors
+ * which are dense in any memory order become one linear run. A kernel sees one-dimensional runs only; yk__apply goes
+ * further and gives it contiguous runs, gathering and scattering through small buffers on the stack where the
+ * operands are not contiguous. So an operation is written once, as a plain loop.
+ */
+#ifndef YOKE_DEVICE_CPU_ITERATE_H
+#define YOKE_DEVICE_CPU_ITERATE_H
+
+#include <string.h>
+
+#include "device/cpu/cpu.h"
+
+/* The operands of the loop that follows do not overlap, unless they are the same element for element. */
+#if defined(__clang__)
+#define YK__INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#pragma clang diagnostic ignored "-Wpass-failed"
+#else
+#define YK__INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+/* Elements per piece of work: below it no other thread is woken. */
+#define YK__GRAIN         32768
+#define YK__LOOP_OPERANDS 5
+
+typedef struct yk__loop {
+    int ndim, operands; /* ndim >= 1 */
+    int64_t total;
+    int64_t shape[YK_MAX_DIMS];                     /* innermost first */
+    int64_t stride[YK_MAX_DIMS][YK__LOOP_OPERANDS]; /* bytes */
+    char *data[YK__LOOP_OPERANDS];
+} yk__loop;
+
+/* n elements; stride in bytes, one per operand; `first` is the position of the run in the order of the loop. */
+typedef void (*yk__run_fn)(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride);
+
+static inline int64_t yk__magnitude(int64_t x)
+{
+    return x < 0 ? -x : x;
+}
+
+/* Takes the shape of views[0]. With c_order the elements keep the order of the shape's last dimension fastest;
+ * otherwise the order is that of the memory of views[0], then views[1], ... */
+static inline void yk__loop_init(yk__loop *loop, int operands, const yk__view *const *views, bool c_order)
+{
+    const yk__view *out = views[0];
+    int order[YK_MAX_DIMS], n = 0;
+    loop->operands = operands;
+    loop->total = 1;
+    size_t size[YK__LOOP_OPERANDS];
+    for (int k = 0; k < operands; k++) {
+        loop->data[k] = views[k]->data;
+        size[k] = yk_dtype_size(views[k]->dtype);
+    }
+    for (int d = out->ndim - 1; d >= 0; d--) {
+        loop->total *= out->shape[d];
+        if (out->shape[d] == 1)
+            continue;
+        int at = n++;
+        if (!c_order) {
+            for (; at > 0; at--) {
+                int other = order[at - 1], k = 0;
+                while (k < operands && views[k]->stride[d] == views[k]->stride[other])
+                    k++;
+                if (k == operands || yk__magnitude(views[k]->stride[d]) >= yk__magnitude(views[k]->stride[other]))
+                    break;
+                order[at] = other;
+            }
+        }
+        order[at] = d;
+    }
+    int dims = 0;
+    for (int i = 0; i < n; i++) {
+        int d = order[i], k = operands;
+        if (dims > 0)
+            for (k = 0; k < operands; k++)
+                if (views[k]->stride[d] * (int64_t)size[k] != loop->stride[dims - 1][k] * loop->shape[dims - 1])
+                    break;
+        if (dims > 0 && k == operands) {
+            loop->shape[dims - 1] *= out->shape[d];
+            continue;
+        }
+        loop->shape[dims] = out->shape[d];
+        for (k = 0; k < operands; k++)
+            loop->stride[dims][k] = views[k]->stride[d] * (int64_t)size[k];
+        dims++;
+    }
+    if (dims == 0) {
+        loop->shape[0] = 1;
+        for (int k = 0; k < operands; k++)
+            loop->stride[0][k] = (int64_t)size[k];
+        dims = 1;
+    }
+    loop->ndim = dims;
+}
+
+typedef struct yk__loop_job {
+    const yk__loop *loop;
+    yk__run_fn fn;
+    const void *context;
+} yk__loop_job;
+
+static inline void yk__loop_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const yk__loop_job *job = arg;
+    const yk__loop *loop = job->loop;
+    int64_t index[YK_MAX_DIMS], rest = begin;
+    char *data[YK__LOOP_OPERANDS];
+    for (int k = 0; k < loop->operands; k++)
+        data[k] = loop->data[k];
+    for (int d = 0; d < loop->ndim; d++) {
+        index[d] = d + 1 < loop->ndim ? rest % loop->shape[d] : rest;
+        rest /= loop->shape[d];
+        for (int k = 0; k < loop->operands; k++)
+            data[k] += index[d] * loop->stride[d][k];
+    }
+    for (;;) {
+        int64_t n = loop->shape[0] - index[0];
+        if (n > end - begin)
+            n = end - begin;
+        job->fn(job->context, begin, n, data, loop->stride[0]);
+        begin += n;
+        if (begin >= end)
+            return;
+        for (int k = 0; k < loop->operands; k++)
+            data[k] -= index[0] * loop->stride[0][k];
+        index[0] = 0;
+        for (int d = 1; d < loop->ndim; d++) {
+            for (int k = 0; k < loop->operands; k++)
+                data[k] += loop->stride[d][k];
+            if (++index[d] < loop->shape[d])
+                break;
+            for (int k = 0; k < loop->operands; k++)
+                data[k] -= loop->shape[d] * loop->stride[d][k];
+            index[d] = 0;
+        }
+    }
+}
+
+/* Calls fn over the whole loop, in pieces of `grain` elements on the threads of the device. */
+static inline void yk__loop_run(int device, const yk__loop *loop, int64_t grain, yk__run_fn fn, const void *context)
+{
+    if (loop->total == 0)
+        return;
+    if (loop->ndim == 1 && loop->total <= grain) {
+        fn(context, 0, loop->total, loop->data, loop->stride[0]);
+        return;
+    }
+    yk__loop_job job = {loop, fn, context};
+    if (loop->total <= grain)
+        yk__loop_piece(&job, 0, loop->total, 0);
+    else
+        yk__cpu_parallel(device, loop->total, grain, yk__loop_piece, &job);
+}
+
+/* n elements of `size` bytes from or to a strided place; a stride of 0 repeats the one element. */
+typedef uint8_t yk__raw8 __attribute__((may_alias));
+typedef uint16_t yk__raw16 __attribute__((may_alias));
+typedef uint32_t yk__raw32 __attribute__((may_alias));
+typedef uint64_t yk__raw64 __attribute__((may_alias));
+#define YK__COPY_STRIDED_(T)                                                                                           \
+    if (from_stride == 0 && to_stride == (int64_t)sizeof(T)) {                                                         \
+        T *o = to, x = *(const T *)from;                                                                               \
+        for (int64_t i = 0; i < n; i++)                                                                                \
+            o[i] = x;                                                                                                  \
+    } else {                                                                                                           \
+        for (int64_t i = 0; i < n; i++)                                                                                \
+            *(T *)((char *)to + i * to_stride) = *(const T *)((const char *)from + i * from_stride);                   \
+    }
+static inline void yk__copy_strided(void *to, int64_t to_stride, const void *from, int64_t from_stride, size_t size,
+                                    int64_t n)
+{
+    switch (size) {
+    case 1: YK__COPY_STRIDED_(yk__raw8) break;
+    case 2: YK__COPY_STRIDED_(yk__raw16) break;
+    case 4: YK__COPY_STRIDED_(yk__raw32) break;
+    default: YK__COPY_STRIDED_(yk__raw64) break;
+    }
+}
+
+/* in and out contiguous: n elements of one operation, p its scalar parameters. */
+typedef void (*yk__apply_fn)(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p);
+
+#define YK__APPLY_CHUNK 512
+typedef struct yk__apply {
+    yk__apply_fn fn;
+    const double *p;
+    int operands; /* with the output, at most 4 */
+    size_t size[4];
+} yk__apply;
+
+static inline void yk__apply_run(const void *context, int64_t first, int64_t n, char *const *data,
+                                 const int64_t *stride)
+{
+    (void)first;
+    const yk__apply *apply = context;
+    const void *in[3] = {NULL, NULL, NULL};
+    bool direct = true;
+    for (int k = 0; k < apply->operands; k++)
+        direct = direct && stride[k] == (int64_t)apply->size[k];
+    if (direct) {
+        for (int k = 1; k < apply->operands; k++)
+            in[k - 1] = data[k];
+        apply->fn(n, data[0], in[0], in[1], in[2], apply->p);
+        return;
+    }
+    char buffer[4][YK__APPLY_CHUNK * 8] __attribute__((aligned(64)));
+    for (int k = 1; k < apply->operands; k++)
+        if (stride[k] == 0)
+            yk__copy_strided(buffer[k], (int64_t)apply->size[k], data[k], 0, apply->size[k],
+                             n < YK__APPLY_CHUNK ? n : YK__APPLY_CHUNK);
+    for (int64_t i = 0; i < n; i += YK__APPLY_CHUNK) {
+        int64_t m = n - i < YK__APPLY_CHUNK ? n - i : YK__APPLY_CHUNK;
+        for (int k = 1; k < apply->operands; k++) {
+            int64_t size = (int64_t)apply->size[k];
+            if (stride[k] == size) {
+                in[k - 1] = data[k] + i * size;
+            } else {
+                if (stride[k] != 0)
+                    yk__copy_strided(buffer[k], size, data[k] + i * stride[k], stride[k], (size_t)size, m);
+                in[k - 1] = buffer[k];
+            }
+        }
+        int64_t size = (int64_t)apply->size[0];
+        if (stride[0] == size) {
+            apply->fn(m, data[0] + i * size, in[0], in[1], in[2], apply->p);
+        } else {
+            apply->fn(m, buffer[0], in[0], in[1], in[2], apply->p);
+            yk__copy_strided(data[0] + i * stride[0], stride[0], buffer[0], size, (size_t)size, m);
+        }
+    }
+}
+
+/* out = fn(views[1], ...): the whole of an elementwise slot. */
+static inline void yk__apply_views(int device, yk__apply_fn fn, int operands, const yk__view *const *views,
+                                   const double *p)
+{
+    yk__loop loop;
+    yk__apply apply = {.fn = fn, .p = p, .operands = operands};
+    yk__loop_init(&loop, operands, views, false);
+    for (int k = 0; k < operands; k++)
+        apply.size[k] = yk_dtype_size(views[k]->dtype);
+    yk__loop_run(device, &loop, YK__GRAIN, yk__apply_run, &apply);
+}
+
+#endif

@@ -1,0 +1,258 @@
+/*
+ * optim_kernels.c - the slots sgd and adam. Layer: device/cpu.
+ *
+ * The formulas are torch.optim.SGD, Adam and AdamW's, in the dtype of the parameters. The tensors of a call whose
+ * views are dense with equal strides are laid end to end and shared out in one parallel range; others go through the
+ * loop of iterate.h one by one.
+ */
+#include <math.h>
+
+#include "device/cpu/iterate.h"
+
+/* Plain numbers of an update, ready for both dtypes. */
+typedef struct update {
+    double lr, weight_decay, momentum, keep /* 1 - dampening */, beta1, beta2, eps;
+    double step_size, root_scale; /* Adam: lr / (1 - beta1^t) and 1 / sqrt(1 - beta2^t) */
+    double shrink;                /* AdamW: 1 - lr * weight_decay */
+    bool nesterov, maximize, first, decoupled;
+} update;
+
+/* param, grad, and the state: momentum, or mean, square and max_square. NULL for state that is not kept. */
+typedef void (*update_fn)(const update *u, int64_t n, char *const *data);
+
+#define SGD(S, T)                                                                                                      \
+    static void sgd_##S(const update *u, int64_t n, char *const *data)                                                 \
+    {                                                                                                                  \
+        T *p = (T *)data[0], *m = (T *)data[2];                                                                        \
+        const T *g = (const T *)data[1];                                                                               \
+        T lr = (T)u->lr, decay = (T)u->weight_decay, momentum = (T)u->momentum, keep = (T)u->keep;                     \
+        T sign = u->maximize ? -1 : 1;                                                                                 \
+        if (momentum == 0) {                                                                                           \
+            YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                            \
+            {                                                                                                          \
+                p[i] -= lr * (sign * g[i] + decay * p[i]);                                                             \
+            }                                                                                                          \
+        } else if (u->first) {                                                                                         \
+            T reach = u->nesterov ? 1 + momentum : 1;                                                                  \
+            YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                            \
+            {                                                                                                          \
+                T d = sign * g[i] + decay * p[i];                                                                      \
+                m[i] = d;                                                                                              \
+                p[i] -= lr * (reach * d);                                                                              \
+            }                                                                                                          \
+        } else if (u->nesterov) {                                                                                      \
+            YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                            \
+            {                                                                                                          \
+                T d = sign * g[i] + decay * p[i], b = momentum * m[i] + keep * d;                                      \
+                m[i] = b;                                                                                              \
+                p[i] -= lr * (d + momentum * b);                                                                       \
+            }                                                                                                          \
+        } else {                                                                                                       \
+            YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                            \
+            {                                                                                                          \
+                T d = sign * g[i] + decay * p[i], b = momentum * m[i] + keep * d;                                      \
+                m[i] = b;                                                                                              \
+                p[i] -= lr * b;                                                                                        \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+SGD(f32, float)
+SGD(f64, double)
+
+#define ADAM(S, T, root)                                                                                               \
+    static void adam_##S(const update *u, int64_t n, char *const *data)                                                \
+    {                                                                                                                  \
+        T *p = (T *)data[0], *m = (T *)data[2], *v = (T *)data[3], *top = (T *)data[4];                                \
+        const T *g = (const T *)data[1];                                                                               \
+        T decay = u->decoupled ? 0 : (T)u->weight_decay, shrink = u->decoupled ? (T)u->shrink : 1;                     \
+        T toward = (T)(1 - u->beta1), beta2 = (T)u->beta2, rest = (T)(1 - u->beta2), eps = (T)u->eps;                  \
+        T step_size = (T)u->step_size, root_scale = (T)u->root_scale, sign = u->maximize ? -1 : 1;                     \
+        if (top) {                                                                                                     \
+            YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                            \
+            {                                                                                                          \
+                T x = p[i] * shrink, d = sign * g[i] + decay * p[i];                                                   \
+                T mean = m[i] + toward * (d - m[i]), square = beta2 * v[i] + rest * (d * d);                           \
+                T greatest = top[i] > square || top[i] != top[i] ? top[i] : square;                                    \
+                m[i] = mean;                                                                                           \
+                v[i] = square;                                                                                         \
+                top[i] = greatest;                                                                                     \
+                p[i] = x - step_size * (mean / (root(greatest) * root_scale + eps));                                   \
+            }                                                                                                          \
+        } else {                                                                                                       \
+            YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                            \
+            {                                                                                                          \
+                T x = p[i] * shrink, d = sign * g[i] + decay * p[i];                                                   \
+                T mean = m[i] + toward * (d - m[i]), square = beta2 * v[i] + rest * (d * d);                           \
+                m[i] = mean;                                                                                           \
+                v[i] = square;                                                                                         \
+                p[i] = x - step_size * (mean / (root(square) * root_scale + eps));                                     \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+ADAM(f32, float, sqrtf)
+ADAM(f64, double, sqrt)
+
+/* ---- one call for all tensors ---- */
+
+enum { MAX_LINEAR = 256, OPERANDS = 5 };
+
+typedef struct group {
+    const update *u;
+    update_fn fn;
+    const yk__view *const *views; /* OPERANDS arrays of one view per tensor, NULL for what is not there */
+    size_t size;
+    int64_t count;
+    int64_t tensor[MAX_LINEAR], end[MAX_LINEAR]; /* linear tensors laid end to end: which, and where each ends */
+} group;
+
+/* Whether the views are one linear run: dense, in any but the same memory order. */
+static bool linear(const group *g, int64_t t, int64_t *numel)
+{
+    const yk__view *p = &g->views[0][t];
+    *numel = 1;
+    int64_t span = 1;
+    for (int d = 0; d < p->ndim; d++) {
+        *numel *= p->shape[d];
+        if (p->shape[d] == 1)
+            continue;
+        span += (p->shape[d] - 1) * p->stride[d];
+        for (int k = 1; k < OPERANDS; k++)
+            if (g->views[k] && g->views[k][t].stride[d] != p->stride[d])
+                return false;
+        if (p->stride[d] < 0)
+            return false;
+    }
+    /* An output does not overlap itself, so its elements fill their span exactly when they are dense. */
+    return span == *numel;
+}
+
+static void linear_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const group *g = arg;
+    int64_t low = 0, high = g->count - 1;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (g->end[middle] <= begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (int64_t i = low; begin < end; i++) {
+        int64_t start = i ? g->end[i - 1] : 0, stop = g->end[i] < end ? g->end[i] : end;
+        char *data[OPERANDS];
+        for (int k = 0; k < OPERANDS; k++)
+            data[k] = g->views[k] ? (char *)g->views[k][g->tensor[i]].data + (begin - start) * (int64_t)g->size : NULL;
+        if (stop > begin)
+            g->fn(g->u, stop - begin, data);
+        begin = stop;
+    }
+}
+
+static void run_linear(int device, group *g)
+{
+    if (g->count)
+        yk__cpu_parallel(device, g->end[g->count - 1], YK__GRAIN, linear_piece, g);
+    g->count = 0;
+}
+
+/* A run of strided operands: through buffers, which hold the missing operands' places too. */
+static void strided_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    (void)first;
+    const group *g = context;
+    char buffer[OPERANDS][YK__APPLY_CHUNK * 8] __attribute__((aligned(64)));
+    for (int64_t i = 0; i < n; i += YK__APPLY_CHUNK) {
+        int64_t m = n - i < YK__APPLY_CHUNK ? n - i : YK__APPLY_CHUNK, size = (int64_t)g->size;
+        char *place[OPERANDS];
+        for (int k = 0, at = 0; k < OPERANDS; k++) {
+            place[k] = g->views[k] ? buffer[k] : NULL;
+            if (!g->views[k])
+                continue;
+            yk__copy_strided(buffer[k], size, data[at] + i * stride[at], stride[at], g->size, m);
+            at++;
+        }
+        g->fn(g->u, m, place);
+        for (int k = 0, at = 0; k < OPERANDS; k++) {
+            if (!g->views[k])
+                continue;
+            if (k != 1)
+                yk__copy_strided(data[at] + i * stride[at], stride[at], buffer[k], size, g->size, m);
+            at++;
+        }
+    }
+}
+
+static void run(int device, const update *u, update_fn f32, update_fn f64, int64_t count, const yk__view *const *views)
+{
+    group g;
+    g.u = u;
+    g.views = views;
+    for (int k = 0; k < 2; k++) { /* f32, then f64: a group may hold both */
+        yk_dtype dtype = k ? YK_F64 : YK_F32;
+        g.fn = k ? f64 : f32;
+        g.size = yk_dtype_size(dtype);
+        g.count = 0;
+        for (int64_t t = 0; t < count; t++) {
+            int64_t numel;
+            if (views[0][t].dtype != dtype)
+                continue;
+            if (linear(&g, t, &numel)) {
+                g.tensor[g.count] = t;
+                g.end[g.count] = numel + (g.count ? g.end[g.count - 1] : 0);
+                if (++g.count == MAX_LINEAR)
+                    run_linear(device, &g);
+                continue;
+            }
+            const yk__view *present[OPERANDS];
+            int operands = 0;
+            for (int o = 0; o < OPERANDS; o++)
+                if (views[o])
+                    present[operands++] = &views[o][t];
+            yk__loop loop;
+            yk__loop_init(&loop, operands, present, false);
+            yk__loop_run(device, &loop, YK__GRAIN, strided_run, &g);
+        }
+        run_linear(device, &g);
+    }
+}
+
+static yk_status sgd(int device, const yk__sgd *p, int64_t count, const yk__view *params, const yk__view *grads,
+                     const yk__view *momentum)
+{
+    update u = {.lr = p->lr,
+                .weight_decay = p->weight_decay,
+                .momentum = p->momentum,
+                .keep = 1.0 - p->dampening,
+                .nesterov = p->nesterov,
+                .maximize = p->maximize,
+                .first = p->first};
+    const yk__view *views[OPERANDS] = {params, grads, momentum, NULL, NULL};
+    run(device, &u, sgd_f32, sgd_f64, count, views);
+    return YK_OK;
+}
+
+static yk_status adam(int device, const yk__adam *p, int64_t count, const yk__view *params, const yk__view *grads,
+                      const yk__view *mean, const yk__view *square, const yk__view *max_square)
+{
+    double step = (double)p->step;
+    update u = {.lr = p->lr,
+                .weight_decay = p->weight_decay,
+                .beta1 = p->beta1,
+                .beta2 = p->beta2,
+                .eps = p->eps,
+                .step_size = p->lr / (1.0 - pow(p->beta1, step)),
+                .root_scale = 1.0 / sqrt(1.0 - pow(p->beta2, step)),
+                .shrink = 1.0 - p->lr * p->weight_decay,
+                .maximize = p->maximize,
+                .decoupled = p->decoupled};
+    const yk__view *views[OPERANDS] = {params, grads, mean, square, p->amsgrad ? max_square : NULL};
+    run(device, &u, adam_f32, adam_f64, count, views);
+    return YK_OK;
+}
+
+void YK__ISA_NAME(yk__cpu_fill_optim)(yk__backend *table)
+{
+    table->sgd = sgd;
+    table->adam = adam;
+}

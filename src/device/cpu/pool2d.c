@@ -1,0 +1,369 @@
+/*
+ * pool2d.c - max, average and adaptive average pooling. Layer: device/cpu.
+ *
+ * Two ways through memory. Where channels are innermost (channels_last, and [H][W][N][C], where the channels of a
+ * whole batch lie next to each other) a window is a handful of long runs that are folded together in vectors. For all
+ * other strides it goes plane by plane; halving a map by 2x2 windows with dense rows has a path of its own.
+ *
+ * Invariants: backward over runs gathers, each input position once, in the order of the outputs; backward over planes
+ * clears and scatters, a plane on one thread. Neither depends on the number of threads.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "device/cpu/cpu.h"
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+enum {
+    RUN_CHUNK = 2048, /* elements of a run folded at a time: they stay in L1 */
+    MOST_TAPS = 16,   /* taps of a window folded at a time */
+    GRAIN = 1 << 15   /* elements in a piece of work, at least */
+};
+
+/* One side of a pooling: x or gx, out or gout. */
+typedef struct side {
+    void *data;
+    int64_t h, w;
+    int64_t n_step, c_step, h_step, w_step;
+} side;
+
+/* The outputs whose windows may hold an input coordinate: [first, last], empty if last < first. */
+typedef struct cover {
+    int64_t first, last;
+} cover;
+
+/* The inputs of an output coordinate, [low, high), and its size before it was cut to the input. */
+typedef struct window {
+    int64_t low, high, full;
+} window;
+
+typedef struct pooling {
+    const yk__pool2d *p; /* NULL: adaptive */
+    side in, out, index;
+    int64_t channels, run; /* run: elements of a position that lie next to each other, 0: go by planes */
+    bool halves;           /* 2x2 windows, stride 2, dense rows */
+    int pairs;             /* halving rows so short that this many pairs of them fill two vectors; else 0 */
+    int32_t corner[16];    /* then: where in those vectors the window of each output starts */
+    int32_t owner[2][16];  /* and the output whose window each input is in */
+    const cover *rows, *cols;
+    const window *row_windows, *col_windows;
+    yk__storage *tables;
+} pooling;
+
+static inline int64_t offset(const side *s, int64_t n, int64_t y, int64_t x)
+{
+    return n * s->n_step + y * s->h_step + x * s->w_step;
+}
+
+static inline double divisor(const pooling *j, const window *y, const window *x)
+{
+    if (j->p && j->p->divisor)
+        return (double)j->p->divisor;
+    if (j->p && j->p->count_exclude_pad)
+        return (double)((y->high - y->low) * (x->high - x->low));
+    return (double)(y->full * x->full);
+}
+
+/* ---- the part of folding a window's taps over a run that fills whole vectors: returns how many elements -------------
+ */
+
+#ifdef __AVX512F__
+static inline __mmask16 first_lanes(int64_t n)
+{
+    return n >= 16 ? 0xFFFF : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
+}
+
+static inline void max_take(__m512 *m, __m512i *k, __m512 v, __m512i at)
+{
+    __mmask16 take = _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(*m, *m, _CMP_ORD_Q), v, *m, _CMP_NLE_UQ);
+    *m = _mm512_mask_mov_ps(*m, take, v);
+    *k = _mm512_mask_mov_epi32(*k, take, at);
+}
+
+static int64_t max_vectors_f32(int taps, bool first, float *best, int32_t *index, const float *const *x,
+                               const int32_t *at, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        __m512 m = _mm512_loadu_ps(first ? x[0] + i : best + i);
+        __m512i k = first ? _mm512_set1_epi32(at[0]) : _mm512_loadu_si512(index + i);
+        for (int t = first; t < taps; t++)
+            max_take(&m, &k, _mm512_loadu_ps(x[t] + i), _mm512_set1_epi32(at[t]));
+        _mm512_storeu_ps(best + i, m);
+        _mm512_storeu_si512(index + i, k);
+    }
+    return i;
+}
+#else
+static int64_t max_vectors_f32(int taps, bool first, float *best, int32_t *index, const float *const *x,
+                               const int32_t *at, int64_t n)
+{
+    typedef int32_t vi32 __attribute__((vector_size(YK__VECTOR_BYTES)));
+    typedef int32_t vi32u __attribute__((vector_size(YK__VECTOR_BYTES), aligned(4), may_alias));
+    enum { LANES = YK__VECTOR_BYTES / 4 };
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        yk__vf32 m = *(const yk__vf32u *)(first ? x[0] + i : best + i);
+        vi32 k = first ? at[0] - (vi32){0} : (vi32) * (vi32u *)(index + i);
+        for (int t = first; t < taps; t++) {
+            yk__vf32 v = *(const yk__vf32u *)(x[t] + i);
+            vi32 take = ~(v <= m) & (m == m);
+            m = (yk__vf32)((take & (vi32)v) | (~take & (vi32)m));
+            k = (take & at[t]) | (~take & k);
+        }
+        *(yk__vf32u *)(best + i) = m;
+        *(vi32u *)(index + i) = k;
+    }
+    return i;
+}
+#endif
+
+/* float64 is for checking: the plain loop does. */
+static int64_t max_vectors_f64(int taps, bool first, double *best, int32_t *index, const double *const *x,
+                               const int32_t *at, int64_t n)
+{
+    (void)taps, (void)first, (void)best, (void)index, (void)x, (void)at, (void)n;
+    return 0;
+}
+
+#include "device/cpu/pool2d_halves.h"
+
+#define T       float
+#define NAME(x) x##_f32
+#include "device/cpu/pool2d_body.h"
+#undef T
+#undef NAME
+#define T       double
+#define NAME(x) x##_f64
+#include "device/cpu/pool2d_body.h"
+#undef T
+#undef NAME
+
+/* ---- the slots -------------------------------------------------------------------------------------------------- */
+
+static side side_of(const yk__view *v)
+{
+    return (side){v->data, v->shape[2], v->shape[3], v->stride[0], v->stride[1], v->stride[2], v->stride[3]};
+}
+
+/* The windows of one axis: of a pooling, or the adaptive ones. */
+static void fill_windows(window *to, const yk__pool2d *p, int d, int64_t in, int64_t out)
+{
+    for (int64_t o = 0; o < out; o++) {
+        window *w = &to[o];
+        if (!p) {
+            w->low = o * in / out;
+            w->high = ((o + 1) * in + out - 1) / out;
+            w->full = w->high - w->low;
+            continue;
+        }
+        int64_t low = o * p->stride[d] - p->padding[d], high = low + p->kernel[d];
+        high = high < in + p->padding[d] ? high : in + p->padding[d];
+        w->full = high - low;
+        w->low = low > 0 ? low : 0;
+        w->high = high < in ? high : in;
+    }
+}
+
+/* The same seen from the inputs; windows start and end in rising order. */
+static void fill_covers(cover *to, const yk__pool2d *p, int d, const window *windows, int64_t in, int64_t out)
+{
+    int64_t first = 0, last = -1;
+    for (int64_t i = 0; i < in; i++) {
+        if (windows) {
+            while (first < out && windows[first].high <= i)
+                first++;
+            while (last + 1 < out && windows[last + 1].low <= i)
+                last++;
+        } else { /* maximum: dilation leaves holes, which the index tells apart */
+            int64_t reach = i + p->padding[d] - (p->kernel[d] - 1) * p->dilation[d];
+            first = reach > 0 ? (reach + p->stride[d] - 1) / p->stride[d] : 0;
+            last = (i + p->padding[d]) / p->stride[d];
+            last = last < out ? last : out - 1;
+        }
+        to[i] = (cover){first, last};
+    }
+}
+
+/* How long runs are: the channels where they are innermost in all views (NULLs aside), of the whole batch where the
+ * images follow; 0 for any other layout. */
+static int64_t find_run(const yk__view *const views[3])
+{
+    int64_t n = views[0]->shape[0], channels = views[0]->shape[1];
+    bool joined = true;
+    for (int i = 0; i < 3; i++) {
+        const yk__view *v = views[i];
+        if (v && channels > 1 && v->stride[1] != 1)
+            return 0;
+        if (v && n > 1 && v->stride[0] != channels)
+            joined = false;
+    }
+    int64_t run = joined ? n * channels : channels;
+    return run > 1 ? run : 0;
+}
+
+static bool halves(const yk__pool2d *p, const yk__view *in, const yk__view *out, const yk__view *index)
+{
+    for (int d = 0; d < 2; d++) {
+        if (p->kernel[d] != 2 || p->stride[d] != 2 || p->padding[d] || p->dilation[d] != 1 ||
+            in->shape[2 + d] < 2 * out->shape[2 + d])
+            return false;
+    }
+    return in->stride[3] == 1 && out->stride[3] == 1 && index->stride[3] == 1;
+}
+
+/* Rows of at most 16 that lie close together, halved: several pairs at a time. */
+static void find_pairs(pooling *j)
+{
+#ifdef __AVX512F__
+    if (j->in.w > 16 || j->in.w != 2 * j->out.w || j->in.h != 2 * j->out.h || j->in.h_step != j->in.w ||
+        j->out.h_step != j->out.w || j->index.h_step != j->out.w)
+        return;
+    int width = (int)j->in.w;
+    j->pairs = 16 / width;
+    for (int i = 0; i < j->pairs * width / 2; i++)
+        j->corner[i] = i / (width / 2) * 2 * width + i % (width / 2) * 2;
+    for (int i = 0; i < j->pairs * 2 * width; i++)
+        j->owner[i / 16][i % 16] = i / (2 * width) * (width / 2) + i % width / 2;
+#else
+    (void)j;
+#endif
+}
+
+enum { WINDOWS = 1, COVERS = 2 };
+
+static yk_status prepare(int device, pooling *j, const yk__view *in, const yk__view *out, const yk__view *index,
+                         int tables)
+{
+    j->in = side_of(in);
+    j->out = side_of(out);
+    if (index)
+        j->index = side_of(index);
+    j->channels = in->shape[1];
+    j->run = find_run((const yk__view *const[]){in, out, index});
+    j->halves = index && halves(j->p, in, out, index);
+    if (j->halves && !j->run && in->dtype == YK_F32)
+        find_pairs(j);
+    if (!tables || (index && !j->run)) /* by planes the index says it all */
+        return YK_OK;
+    size_t windows = (size_t)(tables & WINDOWS ? j->out.h + j->out.w : 0);
+    size_t covers = (size_t)(tables & COVERS ? j->in.h + j->in.w : 0);
+    size_t bytes = windows * sizeof(window) + covers * sizeof(cover);
+    window *w = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, bytes, &j->tables);
+    if (!w)
+        return yk__error_code();
+    cover *c = (cover *)(w + windows);
+    if (tables & WINDOWS) {
+        fill_windows(w, j->p, 0, j->in.h, j->out.h);
+        fill_windows(w + j->out.h, j->p, 1, j->in.w, j->out.w);
+        j->row_windows = w;
+        j->col_windows = w + j->out.h;
+    }
+    if (tables & COVERS) {
+        fill_covers(c, j->p, 0, j->row_windows, j->in.h, j->out.h);
+        fill_covers(c + j->in.h, j->p, 1, j->col_windows, j->in.w, j->out.w);
+        j->rows = c;
+        j->cols = c + j->in.h;
+    }
+    return YK_OK;
+}
+
+/* Over runs an item is a row of `of` with all that is in the run; over planes it is a plane. */
+static void go(int device, pooling *j, const yk__view *of, yk__range_fn runs, yk__range_fn planes)
+{
+    int64_t plane = of->shape[2] * of->shape[3];
+    if (yk__view_numel(of) > 0) {
+        int64_t items = j->run ? yk__view_numel(of) / (of->shape[3] * j->run) : of->shape[0] * j->channels;
+        int64_t size = j->run ? of->shape[3] * j->run : plane;
+        int64_t grain = size < GRAIN ? GRAIN / size : 1;
+        yk__cpu_parallel(device, items, grain, j->run ? runs : planes, j);
+    }
+    yk__storage_release(j->tables);
+}
+
+static yk_status max_pool2d(int device, const yk__pool2d *p, const yk__view *out, const yk__view *index,
+                            const yk__view *x)
+{
+    pooling j = {.p = p};
+    yk_status status = prepare(device, &j, x, out, index, 0);
+    if (status)
+        return status;
+    if (x->dtype == YK_F32)
+        go(device, &j, out, max_runs_f32, max_planes_f32);
+    else
+        go(device, &j, out, max_runs_f64, max_planes_f64);
+    return YK_OK;
+}
+
+static yk_status max_pool2d_backward(int device, const yk__pool2d *p, const yk__view *gx, const yk__view *gout,
+                                     const yk__view *index)
+{
+    pooling j = {.p = p};
+    yk_status status = prepare(device, &j, gx, gout, index, COVERS);
+    if (status)
+        return status;
+    if (gx->dtype == YK_F32)
+        go(device, &j, gx, max_grad_runs_f32, max_grad_planes_f32);
+    else
+        go(device, &j, gx, max_grad_runs_f64, max_grad_planes_f64);
+    return YK_OK;
+}
+
+static yk_status average(int device, const yk__pool2d *p, const yk__view *out, const yk__view *x)
+{
+    pooling j = {.p = p};
+    yk_status status = prepare(device, &j, x, out, NULL, WINDOWS);
+    if (status)
+        return status;
+    if (x->dtype == YK_F32)
+        go(device, &j, out, average_runs_f32, average_planes_f32);
+    else
+        go(device, &j, out, average_runs_f64, average_planes_f64);
+    return YK_OK;
+}
+
+static yk_status average_backward(int device, const yk__pool2d *p, const yk__view *gx, const yk__view *gout)
+{
+    pooling j = {.p = p};
+    yk_status status = prepare(device, &j, gx, gout, NULL, WINDOWS | COVERS);
+    if (status)
+        return status;
+    if (gx->dtype == YK_F32)
+        go(device, &j, gx, average_grad_runs_f32, average_grad_planes_f32);
+    else
+        go(device, &j, gx, average_grad_runs_f64, average_grad_planes_f64);
+    return YK_OK;
+}
+
+static yk_status avg_pool2d(int device, const yk__pool2d *p, const yk__view *out, const yk__view *x)
+{
+    return average(device, p, out, x);
+}
+
+static yk_status avg_pool2d_backward(int device, const yk__pool2d *p, const yk__view *gx, const yk__view *gout)
+{
+    return average_backward(device, p, gx, gout);
+}
+
+static yk_status adaptive_avg_pool2d(int device, const yk__view *out, const yk__view *x)
+{
+    return average(device, NULL, out, x);
+}
+
+static yk_status adaptive_avg_pool2d_backward(int device, const yk__view *gx, const yk__view *gout)
+{
+    return average_backward(device, NULL, gx, gout);
+}
+
+void YK__ISA_NAME(yk__cpu_fill_pool2d)(yk__backend *table)
+{
+    table->max_pool2d = max_pool2d;
+    table->max_pool2d_backward = max_pool2d_backward;
+    table->avg_pool2d = avg_pool2d;
+    table->avg_pool2d_backward = avg_pool2d_backward;
+    table->adaptive_avg_pool2d = adaptive_avg_pool2d;
+    table->adaptive_avg_pool2d_backward = adaptive_avg_pool2d_backward;
+}

@@ -1,0 +1,375 @@
+/*
+ * pool2d_body.h - the pooling kernels for one type. Layer: device/cpu. Included by pool2d.c with T (float or double)
+ * and NAME(x) defined, and what it has in vectors for that type: max_vectors, max_plane,
+ * max_halves, grad_plane, grad_halves.
+ */
+
+/* ---- maximum over runs: positions whose (n, c) lie next to each other in memory ---------------------------------- */
+
+/* Folds taps into best and index; `first` starts with tap 0 instead of what they hold. A tap wins when it is greater or
+ * NaN and the best so far is no NaN: the first of equals and the first NaN stay. */
+static void NAME(max_fold)(int taps, bool first, T *restrict best, int32_t *restrict index, const T *const *x,
+                           const int32_t *at, int64_t n)
+{
+    for (int64_t i = NAME(max_vectors)(taps, first, best, index, x, at, n); i < n; i++) {
+        T m = first ? x[0][i] : best[i];
+        int32_t k = first ? at[0] : index[i];
+        for (int t = first; t < taps; t++) {
+            bool take = !(x[t][i] <= m) && m == m;
+            m = take ? x[t][i] : m;
+            k = take ? at[t] : k;
+        }
+        best[i] = m;
+        index[i] = k;
+    }
+}
+
+static void NAME(max_runs)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const pooling *j = arg;
+    const yk__pool2d *p = j->p;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t n = item / j->out.h, oy = item % j->out.h;
+        for (int64_t ox = 0; ox < j->out.w; ox++) {
+            T *out = (T *)j->out.data + offset(&j->out, n, oy, ox);
+            int32_t *index = (int32_t *)j->index.data + offset(&j->index, n, oy, ox);
+            for (int64_t i = 0; i < j->run; i += RUN_CHUNK) {
+                int64_t length = j->run - i < RUN_CHUNK ? j->run - i : RUN_CHUNK;
+                const T *x[MOST_TAPS];
+                int32_t at[MOST_TAPS];
+                int taps = 0;
+                bool first = true;
+                for (int64_t ky = 0; ky < p->kernel[0]; ky++) {
+                    int64_t iy = oy * p->stride[0] - p->padding[0] + ky * p->dilation[0];
+                    if (iy < 0 || iy >= j->in.h)
+                        continue;
+                    for (int64_t kx = 0; kx < p->kernel[1]; kx++) {
+                        int64_t ix = ox * p->stride[1] - p->padding[1] + kx * p->dilation[1];
+                        if (ix < 0 || ix >= j->in.w)
+                            continue;
+                        x[taps] = (const T *)j->in.data + offset(&j->in, n, iy, ix) + i;
+                        at[taps++] = (int32_t)(iy * j->in.w + ix);
+                        if (taps < MOST_TAPS)
+                            continue;
+                        NAME(max_fold)(taps, first, out + i, index + i, x, at, length);
+                        first = false;
+                        taps = 0;
+                    }
+                }
+                if (taps)
+                    NAME(max_fold)(taps, first, out + i, index + i, x, at, length);
+                for (int64_t e = i; !taps && first && e < i + length; e++) { /* the window holds no input */
+                    out[e] = (T)-INFINITY;
+                    index[e] = -1;
+                }
+            }
+        }
+    }
+}
+
+/* gx = [what it holds, unless `first`] + the gradients of those of up to four outputs whose maximum is `at`. */
+static inline __attribute__((always_inline)) void NAME(grad_taps)(const int taps, const bool first, T *restrict gx,
+                                                                  const T *const g[4], const int32_t *const k[4],
+                                                                  int32_t at, int64_t n)
+{
+    const T *g0 = g[0], *g1 = g[1], *g2 = g[2], *g3 = g[3];
+    const int32_t *k0 = k[0], *k1 = k[1], *k2 = k[2], *k3 = k[3];
+    for (int64_t i = 0; i < n; i++) {
+        T sum = k0[i] == at ? g0[i] : 0;
+        if (!first)
+            sum += gx[i];
+        if (taps > 1)
+            sum += k1[i] == at ? g1[i] : 0;
+        if (taps > 2)
+            sum += (k2[i] == at ? g2[i] : 0) + (k3[i] == at ? g3[i] : 0);
+        gx[i] = sum;
+    }
+}
+
+static void NAME(grad_fold)(int taps, bool first, T *gx, const T *const g[4], const int32_t *const k[4], int32_t at,
+                            int64_t n)
+{
+    if (first && taps == 4) {
+        NAME(grad_taps)(4, true, gx, g, k, at, n);
+    } else if (first && taps == 2) {
+        NAME(grad_taps)(2, true, gx, g, k, at, n);
+    } else {
+        for (int t = 0; t < taps; t++) {
+            if (first && t == 0)
+                NAME(grad_taps)(1, true, gx, g + t, k + t, at, n);
+            else
+                NAME(grad_taps)(1, false, gx, g + t, k + t, at, n);
+        }
+    }
+}
+
+/* Each input position gathers from the outputs whose windows hold it, so that nothing is cleared or written twice. */
+static void NAME(max_grad_runs)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const pooling *j = arg;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t n = item / j->in.h, iy = item % j->in.h;
+        const cover *cy = &j->rows[iy];
+        for (int64_t i = 0; i < j->run; i += RUN_CHUNK) {
+            int64_t length = j->run - i < RUN_CHUNK ? j->run - i : RUN_CHUNK;
+            for (int64_t ix = 0; ix < j->in.w; ix++) {
+                const cover *cx = &j->cols[ix];
+                T *gx = (T *)j->in.data + offset(&j->in, n, iy, ix) + i;
+                const T *g[4] = {0};
+                const int32_t *k[4] = {0};
+                int taps = 0;
+                bool first = true;
+                for (int64_t oy = cy->first; oy <= cy->last; oy++) {
+                    for (int64_t ox = cx->first; ox <= cx->last; ox++) {
+                        g[taps] = (const T *)j->out.data + offset(&j->out, n, oy, ox) + i;
+                        k[taps++] = (const int32_t *)j->index.data + offset(&j->index, n, oy, ox) + i;
+                        if (taps < 4)
+                            continue;
+                        NAME(grad_fold)(4, first, gx, g, k, (int32_t)(iy * j->in.w + ix), length);
+                        first = false;
+                        taps = 0;
+                    }
+                }
+                if (taps)
+                    NAME(grad_fold)(taps, first, gx, g, k, (int32_t)(iy * j->in.w + ix), length);
+                else if (first)
+                    memset(gx, 0, (size_t)length * sizeof(T));
+            }
+        }
+    }
+}
+
+/* ---- maximum over planes: any strides ---------------------------------------------------------------------------- */
+
+static void NAME(max_planes)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const pooling *j = arg;
+    const yk__pool2d *p = j->p;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t n = item / j->channels, c = item % j->channels;
+        const T *x = (const T *)j->in.data + n * j->in.n_step + c * j->in.c_step;
+        T *out = (T *)j->out.data + n * j->out.n_step + c * j->out.c_step;
+        int32_t *index = (int32_t *)j->index.data + n * j->index.n_step + c * j->index.c_step;
+        if (NAME(max_plane)(j, out, index, x))
+            continue;
+        if (j->halves) {
+            for (int64_t oy = 0; oy < j->out.h; oy++) {
+                const T *row = x + 2 * oy * j->in.h_step;
+                NAME(max_halves)
+                (out + oy * j->out.h_step, index + oy * j->index.h_step, row, row + j->in.h_step, j->out.w,
+                 (int32_t)(2 * oy * j->in.w), (int32_t)j->in.w);
+            }
+            continue;
+        }
+        for (int64_t oy = 0; oy < j->out.h; oy++) {
+            for (int64_t ox = 0; ox < j->out.w; ox++) {
+                T m = (T)-INFINITY;
+                int32_t k = -1; /* stays where the window holds no input */
+                for (int64_t ky = 0; ky < p->kernel[0]; ky++) {
+                    int64_t iy = oy * p->stride[0] - p->padding[0] + ky * p->dilation[0];
+                    if (iy < 0 || iy >= j->in.h)
+                        continue;
+                    for (int64_t kx = 0; kx < p->kernel[1]; kx++) {
+                        int64_t ix = ox * p->stride[1] - p->padding[1] + kx * p->dilation[1];
+                        if (ix < 0 || ix >= j->in.w)
+                            continue;
+                        T v = x[iy * j->in.h_step + ix * j->in.w_step];
+                        if (k < 0 || (!(v <= m) && m == m)) {
+                            m = v;
+                            k = (int32_t)(iy * j->in.w + ix);
+                        }
+                    }
+                }
+                out[oy * j->out.h_step + ox * j->out.w_step] = m;
+                index[oy * j->index.h_step + ox * j->index.w_step] = k;
+            }
+        }
+    }
+}
+
+static void NAME(max_grad_planes)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const pooling *j = arg;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t n = item / j->channels, c = item % j->channels;
+        T *gx = (T *)j->in.data + n * j->in.n_step + c * j->in.c_step;
+        const T *g = (const T *)j->out.data + n * j->out.n_step + c * j->out.c_step;
+        const int32_t *index = (const int32_t *)j->index.data + n * j->index.n_step + c * j->index.c_step;
+        if (NAME(grad_plane)(j, gx, g, index))
+            continue;
+        if (j->halves) {
+            for (int64_t oy = 0; oy < j->out.h; oy++) {
+                T *row = gx + 2 * oy * j->in.h_step;
+                NAME(grad_halves)
+                (row, row + j->in.h_step, g + oy * j->out.h_step, index + oy * j->index.h_step, j->out.w,
+                 (int32_t)(2 * oy * j->in.w), (int32_t)j->in.w);
+                for (int64_t ix = 2 * j->out.w; ix < j->in.w; ix++)
+                    row[ix] = row[j->in.h_step + ix] = 0;
+            }
+            for (int64_t iy = 2 * j->out.h; iy < j->in.h; iy++)
+                memset(gx + iy * j->in.h_step, 0, (size_t)j->in.w * sizeof(T));
+            continue;
+        }
+        bool linear = j->in.h_step == j->in.w * j->in.w_step;
+        for (int64_t iy = 0; iy < j->in.h; iy++) {
+            for (int64_t ix = 0; ix < j->in.w; ix++)
+                gx[iy * j->in.h_step + ix * j->in.w_step] = 0;
+        }
+        for (int64_t oy = 0; oy < j->out.h; oy++) {
+            for (int64_t ox = 0; ox < j->out.w; ox++) {
+                int32_t k = index[oy * j->index.h_step + ox * j->index.w_step];
+                T v = g[oy * j->out.h_step + ox * j->out.w_step];
+                if (linear && k >= 0)
+                    gx[k * j->in.w_step] += v;
+                else if (k >= 0)
+                    gx[k / j->in.w * j->in.h_step + k % j->in.w * j->in.w_step] += v;
+            }
+        }
+    }
+}
+
+/* ---- averages: windows are rectangles, given per axis by tables ---------------------------------------------------
+ */
+
+/* sum = [sum +] x * factor. */
+static void NAME(add_run)(T *restrict sum, const T *restrict x, T factor, bool first, int64_t n)
+{
+    if (first) {
+        for (int64_t i = 0; i < n; i++)
+            sum[i] = x[i] * factor;
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            sum[i] += x[i] * factor;
+    }
+}
+
+static void NAME(average_runs)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const pooling *j = arg;
+    T row[RUN_CHUNK];
+    for (int64_t item = begin; item < end; item++) {
+        int64_t n = item / j->out.h, oy = item % j->out.h;
+        for (int64_t ox = 0; ox < j->out.w; ox++) {
+            const window *wy = &j->row_windows[oy], *wx = &j->col_windows[ox];
+            T factor = (T)(1.0 / divisor(j, wy, wx));
+            T *out = (T *)j->out.data + offset(&j->out, n, oy, ox);
+            for (int64_t i = 0; i < j->run; i += RUN_CHUNK) {
+                int64_t length = j->run - i < RUN_CHUNK ? j->run - i : RUN_CHUNK;
+                const T *x = (const T *)j->in.data + n * j->in.n_step + i;
+                if (wy->low >= wy->high || wx->low >= wx->high)
+                    memset(out + i, 0, (size_t)length * sizeof(T));
+                for (int64_t iy = wy->low; iy < wy->high; iy++) {
+                    for (int64_t ix = wx->low; ix < wx->high; ix++)
+                        NAME(add_run)(row, x + iy * j->in.h_step + ix * j->in.w_step, 1, ix == wx->low, length);
+                    if (wx->low < wx->high)
+                        NAME(add_run)(out + i, row, factor, iy == wy->low, length);
+                }
+            }
+        }
+    }
+}
+
+/* A row in eight sums, so that additions do not wait for each other. */
+static double NAME(row_sum)(const T *row, int64_t n)
+{
+    double sums[8] = {0};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        for (int k = 0; k < 8; k++)
+            sums[k] += (double)row[i + k];
+    }
+    for (; i < n; i++)
+        sums[0] += (double)row[i];
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+static void NAME(average_planes)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const pooling *j = arg;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t n = item / j->channels, c = item % j->channels;
+        const T *x = (const T *)j->in.data + n * j->in.n_step + c * j->in.c_step;
+        T *out = (T *)j->out.data + n * j->out.n_step + c * j->out.c_step;
+        for (int64_t oy = 0; oy < j->out.h; oy++) {
+            const window *wy = &j->row_windows[oy];
+            for (int64_t ox = 0; ox < j->out.w; ox++) {
+                const window *wx = &j->col_windows[ox];
+                double sum = 0;
+                bool long_rows = j->in.w_step == 1 && wx->high - wx->low >= 8;
+                for (int64_t iy = wy->low; iy < wy->high; iy++) {
+                    const T *row = x + iy * j->in.h_step;
+                    if (long_rows)
+                        sum += NAME(row_sum)(row + wx->low, wx->high - wx->low);
+                    for (int64_t ix = wx->low; !long_rows && ix < wx->high; ix++)
+                        sum += (double)row[ix * j->in.w_step];
+                }
+                bool empty = wy->low >= wy->high || wx->low >= wx->high;
+                out[oy * j->out.h_step + ox * j->out.w_step] = empty ? 0 : (T)(sum / divisor(j, wy, wx));
+            }
+        }
+    }
+}
+
+static void NAME(average_grad_runs)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const pooling *j = arg;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t n = item / j->in.h, iy = item % j->in.h;
+        const cover *cy = &j->rows[iy];
+        for (int64_t ix = 0; ix < j->in.w; ix++) {
+            const cover *cx = &j->cols[ix];
+            T *gx = (T *)j->in.data + offset(&j->in, n, iy, ix);
+            bool first = true;
+            for (int64_t oy = cy->first; oy <= cy->last; oy++) {
+                for (int64_t ox = cx->first; ox <= cx->last; ox++) {
+                    const T *g = (const T *)j->out.data + offset(&j->out, n, oy, ox);
+                    T factor = (T)(1.0 / divisor(j, &j->row_windows[oy], &j->col_windows[ox]));
+                    NAME(add_run)(gx, g, factor, first, j->run);
+                    first = false;
+                }
+            }
+            if (first)
+                memset(gx, 0, (size_t)j->run * sizeof(T));
+        }
+    }
+}
+
+static void NAME(average_grad_planes)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const pooling *j = arg;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t n = item / j->channels, c = item % j->channels;
+        T *gx = (T *)j->in.data + n * j->in.n_step + c * j->in.c_step;
+        const T *g = (const T *)j->out.data + n * j->out.n_step + c * j->out.c_step;
+        if (j->out.h * j->out.w == 1 && j->row_windows->high == j->in.h && j->col_windows->high == j->in.w &&
+            j->row_windows->low + j->col_windows->low == 0) { /* the global average */
+            T value = (T)((double)*g / divisor(j, j->row_windows, j->col_windows));
+            for (int64_t iy = 0; iy < j->in.h; iy++) {
+                for (int64_t ix = 0; ix < j->in.w; ix++)
+                    gx[iy * j->in.h_step + ix * j->in.w_step] = value;
+            }
+            continue;
+        }
+        for (int64_t iy = 0; iy < j->in.h; iy++) {
+            const cover *cy = &j->rows[iy];
+            for (int64_t ix = 0; ix < j->in.w; ix++) {
+                const cover *cx = &j->cols[ix];
+                double sum = 0;
+                for (int64_t oy = cy->first; oy <= cy->last; oy++) {
+                    for (int64_t ox = cx->first; ox <= cx->last; ox++)
+                        sum += (double)g[oy * j->out.h_step + ox * j->out.w_step] /
+                               divisor(j, &j->row_windows[oy], &j->col_windows[ox]);
+                }
+                gx[iy * j->in.h_step + ix * j->in.w_step] = (T)sum;
+            }
+        }
+    }
+}

@@ -1,0 +1,318 @@
+/*
+ * random_kernels.c - the slots random and dropout. Layer: device/cpu.
+ *
+ * Element i (C order) has words of its own in the stream of Philox blocks: those from i * W on, where a value takes W
+ * words (uniform: 1, f64 2; normal: 2, f64 4; integers: 2; dropout: 1 for f32 and f64, so that both drop the same
+ * elements). So a value depends on (stream, i) alone, whatever the strides, the threads and the instruction set's
+ * number of lanes. Values that need arithmetic in floats may differ in the last place between instruction sets.
+ */
+#include <math.h>
+
+#include "device/cpu/convert.h"
+#include "device/cpu/iterate.h"
+#include "device/cpu/vmath.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#define CHUNK     1024 /* elements whose words are made at a time; divides YK__GRAIN */
+#define MAX_WORDS 4    /* per element */
+
+#if defined(__AVX512F__)
+#define LANES            8
+#define WIDE             __m512i
+#define WIDE_SET1(x)     _mm512_set1_epi64((long long)(x))
+#define WIDE_MUL(a, b)   _mm512_mul_epu32(a, b)
+#define WIDE_ADD(a, b)   _mm512_add_epi64(a, b)
+#define WIDE_HIGH(a)     _mm512_srli_epi64(a, 32)
+#define WIDE_LEFT(a)     _mm512_slli_epi64(a, 32)
+#define WIDE_XOR(a, b)   _mm512_xor_si512(a, b)
+#define WIDE_OR(a, b)    _mm512_or_si512(a, b)
+#define WIDE_AND(a, b)   _mm512_and_si512(a, b)
+#define WIDE_LO(a, b)    _mm512_unpacklo_epi64(a, b)
+#define WIDE_HI(a, b)    _mm512_unpackhi_epi64(a, b)
+#define WIDE_STORE(p, a) _mm512_storeu_si512(p, a)
+#define WIDE_LANES       _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7)
+#elif defined(__AVX2__)
+#define LANES            4
+#define WIDE             __m256i
+#define WIDE_SET1(x)     _mm256_set1_epi64x((long long)(x))
+#define WIDE_MUL(a, b)   _mm256_mul_epu32(a, b)
+#define WIDE_ADD(a, b)   _mm256_add_epi64(a, b)
+#define WIDE_HIGH(a)     _mm256_srli_epi64(a, 32)
+#define WIDE_LEFT(a)     _mm256_slli_epi64(a, 32)
+#define WIDE_XOR(a, b)   _mm256_xor_si256(a, b)
+#define WIDE_OR(a, b)    _mm256_or_si256(a, b)
+#define WIDE_AND(a, b)   _mm256_and_si256(a, b)
+#define WIDE_LO(a, b)    _mm256_unpacklo_epi64(a, b)
+#define WIDE_HI(a, b)    _mm256_unpackhi_epi64(a, b)
+#define WIDE_STORE(p, a) _mm256_storeu_si256((__m256i *)(p), a)
+#define WIDE_LANES       _mm256_setr_epi64x(0, 2, 1, 3)
+#endif
+
+/* The words of blocks first, first + 1, ... into `words`; `blocks` is rounded up to the next 8. */
+static void philox_words(yk__stream s, uint64_t first, int64_t blocks, uint32_t *words)
+{
+#if defined(LANES)
+    /* Each 64-bit lane holds one block's word in its low half; the high half is rubbish, which the products ignore.
+     * The lanes take the blocks in an order for which unpacking leaves them sorted. */
+    const WIDE m0 = WIDE_SET1(0xD2511F53u), m1 = WIDE_SET1(0xCD9E8D57u), low = WIDE_SET1(0xFFFFFFFFu);
+    blocks = (blocks + 7) & ~(int64_t)7;
+    for (int64_t block = 0; block < blocks; block += LANES) {
+        WIDE c0 = WIDE_ADD(WIDE_SET1(first + (uint64_t)block), WIDE_LANES), c1 = WIDE_HIGH(c0);
+        WIDE c2 = WIDE_SET1(s.epoch), c3 = WIDE_SET1(s.purpose);
+        uint32_t k0 = (uint32_t)s.key, k1 = (uint32_t)(s.key >> 32);
+        for (int round = 0; round < 10; round++) {
+            WIDE p0 = WIDE_MUL(m0, c0), p1 = WIDE_MUL(m1, c2);
+            c0 = WIDE_XOR(WIDE_XOR(WIDE_HIGH(p1), c1), WIDE_SET1(k0));
+            c1 = p1;
+            c2 = WIDE_XOR(WIDE_XOR(WIDE_HIGH(p0), c3), WIDE_SET1(k1));
+            c3 = p0;
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
+        }
+        WIDE c01 = WIDE_OR(WIDE_AND(c0, low), WIDE_LEFT(c1)), c23 = WIDE_OR(WIDE_AND(c2, low), WIDE_LEFT(c3));
+        WIDE_STORE(words + block * 4, WIDE_LO(c01, c23));
+        WIDE_STORE(words + block * 4 + LANES * 2, WIDE_HI(c01, c23));
+    }
+#else
+    for (int64_t block = 0; block < blocks; block++)
+        yk__philox(s, first + (uint64_t)block, words + block * 4);
+#endif
+}
+
+typedef struct drawing {
+    yk__loop loop;
+    yk__stream stream;
+    yk__random_kind kind;
+    yk_dtype dtype;
+    int words;
+    double p0, p1;
+    uint32_t threshold; /* dropout: kept from this on, of 2^24 */
+    const uint32_t *drawn;
+    const void *values;
+    int64_t first; /* the position of values[0] and drawn[0] */
+} drawing;
+
+/* ---- from words to values ---- */
+
+static float below_f32(double p0, double p1)
+{
+    return nextafterf((float)p1, (float)p0);
+}
+
+static void uniform_f32(const drawing *d, int64_t n, const uint32_t *w, float *o)
+{
+    float low = (float)d->p0, span = (float)(d->p1 - d->p0), top = below_f32(d->p0, d->p1);
+    if (low == 0.0f && span == 1.0f) {
+        for (int64_t i = 0; i < n; i++)
+            o[i] = (float)(int32_t)(w[i] >> 8) * 0x1p-24f;
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float x = low + span * ((float)(int32_t)(w[i] >> 8) * 0x1p-24f);
+        o[i] = x < top ? x : top;
+    }
+}
+
+static void uniform_f64(const drawing *d, int64_t n, const uint32_t *w, double *o)
+{
+    double top = nextafter(d->p1, d->p0), span = d->p1 - d->p0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = d->p0 + span * yk__unit_double(w[2 * i], w[2 * i + 1]);
+        o[i] = x < top ? x : top;
+    }
+}
+
+/* Box and Muller (1958): a radius from the first word, an angle from the second. */
+static void normal_f32(const drawing *d, int64_t n, const uint32_t *w, float *o)
+{
+    float mean = (float)d->p0, deviation = (float)d->p1;
+    for (int64_t i = 0; i < n; i++) {
+        /* In (0, 1]: the word's upper and lower half are exact as floats, their sum is rounded once. */
+        float u =
+            (float)(int32_t)(w[2 * i] >> 16) * 0x1p-16f + ((float)(int32_t)(w[2 * i] & 0xFFFFu) + 0.5f) * 0x1p-32f;
+        float radius = sqrtf(-2.0f * yk__log_f32(u));
+        /* The angle in quarters of a turn: the nearest whole one, and the rest in [-1/2, 1/2]. */
+        float t = (float)(int32_t)(w[2 * i + 1] >> 8) * 0x1p-22f;
+        int32_t quarter = (int32_t)(t + 0.5f);
+        float f = t - (float)quarter, z = f * f;
+        float s = 0x1.4bc89ap-13f; /* sin(pi/2 f) / f: 7e-12 */
+        s = s * z - 0x1.32ca9ep-8f;
+        s = s * z + 0x1.466bbap-4f;
+        s = s * z - 0x1.4abbcep-1f;
+        s = (s * z + 0x1.921fb6p+0f) * f;
+        float c = 0x1.d9c364p-11f; /* cos(pi/2 f): 5e-11 */
+        c = c * z - 0x1.55c57cp-6f;
+        c = c * z + 0x1.03c1dcp-2f;
+        c = c * z - 0x1.3bd3ccp+0f;
+        c = c * z + 1.0f;
+        float cosine = quarter & 1 ? s : c;
+        cosine = (quarter + 1) & 2 ? -cosine : cosine;
+        o[i] = mean + deviation * (radius * cosine);
+    }
+}
+
+static void normal_f64(const drawing *d, int64_t n, const uint32_t *w, double *o)
+{
+    for (int64_t i = 0; i < n; i++, w += 4) {
+        double u = yk__unit_double(w[0], w[1]) + 0x1p-54, angle = yk__unit_double(w[2], w[3]);
+        o[i] = d->p0 + d->p1 * (sqrt(-2.0 * log(u)) * cos(6.28318530717958647693 * angle));
+    }
+}
+
+/* f32 values rounded to a half type, those that reach p1 moved to the one below it. */
+#define HALF(name)                                                                                                     \
+    static void half_##name(const drawing *d, int64_t n, const float *x, uint16_t *o)                                  \
+    {                                                                                                                  \
+        uint16_t top = yk__to_##name((float)d->p1), one = 1;                                                           \
+        if (yk__from_##name(top) >= d->p1) {                                                                           \
+            if (top == 0)                                                                                              \
+                top = 0x8000;                                                                                          \
+            top = (uint16_t)(top & 0x8000u ? top + one : top - one);                                                   \
+        }                                                                                                              \
+        float end = d->kind == YK__RANDOM_UNIFORM && d->p1 > d->p0 ? (float)d->p1 : INFINITY;                          \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            uint16_t h = yk__to_##name(x[i]);                                                                          \
+            o[i] = yk__from_##name(h) >= end ? top : h;                                                                \
+        }                                                                                                              \
+    }
+HALF(f16)
+HALF(bf16)
+
+#define WHOLE(T, cast)                                                                                                 \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
+        int64_t x = (int64_t)((uint64_t)low + yk__below(w[2 * i], w[2 * i + 1], bound));                               \
+        ((T *)o)[i] = cast;                                                                                            \
+    }                                                                                                                  \
+    break;
+static void integer(const drawing *d, int64_t n, const uint32_t *w, void *o)
+{
+    int64_t low = YK__TO_I64(d->p0), high = YK__TO_I64(d->p1);
+    uint64_t bound = (uint64_t)high - (uint64_t)low;
+    switch (d->dtype) {
+    case YK_F32: WHOLE(float, (float)x)
+    case YK_F64: WHOLE(double, (double)x)
+    case YK_F16: WHOLE(uint16_t, yk__to_f16((float)x))
+    case YK_BF16: WHOLE(uint16_t, yk__to_bf16((float)x))
+    case YK_I32: WHOLE(int32_t, (int32_t)x)
+    case YK_U8: WHOLE(uint8_t, (uint8_t)x)
+    case YK_BOOL: WHOLE(uint8_t, x != 0)
+    default: WHOLE(int64_t, x)
+    }
+}
+
+static void make(const drawing *d, int64_t n, const uint32_t *words, void *values)
+{
+    if (d->kind == YK__RANDOM_INTEGER) {
+        integer(d, n, words, values);
+    } else if (d->dtype == YK_F64) {
+        (d->kind == YK__RANDOM_UNIFORM ? uniform_f64 : normal_f64)(d, n, words, values);
+    } else {
+        float x[CHUNK], *to = d->dtype == YK_F32 ? values : x;
+        (d->kind == YK__RANDOM_UNIFORM ? uniform_f32 : normal_f32)(d, n, words, to);
+        if (d->dtype == YK_F16)
+            half_f16(d, n, x, values);
+        else if (d->dtype == YK_BF16)
+            half_bf16(d, n, x, values);
+    }
+}
+
+/* ---- walking in C order ---- */
+
+static void random_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    const drawing *d = context;
+    size_t size = yk_dtype_size(d->dtype);
+    const char *from = (const char *)d->values + (first - d->first) * (int64_t)size;
+    if (stride[0] == (int64_t)size)
+        memcpy(data[0], from, (size_t)n * size);
+    else
+        yk__copy_strided(data[0], stride[0], from, (int64_t)size, size, n);
+}
+
+#define DROPOUT(T)                                                                                                     \
+    {                                                                                                                  \
+        T scale = d->p0 < 1.0 ? (T)(1.0 / (1.0 - d->p0)) : (T)0;                                                       \
+        if (stride[0] == (int64_t)sizeof(T) && stride[1] == (int64_t)sizeof(T)) {                                      \
+            T *o = (T *)data[0];                                                                                       \
+            const T *x = (const T *)data[1];                                                                           \
+            YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                            \
+            {                                                                                                          \
+                o[i] = x[i] * (w[i] >> 8 >= threshold ? scale : 0);                                                    \
+            }                                                                                                          \
+        } else {                                                                                                       \
+            for (int64_t i = 0; i < n; i++)                                                                            \
+                *(T *)(data[0] + i * stride[0]) =                                                                      \
+                    *(const T *)(data[1] + i * stride[1]) * (w[i] >> 8 >= threshold ? scale : 0);                      \
+        }                                                                                                              \
+    }
+
+static void dropout_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    const drawing *d = context;
+    const uint32_t *w = d->drawn + (first - d->first);
+    uint32_t threshold = d->threshold;
+    if (d->dtype == YK_F32)
+        DROPOUT(float)
+    else
+        DROPOUT(double)
+}
+
+static void draw_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    drawing d = *(const drawing *)arg;
+    uint32_t words[CHUNK * MAX_WORDS] __attribute__((aligned(64)));
+    double values[CHUNK] __attribute__((aligned(64)));
+    bool random = d.loop.operands == 1;
+    bool linear = random && d.loop.ndim == 1 && d.loop.stride[0][0] == (int64_t)yk_dtype_size(d.dtype);
+    yk__loop_job job = {&d.loop, random ? random_run : dropout_run, &d};
+    d.drawn = words;
+    d.values = values;
+    for (int64_t i = begin; i < end; i += CHUNK) {
+        int64_t n = end - i < CHUNK ? end - i : CHUNK;
+        philox_words(d.stream, (uint64_t)i * (uint64_t)d.words / 4, (n * d.words + 3) / 4, words);
+        if (linear) {
+            make(&d, n, words, d.loop.data[0] + i * d.loop.stride[0][0]);
+            continue;
+        }
+        if (random)
+            make(&d, n, words, values);
+        d.first = i;
+        yk__loop_piece(&job, i, i + n, thread);
+    }
+}
+
+static yk_status random_values(int device, yk__random_kind kind, const yk__view *out, yk__stream stream, double p0,
+                               double p1)
+{
+    if (kind != YK__RANDOM_INTEGER && !yk_dtype_is_floating(out->dtype))
+        return yk__fail(YK_ERR_DTYPE, "random: uniform and normal values are not defined for %s",
+                        yk_dtype_name(out->dtype));
+    if (kind == YK__RANDOM_INTEGER && !(YK__TO_I64(p0) < YK__TO_I64(p1)))
+        return yk__fail(YK_ERR_ARGUMENT, "randint: the range [%.17g, %.17g) holds no integer", p0, p1);
+    drawing d = {.stream = stream, .kind = kind, .dtype = out->dtype, .p0 = p0, .p1 = p1};
+    d.words = kind == YK__RANDOM_INTEGER ? 2 : (kind == YK__RANDOM_NORMAL ? 2 : 1) * (out->dtype == YK_F64 ? 2 : 1);
+    yk__loop_init(&d.loop, 1, &out, true);
+    if (d.loop.total > 0)
+        yk__cpu_parallel(device, d.loop.total, YK__GRAIN, draw_piece, &d);
+    return YK_OK;
+}
+
+static yk_status dropout(int device, const yk__view *out, const yk__view *x, yk__stream stream, double p)
+{
+    const yk__view *views[] = {out, x};
+    drawing d = {.stream = stream, .dtype = out->dtype, .words = 1, .p0 = p};
+    d.threshold = (uint32_t)ceil(p * 0x1p24);
+    yk__loop_init(&d.loop, 2, views, true);
+    if (d.loop.total > 0)
+        yk__cpu_parallel(device, d.loop.total, YK__GRAIN, draw_piece, &d);
+    return YK_OK;
+}
+
+void YK__ISA_NAME(yk__cpu_fill_random)(yk__backend *table)
+{
+    table->random = random_values;
+    table->dropout = dropout;
+}

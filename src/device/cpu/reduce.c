@@ -1,0 +1,480 @@
+/*
+ * reduce.c - the slot reduce. Layer: device/cpu.
+ *
+ * One loop (iterate.h) walks over the outputs, another over what one output reduces. Each output has a state that
+ * runs of elements are fed into; the range that is reduced may be cut into pieces whose states are merged in order.
+ * Outputs whose inputs lie side by side in memory are summed as columns, a row of the input at a time.
+ *
+ * Sums of f32 are kept in double (columns: eight rows at a time are added up before), so the error does not grow with
+ * the count. Pieces depend on the sizes alone, never on the threads.
+ */
+#include <float.h>
+#include <math.h>
+
+#include "device/cpu/convert.h"
+#include "device/cpu/iterate.h"
+#include "device/cpu/reduce.h"
+
+enum { COLUMNS = 256, MAX_PIECES = 64 };
+
+typedef struct state {
+    double a, b, shift; /* sum, product or extreme; var: sums of (x - shift) and its square */
+    int64_t i, at;      /* the same of integers; argmax: where. at = -1: nothing seen yet */
+} state;
+
+/* Feeds n elements, `stride` bytes apart, into s; `first` is the position of the first in what is reduced. */
+typedef void (*feed_fn)(state *s, int64_t first, int64_t n, const char *x, int64_t stride);
+
+#define AT(T, i) (*(const T *)(x + (i)*stride))
+
+/* ---- sums ---- */
+
+typedef float half_vector __attribute__((vector_size(YK__VECTOR_BYTES / 2), aligned(4), may_alias));
+#define WIDEN_f32(from) __builtin_convertvector(*(const half_vector *)(from), yk__vf64)
+#define WIDEN_f64(from) (*(const yk__vf64u *)(from))
+
+/* `term` is an expression of v, a vector of doubles or a single one. */
+#define SUM(name, S, T, term)                                                                                          \
+    static void name(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                                \
+    {                                                                                                                  \
+        (void)first;                                                                                                   \
+        enum { LANES = YK__VECTOR_BYTES / sizeof(double) };                                                            \
+        int64_t i = 0;                                                                                                 \
+        double total = 0;                                                                                              \
+        if (stride == (int64_t)sizeof(T) && n >= LANES) {                                                              \
+            const T *from = (const T *)x;                                                                              \
+            yk__vf64 a0 = {0}, a1 = {0}, a2 = {0}, a3 = {0}, v;                                                        \
+            for (; i + 4 * LANES <= n; i += 4 * LANES) {                                                               \
+                v = WIDEN_##S(from + i), a0 += term;                                                                   \
+                v = WIDEN_##S(from + i + LANES), a1 += term;                                                           \
+                v = WIDEN_##S(from + i + 2 * LANES), a2 += term;                                                       \
+                v = WIDEN_##S(from + i + 3 * LANES), a3 += term;                                                       \
+            }                                                                                                          \
+            for (; i + LANES <= n; i += LANES)                                                                         \
+                v = WIDEN_##S(from + i), a0 += term;                                                                   \
+            a0 = (a0 + a1) + (a2 + a3);                                                                                \
+            for (int l = 0; l < LANES; l++)                                                                            \
+                total += a0[l];                                                                                        \
+        }                                                                                                              \
+        while (i < n) { /* strided, or the tail: in blocks, so that f64 too adds few numbers one after the other */    \
+            int64_t end = n - i < 64 ? n : i + 64;                                                                     \
+            double even = 0, odd = 0, v;                                                                               \
+            for (; i + 2 <= end; i += 2) {                                                                             \
+                v = (double)AT(T, i), even += term;                                                                    \
+                v = (double)AT(T, i + 1), odd += term;                                                                 \
+            }                                                                                                          \
+            for (; i < end; i++)                                                                                       \
+                v = (double)AT(T, i), even += term;                                                                    \
+            total += even + odd;                                                                                       \
+        }                                                                                                              \
+        s->a += total;                                                                                                 \
+    }
+SUM(sum_f32, f32, float, v)
+SUM(sum_f64, f64, double, v)
+SUM(squares_f32, f32, float, v *v)
+SUM(squares_f64, f64, double, v *v)
+
+#define SUM_WHOLE(name, T, start, step)                                                                                \
+    static void name(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                                \
+    {                                                                                                                  \
+        (void)first;                                                                                                   \
+        uint64_t sum = start, v;                                                                                       \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            v = (uint64_t)AT(T, i);                                                                                    \
+            sum step;                                                                                                  \
+        }                                                                                                              \
+        s->i = (int64_t)sum;                                                                                           \
+    }
+#define SUMS_WHOLE(S, T)                                                                                               \
+    SUM_WHOLE(sum_##S, T, (uint64_t)s->i, += v)                                                                        \
+    SUM_WHOLE(squares_##S, T, (uint64_t)s->i, += v * v)                                                                \
+    SUM_WHOLE(prod_##S, T, (uint64_t)s->i, *= v)
+SUMS_WHOLE(i64, int64_t)
+SUMS_WHOLE(i32, int32_t)
+SUMS_WHOLE(u8, uint8_t)
+
+#define REAL_REST(S, T)                                                                                                \
+    static void prod_##S(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                            \
+    {                                                                                                                  \
+        (void)first;                                                                                                   \
+        double product = s->a;                                                                                         \
+        for (int64_t i = 0; i < n; i++)                                                                                \
+            product *= (double)AT(T, i);                                                                               \
+        s->a = product;                                                                                                \
+    }                                                                                                                  \
+    static void var_##S(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                             \
+    {                                                                                                                  \
+        (void)first;                                                                                                   \
+        double sums[4] = {0}, squares[4] = {0}, shift = s->shift;                                                      \
+        int64_t i = 0;                                                                                                 \
+        for (; i + 4 <= n; i += 4)                                                                                     \
+            for (int l = 0; l < 4; l++) {                                                                              \
+                double d = (double)AT(T, i + l) - shift;                                                               \
+                sums[l] += d;                                                                                          \
+                squares[l] += d * d;                                                                                   \
+            }                                                                                                          \
+        for (; i < n; i++) {                                                                                           \
+            double d = (double)AT(T, i) - shift;                                                                       \
+            sums[0] += d;                                                                                              \
+            squares[0] += d * d;                                                                                       \
+        }                                                                                                              \
+        s->a += (sums[0] + sums[1]) + (sums[2] + sums[3]);                                                             \
+        s->b += (squares[0] + squares[1]) + (squares[2] + squares[3]);                                                 \
+    }
+REAL_REST(f32, float)
+REAL_REST(f64, double)
+
+#define TRUTH(S, T)                                                                                                    \
+    static void any_##S(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                             \
+    {                                                                                                                  \
+        (void)first;                                                                                                   \
+        for (int64_t i = 0; i < n; i++)                                                                                \
+            s->i |= AT(T, i) != 0;                                                                                     \
+    }                                                                                                                  \
+    static void all_##S(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                             \
+    {                                                                                                                  \
+        (void)first;                                                                                                   \
+        for (int64_t i = 0; i < n; i++)                                                                                \
+            s->i &= AT(T, i) != 0;                                                                                     \
+    }
+TRUTH(f32, float)
+TRUTH(f64, double)
+TRUTH(i64, int64_t)
+TRUTH(i32, int32_t)
+TRUTH(u8, uint8_t)
+
+/* ---- extremes and their places: the first of equals, and a NaN beats every number ---- */
+
+/*
+ * The best of a block is found first, in vectors where it is contiguous; its place only if it beats what came before.
+ * A block may keep a NaN or not in `best`: the flag counts.
+ */
+enum { EXTREME_BLOCK = 1024 };
+#define EXTREME(name, T, M, field, better)                                                                             \
+    static void name##_block(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                        \
+    {                                                                                                                  \
+        typedef T V __attribute__((vector_size(YK__VECTOR_BYTES)));                                                    \
+        typedef T U __attribute__((vector_size(YK__VECTOR_BYTES), aligned(sizeof(T)), may_alias));                     \
+        typedef M W __attribute__((vector_size(YK__VECTOR_BYTES)));                                                    \
+        enum { LANES = YK__VECTOR_BYTES / sizeof(T) };                                                                 \
+        T best = AT(T, 0);                                                                                             \
+        bool nan = best != best;                                                                                       \
+        int64_t i = 1;                                                                                                 \
+        if (stride == (int64_t)sizeof(T) && n >= LANES) {                                                              \
+            V top = *(const U *)x;                                                                                     \
+            W nans = (W)(top != top);                                                                                  \
+            for (i = LANES; i + LANES <= n; i += LANES) {                                                              \
+                V v = *(const U *)(x + i * (int64_t)sizeof(T));                                                        \
+                W beats = (W)(v better top);                                                                           \
+                nans |= (W)(v != v);                                                                                   \
+                top = (V)((beats & (W)v) | (~beats & (W)top));                                                         \
+            }                                                                                                          \
+            for (int l = 0; l < LANES; l++) {                                                                          \
+                best = top[l] better best ? top[l] : best;                                                             \
+                nan |= nans[l] != 0;                                                                                   \
+            }                                                                                                          \
+        }                                                                                                              \
+        for (; i < n; i++) {                                                                                           \
+            T v = AT(T, i);                                                                                            \
+            nan |= v != v;                                                                                             \
+            best = v better best ? v : best;                                                                           \
+        }                                                                                                              \
+        bool seen = s->at >= 0, seen_nan = s->field != s->field;                                                       \
+        if (seen && (seen_nan || (!nan && !(best better(T) s->field))))                                                \
+            return;                                                                                                    \
+        for (i = 0; nan ? AT(T, i) == AT(T, i) : AT(T, i) != best;)                                                    \
+            i++;                                                                                                       \
+        s->field = AT(T, i);                                                                                           \
+        s->at = first + i;                                                                                             \
+    }                                                                                                                  \
+    static void name(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                                \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < n; i += EXTREME_BLOCK)                                                                 \
+            name##_block(s, first + i, n - i < EXTREME_BLOCK ? n - i : EXTREME_BLOCK, x + i * stride, stride);         \
+    }
+/* M: the signed integer as wide as T */
+#define EXTREMES(S, T, M, field)                                                                                       \
+    EXTREME(max_##S, T, M, field, >)                                                                                   \
+    EXTREME(min_##S, T, M, field, <)
+EXTREMES(f32, float, int32_t, a)
+EXTREMES(f64, double, int64_t, a)
+EXTREMES(i64, int64_t, int64_t, i)
+EXTREMES(i32, int32_t, int32_t, i)
+EXTREMES(u8, uint8_t, int8_t, i)
+
+#define REAL(S)  [YK_F32] = S##_f32, [YK_F64] = S##_f64
+#define WHOLE(S) [YK_I64] = S##_i64, [YK_I32] = S##_i32, [YK_U8] = S##_u8, [YK_BOOL] = S##_u8
+static const feed_fn feeds[][YK__DTYPES] = {
+    [YK__SUM] = {REAL(sum), WHOLE(sum)},
+    [YK__MEAN] = {REAL(sum)},
+    [YK__PROD] = {REAL(prod), WHOLE(prod)},
+    [YK__AMAX] = {REAL(max), WHOLE(max)},
+    [YK__AMIN] = {REAL(min), WHOLE(min)},
+    [YK__ANY] = {REAL(any), WHOLE(any)},
+    [YK__ALL] = {REAL(all), WHOLE(all)},
+    [YK__ARGMAX] = {REAL(max), WHOLE(max)},
+    [YK__ARGMIN] = {REAL(min), WHOLE(min)},
+    [YK__VAR] = {REAL(var)},
+    [YK__SUM_SQUARES] = {REAL(squares), WHOLE(squares)},
+};
+static const char *const names[] = {"sum", "mean",   "prod",   "amax", "amin",          "any",
+                                    "all", "argmax", "argmin", "var",  "sum of squares"};
+
+/* ---- states ---- */
+
+typedef struct reduction {
+    yk__reduce op;
+    yk_dtype in, out;
+    feed_fn feed;
+    yk__loop inner;        /* what one output reduces; one operand */
+    int64_t count, pieces; /* of that: elements, pieces */
+    double p0;
+    size_t in_size, out_size;
+    state *partial; /* (pieces, outputs), where there are several pieces */
+    const yk__loop *outer;
+} reduction;
+
+static void start(const reduction *r, state *s, const char *x)
+{
+    bool product = r->op == YK__PROD || r->op == YK__ALL;
+    *s = (state){.a = product, .i = product, .at = -1};
+    if (r->op == YK__VAR && r->count > 0)
+        s->shift = r->in == YK_F32 ? (double)*(const float *)x : *(const double *)x;
+}
+
+static void merge(const reduction *r, state *s, const state *next)
+{
+    switch (r->op) {
+    case YK__PROD:
+        s->a *= next->a;
+        s->i = (int64_t)((uint64_t)s->i * (uint64_t)next->i);
+        break;
+    case YK__ANY: s->i |= next->i; break;
+    case YK__ALL: s->i &= next->i; break;
+    case YK__AMAX:
+    case YK__AMIN:
+    case YK__ARGMAX:
+    case YK__ARGMIN: {
+        bool max = r->op == YK__AMAX || r->op == YK__ARGMAX;
+        bool better = yk_dtype_is_floating(r->in) ? (max ? next->a > s->a : next->a < s->a) || next->a != next->a
+                                                  : (max ? next->i > s->i : next->i < s->i);
+        if (s->at < 0 || (s->a == s->a && better))
+            *s = *next;
+        break;
+    }
+    default:
+        s->a += next->a;
+        s->b += next->b;
+        s->i = (int64_t)((uint64_t)s->i + (uint64_t)next->i);
+    }
+}
+
+static void finish(const reduction *r, const state *s, void *out)
+{
+    double n = (double)r->count, value = s->a;
+    switch (r->op) {
+    case YK__ARGMAX:
+    case YK__ARGMIN: *(int64_t *)out = s->at; return;
+    case YK__MEAN: value = s->a / n; break;
+    case YK__VAR: {
+        double divisor = n - r->p0 > 0 ? n - r->p0 : 0, squares = s->b - s->a * (s->a / n);
+        value = r->count == 0 ? NAN : (squares < 0 ? 0 : squares) / divisor;
+        break;
+    }
+    case YK__AMAX:
+    case YK__AMIN: /* of nothing: the identity */
+        if (s->at < 0) {
+            bool max = r->op == YK__AMAX;
+            yk__store_scalar(out, r->out, max ? -INFINITY : INFINITY);
+            return;
+        }
+        break;
+    default: break;
+    }
+    if (yk_dtype_is_floating(r->out) && !yk_dtype_is_floating(r->in))
+        yk__store_scalar(out, r->out, (double)s->i);
+    else if (yk_dtype_is_floating(r->out))
+        yk__store_scalar(out, r->out, value);
+    else if (r->out == YK_I64)
+        *(int64_t *)out = s->i;
+    else if (r->out == YK_I32)
+        *(int32_t *)out = (int32_t)s->i;
+    else
+        *(uint8_t *)out = r->out == YK_BOOL ? s->i != 0 : (uint8_t)s->i;
+}
+
+/* ---- one output at a time ---- */
+
+typedef struct feeding {
+    feed_fn feed;
+    state *s;
+} feeding;
+
+static void feed_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    const feeding *f = context;
+    f->feed(f->s, first, n, data[0], stride[0]);
+}
+
+/* ---- columns: `width` outputs side by side, fed row by row ---- */
+
+typedef struct column_feeding {
+    double *sums;
+    int64_t width;
+} column_feeding;
+
+#define COLUMN_SUM(S, T)                                                                                               \
+    static void column_run_##S(const void *context, int64_t first, int64_t n, char *const *data,                       \
+                               const int64_t *stride)                                                                  \
+    {                                                                                                                  \
+        (void)first;                                                                                                   \
+        const column_feeding *f = context;                                                                             \
+        int64_t width = f->width, step = stride[0] / (int64_t)sizeof(T), row = 0;                                      \
+        double *restrict sums = f->sums;                                                                               \
+        const T *x = (const T *)data[0];                                                                               \
+        for (; row + 8 <= n; row += 8, x += 8 * step)                                                                  \
+            for (int64_t j = 0; j < width; j++)                                                                        \
+                sums[j] += (double)(((x[j] + x[j + step]) + (x[j + 2 * step] + x[j + 3 * step])) +                     \
+                                    ((x[j + 4 * step] + x[j + 5 * step]) + (x[j + 6 * step] + x[j + 7 * step])));      \
+        for (; row < n; row++, x += step)                                                                              \
+            for (int64_t j = 0; j < width; j++)                                                                        \
+                sums[j] += (double)x[j];                                                                               \
+    }
+COLUMN_SUM(f32, float)
+COLUMN_SUM(f64, double)
+
+/* ---- the slot ---- */
+
+/* A piece of the outputs, for every piece of what they reduce. */
+typedef struct outputs_run {
+    const reduction *r;
+    int64_t begin, end; /* of what is reduced */
+    int64_t piece;
+} outputs_run;
+
+static void feed_outputs(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    const outputs_run *run = context;
+    const reduction *r = run->r;
+    state *partial = r->pieces > 1 ? r->partial + run->piece * r->outer->total + first : NULL;
+    yk__loop inner = r->inner;
+    bool sums = r->op == YK__SUM || r->op == YK__MEAN;
+    if (sums && n >= 4 && stride[1] == (int64_t)r->in_size && yk_dtype_is_floating(r->in)) {
+        double total[COLUMNS];
+        column_feeding f = {.sums = total};
+        yk__loop_job job = {&inner, r->in == YK_F32 ? column_run_f32 : column_run_f64, &f};
+        for (int64_t i = 0; i < n; i += COLUMNS) {
+            f.width = n - i < COLUMNS ? n - i : COLUMNS;
+            inner.data[0] = data[1] + i * stride[1];
+            for (int64_t j = 0; j < f.width; j++)
+                total[j] = 0;
+            if (run->begin < run->end)
+                yk__loop_piece(&job, run->begin, run->end, 0);
+            for (int64_t j = 0; j < f.width; j++) {
+                state s = {.a = total[j]};
+                if (partial)
+                    partial[i + j] = s;
+                else
+                    finish(r, &s, data[0] + (i + j) * stride[0]);
+            }
+        }
+        return;
+    }
+    state s;
+    feeding f = {r->feed, &s};
+    yk__loop_job job = {&inner, feed_run, &f};
+    for (int64_t i = 0; i < n; i++) {
+        inner.data[0] = data[1] + i * stride[1];
+        start(r, &s, inner.data[0]);
+        if (run->begin >= run->end)
+            ;
+        else if (inner.ndim == 1)
+            r->feed(&s, run->begin, run->end - run->begin, inner.data[0] + run->begin * inner.stride[0][0],
+                    inner.stride[0][0]);
+        else
+            yk__loop_piece(&job, run->begin, run->end, 0);
+        if (partial)
+            partial[i] = s;
+        else
+            finish(r, &s, data[0] + i * stride[0]);
+    }
+}
+
+static void feed_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const reduction *r = arg;
+    int64_t grain = (r->count + r->pieces - 1) / r->pieces;
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t from = piece * grain, to = from + grain;
+        outputs_run run = {r, from < r->count ? from : r->count, to < r->count ? to : r->count, piece};
+        yk__loop_job job = {r->outer, feed_outputs, &run};
+        yk__loop_piece(&job, 0, r->outer->total, thread);
+    }
+}
+
+static void merge_outputs(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    const reduction *r = context;
+    for (int64_t i = 0; i < n; i++) {
+        state s = r->partial[first + i];
+        for (int64_t piece = 1; piece < r->pieces; piece++)
+            merge(r, &s, &r->partial[piece * r->outer->total + first + i]);
+        finish(r, &s, data[0] + i * stride[0]);
+    }
+}
+
+static yk_status reduce(int device, yk__reduce op, const yk__view *out, const yk__view *in, double p0)
+{
+    reduction r = {.op = op, .in = in->dtype, .out = out->dtype, .pieces = 1, .p0 = p0};
+    r.feed = feeds[op][in->dtype];
+    if (!r.feed)
+        return yk__fail(YK_ERR_DTYPE, "%s: not defined for %s", names[op], yk_dtype_name(in->dtype));
+    r.in_size = yk_dtype_size(in->dtype);
+    r.out_size = yk_dtype_size(out->dtype);
+    yk__view kept = *in, reduced = *in;
+    for (int d = 0; d < in->ndim; d++)
+        *(out->shape[d] == in->shape[d] ? &reduced.shape[d] : &kept.shape[d]) = 1;
+    const yk__view *reduced_views[] = {&reduced}, *kept_views[] = {&kept, out};
+    /* The outputs in the order of the input's memory; operand 0 of the loop is what is written. */
+    yk__loop outer;
+    yk__loop_init(&r.inner, 1, reduced_views, op == YK__ARGMAX || op == YK__ARGMIN);
+    yk__loop_init(&outer, 2, kept_views, false);
+    char *swap = outer.data[0];
+    outer.data[0] = outer.data[1];
+    outer.data[1] = swap;
+    for (int d = 0; d < outer.ndim; d++) {
+        int64_t stride = outer.stride[d][0];
+        outer.stride[d][0] = outer.stride[d][1];
+        outer.stride[d][1] = stride;
+    }
+    r.outer = &outer;
+    r.count = r.inner.total;
+    if (outer.total == 0)
+        return YK_OK;
+
+    int64_t work = r.count * outer.total;
+    if (work <= YK__GRAIN || r.count == 0 || outer.total * YK__GRAIN >= 512 * r.count) {
+        outputs_run run = {&r, 0, r.count, 0};
+        int64_t grain = YK__GRAIN / (r.count > 0 ? r.count : 1);
+        int64_t least = outer.stride[0][1] == (int64_t)r.in_size ? COLUMNS : 1;
+        yk__loop_run(device, &outer, grain > least ? grain : least, feed_outputs, &run);
+        return YK_OK;
+    }
+    r.pieces = work / YK__GRAIN + 1 < MAX_PIECES ? work / YK__GRAIN + 1 : MAX_PIECES;
+    yk__storage *handle = NULL;
+    r.partial = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                  (size_t)(r.pieces * outer.total) * sizeof(state), &handle);
+    if (!r.partial)
+        return yk__error_code();
+    yk__cpu_parallel(device, r.pieces, 1, feed_piece, &r);
+    yk__loop_job job = {&outer, merge_outputs, &r};
+    yk__loop_piece(&job, 0, outer.total, 0);
+    yk__storage_release(handle);
+    return YK_OK;
+}
+
+void YK__ISA_NAME(yk__cpu_fill_reduce)(yk__backend *table)
+{
+    table->reduce = reduce;
+    YK__ISA_NAME(yk__cpu_fill_softmax)(table);
+}

@@ -1,0 +1,225 @@
+/*
+ * softmax.c - the slots softmax and softmax_backward. Layer: device/cpu.
+ *
+ * The dimension that is normalised is taken out of the loop (iterate.h), which then walks over the starts of rows.
+ * Starts that lie side by side in memory are worked on as columns, COLUMNS at a time; others row by row.
+ */
+#include "device/cpu/iterate.h"
+#include "device/cpu/reduce.h"
+#include "device/cpu/rows.h"
+
+enum { COLUMNS = 64 };
+
+typedef struct softmax_job {
+    int64_t n;         /* elements of a row */
+    int64_t stride[3]; /* from one to the next, in elements: out, x; backward: gx, gout, out */
+    size_t size;
+    bool log;
+    yk_dtype dtype;
+} softmax_job;
+
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+
+#define SOFTMAX(S, T)                                                                                                  \
+    static void row_##S(const softmax_job *job, T *out, const T *x)                                                    \
+    {                                                                                                                  \
+        T e[YK__ROW_CHUNK] __attribute__((aligned(64)));                                                               \
+        int64_t n = job->n, os = job->stride[0], xs = job->stride[1];                                                  \
+        T top = yk__row_max_##S(x, xs, n);                                                                             \
+        double sum = 0;                                                                                                \
+        for (int64_t i = 0; i < n; i += YK__ROW_CHUNK)                                                                 \
+            sum += yk__row_exp_##S(x + i * xs, xs, MIN(n - i, YK__ROW_CHUNK), top, e);                                 \
+        T log_sum = (T)log(sum), scale = (T)(1.0 / sum);                                                               \
+        for (int64_t i = 0; i < n; i += YK__ROW_CHUNK) {                                                               \
+            int64_t m = MIN(n - i, YK__ROW_CHUNK);                                                                     \
+            if (job->log) {                                                                                            \
+                for (int64_t k = i; k < i + m; k++)                                                                    \
+                    out[k * os] = (x[k * xs] - top) - log_sum;                                                         \
+                continue;                                                                                              \
+            }                                                                                                          \
+            if (n > YK__ROW_CHUNK)                                                                                     \
+                yk__row_exp_##S(x + i * xs, xs, m, top, e);                                                            \
+            if (os == 1)                                                                                               \
+                for (int64_t k = 0; k < m; k++)                                                                        \
+                    out[i + k] = e[k] * scale;                                                                         \
+            else                                                                                                       \
+                for (int64_t k = 0; k < m; k++)                                                                        \
+                    out[(i + k) * os] = e[k] * scale;                                                                  \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void columns_##S(const softmax_job *job, T *out, const T *x, int m)                                         \
+    {                                                                                                                  \
+        T top[COLUMNS], scale[COLUMNS];                                                                                \
+        double sum[COLUMNS];                                                                                           \
+        int64_t n = job->n, os = job->stride[0], xs = job->stride[1];                                                  \
+        for (int j = 0; j < m; j++)                                                                                    \
+            top[j] = (T)-INFINITY, sum[j] = 0;                                                                         \
+        for (int64_t k = 0; k < n; k++)                                                                                \
+            for (int j = 0; j < m; j++)                                                                                \
+                top[j] = x[k * xs + j] > top[j] ? x[k * xs + j] : top[j];                                              \
+        for (int64_t k = 0; k < n; k++)                                                                                \
+            for (int j = 0; j < m; j++)                                                                                \
+                sum[j] += (double)yk__exp_##S(x[k * xs + j] - top[j]);                                                 \
+        for (int j = 0; j < m; j++)                                                                                    \
+            scale[j] = job->log ? (T)log(sum[j]) : (T)(1.0 / sum[j]);                                                  \
+        for (int64_t k = 0; k < n; k++) {                                                                              \
+            T *o = out + k * os;                                                                                       \
+            const T *in = x + k * xs;                                                                                  \
+            if (job->log) {                                                                                            \
+                YK__INDEPENDENT for (int j = 0; j < m; j++)                                                            \
+                {                                                                                                      \
+                    o[j] = (in[j] - top[j]) - scale[j];                                                                \
+                }                                                                                                      \
+            } else {                                                                                                   \
+                YK__INDEPENDENT for (int j = 0; j < m; j++)                                                            \
+                {                                                                                                      \
+                    o[j] = yk__exp_##S(in[j] - top[j]) * scale[j];                                                     \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    /* softmax: gx = y (g - sum g y); its logarithm: gx = g - exp(y) sum g. */                                         \
+    static void backward_##S(const softmax_job *job, T *gx, const T *g, const T *y)                                    \
+    {                                                                                                                  \
+        int64_t n = job->n, xs = job->stride[0], gs = job->stride[1], ys = job->stride[2], k = 0;                      \
+        double sums[8] = {0}, sum = 0;                                                                                 \
+        for (; k + 8 <= n; k += 8)                                                                                     \
+            for (int l = 0; l < 8; l++)                                                                                \
+                sums[l] += (double)g[(k + l) * gs] * (job->log ? 1.0 : (double)y[(k + l) * ys]);                       \
+        for (; k < n; k++)                                                                                             \
+            sum += (double)g[k * gs] * (job->log ? 1.0 : (double)y[k * ys]);                                           \
+        for (int l = 0; l < 8; l++)                                                                                    \
+            sum += sums[l];                                                                                            \
+        T total = (T)sum;                                                                                              \
+        if (job->log && xs == 1 && gs == 1 && ys == 1) {                                                               \
+            YK__INDEPENDENT for (k = 0; k < n; k++)                                                                    \
+            {                                                                                                          \
+                gx[k] = g[k] - yk__exp_##S(y[k]) * total;                                                              \
+            }                                                                                                          \
+        } else if (job->log) {                                                                                         \
+            for (k = 0; k < n; k++)                                                                                    \
+                gx[k * xs] = g[k * gs] - yk__exp_##S(y[k * ys]) * total;                                               \
+        } else {                                                                                                       \
+            for (k = 0; k < n; k++)                                                                                    \
+                gx[k * xs] = y[k * ys] * (g[k * gs] - total);                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void backward_columns_##S(const softmax_job *job, T *gx, const T *g, const T *y, int m)                     \
+    {                                                                                                                  \
+        T total[COLUMNS];                                                                                              \
+        double sum[COLUMNS];                                                                                           \
+        int64_t n = job->n, xs = job->stride[0], gs = job->stride[1], ys = job->stride[2];                             \
+        for (int j = 0; j < m; j++)                                                                                    \
+            sum[j] = 0;                                                                                                \
+        for (int64_t k = 0; k < n; k++)                                                                                \
+            for (int j = 0; j < m; j++)                                                                                \
+                sum[j] += (double)g[k * gs + j] * (job->log ? 1.0 : (double)y[k * ys + j]);                            \
+        for (int j = 0; j < m; j++)                                                                                    \
+            total[j] = (T)sum[j];                                                                                      \
+        for (int64_t k = 0; k < n; k++) {                                                                              \
+            T *o = gx + k * xs;                                                                                        \
+            const T *gk = g + k * gs, *yk = y + k * ys;                                                                \
+            if (job->log) {                                                                                            \
+                YK__INDEPENDENT for (int j = 0; j < m; j++)                                                            \
+                {                                                                                                      \
+                    o[j] = gk[j] - yk__exp_##S(yk[j]) * total[j];                                                      \
+                }                                                                                                      \
+            } else {                                                                                                   \
+                YK__INDEPENDENT for (int j = 0; j < m; j++)                                                            \
+                {                                                                                                      \
+                    o[j] = yk[j] * (gk[j] - total[j]);                                                                 \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+SOFTMAX(f32, float)
+SOFTMAX(f64, double)
+
+static bool side_by_side(const softmax_job *job, int operands, int64_t n, const int64_t *stride)
+{
+    bool contiguous = n >= 4;
+    for (int k = 0; k < operands; k++)
+        contiguous = contiguous && stride[k] == (int64_t)job->size;
+    return contiguous;
+}
+
+static void forward_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    (void)first;
+    const softmax_job *job = context;
+    bool columns = side_by_side(job, 2, n, stride);
+    int64_t step = columns ? COLUMNS : 1;
+    for (int64_t i = 0; i < n; i += step) {
+        char *out = data[0] + i * stride[0], *x = data[1] + i * stride[1];
+        int m = (int)MIN(n - i, step);
+        if (job->dtype == YK_F32)
+            columns ? columns_f32(job, (float *)out, (float *)x, m) : row_f32(job, (float *)out, (float *)x);
+        else
+            columns ? columns_f64(job, (double *)out, (double *)x, m) : row_f64(job, (double *)out, (double *)x);
+    }
+}
+
+static void backward_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    (void)first;
+    const softmax_job *job = context;
+    bool columns = side_by_side(job, 3, n, stride);
+    int64_t step = columns ? COLUMNS : 1;
+    for (int64_t i = 0; i < n; i += step) {
+        char *gx = data[0] + i * stride[0], *g = data[1] + i * stride[1], *y = data[2] + i * stride[2];
+        int m = (int)MIN(n - i, step);
+        if (job->dtype == YK_F32 && columns)
+            backward_columns_f32(job, (float *)gx, (float *)g, (float *)y, m);
+        else if (job->dtype == YK_F32)
+            backward_f32(job, (float *)gx, (float *)g, (float *)y);
+        else if (columns)
+            backward_columns_f64(job, (double *)gx, (double *)g, (double *)y, m);
+        else
+            backward_f64(job, (double *)gx, (double *)g, (double *)y);
+    }
+}
+
+/* Runs over all rows along `dim`. A 0-dimensional view is one row of one element. */
+static void run(int device, yk__run_fn fn, int operands, const yk__view *const *views, int dim, bool log)
+{
+    const yk__view *out = views[0];
+    bool scalar = out->ndim == 0;
+    softmax_job job = {
+        .n = scalar ? 1 : out->shape[dim], .log = log, .dtype = out->dtype, .size = yk_dtype_size(out->dtype)};
+    yk__view starts[3];
+    const yk__view *pointers[3];
+    for (int k = 0; k < operands; k++) {
+        job.stride[k] = scalar ? 1 : views[k]->stride[dim];
+        starts[k] = *views[k];
+        if (!scalar)
+            starts[k].shape[dim] = 1;
+        pointers[k] = &starts[k];
+    }
+    if (job.n == 0)
+        return;
+    yk__loop loop;
+    yk__loop_init(&loop, operands, pointers, false);
+    int64_t grain = YK__GRAIN / 8 / job.n; /* an exponential costs several plain elements */
+    yk__loop_run(device, &loop, grain > 1 ? grain : 1, fn, &job);
+}
+
+static yk_status softmax(int device, const yk__view *out, const yk__view *x, int dim, bool log)
+{
+    const yk__view *views[] = {out, x};
+    run(device, forward_run, 2, views, dim, log);
+    return YK_OK;
+}
+
+static yk_status softmax_backward(int device, const yk__view *gx, const yk__view *gout, const yk__view *out, int dim,
+                                  bool log)
+{
+    const yk__view *views[] = {gx, gout, out};
+    run(device, backward_run, 3, views, dim, log);
+    return YK_OK;
+}
+
+void YK__ISA_NAME(yk__cpu_fill_softmax)(yk__backend *table)
+{
+    table->softmax = softmax;
+    table->softmax_backward = softmax_backward;
+}

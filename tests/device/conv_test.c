@@ -1,0 +1,389 @@
+/*
+ * conv_test.c - the convolution slots of the CPU against plain float64 loops: shapes, strides of every view, dtypes,
+ * and the same bits on one, two and three threads.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the four above. */
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/table.h"
+
+static const yk_device cpu = {0};
+
+struct shape {
+    int64_t n, c, h, w, o, kh, kw, stride[2], padding[2], dilation[2], groups;
+};
+
+static const struct shape shapes[] = {
+    /* ResNet's layers on small images */
+    {3, 3, 32, 32, 64, 7, 7, {2, 2}, {3, 3}, {1, 1}, 1},
+    {32, 64, 8, 8, 64, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {5, 64, 8, 8, 128, 3, 3, {2, 2}, {1, 1}, {1, 1}, 1},
+    {33, 64, 8, 8, 128, 1, 1, {2, 2}, {0, 0}, {1, 1}, 1},
+    {33, 128, 4, 4, 128, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {4, 256, 2, 2, 256, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {33, 256, 2, 2, 64, 3, 3, {2, 2}, {1, 1}, {1, 1}, 1},
+    {32, 512, 1, 1, 512, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {2, 3, 16, 16, 64, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    /* LeNet's */
+    {4, 1, 28, 28, 6, 5, 5, {1, 1}, {0, 0}, {1, 1}, 1},
+    {5, 6, 12, 12, 16, 5, 5, {1, 1}, {0, 0}, {1, 1}, 1},
+    {3, 3, 32, 32, 6, 5, 5, {1, 1}, {0, 0}, {1, 1}, 1},
+    {3, 1, 28, 28, 6, 5, 5, {1, 1}, {2, 2}, {1, 1}, 1},
+    /* blocks of rows: maps too large for one block; more images than one block takes */
+    {2, 16, 40, 36, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {40, 16, 30, 30, 16, 3, 3, {2, 2}, {1, 1}, {1, 1}, 1},
+    {300, 32, 8, 8, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    /* one image, odd channels, uneven everything */
+    {1, 16, 9, 9, 16, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {2, 17, 5, 7, 19, 3, 2, {1, 2}, {1, 0}, {1, 1}, 1},
+    {3, 9, 7, 5, 33, 2, 3, {2, 1}, {0, 2}, {1, 1}, 1},
+    {4, 40, 6, 6, 50, 1, 1, {1, 1}, {0, 0}, {1, 1}, 1},
+    {2, 8, 7, 7, 8, 3, 3, {3, 3}, {2, 3}, {1, 1}, 1},
+    {2, 24, 9, 8, 16, 3, 3, {1, 1}, {2, 2}, {2, 2}, 1},
+    {2, 5, 11, 10, 7, 3, 3, {2, 3}, {3, 1}, {2, 3}, 1},
+    {2, 16, 3, 3, 16, 5, 5, {1, 1}, {3, 3}, {1, 1}, 1},
+    {1, 2, 4, 30, 3, 3, 9, {1, 1}, {1, 4}, {1, 1}, 1},
+    {2, 200, 3, 3, 20, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    /* padding wider than the image: some taps and some pixels see nothing */
+    {2, 16, 1, 2, 16, 3, 3, {2, 2}, {3, 3}, {1, 1}, 1},
+    {2, 3, 1, 2, 4, 3, 3, {2, 2}, {3, 3}, {2, 2}, 1},
+    /* groups, depthwise */
+    {2, 6, 6, 6, 9, 3, 3, {1, 1}, {1, 1}, {1, 1}, 3},
+    {3, 8, 7, 7, 8, 3, 3, {2, 2}, {1, 1}, {1, 1}, 8},
+    {2, 4, 5, 5, 8, 3, 3, {1, 1}, {1, 1}, {2, 2}, 4},
+    {2, 64, 4, 4, 96, 1, 1, {1, 1}, {0, 0}, {1, 1}, 2},
+    /* nothing */
+    {0, 16, 8, 8, 16, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {0, 3, 8, 8, 5, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+};
+
+enum order { NCHW, NHWC, HWNC, SLICED, EXPANDED, CHOSEN, ORDERS };
+
+static double noise(uint64_t seed, uint64_t i)
+{
+    uint64_t z = seed * 0x9E3779B97F4A7C15u + i * 0xBF58476D1CE4E5B9u + 0x94D049BB133111EBu;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    /* A float holds it whole. */
+    return (double)(float)((double)((z ^ (z >> 31)) >> 40) * 0x1p-23 - 1.0);
+}
+
+static int64_t numel(const int64_t shape[4])
+{
+    return shape[0] * shape[1] * shape[2] * shape[3];
+}
+
+static void strides_of(enum order order, const int64_t shape[4], int64_t stride[4])
+{
+    static const int orders[3][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}, {2, 3, 0, 1}}; /* outermost first */
+    if (order == EXPANDED) {
+        memset(stride, 0, 4 * sizeof *stride);
+        return;
+    }
+    int64_t step = order == SLICED ? 2 : 1;
+    for (int i = 3; i >= 0; i--) {
+        int d = orders[order == SLICED ? 0 : order][i];
+        stride[d] = step;
+        step *= shape[d] + (order == SLICED);
+    }
+}
+
+static void *allocate(const int64_t shape[4], const int64_t stride[4], yk_dtype dtype, size_t *bytes)
+{
+    int64_t last = 0;
+    for (int d = 0; d < 4; d++)
+        last += (shape[d] - 1) * stride[d];
+    *bytes = numel(shape) ? (size_t)(last + 1) * yk_dtype_size(dtype) : 0;
+    /* Exactly as long as the view, so that the sanitizers see every step beyond it. */
+    void *data = malloc(*bytes ? *bytes : 1);
+    assert_non_null(data);
+    memset(data, 0xFF, *bytes); /* NaN */
+    return data;
+}
+
+static yk__view make(yk_dtype dtype, int ndim, const int64_t *shape, const int64_t *stride, void *data)
+{
+    yk__view v = {.data = data, .dtype = dtype, .ndim = ndim};
+    memcpy(v.shape, shape, (size_t)ndim * sizeof *shape);
+    memcpy(v.stride, stride, (size_t)ndim * sizeof *stride);
+    return v;
+}
+
+static int64_t offset(const yk__view *v, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return a * v->stride[0] + b * v->stride[1] + c * v->stride[2] + d * v->stride[3];
+}
+
+static double get(const yk__view *v, int64_t at)
+{
+    return v->dtype == YK_F32 ? (double)((float *)v->data)[at] : ((double *)v->data)[at];
+}
+
+static void set(const yk__view *v, int64_t at, double value)
+{
+    if (v->dtype == YK_F32)
+        ((float *)v->data)[at] = (float)value;
+    else
+        ((double *)v->data)[at] = value;
+}
+
+/* A view with the values, given in C order. */
+static yk__view holding(yk_dtype dtype, const int64_t shape[4], const int64_t stride[4], const double *values)
+{
+    size_t bytes;
+    yk__view v = make(dtype, 4, shape, stride, allocate(shape, stride, dtype, &bytes));
+    int64_t i = 0;
+    for (int64_t a = 0; a < shape[0]; a++)
+        for (int64_t b = 0; b < shape[1]; b++)
+            for (int64_t c = 0; c < shape[2]; c++)
+                for (int64_t d = 0; d < shape[3]; d++)
+                    set(&v, offset(&v, a, b, c, d), values[i++]);
+    return v;
+}
+
+/* Results of the plain loops, each with the sum of the absolute values of what was added. */
+struct reference {
+    double *x, *w, *gout, *bias;
+    double *out, *gx, *gw, *gbias;
+    double *out_size, *gx_size, *gw_size, *gbias_size;
+};
+
+static double *numbers(int64_t n)
+{
+    double *p = calloc((size_t)n + 1, sizeof *p);
+    assert_non_null(p);
+    return p;
+}
+
+static void reference_init(struct reference *r, const struct shape *s, int64_t oh, int64_t ow, bool expanded)
+{
+    int64_t cg = s->c / s->groups, og = s->o / s->groups;
+    int64_t nx = s->n * s->c * s->h * s->w, nw = s->o * cg * s->kh * s->kw, no = s->n * s->o * oh * ow;
+    r->x = numbers(nx), r->w = numbers(nw), r->gout = numbers(no), r->bias = numbers(s->o);
+    r->out = numbers(no), r->gx = numbers(nx), r->gw = numbers(nw), r->gbias = numbers(s->o);
+    r->out_size = numbers(no), r->gx_size = numbers(nx), r->gw_size = numbers(nw), r->gbias_size = numbers(s->o);
+    for (int64_t i = 0; i < nx; i++)
+        r->x[i] = expanded ? 0.75 : noise(1, (uint64_t)i);
+    for (int64_t i = 0; i < nw; i++)
+        r->w[i] = noise(2, (uint64_t)i);
+    for (int64_t i = 0; i < no; i++)
+        r->gout[i] = expanded ? -1.25 : noise(3, (uint64_t)i);
+    for (int64_t i = 0; i < s->o; i++)
+        r->bias[i] = noise(4, (uint64_t)i);
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t o = 0; o < s->o; o++)
+            for (int64_t y = 0; y < oh; y++)
+                for (int64_t x = 0; x < ow; x++) {
+                    int64_t at = ((n * s->o + o) * oh + y) * ow + x;
+                    double sum = 0, size = 0, g = r->gout[at];
+                    r->gbias[o] += g;
+                    r->gbias_size[o] += fabs(g);
+                    for (int64_t c = 0; c < cg; c++)
+                        for (int64_t ky = 0; ky < s->kh; ky++)
+                            for (int64_t kx = 0; kx < s->kw; kx++) {
+                                int64_t iy = y * s->stride[0] - s->padding[0] + ky * s->dilation[0];
+                                int64_t ix = x * s->stride[1] - s->padding[1] + kx * s->dilation[1];
+                                if (iy < 0 || iy >= s->h || ix < 0 || ix >= s->w)
+                                    continue;
+                                int64_t xi = ((n * s->c + o / og * cg + c) * s->h + iy) * s->w + ix;
+                                int64_t wi = ((o * cg + c) * s->kh + ky) * s->kw + kx;
+                                sum += r->x[xi] * r->w[wi];
+                                size += fabs(r->x[xi] * r->w[wi]);
+                                r->gx[xi] += g * r->w[wi];
+                                r->gx_size[xi] += fabs(g * r->w[wi]);
+                                r->gw[wi] += g * r->x[xi];
+                                r->gw_size[wi] += fabs(g * r->x[xi]);
+                            }
+                    r->out[at] = sum;
+                    r->out_size[at] = size;
+                }
+}
+
+static void reference_clear(struct reference *r)
+{
+    double **all[] = {&r->x,  &r->w,     &r->gout,     &r->bias,    &r->out,     &r->gx,
+                      &r->gw, &r->gbias, &r->out_size, &r->gx_size, &r->gw_size, &r->gbias_size};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(*all[i]);
+}
+
+static void compare(const char *what, const struct shape *s, int order, const yk__view *v, const double *want,
+                    const double *size, const double *bias)
+{
+    /* Sums of up to some thousand products: the error stays far below what one wrong product would make. */
+    double eps = v->dtype == YK_F32 ? 0x1p-24 : 0x1p-53;
+    int64_t i = 0;
+    for (int64_t a = 0; a < v->shape[0]; a++)
+        for (int64_t b = 0; b < v->shape[1]; b++)
+            for (int64_t c = 0; c < v->shape[2]; c++)
+                for (int64_t d = 0; d < v->shape[3]; d++, i++) {
+                    double got = get(v, offset(v, a, b, c, d)), expected = want[i] + (bias ? bias[b] : 0);
+                    double allowed = 32 * eps * (size[i] + (bias ? fabs(bias[b]) : 0));
+                    if (!(fabs(got - expected) <= allowed))
+                        fail_msg("%s, %s, order %d, x (%d, %d, %d, %d), w (%d, %d, %d, %d), groups %d: at (%d, %d, %d, "
+                                 "%d) got %.9g, expected %.9g within %.3g",
+                                 what, yk_dtype_name(v->dtype), order, (int)s->n, (int)s->c, (int)s->h, (int)s->w,
+                                 (int)s->o, (int)(s->c / s->groups), (int)s->kh, (int)s->kw, (int)s->groups, (int)a,
+                                 (int)b, (int)c, (int)d, got, expected, allowed);
+                }
+}
+
+/* All three directions with x and out (and their gradients) in one order. */
+static void check(const struct shape *s, const struct reference *r, yk_dtype dtype, enum order order, int64_t oh,
+                  int64_t ow)
+{
+    const yk__backend *t = yk__backend_of(cpu);
+    assert_non_null(t);
+    yk__conv2d p = {
+        {s->stride[0], s->stride[1]}, {s->padding[0], s->padding[1]}, {s->dilation[0], s->dilation[1]}, s->groups};
+    int64_t xs[4] = {s->n, s->c, s->h, s->w}, ws[4] = {s->o, s->c / s->groups, s->kh, s->kw},
+            os[4] = {s->n, s->o, oh, ow};
+    int64_t xt[4], wt[4], ot[4];
+    strides_of(order == CHOSEN ? (s->c < 16 ? NCHW : HWNC) : order, xs, xt);
+    if (order == CHOSEN)
+        t->conv2d_weight_layout(&p, dtype, ws, wt);
+    else
+        strides_of(order == EXPANDED ? NCHW : order, ws, wt);
+    yk__view x = holding(dtype, xs, xt, r->x), w = holding(dtype, ws, wt, r->w);
+    if (order == CHOSEN)
+        t->conv2d_layout(&p, &x, &w, os, ot);
+    else
+        strides_of(order, os, ot);
+    yk__view gout = holding(dtype, os, ot, r->gout);
+    /* The bias takes every second number. */
+    int64_t bs[4] = {1, s->o, 1, 1}, bt[4] = {0, order == SLICED ? 2 : 1, 0, 0};
+    yk__view bias4 = holding(dtype, bs, bt, r->bias), bias = make(dtype, 1, &bs[1], &bt[1], bias4.data);
+    if (order == EXPANDED) {
+        strides_of(NCHW, xs, xt);
+        strides_of(NCHW, os, ot);
+    }
+
+    struct {
+        const char *what;
+        const int64_t *shape, *stride;
+        const double *want, *size, *bias;
+        yk__view first;
+        size_t bytes;
+    } results[5] = {{"forward", os, ot, r->out, r->out_size, NULL, {0}, 0},
+                    {"forward with bias", os, ot, r->out, r->out_size, r->bias, {0}, 0},
+                    {"gradient of the input", xs, xt, r->gx, r->gx_size, NULL, {0}, 0},
+                    {"gradient of the weight", ws, wt, r->gw, r->gw_size, NULL, {0}, 0},
+                    {"gradient of the bias", bs, bt, r->gbias, r->gbias_size, NULL, {0}, 0}};
+    int most = order == CHOSEN ? 3 : 1;
+    for (int threads = 1; threads <= most; threads++) {
+        assert_int_equal(yk_set_num_threads(cpu, threads), YK_OK);
+        yk__view v[5];
+        for (int i = 0; i < 5; i++) {
+            size_t bytes;
+            void *data = allocate(results[i].shape, results[i].stride, dtype, &bytes);
+            v[i] = make(dtype, 4, results[i].shape, results[i].stride, data);
+            results[i].bytes = bytes;
+        }
+        yk__view gbias = make(dtype, 1, &bs[1], &bt[1], v[4].data);
+        assert_int_equal(t->conv2d(0, &p, &v[0], &x, &w, NULL), YK_OK);
+        assert_int_equal(t->conv2d(0, &p, &v[1], &x, &w, &bias), YK_OK);
+        assert_int_equal(t->conv2d_backward_input(0, &p, &v[2], &gout, &w), YK_OK);
+        assert_int_equal(t->conv2d_backward_weight(0, &p, &v[3], &gbias, &gout, &x), YK_OK);
+        for (int i = 0; i < 5; i++) {
+            if (threads == 1) {
+                compare(results[i].what, s, order, &v[i], results[i].want, results[i].size, results[i].bias);
+                results[i].first = v[i];
+                continue;
+            }
+            if (results[i].bytes && memcmp(v[i].data, results[i].first.data, results[i].bytes))
+                fail_msg("%s has other bits on %d threads: x (%d, %d, %d, %d), w (%d, ...)", results[i].what, threads,
+                         (int)s->n, (int)s->c, (int)s->h, (int)s->w, (int)s->o);
+            free(v[i].data);
+        }
+    }
+    for (int i = 0; i < 5; i++)
+        free(results[i].first.data);
+    free(x.data), free(w.data), free(gout.data), free(bias4.data);
+}
+
+static void test_against_loops(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const struct shape *s = &shapes[i];
+        int64_t oh = (s->h + 2 * s->padding[0] - s->dilation[0] * (s->kh - 1) - 1) / s->stride[0] + 1;
+        int64_t ow = (s->w + 2 * s->padding[1] - s->dilation[1] * (s->kw - 1) - 1) / s->stride[1] + 1;
+        for (int expanded = 0; expanded < 2; expanded++) {
+            struct reference r;
+            reference_init(&r, s, oh, ow, expanded);
+            for (int order = 0; order < ORDERS; order++)
+                if ((order == EXPANDED) == expanded) {
+                    check(s, &r, YK_F32, (enum order)order, oh, ow);
+                    check(s, &r, YK_F64, (enum order)order, oh, ow);
+                }
+            reference_clear(&r);
+        }
+    }
+}
+
+/* A float32 gradient of a weight that sums many products stays close to float64: sums are kept in blocks. */
+static void test_long_sums(void **state)
+{
+    (void)state;
+    const yk__backend *t = yk__backend_of(cpu);
+    struct shape s = {256, 16, 16, 16, 16, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1};
+    struct reference r;
+    reference_init(&r, &s, s.h, s.w, false);
+    yk__conv2d p = {{1, 1}, {1, 1}, {1, 1}, 1};
+    int64_t xs[4] = {s.n, s.c, s.h, s.w}, ws[4] = {s.o, s.c, 3, 3}, xt[4], wt[4];
+    strides_of(HWNC, xs, xt);
+    strides_of(NCHW, ws, wt);
+    yk__view x = holding(YK_F32, xs, xt, r.x), gout = holding(YK_F32, xs, xt, r.gout);
+    size_t bytes;
+    yk__view gw = make(YK_F32, 4, ws, wt, allocate(ws, wt, YK_F32, &bytes));
+    assert_int_equal(t->conv2d_backward_weight(0, &p, &gw, NULL, &gout, &x), YK_OK);
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < numel(ws); i++) {
+        difference += pow(get(&gw, i) - r.gw[i], 2);
+        norm += r.gw[i] * r.gw[i];
+    }
+    /* 65,536 products summed one after the other would be about 4e-6 away. */
+    assert_true(sqrt(difference / norm) < 8e-7);
+    free(x.data), free(gout.data), free(gw.data);
+    reference_clear(&r);
+}
+
+/* Outputs get the memory order that the fast kernels want; weights likewise. */
+static void test_layouts(void **state)
+{
+    (void)state;
+    const yk__backend *t = yk__backend_of(cpu);
+    yk__conv2d p = {{1, 1}, {1, 1}, {1, 1}, 1}, grouped = {{1, 1}, {1, 1}, {1, 1}, 2};
+    int64_t xs[4] = {8, 64, 4, 4}, ws[4] = {32, 64, 3, 3}, os[4] = {8, 32, 4, 4}, xt[4], wt[4], ot[4];
+    strides_of(NCHW, xs, xt);
+    t->conv2d_weight_layout(&p, YK_F32, ws, wt);
+    yk__view x = make(YK_F32, 4, xs, xt, NULL), w = make(YK_F32, 4, ws, wt, NULL);
+    t->conv2d_layout(&p, &x, &w, os, ot);
+    const int64_t batch_inner[4] = {32, 1, 4 * 8 * 32, 8 * 32}, taps_outer[4] = {1, 32, 3 * 64 * 32, 64 * 32};
+    assert_memory_equal(ot, batch_inner, sizeof ot);
+    assert_memory_equal(wt, taps_outer, sizeof wt);
+    int64_t gs[4] = {32, 32, 3, 3};
+    t->conv2d_weight_layout(&grouped, YK_F32, gs, wt);
+    w = make(YK_F32, 4, gs, wt, NULL);
+    t->conv2d_layout(&grouped, &x, &w, os, ot);
+    const int64_t c_order[4] = {32 * 16, 16, 4, 1}, w_order[4] = {32 * 9, 9, 3, 1};
+    assert_memory_equal(ot, c_order, sizeof ot);
+    assert_memory_equal(wt, w_order, sizeof wt);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_loops),
+        cmocka_unit_test(test_long_sums),
+        cmocka_unit_test(test_layouts),
+    };
+    return cmocka_run_group_tests_name("conv", tests, NULL, NULL);
+}

@@ -1,0 +1,614 @@
+/*
+ * The slots fill, copy, unary, binary and where: every operation in every dtype and layout against loops in double,
+ * the f32 functions over a sweep of all floats, casts at their edges, aliasing, empty and 0-dimensional tensors, and
+ * the same bits for 1, 2 and 3 threads.
+ */
+#include <float.h>
+
+#include "tests/support/views.h"
+
+static const struct {
+    int ndim;
+    int64_t shape[4];
+} shapes[] = {
+    {0, {0}},      {1, {1}},        {1, {7}},          {1, {1300}},       {2, {3, 5}},        {2, {0, 4}},
+    {2, {40, 33}}, {3, {2, 17, 5}}, {4, {2, 3, 4, 5}}, {4, {3, 1, 1, 9}}, {4, {2, 16, 7, 7}}, {4, {1, 17, 20, 9}},
+};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+static const yk_dtype all_dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_BOOL};
+static const yk_dtype computed[] = {YK_F32, YK_F64, YK_I64, YK_I32, YK_U8};
+
+static const struct {
+    yk__unary op;
+    const char *name;
+    double low, high, p0, p1;
+    bool integers;
+} unaries[] = {
+    {YK__NEG, "neg", -3, 3, 0, 0, true},
+    {YK__ABS, "abs", -3, 3, 0, 0, true},
+    {YK__EXP, "exp", -20, 20, 0, 0, false},
+    {YK__LOG, "log", 0.001, 40, 0, 0, false},
+    {YK__SQRT, "sqrt", 0, 40, 0, 0, false},
+    {YK__RSQRT, "rsqrt", 0.01, 40, 0, 0, false},
+    {YK__RECIPROCAL, "reciprocal", 0.1, 3, 0, 0, false},
+    {YK__SIN, "sin", -7, 7, 0, 0, false},
+    {YK__COS, "cos", -7, 7, 0, 0, false},
+    {YK__TANH, "tanh", -4, 4, 0, 0, false},
+    {YK__SIGMOID, "sigmoid", -9, 9, 0, 0, false},
+    {YK__RELU, "relu", -3, 3, 0, 0, true},
+    {YK__GELU, "gelu", -6, 6, 0, 0, false},
+    {YK__SIGN, "sign", -3, 3, 0, 0, true},
+    {YK__FLOOR, "floor", -5, 5, 0, 0, true},
+    {YK__CEIL, "ceil", -5, 5, 0, 0, true},
+    {YK__ROUND, "round", -5, 5, 0, 0, true},
+    {YK__ADD_SCALAR, "add", -5, 5, 2, 0, true},
+    {YK__MUL_SCALAR, "mul", -5, 5, 3, 0, true},
+    {YK__POW_SCALAR, "pow 2", -3, 3, 2, 0, true},
+    {YK__POW_SCALAR, "pow 3", -3, 3, 3, 0, true},
+    {YK__POW_SCALAR, "pow 5", -3, 3, 5, 0, true},
+    {YK__POW_SCALAR, "pow 0.5", 0, 9, 0.5, 0, false},
+    {YK__POW_SCALAR, "pow -0.5", 0.1, 9, -0.5, 0, false},
+    {YK__POW_SCALAR, "pow -1", 0.1, 9, -1, 0, false},
+    {YK__POW_SCALAR, "pow 1.7", 0.1, 9, 1.7, 0, false},
+    {YK__CLAMP, "clamp", -9, 9, -2, 4, true},
+};
+
+static double unary_reference(yk__unary op, double x, double p0, double p1)
+{
+    switch (op) {
+    case YK__NEG: return -x;
+    case YK__ABS: return fabs(x);
+    case YK__EXP: return exp(x);
+    case YK__LOG: return log(x);
+    case YK__SQRT: return sqrt(x);
+    case YK__RSQRT: return 1 / sqrt(x);
+    case YK__RECIPROCAL: return 1 / x;
+    case YK__SIN: return sin(x);
+    case YK__COS: return cos(x);
+    case YK__TANH: return tanh(x);
+    case YK__SIGMOID: return 1 / (1 + exp(-x));
+    case YK__RELU: return x > 0 ? x : 0;
+    case YK__GELU: return 0.5 * x * erfc(-x * 0.70710678118654752440);
+    case YK__SIGN: return (x > 0) - (x < 0);
+    case YK__FLOOR: return floor(x);
+    case YK__CEIL: return ceil(x);
+    case YK__ROUND: return nearbyint(x);
+    case YK__ADD_SCALAR: return x + p0;
+    case YK__MUL_SCALAR: return x * p0;
+    case YK__POW_SCALAR: return pow(x, p0);
+    case YK__CLAMP: return fmin(fmax(x, p0), p1);
+    default: fail_msg("no reference for unary %d", op); return NAN;
+    }
+}
+
+/* What a dtype makes of an exact result: integers wrap. */
+static double wrapped(yk_dtype dtype, double value)
+{
+    switch (dtype) {
+    case YK_I32: return (int32_t)(int64_t)value;
+    case YK_U8: return (uint8_t)(int64_t)value;
+    default: return value;
+    }
+}
+
+static double tolerance(yk_dtype dtype)
+{
+    return dtype == YK_F32 ? 1e-6 : dtype == YK_F64 ? 1e-14 : 0;
+}
+
+static void test_unary(void **state)
+{
+    (void)state;
+    const yk__backend *cpu = cpu_backend();
+    for (size_t u = 0; u < sizeof unaries / sizeof unaries[0]; u++)
+        for (size_t t = 0; t < sizeof computed / sizeof computed[0]; t++)
+            for (int s = 0; s < SHAPES; s++)
+                for (int layout = 0; layout < LAYOUTS * INPUT_LAYOUTS; layout++) {
+                    yk_dtype dtype = computed[t];
+                    if (!unaries[u].integers && !yk_dtype_is_floating(dtype))
+                        continue;
+                    yk__view in = view_make(dtype, shapes[s].ndim, shapes[s].shape, layout % INPUT_LAYOUTS);
+                    yk__view out = view_make(dtype, shapes[s].ndim, shapes[s].shape, layout / INPUT_LAYOUTS);
+                    view_random(&in, (uint32_t)(u + 100), unaries[u].low, unaries[u].high);
+                    expect_ok(cpu->unary(0, unaries[u].op, &out, &in, unaries[u].p0, unaries[u].p1));
+                    for (int64_t i = 0, n = view_count(&out); i < n; i++) {
+                        double x = view_get(&in, i), got = view_get(&out, i);
+                        double want = wrapped(dtype, unary_reference(unaries[u].op, x, unaries[u].p0, unaries[u].p1));
+                        if (!(fabs(got - want) <= tolerance(dtype) * fmax(fabs(want), 1e-3)))
+                            fail_msg("%s %s shape %d layout %d: element %lld of %.9g is %.17g, expected %.17g",
+                                     unaries[u].name, yk_dtype_name(dtype), s, layout, (long long)i, x, got, want);
+                    }
+                    view_free(&in);
+                    view_free(&out);
+                }
+}
+
+static const struct {
+    yk__binary op;
+    const char *name;
+    double alpha;
+    bool integers, truth;
+} binaries[] = {
+    {YK__ADD, "add", 1, true, false},
+    {YK__ADD, "add 3", 3, true, false},
+    {YK__SUB, "sub", 1, true, false},
+    {YK__SUB, "sub 2", 2, true, false},
+    {YK__MUL, "mul", 1, true, false},
+    {YK__DIV, "div", 1, false, false},
+    {YK__POW, "pow", 1, false, false},
+    {YK__MAXIMUM, "maximum", 1, true, false},
+    {YK__MINIMUM, "minimum", 1, true, false},
+    {YK__EQ, "eq", 1, true, true},
+    {YK__NE, "ne", 1, true, true},
+    {YK__LT, "lt", 1, true, true},
+    {YK__LE, "le", 1, true, true},
+    {YK__GT, "gt", 1, true, true},
+    {YK__GE, "ge", 1, true, true},
+    {YK__AND, "and", 1, true, true},
+    {YK__OR, "or", 1, true, true},
+    {YK__RELU_GRAD, "relu grad", 1, false, false},
+    {YK__TANH_GRAD, "tanh grad", 1, false, false},
+    {YK__SIGMOID_GRAD, "sigmoid grad", 1, false, false},
+    {YK__GELU_GRAD, "gelu grad", 1, false, false},
+    {YK__ABS_GRAD, "abs grad", 1, false, false},
+};
+
+static double binary_reference(yk__binary op, double a, double b, double alpha)
+{
+    switch (op) {
+    case YK__ADD: return a + alpha * b;
+    case YK__SUB: return a - alpha * b;
+    case YK__MUL: return a * b;
+    case YK__DIV: return a / b;
+    case YK__POW: return pow(a, b);
+    case YK__MAXIMUM: return fmax(a, b);
+    case YK__MINIMUM: return fmin(a, b);
+    case YK__EQ: return a == b;
+    case YK__NE: return a != b;
+    case YK__LT: return a < b;
+    case YK__LE: return a <= b;
+    case YK__GT: return a > b;
+    case YK__GE: return a >= b;
+    case YK__AND: return a != 0 && b != 0;
+    case YK__OR: return a != 0 || b != 0;
+    case YK__RELU_GRAD: return b > 0 ? a : 0;
+    case YK__TANH_GRAD: return a * (1 - b * b);
+    case YK__SIGMOID_GRAD: return a * b * (1 - b);
+    case YK__GELU_GRAD:
+        return a * (0.5 * erfc(-b * 0.70710678118654752440) + b * exp(-b * b / 2) * 0.39894228040143267794);
+    case YK__ABS_GRAD: return a * ((b > 0) - (b < 0));
+    default: fail_msg("no reference for binary %d", op); return NAN;
+    }
+}
+
+static void test_binary(void **state)
+{
+    (void)state;
+    const yk__backend *cpu = cpu_backend();
+    for (size_t u = 0; u < sizeof binaries / sizeof binaries[0]; u++)
+        for (size_t t = 0; t < sizeof computed / sizeof computed[0]; t++)
+            for (int s = 0; s < SHAPES; s++)
+                for (int layout = 0; layout < LAYOUTS * INPUT_LAYOUTS * INPUT_LAYOUTS; layout += 1 + s % 3) {
+                    yk_dtype dtype = computed[t];
+                    if (!binaries[u].integers && !yk_dtype_is_floating(dtype))
+                        continue;
+                    int ndim = shapes[s].ndim;
+                    const int64_t *shape = shapes[s].shape;
+                    yk__view a = view_make(dtype, ndim, shape, layout % INPUT_LAYOUTS);
+                    yk__view b = view_make(dtype, ndim, shape, layout / INPUT_LAYOUTS % INPUT_LAYOUTS);
+                    yk__view out = view_make(binaries[u].truth ? YK_BOOL : dtype, ndim, shape,
+                                             layout / INPUT_LAYOUTS / INPUT_LAYOUTS);
+                    bool positive = binaries[u].op == YK__POW || binaries[u].op == YK__DIV;
+                    view_random(&a, (uint32_t)u, positive ? 0.5 : -4, 4);
+                    view_random(&b, (uint32_t)u + 50, positive ? 0.5 : -4, 4);
+                    expect_ok(cpu->binary(0, binaries[u].op, &out, &a, &b, binaries[u].alpha));
+                    for (int64_t i = 0, n = view_count(&out); i < n; i++) {
+                        double x = view_get(&a, i), y = view_get(&b, i), got = view_get(&out, i);
+                        double want = binary_reference(binaries[u].op, x, y, binaries[u].alpha);
+                        want = wrapped(out.dtype, want);
+                        /* Differences of like numbers keep the error of their terms. */
+                        double scale = fmax(fabs(want), fabs(x) + fabs(binaries[u].alpha * y));
+                        if (!(fabs(got - want) <= tolerance(out.dtype) * scale))
+                            fail_msg("%s %s shape %d layout %d: element %lld of (%.9g, %.9g) is %.17g, expected %.17g",
+                                     binaries[u].name, yk_dtype_name(dtype), s, layout, (long long)i, x, y, got, want);
+                    }
+                    view_free(&a);
+                    view_free(&b);
+                    view_free(&out);
+                }
+}
+
+/* One element through a slot. */
+static double unary_of(yk__unary op, yk_dtype in, yk_dtype out, double x, double p0, double p1)
+{
+    yk__view a = view_make(in, 0, NULL, LAYOUT_C), o = view_make(out, 0, NULL, LAYOUT_C);
+    view_set(&a, 0, x);
+    expect_ok(cpu_backend()->unary(0, op, &o, &a, p0, p1));
+    double result = view_get(&o, 0);
+    view_free(&a);
+    view_free(&o);
+    return result;
+}
+
+static double binary_of(yk__binary op, yk_dtype in, yk_dtype out, double x, double y, double alpha)
+{
+    yk__view a = view_make(in, 0, NULL, LAYOUT_C), b = view_make(in, 0, NULL, LAYOUT_C);
+    yk__view o = view_make(out, 0, NULL, LAYOUT_C);
+    view_set(&a, 0, x);
+    view_set(&b, 0, y);
+    expect_ok(cpu_backend()->binary(0, op, &o, &a, &b, alpha));
+    double result = view_get(&o, 0);
+    view_free(&a);
+    view_free(&b);
+    view_free(&o);
+    return result;
+}
+
+static void test_special_values(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        yk_dtype d = t ? YK_F64 : YK_F32;
+        assert_true(isnan(unary_of(YK__RELU, d, d, NAN, 0, 0)));
+        assert_true(isnan(unary_of(YK__CLAMP, d, d, NAN, -1, 1)));
+        expect_near(unary_of(YK__CLAMP, d, d, 0, 2, 1), 1, 0, 0); /* an empty range gives its upper end */
+        expect_near(unary_of(YK__CLAMP, d, d, -9, -INFINITY, 1), -9, 0, 0);
+        expect_near(unary_of(YK__SIGN, d, d, NAN, 0, 0), 0, 0, 0);
+        expect_near(unary_of(YK__ROUND, d, d, 2.5, 0, 0), 2, 0, 0);
+        expect_near(unary_of(YK__ROUND, d, d, -3.5, 0, 0), -4, 0, 0);
+        expect_near(unary_of(YK__EXP, d, d, -INFINITY, 0, 0), 0, 0, 0);
+        expect_near(unary_of(YK__LOG, d, d, 0, 0, 0), -INFINITY, 0, 0);
+        assert_true(isnan(unary_of(YK__LOG, d, d, -1, 0, 0)));
+        expect_near(unary_of(YK__TANH, d, d, -INFINITY, 0, 0), -1, 0, 0);
+        expect_near(unary_of(YK__GELU, d, d, -INFINITY, 0, 0), 0, 0, 0);
+        expect_near(unary_of(YK__GELU, d, d, INFINITY, 0, 0), INFINITY, 0, 0);
+        expect_near(unary_of(YK__LOGICAL_NOT, d, YK_BOOL, NAN, 0, 0), 0, 0, 0);
+        expect_near(unary_of(YK__LOGICAL_NOT, d, YK_BOOL, -0.0, 0, 0), 1, 0, 0);
+        expect_near(unary_of(YK__IS_FINITE, d, YK_BOOL, NAN, 0, 0), 0, 0, 0);
+        expect_near(unary_of(YK__IS_FINITE, d, YK_BOOL, -INFINITY, 0, 0), 0, 0, 0);
+        expect_near(unary_of(YK__IS_FINITE, d, YK_BOOL, FLT_MAX, 0, 0), 1, 0, 0);
+        assert_true(isnan(binary_of(YK__MAXIMUM, d, d, NAN, 1, 1)));
+        assert_true(isnan(binary_of(YK__MAXIMUM, d, d, 1, NAN, 1)));
+        assert_true(isnan(binary_of(YK__MINIMUM, d, d, NAN, 1, 1)));
+        assert_true(isnan(binary_of(YK__MINIMUM, d, d, 1, NAN, 1)));
+        expect_near(binary_of(YK__EQ, d, YK_BOOL, NAN, NAN, 1), 0, 0, 0);
+        expect_near(binary_of(YK__NE, d, YK_BOOL, NAN, NAN, 1), 1, 0, 0);
+        expect_near(binary_of(YK__AND, d, YK_BOOL, NAN, 1, 1), 1, 0, 0);
+        expect_near(binary_of(YK__DIV, d, d, -1, 0, 1), -INFINITY, 0, 0);
+        expect_near(binary_of(YK__RELU_GRAD, d, d, 3, NAN, 1), 3, 0, 0);
+        expect_near(binary_of(YK__ABS_GRAD, d, d, 3, 0, 1), 0, 0, 0);
+        expect_near(binary_of(YK__GELU_GRAD, d, d, 3, INFINITY, 1), 3, 0, 0);
+        expect_near(binary_of(YK__GELU_GRAD, d, d, 3, -INFINITY, 1), 0, 0, 0);
+    }
+    /* integers wrap, and a negative power is cut to an integer */
+    expect_near(unary_of(YK__NEG, YK_U8, YK_U8, 3, 0, 0), 253, 0, 0);
+    expect_near(unary_of(YK__ABS, YK_I32, YK_I32, INT32_MIN, 0, 0), INT32_MIN, 0, 0);
+    expect_near(unary_of(YK__MUL_SCALAR, YK_I64, YK_I64, 0x1p62, 4, 0), 0, 0, 0);
+    expect_near(binary_of(YK__SUB, YK_U8, YK_U8, 3, 5, 1), 254, 0, 0);
+    expect_near(binary_of(YK__POW, YK_I32, YK_I32, 3, 4, 1), 81, 0, 0);
+    expect_near(binary_of(YK__POW, YK_I64, YK_I64, -1, -3, 1), -1, 0, 0);
+    expect_near(binary_of(YK__POW, YK_I64, YK_I64, 0, -2, 1), 0, 0, 0);
+    expect_near(binary_of(YK__POW, YK_I64, YK_I64, 2, -1, 1), 0, 0, 0);
+    expect_near(binary_of(YK__ADD, YK_BOOL, YK_BOOL, 1, 1, 1), 1, 0, 0);
+    expect_near(binary_of(YK__MUL, YK_BOOL, YK_BOOL, 1, 0, 1), 0, 0, 0);
+    expect_near(binary_of(YK__LT, YK_BOOL, YK_BOOL, 0, 1, 1), 1, 0, 0);
+}
+
+static void test_undefined_dtypes(void **state)
+{
+    (void)state;
+    yk__view i = view_make(YK_I32, 0, NULL, LAYOUT_C), b = view_make(YK_BOOL, 0, NULL, LAYOUT_C);
+    assert_int_equal(cpu_backend()->unary(0, YK__SQRT, &i, &i, 0, 0), YK_ERR_DTYPE);
+    expect_error(YK_ERR_DTYPE, "sqrt: not defined for int32");
+    assert_int_equal(cpu_backend()->binary(0, YK__DIV, &i, &i, &i, 1), YK_ERR_DTYPE);
+    expect_error(YK_ERR_DTYPE, "div: not defined for int32");
+    assert_int_equal(cpu_backend()->binary(0, YK__SUB, &b, &b, &b, 1), YK_ERR_DTYPE);
+    expect_error(YK_ERR_DTYPE, "sub: not defined for bool");
+    view_free(&i);
+    view_free(&b);
+}
+
+/* ---- every float, at a stride ---- */
+
+static double ulps(double got, double want)
+{
+    if (isnan(want))
+        return isnan(got) ? 0 : INFINITY;
+    if (fabs(want) > 0x1.ffffffp+127) /* rounds to infinity */
+        return got == (want > 0 ? INFINITY : -INFINITY) ? 0 : INFINITY;
+    int exponent;
+    frexp(want, &exponent);
+    return fabs(got - want) / ldexp(1.0, (exponent < -125 ? -125 : exponent) - 24);
+}
+
+static void sweep(yk__unary op, const char *name, double limit)
+{
+    enum { CHUNK = 4096 };
+    const uint32_t step = 4093; /* prime, so that all low bits come up */
+    int64_t shape[] = {CHUNK};
+    yk__view in = view_make(YK_F32, 1, shape, LAYOUT_C), out = view_make(YK_F32, 1, shape, LAYOUT_C);
+    float *x = in.data, *y = out.data;
+    for (uint64_t bits = 0; bits <= UINT32_MAX;) {
+        for (int i = 0; i < CHUNK; i++, bits += step)
+            x[i] = yk__float_of((uint32_t)bits);
+        expect_ok(cpu_backend()->unary(0, op, &out, &in, 0, 0));
+        for (int i = 0; i < CHUNK; i++) {
+            double d = (double)x[i], want;
+            if (op == YK__SIGMOID)
+                want = d < 0 ? exp(d) / (1 + exp(d)) : 1 / (1 + exp(-d));
+            else if (op == YK__GELU && d < -40)
+                want = -0.0;
+            else
+                want = unary_reference(op, d, 0, 0);
+            double error = ulps((double)y[i], want);
+            if (!(error <= limit))
+                fail_msg("%s(%a) is %a, %.2f ulp from %a", name, d, (double)y[i], error, want);
+        }
+    }
+    view_free(&in);
+    view_free(&out);
+}
+
+static void test_every_float(void **state)
+{
+    (void)state;
+    sweep(YK__EXP, "exp", 2);
+    sweep(YK__LOG, "log", 2);
+    sweep(YK__TANH, "tanh", 4);
+    sweep(YK__SIGMOID, "sigmoid", 4);
+    sweep(YK__GELU, "gelu", 5);
+}
+
+static void test_gelu_gradient_accuracy(void **state)
+{
+    (void)state;
+    int64_t shape[] = {40001};
+    yk__view ones = view_make(YK_F32, 1, shape, LAYOUT_C), x = view_make(YK_F32, 1, shape, LAYOUT_C);
+    yk__view out = view_make(YK_F32, 1, shape, LAYOUT_C);
+    for (int64_t i = 0; i < shape[0]; i++) {
+        view_set(&ones, i, 1);
+        view_set(&x, i, (double)(i - 20000) * 0.001);
+    }
+    expect_ok(cpu_backend()->binary(0, YK__GELU_GRAD, &out, &ones, &x, 1));
+    for (int64_t i = 0; i < shape[0]; i++)
+        expect_near(view_get(&out, i), binary_reference(YK__GELU_GRAD, 1, view_get(&x, i), 1), 0, 3e-7);
+    view_free(&ones);
+    view_free(&x);
+    view_free(&out);
+}
+
+/* ---- copy ---- */
+
+static void test_copy(void **state)
+{
+    (void)state;
+    for (int from = 0; from < YK__DTYPES; from++)
+        for (int to = 0; to < YK__DTYPES; to++)
+            for (int s = 0; s < SHAPES; s++)
+                for (int layout = 0; layout < LAYOUTS * INPUT_LAYOUTS; layout++) {
+                    yk__view in = view_make(all_dtypes[from], shapes[s].ndim, shapes[s].shape, layout % INPUT_LAYOUTS);
+                    yk__view out = view_make(all_dtypes[to], shapes[s].ndim, shapes[s].shape, layout / INPUT_LAYOUTS);
+                    view_random(&in, (uint32_t)(from * 8 + to), 0, 200);
+                    expect_ok(cpu_backend()->copy(0, &out, &in));
+                    for (int64_t i = 0, n = view_count(&out); i < n; i++) {
+                        /* What is expected goes the same way for one element: yk__store_scalar. */
+                        double x = view_get(&in, i), want;
+                        uint64_t element = 0;
+                        yk__view single = {.data = &element, .dtype = all_dtypes[to]};
+                        yk__store_scalar(&element, all_dtypes[to], x);
+                        want = view_get(&single, 0);
+                        if (view_get(&out, i) != want)
+                            fail_msg("%s to %s, shape %d layout %d: element %lld of %.9g is %.9g, expected %.9g",
+                                     yk_dtype_name(in.dtype), yk_dtype_name(out.dtype), s, layout, (long long)i, x,
+                                     view_get(&out, i), want);
+                    }
+                    view_free(&in);
+                    view_free(&out);
+                }
+}
+
+/* Both through a long vector, where the vectorised loop runs, and as its own tail. */
+static double cast_of(yk_dtype from, yk_dtype to, double x)
+{
+    int64_t shape[] = {37};
+    yk__view in = view_make(from, 1, shape, LAYOUT_C), out = view_make(to, 1, shape, LAYOUT_C);
+    for (int i = 0; i < 37; i++)
+        view_set(&in, i, x);
+    expect_ok(cpu_backend()->copy(0, &out, &in));
+    double first = view_get(&out, 0);
+    for (int i = 1; i < 37; i++)
+        expect_near(view_get(&out, i), first, 0, 0);
+    view_free(&in);
+    view_free(&out);
+    return first;
+}
+
+static void test_cast_edges(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        yk_dtype d = t ? YK_F64 : YK_F32;
+        expect_near(cast_of(d, YK_I64, -1.9), -1, 0, 0);
+        expect_near(cast_of(d, YK_I64, 1e30), (double)INT64_MAX, 0, 0);
+        expect_near(cast_of(d, YK_I64, -INFINITY), (double)INT64_MIN, 0, 0);
+        expect_near(cast_of(d, YK_I64, NAN), 0, 0, 0);
+        expect_near(cast_of(d, YK_I32, 3e9), INT32_MAX, 0, 0);
+        expect_near(cast_of(d, YK_I32, -3e9), INT32_MIN, 0, 0);
+        expect_near(cast_of(d, YK_I32, NAN), 0, 0, 0);
+        expect_near(cast_of(d, YK_U8, -1), 255, 0, 0);
+        expect_near(cast_of(d, YK_U8, 300.7), 44, 0, 0);
+        expect_near(cast_of(d, YK_BOOL, NAN), 1, 0, 0);
+        expect_near(cast_of(d, YK_BOOL, 0.1), 1, 0, 0);
+        expect_near(cast_of(d, YK_BOOL, -0.0), 0, 0, 0);
+        assert_true(isnan(cast_of(d, YK_F16, NAN)));
+        assert_true(isnan(cast_of(d, YK_BF16, NAN)));
+        expect_near(cast_of(d, YK_F16, 65519), 65504, 0, 0);
+        expect_near(cast_of(d, YK_F16, 65520), INFINITY, 0, 0);
+        expect_near(cast_of(d, YK_F16, -1e9), -INFINITY, 0, 0);
+        expect_near(cast_of(d, YK_F16, 0x1p-25), 0, 0, 0); /* a tie, to even */
+        expect_near(cast_of(d, YK_F16, 0x1.8p-24), 0x1p-23, 0, 0);
+        expect_near(cast_of(d, YK_F16, 2049), 2048, 0, 0);
+        expect_near(cast_of(d, YK_F16, 2051), 2052, 0, 0);
+        expect_near(cast_of(d, YK_BF16, 257), 256, 0, 0);
+        expect_near(cast_of(d, YK_BF16, 259), 260, 0, 0);
+        expect_near(cast_of(d, YK_BF16, FLT_MAX), INFINITY, 0, 0);
+    }
+    expect_near(cast_of(YK_I64, YK_I32, 0x1p32 + 5), 5, 0, 0);
+    expect_near(cast_of(YK_I64, YK_BOOL, 0x1p32), 1, 0, 0);
+    expect_near(cast_of(YK_F16, YK_I32, -7.5), -7, 0, 0);
+    expect_near(cast_of(YK_BF16, YK_F16, 1e-30), 0, 0, 0);
+}
+
+/* All 65,536 halves there and back; and f32 to f16 against rounding by scaled integers. */
+static void test_halves(void **state)
+{
+    (void)state;
+    int64_t shape[] = {65536};
+    yk__view h = view_make(YK_F16, 1, shape, LAYOUT_C), f = view_make(YK_F32, 1, shape, LAYOUT_C);
+    yk__view back = view_make(YK_F16, 1, shape, LAYOUT_C);
+    for (int i = 0; i < 65536; i++)
+        ((uint16_t *)h.data)[i] = (uint16_t)i;
+    expect_ok(cpu_backend()->copy(0, &f, &h));
+    expect_ok(cpu_backend()->copy(0, &back, &f));
+    for (int i = 0; i < 65536; i++) {
+        int exponent = i >> 10 & 31, mantissa = i & 1023;
+        double want = exponent == 31  ? (mantissa ? NAN : INFINITY)
+                      : exponent == 0 ? ldexp(mantissa, -24)
+                                      : ldexp(1024 + mantissa, exponent - 25);
+        want = i & 0x8000 ? -want : want;
+        expect_near((double)((float *)f.data)[i], want, 0, 0);
+        if (!isnan(want))
+            assert_int_equal(((uint16_t *)back.data)[i], i);
+    }
+    for (int i = 0; i < 65536; i++) {
+        uint32_t words[4];
+        yk__philox((yk__stream){9, YK__RANDOM_TEST, 0}, (uint64_t)i, words);
+        ((float *)f.data)[i] = yk__float_of((words[0] & 0x807FFFFFu) | (100 + words[1] % 46) << 23);
+    }
+    expect_ok(cpu_backend()->copy(0, &h, &f));
+    for (int i = 0; i < 65536; i++) {
+        double x = (double)((float *)f.data)[i];
+        int exponent;
+        frexp(x, &exponent);
+        double unit = ldexp(1, exponent < -13 ? -24 : exponent - 11), want = nearbyint(x / unit) * unit;
+        expect_near(view_get(&h, i), fabs(want) > 65504 ? (x > 0 ? INFINITY : -INFINITY) : want, 0, 0);
+    }
+    view_free(&h);
+    view_free(&f);
+    view_free(&back);
+}
+
+static void test_fill(void **state)
+{
+    (void)state;
+    for (int t = 0; t < YK__DTYPES; t++)
+        for (int s = 0; s < SHAPES; s++)
+            for (int layout = 0; layout < LAYOUTS; layout++)
+                for (int zero = 0; zero < 2; zero++) {
+                    yk__view v = view_make(all_dtypes[t], shapes[s].ndim, shapes[s].shape, layout);
+                    expect_ok(cpu_backend()->fill(0, &v, zero ? 0 : 7));
+                    for (int64_t i = 0, n = view_count(&v); i < n; i++)
+                        expect_near(view_get(&v, i), zero ? 0 : v.dtype == YK_BOOL ? 1 : 7, 0, 0);
+                    if (layout == LAYOUT_GAPS && view_count(&v) > 2) /* what lies between stays */
+                        assert_int_equal(((unsigned char *)v.data)[yk_dtype_size(v.dtype)], 0x5A);
+                    view_free(&v);
+                }
+}
+
+static void test_where(void **state)
+{
+    (void)state;
+    for (int t = 0; t < YK__DTYPES; t++)
+        for (int s = 0; s < SHAPES; s++)
+            for (int layout = 0; layout < LAYOUTS * INPUT_LAYOUTS * INPUT_LAYOUTS; layout++) {
+                int ndim = shapes[s].ndim, left = layout % INPUT_LAYOUTS,
+                    right = layout / INPUT_LAYOUTS % INPUT_LAYOUTS;
+                const int64_t *shape = shapes[s].shape;
+                yk__view condition = view_make(YK_BOOL, ndim, shape, right);
+                yk__view a = view_make(all_dtypes[t], ndim, shape, left), b = view_make(a.dtype, ndim, shape, right);
+                yk__view out = view_make(a.dtype, ndim, shape, layout / INPUT_LAYOUTS / INPUT_LAYOUTS);
+                for (int64_t i = 0, n = view_count(&condition); i < n; i++)
+                    view_set(&condition, i, i * 7 % 3 == 0);
+                view_random(&a, 1, 0, 100);
+                view_random(&b, 2, 0, 100);
+                expect_ok(cpu_backend()->where(0, &out, &condition, &a, &b));
+                for (int64_t i = 0, n = view_count(&out); i < n; i++)
+                    expect_near(view_get(&out, i), view_get(view_get(&condition, i) != 0 ? &a : &b, i), 0, 0);
+                view_free(&condition);
+                view_free(&a);
+                view_free(&b);
+                view_free(&out);
+            }
+}
+
+/* The output may be the very view of an input. */
+static void test_in_place(void **state)
+{
+    (void)state;
+    for (int s = 0; s < SHAPES; s++)
+        for (int layout = 0; layout < LAYOUTS; layout++) {
+            int ndim = shapes[s].ndim;
+            const int64_t *shape = shapes[s].shape;
+            yk__view a = view_make(YK_F32, ndim, shape, layout), b = view_make(YK_F32, ndim, shape, LAYOUT_C);
+            yk__view before = view_make(YK_F32, ndim, shape, LAYOUT_C);
+            view_random(&a, 3, -2, 2);
+            view_random(&b, 4, -2, 2);
+            expect_ok(cpu_backend()->copy(0, &before, &a));
+            expect_ok(cpu_backend()->binary(0, YK__ADD, &a, &a, &b, 1));
+            expect_ok(cpu_backend()->binary(0, YK__SUB, &a, &b, &a, 1)); /* -before */
+            expect_ok(cpu_backend()->unary(0, YK__MUL_SCALAR, &a, &a, -2, 0));
+            for (int64_t i = 0, n = view_count(&a); i < n; i++)
+                expect_near(view_get(&a, i), 2 * view_get(&before, i), 1e-5, 1e-6);
+            view_free(&a);
+            view_free(&b);
+            view_free(&before);
+        }
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    int64_t shape[] = {7, 60, 37, 11};
+    for (int layout = 0; layout < LAYOUTS; layout++) {
+        yk__view a = view_make(YK_F32, 4, shape, layout), b = view_make(YK_F32, 4, shape, LAYOUT_EXPANDED);
+        yk__view one[3], many[3];
+        view_random(&a, 5, -4, 4);
+        view_random(&b, 6, -4, 4);
+        for (int threads = 1; threads <= 3; threads++) {
+            yk__view *out = threads == 1 ? one : many;
+            use_threads(threads);
+            for (int k = 0; k < 3; k++)
+                out[k] = view_make(k == 2 ? YK_F16 : YK_F32, 4, shape, k == 0 ? LAYOUT_SWAPPED : LAYOUT_C);
+            expect_ok(cpu_backend()->unary(0, YK__GELU, &out[0], &a, 0, 0));
+            expect_ok(cpu_backend()->binary(0, YK__MUL, &out[1], &a, &b, 1));
+            expect_ok(cpu_backend()->copy(0, &out[2], &a));
+            for (int k = 0; threads > 1 && k < 3; k++) {
+                assert_true(view_same_bits(&one[k], &many[k]));
+                view_free(&many[k]);
+            }
+        }
+        use_threads(1);
+        for (int64_t i = 0, n = view_count(&a); i < n; i += 97) {
+            expect_near(view_get(&one[1], i), view_get(&a, i) * view_get(&b, i), 1e-6, 0);
+            expect_near(view_get(&one[2], i), view_get(&a, i), 1e-3, 1e-6);
+        }
+        for (int k = 0; k < 3; k++)
+            view_free(&one[k]);
+        view_free(&a);
+        view_free(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unary),          cmocka_unit_test(test_binary),
+        cmocka_unit_test(test_special_values), cmocka_unit_test(test_undefined_dtypes),
+        cmocka_unit_test(test_every_float),    cmocka_unit_test(test_gelu_gradient_accuracy),
+        cmocka_unit_test(test_copy),           cmocka_unit_test(test_cast_edges),
+        cmocka_unit_test(test_halves),         cmocka_unit_test(test_fill),
+        cmocka_unit_test(test_where),          cmocka_unit_test(test_in_place),
+        cmocka_unit_test(test_threads),
+    };
+    return cmocka_run_group_tests_name("elementwise", tests, NULL, NULL);
+}

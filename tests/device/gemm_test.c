@@ -1,0 +1,204 @@
+/*
+ * gemm_test.c - the matrix product slot of the CPU against plain float64 loops: sizes around the kernels' tiles,
+ * strides of every operand, batches, bias, accumulation, and the same bits on one, two and three threads.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the four above. */
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/table.h"
+
+static const yk_device cpu = {0};
+
+enum order { ROWS, COLUMNS, SPARSE /* neither dimension next to each other */, PADDED /* rows with a gap */, ORDERS };
+enum batch { DENSE, SHARED /* stride 0 */ };
+
+static double noise(uint64_t seed, uint64_t i)
+{
+    uint64_t z = seed * 0x9E3779B97F4A7C15u + i * 0xBF58476D1CE4E5B9u + 0x94D049BB133111EBu;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return (double)(float)((double)((z ^ (z >> 31)) >> 40) * 0x1p-23 - 1.0);
+}
+
+/* A (batch, rows, cols) view of memory of its own, exactly as long as it must be, full of NaN. */
+static yk__view make(yk_dtype dtype, int64_t batch, int64_t rows, int64_t cols, enum order order, enum batch shared)
+{
+    yk__view v = {.dtype = dtype, .ndim = 3, .shape = {batch, rows, cols}};
+    int64_t row = order == ROWS ? cols : order == COLUMNS ? 1 : order == SPARSE ? 2 * cols + 1 : cols + 3;
+    int64_t col = order == COLUMNS ? rows : order == SPARSE ? 2 : 1;
+    v.stride[1] = row;
+    v.stride[2] = col;
+    v.stride[0] = shared == SHARED ? 0 : rows * row + cols * col;
+    int64_t n = (batch - 1) * v.stride[0] + (rows - 1) * row + (cols - 1) * col + 1;
+    size_t bytes = batch && rows && cols ? (size_t)n * yk_dtype_size(dtype) : 0;
+    v.data = malloc(bytes ? bytes : 1);
+    assert_non_null(v.data);
+    memset(v.data, 0xFF, bytes);
+    return v;
+}
+
+static int64_t at(const yk__view *v, int64_t b, int64_t i, int64_t j)
+{
+    return b * v->stride[0] + i * v->stride[1] + j * v->stride[2];
+}
+
+static double get(const yk__view *v, int64_t i)
+{
+    return v->dtype == YK_F32 ? (double)((float *)v->data)[i] : ((double *)v->data)[i];
+}
+
+static void fill(const yk__view *v, uint64_t seed)
+{
+    uint64_t n = 0;
+    for (int64_t b = 0; b < v->shape[0]; b++)
+        for (int64_t i = 0; i < v->shape[1]; i++)
+            for (int64_t j = 0; j < v->shape[2]; j++) {
+                double value = noise(seed, n++);
+                if (v->dtype == YK_F32)
+                    ((float *)v->data)[at(v, b, i, j)] = (float)value;
+                else
+                    ((double *)v->data)[at(v, b, i, j)] = value;
+            }
+}
+
+struct problem {
+    int64_t batch, m, n, k;
+    enum order a, b, out;
+    enum batch a_batch, b_batch;
+    bool bias, accumulate;
+};
+
+static void check(const struct problem *q, yk_dtype dtype, bool threads)
+{
+    const yk__backend *t = yk__backend_of(cpu);
+    assert_non_null(t);
+    yk__view a = make(dtype, q->batch, q->m, q->k, q->a, q->a_batch);
+    yk__view b = make(dtype, q->batch, q->k, q->n, q->b, q->b_batch);
+    yk__view bias2 = make(dtype, 1, 1, q->n, q->a == SPARSE ? SPARSE : ROWS, DENSE);
+    yk__view bias = {.data = bias2.data, .dtype = dtype, .ndim = 1, .shape = {q->n}, .stride = {bias2.stride[2]}};
+    fill(&a, 1);
+    fill(&b, 2);
+    fill(&bias2, 3);
+    yk__view first = {0};
+    for (int count = 1; count <= (threads ? 3 : 1); count++) {
+        assert_int_equal(yk_set_num_threads(cpu, count), YK_OK);
+        yk__view out = make(dtype, q->batch, q->m, q->n, q->out, DENSE);
+        yk__view before = make(YK_F64, q->batch, q->m, q->n, ROWS, DENSE);
+        fill(&before, 4);
+        if (q->accumulate)
+            fill(&out, 4);
+        assert_int_equal(t->gemm(0, &out, &a, &b, q->bias ? &bias : NULL, q->accumulate), YK_OK);
+        double eps = dtype == YK_F32 ? 0x1p-24 : 0x1p-53;
+        for (int64_t s = 0; s < q->batch; s++)
+            for (int64_t i = 0; i < q->m; i++)
+                for (int64_t j = 0; j < q->n; j++) {
+                    double got = get(&out, at(&out, s, i, j));
+                    if (count > 1) {
+                        if (got != get(&first, at(&first, s, i, j)))
+                            fail_msg("other bits on %d threads", count);
+                        continue;
+                    }
+                    double want = 0, size = 0;
+                    for (int64_t l = 0; l < q->k; l++) {
+                        double product = get(&a, at(&a, s, i, l)) * get(&b, at(&b, s, l, j));
+                        want += product;
+                        size += fabs(product);
+                    }
+                    double extra = (q->bias ? get(&bias, j * bias.stride[0]) : 0) +
+                                   (q->accumulate ? get(&before, at(&before, s, i, j)) : 0);
+                    want += extra;
+                    double allowed = 32 * eps * (size + 2);
+                    if (!(fabs(got - want) <= allowed))
+                        fail_msg("%s, batch %d, m %d, n %d, k %d, orders %d %d %d, bias %d, accumulate %d: at (%d, %d, "
+                                 "%d) got %.9g, expected %.9g",
+                                 yk_dtype_name(dtype), (int)q->batch, (int)q->m, (int)q->n, (int)q->k, q->a, q->b,
+                                 q->out, q->bias, q->accumulate, (int)s, (int)i, (int)j, got, want);
+                }
+        free(before.data);
+        if (count == 1)
+            first = out;
+        else
+            free(out.data);
+    }
+    free(first.data);
+    free(a.data), free(b.data), free(bias2.data);
+}
+
+static void test_orders(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1},    {1, 10, 84},  {4, 120, 256}, {4, 256, 120}, {120, 256, 4},
+                                       {4, 84, 120}, {2, 16, 3},   {3, 15, 33},   {5, 17, 16},   {8, 47, 40},
+                                       {9, 31, 70},  {14, 32, 20}, {29, 33, 34},  {64, 10, 84},  {10, 84, 64},
+                                       {1, 70, 1},   {70, 1, 9},   {3, 2, 0},     {7, 100, 5},   {13, 64, 600}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int a = 0; a < ORDERS; a++)
+            for (int b = 0; b < ORDERS; b++)
+                for (int out = 0; out < ORDERS; out++)
+                    for (int flags = 0; flags < 4; flags++) {
+                        struct problem q = {
+                            1,     sizes[i][0], sizes[i][1], sizes[i][2], (enum order)a, (enum order)b, (enum order)out,
+                            DENSE, DENSE,       flags & 1,   flags & 2};
+                        check(&q, YK_F32, false);
+                        check(&q, YK_F64, false);
+                    }
+}
+
+/* Sizes that are cut into blocks, and rows a power of two apart. */
+static void test_blocks(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {
+        {130, 70, 1030}, {256, 130, 512}, {115, 200, 300}, {7, 520, 1500}, {300, 5, 2100}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int a = 0; a < SPARSE; a++)
+            for (int b = 0; b < SPARSE; b++)
+                for (int flags = 0; flags < 4; flags++) {
+                    struct problem q = {1,    sizes[i][0], sizes[i][1], sizes[i][2], (enum order)a, (enum order)b,
+                                        ROWS, DENSE,       DENSE,       flags & 1,   flags & 2};
+                    check(&q, YK_F32, true);
+                    check(&q, YK_F64, flags == 3);
+                }
+}
+
+static void test_batches(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][4] = {{0, 3, 4, 5},   {3, 0, 4, 5},    {3, 4, 0, 5},    {3, 4, 5, 0},
+                                       {2, 5, 40, 17}, {11, 20, 33, 9}, {9, 70, 90, 64}, {3, 90, 100, 50}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int a = 0; a < ORDERS; a++)
+            for (int shared = 0; shared < 4; shared++)
+                for (int flags = 0; flags < 4; flags++) {
+                    struct problem q = {sizes[i][0],
+                                        sizes[i][1],
+                                        sizes[i][2],
+                                        sizes[i][3],
+                                        (enum order)a,
+                                        a == ROWS ? COLUMNS : ROWS,
+                                        (enum order)(a == SPARSE ? PADDED : ROWS),
+                                        shared & 1 ? SHARED : DENSE,
+                                        shared & 2 ? SHARED : DENSE,
+                                        flags & 1,
+                                        flags & 2};
+                    check(&q, YK_F32, true);
+                    check(&q, YK_F64, false);
+                }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_batches),
+    };
+    return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
+}

@@ -1,0 +1,168 @@
+/*
+ * The slots sgd and adam: PyTorch's parameters after several steps, in every layout, alone and among other tensors;
+ * f32 against f64; large groups on 1, 2 and 3 threads.
+ */
+#include "tests/support/views.h"
+
+#include "tests/golden/optimizers_golden.h"
+
+/* Element i of a tensor takes the part of element i mod GOLDEN_SIZE of the golden run. */
+static void set_gradients(const yk__view *g, int step)
+{
+    for (int64_t i = 0, n = view_count(g); i < n; i++)
+        view_set(g, i, ((step * 7 + (int)(i % GOLDEN_SIZE) * 5) % 11 - 5) / 8.0);
+}
+
+enum { TENSORS = 5, STATES = 3 };
+static const struct {
+    int ndim;
+    int64_t shape[3];
+} shapes[TENSORS] = {{1, {5}}, {3, {2, 7, 5}}, {0, {0}}, {2, {0, 5}}, {2, {61, 5}}};
+
+typedef struct group {
+    yk__view params[TENSORS], grads[TENSORS], state[STATES][TENSORS];
+} group;
+
+static void group_make(group *g, yk_dtype dtype, int layout)
+{
+    for (int t = 0; t < TENSORS; t++) {
+        /* Equal layouts make one linear pass; a gradient of another layout, or gaps, do not. */
+        int grad_layout = layout < LAYOUTS ? layout : (layout + t) % INPUT_LAYOUTS;
+        g->params[t] = view_make(dtype, shapes[t].ndim, shapes[t].shape, layout % LAYOUTS);
+        g->grads[t] = view_make(dtype, shapes[t].ndim, shapes[t].shape, grad_layout % LAYOUTS);
+        for (int64_t i = 0, n = view_count(&g->params[t]); i < n; i++)
+            view_set(&g->params[t], i, golden_start[i % GOLDEN_SIZE]);
+        for (int k = 0; k < STATES; k++) {
+            g->state[k][t] = view_make(dtype, shapes[t].ndim, shapes[t].shape, layout % LAYOUTS);
+            for (int64_t i = 0, n = view_count(&g->params[t]); i < n; i++)
+                view_set(&g->state[k][t], i, 0);
+        }
+    }
+}
+
+static void group_clear(group *g)
+{
+    for (int t = 0; t < TENSORS; t++) {
+        view_free(&g->params[t]);
+        view_free(&g->grads[t]);
+        for (int k = 0; k < STATES; k++)
+            view_free(&g->state[k][t]);
+    }
+}
+
+static void group_check(const group *g, const double *after, double epsilon)
+{
+    for (int t = 0; t < TENSORS; t++)
+        for (int64_t i = 0, n = view_count(&g->params[t]); i < n; i++)
+            expect_near(view_get(&g->params[t], i), after[i % GOLDEN_SIZE], epsilon, epsilon);
+}
+
+static void test_sgd(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++)
+        for (int layout = 0; layout < 2 * LAYOUTS; layout++)
+            for (size_t k = 0; k < sizeof golden_sgd / sizeof golden_sgd[0]; k++) {
+                group g;
+                group_make(&g, t ? YK_F64 : YK_F32, layout);
+                for (int step = 0; step < GOLDEN_STEPS; step++) {
+                    yk__sgd p = golden_sgd[k].p;
+                    p.first = step == 0;
+                    for (int i = 0; i < TENSORS; i++) {
+                        set_gradients(&g.grads[i], step);
+                        if (step == 0 && view_count(&g.state[0][i]))
+                            view_set(&g.state[0][i], 0, NAN); /* not read in the first step */
+                    }
+                    expect_ok(
+                        cpu_backend()->sgd(0, &p, TENSORS, g.params, g.grads, p.momentum != 0 ? g.state[0] : NULL));
+                }
+                group_check(&g, golden_sgd[k].after, t ? 1e-14 : 1e-6);
+                group_clear(&g);
+            }
+}
+
+static void test_adam(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++)
+        for (int layout = 0; layout < 2 * LAYOUTS; layout++)
+            for (size_t k = 0; k < sizeof golden_adam / sizeof golden_adam[0]; k++) {
+                group g;
+                group_make(&g, t ? YK_F64 : YK_F32, layout);
+                for (int step = 0; step < GOLDEN_STEPS; step++) {
+                    yk__adam p = golden_adam[k].p;
+                    p.step = step + 1;
+                    for (int i = 0; i < TENSORS; i++)
+                        set_gradients(&g.grads[i], step);
+                    expect_ok(cpu_backend()->adam(0, &p, TENSORS, g.params, g.grads, g.state[0], g.state[1],
+                                                  p.amsgrad ? g.state[2] : NULL));
+                }
+                group_check(&g, golden_adam[k].after, t ? 1e-13 : 2e-6);
+                group_clear(&g);
+            }
+}
+
+/* More tensors than are laid end to end at once, of sizes that straddle the pieces, beside one with a strided grad. */
+static void test_many_tensors(void **state)
+{
+    (void)state;
+    enum { MANY = 600 };
+    static yk__view params[4][MANY], grads[MANY], mean[4][MANY], square[4][MANY];
+    yk__adam p = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .step = 1};
+    yk__sgd s = {.lr = 0.5, .momentum = 0.9, .weight_decay = 0.1};
+    for (int i = 0; i < MANY; i++) {
+        int64_t shape[] = {i == 300 ? 70000 : i % 7, i % 5 + 1};
+        grads[i] = view_make(i % 11 ? YK_F32 : YK_F64, 2, shape, i == 301 ? LAYOUT_GAPS : LAYOUT_C);
+        view_random(&grads[i], (uint32_t)i, -1, 1);
+        for (int threads = 1; threads <= 3; threads++) {
+            params[threads][i] = view_make(grads[i].dtype, 2, shape, LAYOUT_C);
+            mean[threads][i] = view_make(grads[i].dtype, 2, shape, LAYOUT_C);
+            square[threads][i] = view_make(grads[i].dtype, 2, shape, LAYOUT_C);
+            view_random(&params[threads][i], (uint32_t)i + 1000, -1, 1);
+            view_random(&mean[threads][i], (uint32_t)i + 2000, -1, 1);
+            view_random(&square[threads][i], (uint32_t)i + 3000, 0, 1);
+        }
+    }
+    for (int threads = 1; threads <= 3; threads++) {
+        use_threads(threads);
+        expect_ok(cpu_backend()->adam(0, &p, MANY, params[threads], grads, mean[threads], square[threads], NULL));
+        expect_ok(cpu_backend()->sgd(0, &s, MANY, params[threads], grads, mean[threads]));
+    }
+    use_threads(1);
+    for (int i = 0; i < MANY; i++) {
+        assert_true(view_same_bits(&params[1][i], &params[2][i]) && view_same_bits(&params[1][i], &params[3][i]));
+        for (int64_t e = 0, n = view_count(&grads[i]); e < n; e += 1 + n / 50) {
+            /* What the two steps make of the start, in double. */
+            uint32_t words[4];
+            double start[3];
+            for (int k = 0; k < 3; k++) {
+                yk__philox((yk__stream){(uint32_t)i + 1000 * (uint32_t)(k + 1), YK__RANDOM_TEST, 0}, (uint64_t)e,
+                           words);
+                start[k] = (k == 2 ? 0 : -1) + (k == 2 ? 1 : 2) * yk__unit_double(words[0], words[1]);
+            }
+            double x = start[0], g = view_get(&grads[i], e), d = g + 0.1 * x;
+            double m = 0.9 * start[1] + 0.1 * d, v = 0.99 * start[2] + 0.01 * d * d;
+            x -= 0.1 / (1 - 0.9) * m / (sqrt(v) / sqrt(1 - 0.99) + 1e-8);
+            x -= 0.5 * (0.9 * m + g + 0.1 * x);
+            expect_near(view_get(&params[1][i], e), x, 2e-6, 2e-6);
+        }
+    }
+    for (int i = 0; i < MANY; i++) {
+        view_free(&grads[i]);
+        for (int threads = 1; threads <= 3; threads++) {
+            view_free(&params[threads][i]);
+            view_free(&mean[threads][i]);
+            view_free(&square[threads][i]);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_adam),
+        cmocka_unit_test(test_many_tensors),
+    };
+    return cmocka_run_group_tests_name("optimizer kernels", tests, NULL, NULL);
+}

@@ -1,0 +1,287 @@
+/*
+ * The slot reduce: every operation over every set of dimensions in several layouts and dtypes against loops in double,
+ * NaN and empty input, the accuracy of long f32 sums, and the same bits for 1, 2 and 3 threads.
+ */
+#include <float.h>
+
+#include "tests/support/views.h"
+
+static const struct {
+    int ndim;
+    int64_t shape[4];
+} shapes[] = {
+    {0, {0}},      {1, {1}},        {1, {37}},          {1, {5000}},       {2, {64, 120}}, {2, {3, 300}},
+    {2, {300, 3}}, {3, {5, 1, 70}}, {4, {2, 17, 5, 6}}, {4, {3, 4, 9, 9}}, {2, {0, 3}},    {3, {2, 0, 4}},
+};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static const char *const op_names[] = {"sum", "mean",   "prod",   "amax", "amin",          "any",
+                                       "all", "argmax", "argmin", "var",  "sum of squares"};
+
+/* The view of an output with size 1 where bit d of `dims` is set. */
+static yk__view output(yk_dtype dtype, const yk__view *in, unsigned dims, int layout)
+{
+    int64_t shape[YK_MAX_DIMS];
+    for (int d = 0; d < in->ndim; d++)
+        shape[d] = dims >> d & 1 ? 1 : in->shape[d];
+    return view_make(dtype, in->ndim, shape, layout);
+}
+
+typedef struct reference {
+    long double sum, squares, deviations;
+    double product, most, least, magnitude;
+    int64_t count, argmost, argleast;
+    bool any, all;
+} reference;
+
+/* For each output in C order, of the elements of `in` that it stands for; two passes, for the variance. */
+static reference *references_of(const yk__view *in, const yk__view *out)
+{
+    int64_t outputs = view_count(out);
+    reference *all = calloc((size_t)outputs + 1, sizeof *all);
+    assert_non_null(all);
+    for (int64_t o = 0; o < outputs; o++)
+        all[o] =
+            (reference){.product = 1, .most = -INFINITY, .least = INFINITY, .all = true, .argmost = -1, .argleast = -1};
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t i = 0, n = view_count(in); i < n; i++) {
+            int64_t rest = i, at = 0, step = 1;
+            for (int d = in->ndim - 1; d >= 0; d--) {
+                at += (out->shape[d] == 1 ? 0 : rest % in->shape[d]) * step;
+                step *= out->shape[d];
+                rest /= in->shape[d];
+            }
+            reference *r = &all[at];
+            double x = view_get(in, i);
+            if (pass == 1) {
+                long double d = x - r->sum / r->count;
+                r->deviations += d * d;
+                continue;
+            }
+            r->sum += x;
+            r->magnitude += fabs(x);
+            r->product *= x;
+            r->squares += (long double)x * x;
+            if ((x > r->most || isnan(x) || r->argmost < 0) && !isnan(r->most))
+                r->most = x, r->argmost = r->count;
+            if ((x < r->least || isnan(x) || r->argleast < 0) && !isnan(r->least))
+                r->least = x, r->argleast = r->count;
+            r->any |= x != 0;
+            r->all &= x != 0;
+            r->count++;
+        }
+    return all;
+}
+
+static yk_dtype result_dtype(yk__reduce op, yk_dtype in)
+{
+    switch (op) {
+    case YK__ANY:
+    case YK__ALL: return YK_BOOL;
+    case YK__ARGMAX:
+    case YK__ARGMIN: return YK_I64;
+    case YK__SUM:
+    case YK__PROD:
+    case YK__SUM_SQUARES: return yk_dtype_is_floating(in) ? in : YK_I64;
+    default: return in;
+    }
+}
+
+static void check(yk__reduce op, const yk__view *out, const yk__view *in, const char *where)
+{
+    double epsilon = in->dtype == YK_F32 ? 3e-7 : 1e-14;
+    reference *all = references_of(in, out);
+    for (int64_t o = 0, n = view_count(out); o < n; o++) {
+        reference r = all[o];
+        double got = view_get(out, o), want = 0, scale = 0;
+        switch (op) {
+        case YK__SUM: want = (double)r.sum, scale = r.magnitude; break;
+        case YK__MEAN: want = (double)(r.sum / r.count), scale = r.magnitude / (double)r.count; break;
+        case YK__PROD: want = r.product, scale = 10 * fabs(want); break;
+        case YK__AMAX: want = r.most; break;
+        case YK__AMIN: want = r.least; break;
+        case YK__ANY: want = r.any; break;
+        case YK__ALL: want = r.all; break;
+        case YK__ARGMAX: want = (double)r.argmost; break;
+        case YK__ARGMIN: want = (double)r.argleast; break;
+        case YK__VAR:
+            want = (double)r.deviations / fmax((double)r.count - 1, 0), scale = 5 * want + 1e-12 * (double)r.squares;
+            break;
+        case YK__SUM_SQUARES: want = (double)r.squares, scale = want; break;
+        }
+        want = out->dtype == YK_F32 ? (double)(float)want : want;
+        if (!(got == want || (isnan(got) && isnan(want)) || (isfinite(want) && fabs(got - want) <= epsilon * scale)))
+            fail_msg("%s of %s, %s: element %lld is %.17g, expected %.17g", op_names[op], yk_dtype_name(in->dtype),
+                     where, (long long)o, got, want);
+    }
+    free(all);
+}
+
+static void test_all(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_I64, YK_I32, YK_U8, YK_BOOL};
+    for (int s = 0; s < SHAPES; s++)
+        for (unsigned dims = 0; dims < 1u << shapes[s].ndim; dims++)
+            for (int layout = 0; layout < INPUT_LAYOUTS; layout++)
+                for (int t = 0; t < 6; t++)
+                    for (int op = YK__SUM; op <= YK__SUM_SQUARES; op++) {
+                        bool real = yk_dtype_is_floating(dtypes[t]);
+                        bool arg = op == YK__ARGMAX || op == YK__ARGMIN, extreme = op == YK__AMAX || op == YK__AMIN;
+                        int reduced = 0;
+                        bool empty = false;
+                        for (int d = 0; d < shapes[s].ndim; d++)
+                            if (dims >> d & 1)
+                                reduced++, empty |= shapes[s].shape[d] == 0;
+                        if ((!real && (op == YK__MEAN || op == YK__VAR)) || (arg && reduced != 1) ||
+                            ((arg || extreme) && empty))
+                            continue;
+                        yk__view in = view_make(dtypes[t], shapes[s].ndim, shapes[s].shape, layout);
+                        yk__view out =
+                            output(result_dtype((yk__reduce)op, in.dtype), &in, dims, (layout + s) % LAYOUTS);
+                        if (op == YK__PROD)
+                            view_random(&in, 3, real ? 0.9 : 1, real ? 1.1 : 2);
+                        else
+                            view_random(&in, 1, in.dtype == YK_BOOL ? -1 : 0 - 5 * real, in.dtype == YK_U8 ? 60 : 7);
+                        char where[80];
+                        snprintf(where, sizeof where, "shape %d, dims %#x, layout %d", s, dims, layout);
+                        expect_ok(cpu_backend()->reduce(0, (yk__reduce)op, &out, &in, 1));
+                        check((yk__reduce)op, &out, &in, where);
+                        view_free(&in);
+                        view_free(&out);
+                    }
+}
+
+static double reduce_values(yk__reduce op, yk_dtype dtype, int64_t n, const double *values, double p0)
+{
+    yk__view in = view_make(dtype, 1, &n, LAYOUT_C);
+    yk__view out = view_make(result_dtype(op, dtype), 1, (int64_t[]){1}, LAYOUT_C);
+    for (int64_t i = 0; i < n; i++)
+        view_set(&in, i, values[i]);
+    expect_ok(cpu_backend()->reduce(0, op, &out, &in, p0));
+    double result = view_get(&out, 0);
+    view_free(&in);
+    view_free(&out);
+    return result;
+}
+
+static void test_special_values(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        yk_dtype d = t ? YK_F64 : YK_F32;
+        enum { N = 100 };
+        double x[N];
+        for (int nan_at = 0; nan_at < 97; nan_at += 8) { /* in the vectors, in the tail, first and alone */
+            for (int i = 0; i < N; i++)
+                x[i] = i == 50 ? 9 : i == 70 ? -9 : i % 5;
+            expect_near(reduce_values(YK__ARGMAX, d, N, x, 0), 50, 0, 0);
+            expect_near(reduce_values(YK__ARGMIN, d, N, x, 0), 70, 0, 0);
+            x[nan_at] = NAN;
+            x[97] = NAN;
+            assert_true(isnan(reduce_values(YK__AMAX, d, N, x, 0)));
+            assert_true(isnan(reduce_values(YK__AMIN, d, N, x, 0)));
+            assert_true(isnan(reduce_values(YK__SUM, d, N, x, 0)));
+            expect_near(reduce_values(YK__ARGMAX, d, N, x, 0), nan_at, 0, 0);
+            expect_near(reduce_values(YK__ARGMIN, d, N, x, 0), nan_at, 0, 0);
+        }
+        double equal[] = {1, 4, 4, 0, 0, 4}, all_low[] = {-INFINITY, -INFINITY};
+        expect_near(reduce_values(YK__ARGMAX, d, 6, equal, 0), 1, 0, 0);
+        expect_near(reduce_values(YK__ARGMIN, d, 6, equal, 0), 3, 0, 0);
+        expect_near(reduce_values(YK__ARGMAX, d, 2, all_low, 0), 0, 0, 0);
+        expect_near(reduce_values(YK__AMAX, d, 2, all_low, 0), -INFINITY, 0, 0);
+        double nan[] = {NAN};
+        expect_near(reduce_values(YK__ANY, d, 1, nan, 0), 1, 0, 0);
+        expect_near(reduce_values(YK__VAR, d, 6, equal, 0), 49.0 / 6 - (13.0 / 6) * (13.0 / 6), 1e-6, 0);
+        assert_true(isnan(reduce_values(YK__VAR, d, 1, equal, 1)));
+        /* of nothing */
+        expect_near(reduce_values(YK__SUM, d, 0, NULL, 0), 0, 0, 0);
+        expect_near(reduce_values(YK__PROD, d, 0, NULL, 0), 1, 0, 0);
+        expect_near(reduce_values(YK__ANY, d, 0, NULL, 0), 0, 0, 0);
+        expect_near(reduce_values(YK__ALL, d, 0, NULL, 0), 1, 0, 0);
+        expect_near(reduce_values(YK__AMAX, d, 0, NULL, 0), -INFINITY, 0, 0);
+        assert_true(isnan(reduce_values(YK__MEAN, d, 0, NULL, 0)));
+        assert_true(isnan(reduce_values(YK__VAR, d, 0, NULL, 0)));
+    }
+    double large[] = {0x1p52, 1, -0x1p52, 200};
+    expect_near(reduce_values(YK__SUM, YK_I64, 4, large, 0), 201, 0, 0);
+    double bytes[] = {255, 255, 255};
+    expect_near(reduce_values(YK__SUM, YK_U8, 3, bytes, 0), 765, 0, 0); /* i64, no wrapping */
+    expect_near(reduce_values(YK__PROD, YK_U8, 3, bytes, 0), 16581375, 0, 0);
+    yk__view b = view_make(YK_BOOL, 0, NULL, LAYOUT_C);
+    assert_int_equal(cpu_backend()->reduce(0, YK__MEAN, &b, &b, 0), YK_ERR_DTYPE);
+    expect_error(YK_ERR_DTYPE, "mean: not defined for bool");
+    view_free(&b);
+}
+
+/* Ten million times 0.1, in a row and in columns: adding one after the other would be off by a tenth. */
+static void test_long_sums(void **state)
+{
+    (void)state;
+    int64_t long_shape[] = {10000000}, tall_shape[] = {2500000, 4};
+    for (int tall = 0; tall < 2; tall++) {
+        yk__view in = view_make(YK_F32, 1 + tall, tall ? tall_shape : long_shape, LAYOUT_C);
+        yk__view out = output(YK_F32, &in, 1, LAYOUT_C);
+        expect_ok(cpu_backend()->fill(0, &in, 0.1));
+        double n = tall ? 2.5e6 : 1e7, exact = n * (double)0.1f;
+        expect_ok(cpu_backend()->reduce(0, YK__SUM, &out, &in, 0));
+        for (int64_t i = 0; i < view_count(&out); i++)
+            expect_near(view_get(&out, i), exact, 2e-7, 0);
+        expect_ok(cpu_backend()->reduce(0, YK__MEAN, &out, &in, 0));
+        expect_near(view_get(&out, 0), (double)0.1f, 2e-7, 0);
+        view_free(&in);
+        view_free(&out);
+    }
+    /* A variance far from zero: the naive formula would lose it. */
+    int64_t n = 100000;
+    yk__view in = view_make(YK_F32, 1, &n, LAYOUT_C), out = output(YK_F32, &in, 1, LAYOUT_C);
+    for (int64_t i = 0; i < n; i++)
+        view_set(&in, i, 10000 + (double)(i % 2));
+    expect_ok(cpu_backend()->reduce(0, YK__VAR, &out, &in, 0));
+    expect_near(view_get(&out, 0), 0.25, 1e-6, 0);
+    view_free(&in);
+    view_free(&out);
+}
+
+/* Shapes that are cut by pieces of what is reduced, by outputs, and not at all. */
+static void test_threads(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t shape[3];
+        unsigned dims;
+    } cases[] = {{{70, 90, 33}, 7}, {{3000, 5, 21}, 1}, {{40, 30, 200}, 5}, {{500, 40, 11}, 4},
+                 {{9, 4000, 8}, 2}, {{2, 1000, 97}, 6}, {{4, 5, 6}, 2}};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+        for (int layout = 0; layout < INPUT_LAYOUTS; layout++)
+            for (int op = YK__SUM; op <= YK__SUM_SQUARES; op++) {
+                unsigned dims = cases[c].dims;
+                if ((op == YK__ARGMAX || op == YK__ARGMIN) && (dims & (dims - 1)))
+                    continue;
+                yk__view in = view_make(YK_F32, 3, cases[c].shape, layout), out[4];
+                view_random(&in, 17, op == YK__PROD ? 0.99 : -1, op == YK__PROD ? 1.01 : 1);
+                for (int threads = 1; threads <= 3; threads++) {
+                    use_threads(threads);
+                    out[threads] = output(result_dtype((yk__reduce)op, YK_F32), &in, dims, LAYOUT_C);
+                    expect_ok(cpu_backend()->reduce(0, (yk__reduce)op, &out[threads], &in, 1));
+                }
+                assert_true(view_same_bits(&out[1], &out[2]) && view_same_bits(&out[1], &out[3]));
+                if (dims == 7 || c == 6)
+                    check((yk__reduce)op, &out[1], &in, "threads");
+                for (int threads = 1; threads <= 3; threads++)
+                    view_free(&out[threads]);
+                view_free(&in);
+            }
+    use_threads(1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all),
+        cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_long_sums),
+        cmocka_unit_test(test_threads),
+    };
+    return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
+}
