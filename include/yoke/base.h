@@ -74,7 +74,8 @@ YK_API void yk_clear_error(void);
  */
 YK_API int yk_report_error(FILE *to);
 
-/* Sets the record from a callback of the user's (custom functions, transforms, modules); returns `code`. */
+/* Sets the record from a callback of the user's (custom functions, transforms, modules); returns `code`, or
+ * YK_ERR_CALLBACK for YK_OK, which is no error. */
 YK_API yk_status yk_set_error(yk_status code, const char *format, ...) YK_PRINTF(2, 3);
 
 /*
@@ -83,9 +84,11 @@ YK_API yk_status yk_set_error(yk_status code, const char *format, ...) YK_PRINTF
  * nanoseconds. A creating function called with no scope open fails with YK_ERR_STATE.
  */
 typedef struct yk_scope {
-    size_t depth; /* private */
+    size_t depth;    /* private */
+    uint64_t serial; /* private: tells a scope from an earlier or another thread's one of the same depth */
 } yk_scope;
 
+/* Opens a scope on this thread. */
 YK_API yk_scope yk_scope_begin(void);
 
 /* Releases all that the scope owns. Ending a scope twice sets the error record (YK_ERR_STATE) and does nothing. */

@@ -1,5 +1,5 @@
 /*
- * yoke/tensor.h - dtypes, tensors, views, creation, printing.
+ * yoke/tensor.h - tensors, views, creation, printing.
  *
  * Layer: tensor. A tensor is a strided view of a storage; several may share one. Functions that return a tensor
  * return it owned by the thread's current scope (yoke/base.h), or NULL with the error record set; given NULL where a
@@ -13,28 +13,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define YK_MAX_DIMS 8
-
-typedef enum yk_dtype {
-    YK_F32 = 0, /* the default wherever a dtype is zero */
-    YK_F64,
-    YK_F16,
-    YK_BF16,
-    YK_I64,
-    YK_I32,
-    YK_U8,
-    YK_BOOL,
-    YK__DTYPES
-} yk_dtype;
-
-YK_API size_t yk_dtype_size(yk_dtype dtype);         /* bytes */
-YK_API const char *yk_dtype_name(yk_dtype dtype);    /* "float32", as PyTorch prints it; static */
-YK_API bool yk_dtype_is_floating(yk_dtype dtype);
-/* Reads "f32", "float32", "bf16", "int64", ... */
-YK_API yk_status yk_dtype_parse(const char *text, yk_dtype *dtype) YK_MUST_CHECK;
-/* The dtype of a result of two, by PyTorch's promotion table for tensors. */
-YK_API yk_dtype yk_dtype_promote(yk_dtype a, yk_dtype b);
 
 typedef struct yk_tensor yk_tensor;
 
@@ -71,7 +49,7 @@ YK_API yk_tensor *yk_randperm(int64_t n);
 /* Copies `data` (C order, elements of options->dtype, in host memory) into a new tensor. */
 YK_API yk_tensor *yk_from_data(const void *data, int ndim, const int64_t *shape, const yk_tensor_options *options);
 /* A tensor over memory of the caller's on cpu:0 without a copy; `release(context)` is called when the last view goes
- * (NULL: the caller keeps it alive). */
+ * (NULL: the caller keeps it alive); when this fails it is not called. */
 YK_API yk_tensor *yk_from_memory(void *data, int ndim, const int64_t *shape, yk_dtype dtype, void (*release)(void *),
                                  void *context);
 /* Like `x` in shape, dtype, device and (where it is dense) memory order; no gradient. */
@@ -96,6 +74,7 @@ YK_API const char *yk_shape_format(const yk_tensor *x, char *buffer, size_t size
 /* How often the storage was written in place; saved tensors are checked against it. */
 YK_API uint32_t yk_tensor_version(const yk_tensor *x);
 
+/* The typed forms of yk_object_retain, yk_object_release and yk_scope_return_object. */
 YK_API yk_tensor *yk_tensor_retain(yk_tensor *x);
 YK_API void yk_tensor_release(yk_tensor *x);
 YK_API yk_tensor *yk_scope_return(yk_scope scope, yk_tensor *x);

@@ -27,16 +27,13 @@ static void custom_free(yk_custom *context)
 
 static yk_custom *custom_of(yk__node *node)
 {
-    yk_custom *context;
-    memcpy(&context, yk__context(node), sizeof(context)); /* the block behind a node is aligned for bytes only */
-    return context;
+    return *(yk_custom **)yk__context(node);
 }
 
 static void custom_clear(yk__node *node)
 {
-    yk_custom *none = NULL;
     custom_free(custom_of(node));
-    memcpy(yk__context(node), &none, sizeof(none));
+    *(yk_custom **)yk__context(node) = NULL;
 }
 
 static yk_status custom_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)

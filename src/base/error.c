@@ -67,7 +67,7 @@ yk_status yk_set_error(yk_status code, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    set_record(code == YK_OK ? YK_ERR_CALLBACK : code, NULL, 0, format, arguments);
+    code = set_record(code == YK_OK ? YK_ERR_CALLBACK : code, NULL, 0, format, arguments);
     va_end(arguments);
     return code;
 }

@@ -56,6 +56,7 @@ struct yk__file_writer {
     char *path, *temporary;
     unsigned char *buffer;
     size_t filled;
+    yk_status failed; /* of a write: then commit keeps the old file */
 };
 
 enum { WRITE_BUFFER = 1 << 18 };
@@ -84,7 +85,13 @@ yk__file_writer *yk__file_create(const char *path)
         return NULL;
     }
     struct stat info;
-    mode_t mode = stat(path, &info) == 0 ? info.st_mode & 07777 : 0666;
+    bool exists = stat(path, &info) == 0;
+    if (exists && !S_ISREG(info.st_mode)) { /* renaming over /dev/null would take it away from everyone */
+        yk__fail(YK_ERR_IO, "%s: not a regular file", path);
+        writer_free(writer);
+        return NULL;
+    }
+    mode_t mode = exists ? info.st_mode & 07777 : 0666;
     writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
     if (writer->fd < 0) {
         yk__fail_errno("%s", writer->temporary);
@@ -101,7 +108,7 @@ static yk_status write_all(yk__file_writer *writer, const unsigned char *data, s
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0)
-            return yk__fail_errno("%s", writer->path);
+            return writer->failed = yk__fail_errno("%s", writer->path);
         data += put;
         size -= (size_t)put;
     }
@@ -117,6 +124,8 @@ static yk_status writer_flush(yk__file_writer *writer)
 
 yk_status yk__file_write(yk__file_writer *writer, const void *data, size_t size)
 {
+    if (writer->failed)
+        return writer->failed;
     if (writer->filled + size > WRITE_BUFFER) {
         yk_status status = writer_flush(writer);
         if (status)
@@ -150,8 +159,8 @@ static yk_status sync_directory(const char *path)
 
 yk_status yk__file_commit(yk__file_writer *writer)
 {
-    yk_status status = writer_flush(writer);
-    if (!status && fsync(writer->fd) < 0 && errno != EINVAL) /* EINVAL: a pipe or device, nothing to sync */
+    yk_status status = writer->failed ? writer->failed : writer_flush(writer);
+    if (!status && fsync(writer->fd) < 0)
         status = yk__fail_errno("%s", writer->path);
     int fd = writer->fd;
     writer->fd = -1;

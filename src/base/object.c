@@ -9,14 +9,23 @@
 
 #include "base/core.h"
 
+typedef struct open_scope {
+    size_t start;
+    uint64_t serial;
+} open_scope;
+
 typedef struct scope_stack {
     yk__object **owned;
     size_t count, capacity;
-    size_t *starts;
+    open_scope *scopes;
     size_t depth, depth_capacity;
 } scope_stack;
 
 static _Thread_local scope_stack stack;
+
+/* No two scopes of a process have the same serial: each thread counts from a start of its own. */
+static _Thread_local uint64_t last_serial;
+static _Atomic uint64_t serial_blocks;
 
 void *yk_object_retain(void *object)
 {
@@ -36,30 +45,37 @@ yk_scope yk_scope_begin(void)
 {
     if (stack.depth == stack.depth_capacity) {
         size_t capacity = stack.depth_capacity ? 2 * stack.depth_capacity : 32;
-        size_t *grown = yk__realloc(stack.starts, capacity * sizeof(*grown));
+        open_scope *grown = yk__realloc(stack.scopes, capacity * sizeof(*grown));
         if (!grown)
             return (yk_scope){0};
-        stack.starts = grown;
+        stack.scopes = grown;
         stack.depth_capacity = capacity;
     }
-    stack.starts[stack.depth++] = stack.count;
-    return (yk_scope){stack.depth};
+    if (last_serial == 0)
+        last_serial = atomic_fetch_add(&serial_blocks, 1) << 40;
+    stack.scopes[stack.depth++] = (open_scope){stack.count, ++last_serial};
+    return (yk_scope){stack.depth, last_serial};
+}
+
+static bool is_open(yk_scope scope)
+{
+    return scope.depth && scope.depth <= stack.depth && stack.scopes[scope.depth - 1].serial == scope.serial;
 }
 
 void yk_scope_end(yk_scope scope)
 {
-    if (scope.depth == 0 || scope.depth > stack.depth) {
+    if (!is_open(scope)) {
         yk__fail(YK_ERR_STATE, "scope_end: this scope is not open on this thread (ended twice, or begun elsewhere)");
         return;
     }
-    size_t start = stack.starts[scope.depth - 1];
+    size_t start = stack.scopes[scope.depth - 1].start;
     /* The scope stays open while it empties: destroying one object may release others, but never adds any. */
     while (stack.count > start)
         yk_object_release(stack.owned[--stack.count]);
     stack.depth = scope.depth - 1;
     if (stack.depth == 0) {
         free(stack.owned);
-        free(stack.starts);
+        free(stack.scopes);
         stack = (scope_stack){0};
     }
 }
@@ -99,7 +115,7 @@ void *yk_scope_return_object(yk_scope scope, void *object)
 {
     if (!object)
         return NULL;
-    if (scope.depth == 0 || scope.depth > stack.depth) {
+    if (!is_open(scope)) {
         yk__fail(YK_ERR_STATE, "scope_return: this scope is not open on this thread");
         return NULL;
     }
@@ -107,21 +123,21 @@ void *yk_scope_return_object(yk_scope scope, void *object)
         yk__fail(YK_ERR_STATE, "scope_return: there is no scope around this one");
         return NULL;
     }
-    size_t start = stack.starts[scope.depth - 1];
+    size_t start = stack.scopes[scope.depth - 1].start;
     for (size_t i = stack.count; i-- > start;) {
         if (stack.owned[i] != object)
             continue;
         /* Swapped to the front of the scope's part, and the parts' borders moved past it. */
         size_t at = i;
         for (size_t depth = stack.depth; depth >= scope.depth; depth--) {
-            size_t border = stack.starts[depth - 1];
+            size_t border = stack.scopes[depth - 1].start;
             if (border > at)
                 continue;
             yk__object *other = stack.owned[border];
             stack.owned[border] = object;
             stack.owned[at] = other;
             at = border;
-            stack.starts[depth - 1]++;
+            stack.scopes[depth - 1].start++;
         }
         return object;
     }

@@ -66,6 +66,10 @@ double yk_get(const yk_tensor *x, const int64_t *index)
 {
     if (!x)
         return NAN;
+    if (!index && x->ndim) {
+        yk__fail(YK_ERR_ARGUMENT, "get: the index is NULL");
+        return NAN;
+    }
     int64_t offset = 0;
     for (int d = 0; d < x->ndim; d++) {
         int64_t i = index[d] < 0 ? index[d] + x->shape[d] : index[d];

@@ -28,7 +28,8 @@ yk_tensor *yk_empty(int ndim, const int64_t *shape, const yk_tensor_options *opt
     return finish(begin("empty", ndim, shape, options), YK_OK, options);
 }
 
-static yk_tensor *filled(const char *what, int ndim, const int64_t *shape, double value, const yk_tensor_options *options)
+static yk_tensor *filled(const char *what, int ndim, const int64_t *shape, double value,
+                         const yk_tensor_options *options)
 {
     yk_tensor *x = begin(what, ndim, shape, options);
     return finish(x, x ? yk__raw_fill(x, value) : YK_OK, options);
@@ -66,10 +67,16 @@ static yk_status write_host(yk_tensor *x, const void *data, yk_dtype dtype)
     return status;
 }
 
+/* An integer of which i64 holds the double, too. */
+static bool whole(double value)
+{
+    return fabs(value) < 0x1p62 && value == floor(value);
+}
+
 yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_options *options)
 {
     double count = step != 0 ? ceil((end - start) / step) : -1;
-    if (!isfinite(count) || (count < 0 && step != 0 && !(isfinite(start) && isfinite(end))) || step == 0) {
+    if (step == 0 || !isfinite(count) || !isfinite(start) || !isfinite(step)) {
         yk__fail(YK_ERR_ARGUMENT, "arange: from %g to %g by %g is not a range", start, end, step);
         return NULL;
     }
@@ -77,11 +84,16 @@ yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_opti
         yk__fail(YK_ERR_ARGUMENT, "arange: from %g to %g goes against the step %g", start, end, step);
         return NULL;
     }
-    int64_t n = (int64_t)count;
+    bool floating = yk_dtype_is_floating(options ? options->dtype : YK_F32);
+    if (!floating && !(whole(start) && whole(step) && fabs(end) < 0x1p62)) {
+        yk__fail(YK_ERR_ARGUMENT, "arange: from %g to %g by %g is not a range of %s integers", start, end, step,
+                 yk_dtype_name(options->dtype));
+        return NULL;
+    }
+    int64_t n = count < 0x1p62 ? (int64_t)count : INT64_MAX; /* the largest is refused as a size */
     yk_tensor *x = begin("arange", 1, &n, options);
     if (!x)
         return NULL;
-    bool floating = yk_dtype_is_floating((yk_dtype)x->dtype);
     double *values = yk__calloc((size_t)n, sizeof(double));
     yk_status status = values ? YK_OK : YK_ERR_MEMORY;
     for (int64_t i = 0; values && i < n; i++) {
@@ -95,7 +107,7 @@ yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_opti
 }
 
 static yk_tensor *drawn(const char *what, yk__random_kind kind, int ndim, const int64_t *shape, double p0, double p1,
-                         const yk_tensor_options *options)
+                        const yk_tensor_options *options)
 {
     yk_tensor *x = begin(what, ndim, shape, options);
     if (!x)
@@ -103,7 +115,8 @@ static yk_tensor *drawn(const char *what, yk__random_kind kind, int ndim, const 
     yk_status status = YK_OK;
     const yk__backend *backend = yk__backend_for(x);
     if (kind != YK__RANDOM_INTEGER && !yk_dtype_is_floating((yk_dtype)x->dtype))
-        status = yk__fail(YK_ERR_DTYPE, "%s: expected a floating dtype, not %s", what, yk_dtype_name((yk_dtype)x->dtype));
+        status =
+            yk__fail(YK_ERR_DTYPE, "%s: expected a floating dtype, not %s", what, yk_dtype_name((yk_dtype)x->dtype));
     yk__view v = yk__view_of(x);
     if (!status)
         status = backend->random ? backend->random(yk__device_of(x).index, kind, &v, yk__random_next(), p0, p1)
@@ -128,6 +141,14 @@ yk_tensor *yk_randint(int64_t low, int64_t high, int ndim, const int64_t *shape,
         return NULL;
     }
     yk_tensor_options integers = {.dtype = YK_I64};
+    yk_dtype dtype = options ? options->dtype : YK_I64;
+    int64_t least = dtype == YK_I32 ? INT32_MIN : dtype == YK_U8 || dtype == YK_BOOL ? 0 : INT64_MIN;
+    int64_t most = dtype == YK_I32 ? INT32_MAX : dtype == YK_U8 ? UINT8_MAX : dtype == YK_BOOL ? 1 : INT64_MAX;
+    if (low < least || high - 1 > most) {
+        yk__fail(YK_ERR_ARGUMENT, "randint: the range [%lld, %lld) does not fit in %s", (long long)low, (long long)high,
+                 yk_dtype_name(dtype));
+        return NULL;
+    }
     return drawn("randint", YK__RANDOM_INTEGER, ndim, shape, (double)low, (double)high, options ? options : &integers);
 }
 
@@ -158,22 +179,27 @@ yk_tensor *yk_from_memory(void *data, int ndim, const int64_t *shape, yk_dtype d
                           void *context)
 {
     yk_tensor_options options = {.dtype = dtype};
-    yk_tensor *x = begin("from_memory", ndim, shape, &options);
-    if (!x)
+    if (!yk__scope_check("from_memory") || yk__tensor_check("from_memory", ndim, shape, &options))
         return NULL;
-    yk__storage *wrapped = NULL;
-    if (!data && x->numel)
+    size_t bytes = yk_dtype_size(dtype);
+    for (int d = 0; d < ndim; d++)
+        bytes *= (size_t)shape[d];
+    if (!data && bytes) {
         yk__fail(YK_ERR_ARGUMENT, "from_memory: the memory is NULL");
-    else
-        wrapped = yk__storage_wrap((yk_device){0}, data, (size_t)x->numel * yk_dtype_size(dtype), release, context);
-    if (!wrapped) {
-        yk_tensor_release(x);
         return NULL;
     }
-    yk__storage_release(x->storage);
-    x->storage = wrapped;
-    x->data = data;
-    return yk__scope_own(x);
+    if ((uintptr_t)data % yk_dtype_size(dtype)) {
+        yk__fail(YK_ERR_ARGUMENT, "from_memory: the memory is not aligned to the %zu bytes of a %s",
+                 yk_dtype_size(dtype), yk_dtype_name(dtype));
+        return NULL;
+    }
+    yk__storage *storage = yk__storage_wrap((yk_device){0}, data, bytes, release, context);
+    if (storage)
+        storage->foreign_release = NULL; /* until nothing can fail any more the memory stays the caller's */
+    yk_tensor *x = yk__scope_own(yk__tensor_over(storage, ndim, shape, dtype));
+    if (x)
+        storage->foreign_release = release;
+    return x;
 }
 
 static yk_tensor *like(const char *what, const yk_tensor *x)

@@ -3,6 +3,7 @@
  *
  * f16 and bf16 have no kernels of their own beyond copy and fill: they are computed in f32 and rounded once at the end.
  */
+#include <math.h>
 #include <string.h>
 
 #include "tensor/tensor.h"
@@ -124,35 +125,47 @@ yk_tensor *yk__raw_to(yk_tensor *x, yk_device device)
     return out ? checked(out, yk__raw_copy(out, x)) : NULL;
 }
 
+/* An integer that i64 holds: infinity and NaN are none. */
+static bool whole(double value)
+{
+    return value >= -0x1p63 && value < 0x1p63 && value == (double)(int64_t)value;
+}
+
 /* The dtype of the result of an elementwise operation on x, and the one it is computed in. */
-static bool unary_dtypes(const char *what, yk__unary op, const yk_tensor *x, double p0, yk_dtype *compute, yk_dtype *out)
+static bool unary_dtypes(const char *what, yk__unary op, const yk_tensor *x, double p0, double p1, yk_dtype *compute,
+                         yk_dtype *out)
 {
     yk_dtype dtype = (yk_dtype)x->dtype;
-    bool floating = yk_dtype_is_floating(dtype);
+    bool floating = yk_dtype_is_floating(dtype), integers;
     switch (op) {
-    case YK__LOGICAL_NOT:
-    case YK__IS_FINITE: *compute = yk__is_half(dtype) ? YK_F32 : dtype, *out = YK_BOOL; return true;
+    case YK__LOGICAL_NOT: *compute = yk__is_half(dtype) ? YK_F32 : dtype, *out = YK_BOOL; return true;
+    case YK__IS_FINITE: *compute = dtype == YK_F64 ? YK_F64 : YK_F32, *out = YK_BOOL; return true;
     case YK__NEG:
     case YK__SIGN:
     case YK__ABS:
     case YK__RELU:
+    case YK__FLOOR:
+    case YK__CEIL:
+    case YK__ROUND:
         if (dtype == YK_BOOL) {
             yk__fail(YK_ERR_DTYPE, "%s: not defined for bool tensors", what);
             return false;
         }
         *out = dtype;
         break;
-    case YK__FLOOR:
-    case YK__CEIL:
-    case YK__ROUND: *out = dtype; break;
     case YK__ADD_SCALAR:
-    case YK__MUL_SCALAR:
-    case YK__CLAMP:
-        *out = floating || (p0 == (double)(int64_t)p0 && dtype != YK_BOOL) ? dtype
-               : p0 == (double)(int64_t)p0                                ? YK_I64
-                                                                          : YK_F32;
+    case YK__MUL_SCALAR: *out = floating ? dtype : !whole(p0) ? YK_F32 : dtype == YK_BOOL ? YK_I64 : dtype; break;
+    case YK__CLAMP: /* an infinite bound is none */
+        integers = (whole(p0) || isinf(p0)) && (whole(p1) || isinf(p1));
+        *out = floating ? dtype : !integers ? YK_F32 : dtype == YK_BOOL ? YK_I64 : dtype;
         break;
-    case YK__POW_SCALAR: *out = floating || (p0 >= 0 && p0 == (double)(int64_t)p0) ? dtype : YK_F32; break;
+    case YK__POW_SCALAR:
+        if (!floating && whole(p0) && p0 < 0) {
+            yk__fail(YK_ERR_DTYPE, "%s: an integer to the power of %g is no integer; cast the tensor first", what, p0);
+            return false;
+        }
+        *out = floating ? dtype : !whole(p0) ? YK_F32 : dtype == YK_BOOL ? YK_I64 : dtype;
+        break;
     default: *out = floating ? dtype : YK_F32; break;
     }
     *compute = yk__is_half(*out) ? YK_F32 : *out;
@@ -162,10 +175,8 @@ static bool unary_dtypes(const char *what, yk__unary op, const yk_tensor *x, dou
 yk_tensor *yk__raw_unary(const char *what, yk__unary op, yk_tensor *x, double p0, double p1)
 {
     yk_dtype compute, result;
-    if (!x || !unary_dtypes(what, op, x, p0, &compute, &result))
+    if (!x || !unary_dtypes(what, op, x, p0, p1, &compute, &result))
         return NULL;
-    if (op == YK__CLAMP && !yk_dtype_is_floating((yk_dtype)x->dtype)) /* bounds may be infinite */
-        compute = result = (yk_dtype)x->dtype;
     yk_tensor *in = yk__raw_cast(x, compute);
     yk_tensor *out = in ? yk__tensor_like(in, result == YK_BOOL ? YK_BOOL : compute) : NULL;
     if (out && out->numel) {
@@ -362,7 +373,8 @@ yk_tensor *yk__raw_reduce(const char *what, yk__reduce op, yk_tensor *x, uint32_
     bool extreme = op == YK__AMAX || op == YK__AMIN || op == YK__ARGMAX || op == YK__ARGMIN;
     if (extreme && count == 0) {
         char text[200];
-        yk__fail(YK_ERR_SHAPE, "%s: no elements to choose from in shape %s", what, yk_shape_format(x, text, sizeof(text)));
+        yk__fail(YK_ERR_SHAPE, "%s: no elements to choose from in shape %s", what,
+                 yk_shape_format(x, text, sizeof(text)));
         return NULL;
     }
     yk_tensor *in = yk__raw_cast(x, compute);

@@ -59,39 +59,50 @@ yk_tensor *yk__tensor_new(int ndim, const int64_t *shape, const int64_t *stride,
     return x;
 }
 
-yk_tensor *yk__tensor_checked(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
+yk_tensor *yk__tensor_over(yk__storage *storage, int ndim, const int64_t *shape, yk_dtype dtype)
+{
+    yk_tensor *x = storage ? tensor_make(ndim, shape, NULL, dtype) : NULL;
+    if (!x) {
+        yk__storage_release(storage);
+        return NULL;
+    }
+    x->storage = storage;
+    x->data = storage->data;
+    return x;
+}
+
+yk_status yk__tensor_check(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
     yk_tensor_options o = options ? *options : (yk_tensor_options){0};
-    if (ndim < 0 || ndim > YK_MAX_DIMS) {
-        yk__fail(YK_ERR_SHAPE, "%s: %d dimensions; a tensor has 0 to %d", what, ndim, YK_MAX_DIMS);
-        return NULL;
-    }
-    if ((unsigned)o.dtype >= YK__DTYPES) {
-        yk__fail(YK_ERR_DTYPE, "%s: %d is not a dtype", what, (int)o.dtype);
-        return NULL;
-    }
+    if (ndim < 0 || ndim > YK_MAX_DIMS)
+        return yk__fail(YK_ERR_SHAPE, "%s: %d dimensions; a tensor has 0 to %d", what, ndim, YK_MAX_DIMS);
+    if (ndim && !shape)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: the shape is NULL", what);
+    if ((unsigned)o.dtype >= YK__DTYPES)
+        return yk__fail(YK_ERR_DTYPE, "%s: %d is not a dtype", what, (int)o.dtype);
     int64_t elements = 1, most = INT64_MAX / 16;
     for (int d = 0; d < ndim; d++) {
         char text[200];
-        if (shape[d] < 0) {
-            yk__fail(YK_ERR_SHAPE, "%s: size %lld of dimension %d is negative in shape %s", what, (long long)shape[d], d,
-                     yk__shape_text(ndim, shape, text, sizeof(text)));
-            return NULL;
-        }
-        if (shape[d] && elements > most / shape[d]) {
-            yk__fail(YK_ERR_SHAPE, "%s: shape %s has more elements than fit in memory", what,
-                     yk__shape_text(ndim, shape, text, sizeof(text)));
-            return NULL;
-        }
-        elements *= shape[d];
+        if (shape[d] < 0)
+            return yk__fail(YK_ERR_SHAPE, "%s: size %lld of dimension %d is negative in shape %s", what,
+                            (long long)shape[d], d, yk__shape_text(ndim, shape, text, sizeof(text)));
+        int64_t size = shape[d] ? shape[d] : 1; /* strides must not overflow either, where there are no elements */
+        if (elements > most / size)
+            return yk__fail(YK_ERR_SHAPE, "%s: shape %s has more elements than fit in memory", what,
+                            yk__shape_text(ndim, shape, text, sizeof(text)));
+        elements *= size;
     }
-    if (o.requires_grad && !yk_dtype_is_floating(o.dtype)) {
-        yk__fail(YK_ERR_DTYPE, "%s: only floating tensors can require a gradient, this one is %s", what,
-                 yk_dtype_name(o.dtype));
+    if (o.requires_grad && !yk_dtype_is_floating(o.dtype))
+        return yk__fail(YK_ERR_DTYPE, "%s: only floating tensors can require a gradient, this one is %s", what,
+                        yk_dtype_name(o.dtype));
+    return yk__device_check(o.device);
+}
+
+yk_tensor *yk__tensor_checked(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    if (yk__tensor_check(what, ndim, shape, options))
         return NULL;
-    }
-    if (yk__device_check(o.device))
-        return NULL;
+    yk_tensor_options o = options ? *options : (yk_tensor_options){0};
     return yk__tensor_new(ndim, shape, NULL, o.dtype, o.device);
 }
 
@@ -248,8 +259,8 @@ yk_status yk__broadcast(const char *what, const yk_tensor *a, const yk_tensor *b
         int64_t sa = da >= 0 ? a->shape[da] : 1, sb = db >= 0 ? b->shape[db] : 1;
         if (sa != sb && sa != 1 && sb != 1) {
             char ta[200], tb[200];
-            return yk__fail(YK_ERR_SHAPE, "%s: shapes %s and %s do not broadcast: %lld against %lld in dimension %d", what,
-                            yk_shape_format(a, ta, sizeof(ta)), yk_shape_format(b, tb, sizeof(tb)), (long long)sa,
+            return yk__fail(YK_ERR_SHAPE, "%s: shapes %s and %s do not broadcast: %lld against %lld in dimension %d",
+                            what, yk_shape_format(a, ta, sizeof(ta)), yk_shape_format(b, tb, sizeof(tb)), (long long)sa,
                             (long long)sb, d);
         }
         shape[d] = sa == 1 ? sb : sa;

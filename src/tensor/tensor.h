@@ -32,8 +32,14 @@ struct yk_tensor {
 yk_tensor *yk__tensor_new(int ndim, const int64_t *shape, const int64_t *stride, yk_dtype dtype, yk_device device);
 /* C order, checked: ndim in range, sizes not negative, no overflow. Errors in the name of `what`. */
 yk_tensor *yk__tensor_checked(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options);
+yk_status yk__tensor_check(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options);
+/* C order over all of `storage`, whose reference it takes over, on failure too; NULL is passed through. */
+yk_tensor *yk__tensor_over(yk__storage *storage, int ndim, const int64_t *shape, yk_dtype dtype);
 /* What `requires_grad` in the options of a creation function calls; autograd/ has it (tape.c). */
 yk_status yk__mark_requires_grad(yk_tensor *x);
+/* Printing shows these two; they are public functions of autograd/, whose header is above this layer. */
+YK_API bool yk_requires_grad(const yk_tensor *x);
+YK_API const char *yk_grad_fn_name(const yk_tensor *x);
 /* Shares the storage of base; `offset` elements behind its first. */
 yk_tensor *yk__tensor_view(yk_tensor *base, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset);
 /* Another tensor object on the same storage, without autograd. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes print_golden.h: tensors as PyTorch prints them. Run it with any PyTorch: make_print.py > print_golden.h
 
-dtypes are written without "torch.", as yoke prints them. Small inputs are kept as bytes; a large one is
+dtypes are written without "torch.", as yoke prints them, which also moves where lines break. Small inputs are kept as bytes; a large one is
 first + i * step for its element i.
 """
 import struct
@@ -94,8 +94,9 @@ large((2000, 1), 0, 1)
 large((2, 1, 1, 1100), 1, 1e5, torch.float64)
 
 
-def text(tensor):
-    return str(tensor).replace("dtype=torch.", "dtype=")
+add_suffixes = torch._tensor_str._add_suffixes
+torch._tensor_str._add_suffixes = lambda text, suffixes, *rest, **named: add_suffixes(
+    text, [suffix.replace("dtype=torch.", "dtype=") for suffix in suffixes], *rest, **named)
 
 
 def quoted(string):
@@ -129,6 +130,6 @@ for tensor, line in cases:
         source = '"%s", 0, 0' % "".join("\\x%02x" % byte for byte in raw(tensor))
     else:
         source = "NULL, %r, %r" % (float(line[0]), float(line[1]))
-    print("    {%s, %d, {%s}, %s,\n     %s}," % (DTYPES[tensor.dtype], tensor.dim(), shape, source, quoted(text(tensor))))
+    print("    {%s, %d, {%s}, %s,\n     %s}," % (DTYPES[tensor.dtype], tensor.dim(), shape, source, quoted(str(tensor))))
 print("};")
 print(len(cases), "cases", file=sys.stderr)

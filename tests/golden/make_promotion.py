@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes promotion_golden.h: PyTorch's dtype of a result of two. make_promotion.py > promotion_golden.h
 
-Three tables: two tensors with dimensions, one with dimensions and one without, and one of each the other way round.
+Two tables: both tensors with dimensions, and the second without. Rows (the first) and columns are in yk_dtype's order.
 """
 import torch
 
@@ -11,16 +11,12 @@ DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
 
 def table(name, shape_a, shape_b):
     print("static const yk_dtype %s[YK__DTYPES][YK__DTYPES] = {" % name)
-    for i, a in enumerate(DTYPES):
-        row = []
-        for j, b in enumerate(DTYPES):
-            result = torch.result_type(torch.zeros(shape_a, dtype=a), torch.zeros(shape_b, dtype=b))
-            row.append("[YK_%s] = YK_%s" % (NAMES[j], NAMES[DTYPES.index(result)]))
-        print("    [YK_%s] = {%s},\n              " % (NAMES[i], (",\n               ").join(
-            ", ".join(row[k:k + 4]) for k in (0, 4))), end="\n" if i + 1 < len(DTYPES) else "\n")
+    for a in DTYPES:
+        results = [torch.result_type(torch.zeros(shape_a, dtype=a), torch.zeros(shape_b, dtype=b)) for b in DTYPES]
+        print("    {%s}," % ", ".join("YK_" + NAMES[DTYPES.index(result)] for result in results))
     print("};")
 
 
-print("/* promotion_golden.h - made by make_promotion.py with PyTorch %s. */" % torch.__version__.split("+")[0])
+print("/* promotion_golden.h - made by make_promotion.py with PyTorch %s; rows and columns as in yk_dtype. */" % torch.__version__.split("+")[0])
 table("promoted", (2,), (2,))
 table("promoted_with_scalar", (2,), ())

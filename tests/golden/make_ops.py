@@ -1,0 +1,316 @@
+#!/usr/bin/python3
+"""Writes tests/golden/ops_golden.h: small float64 inputs, and what PyTorch makes of them.
+
+Needs Debian's python3-torch (1.13.1 wrote the committed file). Run from anywhere:
+    /usr/bin/python3 tests/golden/make_ops.py
+Each case is a name, a function, and its inputs. The row of the same name in tests/ops/ops_test.c calls yoke's function
+on the same inputs and compares the result and the gradient of every input that has one, given the gradient of the
+result written here.
+"""
+import os
+import random
+
+import torch
+import torch.nn.functional as F
+
+CASES = []
+VALUES = []
+INTEGER, BOOLEAN, REAL = "YK_I64", "YK_BOOL", "YK_F64"
+
+
+class Input:
+    """A tensor of 3-digit numbers; drawn from a generator of its own, so that cases do not move each other."""
+
+    def __init__(self, shape, low=-1.5, high=1.5, kind=REAL, grad=True, values=None):
+        self.shape, self.low, self.high, self.kind, self.values = shape, low, high, kind, values
+        self.grad = grad and kind == REAL
+
+    def draw(self, rng):
+        count = 1
+        for size in self.shape:
+            count *= size
+        if self.values is not None:
+            data = list(self.values)
+        elif self.kind == REAL:
+            data = [round(rng.uniform(self.low, self.high), 3) for _ in range(count)]
+        else:
+            data = [rng.randrange(self.low, self.high) for _ in range(count)]
+        dtype = {REAL: torch.float64, INTEGER: torch.int64, BOOLEAN: torch.bool}[self.kind]
+        return torch.tensor(data, dtype=torch.float64).reshape(self.shape).to(dtype)
+
+
+def x(*shape, low=-1.5, high=1.5, grad=True, values=None):
+    return Input(shape, low, high, REAL, grad, values)
+
+
+def positive(*shape):
+    return Input(shape, 0.3, 2.0)
+
+
+def index(*shape, high, values=None):
+    return Input(shape, 0, high, INTEGER, False, values)
+
+
+def mask(*shape):
+    return Input(shape, 0, 2, BOOLEAN, False)
+
+
+def case(name, function, *inputs, smooth=True):
+    """smooth=False: finite differences would step over a kink."""
+    CASES.append((name, function, inputs, smooth))
+
+
+def put(tensor):
+    at = len(VALUES)
+    VALUES.extend(float(v) for v in tensor.detach().to(torch.float64).contiguous().reshape(-1))
+    return at
+
+
+# ---- elementwise, two tensors
+for op in ("add", "sub", "mul"):
+    case(op, getattr(torch, op), x(2, 3), x(2, 3))
+    case(op + "_broadcast", getattr(torch, op), x(2, 1, 3), x(4, 1))
+case("div", torch.div, x(2, 3), positive(2, 3))
+case("div_broadcast", torch.div, x(3), positive(2, 3))
+case("pow", torch.pow, positive(2, 3), x(2, 3))
+case("pow_broadcast", torch.pow, positive(2, 1), x(3))
+case("pow_at_zero", torch.pow, x(4, values=[0, 0, 0, 2]), x(4, values=[2, 1, 0, 0]), smooth=False)
+case("maximum", torch.maximum, x(2, 3), x(3))
+case("minimum", torch.minimum, x(2, 3), x(2, 1))
+case("maximum_ties", torch.maximum, x(3, values=[1, 2, 3]), x(3, values=[1, 3, 2]), smooth=False)
+case("minimum_ties", torch.minimum, x(3, values=[1, 2, 3]), x(3, values=[1, 3, 2]), smooth=False)
+case("add_scaled", lambda a, b: torch.add(a, b, alpha=-0.75), x(2, 3), x(3))
+case("add_scalar_tensor", lambda a, b: a + b, x(2, 3), x())
+# ---- elementwise, one tensor
+case("add_scalar", lambda a: a + 0.7, x(2, 3))
+case("sub_scalar", lambda a: a - 0.7, x(2, 3))
+case("mul_scalar", lambda a: a * -1.3, x(2, 3))
+case("div_scalar", lambda a: a / 3, x(2, 3))
+case("div_scalar_power_of_two", lambda a: a / -4, x(2, 3))
+case("pow_scalar_square", lambda a: a ** 2, x(2, 3))
+case("pow_scalar_cube", lambda a: a ** 3, x(2, 3))
+case("pow_scalar_root", lambda a: a ** 0.5, positive(2, 3))
+case("pow_scalar_inverse", lambda a: a ** -1, positive(2, 3))
+case("pow_scalar_any", lambda a: a ** -2.3, positive(2, 3))
+case("pow_scalar_zero", lambda a: a ** 0, x(2, 3))
+case("pow_scalar_one", lambda a: a ** 1, x(2, 3))
+for op in ("neg", "abs", "exp", "square", "sin", "cos", "tanh", "sigmoid", "relu"):
+    case(op, getattr(torch, op), x(3, 4, low=-3, high=3))
+for op in ("log", "sqrt", "rsqrt", "reciprocal"):
+    case(op, getattr(torch, op), positive(2, 3))
+case("gelu", F.gelu, x(3, 4, low=-3, high=3))
+case("kinks", lambda a: torch.relu(a) + torch.abs(a), x(3, values=[-1, 0, 1]), smooth=False)
+case("clamp", lambda a: a.clamp(-0.5, 0.8), x(3, 4))
+case("clamp_open", lambda a: a.clamp(max=0.3), x(3, 4))
+case("clamp_edges", lambda a: a.clamp(-1, 1), x(5, values=[-2, -1, 0, 1, 2]), smooth=False)
+case("where", torch.where, mask(2, 3), x(2, 3), x(2, 3))
+case("where_broadcast", torch.where, mask(2, 1), x(3), x(2, 3))
+# ---- in place
+case("add_in_place", lambda a, b: a.clone().add_(b, alpha=0.5), x(2, 3), x(3))
+case("mul_in_place", lambda a, b: a.clone().mul_(b), x(2, 3), x(2, 1))
+case("mul_in_place_self", lambda a: a * a, x(2, 3))
+case("mul_scalar_in_place", lambda a: a.clone().mul_(-2.5), x(2, 3))
+case("relu_in_place", lambda a: a.clone().relu_(), x(3, 4))
+case("copy_in_place", lambda a, b: a.clone().copy_(b), x(2, 3), x(3))
+case("fill_in_place", lambda a: a.clone().fill_(2.5) + a, x(2, 3))
+# ---- shape
+case("reshape", lambda a: a.reshape(3, -1), x(2, 3, 2))
+case("reshape_copy", lambda a: a.transpose(0, 1).reshape(6), x(2, 3))
+case("reshape_scalar", lambda a: a.reshape(()), x(1, 1))
+case("view", lambda a: a.view(2, 2, 3), x(4, 3))
+case("flatten", lambda a: a.flatten(1, 2), x(2, 3, 2, 1))
+case("permute", lambda a: a.permute(2, 0, 1), x(2, 3, 4))
+case("transpose", lambda a: a.transpose(-1, 0), x(2, 3))
+case("squeeze", lambda a: a.squeeze(1), x(2, 1, 3))
+case("unsqueeze", lambda a: a.unsqueeze(-1), x(2, 3))
+case("expand", lambda a: a.expand(2, -1, 4), x(3, 1))
+case("slice", lambda a: a[:, 1:5:2], x(2, 6))
+case("slice_negative", lambda a: a[-3:-1], x(4, 2))
+case("slice_everything", lambda a: a[:], x(4, 2))
+case("slice_nothing", lambda a: a[3:2], x(4, 2))
+case("select", lambda a: a.select(1, -2), x(2, 3, 2))
+case("narrow", lambda a: a.narrow(0, 1, 2), x(4, 2))
+case("cat", lambda a, b, c: torch.cat([a, b, c], 1), x(2, 1), x(2, 3), x(2, 2))
+case("cat_with_empty", lambda a, b: torch.cat([torch.empty(0, dtype=torch.float64), a, b], -2), x(1, 2), x(2, 2))
+case("stack", lambda a, b: torch.stack([a, b], 1), x(2, 3), x(2, 3))
+case("stack_last", lambda a, b: torch.stack([a, b], -1), x(2, 3), x(2, 3))
+case("split", lambda a: a.split(2, 1)[2] * 3 + a.split(2, 1)[0][:, :1], x(2, 5))
+case("contiguous", lambda a: a.t().contiguous(), x(2, 3))
+case("clone", lambda a: a.clone(), x(2, 3))
+case("cast", lambda a: a.to(torch.float32).to(torch.float64), x(2, 3, values=[0.5, 1.25, -2, 3, 4.75, -8]))
+case("to", lambda a: a * 2, x(2, 3))
+# ---- reductions
+case("sum", torch.sum, x(2, 3))
+case("sum_dims", lambda a: a.sum((0, 2)), x(2, 3, 4))
+case("sum_dims_kept", lambda a: a.sum((-1, 0), keepdim=True), x(2, 3, 4))
+case("mean", torch.mean, x(2, 3))
+case("mean_dims", lambda a: a.mean((1,)), x(2, 3, 2))
+case("mean_dims_kept", lambda a: a.mean((0, 1), keepdim=True), x(2, 3, 2))
+case("var", torch.var, x(2, 3))
+case("var_dims", lambda a: a.var((0,), unbiased=False), x(4, 3))
+case("var_dims_kept", lambda a: a.var((1, 2), keepdim=True), x(2, 3, 2))
+case("max", torch.max, x(2, 3))
+case("min", torch.min, x(2, 3))
+case("max_ties", torch.max, x(4, values=[1, 3, 3, 2]), smooth=False)
+case("max_dim", lambda a: a.max(1)[0], x(2, 3, 2))
+case("max_dim_kept", lambda a: a.max(-1, keepdim=True)[0], x(2, 3))
+case("min_dim", lambda a: a.min(0)[0], x(3, 2))
+case("max_dim_ties", lambda a: a.max(1)[0], x(2, 3, values=[1, 2, 2, 3, 1, 3]), smooth=False)
+case("prod", torch.prod, x(2, 3, grad=False))
+case("argmax", lambda a: a.argmax(1), x(3, 4, grad=False))
+case("argmin", lambda a: a.argmin(0, keepdim=True), x(3, 4, grad=False))
+case("softmax", lambda a: a.softmax(1), x(3, 4, low=-4, high=4))
+case("softmax_first", lambda a: a.softmax(0), x(3, 4, 2))
+case("log_softmax", lambda a: a.log_softmax(-1), x(3, 4, low=-4, high=4))
+case("log_softmax_middle", lambda a: a.log_softmax(1), x(2, 3, 2))
+# ---- no gradient
+case("sign", torch.sign, x(2, 3, grad=False))
+case("floor", torch.floor, x(2, 3, grad=False))
+case("ceil", torch.ceil, x(2, 3, grad=False))
+case("round", torch.round, x(4, grad=False, values=[0.5, 1.5, -0.5, 0.7]))
+case("is_finite", torch.isfinite, x(3, grad=False))
+for op in ("eq", "ne", "lt", "le", "gt", "ge"):
+    case(op, getattr(torch, op), x(2, 2, grad=False, values=[1, 2, 3, 4]), x(2, grad=False, values=[1, 3]))
+case("logical_and", torch.logical_and, mask(4), mask(4))
+case("logical_or", torch.logical_or, mask(4), mask(4))
+case("logical_not", torch.logical_not, mask(4))
+case("any", torch.any, mask(4))
+case("all", torch.all, mask(4))
+# ---- products
+case("matmul", torch.matmul, x(2, 3), x(3, 4))
+case("matmul_dot", torch.matmul, x(3), x(3))
+case("matmul_row", torch.matmul, x(3), x(3, 4))
+case("matmul_column", torch.matmul, x(2, 3), x(3))
+case("matmul_batch", torch.matmul, x(2, 2, 3), x(2, 3, 2))
+case("matmul_shared_right", torch.matmul, x(2, 2, 2, 3), x(3, 2))
+case("matmul_shared_left", torch.matmul, x(2, 3), x(2, 3, 2))
+case("matmul_broadcast", torch.matmul, x(2, 1, 2, 3), x(3, 3, 2))
+case("matmul_broadcast_ones", torch.matmul, x(2, 1, 2, 3), x(1, 3, 3, 2))
+case("matmul_row_batch", torch.matmul, x(3), x(2, 3, 2))
+case("matmul_batch_column", torch.matmul, x(2, 2, 3), x(3))
+case("linear", F.linear, x(4, 3), x(2, 3), x(2))
+case("linear_plain", F.linear, x(2, 2, 3), x(2, 3))
+case("linear_vector", F.linear, x(3), x(2, 3), x(2))
+# ---- networks
+case("conv2d", F.conv2d, x(2, 2, 4, 5), x(3, 2, 3, 3), x(3))
+case("conv2d_plain", F.conv2d, x(1, 2, 3, 3), x(2, 2, 1, 1))
+case("conv2d_all", lambda a, w, b: F.conv2d(a, w, b, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2),
+     x(1, 4, 5, 4), x(4, 2, 3, 2), x(4))
+case("conv2d_depthwise", lambda a, w: F.conv2d(a, w, padding=1, groups=3), x(1, 3, 3, 3), x(3, 1, 3, 3))
+case("max_pool2d", lambda a: F.max_pool2d(a, 2), x(1, 2, 4, 5))
+case("max_pool2d_all", lambda a: F.max_pool2d(a, (3, 2), (2, 1), (1, 0), (1, 2), True), x(1, 1, 6, 5))
+case("max_pool2d_ceil_drops", lambda a: F.max_pool2d(a, 2, 3, 1, ceil_mode=True), x(1, 1, 4, 4))
+case("avg_pool2d", lambda a: F.avg_pool2d(a, 2), x(1, 2, 4, 4))
+case("avg_pool2d_all", lambda a: F.avg_pool2d(a, 3, 2, 1, True), x(1, 1, 6, 5))
+case("avg_pool2d_no_pad", lambda a: F.avg_pool2d(a, (3, 2), (2, 2), 1, False, False), x(1, 1, 5, 4))
+case("avg_pool2d_divisor", lambda a: F.avg_pool2d(a, 2, 1, divisor_override=3), x(1, 1, 3, 3))
+case("adaptive_avg_pool2d", lambda a: F.adaptive_avg_pool2d(a, (2, 3)), x(1, 2, 5, 4))
+case("adaptive_avg_pool2d_one", lambda a: F.adaptive_avg_pool2d(a, 1), x(2, 2, 3, 3))
+case("batch_norm", lambda a, w, b: F.batch_norm(a, None, None, w, b, True), x(3, 2, 2, 2), x(2), x(2))
+case("batch_norm_plain", lambda a: F.batch_norm(a, None, None, training=True, eps=0.1), x(4, 3))
+case("batch_norm_eval", lambda a, w, b, m, v: F.batch_norm(a, m, v, w, b), x(2, 2, 2, 2), x(2), x(2),
+     x(2, grad=False), Input((2,), 0.5, 2, REAL, False))
+case("batch_norm_relu", lambda a, w, b: F.relu(F.batch_norm(a, None, None, w, b, True)), x(3, 2, 2, 2), x(2), x(2))
+case("batch_norm_residual", lambda a, w, b, r: F.batch_norm(a, None, None, w, b, True) + r, x(3, 2, 2, 1), x(2), x(2),
+     x(3, 2, 2, 1))
+case("batch_norm_residual_relu", lambda a, w, b, r: F.relu(F.batch_norm(a, None, None, w, b, True) + r), x(3, 2, 2, 1),
+     x(2), x(2), x(3, 2, 2, 1))
+case("layer_norm", lambda a, w, b: F.layer_norm(a, (4,), w, b), x(3, 4), x(4), x(4))
+case("layer_norm_two", lambda a, w, b: F.layer_norm(a, (2, 3), w, b, 0.01), x(2, 2, 3), x(2, 3), x(2, 3))
+case("layer_norm_plain", lambda a: F.layer_norm(a, (3,)), x(2, 2, 3))
+case("layer_norm_weight", lambda a, w: F.layer_norm(a, (3,), w), x(2, 3), x(3))
+case("embedding", F.embedding, index(2, 3, high=5), x(5, 2))
+case("embedding_padding", lambda i, w: F.embedding(i, w, padding_idx=1), index(4, high=3, values=[1, 0, 1, 2]), x(3, 2),
+     smooth=False)
+# ---- losses
+case("cross_entropy", F.cross_entropy, x(4, 3, low=-3, high=3), index(4, high=3))
+case("cross_entropy_sum", lambda a, t: F.cross_entropy(a, t, reduction="sum"), x(4, 3), index(4, high=3))
+case("cross_entropy_all", lambda a, t, w: F.cross_entropy(a, t, w, ignore_index=1, label_smoothing=0.2),
+     x(5, 3), index(5, high=3, values=[0, 1, 2, 1, 2]), Input((3,), 0.5, 2, REAL, False))
+case("cross_entropy_each", lambda a, t: F.cross_entropy(a, t, reduction="none"), x(3, 4), index(3, high=4))
+case("cross_entropy_each_all",
+     lambda a, t, w: F.cross_entropy(a, t, w, ignore_index=0, label_smoothing=0.3, reduction="none"),
+     x(4, 3), index(4, high=3, values=[0, 1, 2, 1]), Input((3,), 0.5, 2, REAL, False))
+case("mse_loss", F.mse_loss, x(2, 3), x(2, 3))
+case("mse_loss_sum", lambda a, b: F.mse_loss(a, b, reduction="sum"), x(2, 3), x(2, 3))
+case("mse_loss_each", lambda a, b: F.mse_loss(a, b, reduction="none"), x(2, 3), x(2, 3))
+
+
+def describe(tensor, at, kind, grad):
+    shape = ", ".join(str(s) for s in tensor.shape) or "0"
+    return "{%d, {%s}, %s, %s, %d}" % (tensor.dim(), shape, kind, "true" if grad else "false", at)
+
+
+def main():
+    rows = []
+    for name, function, inputs, smooth in CASES:
+        rng = random.Random("yoke " + name)
+        tensors = [spec.draw(rng) for spec in inputs]
+        described = [describe(t, put(t), spec.kind, spec.grad) for t, spec in zip(tensors, inputs)]
+        for tensor, spec in zip(tensors, inputs):
+            tensor.requires_grad_(spec.grad)
+        out = function(*tensors)
+        kind = {torch.float64: REAL, torch.int64: INTEGER, torch.bool: BOOLEAN}[out.dtype]
+        result = describe(out, put(out), kind, out.requires_grad)
+        gradient, grads = -1, [-1] * len(inputs)
+        if out.requires_grad:
+            given = torch.tensor([round(rng.uniform(0.25, 1.5), 2) for _ in range(out.numel())],
+                                 dtype=torch.float64).reshape(out.shape)
+            gradient = put(given)
+            out.backward(given)
+            for i, tensor in enumerate(tensors):
+                if tensor.requires_grad:
+                    grads[i] = put(tensor.grad if tensor.grad is not None else torch.zeros_like(tensor))
+        rows.append('{"%s", %s, %d, {%s}, %s, %d, {%s}},' % (
+            name, "true" if smooth else "false", len(inputs), ", ".join(described), result, gradient,
+            ", ".join(str(g) for g in grads)))
+    lines, line = [], ""
+    for value in VALUES:
+        text = "%r," % value if value != int(value) else "%d," % value
+        if len(line) + len(text) > 118:
+            lines.append(line)
+            line = ""
+        line += (" " if line else "") + text
+    lines.append(line)
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ops_golden.h")
+    with open(path, "w") as out:
+        out.write("""/*
+ * ops_golden.h - inputs, results and gradients of PyTorch %s in float64. Written by make_ops.py; not for editing.
+ */
+#ifndef YOKE_TESTS_OPS_GOLDEN_H
+#define YOKE_TESTS_OPS_GOLDEN_H
+
+#include <yoke/tensor.h>
+
+enum { GOLDEN_INPUTS = 5 };
+typedef struct golden_tensor {
+    int ndim;
+    int64_t shape[4];
+    yk_dtype dtype;
+    bool requires_grad;
+    int at; /* the first of its numbers in golden_values, C order */
+} golden_tensor;
+typedef struct golden_case {
+    const char *name;
+    bool smooth; /* finite differences make sense at these inputs */
+    int n_inputs;
+    golden_tensor input[GOLDEN_INPUTS], output;
+    int gradient;            /* of the output, in golden_values; -1: none */
+    int grad[GOLDEN_INPUTS]; /* of the inputs; -1: none */
+} golden_case;
+
+/* clang-format off */
+static const double golden_values[] = {
+%s
+};
+
+static const golden_case golden_cases[] = {
+%s
+};
+/* clang-format on */
+
+#endif
+""" % (torch.__version__.split("a")[0], "\n".join(lines), "\n".join(rows)))
+
+
+main()

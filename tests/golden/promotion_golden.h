@@ -1,0 +1,21 @@
+/* promotion_golden.h - made by make_promotion.py with PyTorch 2.15.0; rows and columns as in yk_dtype. */
+static const yk_dtype promoted[YK__DTYPES][YK__DTYPES] = {
+    {YK_F32, YK_F64, YK_F32, YK_F32, YK_F32, YK_F32, YK_F32, YK_F32},
+    {YK_F64, YK_F64, YK_F64, YK_F64, YK_F64, YK_F64, YK_F64, YK_F64},
+    {YK_F32, YK_F64, YK_F16, YK_F32, YK_F16, YK_F16, YK_F16, YK_F16},
+    {YK_F32, YK_F64, YK_F32, YK_BF16, YK_BF16, YK_BF16, YK_BF16, YK_BF16},
+    {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I64, YK_I64, YK_I64},
+    {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_I32, YK_I32},
+    {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_U8},
+    {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_BOOL},
+};
+static const yk_dtype promoted_with_scalar[YK__DTYPES][YK__DTYPES] = {
+    {YK_F32, YK_F32, YK_F32, YK_F32, YK_F32, YK_F32, YK_F32, YK_F32},
+    {YK_F64, YK_F64, YK_F64, YK_F64, YK_F64, YK_F64, YK_F64, YK_F64},
+    {YK_F16, YK_F16, YK_F16, YK_F16, YK_F16, YK_F16, YK_F16, YK_F16},
+    {YK_BF16, YK_BF16, YK_BF16, YK_BF16, YK_BF16, YK_BF16, YK_BF16, YK_BF16},
+    {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I64, YK_I64, YK_I64},
+    {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I32, YK_I32, YK_I32, YK_I32},
+    {YK_F32, YK_F64, YK_F16, YK_BF16, YK_U8, YK_U8, YK_U8, YK_U8},
+    {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_BOOL},
+};

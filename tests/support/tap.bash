@@ -1,0 +1,73 @@
+# tap.bash - what the scripts in tests/cli share: TAP output, and runs of the program that keep what it printed.
+# $YOKE is the program. Each script works in a folder of its own, $work, removed at the end.
+set -u
+if ! YOKE=$(realpath -e "${YOKE:-build/yoke}"); then
+    echo "Bail out! there is no program to test"
+    exit 1
+fi
+tests=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+# ok NAME COMMAND...: passes when the command succeeds.
+ok()
+{
+    local name=$1
+    shift
+    tests=$((tests + 1))
+    if "$@"; then
+        echo "ok $tests - $name"
+        return 0
+    fi
+    echo "not ok $tests - $name"
+    echo "# failed: $*"
+    sed 's/^/# stdout: /' out 2> /dev/null | tail -n 20
+    sed 's/^/# stderr: /' err 2> /dev/null | tail -n 20
+    return 1
+}
+
+# skip NAME WHY
+skip()
+{
+    tests=$((tests + 1))
+    echo "ok $tests - $1 # SKIP $2"
+}
+
+# run ARGUMENTS...: the program's output goes to the files out and err, its exit code to $code.
+run()
+{
+    "$YOKE" "$@" > out 2> err < /dev/null
+    code=$?
+}
+
+# exits CODE NAME ARGUMENTS...: runs the program and expects the exit code.
+exits()
+{
+    local expected=$1 name=$2
+    shift 2
+    run "$@"
+    ok "$name: exit code $expected" [ "$code" = "$expected" ]
+}
+
+# says FILE TEXT: the file holds the text.
+says()
+{
+    ok "$1 says '$2'" grep -qF -- "$2" "$1"
+}
+
+# wait_for FILE TEXT: up to 20 s, until the file holds the text.
+wait_for()
+{
+    local i
+    for ((i = 0; i < 400; i++)); do
+        grep -qs -- "$2" "$1" && return 0
+        sleep 0.05
+    done
+    return 1
+}
+
+finish()
+{
+    echo "1..$tests"
+}

@@ -1,0 +1,142 @@
+/* print_test.c - tensors as text, against what PyTorch prints (golden/make_print.py). */
+#include "tests/support/expect.h"
+
+#include "tensor/tensor.h"
+#include "tests/golden/print_golden.h"
+
+enum { CASES = sizeof(print_cases) / sizeof(print_cases[0]) };
+
+static yk_tensor *build(const print_case *c)
+{
+    yk_tensor_options options = {.dtype = c->dtype};
+    if (c->bytes)
+        return yk_from_data(c->bytes, c->ndim, c->shape, &options);
+    yk_tensor *x = yk_empty(c->ndim, c->shape, &options);
+    for (int64_t i = 0; i < yk_numel(x); i++) {
+        double value = c->first + (double)i * c->step;
+        void *data = yk_tensor_data(x);
+        switch (c->dtype) {
+        case YK_F32: ((float *)data)[i] = (float)value; break;
+        case YK_F64: ((double *)data)[i] = value; break;
+        case YK_I64: ((int64_t *)data)[i] = (int64_t)value; break;
+        case YK_I32: ((int32_t *)data)[i] = (int32_t)value; break;
+        case YK_U8: ((uint8_t *)data)[i] = (uint8_t)(int64_t)value; break;
+        default: fail_msg("a large case of %s", yk_dtype_name(c->dtype));
+        }
+    }
+    return x;
+}
+
+static void expect_text(const yk_tensor *x, const char *expected)
+{
+    char *text = yk_to_string(x);
+    if (!text)
+        fail_msg("no text: %s", yk_last_error() ? yk_last_error()->message : "no record");
+    if (strcmp(text, expected))
+        fail_msg("printed:\n%s\nexpected:\n%s", text, expected);
+    free(text);
+}
+
+static void as_pytorch_prints(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        yk_scope scope = yk_scope_begin();
+        expect_text(build(&print_cases[i]), print_cases[i].expected);
+        yk_scope_end(scope);
+    }
+    assert_null(yk_last_error());
+}
+
+/* The same text for the same elements behind other strides: every case of two dimensions or more, stored in the
+ * opposite order of dimensions. */
+static void strides_do_not_show(void **state)
+{
+    (void)state;
+    int tried = 0;
+    for (int i = 0; i < CASES; i++) {
+        const print_case *c = &print_cases[i];
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *x = build(c);
+        if (yk_ndim(x) >= 2 && yk_numel(x)) {
+            int64_t stride[YK_MAX_DIMS], step = 1;
+            for (int d = 0; d < c->ndim; d++) {
+                stride[d] = step;
+                step *= c->shape[d];
+            }
+            yk_tensor *other = yk__tensor_new(c->ndim, c->shape, stride, c->dtype, (yk_device){0});
+            expect_ok(yk__raw_copy(other, x));
+            expect_text(other, c->expected);
+            yk_tensor_release(other);
+            tried++;
+        }
+        yk_scope_end(scope);
+    }
+    assert_true(tried > 10);
+    float storage[6] = {1, 2, 3, 4, 5, 6};
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_from_data(storage, YK_SHAPE(6), NULL);
+    yk_tensor *every_second = yk__tensor_view(x, 1, (int64_t[]){3}, (int64_t[]){2}, 1);
+    expect_text(every_second, "tensor([2., 4., 6.])");
+    yk_tensor *repeated = yk__tensor_view(x, 2, (int64_t[]){2, 3}, (int64_t[]){0, 1}, 0);
+    expect_text(repeated, "tensor([[1., 2., 3.],\n        [1., 2., 3.]])");
+    yk_tensor_release(every_second);
+    yk_tensor_release(repeated);
+    yk_scope_end(scope);
+}
+
+static void what_is_not_the_default_is_named(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor_options second = {.device = {YK_CPU, 1}}, leaf = {.requires_grad = true};
+    yk_tensor_options all = {.device = {YK_CPU, 1}, .dtype = YK_F64, .requires_grad = true};
+    expect_text(yk_ones(YK_SHAPE(2), &second), "tensor([1., 1.], device=cpu:1)");
+    expect_text(yk_ones(YK_SHAPE(2), &leaf), "tensor([1., 1.], requires_grad=True)");
+    expect_text(yk_ones(YK_SCALAR, &all), "tensor(1., device=cpu:1, dtype=float64, requires_grad=True)");
+    expect_text(yk_ones(YK_SHAPE(0, 2), &all),
+                "tensor([], device=cpu:1, size=(0, 2), dtype=float64, requires_grad=True)");
+    expect_text(yk_full(YK_SHAPE(9), 100.5, &all),
+                "tensor([100.5000, 100.5000, 100.5000, 100.5000, 100.5000, 100.5000, 100.5000,\n"
+                "        100.5000, 100.5000], device=cpu:1, dtype=float64, requires_grad=True)");
+    expect_text(yk_full(YK_SHAPE(4), 100.5, &all),
+                "tensor([100.5000, 100.5000, 100.5000, 100.5000], device=cpu:1, dtype=float64,\n"
+                "       requires_grad=True)");
+    yk_scope_end(scope);
+}
+
+static void to_a_stream(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    expect_ok(yk_print(stream, yk_ones(YK_SHAPE(2), NULL)));
+    fclose(stream);
+    assert_string_equal(text, "tensor([1., 1.])\n");
+    free(text);
+    FILE *full = fopen("/dev/full", "w");
+    assert_non_null(full);
+    setvbuf(full, NULL, _IONBF, 0);
+    assert_int_equal(yk_print(full, yk_ones(YK_SHAPE(2), NULL)), YK_ERR_IO);
+    expect_error(YK_ERR_IO, "print: No space left on device");
+    fclose(full);
+    assert_null(yk_to_string(NULL));
+    assert_null(yk_last_error());
+    assert_int_equal(yk_print(stdout, NULL), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "print: the tensor is NULL");
+    yk_scope_end(scope);
+}
+
+int main(void)
+{
+    setenv("YOKE_CPU_DEVICES", "2", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_pytorch_prints),
+        cmocka_unit_test(strides_do_not_show),
+        cmocka_unit_test(what_is_not_the_default_is_named),
+        cmocka_unit_test(to_a_stream),
+    };
+    return cmocka_run_group_tests_name("tensor/print", tests, NULL, NULL);
+}
