@@ -5,6 +5,10 @@
  * NULL and leave the record alone, so expressions can be nested and checked once. Shapes broadcast and dtypes promote
  * as in PyTorch; the PyTorch counterpart has the same name. Differentiable unless said otherwise. Negative dims count
  * from the end.
+ *
+ * All tensors of a call are on one device; two devices are an error that names both (yk_to and yk_copy_ cross). f16
+ * and bf16 are computed in f32 and rounded once at the end. Elementwise operations, pooling and normalisation keep the
+ * memory order of their input, convolution chooses one; strides never change what comes out.
  */
 #ifndef YOKE_OPS_H
 #define YOKE_OPS_H
@@ -63,7 +67,8 @@ YK_API yk_tensor *yk_logical_not(yk_tensor *x);
 /* condition (bool) ? a : b, all broadcast. */
 YK_API yk_tensor *yk_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b);
 
-/* ---- in place: x is changed and returned (borrowed). An error where a gradient could come out wrong. -------------- */
+/* ---- in place: x is changed and returned (borrowed, so no scope is needed). An error where a gradient could come out
+ * wrong. x keeps its shape and dtype; a result that does not fit them is an error. ---- */
 YK_API yk_tensor *yk_add_(yk_tensor *x, yk_tensor *y, double alpha); /* x += alpha y */
 YK_API yk_tensor *yk_mul_(yk_tensor *x, yk_tensor *y);
 YK_API yk_tensor *yk_mul_scalar_(yk_tensor *x, double y);
@@ -74,14 +79,14 @@ YK_API yk_tensor *yk_zero_(yk_tensor *x);
 YK_API yk_tensor *yk_uniform_(yk_tensor *x, double low, double high); /* no gradient */
 YK_API yk_tensor *yk_normal_(yk_tensor *x, double mean, double deviation);
 
-/* ---- shape: views share the storage; the others copy -------------------------------------------------------------- */
+/* ---- shape: views share the storage; the others copy ------------------------------------------------------------- */
 /* One size may be -1. A view where the strides allow it, else a copy. */
 YK_API yk_tensor *yk_reshape(yk_tensor *x, int ndim, const int64_t *shape);
 YK_API yk_tensor *yk_view(yk_tensor *x, int ndim, const int64_t *shape); /* an error where a copy would be needed */
-YK_API yk_tensor *yk_flatten(yk_tensor *x, int start_dim, int end_dim);
+YK_API yk_tensor *yk_flatten(yk_tensor *x, int start_dim, int end_dim); /* both included: 1, -1 keeps the batch */
 YK_API yk_tensor *yk_permute(yk_tensor *x, const int *dims); /* ndim of them: a view */
 YK_API yk_tensor *yk_transpose(yk_tensor *x, int dim0, int dim1);
-YK_API yk_tensor *yk_squeeze(yk_tensor *x, int dim);
+YK_API yk_tensor *yk_squeeze(yk_tensor *x, int dim); /* drops the dimension if its size is 1 */
 YK_API yk_tensor *yk_unsqueeze(yk_tensor *x, int dim);
 YK_API yk_tensor *yk_expand(yk_tensor *x, int ndim, const int64_t *shape); /* -1 keeps a size */
 /* x[..., start:end:step, ...]; start and end as in Python (YK_END: to the end), step >= 1. A view. */
@@ -92,13 +97,14 @@ YK_API yk_tensor *yk_narrow(yk_tensor *x, int dim, int64_t start, int64_t length
 YK_API yk_tensor *yk_cat(yk_tensor *const *xs, int count, int dim);
 YK_API yk_tensor *yk_stack(yk_tensor *const *xs, int count, int dim);
 /* Writes ceil(size / chunk) views to parts[] (of `capacity`), each `chunk` long but the last; *count of them. */
-YK_API yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **parts, int capacity, int *count) YK_MUST_CHECK;
+YK_API yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **parts, int capacity,
+                          int *count) YK_MUST_CHECK;
 YK_API yk_tensor *yk_contiguous(yk_tensor *x); /* x itself where it is */
 YK_API yk_tensor *yk_clone(yk_tensor *x);
 YK_API yk_tensor *yk_cast(yk_tensor *x, yk_dtype dtype); /* x itself where it has the dtype */
 YK_API yk_tensor *yk_to(yk_tensor *x, yk_device device); /* x itself where it is there */
 
-/* ---- reductions: dims NULL (n_dims 0) means all ------------------------------------------------------------------- */
+/* ---- reductions: dims NULL (n_dims 0) means all ------------------------------------------------------------------ */
 YK_API yk_tensor *yk_sum(yk_tensor *x);
 YK_API yk_tensor *yk_mean(yk_tensor *x);
 YK_API yk_tensor *yk_sum_dims(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
@@ -119,13 +125,13 @@ YK_API yk_tensor *yk_all(yk_tensor *x);
 YK_API yk_tensor *yk_softmax(yk_tensor *x, int dim);
 YK_API yk_tensor *yk_log_softmax(yk_tensor *x, int dim);
 
-/* ---- products ------------------------------------------------------------------------------------------------------ */
-/* (M,K) (K,N); (...,M,K) (...,K,N) with batches broadcast; a 1-d operand as in torch.matmul. */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+/* (M,K) (K,N); (...,M,K) (...,K,N) with batches broadcast; a 1-d operand as in torch.matmul. Floating, one dtype. */
 YK_API yk_tensor *yk_matmul(yk_tensor *a, yk_tensor *b);
 /* x (..., in), weight (out, in), bias (out) or NULL: (..., out) = x weight^T + bias. */
 YK_API yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias);
 
-/* ---- networks ------------------------------------------------------------------------------------------------------ */
+/* ---- networks ---------------------------------------------------------------------------------------------------- */
 /* Pairs are height, width; zeros mean PyTorch's defaults: stride 1, padding 0, dilation 1, groups 1. */
 typedef struct yk_conv2d_options {
     int64_t stride[2], padding[2], dilation[2], groups;
@@ -143,8 +149,9 @@ YK_API yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options);
 YK_API yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options);
 YK_API yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t width);
 /* x (N,C) to (N,C,D,H,W); weight, bias, running_mean, running_var (C) or NULL. In training the running statistics move
- * in place. residual (same shape as x) is added before the activation, which is ReLU if `relu`: one pass for the
- * tail of a residual block. */
+ * in place, and more than one value per channel is needed; outside training the statistics are needed. residual (same
+ * shape as x) is added before the activation, which is ReLU if `relu`: one pass for the tail of a residual block. With
+ * f16 or bf16 the statistics are f32, weight and bias either. */
 typedef struct yk_batch_norm_options {
     double momentum, eps; /* zeros: 0.1 and 1e-5 */
     bool training, relu;
@@ -167,10 +174,12 @@ typedef struct yk_cross_entropy_options {
     bool ignore_index_set;
     int64_t ignore_index; /* used if set, else -100: zero is a class */
     double label_smoothing;
-    yk_reduction reduction; /* mean or sum */
+    yk_reduction reduction;
 } yk_cross_entropy_options;
-/* logits (N,C), target (N) of i64 classes: 0-dimensional. */
+/* logits (N,C), target (N) of classes, i64 or i32: 0-dimensional, or (N) with YK_REDUCE_NONE. A target outside [0, C)
+ * that is not ignore_index is an error that names it and its row. */
 YK_API yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross_entropy_options *options);
+/* Equal shapes; 0-dimensional, or of that shape with YK_REDUCE_NONE. */
 YK_API yk_tensor *yk_mse_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction);
 
 #ifdef __cplusplus

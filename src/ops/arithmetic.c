@@ -1,0 +1,209 @@
+/*
+ * arithmetic.c - elementwise operations of two tensors, broadcast and promoted: sums, products, powers, extremes.
+ * Layer: ops.
+ *
+ * One row per operation: its kernel, its two derivative rules, and which operands each rule reads. A rule works in the
+ * shape and dtype of the result; the gradient is then summed to the operand's shape and cast to its dtype.
+ */
+#include "ops/op.h"
+
+enum { READS_NOTHING = 0, READS_A = 1, READS_B = 2, READS_BOTH = 3 };
+
+typedef yk_tensor *(*binary_rule)(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha);
+
+typedef struct binary_row {
+    yk__op op;
+    yk__binary kernel;
+    binary_rule rule[2];
+    int reads[2]; /* by rule[0] (of a), by rule[1] (of b) */
+} binary_row;
+
+typedef struct binary_context {
+    const binary_row *row;
+    double alpha;
+    bool alike;       /* operands have the shape and dtype of the result: forms are not kept */
+    yk__form form[2]; /* of the operands */
+} binary_context;
+
+static yk_status binary_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const binary_context *c = yk__context(node);
+    yk_status bad = YK_OK;
+    yk_tensor *a = yk__saved(node, 0, &bad), *b = yk__saved(node, 1, &bad);
+    if (bad)
+        return bad;
+    for (int i = 0; i < 2; i++) {
+        if (!yk__needs_grad(node, i))
+            continue;
+        yk_tensor *grad = c->row->rule[i](gout, a, b, c->alpha);
+        grads[i] = c->alike ? grad : yk__fit(grad, &c->form[i]);
+        if (!grads[i])
+            return yk__made(NULL);
+    }
+    return YK_OK;
+}
+
+static yk_tensor *binary_apply(const binary_row *row, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    yk_tensor *inputs[2] = {a, b};
+    if (!yk__op_begin(row->op.name, 2, inputs, 0))
+        return NULL;
+    yk_tensor *out = yk__raw_binary(row->op.name, row->kernel, a, b, alpha);
+    if (!out || !yk__will_record(2, inputs))
+        return yk__scope_own(out);
+    int reads = (yk_requires_grad(a) ? row->reads[0] : 0) | (yk_requires_grad(b) ? row->reads[1] : 0);
+    yk_tensor *saved[2] = {reads & READS_A ? a : NULL, reads & READS_B ? b : NULL};
+    binary_context c = {.row = row, .alpha = alpha};
+    c.alike = yk_same_shape(out, a) && yk_same_shape(out, b) && a->dtype == out->dtype && b->dtype == out->dtype;
+    if (!c.alike) {
+        c.form[0] = yk__form_of(a);
+        c.form[1] = yk__form_of(b);
+    }
+    return yk__record(out, &row->op, 2, inputs, 2, saved, &c, c.alike ? offsetof(binary_context, form) : sizeof(c));
+}
+
+/* ---- rules ---- */
+
+static yk_tensor *same(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)a, (void)b, (void)alpha;
+    return yk_tensor_retain(g);
+}
+
+static yk_tensor *times_alpha(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)a, (void)b;
+    return alpha == 1 ? yk_tensor_retain(g) : yk__raw_unary("add", YK__MUL_SCALAR, g, alpha, 0);
+}
+
+static yk_tensor *times_minus_alpha(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)a, (void)b;
+    return yk__raw_unary("sub", YK__MUL_SCALAR, g, -alpha, 0);
+}
+
+static yk_tensor *times_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)a, (void)alpha;
+    return yk__raw_binary("mul", YK__MUL, g, b, 1);
+}
+
+static yk_tensor *times_a(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)b, (void)alpha;
+    return yk__raw_binary("mul", YK__MUL, g, a, 1);
+}
+
+static yk_tensor *over_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)a, (void)alpha;
+    return yk__raw_binary("div", YK__DIV, g, b, 1);
+}
+
+/* d(a / b)/db = -(a / b) / b: divided twice, since b^2 may overflow where the quotient does not. */
+static yk_tensor *quotient_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    yk_tensor *once = yk__raw_binary("div", YK__DIV, a, b, 1), *twice = yk__raw_binary("div", YK__DIV, once, b, 1);
+    yk_tensor *minus = yk__raw_unary("div", YK__NEG, twice, 0, 0), *out = yk__raw_binary("div", YK__MUL, g, minus, 1);
+    yk__release_all(3, (yk_tensor *[]){once, twice, minus});
+    return out;
+}
+
+/* g where the mask is false, else 0. */
+static yk_tensor *zero_where(yk_tensor *mask, yk_tensor *g)
+{
+    yk_tensor *zero = g ? yk__raw_scalar(0, (yk_dtype)g->dtype, yk__device_of(g)) : NULL;
+    yk_tensor *out = yk__raw_where(mask, zero, g);
+    yk_tensor_release(zero);
+    return out;
+}
+
+/* d(a^b)/da = b a^(b - 1), and 0 where b is 0, also for a = 0. */
+static yk_tensor *power_a(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)b->dtype, yk__device_of(b));
+    yk_tensor *mask = yk__raw_binary("pow", YK__EQ, b, zero, 1), *less = yk__raw_unary("pow", YK__ADD_SCALAR, b, -1, 0);
+    yk_tensor *power = yk__raw_binary("pow", YK__POW, a, less, 1), *slope = yk__raw_binary("pow", YK__MUL, power, b, 1);
+    yk_tensor *product = yk__raw_binary("pow", YK__MUL, g, slope, 1), *out = zero_where(mask, product);
+    yk__release_all(6, (yk_tensor *[]){zero, mask, less, power, slope, product});
+    return out;
+}
+
+/* d(a^b)/db = a^b log a, and 0 at a = 0 for b >= 0, where a^b is constant from the right. */
+static yk_tensor *power_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)g->dtype, yk__device_of(g));
+    yk_tensor *none = yk__raw_binary("pow", YK__EQ, a, zero, 1), *up = yk__raw_binary("pow", YK__GE, b, zero, 1);
+    yk_tensor *mask = yk__raw_binary("pow", YK__AND, none, up, 1);
+    yk_tensor *power = yk__raw_binary("pow", YK__POW, a, b, 1), *log = yk__raw_unary("pow", YK__LOG, a, 0, 0);
+    yk_tensor *slope = yk__raw_binary("pow", YK__MUL, power, log, 1);
+    yk_tensor *product = yk__raw_binary("pow", YK__MUL, g, slope, 1), *out = zero_where(mask, product);
+    yk__release_all(8, (yk_tensor *[]){zero, none, up, mask, power, log, slope, product});
+    return out;
+}
+
+/* All of g where x beats y (by `beats`), half of it where they are equal. */
+static yk_tensor *winner(yk_tensor *g, yk__binary beats, yk_tensor *x, yk_tensor *y)
+{
+    yk_tensor *wins = yk__raw_binary("maximum", beats, x, y, 1), *ties = yk__raw_binary("maximum", YK__EQ, x, y, 1);
+    yk_tensor *loses = yk__raw_unary("maximum", YK__LOGICAL_NOT, wins, 0, 0), *won = zero_where(loses, g);
+    yk_tensor *half = yk__raw_unary("maximum", YK__MUL_SCALAR, g, 0.5, 0), *out = yk__raw_where(ties, half, won);
+    yk__release_all(5, (yk_tensor *[]){wins, ties, loses, won, half});
+    return out;
+}
+
+static yk_tensor *larger_a(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    return winner(g, YK__GT, a, b);
+}
+
+static yk_tensor *larger_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    return winner(g, YK__GT, b, a);
+}
+
+static yk_tensor *smaller_a(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    return winner(g, YK__LT, a, b);
+}
+
+static yk_tensor *smaller_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    return winner(g, YK__LT, b, a);
+}
+
+/* ---- rows ---- */
+
+static const binary_row add_row = {{"add", binary_backward, NULL}, YK__ADD, {same, times_alpha}, {0, 0}};
+
+yk_tensor *yk_add(yk_tensor *a, yk_tensor *b)
+{
+    return binary_apply(&add_row, a, b, 1);
+}
+
+yk_tensor *yk_add_scaled(yk_tensor *a, yk_tensor *b, double alpha)
+{
+    return binary_apply(&add_row, a, b, alpha);
+}
+
+#define BINARY(name, kernel, rule_a, reads_a, rule_b, reads_b)                                                         \
+    yk_tensor *yk_##name(yk_tensor *a, yk_tensor *b)                                                                   \
+    {                                                                                                                  \
+        static const binary_row row = {                                                                                \
+            {#name, binary_backward, NULL}, YK__##kernel, {rule_a, rule_b}, {READS_##reads_a, READS_##reads_b}};       \
+        return binary_apply(&row, a, b, 1);                                                                            \
+    }
+
+BINARY(sub, SUB, same, NOTHING, times_minus_alpha, NOTHING)
+BINARY(mul, MUL, times_b, B, times_a, A)
+BINARY(div, DIV, over_b, B, quotient_b, BOTH)
+BINARY(pow, POW, power_a, BOTH, power_b, BOTH)
+BINARY(maximum, MAXIMUM, larger_a, BOTH, larger_b, BOTH)
+BINARY(minimum, MINIMUM, smaller_a, BOTH, smaller_b, BOTH)

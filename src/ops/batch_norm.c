@@ -1,0 +1,148 @@
+/*
+ * batch_norm.c - batch normalisation, with the residual sum and ReLU behind it in the same pass. Layer: ops.
+ *
+ * Backward reads x, the batch's mean and 1 / deviation, and the result only where ReLU is fused (its sign is the mask).
+ * Without ReLU the residual's gradient is the result's, handed on as it is. Derivation: docs/autograd.md.
+ */
+#include "ops/op.h"
+
+enum { X, WEIGHT, BIAS, RESIDUAL, DIFFERENTIABLE, RUNNING_MEAN = DIFFERENTIABLE, RUNNING_VAR, INPUTS };
+
+typedef struct batch_norm_context {
+    yk__batch_norm p;
+    bool has_residual;
+    int8_t parameter_dtype;
+    yk__form x;
+} batch_norm_context;
+
+static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    enum { G, SAVED_X, SAVED_WEIGHT, MEAN, INVSTD, OUT, READ };
+    const batch_norm_context *c = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *from[READ] = {gout}, *in[READ], *made[DIFFERENTIABLE] = {NULL};
+    for (int i = 1; i < READ; i++)
+        from[i] = yk__saved(node, i - 1, &status);
+    if (status || (status = yk__widen(READ, from, in)))
+        return status;
+    yk_device device = yk__device_of(gout);
+    yk_dtype dtype = (yk_dtype)in[SAVED_X]->dtype;
+    int64_t channels = c->x.shape[1];
+    for (int i = 0; i < DIFFERENTIABLE && !status; i++) {
+        if (!yk__needs_grad(node, i) || (i == RESIDUAL && !c->p.relu))
+            continue;
+        made[i] =
+            i == WEIGHT || i == BIAS ? yk__tensor_new(1, &channels, NULL, dtype, device) : yk__form_new(&c->x, device);
+        status = yk__made(made[i]);
+    }
+    for (int i = 0; i < DIFFERENTIABLE && !status && !in[SAVED_X]->numel; i++)
+        status = made[i] ? yk__raw_fill(made[i], 0) : YK_OK;
+    if (!status && in[SAVED_X]->numel && (made[X] || made[WEIGHT] || made[BIAS] || made[RESIDUAL])) {
+        yk__view v[READ], m[DIFFERENTIABLE];
+        const yk__view *read[READ], *write[DIFFERENTIABLE];
+        for (int i = 0; i < READ; i++)
+            read[i] = yk__optional_view(&v[i], in[i]);
+        for (int i = 0; i < DIFFERENTIABLE; i++)
+            write[i] = yk__optional_view(&m[i], made[i]);
+        status = YK__SLOT(gout, batch_norm_backward, &c->p, write[X], write[RESIDUAL], write[WEIGHT], write[BIAS],
+                          read[G], read[SAVED_X], read[OUT], read[SAVED_WEIGHT], read[MEAN], read[INVSTD]);
+    }
+    yk__release_all(READ, in);
+    for (int i = 0; i < DIFFERENTIABLE; i++) {
+        bool parameter = i == WEIGHT || i == BIAS;
+        grads[i] = yk__narrow_to(made[i], parameter ? (yk_dtype)c->parameter_dtype : (yk_dtype)gout->dtype);
+        if (!status && made[i])
+            status = yk__made(grads[i]);
+    }
+    if (!status && c->has_residual && !c->p.relu && yk__needs_grad(node, RESIDUAL))
+        grads[RESIDUAL] = yk_tensor_retain(gout);
+    return status;
+}
+
+static bool check(yk_tensor *const in[INPUTS], bool training)
+{
+    static const char *const role[INPUTS] = {"input", "weight", "bias", "residual", "running_mean", "running_var"};
+    const yk_tensor *x = in[X];
+    char text[200], other[200];
+    yk_shape_format(x, text, sizeof(text));
+    if (x->ndim < 2 || x->ndim > 5) {
+        yk__fail(YK_ERR_SHAPE, "batch_norm: input has shape %s, expected 2 to 5 dimensions (N, C, ...)", text);
+        return false;
+    }
+    if (yk__expect_floating("batch_norm", "input", x))
+        return false;
+    if (in[RESIDUAL] && (!yk_same_shape(in[RESIDUAL], x) || in[RESIDUAL]->dtype != x->dtype)) {
+        yk__fail(YK_ERR_SHAPE, "batch_norm: residual is %s of %s, expected the input's %s of %s",
+                 yk_shape_format(in[RESIDUAL], other, sizeof(other)), yk_dtype_name((yk_dtype)in[RESIDUAL]->dtype),
+                 text, yk_dtype_name((yk_dtype)x->dtype));
+        return false;
+    }
+    for (int i = WEIGHT; i < INPUTS; i++) {
+        if (i == RESIDUAL)
+            continue;
+        /* With f16 and bf16 the parameters may be f32; statistics always are what is computed in. */
+        bool parameter = i == WEIGHT || i == BIAS, as_input = in[i] && in[i]->dtype == x->dtype && parameter;
+        if (yk__expect_vector("batch_norm", role[i], in[i], x->shape[1], "channel") ||
+            (!as_input && yk__expect_dtype("batch_norm", role[i], in[i], yk__wide_dtype(x))))
+            return false;
+    }
+    if (in[WEIGHT] && in[BIAS] && in[WEIGHT]->dtype != in[BIAS]->dtype) {
+        yk__fail(YK_ERR_DTYPE, "batch_norm: weight is %s but bias is %s", yk_dtype_name((yk_dtype)in[WEIGHT]->dtype),
+                 yk_dtype_name((yk_dtype)in[BIAS]->dtype));
+        return false;
+    }
+    if (!in[RUNNING_MEAN] != !in[RUNNING_VAR] || (!training && !in[RUNNING_MEAN])) {
+        yk__fail(YK_ERR_ARGUMENT, training ? "batch_norm: running_mean and running_var go together; one is NULL"
+                                           : "batch_norm: running_mean and running_var are needed outside training");
+        return false;
+    }
+    if (training && x->shape[1] && x->numel / x->shape[1] < 2) {
+        yk__fail(YK_ERR_SHAPE, "batch_norm: expected more than 1 value per channel when training, got input size %s",
+                 text);
+        return false;
+    }
+    return true;
+}
+
+yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
+                         yk_tensor *running_var, const yk_batch_norm_options *options)
+{
+    static const yk__op op = {"batch_norm", batch_norm_backward, NULL};
+    yk_batch_norm_options o = options ? *options : (yk_batch_norm_options){0};
+    yk_tensor *in[INPUTS] = {x, weight, bias, o.residual, running_mean, running_var}, *wide[INPUTS];
+    if (!yk__op_begin("batch_norm", INPUTS, in, ~1u) || !check(in, o.training) || yk__widen(INPUTS, in, wide))
+        return NULL;
+    batch_norm_context c = {.p = {o.momentum != 0 ? o.momentum : 0.1, o.eps != 0 ? o.eps : 1e-5, o.training, o.relu}};
+    yk_device device = yk__device_of(x);
+    yk_dtype dtype = (yk_dtype)wide[X]->dtype;
+    yk_tensor *out = yk__tensor_like(wide[X], dtype), *mean = yk__tensor_new(1, &x->shape[1], NULL, dtype, device);
+    yk_tensor *invstd = yk__tensor_new(1, &x->shape[1], NULL, dtype, device);
+    yk_status status = out && mean && invstd ? YK_OK : yk__made(NULL);
+    if (!status && out->numel) {
+        yk__view vo = yk__view_of(out), vm = yk__view_of(mean), vi = yk__view_of(invstd), v[INPUTS];
+        const yk__view *read[INPUTS];
+        for (int i = 0; i < INPUTS; i++)
+            read[i] = yk__optional_view(&v[i], wide[i]);
+        status = YK__SLOT(x, batch_norm, &c.p, &vo, &vm, &vi, read[X], read[RESIDUAL], read[WEIGHT], read[BIAS],
+                          read[RUNNING_MEAN], read[RUNNING_VAR]);
+        if (o.training && running_mean) {
+            yk__bump_version(running_mean);
+            yk__bump_version(running_var);
+        }
+    }
+    yk__release_all(INPUTS, wide);
+    out = yk__narrow_to(yk__checked(out, status), (yk_dtype)x->dtype);
+    if (out && yk__will_record(DIFFERENTIABLE, in)) {
+        c.has_residual = o.residual != NULL;
+        c.parameter_dtype = weight ? weight->dtype : bias ? bias->dtype : x->dtype;
+        c.x = yk__form_of(x);
+        c.x.dtype = (int8_t)dtype;
+        yk_tensor *saved[5] = {x, weight, mean, invstd, o.relu ? out : NULL};
+        out = yk__record(out, &op, DIFFERENTIABLE, in, 5, saved, &c, sizeof(c));
+    } else {
+        out = yk__scope_own(out);
+    }
+    yk_tensor_release(mean);
+    yk_tensor_release(invstd);
+    return out;
+}

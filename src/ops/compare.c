@@ -1,0 +1,50 @@
+/*
+ * compare.c - comparisons and logic, which give bool and have no gradient, and the choice by a mask. Layer: ops.
+ */
+#include "ops/op.h"
+
+#define COMPARE(name, kernel)                                                                                          \
+    yk_tensor *yk_##name(yk_tensor *a, yk_tensor *b)                                                                   \
+    {                                                                                                                  \
+        yk_tensor *inputs[2] = {a, b};                                                                                 \
+        return yk__op_begin(#name, 2, inputs, 0) ? yk__scope_own(yk__raw_binary(#name, YK__##kernel, a, b, 1)) : NULL; \
+    }
+
+COMPARE(eq, EQ)
+COMPARE(ne, NE)
+COMPARE(lt, LT)
+COMPARE(le, LE)
+COMPARE(gt, GT)
+COMPARE(ge, GE)
+COMPARE(logical_and, AND)
+COMPARE(logical_or, OR)
+
+/* The gradient goes to the operand that was chosen; the other one gets 0 there. */
+static yk_status where_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const yk__form *form = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *condition = yk__saved(node, 0, &status);
+    if (status)
+        return status;
+    yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
+    for (int i = 1; i <= 2 && !status; i++) {
+        if (!yk__needs_grad(node, i))
+            continue;
+        yk_tensor *part = i == 1 ? yk__raw_where(condition, gout, zero) : yk__raw_where(condition, zero, gout);
+        grads[i] = yk__fit(part, &form[i - 1]);
+        status = yk__made(grads[i]);
+    }
+    yk_tensor_release(zero);
+    return status;
+}
+
+yk_tensor *yk_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b)
+{
+    static const yk__op op = {"where", where_backward, NULL};
+    yk_tensor *inputs[3] = {condition, a, b};
+    if (!yk__op_begin("where", 3, inputs, 0))
+        return NULL;
+    yk__form form[2] = {yk__form_of(a), yk__form_of(b)};
+    return yk__record(yk__raw_where(condition, a, b), &op, 3, inputs, 1, &condition, form, sizeof(form));
+}

@@ -1,0 +1,156 @@
+/*
+ * conv_ops.c - two-dimensional convolution. Layer: ops.
+ *
+ * The kernels choose the memory order of the result (slot conv2d_layout); gradients take that of what they belong to.
+ */
+#include "ops/op.h"
+
+typedef struct conv_context {
+    yk__conv2d p;
+    yk__form x, weight;
+} conv_context;
+
+static const char *const axis_name[2] = {"height", "width"};
+
+/* Zeros become PyTorch's defaults; what cannot be is an error. */
+static bool fill_options(const yk_conv2d_options *options, yk__conv2d *p)
+{
+    yk_conv2d_options o = options ? *options : (yk_conv2d_options){0};
+    p->groups = o.groups ? o.groups : 1;
+    for (int i = 0; i < 2; i++) {
+        p->stride[i] = o.stride[i] ? o.stride[i] : 1;
+        p->dilation[i] = o.dilation[i] ? o.dilation[i] : 1;
+        p->padding[i] = o.padding[i];
+        if (p->stride[i] < 1 || p->dilation[i] < 1 || p->padding[i] < 0) {
+            yk__fail(YK_ERR_ARGUMENT, "conv2d: stride %lld, padding %lld, dilation %lld of the %s is not possible",
+                     (long long)p->stride[i], (long long)p->padding[i], (long long)p->dilation[i], axis_name[i]);
+            return false;
+        }
+    }
+    if (p->groups < 1) {
+        yk__fail(YK_ERR_ARGUMENT, "conv2d: %lld groups", (long long)p->groups);
+        return false;
+    }
+    return true;
+}
+
+static bool check(const yk__conv2d *p, const yk_tensor *x, const yk_tensor *w, const yk_tensor *bias, int64_t out[4])
+{
+    char tx[200], tw[200];
+    yk_shape_format(x, tx, sizeof(tx));
+    yk_shape_format(w, tw, sizeof(tw));
+    if (x->ndim != 4 || w->ndim != 4) {
+        yk__fail(YK_ERR_SHAPE, "conv2d: input %s and weight %s, expected (N, C, H, W) and (O, C / groups, KH, KW)", tx,
+                 tw);
+        return false;
+    }
+    if (x->shape[1] != w->shape[1] * p->groups) {
+        yk__fail(YK_ERR_SHAPE, "conv2d: input has %lld channels but weight %s expects %lld (groups %lld)",
+                 (long long)x->shape[1], tw, (long long)(w->shape[1] * p->groups), (long long)p->groups);
+        return false;
+    }
+    if (w->shape[0] % p->groups) {
+        yk__fail(YK_ERR_SHAPE, "conv2d: the %lld output channels of weight %s do not divide into %lld groups",
+                 (long long)w->shape[0], tw, (long long)p->groups);
+        return false;
+    }
+    out[0] = x->shape[0];
+    out[1] = w->shape[0];
+    for (int i = 0; i < 2; i++) {
+        int64_t padded = x->shape[2 + i] + 2 * p->padding[i], reach = p->dilation[i] * (w->shape[2 + i] - 1) + 1;
+        if (w->shape[2 + i] < 1 || reach > padded) {
+            yk__fail(
+                YK_ERR_SHAPE,
+                "conv2d: weight %s with dilation %lld covers %lld of the %s, but input %s with padding %lld has %lld",
+                tw, (long long)p->dilation[i], (long long)reach, axis_name[i], tx, (long long)p->padding[i],
+                (long long)padded);
+            return false;
+        }
+        out[2 + i] = (padded - reach) / p->stride[i] + 1;
+    }
+    yk_dtype dtype = (yk_dtype)x->dtype;
+    return !yk__expect_floating("conv2d", "input", x) && !yk__expect_dtype("conv2d", "weight", w, dtype) &&
+           !yk__expect_dtype("conv2d", "bias", bias, dtype) &&
+           !yk__expect_vector("conv2d", "bias", bias, w->shape[0], "output channel");
+}
+
+/* gw and gbias (either may be NULL: not wanted) from one pass. */
+static yk_status weight_gradients(const yk__conv2d *p, yk_tensor *gw, yk_tensor *gbias, yk_tensor *g, yk_tensor *x)
+{
+    yk_status status = YK_OK;
+    if (!g->numel || !x->numel) {
+        status = gw ? yk__raw_fill(gw, 0) : YK_OK;
+        return status || !gbias ? status : yk__raw_fill(gbias, 0);
+    }
+    yk__view vgw = yk__view_of(gw), vgb, vg = yk__view_of(g), vx = yk__view_of(x);
+    return YK__SLOT(g, conv2d_backward_weight, p, &vgw, yk__optional_view(&vgb, gbias), &vg, &vx);
+}
+
+static yk_status conv2d_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const conv_context *c = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *from[3] = {gout, yk__saved(node, 0, &status), yk__saved(node, 1, &status)}, *wide[3];
+    if (status || (status = yk__widen(3, from, wide)))
+        return status;
+    yk_tensor *g = wide[0], *x = wide[1], *w = wide[2], *gx = NULL, *gw = NULL, *gbias = NULL;
+    yk_device device = yk__device_of(gout);
+    bool wants_bias = yk__needs_grad(node, 2);
+    if (yk__needs_grad(node, 0)) {
+        gx = yk__form_new(&c->x, device);
+        status = yk__made(gx);
+        if (!status && gx->numel && !g->numel) {
+            status = yk__raw_fill(gx, 0);
+        } else if (!status && gx->numel) {
+            yk__view vgx = yk__view_of(gx), vg = yk__view_of(g), vw = yk__view_of(w);
+            status = YK__SLOT(g, conv2d_backward_input, &c->p, &vgx, &vg, &vw);
+        }
+    }
+    if (!status && yk__needs_grad(node, 1)) {
+        gw = yk__form_new(&c->weight, device);
+        gbias = wants_bias ? yk__tensor_new(1, &c->weight.shape[0], NULL, (yk_dtype)g->dtype, device) : NULL;
+        status = gw && (gbias || !wants_bias) ? weight_gradients(&c->p, gw, gbias, g, x) : yk__made(NULL);
+    } else if (!status && wants_bias) {
+        gbias = yk__raw_reduce("conv2d", YK__SUM, g, 1u << 0 | 1u << 2 | 1u << 3, false, 0);
+        status = yk__made(gbias);
+    }
+    yk__release_all(3, wide);
+    yk_tensor *made[3] = {gx, gw, gbias};
+    for (int i = 0; i < 3; i++) {
+        grads[i] = yk__narrow_to(made[i], (yk_dtype)gout->dtype);
+        if (!status && made[i])
+            status = yk__made(grads[i]);
+    }
+    return status;
+}
+
+yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv2d_options *options)
+{
+    static const yk__op op = {"conv2d", conv2d_backward, NULL};
+    yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
+    conv_context c;
+    int64_t shape[4], stride[4];
+    if (!yk__op_begin("conv2d", 3, inputs, 1u << 2) || !fill_options(options, &c.p) ||
+        !check(&c.p, x, weight, bias, shape) || yk__widen(3, inputs, wide))
+        return NULL;
+    yk__view vx = yk__view_of(wide[0]), vw = yk__view_of(wide[1]), vbias;
+    const yk__backend *backend = yk__backend_for(x);
+    if (backend->conv2d_layout)
+        backend->conv2d_layout(&c.p, &vx, &vw, shape, stride);
+    else
+        yk__contiguous_strides(4, shape, stride);
+    yk_tensor *out = yk__tensor_new(4, shape, stride, vx.dtype, yk__device_of(x));
+    if (out && out->numel) {
+        yk__view vo = yk__view_of(out);
+        out = yk__checked(out, YK__SLOT(x, conv2d, &c.p, &vo, &vx, &vw, yk__optional_view(&vbias, wide[2])));
+    }
+    yk__release_all(3, wide);
+    out = yk__narrow_to(out, (yk_dtype)x->dtype);
+    if (!out || !yk__will_record(3, inputs))
+        return yk__scope_own(out);
+    c.x = yk__form_of(x);
+    c.weight = yk__form_of(weight);
+    c.x.dtype = c.weight.dtype = (int8_t)vx.dtype;
+    yk_tensor *saved[2] = {yk_requires_grad(weight) ? x : NULL, yk_requires_grad(x) ? weight : NULL};
+    return yk__record(out, &op, 3, inputs, 2, saved, &c, sizeof(c));
+}

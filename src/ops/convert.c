@@ -1,0 +1,66 @@
+/*
+ * convert.c - the same values elsewhere: another dtype, device or memory order. Layer: ops.
+ */
+#include "ops/op.h"
+
+/* x itself, for the current scope. */
+static yk_tensor *unchanged(yk_tensor *x)
+{
+    return yk__scope_own(yk_tensor_retain(x));
+}
+
+static yk_status same_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    (void)node;
+    grads[0] = yk_tensor_retain(gout);
+    return YK_OK;
+}
+
+yk_tensor *yk_contiguous(yk_tensor *x)
+{
+    static const yk__op op = {"contiguous", same_backward, NULL};
+    if (!yk__op_begin("contiguous", 1, &x, 0))
+        return NULL;
+    return yk_is_contiguous(x) ? unchanged(x) : yk__record(yk__raw_contiguous(x), &op, 1, &x, 0, NULL, NULL, 0);
+}
+
+yk_tensor *yk_clone(yk_tensor *x)
+{
+    static const yk__op op = {"clone", same_backward, NULL};
+    return yk__op_begin("clone", 1, &x, 0) ? yk__record(yk__raw_clone(x), &op, 1, &x, 0, NULL, NULL, 0) : NULL;
+}
+
+static yk_status cast_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = yk__raw_cast(gout, *(yk_dtype *)yk__context(node));
+    return yk__made(grads[0]);
+}
+
+yk_tensor *yk_cast(yk_tensor *x, yk_dtype dtype)
+{
+    static const yk__op op = {"cast", cast_backward, NULL};
+    if (!yk__op_begin("cast", 1, &x, 0))
+        return NULL;
+    if ((unsigned)dtype >= YK__DTYPES) {
+        yk__fail(YK_ERR_DTYPE, "cast: %d is not a dtype", (int)dtype);
+        return NULL;
+    }
+    yk_dtype from = (yk_dtype)x->dtype;
+    return from == dtype ? unchanged(x) : yk__record(yk__raw_cast(x, dtype), &op, 1, &x, 0, NULL, &from, sizeof(from));
+}
+
+static yk_status to_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = yk__raw_to(gout, *(yk_device *)yk__context(node));
+    return yk__made(grads[0]);
+}
+
+yk_tensor *yk_to(yk_tensor *x, yk_device device)
+{
+    static const yk__op op = {"to", to_backward, NULL};
+    if (!yk__op_begin("to", 1, &x, 0) || yk__device_check(device))
+        return NULL;
+    yk_device from = yk__device_of(x);
+    return yk_device_equal(from, device) ? unchanged(x)
+                                         : yk__record(yk__raw_to(x, device), &op, 1, &x, 0, NULL, &from, sizeof(from));
+}

@@ -1,0 +1,84 @@
+/*
+ * embedding.c - rows of a table by index. Layer: ops.
+ */
+#include "ops/op.h"
+
+typedef struct embedding_context {
+    yk__form weight; /* dtype: of the kernels */
+    int64_t padding_idx;
+} embedding_context;
+
+/* (M) or (M, D) of a tensor that ends in D. */
+static yk_tensor *as_list(yk_tensor *x, int64_t size)
+{
+    int64_t shape[2] = {size ? x->numel / size : 0, size};
+    return yk__raw_reshape(x, 2, shape);
+}
+
+static yk_status embedding_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const embedding_context *c = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *index = yk__saved(node, 0, &status);
+    if (status || !yk__needs_grad(node, 1))
+        return status;
+    yk_tensor *g = yk__raw_cast(gout, (yk_dtype)c->weight.dtype), *gw = yk__form_new(&c->weight, yk__device_of(gout));
+    yk_tensor *rows = g && gout->numel ? as_list(g, c->weight.shape[1]) : NULL;
+    if (gw && g && !gout->numel) {
+        status = yk__raw_fill(gw, 0);
+    } else if (gw && rows) {
+        yk__view vgw = yk__view_of(gw), vg = yk__view_of(rows), vi = yk__view_of(index);
+        status = YK__SLOT(gw, embedding_backward, &vgw, &vg, &vi, c->padding_idx);
+    } else {
+        status = yk__made(NULL);
+    }
+    yk_tensor_release(rows);
+    yk_tensor_release(g);
+    grads[1] = yk__narrow_to(yk__checked(gw, status), (yk_dtype)gout->dtype);
+    return yk__made(grads[1]);
+}
+
+yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx)
+{
+    static const yk__op op = {"embedding", embedding_backward, NULL};
+    yk_tensor *inputs[2] = {index, weight}, *wide;
+    char text[200];
+    if (!yk__op_begin("embedding", 2, inputs, 0))
+        return NULL;
+    if (weight->ndim != 2 || index->ndim == YK_MAX_DIMS) {
+        yk__fail(YK_ERR_SHAPE, "embedding: weight has shape %s, expected (V, D), and the index at most %d dimensions",
+                 yk_shape_format(weight, text, sizeof(text)), YK_MAX_DIMS - 1);
+        return NULL;
+    }
+    if (index->dtype != YK_I64 && index->dtype != YK_I32) {
+        yk__fail(YK_ERR_DTYPE, "embedding: index is %s, expected int64 or int32",
+                 yk_dtype_name((yk_dtype)index->dtype));
+        return NULL;
+    }
+    if (padding_idx < -1 || padding_idx >= weight->shape[0]) {
+        yk__fail(YK_ERR_ARGUMENT, "embedding: padding_idx %lld is outside weight %s; -1 means none",
+                 (long long)padding_idx, yk_shape_format(weight, text, sizeof(text)));
+        return NULL;
+    }
+    if (yk__expect_floating("embedding", "weight", weight) || yk__widen(1, &weight, &wide))
+        return NULL;
+    int64_t shape[YK_MAX_DIMS], rows[2] = {index->numel, weight->shape[1]};
+    memcpy(shape, index->shape, sizeof(shape[0]) * (size_t)index->ndim);
+    shape[index->ndim] = rows[1];
+    yk_tensor *out = yk__tensor_new(index->ndim + 1, shape, NULL, (yk_dtype)wide->dtype, yk__device_of(weight));
+    yk_tensor *list = yk__raw_reshape(index, 1, rows);
+    yk_status status = out && list ? YK_OK : yk__made(NULL);
+    if (!status && out->numel) {
+        yk__view vo = {.data = out->data, .dtype = (yk_dtype)out->dtype, .ndim = 2, .shape = {rows[0], rows[1]}};
+        yk__contiguous_strides(2, vo.shape, vo.stride);
+        yk__view vw = yk__view_of(wide), vi = yk__view_of(list);
+        status = YK__SLOT(weight, embedding, &vo, &vw, &vi);
+    }
+    yk_tensor_release(wide);
+    out = yk__narrow_to(yk__checked(out, status), (yk_dtype)weight->dtype);
+    embedding_context c = {.weight = yk__form_of(weight), .padding_idx = padding_idx};
+    c.weight.dtype = (int8_t)yk__wide_dtype(weight);
+    out = yk__record(out, &op, 2, inputs, 1, &list, &c, sizeof(c));
+    yk_tensor_release(list);
+    return out;
+}

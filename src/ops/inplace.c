@@ -1,0 +1,217 @@
+/*
+ * inplace.c - operations that overwrite their first argument. Layer: ops.
+ *
+ * Each does: check, let the tape object (yk__in_place_begin), write, let the tape follow (yk__in_place_end: version,
+ * and a new maker where a gradient flows). A rule that needs the old value keeps a copy of it, made before the write.
+ * x keeps its shape and dtype whatever it is combined with.
+ */
+#include "ops/op.h"
+
+/* NULL operands and devices; no scope is needed, as nothing new is returned. */
+static bool begin(const char *name, yk_tensor *x, yk_tensor *y, bool has_y, bool one_device)
+{
+    if (!x || (has_y && !y)) {
+        if (!yk__error_code())
+            yk__fail(YK_ERR_ARGUMENT, "%s: argument %d is NULL", name, x ? 2 : 1);
+        return false;
+    }
+    yk_tensor *inputs[2] = {x, y};
+    if (one_device && yk__same_device(name, 2, inputs))
+        return false;
+    return yk__in_place_begin(name, x, has_y ? 2 : 1, inputs) == YK_OK;
+}
+
+typedef struct in_place_context {
+    double factor;
+    yk_device device; /* of y */
+    yk__form y;
+} in_place_context;
+
+static yk_tensor *finish(yk_tensor *x, yk_tensor *y, yk_status status, const yk__op *op, yk_tensor *old_x,
+                         yk_tensor *keep_y, double factor)
+{
+    yk_tensor *inputs[2] = {x, y}, *saved[2] = {old_x, keep_y};
+    in_place_context c = {.factor = factor};
+    if (y) {
+        c.device = yk__device_of(y);
+        c.y = yk__form_of(y);
+    }
+    if (!status)
+        status = yk__in_place_end(x, op, y ? 2 : 1, inputs, 2, saved, &c, sizeof(c));
+    return status ? NULL : x;
+}
+
+/* ---- x += alpha y, x *= y, x *= factor ---- */
+
+static yk_status add_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const in_place_context *c = yk__context(node);
+    if (yk__needs_grad(node, 0))
+        grads[0] = yk_tensor_retain(gout);
+    if (!yk__needs_grad(node, 1))
+        return YK_OK;
+    yk_tensor *scaled =
+        c->factor == 1 ? yk_tensor_retain(gout) : yk__raw_unary("add_", YK__MUL_SCALAR, gout, c->factor, 0);
+    grads[1] = yk__fit(scaled, &c->y);
+    return yk__made(grads[1]);
+}
+
+yk_tensor *yk_add_(yk_tensor *x, yk_tensor *y, double alpha)
+{
+    static const yk__op op = {"add_", add_backward, NULL};
+    if (!begin("add_", x, y, true, true))
+        return NULL;
+    return finish(x, y, yk__raw_binary_into("add_", YK__ADD, x, x, y, alpha), &op, NULL, NULL, alpha);
+}
+
+static yk_status mul_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const in_place_context *c = yk__context(node);
+    yk_status bad = YK_OK;
+    yk_tensor *x = yk__saved(node, 0, &bad), *y = yk__saved(node, 1, &bad);
+    if (!bad && yk__needs_grad(node, 0)) {
+        yk_tensor *product = yk__raw_binary("mul_", YK__MUL, gout, y, 1);
+        grads[0] = yk__narrow_to(product, (yk_dtype)gout->dtype);
+        bad = yk__made(grads[0]);
+    }
+    if (!bad && yk__needs_grad(node, 1)) {
+        grads[1] = yk__fit(yk__raw_binary("mul_", YK__MUL, gout, x, 1), &c->y);
+        bad = yk__made(grads[1]);
+    }
+    return bad;
+}
+
+yk_tensor *yk_mul_(yk_tensor *x, yk_tensor *y)
+{
+    static const yk__op op = {"mul_", mul_backward, NULL};
+    if (!begin("mul_", x, y, true, true))
+        return NULL;
+    yk_tensor *old = yk__will_record(1, &y) ? yk__raw_clone(x) : NULL;
+    yk_status status = yk__will_record(1, &y) ? yk__made(old) : YK_OK;
+    if (!status)
+        status = yk__raw_binary_into("mul_", YK__MUL, x, x, y, 1);
+    yk_tensor *keep_y = !yk__will_record(1, &x) ? NULL : y == x ? old : y;
+    yk_tensor *out = finish(x, y, status, &op, old, keep_y, 0);
+    yk_tensor_release(old);
+    return out;
+}
+
+static yk_status scale_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const in_place_context *c = yk__context(node);
+    grads[0] = yk__raw_unary("mul_scalar_", YK__MUL_SCALAR, gout, c->factor, 0);
+    return yk__made(grads[0]);
+}
+
+/* x = op(x, p0) over itself. */
+static yk_status unary_into(const char *name, yk__unary op, yk_tensor *x, double p0)
+{
+    if (x->numel == 0)
+        return YK_OK;
+    if (!yk__is_half((yk_dtype)x->dtype)) {
+        yk__view v = yk__view_of(x);
+        return YK__SLOT(x, unary, op, &v, &v, p0, 0);
+    }
+    yk_tensor *result = yk__raw_unary(name, op, x, p0, 0);
+    yk_status status = result ? yk__raw_copy(x, result) : yk__made(NULL);
+    yk_tensor_release(result);
+    return status;
+}
+
+yk_tensor *yk_mul_scalar_(yk_tensor *x, double y)
+{
+    static const yk__op op = {"mul_scalar_", scale_backward, NULL};
+    if (!begin("mul_scalar_", x, NULL, false, false))
+        return NULL;
+    if (!yk_dtype_is_floating((yk_dtype)x->dtype) && y != (double)(int64_t)y) {
+        yk__fail(YK_ERR_DTYPE, "mul_scalar_: a tensor of %s cannot hold its product with %g",
+                 yk_dtype_name((yk_dtype)x->dtype), y);
+        return NULL;
+    }
+    return finish(x, NULL, unary_into("mul_scalar_", YK__MUL_SCALAR, x, y), &op, NULL, NULL, y);
+}
+
+static yk_status relu_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    yk_status bad = YK_OK;
+    yk_tensor *out = yk__saved(node, 0, &bad);
+    if (bad)
+        return bad;
+    grads[0] = yk__raw_binary("relu_", YK__RELU_GRAD, gout, out, 1);
+    return yk__made(grads[0]);
+}
+
+yk_tensor *yk_relu_(yk_tensor *x)
+{
+    static const yk__op op = {"relu_", relu_backward, NULL};
+    if (!begin("relu_", x, NULL, false, false))
+        return NULL;
+    return finish(x, NULL, unary_into("relu_", YK__RELU, x, 0), &op, x, NULL, 0);
+}
+
+/* ---- what overwrites everything: the old value gets no gradient ---- */
+
+static yk_status copy_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const in_place_context *c = yk__context(node);
+    if (!yk__needs_grad(node, 1))
+        return YK_OK;
+    yk_tensor *fitted = yk__fit(yk_tensor_retain(gout), &c->y);
+    grads[1] = fitted ? yk__raw_to(fitted, c->device) : NULL;
+    yk_tensor_release(fitted);
+    return yk__made(grads[1]);
+}
+
+yk_tensor *yk_copy_(yk_tensor *x, yk_tensor *from)
+{
+    static const yk__op op = {"copy_", copy_backward, NULL};
+    if (!begin("copy_", x, from, true, false))
+        return NULL;
+    return finish(x, from, yk__raw_copy(x, from), &op, NULL, NULL, 0);
+}
+
+static yk_status constant_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    (void)node, (void)gout, (void)grads;
+    return YK_OK;
+}
+
+yk_tensor *yk_fill_(yk_tensor *x, double value)
+{
+    static const yk__op op = {"fill_", constant_backward, NULL};
+    return begin("fill_", x, NULL, false, false) ? finish(x, NULL, yk__raw_fill(x, value), &op, NULL, NULL, 0) : NULL;
+}
+
+yk_tensor *yk_zero_(yk_tensor *x)
+{
+    return yk_fill_(x, 0);
+}
+
+static yk_tensor *draw(const yk__op *op, yk_tensor *x, yk__random_kind kind, double p0, double p1)
+{
+    if (!begin(op->name, x, NULL, false, false) || yk__expect_floating(op->name, "tensor", x))
+        return NULL;
+    yk__view v = yk__view_of(x);
+    return finish(x, NULL, x->numel ? YK__SLOT(x, random, kind, &v, yk__random_next(), p0, p1) : YK_OK, op, NULL, NULL,
+                  0);
+}
+
+yk_tensor *yk_uniform_(yk_tensor *x, double low, double high)
+{
+    static const yk__op op = {"uniform_", constant_backward, NULL};
+    if (!(low <= high)) {
+        yk__fail(YK_ERR_ARGUMENT, "uniform_: the range [%g, %g) is empty", low, high);
+        return NULL;
+    }
+    return draw(&op, x, YK__RANDOM_UNIFORM, low, high);
+}
+
+yk_tensor *yk_normal_(yk_tensor *x, double mean, double deviation)
+{
+    static const yk__op op = {"normal_", constant_backward, NULL};
+    if (!(deviation >= 0)) {
+        yk__fail(YK_ERR_ARGUMENT, "normal_: the deviation %g is negative", deviation);
+        return NULL;
+    }
+    return draw(&op, x, YK__RANDOM_NORMAL, mean, deviation);
+}

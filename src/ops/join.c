@@ -1,0 +1,153 @@
+/*
+ * join.c - several tensors made into one: cat and stack. Layer: ops.
+ *
+ * The gradient of each input is its part of the gradient, as a view.
+ */
+#include <stdlib.h>
+
+#include "ops/op.h"
+
+typedef struct piece {
+    int64_t start, length;
+    int8_t dtype;
+    bool empty; /* the legacy (0,) that fits any shape: left out */
+} piece;
+
+typedef struct join_context {
+    int dim;
+    bool stacked;
+    int count;
+    piece pieces[];
+} join_context;
+
+/* The part of `x` that a piece takes; without the dimension where the tensors were stacked. */
+static yk_tensor *piece_of(yk_tensor *x, const join_context *c, const piece *p)
+{
+    int ndim = 0;
+    int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];
+    for (int d = 0; d < x->ndim; d++) {
+        if (d == c->dim && c->stacked)
+            continue;
+        shape[ndim] = d == c->dim ? p->length : x->shape[d];
+        stride[ndim++] = x->stride[d];
+    }
+    return yk__tensor_view(x, ndim, shape, stride, p->length ? p->start * x->stride[c->dim] : 0);
+}
+
+static yk_status join_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const join_context *c = yk__context(node);
+    for (int i = 0; i < c->count; i++) {
+        if (!yk__needs_grad(node, i) || c->pieces[i].empty)
+            continue;
+        grads[i] = yk__narrow_to(piece_of(gout, c, &c->pieces[i]), (yk_dtype)c->pieces[i].dtype);
+        if (!grads[i])
+            return yk__made(NULL);
+    }
+    return YK_OK;
+}
+
+static bool joinable(const char *name, const yk_tensor *first, const yk_tensor *x, int number, int except)
+{
+    bool fits = first->ndim == x->ndim;
+    for (int d = 0; fits && d < x->ndim; d++)
+        fits = d == except || x->shape[d] == first->shape[d];
+    if (!fits) {
+        char a[200], b[200];
+        yk__fail(YK_ERR_SHAPE, "%s: tensor %d has shape %s, which does not fit %s%s", name, number,
+                 yk_shape_format(x, a, sizeof(a)), yk_shape_format(first, b, sizeof(b)),
+                 except >= 0 ? " outside the joined dimension" : "");
+    }
+    return fits;
+}
+
+/* Everything but recording: checks, the result's shape in *shape, pieces in c. The first tensor that counts, or NULL.
+ */
+static yk_tensor *plan(const char *name, yk_tensor *const *xs, int dim, join_context *c, int64_t *shape, int *ndim,
+                       yk_dtype *dtype)
+{
+    yk_tensor *first = NULL;
+    *dtype = (yk_dtype)xs[0]->dtype;
+    for (int i = 0; i < c->count; i++) {
+        c->pieces[i] = (piece){.dtype = xs[i]->dtype, .empty = !c->stacked && xs[i]->ndim == 1 && xs[i]->numel == 0};
+        *dtype = yk_dtype_promote(*dtype, (yk_dtype)xs[i]->dtype);
+        if (!first && !c->pieces[i].empty)
+            first = xs[i];
+    }
+    if (!first)
+        first = xs[0];
+    int least = c->stacked ? -first->ndim - 1 : -first->ndim, most = c->stacked ? first->ndim : first->ndim - 1;
+    char text[200];
+    if (dim < least || dim > most) {
+        yk__fail(YK_ERR_SHAPE, "%s: dimension %d of tensors of shape %s", name, dim,
+                 yk_shape_format(first, text, sizeof(text)));
+        return NULL;
+    }
+    *ndim = first->ndim + c->stacked;
+    if (*ndim > YK_MAX_DIMS) {
+        yk__fail(YK_ERR_SHAPE, "%s: %d dimensions; a tensor has 0 to %d", name, *ndim, YK_MAX_DIMS);
+        return NULL;
+    }
+    c->dim = dim < 0 ? dim + *ndim : dim;
+    int64_t total = 0;
+    for (int i = 0; i < c->count; i++) {
+        piece *p = &c->pieces[i];
+        if (p->empty)
+            continue;
+        if (!joinable(name, first, xs[i], i, c->stacked ? -1 : c->dim))
+            return NULL;
+        p->start = total;
+        p->length = c->stacked ? 1 : xs[i]->shape[c->dim];
+        total += p->length;
+    }
+    for (int d = 0; d < *ndim; d++)
+        shape[d] = d == c->dim ? total : first->shape[c->stacked && d > c->dim ? d - 1 : d];
+    return first;
+}
+
+static yk_tensor *join(const yk__op *op, bool stacked, yk_tensor *const *xs, int count, int dim)
+{
+    if (count < 1) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: expected at least one tensor", op->name);
+        return NULL;
+    }
+    if (!yk__op_begin(op->name, count, xs, 0))
+        return NULL;
+    size_t bytes = sizeof(join_context) + sizeof(piece) * (size_t)count;
+    join_context *c = yk__calloc(1, bytes);
+    if (!c)
+        return NULL;
+    c->stacked = stacked;
+    c->count = count;
+    int ndim = 0;
+    yk_dtype dtype;
+    int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];
+    yk_tensor *first = plan(op->name, xs, dim, c, shape, &ndim, &dtype), *out = NULL;
+    if (first) {
+        if (!stacked)
+            yk__strides_in_order(first, shape, stride);
+        out = yk__tensor_new(ndim, shape, stacked ? NULL : stride, dtype, yk__device_of(first));
+    }
+    for (int i = 0; out && i < count; i++) {
+        if (c->pieces[i].empty)
+            continue;
+        yk_tensor *part = piece_of(out, c, &c->pieces[i]);
+        out = yk__checked(out, part ? yk__raw_copy(part, xs[i]) : yk__made(NULL));
+        yk_tensor_release(part);
+    }
+    out = out ? yk__record(out, op, count, xs, 0, NULL, c, bytes) : NULL;
+    free(c);
+    return out;
+}
+
+yk_tensor *yk_cat(yk_tensor *const *xs, int count, int dim)
+{
+    static const yk__op op = {"cat", join_backward, NULL};
+    return join(&op, false, xs, count, dim);
+}
+
+yk_tensor *yk_stack(yk_tensor *const *xs, int count, int dim)
+{
+    static const yk__op op = {"stack", join_backward, NULL};
+    return join(&op, true, xs, count, dim);
+}

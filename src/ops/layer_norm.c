@@ -1,0 +1,138 @@
+/*
+ * layer_norm.c - normalisation over the last dimensions. Layer: ops.
+ *
+ * The kernels see x as (M, D) rows and weight and bias as (D). Derivation of the backward: docs/autograd.md.
+ */
+#include "ops/op.h"
+
+typedef struct layer_norm_context {
+    yk__form x, weight, bias;
+    int64_t rows, size;
+} layer_norm_context;
+
+static yk_tensor *reshaped(yk_tensor *x, const yk__form *form)
+{
+    yk_tensor *out = x ? yk__narrow_to(yk__raw_reshape(x, form->ndim, form->shape), (yk_dtype)form->dtype) : NULL;
+    yk_tensor_release(x);
+    return out;
+}
+
+static yk_status layer_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    enum { G, SAVED_X, SAVED_WEIGHT, MEAN, INVSTD, READ };
+    const layer_norm_context *c = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *from[READ] = {gout}, *in[READ], *made[3] = {NULL};
+    for (int i = 1; i < READ; i++)
+        from[i] = yk__saved(node, i - 1, &status);
+    if (status || (status = yk__widen(READ, from, in)))
+        return status;
+    int64_t rows[2] = {c->rows, c->size};
+    yk_tensor *g = yk__raw_reshape(in[G], 2, rows);
+    status = yk__made(g);
+    yk_dtype dtype = (yk_dtype)in[SAVED_X]->dtype;
+    for (int i = 0; i < 3 && !status; i++) {
+        if (!yk__needs_grad(node, i))
+            continue;
+        made[i] = yk__tensor_new(i ? 1 : 2, i ? &c->size : rows, NULL, dtype, yk__device_of(gout));
+        status = yk__made(made[i]);
+    }
+    if (!status && g->numel) {
+        yk__view vg = yk__view_of(g), v[READ], m[3];
+        status = YK__SLOT(g, layer_norm_backward, yk__optional_view(&m[0], made[0]), yk__optional_view(&m[1], made[1]),
+                          yk__optional_view(&m[2], made[2]), &vg, yk__optional_view(&v[SAVED_X], in[SAVED_X]),
+                          yk__optional_view(&v[SAVED_WEIGHT], in[SAVED_WEIGHT]), yk__optional_view(&v[MEAN], in[MEAN]),
+                          yk__optional_view(&v[INVSTD], in[INVSTD]));
+    } else {
+        for (int i = 1; i < 3 && !status; i++)
+            status = made[i] ? yk__raw_fill(made[i], 0) : YK_OK;
+    }
+    yk_tensor_release(g);
+    yk__release_all(READ, in);
+    const yk__form *form[3] = {&c->x, &c->weight, &c->bias};
+    for (int i = 0; i < 3; i++) {
+        bool wanted = made[i] != NULL;
+        grads[i] = wanted ? reshaped(made[i], form[i]) : NULL;
+        if (!status && wanted)
+            status = yk__made(grads[i]);
+    }
+    return status;
+}
+
+static bool check(const yk_tensor *x, int n_dims, const int64_t *shape, yk_tensor *const parameter[2])
+{
+    static const char *const role[2] = {"weight", "bias"};
+    char tx[200], ts[200], tp[200];
+    bool fits = n_dims >= 1 && n_dims <= x->ndim;
+    for (int d = 0; fits && d < n_dims; d++)
+        fits = x->shape[x->ndim - n_dims + d] == shape[d];
+    if (!fits) {
+        yk__fail(YK_ERR_SHAPE, "layer_norm: input %s does not end in the normalised shape %s",
+                 yk_shape_format(x, tx, sizeof(tx)),
+                 yk__shape_text(n_dims < 0             ? 0
+                                : n_dims > YK_MAX_DIMS ? YK_MAX_DIMS
+                                                       : n_dims,
+                                shape, ts, sizeof(ts)));
+        return false;
+    }
+    if (yk__expect_floating("layer_norm", "input", x))
+        return false;
+    for (int i = 0; i < 2; i++) {
+        const yk_tensor *p = parameter[i];
+        if (!p)
+            continue;
+        if (p->ndim != n_dims || memcmp(p->shape, shape, sizeof(shape[0]) * (size_t)n_dims)) {
+            yk__fail(YK_ERR_SHAPE, "layer_norm: %s has shape %s, expected the normalised shape %s", role[i],
+                     yk_shape_format(p, tp, sizeof(tp)), yk__shape_text(n_dims, shape, ts, sizeof(ts)));
+            return false;
+        }
+        if (p->dtype != x->dtype && yk__expect_dtype("layer_norm", role[i], p, yk__wide_dtype(x)))
+            return false;
+    }
+    return true;
+}
+
+yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_shape, yk_tensor *weight, yk_tensor *bias,
+                         double eps)
+{
+    static const yk__op op = {"layer_norm", layer_norm_backward, NULL};
+    yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
+    if (!yk__op_begin("layer_norm", 3, inputs, 6) || !check(x, n_dims, normalized_shape, inputs + 1) ||
+        yk__widen(3, inputs, wide))
+        return NULL;
+    layer_norm_context c = {.rows = 1, .size = 1};
+    for (int d = 0; d < x->ndim; d++)
+        *(d < x->ndim - n_dims ? &c.rows : &c.size) *= x->shape[d];
+    yk_device device = yk__device_of(x);
+    yk_dtype dtype = (yk_dtype)wide[0]->dtype;
+    yk_tensor *rows = yk__raw_reshape(wide[0], 2, (int64_t[2]){c.rows, c.size}),
+              *w = yk__raw_reshape(wide[1], 1, &c.size);
+    yk_tensor *b = yk__raw_reshape(wide[2], 1, &c.size), *out = yk__tensor_new(x->ndim, x->shape, NULL, dtype, device);
+    yk_tensor *mean = yk__tensor_new(1, &c.rows, NULL, dtype, device);
+    yk_tensor *invstd = yk__tensor_new(1, &c.rows, NULL, dtype, device);
+    bool all = rows && (w || !weight) && (b || !bias) && out && mean && invstd;
+    yk_status status = all ? YK_OK : yk__made(NULL);
+    if (!status && out->numel) {
+        yk__view vo = yk__view_of(rows), vm = yk__view_of(mean), vi = yk__view_of(invstd), vx = yk__view_of(rows), vw,
+                 vb;
+        vo.data = out->data;
+        yk__contiguous_strides(2, vo.shape, vo.stride);
+        status = YK__SLOT(x, layer_norm, eps != 0 ? eps : 1e-5, &vo, &vm, &vi, &vx, yk__optional_view(&vw, w),
+                          yk__optional_view(&vb, b));
+    }
+    out = yk__narrow_to(yk__checked(out, status), (yk_dtype)x->dtype);
+    if (out && yk__will_record(3, inputs)) {
+        c.x = yk__form_of(x);
+        if (weight)
+            c.weight = yk__form_of(weight);
+        if (bias)
+            c.bias = yk__form_of(bias);
+        yk_tensor *saved[4] = {rows, w, mean, invstd};
+        out = yk__record(out, &op, 3, inputs, 4, saved, &c, sizeof(c));
+    } else {
+        out = yk__scope_own(out);
+    }
+    yk__release_all(5, (yk_tensor *[]){rows, w, b, mean, invstd});
+    yk__release_all(3, wide);
+    return out;
+}

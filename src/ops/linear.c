@@ -1,0 +1,135 @@
+/*
+ * linear.c - x weight^T + bias over the last dimension. Layer: ops.
+ *
+ * With x as (M, in) rows: out = x W^T + b, gx = g W, gW = g^T x, gb = the sum of g over the rows. Transposes are
+ * strides, nothing is copied; the gradient of the weight is written in the weight's own memory order.
+ */
+#include "ops/op.h"
+
+/* x as one matrix (1, M, size) for gemm; a view where the leading dimensions lie evenly, else a copy. */
+static yk_tensor *as_rows(yk_tensor *x)
+{
+    int64_t size = x->shape[x->ndim - 1], shape[3] = {1, 1, size};
+    for (int d = 0; d < x->ndim - 1; d++)
+        shape[1] *= x->shape[d];
+    return yk__raw_reshape(x, 3, shape);
+}
+
+/* A matrix as the batch of one, or its transpose. */
+static yk__view as_batch(const yk_tensor *m, bool transpose)
+{
+    yk__view v = {.data = m->data, .dtype = (yk_dtype)m->dtype, .ndim = 3, .shape = {1}};
+    v.shape[1] = m->shape[transpose];
+    v.stride[1] = m->stride[transpose];
+    v.shape[2] = m->shape[!transpose];
+    v.stride[2] = m->stride[!transpose];
+    return v;
+}
+
+/* out = a b [+ bias], or what remains of it when the inner dimension is empty. */
+static yk_status multiply(yk_tensor *out, const yk__view *vo, const yk__view *a, const yk__view *b, yk_tensor *bias)
+{
+    if (!out->numel)
+        return YK_OK;
+    if (a->shape[2] == 0)
+        return bias ? yk__raw_copy(out, bias) : yk__raw_fill(out, 0);
+    yk__view vbias;
+    return YK__SLOT(out, gemm, vo, a, b, yk__optional_view(&vbias, bias), false);
+}
+
+static yk_status linear_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const yk__form *x_form = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *from[3] = {gout, yk__saved(node, 0, &status), yk__saved(node, 1, &status)}, *wide[3];
+    if (status || (status = yk__widen(3, from, wide)))
+        return status;
+    yk_dtype dtype = (yk_dtype)gout->dtype;
+    yk_tensor *g = as_rows(wide[0]);
+    status = yk__made(g);
+    if (!status && yk__needs_grad(node, 0)) {
+        yk_tensor *gx =
+            yk__tensor_new(x_form->ndim, x_form->shape, NULL, (yk_dtype)wide[0]->dtype, yk__device_of(gout));
+        status = yk__made(gx);
+        if (!status) {
+            yk__view vg = yk__view_of(g), vw = as_batch(wide[2], false),
+                     vgx = {.data = gx->data, .dtype = vg.dtype, .ndim = 3};
+            vgx.shape[0] = 1, vgx.shape[1] = vg.shape[1], vgx.shape[2] = vw.shape[2];
+            yk__contiguous_strides(3, vgx.shape, vgx.stride);
+            status = multiply(gx, &vgx, &vg, &vw, NULL);
+        }
+        grads[0] = yk__narrow_to(yk__checked(gx, status), dtype);
+        status = yk__made(grads[0]);
+    }
+    if (!status && yk__needs_grad(node, 1)) {
+        yk_tensor *x = as_rows(wide[1]);
+        yk_tensor *gw = x ? yk__form_new(x_form + 1, yk__device_of(gout)) : NULL;
+        status = yk__made(gw);
+        if (!status) {
+            yk__view vg = yk__view_of(g), vx = yk__view_of(x), vgw = as_batch(gw, false);
+            int64_t rows = vg.shape[1], step = vg.stride[1];
+            vg.shape[1] = vg.shape[2], vg.stride[1] = vg.stride[2];
+            vg.shape[2] = rows, vg.stride[2] = step;
+            status = multiply(gw, &vgw, &vg, &vx, NULL);
+        }
+        yk_tensor_release(x);
+        grads[1] = yk__narrow_to(yk__checked(gw, status), dtype);
+        status = yk__made(grads[1]);
+    }
+    if (!status && yk__needs_grad(node, 2)) {
+        grads[2] = yk__narrow_to(yk__raw_reduce("linear", YK__SUM, g, 3, false, 0), dtype);
+        status = yk__made(grads[2]);
+    }
+    yk_tensor_release(g);
+    yk__release_all(3, wide);
+    return status;
+}
+
+static bool check(const yk_tensor *x, const yk_tensor *weight, const yk_tensor *bias)
+{
+    char tx[200], tw[200];
+    if (weight->ndim != 2) {
+        yk__fail(YK_ERR_SHAPE, "linear: weight has shape %s, expected (out, in)",
+                 yk_shape_format(weight, tw, sizeof(tw)));
+        return false;
+    }
+    if (x->ndim == 0 || x->shape[x->ndim - 1] != weight->shape[1]) {
+        yk__fail(YK_ERR_SHAPE, "linear: input %s has %lld features but weight %s expects %lld",
+                 yk_shape_format(x, tx, sizeof(tx)), (long long)(x->ndim ? x->shape[x->ndim - 1] : 0),
+                 yk_shape_format(weight, tw, sizeof(tw)), (long long)weight->shape[1]);
+        return false;
+    }
+    yk_dtype dtype = (yk_dtype)x->dtype;
+    return !yk__expect_floating("linear", "input", x) && !yk__expect_dtype("linear", "weight", weight, dtype) &&
+           !yk__expect_dtype("linear", "bias", bias, dtype) &&
+           !yk__expect_vector("linear", "bias", bias, weight->shape[0], "output feature");
+}
+
+yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias)
+{
+    static const yk__op op = {"linear", linear_backward, NULL};
+    yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
+    if (!yk__op_begin("linear", 3, inputs, 1u << 2) || !check(x, weight, bias) || yk__widen(3, inputs, wide))
+        return NULL;
+    int64_t shape[YK_MAX_DIMS];
+    memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)x->ndim);
+    shape[x->ndim - 1] = weight->shape[0];
+    yk_tensor *rows = as_rows(wide[0]);
+    yk_tensor *out = rows ? yk__tensor_new(x->ndim, shape, NULL, (yk_dtype)rows->dtype, yk__device_of(x)) : NULL;
+    if (out) {
+        yk__view a = yk__view_of(rows), b = as_batch(wide[1], true),
+                 vo = {.data = out->data, .dtype = a.dtype, .ndim = 3};
+        vo.shape[0] = 1, vo.shape[1] = a.shape[1], vo.shape[2] = b.shape[2];
+        yk__contiguous_strides(3, vo.shape, vo.stride);
+        out = yk__checked(out, multiply(out, &vo, &a, &b, wide[2]));
+    }
+    yk_tensor_release(rows);
+    yk__release_all(3, wide);
+    out = yk__narrow_to(out, (yk_dtype)x->dtype);
+    if (!out || !yk__will_record(3, inputs))
+        return yk__scope_own(out);
+    yk__form forms[2] = {yk__form_of(x), yk__form_of(weight)};
+    forms[1].dtype = (int8_t)yk__wide_dtype(weight);
+    yk_tensor *saved[2] = {yk_requires_grad(weight) ? x : NULL, yk_requires_grad(x) ? weight : NULL};
+    return yk__record(out, &op, 3, inputs, 2, saved, forms, sizeof(forms));
+}

@@ -1,0 +1,201 @@
+/*
+ * losses.c - cross entropy of class indices, mean squared error. Layer: ops.
+ *
+ * cross_entropy keeps the logits and one number a row, log sum exp, not the probabilities (docs/autograd.md).
+ */
+#include "ops/op.h"
+
+/* ---- cross entropy ---- */
+
+typedef struct cross_entropy_context {
+    yk__cross_entropy p;
+    int8_t dtype;
+} cross_entropy_context;
+
+static yk_status cross_entropy_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    enum { G, LOGITS, LSE, TOTAL, TARGET, WEIGHT, READ };
+    const cross_entropy_context *c = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *from[READ] = {gout}, *in[READ];
+    for (int i = 1; i < READ; i++)
+        from[i] = yk__saved(node, i - 1, &status);
+    if (status || (status = yk__widen(READ, from, in)))
+        return status;
+    yk_tensor *gx = yk__tensor_like(in[LOGITS], (yk_dtype)in[LOGITS]->dtype);
+    status = yk__made(gx);
+    if (gx && gx->numel) {
+        yk__view vgx = yk__view_of(gx), v[READ];
+        const yk__view *read[READ];
+        for (int i = 0; i < READ; i++)
+            read[i] = yk__optional_view(&v[i], in[i]);
+        status = YK__SLOT(gx, cross_entropy_backward, &c->p, &vgx, read[G], read[LOGITS], read[LSE], read[TOTAL],
+                          read[TARGET], read[WEIGHT]);
+    }
+    yk__release_all(READ, in);
+    grads[0] = yk__narrow_to(yk__checked(gx, status), (yk_dtype)c->dtype);
+    return yk__made(grads[0]);
+}
+
+static bool check(const yk_tensor *logits, const yk_tensor *target, const yk_cross_entropy_options *o)
+{
+    char a[200], b[200];
+    if (logits->ndim != 2 || target->ndim != 1 || target->shape[0] != logits->shape[0] || logits->shape[1] < 1) {
+        yk__fail(YK_ERR_SHAPE, "cross_entropy: logits %s and target %s, expected (N, C) and (N,) with C above 0",
+                 yk_shape_format(logits, a, sizeof(a)), yk_shape_format(target, b, sizeof(b)));
+        return false;
+    }
+    if (target->dtype != YK_I64 && target->dtype != YK_I32) {
+        yk__fail(YK_ERR_DTYPE, "cross_entropy: target is %s, expected class indices as int64",
+                 yk_dtype_name((yk_dtype)target->dtype));
+        return false;
+    }
+    if (!(o->label_smoothing >= 0 && o->label_smoothing <= 1)) {
+        yk__fail(YK_ERR_ARGUMENT, "cross_entropy: label_smoothing is %g, expected a number in [0, 1]",
+                 o->label_smoothing);
+        return false;
+    }
+    if ((unsigned)o->reduction > YK_REDUCE_NONE) {
+        yk__fail(YK_ERR_ARGUMENT, "cross_entropy: %d is not a reduction", (int)o->reduction);
+        return false;
+    }
+    bool as_logits = o->weight && o->weight->dtype == logits->dtype;
+    return !yk__expect_floating("cross_entropy", "tensor of logits", logits) &&
+           !yk__expect_vector("cross_entropy", "weight", o->weight, logits->shape[1], "class") &&
+           (as_logits || !yk__expect_dtype("cross_entropy", "weight", o->weight, yk__wide_dtype(logits)));
+}
+
+/* The loss, its saved row sums and divisor from the kernel. */
+static yk_tensor *reduced(const yk__op *op, yk_tensor *logits, yk_tensor *target, yk_tensor *weight,
+                          const yk__cross_entropy *p)
+{
+    yk_tensor *from[2] = {logits, weight}, *wide[2];
+    if (yk__widen(2, from, wide))
+        return NULL;
+    yk_device device = yk__device_of(logits);
+    yk_dtype dtype = (yk_dtype)wide[0]->dtype;
+    yk_tensor *labels = yk__raw_cast(target, YK_I64), *lse = yk__tensor_new(1, logits->shape, NULL, dtype, device);
+    yk_tensor *loss = yk__tensor_new(0, NULL, NULL, dtype, device),
+              *total = yk__tensor_new(0, NULL, NULL, dtype, device);
+    yk_status status = labels && lse && loss && total ? YK_OK : yk__made(NULL);
+    if (!status) {
+        yk__view vl = yk__view_of(loss), ve = yk__view_of(lse), vt = yk__view_of(total), vx = yk__view_of(wide[0]);
+        yk__view vy = yk__view_of(labels), vw;
+        status = YK__SLOT(logits, cross_entropy, p, &vl, &ve, &vt, &vx, &vy, yk__optional_view(&vw, wide[1]));
+    }
+    yk__release_all(2, wide);
+    cross_entropy_context c = {*p, logits->dtype};
+    yk_tensor *saved[5] = {logits, lse, total, labels, weight};
+    loss = yk__narrow_to(yk__checked(loss, status), (yk_dtype)logits->dtype);
+    loss = yk__record(loss, op, 1, &logits, 5, saved, &c, sizeof(c));
+    yk__release_all(3, (yk_tensor *[]){labels, lse, total});
+    return loss;
+}
+
+/* One loss a row, made of other operations: -log p at the label, picked by a mask over the classes. The reduced kernel
+ * runs once for its check of the labels. */
+static yk_tensor *per_row(const yk__op *op, yk_tensor *logits, yk_tensor *target, yk_tensor *weight,
+                          const yk__cross_entropy *p)
+{
+    yk_scope scope = yk_scope_begin();
+    bool previous = yk_no_grad_begin();
+    yk_tensor *checked = reduced(op, logits, target, weight, p);
+    yk_device device = yk__device_of(logits);
+    int64_t classes = logits->shape[1];
+    yk_tensor *ignored = yk_ne(target, yk__scope_own(yk__raw_scalar((double)p->ignore_index, YK_I64, device)));
+    yk_tensor *line = yk__scope_own(yk__raw_positions(classes, 1, device));
+    yk_tensor *mask = checked ? yk_eq(yk_unsqueeze(target, 1), line) : NULL;
+    yk_no_grad_end(previous);
+    yk_tensor *surprise = yk_neg(yk_log_softmax(logits, 1));
+    if (weight)
+        surprise = yk_mul(surprise, yk_cast(weight, (yk_dtype)logits->dtype));
+    yk_tensor *zero = yk__scope_own(yk__raw_scalar(0, (yk_dtype)logits->dtype, device));
+    const int over_classes = 1;
+    yk_tensor *loss = yk_sum_dims(yk_where(mask, surprise, zero), &over_classes, 1, false);
+    if (p->label_smoothing > 0) {
+        yk_tensor *smooth =
+            yk_mul_scalar(yk_sum_dims(surprise, &over_classes, 1, false), p->label_smoothing / (double)classes);
+        loss = yk_add(yk_mul_scalar(loss, 1 - p->label_smoothing), smooth);
+    }
+    loss = yk_scope_return(scope, yk_where(ignored, loss, zero));
+    yk_scope_end(scope);
+    return loss;
+}
+
+yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross_entropy_options *options)
+{
+    static const yk__op op = {"cross_entropy", cross_entropy_backward, NULL};
+    yk_cross_entropy_options o = options ? *options : (yk_cross_entropy_options){0};
+    yk_tensor *inputs[3] = {logits, target, o.weight};
+    if (!yk__op_begin("cross_entropy", 3, inputs, 1u << 2) || !check(logits, target, &o))
+        return NULL;
+    if (yk_requires_grad(o.weight) && yk_grad_enabled()) {
+        yk__fail(YK_ERR_UNSUPPORTED, "cross_entropy: the class weights have no gradient; detach them");
+        return NULL;
+    }
+    yk__cross_entropy p = {.ignore_index = o.ignore_index_set ? o.ignore_index : YK_IGNORE_INDEX_DEFAULT,
+                           .label_smoothing = o.label_smoothing,
+                           .mean = o.reduction == YK_REDUCE_MEAN};
+    return o.reduction == YK_REDUCE_NONE ? per_row(&op, logits, target, o.weight, &p)
+                                         : reduced(&op, logits, target, o.weight, &p);
+}
+
+/* ---- mean squared error ---- */
+
+typedef struct mse_context {
+    double factor; /* 2, or 2 / count for the mean */
+    yk__form form[2];
+} mse_context;
+
+/* Keeps the difference d: gx = factor d g, gtarget = -gx. */
+static yk_status mse_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const mse_context *c = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *difference = yk__saved(node, 0, &status);
+    if (status)
+        return status;
+    for (int i = 0; i < 2 && !status; i++) {
+        if (!yk__needs_grad(node, i))
+            continue;
+        yk_tensor *scale = yk__raw_unary("mse_loss", YK__MUL_SCALAR, gout, i ? -c->factor : c->factor, 0);
+        grads[i] = yk__fit(yk__raw_binary("mse_loss", YK__MUL, difference, scale, 1), &c->form[i]);
+        yk_tensor_release(scale);
+        status = yk__made(grads[i]);
+    }
+    return status;
+}
+
+yk_tensor *yk_mse_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction)
+{
+    static const yk__op op = {"mse_loss", mse_backward, NULL};
+    yk_tensor *inputs[2] = {x, target};
+    char a[200], b[200];
+    if (!yk__op_begin("mse_loss", 2, inputs, 0))
+        return NULL;
+    if (!yk_same_shape(x, target)) {
+        yk__fail(YK_ERR_SHAPE, "mse_loss: input %s and target %s; the shapes must be equal",
+                 yk_shape_format(x, a, sizeof(a)), yk_shape_format(target, b, sizeof(b)));
+        return NULL;
+    }
+    if ((unsigned)reduction > YK_REDUCE_NONE) {
+        yk__fail(YK_ERR_ARGUMENT, "mse_loss: %d is not a reduction", (int)reduction);
+        return NULL;
+    }
+    if (yk__expect_floating("mse_loss", "input", x) || yk__expect_floating("mse_loss", "target", target))
+        return NULL;
+    yk_tensor *difference = yk__raw_binary("mse_loss", YK__SUB, x, target, 1), *out;
+    double count = (double)x->numel;
+    if (reduction == YK_REDUCE_NONE) {
+        out = yk__raw_binary("mse_loss", YK__MUL, difference, difference, 1);
+    } else {
+        yk_tensor *sum = yk__raw_reduce("mse_loss", YK__SUM_SQUARES, difference, 0, false, 0);
+        out = reduction == YK_REDUCE_SUM ? yk_tensor_retain(sum)
+                                         : yk__raw_unary("mse_loss", YK__MUL_SCALAR, sum, 1 / count, 0);
+        yk_tensor_release(sum);
+    }
+    mse_context c = {reduction == YK_REDUCE_MEAN ? 2 / count : 2, {yk__form_of(x), yk__form_of(target)}};
+    out = yk__record(out, &op, 2, inputs, 1, &difference, &c, sizeof(c));
+    yk_tensor_release(difference);
+    return out;
+}

@@ -1,0 +1,182 @@
+/*
+ * op.c - what the operations share. Layer: ops.
+ */
+#include "ops/op.h"
+
+yk_status yk__widen(int count, yk_tensor *const *from, yk_tensor **to)
+{
+    for (int i = 0; i < count; i++) {
+        to[i] = from[i] ? yk__raw_cast(from[i], yk__wide_dtype(from[i])) : NULL;
+        if (from[i] && !to[i]) {
+            yk__release_all(i, to);
+            return yk__made(NULL);
+        }
+    }
+    return YK_OK;
+}
+
+void yk__release_all(int count, yk_tensor **tensors)
+{
+    for (int i = 0; i < count; i++) {
+        yk_tensor_release(tensors[i]);
+        tensors[i] = NULL;
+    }
+}
+
+yk_tensor *yk__narrow_to(yk_tensor *x, yk_dtype dtype)
+{
+    if (!x || (yk_dtype)x->dtype == dtype)
+        return x;
+    yk_tensor *out = yk__raw_cast(x, dtype);
+    yk_tensor_release(x);
+    return out;
+}
+
+yk_status yk__expect_floating(const char *name, const char *role, const yk_tensor *x)
+{
+    if (!x || yk_dtype_is_floating((yk_dtype)x->dtype))
+        return YK_OK;
+    return yk__fail(YK_ERR_DTYPE, "%s: expected a floating %s, this one is %s", name, role,
+                    yk_dtype_name((yk_dtype)x->dtype));
+}
+
+yk_status yk__expect_dtype(const char *name, const char *role, const yk_tensor *x, yk_dtype dtype)
+{
+    if (!x || (yk_dtype)x->dtype == dtype)
+        return YK_OK;
+    return yk__fail(YK_ERR_DTYPE, "%s: %s is %s, expected %s; cast it with yk_cast", name, role,
+                    yk_dtype_name((yk_dtype)x->dtype), yk_dtype_name(dtype));
+}
+
+yk_status yk__expect_vector(const char *name, const char *role, const yk_tensor *x, int64_t size, const char *unit)
+{
+    if (!x || (x->ndim == 1 && x->shape[0] == size))
+        return YK_OK;
+    char text[200];
+    return yk__fail(YK_ERR_SHAPE, "%s: %s has shape %s, expected (%lld,): one value per %s", name, role,
+                    yk_shape_format(x, text, sizeof(text)), (long long)size, unit);
+}
+
+yk__form yk__form_of(const yk_tensor *x)
+{
+    yk__form form;
+    form.dtype = x->dtype;
+    form.ndim = x->ndim;
+    size_t bytes = sizeof(x->shape[0]) * (size_t)x->ndim;
+    memcpy(form.shape, x->shape, bytes);
+    if (yk__is_dense(x))
+        memcpy(form.stride, x->stride, bytes);
+    else
+        yk__contiguous_strides(x->ndim, x->shape, form.stride);
+    return form;
+}
+
+yk_tensor *yk__form_new(const yk__form *form, yk_device device)
+{
+    return yk__tensor_new(form->ndim, form->shape, form->stride, (yk_dtype)form->dtype, device);
+}
+
+yk_tensor *yk__form_zeros(const yk__form *form, yk_device device)
+{
+    yk_tensor *x = yk__form_new(form, device);
+    return x ? yk__checked(x, yk__raw_fill(x, 0)) : NULL;
+}
+
+yk_tensor *yk__fit(yk_tensor *grad, const yk__form *form)
+{
+    if (!grad)
+        return NULL;
+    yk_tensor *sum = yk__raw_sum_to(grad, form->ndim, form->shape);
+    yk_tensor_release(grad);
+    return yk__narrow_to(sum, (yk_dtype)form->dtype);
+}
+
+yk_tensor *yk__raw_scalar(double value, yk_dtype dtype, yk_device device)
+{
+    yk_tensor *x = yk__tensor_new(0, NULL, NULL, dtype, device);
+    return x ? yk__checked(x, yk__raw_fill(x, value)) : NULL;
+}
+
+yk_tensor *yk__raw_positions(int64_t n, int ndim, yk_device device)
+{
+    int64_t shape[YK_MAX_DIMS] = {n, 1, 1, 1, 1, 1, 1, 1};
+    yk_tensor *host = yk__tensor_new(ndim, shape, NULL, YK_I64, (yk_device){0});
+    if (!host)
+        return NULL;
+    for (int64_t i = 0; i < n; i++)
+        ((int64_t *)host->data)[i] = i;
+    yk_tensor *x = yk__raw_to(host, device);
+    yk_tensor_release(host);
+    return x;
+}
+
+/*
+ * Neighbouring dimensions that lie evenly in memory are one block. Each new dimension has to be cut off the front of
+ * what is left of a block; one that would span two blocks has no stride.
+ */
+bool yk__reshape_strides(const yk_tensor *x, int ndim, const int64_t *shape, int64_t *stride)
+{
+    if (x->numel == 0) {
+        yk__contiguous_strides(ndim, shape, stride);
+        return true;
+    }
+    int blocks = 0, block = 0;
+    int64_t size[YK_MAX_DIMS], step[YK_MAX_DIMS];
+    for (int d = 0; d < x->ndim; d++) {
+        if (x->shape[d] == 1)
+            continue;
+        if (blocks && step[blocks - 1] == x->stride[d] * x->shape[d]) {
+            size[blocks - 1] *= x->shape[d];
+            step[blocks - 1] = x->stride[d];
+        } else {
+            size[blocks] = x->shape[d];
+            step[blocks++] = x->stride[d];
+        }
+    }
+    int64_t left = blocks ? size[0] : 1;
+    for (int d = 0; d < ndim; d++) {
+        if (shape[d] != 1) {
+            if (block == blocks || left % shape[d])
+                return false;
+            left /= shape[d];
+        }
+        stride[d] = block < blocks ? left * step[block] : 1;
+        if (left == 1 && shape[d] != 1 && ++block < blocks)
+            left = size[block];
+    }
+    return true;
+}
+
+yk_tensor *yk__raw_reshape(yk_tensor *x, int ndim, const int64_t *shape)
+{
+    if (!x)
+        return NULL;
+    int64_t stride[YK_MAX_DIMS];
+    if (yk__reshape_strides(x, ndim, shape, stride))
+        return yk__tensor_view(x, ndim, shape, stride, 0);
+    yk_tensor *copy = yk__raw_contiguous(x), *out = NULL;
+    if (copy && yk__reshape_strides(copy, ndim, shape, stride))
+        out = yk__tensor_view(copy, ndim, shape, stride, 0);
+    yk_tensor_release(copy);
+    return out;
+}
+
+void yk__strides_in_order(const yk_tensor *x, const int64_t *shape, int64_t *stride)
+{
+    if (yk_is_contiguous(x)) {
+        yk__contiguous_strides(x->ndim, shape, stride);
+        return;
+    }
+    int order[YK_MAX_DIMS]; /* dimensions by falling stride; those of equal stride stay in their order */
+    for (int d = 0; d < x->ndim; d++) {
+        int at = d;
+        for (; at > 0 && x->stride[order[at - 1]] < x->stride[d]; at--)
+            order[at] = order[at - 1];
+        order[at] = d;
+    }
+    int64_t step = 1;
+    for (int i = x->ndim - 1; i >= 0; i--) {
+        stride[order[i]] = step;
+        step *= shape[order[i]] ? shape[order[i]] : 1;
+    }
+}

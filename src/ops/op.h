@@ -1,0 +1,87 @@
+/*
+ * op.h - what the operations share: slots, dtypes for kernels, shapes kept for backward. Layer: ops.
+ *
+ * As in tensor.h, everything here gives one reference that the caller releases, and NULL with the error record set on
+ * failure.
+ */
+#ifndef YOKE_OPS_OP_H
+#define YOKE_OPS_OP_H
+
+#include <string.h>
+
+#include <yoke/ops.h>
+
+#include "autograd/tape.h"
+
+/* Calls a slot of x's backend, or fails when the backend has none. */
+#define YK__SLOT(x, slot, ...)                                                                                         \
+    (yk__backend_for(x)->slot ? yk__backend_for(x)->slot(yk__device_of(x).index, __VA_ARGS__)                          \
+                              : yk__slot_missing(yk__device_of(x), #slot))
+
+/* The status of a call that gave `x`: what went wrong where it is NULL. */
+static inline yk_status yk__made(const void *x)
+{
+    return x ? YK_OK : yk__error_code() ? yk__error_code() : YK_ERR_INTERNAL;
+}
+
+/* x where the kernel that filled it succeeded; else x is released and the result NULL. */
+static inline yk_tensor *yk__checked(yk_tensor *x, yk_status status)
+{
+    if (!status)
+        return x;
+    yk_tensor_release(x);
+    return NULL;
+}
+
+/* The view of an optional tensor, in *v; NULL for none. */
+static inline const yk__view *yk__optional_view(yk__view *v, const yk_tensor *x)
+{
+    if (!x)
+        return NULL;
+    *v = yk__view_of(x);
+    return v;
+}
+
+/* ---- dtypes: f16 and bf16 are computed in f32 ---- */
+static inline yk_dtype yk__wide_dtype(const yk_tensor *x)
+{
+    return yk__is_half((yk_dtype)x->dtype) ? YK_F32 : (yk_dtype)x->dtype;
+}
+/* to[i] = from[i] in the dtype that kernels take (retained where it has it already); NULL entries stay NULL. On
+ * failure nothing is left in to[]. */
+yk_status yk__widen(int count, yk_tensor *const *from, yk_tensor **to);
+void yk__release_all(int count, yk_tensor **tensors);
+/* x, taken over, in the dtype. */
+yk_tensor *yk__narrow_to(yk_tensor *x, yk_dtype dtype);
+/* `role` ("weight") of operation `name` must be floating, or of exactly this dtype. NULL tensors pass. */
+yk_status yk__expect_floating(const char *name, const char *role, const yk_tensor *x);
+yk_status yk__expect_dtype(const char *name, const char *role, const yk_tensor *x, yk_dtype dtype);
+/* `role` must be (size): one value per `unit`. NULL tensors pass. */
+yk_status yk__expect_vector(const char *name, const char *role, const yk_tensor *x, int64_t size, const char *unit);
+
+/* ---- the form of an input, for a context: its gradient is brought back to it ---- */
+typedef struct yk__form {
+    int8_t dtype, ndim;
+    int64_t shape[YK_MAX_DIMS];
+    int64_t stride[YK_MAX_DIMS]; /* dense: the input's own, or C order where it has gaps */
+} yk__form;
+yk__form yk__form_of(const yk_tensor *x);
+/* An uninitialised tensor of the form; with zeros in it. */
+yk_tensor *yk__form_new(const yk__form *form, yk_device device);
+yk_tensor *yk__form_zeros(const yk__form *form, yk_device device);
+/* Sums a gradient, taken over, to the shape of the form and brings it to its dtype. */
+yk_tensor *yk__fit(yk_tensor *grad, const yk__form *form);
+
+/* ---- small makers ---- */
+yk_tensor *yk__raw_scalar(double value, yk_dtype dtype, yk_device device);
+/* 0, 1, ..., n - 1 as i64 of shape (n, 1, ..., 1) with `ndim` dimensions. */
+yk_tensor *yk__raw_positions(int64_t n, int ndim, yk_device device);
+/* The same elements in another shape (of as many): a view where the strides allow it, else a copy. */
+yk_tensor *yk__raw_reshape(yk_tensor *x, int ndim, const int64_t *shape);
+/* The strides of that view; false where a copy would be needed. */
+bool yk__reshape_strides(const yk_tensor *x, int ndim, const int64_t *shape, int64_t *stride);
+/* Dense strides for `shape` (x's number of dimensions) that follow the memory order of x: a layout like [H][W][N][C]
+ * is kept from operation to operation. */
+void yk__strides_in_order(const yk_tensor *x, const int64_t *shape, int64_t *stride);
+
+#endif

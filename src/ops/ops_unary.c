@@ -1,0 +1,223 @@
+/*
+ * ops_unary.c - elementwise operations of one tensor. Layer: ops.
+ *
+ * One row per operation: its kernel, what backward keeps (nothing, the input, or the output, which costs no memory as
+ * it lives on anyway), and the derivative: either one binary kernel of (gradient, kept) or a function.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "ops/op.h"
+
+enum keeps { KEEPS_NOTHING, KEEPS_X, KEEPS_OUT };
+
+typedef struct unary_row {
+    yk__op op;
+    yk__unary kernel;
+    enum keeps keeps;
+    yk__binary slope; /* the derivative where rule is NULL */
+    yk_tensor *(*rule)(yk_tensor *g, yk_tensor *kept, const double *p);
+} unary_row;
+
+typedef struct unary_context {
+    const unary_row *row;
+    double p[2];
+} unary_context;
+
+static yk_status unary_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const unary_context *c = yk__context(node);
+    yk_status bad = YK_OK;
+    yk_tensor *kept = yk__saved(node, 0, &bad);
+    if (bad)
+        return bad;
+    grads[0] =
+        c->row->rule ? c->row->rule(gout, kept, c->p) : yk__raw_binary(c->row->op.name, c->row->slope, gout, kept, 1);
+    return yk__made(grads[0]);
+}
+
+static yk_tensor *unary_apply(const unary_row *row, yk_tensor *x, double p0, double p1)
+{
+    if (!yk__op_begin(row->op.name, 1, &x, 0))
+        return NULL;
+    yk_tensor *out = yk__raw_unary(row->op.name, row->kernel, x, p0, p1);
+    unary_context c = {row, {p0, p1}};
+    yk_tensor *kept = row->keeps == KEEPS_X ? x : row->keeps == KEEPS_OUT ? out : NULL;
+    return yk__record(out, &row->op, 1, &x, 1, &kept, &c, sizeof(c));
+}
+
+/* ---- rules: g is the gradient of the result, k what was kept ---- */
+
+/* g f(k), with f a unary kernel, times a factor. */
+static yk_tensor *g_times(yk_tensor *g, yk__unary f, yk_tensor *k, double p0, double factor)
+{
+    yk_tensor *slope = yk__raw_unary("backward", f, k, p0, 0),
+              *product = yk__raw_binary("backward", YK__MUL, g, slope, 1);
+    yk_tensor_release(slope);
+    if (factor == 1)
+        return product;
+    yk_tensor *out = yk__raw_unary("backward", YK__MUL_SCALAR, product, factor, 0);
+    yk_tensor_release(product);
+    return out;
+}
+
+static yk_tensor *neg_rule(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)k, (void)p;
+    return yk__raw_unary("neg", YK__NEG, g, 0, 0);
+}
+
+static yk_tensor *sqrt_rule(yk_tensor *g, yk_tensor *out, const double *p)
+{
+    (void)p;
+    return g_times(g, YK__RECIPROCAL, out, 0, 0.5);
+}
+
+static yk_tensor *rsqrt_rule(yk_tensor *g, yk_tensor *out, const double *p)
+{
+    (void)p;
+    return g_times(g, YK__POW_SCALAR, out, 3, -0.5);
+}
+
+static yk_tensor *reciprocal_rule(yk_tensor *g, yk_tensor *out, const double *p)
+{
+    (void)p;
+    return g_times(g, YK__POW_SCALAR, out, 2, -1);
+}
+
+static yk_tensor *sin_rule(yk_tensor *g, yk_tensor *x, const double *p)
+{
+    (void)p;
+    return g_times(g, YK__COS, x, 0, 1);
+}
+
+static yk_tensor *cos_rule(yk_tensor *g, yk_tensor *x, const double *p)
+{
+    (void)p;
+    return g_times(g, YK__SIN, x, 0, -1);
+}
+
+static yk_tensor *add_scalar_rule(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)k, (void)p;
+    return yk_tensor_retain(g);
+}
+
+static yk_tensor *mul_scalar_rule(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)k;
+    return yk__raw_unary("mul", YK__MUL_SCALAR, g, p[0], 0);
+}
+
+static yk_tensor *pow_scalar_rule(yk_tensor *g, yk_tensor *x, const double *p)
+{
+    if (p[0] == 0)
+        return yk__tensor_full_like(g, 0);
+    if (p[0] == 2) /* x^1 by the kernel of powers would cost a logarithm */
+        return g_times(g, YK__MUL_SCALAR, x, 2, 1);
+    return g_times(g, YK__POW_SCALAR, x, p[0] - 1, p[0]);
+}
+
+/* g where low <= x <= high, else 0. */
+static yk_tensor *clamp_rule(yk_tensor *g, yk_tensor *x, const double *p)
+{
+    if (!(p[0] <= p[1]))
+        return yk__tensor_full_like(g, 0);
+    yk_tensor *clamped = yk__raw_unary("clamp", YK__CLAMP, x, p[0], p[1]);
+    yk_tensor *inside = yk__raw_binary("clamp", YK__EQ, clamped, x, 1);
+    yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)g->dtype, yk__device_of(g)), *out = yk__raw_where(inside, g, zero);
+    yk__release_all(3, (yk_tensor *[]){clamped, inside, zero});
+    return out;
+}
+
+/* ---- rows ---- */
+
+#define UNARY_ROW(label, kernel, keeps, slope, rule)                                                                   \
+    static const unary_row label##_row = {{#label, unary_backward, NULL}, YK__##kernel, KEEPS_##keeps, slope, rule};
+#define UNARY(name, kernel, keeps, slope, rule)                                                                        \
+    UNARY_ROW(name, kernel, keeps, slope, rule)                                                                        \
+    yk_tensor *yk_##name(yk_tensor *x)                                                                                 \
+    {                                                                                                                  \
+        return unary_apply(&name##_row, x, 0, 0);                                                                      \
+    }
+#define BY_RULE YK__MUL /* not read */
+
+UNARY(neg, NEG, NOTHING, BY_RULE, neg_rule)
+UNARY(abs, ABS, X, YK__ABS_GRAD, NULL)
+UNARY(exp, EXP, OUT, YK__MUL, NULL)
+UNARY(log, LOG, X, YK__DIV, NULL)
+UNARY(sqrt, SQRT, OUT, BY_RULE, sqrt_rule)
+UNARY(rsqrt, RSQRT, OUT, BY_RULE, rsqrt_rule)
+UNARY(reciprocal, RECIPROCAL, OUT, BY_RULE, reciprocal_rule)
+UNARY(sin, SIN, X, BY_RULE, sin_rule)
+UNARY(cos, COS, X, BY_RULE, cos_rule)
+UNARY(tanh, TANH, OUT, YK__TANH_GRAD, NULL)
+UNARY(sigmoid, SIGMOID, OUT, YK__SIGMOID_GRAD, NULL)
+UNARY(relu, RELU, OUT, YK__RELU_GRAD, NULL)
+UNARY(gelu, GELU, X, YK__GELU_GRAD, NULL)
+
+UNARY_ROW(square, POW_SCALAR, X, BY_RULE, pow_scalar_rule)
+UNARY_ROW(add_scalar, ADD_SCALAR, NOTHING, BY_RULE, add_scalar_rule)
+UNARY_ROW(mul_scalar, MUL_SCALAR, NOTHING, BY_RULE, mul_scalar_rule)
+UNARY_ROW(pow_scalar, POW_SCALAR, X, BY_RULE, pow_scalar_rule)
+UNARY_ROW(clamp, CLAMP, X, BY_RULE, clamp_rule)
+
+yk_tensor *yk_square(yk_tensor *x)
+{
+    return unary_apply(&square_row, x, 2, 0);
+}
+
+yk_tensor *yk_add_scalar(yk_tensor *a, double b)
+{
+    return unary_apply(&add_scalar_row, a, b, 0);
+}
+
+yk_tensor *yk_sub_scalar(yk_tensor *a, double b)
+{
+    return unary_apply(&add_scalar_row, a, -b, 0);
+}
+
+yk_tensor *yk_mul_scalar(yk_tensor *a, double b)
+{
+    return unary_apply(&mul_scalar_row, a, b, 0);
+}
+
+/* A product only where it rounds like the quotient: for powers of two. */
+yk_tensor *yk_div_scalar(yk_tensor *a, double b)
+{
+    if (!yk__op_begin("div_scalar", 1, &a, 0))
+        return NULL;
+    bool floating = yk_dtype_is_floating((yk_dtype)a->dtype);
+    int exponent = 0;
+    if (floating && isfinite(b) && fabs(frexp(b, &exponent)) == 0.5 && abs(exponent) < 100)
+        return unary_apply(&mul_scalar_row, a, 1 / b, 0);
+    yk_tensor *divisor = yk__raw_scalar(b, floating ? yk__wide_dtype(a) : YK_F32, yk__device_of(a));
+    yk_tensor *out = divisor ? yk_div(a, divisor) : NULL;
+    yk_tensor_release(divisor);
+    return out;
+}
+
+yk_tensor *yk_pow_scalar(yk_tensor *a, double b)
+{
+    return unary_apply(&pow_scalar_row, a, b, 0);
+}
+
+yk_tensor *yk_clamp(yk_tensor *x, double low, double high)
+{
+    return unary_apply(&clamp_row, x, low, high);
+}
+
+/* ---- no gradient: steps are flat wherever they have a slope ---- */
+
+#define FLAT(name, label, kernel)                                                                                      \
+    yk_tensor *yk_##name(yk_tensor *x)                                                                                 \
+    {                                                                                                                  \
+        return yk__op_begin(label, 1, &x, 0) ? yk__scope_own(yk__raw_unary(label, YK__##kernel, x, 0, 0)) : NULL;      \
+    }
+
+FLAT(sign, "sign", SIGN)
+FLAT(floor, "floor", FLOOR)
+FLAT(ceil, "ceil", CEIL)
+FLAT(round, "round", ROUND)
+FLAT(is_finite, "is_finite", IS_FINITE)
+FLAT(logical_not, "logical_not", LOGICAL_NOT)

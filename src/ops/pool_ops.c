@@ -1,0 +1,181 @@
+/*
+ * pool_ops.c - max, average and adaptive average pooling of (N,C,H,W). Layer: ops.
+ *
+ * The result follows the memory order of the input, the gradient that of the input too. Max pooling keeps nothing but
+ * the places of the maxima.
+ */
+#include "ops/op.h"
+
+typedef struct pool_context {
+    yk__pool2d p;
+    yk__form x; /* dtype: of the kernels */
+} pool_context;
+
+static const char *const axis_name[2] = {"height", "width"};
+
+static bool check_input(const char *name, const yk_tensor *x)
+{
+    char text[200];
+    if (x->ndim == 4 && x->shape[1] && x->shape[2] && x->shape[3])
+        return !yk__expect_floating(name, "input", x);
+    yk__fail(YK_ERR_SHAPE, "%s: input has shape %s, expected (N, C, H, W) with C, H and W above 0", name,
+             yk_shape_format(x, text, sizeof(text)));
+    return false;
+}
+
+/* Fills *p and the result's shape from the options: PyTorch's rules and rounding. */
+static bool plan(const char *name, const yk_tensor *x, const yk_pool2d_options *options, bool max, yk__pool2d *p,
+                 int64_t shape[4])
+{
+    if (!options) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: the options are NULL; a kernel size is needed", name);
+        return false;
+    }
+    *p = (yk__pool2d){.count_exclude_pad = options->count_exclude_pad, .divisor = options->divisor_override};
+    shape[0] = x->shape[0];
+    shape[1] = x->shape[1];
+    for (int i = 0; i < 2; i++) {
+        int64_t kernel = options->kernel[i], stride = options->stride[i] ? options->stride[i] : kernel;
+        int64_t padding = options->padding[i], dilation = options->dilation[i] ? options->dilation[i] : 1;
+        if (kernel < 1 || stride < 1 || padding < 0 || dilation < 1 || (!max && dilation != 1) || p->divisor < 0) {
+            yk__fail(YK_ERR_ARGUMENT,
+                     "%s: kernel %lld, stride %lld, padding %lld, dilation %lld of the %s is not possible", name,
+                     (long long)kernel, (long long)stride, (long long)padding, (long long)dilation, axis_name[i]);
+            return false;
+        }
+        int64_t size = x->shape[2 + i], reach = dilation * (kernel - 1) + 1, room = size + 2 * padding - reach;
+        if (padding > reach / 2) {
+            yk__fail(YK_ERR_ARGUMENT, "%s: padding %lld of the %s is more than half of the kernel's %lld", name,
+                     (long long)padding, axis_name[i], (long long)reach);
+            return false;
+        }
+        if (room < 0) {
+            char text[200];
+            yk__fail(YK_ERR_SHAPE, "%s: the kernel covers %lld of the %s, but input %s with padding %lld has %lld",
+                     name, (long long)reach, axis_name[i], yk_shape_format(x, text, sizeof(text)), (long long)padding,
+                     (long long)(size + 2 * padding));
+            return false;
+        }
+        int64_t count = (room + (options->ceil_mode ? stride - 1 : 0)) / stride + 1;
+        if (options->ceil_mode && (count - 1) * stride >= size + padding) /* would start beyond the input */
+            count--;
+        p->kernel[i] = kernel;
+        p->stride[i] = stride;
+        p->padding[i] = padding;
+        p->dilation[i] = dilation;
+        shape[2 + i] = count;
+    }
+    return true;
+}
+
+static pool_context context_of(const yk_tensor *x, const yk__pool2d *p)
+{
+    pool_context c = {.x = yk__form_of(x)};
+    if (p)
+        c.p = *p;
+    c.x.dtype = (int8_t)yk__wide_dtype(x);
+    return c;
+}
+
+/* The result for x, uninitialised, in x's memory order. */
+static yk_tensor *result_for(const yk_tensor *x, const int64_t shape[4], yk_dtype dtype)
+{
+    int64_t stride[4];
+    yk__strides_in_order(x, shape, stride);
+    return yk__tensor_new(4, shape, stride, dtype, yk__device_of(x));
+}
+
+/* ---- max ---- */
+
+static yk_status max_pool2d_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const pool_context *c = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *index = yk__saved(node, 0, &status), *g = status ? NULL : yk__raw_cast(gout, (yk_dtype)c->x.dtype);
+    yk_tensor *gx = g ? yk__form_new(&c->x, yk__device_of(g)) : NULL;
+    if (gx && gx->numel) {
+        yk__view vgx = yk__view_of(gx), vg = yk__view_of(g), vi = yk__view_of(index);
+        gx = yk__checked(gx, YK__SLOT(g, max_pool2d_backward, &c->p, &vgx, &vg, &vi));
+    }
+    yk_tensor_release(g);
+    grads[0] = yk__narrow_to(gx, (yk_dtype)gout->dtype);
+    return yk__made(grads[0]);
+}
+
+yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
+{
+    static const yk__op op = {"max_pool2d", max_pool2d_backward, NULL};
+    yk__pool2d p;
+    int64_t shape[4];
+    yk_tensor *wide;
+    if (!yk__op_begin("max_pool2d", 1, &x, 0) || !check_input("max_pool2d", x) ||
+        !plan("max_pool2d", x, options, true, &p, shape) || yk__widen(1, &x, &wide))
+        return NULL;
+    yk_tensor *out = result_for(wide, shape, (yk_dtype)wide->dtype), *index = result_for(wide, shape, YK_I32);
+    yk_status status = out && index ? YK_OK : yk__made(NULL);
+    if (!status && out->numel) {
+        yk__view vo = yk__view_of(out), vi = yk__view_of(index), vx = yk__view_of(wide);
+        status = YK__SLOT(x, max_pool2d, &p, &vo, &vi, &vx);
+    }
+    yk_tensor_release(wide);
+    out = yk__narrow_to(yk__checked(out, status), (yk_dtype)x->dtype);
+    pool_context c = context_of(x, &p);
+    out = yk__record(out, &op, 1, &x, 1, &index, &c, sizeof(c));
+    yk_tensor_release(index);
+    return out;
+}
+
+/* ---- averages: the adaptive one has no options ---- */
+
+static yk_status average_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const pool_context *c = yk__context(node);
+    yk_tensor *g = yk__raw_cast(gout, (yk_dtype)c->x.dtype), *gx = g ? yk__form_new(&c->x, yk__device_of(g)) : NULL;
+    if (gx && gx->numel) {
+        yk__view vgx = yk__view_of(gx), vg = yk__view_of(g);
+        gx = yk__checked(gx, c->p.kernel[0] ? YK__SLOT(g, avg_pool2d_backward, &c->p, &vgx, &vg)
+                                            : YK__SLOT(g, adaptive_avg_pool2d_backward, &vgx, &vg));
+    }
+    yk_tensor_release(g);
+    grads[0] = yk__narrow_to(gx, (yk_dtype)gout->dtype);
+    return yk__made(grads[0]);
+}
+
+static yk_tensor *average(const yk__op *op, yk_tensor *x, const yk__pool2d *p, const int64_t shape[4])
+{
+    yk_tensor *wide;
+    if (yk__widen(1, &x, &wide))
+        return NULL;
+    yk_tensor *out = result_for(wide, shape, (yk_dtype)wide->dtype);
+    if (out && out->numel) {
+        yk__view vo = yk__view_of(out), vx = yk__view_of(wide);
+        out = yk__checked(out, p ? YK__SLOT(x, avg_pool2d, p, &vo, &vx) : YK__SLOT(x, adaptive_avg_pool2d, &vo, &vx));
+    }
+    yk_tensor_release(wide);
+    out = yk__narrow_to(out, (yk_dtype)x->dtype);
+    pool_context c = context_of(x, p);
+    return yk__record(out, op, 1, &x, 0, NULL, &c, sizeof(c));
+}
+
+yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options)
+{
+    static const yk__op op = {"avg_pool2d", average_backward, NULL};
+    yk__pool2d p;
+    int64_t shape[4];
+    if (!yk__op_begin("avg_pool2d", 1, &x, 0) || !check_input("avg_pool2d", x) ||
+        !plan("avg_pool2d", x, options, false, &p, shape))
+        return NULL;
+    return average(&op, x, &p, shape);
+}
+
+yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t width)
+{
+    static const yk__op op = {"adaptive_avg_pool2d", average_backward, NULL};
+    if (!yk__op_begin("adaptive_avg_pool2d", 1, &x, 0) || !check_input("adaptive_avg_pool2d", x))
+        return NULL;
+    if (height < 1 || width < 1) {
+        yk__fail(YK_ERR_ARGUMENT, "adaptive_avg_pool2d: a result of %lld by %lld", (long long)height, (long long)width);
+        return NULL;
+    }
+    return average(&op, x, NULL, (int64_t[4]){x->shape[0], x->shape[1], height, width});
+}

@@ -1,0 +1,269 @@
+/*
+ * reduction.c - sums, means, variances, extremes and their places, over some or all dimensions. Layer: ops.
+ *
+ * A set of dimensions is a bit mask, 0 for all of them. Gradients start from the result seen in the shape of x with
+ * stride 0 along what was reduced.
+ */
+#include "ops/op.h"
+
+typedef struct reduction {
+    yk__form x;
+    uint32_t mask;
+    double value; /* mean: 1 / count; var: 2 / (count - correction) */
+} reduction;
+
+/* The dimensions named by dims as a mask. */
+static bool mask_of(const char *name, const yk_tensor *x, const int *dims, int n_dims, uint32_t *mask)
+{
+    *mask = 0;
+    for (int i = 0; dims && i < n_dims; i++) {
+        int dim = dims[i];
+        if (yk__wrap_dim(name, x, &dim))
+            return false;
+        if (*mask & (1u << dim)) {
+            yk__fail(YK_ERR_SHAPE, "%s: dimension %d is named twice", name, dim);
+            return false;
+        }
+        *mask |= 1u << dim;
+    }
+    return true;
+}
+
+static int64_t count_of(const yk_tensor *x, uint32_t mask)
+{
+    int64_t count = 1;
+    for (int d = 0; d < x->ndim; d++)
+        count *= !mask || (mask >> d & 1) ? x->shape[d] : 1;
+    return count;
+}
+
+/* `small` (a result, with or without the reduced dimensions) as a view in the shape of x. */
+static yk_tensor *seen_in_x(yk_tensor *small, const reduction *r)
+{
+    if (!small)
+        return NULL;
+    bool kept = small->ndim == r->x.ndim;
+    int64_t stride[YK_MAX_DIMS];
+    for (int d = 0, own = 0; d < r->x.ndim; d++) {
+        bool reduced = !r->mask || (r->mask >> d & 1);
+        stride[d] = reduced ? 0 : small->stride[own];
+        own += kept || !reduced;
+    }
+    return yk__tensor_view(small, r->x.ndim, r->x.shape, stride, 0);
+}
+
+/* The same written out: gradients may be added to in place, so their elements must not share memory. */
+static yk_tensor *spread(yk_tensor *small, const reduction *r)
+{
+    yk_tensor *view = seen_in_x(small, r), *out = view ? yk__form_new(&r->x, yk__device_of(view)) : NULL;
+    if (out)
+        out = yk__checked(out, yk__raw_copy(out, view));
+    yk_tensor_release(view);
+    return out;
+}
+
+static yk_tensor *reduce(const yk__op *op, yk__reduce kernel, yk_tensor *x, const int *dims, int n_dims, bool keepdim,
+                         double p0, bool saves_x, bool saves_out)
+{
+    reduction r;
+    if (!yk__op_begin(op->name, 1, &x, 0) || !mask_of(op->name, x, dims, n_dims, &r.mask))
+        return NULL;
+    yk_tensor *out = yk__raw_reduce(op->name, kernel, x, r.mask, keepdim, p0);
+    if (!out || !yk__will_record(1, &x))
+        return yk__scope_own(out);
+    r.x = yk__form_of(x);
+    double count = (double)count_of(x, r.mask);
+    r.value = kernel == YK__VAR ? 2 / (count - p0) : 1 / count;
+    yk_tensor *saved[2] = {saves_x ? x : NULL, saves_out ? out : NULL};
+    return yk__record(out, op, 1, &x, 2, saved, &r, sizeof(r));
+}
+
+/* ---- sum, mean, var ---- */
+
+static yk_status sum_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = spread(gout, yk__context(node));
+    return yk__made(grads[0]);
+}
+
+static yk_status mean_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const reduction *r = yk__context(node);
+    yk_tensor *part = yk__raw_unary("mean", YK__MUL_SCALAR, gout, r->value, 0);
+    grads[0] = spread(part, r);
+    yk_tensor_release(part);
+    return yk__made(grads[0]);
+}
+
+/* d var / dx = 2 (x - mean) / (count - correction). */
+static yk_status var_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const reduction *r = yk__context(node);
+    yk_status bad = YK_OK;
+    yk_tensor *wide[2], *from[2] = {yk__saved(node, 0, &bad), gout};
+    if (bad || (bad = yk__widen(2, from, wide)))
+        return bad;
+    yk_tensor *mean = yk__raw_reduce("var", YK__MEAN, wide[0], r->mask, true, 0);
+    yk_tensor *centred = yk__raw_binary("var", YK__SUB, wide[0], mean, 1);
+    yk_tensor *scaled = yk__raw_unary("var", YK__MUL_SCALAR, wide[1], r->value, 0), *g = seen_in_x(scaled, r);
+    grads[0] = yk__narrow_to(yk__raw_binary("var", YK__MUL, centred, g, 1), (yk_dtype)r->x.dtype);
+    yk__release_all(4, (yk_tensor *[]){mean, centred, scaled, g});
+    yk__release_all(2, wide);
+    return yk__made(grads[0]);
+}
+
+static const yk__op sum_op = {"sum", sum_backward, NULL}, mean_op = {"mean", mean_backward, NULL};
+static const yk__op var_op = {"var", var_backward, NULL};
+
+yk_tensor *yk_sum(yk_tensor *x)
+{
+    return reduce(&sum_op, YK__SUM, x, NULL, 0, false, 0, false, false);
+}
+
+yk_tensor *yk_mean(yk_tensor *x)
+{
+    return reduce(&mean_op, YK__MEAN, x, NULL, 0, false, 0, false, false);
+}
+
+yk_tensor *yk_var(yk_tensor *x)
+{
+    return reduce(&var_op, YK__VAR, x, NULL, 0, false, 1, true, false);
+}
+
+yk_tensor *yk_sum_dims(yk_tensor *x, const int *dims, int n_dims, bool keepdim)
+{
+    return reduce(&sum_op, YK__SUM, x, dims, n_dims, keepdim, 0, false, false);
+}
+
+yk_tensor *yk_mean_dims(yk_tensor *x, const int *dims, int n_dims, bool keepdim)
+{
+    return reduce(&mean_op, YK__MEAN, x, dims, n_dims, keepdim, 0, false, false);
+}
+
+yk_tensor *yk_var_dims(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim)
+{
+    return reduce(&var_op, YK__VAR, x, dims, n_dims, keepdim, correction, true, false);
+}
+
+/* ---- extremes ---- */
+
+/* Of all: the elements that equal the extreme share the gradient evenly. */
+static yk_status extreme_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const reduction *r = yk__context(node);
+    yk_status bad = YK_OK;
+    yk_tensor *x = yk__saved(node, 0, &bad), *out = yk__saved(node, 1, &bad);
+    if (bad)
+        return bad;
+    yk_tensor *hits = yk__raw_binary("max", YK__EQ, x, out, 1),
+              *count = yk__raw_reduce("max", YK__SUM, hits, 0, false, 0);
+    yk_tensor *share = yk__raw_binary("max", YK__DIV, gout, count, 1);
+    yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
+    grads[0] = yk__narrow_to(yk__raw_where(hits, share, zero), (yk_dtype)r->x.dtype);
+    yk__release_all(4, (yk_tensor *[]){hits, count, share, zero});
+    return yk__made(grads[0]);
+}
+
+static const yk__op max_op = {"max", extreme_backward, NULL}, min_op = {"min", extreme_backward, NULL};
+
+yk_tensor *yk_max(yk_tensor *x)
+{
+    return reduce(&max_op, YK__AMAX, x, NULL, 0, false, 0, true, true);
+}
+
+yk_tensor *yk_min(yk_tensor *x)
+{
+    return reduce(&min_op, YK__AMIN, x, NULL, 0, false, 0, true, true);
+}
+
+/* Of one dimension: the gradient goes to the place that was found. */
+static yk_status extreme_dim_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const reduction *r = yk__context(node);
+    yk_status bad = YK_OK;
+    yk_tensor *index = yk__saved(node, 0, &bad);
+    if (bad)
+        return bad;
+    int dim = r->x.ndim ? __builtin_ctz(r->mask) : 0;
+    yk_tensor *positions = r->x.ndim ? yk__raw_positions(r->x.shape[dim], r->x.ndim - dim, yk__device_of(gout))
+                                     : yk__raw_positions(1, 0, yk__device_of(gout));
+    yk_tensor *place = seen_in_x(index, r), *g = seen_in_x(gout, r);
+    yk_tensor *hits = yk__raw_binary("max_dim", YK__EQ, place, positions, 1);
+    yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
+    grads[0] = yk__raw_where(hits, g, zero);
+    yk__release_all(5, (yk_tensor *[]){positions, place, g, hits, zero});
+    return yk__made(grads[0]);
+}
+
+static yk_tensor *extreme_dim(const yk__op *op, yk__reduce value, yk__reduce place, yk_tensor *x, int dim, bool keepdim,
+                              yk_tensor **index)
+{
+    if (index)
+        *index = NULL;
+    reduction r = {.value = 0};
+    if (!yk__op_begin(op->name, 1, &x, 0) || !mask_of(op->name, x, &dim, 1, &r.mask))
+        return NULL;
+    bool records = yk__will_record(1, &x);
+    yk_tensor *out = yk__raw_reduce(op->name, value, x, r.mask, keepdim, 0), *found = NULL;
+    if (out && (index || records)) {
+        found = yk__raw_reduce(op->name, place, x, r.mask, keepdim, 0);
+        out = yk__checked(out, yk__made(found));
+    }
+    if (out) {
+        r.x = yk__form_of(x);
+        out = yk__record(out, op, 1, &x, 1, &found, &r, sizeof(r));
+    }
+    if (out && index) {
+        *index = yk__scope_own(found);
+        return *index ? out : NULL;
+    }
+    yk_tensor_release(found);
+    return out;
+}
+
+yk_tensor *yk_max_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
+{
+    static const yk__op op = {"max_dim", extreme_dim_backward, NULL};
+    return extreme_dim(&op, YK__AMAX, YK__ARGMAX, x, dim, keepdim, index);
+}
+
+yk_tensor *yk_min_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
+{
+    static const yk__op op = {"min_dim", extreme_dim_backward, NULL};
+    return extreme_dim(&op, YK__AMIN, YK__ARGMIN, x, dim, keepdim, index);
+}
+
+/* ---- no gradient ---- */
+
+static yk_tensor *flat(const char *name, yk__reduce kernel, yk_tensor *x, const int *dims, int n_dims, bool keepdim)
+{
+    uint32_t mask;
+    if (!yk__op_begin(name, 1, &x, 0) || !mask_of(name, x, dims, n_dims, &mask))
+        return NULL;
+    return yk__scope_own(yk__raw_reduce(name, kernel, x, mask, keepdim, 0));
+}
+
+yk_tensor *yk_argmax(yk_tensor *x, int dim, bool keepdim)
+{
+    return flat("argmax", YK__ARGMAX, x, &dim, 1, keepdim);
+}
+
+yk_tensor *yk_argmin(yk_tensor *x, int dim, bool keepdim)
+{
+    return flat("argmin", YK__ARGMIN, x, &dim, 1, keepdim);
+}
+
+yk_tensor *yk_prod(yk_tensor *x)
+{
+    return flat("prod", YK__PROD, x, NULL, 0, false);
+}
+
+yk_tensor *yk_any(yk_tensor *x)
+{
+    return flat("any", YK__ANY, x, NULL, 0, false);
+}
+
+yk_tensor *yk_all(yk_tensor *x)
+{
+    return flat("all", YK__ALL, x, NULL, 0, false);
+}

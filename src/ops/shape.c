@@ -1,0 +1,374 @@
+/*
+ * shape.c - operations that show the same elements in another shape. Layer: ops.
+ *
+ * All give views of x's storage (reshape and flatten copy where no strides fit). A view is recorded like any other
+ * operation: its gradient is put back into the shape of x.
+ */
+#include "ops/op.h"
+
+static const char *form_text(const yk__form *form, char *buffer, size_t size)
+{
+    return yk__shape_text(form->ndim, form->shape, buffer, size);
+}
+
+/* ---- the same elements in the same order: reshape, view, flatten, squeeze, unsqueeze ---- */
+
+static yk_status reshape_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const yk__form *form = yk__context(node);
+    grads[0] = yk__raw_reshape(gout, form->ndim, form->shape);
+    return yk__made(grads[0]);
+}
+
+static yk_tensor *record_reshape(const yk__op *op, yk_tensor *x, yk_tensor *out)
+{
+    yk__form form = yk__form_of(x);
+    return yk__record(out, op, 1, &x, 0, NULL, &form, sizeof(form));
+}
+
+/* Checks a wanted shape against the number of elements and puts a size in the place of -1. */
+static bool resolve(const char *name, const yk_tensor *x, int ndim, const int64_t *shape, yk__form *out)
+{
+    char a[200], b[200];
+    if (ndim < 0 || ndim > YK_MAX_DIMS) {
+        yk__fail(YK_ERR_SHAPE, "%s: %d dimensions; a tensor has 0 to %d", name, ndim, YK_MAX_DIMS);
+        return false;
+    }
+    int open = -1;
+    int64_t known = 1;
+    bool fits = true;
+    out->ndim = (int8_t)ndim;
+    for (int d = 0; d < ndim; d++) {
+        out->shape[d] = shape[d];
+        if (shape[d] == -1 && open < 0)
+            open = d;
+        else if (shape[d] < 0 || __builtin_mul_overflow(known, shape[d], &known))
+            fits = false;
+    }
+    if (fits && open >= 0) {
+        fits = known > 0 && x->numel % known == 0;
+        out->shape[open] = fits ? x->numel / known : -1;
+    } else if (fits) {
+        fits = known == x->numel;
+    }
+    if (!fits) {
+        out->ndim = (int8_t)ndim;
+        memcpy(out->shape, shape, sizeof(shape[0]) * (size_t)ndim);
+        yk__fail(YK_ERR_SHAPE, "%s: shape %s does not fit the %lld element%s of %s", name, form_text(out, a, sizeof(a)),
+                 (long long)x->numel, x->numel == 1 ? "" : "s", yk_shape_format(x, b, sizeof(b)));
+    }
+    return fits;
+}
+
+yk_tensor *yk_reshape(yk_tensor *x, int ndim, const int64_t *shape)
+{
+    static const yk__op op = {"reshape", reshape_backward, NULL};
+    yk__form wanted;
+    if (!yk__op_begin("reshape", 1, &x, 0) || !resolve("reshape", x, ndim, shape, &wanted))
+        return NULL;
+    return record_reshape(&op, x, yk__raw_reshape(x, ndim, wanted.shape));
+}
+
+yk_tensor *yk_view(yk_tensor *x, int ndim, const int64_t *shape)
+{
+    static const yk__op op = {"view", reshape_backward, NULL};
+    yk__form wanted;
+    if (!yk__op_begin("view", 1, &x, 0) || !resolve("view", x, ndim, shape, &wanted))
+        return NULL;
+    if (!yk__reshape_strides(x, ndim, wanted.shape, wanted.stride)) {
+        char a[200], b[200], c[200];
+        yk__fail(YK_ERR_SHAPE, "view: shape %s has no strides over %s with strides %s; use yk_reshape, which copies",
+                 form_text(&wanted, a, sizeof(a)), yk_shape_format(x, b, sizeof(b)),
+                 yk__shape_text(x->ndim, x->stride, c, sizeof(c)));
+        return NULL;
+    }
+    return record_reshape(&op, x, yk__tensor_view(x, ndim, wanted.shape, wanted.stride, 0));
+}
+
+yk_tensor *yk_flatten(yk_tensor *x, int start_dim, int end_dim)
+{
+    static const yk__op op = {"flatten", reshape_backward, NULL};
+    if (!yk__op_begin("flatten", 1, &x, 0) || yk__wrap_dim("flatten", x, &start_dim) ||
+        yk__wrap_dim("flatten", x, &end_dim))
+        return NULL;
+    if (start_dim > end_dim) {
+        yk__fail(YK_ERR_SHAPE, "flatten: the first dimension %d lies behind the last one %d", start_dim, end_dim);
+        return NULL;
+    }
+    int ndim = 0;
+    int64_t shape[YK_MAX_DIMS] = {1};
+    for (int d = 0; d < x->ndim; d++) {
+        if (d > start_dim && d <= end_dim)
+            shape[ndim - 1] *= x->shape[d];
+        else
+            shape[ndim++] = x->shape[d];
+    }
+    return record_reshape(&op, x, yk__raw_reshape(x, ndim ? ndim : 1, shape));
+}
+
+yk_tensor *yk_squeeze(yk_tensor *x, int dim)
+{
+    static const yk__op op = {"squeeze", reshape_backward, NULL};
+    if (!yk__op_begin("squeeze", 1, &x, 0) || yk__wrap_dim("squeeze", x, &dim))
+        return NULL;
+    int ndim = 0;
+    int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];
+    for (int d = 0; d < x->ndim; d++) {
+        if (d == dim && x->shape[d] == 1)
+            continue;
+        shape[ndim] = x->shape[d];
+        stride[ndim++] = x->stride[d];
+    }
+    return record_reshape(&op, x, yk__tensor_view(x, ndim, shape, stride, 0));
+}
+
+yk_tensor *yk_unsqueeze(yk_tensor *x, int dim)
+{
+    static const yk__op op = {"unsqueeze", reshape_backward, NULL};
+    if (!yk__op_begin("unsqueeze", 1, &x, 0))
+        return NULL;
+    int wanted = dim < 0 ? dim + x->ndim + 1 : dim;
+    if (wanted < 0 || wanted > x->ndim || x->ndim == YK_MAX_DIMS) {
+        char text[200];
+        yk__fail(YK_ERR_SHAPE, "unsqueeze: no new dimension %d for shape %s; a tensor has at most %d dimensions", dim,
+                 yk_shape_format(x, text, sizeof(text)), YK_MAX_DIMS);
+        return NULL;
+    }
+    int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];
+    for (int d = 0, own = 0; d <= x->ndim; d++) {
+        bool added = d == wanted;
+        shape[d] = added ? 1 : x->shape[own];
+        stride[d] = !added ? x->stride[own] : own < x->ndim ? x->shape[own] * x->stride[own] : 1;
+        own += !added;
+    }
+    return record_reshape(&op, x, yk__tensor_view(x, x->ndim + 1, shape, stride, 0));
+}
+
+/* ---- dimensions in another order ---- */
+
+typedef struct order {
+    int8_t dims[YK_MAX_DIMS]; /* dimension d of the result is dims[d] of x */
+} order;
+
+static yk_status permute_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const order *o = yk__context(node);
+    int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];
+    for (int d = 0; d < gout->ndim; d++) {
+        shape[o->dims[d]] = gout->shape[d];
+        stride[o->dims[d]] = gout->stride[d];
+    }
+    grads[0] = yk__tensor_view(gout, gout->ndim, shape, stride, 0);
+    return yk__made(grads[0]);
+}
+
+static yk_tensor *permuted(const yk__op *op, yk_tensor *x, const order *o)
+{
+    int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];
+    for (int d = 0; d < x->ndim; d++) {
+        shape[d] = x->shape[o->dims[d]];
+        stride[d] = x->stride[o->dims[d]];
+    }
+    return yk__record(yk__tensor_view(x, x->ndim, shape, stride, 0), op, 1, &x, 0, NULL, o, sizeof(*o));
+}
+
+yk_tensor *yk_permute(yk_tensor *x, const int *dims)
+{
+    static const yk__op op = {"permute", permute_backward, NULL};
+    if (!yk__op_begin("permute", 1, &x, 0))
+        return NULL;
+    order o;
+    uint32_t seen = 0;
+    for (int d = 0; d < x->ndim; d++) {
+        int from = dims[d];
+        if (yk__wrap_dim("permute", x, &from))
+            return NULL;
+        if (seen & (1u << from)) {
+            yk__fail(YK_ERR_SHAPE, "permute: dimension %d is named twice", from);
+            return NULL;
+        }
+        seen |= 1u << from;
+        o.dims[d] = (int8_t)from;
+    }
+    return permuted(&op, x, &o);
+}
+
+yk_tensor *yk_transpose(yk_tensor *x, int dim0, int dim1)
+{
+    static const yk__op op = {"transpose", permute_backward, NULL};
+    if (!yk__op_begin("transpose", 1, &x, 0) || yk__wrap_dim("transpose", x, &dim0) ||
+        yk__wrap_dim("transpose", x, &dim1))
+        return NULL;
+    order o;
+    for (int d = 0; d < YK_MAX_DIMS; d++)
+        o.dims[d] = (int8_t)d;
+    o.dims[dim0] = (int8_t)dim1;
+    o.dims[dim1] = (int8_t)dim0;
+    return permuted(&op, x, &o);
+}
+
+/* ---- repeated elements ---- */
+
+static yk_status expand_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const yk__form *form = yk__context(node);
+    grads[0] = yk__fit(yk_tensor_retain(gout), form);
+    return yk__made(grads[0]);
+}
+
+yk_tensor *yk_expand(yk_tensor *x, int ndim, const int64_t *shape)
+{
+    static const yk__op op = {"expand", expand_backward, NULL};
+    if (!yk__op_begin("expand", 1, &x, 0))
+        return NULL;
+    int64_t wanted[YK_MAX_DIMS];
+    bool fits = ndim >= x->ndim && ndim <= YK_MAX_DIMS;
+    for (int d = 0; fits && d < ndim; d++) {
+        int own = d - (ndim - x->ndim);
+        int64_t size = own >= 0 ? x->shape[own] : 1;
+        wanted[d] = shape[d] == -1 && own >= 0 ? size : shape[d];
+        fits = wanted[d] >= 0 && (size == wanted[d] || size == 1);
+    }
+    if (!fits) {
+        char a[200], b[200];
+        yk__fail(YK_ERR_SHAPE, "expand: shape %s cannot be repeated to %s", yk_shape_format(x, a, sizeof(a)),
+                 yk__shape_text(ndim < 0                 ? 0
+                                : ndim > 2 * YK_MAX_DIMS ? 2 * YK_MAX_DIMS
+                                                         : ndim,
+                                shape, b, sizeof(b)));
+        return NULL;
+    }
+    yk__form form = yk__form_of(x);
+    yk__view v = yk__view_expanded(x, ndim, wanted);
+    return yk__record(yk__tensor_view(x, ndim, wanted, v.stride, 0), &op, 1, &x, 0, NULL, &form, sizeof(form));
+}
+
+/* ---- a part: slice, narrow, select, split ---- */
+
+typedef struct part {
+    yk__form base;
+    int dim;
+    int64_t start, step, length;
+    bool drops; /* select: length is 1 and the dimension goes */
+} part;
+
+/* The part of x as a view; of x itself forward, of its gradient backward. */
+static yk_tensor *part_of(yk_tensor *x, const part *p)
+{
+    int ndim = 0;
+    int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];
+    for (int d = 0; d < x->ndim; d++) {
+        if (d == p->dim && p->drops)
+            continue;
+        shape[ndim] = d == p->dim ? p->length : x->shape[d];
+        stride[ndim++] = x->stride[d] * (d == p->dim ? p->step : 1);
+    }
+    return yk__tensor_view(x, ndim, shape, stride, p->length ? p->start * x->stride[p->dim] : 0);
+}
+
+/* Zeros in the shape of x, with the gradient copied into the part. */
+static yk_status part_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const part *p = yk__context(node);
+    if (p->length == p->base.shape[p->dim] && !p->drops) {
+        grads[0] = yk_tensor_retain(gout);
+        return YK_OK;
+    }
+    yk_tensor *grad = yk__form_zeros(&p->base, yk__device_of(gout)), *region = grad ? part_of(grad, p) : NULL;
+    yk_status status = region ? yk__raw_copy(region, gout) : yk__made(NULL);
+    yk_tensor_release(region);
+    grads[0] = yk__checked(grad, status);
+    return status;
+}
+
+static yk_tensor *take(const yk__op *op, yk_tensor *x, part *p)
+{
+    p->base = yk__form_of(x);
+    return yk__record(part_of(x, p), op, 1, &x, 0, NULL, p, sizeof(*p));
+}
+
+/* Dimensions can be cut only where there are some. */
+static bool begin_part(const char *name, yk_tensor *x, int *dim)
+{
+    if (!yk__op_begin(name, 1, &x, 0))
+        return false;
+    if (x->ndim == 0) {
+        yk__fail(YK_ERR_SHAPE, "%s: a 0-dimensional tensor has no dimension %d", name, *dim);
+        return false;
+    }
+    return yk__wrap_dim(name, x, dim) == YK_OK;
+}
+
+yk_tensor *yk_slice(yk_tensor *x, int dim, int64_t start, int64_t end, int64_t step)
+{
+    static const yk__op op = {"slice", part_backward, NULL};
+    if (!begin_part("slice", x, &dim))
+        return NULL;
+    if (step < 1) {
+        yk__fail(YK_ERR_ARGUMENT, "slice: the step is %lld, expected at least 1", (long long)step);
+        return NULL;
+    }
+    int64_t size = x->shape[dim];
+    start = start < 0 ? start + size : start;
+    end = end < 0 ? end + size : end;
+    start = start < 0 ? 0 : start > size ? size : start;
+    end = end < start ? start : end > size ? size : end;
+    part p = {.dim = dim, .start = start, .step = step, .length = (end - start) / step + ((end - start) % step != 0)};
+    return take(&op, x, &p);
+}
+
+yk_tensor *yk_select(yk_tensor *x, int dim, int64_t index)
+{
+    static const yk__op op = {"select", part_backward, NULL};
+    if (!begin_part("select", x, &dim))
+        return NULL;
+    int64_t size = x->shape[dim], start = index < 0 ? index + size : index;
+    if (start < 0 || start >= size) {
+        char text[200];
+        yk__fail(YK_ERR_SHAPE, "select: index %lld of dimension %d is outside shape %s", (long long)index, dim,
+                 yk_shape_format(x, text, sizeof(text)));
+        return NULL;
+    }
+    part p = {.dim = dim, .start = start, .step = 1, .length = 1, .drops = true};
+    return take(&op, x, &p);
+}
+
+yk_tensor *yk_narrow(yk_tensor *x, int dim, int64_t start, int64_t length)
+{
+    static const yk__op op = {"narrow", part_backward, NULL};
+    if (!begin_part("narrow", x, &dim))
+        return NULL;
+    int64_t size = x->shape[dim], first = start < 0 ? start + size : start;
+    if (first < 0 || length < 0 || first > size || length > size - first) {
+        char text[200];
+        yk__fail(YK_ERR_SHAPE, "narrow: %lld elements from %lld on are not in dimension %d of shape %s",
+                 (long long)length, (long long)start, dim, yk_shape_format(x, text, sizeof(text)));
+        return NULL;
+    }
+    part p = {.dim = dim, .start = first, .step = 1, .length = length};
+    return take(&op, x, &p);
+}
+
+yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **parts, int capacity, int *count)
+{
+    static const yk__op op = {"split", part_backward, NULL};
+    *count = 0;
+    if (!begin_part("split", x, &dim))
+        return yk__made(NULL);
+    int64_t size = x->shape[dim];
+    if (chunk < 1)
+        return yk__fail(YK_ERR_ARGUMENT, "split: the size of a part is %lld, expected at least 1", (long long)chunk);
+    int64_t needed = size ? (size - 1) / chunk + 1 : 1;
+    if (needed > capacity)
+        return yk__fail(YK_ERR_ARGUMENT, "split: %lld elements by %lld make %lld parts, there is room for %d",
+                        (long long)size, (long long)chunk, (long long)needed, capacity);
+    for (int64_t i = 0; i < needed; i++) {
+        int64_t left = size - i * chunk;
+        part p = {.dim = dim, .start = i * chunk, .step = 1, .length = left < chunk ? left : chunk};
+        parts[i] = take(&op, x, &p);
+        if (!parts[i])
+            return yk__made(NULL);
+        *count = (int)i + 1;
+    }
+    return YK_OK;
+}
