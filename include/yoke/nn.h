@@ -37,8 +37,20 @@ YK_API yk_tensor *yk_state_dict_get(const yk_state_dict *dict, const char *name)
 YK_API yk_state_dict *yk_state_dict_retain(yk_state_dict *dict);
 YK_API void yk_state_dict_release(yk_state_dict *dict);
 
-/* What an optimizer works on: the same kind of list. */
+/* What an optimizer works on: the same kind of list, so that one can be made and added to by hand. */
 typedef yk_state_dict yk_parameters;
+static inline int64_t yk_parameters_count(const yk_parameters *parameters)
+{
+    return yk_state_dict_count(parameters);
+}
+static inline yk_tensor *yk_parameters_at(const yk_parameters *parameters, int64_t i)
+{
+    return yk_state_dict_at(parameters, i);
+}
+static inline const char *yk_parameters_name(const yk_parameters *parameters, int64_t i)
+{
+    return yk_state_dict_name(parameters, i);
+}
 
 /* ---- modules -------------------------------------------------------------------------------------------------------- */
 typedef struct yk_module yk_module;

@@ -1,0 +1,104 @@
+/*
+ * yoke/optim.h - optimizers, learning rate schedules, gradient clipping.
+ *
+ * Layer: optim. Optimizers and schedules are counted and owned by the thread's current scope when made. Names,
+ * defaults and formulas are those of torch.optim.
+ */
+#ifndef YOKE_OPTIM_H
+#define YOKE_OPTIM_H
+
+#include <yoke/nn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct yk_optimizer yk_optimizer;
+
+/* ---- optimizers: one pass over memory per step for all parameters of a group ------------------------------------- */
+/* lr 0 means 1e-3 (YK_ZERO: 0). Nesterov needs a momentum and no dampening.
+ *     g = grad (negated if maximize) + weight_decay p;  b = momentum b + (1 - dampening) g, at first b = g;
+ *     p -= lr (nesterov ? g + momentum b : b) */
+typedef struct yk_sgd_options {
+    double lr, momentum, dampening, weight_decay;
+    bool nesterov, maximize;
+} yk_sgd_options;
+/* The list is read once; every parameter must be a leaf. */
+YK_API yk_optimizer *yk_sgd(yk_parameters *params, const yk_sgd_options *options);
+
+/* Zeros: lr 1e-3, betas 0.9 and 0.999, eps 1e-8; weight_decay 0 for Adam and 1e-2 for AdamW. YK_ZERO where a real
+ * zero is meant. Source: Kingma and Ba, 2015; Loshchilov and Hutter, 2019. */
+typedef struct yk_adam_options {
+    double lr, beta1, beta2, eps, weight_decay;
+    bool amsgrad, maximize;
+} yk_adam_options;
+YK_API yk_optimizer *yk_adam(yk_parameters *params, const yk_adam_options *options);
+YK_API yk_optimizer *yk_adamw(yk_parameters *params, const yk_adam_options *options);
+
+/* Adds parameters with options of their own: a yk_sgd_options or yk_adam_options, NULL for the defaults. A parameter
+ * that is in the optimizer already is an error. Source: add_param_group. */
+YK_API yk_status yk_optimizer_add_group(yk_optimizer *o, yk_parameters *params, const void *options) YK_MUST_CHECK;
+YK_API int yk_optimizer_group_count(const yk_optimizer *o);
+/* The parameters of a group, borrowed; NULL outside. */
+YK_API yk_parameters *yk_optimizer_group(const yk_optimizer *o, int group);
+
+/* Changes every parameter that has a gradient; the others are left alone, their state too. Nothing is recorded. */
+YK_API yk_status yk_optimizer_step(yk_optimizer *o) YK_MUST_CHECK;
+/* Drops the gradients of all parameters: the next backward sets them. */
+YK_API void yk_optimizer_zero_grad(yk_optimizer *o);
+
+/* The learning rate of a group (NaN outside); setting applies to one group, or to all for -1. */
+YK_API double yk_optimizer_lr(const yk_optimizer *o, int group);
+YK_API yk_status yk_optimizer_set_lr(yk_optimizer *o, int group, double lr) YK_MUST_CHECK;
+
+/* The state of a parameter, borrowed: "momentum_buffer" of SGD; "exp_avg", "exp_avg_sq", "max_exp_avg_sq" of Adam.
+ * NULL (no error is set) before the step that makes it. Same shape, dtype and device as the parameter. */
+YK_API yk_tensor *yk_optimizer_state(const yk_optimizer *o, const yk_tensor *parameter, const char *name);
+/* How many steps have changed this parameter; 0 for one that is not in the optimizer. */
+YK_API int64_t yk_optimizer_state_step(const yk_optimizer *o, const yk_tensor *parameter);
+
+YK_API yk_optimizer *yk_optimizer_retain(yk_optimizer *o);
+YK_API void yk_optimizer_release(yk_optimizer *o);
+
+/* ---- schedules ------------------------------------------------------------------------------------------------------ */
+/*
+ * A schedule sets every group's learning rate to a function of the group's first one and of the number of schedule
+ * steps, t: to that of t = 0 when it is made, of t + 1 at each yk_schedule_step. It retains the optimizer.
+ */
+typedef struct yk_schedule yk_schedule;
+/* lr gamma^floor(t / step_size) */
+YK_API yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma /* 0: 0.1 */);
+/* lr gamma^(number of milestones <= t); increasing milestones, copied. */
+YK_API yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int count, double gamma /* 0: 0.1 */);
+/* eta_min + (lr - eta_min) (1 + cos(pi t / t_max)) / 2. Source: CosineAnnealingLR. */
+YK_API yk_schedule *yk_cosine_lr(yk_optimizer *o, int64_t t_max, double eta_min);
+/* lr gamma^t */
+YK_API yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma);
+/*
+ * Rises in a straight line from start_factor (0: 1/3) times lr at t = 0 to lr at t = steps; from there on `after`
+ * decides, as if it had begun then (NULL: lr stays). `after` belongs to this schedule from now on: do not step it.
+ * Source: SequentialLR of LinearLR and the other.
+ */
+YK_API yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_factor, yk_schedule *after);
+/* lr fn(t, user). Source: LambdaLR. */
+YK_API yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), void *user);
+/* One step on; NULL is allowed and does nothing. */
+YK_API void yk_schedule_step(yk_schedule *s);
+/* t, and setting it (a resumed run). */
+YK_API int64_t yk_schedule_time(const yk_schedule *s);
+YK_API yk_status yk_schedule_set_time(yk_schedule *s, int64_t t) YK_MUST_CHECK;
+YK_API yk_schedule *yk_schedule_retain(yk_schedule *s);
+YK_API void yk_schedule_release(yk_schedule *s);
+
+/* ---- clipping: parameters without a gradient are passed over ----------------------------------------------------- */
+/* Multiplies all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the 2-norm of all of them together; it
+ * goes to *total unless that is NULL. A norm that is not finite makes the gradients NaN or zero, as in PyTorch: check
+ * *total. Source: clip_grad_norm_. */
+YK_API yk_status yk_clip_grad_norm(const yk_parameters *params, double max_norm, double *total) YK_MUST_CHECK;
+/* Brings every element into [-limit, limit]. Source: clip_grad_value_. */
+YK_API yk_status yk_clip_grad_value(const yk_parameters *params, double limit) YK_MUST_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,54 @@
+/*
+ * mlp.c - a multi-layer perceptron: fc1, ReLU, fc2, ... Layer: nn.
+ */
+#include "nn/models.h"
+
+typedef struct mlp {
+    double dropout;
+} mlp;
+
+static yk_tensor *mlp_forward(yk_module *m, yk_tensor *x)
+{
+    const mlp *d = yk_module_data(m);
+    int64_t layers = yk_module_child_count(m);
+    x = yk_flatten(x, 1, -1);
+    for (int64_t i = 0; i < layers; i++) {
+        x = yk_forward(yk_module_child(m, i), x);
+        if (i + 1 < layers)
+            x = yk_relu(x);
+        if (i + 1 < layers && d->dropout > 0)
+            x = yk_dropout(x, d->dropout, yk_module_is_training(m));
+    }
+    return x;
+}
+
+static const yk_module_class mlp_class = {.name = "MLP", .data_size = sizeof(mlp), .forward = mlp_forward};
+
+yk_module *yk_mlp(const yk_mlp_options *options)
+{
+    yk_mlp_options o = options ? *options : (yk_mlp_options){0};
+    static const int64_t one_layer[] = {128};
+    const int64_t *hidden = o.hidden ? o.hidden : one_layer;
+    int layers = o.hidden ? o.hidden_count : 1;
+    int64_t in = yk__model_number("mlp", "in_features", o.in_features, 784, 1);
+    int64_t classes = yk__model_number("mlp", "num_classes", o.num_classes, 10, 1);
+    if (layers < 0 || !(o.dropout >= 0 && o.dropout <= 1)) {
+        yk__fail(YK_ERR_ARGUMENT,
+                 "mlp: %d hidden layers, dropout %g: the number must not be negative, dropout in [0, 1]", layers,
+                 o.dropout);
+        return NULL;
+    }
+    yk_module *m = in > 0 && classes > 0 ? yk_module_create(&mlp_class) : NULL;
+    if (!m)
+        return NULL;
+    ((mlp *)yk_module_data(m))->dropout = o.dropout;
+    for (int i = 0; i <= layers; i++) {
+        char name[24];
+        snprintf(name, sizeof(name), "fc%d", i + 1);
+        int64_t out = i < layers ? hidden[i] : classes;
+        if (!yk_module_add(m, name, yk_linear_create(in, out, NULL)))
+            return NULL;
+        in = out;
+    }
+    return yk_module_check(m);
+}

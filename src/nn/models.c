@@ -1,0 +1,84 @@
+/*
+ * models.c - the models by name. Layer: nn.
+ */
+#include <string.h>
+
+#include "nn/models.h"
+
+int64_t yk__model_number(const char *model, const char *what, int64_t given, int64_t fallback, int64_t least)
+{
+    int64_t number = given ? given : fallback;
+    if (number >= least)
+        return number;
+    yk__fail(YK_ERR_ARGUMENT, "%s: %s is %lld, it must be at least %lld", model, what, (long long)number,
+             (long long)least);
+    return -1;
+}
+
+static yk_module *create_mlp(const yk_model_options *o)
+{
+    int64_t channels = yk__model_number("mlp", "in_channels", o->in_channels, 1, 1);
+    int64_t size = yk__model_number("mlp", "image_size", o->image_size, 28, 1);
+    if (channels < 0 || size < 0)
+        return NULL;
+    return yk_mlp(&(yk_mlp_options){.in_features = channels * size * size, .num_classes = o->num_classes});
+}
+
+static yk_module *create_lenet(const yk_model_options *o)
+{
+    return yk_lenet(
+        &(yk_lenet_options){.in_channels = o->in_channels, .image_size = o->image_size, .num_classes = o->num_classes});
+}
+
+static yk_module *create_resnet(const yk_model_options *o, bool cifar)
+{
+    if (o->image_size < 0) {
+        yk__fail(YK_ERR_ARGUMENT, "resnet18: image_size is %lld, it must be at least 1", (long long)o->image_size);
+        return NULL;
+    }
+    return yk_resnet18(
+        &(yk_resnet_options){.in_channels = o->in_channels, .num_classes = o->num_classes, .cifar = cifar});
+}
+
+static yk_module *create_resnet18(const yk_model_options *o)
+{
+    return create_resnet(o, false);
+}
+
+static yk_module *create_resnet18_cifar(const yk_model_options *o)
+{
+    return create_resnet(o, true);
+}
+
+static const char *const names[] = {"mlp", "lenet", "resnet18", "resnet18-cifar", NULL};
+static yk_module *(*const creators[])(const yk_model_options *o) = {create_mlp, create_lenet, create_resnet18,
+                                                                    create_resnet18_cifar};
+enum { MODELS = sizeof(creators) / sizeof(creators[0]) };
+_Static_assert(sizeof(names) / sizeof(names[0]) == MODELS + 1, "one name for each model");
+
+const char *const *yk_model_names(void)
+{
+    return names;
+}
+
+yk_module *yk_model_create(const char *name, const yk_model_options *options)
+{
+    if (!name) {
+        yk__fail(YK_ERR_ARGUMENT, "model_create: the name is NULL");
+        return NULL;
+    }
+    static const yk_model_options defaults;
+    for (int i = 0; i < MODELS; i++) {
+        if (strcmp(name, names[i]) == 0)
+            return creators[i](options ? options : &defaults);
+    }
+    char known[120] = "";
+    for (int i = 0; i < MODELS; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", names[i]);
+    }
+    const char *nearest = yk__nearest(name, names, MODELS);
+    yk__fail(YK_ERR_NOT_FOUND, "unknown model \"%s\"%s%s%s (known: %s)", name, nearest ? "; did you mean \"" : "",
+             nearest ? nearest : "", nearest ? "\"?" : "", known);
+    return NULL;
+}

@@ -1,0 +1,536 @@
+/*
+ * module.c - the module tree: making, adding, running, walking. Layer: nn.
+ *
+ * Invariants: names are unique within a module across parameters, buffers and children and hold no dot; the tree has
+ * no cycle, though a module or a tensor may stand in it twice; a module's tensors stay the same objects for its life.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/module.h"
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static void entries_clear(yk__entries *entries)
+{
+    for (int64_t i = 0; i < entries->count; i++) {
+        free(entries->items[i].name);
+        yk_object_release(entries->items[i].object);
+    }
+    free(entries->items);
+}
+
+static void module_destroy(void *object)
+{
+    yk_module *m = object;
+    if (m->cls->destroy)
+        m->cls->destroy(m);
+    entries_clear(&m->children);
+    entries_clear(&m->parameters);
+    entries_clear(&m->buffers);
+    free(m);
+}
+
+static const yk__type module_type = {"module", module_destroy};
+
+yk_module *yk_module_create(const yk_module_class *cls)
+{
+    if (!cls || !cls->name || !cls->forward) {
+        yk__fail(YK_ERR_ARGUMENT, "module_create: %s",
+                 cls ? "the class needs a name and a forward" : "the class is NULL");
+        return NULL;
+    }
+    if (!yk__scope_check(cls->name))
+        return NULL;
+    yk_module *m = yk__calloc(1, sizeof(*m) + cls->data_size);
+    if (!m)
+        return NULL;
+    yk__object_init(&m->object, &module_type);
+    m->cls = cls;
+    m->training = true;
+    return yk__scope_own(m);
+}
+
+void *yk_module_data(yk_module *m)
+{
+    return m ? m->data : NULL;
+}
+
+const yk_module_class *yk_module_class_of(const yk_module *m)
+{
+    return m ? m->cls : NULL;
+}
+
+bool yk__module_usable(const char *what, const yk_module *m)
+{
+    if (m && m->incomplete)
+        yk__fail(YK_ERR_STATE, "%s: the module %s is incomplete: something could not be added to it", what,
+                 m->cls->name);
+    return m && !m->incomplete;
+}
+
+yk_module *yk_module_check(yk_module *m)
+{
+    return yk__module_usable("module_check", m) ? m : NULL;
+}
+
+/* ---- adding ------------------------------------------------------------------------------------------------------ */
+
+static yk__entry *entry_find(const yk__entries *entries, const char *name, size_t length)
+{
+    for (int64_t i = 0; i < entries->count; i++) {
+        if (strncmp(entries->items[i].name, name, length) == 0 && !entries->items[i].name[length])
+            return &entries->items[i];
+    }
+    return NULL;
+}
+
+static bool name_is_free(const yk_module *m, const char *name)
+{
+    size_t length = name ? strlen(name) : 0;
+    if (length == 0 || strchr(name, '.')) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" is not a name for a part: it must not be empty or hold a dot",
+                 m->cls->name, name ? name : "");
+        return false;
+    }
+    const char *kind = entry_find(&m->parameters, name, length) ? "parameter"
+                       : entry_find(&m->buffers, name, length)  ? "buffer"
+                       : entry_find(&m->children, name, length) ? "child"
+                                                                : NULL;
+    if (kind)
+        yk__fail(YK_ERR_ARGUMENT, "%s: there is a %s \"%s\" already", m->cls->name, kind, name);
+    return !kind;
+}
+
+/* Takes over the reference to object. */
+static bool entry_add(yk_module *m, yk__entries *entries, const char *name, void *object, bool temporary)
+{
+    yk__entry *items = NULL;
+    char *copy = NULL;
+    if (name_is_free(m, name))
+        copy = yk__strdup(name);
+    if (copy)
+        items = yk__realloc(entries->items, (size_t)(entries->count + 1) * sizeof(*items));
+    if (!items) {
+        free(copy);
+        yk_object_release(object);
+        m->incomplete = true;
+        return false;
+    }
+    entries->items = items;
+    items[entries->count++] = (yk__entry){copy, object, temporary};
+    return true;
+}
+
+static bool contains(const yk_module *tree, const yk_module *m)
+{
+    if (tree == m)
+        return true;
+    for (int64_t i = 0; i < tree->children.count; i++) {
+        if (contains(tree->children.items[i].object, m))
+            return true;
+    }
+    return false;
+}
+
+/* Whether `part` can be added to m. A missing one leaves m incomplete, and so a silent NULL is an error here. */
+static bool addable(yk_module *m, const char *name, const void *part)
+{
+    if (!m)
+        return false;
+    if (!part) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" is NULL", m->cls->name, name ? name : "");
+        m->incomplete = true;
+    }
+    return part && !m->incomplete;
+}
+
+yk_module *yk_module_add(yk_module *parent, const char *name, yk_module *child)
+{
+    if (!addable(parent, name, child))
+        return NULL;
+    bool cycle = contains(child, parent);
+    if (cycle)
+        yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" would contain itself", parent->cls->name, name);
+    if (cycle || !yk__module_usable(parent->cls->name, child)) {
+        parent->incomplete = true;
+        return NULL;
+    }
+    return entry_add(parent, &parent->children, name, yk_module_retain(child), false) ? child : NULL;
+}
+
+static bool becomes_parameter(const yk_module *m, const char *name, yk_tensor *x)
+{
+    if (yk_is_leaf(x))
+        return yk_set_requires_grad(x, true) == YK_OK;
+    yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" was made by %s; a parameter must be a leaf: use yk_detach", m->cls->name,
+             name, yk_grad_fn_name(x));
+    return false;
+}
+
+yk_tensor *yk__module_take_parameter(yk_module *m, const char *name, yk_tensor *x)
+{
+    if (!addable(m, name, x) || !becomes_parameter(m, name, x)) {
+        if (m)
+            m->incomplete = true;
+        yk_tensor_release(x);
+        return NULL;
+    }
+    return entry_add(m, &m->parameters, name, x, false) ? x : NULL;
+}
+
+static yk_tensor *take_buffer(yk_module *m, const char *name, yk_tensor *x, bool temporary)
+{
+    if (!addable(m, name, x)) {
+        yk_tensor_release(x);
+        return NULL;
+    }
+    return entry_add(m, &m->buffers, name, x, temporary) ? x : NULL;
+}
+
+yk_tensor *yk__module_take_buffer(yk_module *m, const char *name, yk_tensor *x)
+{
+    return take_buffer(m, name, x, false);
+}
+
+yk_tensor *yk_module_add_parameter(yk_module *m, const char *name, yk_tensor *x)
+{
+    return yk__module_take_parameter(m, name, yk_tensor_retain(x));
+}
+
+yk_tensor *yk_module_add_buffer(yk_module *m, const char *name, yk_tensor *x)
+{
+    return take_buffer(m, name, yk_tensor_retain(x), false);
+}
+
+yk_tensor *yk_module_add_temporary_buffer(yk_module *m, const char *name, yk_tensor *x)
+{
+    return take_buffer(m, name, yk_tensor_retain(x), true);
+}
+
+yk_tensor *yk__module_tensor(const char *what, int ndim, const int64_t *shape, yk_dtype dtype)
+{
+    return yk__tensor_checked(what, ndim, shape, &(yk_tensor_options){.dtype = dtype});
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+/* The modules whose forward runs on this thread, innermost first: the path of an error. */
+typedef struct frame {
+    yk_module *module;
+    struct frame *up;
+    bool named; /* a failure inside has put its path before the record already */
+} frame;
+
+static _Thread_local frame *innermost;
+
+/* Appends ".a.b" where `child` stands in the tree of `parent`. */
+static bool append_path(const yk_module *parent, const yk_module *child, char *path, size_t size)
+{
+    size_t used = strlen(path);
+    for (int64_t i = 0; i < parent->children.count; i++) {
+        const yk__entry *entry = &parent->children.items[i];
+        snprintf(path + used, size - used, "%s%s", used ? "." : "", entry->name);
+        if (entry->object == child || append_path(entry->object, child, path, size))
+            return true;
+        path[used] = '\0';
+    }
+    return false;
+}
+
+static void write_path(const frame *f, char *path, size_t size)
+{
+    if (!f->up)
+        return;
+    write_path(f->up, path, size);
+    if (f->module != f->up->module && !append_path(f->up->module, f->module, path, size)) {
+        size_t used = strlen(path); /* run by a module that it is no part of */
+        snprintf(path + used, size - used, "%s(%s)", used ? "." : "", f->module->cls->name);
+    }
+}
+
+static void name_failure(frame *f, bool failed_before)
+{
+    if (!f->named && !failed_before) {
+        char path[300] = "";
+        yk__fail(YK_ERR_CALLBACK, "forward of %s returned NULL without an error", f->module->cls->name);
+        write_path(f, path, sizeof(path));
+        if (path[0])
+            yk__error_prefix("%s", path);
+    }
+    if (f->up)
+        f->up->named = true;
+}
+
+yk_tensor *yk__module_run(yk_module *m, yk_tensor *(*body)(yk_module *m, yk_tensor *x, void *user), yk_tensor *x,
+                          void *user)
+{
+    if (!x || !yk__module_usable("forward", m))
+        return NULL;
+    bool failed_before = yk__error_code() != YK_OK;
+    yk_scope scope = yk_scope_begin();
+    if (scope.depth == 0)
+        return NULL;
+    frame f = {.module = m, .up = innermost};
+    innermost = &f;
+    yk_tensor *out = yk_tensor_retain(body ? body(m, x, user) : m->cls->forward(m, x));
+    innermost = f.up;
+    yk_scope_end(scope);
+    if (!out)
+        name_failure(&f, failed_before);
+    return out;
+}
+
+yk_tensor *yk__forward(yk_module *m, yk_tensor *x)
+{
+    return yk__module_run(m, NULL, x, NULL);
+}
+
+yk_tensor *yk_forward(yk_module *m, yk_tensor *x)
+{
+    return m && x && yk__scope_check("forward") ? yk__scope_own(yk__forward(m, x)) : NULL;
+}
+
+void yk_module_train(yk_module *m, bool training)
+{
+    if (!m)
+        return;
+    m->training = training;
+    for (int64_t i = 0; i < m->children.count; i++)
+        yk_module_train(m->children.items[i].object, training);
+}
+
+void yk_module_eval(yk_module *m)
+{
+    yk_module_train(m, false);
+}
+
+bool yk_module_is_training(const yk_module *m)
+{
+    return m && m->training;
+}
+
+/* ---- walking ----------------------------------------------------------------------------------------------------- */
+
+int64_t yk_module_child_count(const yk_module *m)
+{
+    return m ? m->children.count : 0;
+}
+
+yk_module *yk_module_child(const yk_module *m, int64_t i)
+{
+    return m && i >= 0 && i < m->children.count ? m->children.items[i].object : NULL;
+}
+
+const char *yk_module_child_name(const yk_module *m, int64_t i)
+{
+    return m && i >= 0 && i < m->children.count ? m->children.items[i].name : NULL;
+}
+
+yk_status yk_module_apply(yk_module *m, yk_status (*fn)(yk_module *m, void *user), void *user)
+{
+    if (!yk__module_usable("module_apply", m))
+        return m ? YK_ERR_STATE : yk__fail(YK_ERR_ARGUMENT, "module_apply: the module is NULL");
+    for (int64_t i = 0; i < m->children.count; i++) {
+        yk_status status = yk_module_apply(m->children.items[i].object, fn, user);
+        if (status)
+            return status;
+    }
+    yk_status status = fn(m, user);
+    return status ? yk__fail(status, "module_apply: the function failed at %s", m->cls->name) : YK_OK;
+}
+
+void yk_module_zero_grad(yk_module *m)
+{
+    for (int64_t i = 0; m && i < m->parameters.count; i++) {
+        yk_status dropped = yk_set_grad(m->parameters.items[i].object, NULL);
+        (void)dropped; /* dropping has no way to fail */
+    }
+    for (int64_t i = 0; m && i < m->children.count; i++)
+        yk_module_zero_grad(m->children.items[i].object);
+}
+
+static yk_status set_requires_grad(yk_module *m, void *requires_grad)
+{
+    for (int64_t i = 0; i < m->parameters.count; i++) {
+        yk_status status = yk_set_requires_grad(m->parameters.items[i].object, *(bool *)requires_grad);
+        if (status)
+            return status;
+    }
+    return YK_OK;
+}
+
+yk_status yk_module_requires_grad(yk_module *m, bool requires_grad)
+{
+    return yk_module_apply(m, set_requires_grad, &requires_grad);
+}
+
+/* "a.b" + "c" = "a.b.c" */
+static char *join(const char *path, const char *name)
+{
+    return yk__format("%s%s%s", path, *path ? "." : "", name);
+}
+
+static bool listed(const yk_state_dict *dict, const yk_tensor *x)
+{
+    for (int64_t i = 0; i < yk_state_dict_count(dict); i++) {
+        if (yk_state_dict_at(dict, i) == x)
+            return true;
+    }
+    return false;
+}
+
+static yk_status collect_entries(const yk__entries *entries, yk__collect what, const char *path, yk_state_dict *dict)
+{
+    for (int64_t i = 0; i < entries->count; i++) {
+        const yk__entry *entry = &entries->items[i];
+        if (entry->temporary || (what == YK__PARAMETERS && listed(dict, entry->object)))
+            continue;
+        char *name = join(path, entry->name);
+        /* A state dict's tensors share memory with the module's but are not on the tape. */
+        yk_tensor *x = what == YK__STATE ? yk__tensor_alias(entry->object) : yk_tensor_retain(entry->object);
+        yk_status status = name && x ? yk_state_dict_add(dict, name, x) : YK_ERR_MEMORY;
+        yk_tensor_release(x);
+        free(name);
+        if (status)
+            return status;
+    }
+    return YK_OK;
+}
+
+static yk_status collect(yk_module *m, yk__collect what, const char *path, yk_state_dict *dict)
+{
+    yk_status status = collect_entries(&m->parameters, what, path, dict);
+    if (!status && what == YK__STATE)
+        status = collect_entries(&m->buffers, what, path, dict);
+    for (int64_t i = 0; !status && i < m->children.count; i++) {
+        char *below = join(path, m->children.items[i].name);
+        status = below ? collect(m->children.items[i].object, what, below, dict) : YK_ERR_MEMORY;
+        free(below);
+    }
+    return status;
+}
+
+yk_status yk__module_collect(yk_module *m, yk__collect what, yk_state_dict *dict)
+{
+    return collect(m, what, "", dict);
+}
+
+yk_parameters *yk_module_parameters(yk_module *m)
+{
+    if (!yk__module_usable("module_parameters", m) || !yk__scope_check("module_parameters"))
+        return NULL;
+    yk_parameters *list = yk__state_dict_new();
+    if (list && yk__module_collect(m, YK__PARAMETERS, list)) {
+        yk_state_dict_release(list);
+        list = NULL;
+    }
+    return yk__scope_own(list);
+}
+
+int64_t yk_module_parameter_count(yk_module *m)
+{
+    if (!yk__module_usable("module_parameter_count", m))
+        return 0;
+    yk_parameters *list = yk__state_dict_new();
+    int64_t numbers = 0;
+    if (list && !yk__module_collect(m, YK__PARAMETERS, list)) {
+        for (int64_t i = 0; i < yk_state_dict_count(list); i++)
+            numbers += yk_numel(yk_state_dict_at(list, i));
+    }
+    yk_state_dict_release(list);
+    return numbers;
+}
+
+/* The module at the first `length` characters of a dotted path. */
+static yk_module *descend(yk_module *m, const char *path, size_t length)
+{
+    while (m && length) {
+        const char *dot = memchr(path, '.', length);
+        size_t part = dot ? (size_t)(dot - path) : length;
+        yk__entry *entry = entry_find(&m->children, path, part);
+        m = entry ? entry->object : NULL;
+        size_t past = part + (dot != NULL);
+        path += past;
+        length -= past;
+    }
+    return m;
+}
+
+static yk_status collect_paths(yk_module *m, const char *path, const char ***names, size_t *count)
+{
+    for (int64_t i = 0; i < m->children.count; i++) {
+        char *below = join(path, m->children.items[i].name);
+        const char **grown = below ? yk__realloc(*names, (*count + 1) * sizeof(**names)) : NULL;
+        if (!grown) {
+            free(below);
+            return YK_ERR_MEMORY;
+        }
+        *names = grown;
+        grown[(*count)++] = below;
+        yk_status status = collect_paths(m->children.items[i].object, below, names, count);
+        if (status)
+            return status;
+    }
+    return YK_OK;
+}
+
+static void fail_not_found(const yk_module *m, const char *kind, const char *name, const char *const *names,
+                           size_t count)
+{
+    const char *nearest = yk__nearest(name, names, count);
+    yk__fail(YK_ERR_NOT_FOUND, "%s: there is no %s \"%s\"%s%s%s", m->cls->name, kind, name,
+             nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+}
+
+yk_tensor *yk_module_get(yk_module *m, const char *name)
+{
+    if (!name || !yk__module_usable("module_get", m))
+        return NULL;
+    const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
+    yk_module *owner = descend(m, name, dot ? (size_t)(dot - name) : 0);
+    yk__entry *entry = owner ? entry_find(&owner->parameters, last, strlen(last)) : NULL;
+    if (!entry && owner)
+        entry = entry_find(&owner->buffers, last, strlen(last));
+    if (entry)
+        return entry->object;
+    yk_state_dict *all = yk__state_dict_new();
+    if (all && !yk__module_collect(m, YK__STATE, all)) {
+        int64_t count = yk_state_dict_count(all);
+        const char **names = yk__calloc((size_t)count, sizeof(*names));
+        for (int64_t i = 0; names && i < count; i++)
+            names[i] = yk_state_dict_name(all, i);
+        if (names)
+            fail_not_found(m, "parameter or buffer", name, names, (size_t)count);
+        free(names);
+    }
+    yk_state_dict_release(all);
+    return NULL;
+}
+
+yk_module *yk_module_get_module(yk_module *m, const char *path)
+{
+    if (!path || !yk__module_usable("module_get_module", m))
+        return NULL;
+    yk_module *found = descend(m, path, strlen(path));
+    if (found)
+        return found;
+    const char **names = NULL;
+    size_t count = 0;
+    if (!collect_paths(m, "", &names, &count))
+        fail_not_found(m, "module", path, names, count);
+    for (size_t i = 0; i < count; i++)
+        free((char *)(uintptr_t)names[i]);
+    free(names);
+    return NULL;
+}
+
+yk_module *yk_module_retain(yk_module *m)
+{
+    return yk_object_retain(m);
+}
+
+void yk_module_release(yk_module *m)
+{
+    yk_object_release(m);
+}

@@ -1,0 +1,63 @@
+/*
+ * module.h - what the files of nn/ share: the module itself. Layer: nn.
+ */
+#ifndef YOKE_NN_MODULE_H
+#define YOKE_NN_MODULE_H
+
+#include <yoke/nn.h>
+
+#include "autograd/tape.h"
+
+/* A named child (yk_module) or tensor (yk_tensor); holds one reference. */
+typedef struct yk__entry {
+    char *name;
+    void *object;
+    bool temporary; /* a buffer that is not part of the state dict */
+} yk__entry;
+
+typedef struct yk__entries {
+    yk__entry *items;
+    int64_t count;
+} yk__entries;
+
+struct yk_module {
+    yk__object object;
+    const yk_module_class *cls;
+    bool training;
+    bool incomplete; /* something could not be added: yk_module_check */
+    yk__entries parameters, buffers, children;
+    _Alignas(max_align_t) unsigned char data[];
+};
+
+/* Whether m can be used; an incomplete module is an error in the name of `what`, NULL is none. */
+bool yk__module_usable(const char *what, const yk_module *m);
+/* yk_forward that returns a reference of the caller's: for containers, whose intermediate results die at once. */
+yk_tensor *yk__forward(yk_module *m, yk_tensor *x);
+/* yk_batch_norm2d_forward likewise. */
+yk_tensor *yk__batch_norm2d_forward(yk_module *m, yk_tensor *x, yk_tensor *residual, bool relu);
+/* Runs `body` as the forward of m: scope, error prefix. yk__forward is this with the class's forward. */
+yk_tensor *yk__module_run(yk_module *m, yk_tensor *(*body)(yk_module *m, yk_tensor *x, void *user), yk_tensor *x,
+                          void *user);
+
+/* yk_conv2d_create without initial values: the caller sets them. */
+yk_module *yk__conv2d_make(int64_t in_channels, int64_t out_channels, int64_t kernel,
+                           const yk_conv2d_module_options *options);
+
+bool yk__is_batch_norm2d(const yk_module *m);
+bool yk__is_relu(const yk_module *m);
+
+/* A parameter or buffer in C order, f32 on the CPU; NULL and an error in the name of `what` for a bad shape. One
+ * reference: yk__module_take_* hands it to the module. */
+yk_tensor *yk__module_tensor(const char *what, int ndim, const int64_t *shape, yk_dtype dtype);
+/* yk_module_add_parameter and add_buffer that take over the reference. */
+yk_tensor *yk__module_take_parameter(yk_module *m, const char *name, yk_tensor *x);
+yk_tensor *yk__module_take_buffer(yk_module *m, const char *name, yk_tensor *x);
+
+/* Appends all tensors of the tree below m; references are the dict's. */
+typedef enum yk__collect { YK__PARAMETERS, YK__STATE } yk__collect;
+yk_status yk__module_collect(yk_module *m, yk__collect what, yk_state_dict *dict);
+
+/* A state dict that no scope owns. */
+yk_state_dict *yk__state_dict_new(void);
+
+#endif

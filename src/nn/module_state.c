@@ -1,0 +1,178 @@
+/*
+ * module_state.c - a module's state dict, and loading one. Layer: nn.
+ *
+ * Loading checks everything before it writes anything.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/module.h"
+
+yk_state_dict *yk_module_state_dict(yk_module *m)
+{
+    if (!yk__module_usable("module_state_dict", m) || !yk__scope_check("module_state_dict"))
+        return NULL;
+    yk_state_dict *dict = yk__state_dict_new();
+    if (dict && yk__module_collect(m, YK__STATE, dict)) {
+        yk_state_dict_release(dict);
+        dict = NULL;
+    }
+    return yk__scope_own(dict);
+}
+
+/* A growing list of texts. */
+typedef struct names {
+    char **items;
+    int64_t count;
+} names;
+
+/* Takes over `text`. */
+static yk_status names_add(names *list, char *text)
+{
+    char **items = text ? yk__realloc(list->items, (size_t)(list->count + 1) * sizeof(*items)) : NULL;
+    if (!items) {
+        free(text);
+        return YK_ERR_MEMORY;
+    }
+    list->items = items;
+    items[list->count++] = text;
+    return YK_OK;
+}
+
+static void names_clear(names *list)
+{
+    for (int64_t i = 0; i < list->count; i++)
+        free(list->items[i]);
+    free(list->items);
+    *list = (names){0};
+}
+
+/* Appends "; KIND: a, b and 7 more" to a text of `size` bytes, in at most `room` of them. */
+static void append_list(char *text, size_t size, size_t room, const char *kind, const names *list)
+{
+    if (!list->count)
+        return;
+    size_t start = strlen(text), used = start;
+    size_t end = start + room < size ? start + room : size;
+    used += (size_t)snprintf(text + used, size - used, "%s %s: ", start && text[start - 1] != ':' ? ";" : "", kind);
+    for (int64_t i = 0; i < list->count; i++) {
+        enum { MORE = 32 };
+        if (used + strlen(list->items[i]) + MORE > end && i) {
+            snprintf(text + used, size - used, " and %lld more", (long long)(list->count - i));
+            return;
+        }
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", list->items[i]);
+        if (used >= size)
+            return;
+    }
+}
+
+static char *mismatch(const char *name, const yk_tensor *own, const yk_tensor *given)
+{
+    char a[200], b[200];
+    if (!yk_same_shape(own, given))
+        return yk__format("%s has shape %s, expected %s", name, yk_shape_format(given, a, sizeof(a)),
+                          yk_shape_format(own, b, sizeof(b)));
+    return yk__format("%s is %s, expected %s", name, yk_dtype_name(yk_tensor_dtype(given)),
+                      yk_dtype_name(yk_tensor_dtype(own)));
+}
+
+static bool fits(const yk_tensor *own, const yk_tensor *given)
+{
+    return yk_same_shape(own, given) &&
+           yk_dtype_is_floating(yk_tensor_dtype(own)) == yk_dtype_is_floating(yk_tensor_dtype(given));
+}
+
+static yk_status compare(const yk_state_dict *own, const yk_state_dict *given, names *missing, names *unexpected,
+                         names *wrong)
+{
+    yk_status status = YK_OK;
+    for (int64_t i = 0; !status && i < yk_state_dict_count(own); i++) {
+        const char *name = yk_state_dict_name(own, i);
+        int64_t at = yk_state_dict_find(given, name);
+        if (at < 0)
+            status = names_add(missing, yk__strdup(name));
+        else if (!fits(yk_state_dict_at(own, i), yk_state_dict_at(given, at)))
+            status = names_add(wrong, mismatch(name, yk_state_dict_at(own, i), yk_state_dict_at(given, at)));
+    }
+    for (int64_t i = 0; !status && i < yk_state_dict_count(given); i++) {
+        if (yk_state_dict_find(own, yk_state_dict_name(given, i)) < 0)
+            status = names_add(unexpected, yk__strdup(yk_state_dict_name(given, i)));
+    }
+    return status;
+}
+
+static yk_status refuse(const yk_module *m, const names *missing, const names *unexpected, const names *wrong)
+{
+    char text[900] = "";
+    int kinds = (missing->count > 0) + (unexpected->count > 0) + (wrong->count > 0);
+    size_t room = (sizeof(text) - 80) / (size_t)(kinds ? kinds : 1);
+    snprintf(text, sizeof(text), "load_state_dict of %s:", m->cls->name);
+    append_list(text, sizeof(text), room, "missing", missing);
+    append_list(text, sizeof(text), room, "unexpected", unexpected);
+    append_list(text, sizeof(text), room, "does not fit", wrong);
+    yk_status code = missing->count || unexpected->count ? YK_ERR_NOT_FOUND : YK_ERR_SHAPE;
+    return yk__fail(code, "%s", text);
+}
+
+static yk_status copy_values(const yk_state_dict *own, const yk_state_dict *given)
+{
+    for (int64_t i = 0; i < yk_state_dict_count(own); i++) {
+        int64_t at = yk_state_dict_find(given, yk_state_dict_name(own, i));
+        if (at < 0)
+            continue;
+        yk_tensor *to = yk_state_dict_at(own, i);
+        yk_status status = yk__raw_copy(to, yk_state_dict_at(given, at));
+        if (status) {
+            yk__error_prefix("load_state_dict: %s", yk_state_dict_name(own, i));
+            return status;
+        }
+        yk__bump_version(to);
+    }
+    return YK_OK;
+}
+
+yk_status yk_module_load_state_dict(yk_module *m, const yk_state_dict *dict, const yk_load_options *options,
+                                    yk_load_report *report)
+{
+    if (report)
+        *report = (yk_load_report){0};
+    if (!m || !dict)
+        return yk__fail(YK_ERR_ARGUMENT, "load_state_dict: the %s is NULL", m ? "dict" : "module");
+    if (!yk__module_usable("load_state_dict", m))
+        return YK_ERR_STATE;
+    names missing = {0}, unexpected = {0}, wrong = {0};
+    yk_state_dict *own = yk__state_dict_new();
+    yk_status status = own ? yk__module_collect(m, YK__STATE, own) : YK_ERR_MEMORY;
+    if (!status)
+        status = compare(own, dict, &missing, &unexpected, &wrong);
+    if (!status) {
+        bool strict = !options || !options->not_strict;
+        if (wrong.count || (strict && (missing.count || unexpected.count))) {
+            static const names none;
+            status = refuse(m, strict ? &missing : &none, strict ? &unexpected : &none, &wrong);
+        } else {
+            status = copy_values(own, dict);
+        }
+        if (report) {
+            *report = (yk_load_report){missing.count, unexpected.count, missing.items, unexpected.items};
+            missing = unexpected = (names){0};
+        }
+    }
+    names_clear(&missing);
+    names_clear(&unexpected);
+    names_clear(&wrong);
+    yk_state_dict_release(own);
+    return status;
+}
+
+void yk_load_report_clear(yk_load_report *report)
+{
+    if (!report)
+        return;
+    names missing = {report->missing, report->missing_count},
+          unexpected = {report->unexpected, report->unexpected_count};
+    names_clear(&missing);
+    names_clear(&unexpected);
+    *report = (yk_load_report){0};
+}

@@ -1,0 +1,189 @@
+/*
+ * norm_module.c - BatchNorm2d and LayerNorm. Layer: nn.
+ */
+#include <string.h>
+
+#include "nn/module.h"
+
+/* A parameter or buffer of one value; NULL and an incomplete module on failure. */
+static yk_tensor *constant(yk_module *m, const char *name, int ndim, const int64_t *shape, double value, bool parameter)
+{
+    yk_tensor *x = yk__module_tensor(m->cls->name, ndim, shape, YK_F32);
+    if (x && yk__raw_fill(x, value)) {
+        yk_tensor_release(x);
+        x = NULL;
+    }
+    return parameter ? yk__module_take_parameter(m, name, x) : yk__module_take_buffer(m, name, x);
+}
+
+/* ---- BatchNorm2d ------------------------------------------------------------------------------------------------- */
+
+typedef struct batch_norm2d {
+    yk_tensor *weight, *bias, *running_mean, *running_var, *batches;
+    int64_t features;
+    double eps, momentum;
+} batch_norm2d;
+
+/* What follows the normalisation in the same pass. */
+typedef struct tail {
+    yk_tensor *residual;
+    bool relu;
+} tail;
+
+static yk_status count_batch(yk_tensor *batches)
+{
+    const yk__backend *backend = yk__backend_for(batches);
+    yk__view v = yk__view_of(batches);
+    yk__bump_version(batches);
+    return backend->unary ? backend->unary(yk__device_of(batches).index, YK__ADD_SCALAR, &v, &v, 1, 0)
+                          : yk__slot_missing(yk__device_of(batches), "unary");
+}
+
+static yk_tensor *normalise(yk_module *m, yk_tensor *x, void *user)
+{
+    batch_norm2d *d = yk_module_data(m);
+    const tail *t = user;
+    if (x->ndim != 4 || x->shape[1] != d->features) {
+        char text[200];
+        yk__fail(YK_ERR_SHAPE, "batch_norm2d: input has shape %s, expected (N, %lld, H, W)",
+                 yk_shape_format(x, text, sizeof(text)), (long long)d->features);
+        return NULL;
+    }
+    if (m->training && d->batches && count_batch(d->batches))
+        return NULL;
+    yk_batch_norm_options o = {.momentum = d->momentum,
+                               .eps = d->eps,
+                               .training = m->training || !d->running_mean,
+                               .relu = t && t->relu,
+                               .residual = t ? t->residual : NULL};
+    return yk_batch_norm(x, d->weight, d->bias, d->running_mean, d->running_var, &o);
+}
+
+static yk_tensor *batch_norm2d_forward(yk_module *m, yk_tensor *x)
+{
+    return normalise(m, x, NULL);
+}
+
+static void batch_norm2d_describe(yk_module *m, char *buffer, size_t size)
+{
+    batch_norm2d *d = yk_module_data(m);
+    snprintf(buffer, size, "%lld, eps=%g, momentum=%g, affine=%s, track_running_stats=%s", (long long)d->features,
+             d->eps, d->momentum, d->weight ? "True" : "False", d->running_mean ? "True" : "False");
+}
+
+static const yk_module_class batch_norm2d_class = {.name = "BatchNorm2d",
+                                                   .data_size = sizeof(batch_norm2d),
+                                                   .forward = batch_norm2d_forward,
+                                                   .describe = batch_norm2d_describe};
+
+bool yk__is_batch_norm2d(const yk_module *m)
+{
+    return m->cls == &batch_norm2d_class;
+}
+
+yk_tensor *yk__batch_norm2d_forward(yk_module *m, yk_tensor *x, yk_tensor *residual, bool relu)
+{
+    tail t = {residual, relu};
+    return yk__module_run(m, normalise, x, &t);
+}
+
+yk_tensor *yk_batch_norm2d_forward(yk_module *batch_norm, yk_tensor *x, yk_tensor *residual, bool relu)
+{
+    if (!batch_norm || !x || !yk__scope_check("batch_norm2d_forward"))
+        return NULL;
+    if (!yk__is_batch_norm2d(batch_norm)) {
+        yk__fail(YK_ERR_ARGUMENT, "batch_norm2d_forward: the module is a %s", batch_norm->cls->name);
+        return NULL;
+    }
+    return yk__scope_own(yk__batch_norm2d_forward(batch_norm, x, residual, relu));
+}
+
+yk_module *yk_batch_norm2d_create(int64_t features, const yk_batch_norm2d_options *options)
+{
+    yk_batch_norm2d_options o = options ? *options : (yk_batch_norm2d_options){0};
+    double eps = o.eps == 0 ? 1e-5 : o.eps, momentum = o.momentum == 0 ? 0.1 : o.momentum;
+    if (features < 1 || !(eps > 0) || !(momentum > 0 && momentum <= 1)) {
+        yk__fail(YK_ERR_ARGUMENT,
+                 "batch_norm2d_create: features %lld, eps %g, momentum %g: features must be at least 1, eps above 0, "
+                 "momentum in (0, 1]",
+                 (long long)features, eps, momentum);
+        return NULL;
+    }
+    yk_module *m = yk_module_create(&batch_norm2d_class);
+    if (!m)
+        return NULL;
+    batch_norm2d *d = yk_module_data(m);
+    d->features = features;
+    d->eps = eps;
+    d->momentum = momentum;
+    if (!o.no_affine) {
+        d->weight = constant(m, "weight", 1, &features, 1, true);
+        d->bias = constant(m, "bias", 1, &features, 0, true);
+    }
+    if (!o.no_running_stats) {
+        d->running_mean = constant(m, "running_mean", 1, &features, 0, false);
+        d->running_var = constant(m, "running_var", 1, &features, 1, false);
+        yk_tensor *batches = yk__module_tensor("batch_norm2d_create", 0, NULL, YK_I64);
+        if (batches && yk__raw_fill(batches, 0)) {
+            yk_tensor_release(batches);
+            batches = NULL;
+        }
+        d->batches = yk__module_take_buffer(m, "num_batches_tracked", batches);
+    }
+    return yk_module_check(m);
+}
+
+/* ---- LayerNorm --------------------------------------------------------------------------------------------------- */
+
+typedef struct layer_norm {
+    yk_tensor *weight, *bias;
+    int ndim;
+    int64_t shape[YK_MAX_DIMS];
+    double eps;
+} layer_norm;
+
+static yk_tensor *layer_norm_forward(yk_module *m, yk_tensor *x)
+{
+    layer_norm *d = yk_module_data(m);
+    return yk_layer_norm(x, d->ndim, d->shape, d->weight, d->bias, d->eps);
+}
+
+static void layer_norm_describe(yk_module *m, char *buffer, size_t size)
+{
+    layer_norm *d = yk_module_data(m);
+    char text[200];
+    snprintf(buffer, size, "%s, eps=%g, elementwise_affine=%s", yk__shape_text(d->ndim, d->shape, text, sizeof(text)),
+             d->eps, d->weight ? "True" : "False");
+}
+
+static const yk_module_class layer_norm_class = {.name = "LayerNorm",
+                                                 .data_size = sizeof(layer_norm),
+                                                 .forward = layer_norm_forward,
+                                                 .describe = layer_norm_describe};
+
+yk_module *yk_layer_norm_create(int ndim, const int64_t *normalized_shape, const yk_layer_norm_options *options)
+{
+    yk_layer_norm_options o = options ? *options : (yk_layer_norm_options){0};
+    if (ndim < 1 || ndim > YK_MAX_DIMS || !normalized_shape) {
+        yk__fail(YK_ERR_ARGUMENT, "layer_norm_create: %d dimensions to normalise; expected 1 to %d", ndim, YK_MAX_DIMS);
+        return NULL;
+    }
+    double eps = o.eps == 0 ? 1e-5 : o.eps;
+    if (!(eps > 0)) {
+        yk__fail(YK_ERR_ARGUMENT, "layer_norm_create: eps %g must be above 0", eps);
+        return NULL;
+    }
+    yk_module *m = yk_module_create(&layer_norm_class);
+    if (!m)
+        return NULL;
+    layer_norm *d = yk_module_data(m);
+    d->ndim = ndim;
+    d->eps = eps;
+    memcpy(d->shape, normalized_shape, (size_t)ndim * sizeof(*d->shape));
+    if (!o.no_affine) {
+        d->weight = constant(m, "weight", ndim, d->shape, 1, true);
+        if (!o.no_bias)
+            d->bias = constant(m, "bias", ndim, d->shape, 0, true);
+    }
+    return yk_module_check(m);
+}

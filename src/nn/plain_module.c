@@ -1,0 +1,240 @@
+/*
+ * plain_module.c - layers without parameters: activations, dropout, pooling, flatten, identity. Layer: nn.
+ */
+#include "nn/module.h"
+
+/* ---- activations and identity --------------------------------------------------------------------------------------
+ */
+
+static yk_tensor *relu_forward(yk_module *m, yk_tensor *x)
+{
+    (void)m;
+    return yk_relu(x);
+}
+
+static yk_tensor *gelu_forward(yk_module *m, yk_tensor *x)
+{
+    (void)m;
+    return yk_gelu(x);
+}
+
+static yk_tensor *tanh_forward(yk_module *m, yk_tensor *x)
+{
+    (void)m;
+    return yk_tanh(x);
+}
+
+static yk_tensor *sigmoid_forward(yk_module *m, yk_tensor *x)
+{
+    (void)m;
+    return yk_sigmoid(x);
+}
+
+static yk_tensor *identity_forward(yk_module *m, yk_tensor *x)
+{
+    (void)m;
+    return x;
+}
+
+static void gelu_describe(yk_module *m, char *buffer, size_t size)
+{
+    (void)m;
+    snprintf(buffer, size, "approximate='none'");
+}
+
+static const yk_module_class relu_class = {.name = "ReLU", .forward = relu_forward};
+static const yk_module_class gelu_class = {.name = "GELU", .forward = gelu_forward, .describe = gelu_describe};
+static const yk_module_class tanh_class = {.name = "Tanh", .forward = tanh_forward};
+static const yk_module_class sigmoid_class = {.name = "Sigmoid", .forward = sigmoid_forward};
+static const yk_module_class identity_class = {.name = "Identity", .forward = identity_forward};
+
+yk_module *yk_relu_create(void)
+{
+    return yk_module_create(&relu_class);
+}
+
+bool yk__is_relu(const yk_module *m)
+{
+    return m->cls == &relu_class;
+}
+
+yk_module *yk_gelu_create(void)
+{
+    return yk_module_create(&gelu_class);
+}
+
+yk_module *yk_tanh_create(void)
+{
+    return yk_module_create(&tanh_class);
+}
+
+yk_module *yk_sigmoid_create(void)
+{
+    return yk_module_create(&sigmoid_class);
+}
+
+yk_module *yk_identity_create(void)
+{
+    return yk_module_create(&identity_class);
+}
+
+/* ---- Dropout ----------------------------------------------------------------------------------------------------- */
+
+static yk_tensor *dropout_forward(yk_module *m, yk_tensor *x)
+{
+    return yk_dropout(x, *(double *)yk_module_data(m), m->training);
+}
+
+static void dropout_describe(yk_module *m, char *buffer, size_t size)
+{
+    snprintf(buffer, size, "p=%g, inplace=False", *(double *)yk_module_data(m));
+}
+
+static const yk_module_class dropout_class = {
+    .name = "Dropout", .data_size = sizeof(double), .forward = dropout_forward, .describe = dropout_describe};
+
+yk_module *yk_dropout_create(double p)
+{
+    if (!(p >= 0 && p <= 1)) {
+        yk__fail(YK_ERR_ARGUMENT, "dropout_create: p %g is outside [0, 1]", p);
+        return NULL;
+    }
+    yk_module *m = yk_module_create(&dropout_class);
+    if (m)
+        *(double *)yk_module_data(m) = p;
+    return m;
+}
+
+/* ---- pooling ----------------------------------------------------------------------------------------------------- */
+
+static yk_tensor *max_pool2d_forward(yk_module *m, yk_tensor *x)
+{
+    return yk_max_pool2d(x, yk_module_data(m));
+}
+
+static yk_tensor *avg_pool2d_forward(yk_module *m, yk_tensor *x)
+{
+    return yk_avg_pool2d(x, yk_module_data(m));
+}
+
+/* "2" for equal numbers, "(2, 3)" for others, as PyTorch prints what it was given. */
+static const char *pair_text(const int64_t pair[2], char buffer[64])
+{
+    if (pair[0] == pair[1])
+        snprintf(buffer, 64, "%lld", (long long)pair[0]);
+    else
+        snprintf(buffer, 64, "(%lld, %lld)", (long long)pair[0], (long long)pair[1]);
+    return buffer;
+}
+
+static void pool2d_describe(yk_module *m, char *buffer, size_t size);
+
+static const yk_module_class max_pool2d_class = {.name = "MaxPool2d",
+                                                 .data_size = sizeof(yk_pool2d_options),
+                                                 .forward = max_pool2d_forward,
+                                                 .describe = pool2d_describe};
+static const yk_module_class avg_pool2d_class = {.name = "AvgPool2d",
+                                                 .data_size = sizeof(yk_pool2d_options),
+                                                 .forward = avg_pool2d_forward,
+                                                 .describe = pool2d_describe};
+
+static void pool2d_describe(yk_module *m, char *buffer, size_t size)
+{
+    const yk_pool2d_options *o = yk_module_data(m);
+    char kernel[64], stride[64], padding[64], dilation[64];
+    int used = snprintf(buffer, size, "kernel_size=%s, stride=%s, padding=%s", pair_text(o->kernel, kernel),
+                        pair_text(o->stride, stride), pair_text(o->padding, padding));
+    if (m->cls == &max_pool2d_class)
+        snprintf(buffer + used, size - (size_t)used, ", dilation=%s, ceil_mode=%s", pair_text(o->dilation, dilation),
+                 o->ceil_mode ? "True" : "False");
+}
+
+static yk_module *pool2d_create(const yk_module_class *cls, const char *what, int64_t kernel, int64_t stride,
+                                const yk_pool2d_options *options)
+{
+    yk_pool2d_options o = options ? *options : (yk_pool2d_options){0};
+    for (int i = 0; i < 2; i++) {
+        o.kernel[i] = o.kernel[i] ? o.kernel[i] : kernel;
+        o.stride[i] = o.stride[i] ? o.stride[i] : stride ? stride : o.kernel[i];
+        o.dilation[i] = o.dilation[i] ? o.dilation[i] : 1;
+        if (o.kernel[i] < 1 || o.stride[i] < 1 || o.dilation[i] < 1 || o.padding[i] < 0 ||
+            o.padding[i] > o.kernel[i] / 2) {
+            yk__fail(
+                YK_ERR_ARGUMENT,
+                "%s: kernel %lld, stride %lld, padding %lld, dilation %lld: kernel, stride and dilation must be at "
+                "least 1, padding in [0, kernel / 2]",
+                what, (long long)o.kernel[i], (long long)o.stride[i], (long long)o.padding[i],
+                (long long)o.dilation[i]);
+            return NULL;
+        }
+    }
+    yk_module *m = yk_module_create(cls);
+    if (m)
+        *(yk_pool2d_options *)yk_module_data(m) = o;
+    return m;
+}
+
+yk_module *yk_max_pool2d_create(int64_t kernel, int64_t stride, const yk_pool2d_options *options)
+{
+    return pool2d_create(&max_pool2d_class, "max_pool2d_create", kernel, stride, options);
+}
+
+yk_module *yk_avg_pool2d_create(int64_t kernel, int64_t stride, const yk_pool2d_options *options)
+{
+    return pool2d_create(&avg_pool2d_class, "avg_pool2d_create", kernel, stride, options);
+}
+
+static yk_tensor *adaptive_avg_pool2d_forward(yk_module *m, yk_tensor *x)
+{
+    const int64_t *size = yk_module_data(m);
+    return yk_adaptive_avg_pool2d(x, size[0], size[1]);
+}
+
+static void adaptive_avg_pool2d_describe(yk_module *m, char *buffer, size_t size)
+{
+    const int64_t *output = yk_module_data(m);
+    snprintf(buffer, size, "output_size=(%lld, %lld)", (long long)output[0], (long long)output[1]);
+}
+
+static const yk_module_class adaptive_avg_pool2d_class = {.name = "AdaptiveAvgPool2d",
+                                                          .data_size = 2 * sizeof(int64_t),
+                                                          .forward = adaptive_avg_pool2d_forward,
+                                                          .describe = adaptive_avg_pool2d_describe};
+
+yk_module *yk_adaptive_avg_pool2d_create(int64_t height, int64_t width)
+{
+    if (height < 1 || width < 1) {
+        yk__fail(YK_ERR_ARGUMENT, "adaptive_avg_pool2d_create: output size (%lld, %lld): both must be at least 1",
+                 (long long)height, (long long)width);
+        return NULL;
+    }
+    yk_module *m = yk_module_create(&adaptive_avg_pool2d_class);
+    if (m) {
+        int64_t *size = yk_module_data(m);
+        size[0] = height;
+        size[1] = width;
+    }
+    return m;
+}
+
+/* ---- Flatten ----------------------------------------------------------------------------------------------------- */
+
+static yk_tensor *flatten_forward(yk_module *m, yk_tensor *x)
+{
+    (void)m;
+    return yk_flatten(x, 1, -1);
+}
+
+static void flatten_describe(yk_module *m, char *buffer, size_t size)
+{
+    (void)m;
+    snprintf(buffer, size, "start_dim=1, end_dim=-1");
+}
+
+static const yk_module_class flatten_class = {
+    .name = "Flatten", .forward = flatten_forward, .describe = flatten_describe};
+
+yk_module *yk_flatten_create(void)
+{
+    return yk_module_create(&flatten_class);
+}

@@ -1,0 +1,59 @@
+/*
+ * sequential.c - modules run one after the other. Layer: nn.
+ *
+ * A result that backward does not need dies as soon as the next module has read it. A batch norm followed by a ReLU
+ * is one pass.
+ */
+#include <stdarg.h>
+
+#include "nn/module.h"
+
+static yk_tensor *sequential_forward(yk_module *m, yk_tensor *x)
+{
+    yk_tensor *value = yk_tensor_retain(x);
+    int64_t count = m->children.count;
+    for (int64_t i = 0; value && i < count; i++) {
+        yk_module *child = m->children.items[i].object;
+        yk_tensor *next;
+        if (yk__is_batch_norm2d(child) && i + 1 < count && yk__is_relu(m->children.items[i + 1].object)) {
+            next = yk__batch_norm2d_forward(child, value, NULL, true);
+            i++;
+        } else {
+            next = yk__forward(child, value);
+        }
+        yk_tensor_release(value);
+        value = next;
+    }
+    return yk__scope_own(value);
+}
+
+static const yk_module_class sequential_class = {.name = "Sequential", .forward = sequential_forward};
+
+static void append(yk_module *m, yk_module *child)
+{
+    char name[24];
+    snprintf(name, sizeof(name), "%lld", (long long)yk_module_child_count(m));
+    yk_module_add(m, name, child);
+}
+
+yk_module *yk_sequential_of(yk_module *const *modules, int count)
+{
+    yk_module *m = yk_module_create(&sequential_class);
+    for (int i = 0; i < count; i++)
+        append(m, modules[i]);
+    return yk_module_check(m);
+}
+
+yk_module *yk_sequential(yk_module *first, ...)
+{
+    /* A NULL may be the end or a module that could not be made: the error record tells. */
+    if (yk__error_code())
+        return NULL;
+    yk_module *m = yk_module_create(&sequential_class);
+    va_list modules;
+    va_start(modules, first);
+    for (yk_module *child = first; child; child = va_arg(modules, yk_module *))
+        append(m, child);
+    va_end(modules);
+    return yk_module_check(m);
+}

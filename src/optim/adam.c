@@ -1,0 +1,78 @@
+/*
+ * adam.c - Adam and AdamW: the same step, with the weight decay in the gradient or beside it. Layer: optim.
+ */
+#include "optim/optimizer.h"
+
+static yk_status configure_as(const char *name, bool decoupled, const void *options, yk__optim_group *group)
+{
+    yk_adam_options o = options ? *(const yk_adam_options *)options : (yk_adam_options){0};
+    yk__adam p = {.beta1 = yk__given(o.beta1, 0.9),
+                  .beta2 = yk__given(o.beta2, 0.999),
+                  .eps = yk__given(o.eps, 1e-8),
+                  .weight_decay = yk__given(o.weight_decay, decoupled ? 1e-2 : 0),
+                  .decoupled = decoupled,
+                  .amsgrad = o.amsgrad,
+                  .maximize = o.maximize};
+    group->lr = yk__given(o.lr, 1e-3);
+    group->options.adam = p;
+    yk_status status = yk__check_number(name, "lr", group->lr, 0, 0);
+    if (!status)
+        status = yk__check_number(name, "eps", p.eps, 0, 0);
+    if (!status)
+        status = yk__check_number(name, "beta1", p.beta1, 0, 1);
+    if (!status)
+        status = yk__check_number(name, "beta2", p.beta2, 0, 1);
+    if (!status)
+        status = yk__check_number(name, "weight_decay", p.weight_decay, 0, 0);
+    return status;
+}
+
+static yk_status configure_adam(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
+{
+    return configure_as(kind->name, false, options, group);
+}
+
+static yk_status configure_adamw(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
+{
+    return configure_as(kind->name, true, options, group);
+}
+
+static int states(const yk__optim_group *group)
+{
+    return group->options.adam.amsgrad ? 3 : 2;
+}
+
+static yk_status call(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
+                      const yk__optim_batch *batch)
+{
+    if (!backend->adam)
+        return yk__slot_missing(device, "adam");
+    yk__adam p = group->options.adam;
+    p.lr = group->lr;
+    p.step = step;
+    return backend->adam(device.index, &p, batch->count, batch->params, batch->grads, batch->states[0],
+                         batch->states[1], p.amsgrad ? batch->states[2] : NULL);
+}
+
+static const yk__optim_kind adam_kind = {.name = "adam",
+                                         .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
+                                         .zeroed = true,
+                                         .configure = configure_adam,
+                                         .states = states,
+                                         .call = call};
+static const yk__optim_kind adamw_kind = {.name = "adamw",
+                                          .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
+                                          .zeroed = true,
+                                          .configure = configure_adamw,
+                                          .states = states,
+                                          .call = call};
+
+yk_optimizer *yk_adam(yk_parameters *params, const yk_adam_options *options)
+{
+    return yk__optimizer_create(&adam_kind, params, options);
+}
+
+yk_optimizer *yk_adamw(yk_parameters *params, const yk_adam_options *options)
+{
+    return yk__optimizer_create(&adamw_kind, params, options);
+}

@@ -1,0 +1,324 @@
+/*
+ * optimizer.c - parameter groups, state, and the step. Layer: optim.
+ *
+ * A step gathers the views of all parameters of a group that have a gradient and hands them to the table in one call,
+ * or in one for each device, dtype and number of steps where these differ. The arrays for that are made with the
+ * group; a step allocates nothing but the state of parameters that it sees for the first time.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/module.h"
+#include "optim/optimizer.h"
+
+double yk__given(double number, double fallback)
+{
+    return number == 0 ? (signbit(number) ? 0 : fallback) : number;
+}
+
+yk_status yk__check_number(const char *what, const char *name, double number, double low, double high)
+{
+    if (number >= low && (high <= low || number < high))
+        return YK_OK;
+    if (high > low)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: %s is %g, expected a number in [%g, %g)", what, name, number, low, high);
+    return yk__fail(YK_ERR_ARGUMENT, "%s: %s is %g, expected at least %g", what, name, number, low);
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static void group_clear(yk__optim_group *group)
+{
+    for (int64_t i = 0; group->states && i < group->count; i++) {
+        for (int s = 0; s < YK__OPTIM_STATES; s++)
+            yk_tensor_release(group->states[i].tensors[s]);
+    }
+    free(group->states);
+    yk_state_dict_release(group->params);
+}
+
+static void optimizer_destroy(void *object)
+{
+    yk_optimizer *o = object;
+    for (int g = 0; g < o->n_groups; g++)
+        group_clear(&o->groups[g]);
+    free(o->groups);
+    free(o->batch.params);
+    free(o->batch.grads);
+    for (int s = 0; s < YK__OPTIM_STATES; s++)
+        free(o->batch.states[s]);
+    free(o->batch.places);
+    free(o->pending);
+    free(o);
+}
+
+static const yk__type optimizer_type = {"optimizer", optimizer_destroy};
+
+static yk_status reserve(yk_optimizer *o, int64_t count)
+{
+    if (count <= o->capacity)
+        return YK_OK;
+    yk__view **views[2 + YK__OPTIM_STATES] = {&o->batch.params, &o->batch.grads};
+    for (int s = 0; s < YK__OPTIM_STATES; s++)
+        views[2 + s] = &o->batch.states[s];
+    for (int v = 0; v < 2 + YK__OPTIM_STATES; v++) {
+        yk__view *grown = yk__realloc(*views[v], (size_t)count * sizeof(*grown));
+        if (!grown)
+            return YK_ERR_MEMORY;
+        *views[v] = grown;
+    }
+    int64_t *places = yk__realloc(o->batch.places, (size_t)count * sizeof(*places));
+    if (places)
+        o->batch.places = places;
+    bool *pending = places ? yk__realloc(o->pending, (size_t)count * sizeof(*pending)) : NULL;
+    if (!pending)
+        return YK_ERR_MEMORY;
+    o->pending = pending;
+    o->capacity = count;
+    return YK_OK;
+}
+
+static const yk__optim_state *find_state(const yk_optimizer *o, const yk_tensor *parameter)
+{
+    for (int g = 0; g < o->n_groups; g++) {
+        for (int64_t i = 0; i < o->groups[g].count; i++) {
+            if (yk_state_dict_at(o->groups[g].params, i) == parameter)
+                return &o->groups[g].states[i];
+        }
+    }
+    return NULL;
+}
+
+static yk_status check_parameter(const yk_optimizer *o, const yk_parameters *before, const char *name, yk_tensor *x)
+{
+    if (!yk_is_leaf(x))
+        return yk__fail(YK_ERR_ARGUMENT, "%s: parameter %s was made by %s and is no leaf", o->kind->name, name,
+                        yk_grad_fn_name(x));
+    if (x->dtype != YK_F32 && x->dtype != YK_F64)
+        return yk__fail(YK_ERR_DTYPE, "%s: parameter %s is %s, expected float32 or float64", o->kind->name, name,
+                        yk_dtype_name((yk_dtype)x->dtype));
+    bool twice = find_state(o, x) != NULL;
+    for (int64_t i = 0; !twice && i < yk_state_dict_count(before); i++)
+        twice = yk_state_dict_at(before, i) == x;
+    return twice ? yk__fail(YK_ERR_ARGUMENT, "%s: parameter %s is in the optimizer twice", o->kind->name, name) : YK_OK;
+}
+
+static yk_status group_fill(const yk_optimizer *o, yk__optim_group *group, const yk_parameters *params)
+{
+    int64_t count = yk_state_dict_count(params);
+    group->params = yk__state_dict_new();
+    group->states = group->params ? yk__calloc((size_t)count, sizeof(*group->states)) : NULL;
+    yk_status status = group->states ? YK_OK : YK_ERR_MEMORY;
+    for (int64_t i = 0; i < count && !status; i++) {
+        const char *name = yk_state_dict_name(params, i);
+        yk_tensor *x = yk_state_dict_at(params, i);
+        status = check_parameter(o, group->params, name, x);
+        if (!status)
+            status = yk_state_dict_add(group->params, name, x);
+    }
+    group->count = count;
+    return status;
+}
+
+yk_status yk_optimizer_add_group(yk_optimizer *o, yk_parameters *params, const void *options)
+{
+    if (!o || !params)
+        return yk__fail(YK_ERR_ARGUMENT, "optimizer_add_group: the %s is NULL", o ? "list" : "optimizer");
+    if (yk_state_dict_count(params) == 0)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: the list of parameters is empty", o->kind->name);
+    yk__optim_group group = {.initial_lr = NAN};
+    yk_status status = o->kind->configure(o->kind, options, &group);
+    if (!status)
+        status = group_fill(o, &group, params);
+    if (!status)
+        status = reserve(o, group.count);
+    yk__optim_group *groups = NULL;
+    if (!status) {
+        groups = yk__realloc(o->groups, (size_t)(o->n_groups + 1) * sizeof(*groups));
+        status = groups ? YK_OK : YK_ERR_MEMORY;
+    }
+    if (status) {
+        group_clear(&group);
+        return status;
+    }
+    o->groups = groups;
+    groups[o->n_groups++] = group;
+    return YK_OK;
+}
+
+yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *params, const void *options)
+{
+    if (!params || !yk__scope_check(kind->name)) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: the list of parameters is NULL", kind->name);
+        return NULL;
+    }
+    yk_optimizer *o = yk__calloc(1, sizeof(*o));
+    if (!o)
+        return NULL;
+    yk__object_init(&o->object, &optimizer_type);
+    o->kind = kind;
+    if (yk_optimizer_add_group(o, params, options)) {
+        yk_object_release(o);
+        return NULL;
+    }
+    return yk__scope_own(o);
+}
+
+/* ---- the step ---------------------------------------------------------------------------------------------------- */
+
+/* State s of a parameter: made at its first step, moved after it where the parameter was. */
+static yk_status settle_state(const yk__optim_kind *kind, yk__optim_state *state, int s, yk_tensor *x)
+{
+    yk_tensor *old = state->tensors[s];
+    if (old && old->dtype == x->dtype && yk_device_equal(yk__device_of(old), yk__device_of(x)))
+        return YK_OK;
+    yk_tensor *made = yk__tensor_like(x, (yk_dtype)x->dtype);
+    yk_status status = !made          ? yk__error_code()
+                       : old          ? yk__raw_copy(made, old)
+                       : kind->zeroed ? yk__raw_fill(made, 0)
+                                      : YK_OK;
+    if (status) {
+        yk_tensor_release(made);
+        return status;
+    }
+    yk_tensor_release(old);
+    state->tensors[s] = made;
+    return YK_OK;
+}
+
+/* Gathers what can go with the first pending parameter, at `first`, into the batch. */
+static yk_status gather(yk_optimizer *o, yk__optim_group *group, int64_t first)
+{
+    yk__optim_batch *batch = &o->batch;
+    const yk_tensor *leader = yk_state_dict_at(group->params, first);
+    int64_t step = group->states[first].step;
+    int states = o->kind->states(group);
+    batch->count = 0;
+    for (int64_t i = first; i < group->count; i++) {
+        yk_tensor *x = yk_state_dict_at(group->params, i);
+        yk__optim_state *state = &group->states[i];
+        if (!o->pending[i] || state->step != step || x->dtype != leader->dtype ||
+            !yk_device_equal(yk__device_of(x), yk__device_of(leader)))
+            continue;
+        int64_t n = batch->count++;
+        for (int s = 0; s < states; s++) {
+            yk_status status = settle_state(o->kind, state, s, x);
+            if (status)
+                return status;
+            batch->states[s][n] = yk__view_of(state->tensors[s]);
+        }
+        batch->params[n] = yk__view_of(x);
+        batch->grads[n] = yk__view_of(yk_grad(x));
+        batch->places[n] = i;
+    }
+    return YK_OK;
+}
+
+static yk_status group_step(yk_optimizer *o, yk__optim_group *group)
+{
+    int64_t left = 0;
+    for (int64_t i = 0; i < group->count; i++) {
+        o->pending[i] = yk_grad(yk_state_dict_at(group->params, i)) != NULL;
+        left += o->pending[i];
+    }
+    for (int64_t first = 0; left > 0; first++) {
+        if (!o->pending[first])
+            continue;
+        const yk_tensor *leader = yk_state_dict_at(group->params, first);
+        yk_status status = gather(o, group, first);
+        if (!status)
+            status = o->kind->call(yk__backend_for(leader), yk__device_of(leader), group, group->states[first].step + 1,
+                                   &o->batch);
+        if (status)
+            return status;
+        for (int64_t n = 0; n < o->batch.count; n++) {
+            int64_t place = o->batch.places[n];
+            o->pending[place] = false;
+            group->states[place].step++;
+            yk__bump_version(yk_state_dict_at(group->params, place));
+        }
+        left -= o->batch.count;
+    }
+    return YK_OK;
+}
+
+yk_status yk_optimizer_step(yk_optimizer *o)
+{
+    if (!o)
+        return yk__fail(YK_ERR_ARGUMENT, "optimizer_step: the optimizer is NULL");
+    for (int g = 0; g < o->n_groups; g++) {
+        yk_status status = group_step(o, &o->groups[g]);
+        if (status)
+            return status;
+    }
+    return YK_OK;
+}
+
+void yk_optimizer_zero_grad(yk_optimizer *o)
+{
+    for (int g = 0; o && g < o->n_groups; g++) {
+        for (int64_t i = 0; i < o->groups[g].count; i++) {
+            yk_status dropped = yk_set_grad(yk_state_dict_at(o->groups[g].params, i), NULL);
+            (void)dropped; /* dropping has no way to fail */
+        }
+    }
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
+
+int yk_optimizer_group_count(const yk_optimizer *o)
+{
+    return o ? o->n_groups : 0;
+}
+
+yk_parameters *yk_optimizer_group(const yk_optimizer *o, int group)
+{
+    return o && group >= 0 && group < o->n_groups ? o->groups[group].params : NULL;
+}
+
+double yk_optimizer_lr(const yk_optimizer *o, int group)
+{
+    return o && group >= 0 && group < o->n_groups ? o->groups[group].lr : NAN;
+}
+
+yk_status yk_optimizer_set_lr(yk_optimizer *o, int group, double lr)
+{
+    if (!o)
+        return yk__fail(YK_ERR_ARGUMENT, "optimizer_set_lr: the optimizer is NULL");
+    if (group < -1 || group >= o->n_groups)
+        return yk__fail(YK_ERR_ARGUMENT, "optimizer_set_lr: there is no group %d; the optimizer has %d", group,
+                        o->n_groups);
+    yk_status status = yk__check_number("optimizer_set_lr", "lr", lr, 0, 0);
+    for (int g = 0; g < o->n_groups && !status; g++) {
+        if (group == -1 || group == g)
+            o->groups[g].lr = lr;
+    }
+    return status;
+}
+
+yk_tensor *yk_optimizer_state(const yk_optimizer *o, const yk_tensor *parameter, const char *name)
+{
+    const yk__optim_state *state = o && parameter && name ? find_state(o, parameter) : NULL;
+    for (int s = 0; state && state->step && s < YK__OPTIM_STATES; s++) {
+        if (o->kind->state_names[s] && strcmp(o->kind->state_names[s], name) == 0)
+            return state->tensors[s];
+    }
+    return NULL;
+}
+
+int64_t yk_optimizer_state_step(const yk_optimizer *o, const yk_tensor *parameter)
+{
+    const yk__optim_state *state = o && parameter ? find_state(o, parameter) : NULL;
+    return state ? state->step : 0;
+}
+
+yk_optimizer *yk_optimizer_retain(yk_optimizer *o)
+{
+    return yk_object_retain(o);
+}
+
+void yk_optimizer_release(yk_optimizer *o)
+{
+    yk_object_release(o);
+}

@@ -1,0 +1,71 @@
+/*
+ * optimizer.h - what the files of optim/ share. Layer: optim.
+ *
+ * An optimizer is groups of parameters and a kind: SGD or Adam. The kind knows its options, the names of its state,
+ * and the table slot; optimizer.c knows everything else.
+ */
+#ifndef YOKE_OPTIM_OPTIMIZER_H
+#define YOKE_OPTIM_OPTIMIZER_H
+
+#include <yoke/optim.h>
+
+#include "autograd/tape.h"
+
+enum { YK__OPTIM_STATES = 3 };
+
+/* What a parameter has besides its value. */
+typedef struct yk__optim_state {
+    int64_t step; /* how many steps have changed the parameter */
+    yk_tensor *tensors[YK__OPTIM_STATES];
+} yk__optim_state;
+
+typedef struct yk__optim_group {
+    yk_parameters *params; /* our own list */
+    int64_t count;
+    yk__optim_state *states; /* one for each parameter */
+    double lr;
+    double initial_lr; /* what schedules start from; NaN until the first one is made */
+    union {
+        yk__sgd sgd;
+        yk__adam adam;
+    } options; /* the lr here is not used */
+} yk__optim_group;
+
+/* The tensors of one call of the slot: all of one device and dtype, with the same number of steps behind them. */
+typedef struct yk__optim_batch {
+    yk__view *params, *grads, *states[YK__OPTIM_STATES];
+    int64_t *places; /* in the group */
+    int64_t count;
+} yk__optim_batch;
+
+typedef struct yk__optim_kind {
+    const char *name;
+    const char *state_names[YK__OPTIM_STATES];
+    bool zeroed; /* new state starts as zeros; else the slot writes it at the first step */
+    /* Checks the options (NULL: defaults) and completes the group's. */
+    yk_status (*configure)(const struct yk__optim_kind *kind, const void *options, yk__optim_group *group);
+    /* How many of the state's tensors these options need. */
+    int (*states)(const yk__optim_group *group);
+    /* `step` counts from 1. */
+    yk_status (*call)(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
+                      const yk__optim_batch *batch);
+} yk__optim_kind;
+
+struct yk_optimizer {
+    yk__object object;
+    const yk__optim_kind *kind;
+    yk__optim_group *groups;
+    int n_groups;
+    yk__optim_batch batch; /* room for the largest group */
+    bool *pending;         /* likewise: parameters that this step has yet to change */
+    int64_t capacity;
+};
+
+yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *params, const void *options);
+
+/* The number, or `fallback` where it is a plain 0; YK_ZERO gives 0. */
+double yk__given(double number, double fallback);
+/* Fails in the name of `what` unless low <= number (and number < high where high is above low). */
+yk_status yk__check_number(const char *what, const char *name, double number, double low, double high);
+
+#endif

@@ -1,0 +1,243 @@
+/*
+ * schedule.c - learning rates as functions of time. Layer: optim.
+ *
+ * Every schedule is a closed form of (base learning rate, t), so any t can be reached at once and rounding does not
+ * pile up.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "optim/optimizer.h"
+
+struct yk_schedule {
+    yk__object object;
+    yk_optimizer *optimizer;
+    int64_t t;
+    double (*rate)(const yk_schedule *s, double base, int64_t t);
+    double gamma; /* or the start factor of a warm-up, or the least rate */
+    int64_t period;
+    int64_t *milestones;
+    int n_milestones;
+    yk_schedule *after;
+    double (*fn)(int64_t t, void *user);
+    void *user;
+};
+
+static void schedule_destroy(void *object)
+{
+    yk_schedule *s = object;
+    yk_object_release(s->optimizer);
+    yk_object_release(s->after);
+    free(s->milestones);
+    free(s);
+}
+
+static const yk__type schedule_type = {"schedule", schedule_destroy};
+
+static void apply(yk_schedule *s)
+{
+    for (int g = 0; g < s->optimizer->n_groups; g++) {
+        yk__optim_group *group = &s->optimizer->groups[g];
+        if (isnan(group->initial_lr))
+            group->initial_lr = group->lr;
+        group->lr = s->rate(s, group->initial_lr, s->t);
+    }
+}
+
+/* A schedule of `rate` without its numbers, not yet owned; NULL for a NULL optimizer. */
+static yk_schedule *schedule_make(const char *what, yk_optimizer *o,
+                                  double (*rate)(const yk_schedule *s, double base, int64_t t))
+{
+    if (!o) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: the optimizer is NULL", what);
+        return NULL;
+    }
+    yk_schedule *s = yk__scope_check(what) ? yk__calloc(1, sizeof(*s)) : NULL;
+    if (!s)
+        return NULL;
+    yk__object_init(&s->object, &schedule_type);
+    s->optimizer = yk_object_retain(o);
+    s->rate = rate;
+    return s;
+}
+
+/* Sets the rates of t = 0 and hands the schedule to the scope. */
+static yk_schedule *begin(yk_schedule *s)
+{
+    if (s)
+        apply(s);
+    return yk__scope_own(s);
+}
+
+static double step_rate(const yk_schedule *s, double base, int64_t t)
+{
+    return base * pow(s->gamma, (double)(t / s->period));
+}
+
+yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma)
+{
+    if (step_size < 1) {
+        yk__fail(YK_ERR_ARGUMENT, "step_lr: step_size is %lld, it must be at least 1", (long long)step_size);
+        return NULL;
+    }
+    yk_schedule *s = schedule_make("step_lr", o, step_rate);
+    if (s) {
+        s->period = step_size;
+        s->gamma = yk__given(gamma, 0.1);
+    }
+    return begin(s);
+}
+
+static double multi_step_rate(const yk_schedule *s, double base, int64_t t)
+{
+    int passed = 0;
+    while (passed < s->n_milestones && s->milestones[passed] <= t)
+        passed++;
+    return base * pow(s->gamma, passed);
+}
+
+yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int count, double gamma)
+{
+    for (int i = 1; i < count; i++) {
+        if (milestones[i] <= milestones[i - 1]) {
+            yk__fail(YK_ERR_ARGUMENT, "multi_step_lr: milestone %d, %lld, does not come after %lld", i,
+                     (long long)milestones[i], (long long)milestones[i - 1]);
+            return NULL;
+        }
+    }
+    if (count < 0 || (count && !milestones)) {
+        yk__fail(YK_ERR_ARGUMENT, "multi_step_lr: there are no milestones");
+        return NULL;
+    }
+    yk_schedule *s = schedule_make("multi_step_lr", o, multi_step_rate);
+    if (!s)
+        return NULL;
+    s->gamma = yk__given(gamma, 0.1);
+    s->milestones = yk__calloc((size_t)count, sizeof(*s->milestones));
+    if (!s->milestones) {
+        yk_object_release(s);
+        return NULL;
+    }
+    if (count)
+        memcpy(s->milestones, milestones, (size_t)count * sizeof(*milestones));
+    s->n_milestones = count;
+    return begin(s);
+}
+
+static double cosine_rate(const yk_schedule *s, double base, int64_t t)
+{
+    return s->gamma + (base - s->gamma) * (1 + cos(M_PI * (double)t / (double)s->period)) / 2;
+}
+
+yk_schedule *yk_cosine_lr(yk_optimizer *o, int64_t t_max, double eta_min)
+{
+    if (t_max < 1 || !(eta_min >= 0)) {
+        yk__fail(YK_ERR_ARGUMENT, "cosine_lr: t_max %lld, eta_min %g: t_max must be at least 1, eta_min not negative",
+                 (long long)t_max, eta_min);
+        return NULL;
+    }
+    yk_schedule *s = schedule_make("cosine_lr", o, cosine_rate);
+    if (s) {
+        s->period = t_max;
+        s->gamma = eta_min;
+    }
+    return begin(s);
+}
+
+static double exponential_rate(const yk_schedule *s, double base, int64_t t)
+{
+    return base * pow(s->gamma, (double)t);
+}
+
+yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma)
+{
+    if (!(gamma > 0)) {
+        yk__fail(YK_ERR_ARGUMENT, "exponential_lr: gamma is %g, it must be above 0", gamma);
+        return NULL;
+    }
+    yk_schedule *s = schedule_make("exponential_lr", o, exponential_rate);
+    if (s)
+        s->gamma = gamma;
+    return begin(s);
+}
+
+static double warmup_rate(const yk_schedule *s, double base, int64_t t)
+{
+    if (t < s->period)
+        return base * (s->gamma + (1 - s->gamma) * (double)t / (double)s->period);
+    return s->after ? s->after->rate(s->after, base, t - s->period) : base;
+}
+
+yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_factor, yk_schedule *after)
+{
+    double start = yk__given(start_factor, 1.0 / 3);
+    if (steps < 1 || !(start >= 0 && start <= 1)) {
+        yk__fail(YK_ERR_ARGUMENT,
+                 "linear_warmup_lr: %lld steps from a factor of %g: expected at least 1, and a factor in [0, 1]",
+                 (long long)steps, start);
+        return NULL;
+    }
+    if (after && after->optimizer != o) {
+        yk__fail(YK_ERR_ARGUMENT, "linear_warmup_lr: the schedule that follows belongs to another optimizer");
+        return NULL;
+    }
+    yk_schedule *s = schedule_make("linear_warmup_lr", o, warmup_rate);
+    if (s) {
+        s->period = steps;
+        s->gamma = start;
+        s->after = yk_object_retain(after);
+    }
+    return begin(s);
+}
+
+static double lambda_rate(const yk_schedule *s, double base, int64_t t)
+{
+    return base * s->fn(t, s->user);
+}
+
+yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), void *user)
+{
+    if (!fn) {
+        yk__fail(YK_ERR_ARGUMENT, "lambda_lr: the function is NULL");
+        return NULL;
+    }
+    yk_schedule *s = schedule_make("lambda_lr", o, lambda_rate);
+    if (s) {
+        s->fn = fn;
+        s->user = user;
+    }
+    return begin(s);
+}
+
+void yk_schedule_step(yk_schedule *s)
+{
+    if (!s)
+        return;
+    s->t++;
+    apply(s);
+}
+
+int64_t yk_schedule_time(const yk_schedule *s)
+{
+    return s ? s->t : 0;
+}
+
+yk_status yk_schedule_set_time(yk_schedule *s, int64_t t)
+{
+    if (!s || t < 0)
+        return yk__fail(YK_ERR_ARGUMENT, "schedule_set_time: %s", s ? "the time is negative" : "the schedule is NULL");
+    s->t = t;
+    apply(s);
+    return YK_OK;
+}
+
+yk_schedule *yk_schedule_retain(yk_schedule *s)
+{
+    return yk_object_retain(s);
+}
+
+void yk_schedule_release(yk_schedule *s)
+{
+    yk_object_release(s);
+}

@@ -1,0 +1,49 @@
+/*
+ * sgd.c - stochastic gradient descent with momentum. Layer: optim.
+ */
+#include "optim/optimizer.h"
+
+static yk_status configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
+{
+    yk_sgd_options o = options ? *(const yk_sgd_options *)options : (yk_sgd_options){0};
+    group->lr = yk__given(o.lr, 1e-3);
+    group->options.sgd = (yk__sgd){.momentum = o.momentum,
+                                   .dampening = o.dampening,
+                                   .weight_decay = o.weight_decay,
+                                   .nesterov = o.nesterov,
+                                   .maximize = o.maximize};
+    yk_status status = yk__check_number(kind->name, "lr", group->lr, 0, 0);
+    if (!status)
+        status = yk__check_number(kind->name, "momentum", o.momentum, 0, 0);
+    if (!status)
+        status = yk__check_number(kind->name, "weight_decay", o.weight_decay, 0, 0);
+    if (!status && o.nesterov && (o.momentum <= 0 || o.dampening != 0))
+        status = yk__fail(YK_ERR_ARGUMENT, "sgd: nesterov needs a momentum and no dampening; they are %g and %g",
+                          o.momentum, o.dampening);
+    return status;
+}
+
+static int states(const yk__optim_group *group)
+{
+    return group->options.sgd.momentum != 0;
+}
+
+static yk_status call(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
+                      const yk__optim_batch *batch)
+{
+    if (!backend->sgd)
+        return yk__slot_missing(device, "sgd");
+    yk__sgd p = group->options.sgd;
+    p.lr = group->lr;
+    p.first = step == 1;
+    return backend->sgd(device.index, &p, batch->count, batch->params, batch->grads,
+                        p.momentum != 0 ? batch->states[0] : NULL);
+}
+
+static const yk__optim_kind sgd_kind = {
+    .name = "sgd", .state_names = {"momentum_buffer"}, .configure = configure, .states = states, .call = call};
+
+yk_optimizer *yk_sgd(yk_parameters *params, const yk_sgd_options *options)
+{
+    return yk__optimizer_create(&sgd_kind, params, options);
+}

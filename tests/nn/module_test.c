@@ -1,0 +1,387 @@
+/*
+ * module_test.c - the module tree: names, walking, moving, errors with paths, a user's own module.
+ */
+#include "tests/support/expect.h"
+
+#include <stdio.h>
+
+#include <yoke/nn.h>
+
+#include "nn/module.h"
+#include "tests/golden/nn_golden.h"
+
+/* ---- a user's own module: a gate with a parameter, a buffer, and a child used twice ---- */
+
+typedef struct gate {
+    yk_tensor *scale, *offset;
+    yk_module *fc;
+} gate;
+
+static int gates_destroyed;
+
+static yk_tensor *gate_forward(yk_module *self, yk_tensor *x)
+{
+    gate *g = yk_module_data(self);
+    yk_tensor *h = yk_sigmoid(yk_forward(g->fc, x));
+    return yk_add(yk_mul(yk_forward(g->fc, h), g->scale), g->offset);
+}
+
+static void gate_destroy(yk_module *self)
+{
+    gate *g = yk_module_data(self);
+    assert_non_null(g->fc); /* still there: children go after the data */
+    gates_destroyed++;
+}
+
+static const yk_module_class gate_class = {
+    .name = "Gate", .data_size = sizeof(gate), .forward = gate_forward, .destroy = gate_destroy};
+
+static yk_module *gate_create(int64_t size)
+{
+    yk_module *m = yk_module_create(&gate_class);
+    gate *g = yk_module_data(m);
+    g->scale = yk_module_add_parameter(m, "scale", yk_full(YK_SHAPE(size), 2, NULL));
+    g->offset = yk_module_add_buffer(m, "offset", yk_full(YK_SHAPE(size), 0.5, NULL));
+    g->fc = yk_module_add(m, "fc", yk_linear_create(size, size, NULL));
+    return yk_module_check(m);
+}
+
+static void test_own_module(void **unused)
+{
+    (void)unused;
+    gates_destroyed = 0;
+    yk_scope scope = yk_scope_begin();
+    yk_module *m = gate_create(3);
+    assert_non_null(m);
+    assert_int_equal(yk_module_parameter_count(m), 3 + 9 + 3);
+    bool previous = yk_no_grad_begin();
+    yk_fill_(yk_module_get(m, "fc.weight"), 0);
+    yk_fill_(yk_module_get(m, "fc.bias"), 0.25);
+    yk_no_grad_end(previous);
+    yk_tensor *out = yk_forward(m, yk_ones(YK_SHAPE(2, 3), NULL));
+    expect_near(yk_get(out, (int64_t[]){1, 2}), 1.0, 1e-6, 0); /* 0.25 * 2 + 0.5 */
+    expect_ok(yk_backward(yk_sum(out)));
+    expect_near(yk_get(yk_grad(yk_module_get(m, "scale")), (int64_t[]){0}), 0.5, 1e-6, 0);
+    /* fc ran twice: directly, and through the sigmoid with weight 0 */
+    expect_near(yk_get(yk_grad(yk_module_get(m, "fc.bias")), (int64_t[]){0}), 4, 1e-6, 0);
+    assert_null(yk_grad(yk_module_get(m, "offset")));
+    yk_module_zero_grad(m);
+    assert_null(yk_grad(yk_module_get(m, "scale")));
+    assert_null(yk_grad(yk_module_get(m, "fc.bias")));
+    assert_int_equal(gates_destroyed, 0);
+    yk_scope_end(scope);
+    assert_int_equal(gates_destroyed, 1);
+    assert_null(yk_last_error());
+}
+
+/* ---- the tree ---- */
+
+static void test_tree(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_module *shared = yk_linear_create(2, 2, NULL);
+    yk_module *inner = yk_sequential(shared, yk_relu_create(), shared, NULL);
+    yk_module *m = yk_sequential(inner, yk_linear_create(2, 1, &(yk_linear_options){.no_bias = true}), NULL);
+    assert_non_null(m);
+
+    static const char *const names[] = {"0.0.weight", "0.0.bias", "1.weight"};
+    yk_parameters *parameters = yk_module_parameters(m);
+    assert_int_equal(yk_parameters_count(parameters), 3);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(yk_parameters_name(parameters, i), names[i]);
+    assert_null(yk_parameters_name(parameters, 3));
+    assert_null(yk_parameters_at(parameters, -1));
+    assert_int_equal(yk_module_parameter_count(m), 8);
+    static const char *const state[] = {"0.0.weight", "0.0.bias", "0.2.weight", "0.2.bias", "1.weight"};
+    yk_state_dict *dict = yk_module_state_dict(m);
+    assert_int_equal(yk_state_dict_count(dict), 5);
+    for (int i = 0; i < 5; i++)
+        assert_string_equal(yk_state_dict_name(dict, i), state[i]);
+
+    assert_ptr_equal(yk_module_get(m, "0.2.weight"), yk_module_get(shared, "weight"));
+    assert_ptr_equal(yk_module_get_module(m, "0.2"), shared);
+    assert_ptr_equal(yk_module_get_module(m, ""), m);
+    assert_int_equal(yk_module_child_count(inner), 3);
+    assert_ptr_equal(yk_module_child(m, 0), inner);
+    assert_string_equal(yk_module_child_name(inner, 1), "1");
+    assert_null(yk_module_child(m, 2));
+    assert_string_equal(yk_module_class_of(yk_module_child(inner, 1))->name, "ReLU");
+
+    assert_true(yk_module_is_training(shared));
+    yk_module_eval(m);
+    assert_false(yk_module_is_training(m));
+    assert_false(yk_module_is_training(shared));
+    yk_module_train(inner, true);
+    assert_false(yk_module_is_training(m));
+    assert_true(yk_module_is_training(shared));
+
+    expect_ok(yk_module_requires_grad(inner, false));
+    assert_false(yk_requires_grad(yk_module_get(m, "0.0.bias")));
+    assert_true(yk_requires_grad(yk_module_get(m, "1.weight")));
+
+    assert_null(yk_module_get(m, "0.0.weigth"));
+    expect_error(YK_ERR_NOT_FOUND, "Sequential: there is no parameter or buffer \"0.0.weigth\"; did you mean "
+                                   "\"0.0.weight\"?");
+    assert_null(yk_module_get(m, "0.9.weight"));
+    expect_error(YK_ERR_NOT_FOUND, "\"0.9.weight\"");
+    assert_null(yk_module_get_module(m, "0.2.1"));
+    expect_error(YK_ERR_NOT_FOUND, "there is no module \"0.2.1\"; did you mean \"0.");
+    yk_scope_end(scope);
+}
+
+static yk_status note(yk_module *m, void *user)
+{
+    char *text = user;
+    strcat(text, yk_module_class_of(m)->name);
+    strcat(text, " ");
+    return strcmp(yk_module_class_of(m)->name, "Tanh") ? YK_OK : YK_ERR_CALLBACK;
+}
+
+static void test_apply(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    char text[200] = "";
+    yk_module *m = yk_sequential(yk_sequential(yk_relu_create(), yk_gelu_create(), NULL), yk_identity_create(), NULL);
+    expect_ok(yk_module_apply(m, note, text));
+    assert_string_equal(text, "ReLU GELU Sequential Identity Sequential ");
+    text[0] = '\0';
+    assert_int_equal(yk_module_apply(yk_sequential(yk_tanh_create(), yk_relu_create(), NULL), note, text),
+                     YK_ERR_CALLBACK);
+    expect_error(YK_ERR_CALLBACK, "module_apply: the function failed at Tanh");
+    assert_string_equal(text, "Tanh ");
+    yk_scope_end(scope);
+}
+
+static char *printed(yk_module *m)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    expect_ok(yk_module_print(to, m));
+    fclose(to);
+    return text;
+}
+
+static void test_print(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_conv2d_module_options conv = {
+        .kernel_size = {3, 1}, .stride = 2, .padding_size = {1, 0}, .dilation_size = {1, 2}};
+    conv.no_bias = true;
+    yk_module *middle =
+        yk_sequential(yk_relu_create(), yk_max_pool2d_create(3, 2, &(yk_pool2d_options){.padding = {1, 1}}),
+                      yk_avg_pool2d_create(0, 0, &(yk_pool2d_options){.kernel = {2, 1}}), NULL);
+    yk_module *m = yk_sequential(
+        yk_conv2d_create(3, 8, 3, &conv), yk_batch_norm2d_create(8, NULL), middle, yk_adaptive_avg_pool2d_create(1, 2),
+        yk_flatten_create(), yk_linear_create(16, 4, NULL), yk_layer_norm_create(YK_SHAPE(4), NULL),
+        yk_dropout_create(0.25), yk_gelu_create(), yk_identity_create(), yk_sequential(NULL), NULL);
+    char *text = printed(m);
+    assert_string_equal(text, golden_repr);
+    free(text);
+    text = printed(yk_embedding_create(6, 3, &(yk_embedding_options){.padding_idx_set = true, .padding_idx = 2}));
+    assert_string_equal(text, golden_embedding_repr);
+    free(text);
+    text = printed(yk_conv2d_create(4, 8, 1, &(yk_conv2d_module_options){.groups = 2}));
+    assert_string_equal(text, golden_grouped_repr);
+    free(text);
+    yk_scope_end(scope);
+}
+
+/* ---- adding ---- */
+
+static void expect_incomplete(yk_module *m)
+{
+    assert_null(yk_module_check(m));
+    yk_clear_error();
+    assert_null(yk_module_parameters(m));
+    expect_error(YK_ERR_STATE, "module_parameters: the module Gate is incomplete");
+    assert_null(yk_forward(m, yk_ones(YK_SHAPE(2), NULL)));
+    expect_error(YK_ERR_STATE, "forward: the module Gate is incomplete");
+    yk_module *parent = yk_sequential(yk_relu_create(), NULL);
+    assert_null(yk_module_add(parent, "part", m));
+    yk_clear_error();
+    assert_null(yk_module_check(parent));
+    yk_clear_error();
+}
+
+static yk_module *plain_gate(void)
+{
+    static yk_module_class cls;
+    cls = gate_class;
+    cls.destroy = NULL;
+    return yk_module_create(&cls);
+}
+
+static void test_adding(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_module *m = plain_gate();
+    yk_tensor *x = yk_ones(YK_SHAPE(2), NULL);
+    assert_ptr_equal(yk_module_add_parameter(m, "a", x), x);
+    assert_true(yk_requires_grad(x));
+    assert_null(yk_module_add(m, "a", yk_relu_create()));
+    expect_error(YK_ERR_ARGUMENT, "Gate: there is a parameter \"a\" already");
+    expect_incomplete(m);
+
+    m = plain_gate();
+    assert_null(yk_module_add_buffer(m, "a.b", yk_ones(YK_SHAPE(2), NULL)));
+    expect_error(YK_ERR_ARGUMENT, "Gate: \"a.b\" is not a name for a part");
+    expect_incomplete(m);
+
+    /* An earlier failure: its own message stays, and the constructor's one check sees it. */
+    m = plain_gate();
+    assert_null(yk_module_add(m, "fc", yk_linear_create(-1, 2, NULL)));
+    expect_error(YK_ERR_ARGUMENT, "linear_create: in_features -1");
+    expect_incomplete(m);
+    m = plain_gate();
+    assert_null(yk_module_add_parameter(m, "w", NULL));
+    expect_error(YK_ERR_ARGUMENT, "Gate: \"w\" is NULL");
+    expect_incomplete(m);
+    assert_null(yk_sequential(yk_relu_create(), yk_linear_create(2, 0, NULL), yk_relu_create(), NULL));
+    expect_error(YK_ERR_ARGUMENT, "linear_create: in_features 2, out_features 0");
+    yk_module *parts[3] = {yk_relu_create(), NULL, yk_relu_create()};
+    assert_null(yk_sequential_of(parts, 3));
+    expect_error(YK_ERR_ARGUMENT, "Sequential: \"1\" is NULL");
+
+    m = plain_gate();
+    assert_null(yk_module_add_parameter(m, "w", yk_mul_scalar(x, 2)));
+    expect_error(YK_ERR_ARGUMENT, "Gate: \"w\" was made by mul_scalar; a parameter must be a leaf");
+    m = plain_gate();
+    assert_null(yk_module_add_parameter(m, "w", yk_ones(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64})));
+    expect_error(YK_ERR_DTYPE, "only floating tensors can require a gradient");
+
+    yk_module *child = yk_sequential(yk_relu_create(), NULL), *parent = yk_sequential(child, NULL);
+    assert_null(yk_module_add(child, "loop", parent));
+    expect_error(YK_ERR_ARGUMENT, "Sequential: \"loop\" would contain itself");
+
+    assert_null(yk_module_create(&(yk_module_class){.name = "Nothing"}));
+    expect_error(YK_ERR_ARGUMENT, "module_create: the class needs a name and a forward");
+    yk_scope_end(scope);
+    assert_null(yk_relu_create());
+    expect_error(YK_ERR_STATE, "ReLU: no scope is open");
+}
+
+/* ---- errors ---- */
+
+static yk_tensor *silent_forward(yk_module *self, yk_tensor *x)
+{
+    (void)self;
+    (void)x;
+    return NULL;
+}
+
+static void test_paths(void **unused)
+{
+    (void)unused;
+    static const yk_module_class silent = {.name = "Silent", .forward = silent_forward};
+    yk_scope scope = yk_scope_begin();
+    yk_module *m =
+        yk_sequential(yk_relu_create(), yk_sequential(yk_relu_create(), yk_linear_create(3, 4, NULL), NULL), NULL);
+    assert_null(yk_forward(m, yk_ones(YK_SHAPE(2, 5), NULL)));
+    const yk_error *error = yk_last_error();
+    assert_non_null(error);
+    assert_ptr_equal(strstr(error->message, "1.1: linear: "), error->message);
+    yk_clear_error();
+
+    m = yk_sequential(yk_sequential(yk_module_create(&silent), NULL), NULL);
+    assert_null(yk_forward(m, yk_ones(YK_SHAPE(2, 5), NULL)));
+    expect_error(YK_ERR_CALLBACK, "0.0: forward of Silent returned NULL without an error");
+
+    /* A module that fails alone has no path; an error that was there before is not renamed. */
+    assert_null(yk_forward(yk_linear_create(3, 4, NULL), yk_ones(YK_SHAPE(5), NULL)));
+    assert_ptr_equal(strstr(yk_last_error()->message, "linear: "), yk_last_error()->message);
+    yk_clear_error();
+    yk_module *net = yk_sequential(yk_linear_create(3, 4, NULL), NULL);
+    (void)yk_set_error(YK_ERR_IO, "before");
+    assert_null(yk_forward(net, yk_ones(YK_SHAPE(5), NULL)));
+    assert_string_equal(yk_last_error()->message, "before");
+    assert_null(yk_forward(net, NULL));
+    assert_null(yk_forward(NULL, NULL));
+    assert_string_equal(yk_last_error()->message, "before");
+    yk_clear_error();
+    assert_null(yk_forward(net, NULL));
+    assert_null(yk_last_error());
+    yk_scope_end(scope);
+}
+
+/* ---- moving ---- */
+
+static void test_dtype(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_module *m = yk_sequential(yk_conv2d_create(8, 16, 3, NULL), yk_batch_norm2d_create(16, NULL), NULL);
+    yk_tensor *w = yk_module_get(m, "0.weight"), *count = yk_module_get(m, "1.num_batches_tracked");
+    yk_tensor *values = yk_clone(yk_detach(w));
+    yk_tensor *x = yk_randn(YK_SHAPE(2, 8, 5, 5), NULL);
+    expect_ok(yk_backward(yk_sum(yk_square(yk_forward(m, x)))));
+    assert_ptr_equal(yk_module_to_dtype(m, YK_F64), m);
+    assert_int_equal(yk_tensor_dtype(w), YK_F64);
+    assert_int_equal(yk_tensor_dtype(yk_grad(w)), YK_F64);
+    assert_int_equal(yk_tensor_dtype(yk_module_get(m, "1.running_var")), YK_F64);
+    assert_int_equal(yk_tensor_dtype(count), YK_I64);
+    assert_true(yk_item(yk_all(yk_eq(yk_cast(values, YK_F64), yk_detach(w)))) == 1);
+    /* the strides are the ones that the device asks for in this dtype */
+    int64_t stride[4];
+    yk__backend_of((yk_device){0})
+        ->conv2d_weight_layout(&(yk__conv2d){.stride = {1, 1}, .dilation = {1, 1}, .groups = 1}, YK_F64, yk_sizes(w),
+                               stride);
+    for (int d = 0; d < 4; d++)
+        assert_int_equal(yk_stride(w, d), stride[d]);
+    /* gradients go on in the new dtype */
+    expect_ok(yk_backward(yk_sum(yk_square(yk_forward(m, yk_cast(x, YK_F64))))));
+    assert_int_equal(yk_tensor_dtype(yk_grad(w)), YK_F64);
+    assert_null(yk_module_to_dtype(m, YK_I64));
+    expect_error(YK_ERR_DTYPE, "module_to_dtype: int64 is not a floating dtype");
+    yk_scope_end(scope);
+}
+
+static void test_device(void **unused)
+{
+    (void)unused;
+    yk_device second = {YK_CPU, 1};
+    yk_scope scope = yk_scope_begin();
+    yk_module *m = yk_sequential(yk_conv2d_create(8, 16, 3, NULL), yk_batch_norm2d_create(16, NULL), NULL);
+    yk_tensor *w = yk_module_get(m, "0.weight"), *x = yk_randn(YK_SHAPE(2, 8, 5, 5), NULL);
+    yk_module_eval(m);
+    yk_tensor *before = yk_forward(m, x);
+    expect_ok(yk_backward(yk_sum(yk_square(before))));
+    yk_tensor *graph = yk_forward(m, x);
+    assert_ptr_equal(yk_module_to(m, second), m);
+    assert_true(yk_device_equal(yk_tensor_device(w), second));
+    assert_true(yk_device_equal(yk_tensor_device(yk_grad(w)), second));
+    assert_true(yk_device_equal(yk_tensor_device(yk_module_get(m, "1.num_batches_tracked")), second));
+    yk_tensor *after = yk_forward(m, yk_to(x, second));
+    yk_tensor *kept = yk_clone(yk_grad(w));
+    expect_ok(yk_backward(yk_sum(yk_square(after))));
+    yk_tensor *twice = yk_grad(w);
+    assert_true(yk_device_equal(yk_tensor_device(twice), second));
+    assert_true(yk_item(yk_all(yk_eq(yk_mul_scalar(kept, 2), twice))) == 1); /* added to what moved along */
+    assert_true(yk_item(yk_all(yk_eq(yk_to(yk_detach(after), (yk_device){0}), yk_detach(before)))) == 1);
+    /* a graph that was recorded before the move notices */
+    assert_int_not_equal(yk_backward(yk_sum(yk_square(graph))), YK_OK);
+    assert_non_null(strstr(yk_last_error()->message, "changed in place"));
+    yk_clear_error();
+    assert_null(yk_forward(m, x));
+    assert_non_null(strstr(yk_last_error()->message, "0: conv2d: the tensors are on two devices"));
+    yk_clear_error();
+    assert_null(yk_module_to(m, (yk_device){YK_CPU, 7}));
+    assert_non_null(yk_last_error());
+    yk_clear_error();
+    yk_scope_end(scope);
+}
+
+int main(void)
+{
+    setenv("YOKE_CPU_DEVICES", "2", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_own_module), cmocka_unit_test(test_tree),   cmocka_unit_test(test_apply),
+        cmocka_unit_test(test_print),      cmocka_unit_test(test_adding), cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_dtype),      cmocka_unit_test(test_device),
+    };
+    return cmocka_run_group_tests_name("module", tests, NULL, NULL);
+}

@@ -1,0 +1,138 @@
+/*
+ * schedule_test.c - learning rates against PyTorch's, and how schedules, groups and time go together.
+ */
+#include "tests/support/expect.h"
+
+#include <yoke/optim.h>
+
+#include "tests/golden/nn_golden.h"
+
+static yk_optimizer *optimizer(void)
+{
+    yk_parameters *p = yk_state_dict_create(), *q = yk_state_dict_create();
+    expect_ok(yk_state_dict_add(p, "w", yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.requires_grad = true})));
+    expect_ok(yk_state_dict_add(q, "v", yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.requires_grad = true})));
+    yk_optimizer *o = yk_sgd(p, &(yk_sgd_options){.lr = 0.4});
+    expect_ok(yk_optimizer_add_group(o, q, &(yk_sgd_options){.lr = 0.1}));
+    return o;
+}
+
+static yk_schedule *make(const char *name, yk_optimizer *o)
+{
+    if (strcmp(name, "step") == 0)
+        return yk_step_lr(o, 5, 0.3);
+    if (strcmp(name, "multi_step") == 0)
+        return yk_multi_step_lr(o, (int64_t[]){3, 7, 12}, 3, 0);
+    if (strcmp(name, "cosine") == 0)
+        return yk_cosine_lr(o, 10, 0.01);
+    if (strcmp(name, "exponential") == 0)
+        return yk_exponential_lr(o, 0.9);
+    if (strcmp(name, "warmup") == 0)
+        return yk_linear_warmup_lr(o, 6, 0, NULL);
+    if (strcmp(name, "warmup_cosine") == 0)
+        return yk_linear_warmup_lr(o, 5, 0.1, yk_cosine_lr(o, 15, 0));
+    if (strcmp(name, "warmup_step") == 0)
+        return yk_linear_warmup_lr(o, 4, 0.25, yk_step_lr(o, 6, 0.5));
+    fail_msg("no test makes the schedule %s", name);
+    return NULL;
+}
+
+static void test_golden(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < sizeof(golden_schedules) / sizeof(golden_schedules[0]); i++) {
+        const golden_track *g = &golden_schedules[i];
+        yk_scope scope = yk_scope_begin();
+        yk_optimizer *o = optimizer();
+        yk_schedule *s = make(g->name, o);
+        expect_ok(s == NULL);
+        for (int t = 0; t < GOLDEN_RATES; t++) {
+            double lr = yk_optimizer_lr(o, 0);
+            if (!(fabs(lr - g->values[t]) <= 1e-14))
+                fail_msg("%s: at %d the rate is %.17g, PyTorch has %.17g", g->name, t, lr, g->values[t]);
+            assert_int_equal(yk_schedule_time(s), t);
+            yk_schedule_step(s);
+        }
+        /* Any time can be reached at once. */
+        expect_ok(yk_schedule_set_time(s, 9));
+        expect_near(yk_optimizer_lr(o, 0), g->values[9], 0, 1e-14);
+        yk_scope_end(scope);
+    }
+    assert_null(yk_last_error());
+}
+
+static double halves(int64_t t, void *user)
+{
+    return *(double *)user / (double)(t + 1);
+}
+
+static void test_groups(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_optimizer *o = optimizer();
+    expect_ok(yk_optimizer_set_lr(o, 1, 0.2)); /* before the first schedule: the new base */
+    yk_schedule *s = yk_step_lr(o, 1, 0);
+    yk_schedule_step(s);
+    yk_schedule_step(s);
+    expect_near(yk_optimizer_lr(o, 0), 0.004, 1e-12, 0);
+    expect_near(yk_optimizer_lr(o, 1), 0.002, 1e-12, 0);
+    double user = 2;
+    s = yk_lambda_lr(o, halves, &user); /* starts from the first rates again */
+    expect_near(yk_optimizer_lr(o, 0), 0.8, 1e-12, 0);
+    yk_schedule_step(s);
+    expect_near(yk_optimizer_lr(o, 1), 0.2, 1e-12, 0);
+    yk_schedule_step(NULL);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+/* A schedule keeps its optimizer. */
+static void test_lifetime(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_scope inner = yk_scope_begin();
+    yk_schedule *s = yk_schedule_retain(yk_cosine_lr(optimizer(), 4, 0));
+    yk_scope_end(inner);
+    yk_schedule_step(s);
+    assert_int_equal(yk_schedule_time(s), 1);
+    yk_schedule_release(s);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+static void test_refusals(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_optimizer *o = optimizer();
+    assert_null(yk_step_lr(o, 0, 0));
+    expect_error(YK_ERR_ARGUMENT, "step_lr: step_size is 0");
+    assert_null(yk_multi_step_lr(o, (int64_t[]){5, 5}, 2, 0));
+    expect_error(YK_ERR_ARGUMENT, "multi_step_lr: milestone 1, 5, does not come after 5");
+    assert_null(yk_cosine_lr(o, 0, 0));
+    expect_error(YK_ERR_ARGUMENT, "cosine_lr: t_max 0");
+    assert_null(yk_linear_warmup_lr(o, 3, 1.5, NULL));
+    expect_error(YK_ERR_ARGUMENT, "3 steps from a factor of 1.5");
+    assert_null(yk_linear_warmup_lr(o, 3, 0, yk_cosine_lr(optimizer(), 3, 0)));
+    expect_error(YK_ERR_ARGUMENT, "belongs to another optimizer");
+    assert_null(yk_exponential_lr(o, 0));
+    expect_error(YK_ERR_ARGUMENT, "exponential_lr: gamma is 0");
+    assert_null(yk_cosine_lr(NULL, 3, 0));
+    expect_error(YK_ERR_ARGUMENT, "cosine_lr: the optimizer is NULL");
+    assert_int_equal(yk_schedule_set_time(yk_cosine_lr(o, 3, 0), -1), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "schedule_set_time: the time is negative");
+    yk_scope_end(scope);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_lifetime),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
+}
