@@ -14,13 +14,13 @@
 extern "C" {
 #endif
 
-typedef enum yk_split { YK_TRAIN = 0, YK_TEST = 1 } yk_split;
+typedef enum yk_data_split { YK_TRAIN = 0, YK_TEST = 1 } yk_data_split;
 
 typedef struct yk_dataset yk_dataset;
 typedef struct yk_transform yk_transform;
 typedef struct yk_loader yk_loader;
 
-/* ---- samples -------------------------------------------------------------------------------------------------- */
+/* ---- samples --------------------------------------------------------------------------------------------- */
 /*
  * One sample on its way from a data set through the transforms: elements in C order, images as (channels, height,
  * width). `data` may be memory of the data set's (a mapped file) and is never written through; a transform that
@@ -31,9 +31,9 @@ typedef struct yk_sample {
     yk_dtype dtype; /* u8 (images), f32 or f64 */
     int ndim;
     int64_t shape[YK_MAX_DIMS - 1];
-    int64_t label;                /* the class, from 0 */
-    int64_t index;                /* in the data set; set by the caller of get */
-    int64_t epoch;                /* likewise */
+    int64_t label;                  /* the class, from 0 */
+    int64_t index;                  /* in the data set; set by the caller of get */
+    int64_t epoch;                  /* likewise */
     struct yk__data_worker *worker; /* private */
 } yk_sample;
 
@@ -56,7 +56,7 @@ YK_API uint32_t yk_sample_random(yk_sample *sample);
 YK_API double yk_sample_uniform(yk_sample *sample);
 YK_API int64_t yk_sample_below(yk_sample *sample, int64_t bound);
 
-/* ---- transforms ----------------------------------------------------------------------------------------------- */
+/* ---- transforms ------------------------------------------------------------------------------------------ */
 /*
  * Names and results follow torchvision.transforms on PIL images. Samples are u8 (C, H, W) until to_tensor. A NULL
  * transform changes nothing; a function given NULL because an earlier call failed returns NULL.
@@ -91,7 +91,7 @@ YK_API yk_transform *yk_transform_create(const char *name, yk_transform_fn fn, v
 YK_API yk_transform *yk_transform_retain(yk_transform *transform);
 YK_API void yk_transform_release(yk_transform *transform);
 
-/* ---- data sets ------------------------------------------------------------------------------------------------ */
+/* ---- data sets ------------------------------------------------------------------------------------------- */
 /*
  * What a data set is made of. `get` fills `sample` (yk_sample_view or yk_sample_allocate, and the label) for an index
  * in [0, length); it is called from worker threads, several at once. Everything else may be zero.
@@ -115,15 +115,16 @@ YK_API yk_dataset *yk_dataset_create(const yk_dataset_table *table, void *contex
  * root/cifar-10-batches-bin; records of a label byte and 3 x 32 x 32 bytes. The files are mapped, not read: they must
  * not change while the data set lives. A label is checked when its record is asked for.
  */
-YK_API yk_dataset *yk_cifar10(const char *root, yk_split split, yk_transform *transform);
+YK_API yk_dataset *yk_cifar10(const char *root, yk_data_split split, yk_transform *transform);
 
 /* IDX files of u8 images (N, H, W) and labels (N), plain or gzip. There are as many classes as the largest label
  * says. Samples are (1, H, W). */
 YK_API yk_dataset *yk_idx(const char *images_path, const char *labels_path, yk_transform *transform);
 /* The ten classes of MNIST and FashionMNIST: train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz] or t10k-... in
- * `root`, in root/mnist or root/fashion-mnist, or where torchvision puts them: root/MNIST/raw, root/FashionMNIST/raw. */
-YK_API yk_dataset *yk_mnist(const char *root, yk_split split, yk_transform *transform);
-YK_API yk_dataset *yk_fashion_mnist(const char *root, yk_split split, yk_transform *transform);
+ * `root`, in root/mnist or root/fashion-mnist, or where torchvision puts them: root/MNIST/raw, root/FashionMNIST/raw.
+ */
+YK_API yk_dataset *yk_mnist(const char *root, yk_data_split split, yk_transform *transform);
+YK_API yk_dataset *yk_fashion_mnist(const char *root, yk_data_split split, yk_transform *transform);
 
 /* root/CLASS/.../NAME.jpg, .jpeg or .png: the classes are root's folders sorted by name, and the samples sorted by
  * path. Decoded to (3, H, W) when asked for; grey and palette images become RGB, alpha is dropped.
@@ -132,7 +133,7 @@ YK_API yk_dataset *yk_image_folder(const char *root, yk_transform *transform);
 
 /* Generated digits, (1, 28, 28), ten classes in equal shares, 12,000 to train and 2,000 to test, of the same bytes on
  * every machine for a seed. Needs no files. */
-YK_API yk_dataset *yk_glyphs(yk_split split, yk_transform *transform, uint64_t seed);
+YK_API yk_dataset *yk_glyphs(yk_data_split split, yk_transform *transform, uint64_t seed);
 
 /*
  * By name: "glyphs" (seed 0), "fashion-mnist[:DIR]", "mnist[:DIR]", "cifar10[:DIR]", "image-folder[:DIR]". Without a
@@ -140,7 +141,7 @@ YK_API yk_dataset *yk_glyphs(yk_split split, yk_transform *transform, uint64_t s
  * val/); without DIR it is $YOKE_DATA itself or $YOKE_DATA/cifar10-images. An unknown name is an error that names the
  * nearest one.
  */
-YK_API yk_dataset *yk_dataset_open(const char *spec, yk_split split, yk_transform *transform);
+YK_API yk_dataset *yk_dataset_open(const char *spec, yk_data_split split, yk_transform *transform);
 
 /*
  * The usual transforms for a name as above, ending in to_tensor and normalize. cifar10: in training random crop 32
@@ -149,11 +150,12 @@ YK_API yk_dataset *yk_dataset_open(const char *spec, yk_split split, yk_transfor
  * crop S with padding S/8 and flip, or centre crop S, and ImageNet's mean (0.485, 0.456, 0.406), std (0.229, 0.224,
  * 0.225). `augment` false, or YK_TEST, leaves out what is random.
  */
-YK_API yk_transform *yk_default_transform(const char *spec, yk_split split, bool augment);
+YK_API yk_transform *yk_default_transform(const char *spec, yk_data_split split, bool augment);
 
+/* What the set calls itself ("cifar10"), its samples, and its classes (0: not known). */
 YK_API const char *yk_dataset_name(const yk_dataset *dataset);
 YK_API int64_t yk_dataset_length(const yk_dataset *dataset);
-YK_API int64_t yk_dataset_classes(const yk_dataset *dataset); /* 0: not known */
+YK_API int64_t yk_dataset_classes(const yk_dataset *dataset);
 /* The name of a class; NULL where classes have no names or there is no such class. Valid as long as the set. */
 YK_API const char *yk_dataset_class_name(const yk_dataset *dataset, int64_t label);
 /* Where sample `index` comes from, written into `text`, which is returned. */
@@ -164,7 +166,7 @@ YK_API yk_tensor *yk_dataset_get(yk_dataset *dataset, int64_t index, yk_dtype dt
 YK_API yk_dataset *yk_dataset_retain(yk_dataset *dataset);
 YK_API void yk_dataset_release(yk_dataset *dataset);
 
-/* ---- loaders -------------------------------------------------------------------------------------------------- */
+/* ---- loaders --------------------------------------------------------------------------------------------- */
 typedef struct yk_loader_options {
     int64_t batch_size; /* default 1 */
     bool shuffle;       /* a new order each epoch */
@@ -198,16 +200,18 @@ YK_API yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options 
 /* Goes to the first batch of an epoch, from wherever the loader is. On failure (an epoch outside [0, 2^32), no
  * memory) the record is set and yk_loader_next returns false. */
 YK_API void yk_loader_start(yk_loader *loader, int64_t epoch);
-/* Goes to batch `batch` of the epoch that was started, in [0, length]: what follows is what follows in a whole epoch. */
+/* Goes to batch `batch` of the epoch that was started, in [0, length]: what follows is what follows in a whole epoch.
+ */
 YK_API yk_status yk_loader_seek(yk_loader *loader, int64_t batch) YK_MUST_CHECK;
 /*
  * Gives the next batch, or false at the epoch's end. False with the error record set means that a sample failed; the
  * message names its index and where it comes from, the batches before it were all given, and the loader gives no more
- * until it is started again.
+ * until it is started again. While the thread's record is set, from whatever call, it gives false at once.
  */
 YK_API bool yk_loader_next(yk_loader *loader, yk_batch *batch);
-YK_API int64_t yk_loader_length(const yk_loader *loader);  /* batches of an epoch, for this rank */
-YK_API int64_t yk_loader_samples(const yk_loader *loader); /* samples of an epoch, for this rank */
+/* Batches and samples that an epoch gives, to this rank. */
+YK_API int64_t yk_loader_length(const yk_loader *loader);
+YK_API int64_t yk_loader_samples(const yk_loader *loader);
 
 YK_API yk_loader *yk_loader_retain(yk_loader *loader);
 YK_API void yk_loader_release(yk_loader *loader);

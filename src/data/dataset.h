@@ -1,0 +1,147 @@
+/*
+ * dataset.h - what the files of the data layer share: transforms and data sets from the inside, the memory a worker
+ * works in, and the pipeline from an index to finished elements. Layer: data.
+ */
+#ifndef YOKE_DATA_DATASET_H
+#define YOKE_DATA_DATASET_H
+
+#include <yoke/data.h>
+
+#include "base/core.h"
+
+/* ---- workers (sample.c) ---------------------------------------------------------------------------------- */
+typedef struct yk__buffer {
+    unsigned char *data;
+    size_t capacity;
+} yk__buffer;
+/* Memory of at least `bytes`; the old content is lost. NULL and an error when there is none. */
+void *yk__buffer_get(yk__buffer *buffer, size_t bytes);
+
+/* One per thread that makes samples. Zero memory is a valid one. */
+typedef struct yk__data_worker {
+    yk__buffer sides[2]; /* a sample's elements before and after a step */
+    yk__buffer file;     /* a file as read */
+    yk__buffer rows;     /* an image half done */
+    yk__buffer weights;  /* of a resize */
+    int side;            /* of sides: the one that yk_sample_allocate gave last */
+    yk_dtype dtype;      /* floats are of this one */
+    uint64_t seed;
+    uint32_t words[4]; /* random bits at hand */
+    uint32_t drawn;    /* words drawn for this sample */
+} yk__data_worker;
+void yk__data_worker_clear(yk__data_worker *worker);
+
+/* Elements of a sample; 0 when the shape or dtype is not one a sample may have. */
+size_t yk__sample_numel(const yk_sample *sample);
+const char *yk__sample_format(const yk_sample *sample, char *text, size_t size); /* "uint8 (3, 32, 32)" */
+
+/* ---- transforms (transform.c, resize.c) ------------------------------------------------------------------ */
+typedef enum yk__transform_kind {
+    YK__TRANSFORM_USER,
+    YK__TRANSFORM_COMPOSE,
+    YK__TRANSFORM_CROP,
+    YK__TRANSFORM_FLIP,
+    YK__TRANSFORM_RESIZE,
+    YK__TRANSFORM_CENTER_CROP,
+    YK__TRANSFORM_TO_TENSOR,
+    YK__TRANSFORM_NORMALIZE
+} yk__transform_kind;
+
+struct yk_transform {
+    yk__object object;
+    yk__transform_kind kind;
+    char *name;
+    yk_status (*apply)(const yk_transform *transform, yk_sample *sample); /* NULL for compose */
+    int64_t size, padding;                                                /* crop, center_crop, resize */
+    int64_t height, width;                                                /* resize_to: size is 0 */
+    double p;                                                             /* flip */
+    int channels;                                                         /* normalize */
+    double *mean, *std;
+    int count; /* compose */
+    yk_transform **items;
+    yk_transform_fn fn; /* user */
+    void *user;
+    void (*release)(void *user);
+};
+yk_transform *yk__transform_new(yk__transform_kind kind, const char *name,
+                                yk_status (*apply)(const yk_transform *, yk_sample *));
+yk_status yk__apply_resize(const yk_transform *transform, yk_sample *sample);
+/* Fails in the name of the transform unless the sample is (C, H, W). */
+yk_status yk__sample_is_image(const yk_transform *transform, const yk_sample *sample);
+/* What to_tensor does: to the worker's dtype. */
+yk_status yk__sample_to_float(yk_sample *sample);
+/* The draws of a random crop: where its first row and column lie in the image, before padding is filled in. */
+yk_status yk__crop_draw(const yk_transform *crop, yk_sample *sample, int64_t *top, int64_t *left);
+bool yk__flip_draw(const yk_transform *flip, yk_sample *sample);
+/* What to_tensor and then normalize (NULL: none) make of the byte `value` in channel `channel`. */
+float yk__pixel_f32(const yk_transform *normalize, int channel, unsigned value);
+double yk__pixel_f64(const yk_transform *normalize, int channel, unsigned value);
+/* Whether a function got this NULL because an earlier call failed. */
+static inline bool yk__failed_before(const void *object)
+{
+    return !object && yk__error_code() != YK_OK;
+}
+
+/* ---- data sets (dataset.c) ------------------------------------------------------------------------------- */
+struct yk_dataset {
+    yk__object object;
+    yk_dataset_table table; /* names are the set's own copies */
+    void *context;
+    yk_transform *transform;
+};
+
+/* ---- from index to elements (pipeline.c) * -------------------------------------------------------------- */
+typedef struct yk__pipeline {
+    const yk_dataset *dataset; /* borrowed, with its transforms */
+    yk_dtype dtype;
+    const yk_transform **steps; /* the composition, flat */
+    int count;
+    /* The chain [random_crop] [flip] [to_tensor] [normalize] runs as one pass when the sample is a u8 image. */
+    bool fusable;
+    const yk_transform *crop, *flip, *normalize; /* NULL: not in the chain */
+    void *table;                                 /* (channels or 1, 256) of dtype */
+} yk__pipeline;
+yk_status yk__pipeline_init(yk__pipeline *pipeline, const yk_dataset *dataset, yk_dtype dtype);
+void yk__pipeline_clear(yk__pipeline *pipeline);
+
+/* A sample that is loaded; its shape is the final one. */
+typedef struct yk__loaded {
+    yk_sample sample;
+    bool fused; /* the one pass is still to run, from here: */
+    int64_t height, width, top, left;
+    bool mirrored;
+} yk__loaded;
+/* Gets sample `index` and brings it to its final shape. Errors name the data set, the index and where it comes from. */
+yk_status yk__pipeline_load(const yk__pipeline *pipeline, yk__data_worker *worker, uint64_t seed, int64_t epoch,
+                            int64_t index, yk__loaded *loaded);
+/* Writes its elements, of the pipeline's dtype, to `to`. */
+void yk__pipeline_store(const yk__pipeline *pipeline, const yk__loaded *loaded, void *to);
+
+/* ---- files (mapping.c, idx.c, image_decode.c) * --------------------------------------------------------- */
+typedef struct yk__mapping {
+    const unsigned char *data; /* NULL for an empty file */
+    size_t size;
+} yk__mapping;
+yk_status yk__map_file(const char *path, yk__mapping *mapping);
+void yk__unmap_file(yk__mapping *mapping);
+
+/* The content of an IDX file of u8 with `ndim` dimensions (1 or 3). */
+typedef struct yk__idx {
+    int64_t shape[3];
+    const unsigned char *data; /* inside `bytes`, or `owned` */
+    unsigned char *owned;      /* the caller frees; NULL for a plain file */
+} yk__idx;
+/* Reads the bytes of such a file, gzip or not; `path` is for messages. */
+yk_status yk__idx_parse(const char *path, const unsigned char *bytes, size_t size, int ndim, yk__idx *idx);
+
+/* Decodes a JPEG or PNG file to a u8 (3, H, W) sample. */
+yk_status yk__image_decode(const unsigned char *bytes, size_t size, yk_sample *sample);
+
+/* ---- catalog.c, image_folder.c, glyphs.c * -------------------------------------------------------------- */
+bool yk__is_directory(const char *path);
+bool yk__is_file(const char *path);
+/* Height and width of the first image of an image folder, in its order. */
+yk_status yk__image_folder_first(const char *root, int64_t *height, int64_t *width);
+int yk__glyph_draw(uint64_t seed, uint32_t split, int64_t index, unsigned char *pixels);
+
+#endif

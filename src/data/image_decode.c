@@ -1,0 +1,240 @@
+/*
+ * image_decode.c - JPEG and PNG files to (3, H, W) bytes, by libjpeg-turbo and libpng. Layer: data.
+ *
+ * Both libraries report by calling back and expect not to be returned to; here that is a longjmp to the one setjmp of
+ * each decoder. Nothing is printed. Warnings of libjpeg mean that pixels were made up for damaged data, so they are
+ * errors too. Invariant: the header's size is checked against the length of the file before anything of that size is
+ * allocated. Colours come out as PIL's convert("RGB") gives them.
+ */
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jpeglib.h>
+#include <png.h>
+
+#include <jerror.h>
+
+#include "data/dataset.h"
+
+enum {
+    MOST_PIXELS = 1 << 27,
+    JPEG_PIXELS_A_BYTE = 1024, /* an 8 x 8 block costs a bit or more in the first scan: 512, and some slack */
+    DEFLATE_EXPANSION = 1032,
+    MOST_SCANS = 500 /* of a progressive file: no encoder makes more than a few dozen */
+};
+
+/* Fails unless a file of `size` bytes can hold a picture of that many pixels. */
+static yk_status check_size(const char *format, uint64_t width, uint64_t height, size_t size, uint64_t pixels_a_byte)
+{
+    if (width && height && width * height <= MOST_PIXELS && width * height / pixels_a_byte <= size)
+        return YK_OK;
+    return yk__fail(YK_ERR_FORMAT,
+                    "%s: the header claims %llux%llu pixels, which %zu bytes cannot hold or is beyond 2^27", format,
+                    (unsigned long long)width, (unsigned long long)height, size);
+}
+
+/* ---- JPEG ------------------------------------------------------------------------------------------------ */
+typedef struct jpeg_decoder {
+    struct jpeg_decompress_struct info;
+    struct jpeg_error_mgr errors;
+    struct jpeg_progress_mgr progress;
+    jmp_buf back;
+    yk_sample *sample;
+} jpeg_decoder;
+
+static void jpeg_fail(j_common_ptr info)
+{
+    jpeg_decoder *d = info->client_data;
+    char text[JMSG_LENGTH_MAX];
+    info->err->format_message(info, text);
+    yk__fail(YK_ERR_FORMAT, "bad JPEG: %s", text);
+    longjmp(d->back, 1);
+}
+
+static void jpeg_message(j_common_ptr info, int level)
+{
+    /* These two speak of the markers, not of the pixels. */
+    int code = info->err->msg_code;
+    if (level < 0 && code != JWRN_JFIF_MAJOR && code != JWRN_ADOBE_XFORM)
+        jpeg_fail(info);
+}
+
+static void jpeg_silent(j_common_ptr info)
+{
+    (void)info;
+}
+
+static void jpeg_watch_scans(j_common_ptr info)
+{
+    jpeg_decoder *d = info->client_data;
+    if (info->is_decompressor && d->info.input_scan_number > MOST_SCANS) {
+        yk__fail(YK_ERR_FORMAT, "bad JPEG: more than %d scans", MOST_SCANS);
+        longjmp(d->back, 1);
+    }
+}
+
+/* Spreads one line of RGB, or of CMYK with the inverted inks that Adobe writes, over three planes. */
+static void spread_line(const unsigned char *line, size_t width, bool cmyk, unsigned char *to, size_t plane)
+{
+    for (size_t x = 0; x < width; x++) {
+        for (int c = 0; c < 3; c++) {
+            if (!cmyk) {
+                to[(size_t)c * plane + x] = line[3 * x + (size_t)c];
+                continue;
+            }
+            int black = line[4 * x + 3], ink = (255 - line[4 * x + (size_t)c]) * black + 128;
+            int value = black - ((ink + (ink >> 8)) >> 8);
+            to[(size_t)c * plane + x] = (unsigned char)(value < 0 ? 0 : value);
+        }
+    }
+}
+
+static yk_status jpeg_read(jpeg_decoder *d, const unsigned char *bytes, size_t size)
+{
+    struct jpeg_decompress_struct *info = &d->info;
+    jpeg_mem_src(info, bytes, size);
+    jpeg_read_header(info, TRUE);
+    yk_status status = check_size("bad JPEG", info->image_width, info->image_height, size, JPEG_PIXELS_A_BYTE);
+    if (status)
+        return status;
+    bool cmyk = info->jpeg_color_space == JCS_CMYK || info->jpeg_color_space == JCS_YCCK;
+    info->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+    jpeg_start_decompress(info);
+    size_t width = info->output_width, height = info->output_height;
+    unsigned char *line = yk__buffer_get(&d->sample->worker->rows, width * 4);
+    unsigned char *to =
+        line ? yk_sample_allocate(d->sample, YK_U8, 3, (int64_t[]){3, (int64_t)height, (int64_t)width}) : NULL;
+    if (!to)
+        return YK_ERR_MEMORY;
+    while (info->output_scanline < height) {
+        size_t y = info->output_scanline;
+        jpeg_read_scanlines(info, &line, 1);
+        spread_line(line, width, cmyk, to + y * width, width * height);
+    }
+    jpeg_finish_decompress(info);
+    return YK_OK;
+}
+
+/* The decoder is the caller's, so that what changes between setjmp and longjmp is none of this function's locals. */
+static yk_status jpeg_run(jpeg_decoder *d, const unsigned char *bytes, size_t size)
+{
+    if (setjmp(d->back))
+        return YK_ERR_FORMAT;
+    jpeg_create_decompress(&d->info); /* clears the structure, but for err and client_data */
+    d->progress.progress_monitor = jpeg_watch_scans;
+    d->info.progress = &d->progress;
+    return jpeg_read(d, bytes, size);
+}
+
+static yk_status decode_jpeg(const unsigned char *bytes, size_t size, yk_sample *sample)
+{
+    jpeg_decoder d = {.sample = sample};
+    d.info.err = jpeg_std_error(&d.errors);
+    d.errors.error_exit = jpeg_fail;
+    d.errors.emit_message = jpeg_message;
+    d.errors.output_message = jpeg_silent;
+    d.info.client_data = &d;
+    yk_status status = jpeg_run(&d, bytes, size);
+    jpeg_destroy_decompress(&d.info);
+    return status;
+}
+
+/* ---- PNG ------------------------------------------------------------------------------------------------- */
+typedef struct png_decoder {
+    png_structp png;
+    png_infop info;
+    jmp_buf back;
+    yk_sample *sample;
+    const unsigned char *bytes;
+    size_t size, at;
+} png_decoder;
+
+static void png_fail(png_structp png, png_const_charp message)
+{
+    png_decoder *d = png_get_error_ptr(png);
+    yk__fail(YK_ERR_FORMAT, "bad PNG: %s", message);
+    longjmp(d->back, 1);
+}
+
+static void png_silent(png_structp png, png_const_charp message)
+{
+    (void)png;
+    (void)message;
+}
+
+static void png_give(png_structp png, png_bytep to, size_t size)
+{
+    png_decoder *d = png_get_io_ptr(png);
+    if (size > d->size - d->at)
+        png_error(png, "the file ends before the picture does");
+    memcpy(to, d->bytes + d->at, size);
+    d->at += size;
+}
+
+static yk_status png_read(png_decoder *d)
+{
+    png_read_info(d->png, d->info);
+    size_t width = png_get_image_width(d->png, d->info), height = png_get_image_height(d->png, d->info);
+    uint64_t bits = (uint64_t)png_get_bit_depth(d->png, d->info) * png_get_channels(d->png, d->info);
+    yk_status status = check_size("bad PNG", width, height, d->size, (uint64_t)DEFLATE_EXPANSION * 8 / bits);
+    if (status)
+        return status;
+    png_set_expand(d->png);
+    png_set_strip_16(d->png);
+    png_set_strip_alpha(d->png);
+    png_set_gray_to_rgb(d->png);
+    int passes = png_set_interlace_handling(d->png);
+    png_read_update_info(d->png, d->info);
+    if (png_get_rowbytes(d->png, d->info) != 3 * width)
+        return yk__fail(YK_ERR_FORMAT, "bad PNG: a line of %zu pixels has %zu bytes", width,
+                        (size_t)png_get_rowbytes(d->png, d->info));
+    size_t lines = passes > 1 ? height : 1;
+    unsigned char *rows = yk__buffer_get(&d->sample->worker->rows, lines * 3 * width);
+    unsigned char *to =
+        rows ? yk_sample_allocate(d->sample, YK_U8, 3, (int64_t[]){3, (int64_t)height, (int64_t)width}) : NULL;
+    if (!to)
+        return YK_ERR_MEMORY;
+    for (int pass = 0; pass < passes; pass++) {
+        for (size_t y = 0; y < height; y++) {
+            unsigned char *row = rows + (passes > 1 ? y * 3 * width : 0);
+            png_read_row(d->png, row, NULL);
+            if (pass == passes - 1)
+                spread_line(row, width, false, to + y * width, width * height);
+        }
+    }
+    png_read_end(d->png, NULL);
+    return YK_OK;
+}
+
+static yk_status png_run(png_decoder *d)
+{
+    if (setjmp(d->back))
+        return YK_ERR_FORMAT;
+    d->info = png_create_info_struct(d->png);
+    if (!d->info)
+        png_error(d->png, "out of memory");
+    png_set_read_fn(d->png, d, png_give);
+    return png_read(d);
+}
+
+static yk_status decode_png(const unsigned char *bytes, size_t size, yk_sample *sample)
+{
+    png_decoder d = {.sample = sample, .bytes = bytes, .size = size};
+    d.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &d, png_fail, png_silent);
+    if (!d.png)
+        return yk__fail_memory(sizeof(d));
+    yk_status status = png_run(&d);
+    png_destroy_read_struct(&d.png, &d.info, NULL);
+    return status;
+}
+
+yk_status yk__image_decode(const unsigned char *bytes, size_t size, yk_sample *sample)
+{
+    if (size >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff)
+        return decode_jpeg(bytes, size, sample);
+    if (size >= 8 && memcmp(bytes, "\x89PNG\r\n\x1a\n", 8) == 0)
+        return decode_png(bytes, size, sample);
+    return yk__fail(YK_ERR_FORMAT, "neither JPEG nor PNG: wrong magic number%s", size < 8 ? ", short file" : "");
+}

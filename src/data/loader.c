@@ -1,0 +1,444 @@
+/*
+ * loader.c - batches, made ahead by worker threads. Layer: data.
+ *
+ * Note [Order of batches]
+ * An epoch is an order of samples, fixed when it starts; batch b is places b * batch_size and on. Workers claim batches
+ * in order, one whole batch each, and put them into slot b % slots; the caller takes them from there in the same order.
+ * A worker may claim batch b only while batch b - slots has been taken, which bounds what is made ahead. Since a sample
+ * is a function of (seed, epoch, index), who makes it and when changes nothing.
+ *
+ *   claimed by workers ->  [ b+3 filling ] [ b+2 ready ] [ b+1 filling ]  -> taken by the caller: b
+ *
+ * A batch gets new tensors each time; the ones given back come out of the device's cache again, so memory is reused
+ * unless the caller kept a reference. A failed batch is put into its slot like any other: the caller meets it at its
+ * place in the order, whatever came after it.
+ *
+ * Invariants, under `lock`: taken <= claimed <= batches; slots of batches [taken, claimed) are in use, all others
+ * empty. `abort` is read outside the lock, between samples, to leave a batch that nobody will take.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "tensor/tensor.h"
+
+enum { MOST_WORKERS = 1024, MOST_PREFETCH = 1 << 16 };
+
+typedef struct made_batch {
+    yk_tensor *input, *target;
+    bool failed;
+    yk_error error;
+} made_batch;
+
+typedef struct slot {
+    bool ready;
+    made_batch made;
+} slot;
+
+typedef struct worker {
+    yk_loader *loader;
+    pthread_t thread;
+    yk__data_worker data;
+} worker;
+
+struct yk_loader {
+    yk__object object;
+    yk_dataset *dataset;
+    yk_loader_options options;
+    yk__pipeline pipeline;
+    int64_t *order; /* dataset indices of this rank's epoch */
+    int64_t *all;   /* the whole epoch's, where this rank has a part of it; else NULL */
+    int64_t samples, batches, epoch;
+
+    pthread_mutex_t lock;
+    pthread_cond_t work;  /* for workers: something to claim, or the end */
+    pthread_cond_t ready; /* for the caller: a slot is ready, or nobody is busy */
+    slot *slots;
+    int64_t slot_count, claimed, taken;
+    int busy; /* workers that are making a batch */
+    bool stopping;
+    atomic_bool abort;
+    bool over; /* nothing to give until the next start: not started, or failed */
+
+    worker *workers; /* options.workers of them; one, without a thread, for workers = 0 */
+    int running;     /* threads */
+    made_batch held; /* what the caller has */
+};
+
+static void batch_clear(made_batch *made)
+{
+    yk_object_release(made->input);
+    yk_object_release(made->target);
+    made->input = made->target = NULL;
+    made->failed = false;
+}
+
+/* ---- making a batch -------------------------------------------------------------------------------------- */
+static yk_status shapes_differ(const yk_loader *loader, const yk_sample *first, const yk_sample *sample)
+{
+    char one[200], other[200], where[300];
+    return yk__fail(YK_ERR_SHAPE,
+                    "%s: sample %lld (%s) is %s after its transforms, but sample %lld of the same batch is %s; use a "
+                    "resize or a crop that makes them equal",
+                    loader->dataset->table.name, (long long)sample->index,
+                    yk_dataset_describe(loader->dataset, sample->index, where, sizeof(where)),
+                    yk__sample_format(sample, one, sizeof(one)), (long long)first->index,
+                    yk__sample_format(first, other, sizeof(other)));
+}
+
+static yk_status batch_allocate(const yk_loader *loader, const yk_sample *sample, int64_t count, made_batch *made)
+{
+    int64_t shape[YK_MAX_DIMS] = {count};
+    memcpy(shape + 1, sample->shape, (size_t)sample->ndim * sizeof(*shape));
+    made->input = yk__tensor_new(1 + sample->ndim, shape, NULL, loader->options.dtype, (yk_device){0});
+    made->target = made->input ? yk__tensor_new(1, &count, NULL, YK_I64, (yk_device){0}) : NULL;
+    return made->target ? YK_OK : yk__error_code();
+}
+
+static int64_t batch_count(const yk_loader *loader, int64_t batch)
+{
+    int64_t left = loader->samples - batch * loader->options.batch_size;
+    return left < loader->options.batch_size ? left : loader->options.batch_size;
+}
+
+static yk_status make_samples(yk_loader *loader, yk__data_worker *data, int64_t batch, made_batch *made)
+{
+    const int64_t *order = loader->order + batch * loader->options.batch_size;
+    int64_t count = batch_count(loader, batch);
+    yk_sample first = {0};
+    size_t bytes = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (atomic_load_explicit(&loader->abort, memory_order_relaxed))
+            return YK_OK;
+        yk__loaded loaded;
+        yk_status status =
+            yk__pipeline_load(&loader->pipeline, data, loader->options.seed, loader->epoch, order[i], &loaded);
+        const yk_sample *sample = &loaded.sample;
+        if (!status && i == 0) {
+            first = *sample;
+            bytes = yk_dtype_size(loader->options.dtype);
+            for (int d = 0; d < sample->ndim; d++)
+                bytes *= (size_t)sample->shape[d];
+            status = batch_allocate(loader, sample, count, made);
+        } else if (!status && (sample->ndim != first.ndim ||
+                               memcmp(sample->shape, first.shape, (size_t)first.ndim * sizeof(*first.shape)))) {
+            status = shapes_differ(loader, &first, sample);
+        }
+        if (status)
+            return status;
+        yk__pipeline_store(&loader->pipeline, &loaded, (char *)made->input->data + (size_t)i * bytes);
+        ((int64_t *)made->target->data)[i] = sample->label;
+    }
+    return YK_OK;
+}
+
+/* Makes a batch on this thread, whose record is empty before and after; a failure goes into `made`. */
+static void make_batch(yk_loader *loader, yk__data_worker *data, int64_t batch, made_batch *made)
+{
+    *made = (made_batch){0};
+    yk_status status = make_samples(loader, data, batch, made);
+    if (!status) {
+        yk_clear_error(); /* a callback may have set it and succeeded all the same */
+        return;
+    }
+    batch_clear(made);
+    made->failed = true;
+    yk__error_take(&made->error);
+}
+
+/* ---- workers --------------------------------------------------------------------------------------------- */
+static void *worker_main(void *argument)
+{
+    worker *w = argument;
+    yk_loader *l = w->loader;
+    pthread_mutex_lock(&l->lock);
+    while (!l->stopping) {
+        if (l->claimed >= l->batches || l->claimed - l->taken >= l->slot_count) {
+            pthread_cond_wait(&l->work, &l->lock);
+            continue;
+        }
+        int64_t batch = l->claimed++;
+        l->busy++;
+        pthread_mutex_unlock(&l->lock);
+        made_batch made;
+        make_batch(l, &w->data, batch, &made);
+        pthread_mutex_lock(&l->lock);
+        l->busy--;
+        slot *s = &l->slots[batch % l->slot_count];
+        s->made = made;
+        s->ready = true;
+        if (made.failed)
+            l->claimed = l->batches > l->claimed ? l->batches : l->claimed; /* what comes after is not wanted */
+        pthread_cond_signal(&l->ready);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+static yk_status start_workers(yk_loader *l)
+{
+    /* Signals are the program's business, not these threads'. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    yk_status status = YK_OK;
+    while (l->running < l->options.workers && !status) {
+        worker *w = &l->workers[l->running];
+        int code = pthread_create(&w->thread, NULL, worker_main, w);
+        if (code)
+            status = yk__fail(YK_ERR_IO, "loader: worker thread %d of %d cannot be started: %s", l->running,
+                              l->options.workers, strerror(code));
+        else
+            l->running++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+/* Takes back everything made or being made. After it no worker is busy, and none has anything to claim. */
+static void cancel(yk_loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    atomic_store(&l->abort, true);
+    l->claimed = l->taken = l->batches;
+    while (l->busy)
+        pthread_cond_wait(&l->ready, &l->lock);
+    atomic_store(&l->abort, false);
+    for (int64_t i = 0; i < l->slot_count; i++) {
+        batch_clear(&l->slots[i].made);
+        l->slots[i].ready = false;
+    }
+    pthread_mutex_unlock(&l->lock);
+    batch_clear(&l->held);
+}
+
+static void go_on_from(yk_loader *l, int64_t batch)
+{
+    pthread_mutex_lock(&l->lock);
+    l->claimed = l->taken = batch;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* ---- the loader ------------------------------------------------------------------------------------------ */
+static void loader_destroy(void *object)
+{
+    yk_loader *l = object;
+    if (l->slots) {
+        cancel(l);
+        pthread_mutex_lock(&l->lock);
+        l->stopping = true;
+        pthread_cond_broadcast(&l->work);
+        pthread_mutex_unlock(&l->lock);
+    }
+    for (int i = 0; i < l->running; i++)
+        pthread_join(l->workers[i].thread, NULL);
+    for (int i = 0; l->workers && (i < l->options.workers || i == 0); i++)
+        yk__data_worker_clear(&l->workers[i].data);
+    pthread_cond_destroy(&l->ready);
+    pthread_cond_destroy(&l->work);
+    pthread_mutex_destroy(&l->lock);
+    yk__pipeline_clear(&l->pipeline);
+    free(l->workers);
+    free(l->slots);
+    free(l->order);
+    free(l->all);
+    yk_object_release(l->dataset);
+    free(l);
+}
+
+static const yk__type loader_type = {"loader", loader_destroy};
+
+static yk_status check_options(const char *name, yk_loader_options *o)
+{
+    if (o->batch_size == 0)
+        o->batch_size = 1;
+    if (o->batch_size < 0 || o->batch_size > (int64_t)1 << 32)
+        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: batch_size %lld is outside [1, 2^32]", name,
+                        (long long)o->batch_size);
+    if (o->workers < 0 || o->workers > MOST_WORKERS)
+        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: %d workers are outside [0, %d]", name, o->workers,
+                        MOST_WORKERS);
+    if (o->prefetch < 0 || o->prefetch > MOST_PREFETCH)
+        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: prefetch %d is outside [0, %d]", name, o->prefetch,
+                        MOST_PREFETCH);
+    if (o->prefetch == 0)
+        o->prefetch = 2 * o->workers;
+    if (o->distributed && o->world_size == 0) {
+        int64_t world = 1, rank = 0;
+        yk_status status = yk__env_int("WORLD_SIZE", 1, 1, INT32_MAX, &world);
+        if (!status)
+            status = yk__env_int("RANK", 0, 0, INT32_MAX, &rank);
+        if (status)
+            return status;
+        o->world_size = (int)world;
+        o->rank = (int)rank;
+    }
+    if (o->world_size == 0 && o->rank == 0)
+        o->world_size = 1;
+    if (o->world_size < 1 || o->rank < 0 || o->rank >= o->world_size)
+        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: rank %d is not in a world of %d", name, o->rank, o->world_size);
+    return YK_OK;
+}
+
+static yk_status allocate(yk_loader *l)
+{
+    int64_t length = l->dataset->table.length, world = l->options.world_size, size = l->options.batch_size;
+    l->samples = (length + world - 1) / world;
+    l->batches = l->options.drop_last ? l->samples / size : (l->samples + size - 1) / size;
+    l->slot_count = l->options.prefetch ? l->options.prefetch : 1;
+    l->order = yk__calloc((size_t)l->samples, sizeof(*l->order));
+    l->slots = l->order ? yk__calloc((size_t)l->slot_count, sizeof(*l->slots)) : NULL;
+    l->workers =
+        l->slots ? yk__calloc((size_t)(l->options.workers ? l->options.workers : 1), sizeof(*l->workers)) : NULL;
+    if (l->workers && world > 1)
+        l->all = yk__calloc((size_t)length, sizeof(*l->all));
+    if (!l->workers || (world > 1 && !l->all))
+        return YK_ERR_MEMORY;
+    for (int i = 0; i < l->options.workers; i++)
+        l->workers[i].loader = l;
+    return yk__pipeline_init(&l->pipeline, l->dataset, l->options.dtype);
+}
+
+yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *options)
+{
+    if (!dataset) {
+        if (!yk__error_code())
+            yk__fail(YK_ERR_ARGUMENT, "loader_create: the data set is NULL");
+        return NULL;
+    }
+    yk_loader_options checked = options ? *options : (yk_loader_options){0};
+    if (!yk__scope_check("loader_create") || check_options(dataset->table.name, &checked))
+        return NULL;
+    yk_loader *l = yk__calloc(1, sizeof(*l));
+    if (!l)
+        return NULL;
+    yk__object_init(&l->object, &loader_type);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->ready, NULL);
+    l->dataset = yk_dataset_retain(dataset);
+    l->options = checked;
+    l->over = true;
+    if (allocate(l)) {
+        loader_destroy(l);
+        return NULL;
+    }
+    l->claimed = l->taken = l->batches;
+    return yk__scope_own(l);
+}
+
+yk_loader *yk_loader_retain(yk_loader *loader)
+{
+    return yk_object_retain(loader);
+}
+
+void yk_loader_release(yk_loader *loader)
+{
+    yk_object_release(loader);
+}
+
+int64_t yk_loader_length(const yk_loader *loader)
+{
+    return loader ? loader->batches : 0;
+}
+
+int64_t yk_loader_samples(const yk_loader *loader)
+{
+    if (!loader)
+        return 0;
+    int64_t whole = loader->batches * loader->options.batch_size;
+    return whole < loader->samples ? whole : loader->samples;
+}
+
+/* The epoch's order: see yk_loader_options. */
+static void set_order(yk_loader *l, int64_t epoch)
+{
+    int64_t length = l->dataset->table.length, world = l->options.world_size;
+    int64_t *order = l->all ? l->all : l->order;
+    if (l->options.shuffle) {
+        yk__stream stream = {.key = l->options.seed, .purpose = YK__RANDOM_SHUFFLE, .epoch = (uint32_t)epoch};
+        yk__random_permutation(stream, order, length);
+    } else {
+        for (int64_t i = 0; i < length; i++)
+            order[i] = i;
+    }
+    for (int64_t i = 0; l->all && i < l->samples; i++)
+        l->order[i] = l->all[(l->options.rank + i * world) % length];
+}
+
+void yk_loader_start(yk_loader *l, int64_t epoch)
+{
+    if (!l)
+        return;
+    cancel(l);
+    l->over = true;
+    if (epoch < 0 || epoch > UINT32_MAX) {
+        yk__fail(YK_ERR_ARGUMENT, "loader_start: epoch %lld is outside [0, 2^32)", (long long)epoch);
+        return;
+    }
+    set_order(l, epoch);
+    l->epoch = epoch;
+    if (l->running < l->options.workers && start_workers(l))
+        return;
+    l->over = false;
+    go_on_from(l, 0);
+}
+
+yk_status yk_loader_seek(yk_loader *l, int64_t batch)
+{
+    if (!l)
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "loader_seek: the loader is NULL");
+    if (l->over)
+        return yk__fail(YK_ERR_STATE, "loader_seek: no epoch was started");
+    if (batch < 0 || batch > l->batches)
+        return yk__fail(YK_ERR_ARGUMENT, "loader_seek: batch %lld is outside [0, %lld]", (long long)batch,
+                        (long long)l->batches);
+    cancel(l);
+    go_on_from(l, batch);
+    return YK_OK;
+}
+
+/* The batch at l->taken from its slot. */
+static void take_made(yk_loader *l, made_batch *made)
+{
+    pthread_mutex_lock(&l->lock);
+    slot *s = &l->slots[l->taken % l->slot_count];
+    while (!s->ready)
+        pthread_cond_wait(&l->ready, &l->lock);
+    *made = s->made;
+    s->made = (made_batch){0};
+    s->ready = false;
+    l->taken++;
+    pthread_cond_signal(&l->work);
+    pthread_mutex_unlock(&l->lock);
+}
+
+bool yk_loader_next(yk_loader *l, yk_batch *batch)
+{
+    *batch = (yk_batch){0};
+    if (!l)
+        return false;
+    batch_clear(&l->held);
+    if (l->over || yk__error_code() || l->taken == l->batches)
+        return false;
+    int64_t index = l->taken;
+    if (l->options.workers)
+        take_made(l, &l->held);
+    else
+        make_batch(l, &l->workers[0].data, l->taken++, &l->held);
+    if (l->held.failed) {
+        yk__error_put(&l->held.error);
+        l->held.failed = false;
+        l->over = true;
+        return false;
+    }
+    *batch = (yk_batch){.input = l->held.input,
+                        .target = l->held.target,
+                        .index = index,
+                        .count = batch_count(l, index),
+                        .samples = l->order + index * l->options.batch_size};
+    return true;
+}

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the data layer's fuzzers: corpus/fuzz_{idx,cifar,image}/* beside this file.
+
+Usage: tests/fuzz/make_data_corpus.py
+"""
+import base64
+import gzip
+import os
+import struct
+import zlib
+
+JPEGS = {  # 17 x 16 pixels each
+    "grey": """
+/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABsSFBcUERsXFhceHBsgKEIrKCUlKFE6PTBCYFVlZF9VXVtqeJmBanGQc1tdhbWGkJ6jq62rZ4C8ybqm
+x5moq6T/wAALCAAQABEBAREA/8QAFwAAAwEAAAAAAAAAAAAAAAAAAgMEBf/EABgQAAMBAQAAAAAAAAAAAAAAAAADYQQU/9oACAEBAAA/AMhWeFas
+8H88DVnhYrPB3PD/2Q==
+""",
+    "rgb420": """
+/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABsSFBcUERsXFhceHBsgKEIrKCUlKFE6PTBCYFVlZF9VXVtqeJmBanGQc1tdhbWGkJ6jq62rZ4C8ybqm
+x5moq6T/2wBDARweHigjKE4rK06kbl1upKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKT/wAARCAAQABED
+ASIAAhEBAxEB/8QAFgABAQEAAAAAAAAAAAAAAAAAAgAD/8QAFxABAQEBAAAAAAAAAAAAAAAAAAECEv/EABUBAQEAAAAAAAAAAAAAAAAAAAME/8QA
+GREBAAIDAAAAAAAAAAAAAAAAAAIDBBMU/9oADAMBAAIRAxEAPwB3QXQ3QXSOFQ6sVp0mXSLqVcr/2Q==
+""",
+    "progressive": """
+/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABsSFBcUERsXFhceHBsgKEIrKCUlKFE6PTBCYFVlZF9VXVtqeJmBanGQc1tdhbWGkJ6jq62rZ4C8ybqm
+x5moq6T/2wBDARweHigjKE4rK06kbl1upKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKSkpKT/wgARCAAQABED
+ASIAAhEBAxEB/8QAFgABAQEAAAAAAAAAAAAAAAAAAQIA/8QAFQEBAQAAAAAAAAAAAAAAAAAAAgP/2gAMAwEAAhADEAAAAUJia05V/8QAFBABAAAA
+AAAAAAAAAAAAAAAAIP/aAAgBAQABBQJf/8QAFxEBAAMAAAAAAAAAAAAAAAAAAAIDE//aAAgBAwEBPwGNTJ//xAAXEQEAAwAAAAAAAAAAAAAAAAAA
+AQIS/9oACAECAQE/AYqy/8QAFBABAAAAAAAAAAAAAAAAAAAAIP/aAAgBAQAGPwJf/8QAFRABAQAAAAAAAAAAAAAAAAAAABH/2gAIAQEAAT8hqqqq
+/9oADAMBAAIAAwAAABCTL//EABQRAQAAAAAAAAAAAAAAAAAAABD/2gAIAQMBAT8QJ//EABQRAQAAAAAAAAAAAAAAAAAAABD/2gAIAQIBAT8QP//E
+ABYQAQEBAAAAAAAAAAAAAAAAAAEAEP/aAAgBAQABPxBjgxw//9k=
+""",
+    "cmyk": """
+/9j/7gAOQWRvYmUAZAAAAAAA/9sAQwAoHB4jHhkoIyEjLSsoMDxkQTw3Nzx7WF1JZJGAmZaPgIyKoLTmw6Cq2q2KjMj/y9ru9f///5vB////+v/m
+/f/4/8AAFAgAEAARBEMRAE0RAFkRAEsRAP/EABgAAAMBAQAAAAAAAAAAAAAAAAIDBAUB/8QAGBABAQEBAQAAAAAAAAAAAAAAAAIDExL/2gAOBEMA
+TQBZAEsAAD8A0L1Z8ZNWraF6p71URkXVp71K6m8geyuob1FGTlWG9U96qIyLq096l9TOQfZfV//Z
+""",
+}
+
+
+def png(color, depth, channels, interlace):
+    width, height = 5, 4
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    def rows(w, h):
+        return b"".join(b"\0" + bytes((17 * i + y) % 256 for i in range((w * channels * depth + 7) // 8)) for y in range(h))
+
+    if interlace:  # the seven passes of Adam7: first column and row, then the steps
+        passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
+        sizes = [(-(-(width - x) // dx), -(-(height - y) // dy)) for x, y, dx, dy in passes]
+        data = b"".join(rows(w, h) for w, h in sizes if w > 0 and h > 0)
+    else:
+        data = rows(width, height)
+    out = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlace))
+    if color == 3:
+        out += chunk(b"PLTE", bytes(range(48))) + chunk(b"tRNS", b"\0\x80")
+    return out + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+
+
+def main():
+    seeds = {}
+    images = struct.pack(">IIII", 0x803, 3, 2, 2) + bytes(range(12))
+    labels = struct.pack(">II", 0x801, 5) + bytes(range(5))
+    for kind, first, content in (("images", b"\0", images), ("labels", b"\1", labels)):
+        seeds[f"idx/{kind}"] = first + content
+        seeds[f"idx/{kind}.gz"] = first + gzip.compress(content, mtime=0)
+        seeds[f"idx/{kind}.two.gz"] = first + gzip.compress(content[:9], mtime=0) + gzip.compress(content[9:], mtime=0)
+    seeds["cifar/one"] = b"\3" + bytes(i % 256 for i in range(3072))
+    seeds["cifar/two"] = seeds["cifar/one"] + b"\x0a" + bytes(3072)
+    for name, text in JPEGS.items():
+        seeds[f"image/{name}.jpg"] = base64.b64decode(text)
+    for color, depth, channels in ((0, 1, 1), (0, 8, 1), (0, 16, 1), (2, 8, 3), (2, 16, 3), (3, 4, 1), (4, 8, 2), (6, 8, 4)):
+        for interlace in (0, 1):
+            seeds[f"image/{color}-{depth}-{interlace}.png"] = png(color, depth, channels, interlace)
+    for name, content in seeds.items():
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "fuzz_" + name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content)
+
+
+main()
