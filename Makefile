@@ -1,24 +1,27 @@
-# yoke's build. `make help` lists the targets; knobs: BUILD, SANITIZE=address,undefined, CC, CFLAGS, CUDA=0.
+# yoke's build. `make help` lists the targets; knobs: BUILD, SANITIZE=address,undefined, WERROR=1, V=1, CC, CFLAGS.
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := all
 SHELL := /bin/bash
 
 VERSION  := 0.1.0
+SOVERSION := 0
+comma    := ,
 SANITIZE ?=
 BUILD    ?= build$(if $(SANITIZE),/$(subst $(comma),-,$(SANITIZE)))
-comma    := ,
 PREFIX   ?= /usr/local
+LIBDIR   ?= $(PREFIX)/lib
 ARCH     := $(shell uname -m)
+JOBS     ?= $(shell nproc)
 
 ifeq ($(origin CC),default)
-CC := gcc
+CC := $(if $(shell command -v gcc),gcc,clang)
 endif
-OPTIMISE ?= -O3
+OPTIMISE ?= $(if $(SANITIZE),-O1,-O3)
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wundef \
-            -Wwrite-strings -Werror=implicit-function-declaration
+            -Wwrite-strings -Werror=implicit-function-declaration $(if $(WERROR),-Werror)
 CFLAGS   ?= $(OPTIMISE) -g
 YK_CFLAGS := -std=gnu11 $(WARNINGS) -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math -pthread \
-             -D_GNU_SOURCE -Iinclude -Isrc -MMD -MP
+             -D_GNU_SOURCE -I. -Iinclude -Isrc -MMD -MP
 YK_LDFLAGS := -pthread
 ifneq ($(SANITIZE),)
 YK_CFLAGS  += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all -DYK__SANITIZED=1
@@ -26,6 +29,13 @@ YK_LDFLAGS += -fsanitize=$(SANITIZE)
 endif
 LIBS := -ldnnl -ljansson -ljpeg -lpng -lz -lxxhash -lm
 
+# `make run` and `make test` are a newcomer's first commands: they install what is missing and use all cores.
+ifneq ($(filter run test,$(MAKECMDGOALS)),)
+INSTALL_MISSING := yes
+MAKEFLAGS += -j$(JOBS)
+endif
+
+# ---- what is built ---------------------------------------------------------------------------------------------------
 # One source, several instruction sets: see the note in src/device/cpu/cpu.h.
 CPU_ISAS := base
 ifeq ($(ARCH),x86_64)
@@ -39,7 +49,10 @@ KERNEL_SOURCES := $(filter-out src/device/cpu/cpu_backend.c,$(wildcard src/devic
 LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES),$(wildcard $(foreach d,base net device device/cpu tensor autograd \
                   ops nn optim data checkpoint comm parallel rpc observe,src/$(d)/*.c)))
 CLI_SOURCES    := $(wildcard src/cli/*.c)
-TEST_SOURCES   := $(wildcard tests/*/*_test.c)
+# ONLY="pool conv*" takes the tests of these names alone.
+TEST_SOURCES   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/*/$(name)_test.c))
+TEST_SCRIPTS   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/cli/$(name).sh))
+FUZZ_SOURCES   := $(wildcard tests/fuzz/*.c)
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
 
 LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) \
@@ -47,41 +60,123 @@ LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) \
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 TESTS       := $(TEST_SOURCES:%.c=$(BUILD)/%)
+FUZZERS     := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
 
-.PHONY: all lib cli tests examples
+.PHONY: all lib cli tests fuzzers examples run test check bench fuzz install uninstall clean help
 all: lib cli examples
 lib: $(BUILD)/libyoke.a $(BUILD)/libyoke.so
 cli: $(BUILD)/yoke
 tests: $(TESTS)
+fuzzers: $(FUZZERS)
 examples: $(EXAMPLES)
 
+# ---- rules -----------------------------------------------------------------------------------------------------------
+say = @$(if $(V),,echo "  $(1) $(2)" &&)
+link = $(CC) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a,$^)
+
 $(BUILD)/libyoke.a: $(LIB_OBJECTS)
-	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR  ,$@) rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/libyoke.so: $(LIB_OBJECTS)
-	$(CC) -shared $(YK_LDFLAGS) $(LDFLAGS) -Wl,-soname,libyoke.so.0 -o $@ $^ $(LIBS)
+	$(call say,LINK,$@) $(link) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS)
 
 $(BUILD)/yoke: $(CLI_OBJECTS) $(BUILD)/libyoke.a
-	$(CC) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LINK,$@) $(link) $(LIBS)
+
+$(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libyoke.a
+	$(call say,LINK,$@) $(link) -fsanitize=fuzzer $(LIBS)
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(BUILD)/libyoke.a
-	$(CC) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+	$(call say,LINK,$@) $(link) -lcmocka $(LIBS)
 
 $(BUILD)/examples/%: $(BUILD)/examples/%.o $(BUILD)/libyoke.a
-	$(CC) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LINK,$@) $(link) $(LIBS)
 
-$(BUILD)/%.o: %.c
+$(BUILD)/%.o: %.c | $(BUILD)/have-build
 	@mkdir -p $(@D)
-	$(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
+	$(call say,CC  ,$<) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
+
+$(TEST_SOURCES:%.c=$(BUILD)/%.o) $(TEST_SUPPORT): | $(BUILD)/have-tests
 
 define ISA_RULE
-$(BUILD)/$(1)/%.o: src/%.c
+$(BUILD)/$(1)/%.o: src/%.c | $(BUILD)/have-build
 	@mkdir -p $$(@D)
-	$$(CC) $$(YK_CFLAGS) $$(CFLAGS) $$(CPPFLAGS) $$(ISA_FLAGS_$(1)) -DYK__ISA=$(1) -c -o $$@ $$<
+	$$(call say,CC  ,$$< ($(1))) $$(CC) $$(YK_CFLAGS) $$(CFLAGS) $$(CPPFLAGS) $$(ISA_FLAGS_$(1)) -DYK__ISA=$(1) -c -o $$@ $$<
 endef
 $(foreach isa,$(CPU_ISAS),$(eval $(call ISA_RULE,$(isa))))
 
+# Whether the libraries are there is looked up once for a build folder, before anything is compiled.
+$(BUILD)/have-build: | scripts/install-deps
+	@mkdir -p $(@D)
+	@CC="$(CC)" scripts/install-deps $(if $(INSTALL_MISSING),,--check) && touch $@
+$(BUILD)/have-tests: | $(BUILD)/have-build
+	@CC="$(CC)" scripts/install-deps --tests $(if $(INSTALL_MISSING),,--check) && touch $@
+
 .SECONDARY:
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(TEST_SUPPORT)) $(TESTS:%=%.d) $(EXAMPLES:%=%.d)
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(TEST_SUPPORT)) $(TESTS:%=%.d) $(FUZZERS:%=%.d) \
+         $(EXAMPLES:%=%.d)
+
+# ---- what is done with it --------------------------------------------------------------------------------------------
+run: $(BUILD)/yoke
+	$(BUILD)/yoke train $(ARGS)
+
+test: $(TESTS) $(BUILD)/yoke examples
+	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(JOBS) --exec scripts/run-test $(TESTS) $(TEST_SCRIPTS)
+
+check:
+	scripts/check-layers
+	scripts/check-sources
+	$(if $(shell command -v gcc),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-gcc CC=gcc OPTIMISE=-O2 WERROR=1 all tests)
+	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang OPTIMISE=-O1 WERROR=1 all tests)
+	@echo "check: all passed"
+
+bench: cli
+	YOKE=$(BUILD)/yoke bench/run $(ARGS)
+
+# Each parser is fed mutated files for FUZZ_SECONDS; what makes one fail is left in the build folder.
+FUZZ_SECONDS ?= 20
+FUZZ_BUILD   := $(BUILD)/fuzz
+fuzz:
+	@scripts/install-deps --dev --check
+	$(MAKE) -j$(JOBS) BUILD=$(FUZZ_BUILD) CC=clang SANITIZE=address,undefined,fuzzer-no-link fuzzers
+	@set -e; for fuzzer in $(FUZZ_SOURCES:%.c=$(FUZZ_BUILD)/%); do \
+	    name=$$(basename $$fuzzer); corpus=$(FUZZ_BUILD)/corpus/$$name; mkdir -p $$corpus; \
+	    seeds=tests/fuzz/corpus/$$name; [ -d $$seeds ] || seeds=; \
+	    echo "fuzz: $$name for $(FUZZ_SECONDS) s"; \
+	    $$fuzzer -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 \
+	        -artifact_prefix=$(FUZZ_BUILD)/$$name- $$corpus $$seeds; \
+	done; echo "fuzz: $(words $(FUZZ_SOURCES)) targets, no failures"
+
+HEADERS := $(wildcard include/yoke/*.h)
+install: lib cli
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/yoke $(DESTDIR)$(LIBDIR)/pkgconfig
+	install -m 755 $(BUILD)/yoke $(DESTDIR)$(PREFIX)/bin/yoke
+	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/yoke/
+	install -m 644 $(BUILD)/libyoke.a $(DESTDIR)$(LIBDIR)/libyoke.a
+	install -m 755 $(BUILD)/libyoke.so $(DESTDIR)$(LIBDIR)/libyoke.so.$(VERSION)
+	ln -sf libyoke.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libyoke.so.$(SOVERSION)
+	ln -sf libyoke.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libyoke.so
+	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$${prefix}/include' '' 'Name: yoke' \
+	    'Description: Trains neural networks on many devices' 'Version: $(VERSION)' 'Cflags: -I$${includedir}' \
+	    'Libs: -L$${libdir} -lyoke' 'Libs.private: $(LIBS) -pthread' > $(DESTDIR)$(LIBDIR)/pkgconfig/yoke.pc
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/yoke $(DESTDIR)$(LIBDIR)/libyoke.a $(DESTDIR)$(LIBDIR)/libyoke.so \
+	    $(DESTDIR)$(LIBDIR)/libyoke.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libyoke.so.$(VERSION) \
+	    $(DESTDIR)$(LIBDIR)/pkgconfig/yoke.pc $(HEADERS:include/%=$(DESTDIR)$(PREFIX)/include/%)
+	-rmdir $(DESTDIR)$(PREFIX)/include/yoke
+
+clean:
+	rm -rf $(BUILD)
+
+help:
+	@printf '%s\n' \
+	    'make            the library, the program and the examples, in build/' \
+	    'make run        install what is missing, build, and train LeNet on the built-in data (ARGS=... for yoke train)' \
+	    'make test       install what is missing, build, and run all tests (ONLY="pool conv*", SANITIZE=thread)' \
+	    'make check      layers, layout, comments, and builds without warnings by gcc and clang' \
+	    'make bench      speed, next to PyTorch where it is installed' \
+	    'make fuzz       feed the parsers of files with mutated input for FUZZ_SECONDS each' \
+	    'make install    to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away' \
+	    'make clean      remove the build folder'

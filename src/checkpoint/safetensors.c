@@ -1,0 +1,287 @@
+/*
+ * safetensors.c - reads and writes safetensors files. Layer: checkpoint.
+ *
+ * Reading is done by pread straight into the tensors' memory where the host can reach it: one copy, as a mapping would
+ * need too, and a file that shrinks meanwhile is an error instead of a fault. Writing puts the tensors in the package's
+ * order: larger elements first, so that every tensor is aligned, and by name among equals.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <yoke/checkpoint.h>
+
+#include "base/core.h"
+#include "checkpoint/safetensors.h"
+#include "tensor/tensor.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are copied as they are");
+
+/* ---- reading -------------------------------------------------------------------------------------------------- */
+
+static yk_status read_at(int fd, const char *path, uint64_t offset, void *to, size_t size)
+{
+    for (size_t have = 0; have < size;) {
+        ssize_t got = pread(fd, (char *)to + have, size - have, (off_t)(offset + have));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return yk__fail_errno("%s", path);
+        if (got == 0)
+            return yk__fail(YK_ERR_FORMAT, "%s: the file ended at byte %" PRIu64 " while it was read", path,
+                            offset + have);
+        have += (size_t)got;
+    }
+    return YK_OK;
+}
+
+static yk_status check_booleans(const char *path, const yk__safetensor *entry, const unsigned char *bytes)
+{
+    for (uint64_t i = 0; i < entry->end - entry->begin; i++) {
+        if (bytes[i] > 1)
+            return yk__fail(YK_ERR_FORMAT, "%s: tensor '%s': element %" PRIu64 " is %d, not a BOOL", path, entry->name,
+                            i, bytes[i]);
+    }
+    return YK_OK;
+}
+
+/* One reference to the tensor of `entry`, whose file's data begin at `data`. */
+static yk_tensor *read_tensor(int fd, const char *path, uint64_t data, const yk__safetensor *entry, yk_device device)
+{
+    const yk__backend *backend = yk__backend_of(device);
+    if (!backend)
+        return NULL;
+    yk_device direct = backend->host_memory ? device : (yk_device){0};
+    yk_tensor *host = yk__tensor_new(entry->ndim, entry->shape, NULL, entry->dtype, direct);
+    if (!host)
+        return NULL;
+    yk_tensor *x = NULL;
+    if (!read_at(fd, path, data + entry->begin, host->data, (size_t)(entry->end - entry->begin)) &&
+        (entry->dtype != YK_BOOL || !check_booleans(path, entry, host->data)))
+        x = yk__raw_to(host, device);
+    yk_tensor_release(host);
+    return x;
+}
+
+static yk_status read_tensors(int fd, const char *path, uint64_t data, const yk__safetensors *parsed, yk_device device,
+                              yk_state_dict *dict)
+{
+    for (size_t i = 0; i < parsed->count; i++) {
+        yk_tensor *x = read_tensor(fd, path, data, &parsed->tensors[i], device);
+        yk_status status = yk_state_dict_add(dict, parsed->tensors[i].name, x);
+        yk_tensor_release(x);
+        if (status)
+            return status;
+    }
+    return YK_OK;
+}
+
+static yk_status read_file(int fd, const char *path, yk_device device, yk_state_dict *dict)
+{
+    struct stat info;
+    if (fstat(fd, &info) < 0)
+        return yk__fail_errno("%s", path);
+    if (!S_ISREG(info.st_mode))
+        return yk__fail(YK_ERR_IO, "%s: not a regular file", path);
+    uint64_t size = (uint64_t)info.st_size;
+    unsigned char prefix[YK__SAFETENSORS_PREFIX] = {0};
+    size_t header_size;
+    yk_status status = YK_OK;
+    if (size >= sizeof(prefix))
+        status = read_at(fd, path, 0, prefix, sizeof(prefix));
+    if (!status)
+        status = yk__safetensors_length(path, prefix, size, &header_size);
+    if (status)
+        return status;
+    char *header = yk__calloc(header_size, 1);
+    if (!header)
+        return YK_ERR_MEMORY;
+    uint64_t data = sizeof(prefix) + header_size;
+    yk__safetensors parsed;
+    status = read_at(fd, path, sizeof(prefix), header, header_size);
+    if (!status)
+        status = yk__safetensors_parse(path, header, header_size, size - data, &parsed);
+    free(header);
+    if (status)
+        return status;
+    status = read_tensors(fd, path, data, &parsed, device, dict);
+    yk__safetensors_clear(&parsed);
+    return status;
+}
+
+yk_state_dict *yk_safetensors_load(const char *path, yk_device device)
+{
+    if (!yk__scope_check("safetensors_load") || yk__device_check(device))
+        return NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        yk__fail_errno("%s", path);
+        return NULL;
+    }
+    yk_scope scope = yk_scope_begin();
+    yk_state_dict *dict = yk_state_dict_create();
+    if (dict)
+        dict = read_file(fd, path, device, dict) ? NULL : yk_scope_return_object(scope, dict);
+    yk_scope_end(scope);
+    close(fd);
+    return dict;
+}
+
+/* ---- writing -------------------------------------------------------------------------------------------------- */
+
+typedef struct item {
+    const char *name;
+    const yk_tensor *x;
+} item;
+
+/* The package's order of dtypes; larger elements first. */
+static int rank_of(yk_dtype dtype)
+{
+    static const int ranks[YK__DTYPES] = {[YK_I64] = 0,  [YK_F64] = 1, [YK_F32] = 2, [YK_I32] = 3,
+                                          [YK_BF16] = 4, [YK_F16] = 5, [YK_U8] = 6,  [YK_BOOL] = 7};
+    return ranks[dtype];
+}
+
+static int by_alignment(const void *a, const void *b)
+{
+    const item *x = a, *y = b;
+    int difference = rank_of(yk_tensor_dtype(x->x)) - rank_of(yk_tensor_dtype(y->x));
+    return difference ? difference : strcmp(x->name, y->name);
+}
+
+static size_t bytes_of(const yk_tensor *x)
+{
+    return (size_t)yk_numel(x) * yk_dtype_size(yk_tensor_dtype(x));
+}
+
+/* jansson fails where memory is short or text is not UTF-8; memory is tested by asking for a string that is fine. */
+static yk_status refuse_text(const char *path, const char *what, const char *text)
+{
+    json_t *probe = json_string("");
+    json_decref(probe);
+    if (!probe)
+        return yk__fail_memory(strlen(text));
+    return yk__fail(YK_ERR_ARGUMENT, "%s: %s '%s' is not valid UTF-8", path, what, text);
+}
+
+static yk_status add_metadata(const char *path, json_t *header, const yk_metadata *metadata)
+{
+    json_t *object = json_object();
+    yk_status status = YK_OK;
+    for (; object && metadata->key && !status; metadata++) {
+        if (!metadata->value || json_object_set_new(object, metadata->key, json_string(metadata->value)))
+            status = refuse_text(path, "metadata of key", metadata->key);
+    }
+    if (status || json_object_set(header, "__metadata__", object))
+        status = status ? status : yk__fail_memory(sizeof(*metadata));
+    json_decref(object);
+    return status;
+}
+
+static yk_status add_tensor(const char *path, json_t *header, const item *it, uint64_t *place)
+{
+    if (strcmp(it->name, "__metadata__") == 0)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: a tensor may not be named '__metadata__' in a safetensors file", path);
+    json_t *shape = json_array();
+    for (int i = 0; i < yk_ndim(it->x); i++)
+        json_array_append_new(shape, json_integer(yk_size(it->x, i)));
+    uint64_t end = *place + bytes_of(it->x);
+    json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", yk__safetensors_dtype(yk_tensor_dtype(it->x)), "shape",
+                              shape, "data_offsets", (json_int_t)*place, (json_int_t)end);
+    *place = end;
+    if (!entry || json_array_size(shape) != (size_t)yk_ndim(it->x)) {
+        json_decref(entry);
+        return yk__fail_memory(sizeof(*it));
+    }
+    return json_object_set_new(header, it->name, entry) ? refuse_text(path, "tensor name", it->name) : YK_OK;
+}
+
+/* The header's text, which the caller frees; NULL and an error on failure. */
+static char *make_header(const char *path, const item *items, size_t count, const yk_metadata *metadata)
+{
+    json_t *header = json_object();
+    uint64_t place = 0;
+    yk_status status = header ? YK_OK : yk__fail_memory(sizeof(json_t *));
+    if (!status && metadata)
+        status = add_metadata(path, header, metadata);
+    for (size_t i = 0; i < count && !status; i++)
+        status = add_tensor(path, header, &items[i], &place);
+    char *text = status ? NULL : json_dumps(header, JSON_COMPACT);
+    if (!text)
+        yk__fail_memory(count * sizeof(*items)); /* the record keeps an earlier error */
+    json_decref(header);
+    return text;
+}
+
+static yk_status write_header(yk__file_writer *writer, const char *path, const char *header)
+{
+    static const char spaces[8] = "        ";
+    size_t length = strlen(header), padding = -length % sizeof(spaces);
+    uint64_t total = length + padding;
+    if (total > YK__SAFETENSORS_HEADER_LIMIT)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: the header would have %" PRIu64 " bytes; the format allows %d", path,
+                        total, YK__SAFETENSORS_HEADER_LIMIT);
+    unsigned char prefix[YK__SAFETENSORS_PREFIX];
+    for (int i = 0; i < YK__SAFETENSORS_PREFIX; i++)
+        prefix[i] = (unsigned char)(total >> 8 * i);
+    yk_status status = yk__file_write(writer, prefix, sizeof(prefix));
+    if (!status)
+        status = yk__file_write(writer, header, length);
+    return status ? status : yk__file_write(writer, spaces, padding);
+}
+
+static yk_status write_tensor(yk__file_writer *writer, const yk_tensor *x)
+{
+    size_t bytes = bytes_of(x);
+    if (bytes == 0)
+        return YK_OK;
+    const yk__backend *backend = yk__backend_for(x);
+    if (!backend)
+        return YK_ERR_DEVICE;
+    if (backend->host_memory && yk_is_contiguous(x))
+        return yk__file_write(writer, x->data, bytes);
+    void *copy = yk__calloc(bytes, 1);
+    if (!copy)
+        return YK_ERR_MEMORY;
+    yk_status status = yk_tensor_read(x, copy, bytes);
+    if (!status)
+        status = yk__file_write(writer, copy, bytes);
+    free(copy);
+    return status;
+}
+
+static yk_status write_file(const char *path, const item *items, size_t count, const yk_metadata *metadata)
+{
+    char *header = make_header(path, items, count, metadata);
+    if (!header)
+        return yk__error_code();
+    yk__file_writer *writer = yk__file_create(path);
+    yk_status status = writer ? write_header(writer, path, header) : yk__error_code();
+    free(header);
+    for (size_t i = 0; i < count && !status; i++)
+        status = write_tensor(writer, items[i].x);
+    if (!status)
+        return yk__file_commit(writer);
+    yk__file_abort(writer);
+    return status;
+}
+
+yk_status yk_safetensors_save(const char *path, const yk_state_dict *dict, const yk_metadata *metadata)
+{
+    if (!dict)
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "%s: no state dict to save", path);
+    size_t count = (size_t)yk_state_dict_count(dict);
+    item *items = yk__calloc(count, sizeof(*items));
+    if (!items)
+        return YK_ERR_MEMORY;
+    for (size_t i = 0; i < count; i++)
+        items[i] = (item){yk_state_dict_name(dict, (int64_t)i), yk_state_dict_at(dict, (int64_t)i)};
+    qsort(items, count, sizeof(*items), by_alignment);
+    yk_status status = write_file(path, items, count, metadata);
+    free(items);
+    return status;
+}

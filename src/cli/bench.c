@@ -1,0 +1,33 @@
+/*
+ * bench.c - figures out of measurements. Layer: cli.
+ */
+#include "cli/bench.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *values, int64_t count)
+{
+    qsort(values, (size_t)count, sizeof(*values), ascending);
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
+
+double bench_peak_rss_mb(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_maxrss / 1024; /* kibibytes on Linux */
+}
+
+int64_t bench_count(double wanted, int64_t least, int64_t most)
+{
+    if (!(wanted > (double)least))
+        return least;
+    return wanted < (double)most ? (int64_t)wanted : most;
+}

@@ -1,0 +1,91 @@
+/*
+ * bench_loader.c - `yoke bench loader`: images per second through the default transforms of a data set. Layer: cli.
+ *
+ * One worker is measured inline: the caller makes the batches itself, so the figure is that of one thread.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <yoke/data.h>
+
+#include "base/core.h"
+#include "cli/bench.h"
+#include "cli/options.h"
+
+typedef struct bench {
+    const char *data, *dtype;
+    int64_t batch_size, workers;
+    double seconds;
+    bool no_shuffle, json;
+} bench;
+
+/* Whole epochs, as many as fit into the time but at least three: the first one, which reads the files, does not count.
+ * Writes images per second. */
+static yk_status measure(const bench *b, double *rate)
+{
+    yk_dtype dtype;
+    if (yk_dtype_parse(b->dtype, &dtype))
+        return yk__error_code();
+    yk_dataset *set = yk_dataset_open(b->data, YK_TRAIN, yk_default_transform(b->data, YK_TRAIN, true));
+    yk_loader *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = b->batch_size,
+                                                                   .shuffle = !b->no_shuffle,
+                                                                   .workers = b->workers > 1 ? (int)b->workers : 0,
+                                                                   .dtype = dtype});
+    if (!loader)
+        return yk__error_code();
+    enum { MOST_EPOCHS = 1000 };
+    double rates[MOST_EPOCHS], begun = yk__now();
+    int64_t count = 0;
+    for (int64_t epoch = 0; count < 2 || (yk__now() - begun < b->seconds && count < MOST_EPOCHS); epoch++) {
+        int64_t images = 0;
+        double start = yk__now();
+        yk_batch batch;
+        for (yk_loader_start(loader, epoch); yk_loader_next(loader, &batch);)
+            images += batch.count;
+        if (yk_last_error())
+            return yk__error_code();
+        if (epoch > 0)
+            rates[count++] = (double)images / (yk__now() - start);
+    }
+    *rate = bench_median(rates, count);
+    return YK_OK;
+}
+
+static const char examples[] = "  yoke bench loader --data cifar10\n"
+                               "  yoke bench loader --data cifar10:/data/cifar-10-batches-bin --workers 2 --json\n";
+
+int cli_bench_loader(int argc, char **argv)
+{
+    bench b = {.data = "cifar10", .dtype = "f32", .batch_size = 256, .workers = 1, .seconds = 3};
+    static const char *const dtypes[] = {"f32", "f64", NULL};
+    const cli_option options[] = {
+        {"data", "NAME[:DIR]", CLI_TEXT, &b.data, .help = "the data set, looked up under $YOKE_DATA"},
+        {"workers", "N", CLI_INT, &b.workers, "threads that make batches", .least = 1, .most = 1024},
+        {"threads", "N", CLI_INT, &b.workers, "the same", .least = 1, .most = 1024, .default_text = ""},
+        {"batch-size", "N", CLI_INT, &b.batch_size, "images per batch", .least = 1, .most = 1e6},
+        {"dtype", "TYPE", CLI_CHOICE, &b.dtype, "numbers to make", .choices = dtypes},
+        {"no-shuffle", NULL, CLI_FLAG, &b.no_shuffle, .help = "take the files' order"},
+        {"seconds", "X", CLI_REAL, &b.seconds, .help = "how long to measure"},
+        {"json", NULL, CLI_FLAG, &b.json, .help = "print one JSON object"},
+        {0},
+    };
+    const cli_verb verb = {"yoke bench loader",
+                           "Measures reading and transforming images (cifar10: crop, flip, normalise).", NULL, examples,
+                           options};
+    int code;
+    if (!cli_parse(&verb, argc, argv, &code))
+        return code;
+    double rate;
+    yk_scope program = yk_scope_begin();
+    code = measure(&b, &rate) ? cli_failed() : EXIT_DONE;
+    yk_scope_end(program);
+    if (code == EXIT_DONE && b.json)
+        printf("{\"subject\":\"loader\",\"data\":\"%.*s\",\"workers\":%" PRId64 ",\"batch_size\":%" PRId64
+               ",\"dtype\":\"%s\",\"images_per_second\":%.6g,\"peak_rss_mb\":%.1f}\n",
+               (int)strcspn(b.data, ":"), b.data, b.workers, b.batch_size, b.dtype, rate, bench_peak_rss_mb());
+    else if (code == EXIT_DONE)
+        printf("%s, batch %" PRId64 ", %s, %" PRId64 " workers: %.0f images/s\n", b.data, b.batch_size, b.dtype,
+               b.workers, rate);
+    return code;
+}

@@ -1,0 +1,141 @@
+/*
+ * bench_step.c - `yoke bench step`: the time of one training step on made-up images. Layer: cli.
+ *
+ * What is timed is what bench/peer_step.py times in PyTorch: drop the gradients, forward, cross-entropy, backward, SGD.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <yoke/optim.h>
+
+#include "base/core.h"
+#include "cli/bench.h"
+#include "cli/options.h"
+
+typedef struct bench {
+    const char *model, *dtype;
+    int64_t batch_size, threads, image_size, num_classes, steps;
+    double seconds;
+    bool json;
+} bench;
+
+typedef struct work {
+    yk_module *model;
+    yk_optimizer *optimizer;
+    yk_tensor *input, *target;
+} work;
+
+static yk_status one_step(work *w)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_optimizer_zero_grad(w->optimizer);
+    yk_tensor *loss = yk_cross_entropy(yk_forward(w->model, w->input), w->target, NULL);
+    yk_status status = loss ? yk_backward(loss) : yk__error_code();
+    if (!status)
+        status = yk_optimizer_step(w->optimizer);
+    yk_scope_end(scope);
+    return status;
+}
+
+static yk_status prepare(const bench *b, work *w)
+{
+    bool grey = strcmp(b->model, "lenet") == 0 || strcmp(b->model, "mlp") == 0;
+    int64_t channels = grey ? 1 : 3;
+    yk_tensor_options floats = {0};
+    if (yk_dtype_parse(b->dtype, &floats.dtype) || yk_set_num_threads((yk_device){0}, (int)b->threads))
+        return yk__error_code();
+    w->model = yk_model_create(
+        b->model,
+        &(yk_model_options){.in_channels = channels, .image_size = b->image_size, .num_classes = b->num_classes});
+    w->model = yk_module_to_dtype(w->model, floats.dtype);
+    w->optimizer =
+        yk_sgd(yk_module_parameters(w->model), &(yk_sgd_options){.lr = 0.001, .momentum = 0.9, .weight_decay = 1e-5});
+    w->input = yk_randn(YK_SHAPE(b->batch_size, channels, b->image_size, b->image_size), &floats);
+    w->target = yk_randint(0, b->num_classes, YK_SHAPE(b->batch_size), NULL);
+    return yk__error_code();
+}
+
+/* Two steps tell how many fit into the time; a tenth as many again warm up. Writes the seconds of each timed step to
+ * a list that the caller frees. */
+static yk_status measure(const bench *b, work *w, double **times, int64_t *count)
+{
+    double start = yk__now();
+    if (one_step(w) || one_step(w))
+        return yk__error_code();
+    double once = (yk__now() - start) / 2;
+    int64_t steps = b->steps ? b->steps : bench_count(b->seconds / once, 10, 100000);
+    for (int64_t i = 0; i < steps / 10 + 1; i++) {
+        if (one_step(w))
+            return yk__error_code();
+    }
+    *times = yk__calloc((size_t)steps, sizeof(**times));
+    if (!*times)
+        return YK_ERR_MEMORY;
+    for (*count = 0; *count < steps; ++*count) {
+        start = yk__now();
+        if (one_step(w))
+            return yk__error_code();
+        (*times)[*count] = yk__now() - start;
+    }
+    return YK_OK;
+}
+
+static void report(const bench *b, double *times, int64_t count)
+{
+    double median = bench_median(times, count), fastest = times[0];
+    double rate = (double)b->batch_size / median, memory = bench_peak_rss_mb();
+    if (!b->json) {
+        printf("%s, batch %" PRId64 " of %" PRId64 "x%" PRId64 ", %s, %" PRId64
+               " threads: %.3f ms a step (median of %" PRId64 ", fastest %.3f), %.0f images/s, peak memory %.0f MB\n",
+               b->model, b->batch_size, b->image_size, b->image_size, b->dtype, b->threads, median * 1e3, count,
+               fastest * 1e3, rate, memory);
+        return;
+    }
+    printf("{\"subject\":\"step\",\"model\":\"%s\",\"batch_size\":%" PRId64 ",\"threads\":%" PRId64
+           ",\"image_size\":%" PRId64 ",\"num_classes\":%" PRId64 ",\"dtype\":\"%s\",\"steps\":%" PRId64
+           ",\"step_ms_median\":%.5g,\"step_ms_min\":%.5g,\"images_per_second\":%.6g,\"peak_rss_mb\":%.1f}\n",
+           b->model, b->batch_size, b->threads, b->image_size, b->num_classes, b->dtype, count, median * 1e3,
+           fastest * 1e3, rate, memory);
+}
+
+static const char examples[] = "  yoke bench step --model lenet --batch-size 4\n"
+                               "  yoke bench step --model resnet18 --batch-size 256 --threads 2 --json\n";
+
+int cli_bench_step(int argc, char **argv)
+{
+    bench b = {.model = "resnet18", .dtype = "f32", .batch_size = 32, .threads = 1, .num_classes = 10, .seconds = 5};
+    static const char *const dtypes[] = {"f32", "f64", NULL};
+    const cli_option options[] = {
+        {"model", "NAME", CLI_CHOICE, &b.model, "the network", .choices = yk_model_names()},
+        {"batch-size", "N", CLI_INT, &b.batch_size, "images per step", .least = 1, .most = 1e6},
+        {"threads", "N", CLI_INT, &b.threads, "threads of one operation", .least = 1, .most = 4096},
+        {"image-size", "N", CLI_INT, &b.image_size, "height and width", .least = 1, .most = 1e5,
+         .default_text = "28 for lenet and mlp, else 32"},
+        {"num-classes", "N", CLI_INT, &b.num_classes, "outputs of the network", .least = 1, .most = 1e6},
+        {"dtype", "TYPE", CLI_CHOICE, &b.dtype, "numbers to compute with", .choices = dtypes},
+        {"steps", "N", CLI_INT, &b.steps, "steps to time", .least = 1, .most = 1e7,
+         .default_text = "what fits in --seconds, at least 10"},
+        {"seconds", "X", CLI_REAL, &b.seconds, .help = "how long to measure"},
+        {"json", NULL, CLI_FLAG, &b.json, .help = "print one JSON object"},
+        {0},
+    };
+    const cli_verb verb = {"yoke bench step", "Measures one training step: forward, backward, optimizer.", NULL,
+                           examples, options};
+    int code;
+    if (!cli_parse(&verb, argc, argv, &code))
+        return code;
+    if (b.image_size == 0)
+        b.image_size = strcmp(b.model, "lenet") == 0 || strcmp(b.model, "mlp") == 0 ? 28 : 32;
+    work w = {0};
+    double *times = NULL;
+    int64_t count = 0;
+    yk_scope program = yk_scope_begin();
+    code = prepare(&b, &w) || measure(&b, &w, &times, &count) ? cli_failed() : EXIT_DONE;
+    if (code == EXIT_DONE)
+        report(&b, times, count);
+    free(times);
+    yk_scope_end(program);
+    return code;
+}

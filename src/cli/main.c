@@ -1,0 +1,83 @@
+/*
+ * main.c - the program `yoke`: finds the verb and hands over. Layer: cli.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/core.h"
+#include "cli/options.h"
+
+typedef struct verb {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} verb;
+
+static const verb verbs[] = {
+    {"train", cli_train, "train a ready-made network on a data set, and test it"},
+    {"bench", cli_bench, "measure: `yoke bench` lists what"},
+};
+static const verb subjects[] = {
+    {"step", cli_bench_step, "one training step: forward, backward, optimizer"},
+    {"loader", cli_bench_loader, "reading, cropping, flipping and normalising images"},
+};
+
+static void list(FILE *to, const char *usage, const verb *table, size_t count)
+{
+    fprintf(to, "usage: %s\n\n", usage);
+    for (size_t i = 0; i < count; i++)
+        fprintf(to, "  %-10s %s\n", table[i].name, table[i].summary);
+}
+
+/* argv[0] is the command so far ("yoke"), argv[1] the verb. */
+static int dispatch(const char *command, const char *kind, const char *usage, const verb *table, size_t count, int argc,
+                    char **argv)
+{
+    if (argc < 2) {
+        list(stderr, usage, table, count);
+        return EXIT_USAGE;
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        list(stdout, usage, table, count);
+        printf("\n%s %s --help tells more about each.\n", command, kind);
+        return EXIT_DONE;
+    }
+    const char *names[8];
+    for (size_t i = 0; i < count; i++) {
+        names[i] = table[i].name;
+        if (strcmp(word, names[i]) == 0)
+            return table[i].run(argc - 1, argv + 1);
+    }
+    const char *near = yk__nearest(word, names, count);
+    fprintf(stderr, "%s: unknown %s '%s'", command, word[0] == '-' ? "option" : kind, word);
+    if (near)
+        fprintf(stderr, ", did you mean '%s'?", near);
+    fprintf(stderr, "\ntry: %s --help\n", command);
+    return EXIT_USAGE;
+}
+
+int cli_bench(int argc, char **argv)
+{
+    const char *usage = "yoke bench SUBJECT [options]";
+    size_t count = sizeof(subjects) / sizeof(*subjects);
+    if (argc < 2) {
+        list(stdout, usage, subjects, count);
+        return EXIT_DONE;
+    }
+    return dispatch("yoke bench", "subject", usage, subjects, count, argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+    int code = EXIT_DONE;
+    if (argc > 1 && strcmp(argv[1], "--version") == 0)
+        puts("yoke " YK_VERSION);
+    else
+        code = dispatch("yoke", "verb", "yoke VERB [options]", verbs, sizeof(verbs) / sizeof(*verbs), argc, argv);
+    if ((fflush(stdout) || ferror(stdout)) && code == EXIT_DONE) {
+        perror("yoke: stdout");
+        code = EXIT_FAILED;
+    }
+    return code;
+}

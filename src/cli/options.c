@@ -1,0 +1,224 @@
+/*
+ * options.c - command lines: parsed in full or refused with the nearest right name; and how runs end. Layer: cli.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/core.h"
+#include "cli/options.h"
+
+enum { MOST_OPTIONS = 64, FIRST = 256 /* beyond every letter; 0 is an unknown option's optopt */, HELP = 1000 };
+
+int cli_usage_error(const cli_verb *verb, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "%s: ", verb->name);
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\ntry: %s --help\n", verb->name);
+    va_end(arguments);
+    return EXIT_USAGE;
+}
+
+int cli_failed(void)
+{
+    const yk_error *error = yk_last_error();
+    fprintf(stderr, "yoke: %s\n", error ? error->message : "failed without saying why");
+    yk_clear_error();
+    return EXIT_FAILED;
+}
+
+/* ---- help ---------------------------------------------------------------------------------------------------- */
+
+static void print_default(const cli_option *o)
+{
+    if (o->default_text) {
+        if (*o->default_text)
+            printf(" [%s]", o->default_text);
+        return;
+    }
+    switch (o->kind) {
+    case CLI_FLAG: break;
+    case CLI_INT: printf(" [%" PRId64 "]", *(int64_t *)o->value); break;
+    case CLI_REAL: printf(" [%g]", *(double *)o->value); break;
+    case CLI_TEXT:
+    case CLI_CHOICE:
+        if (*(const char **)o->value)
+            printf(" [%s]", *(const char **)o->value);
+        break;
+    }
+}
+
+static void print_help(const cli_verb *verb)
+{
+    enum { COLUMN = 28 };
+    printf("usage: %s [options]\n\n%s\n", verb->name, verb->summary);
+    if (verb->about)
+        printf("\n%s", verb->about);
+    printf("\noptions [default]:\n");
+    for (const cli_option *o = verb->options; o->name; o++) {
+        int width = printf("  --%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
+        printf("%*s%s", width < COLUMN ? COLUMN - width : 1, "", o->help);
+        for (int i = 0; o->choices && o->choices[i]; i++)
+            printf("%s%s", i ? ", " : ": ", o->choices[i]);
+        print_default(o);
+        putchar('\n');
+    }
+    printf("  %-*sprint this\n", COLUMN - 2, "--help");
+    if (verb->examples)
+        printf("\nexamples:\n%s", verb->examples);
+}
+
+/* ---- values --------------------------------------------------------------------------------------------------- */
+
+static bool in_range(const cli_option *o, double value)
+{
+    bool unbounded = o->least == 0 && o->most == 0;
+    return value >= o->least && (unbounded || value <= o->most);
+}
+
+static bool refuse(const cli_verb *verb, const cli_option *o, const char *text, const char *what, int *code)
+{
+    if (o->least == 0 && o->most == 0)
+        *code = cli_usage_error(verb, "--%s %s: expected %s, 0 or more", o->name, text, what);
+    else
+        *code =
+            cli_usage_error(verb, "--%s %s: expected %s from %.15g to %.15g", o->name, text, what, o->least, o->most);
+    return false;
+}
+
+static bool take_value(const cli_verb *verb, const cli_option *o, const char *text, int *code)
+{
+    char *end;
+    errno = 0;
+    switch (o->kind) {
+    case CLI_FLAG: *(bool *)o->value = true; return true;
+    case CLI_TEXT: *(const char **)o->value = text; return true;
+    case CLI_INT: {
+        long long value = strtoll(text, &end, 10);
+        if (end == text || *end || errno || !in_range(o, (double)value))
+            return refuse(verb, o, text, "an integer", code);
+        *(int64_t *)o->value = value;
+        return true;
+    }
+    case CLI_REAL: {
+        double value = strtod(text, &end);
+        if (end == text || *end || !isfinite(value) || !in_range(o, value))
+            return refuse(verb, o, text, "a number", code);
+        *(double *)o->value = value;
+        return true;
+    }
+    case CLI_CHOICE: {
+        size_t count = 0;
+        for (; o->choices[count]; count++) {
+            if (strcmp(text, o->choices[count]) == 0) {
+                *(const char **)o->value = o->choices[count];
+                return true;
+            }
+        }
+        const char *near = yk__nearest(text, o->choices, count);
+        if (near) {
+            *code = cli_usage_error(verb, "--%s: unknown value '%s', did you mean '%s'?", o->name, text, near);
+            return false;
+        }
+        char all[256] = "";
+        for (size_t i = 0, n = 0; i < count && n < sizeof(all); i++)
+            n += (size_t)snprintf(all + n, sizeof(all) - n, "%s%s", i ? ", " : "", o->choices[i]);
+        *code = cli_usage_error(verb, "--%s: unknown value '%s'; there are %s", o->name, text, all);
+        return false;
+    }
+    }
+    return false;
+}
+
+/* ---- parsing -------------------------------------------------------------------------------------------------- */
+
+static int unknown_option(const cli_verb *verb, const char *word)
+{
+    const char *names[MOST_OPTIONS + 1];
+    size_t count = 0;
+    for (const cli_option *o = verb->options; o->name; o++)
+        names[count++] = o->name;
+    names[count++] = "help";
+    char name[64];
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
+    const char *bare = name + strspn(name, "-");
+    const char *near = strlen(bare) > 1 ? yk__nearest(bare, names, count) : NULL;
+    if (near)
+        return cli_usage_error(verb, "unknown option %s, did you mean --%s?", name, near);
+    return cli_usage_error(verb, "unknown option %s", name);
+}
+
+bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code)
+{
+    struct option table[MOST_OPTIONS + 2];
+    int count = 0;
+    for (const cli_option *o = verb->options; o->name; o++, count++)
+        table[count] =
+            (struct option){o->name, o->kind == CLI_FLAG ? no_argument : required_argument, NULL, FIRST + count};
+    table[count++] = (struct option){"help", no_argument, NULL, HELP};
+    table[count] = (struct option){0};
+    opterr = 0;
+    optind = 0; /* start anew: a program may parse twice */
+    *code = EXIT_USAGE;
+    for (;;) {
+        int at = optind ? optind : 1;
+        int found = getopt_long(argc, argv, "+:h", table, NULL);
+        if (found == -1)
+            break;
+        if (found == HELP || found == 'h') {
+            print_help(verb);
+            *code = EXIT_DONE;
+            return false;
+        }
+        if (found == ':') {
+            *code = cli_usage_error(verb, "--%s needs a value", verb->options[optopt - FIRST].name);
+            return false;
+        }
+        if (found == '?') {
+            *code = optopt >= FIRST
+                        ? cli_usage_error(verb, "%.*s takes no value", (int)strcspn(argv[at], "="), argv[at])
+                        : unknown_option(verb, argv[at]);
+            return false;
+        }
+        if (!take_value(verb, &verb->options[found - FIRST], optarg, code))
+            return false;
+    }
+    if (optind < argc) {
+        *code = cli_usage_error(verb, "unexpected argument '%s'", argv[optind]);
+        return false;
+    }
+    return true;
+}
+
+/* ---- signals -------------------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int number)
+{
+    if (caught)
+        _exit(EXIT_SIGNAL + number);
+    caught = number;
+}
+
+void cli_catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+int cli_interrupted(void)
+{
+    return caught;
+}

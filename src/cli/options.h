@@ -1,0 +1,63 @@
+/*
+ * options.h - what every verb of the program shares: its options as a table, exit codes, signals. Layer: cli.
+ */
+#ifndef YOKE_CLI_OPTIONS_H
+#define YOKE_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Exit codes; a signal that ended a run adds its number to EXIT_SIGNAL, as shells do. */
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SIGNAL = 128 };
+
+typedef enum cli_kind {
+    CLI_FLAG,   /* bool: true when given */
+    CLI_INT,    /* int64_t in [least, most] */
+    CLI_REAL,   /* double in [least, most] */
+    CLI_TEXT,   /* const char * */
+    CLI_CHOICE, /* const char *, one of `choices` */
+} cli_kind;
+
+/* One option. Its default is what `value` points to when parsing starts; --help prints it. */
+typedef struct cli_option {
+    const char *name;     /* without the dashes */
+    const char *argument; /* "N"; NULL for a flag */
+    cli_kind kind;
+    void *value;
+    const char *help;
+    double least, most;         /* CLI_INT and CLI_REAL; both 0: least 0, no most */
+    const char *const *choices; /* ends with NULL */
+    const char *default_text;   /* printed in place of the default's value; "" for none */
+} cli_option;
+
+typedef struct cli_verb {
+    const char *name;          /* "yoke bench step" */
+    const char *summary;       /* one line */
+    const char *about;         /* paragraphs for --help, or NULL */
+    const char *examples;      /* lines for --help, or NULL */
+    const cli_option *options; /* ends with a NULL name; --help needs no entry */
+} cli_verb;
+
+/*
+ * Parses argv[1..] into the options' values. True: go on. False: stop with *code, after --help was printed to stdout
+ * or the mistake to stderr. Arguments that are no options are a mistake.
+ */
+bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code);
+
+/* Prints "VERB: MESSAGE" and where help is to stderr; returns EXIT_USAGE. */
+int cli_usage_error(const cli_verb *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Prints the library's error record after "yoke: " to stderr; returns EXIT_FAILED. */
+int cli_failed(void);
+
+/* From now on the first SIGINT or SIGTERM only makes cli_interrupted return its number; the second ends the program. */
+void cli_catch_signals(void);
+int cli_interrupted(void); /* 0: not interrupted */
+
+/* The verbs. Each gets its own name as argv[0] and returns the exit code. */
+int cli_train(int argc, char **argv);
+int cli_bench(int argc, char **argv);
+int cli_bench_step(int argc, char **argv);
+int cli_bench_loader(int argc, char **argv);
+
+#endif

@@ -1,0 +1,26 @@
+/*
+ * run_log.h - a run as JSON lines, for programs to read. Layer: cli.
+ */
+#ifndef YOKE_CLI_RUN_LOG_H
+#define YOKE_CLI_RUN_LOG_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include <yoke/tensor.h>
+
+typedef struct run_log {
+    FILE *file; /* NULL: nothing is logged */
+    const char *path;
+    int digits; /* of a loss */
+    double flushed;
+} run_log;
+
+/* path NULL: a log that writes nothing. Losses get as many digits as bring back the same number of `dtype`. */
+yk_status run_log_open(run_log *log, const char *path, yk_dtype dtype);
+/* Epochs count from 0, steps from 1. What was written reaches the file within about a second. */
+yk_status run_log_step(run_log *log, int64_t epoch, int64_t step, double loss, double samples_per_second);
+yk_status run_log_eval(run_log *log, int64_t epoch, double loss, double accuracy);
+yk_status run_log_close(run_log *log);
+
+#endif

@@ -1,0 +1,70 @@
+#!/bin/bash
+# endings.sh - how runs end that do not end well: signals, NaN, a full disk, files that cannot be written.
+. tests/support/tap.bash
+
+# start ARGUMENTS...: in the background, until the first step is logged; its process is $pid.
+start()
+{
+    rm -f log
+    "$YOKE" train --epochs 100000 --no-eval --log log "$@" > out 2> err < /dev/null &
+    pid=$!
+    ok "the run has begun" wait_for log '"step":1,'
+}
+
+# ended: waits, and sets $code.
+ended()
+{
+    wait "$pid"
+    code=$?
+}
+
+for signal in INT TERM; do
+    expected=$((128 + $(kill -l $signal)))
+    start --save "$signal.safetensors"
+    kill -s $signal $pid
+    ended
+    ok "SIG$signal: exit code $expected" [ $code = $expected ]
+    says out "saved $signal.safetensors"
+    says out "interrupted after step"
+    ok "SIG$signal: no test accuracy is claimed" [ "$(grep -c 'test accuracy' out)" = 0 ]
+    ok "SIG$signal: the log ends with a whole line" grep -q '}$' <(tail -n 1 log)
+    exits 0 "SIG$signal: the saved file can be loaded" train --init "$signal.safetensors" --steps 1 --no-eval
+done
+
+start --model resnet18 --batch-size 600 # whose steps take longer than this
+kill -s INT $pid
+sleep 0.2
+kill -s INT $pid
+ended
+ok "a second SIGINT: exit code 130" [ $code = 130 ]
+ok "a second SIGINT does not wait for the step" [ "$(grep -c interrupted out)" = 0 ]
+
+exits 1 "a loss that is not finite" train --lr 1e30 --log log
+says err "at step 2 (epoch 1, learning rate 1e+30)"
+says err "--allow-nan"
+ok "the steps before it are in the log" grep -q '"step":1,' log
+exits 0 "--allow-nan" train --lr 1e30 --steps 10 --allow-nan --no-eval --log log
+ok "--allow-nan goes on" grep -q '"step":10,' log
+ok "the log says null" grep -q '"loss":null' log
+
+exits 0 "a file to be kept" train --steps 1 --no-eval --save keep.safetensors
+cp keep.safetensors old.safetensors
+(
+    trap '' XFSZ
+    ulimit -f 100 # blocks of 1,024 bytes: stands for a full disk
+    run train --steps 2 --no-eval --save keep.safetensors
+    exit $code
+)
+ok "a full disk: exit code 1" [ $? = 1 ]
+says err "keep.safetensors: File too large"
+ok "a full disk: the old file is as it was" cmp -s keep.safetensors old.safetensors
+ok "a full disk: nothing else is left" [ "$(ls keep*)" = keep.safetensors ]
+
+exits 1 "--save where nothing can be written" train --save nowhere/x.safetensors --log log2
+says err "--save nowhere/x.safetensors: no file can be written in nowhere/"
+ok "is found before training" [ ! -s log2 ]
+exits 1 "--log where nothing can be written" train --log nowhere/log
+says err "nowhere/log: No such file or directory"
+exits 1 "a log on a full disk" train --log /dev/full --steps 5 --no-eval
+says err "/dev/full: No space left on device"
+finish
