@@ -27,7 +27,7 @@ ifneq ($(SANITIZE),)
 YK_CFLAGS  += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all -DYK__SANITIZED=1
 YK_LDFLAGS += -fsanitize=$(SANITIZE)
 endif
-LIBS := -ldnnl -ljansson -ljpeg -lpng -lz -lxxhash -lm
+LIBS := -ldnnl -ljansson -ljpeg -lpng -lz -lm
 
 # `make run` and `make test` are a newcomer's first commands: they install what is missing and use all cores.
 ifneq ($(filter run test,$(MAKECMDGOALS)),)

@@ -18,8 +18,8 @@ extern "C" {
 #define YK_VERSION "0.1.0"
 
 #if defined(__GNUC__)
-#define YK_API __attribute__((visibility("default")))
-#define YK_MUST_CHECK __attribute__((warn_unused_result))
+#define YK_API                 __attribute__((visibility("default")))
+#define YK_MUST_CHECK          __attribute__((warn_unused_result))
 #define YK_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
 #define YK_API

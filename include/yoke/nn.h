@@ -17,7 +17,8 @@ extern "C" {
 /* In an options struct 0 means the documented default; YK_ZERO (which equals 0) means zero. */
 #define YK_ZERO (-0.0)
 
-/* ---- lists of named tensors --------------------------------------------------------------------------------------- */
+/* ---- lists of named tensors ---------------------------------------------------------------------------------------
+ */
 /*
  * An ordered list of named tensors, each name once: a state dict, a list of parameters, the content of a checkpoint
  * file. It retains its tensors.
@@ -52,7 +53,8 @@ static inline const char *yk_parameters_name(const yk_parameters *parameters, in
     return yk_state_dict_name(parameters, i);
 }
 
-/* ---- modules -------------------------------------------------------------------------------------------------------- */
+/* ---- modules --------------------------------------------------------------------------------------------------------
+ */
 typedef struct yk_module yk_module;
 
 /*
@@ -60,8 +62,8 @@ typedef struct yk_module yk_module;
  * returns goes to the caller's scope, everything else that it made and backward does not need dies with it.
  */
 typedef struct yk_module_class {
-    const char *name;  /* "Linear", as printing shows it; static */
-    size_t data_size;  /* bytes of the module's own data, zeroed when it is made: yk_module_data */
+    const char *name; /* "Linear", as printing shows it; static */
+    size_t data_size; /* bytes of the module's own data, zeroed when it is made: yk_module_data */
     yk_tensor *(*forward)(yk_module *self, yk_tensor *x);
     void (*destroy)(yk_module *self); /* releases what the data holds; children and tensors are released by yoke */
     /* Writes what stands between the parentheses of the printed module: "in_features=4, out_features=3". */
@@ -82,8 +84,8 @@ YK_API const yk_module_class *yk_module_class_of(const yk_module *m);
  * told otherwise) under a name without dots, and return it, borrowed. The module retains it. A tensor stays the same
  * object when the module moves to another device or dtype, so a module may keep the pointer in its data.
  * A module to which something could not be added (an error, or NULL because of an earlier one) is incomplete:
- * yk_module_check and everything else that takes a module treat it as NULL, so a constructor needs one check:
- *     return yk_module_check(m);
+ * yk_module_check and everything else that takes a module treat it as NULL, so a constructor that has its module
+ * needs no check but the last: return yk_module_check(m);
  */
 YK_API yk_module *yk_module_add(yk_module *parent, const char *name, yk_module *child);
 YK_API yk_tensor *yk_module_add_parameter(yk_module *m, const char *name, yk_tensor *x);
@@ -127,7 +129,8 @@ YK_API yk_status yk_module_print(FILE *to, yk_module *m) YK_MUST_CHECK;
 YK_API yk_module *yk_module_retain(yk_module *m);
 YK_API void yk_module_release(yk_module *m);
 
-/* ---- state dicts ---------------------------------------------------------------------------------------------------- */
+/* ---- state dicts ----------------------------------------------------------------------------------------------------
+ */
 /* Parameters and persistent buffers under PyTorch's names, in its order; the tensors share the module's memory. */
 YK_API yk_state_dict *yk_module_state_dict(yk_module *m);
 
@@ -202,6 +205,7 @@ typedef struct yk_embedding_options {
 } yk_embedding_options;
 YK_API yk_module *yk_embedding_create(int64_t count, int64_t dim, const yk_embedding_options *options);
 
+/* The operation of the name, element by element; identity gives its input. */
 YK_API yk_module *yk_relu_create(void);
 YK_API yk_module *yk_gelu_create(void);
 YK_API yk_module *yk_tanh_create(void);
@@ -213,14 +217,15 @@ YK_API yk_module *yk_flatten_create(void);
 YK_API yk_module *yk_max_pool2d_create(int64_t kernel, int64_t stride, const yk_pool2d_options *options);
 YK_API yk_module *yk_avg_pool2d_create(int64_t kernel, int64_t stride, const yk_pool2d_options *options);
 YK_API yk_module *yk_adaptive_avg_pool2d_create(int64_t height, int64_t width);
-/* One after the other, named "0", "1", ...; the list ends with NULL. A module that is NULL because its creation failed
- * makes the result NULL: that is why the count of what follows cannot be known, and nothing after it is looked at.
- * A batch norm followed by a ReLU runs as one pass. */
+/* One after the other, named "0", "1", ...; the list ends with NULL. A batch norm followed by a ReLU runs as one pass.
+ * When an error is on record the result is NULL: the end of the list cannot be told from a module that could not be
+ * made. Arguments are made in an order that C leaves open, and so are their random values. */
 YK_API yk_module *yk_sequential(yk_module *first, ...);
 /* The same from an array; an empty one is allowed and is the identity. */
 YK_API yk_module *yk_sequential_of(yk_module *const *modules, int count);
 
-/* ---- models --------------------------------------------------------------------------------------------------------- */
+/* ---- models ---------------------------------------------------------------------------------------------------------
+ */
 /* Zeros: in_features 784, one hidden layer of 128, num_classes 10. (N, ...) is flattened; ReLU between the layers.
  * Names: fc1, fc2, ... */
 typedef struct yk_mlp_options {

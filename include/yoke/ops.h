@@ -46,7 +46,7 @@ YK_API yk_tensor *yk_cos(yk_tensor *x);
 YK_API yk_tensor *yk_tanh(yk_tensor *x);
 YK_API yk_tensor *yk_sigmoid(yk_tensor *x);
 YK_API yk_tensor *yk_relu(yk_tensor *x);
-YK_API yk_tensor *yk_gelu(yk_tensor *x); /* exact, with erf */
+YK_API yk_tensor *yk_gelu(yk_tensor *x);                           /* exact, with erf */
 YK_API yk_tensor *yk_clamp(yk_tensor *x, double low, double high); /* -INFINITY, INFINITY: unbounded */
 /* No gradient flows through these: */
 YK_API yk_tensor *yk_sign(yk_tensor *x);
@@ -83,8 +83,8 @@ YK_API yk_tensor *yk_normal_(yk_tensor *x, double mean, double deviation);
 /* One size may be -1. A view where the strides allow it, else a copy. */
 YK_API yk_tensor *yk_reshape(yk_tensor *x, int ndim, const int64_t *shape);
 YK_API yk_tensor *yk_view(yk_tensor *x, int ndim, const int64_t *shape); /* an error where a copy would be needed */
-YK_API yk_tensor *yk_flatten(yk_tensor *x, int start_dim, int end_dim); /* both included: 1, -1 keeps the batch */
-YK_API yk_tensor *yk_permute(yk_tensor *x, const int *dims); /* ndim of them: a view */
+YK_API yk_tensor *yk_flatten(yk_tensor *x, int start_dim, int end_dim);  /* both included: 1, -1 keeps the batch */
+YK_API yk_tensor *yk_permute(yk_tensor *x, const int *dims);             /* ndim of them: a view */
 YK_API yk_tensor *yk_transpose(yk_tensor *x, int dim0, int dim1);
 YK_API yk_tensor *yk_squeeze(yk_tensor *x, int dim); /* drops the dimension if its size is 1 */
 YK_API yk_tensor *yk_unsqueeze(yk_tensor *x, int dim);
@@ -111,7 +111,7 @@ YK_API yk_tensor *yk_sum_dims(yk_tensor *x, const int *dims, int n_dims, bool ke
 YK_API yk_tensor *yk_mean_dims(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
 /* Divided by count - correction (PyTorch's default is 1). */
 YK_API yk_tensor *yk_var_dims(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim);
-YK_API yk_tensor *yk_var(yk_tensor *x); /* all, correction 1 */
+YK_API yk_tensor *yk_var(yk_tensor *x);  /* all, correction 1 */
 YK_API yk_tensor *yk_prod(yk_tensor *x); /* all; no gradient */
 /* The largest of one dimension; its place goes to *index (i64, no gradient) unless that is NULL. */
 YK_API yk_tensor *yk_max_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index);

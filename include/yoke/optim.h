@@ -60,7 +60,8 @@ YK_API int64_t yk_optimizer_state_step(const yk_optimizer *o, const yk_tensor *p
 YK_API yk_optimizer *yk_optimizer_retain(yk_optimizer *o);
 YK_API void yk_optimizer_release(yk_optimizer *o);
 
-/* ---- schedules ------------------------------------------------------------------------------------------------------ */
+/* ---- schedules ------------------------------------------------------------------------------------------------------
+ */
 /*
  * A schedule sets every group's learning rate to a function of the group's first one and of the number of schedule
  * steps, t: to that of t = 0 when it is made, of t + 1 at each yk_schedule_step. It retains the optimizer.

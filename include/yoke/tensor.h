@@ -27,7 +27,11 @@ typedef struct yk_tensor_options {
  * Shapes are passed as a dimension count and an array: yk_zeros(2, (int64_t[]){3, 4}, NULL), or with the macro
  * yk_zeros(YK_SHAPE(3, 4), NULL). YK_SCALAR is the shape of a 0-dimensional tensor.
  */
-#define YK_SHAPE(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+#define YK_SHAPE(...)                                                                                                  \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                                             \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
 #define YK_SCALAR 0, NULL
 
 /* ---- creation; sizes may be 0 but not negative -------------------------------------------------------------- */
@@ -43,7 +47,8 @@ YK_API yk_tensor *yk_arange(double start, double end, double step, const yk_tens
  * options are NULL). From the process's generator: yk_manual_seed. */
 YK_API yk_tensor *yk_rand(int ndim, const int64_t *shape, const yk_tensor_options *options);
 YK_API yk_tensor *yk_randn(int ndim, const int64_t *shape, const yk_tensor_options *options);
-YK_API yk_tensor *yk_randint(int64_t low, int64_t high, int ndim, const int64_t *shape, const yk_tensor_options *options);
+YK_API yk_tensor *yk_randint(int64_t low, int64_t high, int ndim, const int64_t *shape,
+                             const yk_tensor_options *options);
 /* A random permutation of 0..n-1 as i64. */
 YK_API yk_tensor *yk_randperm(int64_t n);
 /* Copies `data` (C order, elements of options->dtype, in host memory) into a new tensor. */
@@ -61,13 +66,14 @@ YK_API yk_tensor *yk_randn_like(const yk_tensor *x);
 
 /* ---- what a tensor is (NULL gives zero values) ---------------------------------------------------------------- */
 YK_API int yk_ndim(const yk_tensor *x);
-YK_API int64_t yk_size(const yk_tensor *x, int dim);   /* negative dims count from the end; -1 for a dim that is not there */
+YK_API int64_t yk_size(const yk_tensor *x,
+                       int dim); /* negative dims count from the end; -1 for a dim that is not there */
 YK_API int64_t yk_stride(const yk_tensor *x, int dim); /* in elements */
 YK_API const int64_t *yk_sizes(const yk_tensor *x);    /* ndim numbers, valid as long as x */
 YK_API int64_t yk_numel(const yk_tensor *x);
 YK_API yk_dtype yk_tensor_dtype(const yk_tensor *x);
 YK_API yk_device yk_tensor_device(const yk_tensor *x);
-YK_API bool yk_is_contiguous(const yk_tensor *x);      /* C order */
+YK_API bool yk_is_contiguous(const yk_tensor *x); /* C order */
 YK_API bool yk_same_shape(const yk_tensor *a, const yk_tensor *b);
 /* Writes "(2, 3, 4)" into `buffer` and returns it. */
 YK_API const char *yk_shape_format(const yk_tensor *x, char *buffer, size_t size);

@@ -135,8 +135,7 @@ yk_tensor *yk_custom_saved(yk_custom *context, int i)
     const yk__saved_tensor *saved = &context->saved[i];
     if (saved->tensor && yk__version(saved->tensor) != saved->version) {
         char shape[200];
-        yk__fail(YK_ERR_STATE,
-                 "%s: saved tensor %d of shape %s was changed in place: it is at version %u, expected %u",
+        yk__fail(YK_ERR_STATE, "%s: saved tensor %d of shape %s was changed in place: it is at version %u, expected %u",
                  context->function->name, i, yk_shape_format(saved->tensor, shape, sizeof(shape)),
                  yk__version(saved->tensor), saved->version);
         return NULL;

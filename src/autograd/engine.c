@@ -111,10 +111,11 @@ static yk_status claim_graph(yk__task *task, yk__node *root)
     for (size_t next = 0; next < task->claimed.count && !status; next++) {
         yk__node *node = task->claimed.nodes[next];
         if (node->freed && node->op)
-            return yk__fail(YK_ERR_STATE,
-                            "backward: the graph was freed by an earlier backward (at %s); to go through it twice, call "
-                            "the first with retain_graph",
-                            node->name);
+            return yk__fail(
+                YK_ERR_STATE,
+                "backward: the graph was freed by an earlier backward (at %s); to go through it twice, call "
+                "the first with retain_graph",
+                node->name);
         for (int i = 0; i < node->n_inputs && !status; i++) {
             yk__node *input = node->edges[i].node;
             if (!input)
@@ -158,9 +159,11 @@ static yk_status make_queues(yk__task *task, yk__node *root)
     return YK_OK;
 }
 
+/* Whether x may be written in place: nobody else holds it or its memory, and no two elements share a place (a backward
+ * may hand on an expanded view). */
 static bool exclusive(const yk_tensor *x)
 {
-    return atomic_load_explicit(&x->object.references, memory_order_acquire) == 1 &&
+    return yk__is_dense(x) && atomic_load_explicit(&x->object.references, memory_order_acquire) == 1 &&
            atomic_load_explicit(&x->storage->references, memory_order_acquire) == 1;
 }
 
@@ -198,8 +201,8 @@ static yk_status deliver(yk__task *task, const yk__node *from, int input, yk__no
         }
         *term = (yk__contribution){.sequence = from->sequence, .input = input, .grad = grad};
         yk__contribution **at = &to->contributions;
-        while (*at && ((*at)->sequence > term->sequence ||
-                       ((*at)->sequence == term->sequence && (*at)->input < term->input)))
+        while (*at &&
+               ((*at)->sequence > term->sequence || ((*at)->sequence == term->sequence && (*at)->input < term->input)))
             at = &(*at)->next;
         term->next = *at;
         *at = term;
@@ -231,11 +234,11 @@ static yk_status check_gradient(const yk__node *from, int input, const yk__node 
         yk_device_equal(yk__device_of(grad), to->device))
         return YK_OK;
     char a[200], b[200], da[16], db[16];
-    return yk__fail(YK_ERR_SHAPE, "%s: backward gave a gradient of shape %s, %s on %s for input %d, which has shape %s, %s on %s",
+    return yk__fail(YK_ERR_SHAPE,
+                    "%s: backward gave a gradient of shape %s, %s on %s for input %d, which has shape %s, %s on %s",
                     from->name, yk_shape_format(grad, a, sizeof(a)), yk_dtype_name((yk_dtype)grad->dtype),
-                    yk_device_format(yk__device_of(grad), da), input,
-                    yk__shape_text(to->ndim, to->shape, b, sizeof(b)), yk_dtype_name((yk_dtype)to->dtype),
-                    yk_device_format(to->device, db));
+                    yk_device_format(yk__device_of(grad), da), input, yk__shape_text(to->ndim, to->shape, b, sizeof(b)),
+                    yk_dtype_name((yk_dtype)to->dtype), yk_device_format(to->device, db));
 }
 
 static yk_status run_hooks(yk__node *node, yk_tensor **grad)

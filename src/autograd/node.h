@@ -9,8 +9,9 @@
 typedef struct yk__task yk__task;
 
 typedef struct yk__edge {
-    yk__node *node;  /* NULL: this input needs no gradient */
-    yk_tensor *leaf; /* retained where node is the accumulator of a leaf, which owns it; else NULL and node is counted */
+    yk__node *node; /* NULL: this input needs no gradient */
+    yk_tensor
+        *leaf; /* retained where node is the accumulator of a leaf, which owns it; else NULL and node is counted */
 } yk__edge;
 
 typedef struct yk__saved_tensor {
@@ -20,7 +21,7 @@ typedef struct yk__saved_tensor {
 
 typedef struct yk__hook {
     uint64_t id;
-    yk_grad_hook fn;     /* one of the two */
+    yk_grad_hook fn; /* one of the two */
     yk_leaf_hook after;
     void *user;
 } yk__hook;

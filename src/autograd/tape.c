@@ -242,8 +242,8 @@ bool yk__will_record(int n_inputs, yk_tensor *const *inputs)
 }
 
 /* The node of `op` with its edges and saved tensors; saved entries that are `out` become aliases of it. */
-static yk__node *node_record(const yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
-                             yk_tensor *const *saved, const void *context, size_t context_size)
+static yk__node *node_record(const yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor *const *inputs,
+                             int n_saved, yk_tensor *const *saved, const void *context, size_t context_size)
 {
     yk__node *node = node_make(op, op->name, out, n_inputs, n_saved, context_size);
     if (!node)
@@ -290,8 +290,7 @@ yk_tensor *yk__record(yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor 
     if (!out || !yk__will_record(n_inputs, inputs) || !yk_dtype_is_floating((yk_dtype)out->dtype))
         return yk__scope_own(out);
     yk__autograd_meta *meta = meta_of(out);
-    yk__node *node =
-        meta ? node_record(out, op, n_inputs, inputs, n_saved, saved, context, context_size) : NULL;
+    yk__node *node = meta ? node_record(out, op, n_inputs, inputs, n_saved, saved, context, context_size) : NULL;
     if (!node) {
         yk_tensor_release(out);
         return NULL;
@@ -342,8 +341,8 @@ yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_te
 {
     for (int d = 0; d < x->ndim; d++) {
         if (x->stride[d] == 0 && x->shape[d] > 1)
-            return yk__fail(YK_ERR_STATE, "%s: the tensor is expanded, so several elements share memory; clone it first",
-                            name);
+            return yk__fail(YK_ERR_STATE,
+                            "%s: the tensor is expanded, so several elements share memory; clone it first", name);
     }
     if (recording_off)
         return YK_OK;
@@ -374,6 +373,29 @@ yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tens
     meta->node = node;
     yk__node_release(old);
     return YK_OK;
+}
+
+void yk__exchange_storage(yk_tensor *x, yk_tensor *from)
+{
+    atomic_store(&from->storage->version, atomic_load(&x->storage->version) + 1);
+    yk__storage *storage = x->storage;
+    void *data = x->data;
+    int8_t dtype = x->dtype;
+    x->storage = from->storage;
+    x->data = from->data;
+    x->dtype = from->dtype;
+    from->storage = storage;
+    from->data = data;
+    from->dtype = dtype;
+    for (int d = 0; d < x->ndim; d++) {
+        int64_t stride = x->stride[d];
+        x->stride[d] = from->stride[d];
+        from->stride[d] = stride;
+    }
+    if (x->autograd && yk__meta(x)->accumulator) { /* gradients are delivered to the new place */
+        yk__meta(x)->accumulator->device = yk__device_of(x);
+        yk__meta(x)->accumulator->dtype = x->dtype;
+    }
 }
 
 /* ---- hooks ---- */

@@ -60,6 +60,12 @@ yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_te
 yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
                            yk_tensor *const *saved, const void *context, size_t context_size);
 
+/*
+ * x, a leaf, takes over storage, dtype and strides of `from` (same shape), which gets x's: how a module's parameter
+ * moves while everybody keeps their pointer to it. The version count goes on, so a graph recorded before notices.
+ */
+void yk__exchange_storage(yk_tensor *x, yk_tensor *from);
+
 /* Adds `grad` to leaf's gradient: takes over the reference. */
 yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad);
 

@@ -23,7 +23,8 @@ yk_status yk__fail_errno_at(const char *file, int line, const char *format, ...)
 void yk__error_prefix(const char *format, ...) YK_PRINTF(1, 2);
 /* The code of the record, YK_OK without one: for a caller that got NULL and returns a status. */
 yk_status yk__error_code(void);
-/* Moves a record between threads: take empties this thread's (code YK_OK if there was none), put sets it (first wins). */
+/* Moves a record between threads: take empties this thread's (code YK_OK if there was none), put sets it (first wins).
+ */
 void yk__error_take(yk_error *record);
 void yk__error_put(const yk_error *record);
 

@@ -82,9 +82,8 @@ void yk__error_prefix(const char *format, ...)
     va_start(arguments, format);
     vsnprintf(prefix, sizeof(prefix), format, arguments);
     va_end(arguments);
-    size_t length = strlen(prefix);
-    memcpy(record.message, prefix, length);
-    snprintf(record.message + length, sizeof(record.message) - length, ": %s", old);
+    int room = (int)(sizeof(old) - strlen(prefix) - sizeof(": "));
+    snprintf(record.message, sizeof(record.message), "%s: %.*s", prefix, room, old);
 }
 
 const yk_error *yk_last_error(void)

@@ -1,9 +1,11 @@
 /*
  * pool.c - threads that share ranges of work with their caller. Layer: base.
  *
- * A run publishes (fn, arg, n, grain) under a new generation number; every thread, the caller too, takes pieces off
- * one atomic counter until none is left. Idle threads spin a short while, because kernels follow one another within
- * microseconds, then sleep on a condition variable, because processes that outnumber the cores must not burn them.
+ * A run publishes (fn, arg, n, grain) and opens the pool under a new generation number; every thread, the caller too,
+ * takes pieces off one atomic counter until none is left. A worker enters a run only while it is open; when the caller
+ * finds no more pieces it closes the run and waits for those that entered, so a worker that the system has not woken
+ * yet, on a machine with more to do than cores, costs nothing. Idle workers spin a short while, because kernels follow
+ * one another within microseconds, then sleep on a condition variable, because they must not burn the cores.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -12,6 +14,8 @@
 #include "base/core.h"
 
 enum { SPINS = 4000 };
+#define OPEN   ((unsigned long long)1 << 31)
+#define INSIDE (OPEN - 1)
 
 struct yk__pool {
     int threads;
@@ -23,9 +27,9 @@ struct yk__pool {
     void *arg;
     int64_t n, grain;
     _Alignas(64) atomic_llong next;
-    _Alignas(64) atomic_int running; /* workers that have not finished this generation */
 
-    _Alignas(64) atomic_uint generation;
+    /* generation << 32 | open << 31 | workers inside */
+    _Alignas(64) atomic_ullong state;
     atomic_int sleepers;
     atomic_bool stop;
     pthread_mutex_t lock;
@@ -62,6 +66,46 @@ static void take_pieces(yk__pool *pool, int thread)
     inside = false;
 }
 
+/* Waits for another generation than `seen` and gives it. */
+static unsigned next_generation(yk__pool *pool, unsigned seen)
+{
+    unsigned now = (unsigned)(atomic_load_explicit(&pool->state, memory_order_acquire) >> 32);
+    for (int spin = 0; now == seen && spin < SPINS; spin++) {
+        cpu_relax();
+        now = (unsigned)(atomic_load_explicit(&pool->state, memory_order_acquire) >> 32);
+    }
+    if (now != seen)
+        return now;
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_add(&pool->sleepers, 1);
+    while ((now = (unsigned)(atomic_load(&pool->state) >> 32)) == seen)
+        pthread_cond_wait(&pool->wake, &pool->lock);
+    atomic_fetch_sub(&pool->sleepers, 1);
+    pthread_mutex_unlock(&pool->lock);
+    return now;
+}
+
+static bool enter(yk__pool *pool, unsigned generation)
+{
+    unsigned long long state = atomic_load_explicit(&pool->state, memory_order_acquire);
+    while ((unsigned)(state >> 32) == generation && (state & OPEN)) {
+        if (atomic_compare_exchange_weak_explicit(&pool->state, &state, state + 1, memory_order_acq_rel,
+                                                  memory_order_acquire))
+            return true;
+    }
+    return false;
+}
+
+static void leave(yk__pool *pool)
+{
+    unsigned long long before = atomic_fetch_sub_explicit(&pool->state, 1, memory_order_acq_rel);
+    if ((before & INSIDE) == 1 && !(before & OPEN)) { /* the caller may be waiting for the last one */
+        pthread_mutex_lock(&pool->lock);
+        pthread_cond_signal(&pool->done);
+        pthread_mutex_unlock(&pool->lock);
+    }
+}
+
 static void *worker(void *argument)
 {
     worker_start start = *(worker_start *)argument;
@@ -69,39 +113,42 @@ static void *worker(void *argument)
     yk__pool *pool = start.pool;
     unsigned seen = 0;
     for (;;) {
-        unsigned now = atomic_load_explicit(&pool->generation, memory_order_acquire);
-        for (int spin = 0; now == seen && spin < SPINS; spin++) {
-            cpu_relax();
-            now = atomic_load_explicit(&pool->generation, memory_order_acquire);
-        }
-        if (now == seen) {
-            pthread_mutex_lock(&pool->lock);
-            atomic_fetch_add(&pool->sleepers, 1);
-            while ((now = atomic_load(&pool->generation)) == seen)
-                pthread_cond_wait(&pool->wake, &pool->lock);
-            atomic_fetch_sub(&pool->sleepers, 1);
-            pthread_mutex_unlock(&pool->lock);
-        }
-        seen = now;
+        seen = next_generation(pool, seen);
         if (atomic_load(&pool->stop))
             return NULL;
+        if (!enter(pool, seen))
+            continue;
         take_pieces(pool, start.thread);
-        if (atomic_fetch_sub_explicit(&pool->running, 1, memory_order_acq_rel) == 1) {
-            pthread_mutex_lock(&pool->lock);
-            pthread_cond_signal(&pool->done);
-            pthread_mutex_unlock(&pool->lock);
-        }
+        leave(pool);
     }
 }
 
+/* Opens a run of the next generation; nobody is inside. */
 static void publish(yk__pool *pool)
 {
-    atomic_fetch_add(&pool->generation, 1);
+    unsigned long long generation = (atomic_load_explicit(&pool->state, memory_order_relaxed) >> 32) + 1;
+    atomic_store(&pool->state, generation << 32 | OPEN);
     if (atomic_load(&pool->sleepers)) {
         pthread_mutex_lock(&pool->lock);
         pthread_cond_broadcast(&pool->wake);
         pthread_mutex_unlock(&pool->lock);
     }
+}
+
+/* Lets nobody in any more and waits for those inside. */
+static void close_run(yk__pool *pool)
+{
+    unsigned long long state = atomic_fetch_and(&pool->state, ~OPEN) & ~OPEN;
+    for (int spin = 0; (state & INSIDE) && spin < SPINS; spin++) {
+        cpu_relax();
+        state = atomic_load_explicit(&pool->state, memory_order_acquire);
+    }
+    if (!(state & INSIDE))
+        return;
+    pthread_mutex_lock(&pool->lock);
+    while (atomic_load(&pool->state) & INSIDE)
+        pthread_cond_wait(&pool->done, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 yk__pool *yk__pool_create(int threads)
@@ -167,7 +214,8 @@ void yk__pool_run(yk__pool *pool, int64_t n, int64_t grain, yk__range_fn fn, voi
         return;
     if (grain < 1)
         grain = 1;
-    if (pool->threads == 1 || n <= grain || inside || atomic_exchange_explicit(&pool->busy, true, memory_order_acquire)) {
+    if (pool->threads == 1 || n <= grain || inside ||
+        atomic_exchange_explicit(&pool->busy, true, memory_order_acquire)) {
         for (int64_t begin = 0; begin < n; begin += grain)
             fn(arg, begin, n - begin < grain ? n : begin + grain, 0);
         return;
@@ -177,17 +225,9 @@ void yk__pool_run(yk__pool *pool, int64_t n, int64_t grain, yk__range_fn fn, voi
     pool->n = n;
     pool->grain = grain;
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool->running, pool->threads - 1, memory_order_relaxed);
     publish(pool);
     take_pieces(pool, 0);
-    for (int spin = 0; atomic_load_explicit(&pool->running, memory_order_acquire) && spin < SPINS; spin++)
-        cpu_relax();
-    if (atomic_load_explicit(&pool->running, memory_order_acquire)) {
-        pthread_mutex_lock(&pool->lock);
-        while (atomic_load(&pool->running))
-            pthread_cond_wait(&pool->done, &pool->lock);
-        pthread_mutex_unlock(&pool->lock);
-    }
+    close_run(pool);
     atomic_store_explicit(&pool->busy, false, memory_order_release);
 }
 

@@ -31,6 +31,7 @@ typedef struct yk__view {
     int64_t stride[YK_MAX_DIMS];
 } yk__view;
 
+/* clang-format off */
 typedef enum yk__unary {
     YK__NEG, YK__ABS, YK__EXP, YK__LOG, YK__SQRT, YK__RSQRT, YK__RECIPROCAL, YK__SIN, YK__COS, YK__TANH,
     YK__SIGMOID, YK__RELU, YK__GELU, /* the exact one, with erf */
@@ -53,6 +54,7 @@ typedef enum yk__reduce {
     YK__VAR,                /* divided by count - p0 */
     YK__SUM_SQUARES
 } yk__reduce;
+/* clang-format on */
 
 typedef enum yk__random_kind {
     YK__RANDOM_UNIFORM, /* [p0, p1) */
@@ -122,7 +124,8 @@ typedef struct yk__backend {
                        const yk__view *b);
     /* Element i (C order) of `out` is a function of (stream, i) alone. */
     yk_status (*random)(int device, yk__random_kind kind, const yk__view *out, yk__stream stream, double p0, double p1);
-    /* out = x * keep / (1 - p), where keep of element i (C order) is random(stream, i) >= p. Backward is the same call. */
+    /* out = x * keep / (1 - p), where keep of element i (C order) is random(stream, i) >= p. Backward is the same call.
+     */
     yk_status (*dropout)(int device, const yk__view *out, const yk__view *x, yk__stream stream, double p);
 
     /* ---- reductions ---- */
@@ -170,15 +173,14 @@ typedef struct yk__backend {
      * In training the running statistics, where given, move by momentum towards the batch's mean and unbiased
      * variance. */
     yk_status (*batch_norm)(int device, const yk__batch_norm *p, const yk__view *out, const yk__view *mean,
-                            const yk__view *invstd, const yk__view *x, const yk__view *residual,
-                            const yk__view *weight, const yk__view *bias, const yk__view *running_mean,
-                            const yk__view *running_var);
+                            const yk__view *invstd, const yk__view *x, const yk__view *residual, const yk__view *weight,
+                            const yk__view *bias, const yk__view *running_mean, const yk__view *running_var);
     /* gx, gresidual, gweight, gbias may be NULL (not wanted); out is read only where relu is fused (may be NULL
      * otherwise). gresidual may be the same view as gout. */
-    yk_status (*batch_norm_backward)(int device, const yk__batch_norm *p, const yk__view *gx,
-                                     const yk__view *gresidual, const yk__view *gweight, const yk__view *gbias,
-                                     const yk__view *gout, const yk__view *x, const yk__view *out,
-                                     const yk__view *weight, const yk__view *mean, const yk__view *invstd);
+    yk_status (*batch_norm_backward)(int device, const yk__batch_norm *p, const yk__view *gx, const yk__view *gresidual,
+                                     const yk__view *gweight, const yk__view *gbias, const yk__view *gout,
+                                     const yk__view *x, const yk__view *out, const yk__view *weight,
+                                     const yk__view *mean, const yk__view *invstd);
     /* x (M,D) normalised over D; weight, bias (D) or NULL; mean, invstd (M) outputs for backward. */
     yk_status (*layer_norm)(int device, double eps, const yk__view *out, const yk__view *mean, const yk__view *invstd,
                             const yk__view *x, const yk__view *weight, const yk__view *bias);
@@ -224,8 +226,8 @@ typedef struct yk__storage {
     atomic_uint version; /* writes in place */
     yk_device device;
     void *data;
-    size_t bytes;    /* as asked for */
-    size_t reserved; /* as the allocator gave */
+    size_t bytes;                           /* as asked for */
+    size_t reserved;                        /* as the allocator gave */
     void (*foreign_release)(void *context); /* memory that is not ours */
     void *foreign_context;
 } yk__storage;

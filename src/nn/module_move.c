@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "autograd/node.h"
+#include "autograd/tape.h"
 #include "nn/module.h"
 
 /* Another storage with the values of x; one reference. */
@@ -18,30 +18,6 @@ static yk_tensor *moved(yk_tensor *x, const int64_t *stride, yk_dtype dtype, yk_
         out = NULL;
     }
     return out;
-}
-
-/* x takes over the storage of `from`, which gets x's. */
-static void exchange(yk_tensor *x, yk_tensor *from)
-{
-    yk__storage *storage = x->storage;
-    void *data = x->data;
-    int8_t dtype = x->dtype;
-    atomic_store(&from->storage->version, atomic_load(&storage->version) + 1);
-    x->storage = from->storage;
-    x->data = from->data;
-    x->dtype = from->dtype;
-    from->storage = storage;
-    from->data = data;
-    from->dtype = dtype;
-    if (x->autograd && yk__meta(x)->accumulator) { /* gradients are delivered to the new place */
-        yk__meta(x)->accumulator->device = yk__device_of(x);
-        yk__meta(x)->accumulator->dtype = x->dtype;
-    }
-    for (int d = 0; d < x->ndim; d++) {
-        int64_t stride = x->stride[d];
-        x->stride[d] = from->stride[d];
-        from->stride[d] = stride;
-    }
 }
 
 static yk_status move_tensor(yk_module *m, yk_tensor *x, yk_dtype dtype, yk_device device)
@@ -59,7 +35,7 @@ static yk_status move_tensor(yk_module *m, yk_tensor *x, yk_dtype dtype, yk_devi
     if (!status && grad)
         status = yk_set_grad(x, NULL);
     if (!status) {
-        exchange(x, to);
+        yk__exchange_storage(x, to);
         if (grad)
             status = yk_set_grad(x, grad_to);
     }

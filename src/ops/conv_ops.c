@@ -37,21 +37,20 @@ static bool fill_options(const yk_conv2d_options *options, yk__conv2d *p)
 static bool check(const yk__conv2d *p, const yk_tensor *x, const yk_tensor *w, const yk_tensor *bias, int64_t out[4])
 {
     char tx[200], tw[200];
-    yk_shape_format(x, tx, sizeof(tx));
-    yk_shape_format(w, tw, sizeof(tw));
     if (x->ndim != 4 || w->ndim != 4) {
-        yk__fail(YK_ERR_SHAPE, "conv2d: input %s and weight %s, expected (N, C, H, W) and (O, C / groups, KH, KW)", tx,
-                 tw);
+        yk__fail(YK_ERR_SHAPE, "conv2d: input %s and weight %s, expected (N, C, H, W) and (O, C / groups, KH, KW)",
+                 yk_shape_format(x, tx, sizeof(tx)), yk_shape_format(w, tw, sizeof(tw)));
         return false;
     }
     if (x->shape[1] != w->shape[1] * p->groups) {
         yk__fail(YK_ERR_SHAPE, "conv2d: input has %lld channels but weight %s expects %lld (groups %lld)",
-                 (long long)x->shape[1], tw, (long long)(w->shape[1] * p->groups), (long long)p->groups);
+                 (long long)x->shape[1], yk_shape_format(w, tw, sizeof(tw)), (long long)(w->shape[1] * p->groups),
+                 (long long)p->groups);
         return false;
     }
     if (w->shape[0] % p->groups) {
         yk__fail(YK_ERR_SHAPE, "conv2d: the %lld output channels of weight %s do not divide into %lld groups",
-                 (long long)w->shape[0], tw, (long long)p->groups);
+                 (long long)w->shape[0], yk_shape_format(w, tw, sizeof(tw)), (long long)p->groups);
         return false;
     }
     out[0] = x->shape[0];
@@ -62,8 +61,8 @@ static bool check(const yk__conv2d *p, const yk_tensor *x, const yk_tensor *w, c
             yk__fail(
                 YK_ERR_SHAPE,
                 "conv2d: weight %s with dilation %lld covers %lld of the %s, but input %s with padding %lld has %lld",
-                tw, (long long)p->dilation[i], (long long)reach, axis_name[i], tx, (long long)p->padding[i],
-                (long long)padded);
+                yk_shape_format(w, tw, sizeof(tw)), (long long)p->dilation[i], (long long)reach, axis_name[i],
+                yk_shape_format(x, tx, sizeof(tx)), (long long)p->padding[i], (long long)padded);
             return false;
         }
         out[2 + i] = (padded - reach) / p->stride[i] + 1;

@@ -102,7 +102,7 @@ static yk_tensor *per_row(const yk__op *op, yk_tensor *logits, yk_tensor *target
     yk_tensor *checked = reduced(op, logits, target, weight, p);
     yk_device device = yk__device_of(logits);
     int64_t classes = logits->shape[1];
-    yk_tensor *ignored = yk_ne(target, yk__scope_own(yk__raw_scalar((double)p->ignore_index, YK_I64, device)));
+    yk_tensor *counts = yk_ne(target, yk__scope_own(yk__raw_scalar((double)p->ignore_index, YK_I64, device)));
     yk_tensor *line = yk__scope_own(yk__raw_positions(classes, 1, device));
     yk_tensor *mask = checked ? yk_eq(yk_unsqueeze(target, 1), line) : NULL;
     yk_no_grad_end(previous);
@@ -117,7 +117,7 @@ static yk_tensor *per_row(const yk__op *op, yk_tensor *logits, yk_tensor *target
             yk_mul_scalar(yk_sum_dims(surprise, &over_classes, 1, false), p->label_smoothing / (double)classes);
         loss = yk_add(yk_mul_scalar(loss, 1 - p->label_smoothing), smooth);
     }
-    loss = yk_scope_return(scope, yk_where(ignored, loss, zero));
+    loss = yk_scope_return(scope, yk_where(counts, loss, zero));
     yk_scope_end(scope);
     return loss;
 }

@@ -12,7 +12,8 @@ void *yk_tensor_data(yk_tensor *x)
         return NULL;
     if (!yk__backend_for(x)->host_memory) {
         char device[16];
-        yk__fail(YK_ERR_DEVICE, "tensor_data: the tensor is on %s, whose memory the host cannot reach; use yk_tensor_read",
+        yk__fail(YK_ERR_DEVICE,
+                 "tensor_data: the tensor is on %s, whose memory the host cannot reach; use yk_tensor_read",
                  yk_device_format(yk__device_of(x), device));
         return NULL;
     }

@@ -19,7 +19,7 @@ typedef struct yk__autograd {
 struct yk_tensor {
     yk__object object;
     yk__storage *storage;
-    void *data; /* the first element, inside storage */
+    void *data;             /* the first element, inside storage */
     yk__autograd *autograd; /* NULL for a plain tensor */
     int64_t numel;
     int8_t dtype, ndim;
@@ -92,11 +92,12 @@ yk_tensor *yk__raw_unary(const char *what, yk__unary op, yk_tensor *x, double p0
 yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tensor *b, double alpha);
 yk_tensor *yk__raw_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b);
 /* out (+= where told) op(...), written in place over `out`, which keeps its dtype; bumps no version. */
-yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, yk_tensor *a, yk_tensor *b, double alpha);
+yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, yk_tensor *a, yk_tensor *b,
+                              double alpha);
 yk_status yk__raw_copy(yk_tensor *to, yk_tensor *from); /* casts, broadcasts `from`, crosses devices */
 yk_status yk__raw_fill(yk_tensor *x, double value);
-yk_tensor *yk__raw_clone(yk_tensor *x);               /* keeps dense strides */
-yk_tensor *yk__raw_contiguous(yk_tensor *x);          /* x itself, retained, where it is C order */
+yk_tensor *yk__raw_clone(yk_tensor *x);                /* keeps dense strides */
+yk_tensor *yk__raw_contiguous(yk_tensor *x);           /* x itself, retained, where it is C order */
 yk_tensor *yk__raw_cast(yk_tensor *x, yk_dtype dtype); /* x itself, retained, where it has the dtype */
 yk_tensor *yk__raw_to(yk_tensor *x, yk_device device); /* x itself, retained, where it is there */
 /* Reduces the dimensions of the mask (0: all). The dtype rules are PyTorch's: sums of integers are i64, means of

@@ -159,7 +159,8 @@ static void test_two_devices(void **state)
     yk_device second;
     expect_ok(yk_device_parse("cpu:1", &second));
     yk_tensor *x = yk_full(YK_SHAPE(3), 2, &f64_leaf);
-    yk_tensor *w = yk_full(YK_SHAPE(3), 5, &(yk_tensor_options){.dtype = YK_F64, .requires_grad = true, .device = second});
+    yk_tensor *w =
+        yk_full(YK_SHAPE(3), 5, &(yk_tensor_options){.dtype = YK_F64, .requires_grad = true, .device = second});
     for (int repeat = 0; repeat < 50; repeat++) {
         yk_scope inner = yk_scope_begin();
         expect_ok(yk_set_grad(x, NULL));
@@ -256,6 +257,37 @@ static void test_gradient_order_follows_leaf(void **state)
     yk_scope_end(scope);
 }
 
+static yk_status expanding_backward(yk_custom *context, yk_tensor *grad, yk_tensor **grads, int n)
+{
+    (void)context, (void)n;
+    grads[0] = yk_expand(yk_mul_scalar(yk_select(grad, 0, 0), 1), YK_SHAPE(3)); /* one number, seen three times */
+    return YK_OK;
+}
+
+/* A gradient whose elements share memory must not be added to in place, nor become a leaf's gradient as it is. */
+static void test_expanded_gradient(void **state)
+{
+    (void)state;
+    static const yk_custom_function expanding = {"expanding", pass_forward, expanding_backward};
+    yk_scope scope = yk_scope_begin();
+    for (int order = 0; order < 2; order++) {
+        yk_tensor *x = yk_ones(YK_SHAPE(3), &f64_leaf), *w = yk_arange(0, 3, 1, &(yk_tensor_options){.dtype = YK_F64});
+        yk_tensor *middle = yk_mul_scalar(x, 1), *first = order ? yk_mul(middle, w) : NULL;
+        yk_tensor *custom = yk_custom_apply(&expanding, &middle, 1, NULL);
+        yk_tensor *second = first ? first : yk_mul(middle, w);
+        expect_ok(yk_backward(yk_sum(yk_add(custom, second))));
+        for (int64_t i = 0; i < 3; i++)
+            expect_near(yk_get(yk_grad(x), &i), 1 + (double)i, 0, 0);
+        yk_tensor *z = yk_ones(YK_SHAPE(3), &f64_leaf);
+        expect_ok(yk_backward(yk_sum(yk_custom_apply(&expanding, &z, 1, NULL))));
+        assert_int_equal(yk_stride(yk_grad(z), 0), 1);
+        expect_ok(yk_backward(yk_sum(yk_mul(z, w))));
+        for (int64_t i = 0; i < 3; i++)
+            expect_near(yk_get(yk_grad(z), &i), 1 + (double)i, 0, 0);
+    }
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     setenv("YOKE_CPU_DEVICES", "2", 1);
@@ -271,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_failure_recovers),
         cmocka_unit_test(test_gradient_order_follows_leaf),
+        cmocka_unit_test(test_expanded_gradient),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

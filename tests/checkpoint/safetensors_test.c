@@ -342,7 +342,7 @@ static void test_full_disk_keeps_old(void **state)
     yk_scope scope = yk_scope_begin();
     yk_state_dict *dict = yk_state_dict_create();
     for (int i = 0; i < 4; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof(name), "x%d", i);
         expect_ok(yk_state_dict_add(dict, name, yk_ones(YK_SHAPE(100000), NULL)));
     }

@@ -28,6 +28,6 @@ for mean in (True, False):
                     reduction="mean" if mean else "sum")
                 loss.backward()
                 gradient = ", ".join(v.hex() for v in x.grad.flatten().tolist())
-                print(f"    {{{{.ignore_index = {ignore}, .label_smoothing = {smoothing}, .mean = {str(mean).lower()}}},\n"
-                      f"     {str(weighted).lower()},\n     {loss.item().hex()},\n     {{{gradient}}}}},")
+                print(f"    {{{{.ignore_index = {ignore}, .label_smoothing = {smoothing}, "
+                      f".mean = {str(mean).lower()}}},\n     {str(weighted).lower()},\n     {loss.item().hex()},\n     {{{gradient}}}}},")
 print("};")

@@ -39,6 +39,8 @@ static const yk_module_class gate_class = {
 static yk_module *gate_create(int64_t size)
 {
     yk_module *m = yk_module_create(&gate_class);
+    if (!m)
+        return NULL;
     gate *g = yk_module_data(m);
     g->scale = yk_module_add_parameter(m, "scale", yk_full(YK_SHAPE(size), 2, NULL));
     g->offset = yk_module_add_buffer(m, "offset", yk_full(YK_SHAPE(size), 0.5, NULL));

@@ -96,9 +96,8 @@ static void follow(const run *r, const double *losses, int steps)
 {
     yk_scope scope = yk_scope_begin();
     yk_module *net = make_model(r, YK_F64);
-    yk_optimizer *sgd =
-        yk_sgd(yk_module_parameters(net),
-               &(yk_sgd_options){.lr = r->lr, .momentum = 0.9, .weight_decay = r->weight_decay});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net),
+                               &(yk_sgd_options){.lr = r->lr, .momentum = 0.9, .weight_decay = r->weight_decay});
     double worst = 0;
     for (int step = 0; step < steps; step++) {
         yk_scope inner = yk_scope_begin();
@@ -161,14 +160,14 @@ static double relative_error(yk_tensor *x, yk_tensor *reference, double *norm)
 static void compare_first_step(const run *r, double loss_error, const gradient *golden, int count)
 {
     static double errors[MOST_PARAMETERS][BATCHES];
-    double loss_errors[BATCHES];
+    double loss_square = 0;
     for (int k = 0; k < BATCHES; k++) {
         yk_scope scope = yk_scope_begin();
         yk_module *wide = make_model(r, YK_F64), *narrow = make_model(r, YK_F32);
         yk_tensor *loss64 = loss_of(r, wide, k, YK_F64), *loss32 = loss_of(r, narrow, k, YK_F32);
         expect_ok(yk_backward(loss64));
         expect_ok(yk_backward(loss32));
-        loss_errors[k] = fabs(yk_item(loss32) - yk_item(loss64)) / fabs(yk_item(loss64));
+        loss_square += pow(yk_item(loss32) / yk_item(loss64) - 1, 2) / BATCHES;
         yk_parameters *p64 = yk_module_parameters(wide), *p32 = yk_module_parameters(narrow);
         assert_int_equal(yk_parameters_count(p64), count);
         for (int p = 0; p < count; p++) {
@@ -180,10 +179,11 @@ static void compare_first_step(const run *r, double loss_error, const gradient *
         }
         yk_scope_end(scope);
     }
-    /* A float32 number cannot be nearer than its own rounding, whatever luck PyTorch had. */
-    double allowed = fmax(2 * loss_error, 0x1p-23), worst = 0;
-    if (!(median(loss_errors) <= allowed))
-        fail_msg("%s: the float32 loss is %.3g from float64, PyTorch's %.3g", r->model, median(loss_errors), loss_error);
+    /* One number's error is chance (PyTorch's own two memory formats differ sevenfold on ResNet-18), and no float32
+     * number is nearer than its own rounding. */
+    double loss_rms = sqrt(loss_square), allowed = fmax(2 * loss_error, 0x1p-23), worst = 0;
+    if (!(loss_rms <= allowed))
+        fail_msg("%s: the float32 loss is %.3g from float64, PyTorch's %.3g", r->model, loss_rms, loss_error);
     for (int p = 0; p < count; p++) {
         double ratio = median(errors[p]) / golden[p].error;
         worst = ratio > worst ? ratio : worst;
@@ -192,7 +192,7 @@ static void compare_first_step(const run *r, double loss_error, const gradient *
                      median(errors[p]), golden[p].error);
     }
     print_message("# %s: float32 gradients, largest error over PyTorch's %.2f, loss %.2f\n", r->model, worst,
-                  median(loss_errors) / loss_error);
+                  loss_rms / loss_error);
 }
 
 #define COUNT(array) (int)(sizeof(array) / sizeof((array)[0]))
@@ -218,8 +218,7 @@ static void test_lenet_gradients(void **state)
 static void test_resnet18_gradients(void **state)
 {
     (void)state;
-    compare_first_step(&resnet18, resnet18_loss_error, (const gradient *)resnet18_gradients,
-                       COUNT(resnet18_gradients));
+    compare_first_step(&resnet18, resnet18_loss_error, (const gradient *)resnet18_gradients, COUNT(resnet18_gradients));
 }
 
 int main(void)

@@ -56,11 +56,11 @@ says()
     ok "$1 says '$2'" grep -qF -- "$2" "$1"
 }
 
-# wait_for FILE TEXT: up to 20 s, until the file holds the text.
+# wait_for FILE TEXT: up to two minutes, until the file holds the text.
 wait_for()
 {
     local i
-    for ((i = 0; i < 400; i++)); do
+    for ((i = 0; i < 2400; i++)); do
         grep -qs -- "$2" "$1" && return 0
         sleep 0.05
     done

@@ -13,7 +13,7 @@
 #include "device/cpu/gemm_micro.h"
 
 /* Products summed in registers before they are added to memory: in maps, and in gradients of weights. */
-#define SUM_LENGTH      1280
+#define SUM_LENGTH      256
 #define GRADIENT_LENGTH 256
 /* Output pixels in a block. */
 #define BLOCK_PIXELS 256

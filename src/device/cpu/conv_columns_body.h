@@ -161,7 +161,7 @@ static void TYPED(gather_gout)(const struct columns *c, const struct block *b, i
                     b->oy * c->out.stride[2];
     for (int64_t i = 0; i < outer; i++)
         TYPED(yk__gemm_pack)
-        (to + i * inner * width, gout + i * outer_stride, inner, inner_stride, cols, c->out.stride[1], width);
+    (to + i * inner * width, gout + i * outer_stride, inner, inner_stride, cols, c->out.stride[1], width);
 }
 
 /* One group, one range of channels, one share of the blocks: its sum of columns^T gout goes to a place of its own. */

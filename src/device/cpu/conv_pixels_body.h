@@ -27,30 +27,36 @@ static void TYPED(run_rows)(const struct map *m, yk__gemm_tile *tile, int64_t pa
     int64_t low = yk__gemm_cut(rows, YK__GEMM_ROWS, &tiles), high = rows % (tiles ? tiles : 1);
     const yk__gemm_kernel *kernels = TYPED(yk__gemm_kernels)[YK__GEMM_A_ROWS][vectors - 1];
     const yk__gemm_step *steps = tile->steps;
-    int64_t n_steps = tile->n_steps, most = SUM_LENGTH / (m->k ? m->k : 1);
-    if (most < 1)
-        most = 1;
+    const T *packed = tile->b;
+    int64_t n_steps = tile->n_steps, depth = m->k < SUM_LENGTH ? m->k : SUM_LENGTH;
+    int64_t most = depth ? SUM_LENGTH / depth : n_steps;
     const T *bias = m->bias ? (const T *)m->bias + panel * PANEL : NULL;
     for (int64_t i = 0; i < tiles; i++) {
-        int64_t height = low + (i < high);
-        tile->a = src;
+        int64_t height = low + (i < high), done = 0;
         tile->c = dst;
         tile->bias = bias;
         tile->accumulate = false;
-        int64_t done = 0;
         do {
             tile->steps = steps + done;
             tile->n_steps = n_steps - done < most ? n_steps - done : most;
-            kernels[height - 1](tile);
+            int64_t at = 0;
+            do { /* more than once only where one step is longer than a sum may be */
+                tile->k = m->k - at < depth ? m->k - at : depth;
+                tile->a = src + at;
+                tile->b = packed + at * tile->ldb;
+                kernels[height - 1](tile);
+                tile->bias = NULL;
+                tile->accumulate = true;
+                at += depth;
+            } while (at < m->k);
             done += tile->n_steps;
-            tile->bias = NULL;
-            tile->accumulate = true;
         } while (done < n_steps);
         src += height * tile->lda;
         dst += height * tile->ldc;
     }
     tile->steps = steps;
     tile->n_steps = n_steps;
+    tile->b = packed;
 }
 
 /* Destination rows [y0, y1), images [n0, n1), one panel of columns, whose weights are packed at `packed`. */

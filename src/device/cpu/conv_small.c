@@ -20,18 +20,19 @@ typedef struct job {
     int64_t plane;          /* backward: floats of one zero-padded plane of gout */
 } job;
 
+/* Few channels on at least one side: beyond that a matrix product has enough to share. */
 bool yk__conv_small_applies(const yk__conv2d *p, const yk__view *x, const yk__view *w, const yk__view *out)
 {
     if (x->dtype != YK_F32 || p->groups != 1)
         return false;
     for (int d = 0; d < 2; d++) {
-        if (p->stride[d] != 1 || p->dilation[d] != 1 || w->shape[2 + d] > 7 || p->padding[d] >= w->shape[2 + d] ||
-            out->shape[2 + d] < 1)
+        if (p->stride[d] != 1 || p->dilation[d] != 1 || w->shape[2 + d] > CS_KERNEL ||
+            p->padding[d] >= w->shape[2 + d] || out->shape[2 + d] < 1)
             return false;
     }
     if (w->shape[2] * w->shape[3] == 1 || x->shape[0] < 1 || w->shape[0] < 1 || w->shape[1] < 1)
         return false;
-    if (w->shape[0] > 32 || w->shape[1] > 32 || (w->shape[0] > 16 && w->shape[1] > 16))
+    if (w->shape[0] > CS_CHANNELS || w->shape[1] > CS_CHANNELS || (w->shape[0] > 16 && w->shape[1] > 16))
         return false;
     return yk__view_contiguous(x) && yk__view_contiguous(w) && yk__view_contiguous(out);
 }
@@ -163,7 +164,7 @@ yk_status yk__conv_small_forward(int device, const yk__conv2d *p, const yk__view
                                  const yk__view *w, const yk__view *bias)
 {
     job j = {.s = cs_shape_of(p, x, w, out), .x = x->data, .w = w->data, .out = out->data};
-    float dense[32];
+    float dense[CS_CHANNELS];
     if (bias) {
         for (int64_t o = 0; o < j.s.o; o++)
             dense[o] = ((const float *)bias->data)[o * bias->stride[0]];
@@ -185,8 +186,9 @@ static void gather(const cs_shape *s, float *gx, const float *parts)
     parts += s->ph * s->ow;
 #ifdef __AVX512F__
     for (int64_t x = 0; x < s->w; x += 16) {
-        const float *from[7]; /* of the parts that reach these columns, lane 0; lanes outside of [0, ow) are masked */
-        __mmask16 mask[7], store = (__mmask16)(s->w - x < 16 ? (1u << (s->w - x)) - 1 : 0xFFFF);
+        const float
+            *from[CS_KERNEL]; /* of the parts that reach these columns, lane 0; lanes outside of [0, ow) are masked */
+        __mmask16 mask[CS_KERNEL], store = (__mmask16)(s->w - x < 16 ? (1u << (s->w - x)) - 1 : 0xFFFF);
         int reach = 0;
         for (int64_t kx = 0; kx < s->kw; kx++) {
             int64_t at = x + s->pw - kx, low = at < 0 ? -at : 0, high = s->ow - at;
@@ -229,7 +231,7 @@ static void input_images(void *arg, int64_t begin, int64_t end, int thread)
         memset(plane, 0, (size_t)border * sizeof(float));
         memset(plane + border + s->positions, 0, (size_t)(j->plane - border - s->positions) * sizeof(float));
     }
-    int64_t weight_at[32 * 7]; /* of part (c, kx) */
+    int64_t weight_at[CS_CHANNELS * CS_KERNEL]; /* of part (c, kx) */
     for (int64_t c = 0; c < s->c; c++) {
         for (int64_t kx = 0; kx < s->kw; kx++)
             weight_at[c * s->kw + kx] = c * taps + kx;

@@ -13,6 +13,8 @@
 #endif
 
 enum {
+    CS_CHANNELS = 32, /* most channels on either side, and the longest edge of a kernel */
+    CS_KERNEL = 7,
     CS_LANES = YK__VECTOR_BYTES / 4,
     CS_ROWS = 8, /* most rows of a tile */
 #ifdef __AVX512F__

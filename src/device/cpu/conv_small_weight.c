@@ -123,7 +123,7 @@ static void channel_block(const job *j, int64_t first, int64_t images, float *pa
                  .a_step = {s->c * plane, j->width, 1},
                  .b_step = {s->positions * j->wide, s->ow * j->wide, j->wide}};
     int64_t all = j->wide / CS_LANES, taps = s->c * s->kh * s->kw;
-    int64_t input_at[32 * 7 * 7], *at = input_at; /* of tap (c, ky, kx) */
+    int64_t input_at[CS_CHANNELS * CS_KERNEL * CS_KERNEL], *at = input_at; /* of tap (c, ky, kx) */
     for (int64_t c = 0; c < s->c; c++) {
         for (int64_t ky = 0; ky < s->kh; ky++) {
             for (int64_t kx = 0; kx < s->kw; kx++)
@@ -151,7 +151,7 @@ static inline __attribute__((always_inline)) void dot(const int rows, const int 
                                                       const float *gout, const float *planes, int64_t pitch,
                                                       int64_t positions)
 {
-    yk__vf32 sum[4][7], a[4], b;
+    yk__vf32 sum[4][CS_KERNEL], a[4], b;
     CS_UNROLL
     for (int r = 0; r < rows; r++) {
         CS_UNROLL
@@ -204,13 +204,15 @@ DOTS(1)
 DOTS(2)
 DOTS(3)
 DOTS(4)
-DOTS(5) DOTS(6) DOTS(7)
+DOTS(5)
+DOTS(6)
+DOTS(7)
 #define DOT_NAMES(K)                                                                                                   \
     {                                                                                                                  \
         dot_1_##K, dot_2_##K, dot_3_##K, dot_4_##K                                                                     \
     }
-    static const dot_fn dots[7][4] = {DOT_NAMES(1), DOT_NAMES(2), DOT_NAMES(3), DOT_NAMES(4),
-                                      DOT_NAMES(5), DOT_NAMES(6), DOT_NAMES(7)};
+static const dot_fn dots[CS_KERNEL][4] = {DOT_NAMES(1), DOT_NAMES(2), DOT_NAMES(3), DOT_NAMES(4),
+                                          DOT_NAMES(5), DOT_NAMES(6), DOT_NAMES(7)};
 
 static int64_t dot_rows(int64_t taps)
 {
@@ -267,11 +269,11 @@ static void weight_blocks(void *arg, int64_t begin, int64_t end, int thread)
             position_block(j, first, images, partial, scratch);
         if (!j->want_bias)
             continue;
-        double sums[32] = {0};
+        double sums[CS_CHANNELS] = {0};
         for (int64_t n = first; n < first + images; n++)
             add_bias(s, sums, j->gout + n * s->o * s->positions);
         for (int64_t o = 0; o < s->o; o++)
-            partial[j->partial_floats - 32 + o] = (float)sums[o];
+            partial[j->partial_floats - CS_CHANNELS + o] = (float)sums[o];
     }
 }
 
@@ -291,7 +293,7 @@ yk_status yk__conv_small_backward_weight(int device, const yk__conv2d *p, const 
     if (j.block * MOST_BLOCKS < s->n)
         j.block = (s->n + MOST_BLOCKS - 1) / MOST_BLOCKS;
     int64_t blocks = (s->n + j.block - 1) / j.block;
-    j.partial_floats = (j.lanes_are_channels ? taps * j.wide : s->o * taps) + 32;
+    j.partial_floats = (j.lanes_are_channels ? taps * j.wide : s->o * taps) + CS_CHANNELS;
     if (j.lanes_are_channels)
         j.scratch_floats = j.block * (s->positions * j.wide + (s->ph || s->pw ? s->c * j.height * j.width : 0));
     else
@@ -307,7 +309,7 @@ yk_status yk__conv_small_backward_weight(int device, const yk__conv2d *p, const 
     yk__cpu_parallel(device, blocks, 1, weight_blocks, &j);
 
     float *to = gw->data;
-    int64_t count = j.partial_floats - 32;
+    int64_t count = j.partial_floats - CS_CHANNELS;
     for (int64_t i = 0; blocks > 1 && i < j.partial_floats; i++) {
         double sum = 0;
         for (int64_t b = 0; b < blocks; b++)

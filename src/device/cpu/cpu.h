@@ -41,8 +41,8 @@ static inline int64_t yk__view_numel(const yk__view *v)
 #define YK__ISA base
 #endif
 #define YK__ISA_PASTE_(name, isa) name##_##isa
-#define YK__ISA_PASTE(name, isa) YK__ISA_PASTE_(name, isa)
-#define YK__ISA_NAME(name) YK__ISA_PASTE(name, YK__ISA)
+#define YK__ISA_PASTE(name, isa)  YK__ISA_PASTE_(name, isa)
+#define YK__ISA_NAME(name)        YK__ISA_PASTE(name, YK__ISA)
 
 /* The widest vectors of the set, for f32 and f64, aligned and not. */
 #if defined(__AVX512F__)
@@ -58,18 +58,18 @@ typedef float yk__vf32u __attribute__((vector_size(YK__VECTOR_BYTES), aligned(4)
 typedef double yk__vf64u __attribute__((vector_size(YK__VECTOR_BYTES), aligned(8), may_alias));
 
 /* Each family of kernels puts its functions into the table; cpu_backend.c calls them once, in this order. */
-#define YK__CPU_FAMILIES(X) \
-    X(elementwise) /* fill copy unary binary where */ \
-    X(random)      /* random dropout */ \
-    X(reduce)      /* reduce softmax softmax_backward */ \
-    X(gemm)        /* gemm */ \
-    X(conv)        /* conv2d* */ \
-    X(pool2d)      /* max, average and adaptive average pooling */ \
-    X(norm)        /* batch_norm, layer_norm and their backwards */ \
-    X(lookup)      /* embedding */ \
-    X(loss)        /* cross_entropy */ \
+#define YK__CPU_FAMILIES(X)                                                                                            \
+    X(elementwise) /* fill copy unary binary where */                                                                  \
+    X(random)      /* random dropout */                                                                                \
+    X(reduce)      /* reduce softmax softmax_backward */                                                               \
+    X(gemm)        /* gemm */                                                                                          \
+    X(conv)        /* conv2d* */                                                                                       \
+    X(pool2d)      /* max, average and adaptive average pooling */                                                     \
+    X(norm)        /* batch_norm, layer_norm and their backwards */                                                    \
+    X(lookup)      /* embedding */                                                                                     \
+    X(loss)        /* cross_entropy */                                                                                 \
     X(optim)       /* sgd adam */
-#define YK__CPU_DECLARE(family) void YK__ISA_NAME(yk__cpu_fill_##family)(yk__backend *table);
+#define YK__CPU_DECLARE(family) void YK__ISA_NAME(yk__cpu_fill_##family)(yk__backend * table);
 YK__CPU_FAMILIES(YK__CPU_DECLARE)
 
 #endif

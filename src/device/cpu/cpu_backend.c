@@ -18,9 +18,9 @@
 
 #define DECLARE_V3(family) void yk__cpu_fill_##family##_v3(yk__backend *table);
 #define DECLARE_V4(family) void yk__cpu_fill_##family##_v4(yk__backend *table);
-#define FILL_BASE(family) yk__cpu_fill_##family##_base(table);
-#define FILL_V3(family) yk__cpu_fill_##family##_v3(table);
-#define FILL_V4(family) yk__cpu_fill_##family##_v4(table);
+#define FILL_BASE(family)  yk__cpu_fill_##family##_base(table);
+#define FILL_V3(family)    yk__cpu_fill_##family##_v3(table);
+#define FILL_V4(family)    yk__cpu_fill_##family##_v4(table);
 
 enum { MAX_CPU_DEVICES = 64, MAX_THREADS = 1024 };
 static const size_t huge_page = (size_t)2 << 20;
@@ -132,6 +132,7 @@ static int get_threads(int device)
 
 int yk__cpu_threads(int device)
 {
+    yk__cpu_backend(); /* a kernel that is called directly, by a test, may be the first to ask */
     return cpu.devices[device].threads;
 }
 

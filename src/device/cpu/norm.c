@@ -83,8 +83,7 @@ typedef struct layer {
 #undef NAME
 #undef LAYER_SUM
 
-/* ---- layouts ------------------------------------------------------------------------------------------------------
- */
+/* ---- layouts ----------------------------------------------------------------------------------------------------- */
 
 /* Whether all views (those that are not NULL) share strides in which dimension 1 is innermost and nothing is left out.
  */
@@ -192,8 +191,7 @@ static void unpack(packing *k, int inputs)
     }
 }
 
-/* ---- batch normalisation --------------------------------------------------------------------------------------------
- */
+/* ---- batch normalisation ----------------------------------------------------------------------------------------- */
 
 /* Sizes, the partition, and the workspace for coefficients, sums and packing. */
 static yk_status batch_prepare(int device, batch *j, const yk__view *x, packing *k, int inputs, yk__storage **handle)
@@ -325,8 +323,7 @@ static yk_status batch_norm_backward(int device, const yk__batch_norm *p, const 
     return YK_OK;
 }
 
-/* ---- layer normalisation --------------------------------------------------------------------------------------------
- */
+/* ---- layer normalisation ----------------------------------------------------------------------------------------- */
 
 /* Dense copies of what is not: an (M,D) view whose rows are not dense, a (D) view with gaps. */
 static void *dense_copy(const yk__view *v, char **memory)

@@ -67,8 +67,9 @@ static inline double divisor(const pooling *j, const window *y, const window *x)
     return (double)(y->full * x->full);
 }
 
-/* ---- the part of folding a window's taps over a run that fills whole vectors: returns how many elements -------------
- */
+/* ---- folding the taps of a window over a run, in vectors --------------------------------------------------------- */
+
+/* As max_fold of pool2d_body.h, for the elements that fill whole vectors; returns how many those are. */
 
 #ifdef __AVX512F__
 static inline __mmask16 first_lanes(int64_t n)
@@ -142,7 +143,7 @@ static int64_t max_vectors_f64(int taps, bool first, double *best, int32_t *inde
 #undef T
 #undef NAME
 
-/* ---- the slots -------------------------------------------------------------------------------------------------- */
+/* ---- the slots --------------------------------------------------------------------------------------------------- */
 
 static side side_of(const yk__view *v)
 {

@@ -232,8 +232,7 @@ static void NAME(max_grad_planes)(void *arg, int64_t begin, int64_t end, int thr
     }
 }
 
-/* ---- averages: windows are rectangles, given per axis by tables ---------------------------------------------------
- */
+/* ---- averages: windows are rectangles, given per axis by tables -------------------------------------------------- */
 
 /* sum = [sum +] x * factor. */
 static void NAME(add_run)(T *restrict sum, const T *restrict x, T factor, bool first, int64_t n)

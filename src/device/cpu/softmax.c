@@ -187,13 +187,12 @@ static void run(int device, yk__run_fn fn, int operands, const yk__view *const *
     softmax_job job = {
         .n = scalar ? 1 : out->shape[dim], .log = log, .dtype = out->dtype, .size = yk_dtype_size(out->dtype)};
     yk__view starts[3];
-    const yk__view *pointers[3];
+    const yk__view *pointers[3] = {&starts[0], &starts[1], &starts[2]};
     for (int k = 0; k < operands; k++) {
         job.stride[k] = scalar ? 1 : views[k]->stride[dim];
         starts[k] = *views[k];
         if (!scalar)
             starts[k].shape[dim] = 1;
-        pointers[k] = &starts[k];
     }
     if (job.n == 0)
         return;

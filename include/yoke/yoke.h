@@ -1,0 +1,11 @@
+/*
+ * yoke/yoke.h - all of yoke's public headers.
+ */
+#ifndef YOKE_YOKE_H
+#define YOKE_YOKE_H
+
+#include <yoke/checkpoint.h>
+#include <yoke/data.h>
+#include <yoke/optim.h>
+
+#endif
