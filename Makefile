@@ -27,7 +27,7 @@ ifneq ($(SANITIZE),)
 YK_CFLAGS  += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all -DYK__SANITIZED=1
 YK_LDFLAGS += -fsanitize=$(SANITIZE)
 endif
-LIBS := -ldnnl -ljansson -ljpeg -lpng -lz -lm
+LIBS := -ldnnl -lgomp -ljansson -ljpeg -lpng -lz -lm
 
 # `make run` and `make test` are a newcomer's first commands: they install what is missing and use all cores.
 ifneq ($(filter run test,$(MAKECMDGOALS)),)
@@ -36,18 +36,20 @@ MAKEFLAGS += -j$(JOBS)
 endif
 
 # ---- what is built ---------------------------------------------------------------------------------------------------
-# One source, several instruction sets: see the note in src/device/cpu/cpu.h.
+# One source, several instruction sets: see the note in src/device/cpu/cpu.h. The thread sanitizer and the fuzzers look
+# for races and at parsers, which are the same in each; one set saves them two thirds of a long compilation.
 CPU_ISAS := base
-ifeq ($(ARCH),x86_64)
+ifeq ($(ARCH)$(findstring thread,$(SANITIZE))$(findstring fuzzer,$(SANITIZE)),x86_64)
 CPU_ISAS += v3 v4
+YK_CFLAGS += -DYK__CPU_WIDE
 endif
 ISA_FLAGS_base :=
 ISA_FLAGS_v3   := -march=x86-64-v3
 ISA_FLAGS_v4   := -march=x86-64-v4 -mprefer-vector-width=512
 
-KERNEL_SOURCES := $(filter-out src/device/cpu/cpu_backend.c,$(wildcard src/device/cpu/*.c))
+KERNEL_SOURCES := $(filter-out src/device/cpu/cpu_%.c,$(wildcard src/device/cpu/*.c))
 LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES),$(wildcard $(foreach d,base net device device/cpu tensor autograd \
-                  ops nn optim data checkpoint comm parallel rpc observe,src/$(d)/*.c)))
+                  ops nn optim data checkpoint comm comm/native parallel rpc observe,src/$(d)/*.c)))
 CLI_SOURCES    := $(wildcard src/cli/*.c)
 # ONLY="pool conv*" takes the tests of these names alone.
 TEST_SOURCES   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/*/$(name)_test.c))

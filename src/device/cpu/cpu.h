@@ -31,11 +31,11 @@ static inline int64_t yk__view_numel(const yk__view *v)
 
 /*
  * Note [One source, several instruction sets]
- * Every file of this folder but cpu_backend.c is compiled once per instruction set (Makefile: CPU_ISAS): `base`, and
+ * Every file of this folder but cpu_*.c is compiled once per instruction set (Makefile: CPU_ISAS): `base`, and
  * on x86-64 also `v3` (AVX2, FMA) and `v4` (AVX-512). The compiler's own vectorisation and the vector types below do
  * the rest; a file that wants more can ask for __AVX512F__. Whatever such a file exports is named with YK__ISA_NAME,
  * so that the copies do not collide; everything else in it is static. cpu_backend.c picks the best set that this
- * processor has, or the one that YOKE_CPU_ISA names.
+ * processor has, or the one that YOKE_CPU_ISA names. YK__CPU_WIDE says that v3 and v4 are built.
  */
 #ifndef YK__ISA
 #define YK__ISA base

@@ -161,7 +161,7 @@ static yk__backend backend = {
     .host_memory = true,
 };
 
-#ifdef __x86_64__
+#ifdef YK__CPU_WIDE
 YK__CPU_FAMILIES(DECLARE_V3)
 YK__CPU_FAMILIES(DECLARE_V4)
 
@@ -178,7 +178,7 @@ static int best_isa(void)
 
 static void fill(yk__backend *table)
 {
-#ifdef __x86_64__
+#ifdef YK__CPU_WIDE
     int isa = best_isa();
     const char *wanted = getenv("YOKE_CPU_ISA");
     int asked = !wanted ? isa : strcasecmp(wanted, "v4") == 0 ? 4 : strcasecmp(wanted, "v3") == 0 ? 3 : 0;
