@@ -216,16 +216,21 @@ void *yk__workspace_get(yk_device device, size_t bytes, yk__storage **handle)
     return *handle ? (*handle)->data : NULL;
 }
 
+/* The cache of a device, locked; NULL with the error record set. */
+static cache *cache_locked(yk_device device)
+{
+    cache *c = yk__device_check(device) ? NULL : cache_of(device);
+    if (c)
+        pthread_mutex_lock(&c->lock);
+    return c;
+}
+
 yk_status yk_device_memory(yk_device device, yk_memory_info *info)
 {
     *info = (yk_memory_info){0};
-    yk_status status = yk__device_check(device);
-    if (status)
-        return status;
-    cache *c = cache_of(device);
+    cache *c = cache_locked(device);
     if (!c)
-        return YK_ERR_MEMORY;
-    pthread_mutex_lock(&c->lock);
+        return yk__error_code();
     *info = (yk_memory_info){.allocated = c->allocated, .peak_allocated = c->peak, .reserved = c->reserved};
     pthread_mutex_unlock(&c->lock);
     return YK_OK;
@@ -233,24 +238,18 @@ yk_status yk_device_memory(yk_device device, yk_memory_info *info)
 
 void yk_device_reset_peak_memory(yk_device device)
 {
-    if (yk__device_check(device))
-        return;
-    cache *c = cache_of(device);
+    cache *c = cache_locked(device);
     if (!c)
         return;
-    pthread_mutex_lock(&c->lock);
     c->peak = c->allocated;
     pthread_mutex_unlock(&c->lock);
 }
 
 void yk_device_empty_cache(yk_device device)
 {
-    if (yk__device_check(device))
-        return;
-    cache *c = cache_of(device);
+    cache *c = cache_locked(device);
     if (!c)
         return;
-    pthread_mutex_lock(&c->lock);
     cache_empty(yk__backend_of(device), device, c);
     pthread_mutex_unlock(&c->lock);
 }

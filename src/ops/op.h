@@ -13,24 +13,10 @@
 
 #include "autograd/tape.h"
 
-/* Calls a slot of x's backend, or fails when the backend has none. */
-#define YK__SLOT(x, slot, ...)                                                                                         \
-    (yk__backend_for(x)->slot ? yk__backend_for(x)->slot(yk__device_of(x).index, __VA_ARGS__)                          \
-                              : yk__slot_missing(yk__device_of(x), #slot))
-
 /* The status of a call that gave `x`: what went wrong where it is NULL. */
 static inline yk_status yk__made(const void *x)
 {
     return x ? YK_OK : yk__error_code() ? yk__error_code() : YK_ERR_INTERNAL;
-}
-
-/* x where the kernel that filled it succeeded; else x is released and the result NULL. */
-static inline yk_tensor *yk__checked(yk_tensor *x, yk_status status)
-{
-    if (!status)
-        return x;
-    yk_tensor_release(x);
-    return NULL;
 }
 
 /* The view of an optional tensor, in *v; NULL for none. */

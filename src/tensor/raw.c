@@ -8,19 +8,6 @@
 
 #include "tensor/tensor.h"
 
-/* Calls a slot of x's backend, or fails when the backend has none. */
-#define SLOT(x, slot, ...)                                                                                             \
-    (yk__backend_for(x)->slot ? yk__backend_for(x)->slot(yk__device_of(x).index, __VA_ARGS__)                          \
-                              : yk__slot_missing(yk__device_of(x), #slot))
-
-static yk_tensor *checked(yk_tensor *out, yk_status status)
-{
-    if (!status)
-        return out;
-    yk_tensor_release(out);
-    return NULL;
-}
-
 /* Replaces a half-precision result by its rounded form; takes over the reference. */
 static yk_tensor *narrowed(yk_tensor *wide, yk_dtype dtype)
 {
@@ -32,7 +19,7 @@ static yk_tensor *narrowed(yk_tensor *wide, yk_dtype dtype)
 yk_status yk__raw_fill(yk_tensor *x, double value)
 {
     yk__view v = yk__view_of(x);
-    return x->numel ? SLOT(x, fill, &v, value) : YK_OK;
+    return x->numel ? YK__SLOT(x, fill, &v, value) : YK_OK;
 }
 
 /* Between devices the bytes go through the host in C order; within one, a kernel does everything. */
@@ -92,13 +79,13 @@ yk_status yk__raw_copy(yk_tensor *to, yk_tensor *from)
         return status;
     }
     yk__view out = yk__view_of(to), in = yk__view_expanded(from, ndim, shape);
-    return SLOT(to, copy, &out, &in);
+    return YK__SLOT(to, copy, &out, &in);
 }
 
 yk_tensor *yk__raw_clone(yk_tensor *x)
 {
     yk_tensor *out = yk__tensor_like(x, (yk_dtype)(x ? x->dtype : 0));
-    return out ? checked(out, yk__raw_copy(out, x)) : NULL;
+    return out ? yk__checked(out, yk__raw_copy(out, x)) : NULL;
 }
 
 yk_tensor *yk__raw_contiguous(yk_tensor *x)
@@ -106,7 +93,7 @@ yk_tensor *yk__raw_contiguous(yk_tensor *x)
     if (!x || yk_is_contiguous(x))
         return yk_tensor_retain(x);
     yk_tensor *out = yk__tensor_new(x->ndim, x->shape, NULL, (yk_dtype)x->dtype, yk__device_of(x));
-    return out ? checked(out, yk__raw_copy(out, x)) : NULL;
+    return out ? yk__checked(out, yk__raw_copy(out, x)) : NULL;
 }
 
 yk_tensor *yk__raw_cast(yk_tensor *x, yk_dtype dtype)
@@ -114,7 +101,7 @@ yk_tensor *yk__raw_cast(yk_tensor *x, yk_dtype dtype)
     if (!x || (yk_dtype)x->dtype == dtype)
         return yk_tensor_retain(x);
     yk_tensor *out = yk__tensor_like(x, dtype);
-    return out ? checked(out, yk__raw_copy(out, x)) : NULL;
+    return out ? yk__checked(out, yk__raw_copy(out, x)) : NULL;
 }
 
 yk_tensor *yk__raw_to(yk_tensor *x, yk_device device)
@@ -122,7 +109,7 @@ yk_tensor *yk__raw_to(yk_tensor *x, yk_device device)
     if (!x || yk_device_equal(yk__device_of(x), device))
         return yk_tensor_retain(x);
     yk_tensor *out = yk__tensor_new(x->ndim, x->shape, yk__is_dense(x) ? x->stride : NULL, (yk_dtype)x->dtype, device);
-    return out ? checked(out, yk__raw_copy(out, x)) : NULL;
+    return out ? yk__checked(out, yk__raw_copy(out, x)) : NULL;
 }
 
 /* An integer that i64 holds: infinity and NaN are none. */
@@ -181,7 +168,7 @@ yk_tensor *yk__raw_unary(const char *what, yk__unary op, yk_tensor *x, double p0
     yk_tensor *out = in ? yk__tensor_like(in, result == YK_BOOL ? YK_BOOL : compute) : NULL;
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vi = yk__view_of(in);
-        out = checked(out, SLOT(out, unary, op, &vo, &vi, p0, p1));
+        out = yk__checked(out, YK__SLOT(out, unary, op, &vo, &vi, p0, p1));
     }
     yk_tensor_release(in);
     return out && (yk_dtype)out->dtype != result ? narrowed(out, result) : out;
@@ -239,7 +226,7 @@ yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tens
     }
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vx = yk__view_expanded(x, ndim, shape), vy = yk__view_expanded(y, ndim, shape);
-        out = checked(out, SLOT(out, binary, op, &vo, &vx, &vy, alpha));
+        out = yk__checked(out, YK__SLOT(out, binary, op, &vo, &vx, &vy, alpha));
     }
     yk_tensor_release(x);
     yk_tensor_release(y);
@@ -265,7 +252,7 @@ yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, y
         return YK_OK;
     if (out->dtype == a->dtype && out->dtype == b->dtype && !yk__is_half((yk_dtype)out->dtype) && !is_comparison(op)) {
         yk__view vo = yk__view_of(out), va = yk__view_expanded(a, ndim, shape), vb = yk__view_expanded(b, ndim, shape);
-        return SLOT(out, binary, op, &vo, &va, &vb, alpha);
+        return YK__SLOT(out, binary, op, &vo, &va, &vb, alpha);
     }
     yk_tensor *result = yk__raw_binary(what, op, a, b, alpha);
     if (!result)
@@ -304,7 +291,7 @@ yk_tensor *yk__raw_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b)
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vc = yk__view_expanded(condition, ndim, shape);
         yk__view vx = yk__view_expanded(x, ndim, shape), vy = yk__view_expanded(y, ndim, shape);
-        out = checked(out, SLOT(out, where, &vo, &vc, &vx, &vy));
+        out = yk__checked(out, YK__SLOT(out, where, &vo, &vc, &vx, &vy));
     }
     yk_tensor_release(wide);
     yk_tensor_release(x);
@@ -383,7 +370,7 @@ yk_tensor *yk__raw_reduce(const char *what, yk__reduce op, yk_tensor *x, uint32_
                         : NULL;
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vi = yk__view_of(in);
-        out = checked(out, SLOT(out, reduce, op, &vo, &vi, p0));
+        out = yk__checked(out, YK__SLOT(out, reduce, op, &vo, &vi, p0));
     }
     yk_tensor_release(in);
     if (out && (yk_dtype)out->dtype != result)
@@ -418,5 +405,5 @@ yk_tensor *yk__raw_gemm(const yk__view *a, const yk__view *b, yk_tensor *bias, y
     yk__view vo = yk__view_of(out), vbias;
     if (bias)
         vbias = yk__view_of(bias);
-    return checked(out, SLOT(out, gemm, &vo, a, b, bias ? &vbias : NULL, false));
+    return yk__checked(out, YK__SLOT(out, gemm, &vo, a, b, bias ? &vbias : NULL, false));
 }

@@ -86,6 +86,21 @@ static inline bool yk__is_half(yk_dtype dtype)
     return dtype == YK_F16 || dtype == YK_BF16;
 }
 
+/* ---- calling kernels ---- */
+/* Calls a slot of x's backend, or fails when the backend has none. */
+#define YK__SLOT(x, slot, ...)                                                                                         \
+    (yk__backend_for(x)->slot ? yk__backend_for(x)->slot(yk__device_of(x).index, __VA_ARGS__)                          \
+                              : yk__slot_missing(yk__device_of(x), #slot))
+
+/* x where the kernel that filled it succeeded; else x is released and the result NULL. */
+static inline yk_tensor *yk__checked(yk_tensor *x, yk_status status)
+{
+    if (!status)
+        return x;
+    yk_tensor_release(x);
+    return NULL;
+}
+
 /* ---- raw kernels (raw.c): shape and dtype rules of PyTorch, f16 and bf16 computed in f32 ---- */
 /* Stops the expression when a tensor is missing: `yk__release_all` of what was made is the caller's. */
 yk_tensor *yk__raw_unary(const char *what, yk__unary op, yk_tensor *x, double p0, double p1);
