@@ -27,7 +27,7 @@ ifneq ($(SANITIZE),)
 YK_CFLAGS  += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all -DYK__SANITIZED=1
 YK_LDFLAGS += -fsanitize=$(SANITIZE)
 endif
-LIBS := -ldnnl -lgomp -ljansson -ljpeg -lpng -lz -lm
+LIBS := -ldnnl -lgomp -ljansson -luv -lsodium -ljpeg -lpng -lz -lm
 
 # `make run` and `make test` are a newcomer's first commands: they install what is missing and use all cores.
 ifneq ($(filter run test,$(MAKECMDGOALS)),)
@@ -95,6 +95,9 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(BUILD)/libyoke.a
 $(BUILD)/examples/%: $(BUILD)/examples/%.o $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
 
+$(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libyoke.a
+	$(call say,LINK,$@) $(link) $(LIBS)
+
 $(BUILD)/%.o: %.c | $(BUILD)/have-build
 	@mkdir -p $(@D)
 	$(call say,CC  ,$<) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
@@ -133,7 +136,7 @@ check:
 	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang OPTIMISE=-O1 WERROR=1 all tests)
 	@echo "check: all passed"
 
-bench: cli
+bench: cli $(BUILD)/bench/store
 	YOKE=$(BUILD)/yoke bench/run $(ARGS)
 
 # Each parser is fed mutated files for FUZZ_SECONDS; what makes one fail is left in the build folder.

@@ -44,6 +44,10 @@ typedef enum yk_status {
     YK_ERR_UNSUPPORTED = 9, /* right, but not built in or not possible on this machine */
     YK_ERR_NUMERIC = 10,    /* NaN or infinity where a number is needed */
     YK_ERR_CALLBACK = 11,   /* a user's callback failed without an error of its own */
+    YK_ERR_TIMEOUT = 12,    /* what was waited for did not happen in time */
+    YK_ERR_CONNECTION = 32, /* a peer that cannot be reached, refuses, or is gone */
+    YK_ERR_MISMATCH = 33,   /* the ranks of a group called different operations */
+    YK_ERR_STALLED = 34,    /* a rank did not come to an operation of its group in time */
     YK_ERR_MEMORY = 48,     /* out of memory */
     YK_ERR_INTERNAL = 49    /* a fault of yoke itself */
 } yk_status;
@@ -114,6 +118,15 @@ YK_API void yk_object_release(void *object);
  * Source: torch.manual_seed.
  */
 YK_API void yk_manual_seed(uint64_t seed);
+
+/* Where the process's generator stands: its seed and how many calls have drawn from it. Setting what was got makes the
+ * same numbers follow. Source: torch.get_rng_state. */
+typedef struct yk_random_state {
+    uint64_t seed;
+    uint32_t calls;
+} yk_random_state;
+YK_API yk_random_state yk_random_get_state(void);
+YK_API void yk_random_set_state(yk_random_state state);
 
 /* Log levels. Messages go nowhere unless YOKE_LOG=debug|info|warn|error sends them to stderr, or yk_log_set to a
  * function of yours. */

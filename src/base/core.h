@@ -91,8 +91,25 @@ yk_status yk__file_read(const char *path, size_t limit, unsigned char **data, si
 typedef struct yk__file_writer yk__file_writer;
 yk__file_writer *yk__file_create(const char *path);
 yk_status yk__file_write(yk__file_writer *writer, const void *data, size_t size);
+yk_status yk__file_flush(yk__file_writer *writer); /* gives the system what is buffered; syncs nothing */
 yk_status yk__file_commit(yk__file_writer *writer);
 void yk__file_abort(yk__file_writer *writer);
+/* A new file at `path` itself, for a folder that is renamed as a whole: abort removes it. The disk starts on it while
+ * it is written. */
+yk__file_writer *yk__file_create_inside(const char *path);
+/* Commits such files together, which costs one wait for the disk's journal instead of one for each. Frees them all, on
+ * failure too; NULLs are passed over. */
+yk_status yk__file_commit_inside(yk__file_writer *const *writers, int count);
+/* All bytes written from here on also go to `tap`, in order, in pieces that fit a cache. */
+typedef void (*yk__tap_fn)(void *arg, const void *data, size_t size);
+void yk__file_tap(yk__file_writer *writer, yk__tap_fn tap, void *arg);
+enum { YK__TAP_PIECE = 1 << 20 };
+/* Makes the names in a folder safe. */
+yk_status yk__directory_sync(const char *directory);
+
+/* ---- checksums (crc32.c) ---------------------------------------------------------------------------------------- */
+/* Goes on from the checksum `crc` (0 at the start) over more bytes. The CRC-32 of zip, gzip and Ethernet. */
+uint32_t yk__crc32(uint32_t crc, const void *data, size_t size);
 
 /* ---- random numbers (random.c) ---------------------------------------------------------------------------------- */
 /*

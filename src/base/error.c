@@ -26,6 +26,10 @@ const char *yk_status_name(yk_status status)
     case YK_ERR_UNSUPPORTED: return "unsupported";
     case YK_ERR_NUMERIC: return "numeric";
     case YK_ERR_CALLBACK: return "callback";
+    case YK_ERR_TIMEOUT: return "timeout";
+    case YK_ERR_CONNECTION: return "connection";
+    case YK_ERR_MISMATCH: return "mismatch";
+    case YK_ERR_STALLED: return "stalled";
     case YK_ERR_MEMORY: return "memory";
     case YK_ERR_INTERNAL: return "internal";
     }

@@ -56,10 +56,14 @@ struct yk__file_writer {
     char *path, *temporary;
     unsigned char *buffer;
     size_t filled;
-    yk_status failed; /* of a write: then commit keeps the old file */
+    yk_status failed;       /* of a write: then commit keeps the old file */
+    bool inside;            /* no temporary name: yk__file_create_inside */
+    off_t written, started; /* bytes given to the system, and of those to the disk */
+    yk__tap_fn tap;
+    void *tap_arg;
 };
 
-enum { WRITE_BUFFER = 1 << 18 };
+enum { WRITE_BUFFER = 1 << 18, START_BYTES = 8 << 20 };
 
 static void writer_free(yk__file_writer *writer)
 {
@@ -71,19 +75,50 @@ static void writer_free(yk__file_writer *writer)
     free(writer);
 }
 
-yk__file_writer *yk__file_create(const char *path)
+static yk__file_writer *writer_new(const char *path, bool inside)
 {
     yk__file_writer *writer = yk__calloc(1, sizeof(*writer));
     if (!writer)
         return NULL;
     writer->fd = -1;
+    writer->inside = inside;
     writer->path = yk__strdup(path);
-    writer->temporary = yk__format("%s.tmp.%ld", path, (long)getpid());
+    writer->temporary = inside ? yk__strdup(path) : yk__format("%s.tmp.%ld", path, (long)getpid());
     writer->buffer = yk__calloc(1, WRITE_BUFFER);
     if (!writer->path || !writer->temporary || !writer->buffer) {
         writer_free(writer);
         return NULL;
     }
+    return writer;
+}
+
+static yk__file_writer *writer_open(yk__file_writer *writer, int flags, mode_t mode)
+{
+    writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode);
+    if (writer->fd >= 0)
+        return writer;
+    yk__fail_errno("%s", writer->temporary);
+    writer_free(writer);
+    return NULL;
+}
+
+yk__file_writer *yk__file_create_inside(const char *path)
+{
+    yk__file_writer *writer = writer_new(path, true);
+    return writer ? writer_open(writer, O_EXCL, 0666) : NULL;
+}
+
+void yk__file_tap(yk__file_writer *writer, yk__tap_fn tap, void *arg)
+{
+    writer->tap = tap;
+    writer->tap_arg = arg;
+}
+
+yk__file_writer *yk__file_create(const char *path)
+{
+    yk__file_writer *writer = writer_new(path, false);
+    if (!writer)
+        return NULL;
     struct stat info;
     bool exists = stat(path, &info) == 0;
     if (exists && !S_ISREG(info.st_mode)) { /* renaming over /dev/null would take it away from everyone */
@@ -91,18 +126,13 @@ yk__file_writer *yk__file_create(const char *path)
         writer_free(writer);
         return NULL;
     }
-    mode_t mode = exists ? info.st_mode & 07777 : 0666;
-    writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
-    if (writer->fd < 0) {
-        yk__fail_errno("%s", writer->temporary);
-        writer_free(writer);
-        return NULL;
-    }
-    return writer;
+    return writer_open(writer, O_TRUNC, exists ? info.st_mode & 07777 : 0666);
 }
 
-static yk_status write_all(yk__file_writer *writer, const unsigned char *data, size_t size)
+static yk_status write_piece(yk__file_writer *writer, const unsigned char *data, size_t size)
 {
+    if (writer->tap)
+        writer->tap(writer->tap_arg, data, size);
     while (size) {
         ssize_t put = write(writer->fd, data, size);
         if (put < 0 && errno == EINTR)
@@ -111,11 +141,28 @@ static yk_status write_all(yk__file_writer *writer, const unsigned char *data, s
             return writer->failed = yk__fail_errno("%s", writer->path);
         data += put;
         size -= (size_t)put;
+        writer->written += put;
+    }
+    if (writer->inside && writer->written - writer->started >= START_BYTES) {
+        /* A hint; fsync is what counts. */
+        sync_file_range(writer->fd, writer->started, writer->written - writer->started, SYNC_FILE_RANGE_WRITE);
+        writer->started = writer->written;
     }
     return YK_OK;
 }
 
-static yk_status writer_flush(yk__file_writer *writer)
+static yk_status write_all(yk__file_writer *writer, const unsigned char *data, size_t size)
+{
+    size_t most = writer->tap || writer->inside ? YK__TAP_PIECE : size;
+    yk_status status = YK_OK;
+    for (size_t piece; size && !status; data += piece, size -= piece) {
+        piece = size < most ? size : most;
+        status = write_piece(writer, data, piece);
+    }
+    return status;
+}
+
+yk_status yk__file_flush(yk__file_writer *writer)
 {
     size_t filled = writer->filled;
     writer->filled = 0;
@@ -127,7 +174,7 @@ yk_status yk__file_write(yk__file_writer *writer, const void *data, size_t size)
     if (writer->failed)
         return writer->failed;
     if (writer->filled + size > WRITE_BUFFER) {
-        yk_status status = writer_flush(writer);
+        yk_status status = yk__file_flush(writer);
         if (status)
             return status;
     }
@@ -138,28 +185,33 @@ yk_status yk__file_write(yk__file_writer *writer, const void *data, size_t size)
     return YK_OK;
 }
 
-static yk_status sync_directory(const char *path)
+yk_status yk__directory_sync(const char *directory)
 {
-    char *copy = yk__strdup(path);
-    if (!copy)
-        return YK_ERR_MEMORY;
-    char *slash = strrchr(copy, '/');
-    const char *directory = slash == copy ? "/" : slash ? copy : ".";
-    if (slash && slash != copy)
-        *slash = 0;
     yk_status status = YK_OK;
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || (fsync(fd) < 0 && errno != EINVAL && errno != EROFS))
         status = yk__fail_errno("%s", directory);
     if (fd >= 0)
         close(fd);
+    return status;
+}
+
+static yk_status sync_around(const char *path)
+{
+    char *copy = yk__strdup(path);
+    if (!copy)
+        return YK_ERR_MEMORY;
+    char *slash = strrchr(copy, '/');
+    if (slash && slash != copy)
+        *slash = 0;
+    yk_status status = yk__directory_sync(slash == copy ? "/" : slash ? copy : ".");
     free(copy);
     return status;
 }
 
 yk_status yk__file_commit(yk__file_writer *writer)
 {
-    yk_status status = writer->failed ? writer->failed : writer_flush(writer);
+    yk_status status = writer->failed ? writer->failed : yk__file_flush(writer);
     if (!status && fsync(writer->fd) < 0)
         status = yk__fail_errno("%s", writer->path);
     int fd = writer->fd;
@@ -171,8 +223,34 @@ yk_status yk__file_commit(yk__file_writer *writer)
     if (status)
         unlink(writer->temporary);
     else
-        status = sync_directory(writer->path);
+        status = sync_around(writer->path);
     writer_free(writer);
+    return status;
+}
+
+yk_status yk__file_commit_inside(yk__file_writer *const *writers, int count)
+{
+    yk_status status = YK_OK;
+    for (int i = 0; i < count && !status; i++) {
+        if (writers[i])
+            status = writers[i]->failed ? writers[i]->failed : yk__file_flush(writers[i]);
+    }
+    /* Once the data of all are on the disk, the first fsync commits what the file system has to note of them all. */
+    const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    for (int pass = 0; pass < 2 && !status; pass++) {
+        for (int i = 0; i < count; i++) {
+            if (writers[i])
+                sync_file_range(writers[i]->fd, 0, 0, pass ? wait : SYNC_FILE_RANGE_WRITE); /* a hint */
+        }
+    }
+    for (int i = 0; i < count && !status; i++) {
+        if (writers[i] && fsync(writers[i]->fd) < 0)
+            status = yk__fail_errno("%s", writers[i]->path);
+    }
+    for (int i = 0; i < count; i++) {
+        if (writers[i])
+            writer_free(writers[i]);
+    }
     return status;
 }
 

@@ -15,6 +15,17 @@ void yk_manual_seed(uint64_t value)
     atomic_store(&calls, 0);
 }
 
+yk_random_state yk_random_get_state(void)
+{
+    return (yk_random_state){atomic_load(&seed), atomic_load(&calls)};
+}
+
+void yk_random_set_state(yk_random_state state)
+{
+    atomic_store(&seed, state.seed);
+    atomic_store(&calls, state.calls);
+}
+
 yk__stream yk__random_next(void)
 {
     return (yk__stream){.key = atomic_load(&seed), .purpose = YK__RANDOM_USER, .epoch = atomic_fetch_add(&calls, 1)};

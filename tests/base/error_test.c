@@ -151,7 +151,9 @@ static void every_status_has_a_name(void **state)
                  {YK_ERR_NUMERIC, "numeric"},
                  {YK_ERR_CALLBACK, "callback"},
                  {YK_ERR_MEMORY, "memory"},
-                 {YK_ERR_INTERNAL, "internal"}};
+                 {YK_ERR_INTERNAL, "internal"},
+                 {YK_ERR_TIMEOUT, "timeout"},
+                 {YK_ERR_CONNECTION, "connection"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         assert_string_equal(yk_status_name(names[i].status), names[i].name);
     assert_string_equal(yk_status_name((yk_status)99), "unknown");

@@ -1,0 +1,169 @@
+/*
+ * job_secret.c - what a process knows of its job: the secret, from a file or an inherited descriptor, and the job's
+ * name. Layer: net.
+ *
+ * A secret never comes on a command line or in a variable, where other users and crash reports see it. A descriptor
+ * that can be sought (a memfd, a file) is read from its start each time, so children find it whole; a pipe can be read
+ * once, and what it gave is kept.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "base/log.h"
+#include "net/handshake.h"
+
+enum { SECRET_LIMIT = 4096 };
+
+/* Reads to the end; -1 and errno, or the size, SECRET_LIMIT + 1 for more than a secret may have. */
+static ssize_t read_secret(int fd, unsigned char *bytes, bool seekable)
+{
+    size_t have = 0;
+    while (have <= SECRET_LIMIT) {
+        ssize_t got = seekable ? pread(fd, bytes + have, SECRET_LIMIT + 1 - have, (off_t)have)
+                               : read(fd, bytes + have, SECRET_LIMIT + 1 - have);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+        have += (size_t)got;
+    }
+    return (ssize_t)have;
+}
+
+static yk_status check_size(const char *where, const unsigned char *bytes, ssize_t got, size_t *size)
+{
+    if (got < 0)
+        return yk__fail_errno("%s", where);
+    if (got > SECRET_LIMIT)
+        return yk__fail(YK_ERR_FORMAT, "%s: the job secret is longer than %d bytes", where, SECRET_LIMIT);
+    if (got > 0 && bytes[got - 1] == '\n')
+        got--; /* written by an editor or echo */
+    if (got == 0)
+        return yk__fail(YK_ERR_FORMAT, "%s: the job secret is empty", where);
+    *size = (size_t)got;
+    return YK_OK;
+}
+
+static yk_status secret_of_file(const char *path, unsigned char *bytes, size_t *size)
+{
+    char where[300];
+    snprintf(where, sizeof(where), "YOKE_JOB_SECRET_FILE=%.250s", path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat info;
+    if (fd < 0)
+        return yk__fail_errno("%s", where);
+    if (fstat(fd, &info) == 0 && (info.st_mode & 077))
+        yk__log(YK_LOG_WARN, "%s: others may read it (mode %03o); chmod 600 keeps the job's secret", where,
+                (unsigned)(info.st_mode & 0777));
+    yk_status status = check_size(where, bytes, read_secret(fd, bytes, false), size);
+    close(fd);
+    return status;
+}
+
+static struct {
+    pthread_mutex_t lock;
+    int fd; /* the pipe that `bytes` came from, -1: none */
+    size_t size;
+    unsigned char bytes[SECRET_LIMIT + 1];
+} piped = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+
+static yk_status secret_of_descriptor(unsigned char *bytes, size_t *size)
+{
+    int64_t fd;
+    yk_status status = yk__env_int("YOKE_JOB_SECRET_FD", -1, 0, 1 << 20, &fd);
+    if (status)
+        return status;
+    char where[60];
+    snprintf(where, sizeof(where), "YOKE_JOB_SECRET_FD=%d", (int)fd);
+    bool seekable = lseek((int)fd, 0, SEEK_CUR) >= 0;
+    if (seekable || errno != ESPIPE)
+        return check_size(where, bytes, read_secret((int)fd, bytes, true), size);
+    pthread_mutex_lock(&piped.lock);
+    if (piped.fd != fd) {
+        status = check_size(where, piped.bytes, read_secret((int)fd, piped.bytes, false), &piped.size);
+        if (!status)
+            piped.fd = (int)fd;
+    }
+    if (!status) {
+        memcpy(bytes, piped.bytes, piped.size);
+        *size = piped.size;
+    }
+    pthread_mutex_unlock(&piped.lock);
+    return status;
+}
+
+static const char *variable(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text ? text : NULL;
+}
+
+yk_status yk__identity_init(yk__identity *identity, const char *service, const void *secret, size_t secret_size,
+                            const char *job)
+{
+    memset(identity, 0, sizeof(*identity));
+    if (sodium_init() < 0)
+        return yk__fail(YK_ERR_INTERNAL, "libsodium does not start");
+    unsigned char bytes[SECRET_LIMIT + 1];
+    yk_status status = YK_OK;
+    if (!secret) {
+        const char *path = variable("YOKE_JOB_SECRET_FILE");
+        secret_size = 0;
+        if (path)
+            status = secret_of_file(path, bytes, &secret_size);
+        else if (variable("YOKE_JOB_SECRET_FD"))
+            status = secret_of_descriptor(bytes, &secret_size);
+        secret = bytes;
+    }
+    if (!job)
+        job = variable("YOKE_JOB_ID") ? variable("YOKE_JOB_ID") : "default";
+    if (!status && strlen(job) >= sizeof(identity->job))
+        status = yk__fail(YK_ERR_ARGUMENT, "job id '%.40s...': %zu bytes, at most %zu are possible", job, strlen(job),
+                          sizeof(identity->job) - 1);
+    for (const char *at = job; !status && *at; at++)
+        if ((unsigned char)*at < 32 || *at == 127)
+            status =
+                yk__fail(YK_ERR_ARGUMENT, "job id: there is a control character behind '%.*s'", (int)(at - job), job);
+    if (!status) {
+        static const unsigned char purpose[] = "yoke job secret 1";
+        crypto_generichash_state hash;
+        crypto_generichash_init(&hash, purpose, sizeof(purpose) - 1, YK__KEY_SIZE);
+        crypto_generichash_update(&hash, secret, secret_size);
+        crypto_generichash_final(&hash, identity->key, YK__KEY_SIZE);
+        identity->has_secret = secret_size > 0;
+        snprintf(identity->service, sizeof(identity->service), "%s", service);
+        snprintf(identity->job, sizeof(identity->job), "%s", job);
+        snprintf(identity->version, sizeof(identity->version), "%s", YK_VERSION);
+        identity->protocol = YK__PROTOCOL;
+        identity->pid = (uint32_t)getpid();
+        if (gethostname(identity->host, sizeof(identity->host) - 1) || !identity->host[0])
+            snprintf(identity->host, sizeof(identity->host), "an unnamed host");
+    }
+    sodium_memzero(bytes, sizeof(bytes));
+    return status;
+}
+
+void yk__identity_clear(yk__identity *identity)
+{
+    sodium_memzero(identity, sizeof(*identity));
+}
+
+yk_status yk__identity_allows(const yk__identity *identity, const yk__address *address, const char *what)
+{
+    if (identity->has_secret || yk__address_is_loopback(address))
+        return YK_OK;
+    char text[YK__ADDRESS_TEXT];
+    return yk__fail(YK_ERR_ARGUMENT,
+                    "%s: %s is reached over a network, which takes a job secret: let YOKE_JOB_SECRET_FILE name a file "
+                    "with the same content on every host",
+                    what, yk__address_format(address, text));
+}

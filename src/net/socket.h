@@ -1,0 +1,71 @@
+/*
+ * socket.h - addresses, connecting, listening, and moving bytes with deadlines. Layer: net.
+ *
+ * Deadlines are times of yk__now. Functions that try something a caller may try again give the reason of a failure as
+ * text in `why` and leave the error record alone; the others set the record.
+ */
+#ifndef YOKE_NET_SOCKET_H
+#define YOKE_NET_SOCKET_H
+
+#include <sys/socket.h>
+
+#include "base/core.h"
+
+/* ---- addresses (address.c) ------------------------------------------------------------------------------- */
+enum { YK__HOST_SIZE = 256, YK__ADDRESS_TEXT = 80, YK__WHY_SIZE = 480 };
+
+typedef struct yk__address {
+    struct sockaddr_storage storage;
+    socklen_t size;
+} yk__address;
+
+/* Splits "host:port", "[v6]:port", or a host alone when default_port is 0 or more. Errors quote the text. */
+yk_status yk__host_port_parse(const char *text, int default_port, char host[YK__HOST_SIZE], int *port);
+/* Up to `capacity` addresses of a name or number (brackets allowed), in the order to try them; 0 and `why` when there
+ * is none by the deadline. This host's own name, where it stands for a loopback address in /etc/hosts, gives the
+ * address that other hosts see. */
+size_t yk__resolve(const char *host, int port, double deadline, yk__address *addresses, size_t capacity,
+                   char why[YK__WHY_SIZE]);
+/* "127.0.0.1:80" or "[::1]:80"; the first without port: "127.0.0.1". Returns text. */
+const char *yk__address_format(const yk__address *address, char text[YK__ADDRESS_TEXT]);
+const char *yk__address_host(const yk__address *address, char text[YK__ADDRESS_TEXT]);
+int yk__address_port(const yk__address *address);
+bool yk__address_is_loopback(const yk__address *address);
+/* The address of this host from which packets to `peer` leave, port 0; asks the kernel's routes, sends nothing. */
+bool yk__route_to(const yk__address *peer, yk__address *local, char why[YK__WHY_SIZE]);
+/* The name of the interface that has this address, "" when none has. */
+void yk__interface_of(const yk__address *address, char *name, size_t size);
+
+/* ---- sockets (socket.c) ---------------------------------------------------------------------------------- */
+/* All are non-blocking and closed on exec; those that are marked private close in the child of a fork as well, so
+ * that a peer sees the end of the process that it talks to. */
+void yk__socket_private(int fd);
+void yk__socket_close(int fd); /* marked or not; -1 is allowed */
+
+typedef enum yk__reason {
+    YK__REACHED,
+    YK__NOT_RESOLVED,
+    YK__REFUSED,
+    YK__NO_ANSWER, /* until the deadline */
+    YK__UNREACHABLE,
+    YK__REJECTED, /* it answered, and one side does not want the other: see handshake.h */
+    YK__LOST      /* anything else, also after connecting: closed, reset */
+} yk__reason;
+
+/* A connected private socket with no delay and keep-alive, or -1, a reason and its text. */
+int yk__connect(const yk__address *address, double deadline, yk__reason *reason, char why[YK__WHY_SIZE]);
+/* The settings of yk__connect for an accepted socket. */
+void yk__socket_tune(int fd);
+/* A private listening socket on this one address; port 0 takes a free one; *bound is what it became. -1 and an error:
+ * the port's holder where it can be seen, the host's addresses when it has not this one. */
+int yk__listen(const yk__address *address, int backlog, yk__address *bound);
+/* "'python3' (pid 123)" or "this process": who listens on that port and address, "" where /proc does not show it. */
+void yk__port_holder(const yk__address *address, char *text, size_t size);
+
+/* Waits until the descriptor has `events` (POLLIN, POLLOUT) or an error: false when the deadline came first. */
+bool yk__wait_fd(int fd, int events, double deadline);
+/* All or nothing: YK__REACHED, or YK__NO_ANSWER or YK__LOST with the text. */
+yk__reason yk__send_all(int fd, const void *data, size_t size, double deadline, char why[YK__WHY_SIZE]);
+yk__reason yk__receive_all(int fd, void *data, size_t size, double deadline, char why[YK__WHY_SIZE]);
+
+#endif

@@ -1,0 +1,312 @@
+/*
+ * store.c - the front of all stores: arguments are checked here, once, then the kind's table is called. Layer: net.
+ */
+#include <stdlib.h>
+
+#include "net/store_table.h"
+
+enum { MAX_WAIT_KEYS = 1 << 16 };
+static const double default_timeout = 60;
+
+static void store_destroy(void *object)
+{
+    yk_store *store = object;
+    if (store->table->destroy)
+        store->table->destroy(store);
+    free(store->name);
+    free(store);
+}
+
+static const yk__type store_type = {"store", store_destroy};
+
+yk_store *yk__store_new(const yk__store_table *table, size_t size, const char *name)
+{
+    yk_store *store = yk__calloc(1, size);
+    char *copy = store ? yk__strdup(name) : NULL;
+    if (!copy) {
+        free(store);
+        return NULL;
+    }
+    yk__object_init(&store->object, &store_type);
+    store->table = table;
+    store->name = copy;
+    store->timeout = default_timeout;
+    return store;
+}
+
+yk_store *yk_store_retain(yk_store *store)
+{
+    return yk_object_retain(store);
+}
+
+void yk_store_release(yk_store *store)
+{
+    yk_object_release(store);
+}
+
+const char *yk_store_name(const yk_store *store)
+{
+    return store ? store->name : "";
+}
+
+int yk_store_port(const yk_store *store)
+{
+    return store ? store->port : 0;
+}
+
+yk_status yk__store_copy(yk__bytes from, yk__store_value *to)
+{
+    char *data = malloc(from.size + 1);
+    if (!data)
+        return yk__fail_memory(from.size + 1);
+    if (from.size)
+        memcpy(data, from.data, from.size);
+    data[from.size] = 0;
+    *to = (yk__store_value){data, from.size};
+    return YK_OK;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------------------------- */
+static yk_status check_store(const yk_store *store, const char *what)
+{
+    if (store)
+        return YK_OK;
+    return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "%s: the store is NULL", what);
+}
+
+static yk_status check_key(const yk_store *store, const char *what, const char *key)
+{
+    yk_status status = check_store(store, what);
+    if (status)
+        return status;
+    if (!key || !*key)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: the key is %s (store %s)", what, key ? "empty" : "NULL", store->name);
+    size_t size = strlen(key);
+    if (size > YK_STORE_MAX_KEY)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: key '%.32s...' has %zu bytes, at most %d are possible (store %s)", what,
+                        key, size, YK_STORE_MAX_KEY, store->name);
+    return YK_OK;
+}
+
+static yk_status check_keys(const yk_store *store, const char *what, const char *const *keys, size_t count,
+                            yk__bytes **list)
+{
+    yk_status status = check_store(store, what);
+    if (status)
+        return status;
+    if (count > MAX_WAIT_KEYS || (count && !keys))
+        return yk__fail(YK_ERR_ARGUMENT, "%s: %zu keys%s, at most %d are possible (store %s)", what, count,
+                        keys ? "" : " at NULL", MAX_WAIT_KEYS, store->name);
+    if (!(*list = yk__calloc(count + 1, sizeof(**list))))
+        return YK_ERR_MEMORY;
+    for (size_t i = 0; i < count && !status; i++) {
+        status = check_key(store, what, keys[i]);
+        if (!status)
+            (*list)[i] = yk__text_bytes(keys[i]);
+    }
+    if (status) {
+        free(*list);
+        *list = NULL;
+    }
+    return status;
+}
+
+static yk_status check_value(const yk_store *store, const char *what, const char *key, const void *data, size_t size)
+{
+    if (size > YK_STORE_MAX_VALUE)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: key '%s': a value of %zu bytes, at most %d are possible (store %s)", what,
+                        key, size, YK_STORE_MAX_VALUE, store->name);
+    if (size && !data)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: key '%s': a value of %zu bytes at NULL (store %s)", what, key, size,
+                        store->name);
+    return YK_OK;
+}
+
+static yk_status until_of(const yk_store *store, const char *what, double timeout, yk__until *until)
+{
+    if (!(timeout >= 0))
+        return yk__fail(YK_ERR_ARGUMENT, "%s: a time-out of %g s (store %s)", what, timeout, store->name);
+    until->timeout = timeout > 0 ? timeout : store->timeout;
+    until->deadline = yk__now() + until->timeout;
+    return YK_OK;
+}
+
+static yk__until until_default(const yk_store *store)
+{
+    double timeout = store->timeout;
+    return (yk__until){yk__now() + timeout, timeout};
+}
+
+static void give(yk__store_value value, void **data, size_t *size)
+{
+    if (data)
+        *data = value.data;
+    else
+        free(value.data);
+    if (size)
+        *size = value.size;
+}
+
+/* ---- errors that all kinds share ------------------------------------------------------------------------------- */
+yk_status yk__store_key_timeout(const yk_store *store, const char *what, yk__bytes key, const char *event,
+                                double timeout)
+{
+    return yk__fail(YK_ERR_TIMEOUT, "%s: key '%.*s' %s within %g s (store %s)", what, (int)key.size,
+                    (const char *)key.data, event, timeout, store->name);
+}
+
+yk_status yk__store_wait_timeout(const yk_store *store, const yk__bytes *keys, size_t count, const uint32_t *missing,
+                                 size_t missing_count, double timeout)
+{
+    char list[600];
+    size_t used = 0, shown = 0;
+    list[0] = 0;
+    for (; shown < missing_count && shown < YK__MISSING_SHOWN && used < sizeof(list) / 2; shown++) {
+        yk__bytes key = keys[missing[shown]];
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s'%.*s'", shown ? ", " : "",
+                                 (int)(key.size < 100 ? key.size : 100), (const char *)key.data);
+    }
+    return yk__fail(YK_ERR_TIMEOUT, "wait: %zu of %zu keys %s not set within %g s: %s%s (store %s)", missing_count,
+                    count, missing_count == 1 ? "was" : "were", timeout, list, shown < missing_count ? ", ..." : "",
+                    store->name);
+}
+
+yk_status yk__store_add_failed(const yk_store *store, yk__bytes key, const char *why)
+{
+    return yk__fail(YK_ERR_ARGUMENT, "add: key '%.*s': %s (store %s)", (int)key.size, (const char *)key.data, why,
+                    store->name);
+}
+
+/* ---- the calls ------------------------------------------------------------------------------------------------- */
+yk_status yk_store_set(yk_store *store, const char *key, const void *data, size_t size)
+{
+    yk_status status = check_key(store, "set", key);
+    if (!status)
+        status = check_value(store, "set", key, data, size);
+    if (status)
+        return status;
+    return store->table->set(store, yk__text_bytes(key), (yk__bytes){data, size}, until_default(store));
+}
+
+yk_status yk_store_get(yk_store *store, const char *key, void **data, size_t *size, double timeout)
+{
+    yk__until until;
+    yk__store_value value = {0};
+    if (data)
+        *data = NULL;
+    yk_status status = check_key(store, "get", key);
+    if (!status)
+        status = until_of(store, "get", timeout, &until);
+    if (!status)
+        status = store->table->get(store, yk__text_bytes(key), &value, until);
+    if (!status)
+        give(value, data, size);
+    return status;
+}
+
+yk_status yk_store_add(yk_store *store, const char *key, int64_t amount, int64_t *sum)
+{
+    int64_t after = 0;
+    yk_status status = check_key(store, "add", key);
+    if (!status)
+        status = store->table->add(store, yk__text_bytes(key), amount, &after, until_default(store));
+    if (!status && sum)
+        *sum = after;
+    return status;
+}
+
+yk_status yk_store_wait(yk_store *store, const char *const *keys, size_t count, double timeout)
+{
+    yk__until until;
+    yk__bytes *list = NULL;
+    yk_status status = check_keys(store, "wait", keys, count, &list);
+    if (!status)
+        status = until_of(store, "wait", timeout, &until);
+    if (!status && count)
+        status = store->table->wait(store, list, count, until);
+    free(list);
+    return status;
+}
+
+yk_status yk_store_check(yk_store *store, const char *const *keys, size_t count, bool *there)
+{
+    yk__bytes *list = NULL;
+    *there = false;
+    yk_status status = check_keys(store, "check", keys, count, &list);
+    if (!status)
+        status = store->table->check(store, list, count, there, until_default(store));
+    free(list);
+    return status;
+}
+
+yk_status yk_store_compare_set(yk_store *store, const char *key, const void *expected, size_t expected_size,
+                               const void *desired, size_t desired_size, void **data, size_t *size, bool *swapped)
+{
+    bool done = false;
+    yk__store_value value = {0};
+    if (data)
+        *data = NULL;
+    yk_status status = check_key(store, "compare_set", key);
+    if (!status)
+        status = check_value(store, "compare_set", key, expected, expected_size);
+    if (!status)
+        status = check_value(store, "compare_set", key, desired, desired_size);
+    yk__bytes old = {expected, expected_size};
+    if (!status)
+        status = store->table->compare_set(store, yk__text_bytes(key), old, (yk__bytes){desired, desired_size}, &value,
+                                           &done, until_default(store));
+    if (!status && !value.data)
+        status = yk__store_copy(old, &value);
+    if (status)
+        return status;
+    give(value, data, size);
+    if (swapped)
+        *swapped = done;
+    return YK_OK;
+}
+
+yk_status yk_store_delete(yk_store *store, const char *key, bool *deleted)
+{
+    bool was_there = false;
+    yk_status status = check_key(store, "delete", key);
+    if (!status)
+        status = store->table->remove(store, yk__text_bytes(key), &was_there, until_default(store));
+    if (!status && deleted)
+        *deleted = was_there;
+    return status;
+}
+
+yk_status yk_store_watch(yk_store *store, const char *key, const void *old, size_t old_size, void **data, size_t *size,
+                         double timeout)
+{
+    yk__until until;
+    yk__store_value value = {0};
+    if (data)
+        *data = NULL;
+    yk_status status = check_key(store, "watch", key);
+    if (!status)
+        status = check_value(store, "watch", key, old, old_size);
+    if (!status)
+        status = until_of(store, "watch", timeout, &until);
+    if (!status)
+        status = store->table->watch(store, yk__text_bytes(key), (yk__bytes){old, old_size}, &value, until);
+    if (!status)
+        give(value, data, size);
+    return status;
+}
+
+yk_status yk_store_count(yk_store *store, int64_t *count)
+{
+    yk_status status = check_store(store, "count");
+    return status ? status : store->table->count(store, (yk__bytes){0}, count, until_default(store));
+}
+
+yk_status yk_store_set_timeout(yk_store *store, double seconds)
+{
+    yk_status status = check_store(store, "set_timeout");
+    if (!status && !(seconds > 0))
+        status = yk__fail(YK_ERR_ARGUMENT, "set_timeout: %g s, expected more than 0 (store %s)", seconds, store->name);
+    if (!status)
+        store->timeout = seconds;
+    return status;
+}

@@ -1,0 +1,61 @@
+/*
+ * store_table.h - what a kind of store fills in. Layer: net.
+ *
+ * The front (store.c) has checked the arguments: keys are 1 to YK_STORE_MAX_KEY bytes, values within their limit,
+ * `deadline` is a time of yk__now and `timeout` the seconds it was made of, for messages. Any thread may call any slot
+ * at any time; a slot that waits keeps no lock that others need. On failure the record is set and outputs are as they
+ * were. Values given out are yk__store_copy's.
+ */
+#ifndef YOKE_NET_STORE_TABLE_H
+#define YOKE_NET_STORE_TABLE_H
+
+#include <yoke/store.h>
+
+#include "net/keyspace.h"
+
+typedef struct yk__store_value {
+    void *data; /* NULL: not there */
+    size_t size;
+} yk__store_value;
+
+typedef struct yk__until {
+    double deadline, timeout;
+} yk__until;
+
+typedef struct yk__store_table {
+    yk_status (*set)(yk_store *store, yk__bytes key, yk__bytes value, yk__until until);
+    yk_status (*get)(yk_store *store, yk__bytes key, yk__store_value *value, yk__until until);
+    yk_status (*add)(yk_store *store, yk__bytes key, int64_t amount, int64_t *sum, yk__until until);
+    yk_status (*wait)(yk_store *store, const yk__bytes *keys, size_t count, yk__until until);
+    yk_status (*check)(yk_store *store, const yk__bytes *keys, size_t count, bool *there, yk__until until);
+    /* value->data is NULL afterwards where the key is not there */
+    yk_status (*compare_set)(yk_store *store, yk__bytes key, yk__bytes expected, yk__bytes desired,
+                             yk__store_value *value, bool *swapped, yk__until until);
+    yk_status (*remove)(yk_store *store, yk__bytes key, bool *deleted, yk__until until);
+    yk_status (*watch)(yk_store *store, yk__bytes key, yk__bytes old, yk__store_value *value, yk__until until);
+    yk_status (*count)(yk_store *store, yk__bytes prefix, int64_t *count, yk__until until);
+    void (*destroy)(yk_store *store); /* frees what the kind holds; the front frees the rest */
+} yk__store_table;
+
+/* First member of every kind's struct. */
+struct yk_store {
+    yk__object object;
+    const yk__store_table *table;
+    char *name;
+    int port;
+    _Atomic double timeout;
+};
+
+/* Makes a store of `size` bytes, the kind's struct, with a name of its own; the caller frees it by yk_store_release. */
+yk_store *yk__store_new(const yk__store_table *table, size_t size, const char *name);
+/* A copy with a NUL byte behind it; fails without memory. */
+yk_status yk__store_copy(yk__bytes from, yk__store_value *to);
+/* The errors that all kinds share. `missing` are the first of `missing_count` positions in keys. */
+yk_status yk__store_key_timeout(const yk_store *store, const char *what, yk__bytes key, const char *event,
+                                double timeout);
+enum { YK__MISSING_SHOWN = 8 };
+yk_status yk__store_wait_timeout(const yk_store *store, const yk__bytes *keys, size_t count, const uint32_t *missing,
+                                 size_t missing_count, double timeout);
+yk_status yk__store_add_failed(const yk_store *store, yk__bytes key, const char *why);
+
+#endif

@@ -1,0 +1,512 @@
+/*
+ * tcp_store.c - the client of a TCP store, and its life. Layer: net.
+ *
+ * A call takes a connection that lies idle, or makes one, and puts it back when the reply has come; so calls of several
+ * threads do not wait for each other. Invariant: an idle connection has no request under way. One on which anything
+ * went wrong is closed. The child of a fork finds its copies closed (socket.c) and starts without any.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "net/store_server.h"
+#include "net/store_session.h"
+#include "net/store_table.h"
+
+enum { MAX_IDLE = 16, MAX_ADDRESSES = 16 };
+static const double stranger_patience = 10, cancel_patience = 2, attempt_patience = 10;
+
+typedef struct tcp_store {
+    yk_store store;
+    pthread_mutex_t lock;
+    pid_t pid; /* of the process that the idle connections belong to */
+    int idle[MAX_IDLE];
+    int idle_count;
+    yk__address address; /* that answered */
+    yk__identity identity;
+    yk__store_server *server; /* NULL for a client */
+    pid_t server_pid;
+} tcp_store;
+
+/* ---- connections ----------------------------------------------------------------------------------------------- */
+/* After a fork: the sockets are closed already. With the lock held. */
+static void check_pid(tcp_store *tcp)
+{
+    pid_t pid = getpid();
+    if (tcp->pid == pid)
+        return;
+    tcp->pid = pid;
+    tcp->identity.pid = (uint32_t)pid;
+    tcp->idle_count = 0;
+}
+
+/* Connects and shakes hands once with this address. */
+static int join_address(const yk__address *address, const yk__identity *identity, double deadline, yk__reason *reason,
+                        char why[YK__WHY_SIZE])
+{
+    int fd = yk__connect(address, deadline, reason, why);
+    if (fd < 0)
+        return -1;
+    *reason = yk__handshake_run(fd, identity, false, deadline, NULL, why);
+    if (*reason == YK__REACHED)
+        return fd;
+    yk__socket_close(fd);
+    return -1;
+}
+
+static int take_connection(tcp_store *tcp, double deadline, char why[YK__WHY_SIZE])
+{
+    int fd = -1;
+    pthread_mutex_lock(&tcp->lock);
+    check_pid(tcp);
+    while (fd < 0 && tcp->idle_count) {
+        fd = tcp->idle[--tcp->idle_count];
+        if (yk__wait_fd(fd, POLLIN, 0)) { /* nothing can have come but the end */
+            yk__socket_close(fd);
+            fd = -1;
+        }
+    }
+    yk__identity identity = tcp->identity;
+    pthread_mutex_unlock(&tcp->lock);
+    yk__reason reason;
+    if (fd < 0) {
+        fd = join_address(&tcp->address, &identity, deadline, &reason, why);
+        if (fd < 0 && reason == YK__REFUSED)
+            snprintf(why, YK__WHY_SIZE, "the server is gone: nothing listens there any more");
+    }
+    yk__identity_clear(&identity);
+    return fd;
+}
+
+static void put_connection(tcp_store *tcp, int fd)
+{
+    pthread_mutex_lock(&tcp->lock);
+    check_pid(tcp);
+    bool kept = tcp->idle_count < MAX_IDLE;
+    if (kept)
+        tcp->idle[tcp->idle_count++] = fd;
+    pthread_mutex_unlock(&tcp->lock);
+    if (!kept)
+        yk__socket_close(fd);
+}
+
+/* ---- one request and its reply --------------------------------------------------------------------------------- */
+typedef struct call {
+    tcp_store *tcp;
+    const char *what;
+    yk__bytes key; /* for messages; of several keys the first */
+    yk__until until;
+    yk__wire request, reply;
+    size_t begin;
+    bool waits;
+    yk__reader reader; /* of the reply's payload */
+    bool timed_out;
+} call;
+
+static call call_begin(yk_store *store, const char *what, enum yk__request kind, yk__bytes key, yk__until until)
+{
+    call c = {.tcp = (tcp_store *)store, .what = what, .key = key, .until = until};
+    c.waits = kind == YK__GET || kind == YK__WAIT || kind == YK__WATCH;
+    c.begin = yk__wire_frame_begin(&c.request, kind);
+    return c;
+}
+
+static yk_status call_failed(const call *c, yk_status code, const char *why)
+{
+    int shown = (int)(c->key.size < 200 ? c->key.size : 200);
+    if (!c->key.size)
+        return yk__fail(code, "%s: store %s: %s", c->what, c->tcp->store.name, why);
+    return yk__fail(code, "%s: key '%.*s': store %s: %s", c->what, shown, (const char *)c->key.data, c->tcp->store.name,
+                    why);
+}
+
+/*
+ * Note [Time-outs]: the client keeps the time. At the deadline it takes the request back, and the server answers either
+ * that it has, or, when the two crossed, with the reply. So a time-out of a key and a server that does not answer are
+ * told apart, and the connection stays usable.
+ */
+static yk__reason exchange(call *c, int fd, char why[YK__WHY_SIZE])
+{
+    yk__reason reason = yk__send_all(fd, c->request.data, c->request.size, c->until.deadline, why);
+    if (reason)
+        return reason;
+    if (c->waits && !yk__wait_fd(fd, POLLIN, c->until.deadline)) {
+        static const unsigned char cancel[] = {1, 0, 0, 0, YK__CANCEL};
+        double deadline = yk__now() + cancel_patience;
+        reason = yk__send_all(fd, cancel, sizeof(cancel), deadline, why);
+        if (reason)
+            return reason;
+        return yk__frame_receive(fd, &c->reply, YK__REQUEST_LIMIT, deadline, why);
+    }
+    double deadline = c->waits ? yk__now() + cancel_patience + c->tcp->store.timeout : c->until.deadline;
+    return yk__frame_receive(fd, &c->reply, YK__REQUEST_LIMIT, deadline, why);
+}
+
+/* Sends the request and takes the reply; c->timed_out when the server says so, else the payload is at c->reader. */
+static yk_status call_run(call *c)
+{
+    yk__wire_frame_end(&c->request, c->begin);
+    if (c->request.failed)
+        return yk__fail_memory(c->request.size);
+    char why[YK__WHY_SIZE] = "";
+    int fd = take_connection(c->tcp, c->until.deadline, why);
+    if (fd < 0)
+        return call_failed(c, YK_ERR_CONNECTION, why);
+    yk__reason reason = exchange(c, fd, why);
+    if (reason) {
+        yk__socket_close(fd);
+        if (reason == YK__NO_ANSWER)
+            snprintf(why, sizeof(why), "the server does not answer (it was given %g s)", c->until.timeout);
+        return call_failed(c, YK_ERR_CONNECTION, why);
+    }
+    unsigned type = c->reply.data[0];
+    c->reader = (yk__reader){c->reply.data + 1, c->reply.data + c->reply.size, false};
+    c->timed_out = type == YK__TIMED_OUT && c->waits;
+    if (type == YK__DONE || c->timed_out) {
+        put_connection(c->tcp, fd);
+        return YK_OK;
+    }
+    if (type == YK__FAILED) {
+        put_connection(c->tcp, fd);
+        bool memory = yk__read_u8(&c->reader) == YK__FAILED_MEMORY;
+        size_t size = (size_t)(c->reader.end - c->reader.at);
+        snprintf(why, sizeof(why), "%.*s", (int)(size < 300 ? size : 300), (const char *)c->reader.at);
+        return call_failed(c, memory ? YK_ERR_MEMORY : YK_ERR_ARGUMENT, why);
+    }
+    yk__socket_close(fd);
+    return call_failed(c, YK_ERR_CONNECTION, "the server's answer is no reply");
+}
+
+/* Gives the memory back; fails when the reply was not what it should be. */
+static yk_status call_end(call *c, yk_status status)
+{
+    if (!status && !c->timed_out && !yk__read_finished(&c->reader))
+        status = call_failed(c, YK_ERR_CONNECTION, "the server's reply is malformed");
+    yk__wire_clear(&c->request);
+    yk__wire_clear(&c->reply);
+    return status;
+}
+
+static void put_keys(call *c, const yk__bytes *keys, size_t count)
+{
+    yk__wire_put_u32(&c->request, (uint32_t)count);
+    for (size_t i = 0; i < count; i++)
+        yk__wire_put_key(&c->request, (const char *)keys[i].data, keys[i].size);
+}
+
+static void put_key(call *c)
+{
+    yk__wire_put_key(&c->request, (const char *)c->key.data, c->key.size);
+}
+
+static yk_status read_copy(call *c, yk__store_value *value)
+{
+    yk__bytes bytes;
+    bytes.size = yk__read_u32(&c->reader);
+    bytes.data = yk__read_bytes(&c->reader, bytes.size);
+    return yk__read_finished(&c->reader) ? yk__store_copy(bytes, value) : YK_OK; /* else call_end complains */
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------------- */
+static yk_status tcp_set(yk_store *store, yk__bytes key, yk__bytes value, yk__until until)
+{
+    call c = call_begin(store, "set", YK__SET, key, until);
+    put_key(&c);
+    yk__wire_put_value(&c.request, value.data, value.size);
+    return call_end(&c, call_run(&c));
+}
+
+static yk_status tcp_get(yk_store *store, yk__bytes key, yk__store_value *value, yk__until until)
+{
+    call c = call_begin(store, "get", YK__GET, key, until);
+    put_key(&c);
+    yk_status status = call_run(&c);
+    if (!status)
+        status =
+            c.timed_out ? yk__store_key_timeout(store, "get", key, "was not set", until.timeout) : read_copy(&c, value);
+    return call_end(&c, status);
+}
+
+static yk_status tcp_add(yk_store *store, yk__bytes key, int64_t amount, int64_t *sum, yk__until until)
+{
+    call c = call_begin(store, "add", YK__ADD, key, until);
+    put_key(&c);
+    yk__wire_put_u64(&c.request, (uint64_t)amount);
+    yk_status status = call_run(&c);
+    if (!status)
+        *sum = (int64_t)yk__read_u64(&c.reader);
+    return call_end(&c, status);
+}
+
+static yk_status tcp_wait(yk_store *store, const yk__bytes *keys, size_t count, yk__until until)
+{
+    call c = call_begin(store, "wait", YK__WAIT, keys[0], until);
+    put_keys(&c, keys, count);
+    yk_status status = call_run(&c);
+    if (!status && c.timed_out) {
+        uint32_t missing_count = yk__read_u32(&c.reader), missing[YK__MISSING_SHOWN] = {0};
+        for (uint32_t i = 0; i < missing_count && i < YK__MISSING_SHOWN; i++) {
+            missing[i] = yk__read_u32(&c.reader);
+            if (missing[i] >= count)
+                c.reader.bad = true;
+        }
+        status = !yk__read_finished(&c.reader)
+                     ? call_failed(&c, YK_ERR_CONNECTION, "the server's reply is malformed")
+                     : yk__store_wait_timeout(store, keys, count, missing, missing_count, until.timeout);
+    }
+    return call_end(&c, status);
+}
+
+static yk_status tcp_check(yk_store *store, const yk__bytes *keys, size_t count, bool *there, yk__until until)
+{
+    call c = call_begin(store, "check", YK__CHECK, count ? keys[0] : (yk__bytes){0}, until);
+    put_keys(&c, keys, count);
+    yk_status status = call_run(&c);
+    if (!status)
+        *there = yk__read_u8(&c.reader) != 0;
+    return call_end(&c, status);
+}
+
+static yk_status tcp_compare_set(yk_store *store, yk__bytes key, yk__bytes expected, yk__bytes desired,
+                                 yk__store_value *value, bool *swapped, yk__until until)
+{
+    call c = call_begin(store, "compare_set", YK__COMPARE_SET, key, until);
+    put_key(&c);
+    yk__wire_put_value(&c.request, expected.data, expected.size);
+    yk__wire_put_value(&c.request, desired.data, desired.size);
+    yk_status status = call_run(&c);
+    if (!status) {
+        *swapped = yk__read_u8(&c.reader) != 0;
+        bool there = yk__read_u8(&c.reader) != 0;
+        yk__store_value now = {0};
+        status = read_copy(&c, &now);
+        if (there)
+            *value = now;
+        else
+            free(now.data);
+    }
+    return call_end(&c, status);
+}
+
+static yk_status tcp_remove(yk_store *store, yk__bytes key, bool *deleted, yk__until until)
+{
+    call c = call_begin(store, "delete", YK__DELETE, key, until);
+    put_key(&c);
+    yk_status status = call_run(&c);
+    if (!status)
+        *deleted = yk__read_u8(&c.reader) != 0;
+    return call_end(&c, status);
+}
+
+static yk_status tcp_watch(yk_store *store, yk__bytes key, yk__bytes old, yk__store_value *value, yk__until until)
+{
+    call c = call_begin(store, "watch", YK__WATCH, key, until);
+    put_key(&c);
+    yk__wire_put_u8(&c.request, old.data != NULL);
+    yk__wire_put_value(&c.request, old.data, old.data ? old.size : 0);
+    yk_status status = call_run(&c);
+    if (!status && c.timed_out) {
+        status = yk__store_key_timeout(store, "watch", key, "did not change", until.timeout);
+    } else if (!status) {
+        bool there = yk__read_u8(&c.reader) != 0;
+        yk__store_value now = {0};
+        status = read_copy(&c, &now);
+        if (there)
+            *value = now;
+        else
+            free(now.data);
+    }
+    return call_end(&c, status);
+}
+
+static yk_status tcp_count(yk_store *store, yk__bytes prefix, int64_t *count, yk__until until)
+{
+    call c = call_begin(store, "count", YK__COUNT, (yk__bytes){0}, until);
+    yk__wire_put_key(&c.request, (const char *)prefix.data, prefix.size);
+    yk_status status = call_run(&c);
+    if (!status)
+        *count = (int64_t)yk__read_u64(&c.reader);
+    return call_end(&c, status);
+}
+
+static void tcp_destroy(yk_store *store)
+{
+    tcp_store *tcp = (tcp_store *)store;
+    check_pid(tcp);
+    while (tcp->idle_count)
+        yk__socket_close(tcp->idle[--tcp->idle_count]);
+    if (tcp->server_pid == tcp->pid) /* in the child of a fork there is no such thread to stop */
+        yk__store_server_stop(tcp->server);
+    yk__identity_clear(&tcp->identity);
+    pthread_mutex_destroy(&tcp->lock);
+}
+
+static const yk__store_table tcp_table = {
+    .set = tcp_set,
+    .get = tcp_get,
+    .add = tcp_add,
+    .wait = tcp_wait,
+    .check = tcp_check,
+    .compare_set = tcp_compare_set,
+    .remove = tcp_remove,
+    .watch = tcp_watch,
+    .count = tcp_count,
+    .destroy = tcp_destroy,
+};
+
+/* ---- joining --------------------------------------------------------------------------------------------------- */
+static void pause_until(double deadline)
+{
+    double left = deadline - yk__now();
+    if (left <= 0)
+        return;
+    struct timespec t = {.tv_sec = (time_t)left};
+    t.tv_nsec = (long)((left - (double)t.tv_sec) * 1e9);
+    nanosleep(&t, NULL);
+}
+
+/* Tries every address of the name once: a socket, or -1 with the last reason. */
+static int try_host(const char *host, int port, const yk__identity *identity, double deadline, yk__address *answered,
+                    yk__reason *reason, char why[YK__WHY_SIZE])
+{
+    yk__address addresses[MAX_ADDRESSES];
+    size_t count = yk__resolve(host, port, deadline, addresses, MAX_ADDRESSES, why);
+    *reason = YK__NOT_RESOLVED;
+    for (size_t i = 0; i < count; i++) {
+        /* One address that drops everything leaves time for the others. */
+        double now = yk__now(), share = (deadline - now) / (double)(count - i);
+        double until = now + (share < attempt_patience || count == 1 ? share : attempt_patience);
+        int fd = join_address(&addresses[i], identity, until, reason, why);
+        if (fd >= 0) {
+            *answered = addresses[i];
+            return fd;
+        }
+        char text[YK__ADDRESS_TEXT], plain[YK__WHY_SIZE];
+        snprintf(plain, sizeof(plain), "%s", why);
+        if (strcmp(yk__address_host(&addresses[i], text), host) != 0)
+            snprintf(why, YK__WHY_SIZE, "%.400s (at %.60s)", plain, text);
+        if (*reason == YK__REJECTED)
+            return -1;
+    }
+    return -1;
+}
+
+static yk_status join(tcp_store *tcp, const char *host, int port, double timeout)
+{
+    yk__address addresses[MAX_ADDRESSES];
+    char why[YK__WHY_SIZE] = "";
+    double begin = yk__now(), deadline = begin + timeout;
+    /* A secret that is missing is an error at once and not after a minute of trying. */
+    size_t count = 0;
+    if (!tcp->identity.has_secret)
+        count = yk__resolve(host, port, deadline, addresses, MAX_ADDRESSES, why);
+    for (size_t i = 0; i < count; i++) {
+        yk_status status = yk__identity_allows(&tcp->identity, &addresses[i], "tcp_store");
+        if (status)
+            return status;
+    }
+    /* A server that starts a moment later is found soon; one that never comes is not asked too often. */
+    for (double wait = 0.005;; wait = wait < 0.4 ? 1.5 * wait : 0.5) {
+        yk__reason reason;
+        int fd = try_host(host, port, &tcp->identity, deadline, &tcp->address, &reason, why);
+        if (fd >= 0) {
+            yk_status status = yk__identity_allows(&tcp->identity, &tcp->address, "tcp_store");
+            if (status)
+                yk__socket_close(fd);
+            else
+                put_connection(tcp, fd);
+            return status;
+        }
+        bool rejected = reason == YK__REJECTED;
+        double now = yk__now();
+        if (rejected || now + wait >= deadline) {
+            if (rejected)
+                return yk__fail(YK_ERR_CONNECTION, "tcp_store: %s: %s", tcp->store.name, why);
+            return yk__fail(YK_ERR_CONNECTION, "tcp_store: %s: %s (tried for %.3g s)", tcp->store.name, why,
+                            now - begin);
+        }
+        pause_until(now + wait);
+    }
+}
+
+/* The address that a server listens on. */
+static yk_status server_address(const yk_tcp_store_options *options, double deadline, yk__address *address)
+{
+    char why[YK__WHY_SIZE];
+    if (options->host || !options->peer) {
+        const char *host = options->host ? options->host : "127.0.0.1";
+        if (!yk__resolve(host, options->port, deadline, address, 1, why))
+            return yk__fail(YK_ERR_ARGUMENT, "tcp_store: cannot listen on '%s': %s", host, why);
+        return YK_OK;
+    }
+    yk__address peer, local;
+    char text[YK__ADDRESS_TEXT];
+    if (!yk__resolve(options->peer, 0, deadline, &peer, 1, why) || !yk__route_to(&peer, &local, why))
+        return yk__fail(YK_ERR_CONNECTION, "tcp_store: which interface leads to '%s'? %s", options->peer, why);
+    return yk__resolve(yk__address_host(&local, text), options->port, deadline, address, 1, why)
+               ? YK_OK
+               : yk__fail(YK_ERR_INTERNAL, "tcp_store: %s", why);
+}
+
+static yk_status serve(tcp_store *tcp, const yk_tcp_store_options *options)
+{
+    yk__address address, bound;
+    char text[YK__ADDRESS_TEXT];
+    yk_status status = server_address(options, yk__now() + tcp->store.timeout, &address);
+    if (!status)
+        status = yk__identity_allows(&tcp->identity, &address, "tcp_store");
+    if (status)
+        return status;
+    tcp->server = yk__store_server_start(&address, &tcp->identity, stranger_patience, &bound);
+    if (!tcp->server) {
+        yk__error_prefix("tcp_store");
+        return yk__error_code();
+    }
+    free(tcp->store.name);
+    tcp->store.name = yk__format("tcp://%s", yk__address_format(&bound, text));
+    tcp->store.port = yk__address_port(&bound);
+    if (!tcp->store.name)
+        return YK_ERR_MEMORY;
+    return join(tcp, yk__address_host(&bound, text), tcp->store.port, tcp->store.timeout);
+}
+
+yk_store *yk_tcp_store(const yk_tcp_store_options *options)
+{
+    if (!yk__scope_check("tcp_store"))
+        return NULL;
+    yk_tcp_store_options o = options ? *options : (yk_tcp_store_options){0};
+    double timeout = o.timeout == 0 ? 60 : o.timeout;
+    if (!o.is_server && !o.host) {
+        yk__fail(YK_ERR_ARGUMENT, "tcp_store: a client needs the host of its server");
+        return NULL;
+    }
+    if (o.port < (o.is_server ? 0 : 1) || o.port > 65535 || !(timeout > 0)) {
+        if (!(timeout > 0))
+            yk__fail(YK_ERR_ARGUMENT, "tcp_store: a time-out of %g s, expected more than 0", timeout);
+        else
+            yk__fail(YK_ERR_ARGUMENT, "tcp_store: port %d, expected %d to 65535", o.port, o.is_server ? 0 : 1);
+        return NULL;
+    }
+    bool bare_v6 = o.host && strchr(o.host, ':') && o.host[0] != '[';
+    char *name = yk__format(bare_v6 ? "tcp://[%s]:%d" : "tcp://%s:%d", o.host ? o.host : "", o.port);
+    yk_store *store = name ? yk__store_new(&tcp_table, sizeof(tcp_store), name) : NULL;
+    free(name);
+    if (!store)
+        return NULL;
+    tcp_store *tcp = (tcp_store *)store;
+    pthread_mutex_init(&tcp->lock, NULL);
+    tcp->pid = tcp->server_pid = getpid();
+    store->timeout = timeout;
+    store->port = o.port;
+    yk_status status = yk__identity_init(&tcp->identity, "store", o.secret, o.secret_size, o.job_id);
+    if (!status)
+        status = o.is_server ? serve(tcp, &o) : join(tcp, o.host, o.port, timeout);
+    if (status) {
+        yk_store_release(store);
+        return NULL;
+    }
+    return yk__scope_own(store);
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Writes the first inputs of fuzz_store: one of every request as a member sends it, and a stranger's hello.
+
+usage: tests/fuzz/make_store_corpus.py tests/fuzz/corpus/fuzz_store
+"""
+import os
+import struct
+import sys
+
+
+def key(text):
+    return struct.pack("<H", len(text)) + text
+
+
+def value(data):
+    return struct.pack("<I", len(data)) + data
+
+
+def frame(kind, payload=b""):
+    return struct.pack("<IB", len(payload) + 1, kind) + payload
+
+
+def keys(*names):
+    return struct.pack("<I", len(names)) + b"".join(key(name) for name in names)
+
+
+MEMBER = b"\xff"  # a member, pieces of 128 bytes
+requests = {
+    "set": frame(1, key(b"k") + value(b"v")),
+    "get": frame(1, key(b"a") + value(b"")) + frame(2, key(b"a")),
+    "add": frame(3, key(b"n") + struct.pack("<q", 5)) * 2,
+    "wait": frame(4, keys(b"k", b"n")) + frame(10),
+    "check": frame(5, keys(b"k", b"n", b"a")),
+    "compare_set": frame(6, key(b"k") + value(b"") + value(b"x")) + frame(6, key(b"k") + value(b"x") + value(b"y")),
+    "delete": frame(1, key(b"k") + value(b"v")) + frame(7, key(b"k")),
+    "watch": frame(8, key(b"k") + b"\x01" + value(b"v")) + frame(10),
+    "count": frame(9, key(b"")),
+    "cancel": frame(2, key(b"k")) + frame(10) + frame(10),
+}
+folder = sys.argv[1]
+os.makedirs(folder, exist_ok=True)
+for name, data in requests.items():
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(MEMBER + data)
+body = struct.pack("<H", 1) + b"\x050.1.0" + b"\x04host" + struct.pack("<I", 7) + b"\x05store" + b"\x04fuzz" + b"n" * 32
+with open(os.path.join(folder, "hello"), "wb") as file:
+    file.write(b"\xfe" + b"yoke" + struct.pack("<I", len(body)) + body + frame(1, b"p" * 32))

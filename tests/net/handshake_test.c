@@ -1,0 +1,243 @@
+/* handshake_test.c - where the job's secret comes from, and that nothing but it opens the door. */
+#include "tests/support/expect.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "net/handshake.h"
+
+static yk__identity identity_of(const void *secret, size_t size)
+{
+    yk__identity identity;
+    expect_ok(yk__identity_init(&identity, "store", secret, size, "job"));
+    return identity;
+}
+
+static void with_descriptor(int fd)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%d", fd);
+    setenv("YOKE_JOB_SECRET_FD", text, 1);
+}
+
+static void secret_from_the_environment(void **state)
+{
+    (void)state;
+    yk__identity expected = identity_of("abc", 3), other = identity_of("abd", 3), found;
+    assert_memory_not_equal(expected.key, other.key, YK__KEY_SIZE);
+    char path[] = "/tmp/yoke-secret.XXXXXX";
+    int fd = mkstemp(path);
+    assert_int_equal(write(fd, "abc\n", 4), 4); /* as echo writes it */
+    setenv("YOKE_JOB_SECRET_FILE", path, 1);
+    found = identity_of(NULL, 0);
+    assert_memory_equal(found.key, expected.key, YK__KEY_SIZE);
+    assert_true(found.has_secret);
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(yk__identity_init(&found, "store", NULL, 0, NULL), YK_ERR_FORMAT);
+    expect_error(YK_ERR_FORMAT, "the job secret is empty");
+    assert_int_equal(ftruncate(fd, 5000), 0);
+    assert_int_equal(yk__identity_init(&found, "store", NULL, 0, NULL), YK_ERR_FORMAT);
+    expect_error(YK_ERR_FORMAT, "longer than 4096 bytes");
+    close(fd);
+    unlink(path);
+    assert_int_equal(yk__identity_init(&found, "store", NULL, 0, NULL), YK_ERR_IO);
+    assert_non_null(strstr(yk_last_error()->message, "YOKE_JOB_SECRET_FILE=/tmp/yoke-secret."));
+    expect_error(YK_ERR_IO, "No such file");
+    unsetenv("YOKE_JOB_SECRET_FILE");
+
+    fd = memfd_create("secret", MFD_CLOEXEC);
+    assert_int_equal(write(fd, "abc", 3), 3);
+    with_descriptor(fd);
+    for (int i = 0; i < 2; i++) { /* the place of reading, shared with other processes, is left alone */
+        found = identity_of(NULL, 0);
+        assert_memory_equal(found.key, expected.key, YK__KEY_SIZE);
+    }
+    assert_int_equal(lseek(fd, 0, SEEK_CUR), 3);
+    close(fd);
+    assert_int_equal(yk__identity_init(&found, "store", NULL, 0, NULL), YK_ERR_IO);
+    expect_error(YK_ERR_IO, "Bad file descriptor");
+
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "abc", 3), 3);
+    close(ends[1]);
+    with_descriptor(ends[0]);
+    for (int i = 0; i < 2; i++) { /* a pipe gives it once, and it is remembered */
+        found = identity_of(NULL, 0);
+        assert_memory_equal(found.key, expected.key, YK__KEY_SIZE);
+    }
+    close(ends[0]);
+    unsetenv("YOKE_JOB_SECRET_FD");
+    found = identity_of(NULL, 0);
+    assert_false(found.has_secret);
+
+    setenv("YOKE_JOB_ID", "from-environment", 1);
+    expect_ok(yk__identity_init(&found, "store", "", 0, NULL));
+    assert_string_equal(found.job, "from-environment");
+    unsetenv("YOKE_JOB_ID");
+    expect_ok(yk__identity_init(&found, "store", "", 0, NULL));
+    assert_string_equal(found.job, "default");
+    assert_int_equal(yk__identity_init(&found, "store", "", 0, "two\nlines"), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "control character behind 'two'");
+    char longer[200];
+    memset(longer, 'j', sizeof(longer) - 1);
+    longer[sizeof(longer) - 1] = 0;
+    assert_int_equal(yk__identity_init(&found, "store", "", 0, longer), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "199 bytes, at most 127");
+}
+
+/* Two sides, and all that each sent. */
+typedef struct pair {
+    yk__handshake c, a;
+    yk__wire to_a, to_c;
+} pair;
+
+/* Carries the bytes between them until nothing moves. */
+static void run_pair(pair *p, const yk__identity *connects, const yk__identity *accepts)
+{
+    memset(p, 0, sizeof(*p));
+    yk__handshake_init(&p->c, connects, false, &p->to_a);
+    yk__handshake_init(&p->a, accepts, true, &p->to_c);
+    size_t at_a = 0, at_c = 0, moved;
+    do {
+        moved = 0;
+        if (p->to_a.size > at_a)
+            moved += yk__handshake_feed(&p->a, p->to_a.data + at_a, p->to_a.size - at_a, &p->to_c);
+        at_a += moved;
+        size_t back = 0;
+        if (p->to_c.size > at_c)
+            back = yk__handshake_feed(&p->c, p->to_c.data + at_c, p->to_c.size - at_c, &p->to_a);
+        at_c += back;
+        moved += back;
+    } while (moved);
+}
+
+static void clear_pair(pair *p)
+{
+    yk__wire_clear(&p->to_a);
+    yk__wire_clear(&p->to_c);
+}
+
+static void both_sides_agree(void **state)
+{
+    (void)state;
+    yk__identity c = identity_of("same", 4), a = identity_of("same", 4);
+    c.pid = 4711;
+    pair p;
+    run_pair(&p, &c, &a);
+    assert_int_equal(p.c.state, YK__HANDSHAKE_DONE);
+    assert_int_equal(p.a.state, YK__HANDSHAKE_DONE);
+    assert_int_equal(p.a.peer.pid, 4711);
+    assert_string_equal(p.a.peer.job, "job");
+    assert_string_equal(p.c.peer.host, a.host);
+    assert_string_equal(p.c.peer.job, ""); /* the accepting side does not tell */
+    clear_pair(&p);
+}
+
+static void they_differ(void **state)
+{
+    (void)state;
+    static const char *const expected[] = {"wrong secret", "wrong job", "wrong version", "wrong service"};
+    for (int i = 0; i < 4; i++) {
+        yk__identity c = identity_of(i == 0 ? "evil" : "good", 4), a = identity_of("good", 4);
+        if (i == 1)
+            snprintf(c.job, sizeof(c.job), "another");
+        if (i == 2)
+            snprintf(c.version, sizeof(c.version), "0.0.9");
+        if (i == 3)
+            snprintf(c.service, sizeof(c.service), "comm");
+        pair p;
+        run_pair(&p, &c, &a);
+        assert_int_equal(p.c.state, YK__HANDSHAKE_FAILED);
+        assert_int_equal(p.a.state, YK__HANDSHAKE_FAILED);
+        assert_non_null(strstr(p.c.why, expected[i]));
+        assert_non_null(strstr(p.a.why, expected[i]));
+        clear_pair(&p);
+    }
+}
+
+/* One who has no secret says what it heard: an old proof, its own hello, the other side's proof sent back. */
+static void replays(void **state)
+{
+    (void)state;
+    yk__identity member = identity_of("good", 4), server = identity_of("good", 4);
+    pair recorded;
+    run_pair(&recorded, &member, &server);
+    assert_int_equal(recorded.a.state, YK__HANDSHAKE_DONE);
+    yk__handshake again;
+    yk__wire out = {0};
+    yk__handshake_init(&again, &server, true, &out);
+    size_t used = yk__handshake_feed(&again, recorded.to_a.data, recorded.to_a.size, &out);
+    assert_int_equal(again.state, YK__HANDSHAKE_PROOF);
+    yk__handshake_feed(&again, recorded.to_a.data + used, recorded.to_a.size - used, &out);
+    assert_int_equal(again.state, YK__HANDSHAKE_FAILED);
+    assert_non_null(strstr(again.why, "wrong secret"));
+    yk__wire_clear(&out);
+    /* A false server that sends the client's own proof back as its acceptance. */
+    yk__identity liar = identity_of("evil", 4);
+    yk__handshake client, acceptor;
+    yk__wire to_server = {0}, to_client = {0};
+    yk__handshake_init(&client, &member, false, &to_server);
+    yk__handshake_init(&acceptor, &liar, true, &to_client);
+    used = yk__handshake_feed(&acceptor, to_server.data, to_server.size, &to_client);
+    assert_int_equal(used, to_server.size);
+    yk__handshake_feed(&client, to_client.data, to_client.size, &to_server);
+    assert_int_equal(client.state, YK__HANDSHAKE_PROOF);
+    assert_int_equal(to_server.size, used + YK__FRAME_HEAD + 1 + YK__PROOF_SIZE);
+    to_server.data[used + YK__FRAME_HEAD] = 2; /* an acceptance */
+    yk__handshake_feed(&client, to_server.data + used, to_server.size - used, &to_client);
+    assert_int_equal(client.state, YK__HANDSHAKE_FAILED);
+    assert_non_null(strstr(client.why, "wrong secret"));
+    yk__wire_clear(&to_server);
+    yk__wire_clear(&to_client);
+    clear_pair(&recorded);
+}
+
+/* Whatever bit of what the connecting side sends is changed, it does not get in; and pieces of any size do. */
+static void changed_bits_and_pieces(void **state)
+{
+    (void)state;
+    yk__identity member = identity_of("good", 4), server = identity_of("good", 4);
+    int done = 0;
+    for (size_t bit = 0; bit < 3000; bit++) {
+        yk__handshake c, a;
+        yk__wire to_a = {0}, to_c = {0};
+        yk__handshake_init(&c, &member, false, &to_a);
+        yk__handshake_init(&a, &server, true, &to_c);
+        size_t hello = to_a.size, at = 0;
+        if (bit / 8 < hello)
+            to_a.data[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        for (size_t end = 1; end <= to_a.size && a.state < YK__HANDSHAKE_DONE; end++) {
+            size_t used = yk__handshake_feed(&a, to_a.data + at, end - at, &to_c);
+            at += used;
+            if (a.state != YK__HANDSHAKE_PROOF || !used)
+                continue;
+            yk__handshake_feed(&c, to_c.data, to_c.size, &to_a);
+            if (bit / 8 >= hello && bit / 8 < to_a.size)
+                to_a.data[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        }
+        done += a.state == YK__HANDSHAKE_DONE;
+        if ((a.state == YK__HANDSHAKE_DONE) != (bit / 8 >= to_a.size && to_a.size > hello))
+            fail_msg("bit %zu of %zu bytes changed, and the state is %d", bit, to_a.size, a.state);
+        yk__wire_clear(&to_a);
+        yk__wire_clear(&to_c);
+    }
+    assert_true(done > 0); /* those beyond the last byte */
+}
+
+int main(void)
+{
+    unsetenv("YOKE_JOB_SECRET_FILE");
+    unsetenv("YOKE_JOB_SECRET_FD");
+    unsetenv("YOKE_JOB_ID");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(secret_from_the_environment),
+        cmocka_unit_test(both_sides_agree),
+        cmocka_unit_test(they_differ),
+        cmocka_unit_test(replays),
+        cmocka_unit_test(changed_bits_and_pieces),
+    };
+    return cmocka_run_group_tests_name("handshake", tests, NULL, NULL);
+}
