@@ -72,11 +72,11 @@ int cli_bench_loader(int argc, char **argv)
     };
     const cli_verb verb = {"yoke bench loader",
                            "Measures reading and transforming images (cifar10: crop, flip, normalise).", NULL, examples,
-                           options};
+                           .options = options};
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
-    double rate;
+    double rate = 0;
     yk_scope program = yk_scope_begin();
     code = measure(&b, &rate) ? cli_failed() : EXIT_DONE;
     yk_scope_end(program);

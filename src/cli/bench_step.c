@@ -122,7 +122,7 @@ int cli_bench_step(int argc, char **argv)
         {0},
     };
     const cli_verb verb = {"yoke bench step", "Measures one training step: forward, backward, optimizer.", NULL,
-                           examples, options};
+                           examples, .options = options};
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
         return code;

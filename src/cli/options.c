@@ -60,12 +60,16 @@ static void print_default(const cli_option *o)
 static void print_help(const cli_verb *verb)
 {
     enum { COLUMN = 28 };
-    printf("usage: %s [options]\n\n%s\n", verb->name, verb->summary);
+    printf("usage: %s [options]%s%s\n\n%s\n", verb->name, verb->rest ? " [--] " : "", verb->rest ? verb->rest : "",
+           verb->summary);
     if (verb->about)
         printf("\n%s", verb->about);
     printf("\noptions [default]:\n");
     for (const cli_option *o = verb->options; o->name; o++) {
-        int width = printf("  --%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
+        if (o->hidden)
+            continue;
+        int width = o->letter ? printf("  -%c, ", o->letter) : printf("  ");
+        width += printf("--%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
         printf("%*s%s", width < COLUMN ? COLUMN - width : 1, "", o->help);
         for (int i = 0; o->choices && o->choices[i]; i++)
             printf("%s%s", i ? ", " : ": ", o->choices[i]);
@@ -157,21 +161,56 @@ static int unknown_option(const cli_verb *verb, const char *word)
     return cli_usage_error(verb, "unknown option %s", name);
 }
 
+/* What getopt is told of the options: every name, the same with _ for -, and the letters. */
+typedef struct option_names {
+    struct option table[2 * MOST_OPTIONS + 2];
+    char other[MOST_OPTIONS][48];
+    char letters[2 * MOST_OPTIONS + 8];
+} option_names;
+
+static void name_options(const cli_verb *verb, option_names *names)
+{
+    struct option *next = names->table;
+    char *letter = stpcpy(names->letters, "+:h");
+    for (const cli_option *o = verb->options; o->name; o++) {
+        int at = (int)(o - verb->options), argument = o->kind == CLI_FLAG ? no_argument : required_argument;
+        *next++ = (struct option){o->name, argument, NULL, FIRST + at};
+        if (o->letter) {
+            *letter++ = o->letter;
+            if (argument == required_argument)
+                *letter++ = ':';
+        }
+        if (!strchr(o->name, '-'))
+            continue;
+        snprintf(names->other[at], sizeof(names->other[at]), "%s", o->name);
+        for (char *c = names->other[at]; *c; c++)
+            *c = *c == '-' ? '_' : *c;
+        *next++ = (struct option){names->other[at], argument, NULL, FIRST + at};
+    }
+    *letter = '\0';
+    *next++ = (struct option){"help", no_argument, NULL, HELP};
+    *next = (struct option){0};
+}
+
+static int option_of_letter(const cli_verb *verb, int letter)
+{
+    for (const cli_option *o = verb->options; o->name; o++) {
+        if (letter && o->letter == letter)
+            return FIRST + (int)(o - verb->options);
+    }
+    return letter;
+}
+
 bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code)
 {
-    struct option table[MOST_OPTIONS + 2];
-    int count = 0;
-    for (const cli_option *o = verb->options; o->name; o++, count++)
-        table[count] =
-            (struct option){o->name, o->kind == CLI_FLAG ? no_argument : required_argument, NULL, FIRST + count};
-    table[count++] = (struct option){"help", no_argument, NULL, HELP};
-    table[count] = (struct option){0};
+    option_names names;
+    name_options(verb, &names);
     opterr = 0;
     optind = 0; /* start anew: a program may parse twice */
     *code = EXIT_USAGE;
     for (;;) {
         int at = optind ? optind : 1;
-        int found = getopt_long(argc, argv, "+:h", table, NULL);
+        int found = option_of_letter(verb, getopt_long(argc, argv, names.letters, names.table, NULL));
         if (found == -1)
             break;
         if (found == HELP || found == 'h') {
@@ -180,7 +219,8 @@ bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code)
             return false;
         }
         if (found == ':') {
-            *code = cli_usage_error(verb, "--%s needs a value", verb->options[optopt - FIRST].name);
+            *code =
+                cli_usage_error(verb, "--%s needs a value", verb->options[option_of_letter(verb, optopt) - FIRST].name);
             return false;
         }
         if (found == '?') {
@@ -192,7 +232,7 @@ bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code)
         if (!take_value(verb, &verb->options[found - FIRST], optarg, code))
             return false;
     }
-    if (optind < argc) {
+    if (optind < argc && !verb->rest) {
         *code = cli_usage_error(verb, "unexpected argument '%s'", argv[optind]);
         return false;
     }
@@ -201,13 +241,14 @@ bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code)
 
 /* ---- signals -------------------------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t caught;
+static volatile sig_atomic_t caught, patient;
 
 static void on_signal(int number)
 {
-    if (caught)
+    if (!caught)
+        caught = number;
+    else if (number == SIGINT || !patient)
         _exit(EXIT_SIGNAL + number);
-    caught = number;
 }
 
 void cli_catch_signals(void)
@@ -216,6 +257,14 @@ void cli_catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    if (patient)
+        sigaction(SIGUSR1, &action, NULL);
+}
+
+void cli_catch_signals_to_save(void)
+{
+    patient = 1;
+    cli_catch_signals();
 }
 
 int cli_interrupted(void)

@@ -9,6 +9,8 @@
 
 /* Exit codes; a signal that ended a run adds its number to EXIT_SIGNAL, as shells do. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SIGNAL = 128 };
+/* The run was asked to end, saved a checkpoint and can be started again: EX_TEMPFAIL of sysexits.h. */
+enum { EXIT_AGAIN = 75 };
 
 typedef enum cli_kind {
     CLI_FLAG,   /* bool: true when given */
@@ -18,7 +20,8 @@ typedef enum cli_kind {
     CLI_CHOICE, /* const char *, one of `choices` */
 } cli_kind;
 
-/* One option. Its default is what `value` points to when parsing starts; --help prints it. */
+/* One option, understood with _ for - as well. Its default is what `value` points to when parsing starts; --help prints
+ * it. */
 typedef struct cli_option {
     const char *name;     /* without the dashes */
     const char *argument; /* "N"; NULL for a flag */
@@ -28,6 +31,8 @@ typedef struct cli_option {
     double least, most;         /* CLI_INT and CLI_REAL; both 0: least 0, no most */
     const char *const *choices; /* ends with NULL */
     const char *default_text;   /* printed in place of the default's value; "" for none */
+    char letter;                /* -n for short, or 0 */
+    bool hidden;                /* understood, not in --help */
 } cli_option;
 
 typedef struct cli_verb {
@@ -36,11 +41,13 @@ typedef struct cli_verb {
     const char *about;         /* paragraphs for --help, or NULL */
     const char *examples;      /* lines for --help, or NULL */
     const cli_option *options; /* ends with a NULL name; --help needs no entry */
+    const char *rest;          /* "PROGRAM [ARGUMENT...]": what follows the options; NULL: nothing may */
 } cli_verb;
 
 /*
  * Parses argv[1..] into the options' values. True: go on. False: stop with *code, after --help was printed to stdout
- * or the mistake to stderr. Arguments that are no options are a mistake.
+ * or the mistake to stderr. Options end with `--` or with the first argument that is none; such an argument is a
+ * mistake unless the verb has a `rest`, which begins at argv[optind] of <unistd.h> then.
  */
 bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code);
 
@@ -52,12 +59,18 @@ int cli_failed(void);
 
 /* From now on the first SIGINT or SIGTERM only makes cli_interrupted return its number; the second ends the program. */
 void cli_catch_signals(void);
+/* The same with SIGUSR1, and a second SIGTERM or SIGUSR1 changes nothing: the run ends when its state is saved. */
+void cli_catch_signals_to_save(void);
 int cli_interrupted(void); /* 0: not interrupted */
 
 /* The verbs. Each gets its own name as argv[0] and returns the exit code. */
 int cli_train(int argc, char **argv);
+int cli_run(int argc, char **argv);
+int cli_ckpt(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_bench_step(int argc, char **argv);
 int cli_bench_loader(int argc, char **argv);
+int cli_bench_allreduce(int argc, char **argv);
+int cli_bench_checkpoint(int argc, char **argv);
 
 #endif

@@ -10,6 +10,9 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/core.h"
 
@@ -20,6 +23,45 @@ yk_status run_log_open(run_log *log, const char *path, yk_dtype dtype)
     *log = (run_log){.path = path, .digits = dtype == YK_F64 ? 17 : 9};
     if (path && !(log->file = fopen(path, "we")))
         return yk__fail_errno("%s", path);
+    return YK_OK;
+}
+
+/* Where the lines that a run may keep end which goes on behind `step`. */
+static off_t kept_length(FILE *file, int64_t step)
+{
+    static const char start[] = "{\"event\":\"step\",";
+    char *line = NULL;
+    size_t size = 0;
+    off_t kept = 0;
+    ssize_t length;
+    while ((length = getline(&line, &size, file)) > 0 && line[length - 1] == '\n') {
+        const char *at = strncmp(line, start, sizeof(start) - 1) == 0 ? strstr(line, "\"step\":") : NULL;
+        int64_t found = at ? strtoll(at + sizeof("\"step\":") - 1, NULL, 10) : -1;
+        if (found <= step)
+            kept += length;
+        if (found >= step)
+            break;
+    }
+    free(line);
+    return kept;
+}
+
+yk_status run_log_resume(run_log *log, const char *path, yk_dtype dtype, int64_t step)
+{
+    FILE *old = path ? fopen(path, "r+e") : NULL;
+    if (!old)
+        return run_log_open(log, path, dtype);
+    *log = (run_log){.path = path, .digits = dtype == YK_F64 ? 17 : 9, .file = old};
+    off_t kept = kept_length(old, step);
+    if (ftruncate(fileno(old), kept) < 0 || fseeko(old, kept, SEEK_SET) < 0)
+        return yk__fail_errno("%s", path);
+    return YK_OK;
+}
+
+yk_status run_log_flush(run_log *log)
+{
+    if (log->file && (fflush(log->file) || ferror(log->file)))
+        return yk__fail_errno("%s", log->path);
     return YK_OK;
 }
 

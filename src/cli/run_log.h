@@ -18,6 +18,11 @@ typedef struct run_log {
 
 /* path NULL: a log that writes nothing. Losses get as many digits as bring back the same number of `dtype`. */
 yk_status run_log_open(run_log *log, const char *path, yk_dtype dtype);
+/* Goes on behind the line of `step`: what stands after it, from a run that was killed, is cut off. A file that is not
+ * there is begun; one without that line is cut where later steps begin, if there are any. */
+yk_status run_log_resume(run_log *log, const char *path, yk_dtype dtype, int64_t step);
+/* Everything logged so far is in the file. */
+yk_status run_log_flush(run_log *log);
 /* Epochs count from 0, steps from 1. What was written reaches the file within about a second. */
 yk_status run_log_step(run_log *log, int64_t epoch, int64_t step, double loss, double samples_per_second);
 yk_status run_log_eval(run_log *log, int64_t epoch, double loss, double accuracy);

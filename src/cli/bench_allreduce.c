@@ -1,0 +1,163 @@
+/*
+ * bench_allreduce.c - `yoke bench allreduce`: time and bandwidth of all_reduce between the ranks of a job. Layer: cli.
+ *
+ * A job of one process measures what the call costs. The buffers are written anew before every operation, so that no
+ * rank finds in its caches what it would not find there in training, and every sum is checked.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <yoke/comm.h>
+
+#include "base/core.h"
+#include "cli/bench.h"
+#include "cli/options.h"
+
+enum { MOST_SIZES = 64, MOST_REPEATS = 2000 };
+
+typedef struct bench {
+    const char *bytes, *backend;
+    double seconds;
+    bool copies, json;
+    int64_t sizes[MOST_SIZES];
+    int count;
+} bench;
+
+/* "4,16K,46800000,128M" */
+static bool read_sizes(bench *b)
+{
+    for (const char *at = b->bytes; *at;) {
+        char *end;
+        long long n = strtoll(at, &end, 10);
+        int64_t unit = *end == 'K' ? 1 << 10 : *end == 'M' ? 1 << 20 : *end == 'G' ? 1 << 30 : 1;
+        end += unit > 1;
+        if (end == at || n < 1 || n > ((int64_t)1 << 40) / unit || n * unit % 4 || (*end && *end != ',') ||
+            b->count == MOST_SIZES)
+            return false;
+        b->sizes[b->count++] = n * unit;
+        at = *end ? end + 1 : end;
+    }
+    return b->count > 0;
+}
+
+/* Element i of a rank in round k: integers, whose sums are exact. */
+static inline float value(int64_t i, int rank, int64_t k)
+{
+    return (float)((i + 3 * k) % 61 + rank);
+}
+
+/* Medians of all ranks' times; the slowest rank counts, as it does in training. */
+static yk_status measure(const bench *b, int64_t bytes, double *seconds)
+{
+    int64_t n = bytes / 4, least = bytes >= (int64_t)4 << 20 ? 7 : 51;
+    int rank = yk_rank(NULL), ranks = yk_world_size(NULL);
+    double times[MOST_REPEATS];
+    int64_t repeats = MOST_REPEATS;
+    yk_tensor *x = b->copies ? yk_empty(1, &n, NULL) : yk_comm_alloc(1, &n, NULL);
+    yk_tensor *plan = yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_F64});
+    float *p = yk_tensor_data(x);
+    double *planned = yk_tensor_data(plan), begun = yk__now();
+    if (!p || !planned)
+        return yk__error_code();
+    for (int64_t k = -3; k < repeats; k++) {
+        for (int64_t i = 0; i < n; i++)
+            p[i] = value(i, rank, k + 3);
+        if (yk_barrier(NULL))
+            return yk__error_code();
+        double start = yk__now();
+        if (yk_all_reduce(x, YK_OP_SUM, NULL))
+            return yk__error_code();
+        double end = yk__now();
+        for (int64_t i = 0; i < n; i++) {
+            float expected = (float)(ranks * ((i + 3 * (k + 3)) % 61) + ranks * (ranks - 1) / 2);
+            if (p[i] != expected)
+                return yk__fail(YK_ERR_INTERNAL, "all_reduce of %" PRId64 " bytes: element %" PRId64 " is %g, not %g",
+                                bytes, i, (double)p[i], (double)expected);
+        }
+        if (k >= 0)
+            times[k] = end - start;
+        if (k == -1) { /* three warmed it up; as many as fit into the time, the same on all ranks */
+            double each = (yk__now() - begun) / 3;
+            *planned = (double)bench_count(b->seconds / each, least, MOST_REPEATS);
+            if (yk_all_reduce(plan, YK_OP_MIN, NULL))
+                return yk__error_code();
+            repeats = (int64_t)*planned;
+        }
+    }
+    *planned = bench_median(times, repeats);
+    if (yk_all_reduce(plan, YK_OP_MAX, NULL))
+        return yk__error_code();
+    *seconds = *planned;
+    return YK_OK;
+}
+
+static yk_status run(const bench *b)
+{
+    if (yk_init_process_group(&(yk_init_options){.backend = b->backend}))
+        return yk__error_code();
+    int ranks = yk_world_size(NULL);
+    bool first = yk_rank(NULL) == 0;
+    if (first && !b->json)
+        printf("all_reduce, %d rank%s, %s, %s memory\n%14s %14s %12s %12s\n", ranks, ranks == 1 ? "" : "s",
+               yk_process_group_backend(NULL), b->copies ? "private" : "shared", "bytes", "median us", "algbw GB/s",
+               "busbw GB/s");
+    for (int i = 0; i < b->count; i++) {
+        yk_scope scope = yk_scope_begin();
+        double seconds = 0;
+        yk_status status = measure(b, b->sizes[i], &seconds);
+        yk_scope_end(scope);
+        if (status)
+            return status;
+        double algorithm = (double)b->sizes[i] / seconds / 1e9, bus = algorithm * 2 * (ranks - 1) / ranks;
+        if (first && b->json)
+            printf("{\"subject\":\"allreduce\",\"ranks\":%d,\"backend\":\"%s\",\"memory\":\"%s\",\"bytes\":%" PRId64
+                   ",\"time_us_median\":%.6g,\"algbw_gbps\":%.6g,\"busbw_gbps\":%.6g}\n",
+                   ranks, yk_process_group_backend(NULL), b->copies ? "private" : "shared", b->sizes[i], seconds * 1e6,
+                   algorithm, bus);
+        else if (first)
+            printf("%14" PRId64 " %14.2f %12.3f %12.3f\n", b->sizes[i], seconds * 1e6, algorithm, bus);
+        fflush(stdout);
+    }
+    return YK_OK;
+}
+
+static const char about[] =
+    "algbw is bytes / time; busbw is algbw * 2 (n - 1) / n for n ranks, what each would move at least over links of "
+    "its\n"
+    "own. The time is the median of the slowest rank. Buffers are rewritten before, and all sums checked after every\n"
+    "operation. --private takes memory that other processes cannot map, as of an ordinary tensor.";
+static const char examples[] = "  yoke run -n 2 -- yoke bench allreduce\n"
+                               "  yoke run -n 2 -- yoke bench allreduce --bytes 4,16K,46800000 --json\n";
+
+int cli_bench_allreduce(int argc, char **argv)
+{
+    bench b = {.bytes = "4,64,1K,4K,16K,64K,256K,1M,4M,16M,46800000,128M", .seconds = 0.5};
+    static const char *const backends[] = {"native", NULL};
+    const cli_option options[] = {
+        {"bytes", "LIST", CLI_TEXT, &b.bytes, .help = "sizes of f32 buffers; K, M and G are powers of 1024"},
+        {"backend", "NAME", CLI_CHOICE, &b.backend, "what moves the bytes", .choices = backends,
+         .default_text = "$YOKE_COMM_BACKEND or native"},
+        {"private", NULL, CLI_FLAG, &b.copies, .help = "ordinary tensors in place of shared memory"},
+        {"seconds", "X", CLI_REAL, &b.seconds, .help = "how long to measure each size"},
+        {"json", NULL, CLI_FLAG, &b.json, .help = "print one JSON object a size"},
+        {0},
+    };
+    const cli_verb verb = {.name = "yoke bench allreduce",
+                           .summary = "Measures all_reduce between the processes of a job.",
+                           .about = about,
+                           .examples = examples,
+                           .options = options};
+    int code;
+    if (!cli_parse(&verb, argc, argv, &code))
+        return code;
+    if (!read_sizes(&b))
+        return cli_usage_error(&verb, "--bytes %s: expected up to %d multiples of 4, such as 4,16K,128M", b.bytes,
+                               MOST_SIZES);
+    yk_scope program = yk_scope_begin();
+    code = run(&b) ? cli_failed() : EXIT_DONE;
+    yk_destroy_process_group();
+    yk_scope_end(program);
+    return code;
+}

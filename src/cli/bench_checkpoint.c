@@ -1,0 +1,234 @@
+/*
+ * bench_checkpoint.c - `yoke bench checkpoint`: saving against a plain write with fsync, loading from the page cache,
+ * the stall of an asynchronous save against a memcpy. Layer: cli.
+ *
+ * The rounds take turns, so that a disk that slows down slows down both sides. The state is half weights, half
+ * momentum, in tensors of 4 MB.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <yoke/checkpoint.h>
+
+#include "base/core.h"
+#include "cli/bench.h"
+#include "cli/options.h"
+#include "tensor/tensor.h"
+
+enum { SIDE = 1024, MOST_ROUNDS = 100 };
+
+typedef struct bench {
+    const char *dir;
+    double megabytes;
+    int64_t rounds;
+    bool json;
+    /* what is measured */
+    yk_checkpoint_state state;
+    char *folder, *plain, *root, *copy;
+    size_t bytes;
+    int64_t done, saves;
+    double write[MOST_ROUNDS], save[MOST_ROUNDS], load[MOST_ROUNDS], memcpy_[MOST_ROUNDS], stall[MOST_ROUNDS];
+    double first_stall;
+} bench;
+
+/* Layers and one step of momentum. */
+static yk_status make_state(bench *b)
+{
+    int64_t layers = (int64_t)ceil(b->megabytes * 1e6 / 2 / (SIDE * SIDE * sizeof(float)));
+    yk_module *model = yk_sequential(yk_identity_create(), NULL);
+    int64_t left = (int64_t)(b->megabytes * 1e6 / 2 / (SIDE * sizeof(float)));
+    for (int64_t i = 0; i < layers; i++, left -= SIDE) {
+        char name[32];
+        snprintf(name, sizeof(name), "fc%" PRId64, i);
+        yk_module_add(
+            model, name,
+            yk_linear_create(SIDE, left < SIDE ? (left > 0 ? left : 1) : SIDE, &(yk_linear_options){.no_bias = true}));
+    }
+    yk_parameters *params = yk_module_parameters(yk_module_check(model));
+    yk_optimizer *sgd = yk_sgd(params, &(yk_sgd_options){.momentum = 0.9});
+    for (int64_t i = 0; i < yk_parameters_count(params); i++) {
+        yk_scope scope = yk_scope_begin();
+        yk_status status = yk_set_grad(yk_parameters_at(params, i), yk_zeros_like(yk_parameters_at(params, i)));
+        yk_scope_end(scope);
+        if (status)
+            return status;
+        b->bytes += 2 * sizeof(float) * (size_t)yk_numel(yk_parameters_at(params, i));
+    }
+    yk_status status = sgd ? yk_optimizer_step(sgd) : yk__error_code();
+    yk_optimizer_zero_grad(sgd);
+    b->state = (yk_checkpoint_state){.model = model, .optimizer = sgd};
+    return status;
+}
+
+/* What `dd bs=1M conv=fsync` does. */
+static yk_status write_plain(bench *b, double *seconds)
+{
+    double begun = yk__now();
+    int fd = open(b->plain, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    yk_status status = fd < 0 ? yk__fail_errno("%s", b->plain) : YK_OK;
+    for (size_t at = 0; !status && at < b->bytes;) {
+        size_t piece = b->bytes - at < 1 << 20 ? b->bytes - at : 1 << 20;
+        ssize_t put = write(fd, b->copy + at, piece);
+        if (put < 0 && errno != EINTR)
+            status = yk__fail_errno("%s", b->plain);
+        at += put > 0 ? (size_t)put : 0;
+    }
+    if (!status && fsync(fd) < 0)
+        status = yk__fail_errno("%s", b->plain);
+    if (fd >= 0)
+        close(fd);
+    *seconds = yk__now() - begun;
+    unlink(b->plain);
+    return status;
+}
+
+/* All tensors one after another into memory that was used before. */
+static void copy_state(bench *b, double *seconds)
+{
+    yk_parameters *params = yk_optimizer_group(b->state.optimizer, 0);
+    double begun = yk__now();
+    char *to = b->copy;
+    for (int64_t i = 0; i < yk_parameters_count(params); i++) {
+        yk_tensor *x = yk_parameters_at(params, i), *v = yk_optimizer_state(b->state.optimizer, x, "momentum_buffer");
+        size_t bytes = (size_t)yk_numel(x) * sizeof(float);
+        memcpy(to, x->data, bytes);
+        memcpy(to + bytes, v->data, bytes);
+        to += 2 * bytes;
+    }
+    *seconds = yk__now() - begun;
+}
+
+static yk_status timed(yk_status status, double begun, double *seconds)
+{
+    *seconds = yk__now() - begun;
+    return status;
+}
+
+/* Removes a checkpoint. */
+static void remove_checkpoint(const char *dir)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
+    for (int i = 0; dir && i < 3; i++) {
+        char *path = yk__format("%s/%s", dir, files[i]);
+        if (path)
+            unlink(path);
+        free(path);
+    }
+    if (dir)
+        rmdir(dir);
+}
+
+static yk_status measure_round(bench *b, yk_checkpoint_manager *async)
+{
+    int64_t i = b->done;
+    double begun, ignored;
+    yk_status status = write_plain(b, &b->write[i]);
+    remove_checkpoint(b->folder);
+    begun = yk__now();
+    if (!status)
+        status = timed(yk_checkpoint_save(b->folder, &b->state), begun, &b->save[i]);
+    begun = yk__now();
+    if (!status)
+        status = timed(yk_checkpoint_load(b->folder, &b->state, NULL, NULL), begun, &b->load[i]);
+    if (status)
+        return status;
+    b->state.step = b->saves++;
+    copy_state(b, &b->memcpy_[i]);
+    begun = yk__now();
+    status = timed(yk_checkpoint_manager_save(async, &b->state), begun, &b->stall[i]);
+    return status ? status : timed(yk_checkpoint_manager_wait(async), begun, &ignored);
+}
+
+/* The first round does not count: memory and files are made in it. */
+static yk_status measure(bench *b)
+{
+    yk_scope scope = yk_scope_begin();
+    b->copy = malloc(b->bytes);
+    yk_checkpoint_manager *async =
+        yk_checkpoint_manager_create(b->root, &(yk_checkpoint_manager_options){.keep = 1, .async = true});
+    yk_status status = !b->copy ? yk__fail_memory(b->bytes) : !async ? yk__error_code() : YK_OK;
+    if (!status) {
+        memset(b->copy, 1, b->bytes);
+        status = measure_round(b, async);
+        b->first_stall = b->stall[0];
+    }
+    for (; !status && b->done < b->rounds; b->done += !status)
+        status = measure_round(b, async);
+    yk_scope_end(scope);
+    free(b->copy);
+    return status;
+}
+
+static yk_status remove_folders(const bench *b)
+{
+    remove_checkpoint(b->folder);
+    for (int64_t step = 0; step <= b->saves; step++) {
+        char *dir = yk__format("%s/step-%08" PRId64, b->root, step);
+        remove_checkpoint(dir);
+        free(dir);
+    }
+    return rmdir(b->root) < 0 && errno != ENOENT ? yk__fail_errno("%s", b->root) : YK_OK;
+}
+
+static void report(bench *b)
+{
+    double gb = (double)b->bytes / 1e9, write = bench_median(b->write, b->rounds),
+           save = bench_median(b->save, b->rounds), load = bench_median(b->load, b->rounds),
+           copy = bench_median(b->memcpy_, b->rounds), stall = bench_median(b->stall, b->rounds);
+    if (b->json) {
+        printf("{\"subject\":\"checkpoint\",\"bytes\":%zu,\"write_gbs\":%.6g,\"save_gbs\":%.6g,\"load_gbs\":%.6g,"
+               "\"memcpy_ms\":%.6g,\"stall_ms\":%.6g,\"first_stall_ms\":%.6g}\n",
+               b->bytes, gb / write, gb / save, gb / load, 1e3 * copy, 1e3 * stall, 1e3 * b->first_stall);
+        return;
+    }
+    printf("%.1f MB of state, medians of %" PRId64 " rounds\n", gb * 1e3, b->rounds);
+    printf("write and fsync   %8.3f GB/s\n", gb / write);
+    printf("save              %8.3f GB/s   %.2f of that\n", gb / save, write / save);
+    printf("load              %8.3f GB/s   from the page cache, verified\n", gb / load);
+    printf("memcpy            %8.2f ms\n", 1e3 * copy);
+    printf("asynchronous save %8.2f ms     %.2f of that; the first one %.2f ms\n", 1e3 * stall, stall / copy,
+           1e3 * b->first_stall);
+}
+
+static const char examples[] = "  yoke bench checkpoint --megabytes 2000 --dir /data\n";
+
+int cli_bench_checkpoint(int argc, char **argv)
+{
+    bench b = {.dir = ".", .megabytes = 46.8, .rounds = 9};
+    const cli_option options[] = {
+        {"megabytes", "X", CLI_REAL, &b.megabytes, "the state's size", .least = 0.1, .most = 1e6},
+        {"dir", "DIR", CLI_TEXT, &b.dir, .help = "where to write; everything is removed afterwards"},
+        {"rounds", "N", CLI_INT, &b.rounds, "measurements", .least = 1, .most = MOST_ROUNDS},
+        {"json", NULL, CLI_FLAG, &b.json, .help = "print one JSON object"},
+        {0},
+    };
+    const cli_verb verb = {"yoke bench checkpoint",
+                           "Measures saving and loading training state, next to a plain write and a memcpy.", NULL,
+                           examples, .options = options};
+    int code;
+    if (!cli_parse(&verb, argc, argv, &code))
+        return code;
+    yk_scope program = yk_scope_begin();
+    b.folder = yk__format("%s/yoke-bench-%ld", b.dir, (long)getpid());
+    b.plain = b.folder ? yk__format("%s.plain", b.folder) : NULL;
+    b.root = b.plain ? yk__format("%s.root", b.folder) : NULL;
+    yk_status status = b.root ? make_state(&b) : YK_ERR_MEMORY;
+    if (!status)
+        status = measure(&b);
+    if (b.root && remove_folders(&b) && !status)
+        status = yk__error_code();
+    code = status ? cli_failed() : EXIT_DONE;
+    if (code == EXIT_DONE)
+        report(&b);
+    free(b.folder);
+    free(b.plain);
+    free(b.root);
+    yk_scope_end(program);
+    return code;
+}

@@ -1,0 +1,112 @@
+/*
+ * program_file.c - which file a program's name stands for, and why it may not run. Layer: cli.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/program_file.h"
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), size = strlen(end);
+    return length >= size && strcmp(text + length - size, end) == 0;
+}
+
+/* What would start the file as it is. */
+static const char *interpreter(const char *path)
+{
+    return ends_with(path, ".py") ? "python3" : ends_with(path, ".sh") ? "bash" : NULL;
+}
+
+/* 0 where the file may be executed, otherwise errno. */
+static int may_run(const char *path)
+{
+    struct stat about;
+    if (stat(path, &about))
+        return errno;
+    if (S_ISDIR(about.st_mode))
+        return EISDIR;
+    return faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) ? errno : 0;
+}
+
+static int refuse(const char *path, int error)
+{
+    const char *with = interpreter(path);
+    bool absent = error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG || error == ELOOP;
+    fprintf(stderr, "yoke run: %s: ", path);
+    if (absent)
+        fprintf(stderr, "%s\n", error == ENOENT ? "no such program" : strerror(error));
+    else if (error != EACCES)
+        fprintf(stderr, "may not be executed: %s\n", strerror(error));
+    else if (with)
+        fprintf(stderr, "may not be executed; try: yoke run ... %s %s (or chmod +x %s)\n", with, path, path);
+    else
+        fprintf(stderr, "may not be executed; try: chmod +x %s\n", path);
+    return absent ? EXIT_NOT_THERE : EXIT_MAY_NOT_RUN;
+}
+
+int program_find(const char *name, char *path, size_t size)
+{
+    if (strlen(name) >= size)
+        return refuse(name, ENAMETOOLONG);
+    strcpy(path, name);
+    if (strchr(name, '/')) {
+        int error = may_run(path);
+        return error ? refuse(path, error) : 0;
+    }
+    const char *list = getenv("PATH"), *barred = NULL;
+    char *found = NULL;
+    for (const char *at = list ? list : "/usr/local/bin:/usr/bin:/bin";; at++) {
+        size_t length = strcspn(at, ":");
+        int error = ENOENT;
+        if (snprintf(path, size, "%.*s%s%s", (int)length, at, length ? "/" : "./", name) < (int)size)
+            error = may_run(path);
+        if (error == 0) {
+            free(found);
+            return 0;
+        }
+        if (error == EACCES && !barred)
+            barred = found = strdup(path);
+        at += length;
+        if (!*at)
+            break;
+    }
+    if (barred) {
+        int code = refuse(barred, EACCES);
+        free(found);
+        return code;
+    }
+    int here = may_run(name);
+    if (here == EACCES)
+        return refuse(name, here);
+    fprintf(stderr, "yoke run: %s: no such program in PATH%s%s\n", name, here ? "" : ", did you mean ./",
+            here ? "" : name);
+    return EXIT_NOT_THERE;
+}
+
+int program_cannot_run(const char *path, int error, relay_sink *err)
+{
+    char line[256] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, line, sizeof(line) - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    line[n > 0 ? n : 0] = '\0';
+    line[strcspn(line, "\r\n")] = '\0';
+    const char *with = interpreter(path);
+    if (error == ENOENT && strncmp(line, "#!", 2) == 0)
+        relay_say(err, "yoke run: %s: its interpreter '%s' is not there\n", path, line + 2 + strspn(line + 2, " "));
+    else if (error == ENOEXEC && n == 0)
+        relay_say(err, "yoke run: %s: it is empty\n", path);
+    else if (error == ENOEXEC)
+        relay_say(err, "yoke run: %s: no program of this machine, and no #! line; try: yoke run ... %s %s\n", path,
+                  with ? with : "bash", path);
+    else
+        relay_say(err, "yoke run: %s: %s\n", path, strerror(error));
+    return EXIT_MAY_NOT_RUN;
+}

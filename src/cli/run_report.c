@@ -1,0 +1,217 @@
+/*
+ * run_report.c - how a run of several processes ended, as text and as JSON. Layer: cli.
+ *
+ * {"message":"rank 1 (...) failed: exit code 3","job_id":"...","host":"a","time":1700000000,"restarts":0,"exit_code":3,
+ *  "failure":{"rank":1,"local_rank":1,"host":"a","pid":7,"exit_code":3,"signal":null,"seconds":1.5,"stderr":["..."]},
+ *  "others":[{"rank":0,"local_rank":0,"pid":6,"exit_code":null,"signal":"SIGTERM","stopped":true,"killed":false}]}
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "base/core.h"
+#include "cli/options.h"
+#include "cli/run_report.h"
+
+enum { LAST_LINES = 20 };
+
+int run_exit_code(int status)
+{
+    return WIFSIGNALED(status) ? EXIT_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+const char *run_signal_name(int number, char text[32])
+{
+    const char *name = sigabbrev_np(number);
+    if (name)
+        snprintf(text, 32, "SIG%s", name);
+    else
+        snprintf(text, 32, "signal %d", number);
+    return text;
+}
+
+/* "exit code 3", "killed by SIGSEGV (core dumped)", "killed by SIGKILL, as it did not stop". */
+static void describe(const worker *w, char *text, size_t size)
+{
+    char name[32];
+    if (w->running)
+        snprintf(text, size, "cannot be killed (it waits for a disk or a network file system)");
+    else if (WIFSIGNALED(w->status))
+        snprintf(text, size, "%s %s%s", w->asked && !w->killed ? "stopped by" : "killed by",
+                 run_signal_name(WTERMSIG(w->status), name),
+                 w->killed              ? ", as it did not stop"
+                 : WCOREDUMP(w->status) ? " (core dumped)"
+                                        : "");
+    else
+        snprintf(text, size, "%sexit code %d", w->asked ? "stopped, " : "", WEXITSTATUS(w->status));
+}
+
+/* "rank 1" or "ranks 0, 2-5" of the processes that ended with this text; marks them as told. */
+static void say_ranks(group *g, const worker *but, const char *text, bool *told)
+{
+    char ranks[512] = "", other[96];
+    size_t used = 0;
+    int count = 0;
+    for (int i = 0; i < g->count; i++) {
+        int last = i;
+        for (; last < g->count && &g->workers[last] != but; last++) {
+            describe(&g->workers[last], other, sizeof(other));
+            if (!g->workers[last].pid || strcmp(other, text) != 0)
+                break;
+            told[last] = true;
+        }
+        if (last == i)
+            continue;
+        int from = g->workers[i].rank, to = g->workers[last - 1].rank;
+        count += last - i;
+        if (used < sizeof(ranks) - 32) {
+            used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, "%s%d", used ? ", " : "", from);
+            if (to > from)
+                used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, "%s%d", to == from + 1 ? ", " : "-", to);
+        } else if (ranks[used - 1] != '.') {
+            used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, ", ...");
+        }
+        i = last;
+    }
+    relay_say(g->err, "  %s %s: %s\n", count > 1 ? "ranks" : "rank", ranks, text);
+}
+
+void run_report_text(group *g, const run_facts *facts)
+{
+    char text[96], name[32];
+    const worker *one = g->failed;
+    if (one) {
+        describe(one, text, sizeof(text));
+        relay_say(g->err, "yoke run: rank %d failed: %s (local rank %d, host %s, pid %d, after %.1f s)\n", one->rank,
+                  text, one->local_rank, facts->host, (int)one->pid, one->ended - one->began);
+        if (WIFSIGNALED(one->status) && WTERMSIG(one->status) == SIGKILL)
+            relay_say(g->err, "  nobody here sent that signal: where memory ran out, the kernel did (see dmesg)\n");
+        char *tail = relay_tail(&one->err, LAST_LINES);
+        if (tail && *tail) {
+            relay_say(g->err, "  its last lines on stderr:\n");
+            for (char *line = tail, *end; *line; line = end + 1) {
+                end = strchr(line, '\n');
+                relay_say(g->err, "    %.*s\n", (int)(end - line), line);
+            }
+        }
+        free(tail);
+    } else {
+        relay_say(g->err, "yoke run: %s: stopped\n", run_signal_name(g->interrupted, name));
+    }
+    bool *told = calloc((size_t)g->count, sizeof(*told));
+    for (int i = 0; told && i < g->count; i++) {
+        if (told[i] || &g->workers[i] == one || !g->workers[i].pid)
+            continue;
+        describe(&g->workers[i], text, sizeof(text));
+        say_ranks(g, one, text, told);
+    }
+    free(told);
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+/* Length of the UTF-8 character at `s`, or 0 where there is none. */
+static int character(const unsigned char *s, size_t left)
+{
+    int length = s[0] < 0x80                   ? 1
+                 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+                 : (s[0] & 0xf0) == 0xe0       ? 3
+                 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
+                                               : 0;
+    if ((size_t)length > left)
+        return 0;
+    for (int i = 1; i < length; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+        (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0; /* too long a form, a surrogate, beyond the last character */
+    return length;
+}
+
+static void put_string(FILE *out, const char *text, size_t size)
+{
+    putc('"', out);
+    for (size_t i = 0; i < size;) {
+        const unsigned char *s = (const unsigned char *)text + i;
+        int length = character(s, size - i);
+        if (length == 0)
+            fputs("\\ufffd", out);
+        else if (*s == '"' || *s == '\\')
+            fprintf(out, "\\%c", *s);
+        else if (*s < 0x20)
+            fprintf(out, "\\u%04x", *s);
+        else
+            fwrite(s, 1, (size_t)length, out);
+        i += length ? (size_t)length : 1;
+    }
+    putc('"', out);
+}
+
+static void put_worker(FILE *out, const worker *w)
+{
+    char name[32];
+    fprintf(out, "\"rank\":%d,\"local_rank\":%d,\"pid\":%d,", w->rank, w->local_rank, (int)w->pid);
+    if (w->running || WIFSIGNALED(w->status))
+        fprintf(out, "\"exit_code\":null,");
+    else
+        fprintf(out, "\"exit_code\":%d,", WEXITSTATUS(w->status));
+    if (!w->running && WIFSIGNALED(w->status))
+        fprintf(out, "\"signal\":\"%s\"", run_signal_name(WTERMSIG(w->status), name));
+    else
+        fprintf(out, "\"signal\":null");
+}
+
+char *run_report_json(const group *g, const run_facts *facts)
+{
+    char *text = NULL, how[96], message[512];
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return NULL;
+    const worker *one = g->failed;
+    describe(one, how, sizeof(how));
+    snprintf(message, sizeof(message), "rank %d (local rank %d, host %s, pid %d) failed: %s", one->rank,
+             one->local_rank, facts->host, (int)one->pid, how);
+    fprintf(out, "{\"message\":");
+    put_string(out, message, strlen(message));
+    fprintf(out, ",\"job_id\":");
+    put_string(out, facts->job, strlen(facts->job));
+    fprintf(out, ",\"host\":");
+    put_string(out, facts->host, strlen(facts->host));
+    fprintf(out, ",\"time\":%lld,\"restarts\":%lld,\"exit_code\":%d,\"failure\":{", (long long)time(NULL),
+            (long long)facts->restarts, run_exit_code(one->status));
+    put_worker(out, one);
+    fprintf(out, ",\"host\":");
+    put_string(out, facts->host, strlen(facts->host));
+    fprintf(out, ",\"seconds\":%.3f,\"stderr\":[", one->ended - one->began);
+    char *tail = relay_tail(&one->err, LAST_LINES);
+    for (char *line = tail, *end; line && *line; line = end + 1) {
+        end = strchr(line, '\n');
+        put_string(out, line, (size_t)(end - line));
+        if (end[1])
+            putc(',', out);
+    }
+    free(tail);
+    fprintf(out, "]},\"others\":[");
+    bool first = true;
+    for (int i = 0; i < g->count; i++) {
+        const worker *w = &g->workers[i];
+        if (w == one || !w->pid)
+            continue;
+        fprintf(out, "%s{", first ? "" : ",");
+        first = false;
+        put_worker(out, w);
+        fprintf(out, ",\"stopped\":%s,\"killed\":%s}", w->asked ? "true" : "false", w->killed ? "true" : "false");
+    }
+    fprintf(out, "]}\n");
+    if (fclose(out)) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

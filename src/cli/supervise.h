@@ -1,0 +1,63 @@
+/*
+ * supervise.h - a group of processes: started together, watched, stopped together, and never left behind. Layer: cli.
+ */
+#ifndef YOKE_CLI_SUPERVISE_H
+#define YOKE_CLI_SUPERVISE_H
+
+#include <sys/types.h>
+
+#include "cli/relay.h"
+
+/* The descriptor with the job's secret in every worker: beyond those that shell scripts use. */
+enum { SECRET_FD = 60 };
+
+typedef struct worker {
+    int rank, local_rank;
+    char **argv, **envp;
+    bool input;            /* gets the launcher's stdin; the others get /dev/null */
+    relay_stream out, err; /* set up by the caller but for the pipes */
+
+    /* From here on set by group_run. */
+    pid_t pid; /* 0: not started */
+    bool running;
+    bool asked, killed; /* got a signal to stop, got SIGKILL, while it ran */
+    int status;         /* as of waitpid, once it has ended */
+    double began, ended;
+} worker;
+
+typedef struct group {
+    worker *workers;
+    int count;
+    const char *path; /* the program's file */
+    double grace;     /* seconds from SIGTERM to SIGKILL */
+    int secret;       /* a memory file that every worker gets as SECRET_FD, opened anew; -1: none */
+    relay_sink *out, *err;
+
+    /* From here on set by group_run. */
+    worker *failed;  /* the first to fail, or NULL */
+    int interrupted; /* the signal that ended the run, or 0 */
+    int start_error; /* errno of a process that could not be started, or 0 */
+    bool start_exec; /* it was the program that could not be executed */
+    int left;        /* processes that did not die of SIGKILL (waiting for a disk or a network file system) */
+} group;
+
+/*
+ * Calls work(arg) in a second process and returns what it returns, or 128 plus the signal that killed it. The two guard
+ * each other: when either is killed, the other kills every process that was started. Signals sent to this process are
+ * passed on to the second. To be called before any thread is started.
+ */
+int supervise(int (*work)(void *arg), void *arg);
+
+/*
+ * Starts the group, relays its output, and returns once every process has ended, their children and daemons too.
+ * The first process that fails (an exit code that is not 0, or a signal) has the others stopped: SIGTERM, then SIGKILL
+ * after the grace. SIGTERM, SIGINT, SIGHUP and SIGQUIT to the launcher are passed on, with the same grace; SIGUSR1 and
+ * SIGUSR2 are passed on and change nothing else. Only inside supervise().
+ */
+void group_run(group *g);
+
+/* Writes out what waits in the sinks, for so many seconds at most (0: until the reader takes it); gives up when a
+ * signal asks for it. Only inside supervise(). */
+void group_drain(relay_sink *out, relay_sink *err, double seconds);
+
+#endif

@@ -1,0 +1,366 @@
+#!/bin/bash
+# run.sh - `yoke run`: environment, output, failures, signals, restarts, and that nothing is left behind.
+. tests/support/tap.bash
+host=$(uname -n)
+host=${host%%.*}
+unset OMP_NUM_THREADS PYTHONUNBUFFERED MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES TORCHELASTIC_ERROR_FILE
+
+# lines COUNT PATTERN FILE: so many lines match the whole pattern.
+lines()
+{
+    [ "$(grep -cxE -- "$2" "$3")" = "$1" ]
+}
+
+# alive MARK: some process has MARK as one of its arguments (grep, which gets it from a file, has not).
+alive()
+{
+    echo "$1" > mark
+    grep -qxzF -f mark /proc/[0-9]*/cmdline 2> /dev/null
+}
+
+# gone MARK SECONDS: within so long no process has it.
+gone()
+{
+    local i
+    for ((i = 0; i < $2 * 20; i++)); do
+        alive "$1" || return 0
+        sleep 0.05
+    done
+    return 1
+}
+
+mark=31.$$ # a number of seconds that no other process sleeps
+id=run-$$  # an argument of the launchers that start starts
+
+# start ARGUMENTS...: `yoke run ARGUMENTS` in the background, as $pid.
+start()
+{
+    rm -f ready.*
+    "$YOKE" run --job-id "$id" "$@" > out 2> err < /dev/null &
+    pid=$!
+}
+
+# ready COUNT: waits until so many processes have made their file ready.RANK.
+ready()
+{
+    local i
+    for ((i = 0; i < 400; i++)); do
+        [ "$(find . -maxdepth 1 -name 'ready.*' | wc -l)" = "$1" ] && return 0
+        sleep 0.025
+    done
+    return 1
+}
+
+ended()
+{
+    wait "$pid"
+    code=$?
+}
+
+
+# ---- the command line
+exits 0 "run --help" run --help
+says out "usage: yoke run [options] [--] PROGRAM [ARGUMENT...]"
+says out "-n, --nproc-per-node N"
+wrong()
+{
+    local message=$1
+    shift
+    exits 2 "yoke $*" "$@"
+    says err "$message"
+}
+wrong "no program to run" run
+wrong "no program to run" run -n 2 --
+wrong "unknown option --nprok-per-node, did you mean --nproc-per-node?" run --nprok-per-node 2 true
+wrong "unknown option --max_restart-s, did you mean --max-restarts?" run --max_restart-s 2 true
+wrong "--nproc-per-node needs a value" run -n
+wrong "--nproc-per-node 0: expected a number from 1 to 4096" run -n 0 true
+wrong "--nproc-per-node two: expected a number" run -n two true
+wrong "--nproc-per-node 2,x: expected a number" run -n 2,x true
+wrong "--nproc-per-node 2,3: 2 numbers for --nnodes 1" run -n 2,3 true
+wrong "--nnodes 0: expected a number" run --nnodes 0 true
+wrong "--nnodes 1:4: the number of nodes is fixed" run --nnodes 1:4 true
+wrong "--nnodes 2 needs --node-rank, from 0 to 1" run --nnodes 2 true
+wrong "--node-rank 2: expected 0 to 1 for --nnodes 2" run --nnodes 2 --node-rank 2 --master-addr a true
+wrong "--nnodes 2 needs --master-addr" run --nnodes 2 --node-rank 1 true
+wrong "--node-rank 1: with one node it is 0" run --node-rank 1 true
+wrong "--standalone is for one node" run --standalone --nnodes 2 true
+wrong "--master-port 70000: expected an integer from 1 to 65535" run --master-port 70000 true
+wrong "--grace -1: expected a number" run --grace -1 true
+wrong "--redirects 3 needs --log-dir" run -r 3 true
+wrong "--redirects 7: expected 0, 1 (stdout)" run -r 7 --log-dir logs true
+wrong "write the interpreter: yoke run python3 -m package" run -n 2 -m package
+CUDA_VISIBLE_DEVICES='' exits 2 "no GPU" run -n gpu true
+says err "no GPU is here"
+exits 0 "torchrun's names with _" run --nproc_per_node=2 --nnodes=1 --node_rank 0 --max_restarts=0 --monitor_interval 1 --rdzv_backend=c10d --rdzv_endpoint=localhost:0 --no_python true
+exits 0 "the names of old scripts, shortened" run --nnode=1 --node_rank=0 --nproc_per_node=1 true
+exits 0 "options after the program are the program's" run -n 1 --no-prefix -- echo --no-prefix -n 5
+ok "and reach it" [ "$(cat out)" = "--no-prefix -n 5" ]
+
+# ---- programs that are not there or may not run
+exits 127 "a program that is not there" run -n 2 no-such-program
+says err "no-such-program: no such program in PATH"
+exits 127 "a path that is not there" run -n 2 ./no/such
+says err "./no/such: no such program"
+printf 'print(1)\n' > train.py
+exits 126 "a script that may not be executed" run -n 2 ./train.py
+says err "./train.py: may not be executed; try: yoke run ... python3 ./train.py"
+exits 126 "the same without ./" run -n 2 train.py
+says err "python3 train.py"
+exits 126 "a folder" run ./
+says err "Is a directory"
+printf 'echo 1\n' > plain
+chmod +x plain train.py
+exits 126 "a file without #!" run -n 2 ./plain
+says err "no #! line; try: yoke run ... bash ./plain"
+printf '#!/no/such/interpreter -x\n' > plain
+exits 126 "an interpreter that is not there" run -n 2 ./plain
+says err "its interpreter '/no/such/interpreter -x' is not there"
+exits 127 "a program of this folder" run plain
+says err "did you mean ./plain"
+
+if command -v python3 > /dev/null; then
+    python3 -c 'import socket, time; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); time.sleep(60)' > port &
+    holder=$!
+    wait_for port '[0-9]'
+    exits 1 "a port in use" run -n 2 --master-port "$(cat port)" touch started
+    says err "--master-port $(cat port): "
+    says err "(pid $holder)"
+    ok "nothing was started" [ ! -e started ]
+    exits 0 "a port in use on another node does not matter" run --nnodes 2 --node-rank 1 --master-addr a --master-port "$(cat port)" true
+    { kill $holder; wait $holder; } 2> /dev/null
+else
+    skip "a port in use" "there is no python3 to hold one"
+fi
+
+# ---- environment
+cat > env.sh << 'END'
+for name in RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME \
+    MASTER_ADDR TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_USE_AGENT_STORE PYTHONUNBUFFERED; do
+    printf '%s=%s ' $name "${!name}"
+done
+echo
+echo "same $MASTER_PORT $TORCHELASTIC_RUN_ID $YOKE_JOB_ID $(od -An -tx1 -v <&$YOKE_JOB_SECRET_FD | tr -d ' \n')"
+echo "threads $OMP_NUM_THREADS"
+END
+RANK=77 WORLD_SIZE=99 exits 0 "environment" run -n 3 bash env.sh
+for rank in 0 1 2; do
+    ok "of rank $rank" lines 1 "\[$host:$rank\] RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 GROUP_RANK=0 GROUP_WORLD_SIZE=1 ROLE_RANK=$rank ROLE_WORLD_SIZE=3 ROLE_NAME=default MASTER_ADDR=127.0.0.1 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=0 TORCHELASTIC_USE_AGENT_STORE=False PYTHONUNBUFFERED=1 " out
+done
+ok "port, id and a secret of 32 bytes" lines 3 '\[.*\] same [0-9]{4,5} ([0-9a-f]{16}) \1 [0-9a-f]{64}' out
+ok "are the same for all" [ "$(grep -o 'same.*' out | sort -u | wc -l)" = 1 ]
+first=$(grep -om1 'same.*' out)
+cores=$(nproc)
+threads=$((cores / 3 > 1 ? cores / 3 : 1))
+ok "cores are shared" lines 3 "\[.*\] threads $threads" out
+run run -n 1 bash env.sh
+ok "another job has another id and secret" [ "$(grep -o 'same.*' out | cut -d' ' -f3-)" != "$(cut -d' ' -f3- <<< "$first")" ]
+ok "one process has all cores" lines 1 "\[.*\] threads $cores" out
+OMP_NUM_THREADS=7 run run -n 2 bash env.sh
+ok "OMP_NUM_THREADS of the user stays" lines 2 "\[.*\] threads 7" out
+run run -n 2 --master-addr localhost --master-port 29876 --job-id night --role trainer bash -c 'echo $MASTER_ADDR $MASTER_PORT $YOKE_JOB_ID $TORCHELASTIC_RUN_ID $ROLE_NAME'
+ok "address, port, id and role as given" lines 2 "\[.*\] localhost 29876 night night trainer" out
+run run -n 2 --no-prefix bash -c 'env | grep SECRET; ls -l /proc/self/fd/60 | grep -o memfd'
+ok "the secret is in a descriptor, not in arguments or environment" lines 2 YOKE_JOB_SECRET_FD=60 out
+run run -n 2 --pass-local-rank --no-prefix echo a b
+ok "--pass-local-rank" [ "$(sort out | tr '\n' ' ')" = "a b --local_rank=0 a b --local_rank=1 " ]
+echo input > input
+"$YOKE" run -n 2 --no-prefix bash -c 'echo $RANK:$(cat)' < input > out 2> err
+ok "stdin goes to rank 0" [ "$(sort out | tr '\n' ' ')" = "0:input 1: " ]
+
+# ---- several nodes
+for node in 0 1; do
+    MASTER_ADDR=10.9.8.7 run run --nnodes 2 --node-rank $node -n 3,2 bash -c 'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT ${YOKE_JOB_SECRET_FD-none} $YOKE_JOB_ID'
+    cat out >> nodes
+done
+ok "unequal counts: the last of node 0" lines 1 "\[$host:2\] 2 2 5 3 0 2 10.9.8.7:29500 none default" nodes
+ok "unequal counts: the last of node 1" lines 1 "\[$host:4\] 4 1 5 2 1 2 10.9.8.7:29500 none default" nodes
+run run --nnodes=2 --node_rank=1 --nproc_per_node 2 --master_addr=10.9.8.7 --master_port 1234 bash -c 'echo $RANK $WORLD_SIZE $MASTER_ADDR:$MASTER_PORT'
+ok "equal counts" lines 1 "\[$host:3\] 3 4 10.9.8.7:1234" out
+printf secret > job.secret
+chmod 644 job.secret
+exits 1 "a secret that others may read" run --nnodes 2 --node-rank 0 --master-addr a --secret-file job.secret true
+says err "--secret-file job.secret: others may read or change it (chmod 600)"
+chmod 600 job.secret
+run run --nnodes 2 --node-rank 1 --master-addr a --secret-file job.secret --no-prefix bash -c 'cat $YOKE_JOB_SECRET_FILE; echo; echo ${YOKE_JOB_SECRET_FD-none}'
+ok "a secret in a file" [ "$(tr '\n' ' ' < out)" = "secret none " ]
+
+# ---- output
+exits 0 "stdout and stderr" run -n 2 bash -c 'echo out; echo err >&2'
+ok "stdout to stdout" lines 2 "\[$host:[01]\] out" out
+ok "stderr to stderr" lines 2 "\[$host:[01]\] err" err
+ok "nothing else" [ "$(cat out err | wc -l)" = 4 ]
+cat > pieces.sh << 'END'
+for ((i = 0; i < 300; i++)); do
+    printf '%s' "begin $RANK"
+    printf '%s' " middle $i "
+    printf 'end\n'
+done
+printf 'last'
+END
+exits 0 "lines written in pieces by four" run -n 4 bash pieces.sh
+ok "are whole" lines 1200 "\[$host:([0-3])\] begin \1 middle [0-9]+ end" out
+ok "a line that is not ended is shown at the end" lines 4 "\[$host:[0-3]\] last" out
+ok "nothing is lost or added" [ "$(wc -l < out)" = 1204 ]
+exits 0 "long lines" run -n 2 bash -c 'head -c 3000000 /dev/zero | tr "\0" $RANK; echo; printf "a\r\n\n"'
+ok "are whole" [ "$(awk '{ print length($0) - index($0, " ") }' out | sort -n | tr '\n' ' ')" = "0 0 2 2 3000000 3000000 " ]
+exits 0 "many lines" run -n 2 seq 200000
+ok "come in order" cmp -s <(sed -n "s/^\[$host:1\] //p" out) <(seq 200000)
+"$YOKE" run -n 2 yes 2> err | head -n 2 > out
+ok "a reader that goes away ends the writers" [ "${PIPESTATUS[0]}" = 141 ]
+"$YOKE" run -n 2 echo hello > /dev/full 2> err
+ok "a full stdout: exit code 1" [ $? = 1 ]
+says err "stdout: No space left on device"
+start bash -c 'printf " 1%%\r 2%%\r 3%%"; touch ready.$RANK; sleep 30'
+ok "a progress bar that is redrawn" wait_for out "$(printf '1%%\r 2%%')"
+kill -INT $pid
+ended
+
+rm -rf logs
+exits 0 "--log-dir" run -n 2 --log-dir logs/deep bash -c 'echo out $RANK; printf "err $RANK" >&2'
+ok "stdout of rank 1" [ "$(cat logs/deep/rank_1/stdout.log)" = "out 1" ]
+ok "stderr of rank 0" [ "$(cat logs/deep/rank_0/stderr.log)" = "err 0" ]
+ok "and on the console" lines 2 "\[$host:[01]\] out [01]" out
+exits 3 "--redirects 1, a restart" run -n 1 --log-dir logs/deep -r 1 --max-restarts 1 bash -c 'echo $TORCHELASTIC_RESTART_COUNT; exit 3'
+ok "stdout is in the file alone" [ ! -s out ]
+ok "of both attempts, and of this run only" [ "$(tr '\n' ' ' < logs/deep/rank_0/stdout.log)" = "0 1 " ]
+touch file
+exits 1 "a folder that cannot be made" run --log-dir file/logs true
+says err "--log-dir: file/logs/rank_0: Not a directory"
+
+# ---- failures
+exits 7 "a process fails" run -n 3 bash -c 'if [ $RANK = 1 ]; then seq 30 >&2; echo "the last word" >&2; exit 7; fi; exec sleep '$mark
+says err "yoke run: rank 1 failed: exit code 7 (local rank 1, host $host, pid "
+says err "    the last word"
+ok "20 lines of stderr" lines 19 '    [0-9]+' err
+ok "the others" lines 1 '  ranks 0, 2: stopped by SIGTERM' err
+ok "are gone" gone $mark 1
+for signal in SEGV KILL ABRT; do
+    exits $((128 + $(kill -l $signal))) "SIG$signal" run -n 2 bash -c 'ulimit -c 0; if [ $RANK = 0 ]; then kill -'$signal' $$; fi; exec sleep '$mark
+    says err "rank 0 failed: killed by SIG$signal"
+done
+exits 5 "--grace" run -n 2 --grace 0.6 bash -c 'if [ $RANK = 0 ]; then sleep 0.2; exit 5; fi; trap "" TERM; sleep '$mark
+says err "rank 0 failed; stopping the other processes (SIGKILL after 0.6 s)"
+says err "rank 1: killed by SIGKILL, as it did not stop"
+ok "its child is gone too" gone $mark 1
+exits 6 "a stopped process" run -n 2 bash -c 'if [ $RANK = 0 ]; then sleep 0.2; exit 6; fi; kill -STOP $$'
+says err "rank 1: stopped by SIGTERM"
+exits 3 "the first decides" run -n 2 bash -c 'if [ $RANK = 0 ]; then trap "exit 9" TERM; while :; do sleep 0.02; done; fi; sleep 0.2; exit 3'
+says err "rank 0: stopped, exit code 9"
+
+exits 4 "--error-file" run -n 2 --error-file report.json --job-id j bash -c 'if [ $RANK = 1 ]; then printf "tab\t quote\" bad\377 e\303\251\n" >&2; exit 4; fi; exec sleep '$mark
+ok "JSON: the failure" grep -qE '"exit_code":4,"failure":\{"rank":1,"local_rank":1,"pid":[0-9]+,"exit_code":4,"signal":null,"host":"[^"]+","seconds":[0-9.]+,"stderr":\["tab\\u0009 quote\\" bad\\ufffd e'$'\303\251''"\]\}' report.json
+ok "JSON: the others" grep -qE '"others":\[\{"rank":0,"local_rank":0,"pid":[0-9]+,"exit_code":null,"signal":"SIGTERM","stopped":true,"killed":false\}\]\}$' report.json
+if command -v python3 > /dev/null; then
+    ok "is read by a parser" python3 -c 'import json; r = json.load(open("report.json")); assert r["job_id"] == "j" and r["message"].endswith("exit code 4")'
+fi
+exits 0 "a run that ends well" run -n 2 --error-file report.json true
+ok "leaves no old report" [ ! -e report.json ]
+TORCHELASTIC_ERROR_FILE=report.json exits 4 "TORCHELASTIC_ERROR_FILE" run bash -c 'echo ${TORCHELASTIC_ERROR_FILE-unset}; exit 4'
+ok "is the launcher's" grep -q '"exit_code":4' report.json
+says out "unset"
+exits 4 "--json" run --json bash -c 'exit 4'
+ok "one object on stderr" grep -qE '^\{"message":"rank 0 .*\}$' err
+
+# ---- restarts
+exits 0 "--max-restarts" run -n 2 --max-restarts 3 bash -c 'echo attempt $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS; [ $TORCHELASTIC_RESTART_COUNT = 2 ] || sleep 0.$RANK; [ $TORCHELASTIC_RESTART_COUNT = 2 ]'
+ok "the whole group is started again" lines 2 '.* attempt 2 of 3' out
+says err "restart 2 of 3"
+ok "and no more often" [ "$(grep -c 'attempt 3' out)" = 0 ]
+exits 8 "restarts run out" run -n 2 --max-restarts 2 bash -c 'exit 8'
+ok "after two" [ "$(grep -c '^yoke run: restart' err)" = 2 ]
+
+# ---- signals
+for signal in INT TERM HUP; do
+    start -n 2 bash -c 'touch ready.$RANK; exec sleep '$mark
+    ready 2
+    kill -s $signal $pid
+    ended
+    ok "SIG$signal: exit code" [ $code = $((128 + $(kill -l $signal))) ]
+    ok "SIG$signal is passed on" lines 1 "  ranks 0, 1: stopped by SIG$signal" err
+done
+start -n 2 --max-restarts 5 bash -c 'trap "echo saved; exit 0" TERM; touch ready.$RANK; while :; do sleep 0.02; done'
+ready 2
+kill -TERM $pid
+ended
+ok "processes that end well on SIGTERM: exit code 143" [ $code = 143 ]
+ok "have time to save" lines 2 '.* saved' out
+ok "and are not started again" [ "$(grep -c restart err)" = 0 ]
+start -n 2 --grace 0.4 bash -c 'trap "" TERM; touch ready.$RANK; while :; do sleep 0.02; done'
+ready 2
+kill -TERM $pid
+ended
+ok "processes that ignore SIGTERM: exit code 143" [ $code = 143 ]
+says err "ranks 0, 1: killed by SIGKILL, as it did not stop"
+start -n 2 --grace 60 bash -c 'trap "" INT; touch ready.$RANK; while :; do sleep 0.02; done'
+ready 2
+kill -INT $pid
+sleep 0.1
+ok "one SIGINT waits" kill -0 $pid
+kill -INT $pid
+ended
+ok "a second SIGINT does not: exit code 130" [ $code = 130 ]
+says err "ranks 0, 1: killed by SIGKILL"
+start -n 2 bash -c 'trap "echo usr1; exit 0" USR1; touch ready.$RANK; while :; do sleep 0.02; done'
+ready 2
+kill -USR1 $pid
+ended
+ok "SIGUSR1 is passed on and ends nothing by itself" [ $code = 0 ]
+ok "every process got it" lines 2 '.* usr1' out
+mkfifo pipe
+exec 9<> pipe # never read
+"$YOKE" run -n 2 yes > pipe 2> err < /dev/null &
+pid=$!
+sleep 0.3
+kill -TERM $pid
+ended
+exec 9>&-
+ok "a reader that does not read cannot keep it: exit code 143" [ $code = 143 ]
+
+# ---- nothing is left
+cat > family.sh << END
+sleep $mark &
+setsid sleep $mark &
+(setsid bash -c 'trap "" TERM HUP; sleep $mark; :' &)
+touch ready.\$RANK
+END
+for victim in launcher supervisor "stopping launcher"; do
+    start -n 3 bash -c '. ./family.sh; wait'
+    ready 3
+    supervisor=$(cat /proc/$pid/task/$pid/children)
+    ok "the family is there" alive $mark
+    # shellcheck disable=SC2086
+    case $victim in
+    launcher) kill -KILL $pid ;;
+    supervisor) kill -KILL $supervisor ;;
+    *) kill -TERM $pid && kill -KILL $pid ;;
+    esac
+    { ended; } 2> /dev/null
+    ok "the $victim killed: nothing is left 1 s later" gone $mark 1
+    ok "the $victim killed: nor is the launcher" gone "$id" 1
+done
+start -n 2 --grace 0.3 bash -c '. ./family.sh'
+ended
+ok "what programs leave behind when they end is stopped: exit code 0" [ $code = 0 ]
+ok "and is gone when yoke run has ended" gone $mark 1
+
+failures=0
+for ((i = 0; i < 100; i++)); do
+    "$YOKE" run -n 2 --job-id "$id" sh -c 'echo $RANK' > out 2> err || failures=$((failures + 1))
+done
+ok "100 runs in a row" [ $failures = 0 ]
+ok "leave no process" gone "$id" 1
+failures=0
+for ((i = 0; i < 20; i++)); do
+    start -n 2 sleep $mark
+    for ((k = 0; k < 1000; k++)); do # before exec it is a copy of this script, with its traps
+        grep -qs yoke /proc/$pid/comm && break
+    done
+    sleep 0.00$((i / 2))
+    kill -TERM $pid 2> /dev/null
+    { ended; } 2> /dev/null
+    [ $code = 143 ] || failures=$((failures + 1))
+done
+ok "SIGTERM at any moment of the start" [ $failures = 0 ]
+ok "leaves no process" gone $mark 1
+finish
