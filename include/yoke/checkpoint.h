@@ -1,13 +1,15 @@
 /*
  * yoke/checkpoint.h - tensors to files and back.
  *
- * Layer: checkpoint. The format is safetensors, as the Python package of that name reads and writes it: a header of
- * names, dtypes and shapes, and the elements in C order, little endian. No code is ever run by reading a file.
+ * Layer: checkpoint. The formats are safetensors, as the Python package of that name reads and writes it (a header of
+ * names, dtypes and shapes, and the elements in C order, little endian), and PyTorch's .pt, which holds nested values.
+ * No code is ever run by reading a file.
  */
 #ifndef YOKE_CHECKPOINT_H
 #define YOKE_CHECKPOINT_H
 
-#include <yoke/nn.h>
+#include <yoke/data.h>
+#include <yoke/optim.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,6 +37,195 @@ YK_API yk_state_dict *yk_safetensors_load(const char *path, yk_device device);
  */
 YK_API yk_status yk_safetensors_save(const char *path, const yk_state_dict *dict,
                                      const yk_metadata *metadata) YK_MUST_CHECK;
+
+/* ---- values: nested state ------------------------------------------------------------------------------------------
+ */
+/*
+ * A tree of what a Python checkpoint holds: {"model": {...tensors}, "optimizer": {...}, "epoch": 3}. Counted; a value
+ * made by a function here is owned by the current scope, and containers retain what is put into them. A value may
+ * stand in several places, but not inside itself.
+ */
+typedef struct yk_value yk_value;
+typedef enum yk_value_kind {
+    YK_VALUE_NONE,
+    YK_VALUE_BOOL,
+    YK_VALUE_INT, /* 64 bits */
+    YK_VALUE_REAL,
+    YK_VALUE_STRING, /* UTF-8, also torch.dtype ("torch.float16") and torch.device ("cuda:0") */
+    YK_VALUE_BYTES,
+    YK_VALUE_LIST,
+    YK_VALUE_TUPLE, /* torch.Size too */
+    YK_VALUE_SET,
+    YK_VALUE_DICT, /* in order of adding; the keys are strings or integers */
+    YK_VALUE_TENSOR,
+    YK__VALUE_KINDS
+} yk_value_kind;
+
+/* New values; NULL and an error on failure, or for a NULL tensor or text. Text must be UTF-8. */
+YK_API yk_value *yk_value_none(void);
+YK_API yk_value *yk_value_bool(bool value);
+YK_API yk_value *yk_value_int(int64_t value);
+YK_API yk_value *yk_value_real(double value);
+YK_API yk_value *yk_value_string(const char *text);
+YK_API yk_value *yk_value_bytes(const void *data, size_t size);
+YK_API yk_value *yk_value_tensor(yk_tensor *x);
+YK_API yk_value *yk_value_list(void);
+YK_API yk_value *yk_value_tuple(void);
+YK_API yk_value *yk_value_dict(void);
+/* A dict of the tensors under their names, undotted: what torch.save(model.state_dict()) holds. */
+YK_API yk_value *yk_value_from_state_dict(const yk_state_dict *dict);
+
+/* Adds to a list or tuple; puts into a dict, in the place of what the key had. NULL item: fails, leaving an earlier
+ * error. */
+YK_API yk_status yk_value_append(yk_value *list, yk_value *item) YK_MUST_CHECK;
+YK_API yk_status yk_value_set(yk_value *dict, const char *key, yk_value *item) YK_MUST_CHECK;
+YK_API yk_status yk_value_set_int(yk_value *dict, int64_t key, yk_value *item) YK_MUST_CHECK;
+
+/* What a value is. NULL is none, has 0 items, and is not an error. */
+YK_API yk_value_kind yk_value_kind_of(const yk_value *value);
+YK_API const char *yk_value_kind_name(yk_value_kind kind); /* "dict"; static */
+/* Items of a list, tuple, set or dict; 0 for others. The i-th, borrowed; NULL outside. */
+YK_API int64_t yk_value_count(const yk_value *value);
+YK_API yk_value *yk_value_at(const yk_value *value, int64_t i);
+/* The i-th key of a dict: the text, or NULL and the number in *number (which may be NULL) for an integer. */
+YK_API const char *yk_value_key(const yk_value *dict, int64_t i, int64_t *number);
+/* What a dict has under a key, borrowed; NULL, and no error, where it is not there or `dict` is no dict. */
+YK_API yk_value *yk_value_get(const yk_value *dict, const char *key);
+YK_API yk_value *yk_value_get_int(const yk_value *dict, int64_t key);
+/* The value as a C value. Another kind is an error that names both, and 0, NAN or NULL; as_real takes integers too,
+ * as_string and as_bytes each other's kind. The bytes end with a zero beyond `size`, which may be NULL. */
+YK_API bool yk_value_as_bool(const yk_value *value);
+YK_API int64_t yk_value_as_int(const yk_value *value);
+YK_API double yk_value_as_real(const yk_value *value);
+YK_API const char *yk_value_as_string(const yk_value *value);
+YK_API const void *yk_value_as_bytes(const yk_value *value, size_t *size);
+YK_API yk_tensor *yk_value_as_tensor(const yk_value *value); /* borrowed */
+YK_API yk_value *yk_value_retain(yk_value *value);
+YK_API void yk_value_release(yk_value *value);
+
+/* All tensors under dotted names: "model.fc1.weight", "optimizer.state.0.exp_avg"; items of lists by number. A lone
+ * tensor is named "tensor". Two of one name are an error. */
+YK_API yk_state_dict *yk_value_flatten(const yk_value *value);
+
+typedef struct yk_weights_options {
+    bool strip_module; /* takes "module." (DataParallel, DistributedDataParallel) off the names */
+} yk_weights_options;
+/*
+ * The model's parameters and buffers in a checkpoint: what a dict holds under "model", "state_dict",
+ * "model_state_dict", "model_state", "net", "network", "module", "params" or "weights", the first of these in which
+ * there are tensors; otherwise the tensors of the dict itself. None at all is an error that lists the keys.
+ */
+YK_API yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options *options);
+
+/* ---- PyTorch's .pt ------------------------------------------------------------------------------------------------
+ */
+typedef struct yk_pt_options {
+    yk_device map_location; /* where all tensors go, wherever they were saved from; zero: cpu:0 */
+} yk_pt_options;
+/*
+ * Reads what torch.save wrote, in the zip form (stored members only) or the form before PyTorch 1.6. It is data only:
+ * dicts, lists, tuples, sets, numbers, text, tensors (of the eight dtypes), parameters, torch.Size, dtypes, devices;
+ * anything else that the pickle names is refused by that name, and nothing is ever called. Tensors that shared memory
+ * share it again. Whether a tensor required a gradient is not kept. Owned by the current scope. A damaged file is an
+ * error that names file and place; memory and time are bounded by the size of the file. Source: torch.load.
+ */
+YK_API yk_value *yk_pt_load(const char *path, const yk_pt_options *options);
+
+/*
+ * Writes the value for torch.load, with weights_only=True too (PyTorch 2; 1.13 takes only values without floats and
+ * bytes that way), by a temporary file that takes the place of `path` when it is whole. Tensors come from any device
+ * and are written as tensors of the CPU, strides and shared memory kept; of a storage only the part that the tensors
+ * reach is written. The same value gives the same bytes. Source: torch.save.
+ */
+YK_API yk_status yk_pt_save(const char *path, const yk_value *value) YK_MUST_CHECK;
+
+/* ---- training checkpoints: a folder from which a run goes on -------------------------------------------------------
+ */
+/*
+ * model.safetensors, optimizer.safetensors (where there is an optimizer), and state.json: the rest, and the size and
+ * checksum (XXH3, 64 bits) of every file and of itself. No device is in it. The layout is in docs/checkpoints.md.
+ */
+
+/* A number of the caller's that is saved from *value, and loaded to it. */
+typedef struct yk_checkpoint_value {
+    const char *name;
+    double *value;
+} yk_checkpoint_value;
+
+/* What a run consists of: the same struct is saved from and loaded into. */
+typedef struct yk_checkpoint_state {
+    yk_module *model;
+    yk_optimizer *optimizer; /* this and the next two may be NULL */
+    yk_schedule *schedule;   /* of that optimizer */
+    yk_loader *loader;       /* its epoch and the batch that comes next */
+    int64_t epoch, step;     /* as the caller counts */
+    /* Text that must be the same when the run goes on: {"seed", "7"}. The list ends with a NULL key; may be NULL. */
+    const yk_metadata *settings;
+    const yk_checkpoint_value *values; /* ends with a NULL name; may be NULL */
+} yk_checkpoint_state;
+
+/*
+ * Writes the state and the process's random generator as the folder `dir`, whose parent must be there: to DIR.tmp,
+ * synced, then renamed, and the parent synced. On failure what was at `dir` is as it was; a valid checkpoint there is
+ * replaced in one step (by exchange; where the file system cannot, it is an error).
+ */
+YK_API yk_status yk_checkpoint_save(const char *dir, const yk_checkpoint_state *state) YK_MUST_CHECK;
+
+typedef struct yk_checkpoint_options {
+    bool weights_only;    /* only the model: the rest of the file and of the state is left alone */
+    yk_load_options load; /* strict or not, for the names of the model's tensors */
+} yk_checkpoint_options;
+/*
+ * Loads what was saved into the state's objects, wherever their tensors are, and sets the random generator, epoch,
+ * step and values. Everything is read and compared with its checksum before anything is changed; a checkpoint of
+ * another architecture, optimizer, schedule, data set, seed or setting is an error that names both sides. Where the
+ * run has an optimizer, schedule or loader the checkpoint must have one, and the other way round. `options` and
+ * `report` (the names that were missing and unexpected) may be NULL.
+ */
+YK_API yk_status yk_checkpoint_load(const char *dir, yk_checkpoint_state *state, const yk_checkpoint_options *options,
+                                    yk_load_report *report) YK_MUST_CHECK;
+/* The model's tensors alone, on any device. Owned by the current scope. */
+YK_API yk_state_dict *yk_checkpoint_load_weights(const char *dir, yk_device map_location);
+/* Reads every byte and compares sizes, checksums and headers; the error names the file. */
+YK_API yk_status yk_checkpoint_verify(const char *dir) YK_MUST_CHECK;
+
+/* ---- a folder of checkpoints: ROOT/step-00001234/ ---- */
+typedef struct yk_checkpoint_found {
+    char path[4096]; /* of the newest that is valid */
+    int64_t step;
+    int broken;         /* newer ones that are not, passed over */
+    char message[1000]; /* what is wrong with the newest of those; "" for none */
+} yk_checkpoint_found;
+/* The valid checkpoint of the highest step. Broken ones are passed over, logged (warn) and reported. None is an error
+ * (YK_ERR_NOT_FOUND) that tells how many are broken and what is wrong with the newest; `found` holds that too. */
+YK_API yk_status yk_checkpoint_find_latest(const char *root, yk_checkpoint_found *found) YK_MUST_CHECK;
+/* Finds likewise and loads, reading each file once. A valid checkpoint that is not of this run is an error: nothing
+ * older is tried. */
+YK_API yk_status yk_checkpoint_load_latest(const char *root, yk_checkpoint_state *state,
+                                           const yk_checkpoint_options *options,
+                                           yk_checkpoint_found *found) YK_MUST_CHECK;
+
+typedef struct yk_checkpoint_manager_options {
+    int keep;   /* newest checkpoints that stay, 0: 3; older ones are removed after each save */
+    bool async; /* save returns when the state is copied; a thread writes it */
+} yk_checkpoint_manager_options;
+/*
+ * Saves into `root`, which is made where it is not there (its parent must be) and locked against other managers until
+ * the manager is released, which waits for a save in flight. Owned by the current scope; used by one thread at a time.
+ */
+typedef struct yk_checkpoint_manager yk_checkpoint_manager;
+YK_API yk_checkpoint_manager *yk_checkpoint_manager_create(const char *root,
+                                                           const yk_checkpoint_manager_options *options);
+/*
+ * Saves to ROOT/step-N of state->step, as yk_checkpoint_save does, then removes what is older than the newest `keep`
+ * and what killed saves left. Asynchronous: waits for the save before, and where that failed returns its error and
+ * saves nothing; then copies the state (memory of its size is kept for this) and returns. The files are the same.
+ */
+YK_API yk_status yk_checkpoint_manager_save(yk_checkpoint_manager *m, const yk_checkpoint_state *state) YK_MUST_CHECK;
+/* Waits for the save in flight, if any, and returns its error. An error that nobody asked for is logged at release. */
+YK_API yk_status yk_checkpoint_manager_wait(yk_checkpoint_manager *m) YK_MUST_CHECK;
+YK_API yk_checkpoint_manager *yk_checkpoint_manager_retain(yk_checkpoint_manager *m);
+YK_API void yk_checkpoint_manager_release(yk_checkpoint_manager *m);
 
 #ifdef __cplusplus
 }

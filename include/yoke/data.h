@@ -209,6 +209,20 @@ YK_API yk_status yk_loader_seek(yk_loader *loader, int64_t batch) YK_MUST_CHECK;
  * until it is started again. While the thread's record is set, from whatever call, it gives false at once.
  */
 YK_API bool yk_loader_next(yk_loader *loader, yk_batch *batch);
+/*
+ * Where a loader stands - the epoch and the batch that next would give - and what the order of its samples depends on.
+ * Setting goes there, as start and seek do; where anything else than the place differs it is an error that names it,
+ * and the loader stays where it is.
+ */
+typedef struct yk_loader_state {
+    int64_t epoch, batch;
+    int64_t dataset_length, batch_size;
+    uint64_t seed;
+    bool shuffle, drop_last;
+    int rank, world_size;
+} yk_loader_state;
+YK_API yk_loader_state yk_loader_get_state(const yk_loader *loader);
+YK_API yk_status yk_loader_set_state(yk_loader *loader, const yk_loader_state *state) YK_MUST_CHECK;
 /* Batches and samples that an epoch gives, to this rank. */
 YK_API int64_t yk_loader_length(const yk_loader *loader);
 YK_API int64_t yk_loader_samples(const yk_loader *loader);

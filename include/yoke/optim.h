@@ -57,6 +57,22 @@ YK_API yk_tensor *yk_optimizer_state(const yk_optimizer *o, const yk_tensor *par
 /* How many steps have changed this parameter; 0 for one that is not in the optimizer. */
 YK_API int64_t yk_optimizer_state_step(const yk_optimizer *o, const yk_tensor *parameter);
 
+/*
+ * All state as one list of tensors. What each parameter has, under its dotted name, as PyTorch has it under a number:
+ * "state.fc.weight.momentum_buffer" (or exp_avg, exp_avg_sq, max_exp_avg_sq), which share the optimizer's memory, and
+ * "state.fc.weight.step", i64. Every group's numbers: "param_groups.0.lr", "...momentum", "...betas" (2), f64; flags
+ * bool; "...params", i64, the number of its parameters; "...initial_lr" where there is a schedule. Except for the
+ * parameters' state these are scalars. Source: Optimizer.state_dict.
+ */
+YK_API yk_state_dict *yk_optimizer_state_dict(const yk_optimizer *o);
+/*
+ * Copies such a list into an optimizer of the same kind with the same groups; numbers that the list has replace the
+ * optimizer's own, state is cast and brought to where its parameter is, and a parameter without any in the list has
+ * none afterwards. Names may have a "module." in front on either side. On an error nothing was changed.
+ * Source: Optimizer.load_state_dict.
+ */
+YK_API yk_status yk_optimizer_load_state_dict(yk_optimizer *o, const yk_state_dict *dict) YK_MUST_CHECK;
+
 YK_API yk_optimizer *yk_optimizer_retain(yk_optimizer *o);
 YK_API void yk_optimizer_release(yk_optimizer *o);
 
@@ -88,6 +104,9 @@ YK_API void yk_schedule_step(yk_schedule *s);
 /* t, and setting it (a resumed run). */
 YK_API int64_t yk_schedule_time(const yk_schedule *s);
 YK_API yk_status yk_schedule_set_time(yk_schedule *s, int64_t t) YK_MUST_CHECK;
+/* What it is, with its constants: "step_lr(step_size=30, gamma=0.1)"; written into `text`, which is returned. Equal
+ * texts are equal functions, except for the function of a lambda_lr. */
+YK_API const char *yk_schedule_describe(const yk_schedule *s, char *text, size_t size);
 YK_API yk_schedule *yk_schedule_retain(yk_schedule *s);
 YK_API void yk_schedule_release(yk_schedule *s);
 

@@ -5,7 +5,9 @@
 #define YOKE_YOKE_H
 
 #include <yoke/checkpoint.h>
+#include <yoke/comm.h>
 #include <yoke/data.h>
 #include <yoke/optim.h>
+#include <yoke/store.h>
 
 #endif

@@ -23,17 +23,28 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are copied a
 
 /* ---- reading -------------------------------------------------------------------------------------------------- */
 
-static yk_status read_at(int fd, const char *path, uint64_t offset, void *to, size_t size)
+/* A file that is read from its beginning to its end. */
+typedef struct source {
+    int fd;
+    const char *path;
+    yk__tap_fn tap; /* NULL: none */
+    void *tap_arg;
+} source;
+
+static yk_status read_at(const source *s, uint64_t offset, void *to, size_t size)
 {
     for (size_t have = 0; have < size;) {
-        ssize_t got = pread(fd, (char *)to + have, size - have, (off_t)(offset + have));
+        size_t wanted = s->tap && size - have > YK__TAP_PIECE ? YK__TAP_PIECE : size - have;
+        ssize_t got = pread(s->fd, (char *)to + have, wanted, (off_t)(offset + have));
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return yk__fail_errno("%s", path);
+            return yk__fail_errno("%s", s->path);
         if (got == 0)
-            return yk__fail(YK_ERR_FORMAT, "%s: the file ended at byte %" PRIu64 " while it was read", path,
+            return yk__fail(YK_ERR_FORMAT, "%s: the file ended at byte %" PRIu64 " while it was read", s->path,
                             offset + have);
+        if (s->tap)
+            s->tap(s->tap_arg, (char *)to + have, (size_t)got);
         have += (size_t)got;
     }
     return YK_OK;
@@ -50,7 +61,7 @@ static yk_status check_booleans(const char *path, const yk__safetensor *entry, c
 }
 
 /* One reference to the tensor of `entry`, whose file's data begin at `data`. */
-static yk_tensor *read_tensor(int fd, const char *path, uint64_t data, const yk__safetensor *entry, yk_device device)
+static yk_tensor *read_tensor(const source *s, uint64_t data, const yk__safetensor *entry, yk_device device)
 {
     const yk__backend *backend = yk__backend_of(device);
     if (!backend)
@@ -60,18 +71,18 @@ static yk_tensor *read_tensor(int fd, const char *path, uint64_t data, const yk_
     if (!host)
         return NULL;
     yk_tensor *x = NULL;
-    if (!read_at(fd, path, data + entry->begin, host->data, (size_t)(entry->end - entry->begin)) &&
-        (entry->dtype != YK_BOOL || !check_booleans(path, entry, host->data)))
+    if (!read_at(s, data + entry->begin, host->data, (size_t)(entry->end - entry->begin)) &&
+        (entry->dtype != YK_BOOL || !check_booleans(s->path, entry, host->data)))
         x = yk__raw_to(host, device);
     yk_tensor_release(host);
     return x;
 }
 
-static yk_status read_tensors(int fd, const char *path, uint64_t data, const yk__safetensors *parsed, yk_device device,
+static yk_status read_tensors(const source *s, uint64_t data, const yk__safetensors *parsed, yk_device device,
                               yk_state_dict *dict)
 {
     for (size_t i = 0; i < parsed->count; i++) {
-        yk_tensor *x = read_tensor(fd, path, data, &parsed->tensors[i], device);
+        yk_tensor *x = read_tensor(s, data, &parsed->tensors[i], device);
         yk_status status = yk_state_dict_add(dict, parsed->tensors[i].name, x);
         yk_tensor_release(x);
         if (status)
@@ -80,10 +91,12 @@ static yk_status read_tensors(int fd, const char *path, uint64_t data, const yk_
     return YK_OK;
 }
 
-static yk_status read_file(int fd, const char *path, yk_device device, yk_state_dict *dict)
+/* dict NULL: only the header is read and checked. */
+static yk_status read_file(const source *s, yk_device device, yk_state_dict *dict)
 {
+    const char *path = s->path;
     struct stat info;
-    if (fstat(fd, &info) < 0)
+    if (fstat(s->fd, &info) < 0)
         return yk__fail_errno("%s", path);
     if (!S_ISREG(info.st_mode))
         return yk__fail(YK_ERR_IO, "%s: not a regular file", path);
@@ -92,7 +105,7 @@ static yk_status read_file(int fd, const char *path, yk_device device, yk_state_
     size_t header_size;
     yk_status status = YK_OK;
     if (size >= sizeof(prefix))
-        status = read_at(fd, path, 0, prefix, sizeof(prefix));
+        status = read_at(s, 0, prefix, sizeof(prefix));
     if (!status)
         status = yk__safetensors_length(path, prefix, size, &header_size);
     if (status)
@@ -102,33 +115,49 @@ static yk_status read_file(int fd, const char *path, yk_device device, yk_state_
         return YK_ERR_MEMORY;
     uint64_t data = sizeof(prefix) + header_size;
     yk__safetensors parsed;
-    status = read_at(fd, path, sizeof(prefix), header, header_size);
+    status = read_at(s, sizeof(prefix), header, header_size);
     if (!status)
         status = yk__safetensors_parse(path, header, header_size, size - data, &parsed);
     free(header);
     if (status)
         return status;
-    status = read_tensors(fd, path, data, &parsed, device, dict);
+    if (dict)
+        status = read_tensors(s, data, &parsed, device, dict);
     yk__safetensors_clear(&parsed);
     return status;
 }
 
-yk_state_dict *yk_safetensors_load(const char *path, yk_device device)
+yk_state_dict *yk__safetensors_read(const char *path, yk_device device, yk__tap_fn tap, void *tap_arg)
 {
     if (!yk__scope_check("safetensors_load") || yk__device_check(device))
         return NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
+    source s = {open(path, O_RDONLY | O_CLOEXEC), path, tap, tap_arg};
+    if (s.fd < 0) {
         yk__fail_errno("%s", path);
         return NULL;
     }
     yk_scope scope = yk_scope_begin();
     yk_state_dict *dict = yk_state_dict_create();
     if (dict)
-        dict = read_file(fd, path, device, dict) ? NULL : yk_scope_return_object(scope, dict);
+        dict = read_file(&s, device, dict) ? NULL : yk_scope_return_object(scope, dict);
     yk_scope_end(scope);
-    close(fd);
+    close(s.fd);
     return dict;
+}
+
+yk_state_dict *yk_safetensors_load(const char *path, yk_device device)
+{
+    return yk__safetensors_read(path, device, NULL, NULL);
+}
+
+yk_status yk__safetensors_check(const char *path)
+{
+    source s = {.fd = open(path, O_RDONLY | O_CLOEXEC), .path = path};
+    if (s.fd < 0)
+        return yk__fail_errno("%s", path);
+    yk_status status = read_file(&s, (yk_device){0}, NULL);
+    close(s.fd);
+    return status;
 }
 
 /* ---- writing -------------------------------------------------------------------------------------------------- */
@@ -254,26 +283,20 @@ static yk_status write_tensor(yk__file_writer *writer, const yk_tensor *x)
     return status;
 }
 
-static yk_status write_file(const char *path, const item *items, size_t count, const yk_metadata *metadata)
+static yk_status write_items(yk__file_writer *writer, const char *path, const item *items, size_t count,
+                             const yk_metadata *metadata)
 {
     char *header = make_header(path, items, count, metadata);
-    if (!header)
-        return yk__error_code();
-    yk__file_writer *writer = yk__file_create(path);
-    yk_status status = writer ? write_header(writer, path, header) : yk__error_code();
+    yk_status status = header ? write_header(writer, path, header) : yk__error_code();
     free(header);
     for (size_t i = 0; i < count && !status; i++)
         status = write_tensor(writer, items[i].x);
-    if (!status)
-        return yk__file_commit(writer);
-    yk__file_abort(writer);
     return status;
 }
 
-yk_status yk_safetensors_save(const char *path, const yk_state_dict *dict, const yk_metadata *metadata)
+yk_status yk__safetensors_write(yk__file_writer *writer, const char *path, const yk_state_dict *dict,
+                                const yk_metadata *metadata)
 {
-    if (!dict)
-        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "%s: no state dict to save", path);
     size_t count = (size_t)yk_state_dict_count(dict);
     item *items = yk__calloc(count, sizeof(*items));
     if (!items)
@@ -281,7 +304,21 @@ yk_status yk_safetensors_save(const char *path, const yk_state_dict *dict, const
     for (size_t i = 0; i < count; i++)
         items[i] = (item){yk_state_dict_name(dict, (int64_t)i), yk_state_dict_at(dict, (int64_t)i)};
     qsort(items, count, sizeof(*items), by_alignment);
-    yk_status status = write_file(path, items, count, metadata);
+    yk_status status = write_items(writer, path, items, count, metadata);
     free(items);
+    return status;
+}
+
+yk_status yk_safetensors_save(const char *path, const yk_state_dict *dict, const yk_metadata *metadata)
+{
+    if (!dict)
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "%s: no state dict to save", path);
+    yk__file_writer *writer = yk__file_create(path);
+    if (!writer)
+        return yk__error_code();
+    yk_status status = yk__safetensors_write(writer, path, dict, metadata);
+    if (!status)
+        return yk__file_commit(writer);
+    yk__file_abort(writer);
     return status;
 }

@@ -6,7 +6,9 @@
 
 #include <jansson.h>
 
-#include <yoke/tensor.h>
+#include <yoke/checkpoint.h>
+
+#include "base/core.h"
 
 enum { YK__SAFETENSORS_PREFIX = 8 };                       /* the header's length, little endian */
 enum { YK__SAFETENSORS_HEADER_LIMIT = 100 * 1000 * 1000 }; /* bytes: the format's own limit */
@@ -33,6 +35,14 @@ yk_status yk__safetensors_length(const char *path, const unsigned char prefix[YK
 yk_status yk__safetensors_parse(const char *path, const char *header, size_t header_size, uint64_t data_size,
                                 yk__safetensors *parsed);
 void yk__safetensors_clear(yk__safetensors *parsed);
+
+/* yk_safetensors_load whose bytes also go to `tap`, every byte of the file in order; and yk_safetensors_save to a
+ * writer of the caller's. */
+yk_state_dict *yk__safetensors_read(const char *path, yk_device device, yk__tap_fn tap, void *tap_arg);
+yk_status yk__safetensors_write(yk__file_writer *writer, const char *path, const yk_state_dict *dict,
+                                const yk_metadata *metadata);
+/* Reads and checks the header alone. */
+yk_status yk__safetensors_check(const char *path);
 
 /* "BF16" and its kin. */
 const char *yk__safetensors_dtype(yk_dtype dtype);

@@ -15,10 +15,14 @@ typedef struct verb {
 
 static const verb verbs[] = {
     {"train", cli_train, "train a ready-made network on a data set, and test it"},
+    {"run", cli_run, "start a program as several processes, watch them, stop them together"},
+    {"ckpt", cli_ckpt, "list, check, convert and compare checkpoints"},
     {"bench", cli_bench, "measure: `yoke bench` lists what"},
 };
 static const verb subjects[] = {
     {"step", cli_bench_step, "one training step: forward, backward, optimizer"},
+    {"checkpoint", cli_bench_checkpoint, "saving and loading training state"},
+    {"allreduce", cli_bench_allreduce, "all_reduce between the processes of a job"},
     {"loader", cli_bench_loader, "reading, cropping, flipping and normalising images"},
 };
 

@@ -29,12 +29,17 @@ void progress_begin(progress *p, int64_t epochs, int64_t total_steps)
         p->last -= REDRAW_SECONDS;
 }
 
-void progress_epoch(progress *p, int64_t epoch, int64_t steps)
+void progress_resume(progress *p, int64_t done)
+{
+    p->done = p->before = done;
+}
+
+void progress_epoch(progress *p, int64_t epoch, int64_t steps, int64_t step)
 {
     p->phase = "epoch";
     p->epoch = epoch;
     p->steps = steps;
-    p->step = 0;
+    p->step = step;
     p->samples = p->mark_samples = 0;
     p->mark = yk__now();
 }
@@ -67,9 +72,10 @@ static int format_numbers(const progress *p, double now, char *text, size_t size
     if (now > p->mark && p->samples > p->mark_samples)
         n += snprintf(text + n, size - (size_t)n, "  %5.0f images/s",
                       (double)(p->samples - p->mark_samples) / (now - p->mark));
-    if (p->done > 0) {
+    if (p->done > p->before) {
         char left[32];
-        format_time((now - p->begun) / (double)p->done * (double)(p->total - p->done), left, sizeof(left));
+        double each = (now - p->begun) / (double)(p->done - p->before);
+        format_time(each * (double)(p->total - p->done), left, sizeof(left));
         n += snprintf(text + n, size - (size_t)n, "  %s left", left);
     }
     return n;

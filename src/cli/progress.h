@@ -13,6 +13,7 @@ typedef struct progress {
     int64_t epochs, epoch; /* epoch from 0 */
     int64_t steps, step;   /* of this epoch; step: how many are done */
     int64_t total, done;   /* steps of the whole run */
+    int64_t before;        /* of those done, the ones before this process */
     const char *phase;     /* "epoch", "test" */
     double loss;           /* the last one; NaN before there is one */
     double begun, last;    /* when this run began and when something was last shown */
@@ -21,8 +22,10 @@ typedef struct progress {
 } progress;
 
 void progress_begin(progress *p, int64_t epochs, int64_t total_steps);
-/* A new epoch of `steps` steps. */
-void progress_epoch(progress *p, int64_t epoch, int64_t steps);
+/* A run that goes on: steps done before it began. */
+void progress_resume(progress *p, int64_t done);
+/* A new epoch of `steps` steps, `step` of them done before this run. */
+void progress_epoch(progress *p, int64_t epoch, int64_t steps, int64_t step);
 /* One step is done: redraws where it is time to. */
 void progress_step(progress *p, double loss, int64_t samples);
 /* Testing, or anything else without a loss: `step` of `steps` done. */

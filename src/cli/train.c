@@ -6,6 +6,7 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +20,14 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/run_log.h"
+#include "cli/saver.h"
 
 /* What the command line asks for. */
 typedef struct settings {
-    const char *model, *data, *dtype, *schedule, *device, *init, *save, *log;
-    int64_t epochs, steps, batch_size, step_size, warmup, seed, num_classes, threads, workers;
+    const char *model, *data, *dtype, *schedule, *device, *init, *save, *log, *checkpoint, *save_every;
+    int64_t epochs, steps, batch_size, step_size, warmup, seed, num_classes, threads, workers, keep;
     double lr, momentum, weight_decay, gamma;
-    bool no_shuffle, no_augment, no_eval, allow_nan;
+    bool no_shuffle, no_augment, no_eval, allow_nan, resume, async_save;
 } settings;
 
 typedef struct run {
@@ -41,9 +43,84 @@ typedef struct run {
     int64_t epoch, step;   /* epoch from 0; step: how many are done */
     double loss;           /* of the last step */
     double accuracy;       /* of the last test; NaN before it */
+    double loss_sum, seen; /* over this epoch's samples, and how many they are */
+    bool resumed;          /* the loader stands in the middle of an epoch that another process began */
     progress progress;
     run_log log;
+    saver saver;
+    yk_checkpoint_state state; /* this and the rest: what the saver saves and compares */
+    yk_metadata settings[9];
+    yk_checkpoint_value values[4];
+    char seed[32], lr[32], momentum[32], weight_decay[32];
 } run;
+
+/* ---- checkpoints ------------------------------------------------------------------------------------------------ */
+
+/* What is logged reaches the file first: a run that goes on from here continues behind this step's line. */
+static yk_status save_checkpoint(run *r)
+{
+    r->state.epoch = r->epoch;
+    r->state.step = r->step;
+    yk_status status = run_log_flush(&r->log);
+    return status ? status : saver_save(&r->saver);
+}
+
+/* The shortest text that reads back as the same number. */
+static const char *number_text(double number, char text[32])
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, 32, "%.*g", digits, number);
+        if (strtod(text, NULL) == number)
+            break;
+    }
+    return text;
+}
+
+/* What may not differ between the processes of one run. The schedule and the loader speak for themselves. */
+static void describe_run(run *r)
+{
+    const settings *s = r->set;
+    yk_metadata *to = r->settings;
+    snprintf(r->seed, sizeof(r->seed), "%" PRId64, s->seed);
+    *to++ = (yk_metadata){"model", s->model};
+    *to++ = (yk_metadata){"data", yk_dataset_name(r->train_set)};
+    *to++ = (yk_metadata){"dtype", s->dtype};
+    *to++ = (yk_metadata){"seed", r->seed};
+    *to++ = (yk_metadata){"lr", number_text(s->lr, r->lr)};
+    *to++ = (yk_metadata){"momentum", number_text(s->momentum, r->momentum)};
+    *to++ = (yk_metadata){"weight-decay", number_text(s->weight_decay, r->weight_decay)};
+    *to++ = (yk_metadata){"augmentation", s->no_augment ? "off" : "on"};
+}
+
+/* Opens --checkpoint; with --resume the run stands where its newest checkpoint was saved. */
+static yk_status open_checkpoints(run *r)
+{
+    const settings *s = r->set;
+    if (!s->checkpoint)
+        return YK_OK;
+    describe_run(r);
+    const yk_checkpoint_value values[] = {
+        {"loss", &r->loss}, {"loss_sum", &r->loss_sum}, {"loss_samples", &r->seen}, {0}};
+    memcpy(r->values, values, sizeof(values));
+    r->state = (yk_checkpoint_state){.model = r->model,
+                                     .optimizer = r->optimizer,
+                                     .schedule = r->schedule,
+                                     .loader = r->train,
+                                     .settings = r->settings,
+                                     .values = r->values};
+    r->saver.state = &r->state;
+    yk_status status = saver_open(&r->saver, s->checkpoint, s->keep, s->async_save, s->resume);
+    if (status || !saver_resumed(&r->saver))
+        return status;
+    r->resumed = true;
+    r->epoch = r->state.epoch;
+    r->step = r->state.step;
+    if (r->step > r->total && r->epochs)
+        return yk_set_error(YK_ERR_ARGUMENT,
+                            "--resume: the checkpoint is at step %" PRId64 ", and this run is to end at step %" PRId64,
+                            r->step, r->total);
+    return YK_OK;
+}
 
 /* ---- training --------------------------------------------------------------------------------------------------- */
 
@@ -68,32 +145,43 @@ static yk_status train_step(run *r, const yk_batch *batch)
     return status;
 }
 
+/* One step, with all that comes after it. `before` is when the last one ended. */
+static yk_status take_step(run *r, const yk_batch *batch, double *before)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_status status = train_step(r, batch);
+    yk_scope_end(scope);
+    if (status)
+        return status;
+    r->step++;
+    r->loss_sum += r->loss * (double)batch->count;
+    r->seen += (double)batch->count;
+    double now = yk__now();
+    status = run_log_step(&r->log, r->epoch, r->step, r->loss, (double)batch->count / (now - *before));
+    *before = now;
+    progress_step(&r->progress, r->loss, batch->count);
+    r->state.step = r->step;
+    return !status && saver_due(&r->saver) ? save_checkpoint(r) : status;
+}
+
 /* Writes the mean loss of the epoch's samples. Ends early when the run's steps are done or it is interrupted. */
 static yk_status train_epoch(run *r, double *mean_loss, double *images_per_second)
 {
-    double sum = 0, begun = yk__now(), before = begun;
-    int64_t samples = 0;
-    yk_batch batch;
-    progress_epoch(&r->progress, r->epoch, yk_loader_length(r->train));
-    yk_loader_start(r->train, r->epoch);
-    while (r->step < r->total && !cli_interrupted() && yk_loader_next(r->train, &batch)) {
-        yk_scope scope = yk_scope_begin();
-        yk_status status = train_step(r, &batch);
-        yk_scope_end(scope);
-        if (status)
-            return status;
-        r->step++;
-        sum += r->loss * (double)batch.count;
-        samples += batch.count;
-        double now = yk__now();
-        status = run_log_step(&r->log, r->epoch, r->step, r->loss, (double)batch.count / (now - before));
-        if (status)
-            return status;
-        before = now;
-        progress_step(&r->progress, r->loss, batch.count);
+    if (!r->resumed) {
+        yk_loader_start(r->train, r->epoch);
+        r->loss_sum = r->seen = 0;
     }
-    *mean_loss = sum / (double)samples;
-    *images_per_second = (double)samples / (before - begun);
+    r->resumed = false;
+    double begun = yk__now(), before = begun, seen = r->seen;
+    yk_batch batch;
+    progress_epoch(&r->progress, r->epoch, yk_loader_length(r->train), yk_loader_get_state(r->train).batch);
+    while (r->step < r->total && !cli_interrupted() && yk_loader_next(r->train, &batch)) {
+        yk_status status = take_step(r, &batch, &before);
+        if (status)
+            return status;
+    }
+    *mean_loss = r->loss_sum / r->seen;
+    *images_per_second = before > begun ? (r->seen - seen) / (before - begun) : 0;
     return yk__error_code();
 }
 
@@ -158,20 +246,34 @@ static yk_status train_epochs(run *r)
 {
     double loss = NAN, images_per_second = 0;
     progress_begin(&r->progress, r->epochs, r->total);
+    progress_resume(&r->progress, r->step);
     if (r->epochs == 0) {
         yk_status status = save(r);
         return status || r->set->no_eval ? status : test_network(r, &loss, &r->accuracy);
     }
-    for (r->epoch = 0; r->step < r->total; r->epoch++) {
+    /* A run that goes on at the end of an epoch has still to test; at the end of the last one that is all. */
+    for (;; r->epoch++) {
         yk_status status = train_epoch(r, &loss, &images_per_second);
+        if (!status && (r->step == r->total || !r->set->save_every || cli_interrupted()))
+            status = save_checkpoint(r);
         if (!status)
             status = save(r);
         if (!status && !cli_interrupted())
             status = end_epoch(r, loss, images_per_second);
-        if (status || cli_interrupted())
+        if (status || cli_interrupted() || r->step >= r->total)
             return status;
     }
-    return YK_OK;
+}
+
+/* How a run ended that was asked to; returns the exit code. */
+static int interrupted(const run *r)
+{
+    printf("interrupted after step %" PRId64 " of %" PRId64 ", in epoch %" PRId64 "/%" PRId64 ", loss %.4f\n", r->step,
+           r->total, r->epoch + 1, r->epochs, r->loss);
+    if (!r->saver.manager || r->epochs == 0)
+        return EXIT_SIGNAL + cli_interrupted();
+    printf("saved a checkpoint of step %" PRId64 " in %s; --resume goes on from it\n", r->step, r->set->checkpoint);
+    return cli_interrupted() == SIGINT ? EXIT_SIGNAL + SIGINT : EXIT_AGAIN;
 }
 
 /* Trains and says how it ended; returns the exit code. */
@@ -180,15 +282,14 @@ static int conduct(run *r)
     cli_catch_signals();
     yk_status status = train_epochs(r);
     progress_clear(&r->progress);
+    if (!status)
+        status = saver_finish(&r->saver);
     if (run_log_close(&r->log) || status)
         return cli_failed();
     if (r->set->save)
         printf("saved %s\n", r->set->save);
-    if (cli_interrupted()) {
-        printf("interrupted after step %" PRId64 " of %" PRId64 ", in epoch %" PRId64 "/%" PRId64 ", loss %.4f\n",
-               r->step, r->total, r->epoch + 1, r->epochs, r->loss);
-        return EXIT_SIGNAL + cli_interrupted();
-    }
+    if (cli_interrupted())
+        return interrupted(r);
     if (!r->set->no_eval)
         printf("test accuracy %.4f\n", r->accuracy);
     return EXIT_DONE;
@@ -334,7 +435,7 @@ static yk_status build(run *r)
     if (!r->optimizer)
         return yk__error_code();
     r->schedule = make_schedule(r);
-    if (yk_last_error() || check_save_path(s->save) || run_log_open(&r->log, s->log, r->dtype))
+    if (yk_last_error() || check_save_path(s->save))
         return yk__error_code();
     char device[16];
     printf("%s (%" PRId64 " parameters, %s) on %s (%" PRId64 " images, %" PRId64 " classes), batches of %" PRId64
@@ -342,8 +443,12 @@ static yk_status build(run *r)
            s->model, yk_module_parameter_count(r->model), s->dtype, s->data, yk_dataset_length(r->train_set),
            yk_dataset_classes(r->train_set), s->batch_size, yk_device_format(r->device, device),
            yk_get_num_threads(r->device));
+    yk_status status = open_checkpoints(r);
     fflush(stdout);
-    return YK_OK;
+    if (status)
+        return status;
+    return saver_resumed(&r->saver) ? run_log_resume(&r->log, s->log, r->dtype, r->step)
+                                    : run_log_open(&r->log, s->log, r->dtype);
 }
 
 /* ---- the command line ------------------------------------------------------------------------------------------- */
@@ -353,13 +458,24 @@ static const char about[] =
     "is looked up under $YOKE_DATA.\n"
     "\n"
     "A bar (or a line every few seconds) goes to stderr, results go to stdout; its last line is the test accuracy.\n"
-    "Ctrl-C ends the run after the step, saves where --save is given, and exits with 130; a second one exits at once.\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 128 + N ended by signal N.\n";
+    "Ctrl-C ends the run after the step, saves where --save or --checkpoint is given, and exits with 130; a second "
+    "one\n"
+    "exits at once.\n"
+    "\n"
+    "--checkpoint keeps in DIR what --resume needs to go on, to the bit, in the middle of an epoch, after whatever "
+    "ended\n"
+    "the run; the same command line with --resume can be repeated until the run is done. SIGTERM and SIGUSR1 then "
+    "save\n"
+    "after the step and exit with 75: start me again.\n"
+    "\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 75 saved and to be resumed, 128 + N ended by signal N.\n";
 
 static const char examples[] = "  yoke train\n"
                                "  yoke train --model lenet --data fashion-mnist --batch-size 4 --lr 0.001 --epochs 10\n"
                                "  yoke train --model resnet18 --data cifar10 --batch-size 256 --lr 0.1 --weight-decay "
                                "1e-5 --save net.safetensors\n"
+                               "  yoke train --model resnet18 --data cifar10 --checkpoint run1 --save-every 60s "
+                               "--async-save --resume\n"
                                "  yoke train --model resnet18 --data cifar10 --init net.safetensors --epochs 0\n";
 
 int cli_train(int argc, char **argv)
@@ -372,6 +488,7 @@ int cli_train(int argc, char **argv)
                   .epochs = -1,
                   .batch_size = 64,
                   .workers = 1,
+                  .keep = 3,
                   .lr = 0.05,
                   .momentum = 0.9,
                   .gamma = 0.1};
@@ -407,15 +524,31 @@ int cli_train(int argc, char **argv)
         {"allow-nan", NULL, CLI_FLAG, &s.allow_nan, .help = "go on when the loss is not a finite number"},
         {"init", "FILE", CLI_TEXT, &s.init, .help = "start from these weights (safetensors, torchvision's names)"},
         {"save", "FILE", CLI_TEXT, &s.save, .help = "write the weights after every epoch and at the end (safetensors)"},
+        {"checkpoint", "DIR", CLI_TEXT, &s.checkpoint, .help = "save all state to DIR/step-N/, and at the end"},
+        {"save-every", "N|Ns", CLI_TEXT, &s.save_every, .help = "checkpoint every N steps, or every N seconds",
+         .default_text = "every epoch"},
+        {"keep", "K", CLI_INT, &s.keep, "checkpoints that stay", .least = 1, .most = 1e6},
+        {"resume", NULL, CLI_FLAG, &s.resume, .help = "go on from the newest checkpoint, if there is one"},
+        {"async-save", NULL, CLI_FLAG, &s.async_save, .help = "train on while a checkpoint is written"},
         {"log", "FILE", CLI_TEXT, &s.log, .help = "write every step and test as a line of JSON"},
         {0},
     };
     const cli_verb verb = {"yoke train", "Trains a ready-made network on a data set and tests it after every epoch.",
-                           about, examples, options};
+                           about, examples, .options = options};
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
     run r = {.set = &s};
+    if (s.save_every && !saver_parse_every(&r.saver, s.save_every))
+        return cli_usage_error(&verb, "--save-every %s: expected a number of steps (500) or of seconds (30s)",
+                               s.save_every);
+    if (!s.checkpoint && (s.save_every || s.resume || s.async_save))
+        return cli_usage_error(&verb, "--%s needs --checkpoint DIR",
+                               s.save_every ? "save-every"
+                               : s.resume   ? "resume"
+                                            : "async-save");
+    if (s.checkpoint)
+        cli_catch_signals_to_save();
     yk_scope program = yk_scope_begin();
     yk_status status = find(&r);
     if (status || build(&r)) {

@@ -401,6 +401,51 @@ yk_status yk_loader_seek(yk_loader *l, int64_t batch)
     return YK_OK;
 }
 
+yk_loader_state yk_loader_get_state(const yk_loader *l)
+{
+    if (!l)
+        return (yk_loader_state){0};
+    const yk_loader_options *o = &l->options;
+    return (yk_loader_state){.epoch = l->epoch,
+                             .batch = l->over ? 0 : l->taken,
+                             .dataset_length = l->dataset->table.length,
+                             .batch_size = o->batch_size,
+                             .seed = o->seed,
+                             .shuffle = o->shuffle,
+                             .drop_last = o->drop_last,
+                             .rank = o->rank,
+                             .world_size = o->world_size};
+}
+
+yk_status yk_loader_set_state(yk_loader *l, const yk_loader_state *state)
+{
+    if (!l || !state)
+        return yk__fail(YK_ERR_ARGUMENT, "loader_set_state: the %s is NULL", l ? "state" : "loader");
+    yk_loader_state own = yk_loader_get_state(l);
+    const struct {
+        const char *name;
+        int64_t saved, own;
+    } same[] = {{"samples in the data set", state->dataset_length, own.dataset_length},
+                {"batch size", state->batch_size, own.batch_size},
+                {"seed", (int64_t)state->seed, (int64_t)own.seed},
+                {"shuffle", state->shuffle, own.shuffle},
+                {"drop_last", state->drop_last, own.drop_last},
+                {"rank", state->rank, own.rank},
+                {"world size", state->world_size, own.world_size}};
+    for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
+        if (same[i].saved != same[i].own)
+            return yk__fail(
+                YK_ERR_ARGUMENT,
+                "loader of %s: %s is %lld, but it was %lld where the state is from: other batches would follow",
+                l->dataset->table.name, same[i].name, (long long)same[i].own, (long long)same[i].saved);
+    }
+    if (state->batch < 0 || state->batch > l->batches)
+        return yk__fail(YK_ERR_ARGUMENT, "loader_set_state: batch %lld is outside [0, %lld]", (long long)state->batch,
+                        (long long)l->batches);
+    yk_loader_start(l, state->epoch);
+    return l->over ? yk__error_code() : yk_loader_seek(l, state->batch);
+}
+
 /* The batch at l->taken from its slot. */
 static void take_made(yk_loader *l, made_batch *made)
 {

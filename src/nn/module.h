@@ -57,6 +57,12 @@ yk_tensor *yk__module_take_buffer(yk_module *m, const char *name, yk_tensor *x);
 typedef enum yk__collect { YK__PARAMETERS, YK__STATE } yk__collect;
 yk_status yk__module_collect(yk_module *m, yk__collect what, yk_state_dict *dict);
 
+/* yk_state_dict_find that also understands the name with a leading "module." more or less. */
+int64_t yk__state_dict_find_module(const yk_state_dict *dict, const char *name);
+
+/* What yk_module_load_state_dict checks before it writes. */
+yk_status yk__module_check_state_dict(yk_module *m, const yk_state_dict *dict, const yk_load_options *options);
+
 /* A state dict that no scope owns. */
 yk_state_dict *yk__state_dict_new(void);
 

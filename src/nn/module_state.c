@@ -89,14 +89,16 @@ static yk_status compare(const yk_state_dict *own, const yk_state_dict *given, n
     yk_status status = YK_OK;
     for (int64_t i = 0; !status && i < yk_state_dict_count(own); i++) {
         const char *name = yk_state_dict_name(own, i);
-        int64_t at = yk_state_dict_find(given, name);
+        int64_t at = yk__state_dict_find_module(given, name);
         if (at < 0)
             status = names_add(missing, yk__strdup(name));
         else if (!fits(yk_state_dict_at(own, i), yk_state_dict_at(given, at)))
             status = names_add(wrong, mismatch(name, yk_state_dict_at(own, i), yk_state_dict_at(given, at)));
     }
     for (int64_t i = 0; !status && i < yk_state_dict_count(given); i++) {
-        if (yk_state_dict_find(own, yk_state_dict_name(given, i)) < 0)
+        /* "module.x" beside "x" is not what x is loaded from. */
+        int64_t at = yk__state_dict_find_module(own, yk_state_dict_name(given, i));
+        if (at < 0 || yk__state_dict_find_module(given, yk_state_dict_name(own, at)) != i)
             status = names_add(unexpected, yk__strdup(yk_state_dict_name(given, i)));
     }
     return status;
@@ -118,7 +120,7 @@ static yk_status refuse(const yk_module *m, const names *missing, const names *u
 static yk_status copy_values(const yk_state_dict *own, const yk_state_dict *given)
 {
     for (int64_t i = 0; i < yk_state_dict_count(own); i++) {
-        int64_t at = yk_state_dict_find(given, yk_state_dict_name(own, i));
+        int64_t at = yk__state_dict_find_module(given, yk_state_dict_name(own, i));
         if (at < 0)
             continue;
         yk_tensor *to = yk_state_dict_at(own, i);
@@ -132,8 +134,8 @@ static yk_status copy_values(const yk_state_dict *own, const yk_state_dict *give
     return YK_OK;
 }
 
-yk_status yk_module_load_state_dict(yk_module *m, const yk_state_dict *dict, const yk_load_options *options,
-                                    yk_load_report *report)
+static yk_status load(yk_module *m, const yk_state_dict *dict, const yk_load_options *options, yk_load_report *report,
+                      bool check_only)
 {
     if (report)
         *report = (yk_load_report){0};
@@ -151,7 +153,7 @@ yk_status yk_module_load_state_dict(yk_module *m, const yk_state_dict *dict, con
         if (wrong.count || (strict && (missing.count || unexpected.count))) {
             static const names none;
             status = refuse(m, strict ? &missing : &none, strict ? &unexpected : &none, &wrong);
-        } else {
+        } else if (!check_only) {
             status = copy_values(own, dict);
         }
         if (report) {
@@ -164,6 +166,17 @@ yk_status yk_module_load_state_dict(yk_module *m, const yk_state_dict *dict, con
     names_clear(&wrong);
     yk_state_dict_release(own);
     return status;
+}
+
+yk_status yk_module_load_state_dict(yk_module *m, const yk_state_dict *dict, const yk_load_options *options,
+                                    yk_load_report *report)
+{
+    return load(m, dict, options, report, false);
+}
+
+yk_status yk__module_check_state_dict(yk_module *m, const yk_state_dict *dict, const yk_load_options *options)
+{
+    return load(m, dict, options, NULL, true);
 }
 
 void yk_load_report_clear(yk_load_report *report)

@@ -133,6 +133,19 @@ int64_t yk_state_dict_find(const yk_state_dict *dict, const char *name)
     return -1;
 }
 
+int64_t yk__state_dict_find_module(const yk_state_dict *dict, const char *name)
+{
+    static const char prefix[] = "module.";
+    int64_t at = yk_state_dict_find(dict, name);
+    if (at >= 0 || !name)
+        return at;
+    if (strncmp(name, prefix, sizeof(prefix) - 1) == 0)
+        return yk_state_dict_find(dict, name + sizeof(prefix) - 1);
+    char longer[512];
+    int length = snprintf(longer, sizeof(longer), "%s%s", prefix, name);
+    return length < (int)sizeof(longer) ? yk_state_dict_find(dict, longer) : -1;
+}
+
 yk_tensor *yk_state_dict_get(const yk_state_dict *dict, const char *name)
 {
     if (!dict || !name)

@@ -54,15 +54,30 @@ static yk_status call(const yk__backend *backend, yk_device device, const yk__op
                          batch->states[1], p.amsgrad ? batch->states[2] : NULL);
 }
 
+#define NUMBERS                                                                                                        \
+    {                                                                                                                  \
+        {"betas", offsetof(yk__optim_group, options.adam.beta1), 2, false},                                            \
+            {"eps", offsetof(yk__optim_group, options.adam.eps), 1, false},                                            \
+            {"weight_decay", offsetof(yk__optim_group, options.adam.weight_decay), 1, false},                          \
+            {"amsgrad", offsetof(yk__optim_group, options.adam.amsgrad), 0, false},                                    \
+            {"maximize", offsetof(yk__optim_group, options.adam.maximize), 0, false},                                  \
+            {"decoupled_weight_decay", offsetof(yk__optim_group, options.adam.decoupled), 0, true},                    \
+    }
+_Static_assert(offsetof(yk__adam, beta2) == offsetof(yk__adam, beta1) + sizeof(double), "betas are two in a row");
+
 static const yk__optim_kind adam_kind = {.name = "adam",
                                          .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
                                          .zeroed = true,
+                                         .counts = true,
+                                         .numbers = NUMBERS,
                                          .configure = configure_adam,
                                          .states = states,
                                          .call = call};
 static const yk__optim_kind adamw_kind = {.name = "adamw",
                                           .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
                                           .zeroed = true,
+                                          .counts = true,
+                                          .numbers = NUMBERS,
                                           .configure = configure_adamw,
                                           .states = states,
                                           .call = call};

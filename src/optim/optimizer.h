@@ -38,10 +38,23 @@ typedef struct yk__optim_batch {
     int64_t count;
 } yk__optim_batch;
 
+/* A hyper-parameter as it stands in a state dict: `count` doubles, or a bool, inside a group. */
+typedef struct yk__optim_number {
+    const char *name;
+    size_t offset;
+    int count;  /* 0: a bool */
+    bool fixed; /* tells this kind from another: another value is refused */
+} yk__optim_number;
+
+enum { YK__OPTIM_NUMBERS = 8 };
+
 typedef struct yk__optim_kind {
     const char *name;
     const char *state_names[YK__OPTIM_STATES];
     bool zeroed; /* new state starts as zeros; else the slot writes it at the first step */
+    bool counts; /* the step's number changes the step: state without it is refused */
+    /* Besides lr and initial_lr; the first is one that every state dict of this kind has. */
+    yk__optim_number numbers[YK__OPTIM_NUMBERS];
     /* Checks the options (NULL: defaults) and completes the group's. */
     yk_status (*configure)(const struct yk__optim_kind *kind, const void *options, yk__optim_group *group);
     /* How many of the state's tensors these options need. */
@@ -62,6 +75,9 @@ struct yk_optimizer {
 };
 
 yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *params, const void *options);
+
+/* yk_optimizer_load_state_dict; `adopt`: the dict's tensors may become the state, the caller gives them up. */
+yk_status yk__optimizer_load_state(yk_optimizer *o, const yk_state_dict *dict, bool adopt);
 
 /* The number, or `fallback` where it is a plain 0; YK_ZERO gives 0. */
 double yk__given(double number, double fallback);

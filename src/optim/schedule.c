@@ -232,6 +232,72 @@ yk_status yk_schedule_set_time(yk_schedule *s, int64_t t)
     return YK_OK;
 }
 
+/* A growing text that stops at its end. */
+typedef struct writer {
+    char *text;
+    size_t size, used;
+} writer;
+
+__attribute__((format(printf, 2, 3))) static void put(writer *w, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int n = w->used < w->size ? vsnprintf(w->text + w->used, w->size - w->used, format, arguments) : 0;
+    w->used += n > 0 ? (size_t)n : 0;
+    va_end(arguments);
+}
+
+/* The shortest text that reads back as the same number. */
+static void put_number(writer *w, double number)
+{
+    char text[32];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof(text), "%.*g", digits, number);
+        if (strtod(text, NULL) == number)
+            break;
+    }
+    put(w, "%s", text);
+}
+
+static void describe(writer *w, const yk_schedule *s)
+{
+    if (s->rate == step_rate || s->rate == cosine_rate) {
+        put(w, s->rate == step_rate ? "step_lr(step_size=%lld, gamma=" : "cosine_lr(t_max=%lld, eta_min=",
+            (long long)s->period);
+        put_number(w, s->gamma);
+    } else if (s->rate == multi_step_rate) {
+        put(w, "multi_step_lr(milestones=[");
+        for (int i = 0; i < s->n_milestones; i++)
+            put(w, "%s%lld", i ? ", " : "", (long long)s->milestones[i]);
+        put(w, "], gamma=");
+        put_number(w, s->gamma);
+    } else if (s->rate == exponential_rate) {
+        put(w, "exponential_lr(gamma=");
+        put_number(w, s->gamma);
+    } else if (s->rate == warmup_rate) {
+        put(w, "linear_warmup_lr(steps=%lld, start_factor=", (long long)s->period);
+        put_number(w, s->gamma);
+        if (s->after) {
+            put(w, ", after=");
+            describe(w, s->after);
+        }
+    } else {
+        put(w, "lambda_lr(");
+    }
+    put(w, ")");
+}
+
+const char *yk_schedule_describe(const yk_schedule *s, char *text, size_t size)
+{
+    if (!size)
+        return text;
+    writer w = {.text = text, .size = size};
+    *text = 0;
+    if (s)
+        describe(&w, s);
+    return text;
+}
+
 yk_schedule *yk_schedule_retain(yk_schedule *s)
 {
     return yk_object_retain(s);

@@ -41,7 +41,16 @@ static yk_status call(const yk__backend *backend, yk_device device, const yk__op
 }
 
 static const yk__optim_kind sgd_kind = {
-    .name = "sgd", .state_names = {"momentum_buffer"}, .configure = configure, .states = states, .call = call};
+    .name = "sgd",
+    .state_names = {"momentum_buffer"},
+    .numbers = {{"momentum", offsetof(yk__optim_group, options.sgd.momentum), 1, false},
+                {"dampening", offsetof(yk__optim_group, options.sgd.dampening), 1, false},
+                {"weight_decay", offsetof(yk__optim_group, options.sgd.weight_decay), 1, false},
+                {"nesterov", offsetof(yk__optim_group, options.sgd.nesterov), 0, false},
+                {"maximize", offsetof(yk__optim_group, options.sgd.maximize), 0, false}},
+    .configure = configure,
+    .states = states,
+    .call = call};
 
 yk_optimizer *yk_sgd(yk_parameters *params, const yk_sgd_options *options)
 {

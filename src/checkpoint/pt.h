@@ -1,0 +1,22 @@
+/*
+ * pt.h - the two forms of a .pt file, between their readers. Layer: checkpoint.
+ */
+#ifndef YOKE_CHECKPOINT_PT_H
+#define YOKE_CHECKPOINT_PT_H
+
+#include "checkpoint/pickle.h"
+#include "checkpoint/zip.h"
+
+/* What both readers call for each storage: takes memory on the device, has `read` fill it (with the checksum that it
+ * wants), checks booleans. */
+typedef yk_status (*yk__pt_fill)(void *context, void *to, size_t size);
+yk_status yk__pt_read_storage(const yk__source *source, yk__storage_record *record, yk_device device, yk__pt_fill fill,
+                              void *context);
+
+/* One reference to what a file or block of memory holds; for a fuzzer too. */
+yk_value *yk__pt_read(const yk__source *source, yk_device device);
+/* The form before PyTorch 1.6 (pt_legacy.c). */
+yk_value *yk__pt_read_legacy(const yk__source *source, yk_device device);
+bool yk__pt_is_legacy(const yk__source *source);
+
+#endif

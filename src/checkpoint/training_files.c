@@ -1,0 +1,383 @@
+/*
+ * training_files.c - a training checkpoint's folder: written whole or not at all, and read with every byte checked.
+ * Layer: checkpoint.
+ *
+ * Note [A folder that is whole]
+ * DIR.tmp is made and filled; each file is synced, then the folder's names; then DIR.tmp is renamed to DIR and the
+ * names around it are synced. A crash before the rename leaves DIR.tmp, which nobody takes for a checkpoint. Where DIR
+ * is there already the two are exchanged by one system call, so a whole DIR is there at every moment.
+ * state.json comes last and holds size and checksum of the others; its first line is the checksum of the lines below:
+ *
+ *     {
+ *      "checksum": "xxh3:0123456789abcdef",
+ *      "format": "yoke training checkpoint", ...
+ *
+ * so that a changed bit anywhere is found: in a file by state.json, in state.json by its first line, and in the first
+ * line because it must be these very bytes.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "checkpoint/safetensors.h"
+#include "checkpoint/training.h"
+
+#define STATE_FILE     "state.json"
+#define MODEL_FILE     "model.safetensors"
+#define OPTIMIZER_FILE "optimizer.safetensors"
+#define FIRST_LINE     "{\n \"checksum\": \"xxh3:%016" PRIx64 "\",\n"
+
+enum { STATE_LIMIT = 64 << 20, DIGITS = 16 };
+enum { FIRST_LENGTH = sizeof("{\n \"checksum\": \"xxh3:0123456789abcdef\",\n") - 1 };
+
+static void hash_piece(void *state, const void *data, size_t size)
+{
+    XXH3_64bits_update(state, data, size);
+}
+
+/* ---- folders ------------------------------------------------------------------------------------------------------
+ */
+
+bool yk__folder_remove(const char *dir)
+{
+    DIR *folder = opendir(dir);
+    if (!folder)
+        return errno == ENOENT;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            unlinkat(dirfd(folder), entry->d_name, 0);
+    }
+    closedir(folder);
+    return rmdir(dir) == 0 || errno == ENOENT;
+}
+
+/* The folder that `dir` is in; the caller frees. */
+static char *parent_of(const char *dir)
+{
+    const char *slash = strrchr(dir, '/');
+    if (!slash)
+        return yk__strdup(".");
+    return slash == dir ? yk__strdup("/") : yk__format("%.*s", (int)(slash - dir), dir);
+}
+
+/* Puts `temporary` where `dir` is; what was there is removed. */
+static yk_status take_place(const char *temporary, const char *dir)
+{
+    if (rename(temporary, dir) == 0)
+        return YK_OK;
+    if (errno != ENOTEMPTY && errno != EEXIST)
+        return yk__fail_errno("%s", dir);
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, dir, RENAME_EXCHANGE) == 0) {
+        yk__folder_remove(temporary);
+        return YK_OK;
+    }
+    if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)
+        return yk__fail(YK_ERR_IO, "%s: is there already, and this file system cannot exchange two folders", dir);
+    return yk__fail_errno("%s", dir);
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------------
+ */
+
+enum { FILES = 3 };
+
+/* A folder that is being written: the files stay open until all are committed. */
+typedef struct folder {
+    const char *dir;
+    yk__file_writer *writers[FILES];
+    int count;
+    json_t *files; /* for state.json: name, size and checksum */
+} folder;
+
+/* The caller frees *path. */
+static yk__file_writer *open_file(folder *f, const char *name, char **path)
+{
+    *path = yk__format("%s/%s", f->dir, name);
+    yk__file_writer *writer = *path ? yk__file_create_inside(*path) : NULL;
+    if (writer)
+        f->writers[f->count++] = writer;
+    return writer;
+}
+
+/* What is known of a file while it is written. */
+typedef struct content {
+    XXH3_state_t hash;
+    json_int_t bytes;
+} content;
+
+static void take_piece(void *to, const void *data, size_t size)
+{
+    content *c = to;
+    XXH3_64bits_update(&c->hash, data, size);
+    c->bytes += (json_int_t)size;
+}
+
+static yk_status write_tensors(folder *f, const char *name, const yk_state_dict *dict)
+{
+    char *path, digits[DIGITS + 1];
+    yk__file_writer *writer = open_file(f, name, &path);
+    if (!writer) {
+        free(path);
+        return yk__error_code();
+    }
+    content c = {.bytes = 0};
+    XXH3_64bits_reset(&c.hash);
+    yk__file_tap(writer, take_piece, &c);
+    yk_status status = yk__safetensors_write(writer, path, dict, (yk_metadata[]){{"format", "pt"}, {0}});
+    if (!status)
+        status = yk__file_flush(writer);
+    yk__file_tap(writer, NULL, NULL);
+    snprintf(digits, sizeof(digits), "%016" PRIx64, (uint64_t)XXH3_64bits_digest(&c.hash));
+    if (!status && json_object_set_new(f->files, name, json_pack("{s:I, s:s}", "bytes", c.bytes, "xxh3", digits)))
+        status = yk__fail_memory(sizeof(json_t *));
+    free(path);
+    return status;
+}
+
+static yk_status write_state(folder *f, const json_t *state)
+{
+    json_t *whole = json_copy((json_t *)state);
+    char *body = NULL, *path = NULL;
+    if (whole && json_object_set(whole, "files", f->files) == 0)
+        body = json_dumps(whole, JSON_INDENT(1));
+    json_decref(whole);
+    if (!body)
+        return yk__fail_memory(sizeof(json_t *));
+    yk__file_writer *writer = open_file(f, STATE_FILE, &path);
+    yk_status status = writer ? YK_OK : yk__error_code();
+    if (!status) {
+        const char *rest = body + 2; /* behind "{\n" */
+        char first[FIRST_LENGTH + 1];
+        snprintf(first, sizeof(first), FIRST_LINE, (uint64_t)XXH3_64bits(rest, strlen(rest)));
+        status = yk__file_write(writer, first, strlen(first));
+        if (!status)
+            status = yk__file_write(writer, rest, strlen(rest));
+        if (!status)
+            status = yk__file_write(writer, "\n", 1);
+    }
+    free(body);
+    free(path);
+    return status;
+}
+
+static yk_status write_files(const yk__snapshot *snapshot, const char *dir)
+{
+    folder f = {.dir = dir, .files = json_object()};
+    yk_status status = f.files ? YK_OK : yk__fail_memory(sizeof(*f.files));
+    if (!status)
+        status = write_tensors(&f, MODEL_FILE, snapshot->model);
+    if (!status && snapshot->optimizer)
+        status = write_tensors(&f, OPTIMIZER_FILE, snapshot->optimizer);
+    if (!status)
+        status = write_state(&f, snapshot->state);
+    if (!status)
+        status = yk__file_commit_inside(f.writers, f.count);
+    else
+        for (int i = 0; i < f.count; i++)
+            yk__file_abort(f.writers[i]);
+    json_decref(f.files);
+    return status ? status : yk__directory_sync(dir);
+}
+
+static yk_status write_and_rename(const yk__snapshot *snapshot, const char *dir, const char *temporary)
+{
+    yk__folder_remove(temporary);
+    if (mkdir(temporary, 0777) < 0)
+        return yk__fail_errno("%s", temporary);
+    yk_status status = write_files(snapshot, temporary);
+    if (!status)
+        status = take_place(temporary, dir);
+    if (status) {
+        yk__folder_remove(temporary);
+        return status;
+    }
+    char *parent = parent_of(dir);
+    status = parent ? yk__directory_sync(parent) : YK_ERR_MEMORY;
+    free(parent);
+    return status;
+}
+
+yk_status yk__snapshot_write(const yk__snapshot *snapshot, const char *dir)
+{
+    size_t length = strlen(dir);
+    while (length > 1 && dir[length - 1] == '/')
+        length--;
+    char *clean = yk__format("%.*s", (int)length, dir);
+    char *temporary = clean ? yk__format("%s.tmp", clean) : NULL;
+    yk_status status = temporary ? write_and_rename(snapshot, clean, temporary) : YK_ERR_MEMORY;
+    free(temporary);
+    free(clean);
+    return status;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------
+ */
+
+/* state.json, compared with its checksum. One reference; NULL and an error on failure. */
+static json_t *read_state(const char *dir)
+{
+    char *path = yk__format("%s/" STATE_FILE, dir);
+    unsigned char *text = NULL;
+    size_t size = 0;
+    if (!path || yk__file_read(path, STATE_LIMIT, &text, &size)) {
+        free(path);
+        return NULL;
+    }
+    json_t *state = NULL;
+    json_error_t error;
+    char first[FIRST_LENGTH + 1];
+    bool ends = size > FIRST_LENGTH && text[size - 1] == '\n';
+    if (ends)
+        snprintf(first, sizeof(first), FIRST_LINE, (uint64_t)XXH3_64bits(text + FIRST_LENGTH, size - FIRST_LENGTH - 1));
+    int version = 0;
+    const char *format = NULL;
+    if (!ends || memcmp(text, first, FIRST_LENGTH) != 0)
+        yk__fail(YK_ERR_FORMAT, "%s: its text is not what its checksum says: the file was damaged or edited", path);
+    else if (!(state = json_loadb((char *)text, size, JSON_REJECT_DUPLICATES, &error)))
+        yk__fail(YK_ERR_FORMAT, "%s: line %d: %s", path, error.line, error.text);
+    else if (json_unpack(state, "{s:s, s:i}", "format", &format, "version", &version) ||
+             strcmp(format, "yoke training checkpoint") != 0)
+        yk__fail(YK_ERR_FORMAT, "%s: not the state of a training checkpoint", path);
+    else if (version != 1)
+        yk__fail(YK_ERR_UNSUPPORTED, "%s: version %d; this yoke reads version 1", path, version);
+    if (yk__error_code()) {
+        json_decref(state);
+        state = NULL;
+    }
+    free(text);
+    free(path);
+    return state;
+}
+
+/* What state.json says of a file, compared with the file's size. */
+static yk_status check_size(const json_t *state, const char *path, const char *name, const char **digits)
+{
+    json_int_t bytes;
+    json_t *file = json_object_get(json_object_get(state, "files"), name);
+    if (!file || json_unpack(file, "{s:I, s:s}", "bytes", &bytes, "xxh3", digits))
+        return yk__fail(YK_ERR_FORMAT, "%s: state.json says nothing of this file", path);
+    struct stat info;
+    if (stat(path, &info) < 0)
+        return yk__fail_errno("%s", path);
+    if (info.st_size != bytes)
+        return yk__fail(YK_ERR_FORMAT, "%s: %lld bytes, but %lld were saved", path, (long long)info.st_size,
+                        (long long)bytes);
+    return YK_OK;
+}
+
+static yk_status check_hash(const char *path, const XXH3_state_t *hash, const char *digits)
+{
+    char own[DIGITS + 1];
+    snprintf(own, sizeof(own), "%016" PRIx64, (uint64_t)XXH3_64bits_digest(hash));
+    if (strcmp(own, digits) == 0)
+        return YK_OK;
+    return yk__fail(YK_ERR_FORMAT, "%s: checksum %s, but %s was saved: the file was damaged", path, own, digits);
+}
+
+static yk_status hash_file(const char *path, XXH3_state_t *hash)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return yk__fail_errno("%s", path);
+    unsigned char *buffer = yk__calloc(1, YK__TAP_PIECE);
+    yk_status status = buffer ? YK_OK : YK_ERR_MEMORY;
+    while (!status) {
+        ssize_t got = read(fd, buffer, YK__TAP_PIECE);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            status = yk__fail_errno("%s", path);
+        if (got <= 0)
+            break;
+        XXH3_64bits_update(hash, buffer, (size_t)got);
+    }
+    free(buffer);
+    close(fd);
+    return status;
+}
+
+/* The tensors of a file; one reference. */
+static yk_state_dict *read_dict(const char *path, yk_device device, XXH3_state_t *hash)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_state_dict *dict = yk_state_dict_retain(yk__safetensors_read(path, device, hash_piece, hash));
+    yk_scope_end(scope);
+    return dict;
+}
+
+/* dict NULL: only verifies. */
+static yk_status read_tensors(const char *dir, const json_t *state, const char *name, yk_device device,
+                              yk_state_dict **dict)
+{
+    char *path = yk__format("%s/%s", dir, name);
+    if (!path)
+        return YK_ERR_MEMORY;
+    XXH3_state_t hash;
+    XXH3_64bits_reset(&hash);
+    const char *digits;
+    yk_status status = check_size(state, path, name, &digits);
+    if (!status && dict)
+        status = (*dict = read_dict(path, device, &hash)) ? YK_OK : yk__error_code();
+    else if (!status)
+        status = hash_file(path, &hash);
+    if (!status)
+        status = check_hash(path, &hash, digits);
+    if (!status && !dict)
+        status = yk__safetensors_check(path);
+    free(path);
+    return status;
+}
+
+yk_status yk__snapshot_read(const char *dir, bool weights_only, yk_device device, yk__snapshot *snapshot)
+{
+    *snapshot = (yk__snapshot){.state = read_state(dir)};
+    yk_status status = snapshot->state ? YK_OK : yk__error_code();
+    if (!status)
+        status = read_tensors(dir, snapshot->state, MODEL_FILE, device, &snapshot->model);
+    if (!status && !weights_only && json_object_get(snapshot->state, "optimizer"))
+        status = read_tensors(dir, snapshot->state, OPTIMIZER_FILE, device, &snapshot->optimizer);
+    if (status)
+        yk__snapshot_clear(snapshot);
+    return status;
+}
+
+yk_status yk_checkpoint_verify(const char *dir)
+{
+    json_t *state = dir ? read_state(dir) : NULL;
+    if (!state)
+        return dir ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "checkpoint_verify: the path is NULL");
+    yk_status status = read_tensors(dir, state, MODEL_FILE, (yk_device){0}, NULL);
+    if (!status && json_object_get(state, "optimizer"))
+        status = read_tensors(dir, state, OPTIMIZER_FILE, (yk_device){0}, NULL);
+    json_decref(state);
+    return status;
+}
+
+bool yk__checkpoint_plausible(const char *dir)
+{
+    yk_error before;
+    yk__error_take(&before);
+    json_t *state = read_state(dir);
+    yk_status status = state ? YK_OK : YK_ERR_FORMAT;
+    const char *digits, *name;
+    json_t *file;
+    json_object_foreach(json_object_get(state, "files"), name, file)
+    {
+        char *path = yk__format("%s/%s", dir, name);
+        if (!status)
+            status = path ? check_size(state, path, name, &digits) : YK_ERR_MEMORY;
+        free(path);
+    }
+    json_decref(state);
+    yk_clear_error();
+    yk__error_put(&before);
+    return !status;
+}

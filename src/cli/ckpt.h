@@ -1,0 +1,43 @@
+/*
+ * ckpt.h - what the verbs of `yoke ckpt` share. Layer: cli.
+ */
+#ifndef YOKE_CLI_CKPT_H
+#define YOKE_CLI_CKPT_H
+
+#include <jansson.h>
+
+#include <yoke/checkpoint.h>
+
+#include "cli/options.h"
+
+typedef struct ckpt_settings {
+    bool json, strip_module;
+    const char *paths[2];
+} ckpt_settings;
+
+/* Reads a .pt or safetensors file, told apart by content. *format is "pt" or "safetensors". In the scope. */
+yk_value *ckpt_load(const char *path, const char **format);
+/* Whether a file of this name could be written: .pt, .pth, .safetensors; an error names the endings. */
+yk_status ckpt_check_output(const char *path);
+/* Writes in the format of the name's ending. What that cannot hold is told in *notice (the caller frees; NULL: nothing
+ * is lost). */
+yk_status ckpt_save(const char *path, yk_value *value, char **notice);
+
+/* A dict of all leaves under their dotted names. In the scope. */
+yk_value *ckpt_leaves(yk_value *value);
+/* A leaf in words: "3", "\"text\"", "4 bytes", "[]"; the caller frees. */
+char *ckpt_leaf_text(const yk_value *leaf);
+/* A leaf as JSON, tensors as {"dtype", "shape"}. */
+json_t *ckpt_leaf_json(const yk_value *leaf);
+/* Elements and bytes of all tensors among leaves. */
+void ckpt_totals(const yk_value *leaves, int64_t *tensors, int64_t *elements, int64_t *bytes);
+/* Prints and frees. */
+int ckpt_print_json(json_t *json);
+
+int ckpt_info(const ckpt_settings *s);
+int ckpt_verify(const ckpt_settings *s);
+int ckpt_convert(const ckpt_settings *s);
+int ckpt_diff(const ckpt_settings *s);
+int ckpt_strip(const ckpt_settings *s);
+
+#endif

@@ -1,0 +1,141 @@
+/*
+ * ckpt_show.c - `yoke ckpt` info, verify, convert and strip. Layer: cli.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/core.h"
+#include "cli/ckpt.h"
+
+/* With --json a failure is an object too; without, the message goes to stderr. */
+static int failed(const ckpt_settings *s)
+{
+    const yk_error *error = yk_last_error();
+    if (s->json && error)
+        ckpt_print_json(json_pack("{s:s, s:b, s:s}", "path", s->paths[0], "valid", 0, "error", error->message));
+    return cli_failed();
+}
+
+/* ---- info
+ * -------------------------------------------------------------------------------------------------------------- */
+
+static json_t *leaves_json(const yk_value *leaves, bool tensors)
+{
+    json_t *array = json_array();
+    for (int64_t i = 0; i < yk_value_count(leaves); i++) {
+        const yk_value *leaf = yk_value_at(leaves, i);
+        yk_value_kind kind = yk_value_kind_of(leaf);
+        if ((kind == YK_VALUE_TENSOR) != tensors)
+            continue;
+        json_t *entry = tensors
+                            ? ckpt_leaf_json(leaf)
+                            : json_pack("{s:s, s:o}", "kind", yk_value_kind_name(kind), "value", ckpt_leaf_json(leaf));
+        json_object_set_new(entry, "name", json_string(yk_value_key(leaves, i, NULL)));
+        json_array_append_new(array, entry);
+    }
+    return array;
+}
+
+static void print_leaves(const yk_value *leaves, bool tensors)
+{
+    int width = 0;
+    for (int64_t i = 0; i < yk_value_count(leaves); i++) {
+        int length = (int)strlen(yk_value_key(leaves, i, NULL));
+        bool shown = (yk_value_kind_of(yk_value_at(leaves, i)) == YK_VALUE_TENSOR) == tensors;
+        width = shown && length > width ? length : width;
+    }
+    width = width > 60 ? 60 : width;
+    for (int64_t i = 0; i < yk_value_count(leaves); i++) {
+        const yk_value *leaf = yk_value_at(leaves, i);
+        if ((yk_value_kind_of(leaf) == YK_VALUE_TENSOR) != tensors)
+            continue;
+        char *text = ckpt_leaf_text(leaf);
+        printf("%-*s  %s\n", width, yk_value_key(leaves, i, NULL), text ? text : "?");
+        free(text);
+    }
+}
+
+int ckpt_info(const ckpt_settings *s)
+{
+    const char *format;
+    yk_value *value = ckpt_load(s->paths[0], &format), *leaves = value ? ckpt_leaves(value) : NULL;
+    if (!leaves)
+        return failed(s);
+    int64_t tensors, elements, bytes;
+    ckpt_totals(leaves, &tensors, &elements, &bytes);
+    if (s->json)
+        return ckpt_print_json(json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "path", s->paths[0], "format", format,
+                                         "elements", (json_int_t)elements, "bytes", (json_int_t)bytes, "tensors",
+                                         leaves_json(leaves, true), "values", leaves_json(leaves, false)));
+    printf("%s: %s, %" PRId64 " tensors, %" PRId64 " elements, %" PRId64 " bytes\n", s->paths[0], format, tensors,
+           elements, bytes);
+    print_leaves(leaves, true);
+    print_leaves(leaves, false);
+    return EXIT_DONE;
+}
+
+/* ---- verify
+ * ------------------------------------------------------------------------------------------------------------ */
+
+int ckpt_verify(const ckpt_settings *s)
+{
+    const char *format;
+    yk_value *value = ckpt_load(s->paths[0], &format), *leaves = value ? ckpt_leaves(value) : NULL;
+    if (!leaves)
+        return failed(s);
+    int64_t tensors, elements, bytes;
+    ckpt_totals(leaves, &tensors, &elements, &bytes);
+    if (s->json)
+        return ckpt_print_json(json_pack("{s:s, s:b, s:s, s:I, s:I}", "path", s->paths[0], "valid", 1, "format", format,
+                                         "tensors", (json_int_t)tensors, "bytes", (json_int_t)bytes));
+    printf("%s: valid, %s, %" PRId64 " tensors, %" PRId64 " bytes\n", s->paths[0], format, tensors, bytes);
+    return EXIT_DONE;
+}
+
+/* ---- convert and strip
+ * -------------------------------------------------------------------------------------------------- */
+
+static int save(const ckpt_settings *s, yk_value *value)
+{
+    char *notice = NULL;
+    yk_value *leaves = value ? ckpt_leaves(value) : NULL;
+    if (!leaves || ckpt_save(s->paths[1], value, &notice))
+        return failed(s);
+    int64_t tensors, elements, bytes;
+    ckpt_totals(leaves, &tensors, &elements, &bytes);
+    int code = EXIT_DONE;
+    if (s->json) {
+        json_t *json = json_pack("{s:s, s:s, s:I, s:I}", "from", s->paths[0], "to", s->paths[1], "tensors",
+                                 (json_int_t)tensors, "bytes", (json_int_t)bytes);
+        json_object_set_new(json, "notice", notice ? json_string(notice) : json_null());
+        code = ckpt_print_json(json);
+    } else {
+        printf("%s: %" PRId64 " tensors, %" PRId64 " bytes\n", s->paths[1], tensors, bytes);
+        if (notice)
+            fprintf(stderr, "yoke: notice: %s: %s\n", s->paths[1], notice);
+    }
+    free(notice);
+    return code;
+}
+
+int ckpt_convert(const ckpt_settings *s)
+{
+    const char *format;
+    return save(s, ckpt_load(s->paths[0], &format));
+}
+
+int ckpt_strip(const ckpt_settings *s)
+{
+    const char *format;
+    yk_value *value = ckpt_load(s->paths[0], &format);
+    if (!value)
+        return failed(s);
+    yk_state_dict *weights = yk_value_weights(value, &(yk_weights_options){.strip_module = s->strip_module});
+    if (!weights) {
+        yk__error_prefix("%s", s->paths[0]);
+        return failed(s);
+    }
+    return save(s, yk_value_from_state_dict(weights));
+}

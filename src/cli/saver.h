@@ -1,0 +1,35 @@
+/*
+ * saver.h - the checkpoints of a run: when they are due, and where a run goes on. Layer: cli.
+ */
+#ifndef YOKE_CLI_SAVER_H
+#define YOKE_CLI_SAVER_H
+
+#include <yoke/checkpoint.h>
+
+typedef struct saver {
+    yk_checkpoint_manager *manager; /* NULL: this run has no checkpoints */
+    const char *root;
+    int64_t every_steps;        /* 0: not by steps */
+    double every_seconds;       /* 0: not by time */
+    double last;                /* when the last one was begun */
+    int64_t saved;              /* its step, or the one that the run went on from; -1 before there is one */
+    yk_checkpoint_state *state; /* of the run: the caller keeps epoch and step right */
+} saver;
+
+/* "500" (steps) or "30s" (seconds) into the saver; false for anything else. */
+bool saver_parse_every(saver *s, const char *text);
+/*
+ * Opens the folder of checkpoints. With `resume` it loads the newest valid one into the state and says so on stdout
+ * (what was broken on stderr); a folder without any begins a new run. Without `resume`, a folder that has checkpoints
+ * is an error.
+ */
+yk_status saver_open(saver *s, const char *root, int64_t keep, bool async, bool resume);
+bool saver_resumed(const saver *s);
+/* Whether saver_save should be called after this step. */
+bool saver_due(const saver *s);
+/* Saves the state unless this step is saved already. */
+yk_status saver_save(saver *s);
+/* Waits until what was saved is on the disk. */
+yk_status saver_finish(saver *s);
+
+#endif

@@ -1,0 +1,324 @@
+/*
+ * checkpoint_safety_test.c - nothing that happens while a checkpoint is saved costs the one before: kills at random
+ * moments, a full disk, folders that cannot be written or are gone, broken files, two savers at once.
+ */
+#include "tests/data/files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include <yoke/checkpoint.h>
+
+enum { ELEMENTS = 40000 };
+
+/* State whose every number is its step, so that a mixture of two saves would show. */
+static yk_checkpoint_state make_state(void)
+{
+    yk_module *m = yk_linear_create(ELEMENTS, 2, NULL);
+    assert_non_null(m);
+    return (yk_checkpoint_state){.model = m};
+}
+
+static void set_step(yk_checkpoint_state *s, int64_t step)
+{
+    s->step = s->epoch = step;
+    expect_ok(yk_init_constant(yk_module_get(s->model, "weight"), (double)step));
+    expect_ok(yk_init_constant(yk_module_get(s->model, "bias"), (double)step));
+}
+
+static void expect_step(yk_checkpoint_state *s, int64_t step)
+{
+    assert_int_equal(s->step, step);
+    assert_int_equal(s->epoch, step);
+    static float values[2 * ELEMENTS];
+    expect_ok(yk_tensor_read(yk_module_get(s->model, "weight"), values, sizeof(values)));
+    for (int i = 0; i < 2 * ELEMENTS; i++) {
+        if (values[i] != (float)step)
+            fail_msg("element %d of step %lld is %g", i, (long long)step, (double)values[i]);
+    }
+}
+
+/* How many entries a folder has, and how many of them end in ".tmp". */
+static int count_entries(const char *path, int *temporary)
+{
+    int count = 0;
+    *temporary = 0;
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        size_t length = strlen(entry->d_name);
+        count += entry->d_name[0] != '.';
+        *temporary += length > 4 && strcmp(entry->d_name + length - 4, ".tmp") == 0;
+    }
+    closedir(folder);
+    return count;
+}
+
+static yk_checkpoint_manager *manage(int keep, bool async)
+{
+    yk_checkpoint_manager *m =
+        yk_checkpoint_manager_create("root", &(yk_checkpoint_manager_options){.keep = keep, .async = async});
+    if (!m)
+        fail_msg("%s", yk_last_error()->message);
+    return m;
+}
+
+/* Saves one step after another until it is killed; tells each that is done. */
+static void save_until_killed(int64_t step, bool async, int out)
+{
+    yk_checkpoint_state s = make_state();
+    yk_checkpoint_manager *m = yk_checkpoint_manager_create("root", &(yk_checkpoint_manager_options){.async = async});
+    for (; m; step++) {
+        set_step(&s, step);
+        if (yk_checkpoint_manager_save(m, &s))
+            break;
+        int64_t safe = async ? step - 1 : step; /* an asynchronous save has waited for the one before */
+        if (write(out, &safe, sizeof(safe)) != sizeof(safe))
+            break;
+    }
+    _exit(1);
+}
+
+/* Notes what the child says until it is dead; it dies `microseconds` after its first save. */
+static int64_t last_told(int in, pid_t child, int64_t microseconds)
+{
+    int64_t step, last = -1;
+    while (read(in, &step, sizeof(step)) == sizeof(step)) {
+        if (last < 0) {
+            nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000}, NULL);
+            assert_int_equal(kill(child, SIGKILL), 0);
+        }
+        last = step;
+    }
+    return last;
+}
+
+static void kills_at_random_moments(void **state)
+{
+    (void)state;
+    enum { KILLS = 120 };
+    int64_t step = 1;
+    int with_leftovers = 0, temporary;
+    yk_checkpoint_state s = make_state();
+    for (int i = 0; i < KILLS; i++) {
+        int ends[2];
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            close(ends[0]);
+            save_until_killed(step, i % 2, ends[1]);
+        }
+        close(ends[1]);
+        int64_t told = last_told(ends[0], child, (int64_t)i * 7919 % 9973);
+        close(ends[0]);
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        count_entries("root", &temporary);
+        with_leftovers += temporary > 0;
+        yk_checkpoint_found found;
+        expect_ok(yk_checkpoint_load_latest("root", &s, NULL, &found));
+        if (s.step < told)
+            fail_msg("kill %d: step %lld was saved, but the newest valid one is %lld", i, (long long)told,
+                     (long long)s.step);
+        assert_int_equal(found.broken, 0);
+        expect_step(&s, s.step);
+        step = s.step + 1;
+    }
+    print_message("%d kills, %d of them left a half-written folder, %lld steps\n", KILLS, with_leftovers,
+                  (long long)step);
+    assert_true(with_leftovers > 0);
+    yk_checkpoint_manager *m = manage(3, false);
+    set_step(&s, step);
+    expect_ok(yk_checkpoint_manager_save(m, &s));
+    assert_int_equal(count_entries("root", &temporary), 3);
+    assert_int_equal(temporary, 0);
+}
+
+static void the_last_k_stay(void **state)
+{
+    (void)state;
+    yk_checkpoint_state s = make_state();
+    yk_scope scope = yk_scope_begin();
+    yk_checkpoint_manager *m = manage(2, false);
+    assert_int_equal(mkdir("root/step-00000001.tmp", 0777), 0);
+    write_file("root/step-00000001.tmp/model.safetensors", "half", 4);
+    write_file("root/notes.txt", "mine", 4);
+    for (int64_t step = 1; step <= 5; step++) {
+        set_step(&s, step * 99999999);
+        expect_ok(yk_checkpoint_manager_save(m, &s));
+    }
+    int temporary;
+    assert_int_equal(count_entries("root", &temporary), 3); /* two and the notes */
+    assert_int_equal(temporary, 0);
+    yk_checkpoint_found found;
+    expect_ok(yk_checkpoint_find_latest("root", &found));
+    assert_int_equal(found.step, 499999995);
+    assert_string_equal(found.path, "root/step-499999995");
+    assert_string_equal(found.message, "");
+    set_step(&s, 499999995); /* once more, in place of the old one */
+    s.epoch = 4;
+    expect_ok(yk_checkpoint_manager_save(m, &s));
+    expect_ok(yk_checkpoint_load_latest("root", &s, NULL, NULL));
+    assert_int_equal(s.epoch, 4);
+    assert_null(yk_checkpoint_manager_create("root", NULL));
+    expect_error(YK_ERR_STATE, "root: another process saves its checkpoints here");
+    yk_scope_end(scope);
+    assert_non_null(manage(3, false)); /* the lock went with the manager */
+}
+
+static void broken_ones_are_passed_over(void **state)
+{
+    (void)state;
+    yk_checkpoint_state s = make_state();
+    yk_checkpoint_found found;
+    assert_int_equal(yk_checkpoint_find_latest("root", &found), YK_ERR_NOT_FOUND);
+    expect_error(YK_ERR_NOT_FOUND, "root: no checkpoint");
+    yk_checkpoint_manager *m = manage(3, false);
+    for (int64_t step = 10; step <= 30; step += 10) {
+        set_step(&s, step);
+        expect_ok(yk_checkpoint_manager_save(m, &s));
+    }
+    size_t size;
+    unsigned char *data = read_whole("root/step-00000030/model.safetensors", &size);
+    data[size - 1] ^= 1;
+    write_file("root/step-00000030/model.safetensors", data, size);
+    free(data);
+    assert_int_equal(unlink("root/step-00000020/state.json"), 0);
+    assert_int_equal(mkdir("root/step-00000040", 0777), 0); /* empty */
+    expect_ok(yk_checkpoint_load_latest("root", &s, NULL, &found));
+    expect_step(&s, 10);
+    assert_int_equal(found.broken, 3);
+    assert_non_null(strstr(found.message, "root/step-00000040/state.json: No such file"));
+
+    /* Only whole ones count as kept: nothing valid is removed for what is broken. */
+    set_step(&s, 11);
+    expect_ok(yk_checkpoint_manager_save(m, &s));
+    assert_int_equal(access("root/step-00000010/state.json", F_OK), 0);
+    set_step(&s, 40); /* takes the place of the empty folder */
+    expect_ok(yk_checkpoint_manager_save(m, &s));
+    expect_ok(yk_checkpoint_find_latest("root", &found));
+    assert_int_equal(found.step, 40);
+    assert_int_equal(found.broken, 0);
+
+    for (int64_t step = 10; step <= 40; step++) {
+        char path[64];
+        snprintf(path, sizeof(path), "root/step-%08lld/state.json", (long long)step);
+        if (access(path, F_OK) == 0)
+            assert_int_equal(truncate(path, 100), 0);
+    }
+    assert_int_equal(yk_checkpoint_load_latest("root", &s, NULL, &found), YK_ERR_NOT_FOUND);
+    expect_error(YK_ERR_NOT_FOUND, "root: no valid checkpoint;");
+    assert_true(found.broken > 2);
+}
+
+/* Every size at which the disk may be full: the error names the file, the old checkpoint stays, nothing else is left.
+ */
+static void a_full_disk(void **state)
+{
+    (void)state;
+    yk_checkpoint_state s = make_state();
+    yk_checkpoint_manager *sync = manage(3, false);
+    set_step(&s, 1);
+    expect_ok(yk_checkpoint_manager_save(sync, &s));
+    signal(SIGXFSZ, SIG_IGN);
+    set_step(&s, 2);
+    struct rlimit old, small;
+    getrlimit(RLIMIT_FSIZE, &old);
+    for (rlim_t limit = 0; limit < 2 * ELEMENTS * sizeof(float); limit += 50000) {
+        small = (struct rlimit){limit, old.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        yk_status status = yk_checkpoint_manager_save(sync, &s);
+        setrlimit(RLIMIT_FSIZE, &old);
+        assert_int_equal(status, YK_ERR_IO);
+        expect_error(YK_ERR_IO, "root/step-00000002.tmp/model.safetensors: File too large");
+        int temporary;
+        assert_int_equal(count_entries("root", &temporary), 1);
+        yk_checkpoint_found found;
+        expect_ok(yk_checkpoint_find_latest("root", &found));
+        assert_int_equal(found.step, 1);
+    }
+    expect_ok(yk_checkpoint_manager_save(sync, &s));
+    expect_ok(yk_checkpoint_load_latest("root", &s, NULL, NULL));
+    expect_step(&s, 2);
+    signal(SIGXFSZ, SIG_DFL);
+}
+
+/* An asynchronous save's error comes with the next call, once, and the manager goes on. */
+static void asynchronous_errors(void **state)
+{
+    (void)state;
+    yk_checkpoint_state s = make_state();
+    yk_checkpoint_manager *m = manage(3, true);
+    set_step(&s, 1);
+    expect_ok(yk_checkpoint_manager_save(m, &s));
+    expect_ok(yk_checkpoint_manager_wait(m));
+    assert_int_equal(rename("root", "elsewhere"), 0); /* the folder is removed in between */
+    set_step(&s, 2);
+    expect_ok(yk_checkpoint_manager_save(m, &s));
+    set_step(&s, 3);
+    assert_int_equal(yk_checkpoint_manager_save(m, &s), YK_ERR_IO);
+    expect_error(YK_ERR_IO, "root/step-00000002.tmp: No such file or directory");
+    assert_int_equal(rename("elsewhere", "root"), 0);
+    expect_ok(yk_checkpoint_manager_wait(m));
+    yk_checkpoint_found found;
+    expect_ok(yk_checkpoint_find_latest("root", &found));
+    assert_int_equal(found.step, 1);
+    expect_ok(yk_checkpoint_manager_save(m, &s));
+    expect_ok(yk_checkpoint_manager_wait(m));
+    expect_ok(yk_checkpoint_find_latest("root", &found));
+    assert_int_equal(found.step, 3);
+}
+
+/* In a process that may not write: root may write anywhere, so it becomes someone else. */
+static void a_folder_that_cannot_be_written(void **state)
+{
+    (void)state;
+    yk_checkpoint_state s = make_state();
+    yk_checkpoint_manager *m = manage(3, false);
+    set_step(&s, 1);
+    expect_ok(yk_checkpoint_manager_save(m, &s));
+    set_step(&s, 2);
+    assert_int_equal(chmod(".", 0755), 0);
+    assert_int_equal(chmod("root", 0555), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (geteuid() == 0 && setresuid(65534, 65534, 65534))
+            _exit(10);
+        if (yk_checkpoint_manager_save(m, &s) != YK_ERR_IO)
+            _exit(11);
+        if (!strstr(yk_last_error()->message, "root/step-00000002.tmp: Permission denied"))
+            _exit(12);
+        yk_clear_error();
+        yk_scope scope = yk_scope_begin();
+        if (yk_checkpoint_manager_create("root", NULL) || !strstr(yk_last_error()->message, "root: Permission denied"))
+            _exit(13);
+        yk_clear_error();
+        yk_scope_end(scope);
+        _exit(yk_checkpoint_load_latest("root", &s, NULL, NULL) || s.step != 1 ? 14 : 0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(chmod("root", 0755), 0);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    int temporary;
+    assert_int_equal(count_entries("root", &temporary), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        data_test(kills_at_random_moments),     data_test(the_last_k_stay),
+        data_test(broken_ones_are_passed_over), data_test(a_full_disk),
+        data_test(asynchronous_errors),         data_test(a_folder_that_cannot_be_written),
+    };
+    return cmocka_run_group_tests_name("checkpoint_safety", tests, NULL, NULL);
+}

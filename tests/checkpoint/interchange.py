@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""PyTorch's side of tests/cli/ckpt.sh: writes training state, compares what came back, loads it where it belongs."""
+import sys
+
+import torch
+
+
+def build():
+    torch.manual_seed(0)
+    body = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten(), torch.nn.Linear(16, 5))
+    body[3].bias.data = body[3].weight.data[0, :5]  # memory in common
+    model = torch.nn.Sequential()
+    model.add_module("module", body.to(memory_format=torch.channels_last))
+    return model
+
+
+def train(model, optimizer):
+    x = torch.randn(8, 3, 4, 4, generator=torch.Generator().manual_seed(1))
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()
+
+
+def write():
+    model = build()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [30, 80])
+    train(model, optimizer)
+    state = {
+        "state_dict": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "schedule": {k: v for k, v in schedule.state_dict().items() if not callable(v)},
+        "random": torch.get_rng_state(),
+        "epoch": 3,
+        "best": float("-inf"),
+        "halves": [torch.tensor([1.0, float("nan")]).half(), torch.tensor(-0.0).bfloat16()],
+        "empty": torch.zeros(2, 0),
+        "deep": {"a": {1: {"b": [(), (None, True)]}}},
+    }
+    torch.save(state, "zip.pt")
+    torch.save(state, "legacy.pt", _use_new_zipfile_serialization=False)
+
+
+def same(a, b, where, strides):
+    if isinstance(a, torch.Tensor):
+        assert a.dtype == b.dtype and a.shape == b.shape, where
+        assert not strides or a.stride() == b.stride(), (where, a.stride(), b.stride())
+        assert torch.equal(torch.nan_to_num(a.double()), torch.nan_to_num(b.double())), where
+        assert torch.equal(a.isnan(), b.isnan()), where
+    elif isinstance(a, dict):
+        assert list(a) == list(b), (where, list(a), list(b))
+        for key in a:
+            same(a[key], b[key], f"{where}.{key}", strides)
+        assert getattr(a, "_metadata", None) == getattr(b, "_metadata", None), where
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b) and type(b) is (list if isinstance(a, list) else tuple), where
+        for i, (x, y) in enumerate(zip(a, b)):
+            same(x, y, f"{where}.{i}", strides)
+    else:
+        assert type(a) is type(b) and a == b, (where, a, b)
+
+
+def load(path):
+    if int(torch.__version__.split(".")[0]) >= 2:
+        return torch.load(path, weights_only=True)
+    return torch.load(path)  # the restricted reader of 1.13 takes no floats
+
+
+def main():
+    what, *paths = sys.argv[1:]
+    if what == "write":
+        write()
+        return
+    theirs = torch.load(paths[0])
+    if what == "weights":
+        ours = torch.load(paths[1], weights_only=True)
+        model = build().module
+        model.load_state_dict(ours)
+        same(dict(model.state_dict()), {k[len("module."):]: v for k, v in theirs["state_dict"].items()}, "weights", False)
+        return
+    ours = load(paths[1])
+    same(theirs, ours, "", what == "same")
+    model = build()
+    model.load_state_dict(ours["state_dict"])
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.load_state_dict(ours["optimizer"])
+    train(model, optimizer)
+    weights = load(paths[1])["state_dict"]
+    shared = weights["module.3.weight"].data_ptr() == weights["module.3.bias"].data_ptr()
+    assert shared == (what == "same"), "memory in common"
+
+
+main()

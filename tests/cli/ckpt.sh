@@ -1,0 +1,113 @@
+#!/bin/bash
+# ckpt.sh - `yoke ckpt`: command lines, and files made by the program itself, converted there and back.
+here=$PWD
+. tests/support/tap.bash
+
+exits 2 "no verb" ckpt
+says err "usage: yoke ckpt VERB"
+exits 0 "--help" ckpt --help
+says out "convert"
+exits 2 "misspelt verb" ckpt inof
+says err "unknown verb 'inof', did you mean 'info'?"
+exits 2 "no path" ckpt info
+says err "yoke ckpt info: expected PATH, got 0 arguments"
+exits 2 "an unknown ending" ckpt convert a.pt b.bin
+says err "b.bin: the format is told by the ending: .pt, .pth or .safetensors"
+exits 2 "an unknown option" ckpt info --jsn a.pt
+says err "unknown option --jsn, did you mean --json?"
+for verb in info verify convert diff strip; do
+    exits 0 "$verb --help" ckpt $verb --help
+    says out "usage: yoke ckpt $verb [options]"
+done
+exits 1 "no such file" ckpt verify none.pt
+says err "none.pt: No such file or directory"
+
+# A nested state, as it stands in a .pt: {"model": ..., "optimizer": ..., "epoch": 70000, ...}.
+# The golden arrays, each as a line: its name, and its bytes as printf's escapes.
+awk '/^static/ { sub(/\[.*/, "", $5); printf "%s ", $5 }
+     /^};/ { print "" }
+     /^[0-9]/ { n = split($0, bytes, ","); for (i = 1; i <= n; i++) if (bytes[i] != "") printf "\\%03o", bytes[i] }' \
+    "$here/tests/checkpoint/pt_golden.h" > list
+while read -r name octal; do
+    # shellcheck disable=SC2059
+    printf "$octal" > "$name.pt"
+done < list
+exits 0 "info" ckpt info pt_zip_2.pt
+says out "pt_zip_2.pt: pt, 17 tensors, 46 elements, 169 bytes"
+ok "a tensor by its full name" grep -qE '^model\.f32 +float32 \(2, 3\)$' out
+ok "a number of the optimizer" grep -qE '^optimizer\.param_groups\.0\.betas\.1 +0\.999' out
+ok "a text" grep -qE '^name +"na.+ve"$' out
+exits 0 "info --json, behind the path" ckpt info pt_zip_2.pt --json
+says out '{"dtype":"bfloat16","shape":[2],"name":"model.bf16"}'
+says out '{"kind":"int","value":70000,"name":"epoch"}'
+for name in pt_zip_1 pt_zip_2 pt_legacy_1 pt_legacy_2; do
+    exits 0 "$name: verify" ckpt verify $name.pt
+    says out "$name.pt: valid, pt, 17 tensors, 169 bytes"
+    exits 0 "$name: nothing differs from the others" ckpt diff $name.pt pt_zip_2.pt
+    exits 0 "$name: to safetensors" ckpt convert $name.pt a.safetensors
+    says err "notice: a.safetensors: 2 tensors share memory with others"
+    exits 0 "$name: and back" ckpt convert a.safetensors b.pth
+    exits 0 "$name: nothing is lost" ckpt diff $name.pt b.pth
+    exits 0 "$name: rewritten" ckpt convert $name.pt c.pt
+    exits 0 "$name: nothing is lost" ckpt diff --json $name.pt c.pt
+    says out '"differences":0'
+done
+
+exits 0 "strip" ckpt strip pt_zip_1.pt weights.safetensors
+exits 0 "what is left" ckpt info weights.safetensors
+says out "safetensors, 15 tensors"
+ok "has the model's own names" grep -qE '^every\.second ' out
+ok "and no optimizer" [ "$(grep -c exp_avg out)" = 0 ]
+exits 0 "strip what is stripped" ckpt strip weights.safetensors again.pt
+exits 0 "changes nothing" ckpt diff weights.safetensors again.pt
+exits 1 "diff finds what is missing" ckpt diff pt_zip_1.pt weights.safetensors
+says out "epoch: only in pt_zip_1.pt"
+says out "f64: only in weights.safetensors"
+exits 1 "and says so in JSON" ckpt diff --json pt_zip_1.pt weights.safetensors
+says out '"only_b":["i64","f64"'
+
+# One byte of the 16 of 0.25, 0.75 in exp_avg: 0.25 is 00 00 80 3e.
+LC_ALL=C sed 's/\x00\x00\x80\x3e\x00\x00\x40\x3f/\x00\x00\x00\x3f\x00\x00\x40\x3f/' pt_legacy_1.pt > other.pt
+exits 1 "another value" ckpt diff pt_legacy_1.pt other.pt
+says out "optimizer.state.0.exp_avg: values differ by up to 0.25"
+says out "1 different"
+LC_ALL=C sed 's/\x00\x00\x80\x3e\x00\x00\x40\x3f/\x00\x00\x00\x3f\x00\x00\x40\x3f/' pt_zip_1.pt > bad.pt
+exits 1 "a changed byte in a zip file" ckpt verify bad.pt
+says err "bad.pt: zip: member 'archive/data/"
+says err "is damaged: its checksum is"
+exits 1 "with --json" ckpt verify --json bad.pt
+says out '"valid":false'
+head -c 3000 pt_zip_1.pt > short.pt
+exits 1 "a truncated file" ckpt verify short.pt
+says err "short.pt: zip: there is no end record"
+printf '\200\002cposix\nsystem\nX\004\000\000\000true\205R.' > evil.pt
+exits 1 "a pickle alone" ckpt info evil.pt
+says err "evil.pt: a pickle, but not one of torch.save"
+exits 1 "a failed conversion" ckpt convert bad.pt kept.pt
+ok "leaves nothing behind" [ ! -e kept.pt ]
+
+# Python, where it has torch.
+python=${YOKE_PEER_PYTHON:-python3}
+if ! "$python" -c 'import torch' 2> /dev/null; then
+    skip "interchange with PyTorch" "$python has no torch"
+    finish
+    exit
+fi
+python_ok()
+{
+    local name=$1
+    shift
+    "$python" "$here/tests/checkpoint/interchange.py" "$@" > out 2> err
+    ok "$name" [ $? = 0 ]
+}
+python_ok "PyTorch trains and saves" write
+for form in zip legacy; do
+    exits 0 "$form: read and rewritten" ckpt convert "$form.pt" "$form.ours.pt"
+    python_ok "$form: PyTorch reads the same state" same "$form.pt" "$form.ours.pt"
+    exits 0 "$form: to safetensors" ckpt convert "$form.pt" "$form.safetensors"
+    exits 0 "$form: and back" ckpt convert "$form.safetensors" "$form.back.pt"
+    python_ok "$form: PyTorch reads the same values" values "$form.pt" "$form.back.pt"
+    exits 0 "$form: stripped" ckpt strip --strip-module "$form.pt" "$form.weights.pt"
+    python_ok "$form: the weights load into the model" weights "$form.pt" "$form.weights.pt"
+done
+finish

@@ -1,0 +1,172 @@
+#!/bin/bash
+# resume.sh - checkpoints of `yoke train`: a run that was killed goes on to the bit, signals save, mistakes are told.
+. tests/support/tap.bash
+
+losses()
+{
+    sed 's/,"samples_per_second":[^}]*//' "$1"
+}
+
+# start ARGUMENTS...: in the background; its process is $pid.
+start()
+{
+    "$YOKE" train "$@" > out 2> err < /dev/null &
+    pid=$!
+}
+
+# ended: waits, and sets $code.
+ended()
+{
+    wait "$pid" 2> /dev/null
+    code=$?
+}
+
+# reached STEP: waits until a checkpoint of STEP or a later one is there.
+reached()
+{
+    local i newest
+    for ((i = 0; i < 6000; i++)); do
+        newest=$(cd ck 2> /dev/null && ls -d step-* 2> /dev/null | grep -v tmp | tail -n 1)
+        newest=${newest#step-}
+        [ -n "$newest" ] && [ "$((10#$newest))" -ge "$1" ] && return 0
+        kill -0 "$pid" 2> /dev/null || return 1
+        sleep 0.01
+    done
+    return 1
+}
+
+base=(--epochs 2 --batch-size 100 --seed 3 --schedule cosine --warmup 10 --momentum 0.9 --weight-decay 1e-4)
+exits 0 "the unbroken run" train "${base[@]}" --workers 2 --save whole.safetensors --log whole.log
+cp out whole.out
+for how in "" "--async-save"; do
+    rm -rf ck
+    # shellcheck disable=SC2086
+    start "${base[@]}" --workers 2 --save half.safetensors --log half.log --checkpoint ck --save-every 7 $how
+    ok "killed $how: a checkpoint in the middle of an epoch" reached 49
+    kill -KILL "$pid"
+    ended
+    ok "killed $how: before the end" [ $code = 137 ]
+    printf '{"event":"step","epoch":0,"ste' >> half.log # the line that the kill cut off
+    # shellcheck disable=SC2086
+    start "${base[@]}" --workers 1 --save half.safetensors --log half.log --checkpoint ck --save-every 7 --resume $how
+    ok "killed $how, resumed: goes on" reached 150
+    kill -KILL "$pid"
+    ended
+    # shellcheck disable=SC2086
+    exits 0 "killed twice $how, resumed" train "${base[@]}" --workers 4 --save half.safetensors --log half.log \
+        --checkpoint ck --save-every 7 --resume $how
+    says out "going on from ck/step-"
+    ok "killed $how: the same weights to the bit" cmp -s whole.safetensors half.safetensors
+    ok "killed $how: the same log" cmp -s <(losses whole.log) <(losses half.log)
+    ok "killed $how: the same epoch line" [ "$(sed -n 's/ *[0-9]* images.*//; /^epoch 2/p' out)" = \
+        "$(sed -n 's/ *[0-9]* images.*//; /^epoch 2/p' whole.out)" ]
+    ok "killed $how: the last three are kept" [ "$(ls ck | tr '\n' ' ')" = \
+        "step-00000231 step-00000238 step-00000240 " ]
+done
+
+exits 0 "a finished run resumed" train "${base[@]}" --checkpoint ck --resume
+ok "tests again" [ "$(tail -n 1 out)" = "$(tail -n 1 whole.out)" ]
+
+rm -rf ck
+exits 0 "without --save-every" train --epochs 3 --batch-size 600 --no-eval --checkpoint ck --keep 2 --resume
+says out "no checkpoint in ck yet, starting at the beginning"
+ok "every epoch is saved, --keep stay" [ "$(ls ck | tr '\n' ' ')" = "step-00000040 step-00000060 " ]
+exits 0 "a longer run from there" train --epochs 4 --batch-size 600 --no-eval --checkpoint ck --resume --save four.safetensors
+exits 0 "the same in one go" train --epochs 4 --batch-size 600 --no-eval --save one.safetensors
+ok "gives the same weights" cmp -s four.safetensors one.safetensors
+
+# A run that never ends: what happens at its signals, and what --resume refuses.
+endless=(--epochs 100000 --no-eval --batch-size 50)
+exits 0 "to compare with" train "${endless[@]}" --steps 20 --save twenty.safetensors
+for signal in TERM USR1; do
+    rm -rf ck log
+    start "${endless[@]}" --checkpoint ck --save-every 1000s --log log
+    ok "SIG$signal: the run has begun" wait_for log '"step":3,'
+    kill -s $signal "$pid"
+    ended
+    ok "SIG$signal: exit code 75" [ $code = 75 ]
+    says out "saved a checkpoint of step"
+    step=$(sed -n 's/.*"step":\([0-9]*\),.*/\1/p' log | tail -n 1)
+    ok "SIG$signal: the checkpoint is of the last step" [ "$(ls ck)" = "$(printf 'step-%08d' "$step")" ]
+done
+exits 1 "--resume to a step that is behind" train "${endless[@]}" --steps 1 --checkpoint ck --resume
+says err "--resume: the checkpoint is at step $step, and this run is to end at step 1"
+rm -rf ck log
+start "${endless[@]}" --checkpoint ck --log log
+ok "SIGINT: the run has begun" wait_for log '"step":3,'
+kill -s INT "$pid"
+ended
+ok "SIGINT saves too: exit code 130" [ $code = 130 ]
+ok "SIGINT: one checkpoint" [ "$(ls ck | wc -l)" = 1 ]
+
+rm -rf ck
+exits 0 "five steps" train "${endless[@]}" --steps 5 --checkpoint ck
+exits 1 "no --resume where there are checkpoints" train "${endless[@]}" --steps 20 --checkpoint ck
+says err "ck/step-00000005 is there already: add --resume"
+refuses()
+{
+    local text=$1
+    shift
+    exits 1 "--resume with $*" train "${endless[@]}" --steps 20 --checkpoint ck --resume "$@"
+    says err "yoke: --resume: ck/step-00000005: "
+    says err "$text"
+}
+refuses "was saved with model 'lenet', which is 'mlp' now" --model mlp
+refuses "was saved with seed '0', which is '1' now" --seed 1
+refuses "was saved with lr '0.05', which is '0.1' now" --lr 0.1
+refuses "was saved with dtype 'f32', which is 'f64' now" --dtype f64
+refuses "was saved without a schedule, this run has one" --schedule step
+refuses "batch size is 51, but it was 50" --batch-size 51
+refuses "shuffle is 0, but it was 1" --no-shuffle
+refuses "was saved with augmentation 'on', which is 'off' now" --no-augment
+
+# A broken newest one.
+exits 0 "to step 10" train "${endless[@]}" --steps 10 --checkpoint ck --resume
+printf '\x01' | dd of=ck/step-00000010/model.safetensors bs=1 seek=5000 conv=notrunc 2> dd.err
+exits 0 "a broken newest checkpoint" train "${endless[@]}" --steps 20 --checkpoint ck --resume --save again.safetensors
+says err "warning: 1 broken checkpoint is passed over: ck/step-00000010/model.safetensors: checksum"
+says out "going on from ck/step-00000005"
+ok "costs nothing but time" cmp -s twenty.safetensors again.safetensors
+cp -r ck kept
+for dir in ck/*; do truncate -s 50 "$dir/state.json"; done
+exits 1 "nothing but broken ones" train "${endless[@]}" --steps 20 --checkpoint ck --resume
+says err "ck: no valid checkpoint; 3 are broken"
+
+# Mistakes, and folders that are not there or full.
+exits 2 "--save-every 0" train --checkpoint ck --save-every 0
+exits 2 "--save-every 5m" train --checkpoint ck --save-every 5m
+says err "--save-every 5m: expected a number of steps (500) or of seconds (30s)"
+exits 2 "--resume alone" train --resume
+says err "--resume needs --checkpoint DIR"
+exits 1 "a folder in a folder that is not there" train --steps 1 --checkpoint no/where
+says err "--checkpoint: no/where: No such file or directory"
+exits 1 "a file" train --steps 1 --checkpoint twenty.safetensors
+says err "--checkpoint: twenty.safetensors: Not a directory"
+rm -rf ck && mv kept ck
+before=$(cat ck/*/* | cksum)
+(
+    trap '' XFSZ
+    ulimit -f 100
+    run train "${endless[@]}" --steps 30 --checkpoint ck --resume
+    exit "$code"
+)
+ok "a full disk: exit code 1" [ $? = 1 ]
+says err "ck/step-00000030.tmp/model.safetensors: File too large"
+ok "a full disk: what was there is there" [ "$(cat ck/*/* | cksum)" = "$before" ]
+
+# With augmentation and batch normalisation, where the data are.
+if [ -n "${YOKE_DATA:-}" ] && run train --model lenet --data cifar10 --steps 1 --no-eval && [ "$code" = 0 ]; then
+    base=(--model resnet18-cifar --data cifar10 --batch-size 8 --lr 0.02 --schedule cosine --no-eval)
+    exits 0 "ResNet-18 on CIFAR-10" train "${base[@]}" --steps 6 --workers 2 --save whole.safetensors
+    rm -rf ck
+    start "${base[@]}" --steps 6 --workers 1 --checkpoint ck --save-every 1
+    ok "ResNet-18: step 3" reached 3
+    kill -KILL "$pid"
+    ended
+    exits 0 "ResNet-18, killed, resumed" train "${base[@]}" --steps 6 --workers 3 --checkpoint ck --resume \
+        --save half.safetensors
+    ok "ResNet-18: the same weights to the bit" cmp -s whole.safetensors half.safetensors
+else
+    skip "ResNet-18 on CIFAR-10" "needs CIFAR-10 under YOKE_DATA"
+fi
+finish
