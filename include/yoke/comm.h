@@ -1,0 +1,173 @@
+/*
+ * yoke/comm.h - process groups and collectives.
+ *
+ * Layer: comm. A process group is a set of ranks that call the same operations in the same order; a rank is a process,
+ * or a thread with a group object of its own. Names and semantics are those of torch.distributed, but for this:
+ * src and dst are always ranks of the group that the call is given. docs/collectives.md gives the algorithms.
+ *
+ * Every collective carries a number and a fingerprint (operation, dtype, count, reduction, root). Ranks that call
+ * different ones (YK_ERR_MISMATCH), a rank that does not come within the time-out (YK_ERR_STALLED), and a process that
+ * ended or left (YK_ERR_CONNECTION) are an error on every rank that names the ranks, hosts, processes and operations.
+ * It breaks the group: every later call on it fails at once with that first cause. A mistake found before anything was
+ * sent (a wrong shape, a rank outside the group) fails that one call and leaves the group whole.
+ *
+ * Operations work on CPU tensors, of any strides (those that are not contiguous are copied first), write in place
+ * without being recorded by autograd, and count as a write. In all of them group NULL means the default group. Any
+ * number of threads may call; the calls on one group take place one after the other.
+ */
+#ifndef YOKE_COMM_H
+#define YOKE_COMM_H
+
+#include <yoke/store.h>
+#include <yoke/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct yk_process_group yk_process_group;
+typedef struct yk_work yk_work;
+
+/* How values are combined. f16 and bf16 are combined in f32 and rounded once. On bool, sum and max are "any", product
+ * and min are "all". Mean divides the sum by the number of ranks and needs a floating dtype. The ranks' values are
+ * combined in the order of ranks, so the result is the same bits on every rank and every run. Source: ReduceOp. */
+typedef enum yk_reduce_op { YK_OP_SUM = 0, YK_OP_MEAN, YK_OP_MIN, YK_OP_MAX, YK_OP_PRODUCT } yk_reduce_op;
+
+/* ---- the default group of this process -------------------------------------------------------------------------- */
+typedef struct yk_init_options {
+    /*
+     * How the ranks find one another, unless `store` is given. NULL: "env://", which reads RANK, WORLD_SIZE,
+     * MASTER_ADDR and MASTER_PORT, and where these are not set the variables of Slurm (SLURM_PROCID, SLURM_NTASKS) or
+     * Open MPI (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE); with none of them it is a world of one. Rank 0 serves the
+     * store at that address, unless TORCHELASTIC_USE_AGENT_STORE=True says that the launcher does. "tcp://host:port":
+     * rank and world_size come from here. "file:///path": a file of a shared file system, that the job makes.
+     */
+    const char *init_method;
+    const char *backend;  /* NULL: $YOKE_COMM_BACKEND, or "native" */
+    int rank, world_size; /* world_size 0: from the environment */
+    double timeout;       /* seconds for one operation; 0: 1800, as in PyTorch */
+    double join_timeout;  /* seconds until all ranks must have come; 0: 60 */
+    yk_store *store;      /* used in place of init_method; rank and world_size are then needed */
+} yk_init_options;
+/* Makes the default group; NULL options are all zero. Returns when all ranks are there; an error says who is missing.
+ * Source: init_process_group. */
+YK_API yk_status yk_init_process_group(const yk_init_options *options) YK_MUST_CHECK;
+/* Releases the default group after its outstanding operations; without one it does nothing. */
+YK_API void yk_destroy_process_group(void);
+/* The default group, borrowed; NULL and an error before yk_init_process_group. */
+YK_API yk_process_group *yk_default_process_group(void);
+/* Whether there is one. Source: is_initialized. */
+YK_API bool yk_is_initialized(void);
+
+/* ---- groups as objects: owned by the thread's current scope ------------------------------------------------------ */
+typedef struct yk_process_group_options {
+    const char *backend; /* as above */
+    const char *name;    /* in messages and as a prefix of the store's keys; NULL: "world" */
+    double timeout, join_timeout;
+    /* Ranks with equal host ids share memory. NULL: $YOKE_HOST_ID, else this machine (boot and process name space). */
+    const char *host_id;
+} yk_process_group_options;
+/* Joins rank `rank` of `world_size` through the store, which is kept; for one rank it may be NULL. Every rank calls it,
+ * with its own object of the same store. A store serves one group of a name. */
+YK_API yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_size,
+                                                 const yk_process_group_options *options);
+/*
+ * A group of `count` ranks of `parent` (NULL: the default group), in the order of the list. All ranks of the parent
+ * call it with the same list; one that is not in it gets a group of which its rank is -1, on which every operation is
+ * an error. It has the parent's backend and time-outs. Source: new_group.
+ */
+YK_API yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *ranks);
+/* The last reference gone, the group is left after its outstanding operations; they are bounded by the time-out. */
+YK_API yk_process_group *yk_process_group_retain(yk_process_group *group);
+YK_API void yk_process_group_release(yk_process_group *group);
+
+/* The calling rank and the number of ranks. -1 and an error without a default group. Source: get_rank and
+ * get_world_size. */
+YK_API int yk_rank(yk_process_group *group);
+YK_API int yk_world_size(yk_process_group *group);
+/* The backend's name ("native") and the group's ("world"); valid while the group lives. */
+YK_API const char *yk_process_group_backend(yk_process_group *group);
+YK_API const char *yk_process_group_name(yk_process_group *group);
+/* Breaks the group on all ranks, with this reason: their waiting and later calls fail with it. */
+YK_API void yk_process_group_abort(yk_process_group *group, const char *reason);
+/* Writes the last operations of this rank as a JSON object: group, rank, host, pid, error, and per operation number,
+ * name, dtype, count, reduction, peer or root, tag, state and times. When a group breaks, and YOKE_COMM_DUMP is set, it
+ * is written to the file "$YOKE_COMM_DUMP.GROUP.rankN.json". */
+YK_API yk_status yk_process_group_dump(yk_process_group *group, FILE *to) YK_MUST_CHECK;
+
+/* ---- memory that all ranks of a host see ------------------------------------------------------------------------- */
+/* A zeroed tensor on cpu:0 whose memory the other processes of this host can map: collectives work on it in place
+ * without copies. Everything else works as with any tensor. Fails on another device. */
+YK_API yk_tensor *yk_comm_alloc(int ndim, const int64_t *shape, const yk_tensor_options *options);
+
+/* ---- collectives ------------------------------------------------------------------------------------------------- */
+/* x (...) becomes the combination of all ranks' x. */
+YK_API yk_status yk_all_reduce(yk_tensor *x, yk_reduce_op op, yk_process_group *group) YK_MUST_CHECK;
+/* The same on rank dst alone; the others' x keeps its values. */
+YK_API yk_status yk_reduce(yk_tensor *x, int dst, yk_reduce_op op, yk_process_group *group) YK_MUST_CHECK;
+/* x becomes rank src's x. */
+YK_API yk_status yk_broadcast(yk_tensor *x, int src, yk_process_group *group) YK_MUST_CHECK;
+/* out (world_size, in...) or (world_size * d0, ...): any shape of that many elements; rank r's `in` (...) is part r.
+ * Source: all_gather_into_tensor. */
+YK_API yk_status yk_all_gather(yk_tensor *out, yk_tensor *in, yk_process_group *group) YK_MUST_CHECK;
+/* The same on rank dst alone; out may be NULL elsewhere. */
+YK_API yk_status yk_gather(yk_tensor *out, yk_tensor *in, int dst, yk_process_group *group) YK_MUST_CHECK;
+/* Part r of rank src's `in` (world_size times the elements of out) goes to rank r; in may be NULL elsewhere. */
+YK_API yk_status yk_scatter(yk_tensor *out, yk_tensor *in, int src, yk_process_group *group) YK_MUST_CHECK;
+/* out becomes the combination of part r of all ranks' `in` on rank r. Source: reduce_scatter_tensor. */
+YK_API yk_status yk_reduce_scatter(yk_tensor *out, yk_tensor *in, yk_reduce_op op,
+                                   yk_process_group *group) YK_MUST_CHECK;
+/*
+ * Part j of rank i's `in` becomes part i of rank j's `out`. The splits give the parts' sizes along the first dimension,
+ * world_size numbers each that add up to it; NULL: equal parts. Rank i's in_splits[j] must be rank j's out_splits[i],
+ * counted in elements. Source: all_to_all_single.
+ */
+YK_API yk_status yk_all_to_all(yk_tensor *out, yk_tensor *in, const int64_t *out_splits, const int64_t *in_splits,
+                               yk_process_group *group) YK_MUST_CHECK;
+/* Returns when all ranks have come. */
+YK_API yk_status yk_barrier(yk_process_group *group) YK_MUST_CHECK;
+
+/*
+ * From rank to rank: a message goes to the receive with its tag, in order among equal tags (any int that is not
+ * negative). Shape may differ, dtype and number of elements may not. send may return before the receive was called,
+ * but need not. They are not ordered with collectives. A rank may send to itself if the send or the receive is
+ * asynchronous.
+ */
+YK_API yk_status yk_send(yk_tensor *x, int dst, int tag, yk_process_group *group) YK_MUST_CHECK;
+YK_API yk_status yk_recv(yk_tensor *x, int src, int tag, yk_process_group *group) YK_MUST_CHECK;
+
+/* ---- the same without waiting: a work, owned by the thread's current scope, or NULL and an error ------------------
+ */
+/*
+ * The tensors are kept until the work is done, and must not be touched before; a work may be dropped without waiting.
+ * Collectives, blocking ones too, take place in the order of the calls. Sends and receives go on while any call of this
+ * rank on the group waits, or is tested.
+ */
+YK_API yk_work *yk_all_reduce_async(yk_tensor *x, yk_reduce_op op, yk_process_group *group);
+YK_API yk_work *yk_reduce_async(yk_tensor *x, int dst, yk_reduce_op op, yk_process_group *group);
+YK_API yk_work *yk_broadcast_async(yk_tensor *x, int src, yk_process_group *group);
+YK_API yk_work *yk_all_gather_async(yk_tensor *out, yk_tensor *in, yk_process_group *group);
+YK_API yk_work *yk_gather_async(yk_tensor *out, yk_tensor *in, int dst, yk_process_group *group);
+YK_API yk_work *yk_scatter_async(yk_tensor *out, yk_tensor *in, int src, yk_process_group *group);
+YK_API yk_work *yk_reduce_scatter_async(yk_tensor *out, yk_tensor *in, yk_reduce_op op, yk_process_group *group);
+YK_API yk_work *yk_all_to_all_async(yk_tensor *out, yk_tensor *in, const int64_t *out_splits, const int64_t *in_splits,
+                                    yk_process_group *group);
+YK_API yk_work *yk_barrier_async(yk_process_group *group);
+/* Source: isend and irecv. */
+YK_API yk_work *yk_isend(yk_tensor *x, int dst, int tag, yk_process_group *group);
+YK_API yk_work *yk_irecv(yk_tensor *x, int src, int tag, yk_process_group *group);
+
+/* Waits until the work is done, and returns its status with the error record set; bounded by the time-out. NULL gives
+ * the status of the record. */
+YK_API yk_status yk_work_wait(yk_work *work) YK_MUST_CHECK;
+/* Whether it is done, well or not; does not wait. Source: is_completed. */
+YK_API bool yk_work_test(yk_work *work);
+/* The error of a work that is done, NULL if it has none or is not done; valid while the work lives. */
+YK_API const yk_error *yk_work_error(yk_work *work);
+YK_API yk_work *yk_work_retain(yk_work *work);
+YK_API void yk_work_release(yk_work *work);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,117 @@
+/*
+ * backend.h - the table of functions through which process groups reach a backend of collectives. Layer: comm.
+ *
+ * native/ fills one; mpi/, nccl/ and whatever else carries collectives fill others. Above the table stand the checks of
+ * arguments, the order of operations, the asynchronous form and the trace (work.c, collectives.c); a backend moves
+ * bytes, and watches over its ranks.
+ */
+#ifndef YOKE_COMM_BACKEND_H
+#define YOKE_COMM_BACKEND_H
+
+#include <yoke/comm.h>
+
+#include "tensor/tensor.h"
+
+/* The collectives first, in the order of the table's slots, then the messages. */
+typedef enum yk__comm_kind {
+    YK__COMM_ALL_REDUCE,
+    YK__COMM_REDUCE,
+    YK__COMM_BROADCAST,
+    YK__COMM_ALL_GATHER,
+    YK__COMM_GATHER,
+    YK__COMM_SCATTER,
+    YK__COMM_REDUCE_SCATTER,
+    YK__COMM_ALL_TO_ALL,
+    YK__COMM_BARRIER,
+    YK__COMM_COLLECTIVES,
+    YK__COMM_SEND = YK__COMM_COLLECTIVES,
+    YK__COMM_RECV,
+    YK__COMM_KINDS
+} yk__comm_kind;
+
+/*
+ * One operation, checked. Memory is contiguous and of the CPU; it is valid, and not touched by others, until the
+ * operation is done. NULL where a rank has no part in it, or where it has no bytes.
+ *
+ *   kind            in                    out                  count
+ *   all_reduce      count                 the same memory      elements
+ *   reduce          count                 the same on the root elements
+ *   broadcast       count, on the root    count, elsewhere     elements
+ *   all_gather      count                 world_size * count   elements of a part
+ *   gather          count                 ..., on the root     elements of a part
+ *   scatter         ..., on the root      count                elements of a part
+ *   reduce_scatter  world_size * count    count                elements of a part
+ *   all_to_all      sum of in_counts      sum of out_counts    0
+ *   send, recv      count (send)          count (recv)         elements
+ */
+typedef struct yk__comm_op {
+    yk__comm_kind kind;
+    yk_dtype dtype;
+    yk_reduce_op reduction; /* all_reduce, reduce, reduce_scatter */
+    int peer;               /* the root, or the other rank of a message; -1 where there is none */
+    int tag;                /* of a message, else -1 */
+    uint64_t number;        /* of the collective, or of this rank's messages, from 1 */
+    int64_t count;
+    const void *in;
+    void *out;
+    const int64_t *in_counts, *out_counts; /* all_to_all: elements by rank */
+} yk__comm_op;
+
+/* What a rank knows when it joins. Everything is borrowed for the length of the call, but for `store`, which lives as
+ * long as the group. */
+typedef struct yk__comm_place {
+    yk_store *store; /* NULL in a world of one; keys of the backend's own begin with `name` */
+    const char *name;
+    const char *host_id;   /* equal on ranks that share memory */
+    const char *host_name; /* for messages */
+    uint64_t members;      /* a hash of what the ranks must agree on beyond the name; a difference is an error */
+    int rank, world_size;
+    double timeout, join_timeout; /* seconds */
+} yk__comm_place;
+
+typedef struct yk__comm_backend {
+    const char *name; /* "native" */
+
+    /* Returns when all ranks are there, within join_timeout; an error says who is missing, or differs, and how. On
+     * failure *state is NULL and nothing is left behind. */
+    yk_status (*join)(const yk__comm_place *place, void **state);
+
+    /*
+     * One slot per collective, NULL for one that the backend lacks. Blocking: returns when `out` is written and `in`
+     * may be changed. Called by one thread at a time, in the same order on all ranks, with numbers that count up by
+     * one. Must give the same bits on every rank, and the same every run. Must end within the group's time-out, and
+     * within 1 s of a peer's death. A failure breaks the group: the cause becomes known to all ranks (those waiting
+     * included), and names ranks, hosts, processes and operations.
+     */
+    yk_status (*collective[YK__COMM_COLLECTIVES])(void *state, const yk__comm_op *op);
+
+    /* Begins a message and gives its handle at once; op is copied. Called from any thread, also during a collective. */
+    yk_status (*post)(void *state, const yk__comm_op *op, void **message);
+    /* Drives all messages of the rank for up to `seconds` (0: looks once) and returns as soon as this one is done;
+     * `done` also on failure, whose status it returns every time it is asked. Any thread, several at once. A failure
+     * breaks the group. */
+    yk_status (*wait)(void *state, void *message, double seconds, bool *done);
+    /* Frees the handle of a message that is done. */
+    void (*forget)(void *state, void *message);
+
+    /* YK_OK while the group is whole; else fails with its first cause. A few nanoseconds. */
+    yk_status (*check)(void *state);
+    /* Breaks the group on all ranks with this cause, unless it is broken. */
+    void (*give_up)(void *state, yk_status code, const char *cause);
+    /* Leaves; waits, within the time-out, for what peers still have to read of this rank's memory. Called once, when
+     * no other call is under way. Peers that wait for this rank from now on get an error. */
+    void (*leave)(void *state);
+} yk__comm_backend;
+
+extern const yk__comm_backend yk__comm_native;
+
+/* ---- describe.c ---- */
+const char *yk__comm_kind_name(yk__comm_kind kind);
+const char *yk__comm_reduction_name(yk_reduce_op op);
+/* Whether the kind has a reduction, a root. */
+bool yk__comm_reduces(yk__comm_kind kind);
+bool yk__comm_has_root(yk__comm_kind kind);
+/* "all_reduce #12 (float32, 100 elements, sum)", "send #3 (int64, 5 elements, to rank 1, tag 7)" */
+const char *yk__comm_describe(const yk__comm_op *op, char *buffer, size_t size);
+
+#endif

@@ -1,0 +1,286 @@
+/*
+ * collectives.c - the public operations: checks, and how each becomes one of the backend's. Layer: comm.
+ *
+ * Nothing is sent, and no number is used up, before all that one rank can check is right.
+ */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/group.h"
+
+/* A group that can do something, whose size is then known. */
+static yk__group *member(const char *what, yk_process_group *handle)
+{
+    yk__group *g = yk__group_of(what, handle);
+    if (g && g->rank < 0) {
+        yk__fail(YK_ERR_STATE, "%s: this rank is not in the group '%s'", what, g->name);
+        return NULL;
+    }
+    return g;
+}
+
+static yk_status check_tensor(const char *what, const char *role, const yk_tensor *x)
+{
+    char text[200];
+    if (!x)
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "%s: %s is NULL", what, role);
+    if (yk__device_of(x).type != YK_CPU)
+        return yk__fail(YK_ERR_UNSUPPORTED, "%s: %s is on %s, but the backend works on CPU tensors", what, role,
+                        yk_device_format(yk__device_of(x), text));
+    for (int d = 0; d < x->ndim; d++)
+        if (x->stride[d] == 0 && x->shape[d] > 1)
+            return yk__fail(YK_ERR_SHAPE, "%s: %s %s is expanded: several elements share memory", what, role,
+                            yk_shape_format(x, text, sizeof(text)));
+    return YK_OK;
+}
+
+static yk_status check_rank(const char *what, const char *role, const yk__group *g, int rank)
+{
+    if (rank >= 0 && rank < g->world_size)
+        return YK_OK;
+    return yk__fail(YK_ERR_ARGUMENT, "%s: %s %d is outside group '%s' of %d ranks", what, role, rank, g->name,
+                    g->world_size);
+}
+
+static yk_status check_reduction(const char *what, yk_reduce_op op, const yk_tensor *x)
+{
+    if ((unsigned)op > YK_OP_PRODUCT)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: %d is not a reduction", what, (int)op);
+    if (op == YK_OP_MEAN && !yk_dtype_is_floating((yk_dtype)x->dtype))
+        return yk__fail(YK_ERR_DTYPE, "%s: a mean of %s is not defined; the sum is", what,
+                        yk_dtype_name((yk_dtype)x->dtype));
+    return YK_OK;
+}
+
+/* `whole` has `parts` times the elements of `part`, the same dtype, and no memory in common but in its own part. */
+static yk_status check_parts(const char *what, const char *whole_role, const yk_tensor *whole, const char *part_role,
+                             const yk_tensor *part, int parts, int own)
+{
+    char a[200], b[200];
+    if (whole->dtype != part->dtype)
+        return yk__fail(YK_ERR_DTYPE, "%s: %s is %s but %s is %s", what, whole_role,
+                        yk_dtype_name((yk_dtype)whole->dtype), part_role, yk_dtype_name((yk_dtype)part->dtype));
+    if (whole->numel != part->numel * parts)
+        return yk__fail(YK_ERR_SHAPE, "%s: %s %s has %lld elements, but %d ranks with %s %s make %lld", what,
+                        whole_role, yk_shape_format(whole, a, sizeof(a)), (long long)whole->numel, parts, part_role,
+                        yk_shape_format(part, b, sizeof(b)), (long long)(part->numel * parts));
+    size_t size = yk_dtype_size((yk_dtype)whole->dtype);
+    const char *w = whole->data, *p = part->data;
+    const char *w_end = w + (size_t)whole->numel * size, *p_end = p + (size_t)part->numel * size;
+    bool in_place = own >= 0 && p == w + (size_t)part->numel * (size_t)own * size && yk_is_contiguous(whole) &&
+                    yk_is_contiguous(part);
+    if (part->numel && whole->storage == part->storage && p < w_end && w < p_end && !in_place)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: %s and %s share memory", what, whole_role, part_role);
+    return YK_OK;
+}
+
+static yk__call call_of(yk__comm_kind kind, yk_reduce_op op, int peer, yk_tensor *in, yk_tensor *out,
+                        const yk_tensor *counted)
+{
+    return (yk__call){.op = {.kind = kind,
+                             .dtype = counted ? (yk_dtype)counted->dtype : YK_F32,
+                             .reduction = op,
+                             .peer = peer,
+                             .tag = -1,
+                             .count = counted ? counted->numel : 0},
+                      .in = in,
+                      .out = out};
+}
+
+/* Both forms of an operation: `prepare` checks and fills the call. */
+#define BOTH_FORMS(name, async_name, parameters, arguments)                                                            \
+    yk_status name parameters                                                                                          \
+    {                                                                                                                  \
+        yk__call call;                                                                                                 \
+        yk__group *g = prepare_##name arguments;                                                                       \
+        return g ? yk__comm_run(g, &call) : yk__error_code();                                                          \
+    }                                                                                                                  \
+    yk_work *async_name parameters                                                                                     \
+    {                                                                                                                  \
+        yk__call call;                                                                                                 \
+        if (!yk__scope_check(#async_name))                                                                             \
+            return NULL;                                                                                               \
+        yk__group *g = prepare_##name arguments;                                                                       \
+        return g ? yk__comm_start(g, &call) : NULL;                                                                    \
+    }
+
+static yk__group *prepare_yk_all_reduce(yk_tensor *x, yk_reduce_op op, yk_process_group *group, yk__call *call)
+{
+    yk__group *g = member("all_reduce", group);
+    if (!g || check_tensor("all_reduce", "the tensor", x) || check_reduction("all_reduce", op, x))
+        return NULL;
+    *call = call_of(YK__COMM_ALL_REDUCE, op, -1, x, x, x);
+    return g;
+}
+BOTH_FORMS(yk_all_reduce, yk_all_reduce_async, (yk_tensor * x, yk_reduce_op op, yk_process_group *group),
+           (x, op, group, &call))
+
+static yk__group *prepare_yk_reduce(yk_tensor *x, int dst, yk_reduce_op op, yk_process_group *group, yk__call *call)
+{
+    yk__group *g = member("reduce", group);
+    if (!g || check_tensor("reduce", "the tensor", x) || check_reduction("reduce", op, x) ||
+        check_rank("reduce", "dst", g, dst))
+        return NULL;
+    *call = call_of(YK__COMM_REDUCE, op, dst, x, dst == g->rank ? x : NULL, x);
+    return g;
+}
+BOTH_FORMS(yk_reduce, yk_reduce_async, (yk_tensor * x, int dst, yk_reduce_op op, yk_process_group *group),
+           (x, dst, op, group, &call))
+
+static yk__group *prepare_yk_broadcast(yk_tensor *x, int src, yk_process_group *group, yk__call *call)
+{
+    yk__group *g = member("broadcast", group);
+    if (!g || check_tensor("broadcast", "the tensor", x) || check_rank("broadcast", "src", g, src))
+        return NULL;
+    bool root = src == g->rank;
+    *call = call_of(YK__COMM_BROADCAST, YK_OP_SUM, src, root ? x : NULL, root ? NULL : x, x);
+    return g;
+}
+BOTH_FORMS(yk_broadcast, yk_broadcast_async, (yk_tensor * x, int src, yk_process_group *group), (x, src, group, &call))
+
+static yk__group *prepare_yk_all_gather(yk_tensor *out, yk_tensor *in, yk_process_group *group, yk__call *call)
+{
+    yk__group *g = member("all_gather", group);
+    if (!g || check_tensor("all_gather", "in", in) || check_tensor("all_gather", "out", out) ||
+        check_parts("all_gather", "out", out, "in", in, g->world_size, g->rank))
+        return NULL;
+    *call = call_of(YK__COMM_ALL_GATHER, YK_OP_SUM, -1, in, out, in);
+    return g;
+}
+BOTH_FORMS(yk_all_gather, yk_all_gather_async, (yk_tensor * out, yk_tensor *in, yk_process_group *group),
+           (out, in, group, &call))
+
+static yk__group *prepare_yk_gather(yk_tensor *out, yk_tensor *in, int dst, yk_process_group *group, yk__call *call)
+{
+    yk__group *g = member("gather", group);
+    if (!g || check_tensor("gather", "in", in) || check_rank("gather", "dst", g, dst))
+        return NULL;
+    bool root = dst == g->rank;
+    if (root &&
+        (check_tensor("gather", "out", out) || check_parts("gather", "out", out, "in", in, g->world_size, g->rank)))
+        return NULL;
+    *call = call_of(YK__COMM_GATHER, YK_OP_SUM, dst, in, root ? out : NULL, in);
+    return g;
+}
+BOTH_FORMS(yk_gather, yk_gather_async, (yk_tensor * out, yk_tensor *in, int dst, yk_process_group *group),
+           (out, in, dst, group, &call))
+
+static yk__group *prepare_yk_scatter(yk_tensor *out, yk_tensor *in, int src, yk_process_group *group, yk__call *call)
+{
+    yk__group *g = member("scatter", group);
+    if (!g || check_tensor("scatter", "out", out) || check_rank("scatter", "src", g, src))
+        return NULL;
+    bool root = src == g->rank;
+    if (root &&
+        (check_tensor("scatter", "in", in) || check_parts("scatter", "in", in, "out", out, g->world_size, g->rank)))
+        return NULL;
+    *call = call_of(YK__COMM_SCATTER, YK_OP_SUM, src, root ? in : NULL, out, out);
+    return g;
+}
+BOTH_FORMS(yk_scatter, yk_scatter_async, (yk_tensor * out, yk_tensor *in, int src, yk_process_group *group),
+           (out, in, src, group, &call))
+
+static yk__group *prepare_yk_reduce_scatter(yk_tensor *out, yk_tensor *in, yk_reduce_op op, yk_process_group *group,
+                                            yk__call *call)
+{
+    yk__group *g = member("reduce_scatter", group);
+    if (!g || check_tensor("reduce_scatter", "in", in) || check_tensor("reduce_scatter", "out", out) ||
+        check_reduction("reduce_scatter", op, in) ||
+        check_parts("reduce_scatter", "in", in, "out", out, g->world_size, g->rank))
+        return NULL;
+    *call = call_of(YK__COMM_REDUCE_SCATTER, op, -1, in, out, out);
+    return g;
+}
+BOTH_FORMS(yk_reduce_scatter, yk_reduce_scatter_async,
+           (yk_tensor * out, yk_tensor *in, yk_reduce_op op, yk_process_group *group), (out, in, op, group, &call))
+
+/* The splits of x's first dimension as numbers of elements. */
+static yk_status split_counts(const char *role, const yk_tensor *x, const int64_t *splits, int ranks, int64_t *counts)
+{
+    char text[200];
+    int64_t rows = x->ndim ? x->shape[0] : 1, row = rows > 0 ? x->numel / rows : 0, sum = 0;
+    if (!splits && rows % ranks)
+        return yk__fail(YK_ERR_SHAPE, "all_to_all: the first dimension of %s %s does not divide by %d ranks", role,
+                        yk_shape_format(x, text, sizeof(text)), ranks);
+    for (int r = 0; r < ranks; r++) {
+        int64_t n = splits ? splits[r] : rows / ranks;
+        if (n < 0 || n > rows - sum)
+            return yk__fail(YK_ERR_SHAPE, "all_to_all: split %lld for rank %d of %s %s", (long long)n, r, role,
+                            yk_shape_format(x, text, sizeof(text)));
+        sum += n;
+        counts[r] = n * row;
+    }
+    if (sum != rows)
+        return yk__fail(YK_ERR_SHAPE, "all_to_all: the splits of %s %s add up to %lld", role,
+                        yk_shape_format(x, text, sizeof(text)), (long long)sum);
+    return YK_OK;
+}
+
+static yk__group *prepare_yk_all_to_all(yk_tensor *out, yk_tensor *in, const int64_t *out_splits,
+                                        const int64_t *in_splits, yk_process_group *group, yk__call *call)
+{
+    yk__group *g = member("all_to_all", group);
+    if (!g || check_tensor("all_to_all", "in", in) || check_tensor("all_to_all", "out", out))
+        return NULL;
+    if (in->dtype != out->dtype) {
+        yk__fail(YK_ERR_DTYPE, "all_to_all: in is %s but out is %s", yk_dtype_name((yk_dtype)in->dtype),
+                 yk_dtype_name((yk_dtype)out->dtype));
+        return NULL;
+    }
+    if (in->storage == out->storage && in->numel && out->numel) {
+        yk__fail(YK_ERR_ARGUMENT, "all_to_all: in and out share memory");
+        return NULL;
+    }
+    *call = call_of(YK__COMM_ALL_TO_ALL, YK_OP_SUM, -1, in, out, in);
+    call->op.count = 0;
+    call->counts = yk__calloc(2 * (size_t)g->world_size, sizeof(int64_t));
+    if (!call->counts)
+        return NULL;
+    call->op.in_counts = call->counts;
+    call->op.out_counts = call->counts + g->world_size;
+    if (!split_counts("in", in, in_splits, g->world_size, call->counts) &&
+        !split_counts("out", out, out_splits, g->world_size, call->counts + g->world_size))
+        return g;
+    free(call->counts);
+    return NULL;
+}
+BOTH_FORMS(yk_all_to_all, yk_all_to_all_async,
+           (yk_tensor * out, yk_tensor *in, const int64_t *out_splits, const int64_t *in_splits,
+            yk_process_group *group),
+           (out, in, out_splits, in_splits, group, &call))
+
+static yk__group *prepare_yk_barrier(yk_process_group *group, yk__call *call)
+{
+    *call = call_of(YK__COMM_BARRIER, YK_OP_SUM, -1, NULL, NULL, NULL);
+    return member("barrier", group);
+}
+BOTH_FORMS(yk_barrier, yk_barrier_async, (yk_process_group * group), (group, &call))
+
+static yk__group *prepare_message(const char *what, yk__comm_kind kind, yk_tensor *x, int peer, int tag,
+                                  yk_process_group *group, yk__call *call)
+{
+    bool send = kind == YK__COMM_SEND;
+    yk__group *g = member(what, group);
+    if (!g || check_tensor(what, "the tensor", x) || check_rank(what, send ? "dst" : "src", g, peer))
+        return NULL;
+    if (tag < 0) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: tag %d is negative", what, tag);
+        return NULL;
+    }
+    *call = call_of(kind, YK_OP_SUM, peer, send ? x : NULL, send ? NULL : x, x);
+    call->op.tag = tag;
+    return g;
+}
+
+static yk__group *prepare_yk_send(yk_tensor *x, int dst, int tag, yk_process_group *group, yk__call *call)
+{
+    return prepare_message("send", YK__COMM_SEND, x, dst, tag, group, call);
+}
+BOTH_FORMS(yk_send, yk_isend, (yk_tensor * x, int dst, int tag, yk_process_group *group), (x, dst, tag, group, &call))
+
+static yk__group *prepare_yk_recv(yk_tensor *x, int src, int tag, yk_process_group *group, yk__call *call)
+{
+    return prepare_message("recv", YK__COMM_RECV, x, src, tag, group, call);
+}
+BOTH_FORMS(yk_recv, yk_irecv, (yk_tensor * x, int src, int tag, yk_process_group *group), (x, src, tag, group, &call))

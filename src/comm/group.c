@@ -1,0 +1,369 @@
+/*
+ * group.c - process groups: making, splitting, leaving, and the default one. Layer: comm.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/group.h"
+
+static pthread_mutex_t default_lock = PTHREAD_MUTEX_INITIALIZER;
+static yk_process_group *default_group;
+static int default_generation; /* groups of the name "world" that this process has joined */
+
+static const double default_timeout = 1800, default_join_timeout = 60;
+
+static const yk__comm_backend *find_backend(const char *name)
+{
+    const char *wanted = name ? name : getenv("YOKE_COMM_BACKEND");
+    if (!wanted || !*wanted)
+        wanted = "native";
+    if (strcmp(wanted, yk__comm_native.name) == 0)
+        return &yk__comm_native;
+    yk__fail(YK_ERR_UNSUPPORTED, "unknown backend of collectives '%s': this build has 'native'", wanted);
+    return NULL;
+}
+
+/* ---- the counted inside ------------------------------------------------------------------------------------------ */
+void yk__group_retain(yk__group *g)
+{
+    atomic_fetch_add_explicit(&g->references, 1, memory_order_relaxed);
+}
+
+void yk__group_release(yk__group *g)
+{
+    if (!g || atomic_fetch_sub_explicit(&g->references, 1, memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_destroy(&g->lock);
+    pthread_cond_destroy(&g->changed);
+    yk_store_release(g->store);
+    free(g->name);
+    free(g->host_id);
+    free(g);
+}
+
+/* Outstanding operations end, with an error if need be; what they report goes into their works. */
+static void handle_destroy(void *object)
+{
+    yk_process_group *handle = object;
+    yk__group *g = handle->group;
+    if (g->state) {
+        yk_error before;
+        yk__error_take(&before);
+        yk__comm_drain(g);
+        yk__comm_stop(g);
+        g->backend->leave(g->state);
+        yk_clear_error();
+        yk__error_put(&before);
+    }
+    yk__group_release(g);
+    free(handle);
+}
+
+static const yk__type group_type = {"process group", handle_destroy};
+
+yk_process_group *yk_process_group_retain(yk_process_group *group)
+{
+    return yk_object_retain(group);
+}
+
+void yk_process_group_release(yk_process_group *group)
+{
+    yk_object_release(group);
+}
+
+/* The machine: ranks with equal ids see one another's processes and memory. */
+static char *this_host(void)
+{
+    const char *given = getenv("YOKE_HOST_ID");
+    if (given && *given)
+        return yk__strdup(given);
+    char boot[64] = "unknown", space[64] = "unknown";
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f) {
+        if (!fgets(boot, sizeof(boot), f))
+            snprintf(boot, sizeof(boot), "unknown");
+        fclose(f);
+    }
+    boot[strcspn(boot, "\n")] = 0;
+    ssize_t n = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
+    if (n >= 0)
+        space[n] = 0;
+    return yk__format("%s/%s", boot, space);
+}
+
+static uint64_t hash(uint64_t seed, const void *data, size_t size)
+{
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < size; i++)
+        seed = (seed ^ bytes[i]) * 0x100000001B3u; /* FNV-1a */
+    return seed;
+}
+
+/* A handle that has not joined yet; all but `store` is copied. */
+static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *store, const char *name,
+                                    const char *host_id, int rank, int world_size, double timeout, double join_timeout)
+{
+    yk_process_group *handle = yk__calloc(1, sizeof(*handle));
+    yk__group *g = yk__calloc(1, sizeof(*g));
+    if (!handle || !g) {
+        free(handle);
+        free(g);
+        return NULL;
+    }
+    yk__object_init(&handle->object, &group_type);
+    handle->group = g;
+    atomic_init(&g->references, 1);
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->changed, NULL);
+    g->backend = backend;
+    g->store = yk_store_retain(store);
+    g->name = yk__strdup(name);
+    g->host_id = host_id ? yk__strdup(host_id) : this_host();
+    if (gethostname(g->host_name, sizeof(g->host_name) - 1) || !g->host_name[0])
+        snprintf(g->host_name, sizeof(g->host_name), "unknown");
+    g->rank = rank;
+    g->world_size = world_size;
+    g->timeout = timeout > 0 ? timeout : default_timeout;
+    g->join_timeout = join_timeout > 0 ? join_timeout : default_join_timeout;
+    g->born = yk__now();
+    if (g->name && g->host_id) {
+        for (char *c = g->host_id; *c; c++)
+            *c = isspace((unsigned char)*c) ? '_' : *c;
+        return handle;
+    }
+    yk_process_group_release(handle);
+    return NULL;
+}
+
+static yk_process_group *join(yk_process_group *handle, uint64_t members)
+{
+    if (!handle)
+        return NULL;
+    yk__group *g = handle->group;
+    yk__comm_place place = {.store = g->store,
+                            .name = g->name,
+                            .host_id = g->host_id,
+                            .host_name = g->host_name,
+                            .members = hash(members, g->backend->name, strlen(g->backend->name)),
+                            .rank = g->rank,
+                            .world_size = g->world_size,
+                            .timeout = g->timeout,
+                            .join_timeout = g->join_timeout};
+    if (!g->backend->join(&place, &g->state))
+        return handle;
+    yk_process_group_release(handle);
+    return NULL;
+}
+
+static yk_status check_times(const char *what, double timeout, double join_timeout)
+{
+    if (timeout >= 0 && join_timeout >= 0)
+        return YK_OK;
+    return yk__fail(YK_ERR_ARGUMENT, "%s: a time-out of %g s", what, timeout < 0 ? timeout : join_timeout);
+}
+
+/* Not in a scope: the caller has the reference. */
+static yk_process_group *create(const char *what, yk_store *store, int rank, int world_size,
+                                const yk_process_group_options *o)
+{
+    if (world_size < 1 || rank < 0 || rank >= world_size) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: rank %d is outside a world of %d", what, rank, world_size);
+        return NULL;
+    }
+    if (!store && world_size > 1) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: %d ranks need a store to find one another", what, world_size);
+        return NULL;
+    }
+    const char *name = o->name ? o->name : "world";
+    if (!*name || strlen(name) > 200 || strpbrk(name, " \t\n")) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: '%s' cannot name a group: 1 to 200 bytes without spaces", what, name);
+        return NULL;
+    }
+    if (o->host_id && (!*o->host_id || strlen(o->host_id) > 120)) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: '%s' is no host id: 1 to 120 bytes", what, o->host_id);
+        return NULL;
+    }
+    const yk__comm_backend *backend = find_backend(o->backend);
+    if (!backend || check_times(what, o->timeout, o->join_timeout))
+        return NULL;
+    return join(handle_new(backend, store, name, o->host_id, rank, world_size, o->timeout, o->join_timeout),
+                0xCBF29CE484222325u);
+}
+
+yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_size,
+                                          const yk_process_group_options *options)
+{
+    static const yk_process_group_options defaults;
+    if (!yk__scope_check("process_group_create"))
+        return NULL;
+    return yk__scope_own(create("process_group_create", store, rank, world_size, options ? options : &defaults));
+}
+
+yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *ranks)
+{
+    yk__group *p = yk__group_of("new_group", parent);
+    if (!p || !yk__scope_check("new_group"))
+        return NULL;
+    if (p->rank < 0) {
+        yk__fail(YK_ERR_STATE, "new_group: this rank is not in the group '%s'", p->name);
+        return NULL;
+    }
+    if (count < 1 || count > p->world_size || !ranks) {
+        yk__fail(YK_ERR_ARGUMENT, "new_group: %d ranks out of the %d of group '%s'", count, p->world_size, p->name);
+        return NULL;
+    }
+    int rank = -1;
+    uint64_t members = 0xCBF29CE484222325u;
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < i; j++) {
+            if (ranks[i] == ranks[j]) {
+                yk__fail(YK_ERR_ARGUMENT, "new_group: rank %d is in the list twice", ranks[i]);
+                return NULL;
+            }
+        }
+        if (ranks[i] < 0 || ranks[i] >= p->world_size) {
+            yk__fail(YK_ERR_ARGUMENT, "new_group: rank %d is outside the %d of group '%s'", ranks[i], p->world_size,
+                     p->name);
+            return NULL;
+        }
+        if (ranks[i] == p->rank)
+            rank = i;
+        members = hash(members, &ranks[i], sizeof(ranks[i]));
+    }
+    char name[300];
+    snprintf(name, sizeof(name), "%s/%d", p->name, atomic_fetch_add(&p->children, 1) + 1);
+    yk_process_group *handle =
+        handle_new(p->backend, count > 1 ? p->store : NULL, name, p->host_id, rank, count, p->timeout, p->join_timeout);
+    if (rank >= 0)
+        handle = join(handle, members);
+    return yk__scope_own(handle);
+}
+
+/* ---- the default group ------------------------------------------------------------------------------------------- */
+yk_status yk_init_process_group(const yk_init_options *options)
+{
+    static const yk_init_options defaults;
+    const yk_init_options *o = options ? options : &defaults;
+    if (yk_is_initialized())
+        return yk__fail(YK_ERR_STATE, "init_process_group: there is a default group already");
+    if (check_times("init_process_group", o->timeout, o->join_timeout) || !find_backend(o->backend))
+        return yk__error_code();
+    yk__joining joining = {0};
+    yk_status status = yk__environment_join(o, o->join_timeout > 0 ? o->join_timeout : default_join_timeout, &joining);
+    if (status)
+        return status;
+    char name[32] = "world";
+    pthread_mutex_lock(&default_lock);
+    int generation = ++default_generation;
+    pthread_mutex_unlock(&default_lock);
+    if (generation > 1)
+        snprintf(name, sizeof(name), "world.%d", generation); /* the store may still have the keys of the last one */
+    yk_process_group *made =
+        create("init_process_group", joining.store, joining.rank, joining.world_size,
+               &(yk_process_group_options){
+                   .backend = o->backend, .name = name, .timeout = o->timeout, .join_timeout = o->join_timeout});
+    yk_store_release(joining.store);
+    if (!made)
+        return yk__error_code();
+    pthread_mutex_lock(&default_lock);
+    bool first = !default_group;
+    if (first)
+        default_group = made;
+    pthread_mutex_unlock(&default_lock);
+    if (first)
+        return YK_OK;
+    yk_process_group_release(made);
+    return yk__fail(YK_ERR_STATE, "init_process_group: another thread made the default group");
+}
+
+void yk_destroy_process_group(void)
+{
+    pthread_mutex_lock(&default_lock);
+    yk_process_group *gone = default_group;
+    default_group = NULL;
+    pthread_mutex_unlock(&default_lock);
+    if (gone && gone->group->state)
+        yk__comm_drain(gone->group);
+    yk_process_group_release(gone);
+}
+
+yk_process_group *yk_default_process_group(void)
+{
+    pthread_mutex_lock(&default_lock);
+    yk_process_group *handle = default_group;
+    pthread_mutex_unlock(&default_lock);
+    if (!handle)
+        yk__fail(YK_ERR_STATE, "there is no default process group: yk_init_process_group makes it");
+    return handle;
+}
+
+bool yk_is_initialized(void)
+{
+    pthread_mutex_lock(&default_lock);
+    bool there = default_group != NULL;
+    pthread_mutex_unlock(&default_lock);
+    return there;
+}
+
+yk__group *yk__group_of(const char *what, yk_process_group *handle)
+{
+    if (!handle) {
+        handle = yk_default_process_group();
+        if (!handle)
+            yk__error_prefix("%s", what);
+    }
+    return handle ? handle->group : NULL;
+}
+
+int yk_rank(yk_process_group *group)
+{
+    const yk__group *g = yk__group_of("rank", group);
+    return g ? g->rank : -1;
+}
+
+int yk_world_size(yk_process_group *group)
+{
+    const yk__group *g = yk__group_of("world_size", group);
+    return g ? g->world_size : -1;
+}
+
+const char *yk_process_group_backend(yk_process_group *group)
+{
+    const yk__group *g = yk__group_of("process_group_backend", group);
+    return g ? g->backend->name : NULL;
+}
+
+const char *yk_process_group_name(yk_process_group *group)
+{
+    const yk__group *g = yk__group_of("process_group_name", group);
+    return g ? g->name : NULL;
+}
+
+void yk_process_group_abort(yk_process_group *group, const char *reason)
+{
+    yk__group *g = yk__group_of("process_group_abort", group);
+    if (!g || !g->state)
+        return;
+    char cause[900];
+    snprintf(cause, sizeof(cause), "group '%s' was given up by rank %d (host %s, pid %d): %s", g->name, g->rank,
+             g->host_name, (int)getpid(), reason ? reason : "no reason given");
+    g->backend->give_up(g->state, YK_ERR_CONNECTION, cause);
+}
+
+yk_status yk_process_group_dump(yk_process_group *group, FILE *to)
+{
+    yk__group *g = yk__group_of("process_group_dump", group);
+    if (!g)
+        return yk__error_code();
+    yk_error before, cause = {0};
+    yk__error_take(&before);
+    bool broken = g->state && g->backend->check(g->state);
+    if (broken)
+        yk__error_take(&cause);
+    yk_status status = yk__trace_write(g, broken ? &cause : NULL, to);
+    yk__error_put(&before);
+    return status;
+}

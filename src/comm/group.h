@@ -1,0 +1,103 @@
+/*
+ * group.h - process groups, works and the trace, as the files of comm/ share them. Layer: comm.
+ *
+ * A yk_process_group is a handle; what it stands for is a yk__group, which works keep alive too. When the handle goes,
+ * the group finishes what is outstanding and leaves, so a work that outlives the handle is done.
+ */
+#ifndef YOKE_COMM_GROUP_H
+#define YOKE_COMM_GROUP_H
+
+#include <pthread.h>
+
+#include "comm/backend.h"
+
+enum { YK__TRACE = 64 /* operations that a group remembers */ };
+
+typedef enum yk__trace_state { YK__TRACE_QUEUED, YK__TRACE_RUNNING, YK__TRACE_DONE, YK__TRACE_FAILED } yk__trace_state;
+
+typedef struct yk__trace_entry {
+    yk__comm_op op; /* its pointers are not looked at */
+    yk__trace_state state;
+    double queued, began, ended; /* seconds since the group was made; 0: not yet */
+} yk__trace_entry;
+
+typedef struct yk__group {
+    atomic_int references; /* the handle, and works */
+    const yk__comm_backend *backend;
+    void *state; /* the backend's; NULL where this rank is not a member */
+    yk_store *store;
+    char *name, *host_id, host_name[64];
+    int rank, world_size; /* rank -1: not a member */
+    double timeout, join_timeout, born;
+    atomic_int children; /* groups made out of this one, for their names */
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;         /* the queue, `running`, or a work's `done` */
+    uint64_t collectives, messages; /* numbers given so far */
+    bool running;                   /* a thread is in the backend's collective */
+    yk_work *first, *last;          /* collectives that wait for their turn */
+    yk_work *pending;               /* messages that are not done */
+    bool has_worker, stop;
+    pthread_t worker;
+    bool dumped;
+
+    yk__trace_entry trace[YK__TRACE];
+    uint64_t traced; /* entries ever made; the next goes to traced % YK__TRACE */
+} yk__group;
+
+struct yk_process_group {
+    yk__object object;
+    yk__group *group;
+};
+
+/* One operation with the tensors behind it. `in` and `out` may be one tensor, and NULL. */
+typedef struct yk__call {
+    yk__comm_op op;
+    yk_tensor *in, *out;
+    int64_t *counts; /* owned: in_counts and out_counts */
+} yk__call;
+
+struct yk_work {
+    yk__object object;
+    yk__group *group;
+    yk__call call;
+    yk_tensor *staged_in, *staged_out;
+    void *message; /* the backend's */
+    uint64_t traced;
+    bool done;
+    yk_error error; /* code YK_OK: none */
+    yk_work *next;
+};
+
+/* ---- group.c ---- */
+/* The group behind a handle, or the default one; NULL and an error where there is none. */
+yk__group *yk__group_of(const char *what, yk_process_group *handle);
+void yk__group_retain(yk__group *g);
+void yk__group_release(yk__group *g);
+/* The default group's rank, size and address from options and environment (environment.c). */
+typedef struct yk__joining {
+    int rank, world_size;
+    yk_store *store; /* retained; NULL in a world of one */
+} yk__joining;
+yk_status yk__environment_join(const yk_init_options *options, double join_timeout, yk__joining *joining);
+
+/* ---- work.c ---- */
+/* Carries out a checked call, in its turn. Takes over call->counts. */
+yk_status yk__comm_run(yk__group *g, yk__call *call);
+/* The same without waiting; NULL and an error on failure. */
+yk_work *yk__comm_start(yk__group *g, yk__call *call);
+/* Returns when nothing is outstanding. */
+void yk__comm_drain(yk__group *g);
+/* Ends the group's thread, after a drain. */
+void yk__comm_stop(yk__group *g);
+
+/* ---- trace.c ---- */
+/* With the lock held. Gives the entry's number, for trace_state. */
+uint64_t yk__trace_add(yk__group *g, const yk__comm_op *op, yk__trace_state state);
+void yk__trace_state_set(yk__group *g, uint64_t entry, yk__trace_state state);
+/* To $YOKE_COMM_DUMP, once, where that is set. Without the lock. */
+void yk__trace_dump_failure(yk__group *g);
+/* `cause` is NULL for a group that is whole. */
+yk_status yk__trace_write(yk__group *g, const yk_error *cause, FILE *to);
+
+#endif

@@ -1,0 +1,407 @@
+/*
+ * exchange.c - the collectives of one host. Layer: comm/native.
+ *
+ * Each begins by comparing headers (see the notes in native.h), and goes one of two ways, the same on all ranks:
+ *  - staged: bytes go through the ranks' staging areas, a half at a time. Up to EARLY bytes the first piece is put
+ * there before the headers are compared, so that a small operation is one round and done.
+ *  - direct: every rank can reach the buffers themselves (they are in regions, or the ranks are threads), reads what it
+ *    needs, and writes results where they belong. A last round tells that nobody reads any more.
+ */
+#include <string.h>
+
+#include "comm/native/native.h"
+
+/* Below EARLY staging in the headers' round wins over reading in place; up to FLAT bytes in all ranks together, every
+ * rank reads everything, which saves a round. From STREAM on,
+ * results go past the caches: they would not stay there. */
+static const size_t EARLY = (size_t)16 << 10, FLAT = (size_t)64 << 10, STREAM = (size_t)4 << 20;
+
+static inline int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline void copy(void *to, const void *from, size_t bytes)
+{
+    if (bytes && to != from)
+        memcpy(to, from, bytes);
+}
+
+static void describe_header(const native_header *h, char *buffer, size_t size)
+{
+    yk__comm_op op = {.kind = (yk__comm_kind)h->kind,
+                      .dtype = (yk_dtype)h->dtype,
+                      .reduction = (yk_reduce_op)h->reduction,
+                      .peer = h->peer,
+                      .number = h->number,
+                      .count = h->count};
+    yk__comm_describe(&op, buffer, size);
+}
+
+/* Publishes the operation, waits for the others' and compares. */
+static yk_status begin(native *g, const yk__comm_op *op, const yk__region_place *in, const yk__region_place *out)
+{
+    native_header *mine = &g->rows[g->rank].headers[op->number & 1];
+    bool rooted = yk__comm_has_root(op->kind), reduces = yk__comm_reduces(op->kind);
+    mine->number = op->number;
+    mine->count = op->count;
+    mine->kind = (int32_t)op->kind;
+    mine->dtype = (int32_t)op->dtype;
+    mine->reduction = reduces ? (int32_t)op->reduction : 0;
+    mine->peer = rooted ? op->peer : -1;
+    if (in)
+        mine->in = *in;
+    if (out)
+        mine->out = *out;
+    g->current = *op;
+    g->op_begin = 0;
+    yk_status status = native_sync(g);
+    if (status)
+        return status;
+    for (int r = 0; r < g->world_size; r++) {
+        const native_header *other = &g->rows[r].headers[op->number & 1];
+        if (other->number == mine->number && other->count == mine->count && other->kind == mine->kind &&
+            other->dtype == mine->dtype && other->reduction == mine->reduction && other->peer == mine->peer)
+            continue;
+        char a[120], b[120], x[160], y[160];
+        describe_header(mine, x, sizeof(x));
+        describe_header(other, y, sizeof(y));
+        return native_break(g, YK_ERR_MISMATCH, "group '%s': %s called %s, but %s called %s", g->name,
+                            native_who(g, g->rank, a, sizeof(a)), x, native_who(g, r, b, sizeof(b)), y);
+    }
+    return YK_OK;
+}
+
+/* Whatever made an operation fail, the others must not wait for it. */
+static yk_status finish(native *g, yk_status status)
+{
+    const yk_error *error = yk_last_error();
+    if (status)
+        native_abort(g, status, error ? error->message : "a collective failed");
+    else
+        atomic_store_explicit(&g->rows[g->rank].done, g->current.number, memory_order_relaxed);
+    return status;
+}
+
+/* The other half of the staging areas is used from here on. */
+static inline int next_half(native *g)
+{
+    return g->half ^= 1;
+}
+
+static yk__region_place place_of(const native *g, const void *memory, size_t bytes)
+{
+    if (g->one_process)
+        return (yk__region_place){.address = (uint64_t)(uintptr_t)memory};
+    return yk__region_find(memory, bytes);
+}
+
+/* Whether all ranks (or the root alone) named memory that all can reach. */
+static bool all_direct(const native *g, uint64_t number, int root, bool out)
+{
+    if (g->one_process)
+        return true;
+    for (int r = 0; r < g->world_size; r++) {
+        const native_header *h = &g->rows[r].headers[number & 1];
+        if ((root < 0 || r == root) && (out ? h->out.id : h->in.id) == 0)
+            return false;
+    }
+    return true;
+}
+
+static char *reach(native *g, uint64_t number, int rank, bool out)
+{
+    const native_header *h = &g->rows[rank].headers[number & 1];
+    return native_reach(g, rank, out ? &h->out : &h->in);
+}
+
+/* The elements [*from, *to) of `count` that rank r combines: whole cache lines, as even as these allow. */
+static void share_of(int64_t count, size_t size, int world_size, int r, int64_t *from, int64_t *to)
+{
+    int64_t line = 64 / (int64_t)size, lines = (count + line - 1) / line;
+    *from = least(lines * r / world_size * line, count);
+    *to = least(lines * (r + 1) / world_size * line, count);
+}
+
+/* ---- all_reduce and reduce -------------------------------------------------------------------------------------- */
+/* Every rank combines its share of all buffers, and writes it to all of them, or to the root's. */
+static yk_status reduce_direct(native *g, const yk__comm_op *op, int root)
+{
+    size_t size = yk_dtype_size(op->dtype);
+    int n = g->world_size;
+    int64_t from, to;
+    share_of(op->count, size, n, g->rank, &from, &to);
+    const char *in[NATIVE_MAX_RANKS];
+    char *out[NATIVE_MAX_RANKS];
+    for (int r = 0; r < n; r++) {
+        char *memory = reach(g, op->number, r, false);
+        if (!memory)
+            return yk__error_code();
+        in[r] = memory + (size_t)from * size;
+        out[r] = memory + (size_t)from * size;
+    }
+    if (root >= 0)
+        out[0] = out[root];
+    yk_status status = native_combine(op->reduction, op->dtype, root >= 0 ? 1 : n, out, n, in, to - from,
+                                      (size_t)op->count * size >= STREAM);
+    return status ? status : native_sync(g);
+}
+
+static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
+{
+    size_t size = yk_dtype_size(op->dtype), total = (size_t)op->count * size;
+    bool early = total <= EARLY, wanted = root < 0 || root == g->rank;
+    int n = g->world_size;
+    yk__region_place place = {0};
+    int half = -1;
+    if (early) {
+        half = next_half(g);
+        copy(native_stage(g, g->rank, half), op->in, total);
+    } else {
+        place = place_of(g, op->in, total);
+    }
+    yk_status status = begin(g, op, early ? NULL : &place, NULL);
+    if (status)
+        return status;
+    if (!early && all_direct(g, op->number, -1, false))
+        return reduce_direct(g, op, root);
+
+    int64_t piece = (int64_t)(NATIVE_HALF / size);
+    const char *in[NATIVE_MAX_RANKS];
+    for (int64_t at = 0; at < op->count && !status; at += piece) {
+        int64_t count = least(piece, op->count - at);
+        size_t bytes = (size_t)count * size;
+        char *out = op->out ? (char *)op->out + (size_t)at * size : NULL;
+        if (!early) {
+            half = next_half(g);
+            copy(native_stage(g, g->rank, half), (const char *)op->in + (size_t)at * size, bytes);
+            status = native_sync(g);
+            if (status)
+                return status;
+        }
+        bool flat = bytes * (size_t)n <= FLAT || n == 1;
+        int64_t from = 0, to = count;
+        if (!flat)
+            share_of(count, size, n, g->rank, &from, &to);
+        for (int r = 0; r < n; r++)
+            in[r] = native_stage(g, r, half) + (size_t)from * size;
+        if (flat) {
+            if (wanted)
+                status = native_combine(op->reduction, op->dtype, 1, &out, n, in, count, false);
+            continue;
+        }
+        char *mine = native_stage(g, g->rank, half) + (size_t)from * size;
+        status = native_combine(op->reduction, op->dtype, 1, &mine, n, in, to - from, false);
+        if (!status)
+            status = native_sync(g);
+        for (int r = 0; r < n && wanted && !status; r++) {
+            share_of(count, size, n, r, &from, &to);
+            copy(out + (size_t)from * size, native_stage(g, r, half) + (size_t)from * size, (size_t)(to - from) * size);
+        }
+    }
+    return status;
+}
+
+yk_status native_all_reduce(void *state, const yk__comm_op *op)
+{
+    return finish(state, reduce_all(state, op, -1));
+}
+
+yk_status native_reduce(void *state, const yk__comm_op *op)
+{
+    return finish(state, reduce_all(state, op, op->peer));
+}
+
+/* ---- broadcast, all_gather, gather: each rank that gives shows one piece to all ---------------------------------- */
+/* `root` of broadcast alone gives; `to` of gather alone takes; -1: all. Part r of `out` comes from rank r, or the whole
+ * of it from the root. */
+static yk_status show(native *g, const yk__comm_op *op, int root, int to)
+{
+    size_t size = yk_dtype_size(op->dtype), total = (size_t)op->count * size;
+    bool early = total <= EARLY, gives = root < 0 || root == g->rank;
+    bool takes = root >= 0 ? root != g->rank : to < 0 || to == g->rank;
+    yk__region_place place = {0};
+    int half = -1;
+    if (early) {
+        half = next_half(g);
+        if (gives)
+            copy(native_stage(g, g->rank, half), op->in, total);
+    } else if (gives) {
+        place = place_of(g, op->in, total);
+    }
+    yk_status status = begin(g, op, early ? NULL : &place, NULL);
+    if (status)
+        return status;
+    bool direct = !early && all_direct(g, op->number, root, false);
+    size_t piece = direct ? total : NATIVE_HALF;
+    for (size_t at = 0; at < total && !status; at += piece) {
+        size_t bytes = total - at < piece ? total - at : piece;
+        if (!early && !direct) {
+            half = next_half(g);
+            if (gives)
+                copy(native_stage(g, g->rank, half), (const char *)op->in + at, bytes);
+            status = native_sync(g);
+            if (status)
+                return status;
+        }
+        for (int i = 0; i < g->world_size && takes; i++) {
+            int r = (g->rank + i) % g->world_size; /* not all from the same rank at once */
+            if (root >= 0 && r != root)
+                continue;
+            char *out = (char *)op->out + (root >= 0 ? 0 : (size_t)r * total) + at;
+            const char *in = direct ? reach(g, op->number, r, false) : native_stage(g, r, half);
+            if (!in)
+                return yk__error_code();
+            if (direct && bytes >= STREAM && out != in)
+                native_stream_copy(out, in, bytes);
+            else
+                copy(out, in, bytes);
+        }
+    }
+    if (direct) {
+        native_stream_end();
+        status = native_sync(g);
+    }
+    return status;
+}
+
+yk_status native_broadcast(void *state, const yk__comm_op *op)
+{
+    return finish(state, show(state, op, op->peer, -1));
+}
+
+yk_status native_all_gather(void *state, const yk__comm_op *op)
+{
+    return finish(state, show(state, op, -1, op->kind == YK__COMM_GATHER ? op->peer : -1));
+}
+
+/* ---- scatter, reduce_scatter: each rank that gives has a piece for every rank ------------------------------------ */
+/* A rank takes its part of the root's `in`, or combines its parts of everybody's. */
+static yk_status deal(native *g, const yk__comm_op *op, int root)
+{
+    int n = g->world_size;
+    size_t size = yk_dtype_size(op->dtype), part = (size_t)op->count * size;
+    size_t piece = NATIVE_HALF / (size_t)n & ~(size_t)63;
+    bool early = part <= piece && part * (size_t)n <= EARLY, gives = root < 0 || root == g->rank;
+    yk__region_place place = {0};
+    if (!early && gives)
+        place = place_of(g, op->in, part * (size_t)n);
+    yk_status status = YK_OK;
+    bool direct = false, begun = false;
+    const char *in[NATIVE_MAX_RANKS];
+    if (!early) {
+        status = begin(g, op, &place, NULL);
+        begun = true;
+        direct = !status && all_direct(g, op->number, root, false);
+        piece = direct ? part : piece;
+    }
+    for (size_t at = 0; (at < part || !begun) && !status; at += piece) {
+        size_t bytes = part - at < piece ? part - at : piece;
+        char *out = (char *)op->out + at;
+        int half = 0;
+        if (!direct) {
+            half = next_half(g);
+            for (int r = 0; r < n && gives; r++)
+                copy(native_stage(g, g->rank, half) + (size_t)r * piece, (const char *)op->in + (size_t)r * part + at,
+                     bytes);
+            status = begun ? native_sync(g) : begin(g, op, NULL, NULL);
+            begun = true;
+        }
+        for (int r = 0; r < n && !status; r++) {
+            if (root >= 0 && r != root)
+                continue;
+            in[r] = direct ? reach(g, op->number, r, false) : native_stage(g, r, half);
+            if (!in[r])
+                return yk__error_code();
+            in[r] += (size_t)g->rank * (direct ? part : piece);
+        }
+        if (status)
+            break;
+        if (root >= 0)
+            copy(out, in[root], bytes);
+        else
+            status = native_combine(op->reduction, op->dtype, 1, &out, n, in, (int64_t)(bytes / size), false);
+    }
+    return !status && direct ? native_sync(g) : status;
+}
+
+yk_status native_scatter(void *state, const yk__comm_op *op)
+{
+    return finish(state, deal(state, op, op->peer));
+}
+
+yk_status native_reduce_scatter(void *state, const yk__comm_op *op)
+{
+    return finish(state, deal(state, op, -1));
+}
+
+/* ---- all_to_all -------------------------------------------------------------------------------------------------- */
+/* The first use of staging shows everybody's counts, in_counts then out_counts; the next ones move a piece for every
+ * pair of ranks at a time, until the longest part is through. */
+static yk_status trade(native *g, const yk__comm_op *op)
+{
+    int n = g->world_size, half = next_half(g);
+    size_t size = yk_dtype_size(op->dtype), row = (size_t)n * sizeof(int64_t), total = 0;
+    char *stage = native_stage(g, g->rank, half);
+    memcpy(stage, op->in_counts, row);
+    memcpy(stage + row, op->out_counts, row);
+    for (int r = 0; r < n; r++)
+        total += (size_t)op->in_counts[r] * size;
+    yk__region_place place = place_of(g, op->in, total);
+    if (total == 0)
+        place.id = 1; /* nobody looks for anything in it */
+    yk_status status = begin(g, op, &place, NULL);
+    if (status)
+        return status;
+
+    int64_t longest = 0, offset[NATIVE_MAX_RANKS]; /* of the part for this rank in the others' `in` */
+    for (int i = 0; i < n; i++) {
+        const int64_t *in_counts = (const int64_t *)(const void *)native_stage(g, i, half);
+        offset[i] = 0;
+        for (int j = 0; j < n; j++) {
+            const int64_t *out_counts = (const int64_t *)(const void *)(native_stage(g, j, half) + row);
+            offset[i] += j < g->rank ? in_counts[j] : 0;
+            longest = in_counts[j] > longest ? in_counts[j] : longest;
+            if (in_counts[j] != out_counts[i]) {
+                char a[120], b[120], what[120];
+                return native_break(g, YK_ERR_MISMATCH, "%s: %s sends %lld elements to %s, which expects %lld",
+                                    yk__comm_describe(op, what, sizeof(what)), native_who(g, i, a, sizeof(a)),
+                                    (long long)in_counts[j], native_who(g, j, b, sizeof(b)), (long long)out_counts[i]);
+            }
+        }
+    }
+    bool direct = all_direct(g, op->number, -1, false);
+    int64_t piece = direct ? longest : (int64_t)(NATIVE_HALF / (size_t)n / size);
+    for (int64_t at = 0; at < longest && !status; at += piece) {
+        if (!direct) {
+            half = next_half(g);
+            const char *in = op->in;
+            for (int r = 0; r < n; in += (size_t)op->in_counts[r] * size, r++)
+                if (op->in_counts[r] > at)
+                    copy(native_stage(g, g->rank, half) + (size_t)r * (size_t)piece * size, in + (size_t)at * size,
+                         (size_t)least(piece, op->in_counts[r] - at) * size);
+            status = native_sync(g);
+        }
+        char *out = op->out;
+        for (int r = 0; r < n && !status; out += (size_t)op->out_counts[r] * size, r++) {
+            if (op->out_counts[r] <= at)
+                continue;
+            const char *in = direct ? reach(g, op->number, r, false) : native_stage(g, r, half);
+            if (!in)
+                return yk__error_code();
+            in += direct ? (size_t)offset[r] * size : (size_t)g->rank * (size_t)piece * size;
+            copy(out + (size_t)at * size, in, (size_t)least(piece, op->out_counts[r] - at) * size);
+        }
+    }
+    return !status && direct ? native_sync(g) : status;
+}
+
+yk_status native_all_to_all(void *state, const yk__comm_op *op)
+{
+    return finish(state, trade(state, op));
+}
+
+yk_status native_barrier(void *state, const yk__comm_op *op)
+{
+    return finish(state, begin(state, op, NULL, NULL));
+}

@@ -1,0 +1,352 @@
+/*
+ * messages.c - send and recv inside one host. Layer: comm/native.
+ *
+ * Every ordered pair of ranks has a channel of NATIVE_SLOTS slots. The sender posts a message into a free one: the
+ * bytes inline if they fit, where they are if the receiver can reach them, else copied to a buffer that it can. The
+ * receiver takes the oldest message with its tag and marks the slot taken; the sender frees it. Only the first way to
+ * pass the bytes by reference makes the send wait for its receiver.
+ *
+ * A rank's messages that are not done stand in one list in the order of the calls, and whoever holds the lock looks
+ * after all of them: so equal tags keep their order, and a message never waits for the thread that began it.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/native/native.h"
+
+enum { MESSAGE_SPINS = 200, MESSAGE_OFFERS = 400 /* times that the core is offered to others, about 1 us each */ };
+
+static native_channel *channel_of(const native *g, int from, int to)
+{
+    return &g->channels[(size_t)from * (size_t)g->world_size + (size_t)to];
+}
+
+static void ring(native *g, int rank)
+{
+    native_row *row = &g->rows[rank];
+    atomic_fetch_add(&row->bell, 1);
+    if (atomic_load(&row->bell_sleepers))
+        native_wake(&row->bell);
+}
+
+static void end(native *g, native_message *m, yk_status status)
+{
+    m->done = true;
+    m->status = status;
+    if (status)
+        yk__error_take(&m->error);
+    atomic_fetch_sub_explicit(&g->pending, 1, memory_order_relaxed);
+}
+
+/* A buffer that holds `bytes` and is free. */
+static native_buffer *take_buffer(native *g, size_t bytes)
+{
+    native_buffer *best = NULL;
+    for (native_buffer *b = g->buffers; b; b = b->next) {
+        if (b->slot && atomic_load_explicit(&b->slot->state, memory_order_acquire) == SLOT_TAKEN) {
+            atomic_store_explicit(&b->slot->state, SLOT_FREE, memory_order_release);
+            b->slot = NULL;
+        }
+        if (!b->slot && b->bytes >= bytes && (!best || b->bytes < best->bytes))
+            best = b;
+    }
+    if (best)
+        return best;
+    size_t room = (size_t)64 << 10;
+    while (room < bytes)
+        room *= 2;
+    native_buffer *made = yk__calloc(1, sizeof(*made));
+    if (!made)
+        return NULL;
+    made->memory = yk__region_create(room);
+    if (!made->memory) {
+        free(made);
+        return NULL;
+    }
+    made->bytes = room;
+    made->next = g->buffers;
+    g->buffers = made;
+    return made;
+}
+
+/* Slots whose bytes were inline or in a buffer are nobody's until they are wanted again. */
+static native_slot *free_slot(native *g, native_channel *channel)
+{
+    for (int i = 0; i < NATIVE_SLOTS; i++) {
+        native_slot *slot = &channel->slots[i];
+        uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+        if (state == SLOT_FREE)
+            return slot;
+        if (state != SLOT_TAKEN)
+            continue;
+        bool waited = false;
+        for (native_message *m = g->messages; m; m = m->next)
+            waited |= m->slot == slot;
+        if (waited)
+            continue; /* its send frees it */
+        for (native_buffer *b = g->buffers; b; b = b->next)
+            if (b->slot == slot)
+                b->slot = NULL;
+        return slot;
+    }
+    return NULL;
+}
+
+static void advance_send(native *g, native_message *m)
+{
+    const yk__comm_op *op = &m->op;
+    if (m->slot) {
+        if (atomic_load_explicit(&m->slot->state, memory_order_acquire) != SLOT_TAKEN)
+            return;
+        atomic_store_explicit(&m->slot->state, SLOT_FREE, memory_order_release);
+        m->slot = NULL;
+        end(g, m, YK_OK);
+        return;
+    }
+    for (native_message *before = g->messages; before != m; before = before->next)
+        if (!before->done && !before->posted && before->op.kind == YK__COMM_SEND && before->op.peer == op->peer)
+            return; /* messages keep their order */
+    native_slot *slot = free_slot(g, channel_of(g, g->rank, op->peer));
+    if (!slot)
+        return;
+    size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
+    native_buffer *buffer = NULL;
+    slot->where = bytes > NATIVE_INLINE;
+    if (!slot->where) {
+        if (bytes)
+            memcpy(slot->bytes, op->in, bytes);
+    } else {
+        slot->place = yk__region_find(op->in, bytes);
+        bool same = g->rows[op->peer].pid == g->pid && op->peer != g->rank;
+        if (!same && (slot->place.id == 0 || op->peer == g->rank)) {
+            buffer = take_buffer(g, bytes);
+            if (!buffer) {
+                end(g, m, yk__error_code());
+                return;
+            }
+            memcpy(buffer->memory, op->in, bytes);
+            slot->place = yk__region_find(buffer->memory, bytes);
+            buffer->slot = slot;
+        }
+    }
+    slot->tag = op->tag;
+    slot->dtype = (int32_t)op->dtype;
+    slot->count = op->count;
+    slot->number = op->number;
+    atomic_store_explicit(&slot->state, SLOT_POSTED, memory_order_release);
+    ring(g, op->peer);
+    m->posted = true;
+    if (slot->where && !buffer)
+        m->slot = slot;
+    else
+        end(g, m, YK_OK);
+}
+
+static void advance_recv(native *g, native_message *m)
+{
+    const yk__comm_op *op = &m->op;
+    for (native_message *before = g->messages; before != m; before = before->next)
+        if (!before->done && before->op.kind == YK__COMM_RECV && before->op.peer == op->peer &&
+            before->op.tag == op->tag)
+            return; /* an earlier receive has the first claim */
+    native_channel *channel = channel_of(g, op->peer, g->rank);
+    native_slot *slot = NULL, *seen;
+    do { /* an older message may have been posted behind the look's back; who sees a message sees all older ones */
+        seen = slot;
+        for (int i = 0; i < NATIVE_SLOTS; i++) {
+            native_slot *s = &channel->slots[i];
+            if (atomic_load_explicit(&s->state, memory_order_acquire) == SLOT_POSTED && s->tag == op->tag &&
+                (!slot || s->number < slot->number))
+                slot = s;
+        }
+    } while (slot != seen);
+    if (!slot)
+        return;
+    if (slot->dtype != (int32_t)op->dtype || slot->count != op->count) {
+        char a[120], b[120], x[160], y[160];
+        yk__comm_op sent = {.kind = YK__COMM_SEND,
+                            .dtype = (yk_dtype)slot->dtype,
+                            .count = slot->count,
+                            .number = slot->number,
+                            .peer = g->rank,
+                            .tag = slot->tag};
+        end(g, m,
+            native_break(g, YK_ERR_MISMATCH, "group '%s': %s called %s, but %s called %s", g->name,
+                         native_who(g, op->peer, a, sizeof(a)), yk__comm_describe(&sent, x, sizeof(x)),
+                         native_who(g, g->rank, b, sizeof(b)), yk__comm_describe(op, y, sizeof(y))));
+        return;
+    }
+    size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
+    const char *from = slot->where ? native_reach(g, op->peer, &slot->place) : slot->bytes;
+    if (!from) {
+        yk_status status = yk__error_code();
+        native_abort(g, status, yk_last_error()->message);
+        end(g, m, status);
+        return;
+    }
+    if (bytes)
+        memcpy(op->out, from, bytes);
+    atomic_store_explicit(&slot->state, SLOT_TAKEN, memory_order_release);
+    ring(g, op->peer);
+    end(g, m, YK_OK);
+}
+
+static void unlink_done(native *g)
+{
+    for (native_message **at = &g->messages; *at;) {
+        if ((*at)->done)
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
+    }
+}
+
+/* With the lock held. Errors of single messages go into them; the thread's record is kept as it is. */
+static void progress(native *g)
+{
+    yk_error before;
+    yk__error_take(&before);
+    for (native_message *m = g->messages; m; m = m->next) {
+        if (m->done)
+            continue;
+        if (native_check(g))
+            end(g, m, yk__error_code());
+        else if (m->op.kind == YK__COMM_SEND)
+            advance_send(g, m);
+        else
+            advance_recv(g, m);
+    }
+    unlink_done(g);
+    yk__error_put(&before);
+}
+
+void native_progress(native *g)
+{
+    pthread_mutex_lock(&g->message_lock);
+    progress(g);
+    pthread_mutex_unlock(&g->message_lock);
+}
+
+/* With the lock held: a message that waits for a rank that cannot answer, or has waited too long, breaks the group. */
+static void look_after(native *g, const native_message *m, bool thorough)
+{
+    char a[120], b[120], what[160];
+    int peer = m->op.peer;
+    bool stopped = false, late = yk__now() > m->deadline, left = atomic_load(&g->rows[peer].left);
+    bool dead = !left && (thorough || late) && native_is_dead(g, peer, &stopped);
+    if (!left && !dead && !late)
+        return;
+    progress(g); /* what came before the end counts */
+    if (m->done)
+        return;
+    yk_error before;
+    yk__error_take(&before);
+    yk_status status;
+    yk__comm_describe(&m->op, what, sizeof(what));
+    native_who(g, g->rank, a, sizeof(a));
+    native_who(g, peer, b, sizeof(b));
+    if (left || dead)
+        status = native_break(g, YK_ERR_CONNECTION, "%s of %s: %s %s", what, a, b, dead ? "ended" : "left");
+    else
+        status = native_break(g, YK_ERR_STALLED, "%s: %s waited %g s for %s%s", what, a, g->timeout, b,
+                              stopped ? ", which is stopped" : "");
+    yk_clear_error();
+    (void)status;
+    progress(g); /* ends all with the cause */
+    yk__error_put(&before);
+}
+
+yk_status native_post(void *state, const yk__comm_op *op, void **message)
+{
+    native *g = state;
+    native_message *m = yk__calloc(1, sizeof(*m));
+    *message = m;
+    if (!m)
+        return yk__error_code();
+    m->op = *op;
+    m->deadline = yk__now() + g->timeout;
+    pthread_mutex_lock(&g->message_lock);
+    native_message **tail = &g->messages;
+    while (*tail)
+        tail = &(*tail)->next;
+    *tail = m;
+    atomic_fetch_add_explicit(&g->pending, 1, memory_order_relaxed);
+    progress(g);
+    pthread_mutex_unlock(&g->message_lock);
+    return YK_OK;
+}
+
+yk_status native_wait(void *state, void *message, double seconds, bool *done)
+{
+    native *g = state;
+    native_message *m = message;
+    native_row *row = &g->rows[g->rank];
+    double until = 0, looked = 0;
+    int spins = MESSAGE_OFFERS + (g->crowded ? 0 : MESSAGE_SPINS);
+    for (int spin = 0;; spin++) {
+        uint32_t bell = atomic_load(&row->bell);
+        bool sleeping = spin >= spins && seconds > 0;
+        double now = sleeping ? yk__now() : 0;
+        if (sleeping && until == 0)
+            until = now + seconds;
+        pthread_mutex_lock(&g->message_lock);
+        progress(g);
+        if (!m->done && sleeping) {
+            look_after(g, m, now - looked > 0.1);
+            looked = now - looked > 0.1 ? now : looked;
+        }
+        *done = m->done;
+        pthread_mutex_unlock(&g->message_lock);
+        if (*done || seconds <= 0 || (sleeping && now >= until))
+            break;
+        if (!sleeping) {
+            for (; spin < spins && atomic_load_explicit(&row->bell, memory_order_relaxed) == bell; spin++) {
+                if (spin < spins - MESSAGE_OFFERS)
+                    native_relax();
+                else
+                    sched_yield();
+            }
+            continue;
+        }
+        atomic_fetch_add(&row->bell_sleepers, 1);
+        double nap = until - now < 0.05 ? until - now : 0.05;
+        if (m->deadline - now < nap)
+            nap = m->deadline - now > 0.001 ? m->deadline - now : 0.001;
+        native_sleep(&row->bell, bell, nap);
+        atomic_fetch_sub(&row->bell_sleepers, 1);
+    }
+    if (*done && m->status)
+        yk__error_put(&m->error);
+    return *done ? m->status : YK_OK;
+}
+
+void native_forget(void *state, void *message)
+{
+    (void)state;
+    free(message);
+}
+
+void native_drain_messages(native *g)
+{
+    double until = yk__now() + g->timeout, looked = 0;
+    for (native_buffer *b = g->buffers; b; b = b->next) {
+        ptrdiff_t at = b->slot ? ((char *)b->slot - (char *)g->channels) / (ptrdiff_t)sizeof(native_channel) : 0;
+        int to = (int)(at % g->world_size);
+        while (b->slot && atomic_load_explicit(&b->slot->state, memory_order_acquire) == SLOT_POSTED &&
+               !atomic_load(&g->head->broken) && !atomic_load(&g->rows[to].left)) {
+            double now = yk__now();
+            bool stopped;
+            if (now > until || (now - looked > 0.1 && native_is_dead(g, to, &stopped)))
+                break;
+            looked = now - looked > 0.1 ? now : looked;
+            usleep(500);
+        }
+    }
+    while (g->buffers) {
+        native_buffer *b = g->buffers;
+        g->buffers = b->next;
+        yk__region_destroy(b->memory);
+        free(b);
+    }
+}

@@ -1,0 +1,205 @@
+/*
+ * native.h - what the files of the native backend share: the segment of one host, synchronisation, memory of peers.
+ * Layer: comm/native.
+ *
+ * Note [The segment]
+ * All ranks of a host map one unnamed memory file, made by the lowest of them. It holds a head, a row per rank, the
+ * mailboxes of messages, and a staging area of two halves per rank. A rank writes its own row and staging area alone.
+ *
+ * Note [Rounds]
+ * Ranks run in step: native_sync is a full barrier, counted by a round number that is the same on every rank. A rank
+ * passes round k when all have published k or more. An operation begins with one: each rank writes the header of its
+ * operation into headers[number % 2] before, and compares everybody's after. Two headers and two staging halves are
+ * enough: who writes for operation n + 2 has passed the first round of n + 1, which all publish after they are
+ * done with n. For the same reason each use of a staging half must contain at least one round after the writing.
+ */
+#ifndef YOKE_COMM_NATIVE_H
+#define YOKE_COMM_NATIVE_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "comm/backend.h"
+#include "comm/region.h"
+
+enum {
+    NATIVE_LINE = 128, /* two cache lines: processors fetch them in pairs */
+    NATIVE_SLOTS = 16, /* messages under way per pair of ranks */
+    NATIVE_INLINE = 824,
+    NATIVE_MAX_RANKS = 1024,
+};
+#define NATIVE_HALF ((size_t)512 << 10) /* bytes of a staging half */
+
+/* What a rank is about to do, for the others to compare, and where its memory is. */
+typedef struct native_header {
+    uint64_t number;
+    int64_t count;
+    int32_t kind, dtype, reduction, peer;
+    yk__region_place in, out;
+} native_header;
+
+typedef struct native_row {
+    _Alignas(NATIVE_LINE) _Atomic uint32_t progress; /* the last round published */
+    /* The rank's doorbell: rung when a message for it arrives or is taken. */
+    _Alignas(NATIVE_LINE) _Atomic uint32_t bell;
+    _Atomic uint32_t bell_sleepers;
+    _Alignas(NATIVE_LINE) native_header headers[2];
+    _Alignas(NATIVE_LINE) _Atomic uint64_t done; /* collectives completed */
+    _Atomic int here, left;                      /* the rest of the row is filled; the rank has left */
+    int32_t pid;
+    uint64_t start; /* of the process, in clock ticks since boot: tells it from a later one of the same pid */
+    char host[64];
+    cpu_set_t cores; /* that the rank may run on */
+} native_row;
+
+enum { SLOT_FREE, SLOT_POSTED, SLOT_TAKEN };
+
+/* One message from rank to rank. The sender fills it and frees it, the receiver takes it. */
+typedef struct native_slot {
+    _Atomic uint32_t state;
+    int32_t tag, dtype;
+    int32_t where; /* 0: the bytes are inline; else at `place` */
+    uint64_t number;
+    int64_t count;
+    yk__region_place place;
+    char bytes[NATIVE_INLINE];
+} native_slot;
+
+typedef struct native_channel {
+    _Alignas(NATIVE_LINE) native_slot slots[NATIVE_SLOTS];
+} native_channel;
+
+typedef struct native_head {
+    uint64_t cookie;
+    int32_t world_size;
+    _Alignas(NATIVE_LINE) _Atomic uint32_t attached;
+    _Alignas(NATIVE_LINE) _Atomic uint32_t sleepers, epoch; /* ranks that sleep until a round is complete */
+    _Alignas(NATIVE_LINE) _Atomic uint32_t broken;          /* 0, 1: the cause is being written, 2: it is there */
+    int32_t code;
+    char cause[960];
+} native_head;
+
+/* Memory of another process, mapped here. */
+typedef struct native_mapping {
+    uint64_t id, inode;
+    int32_t fd;
+    char *memory;
+    size_t bytes;
+    struct native_mapping *next;
+} native_mapping;
+
+/* Memory that holds messages until their receivers have taken them; reused. */
+typedef struct native_buffer {
+    char *memory;
+    size_t bytes;
+    native_slot *slot; /* that holds it; NULL: free */
+    struct native_buffer *next;
+} native_buffer;
+
+typedef struct native_message {
+    yk__comm_op op;
+    native_slot *slot; /* a send that waits until its bytes are taken */
+    bool posted, done;
+    yk_status status;
+    yk_error error;
+    double deadline;
+    struct native_message *next;
+} native_message;
+
+typedef struct native {
+    int rank, world_size;
+    char *name;
+    double timeout;
+    bool one_process; /* all ranks are threads of this process */
+    bool crowded;     /* more ranks than cores */
+    int32_t pid;
+    native_head *head; /* the segment */
+    native_row *rows;
+    native_channel *channels; /* from rank i to rank j at i * world_size + j */
+    char *staging;
+    size_t segment_bytes;
+
+    /* collectives: one thread at a time */
+    uint32_t round;
+    int half;
+    double op_begin;     /* when the wait of this operation became long, 0: not yet */
+    yk__comm_op current; /* for messages */
+
+    pthread_mutex_t map_lock;
+    native_mapping **mappings; /* by rank */
+
+    pthread_mutex_t message_lock;
+    native_message *messages; /* not done, in the order of the calls */
+    _Atomic int pending;      /* how many */
+    native_buffer *buffers;
+} native;
+
+static inline char *native_stage(const native *g, int rank, int half)
+{
+    return g->staging + ((size_t)rank * 2 + (size_t)half) * NATIVE_HALF;
+}
+
+/* ---- segment.c ---- */
+yk_status native_join(const yk__comm_place *place, void **state);
+void native_leave(void *state);
+
+/* ---- watch.c: failures, waiting ---- */
+/* Breaks the group with this cause unless it is broken, and fails with the first cause. */
+yk_status native_break(native *g, yk_status code, const char *format, ...) YK_PRINTF(3, 4);
+yk_status native_check(void *state);
+void native_abort(void *state, yk_status code, const char *cause);
+/* "rank 1 (host a, pid 12)" */
+const char *native_who(const native *g, int rank, char *buffer, size_t size);
+/* Whether the process of a rank runs no more; `stopped` tells whether it is stopped. */
+bool native_is_dead(const native *g, int rank, bool *stopped);
+/* The state letter of a process and its start time; false where it is not there. */
+bool native_process_state(int pid, char *letter, uint64_t *start);
+/* Publishes the next round and waits until all have. */
+yk_status native_sync(native *g);
+/* Sleeps while *word is `value`, for `seconds` at most; wakes all that do. Across processes. */
+void native_sleep(_Atomic uint32_t *word, uint32_t value, double seconds);
+void native_wake(_Atomic uint32_t *word);
+static inline void native_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* ---- peers.c ---- */
+/* A peer's memory in this address space; NULL and an error if it cannot be mapped. */
+char *native_reach(native *g, int rank, const yk__region_place *place);
+void native_forget_mappings(native *g);
+
+/* ---- combine.c ---- */
+/* out = in[0] op in[1] op ... in this order, element by element; out may be one of them. Mean is a sum that is divided
+ * by `inputs`. `streams` outputs get the same bytes past the caches when `stream` is set. */
+yk_status native_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
+                         const char *const *in, int64_t count, bool stream);
+/* memcpy past the caches; native_stream_end makes the bytes visible before what is written later. */
+void native_stream_copy(void *to, const void *from, size_t bytes);
+void native_stream_end(void);
+
+/* ---- exchange.c ---- */
+yk_status native_all_reduce(void *state, const yk__comm_op *op);
+yk_status native_reduce(void *state, const yk__comm_op *op);
+yk_status native_broadcast(void *state, const yk__comm_op *op);
+yk_status native_all_gather(void *state, const yk__comm_op *op);
+yk_status native_scatter(void *state, const yk__comm_op *op);
+yk_status native_reduce_scatter(void *state, const yk__comm_op *op);
+yk_status native_all_to_all(void *state, const yk__comm_op *op);
+yk_status native_barrier(void *state, const yk__comm_op *op);
+
+/* ---- messages.c ---- */
+yk_status native_post(void *state, const yk__comm_op *op, void **message);
+yk_status native_wait(void *state, void *message, double seconds, bool *done);
+void native_forget(void *state, void *message);
+/* Looks after all messages once. */
+void native_progress(native *g);
+/* Waits until the peers have taken what is in buffers, or cannot any more; then frees them. */
+void native_drain_messages(native *g);
+
+#endif

@@ -1,0 +1,97 @@
+/*
+ * peers.c - memory of other processes of the host, mapped when an operation first names it. Layer: comm/native.
+ *
+ * A region is opened through /proc/PID/fd and stays mapped, so the next operation on it costs a look into a short list.
+ * A mapping whose region is gone holds memory for nothing: when a new region of the same rank comes up, the old ones
+ * are compared with what their descriptors are now (no two memory files share an inode), and dropped.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "comm/native/native.h"
+
+static void region_path(int pid, int fd, char path[64])
+{
+    snprintf(path, 64, "/proc/%d/fd/%d", pid, fd);
+}
+
+static void drop_stale(native *g, int rank)
+{
+    for (native_mapping **at = &g->mappings[rank]; *at;) {
+        native_mapping *m = *at;
+        char path[64];
+        struct stat now;
+        region_path(g->rows[rank].pid, m->fd, path);
+        if (stat(path, &now) == 0 && (uint64_t)now.st_ino == m->inode) {
+            at = &m->next;
+            continue;
+        }
+        *at = m->next;
+        munmap(m->memory, m->bytes);
+        free(m);
+    }
+}
+
+static native_mapping *map_region(native *g, int rank, const yk__region_place *place)
+{
+    char path[64], who[120];
+    region_path(g->rows[rank].pid, place->fd, path);
+    native_mapping *m = yk__calloc(1, sizeof(*m));
+    if (!m)
+        return NULL;
+    struct stat now;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    m->memory = MAP_FAILED;
+    if (fd >= 0 && fstat(fd, &now) == 0)
+        m->memory = mmap(NULL, place->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (m->memory == MAP_FAILED) {
+        yk__fail_errno("the memory of %s (%s) cannot be mapped", native_who(g, rank, who, sizeof(who)), path);
+        if (fd >= 0)
+            close(fd);
+        free(m);
+        return NULL;
+    }
+    close(fd);
+    madvise(m->memory, place->bytes, MADV_HUGEPAGE);
+    m->id = place->id;
+    m->inode = (uint64_t)now.st_ino;
+    m->fd = place->fd;
+    m->bytes = place->bytes;
+    return m;
+}
+
+char *native_reach(native *g, int rank, const yk__region_place *place)
+{
+    if (g->rows[rank].pid == g->pid)
+        return (char *)(uintptr_t)place->address; /* NOLINT: the address was made from a pointer of this process */
+    pthread_mutex_lock(&g->map_lock);
+    native_mapping *m = g->mappings[rank];
+    while (m && m->id != place->id)
+        m = m->next;
+    if (!m) {
+        drop_stale(g, rank);
+        m = map_region(g, rank, place);
+        if (m) {
+            m->next = g->mappings[rank];
+            g->mappings[rank] = m;
+        }
+    }
+    pthread_mutex_unlock(&g->map_lock);
+    return m ? m->memory + place->offset : NULL;
+}
+
+void native_forget_mappings(native *g)
+{
+    for (int r = 0; r < g->world_size; r++) {
+        while (g->mappings[r]) {
+            native_mapping *m = g->mappings[r];
+            g->mappings[r] = m->next;
+            munmap(m->memory, m->bytes);
+            free(m);
+        }
+    }
+}

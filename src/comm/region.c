@@ -1,0 +1,130 @@
+/*
+ * region.c - memory that the other processes of the host can map, and the tensors on it. Layer: comm.
+ *
+ * A region is an unnamed memory file, so nothing is left on any file system whatever happens to the process. It is
+ * found by address: a collective asks whether a tensor's bytes lie in one.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "comm/backend.h"
+#include "comm/region.h"
+
+typedef struct region {
+    char *memory;
+    size_t bytes;
+    uint64_t id;
+    int fd;
+    struct region *next;
+} region;
+
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+static region *regions;
+static uint64_t last_id;
+
+void *yk__memory_file(const char *what, size_t bytes, int *fd)
+{
+    *fd = memfd_create("yoke", MFD_CLOEXEC);
+    if (*fd < 0) {
+        yk__fail_errno("%s: no memory file could be made", what);
+        return NULL;
+    }
+    void *memory = MAP_FAILED;
+    if (ftruncate(*fd, (off_t)bytes) == 0)
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (memory == MAP_FAILED) {
+        yk__fail_errno("%s: %zu bytes of shared memory could not be had", what, bytes);
+        close(*fd);
+        *fd = -1;
+        return NULL;
+    }
+    return memory;
+}
+
+void *yk__region_create(size_t bytes)
+{
+    region *r = yk__calloc(1, sizeof(*r));
+    if (!r)
+        return NULL;
+    r->bytes = (bytes + 4095) & ~(size_t)4095;
+    if (r->bytes == 0)
+        r->bytes = 4096;
+    r->memory = yk__memory_file("comm_alloc", r->bytes, &r->fd);
+    if (!r->memory) {
+        free(r);
+        return NULL;
+    }
+    madvise(r->memory, r->bytes, MADV_HUGEPAGE); /* where the system has them for shared memory */
+    pthread_rwlock_wrlock(&lock);
+    r->id = ++last_id;
+    r->next = regions;
+    regions = r;
+    pthread_rwlock_unlock(&lock);
+    return r->memory;
+}
+
+void yk__region_destroy(void *memory)
+{
+    pthread_rwlock_wrlock(&lock);
+    region **at = &regions;
+    while (*at && (*at)->memory != memory)
+        at = &(*at)->next;
+    region *r = *at;
+    if (r)
+        *at = r->next;
+    pthread_rwlock_unlock(&lock);
+    if (!r)
+        return;
+    munmap(r->memory, r->bytes);
+    close(r->fd);
+    free(r);
+}
+
+yk__region_place yk__region_find(const void *address, size_t bytes)
+{
+    yk__region_place place = {.address = (uint64_t)(uintptr_t)address};
+    const char *p = address;
+    pthread_rwlock_rdlock(&lock);
+    for (const region *r = regions; r; r = r->next) {
+        if (p >= r->memory && p + bytes <= r->memory + r->bytes) {
+            place.id = r->id;
+            place.offset = (uint64_t)(p - r->memory);
+            place.bytes = r->bytes;
+            place.fd = r->fd;
+            break;
+        }
+    }
+    pthread_rwlock_unlock(&lock);
+    return place;
+}
+
+yk_tensor *yk_comm_alloc(int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    static const yk_tensor_options defaults;
+    const yk_tensor_options *o = options ? options : &defaults;
+    if (!yk__scope_check("comm_alloc") || yk__tensor_check("comm_alloc", ndim, shape, o))
+        return NULL;
+    if (o->device.type != YK_CPU) {
+        char name[16];
+        yk__fail(YK_ERR_UNSUPPORTED, "comm_alloc: memory of %s is not shared between processes; cpu:0 is",
+                 yk_device_format(o->device, name));
+        return NULL;
+    }
+    size_t bytes = yk_dtype_size(o->dtype);
+    for (int d = 0; d < ndim; d++)
+        bytes *= (size_t)shape[d];
+    void *memory = yk__region_create(bytes);
+    yk__storage *storage = memory ? yk__storage_wrap(o->device, memory, bytes, yk__region_destroy, memory) : NULL;
+    if (memory && !storage)
+        yk__region_destroy(memory);
+    yk_tensor *x = yk__tensor_over(storage, ndim, shape, o->dtype);
+    if (x && o->requires_grad && yk__mark_requires_grad(x)) {
+        yk_tensor_release(x);
+        return NULL;
+    }
+    return yk__scope_own(x);
+}

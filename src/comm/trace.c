@@ -1,0 +1,115 @@
+/*
+ * trace.c - the last operations of a rank, as JSON. Layer: comm.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "comm/group.h"
+
+uint64_t yk__trace_add(yk__group *g, const yk__comm_op *op, yk__trace_state state)
+{
+    uint64_t entry = g->traced++;
+    yk__trace_entry *e = &g->trace[entry % YK__TRACE];
+    double now = yk__now() - g->born;
+    *e = (yk__trace_entry){.op = *op, .state = state, .queued = now, .began = state == YK__TRACE_QUEUED ? 0 : now};
+    return entry;
+}
+
+void yk__trace_state_set(yk__group *g, uint64_t entry, yk__trace_state state)
+{
+    if (g->traced - entry > YK__TRACE)
+        return; /* overwritten since */
+    yk__trace_entry *e = &g->trace[entry % YK__TRACE];
+    e->state = state;
+    double now = yk__now() - g->born;
+    if (state == YK__TRACE_RUNNING)
+        e->began = now;
+    else
+        e->ended = now;
+}
+
+static json_t *entry_json(const yk__trace_entry *e)
+{
+    static const char *const states[] = {"queued", "running", "done", "failed"};
+    const yk__comm_op *op = &e->op;
+    json_t *o = json_object();
+    json_object_set_new(o, "number", json_integer((json_int_t)op->number));
+    json_object_set_new(o, "operation", json_string(yk__comm_kind_name(op->kind)));
+    if (op->kind != YK__COMM_BARRIER)
+        json_object_set_new(o, "dtype", json_string(yk_dtype_name(op->dtype)));
+    if (op->kind != YK__COMM_BARRIER && op->kind != YK__COMM_ALL_TO_ALL)
+        json_object_set_new(o, "count", json_integer(op->count));
+    if (yk__comm_reduces(op->kind))
+        json_object_set_new(o, "reduction", json_string(yk__comm_reduction_name(op->reduction)));
+    if (yk__comm_has_root(op->kind))
+        json_object_set_new(o, "root", json_integer(op->peer));
+    if (op->kind == YK__COMM_SEND || op->kind == YK__COMM_RECV) {
+        json_object_set_new(o, "peer", json_integer(op->peer));
+        json_object_set_new(o, "tag", json_integer(op->tag));
+    }
+    json_object_set_new(o, "state", json_string(states[e->state]));
+    json_object_set_new(o, "queued_s", json_real(e->queued));
+    if (e->state != YK__TRACE_QUEUED)
+        json_object_set_new(o, "began_s", json_real(e->began));
+    if (e->state == YK__TRACE_DONE || e->state == YK__TRACE_FAILED)
+        json_object_set_new(o, "ended_s", json_real(e->ended));
+    return o;
+}
+
+yk_status yk__trace_write(yk__group *g, const yk_error *cause, FILE *to)
+{
+    json_t *o = json_object(), *list = json_array();
+    json_object_set_new(o, "group", json_string(g->name));
+    json_object_set_new(o, "backend", json_string(g->backend->name));
+    json_object_set_new(o, "rank", json_integer(g->rank));
+    json_object_set_new(o, "world_size", json_integer(g->world_size));
+    json_object_set_new(o, "host", json_string(g->host_name));
+    json_object_set_new(o, "pid", json_integer((json_int_t)getpid()));
+    json_object_set_new(o, "error", cause ? json_string(cause->message) : json_null());
+    if (cause)
+        json_object_set_new(o, "code", json_string(yk_status_name(cause->code)));
+    pthread_mutex_lock(&g->lock);
+    uint64_t from = g->traced > YK__TRACE ? g->traced - YK__TRACE : 0;
+    for (uint64_t i = from; i < g->traced; i++)
+        json_array_append_new(list, entry_json(&g->trace[i % YK__TRACE]));
+    pthread_mutex_unlock(&g->lock);
+    json_object_set_new(o, "operations", list);
+    int failed = !o || !list || json_dumpf(o, to, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) || fputc('\n', to) == EOF;
+    json_decref(o);
+    return failed || ferror(to) ? yk__fail(YK_ERR_IO, "the trace of group '%s' cannot be written", g->name) : YK_OK;
+}
+
+void yk__trace_dump_failure(yk__group *g)
+{
+    const char *prefix = getenv("YOKE_COMM_DUMP");
+    pthread_mutex_lock(&g->lock);
+    bool first = !g->dumped;
+    g->dumped = true;
+    pthread_mutex_unlock(&g->lock);
+    const yk_error *cause = yk_last_error();
+    if (!first || !cause)
+        return;
+    yk__log(YK_LOG_ERROR, "group '%s', rank %d: %s", g->name, g->rank, cause->message);
+    if (!prefix || !*prefix)
+        return;
+    yk_error kept;
+    yk__error_take(&kept);
+    char name[100];
+    snprintf(name, sizeof(name), "%s", g->name);
+    for (char *c = name; *c; c++)
+        *c = *c == '/' ? '.' : *c;
+    char *path = yk__format("%s.%s.rank%d.json", prefix, name, g->rank);
+    FILE *to = path ? fopen(path, "we") : NULL;
+    yk_status status = to ? yk__trace_write(g, &kept, to) : YK_ERR_IO;
+    if (to && fclose(to))
+        status = YK_ERR_IO;
+    if (status)
+        yk__log(YK_LOG_WARN, "the trace of group '%s' cannot be written to %s", g->name, path ? path : prefix);
+    free(path);
+    yk_clear_error();
+    yk__error_put(&kept);
+}

@@ -1,0 +1,408 @@
+/*
+ * work.c - operations in their turn: on the caller when nothing is ahead of them, else on the group's thread.
+ * Layer: comm.
+ *
+ * A collective gets its number under the lock and goes to the backend in the order of numbers, one at a time: on the
+ * calling thread if the queue is empty and nobody is in the backend (the fast case: no other thread is involved), else
+ * through the queue, which a thread of the group works off. Messages are posted to the backend at once.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/group.h"
+
+static void call_clear(yk__call *call)
+{
+    free(call->counts);
+    call->counts = NULL;
+}
+
+static void work_destroy(void *object)
+{
+    yk_work *work = object;
+    if (work->message)
+        work->group->backend->forget(work->group->state, work->message);
+    yk_tensor_release(work->call.in);
+    yk_tensor_release(work->call.out);
+    yk_tensor_release(work->staged_in);
+    yk_tensor_release(work->staged_out);
+    call_clear(&work->call);
+    yk__group_release(work->group);
+    free(work);
+}
+
+static const yk__type work_type = {"work", work_destroy};
+
+static yk_work *work_create(yk__group *g, yk__call *call)
+{
+    yk_work *work = yk__calloc(1, sizeof(*work));
+    if (!work) {
+        call_clear(call);
+        return NULL;
+    }
+    yk__object_init(&work->object, &work_type);
+    yk__group_retain(g);
+    work->group = g;
+    work->call = *call;
+    yk_tensor_retain(call->in);
+    yk_tensor_retain(call->out);
+    return work;
+}
+
+/* Contiguous memory in place of tensors that are not. An output that is read too (all_reduce) is one with the input. */
+static yk_status stage(yk__call *call, yk_tensor **staged_in, yk_tensor **staged_out)
+{
+    *staged_in = *staged_out = NULL;
+    if (call->in && !yk_is_contiguous(call->in)) {
+        *staged_in = yk__raw_contiguous(call->in);
+        if (!*staged_in)
+            return yk__error_code();
+    }
+    if (call->out && !yk_is_contiguous(call->out)) {
+        *staged_out = call->out == call->in ? yk_tensor_retain(*staged_in)
+                                            : yk__tensor_new(call->out->ndim, call->out->shape, NULL,
+                                                             (yk_dtype)call->out->dtype, yk__device_of(call->out));
+        if (!*staged_out) {
+            yk_tensor_release(*staged_in);
+            *staged_in = NULL;
+            return yk__error_code();
+        }
+    }
+    call->op.in = *staged_in ? (*staged_in)->data : call->in ? call->in->data : NULL;
+    call->op.out = *staged_out ? (*staged_out)->data : call->out ? call->out->data : NULL;
+    return YK_OK;
+}
+
+static yk_status unstage(yk__call *call, yk_tensor *staged_out)
+{
+    if (!call->out)
+        return YK_OK;
+    yk__bump_version(call->out);
+    return staged_out ? yk__raw_copy(call->out, staged_out) : YK_OK;
+}
+
+/* In the backend, without the lock. */
+static yk_status carry_out(yk__group *g, yk__call *call)
+{
+    yk_tensor *staged_in, *staged_out;
+    yk_status status = stage(call, &staged_in, &staged_out);
+    if (status) { /* the others wait for this operation, which will not take place */
+        const yk_error *error = yk_last_error();
+        g->backend->give_up(g->state, status, error ? error->message : "out of memory");
+    }
+    if (!status)
+        status = g->backend->collective[call->op.kind](g->state, &call->op);
+    if (!status)
+        status = unstage(call, staged_out);
+    yk_tensor_release(staged_in);
+    yk_tensor_release(staged_out);
+    return status;
+}
+
+/* The thread's record, or the status alone, as the error of a work; the record is emptied. */
+static void take_error(yk_work *work, yk_status status)
+{
+    if (!status)
+        return;
+    yk__error_take(&work->error);
+    if (work->error.code == YK_OK)
+        work->error.code = status;
+}
+
+/* With the lock held; the caller gives up its reference. */
+static void finish_work(yk__group *g, yk_work *work)
+{
+    work->done = true;
+    yk__trace_state_set(g, work->traced, work->error.code ? YK__TRACE_FAILED : YK__TRACE_DONE);
+    yk_tensor_release(work->call.in);
+    yk_tensor_release(work->call.out);
+    work->call.in = work->call.out = NULL;
+    pthread_cond_broadcast(&g->changed);
+}
+
+static void *worker(void *arg)
+{
+    yk__group *g = arg;
+    pthread_mutex_lock(&g->lock);
+    while (!g->stop || g->first) {
+        if (!g->first || g->running) {
+            pthread_cond_wait(&g->changed, &g->lock);
+            continue;
+        }
+        yk_work *work = g->first;
+        g->first = work->next;
+        if (!g->first)
+            g->last = NULL;
+        g->running = true;
+        yk__trace_state_set(g, work->traced, YK__TRACE_RUNNING);
+        pthread_mutex_unlock(&g->lock);
+        yk_status status = carry_out(g, &work->call);
+        if (status)
+            yk__trace_dump_failure(g);
+        take_error(work, status);
+        pthread_mutex_lock(&g->lock);
+        g->running = false;
+        finish_work(g, work);
+        pthread_mutex_unlock(&g->lock);
+        yk_work_release(work);
+        pthread_mutex_lock(&g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
+/* With the lock held: gives the work its turn, and the queue a reference. */
+static yk_status enqueue(yk__group *g, yk_work *work)
+{
+    if (!g->has_worker) {
+        int error = pthread_create(&g->worker, NULL, worker, g);
+        if (error)
+            return yk__fail(YK_ERR_IO, "group '%s': no thread can be started: %s", g->name, strerror(error));
+        g->has_worker = true;
+    }
+    work->call.op.number = ++g->collectives;
+    work->traced = yk__trace_add(g, &work->call.op, YK__TRACE_QUEUED);
+    yk_object_retain(work);
+    if (g->last)
+        g->last->next = work;
+    else
+        g->first = work;
+    g->last = work;
+    pthread_cond_broadcast(&g->changed);
+    return YK_OK;
+}
+
+static yk_status run_collective(yk__group *g, yk__call *call)
+{
+    pthread_mutex_lock(&g->lock);
+    if (!g->running && !g->first) {
+        g->running = true;
+        call->op.number = ++g->collectives;
+        uint64_t entry = yk__trace_add(g, &call->op, YK__TRACE_RUNNING);
+        pthread_mutex_unlock(&g->lock);
+        yk_status status = carry_out(g, call);
+        pthread_mutex_lock(&g->lock);
+        g->running = false;
+        yk__trace_state_set(g, entry, status ? YK__TRACE_FAILED : YK__TRACE_DONE);
+        if (g->first || g->stop)
+            pthread_cond_broadcast(&g->changed);
+        pthread_mutex_unlock(&g->lock);
+        if (status)
+            yk__trace_dump_failure(g);
+        call_clear(call);
+        return status;
+    }
+    yk_work *work = work_create(g, call);
+    yk_status status = work ? enqueue(g, work) : yk__error_code();
+    pthread_mutex_unlock(&g->lock);
+    if (!status)
+        status = yk_work_wait(work);
+    yk_work_release(work);
+    return status;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+/* Asks the backend for up to `seconds`; finishes the work if it is done, once. */
+static bool message_done(yk__group *g, yk_work *work, double seconds)
+{
+    yk_error before;
+    yk__error_take(&before);
+    bool done = false;
+    yk_status status = g->backend->wait(g->state, work->message, seconds, &done);
+    if (done && status)
+        yk__trace_dump_failure(g);
+    yk_error error = {0};
+    if (status)
+        yk__error_take(&error);
+    bool listed = false;
+    pthread_mutex_lock(&g->lock);
+    if (done && !work->done) {
+        if (!status && work->call.op.kind == YK__COMM_RECV && unstage(&work->call, work->staged_out))
+            yk__error_take(&error);
+        work->error = error;
+        yk_work **at = &g->pending;
+        while (*at && *at != work)
+            at = &(*at)->next;
+        listed = *at != NULL;
+        if (listed)
+            *at = work->next;
+        finish_work(g, work);
+    }
+    pthread_mutex_unlock(&g->lock);
+    yk__error_put(&before);
+    if (listed)
+        yk_work_release(work);
+    return done;
+}
+
+/* Finishes messages that the backend is done with, whoever began them. */
+static void reap(yk__group *g)
+{
+    for (;;) {
+        yk_work *found = NULL;
+        pthread_mutex_lock(&g->lock);
+        for (yk_work *w = g->pending; w && !found; w = w->next) {
+            bool done = false;
+            yk_error before;
+            yk__error_take(&before);
+            yk_status status = g->backend->wait(g->state, w->message, 0, &done);
+            (void)status; /* message_done asks again */
+            yk_clear_error();
+            yk__error_put(&before);
+            if (done)
+                found = yk_object_retain(w);
+        }
+        pthread_mutex_unlock(&g->lock);
+        if (!found)
+            return;
+        message_done(g, found, 0);
+        yk_work_release(found);
+    }
+}
+
+static yk_work *start_message(yk__group *g, yk__call *call)
+{
+    reap(g);
+    yk_work *work = work_create(g, call);
+    if (!work)
+        return NULL;
+    if (stage(&work->call, &work->staged_in, &work->staged_out)) {
+        yk_work_release(work);
+        return NULL;
+    }
+    pthread_mutex_lock(&g->lock);
+    work->call.op.number = ++g->messages;
+    work->traced = yk__trace_add(g, &work->call.op, YK__TRACE_RUNNING);
+    yk_status status = g->backend->post(g->state, &work->call.op, &work->message);
+    if (!status) {
+        yk_object_retain(work);
+        work->next = g->pending;
+        g->pending = work;
+    }
+    pthread_mutex_unlock(&g->lock);
+    if (!status)
+        return work;
+    yk_work_release(work);
+    return NULL;
+}
+
+/* ---- both -------------------------------------------------------------------------------------------------------- */
+static bool is_message(const yk__comm_op *op)
+{
+    return op->kind >= YK__COMM_COLLECTIVES;
+}
+
+yk_status yk__comm_run(yk__group *g, yk__call *call)
+{
+    if (g->backend->check(g->state)) {
+        call_clear(call);
+        return yk__error_code();
+    }
+    if (!is_message(&call->op))
+        return run_collective(g, call);
+    yk_work *work = start_message(g, call);
+    yk_status status = work ? yk_work_wait(work) : yk__error_code();
+    yk_work_release(work);
+    return status;
+}
+
+yk_work *yk__comm_start(yk__group *g, yk__call *call)
+{
+    if (g->backend->check(g->state)) {
+        call_clear(call);
+        return NULL;
+    }
+    if (is_message(&call->op))
+        return yk__scope_own(start_message(g, call));
+    yk_work *work = work_create(g, call);
+    if (!work)
+        return NULL;
+    pthread_mutex_lock(&g->lock);
+    yk_status status = enqueue(g, work);
+    pthread_mutex_unlock(&g->lock);
+    if (status) {
+        yk_work_release(work);
+        return NULL;
+    }
+    return yk__scope_own(work);
+}
+
+static bool work_done(yk_work *work)
+{
+    pthread_mutex_lock(&work->group->lock);
+    bool done = work->done;
+    pthread_mutex_unlock(&work->group->lock);
+    return done;
+}
+
+static void wait_for(yk_work *work)
+{
+    yk__group *g = work->group;
+    if (work->message) {
+        while (!work_done(work) && !message_done(g, work, 1.0))
+            continue;
+        return;
+    }
+    pthread_mutex_lock(&g->lock);
+    while (!work->done)
+        pthread_cond_wait(&g->changed, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+yk_status yk_work_wait(yk_work *work)
+{
+    if (!work)
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "work_wait: the work is NULL");
+    wait_for(work);
+    if (work->error.code)
+        yk__error_put(&work->error);
+    return work->error.code;
+}
+
+bool yk_work_test(yk_work *work)
+{
+    if (!work)
+        return false;
+    return work_done(work) || (work->message && message_done(work->group, work, 0));
+}
+
+const yk_error *yk_work_error(yk_work *work)
+{
+    return work && yk_work_test(work) && work->error.code ? &work->error : NULL;
+}
+
+yk_work *yk_work_retain(yk_work *work)
+{
+    return yk_object_retain(work);
+}
+
+void yk_work_release(yk_work *work)
+{
+    yk_object_release(work);
+}
+
+void yk__comm_drain(yk__group *g)
+{
+    pthread_mutex_lock(&g->lock);
+    while (g->first || g->running)
+        pthread_cond_wait(&g->changed, &g->lock);
+    while (g->pending) {
+        yk_work *work = yk_object_retain(g->pending);
+        pthread_mutex_unlock(&g->lock);
+        wait_for(work);
+        yk_work_release(work);
+        pthread_mutex_lock(&g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+void yk__comm_stop(yk__group *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->stop = true;
+    bool has = g->has_worker;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+    if (has)
+        pthread_join(g->worker, NULL);
+}

@@ -1,0 +1,393 @@
+/*
+ * collectives_test.c - what every backend of collectives must do: each operation, by each dtype, at sizes from nothing
+ * to more than the staging areas hold, against sums in float64; the same bits on every rank.
+ */
+#include "tests/comm/ranks.h"
+
+#include <yoke/ops.h>
+
+#include "tensor/tensor.h"
+
+static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_BOOL};
+static const int64_t sizes[] = {0, 1, 7, 5003, 20011, 70001};
+
+/* Element i of rank r: small integers and halves, which all dtypes hold, and whose sums and products are exact. */
+static double value(yk_dtype dtype, int r, int64_t i)
+{
+    int v = (int)((i * 7 + r * 3 + i / 11) % 5);
+    if (dtype == YK_BOOL)
+        return v < 2;
+    if (dtype == YK_U8)
+        return v;
+    return yk_dtype_is_floating(dtype) ? (v - 2) * 0.5 : v - 2;
+}
+
+static double combined(yk_reduce_op op, yk_dtype dtype, int ranks, int64_t i)
+{
+    double all = value(dtype, 0, i);
+    for (int r = 1; r < ranks; r++) {
+        double v = value(dtype, r, i);
+        all = op == YK_OP_PRODUCT ? all * v : op == YK_OP_MIN ? fmin(all, v) : op == YK_OP_MAX ? fmax(all, v) : all + v;
+    }
+    if (dtype == YK_BOOL)
+        return all != 0;
+    return op == YK_OP_MEAN ? all / ranks : all;
+}
+
+/* A value of the dtype back as a double. */
+static double element(yk_tensor *x, const void *data, int64_t i)
+{
+    const char *p = data;
+    uint16_t h;
+    float f;
+    double d;
+    int64_t l;
+    int32_t n;
+    switch (yk_tensor_dtype(x)) {
+    case YK_F32: return memcpy(&f, p + 4 * i, 4), (double)f;
+    case YK_F64: return memcpy(&d, p + 8 * i, 8), d;
+    case YK_I64: return memcpy(&l, p + 8 * i, 8), (double)l;
+    case YK_I32: return memcpy(&n, p + 4 * i, 4), (double)n;
+    case YK_BF16: {
+        memcpy(&h, p + 2 * i, 2);
+        uint32_t bits = (uint32_t)h << 16;
+        memcpy(&f, &bits, 4);
+        return (double)f;
+    }
+    case YK_F16: {
+        memcpy(&h, p + 2 * i, 2);
+        int exponent = (h >> 10) & 31, mantissa = h & 1023;
+        double m = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
+        return h & 0x8000 ? -m : m;
+    }
+    default: return (double)(unsigned char)p[i];
+    }
+}
+
+/* A tensor in one of three kinds of memory: shared, private, and private with holes. */
+static yk_tensor *make(int kind, int64_t count, yk_dtype dtype)
+{
+    yk_tensor_options o = {.dtype = dtype};
+    if (kind == 0)
+        return yk_comm_alloc(1, &count, &o);
+    if (kind == 1)
+        return yk_empty(1, &count, &o);
+    yk_tensor *wide = yk_empty(2, (int64_t[]){count, 3}, &o);
+    return yk_select(wide, 1, 1);
+}
+
+static yk_status fill(yk_tensor *x, const double *values)
+{
+    int64_t n = yk_numel(x);
+    yk_tensor *wide = yk_from_data(values, 1, &n, &(yk_tensor_options){.dtype = YK_F64});
+    return wide ? yk__raw_copy(x, wide) : YK_ERR_MEMORY;
+}
+
+static double *values_of(yk_tensor *x)
+{
+    size_t bytes = (size_t)yk_numel(x) * yk_dtype_size(yk_tensor_dtype(x));
+    char *raw = calloc(bytes + 1, 1);
+    double *out = calloc((size_t)yk_numel(x) + 1, sizeof(double));
+    if (yk_tensor_read(x, raw, bytes) == YK_OK)
+        for (int64_t i = 0; i < yk_numel(x); i++)
+            out[i] = element(x, raw, i);
+    free(raw);
+    return out;
+}
+
+/* x has the values `expected(i)`; the expression may use i. */
+#define CHECK_VALUES(x, expression)                                                                                    \
+    do {                                                                                                               \
+        double *got = values_of(x);                                                                                    \
+        for (int64_t i = 0; i < yk_numel(x); i++) {                                                                    \
+            double want = (expression), tolerance = mean ? fabs(want) * 4e-3 : 0, is = got[i];                         \
+            if (!(fabs(is - want) <= tolerance))                                                                       \
+                free(got);                                                                                             \
+            CHECK(fabs(is - want) <= tolerance, "%s of %lld %s (memory %d): element %lld is %g, not %g", what,         \
+                  (long long)n, yk_dtype_name(dtype), kind, (long long)i, is, want);                                   \
+        }                                                                                                              \
+        free(got);                                                                                                     \
+    } while (0)
+#define FILL(x, expression)                                                                                            \
+    do {                                                                                                               \
+        double *filling = calloc((size_t)yk_numel(x) + 1, sizeof(double));                                             \
+        for (int64_t i = 0; i < yk_numel(x); i++)                                                                      \
+            filling[i] = (expression);                                                                                 \
+        yk_status filled = fill(x, filling);                                                                           \
+        free(filling);                                                                                                 \
+        CHECK_OK(filled);                                                                                              \
+    } while (0)
+
+static void one_case(rank_context *c, yk_dtype dtype, int64_t n, int kind)
+{
+    int me = c->rank, ranks = c->size;
+    int64_t all = n * ranks;
+    yk_process_group *g = c->group;
+    for (int op = YK_OP_SUM; op <= YK_OP_PRODUCT; op++) {
+        bool mean = op == YK_OP_MEAN;
+        if (mean && !yk_dtype_is_floating(dtype))
+            continue;
+        const char *what = "all_reduce";
+        yk_tensor *x = make(kind, n, dtype);
+        CHECK(x, "%s", yk_last_error()->message);
+        FILL(x, value(dtype, me, i));
+        CHECK_OK(yk_all_reduce(x, (yk_reduce_op)op, g));
+        CHECK_VALUES(x, combined((yk_reduce_op)op, dtype, ranks, i));
+        what = "reduce";
+        FILL(x, value(dtype, me, i));
+        CHECK_OK(yk_reduce(x, ranks - 1, (yk_reduce_op)op, g));
+        CHECK_VALUES(x, me == ranks - 1 ? combined((yk_reduce_op)op, dtype, ranks, i) : value(dtype, me, i));
+        what = "reduce_scatter";
+        yk_tensor *in = make(kind, all, dtype);
+        FILL(in, value(dtype, me, i));
+        CHECK_OK(yk_reduce_scatter(x, in, (yk_reduce_op)op, g));
+        CHECK_VALUES(x, combined((yk_reduce_op)op, dtype, ranks, i + me * n));
+    }
+    bool mean = false;
+    const char *what = "broadcast";
+    yk_tensor *x = make(kind, n, dtype), *wide = make(kind, all, dtype), *other = make(kind, all, dtype);
+    int root = (int)(n % ranks);
+    FILL(x, value(dtype, me, i));
+    CHECK_OK(yk_broadcast(x, root, g));
+    CHECK_VALUES(x, value(dtype, root, i));
+    what = "all_gather";
+    FILL(x, value(dtype, me, i));
+    FILL(wide, 0);
+    CHECK_OK(yk_all_gather(wide, x, g));
+    CHECK_VALUES(wide, value(dtype, (int)(i / n), i % n));
+    what = "gather";
+    FILL(wide, 0);
+    CHECK_OK(yk_gather(me == root ? wide : NULL, x, root, g));
+    CHECK_VALUES(wide, me == root ? value(dtype, (int)(i / n), i % n) : 0);
+    what = "scatter";
+    FILL(wide, value(dtype, me, i));
+    CHECK_OK(yk_scatter(x, me == root ? wide : NULL, root, g));
+    CHECK_VALUES(x, value(dtype, root, i + me * n));
+    what = "all_to_all";
+    CHECK_OK(yk_all_to_all(other, wide, NULL, NULL, g));
+    CHECK_VALUES(other, value(dtype, (int)(i / n), i % n + me * n));
+}
+
+static void test_rank_values(rank_context *c)
+{
+    for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+            if ((sizes[s] > 6000 && d > 2) || (sizes[s] > 60000 && c->size > 3))
+                continue; /* every path is taken by three dtypes; the rest are about arithmetic */
+            yk_scope scope = yk_scope_begin();
+            one_case(c, dtypes[d], sizes[s], (int)((s + d) % 3));
+            if (c->failure[0])
+                return;
+            yk_scope_end(scope);
+        }
+    }
+}
+
+/* The sum is that of the order of ranks, rounded after each addition, on every rank and every run. */
+static void test_rank_bits(rank_context *c)
+{
+    enum { N = 300007 };
+    for (int kind = 0; kind < 2; kind++) {
+        yk_tensor *x = make(kind, N, YK_F32);
+        float *p = yk_tensor_data(x);
+        for (int run = 0; run < 2; run++) {
+            for (int64_t i = 0; i < N; i++)
+                p[i] = sinf((float)i * 0.1f + (float)c->rank) * powf(10, (float)((i + c->rank) % 7));
+            CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
+            for (int64_t i = 0; i < N; i++) {
+                float sum = 0;
+                for (int r = 0; r < c->size; r++) {
+                    float v = sinf((float)i * 0.1f + (float)r) * powf(10, (float)((i + r) % 7));
+                    sum = r ? sum + v : v;
+                }
+                CHECK(memcmp(&sum, &p[i], 4) == 0, "element %lld is %a, not %a", (long long)i, (double)p[i],
+                      (double)sum);
+            }
+        }
+    }
+}
+
+static void test_rank_splits(rank_context *c)
+{
+    /* Rank i sends (i + 2 j) % 4 rows of 3 to rank j. */
+    int64_t in_splits[MOST_TEST_RANKS], out_splits[MOST_TEST_RANKS], in_rows = 0, out_rows = 0;
+    for (int j = 0; j < c->size; j++) {
+        in_splits[j] = (c->rank + 2 * j) % 4;
+        out_splits[j] = (j + 2 * c->rank) % 4;
+        in_rows += in_splits[j];
+        out_rows += out_splits[j];
+    }
+    yk_tensor *in = yk_empty(2, (int64_t[]){in_rows, 3}, NULL), *out = yk_zeros(2, (int64_t[]){out_rows, 3}, NULL);
+    float *p = yk_tensor_data(in);
+    for (int64_t i = 0; i < in_rows * 3; i++)
+        p[i] = (float)(c->rank * 1000 + i);
+    CHECK_OK(yk_all_to_all(out, in, out_splits, in_splits, c->group));
+    const float *q = yk_tensor_data(out);
+    for (int from = 0, at = 0; from < c->size; from++) {
+        int64_t before = 0;
+        for (int j = 0; j < c->rank; j++)
+            before += (from + 2 * j) % 4;
+        for (int64_t i = 0; i < out_splits[from] * 3; i++, at++)
+            CHECK(q[at] == (float)(from * 1000 + before * 3 + i), "element %d is %g", at, (double)q[at]);
+    }
+    if (c->size > 1) {
+        in_splits[0]++;
+        CHECK_FAILS(yk_all_to_all(out, in, out_splits, in_splits, c->group), YK_ERR_SHAPE, "all_to_all: split",
+                    "of in (");
+    }
+}
+
+static void test_rank_messages(rank_context *c)
+{
+    int next = (c->rank + 1) % c->size, before = (c->rank + c->size - 1) % c->size;
+    const int64_t counts[] = {0, 1, 200, 100000};
+    for (int kind = 0; kind < 3; kind++) {
+        for (int s = 0; s < 4; s++) {
+            yk_tensor *out = make(kind, counts[s], YK_F32), *in = make(kind, counts[s], YK_F32);
+            FILL(out, c->rank * 10 + i % 7);
+            yk_work *sent = yk_isend(out, next, s, c->group);
+            CHECK_OK(yk_recv(in, before, s, c->group));
+            CHECK_OK(yk_work_wait(sent));
+            CHECK(yk_work_test(sent) && !yk_work_error(sent), "the work is not done");
+            bool mean = false;
+            const char *what = "send";
+            int64_t n = counts[s];
+            yk_dtype dtype = YK_F32;
+            CHECK_VALUES(in, before * 10 + i % 7);
+        }
+    }
+    /* Tags choose, and equal tags keep their order; forty are more than a channel holds. */
+    yk_work *works[80];
+    yk_tensor *in[40];
+    for (int k = 0; k < 40; k++) {
+        in[k] = yk_empty(YK_SHAPE(1), NULL);
+        works[k] = yk_isend(yk_full(YK_SHAPE(1), c->rank * 100 + k, NULL), next, k % 2, c->group);
+    }
+    for (int k = 0; k < 40; k++) /* those of tag 1 are asked for first */
+        works[40 + k] = yk_irecv(in[k], before, k < 20, c->group);
+    for (int k = 0; k < 80; k++)
+        CHECK_OK(yk_work_wait(works[k]));
+    for (int k = 0; k < 40; k++) {
+        int sent = k < 20 ? 2 * k + 1 : 2 * (k - 20);
+        CHECK(yk_item(in[k]) == before * 100 + sent, "message %d is %g", k, yk_item(in[k]));
+    }
+    CHECK_OK(yk_barrier(c->group));
+}
+
+/* Asynchronous operations, blocking ones between them, and works that nobody waits for. */
+static void test_rank_async(rank_context *c)
+{
+    enum { WORKS = 24 };
+    yk_tensor *x[WORKS];
+    yk_work *works[WORKS];
+    for (int k = 0; k < WORKS; k++) {
+        x[k] = yk_full(YK_SHAPE(k % 3 ? 100 : 90000), c->rank + k, NULL);
+        works[k] = yk_all_reduce_async(x[k], YK_OP_SUM, c->group);
+        CHECK(works[k], "%s", yk_last_error()->message);
+    }
+    yk_tensor *y = yk_full(YK_SHAPE(3), c->rank, NULL);
+    CHECK_OK(yk_all_reduce(y, YK_OP_MAX, c->group));
+    CHECK(yk_item(yk_from_data(yk_tensor_data(y), YK_SCALAR, NULL)) == c->size - 1, "max");
+    int sum = c->size * (c->size - 1) / 2;
+    for (int k = WORKS - 1; k >= 0; k--) {
+        CHECK_OK(yk_work_wait(works[k]));
+        CHECK(yk_work_test(works[k]), "done");
+        const float *p = yk_tensor_data(x[k]);
+        for (int64_t i = 0; i < yk_numel(x[k]); i++)
+            CHECK(p[i] == (float)(sum + k * c->size), "work %d: element %lld is %g", k, (long long)i, (double)p[i]);
+    }
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *dropped = yk_ones(YK_SHAPE(50000), NULL);
+    CHECK(yk_all_reduce_async(dropped, YK_OP_SUM, c->group), "started");
+    CHECK(yk_barrier_async(c->group), "started");
+    yk_scope_end(scope); /* the group's end waits for them */
+}
+
+static void test_rank_groups(rank_context *c)
+{
+    int even[MOST_TEST_RANKS] = {0}, odd[MOST_TEST_RANKS] = {0}, evens = 0, odds = 0;
+    for (int r = c->size - 1; r >= 0; r--)
+        *(r % 2 ? &odd[odds++] : &even[evens++]) = r; /* in falling order: rank 0 of a group is its highest */
+    yk_process_group *a = yk_new_group(c->group, evens, even), *b = odds ? yk_new_group(c->group, odds, odd) : NULL;
+    CHECK(a && (b || !odds), "%s", yk_last_error() ? yk_last_error()->message : "");
+    yk_process_group *mine = c->rank % 2 ? b : a, *others = c->rank % 2 ? a : b;
+    CHECK(yk_world_size(mine) == (c->rank % 2 ? odds : evens), "%d", yk_world_size(mine));
+    CHECK((c->rank % 2 ? odd : even)[yk_rank(mine)] == c->rank, "%d", yk_rank(mine));
+    yk_tensor *x = yk_full(YK_SHAPE(1000), c->rank, NULL);
+    CHECK_OK(yk_all_reduce(x, YK_OP_SUM, mine));
+    int sum = 0;
+    for (int r = c->rank % 2; r < c->size; r += 2)
+        sum += r;
+    CHECK(yk_get(x, (int64_t[]){999}) == sum, "%g", yk_get(x, (int64_t[]){999}));
+    x = yk_full(YK_SHAPE(1), c->rank, NULL);
+    CHECK_OK(yk_broadcast(x, 0, mine));
+    CHECK(yk_item(x) == (c->rank % 2 ? odd : even)[0], "%g", yk_item(x));
+    if (others) {
+        CHECK(yk_rank(others) == -1, "%d", yk_rank(others));
+        CHECK_FAILS(yk_barrier(others), YK_ERR_STATE, "this rank is not in the group 'world/");
+    }
+    CHECK_OK(yk_barrier(c->group));
+}
+
+/* Mistakes that one rank can see leave the group whole. */
+static void test_rank_arguments(rank_context *c)
+{
+    yk_tensor *x = yk_zeros(YK_SHAPE(2, 3), NULL), *i = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64});
+    CHECK_FAILS(yk_broadcast(x, c->size, c->group), YK_ERR_ARGUMENT, "broadcast: src", "outside group 'world'");
+    CHECK_FAILS(yk_reduce(x, -1, YK_OP_SUM, c->group), YK_ERR_ARGUMENT, "reduce: dst -1");
+    CHECK_FAILS(yk_all_reduce(i, YK_OP_MEAN, c->group), YK_ERR_DTYPE, "a mean of int64");
+    CHECK_FAILS(yk_all_reduce(x, (yk_reduce_op)9, c->group), YK_ERR_ARGUMENT, "9 is not a reduction");
+    CHECK_FAILS(yk_all_reduce(NULL, YK_OP_SUM, c->group), YK_ERR_ARGUMENT, "all_reduce: the tensor is NULL");
+    CHECK_FAILS(yk_all_gather(x, i, c->group), YK_ERR_DTYPE, "out is float32 but in is int64");
+    CHECK_FAILS(yk_all_gather(yk_zeros(YK_SHAPE(1000), NULL), x, c->group), YK_ERR_SHAPE, "out (1000,) has 1000");
+    CHECK_FAILS(yk_send(x, 0, -5, c->group), YK_ERR_ARGUMENT, "send: tag -5");
+    CHECK_FAILS(yk_recv(x, 99, 0, c->group), YK_ERR_ARGUMENT, "recv: src 99");
+    CHECK_FAILS(yk_new_group(c->group, 1, (int[]){c->size}), YK_ERR_ARGUMENT, "new_group: rank");
+    CHECK_OK(yk_barrier(c->group));
+}
+
+typedef struct suite_entry {
+    const char *name;
+    rank_fn fn;
+} suite_entry;
+static const suite_entry suite[] = {
+    {"values", test_rank_values},       {"bits", test_rank_bits},   {"splits", test_rank_splits},
+    {"messages", test_rank_messages},   {"async", test_rank_async}, {"groups", test_rank_groups},
+    {"arguments", test_rank_arguments},
+};
+
+static void run_suite(enum rank_kind kind, int size)
+{
+    for (size_t i = 0; i < sizeof(suite) / sizeof(suite[0]); i++)
+        run_ranks(kind, size, suite[i].fn, NULL, 20, true);
+}
+
+#define SUITE(name, kind, size)                                                                                        \
+    static void name(void **unused)                                                                                    \
+    {                                                                                                                  \
+        (void)unused;                                                                                                  \
+        run_suite(kind, size);                                                                                         \
+    }
+SUITE(test_1_thread, THREADS, 1)
+SUITE(test_2_threads, THREADS, 2)
+SUITE(test_3_threads, THREADS, 3)
+SUITE(test_4_threads, THREADS, 4)
+SUITE(test_7_threads, THREADS, 7)
+SUITE(test_8_threads, THREADS, 8)
+#ifndef __SANITIZE_THREAD__ /* which does not follow a fork */
+SUITE(test_2_processes, PROCESSES, 2)
+SUITE(test_3_processes, PROCESSES, 3)
+SUITE(test_8_processes, PROCESSES, 8)
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_1_thread),    cmocka_unit_test(test_2_threads),   cmocka_unit_test(test_3_threads),
+        cmocka_unit_test(test_4_threads),   cmocka_unit_test(test_7_threads),   cmocka_unit_test(test_8_threads),
+#ifndef __SANITIZE_THREAD__
+        cmocka_unit_test(test_2_processes), cmocka_unit_test(test_3_processes), cmocka_unit_test(test_8_processes),
+#endif
+    };
+    return cmocka_run_group_tests_name("collectives", tests, NULL, NULL);
+}

@@ -1,0 +1,178 @@
+/*
+ * ranks.h - a test as several ranks, threads or processes. A rank's function returns normally or by CHECK, whose
+ * message reaches the test; cmocka's own checks work on the main thread alone.
+ */
+#ifndef YOKE_TESTS_RANKS_H
+#define YOKE_TESTS_RANKS_H
+
+#include "tests/support/expect.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <yoke/comm.h>
+
+#include "base/core.h"
+
+enum { FAILURE = 2000, MOST_TEST_RANKS = 16 };
+
+typedef struct rank_context {
+    int rank, size;
+    bool process;
+    yk_store *store;
+    yk_process_group *group; /* NULL where the test joins by itself */
+    const void *arg;
+    double timeout;
+    pid_t *pids;         /* of all ranks, for processes */
+    char *failure;       /* FAILURE bytes; empty: none */
+    atomic_int *signals; /* 16 numbers that all ranks see */
+} rank_context;
+
+typedef void (*rank_fn)(rank_context *c);
+
+YK_PRINTF(5, 6)
+static inline void rank_fails(rank_context *c, const char *file, int line, const char *condition, const char *format,
+                              ...)
+{
+    int n = snprintf(c->failure, FAILURE, "%s:%d rank %d of %d: %s: ", file, line, c->rank, c->size, condition);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(c->failure + n, FAILURE - (size_t)n, format, arguments);
+    va_end(arguments);
+}
+
+#define CHECK(condition, ...)                                                                                          \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            rank_fails(c, __FILE__, __LINE__, #condition, __VA_ARGS__);                                                \
+            return;                                                                                                    \
+        }                                                                                                              \
+    } while (0)
+#define CHECK_OK(call)                                                                                                 \
+    do {                                                                                                               \
+        int check_status = (call);                                                                                     \
+        CHECK(check_status == 0 && !yk_last_error(), "%s", yk_last_error() ? yk_last_error()->message : "no record");  \
+    } while (0)
+/* The call fails with this code and a message that holds all the texts; the record is cleared. */
+#define CHECK_FAILS(call, expected_code, ...)                                                                          \
+    do {                                                                                                               \
+        yk_clear_error();                                                                                              \
+        (void)!(call);                                                                                                 \
+        const yk_error *check_error = yk_last_error();                                                                 \
+        CHECK(check_error, "no error");                                                                                \
+        CHECK(check_error->code == (expected_code), "%s: %s", yk_status_name(check_error->code),                       \
+              check_error->message);                                                                                   \
+        const char *check_texts[] = {__VA_ARGS__};                                                                     \
+        for (size_t check_i = 0; check_i < sizeof(check_texts) / sizeof(char *); check_i++)                            \
+            CHECK(strstr(check_error->message, check_texts[check_i]), "'%s' is not in: %s", check_texts[check_i],      \
+                  check_error->message);                                                                               \
+        yk_clear_error();                                                                                              \
+    } while (0)
+
+typedef struct rank_plan {
+    rank_fn fn;
+    rank_context context;
+    bool join;
+} rank_plan;
+
+static inline void run_rank(rank_plan *p)
+{
+    rank_context *c = &p->context;
+    yk_scope scope = yk_scope_begin();
+    if (p->join) {
+        c->group = yk_process_group_create(c->store, c->rank, c->size,
+                                           &(yk_process_group_options){.timeout = c->timeout, .join_timeout = 10});
+        if (!c->group)
+            snprintf(c->failure, FAILURE, "rank %d did not join: %s", c->rank, yk_last_error()->message);
+    }
+    if (c->group || !p->join)
+        p->fn(c);
+    yk_clear_error();
+    yk_scope_end(scope);
+    if (yk_last_error() && !c->failure[0])
+        snprintf(c->failure, FAILURE, "rank %d, at the end: %s", c->rank, yk_last_error()->message);
+}
+
+static inline void *rank_thread(void *arg)
+{
+    run_rank(arg);
+    return NULL;
+}
+
+enum rank_kind { THREADS, PROCESSES };
+
+/* Runs fn on `size` ranks; fails the test with the first rank's message. A process that is killed by a signal of the
+ * test's own is no failure; one that ends otherwise is. */
+static inline void run_ranks(enum rank_kind kind, int size, rank_fn fn, const void *arg, double timeout, bool join)
+{
+    size_t shared = MOST_TEST_RANKS * FAILURE + MOST_TEST_RANKS * sizeof(pid_t) + 16 * sizeof(atomic_int);
+    char *memory = mmap(NULL, shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    char folder[] = "/tmp/yoke-comm-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/store", folder);
+    yk_scope scope = yk_scope_begin();
+    rank_plan plans[MOST_TEST_RANKS];
+    pthread_t threads[MOST_TEST_RANKS];
+    pid_t *pids = (pid_t *)(void *)(memory + MOST_TEST_RANKS * FAILURE);
+    yk_store *store = kind == THREADS ? yk_hash_store() : NULL;
+    for (int r = 0; r < size; r++) {
+        plans[r] = (rank_plan){.fn = fn,
+                               .join = join,
+                               .context = {.rank = r,
+                                           .size = size,
+                                           .process = kind == PROCESSES,
+                                           .store = store,
+                                           .arg = arg,
+                                           .timeout = timeout,
+                                           .pids = pids,
+                                           .failure = memory + r * FAILURE,
+                                           .signals = (atomic_int *)(void *)(pids + MOST_TEST_RANKS)}};
+        if (kind == THREADS) {
+            assert_int_equal(pthread_create(&threads[r], NULL, rank_thread, &plans[r]), 0);
+            continue;
+        }
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            alarm(60);
+            plans[r].context.store = yk_file_store(path);
+            pids[r] = getpid();
+            run_rank(&plans[r]);
+            _exit(0);
+        }
+        pids[r] = pid;
+    }
+    for (int r = 0; r < size; r++) {
+        int status = 0;
+        if (kind == THREADS)
+            assert_int_equal(pthread_join(threads[r], NULL), 0);
+        else
+            assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        bool ours = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+        if (status && !ours && !memory[r * FAILURE])
+            snprintf(memory + r * FAILURE, FAILURE, "rank %d ended with wait status %d", r, status);
+    }
+    yk_scope_end(scope);
+    unlink(path);
+    char lock[80];
+    snprintf(lock, sizeof(lock), "%s.lock", path);
+    unlink(lock);
+    int removed = rmdir(folder);
+    char failure[MOST_TEST_RANKS * 300] = ""; /* one rank's failure is often another's consequence: all are shown */
+    size_t used = 0;
+    for (int r = 0; r < size; r++)
+        if (memory[r * FAILURE] && used < sizeof(failure))
+            used += (size_t)snprintf(failure + used, sizeof(failure) - used, "%s%.900s", used ? "\n" : "",
+                                     memory + r * FAILURE);
+    munmap(memory, shared);
+    if (failure[0])
+        fail_msg("%s", failure);
+    assert_int_equal(removed, 0);
+}
+
+#endif
