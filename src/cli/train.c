@@ -538,6 +538,16 @@ int cli_train(int argc, char **argv)
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
+    int64_t world_size;
+    if (yk__env_int("WORLD_SIZE", 1, 1, INT32_MAX, &world_size))
+        return cli_failed();
+    if (world_size > 1) { /* each would train for itself and write over the others' files */
+        yk_set_error(YK_ERR_UNSUPPORTED,
+                     "train: WORLD_SIZE is %" PRId64 ", but this yoke trains in one process; data-parallel training is "
+                     "not there yet",
+                     world_size);
+        return cli_failed();
+    }
     run r = {.set = &s};
     if (s.save_every && !saver_parse_every(&r.saver, s.save_every))
         return cli_usage_error(&verb, "--save-every %s: expected a number of steps (500) or of seconds (30s)",

@@ -65,6 +65,10 @@ wrong "device 'gpu': expected cpu" train --device gpu
 wrong "--json takes no value" bench step --json=1
 wrong "--workers 0: expected an integer from 1" bench loader --workers 0
 
+WORLD_SIZE=2 RANK=0 "$YOKE" train --epochs 1 > /dev/null 2> err
+ok "train as one of two processes is refused: exit code 1" [ $? = 1 ]
+says err "WORLD_SIZE is 2, but this yoke trains in one process"
+
 "$YOKE" --help > /dev/full 2> err
 ok "a full stdout: exit code 1" [ $? = 1 ]
 says err "yoke: stdout: No space left on device"
