@@ -88,6 +88,7 @@ YK_API yk_transform *yk_compose(yk_transform *first, ...) __attribute__((sentine
 typedef yk_status (*yk_transform_fn)(void *user, yk_sample *sample);
 YK_API yk_transform *yk_transform_create(const char *name, yk_transform_fn fn, void *user, void (*release)(void *user));
 
+/* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
 YK_API yk_transform *yk_transform_retain(yk_transform *transform);
 YK_API void yk_transform_release(yk_transform *transform);
 
@@ -163,6 +164,7 @@ YK_API const char *yk_dataset_describe(const yk_dataset *dataset, int64_t index,
 /* Sample `index` with its transforms (seed 0, epoch 0), f32 or f64; its label goes to *label unless that is NULL. */
 YK_API yk_tensor *yk_dataset_get(yk_dataset *dataset, int64_t index, yk_dtype dtype, int64_t *label);
 
+/* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
 YK_API yk_dataset *yk_dataset_retain(yk_dataset *dataset);
 YK_API void yk_dataset_release(yk_dataset *dataset);
 
@@ -227,6 +229,7 @@ YK_API yk_status yk_loader_set_state(yk_loader *loader, const yk_loader_state *s
 YK_API int64_t yk_loader_length(const yk_loader *loader);
 YK_API int64_t yk_loader_samples(const yk_loader *loader);
 
+/* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
 YK_API yk_loader *yk_loader_retain(yk_loader *loader);
 YK_API void yk_loader_release(yk_loader *loader);
 

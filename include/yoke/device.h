@@ -21,6 +21,7 @@ typedef struct yk_device {
     int16_t index; /* from 0 */
 } yk_device;
 
+/* The same type and index. */
 static inline bool yk_device_equal(yk_device a, yk_device b)
 {
     return a.type == b.type && a.index == b.index;

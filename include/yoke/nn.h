@@ -126,6 +126,7 @@ YK_API yk_status yk_module_apply(yk_module *m, yk_status (*fn)(yk_module *m, voi
 /* Prints the tree as PyTorch's repr does. */
 YK_API yk_status yk_module_print(FILE *to, yk_module *m) YK_MUST_CHECK;
 
+/* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
 YK_API yk_module *yk_module_retain(yk_module *m);
 YK_API void yk_module_release(yk_module *m);
 

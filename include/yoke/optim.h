@@ -73,6 +73,7 @@ YK_API yk_state_dict *yk_optimizer_state_dict(const yk_optimizer *o);
  */
 YK_API yk_status yk_optimizer_load_state_dict(yk_optimizer *o, const yk_state_dict *dict) YK_MUST_CHECK;
 
+/* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
 YK_API yk_optimizer *yk_optimizer_retain(yk_optimizer *o);
 YK_API void yk_optimizer_release(yk_optimizer *o);
 

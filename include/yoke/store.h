@@ -65,6 +65,7 @@ YK_API yk_store *yk_tcp_store(const yk_tcp_store_options *options);
  * Source: torch.distributed.PrefixStore. */
 YK_API yk_store *yk_prefix_store(const char *prefix, yk_store *base);
 
+/* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
 YK_API yk_store *yk_store_retain(yk_store *store);
 YK_API void yk_store_release(yk_store *store);
 
