@@ -210,6 +210,19 @@ static yk_status read_copy(call *c, yk__store_value *value)
     return yk__read_finished(&c->reader) ? yk__store_copy(bytes, value) : YK_OK; /* else call_end complains */
 }
 
+/* The same with a byte in front that says whether there is a value at all; if not, *value is left alone. */
+static yk_status read_optional(call *c, yk__store_value *value)
+{
+    bool there = yk__read_u8(&c->reader) != 0;
+    yk__store_value now = {0};
+    yk_status status = read_copy(c, &now);
+    if (there)
+        *value = now;
+    else
+        free(now.data);
+    return status;
+}
+
 /* ---- the table ------------------------------------------------------------------------------------------------- */
 static yk_status tcp_set(yk_store *store, yk__bytes key, yk__bytes value, yk__until until)
 {
@@ -280,13 +293,7 @@ static yk_status tcp_compare_set(yk_store *store, yk__bytes key, yk__bytes expec
     yk_status status = call_run(&c);
     if (!status) {
         *swapped = yk__read_u8(&c.reader) != 0;
-        bool there = yk__read_u8(&c.reader) != 0;
-        yk__store_value now = {0};
-        status = read_copy(&c, &now);
-        if (there)
-            *value = now;
-        else
-            free(now.data);
+        status = read_optional(&c, value);
     }
     return call_end(&c, status);
 }
@@ -311,13 +318,7 @@ static yk_status tcp_watch(yk_store *store, yk__bytes key, yk__bytes old, yk__st
     if (!status && c.timed_out) {
         status = yk__store_key_timeout(store, "watch", key, "did not change", until.timeout);
     } else if (!status) {
-        bool there = yk__read_u8(&c.reader) != 0;
-        yk__store_value now = {0};
-        status = read_copy(&c, &now);
-        if (there)
-            *value = now;
-        else
-            free(now.data);
+        status = read_optional(&c, value);
     }
     return call_end(&c, status);
 }
