@@ -55,21 +55,25 @@ CLI_SOURCES    := $(wildcard src/cli/*.c)
 TEST_SOURCES   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/*/$(name)_test.c))
 TEST_SCRIPTS   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/cli/$(name).sh))
 FUZZ_SOURCES   := $(wildcard tests/fuzz/*.c)
+# Backends that need a heavy library are objects of their own, built where the library is found.
+MPI_CFLAGS     := $(patsubst -I%,-isystem %,$(shell mpicc --showme:compile 2> /dev/null))
+BACKENDS       := $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so)
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
 
 LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) \
                $(foreach isa,$(CPU_ISAS),$(KERNEL_SOURCES:src/%.c=$(BUILD)/$(isa)/%.o))
+MPI_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/mpi/*.c))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 TESTS       := $(TEST_SOURCES:%.c=$(BUILD)/%)
 FUZZERS     := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
 
-.PHONY: all lib cli tests fuzzers examples run test check bench fuzz install uninstall clean help
+.PHONY: all lib cli tests fuzzers examples run test check bench fuzz soak install uninstall clean help
 all: lib cli examples
-lib: $(BUILD)/libyoke.a $(BUILD)/libyoke.so
-cli: $(BUILD)/yoke
-tests: $(TESTS)
+lib: $(BUILD)/libyoke.a $(BUILD)/libyoke.so $(BACKENDS)
+cli: $(BUILD)/yoke $(BACKENDS)
+tests: $(TESTS) $(BACKENDS)
 fuzzers: $(FUZZERS)
 examples: $(EXAMPLES)
 
@@ -83,6 +87,11 @@ $(BUILD)/libyoke.a: $(LIB_OBJECTS)
 $(BUILD)/libyoke.so: $(LIB_OBJECTS)
 	$(call say,LINK,$@) $(link) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS)
 
+$(BUILD)/src/comm/plugin.o: YK_CFLAGS += -DYK__BACKEND_FOLDER='"$(LIBDIR)/yoke"'
+$(BUILD)/src/comm/mpi/%.o: YK_CFLAGS += $(MPI_CFLAGS)
+$(BUILD)/yoke-mpi.so: $(MPI_OBJECTS)
+	$(call say,LINK,$@) $(link) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) $(shell mpicc --showme:link) -lm
+
 $(BUILD)/yoke: $(CLI_OBJECTS) $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
 
@@ -94,6 +103,10 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(BUILD)/libyoke.a
 
 $(BUILD)/examples/%: $(BUILD)/examples/%.o $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
+
+$(BUILD)/bench/mpi_%: bench/mpi_%.c
+	@mkdir -p $(@D)
+	$(call say,CC  ,$<) mpicc -std=gnu11 $(WARNINGS) -O2 -o $@ $<
 
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
@@ -119,14 +132,14 @@ $(BUILD)/have-tests: | $(BUILD)/have-build
 	@CC="$(CC)" scripts/install-deps --tests $(if $(INSTALL_MISSING),,--check) && touch $@
 
 .SECONDARY:
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(TEST_SUPPORT)) $(TESTS:%=%.d) $(FUZZERS:%=%.d) \
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT)) $(TESTS:%=%.d) $(FUZZERS:%=%.d) \
          $(EXAMPLES:%=%.d)
 
 # ---- what is done with it --------------------------------------------------------------------------------------------
 run: $(BUILD)/yoke
 	$(BUILD)/yoke train $(ARGS)
 
-test: $(TESTS) $(BUILD)/yoke examples
+test: $(TESTS) $(BUILD)/yoke $(BACKENDS) examples
 	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(JOBS) --exec scripts/run-test $(TESTS) $(TEST_SCRIPTS)
 
 check:
@@ -136,7 +149,7 @@ check:
 	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang OPTIMISE=-O1 WERROR=1 all tests)
 	@echo "check: all passed"
 
-bench: cli $(BUILD)/bench/store
+bench: cli $(BUILD)/bench/store $(if $(MPI_CFLAGS),$(BUILD)/bench/mpi_allreduce)
 	YOKE=$(BUILD)/yoke bench/run $(ARGS)
 
 # Each parser is fed mutated files for FUZZ_SECONDS; what makes one fail is left in the build folder.
@@ -153,6 +166,13 @@ fuzz:
 	        -artifact_prefix=$(FUZZ_BUILD)/$$name- $$corpus $$seeds; \
 	done; echo "fuzz: $(words $(FUZZ_SOURCES)) targets, no failures"
 
+# Random faults and random ends, many times over: no hang, no wrong error, no process left behind.
+SOAK ?= 1000
+soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BUILD)/yoke
+	$(BUILD)/tests/soak/faults $(SOAK)
+	YOKE=$(BUILD)/yoke bash tests/soak/starts.sh $(SOAK)
+	YOKE_KILLS=500 $(BUILD)/tests/checkpoint/group_kills_test
+
 HEADERS := $(wildcard include/yoke/*.h)
 install: lib cli
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/yoke $(DESTDIR)$(LIBDIR)/pkgconfig
@@ -160,6 +180,7 @@ install: lib cli
 	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/yoke/
 	install -m 644 $(BUILD)/libyoke.a $(DESTDIR)$(LIBDIR)/libyoke.a
 	install -m 755 $(BUILD)/libyoke.so $(DESTDIR)$(LIBDIR)/libyoke.so.$(VERSION)
+	$(if $(BACKENDS),install -d $(DESTDIR)$(LIBDIR)/yoke && install -m 755 $(BACKENDS) $(DESTDIR)$(LIBDIR)/yoke/)
 	ln -sf libyoke.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libyoke.so.$(SOVERSION)
 	ln -sf libyoke.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libyoke.so
 	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$${prefix}/include' '' 'Name: yoke' \
@@ -169,8 +190,9 @@ install: lib cli
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/yoke $(DESTDIR)$(LIBDIR)/libyoke.a $(DESTDIR)$(LIBDIR)/libyoke.so \
 	    $(DESTDIR)$(LIBDIR)/libyoke.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libyoke.so.$(VERSION) \
-	    $(DESTDIR)$(LIBDIR)/pkgconfig/yoke.pc $(HEADERS:include/%=$(DESTDIR)$(PREFIX)/include/%)
+	    $(DESTDIR)$(LIBDIR)/pkgconfig/yoke.pc $(DESTDIR)$(LIBDIR)/yoke/yoke-*.so $(HEADERS:include/%=$(DESTDIR)$(PREFIX)/include/%)
 	-rmdir $(DESTDIR)$(PREFIX)/include/yoke
+	-rmdir --ignore-fail-on-non-empty $(DESTDIR)$(LIBDIR)/yoke 2> /dev/null
 
 clean:
 	rm -rf $(BUILD)
@@ -183,5 +205,6 @@ help:
 	    'make check      layers, layout, comments, and builds without warnings by gcc and clang' \
 	    'make bench      speed, next to PyTorch where it is installed' \
 	    'make fuzz       feed the parsers of files with mutated input for FUZZ_SECONDS each' \
+	    'make soak       SOAK (1000) random faults of ranks, and as many starts and stops of jobs' \
 	    'make install    to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away' \
 	    'make clean      remove the build folder'

@@ -87,10 +87,12 @@ def build(model, size, classes):
     raise SystemExit(f"unknown model {model}")
 
 
-def measure(args, memory_format):
+def measure(args, memory_format, wrap=lambda net: net, agree=lambda seconds: seconds):
+    """Median seconds of a step. With several ranks `wrap` makes the model one of them all, and `agree` makes a time
+    that of the slowest."""
     torch.manual_seed(0)
     net, channels = build(args.model, args.image_size, args.num_classes)
-    net = net.to(memory_format=memory_format)
+    net = wrap(net.to(memory_format=memory_format))
     x = torch.randn(args.batch_size, channels, args.image_size, args.image_size).contiguous(memory_format=memory_format)
     y = torch.randint(0, args.num_classes, (args.batch_size,))
     sgd = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9, weight_decay=1e-5)
@@ -104,7 +106,7 @@ def measure(args, memory_format):
     start = time.perf_counter()
     step()
     step()
-    once = (time.perf_counter() - start) / 2
+    once = agree((time.perf_counter() - start) / 2)
     steps = args.steps or max(10, min(2000, int(args.seconds / once)))
     for _ in range(max(1, steps // 10)):
         step()
@@ -113,11 +115,11 @@ def measure(args, memory_format):
         start = time.perf_counter()
         step()
         times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return agree(statistics.median(times))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(description):
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--threads", type=int, default=1)
@@ -129,15 +131,26 @@ def main():
     args = parser.parse_args()
     args.image_size = args.image_size or (28 if args.model == "lenet" else 32)
     torch.set_num_threads(args.threads)
+    return args
+
+
+def best_format(args, **how):
+    """The faster of the formats that are asked for, and its seconds."""
     formats = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
     if args.format != "both":
         formats = {args.format: formats[args.format]}
-    results = {name: measure(args, memory_format) for name, memory_format in formats.items()}
+    results = {name: measure(args, memory_format, **how) for name, memory_format in formats.items()}
     best = min(results, key=results.get)
+    return best, results[best]
+
+
+def main():
+    args = arguments(__doc__)
+    best, seconds = best_format(args)
     print(json.dumps({
         "peer": "torch " + torch.__version__, "model": args.model, "batch_size": args.batch_size,
-        "threads": args.threads, "format": best, "step_ms_median": round(results[best] * 1e3, 4),
-        "images_per_second": round(args.batch_size / results[best], 1),
+        "threads": args.threads, "format": best, "step_ms_median": round(seconds * 1e3, 4),
+        "images_per_second": round(args.batch_size / seconds, 1),
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
     }))
 

@@ -8,6 +8,7 @@
 #ifndef YOKE_CHECKPOINT_H
 #define YOKE_CHECKPOINT_H
 
+#include <yoke/comm.h>
 #include <yoke/data.h>
 #include <yoke/optim.h>
 
@@ -20,6 +21,30 @@ typedef struct yk_metadata {
     const char *key, *value;
 } yk_metadata;
 
+/* Where tensors that were saved from a device go. */
+typedef struct yk_location {
+    const char *saved; /* "cuda:0" */
+    yk_device device;
+} yk_location;
+
+/*
+ * How a file is read. A tensor goes where `locate` says, or else the first entry of `locations` that has the device it
+ * was saved from, or else to map_location. No other device is touched: what was saved on cuda:0 is read where there is
+ * none. A safetensors file has no devices in it: all of it was saved from "cpu". Source: torch.load's map_location.
+ */
+typedef struct yk_read_options {
+    yk_device map_location;       /* zero: cpu:0 */
+    const yk_location *locations; /* ends with a NULL text; may be NULL */
+    /* May be NULL. `name`: of the tensor, in a .pt of its storage ("0"). */
+    yk_device (*locate)(const char *saved, const char *name, void *user);
+    void *user;
+    /* Tensors for the CPU are parts of the mapped file: nothing is copied, pages come in when they are used (the
+     * checksums of a .pt are checked, which uses all of them), and writing to a tensor changes this process's page, not
+     * the file. While one of them lives the file may be renamed, removed or replaced by another, but not be shortened
+     * or rewritten in place (as torch.save does): a page that is gone kills the process (SIGBUS). */
+    bool mmap;
+} yk_read_options;
+
 /*
  * Reads every tensor of a safetensors file to `device`, in the order of their data. The dict is owned by the current
  * scope. Dtypes F32, F64, F16, BF16, I64, I32, U8 and BOOL; at most YK_MAX_DIMS dimensions. A file that is
@@ -28,6 +53,8 @@ typedef struct yk_metadata {
  * Source: safetensors.torch.load_file.
  */
 YK_API yk_state_dict *yk_safetensors_load(const char *path, yk_device device);
+/* The same, with options, which may be NULL. */
+YK_API yk_state_dict *yk_safetensors_read(const char *path, const yk_read_options *options);
 
 /*
  * Writes the dict, from any device and memory order, to a temporary file beside `path`, which then takes its place:
@@ -119,9 +146,7 @@ YK_API yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_o
 
 /* ---- PyTorch's .pt ------------------------------------------------------------------------------------------------
  */
-typedef struct yk_pt_options {
-    yk_device map_location; /* where all tensors go, wherever they were saved from; zero: cpu:0 */
-} yk_pt_options;
+typedef yk_read_options yk_pt_options;
 /*
  * Reads what torch.save wrote, in the zip form (stored members only) or the form before PyTorch 1.6. It is data only:
  * dicts, lists, tuples, sets, numbers, text, tensors (of the eight dtypes), parameters, torch.Size, dtypes, devices;
@@ -138,6 +163,32 @@ YK_API yk_value *yk_pt_load(const char *path, const yk_pt_options *options);
  * reach is written. The same value gives the same bytes. Source: torch.save.
  */
 YK_API yk_status yk_pt_save(const char *path, const yk_value *value) YK_MUST_CHECK;
+
+/* ---- PyTorch's form of what a run has besides weights --------------------------------------------------------------
+ */
+/*
+ * optimizer.state_dict(): {"state": {0: {"exp_avg": ..., "step": ...}}, "param_groups": [{"lr": ..., "params": [0]}]}.
+ * Parameters have numbers, through all groups in their order; "param_names" of a group tells the names. The tensors
+ * share the optimizer's memory. yk_pt_save writes it for torch's load_state_dict.
+ */
+YK_API yk_value *yk_value_from_optimizer(const yk_optimizer *o);
+/* Loads such a value, as yk_optimizer_load_state_dict does: from any PyTorch since 1.0. Parameters are told apart by
+ * their order alone, as PyTorch does. What its optimizers have and yoke's have not (foreach, fused, ...) is passed
+ * over.
+ */
+YK_API yk_status yk_optimizer_load_value(yk_optimizer *o, const yk_value *value) YK_MUST_CHECK;
+
+/*
+ * scheduler.state_dict(), of StepLR, MultiStepLR, CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR (a warm-up) or
+ * SequentialLR (a warm-up and what follows). Loading sets the time; constants that are not this schedule's are an error
+ * that names both. A MultiStepLR's milestones are a plain dict, which PyTorch takes too.
+ */
+YK_API yk_value *yk_value_from_schedule(const yk_schedule *s);
+YK_API yk_status yk_schedule_load_value(yk_schedule *s, const yk_value *value) YK_MUST_CHECK;
+
+/* GradScaler.state_dict(): an empty dict of a disabled one. A disabled one loads nothing; an empty dict is an error. */
+YK_API yk_value *yk_value_from_grad_scaler(const yk_grad_scaler *s);
+YK_API yk_status yk_grad_scaler_load_value(yk_grad_scaler *s, const yk_value *value) YK_MUST_CHECK;
 
 /* ---- training checkpoints: a folder from which a run goes on -------------------------------------------------------
  */
@@ -158,6 +209,7 @@ typedef struct yk_checkpoint_state {
     yk_optimizer *optimizer; /* this and the next two may be NULL */
     yk_schedule *schedule;   /* of that optimizer */
     yk_loader *loader;       /* its epoch and the batch that comes next */
+    yk_grad_scaler *scaler;  /* may be NULL, as the three before */
     int64_t epoch, step;     /* as the caller counts */
     /* Text that must be the same when the run goes on: {"seed", "7"}. The list ends with a NULL key; may be NULL. */
     const yk_metadata *settings;
@@ -167,20 +219,34 @@ typedef struct yk_checkpoint_state {
 /*
  * Writes the state and the process's random generator as the folder `dir`, whose parent must be there: to DIR.tmp,
  * synced, then renamed, and the parent synced. On failure what was at `dir` is as it was; a valid checkpoint there is
- * replaced in one step (by exchange; where the file system cannot, it is an error).
+ * replaced in one step (by exchange; where the file system cannot, it is an error). A `dir` or DIR.tmp that holds any
+ * other file is an error, and stays as it is.
  */
 YK_API yk_status yk_checkpoint_save(const char *dir, const yk_checkpoint_state *state) YK_MUST_CHECK;
 
 typedef struct yk_checkpoint_options {
     bool weights_only;    /* only the model: the rest of the file and of the state is left alone */
     yk_load_options load; /* strict or not, for the names of the model's tensors */
+    /* The files are mapped while they are checked and copied from: half the memory, and faster where the state is
+     * large. A file that is shortened meanwhile, or cannot be read, kills the process (SIGBUS) instead of an error. */
+    bool mmap;
+    /*
+     * Several processes: every rank of the group makes the call. They load the same checkpoint, or all fail with the
+     * error of the first rank that failed: "rank 1 (host a): ...". The newest is the newest that every rank can read;
+     * files of one name and different content are an error. Where one rank cannot use what all have read, the others'
+     * objects may have been loaded. NULL: this process alone.
+     */
+    yk_process_group *group;
+    bool broadcast; /* only rank 0 reads files, and sends them: for folders that the other hosts do not see */
 } yk_checkpoint_options;
 /*
  * Loads what was saved into the state's objects, wherever their tensors are, and sets the random generator, epoch,
  * step and values. Everything is read and compared with its checksum before anything is changed; a checkpoint of
  * another architecture, optimizer, schedule, data set, seed or setting is an error that names both sides. Where the
- * run has an optimizer, schedule or loader the checkpoint must have one, and the other way round. `options` and
- * `report` (the names that were missing and unexpected) may be NULL.
+ * run has an optimizer, schedule or loader the checkpoint must have one, and the other way round. Where the loader's
+ * batch_size times world_size is not what it was, the schedule's lengths (t_max, step_size, milestones, steps of a
+ * warm-up) may be others too: it stands at the same part of them then. `options` and `report` (the names that were
+ * missing and unexpected) may be NULL.
  */
 YK_API yk_status yk_checkpoint_load(const char *dir, yk_checkpoint_state *state, const yk_checkpoint_options *options,
                                     yk_load_report *report) YK_MUST_CHECK;
@@ -197,7 +263,8 @@ typedef struct yk_checkpoint_found {
     char message[1000]; /* what is wrong with the newest of those; "" for none */
 } yk_checkpoint_found;
 /* The valid checkpoint of the highest step. Broken ones are passed over, logged (warn) and reported. None is an error
- * (YK_ERR_NOT_FOUND) that tells how many are broken and what is wrong with the newest; `found` holds that too. */
+ * (YK_ERR_NOT_FOUND) that tells how many are broken and what is wrong with the newest; `found` holds that too. So is
+ * one of a newer yoke (YK_ERR_UNSUPPORTED), and a root that is a checkpoint itself (YK_ERR_ARGUMENT). */
 YK_API yk_status yk_checkpoint_find_latest(const char *root, yk_checkpoint_found *found) YK_MUST_CHECK;
 /* Finds likewise and loads, reading each file once. A valid checkpoint that is not of this run is an error: nothing
  * older is tried. */
@@ -208,6 +275,14 @@ YK_API yk_status yk_checkpoint_load_latest(const char *root, yk_checkpoint_state
 typedef struct yk_checkpoint_manager_options {
     int keep;   /* newest checkpoints that stay, 0: 3; older ones are removed after each save */
     bool async; /* save returns when the state is copied; a thread writes it */
+    /*
+     * Several processes with equal parameters: every rank of the group makes each call on its manager, release too.
+     * Rank 0 writes, and its loader, schedule, values and buffers are saved, and every rank's random generator; the
+     * others wait. All fail with the error of the first rank that failed: "rank 0 (host a): ...". An asynchronous
+     * save's error comes to all ranks with their next save or wait. NULL: this process alone.
+     */
+    yk_process_group *group;
+    bool sharded; /* every rank writes a share of the parameters and of the optimizer's state: `root` is seen by all */
 } yk_checkpoint_manager_options;
 /*
  * Saves into `root`, which is made where it is not there (its parent must be) and locked against other managers until
@@ -226,6 +301,39 @@ YK_API yk_status yk_checkpoint_manager_save(yk_checkpoint_manager *m, const yk_c
 YK_API yk_status yk_checkpoint_manager_wait(yk_checkpoint_manager *m) YK_MUST_CHECK;
 YK_API yk_checkpoint_manager *yk_checkpoint_manager_retain(yk_checkpoint_manager *m);
 YK_API void yk_checkpoint_manager_release(yk_checkpoint_manager *m);
+
+/* ---- sharded tensors: a folder that many ranks write together and any number of ranks reads ------------------ */
+/* This rank's part of a tensor that is spread over ranks: a box of its elements. */
+typedef struct yk_shard {
+    const char *name;
+    yk_tensor *part;       /* saved from, or loaded into, on any device; its shape is the part's */
+    const int64_t *shape;  /* of the whole tensor, with as many dimensions as the part; NULL: the part is the whole */
+    const int64_t *offset; /* where the part begins in it; NULL: at zeros */
+} yk_shard;
+/*
+ * Writes the ranks' tensors as the folder `dir`: model-00001-of-00008.safetensors, ..., one file a rank, and
+ * model.index.json, which tells where every part is, with a checksum (XXH3) for each MiB and of itself. Every rank of
+ * the group calls it with its own list (at most one part of a tensor); the parts must fill every tensor without
+ * overlaps, but equal boxes on several ranks stand for one tensor that all of them have, which one of them writes. All
+ * or nothing: DIR.tmp is filled, synced and renamed when all ranks are done, or removed; an error on one rank is that
+ * error on all, "rank 1 (host a): ...", and what was at `dir` stays. All ranks see the same file system. `metadata` is
+ * rank 0's and may be NULL. Group NULL: this process alone. Source: torch.distributed.checkpoint.save.
+ */
+YK_API yk_status yk_sharded_save(const char *dir, const yk_shard *shards, int64_t count, const yk_metadata *metadata,
+                                 yk_process_group *group) YK_MUST_CHECK;
+/*
+ * Fills the parts from what any number of ranks has saved. Only the blocks of the files that hold something of the
+ * parts are read, and each is compared with its checksum. A tensor that is not there or has another shape or dtype, a
+ * missing or damaged file, parts that overlap or leave a gap are errors that name file, tensor and saving rank. On an
+ * error the parts may be filled in part. With a group every rank calls it, all fail when one fails, and all must have
+ * read the same index; NULL: this process alone. Source: torch.distributed.checkpoint.load.
+ */
+YK_API yk_status yk_sharded_load(const char *dir, const yk_shard *shards, int64_t count,
+                                 yk_process_group *group) YK_MUST_CHECK;
+/* All tensors, whole. Owned by the current scope. */
+YK_API yk_state_dict *yk_sharded_load_whole(const char *dir, yk_device device);
+/* Reads every byte of every file. */
+YK_API yk_status yk_sharded_verify(const char *dir) YK_MUST_CHECK;
 
 #ifdef __cplusplus
 }

@@ -8,8 +8,10 @@
  * Every collective carries a number and a fingerprint (operation, dtype, count, reduction, root). Ranks that call
  * different ones (YK_ERR_MISMATCH), a rank that does not come within the time-out (YK_ERR_STALLED), and a process that
  * ended or left (YK_ERR_CONNECTION) are an error on every rank that names the ranks, hosts, processes and operations.
- * It breaks the group: every later call on it fails at once with that first cause. A mistake found before anything was
- * sent (a wrong shape, a rank outside the group) fails that one call and leaves the group whole.
+ * It breaks the group: every later call on it fails at once with that first cause. The tensors of a failed call are the
+ * caller's alone again, to free or to use, with undefined contents (not so with "mpi": see docs/collectives.md). A
+ * mistake found before anything was sent (a wrong shape, a rank outside the group) fails that one call and leaves the
+ * group whole.
  *
  * Operations work on CPU tensors, of any strides (those that are not contiguous are copied first), write in place
  * without being recorded by autograd, and count as a write. In all of them group NULL means the default group. Any
@@ -29,8 +31,9 @@ typedef struct yk_process_group yk_process_group;
 typedef struct yk_work yk_work;
 
 /* How values are combined. f16 and bf16 are combined in f32 and rounded once. On bool, sum and max are "any", product
- * and min are "all". Mean divides the sum by the number of ranks and needs a floating dtype. The ranks' values are
- * combined in the order of ranks, so the result is the same bits on every rank and every run. Source: ReduceOp. */
+ * and min are "all". Mean divides the sum by the number of ranks and needs a floating dtype. On one host
+ * the ranks' values are combined in the order of ranks, over several in one that their layout and the size decide: the
+ * result is the same bits on every rank and every run. Source: ReduceOp. */
 typedef enum yk_reduce_op { YK_OP_SUM = 0, YK_OP_MEAN, YK_OP_MIN, YK_OP_MAX, YK_OP_PRODUCT } yk_reduce_op;
 
 /* ---- the default group of this process -------------------------------------------------------------------------- */
@@ -43,10 +46,12 @@ typedef struct yk_init_options {
      * rank and world_size come from here. "file:///path": a file of a shared file system, that the job makes.
      */
     const char *init_method;
-    const char *backend;  /* NULL: $YOKE_COMM_BACKEND, or "native" */
+    /* "native": shared memory and sockets. "mpi": Open MPI, in a job that mpirun started; it needs yoke-mpi.so, loaded
+     * from where yoke is or from $YOKE_BACKEND_PATH, and no store. NULL: $YOKE_COMM_BACKEND, or "native". */
+    const char *backend;
     int rank, world_size; /* world_size 0: from the environment */
-    double timeout;       /* seconds for one operation; 0: 1800, as in PyTorch */
-    double join_timeout;  /* seconds until all ranks must have come; 0: 60 */
+    double timeout;       /* seconds for one operation; 0: $YOKE_COMM_TIMEOUT, or 1800 as in PyTorch */
+    double join_timeout;  /* seconds until all ranks must have come; 0: $YOKE_JOIN_TIMEOUT, or 60 */
     yk_store *store;      /* used in place of init_method; rank and world_size are then needed */
 } yk_init_options;
 /* Makes the default group; NULL options are all zero. Returns when all ranks are there; an error says who is missing.
@@ -59,12 +64,37 @@ YK_API yk_process_group *yk_default_process_group(void);
 /* Whether there is one. Source: is_initialized. */
 YK_API bool yk_is_initialized(void);
 
+/* ---- ranks without a launcher ------------------------------------------------------------------------------------ */
+/* What each process runs: rank from 0 to nprocs - 1, and the argument of yk_spawn. Failing, it sets the error record.
+ */
+typedef yk_status (*yk_spawn_fn)(int rank, void *arg);
+typedef struct yk_spawn_options {
+    double grace; /* seconds from SIGTERM to SIGKILL when processes are stopped; 0: 10 */
+    /* Where rank 0 serves the store. NULL and 0: 127.0.0.1 and a free port. */
+    const char *master_addr;
+    int master_port;
+} yk_spawn_options;
+/*
+ * Forks `nprocs` processes (1 to 4096), calls fn(rank, arg) in each, and returns when all have ended. They find RANK,
+ * WORLD_SIZE, LOCAL_RANK and the other variables of `yoke run`, and a job secret of their own, so that
+ * yk_init_process_group(NULL) joins them. Each has a copy of this process's memory, and the cores are shared among
+ * them unless OMP_NUM_THREADS is set. SIGTERM has its default action in them; they are killed when the calling thread
+ * ends. fn's return ends its process without exit handlers.
+ *
+ * The first to fail decides: the others are stopped, and its error becomes that of this call, with the rank and pid in
+ * front; so do a signal that killed it and an exit code that is not 0 (YK_ERR_CONNECTION). NULL options are all zero.
+ * This process may have computed before, but must not be in a process group (YK_ERR_STATE), and no other thread of it
+ * may be in a call of yoke. Source: torch.multiprocessing.spawn.
+ */
+YK_API yk_status yk_spawn(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options *options) YK_MUST_CHECK;
+
 /* ---- groups as objects: owned by the thread's current scope ------------------------------------------------------ */
 typedef struct yk_process_group_options {
     const char *backend; /* as above */
     const char *name;    /* in messages and as a prefix of the store's keys; NULL: "world" */
     double timeout, join_timeout;
-    /* Ranks with equal host ids share memory. NULL: $YOKE_HOST_ID, else this machine (boot and process name space). */
+    /* Ranks with equal host ids share memory, others are reached by TCP. NULL: $YOKE_HOST_ID, else this machine (boot
+     * and process name space). With YOKE_SHARED_MEMORY=0 every rank is a host of its own, whatever stands here. */
     const char *host_id;
 } yk_process_group_options;
 /* Joins rank `rank` of `world_size` through the store, which is kept; for one rank it may be NULL. Every rank calls it,
@@ -120,7 +150,7 @@ YK_API yk_status yk_reduce_scatter(yk_tensor *out, yk_tensor *in, yk_reduce_op o
 /*
  * Part j of rank i's `in` becomes part i of rank j's `out`. The splits give the parts' sizes along the first dimension,
  * world_size numbers each that add up to it; NULL: equal parts. Rank i's in_splits[j] must be rank j's out_splits[i],
- * counted in elements. Source: all_to_all_single.
+ * counted in elements. They may be views of one tensor that have no memory in common. Source: all_to_all_single.
  */
 YK_API yk_status yk_all_to_all(yk_tensor *out, yk_tensor *in, const int64_t *out_splits, const int64_t *in_splits,
                                yk_process_group *group) YK_MUST_CHECK;

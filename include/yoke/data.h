@@ -178,13 +178,19 @@ typedef struct yk_loader_options {
     uint64_t seed;      /* of the order and of random transforms */
     yk_dtype dtype;     /* of the inputs: f32 or f64 */
     /*
-     * Several processes: each takes its part of every epoch. The order is filled up from its own beginning to a
-     * multiple of world_size, and rank r takes places r, r + world_size, ... Without world_size, `distributed` takes
-     * both numbers from RANK and WORLD_SIZE in the environment; one process without those.
+     * Several processes: each takes its part of every epoch, in batches of batch_size each. The order is filled up from
+     * its own beginning to a multiple of world_size, and rank r takes places r, r + world_size, ... Without world_size,
+     * `distributed` takes both numbers from the default process group; where there is none yet, from the environment,
+     * as yk_init_process_group does: RANK and WORLD_SIZE, or the variables of Slurm or Open MPI; one process without
+     * those. With drop_last only batches that are full on every rank are given, and nothing is filled up.
+     *
      * Source: torch.utils.data.distributed.DistributedSampler.
      */
     bool distributed;
     int rank, world_size;
+    /* To test: nothing is filled up, so each sample is given once, by one rank. The parts differ by a sample, and the
+     * ranks' numbers of batches may differ by one. */
+    bool no_padding;
 } yk_loader_options;
 
 /* The tensors and indices belong to the loader and are valid until the next call of next, start or seek on it; to keep
@@ -194,16 +200,22 @@ typedef struct yk_batch {
     yk_tensor *target;      /* (count), i64: the labels */
     int64_t index;          /* of the batch in the epoch, from 0 */
     int64_t count;          /* samples in it */
+    int64_t padding;        /* the last so many of them fill up the epoch: other ranks give them too */
     const int64_t *samples; /* `count` indices in the data set */
 } yk_batch;
 
 /* Retains the data set. NULL options are the defaults. A loader is used by one thread at a time. */
 YK_API yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *options);
-/* Goes to the first batch of an epoch, from wherever the loader is. On failure (an epoch outside [0, 2^32), no
- * memory) the record is set and yk_loader_next returns false. */
-YK_API void yk_loader_start(yk_loader *loader, int64_t epoch);
-/* Goes to batch `batch` of the epoch that was started, in [0, length]: what follows is what follows in a whole epoch.
+/*
+ * Goes to the first batch of an epoch, from wherever the loader is. YK_NEXT_EPOCH: the one after the epoch that was
+ * started last, at first 0; after yk_loader_set_state it goes on from that place, unless nothing is left of the epoch.
+ * So an epoch cannot be repeated by forgetting to count (PyTorch: set_epoch). On failure (an epoch outside [0, 2^32),
+ * no memory) the record is set and yk_loader_next returns false.
  */
+#define YK_NEXT_EPOCH (-1)
+YK_API void yk_loader_start(yk_loader *loader, int64_t epoch);
+/* Goes to batch `batch` of the epoch that was started, in [0, length], or of the rest of it after a change of layout:
+ * what follows is what follows in a whole epoch. */
 YK_API yk_status yk_loader_seek(yk_loader *loader, int64_t batch) YK_MUST_CHECK;
 /*
  * Gives the next batch, or false at the epoch's end. False with the error record set means that a sample failed; the
@@ -213,11 +225,16 @@ YK_API yk_status yk_loader_seek(yk_loader *loader, int64_t batch) YK_MUST_CHECK;
 YK_API bool yk_loader_next(yk_loader *loader, yk_batch *batch);
 /*
  * Where a loader stands - the epoch and the batch that next would give - and what the order of its samples depends on.
- * Setting goes there, as start and seek do; where anything else than the place differs it is an error that names it,
- * and the loader stays where it is.
+ * Setting goes there, as start and seek do. Where the data set's length, seed, shuffle or drop_last differ it is an
+ * error that names it, and the loader stays where it is.
+ *
+ * One rank's state serves all, and any other layout: with another world_size or batch_size, the samples of the epoch
+ * that no rank had taken are divided anew among the ranks that there are. Batches then count from 0 again, over what is
+ * left, until the next epoch.
  */
 typedef struct yk_loader_state {
     int64_t epoch, batch;
+    int64_t start; /* the place in the epoch's order that batch 0 begins at; 0 unless the layout was changed */
     int64_t dataset_length, batch_size;
     uint64_t seed;
     bool shuffle, drop_last;
@@ -225,9 +242,11 @@ typedef struct yk_loader_state {
 } yk_loader_state;
 YK_API yk_loader_state yk_loader_get_state(const yk_loader *loader);
 YK_API yk_status yk_loader_set_state(yk_loader *loader, const yk_loader_state *state) YK_MUST_CHECK;
-/* Batches and samples that an epoch gives, to this rank. */
+/* Batches and samples that a whole epoch gives, to this rank, with padding. */
 YK_API int64_t yk_loader_length(const yk_loader *loader);
 YK_API int64_t yk_loader_samples(const yk_loader *loader);
+/* Batches that are still to come in the epoch that was started. */
+YK_API int64_t yk_loader_left(const yk_loader *loader);
 
 /* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
 YK_API yk_loader *yk_loader_retain(yk_loader *loader);

@@ -111,6 +111,46 @@ YK_API const char *yk_schedule_describe(const yk_schedule *s, char *text, size_t
 YK_API yk_schedule *yk_schedule_retain(yk_schedule *s);
 YK_API void yk_schedule_release(yk_schedule *s);
 
+/* ---- loss scaling: small gradients kept above what float16 rounds to zero ------------------------------------------
+ */
+/* Zeros: 65536, 2, 0.5 and 2000. Disabled, every function passes through to what it stands before. */
+typedef struct yk_grad_scaler_options {
+    double init_scale, growth_factor, backoff_factor;
+    int64_t growth_interval;
+    bool disabled;
+} yk_grad_scaler_options;
+/*
+ * The loss times a factor, backward, the gradients divided by it again. Where one of them is not finite the step is
+ * left out and the factor multiplied by backoff_factor; after growth_interval steps in a row that were taken it is
+ * multiplied by growth_factor. Source: torch.amp.GradScaler.
+ *
+ *     yk_backward(yk_grad_scaler_scale(s, loss)); yk_grad_scaler_step(s, o, NULL); yk_grad_scaler_update(s);
+ */
+typedef struct yk_grad_scaler yk_grad_scaler;
+YK_API yk_grad_scaler *yk_grad_scaler_create(const yk_grad_scaler_options *options);
+/* loss times the factor: recorded; float32 for a float16 or bfloat16 loss. Disabled: the loss itself. */
+YK_API yk_tensor *yk_grad_scaler_scale(const yk_grad_scaler *s, yk_tensor *loss);
+/* Divides the optimizer's gradients by the factor, once between updates: to clip them before the step, which does it
+ * otherwise. Source: unscale_. */
+YK_API yk_status yk_grad_scaler_unscale(yk_grad_scaler *s, yk_optimizer *o) YK_MUST_CHECK;
+/* The optimizer's step, unless a gradient is not finite; *skipped (may be NULL) tells. Once between updates; an error
+ * where no parameter has a gradient. */
+YK_API yk_status yk_grad_scaler_step(yk_grad_scaler *s, yk_optimizer *o, bool *skipped) YK_MUST_CHECK;
+/* Changes the factor by what the steps since the last update found; an error where none looked at gradients. */
+YK_API yk_status yk_grad_scaler_update(yk_grad_scaler *s) YK_MUST_CHECK;
+YK_API bool yk_grad_scaler_enabled(const yk_grad_scaler *s);
+
+/* What a resumed run needs, taken after an update; the scale is a float32. Source: GradScaler.state_dict. */
+typedef struct yk_grad_scaler_state {
+    double scale, growth_factor, backoff_factor;
+    int64_t growth_interval;
+    int64_t growth_tracker; /* steps taken since the factor changed */
+} yk_grad_scaler_state;
+YK_API yk_grad_scaler_state yk_grad_scaler_get_state(const yk_grad_scaler *s);
+YK_API yk_status yk_grad_scaler_set_state(yk_grad_scaler *s, const yk_grad_scaler_state *state) YK_MUST_CHECK;
+YK_API yk_grad_scaler *yk_grad_scaler_retain(yk_grad_scaler *s);
+YK_API void yk_grad_scaler_release(yk_grad_scaler *s);
+
 /* ---- clipping: parameters without a gradient are passed over ----------------------------------------------------- */
 /* Multiplies all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the 2-norm of all of them together; it
  * goes to *total unless that is NULL. A norm that is not finite makes the gradients NaN or zero, as in PyTorch: check

@@ -108,6 +108,22 @@ YK_API yk_status yk_store_delete(yk_store *store, const char *key, bool *deleted
 YK_API yk_status yk_store_watch(yk_store *store, const char *key, const void *old, size_t old_size, void **data,
                                 size_t *size, double timeout) YK_MUST_CHECK;
 
+/*
+ * The same as calls of a function of yours, from a thread of the watcher's own: at once with the value that the key
+ * holds, if it is there, then after every change that lasts long enough to be seen. `data` has a NUL byte behind its
+ * `size` bytes and is valid during the call; it is NULL where the key was deleted. With an error (the store is gone)
+ * it is NULL as well, and that was the last call. Watching needs a request every half second. Source: watchKey of older
+ * PyTorch.
+ */
+typedef void (*yk_store_watch_fn)(void *arg, const char *key, const void *data, size_t size, const yk_error *error);
+typedef struct yk_store_watcher yk_store_watcher;
+/* Owned by the thread's current scope; keeps the store alive. */
+YK_API yk_store_watcher *yk_store_watcher_create(yk_store *store, const char *key, yk_store_watch_fn fn, void *arg);
+/* With the last reference the watching ends: release returns within half a second, after a call that is going on, and
+ * none begins later. It may not be called from `fn`. NULL is passed over. */
+YK_API yk_store_watcher *yk_store_watcher_retain(yk_store_watcher *watcher);
+YK_API void yk_store_watcher_release(yk_store_watcher *watcher);
+
 /* Number of keys. Source: Store.num_keys. */
 YK_API yk_status yk_store_count(yk_store *store, int64_t *count) YK_MUST_CHECK;
 

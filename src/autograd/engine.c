@@ -29,6 +29,8 @@ typedef struct device_queue {
 
 struct yk__task {
     node_list claimed;
+    yk__collector **collectors;
+    int n_collectors, begun;
     device_queue *queues;
     int n_queues;
     bool retain_graph;
@@ -270,6 +272,12 @@ yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad)
         status = yk__raw_binary_into("backward", YK__ADD, meta->grad, meta->grad, grad, 1);
         yk__bump_version(meta->grad);
         yk_tensor_release(grad);
+    } else if (meta->home) {
+        if (grad->data != meta->home->data || grad->storage != meta->home->storage)
+            status = yk__raw_copy(meta->home, grad);
+        yk__bump_version(meta->home);
+        meta->grad = yk_tensor_retain(meta->home);
+        yk_tensor_release(grad);
     } else if (exclusive(grad) && (yk__same_strides(grad, leaf) || !yk__is_dense(leaf))) {
         meta->grad = grad;
     } else {
@@ -281,6 +289,42 @@ yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad)
     return status;
 }
 
+yk_tensor *yk__gradient_home(const yk__node *node, int input)
+{
+    const yk__node *to = node->edges[input].node;
+    const yk__autograd_meta *meta = to && !to->op ? yk__meta(to->leaf) : NULL;
+    if (!meta || !meta->home)
+        return NULL;
+    yk__task *task = to->owner;
+    task_lock(task);
+    bool whole = to->pending == 1 && !to->grad && !to->contributions && !meta->grad;
+    task_unlock(task);
+    for (int i = 0; i < to->n_hooks; i++)
+        whole = whole && !to->hooks[i].fn; /* a hook may keep what it is shown */
+    return whole ? yk_tensor_retain(meta->home) : NULL;
+}
+
+/* The gradient of a leaf is complete: accumulates it, tells the hooks and the collector. Takes over the reference. */
+static yk_status run_leaf(yk__node *node, yk_tensor *grad)
+{
+    yk_tensor *leaf = yk_tensor_retain(node->leaf);
+    yk_status status = grad ? yk__accumulate_grad(leaf, grad) : YK_OK;
+    for (int i = 0; grad && i < node->n_hooks && !status; i++) {
+        if (!node->hooks[i].after)
+            continue;
+        yk_scope scope = yk_scope_begin();
+        status = node->hooks[i].after(leaf, node->hooks[i].user);
+        if (status && !yk__error_code())
+            yk__fail(status, "a post-accumulate hook failed with status %d and no message", (int)status);
+        yk_scope_end(scope);
+    }
+    yk__autograd_meta *meta = yk__meta(leaf);
+    if (!status && meta->collector)
+        status = meta->collector->ready(meta->collector, meta->place);
+    yk_tensor_release(leaf);
+    return status;
+}
+
 /* Runs one node on its gradient; takes over the reference. */
 static yk_status run_node(yk__task *task, yk__node *node, yk_tensor *grad)
 {
@@ -289,23 +333,8 @@ static yk_status run_node(yk__task *task, yk__node *node, yk_tensor *grad)
         yk_tensor_release(grad);
         return status;
     }
-    if (!node->op) {
-        if (!grad)
-            return YK_OK;
-        yk_tensor *leaf = yk_tensor_retain(node->leaf);
-        status = yk__accumulate_grad(leaf, grad);
-        for (int i = 0; i < node->n_hooks && !status; i++) {
-            if (!node->hooks[i].after)
-                continue;
-            yk_scope scope = yk_scope_begin();
-            status = node->hooks[i].after(leaf, node->hooks[i].user);
-            if (status && !yk__error_code())
-                yk__fail(status, "a post-accumulate hook failed with status %d and no message", (int)status);
-            yk_scope_end(scope);
-        }
-        yk_tensor_release(leaf);
-        return status;
-    }
+    if (!node->op)
+        return run_leaf(node, grad);
     yk_tensor *few[8] = {NULL}, **grads = few;
     if (node->n_inputs > 8 && !(grads = yk__calloc((size_t)node->n_inputs, sizeof(*grads)))) {
         yk_tensor_release(grad);
@@ -408,6 +437,57 @@ static yk_status run(yk__task *task)
     return task->error.code;
 }
 
+/* The collector of the leaf that this node accumulates for. */
+static yk__collector *collector_of(const yk__node *node)
+{
+    return node->op ? NULL : yk__collector_of(node->leaf);
+}
+
+/* Tells everyone who collects gradients of leaves that were claimed. */
+static yk_status begin_collectors(yk__task *task)
+{
+    int *places = NULL, leaves = 0;
+    for (size_t n = 0; n < task->claimed.count; n++) {
+        yk__collector *collector = collector_of(task->claimed.nodes[n]);
+        bool known = !collector;
+        for (int i = 0; i < task->n_collectors && !known; i++)
+            known = task->collectors[i] == collector;
+        leaves += collector != NULL;
+        if (known)
+            continue;
+        yk__collector **grown = yk__realloc(task->collectors, sizeof(*grown) * (size_t)(task->n_collectors + 1));
+        if (!grown)
+            return YK_ERR_MEMORY;
+        task->collectors = grown;
+        task->collectors[task->n_collectors++] = collector;
+    }
+    if (!leaves)
+        return YK_OK;
+    places = yk__calloc((size_t)leaves, sizeof(*places));
+    yk_status status = places ? YK_OK : YK_ERR_MEMORY;
+    while (!status && task->begun < task->n_collectors) {
+        yk__collector *collector = task->collectors[task->begun];
+        int count = 0;
+        for (size_t n = 0; n < task->claimed.count; n++) {
+            if (collector_of(task->claimed.nodes[n]) == collector)
+                places[count++] = yk__meta(task->claimed.nodes[n]->leaf)->place;
+        }
+        status = collector->begin(collector, count, places);
+        task->begun += !status;
+    }
+    free(places);
+    return status;
+}
+
+static yk_status end_collectors(yk__task *task, yk_status status)
+{
+    for (int i = 0; i < task->begun; i++) {
+        yk_status ended = task->collectors[i]->end(task->collectors[i], status);
+        status = status ? status : ended;
+    }
+    return status;
+}
+
 static void task_clear(yk__task *task)
 {
     for (size_t i = 0; i < task->claimed.count; i++) {
@@ -425,6 +505,7 @@ static void task_clear(yk__task *task)
     for (int q = 0; q < task->n_queues; q++)
         free(task->queues[q].heap.nodes);
     free(task->queues);
+    free(task->collectors);
     free(task->claimed.nodes);
 }
 
@@ -474,11 +555,14 @@ yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
         node->grad = root_gradient(root, o.gradient);
         status = node->grad ? YK_OK : yk__error_code();
     }
+    if (!status)
+        status = begin_collectors(&task);
     if (!status) {
         task.left = task.claimed.count;
         heap_push(&task.queues[0].heap, node);
         status = run(&task);
     }
+    status = end_collectors(&task, status);
     task_clear(&task);
     yk_tensor_release(kept);
     return status;

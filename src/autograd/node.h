@@ -70,6 +70,9 @@ typedef struct yk__autograd_meta {
     yk__node *node;        /* what made the tensor; NULL for a leaf */
     yk__node *accumulator; /* of a leaf, made when first needed */
     yk_tensor *grad;       /* of a leaf */
+    yk__collector *collector;
+    int place;
+    yk_tensor *home; /* what grad becomes when there is none */
 } yk__autograd_meta;
 
 static inline yk__autograd_meta *yk__meta(const yk_tensor *x)

@@ -33,6 +33,7 @@ static void meta_destroy(yk__autograd *base)
     yk__node_release(meta->node);
     yk__node_release(meta->accumulator);
     yk_tensor_release(meta->grad);
+    yk_tensor_release(meta->home);
     free(meta);
 }
 
@@ -121,6 +122,29 @@ yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
     meta->grad = yk_tensor_retain(grad);
     yk_tensor_release(old);
     return YK_OK;
+}
+
+yk_status yk__collect_gradients(yk_tensor *leaf, yk__collector *collector, int place, yk_tensor *home)
+{
+    yk__autograd_meta *meta = meta_of(leaf);
+    if (!meta)
+        return YK_ERR_MEMORY;
+    yk_tensor *old = meta->home;
+    meta->collector = collector;
+    meta->place = place;
+    meta->home = yk_tensor_retain(home);
+    yk_tensor_release(old);
+    return YK_OK;
+}
+
+yk__collector *yk__collector_of(const yk_tensor *leaf)
+{
+    return leaf->autograd ? yk__meta(leaf)->collector : NULL;
+}
+
+yk_tensor *yk__home_of(const yk_tensor *leaf)
+{
+    return leaf->autograd ? yk__meta(leaf)->home : NULL;
 }
 
 yk_tensor *yk_detach(yk_tensor *x)
@@ -289,7 +313,8 @@ yk_tensor *yk__record(yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor 
 {
     if (!out || !yk__will_record(n_inputs, inputs) || !yk_dtype_is_floating((yk_dtype)out->dtype))
         return yk__scope_own(out);
-    yk__autograd_meta *meta = meta_of(out);
+    /* Room first: a node that took over its context could not give it back. */
+    yk__autograd_meta *meta = yk__scope_reserve(op->name) ? meta_of(out) : NULL;
     yk__node *node = meta ? node_record(out, op, n_inputs, inputs, n_saved, saved, context, context_size) : NULL;
     if (!node) {
         yk_tensor_release(out);
@@ -392,10 +417,15 @@ void yk__exchange_storage(yk_tensor *x, yk_tensor *from)
         x->stride[d] = from->stride[d];
         from->stride[d] = stride;
     }
-    if (x->autograd && yk__meta(x)->accumulator) { /* gradients are delivered to the new place */
-        yk__meta(x)->accumulator->device = yk__device_of(x);
-        yk__meta(x)->accumulator->dtype = x->dtype;
+    if (!x->autograd)
+        return;
+    yk__autograd_meta *meta = yk__meta(x);
+    if (meta->accumulator) { /* gradients are delivered to the new place */
+        meta->accumulator->device = yk__device_of(x);
+        meta->accumulator->dtype = x->dtype;
     }
+    yk_tensor_release(meta->home);
+    meta->home = NULL;
 }
 
 /* ---- hooks ---- */

@@ -31,8 +31,8 @@ typedef struct yk__op {
  * Records that `op` made `out` from `inputs` (NULL entries are allowed), when recording is on and an input requires a
  * gradient; hands out to the current scope and returns it. `context` (context_size bytes) is copied into the node.
  * saved[] are kept for backward, checked by version; an entry that is `out` itself is saved as an alias; NULL entries
- * are allowed. NULL `out` is passed through. On failure out is released. Inputs whose dtype is not floating never need
- * a gradient.
+ * are allowed. NULL `out` is passed through. On failure out is released, and what the context holds is still the
+ * caller's. Inputs whose dtype is not floating never need a gradient.
  */
 yk_tensor *yk__record(yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
                       yk_tensor *const *saved, const void *context, size_t context_size);
@@ -68,5 +68,33 @@ void yk__exchange_storage(yk_tensor *x, yk_tensor *from);
 
 /* Adds `grad` to leaf's gradient: takes over the reference. */
 yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad);
+
+/* ---- one who collects the gradients of many leaves (DDP) ---- */
+/*
+ * A backward that reaches leaves of a collector calls begin before anything else runs, with the places of the leaves
+ * that it reaches; ready for each of those, after the leaf's own hooks, on the thread of its device (yk_grad is NULL
+ * where no gradient ever came); and end on the calling thread when all is done, with how it went (the record is set on
+ * failure). What begin or ready returns ends the backward, and a begin that fails has no end; where all went well,
+ * end's status is backward's.
+ */
+typedef struct yk__collector {
+    yk_status (*begin)(struct yk__collector *self, int count, const int *places);
+    yk_status (*ready)(struct yk__collector *self, int place);
+    yk_status (*end)(struct yk__collector *self, yk_status status);
+} yk__collector;
+
+/*
+ * Makes `collector` (borrowed, the only one) that of `leaf`, under a number of its own. Gradients are accumulated in
+ * `home` (retained; shape, strides, dtype and device of the leaf) instead of new memory, straight from the operation
+ * that computes them where it asks for yk__gradient_home; it is forgotten when the leaf changes dtype or device. A NULL
+ * collector ends it.
+ */
+yk_status yk__collect_gradients(yk_tensor *leaf, yk__collector *collector, int place, yk_tensor *home);
+yk__collector *yk__collector_of(const yk_tensor *leaf);
+/* Borrowed; NULL without one, or where it was forgotten. */
+yk_tensor *yk__home_of(const yk_tensor *leaf);
+/* Where backward may write the gradient of an input, which is then the whole of it; NULL where it must make a tensor of
+ * its own. One reference. */
+yk_tensor *yk__gradient_home(const yk__node *node, int input);
 
 #endif

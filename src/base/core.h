@@ -51,6 +51,8 @@ static inline void yk__object_init(yk__object *object, const yk__type *type)
 void *yk__scope_own(void *object);
 /* Whether the calling thread has a scope open; if not, fails in the name of `what`. Called before work is done. */
 bool yk__scope_check(const char *what);
+/* The same, and that the next yk__scope_own on this thread cannot fail: for what may not be undone after a step. */
+bool yk__scope_reserve(const char *what);
 
 /* ---- memory (object.c): calloc and realloc that set the error record ------------------------------------------- */
 void *yk__calloc(size_t count, size_t size);
@@ -80,6 +82,10 @@ double yk__now(void); /* seconds of the monotonic clock */
 /* An integer from the environment; `fallback` where it is unset; an error naming the variable where it is not an
  * integer in [least, most]. */
 yk_status yk__env_int(const char *name, int64_t fallback, int64_t least, int64_t most, int64_t *value);
+/* This process's place in its job, for layers that know no process groups: set while there is a default group; false
+ * where there is none. */
+void yk__place_set(int rank, int world_size /* 0: there is none */);
+bool yk__place_get(int *rank, int *world_size);
 /* The nearest of `count` names by edit distance, or NULL when none is near: for "unknown X, did you mean Y?". */
 const char *yk__nearest(const char *name, const char *const *names, size_t count);
 

@@ -121,7 +121,7 @@ int yk_report_error(FILE *to)
 {
     if (record.code == YK_OK)
         return 0;
-    if (record.file)
+    if (record.file && *record.file)
         fprintf(to, "error: %s (%s, %s:%d)\n", record.message, yk_status_name(record.code), record.file, record.line);
     else
         fprintf(to, "error: %s (%s)\n", record.message, yk_status_name(record.code));

@@ -14,7 +14,7 @@ yk_status yk__file_read(const char *path, size_t limit, unsigned char **data, si
 {
     *data = NULL;
     *size = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe without a writer must not block */
     if (fd < 0)
         return yk__fail_errno("%s", path);
     yk_status status = YK_OK;

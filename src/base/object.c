@@ -88,24 +88,30 @@ bool yk__scope_check(const char *what)
     return false;
 }
 
+/* Makes room for one more object. */
+static bool scope_grow(void)
+{
+    size_t capacity = stack.capacity ? 2 * stack.capacity : 256;
+    yk__object **grown = yk__realloc(stack.owned, capacity * sizeof(*grown));
+    if (!grown)
+        return false;
+    stack.owned = grown;
+    stack.capacity = capacity;
+    return true;
+}
+
+bool yk__scope_reserve(const char *what)
+{
+    return yk__scope_check(what) && (stack.count < stack.capacity || scope_grow());
+}
+
 void *yk__scope_own(void *object)
 {
     if (!object)
         return NULL;
-    if (stack.depth == 0) {
-        yk__scope_check(((yk__object *)object)->type->name);
+    if (!yk__scope_reserve(((yk__object *)object)->type->name)) {
         yk_object_release(object);
         return NULL;
-    }
-    if (stack.count == stack.capacity) {
-        size_t capacity = stack.capacity ? 2 * stack.capacity : 256;
-        yk__object **grown = yk__realloc(stack.owned, capacity * sizeof(*grown));
-        if (!grown) {
-            yk_object_release(object);
-            return NULL;
-        }
-        stack.owned = grown;
-        stack.capacity = capacity;
     }
     stack.owned[stack.count++] = object;
     return object;

@@ -34,7 +34,13 @@ struct yk__pool {
     atomic_bool stop;
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
+
+    bool forked;              /* the threads are those of the parent process: there are none */
+    yk__pool *before, *after; /* in the list */
 };
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static yk__pool *list;
 
 typedef struct worker_start {
     yk__pool *pool;
@@ -151,6 +157,89 @@ static void close_run(yk__pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
+/* ---- forks ------------------------------------------------------------------------------------------------------ */
+static void before_fork(void)
+{
+    pthread_mutex_lock(&list_lock);
+    for (yk__pool *pool = list; pool; pool = pool->after)
+        pthread_mutex_lock(&pool->lock);
+}
+
+static void after_fork(void)
+{
+    for (yk__pool *pool = list; pool; pool = pool->after)
+        pthread_mutex_unlock(&pool->lock);
+    pthread_mutex_unlock(&list_lock);
+}
+
+static void primitives_init(yk__pool *pool)
+{
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->wake, NULL);
+    pthread_cond_init(&pool->done, NULL);
+}
+
+static void after_fork_child(void)
+{
+    for (yk__pool *pool = list; pool; pool = pool->after) {
+        primitives_init(pool);
+        atomic_store(&pool->state, 0);
+        atomic_store(&pool->sleepers, 0);
+        atomic_store(&pool->busy, false);
+        pool->forked = true;
+    }
+    inside = false;
+    pthread_mutex_unlock(&list_lock);
+}
+
+static void list_start(void)
+{
+    pthread_atfork(before_fork, after_fork, after_fork_child);
+}
+
+static void list_add(yk__pool *pool)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, list_start);
+    pthread_mutex_lock(&list_lock);
+    pool->after = list;
+    if (list)
+        list->before = pool;
+    list = pool;
+    pthread_mutex_unlock(&list_lock);
+}
+
+static void list_remove(yk__pool *pool)
+{
+    pthread_mutex_lock(&list_lock);
+    *(pool->before ? &pool->before->after : &list) = pool->after;
+    if (pool->after)
+        pool->after->before = pool->before;
+    pthread_mutex_unlock(&list_lock);
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------- */
+/* Starts threads 1 to wanted - 1; pool->threads says how many there are then. */
+static bool start_threads(yk__pool *pool, int wanted)
+{
+    pool->threads = 1;
+    for (int i = 1; i < wanted; i++) {
+        worker_start *start = yk__calloc(1, sizeof(*start));
+        if (!start)
+            return false;
+        *start = (worker_start){pool, i};
+        int failed = pthread_create(&pool->handles[i], NULL, worker, start);
+        if (failed) {
+            free(start);
+            yk__fail(YK_ERR_MEMORY, "thread pool: thread %d of %d could not be started (errno %d)", i + 1, wanted,
+                     failed);
+            return false;
+        }
+        pool->threads = i + 1;
+    }
+    return true;
+}
+
 yk__pool *yk__pool_create(int threads)
 {
     yk__pool *pool = NULL;
@@ -159,29 +248,10 @@ yk__pool *yk__pool_create(int threads)
         return NULL;
     }
     *pool = (yk__pool){.threads = 1};
-    pthread_mutex_init(&pool->lock, NULL);
-    pthread_cond_init(&pool->wake, NULL);
-    pthread_cond_init(&pool->done, NULL);
+    primitives_init(pool);
+    list_add(pool);
     pool->handles = yk__calloc((size_t)threads, sizeof(*pool->handles));
-    if (!pool->handles) {
-        yk__pool_destroy(pool);
-        return NULL;
-    }
-    for (int i = 1; i < threads; i++) {
-        worker_start *start = yk__calloc(1, sizeof(*start));
-        if (!start)
-            break;
-        *start = (worker_start){pool, i};
-        int failed = pthread_create(&pool->handles[i], NULL, worker, start);
-        if (failed) {
-            free(start);
-            yk__fail(YK_ERR_MEMORY, "thread pool: thread %d of %d could not be started (errno %d)", i + 1, threads,
-                     failed);
-            break;
-        }
-        pool->threads = i + 1;
-    }
-    if (pool->threads != threads) {
+    if (!pool->handles || !start_threads(pool, threads)) {
         yk__pool_destroy(pool);
         return NULL;
     }
@@ -192,15 +262,27 @@ void yk__pool_destroy(yk__pool *pool)
 {
     if (!pool)
         return;
+    list_remove(pool);
     atomic_store(&pool->stop, true);
     publish(pool);
-    for (int i = 1; i < pool->threads; i++)
+    for (int i = 1; i < pool->threads && !pool->forked; i++)
         pthread_join(pool->handles[i], NULL);
     pthread_mutex_destroy(&pool->lock);
     pthread_cond_destroy(&pool->wake);
     pthread_cond_destroy(&pool->done);
     free(pool->handles);
     free(pool);
+}
+
+/* The first run in the child of a fork: fewer threads than the parent had do as well. */
+static void restart(yk__pool *pool)
+{
+    yk_error before;
+    yk__error_take(&before);
+    pool->forked = false;
+    if (!start_threads(pool, pool->threads))
+        yk_clear_error();
+    yk__error_put(&before);
 }
 
 int yk__pool_threads(const yk__pool *pool)
@@ -220,6 +302,8 @@ void yk__pool_run(yk__pool *pool, int64_t n, int64_t grain, yk__range_fn fn, voi
             fn(arg, begin, n - begin < grain ? n : begin + grain, 0);
         return;
     }
+    if (pool->forked)
+        restart(pool);
     pool->fn = fn;
     pool->arg = arg;
     pool->n = n;

@@ -2,6 +2,7 @@
  * util.c - time, environment, names, log. Layer: base.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -30,6 +31,23 @@ yk_status yk__env_int(const char *name, int64_t fallback, int64_t least, int64_t
                         (long long)most);
     *value = number;
     return YK_OK;
+}
+
+static _Atomic uint64_t place; /* world size above, rank below */
+
+void yk__place_set(int rank, int world_size)
+{
+    atomic_store(&place, (uint64_t)(uint32_t)world_size << 32 | (uint32_t)rank);
+}
+
+bool yk__place_get(int *rank, int *world_size)
+{
+    uint64_t both = atomic_load(&place);
+    if (!both)
+        return false;
+    *world_size = (int)(both >> 32);
+    *rank = (int)(both & UINT32_MAX);
+    return true;
 }
 
 /* Levenshtein distance of two short names, letters compared without case. */

@@ -59,6 +59,8 @@ typedef struct yk__node {
 typedef struct yk__storage_record {
     const char *key; /* in the pickle's bytes */
     uint32_t key_size;
+    const char *location; /* "cuda:0", likewise */
+    uint32_t location_size;
     yk_dtype dtype; /* u8 where the storage has no type */
     bool booleans;  /* a tensor takes it for booleans: each byte must be 0 or 1 */
     uint64_t bytes;

@@ -97,6 +97,25 @@ static void put_alias(char *module, size_t size)
         snprintf(module, size, "torch");
 }
 
+/* What to save in place of objects that many programs save. */
+static const char *hint_for(const char *name)
+{
+    static const struct {
+        const char *start, *hint;
+    } hints[] = {
+        {"torch.nn.modules.", "; save model.state_dict(), not the model"},
+        {"torchvision.models.", "; save model.state_dict(), not the model"},
+        {"torch.optim.", "; save its state_dict()"},
+        {"argparse.Namespace", "; save vars(args)"},
+        {"numpy.", "; save float(x) for a number of NumPy's, torch.from_numpy(x) for an array"},
+    };
+    for (size_t i = 0; i < sizeof(hints) / sizeof(*hints); i++) {
+        if (strncmp(name, hints[i].start, strlen(hints[i].start)) == 0)
+            return hints[i].hint;
+    }
+    return "";
+}
+
 yk_status yk__pickle_global(yk__pickle *p, const char *module, size_t module_size, const char *name, size_t name_size)
 {
     char full[200], alias[80], text[80];
@@ -117,8 +136,8 @@ yk_status yk__pickle_global(yk__pickle *p, const char *module, size_t module_siz
     if (strncmp(full, "torch.", 6) == 0 && length > 7 && strcmp(full + length - 7, "Storage") == 0)
         return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "%s is refused: there are no tensors of that dtype", full);
     return yk__pickle_fail(p, YK_ERR_UNSUPPORTED,
-                           "%s is refused: only tensors, containers, numbers and text are read, nothing is called",
-                           full);
+                           "%s is refused: only tensors, containers, numbers and text are read, nothing is called%s",
+                           full, hint_for(full));
 }
 
 /* ---- arguments ------------------------------------------------------------------------------------------------------
@@ -422,7 +441,9 @@ static bool same_storage(const void *owner, uint32_t index, const void *key)
 }
 
 /* Finds the record of a key, or makes one. */
-static yk_status storage_index(yk__pickle *p, const yk__node *key, yk_dtype dtype, uint64_t bytes, uint32_t *index)
+/* `location` is where it was saved from; the first description of a storage tells. */
+static yk_status storage_index(yk__pickle *p, const yk__node *key, const yk__node *location, yk_dtype dtype,
+                               uint64_t bytes, uint32_t *index)
 {
     char text[80];
     uint32_t hash = yk__name_hash(key->as.text.data, key->as.text.size);
@@ -440,8 +461,13 @@ static yk_status storage_index(yk__pickle *p, const yk__node *key, yk_dtype dtyp
         status = yk__name_add(&p->keys, hash, *index);
     p->storage_bytes += bytes < UINT64_MAX / 1024 - p->storage_bytes ? bytes : 0;
     if (!status)
-        p->storages[p->storage_count++] =
-            (yk__storage_record){key->as.text.data, key->as.text.size, dtype, dtype == YK_BOOL, bytes, NULL};
+        p->storages[p->storage_count++] = (yk__storage_record){.key = key->as.text.data,
+                                                               .key_size = key->as.text.size,
+                                                               .location = location->as.text.data,
+                                                               .location_size = location->as.text.size,
+                                                               .dtype = dtype,
+                                                               .booleans = dtype == YK_BOOL,
+                                                               .bytes = bytes};
     return status;
 }
 
@@ -459,16 +485,18 @@ yk_status yk__pickle_persistent(yk__pickle *p, uint32_t id)
                                yk__pickle_show(kind->as.text.data, kind->as.text.size, text));
     if (tuple->as.list.count < 5 || tuple->as.list.count > 6)
         return wrong(p, "a storage");
-    const yk__node *type = argument(p, id, 1), *key = argument(p, id, 2), *count = argument(p, id, 4);
+    const yk__node *type = argument(p, id, 1), *key = argument(p, id, 2), *location = argument(p, id, 3),
+                   *count = argument(p, id, 4);
     if (type->kind != YK__NODE_GLOBAL || globals[type->as.index].role != STORAGE || key->kind != YK__NODE_STRING ||
-        argument(p, id, 3)->kind != YK__NODE_STRING || count->kind != YK__NODE_INT || count->as.integer < 0 ||
+        location->kind != YK__NODE_STRING || count->kind != YK__NODE_INT || count->as.integer < 0 ||
         count->as.integer >= INT64_MAX / 16)
         return wrong(p, "a storage");
     if (tuple->as.list.count == 6 && argument(p, id, 5)->kind != YK__NODE_NONE)
         return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a storage that is a view of another is refused");
     yk_dtype dtype = globals[type->as.index].dtype;
     uint32_t index;
-    yk_status status = storage_index(p, key, dtype, (uint64_t)count->as.integer * yk_dtype_size(dtype), &index);
+    yk_status status =
+        storage_index(p, key, location, dtype, (uint64_t)count->as.integer * yk_dtype_size(dtype), &index);
     yk__node *node = status ? NULL : yk__pickle_push(p, YK__NODE_STORAGE);
     if (!node)
         return yk__error_code();

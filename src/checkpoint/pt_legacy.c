@@ -103,7 +103,7 @@ typedef struct place_fill {
 static yk_status fill_from_place(void *context, void *to, size_t size)
 {
     const place_fill *f = context;
-    return yk__source_read(f->source, f->offset, to, size);
+    return to ? yk__source_read(f->source, f->offset, to, size) : YK_OK; /* the form has no checksums */
 }
 
 static bool same_key(const void *owner, uint32_t index, const void *key)
@@ -113,7 +113,7 @@ static bool same_key(const void *owner, uint32_t index, const void *key)
     return record->key_size == want->as.text.size && memcmp(record->key, want->as.text.data, record->key_size) == 0;
 }
 
-static yk_status read_storage(const yk__source *source, pickles *p, const yk__node *key, yk_device device,
+static yk_status read_storage(const yk__source *source, pickles *p, const yk__node *key, const yk_pt_options *options,
                               uint64_t *offset)
 {
     char text[80];
@@ -144,10 +144,10 @@ static yk_status read_storage(const yk__source *source, pickles *p, const yk__no
                         source->path, text, record->bytes, *offset, source->size);
     place_fill fill = {source, *offset};
     *offset += record->bytes;
-    return yk__pt_read_storage(source, record, device, fill_from_place, &fill);
+    return yk__pt_read_storage(source, record, options, fill.offset, fill_from_place, &fill);
 }
 
-static yk_status read_storages(const yk__source *source, pickles *p, yk_device device)
+static yk_status read_storages(const yk__source *source, pickles *p, const yk_pt_options *options)
 {
     const yk__node *keys = &p->keys.nodes[p->keys.root];
     if (keys->kind != YK__NODE_LIST || keys->as.list.count != p->data.storage_count)
@@ -155,7 +155,7 @@ static yk_status read_storages(const yk__source *source, pickles *p, yk_device d
                                p->data.storage_count);
     uint64_t offset = p->keys.at;
     for (uint32_t i = 0; i < keys->as.list.count; i++) {
-        yk_status status = read_storage(source, p, &p->keys.nodes[keys->as.list.items[i]], device, &offset);
+        yk_status status = read_storage(source, p, &p->keys.nodes[keys->as.list.items[i]], options, &offset);
         if (status)
             return status;
     }
@@ -165,7 +165,7 @@ static yk_status read_storages(const yk__source *source, pickles *p, yk_device d
     return YK_OK;
 }
 
-yk_value *yk__pt_read_legacy(const yk__source *source, yk_device device)
+yk_value *yk__pt_read_legacy(const yk__source *source, const yk_pt_options *options)
 {
     unsigned char *bytes = NULL;
     yk_error before;
@@ -185,7 +185,7 @@ yk_value *yk__pt_read_legacy(const yk__source *source, yk_device device)
         if (!status)
             status = run_pickles(source, bytes, size, &p, &more);
         more = more && size < source->size && window < YK__PICKLE_BYTES;
-        if (!status && !read_storages(source, &p, device))
+        if (!status && !read_storages(source, &p, options))
             value = yk__pickle_value(&p.data);
         clear_pickles(&p);
         if (status && more) {

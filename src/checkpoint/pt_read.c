@@ -3,7 +3,8 @@
  *
  * The members, all in one folder of any name: data.pkl (the pickle), data/KEY (storages), version, byteorder. Storages
  * are read by pread straight into the memory that their tensors keep, with the checksum computed on the way, where the
- * host can reach that memory. A file that shrinks meanwhile is an error instead of a fault, as it would be for a map.
+ * host can reach that memory. A file that shrinks meanwhile is an error instead of a fault, as it is for a map, which
+ * is why a map must be asked for.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -41,16 +42,22 @@ static yk__storage *move_storage(yk__storage *host, yk_device device)
     return storage;
 }
 
-yk_status yk__pt_read_storage(const yk__source *source, yk__storage_record *record, yk_device device, yk__pt_fill fill,
-                              void *context)
+yk_status yk__pt_read_storage(const yk__source *source, yk__storage_record *record, const yk_pt_options *options,
+                              uint64_t offset, yk__pt_fill fill, void *context)
 {
-    const yk__backend *backend = yk__backend_of(device);
+    yk_device device;
+    yk_status status =
+        yk__locate(options, record->location, record->location_size, record->key, record->key_size, &device);
+    const yk__backend *backend = status ? NULL : yk__backend_of(device);
     if (!backend)
         return yk__error_code();
-    yk__storage *host = yk__storage_create(backend->host_memory ? device : (yk_device){0}, (size_t)record->bytes);
+    size_t bytes = (size_t)record->bytes;
+    bool mapped = yk__file_map_fits(source->map, offset, YK_I64, device); /* an untyped one may hold the widest */
+    yk__storage *host = mapped ? yk__file_map_storage(source->map, offset, bytes, device)
+                               : yk__storage_create(backend->host_memory ? device : (yk_device){0}, bytes);
     if (!host)
         return yk__error_code();
-    yk_status status = fill(context, host->data, (size_t)record->bytes);
+    status = fill(context, mapped ? NULL : host->data, bytes);
     if (!status)
         status = check_booleans(source, record, host->data);
     if (!status && backend->host_memory)
@@ -149,7 +156,7 @@ static yk_status check_form(const archive *a)
     return status;
 }
 
-static yk_status read_storages(const archive *a, yk__pickle *p, yk_device device)
+static yk_status read_storages(const archive *a, yk__pickle *p, const yk_pt_options *options)
 {
     for (size_t i = 0; i < p->storage_count; i++) {
         yk__storage_record *record = &p->storages[i];
@@ -165,14 +172,14 @@ static yk_status read_storages(const archive *a, yk__pickle *p, yk_device device
             return yk__fail(YK_ERR_FORMAT, "%s: storage '%s' has %" PRIu64 " bytes, data.pkl says %" PRIu64,
                             a->source->path, text, m->size, record->bytes);
         member_fill fill = {a->source, m};
-        yk_status status = yk__pt_read_storage(a->source, record, device, fill_from_member, &fill);
+        yk_status status = yk__pt_read_storage(a->source, record, options, m->data, fill_from_member, &fill);
         if (status)
             return status;
     }
     return YK_OK;
 }
 
-static yk_value *read_archive(archive *a, yk_device device)
+static yk_value *read_archive(archive *a, const yk_pt_options *options)
 {
     const yk__zip_member *member;
     if (find_pickle(a, &member) || check_form(a))
@@ -191,7 +198,7 @@ static yk_value *read_archive(archive *a, yk_device device)
         yk_status status = yk__pickle_run(&p, a->source->path, "data.pkl", bytes, (size_t)member->size, 0);
         if (!status && p.at != p.size)
             status = yk__pickle_fail(&p, YK_ERR_FORMAT, "%zu bytes follow the end", p.size - p.at);
-        if (!status && !read_storages(a, &p, device))
+        if (!status && !read_storages(a, &p, options))
             value = yk__pickle_value(&p);
         yk__pickle_clear(&p);
     }
@@ -202,10 +209,10 @@ static yk_value *read_archive(archive *a, yk_device device)
 /* ---- files
  * ------------------------------------------------------------------------------------------------------------ */
 
-yk_value *yk__pt_read(const yk__source *source, yk_device device)
+yk_value *yk__pt_read(const yk__source *source, const yk_pt_options *options)
 {
     if (yk__pt_is_legacy(source))
-        return yk__pt_read_legacy(source, device);
+        return yk__pt_read_legacy(source, options);
     unsigned char magic[4] = {0};
     if (source->size >= 4 && yk__source_read(source, 0, magic, 4))
         return NULL;
@@ -217,18 +224,18 @@ yk_value *yk__pt_read(const yk__source *source, yk_device device)
     archive a = {.source = source};
     if (yk__zip_open(source, &a.zip))
         return NULL;
-    yk_value *value = read_archive(&a, device);
+    yk_value *value = read_archive(&a, options);
     yk__zip_clear(&a.zip);
     return value;
 }
 
 yk_value *yk_pt_load(const char *path, const yk_pt_options *options)
 {
-    yk_device device = options ? options->map_location : (yk_device){0};
     yk__source source;
-    if (!yk__scope_check("pt_load") || yk__device_check(device) || yk__source_open(path, &source))
+    if (!yk__scope_check("pt_load") || yk__device_check(options ? options->map_location : (yk_device){0}) ||
+        yk__source_open(path, options && options->mmap, &source))
         return NULL;
-    yk_value *value = yk__pt_read(&source, device);
+    yk_value *value = yk__pt_read(&source, options);
     yk__source_close(&source);
     return yk__scope_own(value);
 }

@@ -1,9 +1,9 @@
 /*
  * safetensors.c - reads and writes safetensors files. Layer: checkpoint.
  *
- * Reading is done by pread straight into the tensors' memory where the host can reach it: one copy, as a mapping would
- * need too, and a file that shrinks meanwhile is an error instead of a fault. Writing puts the tensors in the package's
- * order: larger elements first, so that every tensor is aligned, and by name among equals.
+ * Reading is done by pread straight into the tensors' memory where the host can reach it: one copy, and a file that
+ * shrinks meanwhile is an error instead of a fault. Where a map is asked for the tensors are parts of it. Writing puts
+ * the tensors in the package's order: larger elements first, so that every tensor is aligned, and by name among equals.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +16,7 @@
 #include <yoke/checkpoint.h>
 
 #include "base/core.h"
+#include "checkpoint/file_map.h"
 #include "checkpoint/safetensors.h"
 #include "tensor/tensor.h"
 
@@ -29,6 +30,8 @@ typedef struct source {
     const char *path;
     yk__tap_fn tap; /* NULL: none */
     void *tap_arg;
+    const yk_read_options *options; /* may be NULL */
+    yk__file_map *map;              /* NULL: none */
 } source;
 
 static yk_status read_at(const source *s, uint64_t offset, void *to, size_t size)
@@ -60,12 +63,28 @@ static yk_status check_booleans(const char *path, const yk__safetensor *entry, c
     return YK_OK;
 }
 
-/* One reference to the tensor of `entry`, whose file's data begin at `data`. */
-static yk_tensor *read_tensor(const source *s, uint64_t data, const yk__safetensor *entry, yk_device device)
+/* One reference to the tensor as it lies in the map. */
+static yk_tensor *map_tensor(const source *s, uint64_t data, const yk__safetensor *entry, yk_device device)
 {
-    const yk__backend *backend = yk__backend_of(device);
+    yk__storage *storage =
+        yk__file_map_storage(s->map, data + entry->begin, (size_t)(entry->end - entry->begin), device);
+    if (storage && entry->dtype == YK_BOOL && check_booleans(s->path, entry, storage->data)) {
+        yk__storage_release(storage);
+        return NULL;
+    }
+    return yk__tensor_over(storage, entry->ndim, entry->shape, entry->dtype);
+}
+
+/* One reference to the tensor of `entry`, whose file's data begin at `data`. */
+static yk_tensor *read_tensor(const source *s, uint64_t data, const yk__safetensor *entry)
+{
+    yk_device device;
+    yk_status status = yk__locate(s->options, "cpu", 3, entry->name, strlen(entry->name), &device);
+    const yk__backend *backend = status ? NULL : yk__backend_of(device);
     if (!backend)
         return NULL;
+    if (yk__file_map_fits(s->map, data + entry->begin, entry->dtype, device))
+        return map_tensor(s, data, entry, device);
     yk_device direct = backend->host_memory ? device : (yk_device){0};
     yk_tensor *host = yk__tensor_new(entry->ndim, entry->shape, NULL, entry->dtype, direct);
     if (!host)
@@ -78,11 +97,10 @@ static yk_tensor *read_tensor(const source *s, uint64_t data, const yk__safetens
     return x;
 }
 
-static yk_status read_tensors(const source *s, uint64_t data, const yk__safetensors *parsed, yk_device device,
-                              yk_state_dict *dict)
+static yk_status read_tensors(const source *s, uint64_t data, const yk__safetensors *parsed, yk_state_dict *dict)
 {
     for (size_t i = 0; i < parsed->count; i++) {
-        yk_tensor *x = read_tensor(s, data, &parsed->tensors[i], device);
+        yk_tensor *x = read_tensor(s, data, &parsed->tensors[i]);
         yk_status status = yk_state_dict_add(dict, parsed->tensors[i].name, x);
         yk_tensor_release(x);
         if (status)
@@ -92,7 +110,7 @@ static yk_status read_tensors(const source *s, uint64_t data, const yk__safetens
 }
 
 /* dict NULL: only the header is read and checked. */
-static yk_status read_file(const source *s, yk_device device, yk_state_dict *dict)
+static yk_status read_file(source *s, yk_state_dict *dict)
 {
     const char *path = s->path;
     struct stat info;
@@ -101,6 +119,12 @@ static yk_status read_file(const source *s, yk_device device, yk_state_dict *dic
     if (!S_ISREG(info.st_mode))
         return yk__fail(YK_ERR_IO, "%s: not a regular file", path);
     uint64_t size = (uint64_t)info.st_size;
+    if (s->options && s->options->mmap && !(s->map = yk__file_map_create(path, s->fd, size)))
+        return yk__error_code();
+    if (s->map && s->tap) { /* at once: what is read from here on has been seen */
+        s->tap(s->tap_arg, s->map->data, s->map->size);
+        s->tap = NULL;
+    }
     unsigned char prefix[YK__SAFETENSORS_PREFIX] = {0};
     size_t header_size;
     yk_status status = YK_OK;
@@ -122,16 +146,17 @@ static yk_status read_file(const source *s, yk_device device, yk_state_dict *dic
     if (status)
         return status;
     if (dict)
-        status = read_tensors(s, data, &parsed, device, dict);
+        status = read_tensors(s, data, &parsed, dict);
     yk__safetensors_clear(&parsed);
     return status;
 }
 
-yk_state_dict *yk__safetensors_read(const char *path, yk_device device, yk__tap_fn tap, void *tap_arg)
+static yk_state_dict *read_dict(source s)
 {
-    if (!yk__scope_check("safetensors_load") || yk__device_check(device))
+    const char *path = s.path;
+    if (!yk__scope_check("safetensors_load") || yk__device_check(s.options->map_location))
         return NULL;
-    source s = {open(path, O_RDONLY | O_CLOEXEC), path, tap, tap_arg};
+    s.fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (s.fd < 0) {
         yk__fail_errno("%s", path);
         return NULL;
@@ -139,23 +164,35 @@ yk_state_dict *yk__safetensors_read(const char *path, yk_device device, yk__tap_
     yk_scope scope = yk_scope_begin();
     yk_state_dict *dict = yk_state_dict_create();
     if (dict)
-        dict = read_file(&s, device, dict) ? NULL : yk_scope_return_object(scope, dict);
+        dict = read_file(&s, dict) ? NULL : yk_scope_return_object(scope, dict);
     yk_scope_end(scope);
     close(s.fd);
+    yk_object_release(s.map);
     return dict;
+}
+
+yk_state_dict *yk__safetensors_read(const char *path, const yk_read_options *options, yk__tap_fn tap, void *tap_arg)
+{
+    return read_dict((source){.path = path, .tap = tap, .tap_arg = tap_arg, .options = options});
+}
+
+yk_state_dict *yk_safetensors_read(const char *path, const yk_read_options *options)
+{
+    static const yk_read_options defaults;
+    return yk__safetensors_read(path, options ? options : &defaults, NULL, NULL);
 }
 
 yk_state_dict *yk_safetensors_load(const char *path, yk_device device)
 {
-    return yk__safetensors_read(path, device, NULL, NULL);
+    return yk__safetensors_read(path, &(yk_read_options){.map_location = device}, NULL, NULL);
 }
 
 yk_status yk__safetensors_check(const char *path)
 {
-    source s = {.fd = open(path, O_RDONLY | O_CLOEXEC), .path = path};
+    source s = {.fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), .path = path};
     if (s.fd < 0)
         return yk__fail_errno("%s", path);
-    yk_status status = read_file(&s, (yk_device){0}, NULL);
+    yk_status status = read_file(&s, NULL);
     close(s.fd);
     return status;
 }

@@ -36,9 +36,9 @@ yk_status yk__safetensors_parse(const char *path, const char *header, size_t hea
                                 yk__safetensors *parsed);
 void yk__safetensors_clear(yk__safetensors *parsed);
 
-/* yk_safetensors_load whose bytes also go to `tap`, every byte of the file in order; and yk_safetensors_save to a
+/* yk_safetensors_read whose bytes also go to `tap`, every byte of the file in order; and yk_safetensors_save to a
  * writer of the caller's. */
-yk_state_dict *yk__safetensors_read(const char *path, yk_device device, yk__tap_fn tap, void *tap_arg);
+yk_state_dict *yk__safetensors_read(const char *path, const yk_read_options *options, yk__tap_fn tap, void *tap_arg);
 yk_status yk__safetensors_write(yk__file_writer *writer, const char *path, const yk_state_dict *dict,
                                 const yk_metadata *metadata);
 /* Reads and checks the header alone. */

@@ -14,6 +14,7 @@
 typedef struct yk__snapshot {
     yk_state_dict *model, *optimizer; /* optimizer NULL: there is none */
     json_t *state;                    /* state.json without the files and checksums */
+    bool mapped;                      /* the tensors may lie in mapped files */
 } yk__snapshot;
 void yk__snapshot_clear(yk__snapshot *snapshot);
 
@@ -22,19 +23,57 @@ void yk__snapshot_clear(yk__snapshot *snapshot);
 yk_status yk__snapshot_take(const yk_checkpoint_state *state, yk__snapshot *snapshot);
 /* Copies the tensors to new memory on the CPU, or to that of `reuse`, where it fits, whose dicts it takes over. */
 yk_status yk__snapshot_copy(yk__snapshot *snapshot, yk__snapshot *reuse);
-/* Checks, then changes the objects. The snapshot's optimizer tensors may become the optimizer's. `dir` is for
- * messages. */
+/* Checks, then changes the objects. The snapshot's optimizer tensors may become the optimizer's, unless mapped. `dir`
+ * is for messages. */
 yk_status yk__snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpoint_state *state,
                              const yk_checkpoint_options *options, yk_load_report *report);
+
+/* A gradient scaler in state.json (torch_scaler.c). */
+json_t *yk__scaler_json(const yk_grad_scaler_state *state);
+yk_status yk__scaler_from_json(const char *dir, json_t *json, yk_grad_scaler_state *state);
+/* A number or flag of an optimizer's group, or a pair. */
+json_t *yk__number_json(yk_tensor *x);
+
+/* ---- training.c: a folder of checkpoints ---- */
+/* The step of "step-00001234", -1 for any other name; the path of a step, which the caller frees. */
+int64_t yk__step_of(const char *name);
+char *yk__step_path(const char *root, int64_t step);
+/* An error where the root is one checkpoint: what would be saved in it is not what the caller means. */
+yk_status yk__root_check(const char *root);
+/* The steps that have a folder, highest first; the caller frees. A root that is not there has none. */
+yk_status yk__steps_list(const char *root, int64_t **steps, size_t *count);
+
+/* Notes the record as what is wrong with a checkpoint, and clears it. */
+void yk__pass_over(yk_checkpoint_found *found);
+
+/* ---- training_group.c: several ranks; every rank of options->group calls the first two ---- */
+/* As yk__snapshot_read, and all ranks have the same, or all fail. */
+yk_status yk__snapshot_read_group(const char *dir, const yk_checkpoint_options *options, yk__snapshot *snapshot);
+/* The newest of a root that all ranks can read. */
+yk_status yk__snapshot_find_group(const char *root, const yk_checkpoint_options *options, yk__snapshot *snapshot,
+                                  yk_checkpoint_found *found);
+/* Every rank's generator goes into state.json, and rank `rank`'s comes out of it: its own where it was saved, else the
+ * seed that all had, or where these differed one of its own made of rank 0's. */
+yk_status yk__snapshot_note_random(yk__snapshot *snapshot, const yk_random_state *states, int count);
+void yk__snapshot_restore_random(const yk__snapshot *snapshot, int rank);
 
 /* ---- training_files.c: files ---- */
 /* Writes the folder `dir` by way of DIR.tmp. */
 yk_status yk__snapshot_write(const yk__snapshot *snapshot, const char *dir);
-/* Reads and verifies; weights_only reads no optimizer. On failure nothing is left to clear. */
-yk_status yk__snapshot_read(const char *dir, bool weights_only, yk_device device, yk__snapshot *snapshot);
+/* Reads and verifies; weights_only reads no optimizer. On failure nothing is left to clear. What is sharded is never
+ * mapped. */
+yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *options, yk__snapshot *snapshot);
 /* Whether state.json is whole and the files have the sizes it says: a first look. Leaves no error. */
 bool yk__checkpoint_plausible(const char *dir);
-/* Removes a folder and the files in it; false where something stays. Sets no error. */
+/* Puts the folder `temporary`, whose content is synced, where `dir` is, and syncs the names around it. */
+yk_status yk__folder_take_place(const char *temporary, const char *dir);
+/* Writes state.json with this list of files into the folder, synced. */
+yk_status yk__state_write(const char *dir, const json_t *state, json_t *files);
+/* Makes the folder `temporary` anew. It and `dir` may be there, but then hold nothing but files of a checkpoint. */
+yk_status yk__folder_begin(const char *temporary, const char *dir);
+/* Whether all files in it have names of a checkpoint's; so has a folder that is not there. */
+yk_status yk__folder_check_own(const char *dir);
+/* Removes a checkpoint's files and, where nothing else is in it, the folder; false where it stays. Sets no error. */
 bool yk__folder_remove(const char *dir);
 
 #endif

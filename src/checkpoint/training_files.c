@@ -6,14 +6,7 @@
  * DIR.tmp is made and filled; each file is synced, then the folder's names; then DIR.tmp is renamed to DIR and the
  * names around it are synced. A crash before the rename leaves DIR.tmp, which nobody takes for a checkpoint. Where DIR
  * is there already the two are exchanged by one system call, so a whole DIR is there at every moment.
- * state.json comes last and holds size and checksum of the others; its first line is the checksum of the lines below:
- *
- *     {
- *      "checksum": "xxh3:0123456789abcdef",
- *      "format": "yoke training checkpoint", ...
- *
- * so that a changed bit anywhere is found: in a file by state.json, in state.json by its first line, and in the first
- * line because it must be these very bytes.
+ * state.json comes last and holds size and checksum of the others, and in its first line its own (sealed_json.c).
  */
 #include <dirent.h>
 #include <errno.h>
@@ -28,15 +21,15 @@
 #include <xxhash.h>
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/sealed_json.h"
+#include "checkpoint/shards.h"
 #include "checkpoint/training.h"
 
 #define STATE_FILE     "state.json"
 #define MODEL_FILE     "model.safetensors"
 #define OPTIMIZER_FILE "optimizer.safetensors"
-#define FIRST_LINE     "{\n \"checksum\": \"xxh3:%016" PRIx64 "\",\n"
 
 enum { STATE_LIMIT = 64 << 20, DIGITS = 16 };
-enum { FIRST_LENGTH = sizeof("{\n \"checksum\": \"xxh3:0123456789abcdef\",\n") - 1 };
 
 static void hash_piece(void *state, const void *data, size_t size)
 {
@@ -46,17 +39,58 @@ static void hash_piece(void *state, const void *data, size_t size)
 /* ---- folders ------------------------------------------------------------------------------------------------------
  */
 
+/* Whether a checkpoint has a file of this name: state.json, STEM.safetensors, STEM-00001-of-00008.safetensors or
+ * STEM.index.json, STEM being model or optimizer. */
+static bool is_own_file(const char *name)
+{
+    if (strcmp(name, STATE_FILE) == 0)
+        return true;
+    size_t stem = strncmp(name, "model", 5) == 0 ? 5 : strncmp(name, "optimizer", 9) == 0 ? 9 : 0;
+    const char *rest = name + stem;
+    int rank, ranks, end = 0;
+    if (stem && sscanf(rest, "-%d-of-%d%n", &rank, &ranks, &end) == 2)
+        rest += end;
+    return stem && (strcmp(rest, ".safetensors") == 0 || (!end && strcmp(rest, ".index.json") == 0));
+}
+
 bool yk__folder_remove(const char *dir)
 {
     DIR *folder = opendir(dir);
     if (!folder)
         return errno == ENOENT;
     for (struct dirent *entry; (entry = readdir(folder));) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+        if (is_own_file(entry->d_name))
             unlinkat(dirfd(folder), entry->d_name, 0);
     }
     closedir(folder);
     return rmdir(dir) == 0 || errno == ENOENT;
+}
+
+yk_status yk__folder_check_own(const char *dir)
+{
+    DIR *folder = opendir(dir);
+    yk_status status = folder || errno == ENOENT ? YK_OK : yk__fail_errno("%s", dir);
+    for (struct dirent *entry; folder && !status && (entry = readdir(folder));) {
+        const char *name = entry->d_name;
+        if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && !is_own_file(name))
+            status =
+                yk__fail(YK_ERR_ARGUMENT,
+                         "%s: holds '%.200s', which is no file of a checkpoint: the folder stays as it is", dir, name);
+    }
+    if (folder)
+        closedir(folder);
+    return status;
+}
+
+yk_status yk__folder_begin(const char *temporary, const char *dir)
+{
+    yk_status status = yk__folder_check_own(dir);
+    if (!status)
+        status = yk__folder_check_own(temporary);
+    if (status)
+        return status;
+    yk__folder_remove(temporary);
+    return mkdir(temporary, 0777) < 0 ? yk__fail_errno("%s", temporary) : YK_OK;
 }
 
 /* The folder that `dir` is in; the caller frees. */
@@ -68,13 +102,14 @@ static char *parent_of(const char *dir)
     return slash == dir ? yk__strdup("/") : yk__format("%.*s", (int)(slash - dir), dir);
 }
 
-/* Puts `temporary` where `dir` is; what was there is removed. */
 static yk_status take_place(const char *temporary, const char *dir)
 {
     if (rename(temporary, dir) == 0)
         return YK_OK;
     if (errno != ENOTEMPTY && errno != EEXIST)
         return yk__fail_errno("%s", dir);
+    if (yk__folder_check_own(dir))
+        return yk__error_code();
     if (renameat2(AT_FDCWD, temporary, AT_FDCWD, dir, RENAME_EXCHANGE) == 0) {
         yk__folder_remove(temporary);
         return YK_OK;
@@ -82,6 +117,16 @@ static yk_status take_place(const char *temporary, const char *dir)
     if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)
         return yk__fail(YK_ERR_IO, "%s: is there already, and this file system cannot exchange two folders", dir);
     return yk__fail_errno("%s", dir);
+}
+
+yk_status yk__folder_take_place(const char *temporary, const char *dir)
+{
+    yk_status status = take_place(temporary, dir);
+    char *parent = status ? NULL : parent_of(dir);
+    if (!status)
+        status = parent ? yk__directory_sync(parent) : YK_ERR_MEMORY;
+    free(parent);
+    return status;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------------
@@ -145,26 +190,26 @@ static yk_status write_tensors(folder *f, const char *name, const yk_state_dict 
 static yk_status write_state(folder *f, const json_t *state)
 {
     json_t *whole = json_copy((json_t *)state);
-    char *body = NULL, *path = NULL;
-    if (whole && json_object_set(whole, "files", f->files) == 0)
-        body = json_dumps(whole, JSON_INDENT(1));
-    json_decref(whole);
-    if (!body)
+    if (!whole || json_object_set(whole, "files", f->files)) {
+        json_decref(whole);
         return yk__fail_memory(sizeof(json_t *));
-    yk__file_writer *writer = open_file(f, STATE_FILE, &path);
-    yk_status status = writer ? YK_OK : yk__error_code();
-    if (!status) {
-        const char *rest = body + 2; /* behind "{\n" */
-        char first[FIRST_LENGTH + 1];
-        snprintf(first, sizeof(first), FIRST_LINE, (uint64_t)XXH3_64bits(rest, strlen(rest)));
-        status = yk__file_write(writer, first, strlen(first));
-        if (!status)
-            status = yk__file_write(writer, rest, strlen(rest));
-        if (!status)
-            status = yk__file_write(writer, "\n", 1);
     }
-    free(body);
+    char *path = NULL;
+    yk__file_writer *writer = open_file(f, STATE_FILE, &path);
+    yk_status status = writer ? yk__sealed_write(writer, whole) : yk__error_code();
+    json_decref(whole);
     free(path);
+    return status;
+}
+
+yk_status yk__state_write(const char *dir, const json_t *state, json_t *files)
+{
+    folder f = {.dir = dir, .files = files};
+    yk_status status = write_state(&f, state);
+    if (!status)
+        return yk__file_commit_inside(f.writers, f.count);
+    for (int i = 0; i < f.count; i++)
+        yk__file_abort(f.writers[i]);
     return status;
 }
 
@@ -189,19 +234,13 @@ static yk_status write_files(const yk__snapshot *snapshot, const char *dir)
 
 static yk_status write_and_rename(const yk__snapshot *snapshot, const char *dir, const char *temporary)
 {
-    yk__folder_remove(temporary);
-    if (mkdir(temporary, 0777) < 0)
-        return yk__fail_errno("%s", temporary);
+    if (yk__folder_begin(temporary, dir))
+        return yk__error_code();
     yk_status status = write_files(snapshot, temporary);
     if (!status)
-        status = take_place(temporary, dir);
-    if (status) {
+        status = yk__folder_take_place(temporary, dir);
+    if (status)
         yk__folder_remove(temporary);
-        return status;
-    }
-    char *parent = parent_of(dir);
-    status = parent ? yk__directory_sync(parent) : YK_ERR_MEMORY;
-    free(parent);
     return status;
 }
 
@@ -225,34 +264,9 @@ yk_status yk__snapshot_write(const yk__snapshot *snapshot, const char *dir)
 static json_t *read_state(const char *dir)
 {
     char *path = yk__format("%s/" STATE_FILE, dir);
-    unsigned char *text = NULL;
-    size_t size = 0;
-    if (!path || yk__file_read(path, STATE_LIMIT, &text, &size)) {
-        free(path);
-        return NULL;
-    }
     json_t *state = NULL;
-    json_error_t error;
-    char first[FIRST_LENGTH + 1];
-    bool ends = size > FIRST_LENGTH && text[size - 1] == '\n';
-    if (ends)
-        snprintf(first, sizeof(first), FIRST_LINE, (uint64_t)XXH3_64bits(text + FIRST_LENGTH, size - FIRST_LENGTH - 1));
-    int version = 0;
-    const char *format = NULL;
-    if (!ends || memcmp(text, first, FIRST_LENGTH) != 0)
-        yk__fail(YK_ERR_FORMAT, "%s: its text is not what its checksum says: the file was damaged or edited", path);
-    else if (!(state = json_loadb((char *)text, size, JSON_REJECT_DUPLICATES, &error)))
-        yk__fail(YK_ERR_FORMAT, "%s: line %d: %s", path, error.line, error.text);
-    else if (json_unpack(state, "{s:s, s:i}", "format", &format, "version", &version) ||
-             strcmp(format, "yoke training checkpoint") != 0)
-        yk__fail(YK_ERR_FORMAT, "%s: not the state of a training checkpoint", path);
-    else if (version != 1)
-        yk__fail(YK_ERR_UNSUPPORTED, "%s: version %d; this yoke reads version 1", path, version);
-    if (yk__error_code()) {
-        json_decref(state);
-        state = NULL;
-    }
-    free(text);
+    if (path)
+        state = yk__sealed_read(path, STATE_LIMIT, "yoke training checkpoint", "the state of a training checkpoint");
     free(path);
     return state;
 }
@@ -284,7 +298,7 @@ static yk_status check_hash(const char *path, const XXH3_state_t *hash, const ch
 
 static yk_status hash_file(const char *path, XXH3_state_t *hash)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return yk__fail_errno("%s", path);
     unsigned char *buffer = yk__calloc(1, YK__TAP_PIECE);
@@ -305,16 +319,16 @@ static yk_status hash_file(const char *path, XXH3_state_t *hash)
 }
 
 /* The tensors of a file; one reference. */
-static yk_state_dict *read_dict(const char *path, yk_device device, XXH3_state_t *hash)
+static yk_state_dict *read_dict(const char *path, const yk_read_options *o, XXH3_state_t *hash)
 {
     yk_scope scope = yk_scope_begin();
-    yk_state_dict *dict = yk_state_dict_retain(yk__safetensors_read(path, device, hash_piece, hash));
+    yk_state_dict *dict = yk_state_dict_retain(yk__safetensors_read(path, o, hash_piece, hash));
     yk_scope_end(scope);
     return dict;
 }
 
 /* dict NULL: only verifies. */
-static yk_status read_tensors(const char *dir, const json_t *state, const char *name, yk_device device,
+static yk_status read_tensors(const char *dir, const json_t *state, const char *name, const yk_read_options *o,
                               yk_state_dict **dict)
 {
     char *path = yk__format("%s/%s", dir, name);
@@ -325,7 +339,7 @@ static yk_status read_tensors(const char *dir, const json_t *state, const char *
     const char *digits;
     yk_status status = check_size(state, path, name, &digits);
     if (!status && dict)
-        status = (*dict = read_dict(path, device, &hash)) ? YK_OK : yk__error_code();
+        status = (*dict = read_dict(path, o, &hash)) ? YK_OK : yk__error_code();
     else if (!status)
         status = hash_file(path, &hash);
     if (!status)
@@ -336,14 +350,48 @@ static yk_status read_tensors(const char *dir, const json_t *state, const char *
     return status;
 }
 
-yk_status yk__snapshot_read(const char *dir, bool weights_only, yk_device device, yk__snapshot *snapshot)
+/* The same of what several ranks wrote: STEM.index.json and the files that it names. */
+static yk_status read_shards(const char *dir, const json_t *state, const char *stem, yk_device device,
+                             yk_state_dict **dict)
 {
-    *snapshot = (yk__snapshot){.state = read_state(dir)};
+    char name[64], *path = yk__format("%s/%s.index.json", dir, stem);
+    if (!path)
+        return YK_ERR_MEMORY;
+    snprintf(name, sizeof(name), "%s.index.json", stem);
+    XXH3_state_t hash;
+    XXH3_64bits_reset(&hash);
+    const char *digits;
+    yk_status status = check_size(state, path, name, &digits);
+    if (!status)
+        status = hash_file(path, &hash);
+    if (!status)
+        status = check_hash(path, &hash, digits);
+    if (!status && dict)
+        status = (*dict = yk__shards_read_whole(dir, stem, device)) ? YK_OK : yk__error_code();
+    else if (!status)
+        status = yk__shards_verify(dir, stem);
+    free(path);
+    return status;
+}
+
+/* The model's or the optimizer's, in either form. */
+static yk_status read_set(const char *dir, const json_t *state, const char *name, const yk_read_options *o,
+                          yk_state_dict **dict)
+{
+    if (json_object_get(state, "sharded"))
+        return read_shards(dir, state, strcmp(name, MODEL_FILE) == 0 ? "model" : "optimizer",
+                           o ? o->map_location : (yk_device){0}, dict);
+    return read_tensors(dir, state, name, o, dict);
+}
+
+yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *o, yk__snapshot *snapshot)
+{
+    *snapshot = (yk__snapshot){.state = read_state(dir), .mapped = o->mmap};
     yk_status status = snapshot->state ? YK_OK : yk__error_code();
     if (!status)
-        status = read_tensors(dir, snapshot->state, MODEL_FILE, device, &snapshot->model);
+        status = read_set(dir, snapshot->state, MODEL_FILE, o, &snapshot->model);
     if (!status && !weights_only && json_object_get(snapshot->state, "optimizer"))
-        status = read_tensors(dir, snapshot->state, OPTIMIZER_FILE, device, &snapshot->optimizer);
+        status = read_set(dir, snapshot->state, OPTIMIZER_FILE, o, &snapshot->optimizer);
     if (status)
         yk__snapshot_clear(snapshot);
     return status;
@@ -354,9 +402,9 @@ yk_status yk_checkpoint_verify(const char *dir)
     json_t *state = dir ? read_state(dir) : NULL;
     if (!state)
         return dir ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "checkpoint_verify: the path is NULL");
-    yk_status status = read_tensors(dir, state, MODEL_FILE, (yk_device){0}, NULL);
+    yk_status status = read_set(dir, state, MODEL_FILE, NULL, NULL);
     if (!status && json_object_get(state, "optimizer"))
-        status = read_tensors(dir, state, OPTIMIZER_FILE, (yk_device){0}, NULL);
+        status = read_set(dir, state, OPTIMIZER_FILE, NULL, NULL);
     json_decref(state);
     return status;
 }

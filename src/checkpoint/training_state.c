@@ -26,7 +26,7 @@ void yk__snapshot_clear(yk__snapshot *snapshot)
  */
 
 /* A number or flag of a group, for people and scripts that read state.json; the tensors are what is loaded. */
-static json_t *number_json(yk_tensor *x)
+json_t *yk__number_json(yk_tensor *x)
 {
     if (x->dtype == YK_BOOL)
         return json_boolean(*(bool *)x->data);
@@ -51,7 +51,7 @@ static json_t *optimizer_json(const yk_optimizer *o, const yk_state_dict *dict)
         for (int64_t i = 0; i < yk_state_dict_count(dict); i++) {
             const char *name = yk_state_dict_name(dict, i);
             if (strncmp(name, prefix, length) == 0)
-                json_object_set_new(group, name + length, number_json(yk_state_dict_at(dict, i)));
+                json_object_set_new(group, name + length, yk__number_json(yk_state_dict_at(dict, i)));
         }
         for (int64_t i = 0; i < o->groups[g].count; i++)
             json_array_append_new(names, json_string(yk_state_dict_name(o->groups[g].params, i)));
@@ -64,10 +64,10 @@ static json_t *optimizer_json(const yk_optimizer *o, const yk_state_dict *dict)
 static json_t *loader_json(const yk_loader *loader)
 {
     yk_loader_state s = yk_loader_get_state(loader);
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:i, s:i}", "epoch", (json_int_t)s.epoch, "batch",
-                     (json_int_t)s.batch, "dataset_length", (json_int_t)s.dataset_length, "batch_size",
-                     (json_int_t)s.batch_size, "seed", (json_int_t)s.seed, "shuffle", s.shuffle, "drop_last",
-                     s.drop_last, "rank", s.rank, "world_size", s.world_size);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:i, s:i}", "epoch", (json_int_t)s.epoch, "start",
+                     (json_int_t)s.start, "batch", (json_int_t)s.batch, "dataset_length", (json_int_t)s.dataset_length,
+                     "batch_size", (json_int_t)s.batch_size, "seed", (json_int_t)s.seed, "shuffle", s.shuffle,
+                     "drop_last", s.drop_last, "rank", s.rank, "world_size", s.world_size);
 }
 
 static json_t *schedule_json(const yk_schedule *schedule)
@@ -112,6 +112,9 @@ static json_t *state_json(const yk_checkpoint_state *state, const yk_state_dict 
         failed |= json_object_set_new(object, "loader", loader_json(state->loader));
     if (state->optimizer)
         failed |= json_object_set_new(object, "optimizer", optimizer_json(state->optimizer, optimizer));
+    yk_grad_scaler_state scaler = yk_grad_scaler_get_state(state->scaler);
+    if (yk_grad_scaler_enabled(state->scaler))
+        failed |= json_object_set_new(object, "scaler", yk__scaler_json(&scaler));
     failed |= json_object_set_new(object, "settings", settings_json(state->settings));
     failed |= json_object_set_new(object, "values", values_json(state->values));
     if (!failed)
@@ -242,7 +245,9 @@ static yk_status check_presence(const char *dir, const json_t *saved, const char
                     what[0] == 'o' ? "n" : "", what, wanted ? "one" : "none");
 }
 
-static yk_status check_schedule(const char *dir, const json_t *saved, const yk_schedule *schedule, int64_t *time)
+/* Where the steps of an epoch are others than before, `relaid`, so may be the schedule's lengths. */
+static yk_status check_schedule(const char *dir, const json_t *saved, const yk_schedule *schedule, bool relaid,
+                                int64_t *time)
 {
     yk_status status = check_presence(dir, saved, "schedule", schedule != NULL);
     if (status || !schedule)
@@ -253,9 +258,11 @@ static yk_status check_schedule(const char *dir, const json_t *saved, const yk_s
         return lacks(dir, "schedule");
     char text[SCHEDULE_ROOM];
     yk_schedule_describe(schedule, text, sizeof(text));
-    if (strcmp(kind, text) != 0)
-        return yk__fail(YK_ERR_ARGUMENT, "%s: was saved with the schedule %s, this run has %s", dir, kind, text);
     *time = json_integer_value(t);
+    if (strcmp(kind, text) != 0 && relaid)
+        *time = yk__schedule_carry(schedule, kind, *time);
+    if (strcmp(kind, text) != 0 && (!relaid || *time < 0))
+        return yk__fail(YK_ERR_ARGUMENT, "%s: was saved with the schedule %s, this run has %s", dir, kind, text);
     return YK_OK;
 }
 
@@ -264,13 +271,14 @@ static yk_status check_loader(const char *dir, json_t *saved, const yk_loader *l
     yk_status status = check_presence(dir, saved, "loader", loader != NULL);
     if (status || !loader)
         return status;
-    json_int_t epoch, batch, length, size, seed;
+    json_int_t epoch, start = 0, batch, length, size, seed;
     int shuffle, drop_last, rank, world;
-    if (json_unpack(saved, "{s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:i, s:i}", "epoch", &epoch, "batch", &batch,
-                    "dataset_length", &length, "batch_size", &size, "seed", &seed, "shuffle", &shuffle, "drop_last",
-                    &drop_last, "rank", &rank, "world_size", &world))
+    if (json_unpack(saved, "{s:I, s?I, s:I, s:I, s:I, s:I, s:b, s:b, s:i, s:i}", "epoch", &epoch, "start", &start,
+                    "batch", &batch, "dataset_length", &length, "batch_size", &size, "seed", &seed, "shuffle", &shuffle,
+                    "drop_last", &drop_last, "rank", &rank, "world_size", &world))
         return lacks(dir, "loader");
     *place = (yk_loader_state){.epoch = epoch,
+                               .start = start,
                                .batch = batch,
                                .dataset_length = length,
                                .batch_size = size,
@@ -280,6 +288,13 @@ static yk_status check_loader(const char *dir, json_t *saved, const yk_loader *l
                                .rank = rank,
                                .world_size = world};
     return YK_OK;
+}
+
+/* Whether a step took more or fewer samples than now. */
+static bool other_layout(const yk_loader_state *before, const yk_loader *loader)
+{
+    yk_loader_state now = yk_loader_get_state(loader);
+    return (double)before->batch_size * before->world_size != (double)now.batch_size * now.world_size;
 }
 
 static yk_status check_optimizer(const char *dir, const json_t *saved, const yk_optimizer *o)
@@ -296,6 +311,15 @@ static yk_status check_optimizer(const char *dir, const json_t *saved, const yk_
     return YK_OK;
 }
 
+/* A disabled scaler takes nothing, whatever there is. */
+static yk_status check_scaler(const char *dir, json_t *saved, const yk_grad_scaler *scaler, yk_grad_scaler_state *state)
+{
+    if (scaler && !yk_grad_scaler_enabled(scaler))
+        return YK_OK;
+    yk_status status = check_presence(dir, saved, "scaler", scaler != NULL);
+    return status || !scaler ? status : yk__scaler_from_json(dir, saved, state);
+}
+
 static yk_status check_values(const char *dir, const json_t *saved, const yk_checkpoint_value *values)
 {
     for (; values && values->name; values++) {
@@ -310,20 +334,25 @@ typedef struct found {
     json_int_t epoch, step, seed, calls;
     int64_t time;
     yk_loader_state place;
+    yk_grad_scaler_state scaler;
 } found;
 
 static yk_status check_state(const char *dir, json_t *json, const yk_checkpoint_state *state, found *f)
 {
     if (json_unpack(json, "{s:I, s:I, s:{s:I, s:I}}", "epoch", &f->epoch, "step", &f->step, "random", "seed", &f->seed,
-                    "calls", &f->calls))
+                    "calls", &f->calls) ||
+        f->epoch < 0 || f->step < 0)
         return lacks(dir, "epoch, step or random");
     yk_status status = check_settings(dir, json_object_get(json, "settings"), state->settings);
     if (!status)
         status = check_optimizer(dir, json_object_get(json, "optimizer"), state->optimizer);
     if (!status)
-        status = check_schedule(dir, json_object_get(json, "schedule"), state->schedule, &f->time);
-    if (!status)
         status = check_loader(dir, json_object_get(json, "loader"), state->loader, &f->place);
+    if (!status)
+        status = check_schedule(dir, json_object_get(json, "schedule"), state->schedule,
+                                state->loader && other_layout(&f->place, state->loader), &f->time);
+    if (!status)
+        status = check_scaler(dir, json_object_get(json, "scaler"), state->scaler, &f->scaler);
     return status ? status : check_values(dir, json_object_get(json, "values"), state->values);
 }
 
@@ -333,12 +362,14 @@ static yk_status load_objects(yk__snapshot *snapshot, yk_checkpoint_state *state
     yk_loader_state before = yk_loader_get_state(state->loader);
     yk_status status = state->loader ? yk_loader_set_state(state->loader, &f->place) : YK_OK;
     if (!status && state->optimizer) {
-        status = yk__optimizer_load_state(state->optimizer, snapshot->optimizer, true);
+        status = yk__optimizer_load_state(state->optimizer, snapshot->optimizer, !snapshot->mapped);
         if (status && state->loader && yk_loader_set_state(state->loader, &before))
             return status; /* the record has the first error */
     }
     if (!status && state->schedule)
         status = yk_schedule_set_time(state->schedule, f->time);
+    if (!status && yk_grad_scaler_enabled(state->scaler))
+        status = yk_grad_scaler_set_state(state->scaler, &f->scaler);
     return status;
 }
 

@@ -57,6 +57,9 @@ yk_status yk__value_put(yk_value *dict, const char *key, size_t length, int64_t 
 typedef yk_status (*yk__leaf_fn)(const char *name, yk_value *leaf, void *user);
 yk_status yk__value_walk(const yk_value *value, yk__leaf_fn fn, void *user);
 
+/* The dict inside it in which yk_value_weights finds the weights; the value itself where there is none. */
+const yk_value *yk__value_weights_in(const yk_value *value);
+
 bool yk__utf8_valid(const char *text, size_t size);
 
 #endif

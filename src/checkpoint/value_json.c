@@ -316,7 +316,7 @@ static yk_value *read_metadata(const char *path, const yk__source *file)
 yk_value *yk__safetensors_metadata(const char *path)
 {
     yk__source file;
-    if (yk__source_open(path, &file))
+    if (yk__source_open(path, false, &file))
         return NULL;
     yk_value *dict = read_metadata(path, &file);
     yk__source_close(&file);

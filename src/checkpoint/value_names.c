@@ -145,7 +145,7 @@ static bool has_tensors(const yk_value *value)
 }
 
 /* The dict in which the weights are: a checkpoint may keep {"model": {"state_dict": ...}}. */
-static const yk_value *weights_in(const yk_value *value)
+const yk_value *yk__value_weights_in(const yk_value *value)
 {
     for (int depth = 0; depth < 3; depth++) {
         const yk_value *inner = NULL;
@@ -186,7 +186,7 @@ yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options 
         return NULL;
     }
     const char *prefix = options && options->strip_module ? "module." : "";
-    const yk_value *inner = weights_in(value);
+    const yk_value *inner = yk__value_weights_in(value);
     yk_scope scope = yk_scope_begin();
     gather g = {yk_state_dict_create(), prefix};
     yk_status status = g.dict ? YK_OK : yk__error_code();

@@ -29,9 +29,9 @@ enum { MOST_MEMBERS = 1 << 20, MOST_DIRECTORY = 1 << 28 };
 
 /* ---- sources ----------------------------------------------------------------------------------------------------- */
 
-yk_status yk__source_open(const char *path, yk__source *source)
+yk_status yk__source_open(const char *path, bool mapped, yk__source *source)
 {
-    *source = (yk__source){.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC)};
+    *source = (yk__source){.path = path, .fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
     struct stat info;
     if (source->fd < 0)
         return yk__fail_errno("%s", path);
@@ -42,6 +42,13 @@ yk_status yk__source_open(const char *path, yk__source *source)
         status = yk__fail(YK_ERR_IO, "%s: not a regular file", path);
     else
         source->size = (uint64_t)info.st_size;
+    if (!status && mapped) {
+        source->map = yk__file_map_create(path, source->fd, source->size);
+        status = source->map ? YK_OK : yk__error_code();
+        close(source->fd);
+        source->fd = -1;
+        source->bytes = source->map ? source->map->data : NULL;
+    }
     if (status)
         yk__source_close(source);
     return status;
@@ -52,6 +59,8 @@ void yk__source_close(yk__source *source)
     if (source->fd >= 0)
         close(source->fd);
     source->fd = -1;
+    yk_object_release(source->map);
+    source->map = NULL;
 }
 
 yk_status yk__source_read(const yk__source *source, uint64_t offset, void *to, size_t size)
@@ -83,7 +92,11 @@ yk_status yk__source_read_crc(const yk__source *source, uint64_t offset, void *t
 {
     enum { PIECE = 1 << 18 }; /* stays in the second-level cache between the copy and the checksum */
     for (size_t done = 0; done < size;) {
-        size_t piece = size - done < PIECE ? size - done : PIECE;
+        size_t piece = to && size - done > PIECE ? PIECE : size - done;
+        if (!to) {
+            *crc = yk__crc32(*crc, source->bytes + offset, size);
+            return YK_OK;
+        }
         yk_status status = yk__source_read(source, offset + done, (char *)to + done, piece);
         if (status)
             return status;
@@ -279,9 +292,11 @@ static yk_status read_entry(const yk__source *source, const unsigned char *direc
         return yk__fail(YK_ERR_FORMAT, "%s: zip: member '%s' is encrypted or patched (flags 0x%x)", source->path, text,
                         e->flags);
     if (method != 0)
-        return yk__fail(YK_ERR_UNSUPPORTED,
-                        "%s: zip: member '%s' is compressed (method %u); only stored members are read", source->path,
-                        text, method);
+        return yk__fail(
+            YK_ERR_UNSUPPORTED,
+            "%s: zip: member '%s' is compressed (method %u); only stored members are read: torch.save writes "
+            "no others, TorchScript does",
+            source->path, text, method);
     if (get16(p + 34) != 0 || !read_extra((const unsigned char *)e->name + e->name_length, extra,
                                           (uint64_t *[3]){&e->size, &e->packed, &e->header}))
         return yk__fail(YK_ERR_FORMAT, "%s: zip: the entry of member '%s' is damaged", source->path, text);

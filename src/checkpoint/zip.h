@@ -5,21 +5,24 @@
 #define YOKE_CHECKPOINT_ZIP_H
 
 #include "base/core.h"
+#include "checkpoint/file_map.h"
 #include "checkpoint/name_table.h"
 
-/* A file, or (fd < 0) bytes in memory; `path` is for messages. */
+/* A file, or (fd < 0) bytes in memory, which may be a mapped file's; `path` is for messages. */
 typedef struct yk__source {
     const char *path;
     int fd;
     const unsigned char *bytes;
     uint64_t size;
+    yk__file_map *map;
 } yk__source;
 
-/* Opens a regular file. close: for an opened source only. */
-yk_status yk__source_open(const char *path, yk__source *source);
+/* Opens a regular file, or maps it. close: for an opened source only. */
+yk_status yk__source_open(const char *path, bool mapped, yk__source *source);
 void yk__source_close(yk__source *source);
 yk_status yk__source_read(const yk__source *source, uint64_t offset, void *to, size_t size);
-/* The same, and goes on with the checksum *crc over what was read, while it is in the cache. */
+/* The same, and goes on with the checksum *crc over what was read, while it is in the cache. `to` NULL: of bytes in
+ * memory, which stay where they are. */
 yk_status yk__source_read_crc(const yk__source *source, uint64_t offset, void *to, size_t size, uint32_t *crc);
 
 typedef struct yk__zip_member {
@@ -44,7 +47,7 @@ yk_status yk__zip_open(const yk__source *source, yk__zip *zip);
 void yk__zip_clear(yk__zip *zip);
 /* UINT32_MAX where there is none. */
 uint32_t yk__zip_find(const yk__zip *zip, const char *name, size_t length);
-/* Reads a member's data and checks its checksum. */
+/* Reads a member's data and checks its checksum; `to` NULL: only checks, in memory. */
 yk_status yk__zip_read(const yk__source *source, const yk__zip_member *member, void *to);
 
 /* ---- writing (zip_write.c): members' data begin at multiples of 64 bytes ---- */

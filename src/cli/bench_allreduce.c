@@ -14,6 +14,7 @@
 #include "base/core.h"
 #include "cli/bench.h"
 #include "cli/options.h"
+#include "comm/group.h"
 
 enum { MOST_SIZES = 64, MOST_REPEATS = 2000 };
 
@@ -93,16 +94,62 @@ static yk_status measure(const bench *b, int64_t bytes, double *seconds)
     return YK_OK;
 }
 
+/* How many sets of ranks share memory; 0 and an error on failure. */
+static int count_hosts(void)
+{
+    int ranks = yk_world_size(NULL), hosts = 0;
+    yk_scope scope = yk_scope_begin();
+    const yk_tensor_options i64 = {.dtype = YK_I64};
+    yk_tensor *mine = yk_zeros(YK_SHAPE(1), &i64), *all = yk_zeros(YK_SHAPE(ranks), &i64);
+    yk__group *g = yk__group_of("bench allreduce", NULL);
+    if (mine && all && g) {
+        uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
+        for (const char *c = g->host_id; *c; c++)
+            hash = (hash ^ (unsigned char)*c) * 0x100000001B3u;
+        *(int64_t *)yk_tensor_data(mine) = (int64_t)hash;
+    }
+    if (mine && all && g && !yk_all_gather(all, mine, NULL)) {
+        const int64_t *ids = yk_tensor_data(all);
+        for (int i = 0; i < ranks; i++) {
+            int first = 0;
+            while (ids[first] != ids[i])
+                first++;
+            hosts += first == i;
+        }
+    }
+    yk_scope_end(scope);
+    return hosts;
+}
+
+/* What the bytes go through. */
+static const char *describe_path(const bench *b, int hosts, char text[80])
+{
+    const char *memory = b->copies ? "private memory" : "shared memory";
+    if (strcmp(yk_process_group_backend(NULL), "native") != 0)
+        snprintf(text, 80, "Open MPI");
+    else if (hosts == 1)
+        snprintf(text, 80, "%s", memory);
+    else if (hosts == yk_world_size(NULL))
+        snprintf(text, 80, "TCP");
+    else
+        snprintf(text, 80, "%s on each of %d hosts, TCP between them", memory, hosts);
+    return text;
+}
+
 static yk_status run(const bench *b)
 {
     if (yk_init_process_group(&(yk_init_options){.backend = b->backend}))
         return yk__error_code();
     int ranks = yk_world_size(NULL);
     bool first = yk_rank(NULL) == 0;
+    int hosts = count_hosts();
+    char path[80];
+    if (hosts == 0)
+        return yk__error_code();
+    describe_path(b, hosts, path);
     if (first && !b->json)
-        printf("all_reduce, %d rank%s, %s, %s memory\n%14s %14s %12s %12s\n", ranks, ranks == 1 ? "" : "s",
-               yk_process_group_backend(NULL), b->copies ? "private" : "shared", "bytes", "median us", "algbw GB/s",
-               "busbw GB/s");
+        printf("all_reduce, %d rank%s, %s, %s\n%14s %14s %12s %12s\n", ranks, ranks == 1 ? "" : "s",
+               yk_process_group_backend(NULL), path, "bytes", "median us", "algbw GB/s", "busbw GB/s");
     for (int i = 0; i < b->count; i++) {
         yk_scope scope = yk_scope_begin();
         double seconds = 0;
@@ -112,10 +159,9 @@ static yk_status run(const bench *b)
             return status;
         double algorithm = (double)b->sizes[i] / seconds / 1e9, bus = algorithm * 2 * (ranks - 1) / ranks;
         if (first && b->json)
-            printf("{\"subject\":\"allreduce\",\"ranks\":%d,\"backend\":\"%s\",\"memory\":\"%s\",\"bytes\":%" PRId64
+            printf("{\"subject\":\"allreduce\",\"ranks\":%d,\"backend\":\"%s\",\"path\":\"%s\",\"bytes\":%" PRId64
                    ",\"time_us_median\":%.6g,\"algbw_gbps\":%.6g,\"busbw_gbps\":%.6g}\n",
-                   ranks, yk_process_group_backend(NULL), b->copies ? "private" : "shared", b->sizes[i], seconds * 1e6,
-                   algorithm, bus);
+                   ranks, yk_process_group_backend(NULL), path, b->sizes[i], seconds * 1e6, algorithm, bus);
         else if (first)
             printf("%14" PRId64 " %14.2f %12.3f %12.3f\n", b->sizes[i], seconds * 1e6, algorithm, bus);
         fflush(stdout);
@@ -134,7 +180,7 @@ static const char examples[] = "  yoke run -n 2 -- yoke bench allreduce\n"
 int cli_bench_allreduce(int argc, char **argv)
 {
     bench b = {.bytes = "4,64,1K,4K,16K,64K,256K,1M,4M,16M,46800000,128M", .seconds = 0.5};
-    static const char *const backends[] = {"native", NULL};
+    static const char *const backends[] = {"native", "mpi", NULL};
     const cli_option options[] = {
         {"bytes", "LIST", CLI_TEXT, &b.bytes, .help = "sizes of f32 buffers; K, M and G are powers of 1024"},
         {"backend", "NAME", CLI_CHOICE, &b.backend, "what moves the bytes", .choices = backends,

@@ -1,6 +1,9 @@
 /*
  * bench_step.c - `yoke bench step`: the time of one training step on made-up images. Layer: cli.
  *
+ * In a job of several processes it is a data-parallel step, each process with a batch of its own; a step is as long as
+ * the slowest process makes it.
+ *
  * What is timed is what bench/peer_step.py times in PyTorch: drop the gradients, forward, cross-entropy, backward, SGD.
  */
 #include <inttypes.h>
@@ -9,10 +12,12 @@
 #include <string.h>
 
 #include <yoke/optim.h>
+#include <yoke/parallel.h>
 
 #include "base/core.h"
 #include "cli/bench.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 
 typedef struct bench {
     const char *model, *dtype;
@@ -22,6 +27,7 @@ typedef struct bench {
 } bench;
 
 typedef struct work {
+    ranks ranks;
     yk_module *model;
     yk_optimizer *optimizer;
     yk_tensor *input, *target;
@@ -49,12 +55,26 @@ static yk_status prepare(const bench *b, work *w)
     w->model = yk_model_create(
         b->model,
         &(yk_model_options){.in_channels = channels, .image_size = b->image_size, .num_classes = b->num_classes});
-    w->model = yk_module_to_dtype(w->model, floats.dtype);
+    w->model = yk_ddp(yk_module_to_dtype(w->model, floats.dtype), NULL);
     w->optimizer =
         yk_sgd(yk_module_parameters(w->model), &(yk_sgd_options){.lr = 0.001, .momentum = 0.9, .weight_decay = 1e-5});
     w->input = yk_randn(YK_SHAPE(b->batch_size, channels, b->image_size, b->image_size), &floats);
     w->target = yk_randint(0, b->num_classes, YK_SHAPE(b->batch_size), NULL);
     return yk__error_code();
+}
+
+/* The largest of the ranks' numbers, on all of them: they make equally many steps. */
+static yk_status largest(const work *w, double *number)
+{
+    if (w->ranks.world == 1)
+        return YK_OK;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_scalar(*number, &(yk_tensor_options){.dtype = YK_F64});
+    yk_status status = yk_all_reduce(x, YK_OP_MAX, NULL);
+    if (!status)
+        *number = yk_item(x);
+    yk_scope_end(scope);
+    return status;
 }
 
 /* Two steps tell how many fit into the time; a tenth as many again warm up. Writes the seconds of each timed step to
@@ -65,6 +85,8 @@ static yk_status measure(const bench *b, work *w, double **times, int64_t *count
     if (one_step(w) || one_step(w))
         return yk__error_code();
     double once = (yk__now() - start) / 2;
+    if (largest(w, &once))
+        return yk__error_code();
     int64_t steps = b->steps ? b->steps : bench_count(b->seconds / once, 10, 100000);
     for (int64_t i = 0; i < steps / 10 + 1; i++) {
         if (one_step(w))
@@ -73,6 +95,8 @@ static yk_status measure(const bench *b, work *w, double **times, int64_t *count
     *times = yk__calloc((size_t)steps, sizeof(**times));
     if (!*times)
         return YK_ERR_MEMORY;
+    if (w->ranks.world > 1)
+        yk_ddp_report_reset(w->model);
     for (*count = 0; *count < steps; ++*count) {
         start = yk__now();
         if (one_step(w))
@@ -82,26 +106,44 @@ static yk_status measure(const bench *b, work *w, double **times, int64_t *count
     return YK_OK;
 }
 
-static void report(const bench *b, double *times, int64_t count)
+/* What all processes found, on rank 0's stdout. */
+static yk_status report(const bench *b, work *w, double *times, int64_t count)
 {
-    double median = bench_median(times, count), fastest = times[0];
-    double rate = (double)b->batch_size / median, memory = bench_peak_rss_mb();
-    if (!b->json) {
-        printf("%s, batch %" PRId64 " of %" PRId64 "x%" PRId64 ", %s, %" PRId64
-               " threads: %.3f ms a step (median of %" PRId64 ", fastest %.3f), %.0f images/s, peak memory %.0f MB\n",
-               b->model, b->batch_size, b->image_size, b->image_size, b->dtype, b->threads, median * 1e3, count,
-               fastest * 1e3, rate, memory);
-        return;
+    int world = w->ranks.world;
+    double median = bench_median(times, count), fastest = times[0], exposed = 0, memory = bench_peak_rss_mb();
+    yk_ddp_times *each = world > 1 ? yk__calloc((size_t)world, sizeof(*each)) : NULL;
+    if (largest(w, &median) || largest(w, &fastest) || (world > 1 && (!each || yk_ddp_report(w->model, each)))) {
+        free(each);
+        return yk__error_code();
     }
-    printf("{\"subject\":\"step\",\"model\":\"%s\",\"batch_size\":%" PRId64 ",\"threads\":%" PRId64
-           ",\"image_size\":%" PRId64 ",\"num_classes\":%" PRId64 ",\"dtype\":\"%s\",\"steps\":%" PRId64
-           ",\"step_ms_median\":%.5g,\"step_ms_min\":%.5g,\"images_per_second\":%.6g,\"peak_rss_mb\":%.1f}\n",
-           b->model, b->batch_size, b->threads, b->image_size, b->num_classes, b->dtype, count, median * 1e3,
-           fastest * 1e3, rate, memory);
+    for (int i = 0; each && i < world; i++)
+        exposed = each[i].exposed > exposed ? each[i].exposed : exposed;
+    double rate = (double)(world * b->batch_size) / median;
+    if (w->ranks.rank == 0 && b->json) {
+        printf("{\"subject\":\"step\",\"model\":\"%s\",\"batch_size\":%" PRId64 ",\"threads\":%" PRId64
+               ",\"image_size\":%" PRId64 ",\"num_classes\":%" PRId64 ",\"dtype\":\"%s\",\"steps\":%" PRId64
+               ",\"step_ms_median\":%.5g,\"step_ms_min\":%.5g,\"images_per_second\":%.6g,\"peak_rss_mb\":%.1f"
+               ",\"world_size\":%d,\"exposed_ms\":%.5g}\n",
+               b->model, b->batch_size, b->threads, b->image_size, b->num_classes, b->dtype, count, median * 1e3,
+               fastest * 1e3, rate, memory, world, exposed * 1e3);
+    } else if (w->ranks.rank == 0) {
+        printf("%s, batch %" PRId64 " of %" PRId64 "x%" PRId64 ", %s, %" PRId64
+               " thread%s: %.3f ms a step (median of %" PRId64 ", fastest %.3f), %.0f images/s, peak memory %.0f MB\n",
+               b->model, b->batch_size, b->image_size, b->image_size, b->dtype, b->threads, b->threads == 1 ? "" : "s",
+               median * 1e3, count, fastest * 1e3, rate / world, memory);
+        if (world > 1)
+            printf("%d processes: %.0f images/s together; %.3f ms of a step wait for communication\n", world, rate,
+                   exposed * 1e3);
+        if (world > 1 && yk_ddp_report_print(stdout, each, world))
+            yk_clear_error(); /* stdout is checked at the end of the program */
+    }
+    free(each);
+    return YK_OK;
 }
 
 static const char examples[] = "  yoke bench step --model lenet --batch-size 4\n"
-                               "  yoke bench step --model resnet18 --batch-size 256 --threads 2 --json\n";
+                               "  yoke bench step --model resnet18 --batch-size 256 --threads 2 --json\n"
+                               "  yoke run -n 2 -- yoke bench step --model resnet18 --batch-size 128\n";
 
 int cli_bench_step(int argc, char **argv)
 {
@@ -109,7 +151,7 @@ int cli_bench_step(int argc, char **argv)
     static const char *const dtypes[] = {"f32", "f64", NULL};
     const cli_option options[] = {
         {"model", "NAME", CLI_CHOICE, &b.model, "the network", .choices = yk_model_names()},
-        {"batch-size", "N", CLI_INT, &b.batch_size, "images per step", .least = 1, .most = 1e6},
+        {"batch-size", "N", CLI_INT, &b.batch_size, "images per step, of each process", .least = 1, .most = 1e6},
         {"threads", "N", CLI_INT, &b.threads, "threads of one operation", .least = 1, .most = 4096},
         {"image-size", "N", CLI_INT, &b.image_size, "height and width", .least = 1, .most = 1e5,
          .default_text = "28 for lenet and mlp, else 32"},
@@ -121,8 +163,10 @@ int cli_bench_step(int argc, char **argv)
         {"json", NULL, CLI_FLAG, &b.json, .help = "print one JSON object"},
         {0},
     };
-    const cli_verb verb = {"yoke bench step", "Measures one training step: forward, backward, optimizer.", NULL,
-                           examples, .options = options};
+    const cli_verb verb = {
+        "yoke bench step", "Measures one training step: forward, backward, optimizer.",
+        "Under `yoke run` the step is data-parallel; images/s in JSON are of all processes together.\n", examples,
+        .options = options};
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
@@ -132,10 +176,14 @@ int cli_bench_step(int argc, char **argv)
     double *times = NULL;
     int64_t count = 0;
     yk_scope program = yk_scope_begin();
-    code = prepare(&b, &w) || measure(&b, &w, &times, &count) ? cli_failed() : EXIT_DONE;
-    if (code == EXIT_DONE)
-        report(&b, times, count);
+    if (ranks_join(&w.ranks))
+        return cli_failed();
+    if (prepare(&b, &w) || measure(&b, &w, &times, &count) || report(&b, &w, times, count)) {
+        free(times);
+        return ranks_failed(&w.ranks);
+    }
     free(times);
+    ranks_leave(&w.ranks);
     yk_scope_end(program);
-    return code;
+    return EXIT_DONE;
 }

@@ -20,12 +20,16 @@ static const ckpt_verb verbs[] = {
      "Every tensor by its full dotted name with dtype and shape, then the numbers and texts beside them.\n",
      "  yoke ckpt info resnet18.pt\n", 1, ckpt_info},
     {"verify", "PATH", "read a checkpoint in full",
-     "Exit code 0 only where the whole file is valid, checksums included, and every tensor was read.\n",
+     "Exit code 0 only where the whole file or training checkpoint is valid, checksums included, and every tensor was\n"
+     "read. Of a folder of training checkpoints the newest valid one counts.\n",
      "  yoke ckpt verify last.pt && echo good\n", 1, ckpt_verify},
     {"convert", "IN OUT", "write a checkpoint in the format of OUT's ending",
-     "Endings: .pt and .pth (PyTorch), .safetensors. Nested state is kept: in a safetensors file its description is\n"
-     "metadata, from which a later conversion to .pt puts it together again. What is lost is told on stderr.\n",
-     "  yoke ckpt convert model.pt model.safetensors\n", 2, ckpt_convert},
+     "Endings: .pt and .pth (PyTorch), .safetensors; none: a training checkpoint, a folder. Nested state is kept: in "
+     "a\n"
+     "safetensors file its description is metadata, from which a later conversion to .pt puts it together again. Of a\n"
+     "training checkpoint the optimizer, schedule and scaler get PyTorch's form. What is lost is told on stderr.\n",
+     "  yoke ckpt convert model.pt model.safetensors\n  yoke ckpt convert runs/step-00001000 for-torch.pt\n", 2,
+     ckpt_convert},
     {"diff", "A B", "compare two checkpoints",
      "Names that only one has; different dtypes, shapes and values, these with the largest absolute difference.\n"
      "Exit code 0 where nothing differs, 1 where something does or a file cannot be read.\n",

@@ -15,16 +15,25 @@ typedef struct ckpt_settings {
     const char *paths[2];
 } ckpt_settings;
 
-/* Reads a .pt or safetensors file, told apart by content. *format is "pt" or "safetensors". In the scope. */
+/* Reads a .pt or safetensors file, told apart by content, a training checkpoint's folder, or the newest valid one of a
+ * folder of them. *format is "pt", "safetensors" or "training". In the scope. */
 yk_value *ckpt_load(const char *path, const char **format);
-/* Whether a file of this name could be written: .pt, .pth, .safetensors; an error names the endings. */
+/* The parameters and buffers of any of these, on a device. In the scope; errors name the path. */
+yk_state_dict *ckpt_load_weights(const char *path, yk_device device);
+/* Puts the path in front of the error, unless it begins with it. */
+void ckpt_name_file(const char *path);
+bool ckpt_is_folder(const char *path);
+/* The training checkpoint that a folder is, or the newest valid one in it (what was passed over is in *found, whose
+ * path is empty for the former); the caller frees. */
+char *ckpt_training_folder(const char *path, yk_checkpoint_found *found);
+/* Whether something of this name could be written: .pt, .pth, .safetensors or none; an error names the endings. */
 yk_status ckpt_check_output(const char *path);
 /* Writes in the format of the name's ending. What that cannot hold is told in *notice (the caller frees; NULL: nothing
  * is lost). */
 yk_status ckpt_save(const char *path, yk_value *value, char **notice);
 
-/* A dict of all leaves under their dotted names. In the scope. */
-yk_value *ckpt_leaves(yk_value *value);
+/* A dict of all leaves under their dotted names; `path` is for messages. In the scope. */
+yk_value *ckpt_leaves(const char *path, yk_value *value);
 /* A leaf in words: "3", "\"text\"", "4 bytes", "[]"; the caller frees. */
 char *ckpt_leaf_text(const yk_value *leaf);
 /* A leaf as JSON, tensors as {"dtype", "shape"}. */

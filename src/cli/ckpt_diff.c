@@ -147,7 +147,7 @@ int ckpt_diff(const ckpt_settings *s)
     yk_value *leaves[2];
     for (int side = 0; side < 2; side++) {
         yk_value *value = ckpt_load(s->paths[side], &format);
-        leaves[side] = value ? ckpt_leaves(value) : NULL;
+        leaves[side] = value ? ckpt_leaves(s->paths[side], value) : NULL;
         if (!leaves[side])
             return cli_failed();
     }

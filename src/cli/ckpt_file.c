@@ -1,5 +1,5 @@
 /*
- * ckpt_file.c - checkpoints of either format as one value, and back. Layer: cli.
+ * ckpt_file.c - checkpoints of any format as one value, and back. Layer: cli.
  *
  * What safetensors cannot hold, the shape of nested state and all that is no tensor, goes into its metadata as JSON;
  * its other metadata is an attribute of the outermost dict in .pt files. Each is put back by the way back.
@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 #include "base/core.h"
+#include "checkpoint/training_value.h"
 #include "checkpoint/value_json.h"
 #include "checkpoint/zip.h"
 #include "cli/ckpt.h"
@@ -48,9 +50,9 @@ static yk_status keep_metadata(yk_value *value, const yk_value *metadata)
     return YK_OK;
 }
 
-static yk_value *load_safetensors(const char *path)
+static yk_value *load_safetensors(const char *path, yk_device device)
 {
-    yk_state_dict *dict = yk_safetensors_load(path, (yk_device){0});
+    yk_state_dict *dict = yk_safetensors_load(path, device);
     yk_value *metadata = dict ? yk__scope_own(yk__safetensors_metadata(path)) : NULL;
     if (!metadata)
         return NULL;
@@ -60,19 +62,84 @@ static yk_value *load_safetensors(const char *path)
     return value && !keep_metadata(value, metadata) ? value : NULL;
 }
 
-yk_value *ckpt_load(const char *path, const char **format)
+bool ckpt_is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+char *ckpt_training_folder(const char *path, yk_checkpoint_found *found)
+{
+    *found = (yk_checkpoint_found){0};
+    char *state = yk__format("%s/state.json", path);
+    struct stat info;
+    bool own = state && stat(state, &info) == 0;
+    free(state);
+    if (own)
+        return yk__strdup(path);
+    return yk_checkpoint_find_latest(path, found) ? NULL : yk__strdup(found->path);
+}
+
+static yk_value *load_training(const char *path)
+{
+    yk_checkpoint_found found;
+    char *dir = ckpt_training_folder(path, &found);
+    yk_value *value = dir ? yk__training_to_value(dir) : NULL;
+    free(dir);
+    return value;
+}
+
+/* "pt" or "safetensors", by what is in it. */
+static yk_status find_format(const char *path, const char **format)
 {
     unsigned char head[9] = {0};
     yk__source file;
-    if (yk__source_open(path, &file))
-        return NULL;
+    if (yk__source_open(path, false, &file))
+        return yk__error_code();
     bool read = file.size >= sizeof(head) && !yk__source_read(&file, 0, head, sizeof(head));
     yk__source_close(&file);
     size_t length = strlen(path);
     bool named = length > 12 && strcasecmp(path + length - 12, ".safetensors") == 0;
     bool torch = memcmp(head, "PK", 2) == 0 || head[0] == 0x80;
     *format = (read && head[8] == '{' && memcmp(head, "PK\3\4", 4) != 0) || (named && !torch) ? "safetensors" : "pt";
-    return **format == 's' ? load_safetensors(path) : yk_pt_load(path, NULL);
+    return YK_OK;
+}
+
+void ckpt_name_file(const char *path)
+{
+    const char *message = yk_last_error()->message;
+    size_t length = strlen(path);
+    if (strncmp(message, path, length) != 0 || (message[length] != ':' && message[length] != '/'))
+        yk__error_prefix("%s", path);
+}
+
+yk_state_dict *ckpt_load_weights(const char *path, yk_device device)
+{
+    const char *format;
+    yk_state_dict *dict = NULL;
+    if (ckpt_is_folder(path)) {
+        yk_checkpoint_found found;
+        char *dir = ckpt_training_folder(path, &found);
+        dict = dir ? yk_checkpoint_load_weights(dir, device) : NULL;
+        free(dir);
+    } else if (!find_format(path, &format)) {
+        yk_value *value = *format == 's' ? load_safetensors(path, device)
+                                         : yk_pt_load(path, &(yk_pt_options){.map_location = device});
+        dict = value ? yk_value_weights(value, NULL) : NULL;
+    }
+    if (!dict)
+        ckpt_name_file(path);
+    return dict;
+}
+
+yk_value *ckpt_load(const char *path, const char **format)
+{
+    *format = "training";
+    if (ckpt_is_folder(path))
+        return load_training(path);
+    if (find_format(path, format))
+        return NULL;
+    return **format == 's' ? load_safetensors(path, (yk_device){0}) : yk_pt_load(path, NULL);
 }
 
 /* ---- writing --------------------------------------------------------------------------------------------------------
@@ -84,11 +151,21 @@ static bool ends_with(const char *path, const char *ending)
     return length > tail && strcasecmp(path + length - tail, ending) == 0;
 }
 
+/* A name without an ending, or with a slash at its end, or a folder's. */
+static bool names_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    return !strchr(name, '.') || ckpt_is_folder(path);
+}
+
 yk_status ckpt_check_output(const char *path)
 {
-    if (ends_with(path, ".pt") || ends_with(path, ".pth") || ends_with(path, ".safetensors"))
+    if (ends_with(path, ".pt") || ends_with(path, ".pth") || ends_with(path, ".safetensors") || names_folder(path))
         return YK_OK;
-    return yk__fail(YK_ERR_ARGUMENT, "%s: the format is told by the ending: .pt, .pth or .safetensors", path);
+    return yk__fail(
+        YK_ERR_ARGUMENT,
+        "%s: the format is told by the ending: .pt, .pth or .safetensors, or none for a training checkpoint", path);
 }
 
 /* The value without the metadata that its outermost dict keeps: a new dict, or the value itself. */
@@ -184,6 +261,8 @@ yk_status ckpt_save(const char *path, yk_value *value, char **notice)
     *notice = NULL;
     if (ends_with(path, ".safetensors"))
         return save_safetensors(path, value, notice);
+    if (!ends_with(path, ".pt") && !ends_with(path, ".pth"))
+        return yk__training_from_value(path, value, notice);
     return yk_pt_save(path, value);
 }
 
@@ -200,10 +279,13 @@ static yk_status add_leaf(const char *name, yk_value *leaf, void *user)
     return yk_value_set(leaves, name, leaf);
 }
 
-yk_value *ckpt_leaves(yk_value *value)
+yk_value *ckpt_leaves(const char *path, yk_value *value)
 {
     yk_value *leaves = yk_value_dict();
-    return leaves && !yk__value_walk(value, add_leaf, leaves) ? leaves : NULL;
+    if (leaves && !yk__value_walk(value, add_leaf, leaves))
+        return leaves;
+    ckpt_name_file(path);
+    return NULL;
 }
 
 json_t *ckpt_leaf_json(const yk_value *leaf)

@@ -57,23 +57,69 @@ static void print_leaves(const yk_value *leaves, bool tensors)
     }
 }
 
+/* The value of the path. Of a folder of training checkpoints that is the newest valid one: *found names it, and says
+ * what was passed over. */
+static yk_value *load(const ckpt_settings *s, const char **format, yk_checkpoint_found *found)
+{
+    *found = (yk_checkpoint_found){0};
+    if (!ckpt_is_folder(s->paths[0]))
+        return ckpt_load(s->paths[0], format);
+    char *dir = ckpt_training_folder(s->paths[0], found);
+    yk_value *value = dir ? ckpt_load(dir, format) : NULL;
+    free(dir);
+    return value;
+}
+
+/* Which checkpoint of a folder it was. */
+static int show_found(const ckpt_settings *s, json_t *json, const yk_checkpoint_found *found)
+{
+    if (s->json && *found->path) {
+        json_object_set_new(json, "checkpoint", json_string(found->path));
+        json_object_set_new(json, "broken", json_integer(found->broken));
+    }
+    if (s->json)
+        return ckpt_print_json(json);
+    if (*found->path)
+        printf("%s is the newest valid one of %s\n", found->path, s->paths[0]);
+    if (found->broken)
+        fprintf(stderr, "yoke: notice: %d newer %s broken: %s\n", found->broken, found->broken == 1 ? "one is" : "are",
+                found->message);
+    return EXIT_DONE;
+}
+
+/* What info and verify tell of a path. */
+typedef struct content {
+    const char *format;
+    yk_checkpoint_found found;
+    yk_value *leaves;
+    int64_t tensors, elements, bytes;
+} content;
+
+static bool read_content(const ckpt_settings *s, content *c)
+{
+    yk_value *value = load(s, &c->format, &c->found);
+    c->leaves = value ? ckpt_leaves(s->paths[0], value) : NULL;
+    if (c->leaves)
+        ckpt_totals(c->leaves, &c->tensors, &c->elements, &c->bytes);
+    return c->leaves;
+}
+
 int ckpt_info(const ckpt_settings *s)
 {
-    const char *format;
-    yk_value *value = ckpt_load(s->paths[0], &format), *leaves = value ? ckpt_leaves(value) : NULL;
-    if (!leaves)
+    content c;
+    if (!read_content(s, &c))
         return failed(s);
-    int64_t tensors, elements, bytes;
-    ckpt_totals(leaves, &tensors, &elements, &bytes);
     if (s->json)
-        return ckpt_print_json(json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "path", s->paths[0], "format", format,
-                                         "elements", (json_int_t)elements, "bytes", (json_int_t)bytes, "tensors",
-                                         leaves_json(leaves, true), "values", leaves_json(leaves, false)));
-    printf("%s: %s, %" PRId64 " tensors, %" PRId64 " elements, %" PRId64 " bytes\n", s->paths[0], format, tensors,
-           elements, bytes);
-    print_leaves(leaves, true);
-    print_leaves(leaves, false);
-    return EXIT_DONE;
+        return show_found(s,
+                          json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "path", s->paths[0], "format", c.format,
+                                    "elements", (json_int_t)c.elements, "bytes", (json_int_t)c.bytes, "tensors",
+                                    leaves_json(c.leaves, true), "values", leaves_json(c.leaves, false)),
+                          &c.found);
+    printf("%s: %s, %" PRId64 " tensors, %" PRId64 " elements, %" PRId64 " bytes\n", s->paths[0], c.format, c.tensors,
+           c.elements, c.bytes);
+    print_leaves(c.leaves, true);
+    print_leaves(c.leaves, false);
+    return show_found(s, NULL, &c.found);
 }
 
 /* ---- verify
@@ -81,17 +127,16 @@ int ckpt_info(const ckpt_settings *s)
 
 int ckpt_verify(const ckpt_settings *s)
 {
-    const char *format;
-    yk_value *value = ckpt_load(s->paths[0], &format), *leaves = value ? ckpt_leaves(value) : NULL;
-    if (!leaves)
+    content c;
+    if (!read_content(s, &c))
         return failed(s);
-    int64_t tensors, elements, bytes;
-    ckpt_totals(leaves, &tensors, &elements, &bytes);
     if (s->json)
-        return ckpt_print_json(json_pack("{s:s, s:b, s:s, s:I, s:I}", "path", s->paths[0], "valid", 1, "format", format,
-                                         "tensors", (json_int_t)tensors, "bytes", (json_int_t)bytes));
-    printf("%s: valid, %s, %" PRId64 " tensors, %" PRId64 " bytes\n", s->paths[0], format, tensors, bytes);
-    return EXIT_DONE;
+        return show_found(s,
+                          json_pack("{s:s, s:b, s:s, s:I, s:I}", "path", s->paths[0], "valid", 1, "format", c.format,
+                                    "tensors", (json_int_t)c.tensors, "bytes", (json_int_t)c.bytes),
+                          &c.found);
+    printf("%s: valid, %s, %" PRId64 " tensors, %" PRId64 " bytes\n", s->paths[0], c.format, c.tensors, c.bytes);
+    return show_found(s, NULL, &c.found);
 }
 
 /* ---- convert and strip
@@ -100,7 +145,7 @@ int ckpt_verify(const ckpt_settings *s)
 static int save(const ckpt_settings *s, yk_value *value)
 {
     char *notice = NULL;
-    yk_value *leaves = value ? ckpt_leaves(value) : NULL;
+    yk_value *leaves = value ? ckpt_leaves(s->paths[0], value) : NULL;
     if (!leaves || ckpt_save(s->paths[1], value, &notice))
         return failed(s);
     int64_t tensors, elements, bytes;

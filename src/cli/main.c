@@ -17,6 +17,7 @@ static const verb verbs[] = {
     {"train", cli_train, "train a ready-made network on a data set, and test it"},
     {"run", cli_run, "start a program as several processes, watch them, stop them together"},
     {"ckpt", cli_ckpt, "list, check, convert and compare checkpoints"},
+    {"doctor", cli_doctor, "what libraries and devices are here, does a job's address answer"},
     {"bench", cli_bench, "measure: `yoke bench` lists what"},
 };
 static const verb subjects[] = {

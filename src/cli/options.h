@@ -67,6 +67,7 @@ int cli_interrupted(void); /* 0: not interrupted */
 int cli_train(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_ckpt(int argc, char **argv);
+int cli_doctor(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_bench_step(int argc, char **argv);
 int cli_bench_loader(int argc, char **argv);

@@ -31,6 +31,8 @@ static int may_run(const char *path)
         return errno;
     if (S_ISDIR(about.st_mode))
         return EISDIR;
+    if (!S_ISREG(about.st_mode))
+        return ENODEV;
     return faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) ? errno : 0;
 }
 
@@ -41,6 +43,8 @@ static int refuse(const char *path, int error)
     fprintf(stderr, "yoke run: %s: ", path);
     if (absent)
         fprintf(stderr, "%s\n", error == ENOENT ? "no such program" : strerror(error));
+    else if (error == ENODEV)
+        fprintf(stderr, "may not be executed: not a file\n");
     else if (error != EACCES)
         fprintf(stderr, "may not be executed: %s\n", strerror(error));
     else if (with)
@@ -92,14 +96,21 @@ int program_find(const char *name, char *path, size_t size)
 int program_cannot_run(const char *path, int error, relay_sink *err)
 {
     char line[256] = "";
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd >= 0 ? read(fd, line, sizeof(line) - 1) : 0;
     if (fd >= 0)
         close(fd);
     line[n > 0 ? n : 0] = '\0';
-    line[strcspn(line, "\r\n")] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    bool windows = line[strcspn(line, "\r")] == '\r';
+    line[strcspn(line, "\r")] = '\0';
     const char *with = interpreter(path);
-    if (error == ENOENT && strncmp(line, "#!", 2) == 0)
+    if (error == ENOENT && strncmp(line, "#!", 2) == 0 && windows)
+        relay_say(err,
+                  "yoke run: %s: its lines end as on Windows, so there is no interpreter '%s\\r'; "
+                  "try: sed -i 's/\\r$//' %s\n",
+                  path, line + 2 + strspn(line + 2, " "), path);
+    else if (error == ENOENT && strncmp(line, "#!", 2) == 0)
         relay_say(err, "yoke run: %s: its interpreter '%s' is not there\n", path, line + 2 + strspn(line + 2, " "));
     else if (error == ENOEXEC && n == 0)
         relay_say(err, "yoke run: %s: it is empty\n", path);

@@ -112,7 +112,7 @@ static void draw(progress *p, double now)
 static void show(progress *p)
 {
     double now = yk__now();
-    if (now - p->last < (p->terminal ? REDRAW_SECONDS : LINE_SECONDS))
+    if (p->silent || now - p->last < (p->terminal ? REDRAW_SECONDS : LINE_SECONDS))
         return;
     if (p->terminal) {
         draw(p, now);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 typedef struct progress {
+    bool silent; /* set by the caller, after progress_begin: shows nothing */
     bool terminal;
     bool shown;            /* a bar stands on the terminal's last line */
     int64_t epochs, epoch; /* epoch from 0 */

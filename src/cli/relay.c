@@ -218,9 +218,11 @@ static void keep_log(relay_stream *s, const char *from, size_t size)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            if (s->sink)
-                relay_say(s->sink, "yoke run: %.*s log: %s; it ends here\n", (int)s->prefix_length, s->prefix,
-                          strerror(errno));
+            if (s->complain)
+                relay_say(s->complain, "yoke run: --log-dir: %.*sthe log ends here%s: %s\n", (int)s->prefix_length,
+                          s->prefix, s->sink ? "" : " and what follows is shown", strerror(errno));
+            if (!s->sink)
+                s->sink = s->instead;
             close(s->log);
             s->log = -1;
             return;

@@ -36,7 +36,9 @@ typedef struct relay_stream {
     int fd;           /* the pipe's end that is read; -1: ended */
     int log;          /* a file that gets the bytes as they come; -1: none */
     relay_sink *sink; /* NULL: not shown */
-    char prefix[80];  /* before every line */
+    /* Where the log cannot be written any more: what is shown from then on, and where that is said. */
+    relay_sink *instead, *complain;
+    char prefix[80]; /* before every line */
     size_t prefix_length;
     char *line; /* the line that has not ended yet */
     size_t used, capacity;

@@ -18,6 +18,33 @@
 
 enum { LAST_LINES = 20 };
 
+void run_end_of_group(run_end *end, const group *g, const char *host)
+{
+    *end = (run_end){.kind = RUN_DONE};
+    snprintf(end->host, sizeof(end->host), "%.63s", host);
+    if (g->failed) {
+        const worker *w = g->failed;
+        end->kind = RUN_FAILED;
+        end->code = run_exit_code(w->status);
+        end->rank = w->rank;
+        end->local_rank = w->local_rank;
+        end->pid = (int)w->pid;
+        end->status = w->status;
+        end->seconds = w->ended - w->began;
+        end->tail = relay_tail(&w->err, LAST_LINES);
+    } else if (g->interrupted) {
+        end->kind = RUN_INTERRUPTED;
+        end->code = EXIT_SIGNAL + g->interrupted;
+        end->signal = g->interrupted;
+    }
+}
+
+void run_end_clear(run_end *end)
+{
+    free(end->tail);
+    *end = (run_end){.kind = RUN_DONE};
+}
+
 int run_exit_code(int status)
 {
     return WIFSIGNALED(status) ? EXIT_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
@@ -33,20 +60,32 @@ const char *run_signal_name(int number, char text[32])
     return text;
 }
 
-/* "exit code 3", "killed by SIGSEGV (core dumped)", "killed by SIGKILL, as it did not stop". */
+/* "exit code 3", "killed by SIGSEGV (core dumped)", of a process that was not asked to stop. */
+static void describe_status(int status, char *text, size_t size)
+{
+    char name[32];
+    if (WIFSIGNALED(status))
+        snprintf(text, size, "killed by %s%s", run_signal_name(WTERMSIG(status), name),
+                 WCOREDUMP(status) ? " (core dumped)" : "");
+    else
+        snprintf(text, size, "exit code %d", WEXITSTATUS(status));
+}
+
+/* The same of any; "killed by SIGKILL, as it did not stop". */
 static void describe(const worker *w, char *text, size_t size)
 {
     char name[32];
     if (w->running)
         snprintf(text, size, "cannot be killed (it waits for a disk or a network file system)");
-    else if (WIFSIGNALED(w->status))
-        snprintf(text, size, "%s %s%s", w->asked && !w->killed ? "stopped by" : "killed by",
-                 run_signal_name(WTERMSIG(w->status), name),
-                 w->killed              ? ", as it did not stop"
-                 : WCOREDUMP(w->status) ? " (core dumped)"
-                                        : "");
+    else if (w->killed && WIFSIGNALED(w->status) && WTERMSIG(w->status) == SIGKILL)
+        snprintf(text, size, "killed by SIGKILL, as it did not stop");
+    else if (w->asked && WIFSIGNALED(w->status))
+        snprintf(text, size, "stopped by %s%s", run_signal_name(WTERMSIG(w->status), name),
+                 WCOREDUMP(w->status) ? " (core dumped)" : "");
+    else if (w->asked)
+        snprintf(text, size, "stopped, exit code %d", WEXITSTATUS(w->status));
     else
-        snprintf(text, size, "%sexit code %d", w->asked ? "stopped, " : "", WEXITSTATUS(w->status));
+        describe_status(w->status, text, size);
 }
 
 /* "rank 1" or "ranks 0, 2-5" of the processes that ended with this text; marks them as told. */
@@ -79,27 +118,48 @@ static void say_ranks(group *g, const worker *but, const char *text, bool *told)
     relay_say(g->err, "  %s %s: %s\n", count > 1 ? "ranks" : "rank", ranks, text);
 }
 
-void run_report_text(group *g, const run_facts *facts)
+/* The process that the end names, where it is one of this node. */
+static const worker *cause_of(const group *g, const run_end *end)
 {
-    char text[96], name[32];
-    const worker *one = g->failed;
-    if (one) {
-        describe(one, text, sizeof(text));
-        relay_say(g->err, "yoke run: rank %d failed: %s (local rank %d, host %s, pid %d, after %.1f s)\n", one->rank,
-                  text, one->local_rank, facts->host, (int)one->pid, one->ended - one->began);
-        if (WIFSIGNALED(one->status) && WTERMSIG(one->status) == SIGKILL)
+    bool here = end->kind == RUN_FAILED && g->failed && g->failed->rank == end->rank;
+    return here ? g->failed : NULL;
+}
+
+/* "rank 1 failed: exit code 7", "SIGTERM to the launcher on host b". */
+static void say_cause(const run_end *end, const run_facts *facts, char *text, size_t size)
+{
+    char how[96];
+    if (end->kind == RUN_FAILED) {
+        describe_status(end->status, how, sizeof(how));
+        snprintf(text, size, "rank %d failed: %s (local rank %d, host %s, pid %d, after %.1f s)", end->rank, how,
+                 end->local_rank, end->host, end->pid, end->seconds);
+    } else if (end->kind == RUN_INTERRUPTED) {
+        bool here = strcmp(end->host, facts->host) == 0;
+        snprintf(text, size, "%s%s%s: stopped", run_signal_name(end->signal, how), here ? "" : " on host ",
+                 here ? "" : end->host);
+    } else {
+        snprintf(text, size, "%s", end->text);
+    }
+}
+
+void run_report_text(group *g, const run_end *end, const run_facts *facts)
+{
+    char text[800];
+    const worker *one = cause_of(g, end);
+    say_cause(end, facts, text, sizeof(text));
+    relay_say(g->err, "yoke run: %s\n", text);
+    if (end->kind == RUN_FAILED) {
+        if (WIFSIGNALED(end->status) && WTERMSIG(end->status) == SIGKILL)
             relay_say(g->err, "  nobody here sent that signal: where memory ran out, the kernel did (see dmesg)\n");
-        char *tail = relay_tail(&one->err, LAST_LINES);
-        if (tail && *tail) {
+        if (end->tail && *end->tail) {
             relay_say(g->err, "  its last lines on stderr:\n");
-            for (char *line = tail, *end; *line; line = end + 1) {
-                end = strchr(line, '\n');
-                relay_say(g->err, "    %.*s\n", (int)(end - line), line);
+            for (char *line = end->tail, *last; *line; line = *last ? last + 1 : last) {
+                last = strchrnul(line, '\n');
+                relay_say(g->err, "    %.*s\n", (int)(last - line), line);
             }
         }
-        free(tail);
-    } else {
-        relay_say(g->err, "yoke run: %s: stopped\n", run_signal_name(g->interrupted, name));
+        if (end->text[0])
+            relay_say(g->err, "  %s\n", end->text);
     }
     bool *told = calloc((size_t)g->count, sizeof(*told));
     for (int i = 0; told && i < g->count; i++) {
@@ -111,7 +171,7 @@ void run_report_text(group *g, const run_facts *facts)
     free(told);
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------------------------- */
 
 /* Length of the UTF-8 character at `s`, or 0 where there is none. */
 static int character(const unsigned char *s, size_t left)
@@ -166,38 +226,58 @@ static void put_worker(FILE *out, const worker *w)
         fprintf(out, "\"signal\":null");
 }
 
-char *run_report_json(const group *g, const run_facts *facts)
+static void put_text(FILE *out, const char *name, const char *text)
 {
-    char *text = NULL, how[96], message[512];
+    fprintf(out, "\"%s\":", name);
+    put_string(out, text, strlen(text));
+}
+
+static void put_failure(FILE *out, const run_end *end)
+{
+    worker failed = {.rank = end->rank, .local_rank = end->local_rank, .pid = end->pid, .status = end->status};
+    fprintf(out, "{");
+    put_worker(out, &failed);
+    fprintf(out, ",");
+    put_text(out, "host", end->host);
+    fprintf(out, ",\"seconds\":%.3f,\"stderr\":[", end->seconds);
+    for (const char *line = end->tail, *last; line && *line; line = *last ? last + 1 : last) {
+        last = strchrnul(line, '\n');
+        put_string(out, line, (size_t)(last - line));
+        if (*last && last[1])
+            putc(',', out);
+    }
+    fprintf(out, "]}");
+}
+
+char *run_report_json(const group *g, const run_end *end, const run_facts *facts)
+{
+    char *text = NULL, message[800];
     size_t size;
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return NULL;
-    const worker *one = g->failed;
-    describe(one, how, sizeof(how));
-    snprintf(message, sizeof(message), "rank %d (local rank %d, host %s, pid %d) failed: %s", one->rank,
-             one->local_rank, facts->host, (int)one->pid, how);
-    fprintf(out, "{\"message\":");
-    put_string(out, message, strlen(message));
-    fprintf(out, ",\"job_id\":");
-    put_string(out, facts->job, strlen(facts->job));
-    fprintf(out, ",\"host\":");
-    put_string(out, facts->host, strlen(facts->host));
-    fprintf(out, ",\"time\":%lld,\"restarts\":%lld,\"exit_code\":%d,\"failure\":{", (long long)time(NULL),
-            (long long)facts->restarts, run_exit_code(one->status));
-    put_worker(out, one);
-    fprintf(out, ",\"host\":");
-    put_string(out, facts->host, strlen(facts->host));
-    fprintf(out, ",\"seconds\":%.3f,\"stderr\":[", one->ended - one->began);
-    char *tail = relay_tail(&one->err, LAST_LINES);
-    for (char *line = tail, *end; line && *line; line = end + 1) {
-        end = strchr(line, '\n');
-        put_string(out, line, (size_t)(end - line));
-        if (end[1])
-            putc(',', out);
+    const worker *one = cause_of(g, end);
+    if (end->kind == RUN_FAILED) {
+        char how[96];
+        describe_status(end->status, how, sizeof(how));
+        snprintf(message, sizeof(message), "rank %d (local rank %d, host %s, pid %d) failed: %s", end->rank,
+                 end->local_rank, end->host, end->pid, how);
+    } else {
+        say_cause(end, facts, message, sizeof(message));
     }
-    free(tail);
-    fprintf(out, "]},\"others\":[");
+    fprintf(out, "{");
+    put_text(out, "message", message);
+    fprintf(out, ",");
+    put_text(out, "job_id", facts->job);
+    fprintf(out, ",");
+    put_text(out, "host", facts->host);
+    fprintf(out, ",\"time\":%lld,\"restarts\":%lld,\"exit_code\":%d,\"failure\":", (long long)time(NULL),
+            (long long)facts->restarts, end->code);
+    if (end->kind == RUN_FAILED)
+        put_failure(out, end);
+    else
+        fprintf(out, "null");
+    fprintf(out, ",\"others\":[");
     bool first = true;
     for (int i = 0; i < g->count; i++) {
         const worker *w = &g->workers[i];

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/core.h"
+#include "checkpoint/agreement.h"
 
 bool saver_parse_every(saver *s, const char *text)
 {
@@ -30,23 +31,27 @@ bool saver_parse_every(saver *s, const char *text)
 static yk_status go_on(saver *s)
 {
     yk_checkpoint_found found;
-    yk_status status = yk_checkpoint_load_latest(s->root, s->state, NULL, &found);
-    if (found.broken)
+    const yk_checkpoint_options options = {.group = s->group, .broadcast = true};
+    yk_status status = yk_checkpoint_load_latest(s->root, s->state, &options, &found);
+    if (found.broken && s->rank == 0)
         fprintf(stderr, "yoke: warning: %d broken checkpoint%s passed over: %s\n", found.broken,
                 found.broken == 1 ? " is" : "s are", found.message);
     if (status == YK_ERR_NOT_FOUND && !found.path[0] && !found.broken) {
         yk_clear_error();
-        printf("no checkpoint in %s yet, starting at the beginning\n", s->root);
+        if (s->rank == 0)
+            printf("no checkpoint in %s yet, starting at the beginning\n", s->root);
         return YK_OK;
     }
     if (status)
         return status;
     s->saved = s->state->step;
-    printf("going on from %s\n", found.path);
+    if (s->rank == 0)
+        printf("going on from %s\n", found.path);
     return YK_OK;
 }
 
-static yk_status check_empty(const saver *s)
+/* By rank 0, whose folder it is. */
+static yk_status look_for_others(const saver *s)
 {
     yk_checkpoint_found found;
     yk_status status = yk_checkpoint_find_latest(s->root, &found);
@@ -59,13 +64,21 @@ static yk_status check_empty(const saver *s)
                         found.path);
 }
 
-yk_status saver_open(saver *s, const char *root, int64_t keep, bool async, bool resume)
+static yk_status check_empty(const saver *s)
+{
+    if (s->rank == 0)
+        (void)!look_for_others(s); /* the record tells the other ranks */
+    return yk__ranks_agree(s->group);
+}
+
+yk_status saver_open(saver *s, const char *root, const yk_checkpoint_manager_options *options, bool resume)
 {
     s->root = root;
+    s->group = options->group;
+    s->rank = yk__ranks_me(s->group);
     s->saved = -1;
     s->last = yk__now();
-    s->manager =
-        yk_checkpoint_manager_create(root, &(yk_checkpoint_manager_options){.keep = (int)keep, .async = async});
+    s->manager = yk_checkpoint_manager_create(root, options);
     if (!s->manager) {
         yk__error_prefix("--checkpoint");
         return yk__error_code();
@@ -81,19 +94,24 @@ bool saver_resumed(const saver *s)
     return s->manager && s->saved >= 0;
 }
 
+bool saver_late(const saver *s)
+{
+    return s->manager && s->every_seconds > 0 && yk__now() - s->last >= s->every_seconds;
+}
+
 bool saver_due(const saver *s)
 {
     if (!s->manager)
         return false;
-    return (s->every_steps && s->state->step % s->every_steps == 0) ||
-           (s->every_seconds > 0 && yk__now() - s->last >= s->every_seconds);
+    return (s->every_steps && s->state->step % s->every_steps == 0) || s->late;
 }
 
 yk_status saver_save(saver *s)
 {
     if (!s->manager || s->saved == s->state->step)
-        return YK_OK;
+        return yk__error_code();
     s->last = yk__now();
+    s->late = false;
     yk_status status = yk_checkpoint_manager_save(s->manager, s->state);
     if (!status)
         s->saved = s->state->step;

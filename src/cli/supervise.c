@@ -122,8 +122,6 @@ static int guard(pid_t supervisor)
 int supervise(int (*work)(void *arg), void *arg)
 {
     int ends[2];
-    for (int fd = open("/dev/null", O_RDWR); fd >= 0 && fd < 3; fd = dup(fd))
-        ; /* a closed 0, 1 or 2 must not become a pipe of ours */
     take_signals();
     if (own.signals < 0 || pipe2(ends, O_CLOEXEC) || prctl(PR_SET_CHILD_SUBREAPER, 1)) {
         perror("yoke run: cannot watch processes");
@@ -254,6 +252,7 @@ typedef struct watch {
     group *g;
     int running;
     bool stopping, killing, given_up;
+    bool leaving;    /* asked twice to end while it only waits for other nodes */
     double tell;     /* when to say that stopping takes a while; 0: not any more */
     bool empty;      /* not even something that a worker started is left */
     double deadline; /* of the grace, or of waiting for the dead */
@@ -345,7 +344,7 @@ static void reap(watch *w)
         if (w->running)
             stop_all(w, SIGTERM);
     }
-    if (!w->running && !w->empty) {
+    if (!w->running && !w->empty && !w->given_up) {
         begin_grace(w);
         signal_children(w->killing ? SIGKILL : SIGTERM);
         signal_children(SIGCONT);
@@ -362,6 +361,11 @@ static void take_signal(watch *w, int number)
     case SIGTSTP: pass_on(w, SIGTSTP, true); break;
     case SIGCONT: pass_on(w, SIGCONT, true); break;
     default:
+        if (w->empty) {
+            w->leaving |= g->interrupted != 0;
+            g->interrupted = g->interrupted ? g->interrupted : number;
+            break;
+        }
         if ((g->interrupted || g->failed || !w->running) && number != SIGTERM && number != SIGHUP) {
             kill_all(w);
             break;
@@ -395,10 +399,34 @@ static bool wanted(relay_stream *s)
     return s->fd >= 0 && !(s->sink && relay_sink_full(s->sink));
 }
 
+static bool over(const watch *w)
+{
+    return w->empty || w->given_up;
+}
+
+/* Lets the other nodes' launchers have their say; the seconds until they want to be heard again, or `wait`. */
+static double step_link(watch *w, double wait)
+{
+    group *g = w->g;
+    double again = yk__now() + wait;
+    g->left = 0;
+    for (int i = 0; i < g->count && w->given_up; i++)
+        g->left += g->workers[i].running;
+    int number = g->link->step(g->link, g, over(w), &again);
+    if (number && w->running && !w->stopping)
+        stop_all(w, number);
+    double left = again - yk__now();
+    return left < wait ? left : wait;
+}
+
 static void turn(watch *w)
 {
     group *g = w->g;
-    double now = yk__now(), wait = w->stopping ? w->deadline - now : 1e6;
+    double now = yk__now(), wait = w->stopping && !over(w) ? w->deadline - now : 1e6;
+    if (g->link && !g->link->done)
+        wait = step_link(w, wait);
+    if (over(w) && g->link->done)
+        return;
     nfds_t n = add(w, 0, own.signals, POLLIN);
     n = add(w, n, own.front, 0);
     n = add(w, n, relay_sink_waits(g->out) ? g->out->fd : -1, POLLOUT);
@@ -412,9 +440,12 @@ static void turn(watch *w)
             n = add(w, n, wanted(streams[k]) ? streams[k]->fd : -1, POLLIN);
         }
     }
+    n = add(w, n, g->link && !g->link->done ? g->link->fd : -1, POLLIN);
+    if (over(w))
+        w->tell = 0;
     if (w->tell > 0 && w->tell - now < wait)
         wait = w->tell - now;
-    if (w->killing && wait > 0.05)
+    if (w->killing && !over(w) && wait > 0.05)
         wait = 0.05; /* a process that is being born while its parent is killed is found at the next look */
     poll(w->fds, n, wait > 0 ? (int)(wait < 1e6 ? wait * 1000 + 1 : -1) : 0);
     if (w->fds[1].revents) {
@@ -436,6 +467,8 @@ static void turn(watch *w)
     relay_sink_flush(g->err);
     if (w->tell > 0 && yk__now() >= w->tell && !w->killing)
         tell_of_wait(w);
+    if (over(w))
+        return;
     if (w->stopping && yk__now() >= w->deadline) {
         if (w->killing)
             w->given_up = true;
@@ -451,7 +484,7 @@ void group_run(group *g)
     watch w = {.g = g};
     g->failed = NULL;
     g->interrupted = g->start_error = g->left = 0;
-    w.fds = calloc(4 + 2 * (size_t)g->count, sizeof(*w.fds));
+    w.fds = calloc(5 + 2 * (size_t)g->count, sizeof(*w.fds));
     if (!w.fds) {
         g->start_error = ENOMEM;
         return;
@@ -463,8 +496,9 @@ void group_run(group *g)
     if (g->start_error)
         kill_all(&w);
     reap(&w); /* what ended before its turn to be watched */
-    while (!w.empty && !w.given_up)
+    while (!over(&w) || (g->link && !g->link->done && !w.leaving))
         turn(&w);
+    g->left = 0;
     for (int i = 0; i < g->count; i++) {
         worker *one = &g->workers[i];
         if (one->running)
@@ -481,6 +515,22 @@ void group_run(group *g)
     relay_sink_flush(g->out);
     relay_sink_flush(g->err);
     free(w.fds);
+}
+
+int group_pause(int fd, double deadline)
+{
+    struct pollfd fds[3] = {{.fd = own.signals, .events = POLLIN}, {.fd = own.front}, {.fd = fd, .events = POLLIN}};
+    double left = deadline - yk__now();
+    poll(fds, 3, left <= 0 ? 0 : left < 1e6 ? (int)(left * 1000) + 1 : -1);
+    if (fds[1].revents)
+        _exit(EXIT_SIGNAL + SIGKILL); /* the front was killed */
+    struct signalfd_siginfo info;
+    while (read(own.signals, &info, sizeof(info)) == sizeof(info)) {
+        if (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGQUIT ||
+            info.ssi_signo == SIGHUP)
+            return (int)info.ssi_signo;
+    }
+    return 0;
 }
 
 void group_drain(relay_sink *out, relay_sink *err, double seconds)

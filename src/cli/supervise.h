@@ -25,6 +25,18 @@ typedef struct worker {
     double began, ended;
 } worker;
 
+struct group;
+/* What else decides when a group has to stop, and when all is over: the launchers of the other nodes. */
+typedef struct group_link {
+    int fd; /* can be read when step has something to do */
+    /*
+     * Called at every turn, `ended` once none of the group's processes is left. Returns the signal to stop the group
+     * with, or 0; *again is the time (yk__now) by which it wants to be called, unchanged if that does not matter.
+     */
+    int (*step)(struct group_link *link, const struct group *g, bool ended, double *again);
+    bool done; /* set by step: group_run need not wait for the others any more */
+} group_link;
+
 typedef struct group {
     worker *workers;
     int count;
@@ -32,6 +44,7 @@ typedef struct group {
     double grace;     /* seconds from SIGTERM to SIGKILL */
     int secret;       /* a memory file that every worker gets as SECRET_FD, opened anew; -1: none */
     relay_sink *out, *err;
+    group_link *link; /* NULL: this is the only node */
 
     /* From here on set by group_run. */
     worker *failed;  /* the first to fail, or NULL */
@@ -49,12 +62,17 @@ typedef struct group {
 int supervise(int (*work)(void *arg), void *arg);
 
 /*
- * Starts the group, relays its output, and returns once every process has ended, their children and daemons too.
- * The first process that fails (an exit code that is not 0, or a signal) has the others stopped: SIGTERM, then SIGKILL
+ * Starts the group, relays its output, and returns once every process has ended, their children and daemons too. The
+ * first process that fails (an exit code that is not 0, or a signal) has the others stopped: SIGTERM, then SIGKILL
  * after the grace. SIGTERM, SIGINT, SIGHUP and SIGQUIT to the launcher are passed on, with the same grace; SIGUSR1 and
- * SIGUSR2 are passed on and change nothing else. Only inside supervise().
+ * SIGUSR2 are passed on and change nothing else. With a link it also waits until that is done, or, when the group has
+ * ended, for a second signal. Only inside supervise().
  */
 void group_run(group *g);
+
+/* Waits until `fd` can be read, at most until `deadline`. Returns a signal that asks the launcher to end, or 0. Only
+ * inside supervise(), while there is no group. */
+int group_pause(int fd, double deadline);
 
 /* Writes out what waits in the sinks, for so many seconds at most (0: until the reader takes it); gives up when a
  * signal asks for it. Only inside supervise(). */

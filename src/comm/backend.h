@@ -60,17 +60,20 @@ typedef struct yk__comm_op {
 /* What a rank knows when it joins. Everything is borrowed for the length of the call, but for `store`, which lives as
  * long as the group. */
 typedef struct yk__comm_place {
-    yk_store *store; /* NULL in a world of one; keys of the backend's own begin with `name` */
+    yk_store *store; /* NULL in a world of one, and where the backend `meets`; its keys begin with `name` */
     const char *name;
     const char *host_id;   /* equal on ranks that share memory */
     const char *host_name; /* for messages */
     uint64_t members;      /* a hash of what the ranks must agree on beyond the name; a difference is an error */
     int rank, world_size;
     double timeout, join_timeout; /* seconds */
+    void *parent;                 /* the state of the group that this is a part of, else NULL */
+    const int *ranks;             /* this group's ranks in the parent */
 } yk__comm_place;
 
 typedef struct yk__comm_backend {
     const char *name; /* "native" */
+    bool meets;       /* its ranks find one another without a store, in the group of the environment */
 
     /* Returns when all ranks are there, within join_timeout; an error says who is missing, or differs, and how. On
      * failure *state is NULL and nothing is left behind. */
@@ -104,6 +107,11 @@ typedef struct yk__comm_backend {
 } yk__comm_backend;
 
 extern const yk__comm_backend yk__comm_native;
+
+/* out = in[0] op in[1] op ... in this order, element by element: native/'s arithmetic, for every backend. See
+ * native_combine. */
+yk_status yk__comm_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
+                           const char *const *in, int64_t count, bool stream);
 
 /* ---- describe.c ---- */
 const char *yk__comm_kind_name(yk__comm_kind kind);

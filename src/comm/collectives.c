@@ -53,6 +53,27 @@ static yk_status check_reduction(const char *what, yk_reduce_op op, const yk_ten
     return YK_OK;
 }
 
+/* The bytes from a tensor's first element to behind its last. */
+static void extent(const yk_tensor *x, const char **from, const char **to)
+{
+    ptrdiff_t size = (ptrdiff_t)yk_dtype_size((yk_dtype)x->dtype);
+    *from = *to = x->data;
+    for (int d = 0; d < x->ndim; d++)
+        *(x->stride[d] < 0 ? from : to) += (ptrdiff_t)(x->shape[d] - 1) * (ptrdiff_t)x->stride[d] * size;
+    *to += size;
+}
+
+/* Whether two tensors may have memory in common; two with elements between one another's count as such. */
+static bool may_overlap(const yk_tensor *a, const yk_tensor *b)
+{
+    const char *a_from, *a_to, *b_from, *b_to;
+    if (a->storage != b->storage || !a->numel || !b->numel)
+        return false;
+    extent(a, &a_from, &a_to);
+    extent(b, &b_from, &b_to);
+    return a_from < b_to && b_from < a_to;
+}
+
 /* `whole` has `parts` times the elements of `part`, the same dtype, and no memory in common but in its own part. */
 static yk_status check_parts(const char *what, const char *whole_role, const yk_tensor *whole, const char *part_role,
                              const yk_tensor *part, int parts, int own)
@@ -67,10 +88,9 @@ static yk_status check_parts(const char *what, const char *whole_role, const yk_
                         yk_shape_format(part, b, sizeof(b)), (long long)(part->numel * parts));
     size_t size = yk_dtype_size((yk_dtype)whole->dtype);
     const char *w = whole->data, *p = part->data;
-    const char *w_end = w + (size_t)whole->numel * size, *p_end = p + (size_t)part->numel * size;
     bool in_place = own >= 0 && p == w + (size_t)part->numel * (size_t)own * size && yk_is_contiguous(whole) &&
                     yk_is_contiguous(part);
-    if (part->numel && whole->storage == part->storage && p < w_end && w < p_end && !in_place)
+    if (may_overlap(whole, part) && !in_place)
         return yk__fail(YK_ERR_ARGUMENT, "%s: %s and %s share memory", what, whole_role, part_role);
     return YK_OK;
 }
@@ -228,7 +248,7 @@ static yk__group *prepare_yk_all_to_all(yk_tensor *out, yk_tensor *in, const int
                  yk_dtype_name((yk_dtype)out->dtype));
         return NULL;
     }
-    if (in->storage == out->storage && in->numel && out->numel) {
+    if (may_overlap(in, out)) {
         yk__fail(YK_ERR_ARGUMENT, "all_to_all: in and out share memory");
         return NULL;
     }

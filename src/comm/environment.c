@@ -42,14 +42,22 @@ static int job_port(const char *job)
     return 20000 + (int)(h % 10000);
 }
 
-/* Waits for, or serves, the store at host:port. */
-static yk_status open_tcp(const char *host, int port, bool serve, double join_timeout, yk_store **store)
+/* Waits for, or serves, the store at host:port. `served`: neither rank does, but the launcher. */
+static yk_status open_tcp(const char *host, int port, bool serve, bool served, double join_timeout, yk_store **store)
 {
     yk_scope scope = yk_scope_begin();
     *store = yk_store_retain(
         yk_tcp_store(&(yk_tcp_store_options){.host = host, .port = port, .is_server = serve, .timeout = join_timeout}));
     yk_scope_end(scope);
-    return *store ? YK_OK : yk__error_code();
+    if (*store)
+        return YK_OK;
+    if (served)
+        yk__error_prefix(
+            "init_process_group: TORCHELASTIC_USE_AGENT_STORE=True says that the launcher serves the store "
+            "(torchrun's is not for yoke; start the program with `yoke run`)");
+    else if (!serve)
+        yk__error_prefix("init_process_group: the store, that rank 0 serves");
+    return yk__error_code();
 }
 
 /* "host:port" or "[v6]:port"; writes the host into `host`. */
@@ -67,7 +75,7 @@ static yk_status split_address(const char *text, char *host, size_t size, int *p
     return YK_OK;
 }
 
-static yk_status join_environment(double join_timeout, yk__joining *joining)
+static yk_status join_environment(bool meets, double join_timeout, yk__joining *joining)
 {
     const launcher *from = NULL;
     for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]) && !from; i++)
@@ -85,7 +93,7 @@ static yk_status join_environment(double join_timeout, yk__joining *joining)
     if (joining->rank >= joining->world_size)
         return yk__fail(YK_ERR_ARGUMENT, "init_process_group: %s=%d is outside a world of %s=%d", from->rank,
                         joining->rank, from->size, joining->world_size);
-    if (joining->world_size == 1)
+    if (joining->world_size == 1 || meets)
         return YK_OK;
     const char *address = getenv("MASTER_ADDR"), *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
     int port = 0;
@@ -105,14 +113,14 @@ static yk_status join_environment(double join_timeout, yk__joining *joining)
         address = "127.0.0.1";
     }
     bool served = agent && strcasecmp(agent, "true") == 0;
-    return open_tcp(address, port, joining->rank == 0 && !served, join_timeout, &joining->store);
+    return open_tcp(address, port, joining->rank == 0 && !served, served, join_timeout, &joining->store);
 }
 
-yk_status yk__environment_join(const yk_init_options *o, double join_timeout, yk__joining *joining)
+yk_status yk__environment_join(const yk_init_options *o, bool meets, double join_timeout, yk__joining *joining)
 {
     const char *method = o->init_method ? o->init_method : "env://";
     if (!o->store && strcmp(method, "env://") == 0 && o->world_size == 0)
-        return join_environment(join_timeout, joining);
+        return join_environment(meets, join_timeout, joining);
     if (o->world_size < 1)
         return yk__fail(YK_ERR_ARGUMENT, "init_process_group: %s needs a rank and a world size, and world_size is %d",
                         o->store ? "a store" : method, o->world_size);
@@ -125,7 +133,7 @@ yk_status yk__environment_join(const yk_init_options *o, double join_timeout, yk
         joining->store = yk_store_retain(o->store);
         return YK_OK;
     }
-    if (o->world_size == 1)
+    if (o->world_size == 1 || (meets && strcmp(method, "env://") == 0))
         return YK_OK;
     if (strcmp(method, "env://") == 0) {
         int port = 0;
@@ -134,13 +142,14 @@ yk_status yk__environment_join(const yk_init_options *o, double join_timeout, yk
             return yk__fail(YK_ERR_ARGUMENT, "init_process_group: MASTER_ADDR is not set");
         yk_status status = required_int("MASTER_PORT", 1, 65535, &port);
         bool served = agent && strcasecmp(agent, "true") == 0;
-        return status ? status : open_tcp(address, port, o->rank == 0 && !served, join_timeout, &joining->store);
+        return status ? status
+                      : open_tcp(address, port, o->rank == 0 && !served, served, join_timeout, &joining->store);
     }
     if (strncmp(method, "tcp://", 6) == 0) {
         char host[256];
         int port = 0;
         yk_status status = split_address(method + 6, host, sizeof(host), &port);
-        return status ? status : open_tcp(host, port, o->rank == 0, join_timeout, &joining->store);
+        return status ? status : open_tcp(host, port, o->rank == 0, false, join_timeout, &joining->store);
     }
     if (strncmp(method, "file://", 7) == 0 && method[7] == '/') {
         yk_scope scope = yk_scope_begin();

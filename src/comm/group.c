@@ -8,12 +8,13 @@
 #include <unistd.h>
 
 #include "comm/group.h"
+#include "comm/plugin.h"
 
 static pthread_mutex_t default_lock = PTHREAD_MUTEX_INITIALIZER;
 static yk_process_group *default_group;
 static int default_generation; /* groups of the name "world" that this process has joined */
 
-static const double default_timeout = 1800, default_join_timeout = 60;
+enum { default_timeout = 1800, default_join_timeout = 60, MOST_SECONDS = 10 * 365 * 24 * 3600 };
 
 static const yk__comm_backend *find_backend(const char *name)
 {
@@ -22,7 +23,9 @@ static const yk__comm_backend *find_backend(const char *name)
         wanted = "native";
     if (strcmp(wanted, yk__comm_native.name) == 0)
         return &yk__comm_native;
-    yk__fail(YK_ERR_UNSUPPORTED, "unknown backend of collectives '%s': this build has 'native'", wanted);
+    if (strcmp(wanted, "mpi") == 0)
+        return yk__comm_plugin(wanted);
+    yk__fail(YK_ERR_UNSUPPORTED, "unknown backend of collectives '%s': there are 'native' and 'mpi'", wanted);
     return NULL;
 }
 
@@ -126,8 +129,8 @@ static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *s
         snprintf(g->host_name, sizeof(g->host_name), "unknown");
     g->rank = rank;
     g->world_size = world_size;
-    g->timeout = timeout > 0 ? timeout : default_timeout;
-    g->join_timeout = join_timeout > 0 ? join_timeout : default_join_timeout;
+    g->timeout = timeout;
+    g->join_timeout = join_timeout;
     g->born = yk__now();
     if (g->name && g->host_id) {
         for (char *c = g->host_id; *c; c++)
@@ -138,7 +141,7 @@ static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *s
     return NULL;
 }
 
-static yk_process_group *join(yk_process_group *handle, uint64_t members)
+static yk_process_group *join(yk_process_group *handle, uint64_t members, void *parent, const int *ranks)
 {
     if (!handle)
         return NULL;
@@ -151,18 +154,28 @@ static yk_process_group *join(yk_process_group *handle, uint64_t members)
                             .rank = g->rank,
                             .world_size = g->world_size,
                             .timeout = g->timeout,
-                            .join_timeout = g->join_timeout};
+                            .join_timeout = g->join_timeout,
+                            .parent = parent,
+                            .ranks = ranks};
     if (!g->backend->join(&place, &g->state))
         return handle;
     yk_process_group_release(handle);
     return NULL;
 }
 
-static yk_status check_times(const char *what, double timeout, double join_timeout)
+/* Times that are not given come from the environment, or are the defaults. */
+static yk_status find_times(const char *what, double *timeout, double *join_timeout)
 {
-    if (timeout >= 0 && join_timeout >= 0)
-        return YK_OK;
-    return yk__fail(YK_ERR_ARGUMENT, "%s: a time-out of %g s", what, timeout < 0 ? timeout : join_timeout);
+    int64_t seconds;
+    if (*timeout < 0 || *join_timeout < 0)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: a time-out of %g s", what, *timeout < 0 ? *timeout : *join_timeout);
+    if (yk__env_int("YOKE_COMM_TIMEOUT", default_timeout, 1, MOST_SECONDS, &seconds))
+        return yk__error_code();
+    *timeout = *timeout > 0 ? *timeout : (double)seconds;
+    if (yk__env_int("YOKE_JOIN_TIMEOUT", default_join_timeout, 1, MOST_SECONDS, &seconds))
+        return yk__error_code();
+    *join_timeout = *join_timeout > 0 ? *join_timeout : (double)seconds;
+    return YK_OK;
 }
 
 /* Not in a scope: the caller has the reference. */
@@ -171,10 +184,6 @@ static yk_process_group *create(const char *what, yk_store *store, int rank, int
 {
     if (world_size < 1 || rank < 0 || rank >= world_size) {
         yk__fail(YK_ERR_ARGUMENT, "%s: rank %d is outside a world of %d", what, rank, world_size);
-        return NULL;
-    }
-    if (!store && world_size > 1) {
-        yk__fail(YK_ERR_ARGUMENT, "%s: %d ranks need a store to find one another", what, world_size);
         return NULL;
     }
     const char *name = o->name ? o->name : "world";
@@ -186,11 +195,22 @@ static yk_process_group *create(const char *what, yk_store *store, int rank, int
         yk__fail(YK_ERR_ARGUMENT, "%s: '%s' is no host id: 1 to 120 bytes", what, o->host_id);
         return NULL;
     }
-    const yk__comm_backend *backend = find_backend(o->backend);
-    if (!backend || check_times(what, o->timeout, o->join_timeout))
+    /* A host of its own for every rank: no memory is shared, also between threads. */
+    int64_t shares;
+    if (yk__env_int("YOKE_SHARED_MEMORY", 1, 0, 1, &shares))
         return NULL;
-    return join(handle_new(backend, store, name, o->host_id, rank, world_size, o->timeout, o->join_timeout),
-                0xCBF29CE484222325u);
+    char alone[160];
+    snprintf(alone, sizeof(alone), "rank%d@%s", rank, o->host_id ? o->host_id : "");
+    const yk__comm_backend *backend = find_backend(o->backend);
+    double timeout = o->timeout, join_timeout = o->join_timeout;
+    if (!backend || find_times(what, &timeout, &join_timeout))
+        return NULL;
+    if (!store && world_size > 1 && !backend->meets) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: %d ranks need a store to find one another", what, world_size);
+        return NULL;
+    }
+    return join(handle_new(backend, store, name, shares ? o->host_id : alone, rank, world_size, timeout, join_timeout),
+                0xCBF29CE484222325u, NULL, NULL);
 }
 
 yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_size,
@@ -238,7 +258,7 @@ yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *r
     yk_process_group *handle =
         handle_new(p->backend, count > 1 ? p->store : NULL, name, p->host_id, rank, count, p->timeout, p->join_timeout);
     if (rank >= 0)
-        handle = join(handle, members);
+        handle = join(handle, members, p->state, ranks);
     return yk__scope_own(handle);
 }
 
@@ -249,10 +269,12 @@ yk_status yk_init_process_group(const yk_init_options *options)
     const yk_init_options *o = options ? options : &defaults;
     if (yk_is_initialized())
         return yk__fail(YK_ERR_STATE, "init_process_group: there is a default group already");
-    if (check_times("init_process_group", o->timeout, o->join_timeout) || !find_backend(o->backend))
+    const yk__comm_backend *backend = find_backend(o->backend);
+    double timeout = o->timeout, join_timeout = o->join_timeout;
+    if (!backend || find_times("init_process_group", &timeout, &join_timeout))
         return yk__error_code();
     yk__joining joining = {0};
-    yk_status status = yk__environment_join(o, o->join_timeout > 0 ? o->join_timeout : default_join_timeout, &joining);
+    yk_status status = yk__environment_join(o, backend->meets, join_timeout, &joining);
     if (status)
         return status;
     char name[32] = "world";
@@ -264,14 +286,21 @@ yk_status yk_init_process_group(const yk_init_options *options)
     yk_process_group *made =
         create("init_process_group", joining.store, joining.rank, joining.world_size,
                &(yk_process_group_options){
-                   .backend = o->backend, .name = name, .timeout = o->timeout, .join_timeout = o->join_timeout});
+                   .backend = o->backend, .name = name, .timeout = timeout, .join_timeout = join_timeout});
     yk_store_release(joining.store);
-    if (!made)
-        return yk__error_code();
+    if (!made) {
+        status = yk__error_code();
+        bool misfit = status == YK_ERR_ARGUMENT || status == YK_ERR_MISMATCH || status == YK_ERR_CONNECTION;
+        if (misfit && !o->store && o->init_method && strncmp(o->init_method, "file://", 7) == 0)
+            yk__error_prefix("init_process_group: %s (remove the file that an earlier job left)", o->init_method);
+        return status;
+    }
     pthread_mutex_lock(&default_lock);
     bool first = !default_group;
-    if (first)
+    if (first) {
         default_group = made;
+        yk__place_set(joining.rank, joining.world_size);
+    }
     pthread_mutex_unlock(&default_lock);
     if (first)
         return YK_OK;
@@ -284,6 +313,7 @@ void yk_destroy_process_group(void)
     pthread_mutex_lock(&default_lock);
     yk_process_group *gone = default_group;
     default_group = NULL;
+    yk__place_set(0, 0);
     pthread_mutex_unlock(&default_lock);
     if (gone && gone->group->state)
         yk__comm_drain(gone->group);

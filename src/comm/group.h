@@ -74,12 +74,13 @@ struct yk_work {
 yk__group *yk__group_of(const char *what, yk_process_group *handle);
 void yk__group_retain(yk__group *g);
 void yk__group_release(yk__group *g);
-/* The default group's rank, size and address from options and environment (environment.c). */
+/* The default group's rank, size and address from options and environment (environment.c). `meets`: the ranks need no
+ * store to find one another, so the environment's address is not asked for. */
 typedef struct yk__joining {
     int rank, world_size;
     yk_store *store; /* retained; NULL in a world of one */
 } yk__joining;
-yk_status yk__environment_join(const yk_init_options *options, double join_timeout, yk__joining *joining);
+yk_status yk__environment_join(const yk_init_options *options, bool meets, double join_timeout, yk__joining *joining);
 
 /* ---- work.c ---- */
 /* Carries out a checked call, in its turn. Takes over call->counts. */

@@ -5,10 +5,12 @@
  * found by address: a collective asks whether a tensor's bytes lie in one.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "comm/backend.h"
@@ -17,7 +19,8 @@
 typedef struct region {
     char *memory;
     size_t bytes;
-    uint64_t id;
+    uint64_t id, inode;
+    uint32_t device;
     int fd;
     struct region *next;
 } region;
@@ -45,6 +48,14 @@ void *yk__memory_file(const char *what, size_t bytes, int *fd)
     return memory;
 }
 
+static void identify(region *r)
+{
+    struct stat file = {0};
+    fstat(r->fd, &file); /* of a descriptor that is there: no way to fail */
+    r->inode = (uint64_t)file.st_ino;
+    r->device = (uint32_t)file.st_dev;
+}
+
 void *yk__region_create(size_t bytes)
 {
     region *r = yk__calloc(1, sizeof(*r));
@@ -58,6 +69,7 @@ void *yk__region_create(size_t bytes)
         free(r);
         return NULL;
     }
+    identify(r);
     madvise(r->memory, r->bytes, MADV_HUGEPAGE); /* where the system has them for shared memory */
     pthread_rwlock_wrlock(&lock);
     r->id = ++last_id;
@@ -84,6 +96,46 @@ void yk__region_destroy(void *memory)
     free(r);
 }
 
+/* The descriptor keeps its number, under which peers look for the region. */
+static bool renew(region *r)
+{
+    int fd;
+    char *fresh = yk__memory_file("comm_alloc", r->bytes, &fd);
+    if (!fresh)
+        return false;
+    memcpy(fresh, r->memory, r->bytes);
+    munmap(fresh, r->bytes);
+    bool done = mmap(r->memory, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
+    madvise(r->memory, r->bytes, MADV_HUGEPAGE);
+    if (done && dup3(fd, r->fd, O_CLOEXEC) != r->fd) {
+        int old = r->fd;
+        r->fd = fd;
+        fd = old;
+    }
+    close(fd);
+    if (done) {
+        r->id = ++last_id;
+        identify(r);
+    }
+    return done;
+}
+
+bool yk__region_renew(const void *address)
+{
+    const char *p = address;
+    bool done = true;
+    yk_error before;
+    yk__error_take(&before);
+    pthread_rwlock_wrlock(&lock);
+    for (region *r = regions; r; r = r->next)
+        if (p >= r->memory && p < r->memory + r->bytes)
+            done = renew(r);
+    pthread_rwlock_unlock(&lock);
+    yk_clear_error();
+    yk__error_put(&before);
+    return done;
+}
+
 yk__region_place yk__region_find(const void *address, size_t bytes)
 {
     yk__region_place place = {.address = (uint64_t)(uintptr_t)address};
@@ -94,6 +146,8 @@ yk__region_place yk__region_find(const void *address, size_t bytes)
             place.id = r->id;
             place.offset = (uint64_t)(p - r->memory);
             place.bytes = r->bytes;
+            place.inode = r->inode;
+            place.device = r->device;
             place.fd = r->fd;
             break;
         }

@@ -11,12 +11,17 @@ typedef struct yk__region_place {
     uint64_t id;      /* 0: not in a region. Never used twice in a process */
     uint64_t address; /* in this process */
     uint64_t offset, bytes;
+    uint64_t inode; /* of the file: the descriptor may be another's by the time that a peer opens it */
+    uint32_t device;
     int32_t fd;
 } yk__region_place;
 
 /* Zeroed pages of a memory file; NULL and an error on failure. */
 void *yk__region_create(size_t bytes);
 void yk__region_destroy(void *memory);
+/* Takes the region around this address, if it is in one, away from all who have mapped it: the same bytes stay at the
+ * same address, in another file. False where there is no memory for that. */
+bool yk__region_renew(const void *address);
 /* Where `bytes` at `address` are; id 0 where they are not all in one region. */
 yk__region_place yk__region_find(const void *address, size_t bytes);
 /* A new unnamed memory file of `bytes`, mapped; gives its descriptor. MAP_FAILED is turned into NULL and an error. */

@@ -2,10 +2,11 @@
  * loader.c - batches, made ahead by worker threads. Layer: data.
  *
  * Note [Order of batches]
- * An epoch is an order of samples, fixed when it starts; batch b is places b * batch_size and on. Workers claim batches
- * in order, one whole batch each, and put them into slot b % slots; the caller takes them from there in the same order.
- * A worker may claim batch b only while batch b - slots has been taken, which bounds what is made ahead. Since a sample
- * is a function of (seed, epoch, index), who makes it and when changes nothing.
+ * An epoch is an order of samples, fixed when it starts, of which sampler.c gives each rank its part; batch b is places
+ * b * batch_size and on of that part. Workers claim batches in order, one whole batch each, and put them into slot b %
+ * slots; the caller takes them from there in the same order. A worker may claim batch b only while batch b - slots has
+ * been taken, which bounds what is made ahead. Since a sample is a function of (seed, epoch, index), who makes it and
+ * when changes nothing.
  *
  *   claimed by workers ->  [ b+3 filling ] [ b+2 ready ] [ b+1 filling ]  -> taken by the caller: b
  *
@@ -22,9 +23,11 @@
 #include <string.h>
 
 #include "data/dataset.h"
+#include "data/sampler.h"
 #include "tensor/tensor.h"
 
 enum { MOST_WORKERS = 1024, MOST_PREFETCH = 1 << 16 };
+static const int64_t MOST_BATCH = (int64_t)1 << 32;
 
 typedef struct made_batch {
     yk_tensor *input, *target;
@@ -48,9 +51,13 @@ struct yk_loader {
     yk_dataset *dataset;
     yk_loader_options options;
     yk__pipeline pipeline;
-    int64_t *order; /* dataset indices of this rank's epoch */
-    int64_t *all;   /* the whole epoch's, where this rank has a part of it; else NULL */
-    int64_t samples, batches, epoch;
+    yk__sampler sampler;  /* of the epoch, or of what was left of it for set_state */
+    int64_t *all;         /* dataset indices of the whole epoch */
+    int64_t *part;        /* this rank's, where there are others; else NULL */
+    const int64_t *order; /* what this rank gives: in `part` or in `all` */
+    int64_t samples, batches;
+    int64_t epoch, next_epoch;
+    bool restored; /* the epoch is to be gone on with by YK_NEXT_EPOCH */
 
     pthread_mutex_t lock;
     pthread_cond_t work;  /* for workers: something to claim, or the end */
@@ -214,9 +221,12 @@ static void cancel(yk_loader *l)
     batch_clear(&l->held);
 }
 
+/* After cancel. What the workers look at changes under the lock, all at once. */
 static void go_on_from(yk_loader *l, int64_t batch)
 {
     pthread_mutex_lock(&l->lock);
+    l->samples = yk__sampler_samples(&l->sampler);
+    l->batches = yk__sampler_batches(&l->sampler);
     l->claimed = l->taken = batch;
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
@@ -243,7 +253,7 @@ static void loader_destroy(void *object)
     yk__pipeline_clear(&l->pipeline);
     free(l->workers);
     free(l->slots);
-    free(l->order);
+    free(l->part);
     free(l->all);
     yk_object_release(l->dataset);
     free(l);
@@ -251,11 +261,34 @@ static void loader_destroy(void *object)
 
 static const yk__type loader_type = {"loader", loader_destroy};
 
+/* That of yk_init_process_group; before it, from the variables that it reads, in its order. */
+static yk_status find_place(yk_loader_options *o)
+{
+    if (yk__place_get(&o->rank, &o->world_size))
+        return YK_OK;
+    static const char *const launchers[][2] = {
+        {"RANK", "WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}};
+    int64_t rank = 0, world = 1;
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++) {
+        if (!getenv(launchers[i][0]) && !getenv(launchers[i][1]))
+            continue;
+        yk_status status = yk__env_int(launchers[i][1], 1, 1, INT32_MAX, &world);
+        if (!status)
+            status = yk__env_int(launchers[i][0], 0, 0, INT32_MAX, &rank);
+        if (status)
+            return status;
+        break;
+    }
+    o->world_size = (int)world;
+    o->rank = (int)rank;
+    return YK_OK;
+}
+
 static yk_status check_options(const char *name, yk_loader_options *o)
 {
     if (o->batch_size == 0)
         o->batch_size = 1;
-    if (o->batch_size < 0 || o->batch_size > (int64_t)1 << 32)
+    if (o->batch_size < 0 || o->batch_size > MOST_BATCH)
         return yk__fail(YK_ERR_ARGUMENT, "loader of %s: batch_size %lld is outside [1, 2^32]", name,
                         (long long)o->batch_size);
     if (o->workers < 0 || o->workers > MOST_WORKERS)
@@ -266,16 +299,8 @@ static yk_status check_options(const char *name, yk_loader_options *o)
                         MOST_PREFETCH);
     if (o->prefetch == 0)
         o->prefetch = 2 * o->workers;
-    if (o->distributed && o->world_size == 0) {
-        int64_t world = 1, rank = 0;
-        yk_status status = yk__env_int("WORLD_SIZE", 1, 1, INT32_MAX, &world);
-        if (!status)
-            status = yk__env_int("RANK", 0, 0, INT32_MAX, &rank);
-        if (status)
-            return status;
-        o->world_size = (int)world;
-        o->rank = (int)rank;
-    }
+    if (o->distributed && o->world_size == 0 && find_place(o))
+        return yk__error_code();
     if (o->world_size == 0 && o->rank == 0)
         o->world_size = 1;
     if (o->world_size < 1 || o->rank < 0 || o->rank >= o->world_size)
@@ -283,19 +308,29 @@ static yk_status check_options(const char *name, yk_loader_options *o)
     return YK_OK;
 }
 
+static yk__sampler whole_epoch(const yk_loader *l)
+{
+    return (yk__sampler){.length = l->dataset->table.length,
+                         .batch_size = l->options.batch_size,
+                         .rank = l->options.rank,
+                         .world = l->options.world_size,
+                         .drop_last = l->options.drop_last,
+                         .no_padding = l->options.no_padding};
+}
+
 static yk_status allocate(yk_loader *l)
 {
-    int64_t length = l->dataset->table.length, world = l->options.world_size, size = l->options.batch_size;
-    l->samples = (length + world - 1) / world;
-    l->batches = l->options.drop_last ? l->samples / size : (l->samples + size - 1) / size;
+    l->sampler = whole_epoch(l);
+    l->samples = yk__sampler_samples(&l->sampler);
+    l->batches = yk__sampler_batches(&l->sampler);
     l->slot_count = l->options.prefetch ? l->options.prefetch : 1;
-    l->order = yk__calloc((size_t)l->samples, sizeof(*l->order));
-    l->slots = l->order ? yk__calloc((size_t)l->slot_count, sizeof(*l->slots)) : NULL;
+    l->all = yk__calloc((size_t)l->sampler.length, sizeof(*l->all));
+    l->slots = l->all ? yk__calloc((size_t)l->slot_count, sizeof(*l->slots)) : NULL;
     l->workers =
         l->slots ? yk__calloc((size_t)(l->options.workers ? l->options.workers : 1), sizeof(*l->workers)) : NULL;
-    if (l->workers && world > 1)
-        l->all = yk__calloc((size_t)length, sizeof(*l->all));
-    if (!l->workers || (world > 1 && !l->all))
+    if (l->workers && l->sampler.world > 1)
+        l->part = yk__calloc((size_t)l->samples, sizeof(*l->part));
+    if (!l->workers || (l->sampler.world > 1 && !l->part))
         return YK_ERR_MEMORY;
     for (int i = 0; i < l->options.workers; i++)
         l->workers[i].loader = l;
@@ -342,49 +377,73 @@ void yk_loader_release(yk_loader *loader)
 
 int64_t yk_loader_length(const yk_loader *loader)
 {
-    return loader ? loader->batches : 0;
+    yk__sampler whole = loader ? whole_epoch(loader) : (yk__sampler){.batch_size = 1, .world = 1};
+    return yk__sampler_batches(&whole);
 }
 
 int64_t yk_loader_samples(const yk_loader *loader)
 {
     if (!loader)
         return 0;
-    int64_t whole = loader->batches * loader->options.batch_size;
-    return whole < loader->samples ? whole : loader->samples;
+    yk__sampler whole = whole_epoch(loader);
+    int64_t full = yk__sampler_batches(&whole) * whole.batch_size, samples = yk__sampler_samples(&whole);
+    return full < samples ? full : samples;
+}
+
+int64_t yk_loader_left(const yk_loader *loader)
+{
+    return !loader || loader->over ? 0 : loader->batches - loader->taken;
 }
 
 /* The epoch's order: see yk_loader_options. */
-static void set_order(yk_loader *l, int64_t epoch)
+static void set_order(yk_loader *l)
 {
-    int64_t length = l->dataset->table.length, world = l->options.world_size;
-    int64_t *order = l->all ? l->all : l->order;
+    const yk__sampler *s = &l->sampler;
     if (l->options.shuffle) {
-        yk__stream stream = {.key = l->options.seed, .purpose = YK__RANDOM_SHUFFLE, .epoch = (uint32_t)epoch};
-        yk__random_permutation(stream, order, length);
+        yk__stream stream = {.key = l->options.seed, .purpose = YK__RANDOM_SHUFFLE, .epoch = (uint32_t)l->epoch};
+        yk__random_permutation(stream, l->all, s->length);
     } else {
-        for (int64_t i = 0; i < length; i++)
-            order[i] = i;
+        for (int64_t i = 0; i < s->length; i++)
+            l->all[i] = i;
     }
-    for (int64_t i = 0; l->all && i < l->samples; i++)
-        l->order[i] = l->all[(l->options.rank + i * world) % length];
+    l->order = l->part ? l->part : l->all + s->start;
+    for (int64_t i = 0, samples = yk__sampler_samples(s); l->part && i < samples; i++)
+        l->part[i] = l->all[yk__sampler_place(s, i)];
+}
+
+static yk_status check_epoch(const char *function, int64_t epoch)
+{
+    if (epoch >= 0 && epoch <= UINT32_MAX)
+        return YK_OK;
+    return yk__fail(YK_ERR_ARGUMENT, "%s: epoch %lld is outside [0, 2^32)", function, (long long)epoch);
+}
+
+/* Goes to a batch of the epoch that begins at place `start` of its order. */
+static void start_at(yk_loader *l, int64_t epoch, int64_t start, int64_t batch)
+{
+    cancel(l);
+    l->over = true;
+    l->restored = false;
+    if (check_epoch("loader_start", epoch))
+        return;
+    l->epoch = epoch;
+    l->next_epoch = epoch + 1;
+    l->sampler.start = start;
+    set_order(l);
+    if (l->running < l->options.workers && start_workers(l))
+        return;
+    l->over = false;
+    go_on_from(l, batch);
 }
 
 void yk_loader_start(yk_loader *l, int64_t epoch)
 {
     if (!l)
         return;
-    cancel(l);
-    l->over = true;
-    if (epoch < 0 || epoch > UINT32_MAX) {
-        yk__fail(YK_ERR_ARGUMENT, "loader_start: epoch %lld is outside [0, 2^32)", (long long)epoch);
-        return;
-    }
-    set_order(l, epoch);
-    l->epoch = epoch;
-    if (l->running < l->options.workers && start_workers(l))
-        return;
-    l->over = false;
-    go_on_from(l, 0);
+    if (epoch == YK_NEXT_EPOCH && l->restored && yk_loader_left(l) > 0)
+        l->restored = false;
+    else
+        start_at(l, epoch == YK_NEXT_EPOCH ? l->next_epoch : epoch, 0, 0);
 }
 
 yk_status yk_loader_seek(yk_loader *l, int64_t batch)
@@ -407,6 +466,7 @@ yk_loader_state yk_loader_get_state(const yk_loader *l)
         return (yk_loader_state){0};
     const yk_loader_options *o = &l->options;
     return (yk_loader_state){.epoch = l->epoch,
+                             .start = l->over ? 0 : l->sampler.start,
                              .batch = l->over ? 0 : l->taken,
                              .dataset_length = l->dataset->table.length,
                              .batch_size = o->batch_size,
@@ -417,21 +477,17 @@ yk_loader_state yk_loader_get_state(const yk_loader *l)
                              .world_size = o->world_size};
 }
 
-yk_status yk_loader_set_state(yk_loader *l, const yk_loader_state *state)
+/* What gives another order, and so other samples in what is left of it. */
+static yk_status check_same(const yk_loader *l, const yk_loader_state *state)
 {
-    if (!l || !state)
-        return yk__fail(YK_ERR_ARGUMENT, "loader_set_state: the %s is NULL", l ? "state" : "loader");
     yk_loader_state own = yk_loader_get_state(l);
     const struct {
         const char *name;
         int64_t saved, own;
     } same[] = {{"samples in the data set", state->dataset_length, own.dataset_length},
-                {"batch size", state->batch_size, own.batch_size},
                 {"seed", (int64_t)state->seed, (int64_t)own.seed},
                 {"shuffle", state->shuffle, own.shuffle},
-                {"drop_last", state->drop_last, own.drop_last},
-                {"rank", state->rank, own.rank},
-                {"world size", state->world_size, own.world_size}};
+                {"drop_last", state->drop_last, own.drop_last}};
     for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
         if (same[i].saved != same[i].own)
             return yk__fail(
@@ -439,11 +495,43 @@ yk_status yk_loader_set_state(yk_loader *l, const yk_loader_state *state)
                 "loader of %s: %s is %lld, but it was %lld where the state is from: other batches would follow",
                 l->dataset->table.name, same[i].name, (long long)same[i].own, (long long)same[i].saved);
     }
-    if (state->batch < 0 || state->batch > l->batches)
+    return YK_OK;
+}
+
+yk_status yk_loader_set_state(yk_loader *l, const yk_loader_state *state)
+{
+    if (!l || !state)
+        return yk__fail(YK_ERR_ARGUMENT, "loader_set_state: the %s is NULL", l ? "state" : "loader");
+    yk_status status = check_same(l, state);
+    if (!status)
+        status = check_epoch("loader_set_state", state->epoch);
+    if (status)
+        return status;
+    if (state->batch_size < 1 || state->batch_size > MOST_BATCH || state->world_size < 1)
+        return yk__fail(YK_ERR_ARGUMENT, "loader_set_state: batches of %lld on %d ranks", (long long)state->batch_size,
+                        state->world_size);
+    yk__sampler saved = whole_epoch(l);
+    saved.start = state->start;
+    saved.batch_size = state->batch_size;
+    saved.world = state->world_size;
+    saved.rank = 0; /* no rank has more */
+    if (state->start < 0 || state->start > saved.length)
+        return yk__fail(YK_ERR_ARGUMENT, "loader_set_state: start %lld is outside [0, %lld]", (long long)state->start,
+                        (long long)saved.length);
+    int64_t batches = yk__sampler_batches(&saved);
+    if (state->batch < 0 || state->batch > batches)
         return yk__fail(YK_ERR_ARGUMENT, "loader_set_state: batch %lld is outside [0, %lld]", (long long)state->batch,
-                        (long long)l->batches);
-    yk_loader_start(l, state->epoch);
-    return l->over ? yk__error_code() : yk_loader_seek(l, state->batch);
+                        (long long)batches);
+    if (saved.batch_size != l->options.batch_size || saved.world != l->options.world_size) {
+        /* An epoch at its end stays there, whatever drop_last left out. */
+        start_at(l, state->epoch, state->batch == batches ? saved.length : yk__sampler_taken(&saved, state->batch), 0);
+    } else {
+        saved.rank = l->options.rank;
+        int64_t own = yk__sampler_batches(&saved); /* without padding a rank may have one batch less */
+        start_at(l, state->epoch, state->start, state->batch < own ? state->batch : own);
+    }
+    l->restored = !l->over;
+    return l->over ? yk__error_code() : YK_OK;
 }
 
 /* The batch at l->taken from its slot. */
@@ -467,6 +555,7 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
     if (!l)
         return false;
     batch_clear(&l->held);
+    l->restored = false;
     if (l->over || yk__error_code() || l->taken == l->batches)
         return false;
     int64_t index = l->taken;
@@ -484,6 +573,7 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
                         .target = l->held.target,
                         .index = index,
                         .count = batch_count(l, index),
+                        .padding = yk__sampler_padding(&l->sampler, index),
                         .samples = l->order + index * l->options.batch_size};
     return true;
 }

@@ -5,5 +5,7 @@
 #include "device/table.h"
 
 const yk__backend *yk__cpu_backend(void);
+/* Which of the CPU kernels' instruction sets this process uses, as text. */
+const char *yk__cpu_isa(void);
 
 #endif

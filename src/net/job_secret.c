@@ -163,7 +163,7 @@ yk_status yk__identity_allows(const yk__identity *identity, const yk__address *a
         return YK_OK;
     char text[YK__ADDRESS_TEXT];
     return yk__fail(YK_ERR_ARGUMENT,
-                    "%s: %s is reached over a network, which takes a job secret: let YOKE_JOB_SECRET_FILE name a file "
-                    "with the same content on every host",
+                    "%s: %s is reached over a network, which takes a job secret: let YOKE_JOB_SECRET_FILE, or "
+                    "`yoke run --secret-file`, name a file with the same content on every host",
                     what, yk__address_format(address, text));
 }

@@ -22,6 +22,8 @@ typedef struct batch_norm2d {
     yk_tensor *weight, *bias, *running_mean, *running_var, *batches;
     int64_t features;
     double eps, momentum;
+    yk__batch_norm_fn replacement; /* of yk_batch_norm in training */
+    void *user;                    /* a counted object of ours */
 } batch_norm2d;
 
 /* What follows the normalisation in the same pass. */
@@ -56,6 +58,8 @@ static yk_tensor *normalise(yk_module *m, yk_tensor *x, void *user)
                                .training = m->training || !d->running_mean,
                                .relu = t && t->relu,
                                .residual = t ? t->residual : NULL};
+    if (d->replacement && m->training)
+        return d->replacement(x, d->weight, d->bias, d->running_mean, d->running_var, &o, d->user);
     return yk_batch_norm(x, d->weight, d->bias, d->running_mean, d->running_var, &o);
 }
 
@@ -71,14 +75,40 @@ static void batch_norm2d_describe(yk_module *m, char *buffer, size_t size)
              d->eps, d->momentum, d->weight ? "True" : "False", d->running_mean ? "True" : "False");
 }
 
+static void batch_norm2d_destroy(yk_module *m)
+{
+    yk_object_release(((batch_norm2d *)yk_module_data(m))->user);
+}
+
 static const yk_module_class batch_norm2d_class = {.name = "BatchNorm2d",
                                                    .data_size = sizeof(batch_norm2d),
                                                    .forward = batch_norm2d_forward,
                                                    .describe = batch_norm2d_describe};
+static const yk_module_class sync_batch_norm_class = {.name = "SyncBatchNorm",
+                                                      .data_size = sizeof(batch_norm2d),
+                                                      .forward = batch_norm2d_forward,
+                                                      .destroy = batch_norm2d_destroy,
+                                                      .describe = batch_norm2d_describe};
 
 bool yk__is_batch_norm2d(const yk_module *m)
 {
-    return m->cls == &batch_norm2d_class;
+    return m->cls == &batch_norm2d_class || m->cls == &sync_batch_norm_class;
+}
+
+yk_status yk__batch_norm2d_replace(yk_module *m, yk__batch_norm_fn fn, void *user)
+{
+    batch_norm2d *d = yk_module_data(m);
+    yk_object_retain(user);
+    yk_object_release(d->user);
+    d->replacement = fn;
+    d->user = user;
+    m->cls = &sync_batch_norm_class;
+    return YK_OK;
+}
+
+bool yk__batch_norm2d_replaced(const yk_module *m)
+{
+    return m->cls == &sync_batch_norm_class;
 }
 
 yk_tensor *yk__batch_norm2d_forward(yk_module *m, yk_tensor *x, yk_tensor *residual, bool relu)

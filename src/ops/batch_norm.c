@@ -31,8 +31,8 @@ static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
     for (int i = 0; i < DIFFERENTIABLE && !status; i++) {
         if (!yk__needs_grad(node, i) || (i == RESIDUAL && !c->p.relu))
             continue;
-        made[i] =
-            i == WEIGHT || i == BIAS ? yk__tensor_new(1, &channels, NULL, dtype, device) : yk__form_new(&c->x, device);
+        made[i] = i == WEIGHT || i == BIAS ? yk__gradient_vector(node, i, channels, dtype, device)
+                                           : yk__form_new(&c->x, device);
         status = yk__made(made[i]);
     }
     for (int i = 0; i < DIFFERENTIABLE && !status && !in[SAVED_X]->numel; i++)

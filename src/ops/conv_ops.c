@@ -106,8 +106,8 @@ static yk_status conv2d_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
         }
     }
     if (!status && yk__needs_grad(node, 1)) {
-        gw = yk__form_new(&c->weight, device);
-        gbias = wants_bias ? yk__tensor_new(1, &c->weight.shape[0], NULL, (yk_dtype)g->dtype, device) : NULL;
+        gw = yk__gradient_new(node, 1, &c->weight, device);
+        gbias = wants_bias ? yk__gradient_vector(node, 2, c->weight.shape[0], (yk_dtype)g->dtype, device) : NULL;
         status = gw && (gbias || !wants_bias) ? weight_gradients(&c->p, gw, gbias, g, x) : yk__made(NULL);
     } else if (!status && wants_bias) {
         gbias = yk__raw_reduce("conv2d", YK__SUM, g, 1u << 0 | 1u << 2 | 1u << 3, false, 0);

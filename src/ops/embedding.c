@@ -22,7 +22,8 @@ static yk_status embedding_backward(yk__node *node, yk_tensor *gout, yk_tensor *
     yk_tensor *index = yk__saved(node, 0, &status);
     if (status || !yk__needs_grad(node, 1))
         return status;
-    yk_tensor *g = yk__raw_cast(gout, (yk_dtype)c->weight.dtype), *gw = yk__form_new(&c->weight, yk__device_of(gout));
+    yk_tensor *g = yk__raw_cast(gout, (yk_dtype)c->weight.dtype),
+              *gw = yk__gradient_new(node, 1, &c->weight, yk__device_of(gout));
     yk_tensor *rows = g && gout->numel ? as_list(g, c->weight.shape[1]) : NULL;
     if (gw && g && !gout->numel) {
         status = yk__raw_fill(gw, 0);

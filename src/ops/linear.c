@@ -63,7 +63,7 @@ static yk_status linear_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     }
     if (!status && yk__needs_grad(node, 1)) {
         yk_tensor *x = as_rows(wide[1]);
-        yk_tensor *gw = x ? yk__form_new(x_form + 1, yk__device_of(gout)) : NULL;
+        yk_tensor *gw = x ? yk__gradient_new(node, 1, x_form + 1, yk__device_of(gout)) : NULL;
         status = yk__made(gw);
         if (!status) {
             yk__view vg = yk__view_of(g), vx = yk__view_of(x), vgw = as_batch(gw, false);

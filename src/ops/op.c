@@ -82,6 +82,25 @@ yk_tensor *yk__form_zeros(const yk__form *form, yk_device device)
     return x ? yk__checked(x, yk__raw_fill(x, 0)) : NULL;
 }
 
+yk_tensor *yk__gradient_new(const yk__node *node, int input, const yk__form *form, yk_device device)
+{
+    yk_tensor *home = yk__gradient_home(node, input);
+    if (!home)
+        return yk__form_new(form, device);
+    size_t bytes = sizeof(form->shape[0]) * (size_t)form->ndim;
+    if (home->dtype == form->dtype && home->ndim == form->ndim && memcmp(home->shape, form->shape, bytes) == 0 &&
+        memcmp(home->stride, form->stride, bytes) == 0 && yk_device_equal(yk__device_of(home), device))
+        return home;
+    yk_tensor_release(home);
+    return yk__form_new(form, device);
+}
+
+yk_tensor *yk__gradient_vector(const yk__node *node, int input, int64_t size, yk_dtype dtype, yk_device device)
+{
+    yk__form form = {.dtype = (int8_t)dtype, .ndim = 1, .shape = {size}, .stride = {1}};
+    return yk__gradient_new(node, input, &form, device);
+}
+
 yk_tensor *yk__fit(yk_tensor *grad, const yk__form *form)
 {
     if (!grad)

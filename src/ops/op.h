@@ -55,6 +55,11 @@ yk__form yk__form_of(const yk_tensor *x);
 /* An uninitialised tensor of the form; with zeros in it. */
 yk_tensor *yk__form_new(const yk__form *form, yk_device device);
 yk_tensor *yk__form_zeros(const yk__form *form, yk_device device);
+/* In backward, for the gradient of an input: the place where it will be kept if that has the form, else a new tensor.
+ * Uninitialised. */
+yk_tensor *yk__gradient_new(const yk__node *node, int input, const yk__form *form, yk_device device);
+/* The same for a vector. */
+yk_tensor *yk__gradient_vector(const yk__node *node, int input, int64_t size, yk_dtype dtype, yk_device device);
 /* Sums a gradient, taken over, to the shape of the form and brings it to its dtype. */
 yk_tensor *yk__fit(yk_tensor *grad, const yk__form *form);
 

@@ -79,6 +79,20 @@ yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *pa
 /* yk_optimizer_load_state_dict; `adopt`: the dict's tensors may become the state, the caller gives them up. */
 yk_status yk__optimizer_load_state(yk_optimizer *o, const yk_state_dict *dict, bool adopt);
 
+/* What a schedule sets the rates of, borrowed. */
+yk_optimizer *yk__schedule_optimizer(const yk_schedule *s);
+
+/* The time of s that stands where time t stands in a schedule that differs in nothing but its lengths (t_max,
+ * step_size, milestones, steps of a warm-up), given by yk_schedule_describe's text; -1 where it differs in more. */
+int64_t yk__schedule_carry(const yk_schedule *s, const char *description, int64_t t);
+
+/* Fails in the name of `what` where no scaler could be in this state. */
+yk_status yk__grad_scaler_check(const char *what, const yk_grad_scaler_state *state);
+
+/* The 2-norm of all gradients together; and x = op(x) for each of them (clip.c). */
+yk_status yk__norm_of_grads(const yk_parameters *params, double *norm);
+yk_status yk__change_grads(const yk_parameters *params, yk__unary op, double p0, double p1);
+
 /* The number, or `fallback` where it is a plain 0; YK_ZERO gives 0. */
 double yk__given(double number, double fallback);
 /* Fails in the name of `what` unless low <= number (and number < high where high is above low). */

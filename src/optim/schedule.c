@@ -232,10 +232,16 @@ yk_status yk_schedule_set_time(yk_schedule *s, int64_t t)
     return YK_OK;
 }
 
+yk_optimizer *yk__schedule_optimizer(const yk_schedule *s)
+{
+    return s ? s->optimizer : NULL;
+}
+
 /* A growing text that stops at its end. */
 typedef struct writer {
     char *text;
     size_t size, used;
+    const int64_t *lengths, *lengths_end; /* to write in place of the schedule's own; NULL: its own */
 } writer;
 
 __attribute__((format(printf, 2, 3))) static void put(writer *w, const char *format, ...)
@@ -259,23 +265,32 @@ static void put_number(writer *w, double number)
     put(w, "%s", text);
 }
 
+static void put_length(writer *w, const char *name, int64_t own)
+{
+    if (w->lengths)
+        own = w->lengths < w->lengths_end ? *w->lengths++ : 0;
+    put(w, "%s%lld", name, (long long)own);
+}
+
 static void describe(writer *w, const yk_schedule *s)
 {
     if (s->rate == step_rate || s->rate == cosine_rate) {
-        put(w, s->rate == step_rate ? "step_lr(step_size=%lld, gamma=" : "cosine_lr(t_max=%lld, eta_min=",
-            (long long)s->period);
+        bool step = s->rate == step_rate;
+        put_length(w, step ? "step_lr(step_size=" : "cosine_lr(t_max=", s->period);
+        put(w, step ? ", gamma=" : ", eta_min=");
         put_number(w, s->gamma);
     } else if (s->rate == multi_step_rate) {
         put(w, "multi_step_lr(milestones=[");
         for (int i = 0; i < s->n_milestones; i++)
-            put(w, "%s%lld", i ? ", " : "", (long long)s->milestones[i]);
+            put_length(w, i ? ", " : "", s->milestones[i]);
         put(w, "], gamma=");
         put_number(w, s->gamma);
     } else if (s->rate == exponential_rate) {
         put(w, "exponential_lr(gamma=");
         put_number(w, s->gamma);
     } else if (s->rate == warmup_rate) {
-        put(w, "linear_warmup_lr(steps=%lld, start_factor=", (long long)s->period);
+        put_length(w, "linear_warmup_lr(steps=", s->period);
+        put(w, ", start_factor=");
         put_number(w, s->gamma);
         if (s->after) {
             put(w, ", after=");
@@ -296,6 +311,73 @@ const char *yk_schedule_describe(const yk_schedule *s, char *text, size_t size)
     if (s)
         describe(&w, s);
     return text;
+}
+
+/* ---- the same schedule in steps of another length ---------------------------------------------------------------- */
+
+/* The lengths that a description holds, in its order, to `lengths`; how many they are. */
+static int read_lengths(const char *text, int64_t *lengths, int room)
+{
+    static const char *const names[] = {"(step_size=", "(t_max=", "(steps=", "(milestones=["};
+    int count = 0;
+    for (const char *at = text; (at = strchr(at, '(')) != NULL; at++) {
+        for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+            size_t n = strlen(names[i]);
+            char *end = (char *)at + n;
+            for (bool more = strncmp(at, names[i], n) == 0; more && count < room; end++) {
+                lengths[count++] = strtoll(end, &end, 10);
+                more = *end == ',' && i == 3;
+            }
+        }
+    }
+    return count;
+}
+
+/* t of `old` steps in a stretch that has `now` of them. */
+static int64_t scale(int64_t t, int64_t now, int64_t old)
+{
+    return now == old ? t : llround((double)t * (double)now / (double)old);
+}
+
+/* Where t is, in a schedule with these lengths, is where the result is in s; negative where there is no such schedule.
+ * Parts without a length go on step by step. */
+static int64_t carry(const yk_schedule *s, const int64_t *old, int64_t t)
+{
+    if (s->rate == step_rate || s->rate == cosine_rate)
+        return old[0] < 1 ? -1 : scale(t, s->period, old[0]);
+    if (s->rate == warmup_rate) {
+        if (old[0] < 1)
+            return -1;
+        if (t < old[0])
+            return scale(t, s->period, old[0]);
+        int64_t rest = s->after ? carry(s->after, old + 1, t - old[0]) : t - old[0];
+        return rest < 0 ? -1 : s->period + rest;
+    }
+    if (s->rate != multi_step_rate)
+        return t;
+    for (int i = 0; i < s->n_milestones; i++)
+        if (old[i] < 1 || s->milestones[i] < 1 || (i && old[i] <= old[i - 1]))
+            return -1;
+    int64_t from = 0, begin = 0; /* of a stretch between milestones, before and now */
+    for (int i = 0; i < s->n_milestones; i++) {
+        if (t < old[i])
+            return begin + scale(t - from, s->milestones[i] - begin, old[i] - from);
+        from = old[i];
+        begin = s->milestones[i];
+    }
+    return begin + t - from;
+}
+
+int64_t yk__schedule_carry(const yk_schedule *s, const char *description, int64_t t)
+{
+    enum { MOST = 256 };
+    int64_t lengths[MOST];
+    char text[4096];
+    int count = read_lengths(description, lengths, MOST);
+    writer w = {.text = text, .size = sizeof(text), .lengths = lengths, .lengths_end = lengths + count};
+    *text = 0;
+    describe(&w, s);
+    return strcmp(text, description) == 0 ? carry(s, lengths, t) : -1;
 }
 
 yk_schedule *yk_schedule_retain(yk_schedule *s)

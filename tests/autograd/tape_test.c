@@ -3,7 +3,13 @@
  */
 #include "tests/support/expect.h"
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <yoke/ops.h>
+
+#include "base/core.h"
 
 static const yk_tensor_options f64 = {.dtype = YK_F64};
 static const yk_tensor_options f64_leaf = {.dtype = YK_F64, .requires_grad = true};
@@ -262,6 +268,47 @@ static void test_misuse(void **state)
     yk_scope_end(scope);
 }
 
+/* The scope cannot grow just as a custom operation's result is handed out: an error, and its context is freed once. */
+static yk_tensor *same_forward(yk_custom *context, yk_tensor *const *inputs, int n)
+{
+    (void)n;
+    return yk_custom_save(context, inputs[0]) ? NULL : inputs[0];
+}
+
+static void apply_without_room(void)
+{
+    static const yk_custom_function same = {"same", same_forward, exp_backward};
+    yk_scope_begin();
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), &f64_leaf);
+    for (int owned = 1; owned < 1 << 20; owned++) /* the list is 8 MB and full; the next is 16 */
+        if (!yk__scope_own(yk_object_retain(x)))
+            _exit(2);
+    long pages = 0;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    if (!statm || fscanf(statm, "%ld", &pages) != 1 || fclose(statm))
+        _exit(3);
+    rlim_t bytes = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (1 << 20);
+    if (setrlimit(RLIMIT_AS, &(struct rlimit){bytes, bytes}))
+        _exit(4);
+    bool failed = !yk_custom_apply(&same, &x, 1, NULL);
+    _exit(failed && yk_last_error()->code == YK_ERR_MEMORY ? 0 : 5);
+}
+
+static void test_no_room_in_the_scope(void **state)
+{
+    (void)state;
+#ifdef YK__SANITIZED
+    skip(); /* a sanitizer's own memory cannot be limited so */
+#endif
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        apply_without_room();
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_custom),
         cmocka_unit_test(test_custom_saved_output_and_gradcheck_failure),
         cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_no_room_in_the_scope),
     };
     return cmocka_run_group_tests_name("tape", tests, NULL, NULL);
 }

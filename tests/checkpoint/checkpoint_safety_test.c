@@ -14,6 +14,9 @@
 
 #include <yoke/checkpoint.h>
 
+#include "base/core.h"
+#include "checkpoint/sealed_json.h"
+
 enum { ELEMENTS = 40000 };
 
 /* State whose every number is its step, so that a mixture of two saves would show. */
@@ -313,12 +316,114 @@ static void a_folder_that_cannot_be_written(void **state)
     assert_int_equal(count_entries("root", &temporary), 1);
 }
 
+/* Whatever folder is named: what is in it and is no checkpoint's stays. */
+static void files_of_others_stay(void **state)
+{
+    (void)state;
+    yk_checkpoint_state s = make_state();
+    assert_int_equal(mkdir("mine", 0777), 0);
+    write_file("mine/notes.txt", "mine", 4);
+    write_file("mine/model.safetensors", "half", 4);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(yk_checkpoint_save(i ? "mine/" : "mine", &s), YK_ERR_ARGUMENT);
+        expect_error(YK_ERR_ARGUMENT, "mine: holds 'notes.txt', which is no file of a checkpoint");
+        int temporary;
+        assert_int_equal(count_entries("mine", &temporary), 2);
+        assert_int_not_equal(access("mine.tmp", F_OK), 0);
+    }
+    assert_int_equal(rename("mine", "new.tmp"), 0);
+    assert_int_equal(yk_checkpoint_save("new", &s), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "new.tmp: holds 'notes.txt'");
+    assert_int_equal(access("new.tmp/notes.txt", F_OK), 0);
+    assert_int_equal(unlink("new.tmp/notes.txt"), 0);
+    expect_ok(yk_checkpoint_save("new", &s)); /* what was half written goes */
+    assert_int_not_equal(access("new.tmp", F_OK), 0);
+
+    /* Nor is an old checkpoint removed that somebody has put a file into. */
+    yk_checkpoint_manager *m = manage(1, false);
+    set_step(&s, 1);
+    expect_ok(yk_checkpoint_manager_save(m, &s));
+    write_file("root/step-00000001/notes.txt", "mine", 4);
+    for (int64_t step = 2; step <= 4; step++) {
+        set_step(&s, step);
+        expect_ok(yk_checkpoint_manager_save(m, &s));
+    }
+    int temporary;
+    assert_int_equal(count_entries("root", &temporary), 2);
+    assert_int_equal(temporary, 0);
+    assert_int_equal(count_entries("root/step-00000001", &temporary), 3);
+    expect_ok(yk_checkpoint_verify("root/step-00000001"));
+}
+
+/* Seals the state.json of step 3 again with another number. */
+static void change_state(const char *key, json_int_t number)
+{
+    static const char path[] = "root/step-00000003/state.json";
+    json_t *json = yk__sealed_read(path, 1 << 20, "yoke training checkpoint", "a state");
+    assert_non_null(json);
+    assert_int_equal(json_object_del(json, "checksum"), 0);
+    assert_int_equal(json_object_set_new(json, key, json_integer(number)), 0);
+    yk__file_writer *writer = yk__file_create(path);
+    assert_non_null(writer);
+    expect_ok(yk__sealed_write(writer, json));
+    expect_ok(yk__file_commit(writer));
+    json_decref(json);
+}
+
+/* A newer yoke's checkpoint is whole: going on from an older one would end in its place. */
+static void newer_versions_are_not_passed_over(void **state)
+{
+    (void)state;
+    yk_checkpoint_state s = make_state();
+    yk_checkpoint_manager *m = manage(3, false);
+    for (int64_t step = 2; step <= 3; step++) {
+        set_step(&s, step);
+        expect_ok(yk_checkpoint_manager_save(m, &s));
+    }
+    change_state("step", -3);
+    assert_int_equal(yk_checkpoint_load_latest("root", &s, NULL, NULL), YK_ERR_FORMAT);
+    expect_error(YK_ERR_FORMAT, "root/step-00000003: state.json has no epoch, step or random");
+    change_state("version", 2);
+    yk_checkpoint_found found;
+    assert_int_equal(yk_checkpoint_load_latest("root", &s, NULL, &found), YK_ERR_UNSUPPORTED);
+    expect_error(YK_ERR_UNSUPPORTED, "root/step-00000003/state.json: version 2; this yoke reads version 1");
+    assert_int_equal(found.broken, 0);
+    assert_int_equal(yk_checkpoint_find_latest("root", &found), YK_ERR_UNSUPPORTED);
+    expect_error(YK_ERR_UNSUPPORTED, "version 2");
+}
+
+/* Else a run would begin anew inside its own checkpoint. */
+static void a_checkpoint_is_no_folder_of_them(void **state)
+{
+    (void)state;
+    yk_checkpoint_state s = make_state();
+    set_step(&s, 3);
+    expect_ok(yk_checkpoint_manager_save(manage(1, false), &s));
+    static const char one[] = "root/step-00000003";
+    assert_null(yk_checkpoint_manager_create(one, NULL));
+    expect_error(YK_ERR_ARGUMENT, "root/step-00000003: is a checkpoint itself");
+    assert_int_equal(yk_checkpoint_load_latest(one, &s, NULL, NULL), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "root/step-00000003: is a checkpoint itself");
+    yk_checkpoint_found found;
+    assert_int_equal(yk_checkpoint_find_latest(one, &found), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "root/step-00000003: is a checkpoint itself");
+    expect_ok(yk_checkpoint_verify(one));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        data_test(kills_at_random_moments),     data_test(the_last_k_stay),
-        data_test(broken_ones_are_passed_over), data_test(a_full_disk),
-        data_test(asynchronous_errors),         data_test(a_folder_that_cannot_be_written),
+        data_test(kills_at_random_moments),
+        data_test(the_last_k_stay),
+        data_test(broken_ones_are_passed_over),
+        data_test(a_full_disk),
+        data_test(asynchronous_errors),
+        data_test(a_folder_that_cannot_be_written),
+        data_test(files_of_others_stay),
+        data_test(a_checkpoint_is_no_folder_of_them),
+        data_test(newer_versions_are_not_passed_over),
     };
-    return cmocka_run_group_tests_name("checkpoint_safety", tests, NULL, NULL);
+    /* No threads before fork: the thread sanitizer wants it so. */
+    return yk_set_num_threads((yk_device){0}, 1) ? 1
+                                                 : cmocka_run_group_tests_name("checkpoint_safety", tests, NULL, NULL);
 }

@@ -22,6 +22,23 @@ def train(model, optimizer):
         optimizer.step()
 
 
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool]
+
+
+def every_kind():
+    """Each dtype: plain, empty, 0-dimensional, transposed, with gaps, repeated by a stride of 0, behind an offset, and
+    two that share memory."""
+    tensors = {}
+    for dtype in DTYPES:
+        name = str(dtype).split(".")[1]
+        x = (torch.arange(24).reshape(4, 6) % 5).to(dtype)
+        tensors.update({f"{name}.plain": x.clone(), f"{name}.empty": torch.zeros(3, 0, 2, dtype=dtype),
+                        f"{name}.scalar": torch.tensor(1).to(dtype), f"{name}.transposed": x.clone().t(),
+                        f"{name}.gaps": x.clone()[::2, 1::3], f"{name}.repeated": x.clone()[:1, :3].expand(5, 3),
+                        f"{name}.offset": x.clone()[2:, 3:], f"{name}.shared": x, f"{name}.with": x[1]})
+    return tensors
+
+
 def write():
     model = build()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -36,6 +53,7 @@ def write():
         "best": float("-inf"),
         "halves": [torch.tensor([1.0, float("nan")]).half(), torch.tensor(-0.0).bfloat16()],
         "empty": torch.zeros(2, 0),
+        "every": every_kind(),
         "deep": {"a": {1: {"b": [(), (None, True)]}}},
     }
     torch.save(state, "zip.pt")
@@ -86,6 +104,10 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters())
     optimizer.load_state_dict(ours["optimizer"])
     train(model, optimizer)
+    every = load(paths[1])["every"]
+    for name in (str(dtype).split(".")[1] for dtype in DTYPES):
+        x, y = every[f"{name}.shared"], every[f"{name}.with"]
+        assert (y.data_ptr() - x.data_ptr() == 6 * x.element_size()) == (what == "same"), f"{name}: memory in common"
     weights = load(paths[1])["state_dict"]
     shared = weights["module.3.weight"].data_ptr() == weights["module.3.bias"].data_ptr()
     assert shared == (what == "same"), "memory in common"

@@ -12,7 +12,7 @@
 /* Reads what stands in memory; NULL leaves an error that names the file. */
 static yk_value *read_bytes(const unsigned char *bytes, size_t size)
 {
-    return yk__pt_read(&(yk__source){"x.pt", -1, bytes, size}, (yk_device){0});
+    return yk__pt_read(&(yk__source){"x.pt", -1, bytes, size, NULL}, NULL);
 }
 
 static void check_cut(const unsigned char *bytes, size_t size)
@@ -122,6 +122,11 @@ static void test_calls(void **state)
     REFUSE("\x80\2ctorch.storage\n_load_from_bytes\n)R.", YK_ERR_UNSUPPORTED,
            "torch.storage._load_from_bytes is refused");
     REFUSE("\x80\2cnumpy.core.multiarray\nscalar\n)R.", YK_ERR_UNSUPPORTED, "numpy.core.multiarray.scalar is refused");
+    REFUSE("\x80\2cnumpy.core.multiarray\nscalar\n)R.", YK_ERR_UNSUPPORTED, "; save float(x) for a number of NumPy's");
+    REFUSE("\x80\2ctorch.nn.modules.linear\nLinear\n)\x81.", YK_ERR_UNSUPPORTED,
+           "torch.nn.modules.linear.Linear is refused: only tensors, containers, numbers and text are read, nothing is "
+           "called; save model.state_dict(), not the model");
+    REFUSE("\x80\2cargparse\nNamespace\n)R.", YK_ERR_UNSUPPORTED, "nothing is called; save vars(args)");
     REFUSE("\x80\2ctorch\nShortStorage\n.", YK_ERR_UNSUPPORTED,
            "torch.ShortStorage is refused: there are no tensors of");
     REFUSE("\x80\2ctorch\nSize\n)\x81.", YK_ERR_UNSUPPORTED, "makes an object of torch.Size, which is refused");

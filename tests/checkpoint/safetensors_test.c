@@ -297,6 +297,37 @@ static void test_truncated(void **state)
     yk_scope_end(scope);
 }
 
+/* Each bit of the length and the header of a good file: an error that names the file, or another valid header (a letter
+ * of a name), whose tensors are all there; copied and mapped alike. */
+static void test_flipped_bits(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    unsigned char bytes[sizeof(safetensors_golden)];
+    memcpy(bytes, safetensors_golden, sizeof(bytes));
+    put(bytes, sizeof(bytes));
+    int64_t count = yk_state_dict_count(yk_safetensors_load(path, (yk_device){0}));
+    size_t header = 8 + (bytes[0] | (size_t)bytes[1] << 8);
+    int refused = 0;
+    assert_true(count > 3 && header < sizeof(bytes));
+    for (size_t bit = 0; bit < 8 * header; bit++) {
+        yk_scope inner = yk_scope_begin();
+        bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        put(bytes, sizeof(bytes));
+        bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        yk_state_dict *dict = yk_safetensors_read(path, &(yk_read_options){.mmap = bit % 2});
+        if (dict)
+            assert_int_equal(yk_state_dict_count(dict), count);
+        else
+            assert_non_null(strstr(yk_last_error()->message, path));
+        refused += !dict;
+        yk_clear_error();
+        yk_scope_end(inner);
+    }
+    assert_true(refused > (int)header);
+    yk_scope_end(scope);
+}
+
 static void test_bool_bytes(void **state)
 {
     (void)state;
@@ -370,10 +401,10 @@ int main(void)
     setenv("YOKE_CPU_DEVICES", "2", 1);
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
-        TEST(test_reads_package),       TEST(test_writes_same_bytes), TEST(test_strides_become_c_order),
-        TEST(test_empty_dict),          TEST(test_bad_headers),       TEST(test_bad_prefix),
-        TEST(test_truncated),           TEST(test_bool_bytes),        TEST(test_bad_save),
-        TEST(test_full_disk_keeps_old),
+        TEST(test_reads_package), TEST(test_writes_same_bytes),   TEST(test_strides_become_c_order),
+        TEST(test_empty_dict),    TEST(test_bad_headers),         TEST(test_bad_prefix),
+        TEST(test_truncated),     TEST(test_flipped_bits),        TEST(test_bool_bytes),
+        TEST(test_bad_save),      TEST(test_full_disk_keeps_old),
     };
     return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);
 }

@@ -116,6 +116,29 @@ static void goes_on_to_the_bit(void **state)
     test_free(rest);
 }
 
+/* From mapped files, which may be gone afterwards: nothing that was loaded lies in them. */
+static void mapped_files(void **state)
+{
+    (void)state;
+    run *r = run_begin(7), *mapped = run_begin(123);
+    run_until(r, 9);
+    expect_ok(yk_checkpoint_save("a", &r->state));
+    expect_ok(yk_checkpoint_save("short", &r->state));
+    expect_ok(yk_checkpoint_load("short", &mapped->state, &(yk_checkpoint_options){.mmap = true}, NULL));
+    assert_int_equal(truncate("short/model.safetensors", 0), 0);
+    assert_int_equal(truncate("short/optimizer.safetensors", 0), 0);
+    expect_ok(yk_checkpoint_save("b", &mapped->state));
+    expect_same_state("a", "b");
+    run_until(mapped, 12);
+    expect_ok(yk_checkpoint_save("d", &mapped->state));
+    expect_ok(yk_checkpoint_load("a", &r->state, NULL, NULL)); /* the generator is the process's */
+    run_until(r, 12);
+    expect_ok(yk_checkpoint_save("c", &r->state));
+    expect_same_state("c", "d");
+    test_free(r);
+    test_free(mapped);
+}
+
 /* At the very end of an epoch, before the next one was started. */
 static void goes_on_between_epochs(void **state)
 {
@@ -202,6 +225,34 @@ static void weights_alone(void **state)
     yk_load_report_clear(&report);
     test_free(r);
     test_free(other);
+}
+
+/* The lengths of a schedule may be others where a step takes another number of samples, and then only. */
+static void schedules_go_on_in_other_steps(void **state)
+{
+    (void)state;
+    run *r = run_begin(7);
+    run_until(r, 15);
+    expect_ok(yk_checkpoint_save("relaid", &r->state));
+    yk_checkpoint_state other = r->state;
+    other.schedule = yk_linear_warmup_lr(r->optimizer, 4, 0.25, yk_cosine_lr(r->optimizer, 60, 0));
+    assert_int_equal(yk_checkpoint_load("relaid", &other, NULL, NULL), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "after=cosine_lr(t_max=30, eta_min=0)), this run has linear_warmup_lr(steps=4, "
+                                  "start_factor=0.25, after=cosine_lr(t_max=60, eta_min=0))");
+    yk_dataset *digits = yk_glyphs(YK_TRAIN, yk_to_tensor(), 0);
+    const yk_loader_options options[] = {{.batch_size = 300, .shuffle = true, .seed = 3},
+                                         {.batch_size = 100, .world_size = 3, .rank = 1, .shuffle = true, .seed = 3}};
+    for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++) {
+        other.loader = yk_loader_create(digits, &options[i]);
+        expect_ok(yk_checkpoint_load("relaid", &other, NULL, NULL));
+        assert_int_equal(yk_schedule_time(other.schedule), 4 + 2 * (15 - 4));
+        expect_near(yk_optimizer_lr(r->optimizer, 0), 0.05 * (1 + cos(M_PI * 11 / 30)), 1e-12, 0);
+        assert_int_equal(yk_loader_get_state(other.loader).start, 15 * 600);
+    }
+    other.schedule = yk_linear_warmup_lr(r->optimizer, 4, 0.5, yk_cosine_lr(r->optimizer, 60, 0));
+    assert_int_equal(yk_checkpoint_load("relaid", &other, NULL, NULL), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "this run has linear_warmup_lr(steps=4, start_factor=0.5");
+    test_free(r);
 }
 
 /* What `bad` is loaded into is the same before and after. */
@@ -297,9 +348,12 @@ static void flipped_bits_are_found(void **state)
                 fail_msg("%s: bit %zu of byte %zu is not found", files[f], bit % 8, bit / 8);
             assert_non_null(strstr(yk_last_error()->message, files[f]));
             yk_clear_error();
-            assert_int_not_equal(yk_checkpoint_load("full", &s, NULL, NULL), YK_OK);
-            assert_non_null(strstr(yk_last_error()->message, files[f]));
-            yk_clear_error();
+            for (int mapped = 0; mapped < 2; mapped++) {
+                yk_checkpoint_options o = {.mmap = mapped};
+                assert_int_not_equal(yk_checkpoint_load("full", &s, &o, NULL), YK_OK);
+                assert_non_null(strstr(yk_last_error()->message, files[f]));
+                yk_clear_error();
+            }
             data[bit / 8] ^= (unsigned char)(1 << bit % 8);
         }
         write_file(files[f], data, size);
@@ -366,8 +420,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         data_test(goes_on_to_the_bit),
         data_test(goes_on_between_epochs),
+        data_test(mapped_files),
         data_test(asynchronous_saves_are_the_same),
         data_test(weights_alone),
+        data_test(schedules_go_on_in_other_steps),
         data_test(runs_of_another_kind_are_refused),
         data_test(flipped_bits_are_found),
         data_test(truncated_and_missing_files_are_found),

@@ -58,6 +58,11 @@ exits 0 "what is left" ckpt info weights.safetensors
 says out "safetensors, 15 tensors"
 ok "has the model's own names" grep -qE '^every\.second ' out
 ok "and no optimizer" [ "$(grep -c exp_avg out)" = 0 ]
+mkdir mine
+echo precious > mine/notes.txt
+exits 1 "a folder of somebody's own as target" ckpt convert weights.safetensors mine/
+says err "mine: holds 'notes.txt', which is no file of a checkpoint"
+ok "keeps its files" [ "$(ls mine)" = notes.txt ]
 exits 0 "strip what is stripped" ckpt strip weights.safetensors again.pt
 exits 0 "changes nothing" ckpt diff weights.safetensors again.pt
 exits 1 "diff finds what is missing" ckpt diff pt_zip_1.pt weights.safetensors
@@ -83,13 +88,17 @@ says err "short.pt: zip: there is no end record"
 printf '\200\002cposix\nsystem\nX\004\000\000\000true\205R.' > evil.pt
 exits 1 "a pickle alone" ckpt info evil.pt
 says err "evil.pt: a pickle, but not one of torch.save"
+mkfifo pipe.pt pipe.safetensors
+for name in pipe.pt pipe.safetensors; do
+    exits 1 "a pipe" ckpt verify $name
+    says err "$name: not a regular file"
+done
 exits 1 "a failed conversion" ckpt convert bad.pt kept.pt
 ok "leaves nothing behind" [ ! -e kept.pt ]
 
 # Python, where it has torch.
-python=${YOKE_PEER_PYTHON:-python3}
-if ! "$python" -c 'import torch' 2> /dev/null; then
-    skip "interchange with PyTorch" "$python has no torch"
+if ! find_python torch; then
+    skip "interchange with PyTorch" "there is no Python with torch"
     finish
     exit
 fi

@@ -115,10 +115,15 @@ refuses "was saved with model 'lenet', which is 'mlp' now" --model mlp
 refuses "was saved with seed '0', which is '1' now" --seed 1
 refuses "was saved with lr '0.05', which is '0.1' now" --lr 0.1
 refuses "was saved with dtype 'f32', which is 'f64' now" --dtype f64
-refuses "was saved without a schedule, this run has one" --schedule step
-refuses "batch size is 51, but it was 50" --batch-size 51
+refuses "was saved with schedule 'none', which is 'step over 100000 epochs, at most 20 steps' now" --schedule step
 refuses "shuffle is 0, but it was 1" --no-shuffle
 refuses "was saved with augmentation 'on', which is 'off' now" --no-augment
+
+# Another batch size takes what is left of the epoch, 11,750 images, and then whole epochs.
+cp -r ck other
+exits 0 "--resume with another batch size" train --epochs 2 --no-eval --batch-size 100 --checkpoint other --resume
+ok "to the end of the second epoch" [ "$(ls other | tail -n 1)" = step-00000243 ]
+rm -rf other
 
 # A broken newest one.
 exits 0 "to step 10" train "${endless[@]}" --steps 10 --checkpoint ck --resume
@@ -138,6 +143,15 @@ exits 2 "--save-every 5m" train --checkpoint ck --save-every 5m
 says err "--save-every 5m: expected a number of steps (500) or of seconds (30s)"
 exits 2 "--resume alone" train --resume
 says err "--resume needs --checkpoint DIR"
+exits 2 "--keep alone" train --keep 2
+says err "--keep needs --checkpoint DIR"
+cp -r kept/step-00000005 one
+exits 1 "a checkpoint in place of the folder that it is in" train --steps 20 --checkpoint one --resume
+says err "one: is a checkpoint itself"
+ok "does not begin anew in it" [ ! -e one/step-00000020 ]
+cp twenty.safetensors c1
+exits 1 "weights of another model; the file's name is part of a tensor's" train --model mlp --steps 1 --init c1
+says err "yoke: c1: load_state_dict of MLP"
 exits 1 "a folder in a folder that is not there" train --steps 1 --checkpoint no/where
 says err "--checkpoint: no/where: No such file or directory"
 exits 1 "a file" train --steps 1 --checkpoint twenty.safetensors

@@ -80,12 +80,16 @@ wrong "--nproc-per-node 2,x: expected a number" run -n 2,x true
 wrong "--nproc-per-node 2,3: 2 numbers for --nnodes 1" run -n 2,3 true
 wrong "--nnodes 0: expected a number" run --nnodes 0 true
 wrong "--nnodes 1:4: the number of nodes is fixed" run --nnodes 1:4 true
-wrong "--nnodes 2 needs --node-rank, from 0 to 1" run --nnodes 2 true
 wrong "--node-rank 2: expected 0 to 1 for --nnodes 2" run --nnodes 2 --node-rank 2 --master-addr a true
 wrong "--nnodes 2 needs --master-addr" run --nnodes 2 --node-rank 1 true
 wrong "--node-rank 1: with one node it is 0" run --node-rank 1 true
 wrong "--standalone is for one node" run --standalone --nnodes 2 true
-wrong "--master-port 70000: expected an integer from 1 to 65535" run --master-port 70000 true
+wrong "--master-port 70000: expected an integer from 0 to 65535" run --master-port 70000 true
+wrong "--master-port 0: of several nodes all need to know the port" run --nnodes 2 --master-addr a --master-port 0 true
+wrong "--master-addr ::: that is no node's address" run --nnodes 2 --master-addr '[::]' true
+wrong "--master-addr 0.0.0.0: that is no node's address" run --nnodes 2 --master-addr 0.0.0.0 true
+wrong "the port is --master-port" run --nnodes 2 --master-addr node0:29500 true
+wrong "the port is --master-port" run --nnodes 2 --master-addr tcp://node0 true
 wrong "--grace -1: expected a number" run --grace -1 true
 wrong "--redirects 3 needs --log-dir" run -r 3 true
 wrong "--redirects 7: expected 0, 1 (stdout)" run -r 7 --log-dir logs true
@@ -93,9 +97,21 @@ wrong "write the interpreter: yoke run python3 -m package" run -n 2 -m package
 CUDA_VISIBLE_DEVICES='' exits 2 "no GPU" run -n gpu true
 says err "no GPU is here"
 exits 0 "torchrun's names with _" run --nproc_per_node=2 --nnodes=1 --node_rank 0 --max_restarts=0 --monitor_interval 1 --rdzv_backend=c10d --rdzv_endpoint=localhost:0 --no_python true
+exits 0 "more of torchrun's names" run --master_port=0 --shutdown_timeout 5 --local-addr localhost --event_log_handler null --signals-to-handle SIGTERM true
 exits 0 "the names of old scripts, shortened" run --nnode=1 --node_rank=0 --nproc_per_node=1 true
 exits 0 "options after the program are the program's" run -n 1 --no-prefix -- echo --no-prefix -n 5
 ok "and reach it" [ "$(cat out)" = "--no-prefix -n 5" ]
+
+wrong "--job-id: there is a control character in it" run --job-id $'a\nb' true
+printf '\n' > blank
+head -c 5000 /dev/zero > long
+chmod 600 blank long
+exits 1 "a blank secret" run --secret-file blank true
+says err "blank: the job secret is empty"
+exits 1 "a secret that is too long" run --secret-file long true
+says err "long: the job secret is longer than 4096 bytes"
+YOKE_JOB_SECRET_FILE=none exits 1 "a secret that is not there" run --nnodes 2 --master-addr 127.0.0.1 true
+says err "yoke run: YOKE_JOB_SECRET_FILE=none: No such file or directory"
 
 # ---- programs that are not there or may not run
 exits 127 "a program that is not there" run -n 2 no-such-program
@@ -116,6 +132,12 @@ says err "no #! line; try: yoke run ... bash ./plain"
 printf '#!/no/such/interpreter -x\n' > plain
 exits 126 "an interpreter that is not there" run -n 2 ./plain
 says err "its interpreter '/no/such/interpreter -x' is not there"
+printf '#!/bin/sh\r\necho 1\r\n' > plain
+exits 126 "a script with Windows' line ends" run -n 2 ./plain
+says err "try: sed -i 's/\r$//' ./plain"
+mkfifo -m 777 channel
+exits 126 "a pipe" run ./channel
+says err "./channel: may not be executed: not a file"
 exits 127 "a program of this folder" run plain
 says err "did you mean ./plain"
 
@@ -127,7 +149,10 @@ if command -v python3 > /dev/null; then
     says err "--master-port $(cat port): "
     says err "(pid $holder)"
     ok "nothing was started" [ ! -e started ]
-    exits 0 "a port in use on another node does not matter" run --nnodes 2 --node-rank 1 --master-addr a --master-port "$(cat port)" true
+    exits 1 "a port in use where nodes are to meet" run --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port "$(cat port)" touch started
+    says err "listen on 127.0.0.1:$(cat port): the port is in use by 'python3' (pid $holder)"
+    exits 1 "the same without --node-rank" run --nnodes 2 --join-timeout 0.5 --master-addr 127.0.0.1 --master-port "$(cat port)" touch started
+    says err "the port is in use by 'python3' (pid $holder)"
     { kill $holder; wait $holder; } 2> /dev/null
 else
     skip "a port in use" "there is no python3 to hold one"
@@ -160,30 +185,26 @@ OMP_NUM_THREADS=7 run run -n 2 bash env.sh
 ok "OMP_NUM_THREADS of the user stays" lines 2 "\[.*\] threads 7" out
 run run -n 2 --master-addr localhost --master-port 29876 --job-id night --role trainer bash -c 'echo $MASTER_ADDR $MASTER_PORT $YOKE_JOB_ID $TORCHELASTIC_RUN_ID $ROLE_NAME'
 ok "address, port, id and role as given" lines 2 "\[.*\] localhost 29876 night night trainer" out
+run run --no-prefix --master-addr '[::1]' printenv MASTER_ADDR
+ok "an IPv6 address loses its brackets" [ "$(cat out)" = ::1 ]
+TORCHELASTIC_ERROR_FILE='' run run --no-prefix --master-addr '' printenv MASTER_ADDR
+ok "what is empty is not given" [ "$(cat out)" = 127.0.0.1 ]
 run run -n 2 --no-prefix bash -c 'env | grep SECRET; ls -l /proc/self/fd/60 | grep -o memfd'
 ok "the secret is in a descriptor, not in arguments or environment" lines 2 YOKE_JOB_SECRET_FD=60 out
 run run -n 2 --pass-local-rank --no-prefix echo a b
 ok "--pass-local-rank" [ "$(sort out | tr '\n' ' ')" = "a b --local_rank=0 a b --local_rank=1 " ]
+ls /proc/self/fd > inside
+run run --no-prefix ls /proc/self/fd
+ok "the secret's descriptor is passed on" grep -qx 60 out
+sed -i /^60$/d out
+ok "and no other of the launcher's" cmp -s out inside
+"$YOKE" run echo hello >&- 2> err
+ok "a closed stdout is as /dev/null: exit code 0" [ $? = 0 ]
+"$YOKE" run cat <&- > out 2> err
+ok "a closed stdin is empty: exit code 0" [ $? = 0 ]
 echo input > input
 "$YOKE" run -n 2 --no-prefix bash -c 'echo $RANK:$(cat)' < input > out 2> err
 ok "stdin goes to rank 0" [ "$(sort out | tr '\n' ' ')" = "0:input 1: " ]
-
-# ---- several nodes
-for node in 0 1; do
-    MASTER_ADDR=10.9.8.7 run run --nnodes 2 --node-rank $node -n 3,2 bash -c 'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT ${YOKE_JOB_SECRET_FD-none} $YOKE_JOB_ID'
-    cat out >> nodes
-done
-ok "unequal counts: the last of node 0" lines 1 "\[$host:2\] 2 2 5 3 0 2 10.9.8.7:29500 none default" nodes
-ok "unequal counts: the last of node 1" lines 1 "\[$host:4\] 4 1 5 2 1 2 10.9.8.7:29500 none default" nodes
-run run --nnodes=2 --node_rank=1 --nproc_per_node 2 --master_addr=10.9.8.7 --master_port 1234 bash -c 'echo $RANK $WORLD_SIZE $MASTER_ADDR:$MASTER_PORT'
-ok "equal counts" lines 1 "\[$host:3\] 3 4 10.9.8.7:1234" out
-printf secret > job.secret
-chmod 644 job.secret
-exits 1 "a secret that others may read" run --nnodes 2 --node-rank 0 --master-addr a --secret-file job.secret true
-says err "--secret-file job.secret: others may read or change it (chmod 600)"
-chmod 600 job.secret
-run run --nnodes 2 --node-rank 1 --master-addr a --secret-file job.secret --no-prefix bash -c 'cat $YOKE_JOB_SECRET_FILE; echo; echo ${YOKE_JOB_SECRET_FD-none}'
-ok "a secret in a file" [ "$(tr '\n' ' ' < out)" = "secret none " ]
 
 # ---- output
 exits 0 "stdout and stderr" run -n 2 bash -c 'echo out; echo err >&2'
@@ -224,6 +245,14 @@ ok "and on the console" lines 2 "\[$host:[01]\] out [01]" out
 exits 3 "--redirects 1, a restart" run -n 1 --log-dir logs/deep -r 1 --max-restarts 1 bash -c 'echo $TORCHELASTIC_RESTART_COUNT; exit 3'
 ok "stdout is in the file alone" [ ! -s out ]
 ok "of both attempts, and of this run only" [ "$(tr '\n' ' ' < logs/deep/rank_0/stdout.log)" = "0 1 " ]
+if mkdir small && mount -t tmpfs -o size=64k none small 2> err; then
+    exits 0 "a full disk under --log-dir" run --log-dir small -r 1 bash -c 'head -c 500000 /dev/zero | tr "\0" x | fold -w 99; echo last'
+    says err "yoke run: --log-dir: [$host:0] the log ends here and what follows is shown: No space left on device"
+    ok "nothing is lost: the rest is shown" grep -q 'last$' out
+    umount small
+else
+    skip "a full disk under --log-dir" "no file system can be mounted here"
+fi
 touch file
 exits 1 "a folder that cannot be made" run --log-dir file/logs true
 says err "--log-dir: file/logs/rank_0: Not a directory"
@@ -243,6 +272,11 @@ exits 5 "--grace" run -n 2 --grace 0.6 bash -c 'if [ $RANK = 0 ]; then sleep 0.2
 says err "rank 0 failed; stopping the other processes (SIGKILL after 0.6 s)"
 says err "rank 1: killed by SIGKILL, as it did not stop"
 ok "its child is gone too" gone $mark 1
+for ((i = 0; i < 5; i++)); do
+    run run -n 2 --grace 0 bash -c '[ $RANK = 1 ] && exit 2; exec sleep '$mark
+    cat err
+done > ends
+ok "without a grace: what ended a process is told as it was" lines 5 '  rank 0: (stopped by SIGTERM|killed by SIGKILL, as it did not stop)' ends
 exits 6 "a stopped process" run -n 2 bash -c 'if [ $RANK = 0 ]; then sleep 0.2; exit 6; fi; kill -STOP $$'
 says err "rank 1: stopped by SIGTERM"
 exits 3 "the first decides" run -n 2 bash -c 'if [ $RANK = 0 ]; then trap "exit 9" TERM; while :; do sleep 0.02; done; fi; sleep 0.2; exit 3'
@@ -259,6 +293,15 @@ ok "leaves no old report" [ ! -e report.json ]
 TORCHELASTIC_ERROR_FILE=report.json exits 4 "TORCHELASTIC_ERROR_FILE" run bash -c 'echo ${TORCHELASTIC_ERROR_FILE-unset}; exit 4'
 ok "is the launcher's" grep -q '"exit_code":4' report.json
 says out "unset"
+ln -s /dev/null null
+for name in null channel .; do
+    exits 1 "--error-file that is no file" run --error-file $name touch started
+    says err "yoke run: --error-file $name: not a file"
+    ok "it is still there" [ -e $name ]
+done
+exits 1 "--error-file in a folder that is not there" run --error-file none/report.json touch started
+says err "yoke run: --error-file none/report.json: No such file or directory"
+ok "nothing was started" [ ! -e started ]
 exits 4 "--json" run --json bash -c 'exit 4'
 ok "one object on stderr" grep -qE '^\{"message":"rank 0 .*\}$' err
 

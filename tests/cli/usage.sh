@@ -27,7 +27,7 @@ for command in train "bench step" "bench loader"; do
     ok "$command --help is silent on stderr" [ ! -s err ]
 done
 exits 0 "train --help" train --help
-says out "--batch-size N            images per step [64]"
+says out "--batch-size N            images per step, of each process [64]"
 says out "--lr X                    learning rate of SGD [0.05]"
 says out "the network: mlp, lenet, resnet18, resnet18-cifar [lenet]"
 
@@ -65,9 +65,9 @@ wrong "device 'gpu': expected cpu" train --device gpu
 wrong "--json takes no value" bench step --json=1
 wrong "--workers 0: expected an integer from 1" bench loader --workers 0
 
-WORLD_SIZE=2 RANK=0 "$YOKE" train --epochs 1 > /dev/null 2> err
-ok "train as one of two processes is refused: exit code 1" [ $? = 1 ]
-says err "WORLD_SIZE is 2, but this yoke trains in one process"
+WORLD_SIZE=2 RANK=2 "$YOKE" train --epochs 1 > /dev/null 2> err
+ok "train as a process that the job has not: exit code 1" [ $? = 1 ]
+says err "RANK=2 is outside a world of WORLD_SIZE=2"
 
 "$YOKE" --help > /dev/full 2> err
 ok "a full stdout: exit code 1" [ $? = 1 ]

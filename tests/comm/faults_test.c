@@ -6,19 +6,12 @@
 
 #include <jansson.h>
 
-/* The thread sanitizer does not allow threads in a child of a process that had threads. */
-#ifdef __SANITIZE_THREAD__
-#define FORKS_THREADS 0
-#else
-#define FORKS_THREADS 1
-#endif
-
 static void different_operations(rank_context *c)
 {
     yk_tensor *x = yk_zeros(YK_SHAPE(100), NULL), *y = yk_zeros(YK_SHAPE(101), NULL);
     int variant = *(const int *)c->arg;
     bool odd = c->rank == 1;
-    CHECK_OK(yk_barrier(c->group));
+    CHECK_MET(c);
     if (variant == 0) /* sizes */
         CHECK_FAILS(yk_all_reduce(odd ? y : x, YK_OP_SUM, c->group), YK_ERR_MISMATCH, "rank 1 (host ",
                     "all_reduce #2 (float32, 101 elements, sum)", "all_reduce #2 (float32, 100 elements, sum)", "pid");
@@ -62,10 +55,11 @@ static void different_messages(rank_context *c)
     if (c->rank == 0) {
         CHECK_OK(yk_send(x, 1, 7, c->group));
         yk_work *never = yk_irecv(x, 1, 3, c->group);
-        CHECK_FAILS(yk_work_wait(never), YK_ERR_MISMATCH, "rank 0 (host ",
+        /* The other rank may be faster, and the group broken before the second call. */
+        CHECK_FAILS(never ? yk_work_wait(never) : yk_recv(x, 1, 3, c->group), YK_ERR_MISMATCH, "rank 0 (host ",
                     "send #1 (float32, 4 elements, to rank 1, tag 7)",
                     "recv #1 (float32, 5 elements, from rank 0, tag 7)");
-        CHECK(yk_work_error(never)->code == YK_ERR_MISMATCH, "%s", yk_work_error(never)->message);
+        CHECK(!never || yk_work_error(never)->code == YK_ERR_MISMATCH, "%s", yk_work_error(never)->message);
     } else {
         CHECK_FAILS(yk_recv(y, 0, 7, c->group), YK_ERR_MISMATCH, "send #1", "recv #1");
     }
@@ -76,9 +70,9 @@ static void missing_rank(rank_context *c)
 {
     int message = *(const int *)c->arg;
     yk_tensor *x = yk_zeros(YK_SHAPE(10), NULL);
-    CHECK_OK(yk_barrier(c->group));
+    CHECK_MET(c);
     if (c->rank == 1) {
-        while (!atomic_load(&c->signals[0]))
+        for (int i = 0; i < 10000 && !atomic_load(&c->signals[0]); i++)
             usleep(1000);
         CHECK_FAILS(yk_barrier(c->group), YK_ERR_STALLED, "waited 0.5 s for rank 1 (host ");
         return;
@@ -89,7 +83,7 @@ static void missing_rank(rank_context *c)
                     "waited 0.5 s for rank 1 (host ", "pid");
     else
         CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), YK_ERR_STALLED, "all_reduce #2 (float32, 10 elements, sum)",
-                    "waited 0.5 s for rank 1 (host ", "which has done 1 collectives");
+                    "waited 0.5 s for rank 1 (host ", test_layout ? "" : "which has done 1 collectives");
     double seconds = yk__now() - begin;
     CHECK(seconds > 0.2 && seconds < 3, "%g s", seconds);
     atomic_store(&c->signals[0], 1);
@@ -111,11 +105,11 @@ static void lost_process(rank_context *c)
 {
     int signal = *(const int *)c->arg;
     yk_tensor *x = yk_zeros(YK_SHAPE(100000), NULL);
-    CHECK_OK(yk_barrier(c->group));
+    CHECK_MET(c);
     if (c->rank == 2) {
         kill(getpid(), signal);
         if (signal == SIGSTOP) /* and goes on when the others have seen it */
-            CHECK_FAILS(yk_barrier(c->group), YK_ERR_STALLED, "rank 2 (host ", "which is stopped");
+            CHECK_FAILS(yk_barrier(c->group), YK_ERR_STALLED, "rank 2 (host ", test_layout ? "" : "which is stopped");
         return;
     }
     double begin = yk__now();
@@ -124,7 +118,7 @@ static void lost_process(rank_context *c)
                     "ended after 1 collectives");
     else
         CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), YK_ERR_STALLED, "all_reduce #2",
-                    "waited 1 s for rank 2 (host ", "which is stopped");
+                    "waited 1 s for rank 2 (host ", test_layout ? "" : "which is stopped");
     double seconds = yk__now() - begin;
     CHECK(seconds < (signal == SIGKILL ? 1.5 : 3), "%g s", seconds);
     if (signal == SIGSTOP && atomic_fetch_add(&c->signals[1], 1) == 1)
@@ -134,7 +128,7 @@ static void lost_process(rank_context *c)
 static void lost_sender(rank_context *c)
 {
     yk_tensor *x = yk_zeros(YK_SHAPE(10), NULL);
-    CHECK_OK(yk_barrier(c->group));
+    CHECK_MET(c);
     if (c->rank == 1)
         kill(getpid(), SIGKILL);
     CHECK_FAILS(yk_recv(x, 1, 0, c->group), YK_ERR_CONNECTION, "recv #1", "rank 1 (host ", "ended");
@@ -153,7 +147,7 @@ static void test_lost(void **unused)
 /* Rank 1 leaves; rank 0 calls on. */
 static void left_rank(rank_context *c)
 {
-    CHECK_OK(yk_barrier(c->group));
+    CHECK_MET(c);
     if (c->rank == 0)
         CHECK_FAILS(yk_barrier(c->group), YK_ERR_CONNECTION, "barrier #2", "rank 1 (host ", "left after 1 collectives");
 }
@@ -161,13 +155,13 @@ static void left_rank(rank_context *c)
 /* Works that are outstanding when the group goes are finished, here by the other's failure. */
 static void destroyed_early(rank_context *c)
 {
-    yk_tensor *x = yk_zeros(YK_SHAPE(10), NULL);
-    CHECK_OK(yk_barrier(c->group));
+    yk_tensor *x = yk_zeros(YK_SHAPE(10), NULL), *y = yk_zeros(YK_SHAPE(10), NULL);
+    CHECK_MET(c);
     if (c->rank == 1)
         return;
     yk_process_group *other = yk_process_group_create(NULL, 0, 1, NULL);
     CHECK(other, "%s", yk_last_error()->message);
-    yk_work *own = yk_all_reduce_async(x, YK_OP_SUM, other);
+    yk_work *own = yk_all_reduce_async(y, YK_OP_SUM, other);
     yk_work *work = yk_all_reduce_async(x, YK_OP_SUM, c->group);
     CHECK_OK(yk_work_wait(own));
     CHECK_FAILS(yk_work_wait(work), YK_ERR_CONNECTION, "all_reduce #2", "left");
@@ -176,7 +170,7 @@ static void destroyed_early(rank_context *c)
 
 static void aborted(rank_context *c)
 {
-    CHECK_OK(yk_barrier(c->group));
+    CHECK_MET(c);
     if (c->rank == 1)
         yk_process_group_abort(c->group, "the loss is NaN");
     CHECK_FAILS(yk_barrier(c->group), YK_ERR_CONNECTION, "given up by rank 1 (host ", "the loss is NaN");
@@ -249,26 +243,18 @@ static void bad_joins(rank_context *c)
     if (variant == 0) { /* rank 2 never comes */
         CHECK_FAILS(yk_process_group_create(c->store, c->rank, 3, &o), YK_ERR_TIMEOUT, "group 'world'",
                     "rank 2 of 3 did not join within 0.5 s");
-    } else if (variant == 1) { /* two are rank 0 */
+    } else { /* two are rank 0 */
         yk_process_group *g = yk_process_group_create(c->store, 0, 2, &o);
         CHECK(!g && yk_last_error(), "joined");
         yk_clear_error();
-    } else if (variant == 2) { /* world sizes differ */
-        CHECK_FAILS(yk_process_group_create(c->store, c->rank, 2 + c->rank, &o), YK_ERR_MISMATCH, "a world size of 2",
-                    "one of 3");
-    } else { /* two hosts */
-        o.host_id = c->rank ? "there" : "here";
-        CHECK_FAILS(yk_process_group_create(c->store, c->rank, 2, &o), YK_ERR_UNSUPPORTED, "(here)", "(there)",
-                    "one host only");
     }
 }
 
 static void test_joining(void **unused)
 {
     (void)unused;
-    for (int variant = 0; variant < 4; variant++)
-        if (variant != 2)
-            run_ranks(THREADS, 2, bad_joins, &variant, 5, false);
+    for (int variant = 0; variant < 2; variant++)
+        run_ranks(THREADS, 2, bad_joins, &variant, 5, false);
     yk_scope scope = yk_scope_begin();
     yk_store *store = yk_hash_store();
     yk_process_group_options brief = {.join_timeout = 0.2};
@@ -410,6 +396,7 @@ static void test_crowd(void **unused)
 
 int main(void)
 {
+
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_missing),

@@ -18,7 +18,34 @@
 
 #include "base/core.h"
 
+/* The thread sanitizer does not allow threads in a child of a process that had threads. */
+#ifdef __SANITIZE_THREAD__
+#define FORKS_THREADS 0
+#else
+#define FORKS_THREADS 1
+#endif
+
 enum { FAILURE = 2000, MOST_TEST_RANKS = 16 };
+
+/* How ranks are laid out over hosts. */
+enum rank_layout {
+    ONE_HOST,
+    EACH_ALONE, /* every rank on a host of its own: TCP alone */
+    UNEVEN,     /* two hosts: 0 2 3 5 6 ... and 1 4 7 ... */
+    BLOCKS      /* 0 1 2 3, 4 5, 6, 7 */
+};
+static enum rank_layout test_layout = ONE_HOST;
+
+static inline const char *host_of_rank(int rank)
+{
+    static const char *const alone[] = {"h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8"};
+    switch (test_layout) {
+    case EACH_ALONE: return alone[rank];
+    case UNEVEN: return alone[rank % 3 == 1];
+    case BLOCKS: return alone[rank < 4 ? 0 : rank < 6 ? 1 : rank - 4];
+    default: return NULL;
+    }
+}
 
 typedef struct rank_context {
     int rank, size;
@@ -73,6 +100,18 @@ static inline void rank_fails(rank_context *c, const char *file, int line, const
         yk_clear_error();                                                                                              \
     } while (0)
 
+/* A barrier that all ranks have left: where one breaks the group next, another may still be on its way out. Once a
+ * test. */
+#define CHECK_MET(c)                                                                                                   \
+    do {                                                                                                               \
+        CHECK_OK(yk_barrier((c)->group));                                                                              \
+        atomic_int *check_met = &(c)->signals[15];                                                                     \
+        atomic_fetch_add(check_met, 1);                                                                                \
+        for (int check_i = 0; check_i < 20000 && atomic_load(check_met) < (c)->size; check_i++)                        \
+            usleep(500);                                                                                               \
+        CHECK(atomic_load(check_met) == (c)->size, "not all left the barrier");                                        \
+    } while (0)
+
 typedef struct rank_plan {
     rank_fn fn;
     rank_context context;
@@ -84,8 +123,9 @@ static inline void run_rank(rank_plan *p)
     rank_context *c = &p->context;
     yk_scope scope = yk_scope_begin();
     if (p->join) {
-        c->group = yk_process_group_create(c->store, c->rank, c->size,
-                                           &(yk_process_group_options){.timeout = c->timeout, .join_timeout = 10});
+        c->group = yk_process_group_create(
+            c->store, c->rank, c->size,
+            &(yk_process_group_options){.timeout = c->timeout, .join_timeout = 10, .host_id = host_of_rank(c->rank)});
         if (!c->group)
             snprintf(c->failure, FAILURE, "rank %d did not join: %s", c->rank, yk_last_error()->message);
     }
@@ -142,6 +182,8 @@ static inline void run_ranks(enum rank_kind kind, int size, rank_fn fn, const vo
             alarm(60);
             plans[r].context.store = yk_file_store(path);
             pids[r] = getpid();
+            if (!FORKS_THREADS && yk_set_num_threads((yk_device){YK_CPU, 0}, 1))
+                _exit(3);
             run_rank(&plans[r]);
             _exit(0);
         }

@@ -1,6 +1,8 @@
 /* Loaders: the stream of batches is the same for any number of workers, and failures reach the caller. */
 #include <pthread.h>
 
+#include <yoke/comm.h>
+
 #include "files.h"
 
 #include "base/core.h"
@@ -278,6 +280,56 @@ static void test_ranks_from_the_environment(void **state)
     expect_error(YK_ERR_ARGUMENT, "WORLD_SIZE=two");
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
+    setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+    yk_loader *under_mpirun = yk_loader_create(set, &(yk_loader_options){.distributed = true});
+    assert_int_equal(yk_loader_samples(under_mpirun), 3);
+    yk_loader_start(under_mpirun, 0);
+    assert_true(yk_loader_next(under_mpirun, &batch));
+    assert_int_equal(batch.samples[0], 2);
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+}
+
+/* A process that was told its rank by its program, and has nothing in its environment. */
+static yk_status told(int rank, void *file)
+{
+    static const char *const variables[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"};
+    for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
+        unsetenv(variables[i]);
+    yk_scope scope = yk_scope_begin();
+    yk_dataset *glyphs = yk_glyphs(YK_TEST, NULL, 0);
+    const yk_loader_options options = {.batch_size = 10, .distributed = true};
+    int64_t before = yk_loader_samples(yk_loader_create(glyphs, &options));
+    yk_status status = yk_init_process_group(&(yk_init_options){.init_method = file, .rank = rank, .world_size = 2});
+    if (status)
+        return status;
+    yk_loader *part = yk_loader_create(glyphs, &options);
+    int64_t during = yk_loader_samples(part), first = -1;
+    yk_batch batch;
+    yk_loader_start(part, 0);
+    if (yk_loader_next(part, &batch))
+        first = batch.samples[0];
+    yk_destroy_process_group();
+    int64_t after = yk_loader_samples(yk_loader_create(glyphs, &options));
+    if (before != 2000 || during != 1000 || first != rank || after != 2000)
+        return yk_set_error(YK_ERR_INTERNAL, "%d samples before, %d from %d on in the group, %d after it", (int)before,
+                            (int)during, (int)first, (int)after);
+    yk_scope_end(scope);
+    return YK_OK;
+}
+
+static void test_ranks_from_the_group(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/yoke-loader-XXXXXX", method[80], path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/store", folder);
+    snprintf(method, sizeof(method), "file://%s", path);
+    yk_status status = yk_spawn(told, method, 2, NULL);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+    expect_ok(status);
 }
 
 /* ---- failures -------------------------------------------------------------------------------------------- */
@@ -381,9 +433,9 @@ static void test_bad_options(void **state)
     assert_int_equal(yk_loader_length(loader), 10); /* batches of one */
     yk_batch batch;
     assert_false(yk_loader_next(loader, &batch)); /* not started */
-    yk_loader_start(loader, -1);
+    yk_loader_start(loader, -2);
     assert_false(yk_loader_next(loader, &batch));
-    expect_error(YK_ERR_ARGUMENT, "loader_start: epoch -1 is outside");
+    expect_error(YK_ERR_ARGUMENT, "loader_start: epoch -2 is outside");
     yk_loader_start(loader, 0);
     assert_int_equal(yk_loader_seek(loader, 11), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "loader_seek: batch 11 is outside [0, 10]");
@@ -508,6 +560,7 @@ int main(void)
         data_test(test_shuffle_is_a_permutation),
         data_test(test_ranks),
         data_test(test_ranks_from_the_environment),
+        data_test(test_ranks_from_the_group),
         data_test(test_failure_in_a_worker),
         data_test(test_shapes_that_differ),
         data_test(test_bad_data_sets),

@@ -1,14 +1,17 @@
 /*
  * fuzz_pt.c - libFuzzer on the readers of .pt files: whatever the bytes, no crash and no leak, and what is accepted
- * keeps its promises: every tensor's elements can be read, and the value can be walked, whose tree is finite.
+ * keeps its promises: every tensor's elements can be read, the value can be walked, whose tree is finite, and it can be
+ * offered as the state of an optimizer, a schedule and a scaler.
  *
  * The first byte chooses: the rest is a file, or (odd) a pickle alone, whose storages are then zeros. Checksums keep
  * most changed files out of the pickle.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/pt.h"
+#include "checkpoint/torch_state.h"
 #include "checkpoint/value.h"
 #include "tensor/tensor.h"
 
@@ -46,6 +49,52 @@ static bool fill_storages(yk__pickle *p)
     return true;
 }
 
+/* The same number of names as the groups have parameters. */
+static yk_value *name_parameters(const yk_value *optimizer)
+{
+    const yk_value *groups = yk_value_get(optimizer, "param_groups");
+    yk_value *names = yk_value_list();
+    for (int64_t g = 0; g < yk_value_count(groups); g++) {
+        int64_t count = yk_value_count(yk_value_get(yk_value_at(groups, g), "params"));
+        yk_value *own = yk_value_list();
+        yk_status status = yk_value_append(names, own);
+        for (int64_t i = 0; i < count && i < 1000 && !status; i++) {
+            char name[48];
+            snprintf(name, sizeof(name), "p%lld.%lld", (long long)g, (long long)i);
+            status = yk_value_append(own, yk_value_string(name));
+        }
+    }
+    return names;
+}
+
+/* As what a run has besides its weights; whatever is accepted must be so by the way back too. */
+static void offer(const yk_value *value)
+{
+    yk_scope scope = yk_scope_begin();
+    const yk_value *optimizer = yk_value_get(value, "optimizer"), *scheduler = yk_value_get(value, "scheduler");
+    yk_value *names = name_parameters(optimizer);
+    yk_state_dict *dict = yk__optimizer_from_torch(optimizer, names);
+    yk_clear_error();
+    if (dict && !yk__optimizer_to_torch("adamw", dict, names))
+        abort();
+    int64_t time, again;
+    char *text = yk__schedule_from_torch(scheduler, &time);
+    yk_clear_error();
+    if (text) {
+        yk_value *rates = yk_value_list();
+        yk_value *back = yk__schedule_to_torch(text, time, rates, rates);
+        char *same = back ? yk__schedule_from_torch(back, &again) : NULL;
+        if (!same || strcmp(same, text) != 0 || again != time)
+            abort();
+        free(same);
+        free(text);
+    }
+    yk_grad_scaler_state state;
+    if (yk__scaler_from_torch(yk_value_get(value, "scaler"), &state))
+        yk_clear_error();
+    yk_scope_end(scope);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     if (!size)
@@ -57,12 +106,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
             value = yk__pickle_value(&p);
         yk__pickle_clear(&p);
     } else {
-        value = yk__pt_read(&(yk__source){"fuzz", -1, bytes + 1, size - 1}, (yk_device){0});
+        value = yk__pt_read(&(yk__source){"fuzz", -1, bytes + 1, size - 1, NULL}, NULL);
     }
     yk_clear_error();
     double sum = 0;
     if (value && yk__value_walk(value, touch, &sum))
         abort();
+    if (value)
+        offer(value);
     yk_value_release(value);
     yk_clear_error();
     return 0;

@@ -8,9 +8,32 @@ import zipfile
 import torch
 
 
+def write_training(folder):
+    """A run's optimizer, schedule and scaler: of two kinds, as pickles alone."""
+    lr_scheduler = torch.optim.lr_scheduler
+    for name, make, after in (
+            ("adam", lambda p: torch.optim.AdamW(p, amsgrad=True), lambda o: lr_scheduler.MultiStepLR(o, [2, 5])),
+            ("sgd", lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), lambda o: lr_scheduler.CosineAnnealingLR(o, 5))):
+        x = torch.nn.Parameter(torch.ones(2))
+        optimizer = make([x])
+        linear = lr_scheduler.LinearLR(optimizer, 0.5, 1.0, 3)
+        schedule = lr_scheduler.SequentialLR(optimizer, [linear, after(optimizer)], [3])
+        x.sum().backward()
+        optimizer.step()
+        data = io.BytesIO()
+        torch.save({"optimizer": optimizer.state_dict(), "scheduler": schedule.state_dict(),
+                    "scaler": {"scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000,
+                               "_growth_tracker": 3}}, data)
+        archive = zipfile.ZipFile(data)
+        member = next(n for n in archive.namelist() if n.endswith("data.pkl"))
+        with open(os.path.join(folder, f"training-{name}"), "wb") as file:
+            file.write(b"\1" + archive.read(member))
+
+
 def main():
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "fuzz_pt")
     os.makedirs(folder, exist_ok=True)
+    write_training(folder)
     x = torch.arange(6.0).reshape(2, 3)
     state = {
         "model": collections.OrderedDict(weight=x, bias=x[0], mask=torch.tensor([True, False])),

@@ -5,6 +5,7 @@
 
 #include <yoke/optim.h>
 
+#include "optim/optimizer.h"
 #include "tests/golden/nn_golden.h"
 
 static yk_optimizer *optimizer(void)
@@ -87,6 +88,57 @@ static void test_groups(void **unused)
     assert_null(yk_last_error());
 }
 
+/* The rate of `s` at the time that it carries over is near that of `old` at time t. */
+static void expect_carried(yk_schedule *s, yk_schedule *old, yk_optimizer *o, int64_t t, int64_t expected)
+{
+    char text[400];
+    int64_t time = yk__schedule_carry(s, yk_schedule_describe(old, text, sizeof(text)), t);
+    if (time != expected)
+        fail_msg("time %lld of %s became %lld, not %lld", (long long)t, text, (long long)time, (long long)expected);
+    expect_ok(yk_schedule_set_time(old, t));
+    double rate = yk_optimizer_lr(o, 0);
+    expect_ok(yk_schedule_set_time(s, time));
+    expect_near(yk_optimizer_lr(o, 0), rate, 1e-12, 0);
+}
+
+static int64_t carried(yk_schedule *s, const char *description)
+{
+    return yk__schedule_carry(s, description, 10);
+}
+
+/* Epochs of three times as many steps. */
+static void test_other_lengths(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_optimizer *o = optimizer();
+    yk_schedule *s = yk_cosine_lr(o, 300, 0.01);
+    expect_carried(s, yk_cosine_lr(o, 100, 0.01), o, 50, 150);
+    expect_carried(s, yk_cosine_lr(o, 100, 0.01), o, 0, 0);
+    expect_carried(s, yk_cosine_lr(o, 300, 0.01), o, 77, 77);
+    assert_int_equal(carried(s, "cosine_lr(t_max=7, eta_min=0.01)"), 429); /* 428.57 */
+    assert_int_equal(carried(s, "cosine_lr(t_max=100, eta_min=0)"), -1);
+    assert_int_equal(carried(s, "cosine_lr(t_max=0, eta_min=0.01)"), -1);
+    assert_int_equal(carried(s, "step_lr(step_size=100, gamma=0.01)"), -1);
+    assert_int_equal(carried(s, ""), -1);
+    expect_carried(yk_step_lr(o, 30, 0.5), yk_step_lr(o, 10, 0.5), o, 25, 75);
+    s = yk_multi_step_lr(o, (int64_t[]){30, 60}, 2, 0.5);
+    expect_carried(s, yk_multi_step_lr(o, (int64_t[]){10, 20}, 2, 0.5), o, 7, 21);
+    expect_carried(s, yk_multi_step_lr(o, (int64_t[]){10, 20}, 2, 0.5), o, 15, 45);
+    expect_carried(s, yk_multi_step_lr(o, (int64_t[]){10, 20}, 2, 0.5), o, 25, 65);
+    assert_int_equal(carried(s, "multi_step_lr(milestones=[10], gamma=0.5)"), -1);
+    assert_int_equal(carried(s, "multi_step_lr(milestones=[20, 10], gamma=0.5)"), -1);
+    /* The warm-up is as long as before, in steps; what follows is where it was. */
+    s = yk_linear_warmup_lr(o, 10, 0.1, yk_cosine_lr(o, 290, 0));
+    expect_carried(s, yk_linear_warmup_lr(o, 10, 0.1, yk_cosine_lr(o, 145, 0)), o, 6, 6);
+    expect_carried(s, yk_linear_warmup_lr(o, 10, 0.1, yk_cosine_lr(o, 145, 0)), o, 60, 110);
+    expect_carried(s, yk_linear_warmup_lr(o, 5, 0.1, yk_cosine_lr(o, 145, 0)), o, 10, 20);
+    assert_int_equal(carried(s, "linear_warmup_lr(steps=10, start_factor=0.1)"), -1);
+    expect_carried(yk_exponential_lr(o, 0.9), yk_exponential_lr(o, 0.9), o, 12, 12);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
 /* A schedule keeps its optimizer. */
 static void test_lifetime(void **unused)
 {
@@ -129,10 +181,8 @@ static void test_refusals(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_lifetime),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_golden),   cmocka_unit_test(test_groups),   cmocka_unit_test(test_other_lengths),
+        cmocka_unit_test(test_lifetime), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }

@@ -56,6 +56,15 @@ says()
     ok "$1 says '$2'" grep -qF -- "$2" "$1"
 }
 
+# find_python MODULES: sets $python to a Python that has them, "a, b"; Debian's own may not be the first on the path.
+find_python()
+{
+    for python in ${YOKE_PEER_PYTHON:-python3 /usr/bin/python3}; do
+        "$python" -c "import $1" 2> /dev/null && return 0
+    done
+    return 1
+}
+
 # wait_for FILE TEXT: up to two minutes, until the file holds the text.
 wait_for()
 {

@@ -121,6 +121,50 @@ static yk_status cast(void *to, yk_dtype to_dtype, const void *from, yk_dtype fr
     return backend ? backend->copy(0, &out, &in) : yk__error_code();
 }
 
+yk_status native_accumulate(yk_reduce_op op, yk_dtype dtype, char *out, int inputs, const char *const *in,
+                            int64_t count)
+{
+    _Alignas(64) float next[BLOCK / sizeof(float)];
+    combine_fn fn = kernel_of(op, dtype);
+    size_t size = yk_dtype_size(dtype);
+    bool half = yk__is_half(dtype);
+    int64_t step = (int64_t)(BLOCK / (half ? sizeof(float) : size));
+    for (int64_t begin = 0; begin < count; begin += step) {
+        int64_t n = count - begin < step ? count - begin : step;
+        char *to = out + (size_t)begin * (half ? sizeof(float) : size);
+        for (int i = 0; i < inputs; i++) {
+            const char *from = in[i] + (size_t)begin * size;
+            if (half) {
+                yk_status status = cast(i ? (char *)next : to, YK_F32, from, dtype, n);
+                if (status)
+                    return status;
+                from = (const char *)next;
+            }
+            if (i)
+                fn(to, to, from, n);
+            else if (!half && to != from)
+                memcpy(to, from, (size_t)n * size);
+        }
+    }
+    return YK_OK;
+}
+
+void native_fold(yk_reduce_op op, yk_dtype dtype, void *into, const void *from, int64_t count)
+{
+    kernel_of(op, dtype)(into, from, into, count);
+}
+
+yk_status native_round(yk_reduce_op op, yk_dtype dtype, void *out, void *from, int64_t count, int ranks)
+{
+    if (op == YK_OP_MEAN)
+        divide(native_wide(dtype), from, count, ranks);
+    if (yk__is_half(dtype))
+        return cast(out, dtype, from, YK_F32, count);
+    if (out != from)
+        memcpy(out, from, (size_t)count * yk_dtype_size(dtype));
+    return YK_OK;
+}
+
 /* The combination of one block into `out`, of the dtype; `wide` has room for two blocks of f32. */
 static yk_status combine_half(combine_fn fn, yk_reduce_op op, yk_dtype dtype, void *out, int inputs,
                               const char *const *in, size_t offset, int64_t n, float *wide)
@@ -175,4 +219,10 @@ yk_status native_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *con
     if (stream)
         native_stream_end();
     return YK_OK;
+}
+
+yk_status yk__comm_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
+                           const char *const *in, int64_t count, bool stream)
+{
+    return native_combine(op, dtype, outputs, out, inputs, in, count, stream);
 }

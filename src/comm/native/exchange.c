@@ -1,5 +1,5 @@
 /*
- * exchange.c - the collectives of one host. Layer: comm/native.
+ * exchange.c - the collectives of one host; those of several are in across.c. Layer: comm/native.
  *
  * Each begins by comparing headers (see the notes in native.h), and goes one of two ways, the same on all ranks:
  *  - staged: bytes go through the ranks' staging areas, a half at a time. Up to EARLY bytes the first piece is put
@@ -9,12 +9,12 @@
  */
 #include <string.h>
 
-#include "comm/native/native.h"
+#include "comm/native/hosts.h"
 
-/* Below EARLY staging in the headers' round wins over reading in place; up to FLAT bytes in all ranks together, every
- * rank reads everything, which saves a round. From STREAM on,
- * results go past the caches: they would not stay there. */
-static const size_t EARLY = (size_t)16 << 10, FLAT = (size_t)64 << 10, STREAM = (size_t)4 << 20;
+/* Up to EARLY bytes staging in the headers' round wins over reading in place (0.37 us against 0.45 at 2 KiB, 1.58
+ * against 0.67 at 16 KiB, two ranks); up to FLAT bytes in all ranks together, every rank reads everything, which saves
+ * a round. From STREAM on, results go past the caches: they would not stay there. */
+static const size_t EARLY = (size_t)2 << 10, FLAT = (size_t)64 << 10, STREAM = (size_t)8 << 20;
 
 static inline int64_t least(int64_t a, int64_t b)
 {
@@ -27,19 +27,25 @@ static inline void copy(void *to, const void *from, size_t bytes)
         memcpy(to, from, bytes);
 }
 
-static void describe_header(const native_header *h, char *buffer, size_t size)
+static yk__comm_op op_of(const native_header *h)
 {
-    yk__comm_op op = {.kind = (yk__comm_kind)h->kind,
-                      .dtype = (yk_dtype)h->dtype,
-                      .reduction = (yk_reduce_op)h->reduction,
-                      .peer = h->peer,
-                      .number = h->number,
-                      .count = h->count};
-    yk__comm_describe(&op, buffer, size);
+    return (yk__comm_op){.kind = (yk__comm_kind)h->kind,
+                         .dtype = (yk_dtype)h->dtype,
+                         .reduction = (yk_reduce_op)h->reduction,
+                         .peer = h->peer,
+                         .number = h->number,
+                         .count = h->count};
 }
 
-/* Publishes the operation, waits for the others' and compares. */
-static yk_status begin(native *g, const yk__comm_op *op, const yk__region_place *in, const yk__region_place *out)
+yk_status native_mismatch(native *g, int a, const yk__comm_op *of_a, int b, const yk__comm_op *of_b)
+{
+    char who_a[120], who_b[120], x[160], y[160];
+    return native_break(g, YK_ERR_MISMATCH, "group '%s': %s called %s, but %s called %s", g->name,
+                        native_who_rank(g, a, who_a, sizeof(who_a)), yk__comm_describe(of_a, x, sizeof(x)),
+                        native_who_rank(g, b, who_b, sizeof(who_b)), yk__comm_describe(of_b, y, sizeof(y)));
+}
+
+yk_status native_begin(native *g, const yk__comm_op *op, const yk__region_place *in, const yk__region_place *out)
 {
     native_header *mine = &g->rows[g->rank].headers[op->number & 1];
     bool rooted = yk__comm_has_root(op->kind), reduces = yk__comm_reduces(op->kind);
@@ -55,6 +61,7 @@ static yk_status begin(native *g, const yk__comm_op *op, const yk__region_place 
         mine->out = *out;
     g->current = *op;
     g->op_begin = 0;
+    atomic_store_explicit(&g->rows[g->rank].begun, op->number, memory_order_relaxed);
     yk_status status = native_sync(g);
     if (status)
         return status;
@@ -63,41 +70,35 @@ static yk_status begin(native *g, const yk__comm_op *op, const yk__region_place 
         if (other->number == mine->number && other->count == mine->count && other->kind == mine->kind &&
             other->dtype == mine->dtype && other->reduction == mine->reduction && other->peer == mine->peer)
             continue;
-        char a[120], b[120], x[160], y[160];
-        describe_header(mine, x, sizeof(x));
-        describe_header(other, y, sizeof(y));
-        return native_break(g, YK_ERR_MISMATCH, "group '%s': %s called %s, but %s called %s", g->name,
-                            native_who(g, g->rank, a, sizeof(a)), x, native_who(g, r, b, sizeof(b)), y);
+        yk__comm_op theirs = op_of(other), ours = op_of(mine);
+        return native_mismatch(g, g->world_rank, &ours, g->order[g->first[g->host] + r], &theirs);
     }
     return YK_OK;
 }
 
-/* Whatever made an operation fail, the others must not wait for it. */
-static yk_status finish(native *g, yk_status status)
+/* Whatever made an operation fail, the others must not wait for it, nor its caller be surprised by them. */
+static yk_status finish(native *g, const yk__comm_op *op, yk_status status)
 {
-    const yk_error *error = yk_last_error();
-    if (status)
-        native_abort(g, status, error ? error->message : "a collective failed");
-    else
+    if (!status) {
         atomic_store_explicit(&g->rows[g->rank].done, g->current.number, memory_order_relaxed);
-    return status;
+        return YK_OK;
+    }
+    native_exit(g);
+    const yk_error *error = yk_last_error();
+    native_abort(g, status, error ? error->message : "a collective failed");
+    yk_clear_error();
+    native_settle(g, op);
+    return native_check(g); /* the group's first cause, of which this may be a consequence */
 }
 
-/* The other half of the staging areas is used from here on. */
-static inline int next_half(native *g)
-{
-    return g->half ^= 1;
-}
-
-static yk__region_place place_of(const native *g, const void *memory, size_t bytes)
+yk__region_place native_place(const native *g, const void *memory, size_t bytes)
 {
     if (g->one_process)
         return (yk__region_place){.address = (uint64_t)(uintptr_t)memory};
     return yk__region_find(memory, bytes);
 }
 
-/* Whether all ranks (or the root alone) named memory that all can reach. */
-static bool all_direct(const native *g, uint64_t number, int root, bool out)
+bool native_all_direct(const native *g, uint64_t number, int root, bool out)
 {
     if (g->one_process)
         return true;
@@ -109,32 +110,34 @@ static bool all_direct(const native *g, uint64_t number, int root, bool out)
     return true;
 }
 
-static char *reach(native *g, uint64_t number, int rank, bool out)
+char *native_peer_memory(native *g, uint64_t number, int rank, bool out)
 {
     const native_header *h = &g->rows[rank].headers[number & 1];
-    return native_reach(g, rank, out ? &h->out : &h->in);
+    return native_reach(g, rank, out ? &h->out : &h->in, &g->current);
 }
 
-/* The elements [*from, *to) of `count` that rank r combines: whole cache lines, as even as these allow. */
-static void share_of(int64_t count, size_t size, int world_size, int r, int64_t *from, int64_t *to)
+void native_share(int64_t count, size_t size, int n, int r, int64_t *from, int64_t *to)
 {
     int64_t line = 64 / (int64_t)size, lines = (count + line - 1) / line;
-    *from = least(lines * r / world_size * line, count);
-    *to = least(lines * (r + 1) / world_size * line, count);
+    *from = least(lines * r / n * line, count);
+    *to = least(lines * (r + 1) / n * line, count);
 }
 
 /* ---- all_reduce and reduce -------------------------------------------------------------------------------------- */
 /* Every rank combines its share of all buffers, and writes it to all of them, or to the root's. */
 static yk_status reduce_direct(native *g, const yk__comm_op *op, int root)
 {
+    yk_status status = native_enter(g);
+    if (status)
+        return status;
     size_t size = yk_dtype_size(op->dtype);
     int n = g->world_size;
     int64_t from, to;
-    share_of(op->count, size, n, g->rank, &from, &to);
+    native_share(op->count, size, n, g->rank, &from, &to);
     const char *in[NATIVE_MAX_RANKS];
     char *out[NATIVE_MAX_RANKS];
     for (int r = 0; r < n; r++) {
-        char *memory = reach(g, op->number, r, false);
+        char *memory = native_peer_memory(g, op->number, r, false);
         if (!memory)
             return yk__error_code();
         in[r] = memory + (size_t)from * size;
@@ -142,8 +145,9 @@ static yk_status reduce_direct(native *g, const yk__comm_op *op, int root)
     }
     if (root >= 0)
         out[0] = out[root];
-    yk_status status = native_combine(op->reduction, op->dtype, root >= 0 ? 1 : n, out, n, in, to - from,
-                                      (size_t)op->count * size >= STREAM);
+    status = native_combine(op->reduction, op->dtype, root >= 0 ? 1 : n, out, n, in, to - from,
+                            (size_t)op->count * size >= STREAM);
+    native_exit(g);
     return status ? status : native_sync(g);
 }
 
@@ -155,15 +159,15 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
     yk__region_place place = {0};
     int half = -1;
     if (early) {
-        half = next_half(g);
+        half = native_next_half(g);
         copy(native_stage(g, g->rank, half), op->in, total);
     } else {
-        place = place_of(g, op->in, total);
+        place = native_place(g, op->in, total);
     }
-    yk_status status = begin(g, op, early ? NULL : &place, NULL);
+    yk_status status = native_begin(g, op, early ? NULL : &place, NULL);
     if (status)
         return status;
-    if (!early && all_direct(g, op->number, -1, false))
+    if (!early && native_all_direct(g, op->number, -1, false))
         return reduce_direct(g, op, root);
 
     int64_t piece = (int64_t)(NATIVE_HALF / size);
@@ -173,7 +177,7 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
         size_t bytes = (size_t)count * size;
         char *out = op->out ? (char *)op->out + (size_t)at * size : NULL;
         if (!early) {
-            half = next_half(g);
+            half = native_next_half(g);
             copy(native_stage(g, g->rank, half), (const char *)op->in + (size_t)at * size, bytes);
             status = native_sync(g);
             if (status)
@@ -182,7 +186,7 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
         bool flat = bytes * (size_t)n <= FLAT || n == 1;
         int64_t from = 0, to = count;
         if (!flat)
-            share_of(count, size, n, g->rank, &from, &to);
+            native_share(count, size, n, g->rank, &from, &to);
         for (int r = 0; r < n; r++)
             in[r] = native_stage(g, r, half) + (size_t)from * size;
         if (flat) {
@@ -195,7 +199,7 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
         if (!status)
             status = native_sync(g);
         for (int r = 0; r < n && wanted && !status; r++) {
-            share_of(count, size, n, r, &from, &to);
+            native_share(count, size, n, r, &from, &to);
             copy(out + (size_t)from * size, native_stage(g, r, half) + (size_t)from * size, (size_t)(to - from) * size);
         }
     }
@@ -204,12 +208,14 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
 
 yk_status native_all_reduce(void *state, const yk__comm_op *op)
 {
-    return finish(state, reduce_all(state, op, -1));
+    native *g = state;
+    return finish(g, op, g->net ? native_across(g, op) : reduce_all(g, op, -1));
 }
 
 yk_status native_reduce(void *state, const yk__comm_op *op)
 {
-    return finish(state, reduce_all(state, op, op->peer));
+    native *g = state;
+    return finish(g, op, g->net ? native_across(g, op) : reduce_all(g, op, op->peer));
 }
 
 /* ---- broadcast, all_gather, gather: each rank that gives shows one piece to all ---------------------------------- */
@@ -223,21 +229,23 @@ static yk_status show(native *g, const yk__comm_op *op, int root, int to)
     yk__region_place place = {0};
     int half = -1;
     if (early) {
-        half = next_half(g);
+        half = native_next_half(g);
         if (gives)
             copy(native_stage(g, g->rank, half), op->in, total);
     } else if (gives) {
-        place = place_of(g, op->in, total);
+        place = native_place(g, op->in, total);
     }
-    yk_status status = begin(g, op, early ? NULL : &place, NULL);
+    yk_status status = native_begin(g, op, early ? NULL : &place, NULL);
     if (status)
         return status;
-    bool direct = !early && all_direct(g, op->number, root, false);
+    bool direct = !early && native_all_direct(g, op->number, root, false);
     size_t piece = direct ? total : NATIVE_HALF;
+    if (direct)
+        status = native_enter(g);
     for (size_t at = 0; at < total && !status; at += piece) {
         size_t bytes = total - at < piece ? total - at : piece;
         if (!early && !direct) {
-            half = next_half(g);
+            half = native_next_half(g);
             if (gives)
                 copy(native_stage(g, g->rank, half), (const char *)op->in + at, bytes);
             status = native_sync(g);
@@ -249,7 +257,7 @@ static yk_status show(native *g, const yk__comm_op *op, int root, int to)
             if (root >= 0 && r != root)
                 continue;
             char *out = (char *)op->out + (root >= 0 ? 0 : (size_t)r * total) + at;
-            const char *in = direct ? reach(g, op->number, r, false) : native_stage(g, r, half);
+            const char *in = direct ? native_peer_memory(g, op->number, r, false) : native_stage(g, r, half);
             if (!in)
                 return yk__error_code();
             if (direct && bytes >= STREAM && out != in)
@@ -258,8 +266,9 @@ static yk_status show(native *g, const yk__comm_op *op, int root, int to)
                 copy(out, in, bytes);
         }
     }
-    if (direct) {
+    if (direct && !status) {
         native_stream_end();
+        native_exit(g);
         status = native_sync(g);
     }
     return status;
@@ -267,12 +276,14 @@ static yk_status show(native *g, const yk__comm_op *op, int root, int to)
 
 yk_status native_broadcast(void *state, const yk__comm_op *op)
 {
-    return finish(state, show(state, op, op->peer, -1));
+    native *g = state;
+    return finish(g, op, g->net ? native_across(g, op) : show(g, op, op->peer, -1));
 }
 
 yk_status native_all_gather(void *state, const yk__comm_op *op)
 {
-    return finish(state, show(state, op, -1, op->kind == YK__COMM_GATHER ? op->peer : -1));
+    native *g = state;
+    return finish(g, op, g->net ? native_across(g, op) : show(g, op, -1, op->kind == YK__COMM_GATHER ? op->peer : -1));
 }
 
 /* ---- scatter, reduce_scatter: each rank that gives has a piece for every rank ------------------------------------ */
@@ -285,32 +296,34 @@ static yk_status deal(native *g, const yk__comm_op *op, int root)
     bool early = part <= piece && part * (size_t)n <= EARLY, gives = root < 0 || root == g->rank;
     yk__region_place place = {0};
     if (!early && gives)
-        place = place_of(g, op->in, part * (size_t)n);
+        place = native_place(g, op->in, part * (size_t)n);
     yk_status status = YK_OK;
     bool direct = false, begun = false;
     const char *in[NATIVE_MAX_RANKS];
     if (!early) {
-        status = begin(g, op, &place, NULL);
+        status = native_begin(g, op, &place, NULL);
         begun = true;
-        direct = !status && all_direct(g, op->number, root, false);
+        direct = !status && native_all_direct(g, op->number, root, false);
         piece = direct ? part : piece;
+        if (direct)
+            status = native_enter(g);
     }
     for (size_t at = 0; (at < part || !begun) && !status; at += piece) {
         size_t bytes = part - at < piece ? part - at : piece;
         char *out = (char *)op->out + at;
         int half = 0;
         if (!direct) {
-            half = next_half(g);
+            half = native_next_half(g);
             for (int r = 0; r < n && gives; r++)
                 copy(native_stage(g, g->rank, half) + (size_t)r * piece, (const char *)op->in + (size_t)r * part + at,
                      bytes);
-            status = begun ? native_sync(g) : begin(g, op, NULL, NULL);
+            status = begun ? native_sync(g) : native_begin(g, op, NULL, NULL);
             begun = true;
         }
         for (int r = 0; r < n && !status; r++) {
             if (root >= 0 && r != root)
                 continue;
-            in[r] = direct ? reach(g, op->number, r, false) : native_stage(g, r, half);
+            in[r] = direct ? native_peer_memory(g, op->number, r, false) : native_stage(g, r, half);
             if (!in[r])
                 return yk__error_code();
             in[r] += (size_t)g->rank * (direct ? part : piece);
@@ -322,17 +335,22 @@ static yk_status deal(native *g, const yk__comm_op *op, int root)
         else
             status = native_combine(op->reduction, op->dtype, 1, &out, n, in, (int64_t)(bytes / size), false);
     }
-    return !status && direct ? native_sync(g) : status;
+    if (!direct || status)
+        return status;
+    native_exit(g);
+    return native_sync(g);
 }
 
 yk_status native_scatter(void *state, const yk__comm_op *op)
 {
-    return finish(state, deal(state, op, op->peer));
+    native *g = state;
+    return finish(g, op, g->net ? native_across(g, op) : deal(g, op, op->peer));
 }
 
 yk_status native_reduce_scatter(void *state, const yk__comm_op *op)
 {
-    return finish(state, deal(state, op, -1));
+    native *g = state;
+    return finish(g, op, g->net ? native_across(g, op) : deal(g, op, -1));
 }
 
 /* ---- all_to_all -------------------------------------------------------------------------------------------------- */
@@ -340,17 +358,17 @@ yk_status native_reduce_scatter(void *state, const yk__comm_op *op)
  * pair of ranks at a time, until the longest part is through. */
 static yk_status trade(native *g, const yk__comm_op *op)
 {
-    int n = g->world_size, half = next_half(g);
+    int n = g->world_size, half = native_next_half(g);
     size_t size = yk_dtype_size(op->dtype), row = (size_t)n * sizeof(int64_t), total = 0;
     char *stage = native_stage(g, g->rank, half);
     memcpy(stage, op->in_counts, row);
     memcpy(stage + row, op->out_counts, row);
     for (int r = 0; r < n; r++)
         total += (size_t)op->in_counts[r] * size;
-    yk__region_place place = place_of(g, op->in, total);
+    yk__region_place place = native_place(g, op->in, total);
     if (total == 0)
         place.id = 1; /* nobody looks for anything in it */
-    yk_status status = begin(g, op, &place, NULL);
+    yk_status status = native_begin(g, op, &place, NULL);
     if (status)
         return status;
 
@@ -370,11 +388,13 @@ static yk_status trade(native *g, const yk__comm_op *op)
             }
         }
     }
-    bool direct = all_direct(g, op->number, -1, false);
+    bool direct = native_all_direct(g, op->number, -1, false);
     int64_t piece = direct ? longest : (int64_t)(NATIVE_HALF / (size_t)n / size);
+    if (direct)
+        status = native_enter(g);
     for (int64_t at = 0; at < longest && !status; at += piece) {
         if (!direct) {
-            half = next_half(g);
+            half = native_next_half(g);
             const char *in = op->in;
             for (int r = 0; r < n; in += (size_t)op->in_counts[r] * size, r++)
                 if (op->in_counts[r] > at)
@@ -386,22 +406,27 @@ static yk_status trade(native *g, const yk__comm_op *op)
         for (int r = 0; r < n && !status; out += (size_t)op->out_counts[r] * size, r++) {
             if (op->out_counts[r] <= at)
                 continue;
-            const char *in = direct ? reach(g, op->number, r, false) : native_stage(g, r, half);
+            const char *in = direct ? native_peer_memory(g, op->number, r, false) : native_stage(g, r, half);
             if (!in)
                 return yk__error_code();
             in += direct ? (size_t)offset[r] * size : (size_t)g->rank * (size_t)piece * size;
             copy(out + (size_t)at * size, in, (size_t)least(piece, op->out_counts[r] - at) * size);
         }
     }
-    return !status && direct ? native_sync(g) : status;
+    if (!direct || status)
+        return status;
+    native_exit(g);
+    return native_sync(g);
 }
 
 yk_status native_all_to_all(void *state, const yk__comm_op *op)
 {
-    return finish(state, trade(state, op));
+    native *g = state;
+    return finish(g, op, g->net ? native_across(g, op) : trade(g, op));
 }
 
 yk_status native_barrier(void *state, const yk__comm_op *op)
 {
-    return finish(state, begin(state, op, NULL, NULL));
+    native *g = state;
+    return finish(g, op, g->net ? native_across(g, op) : native_begin(g, op, NULL, NULL));
 }

@@ -1,5 +1,5 @@
 /*
- * messages.c - send and recv inside one host. Layer: comm/native.
+ * messages.c - send and recv: inside one host here, to another by talk.c. Layer: comm/native.
  *
  * Every ordered pair of ranks has a channel of NATIVE_SLOTS slots. The sender posts a message into a free one: the
  * bytes inline if they fit, where they are if the receiver can reach them, else copied to a buffer that it can. The
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/native/native.h"
+#include "comm/native/hosts.h"
 
 enum { MESSAGE_SPINS = 200, MESSAGE_OFFERS = 400 /* times that the core is offered to others, about 1 us each */ };
 
@@ -70,6 +70,23 @@ static native_buffer *take_buffer(native *g, size_t bytes)
     return made;
 }
 
+/* A message by reference fails: whether its bytes are the sender's own again. A thread of this process may be reading
+ * them, which has an end; another process reads from its own mapping, and is told by the slot that it was for nothing.
+ */
+static bool take_back(native *g, native_message *m)
+{
+    uint32_t state = SLOT_POSTED;
+    if (!m->slot)
+        return true;
+    if (!atomic_compare_exchange_strong(&m->slot->state, &state, SLOT_FREE) && state == SLOT_READING) {
+        if (g->rows[m->row].pid == g->pid)
+            return false;
+        atomic_compare_exchange_strong(&m->slot->state, &state, SLOT_FREE);
+    }
+    m->slot = NULL;
+    return true;
+}
+
 /* Slots whose bytes were inline or in a buffer are nobody's until they are wanted again. */
 static native_slot *free_slot(native *g, native_channel *channel)
 {
@@ -107,7 +124,7 @@ static void advance_send(native *g, native_message *m)
     for (native_message *before = g->messages; before != m; before = before->next)
         if (!before->done && !before->posted && before->op.kind == YK__COMM_SEND && before->op.peer == op->peer)
             return; /* messages keep their order */
-    native_slot *slot = free_slot(g, channel_of(g, g->rank, op->peer));
+    native_slot *slot = free_slot(g, channel_of(g, g->rank, m->row));
     if (!slot)
         return;
     size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
@@ -118,8 +135,8 @@ static void advance_send(native *g, native_message *m)
             memcpy(slot->bytes, op->in, bytes);
     } else {
         slot->place = yk__region_find(op->in, bytes);
-        bool same = g->rows[op->peer].pid == g->pid && op->peer != g->rank;
-        if (!same && (slot->place.id == 0 || op->peer == g->rank)) {
+        bool same = g->rows[m->row].pid == g->pid && m->row != g->rank;
+        if (!same && (slot->place.id == 0 || m->row == g->rank)) {
             buffer = take_buffer(g, bytes);
             if (!buffer) {
                 end(g, m, yk__error_code());
@@ -135,7 +152,7 @@ static void advance_send(native *g, native_message *m)
     slot->count = op->count;
     slot->number = op->number;
     atomic_store_explicit(&slot->state, SLOT_POSTED, memory_order_release);
-    ring(g, op->peer);
+    ring(g, m->row);
     m->posted = true;
     if (slot->where && !buffer)
         m->slot = slot;
@@ -150,7 +167,7 @@ static void advance_recv(native *g, native_message *m)
         if (!before->done && before->op.kind == YK__COMM_RECV && before->op.peer == op->peer &&
             before->op.tag == op->tag)
             return; /* an earlier receive has the first claim */
-    native_channel *channel = channel_of(g, op->peer, g->rank);
+    native_channel *channel = channel_of(g, m->row, g->rank);
     native_slot *slot = NULL, *seen;
     do { /* an older message may have been posted behind the look's back; who sees a message sees all older ones */
         seen = slot;
@@ -164,32 +181,37 @@ static void advance_recv(native *g, native_message *m)
     if (!slot)
         return;
     if (slot->dtype != (int32_t)op->dtype || slot->count != op->count) {
-        char a[120], b[120], x[160], y[160];
         yk__comm_op sent = {.kind = YK__COMM_SEND,
                             .dtype = (yk_dtype)slot->dtype,
                             .count = slot->count,
                             .number = slot->number,
-                            .peer = g->rank,
+                            .peer = g->world_rank,
                             .tag = slot->tag};
-        end(g, m,
-            native_break(g, YK_ERR_MISMATCH, "group '%s': %s called %s, but %s called %s", g->name,
-                         native_who(g, op->peer, a, sizeof(a)), yk__comm_describe(&sent, x, sizeof(x)),
-                         native_who(g, g->rank, b, sizeof(b)), yk__comm_describe(op, y, sizeof(y))));
+        end(g, m, native_mismatch(g, op->peer, &sent, g->world_rank, op));
         return;
     }
     size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
-    const char *from = slot->where ? native_reach(g, op->peer, &slot->place) : slot->bytes;
+    uint32_t state = SLOT_POSTED;
+    if (slot->where && !atomic_compare_exchange_strong(&slot->state, &state, SLOT_READING))
+        return; /* taken back: the group is broken */
+    const char *from = slot->where ? native_reach(g, m->row, &slot->place, op) : slot->bytes;
     if (!from) {
-        yk_status status = yk__error_code();
-        native_abort(g, status, yk_last_error()->message);
-        end(g, m, status);
+        atomic_store(&slot->state, SLOT_FREE);
+        native_abort(g, yk__error_code(), yk_last_error()->message);
+        yk_clear_error();
+        end(g, m, native_check(g)); /* the group's first cause, of which this may be a consequence */
         return;
     }
     if (bytes)
         memcpy(op->out, from, bytes);
-    atomic_store_explicit(&slot->state, SLOT_TAKEN, memory_order_release);
-    ring(g, op->peer);
-    end(g, m, YK_OK);
+    state = SLOT_READING;
+    yk_status status = YK_OK;
+    if (!slot->where)
+        atomic_store_explicit(&slot->state, SLOT_TAKEN, memory_order_release);
+    else if (!atomic_compare_exchange_strong(&slot->state, &state, SLOT_TAKEN))
+        status = native_check(g);
+    ring(g, m->row);
+    end(g, m, status);
 }
 
 static void unlink_done(native *g)
@@ -210,12 +232,23 @@ static void progress(native *g)
     for (native_message *m = g->messages; m; m = m->next) {
         if (m->done)
             continue;
-        if (native_check(g))
+        yk_status status;
+        if (native_check(g)) {
+            if (!take_back(g, m)) {
+                yk_clear_error();
+                continue;
+            }
+            if (g->net)
+                native_talk_drop(g);
             end(g, m, yk__error_code());
-        else if (m->op.kind == YK__COMM_SEND)
+        } else if (m->row < 0) {
+            if (m->op.kind == YK__COMM_SEND ? native_talk_send(g, m, &status) : native_talk_recv(g, m, &status))
+                end(g, m, status);
+        } else if (m->op.kind == YK__COMM_SEND) {
             advance_send(g, m);
-        else
+        } else {
             advance_recv(g, m);
+        }
     }
     unlink_done(g);
     yk__error_put(&before);
@@ -224,6 +257,8 @@ static void progress(native *g)
 void native_progress(native *g)
 {
     pthread_mutex_lock(&g->message_lock);
+    if (g->net)
+        native_talk_service(g);
     progress(g);
     pthread_mutex_unlock(&g->message_lock);
 }
@@ -233,8 +268,10 @@ static void look_after(native *g, const native_message *m, bool thorough)
 {
     char a[120], b[120], what[160];
     int peer = m->op.peer;
-    bool stopped = false, late = yk__now() > m->deadline, left = atomic_load(&g->rows[peer].left);
-    bool dead = !left && (thorough || late) && native_is_dead(g, peer, &stopped);
+    const native_link *link = m->row < 0 ? &g->net->links[peer] : NULL;
+    bool stopped = false, late = yk__now() > m->deadline;
+    bool left = link ? link->left : atomic_load(&g->rows[m->row].left) != 0;
+    bool dead = !left && (link ? link->closed : (thorough || late) && native_is_dead(g, m->row, &stopped));
     if (!left && !dead && !late)
         return;
     progress(g); /* what came before the end counts */
@@ -244,10 +281,11 @@ static void look_after(native *g, const native_message *m, bool thorough)
     yk__error_take(&before);
     yk_status status;
     yk__comm_describe(&m->op, what, sizeof(what));
-    native_who(g, g->rank, a, sizeof(a));
-    native_who(g, peer, b, sizeof(b));
+    native_who_rank(g, g->world_rank, a, sizeof(a));
+    native_who_rank(g, peer, b, sizeof(b));
     if (left || dead)
-        status = native_break(g, YK_ERR_CONNECTION, "%s of %s: %s %s", what, a, b, dead ? "ended" : "left");
+        status = native_break(g, YK_ERR_CONNECTION, "%s of %s: %s %s%s%s", what, a, b, dead ? "ended" : "left",
+                              dead && link && *link->why ? ": " : "", dead && link ? link->why : "");
     else
         status = native_break(g, YK_ERR_STALLED, "%s: %s waited %g s for %s%s", what, a, g->timeout, b,
                               stopped ? ", which is stopped" : "");
@@ -265,6 +303,7 @@ yk_status native_post(void *state, const yk__comm_op *op, void **message)
     if (!m)
         return yk__error_code();
     m->op = *op;
+    m->row = g->members[op->peer].host == g->host ? g->members[op->peer].row : -1;
     m->deadline = yk__now() + g->timeout;
     pthread_mutex_lock(&g->message_lock);
     native_message **tail = &g->messages;
@@ -272,9 +311,20 @@ yk_status native_post(void *state, const yk__comm_op *op, void **message)
         tail = &(*tail)->next;
     *tail = m;
     atomic_fetch_add_explicit(&g->pending, 1, memory_order_relaxed);
+    if (g->net)
+        native_talk_service(g);
     progress(g);
     pthread_mutex_unlock(&g->message_lock);
     return YK_OK;
+}
+
+/* Whether messages to this host (`away`: to other hosts) are not done. With the lock held. */
+static bool others_wait(const native *g, bool away)
+{
+    for (const native_message *m = g->messages; m; m = m->next)
+        if (!m->done && (m->row >= 0) == away)
+            return true;
+    return false;
 }
 
 yk_status native_wait(void *state, void *message, double seconds, bool *done)
@@ -291,15 +341,22 @@ yk_status native_wait(void *state, void *message, double seconds, bool *done)
         if (sleeping && until == 0)
             until = now + seconds;
         pthread_mutex_lock(&g->message_lock);
+        if (g->net)
+            native_talk_service(g);
         progress(g);
         if (!m->done && sleeping) {
             look_after(g, m, now - looked > 0.1);
             looked = now - looked > 0.1 ? now : looked;
         }
         *done = m->done;
+        bool away = m->row < 0, others = g->net && others_wait(g, away);
         pthread_mutex_unlock(&g->message_lock);
         if (*done || seconds <= 0 || (sleeping && now >= until))
             break;
+        if (!sleeping && away) {
+            sched_yield();
+            continue;
+        }
         if (!sleeping) {
             for (; spin < spins && atomic_load_explicit(&row->bell, memory_order_relaxed) == bell; spin++) {
                 if (spin < spins - MESSAGE_OFFERS)
@@ -309,8 +366,14 @@ yk_status native_wait(void *state, void *message, double seconds, bool *done)
             }
             continue;
         }
-        atomic_fetch_add(&row->bell_sleepers, 1);
         double nap = until - now < 0.05 ? until - now : 0.05;
+        if (others && nap > 0.001)
+            nap = 0.001; /* messages of the other kind are looked after between naps */
+        if (away) {
+            native_talk_wait(g, nap);
+            continue;
+        }
+        atomic_fetch_add(&row->bell_sleepers, 1);
         if (m->deadline - now < nap)
             nap = m->deadline - now > 0.001 ? m->deadline - now : 0.001;
         native_sleep(&row->bell, bell, nap);
@@ -327,14 +390,19 @@ void native_forget(void *state, void *message)
     free(message);
 }
 
+static bool is_wanted(native_slot *slot)
+{
+    uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+    return state == SLOT_POSTED || state == SLOT_READING;
+}
+
 void native_drain_messages(native *g)
 {
     double until = yk__now() + g->timeout, looked = 0;
     for (native_buffer *b = g->buffers; b; b = b->next) {
         ptrdiff_t at = b->slot ? ((char *)b->slot - (char *)g->channels) / (ptrdiff_t)sizeof(native_channel) : 0;
         int to = (int)(at % g->world_size);
-        while (b->slot && atomic_load_explicit(&b->slot->state, memory_order_acquire) == SLOT_POSTED &&
-               !atomic_load(&g->head->broken) && !atomic_load(&g->rows[to].left)) {
+        while (b->slot && is_wanted(b->slot) && !atomic_load(&g->head->broken) && !atomic_load(&g->rows[to].left)) {
             double now = yk__now();
             bool stopped;
             if (now > until || (now - looked > 0.1 && native_is_dead(g, to, &stopped)))

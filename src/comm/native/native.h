@@ -4,7 +4,8 @@
  *
  * Note [The segment]
  * All ranks of a host map one unnamed memory file, made by the lowest of them. It holds a head, a row per rank, the
- * mailboxes of messages, and a staging area of two halves per rank. A rank writes its own row and staging area alone.
+ * mailboxes of messages, and a staging area of two halves per rank; where there are several hosts, a board of two
+ * halves more. A rank writes its own row, staging area and board alone.
  *
  * Note [Rounds]
  * Ranks run in step: native_sync is a full barrier, counted by a round number that is the same on every rank. A rank
@@ -12,6 +13,15 @@
  * operation into headers[number % 2] before, and compares everybody's after. Two headers and two staging halves are
  * enough: who writes for operation n + 2 has passed the first round of n + 1, which all publish after they are
  * done with n. For the same reason each use of a staging half must contain at least one round after the writing.
+ *
+ * Note [Direct sections]
+ * Where ranks work on each other's buffers, the last round of an operation tells that nobody does any more. In a group
+ * that breaks there may be no last round, and the caller of a failed operation frees its buffer. So a rank marks in
+ * its row that it enters such a section, and only then looks whether the group is whole; a rank that fails sees the
+ * group broken first, and then looks at the rows: one of the two sees the other (direct.c). A rank that fails returns
+ * when no thread of its process is inside. Another process has a mapping of its own: it is waited for, but not if it is
+ * dead or stopped, nor for long; memory that it may still write to is replaced under the caller's address, so that what
+ * it writes goes nowhere. Messages read by reference have the same in their slots (messages.c).
  */
 #ifndef YOKE_COMM_NATIVE_H
 #define YOKE_COMM_NATIVE_H
@@ -29,7 +39,8 @@ enum {
     NATIVE_INLINE = 824,
     NATIVE_MAX_RANKS = 1024,
 };
-#define NATIVE_HALF ((size_t)512 << 10) /* bytes of a staging half */
+#define NATIVE_HALF  ((size_t)512 << 10) /* bytes of a staging half */
+#define NATIVE_BOARD ((size_t)4 << 20)   /* of a half of a board: see across.c */
 
 /* What a rank is about to do, for the others to compare, and where its memory is. */
 typedef struct native_header {
@@ -41,11 +52,14 @@ typedef struct native_header {
 
 typedef struct native_row {
     _Alignas(NATIVE_LINE) _Atomic uint32_t progress; /* the last round published */
+    _Atomic int32_t cpu;                             /* where the rank ran then */
     /* The rank's doorbell: rung when a message for it arrives or is taken. */
     _Alignas(NATIVE_LINE) _Atomic uint32_t bell;
     _Atomic uint32_t bell_sleepers;
     _Alignas(NATIVE_LINE) native_header headers[2];
     _Alignas(NATIVE_LINE) _Atomic uint64_t done; /* collectives completed */
+    _Atomic uint64_t begun;                      /* the last one begun */
+    _Atomic int inside;                          /* the rank works on memory of others */
     _Atomic int here, left;                      /* the rest of the row is filled; the rank has left */
     int32_t pid;
     uint64_t start; /* of the process, in clock ticks since boot: tells it from a later one of the same pid */
@@ -53,9 +67,10 @@ typedef struct native_row {
     cpu_set_t cores; /* that the rank may run on */
 } native_row;
 
-enum { SLOT_FREE, SLOT_POSTED, SLOT_TAKEN };
+enum { SLOT_FREE, SLOT_POSTED, SLOT_READING, SLOT_TAKEN };
 
-/* One message from rank to rank. The sender fills it and frees it, the receiver takes it. */
+/* One message from rank to rank. The sender fills it and frees it, the receiver takes it. Bytes that are not inline are
+ * read under SLOT_READING; a sender whose message fails takes it back. */
 typedef struct native_slot {
     _Atomic uint32_t state;
     int32_t tag, dtype;
@@ -99,16 +114,31 @@ typedef struct native_buffer {
 
 typedef struct native_message {
     yk__comm_op op;
+    int row;           /* of the peer; -1 on another host */
     native_slot *slot; /* a send that waits until its bytes are taken */
     bool posted, done;
+    uint64_t offer; /* between hosts: a receive that has asked for the bytes of this offer, 0: none */
+    size_t arrived; /* of them */
     yk_status status;
     yk_error error;
     double deadline;
     struct native_message *next;
 } native_message;
 
+/* A rank of the group, as all know it from the store. */
+typedef struct native_member {
+    int host, row; /* hosts are numbered in the order of their lowest ranks; rows are those of the host's segment */
+    int32_t pid;
+    char host_name[64];
+} native_member;
+
 typedef struct native {
-    int rank, world_size;
+    int rank, world_size;  /* this rank's row, and the ranks of this host: all there are where there is one host */
+    int world_rank, world; /* in the group */
+    int host, hosts;
+    native_member *members; /* by rank */
+    int *order, *first;     /* the ranks by host and row; where each host begins, and the end */
+    struct native_net *net; /* NULL: one host */
     char *name;
     double timeout;
     bool one_process; /* all ranks are threads of this process */
@@ -118,6 +148,8 @@ typedef struct native {
     native_row *rows;
     native_channel *channels; /* from rank i to rank j at i * world_size + j */
     char *staging;
+    char *boards; /* there where a host of several has more than one rank */
+    bool has_boards;
     size_t segment_bytes;
 
     /* collectives: one thread at a time */
@@ -140,6 +172,11 @@ static inline char *native_stage(const native *g, int rank, int half)
     return g->staging + ((size_t)rank * 2 + (size_t)half) * NATIVE_HALF;
 }
 
+static inline char *native_board(const native *g, int row, int half)
+{
+    return g->boards + ((size_t)row * 2 + (size_t)half) * NATIVE_BOARD;
+}
+
 /* ---- segment.c ---- */
 yk_status native_join(const yk__comm_place *place, void **state);
 void native_leave(void *state);
@@ -149,12 +186,16 @@ void native_leave(void *state);
 yk_status native_break(native *g, yk_status code, const char *format, ...) YK_PRINTF(3, 4);
 yk_status native_check(void *state);
 void native_abort(void *state, yk_status code, const char *cause);
-/* "rank 1 (host a, pid 12)" */
-const char *native_who(const native *g, int rank, char *buffer, size_t size);
+/* "rank 1 (host a, pid 12)", by row of the segment and by rank of the group. */
+const char *native_who(const native *g, int row, char *buffer, size_t size);
+const char *native_who_rank(const native *g, int rank, char *buffer, size_t size);
 /* Whether the process of a rank runs no more; `stopped` tells whether it is stopped. */
 bool native_is_dead(const native *g, int rank, bool *stopped);
 /* The state letter of a process and its start time; false where it is not there. */
 bool native_process_state(int pid, char *letter, uint64_t *start);
+/* What a rank that waits for other hosts does between looks: has the group broken, did a rank of this host end, is the
+ * time over. `rank` is the one that it waits for. */
+yk_status native_wait_away(native *g, int rank, double *looked);
 /* Publishes the next round and waits until all have. */
 yk_status native_sync(native *g);
 /* Sleeps while *word is `value`, for `seconds` at most; wakes all that do. Across processes. */
@@ -169,9 +210,20 @@ static inline void native_relax(void)
 #endif
 }
 
+/* ---- direct.c: Note [Direct sections] ---- */
+/* Before memory of other ranks is touched; fails where the group is broken. */
+yk_status native_enter(native *g);
+/* It is not touched any more. */
+static inline void native_exit(native *g)
+{
+    atomic_store_explicit(&g->rows[g->rank].inside, 0, memory_order_release);
+}
+/* After a failure of `op`, in a broken group: returns when others do not touch its memory any more. */
+void native_settle(native *g, const yk__comm_op *op);
+
 /* ---- peers.c ---- */
-/* A peer's memory in this address space; NULL and an error if it cannot be mapped. */
-char *native_reach(native *g, int rank, const yk__region_place *place);
+/* A peer's memory in this address space; NULL and an error, in the name of op, if it cannot be mapped. */
+char *native_reach(native *g, int rank, const yk__region_place *place, const yk__comm_op *op);
 void native_forget_mappings(native *g);
 
 /* ---- combine.c ---- */
@@ -179,11 +231,38 @@ void native_forget_mappings(native *g);
  * by `inputs`. `streams` outputs get the same bytes past the caches when `stream` is set. */
 yk_status native_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
                          const char *const *in, int64_t count, bool stream);
+/* The same in steps. out = in[0] op in[1] ..., in f32 for f16 and bf16, else in the dtype; a mean is not divided yet.
+ */
+yk_status native_accumulate(yk_reduce_op op, yk_dtype dtype, char *out, int inputs, const char *const *in,
+                            int64_t count);
+/* into = from op into, both as native_accumulate leaves them. */
+void native_fold(yk_reduce_op op, yk_dtype dtype, void *into, const void *from, int64_t count);
+/* A mean divided by `ranks`, and rounded to the dtype; out may be `from` where both have the same size. */
+yk_status native_round(yk_reduce_op op, yk_dtype dtype, void *out, void *from, int64_t count, int ranks);
+static inline yk_dtype native_wide(yk_dtype dtype)
+{
+    return yk__is_half(dtype) ? YK_F32 : dtype;
+}
 /* memcpy past the caches; native_stream_end makes the bytes visible before what is written later. */
 void native_stream_copy(void *to, const void *from, size_t bytes);
 void native_stream_end(void);
 
 /* ---- exchange.c ---- */
+/* Publishes the operation, waits for the others of this host and compares with theirs. */
+yk_status native_begin(native *g, const yk__comm_op *op, const yk__region_place *in, const yk__region_place *out);
+/* Breaks the group: two ranks, by rank of the group, called different operations. */
+yk_status native_mismatch(native *g, int a, const yk__comm_op *of_a, int b, const yk__comm_op *of_b);
+/* The elements [*from, *to) of `count` that the r-th of n combines: whole cache lines, as even as these allow. */
+void native_share(int64_t count, size_t size, int n, int r, int64_t *from, int64_t *to);
+yk__region_place native_place(const native *g, const void *memory, size_t bytes);
+/* Whether all ranks of the host named memory (`out` or `in`) that all can reach. */
+bool native_all_direct(const native *g, uint64_t number, int root, bool out);
+char *native_peer_memory(native *g, uint64_t number, int row, bool out);
+/* The other half of the staging areas is used from here on. */
+static inline int native_next_half(native *g)
+{
+    return g->half ^= 1;
+}
 yk_status native_all_reduce(void *state, const yk__comm_op *op);
 yk_status native_reduce(void *state, const yk__comm_op *op);
 yk_status native_broadcast(void *state, const yk__comm_op *op);

@@ -2,6 +2,8 @@
  * peers.c - memory of other processes of the host, mapped when an operation first names it. Layer: comm/native.
  *
  * A region is opened through /proc/PID/fd and stays mapped, so the next operation on it costs a look into a short list.
+ * A rank that goes on late in a group that broke may find another file under the number, and must not write to it: what
+ * is mapped is the file whose inode was named.
  * A mapping whose region is gone holds memory for nothing: when a new region of the same rank comes up, the old ones
  * are compared with what their descriptors are now (no two memory files share an inode), and dropped.
  */
@@ -36,9 +38,9 @@ static void drop_stale(native *g, int rank)
     }
 }
 
-static native_mapping *map_region(native *g, int rank, const yk__region_place *place)
+static native_mapping *map_region(native *g, int rank, const yk__region_place *place, const yk__comm_op *op)
 {
-    char path[64], who[120];
+    char path[64], who[120], what[160];
     region_path(g->rows[rank].pid, place->fd, path);
     native_mapping *m = yk__calloc(1, sizeof(*m));
     if (!m)
@@ -46,10 +48,21 @@ static native_mapping *map_region(native *g, int rank, const yk__region_place *p
     struct stat now;
     int fd = open(path, O_RDWR | O_CLOEXEC);
     m->memory = MAP_FAILED;
-    if (fd >= 0 && fstat(fd, &now) == 0)
+    bool same = fd >= 0 && fstat(fd, &now) == 0 && (uint64_t)now.st_ino == place->inode &&
+                (uint32_t)now.st_dev == place->device;
+    if (same)
         m->memory = mmap(NULL, place->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (m->memory == MAP_FAILED) {
-        yk__fail_errno("the memory of %s (%s) cannot be mapped", native_who(g, rank, who, sizeof(who)), path);
+        native_who(g, rank, who, sizeof(who));
+        /* A process that ends closes its descriptors a moment before it shows as ended. */
+        if (fd < 0 && (errno == ENOENT || errno == ESRCH))
+            yk__fail(YK_ERR_CONNECTION, "%s: %s ended before its memory was read (group '%s')",
+                     yk__comm_describe(op, what, sizeof(what)), who, g->name);
+        else if (fd >= 0 && !same)
+            yk__fail(YK_ERR_CONNECTION, "%s: %s freed its memory before it was read (group '%s')",
+                     yk__comm_describe(op, what, sizeof(what)), who, g->name);
+        else
+            yk__fail_errno("the memory of %s (%s) cannot be mapped", who, path);
         if (fd >= 0)
             close(fd);
         free(m);
@@ -64,7 +77,7 @@ static native_mapping *map_region(native *g, int rank, const yk__region_place *p
     return m;
 }
 
-char *native_reach(native *g, int rank, const yk__region_place *place)
+char *native_reach(native *g, int rank, const yk__region_place *place, const yk__comm_op *op)
 {
     if (g->rows[rank].pid == g->pid)
         return (char *)(uintptr_t)place->address; /* NOLINT: the address was made from a pointer of this process */
@@ -74,7 +87,7 @@ char *native_reach(native *g, int rank, const yk__region_place *place)
         m = m->next;
     if (!m) {
         drop_stale(g, rank);
-        m = map_region(g, rank, place);
+        m = map_region(g, rank, place, op);
         if (m) {
             m->next = g->mappings[rank];
             g->mappings[rank] = m;

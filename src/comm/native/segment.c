@@ -2,9 +2,9 @@
  * segment.c - joining and leaving: the ranks of a host find one another through the store and map one segment.
  * Layer: comm/native.
  *
- * Each rank puts a record into the store and reads everybody's. The lowest rank makes the segment and says where; the
- * others open it through /proc/PID/fd, which needs the same user and process name space, and leaves no file behind.
- * Threads of one process share one mapping.
+ * Each rank puts a record into the store and reads everybody's. The lowest rank of a host makes the segment and says
+ * where; the others open it through /proc/PID/fd, which needs the same user and process name space, and leaves no file
+ * behind. Threads of one process share one mapping.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "comm/native/native.h"
+#include "comm/native/hosts.h"
 
 /* Segments that this process has mapped. */
 typedef struct mapped {
@@ -51,7 +51,9 @@ static size_t lay_out(native *g, char *memory)
     g->channels = (native_channel *)(void *)(memory + at);
     at += round_up(n * n * sizeof(native_channel));
     g->staging = memory + at;
-    return at + n * 2 * NATIVE_HALF;
+    at += n * 2 * NATIVE_HALF;
+    g->boards = memory + at;
+    return at + (g->has_boards ? n * 2 * NATIVE_BOARD : 0); /* pages that are never touched cost nothing */
 }
 
 static bool remember(void *memory, size_t bytes, uint64_t cookie)
@@ -157,12 +159,6 @@ static yk_status read_records(const yk__comm_place *place, record *records, doub
                             "group '%s': rank %d (host %s, pid %d) made it of other ranks, or by another backend, than "
                             "rank %d",
                             place->name, r, e->host_name, e->pid, place->rank);
-        if (strcmp(e->host_id, place->host_id) != 0)
-            return yk__fail(
-                YK_ERR_UNSUPPORTED,
-                "group '%s': rank %d is on host %s (%s) and rank %d on host %s (%s), but the native backend "
-                "joins ranks of one host only",
-                place->name, place->rank, place->host_name, place->host_id, r, e->host_name, e->host_id);
     }
     if (absent)
         return yk__fail(YK_ERR_TIMEOUT, "group '%s': rank%s %s of %d did not join within %g s (store %s)", place->name,
@@ -171,9 +167,47 @@ static yk_status read_records(const yk__comm_place *place, record *records, doub
     return YK_OK;
 }
 
+/* Who is on which host. */
+static yk_status arrange(native *g, const yk__comm_place *place, const record *records)
+{
+    int n = place->world_size;
+    g->members = yk__calloc((size_t)n, sizeof(*g->members));
+    g->order = yk__calloc((size_t)n, sizeof(int));
+    g->first = yk__calloc((size_t)n + 1, sizeof(int));
+    if (!g->members || !g->order || !g->first)
+        return yk__error_code();
+    int placed = 0;
+    for (int r = 0; r < n; r++) {
+        bool known = false;
+        for (int h = 0; h < g->hosts && !known; h++)
+            known = strcmp(records[g->order[g->first[h]]].host_id, records[r].host_id) == 0;
+        if (known)
+            continue;
+        int h = g->hosts++;
+        g->first[h] = placed;
+        for (int i = r; i < n; i++) {
+            if (strcmp(records[i].host_id, records[r].host_id) != 0)
+                continue;
+            native_member *m = &g->members[i];
+            *m = (native_member){.host = h, .row = placed - g->first[h], .pid = records[i].pid};
+            snprintf(m->host_name, sizeof(m->host_name), "%s", records[i].host_name);
+            g->order[placed++] = i;
+        }
+        g->first[h + 1] = placed;
+    }
+    g->host = g->members[g->world_rank].host;
+    g->rank = g->members[g->world_rank].row;
+    g->world_size = native_rows_of(g, g->host);
+    g->has_boards = g->hosts > 1 && g->hosts < g->world;
+    g->segment_bytes = lay_out(g, NULL);
+    g->head = NULL;
+    g->mappings = yk__calloc((size_t)g->world_size, sizeof(native_mapping *));
+    return g->mappings ? YK_OK : yk__error_code();
+}
+
 static void *make_segment(const yk__comm_place *place, native *g, int *fd)
 {
-    native_head head = {.world_size = place->world_size};
+    native_head head = {.world_size = g->world_size};
     void *memory = yk__memory_file("the native backend", g->segment_bytes, fd);
     if (!memory)
         return NULL;
@@ -190,30 +224,32 @@ static void *make_segment(const yk__comm_place *place, native *g, int *fd)
     return NULL;
 }
 
-static void *open_segment(const yk__comm_place *place, const native *g, const record *maker, const char *text)
+static void *open_segment(const yk__comm_place *place, const native *g, const char *text)
 {
+    int lowest = native_rank_at(g, g->host, 0);
+    const native_member *maker = &g->members[lowest];
     char path[64];
     uint64_t cookie = 0;
     int fd = -1;
     if (sscanf(text, "%d %" SCNx64, &fd, &cookie) != 2) {
-        yk__fail(YK_ERR_FORMAT, "group '%s': key %s/segment of store %s holds something else", place->name, place->name,
-                 yk_store_name(place->store));
+        yk__fail(YK_ERR_FORMAT, "group '%s': key %s/segment/%d of store %s holds something else", place->name,
+                 place->name, lowest, yk_store_name(place->store));
         return NULL;
     }
     void *memory = maker->pid == g->pid ? share(cookie) : NULL;
     if (memory)
         return memory;
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", maker->pid, fd);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)maker->pid, fd);
     int own = open(path, O_RDWR | O_CLOEXEC);
     memory = own >= 0 ? mmap(NULL, g->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0) : MAP_FAILED;
     if (memory == MAP_FAILED) {
-        yk__fail_errno("group '%s': the segment of rank 0 (host %s, pid %d) at %s cannot be mapped", place->name,
-                       maker->host_name, maker->pid, path);
+        yk__fail_errno("group '%s': the segment of rank %d (host %s, pid %d) at %s cannot be mapped", place->name,
+                       lowest, maker->host_name, (int)maker->pid, path);
         memory = NULL;
     } else if (((const native_head *)memory)->cookie != cookie ||
-               ((const native_head *)memory)->world_size != place->world_size) {
-        yk__fail(YK_ERR_CONNECTION, "group '%s': the segment at %s is not the one of rank 0 (host %s, pid %d)",
-                 place->name, path, maker->host_name, maker->pid);
+               ((const native_head *)memory)->world_size != g->world_size) {
+        yk__fail(YK_ERR_CONNECTION, "group '%s': the segment at %s is not the one of rank %d (host %s, pid %d)",
+                 place->name, path, lowest, maker->host_name, (int)maker->pid);
         munmap(memory, g->segment_bytes);
         memory = NULL;
     } else if (!remember(memory, g->segment_bytes, cookie)) {
@@ -239,7 +275,7 @@ static void fill_row(native *g, const yk__comm_place *place, uint64_t start)
 }
 
 /* Waits until all ranks have mapped the segment and filled their rows. */
-static yk_status wait_for_all(native *g, const yk__comm_place *place, const record *records, double until)
+static yk_status wait_for_all(native *g, const yk__comm_place *place, double until)
 {
     for (;;) {
         uint32_t attached = atomic_load(&g->head->attached);
@@ -249,11 +285,13 @@ static yk_status wait_for_all(native *g, const yk__comm_place *place, const reco
         for (int r = 0; r < g->world_size; r++) {
             char letter;
             uint64_t start;
+            int rank = native_rank_at(g, g->host, r);
+            int pid = g->members[rank].pid;
             if (!atomic_load(&g->rows[r].here) &&
-                (now > until || !native_process_state(records[r].pid, &letter, &start) || letter == 'Z'))
+                (now > until || !native_process_state(pid, &letter, &start) || letter == 'Z'))
                 return yk__fail(now > until ? YK_ERR_TIMEOUT : YK_ERR_CONNECTION,
-                                "group '%s': rank %d (host %s, pid %d) %s while it joined", place->name, r,
-                                records[r].host_name, records[r].pid, now > until ? "stalled" : "failed or ended");
+                                "group '%s': rank %d (host %s, pid %d) %s while it joined", place->name, rank,
+                                g->members[rank].host_name, pid, now > until ? "stalled" : "failed or ended");
         }
         if (now > until)
             return yk__fail(YK_ERR_TIMEOUT, "group '%s': %u of %d ranks joined within %g s", place->name, attached,
@@ -277,6 +315,8 @@ static void measure(native *g)
 
 static void destroy(native *g)
 {
+    if (g->net)
+        native_net_close(g);
     if (g->head)
         drop(g->head);
     if (g->mappings)
@@ -284,32 +324,32 @@ static void destroy(native *g)
     pthread_mutex_destroy(&g->map_lock);
     pthread_mutex_destroy(&g->message_lock);
     free(g->mappings);
+    free(g->members);
+    free(g->order);
+    free(g->first);
     free(g->name);
     free(g);
 }
 
-/* The segment is `memory` afterwards, in the native's hands. */
-static yk_status meet(native *g, const yk__comm_place *place, uint64_t start, record *records, double until)
+/* The ranks of this host map their segment, which is in the native's hands afterwards. */
+static yk_status meet(native *g, const yk__comm_place *place, uint64_t start, double until)
 {
     char key[300], text[64], *value = NULL;
     int fd = -1;
-    snprintf(key, sizeof(key), "%s/rank/%d", place->name, place->rank);
-    yk_status status = publish_record(place, key, g->pid, start);
-    if (!status)
-        status = read_records(place, records, until);
-    if (status)
-        return status;
-    snprintf(key, sizeof(key), "%s/segment", place->name);
+    snprintf(key, sizeof(key), "%s/segment/%d", place->name, native_rank_at(g, g->host, 0));
+    yk_status status = YK_OK;
     void *memory = NULL;
-    if (place->rank == 0) {
+    if (g->rank == 0) {
         memory = make_segment(place, g, &fd);
         int n = memory ? snprintf(text, sizeof(text), "%d %" PRIx64, fd, ((native_head *)memory)->cookie) : 0;
-        status = memory ? yk_store_set(place->store, key, text, (size_t)n) : yk__error_code();
+        status = memory ? YK_OK : yk__error_code();
+        if (!status && g->world_size > 1)
+            status = yk_store_set(place->store, key, text, (size_t)n);
     } else {
         double left = until - yk__now();
         status = yk_store_get(place->store, key, (void **)&value, NULL, left > 0.01 ? left : 0.01);
         if (!status) {
-            memory = open_segment(place, g, &records[0], value);
+            memory = open_segment(place, g, value);
             status = memory ? YK_OK : yk__error_code();
         }
     }
@@ -318,10 +358,40 @@ static yk_status meet(native *g, const yk__comm_place *place, uint64_t start, re
         lay_out(g, memory);
     if (!status) {
         fill_row(g, place, start);
-        status = wait_for_all(g, place, records, until);
+        status = wait_for_all(g, place, until);
     }
     if (fd >= 0)
         close(fd); /* all have it, or nobody is to have it */
+    return status;
+}
+
+/* Finds the ranks, on this host and others. */
+static yk_status find_all(native *g, const yk__comm_place *place, uint64_t start, double until)
+{
+    char key[300];
+    record *records = yk__calloc((size_t)place->world_size, sizeof(record));
+    yk_status status = records ? YK_OK : yk__error_code();
+    snprintf(key, sizeof(key), "%s/rank/%d", place->name, place->rank);
+    if (!status && place->store) {
+        status = publish_record(place, key, g->pid, start);
+        if (!status)
+            status = read_records(place, records, until);
+    } else if (!status) {
+        snprintf(records[0].host_name, sizeof(records[0].host_name), "%.60s", place->host_name);
+        records[0].pid = g->pid;
+    }
+    if (!status)
+        status = arrange(g, place, records);
+    free(records);
+    if (!status && g->hosts > 1)
+        status = native_net_listen(g, place);
+    if (!status)
+        status = meet(g, place, start, until);
+    if (!status && g->hosts > 1) {
+        status = native_net_connect(g, place, until);
+        if (status)
+            native_abort(g, status, yk_last_error() ? yk_last_error()->message : "a rank could not join");
+    }
     return status;
 }
 
@@ -335,35 +405,24 @@ yk_status native_join(const yk__comm_place *place, void **state)
     native *g = yk__calloc(1, sizeof(*g));
     if (!g)
         return yk__error_code();
+    pthread_mutexattr_t recursive; /* a message may break the group, which tells other hosts by messages */
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&g->map_lock, NULL);
-    pthread_mutex_init(&g->message_lock, NULL);
-    g->rank = place->rank;
-    g->world_size = place->world_size;
+    pthread_mutex_init(&g->message_lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    g->world_rank = place->rank;
+    g->world = place->world_size;
     g->timeout = place->timeout;
     g->pid = (int32_t)getpid();
-    g->segment_bytes = lay_out(g, NULL);
-    g->head = NULL;
     g->name = yk__strdup(place->name);
-    g->mappings = yk__calloc((size_t)place->world_size, sizeof(native_mapping *));
-    record *records = yk__calloc((size_t)place->world_size, sizeof(record));
     char letter;
     uint64_t start = 0;
-    yk_status status = g->name && g->mappings && records ? YK_OK : yk__error_code();
+    yk_status status = g->name ? YK_OK : yk__error_code();
     if (!status && !native_process_state(g->pid, &letter, &start))
         status = yk__fail_errno("group '%s': /proc/%d/stat cannot be read", place->name, (int)g->pid);
-    if (!status && place->store) {
-        status = meet(g, place, start, records, until);
-    } else if (!status) {
-        int fd = -1;
-        void *memory = make_segment(place, g, &fd);
-        status = memory ? YK_OK : yk__error_code();
-        if (memory) {
-            close(fd);
-            lay_out(g, memory);
-            fill_row(g, place, start);
-        }
-    }
-    free(records);
+    if (!status)
+        status = find_all(g, place, start, until);
     if (status) {
         destroy(g);
         return status;

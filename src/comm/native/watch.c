@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/native/native.h"
+#include "comm/native/hosts.h"
 
 enum { SPINS = 200, CROWDED_SPINS = 20 };
 static const double offer = 4e-4, nap = 0.05, look = 0.1; /* seconds */
@@ -36,10 +36,16 @@ void native_wake(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-const char *native_who(const native *g, int rank, char *buffer, size_t size)
+const char *native_who_rank(const native *g, int rank, char *buffer, size_t size)
 {
-    snprintf(buffer, size, "rank %d (host %s, pid %d)", rank, g->rows[rank].host, (int)g->rows[rank].pid);
+    const native_member *m = &g->members[rank];
+    snprintf(buffer, size, "rank %d (host %s, pid %d)", rank, m->host_name, (int)m->pid);
     return buffer;
+}
+
+const char *native_who(const native *g, int row, char *buffer, size_t size)
+{
+    return native_who_rank(g, native_rank_at(g, g->host, row), buffer, size);
 }
 
 bool native_process_state(int pid, char *letter, uint64_t *start)
@@ -114,6 +120,8 @@ void native_abort(void *state, yk_status code, const char *cause)
     snprintf(g->head->cause, sizeof(g->head->cause), "%s", cause);
     atomic_store(&g->head->broken, 2);
     ring_all(g);
+    if (g->net)
+        native_talk_broken(g, code, g->head->cause);
 }
 
 yk_status native_break(native *g, yk_status code, const char *format, ...)
@@ -144,6 +152,50 @@ static bool complete(const native *g)
         if ((int32_t)(atomic_load(&g->rows[r].progress) - g->round) < 0)
             return false;
     return true;
+}
+
+/* "rank 1 (host a, pid 12), which ..." behind what the list holds. */
+static void name_late(native *g, char *list, size_t size, int rank)
+{
+    size_t used = strlen(list);
+    char who[120];
+    if (used >= size - 160)
+        return;
+    const native_member *m = &g->members[rank];
+    bool stopped = false, here = m->host == g->host;
+    if (here)
+        native_is_dead(g, m->row, &stopped);
+    used += (size_t)snprintf(list + used, size - used, "%s%s%s", used ? ", " : "",
+                             native_who_rank(g, rank, who, sizeof(who)), stopped ? ", which is stopped" : "");
+    if (!stopped && here)
+        snprintf(list + used, size - used, ", which has done %llu collectives",
+                 (unsigned long long)atomic_load(&g->rows[m->row].done));
+    else if (!here)
+        snprintf(list + used, size - used, ", from which nothing is heard in this operation");
+}
+
+/* Time is up between hosts: the cause are the ranks that are not known to have come to this operation. Where all have
+ * come, it is the one that this rank waits for (-1: let those decide who wait for another host). */
+static yk_status break_stalled_across(native *g, int waits_for)
+{
+    char list[480] = "", what[160], self[120];
+    uint64_t number = g->current.number;
+    native_talk_service(g);
+    pthread_mutex_lock(&g->message_lock);
+    for (int r = 0; r < g->world; r++) {
+        const native_member *m = &g->members[r];
+        uint64_t begun = m->host == g->host ? atomic_load(&g->rows[m->row].begun) : g->net->links[r].begun;
+        if (begun < number && r != g->world_rank)
+            name_late(g, list, sizeof(list), r);
+    }
+    pthread_mutex_unlock(&g->message_lock);
+    if (!*list && waits_for >= 0)
+        name_late(g, list, sizeof(list), waits_for);
+    if (!*list)
+        return YK_OK;
+    return native_break(g, YK_ERR_STALLED, "%s: %s waited %g s for %s",
+                        yk__comm_describe(&g->current, what, sizeof(what)),
+                        native_who_rank(g, g->world_rank, self, sizeof(self)), g->timeout, list);
 }
 
 /* Time is up. The ranks that are furthest behind are the cause: the others wait for them. */
@@ -193,6 +245,45 @@ static yk_status look_after(native *g, bool thorough)
     return YK_OK;
 }
 
+/* Other hosts learn that this rank has come to the operation when it waits for long, not every time. */
+static const double announce = 0.02;
+
+yk_status native_wait_away(native *g, int rank, double *looked)
+{
+    double now = yk__now();
+    if (g->op_begin == 0)
+        g->op_begin = now;
+    native_talk_service(g);
+    if (atomic_load_explicit(&g->pending, memory_order_relaxed) > 0)
+        native_progress(g);
+    yk_status status = native_check(g);
+    if (!status)
+        status = native_talk_look_after(g);
+    if (!status && now - *looked >= look) {
+        status = look_after(g, true);
+        *looked = now;
+    }
+    if (!status && now - g->op_begin >= announce)
+        native_talk_begun(g, g->current.number);
+    if (!status && now - g->op_begin >= g->timeout)
+        status = break_stalled_across(g, rank);
+    return status;
+}
+
+/* The same for a rank that waits for its own host. */
+static yk_status look_across(native *g, double waited)
+{
+    native_talk_service(g);
+    yk_status status = native_check(g);
+    if (!status)
+        status = native_talk_look_after(g);
+    if (!status && waited >= announce)
+        native_talk_begun(g, g->current.number);
+    if (!status && waited >= g->timeout)
+        status = break_stalled_across(g, -1);
+    return status;
+}
+
 static yk_status wait_long(native *g)
 {
     double now = yk__now(), looked = now;
@@ -206,7 +297,10 @@ static yk_status wait_long(native *g)
         if (first || now - looked >= look)
             looked = now;
         first = false;
-        if (!status && now - g->op_begin >= g->timeout)
+        if (!status && g->net)
+            status = look_across(g, now - g->op_begin);
+        /* Where other hosts are waited for, those that do are given time to say so. */
+        if (!status && now - g->op_begin >= g->timeout + (g->net ? 0.5 : 0))
             status = break_stalled(g);
         if (status)
             return status;
@@ -218,6 +312,8 @@ static yk_status wait_long(native *g)
         bool there = complete(g);
         if (!there) {
             double left = g->timeout - (now - g->op_begin), seconds = messages ? 0.001 : nap;
+            if (g->net && (left < 0.001 || seconds > announce))
+                seconds = left < 0.001 ? left = 0.02 : announce;
             native_sleep(&g->head->epoch, epoch, left < seconds ? (left > 0 ? left : 0) : seconds);
         }
         atomic_fetch_sub(&g->head->sleepers, 1);
@@ -231,6 +327,8 @@ yk_status native_sync(native *g)
 {
     native_head *head = g->head;
     uint32_t round = ++g->round;
+    int32_t cpu = sched_getcpu();
+    atomic_store_explicit(&g->rows[g->rank].cpu, cpu, memory_order_relaxed);
     atomic_store(&g->rows[g->rank].progress, round);
     if (atomic_load(&head->sleepers) && complete(g)) {
         atomic_fetch_add(&head->epoch, 1);
@@ -240,7 +338,8 @@ yk_status native_sync(native *g)
     double until = 0;
     for (int r = 0; r < g->world_size; r++) {
         while (!reached(g, r)) {
-            if (++spin <= spins) {
+            /* Who waits for a rank of its own core must let it run. */
+            if (++spin <= spins && atomic_load_explicit(&g->rows[r].cpu, memory_order_relaxed) != cpu) {
                 native_relax();
                 continue;
             }

@@ -176,14 +176,29 @@ static int best_isa(void)
 }
 #endif
 
-static void fill(yk__backend *table)
+/* 4, 3 or 0: the widest that is there and asked for. */
+static int chosen_isa(void)
 {
 #ifdef YK__CPU_WIDE
     int isa = best_isa();
     const char *wanted = getenv("YOKE_CPU_ISA");
     int asked = !wanted ? isa : strcasecmp(wanted, "v4") == 0 ? 4 : strcasecmp(wanted, "v3") == 0 ? 3 : 0;
-    if (asked < isa)
-        isa = asked;
+    return asked < isa ? asked : isa;
+#else
+    return 0;
+#endif
+}
+
+const char *yk__cpu_isa(void)
+{
+    int isa = chosen_isa();
+    return isa == 4 ? "v4 (AVX-512)" : isa == 3 ? "v3 (AVX2, FMA)" : "base";
+}
+
+static void fill(yk__backend *table)
+{
+#ifdef YK__CPU_WIDE
+    int isa = chosen_isa();
     if (isa == 4) {
         YK__CPU_FAMILIES(FILL_V4)
         return;

@@ -1,0 +1,106 @@
+/*
+ * resnet_ddp.c - ResNet-18 on CIFAR-10, data-parallel. Follows seeds/002: resnet_ddp.py, flag for flag.
+ *
+ * yoke run -n 2 -- resnet_ddp --num_epochs 20 --batch_size 128
+ *
+ * CIFAR-10's binary files are in $YOKE_DATA, or else in data/. The folder --model_dir has to be there. Its file is
+ * PyTorch's: the Python program can go on from it, and this one from the Python program's.
+ */
+#include <getopt.h>
+#include <stdlib.h>
+
+#include <yoke/yoke.h>
+
+static double evaluate(yk_module *model, yk_device device, yk_loader *test_loader)
+{
+    int64_t correct = 0, total = 0;
+    yk_batch batch;
+    yk_module_eval(model);
+    bool recording = yk_no_grad_begin();
+    for (yk_loader_start(test_loader, 0); yk_loader_next(test_loader, &batch);) {
+        yk_scope step = yk_scope_begin();
+        yk_tensor *predicted = yk_argmax(yk_forward(model, yk_to(batch.input, device)), 1, false);
+        correct += yk_item_i64(yk_sum(yk_eq(predicted, yk_to(batch.target, device))));
+        total += batch.count;
+        yk_scope_end(step);
+    }
+    yk_no_grad_end(recording);
+    yk_module_train(model, true);
+    return (double)correct / (double)total;
+}
+
+static yk_status train_epoch(yk_module *model, yk_device device, yk_optimizer *optimizer, yk_loader *train_loader)
+{
+    yk_status status = YK_OK;
+    yk_batch batch;
+    for (yk_loader_start(train_loader, YK_NEXT_EPOCH); !status && yk_loader_next(train_loader, &batch);) {
+        yk_scope step = yk_scope_begin();
+        yk_optimizer_zero_grad(optimizer);
+        yk_tensor *outputs = yk_forward(model, yk_to(batch.input, device));
+        status = yk_backward(yk_cross_entropy(outputs, yk_to(batch.target, device), NULL));
+        if (!status)
+            status = yk_optimizer_step(optimizer);
+        yk_scope_end(step);
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    const char *value[] = {getenv("LOCAL_RANK"),     "10000", "256", "0.1", "0", "saved_models",
+                           "resnet_distributed.pth", NULL};
+    enum { LOCAL_RANK, NUM_EPOCHS, BATCH_SIZE, LEARNING_RATE, RANDOM_SEED, MODEL_DIR, MODEL_FILENAME, RESUME };
+    static const struct option flags[] = {
+        {"local_rank", 1, NULL, 'v'},     {"num_epochs", 1, NULL, 'v'},  {"batch_size", 1, NULL, 'v'},
+        {"learning_rate", 1, NULL, 'v'},  {"random_seed", 1, NULL, 'v'}, {"model_dir", 1, NULL, 'v'},
+        {"model_filename", 1, NULL, 'v'}, {"resume", 0, NULL, 'v'},      {0}};
+    for (int flag, letter; (letter = getopt_long(argc, argv, "", flags, &flag)) != -1;) {
+        if (letter != 'v')
+            return 2;
+        value[flag] = optarg ? optarg : "yes";
+    }
+    int local_rank = value[LOCAL_RANK] ? atoi(value[LOCAL_RANK]) : 0;
+    uint64_t seed = strtoull(value[RANDOM_SEED], NULL, 10);
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/%s", value[MODEL_DIR], value[MODEL_FILENAME]);
+
+    setlinebuf(stdout); /* lines are seen at once, also through the launcher */
+    yk_scope program = yk_scope_begin();
+    yk_manual_seed(seed);
+    if (yk_init_process_group(NULL))
+        return yk_report_error(stderr);
+    yk_device device = yk_device_local(); /* cuda:LOCAL_RANK, or this process's share of the cores */
+    yk_module *model = yk_ddp(yk_module_to(yk_resnet18(NULL), device), NULL);
+    if (value[RESUME] &&
+        yk_module_load_state_dict(
+            model, yk_value_weights(yk_pt_load(path, &(yk_pt_options){.map_location = device}), NULL), NULL, NULL))
+        return yk_report_error(stderr);
+
+    const char *root = getenv("YOKE_DATA") ? getenv("YOKE_DATA") : "data";
+    yk_loader *train_loader = yk_loader_create(
+        yk_cifar10(root, YK_TRAIN, yk_default_transform("cifar10", YK_TRAIN, true)),
+        &(yk_loader_options){
+            .batch_size = atoi(value[BATCH_SIZE]), .distributed = true, .shuffle = true, .workers = 8, .seed = seed});
+    yk_loader *test_loader = /* not distributed: rank 0 tests alone */
+        yk_loader_create(yk_cifar10(root, YK_TEST, yk_default_transform("cifar10", YK_TEST, false)),
+                         &(yk_loader_options){.batch_size = 128, .workers = 8});
+    yk_optimizer *optimizer =
+        yk_sgd(yk_module_parameters(model),
+               &(yk_sgd_options){.lr = atof(value[LEARNING_RATE]), .momentum = 0.9, .weight_decay = 1e-5});
+    for (int epoch = 0; epoch < atoi(value[NUM_EPOCHS]) && !yk_last_error(); epoch++) {
+        printf("Local Rank: %d, Epoch: %d, Training ...\n", local_rank, epoch);
+        if (epoch % 10 == 0 && yk_rank(NULL) == 0) {
+            double accuracy = evaluate(model, device, test_loader);
+            if (yk_pt_save(path, yk_value_from_state_dict(yk_module_state_dict(model))))
+                break;
+            printf("Epoch: %d, Accuracy: %g\n", epoch, accuracy);
+        }
+        if (train_epoch(model, device, optimizer, train_loader))
+            break;
+    }
+    if (yk_last_error())
+        return yk_report_error(stderr);
+    yk_destroy_process_group();
+    yk_scope_end(program);
+    return 0;
+}

@@ -1,0 +1,364 @@
+/*
+ * doctor_facts.c - which libraries, devices and limits this process has. Layer: cli.
+ *
+ * Drivers and libraries that need not be there are looked at by dlopen and left alone otherwise: no GPU is set up.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+/* jpeglib.h wants stdio.h before it. */
+#include <stdio.h>
+
+#include <gnu/libc-version.h>
+#include <jpeglib.h>
+#include <png.h>
+#include <sodium.h>
+#include <uv.h>
+#include <xxhash.h>
+#include <zlib.h>
+
+#include <yoke/comm.h>
+#include <yoke/device.h>
+
+#include "cli/doctor.h"
+#include "comm/plugin.h"
+#include "device/backend.h"
+#include "net/handshake.h"
+
+#define TEXT_OF_(x) #x
+#define TEXT_OF(x)  TEXT_OF_(x)
+
+static void put(json_t *group, const char *name, const char *format, ...) YK_PRINTF(3, 4);
+static void put(json_t *group, const char *name, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    json_object_set_new(group, name, json_string(text));
+}
+
+static void problem(json_t *problems, const char *format, ...) YK_PRINTF(2, 3);
+static void problem(json_t *problems, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    json_array_append_new(problems, json_string(text));
+}
+
+/* "1.5 GiB" */
+static const char *amount(double bytes, char text[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+    while (bytes >= 1024 && unit < 4) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, "%.*f %s", unit && bytes < 100 ? 1 : 0, bytes, units[unit]);
+    return text;
+}
+
+/* The first line of a file that begins with the key, behind the key and what separates it; "" without one. */
+static void line_of(const char *path, const char *key, char *text, size_t size)
+{
+    char line[1024];
+    *text = '\0';
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return;
+    while (!*text && fgets(line, sizeof(line), file)) {
+        if (strncmp(line, key, strlen(key)) != 0)
+            continue;
+        const char *at = line + strlen(key);
+        at += strspn(at, " \t:");
+        snprintf(text, size, "%.*s", (int)strcspn(at, "\n"), at);
+    }
+    fclose(file);
+}
+
+/* ---- libraries ------------------------------------------------------------------------------------------------- */
+/* The library is there, and its own function says which version. */
+static void add_nccl(json_t *group)
+{
+    void *library = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
+    int (*version)(int *) = NULL;
+    void *symbol = library ? dlsym(library, "ncclGetVersion") : NULL;
+    memcpy(&version, &symbol, sizeof(version)); /* a function's address, which dlsym gives as an object's */
+    int number = 0;
+    if (version && version(&number) == 0)
+        put(group, "NCCL", "%d.%d.%d", number / 10000, number / 100 % 100, number % 100);
+    else
+        put(group, "NCCL", "not here");
+    if (library)
+        dlclose(library);
+}
+
+static void add_cuda(json_t *group)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    int (*version)(int *) = NULL;
+    void *symbol = library ? dlsym(library, "cuDriverGetVersion") : NULL;
+    memcpy(&version, &symbol, sizeof(version));
+    int number = 0;
+    if (version && version(&number) == 0)
+        put(group, "CUDA driver", "%d.%d", number / 1000, number / 10 % 100);
+    else
+        put(group, "CUDA driver", "not here");
+    if (library)
+        dlclose(library);
+}
+
+static void add_libraries(json_t *group)
+{
+    const int *(*onednn)(void) = NULL;
+    void *symbol = dlsym(RTLD_DEFAULT, "dnnl_version"); /* its header is for device/cpu alone */
+    memcpy(&onednn, &symbol, sizeof(onednn));
+    const int *number = onednn ? onednn() : NULL; /* major, minor, patch come first */
+    if (number)
+        put(group, "oneDNN", "%d.%d.%d", number[0], number[1], number[2]);
+    else
+        put(group, "oneDNN", "does not say its version");
+    put(group, "libuv", "%s", uv_version_string());
+    put(group, "libsodium", "%s", sodium_version_string());
+    put(group, "jansson", "%s", jansson_version_str());
+    put(group, "zlib", "%s", zlibVersion());
+    put(group, "libpng", "%s", png_get_libpng_ver(NULL));
+#ifdef LIBJPEG_TURBO_VERSION
+    put(group, "libjpeg-turbo", "%s", TEXT_OF(LIBJPEG_TURBO_VERSION));
+#else
+    put(group, "libjpeg", "%d", JPEG_LIB_VERSION);
+#endif
+    put(group, "xxHash", "%d.%d.%d", XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE);
+    put(group, "C library", "glibc %s", gnu_get_libc_version());
+    const yk__comm_backend *mpi = yk__comm_plugin("mpi");
+    put(group, "mpi backend", "%s", mpi ? "here" : "not here");
+    yk_clear_error();
+    add_cuda(group);
+    add_nccl(group);
+}
+
+/* ---- devices --------------------------------------------------------------------------------------------------- */
+/* The group of this process below a version 2 hierarchy, or "" . */
+static void control_group(char *path, size_t size)
+{
+    char own[512];
+    line_of("/proc/self/cgroup", "0::", own, sizeof(own));
+    snprintf(path, size, "%s%s", *own ? "/sys/fs/cgroup" : "", own);
+}
+
+/* The tightest limit that a file of this name gives, here or in a group around this one; "" for none. */
+static void group_limit(const char *name, char *text, size_t size)
+{
+    char folder[600], path[700];
+    control_group(folder, sizeof(folder));
+    *text = '\0';
+    while (!*text && strlen(folder) > strlen("/sys/fs/cgroup")) {
+        snprintf(path, sizeof(path), "%s/%s", folder, name);
+        line_of(path, "", text, size);
+        if (strncmp(text, "max", 3) == 0)
+            *text = '\0';
+        char *slash = strrchr(folder, '/');
+        *slash = '\0';
+    }
+}
+
+static void add_cores(json_t *group, json_t *problems)
+{
+    char text[256];
+    line_of("/proc/cpuinfo", "model name", text, sizeof(text));
+    put(group, "processor", "%s", *text ? text : "its name is not in /proc/cpuinfo");
+    put(group, "kernels", "%s", yk__cpu_isa());
+    int cores = yk__cores();
+    put(group, "cores", "%d of %ld", cores, sysconf(_SC_NPROCESSORS_ONLN));
+    group_limit("cpu.max", text, sizeof(text));
+    double quota = 0, period = 0;
+    if (sscanf(text, "%lf %lf", &quota, &period) == 2 && period > 0) {
+        put(group, "cgroup cpu limit", "%.3g cores", quota / period);
+        if (quota / period < 0.9 * cores)
+            problem(problems,
+                    "the control group allows %.3g cores, and threads are started for %d: set OMP_NUM_THREADS=%d",
+                    quota / period, cores, quota / period < 1 ? 1 : (int)(quota / period));
+    } else {
+        put(group, "cgroup cpu limit", "none");
+    }
+    int count = yk_device_count(YK_CPU);
+    if (count < 1) {
+        problem(problems, "no CPU device: %s", yk_last_error() ? yk_last_error()->message : "the backend has none");
+        yk_clear_error();
+    }
+    put(group, "CPU devices", "%d with %d threads each", count,
+        count ? yk_get_num_threads((yk_device){.type = YK_CPU}) : 0);
+}
+
+static void add_memory(json_t *group, json_t *problems)
+{
+    char total[64], available[64], all[32], left[32], limit[64];
+    line_of("/proc/meminfo", "MemTotal:", total, sizeof(total));
+    line_of("/proc/meminfo", "MemAvailable:", available, sizeof(available));
+    put(group, "memory", "%s, %s available", amount(1024 * atof(total), all), amount(1024 * atof(available), left));
+    group_limit("memory.max", limit, sizeof(limit));
+    put(group, "cgroup memory limit", "%s", *limit ? amount(atof(limit), all) : "none");
+    struct statvfs shm;
+    if (statvfs("/dev/shm", &shm) == 0)
+        put(group, "/dev/shm", "%s, %s free", amount((double)shm.f_blocks * (double)shm.f_frsize, all),
+            amount((double)shm.f_bavail * (double)shm.f_frsize, left));
+    else
+        put(group, "/dev/shm", "not here");
+    int fd = memfd_create("yoke-doctor", MFD_CLOEXEC);
+    bool works = fd >= 0 && ftruncate(fd, 4096) == 0;
+    put(group, "shared memory", "%s", works ? "memfd" : strerror(errno));
+    if (!works)
+        problem(problems, "no shared memory between processes: memfd_create: %s", strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
+typedef struct nvml_memory {
+    unsigned long long total, free, used;
+} nvml_memory;
+
+/* What of NVML is used; its types are opaque pointers and numbers. */
+typedef struct nvml {
+    int (*init)(void), (*shutdown)(void);
+    int (*driver)(char *text, unsigned size);
+    int (*count)(unsigned *count);
+    int (*handle)(unsigned index, void **device);
+    int (*name)(void *device, char *text, unsigned size);
+    int (*memory)(void *device, nvml_memory *memory);
+} nvml;
+
+static bool nvml_find(void *library, nvml *n)
+{
+    static const char *const names[] = {"nvmlInit_v2",
+                                        "nvmlShutdown",
+                                        "nvmlSystemGetDriverVersion",
+                                        "nvmlDeviceGetCount_v2",
+                                        "nvmlDeviceGetHandleByIndex_v2",
+                                        "nvmlDeviceGetName",
+                                        "nvmlDeviceGetMemoryInfo"};
+    void *symbols[7];
+    _Static_assert(sizeof(symbols) == sizeof(*n), "one function for each name");
+    for (int i = 0; i < 7; i++) {
+        if (!(symbols[i] = dlsym(library, names[i])))
+            return false;
+    }
+    memcpy(n, symbols, sizeof(symbols));
+    return true;
+}
+
+static void add_gpus(json_t *group)
+{
+    nvml n;
+    unsigned count = 0;
+    char text[128] = "";
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (!library || !nvml_find(library, &n) || n.init()) {
+        put(group, "GPUs", "none");
+    } else {
+        (void)n.driver(text, sizeof(text));
+        if (n.count(&count))
+            count = 0;
+        put(group, "GPUs", "%u, driver %s", count, text);
+        for (unsigned i = 0; i < count; i++) {
+            void *device;
+            nvml_memory memory = {0};
+            char name[16], all[32], used[32];
+            if (n.handle(i, &device) || n.name(device, text, sizeof(text)) || n.memory(device, &memory))
+                continue;
+            snprintf(name, sizeof(name), "GPU %u", i);
+            put(group, name, "%s, %s, %s in use", text, amount((double)memory.total, all),
+                amount((double)memory.used, used));
+        }
+        n.shutdown();
+    }
+    if (library)
+        dlclose(library);
+}
+
+/* ---- limits and network ---------------------------------------------------------------------------------------- */
+static const char *limit_text(rlim_t value, bool bytes, char text[32])
+{
+    if (value == RLIM_INFINITY)
+        snprintf(text, 32, "unlimited");
+    else if (bytes)
+        amount((double)value, text);
+    else
+        snprintf(text, 32, "%llu", (unsigned long long)value);
+    return text;
+}
+
+static void add_limits(json_t *group, json_t *problems)
+{
+    struct rlimit limit;
+    char soft[32], hard[32];
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        put(group, "open files", "%s, at most %s", limit_text(limit.rlim_cur, false, soft),
+            limit_text(limit.rlim_max, false, hard));
+        if (limit.rlim_max < 1024)
+            problem(problems, "the limit of open files is %s: jobs of many processes need more (ulimit -n)", hard);
+    }
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0)
+        put(group, "locked memory", "%s, at most %s", limit_text(limit.rlim_cur, true, soft),
+            limit_text(limit.rlim_max, true, hard));
+    if (getrlimit(RLIMIT_NPROC, &limit) == 0)
+        put(group, "processes", "%s, at most %s", limit_text(limit.rlim_cur, false, soft),
+            limit_text(limit.rlim_max, false, hard));
+}
+
+static void add_network(json_t *group)
+{
+    struct ifaddrs *all;
+    if (getifaddrs(&all))
+        return;
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+        if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) ||
+            (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
+            continue;
+        bool v4 = i->ifa_addr->sa_family == AF_INET;
+        yk__address address = {.size = v4 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6)};
+        memcpy(&address.storage, i->ifa_addr, address.size);
+        char host[YK__ADDRESS_TEXT];
+        const char *before = json_string_value(json_object_get(group, i->ifa_name));
+        put(group, i->ifa_name, "%.900s%s%s", before ? before : "", before ? ", " : "",
+            yk__address_host(&address, host));
+    }
+    freeifaddrs(all);
+}
+
+json_t *doctor_facts(json_t *problems)
+{
+    json_t *facts = json_object();
+    static const char *const names[] = {"yoke", "libraries", "devices", "limits", "network"};
+    json_t *groups[5];
+    for (int i = 0; i < 5; i++) {
+        groups[i] = json_object();
+        json_object_set_new(facts, names[i], groups[i]);
+    }
+    struct utsname system;
+    if (uname(&system) == 0) {
+        put(groups[0], "host", "%s", system.nodename);
+        put(groups[0], "system", "%s %s %s", system.sysname, system.release, system.machine);
+    }
+    put(groups[0], "version", "%s (protocol %d)", YK_VERSION, YK__PROTOCOL);
+    add_libraries(groups[1]);
+    add_cores(groups[2], problems);
+    add_memory(groups[2], problems);
+    add_gpus(groups[2]);
+    add_limits(groups[3], problems);
+    add_network(groups[4]);
+    return facts;
+}

@@ -1,0 +1,123 @@
+/*
+ * nodes_seek.c - a launcher finds node 0's, or becomes it. Layer: cli.
+ *
+ * A node that was given no number and has the job's address tries to listen there; the first that does is node 0. The
+ * thread ends by writing to a pipe; until then nobody else touches the seek but for its end of the pipe.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/nodes_inside.h"
+
+enum { MAX_ADDRESSES = 8 };
+
+typedef struct seek_thread {
+    node_seek *seek;
+    int done;
+} seek_thread;
+
+/* Listens on the first of the addresses that can be; the error is in `why`. */
+static bool try_listen(node_seek *s, const yk__address *addresses, size_t count, char why[YK__WHY_SIZE])
+{
+    for (size_t i = 0; i < count; i++) {
+        if (yk__identity_allows(s->identity, &addresses[i], "the launchers' address") == YK_OK &&
+            (s->fd = yk__listen(&addresses[i], 1024, &s->address)) >= 0) {
+            s->listens = true;
+            return true;
+        }
+        snprintf(why, YK__WHY_SIZE, "%.470s", yk_last_error()->message);
+        yk_clear_error();
+    }
+    return false;
+}
+
+static yk__reason try_connect(node_seek *s, const yk__address *addresses, size_t count, char why[YK__WHY_SIZE])
+{
+    yk__reason reason = YK__NOT_RESOLVED;
+    for (size_t i = 0; i < count && reason != YK__REJECTED; i++) {
+        if (yk__identity_allows(s->identity, &addresses[i], "the launchers' address")) {
+            snprintf(why, YK__WHY_SIZE, "%.470s", yk_last_error()->message);
+            yk_clear_error();
+            return YK__REJECTED;
+        }
+        double now = yk__now(), until = now + 10 < s->deadline ? now + 10 : s->deadline;
+        int fd = yk__connect(&addresses[i], until, &reason, why);
+        if (fd < 0)
+            continue;
+        reason = yk__handshake_run(fd, s->identity, false, until, &s->peer, why);
+        if (reason == YK__REACHED) {
+            s->fd = fd;
+            s->address = addresses[i];
+            return reason;
+        }
+        yk__socket_close(fd);
+    }
+    return reason;
+}
+
+static void *seek(void *arg)
+{
+    seek_thread *t = arg;
+    node_seek *s = t->seek;
+    char why[YK__WHY_SIZE] = "", taken[YK__WHY_SIZE] = "";
+    double begin = yk__now();
+    for (double wait = 0.005;; wait = wait < 0.3 ? 1.5 * wait : 0.4) {
+        yk__address addresses[MAX_ADDRESSES];
+        size_t count = yk__resolve(s->host, s->port, s->deadline, addresses, MAX_ADDRESSES, why);
+        if (count && s->may_listen) {
+            if (try_listen(s, addresses, count, taken))
+                break;
+            if (s->must_listen) {
+                snprintf(s->why, sizeof(s->why), "%s%s", taken,
+                         strstr(taken, "no interface") ? " (node 0 is the one that has --master-addr)" : "");
+                break;
+            }
+        }
+        yk__reason reason = s->must_listen ? YK__NOT_RESOLVED : try_connect(s, addresses, count, why);
+        if (reason == YK__REACHED)
+            break;
+        double now = yk__now();
+        if (reason == YK__REJECTED || now + wait >= s->deadline) {
+            bool held = strstr(taken, "in use") != NULL;
+            snprintf(s->why, sizeof(s->why), "%.200s:%d: %.350s%s%.350s%s", s->host, s->port, why, held ? " (" : "",
+                     held ? taken : "", held ? ")" : "");
+            if (reason != YK__REJECTED) {
+                size_t used = strlen(s->why);
+                snprintf(s->why + used, sizeof(s->why) - used, " (tried for %.3g s%s)", now - begin,
+                         reason == YK__REFUSED ? "; is `yoke run` started on node 0, with this port?" : "");
+            }
+            break;
+        }
+        poll(NULL, 0, (int)(1000 * wait) + 1);
+    }
+    (void)!write(t->done, "", 1);
+    close(t->done);
+    free(t);
+    return NULL;
+}
+
+bool node_seek_start(node_seek *s)
+{
+    int ends[2];
+    seek_thread *t = malloc(sizeof(*t));
+    pthread_t thread;
+    s->fd = -1;
+    if (!t || pipe2(ends, O_CLOEXEC)) {
+        free(t);
+        return false;
+    }
+    *t = (seek_thread){s, ends[1]};
+    s->ready = ends[0];
+    if (pthread_create(&thread, NULL, seek, t)) {
+        close(ends[0]);
+        close(ends[1]);
+        free(t);
+        return false;
+    }
+    pthread_detach(thread);
+    return true;
+}

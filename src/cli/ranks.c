@@ -1,0 +1,144 @@
+/*
+ * ranks.c - what the processes of one run agree on. Layer: cli.
+ *
+ * A signal reaches the processes at different steps, if all of them at all. Each step sums the loss over the ranks
+ * anyway; how many ranks have caught which signal is summed with it, so all end after the same step.
+ */
+#include "cli/ranks.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <yoke/comm.h>
+
+#include "base/core.h"
+#include "cli/options.h"
+
+static const int signals[] = {SIGINT, SIGTERM, SIGUSR1}; /* if there are several, the first counts */
+enum { SIGNALS = sizeof(signals) / sizeof(*signals), MOST_NUMBERS = 8 + SIGNALS };
+
+/* Without a launcher's variables there is nobody to find, and no group is made. */
+static bool launched(void)
+{
+    static const char *const sizes[] = {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+        if (getenv(sizes[i]))
+            return true;
+    return false;
+}
+
+yk_status ranks_join(ranks *r)
+{
+    *r = (ranks){.world = 1};
+    if (!launched())
+        return YK_OK;
+    yk_status status = yk_init_process_group(NULL);
+    if (status)
+        return status;
+    r->rank = yk_rank(NULL);
+    r->world = yk_world_size(NULL);
+    if (r->world > 1)
+        r->numbers = yk_comm_alloc(1, (int64_t[]){MOST_NUMBERS}, &(yk_tensor_options){.dtype = YK_F64});
+    return yk__error_code();
+}
+
+void ranks_leave(ranks *r)
+{
+    r->numbers = NULL;
+    yk_destroy_process_group();
+}
+
+yk_status ranks_sum(ranks *r, double *numbers, int count)
+{
+    if (r->world == 1)
+        return YK_OK;
+    double all[MOST_NUMBERS] = {0};
+    memcpy(all, numbers, (size_t)count * sizeof(*all));
+    for (int i = 0; i < SIGNALS; i++)
+        all[8 + i] = cli_interrupted() == signals[i];
+    memcpy(yk_tensor_data(r->numbers), all, sizeof(all));
+    yk_status status = yk_all_reduce(r->numbers, YK_OP_SUM, NULL);
+    if (status)
+        return status;
+    memcpy(all, yk_tensor_data(r->numbers), sizeof(all));
+    memcpy(numbers, all, (size_t)count * sizeof(*all));
+    for (int i = 0; i < SIGNALS && !r->stop; i++)
+        r->stop = all[8 + i] > 0 ? signals[i] : 0;
+    return YK_OK;
+}
+
+int ranks_stop(const ranks *r)
+{
+    return r->world == 1 ? cli_interrupted() : r->stop;
+}
+
+yk_status ranks_broadcast_buffers(const ranks *r, yk_module *m)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_status status = YK_OK;
+    yk_parameters *parameters = r->world > 1 ? yk_module_parameters(m) : NULL;
+    yk_state_dict *all = parameters ? yk_module_state_dict(m) : NULL;
+    for (int64_t i = 0; !status && i < yk_state_dict_count(all); i++)
+        if (yk_state_dict_find(parameters, yk_state_dict_name(all, i)) < 0)
+            status = yk_broadcast(yk_state_dict_at(all, i), 0, NULL);
+    yk_scope_end(scope);
+    return status ? status : yk__error_code();
+}
+
+/* What a rank says of itself. */
+typedef struct claim {
+    int pid;
+    char host[64], lines[RANKS_LINES];
+} claim;
+
+static yk_status compare(int rank, const claim *one, const claim *first)
+{
+    const char *a = one->lines, *b = first->lines;
+    while (*a && *a == *b) {
+        const char *end = strchr(a, '\n');
+        if (!end || strncmp(a, b, (size_t)(end + 1 - a)) != 0)
+            break;
+        b += end + 1 - a;
+        a = end + 1;
+    }
+    if (strcmp(a, b) == 0)
+        return YK_OK;
+    return yk_set_error(YK_ERR_MISMATCH, "rank %d (host %s, pid %d) has %.*s, but rank 0 (host %s, pid %d) has %.*s",
+                        rank, one->host, one->pid, (int)strcspn(a, "\n"), a, first->host, first->pid,
+                        (int)strcspn(b, "\n"), b);
+}
+
+yk_status ranks_compare(const ranks *r, const char *lines)
+{
+    if (r->world == 1)
+        return YK_OK;
+    claim own = {.pid = getpid()};
+    if (gethostname(own.host, sizeof(own.host) - 1))
+        snprintf(own.host, sizeof(own.host), "unknown");
+    snprintf(own.lines, sizeof(own.lines), "%s", lines);
+    const yk_tensor_options bytes = {.dtype = YK_U8};
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *in = yk_from_data(&own, 1, (int64_t[]){sizeof(own)}, &bytes);
+    yk_tensor *out = yk_empty(2, (int64_t[]){r->world, sizeof(own)}, &bytes);
+    yk_status status = in && out ? yk_all_gather(out, in, NULL) : yk__error_code();
+    const claim *all = status ? NULL : yk_tensor_data(out);
+    for (int i = 1; i < r->world && !status; i++)
+        status = compare(i, &all[i], &all[0]);
+    yk_scope_end(scope);
+    return status;
+}
+
+int ranks_failed(const ranks *r)
+{
+    bool lost = yk__error_code() == YK_ERR_CONNECTION;
+    if (r->world > 1)
+        yk__error_prefix("rank %d", r->rank);
+    int code = cli_failed();
+    /* The launcher blames the process that ends first: that is to be the one whose end is all that went wrong here. */
+    if (r->world > 1 && lost)
+        usleep(200000);
+    return code;
+}

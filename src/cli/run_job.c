@@ -1,0 +1,355 @@
+/*
+ * run_job.c - one job of `yoke run`: the environment of its processes, attempts, reports. Layer: cli.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/nodes.h"
+#include "cli/options.h"
+#include "cli/program_file.h"
+#include "cli/run_job.h"
+
+/* ---- environment ------------------------------------------------------------------------------------------------ */
+
+/* What the launcher sets: whatever it was itself started with under these names does not reach the program. */
+static const char *const set_names[] = {"RANK",
+                                        "LOCAL_RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_WORLD_SIZE",
+                                        "GROUP_RANK",
+                                        "GROUP_WORLD_SIZE",
+                                        "ROLE_RANK",
+                                        "ROLE_WORLD_SIZE",
+                                        "ROLE_NAME",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "TORCHELASTIC_RUN_ID",
+                                        "TORCHELASTIC_RESTART_COUNT",
+                                        "TORCHELASTIC_MAX_RESTARTS",
+                                        "TORCHELASTIC_USE_AGENT_STORE",
+                                        "TORCHELASTIC_ERROR_FILE",
+                                        "YOKE_JOB_ID",
+                                        "YOKE_JOB_SECRET_FD",
+                                        "YOKE_JOB_SECRET_FILE"};
+enum { SET_NAMES = sizeof(set_names) / sizeof(*set_names), ADDED = SET_NAMES + 2 };
+
+static bool is_set_here(const char *entry)
+{
+    for (int i = 0; i < SET_NAMES; i++) {
+        size_t length = strlen(set_names[i]);
+        if (strncmp(entry, set_names[i], length) == 0 && entry[length] == '=')
+            return true;
+    }
+    return false;
+}
+
+static char **environment(const job *j, const worker *w, int port, int64_t restart)
+{
+    size_t count = 0, kept = 0;
+    for (char **e = environ; *e; e++)
+        count++;
+    char **envp = calloc(count + ADDED + 1, sizeof(*envp));
+    if (!envp)
+        return NULL;
+    for (char **e = environ; *e; e++) {
+        if (!is_set_here(*e))
+            envp[kept++] = strdup(*e);
+    }
+    char **next = envp + kept;
+    *next++ = yk__format("RANK=%d", w->rank);
+    *next++ = yk__format("LOCAL_RANK=%d", w->local_rank);
+    *next++ = yk__format("WORLD_SIZE=%d", j->world);
+    *next++ = yk__format("LOCAL_WORLD_SIZE=%d", j->local);
+    *next++ = yk__format("GROUP_RANK=%d", (int)j->node);
+    *next++ = yk__format("GROUP_WORLD_SIZE=%d", j->node_count);
+    *next++ = yk__format("ROLE_RANK=%d", w->rank);
+    *next++ = yk__format("ROLE_WORLD_SIZE=%d", j->world);
+    *next++ = yk__format("ROLE_NAME=%s", j->role);
+    *next++ = yk__format("MASTER_ADDR=%s", j->master);
+    *next++ = yk__format("MASTER_PORT=%d", port);
+    *next++ = yk__format("TORCHELASTIC_RUN_ID=%s", j->id);
+    *next++ = yk__format("TORCHELASTIC_RESTART_COUNT=%" PRId64, restart);
+    *next++ = yk__format("TORCHELASTIC_MAX_RESTARTS=%" PRId64, j->restarts);
+    *next++ = yk__format("TORCHELASTIC_USE_AGENT_STORE=False"); /* rank 0 serves the store itself */
+    *next++ = yk__format("YOKE_JOB_ID=%s", j->id);
+    if (j->secret_file)
+        *next++ = yk__format("YOKE_JOB_SECRET_FILE=%s", j->secret_file);
+    else if (j->secret >= 0)
+        *next++ = yk__format("YOKE_JOB_SECRET_FD=%d", SECRET_FD);
+    if (!getenv("OMP_NUM_THREADS")) {
+        int cores = yk__cores() / j->local;
+        *next++ = yk__format("OMP_NUM_THREADS=%d", cores > 1 ? cores : 1);
+    }
+    if (!getenv("PYTHONUNBUFFERED")) /* lines appear as they are printed, and are
+                                        not lost with the process */
+        *next++ = yk__format("PYTHONUNBUFFERED=1");
+    return envp;
+}
+
+static void free_list(char **list)
+{
+    for (char **e = list; e && *e; e++)
+        free(*e);
+    free(list);
+}
+
+/* ---- one attempt ------------------------------------------------------------------------------------------------ */
+
+static bool make_folder(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        int failed = mkdir(path, 0777) && errno != EEXIST;
+        *slash = '/';
+        if (failed)
+            return false;
+    }
+    return mkdir(path, 0777) == 0 || errno == EEXIST;
+}
+
+/* Opens DIR/rank_N/NAME.log; a restart goes on in the file. -1 after a message. */
+static int open_log(job *j, int rank, const char *name, bool again)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/rank_%d", j->log_dir, rank);
+    int fd = -1;
+    if (make_folder(path)) {
+        size_t end = strlen(path);
+        snprintf(path + end, sizeof(path) - end, "/%s.log", name);
+        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (again ? 0 : O_TRUNC), 0666);
+    }
+    if (fd < 0)
+        relay_say(&j->err, "yoke run: --log-dir: %s: %s\n", path, strerror(errno));
+    return fd;
+}
+
+static bool prepare_stream(job *j, relay_stream *s, const worker *w, int number, int64_t restart)
+{
+    *s = (relay_stream){.fd = -1, .log = -1, .instead = number == 1 ? &j->out : &j->err, .complain = &j->err};
+    if (!(j->hidden & number))
+        s->sink = s->instead;
+    if (!j->no_prefix)
+        s->prefix_length = (size_t)snprintf(s->prefix, sizeof(s->prefix), "[%.60s:%d] ", j->host, w->rank);
+    if (number == 2)
+        s->tail = malloc(RELAY_TAIL);
+    if (j->log_dir && (s->log = open_log(j, w->rank, number == 1 ? "stdout" : "stderr", restart > 0)) < 0)
+        return false;
+    return true;
+}
+
+/* The program's arguments for one rank; borrows the strings but for the last. */
+static char **arguments(const job *j, const worker *w)
+{
+    int count = 0;
+    while (j->program[count])
+        count++;
+    char **argv = calloc((size_t)count + 2, sizeof(*argv));
+    if (!argv)
+        return NULL;
+    memcpy(argv, j->program, (size_t)count * sizeof(*argv));
+    if (j->pass_local_rank)
+        argv[count] = yk__format("--local_rank=%d", w->local_rank);
+    return argv;
+}
+
+static void clear_workers(const job *j, worker *workers)
+{
+    for (int i = 0; i < j->local; i++) {
+        worker *w = &workers[i];
+        relay_stream_clear(&w->out);
+        relay_stream_clear(&w->err);
+        if (w->argv && j->pass_local_rank) {
+            char **last = w->argv;
+            while (last[1])
+                last++;
+            free(*last);
+        }
+        free(w->argv);
+        free_list(w->envp);
+    }
+    free(workers);
+}
+
+static bool prepare(job *j, worker *workers, int port, int64_t restart)
+{
+    for (int i = 0; i < j->local; i++) {
+        worker *w = &workers[i];
+        w->rank = j->first + i;
+        w->local_rank = i;
+        w->input = w->rank == 0 && !isatty(0);
+        w->out.fd = w->out.log = w->err.fd = w->err.log = -1;
+        w->argv = arguments(j, w);
+        w->envp = environment(j, w, port, restart);
+        if (!w->argv || !w->envp) {
+            relay_say(&j->err, "yoke run: out of memory\n");
+            return false;
+        }
+        if (!prepare_stream(j, &w->out, w, 1, restart) || !prepare_stream(j, &w->err, w, 2, restart))
+            return false;
+    }
+    return true;
+}
+
+static void report(job *j, group *g, const run_end *end, int64_t restarts)
+{
+    run_facts facts = {j->host, j->id, restarts};
+    char *json = end->kind != RUN_INTERRUPTED ? run_report_json(g, end, &facts) : NULL;
+    if (json && j->error_file) {
+        yk__file_writer *file = yk__file_create(j->error_file);
+        if (!file || yk__file_write(file, json, strlen(json)) || yk__file_commit(file)) {
+            relay_say(&j->err, "yoke run: --error-file: %s\n", yk_last_error()->message);
+            yk_clear_error();
+        }
+    }
+    if (json && j->json)
+        relay_say(&j->err, "%s", json);
+    else
+        run_report_text(g, end, &facts);
+    free(json);
+}
+
+/* Where a process could not be started: why, and the exit code. */
+static int start_failed(job *j, const group *g)
+{
+    if (g->start_exec)
+        return program_cannot_run(j->path, g->start_error, &j->err);
+    relay_say(&j->err, "yoke run: cannot start %d processes: %s%s\n", j->local, strerror(g->start_error),
+              g->start_error == EAGAIN   ? " (the limit of processes: ulimit -u)"
+              : g->start_error == EMFILE ? " (the limit of open files: ulimit -n)"
+                                         : "");
+    return EXIT_FAILED;
+}
+
+/* A port that nobody listens on now. */
+static int free_port(relay_sink *err)
+{
+    yk__address any, bound;
+    char why[YK__WHY_SIZE];
+    int fd = -1;
+    if (yk__resolve("127.0.0.1", 0, yk__now() + 1, &any, 1, why) && (fd = yk__listen(&any, 1, &bound)) >= 0) {
+        yk__socket_close(fd);
+        return yk__address_port(&bound);
+    }
+    relay_say(err, "yoke run: no free port on 127.0.0.1: %s\n", yk_last_error() ? yk_last_error()->message : why);
+    return 0;
+}
+
+/* Whether every process said that it saved its state and can be started again: no failure, and no reason for another
+ * attempt now, as somebody has asked it to end. */
+static bool saved_to_go_on(const group *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        const worker *w = &g->workers[i];
+        if (!w->pid || w->running || !WIFEXITED(w->status) || WEXITSTATUS(w->status) != EXIT_AGAIN)
+            return false;
+    }
+    return true;
+}
+
+/* One attempt: starts the processes of this node and waits for the end. True when there is to be another. */
+static bool attempt(job *j, nodes *n, node_plan *plan, int *code, int *interrupted)
+{
+    worker *workers = calloc((size_t)j->local, sizeof(*workers));
+    group g = {.workers = workers,
+               .count = j->local,
+               .path = j->path,
+               .grace = j->grace,
+               .secret = j->secret,
+               .out = &j->out,
+               .err = &j->err,
+               .link = n ? nodes_link(n) : NULL};
+    bool again = false;
+    *code = EXIT_FAILED;
+    if (workers && plan->port && prepare(j, workers, plan->port, plan->restart)) {
+        run_end end;
+        group_run(&g);
+        *interrupted = g.interrupted;
+        if (n) {
+            again = nodes_ended(n, &g, &end);
+        } else {
+            run_end_of_group(&end, &g, j->host);
+            again = g.failed && !g.interrupted && !g.left && plan->restart < plan->restarts;
+        }
+        if (g.start_error) {
+            *code = start_failed(j, &g);
+        } else if (saved_to_go_on(&g)) {
+            *code = EXIT_AGAIN;
+            again = false;
+            relay_say(&j->err, "yoke run: every process ended with exit code %d: it can be started again to go on\n",
+                      EXIT_AGAIN);
+        } else {
+            *code = end.code;
+            if (end.kind != RUN_DONE)
+                report(j, &g, &end, plan->restart);
+        }
+        again = again && !g.start_error;
+        if (again)
+            relay_say(&j->err, "yoke run: restart %" PRId64 " of %" PRId64 "\n", plan->restart + 1, plan->restarts);
+        run_end_clear(&end);
+    } else if (n) {
+        nodes_give_up(n, "its launcher cannot prepare the processes");
+    }
+    if (workers)
+        clear_workers(j, workers);
+    return again;
+}
+
+/* Meets the other nodes' launchers; NULL after a message, with the exit code. */
+static nodes *join_nodes(job *j, node_plan *plan, int *code)
+{
+    const node_settings settings = {.host = j->master,
+                                    .port = (int)j->port,
+                                    .node_count = j->node_count,
+                                    .node = (int)j->node,
+                                    .counts = j->counts,
+                                    .listed = j->listed,
+                                    .restarts = j->restarts,
+                                    .join_timeout = j->join_timeout,
+                                    .node_timeout = j->node_timeout,
+                                    .job = j->id,
+                                    .name = j->host};
+    nodes *n = nodes_join(&settings, &j->err, plan, code);
+    if (n) {
+        j->node = plan->node;
+        j->local = plan->local;
+        j->first = plan->first;
+        j->world = plan->world;
+        j->restarts = plan->restarts;
+    }
+    return n;
+}
+
+/* In the supervisor: runs the group, again after a failure while restarts are left; returns the exit code. */
+int run_job(void *arg)
+{
+    job *j = arg;
+    int code = EXIT_FAILED, interrupted = 0;
+    nodes *n = NULL;
+    relay_sink_open(&j->out, 1);
+    relay_sink_open(&j->err, 2);
+    node_plan plan = {.restarts = j->restarts};
+    bool going = j->node_count == 1 || (n = join_nodes(j, &plan, &code));
+    while (going) {
+        if (!n)
+            plan.port = j->port ? (int)j->port : free_port(&j->err);
+        going = attempt(j, n, &plan, &code, &interrupted);
+        if (going && n)
+            going = nodes_next(n, &plan, &code);
+        else
+            plan.restart++;
+    }
+    nodes_close(n);
+    group_drain(&j->out, &j->err, interrupted ? 1 : 0);
+    if (j->out.error) {
+        relay_say(&j->err, "yoke run: stdout: %s\n", strerror(j->out.error));
+        code = EXIT_FAILED; /* that the processes then got SIGPIPE is the effect */
+    }
+    relay_sink_clear(&j->out);
+    relay_sink_clear(&j->err);
+    return code;
+}

@@ -1,0 +1,65 @@
+/*
+ * train.h - `yoke train`: what its parts share. Layer: cli.
+ *
+ * train.c reads the command line, train_build.c makes what it asks for, train_loop.c trains.
+ */
+#ifndef YOKE_CLI_TRAIN_H
+#define YOKE_CLI_TRAIN_H
+
+#include <yoke/checkpoint.h>
+#include <yoke/data.h>
+#include <yoke/optim.h>
+
+#include "cli/progress.h"
+#include "cli/ranks.h"
+#include "cli/run_log.h"
+#include "cli/saver.h"
+
+/* What the command line asks for. */
+typedef struct settings {
+    const char *model, *data, *dtype, *schedule, *device, *init, *save, *log, *checkpoint, *save_every;
+    int64_t epochs, steps, batch_size, accumulate, step_size, warmup, seed, num_classes, threads, workers, keep;
+    double lr, momentum, weight_decay, gamma;
+    bool no_shuffle, no_augment, no_eval, allow_nan, resume, async_save, sharded_save, sync_bn;
+} settings;
+
+typedef struct run {
+    const settings *set;
+    ranks ranks;
+    yk_dtype dtype;
+    yk_device device;
+    yk_module *net;   /* the network: what is tested and saved */
+    yk_module *model; /* what is trained: the network, on several ranks inside yk_ddp */
+    yk_optimizer *optimizer;
+    yk_schedule *schedule; /* NULL: the learning rate stays */
+    yk_dataset *train_set, *test_set;
+    yk_loader *train, *test;
+    int64_t length;        /* steps of a whole epoch */
+    int64_t epochs, total; /* of the whole run; total: steps */
+    int64_t epoch, step;   /* epoch from 0; step: how many are done */
+    double loss;           /* of the last step, over all ranks */
+    double accuracy;       /* of the last test; NaN before it */
+    double loss_sum, seen; /* over this epoch's samples, and how many they are */
+    bool resumed;          /* the loader stands in the middle of an epoch that another process began */
+    progress progress;
+    run_log log;
+    saver saver;
+    yk_checkpoint_state state; /* this and the rest: what the saver saves and compares */
+    yk_metadata settings[10];
+    yk_checkpoint_value values[4];
+    char seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96];
+} run;
+
+/* Device and data: what can only fail when the command line asks for something that is not there. */
+yk_status train_find(run *r);
+/* The network, the optimizer, the log, the checkpoints; says on stdout what is trained. */
+yk_status train_build(run *r);
+/* Trains and says how it ended; returns the exit code. */
+int train_conduct(run *r);
+
+/* Steps that are left of the epoch that the loader stands in. */
+int64_t train_steps_left(const run *r);
+/* printf on rank 0, nothing on the others. */
+void train_say(const run *r, const char *format, ...) YK_PRINTF(2, 3);
+
+#endif

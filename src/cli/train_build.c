@@ -1,0 +1,355 @@
+/*
+ * train_build.c - what `yoke train` makes before it trains: data, network, optimizer, log, checkpoints. Layer: cli.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <yoke/parallel.h>
+
+#include "base/core.h"
+#include "cli/ckpt.h"
+#include "cli/train.h"
+
+/* ---- data ------------------------------------------------------------------------------------------------------- */
+
+static yk_loader *make_loader(const run *r, yk_dataset *set, yk_data_split split)
+{
+    const settings *s = r->set;
+    enum { TEST_BATCH = 64 }; /* at least: small batches train better, but only cost time in a test */
+    yk_loader_options options = {.batch_size = s->batch_size,
+                                 .shuffle = split == YK_TRAIN && !s->no_shuffle,
+                                 .workers = (int)s->workers,
+                                 .seed = (uint64_t)s->seed,
+                                 .dtype = r->dtype,
+                                 .rank = r->ranks.rank,
+                                 .world_size = r->ranks.world,
+                                 .no_padding = split == YK_TEST};
+    if (split == YK_TEST && options.batch_size < TEST_BATCH)
+        options.batch_size = TEST_BATCH;
+    return yk_loader_create(set, &options);
+}
+
+/* The same classes in the same order, or the numbers of the labels would mean different things. */
+static yk_status check_classes(yk_dataset *train, yk_dataset *test)
+{
+    int64_t classes = yk_dataset_classes(train);
+    if (yk_dataset_classes(test) != classes)
+        return yk_set_error(YK_ERR_FORMAT, "%s: %" PRId64 " classes to train but %" PRId64 " to test",
+                            yk_dataset_name(train), classes, yk_dataset_classes(test));
+    for (int64_t i = 0; i < classes; i++) {
+        const char *a = yk_dataset_class_name(train, i), *b = yk_dataset_class_name(test, i);
+        if (strcmp(a, b) != 0)
+            return yk_set_error(YK_ERR_FORMAT, "%s: class %" PRId64 " is '%s' in training but '%s' in the test",
+                                yk_dataset_name(train), i, a, b);
+    }
+    return YK_OK;
+}
+
+/* A step takes --accumulate batches; the last one of an epoch may take fewer. */
+static int64_t steps_of(const settings *s, int64_t batches)
+{
+    return (batches + s->accumulate - 1) / s->accumulate;
+}
+
+int64_t train_steps_left(const run *r)
+{
+    return steps_of(r->set, yk_loader_left(r->train));
+}
+
+/* When the run ends, counted from where it stands: `left` steps before the end of epoch r->epoch. */
+static void plan(run *r, int64_t left)
+{
+    const settings *s = r->set;
+    int64_t epochs = s->epochs >= 0 ? s->epochs : s->steps ? INT64_MAX : 5, beyond = s->steps - r->step - left;
+    if (epochs != INT64_MAX)
+        r->total = r->step + left + (epochs - 1 - r->epoch) * r->length;
+    r->epochs = epochs;
+    if (s->steps && (epochs == INT64_MAX || s->steps < r->total)) {
+        r->total = s->steps;
+        r->epochs = r->epoch + 1 + (beyond > 0 ? (beyond + r->length - 1) / r->length : 0);
+    }
+}
+
+static yk_status open_data(run *r)
+{
+    const settings *s = r->set;
+    r->train_set = yk_dataset_open(s->data, YK_TRAIN, yk_default_transform(s->data, YK_TRAIN, !s->no_augment));
+    r->train = make_loader(r, r->train_set, YK_TRAIN);
+    if (!r->train)
+        return yk__error_code();
+    r->length = steps_of(s, yk_loader_length(r->train));
+    if (r->length == 0)
+        return yk_set_error(YK_ERR_FORMAT, "%s: there are no images to train on", yk_dataset_name(r->train_set));
+    plan(r, r->length);
+    if (s->no_eval)
+        return YK_OK;
+    r->test_set = yk_dataset_open(s->data, YK_TEST, yk_default_transform(s->data, YK_TEST, false));
+    r->test = make_loader(r, r->test_set, YK_TEST);
+    return r->test ? check_classes(r->train_set, r->test_set) : yk__error_code();
+}
+
+/* A network for images like the data set's first. */
+static yk_module *make_network(const run *r)
+{
+    const settings *s = r->set;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *image = yk_dataset_get(r->train_set, 0, r->dtype, NULL);
+    yk_module *model = NULL;
+    if (image)
+        model = yk_model_create(s->model,
+                                &(yk_model_options){
+                                    .in_channels = yk_size(image, 0),
+                                    .image_size = yk_size(image, 1),
+                                    .num_classes = s->num_classes ? s->num_classes : yk_dataset_classes(r->train_set),
+                                });
+    model = yk_module_to(yk_module_to_dtype(model, r->dtype), r->device);
+    if (model && s->init && r->ranks.rank == 0) { /* the others get it from here, and need no file */
+        if (yk_module_load_state_dict(model, ckpt_load_weights(s->init, r->device), NULL, NULL)) {
+            ckpt_name_file(s->init);
+            model = NULL;
+        }
+    }
+    model = yk_scope_return_object(scope, model);
+    yk_scope_end(scope);
+    return model;
+}
+
+static yk_schedule *make_schedule(const run *r)
+{
+    const settings *s = r->set;
+    yk_schedule *schedule = NULL;
+    int64_t left = r->total > s->warmup ? r->total - s->warmup : 1;
+    if (strcmp(s->schedule, "step") == 0)
+        schedule = yk_step_lr(r->optimizer, s->step_size ? s->step_size * r->length : (left + 2) / 3, s->gamma);
+    else if (strcmp(s->schedule, "cosine") == 0)
+        schedule = yk_cosine_lr(r->optimizer, left, 0);
+    return s->warmup ? yk_linear_warmup_lr(r->optimizer, s->warmup, 1.0 / (double)s->warmup, schedule) : schedule;
+}
+
+/* Fails now rather than after an hour of training. */
+static yk_status check_save_path(const char *path)
+{
+    char *directory = path ? strdup(path) : NULL;
+    if (!directory)
+        return YK_OK;
+    char *slash = strrchr(directory, '/');
+    strcpy(slash ? slash + 1 : directory, slash ? "" : "."); /* "a/b" to "a/", "b" to "." */
+    yk_status status = YK_OK;
+    if (access(directory, W_OK | X_OK) != 0)
+        status = yk__fail_errno("--save %s: no file can be written in %s", path, directory);
+    free(directory);
+    return status;
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------------------------ */
+
+/* The shortest text that reads back as the same number. */
+static const char *number_text(double number, char text[32])
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, 32, "%.*g", digits, number);
+        if (strtod(text, NULL) == number)
+            break;
+    }
+    return text;
+}
+
+/* What the schedule's length is made of. The lengths themselves change with the number of processes. */
+static const char *schedule_text(const settings *s, char text[96])
+{
+    bool whole_run = strcmp(s->schedule, "cosine") == 0 || (strcmp(s->schedule, "step") == 0 && !s->step_size);
+    int n = snprintf(text, 96, "%s", s->schedule);
+    if (whole_run && (s->epochs >= 0 || !s->steps))
+        n += snprintf(text + n, 96 - (size_t)n, " over %" PRId64 " epochs", s->epochs >= 0 ? s->epochs : 5);
+    if (whole_run && s->steps)
+        snprintf(text + n, 96 - (size_t)n, "%s %" PRId64 " steps", s->epochs >= 0 ? ", at most" : " over", s->steps);
+    return text;
+}
+
+/* What may not differ between the processes of one run. The loader speaks for itself. */
+static void describe_run(run *r)
+{
+    const settings *s = r->set;
+    yk_metadata *to = r->settings;
+    snprintf(r->seed, sizeof(r->seed), "%" PRId64, s->seed);
+    *to++ = (yk_metadata){"model", s->model};
+    *to++ = (yk_metadata){"data", yk_dataset_name(r->train_set)};
+    *to++ = (yk_metadata){"dtype", s->dtype};
+    *to++ = (yk_metadata){"seed", r->seed};
+    *to++ = (yk_metadata){"lr", number_text(s->lr, r->lr)};
+    *to++ = (yk_metadata){"momentum", number_text(s->momentum, r->momentum)};
+    *to++ = (yk_metadata){"weight-decay", number_text(s->weight_decay, r->weight_decay)};
+    *to++ = (yk_metadata){"augmentation", s->no_augment ? "off" : "on"};
+    *to++ = (yk_metadata){"schedule", schedule_text(s, r->schedule_text)};
+}
+
+__attribute__((format(printf, 2, 3))) static void add_line(char lines[RANKS_LINES], const char *format, ...)
+{
+    size_t n = strlen(lines);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(lines + n, RANKS_LINES - n, format, list);
+    va_end(list);
+}
+
+static void add_flag(char lines[RANKS_LINES], const char *name, bool given)
+{
+    add_line(lines, "%s--%s\n", given ? "" : "no ", name);
+}
+
+static void add_data(char lines[RANKS_LINES], const char *what, yk_dataset *set)
+{
+    int64_t classes = yk_dataset_classes(set);
+    const char *first = yk_dataset_class_name(set, 0), *last = yk_dataset_class_name(set, classes - 1);
+    add_line(lines, "%" PRId64 " images to %s, of %" PRId64 " classes", yk_dataset_length(set), what, classes);
+    if (first && last)
+        add_line(lines, " from '%.100s' to '%.100s'", first, last);
+    add_line(lines, "\n");
+}
+
+/* Ranks that learn other things in another way are an error, not a strange result. Each command line was typed on its
+ * own host, and each host has its own copy of the data. */
+static yk_status check_alike(run *r)
+{
+    const settings *s = r->set;
+    char lines[RANKS_LINES] = "", number[32];
+    const struct {
+        const char *name;
+        int64_t value;
+    } integers[] = {{"epochs", s->epochs},          {"steps", s->steps},         {"batch-size", s->batch_size},
+                    {"accumulate", s->accumulate},  {"step-size", s->step_size}, {"warmup", s->warmup},
+                    {"num-classes", s->num_classes}};
+    const struct {
+        const char *name;
+        bool given;
+    } flags[] = {{"sync-bn", s->sync_bn},       {"no-shuffle", s->no_shuffle},    {"no-eval", s->no_eval},
+                 {"allow-nan", s->allow_nan},   {"checkpoint", s->checkpoint},    {"resume", s->resume},
+                 {"async-save", s->async_save}, {"sharded-save", s->sharded_save}};
+    for (const yk_metadata *m = r->settings; m->key; m++)
+        add_line(lines, strcmp(m->key, "augmentation") == 0 ? "%s %s\n" : "--%s %s\n", m->key, m->value);
+    add_line(lines, "--gamma %s\n", number_text(s->gamma, number));
+    for (size_t i = 0; i < sizeof(integers) / sizeof(*integers); i++) {
+        if (integers[i].value > 0 || (i == 0 && s->epochs == 0))
+            add_line(lines, "--%s %" PRId64 "\n", integers[i].name, integers[i].value);
+        else
+            add_line(lines, "no --%s\n", integers[i].name);
+    }
+    for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++)
+        add_flag(lines, flags[i].name, flags[i].given);
+    add_line(lines, "--save-every %s\n", s->save_every ? s->save_every : "epoch");
+    add_data(lines, "train on", r->train_set);
+    if (r->test_set)
+        add_data(lines, "test on", r->test_set);
+    return ranks_compare(&r->ranks, lines);
+}
+
+/* Opens --checkpoint; with --resume the run stands where its newest checkpoint was saved. */
+static yk_status open_checkpoints(run *r)
+{
+    const settings *s = r->set;
+    if (!s->checkpoint)
+        return YK_OK;
+    const yk_checkpoint_value values[] = {
+        {"loss", &r->loss}, {"loss_sum", &r->loss_sum}, {"loss_samples", &r->seen}, {0}};
+    memcpy(r->values, values, sizeof(values));
+    r->state = (yk_checkpoint_state){.model = r->net,
+                                     .optimizer = r->optimizer,
+                                     .schedule = r->schedule,
+                                     .loader = r->train,
+                                     .settings = r->settings,
+                                     .values = r->values};
+    r->saver.state = &r->state;
+    const yk_checkpoint_manager_options options = {.keep = (int)s->keep,
+                                                   .async = s->async_save,
+                                                   .sharded = s->sharded_save,
+                                                   .group = r->ranks.world > 1 ? yk_default_process_group() : NULL};
+    yk_status status = saver_open(&r->saver, s->checkpoint, &options, s->resume);
+    if (status || !saver_resumed(&r->saver))
+        return status;
+    r->resumed = true;
+    r->epoch = r->state.epoch;
+    r->step = r->state.step;
+    plan(r, train_steps_left(r)); /* with another batch size or number of processes the epochs have other lengths */
+    if (r->step > r->total && r->epochs)
+        return yk_set_error(YK_ERR_ARGUMENT,
+                            "--resume: the checkpoint is at step %" PRId64 ", and this run is to end at step %" PRId64,
+                            r->step, r->total);
+    return YK_OK;
+}
+
+/* ---- all of it -------------------------------------------------------------------------------------------------- */
+
+yk_status train_find(run *r)
+{
+    const settings *s = r->set;
+    yk_manual_seed((uint64_t)s->seed);
+    r->device = yk_device_local();
+    yk_status status = yk_dtype_parse(s->dtype, &r->dtype);
+    if (!status && strcmp(s->device, "auto") != 0)
+        status = yk_device_parse(s->device, &r->device);
+    if (!status && s->threads)
+        status = yk_set_num_threads(r->device, (int)s->threads);
+    if (!status)
+        status = open_data(r);
+    int64_t classes = yk_dataset_classes(r->train_set);
+    if (!status && s->num_classes && s->num_classes < classes)
+        status = yk_set_error(YK_ERR_ARGUMENT, "--num-classes %" PRId64 ": %s has %" PRId64 " classes", s->num_classes,
+                              s->data, classes);
+    return status;
+}
+
+static yk_status make_model(run *r)
+{
+    const settings *s = r->set;
+    r->net = make_network(r);
+    if (s->sync_bn)
+        r->net = yk_convert_sync_batch_norm(r->net, NULL);
+    r->model = yk_ddp(r->net, NULL);
+    r->optimizer = yk_sgd(yk_module_parameters(r->net), &(yk_sgd_options){.lr = s->lr == 0 ? YK_ZERO : s->lr,
+                                                                          .momentum = s->momentum,
+                                                                          .weight_decay = s->weight_decay});
+    if (!r->model || !r->optimizer)
+        return yk__error_code();
+    r->schedule = make_schedule(r);
+    return yk__error_code();
+}
+
+static void introduce(const run *r)
+{
+    const settings *s = r->set;
+    char device[16], batch[64], processes[64] = "";
+    int threads = yk_get_num_threads(r->device);
+    snprintf(batch, sizeof(batch), "%" PRId64, s->batch_size);
+    if (s->accumulate > 1)
+        snprintf(batch, sizeof(batch), "%" PRId64 " x %" PRId64, s->accumulate, s->batch_size);
+    if (r->ranks.world > 1)
+        snprintf(processes, sizeof(processes), " in each of %d processes", r->ranks.world);
+    train_say(r,
+              "%s (%" PRId64 " parameters, %s) on %s (%" PRId64 " images, %" PRId64
+              " classes), batches of %s%s, %s with %d thread%s\n",
+              s->model, yk_module_parameter_count(r->net), s->dtype, s->data, yk_dataset_length(r->train_set),
+              yk_dataset_classes(r->train_set), batch, processes, yk_device_format(r->device, device), threads,
+              threads == 1 ? "" : "s");
+}
+
+yk_status train_build(run *r)
+{
+    const settings *s = r->set;
+    const char *log = r->ranks.rank == 0 ? s->log : NULL; /* rank 0 alone writes files */
+    r->accuracy = r->loss = NAN;
+    describe_run(r);
+    if (check_alike(r) || make_model(r) || check_save_path(r->ranks.rank == 0 ? s->save : NULL))
+        return yk__error_code();
+    introduce(r);
+    yk_status status = open_checkpoints(r);
+    fflush(stdout);
+    if (status)
+        return status;
+    return saver_resumed(&r->saver) ? run_log_resume(&r->log, log, r->dtype, r->step)
+                                    : run_log_open(&r->log, log, r->dtype);
+}

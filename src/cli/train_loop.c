@@ -1,0 +1,263 @@
+/*
+ * train_loop.c - `yoke train` at work: steps, epochs, tests. Layer: cli.
+ *
+ * The longest example of a training program: apart from the bar, the log and the sums over the ranks it uses nothing
+ * but the public headers. On several ranks all make the same calls in the same order; rank 0 speaks for them.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <yoke/parallel.h>
+
+#include "base/core.h"
+#include "cli/options.h"
+#include "cli/train.h"
+
+void train_say(const run *r, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    if (r->ranks.rank == 0)
+        vprintf(format, list);
+    va_end(list);
+}
+
+static bool stopped(const run *r)
+{
+    return ranks_stop(&r->ranks) != 0;
+}
+
+/* What is logged reaches the file first: a run that goes on from here continues behind this step's line. */
+static yk_status save_checkpoint(run *r)
+{
+    r->state.epoch = r->epoch;
+    r->state.step = r->step;
+    yk_status status = run_log_flush(&r->log), saved = saver_save(&r->saver);
+    return status ? status : saved;
+}
+
+/* ---- training --------------------------------------------------------------------------------------------------- */
+
+/* Forward and backward of one of a step's `parts` batches: the gradients are of the mean over them. */
+static yk_status train_batch(run *r, const yk_batch *batch, int64_t parts)
+{
+    yk_tensor *output = yk_forward(r->model, yk_to(batch->input, r->device));
+    yk_tensor *loss = yk_cross_entropy(output, yk_to(batch->target, r->device), NULL);
+    if (!loss)
+        return yk__error_code();
+    r->loss += yk_item(loss) / (double)parts;
+    return yk_backward(parts == 1 ? loss : yk_mul_scalar(loss, 1.0 / (double)parts));
+}
+
+/* All batches of a step, the first of which was taken. Only the last one's backward goes over the ranks. */
+static yk_status train_batches(run *r, yk_batch *batch, int64_t *samples)
+{
+    int64_t left = yk_loader_left(r->train), more = r->set->accumulate - 1, parts = 1 + (left < more ? left : more);
+    yk_status status = YK_OK;
+    r->loss = 0;
+    for (int64_t part = 0; part < parts && !status; part++) {
+        if (part > 0 && !yk_loader_next(r->train, batch))
+            return yk__error_code();
+        bool alone = part < parts - 1, before = alone && yk_no_sync_begin(r->model);
+        yk_scope scope = yk_scope_begin();
+        status = train_batch(r, batch, parts);
+        yk_scope_end(scope);
+        if (alone)
+            yk_no_sync_end(r->model, before);
+        *samples += batch->count * r->ranks.world;
+    }
+    return status;
+}
+
+static yk_status train_step(run *r, yk_batch *batch, int64_t *samples)
+{
+    yk_optimizer_zero_grad(r->optimizer);
+    yk_status status = train_batches(r, batch, samples);
+    double sums[] = {r->loss, r->ranks.rank == 0 && saver_late(&r->saver)}; /* rank 0's clock is that of all */
+    if (!status)
+        status = ranks_sum(&r->ranks, sums, 2);
+    if (status)
+        return status;
+    r->loss = sums[0] / r->ranks.world;
+    r->saver.late = sums[1] > 0;
+    if (!isfinite(r->loss) && !r->set->allow_nan)
+        return yk_set_error(YK_ERR_NUMERIC,
+                            "the loss is %s at step %" PRId64 " (epoch %" PRId64
+                            ", learning rate %g); this step was not taken. Lower --lr, or go on with --allow-nan",
+                            isnan(r->loss) ? "NaN" : "infinite", r->step + 1, r->epoch + 1,
+                            yk_optimizer_lr(r->optimizer, 0));
+    status = yk_optimizer_step(r->optimizer);
+    yk_schedule_step(r->schedule);
+    return status;
+}
+
+/* One step, with all that comes after it. `before` is when the last one ended. */
+static yk_status take_step(run *r, yk_batch *batch, double *before)
+{
+    int64_t samples = 0;
+    yk_scope scope = yk_scope_begin();
+    yk_status status = train_step(r, batch, &samples);
+    yk_scope_end(scope);
+    if (status)
+        return status;
+    r->step++;
+    r->loss_sum += r->loss * (double)samples;
+    r->seen += (double)samples;
+    double now = yk__now();
+    status = run_log_step(&r->log, r->epoch, r->step, r->loss, (double)samples / (now - *before));
+    *before = now;
+    progress_step(&r->progress, r->loss, samples);
+    r->state.step = r->step;
+    return !status && saver_due(&r->saver) ? save_checkpoint(r) : status;
+}
+
+/* Writes the mean loss of the epoch's samples. Ends early when the run's steps are done or it is interrupted. */
+static yk_status train_epoch(run *r, double *mean_loss, double *images_per_second)
+{
+    if (!r->resumed) {
+        yk_loader_start(r->train, r->epoch);
+        r->loss_sum = r->seen = 0;
+    }
+    r->resumed = false;
+    double begun = yk__now(), before = begun, seen = r->seen;
+    yk_batch batch;
+    int64_t taken = yk_loader_get_state(r->train).batch / r->set->accumulate;
+    progress_epoch(&r->progress, r->epoch, taken + train_steps_left(r), taken);
+    while (r->step < r->total && !stopped(r) && yk_loader_next(r->train, &batch)) {
+        yk_status status = take_step(r, &batch, &before);
+        if (status)
+            return status;
+    }
+    *mean_loss = r->loss_sum / r->seen;
+    *images_per_second = before > begun ? (r->seen - seen) / (before - begun) : 0;
+    return yk__error_code();
+}
+
+/* ---- testing ---------------------------------------------------------------------------------------------------- */
+
+/* This rank's part of the test: the sum of its samples' losses, how many it gets right, how many they are. */
+static void test_part(run *r, double sums[3])
+{
+    yk_batch batch;
+    yk_loader_start(r->test, 0);
+    while (!yk_last_error() && !cli_interrupted() && yk_loader_next(r->test, &batch)) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *target = yk_to(batch.target, r->device);
+        yk_tensor *output = yk_forward(r->net, yk_to(batch.input, r->device));
+        sums[0] += yk_item(yk_cross_entropy(output, target, NULL)) * (double)batch.count;
+        sums[1] += (double)yk_item_i64(yk_sum(yk_eq(yk_argmax(output, 1, false), target)));
+        sums[2] += (double)batch.count;
+        yk_scope_end(scope);
+        progress_other(&r->progress, "test", batch.index + 1, yk_loader_length(r->test));
+    }
+}
+
+/* Writes the mean loss over the test set and the share of it that the network gets right. Each rank tests a part; every
+ * image is in one part. */
+static yk_status test_network(run *r, double *mean_loss, double *accuracy)
+{
+    double sums[3] = {0};
+    yk_status status = ranks_broadcast_buffers(&r->ranks, r->net);
+    if (status)
+        return status;
+    bool recording = yk_no_grad_begin();
+    yk_module_eval(r->net);
+    test_part(r, sums);
+    yk_module_train(r->net, true);
+    yk_no_grad_end(recording);
+    status = yk__error_code();
+    if (!status)
+        status = ranks_sum(&r->ranks, sums, 3);
+    *mean_loss = sums[0] / sums[2];
+    *accuracy = sums[1] / sums[2];
+    return status;
+}
+
+/* ---- the run ---------------------------------------------------------------------------------------------------- */
+
+static yk_status save(run *r)
+{
+    if (!r->set->save || r->ranks.rank != 0)
+        return YK_OK;
+    yk_scope scope = yk_scope_begin();
+    yk_status status = yk_safetensors_save(r->set->save, yk_module_state_dict(r->net),
+                                           (yk_metadata[]){{"format", "pt"}, {"model", r->set->model}, {0}});
+    yk_scope_end(scope);
+    return status;
+}
+
+/* Tests after the epoch, and says how the run stands, on stdout. Nothing is said when the test is interrupted. */
+static yk_status end_epoch(run *r, double train_loss, double images_per_second)
+{
+    double loss = NAN;
+    yk_status status = r->set->no_eval ? YK_OK : test_network(r, &loss, &r->accuracy);
+    progress_clear(&r->progress);
+    if (status || stopped(r))
+        return status;
+    train_say(r, "epoch %" PRId64 "/%" PRId64 "  train loss %.4f", r->epoch + 1, r->epochs, train_loss);
+    if (!r->set->no_eval)
+        train_say(r, "  test loss %.4f  test accuracy %.4f", loss, r->accuracy);
+    train_say(r, "  %.0f images/s\n", images_per_second);
+    fflush(stdout);
+    return r->set->no_eval ? YK_OK : run_log_eval(&r->log, r->epoch, loss, r->accuracy);
+}
+
+static yk_status train_epochs(run *r)
+{
+    double loss = NAN, images_per_second = 0;
+    progress_begin(&r->progress, r->epochs, r->total);
+    progress_resume(&r->progress, r->step);
+    r->progress.silent = r->ranks.rank != 0;
+    if (r->epochs == 0) {
+        yk_status status = save(r);
+        return status || r->set->no_eval ? status : test_network(r, &loss, &r->accuracy);
+    }
+    /* A run that goes on at the end of an epoch has still to test; at the end of the last one that is all. */
+    for (;; r->epoch++) {
+        yk_status status = train_epoch(r, &loss, &images_per_second);
+        if (!status && (r->step == r->total || !r->set->save_every || stopped(r)))
+            status = save_checkpoint(r);
+        if (!status)
+            status = save(r);
+        if (!status && !stopped(r))
+            status = end_epoch(r, loss, images_per_second);
+        if (!status && stopped(r)) /* in the test */
+            status = save_checkpoint(r);
+        if (status || stopped(r) || r->step >= r->total)
+            return status;
+    }
+}
+
+/* How a run ended that was asked to; returns the exit code. */
+static int interrupted(const run *r)
+{
+    int number = ranks_stop(&r->ranks);
+    train_say(r, "interrupted after step %" PRId64 " of %" PRId64 ", in epoch %" PRId64 "/%" PRId64 ", loss %.4f\n",
+              r->step, r->total, r->epoch + 1, r->epochs, r->loss);
+    if (!r->saver.manager || r->epochs == 0)
+        return EXIT_SIGNAL + number;
+    train_say(r, "saved a checkpoint of step %" PRId64 " in %s; --resume goes on from it\n", r->step,
+              r->set->checkpoint);
+    return number == SIGINT ? EXIT_SIGNAL + SIGINT : EXIT_AGAIN;
+}
+
+int train_conduct(run *r)
+{
+    cli_catch_signals();
+    yk_status status = train_epochs(r);
+    progress_clear(&r->progress);
+    if (!status)
+        status = saver_finish(&r->saver);
+    if (run_log_close(&r->log) || status)
+        return ranks_failed(&r->ranks);
+    if (r->set->save)
+        train_say(r, "saved %s\n", r->set->save);
+    if (stopped(r))
+        return interrupted(r);
+    if (!r->set->no_eval)
+        train_say(r, "test accuracy %.4f\n", r->accuracy);
+    return EXIT_DONE;
+}

@@ -1,0 +1,251 @@
+/*
+ * mpi_messages.c - send and recv. Layer: comm/mpi.
+ *
+ * A message is a letter with number, tag, dtype and count, which is matched here and not by MPI: tags may be any
+ * number, and a receive of another dtype or size is an error. Few bytes come in the letter; more by themselves, under a
+ * tag of MPI that is made of the sender's number, and the receive for them is posted when the letter has been matched.
+ */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/mpi/mpi_backend.h"
+
+enum { PAYLOAD_TAGS = 32000 /* MPI_TAG_UB is 32767 or more */ };
+
+static int payload_tag(uint64_t number)
+{
+    return 1 + (int)(number % PAYLOAD_TAGS);
+}
+
+static void end(mpi_message *m, yk_status status)
+{
+    m->done = true;
+    m->status = status;
+    if (status)
+        mpi_yoke->error_take(&m->error);
+}
+
+/* The head's receive is there: takes the bytes, or lets them come. */
+static void accept_head(mpi_group *g, mpi_message *m, const mpi_letter *head)
+{
+    const yk__comm_op *op = &m->op;
+    if (head->dtype != (int32_t)op->dtype || head->count != op->count) {
+        char a[120], b[120], x[160], y[160];
+        yk__comm_op sent = {.kind = YK__COMM_SEND,
+                            .dtype = (yk_dtype)head->dtype,
+                            .count = head->count,
+                            .number = head->number,
+                            .peer = g->rank,
+                            .tag = head->tag};
+        end(m, mpi_break_locked(g, YK_ERR_MISMATCH, "group '%s': %s called %s, but %s called %s", g->name,
+                                mpi_who(g, op->peer, a, sizeof(a)), mpi_yoke->describe(&sent, x, sizeof(x)),
+                                mpi_who(g, g->rank, b, sizeof(b)), mpi_yoke->describe(op, y, sizeof(y))));
+        return;
+    }
+    size_t size = mpi_yoke->dtype_size(op->dtype), bytes = (size_t)op->count * size;
+    if (bytes <= LETTER_TEXT) {
+        if (bytes)
+            memcpy(op->out, head->text, bytes);
+        end(m, YK_OK);
+        return;
+    }
+    m->under_way = true;
+    int code = MPI_Irecv(op->out, (int)op->count, mpi_type_of(size), op->peer, payload_tag(head->number), g->comm,
+                         &m->request);
+    if (code) {
+        yk_status status = mpi_failed("recv", code);
+        (void)mpi_break_locked(g, status, "group '%s': a receive of MPI failed on rank %d", g->name, g->rank);
+        end(m, status);
+    }
+}
+
+/* Whether an earlier receive has the first claim on what comes from there with this tag. */
+static mpi_message *receive_for(const mpi_group *g, int from, int tag)
+{
+    for (mpi_message *m = g->messages; m; m = m->next)
+        if (!m->done && !m->under_way && m->op.kind == YK__COMM_RECV && m->op.peer == from && m->op.tag == tag)
+            return m;
+    return NULL;
+}
+
+void mpi_take_head(mpi_group *g, const mpi_letter *letter)
+{
+    mpi_message *m = receive_for(g, letter->rank, letter->tag);
+    if (m) {
+        accept_head(g, m, letter);
+        return;
+    }
+    mpi_kept *kept = malloc(sizeof(*kept));
+    if (!kept) {
+        (void)mpi_break_locked(g, YK_ERR_MEMORY, "group '%s': rank %d has no memory for a message of rank %d", g->name,
+                               g->rank, letter->rank);
+        return;
+    }
+    kept->next = NULL;
+    memcpy(&kept->letter, letter, offsetof(mpi_letter, text) + (size_t)letter->bytes);
+    *g->heads_end = kept;
+    g->heads_end = &kept->next;
+}
+
+/* A head that came before the receive. */
+static void match_receive(mpi_group *g, mpi_message *m)
+{
+    for (mpi_kept **at = &g->heads; *at; at = &(*at)->next) {
+        mpi_kept *kept = *at;
+        if (kept->letter.rank != m->op.peer || kept->letter.tag != m->op.tag)
+            continue;
+        *at = kept->next;
+        if (!*at)
+            g->heads_end = at;
+        accept_head(g, m, &kept->letter);
+        free(kept);
+        return;
+    }
+}
+
+static void begin_send(mpi_group *g, mpi_message *m)
+{
+    const yk__comm_op *op = &m->op;
+    size_t size = mpi_yoke->dtype_size(op->dtype), bytes = (size_t)op->count * size;
+    int to = g->members[op->peer].who.mpi_rank;
+    mpi_letter head = {.group = g->id,
+                       .kind = LETTER_MESSAGE,
+                       .rank = g->rank,
+                       .number = op->number,
+                       .count = op->count,
+                       .tag = op->tag,
+                       .dtype = (int32_t)op->dtype};
+    if (bytes <= LETTER_TEXT) {
+        head.bytes = (int32_t)bytes;
+        if (bytes)
+            memcpy(head.text, op->in, bytes);
+        mpi_send_letter(to, &head);
+        end(m, YK_OK);
+        return;
+    }
+    mpi_send_letter(to, &head);
+    m->under_way = true;
+    int code =
+        MPI_Isend(op->in, (int)op->count, mpi_type_of(size), op->peer, payload_tag(op->number), g->comm, &m->request);
+    if (code) {
+        yk_status status = mpi_failed("send", code);
+        (void)mpi_break_locked(g, status, "group '%s': a send of MPI failed on rank %d", g->name, g->rank);
+        end(m, status);
+    }
+}
+
+/* Ends it with the group's cause; bytes that MPI has in hand end MPI. */
+static void give_up(mpi_group *g, mpi_message *m)
+{
+    if (m->under_way)
+        mpi_abandon(g->cause);
+    end(m, mpi_check(g));
+}
+
+void mpi_move_messages(mpi_group *g)
+{
+    yk_error before;
+    mpi_yoke->error_take(&before);
+    for (mpi_message *m = g->messages; m; m = m->next) {
+        int done = 0;
+        if (m->done)
+            continue;
+        if (m->under_way && !mpi_is_abandoned() && MPI_Test(&m->request, &done, MPI_STATUS_IGNORE))
+            (void)mpi_break_locked(g, YK_ERR_CONNECTION, "group '%s': MPI failed to move a message of rank %d", g->name,
+                                   g->rank);
+        yk_error unused;
+        mpi_yoke->error_take(&unused);
+        if (done)
+            end(m, YK_OK);
+        else if (atomic_load(&g->broken))
+            give_up(g, m);
+    }
+    for (mpi_message **at = &g->messages; *at;) {
+        if ((*at)->done)
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
+    }
+    mpi_yoke->error_put(&before);
+}
+
+yk_status mpi_post(void *state, const yk__comm_op *op, void **message)
+{
+    mpi_group *g = state;
+    *message = NULL;
+    if (op->count > INT_MAX)
+        return mpi_fail(YK_ERR_UNSUPPORTED, "%s of %lld elements: the mpi backend takes up to %d",
+                        op->kind == YK__COMM_SEND ? "send" : "recv", (long long)op->count, INT_MAX);
+    mpi_message *m = mpi_yoke->allocate(1, sizeof(*m));
+    if (!m)
+        return mpi_yoke->error_code();
+    m->op = *op;
+    m->request = MPI_REQUEST_NULL;
+    m->deadline = mpi_yoke->now() + g->timeout;
+    pthread_mutex_lock(&mpi_lock);
+    mpi_message **tail = &g->messages;
+    while (*tail)
+        tail = &(*tail)->next;
+    *tail = m;
+    if (mpi_check(g))
+        end(m, g->code);
+    else if (op->kind == YK__COMM_SEND)
+        begin_send(g, m);
+    else
+        match_receive(g, m);
+    mpi_progress();
+    pthread_mutex_unlock(&mpi_lock);
+    *message = m;
+    return YK_OK;
+}
+
+/* With the lock held: what will never come, and what has not come in time. */
+static void look_after(mpi_group *g, const mpi_message *m)
+{
+    char a[120], b[120], what[160];
+    const mpi_member *peer = &g->members[m->op.peer];
+    bool late = mpi_yoke->now() > m->deadline;
+    if (!peer->left && !late)
+        return;
+    yk_error before, unused;
+    mpi_yoke->error_take(&before);
+    mpi_yoke->describe(&m->op, what, sizeof(what));
+    mpi_who(g, g->rank, a, sizeof(a));
+    mpi_who(g, m->op.peer, b, sizeof(b));
+    if (peer->left)
+        (void)mpi_break_locked(g, YK_ERR_CONNECTION, "%s of %s: %s left", what, a, b);
+    else
+        (void)mpi_break_locked(g, YK_ERR_STALLED, "%s: %s waited %g s for %s", what, a, g->timeout, b);
+    mpi_flush(0.2);
+    mpi_yoke->error_take(&unused);
+    mpi_yoke->error_put(&before);
+    mpi_move_messages(g);
+}
+
+yk_status mpi_wait(void *state, void *message, double seconds, bool *done)
+{
+    mpi_group *g = state;
+    mpi_message *m = message;
+    double until = seconds > 0 ? mpi_yoke->now() + seconds : 0;
+    for (int looks = 0;; looks++) {
+        pthread_mutex_lock(&mpi_lock);
+        mpi_progress();
+        if (!m->done)
+            look_after(g, m);
+        *done = m->done;
+        pthread_mutex_unlock(&mpi_lock);
+        if (*done || seconds <= 0 || mpi_yoke->now() >= until)
+            break;
+        mpi_pause(g, looks);
+    }
+    if (*done && m->status)
+        mpi_yoke->error_put(&m->error);
+    return *done ? m->status : YK_OK;
+}
+
+void mpi_forget(void *state, void *message)
+{
+    (void)state;
+    free(message);
+}

@@ -1,0 +1,248 @@
+/*
+ * across.c - collectives over several hosts: how they begin, and the small ones. Layer: comm/native.
+ *
+ * Each begins with the round of its host (native_begin), then the lowest ranks of the hosts, their leaders, show each
+ * other what their hosts have called, in log2(hosts) steps (native_agree). After that all are known to be in the same
+ * operation. Up to SMALL bytes the payload goes along with it, and the operation is done. What is larger goes
+ *  - in a ring of hosts (all_reduce, reduce, reduce_scatter, all_gather) or a chain (broadcast): ring.c;
+ *  - straight from rank to rank (gather, scatter, all_to_all): deal.c.
+ * Where every host has one rank this works on the caller's memory. Else it works on boards, memory that the ranks of a
+ * host share, a piece at a time; all_reduce of memory that they share already works in place.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/native/hosts.h"
+
+static const size_t SMALL = (size_t)64 << 10; /* bytes that all hosts show each other together */
+
+typedef struct header {
+    uint64_t number;
+    int64_t count;
+    int32_t kind, dtype, reduction, peer, rank, unused;
+} header;
+
+/* Memory that is kept from call to call. */
+char *native_keep(char **memory, size_t *have, size_t bytes)
+{
+    if (*have < bytes) {
+        free(*memory);
+        *memory = yk__calloc(1, bytes);
+        *have = *memory ? bytes : 0;
+    }
+    return *memory;
+}
+
+/* ---- the leaders agree ------------------------------------------------------------------------------------------- */
+static size_t stride_of(size_t bytes)
+{
+    return sizeof(header) + ((bytes + 7) & ~(size_t)7);
+}
+
+/* The payload of a host's block. */
+char *native_block(const native *g, int host, size_t bytes)
+{
+    int at = (host - g->host + g->hosts) % g->hosts;
+    return g->net->blocks + (size_t)at * stride_of(bytes) + sizeof(header);
+}
+
+yk_status native_block_room(native *g, size_t bytes)
+{
+    return native_keep(&g->net->blocks, &g->net->block_bytes, (size_t)g->hosts * stride_of(bytes)) ? YK_OK
+                                                                                                   : yk__error_code();
+}
+
+static yk_status check_header(native *g, const char *at)
+{
+    const yk__comm_op *op = &g->current;
+    header h;
+    memcpy(&h, at, sizeof(h));
+    yk__comm_op theirs = {.kind = (yk__comm_kind)h.kind,
+                          .dtype = (yk_dtype)h.dtype,
+                          .reduction = (yk_reduce_op)h.reduction,
+                          .peer = h.peer,
+                          .number = h.number,
+                          .count = h.count};
+    bool reduces = yk__comm_reduces(op->kind), rooted = yk__comm_has_root(op->kind);
+    if (theirs.number == op->number && theirs.count == op->count && theirs.kind == op->kind &&
+        theirs.dtype == op->dtype && (!reduces || theirs.reduction == op->reduction) &&
+        (!rooted || theirs.peer == op->peer))
+        return YK_OK;
+    if (h.rank < 0 || h.rank >= g->world || (unsigned)h.kind >= YK__COMM_COLLECTIVES || (unsigned)h.dtype >= YK__DTYPES)
+        return native_break(g, YK_ERR_INTERNAL, "group '%s': what another host sent is no operation", g->name);
+    /* A rank that has given up may have left half an operation behind; its reason comes first. */
+    native_talk_service(g);
+    yk_status status = native_check(g);
+    if (status)
+        return status;
+    return native_mismatch(g, g->world_rank, op, h.rank, &theirs);
+}
+
+static yk_status check_flow(native *g, const native_flow *flow)
+{
+    return check_header(g, flow->at);
+}
+
+/*
+ * Every leader gets every host's block of `bytes`; its own payload is in place. Bruck's algorithm: in step d (1, 2, 4,
+ * ...) the host sends the first d blocks that it has to the one that is d before it, and gets as many from the one that
+ * is d behind it.
+ */
+yk_status native_agree(native *g, const yk__comm_op *op, size_t bytes)
+{
+    yk_status status = native_block_room(g, bytes);
+    if (status)
+        return status;
+    size_t stride = stride_of(bytes);
+    char *blocks = g->net->blocks;
+    header mine = {.number = op->number,
+                   .count = op->count,
+                   .kind = (int32_t)op->kind,
+                   .dtype = (int32_t)op->dtype,
+                   .reduction = (int32_t)op->reduction,
+                   .peer = op->peer,
+                   .rank = g->world_rank};
+    memcpy(blocks, &mine, sizeof(mine));
+    for (int d = 1; d < g->hosts && !status; d *= 2) {
+        int n = d < g->hosts - d ? d : g->hosts - d;
+        native_flow out = {native_rank_at(g, (g->host - d + g->hosts) % g->hosts, 0), blocks, (size_t)n * stride, 0};
+        native_flow in = {native_rank_at(g, (g->host + d) % g->hosts, 0), blocks + (size_t)d * stride,
+                          (size_t)n * stride, 0};
+        status = native_flow_run(g, &out, 1, &in, 1, sizeof(header), check_flow);
+        for (int i = 1; i < n && !status; i++)
+            status = check_header(g, blocks + (size_t)(d + i) * stride);
+    }
+    return status;
+}
+
+/* ---- small ------------------------------------------------------------------------------------------------------- */
+/* What a rank that gives puts on show. */
+static size_t shown_bytes(const native *g, const yk__comm_op *op)
+{
+    size_t part = op->kind == YK__COMM_BARRIER ? 0 : (size_t)op->count * yk_dtype_size(op->dtype);
+    return op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_REDUCE_SCATTER ? part * (size_t)g->world : part;
+}
+
+static bool gathers(const yk__comm_op *op)
+{
+    return op->kind == YK__COMM_ALL_GATHER || op->kind == YK__COMM_GATHER;
+}
+
+static bool is_small(const native *g, const yk__comm_op *op)
+{
+    size_t all = shown_bytes(g, op);
+    return op->kind != YK__COMM_ALL_TO_ALL && all <= SMALL &&
+           all * (size_t)(gathers(op) ? g->net->most * g->hosts : g->hosts) <= SMALL;
+}
+
+/* The leader: makes the host's block out of what its ranks show, and the result out of all blocks. */
+static yk_status lead_small(native *g, const yk__comm_op *op, int half, size_t shown)
+{
+    bool reduces = yk__comm_reduces(op->kind);
+    size_t size = yk_dtype_size(op->dtype);
+    int64_t count = (int64_t)(shown / size);
+    size_t bytes = reduces ? (size_t)count * yk_dtype_size(native_wide(op->dtype))
+                           : shown * (size_t)(gathers(op) ? g->net->most : 1);
+    yk_status status = native_block_room(g, bytes);
+    if (status)
+        return status;
+    char *mine = native_block(g, g->host, bytes), *result = native_stage(g, g->rank, half);
+    if (reduces) {
+        const char *in[NATIVE_MAX_RANKS];
+        for (int r = 0; r < g->world_size; r++)
+            in[r] = native_stage(g, r, half);
+        status = native_accumulate(op->reduction, op->dtype, mine, g->world_size, in, count);
+    } else if (gathers(op)) {
+        for (int r = 0; r < g->world_size; r++)
+            native_copy(mine + (size_t)r * shown, native_stage(g, r, half), shown);
+    } else if (op->peer >= 0 && g->members[op->peer].host == g->host) {
+        native_copy(mine, native_stage(g, g->members[op->peer].row, half), shown);
+    }
+    if (!status)
+        status = native_agree(g, op, bytes);
+    if (status || shown == 0)
+        return status;
+    if (reduces) {
+        char *sum = native_block(g, 0, bytes);
+        for (int h = 1; h < g->hosts; h++) { /* into the next, so that the order is that of hosts */
+            char *next = native_block(g, h, bytes);
+            native_fold(op->reduction, op->dtype, next, sum, count);
+            sum = next;
+        }
+        return native_round(op->reduction, op->dtype, result, sum, count, g->world);
+    }
+    if (gathers(op)) {
+        for (int r = 0; r < g->world; r++)
+            native_copy(result + (size_t)r * shown,
+                        native_block(g, g->members[r].host, bytes) + (size_t)g->members[r].row * shown, shown);
+    } else {
+        native_copy(result, native_block(g, g->members[op->peer].host, bytes), shown);
+    }
+    return YK_OK;
+}
+
+static yk_status small(native *g, const yk__comm_op *op)
+{
+    size_t shown = shown_bytes(g, op), part = (size_t)op->count * yk_dtype_size(op->dtype);
+    bool one_gives = op->kind == YK__COMM_BROADCAST || op->kind == YK__COMM_SCATTER;
+    bool one_takes = op->kind == YK__COMM_REDUCE || op->kind == YK__COMM_GATHER, is_root = op->peer == g->world_rank;
+    int half = native_next_half(g);
+    if (!one_gives || is_root)
+        native_copy(native_stage(g, g->rank, half), op->in, shown);
+    yk_status status = native_begin(g, op, NULL, NULL);
+    if (!status && g->rank == 0)
+        status = lead_small(g, op, half, shown);
+    if (!status && !g->net->flat)
+        status = native_sync(g);
+    if (status || shown == 0 || (one_takes && !is_root))
+        return status;
+    const char *result = native_stage(g, 0, half);
+    if (op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_REDUCE_SCATTER)
+        native_copy(op->out, result + part * (size_t)g->world_rank, part);
+    else if (op->kind != YK__COMM_BROADCAST || !is_root)
+        native_copy(op->out, result, gathers(op) ? part * (size_t)g->world : part);
+    return YK_OK;
+}
+
+/* ---- what the larger ones share ---------------------------------------------------------------------------------- */
+yk_status native_begin_large(native *g, const yk__comm_op *op, const yk__region_place *in)
+{
+    yk_status status = native_begin(g, op, in, NULL);
+    return !status && g->rank == 0 ? native_agree(g, op, 0) : status;
+}
+
+void native_next_board(native *g)
+{
+    g->net->board_half ^= 1;
+}
+
+/* This piece's half of the board of a rank of this host. */
+char *native_board_of(const native *g, int row)
+{
+    return native_board(g, row, g->net->board_half);
+}
+
+/* A round of the host, where it has several ranks. */
+yk_status native_sync_host(native *g)
+{
+    return g->net->flat ? YK_OK : native_sync(g);
+}
+
+yk_status native_across(native *g, const yk__comm_op *op)
+{
+    native_talk_service(g); /* what has come since the last operation, a cause not to begin this one among it */
+    yk_status status = native_check(g);
+    if (status)
+        return status;
+    if (is_small(g, op))
+        return small(g, op);
+    switch (op->kind) {
+    case YK__COMM_ALL_REDUCE: return native_ring_reduce(g, op, -1);
+    case YK__COMM_REDUCE: return native_ring_reduce(g, op, op->peer);
+    case YK__COMM_BROADCAST: return native_chain_broadcast(g, op);
+    case YK__COMM_ALL_GATHER: return native_ring_all_gather(g, op);
+    case YK__COMM_REDUCE_SCATTER: return native_ring_reduce_scatter(g, op);
+    case YK__COMM_ALL_TO_ALL: return native_deal_all(g, op);
+    default: return native_deal(g, op);
+    }
+}

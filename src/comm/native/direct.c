@@ -1,0 +1,52 @@
+/*
+ * direct.c - sections in which ranks work on each other's memory, and what ends them when the group breaks: see Note
+ * [Direct sections] in native.h. Layer: comm/native.
+ */
+#include <unistd.h>
+
+#include "comm/native/native.h"
+
+/* A thread of this process needs no more than the time to go over its memory, however busy the machine is, and may not
+ * be left behind; another process may. Seconds. */
+static const double patience_thread = 60, patience_process = 1;
+
+yk_status native_enter(native *g)
+{
+    /* Both are sequentially consistent, as are the ones in native_abort and native_settle. */
+    atomic_store(&g->rows[g->rank].inside, 1);
+    if (!atomic_load(&g->head->broken))
+        return YK_OK;
+    native_exit(g);
+    return native_check(g);
+}
+
+/* Whether the rank is in such a section; `astray` if it must be left there. */
+static bool is_inside(const native *g, int rank, double waited, bool *astray)
+{
+    const native_row *row = &g->rows[rank];
+    bool stopped = false;
+    *astray = false;
+    if (!atomic_load(&row->inside))
+        return false;
+    if (row->pid == g->pid)
+        return waited < patience_thread;
+    if (native_is_dead(g, rank, &stopped))
+        return false;
+    *astray = (stopped || waited >= patience_process) && atomic_load(&row->inside);
+    return !*astray;
+}
+
+void native_settle(native *g, const yk__comm_op *op)
+{
+    double began = yk__now();
+    bool any_astray = false;
+    for (int r = 0; r < g->world_size; r++) {
+        bool astray = false;
+        while (r != g->rank && is_inside(g, r, yk__now() - began, &astray))
+            usleep(100);
+        any_astray |= astray;
+    }
+    bool written = op->kind == YK__COMM_ALL_REDUCE || (op->kind == YK__COMM_REDUCE && op->peer == g->world_rank);
+    if (any_astray && written && op->in)
+        yk__region_renew(op->in);
+}

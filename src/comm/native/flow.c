@@ -1,0 +1,284 @@
+/*
+ * flow.c - bytes on the data connections: both directions at once, combined while they come. Layer: comm/native.
+ *
+ * One thread does it all: it sends what the system takes, receives what is there, and only when neither moves it waits,
+ * first by looking again, then in poll together with the talk connections. So a cause that comes from anywhere ends the
+ * wait. What ends a data connection is told by the talk connection (hosts.h); here it only stops moving.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/native/hosts.h"
+
+/* LOOKS: without a byte moved, before waiting in poll. RECEIVE: what is combined at a time, while it is in the cache.
+ * MOST: bytes of one flow before others have their turn. */
+enum { LOOKS = 40, RECEIVE = 128 << 10, MOST = 1 << 20 };
+static const double nap = 0.02, silence = 1;
+
+/* Bytes that moved; 0 also where the connection is gone. */
+static size_t give(native *g, int rank, const char *from, size_t bytes)
+{
+    native_link *l = &g->net->links[rank];
+    ssize_t n = l->data_gone ? 0 : send(l->data, from, bytes < MOST ? bytes : MOST, MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN && errno != EINTR)
+        l->data_gone = true;
+    return n > 0 ? (size_t)n : 0;
+}
+
+static size_t take(native *g, int rank, char *to, size_t bytes)
+{
+    native_link *l = &g->net->links[rank];
+    ssize_t n = l->data_gone ? 0 : recv(l->data, to, bytes < MOST ? bytes : MOST, 0);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        l->data_gone = true;
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* A wait for bytes to move; zero at first. */
+typedef struct pace {
+    bool moved; /* since the last pause */
+    int looks;
+    double looked;
+} pace;
+
+/* Whether to look again at once; with false nothing moved for some looks. */
+static bool look_again(pace *p, bool moved)
+{
+    p->moved |= moved;
+    p->looks = moved ? 0 : p->looks + 1;
+    if (p->looks > LOOKS)
+        return false;
+    if (p->looks > 2)
+        sched_yield();
+    return true;
+}
+
+/* Waits in poll; `wait` has room for one more entry. `rank` is one that this rank waits for. */
+static yk_status rest(native *g, pace *p, struct pollfd *wait, int count, int rank)
+{
+    native_link *l = &g->net->links[rank];
+    double now = yk__now();
+    if (p->moved)
+        g->net->moved = now;
+    p->moved = false;
+    wait[count] = (struct pollfd){.fd = g->net->epoll, .events = POLLIN};
+    struct timespec limit = {.tv_nsec = (long)(nap * 1e9)};
+    ppoll(wait, (nfds_t)count + 1, &limit, NULL);
+    yk_status status = native_wait_away(g, rank, &p->looked);
+    if (status || !l->data_gone)
+        return status;
+    if (l->gone_at == 0)
+        l->gone_at = now;
+    if (now - l->gone_at < silence)
+        return YK_OK;
+    char who[120], what[160];
+    return native_break(g, YK_ERR_CONNECTION, "%s: the connection to %s broke",
+                        yk__comm_describe(&g->current, what, sizeof(what)), native_who_rank(g, rank, who, sizeof(who)));
+}
+
+static struct pollfd entry_of(const native *g, int rank, short events)
+{
+    const native_link *l = &g->net->links[rank];
+    return (struct pollfd){.fd = l->data_gone ? -1 : l->data, .events = events};
+}
+
+yk_status native_flow_run(native *g, native_flow *out, int outs, native_flow *in, int ins, size_t head,
+                          native_flow_check check)
+{
+    struct pollfd few[8], *wait = few;
+    if (outs + ins + 1 > 8) {
+        wait = yk__calloc((size_t)(outs + ins) + 1, sizeof(*wait));
+        if (!wait)
+            return yk__error_code();
+    }
+    pace p = {0};
+    yk_status status = YK_OK;
+    for (;;) {
+        bool moved = false, done = true;
+        for (int i = 0; i < outs; i++) {
+            native_flow *f = &out[i];
+            size_t n = f->done < f->bytes ? give(g, f->rank, f->at + f->done, f->bytes - f->done) : 0;
+            f->done += n;
+            moved |= n > 0;
+            done &= f->done == f->bytes;
+        }
+        for (int i = 0; i < ins && !status; i++) {
+            native_flow *f = &in[i];
+            size_t n = f->done < f->bytes ? take(g, f->rank, f->at + f->done, f->bytes - f->done) : 0;
+            if (check && f->done < head && f->done + n >= head)
+                status = check(g, f);
+            f->done += n;
+            moved |= n > 0;
+            done &= f->done == f->bytes;
+        }
+        if (status || done)
+            break;
+        if (look_again(&p, moved))
+            continue;
+        int count = 0, rank = -1;
+        for (int i = 0; i < outs; i++)
+            if (out[i].done < out[i].bytes)
+                wait[count++] = entry_of(g, rank = out[i].rank, POLLOUT);
+        for (int i = ins - 1; i >= 0; i--)
+            if (in[i].done < in[i].bytes)
+                wait[count++] = entry_of(g, rank = in[i].rank, POLLIN);
+        status = rest(g, &p, wait, count, rank);
+        if (status)
+            break;
+    }
+    if (wait != few)
+        free(wait);
+    return status;
+}
+
+/* ---- pipes ------------------------------------------------------------------------------------------------------- */
+/* The byte `at` of a chunk, and how many follow it in one piece. */
+static char *chunk_at(const native_chunk *c, size_t at, size_t *run)
+{
+    if (!c->index) {
+        *run = native_chunk_bytes(c) - at;
+        return c->base + at;
+    }
+    size_t segment = at / c->width, offset = at % c->width;
+    *run = c->width - offset;
+    return c->base + (size_t)c->index[segment] * c->pitch + offset;
+}
+
+typedef struct pipe_state {
+    const native_pipe *pipe;
+    int given, taken;          /* whole chunks */
+    size_t given_bytes, ready; /* of the next ones; `ready`: received and combined */
+    size_t rest;               /* bytes of an element that is not whole yet, in `received` */
+} pipe_state;
+
+/* How much of the next chunk may be sent. */
+static size_t sendable(const pipe_state *s)
+{
+    const native_pipe *p = s->pipe;
+    const native_chunk *c = &p->give[s->given].chunk;
+    int source = p->give[s->given].source;
+    if (source < s->taken)
+        return native_chunk_bytes(c);
+    return source > s->taken ? 0 : s->ready / p->take[source].chunk.size * c->size;
+}
+
+static bool pipe_give(native *g, pipe_state *s)
+{
+    const native_pipe *p = s->pipe;
+    bool moved = false;
+    while (s->given < p->gives) {
+        const native_chunk *c = &p->give[s->given].chunk;
+        size_t limit = sendable(s), run, n = 0;
+        if (s->given_bytes < limit) {
+            char *from = chunk_at(c, s->given_bytes, &run);
+            size_t most = limit - s->given_bytes;
+            n = give(g, p->to, from, run < most ? run : most);
+            s->given_bytes += n;
+            moved |= n > 0;
+        }
+        if (s->given_bytes == native_chunk_bytes(c) && limit == s->given_bytes) {
+            s->given++;
+            s->given_bytes = 0;
+        } else if (n == 0) {
+            break;
+        } else {
+            return true; /* receiving has its turn */
+        }
+    }
+    return moved;
+}
+
+/* Combines the `bytes` (whole elements) that are in `received` with what is at `ready`. */
+static yk_status combine_received(native *g, pipe_state *s, size_t bytes)
+{
+    const native_take *t = &s->pipe->take[s->taken];
+    yk_dtype wide = native_wide(s->pipe->dtype);
+    size_t size = t->chunk.size, at = 0;
+    while (at < bytes) {
+        size_t run, other;
+        char *own = chunk_at(&t->own, s->ready, &run);
+        run = run < bytes - at ? run : bytes - at;
+        char *final = own;
+        if (t->finish) {
+            final = chunk_at(&t->final, s->ready / size * t->final.size, &other);
+            other = other / t->final.size * size;
+            run = run < other ? run : other;
+        }
+        int64_t count = (int64_t)(run / size);
+        native_fold(s->pipe->reduction, wide, own, g->net->received + at, count);
+        if (t->finish) {
+            yk_status status = native_round(s->pipe->reduction, s->pipe->dtype, final, own, count, g->world);
+            if (status)
+                return status;
+        }
+        s->ready += run;
+        at += run;
+    }
+    return YK_OK;
+}
+
+static yk_status pipe_take(native *g, pipe_state *s, bool *moved)
+{
+    const native_pipe *p = s->pipe;
+    for (int turns = 0; s->taken < p->takes && turns < 8;) {
+        const native_take *t = &p->take[s->taken];
+        size_t all = native_chunk_bytes(&t->chunk), run, n = 0;
+        if (s->ready < all && !t->combine) {
+            char *to = chunk_at(&t->chunk, s->ready, &run);
+            n = take(g, p->from, to, run);
+            s->ready += n;
+        } else if (s->ready < all) {
+            size_t left = all - s->ready - s->rest, room = RECEIVE - s->rest, whole;
+            n = take(g, p->from, g->net->received + s->rest, left < room ? left : room);
+            whole = (s->rest + n) / t->chunk.size * t->chunk.size;
+            yk_status status = combine_received(g, s, whole);
+            if (status)
+                return status;
+            s->rest = s->rest + n - whole;
+            if (s->rest && whole)
+                memmove(g->net->received, g->net->received + whole, s->rest);
+        }
+        *moved |= n > 0;
+        turns++;
+        if (s->ready == all) {
+            s->taken++;
+            s->ready = 0;
+        } else if (n == 0) {
+            break;
+        } else if (s->given < p->gives && s->given_bytes < sendable(s) && n < RECEIVE / 2) {
+            break; /* sending has its turn */
+        }
+    }
+    return YK_OK;
+}
+
+yk_status native_pipe_run(native *g, const native_pipe *p)
+{
+    pipe_state s = {.pipe = p};
+    pace pace_of = {0};
+    struct pollfd wait[3];
+    if (!g->net->received) {
+        g->net->received = yk__calloc(1, RECEIVE);
+        if (!g->net->received)
+            return yk__error_code();
+    }
+    for (;;) {
+        bool moved = pipe_give(g, &s);
+        yk_status status = pipe_take(g, &s, &moved);
+        if (status || (s.given == p->gives && s.taken == p->takes))
+            return status;
+        if (look_again(&pace_of, moved))
+            continue;
+        int count = 0, rank = -1;
+        if (s.given < p->gives && s.given_bytes < sendable(&s))
+            wait[count++] = entry_of(g, rank = p->to, POLLOUT);
+        if (s.taken < p->takes)
+            wait[count++] = entry_of(g, rank = p->from, POLLIN);
+        if (rank < 0)
+            rank = p->to;
+        status = rest(g, &pace_of, wait, count, rank);
+        if (status)
+            return status;
+    }
+}

@@ -1,0 +1,231 @@
+/*
+ * hosts.h - ranks on several hosts: the connections between them and what goes over these. Layer: comm/native.
+ *
+ * Note [Two connections]
+ * Between every two ranks of different hosts there are two connections. `data` carries the collectives: a stream of
+ * bytes whose order both sides know from the order of the operations. `talk` carries frames: messages, and what a rank
+ * has to say at any time (the group is broken, I leave, I wait in this operation). Whoever waits, for whatever, reads
+ * all talk connections until they are empty; so a cause is known at once everywhere, and no message is in the way of a
+ * collective. What became of a peer is decided by its talk connection alone: a cause that was sent before the end is
+ * read before the end.
+ *
+ * Note [Lanes]
+ * Inside a host ranks work on each other's memory (native.h). As many ranks of each host as the smallest host has carry
+ * the bytes between hosts: rank c of a host (its lane c) talks to rank c of the others about slice c of the payload.
+ */
+#ifndef YOKE_COMM_NATIVE_HOSTS_H
+#define YOKE_COMM_NATIVE_HOSTS_H
+
+#include <poll.h>
+#include <string.h>
+
+#include "comm/native/native.h"
+#include "net/handshake.h"
+
+enum {
+    TALK_EAGER = 64 << 10, /* bytes of a message that goes without being asked for */
+    TALK_QUEUE = 1 << 20,  /* bytes that wait to be sent, from which on messages wait too */
+    TALK_PIECE = 256 << 10 /* of a larger message: what may delay another frame */
+};
+
+enum {
+    TALK_MESSAGE = 1, /* a message with its bytes */
+    TALK_OFFER,       /* a message whose bytes are to be asked for */
+    TALK_ACCEPT,      /* the bytes of offer `number` are wanted */
+    TALK_BYTES,       /* some of them, in order */
+    TALK_BROKEN,      /* the group is broken: code, and the cause as text */
+    TALK_LEFT,        /* the rank left after `number` collectives */
+    TALK_BEGUN        /* the rank waits in collective `number` */
+};
+
+typedef struct talk_frame {
+    uint32_t type;
+    int32_t tag, dtype, code;
+    uint64_t number;
+    int64_t count;
+    uint64_t bytes; /* that follow */
+} talk_frame;
+
+typedef struct talk_out {
+    talk_frame frame;
+    const char *payload; /* of the message, or the same as `owned` */
+    char *owned;
+    size_t sent;             /* of frame and payload together */
+    native_message *message; /* done when this is sent; may be NULL */
+    struct talk_out *next;
+} talk_out;
+
+typedef struct talk_arrived {
+    talk_frame frame;
+    struct talk_arrived *next;
+    char bytes[];
+} talk_arrived;
+
+/* What is between this rank and one of another host. All but `data` and `data_gone` under the message lock. */
+typedef struct native_link {
+    int talk, data; /* sockets; -1: none */
+    bool data_gone; /* closed or broken: the talk connection will say why */
+    double gone_at; /* since when that is waited for */
+    bool left, closed, watched_out;
+    bool carried; /* messages, to the other side */
+    double closed_at;
+    uint64_t done, begun;
+    char why[YK__WHY_SIZE];
+
+    talk_frame in; /* the frame that is arriving */
+    size_t in_fill, in_left;
+    char *in_to;
+    talk_arrived *in_node;
+
+    talk_out *out, **out_end;
+    size_t queued;
+    talk_arrived *arrived, **arrived_end; /* messages and offers that no receive has taken */
+} native_link;
+
+struct native_net {
+    native_link *links; /* by rank of the group */
+    int listener, epoll;
+    bool dropped; /* what of messages was still to be sent: the group is broken */
+    char address[YK__ADDRESS_TEXT];
+    yk__identity identity;
+    bool flat; /* every host has one rank */
+    int lanes; /* ranks of each host that carry bytes between hosts */
+    int most;  /* ranks of the largest host */
+
+    /* collectives: one thread at a time */
+    char *blocks, *work, *received; /* memory that is kept */
+    size_t block_bytes, work_bytes;
+    int board_half;
+    double moved;       /* when bytes last moved on a data connection, as far as looked at */
+    uint64_t announced; /* the last TALK_BEGUN */
+};
+
+static inline int native_rank_at(const native *g, int host, int row)
+{
+    return g->order[g->first[host] + row];
+}
+
+static inline int native_rows_of(const native *g, int host)
+{
+    return g->first[host + 1] - g->first[host];
+}
+
+/* ---- links.c: joining ---- */
+/* Listens where peers can connect, and says so in the store. Sets g->net. */
+yk_status native_net_listen(native *g, const yk__comm_place *place);
+/* Connects to all ranks of other hosts. */
+yk_status native_net_connect(native *g, const yk__comm_place *place, double until);
+/* Says goodbye and closes everything. */
+void native_net_close(native *g);
+
+/* ---- talk.c ---- */
+/* Reads and writes what the talk connections take, without waiting. Takes the lock, which may be held. */
+void native_talk_service(native *g);
+/* Queues a frame and tries to send it. `bytes` are copied, unless they belong to the message. With the lock held. */
+bool native_talk_put(native *g, native_link *l, const talk_frame *frame, const void *bytes, native_message *message);
+/* Tells all ranks of other hosts that the group is broken. */
+void native_talk_broken(native *g, yk_status code, const char *cause);
+/* Before messages of a broken group end: their memory is not looked at any more. With the lock held. */
+void native_talk_drop(native *g);
+/* Tells them that this rank waits in collective `number`; once. */
+void native_talk_begun(native *g, uint64_t number);
+/* Messages to and from other hosts, with the lock held. Return whether the message is done; `status` then is its. */
+bool native_talk_send(native *g, native_message *m, yk_status *status);
+bool native_talk_recv(native *g, native_message *m, yk_status *status);
+/* Waits until something arrives, for `seconds` at most. */
+void native_talk_wait(native *g, double seconds);
+/* Sends what is queued, for `seconds` at most, until the other systems have it. */
+void native_talk_flush(native *g, double seconds);
+void native_talk_clear(native_link *l);
+/* A rank of another host that ended, or left before the current collective, breaks the group. */
+yk_status native_talk_look_after(native *g);
+
+/* ---- flow.c: bytes on data connections ---- */
+typedef struct native_flow {
+    int rank; /* the other side */
+    char *at;
+    size_t bytes, done;
+} native_flow;
+
+/* Sends and receives all flows at once. A flow in `in` is shown to `check` when its first `head` bytes are there. */
+typedef yk_status (*native_flow_check)(native *g, const native_flow *flow);
+yk_status native_flow_run(native *g, native_flow *out, int outs, native_flow *in, int ins, size_t head,
+                          native_flow_check check);
+
+/* `segments` runs of `width` bytes; run i is at base + index[i] * pitch, or they follow each other (index NULL). */
+typedef struct native_chunk {
+    char *base;
+    const int *index;
+    size_t pitch, width, segments;
+    size_t size; /* bytes of an element */
+} native_chunk;
+
+static inline size_t native_chunk_bytes(const native_chunk *c)
+{
+    return c->width * c->segments;
+}
+
+/* A chunk to be received. With `combine`, it is combined with `own`, where the result goes; the result is finished
+ * (divided, rounded) into `final` with `finish`. */
+typedef struct native_take {
+    native_chunk chunk, own, final;
+    bool combine, finish;
+} native_take;
+
+/* A chunk to be sent: there at the start (source -1), or the chunk that is taken as number `source`, which goes on as
+ * it comes in. */
+typedef struct native_give {
+    native_chunk chunk;
+    int source;
+} native_give;
+
+/* A rank's part in a ring or a chain: what goes to rank `to` and comes from rank `from`, in this order. */
+typedef struct native_pipe {
+    int to, from;
+    native_give *give;
+    native_take *take;
+    int gives, takes;
+    yk_reduce_op reduction;
+    yk_dtype dtype;
+} native_pipe;
+yk_status native_pipe_run(native *g, const native_pipe *p);
+
+/* ---- across.c ---- */
+static inline void native_copy(void *to, const void *from, size_t bytes)
+{
+    if (bytes && to != from)
+        memcpy(to, from, bytes);
+}
+
+static inline size_t native_least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+yk_status native_across(native *g, const yk__comm_op *op);
+/* Memory that is kept from call to call, with room for `bytes`; NULL and an error without. */
+char *native_keep(char **memory, size_t *have, size_t bytes);
+/* Room for a block of `bytes` from every host; the payload of one of them. */
+yk_status native_block_room(native *g, size_t bytes);
+char *native_block(const native *g, int host, size_t bytes);
+/* The leaders of all hosts show each other their blocks; an error if their operations differ. */
+yk_status native_agree(native *g, const yk__comm_op *op, size_t bytes);
+/* The host's round and the leaders'. After one more round of the host all its ranks may send. */
+yk_status native_begin_large(native *g, const yk__comm_op *op, const yk__region_place *in);
+/* A round of the host, where it has several ranks. */
+yk_status native_sync_host(native *g);
+/* From here on the other halves of the boards are used. Between two uses of a half there must be a round. */
+void native_next_board(native *g);
+char *native_board_of(const native *g, int row);
+
+/* ---- ring.c, `root` -1: all_reduce ---- */
+yk_status native_ring_reduce(native *g, const yk__comm_op *op, int root);
+yk_status native_ring_reduce_scatter(native *g, const yk__comm_op *op);
+yk_status native_ring_all_gather(native *g, const yk__comm_op *op);
+yk_status native_chain_broadcast(native *g, const yk__comm_op *op);
+
+/* ---- deal.c: gather and scatter; all_to_all ---- */
+yk_status native_deal(native *g, const yk__comm_op *op);
+yk_status native_deal_all(native *g, const yk__comm_op *op);
+
+#endif

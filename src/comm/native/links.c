@@ -1,0 +1,319 @@
+/*
+ * links.c - the connections between ranks of different hosts: made when the group is joined, closed when it is left.
+ * Layer: comm/native.
+ *
+ * Each rank listens on the address from which it reaches the master, on a free port, and says so in the store. It
+ * connects to all lower ranks of other hosts, then lets the higher ones in; nobody waits in a circle, since the lowest
+ * lets others in at once. Both sides prove that they have the job's secret (net/handshake.h) before a rank is named; a
+ * stranger is dropped and keeps nobody waiting for long. Who fails to join tells the others through the store.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "comm/native/hosts.h"
+
+enum { TALK, DATA };
+static const double stranger_patience = 2, look_again = 0.25, farewell = 1;
+static const uint64_t hello_magic = 0x31656B6F79636F6Du; /* also tells another byte order */
+
+/* What the side that connected says after the handshake. */
+typedef struct hello {
+    uint64_t magic, group;
+    int32_t from, to, channel, unused;
+} hello;
+
+static uint64_t group_hash(const yk__comm_place *place)
+{
+    uint64_t h = place->members ^ (uint64_t)place->world_size;
+    for (const char *c = place->name; *c; c++)
+        h = (h ^ (unsigned char)*c) * 0x100000001B3u;
+    return h;
+}
+
+/* ---- listening --------------------------------------------------------------------------------------------------- */
+/* The host that all ranks reach: the store's, or $MASTER_ADDR. */
+static bool master_host(const yk__comm_place *place, char host[YK__HOST_SIZE], int *port)
+{
+    const char *name = yk_store_name(place->store), *master = getenv("MASTER_ADDR");
+    if (strncmp(name, "tcp://", 6) != 0) {
+        *port = 0;
+        snprintf(host, YK__HOST_SIZE, "%s", master ? master : "");
+        return *host != 0;
+    }
+    char text[YK__HOST_SIZE + 16];
+    snprintf(text, sizeof(text), "%.*s", (int)strcspn(name + 6, "/"), name + 6);
+    bool parsed = yk__host_port_parse(text, 0, host, port) == YK_OK;
+    yk_clear_error();
+    return parsed;
+}
+
+static yk_status own_address(const native *g, const yk__comm_place *place, yk__address *local)
+{
+    char host[YK__HOST_SIZE], why[YK__WHY_SIZE] = "";
+    int port = 0;
+    yk__address master;
+    if (master_host(place, host, &port)) {
+        if (yk__resolve(host, port, yk__now() + place->join_timeout, &master, 1, why) &&
+            yk__route_to(&master, local, why))
+            return YK_OK;
+        return yk__fail(YK_ERR_CONNECTION, "group '%s': rank %d (host %s) finds no address for other hosts: %s",
+                        place->name, g->world_rank, place->host_name, why);
+    }
+    /* A file on a shared file system: with a secret, the way out of this host; without, only this host may connect. */
+    if (g->net->identity.has_secret && yk__resolve("192.0.2.1", 9, yk__now() + 1, &master, 1, why) &&
+        yk__route_to(&master, local, why))
+        return YK_OK;
+    yk__resolve("127.0.0.1", 0, yk__now() + 1, local, 1, why);
+    return YK_OK;
+}
+
+yk_status native_net_listen(native *g, const yk__comm_place *place)
+{
+    struct native_net *net = yk__calloc(1, sizeof(*net));
+    if (!net)
+        return yk__error_code();
+    g->net = net;
+    net->listener = net->epoll = -1;
+    net->lanes = g->world;
+    for (int h = 0; h < g->hosts; h++) {
+        int rows = native_rows_of(g, h);
+        net->lanes = rows < net->lanes ? rows : net->lanes;
+        net->most = rows > net->most ? rows : net->most;
+    }
+    net->flat = net->most == 1;
+    net->links = yk__calloc((size_t)g->world, sizeof(*net->links));
+    if (!net->links)
+        return yk__error_code();
+    for (int r = 0; r < g->world; r++) {
+        native_link *l = &net->links[r];
+        l->talk = l->data = -1;
+        l->out_end = &l->out;
+        l->arrived_end = &l->arrived;
+    }
+    net->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (net->epoll < 0)
+        return yk__fail_errno("group '%s': no event queue", place->name);
+    yk__socket_private(net->epoll);
+    yk__address local, bound;
+    yk_status status = yk__identity_init(&net->identity, "comm", NULL, 0, NULL);
+    if (!status)
+        status = own_address(g, place, &local);
+    if (!status)
+        status = yk__identity_allows(&net->identity, &local, "ranks on several hosts");
+    if (status)
+        return status;
+    net->listener = yk__listen(&local, g->world, &bound);
+    if (net->listener < 0)
+        return yk__error_code();
+    yk__address_format(&bound, net->address);
+    char key[300];
+    snprintf(key, sizeof(key), "%s/address/%d", place->name, g->world_rank);
+    return yk_store_set(place->store, key, net->address, strlen(net->address));
+}
+
+/* ---- connecting -------------------------------------------------------------------------------------------------- */
+/* What another rank said about its failure to join. */
+static yk_status check_others(native *g, const yk__comm_place *place)
+{
+    char key[300], *cause = NULL;
+    const char *keys[] = {key};
+    bool there = false;
+    snprintf(key, sizeof(key), "%s/failed", place->name);
+    yk_status status = native_check(g);
+    if (status)
+        return status;
+    if (yk_store_check(place->store, keys, 1, &there) == YK_OK && there &&
+        yk_store_get(place->store, key, (void **)&cause, NULL, 1) == YK_OK)
+        status = yk__fail(YK_ERR_CONNECTION, "%s", cause);
+    else
+        yk_clear_error();
+    free(cause);
+    return status;
+}
+
+/* Tells the others why they wait in vain. The first cause stays. */
+static void tell_others(const yk__comm_place *place)
+{
+    char key[300];
+    void *now = NULL;
+    yk_error error;
+    yk__error_take(&error);
+    snprintf(key, sizeof(key), "%s/failed", place->name);
+    yk_status status =
+        yk_store_compare_set(place->store, key, "", 0, error.message, strlen(error.message), &now, NULL, NULL);
+    (void)status; /* without the store they find out when their time is over */
+    free(now);
+    yk_clear_error();
+    yk__error_put(&error);
+}
+
+static yk_status unreachable(const native *g, int rank, const char *address, yk__reason reason, const char *why)
+{
+    char a[120], b[120];
+    return yk__fail(
+        reason == YK__NO_ANSWER ? YK_ERR_TIMEOUT : YK_ERR_CONNECTION, "group '%s': %s cannot reach %s at %s: %s",
+        g->name, native_who_rank(g, g->world_rank, a, sizeof(a)), native_who_rank(g, rank, b, sizeof(b)), address, why);
+}
+
+static yk_status connect_to(native *g, const yk__comm_place *place, int rank, double until)
+{
+    char key[300], *text = NULL, host[YK__HOST_SIZE], why[YK__WHY_SIZE] = "";
+    int port;
+    yk__address address;
+    snprintf(key, sizeof(key), "%s/address/%d", place->name, rank);
+    double left = until - yk__now();
+    yk_status status = yk_store_get(place->store, key, (void **)&text, NULL, left > 0.01 ? left : 0.01);
+    if (!status)
+        status = yk__host_port_parse(text, -1, host, &port);
+    if (status) {
+        free(text);
+        return status;
+    }
+    yk__reason reason = YK__NOT_RESOLVED;
+    if (yk__resolve(host, port, until, &address, 1, why))
+        reason = YK__REACHED;
+    for (int channel = TALK; channel <= DATA && reason == YK__REACHED; channel++) {
+        hello h = {hello_magic, group_hash(place), g->world_rank, rank, channel, 0};
+        int fd = yk__connect(&address, until, &reason, why);
+        if (fd < 0)
+            break;
+        reason = yk__handshake_run(fd, &g->net->identity, false, until, NULL, why);
+        if (reason == YK__REACHED)
+            reason = yk__send_all(fd, &h, sizeof(h), until, why);
+        if (reason == YK__REACHED)
+            *(channel == TALK ? &g->net->links[rank].talk : &g->net->links[rank].data) = fd;
+        else
+            yk__socket_close(fd);
+    }
+    if (reason != YK__REACHED)
+        status = unreachable(g, rank, text, reason, why);
+    free(text);
+    return status;
+}
+
+/* One connection that came in: a rank's, or a stranger's, which is closed. */
+static bool let_in(native *g, const yk__comm_place *place, int fd, double until)
+{
+    char why[YK__WHY_SIZE];
+    hello h;
+    double patience = yk__now() + stranger_patience;
+    patience = patience < until ? patience : until;
+    yk__socket_private(fd);
+    yk__socket_tune(fd);
+    if (yk__handshake_run(fd, &g->net->identity, true, patience, NULL, why) == YK__REACHED &&
+        yk__receive_all(fd, &h, sizeof(h), patience, why) == YK__REACHED && h.magic == hello_magic &&
+        h.group == group_hash(place) && h.to == g->world_rank && h.from > g->world_rank && h.from < g->world &&
+        g->members[h.from].host != g->host && (h.channel == TALK || h.channel == DATA)) {
+        native_link *l = &g->net->links[h.from];
+        int *place_of = h.channel == TALK ? &l->talk : &l->data;
+        if (*place_of < 0) {
+            *place_of = fd;
+            return true;
+        }
+    }
+    yk__socket_close(fd);
+    return false;
+}
+
+static yk_status let_all_in(native *g, const yk__comm_place *place, double until)
+{
+    int expected = 0;
+    for (int r = g->world_rank + 1; r < g->world; r++)
+        expected += g->members[r].host == g->host ? 0 : 2;
+    while (expected > 0) {
+        double now = yk__now();
+        if (now > until)
+            break;
+        double pause = now + look_again < until ? now + look_again : until;
+        if (!yk__wait_fd(g->net->listener, POLLIN, pause)) {
+            yk_status status = check_others(g, place);
+            if (status)
+                return status;
+            continue;
+        }
+        int fd = accept4(g->net->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0)
+            expected -= let_in(g, place, fd, until);
+        else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+            return yk__fail_errno("group '%s': rank %d takes no more connections at %s", place->name, g->world_rank,
+                                  g->net->address);
+    }
+    yk_status status = check_others(g, place); /* they may know better */
+    if (status || expected <= 0)
+        return expected <= 0 ? (yk_clear_error(), YK_OK) : status;
+    char list[400] = "", self[120], who[120];
+    for (int r = g->world_rank + 1; r < g->world; r++) {
+        const native_link *l = &g->net->links[r];
+        size_t used = strlen(list);
+        if (g->members[r].host != g->host && (l->talk < 0 || l->data < 0) && used < sizeof(list) - 130)
+            snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "",
+                     native_who_rank(g, r, who, sizeof(who)));
+    }
+    return yk__fail(
+        YK_ERR_TIMEOUT, "group '%s': %s did not connect to %s at %s within %g s (does a firewall drop the packets?)",
+        place->name, list, native_who_rank(g, g->world_rank, self, sizeof(self)), g->net->address, place->join_timeout);
+}
+
+yk_status native_net_connect(native *g, const yk__comm_place *place, double until)
+{
+    /* Who cannot connect gives up a little earlier, so that those who wait for it can name the reason. */
+    double now = yk__now(), early = now + 0.85 * (until - now);
+    yk_status status = YK_OK;
+    for (int r = 0; r < g->world_rank && !status; r++)
+        if (g->members[r].host != g->host)
+            status = connect_to(g, place, r, early);
+    if (!status)
+        status = let_all_in(g, place, until);
+    yk__socket_close(g->net->listener);
+    g->net->listener = -1;
+    yk__identity_clear(&g->net->identity);
+    for (int r = 0; r < g->world && !status; r++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)r};
+        if (g->members[r].host != g->host && epoll_ctl(g->net->epoll, EPOLL_CTL_ADD, g->net->links[r].talk, &event))
+            status = yk__fail_errno("group '%s': the connection to rank %d cannot be watched", place->name, r);
+    }
+    if (status)
+        tell_others(place);
+    return status;
+}
+
+/* ---- leaving ----------------------------------------------------------------------------------------------------- */
+void native_net_close(native *g)
+{
+    struct native_net *net = g->net;
+    bool whole = g->head && !atomic_load(&g->head->broken);
+    if (net->links && g->head && g->rows) {
+        talk_frame frame = {.type = TALK_LEFT, .number = atomic_load(&g->rows[g->rank].done)};
+        pthread_mutex_lock(&g->message_lock);
+        for (int r = 0; r < g->world && whole; r++)
+            if (net->links[r].talk >= 0 && !native_talk_put(g, &net->links[r], &frame, NULL, NULL))
+                yk_clear_error();
+        pthread_mutex_unlock(&g->message_lock);
+        /* A peer that still has messages to read is waited for; that a group is broken is said, but not for long. */
+        native_talk_flush(g, whole ? g->timeout : g->timeout < farewell ? g->timeout : farewell);
+    }
+    for (int r = 0; r < g->world && net->links; r++) {
+        native_link *l = &net->links[r];
+        yk__socket_close(l->talk);
+        yk__socket_close(l->data);
+        native_talk_clear(l);
+        while (l->arrived) {
+            talk_arrived *a = l->arrived;
+            l->arrived = a->next;
+            free(a);
+        }
+    }
+    yk__socket_close(net->listener);
+    yk__socket_close(net->epoll);
+    yk__identity_clear(&net->identity);
+    free(net->links);
+    free(net->blocks);
+    free(net->work);
+    free(net->received);
+    free(net);
+    g->net = NULL;
+}

@@ -1,0 +1,481 @@
+/*
+ * talk.c - the talk connections: messages between hosts, and what ranks tell each other at any time.
+ * Layer: comm/native.
+ *
+ * Everything that arrives is taken at once: small messages into memory of their own until a receive asks for them, of
+ * large ones the offer alone. So nothing waits behind a message that nobody wants yet, and memory stays bounded by what
+ * ranks offer. The bytes of a large message go from the sender's memory into the receiver's, in pieces, between which
+ * other frames go.
+ *
+ * All is done under the message lock, which may be taken again by who holds it.
+ */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "comm/native/hosts.h"
+
+enum { EVENTS = 32 };
+/* A peer that ended may have sent what is still needed; this long nothing moves before it is the cause. */
+static const double mourning = 0.1;
+
+static int rank_of(const native *g, const native_link *l)
+{
+    return (int)(l - g->net->links);
+}
+
+static void close_link(native *g, native_link *l, const char *why)
+{
+    l->closed = true;
+    l->closed_at = yk__now();
+    snprintf(l->why, sizeof(l->why), "%s", why);
+    epoll_ctl(g->net->epoll, EPOLL_CTL_DEL, l->talk, NULL);
+    yk__socket_close(l->talk);
+    l->talk = -1;
+    native_talk_clear(l);
+}
+
+static void out_free(talk_out *o)
+{
+    free(o->owned);
+    free(o);
+}
+
+void native_talk_clear(native_link *l)
+{
+    while (l->out) {
+        talk_out *o = l->out;
+        l->out = o->next;
+        out_free(o);
+    }
+    l->out_end = &l->out;
+    l->queued = 0;
+    free(l->in_node);
+    l->in_node = NULL;
+}
+
+/* ---- sending ----------------------------------------------------------------------------------------------------- */
+static void watch_out(native *g, native_link *l, bool wanted)
+{
+    if (l->watched_out == wanted || l->talk < 0)
+        return;
+    l->watched_out = wanted;
+    struct epoll_event event = {.events = EPOLLIN | (wanted ? EPOLLOUT : 0), .data.u32 = (uint32_t)rank_of(g, l)};
+    epoll_ctl(g->net->epoll, EPOLL_CTL_MOD, l->talk, &event);
+}
+
+static void flush(native *g, native_link *l)
+{
+    while (l->out && l->talk >= 0) {
+        talk_out *o = l->out;
+        size_t head = sizeof(o->frame), all = head + o->frame.bytes;
+        struct iovec parts[2];
+        int count = 0;
+        if (o->sent < head)
+            parts[count++] = (struct iovec){(char *)&o->frame + o->sent, head - o->sent};
+        size_t from = o->sent > head ? o->sent - head : 0;
+        if (o->frame.bytes)
+            parts[count++] = (struct iovec){(void *)(uintptr_t)(o->payload + from), o->frame.bytes - from};
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+        ssize_t n = sendmsg(l->talk, &message, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            break;
+        if (n < 0) {
+            /* What the other side said before its end is read first: reading finds the end, too. */
+            native_talk_clear(l);
+            break;
+        }
+        o->sent += (size_t)n;
+        if (o->sent < all)
+            continue;
+        if (o->message)
+            o->message->posted = true;
+        l->queued -= o->owned ? all : 0;
+        l->out = o->next;
+        if (!l->out)
+            l->out_end = &l->out;
+        out_free(o);
+    }
+    watch_out(g, l, l->out != NULL);
+}
+
+bool native_talk_put(native *g, native_link *l, const talk_frame *frame, const void *bytes, native_message *message)
+{
+    if (l->talk < 0)
+        return true; /* the end of the connection is found by all who wait */
+    talk_out *o = yk__calloc(1, sizeof(*o));
+    if (!o)
+        return false;
+    o->frame = *frame;
+    o->payload = bytes;
+    if (bytes && frame->bytes && frame->type != TALK_BYTES) {
+        o->owned = yk__calloc(1, frame->bytes);
+        if (!o->owned) {
+            free(o);
+            return false;
+        }
+        memcpy(o->owned, bytes, frame->bytes);
+        o->payload = o->owned;
+        l->queued += sizeof(*frame) + frame->bytes;
+    }
+    o->message = message;
+    l->carried |= frame->type == TALK_MESSAGE || frame->type == TALK_BYTES;
+    *l->out_end = o;
+    l->out_end = &o->next;
+    flush(g, l);
+    return true;
+}
+
+/* Messages end when the group breaks, and their memory may go: what is not begun is dropped, the rest is copied. */
+static void drop_messages(native_link *l)
+{
+    talk_out *o = l->out;
+    if (!o)
+        return;
+    if (o->sent && !o->owned && o->frame.bytes) {
+        o->owned = calloc(1, o->frame.bytes);
+        if (!o->owned) { /* the connection ends in the middle of a frame, and the other side takes that for the cause */
+            native_talk_clear(l);
+            return;
+        }
+        memcpy(o->owned, o->payload, o->frame.bytes);
+        o->payload = o->owned;
+        l->queued += sizeof(o->frame) + o->frame.bytes;
+    }
+    o->message = NULL;
+    talk_out **at = o->sent ? &o->next : &l->out;
+    while (*at) {
+        talk_out *gone = *at;
+        *at = gone->next;
+        l->queued -= gone->owned ? sizeof(gone->frame) + gone->frame.bytes : 0;
+        out_free(gone);
+    }
+    l->out_end = at;
+}
+
+void native_talk_drop(native *g)
+{
+    if (g->net->dropped)
+        return;
+    g->net->dropped = true;
+    for (int r = 0; r < g->world; r++)
+        drop_messages(&g->net->links[r]);
+}
+
+void native_talk_broken(native *g, yk_status code, const char *cause)
+{
+    talk_frame frame = {.type = TALK_BROKEN, .code = (int32_t)code, .bytes = strlen(cause) + 1};
+    yk_error before;
+    yk__error_take(&before);
+    pthread_mutex_lock(&g->message_lock);
+    native_talk_drop(g);
+    for (int r = 0; r < g->world; r++) {
+        native_link *l = &g->net->links[r];
+        if (l->talk < 0)
+            continue;
+        native_talk_put(g, l, &frame, cause, NULL);
+    }
+    pthread_mutex_unlock(&g->message_lock);
+    yk_clear_error();
+    yk__error_put(&before);
+}
+
+void native_talk_begun(native *g, uint64_t number)
+{
+    if (g->net->announced == number)
+        return;
+    g->net->announced = number;
+    talk_frame frame = {.type = TALK_BEGUN, .number = number};
+    pthread_mutex_lock(&g->message_lock);
+    for (int r = 0; r < g->world; r++)
+        if (g->net->links[r].talk >= 0)
+            native_talk_put(g, &g->net->links[r], &frame, NULL, NULL);
+    pthread_mutex_unlock(&g->message_lock);
+}
+
+/* ---- receiving --------------------------------------------------------------------------------------------------- */
+static native_message *message_of_offer(native *g, int peer, uint64_t offer)
+{
+    for (native_message *m = g->messages; m; m = m->next)
+        if (!m->done && m->row < 0 && m->op.kind == YK__COMM_RECV && m->op.peer == peer && m->offer == offer)
+            return m;
+    return NULL;
+}
+
+static void malformed(native *g, const native_link *l)
+{
+    char who[120];
+    yk_error before;
+    yk__error_take(&before);
+    yk_status status =
+        native_break(g, YK_ERR_INTERNAL, "group '%s': %s sent a malformed frame (type %u, %llu bytes)", g->name,
+                     native_who_rank(g, rank_of(g, l), who, sizeof(who)), l->in.type, (unsigned long long)l->in.bytes);
+    (void)status;
+    yk_clear_error();
+    yk__error_put(&before);
+}
+
+/* A frame's head is there. False when the connection is of no use any more. */
+static bool frame_begins(native *g, native_link *l)
+{
+    const talk_frame *f = &l->in;
+    l->in_left = f->bytes;
+    l->in_node = NULL;
+    if (f->type == TALK_BYTES && f->bytes <= TALK_PIECE) {
+        native_message *m = message_of_offer(g, rank_of(g, l), f->number);
+        size_t all = m ? (size_t)m->op.count * yk_dtype_size(m->op.dtype) : 0;
+        if (m && m->arrived + f->bytes <= all) {
+            l->in_to = (char *)m->op.out + m->arrived;
+            return true;
+        }
+    } else if (f->type >= TALK_MESSAGE && f->type <= TALK_BEGUN && f->type != TALK_BYTES && f->bytes <= TALK_EAGER) {
+        l->in_node = calloc(1, sizeof(*l->in_node) + f->bytes + 1);
+        if (l->in_node) {
+            l->in_node->frame = *f;
+            l->in_to = l->in_node->bytes;
+            return true;
+        }
+    }
+    malformed(g, l);
+    return false;
+}
+
+static void accepted(native *g, native_link *l, uint64_t number)
+{
+    native_message *m = g->messages;
+    while (m && (m->done || m->row >= 0 || m->op.kind != YK__COMM_SEND || m->op.peer != rank_of(g, l) ||
+                 m->op.number != number || !m->offer))
+        m = m->next;
+    size_t all = m ? (size_t)m->op.count * yk_dtype_size(m->op.dtype) : 0;
+    for (size_t at = 0; at < all; at += TALK_PIECE) {
+        size_t n = all - at < TALK_PIECE ? all - at : TALK_PIECE;
+        talk_frame frame = {.type = TALK_BYTES, .number = number, .bytes = n};
+        if (!native_talk_put(g, l, &frame, (const char *)m->op.in + at, at + n == all ? m : NULL)) {
+            native_abort(g, YK_ERR_MEMORY, "out of memory for a message");
+            return;
+        }
+    }
+}
+
+static void frame_ends(native *g, native_link *l)
+{
+    const talk_frame *f = &l->in;
+    talk_arrived *node = l->in_node;
+    l->in_node = NULL;
+    switch (f->type) {
+    case TALK_MESSAGE:
+    case TALK_OFFER:
+        *l->arrived_end = node;
+        l->arrived_end = &node->next;
+        return;
+    case TALK_ACCEPT: accepted(g, l, f->number); break;
+    case TALK_BYTES: {
+        native_message *m = message_of_offer(g, rank_of(g, l), f->number);
+        if (m)
+            m->arrived += f->bytes;
+        break;
+    }
+    case TALK_BROKEN: native_abort(g, (yk_status)f->code, node->bytes); break;
+    case TALK_LEFT:
+        l->left = true;
+        l->done = f->number;
+        break;
+    default: l->begun = f->number; break;
+    }
+    free(node);
+}
+
+static void receive(native *g, native_link *l)
+{
+    while (l->talk >= 0) {
+        /* Memory of messages is gone once the group is broken: the rest of a message is not wanted. */
+        if (atomic_load(&g->head->broken) && l->in_fill == sizeof(l->in) && l->in.type == TALK_BYTES)
+            return;
+        bool head = l->in_fill < sizeof(l->in);
+        char *to = head ? (char *)&l->in + l->in_fill : l->in_to;
+        size_t want = head ? sizeof(l->in) - l->in_fill : l->in_left;
+        ssize_t n = want ? recv(l->talk, to, want, 0) : 0;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (want && n <= 0) {
+            bool reset = n == 0 || errno == ECONNRESET || errno == EPIPE;
+            close_link(g, l, reset ? "" : strerror(errno));
+            return;
+        }
+        if (head) {
+            l->in_fill += (size_t)n;
+            if (l->in_fill == sizeof(l->in) && !frame_begins(g, l)) {
+                close_link(g, l, "it sent a malformed frame");
+                return;
+            }
+        } else {
+            l->in_to += n;
+            l->in_left -= (size_t)n;
+        }
+        if (l->in_fill == sizeof(l->in) && l->in_left == 0) {
+            frame_ends(g, l);
+            l->in_fill = 0;
+        }
+    }
+}
+
+void native_talk_service(native *g)
+{
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(g->net->epoll, events, EVENTS, 0);
+    if (n <= 0)
+        return;
+    pthread_mutex_lock(&g->message_lock);
+    for (int i = 0; i < n; i++) {
+        native_link *l = &g->net->links[events[i].data.u32];
+        if (l->talk >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT))
+            receive(g, l);
+        if (l->talk >= 0 && (events[i].events & EPOLLOUT))
+            flush(g, l);
+    }
+    pthread_mutex_unlock(&g->message_lock);
+}
+
+void native_talk_wait(native *g, double seconds)
+{
+    struct pollfd entry = {.fd = g->net->epoll, .events = POLLIN};
+    struct timespec limit = {.tv_sec = (time_t)seconds};
+    limit.tv_nsec = (long)((seconds - (double)limit.tv_sec) * 1e9);
+    ppoll(&entry, 1, &limit, NULL);
+}
+
+yk_status native_talk_look_after(native *g)
+{
+    char what[160], who[120];
+    yk_status status = YK_OK;
+    pthread_mutex_lock(&g->message_lock);
+    double now = 0;
+    for (int r = 0; r < g->world && !status; r++) {
+        const native_link *l = &g->net->links[r];
+        bool left = l->left && l->done < g->current.number;
+        if (!left && (!l->closed || l->left))
+            continue;
+        now = now > 0 ? now : yk__now();
+        if (!left && (now - l->closed_at < mourning || now - g->net->moved < mourning))
+            continue;
+        yk__comm_describe(&g->current, what, sizeof(what));
+        native_who_rank(g, r, who, sizeof(who));
+        /* It took part in the last collective that this rank has done: each begins by hearing from all. */
+        unsigned long long done = left ? l->done : g->current.number - 1;
+        if (*l->why)
+            status = native_break(g, YK_ERR_CONNECTION, "%s: %s was lost after %llu collectives of group '%s': %s",
+                                  what, who, done, g->name, l->why);
+        else
+            status = native_break(g, YK_ERR_CONNECTION, "%s: %s %s after %llu collectives of group '%s'", what, who,
+                                  left ? "left" : "ended", done, g->name);
+    }
+    pthread_mutex_unlock(&g->message_lock);
+    return status;
+}
+
+/* Whether something is to be sent yet. Of messages the other system must have acknowledged all: what it sends to a
+ * closed connection would take back what is still on its way. An acknowledgement may take 40 ms, so the rest is just
+ * sent. */
+static bool outstanding(native *g, native_link *l)
+{
+    int unsent = 0;
+    if (l->talk < 0)
+        return false;
+    flush(g, l);
+    return l->out || (ioctl(l->talk, l->carried ? SIOCOUTQ : SIOCOUTQNSD, &unsent) == 0 && unsent > 0);
+}
+
+void native_talk_flush(native *g, double seconds)
+{
+    double until = yk__now() + seconds;
+    for (;;) {
+        bool waits = false;
+        native_talk_service(g);
+        pthread_mutex_lock(&g->message_lock);
+        for (int r = 0; r < g->world; r++)
+            waits |= outstanding(g, &g->net->links[r]);
+        pthread_mutex_unlock(&g->message_lock);
+        if (!waits || yk__now() > until)
+            return;
+        usleep(200);
+    }
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+bool native_talk_send(native *g, native_message *m, yk_status *status)
+{
+    const yk__comm_op *op = &m->op;
+    native_link *l = &g->net->links[op->peer];
+    *status = YK_OK;
+    if (m->offer)
+        return m->posted; /* the last piece is sent */
+    for (const native_message *before = g->messages; before != m; before = before->next)
+        if (!before->done && before->row < 0 && before->op.kind == YK__COMM_SEND && before->op.peer == op->peer &&
+            !before->offer)
+            return false; /* messages keep their order */
+    size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
+    talk_frame frame = {.type = bytes > TALK_EAGER ? TALK_OFFER : TALK_MESSAGE,
+                        .tag = op->tag,
+                        .dtype = (int32_t)op->dtype,
+                        .number = op->number,
+                        .count = op->count};
+    if (l->closed || l->queued > TALK_QUEUE)
+        return false;
+    frame.bytes = frame.type == TALK_MESSAGE ? bytes : 0;
+    m->offer = frame.type == TALK_OFFER ? op->number : 0;
+    if (!native_talk_put(g, l, &frame, op->in, NULL)) {
+        *status = yk__error_code();
+        return true;
+    }
+    return frame.type == TALK_MESSAGE;
+}
+
+bool native_talk_recv(native *g, native_message *m, yk_status *status)
+{
+    const yk__comm_op *op = &m->op;
+    native_link *l = &g->net->links[op->peer];
+    size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
+    *status = YK_OK;
+    if (m->offer)
+        return m->arrived == bytes;
+    for (const native_message *before = g->messages; before != m; before = before->next)
+        if (!before->done && before->op.kind == YK__COMM_RECV && before->op.peer == op->peer &&
+            before->op.tag == op->tag && !before->offer)
+            return false; /* an earlier receive has the first claim */
+    talk_arrived **at = &l->arrived;
+    while (*at && (*at)->frame.tag != op->tag)
+        at = &(*at)->next;
+    talk_arrived *a = *at;
+    if (!a)
+        return false;
+    *at = a->next;
+    if (!*at)
+        l->arrived_end = at;
+    talk_frame f = a->frame;
+    if (f.dtype != (int32_t)op->dtype || f.count != op->count || (f.type == TALK_MESSAGE && f.bytes != bytes)) {
+        yk__comm_op sent = {.kind = YK__COMM_SEND,
+                            .dtype = (yk_dtype)f.dtype,
+                            .count = f.count,
+                            .number = f.number,
+                            .peer = g->world_rank,
+                            .tag = f.tag};
+        *status = native_mismatch(g, op->peer, &sent, g->world_rank, op);
+    } else if (f.type == TALK_OFFER) {
+        m->offer = f.number;
+        if (!native_talk_put(g, l, &(talk_frame){.type = TALK_ACCEPT, .number = f.number}, NULL, NULL))
+            *status = yk__error_code();
+    } else if (bytes) {
+        memcpy(op->out, a->bytes, bytes);
+    }
+    free(a);
+    return *status || f.type == TALK_MESSAGE;
+}

@@ -1,0 +1,220 @@
+/*
+ * buckets.c - which parameters' gradients are reduced together, and where they lie. Layer: parallel.
+ *
+ * A bucket is one flat region of one dtype on one device that the ranks of the host share. Parameters fill buckets in a
+ * given order; a bucket is closed when it has reached its size. Buckets are numbered by their last parameter's place in
+ * that order, so that number 0 is the first to be complete if gradients come in the order. Every gradient begins at a
+ * multiple of 64 bytes; what lies between stays zero.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/reducer.h"
+
+enum { ALIGNMENT = 64 };
+
+typedef struct draft {
+    yk_device device;
+    yk_dtype dtype;
+    int64_t elements, limit; /* limit in bytes */
+    int members, last;       /* place in the order of the last parameter */
+    int number;
+    bool open;
+} draft;
+
+typedef struct layout {
+    yk__ddp_bucket *buckets;
+    yk_tensor **homes; /* per parameter */
+    int *bucket_of;
+    draft *drafts;
+    int n;
+} layout;
+
+static void bucket_clear(yk__ddp_bucket *b)
+{
+    yk_tensor_release(b->shown.gradients);
+    yk_tensor_release(b->shown.scratch);
+    yk_work_release(b->work);
+    free(b->members);
+}
+
+static void layout_clear(layout *l, int count)
+{
+    for (int i = 0; i < l->n && l->buckets; i++)
+        bucket_clear(&l->buckets[i]);
+    for (int p = 0; p < count && l->homes; p++)
+        yk_tensor_release(l->homes[p]);
+    free(l->buckets);
+    free(l->homes);
+    free(l->bucket_of);
+    free(l->drafts);
+}
+
+static int64_t padded(const yk_tensor *x)
+{
+    int64_t line = ALIGNMENT / (int64_t)yk_dtype_size((yk_dtype)x->dtype);
+    return (x->numel + line - 1) / line * line;
+}
+
+static draft *open_draft(const yk__reducer *r, layout *l, const yk_tensor *x)
+{
+    bool first = true;
+    for (int i = 0; i < l->n; i++) {
+        draft *d = &l->drafts[i];
+        if (d->dtype != (yk_dtype)x->dtype || !yk_device_equal(d->device, yk__device_of(x)))
+            continue;
+        if (d->open)
+            return d;
+        first = false;
+    }
+    l->drafts[l->n] = (draft){.device = yk__device_of(x),
+                              .dtype = (yk_dtype)x->dtype,
+                              .limit = first ? r->first_bucket : r->bucket_cap,
+                              .open = true};
+    return &l->drafts[l->n++];
+}
+
+/* bucket_of in terms of drafts, and then of bucket numbers. */
+static void assign(const yk__reducer *r, layout *l)
+{
+    for (int i = 0; i < r->count; i++) {
+        int place = r->order[i];
+        const yk_tensor *x = r->parameters[place].x;
+        l->bucket_of[place] = -1;
+        if (!yk_requires_grad(x))
+            continue;
+        draft *d = open_draft(r, l, x);
+        d->elements += padded(x);
+        d->members++;
+        d->last = i;
+        d->open = d->elements * (int64_t)yk_dtype_size(d->dtype) < d->limit;
+        l->bucket_of[place] = (int)(d - l->drafts);
+    }
+    for (int i = 0; i < l->n; i++)
+        for (int j = 0; j < l->n; j++)
+            l->drafts[i].number += l->drafts[j].last < l->drafts[i].last;
+    for (int p = 0; p < r->count; p++)
+        if (l->bucket_of[p] >= 0)
+            l->bucket_of[p] = l->drafts[l->bucket_of[p]].number;
+}
+
+/* A zeroed vector that the other ranks of the host can reach, where the device has such memory. */
+static yk_tensor *flat(const draft *d)
+{
+    yk_tensor_options o = {.dtype = d->dtype, .device = d->device};
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = d->device.type == YK_CPU ? yk_comm_alloc(1, &d->elements, &o) : yk_zeros(1, &d->elements, &o);
+    yk_tensor_retain(x);
+    yk_scope_end(scope);
+    return x;
+}
+
+static yk_status fill(const yk__reducer *r, layout *l)
+{
+    for (int i = 0; i < l->n; i++) {
+        const draft *d = &l->drafts[i];
+        yk__ddp_bucket *b = &l->buckets[d->number];
+        b->members = yk__calloc((size_t)d->members, sizeof(yk_tensor *));
+        b->shown = (yk_ddp_bucket){.index = d->number, .count = l->n, .parameters = b->members, .group = r->group};
+        if (!b->members || !(b->shown.gradients = flat(d)))
+            return yk__error_code();
+    }
+    int64_t *used = yk__calloc((size_t)l->n + 1, sizeof(*used));
+    for (int i = 0; used && i < r->count; i++) {
+        int place = r->order[i], number = l->bucket_of[place];
+        if (number < 0)
+            continue;
+        yk__ddp_bucket *b = &l->buckets[number];
+        yk_tensor *x = r->parameters[place].x;
+        int64_t stride[YK_MAX_DIMS];
+        yk__contiguous_strides(x->ndim, x->shape, stride);
+        l->homes[place] =
+            yk__tensor_view(b->shown.gradients, x->ndim, x->shape, yk__is_dense(x) ? x->stride : stride, used[number]);
+        used[number] += padded(x);
+        b->members[b->shown.n_parameters++] = x;
+        b->missing = b->shown.n_parameters;
+        if (!l->homes[place] || (yk_grad(x) && yk__raw_copy(l->homes[place], yk_grad(x)))) {
+            free(used);
+            return yk__error_code();
+        }
+    }
+    free(used);
+    return used ? YK_OK : YK_ERR_MEMORY;
+}
+
+static void drop(yk__reducer *r)
+{
+    for (int i = 0; i < r->n_buckets; i++)
+        bucket_clear(&r->buckets[i]);
+    free(r->buckets);
+    r->buckets = NULL;
+    r->n_buckets = 0;
+}
+
+/* The parameter's gradients go to `home` from now on; NULL: wherever the engine likes. */
+static yk_status rehouse(yk__reducer *r, int place, yk_tensor *home)
+{
+    yk__ddp_parameter *p = &r->parameters[place];
+    yk_tensor *old = p->home;
+    yk_status status = YK_OK;
+    if (home || old)
+        status = yk__collect_gradients(p->x, home ? &r->collector : NULL, place, home);
+    if (!status && home && yk_grad(p->x))
+        status = yk_set_grad(p->x, home);
+    p->home = home;
+    yk_tensor_release(old);
+    return status;
+}
+
+yk_status yk__buckets_make(yk__reducer *r)
+{
+    size_t count = (size_t)r->count + 1; /* an empty module has arrays too */
+    layout l = {.buckets = yk__calloc(count, sizeof(*l.buckets)),
+                .homes = yk__calloc(count, sizeof(*l.homes)),
+                .bucket_of = yk__calloc(count, sizeof(*l.bucket_of)),
+                .drafts = yk__calloc(count, sizeof(*l.drafts))};
+    yk_status status = l.buckets && l.homes && l.bucket_of && l.drafts ? YK_OK : YK_ERR_MEMORY;
+    if (!status) {
+        assign(r, &l);
+        status = fill(r, &l);
+    }
+    if (!status) {
+        drop(r);
+        r->buckets = l.buckets;
+        r->n_buckets = l.n;
+        l.buckets = NULL;
+    }
+    for (int p = 0; p < r->count && !status; p++) {
+        r->parameters[p].bucket = l.bucket_of[p];
+        status = rehouse(r, p, l.homes[p]);
+        l.homes[p] = NULL;
+    }
+    layout_clear(&l, r->count);
+    return status;
+}
+
+yk_status yk__buckets_renew(yk__reducer *r)
+{
+    r->n_seen = 0;
+    r->reduced = false;
+    return yk__buckets_make(r);
+}
+
+bool yk__buckets_stale(const yk__reducer *r)
+{
+    for (int i = 0; i < r->count; i++) {
+        const yk__ddp_parameter *p = &r->parameters[i];
+        if (yk_requires_grad(p->x) != (p->home != NULL) || (p->home && yk__home_of(p->x) != p->home))
+            return true;
+    }
+    return false;
+}
+
+void yk__buckets_clear(yk__reducer *r)
+{
+    for (int i = 0; i < r->count && r->parameters; i++) {
+        yk_status status = rehouse(r, i, NULL);
+        (void)status; /* taking out has no way to fail */
+    }
+    drop(r);
+}

@@ -1,0 +1,238 @@
+/*
+ * ddp.c - DistributedDataParallel as a module: making it, its forward, no_sync. Layer: parallel.
+ *
+ * In a world of one there is no reducer, and the module is its child and nothing more.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/module.h"
+#include "parallel/reducer.h"
+
+typedef struct ddp {
+    yk_module *inner; /* the child */
+    yk_process_group *group;
+    yk__reducer *reducer; /* NULL in a world of one */
+} ddp;
+
+static void reducer_free(yk__reducer *r)
+{
+    if (!r)
+        return;
+    yk__buckets_clear(r);
+    yk__join_clear(r);
+    for (int i = 0; i < r->n_buffers; i++)
+        yk_tensor_release(r->buffers[i]);
+    for (int i = 0; i < r->count && r->parameters; i++)
+        yk_tensor_release(r->parameters[i].kept);
+    yk_tensor_release(r->buffer_flat);
+    yk_tensor_release(r->used);
+    yk_work_release(r->used_work);
+    yk_state_dict_release(r->list);
+    pthread_mutex_destroy(&r->lock);
+    free(r->buffers);
+    free(r->parameters);
+    free(r->order);
+    free(r->seen);
+    free(r);
+}
+
+static void ddp_destroy(yk_module *m)
+{
+    ddp *d = yk_module_data(m);
+    reducer_free(d->reducer);
+    yk_process_group_release(d->group);
+}
+
+static yk_tensor *ddp_forward(yk_module *m, yk_tensor *x)
+{
+    ddp *d = yk_module_data(m);
+    yk__reducer *r = d->reducer;
+    if (!r || !yk_grad_enabled())
+        return yk_forward(d->inner, x);
+    double began = yk__now(), waited = yk__sync_waited();
+    if (!r->clock.born)
+        r->clock.born = began;
+    if (yk__reducer_prepare(r, yk_module_is_training(m)))
+        return NULL;
+    double prepared = yk__now();
+    yk_tensor *out = yk_forward(d->inner, x);
+    waited = yk__sync_waited() - waited;
+    r->clock.waited += prepared - began + waited;
+    r->clock.forward += yk__now() - prepared - waited;
+    return out;
+}
+
+static const yk_module_class ddp_class = {
+    .name = "DistributedDataParallel", .data_size = sizeof(ddp), .forward = ddp_forward, .destroy = ddp_destroy};
+
+static const double mebibyte = 1 << 20;
+
+static yk_status check_options(const yk_ddp_options *o)
+{
+    if (!(o->bucket_cap_mb >= 0 && o->bucket_cap_mb < 1e6 && o->first_bucket_mb >= 0 && o->first_bucket_mb < 1e6))
+        return yk__fail(YK_ERR_ARGUMENT, "ddp: buckets of %g and first %g MiB", o->bucket_cap_mb, o->first_bucket_mb);
+    if (o->comm_hook && !o->comm_hook->start)
+        return yk__fail(YK_ERR_ARGUMENT, "ddp: the communication hook has no start");
+    return YK_OK;
+}
+
+static yk_status list_parameters(yk__reducer *r)
+{
+    r->list = yk__state_dict_new();
+    yk_status status = r->list ? yk__module_collect(r->module, YK__PARAMETERS, r->list) : yk__error_code();
+    if (status)
+        return status;
+    int count = (int)yk_state_dict_count(r->list);
+    size_t room = (size_t)count + 1;
+    r->parameters = yk__calloc(room, sizeof(*r->parameters));
+    r->order = yk__calloc(room, sizeof(*r->order));
+    r->seen = yk__calloc(room, sizeof(*r->seen));
+    if (!r->parameters || !r->order || !r->seen)
+        return YK_ERR_MEMORY;
+    r->count = count;
+    for (int i = 0; i < count; i++) {
+        r->parameters[i].x = yk_state_dict_at(r->list, i);
+        r->parameters[i].name = yk_state_dict_name(r->list, i);
+        r->order[i] = count - 1 - i;
+        if (yk__collector_of(r->parameters[i].x))
+            return yk__fail(YK_ERR_STATE, "ddp: parameter %s belongs to another module of yk_ddp already",
+                            r->parameters[i].name);
+    }
+    return YK_OK;
+}
+
+/* What is kept at hand for collectives. */
+static yk_status make_used(yk__reducer *r)
+{
+    int64_t count = r->count;
+    yk_scope scope = yk_scope_begin();
+    r->used = yk_tensor_retain(yk_zeros(1, &count, &(yk_tensor_options){.dtype = YK_U8}));
+    yk_scope_end(scope);
+    return r->used ? YK_OK : yk__error_code();
+}
+
+static yk_status reducer_fill(yk__reducer *r, const yk_ddp_options *o)
+{
+    yk_status status = list_parameters(r);
+    if (!status)
+        status = yk__model_buffers(r->module, &r->buffers, &r->n_buffers);
+    if (!status && r->find_unused)
+        status = make_used(r);
+    if (!status)
+        status = yk__model_compare(r);
+    if (status == YK_ERR_MISMATCH) /* all ranks fail alike, and may go on with another model */
+        return status;
+    if (!status && !o->no_init_sync)
+        status = yk__model_broadcast_all(r, 0);
+    if (!status)
+        status = yk__buckets_make(r);
+    if (status)
+        yk__reducer_give_up(r, "ddp");
+    else
+        yk__reducer_reset(r);
+    return status;
+}
+
+static yk__reducer *reducer_create(yk_module *module, yk_process_group *group, const yk_ddp_options *o)
+{
+    yk__reducer *r = yk__calloc(1, sizeof(*r));
+    if (!r)
+        return NULL;
+    pthread_mutex_init(&r->lock, NULL);
+    r->collector = yk__reducer_collector;
+    r->module = module;
+    r->group = group;
+    r->rank = yk_rank(group);
+    r->world_size = yk_world_size(group);
+    r->find_unused = o->find_unused_parameters;
+    r->broadcast_buffers = !o->no_broadcast_buffers;
+    r->bucket_cap = (int64_t)((o->bucket_cap_mb > 0 ? o->bucket_cap_mb : 25) * mebibyte);
+    r->first_bucket = (int64_t)((o->first_bucket_mb > 0 ? o->first_bucket_mb : 1) * mebibyte);
+    r->sync = true;
+    r->has_hook = o->comm_hook != NULL;
+    if (r->has_hook)
+        r->hook = *o->comm_hook;
+    if (!reducer_fill(r, o))
+        return r;
+    reducer_free(r);
+    return NULL;
+}
+
+yk_module *yk_ddp(yk_module *module, const yk_ddp_options *options)
+{
+    static const yk_ddp_options defaults;
+    const yk_ddp_options *o = options ? options : &defaults;
+    if (!yk__module_usable("ddp", module) || check_options(o))
+        return NULL;
+    yk_process_group *group = o->group ? o->group : yk_is_initialized() ? yk_default_process_group() : NULL;
+    if (group && yk_rank(group) < 0) {
+        if (!yk__error_code())
+            yk__fail(YK_ERR_STATE, "ddp: this rank is not in the group '%s'", yk_process_group_name(group));
+        return NULL;
+    }
+    yk_module *m = yk_module_create(&ddp_class);
+    if (!m || !yk_module_add(m, "module", module))
+        return NULL;
+    ddp *d = yk_module_data(m);
+    d->inner = module;
+    d->group = yk_process_group_retain(group);
+    m->training = yk_module_is_training(module);
+    if (group && yk_world_size(group) > 1) {
+        d->reducer = reducer_create(module, group, o);
+        if (!d->reducer)
+            return NULL;
+    }
+    return m;
+}
+
+bool yk_is_ddp(const yk_module *m)
+{
+    return m && m->cls == &ddp_class;
+}
+
+static ddp *ddp_of(const char *what, yk_module *m)
+{
+    if (yk_is_ddp(m))
+        return yk_module_data(m);
+    if (m)
+        yk__fail(YK_ERR_ARGUMENT, "%s: the module is a %s, not one of yk_ddp", what, m->cls->name);
+    else if (!yk__error_code())
+        yk__fail(YK_ERR_ARGUMENT, "%s: the module is NULL", what);
+    return NULL;
+}
+
+yk_status yk__reducer_of(const char *what, yk_module *m, yk__reducer **reducer)
+{
+    ddp *d = ddp_of(what, m);
+    *reducer = d ? d->reducer : NULL;
+    return d ? YK_OK : yk__error_code();
+}
+
+yk_module *yk_ddp_module(yk_module *m)
+{
+    ddp *d = ddp_of("ddp_module", m);
+    return d ? d->inner : NULL;
+}
+
+yk_process_group *yk_ddp_group(yk_module *m)
+{
+    ddp *d = ddp_of("ddp_group", m);
+    return d ? d->group : NULL;
+}
+
+bool yk_no_sync_begin(yk_module *m)
+{
+    yk__reducer *r = yk_is_ddp(m) ? ((ddp *)yk_module_data(m))->reducer : NULL;
+    bool previous = r && r->no_sync;
+    if (r)
+        r->no_sync = true;
+    return previous;
+}
+
+void yk_no_sync_end(yk_module *m, bool previous)
+{
+    yk__reducer *r = yk_is_ddp(m) ? ((ddp *)yk_module_data(m))->reducer : NULL;
+    if (r)
+        r->no_sync = previous;
+}

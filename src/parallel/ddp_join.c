@@ -1,0 +1,229 @@
+/*
+ * ddp_join.c - uneven inputs: a rank that has run out answers the others' collectives. Layer: parallel.
+ *
+ * While joining is on, every rank shows a header before each recorded forward (and waits for all of them), and before
+ * each reduction (without waiting). A rank that has run out shows an empty one; out of those of the others it knows
+ * what they do next and does the same, with zeros for gradients. When all headers are empty, all ranks are out.
+ *
+ *     rank 0   F B0 B1   F B0 B1   F B0 B1   -
+ *     rank 1   F B0 B1   - B0 B1   - B0 B1   -     -: an empty header, then what the others' tells
+ */
+#include "parallel/reducer.h"
+
+enum { FIELDS = sizeof(yk__join_header) / sizeof(int64_t) };
+
+static yk_status make_tensors(yk__reducer *r)
+{
+    const yk_tensor_options i64 = {.dtype = YK_I64};
+    yk_scope scope = yk_scope_begin();
+    if (!r->join.mine)
+        r->join.mine = yk_tensor_retain(yk_zeros(YK_SHAPE(FIELDS), &i64));
+    if (!r->join.all)
+        r->join.all = yk_tensor_retain(yk_zeros(YK_SHAPE(r->world_size, FIELDS), &i64));
+    yk_scope_end(scope);
+    return r->join.mine && r->join.all ? YK_OK : yk__error_code();
+}
+
+static void show(yk__reducer *r, yk__join_header header)
+{
+    *(yk__join_header *)r->join.mine->data = header;
+}
+
+static const char *step_name(int64_t step)
+{
+    return step == YK__JOIN_FORWARD ? "a forward" : "the end of a backward";
+}
+
+/* What the active ranks do, in *next; they must all do the same. */
+static yk_status read_headers(yk__reducer *r, yk__join_header *next)
+{
+    const yk__join_header *all = r->join.all->data;
+    int active = 0, lowest = 0;
+    *next = (yk__join_header){.step = YK__JOIN_OUT};
+    for (int i = 0; i < r->world_size; i++) {
+        if (all[i].step == YK__JOIN_OUT)
+            continue;
+        if (!active++) {
+            lowest = i;
+            *next = all[i];
+        } else if (all[i].step != next->step || all[i].rebuild != next->rebuild || all[i].buffers != next->buffers) {
+            yk_status status =
+                yk__fail(YK_ERR_MISMATCH, "ddp: the ranks that have input differ: rank %d is at %s, rank %d at %s%s",
+                         lowest, step_name(next->step), i, step_name(all[i].step),
+                         all[i].step == next->step ? " with other settings" : "");
+            yk__reducer_give_up(r, "join");
+            return status;
+        }
+    }
+    if (active) {
+        r->join.active = active;
+        r->join.lowest = lowest;
+    }
+    return YK_OK;
+}
+
+static yk_status check_early(yk__reducer *r)
+{
+    const yk__join_header *all = r->join.all->data;
+    for (int i = 0; i < r->world_size && r->join.throw_early; i++) {
+        if (all[i].step != YK__JOIN_OUT)
+            continue;
+        r->join.early = true;
+        return yk__fail(YK_ERR_STATE,
+                        "ddp: rank %d has no more input, and the join was begun with throw_on_early_termination", i);
+    }
+    return YK_OK;
+}
+
+static yk_status exchange(yk__reducer *r, yk__join_header header, yk__join_header *next)
+{
+    show(r, header);
+    yk_status status = yk_all_gather(r->join.all, r->join.mine, r->group);
+    return status ? status : read_headers(r, next);
+}
+
+yk_status yk__join_forward(yk__reducer *r, bool rebuild, bool buffers)
+{
+    yk__join_header next;
+    yk_status status = exchange(r, (yk__join_header){YK__JOIN_FORWARD, rebuild, buffers}, &next);
+    return status ? status : check_early(r);
+}
+
+yk_status yk__join_backward(yk__reducer *r)
+{
+    show(r, (yk__join_header){.step = YK__JOIN_BACKWARD});
+    yk_scope scope = yk_scope_begin();
+    r->join.work = yk_work_retain(yk_all_gather_async(r->join.all, r->join.mine, r->group));
+    yk_scope_end(scope);
+    return r->join.work ? YK_OK : yk__error_code();
+}
+
+/* Gradients were divided by the number of all ranks. */
+static yk_status divide_by_active(yk__reducer *r)
+{
+    double factor = (double)r->world_size / r->join.active;
+    yk_status status = YK_OK;
+    for (int i = 0; i < r->n_buckets && !status && r->join.active < r->world_size; i++) {
+        yk_tensor *flat = r->buckets[i].shown.gradients;
+        yk__view v = yk__view_of(flat);
+        status = YK__SLOT(flat, unary, YK__MUL_SCALAR, &v, &v, factor, 0);
+    }
+    return status;
+}
+
+yk_status yk__join_backward_end(yk__reducer *r)
+{
+    yk__join_header next;
+    yk_status status = yk_work_wait(r->join.work);
+    yk_work_release(r->join.work);
+    r->join.work = NULL;
+    if (!status)
+        status = read_headers(r, &next);
+    return status || !r->join.divide_by_active ? status : divide_by_active(r);
+}
+
+yk_status yk_join_begin(yk_module *m, const yk_join_options *options)
+{
+    yk__reducer *r;
+    yk_status status = yk__reducer_of("join_begin", m, &r);
+    if (status || !r)
+        return status;
+    yk_join_options o = options ? *options : (yk_join_options){0};
+    if (r->join.on)
+        return yk__fail(YK_ERR_STATE, "join_begin: the module's join was begun already");
+    if (!o.throw_on_early_termination && yk__has_sync_batch_norm(r->module))
+        return yk__fail(YK_ERR_UNSUPPORTED, "join_begin: the module has a SyncBatchNorm, whose collectives a rank "
+                                            "without input cannot answer; set throw_on_early_termination");
+    status = make_tensors(r);
+    if (status)
+        return status;
+    r->join.divide_by_active = o.divide_by_active;
+    r->join.throw_early = o.throw_on_early_termination;
+    r->join.early = false;
+    r->join.active = r->world_size;
+    r->join.lowest = 0;
+    r->join.on = true;
+    return YK_OK;
+}
+
+/* Answers one reduction: this rank has nothing to add. */
+static yk_status shadow_reduction(yk__reducer *r)
+{
+    yk_status status = YK_OK;
+    yk__reducer_reset(r);
+    for (int i = 0; i < r->count && !status; i++)
+        status = r->parameters[i].home ? yk_set_grad(r->parameters[i].x, NULL) : YK_OK;
+    for (int i = 0; i < r->n_buckets && !status; i++) {
+        status = yk__raw_fill(r->buckets[i].shown.gradients, 0);
+        r->buckets[i].missing = 0;
+    }
+    if (!status)
+        status = yk__reducer_start_used(r);
+    if (!status)
+        status = yk__reducer_start_buckets(r);
+    if (!status)
+        status = yk__reducer_wait(r);
+    if (status)
+        yk__reducer_give_up(r, "join");
+    else
+        yk__reducer_reset(r);
+    r->reduced = true;
+    return status;
+}
+
+static yk_status shadow_forward(yk__reducer *r, const yk__join_header *next)
+{
+    yk_status status = YK_OK;
+    if (yk__buckets_stale(r))
+        status = yk__buckets_renew(r);
+    if (!status && next->rebuild)
+        status = yk__reducer_settle(r, r->join.lowest);
+    if (!status && next->buffers)
+        status = yk__model_broadcast(r->n_buffers, r->buffers, r->join.lowest, r->group, &r->buffer_flat);
+    if (status)
+        yk__reducer_give_up(r, "join");
+    return status;
+}
+
+static yk_status shadow(yk__reducer *r)
+{
+    for (;;) {
+        yk__join_header next;
+        yk_status status = exchange(r, (yk__join_header){.step = YK__JOIN_OUT}, &next);
+        if (!status && next.step == YK__JOIN_OUT)
+            return yk__model_broadcast_all(r, r->join.lowest); /* of those that had the most input */
+        if (!status)
+            status = check_early(r);
+        if (!status)
+            status = next.step == YK__JOIN_FORWARD ? shadow_forward(r, &next) : shadow_reduction(r);
+        if (status)
+            return status;
+    }
+}
+
+yk_status yk_join_end(yk_module *m)
+{
+    yk__reducer *r;
+    yk_status status = yk__reducer_of("join_end", m, &r);
+    if (status || !r)
+        return status ? status : yk__error_code();
+    if (!r->join.on)
+        return yk__fail(YK_ERR_STATE, "join_end: there was no join_begin");
+    status = yk__error_code();
+    if (status && !r->join.early) /* the others would wait for this rank, or go on without it */
+        yk__reducer_give_up(r, "the program");
+    if (!status) {
+        status = shadow(r);
+        if (status)
+            yk__error_prefix("join_end");
+    }
+    r->join.on = false;
+    return status;
+}
+
+void yk__join_clear(yk__reducer *r)
+{
+    yk_tensor_release(r->join.mine);
+    yk_tensor_release(r->join.all);
+    yk_work_release(r->join.work);
+}

@@ -1,0 +1,254 @@
+/*
+ * model_sync.c - models of several ranks: are they alike, and one rank's values for all. Layer: parallel.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nn/module.h"
+#include "parallel/reducer.h"
+
+yk_status yk__gather_bytes(const void *mine, void *all, size_t bytes, yk_process_group *group)
+{
+    int64_t size = (int64_t)bytes, total = size * yk_world_size(group);
+    const yk_tensor_options u8 = {.dtype = YK_U8};
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *in = yk_from_data(mine, 1, &size, &u8), *out = yk_empty(1, &total, &u8);
+    yk_status status = in && out ? yk_all_gather(out, in, group) : yk__error_code();
+    if (!status)
+        memcpy(all, out->data, (size_t)total);
+    yk_scope_end(scope);
+    return status;
+}
+
+/* ---- are they alike ---------------------------------------------------------------------------------------------- */
+
+/* One line per tensor: "parameter fc.weight (10, 84) of float32\n". The caller frees. */
+static char *manifest(const yk__reducer *r)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    if (!to) {
+        yk__fail_memory(1);
+        return NULL;
+    }
+    char shape[200];
+    for (int i = 0; i < r->count; i++) {
+        const yk__ddp_parameter *p = &r->parameters[i];
+        fprintf(to, "%s %s %s of %s\n", yk_requires_grad(p->x) ? "parameter" : "frozen parameter", p->name,
+                yk_shape_format(p->x, shape, sizeof(shape)), yk_dtype_name((yk_dtype)p->x->dtype));
+    }
+    for (int i = 0; i < r->n_buffers; i++)
+        fprintf(to, "buffer %d %s of %s\n", i, yk_shape_format(r->buffers[i], shape, sizeof(shape)),
+                yk_dtype_name((yk_dtype)r->buffers[i]->dtype));
+    if (fclose(to)) {
+        free(text);
+        yk__fail_memory(size);
+        return NULL;
+    }
+    return text;
+}
+
+static uint64_t hash(const char *text)
+{
+    uint64_t h = 0xCBF29CE484222325u; /* FNV-1a */
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 0x100000001B3u;
+    return h;
+}
+
+/* What a rank says of itself. */
+typedef struct claim {
+    uint64_t hash, bytes;
+    int64_t pid;
+    char host[64];
+    char difference[700]; /* from rank 0's; empty: none */
+} claim;
+
+static const char *line_of(const char *text, char *line, size_t size)
+{
+    size_t n = strcspn(text, "\n");
+    snprintf(line, size, "%.*s", (int)(n < 280 ? n : 280), text);
+    return line;
+}
+
+static void describe_difference(const char *mine, const char *first, char *out, size_t size)
+{
+    char a[300], b[300];
+    while (*mine && *first) {
+        size_t n = strcspn(mine, "\n") + 1;
+        if (strncmp(mine, first, n) != 0) {
+            snprintf(out, size, "has %s, but rank 0 has %s", line_of(mine, a, sizeof(a)), line_of(first, b, sizeof(b)));
+            return;
+        }
+        mine += n;
+        first += n;
+    }
+    if (*mine)
+        snprintf(out, size, "has %s, and rank 0 has no such", line_of(mine, a, sizeof(a)));
+    else if (*first)
+        snprintf(out, size, "lacks %s of rank 0", line_of(first, b, sizeof(b)));
+}
+
+/* The manifests differ somewhere: rank 0's goes to all, each says how its own differs, and all fail alike. */
+static yk_status explain(yk__reducer *r, const char *mine, claim *own, claim *all)
+{
+    int64_t bytes = (int64_t)all[0].bytes;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *text = yk_zeros(YK_SHAPE(bytes + 1), &(yk_tensor_options){.dtype = YK_U8});
+    if (text && r->rank == 0)
+        memcpy(text->data, mine, (size_t)bytes);
+    yk_status status = text ? yk_broadcast(text, 0, r->group) : yk__error_code();
+    if (!status)
+        describe_difference(mine, text->data, own->difference, sizeof(own->difference));
+    yk_scope_end(scope);
+    if (!status)
+        status = yk__gather_bytes(own, all, sizeof(*own), r->group);
+    for (int i = 0; i < r->world_size && !status; i++)
+        if (all[i].difference[0])
+            return yk__fail(YK_ERR_MISMATCH, "ddp: the ranks' models differ: rank %d (host %s, pid %" PRId64 ") %s", i,
+                            all[i].host, all[i].pid, all[i].difference);
+    return status ? status : yk__fail(YK_ERR_INTERNAL, "ddp: the ranks' models differ in their hash alone");
+}
+
+yk_status yk__model_compare(yk__reducer *r)
+{
+    char *mine = manifest(r);
+    claim own = {0}, *all = yk__calloc((size_t)r->world_size, sizeof(*all));
+    yk_status status = mine && all ? YK_OK : yk__error_code();
+    if (!status) {
+        own.hash = hash(mine);
+        own.bytes = strlen(mine);
+        own.pid = getpid();
+        if (gethostname(own.host, sizeof(own.host) - 1))
+            snprintf(own.host, sizeof(own.host), "unknown");
+        status = yk__gather_bytes(&own, all, sizeof(own), r->group);
+    }
+    bool same = true;
+    for (int i = 0; i < r->world_size && !status; i++)
+        same = same && all[i].hash == all[0].hash && all[i].bytes == all[0].bytes;
+    if (!status && !same)
+        status = explain(r, mine, &own, all);
+    free(mine);
+    free(all);
+    return status;
+}
+
+/* ---- one rank's values for all ----------------------------------------------------------------------------------- */
+
+enum { ALIGNMENT = 64, PIECE = 32 << 20 /* bytes that travel at once, unless one tensor is larger */ };
+
+static size_t padded_bytes(const yk_tensor *x)
+{
+    size_t bytes = (size_t)x->numel * yk_dtype_size((yk_dtype)x->dtype);
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* A place for x in the flat tensor: C order, x's dtype. */
+static yk_tensor *place_in(yk_tensor *flat, size_t offset, const yk_tensor *x)
+{
+    yk_tensor *view = yk__tensor_over(yk__storage_retain(flat->storage), x->ndim, x->shape, (yk_dtype)x->dtype);
+    if (view)
+        view->data = (char *)flat->data + offset;
+    return view;
+}
+
+static yk_status carry(int count, yk_tensor *const *tensors, yk_tensor *flat, bool pack)
+{
+    size_t offset = 0;
+    yk_status status = YK_OK;
+    for (int i = 0; i < count && !status; i++) {
+        yk_tensor *x = tensors[i], *place = place_in(flat, offset, x);
+        status = !place ? YK_ERR_MEMORY : pack ? yk__raw_copy(place, x) : yk__raw_copy(x, place);
+        if (!pack)
+            yk__bump_version(x);
+        yk_tensor_release(place);
+        offset += padded_bytes(x);
+    }
+    return status;
+}
+
+static yk_status broadcast_piece(int count, yk_tensor *const *tensors, size_t bytes, int src, yk_process_group *group,
+                                 yk_tensor **flat)
+{
+    int64_t size = (int64_t)bytes;
+    if (!*flat || (*flat)->numel != size) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *made = yk_tensor_retain(yk_comm_alloc(1, &size, &(yk_tensor_options){.dtype = YK_U8}));
+        yk_scope_end(scope);
+        if (!made)
+            return yk__error_code();
+        yk_tensor_release(*flat);
+        *flat = made;
+    }
+    bool root = yk_rank(group) == src;
+    yk_status status = root ? carry(count, tensors, *flat, true) : YK_OK;
+    if (!status)
+        status = yk_broadcast(*flat, src, group);
+    return status || root ? status : carry(count, tensors, *flat, false);
+}
+
+yk_status yk__model_broadcast(int count, yk_tensor *const *tensors, int src, yk_process_group *group, yk_tensor **flat)
+{
+    yk_tensor *own = NULL, **at = flat ? flat : &own;
+    yk_status status = YK_OK;
+    for (int begin = 0, end = 0; begin < count && !status; begin = end) {
+        size_t bytes = 0;
+        while (end < count && (end == begin || bytes + padded_bytes(tensors[end]) <= PIECE))
+            bytes += padded_bytes(tensors[end++]);
+        status = broadcast_piece(end - begin, tensors + begin, bytes, src, group, at);
+    }
+    yk_tensor_release(own);
+    return status;
+}
+
+yk_status yk__model_broadcast_all(yk__reducer *r, int src)
+{
+    yk_tensor **all = yk__calloc((size_t)(r->count + r->n_buffers) + 1, sizeof(yk_tensor *));
+    if (!all)
+        return YK_ERR_MEMORY;
+    for (int i = 0; i < r->count; i++)
+        all[i] = r->parameters[i].x;
+    for (int i = 0; i < r->n_buffers; i++)
+        all[r->count + i] = r->buffers[i];
+    yk_status status = yk__model_broadcast(r->count + r->n_buffers, all, src, r->group, NULL);
+    free(all);
+    return status;
+}
+
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
+
+typedef struct tensor_list {
+    yk_tensor **items;
+    int count;
+} tensor_list;
+
+static yk_status add_buffers(yk_module *m, void *user)
+{
+    tensor_list *list = user;
+    for (int64_t i = 0; i < m->buffers.count; i++) {
+        yk_tensor *x = m->buffers.items[i].object;
+        bool listed = false;
+        for (int j = 0; j < list->count; j++)
+            listed = listed || list->items[j] == x;
+        if (listed)
+            continue;
+        yk_tensor **grown = yk__realloc(list->items, sizeof(*grown) * (size_t)(list->count + 1));
+        if (!grown)
+            return YK_ERR_MEMORY;
+        list->items = grown;
+        grown[list->count++] = yk_tensor_retain(x);
+    }
+    return YK_OK;
+}
+
+yk_status yk__model_buffers(yk_module *m, yk_tensor ***list, int *count)
+{
+    tensor_list found = {0};
+    yk_status status = yk_module_apply(m, add_buffers, &found);
+    *list = found.items;
+    *count = found.count;
+    return status;
+}

@@ -1,0 +1,158 @@
+/*
+ * reducer.h - what the files of DistributedDataParallel share. Layer: parallel.
+ *
+ * A reducer collects the gradients of a module's parameters into buckets and averages each bucket over the ranks as
+ * soon as it is complete. Everything that decides which collective comes next is the same on all ranks: the buckets and
+ * their order come from the parameters and from rank 0, never from this rank's timing.
+ */
+#ifndef YOKE_PARALLEL_REDUCER_H
+#define YOKE_PARALLEL_REDUCER_H
+
+#include <pthread.h>
+
+#include <yoke/parallel.h>
+
+#include "autograd/tape.h"
+
+typedef struct yk__ddp_parameter {
+    yk_tensor *x;     /* borrowed from the reducer's list */
+    const char *name; /* likewise */
+    yk_tensor *home; /* where its gradient lies in its bucket; NULL where it required none when buckets were laid out */
+    int bucket;
+    bool ready;      /* in this reduction */
+    bool used;       /* a backward of this rank has reached it since the last reduction */
+    bool reached;    /* this backward does */
+    yk_tensor *kept; /* its gradient before this reduction, in case that no rank used it */
+} yk__ddp_parameter;
+
+typedef struct yk__ddp_bucket {
+    yk_ddp_bucket shown; /* `gradients` and `scratch` are references */
+    yk_tensor **members; /* what shown.parameters is */
+    int missing;         /* parameters that are not ready in this reduction */
+    yk_work *work;
+} yk__ddp_bucket;
+
+/* What a rank shows before each forward and each reduction while inputs may be uneven. */
+typedef struct yk__join_header {
+    int64_t step; /* a yk__join_step */
+    int64_t rebuild, buffers;
+} yk__join_header;
+typedef enum yk__join_step { YK__JOIN_OUT = 0, YK__JOIN_FORWARD, YK__JOIN_BACKWARD } yk__join_step;
+
+typedef struct yk__join {
+    bool on, divide_by_active, throw_early;
+    bool early;            /* it was ended because of throw_early */
+    int active, lowest;    /* of the last header that had an active rank: how many were, and the first of them */
+    yk_tensor *mine, *all; /* (3) and (world_size, 3) of i64 */
+    yk_work *work;         /* of a backward's header */
+} yk__join;
+
+typedef struct yk__ddp_clock {
+    double born;                              /* of the first forward or backward since a reset; 0: none yet */
+    double began;                             /* of the backward in progress */
+    double ended;                             /* of the last reduction */
+    double forward, backward, exposed, total; /* sums */
+    double waited; /* for other ranks before this step's last gradient: buffers, SyncBatchNorm */
+    double before; /* yk__sync_waited when the backward in progress began */
+    int64_t steps;
+    double busy[YK_DDP_WINDOW]; /* per step: from the end of the last reduction to this rank's last gradient,
+                                 * without `waited` */
+} yk__ddp_clock;
+
+typedef struct yk__reducer {
+    yk__collector collector; /* first: the engine's pointer is cast back */
+    yk_module *module;       /* borrowed: the child of the DDP module that owns this */
+    yk_process_group *group;
+    int rank, world_size;
+    bool find_unused, broadcast_buffers, has_hook;
+    int64_t bucket_cap, first_bucket; /* bytes */
+    yk_ddp_comm_hook hook;
+
+    yk_parameters *list; /* all of the module's */
+    yk__ddp_parameter *parameters;
+    int count;
+    yk_tensor **buffers; /* retained */
+    int n_buffers;
+    yk_tensor *buffer_flat; /* what the buffers travel in, kept between forwards */
+
+    yk__ddp_bucket *buckets;
+    int n_buckets;
+    int *order;        /* places of the parameters by which buckets are filled */
+    bool settled;      /* the order is that of a backward, rank 0's */
+    bool reduced;      /* once with the parameters there are, by this rank or for others: the same on all ranks */
+    int *seen, n_seen; /* places in the order of their gradients, while it is not settled */
+
+    bool no_sync;         /* between yk_no_sync_begin and end */
+    bool sync;            /* the next backward is to be reduced */
+    bool walking;         /* a backward is under way */
+    bool reducing;        /* and is reduced */
+    pthread_mutex_t lock; /* ready is called by one thread per device */
+    int next;             /* the bucket to start next */
+    yk_tensor *used;      /* (count) u8: what any rank used; made when unused parameters are looked for */
+    yk_work *used_work;
+
+    yk__join join;
+    yk__ddp_clock clock;
+} yk__reducer;
+
+/* ---- ddp.c ---- */
+/* The reducer of a module of yk_ddp (NULL in a world of one); NULL and an error in the name of `what` for another. */
+yk_status yk__reducer_of(const char *what, yk_module *m, yk__reducer **reducer);
+
+/* ---- buckets.c ---- */
+/* Lays the buckets out by r->order, with gradients that are there moved into them. On failure all is as before. */
+yk_status yk__buckets_make(yk__reducer *r);
+/* For parameters that have changed: an order that was seen before is not theirs. */
+yk_status yk__buckets_renew(yk__reducer *r);
+/* Whether a parameter's dtype, device, memory order or requires_grad is no longer what the buckets were made for. */
+bool yk__buckets_stale(const yk__reducer *r);
+/* Takes the parameters out of the buckets; gradients stay where they are. */
+void yk__buckets_clear(yk__reducer *r);
+
+/* ---- reducer.c ---- */
+/* The callbacks of the engine. */
+extern const yk__collector yk__reducer_collector;
+/* Before a forward that is recorded: new buckets where they are due, buffers from rank 0. */
+yk_status yk__reducer_prepare(yk__reducer *r, bool training);
+/* The order of rank `src`'s first backward becomes that of the buckets, on all ranks. */
+yk_status yk__reducer_settle(yk__reducer *r, int src);
+/* With r->lock held: starts every bucket that is complete and whose turn it is. */
+yk_status yk__reducer_start_buckets(yk__reducer *r);
+/* Waits for everything that was started; the first error. Buckets that were not started are passed over. */
+yk_status yk__reducer_wait(yk__reducer *r);
+/* Breaks the group, because the other ranks wait for what will not come; the error on record is the reason, and stays.
+ * Ends what was started. */
+void yk__reducer_give_up(yk__reducer *r, const char *what);
+/* Clears the state of a reduction. */
+void yk__reducer_reset(yk__reducer *r);
+/* Shows the use of parameters to all ranks, when unused ones are looked for. */
+yk_status yk__reducer_start_used(yk__reducer *r);
+
+/* ---- model_sync.c ---- */
+/* Names, shapes, dtypes and requires_grad of the parameters, and the buffers, are those of rank 0; else an error on all
+ * ranks that names the first difference. */
+yk_status yk__model_compare(yk__reducer *r);
+/* All tensors become rank src's, in few operations. *flat (may hold NULL) is kept for the next call with the same
+ * tensors; flat NULL: nothing is kept. */
+yk_status yk__model_broadcast(int count, yk_tensor *const *tensors, int src, yk_process_group *group, yk_tensor **flat);
+/* All parameters and buffers become rank src's. */
+yk_status yk__model_broadcast_all(yk__reducer *r, int src);
+/* Every buffer of the tree, once, also those that are not in the state dict. Retained; *list is the caller's. */
+yk_status yk__model_buffers(yk_module *m, yk_tensor ***list, int *count);
+/* Every rank's `bytes` bytes at `mine`, by rank, into `all`. */
+yk_status yk__gather_bytes(const void *mine, void *all, size_t bytes, yk_process_group *group);
+
+/* ---- ddp_join.c ---- */
+/* While inputs may be uneven: shows what this rank is about to do, and checks that all active ranks do the same. */
+yk_status yk__join_forward(yk__reducer *r, bool rebuild, bool buffers);
+/* The same at the begin of a reduction, without waiting; `end` when it is over. */
+yk_status yk__join_backward(yk__reducer *r);
+yk_status yk__join_backward_end(yk__reducer *r);
+void yk__join_clear(yk__reducer *r);
+
+/* ---- sync_batch_norm.c ---- */
+bool yk__has_sync_batch_norm(yk_module *m);
+/* Seconds that this thread has spent in SyncBatchNorm's collectives. */
+double yk__sync_waited(void);
+
+#endif

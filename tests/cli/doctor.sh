@@ -1,0 +1,128 @@
+#!/bin/bash
+# doctor.sh - `yoke doctor`: libraries and devices, an address step by step, and the nodes of a job next to each other.
+. tests/support/tap.bash
+unset MASTER_ADDR MASTER_PORT RANK WORLD_SIZE YOKE_JOB_ID YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD
+port=$((31000 + $$ % 900))
+printf secret > job.secret
+printf other > other.secret
+chmod 600 job.secret other.secret
+
+exits 0 "doctor" doctor
+for name in host version oneDNN libuv libsodium jansson zlib libpng xxHash processor kernels cores memory /dev/shm GPUs "open files" "locked memory"; do
+    ok "it tells $name" grep -qE "^  $name +[^ ]" out
+done
+ok "libraries have versions" grep -qE '^  oneDNN +[0-9]+\.[0-9]+\.[0-9]+$' out
+says out "no problems found"
+ok "kernels as chosen" grep -qE '^  kernels +(v4|v3|base)' out
+YOKE_CPU_ISA=base run doctor
+ok "and as asked for" grep -qE '^  kernels +base$' out
+exits 0 "doctor --json" doctor --json
+if command -v python3 > /dev/null; then
+    ok "is JSON" python3 -c 'import json
+d = json.load(open("out"))
+assert d["yoke"]["version"] and d["libraries"]["zlib"] and d["devices"]["cores"] and d["problems"] == []'
+fi
+exits 2 "an unknown option" doctor --mastr a
+says err "did you mean --master?"
+exits 2 "a secret without an address" doctor --secret-file job.secret
+says err "--secret-file needs --master"
+exits 1 "an address that is none" doctor --master a:b
+says err "expected a port from 0 to 65535 behind the host, got 'b'"
+exits 1 "a secret that is not there" doctor --master 127.0.0.1:9 --secret-file none
+says err "none: No such file"
+
+# ---- an address: which step fails
+YOKE_CPU_DEVICES=x exits 1 "a wrong setting is a problem" doctor
+says out "problem: no CPU device: YOKE_CPU_DEVICES"
+exits 1 "a name that is not there" doctor --timeout 2 --master no-such-host.invalid:1
+says out "resolve    FAILED name 'no-such-host.invalid' not resolved"
+exits 1 "nothing listens" doctor --master 127.0.0.1:$port
+ok "resolved" grep -qE '^  resolve +ok +127.0.0.1$' out
+ok "the interface" grep -qE '^  route +ok +127.0.0.1: from 127.0.0.1, interface lo$' out
+says out "connect    FAILED connection refused: nothing listens there; is node 0's"
+if command -v python3 > /dev/null; then
+    python3 -c "
+import socket, time
+s = socket.create_server(('127.0.0.1', 0))
+q = socket.create_server(('127.0.0.1', 0))
+print(s.getsockname()[1], q.getsockname()[1], flush=True)
+while True:
+    c = s.accept()[0]
+    c.sendall(b'SSH-2.0-none\r\n')
+    c.close()" > ports &
+    other=$!
+    wait_for ports '[0-9] [0-9]'
+    read -r strange silent < ports
+    exits 1 "another program" doctor --master 127.0.0.1:$strange
+    ok "connected" grep -qE '^  connect +ok +127.0.0.1:[0-9]+ answers after [0-9.]+ ms$' out
+    says out "handshake  FAILED what answers there does not speak yoke's protocol; something else listens there"
+    exits 1 "one that says nothing" doctor --timeout 0.4 --master 127.0.0.1:$silent
+    says out "handshake  FAILED no answer to the handshake; it accepts connections and says nothing"
+    { kill $other; wait $other; } 2> /dev/null
+else
+    skip "another program, one that says nothing" "there is no python3 to be them"
+fi
+# A launcher that waits for its other node.
+"$YOKE" run --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port $port --secret-file job.secret --job-id night true > node.out 2> node.err < /dev/null &
+node=$!
+for ((i = 0; i < 200; i++)); do
+    run doctor --master 127.0.0.1:$port --secret-file job.secret --job-id night
+    [ $code = 0 ] && break
+    sleep 0.05
+done
+ok "a launcher: exit code 0" [ $code = 0 ]
+ok "it is known" grep -qE "^  handshake +ok +the launcher of job 'night' on host $(uname -n) \(pid [0-9]+\), yoke [0-9.]+ \(protocol [0-9]+\): version, job and secret agree$" out
+exits 1 "another job" doctor --master 127.0.0.1:$port --secret-file job.secret
+says out "wrong job: process"
+exits 1 "another secret" doctor --master 127.0.0.1:$port --secret-file other.secret --job-id night
+says out "the secret file has to be the same on all hosts"
+chmod 644 other.secret
+exits 1 "a secret that others may read" doctor --master 127.0.0.1:$port --secret-file other.secret --job-id night
+says out "problem: other.secret: others may read or change it (chmod 600)"
+exits 1 "no secret" doctor --master 127.0.0.1:$port --job-id night
+says out "no secret was given: --secret-file"
+exits 1 "another secret, JSON" doctor --json --master 127.0.0.1:$port --secret-file other.secret --job-id night
+ok "the steps" grep -q '"step": "handshake"' out
+ok "the problem" grep -qE '"127.0.0.1:'$port': handshake: wrong secret' out
+YOKE_JOB_SECRET_FILE=$PWD/job.secret YOKE_JOB_ID=night exits 0 "job and secret from the environment" doctor --master 127.0.0.1:$port
+kill $node
+wait $node
+ok "the launcher took no harm: it ends by SIGTERM" [ $? = 143 ]
+
+# ---- the nodes of a job
+exits 0 "two processes of one node" run -n 2 --no-prefix "$YOKE" doctor
+ok "one report" [ "$(grep -c '^libraries' out)" = 1 ]
+says out "no problems found"
+for number in 0 1; do
+    YOKE_CPU_DEVICES=$((number + 1)) "$YOKE" run --nnodes 2 --node-rank $number -n 2 --no-prefix --master-addr 127.0.0.1 --master-port $((port + 10)) \
+        "$YOKE" doctor > out.$number 2> err.$number < /dev/null &
+done
+wait
+cat out.0 out.1 > out
+cat err.0 err.1 > err
+ok "two nodes: one report" [ "$(grep -c '^libraries' out)" = 1 ]
+says out.0 "2 nodes, 4 processes"
+ok "what differs is told by node" grep -qE '^  CPU devices +1 with [0-9]+ threads each   \(node 0\)$' out.0
+ok "and by the other" grep -qE '^  +2 with [0-9]+ threads each   \(node 1\)$' out.0
+says out.0 "no problems found"
+
+# ---- GPUs, as a driver's library would tell them
+if command -v cc > /dev/null; then
+    cat > nvml.c << 'C'
+#include <string.h>
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlSystemGetDriverVersion(char *t, unsigned n) { strncpy(t, "999.1", n); return 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(1L + i); return 0; }
+int nvmlDeviceGetName(void *d, char *t, unsigned n) { strncpy(t, d == (void *)1 ? "Ox" : "Cow", n); return 0; }
+int nvmlDeviceGetMemoryInfo(void *d, unsigned long long *m) { (void)d; m[0] = 8ull << 30; m[1] = 6ull << 30; m[2] = 2ull << 30; return 0; }
+C
+    cc -shared -fPIC -o libnvidia-ml.so.1 nvml.c
+    LD_LIBRARY_PATH=$PWD exits 0 "a driver with two GPUs" doctor
+    ok "they are counted" grep -qE '^  GPUs +2, driver 999.1$' out
+    ok "and named" grep -qE '^  GPU 1 +Cow, 8.0 GiB, 2.0 GiB in use$' out
+else
+    skip "a driver with two GPUs" "there is no compiler to make one"
+fi
+finish

@@ -1,0 +1,86 @@
+#!/bin/bash
+# examples.sh - the programs of examples/ do what they say, in two processes where they are for several.
+. tests/support/tap.bash
+unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT RANK WORLD_SIZE YOKE_DATA
+examples=${YOKE%/*}/examples
+
+# example CODE NAME COMMAND...: its exit code; the output is in out and err.
+example()
+{
+    local expected=$1 name=$2
+    shift 2
+    "$@" > out 2> err < /dev/null
+    code=$?
+    ok "$name: exit code $expected" [ "$code" = "$expected" ]
+}
+
+# alike PATTERN COUNT: so many lines match, and what they end with is the same in all of them.
+alike()
+{
+    ok "the ranks agree: $1" awk -v pattern="$1" -v count="$2" '
+        $0 ~ pattern { seen++; if (seen > 1 && $NF != last) bad = 1; last = $NF }
+        END { exit bad || seen != count }' out
+}
+
+# A set in CIFAR-10's form, each class of one colour: 200 images to train on, 20 to test.
+cifar_like()
+{
+    mkdir -p data
+    local label plane
+    for label in 0 1 2 3 4 5 6 7 8 9; do
+        printf "\\$(printf %03o "$label")"
+        for plane in $((label % 3 * 100)) $((label / 3 * 70)) $((label % 2 * 200)); do
+            head -c 1024 /dev/zero | tr '\0' "\\$(printf %03o "$plane")"
+        done
+    done > ten
+    cat ten ten > data/test_batch.bin
+    for label in 1 2 3 4 5; do
+        cat ten ten ten ten > data/data_batch_$label.bin
+    done
+}
+
+example 0 "train_lenet" "$examples/train_lenet"
+ok "learns" awk '/^epoch 2/ { found = $NF > 0.95 } END { exit !found }' out
+
+example 0 "init_processes" "$YOKE" run --no-prefix -n 2 -- "$examples/init_processes"
+for rank in 0 1; do
+    ok "rank $rank says where it is" grep -qx "\[ [0-9]* \] world_size = 2, rank = $rank, backend=native" out
+done
+
+example 0 "ddp_basic" "$examples/ddp_basic"
+alike "cpu:0 and cpu:0" 2
+alike "cpu:0 and cpu:1" 2
+ok "the ranks had inputs of their own" [ "$(sed 's/.*loss \([0-9.]*\),.*/\1/' out | sort -u | wc -l)" = 2 ]
+
+mkdir temporary
+TMPDIR=$work/temporary example 0 "ddp_checkpoint" "$examples/ddp_checkpoint"
+alike "loaded weights" 2
+alike "after a step" 2
+ok "what was loaded are the weights, and a step changes them" awk '{ v[$NF] = 1 } $NF == 0 { bad = 1 }
+    END { for (k in v) n++; exit bad || n != 2 }' out
+ok "the file is gone" [ -z "$(ls temporary)" ]
+TMPDIR=$work/nowhere example 1 "ddp_checkpoint without a folder" "$examples/ddp_checkpoint"
+says err "spawn: rank 0 (pid "
+says err "No such file or directory"
+
+example 0 "fashion_mnist_ddp" "$YOKE" run --no-prefix -n 2 -- "$examples/fashion_mnist_ddp" glyphs 3
+ok "the ranks see other images" [ "$(grep '^rank' out | sed 's/.* is //' | sort -u | wc -l)" = 2 ]
+accuracy=$(sed -n 's/^epoch 3: .*accuracy //p' out)
+ok "it learns" awk -v a="$accuracy" 'BEGIN { exit !(a > 0.9) }'
+exits 0 "one process tests what it saved" train --init saved_model.safetensors --epochs 0
+ok "the two ranks together had the same accuracy" [ "$(tail -n 1 out)" = "test accuracy $accuracy" ]
+
+cifar_like
+arguments=(--batch_size 10 --learning_rate 0.02 --model_dir .)
+example 0 "resnet_ddp" "$YOKE" run --no-prefix -n 2 -- "$examples/resnet_ddp" "${arguments[@]}" --num_epochs 11
+ok "each rank trains each epoch" [ "$(grep -c '^Local Rank: [01], Epoch: [0-9]*, Training' out)" = 22 ]
+ok "a new network has guessed" awk '/^Epoch: 0, Accuracy/ { found = $NF < 0.5 } END { exit !found }' out
+ok "it has learned" awk '/^Epoch: 10, Accuracy/ { found = $NF > 0.8 } END { exit !found }' out
+accuracy=$(sed -n 's/^Epoch: 10, //p' out)
+example 0 "resnet_ddp goes on" "$YOKE" run --no-prefix --pass-local-rank -n 2 -- "$examples/resnet_ddp" "${arguments[@]}" \
+    --num_epochs 1 --resume
+ok "from what it saved" grep -qx "Epoch: 0, $accuracy" out
+example 0 "the file is PyTorch's" "$YOKE" ckpt info resnet_distributed.pth
+says out "module.layer1.0.conv1.weight"
+example 2 "resnet_ddp with a flag that it has not" "$examples/resnet_ddp" --batchsize 3
+finish

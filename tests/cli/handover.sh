@@ -1,0 +1,17 @@
+#!/bin/bash
+# handover.sh - a ResNet-18 in float64 trained half in PyTorch and half in yoke, and the other way round, is the run that
+# PyTorch does alone. Four steps here; tests/parity/handover.py alone does twenty. Skipped where Python has no torch.
+here=$PWD
+. tests/support/tap.bash
+
+program=$(dirname "$YOKE")/tests/parity/handover_test
+if ! find_python torch; then
+    skip "half in PyTorch, half in yoke" "there is no Python with torch"
+elif [ ! -x "$program" ]; then
+    skip "half in PyTorch, half in yoke" "there is no $program"
+else
+    "$python" -W ignore "$here/tests/parity/handover.py" --program "$program" --steps 4 --batch 8 > out 2> err
+    ok "half in PyTorch, half in yoke" [ $? = 0 ]
+    sed 's/^/# /' out
+fi
+finish

@@ -1,0 +1,126 @@
+#!/bin/bash
+# hosts.sh - a job on two hosts, which are two network namespaces of this machine joined by a pair of virtual
+# interfaces: that it works, and what a firewall and a cut link come to. Nothing outside the namespaces is touched.
+. tests/support/tap.bash
+
+missing=
+[ "$(id -u)" = 0 ] || missing="it takes root"
+command -v ip > /dev/null || missing="it takes ip (iproute2)"
+a=yk$$a b=yk$$b
+if [ -z "$missing" ] && ! ip netns add $a 2> err; then
+    missing="no network namespace can be made: $(head -n 1 err)"
+fi
+if [ -n "$missing" ]; then
+    skip "two hosts" "$missing"
+    finish
+    exit
+fi
+cleanup()
+{
+    local pid
+    for pid in $(ip netns pids $a 2> /dev/null) $(ip netns pids $b 2> /dev/null); do
+        kill -9 "$pid" 2> /dev/null
+    done
+    ip netns del $a 2> /dev/null
+    ip netns del $b 2> /dev/null
+    rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 1' INT TERM HUP
+
+ip netns add $b
+ip link add yk$$0 netns $a type veth peer name yk$$1 netns $b
+ip -n $a addr add 10.213.77.1/24 dev yk$$0
+ip -n $b addr add 10.213.77.2/24 dev yk$$1
+for space in $a $b; do
+    ip -n $space link set lo up
+done
+ip -n $a link set yk$$0 up
+ip -n $b link set yk$$1 up
+(umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' > secret0 && cp secret0 secret1)
+
+# node N NAMESPACE PROCESSES ARGUMENTS...: the launcher of node N; its output goes to outN and errN.
+node()
+{
+    local n=$1 space=$2 processes=$3
+    shift 3
+    YOKE_HOST_ID=host$n timeout 60 ip netns exec "$space" "$YOKE" run --nnodes 2 --node-rank "$n" -n "$processes" \
+        --master-addr 10.213.77.1 --master-port 29511 --secret-file "secret$n" --grace 2 --join-timeout 4 \
+        --node-timeout 5 -- "$@" > out$n 2> err$n < /dev/null
+}
+
+# both PROCESSES ARGUMENTS...: the job on both nodes; exit codes in $code0 and $code1, and the time in $seconds.
+both()
+{
+    local processes=$1 began=$SECONDS
+    shift
+    node 1 $b "$processes" "$@" &
+    local other=$!
+    node 0 $a "$processes" "$@"
+    code0=$?
+    wait $other
+    code1=$?
+    seconds=$((SECONDS - began))
+    cat out0 out1 > out
+    cat err0 err1 > err
+}
+
+bench=("$YOKE" bench allreduce --seconds 0.05 --json)
+both 1 "${bench[@]}" --bytes 4,16K,1M
+ok "two hosts with a rank each" [ $code0 = 0 -a $code1 = 0 ]
+says out0 '"ranks":2,'
+says out0 '"bytes":1048576,'
+both 2,1 "${bench[@]}" --bytes 4,1M,20M
+ok "two hosts with two ranks and one" [ $code0 = 0 -a $code1 = 0 ]
+says out0 '"ranks":3,'
+says out0 '"bytes":20971520,'
+
+# The secret is what lets a node in: another one is told so, and the job does not start.
+export YOKE_JOIN_TIMEOUT=3
+cp secret1 good
+echo wrong > secret1
+both 1 "${bench[@]}" --bytes 4
+ok "a node with another secret does not join" [ $code0 = 1 -a $code1 = 1 ]
+says err1 "wrong secret"
+cp good secret1
+
+# A firewall on host 0 lets in connections to the launcher and to the store, which has the next port, alone.
+if ! command -v nft > /dev/null; then
+    skip "a firewall" "it takes nft (nftables)"
+elif ! ip netns exec $a nft -f - 2> err << 'RULES'; then
+table inet yoke {
+    chain input {
+        type filter hook input priority 0;
+        tcp dport != { 29511, 29512 } tcp flags & (syn | ack) == syn drop
+    }
+}
+RULES
+    skip "a firewall" "this system takes no rules: $(head -n 1 err)"
+else
+    both 1 "${bench[@]}" --bytes 4
+    ok "a firewall that drops: both nodes fail" [ $code0 = 1 -a $code1 = 1 ]
+    ok "a firewall that drops: in bounded time ($seconds s)" [ $seconds -le 15 ]
+    says err1 "cannot reach rank 0 (host"
+    says err1 "at 10.213.77.1:"
+    says err1 "no answer (is the host up, does a firewall drop the packets?)"
+    ok "a firewall that drops: the other side names the rank" grep -qE "rank 1 \(host" err0
+    ip netns exec $a nft flush ruleset
+fi
+
+# The link is cut while the ranks work: no packet says so.
+export YOKE_COMM_TIMEOUT=3
+rm -f out0
+(
+    wait_for out0 '"bytes":4,'
+    sleep 0.5
+    ip -n $b link set yk$$1 down
+    date +%s > cut
+) &
+cutter=$!
+both 1 "$YOKE" bench allreduce --seconds 1 --bytes 4,4M,8M,16M,32M,64M,128M --json
+wait $cutter
+ok "a cut link: both nodes fail" [ $code0 = 1 -a $code1 = 1 ]
+ok "a cut link: in bounded time ($(($(date +%s) - $(cat cut))) s)" [ $(($(date +%s) - $(cat cut))) -le 15 ]
+ok "a cut link: host 0 names rank 1" grep -qE "rank 0 .* waited 3 s for rank 1 \(host" err0
+ok "a cut link: host 1 names rank 0" grep -qE "rank 1 .* waited 3 s for rank 0 \(host" err1
+finish

@@ -1,0 +1,379 @@
+#!/bin/bash
+# nodes.sh - `yoke run` with several nodes: launchers that meet, end together, restart together, and notice each other's
+# end. The nodes are launchers of this host; where network namespaces can be made, also of hosts that a cable joins.
+. tests/support/tap.bash
+host=$(uname -n)
+host=${host%%.*}
+unset OMP_NUM_THREADS PYTHONUNBUFFERED MASTER_ADDR MASTER_PORT TORCHELASTIC_ERROR_FILE YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD
+mark=32.$$ # a number of seconds that no other process sleeps
+port=$((21000 + $$ % 9000))
+
+# lines COUNT PATTERN FILE: so many lines match the whole pattern.
+lines()
+{
+    [ "$(grep -cxE -- "$2" "$3")" = "$1" ]
+}
+
+# gone: within 3 s no process sleeps for $mark.
+gone()
+{
+    local i
+    echo "$mark" > mark
+    for ((i = 0; i < 60; i++)); do
+        grep -qxzF -f mark /proc/[0-9]*/cmdline 2> /dev/null || return 0
+        sleep 0.05
+    done
+    return 1
+}
+
+# node NUMBER ARGUMENTS...: a launcher in the background; its output goes to out.NUMBER and err.NUMBER, its pid to
+# pid[NUMBER]. Each job has a port of its own.
+node()
+{
+    local number=$1
+    shift
+    "$YOKE" run --master-addr 127.0.0.1 --master-port $port "$@" > out.$number 2> err.$number < /dev/null &
+    pid[number]=$!
+}
+
+# ended NUMBER...: waits for these nodes; code[NUMBER] is how each ended.
+ended()
+{
+    local number
+    for number in "$@"; do
+        { wait "${pid[number]}"; } 2> /dev/null
+        code[number]=$?
+    done
+    port=$((port + 3))
+    cat out.* > out
+    cat err.* > err
+}
+
+# ready COUNT: until so many processes have made their file ready.RANK.
+ready()
+{
+    local i
+    for ((i = 0; i < 800; i++)); do
+        [ "$(find . -maxdepth 1 -name 'ready.*' | wc -l)" = "$1" ] && break
+        sleep 0.025
+    done
+}
+
+# codes CODE NUMBER...: these nodes ended with it.
+codes()
+{
+    local expected=$1 number
+    shift
+    for number in "$@"; do
+        [ "${code[number]}" = "$expected" ] || return 1
+    done
+}
+
+# ---- places
+show='echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT ${YOKE_JOB_SECRET_FD-none} $YOKE_JOB_ID'
+node 0 --nnodes 3 --node-rank 0 -n 3 bash -c "$show"
+node 2 --nnodes 3 --node-rank 2 -n 2 bash -c "$show"
+node 1 --nnodes 3 --node-rank 1 -n 1 bash -c "$show"
+this=$port
+ended 0 1 2
+ok "three nodes: exit code 0" codes 0 0 1 2
+ok "the first of node 0" lines 1 "\[$host:0\] 0 0 6 3 0 3 127.0.0.1:$((this + 1)) none default" out.0
+ok "the last of node 0" lines 1 "\[$host:2\] 2 2 6 3 0 3 127.0.0.1:$((this + 1)) none default" out.0
+ok "unequal counts: the one of node 1" lines 1 "\[$host:3\] 3 0 6 1 1 3 127.0.0.1:$((this + 1)) none default" out.1
+ok "unequal counts: the last of node 2" lines 1 "\[$host:5\] 5 1 6 2 2 3 127.0.0.1:$((this + 1)) none default" out.2
+for number in 0 1 2; do
+    node $number --nnodes 3 -n 1,2,3 bash -c "$show"
+done
+ended 0 1 2
+ok "without --node-rank, a list: exit code 0" codes 0 0 1 2
+ok "each node has its number" [ "$(cut -d' ' -f6 out | sort | uniq -c | tr -s ' \n' ' ')" = " 1 0 2 1 3 2 " ]
+ok "each rank is there once" [ "$(cut -d' ' -f2 out | sort | tr '\n' ' ')" = "0 1 2 3 4 5 " ]
+node 0 --nnodes 2 --job-id a -n 1 bash -c 'exec 3<>/dev/tcp/127.0.0.1/$MASTER_PORT || echo free'
+node 1 --nnodes 2 --job-id a -n 1 true
+ended 0 1
+says out.0 free
+printf secret > job.secret
+chmod 600 job.secret
+for number in 0 1; do
+    node $number --nnodes 2 --secret-file job.secret bash -c 'cat $YOKE_JOB_SECRET_FILE; echo; echo ${YOKE_JOB_SECRET_FD-none}'
+done
+ended 0 1
+ok "a secret in a file" codes 0 0 1
+ok "reaches the processes" lines 2 '.* secret' out
+chmod 644 job.secret
+exits 1 "a secret that others may read" run --nnodes 2 --node-rank 0 --master-addr a --secret-file job.secret true
+says err "--secret-file job.secret: others may read or change it (chmod 600)"
+chmod 600 job.secret
+
+# ---- the first failure decides
+fails='if [ $RANK = 3 ]; then sleep 0.2; echo "attempt $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS" >&2; exit 7; fi; exec sleep '$mark
+node 0 --nnodes 2 --node-rank 0 -n 2 --error-file report.0 bash -c "$fails"
+node 1 --nnodes 2 --node-rank 1 -n 3 --error-file report.1 bash -c "$fails"
+ended 0 1
+ok "a process of node 1 fails: exit code 7 everywhere" codes 7 0 1
+for number in 0 1; do
+    ok "node $number reports it" grep -qE "^yoke run: rank 3 failed: exit code 7 \(local rank 1, host $host, pid [0-9]+, after [0-9.]+ s\)" err.$number
+    ok "node $number has its last lines" lines 1 '    attempt 0 of 0' err.$number
+    ok "node $number, JSON" grep -qE '"exit_code":7,"failure":\{"rank":3,"local_rank":1,"pid":[0-9]+,"exit_code":7,"signal":null,"host":"'"$host"'","seconds":[0-9.]+,"stderr":\["attempt 0 of 0"\]\},"others":\[\{' report.$number
+done
+ok "it is the same process" [ "$(grep -o 'pid [0-9]*' err.0)" = "$(grep -o 'pid [0-9]*' err.1)" ]
+ok "the others of node 0" lines 1 '  ranks 0, 1: stopped by SIGTERM' err.0
+ok "the others of node 1" lines 1 '  ranks 2, 4: stopped by SIGTERM' err.1
+ok "nothing is left" gone
+# Ranks that fail because another was killed end a moment later, on the node that decides.
+rm -f stone.*
+effect='if [ $RANK = 1 ]; then sleep 0.3; : > stone.$RANK; kill -KILL $$; fi; while [ ! -e stone.1 ]; do sleep 0.001; done; sleep 0.02; exit 9'
+node 0 --nnodes 2 --node-rank 0 bash -c "$effect"
+node 1 --nnodes 2 --node-rank 1 bash -c "$effect"
+ended 0 1
+ok "the killed process of node 1, not the effect on node 0: exit code 137" codes 137 0 1
+says err.0 "rank 1 failed: killed by SIGKILL"
+node 0 --nnodes 2 --node-rank 0 --grace 0.5 bash -c 'sleep 0.1; exit 5'
+node 1 --nnodes 2 --node-rank 1 --grace 0.5 bash -c 'trap "" TERM; sleep '$mark
+ended 0 1
+ok "one that does not stop: exit code 5" codes 5 0 1
+says err.1 "rank 1: killed by SIGKILL, as it did not stop"
+ok "and is gone" gone
+
+# ---- restarts
+restart='echo attempt $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS; [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; [ $RANK = 2 ] && { sleep 0.2; exit 3; }; exec sleep '$mark
+node 0 --nnodes 2 --node-rank 0 -n 2 --max-restarts 3 bash -c "$restart"
+node 1 --nnodes 2 --node-rank 1 -n 1 bash -c "$restart"
+ended 0 1
+ok "restarts: exit code 0" codes 0 0 1
+ok "all processes of all nodes together, node 0's count" lines 3 '.* attempt 2 of 3' out
+ok "and no more often" [ "$(grep -c attempt out)" = 9 ]
+for number in 0 1; do
+    says err.$number "restart 2 of 3"
+done
+ok "nothing is left" gone
+node 0 --nnodes 2 --node-rank 0 --max-restarts 1 true
+node 1 --nnodes 2 --node-rank 1 bash -c 'exit 8'
+ended 0 1
+ok "restarts run out: exit code 8" codes 8 0 1
+ok "after one" [ "$(grep -c '^yoke run: restart' err.1)" = 1 ]
+
+# ---- ends of launchers
+for case in "TERM 0 143" "TERM 1 143" "INT 1 130"; do
+    read -r signal victim expected <<< "$case"
+    rm -f ready.*
+    for number in 0 1; do
+        node $number --nnodes 2 --node-rank $number -n 2 --max-restarts 2 bash -c ': > ready.$RANK; exec sleep '$mark
+    done
+    ready 4
+    kill -s $signal "${pid[victim]}"
+    ended 0 1
+    ok "SIG$signal at node $victim: exit code $expected everywhere" codes $expected 0 1
+    ok "SIG$signal at node $victim reaches the other" lines 1 "  ranks .*: stopped by SIG$signal" err.$((1 - victim))
+done
+for victim in 0 1; do
+    for who in launcher supervisor; do
+        rm -f ready.*
+        for number in 0 1; do
+            node $number --nnodes 2 --node-rank $number -n 2 --max-restarts 2 bash -c ': > ready.$RANK; exec sleep '$mark
+        done
+        ready 4
+        process=${pid[victim]}
+        [ $who = launcher ] || process=$(cat /proc/$process/task/$process/children)
+        # shellcheck disable=SC2086
+        kill -KILL $process
+        ended 0 1
+        ok "the $who of node $victim killed: exit code 1 of the other" codes 1 $((1 - victim))
+        ok "it is named" grep -qE "^yoke run: node $victim \(host $host, pid [0-9]+, .*\) is lost: its launcher ended without a word" err.$((1 - victim))
+        ok "nothing is left" gone
+    done
+done
+rm -f ready.*
+for number in 0 1; do
+    node $number --nnodes 2 --node-rank $number --node-timeout 1 --error-file report.$number bash -c ': > ready.$RANK; exec sleep '$mark
+done
+ready 2
+supervisor=$(cat /proc/${pid[1]}/task/${pid[1]}/children)
+kill -STOP $supervisor
+ended 0
+port=$((port - 3))
+kill -CONT $supervisor
+ended 1
+ok "a launcher that falls silent: exit code 1" codes 1 0 1
+says err.0 "is lost: nothing was heard of it for 1 s"
+says err.1 "nothing was heard of node 1 for 1 s"
+ok "JSON: a node that is lost" grep -qE '^\{"message":"node 1 \(host [^)]*\) is lost: .*,"exit_code":1,"failure":null,"others":\[\{"rank":0,' report.0
+ok "nothing is left" gone
+exits 0 "a folder for logs" run --log-dir logs true
+: > file
+for number in 0 1; do
+    logs=file
+    [ $number = 1 ] || logs=logs
+    node $number --nnodes 2 --node-rank $number --log-dir $logs/x sleep $mark
+done
+ended 0 1
+ok "a node that cannot start its processes: exit code 1" codes 1 0 1
+says err.0 "node 1 (host $host): its launcher cannot prepare the processes"
+
+# ---- joining
+node 0 --nnodes 3 --node-rank 0 --join-timeout 0.5 true
+ended 0
+says err.0 "2 of 3 nodes did not come to 127.0.0.1:$((port - 3)) within 0.5 s: missing nodes 1, 2; nobody else tried"
+node 1 --nnodes 2 --node-rank 1 --join-timeout 0.4 true
+ended 1
+ok "no node 0: exit code 1" codes 1 1
+says err.1 "127.0.0.1:$((port - 3)): connection refused: nothing listens there (tried for "
+says err.1 "is \`yoke run\` started on node 0, with this port?"
+exits 1 "a name that is not there" run --nnodes 2 --node-rank 1 --master-addr no-such-host.invalid --join-timeout 0.4 --secret-file job.secret true
+says err "name 'no-such-host.invalid' not resolved"
+exits 1 "an address of no interface" run --nnodes 2 --node-rank 0 --master-addr 203.0.113.7 --secret-file job.secret true
+says err "listen on 203.0.113.7:29500: no interface of this host has this address; there are: lo 127.0.0.1"
+says err "(node 0 is the one that has --master-addr)"
+exits 1 "a network and no secret" run --nnodes 2 --node-rank 1 --master-addr 203.0.113.7 true
+says err "203.0.113.7:29500 is reached over a network, which takes a job secret"
+
+# Who is turned away is told why at once, and node 0 says it.
+printf other > other.secret
+chmod 600 other.secret
+node 0 --nnodes 3 -n 1,1,1 --node-rank 0 --secret-file job.secret true
+node 1 --nnodes 3 --node-rank 1 --secret-file job.secret true
+here="--master-addr 127.0.0.1 --master-port $port"
+told=()
+# refused TEXT OPTIONS...
+refused()
+{
+    local text=$1
+    shift
+    told+=("$text")
+    # shellcheck disable=SC2086
+    exits 1 "$text" run $here --secret-file job.secret "$@" true
+    says err "$text"
+}
+refused "wrong secret: that of process" --nnodes 3 --secret-file other.secret --node-rank 2
+refused "wrong job: process" --nnodes 3 --job-id b --node-rank 2
+refused "wrong number of nodes: host $(uname -n) says --nnodes 2, node 0 (host $(uname -n)) says 3" --nnodes 2 --node-rank 1
+refused "says other numbers with --nproc-per-node than node 0" --nnodes 3 -n 1,2,1 --node-rank 2
+refused "says --node-rank 1, and so does host $(uname -n) (pid " --nnodes 3 --node-rank 1
+if command -v python3 > /dev/null; then
+    python3 - $port << 'PY'
+import os, socket, struct, sys, time
+def connect():
+    for _ in range(100):
+        try:
+            return socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+        except OSError:
+            time.sleep(0.02)
+text = lambda s: bytes([len(s)]) + s.encode()
+body = struct.pack("<H", 1) + text("9.8.7") + text("node7") + struct.pack("<I", 5) + text("launch") + text("default") + os.urandom(32)
+other = connect()
+other.sendall(b"yoke" + struct.pack("<I", len(body)) + body)
+garbage = [connect() for _ in range(200)]
+for i, s in enumerate(garbage):
+    try:
+        s.sendall([b"GET / HTTP/1.0\r\n\r\n", b"yoke\xff\xff\xff\xff", b"yo", b""][i % 4])
+    except OSError:
+        pass
+other.settimeout(5)
+answer = b""
+while True:
+    piece = other.recv(4096)
+    if not piece:
+        break
+    answer += piece
+open("answer", "wb").write(answer)
+PY
+    ok "another version is told both" grep -qaE "wrong version: .* runs yoke [0-9.]+ \(protocol [0-9]+\), node7 runs yoke 9.8.7 \(protocol [0-9]+\)" answer
+    told+=("node7 runs yoke 9.8.7 (protocol ")
+else
+    skip "another version, garbage" "there is no python3 to send them"
+fi
+node 2 --nnodes 3 --node-rank 2 --secret-file job.secret true
+ended 0 1 2
+ok "those that belong together go on: exit code 0" codes 0 0 1 2
+for text in "${told[@]}"; do
+    ok "node 0 says it too" grep -qE "^yoke run: turned away: .*$(sed 's/[][().*^$?+|{}]/\\&/g' <<< "$text")" err.0
+done
+node 0 --nnodes 3 --node-rank 0 --join-timeout 3 --secret-file job.secret true
+node 1 --nnodes 3 --node-rank 1 --secret-file job.secret true
+node 2 --nnodes 3 --node-rank 2 --secret-file other.secret true
+ended 0 1 2
+ok "a node that does not come: exit code 1" codes 1 0 1 2
+for number in 0 1; do
+    says err.$number "1 of 3 nodes did not come to 127.0.0.1:$((port - 3)) within 3 s: missing node 2; refused: wrong secret: "
+done
+rm -f ready.*
+for number in 0 1; do
+    node $number --nnodes 2 --node-rank $number bash -c ': > ready.$RANK; while [ ! -e go ]; do sleep 0.02; done'
+done
+ready 2
+node 2 --nnodes 2 --node-rank 1 true
+ended 2
+port=$((port - 3))
+touch go
+ended 0 1
+ok "a node too late: exit code 1" codes 1 2
+says err.2 "comes too late: the job of node 0 (host $(uname -n)) has its 2 nodes"
+ok "the job goes on" codes 0 0 1
+if command -v python3 > /dev/null; then
+    node 0 --nnodes 2 --node-rank 0 true
+    python3 -c "
+import socket, time
+def connect():
+    for _ in range(250): # until the launcher listens
+        try:
+            return socket.create_connection(('127.0.0.1', $port))
+        except OSError:
+            time.sleep(0.02)
+keep = [connect() for _ in range(300)]
+open('flooded', 'w').close()
+time.sleep(0.7)" &
+    flood=$!
+    for ((i = 0; i < 100; i++)); do
+        [ -e flooded ] && break
+        sleep 0.05
+    done
+    node 1 --nnodes 2 --node-rank 1 true
+    ended 0 1
+    wait $flood
+    ok "a node joins during a flood: exit code 0" codes 0 0 1
+else
+    skip "a flood of strangers" "there is no python3 to send it"
+fi
+
+# ---- two hosts and a cable
+a=yka$$ b=ykb$$
+if ip netns add $a 2> /dev/null && ip netns add $b 2> /dev/null &&
+    ip link add $a netns $a type veth peer name $b netns $b 2> /dev/null; then
+    trap 'ip netns del $a; ip netns del $b; rm -rf "$work"' EXIT
+    ip -n $a addr add 10.211.0.1/24 dev $a && ip -n $a link set $a up && ip -n $a link set lo up
+    ip -n $b addr add 10.211.0.2/24 dev $b && ip -n $b link set $b up && ip -n $b link set lo up
+    # there NUMBER SPACE ARGUMENTS...
+    there()
+    {
+        local number=$1 space=$2
+        shift 2
+        ip netns exec $space "$YOKE" run --nnodes 2 --master-addr 10.211.0.1 --secret-file job.secret "$@" > out.$number 2> err.$number < /dev/null &
+        pid[number]=$!
+    }
+    there 0 $a -n 1 --node-timeout 1 bash -c 'echo $RANK $WORLD_SIZE $MASTER_ADDR; : > here.$RANK; exec sleep '$mark
+    there 1 $b -n 2 --node-timeout 1 bash -c 'echo $RANK $WORLD_SIZE $MASTER_ADDR; : > here.$RANK; exec sleep '$mark
+    for ((i = 0; i < 200; i++)); do
+        [ -e here.0 ] && [ -e here.1 ] && [ -e here.2 ] && break
+        sleep 0.05
+    done
+    ok "two hosts without --node-rank: the address says who is node 0" grep -q '0 3 10.211.0.1' out.0
+    begin=$SECONDS
+    ip -n $b link set $b down
+    ended 0 1
+    ok "a cut cable: exit code 1 on both" codes 1 0 1
+    ok "within seconds" [ $((SECONDS - begin)) -le 8 ]
+    says err.0 "node 1 (host $(uname -n), pid "
+    says err.0 "is lost: nothing was heard of it for 1 s (is the host up, is the network cut?)"
+    says err.1 "node 0 (host $(uname -n), pid "
+    ok "nothing is left" gone
+    ip -n $b link set $b up
+    ip -n $a route add blackhole 10.211.0.2/32 # a firewall that drops what comes back
+    there 1 $b --node-rank 1 --join-timeout 1 true
+    ended 1
+    says err.1 "no answer (is the host up, does a firewall drop the packets?)"
+else
+    ip netns del $a 2> /dev/null
+    ip netns del $b 2> /dev/null
+    skip "two hosts and a cable" "network namespaces cannot be made here"
+fi
+finish

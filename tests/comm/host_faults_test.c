@@ -1,0 +1,241 @@
+/*
+ * host_faults_test.c - failures between hosts: the faults of faults_test.c with ranks on several hosts, and what only a
+ * network has: a rank that cannot be reached, strangers, a process that is killed in the middle of large transfers.
+ */
+int faults_main(void);
+#define main faults_main /* the cases are those of faults_test.c */
+#include "tests/comm/faults_test.c"
+#undef main
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+static void test_faults_alone(void **unused)
+{
+    test_layout = EACH_ALONE;
+    test_mismatch(unused);
+    test_missing(unused);
+    test_lost(unused);
+    test_leaving(unused);
+}
+
+static void test_faults_uneven(void **unused)
+{
+    test_layout = UNEVEN;
+    test_mismatch(unused);
+    test_missing(unused);
+    test_lost(unused);
+    test_leaving(unused);
+}
+
+/* ---- a rank is killed while all of them move bytes --------------------------------------------------------------- */
+static void killed_in_the_middle(rank_context *c)
+{
+    int what = *(const int *)c->arg;
+    int64_t n = what == 2 ? 100 : 4000000;
+    yk_tensor *x = yk_zeros(1, &n, NULL), *all = yk_zeros(2, (int64_t[]){c->size, n}, NULL);
+    CHECK_MET(c);
+    if (c->rank == 1 && fork() == 0) {
+        usleep(200000);
+        kill(getppid(), SIGKILL);
+        _exit(0);
+    }
+    yk_status status = YK_OK;
+    double begin = yk__now();
+    for (int i = 0; !status && yk__now() - begin < 20; i++)
+        status = what == 0   ? yk_all_reduce(x, YK_OP_SUM, c->group)
+                 : what == 1 ? yk_all_gather(all, x, c->group)
+                             : yk_all_reduce(x, YK_OP_SUM, c->group);
+    double seconds = yk__now() - begin;
+    CHECK(status == YK_ERR_CONNECTION, "%d after %g s: %s", status, seconds,
+          yk_last_error() ? yk_last_error()->message : "");
+    char culprit[80];
+    snprintf(culprit, sizeof(culprit), "pid %d) ended after", (int)c->pids[1]);
+    CHECK(strstr(yk_last_error()->message, culprit) && strstr(yk_last_error()->message, ": rank 1 (host "), "%s",
+          yk_last_error()->message);
+    CHECK(seconds < 3, "%g s", seconds);
+}
+
+static void test_killed(void **unused)
+{
+    (void)unused;
+    for (int what = 0; what < 3; what++) {
+        test_layout = EACH_ALONE;
+        run_ranks(PROCESSES, 3, killed_in_the_middle, &what, 30, true);
+        test_layout = UNEVEN;
+        run_ranks(PROCESSES, 5, killed_in_the_middle, &what, 30, true);
+    }
+}
+
+/* The receiver of a large message is killed, the sender of one, and the sender alone is stopped. */
+static void large_message(rank_context *c)
+{
+    int victim = *(const int *)c->arg;
+    int64_t n = 20000000;
+    yk_tensor *x = yk_zeros(1, &n, NULL);
+    CHECK_MET(c);
+    if (c->rank == victim)
+        kill(getpid(), SIGKILL);
+    if (c->rank == 0)
+        CHECK_FAILS(yk_send(x, 1, 0, c->group), YK_ERR_CONNECTION, "send #1", "rank 1 (host ", "ended");
+    else
+        CHECK_FAILS(yk_recv(x, 0, 0, c->group), YK_ERR_CONNECTION, "recv #1", "rank 0 (host ", "ended");
+}
+
+/* Nobody takes the message: the sender's time is over, and the memory is its own again. */
+static void unwanted_message(rank_context *c)
+{
+    int64_t n = 1000000;
+    CHECK_MET(c);
+    if (c->rank == 1) {
+        for (int i = 0; i < 10000 && !atomic_load(&c->signals[0]); i++)
+            usleep(1000);
+        CHECK_FAILS(yk_barrier(c->group), YK_ERR_STALLED, "send #1", "waited 0.5 s for rank 1 (host ");
+        return;
+    }
+    yk_tensor *x = yk_zeros(1, &n, NULL);
+    CHECK_FAILS(yk_send(x, 1, 9, c->group), YK_ERR_STALLED, "send #1 (float32, 1000000 elements, to rank 1, tag 9)",
+                "waited 0.5 s for rank 1 (host ");
+    atomic_store(&c->signals[0], 1);
+}
+
+static void test_messages(void **unused)
+{
+    (void)unused;
+    test_layout = EACH_ALONE;
+    for (int victim = 0; victim < 2; victim++)
+        run_ranks(PROCESSES, 2, large_message, &victim, 30, true);
+    run_ranks(PROCESSES, 2, unwanted_message, NULL, 0.5, true);
+}
+
+/* ---- joining ----------------------------------------------------------------------------------------------------- */
+/* A rank 0 on another host, in the store alone: its record, and the address where it says it listens. */
+static yk_store *impostor(const char *address)
+{
+    yk_store *store = yk_hash_store();
+    uint64_t members = 0xCBF29CE484222325u;
+    for (const char *c = "native"; *c; c++)
+        members = (members ^ (unsigned char)*c) * 0x100000001B3u;
+    char text[200];
+    int n = snprintf(text, sizeof(text), "2 99 1 %llx elsewhere nowhere", (unsigned long long)members);
+    assert_int_equal(yk_store_set(store, "world/rank/0", text, (size_t)n), YK_OK);
+    assert_int_equal(yk_store_set(store, "world/address/0", address, strlen(address)), YK_OK);
+    return store;
+}
+
+static void expect_unreached(const char *address, yk_status code, const char *why)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_store *store = impostor(address);
+    double begin = yk__now();
+    assert_null(
+        yk_process_group_create(store, 1, 2, &(yk_process_group_options){.join_timeout = 1, .host_id = "here"}));
+    assert_true(yk__now() - begin < 5);
+    char text[300];
+    snprintf(text, sizeof(text), "cannot reach rank 0 (host nowhere, pid 99) at %s: %s", address, why);
+    expect_error(code, text);
+    char *told = NULL; /* the others are told */
+    assert_int_equal(yk_store_get(store, "world/failed", (void **)&told, NULL, 1), YK_OK);
+    assert_non_null(strstr(told, text));
+    free(told);
+    yk_scope_end(scope);
+}
+
+static int listen_on(char address[40])
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(to);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&to, size), 0);
+    assert_int_equal(listen(fd, 4), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&to, &size), 0);
+    snprintf(address, 40, "127.0.0.1:%d", ntohs(to.sin_port));
+    return fd;
+}
+
+static void test_unreached(void **unused)
+{
+    (void)unused;
+    char address[40];
+    int fd = listen_on(address);
+    expect_unreached(address, YK_ERR_TIMEOUT, "no answer to the handshake");
+    close(fd);
+    expect_unreached(address, YK_ERR_CONNECTION, "connection refused");
+}
+
+/* Ranks 0 and 1 join; number 2 has read where rank 0 listens, and comes as a stranger. */
+static void strangers(rank_context *c)
+{
+    if (c->rank < 2) {
+        yk_process_group *g = yk_process_group_create(
+            c->store, c->rank, 2, &(yk_process_group_options){.join_timeout = 15, .host_id = c->rank ? "a" : "b"});
+        CHECK(g, "%s", yk_last_error()->message);
+        CHECK_OK(yk_barrier(g));
+        return;
+    }
+    char *address = NULL, answer[64];
+    CHECK_OK(yk_store_get(c->store, "world/address/0", (void **)&address, NULL, 10));
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    to.sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
+    free(address);
+    int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), loud = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const struct sockaddr *at = (const struct sockaddr *)&to;
+    /* The group may be complete already, and nobody listens any more: that is as good. */
+    if (connect(silent, at, sizeof(to)) == 0 && connect(loud, at, sizeof(to)) == 0 &&
+        send(loud, "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL) == 18) {
+        struct timeval limit = {.tv_sec = 15};
+        setsockopt(loud, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+        ssize_t n = recv(loud, answer, sizeof(answer), 0);
+        CHECK(n == 0 || (n < 0 && errno == ECONNRESET), "%zd bytes for a stranger", n);
+    }
+    close(silent);
+    close(loud);
+}
+
+static void test_strangers(void **unused)
+{
+    (void)unused;
+    run_ranks(THREADS, 3, strangers, NULL, 20, false);
+}
+
+/* YOKE_SHARED_MEMORY=0 makes a host of every rank. */
+static void alone(rank_context *c)
+{
+    yk_tensor *x = yk_full(YK_SHAPE(50000), c->rank + 1, NULL);
+    CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
+    CHECK(yk_get(x, (int64_t[]){49999}) == 6, "%g", yk_get(x, (int64_t[]){49999}));
+    char *address = NULL, key[40];
+    snprintf(key, sizeof(key), "world/address/%d", c->rank);
+    CHECK_OK(yk_store_get(c->store, key, (void **)&address, NULL, 1));
+    CHECK(strncmp(address, "127.0.0.1:", 10) == 0, "%s", address);
+    free(address);
+}
+
+static void test_alone(void **unused)
+{
+    (void)unused;
+    test_layout = ONE_HOST;
+    setenv("YOKE_SHARED_MEMORY", "0", 1);
+    run_ranks(THREADS, 3, alone, NULL, 20, true);
+    setenv("YOKE_SHARED_MEMORY", "no", 1);
+    yk_scope scope = yk_scope_begin();
+    assert_null(yk_process_group_create(NULL, 0, 1, NULL));
+    expect_error(YK_ERR_ARGUMENT, "YOKE_SHARED_MEMORY");
+    unsetenv("YOKE_SHARED_MEMORY");
+    setenv("YOKE_COMM_TIMEOUT", "0", 1);
+    assert_null(yk_process_group_create(NULL, 0, 1, NULL));
+    expect_error(YK_ERR_ARGUMENT, "YOKE_COMM_TIMEOUT");
+    unsetenv("YOKE_COMM_TIMEOUT");
+    yk_scope_end(scope);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_faults_alone), cmocka_unit_test(test_faults_uneven), cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_messages),     cmocka_unit_test(test_unreached),     cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_alone),
+    };
+    return cmocka_run_group_tests_name("comm faults between hosts", tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+/*
+ * grad_scaler_test.c - the scaler's factor, the steps it leaves out and the gradients it divides, against what
+ * torch.amp.GradScaler (PyTorch 2.15) does with the same gradients; misuse is an error.
+ */
+#include "tests/support/expect.h"
+
+#include <math.h>
+
+#include <yoke/checkpoint.h>
+
+/*
+ * The run: one float32 parameter of two elements, SGD with lr 0.1, init_scale 8, growth_interval 2. Before step i the
+ * gradient is set to scale * (i + 1) * (1, -2), with an infinity in steps 2 and 6 and a NaN in step 7.
+ */
+enum { STEPS = 12 };
+#include "tests/optim/grad_scaler_golden.h"
+
+#define refused(call, code, text)                                                                                      \
+    do {                                                                                                               \
+        assert_int_equal((call), code);                                                                                \
+        expect_error(code, text);                                                                                      \
+    } while (0)
+
+typedef struct setup {
+    yk_tensor *x;
+    yk_optimizer *sgd;
+    yk_grad_scaler *scaler;
+} setup;
+
+static setup make(const yk_grad_scaler_options *options)
+{
+    setup s;
+    s.x = yk_from_data((float[]){1, 2}, 1, (int64_t[]){2}, NULL);
+    expect_ok(yk_set_requires_grad(s.x, true));
+    yk_parameters *params = yk_state_dict_create();
+    expect_ok(yk_state_dict_add(params, "x", s.x));
+    s.sgd = yk_sgd(params, &(yk_sgd_options){.lr = 0.1});
+    s.scaler = yk_grad_scaler_create(options);
+    assert_non_null(s.sgd);
+    assert_non_null(s.scaler);
+    return s;
+}
+
+static void set_grad(const setup *s, double a, double b)
+{
+    float values[2] = {(float)a, (float)b};
+    expect_ok(yk_set_grad(s->x, yk_from_data(values, 1, (int64_t[]){2}, NULL)));
+}
+
+static void expect_x(const setup *s, double a, double b)
+{
+    float values[2];
+    expect_ok(yk_tensor_read(s->x, values, sizeof(values)));
+    /* a step's rounding depends on whether the compiler joins product and sum */
+    expect_near(values[0], a, 1e-6, 1e-6);
+    expect_near(values[1], b, 1e-6, 1e-6);
+}
+
+static void test_follows_pytorch(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    setup s = make(&(yk_grad_scaler_options){.init_scale = 8, .growth_interval = 2});
+    for (int i = 0; i < STEPS; i++) {
+        double scale = yk_grad_scaler_get_state(s.scaler).scale;
+        double first = i == 2 || i == 6 ? (double)INFINITY : i == 7 ? (double)NAN : scale * (i + 1);
+        set_grad(&s, first, scale * (i + 1) * -2);
+        if (i % 3 == 0)
+            expect_ok(yk_grad_scaler_unscale(s.scaler, s.sgd));
+        bool skipped;
+        expect_ok(yk_grad_scaler_step(s.scaler, s.sgd, &skipped));
+        assert_int_equal(skipped, i == 2 || i == 6 || i == 7);
+        expect_ok(yk_grad_scaler_update(s.scaler));
+        yk_grad_scaler_state now = yk_grad_scaler_get_state(s.scaler);
+        assert_true(now.scale == golden[i].scale);
+        assert_int_equal(now.growth_tracker, golden[i].tracker);
+        expect_x(&s, golden[i].x, golden[i].y);
+    }
+    yk_scope_end(scope);
+}
+
+/* Finite gradients whose squares are not, and a scale that may not grow beyond float32. */
+static void test_extremes(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    setup s = make(&(yk_grad_scaler_options){.init_scale = 0x1p127, .growth_interval = 1});
+    bool skipped;
+    set_grad(&s, 3e38, -3e38);
+    expect_ok(yk_grad_scaler_step(s.scaler, s.sgd, &skipped));
+    assert_false(skipped);
+    expect_ok(yk_grad_scaler_update(s.scaler));
+    yk_grad_scaler_state now = yk_grad_scaler_get_state(s.scaler);
+    assert_true(now.scale == 0x1p127); /* doubled it would be infinite */
+    assert_int_equal(now.growth_tracker, 0);
+    yk_scope_end(scope);
+}
+
+static void test_scale(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    setup s = make(NULL);
+    yk_tensor *loss = yk_grad_scaler_scale(s.scaler, yk_sum(yk_mul(s.x, s.x)));
+    assert_true(yk_item(loss) == 5 * 65536.0);
+    expect_ok(yk_backward(loss));
+    expect_ok(yk_grad_scaler_unscale(s.scaler, s.sgd));
+    float grad[2];
+    expect_ok(yk_tensor_read(yk_grad(s.x), grad, sizeof(grad)));
+    assert_true(grad[0] == 2 && grad[1] == 4);
+    yk_tensor *half = yk_grad_scaler_scale(s.scaler, yk_full(0, NULL, 3, &(yk_tensor_options){.dtype = YK_F16}));
+    assert_int_equal(yk_tensor_dtype(half), YK_F32);
+    assert_true(yk_item(half) == 3 * 65536.0);
+    yk_scope_end(scope);
+}
+
+static void test_disabled(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    setup s = make(&(yk_grad_scaler_options){.disabled = true});
+    yk_tensor *loss = yk_sum(s.x);
+    assert_ptr_equal(yk_grad_scaler_scale(s.scaler, loss), loss);
+    set_grad(&s, 1, 1);
+    expect_ok(yk_grad_scaler_unscale(s.scaler, s.sgd));
+    expect_ok(yk_grad_scaler_step(s.scaler, s.sgd, NULL));
+    expect_ok(yk_grad_scaler_update(s.scaler));
+    expect_x(&s, 0.9f, 1.9f);
+    assert_int_equal(yk_value_count(yk_value_from_grad_scaler(s.scaler)), 0);
+    expect_ok(yk_grad_scaler_load_value(s.scaler, yk_value_dict()));
+    yk_scope_end(scope);
+}
+
+static void test_misuse(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    setup s = make(NULL);
+    refused(yk_grad_scaler_update(s.scaler), YK_ERR_STATE, "no gradients were looked at");
+    refused(yk_grad_scaler_step(s.scaler, s.sgd, NULL), YK_ERR_STATE, "no parameter of the optimizer has a gradient");
+    s = make(NULL);
+    set_grad(&s, 1, 1);
+    expect_ok(yk_grad_scaler_unscale(s.scaler, s.sgd));
+    refused(yk_grad_scaler_unscale(s.scaler, s.sgd), YK_ERR_STATE, "gradients were unscaled since");
+    expect_ok(yk_grad_scaler_step(s.scaler, s.sgd, NULL));
+    refused(yk_grad_scaler_step(s.scaler, s.sgd, NULL), YK_ERR_STATE, "step was taken since");
+    refused(yk_grad_scaler_unscale(s.scaler, s.sgd), YK_ERR_STATE, "step was taken since");
+    expect_ok(yk_grad_scaler_update(s.scaler));
+    assert_null(yk_grad_scaler_create(&(yk_grad_scaler_options){.init_scale = -1}));
+    expect_error(YK_ERR_ARGUMENT, "the scale is -1");
+    assert_null(yk_grad_scaler_create(&(yk_grad_scaler_options){.backoff_factor = 2}));
+    expect_error(YK_ERR_ARGUMENT, "backoff_factor is 2, expected a number between 0 and 1");
+    assert_null(yk_grad_scaler_create(&(yk_grad_scaler_options){.growth_factor = 1}));
+    expect_error(YK_ERR_ARGUMENT, "growth_factor is 1, expected more than 1");
+    yk_scope_end(scope);
+}
+
+/* PyTorch's form, there and back, and what it refuses. */
+static void test_value(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    setup s = make(&(yk_grad_scaler_options){.init_scale = 8, .growth_interval = 5}), other = make(NULL);
+    set_grad(&s, 8, 8);
+    expect_ok(yk_grad_scaler_step(s.scaler, s.sgd, NULL));
+    expect_ok(yk_grad_scaler_update(s.scaler));
+    yk_value *value = yk_value_from_grad_scaler(s.scaler);
+    static const char *const keys[] = {"scale", "growth_factor", "backoff_factor", "growth_interval",
+                                       "_growth_tracker"};
+    assert_int_equal(yk_value_count(value), 5);
+    for (int i = 0; i < 5; i++)
+        assert_string_equal(yk_value_key(value, i, NULL), keys[i]);
+    expect_ok(yk_grad_scaler_load_value(other.scaler, value));
+    yk_grad_scaler_state now = yk_grad_scaler_get_state(other.scaler);
+    assert_true(now.scale == 8 && now.growth_interval == 5 && now.growth_tracker == 1);
+    refused(yk_grad_scaler_load_value(other.scaler, yk_value_dict()), YK_ERR_FORMAT,
+            "it is empty, as a disabled scaler saves it");
+    expect_ok(yk_value_set(value, "growth_interval", yk_value_string("x")));
+    refused(yk_grad_scaler_load_value(other.scaler, value), YK_ERR_FORMAT,
+            "scaler state: growth_interval is a string, expected a number");
+    yk_scope_end(scope);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_follows_pytorch), cmocka_unit_test(test_extremes), cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_disabled),        cmocka_unit_test(test_misuse),   cmocka_unit_test(test_value),
+    };
+    return cmocka_run_group_tests_name("grad_scaler", tests, NULL, NULL);
+}

@@ -1,0 +1,78 @@
+/*
+ * ddp_devices_test.c - a model on two devices inside DDP: buckets of each device, gradients of the whole batch, and
+ * backward's two threads.
+ */
+#include "tests/parallel/trainer.h"
+
+#include "parallel/reducer.h"
+
+static const yk_device second = {YK_CPU, 1};
+
+/* The first layer on cpu:0, the others on cpu:1. */
+static yk_tensor *split_forward(yk_module *m, yk_tensor *x)
+{
+    yk_tensor *y = yk_relu(yk_forward(yk_module_child(m, 0), x));
+    return yk_forward(yk_module_child(m, 2), yk_relu(yk_forward(yk_module_child(m, 1), yk_to(y, second))));
+}
+
+static const yk_module_class split_class = {.name = "Split", .forward = split_forward};
+
+static yk_module *make_split(uint32_t key)
+{
+    yk_module *m = yk_module_create(&split_class);
+    yk_module_add(m, "a", yk_linear_create(6, 40, NULL));
+    yk_module_add(m, "b", yk_linear_create(40, 30, NULL));
+    yk_module_add(m, "c", yk_linear_create(30, 10, NULL));
+    known_values(yk_module_to_dtype(m, YK_F64), key);
+    yk_module_to(yk_module_child(m, 1), second);
+    yk_module_to(yk_module_child(m, 2), second);
+    return yk_module_check(m);
+}
+
+static yk_status step_of(yk_module *m, uint32_t key, int64_t first, int64_t count)
+{
+    yk_tensor *y = yk_forward(m, samples(key, first, count, 1, (int64_t[]){6}));
+    return yk_backward(yk_cross_entropy(y, yk_to(labels(first, count), second), NULL));
+}
+
+static void two_devices(rank_context *c)
+{
+    yk_module *net = make_split(1 + (uint32_t)c->rank), *alone = make_split(1);
+    CHECK(net && alone, "%s", yk_last_error()->message);
+    yk_module *ddp =
+        yk_ddp(net, &(yk_ddp_options){.group = c->group, .bucket_cap_mb = 0.005, .first_bucket_mb = 0.002});
+    CHECK(ddp, "%s", yk_last_error()->message);
+    for (uint32_t step = 0; step < 5; step++) {
+        yk_scope scope = yk_scope_begin();
+        yk_module_zero_grad(ddp);
+        yk_module_zero_grad(alone);
+        CHECK_OK(step_of(ddp, step, 4 * c->rank, 4));
+        CHECK_OK(step_of(alone, step, 0, 4 * c->size));
+        double d = 0;
+        for (int i = 0; i < 6; i++) {
+            static const char *const names[] = {"a.weight", "a.bias", "b.weight", "b.bias", "c.weight", "c.bias"};
+            yk_tensor *g = yk_grad(yk_module_get(net, names[i]));
+            CHECK(g && yk_device_equal(yk_tensor_device(g), (yk_device){YK_CPU, i >= 2}), "the device of %s", names[i]);
+            double one = distance(g, yk_grad(yk_module_get(alone, names[i])));
+            d = one > d ? one : d;
+        }
+        CHECK(d < 1e-13, "step %u: the gradients are %g apart", step, d);
+        yk_scope_end(scope);
+    }
+}
+
+static void test_two_devices(void **state)
+{
+    (void)state;
+    assert_int_equal(yk_device_count(YK_CPU), 2);
+    run_ranks(PROCESSES, 2, two_devices, NULL, 10, true);
+    run_ranks(THREADS, 3, two_devices, NULL, 10, true);
+}
+
+int main(void)
+{
+    setenv("OMP_NUM_THREADS", "2", 1); /* one for each device */
+    setenv("YOKE_CPU_DEVICES", "2", 1);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_devices)};
+    return cmocka_run_group_tests_name("ddp_devices", tests, NULL, NULL);
+}
