@@ -219,8 +219,9 @@ YK_API void yk_loader_start(yk_loader *loader, int64_t epoch);
 YK_API yk_status yk_loader_seek(yk_loader *loader, int64_t batch) YK_MUST_CHECK;
 /*
  * Gives the next batch, or false at the epoch's end. False with the error record set means that a sample failed; the
- * message names its index and where it comes from, the batches before it were all given, and the loader gives no more
- * until it is started again. While the thread's record is set, from whatever call, it gives false at once.
+ * message names its index and where it comes from, the batches before it were all given, no worker is in the data set
+ * any more, and the loader gives no more until it is started again. While the thread's record is set, from whatever
+ * call, it gives false at once.
  */
 YK_API bool yk_loader_next(yk_loader *loader, yk_batch *batch);
 /*

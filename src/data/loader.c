@@ -564,8 +564,8 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
     else
         make_batch(l, &l->workers[0].data, l->taken++, &l->held);
     if (l->held.failed) {
+        cancel(l); /* no worker asks the data set for more once the caller knows */
         yk__error_put(&l->held.error);
-        l->held.failed = false;
         l->over = true;
         return false;
     }

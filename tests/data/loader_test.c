@@ -1,5 +1,7 @@
 /* Loaders: the stream of batches is the same for any number of workers, and failures reach the caller. */
 #include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include <yoke/comm.h>
 
@@ -12,11 +14,20 @@ typedef struct numbers {
     int64_t fail_at;      /* -1: never */
     int64_t odd_shape_at; /* -1: never */
     int destroyed;
+    bool workers;    /* there are several: the sample that fails then waits for sample 60, which takes long */
+    atomic_int slow; /* calls that are busy with sample 60 */
 } numbers;
 
 static yk_status numbers_get(void *context, int64_t index, yk_sample *sample)
 {
-    const numbers *n = context;
+    numbers *n = context;
+    if (n->workers && index == 60) {
+        n->slow++;
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        n->slow--;
+    }
+    for (int i = 0; n->workers && index == n->fail_at && !n->slow && i < 1000; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     if (index == n->fail_at)
         return yk_set_error(YK_ERR_FORMAT, "the dog ate it");
     float *to = yk_sample_allocate(sample, YK_F32, 1, (int64_t[]){index == n->odd_shape_at ? 3 : 2});
@@ -340,6 +351,7 @@ static void test_failure_in_a_worker(void **state)
         static numbers n; /* outlives the test: its sets go in the teardown */
         yk_dataset *set = numbers_set(&n, 100, NULL);
         n.fail_at = 57;
+        n.workers = workers > 0;
         yk_loader *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = 10, .workers = workers});
         yk_batch batch;
         for (int again = 0; again < 2; again++) {
@@ -347,6 +359,7 @@ static void test_failure_in_a_worker(void **state)
             for (yk_loader_start(loader, 0); yk_loader_next(loader, &batch); given++)
                 assert_int_equal(batch.samples[0], 10 * given);
             assert_int_equal(given, 5);
+            assert_int_equal(n.slow, 0); /* who is told of a failure may close what the samples come from */
             assert_null(batch.input);
             assert_false(yk_loader_next(loader, &batch)); /* an error that is set stops it too */
             expect_error(YK_ERR_FORMAT, "numbers: sample 57 (drawer 57): the dog ate it");
