@@ -113,6 +113,13 @@ enum { YK__TAP_PIECE = 1 << 20 };
 /* Makes the names in a folder safe. */
 yk_status yk__directory_sync(const char *directory);
 
+/* ---- numbers as text (number.c) ---------------------------------------------------------------------------------- */
+enum { YK__NUMBER_ROOM = 32 };
+/* The shortest text of six digits or more that reads back as the same number, in any locale; returns `text`. */
+const char *yk__number_format(double number, char text[YK__NUMBER_ROOM]);
+/* strtod, in any locale. */
+double yk__number_parse(const char *text, char **end);
+
 /* ---- checksums (crc32.c) ---------------------------------------------------------------------------------------- */
 /* Goes on from the checksum `crc` (0 at the start) over more bytes. The CRC-32 of zip, gzip and Ethernet. */
 uint32_t yk__crc32(uint32_t crc, const void *data, size_t size);

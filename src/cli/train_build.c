@@ -148,17 +148,6 @@ static yk_status check_save_path(const char *path)
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------ */
 
-/* The shortest text that reads back as the same number. */
-static const char *number_text(double number, char text[32])
-{
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, 32, "%.*g", digits, number);
-        if (strtod(text, NULL) == number)
-            break;
-    }
-    return text;
-}
-
 /* What the schedule's length is made of. The lengths themselves change with the number of processes. */
 static const char *schedule_text(const settings *s, char text[96])
 {
@@ -181,9 +170,9 @@ static void describe_run(run *r)
     *to++ = (yk_metadata){"data", yk_dataset_name(r->train_set)};
     *to++ = (yk_metadata){"dtype", s->dtype};
     *to++ = (yk_metadata){"seed", r->seed};
-    *to++ = (yk_metadata){"lr", number_text(s->lr, r->lr)};
-    *to++ = (yk_metadata){"momentum", number_text(s->momentum, r->momentum)};
-    *to++ = (yk_metadata){"weight-decay", number_text(s->weight_decay, r->weight_decay)};
+    *to++ = (yk_metadata){"lr", yk__number_format(s->lr, r->lr)};
+    *to++ = (yk_metadata){"momentum", yk__number_format(s->momentum, r->momentum)};
+    *to++ = (yk_metadata){"weight-decay", yk__number_format(s->weight_decay, r->weight_decay)};
     *to++ = (yk_metadata){"augmentation", s->no_augment ? "off" : "on"};
     *to++ = (yk_metadata){"schedule", schedule_text(s, r->schedule_text)};
 }
@@ -217,7 +206,7 @@ static void add_data(char lines[RANKS_LINES], const char *what, yk_dataset *set)
 static yk_status check_alike(run *r)
 {
     const settings *s = r->set;
-    char lines[RANKS_LINES] = "", number[32];
+    char lines[RANKS_LINES] = "", number[YK__NUMBER_ROOM];
     const struct {
         const char *name;
         int64_t value;
@@ -232,7 +221,7 @@ static yk_status check_alike(run *r)
                  {"async-save", s->async_save}, {"sharded-save", s->sharded_save}};
     for (const yk_metadata *m = r->settings; m->key; m++)
         add_line(lines, strcmp(m->key, "augmentation") == 0 ? "%s %s\n" : "--%s %s\n", m->key, m->value);
-    add_line(lines, "--gamma %s\n", number_text(s->gamma, number));
+    add_line(lines, "--gamma %s\n", yk__number_format(s->gamma, number));
     for (size_t i = 0; i < sizeof(integers) / sizeof(*integers); i++) {
         if (integers[i].value > 0 || (i == 0 && s->epochs == 0))
             add_line(lines, "--%s %" PRId64 "\n", integers[i].name, integers[i].value);

@@ -253,16 +253,10 @@ __attribute__((format(printf, 2, 3))) static void put(writer *w, const char *for
     va_end(arguments);
 }
 
-/* The shortest text that reads back as the same number. */
 static void put_number(writer *w, double number)
 {
-    char text[32];
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, number);
-        if (strtod(text, NULL) == number)
-            break;
-    }
-    put(w, "%s", text);
+    char text[YK__NUMBER_ROOM];
+    put(w, "%s", yk__number_format(number, text));
 }
 
 static void put_length(writer *w, const char *name, int64_t own)
