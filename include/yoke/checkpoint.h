@@ -160,7 +160,8 @@ YK_API yk_value *yk_pt_load(const char *path, const yk_pt_options *options);
  * Writes the value for torch.load, with weights_only=True too (PyTorch 2; 1.13 takes only values without floats and
  * bytes that way), by a temporary file that takes the place of `path` when it is whole. Tensors come from any device
  * and are written as tensors of the CPU, strides and shared memory kept; of a storage only the part that the tensors
- * reach is written. The same value gives the same bytes. Source: torch.save.
+ * reach is written. What was read as an OrderedDict, Counter, torch.Size, torch.dtype or torch.device is one again.
+ * The same value gives the same bytes. Source: torch.save.
  */
 YK_API yk_status yk_pt_save(const char *path, const yk_value *value) YK_MUST_CHECK;
 

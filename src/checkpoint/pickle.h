@@ -38,8 +38,8 @@ typedef enum yk__node_kind {
 } yk__node_kind;
 
 typedef struct yk__node {
-    uint8_t kind;
-    bool ordered, owned; /* owned: of text, not in the pickle's bytes */
+    uint8_t kind, form;  /* form: yk__value_form */
+    bool owned;          /* of text: not in the pickle's bytes */
     uint32_t attributes; /* of an OrderedDict: a dict's node plus one */
     union {
         bool boolean;
@@ -119,6 +119,8 @@ const char *yk__pickle_show(const char *text, size_t size, char buffer[80]);
 yk_status yk__pickle_global(yk__pickle *p, const char *module, size_t module_size, const char *name, size_t name_size);
 /* The text of an allowed name ("torch.float16"), and whether it is a value of its own, a dtype. */
 const char *yk__pickle_global_name(uint32_t index, bool *is_dtype);
+/* Whether it is the name of a dtype, "torch.float16", that a pickle may have. */
+bool yk__pickle_is_dtype(const char *name);
 /* Replaces function and arguments on the stack by what the function of that name stands for. */
 yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t arguments);
 yk_status yk__pickle_build(yk__pickle *p, uint32_t object, uint32_t state);

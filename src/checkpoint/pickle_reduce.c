@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "checkpoint/pickle.h"
+#include "checkpoint/value.h"
 #include "tensor/tensor.h"
 
 /* The tensors of a file may take so many bytes plus so many times the bytes of their storages: views share memory, but
@@ -79,6 +80,11 @@ static const global globals[] = {
     {"torch.complex128", DTYPE, YK__DTYPES},
     {"torch.float8_e4m3fn", DTYPE, YK__DTYPES},
     {"torch.float8_e5m2", DTYPE, YK__DTYPES},
+    {"torch.float8_e4m3fnuz", DTYPE, YK__DTYPES},
+    {"torch.float8_e5m2fnuz", DTYPE, YK__DTYPES},
+    {"torch.float8_e8m0fnu", DTYPE, YK__DTYPES},
+    {"torch.float4_e2m1fn_x2", DTYPE, YK__DTYPES},
+    {"torch.complex32", DTYPE, YK__DTYPES},
 };
 enum { GLOBALS = sizeof(globals) / sizeof(*globals) };
 
@@ -86,6 +92,15 @@ const char *yk__pickle_global_name(uint32_t index, bool *is_dtype)
 {
     *is_dtype = globals[index].role == DTYPE;
     return globals[index].name;
+}
+
+bool yk__pickle_is_dtype(const char *name)
+{
+    for (int i = 0; i < GLOBALS; i++) {
+        if (globals[i].role == DTYPE && strcmp(globals[i].name, name) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* Python 2's and CUDA's names for the same things. */
@@ -294,7 +309,7 @@ static yk_status make_ordered(yk__pickle *p, const global *g, uint32_t args)
     if (!yk__pickle_push(p, YK__NODE_DICT))
         return yk__error_code();
     uint32_t made = (uint32_t)p->node_count - 1;
-    p->nodes[made].ordered = true;
+    p->nodes[made].form = YK__FORM_ORDERED;
     for (uint32_t i = 0; count && i < p->nodes[pairs].as.list.count; i++) {
         const yk__node *pair = &p->nodes[p->nodes[pairs].as.list.items[i]];
         if ((pair->kind != YK__NODE_LIST && pair->kind != YK__NODE_TUPLE) || pair->as.list.count != 2)
@@ -353,37 +368,58 @@ static yk_status make_bytes(yk__pickle *p, const global *g, uint32_t args)
     return answer_pushed(p);
 }
 
-/* ("cuda", 0) or ("cpu",): the text "cuda:0". */
+/* ("cuda", 0), ("cuda:0",) or ("cpu",): the text "cuda:0". */
 static yk_status make_device(yk__pickle *p, const global *g, uint32_t args)
 {
     uint32_t count = p->nodes[args].as.list.count;
     if (count < 1 || count > 2 || argument(p, args, 0)->kind != YK__NODE_STRING)
         return wrong(p, g->name);
-    if (count == 1)
-        return answer(p, p->nodes[args].as.list.items[0]);
     char type[80];
-    const yk__node *name = argument(p, args, 0), *index = argument(p, args, 1);
-    if (index->kind != YK__NODE_INT)
+    const yk__node *name = argument(p, args, 0), *index = count == 2 ? argument(p, args, 1) : NULL;
+    if (index && index->kind != YK__NODE_INT)
         return wrong(p, g->name);
-    char *text =
-        yk__format("%s:%" PRId64, yk__pickle_show(name->as.text.data, name->as.text.size, type), index->as.integer);
+    yk__pickle_show(name->as.text.data, name->as.text.size, type);
+    char *text = index ? yk__format("%s:%" PRId64, type, index->as.integer) : yk__strdup(type);
     yk__node *node = text ? yk__pickle_push(p, YK__NODE_STRING) : NULL;
     if (!node) {
         free(text);
         return yk__error_code();
     }
     node->owned = true;
+    node->form = YK__FORM_DEVICE;
     node->as.text.data = text;
     node->as.text.size = (uint32_t)strlen(text);
     return answer_pushed(p);
 }
 
-/* One argument of a kind, which is the result: Size's tuple, Counter's dict, a parameter's tensor. */
-static yk_status make_same(yk__pickle *p, const global *g, uint32_t args, yk__node_kind kind, uint32_t count)
+/* (tensor, requires_grad, hooks) */
+static yk_status make_parameter(yk__pickle *p, const global *g, uint32_t args)
 {
-    if (p->nodes[args].as.list.count != count || argument(p, args, 0)->kind != kind)
+    if (p->nodes[args].as.list.count != 3 || argument(p, args, 0)->kind != YK__NODE_TENSOR)
         return wrong(p, g->name);
     return answer(p, p->nodes[args].as.list.items[0]);
+}
+
+/* One argument, a tuple or dict, of which another form is made: Size's or Counter's. The argument itself may stand
+ * elsewhere too. */
+static yk_status make_form(yk__pickle *p, const global *g, uint32_t args, yk__node_kind kind, yk__value_form form)
+{
+    if (p->nodes[args].as.list.count != 1 || argument(p, args, 0)->kind != kind)
+        return wrong(p, g->name);
+    uint32_t from = p->nodes[args].as.list.items[0];
+    if (!yk__pickle_push(p, kind))
+        return yk__error_code();
+    uint32_t made = (uint32_t)p->node_count - 1;
+    p->nodes[made].form = (uint8_t)form;
+    for (uint32_t i = 0; i < p->nodes[from].as.list.count; i++) {
+        uint32_t item = p->nodes[from].as.list.items[i];
+        if (form == YK__FORM_SIZE && p->nodes[item].kind != YK__NODE_INT)
+            return wrong(p, g->name);
+        yk_status status = yk__pickle_append(p, made, item);
+        if (status)
+            return status;
+    }
+    return answer_pushed(p);
 }
 
 yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
@@ -396,12 +432,12 @@ yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
     uint32_t count = p->nodes[args].as.list.count;
     switch (g->role) {
     case ORDERED_DICT: return make_ordered(p, g, args);
-    case COUNTER: return make_same(p, g, args, YK__NODE_DICT, 1);
+    case COUNTER: return make_form(p, g, args, YK__NODE_DICT, YK__FORM_COUNTER);
     case SET: return make_set(p, g, args);
     case ENCODE: return count == 2 ? make_bytes(p, g, args) : wrong(p, g->name);
-    case SIZE: return make_same(p, g, args, YK__NODE_TUPLE, 1);
+    case SIZE: return make_form(p, g, args, YK__NODE_TUPLE, YK__FORM_SIZE);
     case DEVICE: return make_device(p, g, args);
-    case PARAMETER: return make_same(p, g, args, YK__NODE_TENSOR, 3);
+    case PARAMETER: return make_parameter(p, g, args);
     case TENSOR_V1:
     case TENSOR_V2:
     case TENSOR_V3: return rebuild_tensor(p, g, args);
@@ -419,7 +455,7 @@ yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
 yk_status yk__pickle_build(yk__pickle *p, uint32_t object, uint32_t state)
 {
     yk__node *node = &p->nodes[object];
-    if (node->kind != YK__NODE_DICT || !node->ordered)
+    if (node->form != YK__FORM_ORDERED)
         return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "sets the state of a %s, which is refused",
                                yk__node_kind_name(node));
     if (p->nodes[state].kind != YK__NODE_DICT)

@@ -20,7 +20,17 @@ typedef struct part {
     uint64_t begin, end; /* bytes, from the storage's first */
 } part;
 
-typedef enum word { ORDERED_DICT, REBUILD, ENCODE, SET, FIRST_STORAGE, WORDS = FIRST_STORAGE + YK__DTYPES } word;
+typedef enum word {
+    ORDERED_DICT,
+    REBUILD,
+    ENCODE,
+    SET,
+    FIRST_STORAGE,
+    COUNTER = FIRST_STORAGE + YK__DTYPES,
+    SIZE,
+    DEVICE,
+    WORDS
+} word;
 
 static const char *const words[WORDS] = {
     [ORDERED_DICT] = "collections\nOrderedDict\n",
@@ -35,6 +45,9 @@ static const char *const words[WORDS] = {
     [FIRST_STORAGE + YK_I32] = "torch\nIntStorage\n",
     [FIRST_STORAGE + YK_U8] = "torch\nByteStorage\n",
     [FIRST_STORAGE + YK_BOOL] = "torch\nBoolStorage\n",
+    [COUNTER] = "collections\nCounter\n",
+    [SIZE] = "torch\nSize\n",
+    [DEVICE] = "torch\ndevice\n",
 };
 
 typedef struct output {
@@ -263,9 +276,22 @@ static void emit_items(output *o, const yk_value *value, const char *begin, char
     emit_op(o, end);
 }
 
+static void emit_string(output *o, const yk_value *value)
+{
+    static const char module[] = "torch.";
+    if (value->form != YK__FORM_DTYPE) {
+        emit_text(o, value->as.bytes.data, value->as.bytes.size);
+        return;
+    }
+    emit(o, "ctorch\n", 7);
+    emit(o, value->as.bytes.data + sizeof(module) - 1, value->as.bytes.size - (sizeof(module) - 1));
+    emit_op(o, '\n');
+}
+
 static void emit_dict(output *o, const yk_value *value)
 {
-    if (value->ordered)
+    bool ordered = value->form == YK__FORM_ORDERED;
+    if (ordered)
         emit_ordered(o);
     else
         emit_op(o, '}');
@@ -281,33 +307,45 @@ static void emit_dict(output *o, const yk_value *value)
         }
         emit_op(o, 'u');
     }
-    if (value->ordered && value->attributes) {
+    if (ordered && value->attributes) {
         emit_value(o, value->attributes);
         emit_op(o, 'b');
+    }
+}
+
+/* What is called with the value as its only argument; WORDS: nothing. */
+static word maker_of(const yk_value *value)
+{
+    switch (value->form) {
+    case YK__FORM_COUNTER: return COUNTER;
+    case YK__FORM_SIZE: return SIZE;
+    case YK__FORM_DEVICE: return DEVICE;
+    default: return value->kind == YK_VALUE_SET ? SET : WORDS;
     }
 }
 
 /* The depth was bounded by the walk that noted the tensors. */
 static void emit_value(output *o, const yk_value *value)
 {
+    word maker = maker_of(value);
+    if (maker != WORDS)
+        emit_word(o, maker);
     switch (value->kind) {
     case YK_VALUE_NONE: emit_op(o, 'N'); break;
     case YK_VALUE_BOOL: emit_op(o, (char)(value->as.boolean ? 0x88 : 0x89)); break;
     case YK_VALUE_INT: emit_int(o, value->as.integer); break;
     case YK_VALUE_REAL: emit_real(o, value->as.real); break;
-    case YK_VALUE_STRING: emit_text(o, value->as.bytes.data, value->as.bytes.size); break;
+    case YK_VALUE_STRING: emit_string(o, value); break;
     case YK_VALUE_BYTES: emit_bytes(o, (const unsigned char *)value->as.bytes.data, value->as.bytes.size); break;
     case YK_VALUE_LIST: emit_items(o, value, "](", 'e'); break;
     case YK_VALUE_TUPLE: emit_items(o, value, "(", 't'); break;
-    case YK_VALUE_SET:
-        emit_word(o, SET);
-        emit_items(o, value, "](", 'e');
-        emit(o, "\x85R", 2);
-        break;
+    case YK_VALUE_SET: emit_items(o, value, "](", 'e'); break;
     case YK_VALUE_DICT: emit_dict(o, value); break;
     case YK_VALUE_TENSOR: emit_tensor(o, value->as.tensor); break;
     case YK__VALUE_KINDS: break;
     }
+    if (maker != WORDS)
+        emit(o, "\x85R", 2);
 }
 
 /* ---- the file -------------------------------------------------------------------------------------------------------

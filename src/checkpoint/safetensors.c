@@ -4,6 +4,12 @@
  * Reading is done by pread straight into the tensors' memory where the host can reach it: one copy, and a file that
  * shrinks meanwhile is an error instead of a fault. Where a map is asked for the tensors are parts of it. Writing puts
  * the tensors in the package's order: larger elements first, so that every tensor is aligned, and by name among equals.
+ *
+ * Note [Deferred]
+ * A training checkpoint must be known to be whole before anything of it is put into live objects. To read it to memory
+ * first takes as much memory again, and fresh pages cost the system more time (clearing them) than the file's bytes.
+ * So large tensors are read twice from the page cache: by pieces that stay in the processor's cache, for the checksum,
+ * and then to where they belong.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,11 +24,14 @@
 #include "base/core.h"
 #include "checkpoint/file_map.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/value.h"
+#include "nn/module.h"
 #include "tensor/tensor.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are copied as they are");
 
 /* ---- reading -------------------------------------------------------------------------------------------------- */
+enum { DEFER_BYTES = 1 << 20 }; /* smaller tensors are read at once */
 
 /* A file that is read from its beginning to its end. */
 typedef struct source {
@@ -32,7 +41,19 @@ typedef struct source {
     void *tap_arg;
     const yk_read_options *options; /* may be NULL */
     yk__file_map *map;              /* NULL: none */
+    struct deferred *later;         /* NULL: all tensors are read at once */
+    yk_value **metadata;            /* NULL: not wanted */
 } source;
+
+/* What a dict of deferred tensors owns. */
+typedef struct deferred {
+    yk__object object;
+    int fd;
+    char *path;
+    struct stat info;
+    uint64_t *begin; /* in the file, of each entry of the dict */
+    char piece[YK__TAP_PIECE];
+} deferred;
 
 static yk_status read_at(const source *s, uint64_t offset, void *to, size_t size)
 {
@@ -75,6 +96,19 @@ static yk_tensor *map_tensor(const source *s, uint64_t data, const yk__safetenso
     return yk__tensor_over(storage, entry->ndim, entry->shape, entry->dtype);
 }
 
+/* Reads the bytes for the tap alone; one reference to a tensor without memory. */
+static yk_tensor *defer_tensor(const source *s, uint64_t data, const yk__safetensor *entry)
+{
+    size_t bytes = (size_t)(entry->end - entry->begin);
+    for (size_t at = 0; at < bytes; at += YK__TAP_PIECE) {
+        if (read_at(s, data + entry->begin + at, s->later->piece,
+                    bytes - at < YK__TAP_PIECE ? bytes - at : YK__TAP_PIECE))
+            return NULL;
+    }
+    return yk__tensor_over(yk__storage_wrap((yk_device){0}, NULL, bytes, NULL, NULL), entry->ndim, entry->shape,
+                           entry->dtype);
+}
+
 /* One reference to the tensor of `entry`, whose file's data begin at `data`. */
 static yk_tensor *read_tensor(const source *s, uint64_t data, const yk__safetensor *entry)
 {
@@ -83,6 +117,8 @@ static yk_tensor *read_tensor(const source *s, uint64_t data, const yk__safetens
     const yk__backend *backend = status ? NULL : yk__backend_of(device);
     if (!backend)
         return NULL;
+    if (s->later && entry->dtype != YK_BOOL && entry->end - entry->begin >= DEFER_BYTES)
+        return defer_tensor(s, data, entry);
     if (yk__file_map_fits(s->map, data + entry->begin, entry->dtype, device))
         return map_tensor(s, data, entry, device);
     yk_device direct = backend->host_memory ? device : (yk_device){0};
@@ -97,6 +133,74 @@ static yk_tensor *read_tensor(const source *s, uint64_t data, const yk__safetens
     return x;
 }
 
+/* ---- deferred tensors: see Note [Deferred] ---- */
+static void deferred_destroy(void *object)
+{
+    deferred *d = object;
+    if (d->fd >= 0)
+        close(d->fd);
+    free(d->path);
+    free(d->begin);
+    free(d);
+}
+
+static const yk__type deferred_type = {"deferred", deferred_destroy};
+
+static deferred *deferred_create(const char *path)
+{
+    deferred *d = yk__calloc(1, sizeof(*d));
+    if (!d)
+        return NULL;
+    yk__object_init(&d->object, &deferred_type);
+    d->fd = -1;
+    d->path = yk__strdup(path);
+    if (d->path)
+        return d;
+    yk_object_release(d);
+    return NULL;
+}
+
+/* Takes the file over. */
+static yk_status deferred_begin(deferred *d, source *s, const struct stat *info, uint64_t data,
+                                const yk__safetensors *parsed)
+{
+    d->begin = yk__calloc(parsed->count + 1, sizeof(*d->begin));
+    if (!d->begin)
+        return YK_ERR_MEMORY;
+    for (size_t i = 0; i < parsed->count; i++)
+        d->begin[i] = data + parsed->tensors[i].begin;
+    d->info = *info; /* of before its bytes were checked */
+    d->fd = s->fd;
+    s->fd = -1;
+    return YK_OK;
+}
+
+static yk_status deferred_fill(void *owner, int64_t i, const yk_tensor *saved, yk_tensor *to)
+{
+    const deferred *d = owner;
+    const source s = {.fd = d->fd, .path = d->path};
+    const yk__backend *backend = yk__backend_for(to);
+    if (!backend)
+        return yk__error_code();
+    bool direct = backend->host_memory && to->dtype == saved->dtype && yk_is_contiguous(to);
+    yk_tensor *host = direct ? yk_tensor_retain(to)
+                             : yk__tensor_new(saved->ndim, saved->shape, NULL, (yk_dtype)saved->dtype, (yk_device){0});
+    if (!host)
+        return yk__error_code();
+    struct stat now;
+    yk_status status = read_at(&s, d->begin[i], host->data, (size_t)saved->storage->bytes);
+    if (!status && fstat(d->fd, &now) < 0)
+        status = yk__fail_errno("%s", d->path);
+    if (!status && (now.st_size != d->info.st_size || now.st_mtim.tv_sec != d->info.st_mtim.tv_sec ||
+                    now.st_mtim.tv_nsec != d->info.st_mtim.tv_nsec))
+        status = yk__fail(YK_ERR_IO, "%s: was written to while it was loaded; what it is loaded into may be half of it",
+                          d->path);
+    if (!status && !direct)
+        status = yk__raw_copy(to, host);
+    yk_tensor_release(host);
+    return status;
+}
+
 static yk_status read_tensors(const source *s, uint64_t data, const yk__safetensors *parsed, yk_state_dict *dict)
 {
     for (size_t i = 0; i < parsed->count; i++) {
@@ -107,6 +211,25 @@ static yk_status read_tensors(const source *s, uint64_t data, const yk__safetens
             return status;
     }
     return YK_OK;
+}
+
+/* The text beside the tensors as a dict; one reference. */
+static yk_value *metadata_value(const yk__safetensors *parsed)
+{
+    yk_value *dict = yk__value_new(YK_VALUE_DICT);
+    yk_status status = dict ? YK_OK : YK_ERR_MEMORY;
+    const char *key;
+    json_t *text;
+    json_object_foreach(json_object_get(parsed->json, "__metadata__"), key, text)
+    {
+        if (!status)
+            status = yk__value_put(dict, key, strlen(key), 0,
+                                   yk__value_text(YK_VALUE_STRING, json_string_value(text), json_string_length(text)));
+    }
+    if (!status)
+        return dict;
+    yk_value_release(dict);
+    return NULL;
 }
 
 /* dict NULL: only the header is read and checked. */
@@ -145,8 +268,12 @@ static yk_status read_file(source *s, yk_state_dict *dict)
     free(header);
     if (status)
         return status;
-    if (dict)
+    if (s->metadata)
+        status = (*s->metadata = metadata_value(&parsed)) ? YK_OK : yk__error_code();
+    if (dict && !status)
         status = read_tensors(s, data, &parsed, dict);
+    if (s->later && !status)
+        status = deferred_begin(s->later, s, &info, data, &parsed);
     yk__safetensors_clear(&parsed);
     return status;
 }
@@ -154,7 +281,7 @@ static yk_status read_file(source *s, yk_state_dict *dict)
 static yk_state_dict *read_dict(source s)
 {
     const char *path = s.path;
-    if (!yk__scope_check("safetensors_load") || yk__device_check(s.options->map_location))
+    if (!yk__scope_check("safetensors_load") || (s.options && yk__device_check(s.options->map_location)))
         return NULL;
     s.fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (s.fd < 0) {
@@ -163,10 +290,13 @@ static yk_state_dict *read_dict(source s)
     }
     yk_scope scope = yk_scope_begin();
     yk_state_dict *dict = yk_state_dict_create();
+    if (dict && s.later)
+        yk__state_dict_defer(dict, deferred_fill, s.later);
     if (dict)
         dict = read_file(&s, dict) ? NULL : yk_scope_return_object(scope, dict);
     yk_scope_end(scope);
-    close(s.fd);
+    if (s.fd >= 0)
+        close(s.fd);
     yk_object_release(s.map);
     return dict;
 }
@@ -174,6 +304,27 @@ static yk_state_dict *read_dict(source s)
 yk_state_dict *yk__safetensors_read(const char *path, const yk_read_options *options, yk__tap_fn tap, void *tap_arg)
 {
     return read_dict((source){.path = path, .tap = tap, .tap_arg = tap_arg, .options = options});
+}
+
+yk_state_dict *yk__safetensors_read_deferred(const char *path, yk__tap_fn tap, void *tap_arg)
+{
+    deferred *later = deferred_create(path);
+    yk_state_dict *dict =
+        later ? read_dict((source){.path = path, .tap = tap, .tap_arg = tap_arg, .later = later}) : NULL;
+    yk_object_release(later);
+    return dict;
+}
+
+yk_state_dict *yk__safetensors_read_all(const char *path, yk_device device, yk_value **metadata)
+{
+    *metadata = NULL;
+    yk_state_dict *dict =
+        read_dict((source){.path = path, .options = &(yk_read_options){.map_location = device}, .metadata = metadata});
+    if (!dict) {
+        yk_value_release(*metadata);
+        *metadata = NULL;
+    }
+    return dict;
 }
 
 yk_state_dict *yk_safetensors_read(const char *path, const yk_read_options *options)

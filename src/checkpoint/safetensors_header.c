@@ -15,6 +15,7 @@
 
 #include "base/core.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/sealed_json.h"
 
 static const char *const dtype_names[YK__DTYPES] = {
     [YK_F32] = "F32", [YK_F64] = "F64", [YK_F16] = "F16", [YK_BF16] = "BF16",
@@ -236,9 +237,10 @@ yk_status yk__safetensors_parse(const char *path, const char *header, size_t hea
         return yk__fail(YK_ERR_FORMAT, "%s: not a safetensors file: the header does not begin with '{'", path);
     json_error_t why;
     parsed->json = json_loadb(header, header_size, JSON_REJECT_DUPLICATES, &why);
+    if (!parsed->json && yk__json_no_memory(path, header_size, &why))
+        return YK_ERR_MEMORY;
     if (!parsed->json)
-        return yk__fail(json_error_code(&why) == json_error_out_of_memory ? YK_ERR_MEMORY : YK_ERR_FORMAT,
-                        "%s: bad header at byte %d: %s", path, why.position, why.text);
+        return yk__fail(YK_ERR_FORMAT, "%s: bad header at byte %d: %s", path, why.position, why.text);
     yk_status status = YK_ERR_MEMORY;
     parsed->tensors = yk__calloc(json_object_size(parsed->json), sizeof(*parsed->tensors));
     if (parsed->tensors)

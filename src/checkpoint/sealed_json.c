@@ -34,6 +34,15 @@ yk_status yk__sealed_write(yk__file_writer *writer, const json_t *object)
     return status;
 }
 
+bool yk__json_no_memory(const char *path, size_t size, const json_error_t *why)
+{
+    if (*why->text && json_error_code(why) != json_error_out_of_memory)
+        return false;
+    yk__fail_memory(size);
+    yk__error_prefix("%s", path);
+    return true;
+}
+
 static json_t *parse(const char *path, const char *text, size_t size, const char *format, const char *noun)
 {
     char first[FIRST_LENGTH + 1];
@@ -48,9 +57,10 @@ static json_t *parse(const char *path, const char *text, size_t size, const char
     json_t *object = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     int version = 0;
     const char *kind = NULL;
-    if (!object)
-        yk__fail(YK_ERR_FORMAT, "%s: line %d: %s", path, error.line, error.text);
-    else if (json_unpack(object, "{s:s, s:i}", "format", &kind, "version", &version) || strcmp(kind, format) != 0)
+    if (!object) {
+        if (!yk__json_no_memory(path, size, &error))
+            yk__fail(YK_ERR_FORMAT, "%s: line %d: %s", path, error.line, error.text);
+    } else if (json_unpack(object, "{s:s, s:i}", "format", &kind, "version", &version) || strcmp(kind, format) != 0)
         yk__fail(YK_ERR_FORMAT, "%s: not %s", path, noun);
     else if (version != 1)
         yk__fail(YK_ERR_UNSUPPORTED, "%s: version %d; this yoke reads version 1", path, version);

@@ -243,6 +243,9 @@ static yk_status add_tensor_json(yk__layout *layout, const char *where, const ch
     if (!status && (t.ndim < 0 || !json_is_array(parts)))
         status = yk__fail(YK_ERR_FORMAT, "%s: tensor '%s': no shape of at most %d dimensions, or no parts", where, name,
                           YK_MAX_DIMS);
+    if (!status && json_array_size(parts) > (size_t)holders) /* looking for overlaps would take long */
+        status = yk__fail(YK_ERR_FORMAT, "%s: tensor '%s': %zu parts in %d files, where a file has one at most", where,
+                          name, json_array_size(parts), holders);
     if (!status && json_array_size(parts) == 0) /* a tensor without elements may have none */
         status = take_tensor(layout, where, &t, 0) ? YK_OK : yk__error_code();
     size_t i;

@@ -35,7 +35,7 @@ static bool accept(reader *r, const char *word)
 static double number(reader *r)
 {
     char *end;
-    double value = strtod(r->at, &end);
+    double value = yk__number_parse(r->at, &end);
     r->at = end;
     return value;
 }
@@ -186,16 +186,11 @@ __attribute__((format(printf, 2, 3))) static void put(writer *w, const char *for
     w->used = w->used < TEXT_ROOM ? w->used : TEXT_ROOM - 1;
 }
 
-/* The shortest text of at least six digits that reads back as the same number, as yk_schedule_describe has it. */
+/* As yk_schedule_describe has it. */
 static void put_shortest(writer *w, double value)
 {
-    char text[32];
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
-    }
-    put(w, "%s", text);
+    char text[YK__NUMBER_ROOM];
+    put(w, "%s", yk__number_format(value, text));
 }
 
 static yk_status get_int(const yk_value *value, const char *key, int64_t *result)
@@ -293,12 +288,35 @@ static yk_status put_sequence(writer *w, const yk_value *value, int depth)
     return status;
 }
 
+/* Fails where there is a constant that no schedule here has: CyclicLR has a gamma too, as ExponentialLR. What begins
+ * with '_' is PyTorch's own business. */
+static yk_status check_constants(const yk_value *value)
+{
+    static const char *const known[] = {"base_lrs",   "last_epoch",  "verbose",      "step_size",
+                                        "gamma",      "milestones",  "T_max",        "eta_min",
+                                        "lr_lambdas", "total_iters", "start_factor", "end_factor"};
+    for (int64_t i = 0; i < yk_value_count(value); i++) {
+        const char *key = yk_value_key(value, i, NULL);
+        bool found = key && *key == '_';
+        for (size_t k = 0; k < sizeof(known) / sizeof(*known) && !found; k++)
+            found = key && strcmp(key, known[k]) == 0;
+        if (!found)
+            return yk__fail(YK_ERR_UNSUPPORTED,
+                            "schedule state: '%.60s' is a constant of none of StepLR, MultiStepLR, CosineAnnealingLR, "
+                            "ExponentialLR, LinearLR, LambdaLR and SequentialLR",
+                            key ? key : "a number");
+    }
+    return YK_OK;
+}
+
 /* The schedule that is known by these constants. */
 static yk_status put_schedule(writer *w, const yk_value *value, int depth)
 {
     int64_t count;
     double constant = 0;
-    yk_status status;
+    yk_status status = check_constants(value);
+    if (status)
+        return status;
     if (yk_value_get(value, "_schedulers"))
         return put_sequence(w, value, depth);
     if (yk_value_get(value, "milestones"))
@@ -330,10 +348,18 @@ static yk_status put_schedule(writer *w, const yk_value *value, int depth)
     return status;
 }
 
+/* A text that fills its room was cut. */
+static yk_status check_room(const char *text)
+{
+    if (strlen(text) + 1 < TEXT_ROOM)
+        return YK_OK;
+    return yk__fail(YK_ERR_UNSUPPORTED, "schedule state: of more than %d characters: %.60s...", TEXT_ROOM, text);
+}
+
 char *yk__schedule_from_torch(const yk_value *value, int64_t *time)
 {
     writer w = {.used = 0};
-    if (get_int(value, "last_epoch", time) || put_schedule(&w, value, 0))
+    if (get_int(value, "last_epoch", time) || put_schedule(&w, value, 0) || check_room(w.text))
         return NULL;
     if (*time < 0) {
         yk__fail(YK_ERR_FORMAT, "schedule state: last_epoch is %" PRId64, *time);
@@ -355,6 +381,8 @@ yk_value *yk_value_from_schedule(const yk_schedule *s)
         return NULL;
     char text[TEXT_ROOM];
     yk_schedule_describe(s, text, sizeof(text));
+    if (check_room(text))
+        return NULL;
     yk_scope scope = yk_scope_begin();
     yk_optimizer *o = yk__schedule_optimizer(s);
     yk_value *base = yk_value_list(), *last = yk_value_list();

@@ -32,6 +32,8 @@ yk_status yk_checkpoint_save(const char *dir, const yk_checkpoint_state *state)
     return status;
 }
 
+static const yk_read_options mapped = {.mmap = true};
+
 static yk_status check_load(const yk_checkpoint_state *state)
 {
     if (!state)
@@ -63,7 +65,7 @@ yk_status yk_checkpoint_load(const char *dir, yk_checkpoint_state *state, const 
     if (!status && o.group)
         status = yk__snapshot_read_group(dir, &o, &snapshot);
     else if (!status)
-        status = yk__snapshot_read(dir, o.weights_only, &(yk_read_options){.mmap = o.mmap}, &snapshot);
+        status = yk__snapshot_read(dir, o.weights_only, o.mmap ? &mapped : NULL, &snapshot);
     return status ? status : apply(dir, &snapshot, state, &o, report);
 }
 
@@ -175,7 +177,7 @@ static yk_status find(const char *root, const yk_checkpoint_options *o, yk__snap
         if (!path || strlen(path) >= sizeof(found->path))
             status = path ? yk__fail(YK_ERR_ARGUMENT, "%s: the path is too long", path) : YK_ERR_MEMORY;
         else
-            status = snapshot ? yk__snapshot_read(path, o->weights_only, &(yk_read_options){.mmap = o->mmap}, snapshot)
+            status = snapshot ? yk__snapshot_read(path, o->weights_only, o->mmap ? &mapped : NULL, snapshot)
                               : yk_checkpoint_verify(path);
         if (!status) {
             strcpy(found->path, path);

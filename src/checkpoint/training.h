@@ -61,7 +61,7 @@ void yk__snapshot_restore_random(const yk__snapshot *snapshot, int rank);
 /* Writes the folder `dir` by way of DIR.tmp. */
 yk_status yk__snapshot_write(const yk__snapshot *snapshot, const char *dir);
 /* Reads and verifies; weights_only reads no optimizer. On failure nothing is left to clear. What is sharded is never
- * mapped. */
+ * mapped. Without options it is for yk__snapshot_apply alone: large tensors are deferred (safetensors.h). */
 yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *options, yk__snapshot *snapshot);
 /* Whether state.json is whole and the files have the sizes it says: a first look. Leaves no error. */
 bool yk__checkpoint_plausible(const char *dir);

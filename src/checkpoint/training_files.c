@@ -102,18 +102,18 @@ static char *parent_of(const char *dir)
     return slash == dir ? yk__strdup("/") : yk__format("%.*s", (int)(slash - dir), dir);
 }
 
-static yk_status take_place(const char *temporary, const char *dir)
+static yk_status take_place(const char *temporary, const char *dir, bool *exchanged)
 {
+    *exchanged = false;
     if (rename(temporary, dir) == 0)
         return YK_OK;
     if (errno != ENOTEMPTY && errno != EEXIST)
         return yk__fail_errno("%s", dir);
     if (yk__folder_check_own(dir))
         return yk__error_code();
-    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, dir, RENAME_EXCHANGE) == 0) {
-        yk__folder_remove(temporary);
+    *exchanged = renameat2(AT_FDCWD, temporary, AT_FDCWD, dir, RENAME_EXCHANGE) == 0;
+    if (*exchanged)
         return YK_OK;
-    }
     if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)
         return yk__fail(YK_ERR_IO, "%s: is there already, and this file system cannot exchange two folders", dir);
     return yk__fail_errno("%s", dir);
@@ -121,11 +121,16 @@ static yk_status take_place(const char *temporary, const char *dir)
 
 yk_status yk__folder_take_place(const char *temporary, const char *dir)
 {
-    yk_status status = take_place(temporary, dir);
+    bool exchanged;
+    yk_status status = take_place(temporary, dir, &exchanged);
     char *parent = status ? NULL : parent_of(dir);
     if (!status)
         status = parent ? yk__directory_sync(parent) : YK_ERR_MEMORY;
     free(parent);
+    if (exchanged && status) /* what the caller removes is the new one */
+        (void)!renameat2(AT_FDCWD, temporary, AT_FDCWD, dir, RENAME_EXCHANGE);
+    else if (exchanged) /* the old one, when the new one's name is on the disk */
+        yk__folder_remove(temporary);
     return status;
 }
 
@@ -318,11 +323,12 @@ static yk_status hash_file(const char *path, XXH3_state_t *hash)
     return status;
 }
 
-/* The tensors of a file; one reference. */
+/* The tensors of a file; one reference. Without options they are deferred. */
 static yk_state_dict *read_dict(const char *path, const yk_read_options *o, XXH3_state_t *hash)
 {
     yk_scope scope = yk_scope_begin();
-    yk_state_dict *dict = yk_state_dict_retain(yk__safetensors_read(path, o, hash_piece, hash));
+    yk_state_dict *dict = yk_state_dict_retain(o ? yk__safetensors_read(path, o, hash_piece, hash)
+                                                 : yk__safetensors_read_deferred(path, hash_piece, hash));
     yk_scope_end(scope);
     return dict;
 }
@@ -386,7 +392,7 @@ static yk_status read_set(const char *dir, const json_t *state, const char *name
 
 yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *o, yk__snapshot *snapshot)
 {
-    *snapshot = (yk__snapshot){.state = read_state(dir), .mapped = o->mmap};
+    *snapshot = (yk__snapshot){.state = read_state(dir), .mapped = o && o->mmap};
     yk_status status = snapshot->state ? YK_OK : yk__error_code();
     if (!status)
         status = read_set(dir, snapshot->state, MODEL_FILE, o, &snapshot->model);

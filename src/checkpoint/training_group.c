@@ -111,7 +111,8 @@ static void read_mine(const char *dir, const yk_checkpoint_options *o, yk__snaps
 {
     *snapshot = (yk__snapshot){0};
     if ((!o->broadcast || yk_rank(o->group) == 0) && dir)
-        (void)!yk__snapshot_read(dir, o->weights_only, &(yk_read_options){.mmap = o->mmap},
+        (void)!yk__snapshot_read(dir, o->weights_only,
+                                 o->mmap || o->broadcast ? &(yk_read_options){.mmap = o->mmap} : NULL,
                                  snapshot); /* the record tells the others */
 }
 

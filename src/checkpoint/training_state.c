@@ -90,9 +90,8 @@ static json_t *values_json(const yk_checkpoint_value *values)
 {
     json_t *object = json_object();
     for (; values && values->name; values++) {
-        char text[32];
-        snprintf(text, sizeof(text), "%.17g", *values->value);
-        json_object_set_new(object, values->name, json_string(text));
+        char text[YK__NUMBER_ROOM];
+        json_object_set_new(object, values->name, json_string(yk__number_format(*values->value, text)));
     }
     return object;
 }
@@ -397,7 +396,7 @@ yk_status yk__snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpo
     state->step = f.step;
     json_t *values = json_object_get(snapshot->state, "values");
     for (const yk_checkpoint_value *v = state->values; v && v->name; v++)
-        *v->value = strtod(json_string_value(json_object_get(values, v->name)), NULL);
+        *v->value = yk__number_parse(json_string_value(json_object_get(values, v->name)), NULL);
     yk_random_set_state((yk_random_state){(uint64_t)f.seed, (uint32_t)f.calls});
     return YK_OK;
 }

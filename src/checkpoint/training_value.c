@@ -323,7 +323,8 @@ typedef struct making {
     yk__snapshot *snapshot;
     const yk_value *value, *rest;
     yk_state_dict *weights;
-    char *notice; /* what is lost, grown by lose() */
+    bool foreign_schedule; /* one that yoke has not: kept for PyTorch */
+    char *notice;          /* what is lost, grown by lose() */
 } making;
 
 /* Adds to the notice. */
@@ -400,15 +401,17 @@ static yk_status take_optimizer(making *m, const yk_value *optimizer)
     return status;
 }
 
-/* PyTorch's schedule, or, where it has none that is known here, the one that was saved with it. */
+/* PyTorch's schedule, or, where it has none that is known here, the one that was saved with it; PyTorch's is then no
+ * part that was taken. */
 static yk_status take_schedule(making *m, const yk_value *scheduler)
 {
     int64_t time;
     char *text = scheduler ? yk__schedule_from_torch(scheduler, &time) : NULL;
     const yk_value *saved = yk_value_get(m->rest, "schedule");
     json_t *json = text ? json_pack("{s:s, s:I}", "kind", text, "time", (json_int_t)time) : NULL;
-    if (scheduler && !text)
-        lose(m, yk_last_error()->message, "");
+    m->foreign_schedule = scheduler && !text;
+    if (m->foreign_schedule)
+        lose(m, yk_last_error()->message, "; it is kept for PyTorch alone");
     yk_clear_error();
     free(text);
     if (!json && saved)
@@ -457,7 +460,8 @@ static bool is_taken(const making *m, const yk_value *item)
     const char *const *const lists[] = {optimizer_keys, schedule_keys, scaler_keys, epoch_keys, step_keys};
     bool taken = item == m->rest;
     for (int i = 0; i < 5; i++)
-        taken |= item == first_of(m->value, lists[i], i < 3 ? YK_VALUE_DICT : YK_VALUE_INT);
+        taken |= !(m->foreign_schedule && lists[i] == schedule_keys) &&
+                 item == first_of(m->value, lists[i], i < 3 ? YK_VALUE_DICT : YK_VALUE_INT);
     return taken;
 }
 

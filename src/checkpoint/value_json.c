@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/pickle.h"
+#include "checkpoint/sealed_json.h"
 #include "checkpoint/value_json.h"
-#include "checkpoint/zip.h"
 
 /* ---- writing --------------------------------------------------------------------------------------------------------
  */
@@ -67,7 +67,10 @@ static json_t *items_to_json(const yk_value *value, const char *name)
 
 static json_t *dict_to_json(const yk_value *value, const char *name)
 {
-    json_t *object = tagged(value->ordered ? "ordered" : "dict", items_to_json(value, name));
+    const char *kind = value->form == YK__FORM_ORDERED   ? "ordered"
+                       : value->form == YK__FORM_COUNTER ? "counter"
+                                                         : "dict";
+    json_t *object = tagged(kind, items_to_json(value, name));
     if (!object || !value->attributes)
         return object;
     json_t *attributes = to_json(value->attributes, NULL);
@@ -76,6 +79,16 @@ static json_t *dict_to_json(const yk_value *value, const char *name)
         return NULL;
     }
     return object;
+}
+
+static json_t *text_to_json(const yk_value *value)
+{
+    if (memchr(value->as.bytes.data, 0, value->as.bytes.size))
+        return tagged("text", hex(value->as.bytes.data, value->as.bytes.size));
+    json_t *text = json_stringn(value->as.bytes.data, value->as.bytes.size);
+    if (value->form == YK__FORM_PLAIN)
+        return text;
+    return tagged(value->form == YK__FORM_DTYPE ? "dtype" : "device", text);
 }
 
 /* NULL on failure: an error of yoke's, or no memory. `name` NULL: inside attributes, which have no tensors. */
@@ -89,13 +102,10 @@ static json_t *to_json(const yk_value *value, const char *name)
         if (isfinite(value->as.real))
             return json_real(value->as.real);
         return tagged("real", json_string(isnan(value->as.real) ? "nan" : value->as.real > 0 ? "inf" : "-inf"));
-    case YK_VALUE_STRING:
-        if (memchr(value->as.bytes.data, 0, value->as.bytes.size))
-            return tagged("text", hex(value->as.bytes.data, value->as.bytes.size));
-        return json_stringn(value->as.bytes.data, value->as.bytes.size);
+    case YK_VALUE_STRING: return text_to_json(value);
     case YK_VALUE_BYTES: return tagged("bytes", hex(value->as.bytes.data, value->as.bytes.size));
     case YK_VALUE_LIST: return items_to_json(value, name);
-    case YK_VALUE_TUPLE: return tagged("tuple", items_to_json(value, name));
+    case YK_VALUE_TUPLE: return tagged(value->form == YK__FORM_SIZE ? "size" : "tuple", items_to_json(value, name));
     case YK_VALUE_SET: return tagged("set", items_to_json(value, name));
     case YK_VALUE_DICT: return dict_to_json(value, name);
     case YK_VALUE_TENSOR:
@@ -124,6 +134,7 @@ char *yk__value_to_json(const yk_value *value)
 typedef struct source {
     const char *path;
     const yk_state_dict *dict;
+    bool *taken; /* which of the tensors */
 } source;
 
 static yk_value *fail_json(const source *s, const char *what)
@@ -197,10 +208,35 @@ static yk_value *tensor_from_json(const source *s, const char *name)
         yk__error_prefix("%s", s->path);
         return NULL;
     }
+    bool *taken = &s->taken[yk_state_dict_find(s->dict, name)];
+    if (*taken) { /* or a short text would stand for any number of elements */
+        yk__fail(YK_ERR_FORMAT, "%s: the state's description has tensor '%.200s' twice", s->path, name);
+        return NULL;
+    }
+    *taken = true;
     yk_value *value = yk__value_new(YK_VALUE_TENSOR);
     if (value)
         value->as.tensor = yk_tensor_retain(x);
     return value;
+}
+
+/* A dtype's name becomes an instruction of a pickle: only known ones. */
+static yk_value *form_from_json(const source *s, const char *text, yk__value_form form)
+{
+    if (form == YK__FORM_DTYPE && !yk__pickle_is_dtype(text))
+        return fail_json(s, "an unknown dtype");
+    yk_value *value = yk__value_text(YK_VALUE_STRING, text, strlen(text));
+    if (value)
+        value->form = form;
+    return value;
+}
+
+static bool all_integers(const yk_value *value)
+{
+    bool all = true;
+    for (int64_t i = 0; i < yk_value_count(value); i++)
+        all &= yk_value_at(value, i)->kind == YK_VALUE_INT;
+    return all;
 }
 
 static yk_value *object_from_json(const source *s, const json_t *json)
@@ -208,15 +244,23 @@ static yk_value *object_from_json(const source *s, const json_t *json)
     static const struct {
         const char *name;
         yk_value_kind kind;
-    } kinds[] = {{"tuple", YK_VALUE_TUPLE}, {"set", YK_VALUE_SET}, {"dict", YK_VALUE_DICT}, {"ordered", YK_VALUE_DICT}};
+        yk__value_form form;
+    } kinds[] = {{"tuple", YK_VALUE_TUPLE, YK__FORM_PLAIN},    {"size", YK_VALUE_TUPLE, YK__FORM_SIZE},
+                 {"set", YK_VALUE_SET, YK__FORM_PLAIN},        {"dict", YK_VALUE_DICT, YK__FORM_PLAIN},
+                 {"ordered", YK_VALUE_DICT, YK__FORM_ORDERED}, {"counter", YK_VALUE_DICT, YK__FORM_COUNTER}};
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
         const json_t *content = json_object_get(json, kinds[i].name);
         if (!content)
             continue;
         yk_value *value = items_from_json(s, content, kinds[i].kind);
         const json_t *attributes = json_object_get(json, "attributes");
-        if (value && strcmp(kinds[i].name, "ordered") == 0) {
-            value->ordered = true;
+        if (value)
+            value->form = kinds[i].form;
+        if (value && value->form == YK__FORM_SIZE && !all_integers(value)) {
+            yk_value_release(value);
+            return fail_json(s, "a size that is not of integers");
+        }
+        if (value && value->form == YK__FORM_ORDERED) {
             value->attributes = attributes ? from_json(s, attributes) : NULL;
             if (attributes && !value->attributes) {
                 yk_value_release(value);
@@ -232,6 +276,10 @@ static yk_value *object_from_json(const source *s, const json_t *json)
         return from_hex(s, text, YK_VALUE_BYTES);
     if ((text = json_string_value(json_object_get(json, "text"))))
         return from_hex(s, text, YK_VALUE_STRING);
+    if ((text = json_string_value(json_object_get(json, "dtype"))))
+        return form_from_json(s, text, YK__FORM_DTYPE);
+    if ((text = json_string_value(json_object_get(json, "device"))))
+        return form_from_json(s, text, YK__FORM_DEVICE);
     if ((text = json_string_value(json_object_get(json, "real"))))
         return real_from_json(s, text);
     return fail_json(s, "an object of an unknown kind");
@@ -271,54 +319,23 @@ yk_value *yk__value_from_json(const char *path, const char *text, const yk_state
     json_error_t why;
     json_t *json = json_loads(text, JSON_DECODE_ANY, &why);
     if (!json) {
-        yk__fail(YK_ERR_FORMAT, "%s: the state's description is not JSON: byte %d: %s", path, why.position, why.text);
+        if (!yk__json_no_memory(path, strlen(text), &why))
+            yk__fail(YK_ERR_FORMAT, "%s: the state's description is not JSON: byte %d: %s", path, why.position,
+                     why.text);
         return NULL;
     }
-    yk_value *value = from_json(&(source){path, dict}, json);
+    int64_t count = yk_state_dict_count(dict);
+    source s = {path, dict, yk__calloc((size_t)count + 1, sizeof(*s.taken))};
+    yk_value *value = s.taken ? from_json(&s, json) : NULL;
+    for (int64_t i = 0; value && i < count; i++) {
+        if (s.taken[i])
+            continue;
+        yk__fail(YK_ERR_FORMAT, "%s: tensor '%.200s' is not in the state's description", path,
+                 yk_state_dict_name(dict, i));
+        yk_value_release(value);
+        value = NULL;
+    }
+    free(s.taken);
     json_decref(json);
     return value;
-}
-
-/* ---- the metadata of safetensors ----------------------------------------------------------------------------------
- */
-
-static yk_value *read_metadata(const char *path, const yk__source *file)
-{
-    unsigned char prefix[YK__SAFETENSORS_PREFIX] = {0};
-    size_t size;
-    if ((file->size >= sizeof(prefix) && yk__source_read(file, 0, prefix, sizeof(prefix))) ||
-        yk__safetensors_length(path, prefix, file->size, &size))
-        return NULL;
-    yk_value *dict = NULL;
-    char *header = yk__calloc(size, 1);
-    yk__safetensors parsed;
-    uint64_t data = sizeof(prefix) + size;
-    if (header && !yk__source_read(file, sizeof(prefix), header, size) &&
-        !yk__safetensors_parse(path, header, size, file->size - data, &parsed)) {
-        const char *key;
-        json_t *text;
-        dict = yk__value_new(YK_VALUE_DICT);
-        json_object_foreach(json_object_get(parsed.json, "__metadata__"), key, text)
-        {
-            yk_value *item = yk__value_text(YK_VALUE_STRING, json_string_value(text), json_string_length(text));
-            if (dict && yk__value_put(dict, key, strlen(key), 0, item)) {
-                yk_value_release(dict);
-                dict = NULL;
-                break;
-            }
-        }
-        yk__safetensors_clear(&parsed);
-    }
-    free(header);
-    return dict;
-}
-
-yk_value *yk__safetensors_metadata(const char *path)
-{
-    yk__source file;
-    if (yk__source_open(path, false, &file))
-        return NULL;
-    yk_value *dict = read_metadata(path, &file);
-    yk__source_close(&file);
-    return dict;
 }

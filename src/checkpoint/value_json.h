@@ -5,7 +5,8 @@
  * again. Numbers, booleans, null, text and lists are JSON's own (integers of 64 bits); the rest is an object of one
  * member: {"tensor": NAME}, {"tuple": [...]}, {"set": [...]}, {"dict": [[KEY, VALUE], ...]}, {"bytes": HEX},
  * {"real": "nan"} (or "inf", "-inf"), {"text": HEX} with a zero byte in it, {"ordered": [[KEY, VALUE], ...],
- * "attributes": VALUE}.
+ * "attributes": VALUE}; {"size": [...]}, {"counter": [[KEY, VALUE], ...]}, {"dtype": TEXT} and
+ * {"device": TEXT} are the forms of tuple, dict and text that value.h lists.
  */
 #ifndef YOKE_CHECKPOINT_VALUE_JSON_H
 #define YOKE_CHECKPOINT_VALUE_JSON_H
@@ -17,10 +18,7 @@
 /* The text, which the caller frees. Tensors are named as yk_value_flatten names them; those in attributes of dicts
  * are an error. */
 char *yk__value_to_json(const yk_value *value);
-/* One reference to the value, whose tensors are taken from `dict` by their names. `path` is for messages. */
+/* One reference to the value, whose tensors are those of `dict` by their names, each once. `path` is for messages. */
 yk_value *yk__value_from_json(const char *path, const char *text, const yk_state_dict *dict);
-
-/* The metadata of a safetensors file: a dict of strings, one reference. */
-yk_value *yk__safetensors_metadata(const char *path);
 
 #endif

@@ -122,7 +122,7 @@ yk_value *yk_value_from_state_dict(const yk_state_dict *dict)
         }
     }
     if (value)
-        value->ordered = true;
+        value->form = YK__FORM_ORDERED;
     return yk__scope_own(value);
 }
 

@@ -42,6 +42,8 @@ json_t *ckpt_leaf_json(const yk_value *leaf);
 void ckpt_totals(const yk_value *leaves, int64_t *tensors, int64_t *elements, int64_t *bytes);
 /* Prints and frees. */
 int ckpt_print_json(json_t *json);
+/* Reports the error of the record on stderr, with --json as an object on stdout too, and is the exit code. */
+int ckpt_failed(const ckpt_settings *s);
 
 int ckpt_info(const ckpt_settings *s);
 int ckpt_verify(const ckpt_settings *s);

@@ -149,7 +149,7 @@ int ckpt_diff(const ckpt_settings *s)
         yk_value *value = ckpt_load(s->paths[side], &format);
         leaves[side] = value ? ckpt_leaves(s->paths[side], value) : NULL;
         if (!leaves[side])
-            return cli_failed();
+            return ckpt_failed(s);
     }
     report r = {.settings = s, .only = {json_array(), json_array()}, .differ = json_array()};
     yk_status status = YK_OK;
@@ -171,7 +171,7 @@ int ckpt_diff(const ckpt_settings *s)
                              "only_b", r.only[1], "differ", r.differ);
     if (status) {
         json_decref(json);
-        return cli_failed();
+        return ckpt_failed(s);
     }
     if (s->json) {
         if (ckpt_print_json(json))

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/core.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/training_value.h"
 #include "checkpoint/value_json.h"
 #include "checkpoint/zip.h"
@@ -46,15 +47,16 @@ static yk_status keep_metadata(yk_value *value, const yk_value *metadata)
         return status;
     yk_value_release(value->attributes);
     value->attributes = yk_value_retain(attributes);
-    value->ordered = true;
+    value->form = YK__FORM_ORDERED;
     return YK_OK;
 }
 
 static yk_value *load_safetensors(const char *path, yk_device device)
 {
-    yk_state_dict *dict = yk_safetensors_load(path, device);
-    yk_value *metadata = dict ? yk__scope_own(yk__safetensors_metadata(path)) : NULL;
-    if (!metadata)
+    yk_value *metadata;
+    yk_state_dict *dict = yk__safetensors_read_all(path, device, &metadata);
+    metadata = yk__scope_own(metadata);
+    if (!dict || !metadata)
         return NULL;
     const yk_value *state = yk_value_get(metadata, STATE);
     yk_value *value = state ? yk__scope_own(yk__value_from_json(path, yk_value_as_string(state), dict))
@@ -191,7 +193,7 @@ static yk_value *without_metadata(yk_value *value, const yk_value **metadata)
     }
     if (status)
         return NULL;
-    copy->ordered = value->ordered;
+    copy->form = value->form;
     copy->attributes = yk_value_count(attributes) ? yk_value_retain(attributes) : NULL;
     return copy;
 }
@@ -243,7 +245,7 @@ static yk_status save_safetensors(const char *path, yk_value *value, char **noti
         if (key && yk_value_kind_of(text) == YK_VALUE_STRING)
             metadata[used++] = (yk_metadata){key, yk_value_as_string(text)};
     }
-    if (state)
+    if (!status && state)
         metadata[used++] = (yk_metadata){STATE, state};
     if (!status)
         status = yk_safetensors_save(path, dict, used ? metadata : NULL);
@@ -352,4 +354,12 @@ int ckpt_print_json(json_t *json)
     puts(text);
     free(text);
     return EXIT_DONE;
+}
+
+int ckpt_failed(const ckpt_settings *s)
+{
+    const yk_error *error = yk_last_error();
+    if (s->json && error)
+        ckpt_print_json(json_pack("{s:s, s:b, s:s}", "path", s->paths[0], "valid", 0, "error", error->message));
+    return cli_failed();
 }

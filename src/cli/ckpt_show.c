@@ -9,15 +9,6 @@
 #include "base/core.h"
 #include "cli/ckpt.h"
 
-/* With --json a failure is an object too; without, the message goes to stderr. */
-static int failed(const ckpt_settings *s)
-{
-    const yk_error *error = yk_last_error();
-    if (s->json && error)
-        ckpt_print_json(json_pack("{s:s, s:b, s:s}", "path", s->paths[0], "valid", 0, "error", error->message));
-    return cli_failed();
-}
-
 /* ---- info
  * -------------------------------------------------------------------------------------------------------------- */
 
@@ -108,7 +99,7 @@ int ckpt_info(const ckpt_settings *s)
 {
     content c;
     if (!read_content(s, &c))
-        return failed(s);
+        return ckpt_failed(s);
     if (s->json)
         return show_found(s,
                           json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "path", s->paths[0], "format", c.format,
@@ -129,7 +120,7 @@ int ckpt_verify(const ckpt_settings *s)
 {
     content c;
     if (!read_content(s, &c))
-        return failed(s);
+        return ckpt_failed(s);
     if (s->json)
         return show_found(s,
                           json_pack("{s:s, s:b, s:s, s:I, s:I}", "path", s->paths[0], "valid", 1, "format", c.format,
@@ -147,7 +138,7 @@ static int save(const ckpt_settings *s, yk_value *value)
     char *notice = NULL;
     yk_value *leaves = value ? ckpt_leaves(s->paths[0], value) : NULL;
     if (!leaves || ckpt_save(s->paths[1], value, &notice))
-        return failed(s);
+        return ckpt_failed(s);
     int64_t tensors, elements, bytes;
     ckpt_totals(leaves, &tensors, &elements, &bytes);
     int code = EXIT_DONE;
@@ -176,11 +167,11 @@ int ckpt_strip(const ckpt_settings *s)
     const char *format;
     yk_value *value = ckpt_load(s->paths[0], &format);
     if (!value)
-        return failed(s);
+        return ckpt_failed(s);
     yk_state_dict *weights = yk_value_weights(value, &(yk_weights_options){.strip_module = s->strip_module});
     if (!weights) {
         yk__error_prefix("%s", s->paths[0]);
-        return failed(s);
+        return ckpt_failed(s);
     }
     return save(s, yk_value_from_state_dict(weights));
 }

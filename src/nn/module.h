@@ -72,4 +72,15 @@ yk_status yk__module_check_state_dict(yk_module *m, const yk_state_dict *dict, c
 /* A state dict that no scope owns. */
 yk_state_dict *yk__state_dict_new(void);
 
+/*
+ * A dict may hold a tensor without memory (data NULL) in place of one that is still where it was saved; `fill` then
+ * copies entry i, which is like `saved`, to `to` of the same shape. The dict holds one reference to `owner`, which is
+ * given to `fill`.
+ */
+typedef yk_status (*yk__fill_fn)(void *owner, int64_t i, const yk_tensor *saved, yk_tensor *to);
+void yk__state_dict_defer(yk_state_dict *dict, yk__fill_fn fill, void *owner);
+bool yk__state_dict_deferred(const yk_state_dict *dict, int64_t i);
+/* Copies entry i to a tensor of its shape, wherever it is. */
+yk_status yk__state_dict_copy(const yk_state_dict *dict, int64_t i, yk_tensor *to);
+
 #endif

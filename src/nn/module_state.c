@@ -124,7 +124,7 @@ static yk_status copy_values(const yk_state_dict *own, const yk_state_dict *give
         if (at < 0)
             continue;
         yk_tensor *to = yk_state_dict_at(own, i);
-        yk_status status = yk__raw_copy(to, yk_state_dict_at(given, at));
+        yk_status status = yk__state_dict_copy(given, at, to);
         if (status) {
             yk__error_prefix("load_state_dict: %s", yk_state_dict_name(own, i));
             return status;

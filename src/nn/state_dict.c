@@ -21,6 +21,8 @@ struct yk_state_dict {
     int64_t count, capacity;
     int64_t *slots;
     uint64_t slot_mask;
+    yk__fill_fn fill; /* NULL: all tensors are here */
+    void *owner;
 };
 
 static void dict_destroy(void *object)
@@ -30,6 +32,7 @@ static void dict_destroy(void *object)
         free(dict->entries[i].name);
         yk_tensor_release(dict->entries[i].tensor);
     }
+    yk_object_release(dict->owner);
     free(dict->entries);
     free(dict->slots);
     free(dict);
@@ -173,4 +176,24 @@ yk_state_dict *yk_state_dict_retain(yk_state_dict *dict)
 void yk_state_dict_release(yk_state_dict *dict)
 {
     yk_object_release(dict);
+}
+
+/* ---- tensors that are elsewhere ---------------------------------------------------------------------------------- */
+void yk__state_dict_defer(yk_state_dict *dict, yk__fill_fn fill, void *owner)
+{
+    dict->fill = fill;
+    dict->owner = yk_object_retain(owner);
+}
+
+bool yk__state_dict_deferred(const yk_state_dict *dict, int64_t i)
+{
+    const yk_tensor *x = dict->fill ? yk_state_dict_at(dict, i) : NULL;
+    return x && x->numel && !x->data;
+}
+
+yk_status yk__state_dict_copy(const yk_state_dict *dict, int64_t i, yk_tensor *to)
+{
+    if (yk__state_dict_deferred(dict, i))
+        return dict->fill(dict->owner, i, dict->entries[i].tensor, to);
+    return yk__raw_copy(to, yk_state_dict_at(dict, i));
 }

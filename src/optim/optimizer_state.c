@@ -171,9 +171,14 @@ static yk_status load_numbers(const yk_optimizer *o, yk__optim_group *group, int
     return status;
 }
 
-/* One reference: the tensor itself, or a copy in the place, dtype and order in which the parameter's state is kept. */
-static yk_tensor *place_state(yk_tensor *given, yk_tensor *x, bool adopt)
+/* One reference: the tensor itself, or a copy in the place, dtype and order in which the parameter's state is kept. Of
+ * one that is deferred, the memory that it will be put into: that of `old`, the state so far, where nobody else has it.
+ */
+static yk_tensor *place_state(yk_tensor *given, yk_tensor *x, yk_tensor *old, bool deferred, bool adopt)
 {
+    if (deferred)
+        return old && atomic_load(&old->object.references) == 1 ? yk_tensor_retain(old)
+                                                                : yk__tensor_like(x, (yk_dtype)x->dtype);
     if (adopt && given->dtype == x->dtype && yk_device_equal(yk__device_of(given), yk__device_of(x)) &&
         yk__same_strides(given, x) && given->storage->bytes == (size_t)given->numel * yk_dtype_size((yk_dtype)x->dtype))
         return yk_tensor_retain(given);
@@ -203,22 +208,23 @@ static int64_t find_entry(const yk_state_dict *dict, const char *parameter, cons
 }
 
 static yk_status load_tensor(const yk_optimizer *o, yk__optim_state *state, int s, const char *parameter, yk_tensor *x,
-                             yk_tensor *given, bool adopt)
+                             const yk_state_dict *dict, int64_t at, yk_tensor *old, bool adopt)
 {
     char a[200], b[200];
+    yk_tensor *given = yk_state_dict_at(dict, at);
     if (!yk_same_shape(given, x))
         return yk__fail(YK_ERR_SHAPE, "%s: %s of %s has shape %s, expected %s", o->kind->name, o->kind->state_names[s],
                         parameter, yk_shape_format(given, a, sizeof(a)), yk_shape_format(x, b, sizeof(b)));
     if (!yk_dtype_is_floating((yk_dtype)given->dtype))
         return yk__fail(YK_ERR_DTYPE, "%s: %s of %s is %s", o->kind->name, o->kind->state_names[s], parameter,
                         yk_dtype_name((yk_dtype)given->dtype));
-    state->tensors[s] = place_state(given, x, adopt);
+    state->tensors[s] = place_state(given, x, old, yk__state_dict_deferred(dict, at), adopt);
     return state->tensors[s] ? YK_OK : yk__error_code();
 }
 
 /* The state of parameter i; counts the entries of the dict that were for it. */
-static yk_status load_parameter(const yk_optimizer *o, yk__optim_group *group, int64_t i, const yk_state_dict *dict,
-                                bool adopt, int64_t *used)
+static yk_status load_parameter(const yk_optimizer *o, yk__optim_group *group, int64_t i, const yk__optim_state *old,
+                                const yk_state_dict *dict, bool adopt, int64_t *used)
 {
     const char *parameter = yk_state_dict_name(group->params, i);
     yk_tensor *x = yk_state_dict_at(group->params, i);
@@ -231,7 +237,7 @@ static yk_status load_parameter(const yk_optimizer *o, yk__optim_group *group, i
             missing = o->kind->state_names[s];
             continue;
         }
-        yk_status status = load_tensor(o, state, s, parameter, x, yk_state_dict_at(dict, at), adopt);
+        yk_status status = load_tensor(o, state, s, parameter, x, dict, at, old->tensors[s], adopt);
         if (status)
             return status;
         found++;
@@ -305,9 +311,29 @@ static yk_status prepare(const yk_optimizer *o, const yk_state_dict *dict, bool 
         groups[g].states = yk__calloc((size_t)groups[g].count, sizeof(*groups[g].states));
         status = groups[g].states ? load_numbers(o, &groups[g], g, dict) : YK_ERR_MEMORY;
         for (int64_t i = 0; i < groups[g].count && !status; i++)
-            status = load_parameter(o, &groups[g], i, dict, adopt, &used);
+            status = load_parameter(o, &groups[g], i, &o->groups[g].states[i], dict, adopt, &used);
     }
     return !status && used != entries ? refuse_entry(o, dict) : status;
+}
+
+/* Puts what is deferred where `prepare` made room for it. */
+static yk_status fill(const yk_optimizer *o, const yk_state_dict *dict, const yk__optim_group *groups)
+{
+    yk_status status = YK_OK;
+    for (int g = 0; g < o->n_groups; g++) {
+        for (int64_t i = 0; i < groups[g].count; i++) {
+            for (int s = 0; s < YK__OPTIM_STATES && !status; s++) {
+                yk_tensor *to = groups[g].states[i].tensors[s];
+                int64_t at =
+                    to ? find_entry(dict, yk_state_dict_name(groups[g].params, i), o->kind->state_names[s]) : -1;
+                if (at < 0 || !yk__state_dict_deferred(dict, at))
+                    continue;
+                status = yk__state_dict_copy(dict, at, to);
+                yk__bump_version(to);
+            }
+        }
+    }
+    return status;
 }
 
 yk_status yk__optimizer_load_state(yk_optimizer *o, const yk_state_dict *dict, bool adopt)
@@ -324,6 +350,8 @@ yk_status yk__optimizer_load_state(yk_optimizer *o, const yk_state_dict *dict, b
     if (!groups)
         return YK_ERR_MEMORY;
     yk_status status = prepare(o, dict, adopt, groups);
+    if (!status)
+        status = fill(o, dict, groups);
     for (int g = 0; g < o->n_groups; g++) {
         if (status) {
             states_free(groups[g].states, groups[g].count);

@@ -2,13 +2,13 @@
  * checkpoint_safety_test.c - nothing that happens while a checkpoint is saved costs the one before: kills at random
  * moments, a full disk, folders that cannot be written or are gone, broken files, two savers at once.
  */
-#include "tests/data/files.h"
+#include "folders.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -46,20 +46,23 @@ static void expect_step(yk_checkpoint_state *s, int64_t step)
     }
 }
 
-/* How many entries a folder has, and how many of them end in ".tmp". */
-static int count_entries(const char *path, int *temporary)
+/* Stands in for the C library's: how often the folder "root" was synced, and how often the old step 1 was there. */
+static int root_syncs, root_syncs_with_old;
+static bool root_sync_fails;
+
+int fsync(int fd)
 {
-    int count = 0;
-    *temporary = 0;
-    DIR *folder = opendir(path);
-    assert_non_null(folder);
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        size_t length = strlen(entry->d_name);
-        count += entry->d_name[0] != '.';
-        *temporary += length > 4 && strcmp(entry->d_name + length - 4, ".tmp") == 0;
+    struct stat synced, root;
+    if (fstat(fd, &synced) == 0 && stat("root", &root) == 0 && synced.st_ino == root.st_ino &&
+        synced.st_dev == root.st_dev) {
+        root_syncs++;
+        root_syncs_with_old += access("root/step-00000001.tmp/state.json", F_OK) == 0;
+        if (root_sync_fails) {
+            errno = EIO;
+            return -1;
+        }
     }
-    closedir(folder);
-    return count;
+    return (int)syscall(SYS_fsync, fd);
 }
 
 static yk_checkpoint_manager *manage(int keep, bool async)
@@ -174,6 +177,32 @@ static void the_last_k_stay(void **state)
     expect_error(YK_ERR_STATE, "root: another process saves its checkpoints here");
     yk_scope_end(scope);
     assert_non_null(manage(3, false)); /* the lock went with the manager */
+}
+
+/* The old checkpoint of a step goes only when the new one's name is on the disk; where that fails it is back. */
+static void the_old_one_stays_until_the_names_are_synced(void **state)
+{
+    (void)state;
+    yk_checkpoint_state s = make_state();
+    yk_checkpoint_manager *m = manage(2, false);
+    int temporary;
+    set_step(&s, 1);
+    expect_ok(yk_checkpoint_manager_save(m, &s));
+    root_syncs = root_syncs_with_old = 0;
+    s.epoch = 5;
+    expect_ok(yk_checkpoint_manager_save(m, &s));
+    assert_int_equal(root_syncs, 1);
+    assert_int_equal(root_syncs_with_old, 1);
+    assert_int_equal(count_entries("root", &temporary), 1);
+    root_sync_fails = true;
+    s.epoch = 6;
+    yk_status status = yk_checkpoint_manager_save(m, &s);
+    root_sync_fails = false;
+    assert_int_equal(status, YK_ERR_IO);
+    expect_error(YK_ERR_IO, "root: Input/output error");
+    assert_int_equal(count_entries("root", &temporary), 1);
+    expect_ok(yk_checkpoint_load_latest("root", &s, NULL, NULL));
+    assert_int_equal(s.epoch, 5);
 }
 
 static void broken_ones_are_passed_over(void **state)
@@ -415,6 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         data_test(kills_at_random_moments),
         data_test(the_last_k_stay),
+        data_test(the_old_one_stays_until_the_names_are_synced),
         data_test(broken_ones_are_passed_over),
         data_test(a_full_disk),
         data_test(asynchronous_errors),

@@ -3,9 +3,8 @@
  * checkpoint is always a whole one, none that was told to be safe is lost, and the next save leaves nothing behind.
  * YOKE_KILLS is how often (`make soak`: 500).
  */
-#include "tests/data/files.h"
+#include "folders.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -43,22 +42,6 @@ static void expect_step(yk_checkpoint_state *s, int64_t step)
     }
     expect_ok(yk_tensor_read(yk_module_get(s->model, "bias"), values, 2 * sizeof(*values)));
     assert_true(values[0] == (float)step && values[1] == (float)step);
-}
-
-/* How many entries a folder has, and how many of them end in ".tmp". */
-static int count_entries(const char *path, int *temporary)
-{
-    int count = 0;
-    *temporary = 0;
-    DIR *folder = opendir(path);
-    assert_non_null(folder);
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        size_t length = strlen(entry->d_name);
-        count += entry->d_name[0] != '.';
-        *temporary += length > 4 && strcmp(entry->d_name + length - 4, ".tmp") == 0;
-    }
-    closedir(folder);
-    return count;
 }
 
 typedef struct plan {

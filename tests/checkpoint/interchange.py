@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """PyTorch's side of tests/cli/ckpt.sh: writes training state, compares what came back, loads it where it belongs."""
+import collections
 import sys
 
 import torch
@@ -55,6 +56,8 @@ def write():
         "empty": torch.zeros(2, 0),
         "every": every_kind(),
         "deep": {"a": {1: {"b": [(), (None, True)]}}},
+        "forms": [torch.Size([2, 3]), torch.Size([]), torch.float16, torch.int8, torch.device("cuda", 1),
+                  torch.device("cpu"), collections.Counter({30: 1, 80: 2}), {1, 2}, collections.OrderedDict(a=1)],
     }
     torch.save(state, "zip.pt")
     torch.save(state, "legacy.pt", _use_new_zipfile_serialization=False)
@@ -67,12 +70,12 @@ def same(a, b, where, strides):
         assert torch.equal(torch.nan_to_num(a.double()), torch.nan_to_num(b.double())), where
         assert torch.equal(a.isnan(), b.isnan()), where
     elif isinstance(a, dict):
-        assert list(a) == list(b), (where, list(a), list(b))
+        assert type(a) is type(b) and list(a) == list(b), (where, type(b), list(a), list(b))
         for key in a:
             same(a[key], b[key], f"{where}.{key}", strides)
         assert getattr(a, "_metadata", None) == getattr(b, "_metadata", None), where
     elif isinstance(a, (list, tuple)):
-        assert len(a) == len(b) and type(b) is (list if isinstance(a, list) else tuple), where
+        assert len(a) == len(b) and type(a) is type(b), (where, type(b))
         for i, (x, y) in enumerate(zip(a, b)):
             same(x, y, f"{where}.{i}", strides)
     else:

@@ -341,6 +341,41 @@ static void test_bool_bytes(void **state)
     yk_scope_end(scope);
 }
 
+/* How many more pieces of memory jansson gets. */
+static int pieces;
+
+static void *few_pieces(size_t size)
+{
+    return pieces-- > 0 ? malloc(size) : NULL;
+}
+
+/* Where jansson gives no reason there was no memory: that is the error, and not a broken file. In the middle of a name
+ * it gives a reason of its own. */
+static void test_no_memory_for_the_header(void **state)
+{
+    (void)state;
+    put_file("{\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1);
+    int failures = 0, of_memory = 0;
+    yk_state_dict *dict;
+    do {
+        yk_scope scope = yk_scope_begin();
+        pieces = failures;
+        json_set_alloc_funcs(few_pieces, free);
+        dict = yk_safetensors_load(path, (yk_device){0});
+        json_set_alloc_funcs(malloc, free);
+        if (!dict) {
+            const yk_error *error = yk_last_error();
+            assert_int_equal(strncmp(error->message, path, strlen(path)), 0);
+            assert_true(error->message[strlen(error->message) - 1] != ' ');
+            of_memory += error->code == YK_ERR_MEMORY;
+            yk_clear_error();
+        }
+        failures += !dict;
+        yk_scope_end(scope);
+    } while (!dict);
+    assert_true(failures > 5 && of_memory > 2);
+}
+
 static void test_bad_save(void **state)
 {
     (void)state;
@@ -404,7 +439,7 @@ int main(void)
         TEST(test_reads_package), TEST(test_writes_same_bytes),   TEST(test_strides_become_c_order),
         TEST(test_empty_dict),    TEST(test_bad_headers),         TEST(test_bad_prefix),
         TEST(test_truncated),     TEST(test_flipped_bits),        TEST(test_bool_bytes),
-        TEST(test_bad_save),      TEST(test_full_disk_keeps_old),
+        TEST(test_bad_save),      TEST(test_full_disk_keeps_old), TEST(test_no_memory_for_the_header),
     };
     return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);
 }

@@ -379,6 +379,11 @@ static void swap_parts(json_t *list) /* rank 0 has 18 rows, rank 1 has 19 */
     set_number(list, 1, "shape", 18);
 }
 
+static void repeat_parts(json_t *list) /* of files 0, 1, 0: no two that follow one another have the same */
+{
+    json_array_append_new(list, json_deep_copy(json_array_get(list, 0)));
+}
+
 static void indices_with_holes(void **state)
 {
     (void)state;
@@ -388,6 +393,7 @@ static void indices_with_holes(void **state)
     change_index(move_part, "tensor 'rows': elements [0:18, 0:5] of rank 0 overlap [17:36, 0:5] of rank 1");
     change_index(stretch_part, "tensor 'rows': the part of rank 1 begins at 18 in dimension 0 and has 20, outside");
     change_index(shrink_part, "tensor 'rows': the part of rank 1 begins at 18");
+    change_index(repeat_parts, "tensor 'rows': 3 parts in 2 files");
     change_index(swap_parts, "tensor 'rows' has another shape or dtype in it than in the index");
 }
 

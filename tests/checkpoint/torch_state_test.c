@@ -220,12 +220,27 @@ static void test_schedules(void **state)
     check_schedule(o, yk_linear_warmup_lr(o, 3, 0.5, yk_step_lr(o, 2, 0.1)),
                    yk_linear_warmup_lr(o, 3, 0.5, yk_step_lr(o, 2, 0.1)), yk_linear_warmup_lr(o, 3, 0.5, NULL),
                    "_schedulers");
+    int64_t many[1500];
+    for (int i = 0; i < 1500; i++)
+        many[i] = 10 * i;
+    assert_null(yk_value_from_schedule(yk_multi_step_lr(o, many, 1500, 0.3)));
+    expect_error(YK_ERR_UNSUPPORTED, "schedule state: of more than 4096 characters: multi_step_lr(");
     yk_value *unknown = yk_value_dict();
     yk_schedule *step_lr = yk_step_lr(o, 2, 0.1);
     refused(yk_schedule_load_value(step_lr, unknown), YK_ERR_FORMAT, "last_epoch is a none, expected an integer");
     expect_ok(yk_value_set(unknown, "last_epoch", yk_value_int(1)));
     expect_ok(yk_value_set(unknown, "patience", yk_value_int(10)));
-    refused(yk_schedule_load_value(step_lr, unknown), YK_ERR_UNSUPPORTED, "its constants are none of StepLR");
+    refused(yk_schedule_load_value(step_lr, unknown), YK_ERR_UNSUPPORTED,
+            "schedule state: 'patience' is a constant of none of StepLR");
+    yk_value *cyclic = yk_value_dict(); /* CyclicLR's has more than ExponentialLR's */
+    expect_ok(yk_value_set(cyclic, "last_epoch", yk_value_int(1)));
+    expect_ok(yk_value_set(cyclic, "gamma", yk_value_real(0.9)));
+    expect_ok(yk_schedule_load_value(yk_exponential_lr(o, 0.9), cyclic));
+    expect_ok(yk_value_set(cyclic, "max_lrs", yk_value_list()));
+    refused(yk_schedule_load_value(yk_exponential_lr(o, 0.9), cyclic), YK_ERR_UNSUPPORTED, "'max_lrs' is a constant");
+    yk_value *empty = yk_value_dict();
+    expect_ok(yk_value_set(empty, "last_epoch", yk_value_int(1)));
+    refused(yk_schedule_load_value(step_lr, empty), YK_ERR_UNSUPPORTED, "its constants are none of StepLR");
     yk_scope_end(scope);
 }
 

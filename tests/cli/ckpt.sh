@@ -80,8 +80,11 @@ LC_ALL=C sed 's/\x00\x00\x80\x3e\x00\x00\x40\x3f/\x00\x00\x00\x3f\x00\x00\x40\x3
 exits 1 "a changed byte in a zip file" ckpt verify bad.pt
 says err "bad.pt: zip: member 'archive/data/"
 says err "is damaged: its checksum is"
-exits 1 "with --json" ckpt verify --json bad.pt
-says out '"valid":false'
+for verb in "verify" "info" "diff pt_zip_1.pt"; do
+    # shellcheck disable=SC2086
+    exits 1 "$verb --json" ckpt $verb --json bad.pt
+    says out '"valid":false'
+done
 head -c 3000 pt_zip_1.pt > short.pt
 exits 1 "a truncated file" ckpt verify short.pt
 says err "short.pt: zip: there is no end record"
@@ -95,6 +98,46 @@ for name in pipe.pt pipe.safetensors; do
 done
 exits 1 "a failed conversion" ckpt convert bad.pt kept.pt
 ok "leaves nothing behind" [ ! -e kept.pt ]
+
+# What a stranger's safetensors file says of nested state: a dtype's name would become an instruction of a pickle.
+# described TEXT [TENSORS]: a file whose state has this description, with these entries of tensors without elements.
+described()
+{
+    local header
+    header="{${2-}\"__metadata__\":{\"yoke.state\":\"$(printf '%s' "$1" | sed 's/[\\"]/\\&/g')\"}}"
+    # shellcheck disable=SC2059
+    printf "$(printf '\\x%02x\\x%02x' $((${#header} % 256)) $((${#header} / 256)))\0\0\0\0\0\0%s" "$header" > described.safetensors
+}
+described '[{"dtype": "torch.int8"}, {"size": [2, 3]}, {"device": "cuda:1"}]'
+exits 0 "a description of Python's types" ckpt info described.safetensors
+says out '2    "cuda:1"'
+described '{"dtype": "torch.float16\nq"}'
+exits 1 "a dtype that is none" ckpt convert described.safetensors evil.pt
+says err "described.safetensors: the state's description has an unknown dtype"
+described '[{"tensor": "x"}]'
+exits 1 "a tensor that is none" ckpt info described.safetensors
+says err "described.safetensors: there is no tensor \"x\" among 0"
+described '[{"tensor": "x"}, {"tensor": "x"}]' '"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},'
+exits 1 "a tensor twice" ckpt info described.safetensors
+says err "described.safetensors: the state's description has tensor 'x' twice"
+described '[]' '"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},'
+exits 1 "a tensor that is left out" ckpt info described.safetensors
+says err "described.safetensors: tensor 'x' is not in the state's description"
+described '{"size": ["x"]}'
+exits 1 "a size that is none" ckpt convert described.safetensors evil.pt
+says err "described.safetensors: the state's description has a size that is not of integers"
+
+# A schedule that yoke has not is none of yoke's that has a constant in common; PyTorch gets it back.
+state='{"dict": [["model", {"dict": [["w", {"tensor": "model.w"}]]}], '
+state+='["scheduler", {"dict": [["gamma", 0.9], ["last_epoch", 3], ["max_lrs", [0.5]]]}]]}'
+described "$state" '"model.w":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},'
+exits 0 "a CyclicLR to a training checkpoint" ckpt convert described.safetensors cyclic
+says err "'max_lrs' is a constant of none of StepLR,"
+says err "it is kept for PyTorch alone"
+ok "is no ExponentialLR" [ "$(grep -c exponential_lr cyclic/state.json)" = 0 ]
+exits 0 "and back" ckpt convert cyclic cyclic.pt
+exits 0 "what came back" ckpt info cyclic.pt
+says out 'scheduler.max_lrs.0'
 
 # Python, where it has torch.
 if ! find_python torch; then

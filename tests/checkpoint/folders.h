@@ -1,0 +1,26 @@
+/* folders.h - what is in a folder of checkpoints, for the tests that kill and break saves. */
+#ifndef YOKE_TESTS_CHECKPOINT_FOLDERS_H
+#define YOKE_TESTS_CHECKPOINT_FOLDERS_H
+
+#include <dirent.h>
+#include <string.h>
+
+#include "tests/data/files.h"
+
+/* How many entries a folder has, and how many of them end in ".tmp". */
+static inline int count_entries(const char *path, int *temporary)
+{
+    int count = 0;
+    *temporary = 0;
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        size_t length = strlen(entry->d_name);
+        count += entry->d_name[0] != '.';
+        *temporary += length > 4 && strcmp(entry->d_name + length - 4, ".tmp") == 0;
+    }
+    closedir(folder);
+    return count;
+}
+
+#endif
