@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <math.h>
 #include <net/if.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,20 +161,21 @@ static void control_group(char *path, size_t size)
     snprintf(path, size, "%s%s", *own ? "/sys/fs/cgroup" : "", own);
 }
 
-/* The tightest limit that a file of this name gives, here or in a group around this one; "" for none. */
-static void group_limit(const char *name, char *text, size_t size)
+/* The tightest limit that files of this name give, here and in the groups around this one: their first number, divided
+ * by the second where there is one. INFINITY for none. */
+static double group_limit(const char *name)
 {
-    char folder[600], path[700];
-    control_group(folder, sizeof(folder));
-    *text = '\0';
-    while (!*text && strlen(folder) > strlen("/sys/fs/cgroup")) {
+    char folder[600], path[700], text[64];
+    double tightest = INFINITY;
+    for (control_group(folder, sizeof(folder)); strlen(folder) > strlen("/sys/fs/cgroup");
+         *strrchr(folder, '/') = '\0') {
         snprintf(path, sizeof(path), "%s/%s", folder, name);
-        line_of(path, "", text, size);
-        if (strncmp(text, "max", 3) == 0)
-            *text = '\0';
-        char *slash = strrchr(folder, '/');
-        *slash = '\0';
+        line_of(path, "", text, sizeof(text));
+        double limit, period = 1; /* "max" is none */
+        if (strncmp(text, "max", 3) != 0 && sscanf(text, "%lf %lf", &limit, &period) >= 1 && period > 0)
+            tightest = fmin(tightest, limit / period);
     }
+    return tightest;
 }
 
 static void add_cores(json_t *group, json_t *problems)
@@ -184,17 +186,14 @@ static void add_cores(json_t *group, json_t *problems)
     put(group, "kernels", "%s", yk__cpu_isa());
     int cores = yk__cores();
     put(group, "cores", "%d of %ld", cores, sysconf(_SC_NPROCESSORS_ONLN));
-    group_limit("cpu.max", text, sizeof(text));
-    double quota = 0, period = 0;
-    if (sscanf(text, "%lf %lf", &quota, &period) == 2 && period > 0) {
-        put(group, "cgroup cpu limit", "%.3g cores", quota / period);
-        if (quota / period < 0.9 * cores)
-            problem(problems,
-                    "the control group allows %.3g cores, and threads are started for %d: set OMP_NUM_THREADS=%d",
-                    quota / period, cores, quota / period < 1 ? 1 : (int)(quota / period));
-    } else {
+    double limit = group_limit("cpu.max");
+    if (limit < 0.9 * cores)
+        problem(problems, "the control group allows %.3g cores, and threads are started for %d: set OMP_NUM_THREADS=%d",
+                limit, cores, limit < 1 ? 1 : (int)limit);
+    if (isfinite(limit))
+        put(group, "cgroup cpu limit", "%.3g cores", limit);
+    else
         put(group, "cgroup cpu limit", "none");
-    }
     int count = yk_device_count(YK_CPU);
     if (count < 1) {
         problem(problems, "no CPU device: %s", yk_last_error() ? yk_last_error()->message : "the backend has none");
@@ -206,12 +205,12 @@ static void add_cores(json_t *group, json_t *problems)
 
 static void add_memory(json_t *group, json_t *problems)
 {
-    char total[64], available[64], all[32], left[32], limit[64];
+    char total[64], available[64], all[32], left[32];
     line_of("/proc/meminfo", "MemTotal:", total, sizeof(total));
     line_of("/proc/meminfo", "MemAvailable:", available, sizeof(available));
     put(group, "memory", "%s, %s available", amount(1024 * atof(total), all), amount(1024 * atof(available), left));
-    group_limit("memory.max", limit, sizeof(limit));
-    put(group, "cgroup memory limit", "%s", *limit ? amount(atof(limit), all) : "none");
+    double limit = group_limit("memory.max");
+    put(group, "cgroup memory limit", "%s", isfinite(limit) ? amount(limit, all) : "none");
     struct statvfs shm;
     if (statvfs("/dev/shm", &shm) == 0)
         put(group, "/dev/shm", "%s, %s free", amount((double)shm.f_blocks * (double)shm.f_frsize, all),

@@ -121,7 +121,10 @@ static void try_steps(attempt *a)
     if (!reached && reason == YK__UNREACHABLE && json_array_size(a->steps) == 1) {
         failed(a, "route", why, "");
     } else if (!reached) {
-        failed(a, "connect", why, reason == YK__REFUSED ? "is node 0's `yoke run` started, with this port?" : "");
+        failed(a, "connect", why,
+               reason == YK__REFUSED       ? "is node 0's `yoke run` started, with this port?"
+               : reason == YK__UNREACHABLE ? "is the host up, does a firewall reject the connection?"
+                                           : "");
     } else {
         passed(a, "connect", text);
         try_handshake(a, &to);

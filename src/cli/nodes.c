@@ -47,6 +47,7 @@ void nodes_send_all(nodes *n, int type, const yk__wire *payload)
 static void take_cause(nodes *n, run_end *end, double at)
 {
     double now = yk__now();
+    n->any_asked |= end->kind == RUN_INTERRUPTED;
     bool earlier = n->have_end && n->end.kind == RUN_FAILED &&
                    (end->kind == RUN_BROKEN || (end->kind == RUN_FAILED && at < n->end_at));
     if (n->have_end && (!earlier || now > n->decide_at)) {
@@ -103,6 +104,7 @@ static void hear_node(nodes *n, node_peer *p)
         } else if (type == NODE_ENDED && p->joined) {
             p->ended = true;
             n->any_left |= yk__read_u8(&r) != 0;
+            n->any_unsaved |= yk__read_u8(&r) == 0;
         } else if (type == NODE_JOIN) {
             nodes_take_join(n, p, &r);
         }
@@ -117,7 +119,7 @@ void nodes_hear_hub(nodes *n)
         if (type == NODE_REFUSED && !node_read_text(&r, n->refusal, sizeof(n->refusal)))
             snprintf(n->refusal, sizeof(n->refusal), "refused without a reason");
         else if (type == NODE_PLAN && node_read_plan(&r, &n->plan))
-            n->planned = true;
+            n->planned = true, n->stop = 0; /* a stop that follows is one of this attempt, begun or not */
         else if (type == NODE_STOP)
             n->stop = (int)(yk__read_u32(&r) & 63);
         else if (type == NODE_VERDICT && !n->link.done) {
@@ -137,9 +139,10 @@ static void check_silence(nodes *n, node_peer *p)
         snprintf(text, sizeof(text), "nothing was heard of node %d for %.3g s", p->node, n->s.node_timeout);
         nodes_refuse(n, p, text);
     }
-    p->gone = true;
-    snprintf(p->why, sizeof(p->why), "nothing was heard of it for %.3g s (is the host up, is the network cut?)",
+    char why[128];
+    snprintf(why, sizeof(why), "nothing was heard of it for %.3g s (is the host up, is the network cut?)",
              n->s.node_timeout);
+    node_peer_lose(p, why);
 }
 
 void nodes_move(nodes *n)
@@ -178,12 +181,34 @@ void nodes_move(nodes *n)
 }
 
 /* ---- the link: called by group_run at every turn ---------------------------------------------------------------- */
+static void tell_cause(nodes *n, run_end *end, double at)
+{
+    if (!n->hub) {
+        take_cause(n, end, at);
+        return;
+    }
+    yk__wire wire = {0};
+    yk__wire_put_u64(&wire, (uint64_t)((yk__now() - at) * 1e6));
+    node_put_end(&wire, end);
+    node_peer_send(n->hub, n->epoll, NODE_CAUSE, &wire);
+    yk__wire_clear(&wire);
+    run_end_clear(end);
+}
+
 static void report_cause(nodes *n, const group *g)
 {
     run_end end;
     double ended = yk__now();
-    if (n->cause_seen)
+    if (n->cause_seen) {
+        if (!g->interrupted || n->asked)
+            return;
+        /* The failure stays the end, but nothing is to be started again. */
+        const group signalled = {.interrupted = g->interrupted};
+        run_end_of_group(&end, &signalled, n->s.name);
+        n->asked = true;
+        tell_cause(n, &end, ended);
         return;
+    }
     run_end_of_group(&end, g, n->s.name);
     if (g->start_error) {
         char text[300];
@@ -198,16 +223,8 @@ static void report_cause(nodes *n, const group *g)
         ended = g->failed->ended;
     }
     n->cause_seen = true;
-    if (!n->hub) {
-        take_cause(n, &end, ended);
-        return;
-    }
-    yk__wire wire = {0};
-    yk__wire_put_u64(&wire, (uint64_t)((yk__now() - ended) * 1e6));
-    node_put_end(&wire, &end);
-    node_peer_send(n->hub, n->epoll, NODE_CAUSE, &wire);
-    yk__wire_clear(&wire);
-    run_end_clear(&end);
+    n->asked = end.kind == RUN_INTERRUPTED;
+    tell_cause(n, &end, ended);
 }
 
 static void step_other(nodes *n, const group *g, bool ended)
@@ -229,6 +246,7 @@ static void step_other(nodes *n, const group *g, bool ended)
         return;
     yk__wire wire = {0};
     yk__wire_put_u8(&wire, g->left > 0);
+    yk__wire_put_u8(&wire, run_saved(g));
     node_peer_send(n->hub, n->epoll, NODE_ENDED, &wire);
     yk__wire_clear(&wire);
     n->told = true;
@@ -248,7 +266,11 @@ static void step_node_0(nodes *n, const group *g, bool ended)
     if (!all || (n->have_end && yk__now() < n->decide_at))
         return;
     n->any_left |= g->left > 0;
-    n->again = n->have_end && n->end.kind == RUN_FAILED && !n->any_left && !n->any_lost && n->restart < n->s.restarts;
+    n->any_unsaved |= n->any_lost || !run_saved(g);
+    if (n->end.kind != RUN_BROKEN && !n->any_unsaved)
+        run_end_saved(&n->end);
+    n->again = n->have_end && n->end.kind == RUN_FAILED && !n->any_left && !n->any_lost && !n->any_asked &&
+               n->restart < n->s.restarts;
     yk__wire wire = {0};
     yk__wire_put_u8(&wire, n->again);
     node_put_end(&wire, &n->end);
@@ -287,4 +309,23 @@ bool nodes_ended(nodes *n, const group *g, run_end *end)
     *end = n->end;
     n->end = (run_end){.kind = RUN_DONE};
     return n->again;
+}
+
+void nodes_give_up(nodes *n, int code, const char *why)
+{
+    char text[700];
+    snprintf(text, sizeof(text), "node %d (host %s): %s", n->plan.node, n->s.name, why);
+    run_end end = broken(n, text);
+    end.code = code;
+    tell_cause(n, &end, yk__now());
+    if (n->hub)
+        return;
+    /* Node 0 stays until the others have ended, which wait for its verdict. */
+    const group none = {0};
+    for (;;) {
+        double again = yk__now() + n->s.node_timeout;
+        (void)nodes_step(&n->link, &none, true, &again);
+        if (n->link.done || group_pause(n->epoll, again))
+            return;
+    }
 }

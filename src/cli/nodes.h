@@ -40,8 +40,8 @@ nodes *nodes_join(const node_settings *settings, relay_sink *err, node_plan *pla
 group_link *nodes_link(nodes *n);
 /* After group_run: how the attempt ended on all nodes, and whether there is another. Moves the end's text out. */
 bool nodes_ended(nodes *n, const group *g, run_end *end);
-/* This node cannot start its processes: tells the others why. */
-void nodes_give_up(nodes *n, const char *why);
+/* This node cannot start its processes: all end with the exit code, and the others say why. */
+void nodes_give_up(nodes *n, int code, const char *why);
 /* The plan of the next attempt; false after a message, with the exit code. */
 bool nodes_next(nodes *n, node_plan *plan, int *code);
 /* Sends what is left and frees; NULL is allowed. */

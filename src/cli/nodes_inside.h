@@ -39,18 +39,19 @@ typedef struct node_peer {
     yk__peer who;
     char why[YK__WHY_SIZE];
     /* node 0's notes of a node */
-    bool joined, ended, left_behind;
+    bool joined, ended;
     int node, wanted, listed, *counts;
+    double timeout; /* its --node-timeout */
     int first, local;
 } node_peer;
 
 enum {
-    NODE_JOIN = 1, /* to node 0: u32 nodes, u32 node + 1 (0: any), u32 listed, u32 counts... */
+    NODE_JOIN = 1, /* to node 0: u32 nodes, u32 its timeout in ms, u32 node + 1 (0: any), u32 listed, u32 counts... */
     NODE_REFUSED,  /* from node 0: text. The end. */
     NODE_PLAN,     /* from node 0: see put_plan */
     NODE_CAUSE,    /* to node 0: u64 microseconds ago, an end */
     NODE_STOP,     /* from node 0: u32 signal */
-    NODE_ENDED,    /* to node 0: u8 processes are left that cannot be killed */
+    NODE_ENDED,    /* to node 0: u8 processes are left that cannot be killed, u8 all saved their state */
     NODE_VERDICT,  /* from node 0: u8 again, an end */
     NODE_BEAT
 };
@@ -63,6 +64,8 @@ void node_peer_free(node_peer *peer); /* NULL is allowed */
 void node_peer_move(node_peer *peer, int epoll);
 /* The next frame: its type, or 0. The reader's bytes are valid until the next call. */
 int node_peer_next(node_peer *peer, yk__reader *reader);
+/* Gives the peer up: it is `gone`, and its socket closed. */
+void node_peer_lose(node_peer *peer, const char *why);
 /* A frame of which the payload was put with `put`. */
 void node_peer_send(node_peer *peer, int epoll, int type, const yk__wire *payload);
 
@@ -74,7 +77,7 @@ bool node_read_plan(yk__reader *reader, node_plan *plan);
 bool node_read_text(yk__reader *reader, char *text, size_t size);
 
 /* ---- the state -------------------------------------------------------------------------------------------------- */
-enum { NODE_REASONS = 6 };
+enum { NODE_REASONS = 8 };
 struct nodes {
     group_link link;
     node_settings s;
@@ -89,7 +92,8 @@ struct nodes {
     int slots, joined;
     char reasons[NODE_REASONS][YK__WHY_SIZE]; /* why peers were refused */
     int refused;
-    int own_first, own_local, world;
+    int own_local, world;
+    int port_held; /* the claim of the ranks' port, where it is not the one behind the launchers'; -1: none */
 
     /* the others */
     node_peer *hub;
@@ -100,10 +104,11 @@ struct nodes {
 
     /* of an attempt */
     int64_t restart;
-    int stop;         /* the signal that the group is to get; 0: none yet */
-    bool cause_seen;  /* this node's failure was taken note of */
-    bool ended, told; /* this node's group has; and node 0 knows */
-    bool have_end, again, any_left, any_lost;
+    int stop;        /* the signal that the group is to get; 0: none yet */
+    bool cause_seen; /* this node's failure was taken note of */
+    bool asked;      /* so was that its launcher was asked to end */
+    bool told;       /* node 0 knows that this node's group has ended */
+    bool have_end, again, any_left, any_lost, any_unsaved, any_asked;
     run_end end;
     double end_at, decide_at;
 };

@@ -7,6 +7,7 @@
  * which they came, once all are there.
  */
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +85,9 @@ static bool fits(nodes *n, node_peer *p, int node_count, char why[YK__WHY_SIZE])
              memcmp(p->counts, n->s.counts, (size_t)p->listed * sizeof(int)) != 0)
         snprintf(why, YK__WHY_SIZE,
                  "host %s says other numbers with --nproc-per-node than %s; they have to be the same", p->who.host, me);
+    else if (fabs(p->timeout - n->s.node_timeout) > 1e-3) /* who beats more slowly than he is expected to seems lost */
+        snprintf(why, YK__WHY_SIZE, "host %s says --node-timeout %g, %s says %g; they have to be the same", p->who.host,
+                 p->timeout, me, n->s.node_timeout);
     else if (p->wanted >= node_count || p->wanted == 0)
         snprintf(why, YK__WHY_SIZE, "host %s says --node-rank %d, and %s has rank 0 of %d", p->who.host, p->wanted, me,
                  node_count);
@@ -105,6 +109,7 @@ void nodes_take_join(nodes *n, node_peer *p, yk__reader *r)
 {
     char why[YK__WHY_SIZE];
     int node_count = (int)yk__read_u32(r);
+    p->timeout = 1e-3 * yk__read_u32(r);
     p->wanted = (int)yk__read_u32(r) - 1;
     p->listed = (int)yk__read_u32(r);
     if (p->joined || p->listed < 1 || p->listed > 4096 || p->counts ||
@@ -136,22 +141,23 @@ void nodes_refuse(nodes *n, node_peer *p, const char *text)
     yk__wire_clear(&wire);
 }
 
-/* A port beside the launchers' that nobody listens on: rank 0 is to serve the processes' own store there. */
-static int port_for_ranks(const nodes *n)
+/* Where rank 0 is to serve the processes' own store: the port behind the launchers', if nobody listens on it. */
+static int port_for_ranks(nodes *n)
 {
-    for (int port = n->s.port + 1; port >= 0; port = port ? 0 : -1) {
-        yk__address any, bound;
-        char why[YK__WHY_SIZE];
-        if (port > 65535 || !yk__resolve("0.0.0.0", port, yk__now() + 1, &any, 1, why))
-            continue;
-        int fd = yk__listen(&any, 1, &bound);
-        yk_clear_error();
-        if (fd < 0)
-            continue;
+    yk__address any, bound;
+    char why[YK__WHY_SIZE];
+    int port = n->s.port + 1;
+    int fd =
+        port < 65536 && yk__resolve("0.0.0.0", port, yk__now() + 1, &any, 1, why) ? yk__listen(&any, 1, &bound) : -1;
+    if (fd >= 0) {
         yk__socket_close(fd);
-        return yk__address_port(&bound);
+        return port;
     }
-    return 0;
+    if (n->port_held >= 0)
+        close(n->port_held);
+    port = yk__port_claim(&n->port_held);
+    yk_clear_error();
+    return port;
 }
 
 /* ---- joining ---------------------------------------------------------------------------------------------------- */
@@ -329,6 +335,7 @@ static void ask_to_join(nodes *n)
 {
     yk__wire wire = {0};
     yk__wire_put_u32(&wire, (uint32_t)n->s.node_count);
+    yk__wire_put_u32(&wire, (uint32_t)(1e3 * n->s.node_timeout + 0.5));
     yk__wire_put_u32(&wire, (uint32_t)(n->s.node + 1));
     yk__wire_put_u32(&wire, (uint32_t)n->s.listed);
     for (int i = 0; i < n->s.listed; i++)
@@ -407,7 +414,7 @@ nodes *nodes_join(const node_settings *settings, relay_sink *err, node_plan *pla
     }
     n->s = *settings;
     n->err = err;
-    n->listening = -1;
+    n->listening = n->port_held = -1;
     n->beat = yk__now();
     n->epoll = n->link.fd = epoll_create1(EPOLL_CLOEXEC);
     n->link.step = nodes_step;
@@ -432,8 +439,8 @@ nodes *nodes_join(const node_settings *settings, relay_sink *err, node_plan *pla
 bool nodes_next(nodes *n, node_plan *plan, int *code)
 {
     run_end_clear(&n->end);
-    n->stop = 0;
-    n->cause_seen = n->ended = n->told = n->have_end = n->again = n->any_left = n->link.done = false;
+    n->cause_seen = n->asked = n->told = n->have_end = n->again = n->link.done = false;
+    n->any_left = n->any_unsaved = n->any_asked = false;
     *code = EXIT_FAILED;
     if (n->hub) {
         if (!await_plan(n, yk__now() + n->s.node_timeout, code))
@@ -441,26 +448,9 @@ bool nodes_next(nodes *n, node_plan *plan, int *code)
         *plan = n->plan;
         return true;
     }
+    n->stop = 0;
     n->restart++;
     return send_plans(n, plan) || join_failed(n, code, "no free port for rank 0");
-}
-
-void nodes_give_up(nodes *n, const char *why)
-{
-    char text[700];
-    snprintf(text, sizeof(text), "node %d (host %s): %s", n->plan.node, n->s.name, why);
-    if (!n->hub) {
-        nodes_refuse(n, NULL, text);
-        return;
-    }
-    run_end end = {.kind = RUN_BROKEN, .code = EXIT_FAILED};
-    snprintf(end.host, sizeof(end.host), "%.63s", n->s.name);
-    memcpy(end.text, text, sizeof(text));
-    yk__wire wire = {0};
-    yk__wire_put_u64(&wire, 0);
-    node_put_end(&wire, &end);
-    node_peer_send(n->hub, n->epoll, NODE_CAUSE, &wire);
-    yk__wire_clear(&wire);
 }
 
 void nodes_close(nodes *n)
@@ -489,6 +479,8 @@ void nodes_close(nodes *n)
     free(n->peers);
     node_peer_free(n->hub);
     yk__socket_close(n->listening);
+    if (n->port_held >= 0)
+        close(n->port_held);
     if (n->epoll >= 0)
         close(n->epoll);
     run_end_clear(&n->end);

@@ -63,7 +63,9 @@ static void *seek(void *arg)
 {
     seek_thread *t = arg;
     node_seek *s = t->seek;
-    char why[YK__WHY_SIZE] = "", taken[YK__WHY_SIZE] = "";
+    /* The last answer of any kind: systems answer only some of many packets that are rejected. */
+    char why[YK__WHY_SIZE] = "", taken[YK__WHY_SIZE] = "", answer[YK__WHY_SIZE] = "";
+    yk__reason answered = YK__NO_ANSWER;
     double begin = yk__now();
     for (double wait = 0.005;; wait = wait < 0.3 ? 1.5 * wait : 0.4) {
         yk__address addresses[MAX_ADDRESSES];
@@ -80,6 +82,13 @@ static void *seek(void *arg)
         yk__reason reason = s->must_listen ? YK__NOT_RESOLVED : try_connect(s, addresses, count, why);
         if (reason == YK__REACHED)
             break;
+        if (reason == YK__REFUSED || reason == YK__UNREACHABLE) {
+            memcpy(answer, why, sizeof(answer));
+            answered = reason;
+        } else if (reason == YK__NO_ANSWER && *answer) {
+            memcpy(why, answer, sizeof(why));
+            reason = answered;
+        }
         double now = yk__now();
         if (reason == YK__REJECTED || now + wait >= s->deadline) {
             bool held = strstr(taken, "in use") != NULL;
@@ -88,7 +97,9 @@ static void *seek(void *arg)
             if (reason != YK__REJECTED) {
                 size_t used = strlen(s->why);
                 snprintf(s->why + used, sizeof(s->why) - used, " (tried for %.3g s%s)", now - begin,
-                         reason == YK__REFUSED ? "; is `yoke run` started on node 0, with this port?" : "");
+                         reason == YK__REFUSED       ? "; is `yoke run` started on node 0, with this port?"
+                         : reason == YK__UNREACHABLE ? "; is the host up, does a firewall reject the connection?"
+                                                     : "");
             }
             break;
         }

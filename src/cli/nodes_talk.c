@@ -47,7 +47,7 @@ void node_peer_free(node_peer *p)
     free(p);
 }
 
-static void lose(node_peer *p, const char *why)
+void node_peer_lose(node_peer *p, const char *why)
 {
     if (p->gone)
         return;
@@ -67,7 +67,8 @@ static void flush(node_peer *p, int epoll)
         else if (errno == EAGAIN)
             break;
         else if (errno != EINTR)
-            lose(p, errno == EPIPE || errno == ECONNRESET ? "its launcher ended without a word" : strerror(errno));
+            node_peer_lose(p, errno == EPIPE || errno == ECONNRESET ? "its launcher ended without a word"
+                                                                    : strerror(errno));
     }
     if (p->sent == p->out.size)
         p->out.size = p->sent = 0;
@@ -92,7 +93,7 @@ static void shake_hands(node_peer *p, int epoll)
         } else if (p->handshake.state == YK__HANDSHAKE_FAILED) {
             if (!p->handshake.garbage)
                 flush(p, epoll);
-            lose(p, p->handshake.why);
+            node_peer_lose(p, p->handshake.why);
             return;
         } else if (!used) {
             break;
@@ -108,7 +109,7 @@ void node_peer_move(node_peer *p, int epoll)
     flush(p, epoll);
     while (!p->gone && !p->finished && p->in.size < 2 * NODE_FRAME_LIMIT) {
         if (!yk__wire_reserve(&p->in, PIECE)) {
-            lose(p, "out of memory");
+            node_peer_lose(p, "out of memory");
             return;
         }
         ssize_t got = recv(p->fd, p->in.data + p->in.size, PIECE, 0);
@@ -120,12 +121,12 @@ void node_peer_move(node_peer *p, int epoll)
         } else if (got == 0 || errno == ECONNRESET || errno == EPIPE) {
             p->finished = true; /* what came before the end is taken first */
             if (!p->accepted)
-                lose(p, "its launcher ended without a word");
+                node_peer_lose(p, "its launcher ended without a word");
             return;
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR) {
-            lose(p, strerror(errno));
+            node_peer_lose(p, strerror(errno));
         }
     }
 }
@@ -137,18 +138,18 @@ int node_peer_next(node_peer *p, yk__reader *reader)
     size_t size = p->in.size < YK__FRAME_HEAD ? 0 : yk__load_u32(p->in.data);
     if (p->in.size >= YK__FRAME_HEAD && (size < 1 || size > NODE_FRAME_LIMIT)) {
         p->in.size = 0;
-        lose(p, "it sent what is no message of a launcher");
+        node_peer_lose(p, "it sent what is no message of a launcher");
         return 0;
     }
     if (p->in.size < YK__FRAME_HEAD || p->in.size < YK__FRAME_HEAD + size) {
         if (p->finished)
-            lose(p, "its launcher ended without a word");
+            node_peer_lose(p, "its launcher ended without a word");
         return 0;
     }
     int type = p->in.data[YK__FRAME_HEAD];
     unsigned char *payload = malloc(size); /* lives until the next frame is taken */
     if (!payload) {
-        lose(p, "out of memory");
+        node_peer_lose(p, "out of memory");
         return 0;
     }
     memcpy(payload, p->in.data + YK__FRAME_HEAD + 1, size - 1);
@@ -168,7 +169,7 @@ void node_peer_send(node_peer *p, int epoll, int type, const yk__wire *payload)
         yk__wire_put(&p->out, payload->data, payload->size);
     yk__wire_frame_end(&p->out, begin);
     if (p->out.failed || (payload && payload->failed))
-        lose(p, "out of memory");
+        node_peer_lose(p, "out of memory");
     else
         flush(p, epoll);
 }
@@ -213,7 +214,7 @@ bool node_read_end(yk__reader *reader, run_end *end)
     end->seconds = (double)yk__read_u64(reader) * 1e-6;
     enum { TAIL = RELAY_TAIL + 16 };
     end->tail = malloc(TAIL);
-    if (kind <= RUN_BROKEN && end->tail && node_read_text(reader, end->host, sizeof(end->host)) &&
+    if (kind <= RUN_SAVED && end->tail && node_read_text(reader, end->host, sizeof(end->host)) &&
         node_read_text(reader, end->text, sizeof(end->text)) && node_read_text(reader, end->tail, TAIL) &&
         end->code >= 0 && end->code < 256 && end->signal >= 0 && end->signal < 128) {
         end->kind = kind;

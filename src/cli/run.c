@@ -170,10 +170,10 @@ static int check_streams(const cli_verb *verb, job *j)
         const char *name = i ? "tee" : "redirects";
         if (strlen(values[i]) != 1 || values[i][0] < '0' || values[i][0] > '3')
             return cli_usage_error(verb, "--%s %s: expected 0, 1 (stdout), 2 (stderr) or 3 (both)", name, values[i]);
-        if (values[i][0] != '0' && !j->log_dir)
-            return cli_usage_error(verb, "--%s %s needs --log-dir", name, values[i]);
     }
     j->hidden = (j->redirects[0] - '0') & ~(j->tee[0] - '0');
+    if (j->hidden && !j->log_dir)
+        return cli_usage_error(verb, "--redirects %s needs --log-dir", j->redirects);
     if (j->log_dir && (!*j->log_dir || strlen(j->log_dir) > 4000))
         return cli_usage_error(verb, "--log-dir: expected the path of a folder");
     return 0;
@@ -398,8 +398,12 @@ int cli_run(int argc, char **argv)
     }
     if ((code = check_nodes(&verb, &j)) || (code = place(&verb, &j)) || (code = check_streams(&verb, &j)))
         return code;
-    if ((code = program_find(*j.program, j.path, sizeof(j.path))) || (code = check_port(&j)) || (code = name_job(&j)) ||
-        (code = make_secret(&j)) || (code = clear_report(&j)))
+    j.cannot = program_find(*j.program, j.path, sizeof(j.path));
+    if (j.cannot && j.node_count == 1)
+        return j.cannot;
+    if ((code = check_port(&j)) || (code = name_job(&j)) || (code = make_secret(&j)) || (code = clear_report(&j)))
         return code;
+    if (j.cannot)
+        fprintf(stderr, "yoke run: the other nodes are told when they come, within %g s\n", j.join_timeout);
     return supervise(run_job, &j);
 }

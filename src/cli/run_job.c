@@ -225,30 +225,19 @@ static int start_failed(job *j, const group *g)
     return EXIT_FAILED;
 }
 
-/* A port that nobody listens on now. */
-static int free_port(relay_sink *err)
+/* Where rank 0 of a job of one node is to listen; nobody else gets it while the attempt lasts. */
+static int port_for_rank_0(job *j)
 {
-    yk__address any, bound;
-    char why[YK__WHY_SIZE];
-    int fd = -1;
-    if (yk__resolve("127.0.0.1", 0, yk__now() + 1, &any, 1, why) && (fd = yk__listen(&any, 1, &bound)) >= 0) {
-        yk__socket_close(fd);
-        return yk__address_port(&bound);
+    if (j->port)
+        return (int)j->port;
+    if (j->port_held >= 0)
+        close(j->port_held);
+    int port = yk__port_claim(&j->port_held);
+    if (!port) {
+        relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
+        yk_clear_error();
     }
-    relay_say(err, "yoke run: no free port on 127.0.0.1: %s\n", yk_last_error() ? yk_last_error()->message : why);
-    return 0;
-}
-
-/* Whether every process said that it saved its state and can be started again: no failure, and no reason for another
- * attempt now, as somebody has asked it to end. */
-static bool saved_to_go_on(const group *g)
-{
-    for (int i = 0; i < g->count; i++) {
-        const worker *w = &g->workers[i];
-        if (!w->pid || w->running || !WIFEXITED(w->status) || WEXITSTATUS(w->status) != EXIT_AGAIN)
-            return false;
-    }
-    return true;
+    return port;
 }
 
 /* One attempt: starts the processes of this node and waits for the end. True when there is to be another. */
@@ -273,13 +262,14 @@ static bool attempt(job *j, nodes *n, node_plan *plan, int *code, int *interrupt
             again = nodes_ended(n, &g, &end);
         } else {
             run_end_of_group(&end, &g, j->host);
-            again = g.failed && !g.interrupted && !g.left && plan->restart < plan->restarts;
+            if (run_saved(&g))
+                run_end_saved(&end);
+            again = end.kind == RUN_FAILED && !g.interrupted && !g.left && plan->restart < plan->restarts;
         }
         if (g.start_error) {
             *code = start_failed(j, &g);
-        } else if (saved_to_go_on(&g)) {
+        } else if (end.kind == RUN_SAVED) {
             *code = EXIT_AGAIN;
-            again = false;
             relay_say(&j->err, "yoke run: every process ended with exit code %d: it can be started again to go on\n",
                       EXIT_AGAIN);
         } else {
@@ -292,11 +282,25 @@ static bool attempt(job *j, nodes *n, node_plan *plan, int *code, int *interrupt
             relay_say(&j->err, "yoke run: restart %" PRId64 " of %" PRId64 "\n", plan->restart + 1, plan->restarts);
         run_end_clear(&end);
     } else if (n) {
-        nodes_give_up(n, "its launcher cannot prepare the processes");
+        nodes_give_up(n, EXIT_FAILED, "its launcher cannot prepare the processes");
     }
     if (workers)
         clear_workers(j, workers);
     return again;
+}
+
+/* The program is not on this node: the others, which have it, end as well. */
+static bool program_missing(job *j, nodes *n, int *code)
+{
+    char why[400];
+    if (!j->cannot)
+        return false;
+    *code = j->cannot;
+    snprintf(why, sizeof(why), "%.300s: %s", *j->program,
+             j->cannot == EXIT_NOT_THERE ? "no such program there" : "may not be executed there");
+    if (n)
+        nodes_give_up(n, j->cannot, why);
+    return true;
 }
 
 /* Meets the other nodes' launchers; NULL after a message, with the exit code. */
@@ -329,14 +333,16 @@ int run_job(void *arg)
 {
     job *j = arg;
     int code = EXIT_FAILED, interrupted = 0;
+    j->port_held = -1;
     nodes *n = NULL;
     relay_sink_open(&j->out, 1);
     relay_sink_open(&j->err, 2);
     node_plan plan = {.restarts = j->restarts};
     bool going = j->node_count == 1 || (n = join_nodes(j, &plan, &code));
+    going = !program_missing(j, n, &code) && going;
     while (going) {
         if (!n)
-            plan.port = j->port ? (int)j->port : free_port(&j->err);
+            plan.port = port_for_rank_0(j);
         going = attempt(j, n, &plan, &code, &interrupted);
         if (going && n)
             going = nodes_next(n, &plan, &code);

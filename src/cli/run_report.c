@@ -45,6 +45,22 @@ void run_end_clear(run_end *end)
     *end = (run_end){.kind = RUN_DONE};
 }
 
+bool run_saved(const group *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        const worker *w = &g->workers[i];
+        if (!w->pid || w->running || !WIFEXITED(w->status) || WEXITSTATUS(w->status) != EXIT_AGAIN)
+            return false;
+    }
+    return true;
+}
+
+void run_end_saved(run_end *end)
+{
+    run_end_clear(end);
+    *end = (run_end){.kind = RUN_SAVED, .code = EXIT_AGAIN};
+}
+
 int run_exit_code(int status)
 {
     return WIFSIGNALED(status) ? EXIT_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);

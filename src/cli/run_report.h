@@ -17,7 +17,8 @@ typedef struct run_end {
         RUN_DONE,
         RUN_FAILED,      /* a process did: rank to tail */
         RUN_INTERRUPTED, /* a launcher got `signal` */
-        RUN_BROKEN       /* `text` says what else */
+        RUN_BROKEN,      /* `text` says what else */
+        RUN_SAVED        /* every process saved its state and ended with EXIT_AGAIN */
     } kind;
     int code; /* exit code of the run */
     char host[64];
@@ -30,12 +31,16 @@ typedef struct run_end {
 /* What this node's group alone says of it. */
 void run_end_of_group(run_end *end, const group *g, const char *host);
 void run_end_clear(run_end *end);
+/* Once the group has ended: whether each of its processes said that it saved its state and can be started again. */
+bool run_saved(const group *g);
+/* Of the whole job: no failure, and no reason for another attempt now, as somebody has asked it to end. */
+void run_end_saved(run_end *end);
 
 /* The exit code for a status of waitpid: the process's own, or 128 plus the signal. */
 int run_exit_code(int status);
 /* "SIGSEGV"; "signal 40" where there is no name. Returns text. */
 const char *run_signal_name(int number, char text[32]);
-/* Anything but RUN_DONE, to g->err: who, how, its last lines, and what the other processes of this node did. */
+/* A failure of any kind, to g->err: who, how, its last lines, and what the other processes of this node did. */
 void run_report_text(group *g, const run_end *end, const run_facts *facts);
 /* The same as one JSON object and a newline; the caller frees; NULL without memory. */
 char *run_report_json(const group *g, const run_end *end, const run_facts *facts);

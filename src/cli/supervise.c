@@ -360,19 +360,18 @@ static void take_signal(watch *w, int number)
     case SIGUSR2: pass_on(w, number, false); break;
     case SIGTSTP: pass_on(w, SIGTSTP, true); break;
     case SIGCONT: pass_on(w, SIGCONT, true); break;
-    default:
-        if (w->empty) {
-            w->leaving |= g->interrupted != 0;
-            g->interrupted = g->interrupted ? g->interrupted : number;
-            break;
-        }
-        if ((g->interrupted || g->failed || !w->running) && number != SIGTERM && number != SIGHUP) {
-            kill_all(w);
-            break;
-        }
-        if (!g->interrupted && !g->failed)
+    default: {
+        bool at_once = (g->interrupted || g->failed || !w->running) && number != SIGTERM && number != SIGHUP;
+        w->leaving |= w->empty && g->interrupted;
+        if (!g->interrupted)
             g->interrupted = number;
-        stop_all(w, number);
+        if (w->empty)
+            break;
+        if (at_once)
+            kill_all(w);
+        else
+            stop_all(w, number);
+    }
     }
 }
 

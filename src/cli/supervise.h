@@ -48,7 +48,7 @@ typedef struct group {
 
     /* From here on set by group_run. */
     worker *failed;  /* the first to fail, or NULL */
-    int interrupted; /* the signal that ended the run, or 0 */
+    int interrupted; /* the signal that ended the run, or came after it had failed, or 0 */
     int start_error; /* errno of a process that could not be started, or 0 */
     bool start_exec; /* it was the program that could not be executed */
     int left;        /* processes that did not die of SIGKILL (waiting for a disk or a network file system) */

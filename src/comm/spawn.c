@@ -21,6 +21,7 @@
 #include <yoke/device.h>
 
 #include "comm/group.h"
+#include "comm/region.h"
 #include "net/socket.h"
 
 enum { MOST_PROCESSES = 4096 };
@@ -47,6 +48,7 @@ typedef struct spawning {
     yk_spawn_fn fn;
     void *arg;
     int count, secret, port;
+    int port_held; /* the claim of the port; -1: it was given */
     const char *address;
     char job[40];
     double grace;
@@ -107,7 +109,9 @@ static _Noreturn void run_child(const spawning *s, int rank, pid_t parent)
     yk_clear_error();
     set_environment(s, rank);
     share_cores(s);
-    yk_status status = s->fn(rank, s->arg);
+    yk_status status = yk__region_renew_all();
+    if (!status)
+        status = s->fn(rank, s->arg);
     const yk_error *error = yk_last_error();
     o->at = yk__now();
     o->status = status;
@@ -272,12 +276,16 @@ static yk_status make_job(spawning *s, int port)
         return yk__fail_errno("spawn: no secret for the processes");
     for (int i = 0; i < 8; i++)
         snprintf(s->job + 2 * i, 3, "%02x", bytes[32 + i]);
-    s->port = port;
+    s->port = port ? port : yk__port_claim(&s->port_held);
+    if (!s->port) {
+        yk__error_prefix("spawn");
+        return yk__error_code();
+    }
     if (port)
         return YK_OK;
     yk__address address, bound;
     char why[YK__WHY_SIZE];
-    if (!yk__resolve(s->address, 0, yk__now() + 10, &address, 1, why))
+    if (!yk__resolve(s->address, s->port, yk__now() + 10, &address, 1, why))
         return yk__fail(YK_ERR_ARGUMENT, "spawn: master_addr: %s", why);
     int fd = yk__listen(&address, 1, &bound);
     if (fd < 0) {
@@ -285,7 +293,6 @@ static yk_status make_job(spawning *s, int port)
         return yk__error_code();
     }
     yk__socket_close(fd);
-    s->port = yk__address_port(&bound);
     return YK_OK;
 }
 
@@ -314,6 +321,8 @@ static yk_status run(spawning *s, int port)
     }
     if (s->secret >= 0)
         close(s->secret);
+    if (s->port_held >= 0)
+        close(s->port_held);
     if (s->outcomes != MAP_FAILED)
         munmap(s->outcomes, bytes);
     free(s->children);
@@ -338,6 +347,7 @@ yk_status yk_spawn(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options
                   .arg = arg,
                   .count = nprocs,
                   .secret = -1,
+                  .port_held = -1,
                   .failed = -1,
                   .grace = o.grace > 0 ? o.grace : default_grace,
                   .address = o.master_addr ? o.master_addr : "127.0.0.1"};

@@ -61,9 +61,17 @@ void yk__socket_tune(int fd);
 int yk__listen(const yk__address *address, int backlog, yk__address *bound);
 /* "'python3' (pid 123)" or "this process": who listens on that port and address, "" where /proc does not show it. */
 void yk__port_holder(const yk__address *address, char *text, size_t size);
+/* A port where nobody listens, for a server that another process is to start (port.c): no other call in any process of
+ * this host gives the same until *held, a descriptor, is closed. 0 and an error when there is none; *held is -1 then.
+ */
+int yk__port_claim(int *held);
 
 /* Waits until the descriptor has `events` (POLLIN, POLLOUT) or an error: false when the deadline came first. */
 bool yk__wait_fd(int fd, int events, double deadline);
+/* From data + *done on, as much as goes without waiting: YK__REACHED when *done is `size`, YK__NO_ANSWER when the rest
+ * has to wait, YK__LOST; with the text. */
+yk__reason yk__send_some(int fd, const void *data, size_t size, size_t *done, char why[YK__WHY_SIZE]);
+yk__reason yk__receive_some(int fd, void *data, size_t size, size_t *done, char why[YK__WHY_SIZE]);
 /* All or nothing: YK__REACHED, or YK__NO_ANSWER or YK__LOST with the text. */
 yk__reason yk__send_all(int fd, const void *data, size_t size, double deadline, char why[YK__WHY_SIZE]);
 yk__reason yk__receive_all(int fd, void *data, size_t size, double deadline, char why[YK__WHY_SIZE]);

@@ -2,7 +2,7 @@
 # doctor.sh - `yoke doctor`: libraries and devices, an address step by step, and the nodes of a job next to each other.
 . tests/support/tap.bash
 unset MASTER_ADDR MASTER_PORT RANK WORLD_SIZE YOKE_JOB_ID YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD
-port=$((31000 + $$ % 900))
+free_ports 30000 20
 printf secret > job.secret
 printf other > other.secret
 chmod 600 job.secret other.secret

@@ -183,8 +183,9 @@ ok "another job has another id and secret" [ "$(grep -o 'same.*' out | cut -d' '
 ok "one process has all cores" lines 1 "\[.*\] threads $cores" out
 OMP_NUM_THREADS=7 run run -n 2 bash env.sh
 ok "OMP_NUM_THREADS of the user stays" lines 2 "\[.*\] threads 7" out
-run run -n 2 --master-addr localhost --master-port 29876 --job-id night --role trainer bash -c 'echo $MASTER_ADDR $MASTER_PORT $YOKE_JOB_ID $TORCHELASTIC_RUN_ID $ROLE_NAME'
-ok "address, port, id and role as given" lines 2 "\[.*\] localhost 29876 night night trainer" out
+free_ports 20000 10
+run run -n 2 --master-addr localhost --master-port $port --job-id night --role trainer bash -c 'echo $MASTER_ADDR $MASTER_PORT $YOKE_JOB_ID $TORCHELASTIC_RUN_ID $ROLE_NAME'
+ok "address, port, id and role as given" lines 2 "\[.*\] localhost $port night night trainer" out
 run run --no-prefix --master-addr '[::1]' printenv MASTER_ADDR
 ok "an IPv6 address loses its brackets" [ "$(cat out)" = ::1 ]
 TORCHELASTIC_ERROR_FILE='' run run --no-prefix --master-addr '' printenv MASTER_ADDR
@@ -245,6 +246,8 @@ ok "and on the console" lines 2 "\[$host:[01]\] out [01]" out
 exits 3 "--redirects 1, a restart" run -n 1 --log-dir logs/deep -r 1 --max-restarts 1 bash -c 'echo $TORCHELASTIC_RESTART_COUNT; exit 3'
 ok "stdout is in the file alone" [ ! -s out ]
 ok "of both attempts, and of this run only" [ "$(tr '\n' ' ' < logs/deep/rank_0/stdout.log)" = "0 1 " ]
+exits 0 "--tee without --log-dir" run -n 1 --tee 3 echo hello
+ok "shows what is shown anyway" lines 1 "\[$host:0\] hello" out
 if mkdir small && mount -t tmpfs -o size=64k none small 2> err; then
     exits 0 "a full disk under --log-dir" run --log-dir small -r 1 bash -c 'head -c 500000 /dev/zero | tr "\0" x | fold -w 99; echo last'
     says err "yoke run: --log-dir: [$host:0] the log ends here and what follows is shown: No space left on device"
@@ -268,7 +271,7 @@ for signal in SEGV KILL ABRT; do
     exits $((128 + $(kill -l $signal))) "SIG$signal" run -n 2 bash -c 'ulimit -c 0; if [ $RANK = 0 ]; then kill -'$signal' $$; fi; exec sleep '$mark
     says err "rank 0 failed: killed by SIG$signal"
 done
-exits 5 "--grace" run -n 2 --grace 0.6 bash -c 'if [ $RANK = 0 ]; then sleep 0.2; exit 5; fi; trap "" TERM; sleep '$mark
+exits 5 "--grace" run -n 2 --grace 0.6 bash -c 'if [ $RANK = 0 ]; then until [ -e deaf ]; do sleep 0.02; done; exit 5; fi; trap "" TERM; touch deaf; sleep '$mark
 says err "rank 0 failed; stopping the other processes (SIGKILL after 0.6 s)"
 says err "rank 1: killed by SIGKILL, as it did not stop"
 ok "its child is gone too" gone $mark 1
@@ -277,9 +280,9 @@ for ((i = 0; i < 5; i++)); do
     cat err
 done > ends
 ok "without a grace: what ended a process is told as it was" lines 5 '  rank 0: (stopped by SIGTERM|killed by SIGKILL, as it did not stop)' ends
-exits 6 "a stopped process" run -n 2 bash -c 'if [ $RANK = 0 ]; then sleep 0.2; exit 6; fi; kill -STOP $$'
+exits 6 "a stopped process" run -n 2 bash -c 'if [ $RANK = 0 ]; then until grep -qs "^State:.*stopped" /proc/$(cat stopping 2> /dev/null)/status; do sleep 0.02; done; exit 6; fi; echo $$ > stopping; kill -STOP $$'
 says err "rank 1: stopped by SIGTERM"
-exits 3 "the first decides" run -n 2 bash -c 'if [ $RANK = 0 ]; then trap "exit 9" TERM; while :; do sleep 0.02; done; fi; sleep 0.2; exit 3'
+exits 3 "the first decides" run -n 2 bash -c 'if [ $RANK = 0 ]; then trap "exit 9" TERM; touch set; while :; do sleep 0.02; done; fi; until [ -e set ]; do sleep 0.02; done; exit 3'
 says err "rank 0: stopped, exit code 9"
 
 exits 4 "--error-file" run -n 2 --error-file report.json --job-id j bash -c 'if [ $RANK = 1 ]; then printf "tab\t quote\" bad\377 e\303\251\n" >&2; exit 4; fi; exec sleep '$mark
@@ -329,6 +332,17 @@ ended
 ok "processes that end well on SIGTERM: exit code 143" [ $code = 143 ]
 ok "have time to save" lines 2 '.* saved' out
 ok "and are not started again" [ "$(grep -c restart err)" = 0 ]
+for signal in TERM INT; do
+    rm -f err
+    start -n 2 --max-restarts 1 --grace 2 bash -c 'trap "" TERM; touch ready.$RANK
+        until [ -e ready.1 ]; do sleep 0.02; done
+        while [ $RANK = 1 ]; do sleep 0.02; done; exit 7'
+    wait_for err "stopping the other processes"
+    kill -s $signal $pid
+    ended
+    ok "SIG$signal after a failure: exit code 7" [ $code = 7 ]
+    ok "and no restart" [ "$(grep -c restart err)" = 0 ]
+done
 start -n 2 --grace 0.4 bash -c 'trap "" TERM; touch ready.$RANK; while :; do sleep 0.02; done'
 ready 2
 kill -TERM $pid
@@ -338,6 +352,7 @@ says err "ranks 0, 1: killed by SIGKILL, as it did not stop"
 start -n 2 --grace 60 bash -c 'trap "" INT; touch ready.$RANK; while :; do sleep 0.02; done'
 ready 2
 kill -INT $pid
+taken $pid INT
 sleep 0.1
 ok "one SIGINT waits" kill -0 $pid
 kill -INT $pid

@@ -48,6 +48,9 @@ for ((i = 0; i < count; i++)); do
     YOKE_SOAK=$mark env --default-signal=INT "$YOKE" run -n $ranks --grace 0.3 -- "${program[@]}" > out 2> err < /dev/null &
     launcher=$!
     if [ -n "$signal" ]; then
+        until [ "$(cat /proc/$launcher/comm 2> /dev/null)" = "$(basename "$YOKE")" ]; do
+            kill -0 $launcher 2> /dev/null || break # env has not run it: SIGINT would be lost
+        done
         sleep "0.0$((RANDOM % 10))$((RANDOM % 10))"
         kill -$signal $launcher
     fi
