@@ -41,6 +41,11 @@ static double accuracy(yk_module *net, yk_loader *test)
 int main(int argc, char **argv)
 {
     const char *data = argc > 1 ? argv[1] : "fashion-mnist";
+    int epochs = argc > 2 ? atoi(argv[2]) : 2;
+    if (epochs < 1 || argc > 3) {
+        fprintf(stderr, "usage: fashion_mnist_ddp [DATA [EPOCHS]]\n");
+        return 2;
+    }
     setlinebuf(stdout); /* lines are seen at once, also through the launcher */
     yk_scope program = yk_scope_begin();
     if (yk_init_process_group(NULL))
@@ -55,7 +60,7 @@ int main(int argc, char **argv)
     part.no_padding = true; /* no image is counted twice */
     yk_loader *testloader =
         yk_loader_create(yk_dataset_open(data, YK_TEST, yk_default_transform(data, YK_TEST, false)), &part);
-    for (int epoch = 0; epoch < (argc > 2 ? atoi(argv[2]) : 2) && !yk_last_error(); epoch++) {
+    for (int epoch = 0; epoch < epochs && !yk_last_error(); epoch++) {
         double begun = seconds(), running_loss = 0;
         yk_batch batch;
         for (yk_loader_start(trainloader, YK_NEXT_EPOCH); yk_loader_next(trainloader, &batch);) {

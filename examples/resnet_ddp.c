@@ -11,6 +11,18 @@
 
 #include <yoke/yoke.h>
 
+/* The number that `text` is, at least `least` and whole unless `real`; else the end of the program. */
+static double number(const char *flag, const char *text, double least, bool real)
+{
+    char *end;
+    double x = strtod(text, &end);
+    if (end == text || *end || !(x >= least && x < 1e9) || (!real && x != (double)(int)x)) {
+        fprintf(stderr, "--%s %s: expected %s from %g\n", flag, text, real ? "a number" : "an integer", least);
+        exit(2);
+    }
+    return x;
+}
+
 static double evaluate(yk_module *model, yk_device device, yk_loader *test_loader)
 {
     int64_t correct = 0, total = 0;
@@ -59,8 +71,11 @@ int main(int argc, char **argv)
             return 2;
         value[flag] = optarg ? optarg : "yes";
     }
-    int local_rank = value[LOCAL_RANK] ? atoi(value[LOCAL_RANK]) : 0;
-    uint64_t seed = strtoull(value[RANDOM_SEED], NULL, 10);
+    int local_rank = (int)number("local_rank", value[LOCAL_RANK] ? value[LOCAL_RANK] : "0", 0, false);
+    int num_epochs = (int)number("num_epochs", value[NUM_EPOCHS], 0, false);
+    int batch_size = (int)number("batch_size", value[BATCH_SIZE], 1, false);
+    double learning_rate = number("learning_rate", value[LEARNING_RATE], 0, true);
+    uint64_t seed = (uint64_t)number("random_seed", value[RANDOM_SEED], 0, false);
     char path[4096];
     snprintf(path, sizeof(path), "%s/%s", value[MODEL_DIR], value[MODEL_FILENAME]);
 
@@ -80,14 +95,14 @@ int main(int argc, char **argv)
     yk_loader *train_loader = yk_loader_create(
         yk_cifar10(root, YK_TRAIN, yk_default_transform("cifar10", YK_TRAIN, true)),
         &(yk_loader_options){
-            .batch_size = atoi(value[BATCH_SIZE]), .distributed = true, .shuffle = true, .workers = 8, .seed = seed});
+            .batch_size = batch_size, .distributed = true, .shuffle = true, .workers = 8, .seed = seed});
     yk_loader *test_loader = /* not distributed: rank 0 tests alone */
         yk_loader_create(yk_cifar10(root, YK_TEST, yk_default_transform("cifar10", YK_TEST, false)),
                          &(yk_loader_options){.batch_size = 128, .workers = 8});
-    yk_optimizer *optimizer =
-        yk_sgd(yk_module_parameters(model),
-               &(yk_sgd_options){.lr = atof(value[LEARNING_RATE]), .momentum = 0.9, .weight_decay = 1e-5});
-    for (int epoch = 0; epoch < atoi(value[NUM_EPOCHS]) && !yk_last_error(); epoch++) {
+    yk_optimizer *optimizer = yk_sgd(
+        yk_module_parameters(model),
+        &(yk_sgd_options){.lr = learning_rate == 0 ? YK_ZERO : learning_rate, .momentum = 0.9, .weight_decay = 1e-5});
+    for (int epoch = 0; epoch < num_epochs && !yk_last_error(); epoch++) {
         printf("Local Rank: %d, Epoch: %d, Training ...\n", local_rank, epoch);
         if (epoch % 10 == 0 && yk_rank(NULL) == 0) {
             double accuracy = evaluate(model, device, test_loader);

@@ -64,11 +64,10 @@ typedef struct yk_ddp_options {
  *
  * From then on a backward that reaches the parameters leaves in their grads the mean over all ranks; it returns when
  * all are done, and the same bits are on every rank. Grads are views of memory that is shared with the ranks of this
- * host, also after they were dropped (zero_grad): what is kept of one is written over by the next backward. A backward
- * that fails breaks the group, so that the other ranks fail
- * too. yk_forward in training mode makes the buffers rank 0's; in evaluation mode, or without anything recorded, the
- * module does not communicate, so one rank may evaluate alone. Between the ranks' calls of yk_forward and yk_backward
- * on it the order must be the same.
+ * host, also after they were dropped (zero_grad): what is kept of one is written over by the next backward. A
+ * backward that fails breaks the group, so that the other ranks fail too. yk_forward in training mode makes the
+ * buffers rank 0's; in evaluation mode, or without anything recorded, the module does not communicate, so one rank
+ * may evaluate alone. Between the ranks' calls of yk_forward and yk_backward on it the order must be the same.
  *
  * Parameters that move to another dtype or device, or whose requires_grad changes, do so on all ranks between two
  * steps. A parameter belongs to one such module at a time. In a world of one it does what the module does, and no more.

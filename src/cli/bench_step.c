@@ -45,6 +45,19 @@ static yk_status one_step(work *w)
     return status;
 }
 
+/* Each command line was typed on its own host, and the processes are to make equal steps, equally many. */
+static yk_status check_alike(const bench *b, const work *w)
+{
+    char lines[RANKS_LINES], steps[32] = "no --steps";
+    if (b->steps)
+        snprintf(steps, sizeof(steps), "--steps %" PRId64, b->steps);
+    snprintf(lines, sizeof(lines),
+             "--model %s\n--batch-size %" PRId64 "\n--image-size %" PRId64 "\n--num-classes %" PRId64
+             "\n--dtype %s\n%s\n--seconds %g\n",
+             b->model, b->batch_size, b->image_size, b->num_classes, b->dtype, steps, b->seconds);
+    return ranks_compare(&w->ranks, lines);
+}
+
 static yk_status prepare(const bench *b, work *w)
 {
     bool grey = strcmp(b->model, "lenet") == 0 || strcmp(b->model, "mlp") == 0;
@@ -178,7 +191,7 @@ int cli_bench_step(int argc, char **argv)
     yk_scope program = yk_scope_begin();
     if (ranks_join(&w.ranks))
         return cli_failed();
-    if (prepare(&b, &w) || measure(&b, &w, &times, &count) || report(&b, &w, times, count)) {
+    if (check_alike(&b, &w) || prepare(&b, &w) || measure(&b, &w, &times, &count) || report(&b, &w, times, count)) {
         free(times);
         return ranks_failed(&w.ranks);
     }

@@ -192,7 +192,7 @@ static yk_status shadow(yk__reducer *r)
         yk_status status = exchange(r, (yk__join_header){.step = YK__JOIN_OUT}, &next);
         if (!status && next.step == YK__JOIN_OUT)
             return yk__model_broadcast_all(r, r->join.lowest); /* of those that had the most input */
-        if (!status)
+        if (!status && next.step == YK__JOIN_FORWARD)          /* the others look then, too */
             status = check_early(r);
         if (!status)
             status = next.step == YK__JOIN_FORWARD ? shadow_forward(r, &next) : shadow_reduction(r);

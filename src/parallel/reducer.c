@@ -167,8 +167,9 @@ yk_status yk__reducer_prepare(yk__reducer *r, bool training)
     r->sync = !r->no_sync;
     if (yk__buckets_stale(r))
         status = yk__buckets_renew(r);
-    bool rebuild = r->sync && !r->settled && !r->find_unused && r->reduced;
-    bool buffers = r->sync && training && r->broadcast_buffers && r->n_buffers;
+    bool together = r->sync && training; /* a rank that evaluates may be alone */
+    bool rebuild = together && !r->settled && !r->find_unused && r->reduced;
+    bool buffers = together && r->broadcast_buffers && r->n_buffers;
     if (!status && r->join.on) {
         status = yk__join_forward(r, rebuild, buffers);
         if (status) /* that a rank has run out leaves the group whole */

@@ -100,7 +100,8 @@ typedef struct yk__reducer {
 yk_status yk__reducer_of(const char *what, yk_module *m, yk__reducer **reducer);
 
 /* ---- buckets.c ---- */
-/* Lays the buckets out by r->order, with gradients that are there moved into them. On failure all is as before. */
+/* Lays the buckets out by r->order, with gradients that are there moved into them. After a failure none of it
+ * is to be used. */
 yk_status yk__buckets_make(yk__reducer *r);
 /* For parameters that have changed: an order that was seen before is not theirs. */
 yk_status yk__buckets_renew(yk__reducer *r);
@@ -112,7 +113,8 @@ void yk__buckets_clear(yk__reducer *r);
 /* ---- reducer.c ---- */
 /* The callbacks of the engine. */
 extern const yk__collector yk__reducer_collector;
-/* Before a forward that is recorded: new buckets where they are due, buffers from rank 0. */
+/* Before a forward that is recorded: new buckets where they are due; in training rank 0's order for them, and its
+ * buffers. */
 yk_status yk__reducer_prepare(yk__reducer *r, bool training);
 /* The order of rank `src`'s first backward becomes that of the buckets, on all ranks. */
 yk_status yk__reducer_settle(yk__reducer *r, int src);

@@ -43,7 +43,7 @@ static void sync_clear(yk__node *node)
     c->group = NULL;
 }
 
-/* A vector in f64, as numbers of the host; NULL on failure. */
+/* A vector in f64, as numbers of the host. */
 static yk_status read_vector(const yk_tensor *x, int64_t n, double *out)
 {
     yk_tensor *wide = yk__raw_cast((yk_tensor *)(uintptr_t)x, YK_F64);
@@ -199,7 +199,7 @@ static yk_status sync_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-/* Count, mean and variance of the joined batch; mean and var have room for 2 C + 1 numbers. */
+/* Count, mean and variance of the joined batch; mean and var have room for C numbers each. */
 static yk_status joined_statistics(yk_tensor *x, yk_process_group *group, double *count, double *mean, double *var)
 {
     int64_t channels = x->shape[1], row = 2 * channels + 1;

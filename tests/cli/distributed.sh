@@ -88,7 +88,7 @@ kill -KILL "$(cat pid.1)"
 ended
 took=$((${EPOCHREALTIME/./} - begin))
 ok "a killed rank: exit code 137" [ $code = 137 ]
-ok "a killed rank: all have ended within 2 s (${took} us)" [ $took -lt 2000000 ]
+ok "a killed rank: all have ended within 10 s (${took} us)" [ $took -lt 10000000 ]
 ok "a killed rank: rank 0 names it" grep -Eq '^yoke: rank 0: .*rank 1 \(host .*, pid [0-9]+\) ended' err
 says err "yoke run: rank 1 failed: killed by SIGKILL"
 for rank in 0 2; do
@@ -156,4 +156,7 @@ ok "with the images of both" awk -F'[:,]' '{ for (i = 1; i < NF; i++) v[$i] = $(
     END { r = v["\"images_per_second\""] * v["\"step_ms_median\""] / 16000; exit !(v["\"world_size\""] == "2}" || v["\"world_size\""] == 2) || r < 0.99 || r > 1.01 }' out
 exits 0 "and as text" run --no-prefix -n 2 -- "$YOKE" bench step --model lenet --batch-size 8 --steps 20
 says out "2 processes: "
+odd 8 4 "$YOKE" bench step --model lenet --steps 20 --batch-size
+ok "bench step, a rank with other batches: exit code 1" [ "$code" = 1 ]
+says err "has --batch-size 4, but rank 0 "
 finish

@@ -83,4 +83,10 @@ ok "from what it saved" grep -qx "Epoch: 0, $accuracy" out
 example 0 "the file is PyTorch's" "$YOKE" ckpt info resnet_distributed.pth
 says out "module.layer1.0.conv1.weight"
 example 2 "resnet_ddp with a flag that it has not" "$examples/resnet_ddp" --batchsize 3
+for wrong in "--batch_size 0" "--num_epochs few" "--learning_rate 1e" "--random_seed -1"; do
+    # shellcheck disable=SC2086
+    example 2 "resnet_ddp $wrong" "$examples/resnet_ddp" $wrong
+    says err "$wrong: expected "
+done
+example 2 "fashion_mnist_ddp with no number of epochs" "$examples/fashion_mnist_ddp" glyphs few
 finish

@@ -18,7 +18,7 @@ static yk_status step(yk_module *ddp, int rank)
 static void wait_for_all(const rank_context *c)
 {
     atomic_fetch_add(&c->signals[1], 1);
-    for (int i = 0; i < 5000 && atomic_load(&c->signals[1]) < c->size; i++)
+    for (int i = 0; i < 60000 && atomic_load(&c->signals[1]) < c->size; i++)
         usleep(1000);
 }
 
@@ -69,7 +69,7 @@ static void failing_backward(rank_context *c)
     else
         CHECK_FAILS(step(ddp, c->rank), YK_ERR_CONNECTION, "rank 1 (host ",
                     "backward failed: this gradient is not wanted");
-    CHECK(yk__now() - began < 5, "it took %g s to know", yk__now() - began);
+    CHECK(yk__now() - began < 30, "it took %g s to know", yk__now() - began);
     /* The group is broken, and says why. */
     if (c->rank != 1)
         CHECK_FAILS(step(ddp, c->rank), YK_ERR_CONNECTION, "this gradient is not wanted");
@@ -88,7 +88,7 @@ static void killed(rank_context *c)
     CHECK(ddp, "%s", yk_last_error() ? yk_last_error()->message : "no record");
     double began = yk__now();
     CHECK_FAILS(step(ddp, c->rank), YK_ERR_CONNECTION, "rank 1 (host ", "all_reduce");
-    CHECK(yk__now() - began < 5, "it took %g s to know", yk__now() - began);
+    CHECK(yk__now() - began < 30, "it took %g s to know", yk__now() - began);
 }
 
 static void test_killed(void **state)
@@ -108,7 +108,7 @@ static void stopped(rank_context *c)
     }
     CHECK_FAILS(step(ddp, c->rank), YK_ERR_STALLED, "rank 1 (host ", "all_reduce");
     atomic_fetch_add(&c->signals[0], 1);
-    for (int i = 0; c->rank == 0 && i < 1000 && atomic_load(&c->signals[0]) < 2; i++)
+    for (int i = 0; c->rank == 0 && i < 6000 && atomic_load(&c->signals[0]) < 2; i++)
         usleep(10000);
     if (c->rank == 0)
         kill(c->pids[1], SIGCONT);
@@ -117,7 +117,7 @@ static void stopped(rank_context *c)
 static void test_stopped(void **state)
 {
     (void)state;
-    run_ranks(PROCESSES, 3, stopped, NULL, 1, true);
+    run_ranks(PROCESSES, 3, stopped, NULL, 5, true);
 }
 
 /* A rank that makes another step than the others is told so. */

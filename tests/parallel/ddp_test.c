@@ -238,7 +238,7 @@ static void unused_on_one_rank(rank_context *c)
     } else {
         CHECK_FAILS(fork_step(ddp, 1, true, true), YK_ERR_CONNECTION, "given up by rank 1", "a.weight, a.bias");
     }
-    CHECK(yk__now() - began < 5, "the others waited %g s", yk__now() - began);
+    CHECK(yk__now() - began < 15, "the others waited %g s", yk__now() - began);
 }
 
 static void unused_is_found(rank_context *c)
@@ -397,6 +397,20 @@ static void test_comm_hooks(void **state)
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
+/* One rank alone may do it, whatever the others do next. */
+static void rank_1_evaluates(rank_context *c, yk_module *ddp)
+{
+    if (c->rank == 1) {
+        yk_module_eval(ddp);
+        CHECK(yk_forward(ddp, yk_zeros(YK_SHAPE(2, 2, 3, 3), NULL)), "%s", yk_last_error()->message);
+        yk_module_train(ddp, true);
+        bool recording = yk_no_grad_begin();
+        CHECK(yk_forward(ddp, yk_zeros(YK_SHAPE(2, 2, 3, 3), NULL)), "%s", yk_last_error()->message);
+        yk_no_grad_end(recording);
+    }
+    CHECK_OK(yk_barrier(c->group));
+}
+
 static void buffers(rank_context *c)
 {
     yk_module *net = yk_sequential(yk_batch_norm2d_create(2, NULL), yk_flatten_create(), NULL);
@@ -407,6 +421,7 @@ static void buffers(rank_context *c)
     for (int step = 0; step < 3; step++) {
         yk_tensor *x = yk_cast(samples(40 + (uint32_t)c->rank, step * 4, 4, 3, shape), YK_F32);
         CHECK_OK(yk_backward(yk_sum(yk_forward(ddp, x))));
+        rank_1_evaluates(c, ddp);
     }
     /* The last forward moved them apart; the next makes them rank 0's before it moves them again. */
     double own = yk_get(mean, (int64_t[]){1}), all[16];
@@ -420,16 +435,7 @@ static void buffers(rank_context *c)
     double got = yk_get(mean, (int64_t[]){1});
     CHECK(fabs(got - 0.81 * all[0]) < 1e-6, "the buffer is %g, expected 0.81 times rank 0's %g", got, all[0]);
     CHECK(yk_item_i64(batches) == 5, "%d batches", (int)yk_item_i64(batches));
-    /* One rank alone may evaluate. */
-    if (c->rank == 1) {
-        yk_module_eval(ddp);
-        CHECK(yk_forward(ddp, yk_zeros(YK_SHAPE(2, 2, 3, 3), NULL)), "%s", yk_last_error()->message);
-        yk_module_train(ddp, true);
-        bool recording = yk_no_grad_begin();
-        CHECK(yk_forward(ddp, yk_zeros(YK_SHAPE(2, 2, 3, 3), NULL)), "%s", yk_last_error()->message);
-        yk_no_grad_end(recording);
-    }
-    CHECK_OK(yk_barrier(c->group));
+    rank_1_evaluates(c, ddp);
 }
 
 static void test_buffers(void **state)
@@ -537,6 +543,9 @@ static void test_several_backwards(void **state)
 
 /* ---- the report -------------------------------------------------------------------------------------------------- */
 
+/* So much longer than anything else in a step that a busy machine does not hide it; in seconds. */
+#define LATE 0.2
+
 static void report(rank_context *c)
 {
     yk_module *ddp = yk_ddp(lenet_of(YK_F32, 1), &(yk_ddp_options){.group = c->group});
@@ -548,7 +557,7 @@ static void report(rank_context *c)
         yk_module_zero_grad(ddp);
         yk_tensor *loss = loss_of(ddp, 1, 0, 2, YK_F32);
         if (c->rank == 1)
-            usleep(30000);
+            usleep((useconds_t)(LATE * 1e6));
         CHECK_OK(yk_backward(loss));
     }
     CHECK_OK(yk_ddp_report(ddp, times));
@@ -556,9 +565,10 @@ static void report(rank_context *c)
         const yk_ddp_times *t = &times[r];
         CHECK(t->rank == r && t->steps == 5 && t->host[0] && t->pid, "rank %d: %d steps", t->rank, (int)t->steps);
         CHECK(t->forward > 0 && t->backward > 0 && t->exposed > 0, "rank %d has no times", r);
-        CHECK(r == 1 ? t->last > 0.5 && t->wait < 0.02 && t->other > 0.025 : t->last < 0.5 && t->wait > 0.01,
+        CHECK(r == 1 ? t->last > 0.5 && t->wait < LATE / 2 && t->other > 0.8 * LATE
+                     : t->last < 0.5 && t->wait > LATE / 3,
               "rank %d was last %g of the time and waited %g s", r, t->last, t->wait);
-        CHECK(r == 1 || t->exposed > 0.01, "rank %d: %g s of exposed communication", r, t->exposed);
+        CHECK(r == 1 || t->exposed > LATE / 3, "rank %d: %g s of exposed communication", r, t->exposed);
     }
     char text[2000] = "";
     FILE *to = fmemopen(text, sizeof(text), "w");
@@ -592,7 +602,7 @@ static void late_data(rank_context *c)
             if (step == 1)
                 yk_ddp_report_reset(ddp);
             if (c->rank == late)
-                usleep(30000);
+                usleep((useconds_t)(LATE * 1e6));
             CHECK_OK(yk_backward(yk_mean(yk_forward(ddp, x))));
             yk_scope_end(scope);
         }
@@ -600,12 +610,12 @@ static void late_data(rank_context *c)
         CHECK_OK(yk_ddp_report(ddp, times));
         for (int r = 0; r < c->size; r++) {
             const yk_ddp_times *t = &times[r];
-            CHECK(r == late ? t->last > 0.5 && t->wait < 0.02 && t->exposed < 0.02 && t->other > 0.015
-                            : t->last < 0.5 && t->wait > 0.01 && t->exposed > 0.01,
+            CHECK(r == late ? t->last > 0.5 && t->wait < LATE / 2 && t->exposed < LATE / 2 && t->other > LATE / 2
+                            : t->last < 0.5 && t->wait > LATE / 3 && t->exposed > LATE / 3,
                   "rank %d is late, rank %d was last %g of the time, waited %g s, exposed %g s, other %g s", late, r,
                   t->last, t->wait, t->exposed, t->other);
-            CHECK(r == late || (t->forward < 0.02 && t->backward < 0.02), "rank %d: forward %g s, backward %g s", r,
-                  t->forward, t->backward);
+            CHECK(r == late || (t->forward < LATE / 2 && t->backward < LATE / 2),
+                  "rank %d: forward %g s, backward %g s", r, t->forward, t->backward);
         }
     }
 }
