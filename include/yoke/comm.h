@@ -15,7 +15,8 @@
  *
  * Operations work on CPU tensors, of any strides (those that are not contiguous are copied first), write in place
  * without being recorded by autograd, and count as a write. In all of them group NULL means the default group. Any
- * number of threads may call; the calls on one group take place one after the other.
+ * number of threads may call; the calls on one group take place one after the other. The child of a fork is no rank of
+ * its parent's groups: operations on them fail there (YK_ERR_STATE), and releasing them leaves the parent's alone.
  */
 #ifndef YOKE_COMM_H
 #define YOKE_COMM_H
@@ -57,7 +58,8 @@ typedef struct yk_init_options {
 /* Makes the default group; NULL options are all zero. Returns when all ranks are there; an error says who is missing.
  * Source: init_process_group. */
 YK_API yk_status yk_init_process_group(const yk_init_options *options) YK_MUST_CHECK;
-/* Releases the default group after its outstanding operations; without one it does nothing. */
+/* Releases the default group after its outstanding operations; without one it does nothing. It can be made again, by
+ * all ranks; the process of rank 0 serves the store until it ends, for those that are back before it. */
 YK_API void yk_destroy_process_group(void);
 /* The default group, borrowed; NULL and an error before yk_init_process_group. */
 YK_API yk_process_group *yk_default_process_group(void);

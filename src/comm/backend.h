@@ -109,7 +109,7 @@ typedef struct yk__comm_backend {
 extern const yk__comm_backend yk__comm_native;
 
 /* out = in[0] op in[1] op ... in this order, element by element: native/'s arithmetic, for every backend. See
- * native_combine. */
+ * yk__native_combine. */
 yk_status yk__comm_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
                            const char *const *in, int64_t count, bool stream);
 

@@ -17,7 +17,7 @@ static yk__group *member(const char *what, yk_process_group *handle)
         yk__fail(YK_ERR_STATE, "%s: this rank is not in the group '%s'", what, g->name);
         return NULL;
     }
-    return g;
+    return g && !yk__group_check_process(what, g) ? g : NULL;
 }
 
 static yk_status check_tensor(const char *what, const char *role, const yk_tensor *x)

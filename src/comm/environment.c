@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "comm/group.h"
+#include "net/socket.h"
 
 /* What launchers set: the rank, the number of ranks, how many of them are on this host, and what names the job. */
 typedef struct launcher {
@@ -42,12 +44,56 @@ static int job_port(const char *job)
     return 20000 + (int)(h % 10000);
 }
 
+/*
+ * Note [The store that stays]
+ * The store that rank 0 serves stays when the group is destroyed: another rank may already be back to join the next
+ * group, and would lose the store under its feet. It goes with the process, with an attempt to join that fails (the
+ * others are to know at once), or when the rank serves at another address.
+ */
+static struct {
+    pthread_mutex_t lock;
+    yk_store *store;
+    pid_t pid;
+    int port;
+    char host[256];
+} stays = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* With the lock held. */
+static void let_store_go(void)
+{
+    yk_store_release(stays.store);
+    stays.store = NULL;
+}
+
+void yk__environment_failed(void)
+{
+    pthread_mutex_lock(&stays.lock);
+    let_store_go();
+    pthread_mutex_unlock(&stays.lock);
+}
+
+static yk_store *serve_store(const yk_tcp_store_options *o)
+{
+    pthread_mutex_lock(&stays.lock);
+    bool same = stays.store && stays.pid == getpid() && stays.port == o->port && strcmp(stays.host, o->host) == 0;
+    if (!same || yk_store_set_timeout(stays.store, o->timeout)) {
+        let_store_go();
+        stays.store = yk_store_retain(yk_tcp_store(o));
+        stays.pid = getpid();
+        stays.port = o->port;
+        snprintf(stays.host, sizeof(stays.host), "%s", o->host);
+    }
+    yk_store *store = yk_store_retain(stays.store);
+    pthread_mutex_unlock(&stays.lock);
+    return store;
+}
+
 /* Waits for, or serves, the store at host:port. `served`: neither rank does, but the launcher. */
 static yk_status open_tcp(const char *host, int port, bool serve, bool served, double join_timeout, yk_store **store)
 {
     yk_scope scope = yk_scope_begin();
-    *store = yk_store_retain(
-        yk_tcp_store(&(yk_tcp_store_options){.host = host, .port = port, .is_server = serve, .timeout = join_timeout}));
+    yk_tcp_store_options o = {.host = host, .port = port, .is_server = serve, .timeout = join_timeout};
+    *store = serve ? serve_store(&o) : yk_store_retain(yk_tcp_store(&o));
     yk_scope_end(scope);
     if (*store)
         return YK_OK;
@@ -58,21 +104,6 @@ static yk_status open_tcp(const char *host, int port, bool serve, bool served, d
     else if (!serve)
         yk__error_prefix("init_process_group: the store, that rank 0 serves");
     return yk__error_code();
-}
-
-/* "host:port" or "[v6]:port"; writes the host into `host`. */
-static yk_status split_address(const char *text, char *host, size_t size, int *port)
-{
-    const char *colon = strrchr(text, ':');
-    char *end = NULL;
-    long number = colon ? strtol(colon + 1, &end, 10) : 0;
-    size_t length = colon ? (size_t)(colon - text) : 0;
-    if (!colon || length == 0 || length >= size || !colon[1] || *end || number < 1 || number > 65535)
-        return yk__fail(YK_ERR_ARGUMENT, "init_process_group: 'tcp://%s' is not tcp://HOST:PORT", text);
-    memcpy(host, text, length);
-    host[length] = 0;
-    *port = (int)number;
-    return YK_OK;
 }
 
 static yk_status join_environment(bool meets, double join_timeout, yk__joining *joining)
@@ -146,9 +177,13 @@ yk_status yk__environment_join(const yk_init_options *o, bool meets, double join
                       : open_tcp(address, port, o->rank == 0 && !served, served, join_timeout, &joining->store);
     }
     if (strncmp(method, "tcp://", 6) == 0) {
-        char host[256];
+        char host[YK__HOST_SIZE];
         int port = 0;
-        yk_status status = split_address(method + 6, host, sizeof(host), &port);
+        yk_status status = yk__host_port_parse(method + 6, -1, host, &port);
+        if (!status && port == 0)
+            status = yk__fail(YK_ERR_ARGUMENT, "all ranks have to know the port, and 0 is any");
+        if (status)
+            yk__error_prefix("init_process_group: %s", method);
         return status ? status : open_tcp(host, port, o->rank == 0, false, join_timeout, &joining->store);
     }
     if (strncmp(method, "file://", 7) == 0 && method[7] == '/') {

@@ -12,7 +12,7 @@
 
 static pthread_mutex_t default_lock = PTHREAD_MUTEX_INITIALIZER;
 static yk_process_group *default_group;
-static int default_generation; /* groups of the name "world" that this process has joined */
+static int default_generation; /* groups of the name "world" that this process has tried to join */
 
 enum { default_timeout = 1800, default_join_timeout = 60, MOST_SECONDS = 10 * 365 * 24 * 3600 };
 
@@ -27,6 +27,35 @@ static const yk__comm_backend *find_backend(const char *name)
         return yk__comm_plugin(wanted);
     yk__fail(YK_ERR_UNSUPPORTED, "unknown backend of collectives '%s': there are 'native' and 'mpi'", wanted);
     return NULL;
+}
+
+/* ---- children of forks ------------------------------------------------------------------------------------------- */
+static int forks; /* between the first process and this one, since the first group was made */
+
+static void count_fork(void)
+{
+    forks++;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, count_fork);
+}
+
+bool yk__group_is_parents(const yk__group *g)
+{
+    return g->forks != forks;
+}
+
+yk_status yk__group_check_process(const char *what, const yk__group *g)
+{
+    if (!yk__group_is_parents(g))
+        return YK_OK;
+    return yk__fail(
+        YK_ERR_STATE,
+        "%s: group '%s' is that of process %d, of which this one (pid %d) is a fork: a fork is no rank, and "
+        "needs a group of its own",
+        what, g->name, g->pid, (int)getpid());
 }
 
 /* ---- the counted inside ------------------------------------------------------------------------------------------ */
@@ -47,16 +76,28 @@ void yk__group_release(yk__group *g)
     free(g);
 }
 
-/* Outstanding operations end, with an error if need be; what they report goes into their works. */
+static void dump_if_broken(yk__group *g)
+{
+    yk_error before;
+    yk__error_take(&before);
+    if (g->backend->check(g->state))
+        yk__trace_dump_failure(g);
+    yk_clear_error();
+    yk__error_put(&before);
+}
+
+/* Outstanding operations end, with an error if need be; what they report goes into their works. The copy that a forked
+ * child has of the backend's state is left as it is: the numbers of its descriptors may be those of other files now. */
 static void handle_destroy(void *object)
 {
     yk_process_group *handle = object;
     yk__group *g = handle->group;
-    if (g->state) {
+    if (g->state && !yk__group_is_parents(g)) {
         yk_error before;
         yk__error_take(&before);
         yk__comm_drain(g);
         yk__comm_stop(g);
+        dump_if_broken(g);
         g->backend->leave(g->state);
         yk_clear_error();
         yk__error_put(&before);
@@ -109,6 +150,8 @@ static uint64_t hash(uint64_t seed, const void *data, size_t size)
 static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *store, const char *name,
                                     const char *host_id, int rank, int world_size, double timeout, double join_timeout)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
     yk_process_group *handle = yk__calloc(1, sizeof(*handle));
     yk__group *g = yk__calloc(1, sizeof(*g));
     if (!handle || !g) {
@@ -132,6 +175,8 @@ static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *s
     g->timeout = timeout;
     g->join_timeout = join_timeout;
     g->born = yk__now();
+    g->pid = (int)getpid();
+    g->forks = forks;
     if (g->name && g->host_id) {
         for (char *c = g->host_id; *c; c++)
             *c = isspace((unsigned char)*c) ? '_' : *c;
@@ -225,14 +270,15 @@ yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_s
 yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *ranks)
 {
     yk__group *p = yk__group_of("new_group", parent);
-    if (!p || !yk__scope_check("new_group"))
+    if (!p || !yk__scope_check("new_group") || yk__group_check_process("new_group", p))
         return NULL;
     if (p->rank < 0) {
         yk__fail(YK_ERR_STATE, "new_group: this rank is not in the group '%s'", p->name);
         return NULL;
     }
     if (count < 1 || count > p->world_size || !ranks) {
-        yk__fail(YK_ERR_ARGUMENT, "new_group: %d ranks out of the %d of group '%s'", count, p->world_size, p->name);
+        yk__fail(YK_ERR_ARGUMENT, "new_group: %d ranks%s out of the %d of group '%s'", count, ranks ? "" : " at NULL",
+                 p->world_size, p->name);
         return NULL;
     }
     int rank = -1;
@@ -290,6 +336,7 @@ yk_status yk_init_process_group(const yk_init_options *options)
     yk_store_release(joining.store);
     if (!made) {
         status = yk__error_code();
+        yk__environment_failed();
         bool misfit = status == YK_ERR_ARGUMENT || status == YK_ERR_MISMATCH || status == YK_ERR_CONNECTION;
         if (misfit && !o->store && o->init_method && strncmp(o->init_method, "file://", 7) == 0)
             yk__error_prefix("init_process_group: %s (remove the file that an earlier job left)", o->init_method);
@@ -315,7 +362,7 @@ void yk_destroy_process_group(void)
     default_group = NULL;
     yk__place_set(0, 0);
     pthread_mutex_unlock(&default_lock);
-    if (gone && gone->group->state)
+    if (gone && gone->group->state && !yk__group_is_parents(gone->group))
         yk__comm_drain(gone->group);
     yk_process_group_release(gone);
 }
@@ -375,18 +422,19 @@ const char *yk_process_group_name(yk_process_group *group)
 void yk_process_group_abort(yk_process_group *group, const char *reason)
 {
     yk__group *g = yk__group_of("process_group_abort", group);
-    if (!g || !g->state)
+    if (!g || !g->state || yk__group_check_process("process_group_abort", g))
         return;
     char cause[900];
     snprintf(cause, sizeof(cause), "group '%s' was given up by rank %d (host %s, pid %d): %s", g->name, g->rank,
              g->host_name, (int)getpid(), reason ? reason : "no reason given");
     g->backend->give_up(g->state, YK_ERR_CONNECTION, cause);
+    dump_if_broken(g);
 }
 
 yk_status yk_process_group_dump(yk_process_group *group, FILE *to)
 {
     yk__group *g = yk__group_of("process_group_dump", group);
-    if (!g)
+    if (!g || yk__group_check_process("process_group_dump", g))
         return yk__error_code();
     yk_error before, cause = {0};
     yk__error_take(&before);

@@ -30,6 +30,7 @@ typedef struct yk__group {
     int rank, world_size; /* rank -1: not a member */
     double timeout, join_timeout, born;
     atomic_int children; /* groups made out of this one, for their names */
+    int pid, forks;      /* of the process that made it: see yk__group_is_parents */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;         /* the queue, `running`, or a work's `done` */
@@ -72,6 +73,11 @@ struct yk_work {
 /* ---- group.c ---- */
 /* The group behind a handle, or the default one; NULL and an error where there is none. */
 yk__group *yk__group_of(const char *what, yk_process_group *handle);
+/* Whether this process is the child of a fork, after which the group was its parent's alone: the child has the memory,
+ * but neither threads nor connections, and is no rank. */
+bool yk__group_is_parents(const yk__group *g);
+/* Fails if it is. */
+yk_status yk__group_check_process(const char *what, const yk__group *g);
 void yk__group_retain(yk__group *g);
 void yk__group_release(yk__group *g);
 /* The default group's rank, size and address from options and environment (environment.c). `meets`: the ranks need no
@@ -81,6 +87,8 @@ typedef struct yk__joining {
     yk_store *store; /* retained; NULL in a world of one */
 } yk__joining;
 yk_status yk__environment_join(const yk_init_options *options, bool meets, double join_timeout, yk__joining *joining);
+/* The group could not be made: what is kept for the next one goes. See Note [The store that stays]. */
+void yk__environment_failed(void);
 
 /* ---- work.c ---- */
 /* Carries out a checked call, in its turn. Takes over call->counts. */

@@ -136,6 +136,17 @@ bool yk__region_renew(const void *address)
     return done;
 }
 
+yk_status yk__region_renew_all(void)
+{
+    yk_status status = YK_OK;
+    pthread_rwlock_wrlock(&lock);
+    for (region *r = regions; r; r = r->next)
+        if (!renew(r)) /* a reason that is known already stays */
+            status = yk__fail(YK_ERR_MEMORY, "comm_alloc: %zu bytes could not be copied for a new process", r->bytes);
+    pthread_rwlock_unlock(&lock);
+    return status;
+}
+
 yk__region_place yk__region_find(const void *address, size_t bytes)
 {
     yk__region_place place = {.address = (uint64_t)(uintptr_t)address};

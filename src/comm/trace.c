@@ -60,16 +60,29 @@ static json_t *entry_json(const yk__trace_entry *e)
     return o;
 }
 
+/* JSON takes UTF-8 alone; a reason that the user gave, or one that was cut short, may be something else. */
+static json_t *text_json(const char *text)
+{
+    json_t *o = json_string(text);
+    char *plain = o ? NULL : yk__strdup(text);
+    for (char *c = plain; c && *c; c++)
+        *c = (unsigned char)*c < 128 ? *c : '?';
+    if (plain)
+        o = json_string(plain);
+    free(plain);
+    return o;
+}
+
 yk_status yk__trace_write(yk__group *g, const yk_error *cause, FILE *to)
 {
     json_t *o = json_object(), *list = json_array();
-    json_object_set_new(o, "group", json_string(g->name));
+    json_object_set_new(o, "group", text_json(g->name));
     json_object_set_new(o, "backend", json_string(g->backend->name));
     json_object_set_new(o, "rank", json_integer(g->rank));
     json_object_set_new(o, "world_size", json_integer(g->world_size));
-    json_object_set_new(o, "host", json_string(g->host_name));
+    json_object_set_new(o, "host", text_json(g->host_name));
     json_object_set_new(o, "pid", json_integer((json_int_t)getpid()));
-    json_object_set_new(o, "error", cause ? json_string(cause->message) : json_null());
+    json_object_set_new(o, "error", cause ? text_json(cause->message) : json_null());
     if (cause)
         json_object_set_new(o, "code", json_string(yk_status_name(cause->code)));
     pthread_mutex_lock(&g->lock);
@@ -98,7 +111,7 @@ void yk__trace_dump_failure(yk__group *g)
         return;
     yk_error kept;
     yk__error_take(&kept);
-    char name[100];
+    char name[320];
     snprintf(name, sizeof(name), "%s", g->name);
     for (char *c = name; *c; c++)
         *c = *c == '/' ? '.' : *c;

@@ -182,13 +182,15 @@ static yk_status run_collective(yk__group *g, yk__call *call)
         pthread_mutex_unlock(&g->lock);
         yk_status status = carry_out(g, call);
         pthread_mutex_lock(&g->lock);
-        g->running = false;
         yk__trace_state_set(g, entry, status ? YK__TRACE_FAILED : YK__TRACE_DONE);
-        if (g->first || g->stop)
-            pthread_cond_broadcast(&g->changed);
-        pthread_mutex_unlock(&g->lock);
-        if (status)
+        if (status) {
+            pthread_mutex_unlock(&g->lock);
             yk__trace_dump_failure(g);
+            pthread_mutex_lock(&g->lock);
+        }
+        g->running = false; /* and from here on the group may be gone: yk__comm_drain waits for this */
+        pthread_cond_broadcast(&g->changed);
+        pthread_mutex_unlock(&g->lock);
         call_clear(call);
         return status;
     }
@@ -292,9 +294,18 @@ static bool is_message(const yk__comm_op *op)
     return op->kind >= YK__COMM_COLLECTIVES;
 }
 
+/* What broke the group while this rank was elsewhere is dumped as if the rank had been there. */
+static yk_status check_group(yk__group *g)
+{
+    yk_status status = g->backend->check(g->state);
+    if (status)
+        yk__trace_dump_failure(g);
+    return status;
+}
+
 yk_status yk__comm_run(yk__group *g, yk__call *call)
 {
-    if (g->backend->check(g->state)) {
+    if (check_group(g)) {
         call_clear(call);
         return yk__error_code();
     }
@@ -308,7 +319,7 @@ yk_status yk__comm_run(yk__group *g, yk__call *call)
 
 yk_work *yk__comm_start(yk__group *g, yk__call *call)
 {
-    if (g->backend->check(g->state)) {
+    if (check_group(g)) {
         call_clear(call);
         return NULL;
     }
@@ -329,6 +340,8 @@ yk_work *yk__comm_start(yk__group *g, yk__call *call)
 
 static bool work_done(yk_work *work)
 {
+    if (yk__group_is_parents(work->group))
+        return work->done; /* the lock may be held for ever by a thread that is not in this process */
     pthread_mutex_lock(&work->group->lock);
     bool done = work->done;
     pthread_mutex_unlock(&work->group->lock);
@@ -353,6 +366,8 @@ yk_status yk_work_wait(yk_work *work)
 {
     if (!work)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "work_wait: the work is NULL");
+    if (!work_done(work) && yk__group_check_process("work_wait", work->group))
+        return yk__error_code();
     wait_for(work);
     if (work->error.code)
         yk__error_put(&work->error);
@@ -363,7 +378,8 @@ bool yk_work_test(yk_work *work)
 {
     if (!work)
         return false;
-    return work_done(work) || (work->message && message_done(work->group, work, 0));
+    return work_done(work) ||
+           (work->message && !yk__group_is_parents(work->group) && message_done(work->group, work, 0));
 }
 
 const yk_error *yk_work_error(yk_work *work)

@@ -193,8 +193,10 @@ static yk_status append(file_store *f, int fd, unsigned kind, yk__bytes key, yk_
     yk__wire wire = {0};
     if (f->position == 0) {
         memcpy(f->head, magic, sizeof(magic));
-        if (getrandom(f->head + sizeof(magic), FILE_HEAD - sizeof(magic), 0) < 0)
+        if (getrandom(f->head + sizeof(magic), FILE_HEAD - sizeof(magic), 0) < 0) {
+            forget(f);
             return yk__fail_errno("file_store: %s: random bytes", f->path);
+        }
         yk__wire_put(&wire, f->head, FILE_HEAD);
     }
     size_t head = wire.size;

@@ -240,62 +240,81 @@ size_t yk__handshake_feed(yk__handshake *h, const unsigned char *data, size_t si
     return 0;
 }
 
-/* ---- blocking ---------------------------------------------------------------------------------------------------- */
-/* Receives the next message of the handshake: no byte more, because what follows belongs to someone else. */
-static yk__reason receive_message(yk__handshake *h, int fd, yk__wire *in, double deadline, char why[YK__WHY_SIZE])
+/* ---- on a socket ------------------------------------------------------------------------------------------------- */
+void yk__greeting_init(yk__greeting *g, const yk__identity *identity, bool accepts)
 {
-    bool hello = h->state == YK__HANDSHAKE_HELLO;
+    memset(g, 0, sizeof(*g));
+    yk__handshake_init(&g->handshake, identity, accepts, &g->out);
+}
+
+void yk__greeting_clear(yk__greeting *g)
+{
+    yk__wire_clear(&g->out);
+}
+
+int yk__greeting_waits_for(const yk__greeting *g)
+{
+    return g->out.size ? POLLOUT : POLLIN;
+}
+
+/* Bytes that the message which is arriving has, as far as is known: no byte more is received, because what follows
+ * belongs to someone else. */
+static size_t message_size(const yk__greeting *g)
+{
+    bool hello = g->handshake.state == YK__HANDSHAKE_HELLO;
     size_t head = hello ? sizeof(magic) + 4 : YK__FRAME_HEAD;
-    in->size = 0;
-    if (!yk__wire_reserve(in, 2 * YK__HELLO_LIMIT)) {
-        snprintf(why, YK__WHY_SIZE, "out of memory");
-        return YK__LOST;
+    size_t length = g->got < head ? 0 : yk__load_u32(g->in + (hello ? sizeof(magic) : 0));
+    return head + (length < YK__HELLO_LIMIT ? length : YK__HELLO_LIMIT);
+}
+
+static yk__reason move_on(yk__greeting *g, int fd, char why[YK__WHY_SIZE])
+{
+    yk__handshake *h = &g->handshake;
+    for (;;) {
+        if (g->out.failed) {
+            snprintf(why, YK__WHY_SIZE, "out of memory");
+            return YK__LOST;
+        }
+        yk__reason reason = yk__send_some(fd, g->out.data, g->out.size, &g->sent, why);
+        if (reason == YK__NO_ANSWER)
+            return reason;
+        g->out.size = g->sent = 0;
+        if (h->state == YK__HANDSHAKE_FAILED) {
+            snprintf(why, YK__WHY_SIZE, "%s", h->why);
+            return YK__REJECTED;
+        }
+        if (reason || h->state == YK__HANDSHAKE_DONE)
+            return reason;
+        reason = yk__receive_some(fd, g->in, message_size(g), &g->got, why);
+        if (reason)
+            return reason;
+        if (yk__handshake_feed(h, g->in, g->got, &g->out)) /* else there is its head alone yet */
+            g->got = 0;
     }
-    yk__reason reason = yk__receive_all(fd, in->data, head, deadline, why);
-    if (reason)
-        return reason;
-    in->size = head;
-    size_t length = yk__load_u32(in->data + (hello ? sizeof(magic) : 0));
-    if ((hello && memcmp(in->data, magic, sizeof(magic)) != 0) || length > YK__HELLO_LIMIT)
-        return YK__REACHED; /* feed says what is wrong with it */
-    reason = yk__receive_all(fd, in->data + head, length, deadline, why);
-    in->size += reason ? 0 : length;
+}
+
+yk__reason yk__greeting_move(yk__greeting *g, int fd, char why[YK__WHY_SIZE])
+{
+    yk__reason reason = move_on(g, fd, why);
+    if (reason == YK__NO_ANSWER)
+        snprintf(why, YK__WHY_SIZE, "no answer to the handshake");
+    else if (reason == YK__LOST && g->handshake.state == YK__HANDSHAKE_HELLO)
+        snprintf(why, YK__WHY_SIZE, "the connection was closed by the other side during the handshake");
     return reason;
 }
 
 yk__reason yk__handshake_run(int fd, const yk__identity *identity, bool accepts, double deadline, yk__peer *peer,
                              char why[YK__WHY_SIZE])
 {
-    yk__handshake h;
-    yk__wire in = {0}, out = {0};
-    yk__handshake_init(&h, identity, accepts, &out);
-    yk__reason reason = YK__REACHED;
-    for (;;) {
-        if (out.failed) {
-            snprintf(why, YK__WHY_SIZE, "out of memory");
-            reason = YK__LOST;
-            break;
-        }
-        yk__reason sent = yk__send_all(fd, out.data, out.size, deadline, why);
-        out.size = 0;
-        if (h.state == YK__HANDSHAKE_DONE || h.state == YK__HANDSHAKE_FAILED || (reason = sent) != YK__REACHED)
-            break;
-        if ((reason = receive_message(&h, fd, &in, deadline, why)) != YK__REACHED)
-            break;
-        yk__handshake_feed(&h, in.data, in.size, &out);
-    }
-    if (h.state == YK__HANDSHAKE_FAILED) {
-        snprintf(why, YK__WHY_SIZE, "%s", h.why);
-        reason = YK__REJECTED;
-    } else if (reason == YK__NO_ANSWER) {
-        snprintf(why, YK__WHY_SIZE, "no answer to the handshake");
-    } else if (reason == YK__LOST && h.state == YK__HANDSHAKE_HELLO) {
-        snprintf(why, YK__WHY_SIZE, "the connection was closed by the other side during the handshake");
-    }
+    yk__greeting g;
+    yk__reason reason;
+    yk__greeting_init(&g, identity, accepts);
+    do
+        reason = yk__greeting_move(&g, fd, why);
+    while (reason == YK__NO_ANSWER && yk__wait_fd(fd, yk__greeting_waits_for(&g), deadline));
     if (peer)
-        *peer = h.peer;
-    yk__wire_clear(&in);
-    yk__wire_clear(&out);
+        *peer = g.handshake.peer;
+    yk__greeting_clear(&g);
     return reason;
 }
 

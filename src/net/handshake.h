@@ -75,6 +75,21 @@ void yk__handshake_init(yk__handshake *handshake, const yk__identity *identity, 
 /* Takes one message, if `data` holds a whole one: returns the bytes taken, 0 when more is needed or it has ended. */
 size_t yk__handshake_feed(yk__handshake *handshake, const unsigned char *data, size_t size, yk__wire *out);
 
+/* One side of a handshake on a connected non-blocking socket, moved on when the socket is ready. */
+typedef struct yk__greeting {
+    yk__handshake handshake;
+    unsigned char in[2 * YK__HELLO_LIMIT]; /* the message that is arriving: `got` bytes of it */
+    size_t got, sent;
+    yk__wire out; /* to be sent, from `sent` on */
+} yk__greeting;
+void yk__greeting_init(yk__greeting *greeting, const yk__identity *identity, bool accepts);
+/* Sends and receives what it can without waiting, no byte behind the handshake: YK__NO_ANSWER until it has ended, then
+ * as yk__handshake_run. */
+yk__reason yk__greeting_move(yk__greeting *greeting, int fd, char why[YK__WHY_SIZE]);
+/* POLLIN or POLLOUT: what has to happen before it can move on. */
+int yk__greeting_waits_for(const yk__greeting *greeting);
+void yk__greeting_clear(yk__greeting *greeting);
+
 /*
  * A whole handshake on a connected non-blocking socket: YK__REACHED when the peer is accepted, YK__REJECTED when either
  * side rejects the other (wrong version, service, job or secret; not yoke), YK__NO_ANSWER and YK__LOST as in socket.h.

@@ -96,52 +96,64 @@ bool yk__wait_fd(int fd, int events, double deadline)
     }
 }
 
-yk__reason yk__send_all(int fd, const void *data, size_t size, double deadline, char why[YK__WHY_SIZE])
+static yk__reason lost(bool ended, char why[YK__WHY_SIZE])
 {
-    const unsigned char *from = data;
-    while (size) {
-        ssize_t sent = send(fd, from, size, MSG_NOSIGNAL);
+    bool gone = ended || errno == EPIPE || errno == ECONNRESET;
+    snprintf(why, YK__WHY_SIZE, gone ? "the connection was closed by the other side" : "the connection broke: %s",
+             strerror(errno));
+    return YK__LOST;
+}
+
+yk__reason yk__send_some(int fd, const void *data, size_t size, size_t *done, char why[YK__WHY_SIZE])
+{
+    while (*done < size) {
+        ssize_t sent = send(fd, (const char *)data + *done, size - *done, MSG_NOSIGNAL);
         if (sent >= 0) {
-            from += sent;
-            size -= (size_t)sent;
+            *done += (size_t)sent;
         } else if (errno == EAGAIN) {
-            if (!yk__wait_fd(fd, POLLOUT, deadline)) {
-                snprintf(why, YK__WHY_SIZE, "no answer: %zu bytes could not be sent in time", size);
-                return YK__NO_ANSWER;
-            }
+            snprintf(why, YK__WHY_SIZE, "no answer: %zu bytes could not be sent in time", size - *done);
+            return YK__NO_ANSWER;
         } else if (errno != EINTR) {
-            bool gone = errno == EPIPE || errno == ECONNRESET;
-            snprintf(why, YK__WHY_SIZE,
-                     gone ? "the connection was closed by the other side" : "the connection broke: %s",
-                     strerror(errno));
-            return YK__LOST;
+            return lost(false, why);
         }
     }
     return YK__REACHED;
 }
 
-yk__reason yk__receive_all(int fd, void *data, size_t size, double deadline, char why[YK__WHY_SIZE])
+yk__reason yk__receive_some(int fd, void *data, size_t size, size_t *done, char why[YK__WHY_SIZE])
 {
-    unsigned char *to = data;
-    while (size) {
-        ssize_t got = recv(fd, to, size, 0);
+    while (*done < size) {
+        ssize_t got = recv(fd, (char *)data + *done, size - *done, 0);
         if (got > 0) {
-            to += got;
-            size -= (size_t)got;
+            *done += (size_t)got;
         } else if (got < 0 && errno == EAGAIN) {
-            if (!yk__wait_fd(fd, POLLIN, deadline)) {
-                snprintf(why, YK__WHY_SIZE, "no answer in time");
-                return YK__NO_ANSWER;
-            }
+            snprintf(why, YK__WHY_SIZE, "no answer in time");
+            return YK__NO_ANSWER;
         } else if (got == 0 || errno != EINTR) {
-            bool gone = got == 0 || errno == ECONNRESET || errno == EPIPE;
-            snprintf(why, YK__WHY_SIZE,
-                     gone ? "the connection was closed by the other side" : "the connection broke: %s",
-                     strerror(errno));
-            return YK__LOST;
+            return lost(got == 0, why);
         }
     }
     return YK__REACHED;
+}
+
+yk__reason yk__send_all(int fd, const void *data, size_t size, double deadline, char why[YK__WHY_SIZE])
+{
+    yk__reason reason;
+    size_t done = 0;
+    do
+        reason = yk__send_some(fd, data, size, &done, why);
+    while (reason == YK__NO_ANSWER && yk__wait_fd(fd, POLLOUT, deadline));
+    return reason;
+}
+
+yk__reason yk__receive_all(int fd, void *data, size_t size, double deadline, char why[YK__WHY_SIZE])
+{
+    yk__reason reason;
+    size_t done = 0;
+    do
+        reason = yk__receive_some(fd, data, size, &done, why);
+    while (reason == YK__NO_ANSWER && yk__wait_fd(fd, POLLIN, deadline));
+    return reason;
 }
 
 /* ---- connecting ------------------------------------------------------------------------------------------------ */

@@ -4,7 +4,7 @@
 unset YOKE_COMM_BACKEND RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # Open MPI leaks; see tests/comm/mpi_test.c
 export TMPDIR=$work # where Open MPI keeps the files of a process that it did not start
-mpirun=(timeout -k 5 60 mpirun --allow-run-as-root --oversubscribe --mca orte_tmpdir_base "$work")
+mpirun=(timeout -k 5 200 mpirun --allow-run-as-root --oversubscribe --mca orte_tmpdir_base "$work")
 
 # under_mpirun RANKS ARGUMENTS...: as `run`
 under_mpirun()

@@ -5,6 +5,8 @@
 #include "tests/comm/ranks.h"
 
 #include <jansson.h>
+#include <sys/resource.h>
+#include <time.h>
 
 static void different_operations(rank_context *c)
 {
@@ -85,7 +87,7 @@ static void missing_rank(rank_context *c)
         CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), YK_ERR_STALLED, "all_reduce #2 (float32, 10 elements, sum)",
                     "waited 0.5 s for rank 1 (host ", test_layout ? "" : "which has done 1 collectives");
     double seconds = yk__now() - begin;
-    CHECK(seconds > 0.2 && seconds < 3, "%g s", seconds);
+    CHECK(seconds > 0.2 && seconds < 10, "%g s", seconds);
     atomic_store(&c->signals[0], 1);
 }
 
@@ -98,6 +100,33 @@ static void test_missing(void **unused)
     }
     run_ranks(THREADS, 2, different_messages, NULL, 20, true);
     run_ranks(PROCESSES, 2, different_messages, NULL, 20, true);
+}
+
+/* A send that fails on its own, here because there are no descriptors for its buffer, breaks the group. */
+static void send_without_buffer(rank_context *c)
+{
+    yk_tensor *x = yk_zeros(YK_SHAPE(10000), NULL);
+    CHECK_MET(c);
+    if (c->rank == 0) {
+        struct rlimit before, none;
+        CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0, "no limit");
+        none = before;
+        none.rlim_cur = 0;
+        CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0, "the limit cannot be set");
+        CHECK_FAILS(yk_send(x, 1, 6, c->group), YK_ERR_IO,
+                    "send #1 (float32, 10000 elements, to rank 1, tag 6) of rank 0 (host ", "Too many open files");
+        CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0, "the limit cannot be set back");
+        CHECK_FAILS(yk_barrier(c->group), YK_ERR_IO, "send #1");
+    } else {
+        CHECK_FAILS(yk_recv(x, 0, 6, c->group), YK_ERR_IO,
+                    "send #1 (float32, 10000 elements, to rank 1, tag 6) of rank 0 (host ", "Too many open files");
+    }
+}
+
+static void test_failing_send(void **unused)
+{
+    (void)unused;
+    run_ranks(PROCESSES, 2, send_without_buffer, NULL, 20, true);
 }
 
 /* Rank 2 is killed, or stopped, while the others wait for it. */
@@ -120,7 +149,7 @@ static void lost_process(rank_context *c)
         CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), YK_ERR_STALLED, "all_reduce #2",
                     "waited 1 s for rank 2 (host ", test_layout ? "" : "which is stopped");
     double seconds = yk__now() - begin;
-    CHECK(seconds < (signal == SIGKILL ? 1.5 : 3), "%g s", seconds);
+    CHECK(seconds < (signal == SIGKILL ? 5 : 10), "%g s", seconds);
     if (signal == SIGSTOP && atomic_fetch_add(&c->signals[1], 1) == 1)
         kill(c->pids[2], SIGCONT);
 }
@@ -310,7 +339,10 @@ static void test_default_group(void **unused)
     expect_error(YK_ERR_ARGUMENT, "'http://x' is not env://");
     assert_int_equal(yk_init_process_group(&(yk_init_options){.init_method = "tcp://x:y", .world_size = 2}),
                      YK_ERR_ARGUMENT);
-    expect_error(YK_ERR_ARGUMENT, "is not tcp://HOST:PORT");
+    expect_error(YK_ERR_ARGUMENT, "init_process_group: tcp://x:y: address 'x:y': expected a port");
+    assert_int_equal(yk_init_process_group(&(yk_init_options){.init_method = "tcp://x:0", .world_size = 2}),
+                     YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "tcp://x:0: all ranks have to know the port");
     assert_false(yk_is_initialized());
 }
 
@@ -375,16 +407,17 @@ static void test_soak(void **unused)
 #endif
 }
 
-/* More ranks than cores: a thousand small operations take turns, they do not wait for time slices to run out. */
+/* More ranks than cores: a thousand small operations take turns, they do not use up their time slices. (What a rank
+ * computes says so on a machine that others use too; how long it takes does not.) */
 static void crowd(rank_context *c)
 {
     yk_tensor *x = yk_ones(YK_SHAPE(16), NULL);
     CHECK_OK(yk_barrier(c->group));
-    double begin = yk__now();
+    clock_t begin = clock();
     for (int i = 0; i < 1000; i++)
         CHECK_OK(yk_all_reduce(x, YK_OP_MEAN, c->group));
-    double seconds = yk__now() - begin;
-    CHECK(seconds < 8, "1000 operations of 8 ranks took %g s", seconds);
+    double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    CHECK(seconds < 2, "1000 operations of 8 ranks kept a core busy for %g s", seconds);
     CHECK(yk_get(x, (int64_t[]){15}) == 1, "%g", yk_get(x, (int64_t[]){15}));
 }
 
@@ -400,6 +433,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_failing_send),
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_dump),

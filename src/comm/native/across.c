@@ -1,9 +1,9 @@
 /*
  * across.c - collectives over several hosts: how they begin, and the small ones. Layer: comm/native.
  *
- * Each begins with the round of its host (native_begin), then the lowest ranks of the hosts, their leaders, show each
- * other what their hosts have called, in log2(hosts) steps (native_agree). After that all are known to be in the same
- * operation. Up to SMALL bytes the payload goes along with it, and the operation is done. What is larger goes
+ * Each begins with the round of its host (yk__native_begin), then the lowest ranks of the hosts, their leaders, show
+ * each other what their hosts have called, in log2(hosts) steps (yk__native_agree). After that all are known to be in
+ * the same operation. Up to SMALL bytes the payload goes along with it, and the operation is done. What is larger goes
  *  - in a ring of hosts (all_reduce, reduce, reduce_scatter, all_gather) or a chain (broadcast): ring.c;
  *  - straight from rank to rank (gather, scatter, all_to_all): deal.c.
  * Where every host has one rank this works on the caller's memory. Else it works on boards, memory that the ranks of a
@@ -23,7 +23,7 @@ typedef struct header {
 } header;
 
 /* Memory that is kept from call to call. */
-char *native_keep(char **memory, size_t *have, size_t bytes)
+char *yk__native_keep(char **memory, size_t *have, size_t bytes)
 {
     if (*have < bytes) {
         free(*memory);
@@ -40,16 +40,17 @@ static size_t stride_of(size_t bytes)
 }
 
 /* The payload of a host's block. */
-char *native_block(const native *g, int host, size_t bytes)
+char *yk__native_block(const native *g, int host, size_t bytes)
 {
     int at = (host - g->host + g->hosts) % g->hosts;
     return g->net->blocks + (size_t)at * stride_of(bytes) + sizeof(header);
 }
 
-yk_status native_block_room(native *g, size_t bytes)
+yk_status yk__native_block_room(native *g, size_t bytes)
 {
-    return native_keep(&g->net->blocks, &g->net->block_bytes, (size_t)g->hosts * stride_of(bytes)) ? YK_OK
-                                                                                                   : yk__error_code();
+    return yk__native_keep(&g->net->blocks, &g->net->block_bytes, (size_t)g->hosts * stride_of(bytes))
+               ? YK_OK
+               : yk__error_code();
 }
 
 static yk_status check_header(native *g, const char *at)
@@ -69,16 +70,16 @@ static yk_status check_header(native *g, const char *at)
         (!rooted || theirs.peer == op->peer))
         return YK_OK;
     if (h.rank < 0 || h.rank >= g->world || (unsigned)h.kind >= YK__COMM_COLLECTIVES || (unsigned)h.dtype >= YK__DTYPES)
-        return native_break(g, YK_ERR_INTERNAL, "group '%s': what another host sent is no operation", g->name);
+        return yk__native_break(g, YK_ERR_INTERNAL, "group '%s': what another host sent is no operation", g->name);
     /* A rank that has given up may have left half an operation behind; its reason comes first. */
-    native_talk_service(g);
-    yk_status status = native_check(g);
+    yk__native_talk_service(g);
+    yk_status status = yk__native_check(g);
     if (status)
         return status;
-    return native_mismatch(g, g->world_rank, op, h.rank, &theirs);
+    return yk__native_mismatch(g, g->world_rank, op, h.rank, &theirs);
 }
 
-static yk_status check_flow(native *g, const native_flow *flow)
+static yk_status check_flow(native *g, const yk__native_flow *flow)
 {
     return check_header(g, flow->at);
 }
@@ -88,9 +89,9 @@ static yk_status check_flow(native *g, const native_flow *flow)
  * ...) the host sends the first d blocks that it has to the one that is d before it, and gets as many from the one that
  * is d behind it.
  */
-yk_status native_agree(native *g, const yk__comm_op *op, size_t bytes)
+yk_status yk__native_agree(native *g, const yk__comm_op *op, size_t bytes)
 {
-    yk_status status = native_block_room(g, bytes);
+    yk_status status = yk__native_block_room(g, bytes);
     if (status)
         return status;
     size_t stride = stride_of(bytes);
@@ -105,10 +106,11 @@ yk_status native_agree(native *g, const yk__comm_op *op, size_t bytes)
     memcpy(blocks, &mine, sizeof(mine));
     for (int d = 1; d < g->hosts && !status; d *= 2) {
         int n = d < g->hosts - d ? d : g->hosts - d;
-        native_flow out = {native_rank_at(g, (g->host - d + g->hosts) % g->hosts, 0), blocks, (size_t)n * stride, 0};
-        native_flow in = {native_rank_at(g, (g->host + d) % g->hosts, 0), blocks + (size_t)d * stride,
-                          (size_t)n * stride, 0};
-        status = native_flow_run(g, &out, 1, &in, 1, sizeof(header), check_flow);
+        yk__native_flow out = {yk__native_rank_at(g, (g->host - d + g->hosts) % g->hosts, 0), blocks,
+                               (size_t)n * stride, 0};
+        yk__native_flow in = {yk__native_rank_at(g, (g->host + d) % g->hosts, 0), blocks + (size_t)d * stride,
+                              (size_t)n * stride, 0};
+        status = yk__native_flow_run(g, &out, 1, &in, 1, sizeof(header), check_flow);
         for (int i = 1; i < n && !status; i++)
             status = check_header(g, blocks + (size_t)(d + i) * stride);
     }
@@ -141,42 +143,42 @@ static yk_status lead_small(native *g, const yk__comm_op *op, int half, size_t s
     bool reduces = yk__comm_reduces(op->kind);
     size_t size = yk_dtype_size(op->dtype);
     int64_t count = (int64_t)(shown / size);
-    size_t bytes = reduces ? (size_t)count * yk_dtype_size(native_wide(op->dtype))
+    size_t bytes = reduces ? (size_t)count * yk_dtype_size(yk__native_wide(op->dtype))
                            : shown * (size_t)(gathers(op) ? g->net->most : 1);
-    yk_status status = native_block_room(g, bytes);
+    yk_status status = yk__native_block_room(g, bytes);
     if (status)
         return status;
-    char *mine = native_block(g, g->host, bytes), *result = native_stage(g, g->rank, half);
+    char *mine = yk__native_block(g, g->host, bytes), *result = yk__native_stage(g, g->rank, half);
     if (reduces) {
         const char *in[NATIVE_MAX_RANKS];
         for (int r = 0; r < g->world_size; r++)
-            in[r] = native_stage(g, r, half);
-        status = native_accumulate(op->reduction, op->dtype, mine, g->world_size, in, count);
+            in[r] = yk__native_stage(g, r, half);
+        status = yk__native_accumulate(op->reduction, op->dtype, mine, g->world_size, in, count);
     } else if (gathers(op)) {
         for (int r = 0; r < g->world_size; r++)
-            native_copy(mine + (size_t)r * shown, native_stage(g, r, half), shown);
+            yk__native_copy(mine + (size_t)r * shown, yk__native_stage(g, r, half), shown);
     } else if (op->peer >= 0 && g->members[op->peer].host == g->host) {
-        native_copy(mine, native_stage(g, g->members[op->peer].row, half), shown);
+        yk__native_copy(mine, yk__native_stage(g, g->members[op->peer].row, half), shown);
     }
     if (!status)
-        status = native_agree(g, op, bytes);
+        status = yk__native_agree(g, op, bytes);
     if (status || shown == 0)
         return status;
     if (reduces) {
-        char *sum = native_block(g, 0, bytes);
+        char *sum = yk__native_block(g, 0, bytes);
         for (int h = 1; h < g->hosts; h++) { /* into the next, so that the order is that of hosts */
-            char *next = native_block(g, h, bytes);
-            native_fold(op->reduction, op->dtype, next, sum, count);
+            char *next = yk__native_block(g, h, bytes);
+            yk__native_fold(op->reduction, op->dtype, next, sum, count);
             sum = next;
         }
-        return native_round(op->reduction, op->dtype, result, sum, count, g->world);
+        return yk__native_round(op->reduction, op->dtype, result, sum, count, g->world);
     }
     if (gathers(op)) {
         for (int r = 0; r < g->world; r++)
-            native_copy(result + (size_t)r * shown,
-                        native_block(g, g->members[r].host, bytes) + (size_t)g->members[r].row * shown, shown);
+            yk__native_copy(result + (size_t)r * shown,
+                            yk__native_block(g, g->members[r].host, bytes) + (size_t)g->members[r].row * shown, shown);
     } else {
-        native_copy(result, native_block(g, g->members[op->peer].host, bytes), shown);
+        yk__native_copy(result, yk__native_block(g, g->members[op->peer].host, bytes), shown);
     }
     return YK_OK;
 }
@@ -186,63 +188,63 @@ static yk_status small(native *g, const yk__comm_op *op)
     size_t shown = shown_bytes(g, op), part = (size_t)op->count * yk_dtype_size(op->dtype);
     bool one_gives = op->kind == YK__COMM_BROADCAST || op->kind == YK__COMM_SCATTER;
     bool one_takes = op->kind == YK__COMM_REDUCE || op->kind == YK__COMM_GATHER, is_root = op->peer == g->world_rank;
-    int half = native_next_half(g);
+    int half = yk__native_next_half(g);
     if (!one_gives || is_root)
-        native_copy(native_stage(g, g->rank, half), op->in, shown);
-    yk_status status = native_begin(g, op, NULL, NULL);
+        yk__native_copy(yk__native_stage(g, g->rank, half), op->in, shown);
+    yk_status status = yk__native_begin(g, op, NULL, NULL);
     if (!status && g->rank == 0)
         status = lead_small(g, op, half, shown);
     if (!status && !g->net->flat)
-        status = native_sync(g);
+        status = yk__native_sync(g);
     if (status || shown == 0 || (one_takes && !is_root))
         return status;
-    const char *result = native_stage(g, 0, half);
+    const char *result = yk__native_stage(g, 0, half);
     if (op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_REDUCE_SCATTER)
-        native_copy(op->out, result + part * (size_t)g->world_rank, part);
+        yk__native_copy(op->out, result + part * (size_t)g->world_rank, part);
     else if (op->kind != YK__COMM_BROADCAST || !is_root)
-        native_copy(op->out, result, gathers(op) ? part * (size_t)g->world : part);
+        yk__native_copy(op->out, result, gathers(op) ? part * (size_t)g->world : part);
     return YK_OK;
 }
 
 /* ---- what the larger ones share ---------------------------------------------------------------------------------- */
-yk_status native_begin_large(native *g, const yk__comm_op *op, const yk__region_place *in)
+yk_status yk__native_begin_large(native *g, const yk__comm_op *op, const yk__region_place *in)
 {
-    yk_status status = native_begin(g, op, in, NULL);
-    return !status && g->rank == 0 ? native_agree(g, op, 0) : status;
+    yk_status status = yk__native_begin(g, op, in, NULL);
+    return !status && g->rank == 0 ? yk__native_agree(g, op, 0) : status;
 }
 
-void native_next_board(native *g)
+void yk__native_next_board(native *g)
 {
     g->net->board_half ^= 1;
 }
 
 /* This piece's half of the board of a rank of this host. */
-char *native_board_of(const native *g, int row)
+char *yk__native_board_of(const native *g, int row)
 {
-    return native_board(g, row, g->net->board_half);
+    return yk__native_board(g, row, g->net->board_half);
 }
 
 /* A round of the host, where it has several ranks. */
-yk_status native_sync_host(native *g)
+yk_status yk__native_sync_host(native *g)
 {
-    return g->net->flat ? YK_OK : native_sync(g);
+    return g->net->flat ? YK_OK : yk__native_sync(g);
 }
 
-yk_status native_across(native *g, const yk__comm_op *op)
+yk_status yk__native_across(native *g, const yk__comm_op *op)
 {
-    native_talk_service(g); /* what has come since the last operation, a cause not to begin this one among it */
-    yk_status status = native_check(g);
+    yk__native_talk_service(g); /* what has come since the last operation, a cause not to begin this one among it */
+    yk_status status = yk__native_check(g);
     if (status)
         return status;
     if (is_small(g, op))
         return small(g, op);
     switch (op->kind) {
-    case YK__COMM_ALL_REDUCE: return native_ring_reduce(g, op, -1);
-    case YK__COMM_REDUCE: return native_ring_reduce(g, op, op->peer);
-    case YK__COMM_BROADCAST: return native_chain_broadcast(g, op);
-    case YK__COMM_ALL_GATHER: return native_ring_all_gather(g, op);
-    case YK__COMM_REDUCE_SCATTER: return native_ring_reduce_scatter(g, op);
-    case YK__COMM_ALL_TO_ALL: return native_deal_all(g, op);
-    default: return native_deal(g, op);
+    case YK__COMM_ALL_REDUCE: return yk__native_ring_reduce(g, op, -1);
+    case YK__COMM_REDUCE: return yk__native_ring_reduce(g, op, op->peer);
+    case YK__COMM_BROADCAST: return yk__native_chain_broadcast(g, op);
+    case YK__COMM_ALL_GATHER: return yk__native_ring_all_gather(g, op);
+    case YK__COMM_REDUCE_SCATTER: return yk__native_ring_reduce_scatter(g, op);
+    case YK__COMM_ALL_TO_ALL: return yk__native_deal_all(g, op);
+    default: return yk__native_deal(g, op);
     }
 }

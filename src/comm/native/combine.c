@@ -14,7 +14,7 @@
 
 enum { BLOCK = 16384 /* bytes */ };
 
-void native_stream_copy(void *to, const void *from, size_t bytes)
+void yk__native_stream_copy(void *to, const void *from, size_t bytes)
 {
 #if defined(__x86_64__)
     char *d = to;
@@ -42,7 +42,7 @@ void native_stream_copy(void *to, const void *from, size_t bytes)
 #endif
 }
 
-void native_stream_end(void)
+void yk__native_stream_end(void)
 {
 #if defined(__x86_64__)
     _mm_sfence();
@@ -121,8 +121,8 @@ static yk_status cast(void *to, yk_dtype to_dtype, const void *from, yk_dtype fr
     return backend ? backend->copy(0, &out, &in) : yk__error_code();
 }
 
-yk_status native_accumulate(yk_reduce_op op, yk_dtype dtype, char *out, int inputs, const char *const *in,
-                            int64_t count)
+yk_status yk__native_accumulate(yk_reduce_op op, yk_dtype dtype, char *out, int inputs, const char *const *in,
+                                int64_t count)
 {
     _Alignas(64) float next[BLOCK / sizeof(float)];
     combine_fn fn = kernel_of(op, dtype);
@@ -149,15 +149,15 @@ yk_status native_accumulate(yk_reduce_op op, yk_dtype dtype, char *out, int inpu
     return YK_OK;
 }
 
-void native_fold(yk_reduce_op op, yk_dtype dtype, void *into, const void *from, int64_t count)
+void yk__native_fold(yk_reduce_op op, yk_dtype dtype, void *into, const void *from, int64_t count)
 {
     kernel_of(op, dtype)(into, from, into, count);
 }
 
-yk_status native_round(yk_reduce_op op, yk_dtype dtype, void *out, void *from, int64_t count, int ranks)
+yk_status yk__native_round(yk_reduce_op op, yk_dtype dtype, void *out, void *from, int64_t count, int ranks)
 {
     if (op == YK_OP_MEAN)
-        divide(native_wide(dtype), from, count, ranks);
+        divide(yk__native_wide(dtype), from, count, ranks);
     if (yk__is_half(dtype))
         return cast(out, dtype, from, YK_F32, count);
     if (out != from)
@@ -180,8 +180,8 @@ static yk_status combine_half(combine_fn fn, yk_reduce_op op, yk_dtype dtype, vo
     return status ? status : cast(out, dtype, wide, YK_F32, n);
 }
 
-yk_status native_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
-                         const char *const *in, int64_t count, bool stream)
+yk_status yk__native_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
+                             const char *const *in, int64_t count, bool stream)
 {
     _Alignas(64) char block[BLOCK];
     _Alignas(64) float wide[2 * BLOCK / sizeof(float)];
@@ -211,18 +211,18 @@ yk_status native_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *con
             continue;
         for (int o = 0; o < outputs; o++) {
             if (stream)
-                native_stream_copy(out[o] + offset, block, bytes);
+                yk__native_stream_copy(out[o] + offset, block, bytes);
             else
                 memcpy(out[o] + offset, block, bytes);
         }
     }
     if (stream)
-        native_stream_end();
+        yk__native_stream_end();
     return YK_OK;
 }
 
 yk_status yk__comm_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
                            const char *const *in, int64_t count, bool stream)
 {
-    return native_combine(op, dtype, outputs, out, inputs, in, count, stream);
+    return yk__native_combine(op, dtype, outputs, out, inputs, in, count, stream);
 }

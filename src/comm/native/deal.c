@@ -51,22 +51,22 @@ static yk_status deal_init(deal *d, const native *g, const yk__comm_op *op)
 static yk_status deal_here(native *g, const deal *d, size_t longest)
 {
     size_t slot = NATIVE_BOARD / (size_t)g->world_size & ~(size_t)63;
-    native_copy(d->to[g->world_rank], d->from[g->world_rank], d->sends[g->world_rank]);
+    yk__native_copy(d->to[g->world_rank], d->from[g->world_rank], d->sends[g->world_rank]);
     yk_status status = YK_OK;
     for (size_t at = 0; at < longest && g->world_size > 1 && !status; at += slot) {
-        native_next_board(g);
-        char *board = native_board_of(g, g->rank);
+        yk__native_next_board(g);
+        char *board = yk__native_board_of(g, g->rank);
         for (int j = 0; j < g->world_size; j++) {
-            int r = native_rank_at(g, g->host, j);
+            int r = yk__native_rank_at(g, g->host, j);
             if (j != g->rank && d->sends[r] > at)
-                native_copy(board + (size_t)j * slot, d->from[r] + at, native_least(slot, d->sends[r] - at));
+                yk__native_copy(board + (size_t)j * slot, d->from[r] + at, yk__native_least(slot, d->sends[r] - at));
         }
-        status = native_sync(g);
+        status = yk__native_sync(g);
         for (int i = 0; i < g->world_size && !status; i++) {
-            int r = native_rank_at(g, g->host, i);
+            int r = yk__native_rank_at(g, g->host, i);
             if (i != g->rank && d->takes[r] > at)
-                native_copy(d->to[r] + at, native_board_of(g, i) + (size_t)g->rank * slot,
-                            native_least(slot, d->takes[r] - at));
+                yk__native_copy(d->to[r] + at, yk__native_board_of(g, i) + (size_t)g->rank * slot,
+                                yk__native_least(slot, d->takes[r] - at));
         }
     }
     return status;
@@ -78,82 +78,83 @@ static yk_status deal_out(native *g, const yk__comm_op *op, size_t longest)
     yk_status status = deal_init(&d, g, op);
     if (status)
         return status;
-    native_flow *flows = yk__calloc(2 * (size_t)g->world, sizeof(*flows));
+    yk__native_flow *flows = yk__calloc(2 * (size_t)g->world, sizeof(*flows));
     int ins = 0, outs = 0;
     status = flows ? deal_here(g, &d, longest) : yk__error_code();
     for (int i = 1; i < g->world && !status; i++) { /* not all to the same rank first */
         int to = (g->world_rank + i) % g->world;
         if (g->members[to].host != g->host && d.sends[to])
-            flows[outs++] = (native_flow){to, (char *)(uintptr_t)d.from[to], d.sends[to], 0};
+            flows[outs++] = (yk__native_flow){to, (char *)(uintptr_t)d.from[to], d.sends[to], 0};
     }
     for (int i = 1; i < g->world && !status; i++) {
         int from = (g->world_rank - i + g->world) % g->world;
         if (g->members[from].host != g->host && d.takes[from])
-            flows[g->world + ins++] = (native_flow){from, d.to[from], d.takes[from], 0};
+            flows[g->world + ins++] = (yk__native_flow){from, d.to[from], d.takes[from], 0};
     }
     if (!status)
-        status = native_flow_run(g, flows, outs, flows + g->world, ins, 0, NULL);
+        status = yk__native_flow_run(g, flows, outs, flows + g->world, ins, 0, NULL);
     free(flows);
     deal_clear(&d);
     return status;
 }
 
-yk_status native_deal(native *g, const yk__comm_op *op)
+yk_status yk__native_deal(native *g, const yk__comm_op *op)
 {
     size_t part = (size_t)op->count * yk_dtype_size(op->dtype);
-    yk_status status = native_begin_large(g, op, NULL);
+    yk_status status = yk__native_begin_large(g, op, NULL);
     if (!status)
-        status = native_sync_host(g);
+        status = yk__native_sync_host(g);
     return status ? status : deal_out(g, op, g->members[op->peer].host == g->host ? part : 0);
 }
 
 /* The counts of all ranks, in_counts then out_counts each, are in the blocks. */
 static const int64_t *counts_of(const native *g, int rank, size_t bytes)
 {
-    const native_member *m = &g->members[rank];
-    const char *block = native_block(g, m->host, bytes);
+    const yk__native_member *m = &g->members[rank];
+    const char *block = yk__native_block(g, m->host, bytes);
     return (const int64_t *)(const void *)block + (size_t)m->row * 2 * (size_t)g->world;
 }
 
 static yk_status agree_counts(native *g, const yk__comm_op *op, int half)
 {
     size_t row = 2 * (size_t)g->world * sizeof(int64_t), bytes = row * (size_t)g->net->most;
-    yk_status status = native_block_room(g, bytes);
+    yk_status status = yk__native_block_room(g, bytes);
     for (int r = 0; r < g->world_size && !status; r++)
-        memcpy(native_block(g, g->host, bytes) + (size_t)r * row, native_stage(g, r, half), row);
+        memcpy(yk__native_block(g, g->host, bytes) + (size_t)r * row, yk__native_stage(g, r, half), row);
     if (!status)
-        status = native_agree(g, op, bytes);
+        status = yk__native_agree(g, op, bytes);
     for (int i = 0; i < g->world && !status; i++) {
         for (int j = 0; j < g->world && !status; j++) {
             int64_t sent = counts_of(g, i, bytes)[j], expected = counts_of(g, j, bytes)[g->world + i];
             char a[120], b[120], what[120];
             if (sent != expected)
-                status = native_break(g, YK_ERR_MISMATCH, "%s: %s sends %lld elements to %s, which expects %lld",
-                                      yk__comm_describe(op, what, sizeof(what)), native_who_rank(g, i, a, sizeof(a)),
-                                      (long long)sent, native_who_rank(g, j, b, sizeof(b)), (long long)expected);
+                status =
+                    yk__native_break(g, YK_ERR_MISMATCH, "%s: %s sends %lld elements to %s, which expects %lld",
+                                     yk__comm_describe(op, what, sizeof(what)), yk__native_who_rank(g, i, a, sizeof(a)),
+                                     (long long)sent, yk__native_who_rank(g, j, b, sizeof(b)), (long long)expected);
         }
     }
     return status;
 }
 
-yk_status native_deal_all(native *g, const yk__comm_op *op)
+yk_status yk__native_deal_all(native *g, const yk__comm_op *op)
 {
-    int half = native_next_half(g);
+    int half = yk__native_next_half(g);
     size_t row = (size_t)g->world * sizeof(int64_t), longest = 0;
-    char *stage = native_stage(g, g->rank, half);
+    char *stage = yk__native_stage(g, g->rank, half);
     memcpy(stage, op->in_counts, row);
     memcpy(stage + row, op->out_counts, row);
-    yk_status status = native_begin(g, op, NULL, NULL);
+    yk_status status = yk__native_begin(g, op, NULL, NULL);
     if (!status && g->rank == 0)
         status = agree_counts(g, op, half);
     for (int i = 0; i < g->world_size && !status; i++) {
-        const int64_t *counts = (const int64_t *)(const void *)native_stage(g, i, half);
+        const int64_t *counts = (const int64_t *)(const void *)yk__native_stage(g, i, half);
         for (int j = 0; j < g->world_size; j++) {
-            size_t bytes = (size_t)counts[native_rank_at(g, g->host, j)] * yk_dtype_size(op->dtype);
+            size_t bytes = (size_t)counts[yk__native_rank_at(g, g->host, j)] * yk_dtype_size(op->dtype);
             longest = i != j && bytes > longest ? bytes : longest;
         }
     }
     if (!status)
-        status = native_sync_host(g);
+        status = yk__native_sync_host(g);
     return status ? status : deal_out(g, op, longest);
 }

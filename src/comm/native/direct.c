@@ -10,33 +10,33 @@
  * be left behind; another process may. Seconds. */
 static const double patience_thread = 60, patience_process = 1;
 
-yk_status native_enter(native *g)
+yk_status yk__native_enter(native *g)
 {
-    /* Both are sequentially consistent, as are the ones in native_abort and native_settle. */
+    /* Both are sequentially consistent, as are the ones in yk__native_abort and yk__native_settle. */
     atomic_store(&g->rows[g->rank].inside, 1);
     if (!atomic_load(&g->head->broken))
         return YK_OK;
-    native_exit(g);
-    return native_check(g);
+    yk__native_exit(g);
+    return yk__native_check(g);
 }
 
 /* Whether the rank is in such a section; `astray` if it must be left there. */
 static bool is_inside(const native *g, int rank, double waited, bool *astray)
 {
-    const native_row *row = &g->rows[rank];
+    const yk__native_row *row = &g->rows[rank];
     bool stopped = false;
     *astray = false;
     if (!atomic_load(&row->inside))
         return false;
     if (row->pid == g->pid)
         return waited < patience_thread;
-    if (native_is_dead(g, rank, &stopped))
+    if (yk__native_is_dead(g, rank, &stopped))
         return false;
     *astray = (stopped || waited >= patience_process) && atomic_load(&row->inside);
     return !*astray;
 }
 
-void native_settle(native *g, const yk__comm_op *op)
+void yk__native_settle(native *g, const yk__comm_op *op)
 {
     double began = yk__now();
     bool any_astray = false;

@@ -27,7 +27,7 @@ static inline void copy(void *to, const void *from, size_t bytes)
         memcpy(to, from, bytes);
 }
 
-static yk__comm_op op_of(const native_header *h)
+static yk__comm_op op_of(const yk__native_header *h)
 {
     return (yk__comm_op){.kind = (yk__comm_kind)h->kind,
                          .dtype = (yk_dtype)h->dtype,
@@ -37,17 +37,17 @@ static yk__comm_op op_of(const native_header *h)
                          .count = h->count};
 }
 
-yk_status native_mismatch(native *g, int a, const yk__comm_op *of_a, int b, const yk__comm_op *of_b)
+yk_status yk__native_mismatch(native *g, int a, const yk__comm_op *of_a, int b, const yk__comm_op *of_b)
 {
     char who_a[120], who_b[120], x[160], y[160];
-    return native_break(g, YK_ERR_MISMATCH, "group '%s': %s called %s, but %s called %s", g->name,
-                        native_who_rank(g, a, who_a, sizeof(who_a)), yk__comm_describe(of_a, x, sizeof(x)),
-                        native_who_rank(g, b, who_b, sizeof(who_b)), yk__comm_describe(of_b, y, sizeof(y)));
+    return yk__native_break(g, YK_ERR_MISMATCH, "group '%s': %s called %s, but %s called %s", g->name,
+                            yk__native_who_rank(g, a, who_a, sizeof(who_a)), yk__comm_describe(of_a, x, sizeof(x)),
+                            yk__native_who_rank(g, b, who_b, sizeof(who_b)), yk__comm_describe(of_b, y, sizeof(y)));
 }
 
-yk_status native_begin(native *g, const yk__comm_op *op, const yk__region_place *in, const yk__region_place *out)
+yk_status yk__native_begin(native *g, const yk__comm_op *op, const yk__region_place *in, const yk__region_place *out)
 {
-    native_header *mine = &g->rows[g->rank].headers[op->number & 1];
+    yk__native_header *mine = &g->rows[g->rank].headers[op->number & 1];
     bool rooted = yk__comm_has_root(op->kind), reduces = yk__comm_reduces(op->kind);
     mine->number = op->number;
     mine->count = op->count;
@@ -62,16 +62,16 @@ yk_status native_begin(native *g, const yk__comm_op *op, const yk__region_place 
     g->current = *op;
     g->op_begin = 0;
     atomic_store_explicit(&g->rows[g->rank].begun, op->number, memory_order_relaxed);
-    yk_status status = native_sync(g);
+    yk_status status = yk__native_sync(g);
     if (status)
         return status;
     for (int r = 0; r < g->world_size; r++) {
-        const native_header *other = &g->rows[r].headers[op->number & 1];
+        const yk__native_header *other = &g->rows[r].headers[op->number & 1];
         if (other->number == mine->number && other->count == mine->count && other->kind == mine->kind &&
             other->dtype == mine->dtype && other->reduction == mine->reduction && other->peer == mine->peer)
             continue;
         yk__comm_op theirs = op_of(other), ours = op_of(mine);
-        return native_mismatch(g, g->world_rank, &ours, g->order[g->first[g->host] + r], &theirs);
+        return yk__native_mismatch(g, g->world_rank, &ours, g->order[g->first[g->host] + r], &theirs);
     }
     return YK_OK;
 }
@@ -83,40 +83,40 @@ static yk_status finish(native *g, const yk__comm_op *op, yk_status status)
         atomic_store_explicit(&g->rows[g->rank].done, g->current.number, memory_order_relaxed);
         return YK_OK;
     }
-    native_exit(g);
+    yk__native_exit(g);
     const yk_error *error = yk_last_error();
-    native_abort(g, status, error ? error->message : "a collective failed");
+    yk__native_abort(g, status, error ? error->message : "a collective failed");
     yk_clear_error();
-    native_settle(g, op);
-    return native_check(g); /* the group's first cause, of which this may be a consequence */
+    yk__native_settle(g, op);
+    return yk__native_check(g); /* the group's first cause, of which this may be a consequence */
 }
 
-yk__region_place native_place(const native *g, const void *memory, size_t bytes)
+yk__region_place yk__native_place(const native *g, const void *memory, size_t bytes)
 {
     if (g->one_process)
         return (yk__region_place){.address = (uint64_t)(uintptr_t)memory};
     return yk__region_find(memory, bytes);
 }
 
-bool native_all_direct(const native *g, uint64_t number, int root, bool out)
+bool yk__native_all_direct(const native *g, uint64_t number, int root, bool out)
 {
     if (g->one_process)
         return true;
     for (int r = 0; r < g->world_size; r++) {
-        const native_header *h = &g->rows[r].headers[number & 1];
+        const yk__native_header *h = &g->rows[r].headers[number & 1];
         if ((root < 0 || r == root) && (out ? h->out.id : h->in.id) == 0)
             return false;
     }
     return true;
 }
 
-char *native_peer_memory(native *g, uint64_t number, int rank, bool out)
+char *yk__native_peer_memory(native *g, uint64_t number, int rank, bool out)
 {
-    const native_header *h = &g->rows[rank].headers[number & 1];
-    return native_reach(g, rank, out ? &h->out : &h->in, &g->current);
+    const yk__native_header *h = &g->rows[rank].headers[number & 1];
+    return yk__native_reach(g, rank, out ? &h->out : &h->in, &g->current);
 }
 
-void native_share(int64_t count, size_t size, int n, int r, int64_t *from, int64_t *to)
+void yk__native_share(int64_t count, size_t size, int n, int r, int64_t *from, int64_t *to)
 {
     int64_t line = 64 / (int64_t)size, lines = (count + line - 1) / line;
     *from = least(lines * r / n * line, count);
@@ -127,17 +127,17 @@ void native_share(int64_t count, size_t size, int n, int r, int64_t *from, int64
 /* Every rank combines its share of all buffers, and writes it to all of them, or to the root's. */
 static yk_status reduce_direct(native *g, const yk__comm_op *op, int root)
 {
-    yk_status status = native_enter(g);
+    yk_status status = yk__native_enter(g);
     if (status)
         return status;
     size_t size = yk_dtype_size(op->dtype);
     int n = g->world_size;
     int64_t from, to;
-    native_share(op->count, size, n, g->rank, &from, &to);
+    yk__native_share(op->count, size, n, g->rank, &from, &to);
     const char *in[NATIVE_MAX_RANKS];
     char *out[NATIVE_MAX_RANKS];
     for (int r = 0; r < n; r++) {
-        char *memory = native_peer_memory(g, op->number, r, false);
+        char *memory = yk__native_peer_memory(g, op->number, r, false);
         if (!memory)
             return yk__error_code();
         in[r] = memory + (size_t)from * size;
@@ -145,10 +145,10 @@ static yk_status reduce_direct(native *g, const yk__comm_op *op, int root)
     }
     if (root >= 0)
         out[0] = out[root];
-    status = native_combine(op->reduction, op->dtype, root >= 0 ? 1 : n, out, n, in, to - from,
-                            (size_t)op->count * size >= STREAM);
-    native_exit(g);
-    return status ? status : native_sync(g);
+    status = yk__native_combine(op->reduction, op->dtype, root >= 0 ? 1 : n, out, n, in, to - from,
+                                (size_t)op->count * size >= STREAM);
+    yk__native_exit(g);
+    return status ? status : yk__native_sync(g);
 }
 
 static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
@@ -159,15 +159,15 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
     yk__region_place place = {0};
     int half = -1;
     if (early) {
-        half = native_next_half(g);
-        copy(native_stage(g, g->rank, half), op->in, total);
+        half = yk__native_next_half(g);
+        copy(yk__native_stage(g, g->rank, half), op->in, total);
     } else {
-        place = native_place(g, op->in, total);
+        place = yk__native_place(g, op->in, total);
     }
-    yk_status status = native_begin(g, op, early ? NULL : &place, NULL);
+    yk_status status = yk__native_begin(g, op, early ? NULL : &place, NULL);
     if (status)
         return status;
-    if (!early && native_all_direct(g, op->number, -1, false))
+    if (!early && yk__native_all_direct(g, op->number, -1, false))
         return reduce_direct(g, op, root);
 
     int64_t piece = (int64_t)(NATIVE_HALF / size);
@@ -177,45 +177,46 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
         size_t bytes = (size_t)count * size;
         char *out = op->out ? (char *)op->out + (size_t)at * size : NULL;
         if (!early) {
-            half = native_next_half(g);
-            copy(native_stage(g, g->rank, half), (const char *)op->in + (size_t)at * size, bytes);
-            status = native_sync(g);
+            half = yk__native_next_half(g);
+            copy(yk__native_stage(g, g->rank, half), (const char *)op->in + (size_t)at * size, bytes);
+            status = yk__native_sync(g);
             if (status)
                 return status;
         }
         bool flat = bytes * (size_t)n <= FLAT || n == 1;
         int64_t from = 0, to = count;
         if (!flat)
-            native_share(count, size, n, g->rank, &from, &to);
+            yk__native_share(count, size, n, g->rank, &from, &to);
         for (int r = 0; r < n; r++)
-            in[r] = native_stage(g, r, half) + (size_t)from * size;
+            in[r] = yk__native_stage(g, r, half) + (size_t)from * size;
         if (flat) {
             if (wanted)
-                status = native_combine(op->reduction, op->dtype, 1, &out, n, in, count, false);
+                status = yk__native_combine(op->reduction, op->dtype, 1, &out, n, in, count, false);
             continue;
         }
-        char *mine = native_stage(g, g->rank, half) + (size_t)from * size;
-        status = native_combine(op->reduction, op->dtype, 1, &mine, n, in, to - from, false);
+        char *mine = yk__native_stage(g, g->rank, half) + (size_t)from * size;
+        status = yk__native_combine(op->reduction, op->dtype, 1, &mine, n, in, to - from, false);
         if (!status)
-            status = native_sync(g);
+            status = yk__native_sync(g);
         for (int r = 0; r < n && wanted && !status; r++) {
-            native_share(count, size, n, r, &from, &to);
-            copy(out + (size_t)from * size, native_stage(g, r, half) + (size_t)from * size, (size_t)(to - from) * size);
+            yk__native_share(count, size, n, r, &from, &to);
+            copy(out + (size_t)from * size, yk__native_stage(g, r, half) + (size_t)from * size,
+                 (size_t)(to - from) * size);
         }
     }
     return status;
 }
 
-yk_status native_all_reduce(void *state, const yk__comm_op *op)
+yk_status yk__native_all_reduce(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? native_across(g, op) : reduce_all(g, op, -1));
+    return finish(g, op, g->net ? yk__native_across(g, op) : reduce_all(g, op, -1));
 }
 
-yk_status native_reduce(void *state, const yk__comm_op *op)
+yk_status yk__native_reduce(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? native_across(g, op) : reduce_all(g, op, op->peer));
+    return finish(g, op, g->net ? yk__native_across(g, op) : reduce_all(g, op, op->peer));
 }
 
 /* ---- broadcast, all_gather, gather: each rank that gives shows one piece to all ---------------------------------- */
@@ -229,26 +230,26 @@ static yk_status show(native *g, const yk__comm_op *op, int root, int to)
     yk__region_place place = {0};
     int half = -1;
     if (early) {
-        half = native_next_half(g);
+        half = yk__native_next_half(g);
         if (gives)
-            copy(native_stage(g, g->rank, half), op->in, total);
+            copy(yk__native_stage(g, g->rank, half), op->in, total);
     } else if (gives) {
-        place = native_place(g, op->in, total);
+        place = yk__native_place(g, op->in, total);
     }
-    yk_status status = native_begin(g, op, early ? NULL : &place, NULL);
+    yk_status status = yk__native_begin(g, op, early ? NULL : &place, NULL);
     if (status)
         return status;
-    bool direct = !early && native_all_direct(g, op->number, root, false);
+    bool direct = !early && yk__native_all_direct(g, op->number, root, false);
     size_t piece = direct ? total : NATIVE_HALF;
     if (direct)
-        status = native_enter(g);
+        status = yk__native_enter(g);
     for (size_t at = 0; at < total && !status; at += piece) {
         size_t bytes = total - at < piece ? total - at : piece;
         if (!early && !direct) {
-            half = native_next_half(g);
+            half = yk__native_next_half(g);
             if (gives)
-                copy(native_stage(g, g->rank, half), (const char *)op->in + at, bytes);
-            status = native_sync(g);
+                copy(yk__native_stage(g, g->rank, half), (const char *)op->in + at, bytes);
+            status = yk__native_sync(g);
             if (status)
                 return status;
         }
@@ -257,33 +258,34 @@ static yk_status show(native *g, const yk__comm_op *op, int root, int to)
             if (root >= 0 && r != root)
                 continue;
             char *out = (char *)op->out + (root >= 0 ? 0 : (size_t)r * total) + at;
-            const char *in = direct ? native_peer_memory(g, op->number, r, false) : native_stage(g, r, half);
+            const char *in = direct ? yk__native_peer_memory(g, op->number, r, false) : yk__native_stage(g, r, half);
             if (!in)
                 return yk__error_code();
             if (direct && bytes >= STREAM && out != in)
-                native_stream_copy(out, in, bytes);
+                yk__native_stream_copy(out, in, bytes);
             else
                 copy(out, in, bytes);
         }
     }
     if (direct && !status) {
-        native_stream_end();
-        native_exit(g);
-        status = native_sync(g);
+        yk__native_stream_end();
+        yk__native_exit(g);
+        status = yk__native_sync(g);
     }
     return status;
 }
 
-yk_status native_broadcast(void *state, const yk__comm_op *op)
+yk_status yk__native_broadcast(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? native_across(g, op) : show(g, op, op->peer, -1));
+    return finish(g, op, g->net ? yk__native_across(g, op) : show(g, op, op->peer, -1));
 }
 
-yk_status native_all_gather(void *state, const yk__comm_op *op)
+yk_status yk__native_all_gather(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? native_across(g, op) : show(g, op, -1, op->kind == YK__COMM_GATHER ? op->peer : -1));
+    return finish(g, op,
+                  g->net ? yk__native_across(g, op) : show(g, op, -1, op->kind == YK__COMM_GATHER ? op->peer : -1));
 }
 
 /* ---- scatter, reduce_scatter: each rank that gives has a piece for every rank ------------------------------------ */
@@ -296,34 +298,34 @@ static yk_status deal(native *g, const yk__comm_op *op, int root)
     bool early = part <= piece && part * (size_t)n <= EARLY, gives = root < 0 || root == g->rank;
     yk__region_place place = {0};
     if (!early && gives)
-        place = native_place(g, op->in, part * (size_t)n);
+        place = yk__native_place(g, op->in, part * (size_t)n);
     yk_status status = YK_OK;
     bool direct = false, begun = false;
     const char *in[NATIVE_MAX_RANKS];
     if (!early) {
-        status = native_begin(g, op, &place, NULL);
+        status = yk__native_begin(g, op, &place, NULL);
         begun = true;
-        direct = !status && native_all_direct(g, op->number, root, false);
+        direct = !status && yk__native_all_direct(g, op->number, root, false);
         piece = direct ? part : piece;
         if (direct)
-            status = native_enter(g);
+            status = yk__native_enter(g);
     }
     for (size_t at = 0; (at < part || !begun) && !status; at += piece) {
         size_t bytes = part - at < piece ? part - at : piece;
         char *out = (char *)op->out + at;
         int half = 0;
         if (!direct) {
-            half = native_next_half(g);
+            half = yk__native_next_half(g);
             for (int r = 0; r < n && gives; r++)
-                copy(native_stage(g, g->rank, half) + (size_t)r * piece, (const char *)op->in + (size_t)r * part + at,
-                     bytes);
-            status = begun ? native_sync(g) : native_begin(g, op, NULL, NULL);
+                copy(yk__native_stage(g, g->rank, half) + (size_t)r * piece,
+                     (const char *)op->in + (size_t)r * part + at, bytes);
+            status = begun ? yk__native_sync(g) : yk__native_begin(g, op, NULL, NULL);
             begun = true;
         }
         for (int r = 0; r < n && !status; r++) {
             if (root >= 0 && r != root)
                 continue;
-            in[r] = direct ? native_peer_memory(g, op->number, r, false) : native_stage(g, r, half);
+            in[r] = direct ? yk__native_peer_memory(g, op->number, r, false) : yk__native_stage(g, r, half);
             if (!in[r])
                 return yk__error_code();
             in[r] += (size_t)g->rank * (direct ? part : piece);
@@ -333,24 +335,24 @@ static yk_status deal(native *g, const yk__comm_op *op, int root)
         if (root >= 0)
             copy(out, in[root], bytes);
         else
-            status = native_combine(op->reduction, op->dtype, 1, &out, n, in, (int64_t)(bytes / size), false);
+            status = yk__native_combine(op->reduction, op->dtype, 1, &out, n, in, (int64_t)(bytes / size), false);
     }
     if (!direct || status)
         return status;
-    native_exit(g);
-    return native_sync(g);
+    yk__native_exit(g);
+    return yk__native_sync(g);
 }
 
-yk_status native_scatter(void *state, const yk__comm_op *op)
+yk_status yk__native_scatter(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? native_across(g, op) : deal(g, op, op->peer));
+    return finish(g, op, g->net ? yk__native_across(g, op) : deal(g, op, op->peer));
 }
 
-yk_status native_reduce_scatter(void *state, const yk__comm_op *op)
+yk_status yk__native_reduce_scatter(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? native_across(g, op) : deal(g, op, -1));
+    return finish(g, op, g->net ? yk__native_across(g, op) : deal(g, op, -1));
 }
 
 /* ---- all_to_all -------------------------------------------------------------------------------------------------- */
@@ -358,55 +360,56 @@ yk_status native_reduce_scatter(void *state, const yk__comm_op *op)
  * pair of ranks at a time, until the longest part is through. */
 static yk_status trade(native *g, const yk__comm_op *op)
 {
-    int n = g->world_size, half = native_next_half(g);
+    int n = g->world_size, half = yk__native_next_half(g);
     size_t size = yk_dtype_size(op->dtype), row = (size_t)n * sizeof(int64_t), total = 0;
-    char *stage = native_stage(g, g->rank, half);
+    char *stage = yk__native_stage(g, g->rank, half);
     memcpy(stage, op->in_counts, row);
     memcpy(stage + row, op->out_counts, row);
     for (int r = 0; r < n; r++)
         total += (size_t)op->in_counts[r] * size;
-    yk__region_place place = native_place(g, op->in, total);
+    yk__region_place place = yk__native_place(g, op->in, total);
     if (total == 0)
         place.id = 1; /* nobody looks for anything in it */
-    yk_status status = native_begin(g, op, &place, NULL);
+    yk_status status = yk__native_begin(g, op, &place, NULL);
     if (status)
         return status;
 
     int64_t longest = 0, offset[NATIVE_MAX_RANKS]; /* of the part for this rank in the others' `in` */
     for (int i = 0; i < n; i++) {
-        const int64_t *in_counts = (const int64_t *)(const void *)native_stage(g, i, half);
+        const int64_t *in_counts = (const int64_t *)(const void *)yk__native_stage(g, i, half);
         offset[i] = 0;
         for (int j = 0; j < n; j++) {
-            const int64_t *out_counts = (const int64_t *)(const void *)(native_stage(g, j, half) + row);
+            const int64_t *out_counts = (const int64_t *)(const void *)(yk__native_stage(g, j, half) + row);
             offset[i] += j < g->rank ? in_counts[j] : 0;
             longest = in_counts[j] > longest ? in_counts[j] : longest;
             if (in_counts[j] != out_counts[i]) {
                 char a[120], b[120], what[120];
-                return native_break(g, YK_ERR_MISMATCH, "%s: %s sends %lld elements to %s, which expects %lld",
-                                    yk__comm_describe(op, what, sizeof(what)), native_who(g, i, a, sizeof(a)),
-                                    (long long)in_counts[j], native_who(g, j, b, sizeof(b)), (long long)out_counts[i]);
+                return yk__native_break(g, YK_ERR_MISMATCH, "%s: %s sends %lld elements to %s, which expects %lld",
+                                        yk__comm_describe(op, what, sizeof(what)), yk__native_who(g, i, a, sizeof(a)),
+                                        (long long)in_counts[j], yk__native_who(g, j, b, sizeof(b)),
+                                        (long long)out_counts[i]);
             }
         }
     }
-    bool direct = native_all_direct(g, op->number, -1, false);
+    bool direct = yk__native_all_direct(g, op->number, -1, false);
     int64_t piece = direct ? longest : (int64_t)(NATIVE_HALF / (size_t)n / size);
     if (direct)
-        status = native_enter(g);
+        status = yk__native_enter(g);
     for (int64_t at = 0; at < longest && !status; at += piece) {
         if (!direct) {
-            half = native_next_half(g);
+            half = yk__native_next_half(g);
             const char *in = op->in;
             for (int r = 0; r < n; in += (size_t)op->in_counts[r] * size, r++)
                 if (op->in_counts[r] > at)
-                    copy(native_stage(g, g->rank, half) + (size_t)r * (size_t)piece * size, in + (size_t)at * size,
+                    copy(yk__native_stage(g, g->rank, half) + (size_t)r * (size_t)piece * size, in + (size_t)at * size,
                          (size_t)least(piece, op->in_counts[r] - at) * size);
-            status = native_sync(g);
+            status = yk__native_sync(g);
         }
         char *out = op->out;
         for (int r = 0; r < n && !status; out += (size_t)op->out_counts[r] * size, r++) {
             if (op->out_counts[r] <= at)
                 continue;
-            const char *in = direct ? native_peer_memory(g, op->number, r, false) : native_stage(g, r, half);
+            const char *in = direct ? yk__native_peer_memory(g, op->number, r, false) : yk__native_stage(g, r, half);
             if (!in)
                 return yk__error_code();
             in += direct ? (size_t)offset[r] * size : (size_t)g->rank * (size_t)piece * size;
@@ -415,18 +418,18 @@ static yk_status trade(native *g, const yk__comm_op *op)
     }
     if (!direct || status)
         return status;
-    native_exit(g);
-    return native_sync(g);
+    yk__native_exit(g);
+    return yk__native_sync(g);
 }
 
-yk_status native_all_to_all(void *state, const yk__comm_op *op)
+yk_status yk__native_all_to_all(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? native_across(g, op) : trade(g, op));
+    return finish(g, op, g->net ? yk__native_across(g, op) : trade(g, op));
 }
 
-yk_status native_barrier(void *state, const yk__comm_op *op)
+yk_status yk__native_barrier(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? native_across(g, op) : native_begin(g, op, NULL, NULL));
+    return finish(g, op, g->net ? yk__native_across(g, op) : yk__native_begin(g, op, NULL, NULL));
 }

@@ -19,7 +19,7 @@ static const double nap = 0.02, silence = 1;
 /* Bytes that moved; 0 also where the connection is gone. */
 static size_t give(native *g, int rank, const char *from, size_t bytes)
 {
-    native_link *l = &g->net->links[rank];
+    yk__native_link *l = &g->net->links[rank];
     ssize_t n = l->data_gone ? 0 : send(l->data, from, bytes < MOST ? bytes : MOST, MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR)
         l->data_gone = true;
@@ -28,7 +28,7 @@ static size_t give(native *g, int rank, const char *from, size_t bytes)
 
 static size_t take(native *g, int rank, char *to, size_t bytes)
 {
-    native_link *l = &g->net->links[rank];
+    yk__native_link *l = &g->net->links[rank];
     ssize_t n = l->data_gone ? 0 : recv(l->data, to, bytes < MOST ? bytes : MOST, 0);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
         l->data_gone = true;
@@ -57,7 +57,7 @@ static bool look_again(pace *p, bool moved)
 /* Waits in poll; `wait` has room for one more entry. `rank` is one that this rank waits for. */
 static yk_status rest(native *g, pace *p, struct pollfd *wait, int count, int rank)
 {
-    native_link *l = &g->net->links[rank];
+    yk__native_link *l = &g->net->links[rank];
     double now = yk__now();
     if (p->moved)
         g->net->moved = now;
@@ -65,7 +65,7 @@ static yk_status rest(native *g, pace *p, struct pollfd *wait, int count, int ra
     wait[count] = (struct pollfd){.fd = g->net->epoll, .events = POLLIN};
     struct timespec limit = {.tv_nsec = (long)(nap * 1e9)};
     ppoll(wait, (nfds_t)count + 1, &limit, NULL);
-    yk_status status = native_wait_away(g, rank, &p->looked);
+    yk_status status = yk__native_wait_away(g, rank, &p->looked);
     if (status || !l->data_gone)
         return status;
     if (l->gone_at == 0)
@@ -73,18 +73,19 @@ static yk_status rest(native *g, pace *p, struct pollfd *wait, int count, int ra
     if (now - l->gone_at < silence)
         return YK_OK;
     char who[120], what[160];
-    return native_break(g, YK_ERR_CONNECTION, "%s: the connection to %s broke",
-                        yk__comm_describe(&g->current, what, sizeof(what)), native_who_rank(g, rank, who, sizeof(who)));
+    return yk__native_break(g, YK_ERR_CONNECTION, "%s: the connection to %s broke",
+                            yk__comm_describe(&g->current, what, sizeof(what)),
+                            yk__native_who_rank(g, rank, who, sizeof(who)));
 }
 
 static struct pollfd entry_of(const native *g, int rank, short events)
 {
-    const native_link *l = &g->net->links[rank];
+    const yk__native_link *l = &g->net->links[rank];
     return (struct pollfd){.fd = l->data_gone ? -1 : l->data, .events = events};
 }
 
-yk_status native_flow_run(native *g, native_flow *out, int outs, native_flow *in, int ins, size_t head,
-                          native_flow_check check)
+yk_status yk__native_flow_run(native *g, yk__native_flow *out, int outs, yk__native_flow *in, int ins, size_t head,
+                              yk__native_flow_check check)
 {
     struct pollfd few[8], *wait = few;
     if (outs + ins + 1 > 8) {
@@ -97,14 +98,14 @@ yk_status native_flow_run(native *g, native_flow *out, int outs, native_flow *in
     for (;;) {
         bool moved = false, done = true;
         for (int i = 0; i < outs; i++) {
-            native_flow *f = &out[i];
+            yk__native_flow *f = &out[i];
             size_t n = f->done < f->bytes ? give(g, f->rank, f->at + f->done, f->bytes - f->done) : 0;
             f->done += n;
             moved |= n > 0;
             done &= f->done == f->bytes;
         }
         for (int i = 0; i < ins && !status; i++) {
-            native_flow *f = &in[i];
+            yk__native_flow *f = &in[i];
             size_t n = f->done < f->bytes ? take(g, f->rank, f->at + f->done, f->bytes - f->done) : 0;
             if (check && f->done < head && f->done + n >= head)
                 status = check(g, f);
@@ -134,10 +135,10 @@ yk_status native_flow_run(native *g, native_flow *out, int outs, native_flow *in
 
 /* ---- pipes ------------------------------------------------------------------------------------------------------- */
 /* The byte `at` of a chunk, and how many follow it in one piece. */
-static char *chunk_at(const native_chunk *c, size_t at, size_t *run)
+static char *chunk_at(const yk__native_chunk *c, size_t at, size_t *run)
 {
     if (!c->index) {
-        *run = native_chunk_bytes(c) - at;
+        *run = yk__native_chunk_bytes(c) - at;
         return c->base + at;
     }
     size_t segment = at / c->width, offset = at % c->width;
@@ -146,7 +147,7 @@ static char *chunk_at(const native_chunk *c, size_t at, size_t *run)
 }
 
 typedef struct pipe_state {
-    const native_pipe *pipe;
+    const yk__native_pipe *pipe;
     int given, taken;          /* whole chunks */
     size_t given_bytes, ready; /* of the next ones; `ready`: received and combined */
     size_t rest;               /* bytes of an element that is not whole yet, in `received` */
@@ -155,20 +156,20 @@ typedef struct pipe_state {
 /* How much of the next chunk may be sent. */
 static size_t sendable(const pipe_state *s)
 {
-    const native_pipe *p = s->pipe;
-    const native_chunk *c = &p->give[s->given].chunk;
+    const yk__native_pipe *p = s->pipe;
+    const yk__native_chunk *c = &p->give[s->given].chunk;
     int source = p->give[s->given].source;
     if (source < s->taken)
-        return native_chunk_bytes(c);
+        return yk__native_chunk_bytes(c);
     return source > s->taken ? 0 : s->ready / p->take[source].chunk.size * c->size;
 }
 
 static bool pipe_give(native *g, pipe_state *s)
 {
-    const native_pipe *p = s->pipe;
+    const yk__native_pipe *p = s->pipe;
     bool moved = false;
     while (s->given < p->gives) {
-        const native_chunk *c = &p->give[s->given].chunk;
+        const yk__native_chunk *c = &p->give[s->given].chunk;
         size_t limit = sendable(s), run, n = 0;
         if (s->given_bytes < limit) {
             char *from = chunk_at(c, s->given_bytes, &run);
@@ -177,7 +178,7 @@ static bool pipe_give(native *g, pipe_state *s)
             s->given_bytes += n;
             moved |= n > 0;
         }
-        if (s->given_bytes == native_chunk_bytes(c) && limit == s->given_bytes) {
+        if (s->given_bytes == yk__native_chunk_bytes(c) && limit == s->given_bytes) {
             s->given++;
             s->given_bytes = 0;
         } else if (n == 0) {
@@ -192,8 +193,8 @@ static bool pipe_give(native *g, pipe_state *s)
 /* Combines the `bytes` (whole elements) that are in `received` with what is at `ready`. */
 static yk_status combine_received(native *g, pipe_state *s, size_t bytes)
 {
-    const native_take *t = &s->pipe->take[s->taken];
-    yk_dtype wide = native_wide(s->pipe->dtype);
+    const yk__native_take *t = &s->pipe->take[s->taken];
+    yk_dtype wide = yk__native_wide(s->pipe->dtype);
     size_t size = t->chunk.size, at = 0;
     while (at < bytes) {
         size_t run, other;
@@ -206,9 +207,9 @@ static yk_status combine_received(native *g, pipe_state *s, size_t bytes)
             run = run < other ? run : other;
         }
         int64_t count = (int64_t)(run / size);
-        native_fold(s->pipe->reduction, wide, own, g->net->received + at, count);
+        yk__native_fold(s->pipe->reduction, wide, own, g->net->received + at, count);
         if (t->finish) {
-            yk_status status = native_round(s->pipe->reduction, s->pipe->dtype, final, own, count, g->world);
+            yk_status status = yk__native_round(s->pipe->reduction, s->pipe->dtype, final, own, count, g->world);
             if (status)
                 return status;
         }
@@ -220,10 +221,10 @@ static yk_status combine_received(native *g, pipe_state *s, size_t bytes)
 
 static yk_status pipe_take(native *g, pipe_state *s, bool *moved)
 {
-    const native_pipe *p = s->pipe;
+    const yk__native_pipe *p = s->pipe;
     for (int turns = 0; s->taken < p->takes && turns < 8;) {
-        const native_take *t = &p->take[s->taken];
-        size_t all = native_chunk_bytes(&t->chunk), run, n = 0;
+        const yk__native_take *t = &p->take[s->taken];
+        size_t all = yk__native_chunk_bytes(&t->chunk), run, n = 0;
         if (s->ready < all && !t->combine) {
             char *to = chunk_at(&t->chunk, s->ready, &run);
             n = take(g, p->from, to, run);
@@ -253,7 +254,7 @@ static yk_status pipe_take(native *g, pipe_state *s, bool *moved)
     return YK_OK;
 }
 
-yk_status native_pipe_run(native *g, const native_pipe *p)
+yk_status yk__native_pipe_run(native *g, const yk__native_pipe *p)
 {
     pipe_state s = {.pipe = p};
     pace pace_of = {0};

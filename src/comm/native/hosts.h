@@ -50,8 +50,8 @@ typedef struct talk_out {
     talk_frame frame;
     const char *payload; /* of the message, or the same as `owned` */
     char *owned;
-    size_t sent;             /* of frame and payload together */
-    native_message *message; /* done when this is sent; may be NULL */
+    size_t sent;                 /* of frame and payload together */
+    yk__native_message *message; /* done when this is sent; may be NULL */
     struct talk_out *next;
 } talk_out;
 
@@ -62,7 +62,7 @@ typedef struct talk_arrived {
 } talk_arrived;
 
 /* What is between this rank and one of another host. All but `data` and `data_gone` under the message lock. */
-typedef struct native_link {
+typedef struct yk__native_link {
     int talk, data; /* sockets; -1: none */
     bool data_gone; /* closed or broken: the talk connection will say why */
     double gone_at; /* since when that is waited for */
@@ -80,10 +80,10 @@ typedef struct native_link {
     talk_out *out, **out_end;
     size_t queued;
     talk_arrived *arrived, **arrived_end; /* messages and offers that no receive has taken */
-} native_link;
+} yk__native_link;
 
-struct native_net {
-    native_link *links; /* by rank of the group */
+struct yk__native_net {
+    yk__native_link *links; /* by rank of the group */
     int listener, epoll;
     bool dropped; /* what of messages was still to be sent: the group is broken */
     char address[YK__ADDRESS_TEXT];
@@ -100,132 +100,133 @@ struct native_net {
     uint64_t announced; /* the last TALK_BEGUN */
 };
 
-static inline int native_rank_at(const native *g, int host, int row)
+static inline int yk__native_rank_at(const native *g, int host, int row)
 {
     return g->order[g->first[host] + row];
 }
 
-static inline int native_rows_of(const native *g, int host)
+static inline int yk__native_rows_of(const native *g, int host)
 {
     return g->first[host + 1] - g->first[host];
 }
 
 /* ---- links.c: joining ---- */
 /* Listens where peers can connect, and says so in the store. Sets g->net. */
-yk_status native_net_listen(native *g, const yk__comm_place *place);
+yk_status yk__native_net_listen(native *g, const yk__comm_place *place);
 /* Connects to all ranks of other hosts. */
-yk_status native_net_connect(native *g, const yk__comm_place *place, double until);
+yk_status yk__native_net_connect(native *g, const yk__comm_place *place, double until);
 /* Says goodbye and closes everything. */
-void native_net_close(native *g);
+void yk__native_net_close(native *g);
 
 /* ---- talk.c ---- */
 /* Reads and writes what the talk connections take, without waiting. Takes the lock, which may be held. */
-void native_talk_service(native *g);
+void yk__native_talk_service(native *g);
 /* Queues a frame and tries to send it. `bytes` are copied, unless they belong to the message. With the lock held. */
-bool native_talk_put(native *g, native_link *l, const talk_frame *frame, const void *bytes, native_message *message);
+bool yk__native_talk_put(native *g, yk__native_link *l, const talk_frame *frame, const void *bytes,
+                         yk__native_message *message);
 /* Tells all ranks of other hosts that the group is broken. */
-void native_talk_broken(native *g, yk_status code, const char *cause);
+void yk__native_talk_broken(native *g, yk_status code, const char *cause);
 /* Before messages of a broken group end: their memory is not looked at any more. With the lock held. */
-void native_talk_drop(native *g);
+void yk__native_talk_drop(native *g);
 /* Tells them that this rank waits in collective `number`; once. */
-void native_talk_begun(native *g, uint64_t number);
+void yk__native_talk_begun(native *g, uint64_t number);
 /* Messages to and from other hosts, with the lock held. Return whether the message is done; `status` then is its. */
-bool native_talk_send(native *g, native_message *m, yk_status *status);
-bool native_talk_recv(native *g, native_message *m, yk_status *status);
+bool yk__native_talk_send(native *g, yk__native_message *m, yk_status *status);
+bool yk__native_talk_recv(native *g, yk__native_message *m, yk_status *status);
 /* Waits until something arrives, for `seconds` at most. */
-void native_talk_wait(native *g, double seconds);
+void yk__native_talk_wait(native *g, double seconds);
 /* Sends what is queued, for `seconds` at most, until the other systems have it. */
-void native_talk_flush(native *g, double seconds);
-void native_talk_clear(native_link *l);
+void yk__native_talk_flush(native *g, double seconds);
+void yk__native_talk_clear(yk__native_link *l);
 /* A rank of another host that ended, or left before the current collective, breaks the group. */
-yk_status native_talk_look_after(native *g);
+yk_status yk__native_talk_look_after(native *g);
 
 /* ---- flow.c: bytes on data connections ---- */
-typedef struct native_flow {
+typedef struct yk__native_flow {
     int rank; /* the other side */
     char *at;
     size_t bytes, done;
-} native_flow;
+} yk__native_flow;
 
 /* Sends and receives all flows at once. A flow in `in` is shown to `check` when its first `head` bytes are there. */
-typedef yk_status (*native_flow_check)(native *g, const native_flow *flow);
-yk_status native_flow_run(native *g, native_flow *out, int outs, native_flow *in, int ins, size_t head,
-                          native_flow_check check);
+typedef yk_status (*yk__native_flow_check)(native *g, const yk__native_flow *flow);
+yk_status yk__native_flow_run(native *g, yk__native_flow *out, int outs, yk__native_flow *in, int ins, size_t head,
+                              yk__native_flow_check check);
 
 /* `segments` runs of `width` bytes; run i is at base + index[i] * pitch, or they follow each other (index NULL). */
-typedef struct native_chunk {
+typedef struct yk__native_chunk {
     char *base;
     const int *index;
     size_t pitch, width, segments;
     size_t size; /* bytes of an element */
-} native_chunk;
+} yk__native_chunk;
 
-static inline size_t native_chunk_bytes(const native_chunk *c)
+static inline size_t yk__native_chunk_bytes(const yk__native_chunk *c)
 {
     return c->width * c->segments;
 }
 
 /* A chunk to be received. With `combine`, it is combined with `own`, where the result goes; the result is finished
  * (divided, rounded) into `final` with `finish`. */
-typedef struct native_take {
-    native_chunk chunk, own, final;
+typedef struct yk__native_take {
+    yk__native_chunk chunk, own, final;
     bool combine, finish;
-} native_take;
+} yk__native_take;
 
 /* A chunk to be sent: there at the start (source -1), or the chunk that is taken as number `source`, which goes on as
  * it comes in. */
-typedef struct native_give {
-    native_chunk chunk;
+typedef struct yk__native_give {
+    yk__native_chunk chunk;
     int source;
-} native_give;
+} yk__native_give;
 
 /* A rank's part in a ring or a chain: what goes to rank `to` and comes from rank `from`, in this order. */
-typedef struct native_pipe {
+typedef struct yk__native_pipe {
     int to, from;
-    native_give *give;
-    native_take *take;
+    yk__native_give *give;
+    yk__native_take *take;
     int gives, takes;
     yk_reduce_op reduction;
     yk_dtype dtype;
-} native_pipe;
-yk_status native_pipe_run(native *g, const native_pipe *p);
+} yk__native_pipe;
+yk_status yk__native_pipe_run(native *g, const yk__native_pipe *p);
 
 /* ---- across.c ---- */
-static inline void native_copy(void *to, const void *from, size_t bytes)
+static inline void yk__native_copy(void *to, const void *from, size_t bytes)
 {
     if (bytes && to != from)
         memcpy(to, from, bytes);
 }
 
-static inline size_t native_least(size_t a, size_t b)
+static inline size_t yk__native_least(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-yk_status native_across(native *g, const yk__comm_op *op);
+yk_status yk__native_across(native *g, const yk__comm_op *op);
 /* Memory that is kept from call to call, with room for `bytes`; NULL and an error without. */
-char *native_keep(char **memory, size_t *have, size_t bytes);
+char *yk__native_keep(char **memory, size_t *have, size_t bytes);
 /* Room for a block of `bytes` from every host; the payload of one of them. */
-yk_status native_block_room(native *g, size_t bytes);
-char *native_block(const native *g, int host, size_t bytes);
+yk_status yk__native_block_room(native *g, size_t bytes);
+char *yk__native_block(const native *g, int host, size_t bytes);
 /* The leaders of all hosts show each other their blocks; an error if their operations differ. */
-yk_status native_agree(native *g, const yk__comm_op *op, size_t bytes);
+yk_status yk__native_agree(native *g, const yk__comm_op *op, size_t bytes);
 /* The host's round and the leaders'. After one more round of the host all its ranks may send. */
-yk_status native_begin_large(native *g, const yk__comm_op *op, const yk__region_place *in);
+yk_status yk__native_begin_large(native *g, const yk__comm_op *op, const yk__region_place *in);
 /* A round of the host, where it has several ranks. */
-yk_status native_sync_host(native *g);
+yk_status yk__native_sync_host(native *g);
 /* From here on the other halves of the boards are used. Between two uses of a half there must be a round. */
-void native_next_board(native *g);
-char *native_board_of(const native *g, int row);
+void yk__native_next_board(native *g);
+char *yk__native_board_of(const native *g, int row);
 
 /* ---- ring.c, `root` -1: all_reduce ---- */
-yk_status native_ring_reduce(native *g, const yk__comm_op *op, int root);
-yk_status native_ring_reduce_scatter(native *g, const yk__comm_op *op);
-yk_status native_ring_all_gather(native *g, const yk__comm_op *op);
-yk_status native_chain_broadcast(native *g, const yk__comm_op *op);
+yk_status yk__native_ring_reduce(native *g, const yk__comm_op *op, int root);
+yk_status yk__native_ring_reduce_scatter(native *g, const yk__comm_op *op);
+yk_status yk__native_ring_all_gather(native *g, const yk__comm_op *op);
+yk_status yk__native_chain_broadcast(native *g, const yk__comm_op *op);
 
 /* ---- deal.c: gather and scatter; all_to_all ---- */
-yk_status native_deal(native *g, const yk__comm_op *op);
-yk_status native_deal_all(native *g, const yk__comm_op *op);
+yk_status yk__native_deal(native *g, const yk__comm_op *op);
+yk_status yk__native_deal_all(native *g, const yk__comm_op *op);
 
 #endif

@@ -4,8 +4,9 @@
  *
  * Each rank listens on the address from which it reaches the master, on a free port, and says so in the store. It
  * connects to all lower ranks of other hosts, then lets the higher ones in; nobody waits in a circle, since the lowest
- * lets others in at once. Both sides prove that they have the job's secret (net/handshake.h) before a rank is named; a
- * stranger is dropped and keeps nobody waiting for long. Who fails to join tells the others through the store.
+ * lets others in at once. Both sides prove that they have the job's secret (net/handshake.h) before a rank is named.
+ * All that come are heard side by side, so a stranger that says nothing keeps nobody waiting; of those that are not
+ * known yet the oldest goes when they are too many.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -17,7 +18,8 @@
 #include "comm/native/hosts.h"
 
 enum { TALK, DATA };
-static const double stranger_patience = 2, look_again = 0.25, farewell = 1;
+enum { MOST_STRANGERS = 256, ACCEPT_AT_ONCE = 16 };
+static const double look_again = 0.25, farewell = 1;
 static const uint64_t hello_magic = 0x31656B6F79636F6Du; /* also tells another byte order */
 
 /* What the side that connected says after the handshake. */
@@ -71,16 +73,16 @@ static yk_status own_address(const native *g, const yk__comm_place *place, yk__a
     return YK_OK;
 }
 
-yk_status native_net_listen(native *g, const yk__comm_place *place)
+yk_status yk__native_net_listen(native *g, const yk__comm_place *place)
 {
-    struct native_net *net = yk__calloc(1, sizeof(*net));
+    struct yk__native_net *net = yk__calloc(1, sizeof(*net));
     if (!net)
         return yk__error_code();
     g->net = net;
     net->listener = net->epoll = -1;
     net->lanes = g->world;
     for (int h = 0; h < g->hosts; h++) {
-        int rows = native_rows_of(g, h);
+        int rows = yk__native_rows_of(g, h);
         net->lanes = rows < net->lanes ? rows : net->lanes;
         net->most = rows > net->most ? rows : net->most;
     }
@@ -89,7 +91,7 @@ yk_status native_net_listen(native *g, const yk__comm_place *place)
     if (!net->links)
         return yk__error_code();
     for (int r = 0; r < g->world; r++) {
-        native_link *l = &net->links[r];
+        yk__native_link *l = &net->links[r];
         l->talk = l->data = -1;
         l->out_end = &l->out;
         l->arrived_end = &l->arrived;
@@ -106,7 +108,7 @@ yk_status native_net_listen(native *g, const yk__comm_place *place)
         status = yk__identity_allows(&net->identity, &local, "ranks on several hosts");
     if (status)
         return status;
-    net->listener = yk__listen(&local, g->world, &bound);
+    net->listener = yk__listen(&local, g->world + MOST_STRANGERS, &bound);
     if (net->listener < 0)
         return yk__error_code();
     yk__address_format(&bound, net->address);
@@ -116,47 +118,13 @@ yk_status native_net_listen(native *g, const yk__comm_place *place)
 }
 
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
-/* What another rank said about its failure to join. */
-static yk_status check_others(native *g, const yk__comm_place *place)
-{
-    char key[300], *cause = NULL;
-    const char *keys[] = {key};
-    bool there = false;
-    snprintf(key, sizeof(key), "%s/failed", place->name);
-    yk_status status = native_check(g);
-    if (status)
-        return status;
-    if (yk_store_check(place->store, keys, 1, &there) == YK_OK && there &&
-        yk_store_get(place->store, key, (void **)&cause, NULL, 1) == YK_OK)
-        status = yk__fail(YK_ERR_CONNECTION, "%s", cause);
-    else
-        yk_clear_error();
-    free(cause);
-    return status;
-}
-
-/* Tells the others why they wait in vain. The first cause stays. */
-static void tell_others(const yk__comm_place *place)
-{
-    char key[300];
-    void *now = NULL;
-    yk_error error;
-    yk__error_take(&error);
-    snprintf(key, sizeof(key), "%s/failed", place->name);
-    yk_status status =
-        yk_store_compare_set(place->store, key, "", 0, error.message, strlen(error.message), &now, NULL, NULL);
-    (void)status; /* without the store they find out when their time is over */
-    free(now);
-    yk_clear_error();
-    yk__error_put(&error);
-}
-
 static yk_status unreachable(const native *g, int rank, const char *address, yk__reason reason, const char *why)
 {
     char a[120], b[120];
-    return yk__fail(
-        reason == YK__NO_ANSWER ? YK_ERR_TIMEOUT : YK_ERR_CONNECTION, "group '%s': %s cannot reach %s at %s: %s",
-        g->name, native_who_rank(g, g->world_rank, a, sizeof(a)), native_who_rank(g, rank, b, sizeof(b)), address, why);
+    return yk__fail(reason == YK__NO_ANSWER ? YK_ERR_TIMEOUT : YK_ERR_CONNECTION,
+                    "group '%s': %s cannot reach %s at %s: %s", g->name,
+                    yk__native_who_rank(g, g->world_rank, a, sizeof(a)), yk__native_who_rank(g, rank, b, sizeof(b)),
+                    address, why);
 }
 
 static yk_status connect_to(native *g, const yk__comm_place *place, int rank, double until)
@@ -165,8 +133,7 @@ static yk_status connect_to(native *g, const yk__comm_place *place, int rank, do
     int port;
     yk__address address;
     snprintf(key, sizeof(key), "%s/address/%d", place->name, rank);
-    double left = until - yk__now();
-    yk_status status = yk_store_get(place->store, key, (void **)&text, NULL, left > 0.01 ? left : 0.01);
+    yk_status status = yk__native_await(g, place, key, rank, until, &text);
     if (!status)
         status = yk__host_port_parse(text, -1, host, &port);
     if (status) {
@@ -190,33 +157,127 @@ static yk_status connect_to(native *g, const yk__comm_place *place, int rank, do
             yk__socket_close(fd);
     }
     if (reason != YK__REACHED)
+        status = yk__native_check_joining(g, place); /* it may have said why */
+    if (reason != YK__REACHED && !status)
         status = unreachable(g, rank, text, reason, why);
     free(text);
     return status;
 }
 
-/* One connection that came in: a rank's, or a stranger's, which is closed. */
-static bool let_in(native *g, const yk__comm_place *place, int fd, double until)
+/* ---- letting in -------------------------------------------------------------------------------------------------- */
+/* A connection that came in: a rank's, or a stranger's. */
+typedef struct guest {
+    int fd;
+    yk__greeting greeting;
+    hello said;
+    size_t heard; /* bytes of `said` */
+} guest;
+
+typedef struct guests {
+    guest **list;         /* the oldest first */
+    struct pollfd *polls; /* the listener's, then theirs */
+    int count, room;
+} guests;
+
+static void drop_guest(guests *all, int i)
+{
+    guest *gone = all->list[i];
+    all->count--;
+    memmove(all->list + i, all->list + i + 1, (size_t)(all->count - i) * sizeof(*all->list));
+    yk__socket_close(gone->fd);
+    yk__greeting_clear(&gone->greeting);
+    free(gone);
+}
+
+static yk_status accept_guests(native *g, const yk__comm_place *place, guests *all)
+{
+    for (int i = 0; i < ACCEPT_AT_ONCE; i++) { /* then those that are there are heard */
+        int fd = accept4(g->net->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
+            return YK_OK;
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && all->count) {
+            drop_guest(all, 0);
+            continue;
+        }
+        if (fd < 0)
+            return yk__fail_errno("group '%s': rank %d takes no more connections at %s", place->name, g->world_rank,
+                                  g->net->address);
+        yk__socket_private(fd);
+        yk__socket_tune(fd);
+        guest *one = yk__calloc(1, sizeof(*one));
+        if (!one) {
+            yk__socket_close(fd);
+            return yk__error_code();
+        }
+        one->fd = fd;
+        yk__greeting_init(&one->greeting, &g->net->identity, true);
+        if (all->count == all->room)
+            drop_guest(all, 0);
+        all->list[all->count++] = one;
+    }
+    return YK_OK;
+}
+
+/* Where the socket of a guest belongs that has said this; NULL: it is no rank that is waited for. */
+static int *place_of(native *g, const yk__comm_place *place, const hello *h)
+{
+    if (h->magic != hello_magic || h->group != group_hash(place) || h->to != g->world_rank ||
+        h->from <= g->world_rank || h->from >= g->world || g->members[h->from].host == g->host ||
+        (h->channel != TALK && h->channel != DATA))
+        return NULL;
+    yk__native_link *l = &g->net->links[h->from];
+    int *fd = h->channel == TALK ? &l->talk : &l->data;
+    return *fd < 0 ? fd : NULL;
+}
+
+/* Whether this guest was a rank; it is dropped then, and when it breaks a rule. */
+static bool hear(native *g, const yk__comm_place *place, guests *all, int i)
 {
     char why[YK__WHY_SIZE];
-    hello h;
-    double patience = yk__now() + stranger_patience;
-    patience = patience < until ? patience : until;
-    yk__socket_private(fd);
-    yk__socket_tune(fd);
-    if (yk__handshake_run(fd, &g->net->identity, true, patience, NULL, why) == YK__REACHED &&
-        yk__receive_all(fd, &h, sizeof(h), patience, why) == YK__REACHED && h.magic == hello_magic &&
-        h.group == group_hash(place) && h.to == g->world_rank && h.from > g->world_rank && h.from < g->world &&
-        g->members[h.from].host != g->host && (h.channel == TALK || h.channel == DATA)) {
-        native_link *l = &g->net->links[h.from];
-        int *place_of = h.channel == TALK ? &l->talk : &l->data;
-        if (*place_of < 0) {
-            *place_of = fd;
-            return true;
+    guest *one = all->list[i];
+    yk__reason reason = yk__greeting_move(&one->greeting, one->fd, why);
+    if (!reason)
+        reason = yk__receive_some(one->fd, &one->said, sizeof(one->said), &one->heard, why);
+    if (reason == YK__NO_ANSWER)
+        return false;
+    int *fd = reason ? NULL : place_of(g, place, &one->said);
+    if (fd) {
+        *fd = one->fd;
+        one->fd = -1;
+    }
+    drop_guest(all, i);
+    return fd;
+}
+
+/* Until all connections are there, the time is over, or another rank says that it is of no use. */
+static yk_status hear_guests(native *g, const yk__comm_place *place, guests *all, double until, int *expected)
+{
+    double looked = yk__now();
+    for (double now = looked; *expected > 0 && now <= until; now = yk__now()) {
+        if (now - looked >= look_again) {
+            yk_status status = yk__native_check_joining(g, place);
+            if (status)
+                return status;
+            looked = now;
+        }
+        all->polls[0] = (struct pollfd){.fd = g->net->listener, .events = POLLIN};
+        for (int i = 0; i < all->count; i++)
+            all->polls[i + 1] = (struct pollfd){.fd = all->list[i]->fd,
+                                                .events = (short)yk__greeting_waits_for(&all->list[i]->greeting)};
+        double next = looked + look_again < until ? looked + look_again : until;
+        int milliseconds = next > now ? (int)((next - now) * 1e3) + 1 : 0;
+        if (poll(all->polls, (nfds_t)all->count + 1, milliseconds) <= 0)
+            continue;
+        for (int i = all->count - 1; i >= 0; i--) /* backwards: who goes moves only those that were heard */
+            if (all->polls[i + 1].revents)
+                *expected -= hear(g, place, all, i);
+        if (all->polls[0].revents) {
+            yk_status status = accept_guests(g, place, all);
+            if (status)
+                return status;
         }
     }
-    yk__socket_close(fd);
-    return false;
+    return YK_OK;
 }
 
 static yk_status let_all_in(native *g, const yk__comm_place *place, double until)
@@ -224,41 +285,34 @@ static yk_status let_all_in(native *g, const yk__comm_place *place, double until
     int expected = 0;
     for (int r = g->world_rank + 1; r < g->world; r++)
         expected += g->members[r].host == g->host ? 0 : 2;
-    while (expected > 0) {
-        double now = yk__now();
-        if (now > until)
-            break;
-        double pause = now + look_again < until ? now + look_again : until;
-        if (!yk__wait_fd(g->net->listener, POLLIN, pause)) {
-            yk_status status = check_others(g, place);
-            if (status)
-                return status;
-            continue;
-        }
-        int fd = accept4(g->net->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0)
-            expected -= let_in(g, place, fd, until);
-        else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-            return yk__fail_errno("group '%s': rank %d takes no more connections at %s", place->name, g->world_rank,
-                                  g->net->address);
-    }
-    yk_status status = check_others(g, place); /* they may know better */
+    guests all = {.room = expected + MOST_STRANGERS};
+    all.list = yk__calloc((size_t)all.room, sizeof(guest *));
+    all.polls = yk__calloc((size_t)all.room + 1, sizeof(*all.polls));
+    yk_status status = all.list && all.polls ? hear_guests(g, place, &all, until, &expected) : yk__error_code();
+    while (all.count)
+        drop_guest(&all, all.count - 1);
+    free(all.list);
+    free(all.polls);
     if (status || expected <= 0)
-        return expected <= 0 ? (yk_clear_error(), YK_OK) : status;
+        return status;
+    status = yk__native_check_joining(g, place); /* they may know better */
+    if (status)
+        return status;
     char list[400] = "", self[120], who[120];
     for (int r = g->world_rank + 1; r < g->world; r++) {
-        const native_link *l = &g->net->links[r];
+        const yk__native_link *l = &g->net->links[r];
         size_t used = strlen(list);
         if (g->members[r].host != g->host && (l->talk < 0 || l->data < 0) && used < sizeof(list) - 130)
             snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "",
-                     native_who_rank(g, r, who, sizeof(who)));
+                     yk__native_who_rank(g, r, who, sizeof(who)));
     }
-    return yk__fail(
-        YK_ERR_TIMEOUT, "group '%s': %s did not connect to %s at %s within %g s (does a firewall drop the packets?)",
-        place->name, list, native_who_rank(g, g->world_rank, self, sizeof(self)), g->net->address, place->join_timeout);
+    return yk__fail(YK_ERR_TIMEOUT,
+                    "group '%s': %s did not connect to %s at %s within %g s (does a firewall drop the packets?)",
+                    place->name, list, yk__native_who_rank(g, g->world_rank, self, sizeof(self)), g->net->address,
+                    place->join_timeout);
 }
 
-yk_status native_net_connect(native *g, const yk__comm_place *place, double until)
+yk_status yk__native_net_connect(native *g, const yk__comm_place *place, double until)
 {
     /* Who cannot connect gives up a little earlier, so that those who wait for it can name the reason. */
     double now = yk__now(), early = now + 0.85 * (until - now);
@@ -276,31 +330,29 @@ yk_status native_net_connect(native *g, const yk__comm_place *place, double unti
         if (g->members[r].host != g->host && epoll_ctl(g->net->epoll, EPOLL_CTL_ADD, g->net->links[r].talk, &event))
             status = yk__fail_errno("group '%s': the connection to rank %d cannot be watched", place->name, r);
     }
-    if (status)
-        tell_others(place);
     return status;
 }
 
 /* ---- leaving ----------------------------------------------------------------------------------------------------- */
-void native_net_close(native *g)
+void yk__native_net_close(native *g)
 {
-    struct native_net *net = g->net;
+    struct yk__native_net *net = g->net;
     bool whole = g->head && !atomic_load(&g->head->broken);
     if (net->links && g->head && g->rows) {
         talk_frame frame = {.type = TALK_LEFT, .number = atomic_load(&g->rows[g->rank].done)};
         pthread_mutex_lock(&g->message_lock);
         for (int r = 0; r < g->world && whole; r++)
-            if (net->links[r].talk >= 0 && !native_talk_put(g, &net->links[r], &frame, NULL, NULL))
+            if (net->links[r].talk >= 0 && !yk__native_talk_put(g, &net->links[r], &frame, NULL, NULL))
                 yk_clear_error();
         pthread_mutex_unlock(&g->message_lock);
         /* A peer that still has messages to read is waited for; that a group is broken is said, but not for long. */
-        native_talk_flush(g, whole ? g->timeout : g->timeout < farewell ? g->timeout : farewell);
+        yk__native_talk_flush(g, whole ? g->timeout : g->timeout < farewell ? g->timeout : farewell);
     }
     for (int r = 0; r < g->world && net->links; r++) {
-        native_link *l = &net->links[r];
+        yk__native_link *l = &net->links[r];
         yk__socket_close(l->talk);
         yk__socket_close(l->data);
-        native_talk_clear(l);
+        yk__native_talk_clear(l);
         while (l->arrived) {
             talk_arrived *a = l->arrived;
             l->arrived = a->next;

@@ -17,20 +17,29 @@
 
 enum { MESSAGE_SPINS = 200, MESSAGE_OFFERS = 400 /* times that the core is offered to others, about 1 us each */ };
 
-static native_channel *channel_of(const native *g, int from, int to)
+static yk__native_channel *channel_of(const native *g, int from, int to)
 {
     return &g->channels[(size_t)from * (size_t)g->world_size + (size_t)to];
 }
 
 static void ring(native *g, int rank)
 {
-    native_row *row = &g->rows[rank];
+    yk__native_row *row = &g->rows[rank];
     atomic_fetch_add(&row->bell, 1);
     if (atomic_load(&row->bell_sleepers))
-        native_wake(&row->bell);
+        yk__native_wake(&row->bell);
 }
 
-static void end(native *g, native_message *m, yk_status status)
+yk_status yk__native_give_up(native *g, const yk__comm_op *op)
+{
+    char what[160], who[120];
+    yk_error error;
+    yk__error_take(&error);
+    return yk__native_break(g, error.code, "%s of %s: %s", yk__comm_describe(op, what, sizeof(what)),
+                            yk__native_who_rank(g, g->world_rank, who, sizeof(who)), error.message);
+}
+
+static void end(native *g, yk__native_message *m, yk_status status)
 {
     m->done = true;
     m->status = status;
@@ -40,10 +49,10 @@ static void end(native *g, native_message *m, yk_status status)
 }
 
 /* A buffer that holds `bytes` and is free. */
-static native_buffer *take_buffer(native *g, size_t bytes)
+static yk__native_buffer *take_buffer(native *g, size_t bytes)
 {
-    native_buffer *best = NULL;
-    for (native_buffer *b = g->buffers; b; b = b->next) {
+    yk__native_buffer *best = NULL;
+    for (yk__native_buffer *b = g->buffers; b; b = b->next) {
         if (b->slot && atomic_load_explicit(&b->slot->state, memory_order_acquire) == SLOT_TAKEN) {
             atomic_store_explicit(&b->slot->state, SLOT_FREE, memory_order_release);
             b->slot = NULL;
@@ -56,7 +65,7 @@ static native_buffer *take_buffer(native *g, size_t bytes)
     size_t room = (size_t)64 << 10;
     while (room < bytes)
         room *= 2;
-    native_buffer *made = yk__calloc(1, sizeof(*made));
+    yk__native_buffer *made = yk__calloc(1, sizeof(*made));
     if (!made)
         return NULL;
     made->memory = yk__region_create(room);
@@ -73,7 +82,7 @@ static native_buffer *take_buffer(native *g, size_t bytes)
 /* A message by reference fails: whether its bytes are the sender's own again. A thread of this process may be reading
  * them, which has an end; another process reads from its own mapping, and is told by the slot that it was for nothing.
  */
-static bool take_back(native *g, native_message *m)
+static bool take_back(native *g, yk__native_message *m)
 {
     uint32_t state = SLOT_POSTED;
     if (!m->slot)
@@ -88,21 +97,21 @@ static bool take_back(native *g, native_message *m)
 }
 
 /* Slots whose bytes were inline or in a buffer are nobody's until they are wanted again. */
-static native_slot *free_slot(native *g, native_channel *channel)
+static yk__native_slot *free_slot(native *g, yk__native_channel *channel)
 {
     for (int i = 0; i < NATIVE_SLOTS; i++) {
-        native_slot *slot = &channel->slots[i];
+        yk__native_slot *slot = &channel->slots[i];
         uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
         if (state == SLOT_FREE)
             return slot;
         if (state != SLOT_TAKEN)
             continue;
         bool waited = false;
-        for (native_message *m = g->messages; m; m = m->next)
+        for (yk__native_message *m = g->messages; m; m = m->next)
             waited |= m->slot == slot;
         if (waited)
             continue; /* its send frees it */
-        for (native_buffer *b = g->buffers; b; b = b->next)
+        for (yk__native_buffer *b = g->buffers; b; b = b->next)
             if (b->slot == slot)
                 b->slot = NULL;
         return slot;
@@ -110,7 +119,7 @@ static native_slot *free_slot(native *g, native_channel *channel)
     return NULL;
 }
 
-static void advance_send(native *g, native_message *m)
+static void advance_send(native *g, yk__native_message *m)
 {
     const yk__comm_op *op = &m->op;
     if (m->slot) {
@@ -121,14 +130,14 @@ static void advance_send(native *g, native_message *m)
         end(g, m, YK_OK);
         return;
     }
-    for (native_message *before = g->messages; before != m; before = before->next)
+    for (yk__native_message *before = g->messages; before != m; before = before->next)
         if (!before->done && !before->posted && before->op.kind == YK__COMM_SEND && before->op.peer == op->peer)
             return; /* messages keep their order */
-    native_slot *slot = free_slot(g, channel_of(g, g->rank, m->row));
+    yk__native_slot *slot = free_slot(g, channel_of(g, g->rank, m->row));
     if (!slot)
         return;
     size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
-    native_buffer *buffer = NULL;
+    yk__native_buffer *buffer = NULL;
     slot->where = bytes > NATIVE_INLINE;
     if (!slot->where) {
         if (bytes)
@@ -139,7 +148,7 @@ static void advance_send(native *g, native_message *m)
         if (!same && (slot->place.id == 0 || m->row == g->rank)) {
             buffer = take_buffer(g, bytes);
             if (!buffer) {
-                end(g, m, yk__error_code());
+                end(g, m, yk__native_give_up(g, op));
                 return;
             }
             memcpy(buffer->memory, op->in, bytes);
@@ -160,19 +169,19 @@ static void advance_send(native *g, native_message *m)
         end(g, m, YK_OK);
 }
 
-static void advance_recv(native *g, native_message *m)
+static void advance_recv(native *g, yk__native_message *m)
 {
     const yk__comm_op *op = &m->op;
-    for (native_message *before = g->messages; before != m; before = before->next)
+    for (yk__native_message *before = g->messages; before != m; before = before->next)
         if (!before->done && before->op.kind == YK__COMM_RECV && before->op.peer == op->peer &&
             before->op.tag == op->tag)
             return; /* an earlier receive has the first claim */
-    native_channel *channel = channel_of(g, m->row, g->rank);
-    native_slot *slot = NULL, *seen;
+    yk__native_channel *channel = channel_of(g, m->row, g->rank);
+    yk__native_slot *slot = NULL, *seen;
     do { /* an older message may have been posted behind the look's back; who sees a message sees all older ones */
         seen = slot;
         for (int i = 0; i < NATIVE_SLOTS; i++) {
-            native_slot *s = &channel->slots[i];
+            yk__native_slot *s = &channel->slots[i];
             if (atomic_load_explicit(&s->state, memory_order_acquire) == SLOT_POSTED && s->tag == op->tag &&
                 (!slot || s->number < slot->number))
                 slot = s;
@@ -187,19 +196,19 @@ static void advance_recv(native *g, native_message *m)
                             .number = slot->number,
                             .peer = g->world_rank,
                             .tag = slot->tag};
-        end(g, m, native_mismatch(g, op->peer, &sent, g->world_rank, op));
+        end(g, m, yk__native_mismatch(g, op->peer, &sent, g->world_rank, op));
         return;
     }
     size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
     uint32_t state = SLOT_POSTED;
     if (slot->where && !atomic_compare_exchange_strong(&slot->state, &state, SLOT_READING))
         return; /* taken back: the group is broken */
-    const char *from = slot->where ? native_reach(g, m->row, &slot->place, op) : slot->bytes;
+    const char *from = slot->where ? yk__native_reach(g, m->row, &slot->place, op) : slot->bytes;
     if (!from) {
         atomic_store(&slot->state, SLOT_FREE);
-        native_abort(g, yk__error_code(), yk_last_error()->message);
+        yk__native_abort(g, yk__error_code(), yk_last_error()->message);
         yk_clear_error();
-        end(g, m, native_check(g)); /* the group's first cause, of which this may be a consequence */
+        end(g, m, yk__native_check(g)); /* the group's first cause, of which this may be a consequence */
         return;
     }
     if (bytes)
@@ -209,14 +218,14 @@ static void advance_recv(native *g, native_message *m)
     if (!slot->where)
         atomic_store_explicit(&slot->state, SLOT_TAKEN, memory_order_release);
     else if (!atomic_compare_exchange_strong(&slot->state, &state, SLOT_TAKEN))
-        status = native_check(g);
+        status = yk__native_check(g);
     ring(g, m->row);
     end(g, m, status);
 }
 
 static void unlink_done(native *g)
 {
-    for (native_message **at = &g->messages; *at;) {
+    for (yk__native_message **at = &g->messages; *at;) {
         if ((*at)->done)
             *at = (*at)->next;
         else
@@ -229,20 +238,20 @@ static void progress(native *g)
 {
     yk_error before;
     yk__error_take(&before);
-    for (native_message *m = g->messages; m; m = m->next) {
+    for (yk__native_message *m = g->messages; m; m = m->next) {
         if (m->done)
             continue;
         yk_status status;
-        if (native_check(g)) {
+        if (yk__native_check(g)) {
             if (!take_back(g, m)) {
                 yk_clear_error();
                 continue;
             }
             if (g->net)
-                native_talk_drop(g);
+                yk__native_talk_drop(g);
             end(g, m, yk__error_code());
         } else if (m->row < 0) {
-            if (m->op.kind == YK__COMM_SEND ? native_talk_send(g, m, &status) : native_talk_recv(g, m, &status))
+            if (m->op.kind == YK__COMM_SEND ? yk__native_talk_send(g, m, &status) : yk__native_talk_recv(g, m, &status))
                 end(g, m, status);
         } else if (m->op.kind == YK__COMM_SEND) {
             advance_send(g, m);
@@ -254,24 +263,24 @@ static void progress(native *g)
     yk__error_put(&before);
 }
 
-void native_progress(native *g)
+void yk__native_progress(native *g)
 {
     pthread_mutex_lock(&g->message_lock);
     if (g->net)
-        native_talk_service(g);
+        yk__native_talk_service(g);
     progress(g);
     pthread_mutex_unlock(&g->message_lock);
 }
 
 /* With the lock held: a message that waits for a rank that cannot answer, or has waited too long, breaks the group. */
-static void look_after(native *g, const native_message *m, bool thorough)
+static void look_after(native *g, const yk__native_message *m, bool thorough)
 {
     char a[120], b[120], what[160];
     int peer = m->op.peer;
-    const native_link *link = m->row < 0 ? &g->net->links[peer] : NULL;
+    const yk__native_link *link = m->row < 0 ? &g->net->links[peer] : NULL;
     bool stopped = false, late = yk__now() > m->deadline;
     bool left = link ? link->left : atomic_load(&g->rows[m->row].left) != 0;
-    bool dead = !left && (link ? link->closed : (thorough || late) && native_is_dead(g, m->row, &stopped));
+    bool dead = !left && (link ? link->closed : (thorough || late) && yk__native_is_dead(g, m->row, &stopped));
     if (!left && !dead && !late)
         return;
     progress(g); /* what came before the end counts */
@@ -281,24 +290,24 @@ static void look_after(native *g, const native_message *m, bool thorough)
     yk__error_take(&before);
     yk_status status;
     yk__comm_describe(&m->op, what, sizeof(what));
-    native_who_rank(g, g->world_rank, a, sizeof(a));
-    native_who_rank(g, peer, b, sizeof(b));
+    yk__native_who_rank(g, g->world_rank, a, sizeof(a));
+    yk__native_who_rank(g, peer, b, sizeof(b));
     if (left || dead)
-        status = native_break(g, YK_ERR_CONNECTION, "%s of %s: %s %s%s%s", what, a, b, dead ? "ended" : "left",
-                              dead && link && *link->why ? ": " : "", dead && link ? link->why : "");
+        status = yk__native_break(g, YK_ERR_CONNECTION, "%s of %s: %s %s%s%s", what, a, b, dead ? "ended" : "left",
+                                  dead && link && *link->why ? ": " : "", dead && link ? link->why : "");
     else
-        status = native_break(g, YK_ERR_STALLED, "%s: %s waited %g s for %s%s", what, a, g->timeout, b,
-                              stopped ? ", which is stopped" : "");
+        status = yk__native_break(g, YK_ERR_STALLED, "%s: %s waited %g s for %s%s", what, a, g->timeout, b,
+                                  stopped ? ", which is stopped" : "");
     yk_clear_error();
     (void)status;
     progress(g); /* ends all with the cause */
     yk__error_put(&before);
 }
 
-yk_status native_post(void *state, const yk__comm_op *op, void **message)
+yk_status yk__native_post(void *state, const yk__comm_op *op, void **message)
 {
     native *g = state;
-    native_message *m = yk__calloc(1, sizeof(*m));
+    yk__native_message *m = yk__calloc(1, sizeof(*m));
     *message = m;
     if (!m)
         return yk__error_code();
@@ -306,13 +315,13 @@ yk_status native_post(void *state, const yk__comm_op *op, void **message)
     m->row = g->members[op->peer].host == g->host ? g->members[op->peer].row : -1;
     m->deadline = yk__now() + g->timeout;
     pthread_mutex_lock(&g->message_lock);
-    native_message **tail = &g->messages;
+    yk__native_message **tail = &g->messages;
     while (*tail)
         tail = &(*tail)->next;
     *tail = m;
     atomic_fetch_add_explicit(&g->pending, 1, memory_order_relaxed);
     if (g->net)
-        native_talk_service(g);
+        yk__native_talk_service(g);
     progress(g);
     pthread_mutex_unlock(&g->message_lock);
     return YK_OK;
@@ -321,17 +330,17 @@ yk_status native_post(void *state, const yk__comm_op *op, void **message)
 /* Whether messages to this host (`away`: to other hosts) are not done. With the lock held. */
 static bool others_wait(const native *g, bool away)
 {
-    for (const native_message *m = g->messages; m; m = m->next)
+    for (const yk__native_message *m = g->messages; m; m = m->next)
         if (!m->done && (m->row >= 0) == away)
             return true;
     return false;
 }
 
-yk_status native_wait(void *state, void *message, double seconds, bool *done)
+yk_status yk__native_wait(void *state, void *message, double seconds, bool *done)
 {
     native *g = state;
-    native_message *m = message;
-    native_row *row = &g->rows[g->rank];
+    yk__native_message *m = message;
+    yk__native_row *row = &g->rows[g->rank];
     double until = 0, looked = 0;
     int spins = MESSAGE_OFFERS + (g->crowded ? 0 : MESSAGE_SPINS);
     for (int spin = 0;; spin++) {
@@ -342,7 +351,7 @@ yk_status native_wait(void *state, void *message, double seconds, bool *done)
             until = now + seconds;
         pthread_mutex_lock(&g->message_lock);
         if (g->net)
-            native_talk_service(g);
+            yk__native_talk_service(g);
         progress(g);
         if (!m->done && sleeping) {
             look_after(g, m, now - looked > 0.1);
@@ -360,7 +369,7 @@ yk_status native_wait(void *state, void *message, double seconds, bool *done)
         if (!sleeping) {
             for (; spin < spins && atomic_load_explicit(&row->bell, memory_order_relaxed) == bell; spin++) {
                 if (spin < spins - MESSAGE_OFFERS)
-                    native_relax();
+                    yk__native_relax();
                 else
                     sched_yield();
             }
@@ -370,13 +379,13 @@ yk_status native_wait(void *state, void *message, double seconds, bool *done)
         if (others && nap > 0.001)
             nap = 0.001; /* messages of the other kind are looked after between naps */
         if (away) {
-            native_talk_wait(g, nap);
+            yk__native_talk_wait(g, nap);
             continue;
         }
         atomic_fetch_add(&row->bell_sleepers, 1);
         if (m->deadline - now < nap)
             nap = m->deadline - now > 0.001 ? m->deadline - now : 0.001;
-        native_sleep(&row->bell, bell, nap);
+        yk__native_sleep(&row->bell, bell, nap);
         atomic_fetch_sub(&row->bell_sleepers, 1);
     }
     if (*done && m->status)
@@ -384,35 +393,35 @@ yk_status native_wait(void *state, void *message, double seconds, bool *done)
     return *done ? m->status : YK_OK;
 }
 
-void native_forget(void *state, void *message)
+void yk__native_forget(void *state, void *message)
 {
     (void)state;
     free(message);
 }
 
-static bool is_wanted(native_slot *slot)
+static bool is_wanted(yk__native_slot *slot)
 {
     uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
     return state == SLOT_POSTED || state == SLOT_READING;
 }
 
-void native_drain_messages(native *g)
+void yk__native_drain_messages(native *g)
 {
     double until = yk__now() + g->timeout, looked = 0;
-    for (native_buffer *b = g->buffers; b; b = b->next) {
-        ptrdiff_t at = b->slot ? ((char *)b->slot - (char *)g->channels) / (ptrdiff_t)sizeof(native_channel) : 0;
+    for (yk__native_buffer *b = g->buffers; b; b = b->next) {
+        ptrdiff_t at = b->slot ? ((char *)b->slot - (char *)g->channels) / (ptrdiff_t)sizeof(yk__native_channel) : 0;
         int to = (int)(at % g->world_size);
         while (b->slot && is_wanted(b->slot) && !atomic_load(&g->head->broken) && !atomic_load(&g->rows[to].left)) {
             double now = yk__now();
             bool stopped;
-            if (now > until || (now - looked > 0.1 && native_is_dead(g, to, &stopped)))
+            if (now > until || (now - looked > 0.1 && yk__native_is_dead(g, to, &stopped)))
                 break;
             looked = now - looked > 0.1 ? now : looked;
             usleep(500);
         }
     }
     while (g->buffers) {
-        native_buffer *b = g->buffers;
+        yk__native_buffer *b = g->buffers;
         g->buffers = b->next;
         yk__region_destroy(b->memory);
         free(b);

@@ -8,9 +8,9 @@
  * halves more. A rank writes its own row, staging area and board alone.
  *
  * Note [Rounds]
- * Ranks run in step: native_sync is a full barrier, counted by a round number that is the same on every rank. A rank
- * passes round k when all have published k or more. An operation begins with one: each rank writes the header of its
- * operation into headers[number % 2] before, and compares everybody's after. Two headers and two staging halves are
+ * Ranks run in step: yk__native_sync is a full barrier, counted by a round number that is the same on every rank. A
+ * rank passes round k when all have published k or more. An operation begins with one: each rank writes the header of
+ * its operation into headers[number % 2] before, and compares everybody's after. Two headers and two staging halves are
  * enough: who writes for operation n + 2 has passed the first round of n + 1, which all publish after they are
  * done with n. For the same reason each use of a staging half must contain at least one round after the writing.
  *
@@ -43,20 +43,20 @@ enum {
 #define NATIVE_BOARD ((size_t)4 << 20)   /* of a half of a board: see across.c */
 
 /* What a rank is about to do, for the others to compare, and where its memory is. */
-typedef struct native_header {
+typedef struct yk__native_header {
     uint64_t number;
     int64_t count;
     int32_t kind, dtype, reduction, peer;
     yk__region_place in, out;
-} native_header;
+} yk__native_header;
 
-typedef struct native_row {
+typedef struct yk__native_row {
     _Alignas(NATIVE_LINE) _Atomic uint32_t progress; /* the last round published */
     _Atomic int32_t cpu;                             /* where the rank ran then */
     /* The rank's doorbell: rung when a message for it arrives or is taken. */
     _Alignas(NATIVE_LINE) _Atomic uint32_t bell;
     _Atomic uint32_t bell_sleepers;
-    _Alignas(NATIVE_LINE) native_header headers[2];
+    _Alignas(NATIVE_LINE) yk__native_header headers[2];
     _Alignas(NATIVE_LINE) _Atomic uint64_t done; /* collectives completed */
     _Atomic uint64_t begun;                      /* the last one begun */
     _Atomic int inside;                          /* the rank works on memory of others */
@@ -65,13 +65,13 @@ typedef struct native_row {
     uint64_t start; /* of the process, in clock ticks since boot: tells it from a later one of the same pid */
     char host[64];
     cpu_set_t cores; /* that the rank may run on */
-} native_row;
+} yk__native_row;
 
 enum { SLOT_FREE, SLOT_POSTED, SLOT_READING, SLOT_TAKEN };
 
 /* One message from rank to rank. The sender fills it and frees it, the receiver takes it. Bytes that are not inline are
  * read under SLOT_READING; a sender whose message fails takes it back. */
-typedef struct native_slot {
+typedef struct yk__native_slot {
     _Atomic uint32_t state;
     int32_t tag, dtype;
     int32_t where; /* 0: the bytes are inline; else at `place` */
@@ -79,13 +79,13 @@ typedef struct native_slot {
     int64_t count;
     yk__region_place place;
     char bytes[NATIVE_INLINE];
-} native_slot;
+} yk__native_slot;
 
-typedef struct native_channel {
-    _Alignas(NATIVE_LINE) native_slot slots[NATIVE_SLOTS];
-} native_channel;
+typedef struct yk__native_channel {
+    _Alignas(NATIVE_LINE) yk__native_slot slots[NATIVE_SLOTS];
+} yk__native_channel;
 
-typedef struct native_head {
+typedef struct yk__native_head {
     uint64_t cookie;
     int32_t world_size;
     _Alignas(NATIVE_LINE) _Atomic uint32_t attached;
@@ -93,60 +93,60 @@ typedef struct native_head {
     _Alignas(NATIVE_LINE) _Atomic uint32_t broken;          /* 0, 1: the cause is being written, 2: it is there */
     int32_t code;
     char cause[960];
-} native_head;
+} yk__native_head;
 
 /* Memory of another process, mapped here. */
-typedef struct native_mapping {
+typedef struct yk__native_mapping {
     uint64_t id, inode;
     int32_t fd;
     char *memory;
     size_t bytes;
-    struct native_mapping *next;
-} native_mapping;
+    struct yk__native_mapping *next;
+} yk__native_mapping;
 
 /* Memory that holds messages until their receivers have taken them; reused. */
-typedef struct native_buffer {
+typedef struct yk__native_buffer {
     char *memory;
     size_t bytes;
-    native_slot *slot; /* that holds it; NULL: free */
-    struct native_buffer *next;
-} native_buffer;
+    yk__native_slot *slot; /* that holds it; NULL: free */
+    struct yk__native_buffer *next;
+} yk__native_buffer;
 
-typedef struct native_message {
+typedef struct yk__native_message {
     yk__comm_op op;
-    int row;           /* of the peer; -1 on another host */
-    native_slot *slot; /* a send that waits until its bytes are taken */
+    int row;               /* of the peer; -1 on another host */
+    yk__native_slot *slot; /* a send that waits until its bytes are taken */
     bool posted, done;
     uint64_t offer; /* between hosts: a receive that has asked for the bytes of this offer, 0: none */
     size_t arrived; /* of them */
     yk_status status;
     yk_error error;
     double deadline;
-    struct native_message *next;
-} native_message;
+    struct yk__native_message *next;
+} yk__native_message;
 
 /* A rank of the group, as all know it from the store. */
-typedef struct native_member {
+typedef struct yk__native_member {
     int host, row; /* hosts are numbered in the order of their lowest ranks; rows are those of the host's segment */
     int32_t pid;
     char host_name[64];
-} native_member;
+} yk__native_member;
 
 typedef struct native {
     int rank, world_size;  /* this rank's row, and the ranks of this host: all there are where there is one host */
     int world_rank, world; /* in the group */
     int host, hosts;
-    native_member *members; /* by rank */
-    int *order, *first;     /* the ranks by host and row; where each host begins, and the end */
-    struct native_net *net; /* NULL: one host */
+    yk__native_member *members; /* by rank */
+    int *order, *first;         /* the ranks by host and row; where each host begins, and the end */
+    struct yk__native_net *net; /* NULL: one host */
     char *name;
     double timeout;
     bool one_process; /* all ranks are threads of this process */
     bool crowded;     /* more ranks than cores */
     int32_t pid;
-    native_head *head; /* the segment */
-    native_row *rows;
-    native_channel *channels; /* from rank i to rank j at i * world_size + j */
+    yk__native_head *head; /* the segment */
+    yk__native_row *rows;
+    yk__native_channel *channels; /* from rank i to rank j at i * world_size + j */
     char *staging;
     char *boards; /* there where a host of several has more than one rank */
     bool has_boards;
@@ -159,49 +159,54 @@ typedef struct native {
     yk__comm_op current; /* for messages */
 
     pthread_mutex_t map_lock;
-    native_mapping **mappings; /* by rank */
+    yk__native_mapping **mappings; /* by rank */
 
     pthread_mutex_t message_lock;
-    native_message *messages; /* not done, in the order of the calls */
-    _Atomic int pending;      /* how many */
-    native_buffer *buffers;
+    yk__native_message *messages; /* not done, in the order of the calls */
+    _Atomic int pending;          /* how many */
+    yk__native_buffer *buffers;
 } native;
 
-static inline char *native_stage(const native *g, int rank, int half)
+static inline char *yk__native_stage(const native *g, int rank, int half)
 {
     return g->staging + ((size_t)rank * 2 + (size_t)half) * NATIVE_HALF;
 }
 
-static inline char *native_board(const native *g, int row, int half)
+static inline char *yk__native_board(const native *g, int row, int half)
 {
     return g->boards + ((size_t)row * 2 + (size_t)half) * NATIVE_BOARD;
 }
 
 /* ---- segment.c ---- */
-yk_status native_join(const yk__comm_place *place, void **state);
-void native_leave(void *state);
+yk_status yk__native_join(const yk__comm_place *place, void **state);
+void yk__native_leave(void *state);
+/* Waits for what another rank puts into the store while it joins. */
+yk_status yk__native_await(native *g, const yk__comm_place *place, const char *key, int rank, double until,
+                           char **value);
+/* Fails with what another rank said about its failure to join. */
+yk_status yk__native_check_joining(native *g, const yk__comm_place *place);
 
 /* ---- watch.c: failures, waiting ---- */
 /* Breaks the group with this cause unless it is broken, and fails with the first cause. */
-yk_status native_break(native *g, yk_status code, const char *format, ...) YK_PRINTF(3, 4);
-yk_status native_check(void *state);
-void native_abort(void *state, yk_status code, const char *cause);
+yk_status yk__native_break(native *g, yk_status code, const char *format, ...) YK_PRINTF(3, 4);
+yk_status yk__native_check(void *state);
+void yk__native_abort(void *state, yk_status code, const char *cause);
 /* "rank 1 (host a, pid 12)", by row of the segment and by rank of the group. */
-const char *native_who(const native *g, int row, char *buffer, size_t size);
-const char *native_who_rank(const native *g, int rank, char *buffer, size_t size);
+const char *yk__native_who(const native *g, int row, char *buffer, size_t size);
+const char *yk__native_who_rank(const native *g, int rank, char *buffer, size_t size);
 /* Whether the process of a rank runs no more; `stopped` tells whether it is stopped. */
-bool native_is_dead(const native *g, int rank, bool *stopped);
+bool yk__native_is_dead(const native *g, int rank, bool *stopped);
 /* The state letter of a process and its start time; false where it is not there. */
-bool native_process_state(int pid, char *letter, uint64_t *start);
+bool yk__native_process_state(int pid, char *letter, uint64_t *start);
 /* What a rank that waits for other hosts does between looks: has the group broken, did a rank of this host end, is the
  * time over. `rank` is the one that it waits for. */
-yk_status native_wait_away(native *g, int rank, double *looked);
+yk_status yk__native_wait_away(native *g, int rank, double *looked);
 /* Publishes the next round and waits until all have. */
-yk_status native_sync(native *g);
+yk_status yk__native_sync(native *g);
 /* Sleeps while *word is `value`, for `seconds` at most; wakes all that do. Across processes. */
-void native_sleep(_Atomic uint32_t *word, uint32_t value, double seconds);
-void native_wake(_Atomic uint32_t *word);
-static inline void native_relax(void)
+void yk__native_sleep(_Atomic uint32_t *word, uint32_t value, double seconds);
+void yk__native_wake(_Atomic uint32_t *word);
+static inline void yk__native_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -212,73 +217,75 @@ static inline void native_relax(void)
 
 /* ---- direct.c: Note [Direct sections] ---- */
 /* Before memory of other ranks is touched; fails where the group is broken. */
-yk_status native_enter(native *g);
+yk_status yk__native_enter(native *g);
 /* It is not touched any more. */
-static inline void native_exit(native *g)
+static inline void yk__native_exit(native *g)
 {
     atomic_store_explicit(&g->rows[g->rank].inside, 0, memory_order_release);
 }
 /* After a failure of `op`, in a broken group: returns when others do not touch its memory any more. */
-void native_settle(native *g, const yk__comm_op *op);
+void yk__native_settle(native *g, const yk__comm_op *op);
 
 /* ---- peers.c ---- */
 /* A peer's memory in this address space; NULL and an error, in the name of op, if it cannot be mapped. */
-char *native_reach(native *g, int rank, const yk__region_place *place, const yk__comm_op *op);
-void native_forget_mappings(native *g);
+char *yk__native_reach(native *g, int rank, const yk__region_place *place, const yk__comm_op *op);
+void yk__native_forget_mappings(native *g);
 
 /* ---- combine.c ---- */
 /* out = in[0] op in[1] op ... in this order, element by element; out may be one of them. Mean is a sum that is divided
- * by `inputs`. `streams` outputs get the same bytes past the caches when `stream` is set. */
-yk_status native_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
-                         const char *const *in, int64_t count, bool stream);
+ * by `inputs`. All `outputs` get the same bytes, past the caches when `stream` is set. */
+yk_status yk__native_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
+                             const char *const *in, int64_t count, bool stream);
 /* The same in steps. out = in[0] op in[1] ..., in f32 for f16 and bf16, else in the dtype; a mean is not divided yet.
  */
-yk_status native_accumulate(yk_reduce_op op, yk_dtype dtype, char *out, int inputs, const char *const *in,
-                            int64_t count);
-/* into = from op into, both as native_accumulate leaves them. */
-void native_fold(yk_reduce_op op, yk_dtype dtype, void *into, const void *from, int64_t count);
+yk_status yk__native_accumulate(yk_reduce_op op, yk_dtype dtype, char *out, int inputs, const char *const *in,
+                                int64_t count);
+/* into = from op into, both as yk__native_accumulate leaves them. */
+void yk__native_fold(yk_reduce_op op, yk_dtype dtype, void *into, const void *from, int64_t count);
 /* A mean divided by `ranks`, and rounded to the dtype; out may be `from` where both have the same size. */
-yk_status native_round(yk_reduce_op op, yk_dtype dtype, void *out, void *from, int64_t count, int ranks);
-static inline yk_dtype native_wide(yk_dtype dtype)
+yk_status yk__native_round(yk_reduce_op op, yk_dtype dtype, void *out, void *from, int64_t count, int ranks);
+static inline yk_dtype yk__native_wide(yk_dtype dtype)
 {
     return yk__is_half(dtype) ? YK_F32 : dtype;
 }
-/* memcpy past the caches; native_stream_end makes the bytes visible before what is written later. */
-void native_stream_copy(void *to, const void *from, size_t bytes);
-void native_stream_end(void);
+/* memcpy past the caches; yk__native_stream_end makes the bytes visible before what is written later. */
+void yk__native_stream_copy(void *to, const void *from, size_t bytes);
+void yk__native_stream_end(void);
 
 /* ---- exchange.c ---- */
 /* Publishes the operation, waits for the others of this host and compares with theirs. */
-yk_status native_begin(native *g, const yk__comm_op *op, const yk__region_place *in, const yk__region_place *out);
+yk_status yk__native_begin(native *g, const yk__comm_op *op, const yk__region_place *in, const yk__region_place *out);
 /* Breaks the group: two ranks, by rank of the group, called different operations. */
-yk_status native_mismatch(native *g, int a, const yk__comm_op *of_a, int b, const yk__comm_op *of_b);
+yk_status yk__native_mismatch(native *g, int a, const yk__comm_op *of_a, int b, const yk__comm_op *of_b);
 /* The elements [*from, *to) of `count` that the r-th of n combines: whole cache lines, as even as these allow. */
-void native_share(int64_t count, size_t size, int n, int r, int64_t *from, int64_t *to);
-yk__region_place native_place(const native *g, const void *memory, size_t bytes);
+void yk__native_share(int64_t count, size_t size, int n, int r, int64_t *from, int64_t *to);
+yk__region_place yk__native_place(const native *g, const void *memory, size_t bytes);
 /* Whether all ranks of the host named memory (`out` or `in`) that all can reach. */
-bool native_all_direct(const native *g, uint64_t number, int root, bool out);
-char *native_peer_memory(native *g, uint64_t number, int row, bool out);
+bool yk__native_all_direct(const native *g, uint64_t number, int root, bool out);
+char *yk__native_peer_memory(native *g, uint64_t number, int row, bool out);
 /* The other half of the staging areas is used from here on. */
-static inline int native_next_half(native *g)
+static inline int yk__native_next_half(native *g)
 {
     return g->half ^= 1;
 }
-yk_status native_all_reduce(void *state, const yk__comm_op *op);
-yk_status native_reduce(void *state, const yk__comm_op *op);
-yk_status native_broadcast(void *state, const yk__comm_op *op);
-yk_status native_all_gather(void *state, const yk__comm_op *op);
-yk_status native_scatter(void *state, const yk__comm_op *op);
-yk_status native_reduce_scatter(void *state, const yk__comm_op *op);
-yk_status native_all_to_all(void *state, const yk__comm_op *op);
-yk_status native_barrier(void *state, const yk__comm_op *op);
+yk_status yk__native_all_reduce(void *state, const yk__comm_op *op);
+yk_status yk__native_reduce(void *state, const yk__comm_op *op);
+yk_status yk__native_broadcast(void *state, const yk__comm_op *op);
+yk_status yk__native_all_gather(void *state, const yk__comm_op *op);
+yk_status yk__native_scatter(void *state, const yk__comm_op *op);
+yk_status yk__native_reduce_scatter(void *state, const yk__comm_op *op);
+yk_status yk__native_all_to_all(void *state, const yk__comm_op *op);
+yk_status yk__native_barrier(void *state, const yk__comm_op *op);
 
 /* ---- messages.c ---- */
-yk_status native_post(void *state, const yk__comm_op *op, void **message);
-yk_status native_wait(void *state, void *message, double seconds, bool *done);
-void native_forget(void *state, void *message);
+yk_status yk__native_post(void *state, const yk__comm_op *op, void **message);
+yk_status yk__native_wait(void *state, void *message, double seconds, bool *done);
+void yk__native_forget(void *state, void *message);
+/* Breaks the group: this rank's error keeps it from sending or receiving a message, which its peer waits for. */
+yk_status yk__native_give_up(native *g, const yk__comm_op *op);
 /* Looks after all messages once. */
-void native_progress(native *g);
+void yk__native_progress(native *g);
 /* Waits until the peers have taken what is in buffers, or cannot any more; then frees them. */
-void native_drain_messages(native *g);
+void yk__native_drain_messages(native *g);
 
 #endif

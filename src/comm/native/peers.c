@@ -23,8 +23,8 @@ static void region_path(int pid, int fd, char path[64])
 
 static void drop_stale(native *g, int rank)
 {
-    for (native_mapping **at = &g->mappings[rank]; *at;) {
-        native_mapping *m = *at;
+    for (yk__native_mapping **at = &g->mappings[rank]; *at;) {
+        yk__native_mapping *m = *at;
         char path[64];
         struct stat now;
         region_path(g->rows[rank].pid, m->fd, path);
@@ -38,11 +38,11 @@ static void drop_stale(native *g, int rank)
     }
 }
 
-static native_mapping *map_region(native *g, int rank, const yk__region_place *place, const yk__comm_op *op)
+static yk__native_mapping *map_region(native *g, int rank, const yk__region_place *place, const yk__comm_op *op)
 {
     char path[64], who[120], what[160];
     region_path(g->rows[rank].pid, place->fd, path);
-    native_mapping *m = yk__calloc(1, sizeof(*m));
+    yk__native_mapping *m = yk__calloc(1, sizeof(*m));
     if (!m)
         return NULL;
     struct stat now;
@@ -53,7 +53,7 @@ static native_mapping *map_region(native *g, int rank, const yk__region_place *p
     if (same)
         m->memory = mmap(NULL, place->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (m->memory == MAP_FAILED) {
-        native_who(g, rank, who, sizeof(who));
+        yk__native_who(g, rank, who, sizeof(who));
         /* A process that ends closes its descriptors a moment before it shows as ended. */
         if (fd < 0 && (errno == ENOENT || errno == ESRCH))
             yk__fail(YK_ERR_CONNECTION, "%s: %s ended before its memory was read (group '%s')",
@@ -77,12 +77,12 @@ static native_mapping *map_region(native *g, int rank, const yk__region_place *p
     return m;
 }
 
-char *native_reach(native *g, int rank, const yk__region_place *place, const yk__comm_op *op)
+char *yk__native_reach(native *g, int rank, const yk__region_place *place, const yk__comm_op *op)
 {
     if (g->rows[rank].pid == g->pid)
         return (char *)(uintptr_t)place->address; /* NOLINT: the address was made from a pointer of this process */
     pthread_mutex_lock(&g->map_lock);
-    native_mapping *m = g->mappings[rank];
+    yk__native_mapping *m = g->mappings[rank];
     while (m && m->id != place->id)
         m = m->next;
     if (!m) {
@@ -97,11 +97,11 @@ char *native_reach(native *g, int rank, const yk__region_place *place, const yk_
     return m ? m->memory + place->offset : NULL;
 }
 
-void native_forget_mappings(native *g)
+void yk__native_forget_mappings(native *g)
 {
     for (int r = 0; r < g->world_size; r++) {
         while (g->mappings[r]) {
-            native_mapping *m = g->mappings[r];
+            yk__native_mapping *m = g->mappings[r];
             g->mappings[r] = m->next;
             munmap(m->memory, m->bytes);
             free(m);

@@ -27,9 +27,9 @@ static int before(const native *g, int host, int steps)
 }
 
 /* Elements [from, to) of `count` as a chunk of memory that starts at element 0. */
-static native_chunk piece(char *base, int64_t from, int64_t to, size_t size)
+static yk__native_chunk piece(char *base, int64_t from, int64_t to, size_t size)
 {
-    return (native_chunk){base + (size_t)from * size, NULL, 0, (size_t)(to - from) * size, 1, size};
+    return (yk__native_chunk){base + (size_t)from * size, NULL, 0, (size_t)(to - from) * size, 1, size};
 }
 
 /*
@@ -40,42 +40,42 @@ static native_chunk piece(char *base, int64_t from, int64_t to, size_t size)
  * Payloads come in `segments`, one behind the other in `sums` and `results`, small enough that a chunk is still in the
  * cache when it is handed on. Two segments take turns: while one is on its way, there is something to do for the other.
  */
-static yk_status ring(native *g, const yk__comm_op *op, int lane, int segments, const native_chunk *sums,
-                      const native_chunk *results, bool all)
+static yk_status ring(native *g, const yk__comm_op *op, int lane, int segments, const yk__native_chunk *sums,
+                      const yk__native_chunk *results, bool all)
 {
     int n = g->hosts, h = g->host, steps = n - 1;
     size_t room = (size_t)segments * 2 * (size_t)steps;
-    native_give *give = yk__calloc(room, sizeof(*give));
-    native_take *take = yk__calloc(room, sizeof(*take));
-    native_pipe p = {.to = native_rank_at(g, (h + 1) % n, lane),
-                     .from = native_rank_at(g, before(g, h, 1), lane),
-                     .give = give,
-                     .take = take,
-                     .reduction = op->reduction,
-                     .dtype = op->dtype};
+    yk__native_give *give = yk__calloc(room, sizeof(*give));
+    yk__native_take *take = yk__calloc(room, sizeof(*take));
+    yk__native_pipe p = {.to = yk__native_rank_at(g, (h + 1) % n, lane),
+                         .from = yk__native_rank_at(g, before(g, h, 1), lane),
+                         .give = give,
+                         .take = take,
+                         .reduction = op->reduction,
+                         .dtype = op->dtype};
     yk_status status = give && take ? YK_OK : yk__error_code();
     for (int first = 0; first < segments && !status; first += TURNS) {
         int turns = segments - first < TURNS ? segments - first : TURNS;
         for (int t = sums ? 0 : steps; t < (all ? 2 : 1) * steps; t++) {
             for (int s = first; s < first + turns; s++) {
-                const native_chunk *sum = sums ? sums + (size_t)s * (size_t)n : NULL,
-                                   *result = results + (size_t)s * (size_t)n;
+                const yk__native_chunk *sum = sums ? sums + (size_t)s * (size_t)n : NULL,
+                                       *result = results + (size_t)s * (size_t)n;
                 bool begins = t == (sums ? 0 : steps);
-                native_give *next = &give[p.gives++];
+                yk__native_give *next = &give[p.gives++];
                 next->source = begins ? -1 : p.takes - turns;
                 if (t < steps) {
                     int k = before(g, h, t + 2);
                     next->chunk = sum[before(g, h, t + 1)];
-                    take[p.takes++] = (native_take){sum[k], sum[k], result[k], true, t == steps - 1};
+                    take[p.takes++] = (yk__native_take){sum[k], sum[k], result[k], true, t == steps - 1};
                 } else {
                     next->chunk = result[before(g, h, t - steps)];
-                    take[p.takes++] = (native_take){.chunk = result[before(g, h, t - steps + 1)]};
+                    take[p.takes++] = (yk__native_take){.chunk = result[before(g, h, t - steps + 1)]};
                 }
             }
         }
     }
     if (!status)
-        status = native_pipe_run(g, &p);
+        status = yk__native_pipe_run(g, &p);
     free(give);
     free(take);
     return status;
@@ -92,11 +92,11 @@ static yk_reduce_op undivided(yk_reduce_op op)
  * false, host h has the h-th share of the results. */
 static yk_status ring_slice(native *g, const yk__comm_op *op, int lane, int64_t count, char *wide, char *out, bool all)
 {
-    size_t size = yk_dtype_size(op->dtype), wide_size = yk_dtype_size(native_wide(op->dtype));
+    size_t size = yk_dtype_size(op->dtype), wide_size = yk_dtype_size(yk__native_wide(op->dtype));
     int64_t step = all ? (int64_t)(CHUNK / wide_size) * g->hosts : count;
     int segments = all ? BATCH : 1;
-    native_chunk *sums = yk__calloc((size_t)segments * (size_t)g->hosts, sizeof(*sums));
-    native_chunk *results = yk__calloc((size_t)segments * (size_t)g->hosts, sizeof(*results));
+    yk__native_chunk *sums = yk__calloc((size_t)segments * (size_t)g->hosts, sizeof(*sums));
+    yk__native_chunk *results = yk__calloc((size_t)segments * (size_t)g->hosts, sizeof(*results));
     yk_status status = sums && results ? YK_OK : yk__error_code();
     for (int64_t at = 0; at < count && !status;) {
         int used = 0;
@@ -104,7 +104,7 @@ static yk_status ring_slice(native *g, const yk__comm_op *op, int lane, int64_t 
             int64_t length = count - at < step ? count - at : step;
             for (int k = 0; k < g->hosts; k++) {
                 int64_t from, to;
-                native_share(length, size, g->hosts, k, &from, &to);
+                yk__native_share(length, size, g->hosts, k, &from, &to);
                 sums[used * g->hosts + k] = piece(wide, at + from, at + to, wide_size);
                 results[used * g->hosts + k] = piece(out, at + from, at + to, size);
             }
@@ -123,59 +123,60 @@ static yk_status all_reduce_in_place(native *g, const yk__comm_op *op, int64_t s
     size_t size = yk_dtype_size(op->dtype);
     int lane = own_lane(g);
     char *memory[NATIVE_MAX_RANKS];
-    yk_status status = native_sync_host(g); /* the leaders have agreed */
+    yk_status status = yk__native_sync_host(g); /* the leaders have agreed */
     if (!status)
-        status = native_enter(g);
+        status = yk__native_enter(g);
     for (int r = 0; r < g->world_size && !status; r++) {
-        memory[r] = r == g->rank ? op->out : native_peer_memory(g, op->number, r, false);
+        memory[r] = r == g->rank ? op->out : yk__native_peer_memory(g, op->number, r, false);
         if (!memory[r])
             status = yk__error_code();
     }
     for (int64_t at = 0; at < op->count && lane >= 0 && !status; at += step) {
         int64_t from, to;
         const char *in[NATIVE_MAX_RANKS];
-        native_share(op->count - at < step ? op->count - at : step, size, g->net->lanes, lane, &from, &to);
+        yk__native_share(op->count - at < step ? op->count - at : step, size, g->net->lanes, lane, &from, &to);
         size_t offset = (size_t)(at + from) * size;
         char *own = memory[g->rank] + offset;
         for (int r = 0; r < g->world_size; r++)
             in[r] = memory[r] + offset;
         if (g->world_size > 1)
-            status = native_combine(undivided(op->reduction), op->dtype, 1, &own, g->world_size, in, to - from, false);
+            status =
+                yk__native_combine(undivided(op->reduction), op->dtype, 1, &own, g->world_size, in, to - from, false);
         if (!status)
             status = ring_slice(g, op, lane, to - from, own, own, true);
         for (int r = 0; r < g->world_size && !status; r++)
-            native_copy(memory[r] + offset, own, (size_t)(to - from) * size);
+            yk__native_copy(memory[r] + offset, own, (size_t)(to - from) * size);
     }
     if (status)
         return status;
-    native_exit(g);
-    return native_sync_host(g);
+    yk__native_exit(g);
+    return yk__native_sync_host(g);
 }
 
 /* The lanes of the root's host have their part of the result on their boards; those of other hosts send theirs, which
  * is at `results`, to the root, which puts it into `out`. */
 static yk_status pass_to_root(native *g, int root, size_t size, int64_t count, char *results, char *out)
 {
-    native_flow *flows = yk__calloc((size_t)g->world, sizeof(*flows)), one = {0};
+    yk__native_flow *flows = yk__calloc((size_t)g->world, sizeof(*flows)), one = {0};
     int lane = own_lane(g), lanes = g->net->lanes, ins = 0, outs = 0;
     int64_t from, to, k_from, k_to;
     if (!flows)
         return yk__error_code();
     if (lane >= 0 && g->host != g->members[root].host) {
-        native_share(count, size, lanes, lane, &from, &to);
-        native_share(to - from, size, g->hosts, g->host, &k_from, &k_to);
-        one = (native_flow){root, results + (size_t)k_from * size, (size_t)(k_to - k_from) * size, 0};
+        yk__native_share(count, size, lanes, lane, &from, &to);
+        yk__native_share(to - from, size, g->hosts, g->host, &k_from, &k_to);
+        one = (yk__native_flow){root, results + (size_t)k_from * size, (size_t)(k_to - k_from) * size, 0};
         outs = 1;
     }
     for (int h = 0; h < g->hosts && root == g->world_rank; h++) {
         for (int c = 0; c < lanes && h != g->host; c++) {
-            native_share(count, size, lanes, c, &from, &to);
-            native_share(to - from, size, g->hosts, h, &k_from, &k_to);
-            flows[ins++] = (native_flow){native_rank_at(g, h, c), out + (size_t)(from + k_from) * size,
-                                         (size_t)(k_to - k_from) * size, 0};
+            yk__native_share(count, size, lanes, c, &from, &to);
+            yk__native_share(to - from, size, g->hosts, h, &k_from, &k_to);
+            flows[ins++] = (yk__native_flow){yk__native_rank_at(g, h, c), out + (size_t)(from + k_from) * size,
+                                             (size_t)(k_to - k_from) * size, 0};
         }
     }
-    yk_status status = native_flow_run(g, &one, outs, flows, ins, 0, NULL);
+    yk_status status = yk__native_flow_run(g, &one, outs, flows, ins, 0, NULL);
     free(flows);
     return status;
 }
@@ -183,61 +184,61 @@ static yk_status pass_to_root(native *g, int root, size_t size, int64_t count, c
 /* all_reduce and reduce, a piece at a time: `root` is -1 for all. */
 static yk_status reduce_piece(native *g, const yk__comm_op *op, int root, int64_t at, int64_t count)
 {
-    struct native_net *net = g->net;
-    size_t size = yk_dtype_size(op->dtype), wide = yk_dtype_size(native_wide(op->dtype));
+    struct yk__native_net *net = g->net;
+    size_t size = yk_dtype_size(op->dtype), wide = yk_dtype_size(yk__native_wide(op->dtype));
     size_t bytes = (size_t)count * size, offset = (size_t)at * size;
     int lane = own_lane(g);
     char *out = op->out ? (char *)op->out + offset : NULL, *results = out;
     const char *in[NATIVE_MAX_RANKS] = {(const char *)op->in + offset};
     yk_status status = YK_OK;
-    if (!native_keep(&net->work, &net->work_bytes, (size_t)count * (wide + size)))
+    if (!yk__native_keep(&net->work, &net->work_bytes, (size_t)count * (wide + size)))
         return yk__error_code();
     if (!net->flat) {
-        native_next_board(g);
-        native_copy(native_board_of(g, g->rank), in[0], bytes);
-        status = native_sync(g);
+        yk__native_next_board(g);
+        yk__native_copy(yk__native_board_of(g, g->rank), in[0], bytes);
+        status = yk__native_sync(g);
     } else if (root >= 0) {
         results = net->work + (size_t)count * wide;
     }
     int64_t from = 0, to = 0, k_from, k_to;
     if (lane >= 0 && !status) {
-        native_share(count, size, net->lanes, lane, &from, &to);
+        yk__native_share(count, size, net->lanes, lane, &from, &to);
         for (int r = 0; r < g->world_size && !net->flat; r++)
-            in[r] = native_board_of(g, r) + (size_t)from * size;
+            in[r] = yk__native_board_of(g, r) + (size_t)from * size;
         if (!net->flat)
-            results = native_board_of(g, g->rank) + (size_t)from * size;
-        status = native_accumulate(op->reduction, op->dtype, net->work, g->world_size, in, to - from);
+            results = yk__native_board_of(g, g->rank) + (size_t)from * size;
+        status = yk__native_accumulate(op->reduction, op->dtype, net->work, g->world_size, in, to - from);
         if (!status)
             status = ring_slice(g, op, lane, to - from, net->work, results, root < 0);
     }
     if (root >= 0 && !status)
         status = pass_to_root(g, root, size, count, results, out);
     if (!status)
-        status = native_sync_host(g);
+        status = yk__native_sync_host(g);
     if (status || (root >= 0 && root != g->world_rank))
         return status;
     for (int c = 0; c < net->lanes && (!net->flat || root >= 0); c++) {
-        const char *board = net->flat ? results : native_board_of(g, c);
-        native_share(count, size, net->lanes, c, &from, &to);
+        const char *board = net->flat ? results : yk__native_board_of(g, c);
+        yk__native_share(count, size, net->lanes, c, &from, &to);
         k_from = 0, k_to = to - from;
         if (root >= 0)
-            native_share(to - from, size, g->hosts, g->host, &k_from, &k_to);
+            yk__native_share(to - from, size, g->hosts, g->host, &k_from, &k_to);
         from += k_from;
-        native_copy(out + (size_t)from * size, board + (size_t)from * size, (size_t)(k_to - k_from) * size);
+        yk__native_copy(out + (size_t)from * size, board + (size_t)from * size, (size_t)(k_to - k_from) * size);
     }
     return YK_OK;
 }
 
-yk_status native_ring_reduce(native *g, const yk__comm_op *op, int root)
+yk_status yk__native_ring_reduce(native *g, const yk__comm_op *op, int root)
 {
     size_t size = yk_dtype_size(op->dtype);
     bool in_place = root < 0 && !yk__is_half(op->dtype);
     yk__region_place place = {0};
     if (in_place && !g->net->flat)
-        place = native_place(g, op->in, (size_t)op->count * size);
-    yk_status status = native_begin_large(g, op, &place);
+        place = yk__native_place(g, op->in, (size_t)op->count * size);
+    yk_status status = yk__native_begin_large(g, op, &place);
     int64_t step = (int64_t)(NATIVE_BOARD / size);
-    if (!status && in_place && (g->net->flat || native_all_direct(g, op->number, -1, false)))
+    if (!status && in_place && (g->net->flat || yk__native_all_direct(g, op->number, -1, false)))
         return all_reduce_in_place(g, op, g->net->flat ? op->count : step);
     for (int64_t at = 0; at < op->count && !status; at += step)
         status = reduce_piece(g, op, root, at, op->count - at < step ? op->count - at : step);
@@ -248,66 +249,66 @@ yk_status native_ring_reduce(native *g, const yk__comm_op *op, int root)
 /* `count` elements of every part. On the boards part r stands at r * count. */
 static yk_status scatter_piece(native *g, const yk__comm_op *op, int64_t at, int64_t count)
 {
-    struct native_net *net = g->net;
-    size_t size = yk_dtype_size(op->dtype), wide = yk_dtype_size(native_wide(op->dtype));
+    struct yk__native_net *net = g->net;
+    size_t size = yk_dtype_size(op->dtype), wide = yk_dtype_size(yk__native_wide(op->dtype));
     size_t part = (size_t)op->count * size, slot = (size_t)count * size, offset = (size_t)at * size;
     int lane = own_lane(g);
     char *out = (char *)op->out + offset;
     yk_status status = YK_OK;
     if (!net->flat) {
-        native_next_board(g);
-        char *board = native_board_of(g, g->rank);
+        yk__native_next_board(g);
+        char *board = yk__native_board_of(g, g->rank);
         for (int r = 0; r < g->world; r++)
-            native_copy(board + (size_t)r * slot, (const char *)op->in + (size_t)r * part + offset, slot);
-        status = native_sync(g);
+            yk__native_copy(board + (size_t)r * slot, (const char *)op->in + (size_t)r * part + offset, slot);
+        status = yk__native_sync(g);
     }
     int64_t from, to;
     if (lane >= 0 && !status) {
-        native_share(count, size, net->lanes, lane, &from, &to);
+        yk__native_share(count, size, net->lanes, lane, &from, &to);
         size_t width = (size_t)(to - from);
-        native_chunk *chunks = yk__calloc(2 * (size_t)g->hosts, sizeof(*chunks)), *results = chunks + g->hosts;
-        if (!chunks || !native_keep(&net->work, &net->work_bytes, width * wide * (size_t)g->world + 1)) {
+        yk__native_chunk *chunks = yk__calloc(2 * (size_t)g->hosts, sizeof(*chunks)), *results = chunks + g->hosts;
+        if (!chunks || !yk__native_keep(&net->work, &net->work_bytes, width * wide * (size_t)g->world + 1)) {
             free(chunks);
             return yk__error_code();
         }
         for (int i = 0; i < g->world && !status; i++) {
             const char *in[NATIVE_MAX_RANKS] = {(const char *)op->in + (size_t)g->order[i] * part + offset};
             for (int r = 0; r < g->world_size && !net->flat; r++)
-                in[r] = native_board_of(g, r) + (size_t)g->order[i] * slot + (size_t)from * size;
-            status = native_accumulate(op->reduction, op->dtype, net->work + (size_t)i * width * wide, g->world_size,
-                                       in, (int64_t)width);
+                in[r] = yk__native_board_of(g, r) + (size_t)g->order[i] * slot + (size_t)from * size;
+            status = yk__native_accumulate(op->reduction, op->dtype, net->work + (size_t)i * width * wide,
+                                           g->world_size, in, (int64_t)width);
         }
         for (int k = 0; k < g->hosts; k++) {
-            size_t rows = (size_t)native_rows_of(g, k);
-            chunks[k] =
-                (native_chunk){net->work + (size_t)g->first[k] * width * wide, NULL, 0, rows * width * wide, 1, wide};
-            results[k] = net->flat ? (native_chunk){out, NULL, 0, slot, 1, size}
-                                   : (native_chunk){native_board_of(g, g->rank) + (size_t)from * size,
-                                                    g->order + g->first[k],
-                                                    slot,
-                                                    width * size,
-                                                    rows,
-                                                    size};
+            size_t rows = (size_t)yk__native_rows_of(g, k);
+            chunks[k] = (yk__native_chunk){
+                net->work + (size_t)g->first[k] * width * wide, NULL, 0, rows * width * wide, 1, wide};
+            results[k] = net->flat ? (yk__native_chunk){out, NULL, 0, slot, 1, size}
+                                   : (yk__native_chunk){yk__native_board_of(g, g->rank) + (size_t)from * size,
+                                                        g->order + g->first[k],
+                                                        slot,
+                                                        width * size,
+                                                        rows,
+                                                        size};
         }
         if (!status)
             status = ring(g, op, lane, 1, chunks, results, false);
         free(chunks);
     }
     if (!status)
-        status = native_sync_host(g);
+        status = yk__native_sync_host(g);
     for (int c = 0; c < net->lanes && !net->flat && !status; c++) {
-        native_share(count, size, net->lanes, c, &from, &to);
-        native_copy(out + (size_t)from * size,
-                    native_board_of(g, c) + (size_t)g->world_rank * slot + (size_t)from * size,
-                    (size_t)(to - from) * size);
+        yk__native_share(count, size, net->lanes, c, &from, &to);
+        yk__native_copy(out + (size_t)from * size,
+                        yk__native_board_of(g, c) + (size_t)g->world_rank * slot + (size_t)from * size,
+                        (size_t)(to - from) * size);
     }
     return status;
 }
 
-yk_status native_ring_reduce_scatter(native *g, const yk__comm_op *op)
+yk_status yk__native_ring_reduce_scatter(native *g, const yk__comm_op *op)
 {
     int64_t step = (int64_t)(NATIVE_BOARD / yk_dtype_size(op->dtype)) / g->world;
-    yk_status status = native_begin_large(g, op, NULL);
+    yk_status status = yk__native_begin_large(g, op, NULL);
     for (int64_t at = 0; at < op->count && !status; at += step)
         status = scatter_piece(g, op, at, op->count - at < step ? op->count - at : step);
     return status;
@@ -317,51 +318,51 @@ yk_status native_ring_reduce_scatter(native *g, const yk__comm_op *op)
 /* `bytes` of every part. Part r stands at r * pitch of `memory`: the boards, or the caller's. */
 static yk_status gather_piece(native *g, const yk__comm_op *op, size_t part, size_t at, size_t bytes)
 {
-    struct native_net *net = g->net;
+    struct yk__native_net *net = g->net;
     int lane = own_lane(g);
     char *memory = (char *)op->out + at;
     size_t pitch = net->flat ? part : bytes;
     yk_status status = YK_OK;
     if (!net->flat) {
-        native_next_board(g);
-        memory = native_board_of(g, g->rank);
+        yk__native_next_board(g);
+        memory = yk__native_board_of(g, g->rank);
     }
-    native_copy(memory + (size_t)g->world_rank * pitch, (const char *)op->in + at, bytes);
+    yk__native_copy(memory + (size_t)g->world_rank * pitch, (const char *)op->in + at, bytes);
     if (!net->flat) {
-        status = native_sync(g);
+        status = yk__native_sync(g);
     }
     int64_t from, to;
     if (lane >= 0 && !status) {
-        native_share((int64_t)bytes, 1, net->lanes, lane, &from, &to);
+        yk__native_share((int64_t)bytes, 1, net->lanes, lane, &from, &to);
         for (int r = 0; r < g->world_size && !net->flat; r++) {
-            size_t slot = (size_t)native_rank_at(g, g->host, r) * pitch + (size_t)from;
-            native_copy(memory + slot, native_board_of(g, r) + slot, (size_t)(to - from));
+            size_t slot = (size_t)yk__native_rank_at(g, g->host, r) * pitch + (size_t)from;
+            yk__native_copy(memory + slot, yk__native_board_of(g, r) + slot, (size_t)(to - from));
         }
-        native_chunk *chunks = yk__calloc((size_t)g->hosts, sizeof(*chunks));
+        yk__native_chunk *chunks = yk__calloc((size_t)g->hosts, sizeof(*chunks));
         for (int k = 0; k < g->hosts && chunks; k++)
-            chunks[k] = (native_chunk){memory + from,       g->order + g->first[k],       pitch,
-                                       (size_t)(to - from), (size_t)native_rows_of(g, k), 1};
+            chunks[k] = (yk__native_chunk){memory + from,       g->order + g->first[k],           pitch,
+                                           (size_t)(to - from), (size_t)yk__native_rows_of(g, k), 1};
         status = chunks ? ring(g, op, lane, 1, NULL, chunks, true) : yk__error_code();
         free(chunks);
     }
     if (!status)
-        status = native_sync_host(g);
+        status = yk__native_sync_host(g);
     for (int c = 0; c < net->lanes && !net->flat && !status; c++) {
-        native_share((int64_t)bytes, 1, net->lanes, c, &from, &to);
+        yk__native_share((int64_t)bytes, 1, net->lanes, c, &from, &to);
         for (int r = 0; r < g->world; r++)
-            native_copy((char *)op->out + (size_t)r * part + at + from,
-                        native_board_of(g, c) + (size_t)r * pitch + from, (size_t)(to - from));
+            yk__native_copy((char *)op->out + (size_t)r * part + at + from,
+                            yk__native_board_of(g, c) + (size_t)r * pitch + from, (size_t)(to - from));
     }
     return status;
 }
 
-yk_status native_ring_all_gather(native *g, const yk__comm_op *op)
+yk_status yk__native_ring_all_gather(native *g, const yk__comm_op *op)
 {
     size_t part = (size_t)op->count * yk_dtype_size(op->dtype);
     size_t step = g->net->flat ? CHUNK : NATIVE_BOARD / (size_t)g->world;
-    yk_status status = native_begin_large(g, op, NULL);
+    yk_status status = yk__native_begin_large(g, op, NULL);
     for (size_t at = 0; at < part && !status; at += step)
-        status = gather_piece(g, op, part, at, native_least(step, part - at));
+        status = gather_piece(g, op, part, at, yk__native_least(step, part - at));
     return status;
 }
 
@@ -369,47 +370,47 @@ yk_status native_ring_all_gather(native *g, const yk__comm_op *op)
 /* A chain of hosts from the root's on; each hands on what comes in while it comes. */
 static yk_status broadcast_piece(native *g, const yk__comm_op *op, size_t at, size_t bytes)
 {
-    struct native_net *net = g->net;
-    const native_member *root = &g->members[op->peer];
+    struct yk__native_net *net = g->net;
+    const yk__native_member *root = &g->members[op->peer];
     int lane = own_lane(g), place = before(g, g->host, root->host);
     bool is_root = op->peer == g->world_rank;
     char *memory = is_root ? (char *)(uintptr_t)op->in + at : (char *)op->out + at;
     yk_status status = YK_OK;
     if (!net->flat) {
-        native_next_board(g);
+        yk__native_next_board(g);
         if (is_root)
-            native_copy(native_board_of(g, g->rank), memory, bytes);
-        status = native_sync(g);
+            yk__native_copy(yk__native_board_of(g, g->rank), memory, bytes);
+        status = yk__native_sync(g);
     }
     int64_t from, to;
     if (lane >= 0 && !status) {
-        native_share((int64_t)bytes, 1, net->lanes, lane, &from, &to);
-        char *slice = net->flat ? memory : native_board_of(g, place == 0 ? root->row : g->rank) + from;
-        native_chunk chunk = {slice, NULL, 0, (size_t)(to - from), 1, 1};
-        native_take take = {.chunk = chunk};
-        native_give give = {chunk, place == 0 ? -1 : 0};
-        native_pipe p = {.to = native_rank_at(g, (g->host + 1) % g->hosts, lane),
-                         .from = native_rank_at(g, before(g, g->host, 1), lane),
-                         .give = &give,
-                         .take = &take,
-                         .gives = place<g->hosts - 1, .takes = place> 0,
-                         .dtype = YK_U8};
-        status = native_pipe_run(g, &p);
+        yk__native_share((int64_t)bytes, 1, net->lanes, lane, &from, &to);
+        char *slice = net->flat ? memory : yk__native_board_of(g, place == 0 ? root->row : g->rank) + from;
+        yk__native_chunk chunk = {slice, NULL, 0, (size_t)(to - from), 1, 1};
+        yk__native_take take = {.chunk = chunk};
+        yk__native_give give = {chunk, place == 0 ? -1 : 0};
+        yk__native_pipe p = {.to = yk__native_rank_at(g, (g->host + 1) % g->hosts, lane),
+                             .from = yk__native_rank_at(g, before(g, g->host, 1), lane),
+                             .give = &give,
+                             .take = &take,
+                             .gives = place<g->hosts - 1, .takes = place> 0,
+                             .dtype = YK_U8};
+        status = yk__native_pipe_run(g, &p);
     }
     if (!status)
-        status = native_sync_host(g);
+        status = yk__native_sync_host(g);
     for (int c = 0; c < net->lanes && !net->flat && !is_root && !status; c++) {
-        native_share((int64_t)bytes, 1, net->lanes, c, &from, &to);
-        native_copy(memory + from, native_board_of(g, place == 0 ? root->row : c) + from, (size_t)(to - from));
+        yk__native_share((int64_t)bytes, 1, net->lanes, c, &from, &to);
+        yk__native_copy(memory + from, yk__native_board_of(g, place == 0 ? root->row : c) + from, (size_t)(to - from));
     }
     return status;
 }
 
-yk_status native_chain_broadcast(native *g, const yk__comm_op *op)
+yk_status yk__native_chain_broadcast(native *g, const yk__comm_op *op)
 {
     size_t all = (size_t)op->count * yk_dtype_size(op->dtype), step = g->net->flat ? all : NATIVE_BOARD;
-    yk_status status = native_begin_large(g, op, NULL);
+    yk_status status = yk__native_begin_large(g, op, NULL);
     for (size_t at = 0; at < all && !status; at += step)
-        status = broadcast_piece(g, op, at, native_least(step, all - at));
+        status = broadcast_piece(g, op, at, yk__native_least(step, all - at));
     return status;
 }

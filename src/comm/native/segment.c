@@ -4,7 +4,8 @@
  *
  * Each rank puts a record into the store and reads everybody's. The lowest rank of a host makes the segment and says
  * where; the others open it through /proc/PID/fd, which needs the same user and process name space, and leaves no file
- * behind. Threads of one process share one mapping.
+ * behind. Threads of one process share one mapping. Who fails tells the others through the store, so that they need not
+ * wait, and know why.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "comm/native/hosts.h"
@@ -44,12 +46,12 @@ static size_t round_up(size_t bytes)
 /* Sets the addresses inside the segment, and gives its size. */
 static size_t lay_out(native *g, char *memory)
 {
-    size_t n = (size_t)g->world_size, at = round_up(sizeof(native_head));
-    g->head = (native_head *)(void *)memory;
-    g->rows = (native_row *)(void *)(memory + at);
-    at += round_up(n * sizeof(native_row));
-    g->channels = (native_channel *)(void *)(memory + at);
-    at += round_up(n * n * sizeof(native_channel));
+    size_t n = (size_t)g->world_size, at = round_up(sizeof(yk__native_head));
+    g->head = (yk__native_head *)(void *)memory;
+    g->rows = (yk__native_row *)(void *)(memory + at);
+    at += round_up(n * sizeof(yk__native_row));
+    g->channels = (yk__native_channel *)(void *)(memory + at);
+    at += round_up(n * n * sizeof(yk__native_channel));
     g->staging = memory + at;
     at += n * 2 * NATIVE_HALF;
     g->boards = memory + at;
@@ -98,6 +100,85 @@ static void drop(void *memory)
     pthread_mutex_unlock(&mapped_lock);
 }
 
+/* ---- what ranks say to each other ------------------------------------------------------------------------------- */
+static const double look_again = 0.25; /* seconds */
+
+static void failed_key(const yk__comm_place *place, char key[300])
+{
+    snprintf(key, 300, "%s/failed", place->name);
+}
+
+yk_status yk__native_check_joining(native *g, const yk__comm_place *place)
+{
+    char key[300], *cause = NULL, *text;
+    const char *keys[] = {key};
+    bool there = false;
+    failed_key(place, key);
+    yk_status status = g->head ? yk__native_check(g) : YK_OK;
+    if (status)
+        return status;
+    if (yk_store_check(place->store, keys, 1, &there) == YK_OK && there &&
+        yk_store_get(place->store, key, (void **)&cause, NULL, 1) == YK_OK) {
+        long code = strtol(cause, &text, 10);
+        status = yk__fail(code > 0 ? (yk_status)code : YK_ERR_CONNECTION, "%s", text + (*text == ' '));
+    } else {
+        yk_clear_error();
+    }
+    free(cause);
+    return status;
+}
+
+/* Tells the others why they wait in vain; false where it cannot. The first cause stays. */
+static bool tell_others(const yk__comm_place *place)
+{
+    char key[300], who[120];
+    void *now = NULL;
+    yk_error error;
+    yk__error_take(&error);
+    failed_key(place, key);
+    snprintf(who, sizeof(who), "rank %d (host %.60s, pid %d)", place->rank, place->host_name, (int)getpid());
+    bool names = strstr(error.message, who) != NULL;
+    char *text = names ? yk__format("%d %s", (int)error.code, error.message)
+                       : yk__format("%d %s did not join: %s", (int)error.code, who, error.message);
+    bool told = text && yk_store_compare_set(place->store, key, "", 0, text, strlen(text), &now, NULL, NULL) == YK_OK;
+    free(now);
+    free(text);
+    yk_clear_error();
+    yk__error_put(&error);
+    return told;
+}
+
+/* Whether a rank of this host has ended. */
+static bool is_gone(const native *g, int rank)
+{
+    char letter;
+    uint64_t start;
+    const yk__native_member *m = &g->members[rank];
+    return m->host == g->host && (!yk__native_process_state(m->pid, &letter, &start) || letter == 'Z');
+}
+
+yk_status yk__native_await(native *g, const yk__comm_place *place, const char *key, int rank, double until,
+                           char **value)
+{
+    for (;;) {
+        double left = until - yk__now();
+        double slice = left > look_again ? look_again : left > 0.01 ? left : 0.01;
+        yk_status status = yk_store_get(place->store, key, (void **)value, NULL, slice);
+        if (status != YK_ERR_TIMEOUT)
+            return status;
+        yk_clear_error();
+        status = yk__native_check_joining(g, place);
+        if (status)
+            return status;
+        bool gone = is_gone(g, rank);
+        char who[120];
+        if (gone || left <= look_again)
+            return yk__fail(gone ? YK_ERR_CONNECTION : YK_ERR_TIMEOUT, "group '%s': %s %s while it joined", place->name,
+                            yk__native_who_rank(g, rank, who, sizeof(who)), gone ? "failed or ended" : "stalled");
+    }
+}
+
+/* ---- records ----------------------------------------------------------------------------------------------------- */
 static yk_status publish_record(const yk__comm_place *place, const char *key, int pid, uint64_t start)
 {
     char value[512], *now = NULL;
@@ -110,9 +191,15 @@ static yk_status publish_record(const yk__comm_place *place, const char *key, in
             yk__fail(YK_ERR_ARGUMENT, "group '%s': rank %d has joined already, from this process (pid %d, store %s)",
                      place->name, place->rank, pid, yk_store_name(place->store));
     record other;
-    if (!status && !swapped &&
-        sscanf(now, "%d %d %" SCNu64 " %" SCNx64 " %127s %63s", &other.world_size, &other.pid, &other.start,
-               &other.members, other.host_id, other.host_name) == 6)
+    bool parsed = !status && !swapped &&
+                  sscanf(now, "%d %d %" SCNu64 " %" SCNx64 " %127s %63s", &other.world_size, &other.pid, &other.start,
+                         &other.members, other.host_id, other.host_name) == 6;
+    if (parsed && other.members != place->members)
+        status = yk__fail(YK_ERR_MISMATCH,
+                          "group '%s': process %d on host %s made it of other ranks, or by another backend, than this "
+                          "one, pid %d on host %s; all ranks make the same groups in the same order",
+                          place->name, other.pid, other.host_name, pid, place->host_name);
+    else if (parsed)
         status = yk__fail(YK_ERR_ARGUMENT,
                           "group '%s': two processes have rank %d: pid %d on host %s, and this one, pid %d on host %s",
                           place->name, place->rank, other.pid, other.host_name, pid, place->host_name);
@@ -123,19 +210,37 @@ static yk_status publish_record(const yk__comm_place *place, const char *key, in
     return status;
 }
 
+/* One rank's record; a time-out leaves *text NULL and no error. */
+static yk_status read_record(native *g, const yk__comm_place *place, int rank, double until, char **text)
+{
+    char key[300];
+    snprintf(key, sizeof(key), "%s/rank/%d", place->name, rank);
+    *text = NULL;
+    for (;;) {
+        double left = until - yk__now();
+        double slice = left > look_again ? look_again : left > 0.01 ? left : 0.01;
+        yk_status status = yk_store_get(place->store, key, (void **)text, NULL, slice);
+        if (status != YK_ERR_TIMEOUT)
+            return status;
+        yk_clear_error();
+        if (left <= look_again)
+            return YK_OK;
+        status = yk__native_check_joining(g, place);
+        if (status)
+            return status;
+    }
+}
+
 /* Everybody's records, in the time that is left. */
-static yk_status read_records(const yk__comm_place *place, record *records, double until)
+static yk_status read_records(native *g, const yk__comm_place *place, record *records, double until)
 {
     char missing[400] = "";
     size_t used = 0;
     int absent = 0;
     for (int r = 0; r < place->world_size; r++) {
-        char key[300], *text = NULL;
-        snprintf(key, sizeof(key), "%s/rank/%d", place->name, r);
-        double left = until - yk__now();
-        yk_status status = yk_store_get(place->store, key, (void **)&text, NULL, left > 0.01 ? left : 0.01);
-        if (status == YK_ERR_TIMEOUT) {
-            yk_clear_error();
+        char *text;
+        yk_status status = read_record(g, place, r, until, &text);
+        if (!status && !text) {
             absent++;
             if (used < sizeof(missing) - 20)
                 used += (size_t)snprintf(missing + used, sizeof(missing) - used, "%s%d", used ? ", " : "", r);
@@ -148,8 +253,8 @@ static yk_status read_records(const yk__comm_place *place, record *records, doub
                             &e->members, e->host_id, e->host_name);
         free(text);
         if (fields != 6)
-            return yk__fail(YK_ERR_FORMAT, "group '%s': key %s of store %s holds something else", place->name, key,
-                            yk_store_name(place->store));
+            return yk__fail(YK_ERR_FORMAT, "group '%s': key %s/rank/%d of store %s holds something else", place->name,
+                            place->name, r, yk_store_name(place->store));
         if (e->world_size != place->world_size)
             return yk__fail(YK_ERR_MISMATCH,
                             "group '%s': rank %d (host %s, pid %d) was given a world size of %d, rank %d one of %d",
@@ -188,8 +293,8 @@ static yk_status arrange(native *g, const yk__comm_place *place, const record *r
         for (int i = r; i < n; i++) {
             if (strcmp(records[i].host_id, records[r].host_id) != 0)
                 continue;
-            native_member *m = &g->members[i];
-            *m = (native_member){.host = h, .row = placed - g->first[h], .pid = records[i].pid};
+            yk__native_member *m = &g->members[i];
+            *m = (yk__native_member){.host = h, .row = placed - g->first[h], .pid = records[i].pid};
             snprintf(m->host_name, sizeof(m->host_name), "%s", records[i].host_name);
             g->order[placed++] = i;
         }
@@ -197,17 +302,17 @@ static yk_status arrange(native *g, const yk__comm_place *place, const record *r
     }
     g->host = g->members[g->world_rank].host;
     g->rank = g->members[g->world_rank].row;
-    g->world_size = native_rows_of(g, g->host);
+    g->world_size = yk__native_rows_of(g, g->host);
     g->has_boards = g->hosts > 1 && g->hosts < g->world;
     g->segment_bytes = lay_out(g, NULL);
     g->head = NULL;
-    g->mappings = yk__calloc((size_t)g->world_size, sizeof(native_mapping *));
+    g->mappings = yk__calloc((size_t)g->world_size, sizeof(yk__native_mapping *));
     return g->mappings ? YK_OK : yk__error_code();
 }
 
 static void *make_segment(const yk__comm_place *place, native *g, int *fd)
 {
-    native_head head = {.world_size = g->world_size};
+    yk__native_head head = {.world_size = g->world_size};
     void *memory = yk__memory_file("the native backend", g->segment_bytes, fd);
     if (!memory)
         return NULL;
@@ -226,8 +331,8 @@ static void *make_segment(const yk__comm_place *place, native *g, int *fd)
 
 static void *open_segment(const yk__comm_place *place, const native *g, const char *text)
 {
-    int lowest = native_rank_at(g, g->host, 0);
-    const native_member *maker = &g->members[lowest];
+    int lowest = yk__native_rank_at(g, g->host, 0);
+    const yk__native_member *maker = &g->members[lowest];
     char path[64];
     uint64_t cookie = 0;
     int fd = -1;
@@ -241,16 +346,20 @@ static void *open_segment(const yk__comm_place *place, const native *g, const ch
         return memory;
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)maker->pid, fd);
     int own = open(path, O_RDWR | O_CLOEXEC);
-    memory = own >= 0 ? mmap(NULL, g->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0) : MAP_FAILED;
-    if (memory == MAP_FAILED) {
+    struct stat file = {0};
+    bool there = own >= 0 && fstat(own, &file) == 0;
+    bool fits = there && file.st_size == (off_t)g->segment_bytes; /* else reading it may be a SIGBUS */
+    memory = fits ? mmap(NULL, g->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0) : MAP_FAILED;
+    if (memory == MAP_FAILED && (fits || !there)) {
         yk__fail_errno("group '%s': the segment of rank %d (host %s, pid %d) at %s cannot be mapped", place->name,
                        lowest, maker->host_name, (int)maker->pid, path);
         memory = NULL;
-    } else if (((const native_head *)memory)->cookie != cookie ||
-               ((const native_head *)memory)->world_size != g->world_size) {
+    } else if (!fits || ((const yk__native_head *)memory)->cookie != cookie ||
+               ((const yk__native_head *)memory)->world_size != g->world_size) {
         yk__fail(YK_ERR_CONNECTION, "group '%s': the segment at %s is not the one of rank %d (host %s, pid %d)",
                  place->name, path, lowest, maker->host_name, (int)maker->pid);
-        munmap(memory, g->segment_bytes);
+        if (fits)
+            munmap(memory, g->segment_bytes);
         memory = NULL;
     } else if (!remember(memory, g->segment_bytes, cookie)) {
         munmap(memory, g->segment_bytes);
@@ -263,7 +372,7 @@ static void *open_segment(const yk__comm_place *place, const native *g, const ch
 
 static void fill_row(native *g, const yk__comm_place *place, uint64_t start)
 {
-    native_row *row = &g->rows[g->rank];
+    yk__native_row *row = &g->rows[g->rank];
     row->pid = g->pid;
     row->start = start;
     snprintf(row->host, sizeof(row->host), "%s", place->host_name);
@@ -271,32 +380,35 @@ static void fill_row(native *g, const yk__comm_place *place, uint64_t start)
         CPU_ZERO(&row->cores);
     atomic_store(&row->here, 1);
     atomic_fetch_add(&g->head->attached, 1);
-    native_wake(&g->head->attached);
+    yk__native_wake(&g->head->attached);
 }
 
 /* Waits until all ranks have mapped the segment and filled their rows. */
 static yk_status wait_for_all(native *g, const yk__comm_place *place, double until)
 {
-    for (;;) {
+    for (double looked = yk__now();;) {
         uint32_t attached = atomic_load(&g->head->attached);
         if (attached == (uint32_t)g->world_size)
             return YK_OK;
         double now = yk__now();
+        if (now - looked >= look_again) {
+            yk_status status = yk__native_check_joining(g, place);
+            if (status)
+                return status;
+            looked = now;
+        }
         for (int r = 0; r < g->world_size; r++) {
-            char letter;
-            uint64_t start;
-            int rank = native_rank_at(g, g->host, r);
-            int pid = g->members[rank].pid;
-            if (!atomic_load(&g->rows[r].here) &&
-                (now > until || !native_process_state(pid, &letter, &start) || letter == 'Z'))
-                return yk__fail(now > until ? YK_ERR_TIMEOUT : YK_ERR_CONNECTION,
-                                "group '%s': rank %d (host %s, pid %d) %s while it joined", place->name, rank,
-                                g->members[rank].host_name, pid, now > until ? "stalled" : "failed or ended");
+            char who[120];
+            int rank = yk__native_rank_at(g, g->host, r);
+            if (!atomic_load(&g->rows[r].here) && (now > until || is_gone(g, rank)))
+                return yk__fail(now > until ? YK_ERR_TIMEOUT : YK_ERR_CONNECTION, "group '%s': %s %s while it joined",
+                                place->name, yk__native_who_rank(g, rank, who, sizeof(who)),
+                                now > until ? "stalled" : "failed or ended");
         }
         if (now > until)
             return yk__fail(YK_ERR_TIMEOUT, "group '%s': %u of %d ranks joined within %g s", place->name, attached,
                             g->world_size, place->join_timeout);
-        native_sleep(&g->head->attached, attached, 0.05);
+        yk__native_sleep(&g->head->attached, attached, 0.05);
     }
 }
 
@@ -316,11 +428,11 @@ static void measure(native *g)
 static void destroy(native *g)
 {
     if (g->net)
-        native_net_close(g);
+        yk__native_net_close(g);
     if (g->head)
         drop(g->head);
     if (g->mappings)
-        native_forget_mappings(g);
+        yk__native_forget_mappings(g);
     pthread_mutex_destroy(&g->map_lock);
     pthread_mutex_destroy(&g->message_lock);
     free(g->mappings);
@@ -336,18 +448,17 @@ static yk_status meet(native *g, const yk__comm_place *place, uint64_t start, do
 {
     char key[300], text[64], *value = NULL;
     int fd = -1;
-    snprintf(key, sizeof(key), "%s/segment/%d", place->name, native_rank_at(g, g->host, 0));
+    snprintf(key, sizeof(key), "%s/segment/%d", place->name, yk__native_rank_at(g, g->host, 0));
     yk_status status = YK_OK;
     void *memory = NULL;
     if (g->rank == 0) {
         memory = make_segment(place, g, &fd);
-        int n = memory ? snprintf(text, sizeof(text), "%d %" PRIx64, fd, ((native_head *)memory)->cookie) : 0;
+        int n = memory ? snprintf(text, sizeof(text), "%d %" PRIx64, fd, ((yk__native_head *)memory)->cookie) : 0;
         status = memory ? YK_OK : yk__error_code();
         if (!status && g->world_size > 1)
             status = yk_store_set(place->store, key, text, (size_t)n);
     } else {
-        double left = until - yk__now();
-        status = yk_store_get(place->store, key, (void **)&value, NULL, left > 0.01 ? left : 0.01);
+        status = yk__native_await(g, place, key, yk__native_rank_at(g, g->host, 0), until, &value);
         if (!status) {
             memory = open_segment(place, g, value);
             status = memory ? YK_OK : yk__error_code();
@@ -365,8 +476,8 @@ static yk_status meet(native *g, const yk__comm_place *place, uint64_t start, do
     return status;
 }
 
-/* Finds the ranks, on this host and others. */
-static yk_status find_all(native *g, const yk__comm_place *place, uint64_t start, double until)
+/* Finds the ranks, on this host and others. *published: they expect this one from then on. */
+static yk_status find_all(native *g, const yk__comm_place *place, uint64_t start, double until, bool *published)
 {
     char key[300];
     record *records = yk__calloc((size_t)place->world_size, sizeof(record));
@@ -374,8 +485,9 @@ static yk_status find_all(native *g, const yk__comm_place *place, uint64_t start
     snprintf(key, sizeof(key), "%s/rank/%d", place->name, place->rank);
     if (!status && place->store) {
         status = publish_record(place, key, g->pid, start);
+        *published = !status || status == YK_ERR_MISMATCH;
         if (!status)
-            status = read_records(place, records, until);
+            status = read_records(g, place, records, until);
     } else if (!status) {
         snprintf(records[0].host_name, sizeof(records[0].host_name), "%.60s", place->host_name);
         records[0].pid = g->pid;
@@ -384,18 +496,18 @@ static yk_status find_all(native *g, const yk__comm_place *place, uint64_t start
         status = arrange(g, place, records);
     free(records);
     if (!status && g->hosts > 1)
-        status = native_net_listen(g, place);
+        status = yk__native_net_listen(g, place);
     if (!status)
         status = meet(g, place, start, until);
     if (!status && g->hosts > 1) {
-        status = native_net_connect(g, place, until);
+        status = yk__native_net_connect(g, place, until);
         if (status)
-            native_abort(g, status, yk_last_error() ? yk_last_error()->message : "a rank could not join");
+            yk__native_abort(g, status, yk_last_error() ? yk_last_error()->message : "a rank could not join");
     }
     return status;
 }
 
-yk_status native_join(const yk__comm_place *place, void **state)
+yk_status yk__native_join(const yk__comm_place *place, void **state)
 {
     double until = yk__now() + place->join_timeout;
     *state = NULL;
@@ -419,12 +531,16 @@ yk_status native_join(const yk__comm_place *place, void **state)
     char letter;
     uint64_t start = 0;
     yk_status status = g->name ? YK_OK : yk__error_code();
-    if (!status && !native_process_state(g->pid, &letter, &start))
+    if (!status && !yk__native_process_state(g->pid, &letter, &start))
         status = yk__fail_errno("group '%s': /proc/%d/stat cannot be read", place->name, (int)g->pid);
+    bool published = false;
     if (!status)
-        status = find_all(g, place, start, until);
+        status = find_all(g, place, start, until, &published);
     if (status) {
+        bool told = !published || tell_others(place);
         destroy(g);
+        if (!told)
+            tell_others(place); /* with the descriptors that were missing, it may be */
         return status;
     }
     measure(g);
@@ -432,40 +548,40 @@ yk_status native_join(const yk__comm_place *place, void **state)
     return YK_OK;
 }
 
-void native_leave(void *state)
+void yk__native_leave(void *state)
 {
     native *g = state;
-    native_drain_messages(g);
+    yk__native_drain_messages(g);
     atomic_store(&g->rows[g->rank].left, 1);
     /* Those that wait look at once, not after their nap. */
     atomic_fetch_add(&g->head->epoch, 1);
-    native_wake(&g->head->epoch);
+    yk__native_wake(&g->head->epoch);
     for (int r = 0; r < g->world_size; r++) {
         atomic_fetch_add(&g->rows[r].bell, 1);
-        native_wake(&g->rows[r].bell);
+        yk__native_wake(&g->rows[r].bell);
     }
     destroy(g);
 }
 
 const yk__comm_backend yk__comm_native = {
     .name = "native",
-    .join = native_join,
+    .join = yk__native_join,
     .collective =
         {
-            [YK__COMM_ALL_REDUCE] = native_all_reduce,
-            [YK__COMM_REDUCE] = native_reduce,
-            [YK__COMM_BROADCAST] = native_broadcast,
-            [YK__COMM_ALL_GATHER] = native_all_gather,
-            [YK__COMM_GATHER] = native_all_gather,
-            [YK__COMM_SCATTER] = native_scatter,
-            [YK__COMM_REDUCE_SCATTER] = native_reduce_scatter,
-            [YK__COMM_ALL_TO_ALL] = native_all_to_all,
-            [YK__COMM_BARRIER] = native_barrier,
+            [YK__COMM_ALL_REDUCE] = yk__native_all_reduce,
+            [YK__COMM_REDUCE] = yk__native_reduce,
+            [YK__COMM_BROADCAST] = yk__native_broadcast,
+            [YK__COMM_ALL_GATHER] = yk__native_all_gather,
+            [YK__COMM_GATHER] = yk__native_all_gather,
+            [YK__COMM_SCATTER] = yk__native_scatter,
+            [YK__COMM_REDUCE_SCATTER] = yk__native_reduce_scatter,
+            [YK__COMM_ALL_TO_ALL] = yk__native_all_to_all,
+            [YK__COMM_BARRIER] = yk__native_barrier,
         },
-    .post = native_post,
-    .wait = native_wait,
-    .forget = native_forget,
-    .check = native_check,
-    .give_up = native_abort,
-    .leave = native_leave,
+    .post = yk__native_post,
+    .wait = yk__native_wait,
+    .forget = yk__native_forget,
+    .check = yk__native_check,
+    .give_up = yk__native_abort,
+    .leave = yk__native_leave,
 };

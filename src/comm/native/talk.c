@@ -24,12 +24,12 @@ enum { EVENTS = 32 };
 /* A peer that ended may have sent what is still needed; this long nothing moves before it is the cause. */
 static const double mourning = 0.1;
 
-static int rank_of(const native *g, const native_link *l)
+static int rank_of(const native *g, const yk__native_link *l)
 {
     return (int)(l - g->net->links);
 }
 
-static void close_link(native *g, native_link *l, const char *why)
+static void close_link(native *g, yk__native_link *l, const char *why)
 {
     l->closed = true;
     l->closed_at = yk__now();
@@ -37,7 +37,7 @@ static void close_link(native *g, native_link *l, const char *why)
     epoll_ctl(g->net->epoll, EPOLL_CTL_DEL, l->talk, NULL);
     yk__socket_close(l->talk);
     l->talk = -1;
-    native_talk_clear(l);
+    yk__native_talk_clear(l);
 }
 
 static void out_free(talk_out *o)
@@ -46,7 +46,7 @@ static void out_free(talk_out *o)
     free(o);
 }
 
-void native_talk_clear(native_link *l)
+void yk__native_talk_clear(yk__native_link *l)
 {
     while (l->out) {
         talk_out *o = l->out;
@@ -60,7 +60,7 @@ void native_talk_clear(native_link *l)
 }
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
-static void watch_out(native *g, native_link *l, bool wanted)
+static void watch_out(native *g, yk__native_link *l, bool wanted)
 {
     if (l->watched_out == wanted || l->talk < 0)
         return;
@@ -69,7 +69,7 @@ static void watch_out(native *g, native_link *l, bool wanted)
     epoll_ctl(g->net->epoll, EPOLL_CTL_MOD, l->talk, &event);
 }
 
-static void flush(native *g, native_link *l)
+static void flush(native *g, yk__native_link *l)
 {
     while (l->out && l->talk >= 0) {
         talk_out *o = l->out;
@@ -89,7 +89,7 @@ static void flush(native *g, native_link *l)
             break;
         if (n < 0) {
             /* What the other side said before its end is read first: reading finds the end, too. */
-            native_talk_clear(l);
+            yk__native_talk_clear(l);
             break;
         }
         o->sent += (size_t)n;
@@ -106,7 +106,8 @@ static void flush(native *g, native_link *l)
     watch_out(g, l, l->out != NULL);
 }
 
-bool native_talk_put(native *g, native_link *l, const talk_frame *frame, const void *bytes, native_message *message)
+bool yk__native_talk_put(native *g, yk__native_link *l, const talk_frame *frame, const void *bytes,
+                         yk__native_message *message)
 {
     if (l->talk < 0)
         return true; /* the end of the connection is found by all who wait */
@@ -134,7 +135,7 @@ bool native_talk_put(native *g, native_link *l, const talk_frame *frame, const v
 }
 
 /* Messages end when the group breaks, and their memory may go: what is not begun is dropped, the rest is copied. */
-static void drop_messages(native_link *l)
+static void drop_messages(yk__native_link *l)
 {
     talk_out *o = l->out;
     if (!o)
@@ -142,7 +143,7 @@ static void drop_messages(native_link *l)
     if (o->sent && !o->owned && o->frame.bytes) {
         o->owned = calloc(1, o->frame.bytes);
         if (!o->owned) { /* the connection ends in the middle of a frame, and the other side takes that for the cause */
-            native_talk_clear(l);
+            yk__native_talk_clear(l);
             return;
         }
         memcpy(o->owned, o->payload, o->frame.bytes);
@@ -160,7 +161,7 @@ static void drop_messages(native_link *l)
     l->out_end = at;
 }
 
-void native_talk_drop(native *g)
+void yk__native_talk_drop(native *g)
 {
     if (g->net->dropped)
         return;
@@ -169,25 +170,25 @@ void native_talk_drop(native *g)
         drop_messages(&g->net->links[r]);
 }
 
-void native_talk_broken(native *g, yk_status code, const char *cause)
+void yk__native_talk_broken(native *g, yk_status code, const char *cause)
 {
     talk_frame frame = {.type = TALK_BROKEN, .code = (int32_t)code, .bytes = strlen(cause) + 1};
     yk_error before;
     yk__error_take(&before);
     pthread_mutex_lock(&g->message_lock);
-    native_talk_drop(g);
+    yk__native_talk_drop(g);
     for (int r = 0; r < g->world; r++) {
-        native_link *l = &g->net->links[r];
+        yk__native_link *l = &g->net->links[r];
         if (l->talk < 0)
             continue;
-        native_talk_put(g, l, &frame, cause, NULL);
+        yk__native_talk_put(g, l, &frame, cause, NULL);
     }
     pthread_mutex_unlock(&g->message_lock);
     yk_clear_error();
     yk__error_put(&before);
 }
 
-void native_talk_begun(native *g, uint64_t number)
+void yk__native_talk_begun(native *g, uint64_t number)
 {
     if (g->net->announced == number)
         return;
@@ -196,40 +197,47 @@ void native_talk_begun(native *g, uint64_t number)
     pthread_mutex_lock(&g->message_lock);
     for (int r = 0; r < g->world; r++)
         if (g->net->links[r].talk >= 0)
-            native_talk_put(g, &g->net->links[r], &frame, NULL, NULL);
+            yk__native_talk_put(g, &g->net->links[r], &frame, NULL, NULL);
     pthread_mutex_unlock(&g->message_lock);
 }
 
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
-static native_message *message_of_offer(native *g, int peer, uint64_t offer)
+static yk__native_message *message_of_offer(native *g, int peer, uint64_t offer)
 {
-    for (native_message *m = g->messages; m; m = m->next)
+    for (yk__native_message *m = g->messages; m; m = m->next)
         if (!m->done && m->row < 0 && m->op.kind == YK__COMM_RECV && m->op.peer == peer && m->offer == offer)
             return m;
     return NULL;
 }
 
-static void malformed(native *g, const native_link *l)
+/* The frame whose head is there cannot be taken: it breaks the rules, or there is no memory for it. */
+static void refuse_frame(native *g, const yk__native_link *l, bool malformed)
 {
-    char who[120];
+    char who[120], self[120];
+    unsigned long long bytes = (unsigned long long)l->in.bytes;
     yk_error before;
     yk__error_take(&before);
+    yk__native_who_rank(g, rank_of(g, l), who, sizeof(who));
+    yk__native_who_rank(g, g->world_rank, self, sizeof(self));
     yk_status status =
-        native_break(g, YK_ERR_INTERNAL, "group '%s': %s sent a malformed frame (type %u, %llu bytes)", g->name,
-                     native_who_rank(g, rank_of(g, l), who, sizeof(who)), l->in.type, (unsigned long long)l->in.bytes);
+        malformed
+            ? yk__native_break(g, YK_ERR_INTERNAL, "group '%s': %s sent a malformed frame (type %u, %llu bytes)",
+                               g->name, who, l->in.type, bytes)
+            : yk__native_break(g, YK_ERR_MEMORY, "group '%s': %s is out of memory for a frame of %llu bytes from %s",
+                               g->name, self, bytes, who);
     (void)status;
     yk_clear_error();
     yk__error_put(&before);
 }
 
 /* A frame's head is there. False when the connection is of no use any more. */
-static bool frame_begins(native *g, native_link *l)
+static bool frame_begins(native *g, yk__native_link *l)
 {
     const talk_frame *f = &l->in;
     l->in_left = f->bytes;
     l->in_node = NULL;
     if (f->type == TALK_BYTES && f->bytes <= TALK_PIECE) {
-        native_message *m = message_of_offer(g, rank_of(g, l), f->number);
+        yk__native_message *m = message_of_offer(g, rank_of(g, l), f->number);
         size_t all = m ? (size_t)m->op.count * yk_dtype_size(m->op.dtype) : 0;
         if (m && m->arrived + f->bytes <= all) {
             l->in_to = (char *)m->op.out + m->arrived;
@@ -242,14 +250,18 @@ static bool frame_begins(native *g, native_link *l)
             l->in_to = l->in_node->bytes;
             return true;
         }
+        refuse_frame(g, l, false);
+        return false;
     }
-    malformed(g, l);
+    refuse_frame(g, l, true);
     return false;
 }
 
-static void accepted(native *g, native_link *l, uint64_t number)
+static void accepted(native *g, yk__native_link *l, uint64_t number)
 {
-    native_message *m = g->messages;
+    yk__native_message *m = g->messages;
+    if (g->net->dropped)
+        return; /* the message is about to end, and its memory to be its caller's again */
     while (m && (m->done || m->row >= 0 || m->op.kind != YK__COMM_SEND || m->op.peer != rank_of(g, l) ||
                  m->op.number != number || !m->offer))
         m = m->next;
@@ -257,14 +269,14 @@ static void accepted(native *g, native_link *l, uint64_t number)
     for (size_t at = 0; at < all; at += TALK_PIECE) {
         size_t n = all - at < TALK_PIECE ? all - at : TALK_PIECE;
         talk_frame frame = {.type = TALK_BYTES, .number = number, .bytes = n};
-        if (!native_talk_put(g, l, &frame, (const char *)m->op.in + at, at + n == all ? m : NULL)) {
-            native_abort(g, YK_ERR_MEMORY, "out of memory for a message");
+        if (!yk__native_talk_put(g, l, &frame, (const char *)m->op.in + at, at + n == all ? m : NULL)) {
+            yk__native_abort(g, YK_ERR_MEMORY, "out of memory for a message");
             return;
         }
     }
 }
 
-static void frame_ends(native *g, native_link *l)
+static void frame_ends(native *g, yk__native_link *l)
 {
     const talk_frame *f = &l->in;
     talk_arrived *node = l->in_node;
@@ -277,12 +289,12 @@ static void frame_ends(native *g, native_link *l)
         return;
     case TALK_ACCEPT: accepted(g, l, f->number); break;
     case TALK_BYTES: {
-        native_message *m = message_of_offer(g, rank_of(g, l), f->number);
+        yk__native_message *m = message_of_offer(g, rank_of(g, l), f->number);
         if (m)
             m->arrived += f->bytes;
         break;
     }
-    case TALK_BROKEN: native_abort(g, (yk_status)f->code, node->bytes); break;
+    case TALK_BROKEN: yk__native_abort(g, (yk_status)f->code, node->bytes); break;
     case TALK_LEFT:
         l->left = true;
         l->done = f->number;
@@ -292,7 +304,7 @@ static void frame_ends(native *g, native_link *l)
     free(node);
 }
 
-static void receive(native *g, native_link *l)
+static void receive(native *g, yk__native_link *l)
 {
     while (l->talk >= 0) {
         /* Memory of messages is gone once the group is broken: the rest of a message is not wanted. */
@@ -314,7 +326,7 @@ static void receive(native *g, native_link *l)
         if (head) {
             l->in_fill += (size_t)n;
             if (l->in_fill == sizeof(l->in) && !frame_begins(g, l)) {
-                close_link(g, l, "it sent a malformed frame");
+                close_link(g, l, "it sent a frame that could not be taken");
                 return;
             }
         } else {
@@ -328,7 +340,7 @@ static void receive(native *g, native_link *l)
     }
 }
 
-void native_talk_service(native *g)
+void yk__native_talk_service(native *g)
 {
     struct epoll_event events[EVENTS];
     int n = epoll_wait(g->net->epoll, events, EVENTS, 0);
@@ -336,7 +348,7 @@ void native_talk_service(native *g)
         return;
     pthread_mutex_lock(&g->message_lock);
     for (int i = 0; i < n; i++) {
-        native_link *l = &g->net->links[events[i].data.u32];
+        yk__native_link *l = &g->net->links[events[i].data.u32];
         if (l->talk >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT))
             receive(g, l);
         if (l->talk >= 0 && (events[i].events & EPOLLOUT))
@@ -345,7 +357,7 @@ void native_talk_service(native *g)
     pthread_mutex_unlock(&g->message_lock);
 }
 
-void native_talk_wait(native *g, double seconds)
+void yk__native_talk_wait(native *g, double seconds)
 {
     struct pollfd entry = {.fd = g->net->epoll, .events = POLLIN};
     struct timespec limit = {.tv_sec = (time_t)seconds};
@@ -353,14 +365,14 @@ void native_talk_wait(native *g, double seconds)
     ppoll(&entry, 1, &limit, NULL);
 }
 
-yk_status native_talk_look_after(native *g)
+yk_status yk__native_talk_look_after(native *g)
 {
     char what[160], who[120];
     yk_status status = YK_OK;
     pthread_mutex_lock(&g->message_lock);
     double now = 0;
     for (int r = 0; r < g->world && !status; r++) {
-        const native_link *l = &g->net->links[r];
+        const yk__native_link *l = &g->net->links[r];
         bool left = l->left && l->done < g->current.number;
         if (!left && (!l->closed || l->left))
             continue;
@@ -368,15 +380,15 @@ yk_status native_talk_look_after(native *g)
         if (!left && (now - l->closed_at < mourning || now - g->net->moved < mourning))
             continue;
         yk__comm_describe(&g->current, what, sizeof(what));
-        native_who_rank(g, r, who, sizeof(who));
+        yk__native_who_rank(g, r, who, sizeof(who));
         /* It took part in the last collective that this rank has done: each begins by hearing from all. */
         unsigned long long done = left ? l->done : g->current.number - 1;
         if (*l->why)
-            status = native_break(g, YK_ERR_CONNECTION, "%s: %s was lost after %llu collectives of group '%s': %s",
-                                  what, who, done, g->name, l->why);
+            status = yk__native_break(g, YK_ERR_CONNECTION, "%s: %s was lost after %llu collectives of group '%s': %s",
+                                      what, who, done, g->name, l->why);
         else
-            status = native_break(g, YK_ERR_CONNECTION, "%s: %s %s after %llu collectives of group '%s'", what, who,
-                                  left ? "left" : "ended", done, g->name);
+            status = yk__native_break(g, YK_ERR_CONNECTION, "%s: %s %s after %llu collectives of group '%s'", what, who,
+                                      left ? "left" : "ended", done, g->name);
     }
     pthread_mutex_unlock(&g->message_lock);
     return status;
@@ -385,7 +397,7 @@ yk_status native_talk_look_after(native *g)
 /* Whether something is to be sent yet. Of messages the other system must have acknowledged all: what it sends to a
  * closed connection would take back what is still on its way. An acknowledgement may take 40 ms, so the rest is just
  * sent. */
-static bool outstanding(native *g, native_link *l)
+static bool outstanding(native *g, yk__native_link *l)
 {
     int unsent = 0;
     if (l->talk < 0)
@@ -394,12 +406,12 @@ static bool outstanding(native *g, native_link *l)
     return l->out || (ioctl(l->talk, l->carried ? SIOCOUTQ : SIOCOUTQNSD, &unsent) == 0 && unsent > 0);
 }
 
-void native_talk_flush(native *g, double seconds)
+void yk__native_talk_flush(native *g, double seconds)
 {
     double until = yk__now() + seconds;
     for (;;) {
         bool waits = false;
-        native_talk_service(g);
+        yk__native_talk_service(g);
         pthread_mutex_lock(&g->message_lock);
         for (int r = 0; r < g->world; r++)
             waits |= outstanding(g, &g->net->links[r]);
@@ -411,14 +423,14 @@ void native_talk_flush(native *g, double seconds)
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
-bool native_talk_send(native *g, native_message *m, yk_status *status)
+bool yk__native_talk_send(native *g, yk__native_message *m, yk_status *status)
 {
     const yk__comm_op *op = &m->op;
-    native_link *l = &g->net->links[op->peer];
+    yk__native_link *l = &g->net->links[op->peer];
     *status = YK_OK;
     if (m->offer)
         return m->posted; /* the last piece is sent */
-    for (const native_message *before = g->messages; before != m; before = before->next)
+    for (const yk__native_message *before = g->messages; before != m; before = before->next)
         if (!before->done && before->row < 0 && before->op.kind == YK__COMM_SEND && before->op.peer == op->peer &&
             !before->offer)
             return false; /* messages keep their order */
@@ -432,22 +444,22 @@ bool native_talk_send(native *g, native_message *m, yk_status *status)
         return false;
     frame.bytes = frame.type == TALK_MESSAGE ? bytes : 0;
     m->offer = frame.type == TALK_OFFER ? op->number : 0;
-    if (!native_talk_put(g, l, &frame, op->in, NULL)) {
-        *status = yk__error_code();
+    if (!yk__native_talk_put(g, l, &frame, op->in, NULL)) {
+        *status = yk__native_give_up(g, op);
         return true;
     }
     return frame.type == TALK_MESSAGE;
 }
 
-bool native_talk_recv(native *g, native_message *m, yk_status *status)
+bool yk__native_talk_recv(native *g, yk__native_message *m, yk_status *status)
 {
     const yk__comm_op *op = &m->op;
-    native_link *l = &g->net->links[op->peer];
+    yk__native_link *l = &g->net->links[op->peer];
     size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
     *status = YK_OK;
     if (m->offer)
         return m->arrived == bytes;
-    for (const native_message *before = g->messages; before != m; before = before->next)
+    for (const yk__native_message *before = g->messages; before != m; before = before->next)
         if (!before->done && before->op.kind == YK__COMM_RECV && before->op.peer == op->peer &&
             before->op.tag == op->tag && !before->offer)
             return false; /* an earlier receive has the first claim */
@@ -468,11 +480,11 @@ bool native_talk_recv(native *g, native_message *m, yk_status *status)
                             .number = f.number,
                             .peer = g->world_rank,
                             .tag = f.tag};
-        *status = native_mismatch(g, op->peer, &sent, g->world_rank, op);
+        *status = yk__native_mismatch(g, op->peer, &sent, g->world_rank, op);
     } else if (f.type == TALK_OFFER) {
         m->offer = f.number;
-        if (!native_talk_put(g, l, &(talk_frame){.type = TALK_ACCEPT, .number = f.number}, NULL, NULL))
-            *status = yk__error_code();
+        if (!yk__native_talk_put(g, l, &(talk_frame){.type = TALK_ACCEPT, .number = f.number}, NULL, NULL))
+            *status = yk__native_give_up(g, op);
     } else if (bytes) {
         memcpy(op->out, a->bytes, bytes);
     }

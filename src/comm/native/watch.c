@@ -5,8 +5,8 @@
  * looks, for longer than the system needs to wake a sleeper (0.1 ms in a virtual machine: ranks that slept would make
  * each other sleep for ever); then it sleeps on a word in shared memory. Ranks that outnumber their cores hardly spin:
  * the one they wait for needs the core. Who publishes a round looks for sleepers, and wakes them only if the round is
- * complete by it, so that a rank is woken once a round. While asleep it
- * looks after its peers every 0.1 s: a process that ended is seen in /proc, also as a zombie.
+ * complete by it, so that a rank is woken once a round. While asleep it looks after its peers every 0.1 s: a process
+ * that ended is seen in /proc, also as a zombie.
  *
  * The first to see a failure writes the cause into the segment and wakes everybody; all report that one.
  */
@@ -24,31 +24,31 @@
 enum { SPINS = 200, CROWDED_SPINS = 20 };
 static const double offer = 4e-4, nap = 0.05, look = 0.1; /* seconds */
 
-void native_sleep(_Atomic uint32_t *word, uint32_t value, double seconds)
+void yk__native_sleep(_Atomic uint32_t *word, uint32_t value, double seconds)
 {
     struct timespec limit = {.tv_sec = (time_t)seconds};
     limit.tv_nsec = (long)((seconds - (double)limit.tv_sec) * 1e9);
     syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, NULL, 0);
 }
 
-void native_wake(_Atomic uint32_t *word)
+void yk__native_wake(_Atomic uint32_t *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-const char *native_who_rank(const native *g, int rank, char *buffer, size_t size)
+const char *yk__native_who_rank(const native *g, int rank, char *buffer, size_t size)
 {
-    const native_member *m = &g->members[rank];
+    const yk__native_member *m = &g->members[rank];
     snprintf(buffer, size, "rank %d (host %s, pid %d)", rank, m->host_name, (int)m->pid);
     return buffer;
 }
 
-const char *native_who(const native *g, int row, char *buffer, size_t size)
+const char *yk__native_who(const native *g, int row, char *buffer, size_t size)
 {
-    return native_who_rank(g, native_rank_at(g, g->host, row), buffer, size);
+    return yk__native_who_rank(g, yk__native_rank_at(g, g->host, row), buffer, size);
 }
 
-bool native_process_state(int pid, char *letter, uint64_t *start)
+bool yk__native_process_state(int pid, char *letter, uint64_t *start)
 {
     char path[40], text[1024];
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
@@ -76,15 +76,15 @@ bool native_process_state(int pid, char *letter, uint64_t *start)
     return true;
 }
 
-bool native_is_dead(const native *g, int rank, bool *stopped)
+bool yk__native_is_dead(const native *g, int rank, bool *stopped)
 {
-    const native_row *row = &g->rows[rank];
+    const yk__native_row *row = &g->rows[rank];
     char letter = 0;
     uint64_t start = 0;
     *stopped = false;
     if (row->pid == g->pid)
         return false;
-    if (!native_process_state(row->pid, &letter, &start))
+    if (!yk__native_process_state(row->pid, &letter, &start))
         return errno == ENOENT || errno == ESRCH;
     *stopped = letter == 'T' || letter == 't';
     return letter == 'Z' || letter == 'X' || start != row->start;
@@ -93,10 +93,10 @@ bool native_is_dead(const native *g, int rank, bool *stopped)
 static void ring_all(native *g)
 {
     atomic_fetch_add(&g->head->epoch, 1);
-    native_wake(&g->head->epoch);
+    yk__native_wake(&g->head->epoch);
     for (int r = 0; r < g->world_size; r++) {
         atomic_fetch_add(&g->rows[r].bell, 1);
-        native_wake(&g->rows[r].bell);
+        yk__native_wake(&g->rows[r].bell);
     }
 }
 
@@ -110,7 +110,7 @@ static yk_status fail_broken(native *g)
     return yk__fail((yk_status)g->head->code, "%s", g->head->cause);
 }
 
-void native_abort(void *state, yk_status code, const char *cause)
+void yk__native_abort(void *state, yk_status code, const char *cause)
 {
     native *g = state;
     uint32_t whole = 0;
@@ -121,21 +121,21 @@ void native_abort(void *state, yk_status code, const char *cause)
     atomic_store(&g->head->broken, 2);
     ring_all(g);
     if (g->net)
-        native_talk_broken(g, code, g->head->cause);
+        yk__native_talk_broken(g, code, g->head->cause);
 }
 
-yk_status native_break(native *g, yk_status code, const char *format, ...)
+yk_status yk__native_break(native *g, yk_status code, const char *format, ...)
 {
     char cause[sizeof(g->head->cause)];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(cause, sizeof(cause), format, arguments);
     va_end(arguments);
-    native_abort(g, code, cause);
+    yk__native_abort(g, code, cause);
     return fail_broken(g);
 }
 
-yk_status native_check(void *state)
+yk_status yk__native_check(void *state)
 {
     native *g = state;
     return atomic_load_explicit(&g->head->broken, memory_order_acquire) ? fail_broken(g) : YK_OK;
@@ -161,12 +161,12 @@ static void name_late(native *g, char *list, size_t size, int rank)
     char who[120];
     if (used >= size - 160)
         return;
-    const native_member *m = &g->members[rank];
+    const yk__native_member *m = &g->members[rank];
     bool stopped = false, here = m->host == g->host;
     if (here)
-        native_is_dead(g, m->row, &stopped);
+        yk__native_is_dead(g, m->row, &stopped);
     used += (size_t)snprintf(list + used, size - used, "%s%s%s", used ? ", " : "",
-                             native_who_rank(g, rank, who, sizeof(who)), stopped ? ", which is stopped" : "");
+                             yk__native_who_rank(g, rank, who, sizeof(who)), stopped ? ", which is stopped" : "");
     if (!stopped && here)
         snprintf(list + used, size - used, ", which has done %llu collectives",
                  (unsigned long long)atomic_load(&g->rows[m->row].done));
@@ -180,10 +180,10 @@ static yk_status break_stalled_across(native *g, int waits_for)
 {
     char list[480] = "", what[160], self[120];
     uint64_t number = g->current.number;
-    native_talk_service(g);
+    yk__native_talk_service(g);
     pthread_mutex_lock(&g->message_lock);
     for (int r = 0; r < g->world; r++) {
-        const native_member *m = &g->members[r];
+        const yk__native_member *m = &g->members[r];
         uint64_t begun = m->host == g->host ? atomic_load(&g->rows[m->row].begun) : g->net->links[r].begun;
         if (begun < number && r != g->world_rank)
             name_late(g, list, sizeof(list), r);
@@ -193,9 +193,9 @@ static yk_status break_stalled_across(native *g, int waits_for)
         name_late(g, list, sizeof(list), waits_for);
     if (!*list)
         return YK_OK;
-    return native_break(g, YK_ERR_STALLED, "%s: %s waited %g s for %s",
-                        yk__comm_describe(&g->current, what, sizeof(what)),
-                        native_who_rank(g, g->world_rank, self, sizeof(self)), g->timeout, list);
+    return yk__native_break(g, YK_ERR_STALLED, "%s: %s waited %g s for %s",
+                            yk__comm_describe(&g->current, what, sizeof(what)),
+                            yk__native_who_rank(g, g->world_rank, self, sizeof(self)), g->timeout, list);
 }
 
 /* Time is up. The ranks that are furthest behind are the cause: the others wait for them. */
@@ -215,17 +215,17 @@ static yk_status break_stalled(native *g)
             continue;
         char who[120];
         bool stopped;
-        native_is_dead(g, r, &stopped);
+        yk__native_is_dead(g, r, &stopped);
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s%s", used ? ", " : "",
-                                 native_who(g, r, who, sizeof(who)), stopped ? ", which is stopped" : "");
+                                 yk__native_who(g, r, who, sizeof(who)), stopped ? ", which is stopped" : "");
         uint64_t done = atomic_load(&g->rows[r].done);
         if (!stopped && used < sizeof(list) - 60)
             used += (size_t)snprintf(list + used, sizeof(list) - used, ", which has done %llu collectives",
                                      (unsigned long long)done);
     }
-    return native_break(g, YK_ERR_STALLED, "%s: %s waited %g s for %s",
-                        yk__comm_describe(&g->current, what, sizeof(what)), native_who(g, g->rank, self, sizeof(self)),
-                        g->timeout, list);
+    return yk__native_break(g, YK_ERR_STALLED, "%s: %s waited %g s for %s",
+                            yk__comm_describe(&g->current, what, sizeof(what)),
+                            yk__native_who(g, g->rank, self, sizeof(self)), g->timeout, list);
 }
 
 /* What can be wrong with a rank that has not come. */
@@ -235,12 +235,14 @@ static yk_status look_after(native *g, bool thorough)
     for (int r = 0; r < g->world_size; r++) {
         if (r == g->rank)
             continue;
-        bool left = atomic_load(&g->rows[r].left), stopped, dead = !left && thorough && native_is_dead(g, r, &stopped);
+        bool left = atomic_load(&g->rows[r].left), stopped,
+             dead = !left && thorough && yk__native_is_dead(g, r, &stopped);
         if ((!left && !dead) || reached(g, r))
             continue;
-        return native_break(g, YK_ERR_CONNECTION, "%s: %s %s after %llu collectives of group '%s'",
-                            yk__comm_describe(&g->current, what, sizeof(what)), native_who(g, r, who, sizeof(who)),
-                            dead ? "ended" : "left", (unsigned long long)atomic_load(&g->rows[r].done), g->name);
+        return yk__native_break(g, YK_ERR_CONNECTION, "%s: %s %s after %llu collectives of group '%s'",
+                                yk__comm_describe(&g->current, what, sizeof(what)),
+                                yk__native_who(g, r, who, sizeof(who)), dead ? "ended" : "left",
+                                (unsigned long long)atomic_load(&g->rows[r].done), g->name);
     }
     return YK_OK;
 }
@@ -248,23 +250,23 @@ static yk_status look_after(native *g, bool thorough)
 /* Other hosts learn that this rank has come to the operation when it waits for long, not every time. */
 static const double announce = 0.02;
 
-yk_status native_wait_away(native *g, int rank, double *looked)
+yk_status yk__native_wait_away(native *g, int rank, double *looked)
 {
     double now = yk__now();
     if (g->op_begin == 0)
         g->op_begin = now;
-    native_talk_service(g);
+    yk__native_talk_service(g);
     if (atomic_load_explicit(&g->pending, memory_order_relaxed) > 0)
-        native_progress(g);
-    yk_status status = native_check(g);
+        yk__native_progress(g);
+    yk_status status = yk__native_check(g);
     if (!status)
-        status = native_talk_look_after(g);
+        status = yk__native_talk_look_after(g);
     if (!status && now - *looked >= look) {
         status = look_after(g, true);
         *looked = now;
     }
     if (!status && now - g->op_begin >= announce)
-        native_talk_begun(g, g->current.number);
+        yk__native_talk_begun(g, g->current.number);
     if (!status && now - g->op_begin >= g->timeout)
         status = break_stalled_across(g, rank);
     return status;
@@ -273,12 +275,12 @@ yk_status native_wait_away(native *g, int rank, double *looked)
 /* The same for a rank that waits for its own host. */
 static yk_status look_across(native *g, double waited)
 {
-    native_talk_service(g);
-    yk_status status = native_check(g);
+    yk__native_talk_service(g);
+    yk_status status = yk__native_check(g);
     if (!status)
-        status = native_talk_look_after(g);
+        status = yk__native_talk_look_after(g);
     if (!status && waited >= announce)
-        native_talk_begun(g, g->current.number);
+        yk__native_talk_begun(g, g->current.number);
     if (!status && waited >= g->timeout)
         status = break_stalled_across(g, -1);
     return status;
@@ -291,7 +293,7 @@ static yk_status wait_long(native *g)
         g->op_begin = now;
     bool first = true;
     for (;;) {
-        yk_status status = native_check(g);
+        yk_status status = yk__native_check(g);
         if (!status)
             status = look_after(g, first || now - looked >= look);
         if (first || now - looked >= look)
@@ -306,7 +308,7 @@ static yk_status wait_long(native *g)
             return status;
         bool messages = atomic_load_explicit(&g->pending, memory_order_relaxed) > 0;
         if (messages)
-            native_progress(g);
+            yk__native_progress(g);
         atomic_fetch_add(&g->head->sleepers, 1);
         uint32_t epoch = atomic_load(&g->head->epoch);
         bool there = complete(g);
@@ -314,7 +316,7 @@ static yk_status wait_long(native *g)
             double left = g->timeout - (now - g->op_begin), seconds = messages ? 0.001 : nap;
             if (g->net && (left < 0.001 || seconds > announce))
                 seconds = left < 0.001 ? left = 0.02 : announce;
-            native_sleep(&g->head->epoch, epoch, left < seconds ? (left > 0 ? left : 0) : seconds);
+            yk__native_sleep(&g->head->epoch, epoch, left < seconds ? (left > 0 ? left : 0) : seconds);
         }
         atomic_fetch_sub(&g->head->sleepers, 1);
         if (there || complete(g))
@@ -323,16 +325,16 @@ static yk_status wait_long(native *g)
     }
 }
 
-yk_status native_sync(native *g)
+yk_status yk__native_sync(native *g)
 {
-    native_head *head = g->head;
+    yk__native_head *head = g->head;
     uint32_t round = ++g->round;
     int32_t cpu = sched_getcpu();
     atomic_store_explicit(&g->rows[g->rank].cpu, cpu, memory_order_relaxed);
     atomic_store(&g->rows[g->rank].progress, round);
     if (atomic_load(&head->sleepers) && complete(g)) {
         atomic_fetch_add(&head->epoch, 1);
-        native_wake(&head->epoch);
+        yk__native_wake(&head->epoch);
     }
     int spins = g->crowded ? CROWDED_SPINS : SPINS, spin = 0;
     double until = 0;
@@ -340,7 +342,7 @@ yk_status native_sync(native *g)
         while (!reached(g, r)) {
             /* Who waits for a rank of its own core must let it run. */
             if (++spin <= spins && atomic_load_explicit(&g->rows[r].cpu, memory_order_relaxed) != cpu) {
-                native_relax();
+                yk__native_relax();
                 continue;
             }
             double now = yk__now();
