@@ -131,6 +131,13 @@ $(BUILD)/have-build: | scripts/install-deps
 $(BUILD)/have-tests: | $(BUILD)/have-build
 	@CC="$(CC)" scripts/install-deps --tests $(if $(INSTALL_MISSING),,--check) && touch $@
 
+# `make test` makes this file first and then begins anew: what there is to build depends on what has been installed (MPI).
+ifneq ($(filter test,$(MAKECMDGOALS)),)
+ifeq ($(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS)))),)
+include $(BUILD)/have-tests
+endif
+endif
+
 .SECONDARY:
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT)) $(TESTS:%=%.d) $(FUZZERS:%=%.d) \
          $(EXAMPLES:%=%.d)

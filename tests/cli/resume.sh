@@ -35,23 +35,37 @@ reached()
     return 1
 }
 
+# kill_at STEP ARGUMENTS...: a run with --log half.log --checkpoint ck that is killed when its checkpoint of STEP is there.
+# One that has ended before that, while this script had to wait for a processor, is begun again.
+kill_at()
+{
+    local step=$1 i
+    shift
+    rm -rf before
+    mkdir before
+    cp -r ck half.log before 2> /dev/null
+    for ((i = 0; i < 20; i++)); do
+        start "$@" --log half.log --checkpoint ck
+        reached "$step"
+        kill -KILL "$pid" 2> /dev/null
+        ended
+        [ $code = 0 ] || break
+        rm -rf ck half.log
+        cp -r before/. .
+    done
+    [ $code = 137 ]
+}
+
 base=(--epochs 2 --batch-size 100 --seed 3 --schedule cosine --warmup 10 --momentum 0.9 --weight-decay 1e-4)
 exits 0 "the unbroken run" train "${base[@]}" --workers 2 --save whole.safetensors --log whole.log
 cp out whole.out
 for how in "" "--async-save"; do
-    rm -rf ck
+    rm -rf ck half.log
     # shellcheck disable=SC2086
-    start "${base[@]}" --workers 2 --save half.safetensors --log half.log --checkpoint ck --save-every 7 $how
-    ok "killed $how: a checkpoint in the middle of an epoch" reached 49
-    kill -KILL "$pid"
-    ended
-    ok "killed $how: before the end" [ $code = 137 ]
+    ok "killed $how: in the middle of an epoch" kill_at 49 "${base[@]}" --workers 2 --save half.safetensors --save-every 7 $how
     printf '{"event":"step","epoch":0,"ste' >> half.log # the line that the kill cut off
     # shellcheck disable=SC2086
-    start "${base[@]}" --workers 1 --save half.safetensors --log half.log --checkpoint ck --save-every 7 --resume $how
-    ok "killed $how, resumed: goes on" reached 150
-    kill -KILL "$pid"
-    ended
+    ok "killed $how, resumed: goes on" kill_at 150 "${base[@]}" --workers 1 --save half.safetensors --save-every 7 --resume $how
     # shellcheck disable=SC2086
     exits 0 "killed twice $how, resumed" train "${base[@]}" --workers 4 --save half.safetensors --log half.log \
         --checkpoint ck --save-every 7 --resume $how

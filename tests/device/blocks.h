@@ -148,7 +148,7 @@ static inline void block_expect_same_bits(const block *a, const block *b, const 
 
 /* The instruction sets of this processor, for which one family of kernels is filled in. */
 #define DECLARE_FAMILY_OF(family, isa) void yk__cpu_fill_##family##_##isa(yk__backend *table);
-#ifdef __x86_64__
+#ifdef YK__CPU_WIDE
 #define DECLARE_FAMILY(family)                                                                                         \
     DECLARE_FAMILY_OF(family, v3)                                                                                      \
     DECLARE_FAMILY_OF(family, v4)
@@ -160,7 +160,7 @@ enum { MOST_ISAS = 3 };
 
 static inline int isa_count(void)
 {
-#ifdef __x86_64__
+#ifdef YK__CPU_WIDE
     __builtin_cpu_init();
     bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
     bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -172,7 +172,7 @@ static inline int isa_count(void)
 #endif
 }
 
-#ifdef __x86_64__
+#ifdef YK__CPU_WIDE
 #define FILL_FAMILY(family, isa, table)                                                                                \
     ((isa) == 2   ? yk__cpu_fill_##family##_v4(table)                                                                  \
      : (isa) == 1 ? yk__cpu_fill_##family##_v3(table)                                                                  \

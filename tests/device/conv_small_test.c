@@ -26,7 +26,7 @@ typedef struct small_kernels {
 } small_kernels;
 
 DECLARE_SMALL(base)
-#ifdef __x86_64__
+#ifdef YK__CPU_WIDE
 DECLARE_SMALL(v3)
 DECLARE_SMALL(v4)
 static const small_kernels kernels[] = {USE_SMALL(base), USE_SMALL(v3), USE_SMALL(v4)};

@@ -76,6 +76,33 @@ wait_for()
     return 1
 }
 
+# taken PID SIGNAL: until the process has seen the signal that it was sent; a second one before that would be lost.
+taken()
+{
+    local i pending bit=$(($(kill -l "$2") - 1))
+    for ((i = 0; i < 2400; i++)); do
+        pending=$(sed -n 's/^ShdPnd:[[:space:]]*//p' "/proc/$1/status" 2> /dev/null)
+        [ -n "$pending" ] && ((16#$pending >> bit & 1)) || return 0
+        sleep 0.01
+    done
+    return 1
+}
+
+# free_ports FIRST COUNT: sets $port to the first of COUNT ports that nobody has now, between FIRST and FIRST + 50 COUNT.
+# Scripts that run at the same time begin at different places.
+free_ports()
+{
+    local i address other used
+    for ((i = 0; i < 50; i++)); do
+        port=$(($1 + ($$ + i) % 50 * $2)) used=no
+        while read -r _ address _; do
+            other=$((16#${address##*:}))
+            ((other < port || other >= port + $2)) || used=yes
+        done < <(tail -q -n +2 /proc/net/tcp /proc/net/tcp6 2> /dev/null)
+        [ $used = no ] && return
+    done
+}
+
 finish()
 {
     echo "1..$tests"
