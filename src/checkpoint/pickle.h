@@ -11,7 +11,7 @@
 #include <yoke/checkpoint.h>
 
 #include "base/core.h"
-#include "checkpoint/name_table.h"
+#include "base/name_table.h"
 #include "device/table.h"
 
 /* What one pickle may have at most. */

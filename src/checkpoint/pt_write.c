@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/name_table.h"
+#include "base/name_table.h"
 #include "checkpoint/value.h"
 #include "checkpoint/zip.h"
 #include "tensor/tensor.h"

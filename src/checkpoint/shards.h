@@ -6,8 +6,8 @@
 
 #include <jansson.h>
 
+#include "base/name_table.h"
 #include "checkpoint/agreement.h"
-#include "checkpoint/name_table.h"
 
 /* ---- shard_layout.c: tensors and their parts -----------------------------------------------------------------------
  */

@@ -9,7 +9,7 @@
 #include <yoke/checkpoint.h>
 
 #include "base/core.h"
-#include "checkpoint/name_table.h"
+#include "base/name_table.h"
 
 /* Containers inside one another; deeper ones are refused by every reader, so that recursion is bounded. */
 enum { YK__VALUE_DEPTH = 200 };

@@ -5,8 +5,8 @@
 #define YOKE_CHECKPOINT_ZIP_H
 
 #include "base/core.h"
+#include "base/name_table.h"
 #include "checkpoint/file_map.h"
-#include "checkpoint/name_table.h"
 
 /* A file, or (fd < 0) bytes in memory, which may be a mapped file's; `path` is for messages. */
 typedef struct yk__source {

@@ -165,7 +165,7 @@ int cli_bench_step(int argc, char **argv)
     const cli_option options[] = {
         {"model", "NAME", CLI_CHOICE, &b.model, "the network", .choices = yk_model_names()},
         {"batch-size", "N", CLI_INT, &b.batch_size, "images per step, of each process", .least = 1, .most = 1e6},
-        {"threads", "N", CLI_INT, &b.threads, "threads of one operation", .least = 1, .most = 4096},
+        {"threads", "N", CLI_INT, &b.threads, "threads of one operation", .least = 1, .most = 1024},
         {"image-size", "N", CLI_INT, &b.image_size, "height and width", .least = 1, .most = 1e5,
          .default_text = "28 for lenet and mlp, else 32"},
         {"num-classes", "N", CLI_INT, &b.num_classes, "outputs of the network", .least = 1, .most = 1e6},

@@ -19,12 +19,13 @@ enum { MOST_OPTIONS = 64, FIRST = 256 /* beyond every letter; 0 is an unknown op
 
 int cli_usage_error(const cli_verb *verb, const char *format, ...)
 {
+    char text[4096];
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "%s: ", verb->name);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, "\ntry: %s --help\n", verb->name);
+    vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
+    /* At once: a process that the launcher stops meanwhile has said all or nothing. */
+    fprintf(stderr, "%s: %s\ntry: %s --help\n", verb->name, text, verb->name);
     return EXIT_USAGE;
 }
 

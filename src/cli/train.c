@@ -92,7 +92,7 @@ int cli_train(int argc, char **argv)
         {"num-classes", "N", CLI_INT, &s.num_classes, "outputs of the network", .least = 1, .most = 1e9,
          .default_text = "the data set's classes"},
         {"device", "NAME", CLI_TEXT, &s.device, .help = "auto, cpu, cpu:1, ..."},
-        {"threads", "N", CLI_INT, &s.threads, "threads of one operation", .least = 1, .most = 4096,
+        {"threads", "N", CLI_INT, &s.threads, "threads of one operation", .least = 1, .most = 1024,
          .default_text = "the cores there are"},
         {"workers", "N", CLI_INT, &s.workers, "threads that read data; 0 reads between steps", .most = 1024},
         {"sync-bn", NULL, CLI_FLAG, &s.sync_bn, .help = "batch normalisation over the batches of all processes"},

@@ -1,26 +1,24 @@
 /*
  * state_dict.c - ordered lists of named tensors. Layer: nn.
  *
- * Entries stand in the order of adding; a hash table of their places finds names. Invariant: slots holds, for every
- * entry, its place plus one, at most half full; 0 is empty.
+ * Entries stand in the order of adding; a table of their places finds names.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/name_table.h"
 #include "nn/module.h"
 
 typedef struct dict_entry {
     char *name;
     yk_tensor *tensor;
-    uint64_t hash;
 } dict_entry;
 
 struct yk_state_dict {
     yk__object object;
     dict_entry *entries;
     int64_t count, capacity;
-    int64_t *slots;
-    uint64_t slot_mask;
+    yk__name_table names;
     yk__fill_fn fill; /* NULL: all tensors are here */
     void *owner;
 };
@@ -34,19 +32,21 @@ static void dict_destroy(void *object)
     }
     yk_object_release(dict->owner);
     free(dict->entries);
-    free(dict->slots);
+    yk__name_clear(&dict->names);
     free(dict);
 }
 
 static const yk__type dict_type = {"state_dict", dict_destroy};
 
-/* FNV-1a. */
-static uint64_t hash_name(const char *name)
+static uint32_t hash_name(const char *name)
 {
-    uint64_t hash = 0xCBF29CE484222325u;
-    for (; *name; name++)
-        hash = (hash ^ (unsigned char)*name) * 0x100000001B3u;
-    return hash;
+    return yk__name_hash(name, strlen(name));
+}
+
+static bool same_name(const void *owner, uint32_t index, const void *name)
+{
+    const yk_state_dict *dict = owner;
+    return strcmp(dict->entries[index].name, name) == 0;
 }
 
 yk_state_dict *yk__state_dict_new(void)
@@ -62,14 +62,6 @@ yk_state_dict *yk_state_dict_create(void)
     return yk__scope_own(yk__state_dict_new());
 }
 
-static void place(yk_state_dict *dict, int64_t i)
-{
-    uint64_t slot = dict->entries[i].hash & dict->slot_mask;
-    while (dict->slots[slot])
-        slot = (slot + 1) & dict->slot_mask;
-    dict->slots[slot] = i + 1;
-}
-
 static yk_status grow(yk_state_dict *dict)
 {
     int64_t capacity = dict->capacity ? 2 * dict->capacity : 16;
@@ -77,15 +69,7 @@ static yk_status grow(yk_state_dict *dict)
     if (!entries)
         return YK_ERR_MEMORY;
     dict->entries = entries;
-    int64_t *slots = yk__calloc(2 * (size_t)capacity, sizeof(*slots));
-    if (!slots)
-        return YK_ERR_MEMORY;
-    free(dict->slots);
-    dict->slots = slots;
-    dict->slot_mask = 2 * (uint64_t)capacity - 1;
     dict->capacity = capacity;
-    for (int64_t i = 0; i < dict->count; i++)
-        place(dict, i);
     return YK_OK;
 }
 
@@ -101,10 +85,11 @@ yk_status yk_state_dict_add(yk_state_dict *dict, const char *name, yk_tensor *x)
             return status;
     }
     char *copy = yk__strdup(name);
-    if (!copy)
+    if (!copy || yk__name_add(&dict->names, hash_name(name), (uint32_t)dict->count)) {
+        free(copy);
         return YK_ERR_MEMORY;
-    dict->entries[dict->count] = (dict_entry){copy, yk_tensor_retain(x), hash_name(name)};
-    place(dict, dict->count++);
+    }
+    dict->entries[dict->count++] = (dict_entry){copy, yk_tensor_retain(x)};
     return YK_OK;
 }
 
@@ -125,15 +110,10 @@ const char *yk_state_dict_name(const yk_state_dict *dict, int64_t i)
 
 int64_t yk_state_dict_find(const yk_state_dict *dict, const char *name)
 {
-    if (!dict || !name || !dict->count)
+    if (!dict || !name)
         return -1;
-    uint64_t hash = hash_name(name);
-    for (uint64_t slot = hash & dict->slot_mask; dict->slots[slot]; slot = (slot + 1) & dict->slot_mask) {
-        const dict_entry *entry = &dict->entries[dict->slots[slot] - 1];
-        if (entry->hash == hash && strcmp(entry->name, name) == 0)
-            return dict->slots[slot] - 1;
-    }
-    return -1;
+    uint32_t at = yk__name_find(&dict->names, hash_name(name), same_name, dict, name);
+    return at == UINT32_MAX ? -1 : (int64_t)at;
 }
 
 int64_t yk__state_dict_find_module(const yk_state_dict *dict, const char *name)

@@ -119,7 +119,7 @@ static void other_dtype(void **state)
 static void flip(const char *path, off_t at)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    unsigned char byte;
+    unsigned char byte = 0;
     assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
     byte ^= 4;
     assert_int_equal(pwrite(fd, &byte, 1, at), 1);

@@ -54,7 +54,7 @@ wrong "--lr : expected a number" train --lr ""
 wrong "--epochs 3.5: expected an integer from 0 to 1000000000" train --epochs 3.5
 wrong "--steps 0: expected an integer from 1" train --steps 0
 wrong "--batch-size 99999999999999999999: expected an integer" train --batch-size 99999999999999999999
-wrong "--threads 0: expected an integer from 1 to 4096" train --threads 0
+wrong "--threads 0: expected an integer from 1 to 1024" train --threads 0
 wrong "--model: unknown value 'lenett', did you mean 'lenet'?" train --model lenett
 wrong "--dtype: unknown value 'f16', did you mean 'f32'?" train --dtype f16
 wrong "--schedule: unknown value 'cosin', did you mean 'cosine'?" train --schedule cosin

@@ -1,11 +1,11 @@
 /*
- * name_table.h - finds numbers by keys. Layer: checkpoint.
+ * name_table.h - finds numbers by keys. Layer: base.
  *
  * Holds hashes only: the owner keeps the keys and tells them apart. The hash depends on a number drawn at random once
  * a process, so that a file cannot be made to put all its names into one place.
  */
-#ifndef YOKE_CHECKPOINT_NAME_TABLE_H
-#define YOKE_CHECKPOINT_NAME_TABLE_H
+#ifndef YOKE_BASE_NAME_TABLE_H
+#define YOKE_BASE_NAME_TABLE_H
 
 #include "base/core.h"
 

@@ -1,12 +1,12 @@
 /*
- * name_table.c - finds numbers by keys: open addressing, at most half full. Layer: checkpoint.
+ * name_table.c - finds numbers by keys: open addressing, at most half full. Layer: base.
  */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "checkpoint/name_table.h"
+#include "base/name_table.h"
 
 static uint64_t secret;
 static pthread_once_t secret_once = PTHREAD_ONCE_INIT;
