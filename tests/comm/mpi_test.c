@@ -105,7 +105,7 @@ static void absent(rank_context *c)
     CHECK_FAILS(yk_barrier(NULL), YK_ERR_STALLED, "barrier #2: rank ", "waited 1 s for rank 1 (host ", "pid ",
                 "does not answer");
     CHECK(since(begin) < 30, "%g s", since(begin));
-    sleep(5); /* not to end the job before rank 1 has seen it */
+    sleep(3); /* not to end the job before rank 1 has seen it */
 }
 
 /* Rank 1 waits for a message, so it can say that it has not begun the operation. */
@@ -232,7 +232,7 @@ static int as_rank(const char *name, const char *argument)
     yk_clear_error();
     yk_destroy_process_group();
     yk_scope_end(scope);
-    double settle = what->well ? 0 : yk__now() + 3;
+    double settle = what->well ? 0 : yk__now() + 6; /* the first to end ends the others */
     if (failure[0])
         fprintf(stderr, "%s\n", failure);
     else
