@@ -65,11 +65,11 @@ find_python()
     return 1
 }
 
-# wait_for FILE TEXT: up to two minutes, until the file holds the text.
+# wait_for FILE TEXT: up to five minutes, until the file holds the text.
 wait_for()
 {
     local i
-    for ((i = 0; i < 2400; i++)); do
+    for ((i = 0; i < 6000; i++)); do
         grep -qs -- "$2" "$1" && return 0
         sleep 0.05
     done
