@@ -76,8 +76,8 @@ struct yk_optimizer {
 
 yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *params, const void *options);
 
-/* yk_optimizer_load_state_dict; `adopt`: the dict's tensors may become the state, the caller gives them up. A dict that
- * defers fills the state that is there, once everything has been checked. */
+/* yk_optimizer_load_state_dict; `adopt`: the dict's tensors may become the state, the caller gives them up. The
+ * state that is there gets the other values, once everything has been checked. */
 yk_status yk__optimizer_load_state(yk_optimizer *o, const yk_state_dict *dict, bool adopt);
 
 /* What a schedule sets the rates of, borrowed. */

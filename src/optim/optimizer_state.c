@@ -171,23 +171,16 @@ static yk_status load_numbers(const yk_optimizer *o, yk__optim_group *group, int
     return status;
 }
 
-/* One reference: the tensor itself, or a copy in the place, dtype and order in which the parameter's state is kept. Of
- * one that is deferred, the memory that it will be put into: that of `old`, the state so far, where nobody else has it.
- */
-static yk_tensor *place_state(yk_tensor *given, yk_tensor *x, yk_tensor *old, bool deferred, bool adopt)
+/* One reference: the tensor itself; or room for its values in the place, dtype and order in which the parameter's state
+ * is kept, which is that of `old`, the state so far, where nobody else has it. */
+static yk_tensor *place_state(yk_tensor *given, yk_tensor *x, yk_tensor *old, bool adopt)
 {
-    if (deferred)
-        return old && atomic_load(&old->object.references) == 1 ? yk_tensor_retain(old)
-                                                                : yk__tensor_like(x, (yk_dtype)x->dtype);
-    if (adopt && given->dtype == x->dtype && yk_device_equal(yk__device_of(given), yk__device_of(x)) &&
+    if (adopt && given->data && given->dtype == x->dtype && yk_device_equal(yk__device_of(given), yk__device_of(x)) &&
         yk__same_strides(given, x) && given->storage->bytes == (size_t)given->numel * yk_dtype_size((yk_dtype)x->dtype))
         return yk_tensor_retain(given);
-    yk_tensor *made = yk__tensor_like(x, (yk_dtype)x->dtype);
-    if (made && yk__raw_copy(made, given)) {
-        yk_tensor_release(made);
-        return NULL;
-    }
-    return made;
+    if (old && atomic_load(&old->object.references) == 1 && atomic_load(&old->storage->references) == 1)
+        return yk_tensor_retain(old);
+    return yk__tensor_like(x, (yk_dtype)x->dtype);
 }
 
 /* The place of "state.PARAMETER.WHAT", with or without "module." before the parameter; -1 where it is not there. */
@@ -218,7 +211,7 @@ static yk_status load_tensor(const yk_optimizer *o, yk__optim_state *state, int 
     if (!yk_dtype_is_floating((yk_dtype)given->dtype))
         return yk__fail(YK_ERR_DTYPE, "%s: %s of %s is %s", o->kind->name, o->kind->state_names[s], parameter,
                         yk_dtype_name((yk_dtype)given->dtype));
-    state->tensors[s] = place_state(given, x, old, yk__state_dict_deferred(dict, at), adopt);
+    state->tensors[s] = place_state(given, x, old, adopt);
     return state->tensors[s] ? YK_OK : yk__error_code();
 }
 
@@ -316,7 +309,7 @@ static yk_status prepare(const yk_optimizer *o, const yk_state_dict *dict, bool 
     return !status && used != entries ? refuse_entry(o, dict) : status;
 }
 
-/* Puts what is deferred where `prepare` made room for it. */
+/* Puts the values where `prepare` made room for them. */
 static yk_status fill(const yk_optimizer *o, const yk_state_dict *dict, const yk__optim_group *groups)
 {
     yk_status status = YK_OK;
@@ -326,7 +319,7 @@ static yk_status fill(const yk_optimizer *o, const yk_state_dict *dict, const yk
                 yk_tensor *to = groups[g].states[i].tensors[s];
                 int64_t at =
                     to ? find_entry(dict, yk_state_dict_name(groups[g].params, i), o->kind->state_names[s]) : -1;
-                if (at < 0 || !yk__state_dict_deferred(dict, at))
+                if (at < 0 || yk_state_dict_at(dict, at) == to)
                     continue;
                 status = yk__state_dict_copy(dict, at, to);
                 yk__bump_version(to);

@@ -94,6 +94,9 @@ static void into_new_and_into_used_state(void **state)
     expect_same_bits(held, before, "the state that the test holds");
     assert_ptr_not_equal(yk_optimizer_state(used->optimizer, matrix, "exp_avg"), held);
     assert_ptr_equal(yk_optimizer_state(used->optimizer, matrix, "exp_avg_sq"), second);
+    expect_ok(yk_checkpoint_load("c", &used->state, &(yk_checkpoint_options){.mmap = true}, NULL));
+    expect_same_runs(saved, used);
+    assert_ptr_equal(yk_optimizer_state(used->optimizer, matrix, "exp_avg_sq"), second);
     yk_tensor_release(held);
     test_free(saved);
     test_free(fresh);
