@@ -31,7 +31,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are copied as they are");
 
 /* ---- reading -------------------------------------------------------------------------------------------------- */
-enum { DEFER_BYTES = 1 << 20 }; /* smaller tensors are read at once */
+enum { DEFER_BYTES = 1 << 20, PIECE = 1 << 18 }; /* smaller tensors are read at once; fits a second-level cache */
 
 /* A file that is read from its beginning to its end. */
 typedef struct source {
@@ -52,7 +52,7 @@ typedef struct deferred {
     char *path;
     struct stat info;
     uint64_t *begin; /* in the file, of each entry of the dict */
-    char piece[YK__TAP_PIECE];
+    char piece[PIECE];
 } deferred;
 
 static yk_status read_at(const source *s, uint64_t offset, void *to, size_t size)
@@ -100,9 +100,8 @@ static yk_tensor *map_tensor(const source *s, uint64_t data, const yk__safetenso
 static yk_tensor *defer_tensor(const source *s, uint64_t data, const yk__safetensor *entry)
 {
     size_t bytes = (size_t)(entry->end - entry->begin);
-    for (size_t at = 0; at < bytes; at += YK__TAP_PIECE) {
-        if (read_at(s, data + entry->begin + at, s->later->piece,
-                    bytes - at < YK__TAP_PIECE ? bytes - at : YK__TAP_PIECE))
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        if (read_at(s, data + entry->begin + at, s->later->piece, bytes - at < PIECE ? bytes - at : PIECE))
             return NULL;
     }
     return yk__tensor_over(yk__storage_wrap((yk_device){0}, NULL, bytes, NULL, NULL), entry->ndim, entry->shape,
