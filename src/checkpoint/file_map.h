@@ -23,7 +23,7 @@ yk__storage *yk__file_map_storage(yk__file_map *map, uint64_t offset, size_t byt
 /* Whether tensors of `dtype` may lie there as they are. */
 bool yk__file_map_fits(const yk__file_map *map, uint64_t offset, yk_dtype dtype, yk_device device);
 
-/* Where something saved from `saved` goes (location.c). `options` may be NULL; names need not end with a zero. */
+/* Where something saved from `saved` goes. `options` may be NULL; names need not end with a zero. */
 yk_status yk__locate(const yk_read_options *options, const char *saved, size_t saved_size, const char *name,
                      size_t name_size, yk_device *device);
 
