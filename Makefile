@@ -64,7 +64,7 @@ LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) \
                $(foreach isa,$(CPU_ISAS),$(KERNEL_SOURCES:src/%.c=$(BUILD)/$(isa)/%.o))
 MPI_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/mpi/*.c))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
-TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
+TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/support/sample_plugin.c,$(wildcard tests/support/*.c)))
 TESTS       := $(TEST_SOURCES:%.c=$(BUILD)/%)
 FUZZERS     := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
@@ -87,13 +87,37 @@ $(BUILD)/libyoke.a: $(LIB_OBJECTS)
 $(BUILD)/libyoke.so: $(LIB_OBJECTS)
 	$(call say,LINK,$@) $(link) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS)
 
-$(BUILD)/src/comm/plugin.o: YK_CFLAGS += -DYK__BACKEND_FOLDER='"$(LIBDIR)/yoke"'
 $(BUILD)/src/comm/mpi/%.o: YK_CFLAGS += $(MPI_CFLAGS)
 $(BUILD)/yoke-mpi.so: $(MPI_OBJECTS)
 	$(call say,LINK,$@) $(link) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) $(shell mpicc --showme:link) -lm
 
 $(BUILD)/yoke: $(CLI_OBJECTS) $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
+
+# What `make install` copies: the same objects, but for the one that knows where the plug-ins will lie.
+INSTALLED := $(BUILD)/installed
+INSTALLED_OBJECTS := $(filter-out %/plugin_folder.o,$(LIB_OBJECTS)) $(INSTALLED)/plugin_folder.o
+.PHONY: FORCE
+$(INSTALLED)/plugin_folder: FORCE
+	@mkdir -p $(@D)
+	@echo '$(LIBDIR)/yoke' | cmp -s - $@ || echo '$(LIBDIR)/yoke' > $@
+$(INSTALLED)/plugin_folder.o: src/base/plugin_folder.c $(INSTALLED)/plugin_folder
+	$(call say,CC  ,$< (for installation)) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -DYK__PLUGIN_FOLDER='"$(LIBDIR)/yoke"' \
+	    -c -o $@ $<
+$(INSTALLED)/libyoke.a: $(INSTALLED_OBJECTS)
+	$(call say,AR  ,$@) rm -f $@ && $(AR) rcs $@ $^
+$(INSTALLED)/libyoke.so: $(INSTALLED_OBJECTS)
+	$(call say,LINK,$@) $(link) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS)
+$(INSTALLED)/yoke: $(CLI_OBJECTS) $(INSTALLED)/libyoke.a
+	$(call say,LINK,$@) $(link) $(LIBS)
+
+# Plug-ins that plugin_test.c loads, each with one thing wrong but for the first.
+SAMPLE_PLUGINS := $(foreach name,good old format sizes other symbol start,$(BUILD)/tests/plugins/yoke-$(name).so)
+$(BUILD)/tests/plugins/yoke-%.so: tests/support/sample_plugin.c src/base/plugin.h | $(BUILD)/have-tests
+	@mkdir -p $(@D)
+	$(call say,LINK,$@) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -MF $(@:.so=.d) -DSAMPLE_NAME='"$*"' -DSAMPLE_$* \
+	    $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $<
+$(BUILD)/tests/base/plugin_test: | $(SAMPLE_PLUGINS)
 
 $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) -fsanitize=fuzzer $(LIBS)
@@ -181,12 +205,12 @@ soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BU
 	YOKE_KILLS=500 $(BUILD)/tests/checkpoint/group_kills_test
 
 HEADERS := $(wildcard include/yoke/*.h)
-install: lib cli
+install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BACKENDS)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/yoke $(DESTDIR)$(LIBDIR)/pkgconfig
-	install -m 755 $(BUILD)/yoke $(DESTDIR)$(PREFIX)/bin/yoke
+	install -m 755 $(INSTALLED)/yoke $(DESTDIR)$(PREFIX)/bin/yoke
 	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/yoke/
-	install -m 644 $(BUILD)/libyoke.a $(DESTDIR)$(LIBDIR)/libyoke.a
-	install -m 755 $(BUILD)/libyoke.so $(DESTDIR)$(LIBDIR)/libyoke.so.$(VERSION)
+	install -m 644 $(INSTALLED)/libyoke.a $(DESTDIR)$(LIBDIR)/libyoke.a
+	install -m 755 $(INSTALLED)/libyoke.so $(DESTDIR)$(LIBDIR)/libyoke.so.$(VERSION)
 	$(if $(BACKENDS),install -d $(DESTDIR)$(LIBDIR)/yoke && install -m 755 $(BACKENDS) $(DESTDIR)$(LIBDIR)/yoke/)
 	ln -sf libyoke.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libyoke.so.$(SOVERSION)
 	ln -sf libyoke.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libyoke.so

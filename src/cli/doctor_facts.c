@@ -31,7 +31,7 @@
 #include <yoke/device.h>
 
 #include "cli/doctor.h"
-#include "comm/plugin.h"
+#include "comm/comm_plugin.h"
 #include "device/backend.h"
 #include "net/handshake.h"
 
@@ -123,6 +123,18 @@ static void add_cuda(json_t *group)
         dlclose(library);
 }
 
+/* What a plug-in was built with; it is not started. */
+static void add_plugin(json_t *group, const char *name, const yk__plugin_request *request)
+{
+    char path[4096];
+    const yk__plugin *plugin = yk__plugin_describe(request, path, sizeof(path));
+    if (plugin)
+        put(group, name, "built with %s", plugin->built_with);
+    else
+        put(group, name, "not here");
+    yk_clear_error();
+}
+
 static void add_libraries(json_t *group)
 {
     const int *(*onednn)(void) = NULL;
@@ -145,9 +157,7 @@ static void add_libraries(json_t *group)
 #endif
     put(group, "xxHash", "%d.%d.%d", XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE);
     put(group, "C library", "glibc %s", gnu_get_libc_version());
-    const yk__comm_backend *mpi = yk__comm_plugin("mpi");
-    put(group, "mpi backend", "%s", mpi ? "here" : "not here");
-    yk_clear_error();
+    add_plugin(group, "mpi backend", yk__comm_plugin_request("mpi"));
     add_cuda(group);
     add_nccl(group);
 }

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/comm_plugin.h"
 #include "comm/group.h"
-#include "comm/plugin.h"
 
 static pthread_mutex_t default_lock = PTHREAD_MUTEX_INITIALIZER;
 static yk_process_group *default_group;
@@ -23,7 +23,7 @@ static const yk__comm_backend *find_backend(const char *name)
         wanted = "native";
     if (strcmp(wanted, yk__comm_native.name) == 0)
         return &yk__comm_native;
-    if (strcmp(wanted, "mpi") == 0)
+    if (yk__comm_plugin_request(wanted))
         return yk__comm_plugin(wanted);
     yk__fail(YK_ERR_UNSUPPORTED, "unknown backend of collectives '%s': there are 'native' and 'mpi'", wanted);
     return NULL;

@@ -25,11 +25,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "comm/plugin.h"
+#include "comm/comm_plugin.h"
 
 /* ---- of yoke ---- */
+extern const yk__base_services *mpi_base;
 extern const yk__comm_services *mpi_yoke;
-#define mpi_fail(code, ...) mpi_yoke->fail_at((code), __FILE__, __LINE__, __VA_ARGS__)
+#define mpi_fail(code, ...) mpi_base->fail_at((code), __FILE__, __LINE__, __VA_ARGS__)
 
 enum {
     BLOCK_BYTES = 256,  /* of each rank in the exchange that begins a collective */

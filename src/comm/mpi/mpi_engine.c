@@ -21,6 +21,7 @@ typedef struct outgoing {
     mpi_letter letter;
 } outgoing;
 
+const yk__base_services *mpi_base;
 const yk__comm_services *mpi_yoke;
 pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;
 MPI_Comm mpi_world = MPI_COMM_NULL;
@@ -115,7 +116,7 @@ static void *starter(void *unused)
     pthread_mutex_lock(&start_lock);
     phase = status ? START_FAILED : STARTED;
     if (status)
-        mpi_yoke->error_take(&start_error);
+        mpi_base->error_take(&start_error);
     pthread_cond_broadcast(&start_changed);
     pthread_mutex_unlock(&start_lock);
     return NULL;
@@ -146,7 +147,7 @@ yk_status mpi_start(double seconds)
                               "processes that have not called it",
                               seconds);
     if (phase == START_FAILED)
-        mpi_yoke->error_put(&start_error);
+        mpi_base->error_put(&start_error);
     if (phase == START_FAILED)
         status = start_error.code;
     if (!status && abandoned)
@@ -160,17 +161,17 @@ void mpi_abandon(const char *cause)
     if (abandoned)
         return;
     yk_error before;
-    mpi_yoke->error_take(&before);
+    mpi_base->error_take(&before);
     for (mpi_group *g = groups; g; g = g->next) {
         char who[120];
         yk_error unused;
         (void)mpi_break_locked(g, YK_ERR_CONNECTION, "group '%s': %s gave up MPI: %.600s", g->name,
                                mpi_who(g, g->rank, who, sizeof(who)), cause);
-        mpi_yoke->error_take(&unused);
+        mpi_base->error_take(&unused);
     }
     mpi_flush(0.2);
     abandoned = true;
-    mpi_yoke->error_put(&before);
+    mpi_base->error_put(&before);
 }
 
 bool mpi_is_abandoned(void)
@@ -221,9 +222,9 @@ void mpi_tell_members(mpi_group *g, mpi_letter *letter)
 
 void mpi_flush(double seconds)
 {
-    double until = mpi_yoke->now() + seconds;
+    double until = mpi_base->now() + seconds;
     sweep_outbox();
-    while (outbox && !abandoned && mpi_yoke->now() < until) {
+    while (outbox && !abandoned && mpi_base->now() < until) {
         sched_yield();
         sweep_outbox();
     }
@@ -316,10 +317,10 @@ void mpi_progress(void)
         mpi_letter letter = incoming;
         receive();
         yk_error before, unused;
-        mpi_yoke->error_take(&before);
+        mpi_base->error_take(&before);
         read_letter(&letter);
-        mpi_yoke->error_take(&unused); /* a failure that a letter tells is the group's, not this call's */
-        mpi_yoke->error_put(&before);
+        mpi_base->error_take(&unused); /* a failure that a letter tells is the group's, not this call's */
+        mpi_base->error_put(&before);
     }
     if (outbox && !abandoned)
         sweep_outbox();
@@ -374,13 +375,28 @@ static const yk__comm_backend backend = {
     .leave = mpi_leave,
 };
 
-YK_API const yk__comm_backend *yk__comm_plugin_entry(const yk__comm_services *services);
-
-const yk__comm_backend *yk__comm_plugin_entry(const yk__comm_services *services)
+static const void *start_plugin(const yk__base_services *base, const void *services)
 {
-    static const size_t sizes[] = YK__COMM_SERVICES_SIZES;
-    if (strcmp(services->version, YK_VERSION) != 0 || memcmp(services->sizes, sizes, sizeof(sizes)) != 0)
-        return NULL;
+    mpi_base = base;
     mpi_yoke = services;
     return &backend;
 }
+
+#ifdef OMPI_MAJOR_VERSION
+#define TEXT_OF_(x) #x
+#define TEXT_OF(x)  TEXT_OF_(x)
+#define LIBRARY                                                                                                        \
+    "Open MPI " TEXT_OF(OMPI_MAJOR_VERSION) "." TEXT_OF(OMPI_MINOR_VERSION) "." TEXT_OF(OMPI_RELEASE_VERSION)
+#else
+#define LIBRARY "MPI"
+#endif
+
+const yk__plugin yk__plugin_description = {
+    .format = YK__PLUGIN_FORMAT,
+    .name = "mpi",
+    .version = YK_VERSION,
+    .interface = YK__COMM_PLUGIN_INTERFACE,
+    .sizes = YK__COMM_PLUGIN_SIZES,
+    .built_with = LIBRARY,
+    .start = start_plugin,
+};

@@ -48,7 +48,7 @@ static char *scratch(mpi_group *g, size_t bytes)
         return g->scratch;
     free(g->scratch);
     g->scratch_bytes = 0;
-    g->scratch = mpi_yoke->allocate(bytes, 1);
+    g->scratch = mpi_base->allocate(bytes, 1);
     if (g->scratch)
         g->scratch_bytes = bytes;
     return g->scratch;
@@ -128,9 +128,9 @@ static yk_status finish_small(mpi_group *g, const yk__comm_op *op, size_t size)
     char *out = op->out;
     size_t mine = op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_REDUCE_SCATTER ? part * (size_t)g->rank : 0;
     if (reduces(op->kind)) {
-        const char **in = mpi_yoke->allocate((size_t)g->world_size, sizeof(*in));
+        const char **in = mpi_base->allocate((size_t)g->world_size, sizeof(*in));
         if (!in)
-            return mpi_yoke->error_code();
+            return mpi_base->error_code();
         for (int r = 0; r < g->world_size; r++)
             in[r] = g->blocks[r].payload + mine;
         yk_status status = mpi_yoke->combine(op->reduction, op->dtype, 1, &out, g->world_size, in, op->count, false);
@@ -181,9 +181,9 @@ static yk_status combine_flat(mpi_group *g, const yk__comm_op *op, size_t size)
 {
     int bytes = (int)((size_t)op->count * size), n = g->world_size;
     char *room = scratch(g, (size_t)bytes * (size_t)n), *out = op->out;
-    const char **in = room ? mpi_yoke->allocate((size_t)n, sizeof(*in)) : NULL;
+    const char **in = room ? mpi_base->allocate((size_t)n, sizeof(*in)) : NULL;
     if (!in)
-        return mpi_yoke->error_code();
+        return mpi_base->error_code();
     for (int r = 0; r < n; r++)
         in[r] = room + (size_t)r * (size_t)bytes;
     MPI_Request request = MPI_REQUEST_NULL;
@@ -211,7 +211,7 @@ static yk_status combine_shares(mpi_group *g, const yk__comm_op *op, size_t size
     MPI_Datatype type = mpi_type_of(size);
     char *room = scratch(g, (size_t)mine * size * (size_t)n + 1);
     if (!room)
-        return mpi_yoke->error_code();
+        return mpi_base->error_code();
     for (int r = 0; r < n; r++) {
         bool own = r == g->rank;
         s->in_counts[r] = own ? 0 : mine;
@@ -287,9 +287,9 @@ static yk_status reduce(mpi_group *g, const yk__comm_op *op, size_t size)
     size_t n = (size_t)g->world_size;
     if (!parts && (size_t)op->count * size * n <= FLAT)
         return combine_flat(g, op, size);
-    int *numbers = mpi_yoke->allocate(4 * n, sizeof(int));
-    const char **in = mpi_yoke->allocate(n, sizeof(*in));
-    yk_status status = numbers && in ? YK_OK : mpi_yoke->error_code();
+    int *numbers = mpi_base->allocate(4 * n, sizeof(int));
+    const char **in = mpi_base->allocate(n, sizeof(*in));
+    yk_status status = numbers && in ? YK_OK : mpi_base->error_code();
     shares s = {numbers, numbers + n, numbers + 2 * n, numbers + 3 * n, in};
     int64_t piece = (int64_t)(PIECE / size / (parts ? n : 1)) + 1;
     for (int64_t at = 0; at < op->count && !status; at += piece) {
@@ -365,11 +365,11 @@ static yk_status compare_counts(mpi_group *g, const yk__comm_op *op, const int64
 static yk_status trade(mpi_group *g, const yk__comm_op *op, size_t size)
 {
     size_t n = (size_t)g->world_size;
-    int *numbers = mpi_yoke->allocate(4 * n, sizeof(int));
+    int *numbers = mpi_base->allocate(4 * n, sizeof(int));
     int64_t *sent = (int64_t *)(void *)scratch(g, n * sizeof(int64_t));
     if (!numbers || !sent) {
         free(numbers);
-        return mpi_yoke->error_code();
+        return mpi_base->error_code();
     }
     int *in_counts = numbers, *in_offsets = numbers + n, *out_counts = numbers + 2 * n, *out_offsets = numbers + 3 * n;
     int64_t in_total = 0, out_total = 0;
@@ -429,7 +429,7 @@ yk_status mpi_collective(void *state, const yk__comm_op *op)
     }
     if (!mpi_check(g)) { /* out of memory, say: the others must not wait for this rank */
         yk_error error;
-        mpi_yoke->error_take(&error);
+        mpi_base->error_take(&error);
         mpi_give_up(g, status, error.message);
     }
     return mpi_check(g);

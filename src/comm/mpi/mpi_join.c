@@ -32,12 +32,12 @@ static yk_status read_places(const yk__comm_place *place, mpi_group *g, double u
     yk_status status = mpi_yoke->store_set(place->store, key, text, (size_t)n);
     for (int r = 0; r < g->world_size && !status; r++) {
         char *value = NULL;
-        double left = until - mpi_yoke->now();
+        double left = until - mpi_base->now();
         snprintf(key, sizeof(key), "%s/mpi/%d", place->name, r);
         status = mpi_yoke->store_get(place->store, key, (void **)&value, NULL, left > 0.01 ? left : 0.01);
         if (status == YK_ERR_TIMEOUT) {
             yk_error unused;
-            mpi_yoke->error_take(&unused);
+            mpi_base->error_take(&unused);
             status = YK_OK;
             absent++;
             if (used < sizeof(missing) - 20)
@@ -152,13 +152,13 @@ static yk_status fail_missing(const yk__comm_place *place, const bool *here)
 static yk_status gather_joins(const yk__comm_place *place, mpi_group *g, uint64_t name, double until)
 {
     static uint64_t made;
-    bool *here = mpi_yoke->allocate((size_t)g->world_size, sizeof(*here));
-    yk_status status = here ? YK_OK : mpi_yoke->error_code();
+    bool *here = mpi_base->allocate((size_t)g->world_size, sizeof(*here));
+    yk_status status = here ? YK_OK : mpi_base->error_code();
     for (int came = 1, looks = 0; !status && came < g->world_size; looks++) {
         pthread_mutex_lock(&mpi_lock);
         status = take_joins(place, g, name, here, &came);
         pthread_mutex_unlock(&mpi_lock);
-        if (!status && came < g->world_size && mpi_yoke->now() > until)
+        if (!status && came < g->world_size && mpi_base->now() > until)
             status = fail_missing(place, here);
         mpi_pause(g, looks);
     }
@@ -167,7 +167,7 @@ static yk_status gather_joins(const yk__comm_place *place, mpi_group *g, uint64_
     mpi_letter verdict = {.kind = LETTER_VERDICT, .group = name};
     yk_error error = {0};
     if (status) {
-        mpi_yoke->error_take(&error);
+        mpi_base->error_take(&error);
         verdict.code = (int32_t)error.code;
         verdict.bytes = (int32_t)snprintf(verdict.text, sizeof(verdict.text), "%s", error.message) + 1;
     }
@@ -181,7 +181,7 @@ static yk_status gather_joins(const yk__comm_place *place, mpi_group *g, uint64_
     free(here);
     g->id = verdict.number;
     if (status)
-        mpi_yoke->error_put(&error);
+        mpi_base->error_put(&error);
     return status;
 }
 
@@ -197,7 +197,7 @@ static yk_status ask_to_join(const yk__comm_place *place, mpi_group *g, uint64_t
             mpi_send_letter(root, &letter);
         mpi_progress();
         mpi_kept *verdict = mpi_take_early(LETTER_VERDICT, name);
-        bool late = !verdict && mpi_yoke->now() > until;
+        bool late = !verdict && mpi_base->now() > until;
         if (late) {
             letter.kind = LETTER_RETREAT;
             mpi_send_letter(root, &letter);
@@ -224,12 +224,12 @@ static yk_status ask_to_join(const yk__comm_place *place, mpi_group *g, uint64_t
 /* All members are on their way into this. */
 static yk_status make_comm(mpi_group *g)
 {
-    int *ranks = mpi_yoke->allocate((size_t)g->world_size, sizeof(int));
-    mpi_record *records = mpi_yoke->allocate((size_t)g->world_size, sizeof(mpi_record));
+    int *ranks = mpi_base->allocate((size_t)g->world_size, sizeof(int));
+    mpi_record *records = mpi_base->allocate((size_t)g->world_size, sizeof(mpi_record));
     if (!ranks || !records) {
         free(ranks);
         free(records);
-        return mpi_yoke->error_code();
+        return mpi_base->error_code();
     }
     for (int r = 0; r < g->world_size; r++)
         ranks[r] = g->members[r].who.mpi_rank;
@@ -278,13 +278,13 @@ static void destroy(mpi_group *g)
 yk_status mpi_join(const yk__comm_place *place, void **state)
 {
     *state = NULL;
-    double until = mpi_yoke->now() + place->join_timeout;
+    double until = mpi_base->now() + place->join_timeout;
     yk_status status = mpi_start(place->join_timeout);
     if (status)
         return status;
-    mpi_group *g = mpi_yoke->allocate(1, sizeof(*g));
+    mpi_group *g = mpi_base->allocate(1, sizeof(*g));
     if (!g)
-        return mpi_yoke->error_code();
+        return mpi_base->error_code();
     size_t ranks = (size_t)place->world_size;
     g->rank = place->rank;
     g->world_size = place->world_size;
@@ -292,10 +292,10 @@ yk_status mpi_join(const yk__comm_place *place, void **state)
     g->comm = MPI_COMM_NULL;
     g->heads_end = &g->heads;
     snprintf(g->name, sizeof(g->name), "%s", place->name);
-    g->members = mpi_yoke->allocate(ranks, sizeof(mpi_member));
-    g->own = mpi_yoke->allocate(1, sizeof(mpi_block));
-    g->blocks = mpi_yoke->allocate(ranks, sizeof(mpi_block));
-    status = g->members && g->own && g->blocks ? find_places(place, g, until) : mpi_yoke->error_code();
+    g->members = mpi_base->allocate(ranks, sizeof(mpi_member));
+    g->own = mpi_base->allocate(1, sizeof(mpi_block));
+    g->blocks = mpi_base->allocate(ranks, sizeof(mpi_block));
+    status = g->members && g->own && g->blocks ? find_places(place, g, until) : mpi_base->error_code();
     if (!status) {
         mpi_record *own = &g->members[g->rank].who;
         own->world_size = g->world_size;

@@ -23,7 +23,7 @@ static void end(mpi_message *m, yk_status status)
     m->done = true;
     m->status = status;
     if (status)
-        mpi_yoke->error_take(&m->error);
+        mpi_base->error_take(&m->error);
 }
 
 /* The head's receive is there: takes the bytes, or lets them come. */
@@ -146,7 +146,7 @@ static void give_up(mpi_group *g, mpi_message *m)
 void mpi_move_messages(mpi_group *g)
 {
     yk_error before;
-    mpi_yoke->error_take(&before);
+    mpi_base->error_take(&before);
     for (mpi_message *m = g->messages; m; m = m->next) {
         int done = 0;
         if (m->done)
@@ -155,7 +155,7 @@ void mpi_move_messages(mpi_group *g)
             (void)mpi_break_locked(g, YK_ERR_CONNECTION, "group '%s': MPI failed to move a message of rank %d", g->name,
                                    g->rank);
         yk_error unused;
-        mpi_yoke->error_take(&unused);
+        mpi_base->error_take(&unused);
         if (done)
             end(m, YK_OK);
         else if (atomic_load(&g->broken))
@@ -167,7 +167,7 @@ void mpi_move_messages(mpi_group *g)
         else
             at = &(*at)->next;
     }
-    mpi_yoke->error_put(&before);
+    mpi_base->error_put(&before);
 }
 
 yk_status mpi_post(void *state, const yk__comm_op *op, void **message)
@@ -177,12 +177,12 @@ yk_status mpi_post(void *state, const yk__comm_op *op, void **message)
     if (op->count > INT_MAX)
         return mpi_fail(YK_ERR_UNSUPPORTED, "%s of %lld elements: the mpi backend takes up to %d",
                         op->kind == YK__COMM_SEND ? "send" : "recv", (long long)op->count, INT_MAX);
-    mpi_message *m = mpi_yoke->allocate(1, sizeof(*m));
+    mpi_message *m = mpi_base->allocate(1, sizeof(*m));
     if (!m)
-        return mpi_yoke->error_code();
+        return mpi_base->error_code();
     m->op = *op;
     m->request = MPI_REQUEST_NULL;
-    m->deadline = mpi_yoke->now() + g->timeout;
+    m->deadline = mpi_base->now() + g->timeout;
     pthread_mutex_lock(&mpi_lock);
     mpi_message **tail = &g->messages;
     while (*tail)
@@ -205,11 +205,11 @@ static void look_after(mpi_group *g, const mpi_message *m)
 {
     char a[120], b[120], what[160];
     const mpi_member *peer = &g->members[m->op.peer];
-    bool late = mpi_yoke->now() > m->deadline;
+    bool late = mpi_base->now() > m->deadline;
     if (!peer->left && !late)
         return;
     yk_error before, unused;
-    mpi_yoke->error_take(&before);
+    mpi_base->error_take(&before);
     mpi_yoke->describe(&m->op, what, sizeof(what));
     mpi_who(g, g->rank, a, sizeof(a));
     mpi_who(g, m->op.peer, b, sizeof(b));
@@ -218,8 +218,8 @@ static void look_after(mpi_group *g, const mpi_message *m)
     else
         (void)mpi_break_locked(g, YK_ERR_STALLED, "%s: %s waited %g s for %s", what, a, g->timeout, b);
     mpi_flush(0.2);
-    mpi_yoke->error_take(&unused);
-    mpi_yoke->error_put(&before);
+    mpi_base->error_take(&unused);
+    mpi_base->error_put(&before);
     mpi_move_messages(g);
 }
 
@@ -227,7 +227,7 @@ yk_status mpi_wait(void *state, void *message, double seconds, bool *done)
 {
     mpi_group *g = state;
     mpi_message *m = message;
-    double until = seconds > 0 ? mpi_yoke->now() + seconds : 0;
+    double until = seconds > 0 ? mpi_base->now() + seconds : 0;
     for (int looks = 0;; looks++) {
         pthread_mutex_lock(&mpi_lock);
         mpi_progress();
@@ -235,12 +235,12 @@ yk_status mpi_wait(void *state, void *message, double seconds, bool *done)
             look_after(g, m);
         *done = m->done;
         pthread_mutex_unlock(&mpi_lock);
-        if (*done || seconds <= 0 || mpi_yoke->now() >= until)
+        if (*done || seconds <= 0 || mpi_base->now() >= until)
             break;
         mpi_pause(g, looks);
     }
     if (*done && m->status)
-        mpi_yoke->error_put(&m->error);
+        mpi_base->error_put(&m->error);
     return *done ? m->status : YK_OK;
 }
 

@@ -133,7 +133,7 @@ static yk_status break_stalled(mpi_group *g, const yk__comm_op *op)
 /* With the lock held. `asked` is when the others were, 0: not yet. */
 static yk_status look_at_clock(mpi_group *g, const yk__comm_op *op, double begin, double *asked)
 {
-    double now = mpi_yoke->now();
+    double now = mpi_base->now();
     if (now - begin < g->timeout)
         return YK_OK;
     if (*asked == 0) {
@@ -165,7 +165,7 @@ yk_status mpi_finish(mpi_group *g, const yk__comm_op *op, MPI_Request *requests,
             if (!status)
                 status = look_for_left(g, op);
             if (begin == 0)
-                begin = mpi_yoke->now();
+                begin = mpi_base->now();
             if (!status)
                 status = look_at_clock(g, op, begin, &asked);
         }

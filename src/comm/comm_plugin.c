@@ -1,0 +1,43 @@
+/*
+ * comm_plugin.c - which backends of collectives are plug-ins, and what they are given. Layer: comm.
+ */
+#include <string.h>
+
+#include "comm/comm_plugin.h"
+
+static const yk__comm_services services = {
+    .describe = yk__comm_describe,
+    .dtype_size = yk_dtype_size,
+    .combine = yk__comm_combine,
+    .store_set = yk_store_set,
+    .store_get = yk_store_get,
+    .store_name = yk_store_name,
+};
+
+static const yk__plugin_request requests[] = {
+    {
+        .name = "mpi",
+        .interface = YK__COMM_PLUGIN_INTERFACE,
+        .what = "the 'mpi' backend of collectives",
+        .sizes = YK__COMM_PLUGIN_SIZES,
+        .services = &services,
+        .to_build = "it is built and installed with yoke where Open MPI is found (Debian: apt-get install "
+                    "libopenmpi-dev openmpi-bin, then make)",
+        .to_load = "Debian: apt-get install libopenmpi3 openmpi-bin",
+        .global_symbols = true, /* Open MPI's own plug-ins look for its symbols among the global ones */
+    },
+};
+
+const yk__plugin_request *yk__comm_plugin_request(const char *name)
+{
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
+        if (strcmp(requests[i].name, name) == 0)
+            return &requests[i];
+    }
+    return NULL;
+}
+
+const yk__comm_backend *yk__comm_plugin(const char *name)
+{
+    return yk__plugin_load(yk__comm_plugin_request(name));
+}

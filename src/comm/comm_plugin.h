@@ -1,0 +1,35 @@
+/*
+ * comm_plugin.h - backends of collectives that are shared objects of their own (base/plugin.h), and what of yoke they
+ * are given. Layer: comm.
+ */
+#ifndef YOKE_COMM_COMM_PLUGIN_H
+#define YOKE_COMM_COMM_PLUGIN_H
+
+#include "base/plugin.h"
+#include "comm/backend.h"
+
+/* Beside the services of base. The object's `start` gives its yk__comm_backend. */
+typedef struct yk__comm_services {
+    const char *(*describe)(const yk__comm_op *op, char *buffer, size_t size);
+    size_t (*dtype_size)(yk_dtype dtype);
+    yk_status (*combine)(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
+                         const char *const *in, int64_t count, bool stream);
+    yk_status (*store_set)(yk_store *store, const char *key, const void *value, size_t size);
+    yk_status (*store_get)(yk_store *store, const char *key, void **value, size_t *size, double timeout);
+    const char *(*store_name)(const yk_store *store);
+} yk__comm_services;
+
+#define YK__COMM_PLUGIN_INTERFACE "comm"
+#define YK__COMM_PLUGIN_SIZES                                                                                          \
+    {                                                                                                                  \
+        sizeof(yk__base_services), sizeof(yk__comm_services), sizeof(yk__comm_backend), sizeof(yk__comm_place),        \
+            sizeof(yk__comm_op)                                                                                        \
+    }
+
+/* ---- comm_plugin.c ---- */
+/* What is asked for by the name of a backend; NULL where no plug-in of collectives has it. */
+const yk__plugin_request *yk__comm_plugin_request(const char *name);
+/* Loads the object of this name, once; NULL and an error that says where it was looked for, and what to install. */
+const yk__comm_backend *yk__comm_plugin(const char *name);
+
+#endif

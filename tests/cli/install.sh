@@ -1,0 +1,46 @@
+#!/bin/bash
+# install.sh - `make install`: programs find the plug-ins where it put them, wherever they lie and however they link.
+sources=$PWD
+. tests/support/tap.bash
+build=${YOKE%/*}
+prefix=$work/prefix libdir=$work/prefix/lib64/deep
+
+make -s -C "$sources" --no-print-directory BUILD="$build" SANITIZE="${SANITIZE:-}" PREFIX="$prefix" LIBDIR="$libdir" \
+    install > out 2> err
+ok "make install" [ $? = 0 ]
+ok "the plug-ins of the build are there" diff <(cd "$build" && ls | grep '^yoke-.*\.so$') <(ls "$libdir/yoke" 2> /dev/null)
+# A plug-in that nobody can load stands in for the real one: an error about the object says that it was found.
+mkdir -p "$libdir/yoke"
+echo "not an object" > "$libdir/yoke/yoke-mpi.so"
+cat > program.c << 'END'
+#include <yoke/yoke.h>
+int main(void)
+{
+    if (yk_init_process_group(&(yk_init_options){.backend = "mpi"}))
+        return yk_report_error(stderr);
+    return 0;
+}
+END
+# pkg-config may not be there; what it prints stands in the file.
+field()
+{
+    sed -n "s/^$1: //p" "$libdir/pkgconfig/yoke.pc" | sed "s#\${libdir}#$libdir#g; s#\${includedir}#$prefix/include#g"
+}
+flags=
+[ -z "${SANITIZE:-}" ] || flags=-fsanitize=$SANITIZE
+mkdir elsewhere
+ok "a program that links libyoke.a" ${CC:-cc} $flags -o elsewhere/static $(field Cflags) program.c "$libdir/libyoke.a" \
+    $(field Libs.private)
+ok "a program that shares libyoke.so" ${CC:-cc} $flags -o elsewhere/shared $(field Cflags) program.c $(field Libs) \
+    -Wl,-rpath,"$libdir" $flags
+for kind in static shared; do
+    elsewhere/$kind > out 2> err
+    ok "$kind: fails" [ $? = 1 ]
+    says err "the 'mpi' backend of collectives cannot be loaded: $libdir/yoke/yoke-mpi.so"
+done
+YOKE=$prefix/bin/yoke run bench allreduce --backend mpi --bytes 4
+says err "the 'mpi' backend of collectives cannot be loaded: $libdir/yoke/yoke-mpi.so"
+rm "$libdir/yoke/yoke-mpi.so"
+elsewhere/static > out 2> err
+says err "the 'mpi' backend of collectives is not there ($libdir/yoke/yoke-mpi.so)"
+finish
