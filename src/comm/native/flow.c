@@ -16,8 +16,7 @@
 enum { LOOKS = 40, RECEIVE = 128 << 10, MOST = 1 << 20 };
 static const double nap = 0.02, silence = 1;
 
-/* Bytes that moved; 0 also where the connection is gone. */
-static size_t give(native *g, int rank, const char *from, size_t bytes)
+size_t yk__native_data_send(native *g, int rank, const char *from, size_t bytes)
 {
     yk__native_link *l = &g->net->links[rank];
     ssize_t n = l->data_gone ? 0 : send(l->data, from, bytes < MOST ? bytes : MOST, MSG_NOSIGNAL);
@@ -26,7 +25,7 @@ static size_t give(native *g, int rank, const char *from, size_t bytes)
     return n > 0 ? (size_t)n : 0;
 }
 
-static size_t take(native *g, int rank, char *to, size_t bytes)
+size_t yk__native_data_receive(native *g, int rank, char *to, size_t bytes)
 {
     yk__native_link *l = &g->net->links[rank];
     ssize_t n = l->data_gone ? 0 : recv(l->data, to, bytes < MOST ? bytes : MOST, 0);
@@ -35,37 +34,28 @@ static size_t take(native *g, int rank, char *to, size_t bytes)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* A wait for bytes to move; zero at first. */
-typedef struct pace {
-    bool moved; /* since the last pause */
-    int looks;
-    double looked;
-} pace;
-
-/* Whether to look again at once; with false nothing moved for some looks. */
-static bool look_again(pace *p, bool moved)
+bool yk__native_spin(yk__native_spinner *s, bool moved)
 {
-    p->moved |= moved;
-    p->looks = moved ? 0 : p->looks + 1;
-    if (p->looks > LOOKS)
+    s->moved |= moved;
+    s->looks = moved ? 0 : s->looks + 1;
+    if (s->looks > LOOKS)
         return false;
-    if (p->looks > 2)
+    if (s->looks > 2)
         sched_yield();
     return true;
 }
 
-/* Waits in poll; `wait` has room for one more entry. `rank` is one that this rank waits for. */
-static yk_status rest(native *g, pace *p, struct pollfd *wait, int count, int rank)
+yk_status yk__native_poll(native *g, yk__native_spinner *s, struct pollfd *wait, int count, int rank)
 {
     yk__native_link *l = &g->net->links[rank];
     double now = yk__now();
-    if (p->moved)
+    if (s->moved)
         g->net->moved = now;
-    p->moved = false;
+    s->moved = false;
     wait[count] = (struct pollfd){.fd = g->net->epoll, .events = POLLIN};
     struct timespec limit = {.tv_nsec = (long)(nap * 1e9)};
     ppoll(wait, (nfds_t)count + 1, &limit, NULL);
-    yk_status status = yk__native_wait_away(g, rank, &p->looked);
+    yk_status status = yk__native_wait_away(g, rank, &s->looked);
     if (status || !l->data_gone)
         return status;
     if (l->gone_at == 0)
@@ -78,7 +68,7 @@ static yk_status rest(native *g, pace *p, struct pollfd *wait, int count, int ra
                             yk__native_who_rank(g, rank, who, sizeof(who)));
 }
 
-static struct pollfd entry_of(const native *g, int rank, short events)
+struct pollfd yk__native_poll_entry(const native *g, int rank, short events)
 {
     const yk__native_link *l = &g->net->links[rank];
     return (struct pollfd){.fd = l->data_gone ? -1 : l->data, .events = events};
@@ -93,20 +83,21 @@ yk_status yk__native_flow_run(native *g, yk__native_flow *out, int outs, yk__nat
         if (!wait)
             return yk__error_code();
     }
-    pace p = {0};
+    yk__native_spinner spinner = {0};
     yk_status status = YK_OK;
     for (;;) {
         bool moved = false, done = true;
         for (int i = 0; i < outs; i++) {
             yk__native_flow *f = &out[i];
-            size_t n = f->done < f->bytes ? give(g, f->rank, f->at + f->done, f->bytes - f->done) : 0;
+            size_t n = f->done < f->bytes ? yk__native_data_send(g, f->rank, f->at + f->done, f->bytes - f->done) : 0;
             f->done += n;
             moved |= n > 0;
             done &= f->done == f->bytes;
         }
         for (int i = 0; i < ins && !status; i++) {
             yk__native_flow *f = &in[i];
-            size_t n = f->done < f->bytes ? take(g, f->rank, f->at + f->done, f->bytes - f->done) : 0;
+            size_t n =
+                f->done < f->bytes ? yk__native_data_receive(g, f->rank, f->at + f->done, f->bytes - f->done) : 0;
             if (check && f->done < head && f->done + n >= head)
                 status = check(g, f);
             f->done += n;
@@ -115,16 +106,16 @@ yk_status yk__native_flow_run(native *g, yk__native_flow *out, int outs, yk__nat
         }
         if (status || done)
             break;
-        if (look_again(&p, moved))
+        if (yk__native_spin(&spinner, moved))
             continue;
         int count = 0, rank = -1;
         for (int i = 0; i < outs; i++)
             if (out[i].done < out[i].bytes)
-                wait[count++] = entry_of(g, rank = out[i].rank, POLLOUT);
+                wait[count++] = yk__native_poll_entry(g, rank = out[i].rank, POLLOUT);
         for (int i = ins - 1; i >= 0; i--)
             if (in[i].done < in[i].bytes)
-                wait[count++] = entry_of(g, rank = in[i].rank, POLLIN);
-        status = rest(g, &p, wait, count, rank);
+                wait[count++] = yk__native_poll_entry(g, rank = in[i].rank, POLLIN);
+        status = yk__native_poll(g, &spinner, wait, count, rank);
         if (status)
             break;
     }
@@ -174,7 +165,7 @@ static bool pipe_give(native *g, pipe_state *s)
         if (s->given_bytes < limit) {
             char *from = chunk_at(c, s->given_bytes, &run);
             size_t most = limit - s->given_bytes;
-            n = give(g, p->to, from, run < most ? run : most);
+            n = yk__native_data_send(g, p->to, from, run < most ? run : most);
             s->given_bytes += n;
             moved |= n > 0;
         }
@@ -227,11 +218,11 @@ static yk_status pipe_take(native *g, pipe_state *s, bool *moved)
         size_t all = yk__native_chunk_bytes(&t->chunk), run, n = 0;
         if (s->ready < all && !t->combine) {
             char *to = chunk_at(&t->chunk, s->ready, &run);
-            n = take(g, p->from, to, run);
+            n = yk__native_data_receive(g, p->from, to, run);
             s->ready += n;
         } else if (s->ready < all) {
             size_t left = all - s->ready - s->rest, room = RECEIVE - s->rest, whole;
-            n = take(g, p->from, g->net->received + s->rest, left < room ? left : room);
+            n = yk__native_data_receive(g, p->from, g->net->received + s->rest, left < room ? left : room);
             whole = (s->rest + n) / t->chunk.size * t->chunk.size;
             yk_status status = combine_received(g, s, whole);
             if (status)
@@ -257,7 +248,7 @@ static yk_status pipe_take(native *g, pipe_state *s, bool *moved)
 yk_status yk__native_pipe_run(native *g, const yk__native_pipe *p)
 {
     pipe_state s = {.pipe = p};
-    pace pace_of = {0};
+    yk__native_spinner spinner = {0};
     struct pollfd wait[3];
     if (!g->net->received) {
         g->net->received = yk__calloc(1, RECEIVE);
@@ -269,16 +260,16 @@ yk_status yk__native_pipe_run(native *g, const yk__native_pipe *p)
         yk_status status = pipe_take(g, &s, &moved);
         if (status || (s.given == p->gives && s.taken == p->takes))
             return status;
-        if (look_again(&pace_of, moved))
+        if (yk__native_spin(&spinner, moved))
             continue;
         int count = 0, rank = -1;
         if (s.given < p->gives && s.given_bytes < sendable(&s))
-            wait[count++] = entry_of(g, rank = p->to, POLLOUT);
+            wait[count++] = yk__native_poll_entry(g, rank = p->to, POLLOUT);
         if (s.taken < p->takes)
-            wait[count++] = entry_of(g, rank = p->from, POLLIN);
+            wait[count++] = yk__native_poll_entry(g, rank = p->from, POLLIN);
         if (rank < 0)
             rank = p->to;
-        status = rest(g, &pace_of, wait, count, rank);
+        status = yk__native_poll(g, &spinner, wait, count, rank);
         if (status)
             return status;
     }

@@ -142,6 +142,23 @@ void yk__native_talk_clear(yk__native_link *l);
 yk_status yk__native_talk_look_after(native *g);
 
 /* ---- flow.c: bytes on data connections ---- */
+/* What the system takes, or has, at once: bytes that moved; 0 also where the connection is gone. */
+size_t yk__native_data_send(native *g, int rank, const char *from, size_t bytes);
+size_t yk__native_data_receive(native *g, int rank, char *to, size_t bytes);
+
+/* A loop that moves bytes looks again for some rounds in which nothing moves before it waits; zero at first. */
+typedef struct yk__native_spinner {
+    bool moved; /* since the last wait */
+    int looks;
+    double looked;
+} yk__native_spinner;
+/* Whether to look again at once. */
+bool yk__native_spin(yk__native_spinner *s, bool moved);
+struct pollfd yk__native_poll_entry(const native *g, int rank, short events);
+/* Waits for the `count` entries of `wait`, which has room for one more, and for the control connections; fails when
+ * the group is broken. `rank` is one that this rank waits for. */
+yk_status yk__native_poll(native *g, yk__native_spinner *s, struct pollfd *wait, int count, int rank);
+
 typedef struct yk__native_flow {
     int rank; /* the other side */
     char *at;
