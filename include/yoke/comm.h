@@ -33,8 +33,8 @@ typedef struct yk_work yk_work;
 
 /* How values are combined. f16 and bf16 are combined in f32 and rounded once. On bool, sum and max are "any", product
  * and min are "all". Mean divides the sum by the number of ranks and needs a floating dtype. On one host
- * the ranks' values are combined in the order of ranks, over several in one that their layout and the size decide: the
- * result is the same bits on every rank and every run. Source: ReduceOp. */
+ * the ranks' values are combined by a binary tree over the ranks (docs/collectives.md), over several in an order that
+ * their layout and the size decide: the result is the same bits on every rank and every run. Source: ReduceOp. */
 typedef enum yk_reduce_op { YK_OP_SUM = 0, YK_OP_MEAN, YK_OP_MIN, YK_OP_MAX, YK_OP_PRODUCT } yk_reduce_op;
 
 /* ---- the default group of this process -------------------------------------------------------------------------- */

@@ -108,8 +108,8 @@ typedef struct yk__comm_backend {
 
 extern const yk__comm_backend yk__comm_native;
 
-/* out = in[0] op in[1] op ... in this order, element by element: native/'s arithmetic, for every backend. See
- * yk__native_combine. */
+/* Combines the values of all ranks element by element: in[r] is rank r's, all outputs get the result, `stream` writes
+ * them past the caches. The order is that of Note [The order of a reduction] (native/combine.c), for every backend. */
 yk_status yk__comm_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
                            const char *const *in, int64_t count, bool stream);
 

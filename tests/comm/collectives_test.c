@@ -3,6 +3,7 @@
  * to more than the staging areas hold, against sums in float64; the same bits on every rank.
  */
 #include "tests/comm/ranks.h"
+#include "tests/comm/reduction_reference.h"
 
 #include <yoke/ops.h>
 
@@ -185,8 +186,8 @@ static void test_rank_values(rank_context *c)
     }
 }
 
-/* The sum is that of the order of ranks, rounded after each addition, on every rank and every run. Over several hosts
- * the order is another one, but the same on every rank and every run, and whatever memory the ranks have. */
+/* The sum is that of reduction_reference.h, on every rank and every run. Over several hosts the order is another one,
+ * but the same on every rank and every run, and whatever memory the ranks have. */
 static void test_rank_bits(rank_context *c)
 {
     enum { N = 1200007 };
@@ -203,11 +204,13 @@ static void test_rank_bits(rank_context *c)
                 p[i] = sinf((float)i * 0.1f + (float)c->rank) * powf(10, (float)((i + c->rank) % 7));
             CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
             for (int64_t i = 0; i < n && test_layout == ONE_HOST; i++) {
-                float sum = 0;
+                float sum, v[MOST_TEST_RANKS];
+                const void *at[MOST_TEST_RANKS];
                 for (int r = 0; r < c->size; r++) {
-                    float v = sinf((float)i * 0.1f + (float)r) * powf(10, (float)((i + r) % 7));
-                    sum = r ? sum + v : v;
+                    v[r] = sinf((float)i * 0.1f + (float)r) * powf(10, (float)((i + r) % 7));
+                    at[r] = &v[r];
                 }
+                reference_reduce(YK_F32, YK_OP_SUM, c->size, at, &sum);
                 CHECK(memcmp(&sum, &p[i], 4) == 0, "element %lld is %a, not %a", (long long)i, (double)p[i],
                       (double)sum);
             }

@@ -32,9 +32,11 @@ enum rank_layout {
     ONE_HOST,
     EACH_ALONE, /* every rank on a host of its own: TCP alone */
     UNEVEN,     /* two hosts: 0 2 3 5 6 ... and 1 4 7 ... */
-    BLOCKS      /* 0 1 2 3, 4 5, 6, 7 */
+    BLOCKS,     /* 0 1 2 3, 4 5, 6, 7 */
+    NAMED       /* rank r is on the host whose digit is test_hosts[r] */
 };
 static enum rank_layout test_layout = ONE_HOST;
+static const char *test_hosts;
 
 static inline const char *host_of_rank(int rank)
 {
@@ -42,6 +44,7 @@ static inline const char *host_of_rank(int rank)
     switch (test_layout) {
     case EACH_ALONE: return alone[rank];
     case UNEVEN: return alone[rank % 3 == 1];
+    case NAMED: return alone[test_hosts[rank] - '0'];
     case BLOCKS: return alone[rank < 4 ? 0 : rank < 6 ? 1 : rank - 4];
     default: return NULL;
     }

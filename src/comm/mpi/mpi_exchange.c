@@ -4,8 +4,8 @@
  * Each begins with an exchange of blocks (MPI_Iallgather) that all ranks compare; a payload of up to sizeof(payload)
  * bytes comes along in it, and the operation is done. Else the bytes go by the collective of MPI of the same name, but
  * for the reductions: MPI does not promise the same bits on all ranks, and has no types for half of ours. Theirs is an
- * MPI_Ialltoall of shares, which each rank combines in the order of ranks, and an MPI_Iallgather or MPI_Igather of the
- * results: 2 (n - 1) / n of the payload out and in per rank, which is the least there can be.
+ * MPI_Ialltoall of shares, which each rank combines by the tree of native/combine.c, and an MPI_Iallgather or
+ * MPI_Igather of the results: 2 (n - 1) / n of the payload out and in per rank, which is the least there can be.
  */
 #include <limits.h>
 #include <stddef.h>

@@ -1,9 +1,21 @@
 /*
  * combine.c - the arithmetic of reductions, and copies past the caches. Layer: comm/native.
  *
- * Everything is done in blocks that stay in the first-level cache: the inputs are combined into a block in the order of
- * ranks, then the block is written to every output. So each input is read once and each output written once, whatever
- * their number. f16 and bf16 are widened to f32 by the CPU backend's copy kernel, combined, and rounded once.
+ * Note [The order of a reduction]
+ * The values of ranks 0 to n - 1 are the leaves of a binary tree: level by level, neighbours 2i and 2i + 1 are
+ * combined, left with right, and an odd last one goes up unchanged. Five ranks: ((a + b) + (c + d)) + e. The tree
+ * depends on n alone, so an element has the same bits on every path, over every transport and wherever it lies in a
+ * buffer. f16 and bf16 are widened to f32 at the leaves and rounded once, at the root, where a mean is divided. Which
+ * of several NaNs comes out is not promised.
+ *
+ * The node of level l and index i stands for the ranks from i * 2^l on, 2^l of them or those that are left; the inputs
+ * of a reduction are leaves, or the results of such subtrees. The tree is walked as a binary counter counts: an input
+ * goes on a stack, and while the top of the stack is a right child, it is combined with the left child below it. What
+ * stands on the stack in the end are left children of parents whose right subtree is the rest: they are combined from
+ * the right.
+ *
+ * All is done in blocks that stay in the first-level cache: each input is read once and each output written once,
+ * whatever their number.
  */
 #include <string.h>
 #if defined(__x86_64__)
@@ -12,7 +24,8 @@
 
 #include "comm/native/native.h"
 
-enum { BLOCK = 16384 /* bytes */ };
+/* Bytes: BLOCK of the widest operand at a time, or less where all of the stack would not fit into STACK. */
+enum { BLOCK = 16 << 10, STACK = 32 << 10 };
 
 void yk__native_stream_copy(void *to, const void *from, size_t bytes)
 {
@@ -121,6 +134,7 @@ static yk_status cast(void *to, yk_dtype to_dtype, const void *from, yk_dtype fr
     return backend ? backend->copy(0, &out, &in) : yk__error_code();
 }
 
+/* ---- in steps, between hosts ------------------------------------------------------------------------------------ */
 yk_status yk__native_accumulate(yk_reduce_op op, yk_dtype dtype, char *out, int inputs, const char *const *in,
                                 int64_t count)
 {
@@ -165,58 +179,99 @@ yk_status yk__native_round(yk_reduce_op op, yk_dtype dtype, void *out, void *fro
     return YK_OK;
 }
 
-/* The combination of one block into `out`, of the dtype; `wide` has room for two blocks of f32. */
-static yk_status combine_half(combine_fn fn, yk_reduce_op op, yk_dtype dtype, void *out, int inputs,
-                              const char *const *in, size_t offset, int64_t n, float *wide)
+/* ---- the tree ---------------------------------------------------------------------------------------------------- */
+/* Entries on the stack at most: below the topmost stand whole subtrees of different levels. */
+static int stack_depth(int ranks)
 {
-    float *next = wide + BLOCK / sizeof(float);
-    yk_status status = cast(wide, YK_F32, in[0] + offset, dtype, n);
-    for (int i = 1; i < inputs && !status; i++) {
-        status = cast(next, YK_F32, in[i] + offset, dtype, n);
-        fn(wide, wide, next, n);
-    }
-    if (op == YK_OP_MEAN)
-        divide(YK_F32, wide, n, inputs);
-    return status ? status : cast(out, dtype, wide, YK_F32, n);
+    int depth = 1;
+    for (int64_t n = 2; n <= ranks; n *= 2)
+        depth++;
+    return depth;
 }
 
-yk_status yk__native_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
-                             const char *const *in, int64_t count, bool stream)
+typedef struct walk {
+    const yk__reduction *r;
+    combine_fn fn;
+    char *stack;        /* memory of the stack's entries, `entry` bytes each */
+    size_t entry, size; /* `size`: of an element of the dtype */
+    bool half;
+} walk;
+
+/*
+ * Combines elements [begin, begin + n) of all inputs. *result is where the result is, in the wide dtype: at `last`, if
+ * that is not NULL and anything was combined, else on the stack, or the only input itself. Until the last combination,
+ * which goes element by element, nothing is written but to the stack: `last` may lie in an input.
+ */
+static yk_status walk_tree(const walk *w, const char *const *in, int64_t begin, int64_t n, char *last,
+                           const char **result)
 {
-    _Alignas(64) char block[BLOCK];
-    _Alignas(64) float wide[2 * BLOCK / sizeof(float)];
-    combine_fn fn = kernel_of(op, dtype);
-    size_t size = yk_dtype_size(dtype);
-    bool half = yk__is_half(dtype), direct = outputs == 1 && !stream;
-    int64_t step = (int64_t)(BLOCK / (half ? sizeof(float) : size));
-    for (int64_t begin = 0; begin < count; begin += step) {
-        int64_t n = count - begin < step ? count - begin : step;
-        size_t offset = (size_t)begin * size, bytes = (size_t)n * size;
-        if (half) {
-            yk_status status = combine_half(fn, op, dtype, block, inputs, in, offset, n, wide);
+    const yk__reduction *r = w->r;
+    const char *value[32];
+    int top = 0, left = r->inputs - 1; /* combinations that are left */
+    value[0] = in[0];
+    for (int i = 0; i < r->inputs; i++) {
+        int first = r->subtrees ? r->subtrees[i].first : i, level = r->subtrees ? r->subtrees[i].level : 0;
+        const char *from = in[i] + (size_t)begin * (level && w->half ? sizeof(float) : w->size);
+        if (w->half && !level) {
+            char *to = w->stack + (size_t)top * w->entry;
+            yk_status status = cast(to, YK_F32, from, r->dtype, n);
             if (status)
                 return status;
-        } else if (inputs == 1) {
-            memcpy(block, in[0] + offset, bytes);
-        } else {
-            /* With one output and two inputs the block is left out. The output may be one of the inputs: up to the
-             * last input nothing is written to it. */
-            for (int i = 1; i < inputs; i++)
-                fn(direct && i == inputs - 1 ? out[0] + offset : block, i == 1 ? in[0] + offset : block, in[i] + offset,
-                   n);
-            if (op == YK_OP_MEAN)
-                divide(dtype, direct ? out[0] + offset : block, n, inputs);
+            from = to;
         }
-        if (direct && !half && inputs > 1)
-            continue;
-        for (int o = 0; o < outputs; o++) {
-            if (stream)
-                yk__native_stream_copy(out[o] + offset, block, bytes);
-            else
-                memcpy(out[o] + offset, block, bytes);
+        value[top++] = from;
+        bool end = i == r->inputs - 1;
+        for (int index = first >> level; top > 1 && (end || index & 1); index >>= 1) {
+            top--;
+            char *to = --left == 0 && last ? last : w->stack + (size_t)(top - 1) * w->entry;
+            w->fn(to, value[top - 1], value[top], n);
+            value[top - 1] = to;
         }
     }
-    if (stream)
+    *result = value[0];
+    return YK_OK;
+}
+
+yk_status yk__native_combine(const yk__reduction *r, int outputs, char *const *out, const char *const *in,
+                             int64_t count)
+{
+    _Alignas(64) char block[BLOCK];
+    _Alignas(64) char stack[STACK];
+    bool half = yk__is_half(r->dtype), divides = r->reduction == YK_OP_MEAN && !r->partial;
+    size_t size = yk_dtype_size(r->dtype), wide_size = half ? sizeof(float) : size;
+    size_t out_size = r->partial ? wide_size : size;
+    walk w = {.r = r, .fn = kernel_of(r->reduction, r->dtype), .stack = stack, .size = size, .half = half};
+    int depth = stack_depth(r->ranks) - !half; /* the topmost entry is an input: only if it is widened it takes room */
+    for (w.entry = BLOCK; w.entry * (size_t)depth > STACK; w.entry /= 2)
+        continue;
+    int64_t step = (int64_t)(w.entry / wide_size);
+    for (int64_t begin = 0; begin < count; begin += step) {
+        int64_t n = count - begin < step ? count - begin : step;
+        size_t offset = (size_t)begin * out_size, bytes = (size_t)n * out_size;
+        char *to = outputs == 1 && !r->stream ? out[0] + offset : block;
+        bool rounds = half && !r->partial;
+        char *sum = rounds ? stack : to;
+        const char *result;
+        yk_status status = walk_tree(&w, in, begin, n, rounds ? NULL : to, &result);
+        if (!status && (rounds || divides)) {
+            if (result != sum) /* the only input, which stays as it is */
+                memcpy(sum, result, (size_t)n * wide_size);
+            if (divides)
+                divide(yk__native_wide(r->dtype), sum, n, r->ranks);
+            if (rounds)
+                status = cast(to, r->dtype, sum, YK_F32, n);
+            result = to;
+        }
+        if (status)
+            return status;
+        for (int o = 0; o < outputs; o++) {
+            if (r->stream)
+                yk__native_stream_copy(out[o] + offset, result, bytes);
+            else if (result != out[o] + offset)
+                memcpy(out[o] + offset, result, bytes);
+        }
+    }
+    if (r->stream)
         yk__native_stream_end();
     return YK_OK;
 }
@@ -224,5 +279,6 @@ yk_status yk__native_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char 
 yk_status yk__comm_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
                            const char *const *in, int64_t count, bool stream)
 {
-    return yk__native_combine(op, dtype, outputs, out, inputs, in, count, stream);
+    yk__reduction r = {.reduction = op, .dtype = dtype, .ranks = inputs, .inputs = inputs, .stream = stream};
+    return yk__native_combine(&r, outputs, out, in, count);
 }

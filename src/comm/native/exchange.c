@@ -124,6 +124,11 @@ void yk__native_share(int64_t count, size_t size, int n, int r, int64_t *from, i
 }
 
 /* ---- all_reduce and reduce -------------------------------------------------------------------------------------- */
+static yk__reduction reduction_of(const native *g, const yk__comm_op *op)
+{
+    return (yk__reduction){.reduction = op->reduction, .dtype = op->dtype, .ranks = g->world, .inputs = g->world};
+}
+
 /* Every rank combines its share of all buffers, and writes it to all of them, or to the root's. */
 static yk_status reduce_direct(native *g, const yk__comm_op *op, int root)
 {
@@ -145,8 +150,9 @@ static yk_status reduce_direct(native *g, const yk__comm_op *op, int root)
     }
     if (root >= 0)
         out[0] = out[root];
-    status = yk__native_combine(op->reduction, op->dtype, root >= 0 ? 1 : n, out, n, in, to - from,
-                                (size_t)op->count * size >= STREAM);
+    yk__reduction r = reduction_of(g, op);
+    r.stream = (size_t)op->count * size >= STREAM;
+    status = yk__native_combine(&r, root >= 0 ? 1 : n, out, in, to - from);
     yk__native_exit(g);
     return status ? status : yk__native_sync(g);
 }
@@ -172,6 +178,7 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
 
     int64_t piece = (int64_t)(NATIVE_HALF / size);
     const char *in[NATIVE_MAX_RANKS];
+    const yk__reduction reduction = reduction_of(g, op);
     for (int64_t at = 0; at < op->count && !status; at += piece) {
         int64_t count = least(piece, op->count - at);
         size_t bytes = (size_t)count * size;
@@ -191,11 +198,11 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
             in[r] = yk__native_stage(g, r, half) + (size_t)from * size;
         if (flat) {
             if (wanted)
-                status = yk__native_combine(op->reduction, op->dtype, 1, &out, n, in, count, false);
+                status = yk__native_combine(&reduction, 1, &out, in, count);
             continue;
         }
         char *mine = yk__native_stage(g, g->rank, half) + (size_t)from * size;
-        status = yk__native_combine(op->reduction, op->dtype, 1, &mine, n, in, to - from, false);
+        status = yk__native_combine(&reduction, 1, &mine, in, to - from);
         if (!status)
             status = yk__native_sync(g);
         for (int r = 0; r < n && wanted && !status; r++) {
@@ -302,6 +309,7 @@ static yk_status deal(native *g, const yk__comm_op *op, int root)
     yk_status status = YK_OK;
     bool direct = false, begun = false;
     const char *in[NATIVE_MAX_RANKS];
+    const yk__reduction reduction = reduction_of(g, op);
     if (!early) {
         status = yk__native_begin(g, op, &place, NULL);
         begun = true;
@@ -335,7 +343,7 @@ static yk_status deal(native *g, const yk__comm_op *op, int root)
         if (root >= 0)
             copy(out, in[root], bytes);
         else
-            status = yk__native_combine(op->reduction, op->dtype, 1, &out, n, in, (int64_t)(bytes / size), false);
+            status = yk__native_combine(&reduction, 1, &out, in, (int64_t)(bytes / size));
     }
     if (!direct || status)
         return status;

@@ -232,11 +232,28 @@ char *yk__native_reach(native *g, int rank, const yk__region_place *place, const
 void yk__native_forget_mappings(native *g);
 
 /* ---- combine.c ---- */
-/* out = in[0] op in[1] op ... in this order, element by element; out may be one of them. Mean is a sum that is divided
- * by `inputs`. All `outputs` get the same bytes, past the caches when `stream` is set. */
-yk_status yk__native_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *const *out, int inputs,
-                             const char *const *in, int64_t count, bool stream);
-/* The same in steps. out = in[0] op in[1] ..., in f32 for f16 and bf16, else in the dtype; a mean is not divided yet.
+/* The ranks [first, first + 2^level) of a group, as far as there are so many: a node of the tree of Note [The order of
+ * a reduction]; `first` is a multiple of 2^level. */
+typedef struct yk__subtree {
+    int first, level;
+} yk__subtree;
+
+typedef struct yk__reduction {
+    yk_reduce_op reduction;
+    yk_dtype dtype;
+    int ranks;                   /* of the group: the leaves; what a mean is divided by */
+    int inputs;                  /* in the order of ranks */
+    const yk__subtree *subtrees; /* what each input is the result of; above level 0 it is in the wide dtype. NULL: the
+                                  * values of all ranks */
+    bool partial;                /* the inputs make up a subtree: its result is wide, and not divided */
+    bool stream;                 /* the outputs are written past the caches */
+} yk__reduction;
+/* Combines `count` elements of all inputs by the tree, and writes the result to all outputs. An output may be one of
+ * the inputs, but where the dtype of one of both is wide. */
+yk_status yk__native_combine(const yk__reduction *r, int outputs, char *const *out, const char *const *in,
+                             int64_t count);
+/* In steps, in the order of `in`: out = in[0] op in[1] ..., in f32 for f16 and bf16, else in the dtype; a mean is not
+ * divided yet.
  */
 yk_status yk__native_accumulate(yk_reduce_op op, yk_dtype dtype, char *out, int inputs, const char *const *in,
                                 int64_t count);

@@ -123,12 +123,14 @@ static yk_status all_reduce_in_place(native *g, const yk__comm_op *op, int64_t s
     size_t size = yk_dtype_size(op->dtype);
     int lane = own_lane(g);
     char *memory[NATIVE_MAX_RANKS];
+    const yk__reduction r = {
+        .reduction = undivided(op->reduction), .dtype = op->dtype, .ranks = g->world_size, .inputs = g->world_size};
     yk_status status = yk__native_sync_host(g); /* the leaders have agreed */
     if (!status)
         status = yk__native_enter(g);
-    for (int r = 0; r < g->world_size && !status; r++) {
-        memory[r] = r == g->rank ? op->out : yk__native_peer_memory(g, op->number, r, false);
-        if (!memory[r])
+    for (int i = 0; i < g->world_size && !status; i++) {
+        memory[i] = i == g->rank ? op->out : yk__native_peer_memory(g, op->number, i, false);
+        if (!memory[i])
             status = yk__error_code();
     }
     for (int64_t at = 0; at < op->count && lane >= 0 && !status; at += step) {
@@ -137,15 +139,14 @@ static yk_status all_reduce_in_place(native *g, const yk__comm_op *op, int64_t s
         yk__native_share(op->count - at < step ? op->count - at : step, size, g->net->lanes, lane, &from, &to);
         size_t offset = (size_t)(at + from) * size;
         char *own = memory[g->rank] + offset;
-        for (int r = 0; r < g->world_size; r++)
-            in[r] = memory[r] + offset;
+        for (int i = 0; i < g->world_size; i++)
+            in[i] = memory[i] + offset;
         if (g->world_size > 1)
-            status =
-                yk__native_combine(undivided(op->reduction), op->dtype, 1, &own, g->world_size, in, to - from, false);
+            status = yk__native_combine(&r, 1, &own, in, to - from);
         if (!status)
             status = ring_slice(g, op, lane, to - from, own, own, true);
-        for (int r = 0; r < g->world_size && !status; r++)
-            yk__native_copy(memory[r] + offset, own, (size_t)(to - from) * size);
+        for (int i = 0; i < g->world_size && !status; i++)
+            yk__native_copy(memory[i] + offset, own, (size_t)(to - from) * size);
     }
     if (status)
         return status;
