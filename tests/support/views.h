@@ -6,7 +6,7 @@
 
 #include "tests/support/expect.h"
 
-#include "device/cpu/convert.h"
+#include "device/convert.h"
 #include "device/table.h"
 
 enum view_layout {

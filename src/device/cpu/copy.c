@@ -4,7 +4,7 @@
  * Casts are as convert.h says. A copy between two memory orders of one dtype goes through tiles, so that both sides
  * are read and written in whole cache lines.
  */
-#include "device/cpu/convert.h"
+#include "device/convert.h"
 #include "device/cpu/elementwise.h"
 #include "device/cpu/iterate.h"
 

@@ -8,9 +8,9 @@
  */
 #include <math.h>
 
-#include "device/cpu/convert.h"
+#include "device/convert.h"
 #include "device/cpu/iterate.h"
-#include "device/cpu/vmath.h"
+#include "device/scalar_math.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>

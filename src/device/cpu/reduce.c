@@ -11,7 +11,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "device/cpu/convert.h"
+#include "device/convert.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/reduce.h"
 

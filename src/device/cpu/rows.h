@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "device/cpu/cpu.h"
-#include "device/cpu/vmath.h"
+#include "device/scalar_math.h"
 
 #define YK__ROW_CHUNK 1024 /* elements that are held on the stack at a time */
 

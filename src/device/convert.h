@@ -1,22 +1,22 @@
 /*
- * convert.h - single numbers between dtypes. Layer: device/cpu.
+ * convert.h - single numbers between dtypes. Layer: device.
  *
  * What a cast does where C leaves it undefined: a float beyond an integer type saturates, NaN becomes 0, and u8 takes
  * the low 8 bits of the i32. f16 and bf16 round to nearest even from f32, by way of which all other dtypes reach them
  * (as in PyTorch, so f64 rounds twice); NaN stays NaN.
  */
-#ifndef YOKE_DEVICE_CPU_CONVERT_H
-#define YOKE_DEVICE_CPU_CONVERT_H
+#ifndef YOKE_DEVICE_CONVERT_H
+#define YOKE_DEVICE_CONVERT_H
 
-#include "device/cpu/cpu.h"
-#include "device/cpu/vmath.h"
+#include "device/kernel_args.h"
+#include "device/scalar_math.h"
 
-static inline float yk__from_bf16(uint16_t h)
+YK__SCALAR float yk__from_bf16(uint16_t h)
 {
     return yk__float_of((uint32_t)h << 16);
 }
 
-static inline uint16_t yk__to_bf16(float x)
+YK__SCALAR uint16_t yk__to_bf16(float x)
 {
     uint32_t bits = yk__bits_of(x);
     uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
@@ -24,7 +24,7 @@ static inline uint16_t yk__to_bf16(float x)
     return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded);
 }
 
-static inline float yk__from_f16(uint16_t h)
+YK__SCALAR float yk__from_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = h & 0x7FFFu;
     /* Shifted into place the exponent is 112 too small; the product puts that right and makes denormals normal. */
@@ -33,7 +33,7 @@ static inline float yk__from_f16(uint16_t h)
     return yk__float_of(sign | bits);
 }
 
-static inline uint16_t yk__to_f16(float x)
+YK__SCALAR uint16_t yk__to_f16(float x)
 {
     uint32_t bits = yk__bits_of(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
     /* Below 2^-14 an addition rounds at the denormals' 2^-24; above, the 13 bits lost are rounded as an integer. */
@@ -55,7 +55,7 @@ static inline uint16_t yk__to_f16(float x)
                                       : INT64_MIN)
 
 /* `value` as one element of a dtype. */
-static inline void yk__store_scalar(void *element, yk_dtype dtype, double value)
+YK__SCALAR void yk__store_scalar(void *element, yk_dtype dtype, double value)
 {
     switch (dtype) {
     case YK_F64: *(double *)element = value; break;

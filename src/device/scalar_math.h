@@ -1,13 +1,14 @@
 /*
- * vmath.h - elementary functions written so that loops over them vectorise. Layer: device/cpu.
+ * scalar_math.h - elementary functions written so that loops over them vectorise, for kernels of every device. Layer:
+ * device.
  *
  * The f32 versions have no branches, table look-ups or calls. They are right for every input, denormals, infinities
  * and NaN included: exp and log within 2 ulp, tanh and sigmoid within 4, gelu within 5
  * (tests/device/elementwise_test.c). Their polynomials are our own minimax fits in relative error (Remez exchange in 40
  * digits); the error of the fit stands beside each. The f64 versions are libm's.
  */
-#ifndef YOKE_DEVICE_CPU_VMATH_H
-#define YOKE_DEVICE_CPU_VMATH_H
+#ifndef YOKE_DEVICE_SCALAR_MATH_H
+#define YOKE_DEVICE_SCALAR_MATH_H
 
 #include <float.h>
 #include <math.h>

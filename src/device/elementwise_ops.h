@@ -1,0 +1,187 @@
+/*
+ * elementwise_ops.h - the arithmetic of the slots unary and binary, written once for the kernels of every device.
+ * Layer: device. C and C++.
+ *
+ * Every operation is one expression of x, p0 and p1, or of x, y and alpha. X(OP, expression) is called for each; F(f)
+ * is the function f for f32 or f64, and the same expression serves both.
+ */
+#ifndef YOKE_DEVICE_ELEMENTWISE_OPS_H
+#define YOKE_DEVICE_ELEMENTWISE_OPS_H
+
+#include "device/convert.h"
+#include "device/scalar_math.h"
+
+/* clang-format off */
+#define YK__WRAP(x) (uint64_t)(x)
+#define YK__LESSER(x, y) ((x) > (y) ? (y) : (x)) /* x where it is NaN */
+
+/* ---- real numbers; F(f) is f for float and double ---- */
+#define YK__REAL_UNARY(X, F)                                                                                           \
+    X(NEG, -x)                                                                                                         \
+    X(ABS, F(fabs)(x))                                                                                                 \
+    X(EXP, F(yk__exp)(x))                                                                                              \
+    X(LOG, F(yk__log)(x))                                                                                              \
+    X(SQRT, F(sqrt)(x))                                                                                                \
+    X(RSQRT, 1 / F(sqrt)(x))                                                                                           \
+    X(RECIPROCAL, 1 / x)                                                                                               \
+    X(SIN, F(sin)(x))                                                                                                  \
+    X(COS, F(cos)(x))                                                                                                  \
+    X(TANH, F(yk__tanh)(x))                                                                                            \
+    X(SIGMOID, F(yk__sigmoid)(x))                                                                                      \
+    X(RELU, x < 0 ? 0 : x)                                                                                             \
+    X(GELU, F(yk__gelu)(x))                                                                                            \
+    X(SIGN, x > 0 ? 1 : x < 0 ? -1 : 0)                                                                                \
+    X(FLOOR, F(floor)(x))                                                                                              \
+    X(CEIL, F(ceil)(x))                                                                                                \
+    X(ROUND, F(rint)(x))                                                                                               \
+    X(ADD_SCALAR, x + p0)                                                                                              \
+    X(MUL_SCALAR, x * p0)                                                                                              \
+    X(POW_SCALAR, F(pow)(x, p0))                                                                                       \
+    X(SQUARE, x * x)                                                                                                   \
+    X(CUBE, x * x * x)                                                                                                 \
+    X(CLAMP, x < p0 ? YK__LESSER(p0, p1) : YK__LESSER(x, p1))
+
+/* ---- integers, computed as i64; YK__WRAP(x) is x as an unsigned number, which wraps ---- */
+#define YK__WHOLE_UNARY(X)                                                                                             \
+    X(NEG, 0 - YK__WRAP(x))                                                                                            \
+    X(ABS, x < 0 ? 0 - YK__WRAP(x) : YK__WRAP(x))                                                                      \
+    X(RELU, x < 0 ? 0 : x)                                                                                             \
+    X(SIGN, x > 0 ? 1 : x < 0 ? -1 : 0)                                                                                \
+    X(FLOOR, x)                                                                                                        \
+    X(CEIL, x)                                                                                                         \
+    X(ROUND, x)                                                                                                        \
+    X(ADD_SCALAR, YK__WRAP(x) + YK__WRAP(p0))                                                                          \
+    X(MUL_SCALAR, YK__WRAP(x) * YK__WRAP(p0))                                                                          \
+    X(POW_SCALAR, yk__power(x, p0))                                                                                    \
+    X(CLAMP, x < p0 ? YK__LESSER(p0, p1) : YK__LESSER(x, p1))
+
+/* ---- of two numbers ---- */
+#define YK__REAL_BINARY(X, F)                                                                                          \
+    X(ADD, x + alpha * y)                                                                                              \
+    X(PLUS, x + y)                                                                                                     \
+    X(SUB, x - alpha * y)                                                                                              \
+    X(MUL, x * y)                                                                                                      \
+    X(DIV, x / y)                                                                                                      \
+    X(POW, F(pow)(x, y))                                                                                               \
+    X(MAXIMUM, x > y || x != x ? x : y)                                                                                \
+    X(MINIMUM, x < y || x != x ? x : y)                                                                                \
+    X(RELU_GRAD, y <= 0 ? 0 : x)                                                                                       \
+    X(TANH_GRAD, x * (1 - y * y))                                                                                      \
+    X(SIGMOID_GRAD, x * ((1 - y) * y))                                                                                 \
+    X(GELU_GRAD, x * F(yk__gelu_grad)(y))                                                                              \
+    X(ABS_GRAD, x * (y > 0 ? 1 : y < 0 ? -1 : 0))
+
+/* Integers, computed as i64; YK__WRAP(x) is x as an unsigned number, which wraps. */
+#define YK__WHOLE_BINARY(X)                                                                                            \
+    X(ADD, YK__WRAP(x) + YK__WRAP(alpha) * YK__WRAP(y))                                                                \
+    X(PLUS, YK__WRAP(x) + YK__WRAP(y))                                                                                 \
+    X(SUB, YK__WRAP(x) - YK__WRAP(alpha) * YK__WRAP(y))                                                                \
+    X(MUL, YK__WRAP(x) * YK__WRAP(y))                                                                                  \
+    X(POW, yk__power(x, y))                                                                                            \
+    X(MAXIMUM, x > y ? x : y)                                                                                          \
+    X(MINIMUM, x < y ? x : y)
+
+#define YK__TRUTH_BINARY(X)                                                                                            \
+    X(EQ, x == y)                                                                                                      \
+    X(NE, x != y)                                                                                                      \
+    X(LT, x < y)                                                                                                       \
+    X(LE, x <= y)                                                                                                      \
+    X(GT, x > y)                                                                                                       \
+    X(GE, x >= y)                                                                                                      \
+    X(AND, (x != 0) & (y != 0))                                                                                        \
+    X(OR, (x != 0) | (y != 0))
+
+#define YK__F32(f) f##_f32
+#define fabs_f32 fabsf
+#define sqrt_f32 sqrtf
+#define sin_f32 sinf
+#define cos_f32 cosf
+#define floor_f32 floorf
+#define ceil_f32 ceilf
+#define rint_f32 rintf
+#define pow_f32 powf
+#define YK__F64(f) f##_f64
+#define fabs_f64 fabs
+#define sqrt_f64 sqrt
+#define sin_f64 sin
+#define cos_f64 cos
+#define floor_f64 floor
+#define ceil_f64 ceil
+#define rint_f64 rint
+#define pow_f64 pow
+/* How p0, p1 and alpha become numbers of the operation; integers take YK__TO_I64. */
+#define YK__TO_ITSELF(x) (x)
+
+/* Kernels that are not operations of their own. The sum with alpha 1 saves a product, and NaN from alpha times infinity
+ * cannot arise; powers that have a shorter way are chosen by the exponent, as PyTorch does. */
+enum { YK__SQUARE = YK__CLAMP + 1, YK__CUBE, YK__UNARY_KERNELS };
+enum { YK__PLUS = YK__ABS_GRAD + 1, YK__BINARY_KERNELS };
+/* clang-format on */
+
+/* base^exponent in wrapping arithmetic; a negative exponent gives the reciprocal cut to an integer, 0 of 0. */
+YK__SCALAR int64_t yk__power(int64_t base, int64_t exponent)
+{
+    if (exponent < 0)
+        return base == 1 ? 1 : base != -1 ? 0 : exponent % 2 ? -1 : 1;
+    uint64_t result = 1, factor = (uint64_t)base;
+    for (; exponent > 0; exponent >>= 1, factor *= factor)
+        if (exponent & 1)
+            result *= factor;
+    return (int64_t)result;
+}
+
+static inline int yk__unary_kernel(yk__unary op, yk_dtype dtype, double p0)
+{
+    if (op != YK__POW_SCALAR || !yk_dtype_is_floating(dtype))
+        return (int)op;
+    return p0 == 2.0    ? (int)YK__SQUARE
+           : p0 == 3.0  ? (int)YK__CUBE
+           : p0 == 0.5  ? (int)YK__SQRT
+           : p0 == -0.5 ? (int)YK__RSQRT
+           : p0 == -1.0 ? (int)YK__RECIPROCAL
+                        : (int)YK__POW_SCALAR;
+}
+
+static inline int yk__binary_kernel(yk__binary op, double alpha)
+{
+    return op == YK__ADD && alpha == 1.0 ? (int)YK__PLUS : (int)op;
+}
+
+/* For errors. */
+static inline const char *yk__unary_name(yk__unary op)
+{
+    static const char *const names[] = {
+        "neg",  "abs",  "exp",   "log",  "sqrt",  "rsqrt",       "reciprocal", "sin", "cos", "tanh", "sigmoid", "relu",
+        "gelu", "sign", "floor", "ceil", "round", "logical_not", "isfinite",   "add", "mul", "pow",  "clamp",
+    };
+    return names[op];
+}
+
+static inline const char *yk__binary_name(yk__binary op)
+{
+    static const char *const names[] = {
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "pow",
+        "maximum",
+        "minimum",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "logical_and",
+        "logical_or",
+        "relu_backward",
+        "tanh_backward",
+        "sigmoid_backward",
+        "gelu_backward",
+        "abs_backward",
+    };
+    return names[op];
+}
+
+#endif

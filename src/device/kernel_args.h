@@ -1,0 +1,87 @@
+/*
+ * kernel_args.h - what the slots of the device table take: views, operations, and the numbers of each. Layer: device.
+ * C and C++: kernels for GPUs read it, too.
+ */
+#ifndef YOKE_DEVICE_KERNEL_ARGS_H
+#define YOKE_DEVICE_KERNEL_ARGS_H
+
+#include <yoke/device.h>
+
+#include "base/philox.h"
+
+/* A strided block of memory as kernels see it. */
+typedef struct yk__view {
+    void *data; /* the first element */
+    yk_dtype dtype;
+    int ndim;
+    int64_t shape[YK_MAX_DIMS];
+    int64_t stride[YK_MAX_DIMS];
+} yk__view;
+
+/* clang-format off */
+typedef enum yk__unary {
+    YK__NEG, YK__ABS, YK__EXP, YK__LOG, YK__SQRT, YK__RSQRT, YK__RECIPROCAL, YK__SIN, YK__COS, YK__TANH,
+    YK__SIGMOID, YK__RELU, YK__GELU, /* the exact one, with erf */
+    YK__SIGN, YK__FLOOR, YK__CEIL, YK__ROUND /* half to even */, YK__LOGICAL_NOT /* any dtype to bool */,
+    YK__IS_FINITE /* float to bool */,
+    YK__ADD_SCALAR /* x + p0 */, YK__MUL_SCALAR /* x * p0 */, YK__POW_SCALAR /* x ^ p0 */, YK__CLAMP /* to [p0, p1] */
+} yk__unary;
+
+typedef enum yk__binary {
+    YK__ADD /* a + alpha b */, YK__SUB /* a - alpha b */, YK__MUL, YK__DIV, YK__POW, YK__MAXIMUM, YK__MINIMUM,
+    YK__EQ, YK__NE, YK__LT, YK__LE, YK__GT, YK__GE, YK__AND, YK__OR, /* out is bool */
+    /* gradients: a is the gradient of the output, b what the op kept */
+    YK__RELU_GRAD /* b = out */, YK__TANH_GRAD /* b = out */, YK__SIGMOID_GRAD /* b = out */, YK__GELU_GRAD /* b = x */,
+    YK__ABS_GRAD /* b = x */
+} yk__binary;
+
+typedef enum yk__reduce {
+    YK__SUM, YK__MEAN, YK__PROD, YK__AMAX, YK__AMIN, YK__ANY, YK__ALL, /* any and all: out is bool */
+    YK__ARGMAX, YK__ARGMIN, /* one dimension reduced; out is i64; the first of equals, NaN counts as the extreme */
+    YK__VAR,                /* divided by count - p0 */
+    YK__SUM_SQUARES
+} yk__reduce;
+/* clang-format on */
+
+typedef enum yk__random_kind {
+    YK__RANDOM_UNIFORM, /* [p0, p1) */
+    YK__RANDOM_NORMAL,  /* mean p0, deviation p1 */
+    YK__RANDOM_INTEGER, /* [p0, p1) */
+} yk__random_kind;
+
+typedef struct yk__conv2d {
+    int64_t stride[2], padding[2], dilation[2], groups; /* height, width */
+} yk__conv2d;
+
+typedef struct yk__pool2d {
+    int64_t kernel[2], stride[2], padding[2], dilation[2]; /* height, width; dilation for max only */
+    bool count_exclude_pad;                                /* average: padding does not count */
+    int64_t divisor;                                       /* average: fixed divisor, 0: the window's size */
+} yk__pool2d;
+
+typedef struct yk__batch_norm {
+    double momentum, eps;
+    bool training; /* statistics of the batch; else the running ones */
+    bool relu;     /* out = max(0, ...): the activation is fused */
+} yk__batch_norm;
+
+typedef struct yk__cross_entropy {
+    int64_t ignore_index;
+    double label_smoothing; /* [0, 1] */
+    bool mean;              /* divide by the number (or the weight) of the targets that count; else the sum */
+} yk__cross_entropy;
+
+typedef struct yk__sgd {
+    double lr, momentum, dampening, weight_decay;
+    bool nesterov, maximize;
+    bool first; /* the momentum buffer is not yet set: it becomes the gradient */
+} yk__sgd;
+
+typedef struct yk__adam {
+    double lr, beta1, beta2, eps, weight_decay;
+    bool decoupled; /* AdamW */
+    bool amsgrad, maximize;
+    int64_t step; /* from 1 */
+} yk__adam;
+
+#endif
