@@ -181,7 +181,7 @@ check:
 	@echo "check: all passed"
 
 bench: cli $(BUILD)/bench/store $(if $(MPI_CFLAGS),$(BUILD)/bench/mpi_allreduce)
-	YOKE=$(BUILD)/yoke bench/run $(ARGS)
+	failed=0; YOKE=$(BUILD)/yoke bench/run $(ARGS) || failed=1; YOKE=$(BUILD)/yoke bench/ops $(OPS_ARGS) || failed=1; exit $$failed
 
 # Each parser is fed mutated files for FUZZ_SECONDS; what makes one fail is left in the build folder.
 FUZZ_SECONDS ?= 20
@@ -234,7 +234,7 @@ help:
 	    'make run        install what is missing, build, and train LeNet on the built-in data (ARGS=... for yoke train)' \
 	    'make test       install what is missing, build, and run all tests (ONLY="pool conv*", SANITIZE=thread)' \
 	    'make check      layers, layout, comments, and builds without warnings by gcc and clang' \
-	    'make bench      speed, next to PyTorch where it is installed' \
+	    'make bench      speed, next to PyTorch where it is installed (ARGS=... for bench/run, OPS_ARGS=... for bench/ops)' \
 	    'make fuzz       feed the parsers of files with mutated input for FUZZ_SECONDS each' \
 	    'make soak       SOAK (1000) random faults of ranks, and as many starts and stops of jobs' \
 	    'make install    to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away' \

@@ -84,6 +84,8 @@ def build(model, size, classes):
         return ResNet18(classes), 3
     if model == "resnet18-cifar":
         return ResNet18(classes, cifar=True), 3
+    if model == "mlp":
+        return nn.Sequential(nn.Flatten(), nn.Linear(size * size, 128), nn.ReLU(), nn.Linear(128, classes)), 1
     raise SystemExit(f"unknown model {model}")
 
 
@@ -129,7 +131,7 @@ def arguments(description):
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--format", choices=["nchw", "channels_last", "both"], default="both")
     args = parser.parse_args()
-    args.image_size = args.image_size or (28 if args.model == "lenet" else 32)
+    args.image_size = args.image_size or (28 if args.model in ("lenet", "mlp") else 32)
     torch.set_num_threads(args.threads)
     return args
 

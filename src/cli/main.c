@@ -22,6 +22,7 @@ static const verb verbs[] = {
 };
 static const verb subjects[] = {
     {"step", cli_bench_step, "one training step: forward, backward, optimizer"},
+    {"ops", cli_bench_ops, "single operations at the shapes of known networks"},
     {"checkpoint", cli_bench_checkpoint, "saving and loading training state"},
     {"allreduce", cli_bench_allreduce, "all_reduce between the processes of a job"},
     {"loader", cli_bench_loader, "reading, cropping, flipping and normalising images"},

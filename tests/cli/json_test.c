@@ -162,6 +162,74 @@ static void test_bench_step_size(void **state)
     json_decref(json);
 }
 
+static bool is_one_of(const char *word, const char *const *words)
+{
+    while (*words && strcmp(*words, word) != 0)
+        words++;
+    return *words;
+}
+
+/* The list has the promised rows, each once, of known directions and bounds: about a third bound by each. */
+static void test_bench_ops_list(void **state)
+{
+    (void)state;
+    static const char *const directions[] = {"forward", "backward", "grad_input", "grad_weight", "both", "step", NULL};
+    static const char *const bounds[] = {"arithmetic", "memory", "small", "step", NULL};
+    FILE *out = run("bench ops --list --json");
+    char line[1000];
+    json_t *json, *seen = json_object();
+    int count = 0, of_bound[4] = {0};
+    while ((json = next_line(out, line, sizeof(line)))) {
+        const char *direction = json_string_value(json_object_get(json, "direction"));
+        const char *bound = json_string_value(json_object_get(json, "bound"));
+        const char *text = json_string_value(json_object_get(json, "case"));
+        assert_true(text && direction && is_one_of(direction, directions) && bound && is_one_of(bound, bounds));
+        assert_null(json_object_get(json, "us"));
+        char row[600];
+        snprintf(row, sizeof(row), "%s %s", text, direction);
+        if (json_object_get(seen, row))
+            fail_msg("'%s' is listed twice", row);
+        json_object_set_new(seen, row, json_true());
+        for (int i = 0; bounds[i]; i++)
+            of_bound[i] += strcmp(bound, bounds[i]) == 0;
+        count++;
+        json_decref(json);
+    }
+    fclose(out);
+    json_decref(seen);
+    assert_true(count >= 120);
+    for (int i = 0; i < 3; i++)
+        assert_in_range(of_bound[i], (count - of_bound[3]) / 4, (count - of_bound[3]) / 2);
+}
+
+/* Every small row can be made and measured; a pattern of a direction gives rows of that direction alone. */
+static void test_bench_ops(void **state)
+{
+    (void)state;
+    FILE *out = run("bench ops --only ' small$' --seconds 0 --json");
+    char line[1000];
+    json_t *json;
+    int count = 0;
+    while ((json = next_line(out, line, sizeof(line)))) {
+        assert_string_equal(json_string_value(json_object_get(json, "bound")), "small");
+        assert_true(number(json, "us") > 0);
+        count++;
+        json_decref(json);
+    }
+    fclose(out);
+    assert_true(count >= 40);
+    out = run("bench ops --only 'conv2d x=4x6x12x12 .* grad_input ' --seconds 0 --json");
+    json = next_line(out, line, sizeof(line));
+    assert_non_null(json);
+    assert_string_equal(json_string_value(json_object_get(json, "case")), "conv2d x=4x6x12x12 w=16x6x5x5 bias=1");
+    assert_string_equal(json_string_value(json_object_get(json, "direction")), "grad_input");
+    assert_string_equal(json_string_value(json_object_get(json, "bound")), "small");
+    assert_true(number(json, "us") > 0);
+    json_decref(json);
+    assert_null(next_line(out, line, sizeof(line)));
+    fclose(out);
+}
+
 static void test_bench_loader(void **state)
 {
     (void)state;
@@ -177,7 +245,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
-        TEST(test_log), TEST(test_log_f64), TEST(test_bench_step), TEST(test_bench_step_size), TEST(test_bench_loader),
+        TEST(test_log),
+        TEST(test_log_f64),
+        TEST(test_bench_step),
+        TEST(test_bench_step_size),
+        TEST(test_bench_ops_list),
+        TEST(test_bench_ops),
+        TEST(test_bench_loader),
     };
     return cmocka_run_group_tests_name("json", tests, NULL, NULL);
 }

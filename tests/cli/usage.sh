@@ -19,7 +19,7 @@ says out "loader"
 exits 2 "misspelt subject" bench stp
 says err "unknown subject 'stp', did you mean 'step'?"
 
-for command in train "bench step" "bench loader"; do
+for command in train "bench step" "bench ops" "bench loader"; do
     # shellcheck disable=SC2086
     exits 0 "$command --help" $command --help
     says out "usage: yoke $command [options]"
@@ -64,6 +64,10 @@ wrong "--num-classes 9: glyphs has 10 classes" train --num-classes 9
 wrong "device 'gpu': expected cpu" train --device gpu
 wrong "--json takes no value" bench step --json=1
 wrong "--workers 0: expected an integer from 1" bench loader --workers 0
+wrong "--only 'conv3d': no row matches; --list prints them all" bench ops --only conv3d
+wrong "--only '(': not a regular expression: " bench ops --only '('
+wrong "--only needs a value" bench ops --only
+wrong "--seconds -1: expected a number, 0 or more" bench ops --seconds -1
 
 WORLD_SIZE=2 RANK=2 "$YOKE" train --epochs 1 > /dev/null 2> err
 ok "train as a process that the job has not: exit code 1" [ $? = 1 ]

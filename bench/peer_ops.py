@@ -1,0 +1,225 @@
+"""The operations of `yoke bench ops` in PyTorch, each made from the same text; bench/ops imports this.
+
+A case is "conv2d x=8x64x56x56 w=64x64x3x3 padding=1 layout=inner": an operation, its operands' shapes, its parameters.
+src/cli/bench_ops_build.c is the other side.
+"""
+import statistics
+import time
+
+import torch
+from torch.nn import functional as F
+
+import peer_step
+
+FORMATS = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
+
+
+class Text:
+    """The keys of a case."""
+
+    def __init__(self, text):
+        words = text.split(" ")
+        self.text, self.operation, self.values = text, words[0], dict(word.split("=") for word in words[1:])
+
+    def sizes(self, key):
+        return [int(n) for n in self.values[key].split("x")] if key in self.values else None
+
+    def int(self, key, otherwise=0):
+        return int(self.values.get(key, otherwise))
+
+
+def formats(text):
+    """The memory formats in which a case is measured: both for maps and networks of convolutions."""
+    case = Text(text)
+    maps = len(case.sizes("x") or []) == 4 and case.operation != "contiguous"
+    network = case.values.get("model", "mlp") != "mlp"
+    return list(FORMATS) if maps or network else ["nchw"]
+
+
+class Subject:
+    """An operation with its operands, for one direction and one memory format."""
+
+    def __init__(self, text, direction, memory_format):
+        self.case = Text(text)
+        self.format = FORMATS[memory_format]
+        self.inputs = []
+        self.step = None
+        self.index = None
+        for key in ("x", "y", "w"):
+            if self.case.sizes(key):
+                self.inputs.append(self.random(key))
+        getattr(self, "prepare_" + self.case.operation, lambda: None)()
+        self.direction = direction
+        if direction in ("forward", "step"):
+            return
+        for i, x in enumerate(self.inputs):
+            x.requires_grad_(direction != "grad_weight" if i == 0 else direction != "grad_input")
+        self.wanted = [x for x in self.inputs if x.requires_grad]
+        self.out = self.forward()
+        self.gradient = None
+        if self.out.dim() > 0:
+            self.gradient = torch.randn_like(self.out)
+            if self.case.values.get("grad") == "nchw":
+                self.gradient = self.gradient.contiguous()
+
+    def random(self, key):
+        sizes = self.case.sizes(key)
+        if self.case.operation in ("log", "pow_scalar"):
+            return torch.rand(sizes) + 0.1
+        if key == "y" and self.case.values.get("layout") == "transposed":
+            return torch.randn(sizes[::-1]).t()
+        x = torch.randn(sizes)
+        if len(sizes) == 4 and self.case.operation != "contiguous":
+            return x.contiguous(memory_format=self.format)
+        if len(sizes) == 4 and "layout" in self.case.values:
+            return x.contiguous(memory_format=torch.channels_last)
+        return x
+
+    # ---- operands beyond those with shapes in the text ----
+    def prepare_conv2d(self):
+        w = self.inputs[1]
+        self.inputs[1] = (torch.rand_like(w) - 0.5) / (w[0].numel() ** 0.5)
+        if self.case.int("bias"):
+            self.inputs.append(torch.randn(w.shape[0]))
+
+    def prepare_linear(self):
+        if self.case.int("bias"):
+            self.inputs.append(torch.randn(self.inputs[1].shape[0]))
+
+    def prepare_attention(self):
+        self.inputs += [torch.randn_like(self.inputs[0]), torch.randn_like(self.inputs[0])]
+
+    def prepare_lstm_cell(self):
+        batch, gates = self.inputs[0].shape[0], self.inputs[1].shape[0]
+        self.inputs += [torch.randn(gates, gates // 4), torch.randn(gates), torch.randn(batch, gates // 4),
+                        torch.randn(batch, gates // 4)]
+        self.no_bias = torch.zeros(gates)
+
+    def prepare_batch_norm(self):
+        self.inputs += [torch.ones(self.inputs[0].shape[1]), torch.zeros(self.inputs[0].shape[1])]
+
+    def prepare_layer_norm(self):
+        self.inputs += [torch.ones(self.inputs[0].shape[-1]), torch.zeros(self.inputs[0].shape[-1])]
+
+    def prepare_cross_entropy(self):
+        self.index = torch.randint(0, self.inputs[0].shape[1], (self.inputs[0].shape[0],))
+
+    def prepare_embedding(self):
+        self.index = torch.randint(0, self.inputs[0].shape[0], (self.case.int("rows"),))
+
+    def parameters(self):
+        made = [torch.randn(self.case.sizes("x")).requires_grad_() for _ in range(self.case.int("tensors"))]
+        for p in made:
+            p.grad = torch.randn_like(p)
+        self.inputs = []
+        return made
+
+    def prepare_sgd(self):
+        self.step = torch.optim.SGD(self.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-5, fused=True).step
+
+    def prepare_adam(self):
+        # The fastest of PyTorch's three implementations on a CPU, as with SGD above.
+        self.step = torch.optim.Adam(self.parameters(), fused=True).step
+
+    def prepare_clip_grad_norm(self):
+        parameters = self.parameters()
+        self.step = lambda: torch.nn.utils.clip_grad_norm_(parameters, 1)
+
+    def prepare_step(self):
+        model, batch, size = self.case.values["model"], self.case.int("batch"), self.case.int("size")
+        net, channels = peer_step.build(model, size, 10)
+        net = net.to(memory_format=self.format)
+        x = torch.randn(batch, channels, size, size).contiguous(memory_format=self.format)
+        y = torch.randint(0, 10, (batch,))
+        sgd = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-5)
+
+        def step():
+            sgd.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            sgd.step()
+        self.step = step
+
+    # ---- the operation ----
+    def forward(self):
+        case, i = self.case, self.inputs
+        name, x = case.operation, i[0]
+        if name == "conv2d":
+            return F.conv2d(x, i[1], i[2] if len(i) > 2 else None, case.int("stride", 1), case.int("padding"),
+                            case.int("dilation", 1), case.int("groups", 1))
+        if name == "linear":
+            return F.linear(x, i[1], i[2] if len(i) > 2 else None)
+        if name == "matmul":
+            return x @ (i[1].transpose(-1, -2) if case.int("transposed") else i[1])
+        if name == "attention":
+            return torch.softmax((x * 0.125) @ i[1].transpose(-1, -2), -1) @ i[2]
+        if name == "lstm_cell":
+            return torch.lstm_cell(x, (i[4], i[5]), i[1], i[2], i[3], self.no_bias)[0]
+        if name == "batch_norm":
+            out = F.batch_norm(x, None, None, i[1], i[2], True)
+            return F.relu(out, inplace=True) if case.int("relu") else out
+        if name == "layer_norm":
+            return F.layer_norm(x, x.shape[-1:], i[1], i[2])
+        if name in ("max_pool2d", "avg_pool2d"):
+            return getattr(F, name)(x, case.int("kernel"), case.int("stride"), case.int("padding"))
+        if name == "adaptive_avg_pool2d":
+            return F.adaptive_avg_pool2d(x, case.int("size"))
+        if name == "clamp":
+            return torch.clamp(x, 0, 6)
+        if name == "gelu":
+            return F.gelu(x)
+        if name == "pow_scalar":
+            return torch.pow(x, float(case.values["exponent"]))
+        if name == "dropout":
+            return F.dropout(x, 0.1, True)
+        if name == "cat":
+            return torch.cat(i, case.int("dim"))
+        if name == "contiguous":
+            digits = case.values.get("permute")
+            return (x.permute([int(d) for d in digits]) if digits else x).contiguous()
+        if name == "cast":
+            return x.to(torch.bfloat16)
+        if name in ("sum_dim", "softmax"):
+            return getattr(torch, name.removesuffix("_dim"))(x, case.int("dim"))
+        if name == "max_dim":
+            return torch.max(x, case.int("dim"))[0]
+        if name == "cross_entropy":
+            return F.cross_entropy(x, self.index)
+        if name == "mse_loss":
+            return F.mse_loss(x, i[1])
+        if name == "embedding":
+            return F.embedding(self.index, x)
+        return getattr(torch, name)(*i)
+
+    def once(self):
+        if self.direction == "step":
+            self.step()
+        elif self.direction == "forward":
+            self.forward()
+        elif self.direction == "both":
+            torch.autograd.backward(self.forward(), self.gradient)
+            self.drop()
+        else:
+            torch.autograd.backward(self.out, self.gradient, retain_graph=True)
+            self.drop()
+
+    def drop(self):
+        for x in self.wanted:
+            x.grad = None
+
+
+def measure(subject, seconds):
+    """Microseconds of one run, measured as `yoke bench ops` does."""
+    clock = time.process_time
+    subject.once()
+    subject.once()
+    start = clock()
+    subject.once()
+    once = max(clock() - start, 1e-7)
+    runs = int(min(max(1e-3 / once, 1), 100000))
+    times, begun = [], clock()
+    while len(times) < 3 or (len(times) < 1000 and clock() - begun < seconds):
+        start = clock()
+        for _ in range(runs):
+            subject.once()
+        times.append((clock() - start) / runs)
+    return statistics.median(times) * 1e6

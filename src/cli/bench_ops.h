@@ -1,0 +1,66 @@
+/*
+ * bench_ops.h - what the files of `yoke bench ops` share: the cases, and an operation made from a case's text.
+ * Layer: cli.
+ *
+ * A case is one line of text, "conv2d x=8x64x56x56 w=64x64x3x3 padding=1 layout=inner": an operation, its operands'
+ * shapes, its parameters. The text is the whole definition: bench/peer_ops.py makes the same operation in PyTorch of
+ * it.
+ */
+#ifndef YOKE_CLI_BENCH_OPS_H
+#define YOKE_CLI_BENCH_OPS_H
+
+#include <yoke/optim.h>
+
+/* What limits a case on one core: arithmetic, memory beyond the second-level cache, or the cost of a call. */
+typedef enum ops_bound { OPS_ARITHMETIC, OPS_MEMORY, OPS_SMALL, OPS_STEP, OPS_BOUNDS } ops_bound;
+
+/* What of an operation is timed. Bits: a case names several. */
+typedef enum ops_direction {
+    OPS_FORWARD = 1 << 0,     /* without recording a gradient */
+    OPS_BACKWARD = 1 << 1,    /* the gradients of all floating operands, of a graph that is kept */
+    OPS_GRAD_INPUT = 1 << 2,  /* the gradient of x alone */
+    OPS_GRAD_WEIGHT = 1 << 3, /* the gradients of all operands but x */
+    OPS_BOTH = 1 << 4,        /* forward and backward, as in a training step */
+    OPS_WHOLE_STEP = 1 << 5,  /* an optimizer's step, or all of a training step */
+    OPS_LAST_DIRECTION = OPS_WHOLE_STEP
+} ops_direction;
+
+typedef struct ops_case {
+    const char *text;
+    ops_bound bound;
+    unsigned directions; /* of ops_direction */
+} ops_case;
+extern const ops_case ops_cases[];
+extern const int ops_case_count;
+
+enum { OPS_OPERANDS = 6 };
+
+/* An operation with its operands, made from a case's text. Everything belongs to the scope it was made in. */
+typedef struct ops_subject {
+    const char *text;
+    const struct ops_operation *operation;
+    yk_tensor *in[OPS_OPERANDS]; /* floating: x, then weights and other operands; NULL where there are fewer */
+    yk_tensor *index;            /* classes or rows, where the operation takes them */
+    yk_module *model;
+    yk_parameters *parameters;
+    yk_optimizer *optimizer;
+    yk_tensor *out, *gradient; /* of the graph that is kept */
+} ops_subject;
+
+/* The name of one direction: "forward", "grad_input". Static. */
+const char *ops_direction_name(ops_direction direction);
+const char *ops_bound_name(ops_bound bound);
+
+/* Reads "8x64x56x56" behind "key=" into shape[] (of 8); the number of dimensions, 0 where the text has no such key. */
+int ops_text_sizes(const char *text, const char *key, int64_t *shape);
+/* The number behind "key=", or `otherwise`. */
+double ops_text_number(const char *text, const char *key, double otherwise);
+/* Whether the text has "key=word". */
+bool ops_text_is(const char *text, const char *key, const char *word);
+
+/* Makes the operation and its operands for one direction. */
+yk_status ops_prepare(ops_subject *s, const char *text, ops_direction direction) YK_MUST_CHECK;
+/* Does once what the direction says. */
+yk_status ops_once(ops_subject *s, ops_direction direction) YK_MUST_CHECK;
+
+#endif
