@@ -88,6 +88,12 @@ yk_status yk__env_int(const char *name, int64_t fallback, int64_t least, int64_t
  * where there is none. */
 void yk__place_set(int rank, int world_size /* 0: there is none */);
 bool yk__place_get(int *rank, int *world_size);
+/*
+ * Text from elsewhere (a file, a peer, a child process) in a form that may reach a terminal: control characters and
+ * bytes that are no UTF-8 as \n, \t or \x1b, characters that turn the direction of what follows likewise. Returns
+ * `out`, cut where `capacity` ends.
+ */
+const char *yk__escape(const char *text, size_t size, char *out, size_t capacity);
 /* The nearest of `count` names by edit distance, or NULL when none is near: for "unknown X, did you mean Y?". */
 const char *yk__nearest(const char *name, const char *const *names, size_t count);
 

@@ -3,25 +3,32 @@
  * net.
  *
  * The steps, C the side that connected and A the one that accepted:
- *   1. C -> A  hello: "yoke", size, protocol, yoke version, host, pid, service, job, 32 random bytes
- *   2. A -> C  hello, the same without job; nothing at all to a peer that did not begin with "yoke"
- *   3. C -> A  proof: HMAC-SHA512-256(key, "C", hello of C, hello of A)
- *   4. A -> C  accept with the same for "A", or refuse with the reason as text
- * The key is the BLAKE2b hash of the job's secret. The layout of a hello up to the host never changes, so that any two
- * versions can name each other. Frames follow as in wire.h. What is sent later is neither encrypted nor signed.
+ *   1. C -> A  hello: "yoke", u32 size, u16 protocol, u8 wishes, 32 random bytes
+ *   2. A -> C  the same; nothing at all to a peer that did not begin with "yoke"
+ *   3. C -> A  proof of C, and its identity (version, host, pid, service, job), encrypted
+ *   4. A -> C  accept with the same of A; or refuse with a reason
+ * From both hellos and the job's secret each side derives the session's key (BLAKE2b). The proofs are keyed hashes
+ * under it, and so are the keys of the frames that follow (frame.h). So a side that lacks the secret, or the job's
+ * name, learns of the other nothing but that it speaks yoke's protocol. Where both sides wish encryption the random
+ * bytes are X25519 public keys, and their product goes into the session's key: who learns the secret later cannot
+ * decrypt what was sent before. "yoke", size and protocol never change, so that any two versions can tell that they
+ * differ.
+ *
+ * C may send frames right behind its proof: A takes them when it has accepted C.
  */
 #ifndef YOKE_NET_HANDSHAKE_H
 #define YOKE_NET_HANDSHAKE_H
 
-#include "net/socket.h"
+#include "net/frame.h"
 #include "net/wire.h"
 
 enum {
-    YK__PROTOCOL = 1, /* to be raised with every change of what is sent */
+    YK__PROTOCOL = 2, /* to be raised with every change of what is sent */
     YK__KEY_SIZE = 32,
     YK__PROOF_SIZE = 32,
     YK__NONCE_SIZE = 32,
-    YK__HELLO_LIMIT = 512,
+    YK__HELLO_SIZE = 4 + 4 + 2 + 1 + YK__NONCE_SIZE,
+    YK__HELLO_LIMIT = 512, /* of a hello of any protocol, and of the messages of the hand-shake */
     YK__JOB_SIZE = 128
 };
 
@@ -34,6 +41,7 @@ typedef struct yk__identity {
     char host[64];
     uint32_t pid;
     bool has_secret; /* false for the empty one */
+    bool encrypt;    /* what is sent after the hand-shake; one side that wants it is enough */
     unsigned char key[YK__KEY_SIZE];
 } yk__identity;
 
@@ -53,7 +61,7 @@ typedef struct yk__peer {
 
 typedef enum yk__handshake_state {
     YK__HANDSHAKE_HELLO,
-    YK__HANDSHAKE_PROOF,
+    YK__HANDSHAKE_PROOF, /* the side that connected may send frames from here on */
     YK__HANDSHAKE_DONE,
     YK__HANDSHAKE_FAILED /* `why` says it; what is in `out` is still to be sent */
 } yk__handshake_state;
@@ -65,15 +73,22 @@ typedef struct yk__handshake {
     yk__handshake_state state;
     bool garbage; /* failed on what is no hello of any version: not to be answered */
     yk__peer peer;
-    unsigned char own_hello[YK__HELLO_LIMIT], peer_hello[YK__HELLO_LIMIT];
-    size_t own_size, peer_size;
-    unsigned char nonce[YK__NONCE_SIZE];
+    unsigned char own_hello[YK__HELLO_SIZE], peer_hello[YK__HELLO_SIZE];
+    unsigned char private_key[32];          /* of the hello's public one, where encryption is wished */
+    unsigned char session[YK__SESSION_KEY]; /* from YK__HANDSHAKE_PROOF on */
+    yk__cipher cipher;                      /* of the frames */
     char why[YK__WHY_SIZE];
 } yk__handshake;
 /* Begins; the side that connects puts its hello into `out`. */
 void yk__handshake_init(yk__handshake *handshake, const yk__identity *identity, bool accepts, yk__wire *out);
+/* Wipes the keys. */
+void yk__handshake_clear(yk__handshake *handshake);
+/* The frames of this side and those of the other, once there is a session's key. */
+void yk__handshake_frames(const yk__handshake *handshake, yk__frame_state *send, yk__frame_state *receive);
 /* Takes one message, if `data` holds a whole one: returns the bytes taken, 0 when more is needed or it has ended. */
 size_t yk__handshake_feed(yk__handshake *handshake, const unsigned char *data, size_t size, yk__wire *out);
+/* Bytes of the message that begins with these, as far as is known: where no byte behind it may be received. */
+size_t yk__handshake_wants(const yk__handshake *handshake, const unsigned char *data, size_t size);
 
 /* One side of a handshake on a connected non-blocking socket, moved on when the socket is ready. */
 typedef struct yk__greeting {

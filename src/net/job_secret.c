@@ -129,10 +129,10 @@ yk_status yk__identity_init(yk__identity *identity, const char *service, const v
     if (!status && strlen(job) >= sizeof(identity->job))
         status = yk__fail(YK_ERR_ARGUMENT, "job id '%.40s...': %zu bytes, at most %zu are possible", job, strlen(job),
                           sizeof(identity->job) - 1);
-    for (const char *at = job; !status && *at; at++)
-        if ((unsigned char)*at < 32 || *at == 127)
-            status =
-                yk__fail(YK_ERR_ARGUMENT, "job id: there is a control character behind '%.*s'", (int)(at - job), job);
+    char plain[sizeof(identity->job)];
+    if (!status && strcmp(yk__escape(job, strlen(job), plain, sizeof(plain)), job) != 0)
+        status =
+            yk__fail(YK_ERR_ARGUMENT, "job id '%s': there are control characters in it, or it is not UTF-8", plain);
     if (!status) {
         static const unsigned char purpose[] = "yoke job secret 1";
         crypto_generichash_state hash;

@@ -49,6 +49,7 @@ typedef enum yk__reason {
     YK__NO_ANSWER, /* until the deadline */
     YK__UNREACHABLE,
     YK__REJECTED, /* it answered, and one side does not want the other: see handshake.h */
+    YK__DAMAGED,  /* what came is not what was sent: see frame.h */
     YK__LOST      /* anything else, also after connecting: closed, reset */
 } yk__reason;
 

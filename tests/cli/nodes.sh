@@ -362,17 +362,21 @@ node 0 --nnodes 3 -n 1,1,1 --node-rank 0 --secret-file job.secret true
 node 1 --nnodes 3 --node-rank 1 --secret-file job.secret true
 here="--master-addr 127.0.0.1 --master-port $port"
 told=()
-# refused TEXT OPTIONS...
+# refused TEXT [--node-0-says TEXT] OPTIONS...
 refused()
 {
-    local text=$1
+    local text=$1 other=$1
     shift
-    told+=("$text")
+    if [ "$1" = --node-0-says ]; then
+        other=$2
+        shift 2
+    fi
+    told+=("$other")
     # shellcheck disable=SC2086
     exits 1 "$text" run $here --secret-file job.secret "$@" true
     says err "$text"
 }
-refused "wrong secret: that of process" --nnodes 3 --secret-file other.secret --node-rank 2
+refused "wrong secret: that of process" --node-0-says "wrong secret: the peer does not have that of job 'default'" --nnodes 3 --secret-file other.secret --node-rank 2
 refused "wrong job: process" --nnodes 3 --job-id b --node-rank 2
 refused "wrong number of nodes: host $(uname -n) says --nnodes 2, node 0 (host $(uname -n)) says 3" --nnodes 2 --node-rank 1
 refused "says --node-timeout 2.5, node 0 (host $(uname -n)) says 15" --nnodes 3 --node-timeout 2.5 --node-rank 2
@@ -388,7 +392,7 @@ def connect():
         except OSError:
             time.sleep(0.02)
 text = lambda s: bytes([len(s)]) + s.encode()
-body = struct.pack("<H", 1) + text("9.8.7") + text("node7") + struct.pack("<I", 5) + text("launch") + text("default") + os.urandom(32)
+body = struct.pack("<H", 77) + text("9.8.7") + text("node7") + os.urandom(32)
 other = connect()
 other.sendall(b"yoke" + struct.pack("<I", len(body)) + body)
 garbage = [connect() for _ in range(200)]
@@ -406,8 +410,9 @@ while True:
     answer += piece
 open("answer", "wb").write(answer)
 PY
-    ok "another version is told both" grep -qaE "wrong version: .* runs yoke [0-9.]+ \(protocol [0-9]+\), node7 runs yoke 9.8.7 \(protocol [0-9]+\)" answer
-    told+=("node7 runs yoke 9.8.7 (protocol ")
+    ok "another version is told this one's protocol" [ "$(head -c 10 answer | od -An -tx1 | tr -d ' ')" = 796f6b65230000000200 ]
+    ok "and nothing more" [ "$(wc -c < answer)" = 43 ]
+    told+=("wrong version: yoke ")
 else
     skip "another version, garbage" "there is no python3 to send them"
 fi

@@ -81,7 +81,7 @@ static void secret_from_the_environment(void **state)
     expect_ok(yk__identity_init(&found, "store", "", 0, NULL));
     assert_string_equal(found.job, "default");
     assert_int_equal(yk__identity_init(&found, "store", "", 0, "two\nlines"), YK_ERR_ARGUMENT);
-    expect_error(YK_ERR_ARGUMENT, "control character behind 'two'");
+    expect_error(YK_ERR_ARGUMENT, "job id 'two\\nlines': there are control characters in it");
     char longer[200];
     memset(longer, 'j', sizeof(longer) - 1);
     longer[sizeof(longer) - 1] = 0;
@@ -137,24 +137,67 @@ static void both_sides_agree(void **state)
     clear_pair(&p);
 }
 
+/* Whether a wire holds this text. */
+static bool holds(const yk__wire *wire, const char *text)
+{
+    return memmem(wire->data, wire->size, text, strlen(text)) != NULL;
+}
+
 static void they_differ(void **state)
 {
     (void)state;
-    static const char *const expected[] = {"wrong secret", "wrong job", "wrong version", "wrong service"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const expected[] = {"wrong secret", "wrong job", "wrong version", "wrong service",
+                                           "wrong version"};
+    for (int i = 0; i < 5; i++) {
         yk__identity c = identity_of(i == 0 ? "evil" : "good", 4), a = identity_of("good", 4);
+        snprintf(a.host, sizeof(a.host), "host-of-a");
+        snprintf(c.host, sizeof(c.host), "host-of-c");
         if (i == 1)
             snprintf(c.job, sizeof(c.job), "another");
         if (i == 2)
             snprintf(c.version, sizeof(c.version), "0.0.9");
         if (i == 3)
             snprintf(c.service, sizeof(c.service), "comm");
+        if (i == 4)
+            c.protocol = 3;
         pair p;
         run_pair(&p, &c, &a);
         assert_int_equal(p.c.state, YK__HANDSHAKE_FAILED);
         assert_int_equal(p.a.state, YK__HANDSHAKE_FAILED);
         assert_non_null(strstr(p.c.why, expected[i]));
         assert_non_null(strstr(p.a.why, expected[i]));
+        /* Who lacks the secret or names another job is told nothing, and nobody who listens in is. */
+        bool may_know = i == 2 || i == 3;
+        assert_int_equal(strstr(p.c.why, "host-of-a") != NULL, may_know);
+        assert_int_equal(strstr(p.a.why, "host-of-c") != NULL, may_know || i == 1);
+        assert_int_equal(strstr(p.a.why, "'job'") != NULL, i < 2);
+        if (i == 1)
+            assert_null(strstr(p.c.why, "'job'"));
+        assert_false(holds(&p.to_c, "host-of-a") || holds(&p.to_a, "host-of-c"));
+        assert_false(holds(&p.to_c, YK_VERSION) || holds(&p.to_a, YK_VERSION));
+        assert_false(holds(&p.to_c, "job") || holds(&p.to_a, "job"));
+        clear_pair(&p);
+    }
+}
+
+/* Both sides derive the same keys, and other ones in every session; what is encrypted depends on both. */
+static void sessions(void **state)
+{
+    (void)state;
+    unsigned char before[YK__SESSION_KEY] = {0};
+    for (int wishes = 0; wishes < 4; wishes++) {
+        yk__identity c = identity_of("good", 4), a = identity_of("good", 4);
+        c.encrypt = wishes & 1;
+        a.encrypt = wishes & 2;
+        pair p;
+        run_pair(&p, &c, &a);
+        assert_int_equal(p.a.state, YK__HANDSHAKE_DONE);
+        assert_int_equal(p.c.state, YK__HANDSHAKE_DONE);
+        assert_memory_equal(p.a.session, p.c.session, YK__SESSION_KEY);
+        assert_memory_not_equal(p.a.session, before, YK__SESSION_KEY);
+        memcpy(before, p.a.session, YK__SESSION_KEY);
+        assert_int_equal(p.a.cipher, p.c.cipher);
+        assert_int_equal(p.a.cipher != YK__CIPHER_NONE, wishes != 0);
         clear_pair(&p);
     }
 }
@@ -186,7 +229,7 @@ static void replays(void **state)
     assert_int_equal(used, to_server.size);
     yk__handshake_feed(&client, to_client.data, to_client.size, &to_server);
     assert_int_equal(client.state, YK__HANDSHAKE_PROOF);
-    assert_int_equal(to_server.size, used + YK__FRAME_HEAD + 1 + YK__PROOF_SIZE);
+    assert_true(to_server.size > used + YK__FRAME_HEAD + 1 + YK__PROOF_SIZE);
     to_server.data[used + YK__FRAME_HEAD] = 2; /* an acceptance */
     yk__handshake_feed(&client, to_server.data + used, to_server.size - used, &to_client);
     assert_int_equal(client.state, YK__HANDSHAKE_FAILED);
@@ -321,6 +364,7 @@ int main(void)
         cmocka_unit_test(secret_from_the_environment),
         cmocka_unit_test(both_sides_agree),
         cmocka_unit_test(they_differ),
+        cmocka_unit_test(sessions),
         cmocka_unit_test(replays),
         cmocka_unit_test(changed_bits_and_pieces),
         cmocka_unit_test(greetings),

@@ -95,7 +95,7 @@ static void refusals(void **state)
     o = options(yk_store_port(server), false);
     o.job_id = "job-b";
     assert_null(yk_tcp_store(&o));
-    assert_non_null(strstr(yk_last_error()->message, "to job 'job-a'"));
+    assert_null(strstr(yk_last_error()->message, "job-a")); /* the real name is not told */
     expect_error(YK_ERR_CONNECTION, "wrong job: process");
     assert_true(yk__now() - begin < 4); /* at once, not after the time-out */
     expect_alive(server);
@@ -132,24 +132,18 @@ static void wrong_version(void **state)
     other_version v = {.listener = yk__listen(&any, 5, &bound)};
     assert_true(v.listener >= 0);
     expect_ok(yk__identity_init(&v.identity, "store", secret, sizeof(secret), "job-a"));
-    char own[64];
-    snprintf(own, sizeof(own), "%s", v.identity.host);
-    snprintf(v.identity.version, sizeof(v.identity.version), "9.8.7");
-    snprintf(v.identity.host, sizeof(v.identity.host), "newer-host");
     v.identity.protocol = 77;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, serve_other_version, &v), 0);
     assert_null(open_client(yk__address_port(&bound)));
     pthread_join(thread, NULL);
-    const char *message = yk_last_error()->message;
-    assert_non_null(strstr(message, "newer-host runs yoke 9.8.7 (protocol 77)"));
     char mine[200];
-    snprintf(mine, sizeof(mine), "%s runs yoke %s (protocol %d)", own, YK_VERSION, YK__PROTOCOL);
-    assert_non_null(strstr(message, mine));
+    snprintf(mine, sizeof(mine), "yoke %s speaks protocol %d, the peer's yoke protocol 77", YK_VERSION, YK__PROTOCOL);
+    assert_non_null(strstr(yk_last_error()->message, mine));
     expect_error(YK_ERR_CONNECTION, "wrong version");
     assert_int_equal(v.reason, YK__REJECTED); /* the other side names both as well */
+    snprintf(mine, sizeof(mine), "speaks protocol 77, the peer's yoke protocol %d", YK__PROTOCOL);
     assert_non_null(strstr(v.why, mine));
-    assert_non_null(strstr(v.why, "newer-host runs yoke 9.8.7"));
     yk__socket_close(v.listener);
     yk_scope_end(scope);
 }
