@@ -1,10 +1,17 @@
 /*
  * file.c - whole files in, and files out that are either the old ones or the new ones, never half. Layer: base.
+ *
+ * A file that replaces another has no name while it is written, where the file system allows that (O_TMPFILE): a writer
+ * that is killed leaves nothing. Elsewhere, and between linkat and rename, it is PATH.<64 random bits>.tmp. Nothing is
+ * ever opened for writing that was there before: O_EXCL and O_NOFOLLOW, so neither a link nor a second writer of the
+ * same path, a thread or a process, can get in between.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,11 +60,14 @@ yk_status yk__file_read(const char *path, size_t limit, unsigned char **data, si
 
 struct yk__file_writer {
     int fd;
-    char *path, *temporary;
+    int folder;      /* where the file is made; the caller's if `inside` */
+    char *path;      /* for messages */
+    char *name;      /* in the folder, at the end */
+    char *temporary; /* in the folder, meanwhile; NULL: none. Equal to `name` if inside */
     unsigned char *buffer;
     size_t filled;
     yk_status failed;       /* of a write: then commit keeps the old file */
-    bool inside;            /* no temporary name: yk__file_create_inside */
+    bool inside;            /* yk__file_create_inside */
     off_t written, started; /* bytes given to the system, and of those to the disk */
     yk__tap_fn tap;
     void *tap_arg;
@@ -69,43 +79,54 @@ static void writer_free(yk__file_writer *writer)
 {
     if (writer->fd >= 0)
         close(writer->fd);
+    if (writer->folder >= 0 && !writer->inside)
+        close(writer->folder);
     free(writer->path);
+    free(writer->name);
     free(writer->temporary);
     free(writer->buffer);
     free(writer);
 }
 
-static yk__file_writer *writer_new(const char *path, bool inside)
+/* Takes `path`, which may be NULL: out of memory. */
+static yk__file_writer *writer_new(char *path, const char *name)
 {
-    yk__file_writer *writer = yk__calloc(1, sizeof(*writer));
-    if (!writer)
-        return NULL;
-    writer->fd = -1;
-    writer->inside = inside;
-    writer->path = yk__strdup(path);
-    writer->temporary = inside ? yk__strdup(path) : yk__format("%s.tmp.%ld", path, (long)getpid());
-    writer->buffer = yk__calloc(1, WRITE_BUFFER);
-    if (!writer->path || !writer->temporary || !writer->buffer) {
-        writer_free(writer);
+    yk__file_writer *writer = path ? yk__calloc(1, sizeof(*writer)) : NULL;
+    if (!writer) {
+        free(path);
         return NULL;
     }
-    return writer;
-}
-
-static yk__file_writer *writer_open(yk__file_writer *writer, int flags, mode_t mode)
-{
-    writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode);
-    if (writer->fd >= 0)
+    writer->fd = writer->folder = -1;
+    writer->path = path;
+    writer->name = yk__strdup(name);
+    writer->buffer = yk__calloc(1, WRITE_BUFFER);
+    if (writer->name && writer->buffer)
         return writer;
-    yk__fail_errno("%s", writer->temporary);
     writer_free(writer);
     return NULL;
 }
 
-yk__file_writer *yk__file_create_inside(const char *path)
+static int open_new(int folder, const char *name, mode_t mode)
 {
-    yk__file_writer *writer = writer_new(path, true);
-    return writer ? writer_open(writer, O_EXCL, 0666) : NULL;
+    return openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+}
+
+yk__file_writer *yk__file_create_inside(int folder, const char *folder_path, const char *name)
+{
+    yk__file_writer *writer = writer_new(yk__format("%s/%s", folder_path, name), name);
+    if (!writer)
+        return NULL;
+    writer->inside = true;
+    writer->folder = folder;
+    writer->fd = open_new(folder, name, 0666);
+    if (writer->fd >= 0 && (writer->temporary = yk__strdup(name)))
+        return writer;
+    if (writer->fd >= 0)
+        unlinkat(folder, name, 0);
+    else
+        yk__fail_errno("%s", writer->path);
+    writer_free(writer);
+    return NULL;
 }
 
 void yk__file_tap(yk__file_writer *writer, yk__tap_fn tap, void *arg)
@@ -114,9 +135,78 @@ void yk__file_tap(yk__file_writer *writer, yk__tap_fn tap, void *arg)
     writer->tap_arg = arg;
 }
 
+uint64_t yk__name_bits(void)
+{
+    static _Atomic uint64_t calls;
+    uint64_t bits;
+    if (getrandom(&bits, sizeof(bits), 0) != (ssize_t)sizeof(bits)) /* O_EXCL still holds; only luck is gone */
+        bits = ((uint64_t)getpid() << 32) + ++calls + (uint64_t)(yk__now() * 1e9);
+    return bits;
+}
+
+char *yk__temporary_name(const char *name, uint64_t bits)
+{
+    return yk__format("%s.%016" PRIx64 ".tmp", name, bits);
+}
+
+bool yk__temporary_of(const char *temporary, const char *name, size_t length)
+{
+    static const char digits[] = "0123456789abcdef";
+    return strncmp(temporary, name, length) == 0 && temporary[length] == '.' &&
+           strspn(temporary + length + 1, digits) == 16 && strcmp(temporary + length + 17, ".tmp") == 0;
+}
+
+/* Draws a temporary name that nobody has, and gives it to the new file that `make` makes; its result. */
+static int make_named(yk__file_writer *writer, int (*make)(const yk__file_writer *writer, mode_t mode), mode_t mode)
+{
+    int made = -1;
+    for (int tries = 0; tries < 16; tries++) {
+        free(writer->temporary);
+        writer->temporary = yk__temporary_name(writer->name, yk__name_bits());
+        if (!writer->temporary)
+            return -1;
+        made = make(writer, mode);
+        if (made >= 0 || errno != EEXIST)
+            break;
+    }
+    if (made < 0) {
+        yk__fail_errno("%s", writer->path);
+        free(writer->temporary);
+        writer->temporary = NULL;
+    }
+    return made;
+}
+
+static int make_file(const yk__file_writer *writer, mode_t mode)
+{
+    return open_new(writer->folder, writer->temporary, mode);
+}
+
+static int make_link(const yk__file_writer *writer, mode_t mode)
+{
+    (void)mode;
+    char path[40];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", writer->fd);
+    return linkat(AT_FDCWD, path, writer->folder, writer->temporary, AT_SYMLINK_FOLLOW);
+}
+
+/* The folder that a path is in, opened. */
+static int open_folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) + (slash == path) : 1;
+    char *folder = yk__format("%.*s", (int)length, slash ? path : ".");
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (folder && fd < 0)
+        yk__fail_errno("%s", path);
+    free(folder);
+    return fd;
+}
+
 yk__file_writer *yk__file_create(const char *path)
 {
-    yk__file_writer *writer = writer_new(path, false);
+    const char *slash = strrchr(path, '/');
+    yk__file_writer *writer = writer_new(yk__strdup(path), slash ? slash + 1 : path);
     if (!writer)
         return NULL;
     struct stat info;
@@ -126,7 +216,17 @@ yk__file_writer *yk__file_create(const char *path)
         writer_free(writer);
         return NULL;
     }
-    return writer_open(writer, O_TRUNC, exists ? info.st_mode & 07777 : 0666);
+    mode_t mode = exists ? info.st_mode & 07777 : 0666;
+    writer->folder = open_folder_of(path);
+    /* Without /proc the file could never get a name. */
+    if (writer->folder >= 0 && access("/proc/self/fd", X_OK) == 0)
+        writer->fd = openat(writer->folder, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, mode);
+    if (writer->folder >= 0 && writer->fd < 0)
+        writer->fd = make_named(writer, make_file, mode);
+    if (writer->fd >= 0)
+        return writer;
+    writer_free(writer);
+    return NULL;
 }
 
 static yk_status write_piece(yk__file_writer *writer, const unsigned char *data, size_t size)
@@ -185,28 +285,33 @@ yk_status yk__file_write(yk__file_writer *writer, const void *data, size_t size)
     return YK_OK;
 }
 
+yk_status yk__directory_sync_fd(int fd, const char *path)
+{
+    return fsync(fd) < 0 && errno != EINVAL && errno != EROFS ? yk__fail_errno("%s", path) : YK_OK;
+}
+
 yk_status yk__directory_sync(const char *directory)
 {
-    yk_status status = YK_OK;
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || (fsync(fd) < 0 && errno != EINVAL && errno != EROFS))
-        status = yk__fail_errno("%s", directory);
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        return yk__fail_errno("%s", directory);
+    yk_status status = yk__directory_sync_fd(fd, directory);
+    close(fd);
     return status;
 }
 
-static yk_status sync_around(const char *path)
+static yk_status put_in_place(yk__file_writer *writer)
 {
-    char *copy = yk__strdup(path);
-    if (!copy)
-        return YK_ERR_MEMORY;
-    char *slash = strrchr(copy, '/');
-    if (slash && slash != copy)
-        *slash = 0;
-    yk_status status = yk__directory_sync(slash == copy ? "/" : slash ? copy : ".");
-    free(copy);
-    return status;
+    if (!writer->temporary && make_named(writer, make_link, 0) < 0)
+        return yk__error_code();
+    if (close(writer->fd) < 0 || renameat(writer->folder, writer->temporary, writer->folder, writer->name) < 0) {
+        writer->fd = -1;
+        return yk__fail_errno("%s", writer->path);
+    }
+    writer->fd = -1;
+    free(writer->temporary);
+    writer->temporary = NULL;
+    return yk__directory_sync_fd(writer->folder, writer->path);
 }
 
 yk_status yk__file_commit(yk__file_writer *writer)
@@ -214,17 +319,12 @@ yk_status yk__file_commit(yk__file_writer *writer)
     yk_status status = writer->failed ? writer->failed : yk__file_flush(writer);
     if (!status && fsync(writer->fd) < 0)
         status = yk__fail_errno("%s", writer->path);
-    int fd = writer->fd;
-    writer->fd = -1;
-    if (close(fd) < 0 && !status)
-        status = yk__fail_errno("%s", writer->path);
-    if (!status && rename(writer->temporary, writer->path) < 0)
-        status = yk__fail_errno("%s", writer->path);
+    if (!status)
+        status = put_in_place(writer);
     if (status)
-        unlink(writer->temporary);
+        yk__file_abort(writer);
     else
-        status = sync_around(writer->path);
-    writer_free(writer);
+        writer_free(writer);
     return status;
 }
 
@@ -258,6 +358,7 @@ void yk__file_abort(yk__file_writer *writer)
 {
     if (!writer)
         return;
-    unlink(writer->temporary);
+    if (writer->temporary)
+        unlinkat(writer->folder, writer->temporary, 0);
     writer_free(writer);
 }

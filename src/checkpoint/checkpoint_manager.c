@@ -24,14 +24,15 @@
 #include "checkpoint/shards.h"
 #include "checkpoint/training.h"
 
+/* "step-N.<bits>.tmp", and "step-N.tmp", as yoke 0.1 had it. */
 static bool is_leftover(const char *name)
 {
-    size_t length = strlen(name), end = sizeof(".tmp") - 1;
     char stem[64];
-    if (length <= end || length - end >= sizeof(stem) || strcmp(name + length - end, ".tmp") != 0)
+    size_t length = strcspn(name, ".");
+    if (length >= sizeof(stem))
         return false;
-    snprintf(stem, sizeof(stem), "%.*s", (int)(length - end), name);
-    return yk__step_of(stem) >= 0;
+    snprintf(stem, sizeof(stem), "%.*s", (int)length, name);
+    return yk__step_of(stem) >= 0 && (strcmp(name + length, ".tmp") == 0 || yk__temporary_of(name, stem, length));
 }
 
 /* Removes what killed saves left. */
@@ -39,28 +40,24 @@ static void remove_leftovers(const char *root)
 {
     DIR *folder = opendir(root);
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        char *path = is_leftover(entry->d_name) ? yk__format("%s/%s", root, entry->d_name) : NULL;
-        if (path && !yk__folder_remove(path))
-            yk__log(YK_LOG_WARN, "%s: what a killed save left cannot be removed", path);
-        free(path);
+        if (is_leftover(entry->d_name) && !yk__folder_remove_leftover(dirfd(folder), entry->d_name))
+            yk__log(YK_LOG_WARN, "%s/%s: what a killed save left cannot be removed", root, entry->d_name);
     }
     if (folder)
         closedir(folder);
 }
 
-/* Under another name first, so that a crash leaves no half checkpoint under this one. One to which somebody has added
- * a file stays. */
-static void remove_checkpoint(const char *path)
+/* One to which somebody has added a file stays. */
+static void remove_checkpoint(const char *root, const char *path)
 {
-    if (yk__folder_check_own(path)) {
-        yk__log(YK_LOG_INFO, "an old checkpoint is not removed: %s", yk_last_error()->message);
+    int parent = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0 || yk__folder_remove_checkpoint(parent, strrchr(path, '/') + 1, path)) {
+        yk__log(yk__error_code() == YK_ERR_ARGUMENT ? YK_LOG_INFO : YK_LOG_WARN, "an old checkpoint is not removed: %s",
+                parent < 0 ? path : yk_last_error()->message);
         yk_clear_error();
-        return;
     }
-    char *temporary = yk__format("%s.tmp", path);
-    if (!temporary || rename(path, temporary) < 0 || !yk__folder_remove(temporary))
-        yk__log(YK_LOG_WARN, "%s: an old checkpoint cannot be removed", path);
-    free(temporary);
+    if (parent >= 0)
+        close(parent);
 }
 
 /* Broken ones do not count as kept; they go when enough newer or good ones are there. */
@@ -76,7 +73,7 @@ static void remove_old(const char *root, int keep)
     for (size_t i = 0; i < count; i++) {
         char *path = yk__step_path(root, steps[i]);
         if (path && kept >= keep)
-            remove_checkpoint(path);
+            remove_checkpoint(root, path);
         else if (path)
             kept += yk__checkpoint_plausible(path);
         free(path);
@@ -121,10 +118,10 @@ struct yk_checkpoint_manager {
     yk_error error; /* of the last asynchronous save, until somebody is told */
 };
 
-static yk_status finish_folder(void *arg, const char *dir, json_t *files)
+static yk_status finish_folder(void *arg, const yk__folder *folder, json_t *files)
 {
     const yk__snapshot *snapshot = arg;
-    return yk__state_write(dir, snapshot->state, files);
+    return yk__state_write(folder, snapshot->state, files);
 }
 
 /* What this rank does of the save; a sharded one is agreed upon when it returns. */

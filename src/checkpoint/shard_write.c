@@ -3,11 +3,11 @@
  *
  * Note [A folder of many ranks]
  * 0. Every rank tells all others which boxes it holds; each computes from that the same layout: who writes what.
- * 1. Rank 0 makes DIR.tmp; all learn whether it could.
+ * 1. Rank 0 makes a temporary folder (folder.c); all learn whether it could, and its name.
  * 2. Every rank writes, syncs and names its files in it; all learn whether everybody could, with all checksums.
- * 3. Rank 0 writes the indices (and state.json), syncs, renames DIR.tmp to DIR; all learn whether it could.
- * Nobody passes a step before all are there, so rank 0 may remove DIR.tmp after a failure: nobody writes any more. What
- * the death of rank 0 leaves is a DIR.tmp, which nobody takes for a checkpoint and the next save removes.
+ * 3. Rank 0 writes the indices (and state.json), syncs, renames the folder to DIR; all learn whether it could.
+ * Nobody passes a step before all are there, so rank 0 may remove the folder after a failure: nobody writes any more.
+ * What the death of rank 0 leaves is a temporary folder, which nobody takes for a checkpoint and the next save removes.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -160,11 +160,11 @@ static void take_piece(void *to, const void *data, size_t size)
 }
 
 /* Writes one file and gives what is to be known of it: {"name", "bytes", "xxh3", "blocks"}. */
-static json_t *write_file(const char *dir, const char *name, const yk_state_dict *dict, const yk_metadata *metadata,
-                          yk__file_writer **writer)
+static json_t *write_file(const yk__folder *folder, const char *name, const yk_state_dict *dict,
+                          const yk_metadata *metadata, yk__file_writer **writer)
 {
-    char *path = yk__format("%s/%s", dir, name);
-    *writer = path ? yk__file_create_inside(path) : NULL;
+    char *path = yk__format("%s/%s", folder->temporary, name);
+    *writer = path ? yk__file_create_inside(folder->fd, folder->temporary, name) : NULL;
     if (!*writer) {
         free(path);
         return NULL;
@@ -194,8 +194,8 @@ static json_t *write_file(const char *dir, const char *name, const yk_state_dict
 }
 
 /* This rank's file of every share, synced: a list with one entry a share, as text, which the caller frees. */
-static char *write_mine(const char *dir, const yk__share *shares, int count, const yk_metadata *metadata, int rank,
-                        int ranks)
+static char *write_mine(const yk__folder *folder, const yk__share *shares, int count, const yk_metadata *metadata,
+                        int rank, int ranks)
 {
     enum { MOST = 4 };
     yk__file_writer *writers[MOST] = {0};
@@ -204,7 +204,7 @@ static char *write_mine(const char *dir, const yk__share *shares, int count, con
     for (int i = 0; i < count && !status; i++) {
         char name[200];
         snprintf(name, sizeof(name), "%s-%05d-of-%05d.safetensors", shares[i].stem, rank + 1, ranks);
-        json_t *file = write_file(dir, name, shares[i].mine, metadata, &writers[i]);
+        json_t *file = write_file(folder, name, shares[i].mine, metadata, &writers[i]);
         if (!file || json_array_append_new(list, file))
             status = yk__error_code() ? yk__error_code() : yk__fail_memory(sizeof(json_t *));
     }
@@ -214,7 +214,7 @@ static char *write_mine(const char *dir, const yk__share *shares, int count, con
         for (int i = 0; i < count; i++)
             yk__file_abort(writers[i]);
     if (!status)
-        status = yk__directory_sync(dir);
+        status = yk__folder_sync(folder);
     char *text = status ? NULL : json_dumps(list, JSON_COMPACT);
     if (!status && !text)
         yk__fail_memory(sizeof(json_t *));
@@ -233,16 +233,16 @@ static json_t *metadata_json(const yk_metadata *metadata)
 }
 
 /* Writes one file and notes it in `files`: {NAME: {"bytes", "xxh3"}}. */
-static yk_status write_index(const char *dir, const yk__share *share, const json_t *list, const yk_metadata *metadata,
-                             json_t *files, yk__file_writer **writer)
+static yk_status write_index(const yk__folder *folder, const yk__share *share, const json_t *list,
+                             const yk_metadata *metadata, json_t *files, yk__file_writer **writer)
 {
     json_t *tensors = yk__layout_json(&share->layout);
     json_t *index =
         tensors ? json_pack("{s:s, s:i, s:i, s:o, s:O, s:o}", "format", "yoke sharded tensors", "version", 1, "block",
                             YK__SHARD_BLOCK, "metadata", metadata_json(metadata), "files", list, "tensors", tensors)
                 : NULL;
-    char *path = yk__format("%s/%s.index.json", dir, share->stem);
-    *writer = index && path ? yk__file_create_inside(path) : NULL;
+    char *name = yk__format("%s.index.json", share->stem);
+    *writer = index && name ? yk__file_create_inside(folder->fd, folder->temporary, name) : NULL;
     yk_status status = *writer ? YK_OK : yk__error_code() ? yk__error_code() : yk__fail_memory(sizeof(json_t *));
     blocks b = {.bytes = 0};
     XXH3_64bits_reset(&b.whole);
@@ -258,10 +258,10 @@ static yk_status write_index(const char *dir, const yk__share *share, const json
     free(b.digits);
     char digits[DIGITS + 1];
     snprintf(digits, sizeof(digits), "%016" PRIx64, (uint64_t)XXH3_64bits_digest(&b.whole));
-    if (!status && json_object_set_new(files, strrchr(path, '/') + 1,
-                                       json_pack("{s:I, s:s}", "bytes", (json_int_t)b.bytes, "xxh3", digits)))
+    if (!status &&
+        json_object_set_new(files, name, json_pack("{s:I, s:s}", "bytes", (json_int_t)b.bytes, "xxh3", digits)))
         status = yk__fail_memory(sizeof(json_t *));
-    free(path);
+    free(name);
     json_decref(index);
     return status;
 }
@@ -287,8 +287,9 @@ static json_t *list_files(char **texts, int ranks, int i, json_t *files)
     return NULL;
 }
 
-static yk_status write_indices(const char *dir, const yk__share *shares, int count, const yk_metadata *metadata,
-                               char **texts, int ranks, yk__shares_finish finish, void *arg)
+static yk_status write_indices(const yk__folder *folder, const yk__share *shares, int count,
+                               const yk_metadata *metadata, char **texts, int ranks, yk__shares_finish finish,
+                               void *arg)
 {
     enum { MOST = 4 };
     yk__file_writer *writers[MOST] = {0};
@@ -296,7 +297,7 @@ static yk_status write_indices(const char *dir, const yk__share *shares, int cou
     yk_status status = files ? YK_OK : yk__fail_memory(sizeof(json_t *));
     for (int i = 0; i < count && !status; i++) {
         json_t *list = list_files(texts, ranks, i, files);
-        status = list ? write_index(dir, &shares[i], list, metadata, files, &writers[i]) : yk__error_code();
+        status = list ? write_index(folder, &shares[i], list, metadata, files, &writers[i]) : yk__error_code();
         json_decref(list);
     }
     if (!status)
@@ -305,43 +306,53 @@ static yk_status write_indices(const char *dir, const yk__share *shares, int cou
         for (int i = 0; i < count; i++)
             yk__file_abort(writers[i]);
     if (!status && finish)
-        status = finish(arg, dir, files);
+        status = finish(arg, folder, files);
     json_decref(files);
-    return status ? status : yk__directory_sync(dir);
+    return status ? status : yk__folder_sync(folder);
 }
 
 /* ---- all of it -------------------------------------------------------------------------------------------------- */
 
+/* Rank 0 makes the temporary folder, the others open it: by its name, which rank 0 draws and all are told. Agreed upon
+ * but for the others' opening, whose error is in the record and comes out with the next agreement. */
+static yk_status open_together(yk__folder *folder, const char *dir, yk_process_group *group)
+{
+    int rank = yk__ranks_me(group);
+    const int64_t facts[YK__FACTS] = {(int64_t)yk__name_bits()};
+    *folder = (yk__folder){0};
+    if (dir && rank == 0)
+        (void)!yk__folder_begin(folder, dir, (uint64_t)facts[0]);
+    yk__verdict *all;
+    yk_status status = yk__ranks_tell(group, facts, &all);
+    if (!status)
+        status = yk__ranks_judge(all, yk__ranks_count(group));
+    if (!status && rank)
+        (void)!yk__folder_join(folder, dir, (uint64_t)all[0].facts[0]);
+    if (status)
+        yk__folder_abandon(folder);
+    free(all);
+    return status;
+}
+
 yk_status yk__shares_write(const char *dir, const yk__share *shares, int count, const yk_metadata *metadata,
                            yk_process_group *group, yk__shares_finish finish, void *arg)
 {
-    size_t length = dir ? strlen(dir) : 0;
-    while (length > 1 && dir[length - 1] == '/')
-        length--;
     int rank = yk__ranks_me(group), ranks = yk__ranks_count(group);
-    char *clean = dir ? yk__format("%.*s", (int)length, dir) : NULL;
-    char *temporary = clean ? yk__format("%s.tmp", clean) : NULL;
-    char *text = NULL, **texts = NULL;
-    if (temporary && rank == 0)
-        (void)!yk__folder_begin(temporary, clean);
-    yk_status status = yk__ranks_agree(group);
-    bool begun = !status;
-    if (begun) {
-        text = write_mine(temporary, shares, count, metadata, rank, ranks);
-        status = yk__ranks_agree(group);
-    }
+    yk__folder folder;
+    yk_status status = open_together(&folder, dir, group);
+    if (status)
+        return status;
+    char **texts = NULL, *text = folder.open ? write_mine(&folder, shares, count, metadata, rank, ranks) : NULL;
+    status = yk__ranks_agree(group);
     if (!status) {
         if (!yk__ranks_gather_text(group, text, &texts) && rank == 0 &&
-            !write_indices(temporary, shares, count, metadata, texts, ranks, finish, arg))
-            (void)!yk__folder_take_place(temporary, clean);
+            !write_indices(&folder, shares, count, metadata, texts, ranks, finish, arg))
+            (void)!yk__folder_commit(&folder);
         status = yk__ranks_agree(group); /* the record tells how it went */
     }
-    if (status && begun && rank == 0)
-        yk__folder_remove(temporary);
+    yk__folder_abandon(&folder); /* of rank 0, where it is not in its place */
     free(texts);
     free(text);
-    free(temporary);
-    free(clean);
     return status;
 }
 

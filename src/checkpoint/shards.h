@@ -8,6 +8,7 @@
 
 #include "base/name_table.h"
 #include "checkpoint/agreement.h"
+#include "checkpoint/folder.h"
 
 /* ---- shard_layout.c: tensors and their parts -----------------------------------------------------------------------
  */
@@ -74,7 +75,7 @@ yk_status yk__share_plan(yk__share *share, const char *stem, const yk_shard *sha
 void yk__share_clear(yk__share *share);
 
 /* Rank 0's last file, state.json: `files` are names, sizes and checksums of all others. */
-typedef yk_status (*yk__shares_finish)(void *arg, const char *dir, json_t *files);
+typedef yk_status (*yk__shares_finish)(void *arg, const yk__folder *folder, json_t *files);
 /* Writes the folder from all ranks; a NULL `dir` is a failure of this rank. `metadata` goes into every file and index;
  * `finish` may be NULL. */
 yk_status yk__shares_write(const char *dir, const yk__share *shares, int count, const yk_metadata *metadata,

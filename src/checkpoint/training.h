@@ -9,6 +9,7 @@
 #include <yoke/checkpoint.h>
 
 #include "base/core.h"
+#include "checkpoint/folder.h"
 
 /* What is written, or was read: clear gives everything back. Without a scope. */
 typedef struct yk__snapshot {
@@ -58,22 +59,14 @@ yk_status yk__snapshot_note_random(yk__snapshot *snapshot, const yk_random_state
 void yk__snapshot_restore_random(const yk__snapshot *snapshot, int rank);
 
 /* ---- training_files.c: files ---- */
-/* Writes the folder `dir` by way of DIR.tmp. */
+/* Writes the folder `dir` by way of a temporary one beside it. */
 yk_status yk__snapshot_write(const yk__snapshot *snapshot, const char *dir);
 /* Reads and verifies; weights_only reads no optimizer. On failure nothing is left to clear. What is sharded is never
  * mapped. Without options it is for yk__snapshot_apply alone: large tensors are deferred (safetensors.h). */
 yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *options, yk__snapshot *snapshot);
 /* Whether state.json is whole and the files have the sizes it says: a first look. Leaves no error. */
 bool yk__checkpoint_plausible(const char *dir);
-/* Puts the folder `temporary`, whose content is synced, where `dir` is, and syncs the names around it. */
-yk_status yk__folder_take_place(const char *temporary, const char *dir);
 /* Writes state.json with this list of files into the folder, synced. */
-yk_status yk__state_write(const char *dir, const json_t *state, json_t *files);
-/* Makes the folder `temporary` anew. It and `dir` may be there, but then hold nothing but files of a checkpoint. */
-yk_status yk__folder_begin(const char *temporary, const char *dir);
-/* Whether all files in it have names of a checkpoint's; so has a folder that is not there. */
-yk_status yk__folder_check_own(const char *dir);
-/* Removes a checkpoint's files and, where nothing else is in it, the folder; false where it stays. Sets no error. */
-bool yk__folder_remove(const char *dir);
+yk_status yk__state_write(const yk__folder *folder, const json_t *state, json_t *files);
 
 #endif

@@ -2,13 +2,9 @@
  * training_files.c - a training checkpoint's folder: written whole or not at all, and read with every byte checked.
  * Layer: checkpoint.
  *
- * Note [A folder that is whole]
- * DIR.tmp is made and filled; each file is synced, then the folder's names; then DIR.tmp is renamed to DIR and the
- * names around it are synced. A crash before the rename leaves DIR.tmp, which nobody takes for a checkpoint. Where DIR
- * is there already the two are exchanged by one system call, so a whole DIR is there at every moment.
- * state.json comes last and holds size and checksum of the others, and in its first line its own (sealed_json.c).
+ * state.json comes last and holds size and checksum of the others, and in its first line its own (sealed_json.c). The
+ * folder itself is folder.c's.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,6 +16,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/sealed_json.h"
 #include "checkpoint/shards.h"
@@ -36,125 +33,33 @@ static void hash_piece(void *state, const void *data, size_t size)
     XXH3_64bits_update(state, data, size);
 }
 
-/* ---- folders ------------------------------------------------------------------------------------------------------
- */
-
-/* Whether a checkpoint has a file of this name: state.json, STEM.safetensors, STEM-00001-of-00008.safetensors or
- * STEM.index.json, STEM being model or optimizer. */
-static bool is_own_file(const char *name)
-{
-    if (strcmp(name, STATE_FILE) == 0)
-        return true;
-    size_t stem = strncmp(name, "model", 5) == 0 ? 5 : strncmp(name, "optimizer", 9) == 0 ? 9 : 0;
-    const char *rest = name + stem;
-    int rank, ranks, end = 0;
-    if (stem && sscanf(rest, "-%d-of-%d%n", &rank, &ranks, &end) == 2)
-        rest += end;
-    return stem && (strcmp(rest, ".safetensors") == 0 || (!end && strcmp(rest, ".index.json") == 0));
-}
-
-bool yk__folder_remove(const char *dir)
-{
-    DIR *folder = opendir(dir);
-    if (!folder)
-        return errno == ENOENT;
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        if (is_own_file(entry->d_name))
-            unlinkat(dirfd(folder), entry->d_name, 0);
-    }
-    closedir(folder);
-    return rmdir(dir) == 0 || errno == ENOENT;
-}
-
-yk_status yk__folder_check_own(const char *dir)
-{
-    DIR *folder = opendir(dir);
-    yk_status status = folder || errno == ENOENT ? YK_OK : yk__fail_errno("%s", dir);
-    for (struct dirent *entry; folder && !status && (entry = readdir(folder));) {
-        const char *name = entry->d_name;
-        if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && !is_own_file(name))
-            status =
-                yk__fail(YK_ERR_ARGUMENT,
-                         "%s: holds '%.200s', which is no file of a checkpoint: the folder stays as it is", dir, name);
-    }
-    if (folder)
-        closedir(folder);
-    return status;
-}
-
-yk_status yk__folder_begin(const char *temporary, const char *dir)
-{
-    yk_status status = yk__folder_check_own(dir);
-    if (!status)
-        status = yk__folder_check_own(temporary);
-    if (status)
-        return status;
-    yk__folder_remove(temporary);
-    return mkdir(temporary, 0777) < 0 ? yk__fail_errno("%s", temporary) : YK_OK;
-}
-
-/* The folder that `dir` is in; the caller frees. */
-static char *parent_of(const char *dir)
-{
-    const char *slash = strrchr(dir, '/');
-    if (!slash)
-        return yk__strdup(".");
-    return slash == dir ? yk__strdup("/") : yk__format("%.*s", (int)(slash - dir), dir);
-}
-
-static yk_status take_place(const char *temporary, const char *dir, bool *exchanged)
-{
-    *exchanged = false;
-    if (rename(temporary, dir) == 0)
-        return YK_OK;
-    if (errno != ENOTEMPTY && errno != EEXIST)
-        return yk__fail_errno("%s", dir);
-    if (yk__folder_check_own(dir))
-        return yk__error_code();
-    *exchanged = renameat2(AT_FDCWD, temporary, AT_FDCWD, dir, RENAME_EXCHANGE) == 0;
-    if (*exchanged)
-        return YK_OK;
-    if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)
-        return yk__fail(YK_ERR_IO, "%s: is there already, and this file system cannot exchange two folders", dir);
-    return yk__fail_errno("%s", dir);
-}
-
-yk_status yk__folder_take_place(const char *temporary, const char *dir)
-{
-    bool exchanged;
-    yk_status status = take_place(temporary, dir, &exchanged);
-    char *parent = status ? NULL : parent_of(dir);
-    if (!status)
-        status = parent ? yk__directory_sync(parent) : YK_ERR_MEMORY;
-    free(parent);
-    if (exchanged && status) /* what the caller removes is the new one */
-        (void)!renameat2(AT_FDCWD, temporary, AT_FDCWD, dir, RENAME_EXCHANGE);
-    else if (exchanged) /* the old one, when the new one's name is on the disk */
-        yk__folder_remove(temporary);
-    return status;
-}
-
 /* ---- writing ------------------------------------------------------------------------------------------------------
  */
 
 enum { FILES = 3 };
 
-/* A folder that is being written: the files stay open until all are committed. */
-typedef struct folder {
-    const char *dir;
+/* What is written into a folder: the files stay open until all are committed. */
+typedef struct output {
+    const yk__folder *folder;
     yk__file_writer *writers[FILES];
     int count;
     json_t *files; /* for state.json: name, size and checksum */
-} folder;
+} output;
 
 /* The caller frees *path. */
-static yk__file_writer *open_file(folder *f, const char *name, char **path)
+static yk__file_writer *open_file(output *o, const char *name, char **path)
 {
-    *path = yk__format("%s/%s", f->dir, name);
-    yk__file_writer *writer = *path ? yk__file_create_inside(*path) : NULL;
+    *path = yk__format("%s/%s", o->folder->temporary, name);
+    yk__file_writer *writer = *path ? yk__file_create_inside(o->folder->fd, o->folder->temporary, name) : NULL;
     if (writer)
-        f->writers[f->count++] = writer;
+        o->writers[o->count++] = writer;
     return writer;
+}
+
+static void abort_files(output *o)
+{
+    for (int i = 0; i < o->count; i++)
+        yk__file_abort(o->writers[i]);
 }
 
 /* What is known of a file while it is written. */
@@ -170,10 +75,10 @@ static void take_piece(void *to, const void *data, size_t size)
     c->bytes += (json_int_t)size;
 }
 
-static yk_status write_tensors(folder *f, const char *name, const yk_state_dict *dict)
+static yk_status write_tensors(output *o, const char *name, const yk_state_dict *dict)
 {
     char *path, digits[DIGITS + 1];
-    yk__file_writer *writer = open_file(f, name, &path);
+    yk__file_writer *writer = open_file(o, name, &path);
     if (!writer) {
         free(path);
         return yk__error_code();
@@ -186,79 +91,65 @@ static yk_status write_tensors(folder *f, const char *name, const yk_state_dict 
         status = yk__file_flush(writer);
     yk__file_tap(writer, NULL, NULL);
     snprintf(digits, sizeof(digits), "%016" PRIx64, (uint64_t)XXH3_64bits_digest(&c.hash));
-    if (!status && json_object_set_new(f->files, name, json_pack("{s:I, s:s}", "bytes", c.bytes, "xxh3", digits)))
+    if (!status && json_object_set_new(o->files, name, json_pack("{s:I, s:s}", "bytes", c.bytes, "xxh3", digits)))
         status = yk__fail_memory(sizeof(json_t *));
     free(path);
     return status;
 }
 
-static yk_status write_state(folder *f, const json_t *state)
+static yk_status write_state(output *o, const json_t *state)
 {
     json_t *whole = json_copy((json_t *)state);
-    if (!whole || json_object_set(whole, "files", f->files)) {
+    if (!whole || json_object_set(whole, "files", o->files)) {
         json_decref(whole);
         return yk__fail_memory(sizeof(json_t *));
     }
     char *path = NULL;
-    yk__file_writer *writer = open_file(f, STATE_FILE, &path);
+    yk__file_writer *writer = open_file(o, STATE_FILE, &path);
     yk_status status = writer ? yk__sealed_write(writer, whole) : yk__error_code();
     json_decref(whole);
     free(path);
     return status;
 }
 
-yk_status yk__state_write(const char *dir, const json_t *state, json_t *files)
+yk_status yk__state_write(const yk__folder *folder, const json_t *state, json_t *files)
 {
-    folder f = {.dir = dir, .files = files};
-    yk_status status = write_state(&f, state);
+    output o = {.folder = folder, .files = files};
+    yk_status status = write_state(&o, state);
     if (!status)
-        return yk__file_commit_inside(f.writers, f.count);
-    for (int i = 0; i < f.count; i++)
-        yk__file_abort(f.writers[i]);
+        return yk__file_commit_inside(o.writers, o.count);
+    abort_files(&o);
     return status;
 }
 
-static yk_status write_files(const yk__snapshot *snapshot, const char *dir)
+static yk_status write_files(const yk__snapshot *snapshot, const yk__folder *folder)
 {
-    folder f = {.dir = dir, .files = json_object()};
-    yk_status status = f.files ? YK_OK : yk__fail_memory(sizeof(*f.files));
+    output o = {.folder = folder, .files = json_object()};
+    yk_status status = o.files ? YK_OK : yk__fail_memory(sizeof(*o.files));
     if (!status)
-        status = write_tensors(&f, MODEL_FILE, snapshot->model);
+        status = write_tensors(&o, MODEL_FILE, snapshot->model);
     if (!status && snapshot->optimizer)
-        status = write_tensors(&f, OPTIMIZER_FILE, snapshot->optimizer);
+        status = write_tensors(&o, OPTIMIZER_FILE, snapshot->optimizer);
     if (!status)
-        status = write_state(&f, snapshot->state);
+        status = write_state(&o, snapshot->state);
     if (!status)
-        status = yk__file_commit_inside(f.writers, f.count);
+        status = yk__file_commit_inside(o.writers, o.count);
     else
-        for (int i = 0; i < f.count; i++)
-            yk__file_abort(f.writers[i]);
-    json_decref(f.files);
-    return status ? status : yk__directory_sync(dir);
-}
-
-static yk_status write_and_rename(const yk__snapshot *snapshot, const char *dir, const char *temporary)
-{
-    if (yk__folder_begin(temporary, dir))
-        return yk__error_code();
-    yk_status status = write_files(snapshot, temporary);
-    if (!status)
-        status = yk__folder_take_place(temporary, dir);
-    if (status)
-        yk__folder_remove(temporary);
-    return status;
+        abort_files(&o);
+    json_decref(o.files);
+    return status ? status : yk__folder_sync(folder);
 }
 
 yk_status yk__snapshot_write(const yk__snapshot *snapshot, const char *dir)
 {
-    size_t length = strlen(dir);
-    while (length > 1 && dir[length - 1] == '/')
-        length--;
-    char *clean = yk__format("%.*s", (int)length, dir);
-    char *temporary = clean ? yk__format("%s.tmp", clean) : NULL;
-    yk_status status = temporary ? write_and_rename(snapshot, clean, temporary) : YK_ERR_MEMORY;
-    free(temporary);
-    free(clean);
+    yk__folder folder;
+    yk_status status = yk__folder_begin(&folder, dir, yk__name_bits());
+    if (status)
+        return status;
+    status = write_files(snapshot, &folder);
+    if (!status)
+        return yk__folder_commit(&folder);
+    yk__folder_abandon(&folder);
     return status;
 }
 

@@ -96,6 +96,24 @@ yk_status yk__trace_write(yk__group *g, const yk_error *cause, FILE *to)
     return failed || ferror(to) ? yk__fail(YK_ERR_IO, "the trace of group '%s' cannot be written", g->name) : YK_OK;
 }
 
+/* A new file in place of what is there: `path` may lie where others can put a link. */
+static yk_status write_dump(yk__group *g, const yk_error *cause, const char *path)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    yk_status status = to ? yk__trace_write(g, cause, to) : YK_ERR_MEMORY;
+    if (to && fclose(to))
+        status = YK_ERR_MEMORY;
+    yk__file_writer *file = status ? NULL : yk__file_create(path);
+    if (file && !(status = yk__file_write(file, text, size)))
+        status = yk__file_commit(file);
+    else if (file)
+        yk__file_abort(file);
+    free(text);
+    return file ? status : YK_ERR_IO;
+}
+
 void yk__trace_dump_failure(yk__group *g)
 {
     const char *prefix = getenv("YOKE_COMM_DUMP");
@@ -116,11 +134,7 @@ void yk__trace_dump_failure(yk__group *g)
     for (char *c = name; *c; c++)
         *c = *c == '/' ? '.' : *c;
     char *path = yk__format("%s.%s.rank%d.json", prefix, name, g->rank);
-    FILE *to = path ? fopen(path, "we") : NULL;
-    yk_status status = to ? yk__trace_write(g, &kept, to) : YK_ERR_IO;
-    if (to && fclose(to))
-        status = YK_ERR_IO;
-    if (status)
+    if (!path || write_dump(g, &kept, path))
         yk__log(YK_LOG_WARN, "the trace of group '%s' cannot be written to %s", g->name, path ? path : prefix);
     free(path);
     yk_clear_error();

@@ -3,6 +3,7 @@
 #define YOKE_TESTS_CHECKPOINT_FOLDERS_H
 
 #include <dirent.h>
+#include <glob.h>
 #include <string.h>
 
 #include "tests/data/files.h"
@@ -21,6 +22,15 @@ static inline int count_entries(const char *path, int *temporary)
     }
     closedir(folder);
     return count;
+}
+
+/* Whether a path of this pattern is there. */
+static inline bool any_path(const char *pattern)
+{
+    glob_t found;
+    bool any = glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc;
+    globfree(&found);
+    return any;
 }
 
 #endif

@@ -2,6 +2,7 @@
  * fuzz_training.c - libFuzzer on state.json, as it stands behind its checksum: whatever the JSON, no crash and no leak;
  * what a run takes from it can be saved and taken again, and it becomes one value, for PyTorch, or an error.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static void check(yk_status status)
 
 static void remove_folder(void)
 {
-    yk__folder_remove(folder);
+    yk__folder_remove(AT_FDCWD, folder);
 }
 
 /* A run with one of everything that has state. */
@@ -103,7 +104,9 @@ static void convert(json_t *json)
         json_decref(state);
     }
     unlink(path);
-    check(yk__state_write(folder, json, files));
+    yk__folder opened = {.fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .temporary = folder};
+    check(yk__state_write(&opened, json, files));
+    close(opened.fd);
     yk_value *value = yk__training_to_value(folder);
     if (value && (!yk_value_get(value, "model") || !yk_value_get(value, "epoch")))
         abort();
