@@ -57,19 +57,35 @@ YK_API uint64_t yk_register_post_accumulate_hook(yk_tensor *x, yk_leaf_hook hook
 YK_API yk_status yk_hook_remove(yk_tensor *x, uint64_t id) YK_MUST_CHECK;
 
 /*
- * A function of the user's own with its own backward. `forward` gets the inputs and returns the output, computed
- * with any yoke calls (nothing is recorded there); what backward needs it saves with yk_custom_save. `backward` gets
- * the gradient of the output and writes one gradient per input to grad_inputs (NULL: none). Tensors that either
- * returns are owned by the scope that yoke opens around the callback. Source: torch.autograd.Function.
+ * A function of the user's own with its own backward, from one tensor or several to one or several.
+ *
+ * `forward` gets the inputs and returns the output, computed with any yoke calls (nothing is recorded there); what
+ * backward needs it saves with yk_custom_save. `backward` gets the gradient of the output and writes one gradient per
+ * input to grad_inputs (NULL: zero). forward_list and backward_list are the same for n_outputs results: outputs[] is
+ * to be filled, and an entry of grad_outputs is NULL where no gradient came, which counts as zero (at least one is
+ * not NULL). A function has one form of each, that of one result serving one alone.
+ *
+ * Tensors that either gives are owned by the scope that yoke opens around the callback. Results are on one device. An
+ * input may be given back as it is. `release`, if not NULL, is called once for every call of apply, whatever becomes
+ * of it: with the last of the graph that needs `user`, or at once where nothing is recorded or something fails.
+ * Source: torch.autograd.Function.
  */
 typedef struct yk_custom yk_custom;
 typedef struct yk_custom_function {
     const char *name;
     yk_tensor *(*forward)(yk_custom *context, yk_tensor *const *inputs, int n_inputs);
     yk_status (*backward)(yk_custom *context, yk_tensor *grad_output, yk_tensor **grad_inputs, int n_inputs);
+    yk_status (*forward_list)(yk_custom *context, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
+                              int n_outputs);
+    yk_status (*backward_list)(yk_custom *context, yk_tensor *const *grad_outputs, int n_outputs,
+                               yk_tensor **grad_inputs, int n_inputs);
+    void (*release)(void *user);
 } yk_custom_function;
 YK_API yk_tensor *yk_custom_apply(const yk_custom_function *function, yk_tensor *const *inputs, int n_inputs,
                                   void *user);
+/* Fills outputs[] with n_outputs tensors owned by the scope; on failure with NULL. */
+YK_API yk_status yk_custom_apply_list(const yk_custom_function *function, yk_tensor *const *inputs, int n_inputs,
+                                      yk_tensor **outputs, int n_outputs, void *user) YK_MUST_CHECK;
 YK_API yk_status yk_custom_save(yk_custom *context, yk_tensor *x) YK_MUST_CHECK; /* checked by version at backward */
 YK_API yk_tensor *yk_custom_saved(yk_custom *context, int i);                    /* in the order of saving */
 YK_API void *yk_custom_user(yk_custom *context);

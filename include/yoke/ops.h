@@ -96,9 +96,19 @@ YK_API yk_tensor *yk_select(yk_tensor *x, int dim, int64_t index); /* drops the 
 YK_API yk_tensor *yk_narrow(yk_tensor *x, int dim, int64_t start, int64_t length);
 YK_API yk_tensor *yk_cat(yk_tensor *const *xs, int count, int dim);
 YK_API yk_tensor *yk_stack(yk_tensor *const *xs, int count, int dim);
-/* Writes ceil(size / chunk) views to parts[] (of `capacity`), each `chunk` long but the last; *count of them. */
+/*
+ * Views of x side by side along a dimension, written to parts[] (of `capacity`); *count of them. split: each `chunk`
+ * long, the last one what is left; chunk: as many as asked for or fewer, of ceil(size / chunks); unbind: one for every
+ * index, without the dimension; split_sizes: of the `count` sizes given, which add up. Parts whose gradient never comes
+ * count as zero. On failure parts[] holds nothing.
+ */
 YK_API yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **parts, int capacity,
                           int *count) YK_MUST_CHECK;
+YK_API yk_status yk_split_sizes(yk_tensor *x, const int64_t *sizes, int count, int dim,
+                                yk_tensor **parts) YK_MUST_CHECK;
+YK_API yk_status yk_chunk(yk_tensor *x, int64_t chunks, int dim, yk_tensor **parts, int capacity,
+                          int *count) YK_MUST_CHECK;
+YK_API yk_status yk_unbind(yk_tensor *x, int dim, yk_tensor **parts, int capacity, int *count) YK_MUST_CHECK;
 YK_API yk_tensor *yk_contiguous(yk_tensor *x); /* x itself where it is */
 YK_API yk_tensor *yk_clone(yk_tensor *x);
 YK_API yk_tensor *yk_cast(yk_tensor *x, yk_dtype dtype); /* x itself where it has the dtype */

@@ -1,5 +1,8 @@
 /*
  * custom.c - functions of the user's with their own backward. Layer: autograd.
+ *
+ * A call's context holds what its backward needs. It belongs to the node that records the call, or goes at once where
+ * nothing is recorded or something fails: custom_free runs once for each call, and with it the function's release.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +12,7 @@
 struct yk_custom {
     const yk_custom_function *function;
     void *user;
-    int n_inputs, n_saved;
+    int n_inputs, n_outputs, n_saved;
     bool *needs;
     yk__saved_tensor *saved;
 };
@@ -20,30 +23,31 @@ static void custom_free(yk_custom *context)
         return;
     for (int i = 0; i < context->n_saved; i++)
         yk_tensor_release(context->saved[i].tensor);
+    if (context->function->release)
+        context->function->release(context->user);
     free(context->saved);
     free(context->needs);
     free(context);
 }
 
-static yk_custom *custom_of(yk__node *node)
+static void custom_clear(void *kept)
 {
-    return *(yk_custom **)yk__context(node);
+    yk_custom **context = kept;
+    custom_free(*context);
+    *context = NULL;
 }
 
-static void custom_clear(yk__node *node)
+static yk_status custom_backward(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
 {
-    custom_free(custom_of(node));
-    *(yk_custom **)yk__context(node) = NULL;
-}
-
-static yk_status custom_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
-{
-    yk_custom *context = custom_of(node);
+    yk_custom *context = *(yk_custom **)yk__context(node);
+    const yk_custom_function *function = context->function;
     yk_tensor **given = yk__calloc((size_t)context->n_inputs, sizeof(*given));
     if (!given)
         return YK_ERR_MEMORY;
     yk_scope scope = yk_scope_begin();
-    yk_status status = context->function->backward(context, gout, given, context->n_inputs);
+    yk_status status = function->backward
+                           ? function->backward(context, gouts[0], given, context->n_inputs)
+                           : function->backward_list(context, gouts, context->n_outputs, given, context->n_inputs);
     if (!status)
         status = yk__error_code();
     for (int i = 0; i < context->n_inputs && !status; i++) {
@@ -55,64 +59,137 @@ static yk_status custom_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     return status;
 }
 
-static const yk__op custom_op = {"custom", custom_backward, custom_clear};
+static const yk__op custom_op = {.name = "custom", .backward_list = custom_backward, .clear = custom_clear};
+
+static bool usable(const yk_custom_function *f, int n_inputs, int n_outputs)
+{
+    if (!f || !f->name || !(f->forward || f->forward_list) || !(f->backward || f->backward_list)) {
+        yk__fail(YK_ERR_ARGUMENT, "custom_apply: a function needs a name, a forward and a backward");
+        return false;
+    }
+    if (n_inputs < 1 || n_outputs < 1 || (n_outputs > 1 && (!f->forward_list || !f->backward_list))) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: called with %d inputs for %d outputs; %s", f->name, n_inputs, n_outputs,
+                 n_outputs > 1 ? "several outputs need forward_list and backward_list"
+                               : "there is at least one of each");
+        return false;
+    }
+    return true;
+}
+
+static yk_custom *context_make(const yk_custom_function *function, int n_inputs, yk_tensor *const *inputs,
+                               int n_outputs, void *user)
+{
+    yk_custom *context = yk__op_begin(function->name, n_inputs, inputs, 0) ? yk__calloc(1, sizeof(*context)) : NULL;
+    bool *needs = context ? yk__calloc((size_t)n_inputs, sizeof(*needs)) : NULL;
+    if (!needs) {
+        free(context);
+        return NULL;
+    }
+    for (int i = 0; i < n_inputs; i++)
+        needs[i] = yk_requires_grad(inputs[i]);
+    *context =
+        (yk_custom){.function = function, .user = user, .n_inputs = n_inputs, .n_outputs = n_outputs, .needs = needs};
+    return context;
+}
+
+/* Runs forward, and gives one reference to each of its results, which are tensors of no graph. */
+static yk_status run_forward(yk_custom *context, yk_tensor *const *inputs, yk_tensor **outputs)
+{
+    const yk_custom_function *function = context->function;
+    int count = context->n_outputs;
+    memset(outputs, 0, sizeof(*outputs) * (size_t)count);
+    yk_scope scope = yk_scope_begin();
+    bool previous = yk_no_grad_begin();
+    yk_status status = YK_OK;
+    if (function->forward)
+        outputs[0] = function->forward(context, inputs, context->n_inputs);
+    else
+        status = function->forward_list(context, inputs, context->n_inputs, outputs, count);
+    yk_no_grad_end(previous);
+    if (yk__error_code())
+        status = yk__error_code();
+    else if (status)
+        yk__fail(status, "%s: forward failed with status %d and no message", function->name, (int)status);
+    for (int i = 0; i < count && !status; i++) {
+        if (!outputs[i])
+            status = count == 1
+                         ? yk__fail(YK_ERR_CALLBACK, "%s: forward returned NULL", function->name)
+                         : yk__fail(YK_ERR_CALLBACK, "%s: forward left output %d of %d NULL", function->name, i, count);
+    }
+    int made = 0;
+    for (; made < count && !status; made++) {
+        yk_tensor *out = outputs[made];
+        bool shared =
+            out->autograd || yk__is_one_of(out, context->n_inputs, inputs) || yk__is_one_of(out, made, outputs);
+        outputs[made] = shared ? yk__tensor_alias(out) : yk_tensor_retain(out);
+        if (!outputs[made]) {
+            status = YK_ERR_MEMORY;
+            break;
+        }
+    }
+    yk_scope_end(scope);
+    if (!status)
+        status = yk__same_device(function->name, count, outputs);
+    if (status) {
+        for (int i = 0; i < made; i++)
+            yk_tensor_release(outputs[i]);
+        memset(outputs, 0, sizeof(*outputs) * (size_t)count);
+    }
+    return status;
+}
+
+/* A saved output would keep itself alive through its own node. */
+static yk_status alias_saved_outputs(yk_custom *context, yk_tensor *const *outputs)
+{
+    for (int i = 0; i < context->n_saved; i++) {
+        yk_tensor *saved = context->saved[i].tensor;
+        if (!saved || !yk__is_one_of(saved, context->n_outputs, outputs))
+            continue;
+        yk_tensor *alias = yk__tensor_alias(saved);
+        if (!alias)
+            return YK_ERR_MEMORY;
+        context->saved[i].tensor = alias;
+        yk_tensor_release(saved);
+    }
+    return YK_OK;
+}
+
+yk_status yk_custom_apply_list(const yk_custom_function *function, yk_tensor *const *inputs, int n_inputs,
+                               yk_tensor **outputs, int n_outputs, void *user)
+{
+    yk_custom *context =
+        usable(function, n_inputs, n_outputs) ? context_make(function, n_inputs, inputs, n_outputs, user) : NULL;
+    if (!context) {
+        if (function && function->release)
+            function->release(user);
+        for (int i = 0; i < n_outputs; i++)
+            outputs[i] = NULL;
+        return yk__error_code();
+    }
+    yk_status status = run_forward(context, inputs, outputs);
+    if (!status) {
+        status = alias_saved_outputs(context, outputs);
+        for (int i = 0; status && i < n_outputs; i++) {
+            yk_tensor_release(outputs[i]);
+            outputs[i] = NULL;
+        }
+    }
+    if (status) {
+        custom_free(context);
+        return status;
+    }
+    status = yk__record_list(n_outputs, outputs, &custom_op, n_inputs, inputs, 0, NULL, &context, sizeof(context));
+    for (int i = 0; !status && i < n_outputs; i++) {
+        if (outputs[i]->autograd)
+            yk__meta(outputs[i])->node->name = function->name;
+    }
+    return status;
+}
 
 yk_tensor *yk_custom_apply(const yk_custom_function *function, yk_tensor *const *inputs, int n_inputs, void *user)
 {
-    if (!function || !function->forward || !function->backward || !function->name) {
-        yk__fail(YK_ERR_ARGUMENT, "custom_apply: a function needs a name, a forward and a backward");
-        return NULL;
-    }
-    if (!yk__op_begin(function->name, n_inputs, inputs, 0))
-        return NULL;
-    yk_custom *context = yk__calloc(1, sizeof(*context));
-    if (!context)
-        return NULL;
-    *context = (yk_custom){.function = function, .user = user, .n_inputs = n_inputs};
-    context->needs = yk__calloc((size_t)n_inputs, sizeof(bool));
-    if (!context->needs) {
-        custom_free(context);
-        return NULL;
-    }
-    for (int i = 0; i < n_inputs; i++)
-        context->needs[i] = yk_requires_grad(inputs[i]);
-    yk_scope scope = yk_scope_begin();
-    bool previous = yk_no_grad_begin();
-    yk_tensor *out = function->forward(context, inputs, n_inputs);
-    yk_no_grad_end(previous);
-    bool given_back = false;
-    for (int i = 0; i < n_inputs; i++)
-        given_back = given_back || out == inputs[i];
-    if (out && !yk__error_code())
-        out = given_back || out->autograd ? yk__tensor_alias(out) : yk_tensor_retain(out);
-    else
-        out = NULL;
-    yk_scope_end(scope);
-    if (!out) {
-        if (!yk__error_code())
-            yk__fail(YK_ERR_CALLBACK, "%s: forward returned NULL", function->name);
-        custom_free(context);
-        return NULL;
-    }
-    for (int i = 0; i < context->n_saved; i++) { /* a saved output would keep itself alive through its own node */
-        if (context->saved[i].tensor != out)
-            continue;
-        yk_tensor *alias = yk__tensor_alias(out);
-        if (!alias) {
-            yk_tensor_release(out);
-            custom_free(context);
-            return NULL;
-        }
-        yk_tensor_release(out);
-        context->saved[i].tensor = alias;
-    }
-    bool record = yk__will_record(n_inputs, inputs) && yk_dtype_is_floating((yk_dtype)out->dtype);
-    yk_tensor *result = yk__record(out, &custom_op, n_inputs, inputs, 0, NULL, &context, sizeof(context));
-    if (result && record)
-        yk__meta(result)->node->name = function->name;
-    else
-        custom_free(context);
-    return result;
+    yk_tensor *out = NULL;
+    return yk_custom_apply_list(function, inputs, n_inputs, &out, 1, user) ? NULL : out;
 }
 
 yk_status yk_custom_save(yk_custom *context, yk_tensor *x)

@@ -190,8 +190,10 @@ static yk_tensor *add_term(yk_tensor *sum, yk_tensor *term, yk_status *bad)
 }
 
 /* Called with the lock held in a parallel task. */
-static yk_status deliver(yk__task *task, const yk__node *from, int input, yk__node *to, yk_tensor *grad)
+static yk_status deliver(yk__task *task, const yk__node *from, int input, yk_tensor *grad)
 {
+    yk__node *node = from->edges[input].node;
+    yk__output *to = &node->outputs[from->edges[input].output];
     yk_status status = YK_OK;
     if (grad && !task->parallel) {
         to->grad = add_term(to->grad, grad, &status);
@@ -209,54 +211,60 @@ static yk_status deliver(yk__task *task, const yk__node *from, int input, yk__no
         term->next = *at;
         *at = term;
     }
-    if (--to->pending == 0)
-        heap_push(&queue_of(task, to->device)->heap, to);
+    if (--node->pending == 0)
+        heap_push(&queue_of(task, node->device)->heap, node);
     return status;
 }
 
 static yk_status sum_contributions(yk__node *node)
 {
     yk_status status = YK_OK;
-    while (node->contributions) {
-        yk__contribution *term = node->contributions;
-        node->contributions = term->next;
-        if (status)
-            yk_tensor_release(term->grad);
-        else
-            node->grad = add_term(node->grad, term->grad, &status);
-        free(term);
+    for (int i = 0; i < node->n_outputs; i++) {
+        yk__output *output = &node->outputs[i];
+        while (output->contributions) {
+            yk__contribution *term = output->contributions;
+            output->contributions = term->next;
+            if (status)
+                yk_tensor_release(term->grad);
+            else
+                output->grad = add_term(output->grad, term->grad, &status);
+            free(term);
+        }
     }
     return status;
 }
 
-static yk_status check_gradient(const yk__node *from, int input, const yk__node *to, const yk_tensor *grad)
+/* Whether `grad` is like output `which` of `to`; `input` of `from` is what it is for. */
+static yk_status check_gradient(const yk__node *from, int input, const yk__node *to, int which, const yk_tensor *grad)
 {
-    if (grad->ndim == to->ndim && grad->dtype == to->dtype &&
-        memcmp(grad->shape, to->shape, sizeof(to->shape[0]) * (size_t)to->ndim) == 0 &&
+    const yk__output *output = &to->outputs[which];
+    if (grad->ndim == output->ndim && grad->dtype == output->dtype &&
+        memcmp(grad->shape, output->shape, sizeof(output->shape[0]) * (size_t)output->ndim) == 0 &&
         yk_device_equal(yk__device_of(grad), to->device))
         return YK_OK;
     char a[200], b[200], da[16], db[16];
-    return yk__fail(YK_ERR_SHAPE,
-                    "%s: backward gave a gradient of shape %s, %s on %s for input %d, which has shape %s, %s on %s",
-                    from->name, yk_shape_format(grad, a, sizeof(a)), yk_dtype_name((yk_dtype)grad->dtype),
-                    yk_device_format(yk__device_of(grad), da), input, yk__shape_text(to->ndim, to->shape, b, sizeof(b)),
-                    yk_dtype_name((yk_dtype)to->dtype), yk_device_format(to->device, db));
+    return yk__fail(
+        YK_ERR_SHAPE, "%s: backward gave a gradient of shape %s, %s on %s for input %d, which has shape %s, %s on %s",
+        from->name, yk_shape_format(grad, a, sizeof(a)), yk_dtype_name((yk_dtype)grad->dtype),
+        yk_device_format(yk__device_of(grad), da), input, yk__shape_text(output->ndim, output->shape, b, sizeof(b)),
+        yk_dtype_name((yk_dtype)output->dtype), yk_device_format(to->device, db));
 }
 
-static yk_status run_hooks(yk__node *node, yk_tensor **grad)
+static yk_status run_hooks(yk__node *node, int which)
 {
+    yk__output *output = &node->outputs[which];
     yk_status status = YK_OK;
-    for (int i = 0; i < node->n_hooks && !status; i++) {
-        if (!node->hooks[i].fn)
+    for (int i = 0; i < output->n_hooks && !status; i++) {
+        if (!output->hooks[i].fn)
             continue;
         yk_scope scope = yk_scope_begin();
-        yk_tensor *other = node->hooks[i].fn(*grad, node->hooks[i].user);
+        yk_tensor *other = output->hooks[i].fn(output->grad, output->hooks[i].user);
         status = yk__error_code();
-        if (!status && other && other != *grad) {
-            status = check_gradient(node, 0, node, other);
+        if (!status && other && other != output->grad) {
+            status = check_gradient(node, which, node, which, other);
             if (!status) {
-                yk_tensor_release(*grad);
-                *grad = yk_tensor_retain(other);
+                yk_tensor_release(output->grad);
+                output->grad = yk_tensor_retain(other);
             }
         }
         yk_scope_end(scope);
@@ -297,10 +305,11 @@ yk_tensor *yk__gradient_home(const yk__node *node, int input)
         return NULL;
     yk__task *task = to->owner;
     task_lock(task);
-    bool whole = to->pending == 1 && !to->grad && !to->contributions && !meta->grad;
+    const yk__output *output = to->outputs; /* an accumulator has one */
+    bool whole = to->pending == 1 && !output->grad && !output->contributions && !meta->grad;
     task_unlock(task);
-    for (int i = 0; i < to->n_hooks; i++)
-        whole = whole && !to->hooks[i].fn; /* a hook may keep what it is shown */
+    for (int i = 0; i < output->n_hooks; i++)
+        whole = whole && !output->hooks[i].fn; /* a hook may keep what it is shown */
     return whole ? yk_tensor_retain(meta->home) : NULL;
 }
 
@@ -309,11 +318,12 @@ static yk_status run_leaf(yk__node *node, yk_tensor *grad)
 {
     yk_tensor *leaf = yk_tensor_retain(node->leaf);
     yk_status status = grad ? yk__accumulate_grad(leaf, grad) : YK_OK;
-    for (int i = 0; grad && i < node->n_hooks && !status; i++) {
-        if (!node->hooks[i].after)
+    const yk__output *output = node->outputs;
+    for (int i = 0; grad && i < output->n_hooks && !status; i++) {
+        if (!output->hooks[i].after)
             continue;
         yk_scope scope = yk_scope_begin();
-        status = node->hooks[i].after(leaf, node->hooks[i].user);
+        status = output->hooks[i].after(leaf, output->hooks[i].user);
         if (status && !yk__error_code())
             yk__fail(status, "a post-accumulate hook failed with status %d and no message", (int)status);
         yk_scope_end(scope);
@@ -325,35 +335,70 @@ static yk_status run_leaf(yk__node *node, yk_tensor *grad)
     return status;
 }
 
-/* Runs one node on its gradient; takes over the reference. */
-static yk_status run_node(yk__task *task, yk__node *node, yk_tensor *grad)
+/* The operation's backward on what its outputs have got; nothing is called where that is nothing. */
+static yk_status call_backward(yk__node *node, bool any, yk_tensor **grads)
 {
-    yk_status status = grad && node->n_hooks ? run_hooks(node, &grad) : YK_OK;
-    if (status) {
-        yk_tensor_release(grad);
-        return status;
+    if (!any)
+        return YK_OK;
+    yk_status status;
+    if (node->op->backward) {
+        status = node->op->backward(node, node->outputs[0].grad, grads);
+    } else {
+        yk_tensor *few[8], **gouts = few;
+        if (node->n_outputs > 8 && !(gouts = yk__calloc((size_t)node->n_outputs, sizeof(*gouts))))
+            return YK_ERR_MEMORY;
+        for (int i = 0; i < node->n_outputs; i++)
+            gouts[i] = node->outputs[i].grad;
+        status = node->op->backward_list(node, gouts, grads);
+        if (gouts != few)
+            free(gouts);
     }
-    if (!node->op)
-        return run_leaf(node, grad);
-    yk_tensor *few[8] = {NULL}, **grads = few;
-    if (node->n_inputs > 8 && !(grads = yk__calloc((size_t)node->n_inputs, sizeof(*grads)))) {
-        yk_tensor_release(grad);
-        return YK_ERR_MEMORY;
-    }
-    if (grad)
-        status = node->op->backward(node, grad, grads);
     if (status && !yk__error_code())
         yk__fail(status, "%s: backward failed with status %d and no message", node->name, (int)status);
-    if (node->keep_grad) {
-        yk_tensor_release(node->kept_grad);
-        node->kept_grad = yk_tensor_retain(grad);
+    return status;
+}
+
+/* The gradients of a node's outputs go: kept where they are wanted. */
+static void drop_gradients(yk__node *node)
+{
+    for (int i = 0; i < node->n_outputs; i++) {
+        yk__output *output = &node->outputs[i];
+        yk_tensor *grad = output->grad;
+        output->grad = NULL;
+        if (output->keep_grad) {
+            yk_tensor_release(output->kept_grad);
+            output->kept_grad = grad;
+        } else {
+            yk_tensor_release(grad);
+        }
     }
-    yk_tensor_release(grad);
+}
+
+/* Runs one node on the gradients of its outputs. */
+static yk_status run_node(yk__task *task, yk__node *node)
+{
+    bool any = false;
+    for (int i = 0; i < node->n_outputs; i++) {
+        yk_status status = node->outputs[i].grad && node->outputs[i].n_hooks ? run_hooks(node, i) : YK_OK;
+        if (status)
+            return status;
+        any = any || node->outputs[i].grad;
+    }
+    if (!node->op) {
+        yk_tensor *grad = node->outputs[0].grad;
+        node->outputs[0].grad = NULL;
+        return run_leaf(node, grad);
+    }
+    yk_tensor *few[8] = {NULL}, **grads = few;
+    if (node->n_inputs > 8 && !(grads = yk__calloc((size_t)node->n_inputs, sizeof(*grads))))
+        return YK_ERR_MEMORY;
+    yk_status status = call_backward(node, any, grads);
+    drop_gradients(node);
     if (!task->retain_graph)
         yk__node_free_saved(node);
     for (int i = 0; i < node->n_inputs && !status; i++) {
         if (grads[i] && node->edges[i].node)
-            status = check_gradient(node, i, node->edges[i].node, grads[i]);
+            status = check_gradient(node, i, node->edges[i].node, node->edges[i].output, grads[i]);
     }
     task_lock(task);
     for (int i = 0; i < node->n_inputs; i++) {
@@ -362,7 +407,7 @@ static yk_status run_node(yk__task *task, yk__node *node, yk_tensor *grad)
         if (status || !node->edges[i].node)
             yk_tensor_release(delivered);
         else
-            status = deliver(task, node, i, node->edges[i].node, delivered);
+            status = deliver(task, node, i, delivered);
     }
     task_unlock(task);
     if (grads != few)
@@ -384,12 +429,8 @@ static void work(yk__task *task, int q)
         yk__node *node = heap_pop(heap);
         task_unlock(task);
         yk_status status = task->parallel ? sum_contributions(node) : YK_OK;
-        yk_tensor *grad = node->grad;
-        node->grad = NULL;
-        if (status)
-            yk_tensor_release(grad);
-        else
-            status = run_node(task, node, grad);
+        if (!status)
+            status = run_node(task, node);
         task_lock(task);
         task->left--;
         if (status && !task->error.code)
@@ -492,14 +533,17 @@ static void task_clear(yk__task *task)
 {
     for (size_t i = 0; i < task->claimed.count; i++) {
         yk__node *node = task->claimed.nodes[i];
-        while (node->contributions) {
-            yk__contribution *term = node->contributions;
-            node->contributions = term->next;
-            yk_tensor_release(term->grad);
-            free(term);
+        for (int o = 0; o < node->n_outputs; o++) {
+            yk__output *output = &node->outputs[o];
+            while (output->contributions) {
+                yk__contribution *term = output->contributions;
+                output->contributions = term->next;
+                yk_tensor_release(term->grad);
+                free(term);
+            }
+            yk_tensor_release(output->grad);
+            output->grad = NULL;
         }
-        yk_tensor_release(node->grad);
-        node->grad = NULL;
         atomic_store(&node->owner, NULL);
     }
     for (int q = 0; q < task->n_queues; q++)
@@ -540,7 +584,8 @@ yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "backward: the tensor is NULL");
     if (yk__error_code()) /* the loss may be stale: the cause is in the record already */
         return yk__error_code();
-    yk__node *node = yk__gradient_node(root);
+    int output;
+    yk__node *node = yk__gradient_node(root, &output);
     if (!node)
         return yk__error_code() ? yk__error_code()
                                 : yk__fail(YK_ERR_STATE,
@@ -552,8 +597,8 @@ yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
     if (!status)
         status = make_queues(&task, node);
     if (!status) {
-        node->grad = root_gradient(root, o.gradient);
-        status = node->grad ? YK_OK : yk__error_code();
+        node->outputs[output].grad = root_gradient(root, o.gradient);
+        status = node->outputs[output].grad ? YK_OK : yk__error_code();
     }
     if (!status)
         status = begin_collectors(&task);

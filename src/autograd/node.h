@@ -9,9 +9,9 @@
 typedef struct yk__task yk__task;
 
 typedef struct yk__edge {
-    yk__node *node; /* NULL: this input needs no gradient */
-    yk_tensor
-        *leaf; /* retained where node is the accumulator of a leaf, which owns it; else NULL and node is counted */
+    yk__node *node;  /* NULL: this input needs no gradient */
+    yk_tensor *leaf; /* retained where node is the accumulator of a leaf, which owns it; else NULL, and node counted */
+    int output;      /* of node: the one that the input is */
 } yk__edge;
 
 typedef struct yk__saved_tensor {
@@ -34,6 +34,19 @@ typedef struct yk__contribution {
     yk_tensor *grad;
 } yk__contribution;
 
+/* One of the tensors that a node made, and what is known of its gradient. */
+typedef struct yk__output {
+    int8_t dtype, ndim;
+    bool keep_grad;
+    int n_hooks;
+    yk__hook *hooks;
+    yk_tensor *kept_grad;
+    /* Of the backward that walks the node: what has come, NULL for zero. */
+    yk_tensor *grad;
+    yk__contribution *contributions;
+    int64_t shape[YK_MAX_DIMS]; /* ndim of them are set */
+} yk__output;
+
 struct yk__node {
     atomic_int references;
     const yk__op *op; /* NULL for the accumulator of a leaf */
@@ -42,23 +55,15 @@ struct yk__node {
     yk_tensor *leaf;   /* accumulator: the leaf that owns this node */
     yk__node *next_dead;
 
-    yk_device device; /* of the tensor it made, like the rest here */
-    int8_t dtype, ndim;
-    int64_t shape[YK_MAX_DIMS];
-
-    bool freed; /* saved tensors are gone: a backward has been here */
-    bool keep_grad;
-    yk_tensor *kept_grad;
-    yk__hook *hooks;
-    int n_hooks;
+    yk_device device; /* of the tensors it made */
+    bool freed;       /* saved tensors are gone: a backward has been here */
 
     /* Of the backward that walks this node; owner says which, NULL for none. */
+    int pending; /* edges, to whichever output, that have not delivered yet */
     yk__task *_Atomic owner;
-    int pending; /* edges that have not delivered yet */
-    yk_tensor *grad;
-    yk__contribution *contributions;
 
-    int n_inputs, n_saved;
+    int n_inputs, n_outputs, n_saved;
+    yk__output *outputs; /* these four lie behind the node, in one block of memory */
     yk__edge *edges;
     yk__saved_tensor *saved;
     void *context;
@@ -68,6 +73,7 @@ typedef struct yk__autograd_meta {
     yk__autograd base;
     bool requires_grad;    /* a leaf that wants a gradient */
     yk__node *node;        /* what made the tensor; NULL for a leaf */
+    int output;            /* which of the node's outputs the tensor is */
     yk__node *accumulator; /* of a leaf, made when first needed */
     yk_tensor *grad;       /* of a leaf */
     yk__collector *collector;
@@ -80,8 +86,18 @@ static inline yk__autograd_meta *yk__meta(const yk_tensor *x)
     return (yk__autograd_meta *)x->autograd;
 }
 
-/* The node that a gradient of x is delivered to (borrowed); NULL with an error, or without one where x needs none. */
-yk__node *yk__gradient_node(yk_tensor *x);
+static inline bool yk__is_one_of(const yk_tensor *x, int count, yk_tensor *const *tensors)
+{
+    for (int i = 0; i < count; i++) {
+        if (tensors[i] == x)
+            return true;
+    }
+    return false;
+}
+
+/* The node that a gradient of x is delivered to (borrowed), and as which of its outputs; NULL with an error, or without
+ * one where x needs none. */
+yk__node *yk__gradient_node(yk_tensor *x, int *output);
 void yk__node_release(yk__node *node);
 /* Drops the saved tensors; a second backward through the node is an error from now on. */
 void yk__node_free_saved(yk__node *node);

@@ -95,7 +95,7 @@ yk_tensor *yk_grad(const yk_tensor *x)
     if (!x || !x->autograd)
         return NULL;
     const yk__autograd_meta *meta = yk__meta(x);
-    return meta->node ? meta->node->kept_grad : meta->grad;
+    return meta->node ? meta->node->outputs[meta->output].kept_grad : meta->grad;
 }
 
 yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
@@ -162,7 +162,7 @@ void yk__node_free_saved(yk__node *node)
         node->saved[i].tensor = NULL;
     }
     if (node->op && node->op->clear)
-        node->op->clear(node);
+        node->op->clear(node->context);
 }
 
 static void node_destroy(yk__node *node)
@@ -175,8 +175,10 @@ static void node_destroy(yk__node *node)
         else
             yk__node_release(node->edges[i].node);
     }
-    yk_tensor_release(node->kept_grad);
-    free(node->hooks);
+    for (int i = 0; i < node->n_outputs; i++) {
+        yk_tensor_release(node->outputs[i].kept_grad);
+        free(node->outputs[i].hooks);
+    }
     free(node);
 }
 
@@ -203,14 +205,15 @@ void yk__node_release(yk__node *node)
 
 static atomic_ullong sequences;
 
-/* A node for the maker of `out`; edges, saved and context lie behind it in one block. */
-static yk__node *node_make(const yk__op *op, const char *name, const yk_tensor *out, int n_inputs, int n_saved,
-                           size_t context_size)
+/* A node for the maker of outs[]; outputs, edges, saved and context lie behind it in one block. */
+static yk__node *node_make(const yk__op *op, const char *name, int n_outputs, yk_tensor *const *outs, int n_inputs,
+                           int n_saved, size_t context_size)
 {
-    size_t edges = sizeof(yk__edge) * (size_t)n_inputs, saved = sizeof(yk__saved_tensor) * (size_t)n_saved;
-    yk__node *node = malloc(sizeof(*node) + edges + saved + context_size);
+    size_t outputs = sizeof(yk__output) * (size_t)n_outputs, edges = sizeof(yk__edge) * (size_t)n_inputs,
+           saved = sizeof(yk__saved_tensor) * (size_t)n_saved;
+    yk__node *node = malloc(sizeof(*node) + outputs + edges + saved + context_size);
     if (!node) {
-        yk__fail_memory(sizeof(*node) + edges + saved + context_size);
+        yk__fail_memory(sizeof(*node) + outputs + edges + saved + context_size);
         return NULL;
     }
     memset(node, 0, sizeof(*node));
@@ -218,31 +221,40 @@ static yk__node *node_make(const yk__op *op, const char *name, const yk_tensor *
     node->op = op;
     node->name = name;
     node->sequence = atomic_fetch_add_explicit(&sequences, 1, memory_order_relaxed);
-    node->device = yk__device_of(out);
-    node->dtype = out->dtype;
-    node->ndim = out->ndim;
-    memcpy(node->shape, out->shape, sizeof(out->shape[0]) * (size_t)out->ndim);
+    node->device = yk__device_of(outs[0]);
     node->n_inputs = n_inputs;
+    node->n_outputs = n_outputs;
     node->n_saved = n_saved;
-    node->edges = (yk__edge *)(node + 1);
+    node->outputs = (yk__output *)(node + 1);
+    node->edges = (yk__edge *)((char *)node->outputs + outputs);
     node->saved = (yk__saved_tensor *)((char *)node->edges + edges);
     node->context = (char *)node->saved + saved;
+    for (int i = 0; i < n_outputs; i++) {
+        yk__output *output = &node->outputs[i];
+        memset(output, 0, offsetof(yk__output, shape));
+        output->dtype = outs[i]->dtype;
+        output->ndim = outs[i]->ndim;
+        memcpy(output->shape, outs[i]->shape, sizeof(output->shape[0]) * (size_t)outs[i]->ndim);
+    }
     return node;
 }
 
-yk__node *yk__gradient_node(yk_tensor *x)
+yk__node *yk__gradient_node(yk_tensor *x, int *output)
 {
+    *output = 0;
     if (!x || !x->autograd)
         return NULL;
     yk__autograd_meta *meta = yk__meta(x);
-    if (meta->node)
+    if (meta->node) {
+        *output = meta->output;
         return meta->node;
+    }
     if (!meta->requires_grad)
         return NULL;
     yk__node *found = __atomic_load_n(&meta->accumulator, __ATOMIC_ACQUIRE);
     if (found)
         return found;
-    yk__node *made = node_make(NULL, "accumulate", x, 0, 0, 0);
+    yk__node *made = node_make(NULL, "accumulate", 1, &x, 0, 0, 0);
     if (!made)
         return NULL;
     made->leaf = x;
@@ -265,11 +277,13 @@ bool yk__will_record(int n_inputs, yk_tensor *const *inputs)
     return false;
 }
 
-/* The node of `op` with its edges and saved tensors; saved entries that are `out` become aliases of it. */
-static yk__node *node_record(const yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor *const *inputs,
-                             int n_saved, yk_tensor *const *saved, const void *context, size_t context_size)
+/* The node of `op` with its edges and saved tensors; saved entries that are among outs[] become aliases. On failure
+ * the context is still the caller's. */
+static yk__node *node_record(int n_outputs, yk_tensor *const *outs, const yk__op *op, int n_inputs,
+                             yk_tensor *const *inputs, int n_saved, yk_tensor *const *saved, const void *context,
+                             size_t context_size)
 {
-    yk__node *node = node_make(op, op->name, out, n_inputs, n_saved, context_size);
+    yk__node *node = node_make(op, op->name, n_outputs, outs, n_inputs, n_saved, context_size);
     if (!node)
         return NULL;
     yk_status status = YK_OK;
@@ -279,10 +293,10 @@ static yk__node *node_record(const yk_tensor *out, const yk__op *op, int n_input
         if (!yk_requires_grad(inputs[i]))
             continue;
         yk__edge *edge = &node->edges[i];
-        edge->node = yk__gradient_node(inputs[i]);
+        edge->node = yk__gradient_node(inputs[i], &edge->output);
         if (!edge->node)
-            status = YK_ERR_MEMORY;
-        else if (yk_is_leaf(inputs[i]))
+            status = yk__error_code();
+        else if (!edge->node->op)
             edge->leaf = yk_tensor_retain(inputs[i]);
         else
             atomic_fetch_add_explicit(&edge->node->references, 1, memory_order_relaxed);
@@ -290,7 +304,8 @@ static yk__node *node_record(const yk_tensor *out, const yk__op *op, int n_input
     for (int i = 0; i < n_saved && !status; i++) {
         if (!saved[i])
             continue;
-        node->saved[i].tensor = saved[i] == out ? yk__tensor_alias(saved[i]) : yk_tensor_retain(saved[i]);
+        node->saved[i].tensor =
+            yk__is_one_of(saved[i], n_outputs, outs) ? yk__tensor_alias(saved[i]) : yk_tensor_retain(saved[i]);
         if (!node->saved[i].tensor)
             status = YK_ERR_MEMORY;
         else
@@ -308,20 +323,68 @@ static yk__node *node_record(const yk_tensor *out, const yk__op *op, int n_input
     return node;
 }
 
+/* What a context holds is the tape's also where no node takes it. */
+static void drop_context(const yk__op *op, const void *context)
+{
+    if (op->clear && context)
+        op->clear((void *)(uintptr_t)context);
+}
+
 yk_tensor *yk__record(yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
                       yk_tensor *const *saved, const void *context, size_t context_size)
 {
-    if (!out || !yk__will_record(n_inputs, inputs) || !yk_dtype_is_floating((yk_dtype)out->dtype))
+    if (!out || !yk__will_record(n_inputs, inputs) || !yk_dtype_is_floating((yk_dtype)out->dtype)) {
+        drop_context(op, context);
         return yk__scope_own(out);
-    /* Room first: a node that took over its context could not give it back. */
-    yk__autograd_meta *meta = yk__scope_reserve(op->name) ? meta_of(out) : NULL;
-    yk__node *node = meta ? node_record(out, op, n_inputs, inputs, n_saved, saved, context, context_size) : NULL;
+    }
+    /* Room first: what is recorded cannot fail any more. */
+    yk__autograd_meta *meta = yk__scope_reserve(op->name, 1) ? meta_of(out) : NULL;
+    yk__node *node = meta ? node_record(1, &out, op, n_inputs, inputs, n_saved, saved, context, context_size) : NULL;
     if (!node) {
+        drop_context(op, context);
         yk_tensor_release(out);
         return NULL;
     }
     meta->node = node;
     return yk__scope_own(out);
+}
+
+yk_status yk__record_list(int n_outputs, yk_tensor **outs, const yk__op *op, int n_inputs, yk_tensor *const *inputs,
+                          int n_saved, yk_tensor *const *saved, const void *context, size_t context_size)
+{
+    yk_status status = yk__scope_reserve(op->name, (size_t)n_outputs) ? YK_OK : yk__error_code();
+    bool wanted = false;
+    for (int i = 0; i < n_outputs; i++)
+        wanted = wanted || yk_dtype_is_floating((yk_dtype)outs[i]->dtype);
+    yk__node *node = NULL;
+    if (!status && wanted && yk__will_record(n_inputs, inputs)) {
+        node = node_record(n_outputs, outs, op, n_inputs, inputs, n_saved, saved, context, context_size);
+        status = node ? YK_OK : yk__error_code();
+    }
+    if (!node)
+        drop_context(op, context);
+    for (int i = 0; node && i < n_outputs && !status; i++) {
+        if (!yk_dtype_is_floating((yk_dtype)outs[i]->dtype))
+            continue;
+        yk__autograd_meta *meta = meta_of(outs[i]);
+        if (!meta) {
+            status = YK_ERR_MEMORY;
+            break;
+        }
+        atomic_fetch_add_explicit(&node->references, 1, memory_order_relaxed);
+        meta->node = node;
+        meta->output = i;
+    }
+    yk__node_release(node);
+    for (int i = 0; i < n_outputs; i++) {
+        if (!status) {
+            yk__scope_own(outs[i]);
+        } else {
+            yk_tensor_release(outs[i]);
+            outs[i] = NULL;
+        }
+    }
+    return status;
 }
 
 bool yk__op_begin(const char *name, int n_inputs, yk_tensor *const *inputs, uint32_t optional)
@@ -391,11 +454,12 @@ yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tens
     if (!yk__will_record(n_inputs, inputs) || !yk_dtype_is_floating((yk_dtype)x->dtype))
         return YK_OK;
     yk__autograd_meta *meta = meta_of(x);
-    yk__node *node = meta ? node_record(x, op, n_inputs, inputs, n_saved, saved, context, context_size) : NULL;
+    yk__node *node = meta ? node_record(1, &x, op, n_inputs, inputs, n_saved, saved, context, context_size) : NULL;
     if (!node)
         return yk__error_code();
     yk__node *old = meta->node;
     meta->node = node;
+    meta->output = 0;
     yk__node_release(old);
     return YK_OK;
 }
@@ -422,7 +486,7 @@ void yk__exchange_storage(yk_tensor *x, yk_tensor *from)
     yk__autograd_meta *meta = yk__meta(x);
     if (meta->accumulator) { /* gradients are delivered to the new place */
         meta->accumulator->device = yk__device_of(x);
-        meta->accumulator->dtype = x->dtype;
+        meta->accumulator->outputs[0].dtype = x->dtype;
     }
     yk_tensor_release(meta->home);
     meta->home = NULL;
@@ -435,17 +499,19 @@ static uint64_t hook_add(const char *name, yk_tensor *x, yk__hook hook)
     static atomic_ullong ids = 1;
     if (!x)
         return 0;
-    yk__node *node = yk__gradient_node(x);
+    int which;
+    yk__node *node = yk__gradient_node(x, &which);
     if (!node) {
         yk__fail(YK_ERR_STATE, "%s: the tensor does not require a gradient", name);
         return 0;
     }
-    yk__hook *grown = yk__realloc(node->hooks, sizeof(*grown) * (size_t)(node->n_hooks + 1));
+    yk__output *output = &node->outputs[which];
+    yk__hook *grown = yk__realloc(output->hooks, sizeof(*grown) * (size_t)(output->n_hooks + 1));
     if (!grown)
         return 0;
     hook.id = atomic_fetch_add(&ids, 1);
-    node->hooks = grown;
-    node->hooks[node->n_hooks++] = hook;
+    output->hooks = grown;
+    output->hooks[output->n_hooks++] = hook;
     return hook.id;
 }
 
@@ -467,12 +533,15 @@ uint64_t yk_register_post_accumulate_hook(yk_tensor *x, yk_leaf_hook hook, void 
 yk_status yk_hook_remove(yk_tensor *x, uint64_t id)
 {
     yk__autograd_meta *meta = x && x->autograd ? yk__meta(x) : NULL;
-    yk__node *node = !meta ? NULL : meta->node ? meta->node : meta->accumulator;
-    for (int i = 0; node && i < node->n_hooks; i++) {
-        if (node->hooks[i].id != id)
+    yk__output *output = !meta               ? NULL
+                         : meta->node        ? &meta->node->outputs[meta->output]
+                         : meta->accumulator ? &meta->accumulator->outputs[0]
+                                             : NULL;
+    for (int i = 0; output && i < output->n_hooks; i++) {
+        if (output->hooks[i].id != id)
             continue;
-        memmove(&node->hooks[i], &node->hooks[i + 1], sizeof(yk__hook) * (size_t)(node->n_hooks - i - 1));
-        node->n_hooks--;
+        memmove(&output->hooks[i], &output->hooks[i + 1], sizeof(yk__hook) * (size_t)(output->n_hooks - i - 1));
+        output->n_hooks--;
         return YK_OK;
     }
     return yk__fail(YK_ERR_NOT_FOUND, "hook_remove: the tensor has no hook %llu", (unsigned long long)id);
@@ -480,10 +549,11 @@ yk_status yk_hook_remove(yk_tensor *x, uint64_t id)
 
 yk_status yk_retain_grad(yk_tensor *x)
 {
-    yk__node *node = yk__gradient_node(x);
+    int output;
+    yk__node *node = yk__gradient_node(x, &output);
     if (!node)
         return yk__error_code() ? yk__error_code()
                                 : yk__fail(YK_ERR_STATE, "retain_grad: the tensor does not require a gradient");
-    node->keep_grad = true; /* leaves keep theirs anyway */
+    node->outputs[output].keep_grad = true; /* leaves keep theirs anyway */
     return YK_OK;
 }

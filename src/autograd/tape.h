@@ -1,10 +1,10 @@
 /*
  * tape.h - the tape: nodes, edges, and how an operation records itself. Layer: autograd.
  *
- * A node stands for one operation that made one tensor. It holds, per input that needs a gradient, an edge to the
- * node that made the input (or the accumulator of a leaf), and the tensors that backward needs. The tensor it made
- * holds the node; the node never holds that tensor (an output that backward needs is saved as an alias of its
- * storage), so there are no cycles.
+ * A node stands for one operation that made one tensor, or several. It holds, per input that needs a gradient, an edge
+ * to that output of the node that made the input (or to the accumulator of a leaf), and the tensors that backward
+ * needs. The tensors it made hold the node; the node never holds those tensors (an output that backward needs is saved
+ * as an alias of its storage), so there are no cycles.
  */
 #ifndef YOKE_AUTOGRAD_TAPE_H
 #define YOKE_AUTOGRAD_TAPE_H
@@ -16,26 +16,38 @@
 typedef struct yk__node yk__node;
 
 /*
- * What the engine knows of an operation. backward gets the gradient of the output (never NULL) and writes to grads[i],
- * for each input with yk__needs_grad(node, i), one reference to a gradient of that input's shape and dtype (or leaves
- * NULL for zero); gout may be retained and handed on. It runs without recording and with no scope of its own: it uses
- * raw functions and releases what it makes. On failure it returns a status; the engine releases whatever is in grads.
+ * What the engine knows of an operation; it has one of the two backwards.
+ *
+ * backward, of an operation with one result, gets the gradient of that (never NULL). backward_list, of one with
+ * several, gets one per result in the order of yk__record_list, at least one of them not NULL; NULL is zero, and no
+ * zeros are made for it. Both write to grads[i], for each input with yk__needs_grad(node, i), one reference to a
+ * gradient of that input's shape and dtype (or leave NULL for zero); a gradient that they got may be retained and
+ * handed on. They run without recording and with no scope of their own: they use raw functions and release what they
+ * make. On failure they return a status; the engine releases whatever is in grads.
  */
 typedef struct yk__op {
     const char *name;
     yk_status (*backward)(yk__node *node, yk_tensor *gout, yk_tensor **grads);
-    void (*clear)(yk__node *node); /* releases what the context holds besides plain bytes; may be NULL */
+    void (*clear)(void *context); /* releases what the context holds besides plain bytes; may be NULL */
+    yk_status (*backward_list)(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
 } yk__op;
 
 /*
  * Records that `op` made `out` from `inputs` (NULL entries are allowed), when recording is on and an input requires a
- * gradient; hands out to the current scope and returns it. `context` (context_size bytes) is copied into the node.
- * saved[] are kept for backward, checked by version; an entry that is `out` itself is saved as an alias; NULL entries
- * are allowed. NULL `out` is passed through. On failure out is released, and what the context holds is still the
- * caller's. Inputs whose dtype is not floating never need a gradient.
+ * gradient; hands out to the current scope and returns it. `context` (context_size bytes) is copied into the node, and
+ * what it holds belongs to the tape from here on, in every outcome: op->clear is called once, with the node, or at once
+ * where nothing is recorded. saved[] are kept for backward, checked by version; an entry that is `out` itself is saved
+ * as an alias; NULL entries are allowed. NULL `out` is passed through. On failure out is released. Inputs whose dtype
+ * is not floating never need a gradient.
  */
 yk_tensor *yk__record(yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
                       yk_tensor *const *saved, const void *context, size_t context_size);
+/*
+ * The same for an operation with several results, at least one, on one device; none is NULL. Those that are not of a
+ * floating dtype get no gradient. On failure all are released, and outs[] is cleared.
+ */
+yk_status yk__record_list(int n_outputs, yk_tensor **outs, const yk__op *op, int n_inputs, yk_tensor *const *inputs,
+                          int n_saved, yk_tensor *const *saved, const void *context, size_t context_size);
 /* Whether yk__record would record: lets an op skip work that only backward needs. */
 bool yk__will_record(int n_inputs, yk_tensor *const *inputs);
 

@@ -53,8 +53,9 @@ static inline void yk__object_init(yk__object *object, const yk__type *type)
 void *yk__scope_own(void *object);
 /* Whether the calling thread has a scope open; if not, fails in the name of `what`. Called before work is done. */
 bool yk__scope_check(const char *what);
-/* The same, and that the next yk__scope_own on this thread cannot fail: for what may not be undone after a step. */
-bool yk__scope_reserve(const char *what);
+/* The same, and that the next `count` calls of yk__scope_own on this thread cannot fail: for what may not be undone
+ * after a step. */
+bool yk__scope_reserve(const char *what, size_t count);
 
 /* ---- memory (object.c): calloc and realloc that set the error record ------------------------------------------- */
 void *yk__calloc(size_t count, size_t size);

@@ -88,10 +88,12 @@ bool yk__scope_check(const char *what)
     return false;
 }
 
-/* Makes room for one more object. */
-static bool scope_grow(void)
+/* Makes room for `count` more objects. */
+static bool scope_grow(size_t count)
 {
     size_t capacity = stack.capacity ? 2 * stack.capacity : 256;
+    while (capacity - stack.count < count)
+        capacity *= 2;
     yk__object **grown = yk__realloc(stack.owned, capacity * sizeof(*grown));
     if (!grown)
         return false;
@@ -100,16 +102,16 @@ static bool scope_grow(void)
     return true;
 }
 
-bool yk__scope_reserve(const char *what)
+bool yk__scope_reserve(const char *what, size_t count)
 {
-    return yk__scope_check(what) && (stack.count < stack.capacity || scope_grow());
+    return yk__scope_check(what) && (stack.capacity - stack.count >= count || scope_grow(count));
 }
 
 void *yk__scope_own(void *object)
 {
     if (!object)
         return NULL;
-    if (!yk__scope_reserve(((yk__object *)object)->type->name)) {
+    if (!yk__scope_reserve(((yk__object *)object)->type->name, 1)) {
         yk_object_release(object);
         return NULL;
     }

@@ -181,7 +181,7 @@ static yk_tensor *smaller_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alp
 
 /* ---- rows ---- */
 
-static const binary_row add_row = {{"add", binary_backward, NULL}, YK__ADD, {same, times_alpha}, {0, 0}};
+static const binary_row add_row = {{.name = "add", .backward = binary_backward}, YK__ADD, {same, times_alpha}, {0, 0}};
 
 yk_tensor *yk_add(yk_tensor *a, yk_tensor *b)
 {
@@ -193,11 +193,13 @@ yk_tensor *yk_add_scaled(yk_tensor *a, yk_tensor *b, double alpha)
     return binary_apply(&add_row, a, b, alpha);
 }
 
-#define BINARY(name, kernel, rule_a, reads_a, rule_b, reads_b)                                                         \
-    yk_tensor *yk_##name(yk_tensor *a, yk_tensor *b)                                                                   \
+#define BINARY(label, kernel, rule_a, reads_a, rule_b, reads_b)                                                        \
+    yk_tensor *yk_##label(yk_tensor *a, yk_tensor *b)                                                                  \
     {                                                                                                                  \
-        static const binary_row row = {                                                                                \
-            {#name, binary_backward, NULL}, YK__##kernel, {rule_a, rule_b}, {READS_##reads_a, READS_##reads_b}};       \
+        static const binary_row row = {{.name = #label, .backward = binary_backward},                                  \
+                                       YK__##kernel,                                                                   \
+                                       {rule_a, rule_b},                                                               \
+                                       {READS_##reads_a, READS_##reads_b}};                                            \
         return binary_apply(&row, a, b, 1);                                                                            \
     }
 

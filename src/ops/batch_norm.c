@@ -107,7 +107,7 @@ static bool check(yk_tensor *const in[INPUTS], bool training)
 yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
                          yk_tensor *running_var, const yk_batch_norm_options *options)
 {
-    static const yk__op op = {"batch_norm", batch_norm_backward, NULL};
+    static const yk__op op = {.name = "batch_norm", .backward = batch_norm_backward};
     yk_batch_norm_options o = options ? *options : (yk_batch_norm_options){0};
     yk_tensor *in[INPUTS] = {x, weight, bias, o.residual, running_mean, running_var}, *wide[INPUTS];
     if (!yk__op_begin("batch_norm", INPUTS, in, ~1u) || !check(in, o.training) || yk__widen(INPUTS, in, wide))

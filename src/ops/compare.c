@@ -41,7 +41,7 @@ static yk_status where_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
 
 yk_tensor *yk_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b)
 {
-    static const yk__op op = {"where", where_backward, NULL};
+    static const yk__op op = {.name = "where", .backward = where_backward};
     yk_tensor *inputs[3] = {condition, a, b};
     if (!yk__op_begin("where", 3, inputs, 0))
         return NULL;

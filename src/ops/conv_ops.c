@@ -125,7 +125,7 @@ static yk_status conv2d_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
 
 yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv2d_options *options)
 {
-    static const yk__op op = {"conv2d", conv2d_backward, NULL};
+    static const yk__op op = {.name = "conv2d", .backward = conv2d_backward};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
     conv_context c;
     int64_t shape[4], stride[4];

@@ -41,7 +41,7 @@ static yk_status embedding_backward(yk__node *node, yk_tensor *gout, yk_tensor *
 
 yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx)
 {
-    static const yk__op op = {"embedding", embedding_backward, NULL};
+    static const yk__op op = {.name = "embedding", .backward = embedding_backward};
     yk_tensor *inputs[2] = {index, weight}, *wide;
     char text[200];
     if (!yk__op_begin("embedding", 2, inputs, 0))

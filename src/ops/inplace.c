@@ -58,7 +58,7 @@ static yk_status add_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
 
 yk_tensor *yk_add_(yk_tensor *x, yk_tensor *y, double alpha)
 {
-    static const yk__op op = {"add_", add_backward, NULL};
+    static const yk__op op = {.name = "add_", .backward = add_backward};
     if (!begin("add_", x, y, true, true))
         return NULL;
     return finish(x, y, yk__raw_binary_into("add_", YK__ADD, x, x, y, alpha), &op, NULL, NULL, alpha);
@@ -83,7 +83,7 @@ static yk_status mul_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
 
 yk_tensor *yk_mul_(yk_tensor *x, yk_tensor *y)
 {
-    static const yk__op op = {"mul_", mul_backward, NULL};
+    static const yk__op op = {.name = "mul_", .backward = mul_backward};
     if (!begin("mul_", x, y, true, true))
         return NULL;
     yk_tensor *old = yk__will_record(1, &y) ? yk__raw_clone(x) : NULL;
@@ -120,7 +120,7 @@ static yk_status unary_into(const char *name, yk__unary op, yk_tensor *x, double
 
 yk_tensor *yk_mul_scalar_(yk_tensor *x, double y)
 {
-    static const yk__op op = {"mul_scalar_", scale_backward, NULL};
+    static const yk__op op = {.name = "mul_scalar_", .backward = scale_backward};
     if (!begin("mul_scalar_", x, NULL, false, false))
         return NULL;
     if (!yk_dtype_is_floating((yk_dtype)x->dtype) && y != (double)(int64_t)y) {
@@ -143,7 +143,7 @@ static yk_status relu_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
 
 yk_tensor *yk_relu_(yk_tensor *x)
 {
-    static const yk__op op = {"relu_", relu_backward, NULL};
+    static const yk__op op = {.name = "relu_", .backward = relu_backward};
     if (!begin("relu_", x, NULL, false, false))
         return NULL;
     return finish(x, NULL, unary_into("relu_", YK__RELU, x, 0), &op, x, NULL, 0);
@@ -164,7 +164,7 @@ static yk_status copy_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
 
 yk_tensor *yk_copy_(yk_tensor *x, yk_tensor *from)
 {
-    static const yk__op op = {"copy_", copy_backward, NULL};
+    static const yk__op op = {.name = "copy_", .backward = copy_backward};
     if (!begin("copy_", x, from, true, false))
         return NULL;
     return finish(x, from, yk__raw_copy(x, from), &op, NULL, NULL, 0);
@@ -178,7 +178,7 @@ static yk_status constant_backward(yk__node *node, yk_tensor *gout, yk_tensor **
 
 yk_tensor *yk_fill_(yk_tensor *x, double value)
 {
-    static const yk__op op = {"fill_", constant_backward, NULL};
+    static const yk__op op = {.name = "fill_", .backward = constant_backward};
     return begin("fill_", x, NULL, false, false) ? finish(x, NULL, yk__raw_fill(x, value), &op, NULL, NULL, 0) : NULL;
 }
 
@@ -198,7 +198,7 @@ static yk_tensor *draw(const yk__op *op, yk_tensor *x, yk__random_kind kind, dou
 
 yk_tensor *yk_uniform_(yk_tensor *x, double low, double high)
 {
-    static const yk__op op = {"uniform_", constant_backward, NULL};
+    static const yk__op op = {.name = "uniform_", .backward = constant_backward};
     if (!(low <= high)) {
         yk__fail(YK_ERR_ARGUMENT, "uniform_: the range [%g, %g) is empty", low, high);
         return NULL;
@@ -208,7 +208,7 @@ yk_tensor *yk_uniform_(yk_tensor *x, double low, double high)
 
 yk_tensor *yk_normal_(yk_tensor *x, double mean, double deviation)
 {
-    static const yk__op op = {"normal_", constant_backward, NULL};
+    static const yk__op op = {.name = "normal_", .backward = constant_backward};
     if (!(deviation >= 0)) {
         yk__fail(YK_ERR_ARGUMENT, "normal_: the deviation %g is negative", deviation);
         return NULL;

@@ -142,12 +142,12 @@ static yk_tensor *join(const yk__op *op, bool stacked, yk_tensor *const *xs, int
 
 yk_tensor *yk_cat(yk_tensor *const *xs, int count, int dim)
 {
-    static const yk__op op = {"cat", join_backward, NULL};
+    static const yk__op op = {.name = "cat", .backward = join_backward};
     return join(&op, false, xs, count, dim);
 }
 
 yk_tensor *yk_stack(yk_tensor *const *xs, int count, int dim)
 {
-    static const yk__op op = {"stack", join_backward, NULL};
+    static const yk__op op = {.name = "stack", .backward = join_backward};
     return join(&op, true, xs, count, dim);
 }

@@ -95,7 +95,7 @@ static bool check(const yk_tensor *x, int n_dims, const int64_t *shape, yk_tenso
 yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_shape, yk_tensor *weight, yk_tensor *bias,
                          double eps)
 {
-    static const yk__op op = {"layer_norm", layer_norm_backward, NULL};
+    static const yk__op op = {.name = "layer_norm", .backward = layer_norm_backward};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
     if (!yk__op_begin("layer_norm", 3, inputs, 6) || !check(x, n_dims, normalized_shape, inputs + 1) ||
         yk__widen(3, inputs, wide))

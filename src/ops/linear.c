@@ -107,7 +107,7 @@ static bool check(const yk_tensor *x, const yk_tensor *weight, const yk_tensor *
 
 yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias)
 {
-    static const yk__op op = {"linear", linear_backward, NULL};
+    static const yk__op op = {.name = "linear", .backward = linear_backward};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
     if (!yk__op_begin("linear", 3, inputs, 1u << 2) || !check(x, weight, bias) || yk__widen(3, inputs, wide))
         return NULL;

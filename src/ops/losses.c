@@ -124,7 +124,7 @@ static yk_tensor *per_row(const yk__op *op, yk_tensor *logits, yk_tensor *target
 
 yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross_entropy_options *options)
 {
-    static const yk__op op = {"cross_entropy", cross_entropy_backward, NULL};
+    static const yk__op op = {.name = "cross_entropy", .backward = cross_entropy_backward};
     yk_cross_entropy_options o = options ? *options : (yk_cross_entropy_options){0};
     yk_tensor *inputs[3] = {logits, target, o.weight};
     if (!yk__op_begin("cross_entropy", 3, inputs, 1u << 2) || !check(logits, target, &o))
@@ -168,7 +168,7 @@ static yk_status mse_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
 
 yk_tensor *yk_mse_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction)
 {
-    static const yk__op op = {"mse_loss", mse_backward, NULL};
+    static const yk__op op = {.name = "mse_loss", .backward = mse_backward};
     yk_tensor *inputs[2] = {x, target};
     char a[200], b[200];
     if (!yk__op_begin("mse_loss", 2, inputs, 0))

@@ -270,7 +270,7 @@ static yk_tensor *without_added(yk_tensor *out, const yk_tensor *a, const yk_ten
 
 yk_tensor *yk_matmul(yk_tensor *a, yk_tensor *b)
 {
-    static const yk__op op = {"matmul", matmul_backward, NULL};
+    static const yk__op op = {.name = "matmul", .backward = matmul_backward};
     yk_tensor *inputs[2] = {a, b}, *wide[2];
     if (!yk__op_begin("matmul", 2, inputs, 0) || !check(a, b) || yk__widen(2, inputs, wide))
         return NULL;

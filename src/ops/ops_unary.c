@@ -118,22 +118,37 @@ static yk_tensor *pow_scalar_rule(yk_tensor *g, yk_tensor *x, const double *p)
     return g_times(g, YK__POW_SCALAR, x, p[0] - 1, p[0]);
 }
 
-/* g where low <= x <= high, else 0. */
+/* g where `mask`, else 0; takes over g, and NULL passes through. */
+static yk_tensor *where_or_zero(yk_tensor *mask, yk_tensor *g)
+{
+    yk_tensor *zero = g ? yk__raw_scalar(0, (yk_dtype)g->dtype, yk__device_of(g)) : NULL;
+    yk_tensor *out = yk__raw_where(mask, g, zero);
+    yk__release_all(2, (yk_tensor *[]){zero, g});
+    return out;
+}
+
+/* g where low < x < high, else 0; an infinite bound is none, so x may be infinite there. */
 static yk_tensor *clamp_rule(yk_tensor *g, yk_tensor *x, const double *p)
 {
     if (!(p[0] <= p[1]))
         return yk__tensor_full_like(g, 0);
-    yk_tensor *clamped = yk__raw_unary("clamp", YK__CLAMP, x, p[0], p[1]);
-    yk_tensor *inside = yk__raw_binary("clamp", YK__EQ, clamped, x, 1);
-    yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)g->dtype, yk__device_of(g)), *out = yk__raw_where(inside, g, zero);
-    yk__release_all(3, (yk_tensor *[]){clamped, inside, zero});
+    yk_tensor *out = yk_tensor_retain(g);
+    for (int side = 0; side < 2; side++) {
+        if (p[side] == (side ? INFINITY : -INFINITY))
+            continue;
+        yk_tensor *bound = yk__raw_scalar(p[side], yk__wide_dtype(x), yk__device_of(x));
+        yk_tensor *inside = yk__raw_binary("clamp", side ? YK__LT : YK__GT, x, bound, 1);
+        out = where_or_zero(inside, out);
+        yk__release_all(2, (yk_tensor *[]){bound, inside});
+    }
     return out;
 }
 
 /* ---- rows ---- */
 
 #define UNARY_ROW(label, kernel, keeps, slope, rule)                                                                   \
-    static const unary_row label##_row = {{#label, unary_backward, NULL}, YK__##kernel, KEEPS_##keeps, slope, rule};
+    static const unary_row label##_row = {                                                                             \
+        {.name = #label, .backward = unary_backward}, YK__##kernel, KEEPS_##keeps, slope, rule};
 #define UNARY(name, kernel, keeps, slope, rule)                                                                        \
     UNARY_ROW(name, kernel, keeps, slope, rule)                                                                        \
     yk_tensor *yk_##name(yk_tensor *x)                                                                                 \

@@ -104,7 +104,7 @@ static yk_status max_pool2d_backward(yk__node *node, yk_tensor *gout, yk_tensor 
 
 yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
 {
-    static const yk__op op = {"max_pool2d", max_pool2d_backward, NULL};
+    static const yk__op op = {.name = "max_pool2d", .backward = max_pool2d_backward};
     yk__pool2d p;
     int64_t shape[4];
     yk_tensor *wide;
@@ -159,7 +159,7 @@ static yk_tensor *average(const yk__op *op, yk_tensor *x, const yk__pool2d *p, c
 
 yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options)
 {
-    static const yk__op op = {"avg_pool2d", average_backward, NULL};
+    static const yk__op op = {.name = "avg_pool2d", .backward = average_backward};
     yk__pool2d p;
     int64_t shape[4];
     if (!yk__op_begin("avg_pool2d", 1, &x, 0) || !check_input("avg_pool2d", x) ||
@@ -170,7 +170,7 @@ yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options)
 
 yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t width)
 {
-    static const yk__op op = {"adaptive_avg_pool2d", average_backward, NULL};
+    static const yk__op op = {.name = "adaptive_avg_pool2d", .backward = average_backward};
     if (!yk__op_begin("adaptive_avg_pool2d", 1, &x, 0) || !check_input("adaptive_avg_pool2d", x))
         return NULL;
     if (height < 1 || width < 1) {

@@ -112,8 +112,9 @@ static yk_status var_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
     return yk__made(grads[0]);
 }
 
-static const yk__op sum_op = {"sum", sum_backward, NULL}, mean_op = {"mean", mean_backward, NULL};
-static const yk__op var_op = {"var", var_backward, NULL};
+static const yk__op sum_op = {.name = "sum", .backward = sum_backward},
+                    mean_op = {.name = "mean", .backward = mean_backward};
+static const yk__op var_op = {.name = "var", .backward = var_backward};
 
 yk_tensor *yk_sum(yk_tensor *x)
 {
@@ -164,7 +165,8 @@ static yk_status extreme_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     return yk__made(grads[0]);
 }
 
-static const yk__op max_op = {"max", extreme_backward, NULL}, min_op = {"min", extreme_backward, NULL};
+static const yk__op max_op = {.name = "max", .backward = extreme_backward},
+                    min_op = {.name = "min", .backward = extreme_backward};
 
 yk_tensor *yk_max(yk_tensor *x)
 {
@@ -223,13 +225,13 @@ static yk_tensor *extreme_dim(const yk__op *op, yk__reduce value, yk__reduce pla
 
 yk_tensor *yk_max_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
 {
-    static const yk__op op = {"max_dim", extreme_dim_backward, NULL};
+    static const yk__op op = {.name = "max_dim", .backward = extreme_dim_backward};
     return extreme_dim(&op, YK__AMAX, YK__ARGMAX, x, dim, keepdim, index);
 }
 
 yk_tensor *yk_min_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
 {
-    static const yk__op op = {"min_dim", extreme_dim_backward, NULL};
+    static const yk__op op = {.name = "min_dim", .backward = extreme_dim_backward};
     return extreme_dim(&op, YK__AMIN, YK__ARGMIN, x, dim, keepdim, index);
 }
 

@@ -62,7 +62,7 @@ static bool resolve(const char *name, const yk_tensor *x, int ndim, const int64_
 
 yk_tensor *yk_reshape(yk_tensor *x, int ndim, const int64_t *shape)
 {
-    static const yk__op op = {"reshape", reshape_backward, NULL};
+    static const yk__op op = {.name = "reshape", .backward = reshape_backward};
     yk__form wanted;
     if (!yk__op_begin("reshape", 1, &x, 0) || !resolve("reshape", x, ndim, shape, &wanted))
         return NULL;
@@ -71,7 +71,7 @@ yk_tensor *yk_reshape(yk_tensor *x, int ndim, const int64_t *shape)
 
 yk_tensor *yk_view(yk_tensor *x, int ndim, const int64_t *shape)
 {
-    static const yk__op op = {"view", reshape_backward, NULL};
+    static const yk__op op = {.name = "view", .backward = reshape_backward};
     yk__form wanted;
     if (!yk__op_begin("view", 1, &x, 0) || !resolve("view", x, ndim, shape, &wanted))
         return NULL;
@@ -87,7 +87,7 @@ yk_tensor *yk_view(yk_tensor *x, int ndim, const int64_t *shape)
 
 yk_tensor *yk_flatten(yk_tensor *x, int start_dim, int end_dim)
 {
-    static const yk__op op = {"flatten", reshape_backward, NULL};
+    static const yk__op op = {.name = "flatten", .backward = reshape_backward};
     if (!yk__op_begin("flatten", 1, &x, 0) || yk__wrap_dim("flatten", x, &start_dim) ||
         yk__wrap_dim("flatten", x, &end_dim))
         return NULL;
@@ -108,7 +108,7 @@ yk_tensor *yk_flatten(yk_tensor *x, int start_dim, int end_dim)
 
 yk_tensor *yk_squeeze(yk_tensor *x, int dim)
 {
-    static const yk__op op = {"squeeze", reshape_backward, NULL};
+    static const yk__op op = {.name = "squeeze", .backward = reshape_backward};
     if (!yk__op_begin("squeeze", 1, &x, 0) || yk__wrap_dim("squeeze", x, &dim))
         return NULL;
     int ndim = 0;
@@ -124,7 +124,7 @@ yk_tensor *yk_squeeze(yk_tensor *x, int dim)
 
 yk_tensor *yk_unsqueeze(yk_tensor *x, int dim)
 {
-    static const yk__op op = {"unsqueeze", reshape_backward, NULL};
+    static const yk__op op = {.name = "unsqueeze", .backward = reshape_backward};
     if (!yk__op_begin("unsqueeze", 1, &x, 0))
         return NULL;
     int wanted = dim < 0 ? dim + x->ndim + 1 : dim;
@@ -174,7 +174,7 @@ static yk_tensor *permuted(const yk__op *op, yk_tensor *x, const order *o)
 
 yk_tensor *yk_permute(yk_tensor *x, const int *dims)
 {
-    static const yk__op op = {"permute", permute_backward, NULL};
+    static const yk__op op = {.name = "permute", .backward = permute_backward};
     if (!yk__op_begin("permute", 1, &x, 0))
         return NULL;
     order o;
@@ -195,7 +195,7 @@ yk_tensor *yk_permute(yk_tensor *x, const int *dims)
 
 yk_tensor *yk_transpose(yk_tensor *x, int dim0, int dim1)
 {
-    static const yk__op op = {"transpose", permute_backward, NULL};
+    static const yk__op op = {.name = "transpose", .backward = permute_backward};
     if (!yk__op_begin("transpose", 1, &x, 0) || yk__wrap_dim("transpose", x, &dim0) ||
         yk__wrap_dim("transpose", x, &dim1))
         return NULL;
@@ -218,7 +218,7 @@ static yk_status expand_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
 
 yk_tensor *yk_expand(yk_tensor *x, int ndim, const int64_t *shape)
 {
-    static const yk__op op = {"expand", expand_backward, NULL};
+    static const yk__op op = {.name = "expand", .backward = expand_backward};
     if (!yk__op_begin("expand", 1, &x, 0))
         return NULL;
     int64_t wanted[YK_MAX_DIMS];
@@ -243,7 +243,7 @@ yk_tensor *yk_expand(yk_tensor *x, int ndim, const int64_t *shape)
     return yk__record(yk__tensor_view(x, ndim, wanted, v.stride, 0), &op, 1, &x, 0, NULL, &form, sizeof(form));
 }
 
-/* ---- a part: slice, narrow, select, split ---- */
+/* ---- a part: slice, narrow, select ---- */
 
 typedef struct part {
     yk__form base;
@@ -301,7 +301,7 @@ static bool begin_part(const char *name, yk_tensor *x, int *dim)
 
 yk_tensor *yk_slice(yk_tensor *x, int dim, int64_t start, int64_t end, int64_t step)
 {
-    static const yk__op op = {"slice", part_backward, NULL};
+    static const yk__op op = {.name = "slice", .backward = part_backward};
     if (!begin_part("slice", x, &dim))
         return NULL;
     if (step < 1) {
@@ -319,7 +319,7 @@ yk_tensor *yk_slice(yk_tensor *x, int dim, int64_t start, int64_t end, int64_t s
 
 yk_tensor *yk_select(yk_tensor *x, int dim, int64_t index)
 {
-    static const yk__op op = {"select", part_backward, NULL};
+    static const yk__op op = {.name = "select", .backward = part_backward};
     if (!begin_part("select", x, &dim))
         return NULL;
     int64_t size = x->shape[dim], start = index < 0 ? index + size : index;
@@ -335,7 +335,7 @@ yk_tensor *yk_select(yk_tensor *x, int dim, int64_t index)
 
 yk_tensor *yk_narrow(yk_tensor *x, int dim, int64_t start, int64_t length)
 {
-    static const yk__op op = {"narrow", part_backward, NULL};
+    static const yk__op op = {.name = "narrow", .backward = part_backward};
     if (!begin_part("narrow", x, &dim))
         return NULL;
     int64_t size = x->shape[dim], first = start < 0 ? start + size : start;
@@ -347,28 +347,4 @@ yk_tensor *yk_narrow(yk_tensor *x, int dim, int64_t start, int64_t length)
     }
     part p = {.dim = dim, .start = first, .step = 1, .length = length};
     return take(&op, x, &p);
-}
-
-yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **parts, int capacity, int *count)
-{
-    static const yk__op op = {"split", part_backward, NULL};
-    *count = 0;
-    if (!begin_part("split", x, &dim))
-        return yk__made(NULL);
-    int64_t size = x->shape[dim];
-    if (chunk < 1)
-        return yk__fail(YK_ERR_ARGUMENT, "split: the size of a part is %lld, expected at least 1", (long long)chunk);
-    int64_t needed = size ? (size - 1) / chunk + 1 : 1;
-    if (needed > capacity)
-        return yk__fail(YK_ERR_ARGUMENT, "split: %lld elements by %lld make %lld parts, there is room for %d",
-                        (long long)size, (long long)chunk, (long long)needed, capacity);
-    for (int64_t i = 0; i < needed; i++) {
-        int64_t left = size - i * chunk;
-        part p = {.dim = dim, .start = i * chunk, .step = 1, .length = left < chunk ? left : chunk};
-        parts[i] = take(&op, x, &p);
-        if (!parts[i])
-            return yk__made(NULL);
-        *count = (int)i + 1;
-    }
-    return YK_OK;
 }

@@ -58,12 +58,12 @@ static yk_tensor *softmax(const yk__op *op, yk_tensor *x, int dim, bool log)
 
 yk_tensor *yk_softmax(yk_tensor *x, int dim)
 {
-    static const yk__op op = {"softmax", softmax_backward, NULL};
+    static const yk__op op = {.name = "softmax", .backward = softmax_backward};
     return softmax(&op, x, dim, false);
 }
 
 yk_tensor *yk_log_softmax(yk_tensor *x, int dim)
 {
-    static const yk__op op = {"log_softmax", softmax_backward, NULL};
+    static const yk__op op = {.name = "log_softmax", .backward = softmax_backward};
     return softmax(&op, x, dim, true);
 }

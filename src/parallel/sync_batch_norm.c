@@ -36,9 +36,9 @@ double yk__sync_waited(void)
     return waited;
 }
 
-static void sync_clear(yk__node *node)
+static void sync_clear(void *context)
 {
-    sync_context *c = yk__context(node);
+    sync_context *c = context;
     yk_process_group_release(c->group);
     c->group = NULL;
 }
@@ -287,7 +287,7 @@ static yk_status normalise(const sync_context *c, yk_tensor *const *wide, const 
 static yk_tensor *sync_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
                                   yk_tensor *running_var, const yk_batch_norm_options *o, void *group)
 {
-    static const yk__op op = {"sync_batch_norm", sync_backward, sync_clear};
+    static const yk__op op = {.name = "sync_batch_norm", .backward = sync_backward, .clear = sync_clear};
     yk_tensor *in[DIFFERENTIABLE] = {x, weight, bias, o->residual}, *wide[DIFFERENTIABLE] = {NULL};
     char a[200], b[200];
     if (!yk__op_begin("sync_batch_norm", DIFFERENTIABLE, in, ~1u) || yk__expect_floating("sync_batch_norm", "input", x))
@@ -327,16 +327,9 @@ static yk_tensor *sync_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bi
     }
     yk__release_all(DIFFERENTIABLE, wide);
     out = yk__narrow_to(yk__checked(out, status), (yk_dtype)x->dtype);
-    if (out && yk__will_record(DIFFERENTIABLE, in)) {
-        c.group = yk_process_group_retain(group);
-        yk_tensor *saved[5] = {x, weight, mean, invstd, o->relu ? out : NULL};
-        yk_tensor *recorded = yk__record(out, &op, DIFFERENTIABLE, in, 5, saved, &c, sizeof(c));
-        if (!recorded)
-            yk_process_group_release(c.group);
-        out = recorded;
-    } else {
-        out = yk__scope_own(out);
-    }
+    c.group = yk_process_group_retain(group);
+    yk_tensor *saved[5] = {x, weight, mean, invstd, o->relu ? out : NULL};
+    out = yk__record(out, &op, DIFFERENTIABLE, in, 5, saved, &c, sizeof(c));
     yk_tensor_release(mean);
     yk_tensor_release(invstd);
     return out;

@@ -229,7 +229,7 @@ static yk_tensor *pass_forward(yk_custom *context, yk_tensor *const *inputs, int
 static void test_failure_recovers(void **state)
 {
     (void)state;
-    static const yk_custom_function broken = {"broken", pass_forward, fail_backward};
+    static const yk_custom_function broken = {.name = "broken", .forward = pass_forward, .backward = fail_backward};
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = leaf(2);
     yk_tensor *y = yk_mul(yk_custom_apply(&broken, &x, 1, NULL), x);
@@ -268,7 +268,8 @@ static yk_status expanding_backward(yk_custom *context, yk_tensor *grad, yk_tens
 static void test_expanded_gradient(void **state)
 {
     (void)state;
-    static const yk_custom_function expanding = {"expanding", pass_forward, expanding_backward};
+    static const yk_custom_function expanding = {
+        .name = "expanding", .forward = pass_forward, .backward = expanding_backward};
     yk_scope scope = yk_scope_begin();
     for (int order = 0; order < 2; order++) {
         yk_tensor *x = yk_ones(YK_SHAPE(3), &f64_leaf), *w = yk_arange(0, 3, 1, &(yk_tensor_options){.dtype = YK_F64});

@@ -169,7 +169,8 @@ static yk_status custom_backward(yk_custom *context, yk_tensor *grad, yk_tensor 
     return YK_OK;
 }
 
-static const yk_custom_function square_times = {"square_times", custom_forward, custom_backward};
+static const yk_custom_function square_times = {
+    .name = "square_times", .forward = custom_forward, .backward = custom_backward};
 
 static yk_tensor *call_custom(yk_tensor *const *inputs, int n, void *user)
 {
@@ -231,8 +232,8 @@ static yk_tensor *call_any(yk_tensor *const *inputs, int n, void *user)
 static void test_custom_saved_output_and_gradcheck_failure(void **state)
 {
     (void)state;
-    static yk_custom_function right = {"own_exp", exp_forward, exp_backward};
-    static yk_custom_function wrong = {"wrong_exp", exp_forward, wrong_backward};
+    static yk_custom_function right = {.name = "own_exp", .forward = exp_forward, .backward = exp_backward};
+    static yk_custom_function wrong = {.name = "wrong_exp", .forward = exp_forward, .backward = wrong_backward};
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = yk_randn(YK_SHAPE(5), &f64_leaf);
     expect_ok(yk_gradcheck(call_any, &x, 1, &right, NULL));
@@ -253,7 +254,7 @@ static yk_tensor *null_forward(yk_custom *context, yk_tensor *const *inputs, int
 static void test_misuse(void **state)
 {
     (void)state;
-    static const yk_custom_function null = {"nothing", null_forward, exp_backward};
+    static const yk_custom_function null = {.name = "nothing", .forward = null_forward, .backward = exp_backward};
     assert_null(yk_zeros(YK_SHAPE(2), NULL));
     expect_error(YK_ERR_STATE, "zeros: no scope is open");
     yk_scope scope = yk_scope_begin();
@@ -277,7 +278,7 @@ static yk_tensor *same_forward(yk_custom *context, yk_tensor *const *inputs, int
 
 static void apply_without_room(void)
 {
-    static const yk_custom_function same = {"same", same_forward, exp_backward};
+    static const yk_custom_function same = {.name = "same", .forward = same_forward, .backward = exp_backward};
     yk_scope_begin();
     yk_tensor *x = yk_zeros(YK_SHAPE(2), &f64_leaf);
     for (int owned = 1; owned < 1 << 20; owned++) /* the list is 8 MB and full; the next is 16 */

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Writes tests/golden/ops_golden.h: small float64 inputs, and what PyTorch makes of them.
 
-Needs Debian's python3-torch (1.13.1 wrote the committed file). Run from anywhere:
-    /usr/bin/python3 tests/golden/make_ops.py
+Needs PyTorch (2.15 wrote the committed file). Run from anywhere:
+    python3 tests/golden/make_ops.py
 Each case is a name, a function, and its inputs. The row of the same name in tests/ops/ops_test.c calls yoke's function
 on the same inputs and compares the result and the gradient of every input that has one, given the gradient of the
 result written here.
@@ -135,6 +135,9 @@ case("cat_with_empty", lambda a, b: torch.cat([torch.empty(0, dtype=torch.float6
 case("stack", lambda a, b: torch.stack([a, b], 1), x(2, 3), x(2, 3))
 case("stack_last", lambda a, b: torch.stack([a, b], -1), x(2, 3), x(2, 3))
 case("split", lambda a: a.split(2, 1)[2] * 3 + a.split(2, 1)[0][:, :1], x(2, 5))
+case("split_sizes", lambda a: a.split([1, 3, 0, 1], 1)[1].sum(1) * a.split([1, 3, 0, 1], 1)[3][:, 0], x(2, 5))
+case("chunk", lambda a: a.chunk(3, 0)[0] * a.chunk(3, 0)[2], x(5, 3))
+case("unbind", lambda a: a.unbind(1)[0] * a.unbind(1)[3], x(2, 4, 3))
 case("contiguous", lambda a: a.t().contiguous(), x(2, 3))
 case("clone", lambda a: a.clone(), x(2, 3))
 case("cast", lambda a: a.to(torch.float32).to(torch.float64), x(2, 3, values=[0.5, 1.25, -2, 3, 4.75, -8]))

@@ -21,6 +21,29 @@ static yk_tensor *split_and_sum(yk_tensor *x)
     return yk_add(yk_mul_scalar(parts[2], 3), yk_narrow(parts[0], 1, 0, 1));
 }
 
+static yk_tensor *split_by_sizes(yk_tensor *x)
+{
+    yk_tensor *parts[4];
+    if (yk_split_sizes(x, (int64_t[]){1, 3, 0, 1}, 4, 1, parts))
+        return NULL;
+    return yk_mul(yk_sum_dims(parts[1], DIMS(1), false), yk_select(parts[3], 1, 0));
+}
+
+/* Three parts of 2, 2 and 1 rows; the middle one gets no gradient. */
+static yk_tensor *chunk_and_multiply(yk_tensor *x)
+{
+    yk_tensor *parts[3];
+    int count;
+    return yk_chunk(x, 3, 0, parts, 3, &count) || count != 3 ? NULL : yk_mul(parts[0], parts[2]);
+}
+
+static yk_tensor *unbind_and_multiply(yk_tensor *x)
+{
+    yk_tensor *parts[4];
+    int count;
+    return yk_unbind(x, 1, parts, 4, &count) || count != 4 ? NULL : yk_mul(parts[0], parts[3]);
+}
+
 static yk_tensor *there_and_back(yk_tensor *x)
 {
     yk_device other = {YK_CPU, (int16_t)(1 - yk_tensor_device(x).index)};
@@ -144,6 +167,9 @@ static yk_tensor *empty_like_dtype(yk_tensor *x)
     ROW(stack, yk_stack(x, 2, 1))                                                                                      \
     ROW(stack_last, yk_stack(x, 2, -1))                                                                                \
     ROW(split, split_and_sum(x[0]))                                                                                    \
+    ROW(split_sizes, split_by_sizes(x[0]))                                                                             \
+    ROW(chunk, chunk_and_multiply(x[0]))                                                                               \
+    ROW(unbind, unbind_and_multiply(x[0]))                                                                             \
     ROW(contiguous, yk_contiguous(yk_transpose(x[0], 0, 1)))                                                           \
     ROW(clone, yk_clone(x[0]))                                                                                         \
     ROW(cast, cast_and_back(x[0]))                                                                                     \
