@@ -51,7 +51,7 @@ typedef struct yk_init_options {
      * from where yoke is or from $YOKE_BACKEND_PATH, and no store. NULL: $YOKE_COMM_BACKEND, or "native". */
     const char *backend;
     int rank, world_size; /* world_size 0: from the environment */
-    double timeout;       /* seconds for one operation; 0: $YOKE_COMM_TIMEOUT, or 1800 as in PyTorch */
+    double timeout;       /* seconds for one operation; 0: $YOKE_COMM_TIMEOUT, or 600 as PyTorch has for NCCL */
     double join_timeout;  /* seconds until all ranks must have come; 0: $YOKE_JOIN_TIMEOUT, or 60 */
     yk_store *store;      /* used in place of init_method; rank and world_size are then needed */
 } yk_init_options;

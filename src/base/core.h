@@ -95,6 +95,10 @@ bool yk__place_get(int *rank, int *world_size);
  * `out`, cut where `capacity` ends.
  */
 const char *yk__escape(const char *text, size_t size, char *out, size_t capacity);
+/* A program that catches the signals which ask it to end says so here: `pending` gives the number of the first, or 0.
+ * Waits that may last look at it. NULL at first. */
+void yk__signals_are_caught(int (*pending)(void));
+int yk__signal_pending(void);
 /* The nearest of `count` names by edit distance, or NULL when none is near: for "unknown X, did you mean Y?". */
 const char *yk__nearest(const char *name, const char *const *names, size_t count);
 

@@ -33,6 +33,19 @@ yk_status yk__env_int(const char *name, int64_t fallback, int64_t least, int64_t
     return YK_OK;
 }
 
+static int (*_Atomic caught_signal)(void);
+
+void yk__signals_are_caught(int (*pending)(void))
+{
+    atomic_store(&caught_signal, pending);
+}
+
+int yk__signal_pending(void)
+{
+    int (*pending)(void) = atomic_load_explicit(&caught_signal, memory_order_relaxed);
+    return pending ? pending() : 0;
+}
+
 static _Atomic uint64_t place; /* world size above, rank below */
 
 void yk__place_set(int rank, int world_size)

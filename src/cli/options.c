@@ -252,9 +252,24 @@ static void on_signal(int number)
         _exit(EXIT_SIGNAL + number);
 }
 
+static void end_at_once(int number)
+{
+    _exit(number == SIGINT ? EXIT_SIGNAL + SIGINT : EXIT_AGAIN);
+}
+
+void cli_end_on_signals(void)
+{
+    struct sigaction action = {.sa_handler = end_at_once};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+}
+
 void cli_catch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    yk__signals_are_caught(cli_interrupted);
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);

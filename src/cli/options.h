@@ -59,7 +59,11 @@ int cli_failed(void);
 
 /* From now on the first SIGINT or SIGTERM only makes cli_interrupted return its number; the second ends the program. */
 void cli_catch_signals(void);
-/* The same with SIGUSR1, and a second SIGTERM or SIGUSR1 changes nothing: the run ends when its state is saved. */
+/* Until then, for a run that could save its state but has none yet: the first of them, or SIGUSR1, ends it at once,
+ * with EXIT_AGAIN, after SIGINT with EXIT_SIGNAL + SIGINT. */
+void cli_end_on_signals(void);
+/* The same as cli_catch_signals with SIGUSR1, and a second SIGTERM or SIGUSR1 changes nothing: the run ends when its
+ * state is saved. */
 void cli_catch_signals_to_save(void);
 int cli_interrupted(void); /* 0: not interrupted */
 

@@ -131,14 +131,25 @@ yk_status ranks_compare(const ranks *r, const char *lines)
     return status;
 }
 
+/* Whether the error is that of a link, and this rank the one that saw it break, or waited in vain. */
+static bool saw_link_break(const ranks *r)
+{
+    char seen[48], waited[48];
+    snprintf(seen, sizeof(seen), "(seen by rank %d)", r->rank);
+    snprintf(waited, sizeof(waited), "pid %d) waited ", (int)getpid());
+    return strstr(yk_last_error()->message, seen) || strstr(yk_last_error()->message, waited);
+}
+
 int ranks_failed(const ranks *r)
 {
-    bool lost = yk__error_code() == YK_ERR_CONNECTION;
+    yk_status status = yk__error_code();
+    bool effect = r->world > 1 && (status == YK_ERR_CONNECTION || status == YK_ERR_STALLED) && !saw_link_break(r);
     if (r->world > 1)
         yk__error_prefix("rank %d", r->rank);
     int code = cli_failed();
-    /* The launcher blames the process that ends first: that is to be the one whose end is all that went wrong here. */
-    if (r->world > 1 && lost)
-        usleep(200000);
+    /* The launcher blames the process that ends first: that is to be the one whose end is all that went wrong here, or
+     * the one that saw a link break. Once it asks this one to end, it has decided. */
+    for (double until = yk__now() + 0.2; effect && !cli_interrupted() && yk__now() < until;)
+        usleep(5000);
     return code;
 }

@@ -45,6 +45,8 @@ static int train(run *r)
 {
     if (ranks_join(&r->ranks))
         return cli_failed();
+    if (r->set->checkpoint)
+        cli_catch_signals_to_save();
     yk_status status = train_find(r);
     if (status || train_build(r)) {
         int code = ranks_failed(&r->ranks);
@@ -130,10 +132,10 @@ int cli_train(int argc, char **argv)
                                : s.async_save ? "async-save"
                                               : "sharded-save");
     if (s.checkpoint)
-        cli_catch_signals_to_save();
+        cli_end_on_signals(); /* nothing is to be saved before the ranks have joined */
     yk_scope program = yk_scope_begin();
     code = train(&r);
-    if ((code == EXIT_FAILED || code == EXIT_USAGE) && r.ranks.world > 1)
+    if ((r.failed || code == EXIT_FAILED || code == EXIT_USAGE) && r.ranks.world > 1)
         return code; /* see ranks_leave */
     ranks_leave(&r.ranks);
     yk_scope_end(program);

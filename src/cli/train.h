@@ -40,6 +40,7 @@ typedef struct run {
     double loss;           /* of the last step, over all ranks */
     double accuracy;       /* of the last test; NaN before it */
     double loss_sum, seen; /* over this epoch's samples, and how many they are */
+    bool failed;           /* in training; a run that was asked to end may do that too */
     bool resumed;          /* the loader stands in the middle of an epoch that another process began */
     progress progress;
     run_log log;

@@ -251,8 +251,12 @@ int train_conduct(run *r)
     progress_clear(&r->progress);
     if (!status)
         status = saver_finish(&r->saver);
-    if (run_log_close(&r->log) || status)
-        return ranks_failed(&r->ranks);
+    if (run_log_close(&r->log) || status) {
+        int code = ranks_failed(&r->ranks);
+        r->failed = true;
+        /* Asked to end, and kept by the other ranks from saving: the newest checkpoint is that of an earlier step. */
+        return cli_interrupted() && status == YK_ERR_CONNECTION ? EXIT_SIGNAL + cli_interrupted() : code;
+    }
     if (r->set->save)
         train_say(r, "saved %s\n", r->set->save);
     if (stopped(r))

@@ -14,7 +14,8 @@ static pthread_mutex_t default_lock = PTHREAD_MUTEX_INITIALIZER;
 static yk_process_group *default_group;
 static int default_generation; /* groups of the name "world" that this process has tried to join */
 
-enum { default_timeout = 1800, default_join_timeout = 60, MOST_SECONDS = 10 * 365 * 24 * 3600 };
+/* What PyTorch has for NCCL, and for joining: a rank that is stuck holds the others for ten minutes, not for thirty. */
+enum { default_timeout = 600, default_join_timeout = 60, MOST_SECONDS = 10 * 365 * 24 * 3600 };
 
 static const yk__comm_backend *find_backend(const char *name)
 {

@@ -67,4 +67,23 @@ exits 1 "--log where nothing can be written" train --log nowhere/log
 says err "nowhere/log: No such file or directory"
 exits 1 "a log on a full disk" train --log /dev/full --steps 5 --no-eval
 says err "/dev/full: No space left on device"
+# Asked to end while it waits for a rank that never comes, a run that saves its state has nothing to save yet.
+for signal in TERM USR1 INT; do
+    expected=$([ $signal = INT ] && echo 130 || echo 75)
+    free_ports 23000 3
+    RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$YOKE" train --checkpoint never > out 2> err < /dev/null &
+    pid=$!
+    for ((i = 0; i < 400; i++)); do # until it catches signals; then it is joining, or about to
+        caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' /proc/$pid/status)
+        [ $((16#${caught:-0} & 1 << 14)) = 0 ] || break
+        sleep 0.01
+    done
+    sleep 0.2
+    began=$(date +%s%N)
+    kill -s $signal $pid
+    ended
+    took=$((($(date +%s%N) - began) / 1000000))
+    ok "SIG$signal while joining: exit code $expected" [ $code = $expected ]
+    ok "SIG$signal while joining: at once ($took ms)" [ $took -lt 1000 ]
+done
 finish

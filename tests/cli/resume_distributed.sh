@@ -177,6 +177,26 @@ says err "yoke run: restart 1 of 2"
 ok "restarted: the same weights" cmp -s whole.safetensors half.safetensors
 ok "restarted: the same log" cmp -s <(losses whole.log) <(losses half.log)
 
+# What failed first is plain: the others, which wait for it and would save their state, are started again at once.
+rm -rf ck log
+launch=(--max-restarts 3)
+start 2 "${endless[@]}" --checkpoint ck --save-every 100000 --log log
+ok "restarts: the run has begun" wait_for log '"step":20,'
+best=100000
+for attempt in 1 2 3; do
+    victim=$(cat pid.1) began=$(date +%s%N)
+    kill -KILL "$victim"
+    until grep -qs "restart $attempt of 3" err; do sleep 0.001; done
+    took=$((($(date +%s%N) - began) / 1000))
+    [ $took -ge $best ] || best=$took
+    until [ "$(cat pid.1)" != "$victim" ]; do sleep 0.01; done
+    sleep 1
+done
+kill -INT "$pid"
+ended
+launch=()
+ok "a failure is judged, and the others stopped, within 50 ms (best of 3: $best us)" [ $best -lt 50000 ]
+
 # A signal while all test: 60 images to train on and 10,000 to test.
 mkdir mnist
 images()

@@ -14,6 +14,9 @@ int faults_main(void);
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "comm/group.h"
+#include "comm/native/hosts.h"
+
 static void test_faults_alone(void **unused)
 {
     test_layout = EACH_ALONE;
@@ -54,8 +57,10 @@ static void killed_in_the_middle(rank_context *c)
     CHECK(status == YK_ERR_CONNECTION, "%d after %g s: %s", status, seconds,
           yk_last_error() ? yk_last_error()->message : "");
     char culprit[80];
-    snprintf(culprit, sizeof(culprit), "pid %d) ended after", (int)c->pids[1]);
-    CHECK(strstr(yk_last_error()->message, culprit) && strstr(yk_last_error()->message, ": rank 1 (host "), "%s",
+    /* Its end resets connections on which it had bytes to read: then both ends are named. */
+    snprintf(culprit, sizeof(culprit), "pid %d) %s after", (int)c->pids[1],
+             strstr(yk_last_error()->message, " broke after") ? "broke" : "ended");
+    CHECK(strstr(yk_last_error()->message, culprit) && strstr(yk_last_error()->message, "rank 1 (host "), "%s",
           yk_last_error()->message);
     CHECK(seconds < 10, "%g s", seconds);
 }
@@ -69,6 +74,33 @@ static void test_killed(void **unused)
         test_layout = UNEVEN;
         run_ranks(PROCESSES, 5, killed_in_the_middle, &what, 30, true);
     }
+}
+
+/* The data connection alone breaks: who saw it, and both ends of it, on every rank. */
+static void cut_connection(rank_context *c)
+{
+    int64_t n = 1000000;
+    yk_tensor *x = yk_zeros(1, &n, NULL);
+    CHECK_MET(c);
+    native *g = c->group->group->state;
+    if (c->rank == 2)
+        shutdown(g->net->links[1].data, SHUT_RDWR);
+    yk_status status = YK_OK;
+    for (double begin = yk__now(); !status && yk__now() - begin < 20;)
+        status = yk_all_reduce(x, YK_OP_SUM, c->group);
+    const char *message = yk_last_error() ? yk_last_error()->message : "";
+    CHECK(status == YK_ERR_CONNECTION, "%d: %s", status, message);
+    const char *between = strstr(message, "the connection between rank ");
+    CHECK(between && strstr(between, "rank 1 (host ") && strstr(between, "rank 2 (host "), "%s", message);
+    CHECK(strstr(message, "(seen by rank 1)") || strstr(message, "(seen by rank 2)"), "%s", message);
+    CHECK(!strstr(between, "rank 0 (host"), "%s", message);
+}
+
+static void test_cut_connection(void **unused)
+{
+    (void)unused;
+    test_layout = EACH_ALONE;
+    run_ranks(PROCESSES, 3, cut_connection, NULL, 30, true);
 }
 
 /* The receiver of a large message is killed, the sender of one, and the sender alone is stopped. */
@@ -393,9 +425,9 @@ static void test_alone(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_faults_alone), cmocka_unit_test(test_faults_uneven), cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_messages),     cmocka_unit_test(test_unreached),     cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_faults_alone),   cmocka_unit_test(test_faults_uneven), cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_cut_connection), cmocka_unit_test(test_messages),      cmocka_unit_test(test_unreached),
+        cmocka_unit_test(test_strangers),      cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests_name("comm faults between hosts", tests, NULL, NULL);
 }

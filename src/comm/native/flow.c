@@ -16,12 +16,18 @@
 enum { LOOKS = 40, RECEIVE = 128 << 10, MOST = 1 << 20 };
 static const double nap = 0.02, silence = 1;
 
+static void data_ends(yk__native_link *l, int error)
+{
+    l->data_gone = true;
+    l->data_error = error;
+}
+
 size_t yk__native_data_send(native *g, int rank, const char *from, size_t bytes)
 {
     yk__native_link *l = &g->net->links[rank];
     ssize_t n = l->data_gone ? 0 : send(l->data, from, bytes < MOST ? bytes : MOST, MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR)
-        l->data_gone = true;
+        data_ends(l, errno);
     return n > 0 ? (size_t)n : 0;
 }
 
@@ -29,8 +35,8 @@ size_t yk__native_data_receive(native *g, int rank, char *to, size_t bytes)
 {
     yk__native_link *l = &g->net->links[rank];
     ssize_t n = l->data_gone ? 0 : recv(l->data, to, bytes < MOST ? bytes : MOST, 0);
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-        l->data_gone = true;
+    if (!l->data_gone && (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)))
+        data_ends(l, n == 0 ? 0 : errno);
     return n > 0 ? (size_t)n : 0;
 }
 
@@ -62,10 +68,10 @@ yk_status yk__native_poll(native *g, yk__native_spinner *s, struct pollfd *wait,
         l->gone_at = now;
     if (now - l->gone_at < silence)
         return YK_OK;
-    char who[120], what[160];
-    return yk__native_break(g, YK_ERR_CONNECTION, "%s: the connection to %s broke",
-                            yk__comm_describe(&g->current, what, sizeof(what)),
-                            yk__native_who_rank(g, rank, who, sizeof(who)));
+    char link[YK__LINK_TEXT], what[160];
+    return yk__native_break(g, YK_ERR_CONNECTION, "%s: %s broke: %s (seen by rank %d)",
+                            yk__comm_describe(&g->current, what, sizeof(what)), yk__native_link_name(g, rank, link),
+                            l->data_error ? strerror(l->data_error) : "the other side closed it", g->world_rank);
 }
 
 struct pollfd yk__native_poll_entry(const native *g, int rank, short events)

@@ -67,8 +67,10 @@ typedef struct yk__native_link {
     bool data_gone; /* closed or broken: the talk connection will say why */
     double gone_at; /* since when that is waited for */
     bool left, closed, watched_out;
-    bool carried; /* messages, to the other side */
+    bool carried;   /* messages, to the other side */
+    int data_error; /* errno of what ended the data connection, 0: its end */
     double closed_at;
+    int error; /* errno of what ended the talk connection, 0: its end, -1: `why` says it */
     uint64_t done, begun;
     char why[YK__WHY_SIZE];
 
@@ -138,8 +140,15 @@ void yk__native_talk_wait(native *g, double seconds);
 /* Sends what is queued, for `seconds` at most, until the other systems have it. */
 void yk__native_talk_flush(native *g, double seconds);
 void yk__native_talk_clear(yk__native_link *l);
-/* A rank of another host that ended, or left before the current collective, breaks the group. */
+/* A rank of another host that ended, or left before the current collective, breaks the group. So does one whose host
+ * does not answer when this process was asked to end by a signal, and waits for it. */
 yk_status yk__native_talk_look_after(native *g);
+/* Seconds for which the other side's system has not acknowledged what was sent to it again; 0: it answers, or nothing
+ * is on the way. */
+double yk__native_unanswered(const native *g, int rank);
+/* "the connection between rank 0 (host a, pid 1) and rank 1 (host b, pid 2)": of this rank and another. */
+enum { YK__LINK_TEXT = 300 };
+const char *yk__native_link_name(const native *g, int rank, char text[YK__LINK_TEXT]);
 
 /* ---- flow.c: bytes on data connections ---- */
 /* What the system takes, or has, at once: bytes that moved; 0 also where the connection is gone. */

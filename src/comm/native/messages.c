@@ -292,9 +292,11 @@ static void look_after(native *g, const yk__native_message *m, bool thorough)
     yk__comm_describe(&m->op, what, sizeof(what));
     yk__native_who_rank(g, g->world_rank, a, sizeof(a));
     yk__native_who_rank(g, peer, b, sizeof(b));
-    if (left || dead)
-        status = yk__native_break(g, YK_ERR_CONNECTION, "%s of %s: %s %s%s%s", what, a, b, dead ? "ended" : "left",
-                                  dead && link && *link->why ? ": " : "", dead && link ? link->why : "");
+    if (dead && link && link->error)
+        status = yk__native_break(g, YK_ERR_CONNECTION, "%s of %s: %s ended, or its connection to %s broke: %s", what,
+                                  a, b, a, link->why);
+    else if (left || dead)
+        status = yk__native_break(g, YK_ERR_CONNECTION, "%s of %s: %s %s", what, a, b, dead ? "ended" : "left");
     else
         status = yk__native_break(g, YK_ERR_STALLED, "%s: %s waited %g s for %s%s", what, a, g->timeout, b,
                                   stopped ? ", which is stopped" : "");

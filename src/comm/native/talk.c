@@ -11,6 +11,8 @@
  */
 #include <errno.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -23,16 +25,29 @@
 enum { EVENTS = 32 };
 /* A peer that ended may have sent what is still needed; this long nothing moves before it is the cause. */
 static const double mourning = 0.1;
+/* Seconds for which a link may be silent, though something was sent over it again and again, when this process is
+ * asked to end. The system sends again after 0.2, 0.6 and 1.4 s. */
+static const double patience_of_signals = 1;
 
 static int rank_of(const native *g, const yk__native_link *l)
 {
     return (int)(l - g->net->links);
 }
 
-static void close_link(native *g, yk__native_link *l, const char *why)
+const char *yk__native_link_name(const native *g, int rank, char text[YK__LINK_TEXT])
+{
+    char a[120], b[120];
+    snprintf(text, YK__LINK_TEXT, "the connection between %s and %s",
+             yk__native_who_rank(g, g->world_rank, a, sizeof(a)), yk__native_who_rank(g, rank, b, sizeof(b)));
+    return text;
+}
+
+/* `error` is errno, 0 at the end of the stream, -1 where `why` says what else it was. */
+static void close_link(native *g, yk__native_link *l, int error, const char *why)
 {
     l->closed = true;
     l->closed_at = yk__now();
+    l->error = error;
     snprintf(l->why, sizeof(l->why), "%s", why);
     epoll_ctl(g->net->epoll, EPOLL_CTL_DEL, l->talk, NULL);
     yk__socket_close(l->talk);
@@ -319,14 +334,14 @@ static void receive(native *g, yk__native_link *l)
         if (n < 0 && errno == EAGAIN)
             return;
         if (want && n <= 0) {
-            bool reset = n == 0 || errno == ECONNRESET || errno == EPIPE;
-            close_link(g, l, reset ? "" : strerror(errno));
+            int error = n == 0 ? 0 : errno;
+            close_link(g, l, error, error ? strerror(error) : "");
             return;
         }
         if (head) {
             l->in_fill += (size_t)n;
             if (l->in_fill == sizeof(l->in) && !frame_begins(g, l)) {
-                close_link(g, l, "it sent a frame that could not be taken");
+                close_link(g, l, -1, "it sent a frame that could not be taken");
                 return;
             }
         } else {
@@ -365,10 +380,73 @@ void yk__native_talk_wait(native *g, double seconds)
     ppoll(&entry, 1, &limit, NULL);
 }
 
+/* How this rank came to lose another, which did not say that it leaves. A process that ends closes its connections, or,
+ * with bytes that it has not read, resets them; what stands between the hosts may reset one as well. */
+static yk_status lost(native *g, const yk__native_link *l, const char *what, unsigned long long done)
+{
+    char who[120], self[120], link[YK__LINK_TEXT];
+    int rank = rank_of(g, l);
+    yk__native_who_rank(g, rank, who, sizeof(who));
+    yk__native_who_rank(g, g->world_rank, self, sizeof(self));
+    if (l->error == 0)
+        return yk__native_break(g, YK_ERR_CONNECTION, "%s: %s ended after %llu collectives of group '%s'; %s saw it",
+                                what, who, done, g->name, self);
+    if (l->error < 0)
+        return yk__native_break(g, YK_ERR_CONNECTION,
+                                "%s: %s was lost after %llu collectives of group '%s': %s; %s saw it", what, who, done,
+                                g->name, l->why, self);
+    bool reset = l->error == ECONNRESET || l->error == EPIPE;
+    return yk__native_break(
+        g, YK_ERR_CONNECTION, "%s: %s broke after %llu collectives of group '%s': %s%s (seen by rank %d)", what,
+        yk__native_link_name(g, rank, link), done, g->name, l->why,
+        reset ? ", because the process ended or something between the hosts reset it" : "", g->world_rank);
+}
+
+/* Seconds for which the host of a peer has not acknowledged what was sent to it again; 0: it answers, or nothing is
+ * on the way. */
+static double unanswered(int fd)
+{
+    struct tcp_info info;
+    socklen_t size = sizeof(info);
+    if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) || info.tcpi_unacked == 0 ||
+        info.tcpi_retransmits == 0)
+        return 0;
+    return info.tcpi_last_ack_recv * 1e-3;
+}
+
+double yk__native_unanswered(const native *g, int rank)
+{
+    const yk__native_link *l = &g->net->links[rank];
+    double on_talk = unanswered(l->talk), on_data = l->data_gone ? 0 : unanswered(l->data);
+    return on_talk > on_data ? on_talk : on_data;
+}
+
+/* A rank that was asked to end and waits for others ends with them, at the end of the step. It need not wait for one
+ * that cannot be reached; who waits says so to all (TALK_BEGUN), so something is on the way to each. */
+static yk_status give_up_unreachable(native *g)
+{
+    char what[160], self[120], link[YK__LINK_TEXT];
+    int number = yk__signal_pending();
+    for (int r = 0; r < g->world && number; r++) {
+        double seconds = yk__native_unanswered(g, r);
+        if (seconds < patience_of_signals)
+            continue;
+        return yk__native_break(
+            g, YK_ERR_CONNECTION,
+            "%s: %s was asked to end by SIG%s, and %s has not answered for %.1f s (seen by rank %d)",
+            yk__comm_describe(&g->current, what, sizeof(what)),
+            yk__native_who_rank(g, g->world_rank, self, sizeof(self)), sigabbrev_np(number),
+            yk__native_link_name(g, r, link), seconds, g->world_rank);
+    }
+    return YK_OK;
+}
+
 yk_status yk__native_talk_look_after(native *g)
 {
     char what[160], who[120];
     yk_status status = YK_OK;
+    /* Who is asked to end need not be sure that nothing more comes. */
+    double wait = yk__signal_pending() ? mourning / 10 : mourning;
     pthread_mutex_lock(&g->message_lock);
     double now = 0;
     for (int r = 0; r < g->world && !status; r++) {
@@ -377,19 +455,17 @@ yk_status yk__native_talk_look_after(native *g)
         if (!left && (!l->closed || l->left))
             continue;
         now = now > 0 ? now : yk__now();
-        if (!left && (now - l->closed_at < mourning || now - g->net->moved < mourning))
+        if (!left && (now - l->closed_at < wait || now - g->net->moved < wait))
             continue;
         yk__comm_describe(&g->current, what, sizeof(what));
         yk__native_who_rank(g, r, who, sizeof(who));
         /* It took part in the last collective that this rank has done: each begins by hearing from all. */
-        unsigned long long done = left ? l->done : g->current.number - 1;
-        if (*l->why)
-            status = yk__native_break(g, YK_ERR_CONNECTION, "%s: %s was lost after %llu collectives of group '%s': %s",
-                                      what, who, done, g->name, l->why);
-        else
-            status = yk__native_break(g, YK_ERR_CONNECTION, "%s: %s %s after %llu collectives of group '%s'", what, who,
-                                      left ? "left" : "ended", done, g->name);
+        status = left ? yk__native_break(g, YK_ERR_CONNECTION, "%s: %s left after %llu collectives of group '%s'", what,
+                                         who, (unsigned long long)l->done, g->name)
+                      : lost(g, l, what, (unsigned long long)g->current.number - 1);
     }
+    if (!status)
+        status = give_up_unreachable(g);
     pthread_mutex_unlock(&g->message_lock);
     return status;
 }

@@ -22,7 +22,7 @@
 #include "comm/native/hosts.h"
 
 enum { SPINS = 200, CROWDED_SPINS = 20 };
-static const double offer = 4e-4, nap = 0.05, look = 0.1; /* seconds */
+static const double offer = 4e-4, nap = 0.01, look = 0.1; /* seconds */
 
 void yk__native_sleep(_Atomic uint32_t *word, uint32_t value, double seconds)
 {
@@ -248,7 +248,7 @@ static yk_status look_after(native *g, bool thorough)
 }
 
 /* Other hosts learn that this rank has come to the operation when it waits for long, not every time. */
-static const double announce = 0.02;
+static const double announce = 0.02, for_others = 0.3;
 
 yk_status yk__native_wait_away(native *g, int rank, double *looked)
 {
@@ -261,13 +261,16 @@ yk_status yk__native_wait_away(native *g, int rank, double *looked)
     yk_status status = yk__native_check(g);
     if (!status)
         status = yk__native_talk_look_after(g);
-    if (!status && now - *looked >= look) {
+    if (!status && (now - *looked >= look || yk__signal_pending())) {
         status = look_after(g, true);
         *looked = now;
     }
     if (!status && now - g->op_begin >= announce)
         yk__native_talk_begun(g, g->current.number);
-    if (!status && now - g->op_begin >= g->timeout)
+    /* Time is over first where it began first: at a rank in an earlier operation, or at one whose link is cut. Who waits
+     * for a rank that answers gives that rank the time to say what it waits for. */
+    double over = g->timeout + (yk__native_unanswered(g, rank) > 0 ? 0 : for_others);
+    if (!status && now - g->op_begin >= over)
         status = break_stalled_across(g, rank);
     return status;
 }
@@ -295,7 +298,7 @@ static yk_status wait_long(native *g)
     for (;;) {
         yk_status status = yk__native_check(g);
         if (!status)
-            status = look_after(g, first || now - looked >= look);
+            status = look_after(g, first || now - looked >= look || yk__signal_pending());
         if (first || now - looked >= look)
             looked = now;
         first = false;
