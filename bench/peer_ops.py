@@ -9,7 +9,7 @@ import time
 import torch
 from torch.nn import functional as F
 
-import peer_step
+import peer_networks
 
 FORMATS = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
 
@@ -32,7 +32,7 @@ def formats(text):
     """The memory formats in which a case is measured: both for maps and networks of convolutions."""
     case = Text(text)
     maps = len(case.sizes("x") or []) == 4 and case.operation != "contiguous"
-    network = case.values.get("model", "mlp") != "mlp"
+    network = case.values.get("model", "mlp") not in ("mlp", "gpt2", "lstm")
     return list(FORMATS) if maps or network else ["nchw"]
 
 
@@ -126,18 +126,8 @@ class Subject:
         self.step = lambda: torch.nn.utils.clip_grad_norm_(parameters, 1)
 
     def prepare_step(self):
-        model, batch, size = self.case.values["model"], self.case.int("batch"), self.case.int("size")
-        net, channels = peer_step.build(model, size, 10)
-        net = net.to(memory_format=self.format)
-        x = torch.randn(batch, channels, size, size).contiguous(memory_format=self.format)
-        y = torch.randint(0, 10, (batch,))
-        sgd = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-5)
-
-        def step():
-            sgd.zero_grad()
-            F.cross_entropy(net(x), y).backward()
-            sgd.step()
-        self.step = step
+        case = self.case
+        self.step = peer_networks.training_step(case.values["model"], case.int("batch"), case.int("size"), self.format)
 
     # ---- the operation ----
     def forward(self):

@@ -60,6 +60,9 @@ bool ops_text_is(const char *text, const char *key, const char *word);
 
 /* Makes the operation and its operands for one direction. */
 yk_status ops_prepare(ops_subject *s, const char *text, ops_direction direction) YK_MUST_CHECK;
+/* The model of a name, its optimizer, input and targets, for `batch` of that size (of images; tokens of gpt2, steps of
+ * lstm): SGD, and AdamW for vit_b and gpt2. */
+yk_status ops_prepare_network(ops_subject *s, const char *name, int64_t batch, int64_t size) YK_MUST_CHECK;
 /* Does once what the direction says. */
 yk_status ops_once(ops_subject *s, ops_direction direction) YK_MUST_CHECK;
 

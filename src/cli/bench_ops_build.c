@@ -356,15 +356,7 @@ static yk_status prepare_step(ops_subject *s)
     char name[32] = "";
     const char *model = value_of(s->text, "model");
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(model ? model : "", " "), model ? model : "");
-    int64_t batch = whole(s, "batch", 1), size = whole(s, "size", 32);
-    int64_t channels = strcmp(name, "lenet") == 0 || strcmp(name, "mlp") == 0 ? 1 : 3;
-    s->model =
-        yk_model_create(name, &(yk_model_options){.in_channels = channels, .image_size = size, .num_classes = 10});
-    s->optimizer =
-        yk_sgd(yk_module_parameters(s->model), &(yk_sgd_options){.lr = 1e-3, .momentum = 0.9, .weight_decay = 1e-5});
-    s->in[0] = yk_randn(YK_SHAPE(batch, channels, size, size), NULL);
-    s->index = yk_randint(0, 10, YK_SHAPE(batch), NULL);
-    return yk__error_code();
+    return ops_prepare_network(s, name, whole(s, "batch", 1), whole(s, "size", 32));
 }
 
 static yk_status training_step(ops_subject *s)

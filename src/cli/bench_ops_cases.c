@@ -135,12 +135,19 @@ const ops_case ops_cases[] = {
     {"sgd x=84x120 tensors=10", OPS_SMALL, OPS_WHOLE_STEP},
     {"adam x=84x120 tensors=10", OPS_SMALL, OPS_WHOLE_STEP},
 
-    /* ---- whole training steps: forward, cross-entropy, backward, SGD ---- */
+    /* ---- whole training steps: forward, cross-entropy, backward, SGD (AdamW for vit_b and gpt2) ---- */
     {"step model=lenet batch=4 size=28", OPS_STEP, OPS_WHOLE_STEP},
     {"step model=lenet batch=64 size=28", OPS_STEP, OPS_WHOLE_STEP},
     {"step model=mlp batch=64 size=28", OPS_STEP, OPS_WHOLE_STEP},
     {"step model=resnet18 batch=32 size=32", OPS_STEP, OPS_WHOLE_STEP},
     {"step model=resnet18 batch=256 size=32", OPS_STEP, OPS_WHOLE_STEP},
     {"step model=resnet18 batch=8 size=224", OPS_STEP, OPS_WHOLE_STEP},
+    {"step model=resnet50 batch=4 size=224", OPS_STEP, OPS_WHOLE_STEP},
+    {"step model=mobilenet_v2 batch=8 size=224", OPS_STEP, OPS_WHOLE_STEP},
+    {"step model=vgg16 batch=2 size=224", OPS_STEP, OPS_WHOLE_STEP},
+    {"step model=unet batch=1 size=128", OPS_STEP, OPS_WHOLE_STEP},
+    {"step model=vit_b batch=1 size=224", OPS_STEP, OPS_WHOLE_STEP},
+    {"step model=gpt2 batch=1 size=256", OPS_STEP, OPS_WHOLE_STEP},
+    {"step model=lstm batch=32 size=32", OPS_STEP, OPS_WHOLE_STEP},
 };
 const int ops_case_count = sizeof(ops_cases) / sizeof(*ops_cases);

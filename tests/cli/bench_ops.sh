@@ -49,11 +49,12 @@ if ! find_python torch; then
     exit
 fi
 # Every operation, in PyTorch too: each kind of small row, and a layout of each kind. A row may be behind (1): it is made.
-ops "$python" --only '(^conv2d x=8x512x14x14 w=512x1x3x3 .* forward | small$|^step model=lenet batch=4 )' --rounds 1 --seconds 0 --json
+ops "$python" --only '(^conv2d x=8x512x14x14 w=512x1x3x3 .* forward | small$|^step model=(lenet batch=4 |lstm ))' --rounds 1 --seconds 0 --json
 ok "next to PyTorch: exit code 0 or 1" [ $code -le 1 ]
+cp out rows.json
 cat > check.py <<'END'
 import json, sys
-rows = [json.loads(line) for line in open("out")]
+rows = [json.loads(line) for line in open("rows.json")]
 assert len(rows) > 40, len(rows)
 behind = False
 for row in rows:
@@ -64,6 +65,9 @@ for row in rows:
 assert int(sys.argv[1]) == behind, "exit code"
 END
 ok "every row has both times and their ratio; the exit code says whether one is behind" "$python" check.py $code
+ops "$python" --from rows.json
+ok "--from: the rows kept before, the same exit code" "$python" check.py $code
+says out "geometric mean of"
 ops "$python" --only '^exp x=1000 forward ' --rounds 1 --seconds 0 --markdown
 says out '| small | direction | yoke, us | PyTorch, us | ratio |'
 says out '| `exp x=1000` | forward |'
