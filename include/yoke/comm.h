@@ -32,9 +32,9 @@ typedef struct yk_process_group yk_process_group;
 typedef struct yk_work yk_work;
 
 /* How values are combined. f16 and bf16 are combined in f32 and rounded once. On bool, sum and max are "any", product
- * and min are "all". Mean divides the sum by the number of ranks and needs a floating dtype. On one host
- * the ranks' values are combined by a binary tree over the ranks (docs/collectives.md), over several in an order that
- * their layout and the size decide: the result is the same bits on every rank and every run. Source: ReduceOp. */
+ * and min are "all". Mean divides the sum by the number of ranks and needs a floating dtype. The ranks' values are
+ * combined by a binary tree that the number of ranks alone decides (docs/collectives.md): an element has the same bits
+ * on every rank and every run, in any buffer, over any transport and layout of hosts. Source: ReduceOp. */
 typedef enum yk_reduce_op { YK_OP_SUM = 0, YK_OP_MEAN, YK_OP_MIN, YK_OP_MAX, YK_OP_PRODUCT } yk_reduce_op;
 
 /* ---- the default group of this process -------------------------------------------------------------------------- */

@@ -82,9 +82,10 @@ typedef struct yk__comm_backend {
     /*
      * One slot per collective, NULL for one that the backend lacks. Blocking: returns when `out` is written and `in`
      * may be changed. Called by one thread at a time, in the same order on all ranks, with numbers that count up by
-     * one. Must give the same bits on every rank, and the same every run. Must end within the group's time-out, and
-     * within 1 s of a peer's death. A failure breaks the group: the cause becomes known to all ranks (those waiting
-     * included), and names ranks, hosts, processes and operations.
+     * one. Reductions combine by the tree of Note [The order of a reduction] (native/combine.c), so that all backends
+     * give the same bits. Must end within the group's time-out, and within 1 s of a peer's death. A failure breaks the
+     * group: the cause becomes known to all ranks (those waiting included), and names ranks, hosts, processes and
+     * operations.
      */
     yk_status (*collective[YK__COMM_COLLECTIVES])(void *state, const yk__comm_op *op);
 

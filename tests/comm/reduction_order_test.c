@@ -144,8 +144,36 @@ static void test_one_host(void **unused)
 #endif
 }
 
+/* Every rank on a host of its own. */
+static void test_each_alone(void **unused)
+{
+    (void)unused;
+    static const char alone[] = "012345678";
+    for (int n = 2; n <= 9; n++)
+        run_layout(THREADS, n, alone);
+#ifndef __SANITIZE_THREAD__
+    run_layout(PROCESSES, 3, alone);
+#endif
+}
+
+static void test_several_hosts(void **unused)
+{
+    (void)unused;
+    static const char *const layouts[] = {"0011", "000111", "0001",    "0111",      "01010101", "012012012",
+                                          "0110", "00112",  "0012221", "000000011", "0100"};
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
+        run_layout(THREADS, (int)strlen(layouts[i]), layouts[i]);
+#ifndef __SANITIZE_THREAD__
+    run_layout(PROCESSES, 4, "0011");
+    run_layout(PROCESSES, 6, "000111");
+    run_layout(PROCESSES, 4, "0001");
+    run_layout(PROCESSES, 6, "010101");
+#endif
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_host)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_host), cmocka_unit_test(test_each_alone),
+                                       cmocka_unit_test(test_several_hosts)};
     return cmocka_run_group_tests_name("the order of a reduction", tests, NULL, NULL);
 }

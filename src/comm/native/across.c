@@ -4,7 +4,8 @@
  * Each begins with the round of its host (yk__native_begin), then the lowest ranks of the hosts, their leaders, show
  * each other what their hosts have called, in log2(hosts) steps (yk__native_agree). After that all are known to be in
  * the same operation. Up to SMALL bytes the payload goes along with it, and the operation is done. What is larger goes
- *  - in a ring of hosts (all_reduce, reduce, reduce_scatter, all_gather) or a chain (broadcast): ring.c;
+ *  - to the owner of a share, and from there to all or to the root (all_reduce, reduce, reduce_scatter): pairwise.c;
+ *  - in a ring of hosts (all_gather) or a chain (broadcast): ring.c;
  *  - straight from rank to rank (gather, scatter, all_to_all): deal.c.
  * Where every host has one rank this works on the caller's memory. Else it works on boards, memory that the ranks of a
  * host share, a piece at a time; all_reduce of memory that they share already works in place.
@@ -130,30 +131,94 @@ static bool gathers(const yk__comm_op *op)
     return op->kind == YK__COMM_ALL_GATHER || op->kind == YK__COMM_GATHER;
 }
 
+/* Bytes of the inputs that a host has to a reduction of `count` elements, each on a multiple of 8. */
+static size_t inputs_bytes(const native *g, int host, yk_dtype dtype, int64_t count)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < g->net->subtree_count; i++)
+        if (g->net->subtree_hosts[i] == host)
+            bytes += ((size_t)count * yk__native_subtree_size(g, i, dtype) + 7) & ~(size_t)7;
+    return bytes;
+}
+
+/* Bytes of a host's block. */
+static size_t block_bytes(const native *g, const yk__comm_op *op, size_t shown)
+{
+    size_t most = 0;
+    if (gathers(op))
+        return shown * (size_t)g->net->most;
+    if (!yk__comm_reduces(op->kind))
+        return shown;
+    for (int h = 0; h < g->hosts; h++) {
+        size_t bytes = inputs_bytes(g, h, op->dtype, (int64_t)(shown / yk_dtype_size(op->dtype)));
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 static bool is_small(const native *g, const yk__comm_op *op)
 {
-    size_t all = shown_bytes(g, op);
-    return op->kind != YK__COMM_ALL_TO_ALL && all <= SMALL &&
-           all * (size_t)(gathers(op) ? g->net->most * g->hosts : g->hosts) <= SMALL;
+    size_t shown = shown_bytes(g, op);
+    return op->kind != YK__COMM_ALL_TO_ALL && shown <= SMALL && block_bytes(g, op, shown) * (size_t)g->hosts <= SMALL;
+}
+
+/* Input i of a reduction, in the block of its host. */
+static char *block_input(const native *g, int i, yk_dtype dtype, int64_t count, size_t bytes)
+{
+    size_t at = 0;
+    int host = g->net->subtree_hosts[i];
+    for (int k = 0; k < i; k++)
+        if (g->net->subtree_hosts[k] == host)
+            at += ((size_t)count * yk__native_subtree_size(g, k, dtype) + 7) & ~(size_t)7;
+    return yk__native_block(g, host, bytes) + at;
+}
+
+/* What this host has to the reduction goes into its block. */
+static yk_status put_inputs(native *g, const yk__comm_op *op, int half, int64_t count, size_t bytes)
+{
+    const struct yk__native_net *net = g->net;
+    const char *rows[NATIVE_MAX_RANKS];
+    yk_status status = YK_OK;
+    for (int r = 0; r < g->world_size; r++)
+        rows[r] = yk__native_stage(g, r, half);
+    for (int i = 0; i < net->subtree_count && !status; i++) {
+        if (net->subtree_hosts[i] != g->host)
+            continue;
+        char *to = block_input(g, i, op->dtype, count, bytes);
+        if (net->subtrees[i].level)
+            status = yk__native_subtree_combine(g, i, op, rows, to, count);
+        else
+            yk__native_copy(to, rows[g->members[net->subtrees[i].first].row], (size_t)count * yk_dtype_size(op->dtype));
+    }
+    return status;
+}
+
+static yk_status combine_blocks(native *g, const yk__comm_op *op, int64_t count, size_t bytes, char *result)
+{
+    const struct yk__native_net *net = g->net;
+    const char *in[NATIVE_MAX_RANKS];
+    const yk__reduction r = {.reduction = op->reduction,
+                             .dtype = op->dtype,
+                             .ranks = g->world,
+                             .inputs = net->subtree_count,
+                             .subtrees = net->subtrees};
+    for (int i = 0; i < net->subtree_count; i++)
+        in[i] = block_input(g, i, op->dtype, count, bytes);
+    return yk__native_combine(&r, 1, &result, in, count);
 }
 
 /* The leader: makes the host's block out of what its ranks show, and the result out of all blocks. */
 static yk_status lead_small(native *g, const yk__comm_op *op, int half, size_t shown)
 {
     bool reduces = yk__comm_reduces(op->kind);
-    size_t size = yk_dtype_size(op->dtype);
-    int64_t count = (int64_t)(shown / size);
-    size_t bytes = reduces ? (size_t)count * yk_dtype_size(yk__native_wide(op->dtype))
-                           : shown * (size_t)(gathers(op) ? g->net->most : 1);
+    int64_t count = (int64_t)(shown / yk_dtype_size(op->dtype));
+    size_t bytes = block_bytes(g, op, shown);
     yk_status status = yk__native_block_room(g, bytes);
     if (status)
         return status;
     char *mine = yk__native_block(g, g->host, bytes), *result = yk__native_stage(g, g->rank, half);
     if (reduces) {
-        const char *in[NATIVE_MAX_RANKS];
-        for (int r = 0; r < g->world_size; r++)
-            in[r] = yk__native_stage(g, r, half);
-        status = yk__native_accumulate(op->reduction, op->dtype, mine, g->world_size, in, count);
+        status = put_inputs(g, op, half, count, bytes);
     } else if (gathers(op)) {
         for (int r = 0; r < g->world_size; r++)
             yk__native_copy(mine + (size_t)r * shown, yk__native_stage(g, r, half), shown);
@@ -164,15 +229,8 @@ static yk_status lead_small(native *g, const yk__comm_op *op, int half, size_t s
         status = yk__native_agree(g, op, bytes);
     if (status || shown == 0)
         return status;
-    if (reduces) {
-        char *sum = yk__native_block(g, 0, bytes);
-        for (int h = 1; h < g->hosts; h++) { /* into the next, so that the order is that of hosts */
-            char *next = yk__native_block(g, h, bytes);
-            yk__native_fold(op->reduction, op->dtype, next, sum, count);
-            sum = next;
-        }
-        return yk__native_round(op->reduction, op->dtype, result, sum, count, g->world);
-    }
+    if (reduces)
+        return combine_blocks(g, op, count, bytes, result);
     if (gathers(op)) {
         for (int r = 0; r < g->world; r++)
             yk__native_copy(result + (size_t)r * shown,
@@ -239,11 +297,11 @@ yk_status yk__native_across(native *g, const yk__comm_op *op)
     if (is_small(g, op))
         return small(g, op);
     switch (op->kind) {
-    case YK__COMM_ALL_REDUCE: return yk__native_ring_reduce(g, op, -1);
-    case YK__COMM_REDUCE: return yk__native_ring_reduce(g, op, op->peer);
+    case YK__COMM_ALL_REDUCE:
+    case YK__COMM_REDUCE: return yk__native_multihost_reduce(g, op);
     case YK__COMM_BROADCAST: return yk__native_chain_broadcast(g, op);
     case YK__COMM_ALL_GATHER: return yk__native_ring_all_gather(g, op);
-    case YK__COMM_REDUCE_SCATTER: return yk__native_ring_reduce_scatter(g, op);
+    case YK__COMM_REDUCE_SCATTER: return yk__native_multihost_reduce_scatter(g, op);
     case YK__COMM_ALL_TO_ALL: return yk__native_deal_all(g, op);
     default: return yk__native_deal(g, op);
     }

@@ -134,51 +134,6 @@ static yk_status cast(void *to, yk_dtype to_dtype, const void *from, yk_dtype fr
     return backend ? backend->copy(0, &out, &in) : yk__error_code();
 }
 
-/* ---- in steps, between hosts ------------------------------------------------------------------------------------ */
-yk_status yk__native_accumulate(yk_reduce_op op, yk_dtype dtype, char *out, int inputs, const char *const *in,
-                                int64_t count)
-{
-    _Alignas(64) float next[BLOCK / sizeof(float)];
-    combine_fn fn = kernel_of(op, dtype);
-    size_t size = yk_dtype_size(dtype);
-    bool half = yk__is_half(dtype);
-    int64_t step = (int64_t)(BLOCK / (half ? sizeof(float) : size));
-    for (int64_t begin = 0; begin < count; begin += step) {
-        int64_t n = count - begin < step ? count - begin : step;
-        char *to = out + (size_t)begin * (half ? sizeof(float) : size);
-        for (int i = 0; i < inputs; i++) {
-            const char *from = in[i] + (size_t)begin * size;
-            if (half) {
-                yk_status status = cast(i ? (char *)next : to, YK_F32, from, dtype, n);
-                if (status)
-                    return status;
-                from = (const char *)next;
-            }
-            if (i)
-                fn(to, to, from, n);
-            else if (!half && to != from)
-                memcpy(to, from, (size_t)n * size);
-        }
-    }
-    return YK_OK;
-}
-
-void yk__native_fold(yk_reduce_op op, yk_dtype dtype, void *into, const void *from, int64_t count)
-{
-    kernel_of(op, dtype)(into, from, into, count);
-}
-
-yk_status yk__native_round(yk_reduce_op op, yk_dtype dtype, void *out, void *from, int64_t count, int ranks)
-{
-    if (op == YK_OP_MEAN)
-        divide(yk__native_wide(dtype), from, count, ranks);
-    if (yk__is_half(dtype))
-        return cast(out, dtype, from, YK_F32, count);
-    if (out != from)
-        memcpy(out, from, (size_t)count * yk_dtype_size(dtype));
-    return YK_OK;
-}
-
 /* ---- the tree ---------------------------------------------------------------------------------------------------- */
 /* Entries on the stack at most: below the topmost stand whole subtrees of different levels. */
 static int stack_depth(int ranks)

@@ -1,5 +1,5 @@
 /*
- * flow.c - bytes on the data connections: both directions at once, combined while they come. Layer: comm/native.
+ * flow.c - bytes on the data connections: both directions at once, handed on while they come. Layer: comm/native.
  *
  * One thread does it all: it sends what the system takes, receives what is there, and only when neither moves it waits,
  * first by looking again, then in poll together with the talk connections. So a cause that comes from anywhere ends the
@@ -11,8 +11,8 @@
 
 #include "comm/native/hosts.h"
 
-/* LOOKS: without a byte moved, before waiting in poll. RECEIVE: what is combined at a time, while it is in the cache.
- * MOST: bytes of one flow before others have their turn. */
+/* LOOKS: without a byte moved, before waiting in poll. RECEIVE: of a receive that found much; with less, sending has
+ * its turn. MOST: bytes of one flow before others have their turn. */
 enum { LOOKS = 40, RECEIVE = 128 << 10, MOST = 1 << 20 };
 static const double nap = 0.02, silence = 1;
 
@@ -146,8 +146,7 @@ static char *chunk_at(const yk__native_chunk *c, size_t at, size_t *run)
 typedef struct pipe_state {
     const yk__native_pipe *pipe;
     int given, taken;          /* whole chunks */
-    size_t given_bytes, ready; /* of the next ones; `ready`: received and combined */
-    size_t rest;               /* bytes of an element that is not whole yet, in `received` */
+    size_t given_bytes, ready; /* of the next ones */
 } pipe_state;
 
 /* How much of the next chunk may be sent. */
@@ -158,7 +157,7 @@ static size_t sendable(const pipe_state *s)
     int source = p->give[s->given].source;
     if (source < s->taken)
         return yk__native_chunk_bytes(c);
-    return source > s->taken ? 0 : s->ready / p->take[source].chunk.size * c->size;
+    return source > s->taken ? 0 : s->ready;
 }
 
 static bool pipe_give(native *g, pipe_state *s)
@@ -187,55 +186,16 @@ static bool pipe_give(native *g, pipe_state *s)
     return moved;
 }
 
-/* Combines the `bytes` (whole elements) that are in `received` with what is at `ready`. */
-static yk_status combine_received(native *g, pipe_state *s, size_t bytes)
-{
-    const yk__native_take *t = &s->pipe->take[s->taken];
-    yk_dtype wide = yk__native_wide(s->pipe->dtype);
-    size_t size = t->chunk.size, at = 0;
-    while (at < bytes) {
-        size_t run, other;
-        char *own = chunk_at(&t->own, s->ready, &run);
-        run = run < bytes - at ? run : bytes - at;
-        char *final = own;
-        if (t->finish) {
-            final = chunk_at(&t->final, s->ready / size * t->final.size, &other);
-            other = other / t->final.size * size;
-            run = run < other ? run : other;
-        }
-        int64_t count = (int64_t)(run / size);
-        yk__native_fold(s->pipe->reduction, wide, own, g->net->received + at, count);
-        if (t->finish) {
-            yk_status status = yk__native_round(s->pipe->reduction, s->pipe->dtype, final, own, count, g->world);
-            if (status)
-                return status;
-        }
-        s->ready += run;
-        at += run;
-    }
-    return YK_OK;
-}
-
-static yk_status pipe_take(native *g, pipe_state *s, bool *moved)
+static void pipe_take(native *g, pipe_state *s, bool *moved)
 {
     const yk__native_pipe *p = s->pipe;
     for (int turns = 0; s->taken < p->takes && turns < 8;) {
         const yk__native_take *t = &p->take[s->taken];
         size_t all = yk__native_chunk_bytes(&t->chunk), run, n = 0;
-        if (s->ready < all && !t->combine) {
+        if (s->ready < all) {
             char *to = chunk_at(&t->chunk, s->ready, &run);
             n = yk__native_data_receive(g, p->from, to, run);
             s->ready += n;
-        } else if (s->ready < all) {
-            size_t left = all - s->ready - s->rest, room = RECEIVE - s->rest, whole;
-            n = yk__native_data_receive(g, p->from, g->net->received + s->rest, left < room ? left : room);
-            whole = (s->rest + n) / t->chunk.size * t->chunk.size;
-            yk_status status = combine_received(g, s, whole);
-            if (status)
-                return status;
-            s->rest = s->rest + n - whole;
-            if (s->rest && whole)
-                memmove(g->net->received, g->net->received + whole, s->rest);
         }
         *moved |= n > 0;
         turns++;
@@ -248,7 +208,6 @@ static yk_status pipe_take(native *g, pipe_state *s, bool *moved)
             break; /* sending has its turn */
         }
     }
-    return YK_OK;
 }
 
 yk_status yk__native_pipe_run(native *g, const yk__native_pipe *p)
@@ -256,16 +215,11 @@ yk_status yk__native_pipe_run(native *g, const yk__native_pipe *p)
     pipe_state s = {.pipe = p};
     yk__native_spinner spinner = {0};
     struct pollfd wait[3];
-    if (!g->net->received) {
-        g->net->received = yk__calloc(1, RECEIVE);
-        if (!g->net->received)
-            return yk__error_code();
-    }
     for (;;) {
         bool moved = pipe_give(g, &s);
-        yk_status status = pipe_take(g, &s, &moved);
-        if (status || (s.given == p->gives && s.taken == p->takes))
-            return status;
+        pipe_take(g, &s, &moved);
+        if (s.given == p->gives && s.taken == p->takes)
+            return YK_OK;
         if (yk__native_spin(&spinner, moved))
             continue;
         int count = 0, rank = -1;
@@ -275,7 +229,7 @@ yk_status yk__native_pipe_run(native *g, const yk__native_pipe *p)
             wait[count++] = yk__native_poll_entry(g, rank = p->from, POLLIN);
         if (rank < 0)
             rank = p->to;
-        status = yk__native_poll(g, &spinner, wait, count, rank);
+        yk_status status = yk__native_poll(g, &spinner, wait, count, rank);
         if (status)
             return status;
     }

@@ -90,12 +90,15 @@ struct yk__native_net {
     bool dropped; /* what of messages was still to be sent: the group is broken */
     char address[YK__ADDRESS_TEXT];
     yk__identity identity;
-    bool flat; /* every host has one rank */
-    int lanes; /* ranks of each host that carry bytes between hosts */
-    int most;  /* ranks of the largest host */
+    bool flat;             /* every host has one rank */
+    int lanes;             /* ranks of each host that carry bytes between hosts */
+    int most;              /* ranks of the largest host */
+    yk__subtree *subtrees; /* Note [Subtrees of hosts]: the inputs that cross between hosts, in the order of ranks */
+    int *subtree_hosts;    /* the host that has each */
+    int subtree_count;
 
     /* collectives: one thread at a time */
-    char *blocks, *work, *received; /* memory that is kept */
+    char *blocks, *work; /* memory that is kept */
     size_t block_bytes, work_bytes;
     int board_half;
     double moved;       /* when bytes last moved on a data connection, as far as looked at */
@@ -184,7 +187,6 @@ typedef struct yk__native_chunk {
     char *base;
     const int *index;
     size_t pitch, width, segments;
-    size_t size; /* bytes of an element */
 } yk__native_chunk;
 
 static inline size_t yk__native_chunk_bytes(const yk__native_chunk *c)
@@ -192,11 +194,9 @@ static inline size_t yk__native_chunk_bytes(const yk__native_chunk *c)
     return c->width * c->segments;
 }
 
-/* A chunk to be received. With `combine`, it is combined with `own`, where the result goes; the result is finished
- * (divided, rounded) into `final` with `finish`. */
+/* A chunk to be received. */
 typedef struct yk__native_take {
-    yk__native_chunk chunk, own, final;
-    bool combine, finish;
+    yk__native_chunk chunk;
 } yk__native_take;
 
 /* A chunk to be sent: there at the start (source -1), or the chunk that is taken as number `source`, which goes on as
@@ -212,8 +212,6 @@ typedef struct yk__native_pipe {
     yk__native_give *give;
     yk__native_take *take;
     int gives, takes;
-    yk_reduce_op reduction;
-    yk_dtype dtype;
 } yk__native_pipe;
 yk_status yk__native_pipe_run(native *g, const yk__native_pipe *p);
 
@@ -245,9 +243,36 @@ yk_status yk__native_sync_host(native *g);
 void yk__native_next_board(native *g);
 char *yk__native_board_of(const native *g, int row);
 
-/* ---- ring.c, `root` -1: all_reduce ---- */
-yk_status yk__native_ring_reduce(native *g, const yk__comm_op *op, int root);
-yk_status yk__native_ring_reduce_scatter(native *g, const yk__comm_op *op);
+/* ---- subtrees.c ---- */
+yk_status yk__native_subtrees_init(native *g);
+void yk__native_subtrees_clear(native *g);
+/* Bytes of an element of subtree i: in the dtype for the value of one rank, else in the wide dtype. */
+size_t yk__native_subtree_size(const native *g, int i, yk_dtype dtype);
+/* Combines the ranks of subtree i of this host; rows[r] has the values of the rank in row r of the segment. */
+yk_status yk__native_subtree_combine(const native *g, int i, const yk__comm_op *op, const char *const *rows, char *out,
+                                     int64_t count);
+
+/* ---- pairwise.c ---- */
+/* A lane's part in a reduction between hosts. All memory is in the dtype of the operation. */
+typedef struct yk__native_pairwise {
+    const yk__comm_op *op;
+    int lane;
+    int64_t count; /* elements of the lane's slice; with `parts` of its slice of each part */
+    bool parts;    /* reduce_scatter: a host gets the results of the parts of its ranks, part r at r * pitch */
+    int root_host; /* without parts: the host that gets all results, -1: all */
+    const char *in[NATIVE_MAX_RANKS]; /* the slice of each rank of this host, by row */
+    char *out[NATIVE_MAX_RANKS];      /* where results go, the same to all; they may be those of `in` */
+    int outputs;                      /* 0 on hosts that get none and have no memory for their own share of them */
+    size_t in_pitch, out_pitch;
+} yk__native_pairwise;
+yk_status yk__native_pairwise_reduce(native *g, const yk__native_pairwise *x);
+
+/* ---- multihost_reduce.c ---- */
+/* all_reduce and reduce. */
+yk_status yk__native_multihost_reduce(native *g, const yk__comm_op *op);
+yk_status yk__native_multihost_reduce_scatter(native *g, const yk__comm_op *op);
+
+/* ---- ring.c ---- */
 yk_status yk__native_ring_all_gather(native *g, const yk__comm_op *op);
 yk_status yk__native_chain_broadcast(native *g, const yk__comm_op *op);
 

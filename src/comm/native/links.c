@@ -87,6 +87,8 @@ yk_status yk__native_net_listen(native *g, const yk__comm_place *place)
         net->most = rows > net->most ? rows : net->most;
     }
     net->flat = net->most == 1;
+    if (yk__native_subtrees_init(g))
+        return yk__error_code();
     net->links = yk__calloc((size_t)g->world, sizeof(*net->links));
     if (!net->links)
         return yk__error_code();
@@ -362,10 +364,10 @@ void yk__native_net_close(native *g)
     yk__socket_close(net->listener);
     yk__socket_close(net->epoll);
     yk__identity_clear(&net->identity);
+    yk__native_subtrees_clear(g);
     free(net->links);
     free(net->blocks);
     free(net->work);
-    free(net->received);
     free(net);
     g->net = NULL;
 }

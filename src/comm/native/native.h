@@ -252,15 +252,6 @@ typedef struct yk__reduction {
  * the inputs, but where the dtype of one of both is wide. */
 yk_status yk__native_combine(const yk__reduction *r, int outputs, char *const *out, const char *const *in,
                              int64_t count);
-/* In steps, in the order of `in`: out = in[0] op in[1] ..., in f32 for f16 and bf16, else in the dtype; a mean is not
- * divided yet.
- */
-yk_status yk__native_accumulate(yk_reduce_op op, yk_dtype dtype, char *out, int inputs, const char *const *in,
-                                int64_t count);
-/* into = from op into, both as yk__native_accumulate leaves them. */
-void yk__native_fold(yk_reduce_op op, yk_dtype dtype, void *into, const void *from, int64_t count);
-/* A mean divided by `ranks`, and rounded to the dtype; out may be `from` where both have the same size. */
-yk_status yk__native_round(yk_reduce_op op, yk_dtype dtype, void *out, void *from, int64_t count, int ranks);
 static inline yk_dtype yk__native_wide(yk_dtype dtype)
 {
     return yk__is_half(dtype) ? YK_F32 : dtype;
