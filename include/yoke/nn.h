@@ -58,13 +58,20 @@ static inline const char *yk_parameters_name(const yk_parameters *parameters, in
 typedef struct yk_module yk_module;
 
 /*
- * What kind of module: forward is needed, the rest may be NULL or 0. forward runs in a scope of its own; what it
- * returns goes to the caller's scope, everything else that it made and backward does not need dies with it.
+ * What kind of module: forward or forward_list is needed, the rest may be NULL or 0. They run in a scope of their own;
+ * what they give goes to the caller's scope, everything else that they made and backward does not need dies with it.
+ *
+ * forward takes one tensor and gives one. forward_list takes n_inputs, of which some may be NULL where the module says
+ * so (a mask, a state), and fills outputs[0] to outputs[n_outputs - 1]; how many are wanted is the caller's choice, so
+ * a module need not compute what nobody asks for, and fails where it cannot give so many. A class with forward_list
+ * alone serves one tensor for one as well.
  */
 typedef struct yk_module_class {
     const char *name; /* "Linear", as printing shows it; static */
     size_t data_size; /* bytes of the module's own data, zeroed when it is made: yk_module_data */
     yk_tensor *(*forward)(yk_module *self, yk_tensor *x);
+    yk_status (*forward_list)(yk_module *self, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
+                              int n_outputs);
     void (*destroy)(yk_module *self); /* releases what the data holds; children and tensors are released by yoke */
     /* Writes what stands between the parentheses of the printed module: "in_features=4, out_features=3". */
     void (*describe)(yk_module *self, char *buffer, size_t size);
@@ -96,6 +103,26 @@ YK_API yk_module *yk_module_check(yk_module *m);
 
 /* The module's forward at x: in a scope of its own, with the module's path ("layer1.0.conv1: ") put before an error. */
 YK_API yk_tensor *yk_forward(yk_module *m, yk_tensor *x);
+/* The same for a module that takes or gives several: n_inputs tensors, NULL where the module allows it, for n_outputs,
+ * at least one, which are written to outputs[] (owned by the scope; all NULL on failure). A NULL among the inputs while
+ * an error is on record means that making it failed: the call fails with that. */
+YK_API yk_status yk_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
+                                 int n_outputs) YK_MUST_CHECK;
+
+/*
+ * Hooks around a module's forward, in the order of registering. One before may put other tensors into inputs[]; one
+ * after sees what was taken and may put others into outputs[]. They run in the module's scope, which owns what they
+ * make; a failure is the forward's. They may remove themselves or one another; one that is added takes part from the
+ * next forward on. A batch norm with hooks is not joined with what follows it, so they see its own result. `user` stays
+ * the caller's. register returns an id for yk_module_hook_remove, 0 on failure.
+ * Source: Module.register_forward_pre_hook, register_forward_hook.
+ */
+typedef yk_status (*yk_forward_pre_hook)(yk_module *m, yk_tensor **inputs, int n_inputs, void *user);
+typedef yk_status (*yk_forward_hook)(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
+                                     int n_outputs, void *user);
+YK_API uint64_t yk_module_register_forward_pre_hook(yk_module *m, yk_forward_pre_hook hook, void *user);
+YK_API uint64_t yk_module_register_forward_hook(yk_module *m, yk_forward_hook hook, void *user);
+YK_API yk_status yk_module_hook_remove(yk_module *m, uint64_t id) YK_MUST_CHECK;
 
 /* Training or evaluation mode of the whole tree; new modules train. */
 YK_API void yk_module_train(yk_module *m, bool training);
@@ -206,6 +233,16 @@ typedef struct yk_embedding_options {
     int64_t padding_idx;  /* its row starts as zeros and gets no gradient; negative counts from the end */
 } yk_embedding_options;
 YK_API yk_module *yk_embedding_create(int64_t count, int64_t dim, const yk_embedding_options *options);
+
+/*
+ * One step of a recurrent network: x (N, input_size), h and c (N, hidden_size), or NULL or left out for zeros, give h'
+ * and, where two are wanted, c' (yk_forward_list). Parameters weight_ih, weight_hh, bias_ih, bias_hh with the gates in
+ * the order i, f, g, o. Source: Hochreiter and Schmidhuber, 1997; torch.nn.LSTMCell.
+ */
+typedef struct yk_lstm_cell_options {
+    bool no_bias;
+} yk_lstm_cell_options;
+YK_API yk_module *yk_lstm_cell_create(int64_t input_size, int64_t hidden_size, const yk_lstm_cell_options *options);
 
 /* The operation of the name, element by element; identity gives its input. */
 YK_API yk_module *yk_relu_create(void);

@@ -1,5 +1,5 @@
 /*
- * module.c - the module tree: making, adding, running, walking. Layer: nn.
+ * module.c - the module tree: making, adding, walking. Layer: nn.
  *
  * Invariants: names are unique within a module across parameters, buffers and children and hold no dot; the tree has
  * no cycle, though a module or a tensor may stand in it twice; a module's tensors stay the same objects for its life.
@@ -28,6 +28,7 @@ static void module_destroy(void *object)
     entries_clear(&m->children);
     entries_clear(&m->parameters);
     entries_clear(&m->buffers);
+    free(m->hooks);
     free(m);
 }
 
@@ -35,7 +36,7 @@ static const yk__type module_type = {"module", module_destroy};
 
 yk_module *yk_module_create(const yk_module_class *cls)
 {
-    if (!cls || !cls->name || !cls->forward) {
+    if (!cls || !cls->name || !(cls->forward || cls->forward_list)) {
         yk__fail(YK_ERR_ARGUMENT, "module_create: %s",
                  cls ? "the class needs a name and a forward" : "the class is NULL");
         return NULL;
@@ -213,83 +214,7 @@ yk_tensor *yk__module_tensor(const char *what, int ndim, const int64_t *shape, y
     return yk__tensor_checked(what, ndim, shape, &(yk_tensor_options){.dtype = dtype});
 }
 
-/* ---- running ----------------------------------------------------------------------------------------------------- */
-
-/* The modules whose forward runs on this thread, innermost first: the path of an error. */
-typedef struct frame {
-    yk_module *module;
-    struct frame *up;
-    bool named; /* a failure inside has put its path before the record already */
-} frame;
-
-static _Thread_local frame *innermost;
-
-/* Appends ".a.b" where `child` stands in the tree of `parent`. */
-static bool append_path(const yk_module *parent, const yk_module *child, char *path, size_t size)
-{
-    size_t used = strlen(path);
-    for (int64_t i = 0; i < parent->children.count; i++) {
-        const yk__entry *entry = &parent->children.items[i];
-        snprintf(path + used, size - used, "%s%s", used ? "." : "", entry->name);
-        if (entry->object == child || append_path(entry->object, child, path, size))
-            return true;
-        path[used] = '\0';
-    }
-    return false;
-}
-
-static void write_path(const frame *f, char *path, size_t size)
-{
-    if (!f->up)
-        return;
-    write_path(f->up, path, size);
-    if (f->module != f->up->module && !append_path(f->up->module, f->module, path, size)) {
-        size_t used = strlen(path); /* run by a module that it is no part of */
-        snprintf(path + used, size - used, "%s(%s)", used ? "." : "", f->module->cls->name);
-    }
-}
-
-static void name_failure(frame *f, bool failed_before)
-{
-    if (!f->named && !failed_before) {
-        char path[300] = "";
-        yk__fail(YK_ERR_CALLBACK, "forward of %s returned NULL without an error", f->module->cls->name);
-        write_path(f, path, sizeof(path));
-        if (path[0])
-            yk__error_prefix("%s", path);
-    }
-    if (f->up)
-        f->up->named = true;
-}
-
-yk_tensor *yk__module_run(yk_module *m, yk_tensor *(*body)(yk_module *m, yk_tensor *x, void *user), yk_tensor *x,
-                          void *user)
-{
-    if (!x || !yk__module_usable("forward", m))
-        return NULL;
-    bool failed_before = yk__error_code() != YK_OK;
-    yk_scope scope = yk_scope_begin();
-    if (scope.depth == 0)
-        return NULL;
-    frame f = {.module = m, .up = innermost};
-    innermost = &f;
-    yk_tensor *out = yk_tensor_retain(body ? body(m, x, user) : m->cls->forward(m, x));
-    innermost = f.up;
-    yk_scope_end(scope);
-    if (!out)
-        name_failure(&f, failed_before);
-    return out;
-}
-
-yk_tensor *yk__forward(yk_module *m, yk_tensor *x)
-{
-    return yk__module_run(m, NULL, x, NULL);
-}
-
-yk_tensor *yk_forward(yk_module *m, yk_tensor *x)
-{
-    return m && x && yk__scope_check("forward") ? yk__scope_own(yk__forward(m, x)) : NULL;
-}
+/* ---- modes ------------------------------------------------------------------------------------------------------- */
 
 void yk_module_train(yk_module *m, bool training)
 {

@@ -20,12 +20,15 @@ typedef struct yk__entries {
     int64_t count;
 } yk__entries;
 
+typedef struct yk__module_hooks yk__module_hooks;
+
 struct yk_module {
     yk__object object;
     const yk_module_class *cls;
     bool training;
     bool incomplete; /* something could not be added: yk_module_check */
     yk__entries parameters, buffers, children;
+    yk__module_hooks *hooks; /* NULL: none (forward.c) */
     _Alignas(max_align_t) unsigned char data[];
 };
 
@@ -33,11 +36,11 @@ struct yk_module {
 bool yk__module_usable(const char *what, const yk_module *m);
 /* yk_forward that returns a reference of the caller's: for containers, whose intermediate results die at once. */
 yk_tensor *yk__forward(yk_module *m, yk_tensor *x);
-/* yk_batch_norm2d_forward likewise. */
+/* yk_batch_norm2d_forward likewise. In one pass, unless a hook wants to see the normalisation alone. */
 yk_tensor *yk__batch_norm2d_forward(yk_module *m, yk_tensor *x, yk_tensor *residual, bool relu);
-/* Runs `body` as the forward of m: scope, error prefix. yk__forward is this with the class's forward. */
-yk_tensor *yk__module_run(yk_module *m, yk_tensor *(*body)(yk_module *m, yk_tensor *x, void *user), yk_tensor *x,
-                          void *user);
+/* Runs `body` as the forward of m: scope, hooks, error prefix. yk__forward is this with the class's forward. */
+typedef yk_tensor *(*yk__module_body)(yk_module *m, yk_tensor *x, void *user);
+yk_tensor *yk__module_run(yk_module *m, yk__module_body body, yk_tensor *x, void *user);
 
 /* yk_conv2d_create without initial values: the caller sets them. */
 yk_module *yk__conv2d_make(int64_t in_channels, int64_t out_channels, int64_t kernel,

@@ -114,7 +114,14 @@ bool yk__batch_norm2d_replaced(const yk_module *m)
 yk_tensor *yk__batch_norm2d_forward(yk_module *m, yk_tensor *x, yk_tensor *residual, bool relu)
 {
     tail t = {residual, relu};
-    return yk__module_run(m, normalise, x, &t);
+    if (!m->hooks)
+        return yk__module_run(m, normalise, x, &t);
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *out = yk_forward(m, x);
+    out = residual ? yk_add(out, residual) : out;
+    out = yk_tensor_retain(relu ? yk_relu(out) : out);
+    yk_scope_end(scope);
+    return out;
 }
 
 yk_tensor *yk_batch_norm2d_forward(yk_module *batch_norm, yk_tensor *x, yk_tensor *residual, bool relu)

@@ -15,7 +15,8 @@ static yk_tensor *sequential_forward(yk_module *m, yk_tensor *x)
     for (int64_t i = 0; value && i < count; i++) {
         yk_module *child = m->children.items[i].object;
         yk_tensor *next;
-        if (yk__is_batch_norm2d(child) && i + 1 < count && yk__is_relu(m->children.items[i + 1].object)) {
+        yk_module *after = i + 1 < count ? m->children.items[i + 1].object : NULL;
+        if (after && yk__is_batch_norm2d(child) && yk__is_relu(after) && !after->hooks) {
             next = yk__batch_norm2d_forward(child, value, NULL, true);
             i++;
         } else {

@@ -44,27 +44,28 @@ static void ddp_destroy(yk_module *m)
     yk_process_group_release(d->group);
 }
 
-static yk_tensor *ddp_forward(yk_module *m, yk_tensor *x)
+static yk_status ddp_forward(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs, int n_outputs)
 {
     ddp *d = yk_module_data(m);
     yk__reducer *r = d->reducer;
     if (!r || !yk_grad_enabled())
-        return yk_forward(d->inner, x);
+        return yk_forward_list(d->inner, inputs, n_inputs, outputs, n_outputs);
     double began = yk__now(), waited = yk__sync_waited();
     if (!r->clock.born)
         r->clock.born = began;
-    if (yk__reducer_prepare(r, yk_module_is_training(m)))
-        return NULL;
+    yk_status status = yk__reducer_prepare(r, yk_module_is_training(m));
+    if (status)
+        return status;
     double prepared = yk__now();
-    yk_tensor *out = yk_forward(d->inner, x);
+    status = yk_forward_list(d->inner, inputs, n_inputs, outputs, n_outputs);
     waited = yk__sync_waited() - waited;
     r->clock.waited += prepared - began + waited;
     r->clock.forward += yk__now() - prepared - waited;
-    return out;
+    return status;
 }
 
 static const yk_module_class ddp_class = {
-    .name = "DistributedDataParallel", .data_size = sizeof(ddp), .forward = ddp_forward, .destroy = ddp_destroy};
+    .name = "DistributedDataParallel", .data_size = sizeof(ddp), .forward_list = ddp_forward, .destroy = ddp_destroy};
 
 static const double mebibyte = 1 << 20;
 
