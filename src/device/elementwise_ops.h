@@ -24,8 +24,6 @@
     X(SQRT, F(sqrt)(x))                                                                                                \
     X(RSQRT, 1 / F(sqrt)(x))                                                                                           \
     X(RECIPROCAL, 1 / x)                                                                                               \
-    X(SIN, F(sin)(x))                                                                                                  \
-    X(COS, F(cos)(x))                                                                                                  \
     X(TANH, F(yk__tanh)(x))                                                                                            \
     X(SIGMOID, F(yk__sigmoid)(x))                                                                                      \
     X(RELU, x < 0 ? 0 : x)                                                                                             \
@@ -36,10 +34,15 @@
     X(ROUND, F(rint)(x))                                                                                               \
     X(ADD_SCALAR, x + p0)                                                                                              \
     X(MUL_SCALAR, x * p0)                                                                                              \
-    X(POW_SCALAR, F(pow)(x, p0))                                                                                       \
     X(SQUARE, x * x)                                                                                                   \
     X(CUBE, x * x * x)                                                                                                 \
     X(CLAMP, x < p0 ? YK__LESSER(p0, p1) : YK__LESSER(x, p1))
+
+/* Those that a loop of vectors cannot take as they stand. */
+#define YK__REAL_UNARY_WITH_CALLS(X, F)                                                                                \
+    X(SIN, F(yk__sin)(x))                                                                                              \
+    X(COS, F(yk__cos)(x))                                                                                              \
+    X(POW_SCALAR, F(yk__pow)(x, p0))
 
 /* ---- integers, computed as i64; YK__WRAP(x) is x as an unsigned number, which wraps ---- */
 #define YK__WHOLE_UNARY(X)                                                                                             \
@@ -57,12 +60,12 @@
 
 /* ---- of two numbers ---- */
 #define YK__REAL_BINARY(X, F)                                                                                          \
-    X(ADD, x + alpha * y)                                                                                              \
+    X(ADD, F(yk__fma)(alpha, y, x))                                                                                    \
     X(PLUS, x + y)                                                                                                     \
-    X(SUB, x - alpha * y)                                                                                              \
+    X(SUB, F(yk__fma)(-alpha, y, x))                                                                                   \
     X(MUL, x * y)                                                                                                      \
     X(DIV, x / y)                                                                                                      \
-    X(POW, F(pow)(x, y))                                                                                               \
+    X(POW, F(yk__pow)(x, y))                                                                                           \
     X(MAXIMUM, x > y || x != x ? x : y)                                                                                \
     X(MINIMUM, x < y || x != x ? x : y)                                                                                \
     X(RELU_GRAD, y <= 0 ? 0 : x)                                                                                       \
@@ -94,21 +97,15 @@
 #define YK__F32(f) f##_f32
 #define fabs_f32 fabsf
 #define sqrt_f32 sqrtf
-#define sin_f32 sinf
-#define cos_f32 cosf
 #define floor_f32 floorf
 #define ceil_f32 ceilf
 #define rint_f32 rintf
-#define pow_f32 powf
 #define YK__F64(f) f##_f64
 #define fabs_f64 fabs
 #define sqrt_f64 sqrt
-#define sin_f64 sin
-#define cos_f64 cos
 #define floor_f64 floor
 #define ceil_f64 ceil
 #define rint_f64 rint
-#define pow_f64 pow
 /* How p0, p1 and alpha become numbers of the operation; integers take YK__TO_I64. */
 #define YK__TO_ITSELF(x) (x)
 

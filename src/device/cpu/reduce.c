@@ -3,10 +3,11 @@
  *
  * One loop (iterate.h) walks over the outputs, another over what one output reduces. Each output has a state that
  * runs of elements are fed into; the range that is reduced may be cut into pieces whose states are merged in order.
- * Outputs whose inputs lie side by side in memory are summed as columns, a row of the input at a time.
+ * Outputs whose inputs lie side by side in memory are reduced as columns, a row of the input at a time
+ * (reduce_columns.h).
  *
- * Sums of f32 are kept in double (columns: eight rows at a time are added up before), so the error does not grow with
- * the count. Pieces depend on the sizes alone, never on the threads.
+ * Sums of f32 are kept in double, of eight that were added up before, so the error does not grow with the count. Pieces
+ * depend on the sizes alone, never on the threads.
  */
 #include <float.h>
 #include <math.h>
@@ -14,8 +15,9 @@
 #include "device/convert.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/reduce.h"
+#include "device/cpu/reduce_columns.h"
 
-enum { COLUMNS = 256, MAX_PIECES = 64 };
+enum { MAX_PIECES = 64 };
 
 typedef struct state {
     double a, b, shift; /* sum, product or extreme; var: sums of (x - shift) and its square */
@@ -69,10 +71,33 @@ typedef float half_vector __attribute__((vector_size(YK__VECTOR_BYTES / 2), alig
         }                                                                                                              \
         s->a += total;                                                                                                 \
     }
-SUM(sum_f32, f32, float, v)
+SUM(sum_rest_f32, f32, float, v)
 SUM(sum_f64, f64, double, v)
 SUM(squares_f32, f32, float, v *v)
 SUM(squares_f64, f64, double, v *v)
+
+/* Contiguous floats are added by eights before they are widened, as columns are. */
+static void sum_f32(state *s, int64_t first, int64_t n, const char *x, int64_t stride)
+{
+    enum { LANES = YK__VECTOR_BYTES / sizeof(float) };
+    int64_t i = 0;
+    if (stride == (int64_t)sizeof(float) && n >= 8 * LANES) {
+        yk__vf64 even = {0}, odd = {0};
+        for (; i + 8 * LANES <= n; i += 8 * LANES) {
+            const yk__vf32u *v = (const yk__vf32u *)(x + i * (int64_t)sizeof(float));
+            yk__vf32 sum = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+            half_vector halves[2];
+            memcpy(halves, &sum, sizeof sum);
+            even += WIDEN_f32(&halves[0]);
+            odd += WIDEN_f32(&halves[1]);
+        }
+        even += odd;
+        for (int l = 0; l < LANES / 2; l++)
+            s->a += even[l];
+    }
+    if (i < n)
+        sum_rest_f32(s, first + i, n - i, x + i * stride, stride);
+}
 
 #define SUM_WHOLE(name, T, start, step)                                                                                \
     static void name(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                                \
@@ -97,10 +122,21 @@ SUMS_WHOLE(u8, uint8_t)
     static void prod_##S(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                            \
     {                                                                                                                  \
         (void)first;                                                                                                   \
-        double product = s->a;                                                                                         \
-        for (int64_t i = 0; i < n; i++)                                                                                \
-            product *= (double)AT(T, i);                                                                               \
-        s->a = product;                                                                                                \
+        enum { LANES = 32 };                                                                                           \
+        double products[LANES];                                                                                        \
+        int64_t i = 0;                                                                                                 \
+        if (stride == (int64_t)sizeof(T) && n >= LANES) {                                                              \
+            const T *from = (const T *)x;                                                                              \
+            for (int l = 0; l < LANES; l++)                                                                            \
+                products[l] = 1;                                                                                       \
+            for (; i + LANES <= n; i += LANES)                                                                         \
+                for (int l = 0; l < LANES; l++)                                                                        \
+                    products[l] *= (double)from[i + l];                                                                \
+            for (int l = 0; l < LANES; l++)                                                                            \
+                s->a *= products[l];                                                                                   \
+        }                                                                                                              \
+        for (; i < n; i++)                                                                                             \
+            s->a *= (double)AT(T, i);                                                                                  \
     }                                                                                                                  \
     static void var_##S(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                             \
     {                                                                                                                  \
@@ -182,7 +218,18 @@ enum { EXTREME_BLOCK = 1024 };
         bool seen = s->at >= 0, seen_nan = s->field != s->field;                                                       \
         if (seen && (seen_nan || (!nan && !(best better(T) s->field))))                                                \
             return;                                                                                                    \
-        for (i = 0; nan ? AT(T, i) == AT(T, i) : AT(T, i) != best;)                                                    \
+        for (i = 0; stride == (int64_t)sizeof(T) && i + 64 <= n; i += 64) {                                            \
+            const U *from = (const U *)(x + i * (int64_t)sizeof(T));                                                   \
+            W found = {0};                                                                                             \
+            for (int v = 0; v < 64 / LANES; v++)                                                                       \
+                found |= nan ? (W)(from[v] != from[v]) : (W)(from[v] == best);                                         \
+            bool any = false;                                                                                          \
+            for (int l = 0; l < LANES; l++)                                                                            \
+                any |= found[l] != 0;                                                                                  \
+            if (any)                                                                                                   \
+                break;                                                                                                 \
+        }                                                                                                              \
+        for (; nan ? AT(T, i) == AT(T, i) : AT(T, i) != best;)                                                         \
             i++;                                                                                                       \
         s->field = AT(T, i);                                                                                           \
         s->at = first + i;                                                                                             \
@@ -216,6 +263,17 @@ static const feed_fn feeds[][YK__DTYPES] = {
     [YK__ARGMIN] = {REAL(min), WHOLE(min)},
     [YK__VAR] = {REAL(var)},
     [YK__SUM_SQUARES] = {REAL(squares), WHOLE(squares)},
+};
+static const yk__run_fn column_runs[][YK__DTYPES] = {
+    [YK__SUM] = {REAL(columns_sum)},
+    [YK__MEAN] = {REAL(columns_sum)},
+    [YK__PROD] = {REAL(columns_prod)},
+    [YK__VAR] = {REAL(columns_var)},
+    [YK__SUM_SQUARES] = {REAL(columns_squares)},
+    [YK__AMAX] = {REAL(columns_max), WHOLE(columns_max)},
+    [YK__AMIN] = {REAL(columns_min), WHOLE(columns_min)},
+    [YK__ARGMAX] = {REAL(columns_max), WHOLE(columns_max)},
+    [YK__ARGMIN] = {REAL(columns_min), WHOLE(columns_min)},
 };
 static const char *const names[] = {"sum", "mean",   "prod",   "amax", "amin",          "any",
                                     "all", "argmax", "argmin", "var",  "sum of squares"};
@@ -316,32 +374,35 @@ static void feed_run(const void *context, int64_t first, int64_t n, char *const 
     f->feed(f->s, first, n, data[0], stride[0]);
 }
 
-/* ---- columns: `width` outputs side by side, fed row by row ---- */
+/* ---- columns ---- */
 
-typedef struct column_feeding {
-    double *sums;
-    int64_t width;
-} column_feeding;
-
-#define COLUMN_SUM(S, T)                                                                                               \
-    static void column_run_##S(const void *context, int64_t first, int64_t n, char *const *data,                       \
-                               const int64_t *stride)                                                                  \
-    {                                                                                                                  \
-        (void)first;                                                                                                   \
-        const column_feeding *f = context;                                                                             \
-        int64_t width = f->width, step = stride[0] / (int64_t)sizeof(T), row = 0;                                      \
-        double *restrict sums = f->sums;                                                                               \
-        const T *x = (const T *)data[0];                                                                               \
-        for (; row + 8 <= n; row += 8, x += 8 * step)                                                                  \
-            for (int64_t j = 0; j < width; j++)                                                                        \
-                sums[j] += (double)(((x[j] + x[j + step]) + (x[j + 2 * step] + x[j + 3 * step])) +                     \
-                                    ((x[j + 4 * step] + x[j + 5 * step]) + (x[j + 6 * step] + x[j + 7 * step])));      \
-        for (; row < n; row++, x += step)                                                                              \
-            for (int64_t j = 0; j < width; j++)                                                                        \
-                sums[j] += (double)x[j];                                                                               \
+static void columns_start(const reduction *r, yk__columns *columns, const char *x)
+{
+    columns->seen = false;
+    for (int64_t j = 0; j < columns->width; j++) {
+        columns->a[j] = r->op == YK__PROD;
+        columns->b[j] = 0;
+        columns->shift[j] = 0;
+        if (r->op == YK__VAR && r->count > 0)
+            columns->shift[j] = r->in == YK_F32 ? (double)((const float *)x)[j] : ((const double *)x)[j];
     }
-COLUMN_SUM(f32, float)
-COLUMN_SUM(f64, double)
+}
+
+static state column_state(const reduction *r, const yk__columns *columns, int64_t j)
+{
+    state s = {.a = columns->a[j], .b = columns->b[j], .shift = columns->shift[j], .at = -1};
+    if (!columns->seen)
+        return s;
+    s.at = columns->at[j];
+    switch (r->in) {
+    case YK_F32: s.a = (double)columns->best.f32[j]; break;
+    case YK_F64: s.a = columns->best.f64[j]; break;
+    case YK_I64: s.i = columns->best.i64[j]; break;
+    case YK_I32: s.i = columns->best.i32[j]; break;
+    default: s.i = columns->best.u8[j]; break;
+    }
+    return s;
+}
 
 /* ---- the slot ---- */
 
@@ -358,20 +419,18 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
     const reduction *r = run->r;
     state *partial = r->pieces > 1 ? r->partial + run->piece * r->outer->total + first : NULL;
     yk__loop inner = r->inner;
-    bool sums = r->op == YK__SUM || r->op == YK__MEAN;
-    if (sums && n >= 4 && stride[1] == (int64_t)r->in_size && yk_dtype_is_floating(r->in)) {
-        double total[COLUMNS];
-        column_feeding f = {.sums = total};
-        yk__loop_job job = {&inner, r->in == YK_F32 ? column_run_f32 : column_run_f64, &f};
-        for (int64_t i = 0; i < n; i += COLUMNS) {
-            f.width = n - i < COLUMNS ? n - i : COLUMNS;
+    yk__run_fn columns_run = column_runs[r->op][r->in];
+    if (columns_run && n >= 4 && stride[1] == (int64_t)r->in_size && r->count <= INT32_MAX) {
+        yk__columns columns;
+        yk__loop_job job = {&inner, columns_run, &columns};
+        for (int64_t i = 0; i < n; i += YK__COLUMNS) {
+            columns.width = n - i < YK__COLUMNS ? n - i : YK__COLUMNS;
             inner.data[0] = data[1] + i * stride[1];
-            for (int64_t j = 0; j < f.width; j++)
-                total[j] = 0;
+            columns_start(r, &columns, inner.data[0]);
             if (run->begin < run->end)
                 yk__loop_piece(&job, run->begin, run->end, 0);
-            for (int64_t j = 0; j < f.width; j++) {
-                state s = {.a = total[j]};
+            for (int64_t j = 0; j < columns.width; j++) {
+                state s = column_state(r, &columns, j);
                 if (partial)
                     partial[i + j] = s;
                 else
@@ -456,7 +515,7 @@ static yk_status reduce(int device, yk__reduce op, const yk__view *out, const yk
     if (work <= YK__GRAIN || r.count == 0 || outer.total * YK__GRAIN >= 512 * r.count) {
         outputs_run run = {&r, 0, r.count, 0};
         int64_t grain = YK__GRAIN / (r.count > 0 ? r.count : 1);
-        int64_t least = outer.stride[0][1] == (int64_t)r.in_size ? COLUMNS : 1;
+        int64_t least = outer.stride[0][1] == (int64_t)r.in_size ? YK__COLUMNS : 1;
         yk__loop_run(device, &outer, grain > least ? grain : least, feed_outputs, &run);
         return YK_OK;
     }

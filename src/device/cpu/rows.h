@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "device/cpu/cpu.h"
+#include "device/cpu/iterate.h"
 #include "device/scalar_math.h"
 
 #define YK__ROW_CHUNK 1024 /* elements that are held on the stack at a time */
@@ -39,16 +39,16 @@
     static inline double yk__row_exp_##S(const T *x, int64_t stride, int64_t n, T shift, T *e)                         \
     {                                                                                                                  \
         enum { LANES = YK__VECTOR_BYTES / sizeof(T) };                                                                 \
-        int64_t padded = YK__ROW_PADDED(n);                                                                            \
-        if (stride == 1)                                                                                               \
-            for (int64_t i = 0; i < n; i++)                                                                            \
-                e[i] = x[i] - shift;                                                                                   \
-        else                                                                                                           \
-            for (int64_t i = 0; i < n; i++)                                                                            \
-                e[i] = x[i * stride] - shift;                                                                          \
+        int64_t padded = YK__ROW_PADDED(n), whole = stride == 1 ? n & ~(int64_t)15 : 0;                                \
+        YK__INDEPENDENT for (int64_t i = 0; i < whole; i++)                                                            \
+        {                                                                                                              \
+            e[i] = yk__exp_##S(x[i] - shift);                                                                          \
+        }                                                                                                              \
+        for (int64_t i = whole; i < n; i++)                                                                            \
+            e[i] = x[i * stride] - shift;                                                                              \
         for (int64_t i = n; i < padded; i++)                                                                           \
             e[i] = (T)-INFINITY;                                                                                       \
-        for (int64_t i = 0; i < padded; i += 16)                                                                       \
+        for (int64_t i = whole; i < padded; i += 16)                                                                   \
             for (int l = 0; l < 16; l++)                                                                               \
                 e[i + l] = yk__exp_##S(e[i + l]);                                                                      \
         V sums = {0};                                                                                                  \

@@ -2,13 +2,15 @@
  * softmax.c - the slots softmax and softmax_backward. Layer: device/cpu.
  *
  * The dimension that is normalised is taken out of the loop (iterate.h), which then walks over the starts of rows.
- * Starts that lie side by side in memory are worked on as columns, COLUMNS at a time; others row by row.
+ * Starts that lie side by side in memory are worked on as columns, COLUMNS at a time, which is enough for each row of
+ * them to fill half a page: fewer, and the columns of one array fall on the same few sets of the cache. Others row by
+ * row.
  */
 #include "device/cpu/iterate.h"
 #include "device/cpu/reduce.h"
 #include "device/cpu/rows.h"
 
-enum { COLUMNS = 64 };
+enum { COLUMNS = 512 };
 
 typedef struct softmax_job {
     int64_t n;         /* elements of a row */
@@ -29,7 +31,7 @@ typedef struct softmax_job {
         double sum = 0;                                                                                                \
         for (int64_t i = 0; i < n; i += YK__ROW_CHUNK)                                                                 \
             sum += yk__row_exp_##S(x + i * xs, xs, MIN(n - i, YK__ROW_CHUNK), top, e);                                 \
-        T log_sum = (T)log(sum), scale = (T)(1.0 / sum);                                                               \
+        T log_sum = job->log ? (T)log(sum) : 0, scale = (T)(1.0 / sum);                                                \
         for (int64_t i = 0; i < n; i += YK__ROW_CHUNK) {                                                               \
             int64_t m = MIN(n - i, YK__ROW_CHUNK);                                                                     \
             if (job->log) {                                                                                            \
@@ -49,17 +51,31 @@ typedef struct softmax_job {
     }                                                                                                                  \
     static void columns_##S(const softmax_job *job, T *out, const T *x, int m)                                         \
     {                                                                                                                  \
-        T top[COLUMNS], scale[COLUMNS];                                                                                \
+        T top[COLUMNS], scale[COLUMNS], part[COLUMNS]; /* part: the sum of up to eight rows */                         \
         double sum[COLUMNS];                                                                                           \
         int64_t n = job->n, os = job->stride[0], xs = job->stride[1];                                                  \
         for (int j = 0; j < m; j++)                                                                                    \
-            top[j] = (T)-INFINITY, sum[j] = 0;                                                                         \
+            top[j] = (T)-INFINITY, sum[j] = 0, part[j] = 0;                                                            \
         for (int64_t k = 0; k < n; k++)                                                                                \
             for (int j = 0; j < m; j++)                                                                                \
                 top[j] = x[k * xs + j] > top[j] ? x[k * xs + j] : top[j];                                              \
-        for (int64_t k = 0; k < n; k++)                                                                                \
-            for (int j = 0; j < m; j++)                                                                                \
-                sum[j] += (double)yk__exp_##S(x[k * xs + j] - top[j]);                                                 \
+        for (int64_t k = 0; k < n; k++) {                                                                              \
+            T *o = out + k * os;                                                                                       \
+            const T *in = x + k * xs;                                                                                  \
+            if (job->log)                                                                                              \
+                for (int j = 0; j < m; j++)                                                                            \
+                    part[j] += yk__exp_##S(in[j] - top[j]);                                                            \
+            else                                                                                                       \
+                YK__INDEPENDENT for (int j = 0; j < m; j++)                                                            \
+                {                                                                                                      \
+                    T e = yk__exp_##S(in[j] - top[j]);                                                                 \
+                    part[j] += e;                                                                                      \
+                    o[j] = e;                                                                                          \
+                }                                                                                                      \
+            if (k % 8 == 7 || k == n - 1)                                                                              \
+                for (int j = 0; j < m; j++)                                                                            \
+                    sum[j] += (double)part[j], part[j] = 0;                                                            \
+        }                                                                                                              \
         for (int j = 0; j < m; j++)                                                                                    \
             scale[j] = job->log ? (T)log(sum[j]) : (T)(1.0 / sum[j]);                                                  \
         for (int64_t k = 0; k < n; k++) {                                                                              \
@@ -73,7 +89,7 @@ typedef struct softmax_job {
             } else {                                                                                                   \
                 YK__INDEPENDENT for (int j = 0; j < m; j++)                                                            \
                 {                                                                                                      \
-                    o[j] = yk__exp_##S(in[j] - top[j]) * scale[j];                                                     \
+                    o[j] *= scale[j];                                                                                  \
                 }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
@@ -199,7 +215,8 @@ static void run(int device, yk__run_fn fn, int operands, const yk__view *const *
     yk__loop loop;
     yk__loop_init(&loop, operands, pointers, false);
     int64_t grain = YK__GRAIN / 8 / job.n; /* an exponential costs several plain elements */
-    yk__loop_run(device, &loop, grain > 1 ? grain : 1, fn, &job);
+    int64_t least = loop.stride[0][0] == (int64_t)job.size ? COLUMNS : 1;
+    yk__loop_run(device, &loop, grain > least ? grain : least, fn, &job);
 }
 
 static yk_status softmax(int device, const yk__view *out, const yk__view *x, int dim, bool log)

@@ -31,6 +31,50 @@ YK__REAL_UNARY(UNARY_F32, YK__F32)
 #define UNARY_F64(op, expression) UNARY_LOOP(op##_f64, double, double, double, YK__TO_ITSELF, expression)
 YK__REAL_UNARY(UNARY_F64, YK__F64)
 
+YK__REAL_UNARY_WITH_CALLS(UNARY_F64, YK__F64)
+
+/* Arguments beyond YK__TRIG_LIMIT, infinities and NaN go to libm one by one; they are rare enough to be looked for. */
+#define TRIGONOMETRIC(op, near, any)                                                                                   \
+    UNARY_LOOP(op##_near, float, float, float, YK__TO_ITSELF, near(x))                                                 \
+    static void op##_f32(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)           \
+    {                                                                                                                  \
+        enum { PIECE = 512 };                                                                                          \
+        const float *x = a;                                                                                            \
+        float *o = out;                                                                                                \
+        for (int64_t i = 0; i < n; i += PIECE) {                                                                       \
+            int64_t end = n - i < PIECE ? n : i + PIECE;                                                               \
+            int32_t outside = 0;                                                                                       \
+            for (int64_t k = i; k < end; k++)                                                                          \
+                outside |= !(fabsf(x[k]) <= YK__TRIG_LIMIT);                                                           \
+            if (!outside)                                                                                              \
+                op##_near(end - i, o + i, x + i, b, c, p);                                                             \
+            else                                                                                                       \
+                for (int64_t k = i; k < end; k++)                                                                      \
+                    o[k] = any(x[k]);                                                                                  \
+        }                                                                                                              \
+    }
+TRIGONOMETRIC(SIN, yk__sin_near_f32, yk__sin_f32)
+TRIGONOMETRIC(COS, yk__cos_near_f32, yk__cos_f32)
+
+/* The exponent is read from memory, as the base is: with a constant one GCC 12 leaves the loop scalar. */
+static void POW_SCALAR_f32(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)
+{
+    (void)b, (void)c;
+    enum { PIECE = 128 };
+    float exponent[PIECE];
+    const float *x = a;
+    float *o = out;
+    for (int k = 0; k < PIECE; k++)
+        exponent[k] = (float)p[0];
+    for (int64_t i = 0; i < n; i += PIECE) {
+        int64_t end = n - i < PIECE ? n : i + PIECE;
+        YK__INDEPENDENT for (int64_t k = i; k < end; k++)
+        {
+            o[k] = yk__pow_f32(x[k], exponent[k - i]);
+        }
+    }
+}
+
 #define UNARY_I64(op, expression) UNARY_LOOP(op##_i64, int64_t, int64_t, int64_t, YK__TO_I64, expression)
 #define UNARY_I32(op, expression) UNARY_LOOP(op##_i32, int32_t, int64_t, int32_t, YK__TO_I64, expression)
 #define UNARY_U8(op, expression)  UNARY_LOOP(op##_u8, uint8_t, int64_t, uint8_t, YK__TO_I64, expression)
@@ -55,6 +99,7 @@ UNARY_LOOP(IS_FINITE_f64, double, double, uint8_t, YK__TO_ITSELF, fabs(x) <= DBL
 /* clang-format off */
 static const yk__apply_fn kernels[YK__UNARY_KERNELS][YK__DTYPES] = {
     YK__REAL_UNARY(ENTRY_F32, YK__F32) YK__REAL_UNARY(ENTRY_F64, YK__F64)
+    YK__REAL_UNARY_WITH_CALLS(ENTRY_F32, YK__F32) YK__REAL_UNARY_WITH_CALLS(ENTRY_F64, YK__F64)
     YK__WHOLE_UNARY(ENTRY_I64) YK__WHOLE_UNARY(ENTRY_I32) YK__WHOLE_UNARY(ENTRY_U8)
     [YK__LOGICAL_NOT] = {[YK_F32] = LOGICAL_NOT_f32, [YK_F64] = LOGICAL_NOT_f64, [YK_I64] = LOGICAL_NOT_i64,
                          [YK_I32] = LOGICAL_NOT_i32, [YK_U8] = LOGICAL_NOT_u8, [YK_BOOL] = LOGICAL_NOT_u8},

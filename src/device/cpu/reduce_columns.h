@@ -1,0 +1,107 @@
+/*
+ * reduce_columns.h - reducing outputs that lie side by side: rows of the input are fed whole. Layer: device/cpu.
+ *
+ * A state per column, held in arrays so that the loops over columns vectorise; reduce.c turns a column into the state
+ * that it keeps for an output. Row r of the range that is reduced is at position r.
+ */
+#ifndef YOKE_DEVICE_CPU_REDUCE_COLUMNS_H
+#define YOKE_DEVICE_CPU_REDUCE_COLUMNS_H
+
+#include "device/cpu/iterate.h"
+
+#define YK__COLUMNS 256
+
+typedef struct yk__columns {
+    int64_t width;
+    bool seen;             /* extremes: whether a row has been fed */
+    double a[YK__COLUMNS]; /* sum, product, or the sum of x - shift */
+    double b[YK__COLUMNS]; /* var: the sum of (x - shift)^2 */
+    double shift[YK__COLUMNS];
+    union {
+        float f32[YK__COLUMNS];
+        double f64[YK__COLUMNS];
+        int64_t i64[YK__COLUMNS];
+        int32_t i32[YK__COLUMNS];
+        uint8_t u8[YK__COLUMNS];
+    } best;
+    int32_t at[YK__COLUMNS]; /* the row of `best` */
+} yk__columns;
+
+/* A yk__run_fn over rows, whose context is a yk__columns. */
+#define YK__COLUMN_RUN(name, T, ...)                                                                                   \
+    static void name(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)          \
+    {                                                                                                                  \
+        yk__columns *columns = (yk__columns *)(uintptr_t)context;                                                      \
+        int64_t width = columns->width, step = stride[0] / (int64_t)sizeof(T), row = 0;                                \
+        const T *x = (const T *)data[0];                                                                               \
+        (void)first;                                                                                                   \
+        __VA_ARGS__                                                                                                    \
+    }
+
+#define YK__COLUMN_REALS(S, T)                                                                                         \
+    /* Eight rows are added up before they are widened. */                                                             \
+    YK__COLUMN_RUN(columns_sum_##S, T, {                                                                               \
+        double *restrict sums = columns->a;                                                                            \
+        for (; row + 8 <= n; row += 8, x += 8 * step)                                                                  \
+            for (int64_t j = 0; j < width; j++)                                                                        \
+                sums[j] += (double)(((x[j] + x[j + step]) + (x[j + 2 * step] + x[j + 3 * step])) +                     \
+                                    ((x[j + 4 * step] + x[j + 5 * step]) + (x[j + 6 * step] + x[j + 7 * step])));      \
+        for (; row < n; row++, x += step)                                                                              \
+            for (int64_t j = 0; j < width; j++)                                                                        \
+                sums[j] += (double)x[j];                                                                               \
+    })                                                                                                                 \
+    YK__COLUMN_RUN(columns_squares_##S, T, {                                                                           \
+        double *restrict sums = columns->a;                                                                            \
+        for (; row < n; row++, x += step)                                                                              \
+            for (int64_t j = 0; j < width; j++)                                                                        \
+                sums[j] += (double)x[j] * (double)x[j];                                                                \
+    })                                                                                                                 \
+    YK__COLUMN_RUN(columns_prod_##S, T, {                                                                              \
+        double *restrict products = columns->a;                                                                        \
+        for (; row < n; row++, x += step)                                                                              \
+            for (int64_t j = 0; j < width; j++)                                                                        \
+                products[j] *= (double)x[j];                                                                           \
+    })                                                                                                                 \
+    YK__COLUMN_RUN(columns_var_##S, T, {                                                                               \
+        double *restrict sums = columns->a, *restrict squares = columns->b;                                            \
+        const double *restrict shift = columns->shift;                                                                 \
+        for (; row < n; row++, x += step)                                                                              \
+            for (int64_t j = 0; j < width; j++) {                                                                      \
+                double d = (double)x[j] - shift[j];                                                                    \
+                sums[j] += d;                                                                                          \
+                squares[j] += d * d;                                                                                   \
+            }                                                                                                          \
+    })
+YK__COLUMN_REALS(f32, float)
+YK__COLUMN_REALS(f64, double)
+
+/* The first of equals; a NaN beats every number, and the first NaN stays. `worse`: the comparison that keeps `best`. */
+#define YK__COLUMN_EXTREME(name, S, T, worse)                                                                          \
+    YK__COLUMN_RUN(name##_##S, T, {                                                                                    \
+        T *restrict best = columns->best.S;                                                                            \
+        int32_t *restrict at = columns->at;                                                                            \
+        if (!columns->seen && n > 0) {                                                                                 \
+            for (int64_t j = 0; j < width; j++)                                                                        \
+                best[j] = x[j], at[j] = (int32_t)first;                                                                \
+            columns->seen = true, row = 1, x += step;                                                                  \
+        }                                                                                                              \
+        for (; row < n; row++, x += step) {                                                                            \
+            int32_t position = (int32_t)(first + row);                                                                 \
+            for (int64_t j = 0; j < width; j++) {                                                                      \
+                T v = x[j], old = best[j];                                                                             \
+                bool better = !(v worse old) & (old == old);                                                           \
+                best[j] = better ? v : old;                                                                            \
+                at[j] = better ? position : at[j];                                                                     \
+            }                                                                                                          \
+        }                                                                                                              \
+    })
+#define YK__COLUMN_EXTREMES(S, T)                                                                                      \
+    YK__COLUMN_EXTREME(columns_max, S, T, <=)                                                                          \
+    YK__COLUMN_EXTREME(columns_min, S, T, >=)
+YK__COLUMN_EXTREMES(f32, float)
+YK__COLUMN_EXTREMES(f64, double)
+YK__COLUMN_EXTREMES(i64, int64_t)
+YK__COLUMN_EXTREMES(i32, int32_t)
+YK__COLUMN_EXTREMES(u8, uint8_t)
+
+#endif
