@@ -243,7 +243,8 @@ static size_t missing(yk__channel *c)
 
 yk__reason yk__channel_receive_exactly(yk__channel *c, int fd)
 {
-    for (size_t want; c->state == YK__REACHED && (want = missing(c)) > 0;) {
+    bool open = c->open;
+    for (size_t want; c->state == YK__REACHED && c->open == open && (want = missing(c)) > 0;) {
         unsigned char piece[YK__HELLO_LIMIT];
         char why[YK__WHY_SIZE];
         size_t got = 0;

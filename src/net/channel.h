@@ -62,7 +62,8 @@ yk__reason yk__channel_flush(yk__channel *channel, int fd);
 /* Receives what is there, at most `most` bytes: the channel's state, YK__LOST at the end of the connection. What came
  * before the end can still be asked for. */
 yk__reason yk__channel_receive(yk__channel *channel, int fd, size_t most);
-/* Receives no byte behind the hand-shake and the message that comes first, whose bytes belong to someone else. */
+/* Receives no byte behind the hand-shake, or where that is done, behind the next message: what follows may belong to
+ * someone else. */
 yk__reason yk__channel_receive_exactly(yk__channel *channel, int fd);
 /* Waits until the hand-shake is done, until all is sent, or until a message is there (*type, *payload). YK__NO_ANSWER
  * at the deadline, else the channel's state, with the text in channel->why. */

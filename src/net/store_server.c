@@ -81,8 +81,9 @@ static void drop(connection *c)
         return;
     yk__store_server *server = c->server;
     list_remove(c->stranger ? &server->strangers : &server->members, c);
-    if (c->stranger && c->session.handshake.why[0])
-        yk__log(YK_LOG_WARN, "store tcp://%s: a peer was dropped: %s", server->name, c->session.handshake.why);
+    if (c->session.channel.why[0])
+        yk__log(YK_LOG_WARN, "store tcp://%s: %s was dropped: %s", server->name, c->stranger ? "a peer" : "a client",
+                c->session.channel.why);
     yk__session_clear(&c->session);
     uv_poll_stop(&c->poll);
     yk__socket_close(c->fd);
@@ -94,7 +95,7 @@ static void on_event(uv_poll_t *poll, int status, int events);
 
 static void watch_events(connection *c)
 {
-    bool sending = c->session.out.size > c->session.sent;
+    bool sending = yk__channel_unsent(&c->session.channel);
     int events = UV_DISCONNECT | (yk__session_accepts(&c->session) ? UV_READABLE : 0) | (sending ? UV_WRITABLE : 0);
     if (events == c->events)
         return;
@@ -107,22 +108,11 @@ static void watch_events(connection *c)
 static bool flush(connection *c)
 {
     yk__session *s = &c->session;
-    while (s->out.size > s->sent) {
-        ssize_t sent = send(c->fd, s->out.data + s->sent, s->out.size - s->sent, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0 && errno == EAGAIN)
-            return true;
-        if (sent < 0) {
-            drop(c);
-            return false;
-        }
-        s->sent += (size_t)sent;
+    if (yk__channel_flush(&s->channel, c->fd) == YK__LOST) {
+        drop(c);
+        return false;
     }
-    s->out.size = s->sent = 0;
-    if (s->out.capacity > READ_SIZE)
-        yk__wire_clear(&s->out);
-    if (s->closing) {
+    if (s->closing && !yk__channel_unsent(&s->channel)) {
         shutdown(c->fd, SHUT_WR); /* so that the reason arrives before the end does */
         drop(c);
         return false;
@@ -138,7 +128,7 @@ static void serve(connection *c, const void *data, size_t size)
             drop(c);
             return;
         }
-        if (c->stranger && c->session.authenticated) {
+        if (c->stranger && c->session.channel.open) {
             list_remove(&c->server->strangers, c);
             list_append(&c->server->members, c);
             c->stranger = false;

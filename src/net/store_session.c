@@ -6,6 +6,7 @@
  * other.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "net/store_session.h"
 #include "net/store_table.h"
@@ -14,7 +15,7 @@ void yk__session_init(yk__session *s, yk__keyspace *space, const yk__identity *i
 {
     memset(s, 0, sizeof(*s));
     s->space = space;
-    yk__handshake_init(&s->handshake, identity, true, &s->out);
+    yk__channel_init(&s->channel, identity, true, YK__REQUEST_LIMIT);
 }
 
 static void stop_waiting(yk__session *s)
@@ -29,48 +30,53 @@ static void stop_waiting(yk__session *s)
 void yk__session_clear(yk__session *s)
 {
     stop_waiting(s);
-    yk__wire_clear(&s->in);
-    yk__wire_clear(&s->out);
+    yk__channel_clear(&s->channel);
+}
+
+static size_t unsent(const yk__session *s)
+{
+    return s->channel.out.size - s->channel.sent;
 }
 
 bool yk__session_accepts(const yk__session *s)
 {
-    return !s->closing && s->out.size - s->sent < YK__OUTPUT_LIMIT && (!s->waiting || s->in.size < YK__HELLO_LIMIT);
+    size_t held_back = s->channel.in.size - s->channel.taken;
+    return !s->closing && unsent(s) < YK__OUTPUT_LIMIT && (!s->waiting || held_back < YK__HELLO_LIMIT);
 }
 
 /* ---- replies --------------------------------------------------------------------------------------------------- */
 static void reply_plain(yk__session *s, enum yk__reply reply)
 {
-    size_t begin = yk__wire_frame_begin(&s->out, reply);
-    yk__wire_frame_end(&s->out, begin);
+    yk__channel_begin(&s->channel, reply);
+    yk__channel_end(&s->channel);
 }
 
 static void reply_failed(yk__session *s, unsigned kind, const char *text)
 {
-    size_t begin = yk__wire_frame_begin(&s->out, YK__FAILED);
-    yk__wire_put_u8(&s->out, kind);
-    yk__wire_put(&s->out, text, strlen(text));
-    yk__wire_frame_end(&s->out, begin);
+    yk__channel_begin(&s->channel, YK__FAILED);
+    yk__wire_put_u8(&s->channel.message, kind);
+    yk__wire_put(&s->channel.message, text, strlen(text));
+    yk__channel_end(&s->channel);
 }
 
 static void reply_flag(yk__session *s, bool flag)
 {
-    size_t begin = yk__wire_frame_begin(&s->out, YK__DONE);
-    yk__wire_put_u8(&s->out, flag);
-    yk__wire_frame_end(&s->out, begin);
+    yk__channel_begin(&s->channel, YK__DONE);
+    yk__wire_put_u8(&s->channel.message, flag);
+    yk__channel_end(&s->channel);
 }
 
 static void reply_number(yk__session *s, int64_t number)
 {
-    size_t begin = yk__wire_frame_begin(&s->out, YK__DONE);
-    yk__wire_put_u64(&s->out, (uint64_t)number);
-    yk__wire_frame_end(&s->out, begin);
+    yk__channel_begin(&s->channel, YK__DONE);
+    yk__wire_put_u64(&s->channel.message, (uint64_t)number);
+    yk__channel_end(&s->channel);
 }
 
 static void put_found(yk__session *s, const yk__bytes *value)
 {
-    yk__wire_put_u8(&s->out, value != NULL);
-    yk__wire_put_value(&s->out, value ? value->data : NULL, value ? value->size : 0);
+    yk__wire_put_u8(&s->channel.message, value != NULL);
+    yk__wire_put_value(&s->channel.message, value ? value->data : NULL, value ? value->size : 0);
 }
 
 /* A failure of the keyspace is one of memory; the record belongs to the server's thread, where nobody looks. */
@@ -88,12 +94,12 @@ static void reply_status(yk__session *s, yk_status status)
 static void reply_found(yk__session *s)
 {
     const yk__bytes *value = s->kind == YK__WAIT ? NULL : yk__keyspace_get(s->space, s->waiter.keys[0]);
-    size_t begin = yk__wire_frame_begin(&s->out, YK__DONE);
+    yk__channel_begin(&s->channel, YK__DONE);
     if (s->kind == YK__GET)
-        yk__wire_put_value(&s->out, value->data, value->size);
+        yk__wire_put_value(&s->channel.message, value->data, value->size);
     else if (s->kind == YK__WATCH)
         put_found(s, value);
-    yk__wire_frame_end(&s->out, begin);
+    yk__channel_end(&s->channel);
 }
 
 static void wait_over(yk__waiter *waiter)
@@ -109,21 +115,21 @@ static void cancel(yk__session *s)
 {
     if (!s->waiting)
         return; /* the answer and the cancel crossed */
-    size_t begin = yk__wire_frame_begin(&s->out, YK__TIMED_OUT);
+    yk__channel_begin(&s->channel, YK__TIMED_OUT);
     if (s->kind == YK__WAIT) {
-        size_t at = s->out.size;
+        size_t at = s->channel.message.size;
         uint32_t missing = 0;
-        yk__wire_put_u32(&s->out, 0);
+        yk__wire_put_u32(&s->channel.message, 0);
         for (size_t i = 0; i < s->waiter.count; i++) {
             if (yk__keyspace_get(s->space, s->waiter.keys[i]))
                 continue;
             if (missing++ < YK__MISSING_SHOWN)
-                yk__wire_put_u32(&s->out, (uint32_t)i);
+                yk__wire_put_u32(&s->channel.message, (uint32_t)i);
         }
-        for (size_t i = 0; i < 4 && !s->out.failed; i++)
-            s->out.data[at + i] = (unsigned char)(missing >> (8 * i));
+        for (size_t i = 0; i < 4 && !s->channel.message.failed; i++)
+            s->channel.message.data[at + i] = (unsigned char)(missing >> (8 * i));
     }
-    yk__wire_frame_end(&s->out, begin);
+    yk__channel_end(&s->channel);
     stop_waiting(s);
 }
 
@@ -259,10 +265,10 @@ static bool take_request(yk__session *s, unsigned kind, const unsigned char *pay
             reply_status(s, status);
             return true;
         }
-        size_t begin = yk__wire_frame_begin(&s->out, YK__DONE);
-        yk__wire_put_u8(&s->out, swapped);
+        yk__channel_begin(&s->channel, YK__DONE);
+        yk__wire_put_u8(&s->channel.message, swapped);
         put_found(s, yk__keyspace_get(s->space, key));
-        yk__wire_frame_end(&s->out, begin);
+        yk__channel_end(&s->channel);
         return true;
     }
     case YK__DELETE:
@@ -275,51 +281,31 @@ static bool take_request(yk__session *s, unsigned kind, const unsigned char *pay
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------------------------- */
-/* Takes one message from the front: the bytes it had, 0 when there is no whole one; false in *good for a broken rule.
- */
-static size_t take_message(yk__session *s, const unsigned char *data, size_t size, bool *good)
+/* The channel is of no use any more: whether there is something to say before the connection ends. */
+static bool end_session(yk__session *s)
 {
-    *good = true;
-    if (!s->authenticated) {
-        size_t taken = size ? yk__handshake_feed(&s->handshake, data, size, &s->out) : 0;
-        if (s->handshake.state == YK__HANDSHAKE_FAILED) {
-            s->closing = true;
-            *good = s->out.size > 0; /* nothing to say: dropped at once */
-        }
-        s->authenticated = s->handshake.state == YK__HANDSHAKE_DONE;
-        if (!taken && size >= YK__HELLO_LIMIT + YK__FRAME_HEAD + 1)
-            *good = false;
-        return taken;
+    yk__channel *c = &s->channel;
+    if (c->state == YK__DAMAGED) {
+        yk__channel_send(c, YK__REPLY_DAMAGED, c->why, strlen(c->why));
     }
-    if (size < YK__FRAME_HEAD + 1)
-        return 0;
-    size_t length = yk__load_u32(data);
-    if (length < 1 || length > YK__REQUEST_LIMIT || (s->waiting && data[YK__FRAME_HEAD] != YK__CANCEL)) {
-        *good = false;
-        return 0;
-    }
-    if (size < YK__FRAME_HEAD + length)
-        return 0;
-    *good = take_request(s, data[YK__FRAME_HEAD], data + YK__FRAME_HEAD + 1, length - 1);
-    return YK__FRAME_HEAD + length;
+    s->closing = true;
+    return yk__channel_unsent(c);
 }
 
 bool yk__session_receive(yk__session *s, const void *data, size_t size)
 {
-    yk__wire_put(&s->in, data, size);
-    size_t taken = 0;
-    bool good = !s->in.failed && !s->closing;
-    while (good && !s->closing && taken < s->in.size && s->out.size - s->sent < YK__OUTPUT_LIMIT) {
-        size_t used = take_message(s, s->in.data + taken, s->in.size - taken, &good);
-        if (!used)
-            break;
-        taken += used;
+    yk__channel *c = &s->channel;
+    if (s->closing)
+        return false;
+    yk__channel_feed(c, data, size);
+    if (!c->open && c->in.size - c->taken > YK__HELLO_LIMIT + YK__FRAME_HEAD)
+        return false;
+    yk__reader payload;
+    unsigned type;
+    while (unsent(s) < YK__OUTPUT_LIMIT && (type = yk__channel_next(c, &payload))) {
+        size_t bytes = (size_t)(payload.end - payload.at);
+        if ((s->waiting && type != YK__CANCEL) || !take_request(s, type, payload.at, bytes))
+            return false;
     }
-    s->in.size -= taken;
-    if (taken && s->in.size)
-        memmove(s->in.data, s->in.data + taken, s->in.size);
-    enum { KEPT = 1 << 16 };
-    if (!s->in.size && s->in.capacity > KEPT) /* one large value is no reason to keep its room for ever */
-        yk__wire_clear(&s->in);
-    return good && !s->out.failed && !s->in.failed;
+    return c->state == YK__REACHED || (c->state != YK__LOST && end_session(s));
 }

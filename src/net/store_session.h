@@ -2,8 +2,8 @@
  * store_session.h - one client of a TCP store as the server sees it, without the socket: bytes in, bytes out, and the
  * keyspace between. Layer: net.
  *
- * After the handshake a client sends frames (wire.h) of one request each and reads one reply for each; only `cancel`
- * may follow a request that waits. Request: type, then as below; reply: yk__reply, then as below. Keys have 16 bits of
+ * A client sends messages (channel.h) of one request each and reads one reply for each; only `cancel` may follow a
+ * request that waits. Request: type, then as below; reply: yk__reply, then as below. Keys have 16 bits of
  * length, values 32.
  *
  *   request      payload                      reply to it
@@ -19,14 +19,14 @@
  *   CANCEL       -                            TIMED_OUT to the request that waits, nothing when none does
  *
  * TIMED_OUT of WAIT carries u32 missing keys and up to YK__MISSING_SHOWN positions of them; FAILED carries u8 (argument
- * or memory) and text.
+ * or memory) and text. DAMAGED carries text, and the connection ends: what came from the client is not what it sent.
  */
 #ifndef YOKE_NET_STORE_SESSION_H
 #define YOKE_NET_STORE_SESSION_H
 
 #include <yoke/store.h>
 
-#include "net/handshake.h"
+#include "net/channel.h"
 #include "net/keyspace.h"
 
 enum yk__request {
@@ -41,27 +41,23 @@ enum yk__request {
     YK__COUNT,
     YK__CANCEL
 };
-enum yk__reply { YK__DONE = 1, YK__TIMED_OUT, YK__FAILED };
+enum yk__reply { YK__DONE = 1, YK__TIMED_OUT, YK__FAILED, YK__REPLY_DAMAGED };
 enum { YK__FAILED_ARGUMENT = 1, YK__FAILED_MEMORY };
 enum {
-    YK__REQUEST_LIMIT = 2 * YK_STORE_MAX_VALUE + 65536, /* bytes of a frame, either way */
+    YK__REQUEST_LIMIT = 2 * YK_STORE_MAX_VALUE + 65536, /* bytes of a payload, either way */
     YK__OUTPUT_LIMIT = 1 << 20                          /* waiting replies, from which on no more requests are read */
 };
 
 typedef struct yk__session {
     yk__keyspace *space; /* shared by the sessions of a server */
-    yk__handshake handshake;
-    bool authenticated;
-    bool closing; /* what is in `out` is still to be sent, then the connection ends */
-    yk__wire in;  /* received and not yet taken: less than a frame, or frames behind one that waits */
-    yk__wire out; /* to be sent, from `sent` on */
-    size_t sent;
-    bool waiting; /* for one request: its kind and its keys follow */
+    yk__channel channel; /* open: the client is a member */
+    bool closing;        /* what is in channel.out is still to be sent, then the connection ends */
+    bool waiting;        /* for one request: its kind and its keys follow */
     enum yk__request kind;
     yk__waiter waiter;
     yk__wire held; /* the bytes that the waiter's keys and old value are in */
     yk__bytes *keys;
-    /* Called when a change by another session put something into `out`; NULL is allowed. */
+    /* Called when a change by another session put something into channel.out; NULL is allowed. */
     void (*woken)(struct yk__session *session);
     void *user;
 } yk__session;

@@ -19,11 +19,18 @@
 enum { MAX_IDLE = 16, MAX_ADDRESSES = 16 };
 static const double stranger_patience = 10, cancel_patience = 2, attempt_patience = 10;
 
+/* A connection to the server, the hand-shake done. */
+typedef struct connection {
+    int fd;
+    yk__address near, far;
+    yk__channel channel;
+} connection;
+
 typedef struct tcp_store {
     yk_store store;
     pthread_mutex_t lock;
     pid_t pid; /* of the process that the idle connections belong to */
-    int idle[MAX_IDLE];
+    connection *idle[MAX_IDLE];
     int idle_count;
     yk__address address; /* that answered */
     yk__identity identity;
@@ -32,6 +39,16 @@ typedef struct tcp_store {
 } tcp_store;
 
 /* ---- connections ----------------------------------------------------------------------------------------------- */
+static void connection_close(connection *l)
+{
+    if (!l)
+        return;
+    if (l->fd >= 0)
+        yk__socket_close(l->fd);
+    yk__channel_clear(&l->channel);
+    free(l);
+}
+
 /* After a fork: the sockets are closed already. With the lock held. */
 static void check_pid(tcp_store *tcp)
 {
@@ -40,57 +57,72 @@ static void check_pid(tcp_store *tcp)
         return;
     tcp->pid = pid;
     tcp->identity.pid = (uint32_t)pid;
-    tcp->idle_count = 0;
+    while (tcp->idle_count) {
+        connection *l = tcp->idle[--tcp->idle_count];
+        l->fd = -1;
+        connection_close(l);
+    }
 }
 
 /* Connects and shakes hands once with this address. */
-static int join_address(const yk__address *address, const yk__identity *identity, double deadline, yk__reason *reason,
-                        char why[YK__WHY_SIZE])
+static connection *join_address(const yk__address *address, const yk__identity *identity, double deadline,
+                                yk__reason *reason, char why[YK__WHY_SIZE])
 {
-    int fd = yk__connect(address, deadline, reason, why);
-    if (fd < 0)
-        return -1;
-    *reason = yk__handshake_run(fd, identity, false, deadline, NULL, why);
-    if (*reason == YK__REACHED)
-        return fd;
-    yk__socket_close(fd);
-    return -1;
+    connection *l = calloc(1, sizeof(*l));
+    if (!l) {
+        snprintf(why, YK__WHY_SIZE, "out of memory");
+        *reason = YK__LOST;
+        return NULL;
+    }
+    yk__channel_init(&l->channel, identity, false, YK__REQUEST_LIMIT);
+    l->far = *address;
+    l->near.size = sizeof(l->near.storage);
+    l->fd = yk__connect(address, deadline, reason, why);
+    if (l->fd >= 0) {
+        getsockname(l->fd, (struct sockaddr *)&l->near.storage, &l->near.size);
+        *reason = yk__channel_wait_open(&l->channel, l->fd, deadline);
+        if (*reason == YK__REACHED)
+            return l;
+        snprintf(why, YK__WHY_SIZE, "%s", l->channel.why);
+    }
+    connection_close(l);
+    return NULL;
 }
 
-static int take_connection(tcp_store *tcp, double deadline, char why[YK__WHY_SIZE])
+static connection *take_connection(tcp_store *tcp, double deadline, char why[YK__WHY_SIZE])
 {
-    int fd = -1;
+    connection *l = NULL;
     pthread_mutex_lock(&tcp->lock);
     check_pid(tcp);
-    while (fd < 0 && tcp->idle_count) {
-        fd = tcp->idle[--tcp->idle_count];
-        if (yk__wait_fd(fd, POLLIN, 0)) { /* nothing can have come but the end */
-            yk__socket_close(fd);
-            fd = -1;
+    while (!l && tcp->idle_count) {
+        l = tcp->idle[--tcp->idle_count];
+        if (yk__wait_fd(l->fd, POLLIN, 0)) { /* nothing can have come but the end */
+            connection_close(l);
+            l = NULL;
         }
     }
     yk__identity identity = tcp->identity;
     pthread_mutex_unlock(&tcp->lock);
     yk__reason reason;
-    if (fd < 0) {
-        fd = join_address(&tcp->address, &identity, deadline, &reason, why);
-        if (fd < 0 && reason == YK__REFUSED)
+    if (!l) {
+        l = join_address(&tcp->address, &identity, deadline, &reason, why);
+        if (!l && reason == YK__REFUSED)
             snprintf(why, YK__WHY_SIZE, "the server is gone: nothing listens there any more");
     }
     yk__identity_clear(&identity);
-    return fd;
+    return l;
 }
 
-static void put_connection(tcp_store *tcp, int fd)
+static void put_connection(tcp_store *tcp, connection *l)
 {
     pthread_mutex_lock(&tcp->lock);
     check_pid(tcp);
     bool kept = tcp->idle_count < MAX_IDLE;
     if (kept)
-        tcp->idle[tcp->idle_count++] = fd;
+        tcp->idle[tcp->idle_count++] = l;
     pthread_mutex_unlock(&tcp->lock);
     if (!kept)
-        yk__socket_close(fd);
+        connection_close(l);
 }
 
 /* ---- one request and its reply --------------------------------------------------------------------------------- */
@@ -99,19 +131,22 @@ typedef struct call {
     const char *what;
     yk__bytes key; /* for messages; of several keys the first */
     yk__until until;
-    yk__wire request, reply;
-    size_t begin;
+    enum yk__request kind;
+    yk__wire request; /* its payload */
     bool waits;
+    connection *link;  /* on which the reply came: `reader` reads from its memory */
     yk__reader reader; /* of the reply's payload */
     bool timed_out;
 } call;
 
 static call call_begin(yk_store *store, const char *what, enum yk__request kind, yk__bytes key, yk__until until)
 {
-    call c = {.tcp = (tcp_store *)store, .what = what, .key = key, .until = until};
-    c.waits = kind == YK__GET || kind == YK__WAIT || kind == YK__WATCH;
-    c.begin = yk__wire_frame_begin(&c.request, kind);
-    return c;
+    return (call){.tcp = (tcp_store *)store,
+                  .what = what,
+                  .key = key,
+                  .until = until,
+                  .kind = kind,
+                  .waits = kind == YK__GET || kind == YK__WAIT || kind == YK__WATCH};
 }
 
 static yk_status call_failed(const call *c, yk_status code, const char *why)
@@ -128,56 +163,76 @@ static yk_status call_failed(const call *c, yk_status code, const char *why)
  * that it has, or, when the two crossed, with the reply. So a time-out of a key and a server that does not answer are
  * told apart, and the connection stays usable.
  */
-static yk__reason exchange(call *c, int fd, char why[YK__WHY_SIZE])
+static yk__reason exchange(call *c, unsigned *type)
 {
-    yk__reason reason = yk__send_all(fd, c->request.data, c->request.size, c->until.deadline, why);
+    yk__channel *channel = &c->link->channel;
+    int fd = c->link->fd;
+    yk__channel_send(channel, c->kind, c->request.data, c->request.size);
+    yk__reason reason = yk__channel_wait_sent(channel, fd, c->until.deadline);
     if (reason)
         return reason;
-    if (c->waits && !yk__wait_fd(fd, POLLIN, c->until.deadline)) {
-        static const unsigned char cancel[] = {1, 0, 0, 0, YK__CANCEL};
-        double deadline = yk__now() + cancel_patience;
-        reason = yk__send_all(fd, cancel, sizeof(cancel), deadline, why);
-        if (reason)
-            return reason;
-        return yk__frame_receive(fd, &c->reply, YK__REQUEST_LIMIT, deadline, why);
+    double deadline = c->until.deadline;
+    if (c->waits && !yk__wait_fd(fd, POLLIN, deadline)) {
+        deadline = yk__now() + cancel_patience;
+        yk__channel_send(channel, YK__CANCEL, NULL, 0);
+    } else if (c->waits) {
+        deadline = yk__now() + cancel_patience + c->tcp->store.timeout;
     }
-    double deadline = c->waits ? yk__now() + cancel_patience + c->tcp->store.timeout : c->until.deadline;
-    return yk__frame_receive(fd, &c->reply, YK__REQUEST_LIMIT, deadline, why);
+    return yk__channel_wait_message(channel, fd, deadline, type, &c->reader);
+}
+
+/* What was sent is not what arrived: the error names both ends. */
+static yk_status call_damaged(const call *c, bool at_server, const char *why)
+{
+    char near[YK__ADDRESS_TEXT], far[YK__ADDRESS_TEXT], text[2 * YK__WHY_SIZE], plain[YK__WHY_SIZE];
+    const char *server = yk__address_format(&c->link->far, far);
+    const char *client = yk__address_format(&c->link->near, near);
+    snprintf(text, sizeof(text), "the connection from %s at %s to %s at %s damages what is sent over it: %s",
+             at_server ? "this process" : "the server", at_server ? client : server,
+             at_server ? "the server" : "this process", at_server ? server : client,
+             yk__escape(why, strlen(why), plain, sizeof(plain)));
+    return call_failed(c, YK_ERR_CONNECTION, text);
 }
 
 /* Sends the request and takes the reply; c->timed_out when the server says so, else the payload is at c->reader. */
 static yk_status call_run(call *c)
 {
-    yk__wire_frame_end(&c->request, c->begin);
     if (c->request.failed)
         return yk__fail_memory(c->request.size);
-    char why[YK__WHY_SIZE] = "";
-    int fd = take_connection(c->tcp, c->until.deadline, why);
-    if (fd < 0)
+    char why[YK__WHY_SIZE] = "", plain[YK__WHY_SIZE];
+    c->link = take_connection(c->tcp, c->until.deadline, why);
+    if (!c->link)
         return call_failed(c, YK_ERR_CONNECTION, why);
-    yk__reason reason = exchange(c, fd, why);
-    if (reason) {
-        yk__socket_close(fd);
-        if (reason == YK__NO_ANSWER)
-            snprintf(why, sizeof(why), "the server does not answer (it was given %g s)", c->until.timeout);
-        return call_failed(c, YK_ERR_CONNECTION, why);
-    }
-    unsigned type = c->reply.data[0];
-    c->reader = (yk__reader){c->reply.data + 1, c->reply.data + c->reply.size, false};
-    c->timed_out = type == YK__TIMED_OUT && c->waits;
-    if (type == YK__DONE || c->timed_out) {
-        put_connection(c->tcp, fd);
+    unsigned type = 0;
+    yk__reason reason = exchange(c, &type);
+    if (!reason && (type == YK__DONE || (type == YK__TIMED_OUT && c->waits))) {
+        c->timed_out = type == YK__TIMED_OUT;
         return YK_OK;
     }
-    if (type == YK__FAILED) {
-        put_connection(c->tcp, fd);
-        bool memory = yk__read_u8(&c->reader) == YK__FAILED_MEMORY;
-        size_t size = (size_t)(c->reader.end - c->reader.at);
-        snprintf(why, sizeof(why), "%.*s", (int)(size < 300 ? size : 300), (const char *)c->reader.at);
-        return call_failed(c, memory ? YK_ERR_MEMORY : YK_ERR_ARGUMENT, why);
+    yk_status status;
+    size_t size = type ? (size_t)(c->reader.end - c->reader.at) : 0;
+    snprintf(why, sizeof(why), "%.*s", (int)(size < 300 ? size : 300), type ? (const char *)c->reader.at : "");
+    if (reason == YK__NO_ANSWER) {
+        snprintf(why, sizeof(why), "the server does not answer (it was given %g s)", c->until.timeout);
+        status = call_failed(c, YK_ERR_CONNECTION, why);
+    } else if (reason == YK__DAMAGED) {
+        status = call_damaged(c, false, c->link->channel.why);
+    } else if (reason) {
+        status = call_failed(c, YK_ERR_CONNECTION, c->link->channel.why);
+    } else if (type == YK__REPLY_DAMAGED) {
+        status = call_damaged(c, true, why);
+    } else if (type == YK__FAILED && size) {
+        bool memory = *c->reader.at == YK__FAILED_MEMORY;
+        status = call_failed(c, memory ? YK_ERR_MEMORY : YK_ERR_ARGUMENT,
+                             yk__escape(why + 1, strlen(why + 1), plain, sizeof(plain)));
+        put_connection(c->tcp, c->link);
+        c->link = NULL;
+    } else {
+        status = call_failed(c, YK_ERR_CONNECTION, "the server's answer is no reply");
     }
-    yk__socket_close(fd);
-    return call_failed(c, YK_ERR_CONNECTION, "the server's answer is no reply");
+    connection_close(c->link);
+    c->link = NULL;
+    return status;
 }
 
 /* Gives the memory back; fails when the reply was not what it should be. */
@@ -185,8 +240,9 @@ static yk_status call_end(call *c, yk_status status)
 {
     if (!status && !c->timed_out && !yk__read_finished(&c->reader))
         status = call_failed(c, YK_ERR_CONNECTION, "the server's reply is malformed");
+    if (c->link)
+        put_connection(c->tcp, c->link);
     yk__wire_clear(&c->request);
-    yk__wire_clear(&c->reply);
     return status;
 }
 
@@ -338,7 +394,7 @@ static void tcp_destroy(yk_store *store)
     tcp_store *tcp = (tcp_store *)store;
     check_pid(tcp);
     while (tcp->idle_count)
-        yk__socket_close(tcp->idle[--tcp->idle_count]);
+        connection_close(tcp->idle[--tcp->idle_count]);
     if (tcp->server_pid == tcp->pid) /* in the child of a fork there is no such thread to stop */
         yk__store_server_stop(tcp->server);
     yk__identity_clear(&tcp->identity);
@@ -369,9 +425,9 @@ static void pause_until(double deadline)
     nanosleep(&t, NULL);
 }
 
-/* Tries every address of the name once: a socket, or -1 with the last reason. */
-static int try_host(const char *host, int port, const yk__identity *identity, double deadline, yk__address *answered,
-                    yk__reason *reason, char why[YK__WHY_SIZE])
+/* Tries every address of the name once: a connection, or NULL with the last reason. */
+static connection *try_host(const char *host, int port, const yk__identity *identity, double deadline,
+                            yk__address *answered, yk__reason *reason, char why[YK__WHY_SIZE])
 {
     yk__address addresses[MAX_ADDRESSES];
     size_t count = yk__resolve(host, port, deadline, addresses, MAX_ADDRESSES, why);
@@ -380,19 +436,19 @@ static int try_host(const char *host, int port, const yk__identity *identity, do
         /* One address that drops everything leaves time for the others. */
         double now = yk__now(), share = (deadline - now) / (double)(count - i);
         double until = now + (share < attempt_patience || count == 1 ? share : attempt_patience);
-        int fd = join_address(&addresses[i], identity, until, reason, why);
-        if (fd >= 0) {
+        connection *l = join_address(&addresses[i], identity, until, reason, why);
+        if (l) {
             *answered = addresses[i];
-            return fd;
+            return l;
         }
         char text[YK__ADDRESS_TEXT], plain[YK__WHY_SIZE];
         snprintf(plain, sizeof(plain), "%s", why);
         if (strcmp(yk__address_host(&addresses[i], text), host) != 0)
             snprintf(why, YK__WHY_SIZE, "%.400s (at %.60s)", plain, text);
         if (*reason == YK__REJECTED)
-            return -1;
+            return NULL;
     }
-    return -1;
+    return NULL;
 }
 
 static yk_status join(tcp_store *tcp, const char *host, int port, double timeout)
@@ -412,13 +468,13 @@ static yk_status join(tcp_store *tcp, const char *host, int port, double timeout
     /* A server that starts a moment later is found soon; one that never comes is not asked too often. */
     for (double wait = 0.005;; wait = wait < 0.4 ? 1.5 * wait : 0.5) {
         yk__reason reason;
-        int fd = try_host(host, port, &tcp->identity, deadline, &tcp->address, &reason, why);
-        if (fd >= 0) {
+        connection *l = try_host(host, port, &tcp->identity, deadline, &tcp->address, &reason, why);
+        if (l) {
             yk_status status = yk__identity_allows(&tcp->identity, &tcp->address, "tcp_store");
             if (status)
-                yk__socket_close(fd);
+                connection_close(l);
             else
-                put_connection(tcp, fd);
+                put_connection(tcp, l);
             return status;
         }
         bool rejected = reason == YK__REJECTED;

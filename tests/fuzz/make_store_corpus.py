@@ -42,6 +42,6 @@ os.makedirs(folder, exist_ok=True)
 for name, data in requests.items():
     with open(os.path.join(folder, name), "wb") as file:
         file.write(MEMBER + data)
-body = struct.pack("<H", 1) + b"\x050.1.0" + b"\x04host" + struct.pack("<I", 7) + b"\x05store" + b"\x04fuzz" + b"n" * 32
+body = struct.pack("<HB", 2, 0) + b"n" * 32
 with open(os.path.join(folder, "hello"), "wb") as file:
-    file.write(b"\xfe" + b"yoke" + struct.pack("<I", len(body)) + body + frame(1, b"p" * 32))
+    file.write(b"\xfe" + b"yoke" + struct.pack("<I", len(body)) + body + frame(1, b"p" * 80))

@@ -16,28 +16,51 @@
 enum { LOOKS = 40, RECEIVE = 128 << 10, MOST = 1 << 20 };
 static const double nap = 0.02, silence = 1;
 
-static void data_ends(yk__native_link *l, int error)
+/* What became of a call: parts of frames that moved count as life. */
+static void note(native *g, int rank, yk__reason reason, const char *why)
 {
+    yk__native_link *l = &g->net->links[rank];
+    int error = errno;
+    if (l->stream->moved)
+        g->net->moved = yk__now();
+    if (reason == YK__REACHED || reason == YK__NO_ANSWER)
+        return;
     l->data_gone = true;
     l->data_error = error;
+    if (reason != YK__DAMAGED)
+        return;
+    yk_error before;
+    yk__error_take(&before);
+    yk_status status = yk__native_damaged(g, rank, true, why);
+    (void)status; /* all who wait find the group broken */
+    yk_clear_error();
+    yk__error_put(&before);
 }
 
 size_t yk__native_data_send(native *g, int rank, const char *from, size_t bytes)
 {
     yk__native_link *l = &g->net->links[rank];
-    ssize_t n = l->data_gone ? 0 : send(l->data, from, bytes < MOST ? bytes : MOST, MSG_NOSIGNAL);
-    if (n < 0 && errno != EAGAIN && errno != EINTR)
-        data_ends(l, errno);
-    return n > 0 ? (size_t)n : 0;
+    char why[YK__WHY_SIZE];
+    size_t done = 0;
+    if (l->data_gone)
+        return 0;
+    yk__reason reason = yk__byte_stream_send(l->stream, l->data, from, bytes < MOST ? bytes : MOST, &done, why);
+    if (reason)
+        note(g, rank, reason, why);
+    return done;
 }
 
 size_t yk__native_data_receive(native *g, int rank, char *to, size_t bytes)
 {
     yk__native_link *l = &g->net->links[rank];
-    ssize_t n = l->data_gone ? 0 : recv(l->data, to, bytes < MOST ? bytes : MOST, 0);
-    if (!l->data_gone && (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)))
-        data_ends(l, n == 0 ? 0 : errno);
-    return n > 0 ? (size_t)n : 0;
+    char why[YK__WHY_SIZE];
+    size_t done = 0;
+    if (l->data_gone)
+        return 0;
+    yk__reason reason = yk__byte_stream_receive(l->stream, l->data, to, bytes < MOST ? bytes : MOST, &done, why);
+    if (reason)
+        note(g, rank, reason, why);
+    return done;
 }
 
 bool yk__native_spin(yk__native_spinner *s, bool moved)

@@ -9,6 +9,11 @@
  * collective. What became of a peer is decided by its talk connection alone: a cause that was sent before the end is
  * read before the end.
  *
+ * Note [On the wire]
+ * Both are in frames (net/frame.h), which are checked as they arrive; one that is damaged, lost, repeated or reordered
+ * breaks the group. Data connections are streams (net/byte_stream.h). On talk connections the talk_frame is the payload
+ * of a control frame, and what belongs to it follows in a frame of its own: a data frame if it is a message's.
+ *
  * Note [Lanes]
  * Inside a host ranks work on each other's memory (native.h). As many ranks of each host as the smallest host has carry
  * the bytes between hosts: rank c of a host (its lane c) talks to rank c of the others about slice c of the payload.
@@ -20,7 +25,8 @@
 #include <string.h>
 
 #include "comm/native/native.h"
-#include "net/handshake.h"
+#include "net/byte_stream.h"
+#include "net/channel.h"
 
 enum {
     TALK_EAGER = 64 << 10, /* bytes of a message that goes without being asked for */
@@ -46,12 +52,16 @@ typedef struct talk_frame {
     uint64_t bytes; /* that follow */
 } talk_frame;
 
+enum { TALK_HEAD = YK__FRAME_HEADER + sizeof(talk_frame) };
+
 typedef struct talk_out {
     talk_frame frame;
     const char *payload; /* of the message, or the same as `owned` */
     char *owned;
-    size_t sent;                 /* of frame and payload together */
-    yk__native_message *message; /* done when this is sent; may be NULL */
+    bool begun;                                       /* `head` is made: a number is used up, so it has to be sent */
+    unsigned char head[TALK_HEAD + YK__FRAME_HEADER]; /* the frame of `frame`, the payload's header */
+    size_t head_size, sent;                           /* sent of head and payload together */
+    yk__native_message *message;                      /* done when this is sent; may be NULL */
     struct talk_out *next;
 } talk_out;
 
@@ -74,9 +84,14 @@ typedef struct yk__native_link {
     uint64_t done, begun;
     char why[YK__WHY_SIZE];
 
-    talk_frame in; /* the frame that is arriving */
+    yk__frame_state *talk_send, *talk_receive; /* an array of two; NULL: no connections */
+    yk__byte_stream *stream;                   /* of the data connection */
+
+    unsigned char in_head[TALK_HEAD + YK__FRAME_HEADER]; /* what is arriving, and is checked: as in talk_out */
+    yk__frame_head in_payload;
+    talk_frame in;
     size_t in_fill, in_left;
-    char *in_to;
+    char *in_begin, *in_to;
     talk_arrived *in_node;
 
     talk_out *out, **out_end;
@@ -120,6 +135,8 @@ static inline int yk__native_rows_of(const native *g, int host)
 yk_status yk__native_net_listen(native *g, const yk__comm_place *place);
 /* Connects to all ranks of other hosts. */
 yk_status yk__native_net_connect(native *g, const yk__comm_place *place, double until);
+/* Breaks the group: what came from `rank` over its talk or data connection is not what was sent, and `why`. */
+yk_status yk__native_damaged(native *g, int rank, bool data, const char *why);
 /* Says goodbye and closes everything. */
 void yk__native_net_close(native *g);
 
@@ -154,7 +171,9 @@ enum { YK__LINK_TEXT = 300 };
 const char *yk__native_link_name(const native *g, int rank, char text[YK__LINK_TEXT]);
 
 /* ---- flow.c: bytes on data connections ---- */
-/* What the system takes, or has, at once: bytes that moved; 0 also where the connection is gone. */
+/* What the system takes, or has, at once: bytes of whole frames; 0 also where the connection is gone. A call that did
+ * not move all `bytes` must be followed by one that names the rest, at the same place and no fewer: a part of a frame
+ * may be there already. Bytes that are received have been checked. A damaged frame breaks the group. */
 size_t yk__native_data_send(native *g, int rank, const char *from, size_t bytes);
 size_t yk__native_data_receive(native *g, int rank, char *to, size_t bytes);
 

@@ -22,7 +22,9 @@ enum { MOST_STRANGERS = 256, ACCEPT_AT_ONCE = 16 };
 static const double look_again = 0.25, farewell = 1;
 static const uint64_t hello_magic = 0x31656B6F79636F6Du; /* also tells another byte order */
 
-/* What the side that connected says after the handshake. */
+enum { HELLO = 1 }; /* the one message of a rank's channel */
+
+/* What the side that connected says behind its proof. */
 typedef struct hello {
     uint64_t magic, group;
     int32_t from, to, channel, unused;
@@ -129,6 +131,29 @@ static yk_status unreachable(const native *g, int rank, const char *address, yk_
                     address, why);
 }
 
+/* The connection is one between ranks: what goes over it from here on is in frames with the session's keys. */
+static yk_status adopt(native *g, int rank, int channel, int fd, const yk__channel *c)
+{
+    yk__native_link *l = &g->net->links[rank];
+    if (channel == TALK) {
+        l->talk_send = yk__calloc(2, sizeof(*l->talk_send));
+        if (!l->talk_send)
+            return yk__error_code();
+        l->talk_receive = l->talk_send + 1;
+        *l->talk_send = c->sending;
+        *l->talk_receive = c->receiving;
+        l->talk = fd;
+    } else {
+        l->stream = yk__calloc(1, sizeof(*l->stream));
+        if (!l->stream)
+            return yk__error_code();
+        l->stream->sending = c->sending;
+        l->stream->receiving = c->receiving;
+        l->data = fd;
+    }
+    return YK_OK;
+}
+
 static yk_status connect_to(native *g, const yk__comm_place *place, int rank, double until)
 {
     char key[300], *text = NULL, host[YK__HOST_SIZE], why[YK__WHY_SIZE] = "";
@@ -145,18 +170,22 @@ static yk_status connect_to(native *g, const yk__comm_place *place, int rank, do
     yk__reason reason = YK__NOT_RESOLVED;
     if (yk__resolve(host, port, until, &address, 1, why))
         reason = YK__REACHED;
-    for (int channel = TALK; channel <= DATA && reason == YK__REACHED; channel++) {
+    for (int channel = TALK; channel <= DATA && reason == YK__REACHED && !status; channel++) {
         hello h = {hello_magic, group_hash(place), g->world_rank, rank, channel, 0};
+        yk__channel c;
         int fd = yk__connect(&address, until, &reason, why);
         if (fd < 0)
             break;
-        reason = yk__handshake_run(fd, &g->net->identity, false, until, NULL, why);
-        if (reason == YK__REACHED)
-            reason = yk__send_all(fd, &h, sizeof(h), until, why);
-        if (reason == YK__REACHED)
-            *(channel == TALK ? &g->net->links[rank].talk : &g->net->links[rank].data) = fd;
+        yk__channel_init(&c, &g->net->identity, false, sizeof(h));
+        yk__channel_send(&c, HELLO, &h, sizeof(h));
+        reason = yk__channel_wait_open(&c, fd, until);
+        if (reason)
+            snprintf(why, sizeof(why), "%s", c.why);
         else
+            status = adopt(g, rank, channel, fd, &c);
+        if (reason || status)
             yk__socket_close(fd);
+        yk__channel_clear(&c);
     }
     if (reason != YK__REACHED)
         status = yk__native_check_joining(g, place); /* it may have said why */
@@ -170,9 +199,7 @@ static yk_status connect_to(native *g, const yk__comm_place *place, int rank, do
 /* A connection that came in: a rank's, or a stranger's. */
 typedef struct guest {
     int fd;
-    yk__greeting greeting;
-    hello said;
-    size_t heard; /* bytes of `said` */
+    yk__channel channel;
 } guest;
 
 typedef struct guests {
@@ -187,7 +214,7 @@ static void drop_guest(guests *all, int i)
     all->count--;
     memmove(all->list + i, all->list + i + 1, (size_t)(all->count - i) * sizeof(*all->list));
     yk__socket_close(gone->fd);
-    yk__greeting_clear(&gone->greeting);
+    yk__channel_clear(&gone->channel);
     free(gone);
 }
 
@@ -212,7 +239,7 @@ static yk_status accept_guests(native *g, const yk__comm_place *place, guests *a
             return yk__error_code();
         }
         one->fd = fd;
-        yk__greeting_init(&one->greeting, &g->net->identity, true);
+        yk__channel_init(&one->channel, &g->net->identity, true, sizeof(hello));
         if (all->count == all->room)
             drop_guest(all, 0);
         all->list[all->count++] = one;
@@ -220,35 +247,41 @@ static yk_status accept_guests(native *g, const yk__comm_place *place, guests *a
     return YK_OK;
 }
 
-/* Where the socket of a guest belongs that has said this; NULL: it is no rank that is waited for. */
-static int *place_of(native *g, const yk__comm_place *place, const hello *h)
+/* Whether a guest that has said this is a rank that is waited for. */
+static bool is_expected(const native *g, const yk__comm_place *place, const hello *h)
 {
     if (h->magic != hello_magic || h->group != group_hash(place) || h->to != g->world_rank ||
         h->from <= g->world_rank || h->from >= g->world || g->members[h->from].host == g->host ||
         (h->channel != TALK && h->channel != DATA))
-        return NULL;
-    yk__native_link *l = &g->net->links[h->from];
-    int *fd = h->channel == TALK ? &l->talk : &l->data;
-    return *fd < 0 ? fd : NULL;
+        return false;
+    const yk__native_link *l = &g->net->links[h->from];
+    return (h->channel == TALK ? l->talk : l->data) < 0;
 }
 
-/* Whether this guest was a rank; it is dropped then, and when it breaks a rule. */
-static bool hear(native *g, const yk__comm_place *place, guests *all, int i)
+/* *came: this guest was a rank. It is dropped then, and when it breaks a rule. */
+static yk_status hear(native *g, const yk__comm_place *place, guests *all, int i, bool *came)
 {
-    char why[YK__WHY_SIZE];
     guest *one = all->list[i];
-    yk__reason reason = yk__greeting_move(&one->greeting, one->fd, why);
-    if (!reason)
-        reason = yk__receive_some(one->fd, &one->said, sizeof(one->said), &one->heard, why);
-    if (reason == YK__NO_ANSWER)
-        return false;
-    int *fd = reason ? NULL : place_of(g, place, &one->said);
-    if (fd) {
-        *fd = one->fd;
-        one->fd = -1;
+    yk__channel *c = &one->channel;
+    yk__reader reader;
+    hello said;
+    yk_status status = YK_OK;
+    *came = false;
+    yk__channel_receive_exactly(c, one->fd);
+    unsigned type = yk__channel_next(c, &reader);
+    yk__channel_flush(c, one->fd); /* before it is dropped: the reason for the other side */
+    if (!type && c->state == YK__REACHED)
+        return YK_OK;
+    if (type == HELLO && !yk__channel_unsent(c) && reader.end - reader.at == (ptrdiff_t)sizeof(said)) {
+        memcpy(&said, reader.at, sizeof(said));
+        if (is_expected(g, place, &said)) {
+            status = adopt(g, said.from, said.channel, one->fd, c);
+            *came = !status;
+            one->fd = status ? one->fd : -1;
+        }
     }
     drop_guest(all, i);
-    return fd;
+    return status;
 }
 
 /* Until all connections are there, the time is over, or another rank says that it is of no use. */
@@ -264,15 +297,20 @@ static yk_status hear_guests(native *g, const yk__comm_place *place, guests *all
         }
         all->polls[0] = (struct pollfd){.fd = g->net->listener, .events = POLLIN};
         for (int i = 0; i < all->count; i++)
-            all->polls[i + 1] = (struct pollfd){.fd = all->list[i]->fd,
-                                                .events = (short)yk__greeting_waits_for(&all->list[i]->greeting)};
+            all->polls[i + 1] = (struct pollfd){
+                .fd = all->list[i]->fd, .events = yk__channel_unsent(&all->list[i]->channel) ? POLLOUT : POLLIN};
         double next = looked + look_again < until ? looked + look_again : until;
         int milliseconds = next > now ? (int)((next - now) * 1e3) + 1 : 0;
         if (poll(all->polls, (nfds_t)all->count + 1, milliseconds) <= 0)
             continue;
         for (int i = all->count - 1; i >= 0; i--) /* backwards: who goes moves only those that were heard */
-            if (all->polls[i + 1].revents)
-                *expected -= hear(g, place, all, i);
+            if (all->polls[i + 1].revents) {
+                bool came;
+                yk_status status = hear(g, place, all, i, &came);
+                if (status)
+                    return status;
+                *expected -= came;
+            }
         if (all->polls[0].revents) {
             yk_status status = accept_guests(g, place, all);
             if (status)
@@ -335,6 +373,24 @@ yk_status yk__native_net_connect(native *g, const yk__comm_place *place, double 
     return status;
 }
 
+/* ---- damage ------------------------------------------------------------------------------------------------------ */
+yk_status yk__native_damaged(native *g, int rank, bool data, const char *why)
+{
+    const yk__native_link *l = &g->net->links[rank];
+    yk__address near = {.size = sizeof(near.storage)}, far = {.size = sizeof(far.storage)};
+    char at[YK__ADDRESS_TEXT] = "?", from[YK__ADDRESS_TEXT] = "?", self[120], who[120], what[160];
+    int fd = data ? l->data : l->talk;
+    if (getsockname(fd, (struct sockaddr *)&near.storage, &near.size) == 0)
+        yk__address_format(&near, at);
+    if (getpeername(fd, (struct sockaddr *)&far.storage, &far.size) == 0)
+        yk__address_format(&far, from);
+    return yk__native_break(g, YK_ERR_CONNECTION,
+                            "%s: the %s connection from %s at %s to %s at %s damages what is sent over it: %s",
+                            yk__comm_describe(&g->current, what, sizeof(what)), data ? "data" : "control",
+                            yk__native_who_rank(g, rank, who, sizeof(who)), from,
+                            yk__native_who_rank(g, g->world_rank, self, sizeof(self)), at, why);
+}
+
 /* ---- leaving ----------------------------------------------------------------------------------------------------- */
 void yk__native_net_close(native *g)
 {
@@ -355,6 +411,12 @@ void yk__native_net_close(native *g)
         yk__socket_close(l->talk);
         yk__socket_close(l->data);
         yk__native_talk_clear(l);
+        if (l->stream)
+            yk__byte_stream_clear(l->stream);
+        if (l->talk_send)
+            explicit_bzero(l->talk_send, 2 * sizeof(*l->talk_send));
+        free(l->stream);
+        free(l->talk_send);
         while (l->arrived) {
             talk_arrived *a = l->arrived;
             l->arrived = a->next;

@@ -84,15 +84,46 @@ static void watch_out(native *g, yk__native_link *l, bool wanted)
     epoll_ctl(g->net->epoll, EPOLL_CTL_MOD, l->talk, &event);
 }
 
+/* Makes the headers of what is to be sent next, and encrypts it where that is wished; false without memory. */
+static bool begin(yk__native_link *l, talk_out *o)
+{
+    bool encrypts = l->talk_send->cipher != YK__CIPHER_NONE,
+         bulk = o->frame.type == TALK_MESSAGE || o->frame.type == TALK_BYTES;
+    if (encrypts && o->frame.bytes && !o->owned) {
+        o->owned = malloc(o->frame.bytes);
+        if (!o->owned)
+            return false;
+        l->queued += sizeof(o->frame) + o->frame.bytes;
+    }
+    unsigned char *payload = o->head + YK__FRAME_HEADER;
+    yk__frame_seal(l->talk_send, YK__FRAME_CONTROL, &o->frame, sizeof(o->frame), payload, o->head);
+    if (!encrypts)
+        memcpy(payload, &o->frame, sizeof(o->frame));
+    o->head_size = TALK_HEAD;
+    if (o->frame.bytes) {
+        yk__frame_seal(l->talk_send, bulk ? YK__FRAME_DATA : YK__FRAME_CONTROL, o->payload, o->frame.bytes, o->owned,
+                       o->head + TALK_HEAD);
+        o->head_size += YK__FRAME_HEADER;
+        o->payload = encrypts ? o->owned : o->payload;
+    }
+    o->begun = true;
+    return true;
+}
+
 static void flush(native *g, yk__native_link *l)
 {
     while (l->out && l->talk >= 0) {
         talk_out *o = l->out;
-        size_t head = sizeof(o->frame), all = head + o->frame.bytes;
+        if (!o->begun && !begin(l, o)) {
+            yk__native_talk_clear(l);
+            yk__native_abort(g, YK_ERR_MEMORY, "out of memory for a message");
+            break;
+        }
+        size_t head = o->head_size, all = head + o->frame.bytes;
         struct iovec parts[2];
         int count = 0;
         if (o->sent < head)
-            parts[count++] = (struct iovec){(char *)&o->frame + o->sent, head - o->sent};
+            parts[count++] = (struct iovec){o->head + o->sent, head - o->sent};
         size_t from = o->sent > head ? o->sent - head : 0;
         if (o->frame.bytes)
             parts[count++] = (struct iovec){(void *)(uintptr_t)(o->payload + from), o->frame.bytes - from};
@@ -112,7 +143,7 @@ static void flush(native *g, yk__native_link *l)
             continue;
         if (o->message)
             o->message->posted = true;
-        l->queued -= o->owned ? all : 0;
+        l->queued -= o->owned ? sizeof(o->frame) + o->frame.bytes : 0;
         l->out = o->next;
         if (!l->out)
             l->out_end = &l->out;
@@ -155,7 +186,7 @@ static void drop_messages(yk__native_link *l)
     talk_out *o = l->out;
     if (!o)
         return;
-    if (o->sent && !o->owned && o->frame.bytes) {
+    if (o->begun && !o->owned && o->frame.bytes) {
         o->owned = calloc(1, o->frame.bytes);
         if (!o->owned) { /* the connection ends in the middle of a frame, and the other side takes that for the cause */
             yk__native_talk_clear(l);
@@ -166,7 +197,7 @@ static void drop_messages(yk__native_link *l)
         l->queued += sizeof(o->frame) + o->frame.bytes;
     }
     o->message = NULL;
-    talk_out **at = o->sent ? &o->next : &l->out;
+    talk_out **at = o->begun ? &o->next : &l->out;
     while (*at) {
         talk_out *gone = *at;
         *at = gone->next;
@@ -245,24 +276,37 @@ static void refuse_frame(native *g, const yk__native_link *l, bool malformed)
     yk__error_put(&before);
 }
 
+/* What came is not what was sent: the group is broken, and the connection of no use. */
+static void report_damage(native *g, yk__native_link *l, const char *why)
+{
+    yk_error before;
+    yk__error_take(&before);
+    yk_status status = yk__native_damaged(g, rank_of(g, l), false, why);
+    (void)status;
+    yk_clear_error();
+    yk__error_put(&before);
+    close_link(g, l, -1, why);
+}
+
 /* A frame's head is there. False when the connection is of no use any more. */
 static bool frame_begins(native *g, yk__native_link *l)
 {
     const talk_frame *f = &l->in;
     l->in_left = f->bytes;
     l->in_node = NULL;
+    l->in_begin = l->in_to = NULL;
     if (f->type == TALK_BYTES && f->bytes <= TALK_PIECE) {
         yk__native_message *m = message_of_offer(g, rank_of(g, l), f->number);
         size_t all = m ? (size_t)m->op.count * yk_dtype_size(m->op.dtype) : 0;
         if (m && m->arrived + f->bytes <= all) {
-            l->in_to = (char *)m->op.out + m->arrived;
+            l->in_begin = l->in_to = (char *)m->op.out + m->arrived;
             return true;
         }
     } else if (f->type >= TALK_MESSAGE && f->type <= TALK_BEGUN && f->type != TALK_BYTES && f->bytes <= TALK_EAGER) {
         l->in_node = calloc(1, sizeof(*l->in_node) + f->bytes + 1);
         if (l->in_node) {
             l->in_node->frame = *f;
-            l->in_to = l->in_node->bytes;
+            l->in_begin = l->in_to = l->in_node->bytes;
             return true;
         }
         refuse_frame(g, l, false);
@@ -319,15 +363,46 @@ static void frame_ends(native *g, yk__native_link *l)
     free(node);
 }
 
+/* The head that is being received is whole: of the frame first, then of its payload. False when the connection is of no
+ * use any more. */
+static bool head_came(native *g, yk__native_link *l)
+{
+    char why[YK__WHY_SIZE];
+    yk__frame_head head;
+    unsigned char *payload = l->in_head + YK__FRAME_HEADER;
+    bool first = l->in_fill == TALK_HEAD, right;
+    if (first)
+        right = yk__frame_open_head(l->talk_receive, l->in_head, sizeof(l->in), &head, why) &&
+                yk__frame_open(l->talk_receive, &head, payload, why);
+    else
+        right = yk__frame_open_head(l->talk_receive, l->in_head + TALK_HEAD, l->in.bytes, &l->in_payload, why);
+    if (right && (first ? head.size != sizeof(l->in) : l->in_payload.size != l->in.bytes)) {
+        snprintf(why, sizeof(why), "a frame of %zu bytes", first ? head.size : l->in_payload.size);
+        right = false;
+    }
+    if (!right) {
+        report_damage(g, l, why);
+        return false;
+    }
+    if (first)
+        memcpy(&l->in, payload, sizeof(l->in));
+    if (!first || frame_begins(g, l))
+        return true;
+    close_link(g, l, -1, "it sent a frame that could not be taken");
+    return false;
+}
+
 static void receive(native *g, yk__native_link *l)
 {
     while (l->talk >= 0) {
+        bool began = l->in_fill >= TALK_HEAD;
+        size_t wanted = began && l->in.bytes ? TALK_HEAD + YK__FRAME_HEADER : TALK_HEAD;
         /* Memory of messages is gone once the group is broken: the rest of a message is not wanted. */
-        if (atomic_load(&g->head->broken) && l->in_fill == sizeof(l->in) && l->in.type == TALK_BYTES)
+        if (began && l->in.type == TALK_BYTES && atomic_load(&g->head->broken))
             return;
-        bool head = l->in_fill < sizeof(l->in);
-        char *to = head ? (char *)&l->in + l->in_fill : l->in_to;
-        size_t want = head ? sizeof(l->in) - l->in_fill : l->in_left;
+        bool head = l->in_fill < wanted;
+        char *to = head ? (char *)l->in_head + l->in_fill : l->in_to;
+        size_t want = head ? wanted - l->in_fill : l->in_left;
         ssize_t n = want ? recv(l->talk, to, want, 0) : 0;
         if (n < 0 && errno == EINTR)
             continue;
@@ -340,18 +415,25 @@ static void receive(native *g, yk__native_link *l)
         }
         if (head) {
             l->in_fill += (size_t)n;
-            if (l->in_fill == sizeof(l->in) && !frame_begins(g, l)) {
-                close_link(g, l, -1, "it sent a frame that could not be taken");
+            if (l->in_fill < wanted)
+                continue;
+            if (!head_came(g, l))
                 return;
-            }
+            if (!began && l->in.bytes)
+                continue; /* the payload's header */
         } else {
             l->in_to += n;
             l->in_left -= (size_t)n;
         }
-        if (l->in_fill == sizeof(l->in) && l->in_left == 0) {
-            frame_ends(g, l);
-            l->in_fill = 0;
+        if (l->in_left)
+            continue;
+        char why[YK__WHY_SIZE];
+        if (l->in.bytes && !yk__frame_open(l->talk_receive, &l->in_payload, l->in_begin, why)) {
+            report_damage(g, l, why);
+            return;
         }
+        frame_ends(g, l);
+        l->in_fill = 0;
     }
 }
 
