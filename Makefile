@@ -139,6 +139,13 @@ $(BUILD)/%.o: %.c | $(BUILD)/have-build
 	@mkdir -p $(@D)
 	$(call say,CC  ,$<) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
 
+# Tests that walk the public headers are made from them.
+$(BUILD)/tests/api/%.o: YK_CFLAGS += -I$(BUILD)/tests/api
+$(BUILD)/tests/api/freed_test.o: $(BUILD)/tests/api/handle_calls.h
+$(BUILD)/tests/api/handle_calls.h: tests/support/make-handle-calls scripts/public-functions $(wildcard include/yoke/*.h)
+	@mkdir -p $(@D)
+	$(call say,MAKE,$@) tests/support/make-handle-calls > $@.part && mv $@.part $@
+
 $(TEST_SOURCES:%.c=$(BUILD)/%.o) $(TEST_SUPPORT): | $(BUILD)/have-tests
 
 define ISA_RULE

@@ -95,8 +95,19 @@ typedef struct yk_scope {
 /* Opens a scope on this thread. */
 YK_API yk_scope yk_scope_begin(void);
 
-/* Releases all that the scope owns. Ending a scope twice sets the error record (YK_ERR_STATE) and does nothing. */
+/* Releases all that the scope owns. Ending a scope twice sets the error record (YK_ERR_STATE) and does nothing. A
+ * thread that ends ends its scopes. */
 YK_API void yk_scope_end(yk_scope scope);
+
+/*
+ * The same, told where in the program that is: what yk_scope_begin and yk_scope_end are in C and C++. An object that is
+ * used after it was freed is recognised and an error (YK_ERR_STATE); with YOKE_DEBUG=1 in the environment the message
+ * names the function that made it, and where the scope that owned it began and ended.
+ */
+YK_API yk_scope yk_scope_begin_at(const char *file, int line);
+YK_API void yk_scope_end_at(yk_scope scope, const char *file, int line);
+#define yk_scope_begin()    yk_scope_begin_at(__FILE__, __LINE__)
+#define yk_scope_end(scope) yk_scope_end_at((scope), __FILE__, __LINE__)
 
 /*
  * Moves `object`, owned by `scope` or by a scope inside it, to the scope around `scope`, and returns it; a
@@ -107,7 +118,8 @@ YK_API void *yk_scope_return_object(yk_scope scope, void *object);
 
 /*
  * Counted objects (tensors, modules, optimizers, ...) can be kept beyond their scope: retain adds a reference and
- * returns its argument, release drops one. Atomic; NULL is allowed. Typed forms exist for each object type.
+ * returns its argument, release drops one; either is an error (YK_ERR_STATE, and NULL) for an object that was freed.
+ * Atomic; NULL is allowed. Typed forms exist for each object type.
  */
 YK_API void *yk_object_retain(void *object);
 YK_API void yk_object_release(void *object);

@@ -194,6 +194,7 @@ yk_tensor *yk_custom_apply(const yk_custom_function *function, yk_tensor *const 
 
 yk_status yk_custom_save(yk_custom *context, yk_tensor *x)
 {
+    YK__LIVE(x);
     yk__saved_tensor *grown = yk__realloc(context->saved, sizeof(*grown) * (size_t)(context->n_saved + 1));
     if (!grown)
         return YK_ERR_MEMORY;

@@ -579,7 +579,10 @@ static yk_tensor *root_gradient(yk_tensor *root, yk_tensor *given)
 
 yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
 {
+    YK__LIVE(root);
     yk_backward_options o = options ? *options : (yk_backward_options){0};
+    if (yk__is_freed(o.gradient))
+        return yk__fail_freed(__func__, o.gradient);
     if (!root)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "backward: the tensor is NULL");
     if (yk__error_code()) /* the loss may be stale: the cause is in the record already */

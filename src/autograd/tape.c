@@ -51,21 +51,25 @@ static yk__autograd_meta *meta_of(yk_tensor *x)
 
 bool yk_requires_grad(const yk_tensor *x)
 {
+    YK__LIVE(x);
     return x && x->autograd && (yk__meta(x)->requires_grad || yk__meta(x)->node);
 }
 
 bool yk_is_leaf(const yk_tensor *x)
 {
+    YK__LIVE(x);
     return x && (!x->autograd || !yk__meta(x)->node);
 }
 
 const char *yk_grad_fn_name(const yk_tensor *x)
 {
+    YK__LIVE(x);
     return x && x->autograd && yk__meta(x)->node ? yk__meta(x)->node->name : NULL;
 }
 
 yk_status yk_set_requires_grad(yk_tensor *x, bool requires_grad)
 {
+    YK__LIVE(x);
     if (!x)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "set_requires_grad: the tensor is NULL");
     if (!yk_is_leaf(x))
@@ -92,6 +96,7 @@ yk_status yk__mark_requires_grad(yk_tensor *x)
 
 yk_tensor *yk_grad(const yk_tensor *x)
 {
+    YK__LIVE(x);
     if (!x || !x->autograd)
         return NULL;
     const yk__autograd_meta *meta = yk__meta(x);
@@ -100,6 +105,8 @@ yk_tensor *yk_grad(const yk_tensor *x)
 
 yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
 {
+    YK__LIVE(x);
+    YK__LIVE(grad);
     if (!x)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "set_grad: the tensor is NULL");
     if (!grad && !x->autograd)
@@ -149,6 +156,7 @@ yk_tensor *yk__home_of(const yk_tensor *leaf)
 
 yk_tensor *yk_detach(yk_tensor *x)
 {
+    YK__LIVE(x);
     return x && yk__scope_check("detach") ? yk__scope_own(yk__tensor_alias(x)) : NULL;
 }
 
@@ -390,6 +398,10 @@ yk_status yk__record_list(int n_outputs, yk_tensor **outs, const yk__op *op, int
 bool yk__op_begin(const char *name, int n_inputs, yk_tensor *const *inputs, uint32_t optional)
 {
     for (int i = 0; i < n_inputs; i++) {
+        if (yk__is_freed(inputs[i])) {
+            yk__fail_freed(name, inputs[i]);
+            return false;
+        }
         if (inputs[i] || (optional >> i & 1))
             continue;
         if (!yk__error_code())
@@ -517,11 +529,13 @@ static uint64_t hook_add(const char *name, yk_tensor *x, yk__hook hook)
 
 uint64_t yk_register_hook(yk_tensor *x, yk_grad_hook hook, void *user)
 {
+    YK__LIVE(x);
     return hook_add("register_hook", x, (yk__hook){.fn = hook, .user = user});
 }
 
 uint64_t yk_register_post_accumulate_hook(yk_tensor *x, yk_leaf_hook hook, void *user)
 {
+    YK__LIVE(x);
     if (x && !yk_is_leaf(x)) {
         yk__fail(YK_ERR_STATE, "register_post_accumulate_hook: the tensor was made by %s; only leaves accumulate",
                  yk_grad_fn_name(x));
@@ -532,6 +546,7 @@ uint64_t yk_register_post_accumulate_hook(yk_tensor *x, yk_leaf_hook hook, void 
 
 yk_status yk_hook_remove(yk_tensor *x, uint64_t id)
 {
+    YK__LIVE(x);
     yk__autograd_meta *meta = x && x->autograd ? yk__meta(x) : NULL;
     yk__output *output = !meta               ? NULL
                          : meta->node        ? &meta->node->outputs[meta->output]
@@ -549,6 +564,7 @@ yk_status yk_hook_remove(yk_tensor *x, uint64_t id)
 
 yk_status yk_retain_grad(yk_tensor *x)
 {
+    YK__LIVE(x);
     int output;
     yk__node *node = yk__gradient_node(x, &output);
     if (!node)

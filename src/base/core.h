@@ -30,27 +30,63 @@ yk_status yk__error_code(void);
 void yk__error_take(yk_error *record);
 void yk__error_put(const yk_error *record);
 
-/* ---- counted objects and scopes (object.c) --------------------------------------------------------------------- */
+/* ---- counted objects and scopes (object.c, handle.c) ----------------------------------------------------------- */
 typedef struct yk__type {
     const char *name;
-    void (*destroy)(void *object); /* frees everything, the object too */
+    void (*destroy)(void *object); /* frees everything; the object itself with yk__object_free */
 } yk__type;
 
 /* First member of every counted object. */
 typedef struct yk__object {
     const yk__type *type;
-    atomic_int references;
+    atomic_int references; /* 0 while it is destroyed, negative once it is freed */
+    int size_class;        /* of its memory (handle.c) */
 } yk__object;
 
-static inline void yk__object_init(yk__object *object, const yk__type *type)
+/* Memory for an object of `size` bytes in all, with one reference: zeroed, and not (for tensors). NULL and an error
+ * without memory. */
+void *yk__object_new(const yk__type *type, size_t size);
+void *yk__object_alloc(const yk__type *type, size_t size);
+/* Gives the memory back; it keeps the mark of a freed object until it is reused. NULL is passed over. */
+void yk__object_free(void *object);
+
+/*
+ * A public function begins with this for each object that it is given: one that was freed is an error in the function's
+ * name, and NULL from there on.
+ */
+#define YK__LIVE(object)                                                                                               \
+    do {                                                                                                               \
+        if (yk__is_freed(object)) {                                                                                    \
+            yk__fail_freed(__func__, (object));                                                                        \
+            (object) = NULL;                                                                                           \
+        }                                                                                                              \
+    } while (0)
+static inline bool yk__is_freed(const void *object)
 {
-    object->type = type;
-    atomic_init(&object->references, 1);
+    return __builtin_expect(
+        object && atomic_load_explicit(&((yk__object *)object)->references, memory_order_relaxed) < 0, 0);
 }
+yk_status yk__fail_freed(const char *what, const void *freed); /* YK_ERR_STATE */
+void yk__fail_released(const char *what, const void *freed);
+
+/* Whether objects remember what made and freed them: YOKE_DEBUG=1, and sanitized builds. */
+extern bool yk__debug;
+/* What the objects that this thread frees now die of; all NULL: their last reference was released. */
+typedef struct yk__ending {
+    const char *scope_begin_file, *scope_end_file;
+    int scope_begin_line, scope_end_line;
+    const char *how;
+} yk__ending;
+extern _Thread_local yk__ending yk__object_ending;
+void yk__object_made_by(void *object, const char *maker);
+/* Has the open scopes and the free objects of this thread taken care of when it ends. */
+void yk__thread_watch(void);
+void yk__handles_leave_thread(void);
 
 /* Hands one reference to the current scope and returns the object. On failure (no scope, no memory) it drops the
  * reference and returns NULL. NULL is passed through. */
-void *yk__scope_own(void *object);
+#define yk__scope_own(object) yk__scope_own_from(__func__, (object))
+void *yk__scope_own_from(const char *function, void *object);
 /* Whether the calling thread has a scope open; if not, fails in the name of `what`. Called before work is done. */
 bool yk__scope_check(const char *what);
 /* The same, and that the next `count` calls of yk__scope_own on this thread cannot fail: for what may not be undone

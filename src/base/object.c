@@ -1,17 +1,21 @@
 /*
- * object.c - counted objects, scopes, and allocation that reports. Layer: base.
+ * object.c - reference counts, scopes, and allocation that reports. Layer: base.
  *
  * A thread has one stack of owned references; a scope is a depth in a second stack that holds where its part of the
  * first begins. Ending scope d releases everything above its start, newest first.
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/core.h"
+#include "base/log.h"
 
 typedef struct open_scope {
     size_t start;
     uint64_t serial;
+    const char *file; /* of yk_scope_begin */
+    int line;
 } open_scope;
 
 typedef struct scope_stack {
@@ -19,6 +23,7 @@ typedef struct scope_stack {
     size_t count, capacity;
     open_scope *scopes;
     size_t depth, depth_capacity;
+    const char *maker; /* the function that makes something now, as yk__scope_check was told; with yk__debug */
 } scope_stack;
 
 static _Thread_local scope_stack stack;
@@ -27,21 +32,75 @@ static _Thread_local scope_stack stack;
 static _Thread_local uint64_t last_serial;
 static _Atomic uint64_t serial_blocks;
 
+/* ---- counting ---------------------------------------------------------------------------------------------------- */
+
 void *yk_object_retain(void *object)
 {
-    if (object)
-        atomic_fetch_add_explicit(&((yk__object *)object)->references, 1, memory_order_relaxed);
+    yk__object *head = object;
+    if (head && atomic_fetch_add_explicit(&head->references, 1, memory_order_relaxed) < 0) {
+        atomic_fetch_sub_explicit(&head->references, 1, memory_order_relaxed);
+        yk__fail_freed("retain", object);
+        return NULL;
+    }
     return object;
+}
+
+static inline void release(const char *what, void *object)
+{
+    yk__object *head = object;
+    if (!head)
+        return;
+    int before = atomic_fetch_sub_explicit(&head->references, 1, memory_order_acq_rel);
+    if (before == 1) {
+        head->type->destroy(object);
+    } else if (__builtin_expect(before <= 0, 0)) {
+        atomic_fetch_add_explicit(&head->references, 1, memory_order_relaxed);
+        yk__fail_released(what, object);
+    }
 }
 
 void yk_object_release(void *object)
 {
-    yk__object *head = object;
-    if (head && atomic_fetch_sub_explicit(&head->references, 1, memory_order_acq_rel) == 1)
-        head->type->destroy(object);
+    release("release", object);
 }
 
-yk_scope yk_scope_begin(void)
+/* ---- the end of a thread ------------------------------------------------------------------------------------------
+ */
+
+static pthread_key_t thread_key;
+static bool has_thread_key;
+static _Thread_local bool watched;
+
+static void scopes_end(size_t depth, const char *file, int line);
+
+static void thread_ends(void *unused)
+{
+    (void)unused;
+    watched = false; /* what is destroyed here may need this function again; it is then called once more */
+    if (stack.depth) {
+        yk__log(YK_LOG_WARN, "a thread ended with %zu scopes open; what they own is released", stack.depth);
+        scopes_end(1, "the end of its thread", 0);
+    }
+    yk__handles_leave_thread();
+}
+
+__attribute__((constructor)) static void make_thread_key(void)
+{
+    has_thread_key = pthread_key_create(&thread_key, thread_ends) == 0;
+}
+
+void yk__thread_watch(void)
+{
+    if (watched || !has_thread_key)
+        return;
+    watched = true;
+    pthread_setspecific(thread_key, &thread_key); /* any value but NULL */
+}
+
+/* ---- scopes -------------------------------------------------------------------------------------------------------
+ */
+
+yk_scope yk_scope_begin_at(const char *file, int line)
 {
     if (stack.depth == stack.depth_capacity) {
         size_t capacity = stack.depth_capacity ? 2 * stack.depth_capacity : 32;
@@ -50,11 +109,17 @@ yk_scope yk_scope_begin(void)
             return (yk_scope){0};
         stack.scopes = grown;
         stack.depth_capacity = capacity;
+        yk__thread_watch();
     }
     if (last_serial == 0)
         last_serial = atomic_fetch_add(&serial_blocks, 1) << 40;
-    stack.scopes[stack.depth++] = (open_scope){stack.count, ++last_serial};
+    stack.scopes[stack.depth++] = (open_scope){stack.count, ++last_serial, file, line};
     return (yk_scope){stack.depth, last_serial};
+}
+
+yk_scope(yk_scope_begin)(void)
+{
+    return yk_scope_begin_at(NULL, 0);
 }
 
 static bool is_open(yk_scope scope)
@@ -62,17 +127,22 @@ static bool is_open(yk_scope scope)
     return scope.depth && scope.depth <= stack.depth && stack.scopes[scope.depth - 1].serial == scope.serial;
 }
 
-void yk_scope_end(yk_scope scope)
+/* Ends the scopes of `depth` and above. */
+static void scopes_end(size_t depth, const char *file, int line)
 {
-    if (!is_open(scope)) {
-        yk__fail(YK_ERR_STATE, "scope_end: this scope is not open on this thread (ended twice, or begun elsewhere)");
-        return;
+    const open_scope *scope = &stack.scopes[depth - 1];
+    size_t start = scope->start;
+    yk__ending before = {0};
+    if (yk__debug) {
+        before = yk__object_ending;
+        yk__object_ending = (yk__ending){scope->file, file ? file : "a place unknown", scope->line, line, NULL};
     }
-    size_t start = stack.scopes[scope.depth - 1].start;
     /* The scope stays open while it empties: destroying one object may release others, but never adds any. */
     while (stack.count > start)
-        yk_object_release(stack.owned[--stack.count]);
-    stack.depth = scope.depth - 1;
+        release("scope_end", stack.owned[--stack.count]);
+    if (yk__debug)
+        yk__object_ending = before;
+    stack.depth = depth - 1;
     if (stack.depth == 0) {
         free(stack.owned);
         free(stack.scopes);
@@ -80,10 +150,25 @@ void yk_scope_end(yk_scope scope)
     }
 }
 
+void yk_scope_end_at(yk_scope scope, const char *file, int line)
+{
+    if (is_open(scope))
+        scopes_end(scope.depth, file, line);
+    else
+        yk__fail(YK_ERR_STATE, "scope_end: this scope is not open on this thread (ended twice, or begun elsewhere)");
+}
+
+void(yk_scope_end)(yk_scope scope)
+{
+    yk_scope_end_at(scope, NULL, 0);
+}
+
 bool yk__scope_check(const char *what)
 {
-    if (stack.depth)
+    if (stack.depth) {
+        stack.maker = what;
         return true;
+    }
     yk__fail(YK_ERR_STATE, "%s: no scope is open on this thread; call yk_scope_begin first", what);
     return false;
 }
@@ -107,20 +192,27 @@ bool yk__scope_reserve(const char *what, size_t count)
     return yk__scope_check(what) && (stack.capacity - stack.count >= count || scope_grow(count));
 }
 
-void *yk__scope_own(void *object)
+void *yk__scope_own_from(const char *function, void *object)
 {
     if (!object)
         return NULL;
+    if (yk__debug) /* a public function's own name, else what the operation calls itself */
+        yk__object_made_by(object, strncmp(function, "yk__", 4) == 0 || strncmp(function, "yk_", 3) != 0
+                                       ? stack.maker ? stack.maker : function
+                                       : function);
+    const char *maker = stack.maker; /* which the next line would replace */
     if (!yk__scope_reserve(((yk__object *)object)->type->name, 1)) {
         yk_object_release(object);
         return NULL;
     }
+    stack.maker = maker;
     stack.owned[stack.count++] = object;
     return object;
 }
 
 void *yk_scope_return_object(yk_scope scope, void *object)
 {
+    YK__LIVE(object);
     if (!object)
         return NULL;
     if (!is_open(scope)) {

@@ -200,7 +200,7 @@ static void manager_destroy(void *object)
     pthread_mutex_destroy(&m->mutex);
     pthread_cond_destroy(&m->changed);
     free(m->root);
-    free(m);
+    yk__object_free(m);
 }
 
 static const yk__type manager_type = {"checkpoint_manager", manager_destroy};
@@ -244,10 +244,10 @@ static yk_checkpoint_manager *manager_new(const char *root, const yk_checkpoint_
             yk__fail(YK_ERR_ARGUMENT, "checkpoint_manager: no path");
         return NULL;
     }
-    yk_checkpoint_manager *m = yk__scope_check("checkpoint_manager_create") ? yk__calloc(1, sizeof(*m)) : NULL;
+    yk_checkpoint_manager *m =
+        yk__scope_check("checkpoint_manager_create") ? yk__object_new(&manager_type, sizeof(*m)) : NULL;
     if (!m)
         return NULL;
-    yk__object_init(&m->object, &manager_type);
     pthread_mutex_init(&m->mutex, NULL);
     pthread_cond_init(&m->changed, NULL);
     m->lock = -1;
@@ -306,6 +306,10 @@ static yk_process_group *writers_group(const yk_checkpoint_manager *m, yk_proces
 yk_checkpoint_manager *yk_checkpoint_manager_create(const char *root, const yk_checkpoint_manager_options *options)
 {
     yk_checkpoint_manager_options o = options ? *options : (yk_checkpoint_manager_options){0};
+    if (yk__is_freed(o.group)) {
+        yk__fail_freed(__func__, o.group);
+        return NULL;
+    }
     yk_checkpoint_manager *m = manager_new(root, &o);
     yk_status status = agree_options(&o);
     if (!status && o.group) {
@@ -338,6 +342,7 @@ static yk_status wait_here(yk_checkpoint_manager *m)
 
 yk_status yk_checkpoint_manager_wait(yk_checkpoint_manager *m)
 {
+    YK__LIVE(m);
     yk_status status = wait_here(m);
     return m ? yk__ranks_agree(m->group) : status;
 }
@@ -450,6 +455,7 @@ static yk_status fly(yk_checkpoint_manager *m, save *s)
 
 yk_status yk_checkpoint_manager_save(yk_checkpoint_manager *m, const yk_checkpoint_state *state)
 {
+    YK__LIVE(m);
     if (!m)
         return wait_here(m);
     yk_random_state *random = yk__calloc((size_t)m->ranks, sizeof(*random));

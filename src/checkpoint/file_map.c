@@ -12,23 +12,22 @@ static void map_destroy(void *object)
     yk__file_map *map = object;
     if (map->data)
         munmap(map->data, map->size);
-    free(map);
+    yk__object_free(map);
 }
 
 static const yk__type map_type = {"file_map", map_destroy};
 
 yk__file_map *yk__file_map_create(const char *path, int fd, uint64_t size)
 {
-    yk__file_map *map = yk__calloc(1, sizeof(*map));
+    yk__file_map *map = yk__object_new(&map_type, sizeof(*map));
     if (!map)
         return NULL;
-    yk__object_init(&map->object, &map_type);
     if (!size)
         return map;
     void *data = size > SIZE_MAX ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED) {
         yk__fail_errno("%s: cannot be mapped", path);
-        free(map);
+        yk__object_free(map);
         return NULL;
     }
     map->data = data;

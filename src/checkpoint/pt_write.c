@@ -406,6 +406,7 @@ static yk_status note_all(output *o, const yk_value *value, int depth)
 
 yk_status yk_pt_save(const char *path, const yk_value *value)
 {
+    YK__LIVE(value);
     if (!path || !value)
         return yk__error_code() ? yk__error_code()
                                 : yk__fail(YK_ERR_ARGUMENT, "pt_save: the %s is NULL", path ? "value" : "path");

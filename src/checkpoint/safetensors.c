@@ -140,17 +140,16 @@ static void deferred_destroy(void *object)
         close(d->fd);
     free(d->path);
     free(d->begin);
-    free(d);
+    yk__object_free(d);
 }
 
 static const yk__type deferred_type = {"deferred", deferred_destroy};
 
 static deferred *deferred_create(const char *path)
 {
-    deferred *d = yk__calloc(1, sizeof(*d));
+    deferred *d = yk__object_new(&deferred_type, sizeof(*d));
     if (!d)
         return NULL;
-    yk__object_init(&d->object, &deferred_type);
     d->fd = -1;
     d->path = yk__strdup(path);
     if (d->path)
@@ -498,6 +497,7 @@ yk_status yk__safetensors_write(yk__file_writer *writer, const char *path, const
 
 yk_status yk_safetensors_save(const char *path, const yk_state_dict *dict, const yk_metadata *metadata)
 {
+    YK__LIVE(dict);
     if (!dict)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "%s: no state dict to save", path);
     yk__file_writer *writer = yk__file_create(path);

@@ -452,7 +452,9 @@ yk_status yk_sharded_load(const char *dir, const yk_shard *shards, int64_t count
 {
     yk__shard_index index = {0};
     yk_status status = YK_OK;
-    if (!dir || count < 0 || (count && !shards))
+    if (yk__is_freed(group))
+        status = yk__fail_freed(__func__, group);
+    else if (!dir || count < 0 || (count && !shards))
         status = yk__fail(YK_ERR_ARGUMENT, "sharded_load: no %s", dir ? "shards" : "path");
     if (!status)
         status = yk__shard_index_open(dir, "model", &index);

@@ -196,6 +196,7 @@ static yk_value *names_of(const yk_optimizer *o)
 
 yk_value *yk_value_from_optimizer(const yk_optimizer *o)
 {
+    YK__LIVE(o);
     if (!yk__scope_check("value_from_optimizer"))
         return NULL;
     yk_scope scope = yk_scope_begin();
@@ -333,6 +334,8 @@ yk_state_dict *yk__optimizer_from_torch(const yk_value *value, const yk_value *n
 
 yk_status yk_optimizer_load_value(yk_optimizer *o, const yk_value *value)
 {
+    YK__LIVE(o);
+    YK__LIVE(value);
     if (!o || !value)
         return yk__error_code()
                    ? yk__error_code()

@@ -47,6 +47,7 @@ yk_status yk__scaler_from_torch(const yk_value *value, yk_grad_scaler_state *sta
 
 yk_value *yk_value_from_grad_scaler(const yk_grad_scaler *s)
 {
+    YK__LIVE(s);
     if (!s) {
         yk__fail(YK_ERR_ARGUMENT, "value_from_grad_scaler: the scaler is NULL");
         return NULL;
@@ -57,6 +58,8 @@ yk_value *yk_value_from_grad_scaler(const yk_grad_scaler *s)
 
 yk_status yk_grad_scaler_load_value(yk_grad_scaler *s, const yk_value *value)
 {
+    YK__LIVE(s);
+    YK__LIVE(value);
     if (!s || !value)
         return yk__error_code()
                    ? yk__error_code()

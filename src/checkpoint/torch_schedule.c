@@ -373,6 +373,7 @@ char *yk__schedule_from_torch(const yk_value *value, int64_t *time)
 
 yk_value *yk_value_from_schedule(const yk_schedule *s)
 {
+    YK__LIVE(s);
     if (!s) {
         yk__fail(YK_ERR_ARGUMENT, "value_from_schedule: the schedule is NULL");
         return NULL;
@@ -399,6 +400,8 @@ yk_value *yk_value_from_schedule(const yk_schedule *s)
 
 yk_status yk_schedule_load_value(yk_schedule *s, const yk_value *value)
 {
+    YK__LIVE(s);
+    YK__LIVE(value);
     if (!s || !value)
         return yk__error_code()
                    ? yk__error_code()

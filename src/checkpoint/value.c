@@ -38,7 +38,7 @@ static void value_destroy(void *object)
         yk_tensor_release(value->as.tensor);
     }
     yk_value_release(value->attributes);
-    free(value);
+    yk__object_free(value);
 }
 
 static const yk__type value_type = {"value", value_destroy};
@@ -47,10 +47,9 @@ static const yk__type value_type = {"value", value_destroy};
 
 yk_value *yk__value_new(yk_value_kind kind)
 {
-    yk_value *value = yk__calloc(1, sizeof(*value));
+    yk_value *value = yk__object_new(&value_type, sizeof(*value));
     if (!value)
         return NULL;
-    yk__object_init(&value->object, &value_type);
     value->kind = kind;
     return value;
 }
@@ -145,6 +144,7 @@ yk_value *yk_value_bytes(const void *data, size_t size)
 
 yk_value *yk_value_tensor(yk_tensor *x)
 {
+    YK__LIVE(x);
     if (!x) {
         yk__fail(YK_ERR_ARGUMENT, "value_tensor: the tensor is NULL");
         return NULL;
@@ -290,6 +290,8 @@ static yk_status check_item(const char *what, const yk_value *into, bool right_k
 
 yk_status yk_value_append(yk_value *list, yk_value *item)
 {
+    YK__LIVE(list);
+    YK__LIVE(item);
     bool right = list && (list->kind == YK_VALUE_LIST || list->kind == YK_VALUE_TUPLE);
     yk_status status = check_item("value_append", list, right, item);
     if (!status)
@@ -299,6 +301,8 @@ yk_status yk_value_append(yk_value *list, yk_value *item)
 
 yk_status yk_value_set(yk_value *dict, const char *key, yk_value *item)
 {
+    YK__LIVE(dict);
+    YK__LIVE(item);
     yk_status status = check_item("value_set", dict, dict && dict->kind == YK_VALUE_DICT, item);
     if (!status && !key)
         status = yk__fail(YK_ERR_ARGUMENT, "value_set: the key is NULL");
@@ -309,6 +313,8 @@ yk_status yk_value_set(yk_value *dict, const char *key, yk_value *item)
 
 yk_status yk_value_set_int(yk_value *dict, int64_t key, yk_value *item)
 {
+    YK__LIVE(dict);
+    YK__LIVE(item);
     yk_status status = check_item("value_set_int", dict, dict && dict->kind == YK_VALUE_DICT, item);
     return status ? status : yk__value_put(dict, NULL, 0, key, yk_value_retain(item));
 }
@@ -317,6 +323,7 @@ yk_status yk_value_set_int(yk_value *dict, int64_t key, yk_value *item)
 
 yk_value_kind yk_value_kind_of(const yk_value *value)
 {
+    YK__LIVE(value);
     return value ? value->kind : YK_VALUE_NONE;
 }
 
@@ -327,16 +334,19 @@ const char *yk_value_kind_name(yk_value_kind kind)
 
 int64_t yk_value_count(const yk_value *value)
 {
+    YK__LIVE(value);
     return value && is_container(value->kind) ? value->as.list.count : 0;
 }
 
 yk_value *yk_value_at(const yk_value *value, int64_t i)
 {
+    YK__LIVE(value);
     return i >= 0 && i < yk_value_count(value) ? value->as.list.items[i] : NULL;
 }
 
 const char *yk_value_key(const yk_value *dict, int64_t i, int64_t *number)
 {
+    YK__LIVE(dict);
     if (number)
         *number = 0;
     if (!dict || dict->kind != YK_VALUE_DICT || i < 0 || i >= dict->as.list.count)
@@ -356,11 +366,13 @@ static yk_value *get(const yk_value *dict, wanted want)
 
 yk_value *yk_value_get(const yk_value *dict, const char *key)
 {
+    YK__LIVE(dict);
     return key ? get(dict, (wanted){key, strlen(key), 0}) : NULL;
 }
 
 yk_value *yk_value_get_int(const yk_value *dict, int64_t key)
 {
+    YK__LIVE(dict);
     return get(dict, (wanted){NULL, 0, key});
 }
 
@@ -375,16 +387,19 @@ static bool is_kind(const yk_value *value, yk_value_kind kind, yk_value_kind oth
 
 bool yk_value_as_bool(const yk_value *value)
 {
+    YK__LIVE(value);
     return is_kind(value, YK_VALUE_BOOL, YK_VALUE_BOOL) && value->as.boolean;
 }
 
 int64_t yk_value_as_int(const yk_value *value)
 {
+    YK__LIVE(value);
     return is_kind(value, YK_VALUE_INT, YK_VALUE_INT) ? value->as.integer : 0;
 }
 
 double yk_value_as_real(const yk_value *value)
 {
+    YK__LIVE(value);
     if (!is_kind(value, YK_VALUE_REAL, YK_VALUE_INT))
         return __builtin_nan("");
     return value->kind == YK_VALUE_INT ? (double)value->as.integer : value->as.real;
@@ -392,11 +407,13 @@ double yk_value_as_real(const yk_value *value)
 
 const char *yk_value_as_string(const yk_value *value)
 {
+    YK__LIVE(value);
     return is_kind(value, YK_VALUE_STRING, YK_VALUE_BYTES) ? value->as.bytes.data : NULL;
 }
 
 const void *yk_value_as_bytes(const yk_value *value, size_t *size)
 {
+    YK__LIVE(value);
     bool right = is_kind(value, YK_VALUE_BYTES, YK_VALUE_STRING);
     if (size)
         *size = right ? value->as.bytes.size : 0;
@@ -405,6 +422,7 @@ const void *yk_value_as_bytes(const yk_value *value, size_t *size)
 
 yk_tensor *yk_value_as_tensor(const yk_value *value)
 {
+    YK__LIVE(value);
     return is_kind(value, YK_VALUE_TENSOR, YK_VALUE_TENSOR) ? value->as.tensor : NULL;
 }
 

@@ -89,6 +89,7 @@ static yk_status gather_tensor(const char *name, yk_value *leaf, void *user)
 
 yk_state_dict *yk_value_flatten(const yk_value *value)
 {
+    YK__LIVE(value);
     if (!value) {
         yk__fail(YK_ERR_ARGUMENT, "value_flatten: the value is NULL");
         return NULL;
@@ -103,6 +104,7 @@ yk_state_dict *yk_value_flatten(const yk_value *value)
 
 yk_value *yk_value_from_state_dict(const yk_state_dict *dict)
 {
+    YK__LIVE(dict);
     if (!dict) {
         yk__fail(YK_ERR_ARGUMENT, "value_from_state_dict: the state dict is NULL");
         return NULL;
@@ -181,6 +183,7 @@ static yk_status fail_no_weights(const yk_value *value)
 
 yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options *options)
 {
+    YK__LIVE(value);
     if (!value) {
         yk__fail(YK_ERR_ARGUMENT, "value_weights: the value is NULL");
         return NULL;

@@ -23,6 +23,8 @@ static yk__group *member(const char *what, yk_process_group *handle)
 static yk_status check_tensor(const char *what, const char *role, const yk_tensor *x)
 {
     char text[200];
+    if (yk__is_freed(x))
+        return yk__fail_freed(what, x);
     if (!x)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "%s: %s is NULL", what, role);
     if (yk__device_of(x).type != YK_CPU)

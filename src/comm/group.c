@@ -104,7 +104,7 @@ static void handle_destroy(void *object)
         yk__error_put(&before);
     }
     yk__group_release(g);
-    free(handle);
+    yk__object_free(handle);
 }
 
 static const yk__type group_type = {"process group", handle_destroy};
@@ -153,14 +153,13 @@ static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *s
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
-    yk_process_group *handle = yk__calloc(1, sizeof(*handle));
+    yk_process_group *handle = yk__object_new(&group_type, sizeof(*handle));
     yk__group *g = yk__calloc(1, sizeof(*g));
     if (!handle || !g) {
-        free(handle);
+        yk__object_free(handle);
         free(g);
         return NULL;
     }
-    yk__object_init(&handle->object, &group_type);
     handle->group = g;
     atomic_init(&g->references, 1);
     pthread_mutex_init(&g->lock, NULL);
@@ -262,6 +261,7 @@ static yk_process_group *create(const char *what, yk_store *store, int rank, int
 yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_size,
                                           const yk_process_group_options *options)
 {
+    YK__LIVE(store);
     static const yk_process_group_options defaults;
     if (!yk__scope_check("process_group_create"))
         return NULL;
@@ -388,6 +388,10 @@ bool yk_is_initialized(void)
 
 yk__group *yk__group_of(const char *what, yk_process_group *handle)
 {
+    if (yk__is_freed(handle)) {
+        yk__fail_freed(what, handle);
+        return NULL;
+    }
     if (!handle) {
         handle = yk_default_process_group();
         if (!handle)

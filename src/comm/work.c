@@ -28,19 +28,18 @@ static void work_destroy(void *object)
     yk_tensor_release(work->staged_out);
     call_clear(&work->call);
     yk__group_release(work->group);
-    free(work);
+    yk__object_free(work);
 }
 
 static const yk__type work_type = {"work", work_destroy};
 
 static yk_work *work_create(yk__group *g, yk__call *call)
 {
-    yk_work *work = yk__calloc(1, sizeof(*work));
+    yk_work *work = yk__object_new(&work_type, sizeof(*work));
     if (!work) {
         call_clear(call);
         return NULL;
     }
-    yk__object_init(&work->object, &work_type);
     yk__group_retain(g);
     work->group = g;
     work->call = *call;
@@ -364,6 +363,7 @@ static void wait_for(yk_work *work)
 
 yk_status yk_work_wait(yk_work *work)
 {
+    YK__LIVE(work);
     if (!work)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "work_wait: the work is NULL");
     if (!work_done(work) && yk__group_check_process("work_wait", work->group))
@@ -376,6 +376,7 @@ yk_status yk_work_wait(yk_work *work)
 
 bool yk_work_test(yk_work *work)
 {
+    YK__LIVE(work);
     if (!work)
         return false;
     return work_done(work) ||
@@ -384,6 +385,7 @@ bool yk_work_test(yk_work *work)
 
 const yk_error *yk_work_error(yk_work *work)
 {
+    YK__LIVE(work);
     return work && yk_work_test(work) && work->error.code ? &work->error : NULL;
 }
 

@@ -87,6 +87,7 @@ static char *find_split(const char *root, bool given, yk_data_split split)
 
 yk_dataset *yk_dataset_open(const char *spec, yk_data_split split, yk_transform *transform)
 {
+    YK__LIVE(transform);
     if (yk__failed_before(transform) || !yk__scope_check("dataset_open"))
         return NULL;
     const char *directory;

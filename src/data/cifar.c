@@ -104,6 +104,7 @@ static char *find_folder(const char *root, const char *name)
 
 yk_dataset *yk_cifar10(const char *root, yk_data_split split, yk_transform *transform)
 {
+    YK__LIVE(transform);
     if (yk__failed_before(transform) || !yk__scope_check("cifar10"))
         return NULL;
     if (!root) {

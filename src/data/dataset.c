@@ -23,7 +23,7 @@ static void dataset_destroy(void *object)
         dataset->table.destroy(dataset->context);
     names_free(&dataset->table);
     yk_object_release(dataset->transform);
-    free(dataset);
+    yk__object_free(dataset);
 }
 
 static const yk__type dataset_type = {"dataset", dataset_destroy};
@@ -62,14 +62,13 @@ static yk_dataset *dataset_make(const yk_dataset_table *table, void *context, yk
                  name, (long long)table->length, (long long)table->classes);
         return NULL;
     }
-    yk_dataset *dataset = yk__calloc(1, sizeof(*dataset));
+    yk_dataset *dataset = yk__object_new(&dataset_type, sizeof(*dataset));
     if (!dataset)
         return NULL;
-    yk__object_init(&dataset->object, &dataset_type);
     dataset->table = *table;
     if (names_copy(&dataset->table, table)) {
         names_free(&dataset->table);
-        free(dataset);
+        yk__object_free(dataset);
         return NULL;
     }
     dataset->context = context;
@@ -79,6 +78,7 @@ static yk_dataset *dataset_make(const yk_dataset_table *table, void *context, yk
 
 yk_dataset *yk_dataset_create(const yk_dataset_table *table, void *context, yk_transform *transform)
 {
+    YK__LIVE(transform);
     yk_dataset *dataset = dataset_make(table, context, transform);
     if (!dataset && table->destroy)
         table->destroy(context);
@@ -97,21 +97,25 @@ void yk_dataset_release(yk_dataset *dataset)
 
 const char *yk_dataset_name(const yk_dataset *dataset)
 {
+    YK__LIVE(dataset);
     return dataset ? dataset->table.name : "";
 }
 
 int64_t yk_dataset_length(const yk_dataset *dataset)
 {
+    YK__LIVE(dataset);
     return dataset ? dataset->table.length : 0;
 }
 
 int64_t yk_dataset_classes(const yk_dataset *dataset)
 {
+    YK__LIVE(dataset);
     return dataset ? dataset->table.classes : 0;
 }
 
 const char *yk_dataset_class_name(const yk_dataset *dataset, int64_t label)
 {
+    YK__LIVE(dataset);
     if (!dataset || label < 0 || label >= dataset->table.classes)
         return NULL;
     return dataset->table.class_names ? dataset->table.class_names[label] : NULL;
@@ -119,6 +123,7 @@ const char *yk_dataset_class_name(const yk_dataset *dataset, int64_t label)
 
 const char *yk_dataset_describe(const yk_dataset *dataset, int64_t index, char *text, size_t size)
 {
+    YK__LIVE(dataset);
     if (!dataset || index < 0 || index >= dataset->table.length)
         snprintf(text, size, "no sample %lld", (long long)index);
     else if (dataset->table.describe)
@@ -130,6 +135,7 @@ const char *yk_dataset_describe(const yk_dataset *dataset, int64_t index, char *
 
 yk_tensor *yk_dataset_get(yk_dataset *dataset, int64_t index, yk_dtype dtype, int64_t *label)
 {
+    YK__LIVE(dataset);
     if (!dataset || yk__error_code() || !yk__scope_check("dataset_get"))
         return NULL;
     yk__pipeline pipeline;

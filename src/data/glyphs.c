@@ -271,6 +271,7 @@ static void glyphs_describe(void *context, int64_t index, char *text, size_t siz
 
 yk_dataset *yk_glyphs(yk_data_split split, yk_transform *transform, uint64_t seed)
 {
+    YK__LIVE(transform);
     static const char *const names[CLASSES] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
     if (yk__failed_before(transform) || !yk__scope_check("glyphs"))
         return NULL;

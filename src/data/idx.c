@@ -235,6 +235,7 @@ static yk_dataset *idx_create(const char *name, const char *images_path, const c
 
 yk_dataset *yk_idx(const char *images_path, const char *labels_path, yk_transform *transform)
 {
+    YK__LIVE(transform);
     if (yk__failed_before(transform) || !yk__scope_check("idx"))
         return NULL;
     if (!images_path || !labels_path) {
@@ -293,6 +294,7 @@ static yk_dataset *open_by_root(const char *name, const char *const places[3], c
 
 yk_dataset *yk_mnist(const char *root, yk_data_split split, yk_transform *transform)
 {
+    YK__LIVE(transform);
     static const char *const places[3] = {"", "mnist", "MNIST/raw"};
     static const char *const names[10] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
     return open_by_root("mnist", places, names, root, split, transform);
@@ -300,6 +302,7 @@ yk_dataset *yk_mnist(const char *root, yk_data_split split, yk_transform *transf
 
 yk_dataset *yk_fashion_mnist(const char *root, yk_data_split split, yk_transform *transform)
 {
+    YK__LIVE(transform);
     static const char *const places[3] = {"", "fashion-mnist", "FashionMNIST/raw"};
     static const char *const names[10] = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
                                           "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};

@@ -259,6 +259,7 @@ static void folder_describe(void *context, int64_t index, char *text, size_t siz
 
 yk_dataset *yk_image_folder(const char *root, yk_transform *transform)
 {
+    YK__LIVE(transform);
     if (yk__failed_before(transform) || !yk__scope_check("image_folder"))
         return NULL;
     if (!root) {

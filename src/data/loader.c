@@ -82,6 +82,15 @@ static void batch_clear(made_batch *made)
     made->failed = false;
 }
 
+/* Takes the batch back from the caller, who may still use it: that is recognised, and told. */
+static void take_back(yk_loader *l)
+{
+    yk__ending before = yk__object_ending;
+    yk__object_ending = (yk__ending){.how = "the loader went on, and a batch is valid until then"};
+    batch_clear(&l->held);
+    yk__object_ending = before;
+}
+
 /* ---- making a batch -------------------------------------------------------------------------------------- */
 static yk_status shapes_differ(const yk_loader *loader, const yk_sample *first, const yk_sample *sample)
 {
@@ -101,7 +110,11 @@ static yk_status batch_allocate(const yk_loader *loader, const yk_sample *sample
     memcpy(shape + 1, sample->shape, (size_t)sample->ndim * sizeof(*shape));
     made->input = yk__tensor_new(1 + sample->ndim, shape, NULL, loader->options.dtype, (yk_device){0});
     made->target = made->input ? yk__tensor_new(1, &count, NULL, YK_I64, (yk_device){0}) : NULL;
-    return made->target ? YK_OK : yk__error_code();
+    if (!made->target)
+        return yk__error_code();
+    yk__object_made_by(made->input, "loader_next");
+    yk__object_made_by(made->target, "loader_next");
+    return YK_OK;
 }
 
 static int64_t batch_count(const yk_loader *loader, int64_t batch)
@@ -218,7 +231,7 @@ static void cancel(yk_loader *l)
         l->slots[i].ready = false;
     }
     pthread_mutex_unlock(&l->lock);
-    batch_clear(&l->held);
+    take_back(l);
 }
 
 /* After cancel. What the workers look at changes under the lock, all at once. */
@@ -256,7 +269,7 @@ static void loader_destroy(void *object)
     free(l->part);
     free(l->all);
     yk_object_release(l->dataset);
-    free(l);
+    yk__object_free(l);
 }
 
 static const yk__type loader_type = {"loader", loader_destroy};
@@ -339,6 +352,7 @@ static yk_status allocate(yk_loader *l)
 
 yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *options)
 {
+    YK__LIVE(dataset);
     if (!dataset) {
         if (!yk__error_code())
             yk__fail(YK_ERR_ARGUMENT, "loader_create: the data set is NULL");
@@ -347,10 +361,9 @@ yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *option
     yk_loader_options checked = options ? *options : (yk_loader_options){0};
     if (!yk__scope_check("loader_create") || check_options(dataset->table.name, &checked))
         return NULL;
-    yk_loader *l = yk__calloc(1, sizeof(*l));
+    yk_loader *l = yk__object_new(&loader_type, sizeof(*l));
     if (!l)
         return NULL;
-    yk__object_init(&l->object, &loader_type);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
@@ -377,12 +390,14 @@ void yk_loader_release(yk_loader *loader)
 
 int64_t yk_loader_length(const yk_loader *loader)
 {
+    YK__LIVE(loader);
     yk__sampler whole = loader ? whole_epoch(loader) : (yk__sampler){.batch_size = 1, .world = 1};
     return yk__sampler_batches(&whole);
 }
 
 int64_t yk_loader_samples(const yk_loader *loader)
 {
+    YK__LIVE(loader);
     if (!loader)
         return 0;
     yk__sampler whole = whole_epoch(loader);
@@ -392,6 +407,7 @@ int64_t yk_loader_samples(const yk_loader *loader)
 
 int64_t yk_loader_left(const yk_loader *loader)
 {
+    YK__LIVE(loader);
     return !loader || loader->over ? 0 : loader->batches - loader->taken;
 }
 
@@ -438,6 +454,7 @@ static void start_at(yk_loader *l, int64_t epoch, int64_t start, int64_t batch)
 
 void yk_loader_start(yk_loader *l, int64_t epoch)
 {
+    YK__LIVE(l);
     if (!l)
         return;
     if (epoch == YK_NEXT_EPOCH && l->restored && yk_loader_left(l) > 0)
@@ -448,6 +465,7 @@ void yk_loader_start(yk_loader *l, int64_t epoch)
 
 yk_status yk_loader_seek(yk_loader *l, int64_t batch)
 {
+    YK__LIVE(l);
     if (!l)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "loader_seek: the loader is NULL");
     if (l->over)
@@ -462,6 +480,7 @@ yk_status yk_loader_seek(yk_loader *l, int64_t batch)
 
 yk_loader_state yk_loader_get_state(const yk_loader *l)
 {
+    YK__LIVE(l);
     if (!l)
         return (yk_loader_state){0};
     const yk_loader_options *o = &l->options;
@@ -500,6 +519,7 @@ static yk_status check_same(const yk_loader *l, const yk_loader_state *state)
 
 yk_status yk_loader_set_state(yk_loader *l, const yk_loader_state *state)
 {
+    YK__LIVE(l);
     if (!l || !state)
         return yk__fail(YK_ERR_ARGUMENT, "loader_set_state: the %s is NULL", l ? "state" : "loader");
     yk_status status = check_same(l, state);
@@ -551,10 +571,11 @@ static void take_made(yk_loader *l, made_batch *made)
 
 bool yk_loader_next(yk_loader *l, yk_batch *batch)
 {
+    YK__LIVE(l);
     *batch = (yk_batch){0};
     if (!l)
         return false;
-    batch_clear(&l->held);
+    take_back(l);
     l->restored = false;
     if (l->over || yk__error_code() || l->taken == l->batches)
         return false;

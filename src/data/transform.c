@@ -25,7 +25,7 @@ static void transform_destroy(void *object)
     free(t->mean);
     free(t->std);
     free(t->name);
-    free(t);
+    yk__object_free(t);
 }
 
 static const yk__type transform_type = {"transform", transform_destroy};
@@ -35,10 +35,9 @@ yk_transform *yk__transform_new(yk__transform_kind kind, const char *name,
 {
     if (!yk__scope_check(name))
         return NULL;
-    yk_transform *t = yk__calloc(1, sizeof(*t));
+    yk_transform *t = yk__object_new(&transform_type, sizeof(*t));
     if (!t)
         return NULL;
-    yk__object_init(&t->object, &transform_type);
     t->kind = kind;
     t->apply = apply;
     t->name = yk__strdup(name);
@@ -353,6 +352,7 @@ yk_transform *yk_normalize(const double *mean, const double *std, int channels)
 /* ---- compose, and the user's own ------------------------------------------------------------------------- */
 yk_transform *yk_compose(yk_transform *first, ...)
 {
+    YK__LIVE(first);
     /* A NULL in the list may be its end, or a transform that could not be made: the record tells. */
     if (yk__error_code())
         return NULL;

@@ -141,6 +141,7 @@ static const yk__store_table prefix_table = {
 
 yk_store *yk_prefix_store(const char *prefix, yk_store *base)
 {
+    YK__LIVE(base);
     if (!base && yk__error_code())
         return NULL;
     if (!yk__scope_check("prefix_store"))

@@ -14,20 +14,19 @@ static void store_destroy(void *object)
     if (store->table->destroy)
         store->table->destroy(store);
     free(store->name);
-    free(store);
+    yk__object_free(store);
 }
 
 static const yk__type store_type = {"store", store_destroy};
 
 yk_store *yk__store_new(const yk__store_table *table, size_t size, const char *name)
 {
-    yk_store *store = yk__calloc(1, size);
+    yk_store *store = yk__object_new(&store_type, size);
     char *copy = store ? yk__strdup(name) : NULL;
     if (!copy) {
-        free(store);
+        yk__object_free(store);
         return NULL;
     }
-    yk__object_init(&store->object, &store_type);
     store->table = table;
     store->name = copy;
     store->timeout = default_timeout;
@@ -46,11 +45,13 @@ void yk_store_release(yk_store *store)
 
 const char *yk_store_name(const yk_store *store)
 {
+    YK__LIVE(store);
     return store ? store->name : "";
 }
 
 int yk_store_port(const yk_store *store)
 {
+    YK__LIVE(store);
     return store ? store->port : 0;
 }
 
@@ -180,6 +181,7 @@ yk_status yk__store_add_failed(const yk_store *store, yk__bytes key, const char 
 /* ---- the calls ------------------------------------------------------------------------------------------------- */
 yk_status yk_store_set(yk_store *store, const char *key, const void *data, size_t size)
 {
+    YK__LIVE(store);
     yk_status status = check_key(store, "set", key);
     if (!status)
         status = check_value(store, "set", key, data, size);
@@ -190,6 +192,7 @@ yk_status yk_store_set(yk_store *store, const char *key, const void *data, size_
 
 yk_status yk_store_get(yk_store *store, const char *key, void **data, size_t *size, double timeout)
 {
+    YK__LIVE(store);
     yk__until until;
     yk__store_value value = {0};
     if (data)
@@ -206,6 +209,7 @@ yk_status yk_store_get(yk_store *store, const char *key, void **data, size_t *si
 
 yk_status yk_store_add(yk_store *store, const char *key, int64_t amount, int64_t *sum)
 {
+    YK__LIVE(store);
     int64_t after = 0;
     yk_status status = check_key(store, "add", key);
     if (!status)
@@ -217,6 +221,7 @@ yk_status yk_store_add(yk_store *store, const char *key, int64_t amount, int64_t
 
 yk_status yk_store_wait(yk_store *store, const char *const *keys, size_t count, double timeout)
 {
+    YK__LIVE(store);
     yk__until until;
     yk__bytes *list = NULL;
     yk_status status = check_keys(store, "wait", keys, count, &list);
@@ -230,6 +235,7 @@ yk_status yk_store_wait(yk_store *store, const char *const *keys, size_t count, 
 
 yk_status yk_store_check(yk_store *store, const char *const *keys, size_t count, bool *there)
 {
+    YK__LIVE(store);
     yk__bytes *list = NULL;
     *there = false;
     yk_status status = check_keys(store, "check", keys, count, &list);
@@ -242,6 +248,7 @@ yk_status yk_store_check(yk_store *store, const char *const *keys, size_t count,
 yk_status yk_store_compare_set(yk_store *store, const char *key, const void *expected, size_t expected_size,
                                const void *desired, size_t desired_size, void **data, size_t *size, bool *swapped)
 {
+    YK__LIVE(store);
     bool done = false;
     yk__store_value value = {0};
     if (data)
@@ -267,6 +274,7 @@ yk_status yk_store_compare_set(yk_store *store, const char *key, const void *exp
 
 yk_status yk_store_delete(yk_store *store, const char *key, bool *deleted)
 {
+    YK__LIVE(store);
     bool was_there = false;
     yk_status status = check_key(store, "delete", key);
     if (!status)
@@ -279,6 +287,7 @@ yk_status yk_store_delete(yk_store *store, const char *key, bool *deleted)
 yk_status yk_store_watch(yk_store *store, const char *key, const void *old, size_t old_size, void **data, size_t *size,
                          double timeout)
 {
+    YK__LIVE(store);
     yk__until until;
     yk__store_value value = {0};
     if (data)
@@ -297,12 +306,14 @@ yk_status yk_store_watch(yk_store *store, const char *key, const void *old, size
 
 yk_status yk_store_count(yk_store *store, int64_t *count)
 {
+    YK__LIVE(store);
     yk_status status = check_store(store, "count");
     return status ? status : store->table->count(store, (yk__bytes){0}, count, until_default(store));
 }
 
 yk_status yk_store_set_timeout(yk_store *store, double seconds)
 {
+    YK__LIVE(store);
     yk_status status = check_store(store, "set_timeout");
     if (!status && !(seconds > 0))
         status = yk__fail(YK_ERR_ARGUMENT, "set_timeout: %g s, expected more than 0 (store %s)", seconds, store->name);

@@ -59,13 +59,14 @@ static void watcher_destroy(void *object)
         pthread_join(w->thread, NULL);
     yk_store_release(w->store);
     free(w->key);
-    free(w);
+    yk__object_free(w);
 }
 
 static const yk__type watcher_type = {"store watcher", watcher_destroy};
 
 yk_store_watcher *yk_store_watcher_create(yk_store *store, const char *key, yk_store_watch_fn fn, void *arg)
 {
+    YK__LIVE(store);
     bool there;
     if (!yk__scope_check("store_watcher_create"))
         return NULL;
@@ -77,10 +78,9 @@ yk_store_watcher *yk_store_watcher_create(yk_store *store, const char *key, yk_s
         yk__error_prefix("store_watcher_create");
         return NULL;
     }
-    yk_store_watcher *w = yk__calloc(1, sizeof(*w));
+    yk_store_watcher *w = yk__object_new(&watcher_type, sizeof(*w));
     if (!w)
         return NULL;
-    yk__object_init(&w->object, &watcher_type);
     w->store = yk_store_retain(store);
     w->key = yk__strdup(key);
     w->fn = fn;

@@ -89,11 +89,13 @@ static uint64_t hook_add(const char *name, yk_module *m, module_hook hook)
 
 uint64_t yk_module_register_forward_pre_hook(yk_module *m, yk_forward_pre_hook hook, void *user)
 {
+    YK__LIVE(m);
     return hook_add("register_forward_pre_hook", m, (module_hook){.before = hook, .user = user});
 }
 
 uint64_t yk_module_register_forward_hook(yk_module *m, yk_forward_hook hook, void *user)
 {
+    YK__LIVE(m);
     return hook_add("register_forward_hook", m, (module_hook){.after = hook, .user = user});
 }
 
@@ -108,6 +110,7 @@ static module_hook *hook_find(yk_module *m, uint64_t id)
 
 yk_status yk_module_hook_remove(yk_module *m, uint64_t id)
 {
+    YK__LIVE(m);
     module_hook *hook = hook_find(m, id);
     if (!hook)
         return yk__fail(YK_ERR_NOT_FOUND, "module_hook_remove: %s has no hook %llu", m ? m->cls->name : "NULL",
@@ -236,6 +239,8 @@ yk_tensor *yk__forward(yk_module *m, yk_tensor *x)
 
 yk_tensor *yk_forward(yk_module *m, yk_tensor *x)
 {
+    YK__LIVE(m);
+    YK__LIVE(x);
     return m && x && yk__scope_check("forward") ? yk__scope_own(yk__forward(m, x)) : NULL;
 }
 
@@ -243,6 +248,11 @@ yk_status yk_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, 
 {
     for (int i = 0; i < n_outputs; i++)
         outputs[i] = NULL;
+    YK__LIVE(m);
+    for (int i = 0; i < n_inputs; i++) {
+        if (yk__is_freed(inputs[i]))
+            return yk__fail_freed(__func__, inputs[i]);
+    }
     bool missing = !m;
     for (int i = 0; i < n_inputs; i++)
         missing = missing || !inputs[i];

@@ -40,11 +40,13 @@ static yk_status draw(const char *what, yk_tensor *x, yk__random_kind kind, doub
 
 yk_status yk_init_uniform(yk_tensor *x, double low, double high)
 {
+    YK__LIVE(x);
     return draw("init_uniform", x, YK__RANDOM_UNIFORM, low, high);
 }
 
 yk_status yk_init_normal(yk_tensor *x, double mean, double deviation)
 {
+    YK__LIVE(x);
     if (!(deviation >= 0))
         return yk__fail(YK_ERR_ARGUMENT, "init_normal: deviation %g is negative", deviation);
     return draw("init_normal", x, YK__RANDOM_NORMAL, mean, deviation);
@@ -52,6 +54,7 @@ yk_status yk_init_normal(yk_tensor *x, double mean, double deviation)
 
 yk_status yk_init_constant(yk_tensor *x, double value)
 {
+    YK__LIVE(x);
     if (!x)
         return yk__fail(YK_ERR_ARGUMENT, "init_constant: the tensor is NULL");
     yk_status status = yk__raw_fill(x, value);
@@ -88,6 +91,7 @@ static yk_status kaiming(const char *what, const yk_tensor *x, double slope, boo
 
 yk_status yk_init_kaiming_uniform(yk_tensor *x, double slope, bool fan_out)
 {
+    YK__LIVE(x);
     double deviation;
     yk_status status = kaiming("init_kaiming_uniform", x, slope, fan_out, &deviation);
     return status ? status : yk_init_uniform(x, -sqrt(3) * deviation, sqrt(3) * deviation);
@@ -95,6 +99,7 @@ yk_status yk_init_kaiming_uniform(yk_tensor *x, double slope, bool fan_out)
 
 yk_status yk_init_kaiming_normal(yk_tensor *x, double slope, bool fan_out)
 {
+    YK__LIVE(x);
     double deviation;
     yk_status status = kaiming("init_kaiming_normal", x, slope, fan_out, &deviation);
     return status ? status : yk_init_normal(x, 0, deviation);
@@ -111,6 +116,7 @@ static yk_status xavier(const char *what, const yk_tensor *x, double gain, doubl
 
 yk_status yk_init_xavier_uniform(yk_tensor *x, double gain)
 {
+    YK__LIVE(x);
     double deviation;
     yk_status status = xavier("init_xavier_uniform", x, gain, &deviation);
     return status ? status : yk_init_uniform(x, -sqrt(3) * deviation, sqrt(3) * deviation);
@@ -118,6 +124,7 @@ yk_status yk_init_xavier_uniform(yk_tensor *x, double gain)
 
 yk_status yk_init_xavier_normal(yk_tensor *x, double gain)
 {
+    YK__LIVE(x);
     double deviation;
     yk_status status = xavier("init_xavier_normal", x, gain, &deviation);
     return status ? status : yk_init_normal(x, 0, deviation);

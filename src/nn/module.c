@@ -29,7 +29,8 @@ static void module_destroy(void *object)
     entries_clear(&m->parameters);
     entries_clear(&m->buffers);
     free(m->hooks);
-    free(m);
+    free(m->data);
+    yk__object_free(m);
 }
 
 static const yk__type module_type = {"module", module_destroy};
@@ -43,10 +44,13 @@ yk_module *yk_module_create(const yk_module_class *cls)
     }
     if (!yk__scope_check(cls->name))
         return NULL;
-    yk_module *m = yk__calloc(1, sizeof(*m) + cls->data_size);
-    if (!m)
+    void *data = yk__calloc(1, cls->data_size);
+    yk_module *m = data ? yk__object_new(&module_type, sizeof(*m)) : NULL;
+    if (!m) {
+        free(data);
         return NULL;
-    yk__object_init(&m->object, &module_type);
+    }
+    m->data = data;
     m->cls = cls;
     m->training = true;
     return yk__scope_own(m);
@@ -54,11 +58,13 @@ yk_module *yk_module_create(const yk_module_class *cls)
 
 void *yk_module_data(yk_module *m)
 {
+    YK__LIVE(m);
     return m ? m->data : NULL;
 }
 
 const yk_module_class *yk_module_class_of(const yk_module *m)
 {
+    YK__LIVE(m);
     return m ? m->cls : NULL;
 }
 
@@ -72,6 +78,7 @@ bool yk__module_usable(const char *what, const yk_module *m)
 
 yk_module *yk_module_check(yk_module *m)
 {
+    YK__LIVE(m);
     return yk__module_usable("module_check", m) ? m : NULL;
 }
 
@@ -148,6 +155,8 @@ static bool addable(yk_module *m, const char *name, const void *part)
 
 yk_module *yk_module_add(yk_module *parent, const char *name, yk_module *child)
 {
+    YK__LIVE(parent);
+    YK__LIVE(child);
     if (!addable(parent, name, child))
         return NULL;
     bool cycle = contains(child, parent);
@@ -196,16 +205,22 @@ yk_tensor *yk__module_take_buffer(yk_module *m, const char *name, yk_tensor *x)
 
 yk_tensor *yk_module_add_parameter(yk_module *m, const char *name, yk_tensor *x)
 {
+    YK__LIVE(m);
+    YK__LIVE(x);
     return yk__module_take_parameter(m, name, yk_tensor_retain(x));
 }
 
 yk_tensor *yk_module_add_buffer(yk_module *m, const char *name, yk_tensor *x)
 {
+    YK__LIVE(m);
+    YK__LIVE(x);
     return take_buffer(m, name, yk_tensor_retain(x), false);
 }
 
 yk_tensor *yk_module_add_temporary_buffer(yk_module *m, const char *name, yk_tensor *x)
 {
+    YK__LIVE(m);
+    YK__LIVE(x);
     return take_buffer(m, name, yk_tensor_retain(x), true);
 }
 
@@ -218,6 +233,7 @@ yk_tensor *yk__module_tensor(const char *what, int ndim, const int64_t *shape, y
 
 void yk_module_train(yk_module *m, bool training)
 {
+    YK__LIVE(m);
     if (!m)
         return;
     m->training = training;
@@ -232,6 +248,7 @@ void yk_module_eval(yk_module *m)
 
 bool yk_module_is_training(const yk_module *m)
 {
+    YK__LIVE(m);
     return m && m->training;
 }
 
@@ -239,21 +256,25 @@ bool yk_module_is_training(const yk_module *m)
 
 int64_t yk_module_child_count(const yk_module *m)
 {
+    YK__LIVE(m);
     return m ? m->children.count : 0;
 }
 
 yk_module *yk_module_child(const yk_module *m, int64_t i)
 {
+    YK__LIVE(m);
     return m && i >= 0 && i < m->children.count ? m->children.items[i].object : NULL;
 }
 
 const char *yk_module_child_name(const yk_module *m, int64_t i)
 {
+    YK__LIVE(m);
     return m && i >= 0 && i < m->children.count ? m->children.items[i].name : NULL;
 }
 
 yk_status yk_module_apply(yk_module *m, yk_status (*fn)(yk_module *m, void *user), void *user)
 {
+    YK__LIVE(m);
     if (!yk__module_usable("module_apply", m))
         return m ? YK_ERR_STATE : yk__fail(YK_ERR_ARGUMENT, "module_apply: the module is NULL");
     for (int64_t i = 0; i < m->children.count; i++) {
@@ -267,6 +288,7 @@ yk_status yk_module_apply(yk_module *m, yk_status (*fn)(yk_module *m, void *user
 
 void yk_module_zero_grad(yk_module *m)
 {
+    YK__LIVE(m);
     for (int64_t i = 0; m && i < m->parameters.count; i++) {
         yk_status dropped = yk_set_grad(m->parameters.items[i].object, NULL);
         (void)dropped; /* dropping has no way to fail */
@@ -287,6 +309,7 @@ static yk_status set_requires_grad(yk_module *m, void *requires_grad)
 
 yk_status yk_module_requires_grad(yk_module *m, bool requires_grad)
 {
+    YK__LIVE(m);
     return yk_module_apply(m, set_requires_grad, &requires_grad);
 }
 
@@ -343,6 +366,7 @@ yk_status yk__module_collect(yk_module *m, yk__collect what, yk_state_dict *dict
 
 yk_parameters *yk_module_parameters(yk_module *m)
 {
+    YK__LIVE(m);
     if (!yk__module_usable("module_parameters", m) || !yk__scope_check("module_parameters"))
         return NULL;
     yk_parameters *list = yk__state_dict_new();
@@ -355,6 +379,7 @@ yk_parameters *yk_module_parameters(yk_module *m)
 
 int64_t yk_module_parameter_count(yk_module *m)
 {
+    YK__LIVE(m);
     if (!yk__module_usable("module_parameter_count", m))
         return 0;
     yk_parameters *list = yk__state_dict_new();
@@ -410,6 +435,7 @@ static void fail_not_found(const yk_module *m, const char *kind, const char *nam
 
 yk_tensor *yk_module_get(yk_module *m, const char *name)
 {
+    YK__LIVE(m);
     if (!name || !yk__module_usable("module_get", m))
         return NULL;
     const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
@@ -435,6 +461,7 @@ yk_tensor *yk_module_get(yk_module *m, const char *name)
 
 yk_module *yk_module_get_module(yk_module *m, const char *path)
 {
+    YK__LIVE(m);
     if (!path || !yk__module_usable("module_get_module", m))
         return NULL;
     yk_module *found = descend(m, path, strlen(path));

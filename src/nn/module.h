@@ -29,7 +29,7 @@ struct yk_module {
     bool incomplete; /* something could not be added: yk_module_check */
     yk__entries parameters, buffers, children;
     yk__module_hooks *hooks; /* NULL: none (forward.c) */
-    _Alignas(max_align_t) unsigned char data[];
+    void *data; /* cls->data_size bytes */
 };
 
 /* Whether m can be used; an incomplete module is an error in the name of `what`, NULL is none. */

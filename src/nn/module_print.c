@@ -20,6 +20,7 @@ static void print_module(FILE *to, yk_module *m, int depth)
 
 yk_status yk_module_print(FILE *to, yk_module *m)
 {
+    YK__LIVE(m);
     if (!to || !m)
         return yk__fail(YK_ERR_ARGUMENT, "module_print: the %s is NULL", m ? "stream" : "module");
     if (!yk__module_usable("module_print", m))

@@ -10,6 +10,7 @@
 
 yk_state_dict *yk_module_state_dict(yk_module *m)
 {
+    YK__LIVE(m);
     if (!yk__module_usable("module_state_dict", m) || !yk__scope_check("module_state_dict"))
         return NULL;
     yk_state_dict *dict = yk__state_dict_new();
@@ -171,6 +172,8 @@ static yk_status load(yk_module *m, const yk_state_dict *dict, const yk_load_opt
 yk_status yk_module_load_state_dict(yk_module *m, const yk_state_dict *dict, const yk_load_options *options,
                                     yk_load_report *report)
 {
+    YK__LIVE(m);
+    YK__LIVE(dict);
     return load(m, dict, options, report, false);
 }
 

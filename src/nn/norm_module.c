@@ -126,6 +126,9 @@ yk_tensor *yk__batch_norm2d_forward(yk_module *m, yk_tensor *x, yk_tensor *resid
 
 yk_tensor *yk_batch_norm2d_forward(yk_module *batch_norm, yk_tensor *x, yk_tensor *residual, bool relu)
 {
+    YK__LIVE(batch_norm);
+    YK__LIVE(x);
+    YK__LIVE(residual);
     if (!batch_norm || !x || !yk__scope_check("batch_norm2d_forward"))
         return NULL;
     if (!yk__is_batch_norm2d(batch_norm)) {

@@ -47,6 +47,7 @@ yk_module *yk_sequential_of(yk_module *const *modules, int count)
 
 yk_module *yk_sequential(yk_module *first, ...)
 {
+    YK__LIVE(first);
     /* A NULL may be the end or a module that could not be made: the error record tells. */
     if (yk__error_code())
         return NULL;

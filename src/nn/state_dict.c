@@ -33,7 +33,7 @@ static void dict_destroy(void *object)
     yk_object_release(dict->owner);
     free(dict->entries);
     yk__name_clear(&dict->names);
-    free(dict);
+    yk__object_free(dict);
 }
 
 static const yk__type dict_type = {"state_dict", dict_destroy};
@@ -51,10 +51,7 @@ static bool same_name(const void *owner, uint32_t index, const void *name)
 
 yk_state_dict *yk__state_dict_new(void)
 {
-    yk_state_dict *dict = yk__calloc(1, sizeof(*dict));
-    if (dict)
-        yk__object_init(&dict->object, &dict_type);
-    return dict;
+    return yk__object_new(&dict_type, sizeof(yk_state_dict));
 }
 
 yk_state_dict *yk_state_dict_create(void)
@@ -75,6 +72,8 @@ static yk_status grow(yk_state_dict *dict)
 
 yk_status yk_state_dict_add(yk_state_dict *dict, const char *name, yk_tensor *x)
 {
+    YK__LIVE(dict);
+    YK__LIVE(x);
     if (!dict || !name || !x)
         return yk__fail(YK_ERR_ARGUMENT, "state_dict_add: the %s is NULL", !dict ? "list" : !name ? "name" : "tensor");
     if (yk_state_dict_find(dict, name) >= 0)
@@ -95,21 +94,25 @@ yk_status yk_state_dict_add(yk_state_dict *dict, const char *name, yk_tensor *x)
 
 int64_t yk_state_dict_count(const yk_state_dict *dict)
 {
+    YK__LIVE(dict);
     return dict ? dict->count : 0;
 }
 
 yk_tensor *yk_state_dict_at(const yk_state_dict *dict, int64_t i)
 {
+    YK__LIVE(dict);
     return dict && i >= 0 && i < dict->count ? dict->entries[i].tensor : NULL;
 }
 
 const char *yk_state_dict_name(const yk_state_dict *dict, int64_t i)
 {
+    YK__LIVE(dict);
     return dict && i >= 0 && i < dict->count ? dict->entries[i].name : NULL;
 }
 
 int64_t yk_state_dict_find(const yk_state_dict *dict, const char *name)
 {
+    YK__LIVE(dict);
     if (!dict || !name)
         return -1;
     uint32_t at = yk__name_find(&dict->names, hash_name(name), same_name, dict, name);
@@ -131,6 +134,7 @@ int64_t yk__state_dict_find_module(const yk_state_dict *dict, const char *name)
 
 yk_tensor *yk_state_dict_get(const yk_state_dict *dict, const char *name)
 {
+    YK__LIVE(dict);
     if (!dict || !name)
         return NULL;
     int64_t i = yk_state_dict_find(dict, name);

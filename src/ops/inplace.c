@@ -10,6 +10,10 @@
 /* NULL operands and devices; no scope is needed, as nothing new is returned. */
 static bool begin(const char *name, yk_tensor *x, yk_tensor *y, bool has_y, bool one_device)
 {
+    if (yk__is_freed(x) || yk__is_freed(y)) {
+        yk__fail_freed(name, yk__is_freed(x) ? x : y);
+        return false;
+    }
     if (!x || (has_y && !y)) {
         if (!yk__error_code())
             yk__fail(YK_ERR_ARGUMENT, "%s: argument %d is NULL", name, x ? 2 : 1);

@@ -84,10 +84,12 @@ static const yk__optim_kind adamw_kind = {.name = "adamw",
 
 yk_optimizer *yk_adam(yk_parameters *params, const yk_adam_options *options)
 {
+    YK__LIVE(params);
     return yk__optimizer_create(&adam_kind, params, options);
 }
 
 yk_optimizer *yk_adamw(yk_parameters *params, const yk_adam_options *options)
 {
+    YK__LIVE(params);
     return yk__optimizer_create(&adamw_kind, params, options);
 }

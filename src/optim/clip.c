@@ -116,6 +116,7 @@ yk_status yk__change_grads(const yk_parameters *params, yk__unary op, double p0,
 
 yk_status yk_clip_grad_norm(const yk_parameters *params, double max_norm, double *total)
 {
+    YK__LIVE(params);
     if (!params)
         return yk__fail(YK_ERR_ARGUMENT, "clip_grad_norm: the list of parameters is NULL");
     if (!(max_norm >= 0))
@@ -132,6 +133,7 @@ yk_status yk_clip_grad_norm(const yk_parameters *params, double max_norm, double
 
 yk_status yk_clip_grad_value(const yk_parameters *params, double limit)
 {
+    YK__LIVE(params);
     if (!params)
         return yk__fail(YK_ERR_ARGUMENT, "clip_grad_value: the list of parameters is NULL");
     if (!(limit >= 0))

@@ -40,7 +40,7 @@ static void scaler_destroy(void *object)
     yk_grad_scaler *s = object;
     forget(s);
     free(s->entries);
-    free(s);
+    yk__object_free(s);
 }
 
 static const yk__type scaler_type = {"grad_scaler", scaler_destroy};
@@ -69,10 +69,9 @@ yk_grad_scaler *yk_grad_scaler_create(const yk_grad_scaler_options *options)
                                   .growth_interval = o.growth_interval ? o.growth_interval : 2000};
     if (yk__grad_scaler_check("grad_scaler_create", &state) || !yk__scope_check("grad_scaler_create"))
         return NULL;
-    yk_grad_scaler *s = yk__calloc(1, sizeof(*s));
+    yk_grad_scaler *s = yk__object_new(&scaler_type, sizeof(*s));
     if (!s)
         return NULL;
-    yk__object_init(&s->object, &scaler_type);
     state.scale = (float)state.scale;
     s->state = state;
     s->disabled = o.disabled;
@@ -81,6 +80,8 @@ yk_grad_scaler *yk_grad_scaler_create(const yk_grad_scaler_options *options)
 
 yk_tensor *yk_grad_scaler_scale(const yk_grad_scaler *s, yk_tensor *loss)
 {
+    YK__LIVE(s);
+    YK__LIVE(loss);
     if (!s) {
         yk__fail(YK_ERR_ARGUMENT, "grad_scaler_scale: the scaler is NULL");
         return NULL;
@@ -156,6 +157,8 @@ static yk_status unscale(const yk_grad_scaler *s, entry *e)
 
 yk_status yk_grad_scaler_unscale(yk_grad_scaler *s, yk_optimizer *o)
 {
+    YK__LIVE(s);
+    YK__LIVE(o);
     if (s && s->disabled)
         return YK_OK;
     entry *e;
@@ -170,6 +173,8 @@ yk_status yk_grad_scaler_unscale(yk_grad_scaler *s, yk_optimizer *o)
 
 yk_status yk_grad_scaler_step(yk_grad_scaler *s, yk_optimizer *o, bool *skipped)
 {
+    YK__LIVE(s);
+    YK__LIVE(o);
     if (skipped)
         *skipped = false;
     if (s && s->disabled)
@@ -194,6 +199,7 @@ yk_status yk_grad_scaler_step(yk_grad_scaler *s, yk_optimizer *o, bool *skipped)
 
 yk_status yk_grad_scaler_update(yk_grad_scaler *s)
 {
+    YK__LIVE(s);
     if (!s)
         return yk__fail(YK_ERR_ARGUMENT, "grad_scaler_update: the scaler is NULL");
     if (s->disabled)
@@ -221,11 +227,13 @@ yk_status yk_grad_scaler_update(yk_grad_scaler *s)
 
 yk_grad_scaler_state yk_grad_scaler_get_state(const yk_grad_scaler *s)
 {
+    YK__LIVE(s);
     return s ? s->state : (yk_grad_scaler_state){0};
 }
 
 yk_status yk_grad_scaler_set_state(yk_grad_scaler *s, const yk_grad_scaler_state *state)
 {
+    YK__LIVE(s);
     if (!s || !state)
         return yk__fail(YK_ERR_ARGUMENT, "grad_scaler_set_state: the %s is NULL", s ? "state" : "scaler");
     yk_status status = yk__grad_scaler_check("grad_scaler_set_state", state);
@@ -238,6 +246,7 @@ yk_status yk_grad_scaler_set_state(yk_grad_scaler *s, const yk_grad_scaler_state
 
 bool yk_grad_scaler_enabled(const yk_grad_scaler *s)
 {
+    YK__LIVE(s);
     return s && !s->disabled;
 }
 

@@ -50,7 +50,7 @@ static void optimizer_destroy(void *object)
         free(o->batch.states[s]);
     free(o->batch.places);
     free(o->pending);
-    free(o);
+    yk__object_free(o);
 }
 
 static const yk__type optimizer_type = {"optimizer", optimizer_destroy};
@@ -123,6 +123,8 @@ static yk_status group_fill(const yk_optimizer *o, yk__optim_group *group, const
 
 yk_status yk_optimizer_add_group(yk_optimizer *o, yk_parameters *params, const void *options)
 {
+    YK__LIVE(o);
+    YK__LIVE(params);
     if (!o || !params)
         return yk__fail(YK_ERR_ARGUMENT, "optimizer_add_group: the %s is NULL", o ? "list" : "optimizer");
     if (yk_state_dict_count(params) == 0)
@@ -153,10 +155,9 @@ yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *pa
         yk__fail(YK_ERR_ARGUMENT, "%s: the list of parameters is NULL", kind->name);
         return NULL;
     }
-    yk_optimizer *o = yk__calloc(1, sizeof(*o));
+    yk_optimizer *o = yk__object_new(&optimizer_type, sizeof(*o));
     if (!o)
         return NULL;
-    yk__object_init(&o->object, &optimizer_type);
     o->kind = kind;
     if (yk_optimizer_add_group(o, params, options)) {
         yk_object_release(o);
@@ -245,6 +246,7 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group)
 
 yk_status yk_optimizer_step(yk_optimizer *o)
 {
+    YK__LIVE(o);
     if (!o)
         return yk__fail(YK_ERR_ARGUMENT, "optimizer_step: the optimizer is NULL");
     for (int g = 0; g < o->n_groups; g++) {
@@ -257,6 +259,7 @@ yk_status yk_optimizer_step(yk_optimizer *o)
 
 void yk_optimizer_zero_grad(yk_optimizer *o)
 {
+    YK__LIVE(o);
     for (int g = 0; o && g < o->n_groups; g++) {
         for (int64_t i = 0; i < o->groups[g].count; i++) {
             yk_status dropped = yk_set_grad(yk_state_dict_at(o->groups[g].params, i), NULL);
@@ -269,21 +272,25 @@ void yk_optimizer_zero_grad(yk_optimizer *o)
 
 int yk_optimizer_group_count(const yk_optimizer *o)
 {
+    YK__LIVE(o);
     return o ? o->n_groups : 0;
 }
 
 yk_parameters *yk_optimizer_group(const yk_optimizer *o, int group)
 {
+    YK__LIVE(o);
     return o && group >= 0 && group < o->n_groups ? o->groups[group].params : NULL;
 }
 
 double yk_optimizer_lr(const yk_optimizer *o, int group)
 {
+    YK__LIVE(o);
     return o && group >= 0 && group < o->n_groups ? o->groups[group].lr : NAN;
 }
 
 yk_status yk_optimizer_set_lr(yk_optimizer *o, int group, double lr)
 {
+    YK__LIVE(o);
     if (!o)
         return yk__fail(YK_ERR_ARGUMENT, "optimizer_set_lr: the optimizer is NULL");
     if (group < -1 || group >= o->n_groups)
@@ -299,6 +306,8 @@ yk_status yk_optimizer_set_lr(yk_optimizer *o, int group, double lr)
 
 yk_tensor *yk_optimizer_state(const yk_optimizer *o, const yk_tensor *parameter, const char *name)
 {
+    YK__LIVE(o);
+    YK__LIVE(parameter);
     const yk__optim_state *state = o && parameter && name ? find_state(o, parameter) : NULL;
     for (int s = 0; state && state->step && s < YK__OPTIM_STATES; s++) {
         if (o->kind->state_names[s] && strcmp(o->kind->state_names[s], name) == 0)
@@ -309,6 +318,8 @@ yk_tensor *yk_optimizer_state(const yk_optimizer *o, const yk_tensor *parameter,
 
 int64_t yk_optimizer_state_step(const yk_optimizer *o, const yk_tensor *parameter)
 {
+    YK__LIVE(o);
+    YK__LIVE(parameter);
     const yk__optim_state *state = o && parameter ? find_state(o, parameter) : NULL;
     return state ? state->step : 0;
 }

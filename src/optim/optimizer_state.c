@@ -95,6 +95,7 @@ static yk_status add_group(const yk_optimizer *o, int g, yk_state_dict *dict)
 
 yk_state_dict *yk_optimizer_state_dict(const yk_optimizer *o)
 {
+    YK__LIVE(o);
     if (!o) {
         yk__fail(YK_ERR_ARGUMENT, "optimizer_state_dict: the optimizer is NULL");
         return NULL;
@@ -359,5 +360,7 @@ yk_status yk__optimizer_load_state(yk_optimizer *o, const yk_state_dict *dict, b
 
 yk_status yk_optimizer_load_state_dict(yk_optimizer *o, const yk_state_dict *dict)
 {
+    YK__LIVE(o);
+    YK__LIVE(dict);
     return yk__optimizer_load_state(o, dict, false);
 }

@@ -30,7 +30,7 @@ static void schedule_destroy(void *object)
     yk_object_release(s->optimizer);
     yk_object_release(s->after);
     free(s->milestones);
-    free(s);
+    yk__object_free(s);
 }
 
 static const yk__type schedule_type = {"schedule", schedule_destroy};
@@ -53,10 +53,9 @@ static yk_schedule *schedule_make(const char *what, yk_optimizer *o,
         yk__fail(YK_ERR_ARGUMENT, "%s: the optimizer is NULL", what);
         return NULL;
     }
-    yk_schedule *s = yk__scope_check(what) ? yk__calloc(1, sizeof(*s)) : NULL;
+    yk_schedule *s = yk__scope_check(what) ? yk__object_new(&schedule_type, sizeof(*s)) : NULL;
     if (!s)
         return NULL;
-    yk__object_init(&s->object, &schedule_type);
     s->optimizer = yk_object_retain(o);
     s->rate = rate;
     return s;
@@ -77,6 +76,7 @@ static double step_rate(const yk_schedule *s, double base, int64_t t)
 
 yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma)
 {
+    YK__LIVE(o);
     if (step_size < 1) {
         yk__fail(YK_ERR_ARGUMENT, "step_lr: step_size is %lld, it must be at least 1", (long long)step_size);
         return NULL;
@@ -99,6 +99,7 @@ static double multi_step_rate(const yk_schedule *s, double base, int64_t t)
 
 yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int count, double gamma)
 {
+    YK__LIVE(o);
     for (int i = 1; i < count; i++) {
         if (milestones[i] <= milestones[i - 1]) {
             yk__fail(YK_ERR_ARGUMENT, "multi_step_lr: milestone %d, %lld, does not come after %lld", i,
@@ -132,6 +133,7 @@ static double cosine_rate(const yk_schedule *s, double base, int64_t t)
 
 yk_schedule *yk_cosine_lr(yk_optimizer *o, int64_t t_max, double eta_min)
 {
+    YK__LIVE(o);
     if (t_max < 1 || !(eta_min >= 0)) {
         yk__fail(YK_ERR_ARGUMENT, "cosine_lr: t_max %lld, eta_min %g: t_max must be at least 1, eta_min not negative",
                  (long long)t_max, eta_min);
@@ -152,6 +154,7 @@ static double exponential_rate(const yk_schedule *s, double base, int64_t t)
 
 yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma)
 {
+    YK__LIVE(o);
     if (!(gamma > 0)) {
         yk__fail(YK_ERR_ARGUMENT, "exponential_lr: gamma is %g, it must be above 0", gamma);
         return NULL;
@@ -171,6 +174,8 @@ static double warmup_rate(const yk_schedule *s, double base, int64_t t)
 
 yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_factor, yk_schedule *after)
 {
+    YK__LIVE(o);
+    YK__LIVE(after);
     double start = yk__given(start_factor, 1.0 / 3);
     if (steps < 1 || !(start >= 0 && start <= 1)) {
         yk__fail(YK_ERR_ARGUMENT,
@@ -198,6 +203,7 @@ static double lambda_rate(const yk_schedule *s, double base, int64_t t)
 
 yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), void *user)
 {
+    YK__LIVE(o);
     if (!fn) {
         yk__fail(YK_ERR_ARGUMENT, "lambda_lr: the function is NULL");
         return NULL;
@@ -212,6 +218,7 @@ yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), 
 
 void yk_schedule_step(yk_schedule *s)
 {
+    YK__LIVE(s);
     if (!s)
         return;
     s->t++;
@@ -220,11 +227,13 @@ void yk_schedule_step(yk_schedule *s)
 
 int64_t yk_schedule_time(const yk_schedule *s)
 {
+    YK__LIVE(s);
     return s ? s->t : 0;
 }
 
 yk_status yk_schedule_set_time(yk_schedule *s, int64_t t)
 {
+    YK__LIVE(s);
     if (!s || t < 0)
         return yk__fail(YK_ERR_ARGUMENT, "schedule_set_time: %s", s ? "the time is negative" : "the schedule is NULL");
     s->t = t;
@@ -298,6 +307,7 @@ static void describe(writer *w, const yk_schedule *s)
 
 const char *yk_schedule_describe(const yk_schedule *s, char *text, size_t size)
 {
+    YK__LIVE(s);
     if (!size)
         return text;
     writer w = {.text = text, .size = size};

@@ -54,5 +54,6 @@ static const yk__optim_kind sgd_kind = {
 
 yk_optimizer *yk_sgd(yk_parameters *params, const yk_sgd_options *options)
 {
+    YK__LIVE(params);
     return yk__optimizer_create(&sgd_kind, params, options);
 }

@@ -162,6 +162,7 @@ static yk__reducer *reducer_create(yk_module *module, yk_process_group *group, c
 
 yk_module *yk_ddp(yk_module *module, const yk_ddp_options *options)
 {
+    YK__LIVE(module);
     static const yk_ddp_options defaults;
     const yk_ddp_options *o = options ? options : &defaults;
     if (!yk__module_usable("ddp", module) || check_options(o))
@@ -189,6 +190,7 @@ yk_module *yk_ddp(yk_module *module, const yk_ddp_options *options)
 
 bool yk_is_ddp(const yk_module *m)
 {
+    YK__LIVE(m);
     return m && m->cls == &ddp_class;
 }
 
@@ -212,18 +214,21 @@ yk_status yk__reducer_of(const char *what, yk_module *m, yk__reducer **reducer)
 
 yk_module *yk_ddp_module(yk_module *m)
 {
+    YK__LIVE(m);
     ddp *d = ddp_of("ddp_module", m);
     return d ? d->inner : NULL;
 }
 
 yk_process_group *yk_ddp_group(yk_module *m)
 {
+    YK__LIVE(m);
     ddp *d = ddp_of("ddp_group", m);
     return d ? d->group : NULL;
 }
 
 bool yk_no_sync_begin(yk_module *m)
 {
+    YK__LIVE(m);
     yk__reducer *r = yk_is_ddp(m) ? ((ddp *)yk_module_data(m))->reducer : NULL;
     bool previous = r && r->no_sync;
     if (r)
@@ -233,6 +238,7 @@ bool yk_no_sync_begin(yk_module *m)
 
 void yk_no_sync_end(yk_module *m, bool previous)
 {
+    YK__LIVE(m);
     yk__reducer *r = yk_is_ddp(m) ? ((ddp *)yk_module_data(m))->reducer : NULL;
     if (r)
         r->no_sync = previous;

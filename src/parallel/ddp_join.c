@@ -124,6 +124,7 @@ yk_status yk__join_backward_end(yk__reducer *r)
 
 yk_status yk_join_begin(yk_module *m, const yk_join_options *options)
 {
+    YK__LIVE(m);
     yk__reducer *r;
     yk_status status = yk__reducer_of("join_begin", m, &r);
     if (status || !r)
@@ -203,6 +204,7 @@ static yk_status shadow(yk__reducer *r)
 
 yk_status yk_join_end(yk_module *m)
 {
+    YK__LIVE(m);
     yk__reducer *r;
     yk_status status = yk__reducer_of("join_end", m, &r);
     if (status || !r)

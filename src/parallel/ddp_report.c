@@ -63,6 +63,7 @@ static void compare(int world_size, const diary *all, yk_ddp_times *ranks)
 
 yk_status yk_ddp_report(yk_module *m, yk_ddp_times *ranks)
 {
+    YK__LIVE(m);
     yk__reducer *r;
     yk_status status = yk__reducer_of("ddp_report", m, &r);
     if (!status && !ranks)
@@ -86,6 +87,7 @@ yk_status yk_ddp_report(yk_module *m, yk_ddp_times *ranks)
 
 yk_status yk_ddp_report_local(yk_module *m, yk_ddp_times *mine)
 {
+    YK__LIVE(m);
     yk__reducer *r;
     yk_status status = yk__reducer_of("ddp_report_local", m, &r);
     if (!status && !mine)
@@ -124,6 +126,7 @@ yk_status yk_ddp_report_print(FILE *to, const yk_ddp_times *ranks, int count)
 
 void yk_ddp_report_reset(yk_module *m)
 {
+    YK__LIVE(m);
     yk__reducer *r;
     if (!yk__reducer_of("ddp_report_reset", m, &r) && r)
         memset(&r->clock, 0, sizeof(r->clock));

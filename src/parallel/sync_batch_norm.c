@@ -344,6 +344,11 @@ static yk_status convert(yk_module *m, void *group)
 
 yk_module *yk_convert_sync_batch_norm(yk_module *m, yk_process_group *group)
 {
+    YK__LIVE(m);
+    if (yk__is_freed(group)) {
+        yk__fail_freed(__func__, group);
+        return NULL;
+    }
     if (!yk__module_usable("convert_sync_batch_norm", m))
         return NULL;
     if (!group && yk_is_initialized())

@@ -8,6 +8,7 @@
 
 void *yk_tensor_data(yk_tensor *x)
 {
+    YK__LIVE(x);
     if (!x)
         return NULL;
     if (!yk__backend_for(x)->host_memory) {
@@ -49,6 +50,7 @@ static bool single(const char *what, const yk_tensor *x)
 
 double yk_item(const yk_tensor *x)
 {
+    YK__LIVE(x);
     double value = NAN;
     if (!single("item", x) || element(x, 0, YK_F64, &value))
         return NAN;
@@ -57,6 +59,7 @@ double yk_item(const yk_tensor *x)
 
 int64_t yk_item_i64(const yk_tensor *x)
 {
+    YK__LIVE(x);
     int64_t value = 0;
     if (!single("item", x) || element(x, 0, YK_I64, &value))
         return 0;
@@ -65,6 +68,7 @@ int64_t yk_item_i64(const yk_tensor *x)
 
 double yk_get(const yk_tensor *x, const int64_t *index)
 {
+    YK__LIVE(x);
     if (!x)
         return NAN;
     if (!index && x->ndim) {
@@ -100,6 +104,7 @@ static yk_status check_bytes(const char *what, const yk_tensor *x, const void *d
 
 yk_status yk_tensor_read(const yk_tensor *x, void *data, size_t bytes)
 {
+    YK__LIVE(x);
     if (!x)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "tensor_read: the tensor is NULL");
     yk_status status = check_bytes("tensor_read", x, data, bytes);
@@ -115,6 +120,7 @@ yk_status yk_tensor_read(const yk_tensor *x, void *data, size_t bytes)
 
 yk_status yk_tensor_write(yk_tensor *x, const void *data, size_t bytes)
 {
+    YK__LIVE(x);
     if (!x)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "tensor_write: the tensor is NULL");
     yk_status status = check_bytes("tensor_write", x, data, bytes);

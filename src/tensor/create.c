@@ -209,11 +209,13 @@ static yk_tensor *like(const char *what, const yk_tensor *x)
 
 yk_tensor *yk_empty_like(const yk_tensor *x)
 {
+    YK__LIVE(x);
     return yk__scope_own(like("empty_like", x));
 }
 
 yk_tensor *yk_full_like(const yk_tensor *x, double value)
 {
+    YK__LIVE(x);
     yk_tensor *out = like("full_like", x);
     return finish(out, out ? yk__raw_fill(out, value) : YK_OK, NULL);
 }
@@ -230,6 +232,7 @@ yk_tensor *yk_ones_like(const yk_tensor *x)
 
 yk_tensor *yk_randn_like(const yk_tensor *x)
 {
+    YK__LIVE(x);
     if (!x)
         return NULL;
     yk_tensor_options options = {.dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)};

@@ -272,6 +272,7 @@ static void write_tensor(text *t, const yk_tensor *x, const yk_tensor *host)
 
 char *yk_to_string(const yk_tensor *x)
 {
+    YK__LIVE(x);
     if (!x)
         return NULL;
     yk_tensor *host =
@@ -290,6 +291,7 @@ char *yk_to_string(const yk_tensor *x)
 
 yk_status yk_print(FILE *to, const yk_tensor *x)
 {
+    YK__LIVE(x);
     if (!x)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "print: the tensor is NULL");
     char *chars = yk_to_string(x);

@@ -15,19 +15,16 @@ static void tensor_destroy(void *object)
     if (x->autograd)
         x->autograd->destroy(x->autograd);
     yk__storage_release(x->storage);
-    free(x);
+    yk__object_free(x);
 }
 
 static const yk__type tensor_type = {"tensor", tensor_destroy};
 
 static yk_tensor *tensor_make(int ndim, const int64_t *shape, const int64_t *stride, yk_dtype dtype)
 {
-    yk_tensor *x = malloc(sizeof(*x));
-    if (!x) {
-        yk__fail_memory(sizeof(*x));
+    yk_tensor *x = yk__object_alloc(&tensor_type, sizeof(*x));
+    if (!x)
         return NULL;
-    }
-    yk__object_init(&x->object, &tensor_type);
     x->storage = NULL;
     x->data = NULL;
     x->autograd = NULL;
@@ -52,7 +49,7 @@ yk_tensor *yk__tensor_new(int ndim, const int64_t *shape, const int64_t *stride,
         return NULL;
     x->storage = yk__storage_create(device, (size_t)x->numel * yk_dtype_size(dtype));
     if (!x->storage) {
-        free(x);
+        yk__object_free(x);
         return NULL;
     }
     x->data = x->storage->data;
@@ -149,6 +146,7 @@ void yk__contiguous_strides(int ndim, const int64_t *shape, int64_t *stride)
 
 bool yk_is_contiguous(const yk_tensor *x)
 {
+    YK__LIVE(x);
     int64_t expected = 1;
     for (int d = x ? x->ndim - 1 : -1; d >= 0; d--) {
         if (x->shape[d] != 1 && x->stride[d] != expected)
@@ -270,11 +268,13 @@ yk_status yk__broadcast(const char *what, const yk_tensor *a, const yk_tensor *b
 
 int yk_ndim(const yk_tensor *x)
 {
+    YK__LIVE(x);
     return x ? x->ndim : 0;
 }
 
 int64_t yk_size(const yk_tensor *x, int dim)
 {
+    YK__LIVE(x);
     if (!x)
         return 0;
     if (dim < 0)
@@ -284,6 +284,7 @@ int64_t yk_size(const yk_tensor *x, int dim)
 
 int64_t yk_stride(const yk_tensor *x, int dim)
 {
+    YK__LIVE(x);
     if (!x)
         return 0;
     if (dim < 0)
@@ -293,31 +294,38 @@ int64_t yk_stride(const yk_tensor *x, int dim)
 
 const int64_t *yk_sizes(const yk_tensor *x)
 {
+    YK__LIVE(x);
     return x ? x->shape : NULL;
 }
 
 int64_t yk_numel(const yk_tensor *x)
 {
+    YK__LIVE(x);
     return x ? x->numel : 0;
 }
 
 yk_dtype yk_tensor_dtype(const yk_tensor *x)
 {
+    YK__LIVE(x);
     return x ? (yk_dtype)x->dtype : YK_F32;
 }
 
 yk_device yk_tensor_device(const yk_tensor *x)
 {
+    YK__LIVE(x);
     return x ? yk__device_of(x) : (yk_device){0};
 }
 
 bool yk_same_shape(const yk_tensor *a, const yk_tensor *b)
 {
+    YK__LIVE(a);
+    YK__LIVE(b);
     return a && b && a->ndim == b->ndim && memcmp(a->shape, b->shape, sizeof(a->shape[0]) * (size_t)a->ndim) == 0;
 }
 
 const char *yk_shape_format(const yk_tensor *x, char *buffer, size_t size)
 {
+    YK__LIVE(x);
     if (!x) {
         snprintf(buffer, size, "NULL");
         return buffer;
@@ -327,6 +335,7 @@ const char *yk_shape_format(const yk_tensor *x, char *buffer, size_t size)
 
 uint32_t yk_tensor_version(const yk_tensor *x)
 {
+    YK__LIVE(x);
     return x ? yk__version(x) : 0;
 }
 

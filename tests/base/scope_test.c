@@ -19,15 +19,14 @@ static void thing_destroy(void *object)
     alive--;
     if (n_released < 16)
         released[n_released++] = t->number;
-    free(t);
+    yk__object_free(t);
 }
 
 static const yk__type thing_type = {"thing", thing_destroy};
 
 static thing *thing_create(int number)
 {
-    thing *t = calloc(1, sizeof(*t));
-    yk__object_init(&t->object, &thing_type);
+    thing *t = yk__object_new(&thing_type, sizeof(*t));
     t->number = number;
     alive++;
     return t;

@@ -1,0 +1,353 @@
+/*
+ * freed_test.c - objects that are used after they were freed: every public function recognises them.
+ */
+#include "tests/support/expect.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <yoke/yoke.h>
+
+#include "base/core.h"
+
+/* ---- every function, with a freed object in each place: handle_calls.h is made from the headers -------------------
+ */
+typedef struct handle_call {
+    const char *name;
+    void (*call)(yk_scope scope);
+} handle_call;
+
+static _Alignas(64) unsigned char room[4096]; /* for results */
+static FILE *nowhere;
+
+static int stub(void)
+{
+    return 0;
+}
+
+static yk_tensor *forward(yk_custom *context, yk_tensor *const *inputs, int n)
+{
+    (void)context, (void)n;
+    return yk_neg(inputs[0]);
+}
+
+static yk_status backward(yk_custom *context, yk_tensor *grad, yk_tensor **grads, int n)
+{
+    (void)context, (void)grad, (void)grads, (void)n;
+    return YK_OK;
+}
+
+static yk_status get_sample(void *context, int64_t index, yk_sample *sample)
+{
+    static const float value[1];
+    (void)context, (void)index;
+    yk_sample_view(sample, value, YK_F32, 1, (int64_t[]){1});
+    return YK_OK;
+}
+
+static void watch(void *arg, const char *key, const void *data, size_t size, const yk_error *error)
+{
+    (void)arg, (void)key, (void)data, (void)size, (void)error;
+}
+
+static const yk_custom_function some_custom_function = {.name = "custom", .forward = forward, .backward = backward};
+static const yk_dataset_table some_dataset_table = {.name = "table", .length = 4, .get = get_sample};
+static yk_shard some_shard = {.name = "x"};
+
+static yk_tensor *make_yk_tensor(void)
+{
+    return yk_ones(YK_SHAPE(1), &(yk_tensor_options){.requires_grad = true});
+}
+static yk_module *make_yk_module(void)
+{
+    return yk_linear_create(1, 1, NULL);
+}
+static yk_parameters *make_yk_parameters(void)
+{
+    return yk_module_parameters(make_yk_module());
+}
+static yk_optimizer *make_yk_optimizer(void)
+{
+    return yk_sgd(make_yk_parameters(), &(yk_sgd_options){.lr = 0.1});
+}
+static yk_state_dict *make_yk_state_dict(void)
+{
+    return yk_module_state_dict(make_yk_module());
+}
+static yk_schedule *make_yk_schedule(void)
+{
+    return yk_exponential_lr(make_yk_optimizer(), 0.5);
+}
+static yk_grad_scaler *make_yk_grad_scaler(void)
+{
+    return yk_grad_scaler_create(NULL);
+}
+static yk_transform *make_yk_transform(void)
+{
+    return yk_to_tensor();
+}
+static yk_dataset *make_yk_dataset(void)
+{
+    return yk_dataset_create(&some_dataset_table, NULL, NULL);
+}
+static yk_loader *make_yk_loader(void)
+{
+    return yk_loader_create(make_yk_dataset(), &(yk_loader_options){.batch_size = 2});
+}
+static yk_process_group *make_yk_process_group(void)
+{
+    return yk_process_group_create(NULL, 0, 1, NULL);
+}
+static yk_work *make_yk_work(void)
+{
+    return yk_barrier_async(make_yk_process_group());
+}
+static yk_store *make_yk_store(void)
+{
+    return yk_hash_store();
+}
+static yk_store_watcher *make_yk_store_watcher(void)
+{
+    return yk_store_watcher_create(make_yk_store(), "key", watch, NULL);
+}
+static yk_value *make_yk_value(void)
+{
+    return yk_value_dict();
+}
+static char folder[] = "/tmp/yoke-freed-XXXXXX";
+static yk_checkpoint_manager *make_yk_checkpoint_manager(void)
+{
+    return yk_checkpoint_manager_create(folder, NULL);
+}
+
+#define KINDS(X)                                                                                                       \
+    X(yk_tensor)                                                                                                       \
+    X(yk_module)                                                                                                       \
+    X(yk_parameters)                                                                                                   \
+    X(yk_optimizer)                                                                                                    \
+    X(yk_state_dict)                                                                                                   \
+    X(yk_schedule)                                                                                                     \
+    X(yk_grad_scaler)                                                                                                  \
+    X(yk_transform)                                                                                                    \
+    X(yk_dataset)                                                                                                      \
+    X(yk_loader)                                                                                                       \
+    X(yk_process_group)                                                                                                \
+    X(yk_work)                                                                                                         \
+    X(yk_store)                                                                                                        \
+    X(yk_store_watcher)                                                                                                \
+    X(yk_value)                                                                                                        \
+    X(yk_checkpoint_manager)
+
+#define DECLARE(type) static type *freed_##type, *some_##type;
+KINDS(DECLARE)
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-result"
+#include "handle_calls.h"
+#pragma GCC diagnostic pop
+
+static void every_function_recognises_a_freed_object(void **state)
+{
+    (void)state;
+    nowhere = fopen("/dev/null", "w");
+    assert_non_null(mkdtemp(folder));
+    yk_scope program = yk_scope_begin(), gone = yk_scope_begin();
+#define MAKE_FREED(type) freed_##type = make_##type();
+    KINDS(MAKE_FREED)
+    expect_ok(YK_OK);
+    yk_scope_end(gone);
+#define MAKE_SOME(type) some_##type = make_##type();
+    KINDS(MAKE_SOME)
+    expect_ok(YK_OK);
+    some_shard.part = some_yk_tensor;
+    int n = sizeof(handle_calls) / sizeof(*handle_calls), bad = 0;
+    assert_true(n > 400);
+    for (int i = 0; i < n; i++) {
+        yk_scope scope = yk_scope_begin();
+        if (getenv("YOKE_TEST_NAMES"))
+            fprintf(stderr, "# %s\n", handle_calls[i].name);
+        handle_calls[i].call(scope);
+        const yk_error *e = yk_last_error();
+        char name[100]; /* of the function, without "yk_" */
+        snprintf(name, sizeof(name), "%s", handle_calls[i].name + 3);
+        name[strcspn(name, ",")] = '\0';
+        if (!e || e->code != YK_ERR_STATE ||
+            (!strstr(e->message, "scope ended") && !strstr(e->message, "has been freed") &&
+             !strstr(e->message, "once too often"))) {
+            print_message("%s: %s\n", handle_calls[i].name, e ? e->message : "no error");
+            bad++;
+        }
+        yk_clear_error();
+        yk_scope_end(scope);
+    }
+    assert_int_equal(bad, 0);
+    yk_scope_end(program);
+    expect_ok(YK_OK);
+    fclose(nowhere);
+    rmdir(folder);
+}
+
+/* ---- what the error says ----------------------------------------------------------------------------------------- */
+static void loss_summed_over_steps(void **state)
+{
+    (void)state;
+    yk_scope program = yk_scope_begin();
+    yk_tensor *total = yk_zeros(YK_SCALAR, NULL), *x = yk_ones(YK_SHAPE(3), NULL);
+    int begun = 0, ended = 0;
+    for (int i = 0; i < 2; i++) {
+        yk_scope step = (begun = __LINE__, yk_scope_begin());
+        yk_tensor *loss = yk_mean(x);
+        total = yk_add(total, loss);
+        ended = __LINE__, yk_scope_end(step);
+    }
+    assert_null(total); /* the second addition got the freed sum of the first */
+    char text[300];
+    snprintf(text, sizeof(text),
+             "add: this tensor, made by add, is used after its scope ended: begun at %s:%d, it ended at %s:%d",
+             __FILE__, begun, __FILE__, ended);
+    expect_error(YK_ERR_STATE, text);
+    /* What the documentation says to do in its place. */
+    double sum = 0;
+    yk_tensor *running = yk_zeros(YK_SCALAR, NULL), *kept[2];
+    for (int i = 0; i < 2; i++) {
+        yk_scope step = yk_scope_begin();
+        yk_tensor *loss = yk_sum(x);
+        sum += yk_item(loss);
+        assert_ptr_equal(yk_add_(running, yk_detach(loss), 1), running);
+        kept[i] = yk_scope_return(step, yk_detach(loss));
+        yk_scope_end(step);
+    }
+    expect_near(sum, 6, 0, 0);
+    expect_near(yk_item(running), 6, 0, 0);
+    expect_near(yk_item(kept[0]) + yk_item(kept[1]), 6, 0, 0);
+    expect_ok(YK_OK);
+    yk_scope_end(program);
+}
+
+static void one_release_too_many(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_ones(YK_SHAPE(3), NULL);
+    yk_tensor_release(x); /* the scope's reference */
+    int64_t n = yk_numel(x);
+    assert_int_equal(n, 0);
+    expect_error(YK_ERR_STATE, "numel: this tensor, made by ones, has been freed: its last reference was released");
+    yk_scope_end(scope);
+    expect_error(YK_ERR_STATE, "scope_end: this tensor, made by ones was released once too often");
+    yk_tensor_release(x);
+    expect_error(YK_ERR_STATE, "release: this tensor, made by ones was released once too often");
+    assert_null(yk_tensor_retain(x));
+    expect_error(YK_ERR_STATE, "retain: this tensor");
+}
+
+static void batch_used_after_the_next(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_loader *loader = make_yk_loader();
+    yk_batch first, second;
+    yk_loader_start(loader, 0);
+    assert_true(yk_loader_next(loader, &first));
+    assert_true(yk_loader_next(loader, &second));
+    assert_null(yk_relu(first.input));
+    expect_error(YK_ERR_STATE, "relu: this tensor, made by loader_next, has been freed: the loader went on");
+    assert_non_null(yk_relu(second.input));
+    yk_scope_end(scope);
+    expect_ok(YK_OK);
+}
+
+/* A freed one is still recognised when at least 4,096 others have been made and freed. */
+static void marks_last(void **state)
+{
+    (void)state;
+    yk_scope outer = yk_scope_begin(), scope = yk_scope_begin();
+    yk_tensor *x = yk_ones(YK_SHAPE(3), NULL);
+    yk_scope_end(scope);
+    for (int i = 0; i < 4096; i++) {
+        scope = yk_scope_begin();
+        yk_tensor *other = yk_ones(YK_SHAPE(3), NULL);
+        assert_ptr_not_equal(other, x);
+        yk_scope_end(scope);
+    }
+    assert_null(yk_neg(x));
+    expect_error(YK_ERR_STATE, "neg: this tensor");
+    yk_scope_end(outer);
+}
+
+/* Tensors made on one thread and freed on another, and threads that come and go: memory is used again. */
+static void *make_many(void *arg)
+{
+    yk_tensor **made = arg;
+    yk_scope scope = yk_scope_begin();
+    for (int i = 0; i < 1000; i++)
+        made[i] = yk_tensor_retain(yk_ones(YK_SHAPE(1), NULL));
+    yk_scope_end(scope);
+    return NULL;
+}
+
+static void threads_share_memory(void **state)
+{
+    (void)state;
+    static yk_tensor *made[1000], *first;
+    bool again = false;
+    for (int round = 0; round < 40; round++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, make_many, made), 0);
+        pthread_join(thread, NULL);
+        if (!first)
+            first = made[0];
+        for (int i = 0; i < 1000; i++) {
+            again |= round && made[i] == first;
+            yk_tensor_release(made[i]);
+        }
+    }
+    assert_true(again);
+    expect_ok(YK_OK);
+}
+
+/* ---- a thread that ends with a scope open -------------------------------------------------------------------------
+ */
+static void *leave_open(void *arg)
+{
+    yk_scope_begin();
+    yk_scope_begin();
+    yk_tensor *x = yk_ones(YK_SHAPE(1000, 1000), NULL);
+    *(yk_tensor **)arg = x;
+    return NULL;
+}
+
+static void thread_ends_its_scopes(void **state)
+{
+    (void)state;
+    yk_memory_info before, after;
+    expect_ok(yk_device_memory((yk_device){0}, &before));
+    yk_tensor *x = NULL;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, leave_open, &x), 0);
+    pthread_join(thread, NULL);
+    expect_ok(yk_device_memory((yk_device){0}, &after));
+    assert_int_equal(after.allocated, before.allocated);
+    assert_int_equal(yk_numel(x), 0);
+    expect_error(YK_ERR_STATE, "numel: this tensor, made by ones, is used after its scope ended");
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    if (!getenv("YOKE_DEBUG")) { /* it is read when the program starts */
+        setenv("YOKE_DEBUG", "1", 1);
+        execv("/proc/self/exe", argv);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(loss_summed_over_steps),
+        cmocka_unit_test(every_function_recognises_a_freed_object),
+        cmocka_unit_test(one_release_too_many),
+        cmocka_unit_test(batch_used_after_the_next),
+        cmocka_unit_test(marks_last),
+        cmocka_unit_test(threads_share_memory),
+        cmocka_unit_test(thread_ends_its_scopes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
