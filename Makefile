@@ -48,7 +48,7 @@ ISA_FLAGS_v3   := -march=x86-64-v3
 ISA_FLAGS_v4   := -march=x86-64-v4 -mprefer-vector-width=512
 
 KERNEL_SOURCES := $(filter-out src/device/cpu/cpu_%.c,$(wildcard src/device/cpu/*.c))
-LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES),$(wildcard $(foreach d,base net device device/cpu tensor autograd \
+LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES),$(wildcard $(foreach d,base net launch device device/cpu tensor autograd \
                   ops nn optim data checkpoint comm comm/native parallel rpc observe,src/$(d)/*.c)))
 CLI_SOURCES    := $(wildcard src/cli/*.c)
 # ONLY="pool conv*" takes the tests of these names alone.

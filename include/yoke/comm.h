@@ -41,8 +41,8 @@ typedef enum yk_reduce_op { YK_OP_SUM = 0, YK_OP_MEAN, YK_OP_MIN, YK_OP_MAX, YK_
 typedef struct yk_init_options {
     /*
      * How the ranks find one another, unless `store` is given. NULL: "env://", which reads RANK, WORLD_SIZE,
-     * MASTER_ADDR and MASTER_PORT, and where these are not set the variables of Slurm (SLURM_PROCID, SLURM_NTASKS) or
-     * Open MPI (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE); with none of them it is a world of one. Rank 0 serves the
+     * MASTER_ADDR and MASTER_PORT, and where the first two are not set the variables of Open MPI, MPICH or Slurm
+     * (docs/launcher.md has the table); with none of them it is a world of one. Rank 0 serves the
      * store at that address, unless TORCHELASTIC_USE_AGENT_STORE=True says that the launcher does. "tcp://host:port":
      * rank and world_size come from here. "file:///path": a file of a shared file system, that the job makes.
      */

@@ -14,6 +14,7 @@
 #include "base/core.h"
 #include "cli/doctor.h"
 #include "cli/options.h"
+#include "launch/rank_info.h"
 
 typedef struct doctor {
     const char *master, *secret_file, *job;
@@ -26,16 +27,16 @@ typedef struct doctor {
 } doctor;
 
 /* ---- the nodes of a job ---------------------------------------------------------------------------------------- */
-static yk_status find_place(doctor *d)
+static yk_status find_rank(doctor *d)
 {
-    int64_t node;
-    if (!getenv("RANK") || !getenv("WORLD_SIZE") || !getenv("MASTER_ADDR"))
-        return YK_OK;
-    if (yk__env_int("WORLD_SIZE", 1, 1, 1 << 20, &d->world) || yk__env_int("RANK", 0, 0, d->world - 1, &d->rank) ||
-        yk__env_int("LOCAL_RANK", 0, 0, d->world - 1, &d->local_rank) ||
-        yk__env_int("GROUP_RANK", 0, 0, d->world - 1, &node))
-        return yk__error_code();
-    json_object_set_new(json_array_get(d->nodes, 0), "node", json_integer(node));
+    yk__rank_info info;
+    yk_status status = yk__rank_info_read(&info);
+    if (status || !info.launcher || !getenv("MASTER_ADDR"))
+        return status;
+    d->rank = info.rank;
+    d->local_rank = info.local_rank;
+    d->world = info.world_size;
+    json_object_set_new(json_array_get(d->nodes, 0), "node", json_integer(info.node));
     return YK_OK;
 }
 
@@ -226,7 +227,7 @@ static int examine(doctor *d)
         if (!d->steps)
             return cli_failed();
     }
-    if (find_place(d) || meet(d))
+    if (find_rank(d) || meet(d))
         return cli_failed();
     if (d->rank > 0)
         return EXIT_DONE;

@@ -1,5 +1,5 @@
 /*
- * options.h - what every verb of the program shares: its options as a table, exit codes, signals. Layer: cli.
+ * options.h - what every verb of the program shares: its options as a table, signals. Layer: cli.
  */
 #ifndef YOKE_CLI_OPTIONS_H
 #define YOKE_CLI_OPTIONS_H
@@ -7,10 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Exit codes; a signal that ended a run adds its number to EXIT_SIGNAL, as shells do. */
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SIGNAL = 128 };
-/* The run was asked to end, saved a checkpoint and can be started again: EX_TEMPFAIL of sysexits.h. */
-enum { EXIT_AGAIN = 75 };
+#include "launch/exit_codes.h"
 
 typedef enum cli_kind {
     CLI_FLAG,   /* bool: true when given */

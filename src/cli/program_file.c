@@ -106,18 +106,18 @@ int program_cannot_run(const char *path, int error, relay_sink *err)
     line[strcspn(line, "\r")] = '\0';
     const char *with = interpreter(path);
     if (error == ENOENT && strncmp(line, "#!", 2) == 0 && windows)
-        relay_say(err,
-                  "yoke run: %s: its lines end as on Windows, so there is no interpreter '%s\\r'; "
-                  "try: sed -i 's/\\r$//' %s\n",
-                  path, line + 2 + strspn(line + 2, " "), path);
+        yk__relay_say(err,
+                      "yoke run: %s: its lines end as on Windows, so there is no interpreter '%s\\r'; "
+                      "try: sed -i 's/\\r$//' %s\n",
+                      path, line + 2 + strspn(line + 2, " "), path);
     else if (error == ENOENT && strncmp(line, "#!", 2) == 0)
-        relay_say(err, "yoke run: %s: its interpreter '%s' is not there\n", path, line + 2 + strspn(line + 2, " "));
+        yk__relay_say(err, "yoke run: %s: its interpreter '%s' is not there\n", path, line + 2 + strspn(line + 2, " "));
     else if (error == ENOEXEC && n == 0)
-        relay_say(err, "yoke run: %s: it is empty\n", path);
+        yk__relay_say(err, "yoke run: %s: it is empty\n", path);
     else if (error == ENOEXEC)
-        relay_say(err, "yoke run: %s: no program of this machine, and no #! line; try: yoke run ... %s %s\n", path,
-                  with ? with : "bash", path);
+        yk__relay_say(err, "yoke run: %s: no program of this machine, and no #! line; try: yoke run ... %s %s\n", path,
+                      with ? with : "bash", path);
     else
-        relay_say(err, "yoke run: %s: %s\n", path, strerror(error));
+        yk__relay_say(err, "yoke run: %s: %s\n", path, strerror(error));
     return EXIT_MAY_NOT_RUN;
 }

@@ -4,10 +4,8 @@
 #ifndef YOKE_CLI_PROGRAM_FILE_H
 #define YOKE_CLI_PROGRAM_FILE_H
 
-#include "cli/relay.h"
-
-/* Exit codes of a program that is there but may not run, and of one that is not there, as shells have them. */
-enum { EXIT_MAY_NOT_RUN = 126, EXIT_NOT_THERE = 127 };
+#include "launch/exit_codes.h"
+#include "launch/relay.h"
 
 /* The file of a name: itself where it has a slash, otherwise the first in PATH that may be executed. 0, or an exit code
  * after a message to stderr. */

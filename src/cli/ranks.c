@@ -16,26 +16,19 @@
 
 #include "base/core.h"
 #include "cli/options.h"
+#include "launch/rank_info.h"
 
 static const int signals[] = {SIGINT, SIGTERM, SIGUSR1}; /* if there are several, the first counts */
 enum { SIGNALS = sizeof(signals) / sizeof(*signals), MOST_NUMBERS = 8 + SIGNALS };
 
-/* Without a launcher's variables there is nobody to find, and no group is made. */
-static bool launched(void)
-{
-    static const char *const sizes[] = {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
-        if (getenv(sizes[i]))
-            return true;
-    return false;
-}
-
 yk_status ranks_join(ranks *r)
 {
     *r = (ranks){.world = 1};
-    if (!launched())
-        return YK_OK;
-    yk_status status = yk_init_process_group(NULL);
+    yk__rank_info info;
+    yk_status status = yk__rank_info_read(&info);
+    if (status || !info.launcher) /* without one there is nobody to find, and no group is made */
+        return status;
+    status = yk_init_process_group(NULL);
     if (status)
         return status;
     r->rank = yk_rank(NULL);

@@ -19,7 +19,7 @@
 #include "cli/options.h"
 #include "cli/program_file.h"
 #include "cli/run_job.h"
-#include "cli/supervise.h"
+#include "launch/supervisor.h"
 #include "net/handshake.h"
 
 /* ---- the command line ------------------------------------------------------------------------------------------- */
@@ -405,5 +405,5 @@ int cli_run(int argc, char **argv)
         return code;
     if (j.cannot)
         fprintf(stderr, "yoke run: the other nodes are told when they come, within %g s\n", j.join_timeout);
-    return supervise(run_job, &j);
+    return yk__supervise(run_job, &j);
 }

@@ -9,10 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/nodes.h"
 #include "cli/options.h"
 #include "cli/program_file.h"
 #include "cli/run_job.h"
+#include "launch/rank_info.h"
+#include "launch/rendezvous.h"
+#include "launch/variables.h"
 
 /* ---- environment ------------------------------------------------------------------------------------------------ */
 
@@ -35,67 +37,38 @@ static const char *const set_names[] = {"RANK",
                                         "TORCHELASTIC_ERROR_FILE",
                                         "YOKE_JOB_ID",
                                         "YOKE_JOB_SECRET_FD",
-                                        "YOKE_JOB_SECRET_FILE"};
-enum { SET_NAMES = sizeof(set_names) / sizeof(*set_names), ADDED = SET_NAMES + 2 };
+                                        "YOKE_JOB_SECRET_FILE",
+                                        NULL};
 
-static bool is_set_here(const char *entry)
-{
-    for (int i = 0; i < SET_NAMES; i++) {
-        size_t length = strlen(set_names[i]);
-        if (strncmp(entry, set_names[i], length) == 0 && entry[length] == '=')
-            return true;
-    }
-    return false;
-}
-
+/* NULL without memory. */
 static char **environment(const job *j, const worker *w, int port, int64_t restart)
 {
-    size_t count = 0, kept = 0;
-    for (char **e = environ; *e; e++)
-        count++;
-    char **envp = calloc(count + ADDED + 1, sizeof(*envp));
-    if (!envp)
-        return NULL;
-    for (char **e = environ; *e; e++) {
-        if (!is_set_here(*e))
-            envp[kept++] = strdup(*e);
-    }
-    char **next = envp + kept;
-    *next++ = yk__format("RANK=%d", w->rank);
-    *next++ = yk__format("LOCAL_RANK=%d", w->local_rank);
-    *next++ = yk__format("WORLD_SIZE=%d", j->world);
-    *next++ = yk__format("LOCAL_WORLD_SIZE=%d", j->local);
-    *next++ = yk__format("GROUP_RANK=%d", (int)j->node);
-    *next++ = yk__format("GROUP_WORLD_SIZE=%d", j->node_count);
-    *next++ = yk__format("ROLE_RANK=%d", w->rank);
-    *next++ = yk__format("ROLE_WORLD_SIZE=%d", j->world);
-    *next++ = yk__format("ROLE_NAME=%s", j->role);
-    *next++ = yk__format("MASTER_ADDR=%s", j->master);
-    *next++ = yk__format("MASTER_PORT=%d", port);
-    *next++ = yk__format("TORCHELASTIC_RUN_ID=%s", j->id);
-    *next++ = yk__format("TORCHELASTIC_RESTART_COUNT=%" PRId64, restart);
-    *next++ = yk__format("TORCHELASTIC_MAX_RESTARTS=%" PRId64, j->restarts);
-    *next++ = yk__format("TORCHELASTIC_USE_AGENT_STORE=False"); /* rank 0 serves the store itself */
-    *next++ = yk__format("YOKE_JOB_ID=%s", j->id);
+    yk__variables v = {0};
+    yk__variables_inherit(&v, set_names);
+    yk__rank_variables_put(&(yk__rank_variables){.rank = w->rank,
+                                                 .world_size = j->world,
+                                                 .local_rank = w->local_rank,
+                                                 .local_world_size = j->local,
+                                                 .node = (int)j->node,
+                                                 .nodes = j->node_count,
+                                                 .port = port,
+                                                 .address = j->master,
+                                                 .job = j->id,
+                                                 .role = j->role},
+                           yk__variables_put, &v);
+    yk__variables_put(&v, "TORCHELASTIC_RUN_ID", j->id);
+    yk__variables_put_number(&v, "TORCHELASTIC_RESTART_COUNT", restart);
+    yk__variables_put_number(&v, "TORCHELASTIC_MAX_RESTARTS", j->restarts);
     if (j->secret_file)
-        *next++ = yk__format("YOKE_JOB_SECRET_FILE=%s", j->secret_file);
+        yk__variables_put(&v, "YOKE_JOB_SECRET_FILE", j->secret_file);
     else if (j->secret >= 0)
-        *next++ = yk__format("YOKE_JOB_SECRET_FD=%d", SECRET_FD);
-    if (!getenv("OMP_NUM_THREADS")) {
-        int cores = yk__cores() / j->local;
-        *next++ = yk__format("OMP_NUM_THREADS=%d", cores > 1 ? cores : 1);
-    }
-    if (!getenv("PYTHONUNBUFFERED")) /* lines appear as they are printed, and are
-                                        not lost with the process */
-        *next++ = yk__format("PYTHONUNBUFFERED=1");
-    return envp;
-}
-
-static void free_list(char **list)
-{
-    for (char **e = list; e && *e; e++)
-        free(*e);
-    free(list);
+        yk__variables_put_number(&v, "YOKE_JOB_SECRET_FD", SECRET_FD);
+    int cores = yk__cores() / j->local;
+    if (!getenv("OMP_NUM_THREADS"))
+        yk__variables_put_number(&v, "OMP_NUM_THREADS", cores > 1 ? cores : 1);
+    if (!getenv("PYTHONUNBUFFERED")) /* lines appear as they are printed, and are not lost with the process */
+        yk__variables_put(&v, "PYTHONUNBUFFERED", "1");
+    return yk__variables_take(&v);
 }
 
 /* ---- one attempt ------------------------------------------------------------------------------------------------ */
@@ -124,7 +97,7 @@ static int open_log(job *j, int rank, const char *name, bool again)
         fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (again ? 0 : O_TRUNC), 0666);
     }
     if (fd < 0)
-        relay_say(&j->err, "yoke run: --log-dir: %s: %s\n", path, strerror(errno));
+        yk__relay_say(&j->err, "yoke run: --log-dir: %s: %s\n", path, strerror(errno));
     return fd;
 }
 
@@ -161,8 +134,8 @@ static void clear_workers(const job *j, worker *workers)
 {
     for (int i = 0; i < j->local; i++) {
         worker *w = &workers[i];
-        relay_stream_clear(&w->out);
-        relay_stream_clear(&w->err);
+        yk__relay_stream_clear(&w->out);
+        yk__relay_stream_clear(&w->err);
         if (w->argv && j->pass_local_rank) {
             char **last = w->argv;
             while (last[1])
@@ -170,7 +143,7 @@ static void clear_workers(const job *j, worker *workers)
             free(*last);
         }
         free(w->argv);
-        free_list(w->envp);
+        yk__variables_free(w->envp);
     }
     free(workers);
 }
@@ -186,7 +159,7 @@ static bool prepare(job *j, worker *workers, int port, int64_t restart)
         w->argv = arguments(j, w);
         w->envp = environment(j, w, port, restart);
         if (!w->argv || !w->envp) {
-            relay_say(&j->err, "yoke run: out of memory\n");
+            yk__relay_say(&j->err, "yoke run: out of memory\n");
             return false;
         }
         if (!prepare_stream(j, &w->out, w, 1, restart) || !prepare_stream(j, &w->err, w, 2, restart))
@@ -195,21 +168,21 @@ static bool prepare(job *j, worker *workers, int port, int64_t restart)
     return true;
 }
 
-static void report(job *j, group *g, const run_end *end, int64_t restarts)
+static void report(job *j, group *g, const yk__outcome *end, int64_t restarts)
 {
-    run_facts facts = {j->host, j->id, restarts};
-    char *json = end->kind != RUN_INTERRUPTED ? run_report_json(g, end, &facts) : NULL;
+    yk__outcome_context facts = {j->host, j->id, restarts};
+    char *json = end->kind != YK__RUN_INTERRUPTED ? yk__outcome_json(g, end, &facts) : NULL;
     if (json && j->error_file) {
         yk__file_writer *file = yk__file_create(j->error_file);
         if (!file || yk__file_write(file, json, strlen(json)) || yk__file_commit(file)) {
-            relay_say(&j->err, "yoke run: --error-file: %s\n", yk_last_error()->message);
+            yk__relay_say(&j->err, "yoke run: --error-file: %s\n", yk_last_error()->message);
             yk_clear_error();
         }
     }
     if (json && j->json)
-        relay_say(&j->err, "%s", json);
+        yk__relay_say(&j->err, "%s", json);
     else
-        run_report_text(g, end, &facts);
+        yk__outcome_print(g, end, &facts);
     free(json);
 }
 
@@ -218,10 +191,10 @@ static int start_failed(job *j, const group *g)
 {
     if (g->start_exec)
         return program_cannot_run(j->path, g->start_error, &j->err);
-    relay_say(&j->err, "yoke run: cannot start %d processes: %s%s\n", j->local, strerror(g->start_error),
-              g->start_error == EAGAIN   ? " (the limit of processes: ulimit -u)"
-              : g->start_error == EMFILE ? " (the limit of open files: ulimit -n)"
-                                         : "");
+    yk__relay_say(&j->err, "yoke run: cannot start %d processes: %s%s\n", j->local, strerror(g->start_error),
+                  g->start_error == EAGAIN   ? " (the limit of processes: ulimit -u)"
+                  : g->start_error == EMFILE ? " (the limit of open files: ulimit -n)"
+                                             : "");
     return EXIT_FAILED;
 }
 
@@ -234,14 +207,14 @@ static int port_for_rank_0(job *j)
         close(j->port_held);
     int port = yk__port_claim(&j->port_held);
     if (!port) {
-        relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
+        yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
         yk_clear_error();
     }
     return port;
 }
 
 /* One attempt: starts the processes of this node and waits for the end. True when there is to be another. */
-static bool attempt(job *j, nodes *n, node_plan *plan, int *code, int *interrupted)
+static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, int *interrupted)
 {
     worker *workers = calloc((size_t)j->local, sizeof(*workers));
     group g = {.workers = workers,
@@ -251,38 +224,39 @@ static bool attempt(job *j, nodes *n, node_plan *plan, int *code, int *interrupt
                .secret = j->secret,
                .out = &j->out,
                .err = &j->err,
-               .link = n ? nodes_link(n) : NULL};
+               .link = n ? yk__rendezvous_link(n) : NULL};
     bool again = false;
     *code = EXIT_FAILED;
     if (workers && plan->port && prepare(j, workers, plan->port, plan->restart)) {
-        run_end end;
-        group_run(&g);
+        yk__outcome end;
+        yk__supervisor_run(&g);
         *interrupted = g.interrupted;
         if (n) {
-            again = nodes_ended(n, &g, &end);
+            again = yk__rendezvous_ended(n, &g, &end);
         } else {
-            run_end_of_group(&end, &g, j->host);
-            if (run_saved(&g))
-                run_end_saved(&end);
-            again = end.kind == RUN_FAILED && !g.interrupted && !g.left && plan->restart < plan->restarts;
+            yk__outcome_of_group(&end, &g, j->host);
+            if (yk__group_saved(&g))
+                yk__outcome_saved(&end);
+            again = end.kind == YK__RUN_FAILED && !g.interrupted && !g.left && plan->restart < plan->restarts;
         }
         if (g.start_error) {
             *code = start_failed(j, &g);
-        } else if (end.kind == RUN_SAVED) {
+        } else if (end.kind == YK__RUN_SAVED) {
             *code = EXIT_AGAIN;
-            relay_say(&j->err, "yoke run: every process ended with exit code %d: it can be started again to go on\n",
-                      EXIT_AGAIN);
+            yk__relay_say(&j->err,
+                          "yoke run: every process ended with exit code %d: it can be started again to go on\n",
+                          EXIT_AGAIN);
         } else {
             *code = end.code;
-            if (end.kind != RUN_DONE)
+            if (end.kind != YK__RUN_DONE)
                 report(j, &g, &end, plan->restart);
         }
         again = again && !g.start_error;
         if (again)
-            relay_say(&j->err, "yoke run: restart %" PRId64 " of %" PRId64 "\n", plan->restart + 1, plan->restarts);
-        run_end_clear(&end);
+            yk__relay_say(&j->err, "yoke run: restart %" PRId64 " of %" PRId64 "\n", plan->restart + 1, plan->restarts);
+        yk__outcome_clear(&end);
     } else if (n) {
-        nodes_give_up(n, EXIT_FAILED, "its launcher cannot prepare the processes");
+        yk__rendezvous_give_up(n, EXIT_FAILED, "its launcher cannot prepare the processes");
     }
     if (workers)
         clear_workers(j, workers);
@@ -290,7 +264,7 @@ static bool attempt(job *j, nodes *n, node_plan *plan, int *code, int *interrupt
 }
 
 /* The program is not on this node: the others, which have it, end as well. */
-static bool program_missing(job *j, nodes *n, int *code)
+static bool program_missing(job *j, yk__rendezvous *n, int *code)
 {
     char why[400];
     if (!j->cannot)
@@ -299,25 +273,25 @@ static bool program_missing(job *j, nodes *n, int *code)
     snprintf(why, sizeof(why), "%.300s: %s", *j->program,
              j->cannot == EXIT_NOT_THERE ? "no such program there" : "may not be executed there");
     if (n)
-        nodes_give_up(n, j->cannot, why);
+        yk__rendezvous_give_up(n, j->cannot, why);
     return true;
 }
 
 /* Meets the other nodes' launchers; NULL after a message, with the exit code. */
-static nodes *join_nodes(job *j, node_plan *plan, int *code)
+static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
 {
-    const node_settings settings = {.host = j->master,
-                                    .port = (int)j->port,
-                                    .node_count = j->node_count,
-                                    .node = (int)j->node,
-                                    .counts = j->counts,
-                                    .listed = j->listed,
-                                    .restarts = j->restarts,
-                                    .join_timeout = j->join_timeout,
-                                    .node_timeout = j->node_timeout,
-                                    .job = j->id,
-                                    .name = j->host};
-    nodes *n = nodes_join(&settings, &j->err, plan, code);
+    const yk__rendezvous_settings settings = {.host = j->master,
+                                              .port = (int)j->port,
+                                              .node_count = j->node_count,
+                                              .node = (int)j->node,
+                                              .counts = j->counts,
+                                              .listed = j->listed,
+                                              .restarts = j->restarts,
+                                              .join_timeout = j->join_timeout,
+                                              .node_timeout = j->node_timeout,
+                                              .job = j->id,
+                                              .name = j->host};
+    yk__rendezvous *n = yk__rendezvous_join(&settings, &j->err, plan, code);
     if (n) {
         j->node = plan->node;
         j->local = plan->local;
@@ -334,10 +308,10 @@ int run_job(void *arg)
     job *j = arg;
     int code = EXIT_FAILED, interrupted = 0;
     j->port_held = -1;
-    nodes *n = NULL;
-    relay_sink_open(&j->out, 1);
-    relay_sink_open(&j->err, 2);
-    node_plan plan = {.restarts = j->restarts};
+    yk__rendezvous *n = NULL;
+    yk__relay_sink_open(&j->out, 1);
+    yk__relay_sink_open(&j->err, 2);
+    yk__agent_plan plan = {.restarts = j->restarts};
     bool going = j->node_count == 1 || (n = join_nodes(j, &plan, &code));
     going = !program_missing(j, n, &code) && going;
     while (going) {
@@ -345,17 +319,17 @@ int run_job(void *arg)
             plan.port = port_for_rank_0(j);
         going = attempt(j, n, &plan, &code, &interrupted);
         if (going && n)
-            going = nodes_next(n, &plan, &code);
+            going = yk__rendezvous_next(n, &plan, &code);
         else
             plan.restart++;
     }
-    nodes_close(n);
-    group_drain(&j->out, &j->err, interrupted ? 1 : 0);
+    yk__rendezvous_close(n);
+    yk__supervisor_drain(&j->out, &j->err, interrupted ? 1 : 0);
     if (j->out.error) {
-        relay_say(&j->err, "yoke run: stdout: %s\n", strerror(j->out.error));
+        yk__relay_say(&j->err, "yoke run: stdout: %s\n", strerror(j->out.error));
         code = EXIT_FAILED; /* that the processes then got SIGPIPE is the effect */
     }
-    relay_sink_clear(&j->out);
-    relay_sink_clear(&j->err);
+    yk__relay_sink_clear(&j->out);
+    yk__relay_sink_clear(&j->err);
     return code;
 }

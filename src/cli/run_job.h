@@ -4,7 +4,7 @@
 #ifndef YOKE_CLI_RUN_JOB_H
 #define YOKE_CLI_RUN_JOB_H
 
-#include "cli/relay.h"
+#include "launch/relay.h"
 #include "net/socket.h"
 
 enum { MOST_LOCAL = 4096, MOST_NODES = 4096 };

@@ -9,20 +9,8 @@
 #include <unistd.h>
 
 #include "comm/group.h"
+#include "launch/rank_info.h"
 #include "net/socket.h"
-
-/* What launchers set: the rank, the number of ranks, how many of them are on this host, and what names the job. */
-typedef struct launcher {
-    const char *rank, *size, *local_size, *job;
-} launcher;
-
-static const launcher launchers[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", NULL},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_TASKS_PER_NODE", "SLURM_JOB_ID"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"},
-};
-
-enum { MOST_RANKS = 1 << 20 };
 
 static yk_status required_int(const char *name, int64_t least, int64_t most, int *value)
 {
@@ -108,35 +96,26 @@ static yk_status open_tcp(const char *host, int port, bool serve, bool served, d
 
 static yk_status join_environment(bool meets, double join_timeout, yk__joining *joining)
 {
-    const launcher *from = NULL;
-    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]) && !from; i++)
-        if (getenv(launchers[i].rank) || getenv(launchers[i].size))
-            from = &launchers[i];
-    if (!from) {
-        joining->world_size = 1;
-        return YK_OK;
-    }
-    yk_status status = required_int(from->size, 1, MOST_RANKS, &joining->world_size);
-    if (!status)
-        status = required_int(from->rank, 0, MOST_RANKS, &joining->rank);
-    if (status)
+    yk__rank_info info;
+    yk_status status = yk__rank_info_read(&info);
+    if (status) {
+        yk__error_prefix("init_process_group");
         return status;
-    if (joining->rank >= joining->world_size)
-        return yk__fail(YK_ERR_ARGUMENT, "init_process_group: %s=%d is outside a world of %s=%d", from->rank,
-                        joining->rank, from->size, joining->world_size);
+    }
+    joining->rank = info.rank;
+    joining->world_size = info.world_size;
     if (joining->world_size == 1 || meets)
         return YK_OK;
     const char *address = getenv("MASTER_ADDR"), *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
     int port = 0;
-    if (getenv("MASTER_PORT") || !from->job)
+    if (getenv("MASTER_PORT") || !info.names_job)
         status = required_int("MASTER_PORT", 1, 65535, &port);
     else
-        port = job_port(getenv(from->job));
+        port = job_port(info.job);
     if (status)
         return status;
     if (!address || !*address) {
-        const char *local = getenv(from->local_size);
-        if (!from->job || !local || atoi(local) != joining->world_size)
+        if (!info.names_job || !info.one_host)
             return yk__fail(YK_ERR_ARGUMENT,
                             "init_process_group: MASTER_ADDR is not set, and the %d ranks are not "
                             "known to be on one host",

@@ -22,6 +22,8 @@
 
 #include "comm/group.h"
 #include "comm/region.h"
+#include "launch/outcome.h"
+#include "launch/rank_info.h"
 #include "net/socket.h"
 
 enum { MOST_PROCESSES = 4096 };
@@ -58,29 +60,29 @@ typedef struct spawning {
 } spawning;
 
 /* ---- the child -------------------------------------------------------------------------------------------------- */
-static void set_number(const char *name, long number)
+static void set_variable(void *failed, const char *name, const char *value)
 {
-    char text[24];
-    snprintf(text, sizeof(text), "%ld", number);
-    setenv(name, text, 1);
+    *(bool *)failed |= setenv(name, value, 1) != 0;
 }
 
-static void set_environment(const spawning *s, int rank)
+/* False where memory is short: a process with half of its variables would be another rank. */
+static bool set_environment(const spawning *s, int rank)
 {
-    set_number("RANK", rank);
-    set_number("LOCAL_RANK", rank);
-    set_number("WORLD_SIZE", s->count);
-    set_number("LOCAL_WORLD_SIZE", s->count);
-    set_number("GROUP_RANK", 0);
-    set_number("GROUP_WORLD_SIZE", 1);
-    set_number("ROLE_RANK", rank);
-    set_number("ROLE_WORLD_SIZE", s->count);
-    set_number("MASTER_PORT", s->port);
-    setenv("MASTER_ADDR", s->address, 1);
-    setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);
-    setenv("YOKE_JOB_ID", s->job, 1);
+    char number[16];
+    bool failed = false;
+    yk__rank_variables_put(&(yk__rank_variables){.rank = rank,
+                                                 .world_size = s->count,
+                                                 .local_rank = rank,
+                                                 .local_world_size = s->count,
+                                                 .nodes = 1,
+                                                 .port = s->port,
+                                                 .address = s->address,
+                                                 .job = s->job},
+                           set_variable, &failed);
+    snprintf(number, sizeof(number), "%d", s->secret);
+    set_variable(&failed, "YOKE_JOB_SECRET_FD", number);
     unsetenv("YOKE_JOB_SECRET_FILE");
-    set_number("YOKE_JOB_SECRET_FD", s->secret);
+    return !failed;
 }
 
 /* Each gets its part of the cores, also where the parent has taken all of them for itself already. */
@@ -89,7 +91,9 @@ static void share_cores(const spawning *s)
     if (getenv("OMP_NUM_THREADS"))
         return;
     int share = yk__cores() / s->count > 0 ? yk__cores() / s->count : 1;
-    set_number("OMP_NUM_THREADS", share);
+    char number[16];
+    snprintf(number, sizeof(number), "%d", share);
+    setenv("OMP_NUM_THREADS", number, 1);
     for (int i = 0; i < yk_device_count(YK_CPU); i++) {
         yk_device device = {.type = YK_CPU, .index = (int16_t)i};
         if (yk_get_num_threads(device) > share)
@@ -107,9 +111,12 @@ static _Noreturn void run_child(const spawning *s, int rank, pid_t parent)
     signal(SIGTERM, SIG_DFL);
     fcntl(s->secret, F_SETFD, 0);
     yk_clear_error();
-    set_environment(s, rank);
-    share_cores(s);
-    yk_status status = yk__region_renew_all();
+    yk_status status =
+        set_environment(s, rank) ? YK_OK : yk__fail(YK_ERR_MEMORY, "there is no memory for the process's variables");
+    if (!status) {
+        share_cores(s);
+        status = yk__region_renew_all();
+    }
     if (!status)
         status = s->fn(rank, s->arg);
     const yk_error *error = yk_last_error();
@@ -259,12 +266,14 @@ static yk_status failure(const spawning *s)
                         "ignores SIGCHLD",
                         s->failed, (int)c->pid);
     if (WIFSIGNALED(c->status)) {
-        const char *name = sigabbrev_np(WTERMSIG(c->status));
-        return yk__fail(YK_ERR_CONNECTION, "spawn: rank %d (pid %d) was killed by %s%s (signal %d)", s->failed,
-                        (int)c->pid, name ? "SIG" : "", name ? name : "a signal", WTERMSIG(c->status));
+        char how[YK__ENDING_TEXT];
+        yk__ending_describe(c->status, how);
+        return yk__fail(YK_ERR_CONNECTION, "spawn: rank %d (pid %d) was %s (signal %d)", s->failed, (int)c->pid, how,
+                        WTERMSIG(c->status));
     }
-    return yk__fail(YK_ERR_CONNECTION, "spawn: rank %d (pid %d) ended with exit code %d before its function did",
-                    s->failed, (int)c->pid, WEXITSTATUS(c->status));
+    char how[YK__ENDING_TEXT];
+    return yk__fail(YK_ERR_CONNECTION, "spawn: rank %d (pid %d) ended with %s before its function did", s->failed,
+                    (int)c->pid, yk__ending_describe(c->status, how));
 }
 
 /* A secret, a name and a port of their own. */

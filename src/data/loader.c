@@ -24,6 +24,7 @@
 
 #include "data/dataset.h"
 #include "data/sampler.h"
+#include "launch/rank_info.h"
 #include "tensor/tensor.h"
 
 enum { MOST_WORKERS = 1024, MOST_PREFETCH = 1 << 16 };
@@ -274,27 +275,18 @@ static void loader_destroy(void *object)
 
 static const yk__type loader_type = {"loader", loader_destroy};
 
-/* That of yk_init_process_group; before it, from the variables that it reads, in its order. */
-static yk_status find_place(yk_loader_options *o)
+/* That of yk_init_process_group; before it, the one that it will have. */
+static yk_status find_rank(const char *name, yk_loader_options *o)
 {
+    yk__rank_info info;
     if (yk__place_get(&o->rank, &o->world_size))
         return YK_OK;
-    static const char *const launchers[][2] = {
-        {"RANK", "WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}};
-    int64_t rank = 0, world = 1;
-    for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++) {
-        if (!getenv(launchers[i][0]) && !getenv(launchers[i][1]))
-            continue;
-        yk_status status = yk__env_int(launchers[i][1], 1, 1, INT32_MAX, &world);
-        if (!status)
-            status = yk__env_int(launchers[i][0], 0, 0, INT32_MAX, &rank);
-        if (status)
-            return status;
-        break;
-    }
-    o->world_size = (int)world;
-    o->rank = (int)rank;
-    return YK_OK;
+    yk_status status = yk__rank_info_read(&info);
+    if (status)
+        yk__error_prefix("loader of %s", name);
+    o->rank = info.rank;
+    o->world_size = info.world_size;
+    return status;
 }
 
 static yk_status check_options(const char *name, yk_loader_options *o)
@@ -312,7 +304,7 @@ static yk_status check_options(const char *name, yk_loader_options *o)
                         MOST_PREFETCH);
     if (o->prefetch == 0)
         o->prefetch = 2 * o->workers;
-    if (o->distributed && o->world_size == 0 && find_place(o))
+    if (o->distributed && o->world_size == 0 && find_rank(name, o))
         return yk__error_code();
     if (o->world_size == 0 && o->rank == 0)
         o->world_size = 1;

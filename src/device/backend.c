@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "device/backend.h"
+#include "launch/rank_info.h"
 
 static const yk__backend *find(yk_device_type type)
 {
@@ -86,11 +87,11 @@ const char *yk_device_format(yk_device device, char buffer[16])
 
 yk_device yk_device_local(void)
 {
-    int64_t rank = 0;
+    yk__rank_info info;
     int gpus = yk_device_count(YK_CUDA);
-    if (yk__env_int("LOCAL_RANK", 0, 0, INT16_MAX, &rank) || gpus == 0)
+    if (yk__rank_info_read(&info) || gpus == 0)
         return (yk_device){YK_CPU, 0};
-    return (yk_device){YK_CUDA, (int16_t)(rank % gpus)};
+    return (yk_device){YK_CUDA, (int16_t)(info.local_rank % gpus)};
 }
 
 yk_status yk_device_synchronize(yk_device device)

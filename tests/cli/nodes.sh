@@ -120,6 +120,27 @@ ok "it is the same process" [ "$(grep -o 'pid [0-9]*' err.0)" = "$(grep -o 'pid 
 ok "the others of node 0" lines 1 '  ranks 0, 1: stopped by SIGTERM' err.0
 ok "the others of node 1" lines 1 '  ranks 2, 4: stopped by SIGTERM' err.1
 ok "nothing is left" gone
+# What was first is plain as soon as both nodes have said what had ended there.
+rm -f victim.*
+waits='echo $$ > victim.$RANK; exec sleep '$mark
+node 0 --nnodes 2 --node-rank 0 --max-restarts 3 bash -c "$waits"
+node 1 --nnodes 2 --node-rank 1 --max-restarts 3 bash -c "$waits"
+best=100000000
+for attempt in 1 2 3; do
+    wait_for victim.1 .
+    victim=$(cat victim.1)
+    rm -f victim.1
+    sleep 0.3
+    began=$(date +%s%N)
+    kill -KILL "$victim"
+    until grep -qs "restart $attempt of 3" err.0; do sleep 0.001; done
+    took=$((($(date +%s%N) - began) / 1000))
+    [ $took -ge $best ] || best=$took
+done
+kill -TERM "${pid[0]}"
+ended 0 1
+ok "two nodes begin a restart within 60 ms of a failure (best of 3: $best us)" [ $best -lt 60000 ]
+rm -f victim.*
 # Ranks that fail because another was killed end a moment later, on the node that decides.
 rm -f stone
 effect='if [ $RANK = 1 ]; then sleep 0.3; echo $$ > stone; kill -KILL $$; fi

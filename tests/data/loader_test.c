@@ -285,7 +285,7 @@ static void test_ranks_from_the_environment(void **state)
     assert_int_equal(batch.samples[0], 1);
     setenv("RANK", "2", 1);
     assert_null(yk_loader_create(set, &(yk_loader_options){.distributed = true}));
-    expect_error(YK_ERR_ARGUMENT, "loader of numbers: rank 2 is not in a world of 2");
+    expect_error(YK_ERR_ARGUMENT, "loader of numbers: RANK=2 is outside a world of WORLD_SIZE=2");
     setenv("WORLD_SIZE", "two", 1);
     assert_null(yk_loader_create(set, &(yk_loader_options){.distributed = true}));
     expect_error(YK_ERR_ARGUMENT, "WORLD_SIZE=two");

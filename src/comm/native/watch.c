@@ -267,8 +267,8 @@ yk_status yk__native_wait_away(native *g, int rank, double *looked)
     }
     if (!status && now - g->op_begin >= announce)
         yk__native_talk_begun(g, g->current.number);
-    /* Time is over first where it began first: at a rank in an earlier operation, or at one whose link is cut. Who waits
-     * for a rank that answers gives that rank the time to say what it waits for. */
+    /* Time is over first where it began first: at a rank in an earlier operation, or at one whose link is cut. Who
+     * waits for a rank that answers gives that rank the time to say what it waits for. */
     double over = g->timeout + (yk__native_unanswered(g, rank) > 0 ? 0 : for_others);
     if (!status && now - g->op_begin >= over)
         status = break_stalled_across(g, rank);

@@ -1,12 +1,13 @@
 /*
- * supervise.h - a group of processes: started together, watched, stopped together, and never left behind. Layer: cli.
+ * supervisor.h - a group of processes: started together, watched, stopped together, and never left behind. Layer:
+ * launch.
  */
-#ifndef YOKE_CLI_SUPERVISE_H
-#define YOKE_CLI_SUPERVISE_H
+#ifndef YOKE_LAUNCH_SUPERVISOR_H
+#define YOKE_LAUNCH_SUPERVISOR_H
 
 #include <sys/types.h>
 
-#include "cli/relay.h"
+#include "launch/relay.h"
 
 /* The descriptor with the job's secret in every worker: beyond those that shell scripts use. */
 enum { SECRET_FD = 60 };
@@ -17,7 +18,7 @@ typedef struct worker {
     bool input;            /* gets the launcher's stdin; the others get /dev/null */
     relay_stream out, err; /* set up by the caller but for the pipes */
 
-    /* From here on set by group_run. */
+    /* From here on set by yk__supervisor_run. */
     pid_t pid; /* 0: not started */
     bool running;
     bool asked, killed; /* got a signal to stop, got SIGKILL, while it ran */
@@ -34,7 +35,7 @@ typedef struct group_link {
      * with, or 0; *again is the time (yk__now) by which it wants to be called, unchanged if that does not matter.
      */
     int (*step)(struct group_link *link, const struct group *g, bool ended, double *again);
-    bool done; /* set by step: group_run need not wait for the others any more */
+    bool done; /* set by step: yk__supervisor_run need not wait for the others any more */
 } group_link;
 
 typedef struct group {
@@ -46,7 +47,7 @@ typedef struct group {
     relay_sink *out, *err;
     group_link *link; /* NULL: this is the only node */
 
-    /* From here on set by group_run. */
+    /* From here on set by yk__supervisor_run. */
     worker *failed;  /* the first to fail, or NULL */
     int interrupted; /* the signal that ended the run, or came after it had failed, or 0 */
     int start_error; /* errno of a process that could not be started, or 0 */
@@ -59,23 +60,23 @@ typedef struct group {
  * each other: when either is killed, the other kills every process that was started. Signals sent to this process are
  * passed on to the second. To be called before any thread is started.
  */
-int supervise(int (*work)(void *arg), void *arg);
+int yk__supervise(int (*work)(void *arg), void *arg);
 
 /*
  * Starts the group, relays its output, and returns once every process has ended, their children and daemons too. The
  * first process that fails (an exit code that is not 0, or a signal) has the others stopped: SIGTERM, then SIGKILL
  * after the grace. SIGTERM, SIGINT, SIGHUP and SIGQUIT to the launcher are passed on, with the same grace; SIGUSR1 and
  * SIGUSR2 are passed on and change nothing else. With a link it also waits until that is done, or, when the group has
- * ended, for a second signal. Only inside supervise().
+ * ended, for a second signal. Only inside yk__supervise().
  */
-void group_run(group *g);
+void yk__supervisor_run(group *g);
 
 /* Waits until `fd` can be read, at most until `deadline`. Returns a signal that asks the launcher to end, or 0. Only
- * inside supervise(), while there is no group. */
-int group_pause(int fd, double deadline);
+ * inside yk__supervise(), while there is no group. */
+int yk__supervisor_pause(int fd, double deadline);
 
 /* Writes out what waits in the sinks, for so many seconds at most (0: until the reader takes it); gives up when a
- * signal asks for it. Only inside supervise(). */
-void group_drain(relay_sink *out, relay_sink *err, double seconds);
+ * signal asks for it. Only inside yk__supervise(). */
+void yk__supervisor_drain(relay_sink *out, relay_sink *err, double seconds);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * relay.h - output of many processes on one stdout and stderr: whole lines, each with its writer in front. Layer: cli.
+ * relay.h - output of many processes on one stdout and stderr: whole lines, each with its writer in front. Layer:
+ * launch.
  */
-#ifndef YOKE_CLI_RELAY_H
-#define YOKE_CLI_RELAY_H
+#ifndef YOKE_LAUNCH_RELAY_H
+#define YOKE_LAUNCH_RELAY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,18 +18,18 @@ typedef struct relay_sink {
     size_t begin, end, capacity;
 } relay_sink;
 
-void relay_sink_open(relay_sink *sink, int fd);
+void yk__relay_sink_open(relay_sink *sink, int fd);
 /* Writes what can be written without waiting. */
-void relay_sink_flush(relay_sink *sink);
+void yk__relay_sink_flush(relay_sink *sink);
 /* True when so much waits that no more should be read for this sink. */
-bool relay_sink_full(const relay_sink *sink);
-static inline bool relay_sink_waits(const relay_sink *sink)
+bool yk__relay_sink_full(const relay_sink *sink);
+static inline bool yk__relay_sink_waits(const relay_sink *sink)
 {
     return sink->end > sink->begin;
 }
-void relay_sink_clear(relay_sink *sink);
+void yk__relay_sink_clear(relay_sink *sink);
 /* A message of the launcher itself; the format ends with a newline. */
-void relay_say(relay_sink *sink, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void yk__relay_say(relay_sink *sink, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* One of a process's outputs, read from a pipe. */
 enum { RELAY_TAIL = 32 << 10, RELAY_PIPE = 256 << 10 };
@@ -48,17 +49,17 @@ typedef struct relay_stream {
 } relay_stream;
 
 /* Reads once, at most RELAY_PIPE bytes. False when there was nothing to read or the stream has ended. */
-bool relay_read(relay_stream *stream);
+bool yk__relay_read(relay_stream *stream);
 /* The process is gone: reads what it left in the pipe and ends a line that it did not end. */
-void relay_finish(relay_stream *stream);
+void yk__relay_finish(relay_stream *stream);
 /*
  * A line that is redrawn with carriage returns for a second is shown up to the last of them, as a line. Returns the
  * seconds until it should be called again, or -1.
  */
-double relay_redraw(relay_stream *stream, double now);
+double yk__relay_redraw(relay_stream *stream, double now);
 /* The last `most` lines of the tail as one text, lines ending with newlines; the caller frees; NULL without memory. */
-char *relay_tail(const relay_stream *stream, int most);
+char *yk__relay_tail(const relay_stream *stream, int most);
 /* Closes and frees; the log is closed too. */
-void relay_stream_clear(relay_stream *stream);
+void yk__relay_stream_clear(relay_stream *stream);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * relay.c - output of many processes on one stdout and stderr. Layer: cli.
+ * relay.c - output of many processes on one stdout and stderr. Layer: launch.
  *
  * Bytes are read in large pieces; a line goes to the sink once its newline is there, so lines of several processes
  * never mix. Only the part after the last newline is kept per stream. A line is cut where it grows past LONGEST. One
@@ -16,13 +16,13 @@
 #include <unistd.h>
 
 #include "base/core.h"
-#include "cli/relay.h"
+#include "launch/relay.h"
 
 enum { FULL = 1 << 20, LONGEST = 64 << 20, KEEP = 1 << 20 };
 
 /* ---- the sink --------------------------------------------------------------------------------------------------- */
 
-void relay_sink_open(relay_sink *sink, int fd)
+void yk__relay_sink_open(relay_sink *sink, int fd)
 {
     *sink = (relay_sink){.fd = fd};
     struct stat about;
@@ -41,7 +41,7 @@ void relay_sink_open(relay_sink *sink, int fd)
     }
 }
 
-void relay_sink_clear(relay_sink *sink)
+void yk__relay_sink_clear(relay_sink *sink)
 {
     if (sink->kind == RELAY_OWN)
         close(sink->fd);
@@ -49,12 +49,12 @@ void relay_sink_clear(relay_sink *sink)
     *sink = (relay_sink){.fd = -1, .closed = true};
 }
 
-bool relay_sink_full(const relay_sink *sink)
+bool yk__relay_sink_full(const relay_sink *sink)
 {
     return sink->end - sink->begin >= FULL;
 }
 
-void relay_sink_flush(relay_sink *sink)
+void yk__relay_sink_flush(relay_sink *sink)
 {
     while (sink->end > sink->begin) {
         const char *from = sink->data + sink->begin;
@@ -96,7 +96,7 @@ static char *room(relay_sink *sink, size_t size)
     return sink->data + sink->end;
 }
 
-void relay_say(relay_sink *sink, const char *format, ...)
+void yk__relay_say(relay_sink *sink, const char *format, ...)
 {
     char *text;
     va_list arguments;
@@ -111,7 +111,7 @@ void relay_say(relay_sink *sink, const char *format, ...)
         sink->end += (size_t)length;
     }
     free(text);
-    relay_sink_flush(sink);
+    yk__relay_sink_flush(sink);
 }
 
 /* ---- lines ------------------------------------------------------------------------------------------------------ */
@@ -219,8 +219,8 @@ static void keep_log(relay_stream *s, const char *from, size_t size)
             continue;
         if (n < 0) {
             if (s->complain)
-                relay_say(s->complain, "yoke run: --log-dir: %.*sthe log ends here%s: %s\n", (int)s->prefix_length,
-                          s->prefix, s->sink ? "" : " and what follows is shown", strerror(errno));
+                yk__relay_say(s->complain, "yoke run: --log-dir: %.*sthe log ends here%s: %s\n", (int)s->prefix_length,
+                              s->prefix, s->sink ? "" : " and what follows is shown", strerror(errno));
             if (!s->sink)
                 s->sink = s->instead;
             close(s->log);
@@ -232,7 +232,7 @@ static void keep_log(relay_stream *s, const char *from, size_t size)
     }
 }
 
-bool relay_read(relay_stream *s)
+bool yk__relay_read(relay_stream *s)
 {
     static char chunk[RELAY_PIPE]; /* one thread reads; a page that is not touched costs nothing */
     if (s->fd < 0)
@@ -259,16 +259,16 @@ bool relay_read(relay_stream *s)
     return true;
 }
 
-void relay_finish(relay_stream *s)
+void yk__relay_finish(relay_stream *s)
 {
     /* No more than the pipe holds: another process may still write to it without end. */
-    for (int i = 0; i < 64 && relay_read(s); i++)
+    for (int i = 0; i < 64 && yk__relay_read(s); i++)
         ;
     if (s->used)
         put_rest(s);
 }
 
-double relay_redraw(relay_stream *s, double now)
+double yk__relay_redraw(relay_stream *s, double now)
 {
     const double every = 1;
     if (!s->redrawn)
@@ -287,7 +287,7 @@ double relay_redraw(relay_stream *s, double now)
     return every;
 }
 
-char *relay_tail(const relay_stream *s, int most)
+char *yk__relay_tail(const relay_stream *s, int most)
 {
     size_t held = s->tail_end < RELAY_TAIL ? s->tail_end : RELAY_TAIL;
     char *text = malloc(held + 2);
@@ -315,7 +315,7 @@ char *relay_tail(const relay_stream *s, int most)
     return text;
 }
 
-void relay_stream_clear(relay_stream *s)
+void yk__relay_stream_clear(relay_stream *s)
 {
     if (s->fd >= 0)
         close(s->fd);

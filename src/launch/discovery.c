@@ -1,8 +1,8 @@
 /*
- * nodes_seek.c - a launcher finds node 0's, or becomes it. Layer: cli.
+ * discovery.c - a launcher finds node 0's, or becomes it. Layer: launch.
  *
  * A node that was given no number and has the job's address tries to listen there; the first that does is node 0. The
- * thread ends by writing to a pipe; until then nobody else touches the seek but for its end of the pipe.
+ * thread ends by writing to a pipe; until then nobody else touches the discovery but for its end of the pipe.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -11,17 +11,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/nodes_inside.h"
+#include "launch/agents.h"
 
 enum { MAX_ADDRESSES = 8 };
 
-typedef struct seek_thread {
-    node_seek *seek;
+typedef struct discovery_thread {
+    yk__discovery *discovery;
     int done;
-} seek_thread;
+} discovery_thread;
 
 /* Listens on the first of the addresses that can be; the error is in `why`. */
-static bool try_listen(node_seek *s, const yk__address *addresses, size_t count, char why[YK__WHY_SIZE])
+static bool try_listen(yk__discovery *s, const yk__address *addresses, size_t count, char why[YK__WHY_SIZE])
 {
     for (size_t i = 0; i < count; i++) {
         if (yk__identity_allows(s->identity, &addresses[i], "the launchers' address") == YK_OK &&
@@ -35,7 +35,7 @@ static bool try_listen(node_seek *s, const yk__address *addresses, size_t count,
     return false;
 }
 
-static yk__reason try_connect(node_seek *s, const yk__address *addresses, size_t count, char why[YK__WHY_SIZE])
+static yk__reason try_connect(yk__discovery *s, const yk__address *addresses, size_t count, char why[YK__WHY_SIZE])
 {
     yk__reason reason = YK__NOT_RESOLVED;
     for (size_t i = 0; i < count && reason != YK__REJECTED; i++) {
@@ -59,10 +59,10 @@ static yk__reason try_connect(node_seek *s, const yk__address *addresses, size_t
     return reason;
 }
 
-static void *seek(void *arg)
+static void *discover(void *arg)
 {
-    seek_thread *t = arg;
-    node_seek *s = t->seek;
+    discovery_thread *t = arg;
+    yk__discovery *s = t->discovery;
     /* The last answer of any kind: systems answer only some of many packets that are rejected. */
     char why[YK__WHY_SIZE] = "", taken[YK__WHY_SIZE] = "", answer[YK__WHY_SIZE] = "";
     yk__reason answered = YK__NO_ANSWER;
@@ -111,19 +111,19 @@ static void *seek(void *arg)
     return NULL;
 }
 
-bool node_seek_start(node_seek *s)
+bool yk__discovery_start(yk__discovery *s)
 {
     int ends[2];
-    seek_thread *t = malloc(sizeof(*t));
+    discovery_thread *t = malloc(sizeof(*t));
     pthread_t thread;
     s->fd = -1;
     if (!t || pipe2(ends, O_CLOEXEC)) {
         free(t);
         return false;
     }
-    *t = (seek_thread){s, ends[1]};
+    *t = (discovery_thread){s, ends[1]};
     s->ready = ends[0];
-    if (pthread_create(&thread, NULL, seek, t)) {
+    if (pthread_create(&thread, NULL, discover, t)) {
         close(ends[0]);
         close(ends[1]);
         free(t);

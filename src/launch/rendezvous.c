@@ -1,10 +1,10 @@
 /*
- * nodes_join.c - how the launchers of a job's nodes meet: node 0 gathers the others, numbers them, and tells each its
- * ranks. Layer: cli.
+ * rendezvous.c - how the launchers of a job's nodes meet: node 0 gathers the others, numbers them, and tells each its
+ * ranks. Layer: launch.
  *
- * Invariants: a peer has a slot at node 0 from its first byte on; strangers are limited in number and time, the oldest
- * going first; only one that has proved the secret is heard. Nodes without a number get the free ones in the order in
- * which they came, once all are there.
+ * Invariants: a peer has a slot at node 0 from its first byte on; unauthenticated are limited in number and time, the
+ * oldest going first; only one that has proved the secret is heard. Nodes without a number get the free ones in the
+ * order in which they came, once all are there.
  */
 #include <errno.h>
 #include <math.h>
@@ -15,37 +15,37 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "cli/nodes_inside.h"
-#include "cli/options.h"
+#include "launch/agents.h"
+#include "launch/exit_codes.h"
 
-enum { MOST_STRANGERS = 256, ACCEPT_AT_ONCE = 16 };
-static const double tell_of_join = 5;
+enum { MOST_UNAUTHENTICATED = 256, ACCEPT_AT_ONCE = 16 };
+static const double notice_after = 5;
 
 /* ---- node 0: who comes ------------------------------------------------------------------------------------------ */
-static void note_refusal(nodes *n, const char *why)
+static void note_refusal(yk__rendezvous *n, const char *why)
 {
     for (int i = 0; i < n->refused; i++) {
         if (strcmp(n->reasons[i], why) == 0)
             return;
     }
-    if (n->refused == NODE_REASONS)
+    if (n->refused == AGENT_REASONS)
         return;
     snprintf(n->reasons[n->refused++], YK__WHY_SIZE, "%s", why);
-    relay_say(n->err, "yoke run: turned away: %s\n", why);
-    relay_sink_flush(n->err);
+    yk__relay_say(n->err, "yoke run: turned away: %s\n", why);
+    yk__relay_sink_flush(n->err);
 }
 
-void nodes_forget(nodes *n, int slot)
+void yk__rendezvous_forget(yk__rendezvous *n, int slot)
 {
-    node_peer *p = n->peers[slot];
+    yk__agent_peer *p = n->peers[slot];
     if (p->handshake.state == YK__HANDSHAKE_FAILED && !p->handshake.garbage)
         note_refusal(n, p->handshake.why);
     n->joined -= p->joined;
-    node_peer_free(p);
+    yk__agent_peer_free(p);
     n->peers[slot] = NULL;
 }
 
-void nodes_accept(nodes *n)
+void yk__rendezvous_accept(yk__rendezvous *n)
 {
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) { /* then those that are there are heard */
         int fd = accept4(n->listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -53,25 +53,25 @@ void nodes_accept(nodes *n)
             return;
         yk__socket_private(fd);
         yk__socket_tune(fd);
-        int slot = -1, strangers = 0, oldest = -1;
+        int slot = -1, unauthenticated = 0, oldest = -1;
         for (int k = 0; k < n->slots; k++) {
             if (!n->peers[k]) {
                 slot = k;
             } else if (!n->peers[k]->joined) {
-                strangers++;
+                unauthenticated++;
                 if (oldest < 0 || n->peers[k]->came < n->peers[oldest]->came)
                     oldest = k;
             }
         }
-        if (slot < 0 || strangers >= MOST_STRANGERS)
-            nodes_forget(n, slot = oldest);
-        if (!(n->peers[slot] = node_peer_create(fd, n->epoll, &n->identity, false)))
+        if (slot < 0 || unauthenticated >= MOST_UNAUTHENTICATED)
+            yk__rendezvous_forget(n, slot = oldest);
+        if (!(n->peers[slot] = yk__agent_peer_create(fd, n->epoll, &n->identity, false)))
             yk__socket_close(fd);
     }
 }
 
 /* Whether a node may join; the reason otherwise. */
-static bool fits(nodes *n, node_peer *p, int node_count, char why[YK__WHY_SIZE])
+static bool fits(yk__rendezvous *n, yk__agent_peer *p, int node_count, char why[YK__WHY_SIZE])
 {
     char me[64];
     snprintf(me, sizeof(me), "node 0 (host %.40s)", n->identity.host);
@@ -97,7 +97,7 @@ static bool fits(nodes *n, node_peer *p, int node_count, char why[YK__WHY_SIZE])
     else
         *why = '\0';
     for (int i = 0; i < n->slots && !*why && p->wanted > 0; i++) {
-        const node_peer *other = n->peers[i];
+        const yk__agent_peer *other = n->peers[i];
         if (other && other->joined && other->wanted == p->wanted)
             snprintf(why, YK__WHY_SIZE, "host %s says --node-rank %d, and so does host %s (pid %u)", p->who.host,
                      p->wanted, other->who.host, other->who.pid);
@@ -105,7 +105,7 @@ static bool fits(nodes *n, node_peer *p, int node_count, char why[YK__WHY_SIZE])
     return !*why;
 }
 
-void nodes_take_join(nodes *n, node_peer *p, yk__reader *r)
+void yk__rendezvous_take_join(yk__rendezvous *n, yk__agent_peer *p, yk__reader *r)
 {
     char why[YK__WHY_SIZE];
     int node_count = (int)yk__read_u32(r);
@@ -127,22 +127,22 @@ void nodes_take_join(nodes *n, node_peer *p, yk__reader *r)
         return;
     }
     note_refusal(n, why);
-    nodes_refuse(n, p, why);
+    yk__rendezvous_refuse(n, p, why);
 }
 
-void nodes_refuse(nodes *n, node_peer *p, const char *text)
+void yk__rendezvous_refuse(yk__rendezvous *n, yk__agent_peer *p, const char *text)
 {
     yk__wire wire = {0};
     yk__wire_put_value(&wire, text, strlen(text));
     if (p)
-        node_peer_send(p, n->epoll, NODE_REFUSED, &wire);
+        yk__agent_peer_send(p, n->epoll, AGENT_REFUSED, &wire);
     else
-        nodes_send_all(n, NODE_REFUSED, &wire);
+        yk__rendezvous_send_all(n, AGENT_REFUSED, &wire);
     yk__wire_clear(&wire);
 }
 
 /* Where rank 0 is to serve the processes' own store: the port behind the launchers', if nobody listens on it. */
-static int port_for_ranks(nodes *n)
+static int port_for_ranks(yk__rendezvous *n)
 {
     yk__address any, bound;
     char why[YK__WHY_SIZE];
@@ -167,20 +167,20 @@ static int local_of(const int *counts, int listed, int node)
 }
 
 /* Gives out the numbers that were not asked for in the order in which the nodes came; then the ranks. */
-static bool number_nodes(nodes *n)
+static bool number_nodes(yk__rendezvous *n)
 {
-    node_peer **by_node = calloc((size_t)n->s.node_count, sizeof(*by_node));
+    yk__agent_peer **by_node = calloc((size_t)n->s.node_count, sizeof(*by_node));
     if (!by_node)
         return false;
     for (int i = 0; i < n->slots; i++) {
-        node_peer *p = n->peers[i];
+        yk__agent_peer *p = n->peers[i];
         if (p && p->joined && p->wanted > 0)
             by_node[p->node = p->wanted] = p;
     }
     for (int node = 1; node < n->s.node_count; node++) {
-        node_peer *first = NULL;
+        yk__agent_peer *first = NULL;
         for (int i = 0; i < n->slots && !by_node[node]; i++) {
-            node_peer *p = n->peers[i];
+            yk__agent_peer *p = n->peers[i];
             if (p && p->joined && p->node < 0 && (!first || p->came < first->came))
                 first = p;
         }
@@ -190,7 +190,7 @@ static bool number_nodes(nodes *n)
     n->world = n->own_local = local_of(n->s.counts, n->s.listed, 0);
     bool whole = true;
     for (int node = 1; node < n->s.node_count && whole; node++) {
-        node_peer *p = by_node[node];
+        yk__agent_peer *p = by_node[node];
         if (!(whole = p != NULL))
             break;
         p->first = n->world;
@@ -201,35 +201,35 @@ static bool number_nodes(nodes *n)
     return whole;
 }
 
-static bool send_plans(nodes *n, node_plan *plan)
+static bool send_plans(yk__rendezvous *n, yk__agent_plan *plan)
 {
-    *plan = (node_plan){.local = n->own_local,
-                        .world = n->world,
-                        .port = port_for_ranks(n),
-                        .restart = n->restart,
-                        .restarts = n->s.restarts};
+    *plan = (yk__agent_plan){.local = n->own_local,
+                             .world = n->world,
+                             .port = port_for_ranks(n),
+                             .restart = n->restart,
+                             .restarts = n->s.restarts};
     if (!plan->port)
         return false;
     for (int i = 0; i < n->slots; i++) {
-        node_peer *p = n->peers[i];
+        yk__agent_peer *p = n->peers[i];
         if (!p || !p->joined)
             continue;
-        node_plan theirs = *plan;
+        yk__agent_plan theirs = *plan;
         theirs.node = p->node;
         theirs.first = p->first;
         theirs.local = p->local;
         yk__wire wire = {0};
-        node_put_plan(&wire, &theirs);
-        node_peer_send(p, n->epoll, NODE_PLAN, &wire);
+        yk__agent_put_plan(&wire, &theirs);
+        yk__agent_peer_send(p, n->epoll, AGENT_PLAN, &wire);
         yk__wire_clear(&wire);
-        p->ended = false;
+        p->ended = p->stopping = false;
     }
     n->plan = *plan;
     return true;
 }
 
 /* "missing: node 2" with what the listener knows of those that were turned away. */
-static void say_missing(const nodes *n, char *text, size_t size)
+static void say_missing(const yk__rendezvous *n, char *text, size_t size)
 {
     int missing = n->s.node_count - 1 - n->joined;
     size_t used = (size_t)snprintf(text, size, "%d of %d nodes did not come to %s within %g s: missing %s", missing,
@@ -256,34 +256,34 @@ static void say_missing(const nodes *n, char *text, size_t size)
 }
 
 /* Ends the joining on all nodes with this text. */
-static bool join_failed(nodes *n, int *code, const char *text)
+static bool join_failed(yk__rendezvous *n, int *code, const char *text)
 {
-    if (!n->hub)
-        nodes_refuse(n, NULL, text);
-    relay_say(n->err, "yoke run: %s\n", text);
+    if (!n->coordinator)
+        yk__rendezvous_refuse(n, NULL, text);
+    yk__relay_say(n->err, "yoke run: %s\n", text);
     *code = EXIT_FAILED;
     return false;
 }
 
-static bool interrupted(nodes *n, int number, int *code)
+static bool interrupted(yk__rendezvous *n, int number, int *code)
 {
     char name[32], text[128];
-    snprintf(text, sizeof(text), "%s to the launcher on host %s", run_signal_name(number, name), n->identity.host);
+    snprintf(text, sizeof(text), "%s to the launcher on host %s", yk__signal_name(number, name), n->identity.host);
     join_failed(n, code, text);
     *code = EXIT_SIGNAL + number;
     return false;
 }
 
 /* Node 0 until all have come. */
-static bool gather(nodes *n, double deadline, int *code)
+static bool gather(yk__rendezvous *n, double deadline, int *code)
 {
     char text[1100];
-    double tell = yk__now() + tell_of_join;
+    double notice = yk__now() + notice_after;
     for (;;) {
-        nodes_move(n);
+        yk__rendezvous_move(n);
         for (int i = 0; i < n->slots; i++) {
             if (n->peers[i] && n->peers[i]->gone)
-                nodes_forget(n, i);
+                yk__rendezvous_forget(n, i);
         }
         if (n->joined == n->s.node_count - 1)
             return number_nodes(n) || join_failed(n, code, "out of memory");
@@ -292,37 +292,39 @@ static bool gather(nodes *n, double deadline, int *code)
             say_missing(n, text, sizeof(text));
             return join_failed(n, code, text);
         }
-        if (tell > 0 && now >= tell) {
-            relay_say(n->err, "yoke run: waiting at %s for %d of %d nodes\n", n->where, n->s.node_count - 1 - n->joined,
-                      n->s.node_count);
-            relay_sink_flush(n->err);
-            tell = 0;
+        if (notice > 0 && now >= notice) {
+            yk__relay_say(n->err, "yoke run: waiting at %s for %d of %d nodes\n", n->where,
+                          n->s.node_count - 1 - n->joined, n->s.node_count);
+            yk__relay_sink_flush(n->err);
+            notice = 0;
         }
-        int number = group_pause(n->epoll, next);
+        int number = yk__supervisor_pause(n->epoll, next);
         if (number)
             return interrupted(n, number, code);
     }
 }
 
 /* The others until node 0 has a plan for them. */
-static bool await_plan(nodes *n, double deadline, int *code)
+static bool await_plan(yk__rendezvous *n, double deadline, int *code)
 {
     char text[1400];
     for (;;) {
-        nodes_move(n);
-        nodes_hear_hub(n);
+        yk__rendezvous_move(n);
+        yk__rendezvous_hear_coordinator(n);
         if (n->planned)
             break;
-        if (n->refusal[0] || n->hub->gone) {
-            snprintf(text, sizeof(text), "%s: %s", n->hub_name, n->refusal[0] ? n->refusal : n->hub->why);
+        if (n->refusal[0] || n->coordinator->gone) {
+            snprintf(text, sizeof(text), "%s: %s", n->coordinator_name,
+                     n->refusal[0] ? n->refusal : n->coordinator->why);
             return join_failed(n, code, text);
         }
         double now = yk__now(), next = now + 0.5 < deadline ? now + 0.5 : deadline;
         if (now >= deadline) {
-            snprintf(text, sizeof(text), "%s still waits for other nodes after %g s", n->hub_name, n->s.join_timeout);
+            snprintf(text, sizeof(text), "%s still waits for other nodes after %g s", n->coordinator_name,
+                     n->s.join_timeout);
             return join_failed(n, code, text);
         }
-        int number = group_pause(n->epoll, next);
+        int number = yk__supervisor_pause(n->epoll, next);
         if (number)
             return interrupted(n, number, code);
     }
@@ -331,7 +333,7 @@ static bool await_plan(nodes *n, double deadline, int *code)
     return true;
 }
 
-static void ask_to_join(nodes *n)
+static void ask_to_join(yk__rendezvous *n)
 {
     yk__wire wire = {0};
     yk__wire_put_u32(&wire, (uint32_t)n->s.node_count);
@@ -340,76 +342,77 @@ static void ask_to_join(nodes *n)
     yk__wire_put_u32(&wire, (uint32_t)n->s.listed);
     for (int i = 0; i < n->s.listed; i++)
         yk__wire_put_u32(&wire, (uint32_t)n->s.counts[i]);
-    node_peer_send(n->hub, n->epoll, NODE_JOIN, &wire);
+    yk__agent_peer_send(n->coordinator, n->epoll, AGENT_JOIN, &wire);
     yk__wire_clear(&wire);
 }
 
 /* Becomes node 0 or connects to it. */
-static bool find_node_0(nodes *n, double deadline, int *code)
+static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
 {
     char text[YK__ADDRESS_TEXT];
-    node_seek *seek = calloc(1, sizeof(*seek));
-    if (!seek)
+    yk__discovery *discovery = calloc(1, sizeof(*discovery));
+    if (!discovery)
         return join_failed(n, code, "out of memory");
-    *seek = (node_seek){.host = n->s.host,
-                        .port = n->s.port,
-                        .may_listen = n->s.node <= 0,
-                        .must_listen = n->s.node == 0,
-                        .deadline = deadline,
-                        .identity = &n->identity};
-    if (!node_seek_start(seek)) {
-        free(seek);
+    *discovery = (yk__discovery){.host = n->s.host,
+                                 .port = n->s.port,
+                                 .may_listen = n->s.node <= 0,
+                                 .must_listen = n->s.node == 0,
+                                 .deadline = deadline,
+                                 .identity = &n->identity};
+    if (!yk__discovery_start(discovery)) {
+        free(discovery);
         return join_failed(n, code, "no thread to look for node 0 with");
     }
-    struct pollfd ready = {.fd = seek->ready, .events = POLLIN};
-    for (bool told = false; poll(&ready, 1, 0) == 0;) {
-        int number = group_pause(seek->ready, yk__now() + tell_of_join);
+    struct pollfd ready = {.fd = discovery->ready, .events = POLLIN};
+    for (bool reported = false; poll(&ready, 1, 0) == 0;) {
+        int number = yk__supervisor_pause(discovery->ready, yk__now() + notice_after);
         if (number) { /* the process ends; the thread's memory stays as it is until then */
             n->err = NULL;
             *code = EXIT_SIGNAL + number;
             return false;
         }
-        if (!told && poll(&ready, 1, 0) == 0)
-            relay_say(n->err, "yoke run: looking for node 0's launcher at %s:%d\n", n->s.host, n->s.port);
-        relay_sink_flush(n->err);
-        told = true;
+        if (!reported && poll(&ready, 1, 0) == 0)
+            yk__relay_say(n->err, "yoke run: looking for node 0's launcher at %s:%d\n", n->s.host, n->s.port);
+        yk__relay_sink_flush(n->err);
+        reported = true;
     }
     char byte;
-    (void)!read(seek->ready, &byte, 1); /* all that the thread did is seen behind it */
-    node_seek found = *seek;
+    (void)!read(discovery->ready, &byte, 1); /* all that the thread did is seen behind it */
+    yk__discovery found = *discovery;
     close(found.ready);
-    free(seek);
+    free(discovery);
     if (found.fd < 0)
         return join_failed(n, code, found.why);
     if (found.listens) {
         n->listening = found.fd;
         snprintf(n->where, sizeof(n->where), "%s", yk__address_format(&found.address, text));
         struct epoll_event event = {.events = EPOLLIN};
-        n->slots = n->s.node_count - 1 + MOST_STRANGERS;
+        n->slots = n->s.node_count - 1 + MOST_UNAUTHENTICATED;
         n->peers = calloc((size_t)n->slots, sizeof(*n->peers));
         if (!n->peers || epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->listening, &event))
             return join_failed(n, code, "out of memory");
         return true;
     }
-    n->hub = node_peer_create(found.fd, n->epoll, &n->identity, true);
-    if (!n->hub) {
+    n->coordinator = yk__agent_peer_create(found.fd, n->epoll, &n->identity, true);
+    if (!n->coordinator) {
         yk__socket_close(found.fd);
         return join_failed(n, code, "out of memory");
     }
-    n->hub->who = found.peer;
-    snprintf(n->hub_name, sizeof(n->hub_name), "node 0 (host %s, pid %u, at %s)", found.peer.host, found.peer.pid,
-             yk__address_format(&found.address, text));
+    n->coordinator->who = found.peer;
+    snprintf(n->coordinator_name, sizeof(n->coordinator_name), "node 0 (host %s, pid %u, at %s)", found.peer.host,
+             found.peer.pid, yk__address_format(&found.address, text));
     ask_to_join(n);
     return true;
 }
 
-nodes *nodes_join(const node_settings *settings, relay_sink *err, node_plan *plan, int *code)
+yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, relay_sink *err, yk__agent_plan *plan,
+                                    int *code)
 {
-    nodes *n = calloc(1, sizeof(*n));
+    yk__rendezvous *n = calloc(1, sizeof(*n));
     double deadline = yk__now() + settings->join_timeout;
     *code = EXIT_FAILED;
     if (!n) {
-        relay_say(err, "yoke run: out of memory\n");
+        yk__relay_say(err, "yoke run: out of memory\n");
         return NULL;
     }
     n->s = *settings;
@@ -417,32 +420,33 @@ nodes *nodes_join(const node_settings *settings, relay_sink *err, node_plan *pla
     n->listening = n->port_held = -1;
     n->beat = yk__now();
     n->epoll = n->link.fd = epoll_create1(EPOLL_CLOEXEC);
-    n->link.step = nodes_step;
+    n->link.step = yk__rendezvous_step;
     bool joined = false;
     if (n->epoll < 0 || yk__identity_init(&n->identity, "launch", NULL, 0, settings->job)) {
         join_failed(n, code, n->epoll < 0 ? strerror(errno) : yk_last_error()->message);
         yk_clear_error();
     } else {
-        joined = find_node_0(n, deadline, code) && (n->hub ? await_plan(n, deadline, code) : gather(n, deadline, code));
+        joined = find_node_0(n, deadline, code) &&
+                 (n->coordinator ? await_plan(n, deadline, code) : gather(n, deadline, code));
     }
-    if (joined && n->hub)
+    if (joined && n->coordinator)
         *plan = n->plan;
     else if (joined && !send_plans(n, plan))
         joined = join_failed(n, code, "no free port for rank 0");
     if (joined)
         return n;
     if (n->err) /* otherwise a thread still uses it */
-        nodes_close(n);
+        yk__rendezvous_close(n);
     return NULL;
 }
 
-bool nodes_next(nodes *n, node_plan *plan, int *code)
+bool yk__rendezvous_next(yk__rendezvous *n, yk__agent_plan *plan, int *code)
 {
-    run_end_clear(&n->end);
-    n->cause_seen = n->asked = n->told = n->have_end = n->again = n->link.done = false;
+    yk__outcome_clear(&n->end);
+    n->cause_seen = n->asked = n->reported = n->stopping = n->have_end = n->again = n->link.done = false;
     n->any_left = n->any_unsaved = n->any_asked = false;
     *code = EXIT_FAILED;
-    if (n->hub) {
+    if (n->coordinator) {
         if (!await_plan(n, yk__now() + n->s.node_timeout, code))
             return false;
         *plan = n->plan;
@@ -453,7 +457,7 @@ bool nodes_next(nodes *n, node_plan *plan, int *code)
     return send_plans(n, plan) || join_failed(n, code, "no free port for rank 0");
 }
 
-void nodes_close(nodes *n)
+void yk__rendezvous_close(yk__rendezvous *n)
 {
     if (!n)
         return;
@@ -462,28 +466,28 @@ void nodes_close(nodes *n)
     for (bool open = true; open && yk__now() < deadline;) {
         open = false;
         for (int i = 0; i < n->slots; i++) {
-            node_peer *p = n->peers[i];
+            yk__agent_peer *p = n->peers[i];
             if (!p || !p->joined || p->gone)
                 continue;
-            node_peer_move(p, n->epoll);
+            yk__agent_peer_move(p, n->epoll);
             p->in.size = 0;
-            if (p->out.size == p->sent && !p->told && !p->gone)
-                p->told = shutdown(p->fd, SHUT_WR) == 0;
+            if (p->out.size == p->sent && !p->reported && !p->gone)
+                p->reported = shutdown(p->fd, SHUT_WR) == 0;
             open |= !p->gone && !p->finished;
         }
-        if (open && group_pause(n->epoll, yk__now() + 0.05))
+        if (open && yk__supervisor_pause(n->epoll, yk__now() + 0.05))
             break;
     }
     for (int i = 0; i < n->slots; i++)
-        node_peer_free(n->peers[i]);
+        yk__agent_peer_free(n->peers[i]);
     free(n->peers);
-    node_peer_free(n->hub);
+    yk__agent_peer_free(n->coordinator);
     yk__socket_close(n->listening);
     if (n->port_held >= 0)
         close(n->port_held);
     if (n->epoll >= 0)
         close(n->epoll);
-    run_end_clear(&n->end);
+    yk__outcome_clear(&n->end);
     yk__identity_clear(&n->identity);
     free(n);
 }

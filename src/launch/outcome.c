@@ -1,5 +1,5 @@
 /*
- * run_report.c - how a run of several processes ended, as text and as JSON. Layer: cli.
+ * outcome.c - how a run of several processes ended, as text and as JSON. Layer: launch.
  *
  * {"message":"rank 1 (...) failed: exit code 3","job_id":"...","host":"a","time":1700000000,"restarts":0,"exit_code":3,
  *  "failure":{"rank":1,"local_rank":1,"host":"a","pid":7,"exit_code":3,"signal":null,"seconds":1.5,"stderr":["..."]},
@@ -13,39 +13,39 @@
 #include <time.h>
 
 #include "base/core.h"
-#include "cli/options.h"
-#include "cli/run_report.h"
+#include "launch/exit_codes.h"
+#include "launch/outcome.h"
 
 enum { LAST_LINES = 20 };
 
-void run_end_of_group(run_end *end, const group *g, const char *host)
+void yk__outcome_of_group(yk__outcome *end, const group *g, const char *host)
 {
-    *end = (run_end){.kind = RUN_DONE};
+    *end = (yk__outcome){.kind = YK__RUN_DONE};
     snprintf(end->host, sizeof(end->host), "%.63s", host);
     if (g->failed) {
         const worker *w = g->failed;
-        end->kind = RUN_FAILED;
-        end->code = run_exit_code(w->status);
+        end->kind = YK__RUN_FAILED;
+        end->code = yk__exit_code(w->status);
         end->rank = w->rank;
         end->local_rank = w->local_rank;
         end->pid = (int)w->pid;
         end->status = w->status;
         end->seconds = w->ended - w->began;
-        end->tail = relay_tail(&w->err, LAST_LINES);
+        end->tail = yk__relay_tail(&w->err, LAST_LINES);
     } else if (g->interrupted) {
-        end->kind = RUN_INTERRUPTED;
+        end->kind = YK__RUN_INTERRUPTED;
         end->code = EXIT_SIGNAL + g->interrupted;
         end->signal = g->interrupted;
     }
 }
 
-void run_end_clear(run_end *end)
+void yk__outcome_clear(yk__outcome *end)
 {
     free(end->tail);
-    *end = (run_end){.kind = RUN_DONE};
+    *end = (yk__outcome){.kind = YK__RUN_DONE};
 }
 
-bool run_saved(const group *g)
+bool yk__group_saved(const group *g)
 {
     for (int i = 0; i < g->count; i++) {
         const worker *w = &g->workers[i];
@@ -55,18 +55,18 @@ bool run_saved(const group *g)
     return true;
 }
 
-void run_end_saved(run_end *end)
+void yk__outcome_saved(yk__outcome *end)
 {
-    run_end_clear(end);
-    *end = (run_end){.kind = RUN_SAVED, .code = EXIT_AGAIN};
+    yk__outcome_clear(end);
+    *end = (yk__outcome){.kind = YK__RUN_SAVED, .code = EXIT_AGAIN};
 }
 
-int run_exit_code(int status)
+int yk__exit_code(int status)
 {
     return WIFSIGNALED(status) ? EXIT_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-const char *run_signal_name(int number, char text[32])
+const char *yk__signal_name(int number, char text[32])
 {
     const char *name = sigabbrev_np(number);
     if (name)
@@ -76,36 +76,36 @@ const char *run_signal_name(int number, char text[32])
     return text;
 }
 
-/* "exit code 3", "killed by SIGSEGV (core dumped)", of a process that was not asked to stop. */
-static void describe_status(int status, char *text, size_t size)
+const char *yk__ending_describe(int status, char text[YK__ENDING_TEXT])
 {
     char name[32];
     if (WIFSIGNALED(status))
-        snprintf(text, size, "killed by %s%s", run_signal_name(WTERMSIG(status), name),
+        snprintf(text, YK__ENDING_TEXT, "killed by %s%s", yk__signal_name(WTERMSIG(status), name),
                  WCOREDUMP(status) ? " (core dumped)" : "");
     else
-        snprintf(text, size, "exit code %d", WEXITSTATUS(status));
+        snprintf(text, YK__ENDING_TEXT, "exit code %d", WEXITSTATUS(status));
+    return text;
 }
 
 /* The same of any; "killed by SIGKILL, as it did not stop". */
 static void describe(const worker *w, char *text, size_t size)
 {
-    char name[32];
+    char name[32], ending[YK__ENDING_TEXT];
     if (w->running)
         snprintf(text, size, "cannot be killed (it waits for a disk or a network file system)");
     else if (w->killed && WIFSIGNALED(w->status) && WTERMSIG(w->status) == SIGKILL)
         snprintf(text, size, "killed by SIGKILL, as it did not stop");
     else if (w->asked && WIFSIGNALED(w->status))
-        snprintf(text, size, "stopped by %s%s", run_signal_name(WTERMSIG(w->status), name),
+        snprintf(text, size, "stopped by %s%s", yk__signal_name(WTERMSIG(w->status), name),
                  WCOREDUMP(w->status) ? " (core dumped)" : "");
     else if (w->asked)
         snprintf(text, size, "stopped, exit code %d", WEXITSTATUS(w->status));
     else
-        describe_status(w->status, text, size);
+        snprintf(text, size, "%s", yk__ending_describe(w->status, ending));
 }
 
-/* "rank 1" or "ranks 0, 2-5" of the processes that ended with this text; marks them as told. */
-static void say_ranks(group *g, const worker *but, const char *text, bool *told)
+/* "rank 1" or "ranks 0, 2-5" of the processes that ended with this text; marks them as reported. */
+static void say_ranks(group *g, const worker *but, const char *text, bool *reported)
 {
     char ranks[512] = "", other[96];
     size_t used = 0;
@@ -116,7 +116,7 @@ static void say_ranks(group *g, const worker *but, const char *text, bool *told)
             describe(&g->workers[last], other, sizeof(other));
             if (!g->workers[last].pid || strcmp(other, text) != 0)
                 break;
-            told[last] = true;
+            reported[last] = true;
         }
         if (last == i)
             continue;
@@ -131,60 +131,60 @@ static void say_ranks(group *g, const worker *but, const char *text, bool *told)
         }
         i = last;
     }
-    relay_say(g->err, "  %s %s: %s\n", count > 1 ? "ranks" : "rank", ranks, text);
+    yk__relay_say(g->err, "  %s %s: %s\n", count > 1 ? "ranks" : "rank", ranks, text);
 }
 
 /* The process that the end names, where it is one of this node. */
-static const worker *cause_of(const group *g, const run_end *end)
+static const worker *cause_of(const group *g, const yk__outcome *end)
 {
-    bool here = end->kind == RUN_FAILED && g->failed && g->failed->rank == end->rank;
+    bool here = end->kind == YK__RUN_FAILED && g->failed && g->failed->rank == end->rank;
     return here ? g->failed : NULL;
 }
 
 /* "rank 1 failed: exit code 7", "SIGTERM to the launcher on host b". */
-static void say_cause(const run_end *end, const run_facts *facts, char *text, size_t size)
+static void say_cause(const yk__outcome *end, const yk__outcome_context *facts, char *text, size_t size)
 {
-    char how[96];
-    if (end->kind == RUN_FAILED) {
-        describe_status(end->status, how, sizeof(how));
+    char how[YK__ENDING_TEXT];
+    if (end->kind == YK__RUN_FAILED) {
+        yk__ending_describe(end->status, how);
         snprintf(text, size, "rank %d failed: %s (local rank %d, host %s, pid %d, after %.1f s)", end->rank, how,
                  end->local_rank, end->host, end->pid, end->seconds);
-    } else if (end->kind == RUN_INTERRUPTED) {
+    } else if (end->kind == YK__RUN_INTERRUPTED) {
         bool here = strcmp(end->host, facts->host) == 0;
-        snprintf(text, size, "%s%s%s: stopped", run_signal_name(end->signal, how), here ? "" : " on host ",
+        snprintf(text, size, "%s%s%s: stopped", yk__signal_name(end->signal, how), here ? "" : " on host ",
                  here ? "" : end->host);
     } else {
         snprintf(text, size, "%s", end->text);
     }
 }
 
-void run_report_text(group *g, const run_end *end, const run_facts *facts)
+void yk__outcome_print(group *g, const yk__outcome *end, const yk__outcome_context *facts)
 {
     char text[800];
     const worker *one = cause_of(g, end);
     say_cause(end, facts, text, sizeof(text));
-    relay_say(g->err, "yoke run: %s\n", text);
-    if (end->kind == RUN_FAILED) {
+    yk__relay_say(g->err, "yoke run: %s\n", text);
+    if (end->kind == YK__RUN_FAILED) {
         if (WIFSIGNALED(end->status) && WTERMSIG(end->status) == SIGKILL)
-            relay_say(g->err, "  nobody here sent that signal: where memory ran out, the kernel did (see dmesg)\n");
+            yk__relay_say(g->err, "  nobody here sent that signal: where memory ran out, the kernel did (see dmesg)\n");
         if (end->tail && *end->tail) {
-            relay_say(g->err, "  its last lines on stderr:\n");
+            yk__relay_say(g->err, "  its last lines on stderr:\n");
             for (char *line = end->tail, *last; *line; line = *last ? last + 1 : last) {
                 last = strchrnul(line, '\n');
-                relay_say(g->err, "    %.*s\n", (int)(last - line), line);
+                yk__relay_say(g->err, "    %.*s\n", (int)(last - line), line);
             }
         }
         if (end->text[0])
-            relay_say(g->err, "  %s\n", end->text);
+            yk__relay_say(g->err, "  %s\n", end->text);
     }
-    bool *told = calloc((size_t)g->count, sizeof(*told));
-    for (int i = 0; told && i < g->count; i++) {
-        if (told[i] || &g->workers[i] == one || !g->workers[i].pid)
+    bool *reported = calloc((size_t)g->count, sizeof(*reported));
+    for (int i = 0; reported && i < g->count; i++) {
+        if (reported[i] || &g->workers[i] == one || !g->workers[i].pid)
             continue;
         describe(&g->workers[i], text, sizeof(text));
-        say_ranks(g, one, text, told);
+        say_ranks(g, one, text, reported);
     }
-    free(told);
+    free(reported);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------- */
@@ -237,7 +237,7 @@ static void put_worker(FILE *out, const worker *w)
     else
         fprintf(out, "\"exit_code\":%d,", WEXITSTATUS(w->status));
     if (!w->running && WIFSIGNALED(w->status))
-        fprintf(out, "\"signal\":\"%s\"", run_signal_name(WTERMSIG(w->status), name));
+        fprintf(out, "\"signal\":\"%s\"", yk__signal_name(WTERMSIG(w->status), name));
     else
         fprintf(out, "\"signal\":null");
 }
@@ -248,7 +248,7 @@ static void put_text(FILE *out, const char *name, const char *text)
     put_string(out, text, strlen(text));
 }
 
-static void put_failure(FILE *out, const run_end *end)
+static void put_failure(FILE *out, const yk__outcome *end)
 {
     worker failed = {.rank = end->rank, .local_rank = end->local_rank, .pid = end->pid, .status = end->status};
     fprintf(out, "{");
@@ -265,7 +265,7 @@ static void put_failure(FILE *out, const run_end *end)
     fprintf(out, "]}");
 }
 
-char *run_report_json(const group *g, const run_end *end, const run_facts *facts)
+char *yk__outcome_json(const group *g, const yk__outcome *end, const yk__outcome_context *facts)
 {
     char *text = NULL, message[800];
     size_t size;
@@ -273,9 +273,9 @@ char *run_report_json(const group *g, const run_end *end, const run_facts *facts
     if (!out)
         return NULL;
     const worker *one = cause_of(g, end);
-    if (end->kind == RUN_FAILED) {
-        char how[96];
-        describe_status(end->status, how, sizeof(how));
+    if (end->kind == YK__RUN_FAILED) {
+        char how[YK__ENDING_TEXT];
+        yk__ending_describe(end->status, how);
         snprintf(message, sizeof(message), "rank %d (local rank %d, host %s, pid %d) failed: %s", end->rank,
                  end->local_rank, end->host, end->pid, how);
     } else {
@@ -289,7 +289,7 @@ char *run_report_json(const group *g, const run_end *end, const run_facts *facts
     put_text(out, "host", facts->host);
     fprintf(out, ",\"time\":%lld,\"restarts\":%lld,\"exit_code\":%d,\"failure\":", (long long)time(NULL),
             (long long)facts->restarts, end->code);
-    if (end->kind == RUN_FAILED)
+    if (end->kind == YK__RUN_FAILED)
         put_failure(out, end);
     else
         fprintf(out, "null");

@@ -1,5 +1,5 @@
 /*
- * nodes_talk.c - one connection between the launchers of two nodes, and what is sent over it. Layer: cli.
+ * agent_peer.c - one connection between the launchers of two nodes, and what is sent over it. Layer: launch.
  *
  * Nothing here waits. Invariants: no byte is taken as a frame before the handshake is done; a peer that breaks the
  * rules, or whose connection does, is `gone` and its socket is closed.
@@ -9,20 +9,20 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#include "cli/nodes_inside.h"
+#include "launch/agents.h"
 
 enum { PIECE = 16 << 10 };
 
-static void watch(node_peer *p, int epoll, int operation)
+static void watch(yk__agent_peer *p, int epoll, int operation)
 {
     bool sending = p->out.size > p->sent;
     struct epoll_event event = {.events = EPOLLIN | (sending ? EPOLLOUT : 0), .data.ptr = p};
     epoll_ctl(epoll, operation, p->fd, &event);
 }
 
-node_peer *node_peer_create(int fd, int epoll, const yk__identity *identity, bool accepted)
+yk__agent_peer *yk__agent_peer_create(int fd, int epoll, const yk__identity *identity, bool accepted)
 {
-    node_peer *p = calloc(1, sizeof(*p));
+    yk__agent_peer *p = calloc(1, sizeof(*p));
     if (!p)
         return NULL;
     p->fd = fd;
@@ -35,7 +35,7 @@ node_peer *node_peer_create(int fd, int epoll, const yk__identity *identity, boo
     return p;
 }
 
-void node_peer_free(node_peer *p)
+void yk__agent_peer_free(yk__agent_peer *p)
 {
     if (!p)
         return;
@@ -47,7 +47,7 @@ void node_peer_free(node_peer *p)
     free(p);
 }
 
-void node_peer_lose(node_peer *p, const char *why)
+void yk__agent_peer_lose(yk__agent_peer *p, const char *why)
 {
     if (p->gone)
         return;
@@ -57,7 +57,7 @@ void node_peer_lose(node_peer *p, const char *why)
     p->fd = -1;
 }
 
-static void flush(node_peer *p, int epoll)
+static void flush(yk__agent_peer *p, int epoll)
 {
     bool before = p->out.size > p->sent;
     while (!p->gone && p->out.size > p->sent) {
@@ -67,8 +67,8 @@ static void flush(node_peer *p, int epoll)
         else if (errno == EAGAIN)
             break;
         else if (errno != EINTR)
-            node_peer_lose(p, errno == EPIPE || errno == ECONNRESET ? "its launcher ended without a word"
-                                                                    : strerror(errno));
+            yk__agent_peer_lose(p, errno == EPIPE || errno == ECONNRESET ? "its launcher ended without a word"
+                                                                         : strerror(errno));
     }
     if (p->sent == p->out.size)
         p->out.size = p->sent = 0;
@@ -76,13 +76,13 @@ static void flush(node_peer *p, int epoll)
         watch(p, epoll, EPOLL_CTL_MOD);
 }
 
-static void take(node_peer *p, size_t bytes)
+static void take(yk__agent_peer *p, size_t bytes)
 {
     memmove(p->in.data, p->in.data + bytes, p->in.size - bytes);
     p->in.size -= bytes;
 }
 
-static void shake_hands(node_peer *p, int epoll)
+static void shake_hands(yk__agent_peer *p, int epoll)
 {
     while (!p->accepted && p->in.size) {
         size_t used = yk__handshake_feed(&p->handshake, p->in.data, p->in.size, &p->out);
@@ -93,7 +93,7 @@ static void shake_hands(node_peer *p, int epoll)
         } else if (p->handshake.state == YK__HANDSHAKE_FAILED) {
             if (!p->handshake.garbage)
                 flush(p, epoll);
-            node_peer_lose(p, p->handshake.why);
+            yk__agent_peer_lose(p, p->handshake.why);
             return;
         } else if (!used) {
             break;
@@ -102,14 +102,14 @@ static void shake_hands(node_peer *p, int epoll)
     flush(p, epoll);
 }
 
-void node_peer_move(node_peer *p, int epoll)
+void yk__agent_peer_move(yk__agent_peer *p, int epoll)
 {
     if (p->gone)
         return;
     flush(p, epoll);
-    while (!p->gone && !p->finished && p->in.size < 2 * NODE_FRAME_LIMIT) {
+    while (!p->gone && !p->finished && p->in.size < 2 * AGENT_FRAME_LIMIT) {
         if (!yk__wire_reserve(&p->in, PIECE)) {
-            node_peer_lose(p, "out of memory");
+            yk__agent_peer_lose(p, "out of memory");
             return;
         }
         ssize_t got = recv(p->fd, p->in.data + p->in.size, PIECE, 0);
@@ -121,35 +121,35 @@ void node_peer_move(node_peer *p, int epoll)
         } else if (got == 0 || errno == ECONNRESET || errno == EPIPE) {
             p->finished = true; /* what came before the end is taken first */
             if (!p->accepted)
-                node_peer_lose(p, "its launcher ended without a word");
+                yk__agent_peer_lose(p, "its launcher ended without a word");
             return;
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR) {
-            node_peer_lose(p, strerror(errno));
+            yk__agent_peer_lose(p, strerror(errno));
         }
     }
 }
 
-int node_peer_next(node_peer *p, yk__reader *reader)
+int yk__agent_peer_next(yk__agent_peer *p, yk__reader *reader)
 {
     if (!p->accepted)
         return 0;
     size_t size = p->in.size < YK__FRAME_HEAD ? 0 : yk__load_u32(p->in.data);
-    if (p->in.size >= YK__FRAME_HEAD && (size < 1 || size > NODE_FRAME_LIMIT)) {
+    if (p->in.size >= YK__FRAME_HEAD && (size < 1 || size > AGENT_FRAME_LIMIT)) {
         p->in.size = 0;
-        node_peer_lose(p, "it sent what is no message of a launcher");
+        yk__agent_peer_lose(p, "it sent what is no message of a launcher");
         return 0;
     }
     if (p->in.size < YK__FRAME_HEAD || p->in.size < YK__FRAME_HEAD + size) {
         if (p->finished)
-            node_peer_lose(p, "its launcher ended without a word");
+            yk__agent_peer_lose(p, "its launcher ended without a word");
         return 0;
     }
     int type = p->in.data[YK__FRAME_HEAD];
     unsigned char *payload = malloc(size); /* lives until the next frame is taken */
     if (!payload) {
-        node_peer_lose(p, "out of memory");
+        yk__agent_peer_lose(p, "out of memory");
         return 0;
     }
     memcpy(payload, p->in.data + YK__FRAME_HEAD + 1, size - 1);
@@ -160,7 +160,7 @@ int node_peer_next(node_peer *p, yk__reader *reader)
     return type;
 }
 
-void node_peer_send(node_peer *p, int epoll, int type, const yk__wire *payload)
+void yk__agent_peer_send(yk__agent_peer *p, int epoll, int type, const yk__wire *payload)
 {
     if (!p || p->gone)
         return;
@@ -169,13 +169,13 @@ void node_peer_send(node_peer *p, int epoll, int type, const yk__wire *payload)
         yk__wire_put(&p->out, payload->data, payload->size);
     yk__wire_frame_end(&p->out, begin);
     if (p->out.failed || (payload && payload->failed))
-        node_peer_lose(p, "out of memory");
+        yk__agent_peer_lose(p, "out of memory");
     else
         flush(p, epoll);
 }
 
 /* ---- what is in the frames -------------------------------------------------------------------------------------- */
-bool node_read_text(yk__reader *reader, char *text, size_t size)
+bool yk__agent_read_text(yk__reader *reader, char *text, size_t size)
 {
     size_t length = yk__read_u32(reader);
     const unsigned char *bytes = yk__read_bytes(reader, length);
@@ -192,7 +192,7 @@ static void put_text(yk__wire *wire, const char *text)
     yk__wire_put_value(wire, text ? text : "", text ? strlen(text) : 0);
 }
 
-void node_put_end(yk__wire *wire, const run_end *end)
+void yk__agent_put_end(yk__wire *wire, const yk__outcome *end)
 {
     yk__wire_put_u8(wire, end->kind);
     const int numbers[] = {end->code, end->rank, end->local_rank, end->pid, end->status, end->signal};
@@ -204,9 +204,9 @@ void node_put_end(yk__wire *wire, const run_end *end)
     put_text(wire, end->tail);
 }
 
-bool node_read_end(yk__reader *reader, run_end *end)
+bool yk__agent_read_end(yk__reader *reader, yk__outcome *end)
 {
-    *end = (run_end){.kind = RUN_DONE};
+    *end = (yk__outcome){.kind = YK__RUN_DONE};
     unsigned kind = yk__read_u8(reader);
     int *numbers[] = {&end->code, &end->rank, &end->local_rank, &end->pid, &end->status, &end->signal};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
@@ -214,17 +214,17 @@ bool node_read_end(yk__reader *reader, run_end *end)
     end->seconds = (double)yk__read_u64(reader) * 1e-6;
     enum { TAIL = RELAY_TAIL + 16 };
     end->tail = malloc(TAIL);
-    if (kind <= RUN_SAVED && end->tail && node_read_text(reader, end->host, sizeof(end->host)) &&
-        node_read_text(reader, end->text, sizeof(end->text)) && node_read_text(reader, end->tail, TAIL) &&
+    if (kind <= YK__RUN_SAVED && end->tail && yk__agent_read_text(reader, end->host, sizeof(end->host)) &&
+        yk__agent_read_text(reader, end->text, sizeof(end->text)) && yk__agent_read_text(reader, end->tail, TAIL) &&
         end->code >= 0 && end->code < 256 && end->signal >= 0 && end->signal < 128) {
         end->kind = kind;
         return true;
     }
-    run_end_clear(end);
+    yk__outcome_clear(end);
     return false;
 }
 
-void node_put_plan(yk__wire *wire, const node_plan *plan)
+void yk__agent_put_plan(yk__wire *wire, const yk__agent_plan *plan)
 {
     const int numbers[] = {plan->node, plan->local, plan->first, plan->world, plan->port};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
@@ -233,7 +233,7 @@ void node_put_plan(yk__wire *wire, const node_plan *plan)
     yk__wire_put_u64(wire, (uint64_t)plan->restarts);
 }
 
-bool node_read_plan(yk__reader *reader, node_plan *plan)
+bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan)
 {
     int *numbers[] = {&plan->node, &plan->local, &plan->first, &plan->world, &plan->port};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)

@@ -1,5 +1,5 @@
 /*
- * supervise.c - a group of processes: started together, watched, stopped together, and never left behind. Layer: cli.
+ * supervisor.c - a group of processes: started together, watched, stopped together, never left behind. Layer: launch.
  *
  * Note [Guards]: the launcher is two processes, its front (whose pid the user knows) and a supervisor, the parent of
  * the workers. Both are subreapers, so whatever a worker starts, in a session of its own or not, becomes a child of the
@@ -24,8 +24,8 @@
 #include <unistd.h>
 
 #include "base/core.h"
-#include "cli/options.h"
-#include "cli/supervise.h"
+#include "launch/exit_codes.h"
+#include "launch/supervisor.h"
 
 /* What the processes of the launcher share; one launcher per program. */
 static struct {
@@ -119,7 +119,7 @@ static int guard(pid_t supervisor)
     }
 }
 
-int supervise(int (*work)(void *arg), void *arg)
+int yk__supervise(int (*work)(void *arg), void *arg)
 {
     int ends[2];
     take_signals();
@@ -253,7 +253,7 @@ typedef struct watch {
     int running;
     bool stopping, killing, given_up;
     bool leaving;    /* asked twice to end while it only waits for other nodes */
-    double tell;     /* when to say that stopping takes a while; 0: not any more */
+    double notice;   /* when to say that stopping takes a while; 0: not any more */
     bool empty;      /* not even something that a worker started is left */
     double deadline; /* of the grace, or of waiting for the dead */
     struct pollfd *fds;
@@ -275,17 +275,17 @@ static void begin_grace(watch *w)
         return;
     w->stopping = true;
     w->deadline = yk__now() + w->g->grace;
-    w->tell = yk__now() + 0.5;
+    w->notice = yk__now() + 0.5;
 }
 
-static void tell_of_wait(watch *w)
+static void print_notice(watch *w)
 {
-    w->tell = 0;
+    w->notice = 0;
     if (w->g->failed)
-        relay_say(w->g->err, "yoke run: rank %d failed; stopping the other processes (SIGKILL after %g s)\n",
-                  w->g->failed->rank, w->g->grace);
+        yk__relay_say(w->g->err, "yoke run: rank %d failed; stopping the other processes (SIGKILL after %g s)\n",
+                      w->g->failed->rank, w->g->grace);
     else
-        relay_say(w->g->err, "yoke run: stopping the processes (SIGKILL after %g s)\n", w->g->grace);
+        yk__relay_say(w->g->err, "yoke run: stopping the processes (SIGKILL after %g s)\n", w->g->grace);
 }
 
 static void stop_all(watch *w, int number)
@@ -304,7 +304,7 @@ static void kill_all(watch *w)
     if (!w->killing)
         w->deadline = yk__now() + 2;
     w->stopping = w->killing = true;
-    w->tell = 0;
+    w->notice = 0;
     for (int i = 0; i < w->g->count; i++)
         w->g->workers[i].asked |= w->g->workers[i].running, w->g->workers[i].killed |= w->g->workers[i].running;
     pass_on(w, SIGKILL, true);
@@ -331,8 +331,8 @@ static void reap(watch *w)
             one->status = status;
             one->ended = yk__now();
             w->running--;
-            relay_finish(&one->out);
-            relay_finish(&one->err);
+            yk__relay_finish(&one->out);
+            yk__relay_finish(&one->err);
             /* Of those that ended since the last look, one that was killed is the cause, one that exits the effect. */
             if (failed(one) && !one->asked && (!first || (WIFSIGNALED(status) && WIFEXITED(first->status))))
                 first = one;
@@ -395,7 +395,7 @@ static bool wanted(relay_stream *s)
         close(s->fd);
         s->fd = -1;
     }
-    return s->fd >= 0 && !(s->sink && relay_sink_full(s->sink));
+    return s->fd >= 0 && !(s->sink && yk__relay_sink_full(s->sink));
 }
 
 static bool over(const watch *w)
@@ -422,18 +422,20 @@ static void turn(watch *w)
 {
     group *g = w->g;
     double now = yk__now(), wait = w->stopping && !over(w) ? w->deadline - now : 1e6;
-    if (g->link && !g->link->done)
+    if (g->link && !g->link->done) {
+        reap(w); /* what has ended by now is known before the other nodes are answered */
         wait = step_link(w, wait);
+    }
     if (over(w) && g->link->done)
         return;
     nfds_t n = add(w, 0, own.signals, POLLIN);
     n = add(w, n, own.front, 0);
-    n = add(w, n, relay_sink_waits(g->out) ? g->out->fd : -1, POLLOUT);
-    n = add(w, n, relay_sink_waits(g->err) ? g->err->fd : -1, POLLOUT);
+    n = add(w, n, yk__relay_sink_waits(g->out) ? g->out->fd : -1, POLLOUT);
+    n = add(w, n, yk__relay_sink_waits(g->err) ? g->err->fd : -1, POLLOUT);
     for (int i = 0; i < g->count; i++) {
         relay_stream *streams[2] = {&g->workers[i].out, &g->workers[i].err};
         for (int k = 0; k < 2; k++) {
-            double left = relay_redraw(streams[k], now);
+            double left = yk__relay_redraw(streams[k], now);
             if (left >= 0 && left < wait)
                 wait = left;
             n = add(w, n, wanted(streams[k]) ? streams[k]->fd : -1, POLLIN);
@@ -441,9 +443,9 @@ static void turn(watch *w)
     }
     n = add(w, n, g->link && !g->link->done ? g->link->fd : -1, POLLIN);
     if (over(w))
-        w->tell = 0;
-    if (w->tell > 0 && w->tell - now < wait)
-        wait = w->tell - now;
+        w->notice = 0;
+    if (w->notice > 0 && w->notice - now < wait)
+        wait = w->notice - now;
     if (w->killing && !over(w) && wait > 0.05)
         wait = 0.05; /* a process that is being born while its parent is killed is found at the next look */
     poll(w->fds, n, wait > 0 ? (int)(wait < 1e6 ? wait * 1000 + 1 : -1) : 0);
@@ -459,13 +461,13 @@ static void turn(watch *w)
     for (int i = 0; i < g->count; i++) {
         for (int k = 0; k < 2; k++) {
             if (w->fds[4 + 2 * i + k].revents)
-                relay_read(k ? &g->workers[i].err : &g->workers[i].out);
+                yk__relay_read(k ? &g->workers[i].err : &g->workers[i].out);
         }
     }
-    relay_sink_flush(g->out);
-    relay_sink_flush(g->err);
-    if (w->tell > 0 && yk__now() >= w->tell && !w->killing)
-        tell_of_wait(w);
+    yk__relay_sink_flush(g->out);
+    yk__relay_sink_flush(g->err);
+    if (w->notice > 0 && yk__now() >= w->notice && !w->killing)
+        print_notice(w);
     if (over(w))
         return;
     if (w->stopping && yk__now() >= w->deadline) {
@@ -478,7 +480,7 @@ static void turn(watch *w)
     }
 }
 
-void group_run(group *g)
+void yk__supervisor_run(group *g)
 {
     watch w = {.g = g};
     g->failed = NULL;
@@ -502,8 +504,8 @@ void group_run(group *g)
         worker *one = &g->workers[i];
         if (one->running)
             g->left++;
-        relay_finish(&one->out);
-        relay_finish(&one->err);
+        yk__relay_finish(&one->out);
+        yk__relay_finish(&one->err);
         relay_stream *streams[2] = {&one->out, &one->err};
         for (int k = 0; k < 2; k++) {
             if (streams[k]->fd >= 0)
@@ -511,12 +513,12 @@ void group_run(group *g)
             streams[k]->fd = -1;
         }
     }
-    relay_sink_flush(g->out);
-    relay_sink_flush(g->err);
+    yk__relay_sink_flush(g->out);
+    yk__relay_sink_flush(g->err);
     free(w.fds);
 }
 
-int group_pause(int fd, double deadline)
+int yk__supervisor_pause(int fd, double deadline)
 {
     struct pollfd fds[3] = {{.fd = own.signals, .events = POLLIN}, {.fd = own.front}, {.fd = fd, .events = POLLIN}};
     double left = deadline - yk__now();
@@ -532,17 +534,17 @@ int group_pause(int fd, double deadline)
     return 0;
 }
 
-void group_drain(relay_sink *out, relay_sink *err, double seconds)
+void yk__supervisor_drain(relay_sink *out, relay_sink *err, double seconds)
 {
     for (double end = yk__now() + seconds;;) {
-        relay_sink_flush(out);
-        relay_sink_flush(err);
-        if ((!relay_sink_waits(out) && !relay_sink_waits(err)) || (seconds > 0 && yk__now() >= end))
+        yk__relay_sink_flush(out);
+        yk__relay_sink_flush(err);
+        if ((!yk__relay_sink_waits(out) && !yk__relay_sink_waits(err)) || (seconds > 0 && yk__now() >= end))
             return;
         struct pollfd fds[4] = {{.fd = own.signals, .events = POLLIN},
                                 {.fd = own.front},
-                                {.fd = relay_sink_waits(out) ? out->fd : -1, .events = POLLOUT},
-                                {.fd = relay_sink_waits(err) ? err->fd : -1, .events = POLLOUT}};
+                                {.fd = yk__relay_sink_waits(out) ? out->fd : -1, .events = POLLOUT},
+                                {.fd = yk__relay_sink_waits(err) ? err->fd : -1, .events = POLLOUT}};
         poll(fds, 4, seconds > 0 ? 50 : -1);
         struct signalfd_siginfo info;
         while (read(own.signals, &info, sizeof(info)) == sizeof(info)) {

@@ -1,17 +1,17 @@
 /*
- * nodes.h - the launchers of a job's nodes: they meet, agree on ranks, and end together. Layer: cli.
+ * rendezvous.h - the launchers of a job's nodes: they meet, agree on ranks, and end together. Layer: launch.
  *
  * Node 0's launcher listens at the job's address; the others keep one connection to it, authenticated as a store's is
  * (net/handshake.h, service "launch"). Node 0 gives out ranks, decides which failure was the first, and says when an
  * attempt is over and whether there is another. Everyone sends a beat now and then, so that a node that falls silent is
  * noticed. docs/launcher.md has the messages.
  */
-#ifndef YOKE_CLI_NODES_H
-#define YOKE_CLI_NODES_H
+#ifndef YOKE_LAUNCH_RENDEZVOUS_H
+#define YOKE_LAUNCH_RENDEZVOUS_H
 
-#include "cli/run_report.h"
+#include "launch/outcome.h"
 
-typedef struct node_settings {
+typedef struct yk__rendezvous_settings {
     const char *host; /* of node 0 */
     int port;
     int node_count, node; /* -1: any */
@@ -20,30 +20,32 @@ typedef struct node_settings {
     int64_t restarts;     /* node 0's counts */
     double join_timeout, node_timeout;
     const char *job, *name; /* this host's, in messages */
-} node_settings;
+} yk__rendezvous_settings;
 
 /* What node 0 made of what each one brought. */
-typedef struct node_plan {
+typedef struct yk__agent_plan {
     int node, local, first, world; /* this node, processes here, the rank of the first of them, of all nodes */
     int port;                      /* MASTER_PORT of the attempt */
     int64_t restart, restarts;     /* done before, and at most */
-} node_plan;
+} yk__agent_plan;
 
-typedef struct nodes nodes;
+typedef struct yk__rendezvous yk__rendezvous;
 
 /*
  * Meets the other launchers and fills the plan of the first attempt. NULL after a message, with the exit code, when
- * they do not all come in time, do not fit together, or a signal asks to end. Only inside supervise().
+ * they do not all come in time, do not fit together, or a signal asks to end. Only inside yk__supervise().
  */
-nodes *nodes_join(const node_settings *settings, relay_sink *err, node_plan *plan, int *code);
+yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, relay_sink *err, yk__agent_plan *plan,
+                                    int *code);
 /* To be given to the group of each attempt. */
-group_link *nodes_link(nodes *n);
-/* After group_run: how the attempt ended on all nodes, and whether there is another. Moves the end's text out. */
-bool nodes_ended(nodes *n, const group *g, run_end *end);
+group_link *yk__rendezvous_link(yk__rendezvous *n);
+/* After yk__supervisor_run: how the attempt ended on all nodes, and whether there is another. Moves the end's text out.
+ */
+bool yk__rendezvous_ended(yk__rendezvous *n, const group *g, yk__outcome *end);
 /* This node cannot start its processes: all end with the exit code, and the others say why. */
-void nodes_give_up(nodes *n, int code, const char *why);
+void yk__rendezvous_give_up(yk__rendezvous *n, int code, const char *why);
 /* The plan of the next attempt; false after a message, with the exit code. */
-bool nodes_next(nodes *n, node_plan *plan, int *code);
+bool yk__rendezvous_next(yk__rendezvous *n, yk__agent_plan *plan, int *code);
 /* Sends what is left and frees; NULL is allowed. */
-void nodes_close(nodes *n);
+void yk__rendezvous_close(yk__rendezvous *n);
 #endif

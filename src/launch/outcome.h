@@ -1,0 +1,51 @@
+/*
+ * outcome.h - how a run of several processes ended, as text and as JSON. Layer: launch.
+ */
+#ifndef YOKE_LAUNCH_OUTCOME_H
+#define YOKE_LAUNCH_OUTCOME_H
+
+#include "launch/supervisor.h"
+
+typedef struct yk__outcome_context {
+    const char *host, *job;
+    int64_t restarts; /* done before this end */
+} yk__outcome_context;
+
+/* How one attempt ended, on whichever node that was decided. Zero memory is a run that went well. */
+typedef struct yk__outcome {
+    enum {
+        YK__RUN_DONE,
+        YK__RUN_FAILED,      /* a process did: rank to tail */
+        YK__RUN_INTERRUPTED, /* a launcher got `signal` */
+        YK__RUN_BROKEN,      /* `text` says what else */
+        YK__RUN_SAVED        /* every process saved its state and ended with EXIT_AGAIN */
+    } kind;
+    int code; /* exit code of the run */
+    char host[64];
+    int rank, local_rank, pid, status, signal;
+    double seconds; /* that the process ran */
+    char *tail;     /* its last lines on stderr, or NULL; freed by yk__outcome_clear */
+    char text[700];
+} yk__outcome;
+
+/* What this node's group alone says of it. */
+void yk__outcome_of_group(yk__outcome *end, const group *g, const char *host);
+void yk__outcome_clear(yk__outcome *end);
+/* Once the group has ended: whether each of its processes said that it saved its state and can be started again. */
+bool yk__group_saved(const group *g);
+/* Of the whole job: no failure, and no reason for another attempt now, as somebody has asked it to end. */
+void yk__outcome_saved(yk__outcome *end);
+
+/* The exit code for a status of waitpid: the process's own, or 128 plus the signal. */
+int yk__exit_code(int status);
+/* "exit code 3", "killed by SIGSEGV (core dumped)", from a status of waitpid. Returns text. */
+enum { YK__ENDING_TEXT = 96 };
+const char *yk__ending_describe(int status, char text[YK__ENDING_TEXT]);
+/* "SIGSEGV"; "signal 40" where there is no name. Returns text. */
+const char *yk__signal_name(int number, char text[32]);
+/* A failure of any kind, to g->err: who, how, its last lines, and what the other processes of this node did. */
+void yk__outcome_print(group *g, const yk__outcome *end, const yk__outcome_context *facts);
+/* The same as one JSON object and a newline; the caller frees; NULL without memory. */
+char *yk__outcome_json(const group *g, const yk__outcome *end, const yk__outcome_context *facts);
+
+#endif
