@@ -54,6 +54,9 @@ typedef struct yk_init_options {
     double timeout;       /* seconds for one operation; 0: $YOKE_COMM_TIMEOUT, or 600 as PyTorch has for NCCL */
     double join_timeout;  /* seconds until all ranks must have come; 0: $YOKE_JOIN_TIMEOUT, or 60 */
     yk_store *store;      /* used in place of init_method; rank and world_size are then needed */
+    /* Encrypts and authenticates all that this process sends to other hosts and to the store from here on, as
+     * YOKE_ENCRYPT=1 and `yoke run --encrypt` do. One end of a connection that wants it is enough. Not with "mpi". */
+    bool encrypt;
 } yk_init_options;
 /* Makes the default group; NULL options are all zero. Returns when all ranks are there; an error says who is missing.
  * Source: init_process_group. */

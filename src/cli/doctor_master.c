@@ -143,10 +143,12 @@ json_t *doctor_try_master(const doctor_master *what, json_t *problems)
     if (size && secret[size - 1] == '\n')
         size--;
     struct stat about;
-    if (what->secret_file && stat(what->secret_file, &about) == 0 && (about.st_mode & 077)) {
+    const char *problem = what->secret_file && stat(what->secret_file, &about) == 0 && size
+                              ? yk__secret_file_problem(&about, size)
+                              : NULL;
+    if (problem) {
         char text[400];
-        snprintf(text, sizeof(text), "%.300s: others may read or change it (chmod 600); `yoke run` does not take it",
-                 what->secret_file);
+        snprintf(text, sizeof(text), "%.200s: %s; `yoke run` does not take it", what->secret_file, problem);
         json_array_append_new(problems, json_string(text));
     }
     yk_status status = YK_OK;

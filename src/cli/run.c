@@ -212,11 +212,10 @@ static int make_secret(job *j)
             fprintf(stderr, "yoke run: %s%s: %s\n", name, j->secret_file, strerror(errno));
             return EXIT_FAILED;
         }
-        if (!S_ISREG(about.st_mode) || about.st_size == 0 || (about.st_mode & 077)) {
-            fprintf(stderr, "yoke run: %s%s: %s\n", name, j->secret_file,
-                    !S_ISREG(about.st_mode) ? "not a file"
-                    : about.st_size == 0    ? "it is empty"
-                                            : "others may read or change it (chmod 600)");
+        const char *problem =
+            S_ISREG(about.st_mode) ? yk__secret_file_problem(&about, (size_t)about.st_size) : "not a file";
+        if (problem) {
+            fprintf(stderr, "yoke run: %s%s: %s\n", name, j->secret_file, problem);
             return EXIT_FAILED;
         }
         j->secret_file = whole_path;
@@ -346,6 +345,7 @@ int cli_run(int argc, char **argv)
          .default_text = "random; default for several nodes"},
         {"secret-file", "FILE", CLI_TEXT, &j.secret_file,
          .help = "the secret of a job of several nodes; the same on each"},
+        {"encrypt", NULL, CLI_FLAG, &j.encrypt, .help = "encrypt what launchers and processes send to each other"},
         {"role", "NAME", CLI_TEXT, &j.role, .help = "ROLE_NAME of the processes"},
         /* torchrun's, understood so that its command lines work */
         {"rdzv-id", "NAME", CLI_TEXT, &j.id, .help = "--job-id", .hidden = true},
@@ -401,6 +401,8 @@ int cli_run(int argc, char **argv)
     j.cannot = program_find(*j.program, j.path, sizeof(j.path));
     if (j.cannot && j.node_count == 1)
         return j.cannot;
+    if (j.encrypt)
+        setenv("YOKE_ENCRYPT", "1", 1); /* for this launcher, and for the processes */
     if ((code = check_port(&j)) || (code = name_job(&j)) || (code = make_secret(&j)) || (code = clear_report(&j)))
         return code;
     if (j.cannot)

@@ -15,7 +15,7 @@ typedef struct job {
     const char *backend, *endpoint, *ignored;
     int64_t node, port, restarts;
     double grace, join_timeout, node_timeout;
-    bool standalone, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
+    bool standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
     char **program; /* argv of the program */
     /* what follows from it */
     int node_count, local, first, world; /* processes here, the rank of the first of them, of all nodes */

@@ -9,6 +9,7 @@
 
 #include "comm/comm_plugin.h"
 #include "comm/group.h"
+#include "net/handshake.h"
 
 static pthread_mutex_t default_lock = PTHREAD_MUTEX_INITIALIZER;
 static yk_process_group *default_group;
@@ -24,6 +25,14 @@ static const yk__comm_backend *find_backend(const char *name)
         wanted = "native";
     if (strcmp(wanted, yk__comm_native.name) == 0)
         return &yk__comm_native;
+    bool encrypted;
+    if (yk__encryption_wished(&encrypted))
+        return NULL;
+    if (encrypted) {
+        yk__fail(YK_ERR_UNSUPPORTED,
+                 "the job is to be encrypted (--encrypt, YOKE_ENCRYPT), and what goes by MPI cannot be");
+        return NULL;
+    }
     if (yk__comm_plugin_request(wanted))
         return yk__comm_plugin(wanted);
     yk__fail(YK_ERR_UNSUPPORTED, "unknown backend of collectives '%s': there are 'native' and 'mpi'", wanted);
@@ -316,6 +325,8 @@ yk_status yk_init_process_group(const yk_init_options *options)
     const yk_init_options *o = options ? options : &defaults;
     if (yk_is_initialized())
         return yk__fail(YK_ERR_STATE, "init_process_group: there is a default group already");
+    if (o->encrypt)
+        yk__encrypt_from_now_on();
     const yk__comm_backend *backend = find_backend(o->backend);
     double timeout = o->timeout, join_timeout = o->join_timeout;
     if (!backend || find_times("init_process_group", &timeout, &join_timeout))

@@ -49,6 +49,14 @@ typedef struct yk__identity {
 yk_status yk__identity_init(yk__identity *identity, const char *service, const void *secret, size_t secret_size,
                             const char *job) YK_MUST_CHECK;
 void yk__identity_clear(yk__identity *identity); /* wipes the key */
+/* From here on all identities of this process wish encryption, as with YOKE_ENCRYPT=1. */
+void yk__encrypt_from_now_on(void);
+/* Whether they do; an error where YOKE_ENCRYPT is neither 0 nor 1. */
+yk_status yk__encryption_wished(bool *wished) YK_MUST_CHECK;
+/* What is wrong with a file of `size` bytes (without the last newline) as a secret, and what to do; NULL: nothing. */
+enum { YK__SECRET_LEAST = 16 };
+struct stat;
+const char *yk__secret_file_problem(const struct stat *about, size_t size);
 /* An error unless a secret is there or the address is a loopback one; `what` names the caller. */
 yk_status yk__identity_allows(const yk__identity *identity, const yk__address *address, const char *what) YK_MUST_CHECK;
 

@@ -16,7 +16,6 @@
 
 #include <sodium.h>
 
-#include "base/log.h"
 #include "net/handshake.h"
 
 enum { SECRET_LIMIT = 4096 };
@@ -39,6 +38,11 @@ static ssize_t read_secret(int fd, unsigned char *bytes, bool seekable)
     return (ssize_t)have;
 }
 
+static const char *too_short(ssize_t size)
+{
+    return size == 0 ? "is empty" : "has fewer than 16 bytes, which can be guessed: make one with openssl rand -hex 32";
+}
+
 static yk_status check_size(const char *where, const unsigned char *bytes, ssize_t got, size_t *size)
 {
     if (got < 0)
@@ -47,10 +51,19 @@ static yk_status check_size(const char *where, const unsigned char *bytes, ssize
         return yk__fail(YK_ERR_FORMAT, "%s: the job secret is longer than %d bytes", where, SECRET_LIMIT);
     if (got > 0 && bytes[got - 1] == '\n')
         got--; /* written by an editor or echo */
-    if (got == 0)
-        return yk__fail(YK_ERR_FORMAT, "%s: the job secret is empty", where);
+    if (got < YK__SECRET_LEAST)
+        return yk__fail(YK_ERR_FORMAT, "%s: the job secret %s", where, too_short(got));
     *size = (size_t)got;
     return YK_OK;
+}
+
+const char *yk__secret_file_problem(const struct stat *about, size_t size)
+{
+    if (about->st_uid != geteuid())
+        return "another user owns it: make one of your own (openssl rand -hex 32)";
+    if (about->st_mode & 077)
+        return "others may read or change it (chmod 600)";
+    return size < YK__SECRET_LEAST ? too_short((ssize_t)size) : NULL;
 }
 
 static yk_status secret_of_file(const char *path, unsigned char *bytes, size_t *size)
@@ -61,9 +74,11 @@ static yk_status secret_of_file(const char *path, unsigned char *bytes, size_t *
     struct stat info;
     if (fd < 0)
         return yk__fail_errno("%s", where);
-    if (fstat(fd, &info) == 0 && (info.st_mode & 077))
-        yk__log(YK_LOG_WARN, "%s: others may read it (mode %03o); chmod 600 keeps the job's secret", where,
-                (unsigned)(info.st_mode & 0777));
+    const char *problem = fstat(fd, &info) == 0 ? yk__secret_file_problem(&info, YK__SECRET_LEAST) : strerror(errno);
+    if (problem) {
+        close(fd);
+        return yk__fail(YK_ERR_IO, "%s: %s", where, problem);
+    }
     yk_status status = check_size(where, bytes, read_secret(fd, bytes, false), size);
     close(fd);
     return status;
@@ -107,6 +122,21 @@ static const char *variable(const char *name)
     return text && *text ? text : NULL;
 }
 
+static atomic_bool encrypts;
+
+void yk__encrypt_from_now_on(void)
+{
+    atomic_store(&encrypts, true);
+}
+
+yk_status yk__encryption_wished(bool *wished)
+{
+    int64_t variable;
+    yk_status status = yk__env_int("YOKE_ENCRYPT", 0, 0, 1, &variable);
+    *wished = variable || atomic_load(&encrypts);
+    return status;
+}
+
 yk_status yk__identity_init(yk__identity *identity, const char *service, const void *secret, size_t secret_size,
                             const char *job)
 {
@@ -114,8 +144,9 @@ yk_status yk__identity_init(yk__identity *identity, const char *service, const v
     if (sodium_init() < 0)
         return yk__fail(YK_ERR_INTERNAL, "libsodium does not start");
     unsigned char bytes[SECRET_LIMIT + 1];
-    yk_status status = YK_OK;
-    if (!secret) {
+    bool encrypt;
+    yk_status status = yk__encryption_wished(&encrypt);
+    if (!status && !secret) {
         const char *path = variable("YOKE_JOB_SECRET_FILE");
         secret_size = 0;
         if (path)
@@ -140,6 +171,7 @@ yk_status yk__identity_init(yk__identity *identity, const char *service, const v
         crypto_generichash_update(&hash, secret, secret_size);
         crypto_generichash_final(&hash, identity->key, YK__KEY_SIZE);
         identity->has_secret = secret_size > 0;
+        identity->encrypt = encrypt;
         snprintf(identity->service, sizeof(identity->service), "%s", service);
         snprintf(identity->job, sizeof(identity->job), "%s", job);
         snprintf(identity->version, sizeof(identity->version), "%s", YK_VERSION);

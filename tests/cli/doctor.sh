@@ -3,8 +3,8 @@
 . tests/support/tap.bash
 unset MASTER_ADDR MASTER_PORT RANK WORLD_SIZE YOKE_JOB_ID YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD
 free_ports 30000 20
-printf secret > job.secret
-printf other > other.secret
+printf secret-of-the-job > job.secret
+printf another-jobs-secret > other.secret
 chmod 600 job.secret other.secret
 
 exits 0 "doctor" doctor

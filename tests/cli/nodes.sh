@@ -92,7 +92,7 @@ node 0 --nnodes 2 --job-id a -n 1 bash -c 'exec 3<>/dev/tcp/127.0.0.1/$MASTER_PO
 node 1 --nnodes 2 --job-id a -n 1 true
 ended 0 1
 says out.0 free
-printf secret > job.secret
+printf secret-of-the-job > job.secret
 chmod 600 job.secret
 for number in 0 1; do
     node $number --nnodes 2 --secret-file job.secret bash -c 'cat $YOKE_JOB_SECRET_FILE; echo; echo ${YOKE_JOB_SECRET_FD-none}'
@@ -103,6 +103,17 @@ ok "reaches the processes" lines 2 '.* secret' out
 chmod 644 job.secret
 exits 1 "a secret that others may read" run --nnodes 2 --node-rank 0 --master-addr a --secret-file job.secret true
 says err "--secret-file job.secret: others may read or change it (chmod 600)"
+printf 'fifteen letters' > short.secret
+chmod 600 short.secret
+exits 1 "a secret that is too short" run --nnodes 2 --node-rank 0 --master-addr a --secret-file short.secret true
+says err "--secret-file short.secret: has fewer than 16 bytes"
+if [ "$(id -u)" = 0 ]; then
+    cp job.secret theirs.secret && chmod 600 theirs.secret && chown 65534 theirs.secret
+    exits 1 "another user's secret" run --nnodes 2 --node-rank 0 --master-addr a --secret-file theirs.secret true
+    says err "--secret-file theirs.secret: another user owns it"
+else
+    skip "another user's secret" "not root"
+fi
 chmod 600 job.secret
 
 # ---- the first failure decides
@@ -377,7 +388,7 @@ exits 1 "a network and no secret" run --nnodes 2 --node-rank 1 --master-addr 203
 says err "203.0.113.7:29500 is reached over a network, which takes a job secret"
 
 # Who is turned away is told why at once, and node 0 says it.
-printf other > other.secret
+printf another-jobs-secret > other.secret
 chmod 600 other.secret
 node 0 --nnodes 3 -n 1,1,1 --node-rank 0 --secret-file job.secret true
 node 1 --nnodes 3 --node-rank 1 --secret-file job.secret true

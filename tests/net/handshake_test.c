@@ -26,11 +26,11 @@ static void with_descriptor(int fd)
 static void secret_from_the_environment(void **state)
 {
     (void)state;
-    yk__identity expected = identity_of("abc", 3), other = identity_of("abd", 3), found;
+    yk__identity expected = identity_of("abcdefghijklmnop", 16), other = identity_of("abcdefghijklmnoq", 16), found;
     assert_memory_not_equal(expected.key, other.key, YK__KEY_SIZE);
     char path[] = "/tmp/yoke-secret.XXXXXX";
     int fd = mkstemp(path);
-    assert_int_equal(write(fd, "abc\n", 4), 4); /* as echo writes it */
+    assert_int_equal(write(fd, "abcdefghijklmnop\n", 17), 17); /* as echo writes it */
     setenv("YOKE_JOB_SECRET_FILE", path, 1);
     found = identity_of(NULL, 0);
     assert_memory_equal(found.key, expected.key, YK__KEY_SIZE);
@@ -38,6 +38,22 @@ static void secret_from_the_environment(void **state)
     assert_int_equal(ftruncate(fd, 0), 0);
     assert_int_equal(yk__identity_init(&found, "store", NULL, 0, NULL), YK_ERR_FORMAT);
     expect_error(YK_ERR_FORMAT, "the job secret is empty");
+    assert_int_equal(pwrite(fd, "fifteen letters\n", 16, 0), 16);
+    assert_int_equal(yk__identity_init(&found, "store", NULL, 0, NULL), YK_ERR_FORMAT);
+    expect_error(YK_ERR_FORMAT, "fewer than 16 bytes, which can be guessed: make one with openssl rand");
+    static const mode_t modes[] = {0640, 0604, 0620, 0677};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(fchmod(fd, modes[i]), 0);
+        assert_int_equal(yk__identity_init(&found, "store", NULL, 0, NULL), YK_ERR_IO);
+        expect_error(YK_ERR_IO, "others may read or change it (chmod 600)");
+    }
+    assert_int_equal(fchmod(fd, 0600), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(fchown(fd, 65534, (gid_t)-1), 0);
+        assert_int_equal(yk__identity_init(&found, "store", NULL, 0, NULL), YK_ERR_IO);
+        expect_error(YK_ERR_IO, "another user owns it");
+        assert_int_equal(fchown(fd, 0, (gid_t)-1), 0);
+    }
     assert_int_equal(ftruncate(fd, 5000), 0);
     assert_int_equal(yk__identity_init(&found, "store", NULL, 0, NULL), YK_ERR_FORMAT);
     expect_error(YK_ERR_FORMAT, "longer than 4096 bytes");
@@ -49,20 +65,20 @@ static void secret_from_the_environment(void **state)
     unsetenv("YOKE_JOB_SECRET_FILE");
 
     fd = memfd_create("secret", MFD_CLOEXEC);
-    assert_int_equal(write(fd, "abc", 3), 3);
+    assert_int_equal(write(fd, "abcdefghijklmnop", 16), 16);
     with_descriptor(fd);
     for (int i = 0; i < 2; i++) { /* the place of reading, shared with other processes, is left alone */
         found = identity_of(NULL, 0);
         assert_memory_equal(found.key, expected.key, YK__KEY_SIZE);
     }
-    assert_int_equal(lseek(fd, 0, SEEK_CUR), 3);
+    assert_int_equal(lseek(fd, 0, SEEK_CUR), 16);
     close(fd);
     assert_int_equal(yk__identity_init(&found, "store", NULL, 0, NULL), YK_ERR_IO);
     expect_error(YK_ERR_IO, "Bad file descriptor");
 
     int ends[2];
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(write(ends[1], "abc", 3), 3);
+    assert_int_equal(write(ends[1], "abcdefghijklmnop", 16), 16);
     close(ends[1]);
     with_descriptor(ends[0]);
     for (int i = 0; i < 2; i++) { /* a pipe gives it once, and it is remembered */

@@ -1,0 +1,260 @@
+/*
+ * damaged_links_test.c - what stands between two hosts changes, loses, repeats or reorders what is sent: no wrong
+ * result comes of it, and the error names the link. Another player carries the bytes between the two ranks.
+ */
+#include "tests/comm/ranks.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "net/frame.h"
+
+enum action { NOTHING, FLIP_HEADER, FLIP_PAYLOAD, FLIP_LAST, DROP, REPEAT, SWAP, ACTIONS };
+enum { CONTROL, DATA };
+
+typedef struct damage {
+    enum action action;
+    int connection; /* CONTROL or DATA: in the order in which they are made */
+    bool from_0;    /* the side from which the damaged frame comes */
+    int frame;      /* its number behind the hand-shake */
+    bool encrypted;
+} damage;
+
+/* One direction of a connection. */
+typedef struct pipe_end {
+    int from, to, unit; /* unit: 0 the hello, 1 the proof, then frames */
+    unsigned char *bytes, *held;
+    size_t size, room, held_size;
+    bool open;
+} pipe_end;
+
+static size_t unit_size(const pipe_end *p)
+{
+    const unsigned char *at = p->bytes;
+    if (p->size < YK__FRAME_HEADER)
+        return p->unit == 0 && p->size >= 43 ? 43 : SIZE_MAX;
+    size_t size = at[0] | (size_t)at[1] << 8 | (size_t)at[2] << 16 | (size_t)at[3] << 24;
+    return p->unit == 0 ? 43 : p->unit == 1 ? 4 + size : YK__FRAME_HEADER + size;
+}
+
+static void put(pipe_end *p, const unsigned char *bytes, size_t size)
+{
+    for (size_t done = 0; p->open && done < size;) {
+        ssize_t n = send(p->to, bytes + done, size - done, MSG_NOSIGNAL);
+        p->open = n > 0;
+        done += n > 0 ? (size_t)n : 0;
+    }
+}
+
+/* Carries what has come as far as units are whole; does the damage to the one that it is meant for. */
+static void carry(pipe_end *p, const damage *d, bool meant, bool *plain)
+{
+    static const unsigned char pattern[] = {0, 0, 0x50, 0x40, 0, 0, 0x50, 0x40, 0, 0, 0x50, 0x40}; /* 3.25f */
+    for (size_t size; p->open && (size = unit_size(p)) <= p->size;) {
+        *plain |= p->unit > 1 && memmem(p->bytes, size, pattern, sizeof(pattern));
+        bool now = meant && p->unit == d->frame + 2;
+        if (now && (d->action == FLIP_HEADER || d->action == FLIP_PAYLOAD || d->action == FLIP_LAST)) {
+            size_t at = d->action == FLIP_HEADER    ? 9
+                        : d->action == FLIP_PAYLOAD ? YK__FRAME_HEADER + (size - YK__FRAME_HEADER) / 2
+                                                    : size - 1;
+            p->bytes[at] ^= 0x04;
+        }
+        if (now && d->action == SWAP) {
+            p->held = malloc(size);
+            memcpy(p->held, p->bytes, p->held_size = size);
+        } else if (!(now && d->action == DROP)) {
+            put(p, p->bytes, size);
+            if (now && d->action == REPEAT)
+                put(p, p->bytes, size);
+            put(p, p->held, p->held_size);
+            free(p->held);
+            p->held = NULL;
+            p->held_size = 0;
+        }
+        p->unit++;
+        memmove(p->bytes, p->bytes + size, p->size -= size);
+    }
+}
+
+static int listen_on(int *port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, size) || listen(fd, 8) ||
+        getsockname(fd, (struct sockaddr *)&at, &size))
+        return -1;
+    *port = ntohs(at.sin_port);
+    return fd;
+}
+
+static bool hand_over(yk_store *from, yk_store *to, const char *key, char *kept, int port)
+{
+    void *value;
+    size_t size;
+    char own[40];
+    snprintf(own, sizeof(own), "127.0.0.1:%d", port);
+    if (yk_store_get(from, key, &value, &size, 60))
+        return false;
+    if (kept)
+        snprintf(kept, 40, "%s", (char *)value);
+    yk_status status = yk_store_set(to, key, kept ? own : value, kept ? strlen(own) : size);
+    free(value);
+    return status == YK_OK;
+}
+
+/* Between both ranks: their two connections go through here. */
+static void be_the_network(rank_context *c, yk_store *of_0, yk_store *of_1)
+{
+    const damage *d = c->arg;
+    int port = 0, listener = listen_on(&port);
+    char address[40];
+    CHECK(listener >= 0, "no socket");
+    CHECK(hand_over(of_0, of_1, "world/rank/0", NULL, 0) && hand_over(of_1, of_0, "world/rank/1", NULL, 0), "ranks");
+    CHECK(hand_over(of_0, of_1, "world/address/0", address, port), "%s", yk_last_error()->message);
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    to.sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
+    pipe_end ends[4] = {0};
+    bool plain = false;
+    int connections = 0, open = 0;
+    atomic_store(&c->signals[1], port);
+    do {
+        struct pollfd polls[5] = {{.fd = connections < 2 ? listener : -1, .events = POLLIN}};
+        for (int i = 0; i < 4; i++)
+            polls[i + 1] = (struct pollfd){.fd = ends[i].open ? ends[i].from : -1, .events = POLLIN};
+        if (poll(polls, 5, 20000) <= 0)
+            break;
+        if (polls[0].revents) {
+            pipe_end *p = &ends[2 * connections++];
+            p[0].from = p[1].to = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+            p[0].to = p[1].from = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            p[0].open = p[1].open = connect(p[0].to, (struct sockaddr *)&to, sizeof(to)) == 0;
+        }
+        open = 0;
+        for (int i = 0; i < 4; i++) {
+            pipe_end *p = &ends[i];
+            if (polls[i + 1].revents && p->open) {
+                p->room = p->room ? p->room : 1 << 21;
+                p->bytes = p->bytes ? p->bytes : malloc(p->room);
+                ssize_t n = recv(p->from, p->bytes + p->size, p->room - p->size, 0);
+                p->open = n > 0;
+                p->size += n > 0 ? (size_t)n : 0;
+                carry(p, d, i / 2 == d->connection && (i % 2 == 1) == d->from_0, &plain);
+                if (!p->open)
+                    shutdown(p->to, SHUT_WR);
+            }
+            open += p->open;
+        }
+    } while (open || connections < 2);
+    for (int i = 0; i < 4; i++) {
+        close(ends[i].from);
+        free(ends[i].bytes);
+        free(ends[i].held);
+    }
+    close(listener);
+    CHECK(plain != d->encrypted, "what was sent can%s be read", plain ? "" : "not");
+}
+
+static yk_status work_once(rank_context *c, const damage *d, int step)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_status status;
+    if (d->connection == DATA) {
+        yk_tensor *x = yk_full(YK_SHAPE(400000), 3.25, NULL);
+        status = yk_all_reduce(x, YK_OP_SUM, c->group);
+        for (int64_t i = 0; !status && i < 400000; i += 37)
+            if (yk_get(x, (int64_t[]){i}) != 6.5)
+                snprintf(c->failure, FAILURE, "step %d: element %d is %g", step, (int)i, yk_get(x, (int64_t[]){i}));
+    } else {
+        yk_tensor *x[3], *y[3];
+        yk_work *works[6];
+        for (int i = 0; i < 3; i++) {
+            x[i] = yk_full(YK_SHAPE(900), 3.25, NULL);
+            y[i] = yk_zeros(YK_SHAPE(900), NULL);
+            works[i] = yk_isend(x[i], 1 - c->rank, i, c->group);
+            works[3 + i] = yk_irecv(y[i], 1 - c->rank, i, c->group);
+        }
+        for (int i = 0; i < 6; i++)
+            if (works[i] && yk_work_wait(works[i]))
+                break;
+        status = yk_last_error() ? yk_last_error()->code : YK_OK;
+        for (int i = 0; i < 3 && !status; i++)
+            if (yk_get(y[i], (int64_t[]){899}) != 3.25)
+                snprintf(c->failure, FAILURE, "step %d: message %d holds %g", step, i, yk_get(y[i], (int64_t[]){899}));
+    }
+    yk_scope_end(scope);
+    return status;
+}
+
+static void three_players(rank_context *c)
+{
+    const damage *d = c->arg;
+    yk_store *of_0 = yk_prefix_store("0", c->store), *of_1 = yk_prefix_store("1", c->store);
+    CHECK(of_0 && of_1, "%s", yk_last_error()->message);
+    if (c->rank == 2) {
+        be_the_network(c, of_0, of_1);
+        return;
+    }
+    c->group = yk_process_group_create(
+        c->rank ? of_1 : of_0, c->rank, 2,
+        &(yk_process_group_options){.timeout = 20, .join_timeout = 40, .host_id = c->rank ? "a" : "b"});
+    CHECK(c->group, "%s", yk_last_error()->message);
+    double begin = yk__now();
+    for (int step = 0; step < (d->action == NOTHING ? 3 : 50) && !work_once(c, d, step) && !c->failure[0]; step++)
+        ;
+    if (d->action == NOTHING) {
+        CHECK_OK(yk_barrier(c->group));
+        return;
+    }
+    CHECK(yk__now() - begin < 15, "it took %g s", yk__now() - begin); /* not by a time-out */
+    const yk_error *error = yk_last_error();
+    CHECK(error, "no error");
+    char link[100], port[30];
+    snprintf(link, sizeof(link), "the %s connection from rank %d (host ", d->connection == DATA ? "data" : "control",
+             !d->from_0);
+    snprintf(port, sizeof(port), " at 127.0.0.1:%d", atomic_load(&c->signals[1]));
+    CHECK(error->code == YK_ERR_CONNECTION && strstr(error->message, link) && strstr(error->message, "frame") &&
+              (strstr(error->message, "on the way") || strstr(error->message, "lost, repeated or reordered")) &&
+              (d->from_0 ? strstr(error->message, port) : strstr(error->message, " at 127.0.0.1:")),
+          "%s", error->message);
+    yk_clear_error();
+}
+
+static void run_all(bool encrypted)
+{
+    if (encrypted)
+        setenv("YOKE_ENCRYPT", "1", 1);
+    for (int connection = CONTROL; connection <= DATA; connection++) {
+        for (int action = NOTHING; action < ACTIONS; action++) {
+            damage d = {.action = (enum action)action,
+                        .connection = connection,
+                        .from_0 = action & 1,
+                        .frame = 6 + action,
+                        .encrypted = encrypted};
+            run_ranks(THREADS, 3, three_players, &d, 20, false);
+        }
+    }
+    unsetenv("YOKE_ENCRYPT");
+}
+
+static void test_damage(void **unused)
+{
+    (void)unused;
+    run_all(false);
+}
+
+static void test_damage_encrypted(void **unused)
+{
+    (void)unused;
+    run_all(true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_damage_encrypted),
+    };
+    return cmocka_run_group_tests_name("damaged links", tests, NULL, NULL);
+}
