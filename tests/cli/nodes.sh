@@ -99,7 +99,7 @@ for number in 0 1; do
 done
 ended 0 1
 ok "a secret in a file" codes 0 0 1
-ok "reaches the processes" lines 2 '.* secret' out
+ok "reaches the processes" lines 2 '.* secret-of-the-job' out
 chmod 644 job.secret
 exits 1 "a secret that others may read" run --nnodes 2 --node-rank 0 --master-addr a --secret-file job.secret true
 says err "--secret-file job.secret: others may read or change it (chmod 600)"
