@@ -374,12 +374,12 @@ static void test_strangers(void **unused)
     /* A store of another job, and of another secret: the child has those of its own spawn. */
     char path[] = "/tmp/yoke-joining-XXXXXX";
     int fd = mkstemp(path);
-    assert_true(fd >= 0 && write(fd, "secret", 6) == 6);
+    assert_true(fd >= 0 && write(fd, "secret of the job", 17) == 17);
     close(fd);
     char method[64];
     yk_scope scope = yk_scope_begin();
-    yk_store *store =
-        yk_tcp_store(&(yk_tcp_store_options){.is_server = true, .secret = "secret", .secret_size = 6, .job_id = "day"});
+    yk_store *store = yk_tcp_store(
+        &(yk_tcp_store_options){.is_server = true, .secret = "secret of the job", .secret_size = 17, .job_id = "day"});
     assert_non_null(store);
     snprintf(method, sizeof(method), "%s", yk_store_name(store));
     joining job = {.set = {{"YOKE_JOB_SECRET_FILE", path}, {"YOKE_JOB_ID", "night"}},
