@@ -62,8 +62,9 @@ for ranks in 3 4; do
 
     if command -v mpirun > /dev/null && [ -e "${YOKE%/*}/yoke-mpi.so" ]; then
         # Open MPI leaks; see tests/comm/mpi_test.c.
-        ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 TMPDIR=$work YOKE_COMM_BACKEND=mpi timeout -k 5 200 mpirun --allow-run-as-root --oversubscribe \
-            --mca orte_tmpdir_base "$work" -n $ranks "${train[@]}" --save mpi > out 2> err < /dev/null
+        ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 TMPDIR=$work YOKE_COMM_BACKEND=mpi \
+            timeout -k 5 200 mpirun --allow-run-as-root --oversubscribe --mca orte_tmpdir_base "$work" -n $ranks \
+            "${train[@]}" --save mpi > out 2> err < /dev/null
         ok "MPI: exit code 0" [ $? = 0 ]
         same "MPI" mpi
     else

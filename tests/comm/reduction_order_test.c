@@ -110,7 +110,7 @@ static void reduce_pieces(rank_context *c, yk_dtype dtype, yk_reduce_op op, int6
 /* Small pieces in all dtypes and by all reductions, then pieces that go in several segments. */
 static void test_rank(rank_context *c)
 {
-    int64_t large = c->size > 4 ? 150000 : 700000;
+    int64_t large = c->size > 4 ? 60000 : 400000;
     for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++)
         for (int op = YK_OP_SUM; op <= YK_OP_PRODUCT && !c->failure[0]; op++)
             if (op != YK_OP_MEAN || yk_dtype_is_floating(dtypes[d]))
