@@ -38,20 +38,20 @@ YK_API yk_tensor *yk_state_dict_get(const yk_state_dict *dict, const char *name)
 YK_API yk_state_dict *yk_state_dict_retain(yk_state_dict *dict);
 YK_API void yk_state_dict_release(yk_state_dict *dict);
 
-/* What an optimizer works on: the same kind of list, so that one can be made and added to by hand. */
-typedef yk_state_dict yk_parameters;
-static inline int64_t yk_parameters_count(const yk_parameters *parameters)
-{
-    return yk_state_dict_count(parameters);
-}
-static inline yk_tensor *yk_parameters_at(const yk_parameters *parameters, int64_t i)
-{
-    return yk_state_dict_at(parameters, i);
-}
-static inline const char *yk_parameters_name(const yk_parameters *parameters, int64_t i)
-{
-    return yk_state_dict_name(parameters, i);
-}
+/*
+ * What an optimizer works on: the parameters themselves, with names. A list of its own kind, because a state dict,
+ * whose tensors share the parameters' memory but are not the parameters, would train nothing.
+ */
+typedef struct yk_parameters yk_parameters;
+/* An empty list, to be added to by hand: a tensor must be a leaf, its name new; the list retains it. */
+YK_API yk_parameters *yk_parameters_create(void);
+YK_API yk_status yk_parameters_add(yk_parameters *parameters, const char *name, yk_tensor *x) YK_MUST_CHECK;
+/* As those of a state dict: 0 for NULL; borrowed, NULL (no error is set) outside [0, count). */
+YK_API int64_t yk_parameters_count(const yk_parameters *parameters);
+YK_API yk_tensor *yk_parameters_at(const yk_parameters *parameters, int64_t i);
+YK_API const char *yk_parameters_name(const yk_parameters *parameters, int64_t i);
+YK_API yk_parameters *yk_parameters_retain(yk_parameters *parameters);
+YK_API void yk_parameters_release(yk_parameters *parameters);
 
 /* ---- modules --------------------------------------------------------------------------------------------------------
  */

@@ -16,18 +16,18 @@ extern "C" {
 typedef struct yk_optimizer yk_optimizer;
 
 /* ---- optimizers: one pass over memory per step for all parameters of a group ------------------------------------- */
-/* lr 0 means 1e-3 (YK_ZERO: 0). Nesterov needs a momentum and no dampening.
+/* lr has no default: 0 is an error (YK_ZERO: a rate of 0). Nesterov needs a momentum and no dampening.
  *     g = grad (negated if maximize) + weight_decay p;  b = momentum b + (1 - dampening) g, at first b = g;
  *     p -= lr (nesterov ? g + momentum b : b) */
 typedef struct yk_sgd_options {
     double lr, momentum, dampening, weight_decay;
     bool nesterov, maximize;
 } yk_sgd_options;
-/* The list is read once; every parameter must be a leaf. */
+/* The list is read once; every parameter must be a leaf, and one of them require a gradient. */
 YK_API yk_optimizer *yk_sgd(yk_parameters *params, const yk_sgd_options *options);
 
-/* Zeros: lr 1e-3, betas 0.9 and 0.999, eps 1e-8; weight_decay 0 for Adam and 1e-2 for AdamW. YK_ZERO where a real
- * zero is meant. Source: Kingma and Ba, 2015; Loshchilov and Hutter, 2019. */
+/* lr has no default: 0 is an error. Zeros: betas 0.9 and 0.999, eps 1e-8; weight_decay 0 for Adam and 1e-2 for AdamW.
+ * YK_ZERO where a real zero is meant. Source: Kingma and Ba, 2015; Loshchilov and Hutter, 2019. */
 typedef struct yk_adam_options {
     double lr, beta1, beta2, eps, weight_decay;
     bool amsgrad, maximize;
@@ -35,9 +35,26 @@ typedef struct yk_adam_options {
 YK_API yk_optimizer *yk_adam(yk_parameters *params, const yk_adam_options *options);
 YK_API yk_optimizer *yk_adamw(yk_parameters *params, const yk_adam_options *options);
 
-/* Adds parameters with options of their own: a yk_sgd_options or yk_adam_options, NULL for the defaults. A parameter
- * that is in the optimizer already is an error. Source: add_param_group. */
-YK_API yk_status yk_optimizer_add_group(yk_optimizer *o, yk_parameters *params, const void *options) YK_MUST_CHECK;
+/* In C a state dict in place of the list is an error of the compiler's; its tensors are not the parameters. */
+#if !defined(__cplusplus) && defined(__GNUC__)
+#define YK__NO_PARAMETERS __attribute__((error("a state dict is no list of parameters: use yk_module_parameters")))
+yk_optimizer *yk__sgd_of_state_dict(yk_state_dict *dict, const yk_sgd_options *options) YK__NO_PARAMETERS;
+yk_optimizer *yk__adam_of_state_dict(yk_state_dict *dict, const yk_adam_options *options) YK__NO_PARAMETERS;
+#define yk_sgd(params, ...)                                                                                            \
+    _Generic((params), yk_state_dict * : yk__sgd_of_state_dict, default : yk_sgd)(params, __VA_ARGS__)
+#define yk_adam(params, ...)                                                                                           \
+    _Generic((params), yk_state_dict * : yk__adam_of_state_dict, default : yk_adam)(params, __VA_ARGS__)
+#define yk_adamw(params, ...)                                                                                          \
+    _Generic((params), yk_state_dict * : yk__adam_of_state_dict, default : yk_adamw)(params, __VA_ARGS__)
+#endif
+
+/* Adds parameters with options of their own, to an optimizer of that kind; another is an error. A parameter that is in
+ * the optimizer already is one too. Source: add_param_group. */
+YK_API yk_status yk_sgd_add_group(yk_optimizer *o, yk_parameters *params, const yk_sgd_options *options) YK_MUST_CHECK;
+YK_API yk_status yk_adam_add_group(yk_optimizer *o, yk_parameters *params,
+                                   const yk_adam_options *options) YK_MUST_CHECK;
+YK_API yk_status yk_adamw_add_group(yk_optimizer *o, yk_parameters *params,
+                                    const yk_adam_options *options) YK_MUST_CHECK;
 YK_API int yk_optimizer_group_count(const yk_optimizer *o);
 /* The parameters of a group, borrowed; NULL outside. */
 YK_API yk_parameters *yk_optimizer_group(const yk_optimizer *o, int group);

@@ -23,6 +23,7 @@
 #include "checkpoint/agreement.h"
 #include "checkpoint/shards.h"
 #include "checkpoint/training.h"
+#include "nn/module.h"
 
 /* "step-N.<bits>.tmp", and "step-N.tmp", as yoke 0.1 had it. */
 static bool is_leftover(const char *name)
@@ -397,7 +398,8 @@ static yk_status plan_shares(const yk_checkpoint_manager *m, const yk_checkpoint
     yk__snapshot *snapshot = &s->snapshot;
     json_object_set_new(snapshot->state, "sharded", json_integer(m->ranks));
     yk_scope scope = yk_scope_begin();
-    yk_status status = share_dict(m, s, "model", snapshot->model, yk_module_parameters(state->model));
+    yk_status status =
+        share_dict(m, s, "model", snapshot->model, yk__parameters_list(yk_module_parameters(state->model)));
     yk_scope_end(scope);
     if (!status && snapshot->optimizer)
         status = share_dict(m, s, "optimizer", snapshot->optimizer, NULL);

@@ -189,7 +189,7 @@ static yk_value *names_of(const yk_optimizer *o)
         yk_value *group = yk_value_list();
         status = yk_value_append(names, group);
         for (int64_t i = 0; i < o->groups[g].count && !status; i++)
-            status = yk_value_append(group, yk_value_string(yk_state_dict_name(o->groups[g].params, i)));
+            status = yk_value_append(group, yk_value_string(yk_parameters_name(o->groups[g].params, i)));
     }
     return status ? NULL : names;
 }

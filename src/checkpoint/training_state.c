@@ -54,7 +54,7 @@ static json_t *optimizer_json(const yk_optimizer *o, const yk_state_dict *dict)
                 json_object_set_new(group, name + length, yk__number_json(yk_state_dict_at(dict, i)));
         }
         for (int64_t i = 0; i < o->groups[g].count; i++)
-            json_array_append_new(names, json_string(yk_state_dict_name(o->groups[g].params, i)));
+            json_array_append_new(names, json_string(yk_parameters_name(o->groups[g].params, i)));
         json_object_set_new(group, "params", names);
         json_array_append_new(groups, group);
     }

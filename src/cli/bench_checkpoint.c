@@ -52,7 +52,7 @@ static yk_status make_state(bench *b)
             yk_linear_create(SIDE, left < SIDE ? (left > 0 ? left : 1) : SIDE, &(yk_linear_options){.no_bias = true}));
     }
     yk_parameters *params = yk_module_parameters(yk_module_check(model));
-    yk_optimizer *sgd = yk_sgd(params, &(yk_sgd_options){.momentum = 0.9});
+    yk_optimizer *sgd = yk_sgd(params, &(yk_sgd_options){.lr = 1e-3, .momentum = 0.9});
     for (int64_t i = 0; i < yk_parameters_count(params); i++) {
         yk_scope scope = yk_scope_begin();
         yk_status status = yk_set_grad(yk_parameters_at(params, i), yk_zeros_like(yk_parameters_at(params, i)));

@@ -310,14 +310,14 @@ BINARY(mul)
 /* `tensors` parameters of x's shape, each with a gradient. */
 static yk_status prepare_parameters(ops_subject *s)
 {
-    s->parameters = yk_state_dict_create();
+    s->parameters = yk_parameters_create();
     int64_t count = whole(s, "tensors", 1);
     for (int64_t i = 0; i < count; i++) {
         char name[16];
         snprintf(name, sizeof(name), "p%d", (int)i);
         yk_tensor *p = operand(s, "x");
         if (!p || yk_set_requires_grad(p, true) || yk_set_grad(p, operand(s, "x")) ||
-            yk_state_dict_add(s->parameters, name, p))
+            yk_parameters_add(s->parameters, name, p))
             return yk__error_code();
     }
     s->in[0] = NULL;
@@ -336,7 +336,7 @@ static yk_status prepare_adam(ops_subject *s)
 {
     if (prepare_parameters(s))
         return yk__error_code();
-    s->optimizer = yk_adam(s->parameters, NULL);
+    s->optimizer = yk_adam(s->parameters, &(yk_adam_options){.lr = 1e-3});
     return yk__error_code();
 }
 

@@ -17,6 +17,7 @@
 #include "base/core.h"
 #include "cli/options.h"
 #include "launch/rank_info.h"
+#include "nn/module.h"
 
 static const int signals[] = {SIGINT, SIGTERM, SIGUSR1}; /* if there are several, the first counts */
 enum { SIGNALS = sizeof(signals) / sizeof(*signals), MOST_NUMBERS = 8 + SIGNALS };
@@ -75,7 +76,7 @@ yk_status ranks_broadcast_buffers(const ranks *r, yk_module *m)
     yk_parameters *parameters = r->world > 1 ? yk_module_parameters(m) : NULL;
     yk_state_dict *all = parameters ? yk_module_state_dict(m) : NULL;
     for (int64_t i = 0; !status && i < yk_state_dict_count(all); i++)
-        if (yk_state_dict_find(parameters, yk_state_dict_name(all, i)) < 0)
+        if (yk_state_dict_find(yk__parameters_list(parameters), yk_state_dict_name(all, i)) < 0)
             status = yk_broadcast(yk_state_dict_at(all, i), 0, NULL);
     yk_scope_end(scope);
     return status ? status : yk__error_code();

@@ -369,9 +369,9 @@ yk_parameters *yk_module_parameters(yk_module *m)
     YK__LIVE(m);
     if (!yk__module_usable("module_parameters", m) || !yk__scope_check("module_parameters"))
         return NULL;
-    yk_parameters *list = yk__state_dict_new();
-    if (list && yk__module_collect(m, YK__PARAMETERS, list)) {
-        yk_state_dict_release(list);
+    yk_parameters *list = yk__parameters_new();
+    if (list && yk__module_collect(m, YK__PARAMETERS, yk__parameters_list(list))) {
+        yk_parameters_release(list);
         list = NULL;
     }
     return yk__scope_own(list);
@@ -382,13 +382,13 @@ int64_t yk_module_parameter_count(yk_module *m)
     YK__LIVE(m);
     if (!yk__module_usable("module_parameter_count", m))
         return 0;
-    yk_parameters *list = yk__state_dict_new();
+    yk_parameters *list = yk__parameters_new();
     int64_t numbers = 0;
-    if (list && !yk__module_collect(m, YK__PARAMETERS, list)) {
-        for (int64_t i = 0; i < yk_state_dict_count(list); i++)
-            numbers += yk_numel(yk_state_dict_at(list, i));
+    if (list && !yk__module_collect(m, YK__PARAMETERS, yk__parameters_list(list))) {
+        for (int64_t i = 0; i < yk_parameters_count(list); i++)
+            numbers += yk_numel(yk_parameters_at(list, i));
     }
-    yk_state_dict_release(list);
+    yk_parameters_release(list);
     return numbers;
 }
 

@@ -29,7 +29,7 @@ struct yk_module {
     bool incomplete; /* something could not be added: yk_module_check */
     yk__entries parameters, buffers, children;
     yk__module_hooks *hooks; /* NULL: none (forward.c) */
-    void *data; /* cls->data_size bytes */
+    void *data;              /* cls->data_size bytes */
 };
 
 /* Whether m can be used; an incomplete module is an error in the name of `what`, NULL is none. */
@@ -72,8 +72,14 @@ int64_t yk__state_dict_find_module(const yk_state_dict *dict, const char *name);
 /* What yk_module_load_state_dict checks before it writes. */
 yk_status yk__module_check_state_dict(yk_module *m, const yk_state_dict *dict, const yk_load_options *options);
 
-/* A state dict that no scope owns. */
+/* A state dict, and a list of parameters, that no scope owns. */
 yk_state_dict *yk__state_dict_new(void);
+yk_parameters *yk__parameters_new(void);
+/* A list of parameters is a state dict inside. */
+static inline yk_state_dict *yk__parameters_list(const yk_parameters *parameters)
+{
+    return (yk_state_dict *)parameters;
+}
 
 /*
  * A dict may hold a tensor without memory (data NULL) in place of one that is still where it was saved; `fill` then

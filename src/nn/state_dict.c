@@ -37,6 +37,7 @@ static void dict_destroy(void *object)
 }
 
 static const yk__type dict_type = {"state_dict", dict_destroy};
+static const yk__type parameters_type = {"parameters", dict_destroy};
 
 static uint32_t hash_name(const char *name)
 {
@@ -160,6 +161,61 @@ yk_state_dict *yk_state_dict_retain(yk_state_dict *dict)
 void yk_state_dict_release(yk_state_dict *dict)
 {
     yk_object_release(dict);
+}
+
+/* ---- lists of parameters ----------------------------------------------------------------------------------------- */
+yk_parameters *yk__parameters_new(void)
+{
+    return yk__object_new(&parameters_type, sizeof(yk_state_dict));
+}
+
+yk_parameters *yk_parameters_create(void)
+{
+    return yk__scope_own(yk__parameters_new());
+}
+
+yk_status yk_parameters_add(yk_parameters *parameters, const char *name, yk_tensor *x)
+{
+    YK__LIVE(parameters);
+    YK__LIVE(x);
+    if (!parameters || !name || !x)
+        return yk__error_code() ? yk__error_code()
+                                : yk__fail(YK_ERR_ARGUMENT, "parameters_add: the %s is NULL",
+                                           !parameters ? "list"
+                                           : !name     ? "name"
+                                                       : "tensor");
+    if (!yk_is_leaf(x))
+        return yk__fail(YK_ERR_ARGUMENT, "parameters_add: \"%s\" was made by %s and is no leaf", name,
+                        yk_grad_fn_name(x));
+    return yk_state_dict_add(yk__parameters_list(parameters), name, x);
+}
+
+int64_t yk_parameters_count(const yk_parameters *parameters)
+{
+    YK__LIVE(parameters);
+    return parameters ? yk__parameters_list(parameters)->count : 0;
+}
+
+yk_tensor *yk_parameters_at(const yk_parameters *parameters, int64_t i)
+{
+    YK__LIVE(parameters);
+    return yk_state_dict_at(yk__parameters_list(parameters), i);
+}
+
+const char *yk_parameters_name(const yk_parameters *parameters, int64_t i)
+{
+    YK__LIVE(parameters);
+    return yk_state_dict_name(yk__parameters_list(parameters), i);
+}
+
+yk_parameters *yk_parameters_retain(yk_parameters *parameters)
+{
+    return yk_object_retain(parameters);
+}
+
+void yk_parameters_release(yk_parameters *parameters)
+{
+    yk_object_release(parameters);
 }
 
 /* ---- tensors that are elsewhere ---------------------------------------------------------------------------------- */

@@ -13,9 +13,8 @@ static yk_status configure_as(const char *name, bool decoupled, const void *opti
                   .decoupled = decoupled,
                   .amsgrad = o.amsgrad,
                   .maximize = o.maximize};
-    group->lr = yk__given(o.lr, 1e-3);
     group->options.adam = p;
-    yk_status status = yk__check_number(name, "lr", group->lr, 0, 0);
+    yk_status status = yk__optimizer_rate(name, o.lr, &group->lr);
     if (!status)
         status = yk__check_number(name, "eps", p.eps, 0, 0);
     if (!status)
@@ -82,14 +81,24 @@ static const yk__optim_kind adamw_kind = {.name = "adamw",
                                           .states = states,
                                           .call = call};
 
-yk_optimizer *yk_adam(yk_parameters *params, const yk_adam_options *options)
+yk_optimizer *(yk_adam)(yk_parameters *params, const yk_adam_options *options)
 {
     YK__LIVE(params);
     return yk__optimizer_create(&adam_kind, params, options);
 }
 
-yk_optimizer *yk_adamw(yk_parameters *params, const yk_adam_options *options)
+yk_optimizer *(yk_adamw)(yk_parameters *params, const yk_adam_options *options)
 {
     YK__LIVE(params);
     return yk__optimizer_create(&adamw_kind, params, options);
+}
+
+yk_status yk_adam_add_group(yk_optimizer *o, yk_parameters *params, const yk_adam_options *options)
+{
+    return yk__optimizer_add_group(&adam_kind, o, params, options);
+}
+
+yk_status yk_adamw_add_group(yk_optimizer *o, yk_parameters *params, const yk_adam_options *options)
+{
+    return yk__optimizer_add_group(&adamw_kind, o, params, options);
 }

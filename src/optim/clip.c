@@ -65,13 +65,13 @@ static yk_status add_place(yk_tensor **grads, int64_t count, double *total)
 
 yk_status yk__norm_of_grads(const yk_parameters *params, double *norm)
 {
-    int64_t count = yk_state_dict_count(params), found = 0;
+    int64_t count = yk_parameters_count(params), found = 0;
     *norm = 0;
     yk_tensor **grads = yk__calloc((size_t)count, sizeof(*grads));
     if (!grads)
         return YK_ERR_MEMORY;
     for (int64_t i = 0; i < count; i++) {
-        yk_tensor *grad = yk_grad(yk_state_dict_at(params, i));
+        yk_tensor *grad = yk_grad(yk_parameters_at(params, i));
         if (grad)
             grads[found++] = grad;
     }
@@ -106,8 +106,8 @@ static yk_status change(yk_tensor *x, yk__unary op, double p0, double p1)
 yk_status yk__change_grads(const yk_parameters *params, yk__unary op, double p0, double p1)
 {
     yk_status status = YK_OK;
-    for (int64_t i = 0; i < yk_state_dict_count(params) && !status; i++) {
-        yk_tensor *grad = yk_grad(yk_state_dict_at(params, i));
+    for (int64_t i = 0; i < yk_parameters_count(params) && !status; i++) {
+        yk_tensor *grad = yk_grad(yk_parameters_at(params, i));
         if (grad)
             status = change(grad, op, p0, p1);
     }

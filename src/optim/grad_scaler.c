@@ -131,8 +131,8 @@ static yk_status check_group(const yk_parameters *params, entry *e)
 {
     double norm;
     yk_status status = yk__norm_of_grads(params, &norm);
-    for (int64_t i = 0; i < yk_state_dict_count(params) && !status; i++) {
-        const yk_tensor *grad = yk_grad(yk_state_dict_at(params, i));
+    for (int64_t i = 0; i < yk_parameters_count(params) && !status; i++) {
+        const yk_tensor *grad = yk_grad(yk_parameters_at(params, i));
         e->checked |= grad != NULL;
         if (grad && !isfinite(norm) && !e->found)
             status = look_at(grad, &e->found);

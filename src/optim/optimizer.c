@@ -35,7 +35,7 @@ static void group_clear(yk__optim_group *group)
             yk_tensor_release(group->states[i].tensors[s]);
     }
     free(group->states);
-    yk_state_dict_release(group->params);
+    yk_parameters_release(group->params);
 }
 
 static void optimizer_destroy(void *object)
@@ -83,7 +83,7 @@ static const yk__optim_state *find_state(const yk_optimizer *o, const yk_tensor 
 {
     for (int g = 0; g < o->n_groups; g++) {
         for (int64_t i = 0; i < o->groups[g].count; i++) {
-            if (yk_state_dict_at(o->groups[g].params, i) == parameter)
+            if (yk_parameters_at(o->groups[g].params, i) == parameter)
                 return &o->groups[g].states[i];
         }
     }
@@ -99,35 +99,31 @@ static yk_status check_parameter(const yk_optimizer *o, const yk_parameters *bef
         return yk__fail(YK_ERR_DTYPE, "%s: parameter %s is %s, expected float32 or float64", o->kind->name, name,
                         yk_dtype_name((yk_dtype)x->dtype));
     bool twice = find_state(o, x) != NULL;
-    for (int64_t i = 0; !twice && i < yk_state_dict_count(before); i++)
-        twice = yk_state_dict_at(before, i) == x;
+    for (int64_t i = 0; !twice && i < yk_parameters_count(before); i++)
+        twice = yk_parameters_at(before, i) == x;
     return twice ? yk__fail(YK_ERR_ARGUMENT, "%s: parameter %s is in the optimizer twice", o->kind->name, name) : YK_OK;
 }
 
 static yk_status group_fill(const yk_optimizer *o, yk__optim_group *group, const yk_parameters *params)
 {
-    int64_t count = yk_state_dict_count(params);
-    group->params = yk__state_dict_new();
+    int64_t count = yk_parameters_count(params);
+    group->params = yk__parameters_new();
     group->states = group->params ? yk__calloc((size_t)count, sizeof(*group->states)) : NULL;
     yk_status status = group->states ? YK_OK : YK_ERR_MEMORY;
     for (int64_t i = 0; i < count && !status; i++) {
-        const char *name = yk_state_dict_name(params, i);
-        yk_tensor *x = yk_state_dict_at(params, i);
+        const char *name = yk_parameters_name(params, i);
+        yk_tensor *x = yk_parameters_at(params, i);
         status = check_parameter(o, group->params, name, x);
         if (!status)
-            status = yk_state_dict_add(group->params, name, x);
+            status = yk_parameters_add(group->params, name, x);
     }
     group->count = count;
     return status;
 }
 
-yk_status yk_optimizer_add_group(yk_optimizer *o, yk_parameters *params, const void *options)
+static yk_status add_group(yk_optimizer *o, yk_parameters *params, const void *options)
 {
-    YK__LIVE(o);
-    YK__LIVE(params);
-    if (!o || !params)
-        return yk__fail(YK_ERR_ARGUMENT, "optimizer_add_group: the %s is NULL", o ? "list" : "optimizer");
-    if (yk_state_dict_count(params) == 0)
+    if (yk_parameters_count(params) == 0)
         return yk__fail(YK_ERR_ARGUMENT, "%s: the list of parameters is empty", o->kind->name);
     yk__optim_group group = {.initial_lr = NAN};
     yk_status status = o->kind->configure(o->kind, options, &group);
@@ -149,8 +145,47 @@ yk_status yk_optimizer_add_group(yk_optimizer *o, yk_parameters *params, const v
     return YK_OK;
 }
 
+yk_status yk__optimizer_add_group(const yk__optim_kind *kind, yk_optimizer *o, yk_parameters *params,
+                                  const void *options)
+{
+    if (yk__is_freed(o) || yk__is_freed(params))
+        return yk__fail_freed("optimizer_add_group", yk__is_freed(o) ? (void *)o : params);
+    if (!o || !params)
+        return yk__error_code()
+                   ? yk__error_code()
+                   : yk__fail(YK_ERR_ARGUMENT, "%s_add_group: the %s is NULL", kind->name, o ? "list" : "optimizer");
+    if (o->kind != kind)
+        return yk__fail(YK_ERR_ARGUMENT, "%s_add_group: the optimizer is %s, so it is %s_add_group with its options",
+                        kind->name, o->kind->name, o->kind->name);
+    return add_group(o, params, options);
+}
+
+yk_status yk__optimizer_rate(const char *what, double lr, double *rate)
+{
+    if (lr == 0 && !signbit(lr))
+        return yk__fail(YK_ERR_ARGUMENT, "%s: lr is not set, and has no default; YK_ZERO is a learning rate of 0",
+                        what);
+    *rate = lr == 0 ? 0 : lr;
+    return yk__check_number(what, "lr", *rate, 0, 0);
+}
+
+/* A model that was frozen, or a list of copies: no step would ever change anything. */
+static yk_status check_trainable(const char *name, const yk_parameters *params)
+{
+    for (int64_t i = 0; i < yk_parameters_count(params); i++) {
+        if (yk_requires_grad(yk_parameters_at(params, i)))
+            return YK_OK;
+    }
+    return yk__fail(YK_ERR_ARGUMENT, "%s: none of the %lld parameters requires a gradient, so it would train nothing",
+                    name, (long long)yk_parameters_count(params));
+}
+
 yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *params, const void *options)
 {
+    if (yk__is_freed(params)) {
+        yk__fail_freed(kind->name, params);
+        return NULL;
+    }
     if (!params || !yk__scope_check(kind->name)) {
         yk__fail(YK_ERR_ARGUMENT, "%s: the list of parameters is NULL", kind->name);
         return NULL;
@@ -159,7 +194,7 @@ yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *pa
     if (!o)
         return NULL;
     o->kind = kind;
-    if (yk_optimizer_add_group(o, params, options)) {
+    if (add_group(o, params, options) || check_trainable(kind->name, params)) {
         yk_object_release(o);
         return NULL;
     }
@@ -192,12 +227,12 @@ static yk_status settle_state(const yk__optim_kind *kind, yk__optim_state *state
 static yk_status gather(yk_optimizer *o, yk__optim_group *group, int64_t first)
 {
     yk__optim_batch *batch = &o->batch;
-    const yk_tensor *leader = yk_state_dict_at(group->params, first);
+    const yk_tensor *leader = yk_parameters_at(group->params, first);
     int64_t step = group->states[first].step;
     int states = o->kind->states(group);
     batch->count = 0;
     for (int64_t i = first; i < group->count; i++) {
-        yk_tensor *x = yk_state_dict_at(group->params, i);
+        yk_tensor *x = yk_parameters_at(group->params, i);
         yk__optim_state *state = &group->states[i];
         if (!o->pending[i] || state->step != step || x->dtype != leader->dtype ||
             !yk_device_equal(yk__device_of(x), yk__device_of(leader)))
@@ -220,13 +255,13 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group)
 {
     int64_t left = 0;
     for (int64_t i = 0; i < group->count; i++) {
-        o->pending[i] = yk_grad(yk_state_dict_at(group->params, i)) != NULL;
+        o->pending[i] = yk_grad(yk_parameters_at(group->params, i)) != NULL;
         left += o->pending[i];
     }
     for (int64_t first = 0; left > 0; first++) {
         if (!o->pending[first])
             continue;
-        const yk_tensor *leader = yk_state_dict_at(group->params, first);
+        const yk_tensor *leader = yk_parameters_at(group->params, first);
         yk_status status = gather(o, group, first);
         if (!status)
             status = o->kind->call(yk__backend_for(leader), yk__device_of(leader), group, group->states[first].step + 1,
@@ -237,7 +272,7 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group)
             int64_t place = o->batch.places[n];
             o->pending[place] = false;
             group->states[place].step++;
-            yk__bump_version(yk_state_dict_at(group->params, place));
+            yk__bump_version(yk_parameters_at(group->params, place));
         }
         left -= o->batch.count;
     }
@@ -262,7 +297,7 @@ void yk_optimizer_zero_grad(yk_optimizer *o)
     YK__LIVE(o);
     for (int g = 0; o && g < o->n_groups; g++) {
         for (int64_t i = 0; i < o->groups[g].count; i++) {
-            yk_status dropped = yk_set_grad(yk_state_dict_at(o->groups[g].params, i), NULL);
+            yk_status dropped = yk_set_grad(yk_parameters_at(o->groups[g].params, i), NULL);
             (void)dropped; /* dropping has no way to fail */
         }
     }

@@ -75,6 +75,11 @@ struct yk_optimizer {
 };
 
 yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *params, const void *options);
+/* Adds a group with options of that kind to an optimizer that must be of it. */
+yk_status yk__optimizer_add_group(const yk__optim_kind *kind, yk_optimizer *o, yk_parameters *params,
+                                  const void *options);
+/* A learning rate as it stands in options: a plain 0 is an error. */
+yk_status yk__optimizer_rate(const char *what, double lr, double *rate);
 
 /* yk_optimizer_load_state_dict; `adopt`: the dict's tensors may become the state, the caller gives them up. The
  * state that is there gets the other values, once everything has been checked. */

@@ -59,7 +59,7 @@ static yk_status add_new(yk_state_dict *dict, const char *name, yk_dtype dtype, 
 static yk_status add_parameter(const yk_optimizer *o, const yk__optim_group *group, int64_t i, yk_state_dict *dict)
 {
     const yk__optim_state *state = &group->states[i];
-    const char *parameter = yk_state_dict_name(group->params, i);
+    const char *parameter = yk_parameters_name(group->params, i);
     char name[NAME_ROOM];
     if (!state->step)
         return YK_OK;
@@ -220,8 +220,8 @@ static yk_status load_tensor(const yk_optimizer *o, yk__optim_state *state, int 
 static yk_status load_parameter(const yk_optimizer *o, yk__optim_group *group, int64_t i, const yk__optim_state *old,
                                 const yk_state_dict *dict, bool adopt, int64_t *used)
 {
-    const char *parameter = yk_state_dict_name(group->params, i);
-    yk_tensor *x = yk_state_dict_at(group->params, i);
+    const char *parameter = yk_parameters_name(group->params, i);
+    yk_tensor *x = yk_parameters_at(group->params, i);
     yk__optim_state *state = &group->states[i];
     int wanted = o->kind->states(group), found = 0;
     const char *missing = NULL;
@@ -264,7 +264,7 @@ static yk_status refuse_entry(const yk_optimizer *o, const yk_state_dict *dict)
         for (int g = 0; g < o->n_groups && !known; g++) {
             const yk__optim_group *group = &o->groups[g];
             for (int64_t i = 0; i < group->count && !known; i++) {
-                const char *parameter = yk_state_dict_name(group->params, i);
+                const char *parameter = yk_parameters_name(group->params, i);
                 known = find_entry(dict, parameter, "step") == n;
                 for (int s = 0; s < YK__OPTIM_STATES && o->kind->state_names[s] && !known; s++)
                     known = find_entry(dict, parameter, o->kind->state_names[s]) == n;
@@ -319,7 +319,7 @@ static yk_status fill(const yk_optimizer *o, const yk_state_dict *dict, const yk
             for (int s = 0; s < YK__OPTIM_STATES && !status; s++) {
                 yk_tensor *to = groups[g].states[i].tensors[s];
                 int64_t at =
-                    to ? find_entry(dict, yk_state_dict_name(groups[g].params, i), o->kind->state_names[s]) : -1;
+                    to ? find_entry(dict, yk_parameters_name(groups[g].params, i), o->kind->state_names[s]) : -1;
                 if (at < 0 || yk_state_dict_at(dict, at) == to)
                     continue;
                 status = yk__state_dict_copy(dict, at, to);

@@ -6,13 +6,12 @@
 static yk_status configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
 {
     yk_sgd_options o = options ? *(const yk_sgd_options *)options : (yk_sgd_options){0};
-    group->lr = yk__given(o.lr, 1e-3);
     group->options.sgd = (yk__sgd){.momentum = o.momentum,
                                    .dampening = o.dampening,
                                    .weight_decay = o.weight_decay,
                                    .nesterov = o.nesterov,
                                    .maximize = o.maximize};
-    yk_status status = yk__check_number(kind->name, "lr", group->lr, 0, 0);
+    yk_status status = yk__optimizer_rate(kind->name, o.lr, &group->lr);
     if (!status)
         status = yk__check_number(kind->name, "momentum", o.momentum, 0, 0);
     if (!status)
@@ -52,8 +51,13 @@ static const yk__optim_kind sgd_kind = {
     .states = states,
     .call = call};
 
-yk_optimizer *yk_sgd(yk_parameters *params, const yk_sgd_options *options)
+yk_optimizer *(yk_sgd)(yk_parameters *params, const yk_sgd_options *options)
 {
     YK__LIVE(params);
     return yk__optimizer_create(&sgd_kind, params, options);
+}
+
+yk_status yk_sgd_add_group(yk_optimizer *o, yk_parameters *params, const yk_sgd_options *options)
+{
+    return yk__optimizer_add_group(&sgd_kind, o, params, options);
 }

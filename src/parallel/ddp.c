@@ -28,7 +28,7 @@ static void reducer_free(yk__reducer *r)
     yk_tensor_release(r->buffer_flat);
     yk_tensor_release(r->used);
     yk_work_release(r->used_work);
-    yk_state_dict_release(r->list);
+    yk_parameters_release(r->list);
     pthread_mutex_destroy(&r->lock);
     free(r->buffers);
     free(r->parameters);
@@ -80,11 +80,12 @@ static yk_status check_options(const yk_ddp_options *o)
 
 static yk_status list_parameters(yk__reducer *r)
 {
-    r->list = yk__state_dict_new();
-    yk_status status = r->list ? yk__module_collect(r->module, YK__PARAMETERS, r->list) : yk__error_code();
+    r->list = yk__parameters_new();
+    yk_status status =
+        r->list ? yk__module_collect(r->module, YK__PARAMETERS, yk__parameters_list(r->list)) : yk__error_code();
     if (status)
         return status;
-    int count = (int)yk_state_dict_count(r->list);
+    int count = (int)yk_parameters_count(r->list);
     size_t room = (size_t)count + 1;
     r->parameters = yk__calloc(room, sizeof(*r->parameters));
     r->order = yk__calloc(room, sizeof(*r->order));
@@ -93,8 +94,8 @@ static yk_status list_parameters(yk__reducer *r)
         return YK_ERR_MEMORY;
     r->count = count;
     for (int i = 0; i < count; i++) {
-        r->parameters[i].x = yk_state_dict_at(r->list, i);
-        r->parameters[i].name = yk_state_dict_name(r->list, i);
+        r->parameters[i].x = yk_parameters_at(r->list, i);
+        r->parameters[i].name = yk_parameters_name(r->list, i);
         r->order[i] = count - 1 - i;
         if (yk__collector_of(r->parameters[i].x))
             return yk__fail(YK_ERR_STATE, "ddp: parameter %s belongs to another module of yk_ddp already",

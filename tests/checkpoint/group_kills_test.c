@@ -19,7 +19,8 @@ static void make_state(yk_checkpoint_state *s)
 {
     yk_module *m = yk_linear_create(ELEMENTS, 2, NULL);
     assert_non_null(m);
-    *s = (yk_checkpoint_state){.model = m, .optimizer = yk_adam(yk_module_parameters(m), NULL)};
+    *s = (yk_checkpoint_state){.model = m,
+                               .optimizer = yk_adam(yk_module_parameters(m), &(yk_adam_options){.lr = 1e-3})};
     assert_non_null(s->optimizer);
 }
 

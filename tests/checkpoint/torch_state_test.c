@@ -28,10 +28,10 @@ static yk_tensor *param(const float *values, int64_t count)
 
 static yk_parameters *list(const char *name, yk_tensor *x, const char *other, yk_tensor *y)
 {
-    yk_parameters *params = yk_state_dict_create();
-    expect_ok(yk_state_dict_add(params, name, x));
+    yk_parameters *params = yk_parameters_create();
+    expect_ok(yk_parameters_add(params, name, x));
     if (y)
-        expect_ok(yk_state_dict_add(params, other, y));
+        expect_ok(yk_parameters_add(params, other, y));
     return params;
 }
 
@@ -45,8 +45,8 @@ static setup make(bool amsgrad)
 {
     setup s = {param((float[]){1, 2}, 2), param((float[]){3}, 1), param((float[]){4, 5, 6}, 3), NULL};
     s.o = yk_adamw(list("a", s.a, "b", s.b), &(yk_adam_options){.lr = 0.5, .amsgrad = amsgrad});
-    expect_ok(yk_optimizer_add_group(s.o, list("c", s.c, NULL, NULL),
-                                     &(yk_adam_options){.lr = 0.25, .weight_decay = YK_ZERO, .amsgrad = amsgrad}));
+    expect_ok(yk_adamw_add_group(s.o, list("c", s.c, NULL, NULL),
+                                 &(yk_adam_options){.lr = 0.25, .weight_decay = YK_ZERO, .amsgrad = amsgrad}));
     return s;
 }
 
@@ -140,7 +140,7 @@ static void test_old_forms(void **state)
     assert_true(element(yk_optimizer_state(s.o, s.a, "exp_avg"), 1) == 0.25f);
 
     yk_tensor *x = param((float[]){1}, 1);
-    yk_optimizer *sgd = yk_sgd(list("x", x, NULL, NULL), &(yk_sgd_options){.momentum = 0.5});
+    yk_optimizer *sgd = yk_sgd(list("x", x, NULL, NULL), &(yk_sgd_options){.lr = 1e-3, .momentum = 0.5});
     v = yk_value_from_optimizer(sgd);
     yk_value *none = yk_value_dict();
     expect_ok(yk_value_set(none, "momentum_buffer", yk_value_none()));
@@ -163,10 +163,10 @@ static void test_refused(void **state)
     yk_value *groups = yk_value_get(v, "param_groups"), *first = yk_value_at(groups, 0);
     refused(yk_optimizer_load_value(s.o, yk_value_dict()), YK_ERR_FORMAT,
             "it has no dict 'state' and list 'param_groups'");
-    yk_optimizer *one = yk_adamw(list("a", s.a, "b", s.b), NULL);
+    yk_optimizer *one = yk_adamw(list("a", s.a, "b", s.b), &(yk_adam_options){.lr = 1e-3});
     refused(yk_optimizer_load_value(one, v), YK_ERR_SHAPE, "it has 2 groups of parameters, expected 1");
-    yk_optimizer *sgd = yk_sgd(list("a", s.a, "b", s.b), NULL);
-    expect_ok(yk_optimizer_add_group(sgd, list("c", s.c, NULL, NULL), NULL));
+    yk_optimizer *sgd = yk_sgd(list("a", s.a, "b", s.b), &(yk_sgd_options){.lr = 1e-3});
+    expect_ok(yk_sgd_add_group(sgd, list("c", s.c, NULL, NULL), &(yk_sgd_options){.lr = 1e-3}));
     refused(yk_optimizer_load_value(sgd, v), YK_ERR_NOT_FOUND, "it is not of this kind of optimizer");
     expect_ok(yk_value_set_int(all, 9, yk_value_dict()));
     refused(yk_optimizer_load_value(s.o, v), YK_ERR_FORMAT, "optimizer state: parameter 9 is in no group");

@@ -284,18 +284,19 @@ static void runs_of_another_kind_are_refused(void **state)
     bad.model = yk_mlp(&(yk_mlp_options){.hidden = (int64_t[]){17}, .hidden_count = 1});
     expect_refused(r, &bad, YK_ERR_SHAPE, "fc1.weight has shape (16, 784), expected (17, 784)");
     bad = r->state;
-    bad.optimizer = yk_adam(yk_module_parameters(r->model), NULL);
+    bad.optimizer = yk_adam(yk_module_parameters(r->model), &(yk_adam_options){.lr = 1e-3});
     bad.schedule = yk_exponential_lr(bad.optimizer, 0.5);
     expect_refused(r, &bad, YK_ERR_ARGUMENT, "full: was saved with the optimizer sgd, this run has adam");
-    bad.optimizer = yk_sgd(yk_module_parameters(r->model), NULL);
-    expect_ok(yk_optimizer_add_group(bad.optimizer, yk_module_parameters(yk_linear_create(2, 2, NULL)),
-                                     &(yk_sgd_options){.momentum = 0.5}));
+    bad.optimizer = yk_sgd(yk_module_parameters(r->model), &(yk_sgd_options){.lr = 1e-3});
+    expect_ok(yk_sgd_add_group(bad.optimizer, yk_module_parameters(yk_linear_create(2, 2, NULL)),
+                               &(yk_sgd_options){.lr = 1e-3, .momentum = 0.5}));
     bad.schedule = yk_linear_warmup_lr(bad.optimizer, 4, 0.25, yk_cosine_lr(bad.optimizer, 30, 0));
     expect_refused(r, &bad, YK_ERR_SHAPE, "full: sgd: the optimizer has 2 groups of parameters, but the state has 1");
     bad = r->state;
     bad.schedule = NULL;
     expect_refused(r, &bad, YK_ERR_ARGUMENT, "full: was saved with a schedule, this run has none");
-    bad.schedule = yk_linear_warmup_lr(yk_sgd(yk_module_parameters(r->model), NULL), 4, 0.5, NULL);
+    bad.schedule =
+        yk_linear_warmup_lr(yk_sgd(yk_module_parameters(r->model), &(yk_sgd_options){.lr = 1e-3}), 4, 0.5, NULL);
     expect_refused(r, &bad, YK_ERR_ARGUMENT,
                    "linear_warmup_lr(steps=4, start_factor=0.25, after=cosine_lr(t_max=30, eta_min=0)), this run has "
                    "linear_warmup_lr(steps=4, start_factor=0.5)");
@@ -322,8 +323,10 @@ static const char *const files[] = {"full/model.safetensors", "full/optimizer.sa
 static void save_small(yk_checkpoint_state *state)
 {
     yk_module *m = yk_linear_create(5, 3, NULL);
-    *state = (yk_checkpoint_state){
-        .model = m, .optimizer = yk_sgd(yk_module_parameters(m), &(yk_sgd_options){.momentum = 0.9}), .step = 3};
+    *state = (yk_checkpoint_state){.model = m,
+                                   .optimizer =
+                                       yk_sgd(yk_module_parameters(m), &(yk_sgd_options){.lr = 1e-3, .momentum = 0.9}),
+                                   .step = 3};
     expect_ok(yk_backward(yk_sum(yk_forward(m, yk_ones(2, (int64_t[]){2, 5}, NULL)))));
     expect_ok(yk_optimizer_step(state->optimizer));
     expect_ok(yk_checkpoint_save("full", state));

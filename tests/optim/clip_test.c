@@ -17,14 +17,14 @@ static yk_parameters *parameters(yk_dtype dtype_a, yk_dtype dtype_b, yk_device d
                            yk_to(yk_cast(yk_from_data(clip_grads + A, YK_SHAPE(4), &f64), dtype_b), device_b)};
     yk_tensor *a = yk_zeros_like(grads[0]), *b = yk_zeros_like(grads[1]);
     yk_tensor *none = yk_zeros(YK_SHAPE(5), &(yk_tensor_options){.requires_grad = true});
-    yk_parameters *p = yk_state_dict_create();
+    yk_parameters *p = yk_parameters_create();
     expect_ok(yk_set_requires_grad(a, true));
     expect_ok(yk_set_requires_grad(b, true));
     expect_ok(yk_set_grad(a, grads[0]));
     expect_ok(yk_set_grad(b, grads[1]));
-    expect_ok(yk_state_dict_add(p, "a", a));
-    expect_ok(yk_state_dict_add(p, "none", none));
-    expect_ok(yk_state_dict_add(p, "b", b));
+    expect_ok(yk_parameters_add(p, "a", a));
+    expect_ok(yk_parameters_add(p, "none", none));
+    expect_ok(yk_parameters_add(p, "b", b));
     return p;
 }
 
@@ -94,9 +94,9 @@ static void test_shared(void **unused)
     yk_tensor_options leaf = {.requires_grad = true};
     yk_tensor *a = yk_ones(YK_SHAPE(2, 2), &leaf), *b = yk_ones(YK_SHAPE(2, 2), &leaf);
     expect_ok(yk_backward(yk_sum(yk_add(a, b))));
-    yk_parameters *p = yk_state_dict_create();
-    expect_ok(yk_state_dict_add(p, "a", a));
-    expect_ok(yk_state_dict_add(p, "b", b));
+    yk_parameters *p = yk_parameters_create();
+    expect_ok(yk_parameters_add(p, "a", a));
+    expect_ok(yk_parameters_add(p, "b", b));
     double total;
     expect_ok(yk_clip_grad_norm(p, 1, &total));
     expect_near(total, sqrt(8), 1e-6, 0);
@@ -126,7 +126,7 @@ static void test_not_finite(void **unused)
     assert_true(yk_get(yk_grad(yk_parameters_at(p, 2)), (int64_t[]){0}) == 0);
     assert_true(isnan(yk_get(yk_grad(yk_parameters_at(p, 0)), (int64_t[]){0, 1})));
 
-    yk_parameters *none = yk_state_dict_create();
+    yk_parameters *none = yk_parameters_create();
     expect_ok(yk_clip_grad_norm(none, 1, &total));
     assert_true(total == 0);
     assert_int_equal(yk_clip_grad_norm(p, -1, NULL), YK_ERR_ARGUMENT);

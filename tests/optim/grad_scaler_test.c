@@ -32,8 +32,8 @@ static setup make(const yk_grad_scaler_options *options)
     setup s;
     s.x = yk_from_data((float[]){1, 2}, 1, (int64_t[]){2}, NULL);
     expect_ok(yk_set_requires_grad(s.x, true));
-    yk_parameters *params = yk_state_dict_create();
-    expect_ok(yk_state_dict_add(params, "x", s.x));
+    yk_parameters *params = yk_parameters_create();
+    expect_ok(yk_parameters_add(params, "x", s.x));
     s.sgd = yk_sgd(params, &(yk_sgd_options){.lr = 0.1});
     s.scaler = yk_grad_scaler_create(options);
     assert_non_null(s.sgd);

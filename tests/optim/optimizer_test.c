@@ -15,11 +15,11 @@ static yk_optimizer *with_sgd(yk_parameters *p, yk_sgd_options o)
 
 static yk_optimizer *with_groups(yk_parameters *p)
 {
-    yk_parameters *one = yk_state_dict_create(), *two = yk_state_dict_create();
-    expect_ok(yk_state_dict_add(one, "a", yk_parameters_at(p, 0)));
-    expect_ok(yk_state_dict_add(two, "b", yk_parameters_at(p, 1)));
+    yk_parameters *one = yk_parameters_create(), *two = yk_parameters_create();
+    expect_ok(yk_parameters_add(one, "a", yk_parameters_at(p, 0)));
+    expect_ok(yk_parameters_add(two, "b", yk_parameters_at(p, 1)));
     yk_optimizer *o = yk_sgd(one, &(yk_sgd_options){.lr = 0.1});
-    expect_ok(yk_optimizer_add_group(o, two, &(yk_sgd_options){.lr = 0.01, .momentum = 0.5}));
+    expect_ok(yk_sgd_add_group(o, two, &(yk_sgd_options){.lr = 0.01, .momentum = 0.5}));
     return o;
 }
 
@@ -29,7 +29,7 @@ static yk_optimizer *make(const char *name, yk_parameters *p)
     if (IS("sgd"))
         return with_sgd(p, (yk_sgd_options){.lr = 0.1});
     if (IS("sgd_default"))
-        return yk_sgd(p, NULL);
+        return with_sgd(p, (yk_sgd_options){.lr = 1e-3});
     if (IS("sgd_decay"))
         return with_sgd(p, (yk_sgd_options){.lr = 0.1, .weight_decay = 0.2});
     if (IS("sgd_momentum"))
@@ -41,7 +41,7 @@ static yk_optimizer *make(const char *name, yk_parameters *p)
     if (IS("sgd_maximize"))
         return with_sgd(p, (yk_sgd_options){.lr = 0.1, .momentum = 0.9, .weight_decay = 0.05, .maximize = true});
     if (IS("adam"))
-        return yk_adam(p, NULL);
+        return yk_adam(p, &(yk_adam_options){.lr = 1e-3});
     if (IS("adam_options"))
         return yk_adam(p, &(yk_adam_options){.lr = 0.1, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1});
     if (IS("adam_amsgrad"))
@@ -72,11 +72,11 @@ static yk_parameters *parameters(bool columns, yk_dtype dtype, yk_device device_
         a = yk_transpose(yk_contiguous(yk_transpose(a, 0, 1)), 0, 1);
     a = yk_detach(yk_to(yk_cast(a, dtype), device_a));
     yk_tensor *b = yk_to(yk_cast(yk_from_data(optimizer_start + A, YK_SHAPE(4), &f64), dtype), device_b);
-    yk_parameters *p = yk_state_dict_create();
+    yk_parameters *p = yk_parameters_create();
     expect_ok(yk_set_requires_grad(a, true));
     expect_ok(yk_set_requires_grad(b, true));
-    expect_ok(yk_state_dict_add(p, "a", a));
-    expect_ok(yk_state_dict_add(p, "b", b));
+    expect_ok(yk_parameters_add(p, "a", a));
+    expect_ok(yk_parameters_add(p, "b", b));
     return p;
 }
 
@@ -172,7 +172,7 @@ static void test_state(void **unused)
     assert_null(yk_optimizer_state(o, a, "exp_avg"));
     assert_int_equal(yk_optimizer_state_step(o, yk_scalar(1, NULL)), 0);
 
-    o = yk_adam(p, &(yk_adam_options){.beta1 = 0.75, .beta2 = 0.5, .amsgrad = true});
+    o = yk_adam(p, &(yk_adam_options){.lr = 1e-3, .beta1 = 0.75, .beta2 = 0.5, .amsgrad = true});
     expect_ok(yk_optimizer_step(o));
     for (int64_t i = 0; i < A; i++) {
         int64_t at[2] = {i / 2, i % 2};
@@ -241,7 +241,6 @@ static void test_lr(void **unused)
     assert_int_equal(yk_optimizer_set_lr(o, 2, 1), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "there is no group 2; the optimizer has 2");
     assert_true(yk_optimizer_lr(yk_sgd(p, &(yk_sgd_options){.lr = YK_ZERO}), 0) == 0);
-    assert_true(yk_optimizer_lr(yk_sgd(p, NULL), 0) == 1e-3);
     yk_scope_end(scope);
 }
 
@@ -264,30 +263,53 @@ static void test_refusals(void **unused)
     yk_parameters *p = parameters(false, YK_F64, first, first);
     refuse_sgd(p, (yk_sgd_options){.lr = -0.1}, "sgd: lr is -0.1, expected at least 0");
     refuse_sgd(p, (yk_sgd_options){.lr = NAN}, "sgd: lr is nan");
-    refuse_sgd(p, (yk_sgd_options){.momentum = -1}, "sgd: momentum is -1");
-    refuse_sgd(p, (yk_sgd_options){.weight_decay = -1}, "sgd: weight_decay is -1");
-    refuse_sgd(p, (yk_sgd_options){.nesterov = true}, "sgd: nesterov needs a momentum and no dampening");
-    refuse_sgd(p, (yk_sgd_options){.nesterov = true, .momentum = 0.9, .dampening = 0.1}, "they are 0.9 and 0.1");
+    refuse_sgd(p, (yk_sgd_options){.lr = 1, .momentum = -1}, "sgd: momentum is -1");
+    refuse_sgd(p, (yk_sgd_options){.lr = 1, .weight_decay = -1}, "sgd: weight_decay is -1");
+    refuse_sgd(p, (yk_sgd_options){.lr = 1, .nesterov = true}, "sgd: nesterov needs a momentum and no dampening");
+    refuse_sgd(p, (yk_sgd_options){.lr = 1, .nesterov = true, .momentum = 0.9, .dampening = 0.1},
+               "they are 0.9 and 0.1");
     refuse_adam(p, (yk_adam_options){.lr = -1}, "adam: lr is -1");
-    refuse_adam(p, (yk_adam_options){.eps = -1}, "adam: eps is -1");
-    refuse_adam(p, (yk_adam_options){.beta1 = 1}, "adam: beta1 is 1, expected a number in [0, 1)");
-    refuse_adam(p, (yk_adam_options){.beta2 = -0.5}, "adam: beta2 is -0.5");
-    refuse_adam(p, (yk_adam_options){.weight_decay = -1}, "adam: weight_decay is -1");
+    refuse_adam(p, (yk_adam_options){.lr = 1, .eps = -1}, "adam: eps is -1");
+    refuse_adam(p, (yk_adam_options){.lr = 1, .beta1 = 1}, "adam: beta1 is 1, expected a number in [0, 1)");
+    refuse_adam(p, (yk_adam_options){.lr = 1, .beta2 = -0.5}, "adam: beta2 is -0.5");
+    refuse_adam(p, (yk_adam_options){.lr = 1, .weight_decay = -1}, "adam: weight_decay is -1");
 
-    refuse_sgd(yk_state_dict_create(), (yk_sgd_options){.lr = 1}, "sgd: the list of parameters is empty");
+    /* What has no safe default is an error when it is not set. */
+    refuse_sgd(p, (yk_sgd_options){.momentum = 0.9}, "sgd: lr is not set, and has no default");
+    refuse_adam(p, (yk_adam_options){0}, "adam: lr is not set");
+    assert_null(yk_sgd(p, NULL));
+    expect_error(YK_ERR_ARGUMENT, "sgd: lr is not set");
+    assert_null(yk_adamw(p, NULL));
+    expect_error(YK_ERR_ARGUMENT, "adamw: lr is not set");
+    /* Nothing to train. */
+    yk_module *frozen = yk_linear_create(2, 2, NULL);
+    expect_ok(yk_module_requires_grad(frozen, false));
+    refuse_sgd(yk_module_parameters(frozen), (yk_sgd_options){.lr = 1},
+               "sgd: none of the 2 parameters requires a gradient, so it would train nothing");
+    refuse_sgd(yk_parameters_create(), (yk_sgd_options){.lr = 1}, "sgd: the list of parameters is empty");
     assert_null(yk_sgd(NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "sgd: the list of parameters is NULL");
-    yk_optimizer *o = yk_sgd(p, NULL);
-    assert_int_equal(yk_optimizer_add_group(o, p, NULL), YK_ERR_ARGUMENT);
+    yk_optimizer *o = yk_sgd(p, &(yk_sgd_options){.lr = 1});
+    assert_int_equal(yk_sgd_add_group(o, p, &(yk_sgd_options){.lr = 1}), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "sgd: parameter a is in the optimizer twice");
-    yk_parameters *twice = yk_state_dict_create(), *made = yk_state_dict_create(), *whole = yk_state_dict_create();
-    expect_ok(yk_state_dict_add(twice, "x", yk_parameters_at(p, 0)));
-    expect_ok(yk_state_dict_add(twice, "y", yk_parameters_at(p, 0)));
+    yk_parameters *twice = yk_parameters_create(), *made = yk_parameters_create(), *whole = yk_parameters_create();
+    expect_ok(yk_parameters_add(twice, "x", yk_parameters_at(p, 0)));
+    expect_ok(yk_parameters_add(twice, "y", yk_parameters_at(p, 0)));
     refuse_sgd(twice, (yk_sgd_options){.lr = 1}, "sgd: parameter y is in the optimizer twice");
-    expect_ok(yk_state_dict_add(made, "x", yk_mul_scalar(yk_parameters_at(p, 0), 2)));
-    refuse_sgd(made, (yk_sgd_options){.lr = 1}, "sgd: parameter x was made by mul_scalar and is no leaf");
-    expect_ok(yk_state_dict_add(whole, "x", yk_ones(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64})));
-    assert_null(yk_sgd(whole, NULL));
+    assert_int_equal(yk_parameters_add(made, "x", yk_mul_scalar(yk_parameters_at(p, 0), 2)), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "parameters_add: \"x\" was made by mul_scalar and is no leaf");
+    /* Another optimizer's options are not read as its own. */
+    expect_ok(yk_parameters_add(made, "new", yk_ones(YK_SHAPE(2), &(yk_tensor_options){.requires_grad = true})));
+    assert_int_equal(yk_adam_add_group(o, made, &(yk_adam_options){.lr = 1}), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "adam_add_group: the optimizer is sgd");
+    yk_optimizer *adam = yk_adam(p, &(yk_adam_options){.lr = 1}), *adamw = yk_adamw(p, &(yk_adam_options){.lr = 1});
+    assert_int_equal(yk_adamw_add_group(adam, made, &(yk_adam_options){.lr = 1}), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "adamw_add_group: the optimizer is adam");
+    expect_ok(yk_adam_add_group(adam, made, &(yk_adam_options){.lr = 0.5}));
+    expect_ok(yk_adamw_add_group(adamw, made, &(yk_adam_options){.lr = 0.25}));
+    assert_true(yk_optimizer_lr(adam, 1) == 0.5 && yk_optimizer_lr(adamw, 1) == 0.25);
+    expect_ok(yk_parameters_add(whole, "x", yk_ones(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64})));
+    assert_null(yk_sgd(whole, &(yk_sgd_options){.lr = 1}));
     expect_error(YK_ERR_DTYPE, "sgd: parameter x is int64, expected float32 or float64");
     assert_int_equal(yk_optimizer_step(NULL), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "optimizer_step: the optimizer is NULL");
