@@ -7,6 +7,8 @@ int collectives_main(void);
 #include "tests/comm/collectives_test.c"
 #undef main
 
+#include "tests/comm/reduction_pieces.h"
+
 #include <errno.h>
 #include <libgen.h>
 #include <sys/stat.h>
@@ -28,6 +30,15 @@ static void all_cases(rank_context *c)
         suite[i].fn(c);
         yk_scope_end(scope);
     }
+}
+
+/* Sums have the bits that they have over any other backend. */
+static void reductions(rank_context *c)
+{
+    yk_process_group_options o = {.backend = "mpi", .timeout = 60, .join_timeout = 30};
+    c->group = yk_process_group_create(NULL, c->rank, c->size, &o);
+    CHECK(c->group, "%s", yk_last_error()->message);
+    reduce_at_random(c);
 }
 
 /* Ranks 0 and 2 of three meet in a store, in the other order. */
@@ -203,10 +214,10 @@ typedef struct mpi_case {
     int silent; /* ranks that may not come to say that they are done */
 } mpi_case;
 static const mpi_case cases[] = {
-    {"all", all_cases, true, 0},         {"store", in_a_store, true, 0},     {"mismatch", mismatch, false, 0},
-    {"absent", absent, false, 0},        {"elsewhere", elsewhere, false, 0}, {"stopped", stopped, false, 1},
-    {"killed", killed, false, 2},        {"leaving", leaving, false, 0},     {"missing", missing, true, 0},
-    {"wrong_size", wrong_size, true, 0},
+    {"all", all_cases, true, 0},         {"store", in_a_store, true, 0},      {"mismatch", mismatch, false, 0},
+    {"absent", absent, false, 0},        {"elsewhere", elsewhere, false, 0},  {"stopped", stopped, false, 1},
+    {"killed", killed, false, 2},        {"leaving", leaving, false, 0},      {"missing", missing, true, 0},
+    {"wrong_size", wrong_size, true, 0}, {"reductions", reductions, true, 0},
 };
 
 static const mpi_case *find_case(const char *name)
@@ -306,6 +317,14 @@ static void test_suite(void **unused)
         finish(start("all", counts[i], ""));
 }
 
+static void test_reductions(void **unused)
+{
+    (void)unused;
+    need_mpi();
+    for (int ranks = 2; ranks <= 9; ranks += ranks < 7 ? 1 : 2)
+        finish(start("reductions", ranks, ""));
+}
+
 static void test_store(void **unused)
 {
     (void)unused;
@@ -358,10 +377,8 @@ int main(int argc, char **argv)
     if (argc > 1 && getenv("OMPI_COMM_WORLD_RANK"))
         return as_rank(argv[1], argc > 2 ? argv[2] : "");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_object),
-        cmocka_unit_test(test_suite),
-        cmocka_unit_test(test_store),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_no_object), cmocka_unit_test(test_suite),  cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_store),     cmocka_unit_test(test_faults),
     };
     if (!mkdtemp(session))
         return 1;
