@@ -193,6 +193,10 @@ yk_status yk__native_combine(const yk__reduction *r, int outputs, char *const *o
     _Alignas(64) char block[BLOCK];
     _Alignas(64) char stack[STACK];
     bool half = yk__is_half(r->dtype), divides = r->reduction == YK_OP_MEAN && !r->partial;
+    if (r->inputs == 2 && outputs == 1 && !half && !divides && !r->stream) { /* for speed alone: a small operation */
+        kernel_of(r->reduction, r->dtype)(out[0], in[0], in[1], count);
+        return YK_OK;
+    }
     size_t size = yk_dtype_size(r->dtype), wide_size = half ? sizeof(float) : size;
     size_t out_size = r->partial ? wide_size : size;
     walk w = {.r = r, .fn = kernel_of(r->reduction, r->dtype), .stack = stack, .size = size, .half = half};
