@@ -67,8 +67,12 @@ YK_API yk_tensor *yk_logical_not(yk_tensor *x);
 /* condition (bool) ? a : b, all broadcast. */
 YK_API yk_tensor *yk_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b);
 
-/* ---- in place: x is changed and returned (borrowed, so no scope is needed). An error where a gradient could come out
- * wrong. x keeps its shape and dtype; a result that does not fit them is an error. ---- */
+/* ---- in place: x is changed and returned (borrowed, so no scope is needed). x may be a view, or have views: gradients
+ * flow through the part that was written to x's maker and past it, and views made before follow. While operations are
+ * recorded, a leaf that requires a gradient, a view of one, one of the views of yk_split, yk_chunk and yk_unbind and a
+ * view made under yk_no_grad_begin are errors where a gradient is involved; an expanded x always is. A tensor that some
+ * backward needs may be overwritten: that backward then fails, naming versions. x keeps its shape and dtype; a result
+ * that does not fit them is an error. ---- */
 YK_API yk_tensor *yk_add_(yk_tensor *x, yk_tensor *y, double alpha); /* x += alpha y */
 YK_API yk_tensor *yk_mul_(yk_tensor *x, yk_tensor *y);
 YK_API yk_tensor *yk_mul_scalar_(yk_tensor *x, double y);

@@ -119,13 +119,15 @@ static yk_status run_forward(yk_custom *context, yk_tensor *const *inputs, yk_te
     int made = 0;
     for (; made < count && !status; made++) {
         yk_tensor *out = outputs[made];
-        bool shared =
-            out->autograd || yk__is_one_of(out, context->n_inputs, inputs) || yk__is_one_of(out, made, outputs);
+        bool is_input = yk__is_one_of(out, context->n_inputs, inputs);
+        bool shared = out->autograd || is_input || yk__is_one_of(out, made, outputs);
         outputs[made] = shared ? yk__tensor_alias(out) : yk_tensor_retain(out);
         if (!outputs[made]) {
             status = YK_ERR_MEMORY;
             break;
         }
+        if (is_input || out->base)
+            yk__view_link(outputs[made], out, YK__VIEW_CUSTOM);
     }
     yk_scope_end(scope);
     if (!status)
@@ -136,22 +138,6 @@ static yk_status run_forward(yk_custom *context, yk_tensor *const *inputs, yk_te
         memset(outputs, 0, sizeof(*outputs) * (size_t)count);
     }
     return status;
-}
-
-/* A saved output would keep itself alive through its own node. */
-static yk_status alias_saved_outputs(yk_custom *context, yk_tensor *const *outputs)
-{
-    for (int i = 0; i < context->n_saved; i++) {
-        yk_tensor *saved = context->saved[i].tensor;
-        if (!saved || !yk__is_one_of(saved, context->n_outputs, outputs))
-            continue;
-        yk_tensor *alias = yk__tensor_alias(saved);
-        if (!alias)
-            return YK_ERR_MEMORY;
-        context->saved[i].tensor = alias;
-        yk_tensor_release(saved);
-    }
-    return YK_OK;
 }
 
 yk_status yk_custom_apply_list(const yk_custom_function *function, yk_tensor *const *inputs, int n_inputs,
@@ -167,13 +153,6 @@ yk_status yk_custom_apply_list(const yk_custom_function *function, yk_tensor *co
         return yk__error_code();
     }
     yk_status status = run_forward(context, inputs, outputs);
-    if (!status) {
-        status = alias_saved_outputs(context, outputs);
-        for (int i = 0; status && i < n_outputs; i++) {
-            yk_tensor_release(outputs[i]);
-            outputs[i] = NULL;
-        }
-    }
     if (status) {
         custom_free(context);
         return status;
@@ -199,7 +178,11 @@ yk_status yk_custom_save(yk_custom *context, yk_tensor *x)
     if (!grown)
         return YK_ERR_MEMORY;
     context->saved = grown;
-    grown[context->n_saved++] = (yk__saved_tensor){yk_tensor_retain(x), x ? yk__version(x) : 0};
+    /* An alias: the tensor itself may be a result, or come to be made from one, and would keep its own node alive. */
+    yk_tensor *alias = yk__tensor_alias(x);
+    if (x && !alias)
+        return YK_ERR_MEMORY;
+    grown[context->n_saved++] = (yk__saved_tensor){alias, x ? yk__version(x) : 0};
     return YK_OK;
 }
 

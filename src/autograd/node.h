@@ -59,7 +59,8 @@ struct yk__node {
     bool freed;       /* saved tensors are gone: a backward has been here */
 
     /* Of the backward that walks this node; owner says which, NULL for none. */
-    int pending; /* edges, to whichever output, that have not delivered yet */
+    int pending;   /* edges, to whichever output, that have not delivered yet */
+    uint64_t mark; /* of the last walk by history.c that came here */
     yk__task *_Atomic owner;
 
     int n_inputs, n_outputs, n_saved;
@@ -99,6 +100,34 @@ static inline bool yk__is_one_of(const yk_tensor *x, int count, yk_tensor *const
  * one where x needs none. */
 yk__node *yk__gradient_node(yk_tensor *x, int *output);
 void yk__node_release(yk__node *node);
+/* What hangs on x, made where there is nothing yet; NULL and an error without memory. */
+yk__autograd_meta *yk__meta_of(yk_tensor *x);
+/* A node for the maker of outs[], with room for what follows it and nothing in it; edges are empty. */
+yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_tensor *const *outs, int n_inputs,
+                        int n_saved, size_t context_size);
+/* The node of `op` with its edges and saved tensors; saved entries that are among outs[] become aliases. On failure
+ * the context is still the caller's. */
+yk__node *yk__node_record(int n_outputs, yk_tensor *const *outs, const yk__op *op, int n_inputs,
+                          yk_tensor *const *inputs, int n_saved, yk_tensor *const *saved, const void *context,
+                          size_t context_size);
+/* What a context holds is the tape's also where no node takes it. */
+static inline void yk__drop_context(const yk__op *op, const void *context)
+{
+    if (op->clear && context)
+        op->clear((void *)(uintptr_t)context);
+}
+/* Edge i of `to` becomes what edge i of `from` is. */
+void yk__edge_copy(yk__node *to, const yk__node *from, int i);
+
+/* ---- views (history.c) ---- */
+/* Whether what x's node says is not what x holds any more: its base was changed in place since, and is in a graph. */
+bool yk__base_changed(const yk_tensor *view);
+static inline bool yk__view_stale(const yk_tensor *x)
+{
+    return x->base && yk__base_changed(x);
+}
+/* Makes the history of a stale view anew from its base's; an error where that cannot be. */
+yk_status yk__view_refresh(yk_tensor *x);
 /* Drops the saved tensors; a second backward through the node is an error from now on. */
 void yk__node_free_saved(yk__node *node);
 

@@ -37,7 +37,7 @@ static void meta_destroy(yk__autograd *base)
     free(meta);
 }
 
-static yk__autograd_meta *meta_of(yk_tensor *x)
+yk__autograd_meta *yk__meta_of(yk_tensor *x)
 {
     if (!x->autograd) {
         yk__autograd_meta *meta = yk__calloc(1, sizeof(*meta));
@@ -52,18 +52,20 @@ static yk__autograd_meta *meta_of(yk_tensor *x)
 bool yk_requires_grad(const yk_tensor *x)
 {
     YK__LIVE(x);
-    return x && x->autograd && (yk__meta(x)->requires_grad || yk__meta(x)->node);
+    return x && ((x->autograd && (yk__meta(x)->requires_grad || yk__meta(x)->node)) || yk__view_stale(x));
 }
 
 bool yk_is_leaf(const yk_tensor *x)
 {
     YK__LIVE(x);
-    return x && (!x->autograd || !yk__meta(x)->node);
+    return x && (!x->autograd || !yk__meta(x)->node) && !yk__view_stale(x);
 }
 
 const char *yk_grad_fn_name(const yk_tensor *x)
 {
     YK__LIVE(x);
+    if (x && yk__view_stale(x))
+        return "as_strided";
     return x && x->autograd && yk__meta(x)->node ? yk__meta(x)->node->name : NULL;
 }
 
@@ -82,10 +84,14 @@ yk_status yk_set_requires_grad(yk_tensor *x, bool requires_grad)
                         yk_dtype_name((yk_dtype)x->dtype));
     if (!requires_grad && !x->autograd)
         return YK_OK;
-    yk__autograd_meta *meta = meta_of(x);
+    yk__autograd_meta *meta = yk__meta_of(x);
     if (!meta)
         return YK_ERR_MEMORY;
     meta->requires_grad = requires_grad;
+    if (requires_grad) { /* a leaf of its own, whatever memory it shows */
+        yk_tensor_release(x->base);
+        x->base = NULL;
+    }
     return YK_OK;
 }
 
@@ -122,7 +128,7 @@ yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
     }
     yk_tensor *both[2] = {x, grad};
     yk_status status = yk__same_device("set_grad", 2, both);
-    yk__autograd_meta *meta = status ? NULL : meta_of(x);
+    yk__autograd_meta *meta = status ? NULL : yk__meta_of(x);
     if (!meta)
         return yk__error_code();
     yk_tensor *old = meta->grad;
@@ -133,7 +139,7 @@ yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
 
 yk_status yk__collect_gradients(yk_tensor *leaf, yk__collector *collector, int place, yk_tensor *home)
 {
-    yk__autograd_meta *meta = meta_of(leaf);
+    yk__autograd_meta *meta = yk__meta_of(leaf);
     if (!meta)
         return YK_ERR_MEMORY;
     yk_tensor *old = meta->home;
@@ -213,9 +219,9 @@ void yk__node_release(yk__node *node)
 
 static atomic_ullong sequences;
 
-/* A node for the maker of outs[]; outputs, edges, saved and context lie behind it in one block. */
-static yk__node *node_make(const yk__op *op, const char *name, int n_outputs, yk_tensor *const *outs, int n_inputs,
-                           int n_saved, size_t context_size)
+/* Outputs, edges, saved and context lie behind the node in one block. */
+yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_tensor *const *outs, int n_inputs,
+                        int n_saved, size_t context_size)
 {
     size_t outputs = sizeof(yk__output) * (size_t)n_outputs, edges = sizeof(yk__edge) * (size_t)n_inputs,
            saved = sizeof(yk__saved_tensor) * (size_t)n_saved;
@@ -237,6 +243,7 @@ static yk__node *node_make(const yk__op *op, const char *name, int n_outputs, yk
     node->edges = (yk__edge *)((char *)node->outputs + outputs);
     node->saved = (yk__saved_tensor *)((char *)node->edges + edges);
     node->context = (char *)node->saved + saved;
+    memset(node->edges, 0, edges);
     for (int i = 0; i < n_outputs; i++) {
         yk__output *output = &node->outputs[i];
         memset(output, 0, offsetof(yk__output, shape));
@@ -250,7 +257,7 @@ static yk__node *node_make(const yk__op *op, const char *name, int n_outputs, yk
 yk__node *yk__gradient_node(yk_tensor *x, int *output)
 {
     *output = 0;
-    if (!x || !x->autograd)
+    if (!x || (yk__view_stale(x) && yk__view_refresh(x)) || !x->autograd)
         return NULL;
     yk__autograd_meta *meta = yk__meta(x);
     if (meta->node) {
@@ -262,7 +269,7 @@ yk__node *yk__gradient_node(yk_tensor *x, int *output)
     yk__node *found = __atomic_load_n(&meta->accumulator, __ATOMIC_ACQUIRE);
     if (found)
         return found;
-    yk__node *made = node_make(NULL, "accumulate", 1, &x, 0, 0, 0);
+    yk__node *made = yk__node_make(NULL, "accumulate", 1, &x, 0, 0, 0);
     if (!made)
         return NULL;
     made->leaf = x;
@@ -285,17 +292,33 @@ bool yk__will_record(int n_inputs, yk_tensor *const *inputs)
     return false;
 }
 
-/* The node of `op` with its edges and saved tensors; saved entries that are among outs[] become aliases. On failure
- * the context is still the caller's. */
-static yk__node *node_record(int n_outputs, yk_tensor *const *outs, const yk__op *op, int n_inputs,
-                             yk_tensor *const *inputs, int n_saved, yk_tensor *const *saved, const void *context,
-                             size_t context_size)
+void yk__edge_copy(yk__node *to, const yk__node *from, int i)
 {
-    yk__node *node = node_make(op, op->name, n_outputs, outs, n_inputs, n_saved, context_size);
+    yk__edge *edge = &to->edges[i];
+    *edge = from->edges[i];
+    if (edge->leaf)
+        yk_tensor_retain(edge->leaf);
+    else if (edge->node)
+        atomic_fetch_add_explicit(&edge->node->references, 1, memory_order_relaxed);
+}
+
+/* x as a node keeps it: history.c must know, lest x comes to hold the node that holds it. */
+static yk_tensor *keep(yk_tensor *x)
+{
+    __atomic_store_n(&x->saved, true, __ATOMIC_RELAXED);
+    if (x->base)
+        __atomic_store_n(&x->base->saved, true, __ATOMIC_RELAXED);
+    return yk_tensor_retain(x);
+}
+
+yk__node *yk__node_record(int n_outputs, yk_tensor *const *outs, const yk__op *op, int n_inputs,
+                          yk_tensor *const *inputs, int n_saved, yk_tensor *const *saved, const void *context,
+                          size_t context_size)
+{
+    yk__node *node = yk__node_make(op, op->name, n_outputs, outs, n_inputs, n_saved, context_size);
     if (!node)
         return NULL;
     yk_status status = YK_OK;
-    memset(node->edges, 0, sizeof(yk__edge) * (size_t)n_inputs);
     memset(node->saved, 0, sizeof(yk__saved_tensor) * (size_t)n_saved);
     for (int i = 0; i < n_inputs && !status; i++) {
         if (!yk_requires_grad(inputs[i]))
@@ -312,8 +335,7 @@ static yk__node *node_record(int n_outputs, yk_tensor *const *outs, const yk__op
     for (int i = 0; i < n_saved && !status; i++) {
         if (!saved[i])
             continue;
-        node->saved[i].tensor =
-            yk__is_one_of(saved[i], n_outputs, outs) ? yk__tensor_alias(saved[i]) : yk_tensor_retain(saved[i]);
+        node->saved[i].tensor = yk__is_one_of(saved[i], n_outputs, outs) ? yk__tensor_alias(saved[i]) : keep(saved[i]);
         if (!node->saved[i].tensor)
             status = YK_ERR_MEMORY;
         else
@@ -331,25 +353,19 @@ static yk__node *node_record(int n_outputs, yk_tensor *const *outs, const yk__op
     return node;
 }
 
-/* What a context holds is the tape's also where no node takes it. */
-static void drop_context(const yk__op *op, const void *context)
-{
-    if (op->clear && context)
-        op->clear((void *)(uintptr_t)context);
-}
-
 yk_tensor *yk__record(yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
                       yk_tensor *const *saved, const void *context, size_t context_size)
 {
     if (!out || !yk__will_record(n_inputs, inputs) || !yk_dtype_is_floating((yk_dtype)out->dtype)) {
-        drop_context(op, context);
+        yk__drop_context(op, context);
         return yk__scope_own(out);
     }
     /* Room first: what is recorded cannot fail any more. */
-    yk__autograd_meta *meta = yk__scope_reserve(op->name, 1) ? meta_of(out) : NULL;
-    yk__node *node = meta ? node_record(1, &out, op, n_inputs, inputs, n_saved, saved, context, context_size) : NULL;
+    yk__autograd_meta *meta = yk__scope_reserve(op->name, 1) ? yk__meta_of(out) : NULL;
+    yk__node *node =
+        meta ? yk__node_record(1, &out, op, n_inputs, inputs, n_saved, saved, context, context_size) : NULL;
     if (!node) {
-        drop_context(op, context);
+        yk__drop_context(op, context);
         yk_tensor_release(out);
         return NULL;
     }
@@ -366,15 +382,15 @@ yk_status yk__record_list(int n_outputs, yk_tensor **outs, const yk__op *op, int
         wanted = wanted || yk_dtype_is_floating((yk_dtype)outs[i]->dtype);
     yk__node *node = NULL;
     if (!status && wanted && yk__will_record(n_inputs, inputs)) {
-        node = node_record(n_outputs, outs, op, n_inputs, inputs, n_saved, saved, context, context_size);
+        node = yk__node_record(n_outputs, outs, op, n_inputs, inputs, n_saved, saved, context, context_size);
         status = node ? YK_OK : yk__error_code();
     }
     if (!node)
-        drop_context(op, context);
+        yk__drop_context(op, context);
     for (int i = 0; node && i < n_outputs && !status; i++) {
         if (!yk_dtype_is_floating((yk_dtype)outs[i]->dtype))
             continue;
-        yk__autograd_meta *meta = meta_of(outs[i]);
+        yk__autograd_meta *meta = yk__meta_of(outs[i]);
         if (!meta) {
             status = YK_ERR_MEMORY;
             break;
@@ -435,46 +451,7 @@ yk_tensor *yk__saved(yk__node *node, int i, yk_status *bad)
     return NULL;
 }
 
-/* ---- in place ---- */
-
-yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_tensor *const *inputs)
-{
-    for (int d = 0; d < x->ndim; d++) {
-        if (x->stride[d] == 0 && x->shape[d] > 1)
-            return yk__fail(YK_ERR_STATE,
-                            "%s: the tensor is expanded, so several elements share memory; clone it first", name);
-    }
-    if (recording_off)
-        return YK_OK;
-    if (yk_is_leaf(x) && yk_requires_grad(x))
-        return yk__fail(YK_ERR_STATE,
-                        "%s: a leaf that requires a gradient cannot be changed in place while operations are recorded; "
-                        "put the change between yk_no_grad_begin and yk_no_grad_end",
-                        name);
-    if (yk__will_record(n_inputs, inputs) && atomic_load(&x->storage->references) > 1)
-        return yk__fail(YK_ERR_STATE,
-                        "%s: the tensor shares its storage with a view, or with a copy saved for backward, whose "
-                        "gradient would come out wrong; clone it first",
-                        name);
-    return YK_OK;
-}
-
-yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
-                           yk_tensor *const *saved, const void *context, size_t context_size)
-{
-    yk__bump_version(x);
-    if (!yk__will_record(n_inputs, inputs) || !yk_dtype_is_floating((yk_dtype)x->dtype))
-        return YK_OK;
-    yk__autograd_meta *meta = meta_of(x);
-    yk__node *node = meta ? node_record(1, &x, op, n_inputs, inputs, n_saved, saved, context, context_size) : NULL;
-    if (!node)
-        return yk__error_code();
-    yk__node *old = meta->node;
-    meta->node = node;
-    meta->output = 0;
-    yk__node_release(old);
-    return YK_OK;
-}
+/* ---- moving ---- */
 
 void yk__exchange_storage(yk_tensor *x, yk_tensor *from)
 {

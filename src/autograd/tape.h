@@ -48,6 +48,23 @@ yk_tensor *yk__record(yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor 
  */
 yk_status yk__record_list(int n_outputs, yk_tensor **outs, const yk__op *op, int n_inputs, yk_tensor *const *inputs,
                           int n_saved, yk_tensor *const *saved, const void *context, size_t context_size);
+/*
+ * What a view is in the sense of gradients: an operation showed part of x's memory as another tensor, and what is
+ * written to one is read from the other (history.c). Those that are not plain cannot be changed in place while
+ * operations are recorded, nor be used in a graph after their base was.
+ */
+typedef enum yk__view_kind {
+    YK__VIEW_PLAIN,
+    YK__VIEW_UNRECORDED, /* made between yk_no_grad_begin and end */
+    YK__VIEW_SEVERAL,    /* one of several that one node made */
+    YK__VIEW_CUSTOM      /* came out of a custom function */
+} yk__view_kind;
+/* Says that `out` shows memory of x; nothing where it has memory of its own. */
+void yk__view_link(yk_tensor *out, yk_tensor *x, yk__view_kind kind);
+/* yk__record, and yk__record_list, of an operation whose results show x. */
+yk_tensor *yk__record_view(yk_tensor *out, const yk__op *op, yk_tensor *x, const void *context, size_t context_size);
+yk_status yk__record_views(int n_outputs, yk_tensor **outs, const yk__op *op, yk_tensor *x, const void *context,
+                           size_t context_size);
 /* Whether yk__record would record: lets an op skip work that only backward needs. */
 bool yk__will_record(int n_inputs, yk_tensor *const *inputs);
 
@@ -64,9 +81,10 @@ yk_tensor *yk__saved(yk__node *node, int i, yk_status *bad);
 void *yk__context(yk__node *node);
 
 /*
- * In-place operations on x (yk_add_ and its kin): begin checks that writing x now cannot make a gradient wrong (a leaf
- * that requires one, or a tensor whose storage others share while x is or becomes part of a graph, are errors).
- * After the kernel, end bumps the version and, if recording, makes `op` the new maker of x. inputs[0] must be x.
+ * In-place operations on x (yk_add_ and its kin): begin checks that x may be written now (history.c says when not).
+ * After the kernel, end bumps the version and, if recording, makes `op` the new maker of x, or of the part of x's base
+ * that x shows. inputs[0] must be x. What backward needs of an input is checked against the version before the write, a
+ * saved entry that is x itself against the one after it. The context belongs to the tape, as in yk__record.
  */
 yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_tensor *const *inputs);
 yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,

@@ -2,10 +2,48 @@
  * inplace.c - operations that overwrite their first argument. Layer: ops.
  *
  * Each does: check, let the tape object (yk__in_place_begin), write, let the tape follow (yk__in_place_end: version,
- * and a new maker where a gradient flows). A rule that needs the old value keeps a copy of it, made before the write.
- * x keeps its shape and dtype whatever it is combined with.
+ * and a new maker where a gradient flows, of x or of the tensor that x shows a part of). A rule that needs the old
+ * value keeps a copy of it, made before the write. x keeps its shape and dtype whatever it is combined with.
  */
 #include "ops/op.h"
+
+/* The first byte of x's elements and the first behind them. */
+static void extent_of(const yk_tensor *x, const char **first, const char **end)
+{
+    int64_t last = 0;
+    for (int d = 0; d < x->ndim; d++)
+        last += (x->shape[d] - 1) * x->stride[d];
+    *first = x->data;
+    *end = *first + (last + 1) * (int64_t)yk_dtype_size((yk_dtype)x->dtype);
+}
+
+/*
+ * What is written must not change what is still to be read: *read is y, or a copy of it where the two are in one
+ * stretch of memory without being the same elements in the same places. Where each fills its stretch, so that they
+ * surely share elements, it is an error, as in PyTorch. One reference.
+ */
+static yk_status apart(const char *name, yk_tensor *x, yk_tensor *y, yk_tensor **read)
+{
+    *read = yk_tensor_retain(y);
+    if (!y || x == y || x->storage != y->storage || !x->numel || !y->numel)
+        return YK_OK;
+    const char *x_first, *x_end, *y_first, *y_end;
+    extent_of(x, &x_first, &x_end);
+    extent_of(y, &y_first, &y_end);
+    if (x_end <= y_first || y_end <= x_first || (x_first == y_first && yk__same_strides(x, y)))
+        return YK_OK;
+    yk_tensor_release(y);
+    *read = NULL;
+    if (yk__is_dense(x) && yk__is_dense(y)) {
+        char a[200], b[200];
+        return yk__fail(YK_ERR_STATE,
+                        "%s: the tensor of shape %s that is written shares some of its elements with the other of "
+                        "shape %s; clone that first",
+                        name, yk_shape_format(x, a, sizeof(a)), yk_shape_format(y, b, sizeof(b)));
+    }
+    *read = yk__raw_clone(y);
+    return yk__made(*read);
+}
 
 /* NULL operands and devices; no scope is needed, as nothing new is returned. */
 static bool begin(const char *name, yk_tensor *x, yk_tensor *y, bool has_y, bool one_device)
@@ -65,7 +103,12 @@ yk_tensor *yk_add_(yk_tensor *x, yk_tensor *y, double alpha)
     static const yk__op op = {.name = "add_", .backward = add_backward};
     if (!begin("add_", x, y, true, true))
         return NULL;
-    return finish(x, y, yk__raw_binary_into("add_", YK__ADD, x, x, y, alpha), &op, NULL, NULL, alpha);
+    yk_tensor *read = NULL;
+    yk_status status = apart("add_", x, y, &read);
+    if (!status)
+        status = yk__raw_binary_into("add_", YK__ADD, x, x, read, alpha);
+    yk_tensor_release(read);
+    return finish(x, y, status, &op, NULL, NULL, alpha);
 }
 
 static yk_status mul_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
@@ -90,10 +133,13 @@ yk_tensor *yk_mul_(yk_tensor *x, yk_tensor *y)
     static const yk__op op = {.name = "mul_", .backward = mul_backward};
     if (!begin("mul_", x, y, true, true))
         return NULL;
-    yk_tensor *old = yk__will_record(1, &y) ? yk__raw_clone(x) : NULL;
+    yk_tensor *old = yk__will_record(1, &y) ? yk__raw_clone(x) : NULL, *read = NULL;
     yk_status status = yk__will_record(1, &y) ? yk__made(old) : YK_OK;
     if (!status)
-        status = yk__raw_binary_into("mul_", YK__MUL, x, x, y, 1);
+        status = apart("mul_", x, y, &read);
+    if (!status)
+        status = yk__raw_binary_into("mul_", YK__MUL, x, x, read, 1);
+    yk_tensor_release(read);
     yk_tensor *keep_y = !yk__will_record(1, &x) ? NULL : y == x ? old : y;
     yk_tensor *out = finish(x, y, status, &op, old, keep_y, 0);
     yk_tensor_release(old);
@@ -171,7 +217,12 @@ yk_tensor *yk_copy_(yk_tensor *x, yk_tensor *from)
     static const yk__op op = {.name = "copy_", .backward = copy_backward};
     if (!begin("copy_", x, from, true, false))
         return NULL;
-    return finish(x, from, yk__raw_copy(x, from), &op, NULL, NULL, 0);
+    yk_tensor *read = NULL;
+    yk_status status = apart("copy_", x, from, &read);
+    if (!status)
+        status = yk__raw_copy(x, read);
+    yk_tensor_release(read);
+    return finish(x, from, status, &op, NULL, NULL, 0);
 }
 
 static yk_status constant_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)

@@ -23,7 +23,7 @@ static yk_status reshape_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
 static yk_tensor *record_reshape(const yk__op *op, yk_tensor *x, yk_tensor *out)
 {
     yk__form form = yk__form_of(x);
-    return yk__record(out, op, 1, &x, 0, NULL, &form, sizeof(form));
+    return yk__record_view(out, op, x, &form, sizeof(form));
 }
 
 /* Checks a wanted shape against the number of elements and puts a size in the place of -1. */
@@ -169,7 +169,7 @@ static yk_tensor *permuted(const yk__op *op, yk_tensor *x, const order *o)
         shape[d] = x->shape[o->dims[d]];
         stride[d] = x->stride[o->dims[d]];
     }
-    return yk__record(yk__tensor_view(x, x->ndim, shape, stride, 0), op, 1, &x, 0, NULL, o, sizeof(*o));
+    return yk__record_view(yk__tensor_view(x, x->ndim, shape, stride, 0), op, x, o, sizeof(*o));
 }
 
 yk_tensor *yk_permute(yk_tensor *x, const int *dims)
@@ -240,7 +240,7 @@ yk_tensor *yk_expand(yk_tensor *x, int ndim, const int64_t *shape)
     }
     yk__form form = yk__form_of(x);
     yk__view v = yk__view_expanded(x, ndim, wanted);
-    return yk__record(yk__tensor_view(x, ndim, wanted, v.stride, 0), &op, 1, &x, 0, NULL, &form, sizeof(form));
+    return yk__record_view(yk__tensor_view(x, ndim, wanted, v.stride, 0), &op, x, &form, sizeof(form));
 }
 
 /* ---- a part: slice, narrow, select ---- */
@@ -284,7 +284,7 @@ static yk_status part_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
 static yk_tensor *take(const yk__op *op, yk_tensor *x, part *p)
 {
     p->base = yk__form_of(x);
-    return yk__record(part_of(x, p), op, 1, &x, 0, NULL, p, sizeof(*p));
+    return yk__record_view(part_of(x, p), op, x, p, sizeof(*p));
 }
 
 /* Dimensions can be cut only where there are some. */

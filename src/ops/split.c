@@ -63,7 +63,7 @@ static yk_status cut(const yk__op *op, yk_tensor *x, parts *p, size_t bytes, yk_
     if (status)
         yk__release_all(made, outs);
     else
-        status = yk__record_list(p->count, outs, op, 1, &x, 0, NULL, p, bytes);
+        status = yk__record_views(p->count, outs, op, x, p, bytes);
     if (!status && count)
         *count = p->count;
     return status;

@@ -14,6 +14,7 @@ static void tensor_destroy(void *object)
     yk_tensor *x = object;
     if (x->autograd)
         x->autograd->destroy(x->autograd);
+    yk_tensor_release(x->base);
     yk__storage_release(x->storage);
     yk__object_free(x);
 }
@@ -28,6 +29,8 @@ static yk_tensor *tensor_make(int ndim, const int64_t *shape, const int64_t *str
     x->storage = NULL;
     x->data = NULL;
     x->autograd = NULL;
+    x->base = NULL;
+    x->saved = false;
     x->numel = 1;
     x->dtype = (int8_t)dtype;
     x->ndim = (int8_t)ndim;

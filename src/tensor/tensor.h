@@ -21,8 +21,14 @@ struct yk_tensor {
     yk__storage *storage;
     void *data;             /* the first element, inside storage */
     yk__autograd *autograd; /* NULL for a plain tensor */
-    int64_t numel;
+    /* Of a view that operations made: the tensor that it shows a part of, itself no view, retained; else NULL. What the
+     * rest is for stands in autograd/history.c. */
+    yk_tensor *base;
+    uint32_t base_version;
+    int8_t view_kind; /* a yk__view_kind */
+    bool saved;       /* a node of the tape keeps it, or a view of it */
     int8_t dtype, ndim;
+    int64_t numel;
     int64_t shape[YK_MAX_DIMS];
     int64_t stride[YK_MAX_DIMS];
 };
