@@ -209,10 +209,11 @@ fuzz:
 
 # Random faults and random ends, many times over: no hang, no wrong error, no process left behind.
 SOAK ?= 1000
-soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BUILD)/yoke
+soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BUILD)/tests/net/descriptors_test $(BUILD)/yoke
 	$(BUILD)/tests/soak/faults $(SOAK)
 	YOKE=$(BUILD)/yoke bash tests/soak/starts.sh $(SOAK)
 	YOKE_KILLS=500 $(BUILD)/tests/checkpoint/group_kills_test
+	YOKE_STRANGERS=1000000 $(BUILD)/tests/net/descriptors_test
 
 HEADERS := $(wildcard include/yoke/*.h)
 install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BACKENDS)

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -401,6 +402,15 @@ int cli_run(int argc, char **argv)
     j.cannot = program_find(*j.program, j.path, sizeof(j.path));
     if (j.cannot && j.node_count == 1)
         return j.cannot;
+    enum {
+        LEAST_FILES = 64
+    }; /* the secret's descriptor is number 60; more processes need more, and find out at once */
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_max < LEAST_FILES) {
+        fprintf(stderr, "yoke run: the limit of open files is %llu (ulimit -n), and at least %d are needed\n",
+                (unsigned long long)files.rlim_max, LEAST_FILES);
+        return EXIT_FAILED;
+    }
     if (j.encrypt)
         setenv("YOKE_ENCRYPT", "1", 1); /* for this launcher, and for the processes */
     if ((code = check_port(&j)) || (code = name_job(&j)) || (code = make_secret(&j)) || (code = clear_report(&j)))

@@ -38,7 +38,7 @@ static bool try_listen(yk__discovery *s, const yk__address *addresses, size_t co
 static yk__reason try_connect(yk__discovery *s, const yk__address *addresses, size_t count, char why[YK__WHY_SIZE])
 {
     yk__reason reason = YK__NOT_RESOLVED;
-    for (size_t i = 0; i < count && reason != YK__REJECTED; i++) {
+    for (size_t i = 0; i < count && reason != YK__REJECTED && reason != YK__EXHAUSTED; i++) {
         if (yk__identity_allows(s->identity, &addresses[i], "the launchers' address")) {
             snprintf(why, YK__WHY_SIZE, "%.470s", yk_last_error()->message);
             yk_clear_error();
@@ -90,11 +90,11 @@ static void *discover(void *arg)
             reason = answered;
         }
         double now = yk__now();
-        if (reason == YK__REJECTED || now + wait >= s->deadline) {
+        if (reason == YK__REJECTED || reason == YK__EXHAUSTED || now + wait >= s->deadline) {
             bool held = strstr(taken, "in use") != NULL;
             snprintf(s->why, sizeof(s->why), "%.200s:%d: %.350s%s%.350s%s", s->host, s->port, why, held ? " (" : "",
                      held ? taken : "", held ? ")" : "");
-            if (reason != YK__REJECTED) {
+            if (reason != YK__REJECTED && reason != YK__EXHAUSTED) {
                 size_t used = strlen(s->why);
                 snprintf(s->why + used, sizeof(s->why) - used, " (tried for %.3g s%s)", now - begin,
                          reason == YK__REFUSED       ? "; is `yoke run` started on node 0, with this port?"

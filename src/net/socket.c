@@ -185,6 +185,10 @@ static yk__reason explain(int number, char why[YK__WHY_SIZE])
     case EACCES:
         snprintf(why, YK__WHY_SIZE, "unreachable: %s (a firewall rule of this host?)", strerror(number));
         return YK__UNREACHABLE;
+    case EMFILE:
+    case ENFILE:
+        snprintf(why, YK__WHY_SIZE, "cannot connect: %s (the limit of open files: ulimit -n)", strerror(number));
+        return YK__EXHAUSTED;
     default: snprintf(why, YK__WHY_SIZE, "cannot connect: %s", strerror(number)); return YK__LOST;
     }
 }

@@ -48,9 +48,10 @@ typedef enum yk__reason {
     YK__REFUSED,
     YK__NO_ANSWER, /* until the deadline */
     YK__UNREACHABLE,
-    YK__REJECTED, /* it answered, and one side does not want the other: see handshake.h */
-    YK__DAMAGED,  /* what came is not what was sent: see frame.h */
-    YK__LOST      /* anything else, also after connecting: closed, reset */
+    YK__REJECTED,  /* it answered, and one side does not want the other: see handshake.h */
+    YK__DAMAGED,   /* what came is not what was sent: see frame.h */
+    YK__EXHAUSTED, /* this process or host has no descriptor left: trying again does not help */
+    YK__LOST       /* anything else, also after connecting: closed, reset */
 } yk__reason;
 
 /* A connected private socket with no delay and keep-alive, or -1, a reason and its text. */
@@ -66,6 +67,16 @@ void yk__port_holder(const yk__address *address, char *text, size_t size);
  * this host gives the same until *held, a descriptor, is closed. 0 and an error when there is none; *held is -1 then.
  */
 int yk__port_claim(int *held);
+
+/* ---- the limit of open files (descriptors.c) ------------------------------------------------------------------ */
+/* The soft limit becomes the hard one, or 65,536 where that is less. */
+void yk__descriptors_raise(void);
+/* The same; an error in the name of `what` unless `count` more can be opened. */
+yk_status yk__descriptors_need(const char *what, int count) YK_MUST_CHECK;
+/* How many connections that have not proved anything a listener keeps; of one address half as many. */
+int yk__strangers_most(void);
+/* Whether this number is one of the last, which no connection from outside may take. */
+bool yk__descriptor_is_reserved(int fd);
 
 /* Waits until the descriptor has `events` (POLLIN, POLLOUT) or an error: false when the deadline came first. */
 bool yk__wait_fd(int fd, int events, double deadline);

@@ -3,13 +3,15 @@
  *
  * Invariants: everything but the stop signal happens on the server's thread. No peer can stop the others from being
  * served: a connection is read 64 KiB at a time, one whose replies are not taken is read no further, and those that are
- * not authenticated are limited in number and time, the oldest going first.
+ * not authenticated are limited in number, each address having half of it, and in time; the oldest goes first. Nor can
+ * they take what the process needs for itself: see descriptors.c.
  */
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/resource.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <uv.h>
@@ -18,7 +20,7 @@
 #include "net/store_server.h"
 #include "net/store_session.h"
 
-enum { BACKLOG = 4096, MAX_STRANGERS = 4096, ACCEPT_AT_ONCE = 64, READ_SIZE = 1 << 16, TICK_MS = 100 };
+enum { BACKLOG = 4096, ACCEPT_AT_ONCE = 64, READ_SIZE = 1 << 16, TICK_MS = 100 };
 
 typedef struct connection {
     uv_poll_t poll;
@@ -27,7 +29,8 @@ typedef struct connection {
     int fd;     /* -1: dropped, freed when the loop has let go of it */
     int events; /* that the loop watches */
     bool stranger, dirty;
-    double deadline; /* of a stranger */
+    double deadline;  /* of a stranger */
+    yk__address from; /* the port cleared */
     struct connection *previous, *next, *next_dirty;
 } connection;
 
@@ -190,7 +193,32 @@ static void start_ticking(yk__store_server *server)
         uv_timer_start(&server->timer, on_tick, TICK_MS, TICK_MS);
 }
 
-static void greet(yk__store_server *server, int fd)
+/* The oldest stranger of this address, or of any for NULL; *count is how many there are. */
+static connection *oldest_stranger(const yk__store_server *server, const yk__address *from, int *count)
+{
+    connection *oldest = NULL;
+    *count = 0;
+    for (connection *c = server->strangers.first; c; c = c->next) {
+        if (from && (c->from.size != from->size || memcmp(&c->from.storage, &from->storage, from->size) != 0))
+            continue;
+        oldest = oldest ? oldest : c;
+        ++*count;
+    }
+    return oldest;
+}
+
+/* One stranger too many: of its own address, or of all. */
+static void limit_strangers(yk__store_server *server, const yk__address *from)
+{
+    int most = yk__strangers_most(), count;
+    connection *oldest = (int)server->strangers.count > most / 2 ? oldest_stranger(server, from, &count) : NULL;
+    if (oldest && count > most / 2)
+        drop(oldest);
+    else if ((int)server->strangers.count > most)
+        drop(server->strangers.first);
+}
+
+static void greet(yk__store_server *server, int fd, const yk__address *from)
 {
     connection *c = calloc(1, sizeof(*c));
     if (!c || uv_poll_init(&server->loop, &c->poll, fd) < 0) {
@@ -203,6 +231,7 @@ static void greet(yk__store_server *server, int fd)
     c->server = server;
     c->fd = fd;
     c->stranger = true;
+    c->from = *from;
     c->deadline = yk__now() + server->patience;
     yk__session_init(&c->session, &server->space, &server->identity);
     c->session.woken = on_woken;
@@ -210,26 +239,24 @@ static void greet(yk__store_server *server, int fd)
     list_append(&server->strangers, c);
     start_ticking(server);
     watch_events(c);
-    if (server->strangers.count > MAX_STRANGERS)
-        drop(server->strangers.first);
+    limit_strangers(server, from);
 }
 
-/* Out of descriptors: as many as the system's administrator allows are taken, then the oldest stranger goes. */
-static bool make_room(yk__store_server *server)
+static void pause_accepting(yk__store_server *server)
 {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        if (setrlimit(RLIMIT_NOFILE, &limit) == 0) {
-            yk__log(YK_LOG_INFO, "store tcp://%s: the limit of open files was raised to %llu", server->name,
-                    (unsigned long long)limit.rlim_cur);
-            return true;
-        }
-    }
-    if (!server->strangers.first)
-        return false;
-    drop(server->strangers.first);
-    return true;
+    yk__log(YK_LOG_WARN, "store tcp://%s: no descriptor or memory for one more client of %zu", server->name,
+            server->members.count);
+    uv_poll_stop(&server->listener); /* the tick goes on with it: the loop would spin */
+    server->accept_paused = true;
+    start_ticking(server);
+}
+
+static void clear_port(yk__address *address)
+{
+    if (address->storage.ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)&address->storage)->sin6_port = 0;
+    else
+        ((struct sockaddr_in *)&address->storage)->sin_port = 0;
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events)
@@ -238,22 +265,30 @@ static void on_connection(uv_poll_t *poll, int status, int events)
     (void)events;
     yk__store_server *server = poll->data;
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
-        int fd = accept4(server->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        yk__address from = {.size = sizeof(from.storage)};
+        int fd = accept4(server->listen_fd, (struct sockaddr *)&from.storage, &from.size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        bool full = fd < 0 && (errno == EMFILE || errno == ENFILE);
+        if (full || (fd >= 0 && yk__descriptor_is_reserved(fd))) {
+            bool gained = server->strangers.first != NULL;
+            if (gained)
+                drop(server->strangers.first);
+            if (fd >= 0)
+                close(fd); /* a client tries again */
+            if (gained)
+                continue;
+            pause_accepting(server);
+            return;
+        }
         if (fd >= 0) {
+            clear_port(&from);
             yk__socket_private(fd);
-            greet(server, fd);
+            greet(server, fd, &from);
             continue;
         }
         if (errno == EAGAIN)
             return;
-        if ((errno == EMFILE || errno == ENFILE) && make_room(server))
-            continue;
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-            yk__log(YK_LOG_WARN, "store tcp://%s: no descriptor or memory for one more client of %zu", server->name,
-                    server->members.count);
-            uv_poll_stop(&server->listener); /* the tick goes on with it: the loop would spin */
-            server->accept_paused = true;
-            start_ticking(server);
+        if (errno == ENOMEM || errno == ENOBUFS) {
+            pause_accepting(server);
             return;
         }
     }
@@ -315,6 +350,9 @@ static void loop_abandon(yk__store_server *server)
 yk__store_server *yk__store_server_start(const yk__address *address, const yk__identity *identity, double patience,
                                          yk__address *bound)
 {
+    /* The loop has six descriptors of its own; libuv ends the process where some of them are not to be had. */
+    if (yk__descriptors_need("the store's server", 16))
+        return NULL;
     int fd = yk__listen(address, BACKLOG, bound);
     if (fd < 0)
         return NULL;

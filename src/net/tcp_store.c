@@ -445,7 +445,7 @@ static connection *try_host(const char *host, int port, const yk__identity *iden
         snprintf(plain, sizeof(plain), "%s", why);
         if (strcmp(yk__address_host(&addresses[i], text), host) != 0)
             snprintf(why, YK__WHY_SIZE, "%.400s (at %.60s)", plain, text);
-        if (*reason == YK__REJECTED)
+        if (*reason == YK__REJECTED || *reason == YK__EXHAUSTED)
             return NULL;
     }
     return NULL;
@@ -477,7 +477,7 @@ static yk_status join(tcp_store *tcp, const char *host, int port, double timeout
                 put_connection(tcp, l);
             return status;
         }
-        bool rejected = reason == YK__REJECTED;
+        bool rejected = reason == YK__REJECTED || reason == YK__EXHAUSTED;
         double now = yk__now();
         if (rejected || now + wait >= deadline) {
             if (rejected)

@@ -81,7 +81,7 @@ says out0 '"bytes":20971520,'
 # The secret is what lets a node in: another one is told so, and the job does not start.
 export YOKE_JOIN_TIMEOUT=3
 cp secret1 good
-echo wrong > secret1
+echo "the secret of another job" > secret1
 both 1 "${bench[@]}" --bytes 4
 ok "a node with another secret does not join" [ $code0 = 1 -a $code1 = 1 ]
 says err1 "wrong secret"
