@@ -18,7 +18,7 @@
 #include "comm/native/hosts.h"
 
 enum { TALK, DATA };
-enum { BACKLOG = 256, ACCEPT_AT_ONCE = 16 };
+enum { MOST_STRANGERS = 256, ACCEPT_AT_ONCE = 16 };
 static const double look_again = 0.25, farewell = 1;
 static const uint64_t hello_magic = 0x31656B6F79636F6Du; /* also tells another byte order */
 
@@ -112,7 +112,7 @@ yk_status yk__native_net_listen(native *g, const yk__comm_place *place)
         status = yk__identity_allows(&net->identity, &local, "ranks on several hosts");
     if (status)
         return status;
-    net->listener = yk__listen(&local, g->world + BACKLOG, &bound);
+    net->listener = yk__listen(&local, g->world + MOST_STRANGERS, &bound);
     if (net->listener < 0)
         return yk__error_code();
     yk__address_format(&bound, net->address);
@@ -327,7 +327,8 @@ static yk_status let_all_in(native *g, const yk__comm_place *place, double until
     int expected = 0;
     for (int r = g->world_rank + 1; r < g->world; r++)
         expected += g->members[r].host == g->host ? 0 : 2;
-    guests all = {.room = expected + yk__strangers_most()};
+    int strangers = yk__strangers_most();
+    guests all = {.room = expected + (strangers < MOST_STRANGERS ? strangers : MOST_STRANGERS)};
     all.list = yk__calloc((size_t)all.room, sizeof(guest *));
     all.polls = yk__calloc((size_t)all.room + 1, sizeof(*all.polls));
     yk_status status = all.list && all.polls ? hear_guests(g, place, &all, until, &expected) : yk__error_code();
