@@ -362,7 +362,7 @@ static yk_status compare_counts(mpi_group *g, const yk__comm_op *op, const int64
     return YK_OK;
 }
 
-static yk_status trade(mpi_group *g, const yk__comm_op *op, size_t size)
+static yk_status all_to_all(mpi_group *g, const yk__comm_op *op, size_t size)
 {
     size_t n = (size_t)g->world_size;
     int *numbers = mpi_base->allocate(4 * n, sizeof(int));
@@ -418,7 +418,7 @@ yk_status mpi_collective(void *state, const yk__comm_op *op)
     if (!status && small)
         status = finish_small(g, op, size);
     else if (!status && op->kind == YK__COMM_ALL_TO_ALL)
-        status = trade(g, op, size);
+        status = all_to_all(g, op, size);
     else if (!status && reduces(op->kind))
         status = reduce(g, op, size);
     else if (!status && op->kind != YK__COMM_BARRIER)

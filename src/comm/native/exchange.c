@@ -1,5 +1,5 @@
 /*
- * exchange.c - the collectives of one host; those of several are in across.c. Layer: comm/native.
+ * exchange.c - the collectives of one host; those of several are in multihost.c. Layer: comm/native.
  *
  * Each begins by comparing headers (see the notes in native.h), and goes one of two ways, the same on all ranks:
  *  - staged: bytes go through the ranks' staging areas, a half at a time. Up to EARLY bytes the first piece is put
@@ -217,30 +217,30 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
 yk_status yk__native_all_reduce(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? yk__native_across(g, op) : reduce_all(g, op, -1));
+    return finish(g, op, g->net ? yk__native_multihost(g, op) : reduce_all(g, op, -1));
 }
 
 yk_status yk__native_reduce(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? yk__native_across(g, op) : reduce_all(g, op, op->peer));
+    return finish(g, op, g->net ? yk__native_multihost(g, op) : reduce_all(g, op, op->peer));
 }
 
-/* ---- broadcast, all_gather, gather: each rank that gives shows one piece to all ---------------------------------- */
-/* `root` of broadcast alone gives; `to` of gather alone takes; -1: all. Part r of `out` comes from rank r, or the whole
- * of it from the root. */
-static yk_status show(native *g, const yk__comm_op *op, int root, int to)
+/* ---- broadcast, all_gather, gather: each rank that sends has one piece for all ---------------------------------- */
+/* `root` of broadcast alone sends; `to` of gather alone receives; -1: all. Part r of `out` comes from rank r, or the
+ * whole of it from the root. */
+static yk_status gather_or_broadcast(native *g, const yk__comm_op *op, int root, int to)
 {
     size_t size = yk_dtype_size(op->dtype), total = (size_t)op->count * size;
-    bool early = total <= EARLY, gives = root < 0 || root == g->rank;
-    bool takes = root >= 0 ? root != g->rank : to < 0 || to == g->rank;
+    bool early = total <= EARLY, sends = root < 0 || root == g->rank;
+    bool receives = root >= 0 ? root != g->rank : to < 0 || to == g->rank;
     yk__region_place place = {0};
     int half = -1;
     if (early) {
         half = yk__native_next_half(g);
-        if (gives)
+        if (sends)
             copy(yk__native_stage(g, g->rank, half), op->in, total);
-    } else if (gives) {
+    } else if (sends) {
         place = yk__native_place(g, op->in, total);
     }
     yk_status status = yk__native_begin(g, op, early ? NULL : &place, NULL);
@@ -254,13 +254,13 @@ static yk_status show(native *g, const yk__comm_op *op, int root, int to)
         size_t bytes = total - at < piece ? total - at : piece;
         if (!early && !direct) {
             half = yk__native_next_half(g);
-            if (gives)
+            if (sends)
                 copy(yk__native_stage(g, g->rank, half), (const char *)op->in + at, bytes);
             status = yk__native_sync(g);
             if (status)
                 return status;
         }
-        for (int i = 0; i < g->world_size && takes; i++) {
+        for (int i = 0; i < g->world_size && receives; i++) {
             int r = (g->rank + i) % g->world_size; /* not all from the same rank at once */
             if (root >= 0 && r != root)
                 continue;
@@ -285,26 +285,27 @@ static yk_status show(native *g, const yk__comm_op *op, int root, int to)
 yk_status yk__native_broadcast(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? yk__native_across(g, op) : show(g, op, op->peer, -1));
+    return finish(g, op, g->net ? yk__native_multihost(g, op) : gather_or_broadcast(g, op, op->peer, -1));
 }
 
 yk_status yk__native_all_gather(void *state, const yk__comm_op *op)
 {
     native *g = state;
     return finish(g, op,
-                  g->net ? yk__native_across(g, op) : show(g, op, -1, op->kind == YK__COMM_GATHER ? op->peer : -1));
+                  g->net ? yk__native_multihost(g, op)
+                         : gather_or_broadcast(g, op, -1, op->kind == YK__COMM_GATHER ? op->peer : -1));
 }
 
-/* ---- scatter, reduce_scatter: each rank that gives has a piece for every rank ------------------------------------ */
-/* A rank takes its part of the root's `in`, or combines its parts of everybody's. */
-static yk_status deal(native *g, const yk__comm_op *op, int root)
+/* ---- scatter, reduce_scatter: each rank that sends has a piece for every rank ------------------------------------ */
+/* A rank receives its part of the root's `in`, or combines its parts of everybody's. */
+static yk_status scatter_or_reduce(native *g, const yk__comm_op *op, int root)
 {
     int n = g->world_size;
     size_t size = yk_dtype_size(op->dtype), part = (size_t)op->count * size;
     size_t piece = NATIVE_HALF / (size_t)n & ~(size_t)63;
-    bool early = part <= piece && part * (size_t)n <= EARLY, gives = root < 0 || root == g->rank;
+    bool early = part <= piece && part * (size_t)n <= EARLY, sends = root < 0 || root == g->rank;
     yk__region_place place = {0};
-    if (!early && gives)
+    if (!early && sends)
         place = yk__native_place(g, op->in, part * (size_t)n);
     yk_status status = YK_OK;
     bool direct = false, begun = false;
@@ -324,7 +325,7 @@ static yk_status deal(native *g, const yk__comm_op *op, int root)
         int half = 0;
         if (!direct) {
             half = yk__native_next_half(g);
-            for (int r = 0; r < n && gives; r++)
+            for (int r = 0; r < n && sends; r++)
                 copy(yk__native_stage(g, g->rank, half) + (size_t)r * piece,
                      (const char *)op->in + (size_t)r * part + at, bytes);
             status = begun ? yk__native_sync(g) : yk__native_begin(g, op, NULL, NULL);
@@ -354,19 +355,19 @@ static yk_status deal(native *g, const yk__comm_op *op, int root)
 yk_status yk__native_scatter(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? yk__native_across(g, op) : deal(g, op, op->peer));
+    return finish(g, op, g->net ? yk__native_multihost(g, op) : scatter_or_reduce(g, op, op->peer));
 }
 
 yk_status yk__native_reduce_scatter(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? yk__native_across(g, op) : deal(g, op, -1));
+    return finish(g, op, g->net ? yk__native_multihost(g, op) : scatter_or_reduce(g, op, -1));
 }
 
 /* ---- all_to_all -------------------------------------------------------------------------------------------------- */
 /* The first use of staging shows everybody's counts, in_counts then out_counts; the next ones move a piece for every
  * pair of ranks at a time, until the longest part is through. */
-static yk_status trade(native *g, const yk__comm_op *op)
+static yk_status all_to_all(native *g, const yk__comm_op *op)
 {
     int n = g->world_size, half = yk__native_next_half(g);
     size_t size = yk_dtype_size(op->dtype), row = (size_t)n * sizeof(int64_t), total = 0;
@@ -433,11 +434,11 @@ static yk_status trade(native *g, const yk__comm_op *op)
 yk_status yk__native_all_to_all(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? yk__native_across(g, op) : trade(g, op));
+    return finish(g, op, g->net ? yk__native_multihost(g, op) : all_to_all(g, op));
 }
 
 yk_status yk__native_barrier(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->net ? yk__native_across(g, op) : yk__native_begin(g, op, NULL, NULL));
+    return finish(g, op, g->net ? yk__native_multihost(g, op) : yk__native_begin(g, op, NULL, NULL));
 }

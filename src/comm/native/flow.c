@@ -168,38 +168,38 @@ static char *chunk_at(const yk__native_chunk *c, size_t at, size_t *run)
 
 typedef struct pipe_state {
     const yk__native_pipe *pipe;
-    int given, taken;          /* whole chunks */
-    size_t given_bytes, ready; /* of the next ones */
+    int sent, received;       /* whole chunks */
+    size_t sent_bytes, ready; /* of the next ones */
 } pipe_state;
 
 /* How much of the next chunk may be sent. */
 static size_t sendable(const pipe_state *s)
 {
     const yk__native_pipe *p = s->pipe;
-    const yk__native_chunk *c = &p->give[s->given].chunk;
-    int source = p->give[s->given].source;
-    if (source < s->taken)
+    const yk__native_chunk *c = &p->out[s->sent].chunk;
+    int source = p->out[s->sent].source;
+    if (source < s->received)
         return yk__native_chunk_bytes(c);
-    return source > s->taken ? 0 : s->ready;
+    return source > s->received ? 0 : s->ready;
 }
 
-static bool pipe_give(native *g, pipe_state *s)
+static bool pipe_send(native *g, pipe_state *s)
 {
     const yk__native_pipe *p = s->pipe;
     bool moved = false;
-    while (s->given < p->gives) {
-        const yk__native_chunk *c = &p->give[s->given].chunk;
+    while (s->sent < p->outs) {
+        const yk__native_chunk *c = &p->out[s->sent].chunk;
         size_t limit = sendable(s), run, n = 0;
-        if (s->given_bytes < limit) {
-            char *from = chunk_at(c, s->given_bytes, &run);
-            size_t most = limit - s->given_bytes;
+        if (s->sent_bytes < limit) {
+            char *from = chunk_at(c, s->sent_bytes, &run);
+            size_t most = limit - s->sent_bytes;
             n = yk__native_data_send(g, p->to, from, run < most ? run : most);
-            s->given_bytes += n;
+            s->sent_bytes += n;
             moved |= n > 0;
         }
-        if (s->given_bytes == yk__native_chunk_bytes(c) && limit == s->given_bytes) {
-            s->given++;
-            s->given_bytes = 0;
+        if (s->sent_bytes == yk__native_chunk_bytes(c) && limit == s->sent_bytes) {
+            s->sent++;
+            s->sent_bytes = 0;
         } else if (n == 0) {
             break;
         } else {
@@ -209,11 +209,11 @@ static bool pipe_give(native *g, pipe_state *s)
     return moved;
 }
 
-static void pipe_take(native *g, pipe_state *s, bool *moved)
+static void pipe_receive(native *g, pipe_state *s, bool *moved)
 {
     const yk__native_pipe *p = s->pipe;
-    for (int turns = 0; s->taken < p->takes && turns < 8;) {
-        const yk__native_take *t = &p->take[s->taken];
+    for (int turns = 0; s->received < p->ins && turns < 8;) {
+        const yk__native_pipe_in *t = &p->in[s->received];
         size_t all = yk__native_chunk_bytes(&t->chunk), run, n = 0;
         if (s->ready < all) {
             char *to = chunk_at(&t->chunk, s->ready, &run);
@@ -223,11 +223,11 @@ static void pipe_take(native *g, pipe_state *s, bool *moved)
         *moved |= n > 0;
         turns++;
         if (s->ready == all) {
-            s->taken++;
+            s->received++;
             s->ready = 0;
         } else if (n == 0) {
             break;
-        } else if (s->given < p->gives && s->given_bytes < sendable(s) && n < RECEIVE / 2) {
+        } else if (s->sent < p->outs && s->sent_bytes < sendable(s) && n < RECEIVE / 2) {
             break; /* sending has its turn */
         }
     }
@@ -239,16 +239,16 @@ yk_status yk__native_pipe_run(native *g, const yk__native_pipe *p)
     yk__native_spinner spinner = {0};
     struct pollfd wait[3];
     for (;;) {
-        bool moved = pipe_give(g, &s);
-        pipe_take(g, &s, &moved);
-        if (s.given == p->gives && s.taken == p->takes)
+        bool moved = pipe_send(g, &s);
+        pipe_receive(g, &s, &moved);
+        if (s.sent == p->outs && s.received == p->ins)
             return YK_OK;
         if (yk__native_spin(&spinner, moved))
             continue;
         int count = 0, rank = -1;
-        if (s.given < p->gives && s.given_bytes < sendable(&s))
+        if (s.sent < p->outs && s.sent_bytes < sendable(&s))
             wait[count++] = yk__native_poll_entry(g, rank = p->to, POLLOUT);
-        if (s.taken < p->takes)
+        if (s.received < p->ins)
             wait[count++] = yk__native_poll_entry(g, rank = p->from, POLLIN);
         if (rank < 0)
             rank = p->to;

@@ -214,27 +214,27 @@ static inline size_t yk__native_chunk_bytes(const yk__native_chunk *c)
 }
 
 /* A chunk to be received. */
-typedef struct yk__native_take {
+typedef struct yk__native_pipe_in {
     yk__native_chunk chunk;
-} yk__native_take;
+} yk__native_pipe_in;
 
 /* A chunk to be sent: there at the start (source -1), or the chunk that is taken as number `source`, which goes on as
  * it comes in. */
-typedef struct yk__native_give {
+typedef struct yk__native_pipe_out {
     yk__native_chunk chunk;
     int source;
-} yk__native_give;
+} yk__native_pipe_out;
 
 /* A rank's part in a ring or a chain: what goes to rank `to` and comes from rank `from`, in this order. */
 typedef struct yk__native_pipe {
     int to, from;
-    yk__native_give *give;
-    yk__native_take *take;
-    int gives, takes;
+    yk__native_pipe_out *out;
+    yk__native_pipe_in *in;
+    int outs, ins;
 } yk__native_pipe;
 yk_status yk__native_pipe_run(native *g, const yk__native_pipe *p);
 
-/* ---- across.c ---- */
+/* ---- multihost.c ---- */
 static inline void yk__native_copy(void *to, const void *from, size_t bytes)
 {
     if (bytes && to != from)
@@ -246,7 +246,7 @@ static inline size_t yk__native_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-yk_status yk__native_across(native *g, const yk__comm_op *op);
+yk_status yk__native_multihost(native *g, const yk__comm_op *op);
 /* Memory that is kept from call to call, with room for `bytes`; NULL and an error without. */
 char *yk__native_keep(char **memory, size_t *have, size_t bytes);
 /* Room for a block of `bytes` from every host; the payload of one of them. */
@@ -295,8 +295,8 @@ yk_status yk__native_multihost_reduce_scatter(native *g, const yk__comm_op *op);
 yk_status yk__native_ring_all_gather(native *g, const yk__comm_op *op);
 yk_status yk__native_chain_broadcast(native *g, const yk__comm_op *op);
 
-/* ---- deal.c: gather and scatter; all_to_all ---- */
-yk_status yk__native_deal(native *g, const yk__comm_op *op);
-yk_status yk__native_deal_all(native *g, const yk__comm_op *op);
+/* ---- multihost_scatter.c: gather and scatter; all_to_all ---- */
+yk_status yk__native_multihost_scatter(native *g, const yk__comm_op *op);
+yk_status yk__native_multihost_all_to_all(native *g, const yk__comm_op *op);
 
 #endif

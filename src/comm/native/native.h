@@ -40,7 +40,7 @@ enum {
     NATIVE_MAX_RANKS = 1024,
 };
 #define NATIVE_HALF  ((size_t)512 << 10) /* bytes of a staging half */
-#define NATIVE_BOARD ((size_t)4 << 20)   /* of a half of a board: see across.c */
+#define NATIVE_BOARD ((size_t)4 << 20)   /* of a half of a board: see multihost.c */
 
 /* What a rank is about to do, for the others to compare, and where its memory is. */
 typedef struct yk__native_header {

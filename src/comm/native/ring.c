@@ -25,23 +25,23 @@ static int before(const native *g, int host, int steps)
 static yk_status ring(native *g, int lane, const yk__native_chunk *chunks)
 {
     int n = g->hosts, h = g->host, steps = n - 1;
-    yk__native_give *give = yk__calloc((size_t)steps, sizeof(*give));
-    yk__native_take *take = yk__calloc((size_t)steps, sizeof(*take));
+    yk__native_pipe_out *out = yk__calloc((size_t)steps, sizeof(*out));
+    yk__native_pipe_in *in = yk__calloc((size_t)steps, sizeof(*in));
     yk__native_pipe p = {.to = yk__native_rank_at(g, (h + 1) % n, lane),
                          .from = yk__native_rank_at(g, before(g, h, 1), lane),
-                         .give = give,
-                         .take = take,
-                         .gives = steps,
-                         .takes = steps};
-    yk_status status = give && take ? YK_OK : yk__error_code();
+                         .out = out,
+                         .in = in,
+                         .outs = steps,
+                         .ins = steps};
+    yk_status status = out && in ? YK_OK : yk__error_code();
     for (int t = 0; t < steps && !status; t++) {
-        give[t] = (yk__native_give){chunks[before(g, h, t)], t - 1};
-        take[t] = (yk__native_take){chunks[before(g, h, t + 1)]};
+        out[t] = (yk__native_pipe_out){chunks[before(g, h, t)], t - 1};
+        in[t] = (yk__native_pipe_in){chunks[before(g, h, t + 1)]};
     }
     if (!status)
         status = yk__native_pipe_run(g, &p);
-    free(give);
-    free(take);
+    free(out);
+    free(in);
     return status;
 }
 
@@ -118,13 +118,14 @@ static yk_status broadcast_piece(native *g, const yk__comm_op *op, size_t at, si
         yk__native_share((int64_t)bytes, 1, net->lanes, lane, &from, &to);
         char *slice = net->flat ? memory : yk__native_board_of(g, place == 0 ? root->row : g->rank) + from;
         yk__native_chunk chunk = {slice, NULL, 0, (size_t)(to - from), 1};
-        yk__native_take take = {.chunk = chunk};
-        yk__native_give give = {chunk, place == 0 ? -1 : 0};
+        yk__native_pipe_in in = {.chunk = chunk};
+        yk__native_pipe_out out = {chunk, place == 0 ? -1 : 0};
         yk__native_pipe p = {.to = yk__native_rank_at(g, (g->host + 1) % g->hosts, lane),
                              .from = yk__native_rank_at(g, before(g, g->host, 1), lane),
-                             .give = &give,
-                             .take = &take,
-                             .gives = place<g->hosts - 1, .takes = place> 0};
+                             .out = &out,
+                             .in = &in,
+                             .outs = place == g->hosts - 1 ? 0 : 1,
+                             .ins = place == 0 ? 0 : 1};
         status = yk__native_pipe_run(g, &p);
     }
     if (!status)

@@ -1,33 +1,35 @@
 /*
- * deal.c - gather, scatter and all_to_all between hosts: every rank has bytes for some others, and sends them straight
- * to those of other hosts, all at once; those of its own host take theirs from its board. Layer: comm/native.
+ * multihost_scatter.c - gather, scatter and all_to_all between hosts. Layer: comm/native.
+ *
+ * Every rank has bytes for some others, and sends them straight to those of other hosts, all at once; those of its own
+ * host read theirs from its board.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/native/hosts.h"
 
-typedef struct deal {
-    size_t *sends, *takes; /* by rank */
+typedef struct parts {
+    size_t *sends, *receives; /* by rank */
     const char **from;
     char **to;
-} deal;
+} parts;
 
-static void deal_clear(deal *d)
+static void parts_clear(parts *p)
 {
-    free(d->sends);
-    free(d->takes);
-    free(d->from);
-    free(d->to);
+    free(p->sends);
+    free(p->receives);
+    free(p->from);
+    free(p->to);
 }
 
-static yk_status deal_init(deal *d, const native *g, const yk__comm_op *op)
+static yk_status parts_init(parts *p, const native *g, const yk__comm_op *op)
 {
     size_t n = (size_t)g->world, size = yk_dtype_size(op->dtype), part = (size_t)op->count * size;
-    *d = (deal){yk__calloc(n, sizeof(size_t)), yk__calloc(n, sizeof(size_t)), yk__calloc(n, sizeof(char *)),
-                yk__calloc(n, sizeof(char *))};
-    if (!d->sends || !d->takes || !d->from || !d->to) {
-        deal_clear(d);
+    *p = (parts){yk__calloc(n, sizeof(size_t)), yk__calloc(n, sizeof(size_t)), yk__calloc(n, sizeof(char *)),
+                 yk__calloc(n, sizeof(char *))};
+    if (!p->sends || !p->receives || !p->from || !p->to) {
+        parts_clear(p);
         return yk__error_code();
     }
     const char *in = op->in;
@@ -35,76 +37,76 @@ static yk_status deal_init(deal *d, const native *g, const yk__comm_op *op)
     bool is_root = op->peer == g->world_rank, all = op->kind == YK__COMM_ALL_TO_ALL;
     bool is_gather = op->kind == YK__COMM_GATHER;
     for (int r = 0; r < g->world; r++) {
-        d->sends[r] = all ? (size_t)op->in_counts[r] * size : (is_gather ? r == op->peer : is_root) ? part : 0;
-        d->takes[r] = all ? (size_t)op->out_counts[r] * size : (is_gather ? is_root : r == op->peer) ? part : 0;
-        d->from[r] = in;
-        d->to[r] = out;
+        p->sends[r] = all ? (size_t)op->in_counts[r] * size : (is_gather ? r == op->peer : is_root) ? part : 0;
+        p->receives[r] = all ? (size_t)op->out_counts[r] * size : (is_gather ? is_root : r == op->peer) ? part : 0;
+        p->from[r] = in;
+        p->to[r] = out;
         if (in && (all || !is_gather))
-            in += d->sends[r];
+            in += p->sends[r];
         if (out && (all || is_gather))
-            out += d->takes[r];
+            out += p->receives[r];
     }
     return YK_OK;
 }
 
 /* Between the ranks of this host, by the boards, until `longest` bytes are through. */
-static yk_status deal_here(native *g, const deal *d, size_t longest)
+static yk_status exchange_in_host(native *g, const parts *p, size_t longest)
 {
     size_t slot = NATIVE_BOARD / (size_t)g->world_size & ~(size_t)63;
-    yk__native_copy(d->to[g->world_rank], d->from[g->world_rank], d->sends[g->world_rank]);
+    yk__native_copy(p->to[g->world_rank], p->from[g->world_rank], p->sends[g->world_rank]);
     yk_status status = YK_OK;
     for (size_t at = 0; at < longest && g->world_size > 1 && !status; at += slot) {
         yk__native_next_board(g);
         char *board = yk__native_board_of(g, g->rank);
         for (int j = 0; j < g->world_size; j++) {
             int r = yk__native_rank_at(g, g->host, j);
-            if (j != g->rank && d->sends[r] > at)
-                yk__native_copy(board + (size_t)j * slot, d->from[r] + at, yk__native_least(slot, d->sends[r] - at));
+            if (j != g->rank && p->sends[r] > at)
+                yk__native_copy(board + (size_t)j * slot, p->from[r] + at, yk__native_least(slot, p->sends[r] - at));
         }
         status = yk__native_sync(g);
         for (int i = 0; i < g->world_size && !status; i++) {
             int r = yk__native_rank_at(g, g->host, i);
-            if (i != g->rank && d->takes[r] > at)
-                yk__native_copy(d->to[r] + at, yk__native_board_of(g, i) + (size_t)g->rank * slot,
-                                yk__native_least(slot, d->takes[r] - at));
+            if (i != g->rank && p->receives[r] > at)
+                yk__native_copy(p->to[r] + at, yk__native_board_of(g, i) + (size_t)g->rank * slot,
+                                yk__native_least(slot, p->receives[r] - at));
         }
     }
     return status;
 }
 
-static yk_status deal_out(native *g, const yk__comm_op *op, size_t longest)
+static yk_status exchange_parts(native *g, const yk__comm_op *op, size_t longest)
 {
-    deal d;
-    yk_status status = deal_init(&d, g, op);
+    parts p;
+    yk_status status = parts_init(&p, g, op);
     if (status)
         return status;
     yk__native_flow *flows = yk__calloc(2 * (size_t)g->world, sizeof(*flows));
     int ins = 0, outs = 0;
-    status = flows ? deal_here(g, &d, longest) : yk__error_code();
+    status = flows ? exchange_in_host(g, &p, longest) : yk__error_code();
     for (int i = 1; i < g->world && !status; i++) { /* not all to the same rank first */
         int to = (g->world_rank + i) % g->world;
-        if (g->members[to].host != g->host && d.sends[to])
-            flows[outs++] = (yk__native_flow){to, (char *)(uintptr_t)d.from[to], d.sends[to], 0};
+        if (g->members[to].host != g->host && p.sends[to])
+            flows[outs++] = (yk__native_flow){to, (char *)(uintptr_t)p.from[to], p.sends[to], 0};
     }
     for (int i = 1; i < g->world && !status; i++) {
         int from = (g->world_rank - i + g->world) % g->world;
-        if (g->members[from].host != g->host && d.takes[from])
-            flows[g->world + ins++] = (yk__native_flow){from, d.to[from], d.takes[from], 0};
+        if (g->members[from].host != g->host && p.receives[from])
+            flows[g->world + ins++] = (yk__native_flow){from, p.to[from], p.receives[from], 0};
     }
     if (!status)
         status = yk__native_flow_run(g, flows, outs, flows + g->world, ins, 0, NULL);
     free(flows);
-    deal_clear(&d);
+    parts_clear(&p);
     return status;
 }
 
-yk_status yk__native_deal(native *g, const yk__comm_op *op)
+yk_status yk__native_multihost_scatter(native *g, const yk__comm_op *op)
 {
     size_t part = (size_t)op->count * yk_dtype_size(op->dtype);
     yk_status status = yk__native_begin_large(g, op, NULL);
     if (!status)
         status = yk__native_sync_host(g);
-    return status ? status : deal_out(g, op, g->members[op->peer].host == g->host ? part : 0);
+    return status ? status : exchange_parts(g, op, g->members[op->peer].host == g->host ? part : 0);
 }
 
 /* The counts of all ranks, in_counts then out_counts each, are in the blocks. */
@@ -137,7 +139,7 @@ static yk_status agree_counts(native *g, const yk__comm_op *op, int half)
     return status;
 }
 
-yk_status yk__native_deal_all(native *g, const yk__comm_op *op)
+yk_status yk__native_multihost_all_to_all(native *g, const yk__comm_op *op)
 {
     int half = yk__native_next_half(g);
     size_t row = (size_t)g->world * sizeof(int64_t), longest = 0;
@@ -156,5 +158,5 @@ yk_status yk__native_deal_all(native *g, const yk__comm_op *op)
     }
     if (!status)
         status = yk__native_sync_host(g);
-    return status ? status : deal_out(g, op, longest);
+    return status ? status : exchange_parts(g, op, longest);
 }

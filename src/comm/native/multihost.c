@@ -1,12 +1,12 @@
 /*
- * across.c - collectives over several hosts: how they begin, and the small ones. Layer: comm/native.
+ * multihost.c - collectives over several hosts: how they begin, and the small ones. Layer: comm/native.
  *
  * Each begins with the round of its host (yk__native_begin), then the lowest ranks of the hosts, their leaders, show
  * each other what their hosts have called, in log2(hosts) steps (yk__native_agree). After that all are known to be in
  * the same operation. Up to SMALL bytes the payload goes along with it, and the operation is done. What is larger goes
  *  - to the owner of a share, and from there to all or to the root (all_reduce, reduce, reduce_scatter): pairwise.c;
  *  - in a ring of hosts (all_gather) or a chain (broadcast): ring.c;
- *  - straight from rank to rank (gather, scatter, all_to_all): deal.c.
+ *  - straight from rank to rank (gather, scatter, all_to_all): multihost_scatter.c.
  * Where every host has one rank this works on the caller's memory. Else it works on boards, memory that the ranks of a
  * host share, a piece at a time; all_reduce of memory that they share already works in place.
  */
@@ -288,7 +288,7 @@ yk_status yk__native_sync_host(native *g)
     return g->net->flat ? YK_OK : yk__native_sync(g);
 }
 
-yk_status yk__native_across(native *g, const yk__comm_op *op)
+yk_status yk__native_multihost(native *g, const yk__comm_op *op)
 {
     yk__native_talk_service(g); /* what has come since the last operation, a cause not to begin this one among it */
     yk_status status = yk__native_check(g);
@@ -302,7 +302,7 @@ yk_status yk__native_across(native *g, const yk__comm_op *op)
     case YK__COMM_BROADCAST: return yk__native_chain_broadcast(g, op);
     case YK__COMM_ALL_GATHER: return yk__native_ring_all_gather(g, op);
     case YK__COMM_REDUCE_SCATTER: return yk__native_multihost_reduce_scatter(g, op);
-    case YK__COMM_ALL_TO_ALL: return yk__native_deal_all(g, op);
-    default: return yk__native_deal(g, op);
+    case YK__COMM_ALL_TO_ALL: return yk__native_multihost_all_to_all(g, op);
+    default: return yk__native_multihost_scatter(g, op);
     }
 }
