@@ -1,18 +1,31 @@
 /*
- * conv.c - the convolution slots: which of the three ways takes a call, memory orders, gradient of the bias.
- * Layer: device/cpu.
+ * conv.c - the convolution slots: which way takes a call, memory orders, gradient of the bias. Layer: device/cpu.
  *
- * conv_small.c takes small float maps of few channels, conv_pixels.c maps whose channels lie next to each other,
- * conv_columns.c the rest, whatever its strides and groups. All three give the same result up to rounding; layouts are
- * chosen so that the faster ones apply.
+ * conv_small.c takes small float maps of few channels in C order. Of the others conv_pixels.c takes groups of 8 and
+ * more channels, one group at a time, conv_lanes.c several groups of fewer channels, depthwise ones among them, and
+ * conv_columns.c the rest: first layers, and the odd ones. The first two want their channels next to each other: maps
+ * in another memory order are repacked (conv_inner.c). All give the same result up to rounding; layouts are chosen so
+ * that nothing has to be repacked in a network.
  */
+#include <string.h>
+
 #include "device/cpu/conv.h"
 #include "device/cpu/gemm_micro.h"
 
-/* Whether outputs are kept in [H][W][N][C]: the kernels' vectors run along the channels. */
-static bool batch_inner(const yk__conv2d *p, int64_t channels_out)
+enum way { PIXELS, LANES, COLUMNS };
+
+static enum way way_of(const yk__conv2d *p, const yk__view *w)
 {
-    return p->groups == 1 && channels_out % 16 == 0;
+    int64_t c = w->shape[1], o = w->shape[0] / p->groups;
+    if (c >= 8 && o >= 8)
+        return PIXELS;
+    return p->groups > 1 && yk__conv_lanes_applies((yk_dtype)w->dtype, c, o) ? LANES : COLUMNS;
+}
+
+/* Whether weights are kept with the output channels next to each other. */
+static bool outputs_inner(const yk__conv2d *p, int64_t channels_out)
+{
+    return p->groups == 1 && channels_out >= 8;
 }
 
 static void c_order(const int64_t shape[4], int64_t stride[4])
@@ -31,12 +44,9 @@ static void layout(const yk__conv2d *p, const yk__view *x, const yk__view *w, co
         out.shape[d] = out_shape[d];
         out.stride[d] = out_stride[d];
     }
-    if (yk__conv_small_applies(p, x, w, &out) || !batch_inner(p, out_shape[1]))
-        return;
-    out_stride[1] = 1;
-    out_stride[0] = out_shape[1];
-    out_stride[3] = out_stride[0] * (out_shape[0] > 1 ? out_shape[0] : 1);
-    out_stride[2] = out_stride[3] * (out_shape[3] > 1 ? out_shape[3] : 1);
+    bool inner = way_of(p, w) != COLUMNS || outputs_inner(p, out_shape[1]);
+    if (inner && !yk__conv_small_applies(p, x, w, &out))
+        yk__conv_inner_strides(out_shape, out_stride);
 }
 
 /* [kh][kw][C][O] where the maps are [H][W][N][C], and [kh][C][kw][O] for a first layer, whose columns are gathered from
@@ -45,7 +55,7 @@ static void weight_layout(const yk__conv2d *p, yk_dtype dtype, const int64_t sha
 {
     (void)dtype;
     c_order(shape, stride);
-    if (!batch_inner(p, shape[0]) || (shape[1] < 16 && shape[0] <= 32))
+    if (!outputs_inner(p, shape[0]) || (shape[1] < 16 && shape[0] <= 32))
         return;
     stride[0] = 1;
     if (shape[1] < 16) {
@@ -59,14 +69,111 @@ static void weight_layout(const yk__conv2d *p, yk_dtype dtype, const int64_t sha
     stride[2] = stride[3] * shape[3];
 }
 
+/* The part of a view that belongs to group g of `groups`, along dimension `dim`. */
+static yk__view group_of(const yk__view *v, int dim, int64_t groups, int64_t g)
+{
+    yk__view part = *v;
+    part.shape[dim] /= groups;
+    part.data = (char *)v->data + g * part.shape[dim] * v->stride[dim] * (int64_t)yk_dtype_size((yk_dtype)v->dtype);
+    return part;
+}
+
+static yk_status forward_inner(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
+                               const yk__view *w, const yk__view *bias)
+{
+    if (way_of(p, w) == LANES)
+        return yk__conv_lanes_forward(device, p, out, x, w, bias);
+    yk__conv2d alone = *p;
+    alone.groups = 1;
+    yk_status status = YK_OK;
+    for (int64_t g = 0; g < p->groups && !status; g++) {
+        yk__view to = group_of(out, 1, p->groups, g), from = group_of(x, 1, p->groups, g);
+        yk__view weight = group_of(w, 0, p->groups, g), add;
+        if (bias)
+            add = group_of(bias, 0, p->groups, g);
+        status = yk__conv_pixels_forward(device, &alone, &to, &from, &weight, bias ? &add : NULL);
+    }
+    return status;
+}
+
+static yk_status backward_input_inner(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
+                                      const yk__view *w)
+{
+    if (way_of(p, w) == LANES)
+        return yk__conv_lanes_backward_input(device, p, gx, gout, w);
+    yk__conv2d alone = *p;
+    alone.groups = 1;
+    yk_status status = YK_OK;
+    for (int64_t g = 0; g < p->groups && !status; g++) {
+        yk__view to = group_of(gx, 1, p->groups, g), from = group_of(gout, 1, p->groups, g);
+        yk__view weight = group_of(w, 0, p->groups, g);
+        status = yk__conv_pixels_backward_input(device, &alone, &to, &from, &weight);
+    }
+    return status;
+}
+
+static yk_status backward_weight_inner(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
+                                       const yk__view *x)
+{
+    if (way_of(p, gw) == LANES)
+        return yk__conv_lanes_backward_weight(device, p, gw, gout, x);
+    yk__conv2d alone = *p;
+    alone.groups = 1;
+    yk_status status = YK_OK;
+    for (int64_t g = 0; g < p->groups && !status; g++) {
+        yk__view to = group_of(gw, 0, p->groups, g), left = group_of(x, 1, p->groups, g);
+        yk__view right = group_of(gout, 1, p->groups, g);
+        status = yk__conv_pixels_backward_weight(device, &alone, &to, &right, &left);
+    }
+    return status;
+}
+
+/* The bias with its numbers next to each other: itself, or a copy in *handle. */
+static yk_status dense_bias(int device, const yk__view *bias, yk__view *dense, yk__storage **handle)
+{
+    *dense = *bias;
+    *handle = NULL;
+    if (bias->stride[0] == 1)
+        return YK_OK;
+    size_t size = yk_dtype_size((yk_dtype)bias->dtype);
+    dense->stride[0] = 1;
+    dense->data = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, (size_t)(bias->shape[0] + 1) * size, handle);
+    if (!dense->data)
+        return yk__error_code();
+    for (int64_t i = 0; i < bias->shape[0]; i++)
+        memcpy((char *)dense->data + (size_t)i * size, (const char *)bias->data + i * bias->stride[0] * (int64_t)size,
+               size);
+    return YK_OK;
+}
+
 static yk_status forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w,
                          const yk__view *bias)
 {
     if (yk__conv_small_applies(p, x, w, out))
         return yk__conv_small_forward(device, p, out, x, w, bias);
-    if (yk__conv_pixels_applies(p, x, w, out) && (!bias || bias->stride[0] == 1))
-        return yk__conv_pixels_forward(device, p, out, x, w, bias);
-    return yk__conv_columns_forward(device, p, out, x, w, bias);
+    yk__view dense;
+    yk__storage *handle = NULL;
+    if (bias && dense_bias(device, bias, &dense, &handle))
+        return yk__error_code();
+    const yk__view *add = bias ? &dense : NULL;
+    yk__conv_map from = {.handle = NULL}, to = {.handle = NULL};
+    yk_status status;
+    if (way_of(p, w) == COLUMNS) {
+        status = yk__conv_columns_forward(device, p, out, x, w, add);
+    } else {
+        status = yk__conv_inner(device, x, true, &from);
+        if (!status)
+            status = yk__conv_inner(device, out, false, &to);
+        if (!status)
+            status = forward_inner(device, p, &to.view, &from.view, w, add);
+        if (!status)
+            yk__conv_inner_store(device, &to, out);
+    }
+    yk__conv_inner_release(&to);
+    yk__conv_inner_release(&from);
+    if (handle)
+        yk__storage_release(handle);
+    return status;
 }
 
 static yk_status backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
@@ -74,9 +181,19 @@ static yk_status backward_input(int device, const yk__conv2d *p, const yk__view 
 {
     if (yk__conv_small_applies(p, gx, w, gout))
         return yk__conv_small_backward_input(device, p, gx, gout, w);
-    if (yk__conv_pixels_applies(p, gx, w, gout))
-        return yk__conv_pixels_backward_input(device, p, gx, gout, w);
-    return yk__conv_columns_backward_input(device, p, gx, gout, w);
+    if (way_of(p, w) == COLUMNS)
+        return yk__conv_columns_backward_input(device, p, gx, gout, w);
+    yk__conv_map from = {.handle = NULL}, to = {.handle = NULL};
+    yk_status status = yk__conv_inner(device, gout, true, &from);
+    if (!status)
+        status = yk__conv_inner(device, gx, false, &to);
+    if (!status)
+        status = backward_input_inner(device, p, &to.view, &from.view, w);
+    if (!status)
+        yk__conv_inner_store(device, &to, gx);
+    yk__conv_inner_release(&to);
+    yk__conv_inner_release(&from);
+    return status;
 }
 
 struct bias_sum {
@@ -128,9 +245,17 @@ static yk_status backward_weight(int device, const yk__conv2d *p, const yk__view
         yk__cpu_parallel(device, gbias->shape[0], BIAS_CHANNELS,
                          gbias->dtype == YK_F32 ? bias_piece_float : bias_piece_double, &sum);
     }
-    if (yk__conv_pixels_applies(p, x, gw, gout))
-        return yk__conv_pixels_backward_weight(device, p, gw, gout, x);
-    return yk__conv_columns_backward_weight(device, p, gw, gout, x);
+    if (way_of(p, gw) == COLUMNS)
+        return yk__conv_columns_backward_weight(device, p, gw, gout, x);
+    yk__conv_map left = {.handle = NULL}, right = {.handle = NULL};
+    yk_status status = yk__conv_inner(device, x, true, &left);
+    if (!status)
+        status = yk__conv_inner(device, gout, true, &right);
+    if (!status)
+        status = backward_weight_inner(device, p, gw, &right.view, &left.view);
+    yk__conv_inner_release(&right);
+    yk__conv_inner_release(&left);
+    return status;
 }
 
 void YK__ISA_NAME(yk__cpu_fill_conv)(yk__backend *table)

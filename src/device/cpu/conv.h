@@ -26,12 +26,49 @@ yk_status yk__conv_small_backward_weight(int device, const yk__conv2d *p, const 
                                          const yk__view *gout, const yk__view *x);
 
 /*
- * conv_pixels.c: groups 1, channels next to each other in both maps: one matrix product per output pixel and tap
- * inside the image. conv_columns.c: everything else. The arguments are those of the slots.
+ * conv_inner.c: a map with its channels next to each other: the view itself where it is like that, else memory in the
+ * order [H][W][N][C].
  */
-#define yk__conv_pixels_applies YK__ISA_NAME(yk__conv_pixels_applies)
-bool yk__conv_pixels_applies(const yk__conv2d *p, const yk__view *x_or_gx, const yk__view *w,
-                             const yk__view *out_or_gout);
+typedef struct yk__conv_map {
+    yk__view view;
+    yk__storage *handle; /* of the copy, or NULL */
+} yk__conv_map;
+
+/* The strides of [H][W][N][C]; dimensions of one count as such. */
+static inline void yk__conv_inner_strides(const int64_t shape[4], int64_t stride[4])
+{
+    stride[1] = 1;
+    stride[0] = shape[1];
+    stride[3] = stride[0] * (shape[0] > 1 ? shape[0] : 1);
+    stride[2] = stride[3] * (shape[3] > 1 ? shape[3] : 1);
+}
+
+/* Makes the map, with the view's values where `filled`. */
+#define yk__conv_inner YK__ISA_NAME(yk__conv_inner)
+yk_status yk__conv_inner(int device, const yk__view *v, bool filled, yk__conv_map *map);
+/* Copies what a kernel wrote to the map into the view that it was made for. */
+#define yk__conv_inner_store YK__ISA_NAME(yk__conv_inner_store)
+void yk__conv_inner_store(int device, const yk__conv_map *map, const yk__view *v);
+#define yk__conv_inner_release YK__ISA_NAME(yk__conv_inner_release)
+void yk__conv_inner_release(yk__conv_map *map);
+
+/*
+ * conv_pixels.c: groups 1 (conv.c runs each group alone), 8 channels and more on both sides, channels next to each
+ * other in both maps: one matrix product per output pixel and tap inside the image. conv_lanes.c: any number of groups
+ * of at most a vector of channels, channels next to each other in both maps. conv_columns.c: everything else, whatever
+ * the strides. The arguments are those of the slots; a bias has stride 1.
+ */
+#define yk__conv_lanes_applies YK__ISA_NAME(yk__conv_lanes_applies)
+bool yk__conv_lanes_applies(yk_dtype dtype, int64_t c, int64_t o); /* channels of a group */
+#define yk__conv_lanes_forward YK__ISA_NAME(yk__conv_lanes_forward)
+yk_status yk__conv_lanes_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
+                                 const yk__view *w, const yk__view *bias);
+#define yk__conv_lanes_backward_input YK__ISA_NAME(yk__conv_lanes_backward_input)
+yk_status yk__conv_lanes_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
+                                        const yk__view *w);
+#define yk__conv_lanes_backward_weight YK__ISA_NAME(yk__conv_lanes_backward_weight)
+yk_status yk__conv_lanes_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
+                                         const yk__view *x);
 #define yk__conv_pixels_forward YK__ISA_NAME(yk__conv_pixels_forward)
 yk_status yk__conv_pixels_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
                                   const yk__view *w, const yk__view *bias);
@@ -103,6 +140,27 @@ static inline void yk__conv_axis_init(yk__conv_axis *axis, void *memory, const y
     for (int64_t k = 0; k < taps; k++)
         if (axis->slot[k] == 0)
             axis->slot[k] = axis->slots++;
+}
+
+/* How many destinations from x on have the same taps, each with sources `*step` further than the one before. */
+static inline int64_t yk__conv_run(const yk__conv_axis *axis, int64_t x, int64_t *step)
+{
+    const yk__conv_link *links = axis->links + axis->first[x];
+    int64_t count = axis->first[x + 1] - axis->first[x], run = 1;
+    *step = 0;
+    for (; x + run < axis->size; run++) {
+        const yk__conv_link *next = axis->links + axis->first[x + run];
+        if (axis->first[x + run + 1] - axis->first[x + run] != count)
+            break;
+        int64_t i = 0;
+        if (run == 1 && count)
+            *step = next[0].src - links[0].src;
+        while (i < count && next[i].tap == links[i].tap && next[i].src == links[i].src + run * *step)
+            i++;
+        if (i < count)
+            break;
+    }
+    return run;
 }
 
 #endif

@@ -131,36 +131,19 @@ yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__vi
                                    const yk__view *w, const yk__view *bias)
 {
     struct columns c;
-    yk__storage *handle, *bias_handle = NULL;
+    yk__storage *handle;
     if (!yk__view_numel(out))
         return YK_OK;
     bool f32 = out->dtype == YK_F32;
     prepare(&c, p, x, w, out);
-    if (bias) {
-        c.bias = bias->data;
-        if (bias->stride[0] != 1) {
-            char *dense = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
-                                            (size_t)bias->shape[0] * yk_dtype_size(bias->dtype), &bias_handle);
-            if (!dense)
-                return yk__error_code();
-            size_t size = yk_dtype_size(bias->dtype);
-            for (int64_t i = 0; i < bias->shape[0]; i++)
-                memcpy(dense + (size_t)i * size, (const char *)bias->data + i * bias->stride[0] * (int64_t)size, size);
-            c.bias = dense;
-        }
-    }
+    c.bias = bias ? bias->data : NULL;
     c.panels = ceil_div(c.o, panel_of(&c));
-    yk_status status = YK_OK;
-    if (reserve(&c, device, c.groups * c.panels * c.k * panel_of(&c), 0, &handle)) {
-        yk__cpu_parallel(device, c.groups * c.panels, 1, f32 ? pack_forward_f32 : pack_forward_f64, &c);
-        yk__cpu_parallel(device, c.groups * c.blocks, 1, f32 ? forward_piece_f32 : forward_piece_f64, &c);
-        yk__storage_release(handle);
-    } else {
-        status = yk__error_code();
-    }
-    if (bias_handle)
-        yk__storage_release(bias_handle);
-    return status;
+    if (!reserve(&c, device, c.groups * c.panels * c.k * panel_of(&c), 0, &handle))
+        return yk__error_code();
+    yk__cpu_parallel(device, c.groups * c.panels, 1, f32 ? pack_forward_f32 : pack_forward_f64, &c);
+    yk__cpu_parallel(device, c.groups * c.blocks, 1, f32 ? forward_piece_f32 : forward_piece_f64, &c);
+    yk__storage_release(handle);
+    return YK_OK;
 }
 
 yk_status yk__conv_columns_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,

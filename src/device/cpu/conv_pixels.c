@@ -63,27 +63,6 @@ struct grad {
     int64_t most_steps;
 };
 
-/* How many destinations from x on have the same taps, each with sources `*step` further than the one before. */
-static int64_t run_length(const yk__conv_axis *axis, int64_t x, int64_t *step)
-{
-    const yk__conv_link *links = axis->links + axis->first[x];
-    int64_t count = axis->first[x + 1] - axis->first[x], run = 1;
-    *step = 0;
-    for (; x + run < axis->size; run++) {
-        const yk__conv_link *next = axis->links + axis->first[x + run];
-        if (axis->first[x + run + 1] - axis->first[x + run] != count)
-            break;
-        int64_t i = 0;
-        if (run == 1 && count)
-            *step = next[0].src - links[0].src;
-        while (i < count && next[i].tap == links[i].tap && next[i].src == links[i].src + run * *step)
-            i++;
-        if (i < count)
-            break;
-    }
-    return run;
-}
-
 /* Channels of panel i of x, and the first of them. */
 static int64_t left_rows(const struct grad *g, int64_t i, int64_t *at)
 {
@@ -120,11 +99,6 @@ static size_t aligned(size_t bytes)
 static int64_t even(int64_t n, int64_t most)
 {
     return ceil_div(n, ceil_div(n, most < 1 ? 1 : most));
-}
-
-bool yk__conv_pixels_applies(const yk__conv2d *p, const yk__view *x, const yk__view *w, const yk__view *out)
-{
-    return p->groups == 1 && x->stride[1] == 1 && out->stride[1] == 1 && w->shape[0] >= 8 && w->shape[1] >= 8;
 }
 
 /* Runs a map: forward, or backward where `backward`. */

@@ -69,7 +69,7 @@ static void TYPED(run_block)(const struct map *m, int64_t panel, const T *packed
     for (int64_t y = y0; y < y1; y++)
         for (int64_t x = 0, run; x < m->x.size; x += run) {
             int64_t step;
-            run = run_length(&m->x, x, &step);
+            run = yk__conv_run(&m->x, x, &step);
             bool joined = n == 1 || (run > 1 && n == m->n && step * m->src_stride[2] == n * m->src_stride[0] &&
                                      m->dst_stride[2] == n * m->dst_stride[0]);
             bool by_image = !joined && n >= run;

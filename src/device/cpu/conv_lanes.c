@@ -1,0 +1,219 @@
+/*
+ * conv_lanes.c - convolutions of groups of few channels, depthwise ones among them. Layer: device/cpu.
+ *
+ * Both maps have their channels next to each other, and a vector holds the channels of as many whole groups as fit. For
+ * every tap and every source channel s of a group, destination (vector) += permute(source vector, s) weights (vector):
+ * the permutation brings channel s of each group to all lanes of that group; in a depthwise convolution it is none. The
+ * gradient of the input is the same with the parts swapped. The gradient of the weight is, for each tap and s, the sum
+ * over output pixels of permute(x, s) gout.
+ *
+ * Sums are cut at places that the shapes fix, and added in order: bits do not depend on threads. Vectors at the end of
+ * a pixel are read and written in part, so nothing beyond a view is touched.
+ */
+#include <string.h>
+
+#include "device/cpu/conv.h"
+#include "device/cpu/gemm_micro.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+/* Bytes of the rows of a source map that one block of work reads: half of a usual L2. */
+#define BLOCK_BYTES (384 * 1024)
+/* A gradient of the weight: bytes of a row of pixels that stay in the first-level cache while all channels pass, the
+ * most pixels summed in registers, and the number of shares, each with sums of its own. */
+#define CHUNK_BYTES  (16 * 1024)
+#define CHUNK_PIXELS 128
+#define SHARES       16
+/* Pixels in a tile; sums of a weight's gradient kept in registers. */
+#define MOST_ROWS 8
+#define MOST_SUMS 9
+
+/* The groups as vectors: `cs` source and `cd` destination channels each, `per_block` whole groups in a vector. */
+struct lanes {
+    int64_t groups, cs, cd, per_block, blocks;
+};
+
+struct map {
+    struct lanes lanes;
+    const void *src, *w, *bias;
+    void *dst, *packed;
+    int64_t n, src_stride[3], dst_stride[3]; /* N, H, W */
+    int64_t taps[2], w_tap[2], w_g, w_s, w_d;
+    yk__conv_axis y, x;
+    int64_t block_n;
+    yk__gemm_step *steps;
+};
+
+struct tile {
+    const void *src, *w, *bias; /* of this block; bias a vector, or NULL */
+    void *dst;
+    const yk__gemm_step *steps;
+    int64_t n_steps, cs, lda, ldc;
+    int64_t load, store; /* lanes of the source and of the destination that exist */
+    const void *first;   /* for source channel 0, the lane that each destination lane takes */
+};
+
+/* One sum of a weight's gradient: x of a tap, from the pixel of gout; a source channel. */
+struct sum {
+    int64_t a, s, at; /* `at`: its vector among those of the block */
+};
+
+struct grad {
+    struct lanes lanes;
+    const void *x, *gout;
+    void *sums;
+    yk__view gw;
+    int64_t n, x_stride[3], gout_stride[3], shares, chunk;
+    int64_t share_size, block_size; /* in elements */
+    yk__conv_axis y, xs;
+    struct sum *list;
+};
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+static int64_t lanes_of(yk_dtype dtype)
+{
+    return YK__VECTOR_BYTES / (int64_t)yk_dtype_size(dtype);
+}
+
+#define TYPED(name)  TYPED_(name)
+#define T            float
+#define V            yk__vf32
+#define VU           yk__vf32u
+#define I            int32_t
+#define TYPED_(name) name##_f32
+#include "device/cpu/conv_lanes_body.h"
+#undef T
+#undef V
+#undef VU
+#undef I
+#undef TYPED_
+
+#define T            double
+#define V            yk__vf64
+#define VU           yk__vf64u
+#define I            int64_t
+#define TYPED_(name) name##_f64
+#include "device/cpu/conv_lanes_body.h"
+
+bool yk__conv_lanes_applies(yk_dtype dtype, int64_t c, int64_t o)
+{
+    return c > 0 && o > 0 && c <= lanes_of(dtype) && o <= lanes_of(dtype);
+}
+
+static struct lanes make_lanes(yk_dtype dtype, int64_t groups, int64_t cs, int64_t cd)
+{
+    struct lanes l = {.groups = groups, .cs = cs, .cd = cd, .per_block = lanes_of(dtype) / (cs > cd ? cs : cd)};
+    l.blocks = ceil_div(groups, l.per_block);
+    return l;
+}
+
+static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const yk__view *dst, const yk__view *src,
+                         bool backward)
+{
+    bool f32 = dst->dtype == YK_F32;
+    int64_t size = f32 ? 4 : 8, threads = yk__cpu_threads(device), taps = m->taps[0] * m->taps[1];
+    if (!yk__view_numel(dst))
+        return YK_OK;
+    m->lanes = make_lanes((yk_dtype)dst->dtype, p->groups, src->shape[1] / p->groups, dst->shape[1] / p->groups);
+    m->dst = dst->data, m->src = src->data;
+    m->n = dst->shape[0];
+    for (int d = 0; d < 3; d++) {
+        m->dst_stride[d] = dst->stride[d ? d + 1 : 0];
+        m->src_stride[d] = src->stride[d ? d + 1 : 0];
+    }
+    size_t axis_y = aligned(yk__conv_axis_bytes(dst->shape[2], m->taps[0]));
+    size_t axis_x = aligned(yk__conv_axis_bytes(dst->shape[3], m->taps[1]));
+    size_t steps = aligned((size_t)(threads * taps) * sizeof(yk__gemm_step));
+    /* Weights of every tap and source channel, and the bias, a vector for each block. */
+    size_t packed = (size_t)(m->lanes.blocks * (taps * m->lanes.cs + 1)) * YK__VECTOR_BYTES;
+    yk__storage *handle;
+    char *memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, axis_y + axis_x + steps + packed, &handle);
+    if (!memory)
+        return yk__error_code();
+    yk__conv_axis_init(&m->y, memory, p, 0, dst->shape[2], src->shape[2], m->taps[0], backward);
+    yk__conv_axis_init(&m->x, memory + axis_y, p, 1, dst->shape[3], src->shape[3], m->taps[1], backward);
+    m->steps = (yk__gemm_step *)(memory + axis_y + axis_x);
+    m->packed = memory + axis_y + axis_x + steps;
+    int64_t rows = m->taps[0] * src->shape[3] * src->shape[1] * size;
+    m->block_n = BLOCK_BYTES / (rows ? rows : 1);
+    m->block_n = m->block_n < 1 ? 1 : m->block_n < m->n ? m->block_n : m->n;
+    yk__cpu_parallel(device, m->lanes.blocks, 64, f32 ? pack_piece_f32 : pack_piece_f64, m);
+    yk__cpu_parallel(device, ceil_div(m->n, m->block_n) * m->y.size, 1, f32 ? run_piece_f32 : run_piece_f64, m);
+    yk__storage_release(handle);
+    return YK_OK;
+}
+
+yk_status yk__conv_lanes_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
+                                 const yk__view *w, const yk__view *bias)
+{
+    struct map m = {.w = w->data,
+                    .taps = {w->shape[2], w->shape[3]},
+                    .w_tap = {w->stride[2], w->stride[3]},
+                    .w_g = w->stride[0] * (w->shape[0] / p->groups),
+                    .w_s = w->stride[1],
+                    .w_d = w->stride[0],
+                    .bias = bias ? bias->data : NULL};
+    return run_map(device, &m, p, out, x, false);
+}
+
+yk_status yk__conv_lanes_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
+                                        const yk__view *w)
+{
+    struct map m = {.w = w->data,
+                    .taps = {w->shape[2], w->shape[3]},
+                    .w_tap = {w->stride[2], w->stride[3]},
+                    .w_g = w->stride[0] * (w->shape[0] / p->groups),
+                    .w_s = w->stride[0],
+                    .w_d = w->stride[1]};
+    return run_map(device, &m, p, gx, gout, true);
+}
+
+yk_status yk__conv_lanes_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
+                                         const yk__view *x)
+{
+    bool f32 = gw->dtype == YK_F32;
+    int64_t size = f32 ? 4 : 8, oh = gout->shape[2], taps = gw->shape[2] * gw->shape[3];
+    int64_t threads = yk__cpu_threads(device);
+    if (!yk__view_numel(gw))
+        return YK_OK;
+    struct grad g = {.lanes = make_lanes((yk_dtype)gw->dtype, p->groups, gw->shape[1], gw->shape[0] / p->groups),
+                     .x = x->data,
+                     .gout = gout->data,
+                     .gw = *gw,
+                     .n = x->shape[0],
+                     .x_stride = {x->stride[0], x->stride[2], x->stride[3]},
+                     .gout_stride = {gout->stride[0], gout->stride[2], gout->stride[3]},
+                     .shares = SHARES < oh ? SHARES : oh};
+    int64_t pixel = (x->shape[1] + gout->shape[1]) * size;
+    g.chunk = CHUNK_BYTES / (pixel ? pixel : 1);
+    g.chunk = g.chunk < 8 ? 8 : g.chunk < CHUNK_PIXELS ? g.chunk : CHUNK_PIXELS;
+    g.block_size = taps * g.lanes.cs * (YK__VECTOR_BYTES / size);
+    g.share_size = g.lanes.blocks * g.block_size;
+    size_t axis_y = aligned(yk__conv_axis_bytes(oh, gw->shape[2]));
+    size_t axis_x = aligned(yk__conv_axis_bytes(gout->shape[3], gw->shape[3]));
+    size_t list = aligned((size_t)(threads * taps * g.lanes.cs) * sizeof(struct sum));
+    yk__storage *handle;
+    char *memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                     axis_y + axis_x + list + (size_t)(g.shares * g.share_size * size), &handle);
+    if (!memory)
+        return yk__error_code();
+    yk__conv_axis_init(&g.y, memory, p, 0, oh, x->shape[2], gw->shape[2], false);
+    yk__conv_axis_init(&g.xs, memory + axis_y, p, 1, gout->shape[3], x->shape[3], gw->shape[3], false);
+    g.list = (struct sum *)(memory + axis_y + axis_x);
+    g.sums = memory + axis_y + axis_x + list;
+    yk__cpu_parallel(device, g.shares, 1, f32 ? share_piece_f32 : share_piece_f64, &g);
+    yk__cpu_parallel(device, g.lanes.blocks, 16, f32 ? total_piece_f32 : total_piece_f64, &g);
+    yk__storage_release(handle);
+    return YK_OK;
+}

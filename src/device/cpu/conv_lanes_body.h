@@ -1,0 +1,349 @@
+/*
+ * conv_lanes_body.h - the convolutions of small groups of one dtype; included by conv_lanes.c with T, V, VU (V at any
+ * address), I (an integer as wide as T) and TYPED(name) defined.
+ */
+#define WIDTH ((int64_t)(sizeof(V) / sizeof(T)))
+
+typedef I TYPED(places) __attribute__((vector_size(sizeof(V))));
+
+/* The first n lanes from memory, the others 0. */
+static inline V TYPED(load)(const T *from, int64_t n)
+{
+    V v = {0};
+    memcpy(&v, from, (size_t)n * sizeof(T));
+    return v;
+}
+
+/* Lane i of the result is lane place[i] of x. */
+static inline V TYPED(permute)(V x, TYPED(places) place)
+{
+#if defined(__AVX512F__)
+    return _Generic((T)0, float
+                    : (V)_mm512_permutexvar_ps((__m512i)place, (__m512)x), double
+                    : (V)_mm512_permutexvar_pd((__m512i)place, (__m512d)x));
+#else
+#if defined(__AVX2__)
+    if (sizeof(T) == 4)
+        return (V)_mm256_permutevar8x32_ps((__m256)x, (__m256i)place);
+#endif
+    V out;
+    for (int64_t i = 0; i < WIDTH; i++)
+        out[i] = x[place[i]];
+    return out;
+#endif
+}
+
+static TYPED(places) TYPED(first_places)(const struct lanes *l)
+{
+    TYPED(places) place = {0};
+    for (int64_t i = 0; i < l->per_block * l->cd; i++)
+        place[i] = (I)(i / l->cd * l->cs);
+    return place;
+}
+
+/* Channels [at, at + count) of `of`: those of the groups in one block. */
+static inline int64_t TYPED(block_lanes)(const struct lanes *l, int64_t block, int64_t channels)
+{
+    int64_t groups = l->groups - block * l->per_block;
+    return (groups < l->per_block ? groups : l->per_block) * channels;
+}
+
+/* Weights: for each tap that is used and each source channel of a group, a vector; behind them all the biases. */
+static void TYPED(pack_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct map *m = arg;
+    const struct lanes *l = &m->lanes;
+    int64_t per_block = m->y.slots * m->x.slots * l->cs * WIDTH;
+    for (int64_t block = begin; block < end; block++) {
+        T *to = (T *)m->packed + block * per_block;
+        int64_t lanes = TYPED(block_lanes)(l, block, l->cd);
+        for (int64_t ky = 0; ky < m->taps[0]; ky++)
+            for (int64_t kx = 0; kx < m->taps[1]; kx++) {
+                if (m->y.slot[ky] < 0 || m->x.slot[kx] < 0)
+                    continue;
+                const T *w = (const T *)m->w + ky * m->w_tap[0] + kx * m->w_tap[1] + block * l->per_block * m->w_g;
+                for (int64_t s = 0; s < l->cs; s++, to += WIDTH)
+                    for (int64_t i = 0; i < WIDTH; i++)
+                        to[i] = i < lanes ? w[i / l->cd * m->w_g + i % l->cd * m->w_d + s * m->w_s] : 0;
+            }
+        to = (T *)m->packed + l->blocks * per_block + block * WIDTH;
+        for (int64_t i = 0; i < WIDTH; i++)
+            to[i] = m->bias && i < lanes ? ((const T *)m->bias)[block * l->per_block * l->cd + i] : 0;
+    }
+}
+
+/* `rows` pixels of one block. */
+static inline __attribute__((always_inline)) void TYPED(tile_of)(const struct tile *t, const int rows,
+                                                                 const bool permuted, const bool whole)
+{
+    V sum[MOST_ROWS];
+    TYPED(places) first = *(const TYPED(places) *)t->first;
+    YK__UNROLL for (int r = 0; r < rows; r++) sum[r] = *(const V *)t->bias;
+    for (int64_t i = 0; i < t->n_steps; i++) {
+        const T *a = (const T *)t->src + t->steps[i].a;
+        const V *w = (const V *)((const T *)t->w + t->steps[i].b);
+        for (int64_t s = 0; s < (permuted ? t->cs : 1); s++) {
+            TYPED(places) place = first + (I)s;
+            V weights = w[s];
+            YK__UNROLL for (int r = 0; r < rows; r++)
+            {
+                V x = whole ? (V) * (const VU *)(a + r * t->lda) : TYPED(load)(a + r * t->lda, t->load);
+                sum[r] += (permuted ? TYPED(permute)(x, place) : x) * weights;
+            }
+        }
+    }
+    T *to = t->dst;
+    YK__UNROLL for (int r = 0; r < rows; r++)
+    {
+        if (whole && t->store == WIDTH)
+            *(VU *)(to + r * t->ldc) = sum[r];
+        else
+            memcpy(to + r * t->ldc, &sum[r], (size_t)t->store * sizeof(T));
+    }
+}
+
+#define TILE(rows)                                                                                                     \
+    static void TYPED(tile_##rows)(const struct tile *t, bool permuted, bool whole)                                    \
+    {                                                                                                                  \
+        if (permuted && whole)                                                                                         \
+            TYPED(tile_of)(t, rows, true, true);                                                                       \
+        else if (permuted)                                                                                             \
+            TYPED(tile_of)(t, rows, true, false);                                                                      \
+        else if (whole)                                                                                                \
+            TYPED(tile_of)(t, rows, false, true);                                                                      \
+        else                                                                                                           \
+            TYPED(tile_of)(t, rows, false, false);                                                                     \
+    }
+TILE(8)
+TILE(4)
+TILE(2)
+TILE(1)
+#undef TILE
+
+/* Pixels that share their steps: all blocks of a few, then the next few. */
+static void TYPED(run_rows)(const struct map *m, struct tile *t, int64_t rows, const T *src, T *dst)
+{
+    const struct lanes *l = &m->lanes;
+    bool permuted = l->cs > 1 || l->cd > 1;
+    int64_t per_block = m->y.slots * m->x.slots * l->cs * WIDTH, channels = l->groups * l->cs;
+    const T *bias = (const T *)m->packed + l->blocks * per_block;
+    for (int64_t done = 0, count; done < rows; done += count) {
+        int64_t rest = rows - done;
+        count = rest >= 8 ? 8 : rest >= 4 ? 4 : rest >= 2 ? 2 : 1;
+        for (int64_t block = 0; block < l->blocks; block++) {
+            int64_t from = block * l->per_block * l->cs;
+            t->src = src + done * t->lda + from;
+            t->dst = dst + done * t->ldc + block * l->per_block * l->cd;
+            t->w = (const T *)m->packed + block * per_block;
+            t->bias = bias + block * WIDTH;
+            t->load = TYPED(block_lanes)(l, block, l->cs);
+            t->store = TYPED(block_lanes)(l, block, l->cd);
+            bool whole = from + WIDTH <= channels;
+            switch (count) {
+            case 8: TYPED(tile_8)(t, permuted, whole); break;
+            case 4: TYPED(tile_4)(t, permuted, whole); break;
+            case 2: TYPED(tile_2)(t, permuted, whole); break;
+            default: TYPED(tile_1)(t, permuted, whole); break;
+            }
+        }
+    }
+}
+
+/* Destination row y, images [n0, n1). */
+static void TYPED(run_row)(const struct map *m, int64_t y, int64_t n0, int64_t n1, yk__gemm_step *steps,
+                           const void *first)
+{
+    int64_t n = n1 - n0;
+    struct tile t = {.cs = m->lanes.cs, .steps = steps, .first = first};
+    const yk__conv_link *ly = m->y.links + m->y.first[y];
+    int64_t count_y = m->y.first[y + 1] - m->y.first[y];
+    for (int64_t x = 0, run; x < m->x.size; x += run) {
+        int64_t step;
+        run = yk__conv_run(&m->x, x, &step);
+        bool joined = n == m->n && (run == 1 || step * m->src_stride[2] == n * m->src_stride[0]) &&
+                      m->dst_stride[2] == n * m->dst_stride[0];
+        bool by_image = !joined && n >= run;
+        if (by_image)
+            run = 1;
+        const yk__conv_link *lx = m->x.links + m->x.first[x];
+        int64_t count_x = m->x.first[x + 1] - m->x.first[x];
+        t.n_steps = 0;
+        for (int64_t i = 0; i < count_y; i++)
+            for (int64_t j = 0; j < count_x; j++)
+                steps[t.n_steps++] =
+                    (yk__gemm_step){ly[i].src * m->src_stride[1] + lx[j].src * m->src_stride[2],
+                                    (m->y.slot[ly[i].tap] * m->x.slots + m->x.slot[lx[j].tap]) * m->lanes.cs * WIDTH};
+        const T *src = (const T *)m->src + n0 * m->src_stride[0];
+        T *dst = (T *)m->dst + n0 * m->dst_stride[0] + y * m->dst_stride[1] + x * m->dst_stride[2];
+        if (by_image || joined) {
+            t.lda = m->src_stride[0];
+            t.ldc = m->dst_stride[0];
+            TYPED(run_rows)(m, &t, n * run, src, dst);
+            continue;
+        }
+        t.lda = step * m->src_stride[2];
+        t.ldc = m->dst_stride[2];
+        for (int64_t i = 0; i < n; i++)
+            TYPED(run_rows)(m, &t, run, src + i * m->src_stride[0], dst + i * m->dst_stride[0]);
+    }
+}
+
+static void TYPED(run_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const struct map *m = arg;
+    yk__gemm_step *steps = m->steps + (int64_t)thread * m->taps[0] * m->taps[1];
+    TYPED(places) first = TYPED(first_places)(&m->lanes);
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t n0 = piece / m->y.size * m->block_n, n1 = n0 + m->block_n < m->n ? n0 + m->block_n : m->n;
+        TYPED(run_row)(m, piece % m->y.size, n0, n1, steps, &first);
+    }
+}
+
+/* Adds to `count` sums of one block what `rows` pixels give. */
+static inline __attribute__((always_inline)) void TYPED(sums_of)(const struct grad *g, const T *x, int64_t lda,
+                                                                 const T *gout, int64_t ldg, int64_t rows,
+                                                                 const struct sum *list, T *to, const int64_t block,
+                                                                 const int count, const bool permuted, const bool whole,
+                                                                 TYPED(places) first)
+{
+    const struct lanes *l = &g->lanes;
+    int64_t load = TYPED(block_lanes)(l, block, l->cs), lanes = TYPED(block_lanes)(l, block, l->cd);
+    V sum[MOST_SUMS];
+    const T *from[MOST_SUMS];
+    TYPED(places) place[MOST_SUMS];
+    YK__UNROLL for (int i = 0; i < count; i++)
+    {
+        sum[i] = (V){0};
+        from[i] = x + list[i].a;
+        place[i] = first + (I)list[i].s;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        V right = whole ? (V) * (const VU *)(gout + r * ldg) : TYPED(load)(gout + r * ldg, lanes);
+        YK__UNROLL for (int i = 0; i < count; i++)
+        {
+            V left = whole ? (V) * (const VU *)(from[i] + r * lda) : TYPED(load)(from[i] + r * lda, load);
+            sum[i] += (permuted ? TYPED(permute)(left, place[i]) : left) * right;
+        }
+    }
+    YK__UNROLL for (int i = 0; i < count; i++) * (V *)(to + list[i].at * WIDTH) += sum[i];
+}
+
+#define SUMS(count)                                                                                                    \
+    static void TYPED(sums_##count)(const struct grad *g, const T *x, int64_t lda, const T *gout, int64_t ldg,         \
+                                    int64_t rows, const struct sum *list, T *to, int64_t block, bool permuted,         \
+                                    bool whole, TYPED(places) first)                                                   \
+    {                                                                                                                  \
+        if (permuted && whole)                                                                                         \
+            TYPED(sums_of)(g, x, lda, gout, ldg, rows, list, to, block, count, true, true, first);                     \
+        else if (permuted)                                                                                             \
+            TYPED(sums_of)(g, x, lda, gout, ldg, rows, list, to, block, count, true, false, first);                    \
+        else if (whole)                                                                                                \
+            TYPED(sums_of)(g, x, lda, gout, ldg, rows, list, to, block, count, false, true, first);                    \
+        else                                                                                                           \
+            TYPED(sums_of)(g, x, lda, gout, ldg, rows, list, to, block, count, false, false, first);                   \
+    }
+SUMS(9)
+SUMS(6)
+SUMS(4)
+SUMS(1)
+#undef SUMS
+
+/* Pixels of gout that share their list of `count` sums. */
+static void TYPED(sum_rows)(const struct grad *g, const T *x, int64_t lda, const T *gout, int64_t ldg, int64_t rows,
+                            const struct sum *list, int64_t count, T *sums, TYPED(places) first)
+{
+    const struct lanes *l = &g->lanes;
+    bool permuted = l->cs > 1 || l->cd > 1;
+    for (int64_t done = 0; done < rows; done += g->chunk) {
+        int64_t now = rows - done < g->chunk ? rows - done : g->chunk;
+        for (int64_t block = 0; block < l->blocks; block++) {
+            int64_t from = block * l->per_block * l->cs, to = block * l->per_block * l->cd;
+            const T *left = x + done * lda + from, *right = gout + done * ldg + to;
+            T *mine = sums + block * g->block_size;
+            bool whole = from + WIDTH <= l->groups * l->cs && to + WIDTH <= l->groups * l->cd;
+            for (int64_t i = 0; i < count;) {
+                const struct sum *some = list + i;
+                if (count - i >= 9) {
+                    TYPED(sums_9)(g, left, lda, right, ldg, now, some, mine, block, permuted, whole, first);
+                    i += 9;
+                } else if (count - i >= 6) {
+                    TYPED(sums_6)(g, left, lda, right, ldg, now, some, mine, block, permuted, whole, first);
+                    i += 6;
+                } else if (count - i >= 4) {
+                    TYPED(sums_4)(g, left, lda, right, ldg, now, some, mine, block, permuted, whole, first);
+                    i += 4;
+                } else {
+                    TYPED(sums_1)(g, left, lda, right, ldg, now, some, mine, block, permuted, whole, first);
+                    i += 1;
+                }
+            }
+        }
+    }
+}
+
+/* The rows of gout of one share. */
+static void TYPED(share_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const struct grad *g = arg;
+    int64_t taps_x = g->gw.shape[3], cs = g->lanes.cs;
+    struct sum *list = g->list + (int64_t)thread * g->gw.shape[2] * taps_x * cs;
+    TYPED(places) first = TYPED(first_places)(&g->lanes);
+    for (int64_t share = begin; share < end; share++) {
+        T *sums = (T *)g->sums + share * g->share_size;
+        memset(sums, 0, (size_t)g->share_size * sizeof(T));
+        for (int64_t y = share * g->y.size / g->shares; y < (share + 1) * g->y.size / g->shares; y++) {
+            const yk__conv_link *ly = g->y.links + g->y.first[y];
+            int64_t count_y = g->y.first[y + 1] - g->y.first[y];
+            for (int64_t x = 0, run; x < g->xs.size; x += run) {
+                int64_t step, count = 0;
+                run = yk__conv_run(&g->xs, x, &step);
+                bool joined = (run == 1 || step * g->x_stride[2] == g->n * g->x_stride[0]) &&
+                              g->gout_stride[2] == g->n * g->gout_stride[0];
+                const yk__conv_link *lx = g->xs.links + g->xs.first[x];
+                int64_t count_x = g->xs.first[x + 1] - g->xs.first[x];
+                for (int64_t i = 0; i < count_y; i++)
+                    for (int64_t j = 0; j < count_x; j++)
+                        for (int64_t s = 0; s < cs; s++)
+                            list[count++] = (struct sum){ly[i].src * g->x_stride[1] + lx[j].src * g->x_stride[2], s,
+                                                         (ly[i].tap * taps_x + lx[j].tap) * cs + s};
+                const T *from = g->x, *gout = (const T *)g->gout + y * g->gout_stride[1] + x * g->gout_stride[2];
+                if (joined) {
+                    TYPED(sum_rows)
+                    (g, from, g->x_stride[0], gout, g->gout_stride[0], g->n * run, list, count, sums, first);
+                    continue;
+                }
+                for (int64_t n = 0; n < g->n; n++)
+                    TYPED(sum_rows)
+                (g, from + n * g->x_stride[0], step * g->x_stride[2], gout + n * g->gout_stride[0], g->gout_stride[2],
+                 run, list, count, sums, first);
+            }
+        }
+    }
+}
+
+/* The shares of some blocks, added in order and written with the strides of gw. */
+static void TYPED(total_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct grad *g = arg;
+    const struct lanes *l = &g->lanes;
+    for (int64_t block = begin; block < end; block++) {
+        int64_t lanes = TYPED(block_lanes)(l, block, l->cd), at = 0;
+        for (int64_t ky = 0; ky < g->gw.shape[2]; ky++)
+            for (int64_t kx = 0; kx < g->gw.shape[3]; kx++)
+                for (int64_t s = 0; s < l->cs; s++, at++) {
+                    T *gw = (T *)g->gw.data + block * l->per_block * l->cd * g->gw.stride[0] + s * g->gw.stride[1] +
+                            ky * g->gw.stride[2] + kx * g->gw.stride[3];
+                    for (int64_t i = 0; i < lanes; i++) {
+                        T total = 0;
+                        for (int64_t share = 0; share < g->shares; share++)
+                            total +=
+                                ((const T *)g->sums)[share * g->share_size + block * g->block_size + at * WIDTH + i];
+                        gw[i * g->gw.stride[0]] = total;
+                    }
+                }
+    }
+}
+
+#undef WIDTH
