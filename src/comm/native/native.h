@@ -155,6 +155,8 @@ typedef struct native {
     /* collectives: one thread at a time */
     uint32_t round;
     int half;
+    int store_trials; /* Note [Stores past the caches] in exchange.c */
+    double store_times[2];
     double op_begin;     /* when the wait of this operation became long, 0: not yet */
     yk__comm_op current; /* for messages */
 
