@@ -176,6 +176,18 @@ YK_API yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias
 /* Over the last `n_dims` dimensions of x, whose sizes are normalized_shape; weight and bias of that shape or NULL. */
 YK_API yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_shape, yk_tensor *weight,
                                 yk_tensor *bias, double eps /* 0: 1e-5 */);
+/* query (...,L,E), key (...,S,E), value (...,S,D), one floating dtype: softmax(scale query key^T + attn_mask) value,
+ * (...,L,D). The matrix (L,S) is never held whole where the leading dimensions are equal (at most two), dropout_p is 0
+ * and attn_mask requires no gradient. A query that may look at no key gives 0. */
+typedef struct yk_attention_options {
+    yk_tensor
+        *attn_mask;   /* broadcast to (...,L,S): bool, false where a query may not look; or of query's dtype, added */
+    double dropout_p; /* of the weights; applied whenever it is not 0, as in PyTorch */
+    bool is_causal;   /* query i looks at keys 0 to i; not together with attn_mask */
+    double scale;     /* 0: 1 / sqrt(E) */
+} yk_attention_options;
+YK_API yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *key, yk_tensor *value,
+                                                  const yk_attention_options *options);
 /* index (...) i64 or i32, weight (V,D): (..., D). Rows at padding_idx (-1: none) get no gradient. */
 YK_API yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx);
 /* Zeroes elements with probability p and scales the rest by 1 / (1 - p) if `training`; else x itself. */

@@ -65,6 +65,11 @@ typedef struct yk__batch_norm {
     bool relu;     /* out = max(0, ...): the activation is fused */
 } yk__batch_norm;
 
+typedef struct yk__attention {
+    double scale; /* of the scores */
+    bool causal;  /* query i looks at keys 0 to i only */
+} yk__attention;
+
 typedef struct yk__cross_entropy {
     int64_t ignore_index;
     double label_smoothing; /* [0, 1] */

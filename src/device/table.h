@@ -112,6 +112,16 @@ typedef struct yk__backend {
                                      const yk__view *gout, const yk__view *x, const yk__view *weight,
                                      const yk__view *mean, const yk__view *invstd);
 
+    /* ---- attention: q (B,H,L,E), k (B,H,S,E), v (B,H,S,D), out (B,H,L,D), lse (B,H,L); float ---- */
+    /* out = softmax(scale q k^T + mask) v; lse, dense, is the logarithm of the sum of e^score, kept for backward. mask
+     * (B,H,L,S) is NULL, bool (false: the query may not look at the key) or of q's dtype (added). A query that may
+     * look at no key gives 0. The columns of q, out, gout and the gradients have stride 1. */
+    yk_status (*attention)(int device, const yk__attention *p, const yk__view *out, const yk__view *lse,
+                           const yk__view *q, const yk__view *k, const yk__view *v, const yk__view *mask);
+    yk_status (*attention_backward)(int device, const yk__attention *p, const yk__view *gq, const yk__view *gk,
+                                    const yk__view *gv, const yk__view *gout, const yk__view *q, const yk__view *k,
+                                    const yk__view *v, const yk__view *mask, const yk__view *out, const yk__view *lse);
+
     /* ---- lookup ---- */
     /* out (M,D) = weight (V,D) rows by index (M), i64 or i32; an index outside [0, V) is an error that names it. */
     yk_status (*embedding)(int device, const yk__view *out, const yk__view *weight, const yk__view *index);

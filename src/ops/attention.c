@@ -1,0 +1,218 @@
+/*
+ * attention.c - scaled dot product attention. Layer: ops.
+ *
+ * One kernel that never holds the matrix of scores, where the inputs are of the usual form; else matmul, softmax,
+ * dropout, matmul. Derivation of the backward: docs/autograd.md.
+ */
+#include <math.h>
+
+#include "ops/op.h"
+
+enum { Q, K, V, MASK, INPUTS };
+
+/* (B, H, rows, columns) of a tensor of 2 to 4 dimensions. */
+static yk__view as_heads(const yk_tensor *x)
+{
+    yk__view v = {.data = x->data, .dtype = (yk_dtype)x->dtype, .ndim = 4, .shape = {1, 1}};
+    for (int d = 0; d < x->ndim; d++) {
+        v.shape[4 - x->ndim + d] = x->shape[d];
+        v.stride[4 - x->ndim + d] = x->stride[d];
+    }
+    return v;
+}
+
+/* The mask as (B, H, L, S), stride 0 where it is broadcast. */
+static const yk__view *mask_view(yk__view *v, const yk_tensor *mask, const yk__view *q, const yk__view *k)
+{
+    if (!mask)
+        return NULL;
+    const int64_t full[4] = {q->shape[0], q->shape[1], q->shape[2], k->shape[2]};
+    *v = as_heads(mask);
+    for (int d = 0; d < 4; d++) {
+        if (v->shape[d] == 1)
+            v->stride[d] = 0;
+        v->shape[d] = full[d];
+    }
+    return v;
+}
+
+static yk__view lse_view(const yk_tensor *lse, const yk__view *q)
+{
+    yk__view v = {.data = lse->data, .dtype = (yk_dtype)lse->dtype, .ndim = 3};
+    memcpy(v.shape, q->shape, sizeof(v.shape[0]) * 3);
+    yk__contiguous_strides(3, v.shape, v.stride);
+    return v;
+}
+
+/* to[i] = from[i] in the dtype of kernels, with columns next to each other. Nothing is left in to[] on failure. */
+static yk_status prepare(int count, yk_tensor *const *from, yk_tensor **to)
+{
+    yk_status status = yk__widen(count, from, to);
+    for (int i = 0; i < count && !status; i++) {
+        yk_tensor *x = to[i];
+        if (!x || x->stride[x->ndim - 1] == 1 || x->numel == 0)
+            continue;
+        to[i] = yk__raw_contiguous(x);
+        yk_tensor_release(x);
+        status = yk__made(to[i]);
+    }
+    if (status)
+        yk__release_all(count, to);
+    return status;
+}
+
+static yk_status attention_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    enum { OUT = INPUTS, GOUT, READ };
+    const yk__attention *p = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *from[READ], *in[READ], *made[3] = {NULL};
+    for (int i = 0; i < GOUT; i++)
+        from[i] = yk__saved(node, i, &status);
+    from[GOUT] = gout;
+    yk_tensor *lse = yk__saved(node, GOUT, &status);
+    if (status || (status = prepare(READ, from, in)))
+        return status;
+    for (int i = 0; i < 3 && !status; i++) {
+        made[i] = yk__tensor_new(in[i]->ndim, in[i]->shape, NULL, (yk_dtype)in[i]->dtype, yk__device_of(in[i]));
+        status = yk__made(made[i]);
+    }
+    if (!status && in[Q]->numel && in[V]->numel) {
+        yk__view q = as_heads(in[Q]), k = as_heads(in[K]), v = as_heads(in[V]), g = as_heads(in[GOUT]), mask;
+        yk__view out = as_heads(in[OUT]), l = lse_view(lse, &q);
+        yk__view gq = as_heads(made[Q]), gk = as_heads(made[K]), gv = as_heads(made[V]);
+        status = YK__SLOT(in[Q], attention_backward, p, &gq, &gk, &gv, &g, &q, &k, &v,
+                          mask_view(&mask, in[MASK], &q, &k), &out, &l);
+    } else {
+        for (int i = 0; i < 3 && !status; i++)
+            status = yk__raw_fill(made[i], 0);
+    }
+    yk__release_all(READ, in);
+    for (int i = 0; i < 3; i++) {
+        grads[i] = made[i] ? yk__narrow_to(made[i], (yk_dtype)from[i]->dtype) : NULL;
+        if (!status)
+            status = yk__made(grads[i]);
+    }
+    return status;
+}
+
+static yk_tensor *blockwise(yk_tensor *const inputs[INPUTS], const yk__attention *p)
+{
+    static const yk__op op = {.name = "scaled_dot_product_attention", .backward = attention_backward};
+    yk_tensor *in[INPUTS];
+    if (prepare(INPUTS, inputs, in))
+        return NULL;
+    int ndim = in[Q]->ndim;
+    int64_t shape[4], stride[4];
+    memcpy(shape, in[Q]->shape, sizeof(shape[0]) * (size_t)ndim);
+    shape[ndim - 1] = in[V]->shape[ndim - 1];
+    yk__strides_in_order(in[Q], shape, stride);
+    yk_device device = yk__device_of(in[Q]);
+    yk_dtype dtype = (yk_dtype)in[Q]->dtype;
+    bool in_order = stride[ndim - 1] == 1;
+    yk_tensor *out = yk__tensor_new(ndim, shape, in_order ? stride : NULL, dtype, device);
+    yk_tensor *lse = yk__tensor_new(ndim - 1, shape, NULL, dtype, device);
+    yk_status status = out && lse ? YK_OK : yk__made(NULL);
+    if (!status && out->numel) {
+        yk__view q = as_heads(in[Q]), k = as_heads(in[K]), v = as_heads(in[V]), o = as_heads(out);
+        yk__view l = lse_view(lse, &q), mask;
+        status = YK__SLOT(in[Q], attention, p, &o, &l, &q, &k, &v, mask_view(&mask, in[MASK], &q, &k));
+    }
+    yk__release_all(INPUTS, in);
+    out = yk__narrow_to(yk__checked(out, status), (yk_dtype)inputs[Q]->dtype);
+    yk_tensor *saved[] = {inputs[Q], inputs[K], inputs[V], inputs[MASK], out, lse};
+    out = yk__record(out, &op, INPUTS, inputs, 6, saved, p, sizeof(*p));
+    yk_tensor_release(lse);
+    return out;
+}
+
+/* Any form, in several operations; a query that may look at nothing gives 0 here, too. */
+static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention *p, double dropout)
+{
+    yk_tensor *q = inputs[Q], *k = inputs[K], *mask = inputs[MASK];
+    int64_t queries = q->shape[q->ndim - 2], keys = k->shape[k->ndim - 2];
+    yk_tensor *scores = yk_matmul(yk_mul_scalar(q, p->scale), yk_transpose(k, -2, -1));
+    if (p->causal) {
+        yk_tensor_options place = {.dtype = YK_I64, .device = yk__device_of(q)};
+        yk_tensor *row = yk_unsqueeze(yk_arange(0, (double)queries, 1, &place), 1);
+        mask = yk_ge(row, yk_arange(0, (double)keys, 1, &place));
+    }
+    if (mask && mask->dtype != YK_BOOL)
+        return yk_matmul(yk_dropout(yk_softmax(yk_add(scores, mask), -1), dropout, true), inputs[V]);
+    if (mask)
+        scores = yk_where(
+            mask, scores,
+            yk_full(0, NULL, -INFINITY, &(yk_tensor_options){.dtype = (yk_dtype)q->dtype, .device = yk__device_of(q)}));
+    yk_tensor *weights = yk_softmax(scores, -1);
+    if (mask)
+        weights = yk_where(mask, weights, yk_zeros_like(weights));
+    return yk_matmul(yk_dropout(weights, dropout, true), inputs[V]);
+}
+
+static bool check_mask(const yk_tensor *mask, const yk_tensor *q, const yk_tensor *k)
+{
+    char tm[200], tq[200], tk[200];
+    if (mask->dtype != YK_BOOL && mask->dtype != q->dtype) {
+        yk__fail(YK_ERR_DTYPE, "scaled_dot_product_attention: attn_mask is %s, expected bool or the query's %s",
+                 yk_dtype_name((yk_dtype)mask->dtype), yk_dtype_name((yk_dtype)q->dtype));
+        return false;
+    }
+    bool fits = mask->ndim >= 2 && mask->ndim <= q->ndim;
+    for (int d = 1; fits && d <= mask->ndim; d++) {
+        int64_t size = mask->shape[mask->ndim - d];
+        int64_t full = d == 1 ? k->shape[k->ndim - 2] : d == 2 ? q->shape[q->ndim - 2] : q->shape[q->ndim - d];
+        fits = size == 1 || size == full;
+    }
+    if (!fits)
+        yk__fail(YK_ERR_SHAPE,
+                 "scaled_dot_product_attention: attn_mask %s does not broadcast to (..., L, S) of query %s and key %s",
+                 yk_shape_format(mask, tm, sizeof(tm)), yk_shape_format(q, tq, sizeof(tq)),
+                 yk_shape_format(k, tk, sizeof(tk)));
+    return fits;
+}
+
+static bool check(yk_tensor *const inputs[INPUTS], const yk_attention_options *o)
+{
+    static const char name[] = "scaled_dot_product_attention", *const role[] = {"query", "key", "value"};
+    const yk_tensor *q = inputs[Q], *k = inputs[K], *v = inputs[V];
+    char tq[200], tk[200], tv[200];
+    for (int i = 0; i < 3; i++)
+        if (yk__expect_floating(name, role[i], inputs[i]) ||
+            (i && yk__expect_dtype(name, role[i], inputs[i], (yk_dtype)q->dtype)))
+            return false;
+    if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2 || q->shape[q->ndim - 1] != k->shape[k->ndim - 1] ||
+        k->shape[k->ndim - 2] != v->shape[v->ndim - 2]) {
+        yk__fail(YK_ERR_SHAPE,
+                 "%s: expected query (..., L, E), key (..., S, E) and value (..., S, D), got %s, %s and %s", name,
+                 yk_shape_format(q, tq, sizeof(tq)), yk_shape_format(k, tk, sizeof(tk)),
+                 yk_shape_format(v, tv, sizeof(tv)));
+        return false;
+    }
+    if (o->is_causal && o->attn_mask) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: is_causal is a mask of its own; give it or attn_mask", name);
+        return false;
+    }
+    if (!(o->dropout_p >= 0 && o->dropout_p < 1)) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: dropout_p is %g, expected a number from 0 to below 1", name, o->dropout_p);
+        return false;
+    }
+    return !o->attn_mask || check_mask(o->attn_mask, q, k);
+}
+
+yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *key, yk_tensor *value,
+                                           const yk_attention_options *options)
+{
+    yk_attention_options o = options ? *options : (yk_attention_options){0};
+    yk_tensor *inputs[INPUTS] = {query, key, value, o.attn_mask};
+    if (!yk__op_begin("scaled_dot_product_attention", INPUTS, inputs, 1u << MASK) || !check(inputs, &o))
+        return NULL;
+    int ndim = query->ndim;
+    double size = (double)query->shape[ndim - 1];
+    yk__attention p = {.scale = o.scale != 0 ? o.scale : 1 / sqrt(size), .causal = o.is_causal};
+    bool usual = ndim <= 4 && key->ndim == ndim && value->ndim == ndim && o.dropout_p == 0 &&
+                 !(o.attn_mask && yk_requires_grad(o.attn_mask));
+    for (int d = 0; usual && d < ndim - 2; d++)
+        usual = query->shape[d] == key->shape[d] && query->shape[d] == value->shape[d];
+    usual = usual && yk__backend_for(query)->attention; /* a backend that lacks the slot has the others */
+    return usual ? blockwise(inputs, &p) : composed(inputs, &p, o.dropout_p);
+}

@@ -1,0 +1,330 @@
+/*
+ * Scaled dot product attention: PyTorch's outputs and gradients, finite differences, the blockwise kernel against the
+ * composition of operations at sizes around its blocks, masks, views, f16 and bf16, bits for any number of threads, and
+ * errors.
+ */
+#include "tests/support/expect.h"
+
+#include "tensor/tensor.h"
+#include <yoke/ops.h>
+
+#include "tests/golden/attention_golden.h"
+
+static const yk_tensor_options f64_leaf = {.dtype = YK_F64, .requires_grad = true}, f64 = {.dtype = YK_F64};
+
+static yk_tensor *wave(int seed, int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    int64_t count = 1;
+    for (int d = 0; d < ndim; d++)
+        count *= shape[d];
+    double *x = malloc((size_t)count * sizeof(*x) + 1);
+    for (int64_t i = 0; i < count; i++)
+        x[i] = sin(0.7 * (double)i + seed);
+    yk_tensor *wide = yk_from_data(x, ndim, shape, &f64);
+    free(x);
+    yk_tensor *out = yk_detach(yk_cast(wide, options->dtype));
+    if (options->requires_grad)
+        expect_ok(yk_set_requires_grad(out, true));
+    return out;
+}
+
+static const double *expect_values(const char *what, int test, yk_tensor *x, const double *values, double tolerance)
+{
+    yk_tensor *dense = yk_contiguous(yk_detach(x));
+    assert_non_null(dense);
+    const double *got = yk_tensor_data(dense);
+    for (int64_t i = 0; i < yk_numel(dense); i++)
+        if (!(fabs(got[i] - values[i]) <= tolerance))
+            fail_msg("case %d: %s %lld is %.17g, expected %.17g", test, what, (long long)i, got[i], values[i]);
+    return values + yk_numel(dense);
+}
+
+static yk_tensor *bool_mask(int64_t rows, int64_t cols)
+{
+    uint8_t values[64 * 64];
+    assert_true(rows * cols <= (int64_t)sizeof(values));
+    for (int64_t i = 0; i < rows * cols; i++)
+        values[i] = i % 3 != 0;
+    return yk_from_data(values, 2, (int64_t[]){rows, cols}, &(yk_tensor_options){.dtype = YK_BOOL});
+}
+
+static void test_pytorch(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < sizeof attention_cases / sizeof attention_cases[0]; t++) {
+        yk_scope scope = yk_scope_begin();
+        int64_t b = attention_cases[t].batch, h = attention_cases[t].heads, l = attention_cases[t].queries;
+        int64_t s = attention_cases[t].keys, e = attention_cases[t].size, d = attention_cases[t].value_size;
+        yk_tensor *q = wave(1, 4, (int64_t[]){b, h, l, e}, &f64_leaf);
+        yk_tensor *k = wave(2, 4, (int64_t[]){b, h, s, e}, &f64_leaf);
+        yk_tensor *v = wave(3, 4, (int64_t[]){b, h, s, d}, &f64_leaf);
+        yk_tensor *mask = attention_cases[t].mask == 1   ? bool_mask(l, s)
+                          : attention_cases[t].mask == 2 ? wave(4, 2, (int64_t[]){l, s}, &f64)
+                                                         : NULL;
+        yk_tensor *out = yk_scaled_dot_product_attention(q, k, v,
+                                                         &(yk_attention_options){.attn_mask = mask,
+                                                                                 .is_causal = attention_cases[t].causal,
+                                                                                 .scale = attention_cases[t].scale});
+        yk_tensor *gradient = wave(5, 4, (int64_t[]){b, h, l, d}, &f64);
+        expect_ok(yk_backward_with(out, &(yk_backward_options){.gradient = gradient}));
+        const double *values = expect_values("output", (int)t, out, attention_cases[t].values, 1e-13);
+        values = expect_values("gradient of query", (int)t, yk_grad(q), values, 1e-13);
+        values = expect_values("gradient of key", (int)t, yk_grad(k), values, 1e-13);
+        expect_values("gradient of value", (int)t, yk_grad(v), values, 1e-13);
+        yk_scope_end(scope);
+    }
+}
+
+static yk_tensor *attend(yk_tensor *const *inputs, int count, void *user)
+{
+    (void)count;
+    return yk_scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], user);
+}
+
+static void test_finite_differences(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    int64_t shape[3] = {2, 6, 3}, keys[3] = {2, 5, 3};
+    yk_tensor *inputs[3] = {wave(1, 3, shape, &f64_leaf), wave(2, 3, keys, &f64_leaf), wave(3, 3, keys, &f64_leaf)};
+    yk_attention_options causal = {.is_causal = true}, masked = {.attn_mask = bool_mask(6, 5)};
+    expect_ok(yk_gradcheck(attend, inputs, 3, NULL, NULL));
+    expect_ok(yk_gradcheck(attend, inputs, 3, &causal, NULL));
+    expect_ok(yk_gradcheck(attend, inputs, 3, &masked, NULL));
+    yk_scope_end(scope);
+}
+
+/* The largest difference over the largest number. */
+static double distance(yk_tensor *a, yk_tensor *b)
+{
+    bool previous = yk_no_grad_begin();
+    yk_tensor *x = yk_cast(a, YK_F64), *y = yk_cast(b, YK_F64);
+    double difference = yk_item(yk_max(yk_abs(yk_sub(x, y)))), scale = yk_item(yk_max(yk_abs(y)));
+    yk_no_grad_end(previous);
+    return difference / (scale > 0 ? scale : 1);
+}
+
+/* Five dimensions take the composition of operations. */
+static yk_tensor *composed(yk_tensor *const *inputs, const yk_attention_options *options)
+{
+    yk_tensor *in[3];
+    for (int i = 0; i < 3; i++) {
+        in[i] = inputs[i];
+        while (yk_ndim(in[i]) < 5 && in[i])
+            in[i] = yk_unsqueeze(in[i], 0);
+    }
+    yk_tensor *out = yk_scaled_dot_product_attention(in[0], in[1], in[2], options);
+    while (out && yk_ndim(out) > yk_ndim(inputs[0]))
+        out = yk_squeeze(out, 0);
+    return out;
+}
+
+/* Sizes around the blocks of the kernel. */
+static void test_blocks(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][4] = {/* L, S, E, D */
+                                       {1, 1, 1, 1},      {14, 128, 64, 64}, {15, 129, 33, 31},
+                                       {57, 255, 16, 48}, {513, 40, 8, 8},   {40, 513, 8, 5},
+                                       {130, 257, 32, 7}, {600, 600, 4, 4},  {200, 100, 12, 64}};
+    const yk_tensor_options leaf = {.requires_grad = true};
+    for (size_t t = 0; t < sizeof sizes / sizeof sizes[0]; t++)
+        for (int kind = 0; kind < 3; kind++) {
+            yk_scope scope = yk_scope_begin();
+            const int64_t *n = sizes[t];
+            yk_tensor *given[3] = {yk_randn(4, (int64_t[]){1, 2, n[0], n[2]}, &leaf),
+                                   yk_randn(4, (int64_t[]){1, 2, n[1], n[2]}, &leaf),
+                                   yk_randn(4, (int64_t[]){1, 2, n[1], n[3]}, &leaf)};
+            yk_tensor *wide[3];
+            for (int i = 0; i < 3; i++) {
+                wide[i] = yk_detach(yk_cast(given[i], YK_F64));
+                expect_ok(yk_set_requires_grad(wide[i], true));
+            }
+            yk_tensor *mask =
+                kind == 2 ? yk_gt(yk_rand(3, (int64_t[]){2, n[0], n[1]}, NULL), yk_scalar(0.4, NULL)) : NULL;
+            yk_attention_options options = {.is_causal = kind == 1, .attn_mask = mask};
+            yk_tensor *a = yk_scaled_dot_product_attention(given[0], given[1], given[2], &options);
+            yk_tensor *b = composed(wide, &options);
+            yk_tensor *g = yk_randn_like(b);
+            expect_ok(yk_backward_with(a, &(yk_backward_options){.gradient = yk_cast(g, YK_F32)}));
+            expect_ok(yk_backward_with(b, &(yk_backward_options){.gradient = g}));
+            expect_near(distance(a, b), 0, 0, 2e-6);
+            for (int i = 0; i < 3; i++)
+                expect_near(distance(yk_grad(given[i]), yk_grad(wide[i])), 0, 0, 5e-6);
+            yk_scope_end(scope);
+        }
+}
+
+static void test_rows_that_see_nothing(void **state)
+{
+    (void)state;
+    for (int blockwise = 0; blockwise < 2; blockwise++) {
+        yk_scope scope = yk_scope_begin();
+        int64_t shape[3] = {1, 3, 4};
+        yk_tensor *q = wave(1, 3, shape, &f64_leaf), *k = wave(2, 3, shape, &f64_leaf),
+                  *v = wave(3, 3, shape, &f64_leaf);
+        uint8_t seen[9] = {1, 0, 1, 0, 0, 0, 1, 1, 1};
+        yk_tensor *mask = yk_from_data(seen, 2, (int64_t[]){3, 3}, &(yk_tensor_options){.dtype = YK_BOOL});
+        yk_attention_options options = {.attn_mask = mask};
+        yk_tensor *in[3] = {q, k, v};
+        yk_tensor *out = blockwise ? yk_scaled_dot_product_attention(q, k, v, &options) : composed(in, &options);
+        expect_ok(yk_backward(yk_sum(out)));
+        for (int64_t j = 0; j < 4; j++) {
+            expect_near(yk_get(out, (int64_t[]){0, 1, j}), 0, 0, 0);
+            expect_near(yk_get(yk_grad(q), (int64_t[]){0, 1, j}), 0, 0, 0);
+            assert_true(isfinite(yk_get(yk_grad(k), (int64_t[]){0, 1, j})));
+        }
+        yk_scope_end(scope);
+    }
+    /* NaN is not taken for a mask */
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *q = yk_full(2, (int64_t[]){2, 2}, NAN, NULL), *k = yk_ones(2, (int64_t[]){3, 2}, NULL);
+    yk_tensor *out = yk_scaled_dot_product_attention(q, k, k, NULL);
+    assert_true(isnan(yk_get(out, (int64_t[]){0, 0})));
+    yk_scope_end(scope);
+}
+
+/* (N, L, H, E) transposed, as a model's heads are, and a query whose columns are apart. */
+static void test_views(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    int64_t shape[4] = {2, 20, 3, 8};
+    yk_tensor *x[3], *view[3], *dense[3];
+    for (int i = 0; i < 3; i++) {
+        x[i] = wave(i + 1, 4, shape, &f64);
+        view[i] = yk_transpose(x[i], 1, 2);
+        dense[i] = yk_contiguous(view[i]);
+    }
+    yk_tensor *want = yk_scaled_dot_product_attention(dense[0], dense[1], dense[2], NULL);
+    yk_tensor *got = yk_scaled_dot_product_attention(view[0], view[1], view[2], NULL);
+    assert_true(distance(got, want) == 0);
+    assert_int_equal(yk_stride(got, 1), 8); /* the heads stay where the query's were */
+    yk_tensor *apart = yk_transpose(yk_contiguous(yk_transpose(dense[0], 2, 3)), 2, 3);
+    assert_true(distance(yk_scaled_dot_product_attention(apart, view[1], view[2], NULL), want) == 0);
+    yk_scope_end(scope);
+}
+
+static void test_halves(void **state)
+{
+    (void)state;
+    static const yk_dtype halves[] = {YK_F16, YK_BF16};
+    for (int t = 0; t < 2; t++) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor_options leaf = {.dtype = halves[t], .requires_grad = true};
+        int64_t shape[3] = {2, 30, 16};
+        yk_tensor *in[3], *wide[3];
+        for (int i = 0; i < 3; i++) {
+            in[i] = wave(i + 1, 3, shape, &leaf);
+            wide[i] = yk_detach(yk_cast(in[i], YK_F64));
+            expect_ok(yk_set_requires_grad(wide[i], true));
+        }
+        yk_tensor *a = yk_scaled_dot_product_attention(in[0], in[1], in[2], NULL);
+        yk_tensor *b = yk_scaled_dot_product_attention(wide[0], wide[1], wide[2], NULL);
+        assert_int_equal(yk_tensor_dtype(a), halves[t]);
+        expect_ok(yk_backward(yk_sum(yk_mul(a, a))));
+        expect_ok(yk_backward(yk_sum(yk_mul(b, b))));
+        double limit = t ? 3e-2 : 4e-3;
+        expect_near(distance(a, b), 0, 0, limit);
+        for (int i = 0; i < 3; i++)
+            expect_near(distance(yk_grad(in[i]), yk_grad(wide[i])), 0, 0, limit);
+        yk_scope_end(scope);
+    }
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    const yk_tensor_options leaf = {.requires_grad = true};
+    int64_t shape[4] = {1, 3, 1100, 16};
+    yk_tensor *in[3], *first[4] = {NULL};
+    for (int i = 0; i < 3; i++)
+        in[i] = wave(i + 1, 4, shape, &leaf);
+    yk_device cpu = {YK_CPU, 0};
+    int before = yk_get_num_threads(cpu);
+    for (int threads = 1; threads <= 3; threads++) {
+        expect_ok(yk_set_num_threads(cpu, threads));
+        yk_tensor *out =
+            yk_scaled_dot_product_attention(in[0], in[1], in[2], &(yk_attention_options){.is_causal = true});
+        expect_ok(yk_backward(yk_sum(yk_mul(out, out))));
+        yk_tensor *now[4] = {out, yk_grad(in[0]), yk_grad(in[1]), yk_grad(in[2])};
+        for (int i = 0; i < 4; i++) {
+            if (first[i])
+                assert_memory_equal(yk_tensor_data(first[i]), yk_tensor_data(now[i]), 3 * 1100 * 16 * sizeof(float));
+            else
+                first[i] = yk_clone(yk_detach(now[i]));
+        }
+        for (int i = 0; i < 3; i++)
+            expect_ok(yk_set_grad(in[i], NULL));
+    }
+    expect_ok(yk_set_num_threads(cpu, before));
+    yk_scope_end(scope);
+}
+
+static void test_dropout(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_manual_seed(3);
+    int64_t shape[3] = {1, 200, 50}, values[3] = {1, 50, 50};
+    yk_tensor *q = yk_zeros(3, shape, NULL), *k = yk_zeros(3, values, NULL), *v = yk_ones(3, values, NULL);
+    yk_tensor *out = yk_scaled_dot_product_attention(q, k, v, &(yk_attention_options){.dropout_p = 0.4});
+    /* a row is the number of kept weights over 50 * 0.6: 200 rows, deviation of their mean 0.0082 */
+    expect_near(yk_item(yk_mean(out)), 1, 0, 0.04);
+    assert_true(yk_item(yk_var(out)) > 0.005);
+    yk_scope_end(scope);
+}
+
+static void test_empty(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *q = yk_ones(3, (int64_t[]){2, 3, 4}, &f64_leaf), *none = yk_ones(3, (int64_t[]){2, 0, 4}, &f64_leaf);
+    yk_tensor *out = yk_scaled_dot_product_attention(q, none, none, NULL);
+    expect_ok(yk_backward(yk_sum(out)));
+    assert_true(yk_item(yk_sum(out)) == 0);
+    assert_true(yk_item(yk_sum(yk_grad(q))) == 0);
+    out = yk_scaled_dot_product_attention(none, q, q, NULL);
+    assert_int_equal(yk_numel(out), 0);
+    yk_scope_end(scope);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *q = yk_ones(3, (int64_t[]){2, 3, 4}, NULL), *k = yk_ones(3, (int64_t[]){2, 5, 4}, NULL);
+    yk_tensor *narrow = yk_ones(3, (int64_t[]){2, 5, 3}, NULL);
+    assert_null(yk_scaled_dot_product_attention(q, narrow, k, NULL));
+    expect_error(YK_ERR_SHAPE, "(2, 3, 4), (2, 5, 3) and (2, 5, 4)");
+    assert_null(yk_scaled_dot_product_attention(q, k, q, NULL));
+    expect_error(YK_ERR_SHAPE, "(2, 5, 4) and (2, 3, 4)");
+    assert_null(yk_scaled_dot_product_attention(q, yk_cast(k, YK_F64), k, NULL));
+    expect_error(YK_ERR_DTYPE, "key is float64, expected float32");
+    yk_tensor *mask = yk_ones(2, (int64_t[]){3, 4}, NULL);
+    assert_null(yk_scaled_dot_product_attention(q, k, k, &(yk_attention_options){.attn_mask = mask}));
+    expect_error(YK_ERR_SHAPE, "attn_mask (3, 4)");
+    mask = yk_ones(2, (int64_t[]){3, 5}, &(yk_tensor_options){.dtype = YK_I64});
+    assert_null(yk_scaled_dot_product_attention(q, k, k, &(yk_attention_options){.attn_mask = mask}));
+    expect_error(YK_ERR_DTYPE, "attn_mask is int64");
+    mask = yk_ones(2, (int64_t[]){3, 5}, NULL);
+    assert_null(
+        yk_scaled_dot_product_attention(q, k, k, &(yk_attention_options){.attn_mask = mask, .is_causal = true}));
+    expect_error(YK_ERR_ARGUMENT, "is_causal");
+    assert_null(yk_scaled_dot_product_attention(q, k, k, &(yk_attention_options){.dropout_p = 1}));
+    expect_error(YK_ERR_ARGUMENT, "dropout_p is 1");
+    yk_scope_end(scope);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pytorch), cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_blocks),  cmocka_unit_test(test_rows_that_see_nothing),
+        cmocka_unit_test(test_views),   cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_empty),   cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
