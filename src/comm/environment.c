@@ -11,6 +11,7 @@
 #include "comm/group.h"
 #include "launch/rank_info.h"
 #include "net/socket.h"
+#include "net/store_table.h"
 
 static yk_status required_int(const char *name, int64_t least, int64_t most, int *value)
 {
@@ -81,7 +82,7 @@ static yk_status open_tcp(const char *host, int port, bool serve, bool served, d
 {
     yk_scope scope = yk_scope_begin();
     yk_tcp_store_options o = {.host = host, .port = port, .is_server = serve, .timeout = join_timeout};
-    *store = serve ? serve_store(&o) : yk_store_retain(yk_tcp_store(&o));
+    *store = serve ? serve_store(&o) : yk_store_retain(yk__tcp_store_early(&o));
     yk_scope_end(scope);
     if (*store)
         return YK_OK;

@@ -119,6 +119,34 @@ static yk_status prefix_count(yk_store *store, yk__bytes prefix, int64_t *count,
     return p->base->table->count(p->base, (yk__bytes){space, p->size + prefix.size}, count, until);
 }
 
+static yk_status prefix_gather(yk_store *store, yk__store_gather *g, yk__until until)
+{
+    const prefix_store *p = (prefix_store *)store;
+    yk__bytes *full = yk__calloc(g->count + 2, sizeof(*full));
+    unsigned char *space = full ? yk__calloc(g->count + 2, YK_STORE_MAX_KEY) : NULL;
+    yk_status status = space ? YK_OK : YK_ERR_MEMORY;
+    for (size_t i = 0; i < g->count + 2 && !status; i++) {
+        yk__bytes key = i < g->count ? g->keys[i] : i == g->count ? g->stop : g->own;
+        if (!key.data)
+            continue;
+        full[i] = full_key(p, key, space + i * YK_STORE_MAX_KEY);
+        status = full[i].data ? YK_OK : YK_ERR_ARGUMENT;
+    }
+    if (!status) {
+        yk__store_gather inner = *g;
+        inner.keys = full;
+        inner.stop = full[g->count];
+        inner.own = full[g->count + 1];
+        status = yk__store_gather_run(p->base, &inner, until.deadline, until.timeout);
+        g->stopped = inner.stopped;
+        g->conflict = inner.conflict;
+        g->complete = inner.complete;
+    }
+    free(full);
+    free(space);
+    return status;
+}
+
 static void prefix_destroy(yk_store *store)
 {
     prefix_store *p = (prefix_store *)store;
@@ -136,6 +164,7 @@ static const yk__store_table prefix_table = {
     .remove = prefix_remove,
     .watch = prefix_watch,
     .count = prefix_count,
+    .gather = prefix_gather,
     .destroy = prefix_destroy,
 };
 

@@ -202,7 +202,7 @@ static bool is_itself(int fd)
            memcmp(&near.storage, &far.storage, near.size) == 0;
 }
 
-int yk__connect(const yk__address *address, double deadline, yk__reason *reason, char why[YK__WHY_SIZE])
+int yk__connect_begin(const yk__address *address, yk__reason *reason, char why[YK__WHY_SIZE])
 {
     int fd = socket(address->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
@@ -210,26 +210,42 @@ int yk__connect(const yk__address *address, double deadline, yk__reason *reason,
         return -1;
     }
     yk__socket_private(fd);
-    int number = 0;
-    if (connect(fd, (const struct sockaddr *)&address->storage, address->size) < 0)
-        number = errno;
-    if (number == EINPROGRESS || number == EINTR) {
-        socklen_t size = sizeof(number);
-        if (!yk__wait_fd(fd, POLLOUT, deadline))
-            number = ETIMEDOUT;
-        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &number, &size) < 0)
-            number = errno;
-    }
-    if (!number && is_itself(fd))
-        number = ECONNREFUSED;
-    if (number) {
-        *reason = explain(number, why);
+    if (connect(fd, (const struct sockaddr *)&address->storage, address->size) < 0 && errno != EINPROGRESS &&
+        errno != EINTR) {
+        *reason = explain(errno, why);
         yk__socket_close(fd);
         return -1;
     }
-    yk__socket_tune(fd);
     *reason = YK__REACHED;
     return fd;
+}
+
+yk__reason yk__connect_end(int fd, bool late, char why[YK__WHY_SIZE])
+{
+    int number = 0;
+    socklen_t size = sizeof(number);
+    if (late)
+        number = ETIMEDOUT;
+    else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &number, &size) < 0)
+        number = errno;
+    if (!number && is_itself(fd))
+        number = ECONNREFUSED;
+    if (number)
+        return explain(number, why);
+    yk__socket_tune(fd);
+    return YK__REACHED;
+}
+
+int yk__connect(const yk__address *address, double deadline, yk__reason *reason, char why[YK__WHY_SIZE])
+{
+    int fd = yk__connect_begin(address, reason, why);
+    if (fd < 0)
+        return -1;
+    *reason = yk__connect_end(fd, !yk__wait_fd(fd, POLLOUT, deadline), why);
+    if (*reason == YK__REACHED)
+        return fd;
+    yk__socket_close(fd);
+    return -1;
 }
 
 /* ---- listening ------------------------------------------------------------------------------------------------- */

@@ -56,6 +56,10 @@ typedef enum yk__reason {
 
 /* A connected private socket with no delay and keep-alive, or -1, a reason and its text. */
 int yk__connect(const yk__address *address, double deadline, yk__reason *reason, char why[YK__WHY_SIZE]);
+/* The same in two steps, for many at once: a socket that becomes writable when it is connected, or cannot be; then
+ * YK__REACHED, or the reason with its text (`late`: the time is over), after which the caller closes it. */
+int yk__connect_begin(const yk__address *address, yk__reason *reason, char why[YK__WHY_SIZE]);
+yk__reason yk__connect_end(int fd, bool late, char why[YK__WHY_SIZE]);
 /* The settings of yk__connect for an accepted socket. */
 void yk__socket_tune(int fd);
 /* A private listening socket on this one address; port 0 takes a free one; *bound is what it became. -1 and an error:

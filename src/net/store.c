@@ -2,6 +2,7 @@
  * store.c - the front of all stores: arguments are checked here, once, then the kind's table is called. Layer: net.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "net/store_table.h"
 
@@ -320,4 +321,54 @@ yk_status yk_store_set_timeout(yk_store *store, double seconds)
     if (!status)
         store->timeout = seconds;
     return status;
+}
+
+/* ---- gathering ------------------------------------------------------------------------------------------------- */
+/* One key's value, where it is there. */
+static yk_status look(yk_store *store, yk__bytes key, yk__store_value *value, yk__until until)
+{
+    bool there = false;
+    yk_status status = store->table->check(store, &key, 1, &there, until);
+    return status || !there ? status : store->table->get(store, key, value, until);
+}
+
+/* Of a store in this process or in a file, where a request costs next to nothing. */
+static yk_status gather_by_parts(yk_store *store, yk__store_gather *g, double deadline, yk__until patient)
+{
+    const double slice = 0.05;
+    bool swapped = true;
+    yk_status status = YK_OK;
+    if (g->own.data) {
+        yk__store_value now = {0};
+        status = store->table->compare_set(store, g->own, (yk__bytes){(const unsigned char *)"", 0}, g->value, &now,
+                                           &swapped, patient);
+        if (!status && !swapped)
+            g->conflict = now;
+        else
+            free(now.data);
+    }
+    while (!status && swapped && !g->complete && !g->stopped.data) {
+        double now = yk__now(), until = now + slice < deadline ? now + slice : deadline;
+        status = store->table->wait(store, g->keys, g->count, (yk__until){until, until - now});
+        g->complete = !status;
+        if (status == YK_ERR_TIMEOUT) {
+            yk_clear_error();
+            status = look(store, g->stop, &g->stopped, patient);
+            if (now >= deadline)
+                break;
+        }
+    }
+    for (size_t i = 0; i < g->count && !status && swapped; i++)
+        status = look(store, g->keys[i], &g->values[i], patient);
+    return status;
+}
+
+yk_status yk__store_gather_run(yk_store *store, yk__store_gather *g, double deadline, double patience)
+{
+    memset(g->values, 0, g->count * sizeof(*g->values));
+    g->stopped = g->conflict = (yk__store_value){0};
+    g->complete = false;
+    if (store->table->gather)
+        return store->table->gather(store, g, (yk__until){deadline, patience});
+    return gather_by_parts(store, g, deadline, (yk__until){deadline + patience, patience});
 }

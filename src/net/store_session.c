@@ -21,6 +21,7 @@ void yk__session_init(yk__session *s, yk__keyspace *space, const yk__identity *i
 static void stop_waiting(yk__session *s)
 {
     yk__keyspace_cancel(s->space, &s->waiter);
+    yk__keyspace_cancel(s->space, &s->stopper);
     s->waiting = false;
     free(s->keys);
     s->keys = NULL;
@@ -90,9 +91,29 @@ static void reply_status(yk__session *s, yk_status status)
     reply_failed(s, YK__FAILED_MEMORY, "the server is out of memory");
 }
 
+/* `held`: what the client's own key held before, NULL where it was not there. */
+static void put_gathered(yk__session *s, const yk__bytes *held)
+{
+    size_t found = 0;
+    while (found < s->waiter.count && yk__keyspace_get(s->space, s->waiter.keys[found]))
+        found++;
+    yk__wire_put_u8(&s->channel.message, found == s->waiter.count);
+    yk__wire_put_u32(&s->channel.message, (uint32_t)s->waiter.count);
+    for (size_t i = 0; i < s->waiter.count; i++)
+        put_found(s, held ? NULL : yk__keyspace_get(s->space, s->waiter.keys[i]));
+    put_found(s, yk__keyspace_get(s->space, s->stop));
+    put_found(s, held);
+}
+
 /* The reply to a wait that is over. */
 static void reply_found(yk__session *s)
 {
+    if (s->kind == YK__GATHER) {
+        yk__channel_begin(&s->channel, YK__DONE);
+        put_gathered(s, NULL);
+        yk__channel_end(&s->channel);
+        return;
+    }
     const yk__bytes *value = s->kind == YK__WAIT ? NULL : yk__keyspace_get(s->space, s->waiter.keys[0]);
     yk__channel_begin(&s->channel, YK__DONE);
     if (s->kind == YK__GET)
@@ -129,6 +150,8 @@ static void cancel(yk__session *s)
         for (size_t i = 0; i < 4 && !s->channel.message.failed; i++)
             s->channel.message.data[at + i] = (unsigned char)(missing >> (8 * i));
     }
+    if (s->kind == YK__GATHER)
+        put_gathered(s, NULL);
     yk__channel_end(&s->channel);
     stop_waiting(s);
 }
@@ -215,6 +238,47 @@ static bool start_waiting(yk__session *s, enum yk__request kind, const unsigned 
     return true;
 }
 
+static bool start_gathering(yk__session *s, const unsigned char *payload, size_t size)
+{
+    yk__wire_put(&s->held, payload, size);
+    if (!size || s->held.failed)
+        return false;
+    yk__reader reader = {s->held.data, s->held.data + size, false};
+    yk__bytes own = {0}, value = {0};
+    size_t count = 0;
+    bool sets = yk__read_u8(&reader) != 0;
+    bool good = (!sets || (read_key(&reader, &own) && read_value(&reader, &value))) && read_key(&reader, &s->stop) &&
+                read_keys(s, &reader, &count) && count > 0 && yk__read_finished(&reader);
+    for (size_t i = 0; i < count && good; i++) /* one waiter would be both, and one end the end of both */
+        good = s->keys[i].size != s->stop.size || memcmp(s->keys[i].data, s->stop.data, s->stop.size) != 0;
+    if (!good) {
+        stop_waiting(s);
+        return false;
+    }
+    s->kind = YK__GATHER;
+    s->waiter = (yk__waiter){.keys = s->keys, .count = count, .ready = wait_over, .user = s};
+    s->stopper = (yk__waiter){.keys = &s->stop, .count = 1, .ready = wait_over, .user = s};
+    const yk__bytes *held = sets ? yk__keyspace_get(s->space, own) : NULL;
+    yk_status status = YK_OK;
+    if (held) {
+        yk__channel_begin(&s->channel, YK__DONE);
+        put_gathered(s, held);
+        yk__channel_end(&s->channel);
+    } else if (sets && (status = yk__keyspace_set(s->space, own, value))) {
+        reply_status(s, status);
+    } else if (yk__keyspace_wait(s->space, &s->waiter, &status) ||
+               (!status && yk__keyspace_wait(s->space, &s->stopper, &status))) {
+        reply_found(s);
+    } else if (status) {
+        reply_status(s, status);
+    } else {
+        s->waiting = true;
+        return true;
+    }
+    stop_waiting(s);
+    return true;
+}
+
 static bool take_request(yk__session *s, unsigned kind, const unsigned char *payload, size_t size)
 {
     yk__reader reader = {payload, payload + size, false};
@@ -225,6 +289,8 @@ static bool take_request(yk__session *s, unsigned kind, const unsigned char *pay
     }
     if (kind == YK__GET || kind == YK__WAIT || kind == YK__WATCH)
         return start_waiting(s, kind, payload, size);
+    if (kind == YK__GATHER)
+        return start_gathering(s, payload, size);
     if (kind == YK__CHECK)
         return check_keys(s, &reader);
     if (kind == YK__COUNT) {

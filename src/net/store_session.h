@@ -16,10 +16,14 @@
  *   DELETE       key                          u8
  *   WATCH        key, u8 there, old value     u8 there, value           (waits)
  *   COUNT        prefix as a key              i64
+ *   GATHER       see below                    see below                 (waits)
  *   CANCEL       -                            TIMED_OUT to the request that waits, nothing when none does
  *
- * TIMED_OUT of WAIT carries u32 missing keys and up to YK__MISSING_SHOWN positions of them; FAILED carries u8 (argument
- * or memory) and text. DAMAGED carries text, and the connection ends: what came from the client is not what it sent.
+ * GATHER (store_table.h) has u8 whether there is a key of its own, this and its value, the key that stops it, u32 count
+ * and the keys. Its reply and its TIMED_OUT carry u8 whether all are there, u32 count and for each u8 there, value;
+ * then the same of the key that stops it, and of what its own key held before. TIMED_OUT of WAIT carries u32 missing
+ * keys and up to YK__MISSING_SHOWN positions of them; FAILED carries u8 (argument or memory) and text. DAMAGED carries
+ * text, and the connection ends: what came from the client is not what it sent.
  */
 #ifndef YOKE_NET_STORE_SESSION_H
 #define YOKE_NET_STORE_SESSION_H
@@ -39,7 +43,8 @@ enum yk__request {
     YK__DELETE,
     YK__WATCH,
     YK__COUNT,
-    YK__CANCEL
+    YK__CANCEL,
+    YK__GATHER
 };
 enum yk__reply { YK__DONE = 1, YK__TIMED_OUT, YK__FAILED, YK__REPLY_DAMAGED };
 enum { YK__FAILED_ARGUMENT = 1, YK__FAILED_MEMORY };
@@ -54,7 +59,8 @@ typedef struct yk__session {
     bool closing;        /* what is in channel.out is still to be sent, then the connection ends */
     bool waiting;        /* for one request: its kind and its keys follow */
     enum yk__request kind;
-    yk__waiter waiter;
+    yk__waiter waiter, stopper; /* the second for the key that stops a GATHER */
+    yk__bytes stop;
     yk__wire held; /* the bytes that the waiter's keys and old value are in */
     yk__bytes *keys;
     /* Called when a change by another session put something into channel.out; NULL is allowed. */

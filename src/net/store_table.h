@@ -22,6 +22,20 @@ typedef struct yk__until {
     double deadline, timeout;
 } yk__until;
 
+/*
+ * Several requests as one, for ranks that join: sets `own` to `value` where it is not there yet (own.data NULL: sets
+ * nothing), then waits until all `count` keys are there, or `stop` is.
+ */
+typedef struct yk__store_gather {
+    yk__bytes own, value, stop;
+    const yk__bytes *keys;
+    size_t count; /* at least 1 */
+    /* From here on set by the call; the caller frees the data of all, which is NULL where a key is not there. */
+    yk__store_value *values;           /* `count` of them, the caller's memory */
+    yk__store_value stopped, conflict; /* what stop, and what `own` held before */
+    bool complete;                     /* all keys are there; with none of the three the time is over */
+} yk__store_gather;
+
 typedef struct yk__store_table {
     yk_status (*set)(yk_store *store, yk__bytes key, yk__bytes value, yk__until until);
     yk_status (*get)(yk_store *store, yk__bytes key, yk__store_value *value, yk__until until);
@@ -34,6 +48,9 @@ typedef struct yk__store_table {
     yk_status (*remove)(yk_store *store, yk__bytes key, bool *deleted, yk__until until);
     yk_status (*watch)(yk_store *store, yk__bytes key, yk__bytes old, yk__store_value *value, yk__until until);
     yk_status (*count)(yk_store *store, yk__bytes prefix, int64_t *count, yk__until until);
+    /* One request, and one reply. NULL where the keys are as near as this process: then it is made of the others.
+     * until.timeout is how long the server has to answer. */
+    yk_status (*gather)(yk_store *store, yk__store_gather *gather, yk__until until);
     void (*destroy)(yk_store *store); /* frees what the kind holds; the front frees the rest */
 } yk__store_table;
 
@@ -46,6 +63,11 @@ struct yk_store {
     _Atomic double timeout;
 };
 
+/* Until the deadline, a time of yk__now; a server that does not answer is given `patience` seconds beyond it. */
+yk_status yk__store_gather_run(yk_store *store, yk__store_gather *gather, double deadline, double patience);
+/* yk_tcp_store for who asks something of it next: what the server says to the client's proof (a wrong secret, job or
+ * version) is the error of that request. */
+yk_store *yk__tcp_store_early(const yk_tcp_store_options *options);
 /* Makes a store of `size` bytes, the kind's struct, with a name of its own; the caller frees it by yk_store_release. */
 yk_store *yk__store_new(const yk__store_table *table, size_t size, const char *name);
 /* A copy with a NUL byte behind it; fails without memory. */

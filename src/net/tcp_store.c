@@ -64,8 +64,24 @@ static void check_pid(tcp_store *tcp)
     }
 }
 
-/* Connects and shakes hands once with this address. */
-static connection *join_address(const yk__address *address, const yk__identity *identity, double deadline,
+/* Until the server's hello has come: then requests can be sent, right behind this side's proof. */
+static yk__reason wait_hello(yk__channel *c, int fd, double deadline)
+{
+    for (;;) {
+        yk__channel_flush(c, fd);
+        if (c->state != YK__REACHED || c->handshake.state != YK__HANDSHAKE_HELLO)
+            return c->state;
+        if (!yk__wait_fd(fd, POLLIN, deadline)) {
+            snprintf(c->why, sizeof(c->why), "no answer in the hand-shake");
+            return YK__NO_ANSWER;
+        }
+        yk__channel_receive_exactly(c, fd);
+    }
+}
+
+/* Connects and shakes hands once with this address; `early`: leaves the server's answer to the proof to the first
+ * request, which costs a round trip less. */
+static connection *join_address(const yk__address *address, const yk__identity *identity, bool early, double deadline,
                                 yk__reason *reason, char why[YK__WHY_SIZE])
 {
     connection *l = calloc(1, sizeof(*l));
@@ -80,7 +96,8 @@ static connection *join_address(const yk__address *address, const yk__identity *
     l->fd = yk__connect(address, deadline, reason, why);
     if (l->fd >= 0) {
         getsockname(l->fd, (struct sockaddr *)&l->near.storage, &l->near.size);
-        *reason = yk__channel_wait_open(&l->channel, l->fd, deadline);
+        *reason =
+            early ? wait_hello(&l->channel, l->fd, deadline) : yk__channel_wait_open(&l->channel, l->fd, deadline);
         if (*reason == YK__REACHED)
             return l;
         snprintf(why, YK__WHY_SIZE, "%s", l->channel.why);
@@ -96,7 +113,7 @@ static connection *take_connection(tcp_store *tcp, double deadline, char why[YK_
     check_pid(tcp);
     while (!l && tcp->idle_count) {
         l = tcp->idle[--tcp->idle_count];
-        if (yk__wait_fd(l->fd, POLLIN, 0)) { /* nothing can have come but the end */
+        if (l->channel.open && yk__wait_fd(l->fd, POLLIN, 0)) { /* nothing can have come but the end */
             connection_close(l);
             l = NULL;
         }
@@ -105,7 +122,7 @@ static connection *take_connection(tcp_store *tcp, double deadline, char why[YK_
     pthread_mutex_unlock(&tcp->lock);
     yk__reason reason;
     if (!l) {
-        l = join_address(&tcp->address, &identity, deadline, &reason, why);
+        l = join_address(&tcp->address, &identity, false, deadline, &reason, why);
         if (!l && reason == YK__REFUSED)
             snprintf(why, YK__WHY_SIZE, "the server is gone: nothing listens there any more");
     }
@@ -146,7 +163,7 @@ static call call_begin(yk_store *store, const char *what, enum yk__request kind,
                   .key = key,
                   .until = until,
                   .kind = kind,
-                  .waits = kind == YK__GET || kind == YK__WAIT || kind == YK__WATCH};
+                  .waits = kind == YK__GET || kind == YK__WAIT || kind == YK__WATCH || kind == YK__GATHER};
 }
 
 static yk_status call_failed(const call *c, yk_status code, const char *why)
@@ -168,12 +185,12 @@ static yk__reason exchange(call *c, unsigned *type)
     yk__channel *channel = &c->link->channel;
     int fd = c->link->fd;
     yk__channel_send(channel, c->kind, c->request.data, c->request.size);
-    yk__reason reason = yk__channel_wait_sent(channel, fd, c->until.deadline);
+    double deadline = c->until.deadline, patience = c->kind == YK__GATHER ? c->until.timeout : 0;
+    yk__reason reason = yk__channel_wait_sent(channel, fd, deadline + patience);
     if (reason)
         return reason;
-    double deadline = c->until.deadline;
     if (c->waits && !yk__wait_fd(fd, POLLIN, deadline)) {
-        deadline = yk__now() + cancel_patience;
+        deadline = yk__now() + (c->kind == YK__GATHER ? c->until.timeout : cancel_patience);
         yk__channel_send(channel, YK__CANCEL, NULL, 0);
     } else if (c->waits) {
         deadline = yk__now() + cancel_patience + c->tcp->store.timeout;
@@ -200,7 +217,7 @@ static yk_status call_run(call *c)
     if (c->request.failed)
         return yk__fail_memory(c->request.size);
     char why[YK__WHY_SIZE] = "", plain[YK__WHY_SIZE];
-    c->link = take_connection(c->tcp, c->until.deadline, why);
+    c->link = take_connection(c->tcp, c->until.deadline + (c->kind == YK__GATHER ? c->until.timeout : 0), why);
     if (!c->link)
         return call_failed(c, YK_ERR_CONNECTION, why);
     unsigned type = 0;
@@ -389,6 +406,39 @@ static yk_status tcp_count(yk_store *store, yk__bytes prefix, int64_t *count, yk
     return call_end(&c, status);
 }
 
+/* A value with a byte in front that says whether it is there, with more behind it. */
+static yk_status read_next(call *c, yk__store_value *value)
+{
+    yk__bytes bytes;
+    bool there = yk__read_u8(&c->reader) != 0;
+    bytes.size = yk__read_u32(&c->reader);
+    bytes.data = yk__read_bytes(&c->reader, bytes.size);
+    return there && !c->reader.bad ? yk__store_copy(bytes, value) : YK_OK;
+}
+
+static yk_status tcp_gather(yk_store *store, yk__store_gather *g, yk__until until)
+{
+    call c = call_begin(store, "gather", YK__GATHER, g->own.data ? g->own : g->keys[0], until);
+    yk__wire_put_u8(&c.request, g->own.data != NULL);
+    if (g->own.data) {
+        yk__wire_put_key(&c.request, (const char *)g->own.data, g->own.size);
+        yk__wire_put_value(&c.request, g->value.data, g->value.size);
+    }
+    yk__wire_put_key(&c.request, (const char *)g->stop.data, g->stop.size);
+    put_keys(&c, g->keys, g->count);
+    yk_status status = call_run(&c);
+    if (!status) {
+        c.timed_out = false; /* the reply has the same form */
+        g->complete = yk__read_u8(&c.reader) != 0;
+        c.reader.bad |= yk__read_u32(&c.reader) != g->count;
+        for (size_t i = 0; i < g->count && !status; i++)
+            status = read_next(&c, &g->values[i]);
+        status = status ? status : read_next(&c, &g->stopped);
+        status = status ? status : read_next(&c, &g->conflict);
+    }
+    return call_end(&c, status);
+}
+
 static void tcp_destroy(yk_store *store)
 {
     tcp_store *tcp = (tcp_store *)store;
@@ -411,6 +461,7 @@ static const yk__store_table tcp_table = {
     .remove = tcp_remove,
     .watch = tcp_watch,
     .count = tcp_count,
+    .gather = tcp_gather,
     .destroy = tcp_destroy,
 };
 
@@ -426,7 +477,7 @@ static void pause_until(double deadline)
 }
 
 /* Tries every address of the name once: a connection, or NULL with the last reason. */
-static connection *try_host(const char *host, int port, const yk__identity *identity, double deadline,
+static connection *try_host(const char *host, int port, const yk__identity *identity, bool early, double deadline,
                             yk__address *answered, yk__reason *reason, char why[YK__WHY_SIZE])
 {
     yk__address addresses[MAX_ADDRESSES];
@@ -436,7 +487,7 @@ static connection *try_host(const char *host, int port, const yk__identity *iden
         /* One address that drops everything leaves time for the others. */
         double now = yk__now(), share = (deadline - now) / (double)(count - i);
         double until = now + (share < attempt_patience || count == 1 ? share : attempt_patience);
-        connection *l = join_address(&addresses[i], identity, until, reason, why);
+        connection *l = join_address(&addresses[i], identity, early, until, reason, why);
         if (l) {
             *answered = addresses[i];
             return l;
@@ -451,7 +502,7 @@ static connection *try_host(const char *host, int port, const yk__identity *iden
     return NULL;
 }
 
-static yk_status join(tcp_store *tcp, const char *host, int port, double timeout)
+static yk_status join(tcp_store *tcp, const char *host, int port, bool early, double timeout)
 {
     yk__address addresses[MAX_ADDRESSES];
     char why[YK__WHY_SIZE] = "";
@@ -468,7 +519,7 @@ static yk_status join(tcp_store *tcp, const char *host, int port, double timeout
     /* A server that starts a moment later is found soon; one that never comes is not asked too often. */
     for (double wait = 0.005;; wait = wait < 0.4 ? 1.5 * wait : 0.5) {
         yk__reason reason;
-        connection *l = try_host(host, port, &tcp->identity, deadline, &tcp->address, &reason, why);
+        connection *l = try_host(host, port, &tcp->identity, early, deadline, &tcp->address, &reason, why);
         if (l) {
             yk_status status = yk__identity_allows(&tcp->identity, &tcp->address, "tcp_store");
             if (status)
@@ -527,10 +578,10 @@ static yk_status serve(tcp_store *tcp, const yk_tcp_store_options *options)
     tcp->store.port = yk__address_port(&bound);
     if (!tcp->store.name)
         return YK_ERR_MEMORY;
-    return join(tcp, yk__address_host(&bound, text), tcp->store.port, tcp->store.timeout);
+    return join(tcp, yk__address_host(&bound, text), tcp->store.port, false, tcp->store.timeout);
 }
 
-yk_store *yk_tcp_store(const yk_tcp_store_options *options)
+static yk_store *create(const yk_tcp_store_options *options, bool early)
 {
     if (!yk__scope_check("tcp_store"))
         return NULL;
@@ -560,10 +611,20 @@ yk_store *yk_tcp_store(const yk_tcp_store_options *options)
     store->port = o.port;
     yk_status status = yk__identity_init(&tcp->identity, "store", o.secret, o.secret_size, o.job_id);
     if (!status)
-        status = o.is_server ? serve(tcp, &o) : join(tcp, o.host, o.port, timeout);
+        status = o.is_server ? serve(tcp, &o) : join(tcp, o.host, o.port, early, timeout);
     if (status) {
         yk_store_release(store);
         return NULL;
     }
     return yk__scope_own(store);
+}
+
+yk_store *yk_tcp_store(const yk_tcp_store_options *options)
+{
+    return create(options, false);
+}
+
+yk_store *yk__tcp_store_early(const yk_tcp_store_options *options)
+{
+    return create(options, true);
 }

@@ -73,9 +73,10 @@ typedef struct talk_arrived {
 
 /* What is between this rank and one of another host. All but `data` and `data_gone` under the message lock. */
 typedef struct yk__native_link {
-    int talk, data; /* sockets; -1: none */
-    bool data_gone; /* closed or broken: the talk connection will say why */
-    double gone_at; /* since when that is waited for */
+    char address[YK__ADDRESS_TEXT]; /* where the rank listens while it joins */
+    int talk, data;                 /* sockets; -1: none */
+    bool data_gone;                 /* closed or broken: the talk connection will say why */
+    double gone_at;                 /* since when that is waited for */
     bool left, closed, watched_out;
     bool carried;   /* messages, to the other side */
     int data_error; /* errno of what ended the data connection, 0: its end */
@@ -104,6 +105,8 @@ struct yk__native_net {
     int listener, epoll;
     bool dropped; /* what of messages was still to be sent: the group is broken */
     char address[YK__ADDRESS_TEXT];
+    struct yk__native_dial *dials; /* connections that are being made, while joining */
+    int dial_count;
     yk__identity identity;
     bool flat;             /* every host has one rank */
     int lanes;             /* ranks of each host that carry bytes between hosts */
@@ -131,9 +134,11 @@ static inline int yk__native_rows_of(const native *g, int host)
 }
 
 /* ---- links.c: joining ---- */
-/* Listens where peers can connect, and says so in the store. Sets g->net. */
+/* Listens where peers can connect. Sets g->net, also on failure but for lack of memory. */
 yk_status yk__native_net_listen(native *g, const yk__comm_place *place);
-/* Connects to all ranks of other hosts. */
+/* The hosts are known: begins to connect to all lower ranks of others, at their links' addresses. */
+yk_status yk__native_net_begin(native *g, const yk__comm_place *place);
+/* Waits until all connections are there. */
 yk_status yk__native_net_connect(native *g, const yk__comm_place *place, double until);
 /* Breaks the group: what came from `rank` over its talk or data connection is not what was sent, and `why`. */
 yk_status yk__native_damaged(native *g, int rank, bool data, const char *why);

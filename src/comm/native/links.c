@@ -2,11 +2,11 @@
  * links.c - the connections between ranks of different hosts: made when the group is joined, closed when it is left.
  * Layer: comm/native.
  *
- * Each rank listens on the address from which it reaches the master, on a free port, and says so in the store. It
- * connects to all lower ranks of other hosts, then lets the higher ones in; nobody waits in a circle, since the lowest
- * lets others in at once. Both sides prove that they have the job's secret (net/handshake.h) before a rank is named.
- * All that come are heard side by side, so a stranger that says nothing keeps nobody waiting; of those that are not
- * known yet the oldest goes when they are too many.
+ * Each rank listens on the address from which it reaches the master, on a free port, and says so in its record. It
+ * connects to all lower ranks of other hosts and lets the higher ones in, all at once: three round trips for any
+ * number. Both sides prove that they have the job's secret (net/handshake.h) before a rank is named. All that come are
+ * heard side by side, so a stranger that says nothing keeps nobody waiting; of those that are not known yet the oldest
+ * goes when they are too many.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -19,7 +19,7 @@
 
 enum { TALK, DATA };
 enum { MOST_STRANGERS = 256, ACCEPT_AT_ONCE = 16 };
-static const double look_again = 0.25, farewell = 1;
+static const double look_again = 1, farewell = 1;
 static const uint64_t hello_magic = 0x31656B6F79636F6Du; /* also tells another byte order */
 
 enum { HELLO = 1 }; /* the one message of a rank's channel */
@@ -82,15 +82,6 @@ yk_status yk__native_net_listen(native *g, const yk__comm_place *place)
         return yk__error_code();
     g->net = net;
     net->listener = net->epoll = -1;
-    net->lanes = g->world;
-    for (int h = 0; h < g->hosts; h++) {
-        int rows = yk__native_rows_of(g, h);
-        net->lanes = rows < net->lanes ? rows : net->lanes;
-        net->most = rows > net->most ? rows : net->most;
-    }
-    net->flat = net->most == 1;
-    if (yk__native_subtrees_init(g))
-        return yk__error_code();
     net->links = yk__calloc((size_t)g->world, sizeof(*net->links));
     if (!net->links)
         return yk__error_code();
@@ -116,9 +107,7 @@ yk_status yk__native_net_listen(native *g, const yk__comm_place *place)
     if (net->listener < 0)
         return yk__error_code();
     yk__address_format(&bound, net->address);
-    char key[300];
-    snprintf(key, sizeof(key), "%s/address/%d", place->name, g->world_rank);
-    return yk_store_set(place->store, key, net->address, strlen(net->address));
+    return YK_OK;
 }
 
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
@@ -154,45 +143,98 @@ static yk_status adopt(native *g, int rank, int channel, int fd, const yk__chann
     return YK_OK;
 }
 
-static yk_status connect_to(native *g, const yk__comm_place *place, int rank, double until)
+/* One of the two connections to a lower rank of another host, on its way. */
+struct yk__native_dial {
+    int fd, rank, channel;
+    bool connected;
+    yk__channel c;
+};
+
+static yk_status dial(native *g, const yk__comm_place *place, int rank, int channel, struct yk__native_dial *d)
 {
-    char key[300], *text = NULL, host[YK__HOST_SIZE], why[YK__WHY_SIZE] = "";
+    char host[YK__HOST_SIZE], why[YK__WHY_SIZE] = "";
     int port;
     yk__address address;
-    snprintf(key, sizeof(key), "%s/address/%d", place->name, rank);
-    yk_status status = yk__native_await(g, place, key, rank, until, &text);
-    if (!status)
-        status = yk__host_port_parse(text, -1, host, &port);
-    if (status) {
-        free(text);
-        return status;
-    }
     yk__reason reason = YK__NOT_RESOLVED;
-    if (yk__resolve(host, port, until, &address, 1, why))
-        reason = YK__REACHED;
-    for (int channel = TALK; channel <= DATA && reason == YK__REACHED && !status; channel++) {
-        hello h = {hello_magic, group_hash(place), g->world_rank, rank, channel, 0};
-        yk__channel c;
-        int fd = yk__connect(&address, until, &reason, why);
-        if (fd < 0)
-            break;
-        yk__channel_init(&c, &g->net->identity, false, sizeof(h));
-        yk__channel_send(&c, HELLO, &h, sizeof(h));
-        reason = yk__channel_wait_open(&c, fd, until);
-        if (reason)
-            snprintf(why, sizeof(why), "%s", c.why);
-        else
-            status = adopt(g, rank, channel, fd, &c);
-        if (reason || status)
-            yk__socket_close(fd);
-        yk__channel_clear(&c);
+    yk_status status = yk__host_port_parse(g->net->links[rank].address, -1, host, &port);
+    *d = (struct yk__native_dial){.fd = -1, .rank = rank, .channel = channel};
+    if (status)
+        return status;
+    if (yk__resolve(host, port, yk__now() + place->join_timeout, &address, 1, why))
+        d->fd = yk__connect_begin(&address, &reason, why);
+    return d->fd < 0 ? unreachable(g, rank, g->net->links[rank].address, reason, why) : YK_OK;
+}
+
+yk_status yk__native_net_begin(native *g, const yk__comm_place *place)
+{
+    struct yk__native_net *net = g->net;
+    net->lanes = g->world;
+    for (int h = 0; h < g->hosts; h++) {
+        int rows = yk__native_rows_of(g, h);
+        net->lanes = rows < net->lanes ? rows : net->lanes;
+        net->most = rows > net->most ? rows : net->most;
     }
-    if (reason != YK__REACHED)
-        status = yk__native_check_joining(g, place); /* it may have said why */
-    if (reason != YK__REACHED && !status)
-        status = unreachable(g, rank, text, reason, why);
-    free(text);
+    net->flat = net->most == 1;
+    if (yk__native_subtrees_init(g))
+        return yk__error_code();
+    net->dials = yk__calloc(2 * (size_t)g->world_rank + 1, sizeof(*net->dials));
+    yk_status status = net->dials ? YK_OK : yk__error_code();
+    for (int r = 0; r < g->world_rank && !status; r++) {
+        for (int channel = TALK; channel <= DATA && !status && g->members[r].host != g->host; channel++) {
+            status = dial(g, place, r, channel, &net->dials[net->dial_count]);
+            net->dial_count += !status;
+        }
+    }
     return status;
+}
+
+/* Moves one on when its socket is ready; *done when it is a link. */
+static yk_status move_dial(native *g, const yk__comm_place *place, struct yk__native_dial *d, bool late, bool *done)
+{
+    char why[YK__WHY_SIZE] = "";
+    yk__reason reason = YK__REACHED;
+    *done = false;
+    if (!d->connected) {
+        reason = yk__connect_end(d->fd, late, why);
+        if (!reason) {
+            hello h = {hello_magic, group_hash(place), g->world_rank, d->rank, d->channel, 0};
+            d->connected = true;
+            yk__channel_init(&d->c, &g->net->identity, false, sizeof(h));
+            yk__channel_send(&d->c, HELLO, &h, sizeof(h)); /* goes behind the proof */
+        }
+    } else if (!late) {
+        yk__channel_receive_exactly(&d->c, d->fd);
+    }
+    if (d->connected && !reason) {
+        yk__channel_flush(&d->c, d->fd);
+        reason = late ? YK__NO_ANSWER : d->c.state;
+        snprintf(why, sizeof(why), "%s",
+                 late ? "no answer to the handshake (does a firewall drop the packets?)" : d->c.why);
+    }
+    if (reason) {
+        yk_status status = yk__native_check_joining(g, place); /* it may have said why */
+        return status ? status : unreachable(g, d->rank, g->net->links[d->rank].address, reason, why);
+    }
+    if (!d->c.open)
+        return YK_OK;
+    yk_status status = adopt(g, d->rank, d->channel, d->fd, &d->c);
+    if (!status) {
+        d->fd = -1;
+        *done = true;
+    }
+    return status;
+}
+
+static void hang_up(struct yk__native_net *net)
+{
+    for (int i = 0; i < net->dial_count; i++) {
+        yk__socket_close(net->dials[i].fd);
+        if (net->dials[i].connected)
+            yk__channel_clear(&net->dials[i].c);
+    }
+    free(net->dials);
+    net->dials = NULL;
+    net->dial_count = 0;
 }
 
 /* ---- letting in -------------------------------------------------------------------------------------------------- */
@@ -286,51 +328,82 @@ static yk_status hear(native *g, const yk__comm_place *place, guests *all, int i
     return status;
 }
 
+static yk_status hear_all(native *g, const yk__comm_place *place, guests *all, int *expected)
+{
+    for (int i = all->count - 1; i >= 0; i--) { /* backwards: who goes moves only those that were heard */
+        bool came = false;
+        yk_status status = all->polls[i + 1].revents ? hear(g, place, all, i, &came) : YK_OK;
+        if (status)
+            return status;
+        *expected -= all->polls[i + 1].revents && came;
+    }
+    return YK_OK;
+}
+
+/* `polls` are those of the connections that this rank makes; `early`: when these are to be there. */
+static yk_status move_dials(native *g, const yk__comm_place *place, const struct pollfd *polls, double early,
+                            int *expected)
+{
+    bool late = yk__now() > early;
+    for (int i = 0; i < g->net->dial_count; i++) {
+        struct yk__native_dial *d = &g->net->dials[i];
+        bool done = false;
+        if (d->fd < 0 || (!polls[i].revents && !late))
+            continue;
+        yk_status status = move_dial(g, place, d, late && !polls[i].revents, &done);
+        if (status)
+            return status;
+        *expected -= done;
+    }
+    return YK_OK;
+}
+
 /* Until all connections are there, the time is over, or another rank says that it is of no use. */
 static yk_status hear_guests(native *g, const yk__comm_place *place, guests *all, double until, int *expected)
 {
-    double looked = yk__now();
+    /* Who cannot connect gives up a little earlier, so that those who wait for it can name the reason. */
+    double looked = yk__now(), early = looked + 0.85 * (until - looked);
     for (double now = looked; *expected > 0 && now <= until; now = yk__now()) {
         if (now - looked >= look_again) {
             yk_status status = yk__native_check_joining(g, place);
             if (status)
                 return status;
-            looked = now;
+            looked = yk__now();
         }
-        all->polls[0] = (struct pollfd){.fd = g->net->listener, .events = POLLIN};
+        nfds_t count = 0;
+        all->polls[count++] = (struct pollfd){.fd = g->net->listener, .events = POLLIN};
         for (int i = 0; i < all->count; i++)
-            all->polls[i + 1] = (struct pollfd){
+            all->polls[count++] = (struct pollfd){
                 .fd = all->list[i]->fd, .events = yk__channel_unsent(&all->list[i]->channel) ? POLLOUT : POLLIN};
+        struct pollfd *own = all->polls + count;
+        for (int i = 0; i < g->net->dial_count; i++) {
+            const struct yk__native_dial *d = &g->net->dials[i];
+            bool sends = !d->connected || yk__channel_unsent(&d->c);
+            all->polls[count++] = (struct pollfd){.fd = d->fd, .events = sends ? POLLOUT : POLLIN};
+        }
         double next = looked + look_again < until ? looked + look_again : until;
         int milliseconds = next > now ? (int)((next - now) * 1e3) + 1 : 0;
-        if (poll(all->polls, (nfds_t)all->count + 1, milliseconds) <= 0)
-            continue;
-        for (int i = all->count - 1; i >= 0; i--) /* backwards: who goes moves only those that were heard */
-            if (all->polls[i + 1].revents) {
-                bool came;
-                yk_status status = hear(g, place, all, i, &came);
-                if (status)
-                    return status;
-                *expected -= came;
-            }
-        if (all->polls[0].revents) {
-            yk_status status = accept_guests(g, place, all);
-            if (status)
-                return status;
-        }
+        poll(all->polls, count, milliseconds);
+        yk_status status = move_dials(g, place, own, early, expected);
+        if (!status)
+            status = hear_all(g, place, all, expected);
+        if (!status && all->polls[0].revents)
+            status = accept_guests(g, place, all);
+        if (status)
+            return status;
     }
     return YK_OK;
 }
 
-static yk_status let_all_in(native *g, const yk__comm_place *place, double until)
+static yk_status link_all(native *g, const yk__comm_place *place, double until)
 {
-    int expected = 0;
+    int expected = g->net->dial_count;
     for (int r = g->world_rank + 1; r < g->world; r++)
         expected += g->members[r].host == g->host ? 0 : 2;
     int strangers = yk__strangers_most();
     guests all = {.room = expected + (strangers < MOST_STRANGERS ? strangers : MOST_STRANGERS)};
     all.list = yk__calloc((size_t)all.room, sizeof(guest *));
-    all.polls = yk__calloc((size_t)all.room + 1, sizeof(*all.polls));
+    all.polls = yk__calloc((size_t)all.room + 1 + (size_t)g->net->dial_count, sizeof(*all.polls));
     yk_status status = all.list && all.polls ? hear_guests(g, place, &all, until, &expected) : yk__error_code();
     while (all.count)
         drop_guest(&all, all.count - 1);
@@ -357,14 +430,8 @@ static yk_status let_all_in(native *g, const yk__comm_place *place, double until
 
 yk_status yk__native_net_connect(native *g, const yk__comm_place *place, double until)
 {
-    /* Who cannot connect gives up a little earlier, so that those who wait for it can name the reason. */
-    double now = yk__now(), early = now + 0.85 * (until - now);
-    yk_status status = YK_OK;
-    for (int r = 0; r < g->world_rank && !status; r++)
-        if (g->members[r].host != g->host)
-            status = connect_to(g, place, r, early);
-    if (!status)
-        status = let_all_in(g, place, until);
+    yk_status status = link_all(g, place, until);
+    hang_up(g->net);
     yk__socket_close(g->net->listener);
     g->net->listener = -1;
     yk__identity_clear(&g->net->identity);
@@ -426,6 +493,7 @@ void yk__native_net_close(native *g)
             free(a);
         }
     }
+    hang_up(net);
     yk__socket_close(net->listener);
     yk__socket_close(net->epoll);
     yk__identity_clear(&net->identity);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "comm/native/hosts.h"
+#include "net/store_table.h"
 
 /* Segments that this process has mapped. */
 typedef struct mapped {
@@ -35,7 +36,7 @@ static mapped *all_mapped;
 typedef struct record {
     int world_size, pid;
     uint64_t start, members;
-    char host_id[128], host_name[64];
+    char host_id[128], host_name[64], address[YK__ADDRESS_TEXT]; /* where it listens for other hosts; "-": nowhere */
 } record;
 
 static size_t round_up(size_t bytes)
@@ -101,7 +102,9 @@ static void drop(void *memory)
 }
 
 /* ---- what ranks say to each other ------------------------------------------------------------------------------- */
-static const double look_again = 0.25; /* seconds */
+/* Seconds: between looks at other ranks' failures, and at the records of those that are there; and what a server that
+ * has been asked for its last word is given beyond the time to join. */
+static const double look_again = 0.25, records_slice = 1, answer_time = 2;
 
 static void failed_key(const yk__comm_place *place, char key[300])
 {
@@ -157,119 +160,169 @@ static bool is_gone(const native *g, int rank)
     return m->host == g->host && (!yk__native_process_state(m->pid, &letter, &start) || letter == 'Z');
 }
 
+/* Asks for keys until they are there, or another rank has failed, for `slice` seconds. A server that stalls is waited
+ * for as long as the ranks are. */
+static yk_status gather(native *g, const yk__comm_place *place, yk__store_gather *all, double slice, double until)
+{
+    char key[300];
+    double now = yk__now(), end = now + slice < until ? now + slice : until;
+    failed_key(place, key);
+    all->stop = yk__text_bytes(key);
+    yk_status status = g->head ? yk__native_check(g) : YK_OK;
+    return status ? status : yk__store_gather_run(place->store, all, end, until - now + answer_time);
+}
+
+/* Fails with what the rank that failed has said, if one has; frees it. */
+static yk_status stopped(yk__store_gather *all)
+{
+    yk_status status = YK_OK;
+    if (all->stopped.data) {
+        char *text;
+        long code = strtol(all->stopped.data, &text, 10);
+        status = yk__fail(code > 0 ? (yk_status)code : YK_ERR_CONNECTION, "%s", text + (*text == ' '));
+    }
+    free(all->stopped.data);
+    all->stopped.data = NULL;
+    return status;
+}
+
 yk_status yk__native_await(native *g, const yk__comm_place *place, const char *key, int rank, double until,
                            char **value)
 {
+    yk__bytes name = yk__text_bytes(key);
+    yk__store_value found = {0};
     for (;;) {
-        double left = until - yk__now();
-        double slice = left > look_again ? look_again : left > 0.01 ? left : 0.01;
-        yk_status status = yk_store_get(place->store, key, (void **)value, NULL, slice);
-        if (status != YK_ERR_TIMEOUT)
+        yk__store_gather one = {.keys = &name, .count = 1, .values = &found};
+        yk_status status = gather(g, place, &one, look_again, until), failed = stopped(&one);
+        status = status ? status : failed;
+        *value = found.data;
+        if (!status && one.complete)
             return status;
-        yk_clear_error();
-        status = yk__native_check_joining(g, place);
+        free(found.data);
+        *value = NULL;
         if (status)
             return status;
         bool gone = is_gone(g, rank);
         char who[120];
-        if (gone || left <= look_again)
+        if (gone || yk__now() >= until)
             return yk__fail(gone ? YK_ERR_CONNECTION : YK_ERR_TIMEOUT, "group '%s': %s %s while it joined", place->name,
                             yk__native_who_rank(g, rank, who, sizeof(who)), gone ? "failed or ended" : "stalled");
     }
 }
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
-static yk_status publish_record(const yk__comm_place *place, const char *key, int pid, uint64_t start)
+static bool parse_record(const char *text, record *r)
 {
-    char value[512], *now = NULL;
-    bool swapped = false;
-    int n = snprintf(value, sizeof(value), "%d %d %" PRIu64 " %" PRIx64 " %.120s %.60s", place->world_size, pid, start,
-                     place->members, place->host_id, place->host_name);
-    yk_status status = yk_store_compare_set(place->store, key, "", 0, value, (size_t)n, (void **)&now, NULL, &swapped);
-    if (!status && !swapped && strcmp(now, value) == 0)
-        status =
-            yk__fail(YK_ERR_ARGUMENT, "group '%s': rank %d has joined already, from this process (pid %d, store %s)",
-                     place->name, place->rank, pid, yk_store_name(place->store));
+    return sscanf(text, "%d %d %" SCNu64 " %" SCNx64 " %127s %63s %79s", &r->world_size, &r->pid, &r->start,
+                  &r->members, r->host_id, r->host_name, r->address) == 7;
+}
+
+/* Another process has published a record as this rank, or this one has before. */
+static yk_status conflict(const yk__comm_place *place, const char *key, uint64_t start, const char *theirs)
+{
+    int pid = (int)getpid();
+    char host[128];
     record other;
-    bool parsed = !status && !swapped &&
-                  sscanf(now, "%d %d %" SCNu64 " %" SCNx64 " %127s %63s", &other.world_size, &other.pid, &other.start,
-                         &other.members, other.host_id, other.host_name) == 6;
-    if (parsed && other.members != place->members)
-        status = yk__fail(YK_ERR_MISMATCH,
-                          "group '%s': process %d on host %s made it of other ranks, or by another backend, than this "
-                          "one, pid %d on host %s; all ranks make the same groups in the same order",
-                          place->name, other.pid, other.host_name, pid, place->host_name);
-    else if (parsed)
-        status = yk__fail(YK_ERR_ARGUMENT,
-                          "group '%s': two processes have rank %d: pid %d on host %s, and this one, pid %d on host %s",
-                          place->name, place->rank, other.pid, other.host_name, pid, place->host_name);
-    if (!status && !swapped)
-        status = yk__fail(YK_ERR_FORMAT, "group '%s': key %s of store %s holds something else", place->name, key,
-                          yk_store_name(place->store));
-    free(now);
-    return status;
+    snprintf(host, sizeof(host), "%.120s", place->host_id);
+    if (!parse_record(theirs, &other))
+        return yk__fail(YK_ERR_FORMAT, "group '%s': key %s of store %s holds something else", place->name, key,
+                        yk_store_name(place->store));
+    if (other.members == place->members && other.pid == pid && other.start == start && strcmp(other.host_id, host) == 0)
+        return yk__fail(YK_ERR_ARGUMENT, "group '%s': rank %d has joined already, from this process (pid %d, store %s)",
+                        place->name, place->rank, pid, yk_store_name(place->store));
+    if (other.members != place->members)
+        return yk__fail(YK_ERR_MISMATCH,
+                        "group '%s': process %d on host %s made it of other ranks, or by another backend, than this "
+                        "one, pid %d on host %s; all ranks make the same groups in the same order",
+                        place->name, other.pid, other.host_name, pid, place->host_name);
+    return yk__fail(YK_ERR_ARGUMENT,
+                    "group '%s': two processes have rank %d: pid %d on host %s, and this one, pid %d on host %s",
+                    place->name, place->rank, other.pid, other.host_name, pid, place->host_name);
 }
 
-/* One rank's record; a time-out leaves *text NULL and no error. */
-static yk_status read_record(native *g, const yk__comm_place *place, int rank, double until, char **text)
+static yk_status check_record(const yk__comm_place *place, int rank, const char *text, record *r)
 {
-    char key[300];
-    snprintf(key, sizeof(key), "%s/rank/%d", place->name, rank);
-    *text = NULL;
-    for (;;) {
-        double left = until - yk__now();
-        double slice = left > look_again ? look_again : left > 0.01 ? left : 0.01;
-        yk_status status = yk_store_get(place->store, key, (void **)text, NULL, slice);
-        if (status != YK_ERR_TIMEOUT)
-            return status;
-        yk_clear_error();
-        if (left <= look_again)
-            return YK_OK;
-        status = yk__native_check_joining(g, place);
-        if (status)
-            return status;
-    }
+    if (!parse_record(text, r))
+        return yk__fail(YK_ERR_FORMAT, "group '%s': key %s/rank/%d of store %s holds something else", place->name,
+                        place->name, rank, yk_store_name(place->store));
+    if (r->world_size != place->world_size)
+        return yk__fail(YK_ERR_MISMATCH,
+                        "group '%s': rank %d (host %s, pid %d) was given a world size of %d, rank %d one of %d",
+                        place->name, rank, r->host_name, r->pid, r->world_size, place->rank, place->world_size);
+    if (r->members != place->members)
+        return yk__fail(YK_ERR_MISMATCH,
+                        "group '%s': rank %d (host %s, pid %d) made it of other ranks, or by another backend, than "
+                        "rank %d",
+                        place->name, rank, r->host_name, r->pid, place->rank);
+    return YK_OK;
 }
 
-/* Everybody's records, in the time that is left. */
-static yk_status read_records(native *g, const yk__comm_place *place, record *records, double until)
+/* Those that have come fit together; the time is over for the others. */
+static yk_status name_missing(const yk__comm_place *place, const yk__store_value *values)
 {
     char missing[400] = "";
     size_t used = 0;
     int absent = 0;
     for (int r = 0; r < place->world_size; r++) {
-        char *text;
-        yk_status status = read_record(g, place, r, until, &text);
-        if (!status && !text) {
-            absent++;
-            if (used < sizeof(missing) - 20)
-                used += (size_t)snprintf(missing + used, sizeof(missing) - used, "%s%d", used ? ", " : "", r);
+        if (values[r].data)
             continue;
-        }
-        if (status)
-            return status;
-        record *e = &records[r];
-        int fields = sscanf(text, "%d %d %" SCNu64 " %" SCNx64 " %127s %63s", &e->world_size, &e->pid, &e->start,
-                            &e->members, e->host_id, e->host_name);
-        free(text);
-        if (fields != 6)
-            return yk__fail(YK_ERR_FORMAT, "group '%s': key %s/rank/%d of store %s holds something else", place->name,
-                            place->name, r, yk_store_name(place->store));
-        if (e->world_size != place->world_size)
-            return yk__fail(YK_ERR_MISMATCH,
-                            "group '%s': rank %d (host %s, pid %d) was given a world size of %d, rank %d one of %d",
-                            place->name, r, e->host_name, e->pid, e->world_size, place->rank, place->world_size);
-        if (e->members != place->members)
-            return yk__fail(YK_ERR_MISMATCH,
-                            "group '%s': rank %d (host %s, pid %d) made it of other ranks, or by another backend, than "
-                            "rank %d",
-                            place->name, r, e->host_name, e->pid, place->rank);
+        absent++;
+        if (used < sizeof(missing) - 20)
+            used += (size_t)snprintf(missing + used, sizeof(missing) - used, "%s%d", used ? ", " : "", r);
     }
-    if (absent)
-        return yk__fail(YK_ERR_TIMEOUT, "group '%s': rank%s %s of %d did not join within %g s (store %s)", place->name,
-                        absent == 1 ? "" : "s", missing, place->world_size, place->join_timeout,
-                        yk_store_name(place->store));
-    return YK_OK;
+    return yk__fail(YK_ERR_TIMEOUT, "group '%s': rank%s %s of %d did not join within %g s (store %s)", place->name,
+                    absent == 1 ? "" : "s", missing, place->world_size, place->join_timeout,
+                    yk_store_name(place->store));
+}
+
+/* Publishes this rank's record and reads everybody's: one request, which is answered when the last is there. A rank
+ * that does not fit is seen by those that are there within a second. */
+static yk_status exchange_records(native *g, const yk__comm_place *place, uint64_t start, const char *address,
+                                  record *records, double until, bool *published)
+{
+    int n = place->world_size;
+    char own[300], value[600];
+    yk__bytes *keys = yk__calloc((size_t)n, sizeof(*keys));
+    yk__store_value *values = yk__calloc((size_t)n, sizeof(*values));
+    char(*names)[300] = yk__calloc((size_t)n, sizeof(*names));
+    yk_status status = keys && values && names ? YK_OK : yk__error_code();
+    for (int r = 0; r < n && !status; r++) {
+        snprintf(names[r], sizeof(names[r]), "%s/rank/%d", place->name, r);
+        keys[r] = yk__text_bytes(names[r]);
+    }
+    snprintf(own, sizeof(own), "%s/rank/%d", place->name, place->rank);
+    snprintf(value, sizeof(value), "%d %d %" PRIu64 " %" PRIx64 " %.120s %.60s %s", n, g->pid, start, place->members,
+             place->host_id, place->host_name, address);
+    bool complete = false;
+    while (!status && !complete) {
+        yk__store_gather all = {.keys = keys, .count = (size_t)n, .values = values};
+        if (!*published)
+            all.own = yk__text_bytes(own), all.value = yk__text_bytes(value);
+        status = gather(g, place, &all, records_slice, until);
+        complete = !status && all.complete;
+        if (!status && all.conflict.data)
+            status = conflict(place, own, start, all.conflict.data);
+        free(all.conflict.data);
+        /* Two processes of one rank are told to all, the other one too; a second try of this process is its own
+         * mistake. */
+        *published = status != YK_ERR_ARGUMENT || strstr(yk_last_error()->message, "two processes") != NULL;
+        for (int r = 0; r < n && !status; r++)
+            status = values[r].data ? check_record(place, r, values[r].data, &records[r]) : YK_OK;
+        if (status) /* this rank's own reason counts here, not one that another rank had */
+            free(all.stopped.data);
+        else
+            status = stopped(&all);
+        if (!status && !complete && yk__now() >= until)
+            status = name_missing(place, values);
+        for (int r = 0; r < n; r++) {
+            free(values[r].data);
+            values[r].data = NULL;
+        }
+    }
+    free(keys);
+    free(values);
+    free(names);
+    return status;
 }
 
 /* Who is on which host. */
@@ -479,24 +532,33 @@ static yk_status meet(native *g, const yk__comm_place *place, uint64_t start, do
 /* Finds the ranks, on this host and others. *published: they expect this one from then on. */
 static yk_status find_all(native *g, const yk__comm_place *place, uint64_t start, double until, bool *published)
 {
-    char key[300];
     record *records = yk__calloc((size_t)place->world_size, sizeof(record));
+    yk_error no_listener = {0};
     yk_status status = records ? YK_OK : yk__error_code();
-    snprintf(key, sizeof(key), "%s/rank/%d", place->name, place->rank);
     if (!status && place->store) {
-        status = publish_record(place, key, g->pid, start);
-        *published = !status || status == YK_ERR_MISMATCH;
-        if (!status)
-            status = read_records(g, place, records, until);
+        /* Whether other hosts take part is not known yet: where the others are to connect is said with the record, and
+         * an address that this rank does not have is an error only if they do. */
+        if (place->world_size > 1 && yk__native_net_listen(g, place))
+            yk__error_take(&no_listener);
+        status = exchange_records(g, place, start, g->net && g->net->listener >= 0 ? g->net->address : "-", records,
+                                  until, published);
     } else if (!status) {
         snprintf(records[0].host_name, sizeof(records[0].host_name), "%.60s", place->host_name);
         records[0].pid = g->pid;
     }
     if (!status)
         status = arrange(g, place, records);
+    if (!status && g->hosts == 1 && g->net)
+        yk__native_net_close(g);
+    if (!status && g->hosts > 1 && no_listener.code) {
+        yk__error_put(&no_listener);
+        status = no_listener.code;
+    }
+    for (int r = 0; r < place->world_size && !status && g->hosts > 1; r++)
+        snprintf(g->net->links[r].address, sizeof(g->net->links[r].address), "%s", records[r].address);
     free(records);
     if (!status && g->hosts > 1)
-        status = yk__native_net_listen(g, place);
+        status = yk__native_net_begin(g, place); /* connections are made while the segment is */
     if (!status)
         status = meet(g, place, start, until);
     if (!status && g->hosts > 1) {
