@@ -46,15 +46,16 @@ YK_API yk_tensor *yk_cos(yk_tensor *x);
 YK_API yk_tensor *yk_tanh(yk_tensor *x);
 YK_API yk_tensor *yk_sigmoid(yk_tensor *x);
 YK_API yk_tensor *yk_relu(yk_tensor *x);
-YK_API yk_tensor *yk_gelu(yk_tensor *x);                           /* exact, with erf */
-YK_API yk_tensor *yk_clamp(yk_tensor *x, double low, double high); /* -INFINITY, INFINITY: unbounded */
-/* No gradient flows through these: */
+YK_API yk_tensor *yk_gelu(yk_tensor *x); /* exact, with erf */
+/* -INFINITY, INFINITY: unbounded. No gradient where a bound is reached. */
+YK_API yk_tensor *yk_clamp(yk_tensor *x, double low, double high);
+/* Steps: their gradient is zero. */
 YK_API yk_tensor *yk_sign(yk_tensor *x);
 YK_API yk_tensor *yk_floor(yk_tensor *x);
 YK_API yk_tensor *yk_ceil(yk_tensor *x);
 YK_API yk_tensor *yk_round(yk_tensor *x); /* half to even */
+/* These, comparisons and logic give bool, and have no gradient. */
 YK_API yk_tensor *yk_is_finite(yk_tensor *x);
-/* Comparisons and logic give bool. */
 YK_API yk_tensor *yk_eq(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_ne(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_lt(yk_tensor *a, yk_tensor *b);
@@ -134,7 +135,7 @@ YK_API yk_tensor *yk_max(yk_tensor *x); /* of all; equal elements share the grad
 YK_API yk_tensor *yk_min(yk_tensor *x);
 YK_API yk_tensor *yk_argmax(yk_tensor *x, int dim, bool keepdim); /* i64; no gradient */
 YK_API yk_tensor *yk_argmin(yk_tensor *x, int dim, bool keepdim);
-YK_API yk_tensor *yk_any(yk_tensor *x);
+YK_API yk_tensor *yk_any(yk_tensor *x); /* bool; of uint8, uint8 */
 YK_API yk_tensor *yk_all(yk_tensor *x);
 YK_API yk_tensor *yk_softmax(yk_tensor *x, int dim);
 YK_API yk_tensor *yk_log_softmax(yk_tensor *x, int dim);

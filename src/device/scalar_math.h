@@ -304,7 +304,7 @@ static inline float yk__gelu_f32(float x)
     return x * (x < -5.5f ? 0.0f : phi);
 }
 
-/* Its derivative, Phi(x) + x phi(x). */
+/* Its derivative, Phi(x) + x phi(x); at the infinities NaN, infinity times 0. */
 static inline float yk__gelu_grad_f32(float x)
 {
     float t = fabsf(x), p;
@@ -312,7 +312,7 @@ static inline float yk__gelu_grad_f32(float x)
     t = t > 15.0f ? 15.0f : t;
     float r = yk__normal_tail(t, &p, &k);
     float w = (p * YK__FMA(t, -0.398942280f, r)) * yk__float_of((uint32_t)(k + 190) << 23) * 0x1p-63f;
-    return x < 0.0f ? w : 1.0f - w;
+    return (x < 0.0f ? w : 1.0f - w) + x * 0.0f;
 }
 
 static inline double yk__exp_f64(double x)
@@ -353,13 +353,13 @@ static inline double yk__sigmoid_f64(double x)
 
 static inline double yk__gelu_f64(double x)
 {
-    return x < -40.0 ? -0.0 : 0.5 * x * erfc(x * -0.70710678118654752440);
+    return x < -40.0 ? x * 0.0 : 0.5 * x * erfc(x * -0.70710678118654752440);
 }
 
 static inline double yk__gelu_grad_f64(double x)
 {
     double phi = 0.39894228040143267794 * exp(-0.5 * x * x);
-    return 0.5 * erfc(x * -0.70710678118654752440) + (phi > 0.0 ? x * phi : 0.0);
+    return 0.5 * erfc(x * -0.70710678118654752440) + x * phi;
 }
 
 #endif

@@ -80,7 +80,8 @@ typedef struct yk__backend {
                                         const yk__view *gout, const yk__view *x);
 
     /* ---- pooling: x (N,C,H,W), out (N,C,OH,OW); float ---- */
-    /* index (N,C,OH,OW), i32, same strides as out: iy * W + ix of the maximum (the first of equals; NaN wins). */
+    /* index (N,C,OH,OW), i32, same strides as out: iy * W + ix of the maximum (the first of equals; the last NaN wins).
+     */
     yk_status (*max_pool2d)(int device, const yk__pool2d *p, const yk__view *out, const yk__view *index,
                             const yk__view *x);
     yk_status (*max_pool2d_backward)(int device, const yk__pool2d *p, const yk__view *gx, const yk__view *gout,

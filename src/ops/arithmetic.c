@@ -145,38 +145,38 @@ static yk_tensor *power_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha
     return out;
 }
 
-/* All of g where x beats y (by `beats`), half of it where they are equal. */
-static yk_tensor *winner(yk_tensor *g, yk__binary beats, yk_tensor *x, yk_tensor *y)
+/* Half of g where x and y are equal, none of it where x loses (by `loses`), else all: of a NaN, both have it. */
+static yk_tensor *winner(yk_tensor *g, yk__binary loses, yk_tensor *x, yk_tensor *y)
 {
-    yk_tensor *wins = yk__raw_binary("maximum", beats, x, y, 1), *ties = yk__raw_binary("maximum", YK__EQ, x, y, 1);
-    yk_tensor *loses = yk__raw_unary("maximum", YK__LOGICAL_NOT, wins, 0, 0), *won = zero_where(loses, g);
-    yk_tensor *half = yk__raw_unary("maximum", YK__MUL_SCALAR, g, 0.5, 0), *out = yk__raw_where(ties, half, won);
-    yk__release_all(5, (yk_tensor *[]){wins, ties, loses, won, half});
+    yk_tensor *lost = yk__raw_binary("maximum", loses, x, y, 1), *ties = yk__raw_binary("maximum", YK__EQ, x, y, 1);
+    yk_tensor *won = zero_where(lost, g), *half = yk__raw_unary("maximum", YK__MUL_SCALAR, g, 0.5, 0);
+    yk_tensor *out = yk__raw_where(ties, half, won);
+    yk__release_all(4, (yk_tensor *[]){lost, ties, won, half});
     return out;
 }
 
 static yk_tensor *larger_a(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
 {
     (void)alpha;
-    return winner(g, YK__GT, a, b);
+    return winner(g, YK__LT, a, b);
 }
 
 static yk_tensor *larger_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
 {
     (void)alpha;
-    return winner(g, YK__GT, b, a);
+    return winner(g, YK__LT, b, a);
 }
 
 static yk_tensor *smaller_a(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
 {
     (void)alpha;
-    return winner(g, YK__LT, a, b);
+    return winner(g, YK__GT, a, b);
 }
 
 static yk_tensor *smaller_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
 {
     (void)alpha;
-    return winner(g, YK__LT, b, a);
+    return winner(g, YK__GT, b, a);
 }
 
 /* ---- rows ---- */

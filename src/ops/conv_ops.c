@@ -42,10 +42,10 @@ static bool check(const yk__conv2d *p, const yk_tensor *x, const yk_tensor *w, c
                  yk_shape_format(x, tx, sizeof(tx)), yk_shape_format(w, tw, sizeof(tw)));
         return false;
     }
-    if (x->shape[1] != w->shape[1] * p->groups) {
+    int64_t channels;
+    if (__builtin_mul_overflow(w->shape[1], p->groups, &channels) || x->shape[1] != channels) {
         yk__fail(YK_ERR_SHAPE, "conv2d: input has %lld channels but weight %s expects %lld (groups %lld)",
-                 (long long)x->shape[1], yk_shape_format(w, tw, sizeof(tw)), (long long)(w->shape[1] * p->groups),
-                 (long long)p->groups);
+                 (long long)x->shape[1], yk_shape_format(w, tw, sizeof(tw)), (long long)channels, (long long)p->groups);
         return false;
     }
     if (w->shape[0] % p->groups) {
@@ -56,7 +56,13 @@ static bool check(const yk__conv2d *p, const yk_tensor *x, const yk_tensor *w, c
     out[0] = x->shape[0];
     out[1] = w->shape[0];
     for (int i = 0; i < 2; i++) {
-        int64_t padded = x->shape[2 + i] + 2 * p->padding[i], reach = p->dilation[i] * (w->shape[2 + i] - 1) + 1;
+        int64_t padded, reach;
+        if (!yk__window(x->shape[2 + i], w->shape[2 + i], p->stride[i], p->padding[i], p->dilation[i], &reach,
+                        &padded)) {
+            yk__fail(YK_ERR_ARGUMENT, "conv2d: stride %lld, padding %lld, dilation %lld of the %s is not possible",
+                     (long long)p->stride[i], (long long)p->padding[i], (long long)p->dilation[i], axis_name[i]);
+            return false;
+        }
         if (w->shape[2 + i] < 1 || reach > padded) {
             yk__fail(
                 YK_ERR_SHAPE,

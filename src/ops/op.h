@@ -63,6 +63,19 @@ yk_tensor *yk__gradient_vector(const yk__node *node, int input, int64_t size, yk
 /* Sums a gradient, taken over, to the shape of the form and brings it to its dtype. */
 yk_tensor *yk__fit(yk_tensor *grad, const yk__form *form);
 
+/* ---- windows ---- */
+/* What a kernel covers of one axis and what it slides over; false where a number is beyond what can be counted with. */
+static inline bool yk__window(int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,
+                              int64_t *reach, int64_t *padded)
+{
+    const int64_t most = INT32_MAX;
+    if (size > INT64_MAX - 4 * most || kernel > most || stride > most || padding > most || dilation > most)
+        return false;
+    *reach = dilation * (kernel - 1) + 1;
+    *padded = size + 2 * padding;
+    return true;
+}
+
 /* ---- small makers ---- */
 yk_tensor *yk__raw_scalar(double value, yk_dtype dtype, yk_device device);
 /* 0, 1, ..., n - 1 as i64 of shape (n, 1, ..., 1) with `ndim` dimensions. */

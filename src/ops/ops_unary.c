@@ -48,17 +48,22 @@ static yk_tensor *unary_apply(const unary_row *row, yk_tensor *x, double p0, dou
 
 /* ---- rules: g is the gradient of the result, k what was kept ---- */
 
-/* g f(k), with f a unary kernel, times a factor. */
-static yk_tensor *g_times(yk_tensor *g, yk__unary f, yk_tensor *k, double p0, double factor)
+/* g slope factor; takes the slope. */
+static yk_tensor *g_times_factor(yk_tensor *g, yk_tensor *slope, double factor)
 {
-    yk_tensor *slope = yk__raw_unary("backward", f, k, p0, 0),
-              *product = yk__raw_binary("backward", YK__MUL, g, slope, 1);
+    yk_tensor *product = yk__raw_binary("backward", YK__MUL, g, slope, 1);
     yk_tensor_release(slope);
     if (factor == 1)
         return product;
     yk_tensor *out = yk__raw_unary("backward", YK__MUL_SCALAR, product, factor, 0);
     yk_tensor_release(product);
     return out;
+}
+
+/* g f(k), with f a unary kernel, times a factor. */
+static yk_tensor *g_times(yk_tensor *g, yk__unary f, yk_tensor *k, double p0, double factor)
+{
+    return g_times_factor(g, yk__raw_unary("backward", f, k, p0, 0), factor);
 }
 
 static yk_tensor *neg_rule(yk_tensor *g, yk_tensor *k, const double *p)
@@ -109,13 +114,30 @@ static yk_tensor *mul_scalar_rule(yk_tensor *g, yk_tensor *k, const double *p)
     return yk__raw_unary("mul", YK__MUL_SCALAR, g, p[0], 0);
 }
 
+/* For float16 PyTorch takes no root in place of a power of a half: (-inf)^0.5 is inf, and (-0)^-0.5, too. */
+static bool takes_plain_power(const yk_tensor *x, double exponent)
+{
+    return x->dtype == YK_F16 && fabs(exponent) == 0.5;
+}
+
 static yk_tensor *pow_scalar_rule(yk_tensor *g, yk_tensor *x, const double *p)
 {
     if (p[0] == 0)
         return yk__tensor_full_like(g, 0);
     if (p[0] == 2) /* x^1 by the kernel of powers would cost a logarithm */
         return g_times(g, YK__MUL_SCALAR, x, 2, 1);
-    return g_times(g, YK__POW_SCALAR, x, p[0] - 1, p[0]);
+    if (!takes_plain_power(x, p[0] - 1))
+        return g_times(g, YK__POW_SCALAR, x, p[0] - 1, p[0]);
+    yk_tensor *exponent = yk__raw_scalar(p[0] - 1, YK_F32, yk__device_of(x));
+    yk_tensor *power = yk__raw_binary("pow", YK__POW, x, exponent, 1), *product = g_times_factor(g, power, p[0]);
+    yk_tensor_release(exponent);
+    return product;
+}
+
+static yk_tensor *zero_rule(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)k, (void)p;
+    return yk__tensor_full_like(g, 0);
 }
 
 /* g where `mask`, else 0; takes over g, and NULL passes through. */
@@ -169,13 +191,33 @@ UNARY(cos, COS, X, BY_RULE, cos_rule)
 UNARY(tanh, TANH, OUT, YK__TANH_GRAD, NULL)
 UNARY(sigmoid, SIGMOID, OUT, YK__SIGMOID_GRAD, NULL)
 UNARY(relu, RELU, OUT, YK__RELU_GRAD, NULL)
-UNARY(gelu, GELU, X, YK__GELU_GRAD, NULL)
+UNARY_ROW(gelu, GELU, X, YK__GELU_GRAD, NULL)
+
+/* Steps are flat wherever they have a slope: their gradient is zero, not none, as in PyTorch. */
+UNARY_ROW(sign, SIGN, NOTHING, BY_RULE, zero_rule)
+UNARY(floor, FLOOR, NOTHING, BY_RULE, zero_rule)
+UNARY(ceil, CEIL, NOTHING, BY_RULE, zero_rule)
+UNARY(round, ROUND, NOTHING, BY_RULE, zero_rule)
 
 UNARY_ROW(square, POW_SCALAR, X, BY_RULE, pow_scalar_rule)
 UNARY_ROW(add_scalar, ADD_SCALAR, NOTHING, BY_RULE, add_scalar_rule)
 UNARY_ROW(mul_scalar, MUL_SCALAR, NOTHING, BY_RULE, mul_scalar_rule)
 UNARY_ROW(pow_scalar, POW_SCALAR, X, BY_RULE, pow_scalar_rule)
 UNARY_ROW(clamp, CLAMP, X, BY_RULE, clamp_rule)
+static const unary_row clamp_nan_row = {
+    {.name = "clamp", .backward = unary_backward}, YK__MUL_SCALAR, KEEPS_NOTHING, BY_RULE, zero_rule};
+
+yk_tensor *yk_gelu(yk_tensor *x)
+{
+    if (!yk__op_begin("gelu", 1, &x, 0) || yk__expect_floating("gelu", "input", x))
+        return NULL;
+    return unary_apply(&gelu_row, x, 0, 0);
+}
+
+yk_tensor *yk_sign(yk_tensor *x)
+{
+    return x && x->dtype == YK_BOOL ? yk_clone(x) : unary_apply(&sign_row, x, 0, 0);
+}
 
 yk_tensor *yk_square(yk_tensor *x)
 {
@@ -214,15 +256,24 @@ yk_tensor *yk_div_scalar(yk_tensor *a, double b)
 
 yk_tensor *yk_pow_scalar(yk_tensor *a, double b)
 {
+    if (a && takes_plain_power(a, b)) {
+        if (!yk__op_begin("pow_scalar", 1, &a, 0))
+            return NULL;
+        yk_tensor *exponent = yk__raw_scalar(b, YK_F16, yk__device_of(a)), *out = exponent ? yk_pow(a, exponent) : NULL;
+        yk_tensor_release(exponent);
+        return out;
+    }
     return unary_apply(&pow_scalar_row, a, b, 0);
 }
 
 yk_tensor *yk_clamp(yk_tensor *x, double low, double high)
 {
+    if (isnan(low) || isnan(high)) /* as every element is then; the kernel compares */
+        return unary_apply(&clamp_nan_row, x, NAN, 0);
     return unary_apply(&clamp_row, x, low, high);
 }
 
-/* ---- no gradient: steps are flat wherever they have a slope ---- */
+/* ---- no gradient: the result is bool ---- */
 
 #define FLAT(name, label, kernel)                                                                                      \
     yk_tensor *yk_##name(yk_tensor *x)                                                                                 \
@@ -230,9 +281,5 @@ yk_tensor *yk_clamp(yk_tensor *x, double low, double high)
         return yk__op_begin(label, 1, &x, 0) ? yk__scope_own(yk__raw_unary(label, YK__##kernel, x, 0, 0)) : NULL;      \
     }
 
-FLAT(sign, "sign", SIGN)
-FLAT(floor, "floor", FLOOR)
-FLAT(ceil, "ceil", CEIL)
-FLAT(round, "round", ROUND)
 FLAT(is_finite, "is_finite", IS_FINITE)
 FLAT(logical_not, "logical_not", LOGICAL_NOT)

@@ -37,28 +37,31 @@ static bool plan(const char *name, const yk_tensor *x, const yk_pool2d_options *
     for (int i = 0; i < 2; i++) {
         int64_t kernel = options->kernel[i], stride = options->stride[i] ? options->stride[i] : kernel;
         int64_t padding = options->padding[i], dilation = options->dilation[i] ? options->dilation[i] : 1;
-        if (kernel < 1 || stride < 1 || padding < 0 || dilation < 1 || (!max && dilation != 1) || p->divisor < 0) {
+        int64_t size = x->shape[2 + i], reach, padded;
+        if (kernel < 1 || stride < 1 || padding < 0 || dilation < 1 || (!max && dilation != 1) || p->divisor < 0 ||
+            !yk__window(size, kernel, stride, padding, dilation, &reach, &padded)) {
             yk__fail(YK_ERR_ARGUMENT,
                      "%s: kernel %lld, stride %lld, padding %lld, dilation %lld of the %s is not possible", name,
                      (long long)kernel, (long long)stride, (long long)padding, (long long)dilation, axis_name[i]);
             return false;
         }
-        int64_t size = x->shape[2 + i], reach = dilation * (kernel - 1) + 1, room = size + 2 * padding - reach;
         if (padding > reach / 2) {
             yk__fail(YK_ERR_ARGUMENT, "%s: padding %lld of the %s is more than half of the kernel's %lld", name,
                      (long long)padding, axis_name[i], (long long)reach);
             return false;
         }
-        if (room < 0) {
+        /* With ceil_mode the last window may reach beyond the padding, and the first one, too. */
+        int64_t room = padded - reach + (options->ceil_mode ? stride - 1 : 0);
+        int64_t count = room < 0 ? 0 : room / stride + 1;
+        if (options->ceil_mode && (count - 1) * stride >= size + padding) /* would start beyond the input */
+            count--;
+        if (count < 1) {
             char text[200];
             yk__fail(YK_ERR_SHAPE, "%s: the kernel covers %lld of the %s, but input %s with padding %lld has %lld",
                      name, (long long)reach, axis_name[i], yk_shape_format(x, text, sizeof(text)), (long long)padding,
-                     (long long)(size + 2 * padding));
+                     (long long)padded);
             return false;
         }
-        int64_t count = (room + (options->ceil_mode ? stride - 1 : 0)) / stride + 1;
-        if (options->ceil_mode && (count - 1) * stride >= size + padding) /* would start beyond the input */
-            count--;
         p->kernel[i] = kernel;
         p->stride[i] = stride;
         p->padding[i] = padding;

@@ -148,7 +148,7 @@ yk_tensor *yk_var_dims(yk_tensor *x, const int *dims, int n_dims, double correct
 
 /* ---- extremes ---- */
 
-/* Of all: the elements that equal the extreme share the gradient evenly. */
+/* Of all: the elements that equal the extreme share the gradient evenly; where that is NaN, the NaNs do. */
 static yk_status extreme_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     const reduction *r = yk__context(node);
@@ -156,12 +156,13 @@ static yk_status extreme_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     yk_tensor *x = yk__saved(node, 0, &bad), *out = yk__saved(node, 1, &bad);
     if (bad)
         return bad;
-    yk_tensor *hits = yk__raw_binary("max", YK__EQ, x, out, 1),
-              *count = yk__raw_reduce("max", YK__SUM, hits, 0, false, 0);
+    yk_tensor *equal = yk__raw_binary("max", YK__EQ, x, out, 1), *nan = yk__raw_binary("max", YK__NE, x, x, 1);
+    yk_tensor *hits = yk__raw_binary("max", YK__OR, equal, nan, 1);
+    yk_tensor *count = yk__raw_reduce("max", YK__SUM, hits, 0, false, 0);
     yk_tensor *share = yk__raw_binary("max", YK__DIV, gout, count, 1);
     yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
     grads[0] = yk__narrow_to(yk__raw_where(hits, share, zero), (yk_dtype)r->x.dtype);
-    yk__release_all(4, (yk_tensor *[]){hits, count, share, zero});
+    yk__release_all(6, (yk_tensor *[]){equal, nan, hits, count, share, zero});
     return yk__made(grads[0]);
 }
 
@@ -245,14 +246,23 @@ static yk_tensor *flat(const char *name, yk__reduce kernel, yk_tensor *x, const 
     return yk__scope_own(yk__raw_reduce(name, kernel, x, mask, keepdim, 0));
 }
 
+static yk_tensor *place_of(const char *name, yk__reduce kernel, yk_tensor *x, int dim, bool keepdim)
+{
+    if (x && x->dtype == YK_BOOL) {
+        yk__fail(YK_ERR_DTYPE, "%s: not defined for bool tensors", name);
+        return NULL;
+    }
+    return flat(name, kernel, x, &dim, 1, keepdim);
+}
+
 yk_tensor *yk_argmax(yk_tensor *x, int dim, bool keepdim)
 {
-    return flat("argmax", YK__ARGMAX, x, &dim, 1, keepdim);
+    return place_of("argmax", YK__ARGMAX, x, dim, keepdim);
 }
 
 yk_tensor *yk_argmin(yk_tensor *x, int dim, bool keepdim)
 {
-    return flat("argmin", YK__ARGMIN, x, &dim, 1, keepdim);
+    return place_of("argmin", YK__ARGMIN, x, dim, keepdim);
 }
 
 yk_tensor *yk_prod(yk_tensor *x)
@@ -260,12 +270,21 @@ yk_tensor *yk_prod(yk_tensor *x)
     return flat("prod", YK__PROD, x, NULL, 0, false);
 }
 
+/* Bool; of uint8, which was PyTorch's first bool, uint8. */
+static yk_tensor *any_or_all(const char *name, yk__reduce kernel, yk_tensor *x)
+{
+    if (!yk__op_begin(name, 1, &x, 0))
+        return NULL;
+    yk_tensor *out = yk__raw_reduce(name, kernel, x, 0, false, 0);
+    return yk__scope_own(out && x->dtype == YK_U8 ? yk__narrow_to(out, YK_U8) : out);
+}
+
 yk_tensor *yk_any(yk_tensor *x)
 {
-    return flat("any", YK__ANY, x, NULL, 0, false);
+    return any_or_all("any", YK__ANY, x);
 }
 
 yk_tensor *yk_all(yk_tensor *x)
 {
-    return flat("all", YK__ALL, x, NULL, 0, false);
+    return any_or_all("all", YK__ALL, x);
 }

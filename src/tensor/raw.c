@@ -209,8 +209,13 @@ yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tens
     yk_dtype result = operand_dtype(a, b);
     if (op == YK__DIV && !yk_dtype_is_floating(result))
         result = YK_F32;
-    if (op == YK__SUB && result == YK_BOOL) {
+    if (op == YK__POW && result == YK_BOOL) {
         yk__fail(YK_ERR_DTYPE, "%s: not defined for bool tensors", what);
+        return NULL;
+    }
+    if (op == YK__SUB && (a->dtype == YK_BOOL || b->dtype == YK_BOOL)) {
+        yk__fail(YK_ERR_DTYPE, "%s: %s minus %s: not defined for bool tensors", what, yk_dtype_name((yk_dtype)a->dtype),
+                 yk_dtype_name((yk_dtype)b->dtype));
         return NULL;
     }
     yk_dtype compute = yk__is_half(result) ? YK_F32 : result;

@@ -67,7 +67,7 @@ static yk__pool2d params(const pool_case *c, bool dilated)
     return p;
 }
 
-/* out, index and, for gout, gx in C order; the first of equals wins, and the first NaN. */
+/* out, index and, for gout, gx in C order; the first of equals wins, or the last NaN. */
 static void reference_max(const yk__pool2d *p, const int64_t *in, const int64_t *shape, const double *x,
                           const double *gout, double *out, double *index, double *gx)
 {
@@ -82,7 +82,7 @@ static void reference_max(const yk__pool2d *p, const int64_t *in, const int64_t 
             if (iy < 0 || ix < 0 || iy >= in[2] || ix >= in[3])
                 continue;
             int64_t at = iy * in[3] + ix;
-            if (best < 0 || from[at] > from[best] || (isnan(from[at]) && !isnan(from[best])))
+            if (best < 0 || from[at] > from[best] || isnan(from[at]))
                 best = at;
         }
         out[o] = best < 0 ? (double)-INFINITY : from[best];

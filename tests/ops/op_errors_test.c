@@ -63,7 +63,7 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     /* elementwise */                                                                                                  \
     ROW(yk_add(T(2, 3), T(4)), SHAPE, "add: shapes (2, 3) and (4,) do not broadcast: 3 against 4 in dimension 1")      \
     ROW(yk_mul(T(2), away()), DEVICE, "mul: the tensors are on two devices, cpu:0 and cpu:1; move one with yk_to")     \
-    ROW(yk_sub(of(YK_BOOL, 2), of(YK_BOOL, 2)), DTYPE, "sub: not defined for bool tensors")                            \
+    ROW(yk_sub(of(YK_BOOL, 2), of(YK_BOOL, 2)), DTYPE, "sub: bool minus bool: not defined for bool tensors")                            \
     ROW(yk_neg(of(YK_BOOL, 2)), DTYPE, "neg: not defined for bool tensors")                                            \
     ROW(yk_where(T(2), T(2), T(2)), DTYPE, "where: the condition is float32, expected bool")                           \
     ROW(yk_add(T(2), NULL), ARGUMENT, "add: argument 2 is NULL")                                                       \

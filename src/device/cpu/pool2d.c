@@ -79,7 +79,7 @@ static inline __mmask16 first_lanes(int64_t n)
 
 static inline void max_take(__m512 *m, __m512i *k, __m512 v, __m512i at)
 {
-    __mmask16 take = _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(*m, *m, _CMP_ORD_Q), v, *m, _CMP_NLE_UQ);
+    __mmask16 take = _mm512_cmp_ps_mask(v, *m, _CMP_GT_OQ) | _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     *m = _mm512_mask_mov_ps(*m, take, v);
     *k = _mm512_mask_mov_epi32(*k, take, at);
 }
@@ -111,7 +111,7 @@ static int64_t max_vectors_f32(int taps, bool first, float *best, int32_t *index
         vi32 k = first ? at[0] - (vi32){0} : (vi32) * (vi32u *)(index + i);
         for (int t = first; t < taps; t++) {
             yk__vf32 v = *(const yk__vf32u *)(x[t] + i);
-            vi32 take = ~(v <= m) & (m == m);
+            vi32 take = (v > m) | (v != v);
             m = (yk__vf32)((take & (vi32)v) | (~take & (vi32)m));
             k = (take & at[t]) | (~take & k);
         }

@@ -7,7 +7,7 @@
 /* ---- maximum over runs: positions whose (n, c) lie next to each other in memory ---------------------------------- */
 
 /* Folds taps into best and index; `first` starts with tap 0 instead of what they hold. A tap wins when it is greater or
- * NaN and the best so far is no NaN: the first of equals and the first NaN stay. */
+ * NaN: the first of equals and the last NaN stay, as in PyTorch. */
 static void NAME(max_fold)(int taps, bool first, T *restrict best, int32_t *restrict index, const T *const *x,
                            const int32_t *at, int64_t n)
 {
@@ -15,7 +15,7 @@ static void NAME(max_fold)(int taps, bool first, T *restrict best, int32_t *rest
         T m = first ? x[0][i] : best[i];
         int32_t k = first ? at[0] : index[i];
         for (int t = first; t < taps; t++) {
-            bool take = !(x[t][i] <= m) && m == m;
+            bool take = x[t][i] > m || x[t][i] != x[t][i];
             m = take ? x[t][i] : m;
             k = take ? at[t] : k;
         }
@@ -177,7 +177,7 @@ static void NAME(max_planes)(void *arg, int64_t begin, int64_t end, int thread)
                         if (ix < 0 || ix >= j->in.w)
                             continue;
                         T v = x[iy * j->in.h_step + ix * j->in.w_step];
-                        if (k < 0 || (!(v <= m) && m == m)) {
+                        if (k < 0 || v > m || v != v) {
                             m = v;
                             k = (int32_t)(iy * j->in.w + ix);
                         }

@@ -107,11 +107,11 @@ static void grad_pairs(const pooling *j, float *gx, const float *g, const int32_
         for (int64_t i = 0; i < n; i++) {                                                                              \
             T v[4] = {row0[2 * i], row0[2 * i + 1], row1[2 * i], row1[2 * i + 1]}, m = v[0];                           \
             int32_t k0 = at + 2 * (int32_t)i, k = k0;                                                                  \
-            bool take = !(v[1] <= m) & (m == m);                                                                       \
+            bool take = (v[1] > m) | (v[1] != v[1]);                                                                   \
             m = take ? v[1] : m, k = take ? k0 + 1 : k;                                                                \
-            take = !(v[2] <= m) & (m == m);                                                                            \
+            take = (v[2] > m) | (v[2] != v[2]);                                                                        \
             m = take ? v[2] : m, k = take ? k0 + width : k;                                                            \
-            take = !(v[3] <= m) & (m == m);                                                                            \
+            take = (v[3] > m) | (v[3] != v[3]);                                                                        \
             m = take ? v[3] : m, k = take ? k0 + width + 1 : k;                                                        \
             out[i] = m, index[i] = k;                                                                                  \
         }                                                                                                              \

@@ -1,0 +1,251 @@
+#!/usr/bin/python3
+"""Writes tests/golden/special_golden.h: what PyTorch makes of special values, in every dtype, forward and backward.
+
+Needs PyTorch (2.15 wrote the committed file). Run from anywhere:
+    python3 tests/golden/make_special.py
+A case is an operation's name, its arguments, its inputs, and what comes out: the result and the gradient of every input
+that has one, or that PyTorch refuses the call. tests/ops/special_test.c calls yoke's function of the same name.
+Conversions of NaN and infinity to integers are left out: C and the hardware decide those, not PyTorch.
+"""
+import math
+import os
+
+import torch
+import torch.nn.functional as F
+
+INF, NAN = math.inf, math.nan
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool]
+FLOATS = DTYPES[:4]
+NAMES = dict(zip(DTYPES, "YK_F32 YK_F64 YK_F16 YK_BF16 YK_I64 YK_I32 YK_U8 YK_BOOL".split()))
+DENORMAL = {torch.float32: 1e-40, torch.float64: 1e-310, torch.float16: 3e-6, torch.bfloat16: 1e-39}
+LARGEST = {dtype: torch.finfo(dtype).max for dtype in FLOATS}
+VALUES, PLACES, CASES = [], {}, []
+
+
+def put(values):
+    values = tuple(float(v) for v in values)
+    key = repr(values)
+    if key not in PLACES:
+        PLACES[key] = len(VALUES)
+        VALUES.extend(values)
+    return PLACES[key]
+
+
+def flat(tensor):
+    return tensor.detach().to(torch.float64).contiguous().reshape(-1).tolist()
+
+
+def describe(tensor):
+    shape = ", ".join(str(n) for n in tensor.shape) or "0"
+    return f"{{{NAMES[tensor.dtype]}, {tensor.dim()}, {{{shape}}}, {put(flat(tensor))}}}"
+
+
+def case(name, function, *inputs, args=(), backward=True):
+    inputs = [t.detach().clone().requires_grad_(backward and t.dtype.is_floating_point) for t in inputs]
+    grads = [-1] * 3
+    row = dict(name=name, args=args, inputs=[describe(t) for t in inputs], out="{-1, 0, {0}, 0}", gout=-1, grads=grads)
+    CASES.append(row)
+    try:
+        out = function(*inputs)
+    except (RuntimeError, IndexError, ValueError, NotImplementedError, TypeError):
+        return
+    row["out"] = describe(out)
+    if not out.requires_grad:
+        return
+    pattern = [1.0, -2.0, 0.5, 3.0]
+    gout = torch.tensor([pattern[i % 4] for i in range(out.numel())], dtype=out.dtype).reshape(out.shape)
+    which = [k for k, t in enumerate(inputs) if t.requires_grad]
+    try:
+        found = torch.autograd.grad(out, [inputs[k] for k in which], gout, allow_unused=True)
+    except NotImplementedError:  # 1 ** True: PyTorch has no b - 1 for it
+        return
+    row["gout"] = put(flat(gout))
+    for k, grad in zip(which, found):
+        if grad is not None:
+            grads[k] = put(flat(grad))
+
+
+def specials(dtype):
+    if dtype == torch.bool:
+        return torch.tensor([False, True])
+    if dtype == torch.uint8:
+        return torch.tensor([0, 1, 2, 7, 200, 255], dtype=dtype)
+    if not dtype.is_floating_point:
+        return torch.tensor([0, 1, -1, 2, -3, 7, 100], dtype=dtype)
+    small, large = DENORMAL[dtype], LARGEST[dtype]
+    return torch.tensor([NAN, INF, -INF, 0.0, -0.0, small, -small, 1.0, -1.0, 0.5, -2.5, 1.5, 3.0, -7.0, large, -large],
+                        dtype=torch.float64).to(dtype)
+
+
+def shapes(dtype):
+    """Special values, none at all, and a tensor of no dimensions."""
+    return [specials(dtype), torch.empty(0, 3, dtype=dtype), specials(dtype)[1]]
+
+
+# ---- elementwise, one tensor
+UNARY = {name: getattr(torch, name) for name in
+         "neg abs exp log sqrt rsqrt reciprocal square sin cos tanh sigmoid relu sign floor ceil round logical_not"
+         .split()}
+# oneDNN's GELU, which PyTorch takes for f32 and bf16, is far off for large numbers (gelu(inf) is NaN, gelu(-7) is -0):
+# float64's stands for both.
+UNARY["gelu"] = lambda a: F.gelu(a.double()).to(a.dtype) if a.dtype in (torch.float32, torch.bfloat16) else F.gelu(a)
+UNARY["is_finite"] = torch.isfinite
+for name, function in UNARY.items():
+    for dtype in DTYPES:
+        for x in shapes(dtype):
+            case(name, function, x)
+for dtype in DTYPES:
+    for b in (0.0, 1.0, 2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 2.5, 1.5, INF, -INF, NAN):
+        case("pow_scalar", lambda a, b=b: a ** b, specials(dtype), args=(b,)) if dtype.is_floating_point else None
+for dtype in FLOATS:
+    for b in (0.0, -0.0, 3.0, INF, NAN, -0.5):
+        for name, function in (("add_scalar", lambda a, b=b: a + b), ("sub_scalar", lambda a, b=b: a - b),
+                               ("mul_scalar", lambda a, b=b: a * b), ("div_scalar", lambda a, b=b: a / b)):
+            case(name, function, specials(dtype), args=(b,))
+    for low, high in ((-1.0, 1.0), (-INF, 0.5), (0.0, INF), (2.0, 1.0), (NAN, 1.0), (-1.0, NAN)):
+        bounds = None if math.isinf(low) else low, None if math.isinf(high) else high
+        case("clamp", lambda a: a.clamp(*bounds), specials(dtype), args=(low, high))
+    for target in FLOATS:
+        case("cast", lambda a: a.to(target), specials(dtype), args=(DTYPES.index(target),))
+    case("cast", lambda a: a.to(torch.bool), specials(dtype), args=(DTYPES.index(torch.bool),))
+# ---- elementwise, two tensors
+BINARY = {name: getattr(torch, name) for name in
+          "add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or".split()}
+for name, function in BINARY.items():
+    for dtype in DTYPES:
+        v = specials(dtype)
+        b = v
+        if name == "pow" and not dtype.is_floating_point and dtype != torch.uint8:
+            b = v[v >= 0]
+        if name == "div" and not dtype.is_floating_point:
+            v = v.clone()
+        case(name, function, v.reshape(-1, 1), b)
+        case(name, function, torch.empty(0, dtype=dtype), specials(dtype)[1])
+    for a in DTYPES:
+        for b in DTYPES:
+            if a != b and not (name == "pow" and not a.is_floating_point and not b.is_floating_point):
+                one = torch.tensor([1, 0, 1]).to(a), torch.tensor([1, 1, 0]).to(b)
+                case(name, function, *one)
+for dtype in FLOATS:
+    case("where", torch.where, torch.tensor([True, False] * 8), specials(dtype), specials(dtype).flip(0))
+# ---- reductions
+def groups(dtype):
+    if not dtype.is_floating_point:
+        return [specials(dtype), torch.empty(0, dtype=dtype), specials(dtype)[1], torch.empty(0, 3, dtype=dtype)]
+    rows = [[NAN, 1, 2], [INF, -INF, 0], [INF, 1, INF], [-INF, -INF, -INF], [-0.0, 0.0, -0.0], [1, NAN, NAN],
+            [DENORMAL[dtype]] * 3, [LARGEST[dtype]] * 3, [2, 2, 1], [0, 3, 0]]
+    tensors = [torch.tensor(row, dtype=torch.float64).to(dtype) for row in rows]
+    return tensors + [torch.empty(0, dtype=dtype), torch.tensor(2.5, dtype=dtype), torch.tensor(NAN, dtype=dtype),
+                      torch.empty(0, 3, dtype=dtype), torch.empty(3, 0, dtype=dtype)]
+
+
+def is_largest(x):
+    """Sums of the largest numbers overflow by the type they are made in; yoke's is wider."""
+    return x.dtype.is_floating_point and x.numel() == 3 and bool((x == LARGEST[x.dtype]).all())
+
+
+for dtype in DTYPES:
+    for x in groups(dtype):
+        for name in ("max", "min", "any", "all", "sum", "mean")[:4 if is_largest(x) else None]:
+            case(name, getattr(torch, name), x)
+        case("prod", torch.prod, x, backward=False)
+        if is_largest(x):
+            continue
+        for name in ("sum", "mean"):
+            case(name + "_dims", lambda a: getattr(torch, name)(a, -1), x, args=(-1,))
+        if x.dim() and x.shape[-1]:
+            case("max_dim", lambda a: a.max(-1)[0], x, args=(-1,))
+            case("min_dim", lambda a: a.min(-1)[0], x, args=(-1,))
+            case("argmax", lambda a: a.argmax(-1), x, args=(-1,))
+            case("argmin", lambda a: a.argmin(-1), x, args=(-1,))
+        if dtype.is_floating_point:
+            if x.dim() or not x.isnan():  # PyTorch's gradient is infinite then, though NaN of any other number
+                case("var", torch.var, x)
+            case("var_dims", lambda a: a.var(-1, correction=0), x, args=(-1, 0))
+            case("softmax", lambda a: a.softmax(-1), x, args=(-1,))
+            case("log_softmax", lambda a: a.log_softmax(-1), x, args=(-1,))
+# ---- pooling: arguments are kernel, stride, padding, dilation (2 each), ceil_mode, count_exclude_pad, divisor
+def pool(x, kernel, stride, padding, dilation=(1, 1), ceil=False, exclude=False, divisor=0):
+    args = (*kernel, *stride, *padding, *dilation, int(ceil), int(exclude), divisor)
+    case("max_pool2d", lambda a: F.max_pool2d(a, kernel, stride, padding, dilation, ceil), x, args=args)
+    if dilation == (1, 1):
+        case("avg_pool2d", lambda a: F.avg_pool2d(a, kernel, stride, padding, ceil, not exclude, divisor or None), x,
+             args=args)
+
+
+for dtype in FLOATS:
+    x = torch.arange(16).reshape(2, 1, 1, 8).to(dtype)
+    odd = torch.tensor([NAN, 1, INF, -INF, 2, -INF, -INF, 0, 3, -1, NAN, NAN], dtype=torch.float64).to(dtype)
+    for ceil in (False, True):
+        pool(x.reshape(2, 1, 2, 4), (3, 4), (3, 4), (0, 1), ceil=ceil)
+        pool(x, (3, 4), (2, 2), (0, 1), ceil=ceil)
+        pool(x, (2, 3), (2, 2), (1, 1), ceil=ceil)
+        pool(x, (2, 2), (2, 3), (0, 0), ceil=ceil)
+        pool(x, (1, 9), (1, 1), (0, 0), ceil=ceil)
+        pool(x, (1, 9), (1, 4), (0, 0), ceil=ceil)
+        pool(x, (1, 12), (1, 4), (0, 0), ceil=ceil)
+        pool(x, (1, 13), (1, 4), (0, 0), ceil=ceil)
+        pool(x, (1, 3), (1, 3), (0, 1), ceil=ceil, exclude=True)
+        pool(x, (1, 5), (1, 3), (0, 2), ceil=ceil, divisor=3)
+        pool(x, (1, 3), (1, 2), (0, 1), (1, 3), ceil=ceil)
+        pool(x, (1, 5), (1, 3), (0, 0), (1, 2), ceil=ceil)
+        pool(odd.reshape(1, 1, 3, 4), (2, 2), (1, 1), (1, 1), ceil=ceil)
+        pool(odd.reshape(1, 1, 3, 4), (2, 3), (2, 3), (0, 0), ceil=ceil)
+    case("adaptive_avg_pool2d", lambda a: F.adaptive_avg_pool2d(a, (2, 3)), odd.reshape(1, 1, 3, 4), args=(2, 3))
+    case("adaptive_avg_pool2d", lambda a: F.adaptive_avg_pool2d(a, (5, 1)), x, args=(5, 1))
+# ---- products, normalisation, losses
+for dtype in FLOATS:
+    a = torch.tensor([[NAN, 1], [INF, 0], [0, 2]], dtype=dtype)
+    b = torch.tensor([[1, 0, 3], [0, 2, -INF]], dtype=dtype)
+    case("matmul", torch.matmul, a, b)
+    case("matmul", torch.matmul, torch.empty(2, 0, dtype=dtype), torch.empty(0, 3, dtype=dtype))
+    case("matmul", torch.matmul, torch.empty(0, 2, dtype=dtype), b)
+    case("matmul", torch.matmul, torch.empty(0, dtype=dtype), torch.empty(0, dtype=dtype))
+    case("matmul", torch.matmul, torch.tensor(2.0, dtype=dtype), torch.tensor(2.0, dtype=dtype))
+    case("linear", F.linear, torch.empty(0, 2, dtype=dtype), a)
+    case("linear", F.linear, torch.empty(4, 0, dtype=dtype), torch.empty(3, 0, dtype=dtype),
+         torch.tensor([1, NAN, INF], dtype=dtype))
+    for x in ([[1, 2, 4]], [[NAN, 1, 2]], [[INF, 1, 2]], [[3, 3, 3]]):
+        case("layer_norm", lambda t: F.layer_norm(t, (3,)), torch.tensor(x, dtype=dtype), args=(3,))
+    case("layer_norm", lambda t: F.layer_norm(t, (3,)), torch.empty(0, 3, dtype=dtype), args=(3,))
+    target = torch.tensor([0, 2, 1])
+    for rows in ([[1, 2, 3], [NAN, 0, 1], [0, 0, 0]], [[INF, 1, 0], [-INF, 0, 1], [1, -INF, 1]],
+                 [[1, 2, 3], [-INF, -INF, -INF], [0, 5, 0]]):
+        case("cross_entropy", F.cross_entropy, torch.tensor(rows, dtype=dtype), target)
+    case("cross_entropy", F.cross_entropy, torch.tensor([[1, 2, 3], [3, 2, 1]], dtype=dtype), torch.tensor([-100, -100]))
+    case("cross_entropy", F.cross_entropy, torch.empty(0, 3, dtype=dtype), torch.empty(0, dtype=torch.int64))
+    for x, y in (([NAN, 1], [0, 1]), ([INF, 1], [INF, -INF]), ([], [])):
+        case("mse_loss", F.mse_loss, torch.tensor(x, dtype=dtype), torch.tensor(y, dtype=dtype))
+    case("embedding", lambda i, w: F.embedding(i, w), torch.tensor([[1, 0], [1, 1]]), a)
+    case("embedding", lambda i, w: F.embedding(i, w), torch.empty(0, dtype=torch.int64), a)
+
+
+def number(v):
+    if math.isnan(v):
+        return "NAN"
+    if math.isinf(v):
+        return "INFINITY" if v > 0 else "-INFINITY"
+    return "-0.0" if v == 0 and math.copysign(1, v) < 0 else "%.17g" % v
+
+
+def text():
+    yield "/* special_golden.h - written by make_special.py with PyTorch %s: see there. */" % torch.__version__.split("+")[0]
+    yield "static const double special_values[] = {"
+    line = "   "
+    for v in VALUES or [0.0]:
+        word = " " + number(v) + ","
+        if len(line) + len(word) > 118:
+            yield line
+            line = "   "
+        line += word
+    yield line + "\n};"
+    yield "static const special_case special_cases[] = {"
+    for c in CASES:
+        args = ", ".join(number(float(a)) for a in c["args"]) or "0"
+        yield (f"    {{\"{c['name']}\", {{{args}}}, {len(c['inputs'])}, {{{', '.join(c['inputs'])}}}, {c['out']}, "
+               f"{c['gout']}, {{{', '.join(str(g) for g in c['grads'])}}}}},")
+    yield "};"
+
+
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "special_golden.h"), "w") as out:
+    out.write("\n".join(text()) + "\n")
