@@ -12,8 +12,9 @@
 #include "device/backend.h"
 #include "device/cpu/cpu.h"
 
-#if DNNL_VERSION_MAJOR != 2 || DNNL_VERSION_MINOR < 6
-#error "yoke needs oneDNN 2.6 or a later 2.x (Debian 12: libdnnl-dev); its 3.x C API differs. See scripts/install-deps."
+/* Of oneDNN dnnl_sgemm alone is called, which 2.6 and 3.x declare alike. */
+#if DNNL_VERSION_MAJOR < 2 || (DNNL_VERSION_MAJOR == 2 && DNNL_VERSION_MINOR < 6)
+#error "yoke needs oneDNN 2.6 or later (Debian: libdnnl-dev). See scripts/install-deps."
 #endif
 
 #define DECLARE_V3(family) void yk__cpu_fill_##family##_v3(yk__backend *table);
