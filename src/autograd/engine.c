@@ -254,11 +254,13 @@ static yk_status run_hooks(yk__node *node, int which)
 {
     yk__output *output = &node->outputs[which];
     yk_status status = YK_OK;
-    for (int i = 0; i < output->n_hooks && !status; i++) {
-        if (!output->hooks[i].fn)
+    uint64_t end = yk__hook_end(), id = 0;
+    for (const yk__hook *hook; !status && (hook = yk__hook_next(output, end, id));) {
+        id = hook->id;
+        if (!hook->fn)
             continue;
         yk_scope scope = yk_scope_begin();
-        yk_tensor *other = output->hooks[i].fn(output->grad, output->hooks[i].user);
+        yk_tensor *other = hook->fn(output->grad, hook->user);
         status = yk__error_code();
         if (!status && other && other != output->grad) {
             status = check_gradient(node, which, node, which, other);
@@ -318,12 +320,13 @@ static yk_status run_leaf(yk__node *node, yk_tensor *grad)
 {
     yk_tensor *leaf = yk_tensor_retain(node->leaf);
     yk_status status = grad ? yk__accumulate_grad(leaf, grad) : YK_OK;
-    const yk__output *output = node->outputs;
-    for (int i = 0; grad && i < output->n_hooks && !status; i++) {
-        if (!output->hooks[i].after)
+    uint64_t end = yk__hook_end(), id = 0;
+    for (const yk__hook *hook; grad && !status && (hook = yk__hook_next(node->outputs, end, id));) {
+        id = hook->id;
+        if (!hook->after)
             continue;
         yk_scope scope = yk_scope_begin();
-        status = output->hooks[i].after(leaf, output->hooks[i].user);
+        status = hook->after(leaf, hook->user);
         if (status && !yk__error_code())
             yk__fail(status, "a post-accumulate hook failed with status %d and no message", (int)status);
         yk_scope_end(scope);
@@ -484,6 +487,55 @@ static yk__collector *collector_of(const yk__node *node)
     return node->op ? NULL : yk__collector_of(node->leaf);
 }
 
+/* ---- who waits for a backward ----------------------------------------------------------------------------------- */
+
+static pthread_mutex_t awaiting_lock = PTHREAD_MUTEX_INITIALIZER;
+static yk__collector *awaiting;
+
+static void forget_locked(yk__collector *c)
+{
+    for (yk__collector **at = &awaiting; *at; at = &(*at)->next) {
+        if (*at == c) {
+            *at = c->next;
+            return;
+        }
+    }
+}
+
+void yk__collector_await(yk__collector *c)
+{
+    pthread_mutex_lock(&awaiting_lock);
+    forget_locked(c);
+    c->thread = pthread_self();
+    c->next = awaiting;
+    awaiting = c;
+    pthread_mutex_unlock(&awaiting_lock);
+}
+
+void yk__collector_forget(yk__collector *c)
+{
+    pthread_mutex_lock(&awaiting_lock);
+    forget_locked(c);
+    pthread_mutex_unlock(&awaiting_lock);
+}
+
+/* The backward that this thread was to come with has failed before its walk. */
+static void fail_awaiting(void)
+{
+    for (;;) {
+        pthread_mutex_lock(&awaiting_lock);
+        yk__collector *c = awaiting;
+        while (c && !pthread_equal(c->thread, pthread_self()))
+            c = c->next;
+        if (c)
+            forget_locked(c);
+        pthread_mutex_unlock(&awaiting_lock);
+        if (!c)
+            return;
+        c->failed(c);
+    }
+}
+
 /* Tells everyone who collects gradients of leaves that were claimed. */
 static yk_status begin_collectors(yk__task *task)
 {
@@ -513,6 +565,7 @@ static yk_status begin_collectors(yk__task *task)
             if (collector_of(task->claimed.nodes[n]) == collector)
                 places[count++] = yk__meta(task->claimed.nodes[n]->leaf)->place;
         }
+        yk__collector_forget(collector);
         status = collector->begin(collector, count, places);
         task->begun += !status;
     }
@@ -577,7 +630,8 @@ static yk_tensor *root_gradient(yk_tensor *root, yk_tensor *given)
     return yk_tensor_retain(given);
 }
 
-yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
+/* Up to the walk and through it; *walked says how far it came. */
+static yk_status backward(yk_tensor *root, const yk_backward_options *options, bool *walked)
 {
     YK__LIVE(root);
     yk_backward_options o = options ? *options : (yk_backward_options){0};
@@ -605,6 +659,7 @@ yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
     }
     if (!status)
         status = begin_collectors(&task);
+    *walked = !status;
     if (!status) {
         task.left = task.claimed.count;
         heap_push(&task.queues[0].heap, node);
@@ -613,6 +668,15 @@ yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
     status = end_collectors(&task, status);
     task_clear(&task);
     yk_tensor_release(kept);
+    return status;
+}
+
+yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
+{
+    bool walked = false;
+    yk_status status = backward(root, options, &walked);
+    if (status && !walked)
+        fail_awaiting();
     return status;
 }
 

@@ -46,6 +46,10 @@ typedef struct yk__output {
     yk__contribution *contributions;
     int64_t shape[YK_MAX_DIMS]; /* ndim of them are set */
 } yk__output;
+/* Walking hooks, which may remove themselves and others and add new ones: the first behind the one of id `behind` (0:
+ * none yet) and before `before`, which yk__hook_end gave when the walk began; NULL at the end. */
+const yk__hook *yk__hook_next(const yk__output *output, uint64_t before, uint64_t behind);
+uint64_t yk__hook_end(void);
 
 struct yk__node {
     atomic_int references;

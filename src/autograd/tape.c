@@ -483,9 +483,25 @@ void yk__exchange_storage(yk_tensor *x, yk_tensor *from)
 
 /* ---- hooks ---- */
 
+static atomic_ullong hook_ids = 1;
+
+const yk__hook *yk__hook_next(const yk__output *output, uint64_t before, uint64_t behind)
+{
+    for (int i = 0; i < output->n_hooks; i++) {
+        const yk__hook *hook = &output->hooks[i];
+        if (hook->id > behind)
+            return hook->id < before ? hook : NULL;
+    }
+    return NULL;
+}
+
+uint64_t yk__hook_end(void)
+{
+    return atomic_load(&hook_ids);
+}
+
 static uint64_t hook_add(const char *name, yk_tensor *x, yk__hook hook)
 {
-    static atomic_ullong ids = 1;
     if (!x)
         return 0;
     int which;
@@ -498,7 +514,7 @@ static uint64_t hook_add(const char *name, yk_tensor *x, yk__hook hook)
     yk__hook *grown = yk__realloc(output->hooks, sizeof(*grown) * (size_t)(output->n_hooks + 1));
     if (!grown)
         return 0;
-    hook.id = atomic_fetch_add(&ids, 1);
+    hook.id = atomic_fetch_add(&hook_ids, 1);
     output->hooks = grown;
     output->hooks[output->n_hooks++] = hook;
     return hook.id;

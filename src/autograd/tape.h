@@ -9,6 +9,8 @@
 #ifndef YOKE_AUTOGRAD_TAPE_H
 #define YOKE_AUTOGRAD_TAPE_H
 
+#include <pthread.h>
+
 #include <yoke/autograd.h>
 
 #include "tensor/tensor.h"
@@ -111,7 +113,16 @@ typedef struct yk__collector {
     yk_status (*begin)(struct yk__collector *self, int count, const int *places);
     yk_status (*ready)(struct yk__collector *self, int place);
     yk_status (*end)(struct yk__collector *self, yk_status status);
+    /* A backward that it waited for (yk__collector_await) failed before it began; the record says why, and stays. */
+    void (*failed)(struct yk__collector *self);
+    struct yk__collector *next; /* engine.c's: those that wait for a backward, and of which thread */
+    pthread_t thread;
 } yk__collector;
+
+/* This thread is to call backward for the collector: if the next one that it calls fails before it has begun, without a
+ * loss, say, or on a graph that was freed, the collector is told. Until begin or forget. */
+void yk__collector_await(yk__collector *collector);
+void yk__collector_forget(yk__collector *collector);
 
 /*
  * Makes `collector` (borrowed, the only one) that of `leaf`, under a number of its own. Gradients are accumulated in

@@ -113,6 +113,10 @@ int yk__pool_threads(const yk__pool *pool);
  * while another thread uses the pool, it runs everything on the caller, as thread 0.
  */
 void yk__pool_run(yk__pool *pool, int64_t n, int64_t grain, yk__range_fn fn, void *arg);
+/* The same among the first `most` threads at most. */
+void yk__pool_run_among(yk__pool *pool, int most, int64_t n, int64_t grain, yk__range_fn fn, void *arg);
+/* Whether the calling thread works on a piece of a run. */
+bool yk__pool_inside(void);
 /* Cores that this process may run on, at least 1. */
 int yk__cores(void);
 

@@ -7,6 +7,7 @@
  * yet, on a machine with more to do than cores, costs nothing. Idle workers spin a short while, because kernels follow
  * one another within microseconds, then sleep on a condition variable, because they must not burn the cores.
  */
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@ struct yk__pool {
     yk__range_fn fn;
     void *arg;
     int64_t n, grain;
+    int most; /* threads of a higher number have no part in the run */
     _Alignas(64) atomic_llong next;
 
     /* generation << 32 | open << 31 | workers inside */
@@ -124,7 +126,8 @@ static void *worker(void *argument)
             return NULL;
         if (!enter(pool, seen))
             continue;
-        take_pieces(pool, start.thread);
+        if (start.thread < pool->most)
+            take_pieces(pool, start.thread);
         leave(pool);
     }
 }
@@ -290,13 +293,13 @@ int yk__pool_threads(const yk__pool *pool)
     return pool->threads;
 }
 
-void yk__pool_run(yk__pool *pool, int64_t n, int64_t grain, yk__range_fn fn, void *arg)
+void yk__pool_run_among(yk__pool *pool, int most, int64_t n, int64_t grain, yk__range_fn fn, void *arg)
 {
     if (n <= 0)
         return;
     if (grain < 1)
         grain = 1;
-    if (pool->threads == 1 || n <= grain || inside ||
+    if (pool->threads == 1 || most == 1 || n <= grain || inside ||
         atomic_exchange_explicit(&pool->busy, true, memory_order_acquire)) {
         for (int64_t begin = 0; begin < n; begin += grain)
             fn(arg, begin, n - begin < grain ? n : begin + grain, 0);
@@ -308,11 +311,22 @@ void yk__pool_run(yk__pool *pool, int64_t n, int64_t grain, yk__range_fn fn, voi
     pool->arg = arg;
     pool->n = n;
     pool->grain = grain;
+    pool->most = most;
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
     publish(pool);
     take_pieces(pool, 0);
     close_run(pool);
     atomic_store_explicit(&pool->busy, false, memory_order_release);
+}
+
+void yk__pool_run(yk__pool *pool, int64_t n, int64_t grain, yk__range_fn fn, void *arg)
+{
+    yk__pool_run_among(pool, INT_MAX, n, grain, fn, arg);
+}
+
+bool yk__pool_inside(void)
+{
+    return inside;
 }
 
 int yk__cores(void)

@@ -84,10 +84,13 @@ static yk_status check_parts(const char *what, const char *whole_role, const yk_
     if (whole->dtype != part->dtype)
         return yk__fail(YK_ERR_DTYPE, "%s: %s is %s but %s is %s", what, whole_role,
                         yk_dtype_name((yk_dtype)whole->dtype), part_role, yk_dtype_name((yk_dtype)part->dtype));
-    if (whole->numel != part->numel * parts)
+    int64_t all;
+    if (__builtin_mul_overflow(part->numel, (int64_t)parts, &all))
+        all = INT64_MAX;
+    if (whole->numel != all)
         return yk__fail(YK_ERR_SHAPE, "%s: %s %s has %lld elements, but %d ranks with %s %s make %lld", what,
                         whole_role, yk_shape_format(whole, a, sizeof(a)), (long long)whole->numel, parts, part_role,
-                        yk_shape_format(part, b, sizeof(b)), (long long)(part->numel * parts));
+                        yk_shape_format(part, b, sizeof(b)), (long long)all);
     size_t size = yk_dtype_size((yk_dtype)whole->dtype);
     const char *w = whole->data, *p = part->data;
     bool in_place = own >= 0 && p == w + (size_t)part->numel * (size_t)own * size && yk_is_contiguous(whole) &&

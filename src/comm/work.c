@@ -89,8 +89,12 @@ static yk_status carry_out(yk__group *g, yk__call *call)
         const yk_error *error = yk_last_error();
         g->backend->give_up(g->state, status, error ? error->message : "out of memory");
     }
-    if (!status)
-        status = g->backend->collective[call->op.kind](g->state, &call->op);
+    yk_status (*collective)(void *, const yk__comm_op *) = g->backend->collective[call->op.kind];
+    if (!status && !collective) /* on all ranks alike: the group stays whole */
+        status = yk__fail(YK_ERR_UNSUPPORTED, "group '%s', rank %d: the %s backend has no %s", g->name, g->rank,
+                          g->backend->name, yk__comm_kind_name(call->op.kind));
+    else if (!status)
+        status = collective(g->state, &call->op);
     if (!status)
         status = unstage(call, staged_out);
     yk_tensor_release(staged_in);

@@ -98,7 +98,11 @@ static yk_tensor *plan(const char *name, yk_tensor *const *xs, int dim, join_con
             return NULL;
         p->start = total;
         p->length = c->stacked ? 1 : xs[i]->shape[c->dim];
-        total += p->length;
+        if (__builtin_add_overflow(total, p->length, &total)) {
+            yk__fail(YK_ERR_SHAPE, "%s: %d tensors like %s have more elements than fit in memory", name, c->count,
+                     yk_shape_format(first, text, sizeof(text)));
+            return NULL;
+        }
     }
     for (int d = 0; d < *ndim; d++)
         shape[d] = d == c->dim ? total : first->shape[c->stacked && d > c->dim ? d - 1 : d];

@@ -261,7 +261,7 @@ static yk_tensor *part_of(yk_tensor *x, const part *p)
         if (d == p->dim && p->drops)
             continue;
         shape[ndim] = d == p->dim ? p->length : x->shape[d];
-        stride[ndim++] = x->stride[d] * (d == p->dim ? p->step : 1);
+        stride[ndim++] = x->stride[d] * (d == p->dim && p->length > 1 ? p->step : 1); /* else it may be any number */
     }
     return yk__tensor_view(x, ndim, shape, stride, p->length ? p->start * x->stride[p->dim] : 0);
 }

@@ -19,6 +19,7 @@ static void reducer_free(yk__reducer *r)
 {
     if (!r)
         return;
+    yk__collector_forget(&r->collector);
     yk__buckets_clear(r);
     yk__join_clear(r);
     for (int i = 0; i < r->n_buffers; i++)
@@ -58,6 +59,12 @@ static yk_status ddp_forward(yk_module *m, yk_tensor *const *inputs, int n_input
         return status;
     double prepared = yk__now();
     status = yk_forward_list(d->inner, inputs, n_inputs, outputs, n_outputs);
+    if (r->sync && yk_module_is_training(m)) {
+        if (status)
+            yk__reducer_give_up(r, "forward"); /* the others wait for this rank's gradients */
+        else
+            yk__collector_await(&r->collector);
+    }
     waited = yk__sync_waited() - waited;
     r->clock.waited += prepared - began + waited;
     r->clock.forward += yk__now() - prepared - waited;

@@ -6,7 +6,8 @@
  * order of numbers (a later bucket that is complete early waits for its turn, so that all ranks call the same). The
  * group's thread carries it out while backward goes on; the end of backward waits for what is left.
  *
- * A failure between begin and end breaks the group: the other ranks wait for buckets that would never come.
+ * A failure between begin and end breaks the group: the other ranks wait for buckets that would never come. So does one
+ * of a training forward, and of a backward after one that fails before begin.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -367,4 +368,14 @@ static yk_status reducer_end(yk__collector *self, yk_status status)
     return status;
 }
 
-const yk__collector yk__reducer_collector = {reducer_begin, reducer_ready, reducer_end};
+/* The other ranks wait for this one's buckets. */
+static void reducer_failed(yk__collector *self)
+{
+    yk__reducer *r = (yk__reducer *)self;
+    pthread_mutex_lock(&r->lock);
+    yk__reducer_give_up(r, "backward");
+    pthread_mutex_unlock(&r->lock);
+}
+
+const yk__collector yk__reducer_collector = {
+    .begin = reducer_begin, .ready = reducer_ready, .end = reducer_end, .failed = reducer_failed};

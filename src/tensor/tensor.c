@@ -21,8 +21,31 @@ static void tensor_destroy(void *object)
 
 static const yk__type tensor_type = {"tensor", tensor_destroy};
 
+/* The elements of a shape. An error where there are more than bytes can be counted for, or where strides would be,
+ * since a size of 0 counts as 1: nothing that follows from a tensor's sizes overflows then. */
+static bool count_elements(int ndim, const int64_t *shape, int64_t *numel)
+{
+    const int64_t most = INT64_MAX / 16;
+    int64_t room = 1;
+    *numel = 1;
+    for (int d = 0; d < ndim; d++) {
+        int64_t size = shape[d] ? shape[d] : 1;
+        if (__builtin_mul_overflow(room, size, &room) || room > most) {
+            char text[200];
+            yk__fail(YK_ERR_SHAPE, "shape %s has more elements than fit in memory",
+                     yk__shape_text(ndim, shape, text, sizeof(text)));
+            return false;
+        }
+        *numel *= shape[d];
+    }
+    return true;
+}
+
 static yk_tensor *tensor_make(int ndim, const int64_t *shape, const int64_t *stride, yk_dtype dtype)
 {
+    int64_t numel;
+    if (!count_elements(ndim, shape, &numel))
+        return NULL;
     yk_tensor *x = yk__object_alloc(&tensor_type, sizeof(*x));
     if (!x)
         return NULL;
@@ -31,13 +54,11 @@ static yk_tensor *tensor_make(int ndim, const int64_t *shape, const int64_t *str
     x->autograd = NULL;
     x->base = NULL;
     x->saved = false;
-    x->numel = 1;
+    x->numel = numel;
     x->dtype = (int8_t)dtype;
     x->ndim = (int8_t)ndim;
-    for (int d = 0; d < ndim; d++) {
-        x->shape[d] = shape[d];
-        x->numel *= shape[d];
-    }
+    if (ndim)
+        memcpy(x->shape, shape, (size_t)ndim * sizeof(*shape));
     if (stride)
         memcpy(x->stride, stride, (size_t)ndim * sizeof(*stride));
     else

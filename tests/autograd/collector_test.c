@@ -47,7 +47,7 @@ static yk_status on_end(yk__collector *self, yk_status status)
     return ((diary *)self)->end ? yk__fail(((diary *)self)->end, "no end") : YK_OK;
 }
 
-static const yk__collector callbacks = {on_begin, on_ready, on_end};
+static const yk__collector callbacks = {.begin = on_begin, .ready = on_ready, .end = on_end};
 static const yk_tensor_options leaf = {.requires_grad = true};
 
 static void test_order(void **state)

@@ -289,6 +289,63 @@ static void test_expanded_gradient(void **state)
     yk_scope_end(scope);
 }
 
+/* ---- hooks that change the hooks while they are walked ---- */
+
+typedef struct hook_board {
+    yk_tensor *x;
+    uint64_t ids[5];
+    int calls[5];
+} hook_board;
+
+static hook_board board;
+
+/* The second removes itself; the third removes the fourth, which has not been called; the fifth adds itself again. */
+static void note_hook(int which)
+{
+    board.calls[which]++;
+    if (which == 1)
+        expect_ok(yk_hook_remove(board.x, board.ids[1]));
+    if (which == 2 && board.calls[3] == 0 && board.calls[2] == 1)
+        expect_ok(yk_hook_remove(board.x, board.ids[3]));
+}
+
+static yk_tensor *gradient_hook(yk_tensor *grad, void *user)
+{
+    (void)grad;
+    int which = (int)(intptr_t)user;
+    note_hook(which);
+    if (which == 4 && board.calls[4] < 50)
+        yk_register_hook(board.x, gradient_hook, user);
+    return NULL;
+}
+
+static yk_status leaf_hook(yk_tensor *leaf, void *user)
+{
+    int which = (int)(intptr_t)user;
+    note_hook(which);
+    if (which == 4 && board.calls[4] < 50)
+        yk_register_post_accumulate_hook(leaf, leaf_hook, user);
+    return YK_OK;
+}
+
+static void test_hooks_that_remove_hooks(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    for (int leafs = 0; leafs < 2; leafs++) {
+        board = (hook_board){.x = yk_full(1, (int64_t[]){2}, 3, &(yk_tensor_options){.requires_grad = true})};
+        for (int i = 0; i < 5; i++)
+            board.ids[i] = leafs ? yk_register_post_accumulate_hook(board.x, leaf_hook, (void *)(intptr_t)i)
+                                 : yk_register_hook(board.x, gradient_hook, (void *)(intptr_t)i);
+        static const int first[5] = {1, 1, 1, 0, 1}, second[5] = {2, 1, 2, 0, 3};
+        expect_ok(yk_backward(yk_sum(board.x)));
+        assert_memory_equal(board.calls, first, sizeof(first));
+        expect_ok(yk_backward(yk_sum(board.x)));
+        assert_memory_equal(board.calls, second, sizeof(second));
+    }
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     setenv("YOKE_CPU_DEVICES", "2", 1);
@@ -305,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_failure_recovers),
         cmocka_unit_test(test_gradient_order_follows_leaf),
         cmocka_unit_test(test_expanded_gradient),
+        cmocka_unit_test(test_hooks_that_remove_hooks),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

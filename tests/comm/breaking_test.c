@@ -289,11 +289,32 @@ static void test_stopped(void **unused)
         run_ranks(PROCESSES, 2, stopped_somewhere, NULL, 0.3, true);
 }
 
+/* A backend may lack a collective: an error that names it on all ranks, and the group stays whole. */
+static void lacking(rank_context *c)
+{
+    yk__group *g = yk__group_of("test", c->group);
+    const yk__comm_backend *whole = g->backend;
+    yk__comm_backend part = *whole;
+    part.collective[YK__COMM_ALL_REDUCE] = NULL;
+    g->backend = &part;
+    yk_tensor *x = yk_ones(1, (int64_t[]){4}, NULL);
+    CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), YK_ERR_UNSUPPORTED, "native", "all_reduce");
+    CHECK_OK(yk_barrier(c->group));
+    g->backend = whole;
+    CHECK_OK(yk_barrier(c->group));
+}
+
+static void test_lacking(void **state)
+{
+    (void)state;
+    run_ranks(PROCESSES, 2, lacking, NULL, 20, true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_inside),   cmocka_unit_test(test_entrance), cmocka_unit_test(test_message),
-        cmocka_unit_test(test_breaking), cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_breaking), cmocka_unit_test(test_stopped),  cmocka_unit_test(test_lacking),
     };
     return cmocka_run_group_tests_name("comm breaking", tests, NULL, NULL);
 }

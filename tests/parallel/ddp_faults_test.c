@@ -82,6 +82,54 @@ static void test_failing_backward(void **state)
     run_ranks(THREADS, 3, failing_backward, NULL, 60, true);
 }
 
+/* How rank 1's step fails: in its forward; in its loss, so that backward has no tensor; by a graph that was freed. */
+enum { IN_FORWARD, IN_LOSS, IN_GRAPH, WAYS };
+
+static void fail_on_purpose(yk_module *ddp, int way)
+{
+    yk_tensor *x = yk_cast(samples(1, 2, 2, 3, image), YK_F32);
+    if (way == IN_FORWARD) /* one channel more than the first layer takes */
+        (void)!yk_backward(yk_sum(yk_forward(ddp, yk_cat((yk_tensor *[]){x, x}, 2, 1))));
+    const int64_t many = 99, count = 1;
+    yk_tensor *wrong = yk_full(1, &count, (double)many, &(yk_tensor_options){.dtype = YK_I64});
+    if (way == IN_LOSS)
+        (void)!yk_backward(yk_cross_entropy(yk_forward(ddp, yk_narrow(x, 0, 0, 1)), wrong, NULL));
+    if (way != IN_GRAPH)
+        return;
+    yk_tensor *leaf = yk_ones(1, &count, &(yk_tensor_options){.requires_grad = true}),
+              *old = yk_sum(yk_mul(leaf, leaf));
+    yk_forward(ddp, x);
+    if (!yk_backward(old))
+        (void)!yk_backward(old);
+}
+
+static void failing_before_the_walk(rank_context *c)
+{
+    int way = *(const int *)c->arg;
+    static const char *const causes[WAYS] = {"(2, 2, 28, 28)", "99", "freed by an earlier backward"};
+    yk_module *ddp = yk_ddp(lenet_of(YK_F32, 1), &(yk_ddp_options){.group = c->group});
+    CHECK_OK(step(ddp, c->rank));
+    wait_for_all(c);
+    double began = yk__now();
+    if (c->rank == 1) {
+        fail_on_purpose(ddp, way);
+        CHECK(yk_last_error() && strstr(yk_last_error()->message, causes[way]), "%s",
+              yk_last_error() ? yk_last_error()->message : "no record");
+        yk_clear_error();
+        usleep(2000000); /* it lives on: its death would be seen, too */
+    } else {
+        CHECK_FAILS(step(ddp, c->rank), YK_ERR_CONNECTION, "rank 1 (host ", causes[way]);
+        CHECK(yk__now() - began < 1.9, "it took %g s to know", yk__now() - began);
+    }
+}
+
+static void test_failing_before_the_walk(void **state)
+{
+    (void)state;
+    for (int way = 0; way < WAYS; way++)
+        run_ranks(PROCESSES, 3, failing_before_the_walk, &way, 60, true);
+}
+
 static void killed(rank_context *c)
 {
     yk_module *ddp = prepare(c, die);
@@ -140,7 +188,8 @@ static void test_out_of_step(void **state)
 int main(void)
 {
     setenv("OMP_NUM_THREADS", "1", 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_failing_backward), cmocka_unit_test(test_killed),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_failing_backward),
+                                       cmocka_unit_test(test_failing_before_the_walk), cmocka_unit_test(test_killed),
                                        cmocka_unit_test(test_stopped), cmocka_unit_test(test_out_of_step)};
     return cmocka_run_group_tests_name("ddp_faults", tests, NULL, NULL);
 }

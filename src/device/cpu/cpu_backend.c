@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "device/backend.h"
 #include "device/cpu/cpu.h"
@@ -26,14 +27,32 @@
 enum { MAX_CPU_DEVICES = 64, MAX_THREADS = 1024 };
 static const size_t huge_page = (size_t)2 << 20;
 
+/*
+ * Note [The number of threads]
+ * yk_set_num_threads may come while other threads compute. A pool that goes is destroyed when nobody runs in it:
+ * whoever runs is counted, under the low bit of the device's generation, and set_threads starts a new generation and
+ * waits for the count of the old one. A kernel that has asked for the number of threads (yk__cpu_threads), to give each
+ * its scratch memory, is not shared among more until it asks again: what the calling thread was told last, in which
+ * generation, is its own. Where it does not ask, the first run of a new generation on another thread than the one that
+ * set the number may have fewer threads than there are; results do not depend on it.
+ */
 static struct {
     int count; /* logical devices */
     struct {
         pthread_mutex_t lock;
         yk__pool *_Atomic pool;
-        int threads;
+        atomic_int threads;
+        atomic_uint generation;
+        atomic_int running[2];  /* by the low bit of the generation */
+        pthread_mutex_t change; /* one set_threads at a time */
     } devices[MAX_CPU_DEVICES];
 } cpu;
+
+/* What this thread was told: 0 for nothing. */
+static _Thread_local struct {
+    int threads;
+    unsigned generation;
+} told[MAX_CPU_DEVICES];
 
 static int device_count(void)
 {
@@ -118,11 +137,17 @@ static yk_status set_threads(int device, int threads)
     if (threads > MAX_THREADS)
         return yk__fail(YK_ERR_ARGUMENT, "set_num_threads: %d threads are more than the limit of %d", threads,
                         MAX_THREADS);
+    pthread_mutex_lock(&cpu.devices[device].change);
     pthread_mutex_lock(&cpu.devices[device].lock);
     yk__pool *old = atomic_exchange(&cpu.devices[device].pool, NULL);
-    cpu.devices[device].threads = threads;
+    atomic_store(&cpu.devices[device].threads, threads);
+    unsigned before = atomic_fetch_add(&cpu.devices[device].generation, 1);
     pthread_mutex_unlock(&cpu.devices[device].lock);
+    while (atomic_load(&cpu.devices[device].running[before & 1]))
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     yk__pool_destroy(old);
+    pthread_mutex_unlock(&cpu.devices[device].change);
+    told[device].threads = 0; /* this thread is in no kernel */
     return YK_OK;
 }
 
@@ -133,8 +158,35 @@ static int get_threads(int device)
 
 int yk__cpu_threads(int device)
 {
-    yk__cpu_backend(); /* a kernel that is called directly, by a test, may be the first to ask */
-    return cpu.devices[device].threads;
+    yk__cpu_backend();     /* a kernel that is called directly, by a test, may be the first to ask */
+    if (yk__pool_inside()) /* the memory of the run around is the caller's: what it was told stays */
+        return atomic_load(&cpu.devices[device].threads);
+    told[device].generation = atomic_load(&cpu.devices[device].generation);
+    told[device].threads = atomic_load(&cpu.devices[device].threads);
+    return told[device].threads;
+}
+
+/* Enters a run; gives the generation to leave by. */
+static unsigned run_begin(int device)
+{
+    for (;;) {
+        unsigned generation = atomic_load(&cpu.devices[device].generation);
+        atomic_fetch_add(&cpu.devices[device].running[generation & 1], 1);
+        if (atomic_load(&cpu.devices[device].generation) == generation)
+            return generation;
+        atomic_fetch_sub(&cpu.devices[device].running[generation & 1], 1);
+    }
+}
+
+static void run_end(int device, unsigned generation)
+{
+    atomic_fetch_sub(&cpu.devices[device].running[generation & 1], 1);
+}
+
+/* The threads that a run of this thread may have. */
+static int most_threads(int device, unsigned generation)
+{
+    return told[device].threads && told[device].generation != generation ? told[device].threads : MAX_THREADS;
 }
 
 void yk__cpu_parallel(int device, int64_t n, int64_t grain, yk__range_fn fn, void *arg)
@@ -146,7 +198,9 @@ void yk__cpu_parallel(int device, int64_t n, int64_t grain, yk__range_fn fn, voi
             fn(arg, begin, n - begin < grain ? n : begin + grain, 0);
         return;
     }
-    yk__pool_run(pool_of(device), n, grain, fn, arg);
+    unsigned generation = run_begin(device);
+    yk__pool_run_among(pool_of(device), most_threads(device, generation), n, grain, fn, arg);
+    run_end(device, generation);
 }
 
 static yk__backend backend = {
@@ -214,6 +268,17 @@ static void fill(yk__backend *table)
 
 static yk_error setup_error;
 
+/* The threads that ran are not in the child. */
+static void after_fork_child(void)
+{
+    for (int i = 0; i < cpu.count; i++) {
+        pthread_mutex_init(&cpu.devices[i].lock, NULL);
+        pthread_mutex_init(&cpu.devices[i].change, NULL);
+        atomic_store(&cpu.devices[i].running[0], 0);
+        atomic_store(&cpu.devices[i].running[1], 0);
+    }
+}
+
 static void setup(void)
 {
     int64_t devices = 1, threads = yk__cores();
@@ -226,8 +291,10 @@ static void setup(void)
     cpu.count = (int)devices;
     for (int i = 0; i < cpu.count; i++) {
         pthread_mutex_init(&cpu.devices[i].lock, NULL);
+        pthread_mutex_init(&cpu.devices[i].change, NULL);
         cpu.devices[i].threads = threads / devices > 0 ? (int)(threads / devices) : 1;
     }
+    pthread_atfork(NULL, NULL, after_fork_child);
     fill(&backend);
 }
 
