@@ -22,30 +22,50 @@ typedef struct yk_loader yk_loader;
 
 /* ---- samples --------------------------------------------------------------------------------------------- */
 /*
- * One sample on its way from a data set through the transforms: elements in C order, images as (channels, height,
- * width). `data` may be memory of the data set's (a mapped file) and is never written through; a transform that
- * changes elements asks for new memory with yk_sample_allocate.
+ * One sample on its way from a data set through the transforms: one tensor or several, elements in C order. The first
+ * is the input, which transforms are about: an image as (channels, height, width), a sequence, anything. Others, in
+ * `more`, are what else belongs to it: a label, a mask, a second input, the numbers to predict; none is fine. `data`
+ * may be memory of the data set's (a mapped file) and is never written through; a transform that changes elements asks
+ * for new memory with yk_sample_allocate.
+ *
+ * An input of u8, f32 or f64 reaches the batch in the loader's dtype, u8 as by yk_to_tensor. Inputs of other dtypes
+ * (token numbers), and all other tensors, stay as they are. Sizes of the input are at least 1, of others at least 0; a
+ * tensor has up to 7 dimensions.
  */
-typedef struct yk_sample {
+enum { YK_SAMPLE_TENSORS = 8 /* at most, the input among them */ };
+typedef struct yk_sample_tensor {
     const void *data;
-    yk_dtype dtype; /* u8 (images), f32 or f64 */
+    yk_dtype dtype;
     int ndim;
     int64_t shape[YK_MAX_DIMS - 1];
-    int64_t label;                  /* the class, from 0 */
+} yk_sample_tensor;
+typedef struct yk_sample {
+    const void *data; /* the input */
+    yk_dtype dtype;
+    int ndim;
+    int64_t shape[YK_MAX_DIMS - 1];
+    int count; /* tensors, the input among them: from 1 on */
+    yk_sample_tensor more[YK_SAMPLE_TENSORS - 1];
     int64_t index;                  /* in the data set; set by the caller of get */
     int64_t epoch;                  /* likewise */
     struct yk__data_worker *worker; /* private */
 } yk_sample;
 
-/* Points the sample at memory of the caller's that stays as it is while the data set lives. */
+/* Points the input at memory of the caller's that stays as it is while the data set lives. */
 YK_API void yk_sample_view(yk_sample *sample, const void *data, yk_dtype dtype, int ndim, const int64_t *shape);
-
 /*
- * New memory for the sample's elements, not cleared; sets data, dtype and shape. What `data` was before stays
+ * New memory for the input's elements, not cleared; sets data, dtype and shape. What `data` was before stays
  * readable until the next call, so a transform reads the old and writes the new. NULL and an error when there is no
  * memory, or the shape or dtype is not one a sample may have.
  */
 YK_API void *yk_sample_allocate(yk_sample *sample, yk_dtype dtype, int ndim, const int64_t *shape);
+/* The class, from 0: tensor 1 becomes 0-dimensional of i64. The easy form of the next two. */
+YK_API void yk_sample_label(yk_sample *sample, int64_t label);
+/* The same as the first two for tensor `i` of the sample, 1 to YK_SAMPLE_TENSORS - 1; those before it are to be set
+ * too. Memory that was given before for the same i is written over. */
+YK_API yk_status yk_sample_view_at(yk_sample *sample, int i, const void *data, yk_dtype dtype, int ndim,
+                                   const int64_t *shape) YK_MUST_CHECK;
+YK_API void *yk_sample_allocate_at(yk_sample *sample, int i, yk_dtype dtype, int ndim, const int64_t *shape);
 
 /*
  * Random numbers of this sample in this epoch, for transforms: 32 random bits; a number in [0, 1); an integer in
@@ -94,13 +114,13 @@ YK_API void yk_transform_release(yk_transform *transform);
 
 /* ---- data sets ------------------------------------------------------------------------------------------- */
 /*
- * What a data set is made of. `get` fills `sample` (yk_sample_view or yk_sample_allocate, and the label) for an index
- * in [0, length); it is called from worker threads, several at once. Everything else may be zero.
+ * What a data set is made of. `get` fills `sample` (yk_sample_view or yk_sample_allocate, and what else there is) for
+ * an index in [0, length); it is called from worker threads, several at once. Everything else may be zero.
  */
 typedef struct yk_dataset_table {
     const char *name; /* for messages; copied */
     int64_t length;
-    int64_t classes;                /* labels are checked against it; 0: not known, labels are not checked */
+    int64_t classes; /* labels (a 0-dimensional i64 as tensor 1) are checked against it; 0: not known, not checked */
     const char *const *class_names; /* `classes` of them, copied; NULL: none */
     yk_status (*get)(void *context, int64_t index, yk_sample *sample);
     /* Says where the sample comes from: "data_batch_3.bin record 17". */
@@ -161,22 +181,37 @@ YK_API int64_t yk_dataset_classes(const yk_dataset *dataset);
 YK_API const char *yk_dataset_class_name(const yk_dataset *dataset, int64_t label);
 /* Where sample `index` comes from, written into `text`, which is returned. */
 YK_API const char *yk_dataset_describe(const yk_dataset *dataset, int64_t index, char *text, size_t size);
-/* Sample `index` with its transforms (seed 0, epoch 0), f32 or f64; its label goes to *label unless that is NULL. */
+/* The input of sample `index` with its transforms (seed 0, epoch 0), where it is floating of `dtype`, f32 or f64; its
+ * label goes to *label unless that is NULL, and a sample without one is then an error. */
 YK_API yk_tensor *yk_dataset_get(yk_dataset *dataset, int64_t index, yk_dtype dtype, int64_t *label);
+/* All tensors of the sample, *count of them, owned by the scope. */
+YK_API yk_status yk_dataset_get_list(yk_dataset *dataset, int64_t index, yk_dtype dtype,
+                                     yk_tensor *tensors[YK_SAMPLE_TENSORS], int *count) YK_MUST_CHECK;
 
 /* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
 YK_API yk_dataset *yk_dataset_retain(yk_dataset *dataset);
 YK_API void yk_dataset_release(yk_dataset *dataset);
 
 /* ---- loaders --------------------------------------------------------------------------------------------- */
+/*
+ * Makes the tensors of a batch from `count` samples that have gone through their transforms: writes up to
+ * YK_SAMPLE_TENSORS of them to tensors[], the number to *n_tensors; they may have any shapes and dtypes, and belong to
+ * the scope that is open. Called from worker threads, several at once. Samples are valid during the call, and may
+ * differ in shape: padding a sequence, or drawing boxes together, is done here. Source: DataLoader's collate_fn.
+ */
+typedef yk_status (*yk_collate_fn)(void *user, const yk_sample *samples, int64_t count, yk_tensor **tensors,
+                                   int *n_tensors);
+
 typedef struct yk_loader_options {
-    int64_t batch_size; /* default 1 */
-    bool shuffle;       /* a new order each epoch */
-    bool drop_last;     /* leaves out a last batch that is not full */
-    int workers;        /* threads that make batches; 0: the caller makes them in yk_loader_next */
-    int prefetch;       /* batches made ahead, by all workers together; default twice the workers */
-    uint64_t seed;      /* of the order and of random transforms */
-    yk_dtype dtype;     /* of the inputs: f32 or f64 */
+    int64_t batch_size;    /* default 1 */
+    bool shuffle;          /* a new order each epoch */
+    bool drop_last;        /* leaves out a last batch that is not full */
+    int workers;           /* threads that make batches; 0: the caller makes them in yk_loader_next */
+    int prefetch;          /* batches made ahead, by all workers together; default twice the workers */
+    uint64_t seed;         /* of the order and of random transforms */
+    yk_dtype dtype;        /* of floating inputs: f32 or f64 */
+    yk_collate_fn collate; /* NULL: tensor i of the batch is that of the samples, stacked; they must agree in shape */
+    void *collate_user;
     /*
      * Several processes: each takes its part of every epoch, in batches of batch_size each. The order is filled up from
      * its own beginning to a multiple of world_size, and rank r takes places r, r + world_size, ... Without world_size,
@@ -196,8 +231,10 @@ typedef struct yk_loader_options {
 /* The tensors and indices belong to the loader and are valid until the next call of next, start or seek on it; to keep
  * a tensor longer, retain it. */
 typedef struct yk_batch {
-    yk_tensor *input;       /* (count, ...) of the loader's dtype, on cpu:0; images are (count, C, H, W) */
-    yk_tensor *target;      /* (count), i64: the labels */
+    yk_tensor *input;  /* the first tensor, (count, ...), on cpu:0; images are (count, C, H, W) of the loader's dtype */
+    yk_tensor *target; /* the second: (count) of i64 where samples have labels; NULL where there is none */
+    yk_tensor *tensors[YK_SAMPLE_TENSORS]; /* all, the two above among them */
+    int n_tensors;
     int64_t index;          /* of the batch in the epoch, from 0 */
     int64_t count;          /* samples in it */
     int64_t padding;        /* the last so many of them fill up the epoch: other ranks give them too */

@@ -49,7 +49,7 @@ static yk_status cifar_get(void *context, int64_t index, yk_sample *sample)
     int64_t record;
     int file = file_of(c, index, &record);
     const unsigned char *data = c->maps[file].data + record * RECORD;
-    sample->label = data[0];
+    yk_sample_label(sample, data[0]);
     yk_sample_view(sample, data + 1, YK_U8, 3, (int64_t[]){3, 32, 32});
     return YK_OK;
 }

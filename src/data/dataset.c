@@ -133,26 +133,55 @@ const char *yk_dataset_describe(const yk_dataset *dataset, int64_t index, char *
     return text;
 }
 
-yk_tensor *yk_dataset_get(yk_dataset *dataset, int64_t index, yk_dtype dtype, int64_t *label)
+yk_status yk_dataset_get_list(yk_dataset *dataset, int64_t index, yk_dtype dtype, yk_tensor *tensors[YK_SAMPLE_TENSORS],
+                              int *count)
 {
     YK__LIVE(dataset);
-    if (!dataset || yk__error_code() || !yk__scope_check("dataset_get"))
-        return NULL;
+    *count = 0;
+    if (yk__error_code())
+        return yk__error_code();
+    if (!dataset)
+        return yk__fail(YK_ERR_ARGUMENT, "dataset_get: the data set is NULL");
+    if (!yk__scope_reserve("dataset_get", YK_SAMPLE_TENSORS))
+        return yk__error_code();
     yk__pipeline pipeline;
     yk__data_worker worker = {0};
     yk__loaded loaded;
-    yk_tensor *made = NULL;
-    if (!yk__pipeline_init(&pipeline, dataset, dtype)) {
-        if (!yk__pipeline_load(&pipeline, &worker, 0, 0, index, &loaded)) {
-            const yk_sample *sample = &loaded.sample;
-            made = yk__tensor_new(sample->ndim, sample->shape, NULL, dtype, (yk_device){0});
-            if (made)
-                yk__pipeline_store(&pipeline, &loaded, made->data);
-            if (label)
-                *label = sample->label;
+    yk_status status = yk__pipeline_init(&pipeline, dataset, dtype);
+    if (!status) {
+        status = yk__pipeline_load(&pipeline, &worker, 0, 0, index, &loaded);
+        for (int i = 0; !status && i < loaded.sample.count; i++) {
+            yk_sample_tensor from = yk__sample_tensor(&loaded.sample, i);
+            tensors[i] = yk__tensor_new(from.ndim, from.shape, NULL, from.dtype, (yk_device){0});
+            if (!tensors[i]) {
+                status = yk__error_code();
+                break;
+            }
+            if (i == 0)
+                yk__pipeline_store(&pipeline, &loaded, tensors[0]->data);
+            else if (from.data)
+                memcpy(tensors[i]->data, from.data, yk__sample_tensor_bytes(&from));
+            yk__scope_own(tensors[i]);
+            *count = i + 1;
         }
         yk__pipeline_clear(&pipeline);
     }
     yk__data_worker_clear(&worker);
-    return yk__scope_own(made);
+    return status;
+}
+
+yk_tensor *yk_dataset_get(yk_dataset *dataset, int64_t index, yk_dtype dtype, int64_t *label)
+{
+    yk_tensor *tensors[YK_SAMPLE_TENSORS];
+    int count;
+    if (!dataset || yk_dataset_get_list(dataset, index, dtype, tensors, &count))
+        return NULL;
+    if (!label)
+        return tensors[0];
+    if (count < 2 || tensors[1]->dtype != YK_I64 || tensors[1]->ndim) {
+        yk__fail(YK_ERR_STATE, "%s: sample %lld has no label", dataset->table.name, (long long)index);
+        return NULL;
+    }
+    *label = *(int64_t *)tensors[1]->data;
+    return tensors[0];
 }

@@ -19,20 +19,29 @@ void *yk__buffer_get(yk__buffer *buffer, size_t bytes);
 
 /* One per thread that makes samples. Zero memory is a valid one. */
 typedef struct yk__data_worker {
-    yk__buffer sides[2]; /* a sample's elements before and after a step */
-    yk__buffer file;     /* a file as read */
-    yk__buffer rows;     /* an image half done */
-    yk__buffer weights;  /* of a resize */
-    int side;            /* of sides: the one that yk_sample_allocate gave last */
-    yk_dtype dtype;      /* floats are of this one */
+    yk__buffer sides[2];                    /* a sample's elements before and after a step */
+    yk__buffer file;                        /* a file as read */
+    yk__buffer rows;                        /* an image half done */
+    yk__buffer weights;                     /* of a resize */
+    int side;                               /* of sides: the one that yk_sample_allocate gave last */
+    yk__buffer more[YK_SAMPLE_TENSORS - 1]; /* what yk_sample_allocate_at gave */
+    int64_t label;
+    yk_dtype dtype; /* floats are of this one */
     uint64_t seed;
     uint32_t words[4]; /* random bits at hand */
     uint32_t drawn;    /* words drawn for this sample */
 } yk__data_worker;
 void yk__data_worker_clear(yk__data_worker *worker);
 
-/* Elements of a sample; 0 when the shape or dtype is not one a sample may have. */
+/* Elements of a sample's input; 0 when the shape or dtype is not one a sample may have. */
 size_t yk__sample_numel(const yk_sample *sample);
+/* Tensor i of a sample. */
+yk_sample_tensor yk__sample_tensor(const yk_sample *sample, int i);
+/* Whether tensor 1 is a label; if so it goes to *label. */
+bool yk__sample_has_label(const yk_sample *sample, int64_t *label);
+size_t yk__sample_tensor_bytes(const yk_sample_tensor *tensor);
+/* The same as yk__sample_format for one tensor. */
+const char *yk__sample_tensor_format(const yk_sample_tensor *tensor, char *text, size_t size);
 const char *yk__sample_format(const yk_sample *sample, char *text, size_t size); /* "uint8 (3, 32, 32)" */
 
 /* ---- transforms (transform.c, resize.c) ------------------------------------------------------------------ */
@@ -114,8 +123,23 @@ typedef struct yk__loaded {
 /* Gets sample `index` and brings it to its final shape. Errors name the data set, the index and where it comes from. */
 yk_status yk__pipeline_load(const yk__pipeline *pipeline, yk__data_worker *worker, uint64_t seed, int64_t epoch,
                             int64_t index, yk__loaded *loaded);
-/* Writes its elements, of the pipeline's dtype, to `to`. */
+/* Writes the elements of its input, of the dtype that the sample says, to `to`. */
 void yk__pipeline_store(const yk__pipeline *pipeline, const yk__loaded *loaded, void *to);
+
+/* ---- batches (batch.c) ----------------------------------------------------------------------------------- */
+/* What a batch is made from. */
+typedef struct yk__batch_plan {
+    const yk__pipeline *pipeline;
+    uint64_t seed;
+    int64_t epoch, count;
+    const int64_t *order; /* `count` indices */
+    const atomic_bool *abort;
+    yk_collate_fn collate;
+    void *collate_user;
+} yk__batch_plan;
+/* Fills tensors[] with references of the caller's, *count of them, none of them after a failure or when *abort is set
+ * on the way; entries were NULL. */
+yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk_tensor **tensors, int *count);
 
 /* ---- files (mapping.c, idx.c, image_decode.c) * --------------------------------------------------------- */
 typedef struct yk__mapping {

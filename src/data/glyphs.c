@@ -245,7 +245,7 @@ static yk_status glyphs_get(void *context, int64_t index, yk_sample *sample)
     const int64_t shape[] = {1, SIDE, SIDE};
     unsigned char *kept = g->pixels + index * PIXELS, found = GLYPH_NONE;
     atomic_uchar *state = &g->states[index];
-    sample->label = index % CLASSES;
+    yk_sample_label(sample, index % CLASSES);
     if (atomic_load_explicit(state, memory_order_acquire) == GLYPH_READY) {
         yk_sample_view(sample, kept, YK_U8, 3, shape);
     } else if (atomic_compare_exchange_strong(state, &found, GLYPH_BUSY)) {

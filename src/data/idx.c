@@ -173,7 +173,7 @@ static yk_status idx_get(void *context, int64_t index, yk_sample *sample)
 {
     const idx_set *s = context;
     int64_t height = s->images.shape[1], width = s->images.shape[2];
-    sample->label = s->labels.data[index];
+    yk_sample_label(sample, s->labels.data[index]);
     yk_sample_view(sample, s->images.data + index * height * width, YK_U8, 3, (int64_t[]){1, height, width});
     return YK_OK;
 }

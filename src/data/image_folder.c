@@ -244,7 +244,7 @@ static yk_status folder_get(void *context, int64_t index, yk_sample *sample)
     const image_folder *f = context;
     const entry *e = &f->entries[index];
     size_t size = 0;
-    sample->label = e->class_;
+    yk_sample_label(sample, e->class_);
     yk_status status = read_file(f, e->path, sample->worker, &size);
     if (!status)
         status = yk__image_decode(sample->worker->file.data, size, sample);

@@ -31,7 +31,8 @@ enum { MOST_WORKERS = 1024, MOST_PREFETCH = 1 << 16 };
 static const int64_t MOST_BATCH = (int64_t)1 << 32;
 
 typedef struct made_batch {
-    yk_tensor *input, *target;
+    yk_tensor *tensors[YK_SAMPLE_TENSORS];
+    int count;
     bool failed;
     yk_error error;
 } made_batch;
@@ -77,9 +78,11 @@ struct yk_loader {
 
 static void batch_clear(made_batch *made)
 {
-    yk_object_release(made->input);
-    yk_object_release(made->target);
-    made->input = made->target = NULL;
+    for (int i = 0; i < made->count; i++) {
+        yk_tensor_release(made->tensors[i]);
+        made->tensors[i] = NULL;
+    }
+    made->count = 0;
     made->failed = false;
 }
 
@@ -93,73 +96,25 @@ static void take_back(yk_loader *l)
 }
 
 /* ---- making a batch -------------------------------------------------------------------------------------- */
-static yk_status shapes_differ(const yk_loader *loader, const yk_sample *first, const yk_sample *sample)
-{
-    char one[200], other[200], where[300];
-    return yk__fail(YK_ERR_SHAPE,
-                    "%s: sample %lld (%s) is %s after its transforms, but sample %lld of the same batch is %s; use a "
-                    "resize or a crop that makes them equal",
-                    loader->dataset->table.name, (long long)sample->index,
-                    yk_dataset_describe(loader->dataset, sample->index, where, sizeof(where)),
-                    yk__sample_format(sample, one, sizeof(one)), (long long)first->index,
-                    yk__sample_format(first, other, sizeof(other)));
-}
-
-static yk_status batch_allocate(const yk_loader *loader, const yk_sample *sample, int64_t count, made_batch *made)
-{
-    int64_t shape[YK_MAX_DIMS] = {count};
-    memcpy(shape + 1, sample->shape, (size_t)sample->ndim * sizeof(*shape));
-    made->input = yk__tensor_new(1 + sample->ndim, shape, NULL, loader->options.dtype, (yk_device){0});
-    made->target = made->input ? yk__tensor_new(1, &count, NULL, YK_I64, (yk_device){0}) : NULL;
-    if (!made->target)
-        return yk__error_code();
-    yk__object_made_by(made->input, "loader_next");
-    yk__object_made_by(made->target, "loader_next");
-    return YK_OK;
-}
-
 static int64_t batch_count(const yk_loader *loader, int64_t batch)
 {
     int64_t left = loader->samples - batch * loader->options.batch_size;
     return left < loader->options.batch_size ? left : loader->options.batch_size;
 }
 
-static yk_status make_samples(yk_loader *loader, yk__data_worker *data, int64_t batch, made_batch *made)
-{
-    const int64_t *order = loader->order + batch * loader->options.batch_size;
-    int64_t count = batch_count(loader, batch);
-    yk_sample first = {0};
-    size_t bytes = 0;
-    for (int64_t i = 0; i < count; i++) {
-        if (atomic_load_explicit(&loader->abort, memory_order_relaxed))
-            return YK_OK;
-        yk__loaded loaded;
-        yk_status status =
-            yk__pipeline_load(&loader->pipeline, data, loader->options.seed, loader->epoch, order[i], &loaded);
-        const yk_sample *sample = &loaded.sample;
-        if (!status && i == 0) {
-            first = *sample;
-            bytes = yk_dtype_size(loader->options.dtype);
-            for (int d = 0; d < sample->ndim; d++)
-                bytes *= (size_t)sample->shape[d];
-            status = batch_allocate(loader, sample, count, made);
-        } else if (!status && (sample->ndim != first.ndim ||
-                               memcmp(sample->shape, first.shape, (size_t)first.ndim * sizeof(*first.shape)))) {
-            status = shapes_differ(loader, &first, sample);
-        }
-        if (status)
-            return status;
-        yk__pipeline_store(&loader->pipeline, &loaded, (char *)made->input->data + (size_t)i * bytes);
-        ((int64_t *)made->target->data)[i] = sample->label;
-    }
-    return YK_OK;
-}
-
 /* Makes a batch on this thread, whose record is empty before and after; a failure goes into `made`. */
 static void make_batch(yk_loader *loader, yk__data_worker *data, int64_t batch, made_batch *made)
 {
     *made = (made_batch){0};
-    yk_status status = make_samples(loader, data, batch, made);
+    yk__batch_plan plan = {.pipeline = &loader->pipeline,
+                           .seed = loader->options.seed,
+                           .epoch = loader->epoch,
+                           .count = batch_count(loader, batch),
+                           .order = loader->order + batch * loader->options.batch_size,
+                           .abort = &loader->abort,
+                           .collate = loader->options.collate,
+                           .collate_user = loader->options.collate_user};
+    yk_status status = yk__batch_make(&plan, data, made->tensors, &made->count);
     if (!status) {
         yk_clear_error(); /* a callback may have set it and succeeded all the same */
         return;
@@ -582,11 +537,13 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
         l->over = true;
         return false;
     }
-    *batch = (yk_batch){.input = l->held.input,
-                        .target = l->held.target,
+    *batch = (yk_batch){.input = l->held.tensors[0],
+                        .target = l->held.tensors[1],
+                        .n_tensors = l->held.count,
                         .index = index,
                         .count = batch_count(l, index),
                         .padding = yk__sampler_padding(&l->sampler, index),
                         .samples = l->order + index * l->options.batch_size};
+    memcpy(batch->tensors, l->held.tensors, sizeof(batch->tensors));
     return true;
 }

@@ -101,9 +101,14 @@ static yk_status get(const yk_dataset *dataset, int64_t index, yk_sample *sample
                         "get left a sample without elements, or of a shape or dtype it may not have: %s",
                         yk__sample_format(sample, text, sizeof(text)));
     }
-    if (table->classes && (sample->label < 0 || sample->label >= table->classes))
-        return yk__fail(YK_ERR_FORMAT, "label %lld is outside [0, %lld)", (long long)sample->label,
-                        (long long)table->classes);
+    for (int i = 1; i < sample->count; i++) {
+        const yk_sample_tensor *tensor = &sample->more[i - 1];
+        if (!tensor->data && yk__sample_tensor_bytes(tensor))
+            return yk__fail(YK_ERR_CALLBACK, "get left tensor %d of %d without elements", i, sample->count);
+    }
+    int64_t label = 0;
+    if (table->classes && yk__sample_has_label(sample, &label) && (label < 0 || label >= table->classes))
+        return yk__fail(YK_ERR_FORMAT, "label %lld is outside [0, %lld)", (long long)label, (long long)table->classes);
     return YK_OK;
 }
 
@@ -143,16 +148,28 @@ yk_status yk__pipeline_load(const yk__pipeline *p, yk__data_worker *worker, uint
     worker->dtype = p->dtype;
     worker->seed = seed;
     worker->drawn = 0;
-    *loaded = (yk__loaded){.sample = {.index = index, .epoch = epoch, .worker = worker}};
     yk_sample *sample = &loaded->sample;
+    loaded->fused = loaded->mirrored = false;
+    loaded->height = loaded->width = loaded->top = loaded->left = 0;
+    sample->data = NULL;
+    sample->dtype = YK_F32;
+    sample->ndim = 0;
+    sample->count = 1;
+    for (int i = 0; i < YK_SAMPLE_TENSORS - 1; i++) /* shapes are read as far as ndim says */
+        sample->more[i].data = NULL, sample->more[i].dtype = YK_F32, sample->more[i].ndim = 0;
+    sample->index = index;
+    sample->epoch = epoch;
+    sample->worker = worker;
     yk_status status = get(dataset, index, sample);
     if (!status) {
         bool one_pass = p->fusable && sample->dtype == YK_U8 && sample->ndim == 3 &&
                         (!p->normalize || p->normalize->channels == sample->shape[0]);
-        if (one_pass)
+        if (one_pass) {
             status = prepare_one_pass(p, loaded);
-        else
+            sample->dtype = p->dtype; /* what it will be; the bytes are known by `fused` */
+        } else {
             status = run_steps(p, sample);
+        }
     }
     if (status) {
         char text[320];
@@ -210,7 +227,7 @@ DEFINE_ONE_PASS(one_pass_f64, double)
 void yk__pipeline_store(const yk__pipeline *p, const yk__loaded *loaded, void *to)
 {
     if (!loaded->fused)
-        memcpy(to, loaded->sample.data, yk__sample_numel(&loaded->sample) * yk_dtype_size(p->dtype));
+        memcpy(to, loaded->sample.data, yk__sample_numel(&loaded->sample) * yk_dtype_size(loaded->sample.dtype));
     else if (p->dtype == YK_F32)
         one_pass_f32(p, loaded, to);
     else

@@ -1,5 +1,5 @@
 /*
- * sample.c - a sample's memory and its random numbers. Layer: data.
+ * sample.c - a sample's tensors, their memory, and its random numbers. Layer: data.
  *
  * A worker owns two buffers that take turns, so a transform reads one and writes the other, and making samples
  * allocates nothing once the buffers have grown.
@@ -31,12 +31,14 @@ void yk__data_worker_clear(yk__data_worker *worker)
     free(worker->file.data);
     free(worker->rows.data);
     free(worker->weights.data);
+    for (int i = 0; i < YK_SAMPLE_TENSORS - 1; i++)
+        free(worker->more[i].data);
     *worker = (yk__data_worker){0};
 }
 
 static size_t count_elements(yk_dtype dtype, int ndim, const int64_t *shape)
 {
-    if ((dtype != YK_U8 && dtype != YK_F32 && dtype != YK_F64) || ndim < 0 || ndim >= YK_MAX_DIMS)
+    if (yk_dtype_size(dtype) == 0 || ndim < 0 || ndim >= YK_MAX_DIMS)
         return 0;
     size_t numel = 1;
     for (int d = 0; d < ndim; d++) {
@@ -51,14 +53,88 @@ size_t yk__sample_numel(const yk_sample *sample)
     return count_elements(sample->dtype, sample->ndim, sample->shape);
 }
 
-const char *yk__sample_format(const yk_sample *sample, char *text, size_t size)
+const char *yk__sample_tensor_format(const yk_sample_tensor *tensor, char *text, size_t size)
 {
-    size_t length = (size_t)snprintf(text, size, "%s (", yk_dtype_name(sample->dtype));
-    for (int d = 0; d < sample->ndim && d < YK_MAX_DIMS - 1 && length < size; d++)
-        length += (size_t)snprintf(text + length, size - length, "%s%lld", d ? ", " : "", (long long)sample->shape[d]);
+    size_t length = (size_t)snprintf(text, size, "%s (", yk_dtype_name(tensor->dtype));
+    for (int d = 0; d < tensor->ndim && d < YK_MAX_DIMS - 1 && length < size; d++)
+        length += (size_t)snprintf(text + length, size - length, "%s%lld", d ? ", " : "", (long long)tensor->shape[d]);
     if (length < size)
         snprintf(text + length, size - length, ")");
     return text;
+}
+
+yk_sample_tensor yk__sample_tensor(const yk_sample *sample, int i)
+{
+    if (i > 0)
+        return sample->more[i - 1];
+    yk_sample_tensor input = {.data = sample->data, .dtype = sample->dtype, .ndim = sample->ndim};
+    memcpy(input.shape, sample->shape, sizeof(input.shape));
+    return input;
+}
+
+size_t yk__sample_tensor_bytes(const yk_sample_tensor *tensor)
+{
+    size_t bytes = yk_dtype_size(tensor->dtype);
+    for (int d = 0; d < tensor->ndim; d++)
+        bytes *= (size_t)tensor->shape[d];
+    return bytes;
+}
+
+bool yk__sample_has_label(const yk_sample *sample, int64_t *label)
+{
+    if (sample->count < 2 || sample->more[0].dtype != YK_I64 || sample->more[0].ndim != 0 || !sample->more[0].data)
+        return false;
+    *label = *(const int64_t *)sample->more[0].data;
+    return true;
+}
+
+const char *yk__sample_format(const yk_sample *sample, char *text, size_t size)
+{
+    yk_sample_tensor input = yk__sample_tensor(sample, 0);
+    return yk__sample_tensor_format(&input, text, size);
+}
+
+void yk_sample_label(yk_sample *sample, int64_t label)
+{
+    sample->worker->label = label;
+    sample->more[0].data = &sample->worker->label;
+    sample->more[0].dtype = YK_I64;
+    sample->more[0].ndim = 0;
+    if (sample->count < 2)
+        sample->count = 2;
+}
+
+yk_status yk_sample_view_at(yk_sample *sample, int i, const void *data, yk_dtype dtype, int ndim, const int64_t *shape)
+{
+    bool fits = i >= 1 && i < YK_SAMPLE_TENSORS && yk_dtype_size(dtype) > 0 && ndim >= 0 && ndim < YK_MAX_DIMS;
+    size_t numel = 1;
+    for (int d = 0; d < ndim && fits; d++)
+        fits = shape[d] >= 0 && !__builtin_mul_overflow(numel, (size_t)shape[d], &numel) && numel <= (size_t)1 << 40;
+    if (!fits)
+        return yk__fail(
+            YK_ERR_SHAPE,
+            "sample: tensor %d of %d dimensions; a sample has tensors 1 to %d beside its input, with 0 to %d "
+            "dimensions of 0 or more",
+            i, ndim, YK_SAMPLE_TENSORS - 1, YK_MAX_DIMS - 1);
+    yk_sample_tensor *tensor = &sample->more[i - 1];
+    tensor->data = data;
+    tensor->dtype = dtype;
+    tensor->ndim = ndim;
+    for (int d = 0; d < ndim; d++)
+        tensor->shape[d] = shape[d];
+    if (sample->count <= i)
+        sample->count = i + 1;
+    return YK_OK;
+}
+
+void *yk_sample_allocate_at(yk_sample *sample, int i, yk_dtype dtype, int ndim, const int64_t *shape)
+{
+    if (yk_sample_view_at(sample, i, NULL, dtype, ndim, shape))
+        return NULL;
+    yk_sample_tensor *tensor = &sample->more[i - 1];
+    void *data = yk__buffer_get(&sample->worker->more[i - 1], yk__sample_tensor_bytes(tensor));
+    tensor->data = data;
+    return data;
 }
 
 void yk_sample_view(yk_sample *sample, const void *data, yk_dtype dtype, int ndim, const int64_t *shape)
@@ -78,8 +154,7 @@ void *yk_sample_allocate(yk_sample *sample, yk_dtype dtype, int ndim, const int6
     if (numel == 0) {
         char text[200];
         yk__fail(YK_ERR_SHAPE,
-                 "sample_allocate: %s with %d dimensions; a sample is uint8, float32 or float64, with 0 to %d "
-                 "dimensions of 1 or more",
+                 "sample_allocate: %s with %d dimensions; the input of a sample has 0 to %d dimensions of 1 or more",
                  yk__sample_format(&made, text, sizeof(text)), ndim, YK_MAX_DIMS - 1);
         return NULL;
     }

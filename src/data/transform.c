@@ -253,7 +253,8 @@ double yk__pixel_f64(const yk_transform *normalize, int channel, unsigned value)
 yk_status yk__sample_to_float(yk_sample *sample)
 {
     yk_dtype want = sample->worker->dtype;
-    if (sample->dtype == want)
+    bool numbers = sample->dtype == YK_U8 || sample->dtype == YK_F32 || sample->dtype == YK_F64;
+    if (sample->dtype == want || !numbers)
         return YK_OK;
     yk_sample old = *sample;
     size_t numel = yk__sample_numel(sample);

@@ -27,7 +27,7 @@ static yk_status sample_get(void *context, int64_t index, yk_sample *sample)
 {
     static const unsigned char pixel;
     (void)context;
-    sample->label = index % 3;
+    yk_sample_label(sample, index % 3);
     yk_sample_view(sample, &pixel, YK_U8, 3, (int64_t[]){1, 1, 1});
     return YK_OK;
 }

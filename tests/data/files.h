@@ -109,7 +109,7 @@ static inline yk_status picture_get(void *context, int64_t index, yk_sample *sam
 {
     const picture *p = context;
     (void)index;
-    sample->label = 0;
+    yk_sample_label(sample, 0);
     yk_sample_view(sample, p->pixels, YK_U8, 3, p->shape);
     return YK_OK;
 }

@@ -35,7 +35,7 @@ static yk_status numbers_get(void *context, int64_t index, yk_sample *sample)
         return YK_ERR_MEMORY;
     to[0] = (float)index;
     to[1] = (float)index + 0.5f;
-    sample->label = index % 7;
+    yk_sample_label(sample, index % 7);
     return YK_OK;
 }
 
@@ -393,7 +393,7 @@ static void test_shapes_that_differ(void **state)
 static yk_status bad_label_get(void *context, int64_t index, yk_sample *sample)
 {
     yk_sample_view(sample, context, YK_F64, 0, NULL);
-    sample->label = 3 - index;
+    yk_sample_label(sample, 3 - index);
     return index == 5 ? YK_ERR_IO : YK_OK;
 }
 

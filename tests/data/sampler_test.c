@@ -13,7 +13,7 @@ static yk_status number_get(void *context, int64_t index, yk_sample *sample)
     if (!to)
         return YK_ERR_MEMORY;
     *to = (float)index;
-    sample->label = index % 7;
+    yk_sample_label(sample, index % 7);
     return YK_OK;
 }
 

@@ -1,0 +1,178 @@
+/*
+ * batch.c - the tensors of a batch from its samples: stacked, or by the program's own collate. Layer: data.
+ *
+ * Stacked, an input goes from the pipeline straight to its row of the batch. For a collate of the program's own all
+ * samples of the batch are there at once, each with memory of its own, which goes when the collate returns.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "tensor/tensor.h"
+
+static yk_status differs(const yk__batch_plan *plan, const yk_sample *first, const yk_sample *sample, int i)
+{
+    char one[200], other[200], where[300], which[32] = "";
+    const yk_dataset *dataset = plan->pipeline->dataset;
+    if (i >= first->count || i >= sample->count)
+        return yk__fail(YK_ERR_SHAPE, "%s: sample %lld has %d tensors, but sample %lld of the same batch has %d",
+                        dataset->table.name, (long long)sample->index, sample->count, (long long)first->index,
+                        first->count);
+    yk_sample_tensor a = yk__sample_tensor(sample, i), b = yk__sample_tensor(first, i);
+    if (i)
+        snprintf(which, sizeof(which), "tensor %d of ", i);
+    return yk__fail(YK_ERR_SHAPE,
+                    "%s: %ssample %lld (%s) is %s after its transforms, but %ssample %lld of the same batch is %s; "
+                    "use a resize or a crop that makes them equal, or a collate",
+                    dataset->table.name, which, (long long)sample->index,
+                    yk_dataset_describe(dataset, sample->index, where, sizeof(where)),
+                    yk__sample_tensor_format(&a, one, sizeof(one)), i ? "that of " : "", (long long)first->index,
+                    yk__sample_tensor_format(&b, other, sizeof(other)));
+}
+
+/* How long a row of each tensor is, and what samples must look like to fit: those of the first. */
+typedef struct rows {
+    yk_sample first;
+    size_t bytes[YK_SAMPLE_TENSORS];
+} rows;
+
+static bool alike(yk_dtype dtype, int ndim, const int64_t *shape, yk_dtype dtype2, int ndim2, const int64_t *shape2)
+{
+    bool same = dtype == dtype2 && ndim == ndim2;
+    for (int d = 0; d < ndim && same; d++)
+        same = shape[d] == shape2[d];
+    return same;
+}
+
+static yk_status make_tensors(const yk__batch_plan *plan, const yk_sample *sample, rows *r, yk_tensor **tensors)
+{
+    r->first = *sample;
+    for (int i = 0; i < sample->count; i++) {
+        yk_sample_tensor from = yk__sample_tensor(sample, i);
+        int64_t shape[YK_MAX_DIMS] = {plan->count};
+        memcpy(shape + 1, from.shape, (size_t)from.ndim * sizeof(*shape));
+        r->bytes[i] = yk__sample_tensor_bytes(&from);
+        tensors[i] = yk__tensor_new(1 + from.ndim, shape, NULL, from.dtype, (yk_device){0});
+        if (!tensors[i])
+            return yk__error_code();
+    }
+    return YK_OK;
+}
+
+/* Row `row` of each tensor of the batch, which are made with the first. */
+static yk_status stack_sample(const yk__batch_plan *plan, const yk__loaded *loaded, int64_t row, rows *r,
+                              yk_tensor **tensors)
+{
+    const yk_sample *sample = &loaded->sample, *first = &r->first;
+    yk_status status = row == 0 ? make_tensors(plan, sample, r, tensors) : YK_OK;
+    if (status)
+        return status;
+    if (sample->count != first->count)
+        return differs(plan, first, sample, YK_SAMPLE_TENSORS);
+    if (!alike(sample->dtype, sample->ndim, sample->shape, first->dtype, first->ndim, first->shape))
+        return differs(plan, first, sample, 0);
+    yk__pipeline_store(plan->pipeline, loaded, (char *)tensors[0]->data + (size_t)row * r->bytes[0]);
+    for (int i = 1; i < sample->count; i++) {
+        const yk_sample_tensor *from = &sample->more[i - 1], *like = &first->more[i - 1];
+        if (!alike(from->dtype, from->ndim, from->shape, like->dtype, like->ndim, like->shape))
+            return differs(plan, first, sample, i);
+        if (r->bytes[i])
+            memcpy((char *)tensors[i]->data + (size_t)row * r->bytes[i], from->data, r->bytes[i]);
+    }
+    return YK_OK;
+}
+
+/* A copy of the sample that stays when the worker goes on to the next; the caller frees *memory. */
+static yk_status keep_sample(const yk__batch_plan *plan, const yk__loaded *loaded, yk_sample *kept, char **memory)
+{
+    size_t offset[YK_SAMPLE_TENSORS], total = 0;
+    *kept = loaded->sample;
+    kept->worker = NULL;
+    for (int i = 0; i < kept->count; i++) {
+        yk_sample_tensor from = yk__sample_tensor(&loaded->sample, i);
+        offset[i] = total;
+        total += (yk__sample_tensor_bytes(&from) + 63) & ~(size_t)63;
+    }
+    *memory = yk__calloc(total + 1, 1);
+    if (!*memory)
+        return YK_ERR_MEMORY;
+    yk__pipeline_store(plan->pipeline, loaded, *memory);
+    kept->data = *memory;
+    for (int i = 1; i < kept->count; i++) {
+        yk_sample_tensor *tensor = &kept->more[i - 1];
+        size_t bytes = yk__sample_tensor_bytes(tensor);
+        if (bytes)
+            memcpy(*memory + offset[i], tensor->data, bytes);
+        tensor->data = *memory + offset[i];
+    }
+    return YK_OK;
+}
+
+static yk_status collate(const yk__batch_plan *plan, const yk_sample *samples, yk_tensor **tensors, int *count)
+{
+    const char *name = plan->pipeline->dataset->table.name;
+    yk_tensor *made[YK_SAMPLE_TENSORS] = {NULL};
+    int n = 0;
+    yk_scope scope = yk_scope_begin();
+    yk_status status = plan->collate(plan->collate_user, samples, plan->count, made, &n);
+    if (status && !yk__error_code())
+        yk__fail(status, "collate failed with status \"%s\" and set no error", yk_status_name(status));
+    else if (!status && yk__error_code())
+        status = yk__error_code();
+    if (!status && (n < 1 || n > YK_SAMPLE_TENSORS))
+        status = yk__fail(YK_ERR_CALLBACK, "collate made %d tensors, expected 1 to %d", n, YK_SAMPLE_TENSORS);
+    for (int i = 0; i < n && !status; i++) {
+        if (!made[i])
+            status = yk__fail(YK_ERR_CALLBACK, "collate left tensor %d of %d NULL", i, n);
+    }
+    for (int i = 0; i < n && !status; i++)
+        tensors[i] = yk_tensor_retain(made[i]);
+    yk_scope_end(scope);
+    if (status)
+        yk__error_prefix("%s: samples from %lld on", name, (long long)plan->order[0]);
+    else
+        *count = n;
+    return status;
+}
+
+yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk_tensor **tensors, int *count)
+{
+    yk_status status = YK_OK;
+    rows r = {0};
+    yk_sample *kept = NULL;
+    char **memory = NULL;
+    yk__loaded loaded;
+    int64_t done = 0;
+    bool aborted = false;
+    if (plan->collate) {
+        kept = yk__calloc((size_t)plan->count, sizeof(*kept));
+        memory = kept ? yk__calloc((size_t)plan->count, sizeof(*memory)) : NULL;
+        status = memory ? YK_OK : YK_ERR_MEMORY;
+    }
+    for (; done < plan->count && !status; done++) {
+        aborted = atomic_load_explicit(plan->abort, memory_order_relaxed);
+        if (aborted)
+            break;
+        status = yk__pipeline_load(plan->pipeline, worker, plan->seed, plan->epoch, plan->order[done], &loaded);
+        if (!status)
+            status = plan->collate ? keep_sample(plan, &loaded, &kept[done], &memory[done])
+                                   : stack_sample(plan, &loaded, done, &r, tensors);
+    }
+    if (!status && !aborted) {
+        if (plan->collate)
+            status = collate(plan, kept, tensors, count);
+        else
+            *count = r.first.count;
+    }
+    for (int64_t i = 0; memory && i < plan->count; i++)
+        free(memory[i]);
+    free(memory);
+    free(kept);
+    for (int i = 0; i < YK_SAMPLE_TENSORS && (status || aborted); i++) {
+        yk_tensor_release(tensors[i]);
+        tensors[i] = NULL;
+    }
+    for (int i = 0; i < YK_SAMPLE_TENSORS && tensors[i]; i++)
+        yk__object_made_by(tensors[i], "loader_next");
+    return status;
+}
