@@ -247,7 +247,8 @@ static void test_loss(void **unused)
 {
     (void)unused;
     result *results = shared_results();
-    if (!join(2, 2, 0.001, 30, results))
+    /* 16 of 100 packets each way: 30 of 100 exchanges. (With more, TCP itself now and then gives a connection up.) */
+    if (!join(2, 2, 0.001, 16, results))
         skip();
     expect_joined(results, 4);
 }
