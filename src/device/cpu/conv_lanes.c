@@ -42,6 +42,7 @@ struct map {
     int64_t n, src_stride[3], dst_stride[3]; /* N, H, W */
     int64_t taps[2], w_tap[2], w_g, w_s, w_d;
     yk__conv_axis y, x;
+    bool backward;
     int64_t block_n;
     yk__gemm_step *steps;
 };
@@ -128,6 +129,7 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
     m->lanes = make_lanes((yk_dtype)dst->dtype, p->groups, src->shape[1] / p->groups, dst->shape[1] / p->groups);
     m->dst = dst->data, m->src = src->data;
     m->n = dst->shape[0];
+    m->backward = backward;
     for (int d = 0; d < 3; d++) {
         m->dst_stride[d] = dst->stride[d ? d + 1 : 0];
         m->src_stride[d] = src->stride[d ? d + 1 : 0];

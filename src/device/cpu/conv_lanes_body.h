@@ -170,10 +170,14 @@ static void TYPED(run_row)(const struct map *m, int64_t y, int64_t n0, int64_t n
         int64_t count_x = m->x.first[x + 1] - m->x.first[x];
         t.n_steps = 0;
         for (int64_t i = 0; i < count_y; i++)
-            for (int64_t j = 0; j < count_x; j++)
+            for (int64_t j = 0; j < count_x; j++) {
+                /* From the first source to the last; in the gradient of the input they descend with the taps. */
+                const yk__conv_link *of_y = &ly[m->backward ? count_y - 1 - i : i];
+                const yk__conv_link *of_x = &lx[m->backward ? count_x - 1 - j : j];
                 steps[t.n_steps++] =
-                    (yk__gemm_step){ly[i].src * m->src_stride[1] + lx[j].src * m->src_stride[2],
-                                    (m->y.slot[ly[i].tap] * m->x.slots + m->x.slot[lx[j].tap]) * m->lanes.cs * WIDTH};
+                    (yk__gemm_step){of_y->src * m->src_stride[1] + of_x->src * m->src_stride[2],
+                                    (m->y.slot[of_y->tap] * m->x.slots + m->x.slot[of_x->tap]) * m->lanes.cs * WIDTH};
+            }
         const T *src = (const T *)m->src + n0 * m->src_stride[0];
         T *dst = (T *)m->dst + n0 * m->dst_stride[0] + y * m->dst_stride[1] + x * m->dst_stride[2];
         if (by_image || joined) {
