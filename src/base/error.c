@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/core.h"
+#include "base/escape.h"
 
 static _Thread_local yk_error record;
 
@@ -36,6 +37,15 @@ const char *yk_status_name(yk_status status)
     return "unknown";
 }
 
+/* Messages quote names from files and texts from peers, and end on terminals: control characters but line ends are
+ * escaped here, for every message there is. */
+static void make_plain(void)
+{
+    char old[sizeof(record.message)];
+    memcpy(old, record.message, sizeof(old));
+    yk__escape_lines(old, strlen(old), record.message, sizeof(record.message));
+}
+
 static yk_status set_record(yk_status code, const char *file, int line, const char *format, va_list arguments)
 {
     if (record.code == YK_OK) {
@@ -43,6 +53,7 @@ static yk_status set_record(yk_status code, const char *file, int line, const ch
         record.file = file;
         record.line = line;
         vsnprintf(record.message, sizeof(record.message), format, arguments);
+        make_plain();
     }
     return code;
 }
@@ -88,6 +99,7 @@ void yk__error_prefix(const char *format, ...)
     va_end(arguments);
     int room = (int)(sizeof(old) - strlen(prefix) - sizeof(": "));
     snprintf(record.message, sizeof(record.message), "%s: %.*s", prefix, room, old);
+    make_plain();
 }
 
 const yk_error *yk_last_error(void)

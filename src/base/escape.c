@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/core.h"
+#include "base/escape.h"
 
 /* Bytes of the UTF-8 character at text[0], 0 where there is none; *code is its number. */
 static size_t decode(const unsigned char *text, size_t size, uint32_t *code)
@@ -37,7 +38,7 @@ static bool is_plain(uint32_t code)
     return !control && !turns;
 }
 
-const char *yk__escape(const char *text, size_t size, char *out, size_t capacity)
+static const char *escape(const char *text, size_t size, bool keeps_lines, char *out, size_t capacity)
 {
     const unsigned char *bytes = (const unsigned char *)text;
     size_t used = 0;
@@ -46,7 +47,7 @@ const char *yk__escape(const char *text, size_t size, char *out, size_t capacity
         size_t length = decode(bytes + at, size - at, &code);
         char piece[16 + 1];
         size_t put = length;
-        if (length && is_plain(code)) {
+        if (length && (is_plain(code) || (keeps_lines && (code == '\n' || code == '\t')))) {
             memcpy(piece, text + at, length);
         } else {
             length = length ? length : 1;
@@ -67,4 +68,14 @@ const char *yk__escape(const char *text, size_t size, char *out, size_t capacity
     if (capacity)
         out[used] = 0;
     return out;
+}
+
+const char *yk__escape(const char *text, size_t size, char *out, size_t capacity)
+{
+    return escape(text, size, false, out, capacity);
+}
+
+const char *yk__escape_lines(const char *text, size_t size, char *out, size_t capacity)
+{
+    return escape(text, size, true, out, capacity);
 }

@@ -4,9 +4,11 @@
  * The library never prints on its own: without YOKE_LOG and without yk_log_set nothing is written anywhere.
  */
 #include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
 #include "base/core.h"
+#include "base/escape.h"
 #include "base/log.h"
 
 static struct {
@@ -19,7 +21,8 @@ static void to_stderr(yk_log_level level, const char *message, void *user)
 {
     static const char *const names[] = {"debug", "info", "warn", "error", "off"};
     (void)user;
-    fprintf(stderr, "yoke %s: %s\n", names[level], message);
+    char plain[1200];
+    fprintf(stderr, "yoke %s: %s\n", names[level], yk__escape_lines(message, strlen(message), plain, sizeof(plain)));
 }
 
 __attribute__((constructor)) static void read_environment(void)

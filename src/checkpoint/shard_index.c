@@ -14,9 +14,10 @@ static yk_status read_file(const char *dir, const char *path, size_t i, const js
 {
     const char *name = json_string_value(json_object_get(entry, "name"));
     const char *blocks = json_string_value(json_object_get(entry, "blocks"));
+    const char *whole = json_string_value(json_object_get(entry, "xxh3"));
     json_t *bytes = json_object_get(entry, "bytes");
-    if (!name || !blocks || !json_is_integer(bytes) || json_integer_value(bytes) < 0)
-        return yk__fail(YK_ERR_FORMAT, "%s: file %zu has no name, bytes or blocks", path, i);
+    if (!name || !blocks || !whole || !json_is_integer(bytes) || json_integer_value(bytes) < 0)
+        return yk__fail(YK_ERR_FORMAT, "%s: file %zu has no name, bytes, xxh3 or blocks", path, i);
     if (!*name || *name == '.' || strchr(name, '/'))
         return yk__fail(YK_ERR_FORMAT, "%s: '%.200s' is no name of a file in this folder", path, name);
     file->bytes = (uint64_t)json_integer_value(bytes);
@@ -26,6 +27,12 @@ static yk_status read_file(const char *dir, const char *path, size_t i, const js
         strspn(blocks, "0123456789abcdef") != digits)
         return yk__fail(YK_ERR_FORMAT, "%s: the checksums of '%s' are not those of %llu bytes", path, name,
                         (unsigned long long)file->bytes);
+    file->whole = whole;
+    if (strlen(whole) != DIGITS || strspn(whole, "0123456789abcdef") != DIGITS)
+        return yk__fail(YK_ERR_FORMAT, "%s: '%.40s' is no checksum of '%s'", path, whole, name);
+    if (digits == DIGITS && strcmp(whole, blocks) != 0) /* of one block: it is the file */
+        return yk__fail(YK_ERR_FORMAT, "%s: the checksum of '%s' is %s, but that of its only block %s", path, name,
+                        whole, blocks);
     file->path = yk__format("%s/%s", dir, name);
     return file->path ? YK_OK : YK_ERR_MEMORY;
 }

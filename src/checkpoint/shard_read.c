@@ -30,6 +30,8 @@ typedef struct reader {
     yk__safetensors header;
     yk__name_table names; /* of the header's tensors */
     uint64_t data;        /* where the tensors begin */
+    uint64_t hashed;      /* blocks, from the first on, that went into `whole` */
+    XXH3_state_t whole;
 } reader;
 
 static size_t block_size(const reader *r, uint64_t number)
@@ -39,7 +41,7 @@ static size_t block_size(const reader *r, uint64_t number)
 }
 
 /* Reads a block and compares it with its checksum. */
-static yk_status fetch_block(const reader *r, uint64_t number, unsigned char *to)
+static yk_status fetch_block(reader *r, uint64_t number, unsigned char *to)
 {
     uint64_t begin = number * YK__SHARD_BLOCK;
     size_t size = block_size(r, number), have = 0;
@@ -57,11 +59,30 @@ static yk_status fetch_block(const reader *r, uint64_t number, unsigned char *to
     char own[17];
     const char *saved = r->file->blocks + 16 * number;
     snprintf(own, sizeof(own), "%016" PRIx64, (uint64_t)XXH3_64bits(to, size));
-    if (memcmp(own, saved, 16) == 0)
+    if (memcmp(own, saved, 16) == 0) {
+        if (number == r->hashed) {
+            XXH3_64bits_update(&r->whole, to, size);
+            r->hashed++;
+        }
         return YK_OK;
+    }
     return yk__fail(YK_ERR_FORMAT,
                     "%s: checksum %s of bytes %" PRIu64 " to %" PRIu64 ", but %.16s was saved: the file was damaged",
                     r->file->path, own, begin, begin + size, saved);
+}
+
+/* Where all blocks were read, their bytes must give the file's checksum, too. */
+static yk_status check_whole(const reader *r)
+{
+    char own[17];
+    if (r->hashed * YK__SHARD_BLOCK < r->file->bytes)
+        return YK_OK;
+    snprintf(own, sizeof(own), "%016" PRIx64, (uint64_t)XXH3_64bits_digest(&r->whole));
+    if (strcmp(own, r->file->whole) == 0)
+        return YK_OK;
+    return yk__fail(YK_ERR_FORMAT,
+                    "%s: checksum %s of the whole file, but %s was saved: the index or the file was damaged",
+                    r->file->path, own, r->file->whole);
 }
 
 /* The same to r->block, unless it is there. */
@@ -141,6 +162,8 @@ static bool same_name(const void *owner, uint32_t index, const void *key)
 static yk_status reader_open(reader *r, const yk__shard_file *file)
 {
     r->file = file;
+    r->hashed = 0;
+    XXH3_64bits_reset(&r->whole);
     r->fd = open(file->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (r->fd < 0)
         return yk__fail_errno("%s", file->path);
@@ -249,6 +272,8 @@ static yk_status run_file(reader *r, const yk__shard_file *file, job *jobs, size
         if (status)
             yk__error_prefix("tensor '%s', saved by rank %d", jobs[i].want->tensor->name, jobs[i].part->holder);
     }
+    if (!status)
+        status = check_whole(r);
     reader_close(r);
     return status;
 }
@@ -420,6 +445,8 @@ yk_status yk__shards_verify(const char *dir, const char *stem)
         status = reader_open(&r, &index.files[f]);
         for (uint64_t b = 0; b * YK__SHARD_BLOCK < index.files[f].bytes && !status; b++)
             status = load_block(&r, b);
+        if (!status)
+            status = check_whole(&r);
         for (size_t i = 0; i < index.layout.count && !status; i++) {
             const yk__whole *t = &index.layout.tensors[i];
             uint64_t begin;

@@ -87,6 +87,7 @@ typedef struct yk__shard_file {
     char *path;
     uint64_t bytes;
     const char *blocks; /* 16 hexadecimal digits for each YK__SHARD_BLOCK bytes */
+    const char *whole;  /* and for the file: checked by who reads all of it */
 } yk__shard_file;
 
 typedef struct yk__shard_index {

@@ -30,9 +30,9 @@ static void differs(report *r, const char *name, const char *what, const char *a
             json_object_set_new(entry, "max_abs", json_real(largest));
         json_array_append_new(r->differ, entry);
     } else if (measured) {
-        printf("%s: values differ by up to %.9g\n", name, largest);
+        printf("%s: values differ by up to %.9g\n", cli_plain(name), largest);
     } else {
-        printf("%s: %s %s and %s\n", name, what, a, b);
+        printf("%s: %s %s and %s\n", cli_plain(name), what, cli_plain(a), cli_plain(b));
     }
 }
 
@@ -42,7 +42,7 @@ static void only_in(report *r, int side, const char *name)
     if (r->settings->json)
         json_array_append_new(r->only[side], json_string(name));
     else
-        printf("%s: only in %s\n", name, r->settings->paths[side]);
+        printf("%s: only in %s\n", cli_plain(name), cli_plain(r->settings->paths[side]));
 }
 
 /* All elements in C order; the caller frees. */

@@ -345,7 +345,7 @@ void ckpt_totals(const yk_value *leaves, int64_t *tensors, int64_t *elements, in
 
 int ckpt_print_json(json_t *json)
 {
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL; /* no control characters */
     json_decref(json);
     if (!text) {
         yk__fail_memory(sizeof(json_t *));

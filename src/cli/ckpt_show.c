@@ -33,7 +33,7 @@ static void print_leaves(const yk_value *leaves, bool tensors)
 {
     int width = 0;
     for (int64_t i = 0; i < yk_value_count(leaves); i++) {
-        int length = (int)strlen(yk_value_key(leaves, i, NULL));
+        int length = (int)strlen(cli_plain(yk_value_key(leaves, i, NULL)));
         bool shown = (yk_value_kind_of(yk_value_at(leaves, i)) == YK_VALUE_TENSOR) == tensors;
         width = shown && length > width ? length : width;
     }
@@ -43,7 +43,7 @@ static void print_leaves(const yk_value *leaves, bool tensors)
         if ((yk_value_kind_of(leaf) == YK_VALUE_TENSOR) != tensors)
             continue;
         char *text = ckpt_leaf_text(leaf);
-        printf("%-*s  %s\n", width, yk_value_key(leaves, i, NULL), text ? text : "?");
+        printf("%-*s  %s\n", width, cli_plain(yk_value_key(leaves, i, NULL)), text ? cli_plain(text) : "?");
         free(text);
     }
 }
@@ -71,10 +71,10 @@ static int show_found(const ckpt_settings *s, json_t *json, const yk_checkpoint_
     if (s->json)
         return ckpt_print_json(json);
     if (*found->path)
-        printf("%s is the newest valid one of %s\n", found->path, s->paths[0]);
+        printf("%s is the newest valid one of %s\n", cli_plain(found->path), cli_plain(s->paths[0]));
     if (found->broken)
         fprintf(stderr, "yoke: notice: %d newer %s broken: %s\n", found->broken, found->broken == 1 ? "one is" : "are",
-                found->message);
+                cli_plain(found->message));
     return EXIT_DONE;
 }
 
@@ -106,8 +106,8 @@ int ckpt_info(const ckpt_settings *s)
                                     "elements", (json_int_t)c.elements, "bytes", (json_int_t)c.bytes, "tensors",
                                     leaves_json(c.leaves, true), "values", leaves_json(c.leaves, false)),
                           &c.found);
-    printf("%s: %s, %" PRId64 " tensors, %" PRId64 " elements, %" PRId64 " bytes\n", s->paths[0], c.format, c.tensors,
-           c.elements, c.bytes);
+    printf("%s: %s, %" PRId64 " tensors, %" PRId64 " elements, %" PRId64 " bytes\n", cli_plain(s->paths[0]), c.format,
+           c.tensors, c.elements, c.bytes);
     print_leaves(c.leaves, true);
     print_leaves(c.leaves, false);
     return show_found(s, NULL, &c.found);
@@ -126,7 +126,8 @@ int ckpt_verify(const ckpt_settings *s)
                           json_pack("{s:s, s:b, s:s, s:I, s:I}", "path", s->paths[0], "valid", 1, "format", c.format,
                                     "tensors", (json_int_t)c.tensors, "bytes", (json_int_t)c.bytes),
                           &c.found);
-    printf("%s: valid, %s, %" PRId64 " tensors, %" PRId64 " bytes\n", s->paths[0], c.format, c.tensors, c.bytes);
+    printf("%s: valid, %s, %" PRId64 " tensors, %" PRId64 " bytes\n", cli_plain(s->paths[0]), c.format, c.tensors,
+           c.bytes);
     return show_found(s, NULL, &c.found);
 }
 
@@ -150,7 +151,7 @@ static int save(const ckpt_settings *s, yk_value *value)
     } else {
         printf("%s: %" PRId64 " tensors, %" PRId64 " bytes\n", s->paths[1], tensors, bytes);
         if (notice)
-            fprintf(stderr, "yoke: notice: %s: %s\n", s->paths[1], notice);
+            fprintf(stderr, "yoke: notice: %s: %s\n", cli_plain(s->paths[1]), cli_plain(notice));
     }
     free(notice);
     return code;

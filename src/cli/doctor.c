@@ -154,7 +154,7 @@ static void print_fact(const doctor *d, const char *group, const char *name)
             continue;
         char who[600];
         name_nodes(d, group, name, value, who, sizeof(who));
-        printf("  %-*s %s", COLUMN, first ? name : "", *value ? value : "not here");
+        printf("  %-*s %s", COLUMN, first ? cli_plain(name) : "", *value ? cli_plain(value) : "not here");
         if (differs)
             printf("   (node%s %s)", strchr(who, ',') ? "s" : "", who);
         putchar('\n');
@@ -195,9 +195,9 @@ static void print_text(const doctor *d)
     json_array_foreach(d->steps, at, value)
         printf("  %-10s %-6s %s\n", json_string_value(json_object_get(value, "step")),
                json_is_true(json_object_get(value, "ok")) ? "ok" : "FAILED",
-               json_string_value(json_object_get(value, "detail")));
+               cli_plain(json_string_value(json_object_get(value, "detail"))));
     json_array_foreach(d->problems, at, value)
-        printf("%s%s\n", at ? "         " : "problem: ", json_string_value(value));
+        printf("%s%s\n", at ? "         " : "problem: ", cli_plain(json_string_value(value)));
     if (!json_array_size(d->problems))
         printf("no problems found\n");
 }
@@ -212,7 +212,7 @@ static void print_json(const doctor *d)
     if (d->steps)
         json_object_set_new(all, "master", json_pack("{s:s, s:O}", "address", d->master, "steps", d->steps));
     json_object_set(all, "problems", d->problems);
-    json_dumpf(all, stdout, JSON_INDENT(2));
+    json_dumpf(all, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII); /* no control characters */
     putchar('\n');
     json_decref(all);
 }

@@ -287,3 +287,10 @@ int cli_interrupted(void)
 {
     return caught;
 }
+
+const char *cli_plain(const char *text)
+{
+    static char buffers[4][4096];
+    static unsigned next;
+    return text ? yk__escape(text, strlen(text), buffers[next++ % 4], sizeof(buffers[0])) : "";
+}

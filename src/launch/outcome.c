@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "base/core.h"
+#include "base/escape.h"
 #include "launch/exit_codes.h"
 #include "launch/outcome.h"
 
@@ -163,7 +164,8 @@ void yk__outcome_print(group *g, const yk__outcome *end, const yk__outcome_conte
     char text[800];
     const worker *one = cause_of(g, end);
     say_cause(end, facts, text, sizeof(text));
-    yk__relay_say(g->err, "yoke run: %s\n", text);
+    char plain[4096];
+    yk__relay_say(g->err, "yoke run: %s\n", yk__escape_lines(text, strlen(text), plain, sizeof(plain)));
     if (end->kind == YK__RUN_FAILED) {
         if (WIFSIGNALED(end->status) && WTERMSIG(end->status) == SIGKILL)
             yk__relay_say(g->err, "  nobody here sent that signal: where memory ran out, the kernel did (see dmesg)\n");
@@ -171,11 +173,11 @@ void yk__outcome_print(group *g, const yk__outcome *end, const yk__outcome_conte
             yk__relay_say(g->err, "  its last lines on stderr:\n");
             for (char *line = end->tail, *last; *line; line = *last ? last + 1 : last) {
                 last = strchrnul(line, '\n');
-                yk__relay_say(g->err, "    %.*s\n", (int)(last - line), line);
+                yk__relay_say(g->err, "    %s\n", yk__escape(line, (size_t)(last - line), plain, sizeof(plain)));
             }
         }
         if (end->text[0])
-            yk__relay_say(g->err, "  %s\n", end->text);
+            yk__relay_say(g->err, "  %s\n", yk__escape_lines(end->text, strlen(end->text), plain, sizeof(plain)));
     }
     bool *reported = calloc((size_t)g->count, sizeof(*reported));
     for (int i = 0; reported && i < g->count; i++) {
@@ -219,8 +221,10 @@ static void put_string(FILE *out, const char *text, size_t size)
             fputs("\\ufffd", out);
         else if (*s == '"' || *s == '\\')
             fprintf(out, "\\%c", *s);
-        else if (*s < 0x20)
+        else if (*s < 0x20 || *s == 0x7F)
             fprintf(out, "\\u%04x", *s);
+        else if (length == 2 && s[0] == 0xC2 && s[1] < 0xA0) /* C1 */
+            fprintf(out, "\\u%04x", s[1]);
         else
             fwrite(s, 1, (size_t)length, out);
         i += length ? (size_t)length : 1;

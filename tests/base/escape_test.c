@@ -51,11 +51,24 @@ static void all_pairs(void **state)
     }
 }
 
+/* Every error message is fit for a terminal, whatever was quoted in it. */
+static void messages(void **state)
+{
+    (void)state;
+    yk_status status = yk__fail(YK_ERR_FORMAT, "tensor '%s'\n\tsecond line", "a\x1b[2J\xc2\x9b\x7f");
+    assert_int_equal(status, YK_ERR_FORMAT);
+    yk__error_prefix("%s", "dir\x1b]0;x\x07");
+    assert_string_equal(yk_last_error()->message,
+                        "dir\\x1b]0;x\\x07: tensor 'a\\x1b[2J\\xc2\\x9b\\x7f'\n\tsecond line");
+    yk_clear_error();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(characters),
         cmocka_unit_test(all_pairs),
+        cmocka_unit_test(messages),
     };
     return cmocka_run_group_tests_name("escape", tests, NULL, NULL);
 }

@@ -293,8 +293,10 @@ static void bad_indices(void **state)
         {"\"dtype\": \"F32\"", "\"dtype\": \"F31\"", "unknown dtype 'F31'"},
         {"\"file\": 1", "\"file\": 2", "has no file of the 2"},
         {"\"file\": 1", "\"file\":-1", "has no file of the 2"},
-        {"\"bytes\": ", "\"bytes\":-", "has no name, bytes or blocks"},
+        {"\"bytes\": ", "\"bytes\":-", "has no name, bytes, xxh3 or blocks"},
         {"\"bytes\": ", "\"bytes\": 9", "the checksums of"},
+        {"\"xxh3\": \"", "\"xxh3\": \"0", "is no checksum of 'model-00001-of-00002.safetensors'"},
+        {"\"xxh3\": ", "\"xxh2\": ", "has no name, bytes, xxh3 or blocks"},
     };
     size_t size;
     char *text = (char *)read_whole("a/model.index.json", &size);
@@ -320,6 +322,42 @@ static void bad_indices(void **state)
         free(changed);
     }
     free(text);
+}
+
+static void write_index(json_t *json)
+{
+    json_object_del(json, "checksum");
+    yk__file_writer *writer = yk__file_create("a/model.index.json");
+    assert_non_null(writer);
+    expect_ok(yk__sealed_write(writer, json));
+    expect_ok(yk__file_commit(writer));
+}
+
+/* The checksum of a whole file is compared as well, by who reads all of it, though every block is right. */
+static void whole_checksums(void **state)
+{
+    (void)state;
+    run_ranks(THREADS, 2, hop_rank, &(hop){NULL, "a"}, 20, true);
+    json_t *json = yk__sealed_read("a/model.index.json", 1 << 20, "yoke sharded tensors", "an index");
+    assert_non_null(json);
+    json_t *files = json_object_get(json, "files");
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        json_t *file = json_array_get(files, i);
+        char *right = strdup(json_string_value(json_object_get(file, "xxh3"))), *wrong = strdup(right);
+        wrong[3] = wrong[3] == 'a' ? 'b' : 'a';
+        json_object_set_new(file, "xxh3", json_string(wrong));
+        write_index(json);
+        assert_int_equal(yk_sharded_verify("a"), YK_ERR_FORMAT);
+        if (!strstr(yk_last_error()->message, wrong))
+            fail_msg("%s", yk_last_error()->message);
+        yk_clear_error();
+        json_object_set_new(file, "xxh3", json_string(right));
+        free(right);
+        free(wrong);
+    }
+    write_index(json);
+    expect_ok(yk_sharded_verify("a"));
+    json_decref(json);
 }
 
 /* Reads the index, has it changed, and writes it with a checksum that is right. */
@@ -548,6 +586,7 @@ int main(void)
         data_test(only_what_is_needed),
         data_test(damage),
         data_test(bad_indices),
+        data_test(whole_checksums),
         data_test(indices_with_holes),
 
         data_test(copies_are_written_once),

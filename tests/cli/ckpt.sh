@@ -162,4 +162,12 @@ for form in zip legacy; do
     exits 0 "$form: stripped" ckpt strip --strip-module "$form.pt" "$form.weights.pt"
     python_ok "$form: the weights load into the model" weights "$form.pt" "$form.weights.pt"
 done
+# ---- names that would give orders to a terminal
+header='{"evil\u001b[2J\u009b\u202e":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+printf "$(printf '\\x%02x' ${#header})\\0\\0\\0\\0\\0\\0\\0%s\\0\\0\\0\\0" "$header" > evil.safetensors
+exits 0 "a file with control characters in a name" ckpt info evil.safetensors
+ok "they are escaped" grep -qF 'evil\x1b[2J\xc2\x9b\xe2\x80\xae' out
+ok "none is left" bash -c '! LC_ALL=C grep -qP "[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80\xae" out'
+exits 0 "as JSON" ckpt info --json evil.safetensors
+ok "none is left in JSON" bash -c '! LC_ALL=C grep -qP "[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80\xae" out'
 finish
