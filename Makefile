@@ -1,4 +1,5 @@
-# yoke's build. `make help` lists the targets; knobs: BUILD, SANITIZE=address,undefined, WERROR=1, V=1, CC, CFLAGS.
+# yoke's build. `make help` lists the targets; knobs: BUILD, SANITIZE=address,undefined, WERROR=1, V=1, CC,
+# CFLAGS, CUDA=0, CUDA_HOME.
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := all
 SHELL := /bin/bash
@@ -57,23 +58,43 @@ TEST_SCRIPTS   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/cli/$(name).sh
 FUZZ_SOURCES   := $(wildcard tests/fuzz/*.c)
 # Backends that need a heavy library are objects of their own, built where the library is found.
 MPI_CFLAGS     := $(patsubst -I%,-isystem %,$(shell mpicc --showme:compile 2> /dev/null))
-BACKENDS       := $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so)
+# CUDA=0 leaves yoke-cuda.so out; CUDA=1, or CUDA_HOME, makes it an error where the toolkit is not there or mixes versions.
+CUDA_FOUND     := $(if $(filter 0,$(CUDA)),,$(shell CUDA_HOME='$(CUDA_HOME)' scripts/find-cuda))
+ifneq ($(filter 1,$(CUDA))$(CUDA_HOME),)
+$(if $(CUDA_FOUND)$(filter 0,$(CUDA)),,$(error CUDA was asked for, and is not usable: see find-cuda above, or make CUDA=0))
+endif
+CUDA_TOOLKIT   := $(word 1,$(CUDA_FOUND))
+CUDA_LIBRARIES := $(word 3,$(CUDA_FOUND))
+CUDA_VERSIONS  := $(subst _, ,$(word 4,$(CUDA_FOUND)))
+# The processors that get code of their own; PTX is compiled by the driver for those that come later.
+CUDA_CODE      := $(foreach sm,80 90a,-gencode arch=compute_$(sm),code=sm_$(sm)) -gencode arch=compute_90,code=compute_90
+CUDA_CFLAGS    := $(if $(CUDA_TOOLKIT),-isystem $(CUDA_TOOLKIT)/include)
+NVCC           := $(if $(shell command -v ccache),ccache )$(CUDA_TOOLKIT)/bin/nvcc
+# Our kernels fuse no multiply-adds but those that the source writes as such: the same bits as on the CPU.
+NVCC_FLAGS     := -std=c++17 -O3 -fmad=false $(CUDA_CODE) -Iinclude -Isrc -MMD -MP -Wno-deprecated-gpu-targets \
+                  -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra $(if $(WERROR),-Werror all-warnings)
+BACKENDS       := $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so) $(if $(CUDA_TOOLKIT),$(BUILD)/yoke-cuda.so)
+# The same sources as plain C++, with stand-ins of CUDA's calls: tests/emulator.
+EMULATOR       := $(if $(CUDA_TOOLKIT),$(BUILD)/emulator/yoke-cuda.so)
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
 
 LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) \
                $(foreach isa,$(CPU_ISAS),$(KERNEL_SOURCES:src/%.c=$(BUILD)/$(isa)/%.o))
 MPI_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/mpi/*.c))
+CUDA_OBJECTS := $(patsubst %,$(BUILD)/%.o,$(basename $(wildcard src/device/cuda/*.c)) $(wildcard src/device/cuda/*.cu))
+EMULATOR_SOURCES := $(filter-out %_faults.cc,$(wildcard tests/emulator/*.cc))
+EMULATOR_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/device/cuda/*.c src/device/cuda/*.cu) $(EMULATOR_SOURCES))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/support/sample_plugin.c,$(wildcard tests/support/*.c)))
 TESTS       := $(TEST_SOURCES:%.c=$(BUILD)/%)
 FUZZERS     := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
 
-.PHONY: all lib cli tests fuzzers examples run test check bench fuzz soak install uninstall clean help
+.PHONY: all lib cli tests fuzzers examples run test test-emulator check bench fuzz soak install uninstall clean help
 all: lib cli examples
 lib: $(BUILD)/libyoke.a $(BUILD)/libyoke.so $(BACKENDS)
 cli: $(BUILD)/yoke $(BACKENDS)
-tests: $(TESTS) $(BACKENDS)
+tests: $(TESTS) $(BACKENDS) $(EMULATOR) $(BUILD)/tests/gpu/gpu_cases
 fuzzers: $(FUZZERS)
 examples: $(EXAMPLES)
 
@@ -90,6 +111,27 @@ $(BUILD)/libyoke.so: $(LIB_OBJECTS)
 $(BUILD)/src/comm/mpi/%.o: YK_CFLAGS += $(MPI_CFLAGS)
 $(BUILD)/yoke-mpi.so: $(MPI_OBJECTS)
 	$(call say,LINK,$@) $(link) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) $(shell mpicc --showme:link) -lm
+
+$(BUILD)/src/device/cuda/%.o: YK_CFLAGS += $(CUDA_CFLAGS) -DYK__CUDA_BUILT_WITH='"$(CUDA_VERSIONS)"'
+$(BUILD)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<) $(NVCC) $(NVCC_FLAGS) -c -o $@ $<
+# cudart is linked statically; the driver is looked for by it when a program asks for a GPU.
+$(BUILD)/yoke-cuda.so: $(CUDA_OBJECTS)
+	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $^ $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) \
+	    -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -L$(CUDA_LIBRARIES) -lcudart_static -ldl -lrt -lm
+
+EMULATOR_CXXFLAGS = $(filter-out -std=% -Wstrict-prototypes -Wmissing-prototypes -Werror=implicit-function-declaration,$(YK_CFLAGS)) \
+                    -std=gnu++17 -ffp-contract=off
+$(BUILD)/emulator/%.c.o: %.c | $(BUILD)/have-build
+	@mkdir -p $(@D)
+	$(call say,CC  ,$< (emulator)) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(CUDA_CFLAGS) \
+	    -DYK__CUDA_BUILT_WITH='"the emulator of CUDA"' -c -o $@ $<
+$(BUILD)/emulator/%.o: % | $(BUILD)/have-build
+	@mkdir -p $(@D)
+	$(call say,CXX ,$< (emulator)) $(CXX) -x c++ -Itests/emulator/include $(EMULATOR_CXXFLAGS) $(CFLAGS) $(CUDA_CFLAGS) -c -o $@ $<
+$(BUILD)/emulator/yoke-cuda.so: $(EMULATOR_OBJECTS)
+	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $^ $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs)
 
 $(BUILD)/yoke: $(CLI_OBJECTS) $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
@@ -118,6 +160,15 @@ $(BUILD)/tests/plugins/yoke-%.so: tests/support/sample_plugin.c src/base/plugin.
 	$(call say,LINK,$@) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -MF $(@:.so=.d) -DSAMPLE_NAME='"$*"' -DSAMPLE_$* \
 	    $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $<
 $(BUILD)/tests/base/plugin_test: | $(SAMPLE_PLUGINS)
+
+# That the emulator finds what it is there to find.
+EMULATOR_FAULTS := $(if $(EMULATOR),$(if $(filter emulator_faults,$(foreach n,$(or $(ONLY),*),$(filter $(subst *,%,$(n)),emulator_faults))),$(BUILD)/emulator/emulator_faults))
+$(BUILD)/emulator/emulator_faults: $(EMULATOR_SOURCES:%=$(BUILD)/emulator/%.o) $(BUILD)/emulator/tests/emulator/emulator_faults.cc.o
+	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $^
+
+# Runs on a machine with a GPU, which has the C library and little else.
+$(BUILD)/tests/gpu/gpu_cases: $(BUILD)/tests/gpu/gpu_cases.o $(BUILD)/tests/support/slot_cases.o $(BUILD)/libyoke.a
+	$(call say,LINK,$@) $(link) $(LIBS)
 
 $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) -fsanitize=fuzzer $(LIBS)
@@ -173,15 +224,25 @@ endif
 endif
 
 .SECONDARY:
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT)) $(TESTS:%=%.d) $(FUZZERS:%=%.d) \
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(EMULATOR_OBJECTS)) $(TESTS:%=%.d) $(FUZZERS:%=%.d) \
          $(EXAMPLES:%=%.d)
 
 # ---- what is done with it --------------------------------------------------------------------------------------------
 run: $(BUILD)/yoke
 	$(BUILD)/yoke train $(ARGS)
 
-test: $(TESTS) $(BUILD)/yoke $(BACKENDS) examples
-	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(JOBS) --exec scripts/run-test $(TESTS) $(TEST_SCRIPTS)
+test: $(TESTS) $(BUILD)/yoke $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) $(BUILD)/tests/gpu/gpu_cases examples
+	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(JOBS) --exec scripts/run-test $(TESTS) $(EMULATOR_FAULTS) $(TEST_SCRIPTS)
+
+# Every slot that the GPU has, kernel by kernel on the host, against the CPU's; SEEDS orders of threads and streams each.
+SEEDS ?= 1
+test-emulator: $(EMULATOR) $(BUILD)/tests/emulator/slots_test
+	@$(if $(EMULATOR),,echo "test-emulator: the headers of CUDA 12 or 13 are needed (CUDA_HOME)"; exit 1)
+	@for seed in $$(seq 1 $(SEEDS)); do \
+	    YOKE_EMULATOR_SEED=$$seed scripts/run-test $(BUILD)/tests/emulator/slots_test > $(BUILD)/emulator/seed.log || \
+	        { grep -v '^ok' $(BUILD)/emulator/seed.log; echo "test-emulator: seed $$seed failed"; exit 1; }; \
+	    ! grep '^not ok' $(BUILD)/emulator/seed.log || exit 1; \
+	done; echo "test-emulator: $(SEEDS) seeds passed, $$(grep -c '^ok' $(BUILD)/emulator/seed.log) cases each"
 
 check:
 	scripts/check-layers
@@ -244,6 +305,7 @@ help:
 	    'make            the library, the program and the examples, in build/' \
 	    'make run        install what is missing, build, and train LeNet on the built-in data (ARGS=... for yoke train)' \
 	    'make test       install what is missing, build, and run all tests (ONLY="pool conv*", SANITIZE=thread)' \
+	    'make test-emulator  the kernels for GPUs, emulated on the host, with SEEDS (1) orders of their threads' \
 	    'make check      layers, layout, comments, and builds without warnings by gcc and clang' \
 	    'make bench      speed, next to PyTorch where it is installed (ARGS=... for bench/run, OPS_ARGS=... for bench/ops)' \
 	    'make fuzz       feed the parsers of files with mutated input for FUZZ_SECONDS each' \

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/core.h"
 #include "base/plugin.h"
 
 enum { MOST_PLUGINS = 8, PATH_ROOM = 4096 };

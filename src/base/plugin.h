@@ -9,7 +9,7 @@
 #ifndef YOKE_BASE_PLUGIN_H
 #define YOKE_BASE_PLUGIN_H
 
-#include "base/core.h"
+#include <yoke/base.h>
 
 enum {
     YK__PLUGIN_FORMAT = 1, /* of yk__plugin itself; it goes up when the struct changes */

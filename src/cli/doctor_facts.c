@@ -158,6 +158,7 @@ static void add_libraries(json_t *group)
     put(group, "xxHash", "%d.%d.%d", XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE);
     put(group, "C library", "glibc %s", gnu_get_libc_version());
     add_plugin(group, "mpi backend", yk__comm_plugin_request("mpi"));
+    add_plugin(group, "cuda backend", yk__cuda_plugin_request());
     add_cuda(group);
     add_nccl(group);
 }
@@ -206,6 +207,7 @@ static void add_cores(json_t *group, json_t *problems)
         put(group, "cgroup cpu limit", "none");
     int count = yk_device_count(YK_CPU);
     if (count < 1) {
+        (void)!yk__device_check((yk_device){.type = YK_CPU}); /* the count alone says no reason */
         problem(problems, "no CPU device: %s", yk_last_error() ? yk_last_error()->message : "the backend has none");
         yk_clear_error();
     }
@@ -267,6 +269,17 @@ static bool nvml_find(void *library, nvml *n)
     }
     memcpy(n, symbols, sizeof(symbols));
     return true;
+}
+
+/* What programs can ask for as cuda:N, or why there is none. */
+static void add_cuda_devices(json_t *group)
+{
+    int count = yk_device_count(YK_CUDA);
+    if (count)
+        put(group, "CUDA devices", "%d", count);
+    else if (yk__device_check((yk_device){.type = YK_CUDA}))
+        put(group, "CUDA devices", "none: %s", yk_last_error()->message);
+    yk_clear_error();
 }
 
 static void add_gpus(json_t *group)
@@ -367,6 +380,7 @@ json_t *doctor_facts(json_t *problems)
     add_cores(groups[2], problems);
     add_memory(groups[2], problems);
     add_gpus(groups[2]);
+    add_cuda_devices(groups[2]);
     add_limits(groups[3], problems);
     add_network(groups[4]);
     return facts;

@@ -1,18 +1,62 @@
 /*
  * backend.c - which backends there are, and devices by name. Layer: device.
  *
- * A backend built into the library is listed here; one that brings heavy libraries will be a shared object that
- * yk__backend_of loads at first use.
+ * The CPU's is built into the library; one that brings heavy libraries is a plug-in, loaded at first use. Questions
+ * (how many devices, how many threads) load it too, and leave the error record alone.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/backend.h"
 #include "launch/rank_info.h"
 
+static const yk__device_services services = {
+    .dtype_name = yk_dtype_name,
+    .workspace_get = yk__workspace_get,
+    .storage_release = yk__storage_release,
+};
+
+static const yk__plugin_request cuda_request = {
+    .name = "cuda",
+    .interface = YK__DEVICE_PLUGIN_INTERFACE,
+    .what = "the 'cuda' device backend",
+    .sizes = YK__DEVICE_PLUGIN_SIZES,
+    .services = &services,
+    .to_build = "it is built and installed with yoke where the CUDA toolkit 12 or 13 is found (make CUDA_HOME=...)",
+    .to_load = "it needs the C library alone: build it on this system, or on an older one",
+};
+
+const yk__plugin_request *yk__cuda_plugin_request(void)
+{
+    return &cuda_request;
+}
+
+/* NULL with the error record set. */
 static const yk__backend *find(yk_device_type type)
 {
-    return type == YK_CPU ? yk__cpu_backend() : NULL;
+    static _Atomic(const yk__backend *) cuda;
+    if (type == YK_CPU)
+        return yk__cpu_backend();
+    if (type != YK_CUDA)
+        return NULL;
+    const yk__backend *backend = atomic_load_explicit(&cuda, memory_order_acquire);
+    if (!backend) {
+        backend = yk__plugin_load(&cuda_request);
+        atomic_store_explicit(&cuda, backend, memory_order_release);
+    }
+    return backend;
+}
+
+static const yk__backend *find_quietly(yk_device_type type)
+{
+    yk_error before;
+    yk__error_take(&before);
+    const yk__backend *backend = find(type);
+    if (!backend)
+        yk_clear_error();
+    yk__error_put(&before);
+    return backend;
 }
 
 static const char *type_name(int type)
@@ -24,14 +68,14 @@ const yk__backend *yk__backend_of(yk_device device)
 {
     const yk__backend *backend = find((yk_device_type)device.type);
     if (!backend && !yk__error_code())
-        yk__fail(YK_ERR_UNSUPPORTED, "device %s:%d: this build of yoke has no %s backend", type_name(device.type),
-                 device.index, type_name(device.type));
+        yk__fail(YK_ERR_UNSUPPORTED, "device %s:%d: there is no such type of device", type_name(device.type),
+                 device.index);
     return backend;
 }
 
 int yk_device_count(yk_device_type type)
 {
-    const yk__backend *backend = find(type);
+    const yk__backend *backend = find_quietly(type);
     return backend ? backend->device_count() : 0;
 }
 
@@ -43,9 +87,12 @@ yk_status yk__device_check(yk_device device)
     int count = backend->device_count();
     if (device.index >= 0 && device.index < count)
         return YK_OK;
+    if (count == 0 && backend->why_none)
+        return yk__fail(YK_ERR_DEVICE, "device %s:%d: %s", type_name(device.type), device.index, backend->why_none());
     return yk__fail(YK_ERR_DEVICE, "device %s:%d does not exist: there %s %d %s device%s%s", type_name(device.type),
                     device.index, count == 1 ? "is" : "are", count, type_name(device.type), count == 1 ? "" : "s",
-                    device.type == YK_CPU ? " (YOKE_CPU_DEVICES sets how many)" : "");
+                    device.type == YK_CPU ? " (YOKE_CPU_DEVICES sets how many)"
+                                          : " (as CUDA_VISIBLE_DEVICES and YOKE_CUDA_DEVICES_PER_GPU say)");
 }
 
 yk_status yk__slot_missing(yk_device device, const char *slot)
@@ -115,7 +162,7 @@ yk_status yk_set_num_threads(yk_device device, int threads)
 
 int yk_get_num_threads(yk_device device)
 {
-    const yk__backend *backend = find((yk_device_type)device.type);
+    const yk__backend *backend = find_quietly((yk_device_type)device.type);
     if (!backend || !backend->get_threads || device.index < 0 || device.index >= backend->device_count())
         return 1;
     return backend->get_threads(device.index);

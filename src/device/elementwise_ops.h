@@ -129,7 +129,7 @@ YK__SCALAR int64_t yk__power(int64_t base, int64_t exponent)
 
 static inline int yk__unary_kernel(yk__unary op, yk_dtype dtype, double p0)
 {
-    if (op != YK__POW_SCALAR || !yk_dtype_is_floating(dtype))
+    if (op != YK__POW_SCALAR || !yk__is_real(dtype))
         return (int)op;
     return p0 == 2.0    ? (int)YK__SQUARE
            : p0 == 3.0  ? (int)YK__CUBE

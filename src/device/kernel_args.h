@@ -9,6 +9,17 @@
 
 #include "base/philox.h"
 
+/* yk_dtype_size and yk_dtype_is_floating, for plug-ins, which link nothing of yoke. */
+static inline size_t yk__size_of(yk_dtype dtype)
+{
+    bool eight = dtype == YK_F64 || dtype == YK_I64, four = dtype == YK_F32 || dtype == YK_I32;
+    return eight ? 8 : four ? 4 : dtype == YK_F16 || dtype == YK_BF16 ? 2 : 1;
+}
+static inline bool yk__is_real(yk_dtype dtype)
+{
+    return dtype == YK_F32 || dtype == YK_F64 || dtype == YK_F16 || dtype == YK_BF16;
+}
+
 /* A strided block of memory as kernels see it. */
 typedef struct yk__view {
     void *data; /* the first element */

@@ -19,14 +19,14 @@ typedef struct yk__loop {
     char *data[YK__LOOP_OPERANDS];
 } yk__loop;
 
-YK__SCALAR int64_t yk__magnitude(int64_t x)
+static inline int64_t yk__magnitude(int64_t x)
 {
     return x < 0 ? -x : x;
 }
 
 /* Takes the shape of views[0]. With c_order the elements keep the order of the shape's last dimension fastest;
  * otherwise the order is that of the memory of views[0], then views[1], ... */
-YK__SCALAR void yk__loop_init(yk__loop *loop, int operands, const yk__view *const *views, bool c_order)
+static inline void yk__loop_init(yk__loop *loop, int operands, const yk__view *const *views, bool c_order)
 {
     const yk__view *out = views[0];
     int order[YK_MAX_DIMS], n = 0;
@@ -35,7 +35,7 @@ YK__SCALAR void yk__loop_init(yk__loop *loop, int operands, const yk__view *cons
     size_t size[YK__LOOP_OPERANDS];
     for (int k = 0; k < operands; k++) {
         loop->data[k] = (char *)views[k]->data;
-        size[k] = yk_dtype_size(views[k]->dtype);
+        size[k] = yk__size_of(views[k]->dtype);
     }
     for (int d = out->ndim - 1; d >= 0; d--) {
         loop->total *= out->shape[d];

@@ -1,7 +1,7 @@
 /*
  * table.h - the table of functions through which everything above device/ reaches a backend. Layer: device.
  *
- * A backend (cpu/ here, cuda/ later) fills one yk__backend and registers it. The rules for every kernel slot:
+ * A backend (cpu/, cuda/) fills one yk__backend; backend.c knows them. The rules for every kernel slot:
  *  - Views are borrowed. Shapes, dtypes and devices were checked by the caller and match what the slot says; the
  *    kernel needs to check only what depends on values (labels, indices).
  *  - Strides are in elements and may be anything, 0 and overlapping included, for inputs; an output never overlaps
@@ -26,6 +26,9 @@ typedef struct yk__backend {
 
     /* ---- devices and memory ---- */
     int (*device_count)(void);
+    /* Why there is no device, for the error of one who asks for one (which part is missing, what would help); NULL
+     * where there always is one. */
+    const char *(*why_none)(void);
     /* 64-byte aligned memory, not cleared; fails with YK_ERR_MEMORY. Called by the caching allocator only. */
     yk_status (*allocate)(int device, size_t bytes, void **memory);
     void (*release)(int device, void *memory, size_t bytes);

@@ -1,0 +1,64 @@
+/*
+ * cuda.h - what the files of the CUDA backend share on the host. Layer: device/cuda. C and C++.
+ *
+ * Note [Order on a device]
+ * A logical device has one stream, on which everything is queued: kernels, copies, memory that is freed and taken
+ * again. So a block that the cache hands out anew is written by nobody before those who had it are done. What uses
+ * another stream waits for this one by an event, and this one for it.
+ */
+#ifndef YOKE_DEVICE_CUDA_H
+#define YOKE_DEVICE_CUDA_H
+
+#include <cuda_runtime_api.h>
+
+#include "device/device_plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern const yk__base_services *cuda_base;
+extern const yk__device_services *cuda_yoke;
+#define cuda_fail(code, ...) cuda_base->fail_at((code), __FILE__, __LINE__, __VA_ARGS__)
+
+/* ---- cuda_device.c: GPUs, logical devices and their streams ---- */
+int cuda_device_count(void);
+const char *cuda_why_none(void);
+/* Makes the device's GPU this thread's, with its stream; starts it at its first use. A GPU that is never used gets no
+ * context. */
+yk_status cuda_use(int device, cudaStream_t *stream);
+/* The GPU that a logical device is a share of. */
+int cuda_gpu_of(int device);
+/* Multiprocessors of the device's GPU; it is in use. */
+int cuda_processors(int device);
+yk_status cuda_synchronize(int device);
+
+/* ---- cuda_memory.c ---- */
+yk_status cuda_allocate(int device, size_t bytes, void **memory);
+void cuda_release(int device, void *memory, size_t bytes);
+yk_status cuda_upload(int device, void *to, const void *from_host, size_t bytes);
+yk_status cuda_download(int device, void *to_host, const void *from, size_t bytes);
+
+/* ---- cuda_errors.c ---- */
+/* Fails with CUDA's name and text of `code`, behind "cuda:1: CALL"; clears what CUDA keeps of it. */
+yk_status cuda_failed(int device, cudaError_t code, const char *call);
+/* After a launch: YK_OK, or the failure with the operation's name and the views' shapes; notes the operation, so that a
+ * fault that shows later can be put down to it. */
+yk_status cuda_launched(int device, const char *operation, int count, const yk__view *const *views);
+/* Everything that was queued before is done: nothing of it is to blame from here on. */
+void cuda_all_done(int device);
+/* "add (2, 3), mul (2, 3)": the operations queued since, oldest first. */
+const char *cuda_queued(int device, char *text, size_t size);
+
+/* ---- the slots; contracts in device/table.h ---- */
+yk_status cuda_fill(int device, const yk__view *out, double value);
+yk_status cuda_copy(int device, const yk__view *out, const yk__view *in);
+yk_status cuda_unary(int device, yk__unary op, const yk__view *out, const yk__view *in, double p0, double p1);
+yk_status cuda_binary(int device, yk__binary op, const yk__view *out, const yk__view *a, const yk__view *b,
+                      double alpha);
+yk_status cuda_where(int device, const yk__view *out, const yk__view *condition, const yk__view *a, const yk__view *b);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,152 @@
+/*
+ * cuda_device.c - GPUs as logical devices, each with a stream of its own. Layer: device/cuda.
+ *
+ * YOKE_CUDA_DEVICES_PER_GPU splits each GPU into so many devices, so that programs for several run where there is one:
+ * device i is a share of GPU i / that number. Counting makes no context; cuda_use makes one on the device's GPU alone.
+ * The process that counted is kept: CUDA does not survive a fork, and a child that uses it is told so.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "device/cuda/cuda.h"
+
+enum { MOST_DEVICES = 64 };
+
+static struct {
+    int count, per_gpu;
+    pid_t process;
+    char why_none[600];
+    struct {
+        pthread_mutex_t lock;
+        _Atomic(cudaStream_t) stream; /* NULL until the device is used */
+        int processors;
+    } devices[MOST_DEVICES];
+} cuda;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* "13.0" of 13000 */
+static const char *version_text(int version, char text[16])
+{
+    snprintf(text, 16, "%d.%d", version / 1000, version / 10 % 100);
+    return text;
+}
+
+static void count_devices(void)
+{
+    int driver = 0, runtime = 0, gpus = 0;
+    int64_t per_gpu = 1;
+    char a[16], b[16];
+    yk_error before, error;
+    cuda.process = getpid();
+    for (int i = 0; i < MOST_DEVICES; i++)
+        pthread_mutex_init(&cuda.devices[i].lock, NULL);
+    cuda_base->error_take(&before);
+    yk_status status = cuda_base->env_int("YOKE_CUDA_DEVICES_PER_GPU", 1, 1, MOST_DEVICES, &per_gpu);
+    cuda_base->error_take(&error);
+    cuda_base->error_put(&before);
+    if (status) {
+        snprintf(cuda.why_none, sizeof(cuda.why_none), "%.500s", error.message);
+        return;
+    }
+    cudaRuntimeGetVersion(&runtime);
+    cudaError_t code = cudaDriverGetVersion(&driver);
+    if (code || driver == 0) {
+        snprintf(cuda.why_none, sizeof(cuda.why_none),
+                 "there is no NVIDIA driver here (libcuda.so.1 cannot be loaded): install the driver, or, in a "
+                 "container, start it with the host's GPUs");
+        return;
+    }
+    code = cudaGetDeviceCount(&gpus);
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (code == cudaErrorInsufficientDriver)
+        snprintf(cuda.why_none, sizeof(cuda.why_none),
+                 "the NVIDIA driver here serves CUDA %s, and yoke was built with CUDA %s: install a later driver, or "
+                 "build yoke with CUDA %s or earlier",
+                 version_text(driver, a), version_text(runtime, b), a);
+    else if (code == cudaErrorNoDevice || (!code && gpus == 0))
+        snprintf(cuda.why_none, sizeof(cuda.why_none), "the NVIDIA driver (CUDA %s) is here, and sees no GPU%s%.100s",
+                 version_text(driver, a), visible ? ": CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "");
+    else if (code)
+        snprintf(cuda.why_none, sizeof(cuda.why_none), "the NVIDIA driver (CUDA %s) cannot count its GPUs: %s (%s)",
+                 version_text(driver, a), cudaGetErrorString(code), cudaGetErrorName(code));
+    if (code) {
+        cudaGetLastError();
+        return;
+    }
+    cuda.per_gpu = (int)per_gpu;
+    cuda.count = gpus * cuda.per_gpu < MOST_DEVICES ? gpus * cuda.per_gpu : MOST_DEVICES;
+}
+
+int cuda_device_count(void)
+{
+    pthread_once(&once, count_devices);
+    return cuda.count;
+}
+
+const char *cuda_why_none(void)
+{
+    pthread_once(&once, count_devices);
+    return cuda.why_none;
+}
+
+int cuda_gpu_of(int device)
+{
+    return device / cuda.per_gpu;
+}
+
+int cuda_processors(int device)
+{
+    return cuda.devices[device].processors;
+}
+
+static yk_status start(int device)
+{
+    cudaStream_t stream = NULL;
+    int processors = 0, gpu = cuda_gpu_of(device);
+    cudaError_t code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
+    if (code)
+        return cuda_failed(device, code, "cudaDeviceGetAttribute");
+    code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (code)
+        return cuda_failed(device, code, "cudaStreamCreateWithFlags");
+    cuda.devices[device].processors = processors;
+    atomic_store_explicit(&cuda.devices[device].stream, stream, memory_order_release);
+    return YK_OK;
+}
+
+yk_status cuda_use(int device, cudaStream_t *stream)
+{
+    if (getpid() != cuda.process)
+        return cuda_fail(YK_ERR_STATE,
+                         "cuda:%d: process %d used CUDA before it forked this one (%d), and CUDA does not survive a "
+                         "fork: use it in the children alone, or start them by yoke run",
+                         device, (int)cuda.process, (int)getpid());
+    cudaError_t code = cudaSetDevice(cuda_gpu_of(device));
+    if (code)
+        return cuda_failed(device, code, "cudaSetDevice");
+    *stream = atomic_load_explicit(&cuda.devices[device].stream, memory_order_acquire);
+    if (*stream)
+        return YK_OK;
+    pthread_mutex_lock(&cuda.devices[device].lock);
+    yk_status status = atomic_load(&cuda.devices[device].stream) ? YK_OK : start(device);
+    pthread_mutex_unlock(&cuda.devices[device].lock);
+    *stream = atomic_load(&cuda.devices[device].stream);
+    return status;
+}
+
+yk_status cuda_synchronize(int device)
+{
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_use(device, &stream);
+    if (status)
+        return status;
+    cudaError_t code = cudaStreamSynchronize(stream);
+    if (code)
+        return cuda_failed(device, code, "cudaStreamSynchronize");
+    cuda_all_done(device);
+    return YK_OK;
+}

@@ -1,0 +1,43 @@
+/*
+ * kernel.h - the style that kernels are written in. Layer: device/cuda.
+ *
+ * The same .cu files are compiled by nvcc and, with another kernel.h (tests/emulator), as plain C++ that runs on the
+ * host and checks what they do. Therefore kernels use these and nothing else of CUDA's language: YK__KERNEL,
+ * YK__LAUNCH, YK__SHARED for shared memory, which is always dynamic, yk__global<T> for pointers to the GPU's memory,
+ * threadIdx and its kin, __syncthreads, __shfl_xor_sync and __shfl_down_sync with the full mask. No static shared
+ * memory, no __activemask, no synchronisation of a grid, no atomic of floats: their sums would depend on the order.
+ */
+#ifndef YOKE_DEVICE_CUDA_KERNEL_H
+#define YOKE_DEVICE_CUDA_KERNEL_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cuda_runtime.h>
+
+#include <yoke/device.h>
+
+#define YK__SCALAR static __host__ __device__ inline
+#define YK__DEVICE __device__ __forceinline__
+
+/* A kernel for blocks of at most `threads`. */
+#define YK__KERNEL(threads) __global__ void __launch_bounds__(threads)
+/* `kernel` is a pointer to a kernel; `operation` names it where it fails. */
+#define YK__LAUNCH(operation, kernel, grid, block, shared_bytes, stream, ...)                                          \
+    ((void)(operation), kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__))
+/* `name` points to the block's shared memory, as T. */
+#define YK__SHARED(T, name)                                                                                            \
+    extern __shared__ __align__(16) unsigned char yk__shared_bytes[];                                                  \
+    T *name = reinterpret_cast<T *>(yk__shared_bytes)
+#define YK__FULL_MASK 0xFFFFFFFFu
+/* In front of a loop that is to stay one: there the code would grow for nothing. */
+#define YK__LOOP _Pragma("unroll 1")
+
+template <typename T> using yk__global = T *;
+template <typename T> using yk__block = T *;
+
+#include "device/cuda/scalars.h"
+
+#endif

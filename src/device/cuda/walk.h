@@ -1,0 +1,51 @@
+/*
+ * walk.h - how elementwise kernels find their elements. Layer: device/cuda. After kernel.h.
+ *
+ * A yk__loop (device/loop.h) is merged on the host; a kernel turns a position in it into an offset for each operand.
+ * Most loops are one run over memory, for which the offset is the position times the size.
+ */
+#ifndef YOKE_DEVICE_CUDA_WALK_H
+#define YOKE_DEVICE_CUDA_WALK_H
+
+/* First: it says what a scalar function is for the GPU. */
+#include "device/cuda/kernel.h"
+
+#include "device/cuda/cuda.h"
+
+enum { WALK_THREADS = 256, WALK_ITEMS = 4 };
+
+/* How many blocks take `total` elements, each thread WALK_ITEMS at a time: no more than fill the GPU a few times over,
+ * for a thread goes on with those behind. */
+static inline unsigned walk_blocks(int device, int64_t total)
+{
+    int64_t each = WALK_THREADS * WALK_ITEMS, blocks = (total + each - 1) / each;
+    int64_t most = 16 * (int64_t)cuda_processors(device);
+    return (unsigned)(blocks < most ? blocks : most);
+}
+
+/* The bytes from operand k's first element to that at `position`. */
+static YK__DEVICE int64_t walk_offset(const yk__loop &loop, int k, int64_t position)
+{
+    if (loop.ndim == 1)
+        return position * loop.stride[0][k];
+    int64_t offset = 0;
+    YK__LOOP for (int d = 0; d + 1 < loop.ndim; d++)
+    {
+        int64_t next;
+        if (loop.total <= UINT32_MAX) /* such a division takes a fifth of the time */
+            next = (uint32_t)position / (uint32_t)loop.shape[d];
+        else
+            next = position / loop.shape[d];
+        offset += (position - next * loop.shape[d]) * loop.stride[d][k];
+        position = next;
+    }
+    return offset + position * loop.stride[loop.ndim - 1][k];
+}
+
+/* Operand k's element at `position`, as a T. */
+template <typename T> static YK__DEVICE yk__global<T> walk_at(const yk__loop &loop, int k, int64_t position)
+{
+    return yk__global<T>(reinterpret_cast<T *>(loop.data[k] + walk_offset(loop, k, position)));
+}
+
+#endif

@@ -1,0 +1,27 @@
+/*
+ * device_plugin.h - device backends that are shared objects of their own (base/plugin.h), and what of yoke they are
+ * given. Layer: device. C and C++.
+ */
+#ifndef YOKE_DEVICE_DEVICE_PLUGIN_H
+#define YOKE_DEVICE_DEVICE_PLUGIN_H
+
+#include "base/plugin.h"
+#include "device/kernel_args.h"
+
+typedef struct yk__storage yk__storage;
+
+/* Beside the services of base. The object's `start` gives its yk__backend (table.h). */
+typedef struct yk__device_services {
+    const char *(*dtype_name)(yk_dtype dtype);
+    /* Memory for one call of a slot, from the device's cache: see yk__workspace_get. */
+    void *(*workspace_get)(yk_device device, size_t bytes, yk__storage **handle);
+    void (*storage_release)(yk__storage *storage);
+} yk__device_services;
+
+#define YK__DEVICE_PLUGIN_INTERFACE "device"
+#define YK__DEVICE_PLUGIN_SIZES                                                                                        \
+    {                                                                                                                  \
+        sizeof(yk__base_services), sizeof(yk__device_services), sizeof(yk__backend), sizeof(yk__view)                  \
+    }
+
+#endif

@@ -1,0 +1,320 @@
+/*
+ * emulator_faults.cc - the emulator finds what it is there to find: kernels and orders of calls with one mistake each,
+ * next to the same without it. A fault ends the pretended device for good, so each case is a process of its own. TAP.
+ */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "device/cuda/kernel.h"
+
+enum { N = 64 };
+
+static cudaStream_t stream, other;
+static float *x, *y;
+
+static cudaError_t finish()
+{
+    return cudaStreamSynchronize(stream);
+}
+
+/* ---- kernels ---- */
+YK__KERNEL(N) add_one(float *to, const float *from, int n)
+{
+    yk__global<float> out(to);
+    yk__global<const float> in(from);
+    int i = (int)threadIdx.x;
+    if (i < n)
+        out[i] = in[i] + 1;
+}
+
+YK__KERNEL(N) reverse(float *to, bool with_barrier)
+{
+    YK__SHARED(float, tile);
+    yk__global<float> out(to);
+    tile[threadIdx.x] = (float)threadIdx.x;
+    if (with_barrier)
+        __syncthreads();
+    out[threadIdx.x] = tile[N - 1 - (int)threadIdx.x];
+}
+
+YK__KERNEL(N) some_leave(int before)
+{
+    if ((int)threadIdx.x < before)
+        return;
+    __syncthreads();
+}
+
+YK__KERNEL(N) warp_sum(float *to, int lanes)
+{
+    yk__global<float> out(to);
+    if ((int)threadIdx.x % 32 >= lanes)
+        return;
+    float sum = (float)threadIdx.x;
+    for (int k = 16; k > 0; k /= 2)
+        sum += __shfl_xor_sync(YK__FULL_MASK, sum, k);
+    if (threadIdx.x % 32 == 0)
+        out[threadIdx.x / 32] = sum;
+}
+
+YK__KERNEL(N) beyond_shared(int index)
+{
+    YK__SHARED(float, tile);
+    if (threadIdx.x == 0)
+        tile[index] = 1;
+}
+
+/* ---- cases: true when all was well ---- */
+static bool launch_add(float *to, const float *from, int n)
+{
+    YK__LAUNCH("add_one", add_one, dim3(1), dim3(N), 0, stream, to, from, n);
+    return cudaGetLastError() == cudaSuccess && finish() == cudaSuccess;
+}
+
+static bool right()
+{
+    return launch_add(y, x, N);
+}
+static bool reads_beyond()
+{
+    return launch_add(y, x + 1, N);
+}
+static bool writes_before()
+{
+    return launch_add(y - 1, x, N);
+}
+static bool reads_host()
+{
+    static float host[N];
+    return launch_add(y, host, N);
+}
+static bool reads_null()
+{
+    return launch_add(y, nullptr, N);
+}
+static bool misaligned()
+{
+    return launch_add(y, reinterpret_cast<const float *>(reinterpret_cast<uintptr_t>(x) + 2), N - 1);
+}
+static bool reads_freed()
+{
+    return cudaFree(x) == cudaSuccess && launch_add(y, x, N);
+}
+static bool other_device()
+{
+    void *theirs;
+    bool got = cudaSetDevice(1) == cudaSuccess && cudaMalloc(&theirs, N * sizeof(float)) == cudaSuccess &&
+               cudaSetDevice(0) == cudaSuccess;
+    return got && launch_add(y, static_cast<float *>(theirs), N);
+}
+static bool run_reverse(bool with_barrier)
+{
+    float got[N];
+    YK__LAUNCH("reverse", reverse, dim3(1), dim3(N), N * sizeof(float), stream, y, with_barrier);
+    bool good = cudaMemcpyAsync(got, y, sizeof(got), cudaMemcpyDeviceToHost, stream) == cudaSuccess;
+    for (int i = 0; i < N; i++)
+        good &= got[i] == (float)(N - 1 - i);
+    return good;
+}
+static bool barrier()
+{
+    return run_reverse(true);
+}
+static bool no_barrier()
+{
+    return run_reverse(false);
+}
+static bool run_leave(int before)
+{
+    YK__LAUNCH("some_leave", some_leave, dim3(2), dim3(N), 0, stream, before);
+    return finish() == cudaSuccess;
+}
+static bool all_come()
+{
+    return run_leave(0);
+}
+static bool some_come()
+{
+    return run_leave(3);
+}
+static bool run_warps(int lanes)
+{
+    float got[2];
+    YK__LAUNCH("warp_sum", warp_sum, dim3(1), dim3(N), 0, stream, y, lanes);
+    return cudaMemcpyAsync(got, y, sizeof(got), cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
+           finish() == cudaSuccess && got[0] == 496 && got[1] == 1520;
+}
+static bool whole_warps()
+{
+    return run_warps(32);
+}
+static bool half_a_warp()
+{
+    return run_warps(16);
+}
+static bool run_shared(int index)
+{
+    YK__LAUNCH("beyond_shared", beyond_shared, dim3(1), dim3(N), 8 * sizeof(float), stream, index);
+    return finish() == cudaSuccess;
+}
+static bool inside_shared()
+{
+    return run_shared(7);
+}
+static bool outside_shared()
+{
+    return run_shared(8);
+}
+static bool too_many_threads()
+{
+    YK__LAUNCH("some_leave", some_leave, dim3(1), dim3(2048), 0, stream, 0);
+    return cudaGetLastError() == cudaSuccess;
+}
+static bool too_much_shared()
+{
+    YK__LAUNCH("beyond_shared", beyond_shared, dim3(1), dim3(N), 64 << 10, stream, 0);
+    return cudaGetLastError() == cudaSuccess;
+}
+
+/* y = x + 1 on one stream, read on another: with an event between them, and without. */
+static bool two_streams(bool with_event)
+{
+    float got[N];
+    cudaEvent_t event;
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    cudaMemsetAsync(x, 0, N * sizeof(float), stream);
+    cudaMemsetAsync(y, 0, N * sizeof(float), stream);
+    cudaStreamSynchronize(stream);
+    YK__LAUNCH("add_one", add_one, dim3(1), dim3(N), 0, stream, y, x, (int)N);
+    cudaEventRecord(event, stream);
+    if (with_event)
+        cudaStreamWaitEvent(other, event, 0);
+    cudaMemcpyAsync(got, y, sizeof(got), cudaMemcpyDeviceToHost, other);
+    bool good = true;
+    for (int i = 0; i < N; i++)
+        good &= got[i] == 1;
+    return finish() == cudaSuccess && cudaEventDestroy(event) == cudaSuccess && good;
+}
+static bool with_event()
+{
+    return two_streams(true);
+}
+static bool without_event()
+{
+    return two_streams(false);
+}
+
+/* Memory that is changed behind a copy which has been queued: pageable memory was read at the call, pinned is not yet.
+ */
+static bool changed_behind(bool pinned)
+{
+    float pageable[N] = {}, got[N];
+    void *memory = pageable;
+    if (pinned && cudaHostAlloc(&memory, sizeof(pageable), 0) != cudaSuccess)
+        return false;
+    memset(memory, 0, sizeof(pageable));
+    cudaMemcpyAsync(x, memory, sizeof(pageable), cudaMemcpyHostToDevice, stream);
+    static_cast<float *>(memory)[5] = 7;
+    cudaMemcpyAsync(got, x, sizeof(got), cudaMemcpyDeviceToHost, stream);
+    return got[5] == 0;
+}
+static bool pageable_behind()
+{
+    return changed_behind(false);
+}
+static bool pinned_behind()
+{
+    return changed_behind(true);
+}
+static bool copy_too_long()
+{
+    static float host[2 * N];
+    return cudaMemcpyAsync(x, host, sizeof(host), cudaMemcpyHostToDevice, stream) == cudaSuccess;
+}
+static bool freed_twice()
+{
+    return cudaFree(x) == cudaSuccess && cudaFree(x) == cudaSuccess;
+}
+static bool host_touches()
+{
+    *const_cast<volatile float *>(x) = 1;
+    return true;
+}
+
+/* `well`: with every seed; else with at least one of SEEDS seeds it was not, and `says` was said then. */
+static const struct {
+    const char *name;
+    bool (*run)();
+    bool well;
+    const char *says;
+} cases[] = {
+    {"a right kernel", right, true, ""},
+    {"a read beyond the end", reads_beyond, false, "add_one: block (0, 0, 0), thread (63, 0, 0): 4 bytes at"},
+    {"a write before the beginning", writes_before, false, "thread (0, 0, 0)"},
+    {"a host's pointer", reads_host, false, "that is no device's memory"},
+    {"NULL", reads_null, false, "that is no device's memory"},
+    {"a misaligned pointer", misaligned, false, "is not aligned to 4 bytes"},
+    {"memory that was freed", reads_freed, false, "that was freed"},
+    {"another device's memory", other_device, false, "that is another device's memory"},
+    {"shared memory with a barrier", barrier, true, ""},
+    {"shared memory without one", no_barrier, false, ""},
+    {"a barrier that all reach", all_come, true, ""},
+    {"a barrier that some do not reach", some_come, false, "61 wait at a barrier, 0 in a shuffle, and 3 have ended"},
+    {"a shuffle of whole warps", whole_warps, true, ""},
+    {"a shuffle of half a warp", half_a_warp, false, "no barrier and no warp is complete"},
+    {"the last of shared memory", inside_shared, true, ""},
+    {"beyond shared memory", outside_shared, false, "byte 36 of 32 bytes of shared memory"},
+    {"2,048 threads", too_many_threads, false, "a block has 1 to 1,024 threads"},
+    {"64 KiB of shared memory", too_much_shared, false, "more than 48 KiB of shared memory"},
+    {"two streams with an event", with_event, true, ""},
+    {"two streams without", without_event, false, ""},
+    {"pageable memory changed behind a copy", pageable_behind, true, ""},
+    {"pinned memory changed behind a copy", pinned_behind, false, ""},
+    {"a copy that is too long", copy_too_long, false, "goes beyond the end of its allocation"},
+    {"freed twice", freed_twice, false, "the address is no allocation's"},
+    {"the host touches device memory", host_touches, false, ""},
+};
+enum { SEEDS = 8 };
+
+static int run_child(int which)
+{
+    void *a = nullptr, *b = nullptr;
+    if (cudaSetDevice(0) || cudaStreamCreateWithFlags(&stream, 0) || cudaStreamCreateWithFlags(&other, 0) ||
+        cudaMalloc(&a, N * sizeof(float)) || cudaMalloc(&b, N * sizeof(float)))
+        return 9;
+    x = static_cast<float *>(a);
+    y = static_cast<float *>(b);
+    cudaMemsetAsync(x, 0, N * sizeof(float), stream);
+    return cases[which].run() ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2)
+        return run_child(atoi(argv[1]));
+    setenv("YOKE_EMULATOR_GPUS", "2", 1);
+    size_t count = sizeof(cases) / sizeof(cases[0]);
+    int failed = 0;
+    printf("1..%zu\n", count);
+    for (size_t i = 0; i < count; i++) {
+        int well = 0, told = 0;
+        for (int seed = 0; seed < SEEDS; seed++) {
+            setenv("YOKE_EMULATOR_SEED", std::to_string(seed).c_str(), 1);
+            std::string command = std::string("'") + argv[0] + "' " + std::to_string(i) + " 2>&1", said;
+            FILE *pipe = popen(command.c_str(), "r");
+            char line[1000];
+            while (pipe && fgets(line, sizeof(line), pipe))
+                said += line;
+            int status = pipe ? pclose(pipe) : -1;
+            well += status == 0;
+            told += status != 0 && said.find(cases[i].says) != std::string::npos;
+        }
+        bool passed = cases[i].well ? well == SEEDS : told > 0 && well + told == SEEDS;
+        printf("%s %zu - %s # %d of %d seeds well\n", passed ? "ok" : "not ok", i + 1, cases[i].name, well, SEEDS);
+        failed += !passed;
+    }
+    return failed != 0;
+}

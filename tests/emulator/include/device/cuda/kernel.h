@@ -1,0 +1,61 @@
+/*
+ * kernel.h - the style of kernels, for the emulator: stands in for src/device/cuda/kernel.h, whose words it gives
+ * another meaning. Tests only.
+ */
+#ifndef YOKE_DEVICE_CUDA_KERNEL_H
+#define YOKE_DEVICE_CUDA_KERNEL_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <yoke/device.h>
+
+#include "tests/emulator/emulator.h"
+
+#define YK__SCALAR          static inline
+#define YK__DEVICE          inline
+#define YK__KERNEL(threads) static void
+#define YK__LAUNCH(operation, kernel, grid, block, shared_bytes, stream, ...)                                          \
+    emulator::launch(operation, kernel, grid, block, shared_bytes, stream, __VA_ARGS__)
+#define YK__SHARED(T, name) emulator::checked_pointer<T> name(static_cast<T *>(emulator::shared_memory()))
+#define YK__FULL_MASK       0xFFFFFFFFu
+#define YK__LOOP
+
+template <typename T> using yk__global = emulator::checked_pointer<T>;
+template <typename T> using yk__block = emulator::checked_pointer<T>;
+
+#define threadIdx (emulator::current->index)
+#define blockIdx  (emulator::current->block)
+#define blockDim  (emulator::current->block_size)
+#define gridDim   (emulator::current->grid_size)
+
+static inline void __syncthreads()
+{
+    emulator::barrier();
+}
+
+/* Values of up to 8 bytes. */
+template <typename T> static T emulator_shuffle(uint32_t mask, T value, unsigned source)
+{
+    uint64_t bits = 0;
+    static_assert(sizeof(T) <= sizeof(bits), "a shuffle moves 4 or 8 bytes");
+    memcpy(&bits, &value, sizeof(T));
+    bits = emulator::shuffle(mask, bits, source);
+    memcpy(&value, &bits, sizeof(T));
+    return value;
+}
+template <typename T> static T __shfl_xor_sync(uint32_t mask, T value, int other)
+{
+    return emulator_shuffle(mask, value, emulator::lane() ^ (unsigned)other);
+}
+template <typename T> static T __shfl_down_sync(uint32_t mask, T value, unsigned delta)
+{
+    unsigned source = emulator::lane() + delta;
+    return emulator_shuffle(mask, value, source < 32 ? source : emulator::lane());
+}
+
+#include "device/cuda/scalars.h"
+
+#endif

@@ -1,0 +1,328 @@
+/*
+ * runtime.cc - stand-ins of the calls of the CUDA runtime that the backend makes. Tests only.
+ *
+ * What is queued on a stream is carried out when somebody waits for it: one step at a time, from a stream that is drawn
+ * from those whose next step may be taken, so that a wait for an event that was forgotten shows as wrong numbers. A
+ * copy from pageable memory reads it at the call, one from pinned memory when it is carried out; a copy to pageable
+ * memory waits. After a fault every call fails, as on a GPU. One lock is around everything.
+ */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tests/emulator/emulator.h"
+
+using emulator::draw;
+
+typedef std::shared_ptr<bool> moment; /* true once it has passed */
+
+struct step {
+    std::function<void()> run;
+    moment after; /* the step may be taken once this has passed, where it is set */
+};
+struct CUstream_st {
+    int device;
+    std::deque<step> queue;
+};
+struct CUevent_st {
+    moment recorded;
+};
+
+/* Never destroyed, as the memory's tables. */
+static std::recursive_mutex &lock = *new std::recursive_mutex;
+static std::vector<CUstream_st *> &streams = *new std::vector<CUstream_st *>;
+static cudaError_t lost = cudaSuccess; /* for good */
+static thread_local cudaError_t last = cudaSuccess;
+static thread_local int device_now;
+
+typedef std::lock_guard<std::recursive_mutex> locked;
+
+static int number(const char *name, int fallback)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : fallback;
+}
+
+static cudaError_t result(cudaError_t code)
+{
+    if (lost)
+        code = lost;
+    if (code)
+        last = code;
+    return code;
+}
+
+/* A call that the manual forbids; the test fails by what comes of it, and the reader finds this. */
+static cudaError_t refuse(const char *call, const char *why)
+{
+    fprintf(stderr, "emulator: %s: %s\n", call, why);
+    return result(cudaErrorInvalidValue);
+}
+
+static bool ready(const CUstream_st *stream)
+{
+    return !stream->queue.empty() && (!stream->queue.front().after || *stream->queue.front().after);
+}
+
+/* Until nothing is left in `wanted`, or until `until` has passed. */
+static void carry_out(CUstream_st *wanted, const moment &until)
+{
+    while (!lost && (wanted ? !wanted->queue.empty() : !*until)) {
+        std::vector<CUstream_st *> able;
+        for (CUstream_st *stream : streams)
+            if (ready(stream))
+                able.push_back(stream);
+        if (able.empty()) {
+            fprintf(stderr, "emulator: a stream waits for an event that never comes\n");
+            lost = cudaErrorUnknown;
+            return;
+        }
+        CUstream_st *stream = able[draw((uint32_t)able.size())];
+        step next = std::move(stream->queue.front());
+        stream->queue.pop_front();
+        next.run();
+    }
+    if (lost)
+        for (CUstream_st *stream : streams)
+            stream->queue.clear();
+}
+
+static bool known(CUstream_st *stream)
+{
+    for (CUstream_st *s : streams)
+        if (s == stream)
+            return true;
+    return false;
+}
+
+/* ---- kernels ---- */
+void emulator::queue_kernel(const char *name, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                            std::function<void()> body)
+{
+    locked hold(lock);
+    size_t threads = (size_t)block.x * block.y * block.z;
+    const char *why = nullptr;
+    if (!known(stream))
+        why = "the stream is not one that was made";
+    else if (stream->device != device_now)
+        why = "the stream is another device's";
+    else if (threads < 1 || threads > 1024 || block.z > 64)
+        why = "a block has 1 to 1,024 threads";
+    else if (grid.x < 1 || grid.y < 1 || grid.z < 1 || grid.x > 0x7FFFFFFF || grid.y > 65535 || grid.z > 65535)
+        why = "a grid has 1 to 2^31 - 1 blocks, 65,535 in y and z";
+    else if (shared_bytes > 48 << 10)
+        why = "more than 48 KiB of shared memory";
+    if (why) {
+        fprintf(stderr, "emulator: launch of %s: %s\n", name, why);
+        result(cudaErrorInvalidConfiguration);
+        return;
+    }
+    int device = stream->device;
+    stream->queue.push_back({[=] {
+                                 if (!emulator::run_kernel(name, device, grid, block, shared_bytes, body))
+                                     lost = cudaErrorIllegalAddress;
+                             },
+                             nullptr});
+}
+
+/* ---- the runtime's functions ---- */
+extern "C" {
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = number("YOKE_EMULATOR_DRIVER", CUDART_VERSION);
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = number("YOKE_EMULATOR_GPUS", 1);
+    if (number("YOKE_EMULATOR_DRIVER", CUDART_VERSION) < CUDART_VERSION / 1000 * 1000)
+        return result(cudaErrorInsufficientDriver);
+    return *count ? cudaSuccess : result(cudaErrorNoDevice);
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    if (device < 0 || device >= number("YOKE_EMULATOR_GPUS", 1))
+        return result(cudaErrorInvalidDevice);
+    device_now = device;
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+    (void)device;
+    *value = attribute == cudaDevAttrMultiProcessorCount ? 2 : 0;
+    return result(attribute == cudaDevAttrMultiProcessorCount ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    locked hold(lock);
+    if (lost)
+        return result(lost);
+    *memory = bytes ? emulator::allocate(device_now, bytes) : nullptr;
+    return result(*memory || !bytes ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    locked hold(lock);
+    if (!memory)
+        return result(cudaSuccess);
+    for (CUstream_st *stream : streams)
+        if (stream->device == device_now)
+            carry_out(stream, nullptr);
+    return emulator::release(memory) ? result(cudaSuccess) : refuse("cudaFree", "the address is no allocation's");
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
+{
+    locked hold(lock);
+    emulator::memory_figures(device_now, left, total);
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
+{
+    locked hold(lock);
+    *memory = emulator::allocate_pinned(bytes);
+    return result(*memory ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    locked hold(lock);
+    return emulator::release_pinned(memory) ? result(cudaSuccess) : refuse("cudaFreeHost", "nobody has that");
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    locked hold(lock);
+    if (lost)
+        return result(lost);
+    if (!known(stream) || stream->device != device_now)
+        return refuse("cudaMemcpyAsync", "the stream is not one of this device");
+    const char *why = nullptr;
+    bool to_device = kind != cudaMemcpyDeviceToHost, from_device = kind != cudaMemcpyHostToDevice;
+    void *target = to_device ? emulator::bytes_of(to, bytes, -1, &why) : to;
+    const void *source = from_device && !why ? emulator::bytes_of(from, bytes, -1, &why) : from;
+    if (!why && ((!to_device && emulator::is_device_memory(to)) || (!from_device && emulator::is_device_memory(from))))
+        why = "memory of a device where the host's was said";
+    if (why)
+        return refuse("cudaMemcpyAsync", why);
+    std::shared_ptr<std::vector<char>> now;
+    if (!from_device && !emulator::is_pinned(from, bytes))
+        now = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
+    stream->queue.push_back({[=] { memmove(target, now ? now->data() : source, bytes); }, nullptr});
+    if (!to_device && !emulator::is_pinned(to, bytes))
+        carry_out(stream, nullptr);
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    locked hold(lock);
+    const char *why = nullptr;
+    void *target = known(stream) ? emulator::bytes_of(to, bytes, stream->device, &why) : nullptr;
+    if (!target)
+        return refuse("cudaMemsetAsync", why ? why : "the stream is not one that was made");
+    stream->queue.push_back({[=] { memset(target, value, bytes); }, nullptr});
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    locked hold(lock);
+    *stream = new CUstream_st{device_now, {}};
+    streams.push_back(*stream);
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    locked hold(lock);
+    if (!known(stream))
+        return refuse("cudaStreamSynchronize", "the stream is not one that was made");
+    carry_out(stream, nullptr);
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+    locked hold(lock);
+    *event = new CUevent_st{nullptr};
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    locked hold(lock);
+    delete event;
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    locked hold(lock);
+    if (!known(stream))
+        return refuse("cudaEventRecord", "the stream is not one that was made");
+    moment passed = std::make_shared<bool>(false);
+    event->recorded = passed;
+    stream->queue.push_back({[=] { *passed = true; }, nullptr});
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    locked hold(lock);
+    if (!known(stream))
+        return refuse("cudaStreamWaitEvent", "the stream is not one that was made");
+    stream->queue.push_back({[] {}, event->recorded}); /* one that was never recorded is no reason to wait */
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    locked hold(lock);
+    if (event->recorded)
+        carry_out(nullptr, event->recorded);
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t code = lost ? lost : last;
+    last = cudaSuccess;
+    return code;
+}
+
+const char *cudaGetErrorName(cudaError_t code)
+{
+    switch (code) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
+    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    default: return "an error of CUDA";
+    }
+}
+
+const char *cudaGetErrorString(cudaError_t code)
+{
+    return cudaGetErrorName(code);
+}
+
+} // extern "C"

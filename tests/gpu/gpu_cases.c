@@ -1,0 +1,75 @@
+/*
+ * gpu_cases.c - the comparisons of slot_cases.h as a program: on a machine with a GPU, each case is a process of its
+ * own.
+ *
+ *   gpu_cases devices          says which devices there are, or why none; exit code 0, 3 where there is none
+ *   gpu_cases list             GROUP NAME, a line each
+ *   gpu_cases run GROUP NAME   one line of JSON; exit code 0, or 1 where the case failed
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <yoke/device.h>
+
+#include "device/table.h"
+#include "tests/support/slot_cases.h"
+
+static void print_text(const char *text)
+{
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            putchar('\\');
+        putchar((unsigned char)*text < ' ' ? ' ' : *text);
+    }
+    putchar('"');
+}
+
+static int devices(void)
+{
+    int count = yk_device_count(YK_CUDA);
+    if (count) {
+        printf("%d cuda devices\n", count);
+        return 0;
+    }
+    (void)!yk__device_check((yk_device){YK_CUDA, 0});
+    printf("none: %s\n", yk_last_error() ? yk_last_error()->message : "no reason was given");
+    return 3;
+}
+
+static int run(const char *group, const char *name)
+{
+    for (const slot_case *c = slot_cases(); c->name; c++) {
+        if (strcmp(c->group, group) != 0 || strcmp(c->name, name) != 0)
+            continue;
+        slot_report report = {0};
+        double start = yk__now();
+        c->run(c, &report);
+        printf("{\"case\": \"%s %s\", \"passed\": %s, \"compared\": %ld, \"worst_ulp\": %.3g, \"seconds\": %.3f, "
+               "\"text\": ",
+               group, name, report.failed ? "false" : "true", report.compared,
+               report.worst > 1e30 ? 1e30 : report.worst, yk__now() - start);
+        print_text(report.text);
+        puts("}");
+        return report.failed;
+    }
+    fprintf(stderr, "gpu_cases: there is no case '%s %s'\n", group, name);
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    setenv("YOKE_CPU_ISA", "base", 1); /* fuses no multiply-adds: see slot_cases.c */
+    if (argc == 2 && strcmp(argv[1], "devices") == 0)
+        return devices();
+    if (argc == 2 && strcmp(argv[1], "list") == 0) {
+        for (const slot_case *c = slot_cases(); c->name; c++)
+            printf("%s %s\n", c->group, c->name);
+        return 0;
+    }
+    if (argc == 4 && strcmp(argv[1], "run") == 0)
+        return run(argv[2], argv[3]);
+    fprintf(stderr, "usage: gpu_cases devices | list | run GROUP NAME\n");
+    return 2;
+}

@@ -1,0 +1,26 @@
+/*
+ * slot_cases.h - every slot that a GPU backend has, compared with the CPU's: for the emulator's tests and for a machine
+ * with a GPU (tests/gpu). Needs the library alone.
+ */
+#ifndef YOKE_TESTS_SLOT_CASES_H
+#define YOKE_TESTS_SLOT_CASES_H
+
+#include <stdbool.h>
+
+typedef struct slot_report {
+    bool failed;
+    long compared;  /* elements */
+    double worst;   /* distance in units of the last place, of the results that need not be equal to the bit */
+    char text[900]; /* the first failure */
+} slot_report;
+
+typedef struct slot_case {
+    const char *group, *name;
+    void (*run)(const struct slot_case *self, slot_report *report);
+    int op;
+} slot_case;
+
+/* All of them, ended by one without a name; the same every time. */
+const slot_case *slot_cases(void);
+
+#endif
