@@ -11,6 +11,26 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/*
+ * Options are spelt one way in C11 and C++20: yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9)).
+ * C++ wants the members in the order of their declaration. In C it is &(yk_sgd_options){...}; the struct lives as long
+ * as the call in C++, as long as the block in C.
+ */
+#ifdef __cplusplus
+template <typename T> inline const T *yk__address(const T &options)
+{
+    return &options;
+}
+#define YK_OPTIONS(type, ...)                                                                                          \
+    yk__address([&] {                                                                                                  \
+        _Pragma("GCC diagnostic push")                                                                                 \
+            _Pragma("GCC diagnostic ignored \"-Wmissing-field-initializers\"") return type{__VA_ARGS__};               \
+        _Pragma("GCC diagnostic pop")                                                                                  \
+    }())
+#else
+#define YK_OPTIONS(type, ...) (&(type){__VA_ARGS__})
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -21,10 +41,12 @@ extern "C" {
 #define YK_API                 __attribute__((visibility("default")))
 #define YK_MUST_CHECK          __attribute__((warn_unused_result))
 #define YK_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#define YK_SENTINEL            __attribute__((sentinel)) /* the last argument is NULL */
 #else
 #define YK_API
 #define YK_MUST_CHECK
 #define YK_PRINTF(text, first)
+#define YK_SENTINEL
 #endif
 
 /*

@@ -98,7 +98,7 @@ YK_API yk_transform *yk_to_tensor(void);
  * to_tensor first. */
 YK_API yk_transform *yk_normalize(const double *mean, const double *std, int channels);
 /* One after the other; the list ends with NULL, at most 64. */
-YK_API yk_transform *yk_compose(yk_transform *first, ...) __attribute__((sentinel));
+YK_API yk_transform *yk_compose(yk_transform *first, ...) YK_SENTINEL;
 
 /*
  * A user's own. `fn` changes the sample (yk_sample_allocate, yk_sample_random), returns YK_OK or fails with
@@ -203,7 +203,7 @@ typedef yk_status (*yk_collate_fn)(void *user, const yk_sample *samples, int64_t
                                    int *n_tensors);
 
 typedef struct yk_loader_options {
-    int64_t batch_size;    /* default 1 */
+    int64_t batch_size;    /* no default: 0 is an error */
     bool shuffle;          /* a new order each epoch */
     bool drop_last;        /* leaves out a last batch that is not full */
     int workers;           /* threads that make batches; 0: the caller makes them in yk_loader_next */
@@ -241,7 +241,7 @@ typedef struct yk_batch {
     const int64_t *samples; /* `count` indices in the data set */
 } yk_batch;
 
-/* Retains the data set. NULL options are the defaults. A loader is used by one thread at a time. */
+/* Retains the data set. A loader is used by one thread at a time. */
 YK_API yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *options);
 /*
  * Goes to the first batch of an epoch, from wherever the loader is. YK_NEXT_EPOCH: the one after the epoch that was
@@ -255,10 +255,10 @@ YK_API void yk_loader_start(yk_loader *loader, int64_t epoch);
  * what follows is what follows in a whole epoch. */
 YK_API yk_status yk_loader_seek(yk_loader *loader, int64_t batch) YK_MUST_CHECK;
 /*
- * Gives the next batch, or false at the epoch's end. False with the error record set means that a sample failed; the
- * message names its index and where it comes from, the batches before it were all given, no worker is in the data set
- * any more, and the loader gives no more until it is started again. While the thread's record is set, from whatever
- * call, it gives false at once.
+ * Gives the next batch, or false at the epoch's end. A loader that was never started begins with epoch 0. False with
+ * the error record set means that a sample failed; the message names its index and where it comes from, the batches
+ * before it were all given, no worker is in the data set any more, and the loader gives no more until it is started
+ * again. While the thread's record is set, from whatever call, it gives false at once.
  */
 YK_API bool yk_loader_next(yk_loader *loader, yk_batch *batch);
 /*

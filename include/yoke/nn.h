@@ -89,7 +89,9 @@ YK_API const yk_module_class *yk_module_class_of(const yk_module *m);
 /*
  * Add a child, a parameter (marked as requiring a gradient), a buffer (no gradient; part of the state dict unless
  * told otherwise) under a name without dots, and return it, borrowed. The module retains it. A tensor stays the same
- * object when the module moves to another device or dtype, so a module may keep the pointer in its data.
+ * object when the module moves to another device or dtype, so a module may keep the pointer in its data. A part of that
+ * name that is there is replaced, as `net.fc = ...` does, and pointers to it in the module's data become pointers to
+ * the new one: giving one layer the parameter of another shares it. An optimizer made before has the old one still.
  * A module to which something could not be added (an error, or NULL because of an earlier one) is incomplete:
  * yk_module_check and everything else that takes a module treat it as NULL, so a constructor that has its module
  * needs no check but the last: return yk_module_check(m);
@@ -259,7 +261,7 @@ YK_API yk_module *yk_adaptive_avg_pool2d_create(int64_t height, int64_t width);
 /* One after the other, named "0", "1", ...; the list ends with NULL. A batch norm followed by a ReLU runs as one pass.
  * When an error is on record the result is NULL: the end of the list cannot be told from a module that could not be
  * made. Arguments are made in an order that C leaves open, and so are their random values. */
-YK_API yk_module *yk_sequential(yk_module *first, ...);
+YK_API yk_module *yk_sequential(yk_module *first, ...) YK_SENTINEL;
 /* The same from an array; an empty one is allowed and is the identity. */
 YK_API yk_module *yk_sequential_of(yk_module *const *modules, int count);
 

@@ -27,11 +27,21 @@ typedef struct yk_tensor_options {
  * Shapes are passed as a dimension count and an array: yk_zeros(2, (int64_t[]){3, 4}, NULL), or with the macro
  * yk_zeros(YK_SHAPE(3, 4), NULL). YK_SCALAR is the shape of a 0-dimensional tensor.
  */
+#ifdef __cplusplus
+} /* templates are C++ */
+template <typename... T> char (&yk__measure(T...))[sizeof...(T)];
+struct yk__sizes {
+    int64_t sizes[8];
+};
+extern "C" {
+#define YK_SHAPE(...) (int)sizeof(yk__measure(__VA_ARGS__)), yk__sizes{{__VA_ARGS__}}.sizes
+#else
 #define YK_SHAPE(...)                                                                                                  \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                                             \
     {                                                                                                                  \
         __VA_ARGS__                                                                                                    \
     }
+#endif
 #define YK_SCALAR 0, NULL
 
 /* ---- creation; sizes may be 0 but not negative -------------------------------------------------------------- */
@@ -96,7 +106,8 @@ YK_API int64_t yk_item_i64(const yk_tensor *x);
 YK_API double yk_get(const yk_tensor *x, const int64_t *index);
 /* Copies all elements in C order into `data` (yk_numel * yk_dtype_size bytes), from any device and strides. */
 YK_API yk_status yk_tensor_read(const yk_tensor *x, void *data, size_t bytes) YK_MUST_CHECK;
-/* Overwrites all elements from `data` in C order; counts as a write in place (allowed under yk_no_grad_begin). */
+/* Overwrites all elements from `data` in C order; counts as a write in place: a leaf that requires a
+ * gradient can be written between yk_no_grad_begin and yk_no_grad_end only. */
 YK_API yk_status yk_tensor_write(yk_tensor *x, const void *data, size_t bytes) YK_MUST_CHECK;
 /* Prints like PyTorch: tensor([[ 1.0000,  2.0000], ...]). Summarised above 1,000 elements. */
 YK_API yk_status yk_print(FILE *to, const yk_tensor *x) YK_MUST_CHECK;

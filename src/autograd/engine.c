@@ -327,6 +327,8 @@ static yk_status run_leaf(yk__node *node, yk_tensor *grad)
             continue;
         yk_scope scope = yk_scope_begin();
         status = hook->after(leaf, hook->user);
+        if (!status)
+            status = yk__error_code(); /* a callback that sets an error has failed, whatever it returns */
         if (status && !yk__error_code())
             yk__fail(status, "a post-accumulate hook failed with status %d and no message", (int)status);
         yk_scope_end(scope);

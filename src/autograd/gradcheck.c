@@ -79,12 +79,16 @@ static yk_status check_input(yk_gradcheck_fn function, yk_tensor *const *inputs,
         double kept = values[i], sums[2];
         for (int side = 0; side < 2 && !status; side++) {
             values[i] = side ? kept - o->eps : kept + o->eps;
+            bool previous = yk_no_grad_begin();
             status = yk_tensor_write(x, values, bytes);
+            yk_no_grad_end(previous);
             if (!status)
                 status = weighted_output(function, inputs, n_inputs, user, &sums[side]);
         }
         values[i] = kept;
+        bool previous = yk_no_grad_begin();
         yk_status restored = yk_tensor_write(x, values, bytes);
+        yk_no_grad_end(previous);
         if (!status)
             status = restored;
         if (status)

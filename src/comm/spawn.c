@@ -119,6 +119,8 @@ static _Noreturn void run_child(const spawning *s, int rank, pid_t parent)
     }
     if (!status)
         status = s->fn(rank, s->arg);
+    if (!status)
+        status = yk__error_code(); /* it set an error and returned success */
     const yk_error *error = yk_last_error();
     o->at = yk__now();
     o->status = status;

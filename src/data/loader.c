@@ -69,7 +69,8 @@ struct yk_loader {
     int busy; /* workers that are making a batch */
     bool stopping;
     atomic_bool abort;
-    bool over; /* nothing to give until the next start: not started, or failed */
+    bool over;  /* nothing to give until the next start: not started, or failed */
+    bool fresh; /* never started: next does it */
 
     worker *workers; /* options.workers of them; one, without a thread, for workers = 0 */
     int running;     /* threads */
@@ -116,7 +117,6 @@ static void make_batch(yk_loader *loader, yk__data_worker *data, int64_t batch, 
                            .collate_user = loader->options.collate_user};
     yk_status status = yk__batch_make(&plan, data, made->tensors, &made->count);
     if (!status) {
-        yk_clear_error(); /* a callback may have set it and succeeded all the same */
         return;
     }
     batch_clear(made);
@@ -247,7 +247,7 @@ static yk_status find_rank(const char *name, yk_loader_options *o)
 static yk_status check_options(const char *name, yk_loader_options *o)
 {
     if (o->batch_size == 0)
-        o->batch_size = 1;
+        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: batch_size is not set, and has no default", name);
     if (o->batch_size < 0 || o->batch_size > MOST_BATCH)
         return yk__fail(YK_ERR_ARGUMENT, "loader of %s: batch_size %lld is outside [1, 2^32]", name,
                         (long long)o->batch_size);
@@ -316,7 +316,7 @@ yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *option
     pthread_cond_init(&l->ready, NULL);
     l->dataset = yk_dataset_retain(dataset);
     l->options = checked;
-    l->over = true;
+    l->over = l->fresh = true;
     if (allocate(l)) {
         loader_destroy(l);
         return NULL;
@@ -386,6 +386,7 @@ static void start_at(yk_loader *l, int64_t epoch, int64_t start, int64_t batch)
 {
     cancel(l);
     l->over = true;
+    l->fresh = false;
     l->restored = false;
     if (check_epoch("loader_start", epoch))
         return;
@@ -421,6 +422,7 @@ yk_status yk_loader_seek(yk_loader *l, int64_t batch)
         return yk__fail(YK_ERR_ARGUMENT, "loader_seek: batch %lld is outside [0, %lld]", (long long)batch,
                         (long long)l->batches);
     cancel(l);
+    l->fresh = false;
     go_on_from(l, batch);
     return YK_OK;
 }
@@ -524,7 +526,11 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
         return false;
     take_back(l);
     l->restored = false;
-    if (l->over || yk__error_code() || l->taken == l->batches)
+    if (yk__error_code())
+        return false;
+    if (l->fresh)
+        start_at(l, l->next_epoch, 0, 0);
+    if (l->over || l->taken == l->batches)
         return false;
     int64_t index = l->taken;
     if (l->options.workers)

@@ -90,6 +90,8 @@ static yk_status get(const yk_dataset *dataset, int64_t index, yk_sample *sample
 {
     const yk_dataset_table *table = &dataset->table;
     yk_status status = table->get(dataset->context, index, sample);
+    if (!status)
+        status = yk__error_code(); /* a callback that sets an error has failed, whatever it returns */
     if (status) {
         if (!yk__error_code())
             yk__fail(YK_ERR_CALLBACK, "get failed with status \"%s\" and set no error", yk_status_name(status));
@@ -132,6 +134,8 @@ static yk_status run_steps(const yk__pipeline *p, yk_sample *sample)
 {
     for (int i = 0; i < p->count; i++) {
         yk_status status = p->steps[i]->apply(p->steps[i], sample);
+        if (!status)
+            status = yk__error_code();
         if (status)
             return status;
     }

@@ -93,32 +93,53 @@ static yk__entry *entry_find(const yk__entries *entries, const char *name, size_
     return NULL;
 }
 
-static bool name_is_free(const yk_module *m, const char *name)
+static bool is_name(const yk_module *m, const char *name)
 {
-    size_t length = name ? strlen(name) : 0;
-    if (length == 0 || strchr(name, '.')) {
-        yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" is not a name for a part: it must not be empty or hold a dot",
-                 m->cls->name, name ? name : "");
-        return false;
-    }
-    const char *kind = entry_find(&m->parameters, name, length) ? "parameter"
-                       : entry_find(&m->buffers, name, length)  ? "buffer"
-                       : entry_find(&m->children, name, length) ? "child"
-                                                                : NULL;
-    if (kind)
-        yk__fail(YK_ERR_ARGUMENT, "%s: there is a %s \"%s\" already", m->cls->name, kind, name);
-    return !kind;
+    if (name && *name && !strchr(name, '.'))
+        return true;
+    yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" is not a name for a part: it must not be empty or hold a dot", m->cls->name,
+             name ? name : "");
+    return false;
 }
 
-/* Takes over the reference to object. */
+/* A module keeps pointers to its parts in its data: those to a part that is replaced follow. */
+static void data_follows(yk_module *m, const void *old, void *part)
+{
+    void **words = m->data;
+    for (size_t i = 0; i < m->cls->data_size / sizeof(*words); i++) {
+        if (words[i] == old)
+            words[i] = part;
+    }
+}
+
+/* Takes what has this name out of a list that the new part does not belong to. */
+static void take_out(yk_module *m, yk__entries *entries, const char *name)
+{
+    yk__entry *entry = entry_find(entries, name, strlen(name));
+    if (!entry)
+        return;
+    data_follows(m, entry->object, NULL); /* a part of another kind is no pointer to this one */
+    yk_object_release(entry->object);
+    free(entry->name);
+    memmove(entry, entry + 1, (size_t)(entries->items + --entries->count - entry) * sizeof(*entry));
+}
+
+/* Takes over the reference to object. A part of that name is replaced, at its place in the order if it is of that
+ * kind. */
 static bool entry_add(yk_module *m, yk__entries *entries, const char *name, void *object, bool temporary)
 {
-    yk__entry *items = NULL;
-    char *copy = NULL;
-    if (name_is_free(m, name))
-        copy = yk__strdup(name);
-    if (copy)
-        items = yk__realloc(entries->items, (size_t)(entries->count + 1) * sizeof(*items));
+    bool named = is_name(m, name);
+    yk__entry *there = named ? entry_find(entries, name, strlen(name)) : NULL;
+    if (there) {
+        void *old = there->object;
+        there->object = object;
+        there->temporary = temporary;
+        data_follows(m, old, object);
+        yk_object_release(old);
+        return true;
+    }
+    char *copy = named ? yk__strdup(name) : NULL;
+    yk__entry *items = copy ? yk__realloc(entries->items, (size_t)(entries->count + 1) * sizeof(*items)) : NULL;
     if (!items) {
         free(copy);
         yk_object_release(object);
@@ -126,6 +147,9 @@ static bool entry_add(yk_module *m, yk__entries *entries, const char *name, void
         return false;
     }
     entries->items = items;
+    yk__entries *all[] = {&m->parameters, &m->buffers, &m->children};
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        take_out(m, all[i], name);
     items[entries->count++] = (yk__entry){copy, object, temporary};
     return true;
 }
@@ -282,7 +306,10 @@ yk_status yk_module_apply(yk_module *m, yk_status (*fn)(yk_module *m, void *user
         if (status)
             return status;
     }
+    bool failed_before = yk__error_code() != YK_OK;
     yk_status status = fn(m, user);
+    if (!status && !failed_before)
+        status = yk__error_code(); /* a callback that sets an error has failed, whatever it returns */
     return status ? yk__fail(status, "module_apply: the function failed at %s", m->cls->name) : YK_OK;
 }
 

@@ -74,8 +74,8 @@ static bool check(const yk__conv2d *p, const yk_tensor *x, const yk_tensor *w, c
         out[2 + i] = (padded - reach) / p->stride[i] + 1;
     }
     yk_dtype dtype = (yk_dtype)x->dtype;
-    return !yk__expect_floating("conv2d", "input", x) && !yk__expect_dtype("conv2d", "weight", w, dtype) &&
-           !yk__expect_dtype("conv2d", "bias", bias, dtype) &&
+    return !yk__expect_floating("conv2d", "input", x) && !yk__expect_input("conv2d", x, w, bias) &&
+           !yk__expect_dtype("conv2d", "weight", w, dtype) && !yk__expect_dtype("conv2d", "bias", bias, dtype) &&
            !yk__expect_vector("conv2d", "bias", bias, w->shape[0], "output channel");
 }
 

@@ -100,8 +100,8 @@ static bool check(const yk_tensor *x, const yk_tensor *weight, const yk_tensor *
         return false;
     }
     yk_dtype dtype = (yk_dtype)x->dtype;
-    return !yk__expect_floating("linear", "input", x) && !yk__expect_dtype("linear", "weight", weight, dtype) &&
-           !yk__expect_dtype("linear", "bias", bias, dtype) &&
+    return !yk__expect_floating("linear", "input", x) && !yk__expect_input("linear", x, weight, bias) &&
+           !yk__expect_dtype("linear", "weight", weight, dtype) && !yk__expect_dtype("linear", "bias", bias, dtype) &&
            !yk__expect_vector("linear", "bias", bias, weight->shape[0], "output feature");
 }
 

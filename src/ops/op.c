@@ -48,6 +48,14 @@ yk_status yk__expect_dtype(const char *name, const char *role, const yk_tensor *
                     yk_dtype_name((yk_dtype)x->dtype), yk_dtype_name(dtype));
 }
 
+yk_status yk__expect_input(const char *name, const yk_tensor *x, const yk_tensor *weight, const yk_tensor *bias)
+{
+    if (!weight || weight->dtype == x->dtype || (bias && bias->dtype == x->dtype))
+        return YK_OK;
+    return yk__fail(YK_ERR_DTYPE, "%s: input is %s, expected %s as the weight is; cast it with yk_cast", name,
+                    yk_dtype_name((yk_dtype)x->dtype), yk_dtype_name((yk_dtype)weight->dtype));
+}
+
 yk_status yk__expect_vector(const char *name, const char *role, const yk_tensor *x, int64_t size, const char *unit)
 {
     if (!x || (x->ndim == 1 && x->shape[0] == size))

@@ -126,6 +126,10 @@ yk_status yk_tensor_write(yk_tensor *x, const void *data, size_t bytes)
     yk_status status = check_bytes("tensor_write", x, data, bytes);
     if (status || !bytes)
         return status;
+    if (yk_grad_enabled() && yk_requires_grad(x) && !yk_grad_fn_name(x))
+        return yk__fail(YK_ERR_STATE, "tensor_write: a leaf that requires a gradient cannot be changed in place while "
+                                      "operations are recorded; put the change between yk_no_grad_begin and "
+                                      "yk_no_grad_end");
     yk__bump_version(x);
     if (yk_is_contiguous(x))
         return yk__backend_for(x)->upload(yk__device_of(x).index, x->data, data, bytes);

@@ -46,6 +46,8 @@ yk_status yk__mark_requires_grad(yk_tensor *x);
 /* Printing shows these two; they are public functions of autograd/, whose header is above this layer. */
 YK_API bool yk_requires_grad(const yk_tensor *x);
 YK_API const char *yk_grad_fn_name(const yk_tensor *x);
+/* And this one says whether writing a leaf from the host would go unnoticed (access.c). */
+YK_API bool yk_grad_enabled(void);
 /* Shares the storage of base; `offset` elements behind its first. */
 yk_tensor *yk__tensor_view(yk_tensor *base, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset);
 /* Another tensor object on the same storage, without autograd. */

@@ -190,7 +190,7 @@ static void test_what_the_stream_depends_on(void **state)
     uint64_t again = stream_of(yk_loader_create(set, &(yk_loader_options){.batch_size = 100}), 1, 0, &count);
     assert_true(again == hashes[0][1]);
     /* How the samples are batched does not change them. */
-    yk_loader *one = yk_loader_create(set, &(yk_loader_options){.shuffle = true});
+    yk_loader *one = yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .shuffle = true});
     yk_loader *many = yk_loader_create(set, &(yk_loader_options){.batch_size = 500, .shuffle = true, .workers = 1});
     yk_batch a, b;
     yk_loader_start(many, 9);
@@ -274,26 +274,27 @@ static void test_ranks_from_the_environment(void **state)
     yk_dataset *set = numbers_set(&n, 9, NULL);
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
-    assert_int_equal(yk_loader_samples(yk_loader_create(set, &(yk_loader_options){.distributed = true})), 9);
+    assert_int_equal(
+        yk_loader_samples(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .distributed = true})), 9);
     setenv("RANK", "1", 1);
     setenv("WORLD_SIZE", "2", 1);
-    yk_loader *part = yk_loader_create(set, &(yk_loader_options){.distributed = true});
+    yk_loader *part = yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .distributed = true});
     assert_int_equal(yk_loader_samples(part), 5);
     yk_batch batch;
     yk_loader_start(part, 0);
     assert_true(yk_loader_next(part, &batch));
     assert_int_equal(batch.samples[0], 1);
     setenv("RANK", "2", 1);
-    assert_null(yk_loader_create(set, &(yk_loader_options){.distributed = true}));
+    assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .distributed = true}));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: RANK=2 is outside a world of WORLD_SIZE=2");
     setenv("WORLD_SIZE", "two", 1);
-    assert_null(yk_loader_create(set, &(yk_loader_options){.distributed = true}));
+    assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .distributed = true}));
     expect_error(YK_ERR_ARGUMENT, "WORLD_SIZE=two");
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
     setenv("OMPI_COMM_WORLD_RANK", "2", 1);
     setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
-    yk_loader *under_mpirun = yk_loader_create(set, &(yk_loader_options){.distributed = true});
+    yk_loader *under_mpirun = yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .distributed = true});
     assert_int_equal(yk_loader_samples(under_mpirun), 3);
     yk_loader_start(under_mpirun, 0);
     assert_true(yk_loader_next(under_mpirun, &batch));
@@ -432,20 +433,27 @@ static void test_bad_options(void **state)
     yk_dataset *set = numbers_set(&n, 10, NULL);
     assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = -4}));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: batch_size -4");
-    assert_null(yk_loader_create(set, &(yk_loader_options){.workers = -1}));
+    assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .workers = -1}));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: -1 workers");
-    assert_null(yk_loader_create(set, &(yk_loader_options){.prefetch = -1}));
+    assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .prefetch = -1}));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: prefetch -1");
-    assert_null(yk_loader_create(set, &(yk_loader_options){.rank = 1}));
+    assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .rank = 1}));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: rank 1 is not in a world of 0");
-    assert_null(yk_loader_create(set, &(yk_loader_options){.dtype = YK_BF16}));
+    assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .dtype = YK_BF16}));
     expect_error(YK_ERR_DTYPE, "numbers: samples are made as float32 or float64, not bfloat16");
     assert_null(yk_loader_create(NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "loader_create: the data set is NULL");
-    yk_loader *loader = yk_loader_create(set, NULL);
+    assert_null(yk_loader_create(set, NULL));
+    expect_error(YK_ERR_ARGUMENT, "loader of numbers: batch_size is not set, and has no default");
+    assert_null(yk_loader_create(set, &(yk_loader_options){.shuffle = true}));
+    expect_error(YK_ERR_ARGUMENT, "loader of numbers: batch_size is not set");
+    yk_loader *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = 1});
     assert_int_equal(yk_loader_length(loader), 10); /* batches of one */
     yk_batch batch;
-    assert_false(yk_loader_next(loader, &batch)); /* not started */
+    for (int64_t i = 0; i < 10; i++) /* not started: it starts itself */
+        assert_true(yk_loader_next(loader, &batch) && batch.index == i);
+    assert_false(yk_loader_next(loader, &batch));
+    assert_int_equal(yk_loader_get_state(loader).epoch, 0);
     yk_loader_start(loader, -2);
     assert_false(yk_loader_next(loader, &batch));
     expect_error(YK_ERR_ARGUMENT, "loader_start: epoch -2 is outside");
@@ -532,7 +540,7 @@ static void test_early_stops(void **state)
         yk_scope_end(scope); /* workers are busy now */
     }
     yk_scope scope = yk_scope_begin();
-    yk_loader_create(set, &(yk_loader_options){.workers = 3}); /* never started */
+    yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .workers = 3}); /* never started */
     yk_scope_end(scope);
     expect_ok(0);
 }

@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 
+#include <yoke/optim.h>
+
 #include <yoke/nn.h>
 
 #include "nn/module.h"
@@ -179,7 +181,7 @@ static void test_print(void **unused)
     yk_module *m = yk_sequential(
         yk_conv2d_create(3, 8, 3, &conv), yk_batch_norm2d_create(8, NULL), middle, yk_adaptive_avg_pool2d_create(1, 2),
         yk_flatten_create(), yk_linear_create(16, 4, NULL), yk_layer_norm_create(YK_SHAPE(4), NULL),
-        yk_dropout_create(0.25), yk_gelu_create(), yk_identity_create(), yk_sequential(NULL), NULL);
+        yk_dropout_create(0.25), yk_gelu_create(), yk_identity_create(), yk_sequential_of(NULL, 0), NULL);
     char *text = printed(m);
     assert_string_equal(text, golden_repr);
     free(text);
@@ -225,9 +227,36 @@ static void test_adding(void **unused)
     yk_tensor *x = yk_ones(YK_SHAPE(2), NULL);
     assert_ptr_equal(yk_module_add_parameter(m, "a", x), x);
     assert_true(yk_requires_grad(x));
-    assert_null(yk_module_add(m, "a", yk_relu_create()));
-    expect_error(YK_ERR_ARGUMENT, "Gate: there is a parameter \"a\" already");
+    assert_null(yk_module_add_buffer(m, "a.b", yk_ones(YK_SHAPE(2), NULL)));
+    expect_error(YK_ERR_ARGUMENT, "Gate: \"a.b\" is not a name for a part");
     expect_incomplete(m);
+    /* A part of a name that is there is replaced, at its place or, being of another kind, at the end of its own. */
+    yk_module *net = yk_mlp(NULL), *head = yk_linear_create(128, 3, NULL);
+    assert_ptr_equal(yk_module_add(net, "fc2", head), head);
+    assert_ptr_equal(yk_module_get(net, "fc2.weight"), yk_module_get(head, "weight"));
+    assert_int_equal(yk_size(yk_forward(net, yk_ones(YK_SHAPE(2, 784), NULL)), 1), 3);
+    expect_ok(YK_OK);
+    m = plain_gate();
+    assert_non_null(yk_module_add_parameter(m, "a", yk_ones(YK_SHAPE(2), NULL)));
+    assert_non_null(yk_module_add(m, "a", yk_relu_create()));
+    assert_int_equal(yk_parameters_count(yk_module_parameters(m)), 0);
+    assert_string_equal(yk_module_child_name(m, 0), "a");
+    /* A parameter of two layers: one tensor, in the list once, in the state dict under both names. */
+    yk_module *tied = yk_sequential(yk_linear_create(4, 4, NULL), yk_linear_create(4, 4, NULL), NULL);
+    yk_module *one = yk_module_child(tied, 0), *two = yk_module_child(tied, 1);
+    yk_tensor *shared = yk_module_get(one, "weight");
+    assert_ptr_equal(yk_module_add_parameter(two, "weight", shared), shared);
+    assert_int_equal(yk_parameters_count(yk_module_parameters(tied)), 3);
+    assert_int_equal(yk_state_dict_count(yk_module_state_dict(tied)), 4);
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(tied), &(yk_sgd_options){.lr = 1});
+    yk_tensor *out = yk_forward(tied, yk_ones(YK_SHAPE(1, 4), NULL));
+    yk_tensor *by_hand = yk_linear(yk_linear(yk_ones(YK_SHAPE(1, 4), NULL), shared, yk_module_get(one, "bias")), shared,
+                                   yk_module_get(two, "bias"));
+    for (int64_t i = 0; i < 4; i++)
+        expect_near(yk_get(out, (int64_t[]){0, i}), yk_get(by_hand, (int64_t[]){0, i}), 0, 0);
+    expect_ok(yk_backward(yk_sum(out)));
+    expect_ok(yk_optimizer_step(sgd));
+    assert_int_equal(yk_optimizer_state_step(sgd, shared), 1);
 
     m = plain_gate();
     assert_null(yk_module_add_buffer(m, "a.b", yk_ones(YK_SHAPE(2), NULL)));

@@ -145,7 +145,7 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     ROW(yk_linear(S, T(2, 3), NULL), SHAPE, "linear: input () has 0 features but weight (2, 3) expects 3")             \
     ROW(yk_linear(T(4, 3), T(2, 3), T(3)), SHAPE,                                                                      \
         "linear: bias has shape (3,), expected (2,): one value per output feature")                                    \
-    ROW(yk_linear(T(4, 3), yk_cast(T(2, 3), YK_F64), NULL), DTYPE, "linear: weight is float64, expected float32")      \
+    ROW(yk_linear(T(4, 3), yk_cast(T(2, 3), YK_F64), NULL), DTYPE, "linear: input is float32, expected float64 as the weight is")      \
     ROW(yk_linear(T(2), yk_to(T(3, 2), (yk_device){YK_CPU, 1}), NULL), DEVICE,                                         \
         "linear: the tensors are on two devices, cpu:0 and cpu:1")                                                     \
     /* convolution */                                                                                                  \

@@ -1,6 +1,8 @@
 /* access_test.c - elements to and from the host: item, get, read and write. */
 #include "tests/support/expect.h"
 
+#include <yoke/autograd.h>
+
 #include "tensor/tensor.h"
 
 static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_BOOL};
@@ -113,6 +115,13 @@ static void write_in_c_order(void **state)
         assert_int_equal(yk_tensor_version(x), version + 2);
         expect_ok(yk_tensor_read(x, back, sizeof(back)));
         assert_memory_equal(back, ((double[]){1, 3, 5, 2, 4, 6}), sizeof(back));
+        yk_tensor *leaf = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.requires_grad = true});
+        assert_int_equal(yk_tensor_write(leaf, (float[]){1, 2}, 8), YK_ERR_STATE);
+        expect_error(YK_ERR_STATE, "tensor_write: a leaf that requires a gradient cannot be changed in place");
+        bool previous = yk_no_grad_begin();
+        expect_ok(yk_tensor_write(leaf, (float[]){1, 2}, 8));
+        yk_no_grad_end(previous);
+        assert_true(yk_get(leaf, (int64_t[]){1}) == 2);
         assert_int_equal(yk_tensor_write(x, numbers, 8), YK_ERR_ARGUMENT);
         expect_error(YK_ERR_ARGUMENT, "tensor_write: shape (2, 3) of float64 has 48 bytes, 8 were given");
         assert_int_equal(yk_tensor_write(x, NULL, sizeof(numbers)), YK_ERR_ARGUMENT);

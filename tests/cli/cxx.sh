@@ -1,0 +1,35 @@
+#!/bin/bash
+# cxx.sh - yoke/yoke.h under g++ and clang++ without a warning, and the example in C++ trains.
+set -uo pipefail
+build=$(dirname "${YOKE:-build/yoke}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+libraries="-ldnnl -lgomp -ljansson -luv -lsodium -ljpeg -lpng -lz -lm -pthread -ldl"
+flags="-std=c++20 -Wall -Wextra -Wpedantic -Werror -Iinclude"
+[ -z "${SANITIZE:-}" ] || flags+=" -fsanitize=$SANITIZE"
+echo "1..6"
+n=0
+for cxx in g++ clang++; do
+    if ! command -v $cxx > /dev/null; then
+        for i in 1 2 3; do echo "ok $((++n)) # SKIP $cxx is not installed"; done
+        continue
+    fi
+    # A library that one compiler's sanitizer is in is linked by that compiler.
+    if [ -n "${SANITIZE:-}" ] && [ $cxx != g++ ]; then
+        for i in 1 2 3; do echo "ok $((++n)) # SKIP the sanitized library was made by gcc"; done
+        continue
+    fi
+    result() { if [ "$1" = 0 ]; then echo "ok $((++n)) - $cxx: $2"; else echo "not ok $((++n)) - $cxx: $2"; fi; }
+    $cxx $flags -c -o "$work/o.o" examples/train_module.cpp 2>&1 | sed 's/^/# /'
+    result "${PIPESTATUS[0]}" "compiles without a warning"
+    $cxx $flags -o "$work/program" "$work/o.o" "$build/libyoke.a" $libraries 2>&1 | sed 's/^/# /'
+    result "${PIPESTATUS[0]}" "links"
+    "$work/program" > "$work/said" 2>&1
+    status=$?
+    sed 's/^/# /' "$work/said"
+    awk -v status=$status '
+        /^loss of the first batch/ { learned = $6 + 0 > 2 && $NF + 0 < 0.7 * $6 }
+        /^logits of 2 images: 10 classes/ { shaped = 1 }
+        END { exit !(status == 0 && learned && shaped) }' "$work/said"
+    result $? "trains"
+done
