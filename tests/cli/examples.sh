@@ -71,7 +71,7 @@ exits 0 "one process tests what it saved" train --init saved_model.safetensors -
 ok "the two ranks together had the same accuracy" [ "$(tail -n 1 out)" = "test accuracy $accuracy" ]
 
 cifar_like
-arguments=(--batch_size 10 --learning_rate 0.02 --model_dir .)
+arguments=(--batch_size 10 --learning_rate 0.005 --model_dir .)
 example 0 "resnet_ddp" "$YOKE" run --no-prefix -n 2 -- "$examples/resnet_ddp" "${arguments[@]}" --num_epochs 11
 ok "each rank trains each epoch" [ "$(grep -c '^Local Rank: [01], Epoch: [0-9]*, Training' out)" = 22 ]
 ok "a new network has guessed" awk '/^Epoch: 0, Accuracy/ { found = $NF < 0.5 } END { exit !found }' out

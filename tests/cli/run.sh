@@ -107,7 +107,7 @@ printf '\n' > blank
 head -c 5000 /dev/zero > long
 chmod 600 blank long
 exits 1 "a blank secret" run --secret-file blank true
-says err "blank: the job secret is empty"
+says err "blank: has fewer than 16 bytes"
 exits 1 "a secret that is too long" run --secret-file long true
 says err "long: the job secret is longer than 4096 bytes"
 YOKE_JOB_SECRET_FILE=none exits 1 "a secret that is not there" run --nnodes 2 --master-addr 127.0.0.1 true

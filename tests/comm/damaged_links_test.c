@@ -89,19 +89,23 @@ static int listen_on(int *port)
     return fd;
 }
 
+/* A rank's record goes from one store to the other; with `kept` its address, the last word, becomes ours, and the rank's
+ * own goes to kept. */
 static bool hand_over(yk_store *from, yk_store *to, const char *key, char *kept, int port)
 {
     void *value;
-    size_t size;
-    char own[40];
-    snprintf(own, sizeof(own), "127.0.0.1:%d", port);
-    if (yk_store_get(from, key, &value, &size, 60))
+    char changed[700];
+    if (yk_store_get(from, key, &value, NULL, 60))
         return false;
-    if (kept)
-        snprintf(kept, 40, "%s", (char *)value);
-    yk_status status = yk_store_set(to, key, kept ? own : value, kept ? strlen(own) : size);
+    char *address = strrchr(value, ' ');
+    size_t before = address ? (size_t)(address + 1 - (char *)value) : 0;
+    snprintf(changed, sizeof(changed), "%s", (char *)value);
+    if (kept && address) {
+        snprintf(kept, 40, "%s", address + 1);
+        snprintf(changed + before, sizeof(changed) - before, "127.0.0.1:%d", port);
+    }
     free(value);
-    return status == YK_OK;
+    return address && yk_store_set(to, key, changed, strlen(changed)) == YK_OK;
 }
 
 /* Between both ranks: their two connections go through here. */
@@ -111,8 +115,8 @@ static void be_the_network(rank_context *c, yk_store *of_0, yk_store *of_1)
     int port = 0, listener = listen_on(&port);
     char address[40];
     CHECK(listener >= 0, "no socket");
-    CHECK(hand_over(of_0, of_1, "world/rank/0", NULL, 0) && hand_over(of_1, of_0, "world/rank/1", NULL, 0), "ranks");
-    CHECK(hand_over(of_0, of_1, "world/address/0", address, port), "%s", yk_last_error()->message);
+    CHECK(hand_over(of_0, of_1, "world/rank/0", address, port), "the record of rank 0 has no address");
+    CHECK(hand_over(of_1, of_0, "world/rank/1", NULL, 0), "the record of rank 1 has no address");
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     to.sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
     pipe_end ends[4] = {0};

@@ -167,7 +167,7 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     ROW(yk_conv2d(T(1, 1, 4, 4), T(2, 1, 1, 1), T(1), NULL), SHAPE,                                                    \
         "conv2d: bias has shape (1,), expected (2,): one value per output channel")                                    \
     ROW(yk_conv2d(yk_cast(T(1, 1, 4, 4), YK_BF16), T(2, 1, 1, 1), NULL, NULL), DTYPE,                                  \
-        "conv2d: weight is float32, expected bfloat16")                                                                \
+        "conv2d: input is bfloat16, expected float32 as the weight is")                                                                \
     ROW(yk_conv2d(yk_cast(T(1, 1, 4, 4), YK_I64), T(2, 1, 1, 1), NULL, NULL), DTYPE,                                   \
         "conv2d: expected a floating input")                                                                           \
     /* pooling */                                                                                                      \
