@@ -89,8 +89,8 @@ static int listen_on(int *port)
     return fd;
 }
 
-/* A rank's record goes from one store to the other; with `kept` its address, the last word, becomes ours, and the rank's
- * own goes to kept. */
+/* A rank's record goes from one store to the other; with `kept` its address, the last word, becomes ours, and the
+ * rank's own goes to kept. */
 static bool hand_over(yk_store *from, yk_store *to, const char *key, char *kept, int port)
 {
     void *value;

@@ -21,17 +21,22 @@
             return (Out)(expression);                                                                                  \
         }                                                                                                              \
     };
+/* clang-format off */
 #define UNARY_F32(op, expression) UNARY_STRUCT(op##_f32, float, float, expression)
 YK__REAL_UNARY(UNARY_F32, YK__F32)
-YK__REAL_UNARY_WITH_CALLS(UNARY_F32, YK__F32) UNARY_STRUCT(not_f32, float, uint8_t, x == 0)
-    UNARY_STRUCT(not_f64, double, uint8_t, x == 0) UNARY_STRUCT(not_i64, int64_t, uint8_t, x == 0)
-        UNARY_STRUCT(not_i32, int32_t, uint8_t, x == 0) UNARY_STRUCT(not_u8, uint8_t, uint8_t, x == 0)
-            UNARY_STRUCT(finite_f32, float, uint8_t, fabsf(x) <= FLT_MAX)
-                UNARY_STRUCT(finite_f64, double, uint8_t, fabs(x) <= DBL_MAX)
+YK__REAL_UNARY_WITH_CALLS(UNARY_F32, YK__F32)
+UNARY_STRUCT(not_f32, float, uint8_t, x == 0)
+UNARY_STRUCT(not_f64, double, uint8_t, x == 0)
+UNARY_STRUCT(not_i64, int64_t, uint8_t, x == 0)
+UNARY_STRUCT(not_i32, int32_t, uint8_t, x == 0)
+UNARY_STRUCT(not_u8, uint8_t, uint8_t, x == 0)
+UNARY_STRUCT(finite_f32, float, uint8_t, fabsf(x) <= FLT_MAX)
+UNARY_STRUCT(finite_f64, double, uint8_t, fabs(x) <= DBL_MAX)
+/* clang-format on */
 
 #define CHOICE(op, expression)                                                                                         \
     case YK__##op: return (out)(expression);
-                    struct unary_f64 {
+struct unary_f64 {
     typedef double in;
     typedef double out;
     int kernel;
