@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- what is in it ---------------------------------------------------------------------------------------------- */
@@ -82,10 +83,17 @@ static bool is_dots(const char *name)
 
 yk_status yk__folder_check_own(int parent, const char *name, const char *path)
 {
-    int fd = open_folder(parent, name);
-    if (fd < 0)
-        return errno == ENOENT || is_link(parent, name) ? YK_OK : yk__fail_errno("%s", path);
-    DIR *names = list_names(fd);
+    int fd;
+    DIR *names;
+    for (;;) {
+        fd = open_folder(parent, name);
+        if (fd < 0)
+            return errno == ENOENT || is_link(parent, name) ? YK_OK : yk__fail_errno("%s", path);
+        names = list_names(fd);
+        if (names || errno != ENOENT)
+            break;
+        close(fd); /* another save has exchanged and removed it since: there is a new one */
+    }
     yk_status status = names ? YK_OK : yk__fail_errno("%s", path);
     for (struct dirent *entry; !status && (entry = readdir(names));) {
         if (!is_dots(entry->d_name) && !is_own_file(entry->d_name))
@@ -216,19 +224,43 @@ static yk_status open_parent(yk__folder *f, const char *dir, uint64_t bits)
     return f->parent < 0 ? yk__fail_errno("%s", f->dir) : YK_OK;
 }
 
-static yk_status make_folder(yk__folder *f)
+/* Makes the folder and locks it. False with errno 0 where somebody took it for a leftover between the two. */
+static bool make_and_lock(yk__folder *f, const char *name)
 {
-    const char *name = base_of(f->temporary);
     if (mkdirat(f->parent, name, 0777) < 0)
-        return yk__fail_errno("%s", f->temporary);
+        return false;
     f->mine = true;
     f->fd = open_folder(f->parent, name);
     struct stat here, there;
-    if (f->fd < 0 || !lock_folder(f->fd) || fstat(f->fd, &here) < 0 ||
-        fstatat(f->parent, name, &there, AT_SYMLINK_NOFOLLOW) < 0)
-        return yk__fail_errno("%s", f->temporary);
-    /* Between mkdir and the lock it may have been taken for a leftover. */
-    return here.st_ino == there.st_ino ? YK_OK : yk__fail(YK_ERR_IO, "%s: was replaced", f->temporary);
+    bool locked = f->fd >= 0 && lock_folder(f->fd);
+    bool taken = f->fd < 0 ? errno == ENOENT : !locked;
+    if (locked) {
+        taken = fstatat(f->parent, name, &there, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+        if (!taken && fstat(f->fd, &here) == 0 && here.st_ino == there.st_ino)
+            return true;
+    }
+    if (taken) {
+        if (f->fd >= 0)
+            close(f->fd);
+        f->fd = -1;
+        errno = 0;
+    }
+    return false;
+}
+
+static yk_status make_folder(yk__folder *f)
+{
+    enum { TRIES = 1000 }; /* a millisecond apart: removing an empty folder takes less */
+    const char *name = base_of(f->temporary);
+    for (int i = 0; i < TRIES; i++) {
+        if (make_and_lock(f, name))
+            return YK_OK;
+        /* Nobody else makes this name: where it is there, who removes it is not done. */
+        if (errno != 0 && !(i > 0 && errno == EEXIST))
+            return yk__fail_errno("%s", f->temporary);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return yk__fail(YK_ERR_IO, "%s: is removed by others as often as it is made", f->temporary);
 }
 
 yk_status yk__folder_begin(yk__folder *f, const char *dir, uint64_t bits)
