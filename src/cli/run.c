@@ -346,7 +346,7 @@ int cli_run(int argc, char **argv)
          .default_text = "random; default for several nodes"},
         {"secret-file", "FILE", CLI_TEXT, &j.secret_file,
          .help = "the secret of a job of several nodes; the same on each"},
-        {"encrypt", NULL, CLI_FLAG, &j.encrypt, .help = "encrypt what launchers and processes send to each other"},
+        {"encrypt", NULL, CLI_FLAG, &j.encrypt, .help = "encrypt what processes send to other hosts and to the store"},
         {"role", "NAME", CLI_TEXT, &j.role, .help = "ROLE_NAME of the processes"},
         /* torchrun's, understood so that its command lines work */
         {"rdzv-id", "NAME", CLI_TEXT, &j.id, .help = "--job-id", .hidden = true},
@@ -412,7 +412,7 @@ int cli_run(int argc, char **argv)
         return EXIT_FAILED;
     }
     if (j.encrypt)
-        setenv("YOKE_ENCRYPT", "1", 1); /* for this launcher, and for the processes */
+        setenv("YOKE_ENCRYPT", "1", 1); /* for the processes, and for the store */
     if ((code = check_port(&j)) || (code = name_job(&j)) || (code = make_secret(&j)) || (code = clear_report(&j)))
         return code;
     if (j.cannot)
