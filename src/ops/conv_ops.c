@@ -73,6 +73,15 @@ static bool check(const yk__conv2d *p, const yk_tensor *x, const yk_tensor *w, c
         }
         out[2 + i] = (padded - reach) / p->stride[i] + 1;
     }
+    int64_t count = 1; /* the backend multiplies sizes when it chooses strides */
+    for (int d = 0; d < 4; d++) {
+        if (__builtin_mul_overflow(count, out[d] > 0 ? out[d] : 1, &count)) {
+            yk__fail(YK_ERR_SHAPE,
+                     "conv2d: the output of input %s and weight %s would have more elements than can be counted",
+                     yk_shape_format(x, tx, sizeof(tx)), yk_shape_format(w, tw, sizeof(tw)));
+            return false;
+        }
+    }
     yk_dtype dtype = (yk_dtype)x->dtype;
     return !yk__expect_floating("conv2d", "input", x) && !yk__expect_input("conv2d", x, w, bias) &&
            !yk__expect_dtype("conv2d", "weight", w, dtype) && !yk__expect_dtype("conv2d", "bias", bias, dtype) &&

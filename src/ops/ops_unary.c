@@ -256,6 +256,7 @@ yk_tensor *yk_div_scalar(yk_tensor *a, double b)
 
 yk_tensor *yk_pow_scalar(yk_tensor *a, double b)
 {
+    YK__LIVE(a);
     if (a && takes_plain_power(a, b)) {
         if (!yk__op_begin("pow_scalar", 1, &a, 0))
             return NULL;

@@ -162,12 +162,12 @@ static void run_rank(int rank, int size, int host, result *results)
         status = yk_barrier(NULL);
     if (status)
         snprintf(r->message, sizeof(r->message), "%.490s", yk_last_error()->message);
-    yk_destroy_process_group();
     r->done = true;
-    /* A host goes with its last process, and with it what it would have sent again. */
+    /* Who leaves takes along what a lossy link would have needed again; this is about joining. */
     for (int i = 0; i < size; i++)
         for (double until = yk__now() + 60; !results[i].done && yk__now() < until;)
             usleep(1000);
+    yk_destroy_process_group();
     _exit(status ? 1 : 0);
 }
 
