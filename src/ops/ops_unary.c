@@ -216,6 +216,7 @@ yk_tensor *yk_gelu(yk_tensor *x)
 
 yk_tensor *yk_sign(yk_tensor *x)
 {
+    YK__LIVE(x);
     return x && x->dtype == YK_BOOL ? yk_clone(x) : unary_apply(&sign_row, x, 0, 0);
 }
 

@@ -248,7 +248,9 @@ static yk_tensor *flat(const char *name, yk__reduce kernel, yk_tensor *x, const 
 
 static yk_tensor *place_of(const char *name, yk__reduce kernel, yk_tensor *x, int dim, bool keepdim)
 {
-    if (x && x->dtype == YK_BOOL) {
+    if (!yk__op_begin(name, 1, &x, 0))
+        return NULL;
+    if (x->dtype == YK_BOOL) {
         yk__fail(YK_ERR_DTYPE, "%s: not defined for bool tensors", name);
         return NULL;
     }
