@@ -104,6 +104,8 @@ void yk__channel_send(yk__channel *c, unsigned type, const void *payload, size_t
 /* There is a key: what was to be sent before goes first. */
 static void send_early(yk__channel *c)
 {
+    if (!c->early.size)
+        return;
     yk__reader reader = {c->early.data, c->early.data + c->early.size, false};
     while (reader.at < reader.end) {
         size_t size = yk__read_u32(&reader);
