@@ -77,9 +77,15 @@ static yk_store *serve_store(const yk_tcp_store_options *o)
     return store;
 }
 
-/* Waits for, or serves, the store at host:port. `served`: neither rank does, but the launcher. */
-static yk_status open_tcp(const char *host, int port, bool serve, bool served, double join_timeout, yk_store **store)
+/* Waits for, or serves, the store at host:port. `served`: neither rank does, but the launcher. Who lacks descriptors
+ * says so before it serves a store that the others would lose with it. */
+static yk_status open_tcp(const char *host, int port, bool serve, bool served, int world_size, double join_timeout,
+                          yk_store **store)
 {
+    yk_status status =
+        yk__descriptors_need("init_process_group", yk__group_descriptors(world_size) + (serve ? 10 + world_size : 2));
+    if (status)
+        return status;
     yk_scope scope = yk_scope_begin();
     yk_tcp_store_options o = {.host = host, .port = port, .is_server = serve, .timeout = join_timeout};
     *store = serve ? serve_store(&o) : yk_store_retain(yk__tcp_store_early(&o));
@@ -124,7 +130,8 @@ static yk_status join_environment(bool meets, double join_timeout, yk__joining *
         address = "127.0.0.1";
     }
     bool served = agent && strcasecmp(agent, "true") == 0;
-    return open_tcp(address, port, joining->rank == 0 && !served, served, join_timeout, &joining->store);
+    return open_tcp(address, port, joining->rank == 0 && !served, served, joining->world_size, join_timeout,
+                    &joining->store);
 }
 
 yk_status yk__environment_join(const yk_init_options *o, bool meets, double join_timeout, yk__joining *joining)
@@ -154,7 +161,8 @@ yk_status yk__environment_join(const yk_init_options *o, bool meets, double join
         yk_status status = required_int("MASTER_PORT", 1, 65535, &port);
         bool served = agent && strcasecmp(agent, "true") == 0;
         return status ? status
-                      : open_tcp(address, port, o->rank == 0 && !served, served, join_timeout, &joining->store);
+                      : open_tcp(address, port, o->rank == 0 && !served, served, o->world_size, join_timeout,
+                                 &joining->store);
     }
     if (strncmp(method, "tcp://", 6) == 0) {
         char host[YK__HOST_SIZE];
@@ -164,7 +172,8 @@ yk_status yk__environment_join(const yk_init_options *o, bool meets, double join
             status = yk__fail(YK_ERR_ARGUMENT, "all ranks have to know the port, and 0 is any");
         if (status)
             yk__error_prefix("init_process_group: %s", method);
-        return status ? status : open_tcp(host, port, o->rank == 0, false, join_timeout, &joining->store);
+        return status ? status
+                      : open_tcp(host, port, o->rank == 0, false, o->world_size, join_timeout, &joining->store);
     }
     if (strncmp(method, "file://", 7) == 0 && method[7] == '/') {
         yk_scope scope = yk_scope_begin();

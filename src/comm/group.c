@@ -333,9 +333,8 @@ yk_status yk_init_process_group(const yk_init_options *options)
         return yk__error_code();
     yk__joining joining = {0};
     yk_status status = yk__environment_join(o, backend->meets, join_timeout, &joining);
-    /* Two connections to each rank of another host, and what a rank of one host has besides. */
     if (!status && joining.world_size > 1) {
-        status = yk__descriptors_need("init_process_group", 20 + 2 * joining.world_size);
+        status = yk__descriptors_need("init_process_group", yk__group_descriptors(joining.world_size));
         if (status) {
             yk__environment_failed();
             yk_store_release(joining.store);

@@ -86,6 +86,12 @@ typedef struct yk__joining {
     int rank, world_size;
     yk_store *store; /* retained; NULL in a world of one */
 } yk__joining;
+/* How many descriptors a rank needs besides its store: two connections to each rank of another host, and what a rank of
+ * one host has. */
+static inline int yk__group_descriptors(int world_size)
+{
+    return 20 + 2 * world_size;
+}
 yk_status yk__environment_join(const yk_init_options *options, bool meets, double join_timeout, yk__joining *joining);
 /* The group could not be made: what is kept for the next one goes. See Note [The store that stays]. */
 void yk__environment_failed(void);
