@@ -268,11 +268,14 @@ fuzz:
 	        -artifact_prefix=$(FUZZ_BUILD)/$$name- $$corpus $$seeds; \
 	done; echo "fuzz: $(words $(FUZZ_SOURCES)) targets, no failures"
 
-# Random faults and random ends, many times over: no hang, no wrong error, no process left behind.
+# Random faults and random ends, many times over: no hang, no wrong error, no process left behind, and after SOAK_FAULTS
+# faults of jobs that are restarted the weights of the undisturbed run.
 SOAK ?= 1000
+SOAK_FAULTS ?= $(SOAK)
 soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BUILD)/tests/net/descriptors_test $(BUILD)/yoke
 	$(BUILD)/tests/soak/faults $(SOAK)
 	YOKE=$(BUILD)/yoke bash tests/soak/starts.sh $(SOAK)
+	YOKE=$(BUILD)/yoke bash tests/soak/restarts.sh $(SOAK_FAULTS)
 	YOKE_KILLS=500 $(BUILD)/tests/checkpoint/group_kills_test
 	YOKE_STRANGERS=1000000 $(BUILD)/tests/net/descriptors_test
 
@@ -309,6 +312,6 @@ help:
 	    'make check      layers, layout, comments, and builds without warnings by gcc and clang' \
 	    'make bench      speed, next to PyTorch where it is installed (ARGS=... for bench/run, OPS_ARGS=... for bench/ops)' \
 	    'make fuzz       feed the parsers of files with mutated input for FUZZ_SECONDS each' \
-	    'make soak       SOAK (1000) random faults of ranks, and as many starts and stops of jobs' \
+	    'make soak       SOAK (1000) random faults of ranks, as many starts and stops of jobs, and SOAK_FAULTS of restarted jobs' \
 	    'make install    to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away' \
 	    'make clean      remove the build folder'
