@@ -197,6 +197,17 @@ static yk_dtype operand_dtype(const yk_tensor *a, const yk_tensor *b)
     return yk_dtype_promote(da, db);
 }
 
+/* The memory order that a result takes over: that of the first operand that is dense and has the whole shape; else
+ * NULL, C order. */
+static const int64_t *dense_strides(int ndim, const int64_t *shape, const yk_tensor *const *operands, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (operands[i]->ndim == ndim && !memcmp(operands[i]->shape, shape, sizeof(shape[0]) * (size_t)ndim) &&
+            yk__is_dense(operands[i]))
+            return operands[i]->stride;
+    return NULL;
+}
+
 yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tensor *b, double alpha)
 {
     if (!a || !b)
@@ -221,13 +232,8 @@ yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tens
     yk_dtype compute = yk__is_half(result) ? YK_F32 : result;
     yk_tensor *x = yk__raw_cast(a, compute), *y = yk__raw_cast(b, compute), *out = NULL;
     if (x && y) {
-        /* The result takes over the memory order of an operand that already has the whole shape. */
-        const yk_tensor *model = yk_same_shape(x, y) || x->ndim == ndim ? x : y;
-        bool whole = model->ndim == ndim && memcmp(model->shape, shape, sizeof(shape[0]) * (size_t)ndim) == 0;
-        if (!whole && y->ndim == ndim && memcmp(y->shape, shape, sizeof(shape[0]) * (size_t)ndim) == 0)
-            model = y, whole = true;
-        out = yk__tensor_new(ndim, shape, whole && yk__is_dense(model) ? model->stride : NULL,
-                             is_comparison(op) ? YK_BOOL : compute, yk__device_of(x));
+        const int64_t *stride = dense_strides(ndim, shape, (const yk_tensor *[]){x, y}, 2);
+        out = yk__tensor_new(ndim, shape, stride, is_comparison(op) ? YK_BOOL : compute, yk__device_of(x));
     }
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vx = yk__view_expanded(x, ndim, shape), vy = yk__view_expanded(y, ndim, shape);
@@ -292,7 +298,8 @@ yk_tensor *yk__raw_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b)
         wide = yk__tensor_view(x, ndim, shape, v.stride, 0);
     }
     if (wide && !yk__broadcast("where", condition, wide, &ndim, shape))
-        out = yk__tensor_new(ndim, shape, NULL, dtype, yk__device_of(x));
+        out = yk__tensor_new(ndim, shape, dense_strides(ndim, shape, (const yk_tensor *[]){x, y, condition}, 3), dtype,
+                             yk__device_of(x));
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vc = yk__view_expanded(condition, ndim, shape);
         yk__view vx = yk__view_expanded(x, ndim, shape), vy = yk__view_expanded(y, ndim, shape);

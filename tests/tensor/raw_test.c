@@ -326,6 +326,12 @@ static void where_chooses(void **state)
             assert_int_equal(yk_numel(out), 24);
             for (int i = 0; i < 24; i++)
                 expect_near(got[i], vc[i / 12 * 4 + i % 4] != 0 ? vx[i % 12] : vy[0], 0, 0);
+            /* The memory order of a dense operand of the whole shape is taken over, whichever operand that is. */
+            yk_tensor *mask = numbers(YK_BOOL, 2, (int64_t[]){3, 4}, layout, 4), *model[3] = {x, x, mask};
+            yk_tensor *chosen[3] = {own(yk__raw_where(mask, x, y)), own(yk__raw_where(mask, y, x)),
+                                    own(yk__raw_where(mask, y, y))};
+            for (int k = 0; k < 3; k++)
+                assert_int_equal(yk__same_strides(chosen[k], model[k]), layout != GAPS);
             yk_scope_end(inner);
         }
     }
