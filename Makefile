@@ -50,7 +50,7 @@ ISA_FLAGS_v4   := -march=x86-64-v4 -mprefer-vector-width=512
 
 KERNEL_SOURCES := $(filter-out src/device/cpu/cpu_%.c,$(wildcard src/device/cpu/*.c))
 LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES),$(wildcard $(foreach d,base net launch device device/cpu tensor autograd \
-                  ops nn optim data checkpoint comm comm/native parallel rpc observe,src/$(d)/*.c)))
+                  ops nn optim data checkpoint/formats checkpoint/shards checkpoint/training comm comm/native parallel rpc observe,src/$(d)/*.c)))
 CLI_SOURCES    := $(wildcard src/cli/*.c)
 # ONLY="pool conv*" takes the tests of these names alone.
 TEST_SOURCES   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/*/$(name)_test.c))

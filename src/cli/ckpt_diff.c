@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/core.h"
-#include "checkpoint/value.h"
+#include "checkpoint/formats/value.h"
 #include "cli/ckpt.h"
 #include "tensor/tensor.h"
 

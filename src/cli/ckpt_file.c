@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 
 #include "base/core.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/training_value.h"
-#include "checkpoint/value_json.h"
-#include "checkpoint/zip.h"
+#include "checkpoint/formats/safetensors.h"
+#include "checkpoint/formats/value_json.h"
+#include "checkpoint/formats/zip.h"
+#include "checkpoint/training/training_value.h"
 #include "cli/ckpt.h"
 #include "tensor/tensor.h"
 

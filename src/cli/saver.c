@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/core.h"
-#include "checkpoint/agreement.h"
+#include "comm/agreement.h"
 
 bool saver_parse_every(saver *s, const char *text)
 {
@@ -75,7 +75,7 @@ yk_status saver_open(saver *s, const char *root, const yk_checkpoint_manager_opt
 {
     s->root = root;
     s->group = options->group;
-    s->rank = yk__ranks_me(s->group);
+    s->rank = yk__own_rank(s->group);
     s->saved = -1;
     s->last = yk__now();
     s->manager = yk_checkpoint_manager_create(root, options);

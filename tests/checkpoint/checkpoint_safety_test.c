@@ -16,7 +16,7 @@
 #include <yoke/checkpoint.h>
 
 #include "base/core.h"
-#include "checkpoint/sealed_json.h"
+#include "checkpoint/formats/sealed_json.h"
 
 enum { ELEMENTS = 40000 };
 

@@ -11,7 +11,7 @@
 
 #include <yoke/checkpoint.h>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/formats/safetensors.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
 

@@ -10,8 +10,8 @@
 
 #include <yoke/checkpoint.h>
 
-#include "checkpoint/pt.h"
-#include "checkpoint/value.h"
+#include "checkpoint/formats/pt.h"
+#include "checkpoint/formats/value.h"
 #include "tensor/tensor.h"
 
 static char folder[64], pt[96], st[96];

@@ -2,7 +2,7 @@
  * pt_damage_test.c - damaged and hostile .pt files: cut anywhere, any bit turned, zip files that lie, pickles that
  * call.
  */
-#include "checkpoint/pt.h"
+#include "checkpoint/formats/pt.h"
 #include "pt_files.h"
 #include "pt_golden.h"
 

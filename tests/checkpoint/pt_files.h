@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "checkpoint/value.h"
+#include "checkpoint/formats/value.h"
 #include "tensor/tensor.h"
 #include "tests/support/expect.h"
 

@@ -13,7 +13,7 @@
 #include <yoke/checkpoint.h>
 
 #include "base/core.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/formats/safetensors.h"
 #include "safetensors_golden.h"
 #include "tests/support/expect.h"
 

@@ -12,8 +12,8 @@
 
 #include <yoke/checkpoint.h>
 
-#include "checkpoint/sealed_json.h"
-#include "checkpoint/shards.h"
+#include "checkpoint/formats/sealed_json.h"
+#include "checkpoint/shards/shards.h"
 #include "tensor/tensor.h"
 
 /* Every tensor of the tests: sizes that the ranks do not divide, an empty one, a number, every dtype. */

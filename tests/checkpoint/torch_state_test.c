@@ -11,7 +11,7 @@
 
 #include <yoke/checkpoint.h>
 
-#include "checkpoint/torch_state.h"
+#include "checkpoint/training/torch_state.h"
 
 #define refused(call, code, text)                                                                                      \
     do {                                                                                                               \

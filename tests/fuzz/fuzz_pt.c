@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/pt.h"
-#include "checkpoint/torch_state.h"
-#include "checkpoint/value.h"
+#include "checkpoint/formats/pt.h"
+#include "checkpoint/formats/value.h"
+#include "checkpoint/training/torch_state.h"
 #include "tensor/tensor.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);

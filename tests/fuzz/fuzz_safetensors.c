@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/core.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/formats/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

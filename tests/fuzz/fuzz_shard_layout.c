@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/shards.h"
+#include "checkpoint/shards/shards.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/training.h"
-#include "checkpoint/training_value.h"
+#include "checkpoint/training/training.h"
+#include "checkpoint/training/training_value.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
@@ -105,7 +105,9 @@ static void convert(json_t *json)
     }
     unlink(path);
     yk__folder opened = {.fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .temporary = folder};
-    check(yk__state_write(&opened, json, files));
+    yk__folder_files written = {.folder = &opened};
+    check(yk__state_write(&written, json, files));
+    check(yk__folder_commit_files(&written));
     close(opened.fd);
     yk_value *value = yk__training_to_value(folder);
     if (value && (!yk_value_get(value, "model") || !yk_value_get(value, "epoch")))

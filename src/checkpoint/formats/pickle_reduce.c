@@ -1,0 +1,541 @@
+/*
+ * pickle_reduce.c - the names that a pickle may use, and what they stand for. Layer: checkpoint.
+ *
+ * Nothing is called: each name is a case here that reads its arguments as data. A name that is not in the table ends
+ * the reading with that name in the error.
+ *
+ * Invariant: a tensor that is recorded lies inside its storage.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/formats/pickle.h"
+#include "checkpoint/formats/value.h"
+#include "tensor/tensor.h"
+
+/* The tensors of a file may take so many bytes plus so many times the bytes of their storages: views share memory, but
+ * whoever writes or compares them does so one by one. */
+static const uint64_t VIEWS_FREE = 1 << 30, VIEWS_RATIO = 256;
+
+typedef enum role {
+    ORDERED_DICT,
+    COUNTER,
+    SET,
+    BYTES,
+    ENCODE,
+    SIZE,
+    DEVICE,
+    DTYPE,
+    STORAGE,
+    TENSOR_V1,
+    TENSOR_V2,
+    TENSOR_V3,
+    PARAMETER
+} role;
+
+typedef struct global {
+    const char *name;
+    role role;
+    yk_dtype dtype; /* YK__DTYPES: one that yoke has no tensors of */
+} global;
+
+static const global globals[] = {
+    {"collections.OrderedDict", ORDERED_DICT, 0},
+    {"collections.Counter", COUNTER, 0},
+    {"builtins.set", SET, 0},
+    {"builtins.frozenset", SET, 0},
+    {"builtins.bytes", BYTES, 0},
+    {"_codecs.encode", ENCODE, 0},
+    {"torch.Size", SIZE, 0},
+    {"torch.device", DEVICE, 0},
+    {"torch._utils._rebuild_tensor", TENSOR_V1, 0},
+    {"torch._utils._rebuild_tensor_v2", TENSOR_V2, 0},
+    {"torch._utils._rebuild_tensor_v3", TENSOR_V3, 0},
+    {"torch._utils._rebuild_parameter", PARAMETER, 0},
+    {"torch.FloatStorage", STORAGE, YK_F32},
+    {"torch.DoubleStorage", STORAGE, YK_F64},
+    {"torch.HalfStorage", STORAGE, YK_F16},
+    {"torch.BFloat16Storage", STORAGE, YK_BF16},
+    {"torch.LongStorage", STORAGE, YK_I64},
+    {"torch.IntStorage", STORAGE, YK_I32},
+    {"torch.ByteStorage", STORAGE, YK_U8},
+    {"torch.BoolStorage", STORAGE, YK_BOOL},
+    {"torch.UntypedStorage", STORAGE, YK_U8},
+    {"torch.storage.UntypedStorage", STORAGE, YK_U8},
+    {"torch.float32", DTYPE, YK_F32},
+    {"torch.float64", DTYPE, YK_F64},
+    {"torch.float16", DTYPE, YK_F16},
+    {"torch.bfloat16", DTYPE, YK_BF16},
+    {"torch.int64", DTYPE, YK_I64},
+    {"torch.int32", DTYPE, YK_I32},
+    {"torch.uint8", DTYPE, YK_U8},
+    {"torch.bool", DTYPE, YK_BOOL},
+    {"torch.int8", DTYPE, YK__DTYPES},
+    {"torch.int16", DTYPE, YK__DTYPES},
+    {"torch.uint16", DTYPE, YK__DTYPES},
+    {"torch.uint32", DTYPE, YK__DTYPES},
+    {"torch.uint64", DTYPE, YK__DTYPES},
+    {"torch.complex64", DTYPE, YK__DTYPES},
+    {"torch.complex128", DTYPE, YK__DTYPES},
+    {"torch.float8_e4m3fn", DTYPE, YK__DTYPES},
+    {"torch.float8_e5m2", DTYPE, YK__DTYPES},
+    {"torch.float8_e4m3fnuz", DTYPE, YK__DTYPES},
+    {"torch.float8_e5m2fnuz", DTYPE, YK__DTYPES},
+    {"torch.float8_e8m0fnu", DTYPE, YK__DTYPES},
+    {"torch.float4_e2m1fn_x2", DTYPE, YK__DTYPES},
+    {"torch.complex32", DTYPE, YK__DTYPES},
+};
+enum { GLOBALS = sizeof(globals) / sizeof(*globals) };
+
+const char *yk__pickle_global_name(uint32_t index, bool *is_dtype)
+{
+    *is_dtype = globals[index].role == DTYPE;
+    return globals[index].name;
+}
+
+bool yk__pickle_is_dtype(const char *name)
+{
+    for (int i = 0; i < GLOBALS; i++) {
+        if (globals[i].role == DTYPE && strcmp(globals[i].name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Python 2's and CUDA's names for the same things. */
+static void put_alias(char *module, size_t size)
+{
+    if (strcmp(module, "__builtin__") == 0)
+        snprintf(module, size, "builtins");
+    else if (strcmp(module, "torch.cuda") == 0)
+        snprintf(module, size, "torch");
+}
+
+/* What to save in place of objects that many programs save. */
+static const char *hint_for(const char *name)
+{
+    static const struct {
+        const char *start, *hint;
+    } hints[] = {
+        {"torch.nn.modules.", "; save model.state_dict(), not the model"},
+        {"torchvision.models.", "; save model.state_dict(), not the model"},
+        {"torch.optim.", "; save its state_dict()"},
+        {"argparse.Namespace", "; save vars(args)"},
+        {"numpy.", "; save float(x) for a number of NumPy's, torch.from_numpy(x) for an array"},
+    };
+    for (size_t i = 0; i < sizeof(hints) / sizeof(*hints); i++) {
+        if (strncmp(name, hints[i].start, strlen(hints[i].start)) == 0)
+            return hints[i].hint;
+    }
+    return "";
+}
+
+yk_status yk__pickle_global(yk__pickle *p, const char *module, size_t module_size, const char *name, size_t name_size)
+{
+    char full[200], alias[80], text[80];
+    yk__pickle_show(module, module_size, alias);
+    put_alias(alias, sizeof(alias));
+    snprintf(full, sizeof(full), "%s.%s", alias, yk__pickle_show(name, name_size, text));
+    bool whole = module_size < 79 && name_size < 79;
+    for (uint32_t i = 0; whole && i < GLOBALS; i++) {
+        if (strcmp(full, globals[i].name) != 0)
+            continue;
+        yk__node *node = yk__pickle_push(p, YK__NODE_GLOBAL);
+        if (!node)
+            return yk__error_code();
+        node->as.index = i;
+        return YK_OK;
+    }
+    size_t length = strlen(full);
+    if (strncmp(full, "torch.", 6) == 0 && length > 7 && strcmp(full + length - 7, "Storage") == 0)
+        return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "%s is refused: there are no tensors of that dtype", full);
+    return yk__pickle_fail(p, YK_ERR_UNSUPPORTED,
+                           "%s is refused: only tensors, containers, numbers and text are read, nothing is called%s",
+                           full, hint_for(full));
+}
+
+/* ---- arguments ------------------------------------------------------------------------------------------------------
+ */
+
+static const yk__node *argument(const yk__pickle *p, uint32_t tuple, uint32_t i)
+{
+    return &p->nodes[p->nodes[tuple].as.list.items[i]];
+}
+
+static bool is_text(const yk__node *node, const char *text)
+{
+    return node->kind == YK__NODE_STRING && node->as.text.size == strlen(text) &&
+           memcmp(node->as.text.data, text, node->as.text.size) == 0;
+}
+
+static yk_status wrong(const yk__pickle *p, const char *name)
+{
+    return yk__pickle_fail(p, YK_ERR_FORMAT, "%s has wrong arguments", name);
+}
+
+/* Puts `node` in the place of function and arguments. */
+static yk_status answer(yk__pickle *p, uint32_t node)
+{
+    p->stack[--p->stack_count - 1] = node;
+    return YK_OK;
+}
+
+/* The node that was pushed last takes the place of function and arguments below it. */
+static yk_status answer_pushed(yk__pickle *p)
+{
+    uint32_t made = p->stack[--p->stack_count];
+    return answer(p, made);
+}
+
+/* ---- tensors
+ * --------------------------------------------------------------------------------------------------------- */
+
+static bool read_sizes(const yk__pickle *p, const yk__node *tuple, int64_t *sizes)
+{
+    if (tuple->kind != YK__NODE_TUPLE || tuple->as.list.count > YK_MAX_DIMS)
+        return false;
+    for (uint32_t i = 0; i < tuple->as.list.count; i++) {
+        const yk__node *item = &p->nodes[tuple->as.list.items[i]];
+        if (item->kind != YK__NODE_INT || item->as.integer < 0)
+            return false;
+        sizes[i] = item->as.integer;
+    }
+    return true;
+}
+
+/* Whether every element that offset, shape and stride reach is one of the storage's. */
+static bool inside(const yk__tensor_record *t, uint64_t bytes)
+{
+    int64_t last = t->offset, most = (int64_t)(bytes / yk_dtype_size(t->dtype));
+    for (int d = 0; d < t->ndim; d++) {
+        int64_t step;
+        if (t->shape[d] == 0)
+            return t->offset <= most;
+        if (__builtin_mul_overflow(t->shape[d] - 1, t->stride[d], &step) || __builtin_add_overflow(last, step, &last))
+            return false;
+    }
+    return last < most;
+}
+
+static yk_status check_tensor(yk__pickle *p, yk__tensor_record *t)
+{
+    yk__storage_record *storage = &p->storages[t->storage];
+    char text[200];
+    yk__shape_text(t->ndim, t->shape, text, sizeof(text));
+    if (yk__tensor_check("a tensor", t->ndim, t->shape, &(yk_tensor_options){.dtype = t->dtype})) {
+        yk__error_prefix("%s: %s, byte %zu", p->path, p->part, p->op);
+        return yk__error_code();
+    }
+    if (!inside(t, storage->bytes))
+        return yk__pickle_fail(p, YK_ERR_FORMAT,
+                               "a %s tensor of shape %s at element %" PRId64 " lies outside its storage of %" PRIu64
+                               " bytes",
+                               yk_dtype_name(t->dtype), text, t->offset, storage->bytes);
+    uint64_t bytes = yk_dtype_size(t->dtype);
+    for (int d = 0; d < t->ndim; d++)
+        bytes *= (uint64_t)t->shape[d];
+    p->tensor_bytes = bytes > UINT64_MAX - p->tensor_bytes ? UINT64_MAX : p->tensor_bytes + bytes;
+    if (p->tensor_bytes > VIEWS_FREE + VIEWS_RATIO * p->storage_bytes)
+        return yk__pickle_fail(p, YK_ERR_FORMAT,
+                               "a tensor of shape %s: the tensors take %" PRIu64 " bytes, their storages %" PRIu64,
+                               text, p->tensor_bytes, p->storage_bytes);
+    if (t->dtype == YK_BOOL)
+        storage->booleans = true;
+    return YK_OK;
+}
+
+static bool is_empty_container(const yk__node *node)
+{
+    return node->kind == YK__NODE_NONE || (node->kind == YK__NODE_DICT && node->as.list.count == 0);
+}
+
+/* (storage, offset, size, stride[, requires_grad, hooks[, dtype][, metadata]]) */
+static yk_status rebuild_tensor(yk__pickle *p, const global *g, uint32_t args)
+{
+    uint32_t count = p->nodes[args].as.list.count;
+    uint32_t least = g->role == TENSOR_V1 ? 4 : g->role == TENSOR_V2 ? 6 : 7;
+    yk__tensor_record t = {0};
+    if (count < least || count > least + (g->role != TENSOR_V1))
+        return wrong(p, g->name);
+    const yk__node *storage = argument(p, args, 0), *offset = argument(p, args, 1);
+    const yk__node *size = argument(p, args, 2), *stride = argument(p, args, 3);
+    if (storage->kind != YK__NODE_STORAGE || offset->kind != YK__NODE_INT || offset->as.integer < 0)
+        return wrong(p, g->name);
+    if (size->kind == YK__NODE_TUPLE && size->as.list.count > YK_MAX_DIMS)
+        return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a tensor of %u dimensions; there are at most %d",
+                               size->as.list.count, YK_MAX_DIMS);
+    if (!read_sizes(p, size, t.shape) || !read_sizes(p, stride, t.stride) ||
+        size->as.list.count != stride->as.list.count)
+        return wrong(p, g->name);
+    if (least >= 6 && (argument(p, args, 4)->kind != YK__NODE_BOOL || !is_empty_container(argument(p, args, 5))))
+        return wrong(p, g->name);
+    if (count > least && !is_empty_container(argument(p, args, count - 1)))
+        return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a tensor with metadata (conjugated or negated) is refused");
+    t.storage = storage->as.index;
+    t.dtype = p->storages[t.storage].dtype;
+    t.ndim = (int)size->as.list.count;
+    t.offset = offset->as.integer;
+    if (g->role == TENSOR_V3) {
+        const yk__node *dtype = argument(p, args, 6);
+        if (dtype->kind != YK__NODE_GLOBAL || globals[dtype->as.index].role != DTYPE)
+            return wrong(p, g->name);
+        if (globals[dtype->as.index].dtype == YK__DTYPES)
+            return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a tensor of %s is refused: there is no such dtype here",
+                                   globals[dtype->as.index].name);
+        t.dtype = globals[dtype->as.index].dtype;
+    }
+    yk_status status = check_tensor(p, &t);
+    if (!status)
+        status = yk__pickle_room((void **)&p->tensors, sizeof(*p->tensors), p->tensor_count, &p->tensor_room);
+    yk__node *node = status ? NULL : yk__pickle_push(p, YK__NODE_TENSOR);
+    if (!node)
+        return yk__error_code();
+    node->as.index = (uint32_t)p->tensor_count;
+    p->tensors[p->tensor_count++] = t;
+    return answer_pushed(p);
+}
+
+/* ---- the other names
+ * --------------------------------------------------------------------------------------------------- */
+
+/* () is an empty dict; Python 2 gave a list of pairs. */
+static yk_status make_ordered(yk__pickle *p, const global *g, uint32_t args)
+{
+    uint32_t count = p->nodes[args].as.list.count;
+    uint32_t pairs = count == 1 ? p->nodes[args].as.list.items[0] : 0;
+    if (count > 1 || (count == 1 && p->nodes[pairs].kind != YK__NODE_LIST))
+        return wrong(p, g->name);
+    if (!yk__pickle_push(p, YK__NODE_DICT))
+        return yk__error_code();
+    uint32_t made = (uint32_t)p->node_count - 1;
+    p->nodes[made].form = YK__FORM_ORDERED;
+    for (uint32_t i = 0; count && i < p->nodes[pairs].as.list.count; i++) {
+        const yk__node *pair = &p->nodes[p->nodes[pairs].as.list.items[i]];
+        if ((pair->kind != YK__NODE_LIST && pair->kind != YK__NODE_TUPLE) || pair->as.list.count != 2)
+            return wrong(p, g->name);
+        yk_status status = yk__pickle_append(p, made, pair->as.list.items[0]);
+        if (!status)
+            status = yk__pickle_append(p, made, pair->as.list.items[1]);
+        if (status)
+            return status;
+    }
+    return answer_pushed(p);
+}
+
+static yk_status make_set(yk__pickle *p, const global *g, uint32_t args)
+{
+    const yk__node *node = &p->nodes[args];
+    uint32_t from = node->as.list.count == 1 ? node->as.list.items[0] : 0;
+    if (node->as.list.count > 1 || (node->as.list.count == 1 && p->nodes[from].kind != YK__NODE_LIST))
+        return wrong(p, g->name);
+    bool filled = node->as.list.count == 1;
+    if (!yk__pickle_push(p, YK__NODE_SET))
+        return yk__error_code();
+    uint32_t made = (uint32_t)p->node_count - 1;
+    for (uint32_t i = 0; filled && i < p->nodes[from].as.list.count; i++) {
+        yk_status status = yk__pickle_append(p, made, p->nodes[from].as.list.items[i]);
+        if (status)
+            return status;
+    }
+    return answer_pushed(p);
+}
+
+/* Bytes are written in protocol 2 as the text that latin-1 would decode them to. */
+static yk_status make_bytes(yk__pickle *p, const global *g, uint32_t args)
+{
+    const yk__node *text = argument(p, args, 0);
+    if (text->kind != YK__NODE_STRING || !is_text(argument(p, args, 1), "latin1"))
+        return wrong(p, g->name);
+    const unsigned char *s = (const unsigned char *)text->as.text.data, *end = s + text->as.text.size;
+    unsigned char *bytes = yk__calloc((size_t)text->as.text.size + 1, 1);
+    uint32_t size = 0;
+    if (!bytes)
+        return YK_ERR_MEMORY;
+    while (s < end && *s < 0xC4) { /* the text is UTF-8: what begins with C2 or C3 has a second byte */
+        bytes[size++] = *s < 0x80 ? *s : (unsigned char)(*s << 6 | (s[1] & 0x3F));
+        s += *s < 0x80 ? 1 : 2;
+    }
+    bool whole = s == end;
+    yk__node *node = whole ? yk__pickle_push(p, YK__NODE_BYTES) : NULL;
+    if (!node) {
+        free(bytes);
+        return whole ? yk__error_code() : wrong(p, g->name);
+    }
+    node->owned = true;
+    node->as.text.data = (char *)bytes;
+    node->as.text.size = size;
+    return answer_pushed(p);
+}
+
+/* ("cuda", 0), ("cuda:0",) or ("cpu",): the text "cuda:0". */
+static yk_status make_device(yk__pickle *p, const global *g, uint32_t args)
+{
+    uint32_t count = p->nodes[args].as.list.count;
+    if (count < 1 || count > 2 || argument(p, args, 0)->kind != YK__NODE_STRING)
+        return wrong(p, g->name);
+    char type[80];
+    const yk__node *name = argument(p, args, 0), *index = count == 2 ? argument(p, args, 1) : NULL;
+    if (index && index->kind != YK__NODE_INT)
+        return wrong(p, g->name);
+    yk__pickle_show(name->as.text.data, name->as.text.size, type);
+    char *text = index ? yk__format("%s:%" PRId64, type, index->as.integer) : yk__strdup(type);
+    yk__node *node = text ? yk__pickle_push(p, YK__NODE_STRING) : NULL;
+    if (!node) {
+        free(text);
+        return yk__error_code();
+    }
+    node->owned = true;
+    node->form = YK__FORM_DEVICE;
+    node->as.text.data = text;
+    node->as.text.size = (uint32_t)strlen(text);
+    return answer_pushed(p);
+}
+
+/* (tensor, requires_grad, hooks) */
+static yk_status make_parameter(yk__pickle *p, const global *g, uint32_t args)
+{
+    if (p->nodes[args].as.list.count != 3 || argument(p, args, 0)->kind != YK__NODE_TENSOR)
+        return wrong(p, g->name);
+    return answer(p, p->nodes[args].as.list.items[0]);
+}
+
+/* One argument, a tuple or dict, of which another form is made: Size's or Counter's. The argument itself may stand
+ * elsewhere too. */
+static yk_status make_form(yk__pickle *p, const global *g, uint32_t args, yk__node_kind kind, yk__value_form form)
+{
+    if (p->nodes[args].as.list.count != 1 || argument(p, args, 0)->kind != kind)
+        return wrong(p, g->name);
+    uint32_t from = p->nodes[args].as.list.items[0];
+    if (!yk__pickle_push(p, kind))
+        return yk__error_code();
+    uint32_t made = (uint32_t)p->node_count - 1;
+    p->nodes[made].form = (uint8_t)form;
+    for (uint32_t i = 0; i < p->nodes[from].as.list.count; i++) {
+        uint32_t item = p->nodes[from].as.list.items[i];
+        if (form == YK__FORM_SIZE && p->nodes[item].kind != YK__NODE_INT)
+            return wrong(p, g->name);
+        yk_status status = yk__pickle_append(p, made, item);
+        if (status)
+            return status;
+    }
+    return answer_pushed(p);
+}
+
+yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
+{
+    if (p->nodes[function].kind != YK__NODE_GLOBAL)
+        return yk__pickle_fail(p, YK_ERR_FORMAT, "calls a %s", yk__node_kind_name(&p->nodes[function]));
+    const global *g = &globals[p->nodes[function].as.index];
+    if (p->nodes[args].kind != YK__NODE_TUPLE)
+        return wrong(p, g->name);
+    uint32_t count = p->nodes[args].as.list.count;
+    switch (g->role) {
+    case ORDERED_DICT: return make_ordered(p, g, args);
+    case COUNTER: return make_form(p, g, args, YK__NODE_DICT, YK__FORM_COUNTER);
+    case SET: return make_set(p, g, args);
+    case ENCODE: return count == 2 ? make_bytes(p, g, args) : wrong(p, g->name);
+    case SIZE: return make_form(p, g, args, YK__NODE_TUPLE, YK__FORM_SIZE);
+    case DEVICE: return make_device(p, g, args);
+    case PARAMETER: return make_parameter(p, g, args);
+    case TENSOR_V1:
+    case TENSOR_V2:
+    case TENSOR_V3: return rebuild_tensor(p, g, args);
+    case BYTES:
+        if (count || !yk__pickle_push(p, YK__NODE_BYTES))
+            return count ? wrong(p, g->name) : yk__error_code();
+        p->nodes[p->node_count - 1].as.text.data = "";
+        return answer_pushed(p);
+    case DTYPE:
+    case STORAGE: break;
+    }
+    return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "calls %s, which is refused", g->name);
+}
+
+yk_status yk__pickle_build(yk__pickle *p, uint32_t object, uint32_t state)
+{
+    yk__node *node = &p->nodes[object];
+    if (node->form != YK__FORM_ORDERED)
+        return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "sets the state of a %s, which is refused",
+                               yk__node_kind_name(node));
+    if (p->nodes[state].kind != YK__NODE_DICT)
+        return yk__pickle_fail(p, YK_ERR_FORMAT, "the attributes of an OrderedDict are a %s",
+                               yk__node_kind_name(&p->nodes[state]));
+    node->attributes = state + 1;
+    p->stack_count--;
+    return YK_OK;
+}
+
+/* ---- storages
+ * -------------------------------------------------------------------------------------------------------- */
+
+static bool same_storage(const void *owner, uint32_t index, const void *key)
+{
+    const yk__storage_record *record = &((const yk__pickle *)owner)->storages[index];
+    const yk__node *want = key;
+    return record->key_size == want->as.text.size && memcmp(record->key, want->as.text.data, record->key_size) == 0;
+}
+
+/* Finds the record of a key, or makes one. */
+/* `location` is where it was saved from; the first description of a storage tells. */
+static yk_status storage_index(yk__pickle *p, const yk__node *key, const yk__node *location, yk_dtype dtype,
+                               uint64_t bytes, uint32_t *index)
+{
+    char text[80];
+    uint32_t hash = yk__name_hash(key->as.text.data, key->as.text.size);
+    *index = yk__name_find(&p->keys, hash, same_storage, p, key);
+    if (*index != UINT32_MAX) {
+        const yk__storage_record *record = &p->storages[*index];
+        if (record->bytes != bytes || record->dtype != dtype)
+            return yk__pickle_fail(p, YK_ERR_FORMAT, "storage '%s' is described in two ways",
+                                   yk__pickle_show(record->key, record->key_size, text));
+        return YK_OK;
+    }
+    yk_status status = yk__pickle_room((void **)&p->storages, sizeof(*p->storages), p->storage_count, &p->storage_room);
+    *index = (uint32_t)p->storage_count;
+    if (!status)
+        status = yk__name_add(&p->keys, hash, *index);
+    p->storage_bytes += bytes < UINT64_MAX / 1024 - p->storage_bytes ? bytes : 0;
+    if (!status)
+        p->storages[p->storage_count++] = (yk__storage_record){.key = key->as.text.data,
+                                                               .key_size = key->as.text.size,
+                                                               .location = location->as.text.data,
+                                                               .location_size = location->as.text.size,
+                                                               .dtype = dtype,
+                                                               .booleans = dtype == YK_BOOL,
+                                                               .bytes = bytes};
+    return status;
+}
+
+/* ("storage", type, key, location, count[, view]) */
+yk_status yk__pickle_persistent(yk__pickle *p, uint32_t id)
+{
+    const yk__node *tuple = &p->nodes[id];
+    char text[80];
+    if (tuple->kind != YK__NODE_TUPLE || tuple->as.list.count < 1 || argument(p, id, 0)->kind != YK__NODE_STRING)
+        return yk__pickle_fail(p, YK_ERR_FORMAT, "the persistent id is a %s, not a tuple that describes a storage",
+                               yk__node_kind_name(tuple));
+    const yk__node *kind = argument(p, id, 0);
+    if (!is_text(kind, "storage"))
+        return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a persistent '%s' is refused: only storages are read",
+                               yk__pickle_show(kind->as.text.data, kind->as.text.size, text));
+    if (tuple->as.list.count < 5 || tuple->as.list.count > 6)
+        return wrong(p, "a storage");
+    const yk__node *type = argument(p, id, 1), *key = argument(p, id, 2), *location = argument(p, id, 3),
+                   *count = argument(p, id, 4);
+    if (type->kind != YK__NODE_GLOBAL || globals[type->as.index].role != STORAGE || key->kind != YK__NODE_STRING ||
+        location->kind != YK__NODE_STRING || count->kind != YK__NODE_INT || count->as.integer < 0 ||
+        count->as.integer >= INT64_MAX / 16)
+        return wrong(p, "a storage");
+    if (tuple->as.list.count == 6 && argument(p, id, 5)->kind != YK__NODE_NONE)
+        return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a storage that is a view of another is refused");
+    yk_dtype dtype = globals[type->as.index].dtype;
+    uint32_t index;
+    yk_status status =
+        storage_index(p, key, location, dtype, (uint64_t)count->as.integer * yk_dtype_size(dtype), &index);
+    yk__node *node = status ? NULL : yk__pickle_push(p, YK__NODE_STORAGE);
+    if (!node)
+        return yk__error_code();
+    node->as.index = index;
+    return YK_OK;
+}

@@ -1,0 +1,75 @@
+/*
+ * value.h - what readers and writers of values use beyond the public functions. Layer: checkpoint.
+ *
+ * Functions that return a value return one reference that the caller releases; no scope is needed.
+ */
+#ifndef YOKE_CHECKPOINT_FORMATS_VALUE_H
+#define YOKE_CHECKPOINT_FORMATS_VALUE_H
+
+#include <yoke/checkpoint.h>
+
+#include "base/core.h"
+#include "base/name_table.h"
+
+/* Containers inside one another; deeper ones are refused by every reader, so that recursion is bounded. */
+enum { YK__VALUE_DEPTH = 200 };
+
+/* Which of Python's types it was, where several are one kind here: what is written to a .pt is that type again. */
+typedef enum yk__value_form {
+    YK__FORM_PLAIN,
+    YK__FORM_ORDERED, /* a dict: OrderedDict */
+    YK__FORM_COUNTER, /* a dict: collections.Counter */
+    YK__FORM_SIZE,    /* a tuple of integers: torch.Size */
+    YK__FORM_DTYPE,   /* a string that yk__pickle_is_dtype knows */
+    YK__FORM_DEVICE   /* a string: "cuda:0" */
+} yk__value_form;
+
+typedef struct yk__value_key {
+    char *text; /* NULL: the key is the number */
+    int64_t number;
+} yk__value_key;
+
+struct yk_value {
+    yk__object object;
+    yk_value_kind kind;
+    yk__value_form form;
+    union {
+        bool boolean;
+        int64_t integer;
+        double real;
+        struct {
+            char *data; /* `size` bytes and a zero */
+            size_t size;
+        } bytes;
+        yk_tensor *tensor;
+        struct {
+            yk_value **items;
+            yk__value_key *keys; /* of a dict */
+            int64_t count, capacity;
+            yk__name_table names; /* of a dict */
+        } list;
+    } as;
+    yk_value *attributes; /* what Python kept in an OrderedDict's __dict__: a dict, or NULL */
+};
+
+yk_value *yk__value_new(yk_value_kind kind);
+/* A string or bytes, copied; text is not checked. */
+yk_value *yk__value_text(yk_value_kind kind, const char *data, size_t size);
+/* As append, set and set_int, for any size of text, without looking for a cycle. The item's reference is taken over,
+ * on failure too. */
+yk_status yk__value_push(yk_value *list, yk_value *item);
+yk_status yk__value_put(yk_value *dict, const char *key, size_t length, int64_t number, yk_value *item);
+
+/*
+ * Calls fn for every value that holds no others (tensors, numbers, empty lists), in order, with its dotted name, which
+ * lasts for the call; a failure ends it.
+ */
+typedef yk_status (*yk__leaf_fn)(const char *name, yk_value *leaf, void *user);
+yk_status yk__value_walk(const yk_value *value, yk__leaf_fn fn, void *user);
+
+/* The dict inside it in which yk_value_weights finds the weights; the value itself where there is none. */
+const yk_value *yk__value_weights_in(const yk_value *value);
+
+bool yk__utf8_valid(const char *text, size_t size);
+
+#endif

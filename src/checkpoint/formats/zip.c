@@ -1,0 +1,502 @@
+/*
+ * zip.c - reads zip files of stored members. Layer: checkpoint.
+ *
+ * The file: members (a local header, the data, perhaps a descriptor that repeats checksum and sizes), the directory,
+ * for large or PyTorch-written files the zip64 end record and its locator, and the end record. Everything that stands
+ * twice in the file is compared. Source: PKWARE's APPNOTE.TXT 6.3.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "checkpoint/formats/zip.h"
+
+enum {
+    LOCAL = 30,
+    CENTRAL = 46,
+    END = 22,
+    END64 = 56,
+    LOCATOR = 20,
+    COMMENT = 65535,
+    FLAG_DESCRIPTOR = 8,
+    FLAG_UTF8 = 2048
+};
+enum { MOST_MEMBERS = 1 << 20, MOST_DIRECTORY = 1 << 28 };
+
+/* ---- sources ----------------------------------------------------------------------------------------------------- */
+
+yk_status yk__source_open(const char *path, bool mapped, yk__source *source)
+{
+    *source = (yk__source){.path = path, .fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+    struct stat info;
+    if (source->fd < 0)
+        return yk__fail_errno("%s", path);
+    yk_status status = YK_OK;
+    if (fstat(source->fd, &info) < 0)
+        status = yk__fail_errno("%s", path);
+    else if (!S_ISREG(info.st_mode))
+        status = yk__fail(YK_ERR_IO, "%s: not a regular file", path);
+    else
+        source->size = (uint64_t)info.st_size;
+    if (!status && mapped) {
+        source->map = yk__file_map_create(path, source->fd, source->size);
+        status = source->map ? YK_OK : yk__error_code();
+        close(source->fd);
+        source->fd = -1;
+        source->bytes = source->map ? source->map->data : NULL;
+    }
+    if (status)
+        yk__source_close(source);
+    return status;
+}
+
+void yk__source_close(yk__source *source)
+{
+    if (source->fd >= 0)
+        close(source->fd);
+    source->fd = -1;
+    yk_object_release(source->map);
+    source->map = NULL;
+}
+
+yk_status yk__source_read(const yk__source *source, uint64_t offset, void *to, size_t size)
+{
+    if (offset > source->size || size > source->size - offset)
+        return yk__fail(YK_ERR_FORMAT,
+                        "%s: truncated: bytes %" PRIu64 " to %" PRIu64 " are needed, the file has %" PRIu64,
+                        source->path, offset, offset + size, source->size);
+    if (source->fd < 0) {
+        if (size)
+            memcpy(to, source->bytes + offset, size);
+        return YK_OK;
+    }
+    for (size_t have = 0; have < size;) {
+        ssize_t got = pread(source->fd, (char *)to + have, size - have, (off_t)(offset + have));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return yk__fail_errno("%s", source->path);
+        if (got == 0)
+            return yk__fail(YK_ERR_FORMAT, "%s: the file ended at byte %" PRIu64 " while it was read", source->path,
+                            offset + have);
+        have += (size_t)got;
+    }
+    return YK_OK;
+}
+
+yk_status yk__source_read_crc(const yk__source *source, uint64_t offset, void *to, size_t size, uint32_t *crc)
+{
+    enum { PIECE = 1 << 18 }; /* stays in the second-level cache between the copy and the checksum */
+    for (size_t done = 0; done < size;) {
+        size_t piece = to && size - done > PIECE ? PIECE : size - done;
+        if (!to) {
+            *crc = yk__crc32(*crc, source->bytes + offset, size);
+            return YK_OK;
+        }
+        yk_status status = yk__source_read(source, offset + done, (char *)to + done, piece);
+        if (status)
+            return status;
+        *crc = yk__crc32(*crc, (char *)to + done, piece);
+        done += piece;
+    }
+    return YK_OK;
+}
+
+/* ---- the directory ------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t get(const unsigned char *bytes, int size)
+{
+    uint64_t value = 0;
+    while (size-- > 0)
+        value = value << 8 | bytes[size];
+    return value;
+}
+
+#define get16(p) ((uint32_t)get((p), 2))
+#define get32(p) ((uint32_t)get((p), 4))
+#define get64(p) get((p), 8)
+
+typedef struct directory_place {
+    uint64_t offset, size, count;
+} directory_place;
+
+/* The zip64 end record, where a locator stands before the end record. */
+static yk_status read_end64(const yk__source *source, uint64_t end, directory_place *place, bool *found)
+{
+    unsigned char bytes[END64];
+    *found = false;
+    if (end < LOCATOR)
+        return YK_OK;
+    yk_status status = yk__source_read(source, end - LOCATOR, bytes, LOCATOR);
+    if (status || memcmp(bytes, "PK\6\7", 4) != 0)
+        return status;
+    uint64_t offset = get64(bytes + 8);
+    if (get32(bytes + 4) != 0 || get32(bytes + 16) != 1)
+        return yk__fail(YK_ERR_FORMAT, "%s: zip: in several parts", source->path);
+    if (offset > end - LOCATOR || end - LOCATOR - offset < END64)
+        return yk__fail(YK_ERR_FORMAT, "%s: zip: the zip64 end record is said to be at byte %" PRIu64, source->path,
+                        offset);
+    status = yk__source_read(source, offset, bytes, END64);
+    if (status)
+        return status;
+    if (memcmp(bytes, "PK\6\6", 4) != 0 || get64(bytes + 4) != end - LOCATOR - offset - 12)
+        return yk__fail(YK_ERR_FORMAT, "%s: zip: damaged zip64 end record at byte %" PRIu64, source->path, offset);
+    *place = (directory_place){get64(bytes + 48), get64(bytes + 40), get64(bytes + 32)};
+    if (get32(bytes + 16) || get32(bytes + 20) || get64(bytes + 24) != place->count || place->size > offset ||
+        place->offset != offset - place->size)
+        return yk__fail(YK_ERR_FORMAT, "%s: zip: the zip64 end record contradicts the file", source->path);
+    *found = true;
+    return YK_OK;
+}
+
+static yk_status find_end(const yk__source *source, unsigned char *tail, size_t size, uint64_t *end)
+{
+    yk_status status = yk__source_read(source, source->size - size, tail, size);
+    if (status)
+        return status;
+    for (size_t at = size - END + 1; at-- > 0;) {
+        if (memcmp(tail + at, "PK\5\6", 4) == 0 && get16(tail + at + 20) == size - at - END) {
+            *end = source->size - size + at;
+            memmove(tail, tail + at, END);
+            return YK_OK;
+        }
+    }
+    return yk__fail(YK_ERR_FORMAT, "%s: zip: there is no end record: the file is truncated or not a zip file",
+                    source->path);
+}
+
+static yk_status find_directory(const yk__source *source, directory_place *place)
+{
+    uint64_t end = 0;
+    if (source->size < END)
+        return yk__fail(YK_ERR_FORMAT, "%s: %" PRIu64 " bytes are too few for a zip file", source->path, source->size);
+    size_t size = source->size < END + COMMENT ? (size_t)source->size : END + COMMENT;
+    unsigned char *tail = yk__calloc(size, 1);
+    if (!tail)
+        return YK_ERR_MEMORY;
+    unsigned char bytes[END];
+    yk_status status = find_end(source, tail, size, &end);
+    memcpy(bytes, tail, END);
+    free(tail);
+    bool large = false;
+    if (!status)
+        status = read_end64(source, end, place, &large);
+    if (status)
+        return status;
+    uint64_t count = get16(bytes + 10), length = get32(bytes + 12), offset = get32(bytes + 16);
+    bool same = get16(bytes + 4) == 0 && get16(bytes + 6) == 0 && get16(bytes + 8) == count;
+    if (!large) {
+        *place = (directory_place){offset, length, count};
+        same = same && length <= end && offset == end - length;
+    } else {
+        same = same && (count == 0xFFFF || count == place->count) && (length == 0xFFFFFFFF || length == place->size) &&
+               (offset == 0xFFFFFFFF || offset == place->offset);
+    }
+    if (!same)
+        return yk__fail(YK_ERR_FORMAT, "%s: zip: the end record contradicts the file", source->path);
+    if (place->count > MOST_MEMBERS || place->size > MOST_DIRECTORY)
+        return yk__fail(YK_ERR_FORMAT,
+                        "%s: zip: a directory of %" PRIu64 " members in %" PRIu64 " bytes; %d in %d are allowed",
+                        source->path, place->count, place->size, MOST_MEMBERS, MOST_DIRECTORY);
+    if (place->count > place->size / CENTRAL)
+        return yk__fail(YK_ERR_FORMAT, "%s: zip: %" PRIu64 " members do not fit a directory of %" PRIu64 " bytes",
+                        source->path, place->count, place->size);
+    return YK_OK;
+}
+
+/* A name for messages: what is printable of it. */
+static const char *show(const char *name, uint32_t length, char text[80])
+{
+    uint32_t n = 0;
+    for (; n < length && n < 79; n++)
+        text[n] = name[n] >= 32 && name[n] < 127 ? name[n] : '?';
+    text[n] = 0;
+    return text;
+}
+
+static yk_status check_name(const yk__source *source, const char *name, uint32_t length)
+{
+    char text[80];
+    bool plain = length > 0 && name[0] != '/' && !memchr(name, 0, length) && !memchr(name, '\\', length);
+    for (uint32_t i = 0, begin = 0; plain && i <= length; i++) {
+        if (i < length && name[i] != '/')
+            continue;
+        plain = !(i - begin == 2 && memcmp(name + begin, "..", 2) == 0);
+        begin = i + 1;
+    }
+    return plain ? YK_OK
+                 : yk__fail(YK_ERR_FORMAT, "%s: zip: member name '%s' is refused", source->path,
+                            show(name, length, text));
+}
+
+/* Replaces sizes and offset that say "see the zip64 field" by what that says. */
+static bool read_extra(const unsigned char *extra, size_t size, uint64_t *values[3])
+{
+    for (size_t at = 0; at + 4 <= size;) {
+        size_t length = get16(extra + at + 2);
+        if (length > size - at - 4)
+            return false;
+        if (get16(extra + at) == 1) {
+            size_t used = 0;
+            for (int i = 0; i < 3; i++) {
+                if (*values[i] != 0xFFFFFFFF)
+                    continue;
+                if (length - used < 8)
+                    return false;
+                *values[i] = get64(extra + at + 4 + used);
+                used += 8;
+            }
+            return true;
+        }
+        at += 4 + length;
+    }
+    return *values[0] != 0xFFFFFFFF && *values[1] != 0xFFFFFFFF && *values[2] != 0xFFFFFFFF;
+}
+
+typedef struct entry {
+    uint32_t flags, crc, name_length;
+    uint64_t packed, size, header;
+    const char *name;
+} entry;
+
+/* Reads the entry at `at` of the directory and moves *at behind it. */
+static yk_status read_entry(const yk__source *source, const unsigned char *directory, size_t size, size_t *at, entry *e)
+{
+    const unsigned char *p = directory + *at;
+    if (size - *at < CENTRAL || memcmp(p, "PK\1\2", 4) != 0)
+        return yk__fail(YK_ERR_FORMAT, "%s: zip: damaged directory entry at byte %zu of the directory", source->path,
+                        *at);
+    uint32_t method = get16(p + 10), extra = get16(p + 30), comment = get16(p + 32);
+    *e = (entry){get16(p + 8),
+                 get32(p + 16),
+                 get16(p + 28),
+                 get32(p + 20),
+                 get32(p + 24),
+                 get32(p + 42),
+                 (const char *)p + CENTRAL};
+    size_t whole = (size_t)CENTRAL + e->name_length + extra + comment;
+    if (whole > size - *at)
+        return yk__fail(YK_ERR_FORMAT, "%s: zip: the entry at byte %zu leaves the directory", source->path, *at);
+    *at += whole;
+    yk_status status = check_name(source, e->name, e->name_length);
+    if (status)
+        return status;
+    char text[80];
+    show(e->name, e->name_length, text);
+    if (e->flags & ~(uint32_t)(FLAG_DESCRIPTOR | FLAG_UTF8))
+        return yk__fail(YK_ERR_FORMAT, "%s: zip: member '%s' is encrypted or patched (flags 0x%x)", source->path, text,
+                        e->flags);
+    if (method != 0)
+        return yk__fail(
+            YK_ERR_UNSUPPORTED,
+            "%s: zip: member '%s' is compressed (method %u); only stored members are read: torch.save writes "
+            "no others, TorchScript does",
+            source->path, text, method);
+    if (get16(p + 34) != 0 || !read_extra((const unsigned char *)e->name + e->name_length, extra,
+                                          (uint64_t *[3]){&e->size, &e->packed, &e->header}))
+        return yk__fail(YK_ERR_FORMAT, "%s: zip: the entry of member '%s' is damaged", source->path, text);
+    if (e->size != e->packed)
+        return yk__fail(YK_ERR_FORMAT,
+                        "%s: zip: member '%s' is stored but has %" PRIu64 " bytes packed, %" PRIu64 " unpacked",
+                        source->path, text, e->packed, e->size);
+    return YK_OK;
+}
+
+/* ---- local headers ------------------------------------------------------------------------------------------------
+ */
+
+/* The descriptor behind the data, with or without a signature, with sizes of 32 or 64 bits. Its length; 0: none fits.
+ */
+static size_t match_descriptor(const unsigned char *bytes, size_t have, const entry *e)
+{
+    size_t at = have >= 4 && memcmp(bytes, "PK\7\x08", 4) == 0 ? 4 : 0;
+    for (int width = 8; width >= 4; width -= 4) {
+        size_t length = at + 4 + 2 * (size_t)width;
+        if (length <= have && get32(bytes + at) == e->crc && get(bytes + at + 4, width) == e->packed &&
+            get(bytes + at + 4 + width, width) == e->size)
+            return length;
+    }
+    return 0;
+}
+
+/* Fills the member; *end is where the next may begin. `limit` is where the directory begins. */
+static yk_status read_local(const yk__source *source, const entry *e, uint64_t limit, yk__zip_member *m, uint64_t *end)
+{
+    unsigned char bytes[LOCAL], name[256], text_space[24];
+    char text[80];
+    show(e->name, e->name_length, text);
+    *m = (yk__zip_member){e->name, e->name_length, e->crc, e->header, 0, e->size};
+    if (e->header > limit || limit - e->header < LOCAL)
+        return yk__fail(YK_ERR_FORMAT,
+                        "%s: zip: member '%s' is said to begin at byte %" PRIu64 ", the directory at %" PRIu64,
+                        source->path, text, e->header, limit);
+    yk_status status = yk__source_read(source, e->header, bytes, LOCAL);
+    if (status)
+        return status;
+    uint64_t size = get32(bytes + 22), packed = get32(bytes + 18), none = 0;
+    uint64_t length = (uint64_t)get16(bytes + 26) + get16(bytes + 28);
+    if (memcmp(bytes, "PK\3\4", 4) != 0 || get16(bytes + 6) != e->flags || get16(bytes + 8) != 0 ||
+        get16(bytes + 26) != e->name_length || limit - e->header - LOCAL < length)
+        return yk__fail(YK_ERR_FORMAT, "%s: zip: the header of member '%s' at byte %" PRIu64 " is damaged",
+                        source->path, text, e->header);
+    for (uint32_t at = 0; at < e->name_length && !status; at += sizeof(name)) {
+        uint32_t piece = e->name_length - at < sizeof(name) ? e->name_length - at : sizeof(name);
+        status = yk__source_read(source, e->header + LOCAL + at, name, piece);
+        if (!status && memcmp(name, e->name + at, piece) != 0)
+            status = yk__fail(YK_ERR_FORMAT, "%s: zip: the header of member '%s' has another name", source->path, text);
+    }
+    if (status)
+        return status;
+    if (size == 0xFFFFFFFF || packed == 0xFFFFFFFF) {
+        size_t extra = get16(bytes + 28);
+        unsigned char *field = yk__calloc(extra, 1);
+        if (!field)
+            return YK_ERR_MEMORY;
+        status = yk__source_read(source, e->header + LOCAL + e->name_length, field, extra);
+        bool right = status || read_extra(field, extra, (uint64_t *[3]){&size, &packed, &none});
+        free(field);
+        if (!right)
+            status = yk__fail(YK_ERR_FORMAT, "%s: zip: the header of member '%s' is damaged", source->path, text);
+    }
+    bool later = e->flags & FLAG_DESCRIPTOR; /* then the header may leave them zero */
+    bool same = size == e->size && packed == e->size && get32(bytes + 14) == e->crc;
+    if (!status && !same && !(later && size == 0 && packed == 0 && get32(bytes + 14) == 0))
+        status = yk__fail(YK_ERR_FORMAT, "%s: zip: header and directory differ about member '%s'", source->path, text);
+    if (status)
+        return status;
+    m->data = e->header + LOCAL + length;
+    if (e->size > limit - m->data)
+        return yk__fail(YK_ERR_FORMAT,
+                        "%s: zip: member '%s' is said to have %" PRIu64 " bytes at byte %" PRIu64
+                        ", the directory begins at %" PRIu64,
+                        source->path, text, e->size, m->data, limit);
+    *end = m->data + e->size;
+    if (!later)
+        return YK_OK;
+    size_t have = limit - *end < sizeof(text_space) ? (size_t)(limit - *end) : sizeof(text_space);
+    status = yk__source_read(source, *end, text_space, have);
+    size_t descriptor = status ? 0 : match_descriptor(text_space, have, e);
+    *end += descriptor;
+    if (!status && !descriptor)
+        return yk__fail(YK_ERR_FORMAT, "%s: zip: the descriptor behind member '%s' is damaged", source->path, text);
+    return status;
+}
+
+/* ---- all together ---------------------------------------------------------------------------------------------------
+ */
+
+typedef struct name_key {
+    const char *name;
+    size_t length;
+} name_key;
+
+static bool same_name(const void *owner, uint32_t index, const void *key)
+{
+    const yk__zip_member *m = &((const yk__zip *)owner)->members[index];
+    const name_key *want = key;
+    return m->name_length == want->length && memcmp(m->name, want->name, want->length) == 0;
+}
+
+typedef struct extent {
+    uint64_t begin, end;
+    uint32_t member;
+} extent;
+
+static int by_begin(const void *a, const void *b)
+{
+    const extent *x = a, *y = b;
+    return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : (x->member > y->member) - (x->member < y->member);
+}
+
+static yk_status check_overlaps(const yk__source *source, const yk__zip *zip, extent *extents)
+{
+    if (zip->count)
+        qsort(extents, zip->count, sizeof(*extents), by_begin);
+    for (uint32_t i = 1; i < zip->count; i++) {
+        if (extents[i].begin < extents[i - 1].end) {
+            const yk__zip_member *a = &zip->members[extents[i - 1].member], *b = &zip->members[extents[i].member];
+            char one[80], two[80];
+            return yk__fail(YK_ERR_FORMAT, "%s: zip: members '%s' and '%s' overlap at byte %" PRIu64, source->path,
+                            show(a->name, a->name_length, one), show(b->name, b->name_length, two), b->header);
+        }
+    }
+    return YK_OK;
+}
+
+static yk_status read_members(const yk__source *source, const directory_place *place, yk__zip *zip, extent *extents)
+{
+    size_t at = 0;
+    for (uint64_t i = 0; i < place->count; i++) {
+        entry e;
+        yk_status status = read_entry(source, zip->directory, (size_t)place->size, &at, &e);
+        if (status)
+            return status;
+        char text[80];
+        if (yk__zip_find(zip, e.name, e.name_length) != UINT32_MAX)
+            return yk__fail(YK_ERR_FORMAT, "%s: zip: there are two members '%s'", source->path,
+                            show(e.name, e.name_length, text));
+        extents[i].member = zip->count;
+        extents[i].begin = e.header;
+        status = read_local(source, &e, place->offset, &zip->members[zip->count], &extents[i].end);
+        if (!status)
+            status = yk__name_add(&zip->names, yk__name_hash(e.name, e.name_length), zip->count);
+        if (status)
+            return status;
+        zip->count++;
+    }
+    if (at != place->size)
+        return yk__fail(YK_ERR_FORMAT, "%s: zip: the directory has %" PRIu64 " bytes, its %" PRIu64 " entries %zu",
+                        source->path, place->size, place->count, at);
+    return check_overlaps(source, zip, extents);
+}
+
+yk_status yk__zip_open(const yk__source *source, yk__zip *zip)
+{
+    *zip = (yk__zip){0};
+    directory_place place;
+    yk_status status = find_directory(source, &place);
+    if (status)
+        return status;
+    zip->directory = yk__calloc((size_t)place.size + 1, 1);
+    zip->members = yk__calloc((size_t)place.count + 1, sizeof(*zip->members));
+    extent *extents = yk__calloc((size_t)place.count + 1, sizeof(*extents));
+    status = zip->directory && zip->members && extents ? YK_OK : YK_ERR_MEMORY;
+    if (!status)
+        status = yk__source_read(source, place.offset, zip->directory, (size_t)place.size);
+    if (!status)
+        status = read_members(source, &place, zip, extents);
+    free(extents);
+    if (status)
+        yk__zip_clear(zip);
+    return status;
+}
+
+void yk__zip_clear(yk__zip *zip)
+{
+    free(zip->directory);
+    free(zip->members);
+    yk__name_clear(&zip->names);
+    *zip = (yk__zip){0};
+}
+
+uint32_t yk__zip_find(const yk__zip *zip, const char *name, size_t length)
+{
+    return yk__name_find(&zip->names, yk__name_hash(name, length), same_name, zip, &(name_key){name, length});
+}
+
+yk_status yk__zip_read(const yk__source *source, const yk__zip_member *member, void *to)
+{
+    uint32_t crc = 0;
+    char text[80];
+    yk_status status = yk__source_read_crc(source, member->data, to, (size_t)member->size, &crc);
+    if (!status && crc != member->crc)
+        status =
+            yk__fail(YK_ERR_FORMAT, "%s: zip: member '%s' is damaged: its checksum is %08x, the directory says %08x",
+                     source->path, show(member->name, member->name_length, text), crc, member->crc);
+    return status;
+}

@@ -1,0 +1,463 @@
+/*
+ * checkpoint_manager.c - a folder of checkpoints that is saved to: the last k, a thread that writes, ranks that save
+ * together. Layer: checkpoint.
+ *
+ * Invariant: `writing` is the snapshot that the thread has, from save until the thread is done with it; nobody else
+ * touches it meanwhile. Its memory is kept for the next copy.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "checkpoint/shards/shards.h"
+#include "checkpoint/training/training.h"
+#include "comm/agreement.h"
+#include "nn/module.h"
+
+/* "step-N.<bits>.tmp", and "step-N.tmp", as yoke 0.1 had it. */
+static bool is_leftover(const char *name)
+{
+    char stem[64];
+    size_t length = strcspn(name, ".");
+    if (length >= sizeof(stem))
+        return false;
+    snprintf(stem, sizeof(stem), "%.*s", (int)length, name);
+    return yk__step_of(stem) >= 0 && (strcmp(name + length, ".tmp") == 0 || yk__temporary_of(name, stem, length));
+}
+
+/* Removes what killed saves left. */
+static void remove_leftovers(const char *root)
+{
+    DIR *folder = opendir(root);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        if (is_leftover(entry->d_name) && !yk__folder_remove_leftover(dirfd(folder), entry->d_name))
+            yk__log(YK_LOG_WARN, "%s/%s: what a killed save left cannot be removed", root, entry->d_name);
+    }
+    if (folder)
+        closedir(folder);
+}
+
+/* One to which somebody has added a file stays. */
+static void remove_checkpoint(const char *root, const char *path)
+{
+    int parent = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0 || yk__folder_remove_checkpoint(parent, strrchr(path, '/') + 1, path)) {
+        yk__log(yk__error_code() == YK_ERR_ARGUMENT ? YK_LOG_INFO : YK_LOG_WARN, "an old checkpoint is not removed: %s",
+                parent < 0 ? path : yk_last_error()->message);
+        yk_clear_error();
+    }
+    if (parent >= 0)
+        close(parent);
+}
+
+/* Broken ones do not count as kept; they go when enough newer or good ones are there. */
+static void remove_old(const char *root, int keep)
+{
+    int64_t *steps;
+    size_t count;
+    if (yk__steps_list(root, &steps, &count)) {
+        yk_clear_error();
+        return;
+    }
+    int kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        char *path = yk__step_path(root, steps[i]);
+        if (path && kept >= keep)
+            remove_checkpoint(root, path);
+        else if (path)
+            kept += yk__checkpoint_plausible(path);
+        free(path);
+    }
+    free(steps);
+}
+
+/* ---- the manager --------------------------------------------------------------------------------------------------
+ */
+
+struct yk_checkpoint_manager {
+    yk__object object;
+    char *root;
+    int lock; /* an open file of the root; -1 on ranks that do not hold it */
+    int keep;
+    bool async, sharded, started;
+    yk_process_group *group; /* NULL: this process alone */
+    int rank, ranks;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool busy, stopping;
+    yk__save writing;
+    yk_error error; /* of the last asynchronous save, until somebody is told */
+};
+
+/* What this rank does of the save; a sharded one is agreed upon when it returns. */
+static yk_status write_step(const yk_checkpoint_manager *m, yk__save *s)
+{
+    if (m->rank && !m->sharded)
+        return YK_OK;
+    if (m->rank == 0)
+        remove_leftovers(m->root);
+    char *path = yk__step_path(m->root, s->step);
+    yk_status status = yk__save_write(s, path, m->sharded ? m->group : NULL);
+    free(path);
+    if (!status && m->rank == 0)
+        remove_old(m->root, m->keep);
+    return status;
+}
+
+static void *writer_main(void *argument)
+{
+    yk_checkpoint_manager *m = argument;
+    /* Waking this thread must not take the core from the one that trains; a system that refuses does without. */
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
+    pthread_mutex_lock(&m->mutex);
+    for (;;) {
+        while (!m->busy && !m->stopping)
+            pthread_cond_wait(&m->changed, &m->mutex);
+        if (!m->busy)
+            break;
+        pthread_mutex_unlock(&m->mutex);
+        yk_error error = {0};
+        if (write_step(m, &m->writing))
+            yk__error_take(&error);
+        pthread_mutex_lock(&m->mutex);
+        m->error = error;
+        m->busy = false;
+        pthread_cond_broadcast(&m->changed);
+    }
+    pthread_mutex_unlock(&m->mutex);
+    return NULL;
+}
+
+static yk_status start_thread(yk_checkpoint_manager *m)
+{
+    sigset_t all, before; /* signals are the program's business, not this thread's */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&m->thread, NULL, writer_main, m);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code)
+        return yk__fail(YK_ERR_IO, "checkpoint: the thread that writes cannot be started: %s", strerror(code));
+    m->started = true;
+    return YK_OK;
+}
+
+static void manager_destroy(void *object)
+{
+    yk_checkpoint_manager *m = object;
+    if (m->started) {
+        pthread_mutex_lock(&m->mutex);
+        m->stopping = true;
+        pthread_cond_broadcast(&m->changed);
+        pthread_mutex_unlock(&m->mutex);
+        pthread_join(m->thread, NULL);
+    }
+    if (m->error.code)
+        yk__log(YK_LOG_ERROR, "a checkpoint was not saved: %s", m->error.message);
+    if (m->lock >= 0)
+        close(m->lock);
+    yk__save_clear(&m->writing);
+    yk_process_group_release(m->group);
+    pthread_mutex_destroy(&m->mutex);
+    pthread_cond_destroy(&m->changed);
+    free(m->root);
+    yk__object_free(m);
+}
+
+static const yk__type manager_type = {"checkpoint_manager", manager_destroy};
+
+/* Two seconds of patience: a killed process holds its lock until it is gone. */
+static yk_status lock_root(yk_checkpoint_manager *m)
+{
+    m->lock = open(m->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (m->lock < 0 || access(m->root, W_OK | X_OK) < 0)
+        return yk__fail_errno("%s", m->root);
+    for (int tries = 0; flock(m->lock, LOCK_EX | LOCK_NB) < 0; tries++) {
+        if (errno != EWOULDBLOCK)
+            return YK_OK; /* a file system without locks */
+        if (tries == 100)
+            return yk__fail(YK_ERR_STATE, "%s: another process saves its checkpoints here", m->root);
+        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+    }
+    return YK_OK;
+}
+
+static yk_status open_root(yk_checkpoint_manager *m)
+{
+    bool made = mkdir(m->root, 0777) == 0;
+    if (!made && errno != EEXIST)
+        return yk__fail_errno("%s", m->root);
+    if (yk__root_check(m->root))
+        return yk__error_code();
+    char *around = made ? yk__format("%s/..", m->root) : NULL;
+    yk_status status = !made ? YK_OK : around ? yk__directory_sync(around) : YK_ERR_MEMORY;
+    free(around);
+    return status ? status : lock_root(m);
+}
+
+/* A manager that nobody else knows of; NULL and an error on failure. */
+static yk_checkpoint_manager *manager_new(const char *root, const yk_checkpoint_manager_options *o)
+{
+    if (!root || !*root || o->keep < 0) {
+        if (root && *root)
+            yk__fail(YK_ERR_ARGUMENT, "checkpoint_manager: keep is %d, it must not be negative", o->keep);
+        else
+            yk__fail(YK_ERR_ARGUMENT, "checkpoint_manager: no path");
+        return NULL;
+    }
+    yk_checkpoint_manager *m =
+        yk__scope_check("checkpoint_manager_create") ? yk__object_new(&manager_type, sizeof(*m)) : NULL;
+    if (!m)
+        return NULL;
+    pthread_mutex_init(&m->mutex, NULL);
+    pthread_cond_init(&m->changed, NULL);
+    m->lock = -1;
+    m->keep = o->keep ? o->keep : 3;
+    m->async = o->async;
+    m->sharded = o->sharded;
+    m->rank = yk__own_rank(o->group);
+    m->ranks = yk__rank_count(o->group);
+    m->root = yk__strdup(root);
+    if (m->root && (m->rank || !open_root(m)))
+        return m;
+    yk_object_release(m);
+    return NULL;
+}
+
+/* The ranks ask for the same. */
+static yk_status agree_options(const yk_checkpoint_manager_options *o)
+{
+    if (!o->group)
+        return yk__error_code();
+    const int64_t values[YK__STATUS_VALUES] = {o->keep, o->async, o->sharded};
+    yk__rank_status *all;
+    yk_status status = yk__ranks_gather_status(o->group, values, &all);
+    int count = yk__rank_count(o->group);
+    if (!status)
+        status = yk__ranks_first_error(all, count);
+    for (int r = 1; r < count && !status; r++) {
+        if (memcmp(all[r].values, all[0].values, sizeof(all[0].values)) != 0)
+            status = yk__fail(YK_ERR_MISMATCH,
+                              "checkpoint_manager: rank %d (host %s) has keep %d, async %d, sharded %d, but rank 0 has "
+                              "%d, %d, %d",
+                              r, all[r].host, (int)all[r].values[0], (int)all[r].values[1], (int)all[r].values[2],
+                              (int)all[0].values[0], (int)all[0].values[1], (int)all[0].values[2]);
+    }
+    free(all);
+    return status;
+}
+
+/* Threads that write together must not come in between the program's own calls: they get a group of their own. */
+static yk_process_group *writers_group(const yk_checkpoint_manager *m, yk_process_group *group)
+{
+    if (!m->async || !m->sharded)
+        return yk_process_group_retain(group);
+    int *ranks = yk__calloc((size_t)m->ranks, sizeof(*ranks));
+    if (!ranks)
+        return NULL;
+    for (int r = 0; r < m->ranks; r++)
+        ranks[r] = r;
+    yk_scope scope = yk_scope_begin();
+    group = yk_process_group_retain(yk_new_group(group, m->ranks, ranks));
+    yk_scope_end(scope);
+    free(ranks);
+    return group;
+}
+
+yk_checkpoint_manager *yk_checkpoint_manager_create(const char *root, const yk_checkpoint_manager_options *options)
+{
+    yk_checkpoint_manager_options o = options ? *options : (yk_checkpoint_manager_options){0};
+    if (yk__is_freed(o.group)) {
+        yk__fail_freed(__func__, o.group);
+        return NULL;
+    }
+    yk_checkpoint_manager *m = manager_new(root, &o);
+    yk_status status = agree_options(&o);
+    if (!status && o.group) {
+        m->group = writers_group(m, o.group);
+        status = yk__error_code();
+    }
+    if (!status)
+        return yk__scope_own(m);
+    yk_object_release(m);
+    return NULL;
+}
+
+/* ---- saving ----------------------------------------------------------------------------------------------------- */
+
+/* Waits for this rank's thread; its error goes to the record. */
+static yk_status wait_here(yk_checkpoint_manager *m)
+{
+    if (!m)
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "checkpoint: the manager is NULL");
+    pthread_mutex_lock(&m->mutex);
+    while (m->busy)
+        pthread_cond_wait(&m->changed, &m->mutex);
+    yk_error error = m->error;
+    m->error.code = YK_OK;
+    pthread_mutex_unlock(&m->mutex);
+    if (error.code)
+        yk__error_put(&error);
+    return error.code;
+}
+
+yk_status yk_checkpoint_manager_wait(yk_checkpoint_manager *m)
+{
+    YK__LIVE(m);
+    yk_status status = wait_here(m);
+    return m ? yk__ranks_agree(m->group) : status;
+}
+
+/* All ranks are here, with the same step; `random` gets their generators. */
+static yk_status begin_save(yk_checkpoint_manager *m, const yk_checkpoint_state *state, yk_random_state *random)
+{
+    if (!wait_here(m) && state && (state->step < 0 || state->step >= (int64_t)1e18))
+        yk__fail(YK_ERR_ARGUMENT, "checkpoint: step %" PRId64 " is outside [0, 1e18)", state->step);
+    if (!m->group)
+        return yk__error_code();
+    yk_random_state mine = yk_random_get_state();
+    const int64_t values[YK__STATUS_VALUES] = {state ? state->step : 0, (int64_t)mine.seed, mine.calls};
+    yk__rank_status *all;
+    yk_status status = yk__ranks_gather_status(m->group, values, &all);
+    if (!status)
+        status = yk__ranks_first_error(all, m->ranks);
+    for (int r = 0; r < m->ranks && !status; r++) {
+        random[r] = (yk_random_state){(uint64_t)all[r].values[1], (uint32_t)all[r].values[2]};
+        if (all[r].values[0] != all[0].values[0])
+            status = yk__fail(YK_ERR_MISMATCH,
+                              "checkpoint: rank %d (host %s) saves step %" PRId64 ", but rank 0 step %" PRId64, r,
+                              all[r].host, all[r].values[0], all[0].values[0]);
+    }
+    free(all);
+    return status;
+}
+
+/* The tensors of a dict that this rank holds as all others do: with `only` those in it, on rank 0 all. */
+static yk_status share_dict(const yk_checkpoint_manager *m, yk__save *s, const char *stem, const yk_state_dict *dict,
+                            const yk_state_dict *only)
+{
+    int64_t count = 0;
+    yk_shard *shards = yk__calloc((size_t)yk_state_dict_count(dict) + 1, sizeof(*shards));
+    for (int64_t i = 0; shards && i < yk_state_dict_count(dict); i++) {
+        const char *name = yk_state_dict_name(dict, i);
+        if (m->rank == 0 || !only || yk_state_dict_find(only, name) >= 0)
+            shards[count++] = (yk_shard){.name = name, .part = yk_state_dict_at(dict, i)};
+    }
+    yk_status status = yk__ranks_agree(m->group); /* the record tells of no memory */
+    if (!status)
+        status = yk__share_plan(&s->shares[s->share_count], stem, shards, count, m->group);
+    s->share_count += !status;
+    free(shards);
+    return status;
+}
+
+/* Who writes what. Buffers are rank 0's, which is where DistributedDataParallel has them from. What this rank does not
+ * write it need not keep. */
+static yk_status plan_shares(const yk_checkpoint_manager *m, const yk_checkpoint_state *state, yk__save *s)
+{
+    yk__snapshot *snapshot = &s->snapshot;
+    json_object_set_new(snapshot->state, "sharded", json_integer(m->ranks));
+    yk_scope scope = yk_scope_begin();
+    yk_status status =
+        share_dict(m, s, "model", snapshot->model, yk__parameters_list(yk_module_parameters(state->model)));
+    yk_scope_end(scope);
+    if (!status && snapshot->optimizer)
+        status = share_dict(m, s, "optimizer", snapshot->optimizer, NULL);
+    if (status)
+        return status;
+    yk_state_dict_release(snapshot->model);
+    yk_state_dict_release(snapshot->optimizer);
+    snapshot->model = yk_state_dict_retain(s->shares[0].own);
+    snapshot->optimizer = s->share_count > 1 ? yk_state_dict_retain(s->shares[1].own) : NULL;
+    return YK_OK;
+}
+
+/* The state as it is now, sharing memory with the objects. Agreed upon when it returns. */
+static yk_status take(const yk_checkpoint_manager *m, const yk_checkpoint_state *state, const yk_random_state *random,
+                      yk__save *s)
+{
+    if (m->rank && !m->sharded) {
+        if (!state)
+            yk__fail(YK_ERR_ARGUMENT, "checkpoint: the state is NULL");
+        return yk__ranks_agree(m->group);
+    }
+    yk_status status = yk__snapshot_take(state, &s->snapshot);
+    if (!status) {
+        s->step = state->step;
+        status = m->group ? yk__snapshot_note_random(&s->snapshot, random, m->ranks) : YK_OK;
+    }
+    status = yk__ranks_agree(m->group);
+    if (!status && m->sharded)
+        status = plan_shares(m, state, s);
+    else if (!status)
+        yk__save_whole(s);
+    return status;
+}
+
+/* Copies what this rank writes and hands it to the thread. Agreed upon when it returns. */
+static yk_status start_writing(yk_checkpoint_manager *m, yk__save *s)
+{
+    bool writes = m->rank == 0 || m->sharded;
+    yk_status status = writes && !m->started ? start_thread(m) : YK_OK;
+    if (!status && writes && !yk__snapshot_copy(&s->snapshot, &m->writing.snapshot)) {
+        for (int i = 0; i < s->share_count; i++) {
+            yk_state_dict_release(s->shares[i].own);
+            s->shares[i].own = yk_state_dict_retain(i ? s->snapshot.optimizer : s->snapshot.model);
+        }
+    }
+    status = yk__ranks_agree(m->group);
+    if (status || !writes) {
+        yk__save_clear(s);
+        return status;
+    }
+    yk__save_clear(&m->writing);
+    pthread_mutex_lock(&m->mutex);
+    m->writing = *s;
+    m->busy = true;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
+    return YK_OK;
+}
+
+yk_status yk_checkpoint_manager_save(yk_checkpoint_manager *m, const yk_checkpoint_state *state)
+{
+    YK__LIVE(m);
+    if (!m)
+        return wait_here(m);
+    yk_random_state *random = yk__calloc((size_t)m->ranks, sizeof(*random));
+    yk_status status = begin_save(m, state, random);
+    yk__save s = {.step = 0};
+    if (!status)
+        status = take(m, state, random, &s);
+    free(random);
+    if (status) {
+        yk__save_clear(&s);
+        return status;
+    }
+    if (m->async)
+        return start_writing(m, &s);
+    status = write_step(m, &s);
+    yk__save_clear(&s);
+    return m->sharded ? status : yk__ranks_agree(m->group);
+}
+
+yk_checkpoint_manager *yk_checkpoint_manager_retain(yk_checkpoint_manager *m)
+{
+    return yk_object_retain(m);
+}
+
+void yk_checkpoint_manager_release(yk_checkpoint_manager *m)
+{
+    yk_object_release(m);
+}

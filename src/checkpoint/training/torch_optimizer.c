@@ -1,0 +1,349 @@
+/*
+ * torch_optimizer.c - an optimizer's state as torch.optim keeps it: {"state": {0: {...}}, "param_groups": [...]}.
+ * Layer: checkpoint.
+ *
+ * PyTorch numbers parameters through all groups in their order; yoke names them. State tensors have the same names and
+ * content in both. A step is a float32 scalar there (an int before 1.12) and is read as any number.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/formats/value.h"
+#include "checkpoint/training/torch_state.h"
+#include "optim/optimizer.h"
+#include "tensor/tensor.h"
+
+static const char *const state_names[] = {"momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+enum { STATE_NAMES = sizeof(state_names) / sizeof(*state_names) };
+
+/* What stands in a group of PyTorch's: the numbers that yoke has too, and the switches that it has not. */
+typedef struct field {
+    const char *name;
+    enum { REAL, PAIR, FLAG, NONE, FALSE_ } kind;
+    bool sgd, adam;
+} field;
+
+static const field fields[] = {
+    {"lr", REAL, true, true},
+    {"initial_lr", REAL, true, true},
+    {"momentum", REAL, true, false},
+    {"dampening", REAL, true, false},
+    {"betas", PAIR, false, true},
+    {"eps", REAL, false, true},
+    {"weight_decay", REAL, true, true},
+    {"nesterov", FLAG, true, false},
+    {"amsgrad", FLAG, false, true},
+    {"maximize", FLAG, true, true},
+    {"foreach", NONE, true, true},
+    {"capturable", FALSE_, false, true},
+    {"differentiable", FALSE_, true, true},
+    {"fused", NONE, true, true},
+    {"decoupled_weight_decay", FLAG, false, true},
+};
+enum { FIELDS = sizeof(fields) / sizeof(*fields) };
+
+/* The tensor of a name, which is freed; borrowed. NULL where there is none. */
+static yk_tensor *entry(const yk_state_dict *dict, char *name)
+{
+    int64_t at = name ? yk_state_dict_find(dict, name) : -1;
+    free(name);
+    return at < 0 ? NULL : yk_state_dict_at(dict, at);
+}
+
+/* `count` elements of any dtype as doubles. */
+static yk_status numbers_of(const char *what, yk_tensor *x, int64_t count, double *numbers)
+{
+    if (yk_numel(x) != count)
+        return yk__fail(YK_ERR_SHAPE, "%s has %" PRId64 " elements, expected %" PRId64, what, yk_numel(x), count);
+    yk_tensor *wide = yk__raw_cast(x, YK_F64);
+    yk_status status = wide ? yk_tensor_read(wide, numbers, (size_t)count * sizeof(*numbers)) : yk__error_code();
+    yk_tensor_release(wide);
+    return status;
+}
+
+yk_status yk__torch_number(const char *what, const yk_value *value, double *number)
+{
+    switch (yk_value_kind_of(value)) {
+    case YK_VALUE_BOOL: *number = value->as.boolean; return YK_OK;
+    case YK_VALUE_INT: *number = (double)value->as.integer; return YK_OK;
+    case YK_VALUE_REAL: *number = value->as.real; return YK_OK;
+    case YK_VALUE_TENSOR: return numbers_of(what, value->as.tensor, 1, number);
+    default:
+        return yk__fail(YK_ERR_FORMAT, "%s is a %s, expected a number", what,
+                        yk_value_kind_name(yk_value_kind_of(value)));
+    }
+}
+
+/* ---- out ------------------------------------------------------------------------------------------------------------
+ */
+
+/* A scalar: float32 as PyTorch's own, float64 where that would lose the last digit. */
+static yk_value *step_value(double step)
+{
+    yk_dtype dtype = step <= 0x1p24 ? YK_F32 : YK_F64;
+    return yk_value_tensor(yk_full(0, NULL, step, &(yk_tensor_options){.dtype = dtype}));
+}
+
+/* The state of one parameter; *any is false where it has none. */
+static yk_value *parameter_state(const char *kind, const yk_state_dict *dict, const char *name, bool *any)
+{
+    yk_value *state = yk_value_dict();
+    yk_status status = state ? YK_OK : yk__error_code();
+    yk_tensor *steps = strcmp(kind, "sgd") == 0 ? NULL : entry(dict, yk__format("state.%s.step", name));
+    double step;
+    if (!status && steps)
+        status = numbers_of("step", steps, 1, &step);
+    if (!status && steps)
+        status = yk_value_set(state, "step", step_value(step));
+    for (int s = 0; s < STATE_NAMES && !status; s++) {
+        yk_tensor *x = entry(dict, yk__format("state.%s.%s", name, state_names[s]));
+        if (x)
+            status = yk_value_set(state, state_names[s], yk_value_tensor(x));
+    }
+    *any = yk_value_count(state) > 0;
+    return status ? NULL : state;
+}
+
+static yk_value *field_value(const field *f, yk_tensor *x)
+{
+    double numbers[2] = {0};
+    if (f->kind == NONE)
+        return yk_value_none();
+    if (f->kind == FALSE_)
+        return yk_value_bool(false);
+    if (numbers_of(f->name, x, f->kind == PAIR ? 2 : 1, numbers))
+        return NULL;
+    if (f->kind == FLAG)
+        return yk_value_bool(numbers[0] != 0);
+    if (f->kind == REAL)
+        return yk_value_real(numbers[0]);
+    yk_value *pair = yk_value_tuple();
+    return !pair || yk_value_append(pair, yk_value_real(numbers[0])) || yk_value_append(pair, yk_value_real(numbers[1]))
+               ? NULL
+               : pair;
+}
+
+static yk_value *group_value(const char *kind, const yk_state_dict *dict, int64_t g, int64_t first, yk_value *names)
+{
+    bool sgd = strcmp(kind, "sgd") == 0;
+    yk_value *group = yk_value_dict(), *params = yk_value_list();
+    yk_status status = group && params ? YK_OK : yk__error_code();
+    for (int i = 0; i < FIELDS && !status; i++) {
+        const field *f = &fields[i];
+        if (!(sgd ? f->sgd : f->adam))
+            continue;
+        bool stored = f->kind != NONE && f->kind != FALSE_;
+        yk_tensor *x = stored ? entry(dict, yk__format("param_groups.%" PRId64 ".%s", g, f->name)) : NULL;
+        if (!stored || x)
+            status = yk_value_set(group, f->name, field_value(f, x));
+    }
+    for (int64_t i = 0; i < yk_value_count(names) && !status; i++)
+        status = yk_value_append(params, yk_value_int(first + i));
+    if (!status)
+        status = yk_value_set(group, "params", params);
+    if (!status)
+        status = yk_value_set(group, "param_names", names);
+    return status ? NULL : group;
+}
+
+static yk_value *to_torch(const char *kind, const yk_state_dict *dict, const yk_value *names)
+{
+    yk_value *value = yk_value_dict(), *state = yk_value_dict(), *groups = yk_value_list();
+    yk_status status = value && state && groups ? YK_OK : yk__error_code();
+    int64_t first = 0;
+    for (int64_t g = 0; g < yk_value_count(names) && !status; g++) {
+        yk_value *group = yk_value_at(names, g);
+        for (int64_t i = 0; i < yk_value_count(group) && !status; i++) {
+            bool any;
+            const char *name = yk_value_as_string(yk_value_at(group, i));
+            yk_value *own = name ? parameter_state(kind, dict, name, &any) : NULL;
+            status = !own ? yk__error_code() : any ? yk_value_set_int(state, first + i, own) : YK_OK;
+        }
+        if (!status)
+            status = yk_value_append(groups, group_value(kind, dict, g, first, group));
+        first += yk_value_count(group);
+    }
+    if (!status)
+        status = yk_value_set(value, "state", state);
+    if (!status)
+        status = yk_value_set(value, "param_groups", groups);
+    return status ? NULL : value;
+}
+
+yk_value *yk__optimizer_to_torch(const char *kind, const yk_state_dict *dict, const yk_value *names)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_value *value = yk_scope_return_object(scope, to_torch(kind, dict, names));
+    yk_scope_end(scope);
+    return value;
+}
+
+/* For each group a list of its parameters' names. */
+static yk_value *names_of(const yk_optimizer *o)
+{
+    yk_value *names = yk_value_list();
+    yk_status status = names ? YK_OK : yk__error_code();
+    for (int g = 0; g < o->n_groups && !status; g++) {
+        yk_value *group = yk_value_list();
+        status = yk_value_append(names, group);
+        for (int64_t i = 0; i < o->groups[g].count && !status; i++)
+            status = yk_value_append(group, yk_value_string(yk_parameters_name(o->groups[g].params, i)));
+    }
+    return status ? NULL : names;
+}
+
+yk_value *yk_value_from_optimizer(const yk_optimizer *o)
+{
+    YK__LIVE(o);
+    if (!yk__scope_check("value_from_optimizer"))
+        return NULL;
+    yk_scope scope = yk_scope_begin();
+    yk_state_dict *dict = yk_optimizer_state_dict(o);
+    yk_value *names = dict ? names_of(o) : NULL;
+    yk_value *value = yk_scope_return_object(scope, names ? to_torch(o->kind->name, dict, names) : NULL);
+    yk_scope_end(scope);
+    return value;
+}
+
+/* ---- in -----------------------------------------------------------------------------------------------------------
+ */
+
+static yk_status add_tensor(yk_state_dict *dict, yk_tensor *x, char *name)
+{
+    yk_status status = name && x ? yk_state_dict_add(dict, name, x) : yk__error_code();
+    free(name);
+    return status;
+}
+
+static yk_status add_numbers(yk_state_dict *dict, char *name, yk_dtype dtype, int64_t count, const double *numbers)
+{
+    int64_t shape[1] = {count};
+    yk_tensor *wide = yk_from_data(numbers, count > 1, shape, &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *x = yk__raw_cast(wide, dtype);
+    yk_status status = add_tensor(dict, x, name);
+    yk_tensor_release(x);
+    return status;
+}
+
+/* The field of a group, where it has it and it is a number. */
+static yk_status read_field(const field *f, int64_t g, const yk_value *group, yk_state_dict *dict)
+{
+    const yk_value *value = yk_value_get(group, f->name);
+    double numbers[2];
+    if (!value || f->kind == NONE || f->kind == FALSE_)
+        return YK_OK;
+    yk_status status = YK_OK;
+    bool pair = f->kind == PAIR;
+    if (pair && yk_value_count(value) != 2)
+        return yk__fail(YK_ERR_FORMAT, "%s of group %" PRId64 " are not two numbers", f->name, g);
+    for (int i = 0; i < 1 + pair && !status; i++)
+        status = yk__torch_number(f->name, pair ? yk_value_at(value, i) : value, &numbers[i]);
+    return status ? status
+                  : add_numbers(dict, yk__format("param_groups.%" PRId64 ".%s", g, f->name),
+                                f->kind == FLAG ? YK_BOOL : YK_F64, 1 + pair, numbers);
+}
+
+/* One group: its numbers go to the list, its parameters to *known, from number to name. */
+static yk_status read_group(int64_t g, const yk_value *group, const yk_value *names, yk_value *known,
+                            yk_state_dict *dict)
+{
+    const yk_value *params = yk_value_get(group, "params");
+    int64_t count = yk_value_count(params);
+    if (yk_value_kind_of(params) != YK_VALUE_LIST)
+        return yk__fail(YK_ERR_FORMAT, "group %" PRId64 " has no list 'params'", g);
+    if (count != yk_value_count(names))
+        return yk__fail(YK_ERR_SHAPE, "group %" PRId64 " has %" PRId64 " parameters, expected %" PRId64, g, count,
+                        yk_value_count(names));
+    yk_status status = YK_OK;
+    for (int64_t i = 0; i < count && !status; i++) {
+        const yk_value *number = yk_value_at(params, i);
+        if (yk_value_kind_of(number) != YK_VALUE_INT)
+            return yk__fail(YK_ERR_FORMAT, "params of group %" PRId64 " hold a %s, expected integers", g,
+                            yk_value_kind_name(yk_value_kind_of(number)));
+        if (yk_value_get_int(known, number->as.integer))
+            return yk__fail(YK_ERR_FORMAT, "parameter %" PRId64 " is in it twice", number->as.integer);
+        status = yk_value_set_int(known, number->as.integer, yk_value_at(names, i));
+    }
+    for (int i = 0; i < FIELDS && !status; i++)
+        status = read_field(&fields[i], g, group, dict);
+    double wide = (double)count;
+    return status ? status : add_numbers(dict, yk__format("param_groups.%" PRId64 ".params", g), YK_I64, 1, &wide);
+}
+
+/* The state of one parameter. What is None or no tensor says nothing. */
+static yk_status read_parameter(const yk_value *state, const char *name, yk_state_dict *dict)
+{
+    yk_status status = YK_OK;
+    for (int64_t i = 0; i < yk_value_count(state) && !status; i++) {
+        const char *key = yk_value_key(state, i, NULL);
+        const yk_value *item = yk_value_at(state, i);
+        double step;
+        if (key && strcmp(key, "step") == 0) {
+            status = yk__torch_number("step", item, &step);
+            if (!status && !(step >= 0 && step < 0x1p53 && step == floor(step)))
+                status = yk__fail(YK_ERR_FORMAT, "step of %s is %g", name, step);
+            if (!status && step > 0)
+                status = add_numbers(dict, yk__format("state.%s.step", name), YK_I64, 1, &step);
+        } else if (key && yk_value_kind_of(item) == YK_VALUE_TENSOR) {
+            status = add_tensor(dict, item->as.tensor, yk__format("state.%s.%s", name, key));
+        }
+    }
+    return status;
+}
+
+static yk_status from_torch(const yk_value *value, const yk_value *names, yk_state_dict *dict)
+{
+    const yk_value *groups = yk_value_get(value, "param_groups"), *state = yk_value_get(value, "state");
+    if (yk_value_kind_of(groups) != YK_VALUE_LIST || yk_value_kind_of(state) != YK_VALUE_DICT)
+        return yk__fail(YK_ERR_FORMAT, "it has no dict 'state' and list 'param_groups', which "
+                                       "PyTorch's optimizer.state_dict() has");
+    if (yk_value_count(groups) != yk_value_count(names))
+        return yk__fail(YK_ERR_SHAPE, "it has %" PRId64 " groups of parameters, expected %" PRId64,
+                        yk_value_count(groups), yk_value_count(names));
+    yk_value *known = yk_value_dict();
+    yk_status status = known && dict ? YK_OK : yk__error_code();
+    for (int64_t g = 0; g < yk_value_count(groups) && !status; g++)
+        status = read_group(g, yk_value_at(groups, g), yk_value_at(names, g), known, dict);
+    for (int64_t i = 0; i < yk_value_count(state) && !status; i++) {
+        int64_t number = 0;
+        const char *text = yk_value_key(state, i, &number);
+        const yk_value *name = text ? NULL : yk_value_get_int(known, number);
+        if (text)
+            return yk__fail(YK_ERR_FORMAT, "it has state for '%.200s'; parameters have numbers", text);
+        if (!name)
+            return yk__fail(YK_ERR_FORMAT, "parameter %" PRId64 " is in no group", number);
+        status = read_parameter(yk_value_at(state, i), yk_value_as_string(name), dict);
+    }
+    return status;
+}
+
+yk_state_dict *yk__optimizer_from_torch(const yk_value *value, const yk_value *names)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_state_dict *dict = yk_state_dict_create();
+    if (dict && from_torch(value, names, dict)) {
+        yk__error_prefix("optimizer state");
+        dict = NULL;
+    }
+    dict = yk_scope_return_object(scope, dict);
+    yk_scope_end(scope);
+    return dict;
+}
+
+yk_status yk_optimizer_load_value(yk_optimizer *o, const yk_value *value)
+{
+    YK__LIVE(o);
+    YK__LIVE(value);
+    if (!o || !value)
+        return yk__error_code()
+                   ? yk__error_code()
+                   : yk__fail(YK_ERR_ARGUMENT, "optimizer_load_value: the %s is NULL", o ? "value" : "optimizer");
+    yk_scope scope = yk_scope_begin();
+    yk_value *names = names_of(o);
+    yk_state_dict *dict = names ? yk__optimizer_from_torch(value, names) : NULL;
+    yk_status status = dict ? yk_optimizer_load_state_dict(o, dict) : yk__error_code();
+    yk_scope_end(scope);
+    return status;
+}

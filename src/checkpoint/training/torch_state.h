@@ -1,0 +1,31 @@
+/*
+ * torch_state.h - the state of optimizers and schedules in PyTorch's form, from and to yoke's own lists. Layer:
+ * checkpoint.
+ *
+ * These work on lists of tensors and on text, so that files can be converted without the objects. Values that are
+ * returned are owned by the current scope.
+ */
+#ifndef YOKE_CHECKPOINT_TRAINING_TORCH_STATE_H
+#define YOKE_CHECKPOINT_TRAINING_TORCH_STATE_H
+
+#include <yoke/checkpoint.h>
+
+/* optimizer.state_dict(). `kind` is "sgd", "adam" or "adamw"; `names` is a list with, for each group, a list of its
+ * parameters' names. */
+yk_value *yk__optimizer_to_torch(const char *kind, const yk_state_dict *dict, const yk_value *names);
+/* The list that yk_optimizer_state_dict would give; every group must have as many parameters as in `names`. */
+yk_state_dict *yk__optimizer_from_torch(const yk_value *value, const yk_value *names);
+
+/* scheduler.state_dict() of what yk_schedule_describe says, at `time`; the rates are lists of numbers. */
+yk_value *yk__schedule_to_torch(const char *text, int64_t time, yk_value *base_rates, yk_value *last_rates);
+/* The text that yk_schedule_describe would give, which the caller frees. */
+char *yk__schedule_from_torch(const yk_value *value, int64_t *time);
+
+/* GradScaler.state_dict(). */
+yk_value *yk__scaler_to_torch(const yk_grad_scaler_state *state);
+yk_status yk__scaler_from_torch(const yk_value *value, yk_grad_scaler_state *state);
+
+/* A number, or a tensor that holds one, as a double; an error in the name of `what`. */
+yk_status yk__torch_number(const char *what, const yk_value *value, double *number);
+
+#endif

@@ -1,0 +1,83 @@
+/*
+ * training.h - a training checkpoint in memory, between the objects of a run and the files. Layer: checkpoint.
+ */
+#ifndef YOKE_CHECKPOINT_TRAINING_TRAINING_H
+#define YOKE_CHECKPOINT_TRAINING_TRAINING_H
+
+#include <jansson.h>
+
+#include <yoke/checkpoint.h>
+
+#include "base/core.h"
+#include "checkpoint/shards/shards.h"
+
+/* What is written, or was read: clear gives everything back. Without a scope. */
+typedef struct yk__snapshot {
+    yk_state_dict *model, *optimizer; /* optimizer NULL: there is none */
+    json_t *state;                    /* state.json without the files and checksums */
+    bool mapped;                      /* the tensors may lie in mapped files */
+} yk__snapshot;
+void yk__snapshot_clear(yk__snapshot *snapshot);
+
+/* ---- training_state.c: objects ---- */
+/* The tensors share memory with the objects. */
+yk_status yk__snapshot_take(const yk_checkpoint_state *state, yk__snapshot *snapshot);
+/* Copies the tensors to new memory on the CPU, or to that of `reuse`, where it fits, whose dicts it takes over. */
+yk_status yk__snapshot_copy(yk__snapshot *snapshot, yk__snapshot *reuse);
+/* Checks, then changes the objects. The snapshot's optimizer tensors may become the optimizer's, unless mapped. `dir`
+ * is for messages. */
+yk_status yk__snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpoint_state *state,
+                             const yk_checkpoint_options *options, yk_load_report *report);
+
+/* A gradient scaler in state.json (torch_scaler.c). */
+json_t *yk__scaler_json(const yk_grad_scaler_state *state);
+yk_status yk__scaler_from_json(const char *dir, json_t *json, yk_grad_scaler_state *state);
+/* A number or flag of an optimizer's group, or a pair. */
+json_t *yk__number_json(yk_tensor *x);
+
+/* ---- training.c: a folder of checkpoints ---- */
+/* The step of "step-00001234", -1 for any other name; the path of a step, which the caller frees. */
+int64_t yk__step_of(const char *name);
+char *yk__step_path(const char *root, int64_t step);
+/* An error where the root is one checkpoint: what would be saved in it is not what the caller means. */
+yk_status yk__root_check(const char *root);
+/* The steps that have a folder, highest first; the caller frees. A root that is not there has none. */
+yk_status yk__steps_list(const char *root, int64_t **steps, size_t *count);
+
+/* Notes the record as what is wrong with a checkpoint, and clears it. */
+void yk__pass_over(yk_checkpoint_found *found);
+
+/* ---- training_group.c: several ranks; every rank of options->group calls the first two ---- */
+/* As yk__snapshot_read, and all ranks have the same, or all fail. */
+yk_status yk__snapshot_read_group(const char *dir, const yk_checkpoint_options *options, yk__snapshot *snapshot);
+/* The newest of a root that all ranks can read. */
+yk_status yk__snapshot_find_group(const char *root, const yk_checkpoint_options *options, yk__snapshot *snapshot,
+                                  yk_checkpoint_found *found);
+/* Every rank's generator goes into state.json, and rank `rank`'s comes out of it: its own where it was saved, else the
+ * seed that all had, or where these differed one of its own made of rank 0's. */
+yk_status yk__snapshot_note_random(yk__snapshot *snapshot, const yk_random_state *states, int count);
+void yk__snapshot_restore_random(const yk__snapshot *snapshot, int rank);
+
+/* ---- training_files.c: files ---- */
+/* Reads and verifies; weights_only reads no optimizer. On failure nothing is left to clear. What is sharded is never
+ * mapped. Without options it is for yk__snapshot_apply alone: large tensors are deferred (safetensors.h). */
+yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *options, yk__snapshot *snapshot);
+/* Whether state.json is whole and the files have the sizes it says: a first look. Leaves no error. */
+bool yk__checkpoint_plausible(const char *dir);
+/* Adds state.json with this list of the other files. */
+yk_status yk__state_write(yk__folder_files *files, const json_t *state, json_t *names);
+
+/* One save, from the snapshot until it is on the disk; zeros to begin with. */
+typedef struct yk__save {
+    int64_t step;
+    yk__snapshot snapshot;
+    yk__share shares[2]; /* the model's and the optimizer's */
+    int share_count;
+} yk__save;
+/* The shares of one process that writes all of the snapshot, each set into one file. */
+void yk__save_whole(yk__save *save);
+/* Writes the folder `dir`: every rank of the group its shares, or (NULL) this process. */
+yk_status yk__save_write(yk__save *save, const char *dir, yk_process_group *group);
+void yk__save_clear(yk__save *save);
+
+#endif
