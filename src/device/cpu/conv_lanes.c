@@ -29,6 +29,15 @@
 /* Pixels in a tile; sums of a weight's gradient kept in registers. */
 #define MOST_ROWS 8
 #define MOST_SUMS 9
+/* Depthwise: pixels and vectors of channels in a tile, whose sums fill half of the registers; how many pixels ahead the
+ * source and the destination are fetched. */
+#define DEPTHWISE_ROWS 4
+#define AHEAD          8
+#if defined(__AVX512F__)
+#define DEPTHWISE_VECTORS 4
+#else
+#define DEPTHWISE_VECTORS 2
+#endif
 
 /* The groups as vectors: `cs` source and `cd` destination channels each, `per_block` whole groups in a vector. */
 struct lanes {
@@ -53,6 +62,8 @@ struct tile {
     const yk__gemm_step *steps;
     int64_t n_steps, cs, lda, ldc;
     int64_t load, store; /* lanes of the source and of the destination that exist */
+    int64_t w_block;     /* from the weights of a block to those of the next */
+    int64_t ahead;       /* from src to what is fetched ahead */
     const void *first;   /* for source channel 0, the lane that each destination lane takes */
 };
 

@@ -9,9 +9,27 @@ typedef I TYPED(places) __attribute__((vector_size(sizeof(V))));
 /* The first n lanes from memory, the others 0. */
 static inline V TYPED(load)(const T *from, int64_t n)
 {
+#if defined(__AVX512F__)
+    return _Generic((T)0, float
+                    : (V)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from), double
+                    : (V)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), from));
+#else
     V v = {0};
     memcpy(&v, from, (size_t)n * sizeof(T));
     return v;
+#endif
+}
+
+/* The first n lanes to memory. */
+static inline void TYPED(store)(T *to, V v, int64_t n)
+{
+#if defined(__AVX512F__)
+    _Generic((T)0, float
+             : _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)v), double
+             : _mm512_mask_storeu_pd(to, (__mmask8)((1u << n) - 1), (__m512d)v));
+#else
+    memcpy(to, &v, (size_t)n * sizeof(T));
+#endif
 }
 
 /* Lane i of the result is lane place[i] of x. */
@@ -99,7 +117,7 @@ static inline __attribute__((always_inline)) void TYPED(tile_of)(const struct ti
         if (whole && t->store == WIDTH)
             *(VU *)(to + r * t->ldc) = sum[r];
         else
-            memcpy(to + r * t->ldc, &sum[r], (size_t)t->store * sizeof(T));
+            TYPED(store)(to + r * t->ldc, sum[r], t->store);
     }
 }
 
@@ -121,10 +139,99 @@ TILE(2)
 TILE(1)
 #undef TILE
 
+/* `rows` pixels of `vectors` blocks that are whole, depthwise. */
+static inline __attribute__((always_inline)) void TYPED(depthwise_of)(const struct tile *t, const int rows,
+                                                                      const int vectors)
+{
+    V sum[DEPTHWISE_ROWS][DEPTHWISE_VECTORS];
+    YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int v = 0; v < vectors; v++) sum[r][v] =
+        ((const V *)t->bias)[v];
+    /* What the last tap reads and what is written is new to the caches, and in streams too short for the processor to
+     * foresee. */
+    const T *ahead = (const T *)t->src + t->ahead;
+    T *to = t->dst;
+    YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int v = 0; v < vectors; v++)
+    {
+        __builtin_prefetch(ahead + r * t->lda + v * WIDTH);
+        __builtin_prefetch(to + (AHEAD + r) * t->ldc + v * WIDTH, 1);
+    }
+    for (int64_t i = 0; i < t->n_steps; i++) {
+        const T *a = (const T *)t->src + t->steps[i].a;
+        const T *w = (const T *)t->w + t->steps[i].b;
+        YK__UNROLL for (int v = 0; v < vectors; v++)
+        {
+            V weights = *(const V *)(w + v * t->w_block);
+            YK__UNROLL for (int r = 0; r < rows; r++) sum[r][v] += *(const VU *)(a + r * t->lda + v * WIDTH) * weights;
+        }
+    }
+    YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int v = 0; v < vectors; v++) *
+        (VU *)(to + r * t->ldc + v * WIDTH) = sum[r][v];
+}
+
+#define DEPTHWISE(rows, vectors)                                                                                       \
+    static void TYPED(depthwise_##rows##x##vectors)(const struct tile *t)                                              \
+    {                                                                                                                  \
+        TYPED(depthwise_of)(t, rows, vectors);                                                                         \
+    }
+DEPTHWISE(4, 1)
+DEPTHWISE(4, 2)
+DEPTHWISE(1, 1)
+DEPTHWISE(1, 2)
+#if DEPTHWISE_VECTORS == 4
+DEPTHWISE(4, 4)
+DEPTHWISE(1, 4)
+#endif
+#undef DEPTHWISE
+
+/* As run_rows; a few pixels with all their blocks, then the next few, so that memory is read and written in order. */
+static void TYPED(run_depthwise)(const struct map *m, struct tile *t, int64_t rows, const T *src, T *dst)
+{
+    const struct lanes *l = &m->lanes;
+    int64_t per_block = m->y.slots * m->x.slots * WIDTH, blocks = l->groups / WIDTH, rest = l->groups % WIDTH;
+    const T *bias = (const T *)m->packed + l->blocks * per_block;
+    t->w_block = per_block;
+    t->ahead = t->n_steps ? t->steps[t->n_steps - 1].a + AHEAD * t->lda : 0;
+    t->load = t->store = rest;
+    for (int64_t done = 0, count; done < rows; done += count) {
+        count = rows - done >= DEPTHWISE_ROWS ? DEPTHWISE_ROWS : 1;
+        bool high = count == DEPTHWISE_ROWS;
+        t->src = src + done * t->lda;
+        t->dst = dst + done * t->ldc;
+        t->w = m->packed;
+        t->bias = bias;
+        for (int64_t block = 0, wide; block < blocks; block += wide) {
+            switch (blocks - block) {
+            default:
+#if DEPTHWISE_VECTORS == 4
+                wide = 4;
+                (high ? TYPED(depthwise_4x4) : TYPED(depthwise_1x4))(t);
+                break;
+            case 3:
+#endif
+            case 2:
+                wide = 2;
+                (high ? TYPED(depthwise_4x2) : TYPED(depthwise_1x2))(t);
+                break;
+            case 1: wide = 1; (high ? TYPED(depthwise_4x1) : TYPED(depthwise_1x1))(t);
+            }
+            t->src = (const T *)t->src + wide * WIDTH;
+            t->dst = (T *)t->dst + wide * WIDTH;
+            t->w = (const T *)t->w + wide * per_block;
+            t->bias = (const T *)t->bias + wide * WIDTH;
+        }
+        if (rest)
+            (high ? TYPED(tile_4) : TYPED(tile_1))(t, false, false);
+    }
+}
+
 /* Pixels that share their steps: all blocks of a few, then the next few. */
 static void TYPED(run_rows)(const struct map *m, struct tile *t, int64_t rows, const T *src, T *dst)
 {
     const struct lanes *l = &m->lanes;
+    if (l->cs == 1 && l->cd == 1) {
+        TYPED(run_depthwise)(m, t, rows, src, dst);
+        return;
+    }
     bool permuted = l->cs > 1 || l->cd > 1;
     int64_t per_block = m->y.slots * m->x.slots * l->cs * WIDTH, channels = l->groups * l->cs;
     const T *bias = (const T *)m->packed + l->blocks * per_block;
