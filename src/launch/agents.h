@@ -1,11 +1,89 @@
 /*
- * agents.h - what the files of nodes.h share. Layer: launch.
+ * agents.h - what the files of rendezvous.h share. Layer: launch.
+ *
+ * The keys of the launchers' store; ID is a random number that each launcher takes, 16 hexadecimal digits:
+ *
+ *   reports   a list: every launcher pushes, node 0 reads it in its order and deletes what it has read
+ *   plan/ID   node 0's answer to a report that asks to join
+ *   orders/N  N = 1, 2, ...: node 0 sets them one by one, every other launcher reads all of them in their order
  */
 #ifndef YOKE_LAUNCH_AGENTS_H
 #define YOKE_LAUNCH_AGENTS_H
 
 #include "launch/rendezvous.h"
-#include "net/handshake.h"
+#include "net/channel.h"
+#include "net/store_server.h"
+
+/* ---- agent_client.c: a launcher's connection to the store, which never waits --------------------------------------
+ */
+typedef struct yk__agent_client {
+    int fd; /* -1: none, or gone */
+    yk__channel channel;
+    yk__address address; /* the store's */
+    bool gone;           /* no more values come: `why` says how it ended */
+    double heard;        /* when something last came */
+    int unanswered;      /* requests, but for the value that is awaited */
+    char list[16];       /* of which values are awaited, one by one; "": none */
+    int64_t next;
+    char why[YK__WHY_SIZE];
+} yk__agent_client;
+
+/* Requests are queued, and sent by yk__agent_client_move; before there is a connection, behind the hand-shake. */
+void yk__agent_client_set(yk__agent_client *client, const char *key, const yk__wire *value);
+void yk__agent_client_push(yk__agent_client *client, const char *list, const yk__wire *value);
+void yk__agent_client_delete(yk__agent_client *client, const char *list, int64_t number);
+void yk__agent_client_lease(yk__agent_client *client, const char *list, const yk__wire *ended, const yk__wire *silent,
+                            double seconds);
+void yk__agent_client_renew(yk__agent_client *client);
+/* The value of one key; or from LIST/1 on all values of a list. */
+void yk__agent_client_await(yk__agent_client *client, const char *key);
+void yk__agent_client_follow(yk__agent_client *client, const char *list);
+/* Receives what is there and sends what waits. */
+void yk__agent_client_move(yk__agent_client *client);
+/* Whether a value that was awaited is there; the reader's bytes are valid until the next call. */
+bool yk__agent_client_next(yk__agent_client *client, yk__reader *value);
+/* Gives the connection up. */
+void yk__agent_client_lose(yk__agent_client *client, const char *why);
+void yk__agent_client_clear(yk__agent_client *client);
+
+/* ---- agent_messages.c: the values ----------------------------------------------------------------------------------
+ */
+enum {                  /* of reports: u8 kind, u64 id, and */
+       REPORT_JOIN = 1, /* see yk__agent_facts */
+       REPORT_CAUSE,    /* u64 microseconds since, an end: a failure, a signal */
+       REPORT_STOPPING, /* -: a stop was heard; what had failed here by then was reported before */
+       REPORT_ENDED,    /* u8 processes are left that cannot be killed, u8 all saved their state */
+       REPORT_LOST      /* u8 it fell silent. From the store: the lease of a launcher is over */
+};
+enum { PLAN_REFUSED = 1 /* text */, PLAN_GIVEN /* see yk__agent_put_plan */ }; /* of plans: u8 kind, and */
+enum {                                                                         /* of orders: u8 kind, and */
+       ORDER_STOP = 1, /* u32 the signal to stop the processes with */
+       ORDER_VERDICT,  /* u8 again, an end: the attempt is over on all nodes */
+       ORDER_ATTEMPT,  /* u32 MASTER_PORT, u64 restarts done: the next one begins */
+       ORDER_LOST      /* u32 node, text: this node's launcher is lost */
+};
+
+/* What a launcher says of itself when it asks to join. */
+typedef struct yk__agent_facts {
+    int nodes, wanted; /* --nnodes; --node-rank, -1: any */
+    double timeout;    /* --node-timeout */
+    int listed, *counts;
+    char host[64];
+    uint32_t pid;
+} yk__agent_facts;
+void yk__agent_put_facts(yk__wire *wire, const yk__agent_facts *facts);
+/* False where it is malformed; otherwise the caller frees the counts. */
+bool yk__agent_read_facts(yk__reader *reader, yk__agent_facts *facts);
+void yk__agent_put_end(yk__wire *wire, const yk__outcome *end);
+bool yk__agent_read_end(yk__reader *reader, yk__outcome *end);
+void yk__agent_put_plan(yk__wire *wire, const yk__agent_plan *plan);
+bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan);
+void yk__agent_put_text(yk__wire *wire, const char *text);
+/* Text of a value of at most size - 1 bytes, control characters replaced. */
+bool yk__agent_read_text(yk__reader *reader, char *text, size_t size);
+/* A wire that begins with kind and id. */
+yk__wire yk__agent_report(unsigned kind, uint64_t id);
+void yk__agent_plan_key(char key[32], uint64_t id);
 
 /* ---- discovery.c: finding node 0, in a thread, because it keeps one waiting ------------------------------------ */
 typedef struct yk__discovery {
@@ -14,90 +92,56 @@ typedef struct yk__discovery {
     bool may_listen, must_listen; /* this node can be, is, node 0 */
     double deadline;
     const yk__identity *identity;
-    int ready; /* can be read when all below is there */
-    int fd;    /* -1: failed, `why` says it */
-    bool listens;
-    yk__address address; /* where, or whose */
-    yk__peer peer;       /* node 0, unless this is */
+    const yk__store_server_options *serving;
+    void (*greet)(void *arg, yk__agent_client *client, bool serves); /* queues the first requests */
+    void *arg;
+    int ready;                /* can be read when all below is there */
+    yk__agent_client client;  /* without a connection: failed, `why` says it */
+    yk__store_server *server; /* this is node 0 */
     char why[2 * YK__WHY_SIZE];
 } yk__discovery;
 /* False without a thread. The discovery is left alone until it is ready; it may never be freed before. */
 bool yk__discovery_start(yk__discovery *discovery);
 
-/* ---- agent_peer.c: one connection between launchers ------------------------------------------------------------- */
-typedef struct yk__agent_peer {
-    int fd;
-    bool accepted; /* the handshake is done */
-    bool finished; /* no more bytes come */
-    bool gone;     /* no more frames either: `why` says how */
-    bool reported; /* that it is gone was dealt with */
-    double came, heard;
-    yk__handshake handshake;
-    yk__wire in, out;
-    unsigned char *frame; /* the payload that was taken last */
-    size_t sent;
-    yk__peer who;
-    char why[YK__WHY_SIZE];
-    /* node 0's notes of a node */
-    bool joined, ended, stopping;
-    int node, wanted, listed, *counts;
-    double timeout; /* its --node-timeout */
-    int first, local;
-} yk__agent_peer;
-
-enum {
-    AGENT_JOIN = 1, /* to node 0: u32 nodes, u32 its timeout in ms, u32 node + 1 (0: any), u32 listed, u32 counts... */
-    AGENT_REFUSED,  /* from node 0: text. The end. */
-    AGENT_PLAN,     /* from node 0: see put_plan */
-    AGENT_CAUSE,    /* to node 0: u64 microseconds ago, an end */
-    AGENT_STOP,     /* from node 0: u32 signal */
-    AGENT_ENDED,    /* to node 0: u8 processes are left that cannot be killed, u8 all saved their state */
-    AGENT_VERDICT,  /* from node 0: u8 again, an end */
-    AGENT_BEAT,
-    AGENT_STOPPING /* to node 0, after a stop: what had failed here by then was said before */
-};
-enum { AGENT_FRAME_LIMIT = 128 << 10 };
-
-/* With an accepted socket, or one whose handshake is done. Registers it with the epoll descriptor. NULL on failure. */
-yk__agent_peer *yk__agent_peer_create(int fd, int epoll, const yk__identity *identity, bool accepted);
-void yk__agent_peer_free(yk__agent_peer *peer); /* NULL is allowed */
-/* Receives what is there and sends what waits; a peer that broke off is `gone`. */
-void yk__agent_peer_move(yk__agent_peer *peer, int epoll);
-/* The next frame: its type, or 0. The reader's bytes are valid until the next call. */
-int yk__agent_peer_next(yk__agent_peer *peer, yk__reader *reader);
-/* Gives the peer up: it is `gone`, and its socket closed. */
-void yk__agent_peer_lose(yk__agent_peer *peer, const char *why);
-/* A frame of which the payload was put with `put`. */
-void yk__agent_peer_send(yk__agent_peer *peer, int epoll, int type, const yk__wire *payload);
-
-void yk__agent_put_end(yk__wire *wire, const yk__outcome *end);
-bool yk__agent_read_end(yk__reader *reader, yk__outcome *end);
-void yk__agent_put_plan(yk__wire *wire, const yk__agent_plan *plan);
-bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan);
-/* Text of a value of at most size - 1 bytes, control characters replaced. */
-bool yk__agent_read_text(yk__reader *reader, char *text, size_t size);
-
 /* ---- the state -------------------------------------------------------------------------------------------------- */
+/* Another node, as node 0 sees it. */
+typedef struct yk__agent_node {
+    uint64_t id;
+    yk__agent_facts facts;
+    int number, first, local; /* the rank of its first process, and how many there are; number -1: not given out yet */
+    bool ended, stopping;     /* its group; it has heard the stop */
+    bool gone;                /* its launcher ended, or fell silent: `why` */
+    bool reported;            /* that it is gone was dealt with */
+    char why[128];
+} yk__agent_node;
+
 enum { AGENT_REASONS = 8 };
 struct yk__rendezvous {
     group_link link;
     yk__rendezvous_settings s;
     yk__identity identity;
     relay_sink *err;
-    int epoll, listening; /* -1: not node 0 */
+    int epoll;
+    uint64_t id;
     char where[YK__ADDRESS_TEXT + YK__HOST_SIZE];
-    double beat; /* when the last one was sent */
+    bool closing; /* only that all arrives is waited for */
+    bool sending; /* the epoll descriptor tells when more can be sent */
+    double beat;  /* when the lease was last renewed */
+    yk__agent_client client;
 
     /* node 0 */
-    yk__agent_peer **peers; /* those that came, also unauthenticated; NULLs are free */
-    int slots, joined;
-    char reasons[AGENT_REASONS][YK__WHY_SIZE]; /* why peers were refused */
+    yk__store_server *server;
+    yk__store_server_options serving;
+    int refusals[2];        /* a pipe: why peers were turned away, from the store's thread */
+    yk__agent_node **nodes; /* those that may join, in the order in which they came; joined of them */
+    int joined;
+    char reasons[AGENT_REASONS][YK__WHY_SIZE]; /* why others were refused */
     int refused;
     int own_local, world;
     int port_held; /* the claim of the ranks' port, where it is not the one behind the launchers'; -1: none */
+    int64_t orders, attempt_order, deleted; /* the last one, that of the attempt, the last that was deleted */
 
     /* the others */
-    yk__agent_peer *coordinator;
     char coordinator_name[160];
     yk__agent_plan plan;
     bool planned;
@@ -116,17 +160,16 @@ struct yk__rendezvous {
 };
 
 /* coordinator.c */
-/* Receives, hears, sends beats, forgets unauthenticated that take too long; never waits. */
+/* Receives, hears, renews; never waits. */
 void yk__rendezvous_move(yk__rendezvous *n);
 int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *again);
-void yk__rendezvous_send_all(yk__rendezvous *n, int type, const yk__wire *payload);
-void yk__rendezvous_hear_coordinator(yk__rendezvous *n);
-/* yk__rendezvous_join.c */
-void yk__rendezvous_accept(yk__rendezvous *n);
-void yk__rendezvous_take_join(yk__rendezvous *n, yk__agent_peer *peer, yk__reader *reader);
-/* Frees a slot; why a stranger was turned away is kept. */
-void yk__rendezvous_forget(yk__rendezvous *n, int slot);
-/* The peer's text, or with NULL everyone's: the end. */
-void yk__rendezvous_refuse(yk__rendezvous *n, yk__agent_peer *peer, const char *text);
+/* Node 0 to all others: the next order. Frees the wire. */
+void yk__rendezvous_order(yk__rendezvous *n, yk__wire *order);
+/* rendezvous.c */
+void yk__rendezvous_take_join(yk__rendezvous *n, uint64_t id, yk__reader *reader);
+/* A launcher that is to join, or had, is gone before the plan was made. */
+void yk__rendezvous_forget(yk__rendezvous *n, uint64_t id);
+void yk__rendezvous_take_refusals(yk__rendezvous *n);
+yk__agent_node *yk__rendezvous_node(const yk__rendezvous *n, uint64_t id);
 
 #endif

@@ -12,6 +12,7 @@
  * age, because clocks differ between hosts. A launcher that is lost counts before what failed in the same moment: its
  * processes were killed with it, and that is what the others saw.
  */
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,26 +21,23 @@
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
 
-static const double unauthenticated_patience = 10, decide_after = 0.15;
+static const double decide_after = 0.15;
 
-static void name_node(const yk__rendezvous *n, const yk__agent_peer *p, char *text, size_t size)
+static void name_node(const yk__agent_node *p, char *text, size_t size)
 {
-    if (p == n->coordinator)
-        snprintf(text, size, "%s", n->coordinator_name);
-    else if (p->local > 1)
-        snprintf(text, size, "node %d (host %s, pid %u, ranks %d-%d)", p->node, p->who.host, p->who.pid, p->first,
+    if (p->local > 1)
+        snprintf(text, size, "node %d (host %s, pid %u, ranks %d-%d)", p->number, p->facts.host, p->facts.pid, p->first,
                  p->first + p->local - 1);
     else
-        snprintf(text, size, "node %d (host %s, pid %u, rank %d)", p->node, p->who.host, p->who.pid, p->first);
+        snprintf(text, size, "node %d (host %s, pid %u, rank %d)", p->number, p->facts.host, p->facts.pid, p->first);
 }
 
-void yk__rendezvous_send_all(yk__rendezvous *n, int type, const yk__wire *payload)
+void yk__rendezvous_order(yk__rendezvous *n, yk__wire *order)
 {
-    for (int i = 0; i < n->slots; i++) {
-        if (n->peers[i] && n->peers[i]->joined)
-            yk__agent_peer_send(n->peers[i], n->epoll, type, payload);
-    }
-    yk__agent_peer_send(n->coordinator, n->epoll, type, payload);
+    char key[32];
+    snprintf(key, sizeof(key), "orders/%" PRId64, ++n->orders);
+    yk__agent_client_set(&n->client, key, order);
+    yk__wire_clear(order);
 }
 
 /* ---- the end of an attempt -------------------------------------------------------------------------------------- */
@@ -58,10 +56,10 @@ static void take_cause(yk__rendezvous *n, yk__outcome *end, double at)
         n->have_end = true;
         n->decide_at = now + decide_after;
         n->stop = end->kind == YK__RUN_INTERRUPTED ? end->signal : SIGTERM;
-        yk__wire wire = {0};
-        yk__wire_put_u32(&wire, (uint32_t)n->stop);
-        yk__rendezvous_send_all(n, AGENT_STOP, &wire);
-        yk__wire_clear(&wire);
+        yk__wire order = {0};
+        yk__wire_put_u8(&order, ORDER_STOP);
+        yk__wire_put_u32(&order, (uint32_t)n->stop);
+        yk__rendezvous_order(n, &order);
     }
     yk__outcome_clear(&n->end);
     n->end = *end;
@@ -77,124 +75,164 @@ static yk__outcome broken(const yk__rendezvous *n, const char *text)
     return end;
 }
 
-static void lose_node(yk__rendezvous *n, yk__agent_peer *p)
+/* The node's launcher is gone: it ended, or fell silent, and then may come back to hear that it is lost. */
+static void lose_node(yk__rendezvous *n, yk__agent_node *p)
 {
     char name[160], text[700];
     p->reported = true;
-    name_node(n, p, name, sizeof(name));
+    name_node(p, name, sizeof(name));
     snprintf(text, sizeof(text), "%s is lost: %s", name, p->why);
     n->any_lost = true;
     if (n->have_end && !n->end.text[0])
         snprintf(n->end.text, sizeof(n->end.text), "%s", text);
     yk__outcome end = broken(n, text);
-    snprintf(end.host, sizeof(end.host), "%s", p->who.host);
+    snprintf(end.host, sizeof(end.host), "%s", p->facts.host);
     take_cause(n, &end, yk__now());
 }
 
-/* The others' messages to node 0 while an attempt runs. */
-static void hear_node(yk__rendezvous *n, yk__agent_peer *p)
+/* ---- reports and orders ------------------------------------------------------------------------------------------ */
+static void take_loss(yk__rendezvous *n, yk__agent_node *p, bool silent)
 {
-    yk__reader r;
-    for (int type; (type = yk__agent_peer_next(p, &r));) {
-        yk__outcome end;
-        if (type == AGENT_CAUSE && p->joined) {
-            double ago = (double)yk__read_u64(&r) * 1e-6;
-            if (yk__agent_read_end(&r, &end))
-                take_cause(n, &end, yk__now() - ago);
-        } else if (type == AGENT_ENDED && p->joined) {
-            p->ended = true;
-            n->any_left |= yk__read_u8(&r) != 0;
-            n->any_unsaved |= yk__read_u8(&r) == 0;
-        } else if (type == AGENT_STOPPING) {
-            p->stopping = true;
-        } else if (type == AGENT_JOIN) {
-            yk__rendezvous_take_join(n, p, &r);
-        }
-    }
-}
-
-void yk__rendezvous_hear_coordinator(yk__rendezvous *n)
-{
-    yk__reader r;
-    yk__agent_peer *p = n->coordinator;
-    for (int type; (type = yk__agent_peer_next(p, &r));) {
-        if (type == AGENT_REFUSED && !yk__agent_read_text(&r, n->refusal, sizeof(n->refusal)))
-            snprintf(n->refusal, sizeof(n->refusal), "refused without a reason");
-        else if (type == AGENT_PLAN && yk__agent_read_plan(&r, &n->plan))
-            n->planned = true, n->stop = 0; /* a stop that follows is one of this attempt, begun or not */
-        else if (type == AGENT_STOP)
-            n->stop = (int)(yk__read_u32(&r) & 63);
-        else if (type == AGENT_VERDICT && !n->link.done) {
-            n->again = yk__read_u8(&r) != 0;
-            n->link.done = n->have_end = yk__agent_read_end(&r, &n->end);
-        }
-    }
-}
-
-/* ---- moving bytes ----------------------------------------------------------------------------------------------- */
-static void check_silence(yk__rendezvous *n, yk__agent_peer *p)
-{
-    if (p->gone || yk__now() - p->heard <= n->s.node_timeout)
+    if (p->number < 0) {
+        yk__rendezvous_forget(n, p->id);
         return;
-    if (p != n->coordinator) {
-        char text[128];
-        snprintf(text, sizeof(text), "nothing was heard of node %d for %.3g s", p->node, n->s.node_timeout);
-        yk__rendezvous_refuse(n, p, text);
     }
-    char why[128];
-    snprintf(why, sizeof(why), "nothing was heard of it for %.3g s (is the host up, is the network cut?)",
+    p->gone = true;
+    if (!silent) {
+        snprintf(p->why, sizeof(p->why), "its launcher ended without a word");
+        return;
+    }
+    snprintf(p->why, sizeof(p->why), "nothing was heard of it for %.3g s (is the host up, is the network cut?)",
              n->s.node_timeout);
-    yk__agent_peer_lose(p, why);
+    char text[128];
+    snprintf(text, sizeof(text), "nothing was heard of node %d for %.3g s", p->number, n->s.node_timeout);
+    yk__wire order = {0};
+    yk__wire_put_u8(&order, ORDER_LOST);
+    yk__wire_put_u32(&order, (uint32_t)p->number);
+    yk__agent_put_text(&order, text);
+    yk__rendezvous_order(n, &order);
+}
+
+/* Node 0 hears what another launcher, or the store in its place, has to say. */
+static void hear_report(yk__rendezvous *n, yk__reader *r)
+{
+    unsigned kind = yk__read_u8(r);
+    uint64_t id = yk__read_u64(r);
+    yk__agent_node *p = yk__rendezvous_node(n, id);
+    yk__outcome end;
+    if (r->bad)
+        return;
+    if (kind == REPORT_JOIN) {
+        yk__rendezvous_take_join(n, id, r);
+    } else if (!p || p->gone) { /* it was refused, or is lost */
+        return;
+    } else if (kind == REPORT_CAUSE) {
+        double ago = (double)yk__read_u64(r) * 1e-6;
+        if (yk__agent_read_end(r, &end))
+            take_cause(n, &end, yk__now() - ago);
+    } else if (kind == REPORT_ENDED) {
+        p->ended = true;
+        n->any_left |= yk__read_u8(r) != 0;
+        n->any_unsaved |= yk__read_u8(r) == 0;
+    } else if (kind == REPORT_STOPPING) {
+        p->stopping = true;
+    } else if (kind == REPORT_LOST) {
+        take_loss(n, p, yk__read_u8(r) != 0);
+    }
+}
+
+static void hear_plan(yk__rendezvous *n, yk__reader *r)
+{
+    unsigned kind = yk__read_u8(r);
+    if (kind == PLAN_GIVEN && yk__agent_read_plan(r, &n->plan)) {
+        n->planned = true;
+        yk__agent_client_follow(&n->client, "orders");
+    } else if (kind != PLAN_REFUSED || !yk__agent_read_text(r, n->refusal, sizeof(n->refusal))) {
+        snprintf(n->refusal, sizeof(n->refusal), "refused without a reason");
+    }
+}
+
+static void hear_order(yk__rendezvous *n, yk__reader *r)
+{
+    unsigned kind = yk__read_u8(r);
+    if (kind == ORDER_STOP) {
+        n->stop = (int)(yk__read_u32(r) & 63);
+    } else if (kind == ORDER_VERDICT && !n->link.done) {
+        n->again = yk__read_u8(r) != 0;
+        n->link.done = n->have_end = yk__agent_read_end(r, &n->end);
+    } else if (kind == ORDER_ATTEMPT) {
+        n->plan.port = (int)yk__read_u32(r);
+        n->plan.restart = (int64_t)yk__read_u64(r);
+        n->planned = true;
+        n->stop = 0; /* a stop that follows is one of this attempt, begun or not */
+    } else if (kind == ORDER_LOST && (int)yk__read_u32(r) == n->plan.node) {
+        if (!yk__agent_read_text(r, n->refusal, sizeof(n->refusal)))
+            snprintf(n->refusal, sizeof(n->refusal), "this node was given up");
+    }
+}
+
+/* ---- moving bytes ------------------------------------------------------------------------------------------------ */
+/* Sends what there is, and has the epoll descriptor tell when the rest can be sent. */
+static void flush(yk__rendezvous *n)
+{
+    yk__agent_client *c = &n->client;
+    if (c->gone)
+        return;
+    yk__channel_flush(&c->channel, c->fd);
+    bool sending = yk__channel_unsent(&c->channel);
+    if (sending == n->sending)
+        return;
+    struct epoll_event event = {.events = EPOLLIN | (sending ? EPOLLOUT : 0)};
+    epoll_ctl(n->epoll, EPOLL_CTL_MOD, c->fd, &event);
+    n->sending = sending;
 }
 
 void yk__rendezvous_move(yk__rendezvous *n)
 {
-    struct epoll_event event;
-    for (int i = 0; i < 1024 && epoll_wait(n->epoll, &event, 1, 0) == 1; i++) {
-        if (!event.data.ptr) {
-            yk__rendezvous_accept(n);
-            continue;
+    yk__agent_client *c = &n->client;
+    yk__reader value;
+    yk__agent_client_move(c);
+    while (yk__agent_client_next(c, &value)) {
+        if (n->server) {
+            hear_report(n, &value);
+            yk__agent_client_delete(c, "reports", c->next - 1); /* the next one is awaited already */
+        } else if (c->list[0]) {
+            hear_order(n, &value);
+        } else {
+            hear_plan(n, &value);
         }
-        yk__agent_peer *p = event.data.ptr;
-        yk__agent_peer_move(p, n->epoll);
-        if (p == n->coordinator)
-            yk__rendezvous_hear_coordinator(n);
-        else
-            hear_node(n, p);
     }
     double now = yk__now();
-    if (now - n->beat >= n->s.node_timeout / 5) {
-        n->beat = now;
-        yk__rendezvous_send_all(n, AGENT_BEAT, NULL);
+    if (n->server) {
+        yk__rendezvous_take_refusals(n);
+    } else if (!n->closing && !c->gone) {
+        if (now - n->beat >= n->s.node_timeout / 5) {
+            n->beat = now;
+            yk__agent_client_renew(c);
+        }
+        if (now - c->heard > n->s.node_timeout) {
+            char why[128];
+            snprintf(why, sizeof(why), "nothing was heard of it for %.3g s (is the host up, is the network cut?)",
+                     n->s.node_timeout);
+            yk__agent_client_lose(c, why);
+        }
     }
-    if (n->coordinator)
-        check_silence(n, n->coordinator);
-    for (int i = 0; i < n->slots; i++) {
-        yk__agent_peer *p = n->peers[i];
-        if (!p)
-            continue;
-        if (p->joined)
-            check_silence(n, p);
-        else if (!p->gone && now - p->came > unauthenticated_patience)
-            p->gone = true;
-        if (p->gone && !p->joined)
-            yk__rendezvous_forget(n, i);
-    }
+    flush(n);
 }
 
-/* ---- the link: called by yk__supervisor_run at every turn
- * ---------------------------------------------------------------- */
+/* ---- the link: called by yk__supervisor_run at every turn ---------------------------------------------------------
+ */
 static void report_end(yk__rendezvous *n, yk__outcome *end, double at)
 {
-    if (!n->coordinator) {
+    if (n->server) {
         take_cause(n, end, at);
         return;
     }
-    yk__wire wire = {0};
-    yk__wire_put_u64(&wire, (uint64_t)((yk__now() - at) * 1e6));
-    yk__agent_put_end(&wire, end);
-    yk__agent_peer_send(n->coordinator, n->epoll, AGENT_CAUSE, &wire);
-    yk__wire_clear(&wire);
+    yk__wire report = yk__agent_report(REPORT_CAUSE, n->id);
+    yk__wire_put_u64(&report, (uint64_t)((yk__now() - at) * 1e6));
+    yk__agent_put_end(&report, end);
+    yk__agent_client_push(&n->client, "reports", &report);
+    yk__wire_clear(&report);
     yk__outcome_clear(end);
 }
 
@@ -232,12 +270,12 @@ static void report_cause(yk__rendezvous *n, const group *g)
 
 static void step_other(yk__rendezvous *n, const group *g, bool ended)
 {
-    if ((n->coordinator->gone || n->refusal[0]) && !n->link.done) {
+    if ((n->client.gone || n->refusal[0]) && !n->link.done) {
         char text[700];
         if (n->refusal[0])
             snprintf(text, sizeof(text), "%s: %.500s", n->coordinator_name, n->refusal);
         else
-            snprintf(text, sizeof(text), "%s is lost: %s", n->coordinator_name, n->coordinator->why);
+            snprintf(text, sizeof(text), "%s is lost: %.400s", n->coordinator_name, n->client.why);
         yk__outcome_clear(&n->end);
         n->end = broken(n, text);
         n->have_end = n->link.done = true;
@@ -246,30 +284,36 @@ static void step_other(yk__rendezvous *n, const group *g, bool ended)
         return;
     }
     if (n->stop && !n->stopping) { /* behind the cause, if there is one */
-        yk__agent_peer_send(n->coordinator, n->epoll, AGENT_STOPPING, NULL);
+        yk__wire report = yk__agent_report(REPORT_STOPPING, n->id);
+        yk__agent_client_push(&n->client, "reports", &report);
+        yk__wire_clear(&report);
         n->stopping = true;
     }
     if (!ended || n->reported)
         return;
-    yk__wire wire = {0};
-    yk__wire_put_u8(&wire, g->left > 0);
-    yk__wire_put_u8(&wire, yk__group_saved(g));
-    yk__agent_peer_send(n->coordinator, n->epoll, AGENT_ENDED, &wire);
-    yk__wire_clear(&wire);
+    yk__wire report = yk__agent_report(REPORT_ENDED, n->id);
+    yk__wire_put_u8(&report, g->left > 0);
+    yk__wire_put_u8(&report, yk__group_saved(g));
+    yk__agent_client_push(&n->client, "reports", &report);
+    yk__wire_clear(&report);
     n->reported = true;
 }
 
 static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
 {
     bool all = ended, all_heard = true;
-    for (int i = 0; i < n->slots; i++) {
-        yk__agent_peer *p = n->peers[i];
-        if (!p || !p->joined)
-            continue;
+    if (n->client.gone && !n->have_end) {
+        char text[700];
+        snprintf(text, sizeof(text), "the launchers' store at %.200s: %.400s", n->where, n->client.why);
+        yk__outcome end = broken(n, text);
+        take_cause(n, &end, yk__now());
+    }
+    for (int i = 0; i < n->joined; i++) {
+        yk__agent_node *p = n->nodes[i];
         if (p->gone && !p->reported)
             lose_node(n, p);
-        all = all && (p->gone || p->ended);
-        all_heard = all_heard && (p->gone || p->stopping);
+        all = all && (p->gone || p->ended || n->client.gone);
+        all_heard = all_heard && (p->gone || p->stopping || n->client.gone);
     }
     if (n->have_end && all_heard && n->decide_at > yk__now())
         n->decide_at = yk__now();
@@ -281,11 +325,11 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
         yk__outcome_saved(&n->end);
     n->again = n->have_end && n->end.kind == YK__RUN_FAILED && !n->any_left && !n->any_lost && !n->any_asked &&
                n->restart < n->s.restarts;
-    yk__wire wire = {0};
-    yk__wire_put_u8(&wire, n->again);
-    yk__agent_put_end(&wire, &n->end);
-    yk__rendezvous_send_all(n, AGENT_VERDICT, &wire);
-    yk__wire_clear(&wire);
+    yk__wire order = {0};
+    yk__wire_put_u8(&order, ORDER_VERDICT);
+    yk__wire_put_u8(&order, n->again);
+    yk__agent_put_end(&order, &n->end);
+    yk__rendezvous_order(n, &order);
     n->link.done = true;
 }
 
@@ -294,12 +338,13 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
     yk__rendezvous *n = (yk__rendezvous *)link;
     yk__rendezvous_move(n);
     report_cause(n, g);
-    if (n->coordinator)
-        step_other(n, g, ended);
-    else
+    if (n->server)
         step_node_0(n, g, ended);
+    else
+        step_other(n, g, ended);
+    flush(n);
     double next = yk__now() + n->s.node_timeout / 5;
-    if (n->have_end && !n->coordinator && n->decide_at > yk__now())
+    if (n->have_end && n->server && n->decide_at > yk__now())
         next = n->decide_at;
     *again = next < *again ? next : *again;
     return n->stop;
@@ -328,7 +373,7 @@ void yk__rendezvous_give_up(yk__rendezvous *n, int code, const char *why)
     yk__outcome end = broken(n, text);
     end.code = code;
     report_end(n, &end, yk__now());
-    if (n->coordinator)
+    if (!n->server)
         return;
     /* Node 0 stays until the others have ended, which wait for its verdict. */
     const group none = {0};

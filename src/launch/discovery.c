@@ -1,8 +1,10 @@
 /*
- * discovery.c - a launcher finds node 0's, or becomes it. Layer: launch.
+ * discovery.c - a launcher finds the launchers' store, which node 0 serves, or becomes node 0. Layer: launch.
  *
- * A node that was given no number and has the job's address tries to listen there; the first that does is node 0. The
- * thread ends by writing to a pipe; until then nobody else touches the discovery but for its end of the pipe.
+ * A node that was given no number and has the job's address tries to listen there; the first that does is node 0. Node
+ * 0 is a client of its own store, as the others are. The first requests go right behind the proof of the hand-shake: a
+ * round trip for each of connecting, the hellos, and the proof with all that is asked and answered. The thread ends by
+ * writing to a pipe; until then nobody else touches the discovery but for its end of the pipe.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -12,27 +14,47 @@
 #include <unistd.h>
 
 #include "launch/agents.h"
+#include "net/store_session.h"
 
 enum { MAX_ADDRESSES = 8 };
+static const double attempt_patience = 10;
 
 typedef struct discovery_thread {
     yk__discovery *discovery;
     int done;
 } discovery_thread;
 
-/* Listens on the first of the addresses that can be; the error is in `why`. */
-static bool try_listen(yk__discovery *s, const yk__address *addresses, size_t count, char why[YK__WHY_SIZE])
+/* Serves on the first of the addresses that can be; the error is in `why`. */
+static bool try_serve(yk__discovery *s, const yk__address *addresses, size_t count, char why[YK__WHY_SIZE])
 {
     for (size_t i = 0; i < count; i++) {
         if (yk__identity_allows(s->identity, &addresses[i], "the launchers' address") == YK_OK &&
-            (s->fd = yk__listen(&addresses[i], 1024, &s->address)) >= 0) {
-            s->listens = true;
+            (s->server = yk__store_server_start(&addresses[i], s->identity, s->serving, &s->client.address)))
             return true;
-        }
         snprintf(why, YK__WHY_SIZE, "%.470s", yk_last_error()->message);
         yk_clear_error();
     }
     return false;
+}
+
+/* Connects and shakes hands with one address. */
+static yk__reason join_address(yk__discovery *s, const yk__address *address, double until, char why[YK__WHY_SIZE])
+{
+    yk__reason reason;
+    int fd = yk__connect(address, until, &reason, why);
+    if (fd < 0)
+        return reason;
+    yk__agent_client *c = &s->client;
+    *c = (yk__agent_client){.fd = fd, .address = *address};
+    yk__channel_init(&c->channel, s->identity, false, YK__REQUEST_LIMIT);
+    s->greet(s->arg, c, s->server != NULL);
+    reason = yk__channel_wait_open(&c->channel, fd, until);
+    if (reason) {
+        snprintf(why, YK__WHY_SIZE, "%s", c->channel.why);
+        yk__agent_client_clear(c);
+    }
+    c->heard = yk__now();
+    return reason;
 }
 
 static yk__reason try_connect(yk__discovery *s, const yk__address *addresses, size_t count, char why[YK__WHY_SIZE])
@@ -44,17 +66,10 @@ static yk__reason try_connect(yk__discovery *s, const yk__address *addresses, si
             yk_clear_error();
             return YK__REJECTED;
         }
-        double now = yk__now(), until = now + 10 < s->deadline ? now + 10 : s->deadline;
-        int fd = yk__connect(&addresses[i], until, &reason, why);
-        if (fd < 0)
-            continue;
-        reason = yk__handshake_run(fd, s->identity, false, until, &s->peer, why);
-        if (reason == YK__REACHED) {
-            s->fd = fd;
-            s->address = addresses[i];
+        double now = yk__now(), until = now + attempt_patience < s->deadline ? now + attempt_patience : s->deadline;
+        reason = join_address(s, &addresses[i], until, why);
+        if (reason == YK__REACHED)
             return reason;
-        }
-        yk__socket_close(fd);
     }
     return reason;
 }
@@ -71,8 +86,12 @@ static void *discover(void *arg)
         yk__address addresses[MAX_ADDRESSES];
         size_t count = yk__resolve(s->host, s->port, s->deadline, addresses, MAX_ADDRESSES, why);
         if (count && s->may_listen) {
-            if (try_listen(s, addresses, count, taken))
+            if (try_serve(s, addresses, count, taken)) {
+                yk__address bound = s->client.address;
+                if (join_address(s, &bound, s->deadline, why) != YK__REACHED)
+                    snprintf(s->why, sizeof(s->why), "%.200s:%d: its own store: %s", s->host, s->port, why);
                 break;
+            }
             if (s->must_listen) {
                 snprintf(s->why, sizeof(s->why), "%s%s", taken,
                          strstr(taken, "no interface") ? " (node 0 is the one that has --master-addr)" : "");
@@ -116,7 +135,7 @@ bool yk__discovery_start(yk__discovery *s)
     int ends[2];
     discovery_thread *t = malloc(sizeof(*t));
     pthread_t thread;
-    s->fd = -1;
+    s->client.fd = -1;
     if (!t || pipe2(ends, O_CLOEXEC)) {
         free(t);
         return false;

@@ -1,144 +1,148 @@
 /*
- * rendezvous.c - how the launchers of a job's nodes meet: node 0 gathers the others, numbers them, and tells each its
- * ranks. Layer: launch.
+ * rendezvous.c - how the launchers of a job's nodes meet: node 0 serves a store, the others ask there to join, and node
+ * 0 numbers them and tells each its ranks. Layer: launch.
  *
- * Invariants: a peer has a slot at node 0 from its first byte on; unauthenticated are limited in number and time, the
- * oldest going first; only one that has proved the secret is heard. Nodes without a number get the free ones in the
+ * Invariants: who is not a member of the job is the store's business (net/store_server.c), which limits strangers in
+ * number and time; here only launchers are heard that have the secret. Nodes without a number get the free ones in the
  * order in which they came, once all are there.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
+#include <sys/random.h>
 #include <unistd.h>
 
+#include "base/escape.h"
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
 
-enum { MOST_UNAUTHENTICATED = 256, ACCEPT_AT_ONCE = 16 };
-static const double notice_after = 5;
+static const double notice_after = 5, stranger_patience = 10;
 
 /* ---- node 0: who comes ------------------------------------------------------------------------------------------ */
 static void note_refusal(yk__rendezvous *n, const char *why)
 {
+    char plain[YK__WHY_SIZE];
+    yk__escape(why, strlen(why), plain, sizeof(plain));
     for (int i = 0; i < n->refused; i++) {
-        if (strcmp(n->reasons[i], why) == 0)
+        if (strcmp(n->reasons[i], plain) == 0)
             return;
     }
     if (n->refused == AGENT_REASONS)
         return;
-    snprintf(n->reasons[n->refused++], YK__WHY_SIZE, "%s", why);
-    yk__relay_say(n->err, "yoke run: turned away: %s\n", why);
+    snprintf(n->reasons[n->refused++], YK__WHY_SIZE, "%s", plain);
+    yk__relay_say(n->err, "yoke run: turned away: %s\n", plain);
     yk__relay_sink_flush(n->err);
 }
 
-void yk__rendezvous_forget(yk__rendezvous *n, int slot)
+/* On the store's thread. A reason that does not fit into the pipe is one of very many. */
+static void refused(void *arg, const char *why)
 {
-    yk__agent_peer *p = n->peers[slot];
-    if (p->handshake.state == YK__HANDSHAKE_FAILED && !p->handshake.garbage)
-        note_refusal(n, p->handshake.why);
-    n->joined -= p->joined;
-    yk__agent_peer_free(p);
-    n->peers[slot] = NULL;
+    char text[YK__WHY_SIZE] = "";
+    snprintf(text, sizeof(text), "%s", why);
+    (void)!write(*(int *)arg, text, sizeof(text)); /* less than PIPE_BUF: whole or not at all */
 }
 
-void yk__rendezvous_accept(yk__rendezvous *n)
+void yk__rendezvous_take_refusals(yk__rendezvous *n)
 {
-    for (int i = 0; i < ACCEPT_AT_ONCE; i++) { /* then those that are there are heard */
-        int fd = accept4(n->listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0)
-            return;
-        yk__socket_private(fd);
-        yk__socket_tune(fd);
-        int slot = -1, unauthenticated = 0, oldest = -1;
-        for (int k = 0; k < n->slots; k++) {
-            if (!n->peers[k]) {
-                slot = k;
-            } else if (!n->peers[k]->joined) {
-                unauthenticated++;
-                if (oldest < 0 || n->peers[k]->came < n->peers[oldest]->came)
-                    oldest = k;
-            }
-        }
-        if (slot < 0 || unauthenticated >= MOST_UNAUTHENTICATED)
-            yk__rendezvous_forget(n, slot = oldest);
-        if (!(n->peers[slot] = yk__agent_peer_create(fd, n->epoll, &n->identity, false)))
-            yk__socket_close(fd);
+    char text[YK__WHY_SIZE];
+    while (read(n->refusals[0], text, sizeof(text)) == sizeof(text)) {
+        text[sizeof(text) - 1] = '\0';
+        note_refusal(n, text);
     }
 }
 
+yk__agent_node *yk__rendezvous_node(const yk__rendezvous *n, uint64_t id)
+{
+    for (int i = 0; i < n->joined; i++) {
+        if (n->nodes[i]->id == id)
+            return n->nodes[i];
+    }
+    return NULL;
+}
+
+static void free_node(yk__agent_node *node)
+{
+    if (node)
+        free(node->facts.counts);
+    free(node);
+}
+
+void yk__rendezvous_forget(yk__rendezvous *n, uint64_t id)
+{
+    int kept = 0;
+    for (int i = 0; i < n->joined; i++) {
+        if (n->nodes[i]->id == id)
+            free_node(n->nodes[i]);
+        else
+            n->nodes[kept++] = n->nodes[i];
+    }
+    n->joined = kept;
+}
+
 /* Whether a node may join; the reason otherwise. */
-static bool fits(yk__rendezvous *n, yk__agent_peer *p, int node_count, char why[YK__WHY_SIZE])
+static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK__WHY_SIZE])
 {
     char me[64];
+    int count = f->nodes;
     snprintf(me, sizeof(me), "node 0 (host %.40s)", n->identity.host);
-    if (node_count != n->s.node_count)
-        snprintf(why, YK__WHY_SIZE, "wrong number of nodes: host %s says --nnodes %d, %s says %d", p->who.host,
-                 node_count, me, n->s.node_count);
-    else if (p->listed != 1 && p->listed != node_count)
-        snprintf(why, YK__WHY_SIZE, "host %s has %d counts of processes for %d nodes", p->who.host, p->listed,
-                 node_count);
-    else if (p->listed > 1 && n->s.listed == p->listed &&
-             memcmp(p->counts, n->s.counts, (size_t)p->listed * sizeof(int)) != 0)
+    if (count != n->s.node_count)
+        snprintf(why, YK__WHY_SIZE, "wrong number of nodes: host %s says --nnodes %d, %s says %d", f->host, count, me,
+                 n->s.node_count);
+    else if (f->listed != 1 && f->listed != count)
+        snprintf(why, YK__WHY_SIZE, "host %s has %d counts of processes for %d nodes", f->host, f->listed, count);
+    else if (f->listed > 1 && n->s.listed == f->listed &&
+             memcmp(f->counts, n->s.counts, (size_t)f->listed * sizeof(int)) != 0)
         snprintf(why, YK__WHY_SIZE,
-                 "host %s says other numbers with --nproc-per-node than %s; they have to be the same", p->who.host, me);
-    else if (fabs(p->timeout - n->s.node_timeout) > 1e-3) /* who beats more slowly than he is expected to seems lost */
-        snprintf(why, YK__WHY_SIZE, "host %s says --node-timeout %g, %s says %g; they have to be the same", p->who.host,
-                 p->timeout, me, n->s.node_timeout);
-    else if (p->wanted >= node_count || p->wanted == 0)
-        snprintf(why, YK__WHY_SIZE, "host %s says --node-rank %d, and %s has rank 0 of %d", p->who.host, p->wanted, me,
-                 node_count);
-    else if (n->joined == node_count - 1)
-        snprintf(why, YK__WHY_SIZE, "host %s comes too late: the job of %s has its %d nodes", p->who.host, me,
-                 node_count);
+                 "host %s says other numbers with --nproc-per-node than %s; they have to be the same", f->host, me);
+    else if (fabs(f->timeout - n->s.node_timeout) > 1e-3) /* who renews less often than is expected seems lost */
+        snprintf(why, YK__WHY_SIZE, "host %s says --node-timeout %g, %s says %g; they have to be the same", f->host,
+                 f->timeout, me, n->s.node_timeout);
+    else if (f->wanted >= count || f->wanted == 0)
+        snprintf(why, YK__WHY_SIZE, "host %s says --node-rank %d, and %s has rank 0 of %d", f->host, f->wanted, me,
+                 count);
+    else if (n->joined == count - 1)
+        snprintf(why, YK__WHY_SIZE, "host %s comes too late: the job of %s has its %d nodes", f->host, me, count);
     else
         *why = '\0';
-    for (int i = 0; i < n->slots && !*why && p->wanted > 0; i++) {
-        const yk__agent_peer *other = n->peers[i];
-        if (other && other->joined && other->wanted == p->wanted)
-            snprintf(why, YK__WHY_SIZE, "host %s says --node-rank %d, and so does host %s (pid %u)", p->who.host,
-                     p->wanted, other->who.host, other->who.pid);
+    for (int i = 0; i < n->joined && !*why && f->wanted > 0; i++) {
+        const yk__agent_facts *other = &n->nodes[i]->facts;
+        if (other->wanted == f->wanted)
+            snprintf(why, YK__WHY_SIZE, "host %s says --node-rank %d, and so does host %s (pid %u)", f->host, f->wanted,
+                     other->host, other->pid);
     }
     return !*why;
 }
 
-void yk__rendezvous_take_join(yk__rendezvous *n, yk__agent_peer *p, yk__reader *r)
-{
-    char why[YK__WHY_SIZE];
-    int node_count = (int)yk__read_u32(r);
-    p->timeout = 1e-3 * yk__read_u32(r);
-    p->wanted = (int)yk__read_u32(r) - 1;
-    p->listed = (int)yk__read_u32(r);
-    if (p->joined || p->listed < 1 || p->listed > 4096 || p->counts ||
-        !(p->counts = calloc((size_t)p->listed, sizeof(int))))
-        r->bad = true;
-    for (int i = 0; i < p->listed && !r->bad; i++) {
-        p->counts[i] = (int)yk__read_u32(r);
-        r->bad |= p->counts[i] < 1 || p->counts[i] > 4096;
-    }
-    if (!yk__read_finished(r))
-        snprintf(why, sizeof(why), "host %s sent what no launcher sends", p->who.host);
-    else if (fits(n, p, node_count, why)) {
-        p->joined = true;
-        n->joined++;
-        return;
-    }
-    note_refusal(n, why);
-    yk__rendezvous_refuse(n, p, why);
-}
-
-void yk__rendezvous_refuse(yk__rendezvous *n, yk__agent_peer *p, const char *text)
+static void refuse(yk__rendezvous *n, uint64_t id, const char *text)
 {
     yk__wire wire = {0};
-    yk__wire_put_value(&wire, text, strlen(text));
-    if (p)
-        yk__agent_peer_send(p, n->epoll, AGENT_REFUSED, &wire);
-    else
-        yk__rendezvous_send_all(n, AGENT_REFUSED, &wire);
+    char key[32];
+    yk__agent_plan_key(key, id);
+    yk__wire_put_u8(&wire, PLAN_REFUSED);
+    yk__agent_put_text(&wire, text);
+    yk__agent_client_set(&n->client, key, &wire);
     yk__wire_clear(&wire);
+}
+
+void yk__rendezvous_take_join(yk__rendezvous *n, uint64_t id, yk__reader *r)
+{
+    char why[YK__WHY_SIZE];
+    yk__agent_node *node = calloc(1, sizeof(*node));
+    if (!node || yk__rendezvous_node(n, id) || !yk__agent_read_facts(r, &node->facts)) {
+        snprintf(why, sizeof(why), "%s", node ? "it sent what no launcher sends" : "node 0 is out of memory");
+    } else if (fits(n, &node->facts, why)) {
+        node->id = id;
+        node->number = -1;
+        n->nodes[n->joined++] = node;
+        return;
+    }
+    free_node(node);
+    note_refusal(n, why);
+    refuse(n, id, why);
 }
 
 /* Where rank 0 is to serve the processes' own store: the port behind the launchers', if nobody listens on it. */
@@ -169,66 +173,69 @@ static int local_of(const int *counts, int listed, int node)
 /* Gives out the numbers that were not asked for in the order in which the nodes came; then the ranks. */
 static bool number_nodes(yk__rendezvous *n)
 {
-    yk__agent_peer **by_node = calloc((size_t)n->s.node_count, sizeof(*by_node));
-    if (!by_node)
+    yk__agent_node **by_number = calloc((size_t)n->s.node_count, sizeof(*by_number));
+    if (!by_number)
         return false;
-    for (int i = 0; i < n->slots; i++) {
-        yk__agent_peer *p = n->peers[i];
-        if (p && p->joined && p->wanted > 0)
-            by_node[p->node = p->wanted] = p;
+    for (int i = 0; i < n->joined; i++) {
+        if (n->nodes[i]->facts.wanted > 0)
+            by_number[n->nodes[i]->facts.wanted] = n->nodes[i];
     }
-    for (int node = 1; node < n->s.node_count; node++) {
-        yk__agent_peer *first = NULL;
-        for (int i = 0; i < n->slots && !by_node[node]; i++) {
-            yk__agent_peer *p = n->peers[i];
-            if (p && p->joined && p->node < 0 && (!first || p->came < first->came))
-                first = p;
-        }
-        if (first)
-            by_node[first->node = node] = first;
+    int number = 1;
+    for (int i = 0; i < n->joined; i++) {
+        if (n->nodes[i]->facts.wanted > 0)
+            continue;
+        while (by_number[number])
+            number++;
+        by_number[number] = n->nodes[i];
     }
     n->world = n->own_local = local_of(n->s.counts, n->s.listed, 0);
-    bool whole = true;
-    for (int node = 1; node < n->s.node_count && whole; node++) {
-        yk__agent_peer *p = by_node[node];
-        if (!(whole = p != NULL))
-            break;
-        p->first = n->world;
-        p->local = local_of(p->counts, p->listed, node);
-        n->world += p->local;
+    for (number = 1; number < n->s.node_count; number++) {
+        yk__agent_node *node = by_number[number];
+        node->number = number;
+        node->first = n->world;
+        node->local = local_of(node->facts.counts, node->facts.listed, number);
+        n->world += node->local;
     }
-    free(by_node);
-    return whole;
+    free(by_number);
+    return true;
 }
 
-static bool send_plans(yk__rendezvous *n, yk__agent_plan *plan)
+static bool make_plan(yk__rendezvous *n, yk__agent_plan *plan)
 {
     *plan = (yk__agent_plan){.local = n->own_local,
                              .world = n->world,
                              .port = port_for_ranks(n),
                              .restart = n->restart,
                              .restarts = n->s.restarts};
-    if (!plan->port)
-        return false;
-    for (int i = 0; i < n->slots; i++) {
-        yk__agent_peer *p = n->peers[i];
-        if (!p || !p->joined)
-            continue;
-        yk__agent_plan theirs = *plan;
-        theirs.node = p->node;
-        theirs.first = p->first;
-        theirs.local = p->local;
-        yk__wire wire = {0};
-        yk__agent_put_plan(&wire, &theirs);
-        yk__agent_peer_send(p, n->epoll, AGENT_PLAN, &wire);
-        yk__wire_clear(&wire);
-        p->ended = p->stopping = false;
-    }
     n->plan = *plan;
+    for (int i = 0; i < n->joined; i++)
+        n->nodes[i]->ended = n->nodes[i]->stopping = false;
+    return plan->port != 0;
+}
+
+/* Of the first attempt: each node is told its ranks. */
+static bool send_plans(yk__rendezvous *n, yk__agent_plan *plan)
+{
+    if (!make_plan(n, plan))
+        return false;
+    for (int i = 0; i < n->joined; i++) {
+        const yk__agent_node *node = n->nodes[i];
+        yk__agent_plan theirs = *plan;
+        theirs.node = node->number;
+        theirs.first = node->first;
+        theirs.local = node->local;
+        yk__wire wire = {0};
+        char key[32];
+        yk__agent_plan_key(key, node->id);
+        yk__wire_put_u8(&wire, PLAN_GIVEN);
+        yk__agent_put_plan(&wire, &theirs);
+        yk__agent_client_set(&n->client, key, &wire);
+        yk__wire_clear(&wire);
+    }
     return true;
 }
 
-/* "missing: node 2" with what the listener knows of those that were turned away. */
+/* "missing: node 2" with what is known of those that were turned away. */
 static void say_missing(const yk__rendezvous *n, char *text, size_t size)
 {
     int missing = n->s.node_count - 1 - n->joined;
@@ -236,14 +243,14 @@ static void say_missing(const yk__rendezvous *n, char *text, size_t size)
                                    n->s.node_count, n->where, n->s.join_timeout, missing > 1 ? "nodes" : "node");
     bool any = false;
     const char *before = " ";
-    for (int i = 0; i < n->slots; i++)
-        any |= n->peers[i] && n->peers[i]->joined && n->peers[i]->wanted < 0;
-    for (int node = 1; node < n->s.node_count && !any && used < size - 24; node++) {
+    for (int i = 0; i < n->joined; i++)
+        any |= n->nodes[i]->facts.wanted < 0;
+    for (int number = 1; number < n->s.node_count && !any && used < size - 24; number++) {
         bool there = false;
-        for (int i = 0; i < n->slots; i++)
-            there |= n->peers[i] && n->peers[i]->joined && n->peers[i]->wanted == node;
+        for (int i = 0; i < n->joined; i++)
+            there |= n->nodes[i]->facts.wanted == number;
         if (!there) {
-            used += (size_t)snprintf(text + used, size - used, "%s%d", before, node);
+            used += (size_t)snprintf(text + used, size - used, "%s%d", before, number);
             before = ", ";
         }
     }
@@ -258,9 +265,10 @@ static void say_missing(const yk__rendezvous *n, char *text, size_t size)
 /* Ends the joining on all nodes with this text. */
 static bool join_failed(yk__rendezvous *n, int *code, const char *text)
 {
-    if (!n->coordinator)
-        yk__rendezvous_refuse(n, NULL, text);
-    yk__relay_say(n->err, "yoke run: %s\n", text);
+    char plain[1400];
+    for (int i = 0; i < n->joined; i++)
+        refuse(n, n->nodes[i]->id, text);
+    yk__relay_say(n->err, "yoke run: %s\n", yk__escape(text, strlen(text), plain, sizeof(plain)));
     *code = EXIT_FAILED;
     return false;
 }
@@ -281,9 +289,9 @@ static bool gather(yk__rendezvous *n, double deadline, int *code)
     double notice = yk__now() + notice_after;
     for (;;) {
         yk__rendezvous_move(n);
-        for (int i = 0; i < n->slots; i++) {
-            if (n->peers[i] && n->peers[i]->gone)
-                yk__rendezvous_forget(n, i);
+        if (n->client.gone) {
+            snprintf(text, sizeof(text), "the launchers' store at %s: %s", n->where, n->client.why);
+            return join_failed(n, code, text);
         }
         if (n->joined == n->s.node_count - 1)
             return number_nodes(n) || join_failed(n, code, "out of memory");
@@ -310,12 +318,10 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
     char text[1400];
     for (;;) {
         yk__rendezvous_move(n);
-        yk__rendezvous_hear_coordinator(n);
         if (n->planned)
             break;
-        if (n->refusal[0] || n->coordinator->gone) {
-            snprintf(text, sizeof(text), "%s: %s", n->coordinator_name,
-                     n->refusal[0] ? n->refusal : n->coordinator->why);
+        if (n->refusal[0] || n->client.gone) {
+            snprintf(text, sizeof(text), "%s: %s", n->coordinator_name, n->refusal[0] ? n->refusal : n->client.why);
             return join_failed(n, code, text);
         }
         double now = yk__now(), next = now + 0.5 < deadline ? now + 0.5 : deadline;
@@ -333,17 +339,34 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
     return true;
 }
 
-static void ask_to_join(yk__rendezvous *n)
+/* The first requests of a launcher. On the thread that looks for node 0, before anything else uses the client. */
+static void greet(void *arg, yk__agent_client *client, bool serves)
 {
-    yk__wire wire = {0};
-    yk__wire_put_u32(&wire, (uint32_t)n->s.node_count);
-    yk__wire_put_u32(&wire, (uint32_t)(1e3 * n->s.node_timeout + 0.5));
-    yk__wire_put_u32(&wire, (uint32_t)(n->s.node + 1));
-    yk__wire_put_u32(&wire, (uint32_t)n->s.listed);
-    for (int i = 0; i < n->s.listed; i++)
-        yk__wire_put_u32(&wire, (uint32_t)n->s.counts[i]);
-    yk__agent_peer_send(n->coordinator, n->epoll, AGENT_JOIN, &wire);
-    yk__wire_clear(&wire);
+    const yk__rendezvous *n = arg;
+    if (serves) {
+        yk__agent_client_follow(client, "reports");
+        return;
+    }
+    yk__agent_facts facts = {.nodes = n->s.node_count,
+                             .wanted = n->s.node,
+                             .timeout = n->s.node_timeout,
+                             .listed = n->s.listed,
+                             .pid = n->identity.pid};
+    snprintf(facts.host, sizeof(facts.host), "%s", n->identity.host);
+    yk__wire join = yk__agent_report(REPORT_JOIN, n->id), ended = yk__agent_report(REPORT_LOST, n->id), silent = {0};
+    facts.counts = (int *)n->s.counts;
+    yk__agent_put_facts(&join, &facts);
+    yk__wire_put(&silent, ended.data, ended.size);
+    yk__wire_put_u8(&ended, 0);
+    yk__wire_put_u8(&silent, 1);
+    yk__agent_client_lease(client, "reports", &ended, &silent, n->s.node_timeout);
+    yk__agent_client_push(client, "reports", &join);
+    char key[32];
+    yk__agent_plan_key(key, n->id);
+    yk__agent_client_await(client, key);
+    yk__wire_clear(&join);
+    yk__wire_clear(&ended);
+    yk__wire_clear(&silent);
 }
 
 /* Becomes node 0 or connects to it. */
@@ -353,12 +376,18 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
     yk__discovery *discovery = calloc(1, sizeof(*discovery));
     if (!discovery)
         return join_failed(n, code, "out of memory");
+    const yk__store_server_options options = {
+        .patience = stranger_patience, .refused = refused, .arg = &n->refusals[1]};
+    n->serving = options;
     *discovery = (yk__discovery){.host = n->s.host,
                                  .port = n->s.port,
                                  .may_listen = n->s.node <= 0,
                                  .must_listen = n->s.node == 0,
                                  .deadline = deadline,
-                                 .identity = &n->identity};
+                                 .identity = &n->identity,
+                                 .greet = greet,
+                                 .arg = n,
+                                 .serving = &n->serving};
     if (!yk__discovery_start(discovery)) {
         free(discovery);
         return join_failed(n, code, "no thread to look for node 0 with");
@@ -381,27 +410,25 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
     yk__discovery found = *discovery;
     close(found.ready);
     free(discovery);
-    if (found.fd < 0)
+    n->server = found.server;
+    n->client = found.client;
+    if (found.why[0])
         return join_failed(n, code, found.why);
-    if (found.listens) {
-        n->listening = found.fd;
-        snprintf(n->where, sizeof(n->where), "%s", yk__address_format(&found.address, text));
-        struct epoll_event event = {.events = EPOLLIN};
-        n->slots = n->s.node_count - 1 + MOST_UNAUTHENTICATED;
-        n->peers = calloc((size_t)n->slots, sizeof(*n->peers));
-        if (!n->peers || epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->listening, &event))
-            return join_failed(n, code, "out of memory");
-        return true;
+    struct epoll_event event = {.events = EPOLLIN};
+    yk__address_format(&n->client.address, text);
+    if (epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->client.fd, &event))
+        return join_failed(n, code, strerror(errno));
+    if (n->server) {
+        snprintf(n->where, sizeof(n->where), "%s", text);
+        n->nodes = calloc((size_t)n->s.node_count, sizeof(*n->nodes));
+        return n->nodes && epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->refusals[0], &event) == 0
+                   ? true
+                   : join_failed(n, code, "out of memory");
     }
-    n->coordinator = yk__agent_peer_create(found.fd, n->epoll, &n->identity, true);
-    if (!n->coordinator) {
-        yk__socket_close(found.fd);
-        return join_failed(n, code, "out of memory");
-    }
-    n->coordinator->who = found.peer;
-    snprintf(n->coordinator_name, sizeof(n->coordinator_name), "node 0 (host %s, pid %u, at %s)", found.peer.host,
-             found.peer.pid, yk__address_format(&found.address, text));
-    ask_to_join(n);
+    const yk__peer *peer = &n->client.channel.handshake.peer;
+    char host[sizeof(peer->host)];
+    snprintf(n->coordinator_name, sizeof(n->coordinator_name), "node 0 (host %s, pid %u, at %s)",
+             yk__escape(peer->host, strlen(peer->host), host, sizeof(host)), peer->pid, text);
     return true;
 }
 
@@ -417,24 +444,29 @@ yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, rel
     }
     n->s = *settings;
     n->err = err;
-    n->listening = n->port_held = -1;
+    n->port_held = n->refusals[0] = n->refusals[1] = n->client.fd = -1;
+    n->client.gone = true; /* so far */
     n->beat = yk__now();
     n->epoll = n->link.fd = epoll_create1(EPOLL_CLOEXEC);
     n->link.step = yk__rendezvous_step;
     bool joined = false;
-    if (n->epoll < 0 || yk__identity_init(&n->identity, "launch", NULL, 0, settings->job)) {
-        join_failed(n, code, n->epoll < 0 ? strerror(errno) : yk_last_error()->message);
+    if (n->epoll < 0 || pipe2(n->refusals, O_CLOEXEC | O_NONBLOCK) || getrandom(&n->id, sizeof(n->id), 0) < 0) {
+        join_failed(n, code, strerror(errno));
+    } else if (yk__identity_init(&n->identity, "launch", NULL, 0, settings->job)) {
+        join_failed(n, code, yk_last_error()->message);
         yk_clear_error();
     } else {
-        joined = find_node_0(n, deadline, code) &&
-                 (n->coordinator ? await_plan(n, deadline, code) : gather(n, deadline, code));
+        joined =
+            find_node_0(n, deadline, code) && (n->server ? gather(n, deadline, code) : await_plan(n, deadline, code));
     }
-    if (joined && n->coordinator)
+    if (joined && !n->server)
         *plan = n->plan;
     else if (joined && !send_plans(n, plan))
         joined = join_failed(n, code, "no free port for rank 0");
-    if (joined)
+    if (joined) {
+        yk__rendezvous_move(n);
         return n;
+    }
     if (n->err) /* otherwise a thread still uses it */
         yk__rendezvous_close(n);
     return NULL;
@@ -446,7 +478,7 @@ bool yk__rendezvous_next(yk__rendezvous *n, yk__agent_plan *plan, int *code)
     n->cause_seen = n->asked = n->reported = n->stopping = n->have_end = n->again = n->link.done = false;
     n->any_left = n->any_unsaved = n->any_asked = false;
     *code = EXIT_FAILED;
-    if (n->coordinator) {
+    if (!n->server) {
         if (!await_plan(n, yk__now() + n->s.node_timeout, code))
             return false;
         *plan = n->plan;
@@ -454,35 +486,53 @@ bool yk__rendezvous_next(yk__rendezvous *n, yk__agent_plan *plan, int *code)
     }
     n->stop = 0;
     n->restart++;
-    return send_plans(n, plan) || join_failed(n, code, "no free port for rank 0");
+    if (!make_plan(n, plan)) {
+        yk__relay_say(n->err, "yoke run: no free port for rank 0\n"); /* the others see this launcher end */
+        return false;
+    }
+    yk__wire order = {0};
+    yk__wire_put_u8(&order, ORDER_ATTEMPT);
+    yk__wire_put_u32(&order, (uint32_t)plan->port);
+    yk__wire_put_u64(&order, (uint64_t)plan->restart);
+    yk__rendezvous_order(n, &order);
+    while (n->deleted + 1 < n->attempt_order) /* every node has read those of the attempt before */
+        yk__agent_client_delete(&n->client, "orders", ++n->deleted);
+    n->attempt_order = n->orders;
+    yk__rendezvous_move(n);
+    return true;
+}
+
+/* Whether something of this launcher has still to arrive: its requests, or at node 0 the others' end. */
+static bool lingers(const yk__rendezvous *n)
+{
+    if (n->client.gone)
+        return false;
+    bool any = n->client.unanswered > 0;
+    for (int i = 0; i < n->joined && !any; i++)
+        any = !n->nodes[i]->gone;
+    return any;
 }
 
 void yk__rendezvous_close(yk__rendezvous *n)
 {
     if (!n)
         return;
-    /* The others close first: what they have not read yet would be lost with the connection. */
-    double deadline = yk__now() + 1;
-    for (bool open = true; open && yk__now() < deadline;) {
-        open = false;
-        for (int i = 0; i < n->slots; i++) {
-            yk__agent_peer *p = n->peers[i];
-            if (!p || !p->joined || p->gone)
-                continue;
-            yk__agent_peer_move(p, n->epoll);
-            p->in.size = 0;
-            if (p->out.size == p->sent && !p->reported && !p->gone)
-                p->reported = shutdown(p->fd, SHUT_WR) == 0;
-            open |= !p->gone && !p->finished;
-        }
-        if (open && yk__supervisor_pause(n->epoll, yk__now() + 0.05))
+    /* The others close first: what they have not read yet would be lost with the store. */
+    for (double deadline = yk__now() + 1; lingers(n) && yk__now() < deadline;) {
+        n->closing = true;
+        yk__rendezvous_move(n);
+        if (lingers(n) && yk__supervisor_pause(n->epoll, yk__now() + 0.05))
             break;
     }
-    for (int i = 0; i < n->slots; i++)
-        yk__agent_peer_free(n->peers[i]);
-    free(n->peers);
-    yk__agent_peer_free(n->coordinator);
-    yk__socket_close(n->listening);
+    yk__agent_client_clear(&n->client);
+    yk__store_server_stop(n->server);
+    for (int i = 0; i < n->joined; i++)
+        free_node(n->nodes[i]);
+    free(n->nodes);
+    for (int i = 0; i < 2; i++) {
+        if (n->refusals[i] >= 0)
+            close(n->refusals[i]);
+    }
     if (n->port_held >= 0)
         close(n->port_held);
     if (n->epoll >= 0)

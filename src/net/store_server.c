@@ -29,7 +29,7 @@ typedef struct connection {
     int fd;     /* -1: dropped, freed when the loop has let go of it */
     int events; /* that the loop watches */
     bool stranger, dirty;
-    double deadline;  /* of a stranger */
+    double deadline;  /* of a stranger; of one that has a lease: when that is over */
     yk__address from; /* the port cleared */
     struct connection *previous, *next, *next_dirty;
 } connection;
@@ -47,7 +47,8 @@ struct yk__store_server {
     pthread_t thread;
     int listen_fd;
     bool accept_paused, stopping;
-    double patience;
+    yk__store_server_options options;
+    double ticked; /* when the timer last ran */
     yk__identity identity;
     yk__keyspace space;
     list strangers, members; /* before and after authentication */
@@ -87,6 +88,11 @@ static void drop(connection *c)
     if (c->session.channel.why[0])
         yk__log(YK_LOG_WARN, "store tcp://%s: %s was dropped: %s", server->name, c->stranger ? "a peer" : "a client",
                 c->session.channel.why);
+    if (c->stranger && server->options.refused && c->session.channel.state == YK__REJECTED &&
+        !c->session.channel.handshake.garbage)
+        server->options.refused(server->options.arg, c->session.channel.why);
+    if (!server->stopping)
+        yk__session_end_lease(&c->session, false);
     yk__session_clear(&c->session);
     uv_poll_stop(&c->poll);
     yk__socket_close(c->fd);
@@ -124,8 +130,11 @@ static bool flush(connection *c)
 }
 
 /* Takes bytes, goes on with those that had to wait for room, and sends: until nothing more can be done now. */
+static void start_ticking(yk__store_server *server);
+
 static void serve(connection *c, const void *data, size_t size)
 {
+    bool had_lease = c->session.lease.size > 0;
     for (bool held = true; held; size = 0) {
         if (!yk__session_receive(&c->session, data, size)) {
             drop(c);
@@ -136,10 +145,15 @@ static void serve(connection *c, const void *data, size_t size)
             list_append(&c->server->members, c);
             c->stranger = false;
         }
-        held = !yk__session_accepts(&c->session) && !c->session.waiting;
+        held = !yk__session_accepts(&c->session) && !yk__session_blocked(&c->session);
         if (!flush(c))
             return;
         held = held && yk__session_accepts(&c->session);
+    }
+    if (c->session.lease.size && c->session.silence > 0) {
+        c->deadline = yk__now() + c->session.silence;
+        if (!had_lease)
+            start_ticking(c->server);
     }
     watch_events(c);
 }
@@ -232,7 +246,7 @@ static void greet(yk__store_server *server, int fd, const yk__address *from)
     c->fd = fd;
     c->stranger = true;
     c->from = *from;
-    c->deadline = yk__now() + server->patience;
+    c->deadline = yk__now() + server->options.patience;
     yk__session_init(&c->session, &server->space, &server->identity);
     c->session.woken = on_woken;
     c->session.user = c;
@@ -297,21 +311,34 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 static void on_tick(uv_timer_t *timer)
 {
     yk__store_server *server = timer->data;
-    double now = yk__now();
+    double now = yk__now(), late = now - server->ticked - 1e-3 * TICK_MS;
+    bool leases = false;
+    server->ticked = now;
     while (server->strangers.first && server->strangers.first->deadline <= now)
         drop(server->strangers.first);
+    for (connection *c = server->members.first; c; c = c->next) {
+        if (!c->session.lease.size || !(c->session.silence > 0))
+            continue;
+        /* Where this process was stopped, what came meanwhile is read first. */
+        if (c->deadline <= now && late < 1e-3 * TICK_MS)
+            yk__session_end_lease(&c->session, true);
+        else
+            leases = true;
+    }
     if (server->accept_paused) {
         server->accept_paused = false;
         uv_poll_start(&server->listener, UV_READABLE, on_connection);
     }
-    if (!server->strangers.first)
+    if (!server->strangers.first && !leases)
         uv_timer_stop(timer);
+    serve_dirty(server);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------------------------ */
 static void on_stop(uv_async_t *async)
 {
     yk__store_server *server = async->data;
+    server->stopping = true;
     while (server->strangers.first)
         drop(server->strangers.first);
     while (server->members.first)
@@ -347,8 +374,8 @@ static void loop_abandon(yk__store_server *server)
     uv_loop_close(&server->loop);
 }
 
-yk__store_server *yk__store_server_start(const yk__address *address, const yk__identity *identity, double patience,
-                                         yk__address *bound)
+yk__store_server *yk__store_server_start(const yk__address *address, const yk__identity *identity,
+                                         const yk__store_server_options *options, yk__address *bound)
 {
     /* The loop has six descriptors of its own; libuv ends the process where some of them are not to be had. */
     if (yk__descriptors_need("the store's server", 16))
@@ -362,7 +389,7 @@ yk__store_server *yk__store_server_start(const yk__address *address, const yk__i
         return NULL;
     }
     server->listen_fd = fd;
-    server->patience = patience;
+    server->options = *options;
     server->identity = *identity;
     yk__address_format(bound, server->name);
     int failed = uv_loop_init(&server->loop);

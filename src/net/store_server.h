@@ -8,10 +8,18 @@
 
 typedef struct yk__store_server yk__store_server;
 
-/* Listens on the address and serves until stop. Peers that have not proved themselves `patience` seconds after they
- * connected are dropped. The identity is copied. NULL and an error on failure. */
-yk__store_server *yk__store_server_start(const yk__address *address, const yk__identity *identity, double patience,
-                                         yk__address *bound);
+typedef struct yk__store_server_options {
+    /* Peers that have not proved themselves so many seconds after they connected are dropped. */
+    double patience;
+    /* Called on the server's thread with the reason for which a peer was turned away that speaks yoke's protocol; the
+     * text is not escaped. NULL: not called. */
+    void (*refused)(void *arg, const char *why);
+    void *arg;
+} yk__store_server_options;
+
+/* Listens on the address and serves until stop. Identity and options are copied. NULL and an error on failure. */
+yk__store_server *yk__store_server_start(const yk__address *address, const yk__identity *identity,
+                                         const yk__store_server_options *options, yk__address *bound);
 /* Ends the thread, closes all connections and frees everything; NULL is allowed. */
 void yk__store_server_stop(yk__store_server *server);
 

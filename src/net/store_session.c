@@ -5,6 +5,7 @@
  * memory grows with what has arrived and not with what a length claims. A malformed request ends the session and no
  * other.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,7 @@ static void stop_waiting(yk__session *s)
 void yk__session_clear(yk__session *s)
 {
     stop_waiting(s);
+    yk__wire_clear(&s->lease);
     yk__channel_clear(&s->channel);
 }
 
@@ -39,10 +41,15 @@ static size_t unsent(const yk__session *s)
     return s->channel.out.size - s->channel.sent;
 }
 
+bool yk__session_blocked(const yk__session *s)
+{
+    return s->waiting && s->kind != YK__AWAIT;
+}
+
 bool yk__session_accepts(const yk__session *s)
 {
     size_t held_back = s->channel.in.size - s->channel.taken;
-    return !s->closing && unsent(s) < YK__OUTPUT_LIMIT && (!s->waiting || held_back < YK__HELLO_LIMIT);
+    return !s->closing && unsent(s) < YK__OUTPUT_LIMIT && (!yk__session_blocked(s) || held_back < YK__HELLO_LIMIT);
 }
 
 /* ---- replies --------------------------------------------------------------------------------------------------- */
@@ -115,8 +122,8 @@ static void reply_found(yk__session *s)
         return;
     }
     const yk__bytes *value = s->kind == YK__WAIT ? NULL : yk__keyspace_get(s->space, s->waiter.keys[0]);
-    yk__channel_begin(&s->channel, YK__DONE);
-    if (s->kind == YK__GET)
+    yk__channel_begin(&s->channel, s->kind == YK__AWAIT ? YK__ARRIVED : YK__DONE);
+    if (s->kind == YK__GET || s->kind == YK__AWAIT)
         yk__wire_put_value(&s->channel.message, value->data, value->size);
     else if (s->kind == YK__WATCH)
         put_found(s, value);
@@ -171,33 +178,33 @@ static bool read_value(yk__reader *reader, yk__bytes *value)
     return value->data && value->size <= YK_STORE_MAX_VALUE;
 }
 
-/* Keys of WAIT and CHECK, in new memory of s->keys. */
-static bool read_keys(yk__session *s, yk__reader *reader, size_t *count)
+/* Keys of WAIT and CHECK, in new memory of *keys. */
+static bool read_keys(yk__bytes **keys, yk__reader *reader, size_t *count)
 {
     *count = yk__read_u32(reader);
     if (reader->bad || *count > (size_t)(reader->end - reader->at) / 3) /* a key takes at least three bytes */
         return false;
-    s->keys = calloc(*count + 1, sizeof(*s->keys));
-    bool good = s->keys != NULL;
+    *keys = calloc(*count + 1, sizeof(**keys));
+    bool good = *keys != NULL;
     for (size_t i = 0; i < *count && good; i++)
-        good = read_key(reader, &s->keys[i]);
+        good = read_key(reader, &(*keys)[i]);
     return good;
 }
 
 static bool check_keys(yk__session *s, yk__reader *reader)
 {
     size_t count, found = 0;
-    bool good = read_keys(s, reader, &count) && yk__read_finished(reader);
-    while (good && found < count && yk__keyspace_get(s->space, s->keys[found]))
+    yk__bytes *keys = NULL;
+    bool good = read_keys(&keys, reader, &count) && yk__read_finished(reader);
+    while (good && found < count && yk__keyspace_get(s->space, keys[found]))
         found++;
-    free(s->keys);
-    s->keys = NULL;
+    free(keys);
     if (good)
         reply_flag(s, found == count);
     return good;
 }
 
-/* GET, WAIT and WATCH: what the waiter borrows must outlive the received bytes, so they are copied first. */
+/* GET, AWAIT, WAIT and WATCH: what the waiter borrows must outlive the received bytes, so they are copied first. */
 static bool start_waiting(yk__session *s, enum yk__request kind, const unsigned char *payload, size_t size)
 {
     yk__wire_put(&s->held, payload, size);
@@ -208,7 +215,7 @@ static bool start_waiting(yk__session *s, enum yk__request kind, const unsigned 
     yk__bytes old = {0};
     bool good;
     if (kind == YK__WAIT) {
-        good = read_keys(s, &reader, &count);
+        good = read_keys(&s->keys, &reader, &count);
     } else {
         s->keys = calloc(1, sizeof(*s->keys));
         good = s->keys && read_key(&reader, &s->keys[0]);
@@ -248,7 +255,7 @@ static bool start_gathering(yk__session *s, const unsigned char *payload, size_t
     size_t count = 0;
     bool sets = yk__read_u8(&reader) != 0;
     bool good = (!sets || (read_key(&reader, &own) && read_value(&reader, &value))) && read_key(&reader, &s->stop) &&
-                read_keys(s, &reader, &count) && count > 0 && yk__read_finished(&reader);
+                read_keys(&s->keys, &reader, &count) && count > 0 && yk__read_finished(&reader);
     for (size_t i = 0; i < count && good; i++) /* one waiter would be both, and one end the end of both */
         good = s->keys[i].size != s->stop.size || memcmp(s->keys[i].data, s->stop.data, s->stop.size) != 0;
     if (!good) {
@@ -279,6 +286,67 @@ static bool start_gathering(yk__session *s, const unsigned char *payload, size_t
     return true;
 }
 
+/* ---- lists, and leases on them ----------------------------------------------------------------------------------- */
+static yk_status push(yk__session *s, yk__bytes list, yk__bytes value, int64_t *count, char why[YK__ADD_WHY])
+{
+    char key[YK_STORE_MAX_KEY + 24];
+    yk_status status = yk__keyspace_add(s->space, list, 1, count, why);
+    if (status)
+        return status;
+    int size = snprintf(key, sizeof(key), "%.*s/%" PRId64, (int)list.size, (const char *)list.data, *count);
+    snprintf(why, YK__ADD_WHY, "the server is out of memory");
+    return yk__keyspace_set(s->space, (yk__bytes){(const unsigned char *)key, (size_t)size}, value);
+}
+
+/* A reply with the number, or with what is wrong. */
+static void reply_sum(yk__session *s, yk_status status, int64_t sum, const char *why)
+{
+    if (!status) {
+        reply_number(s, sum);
+        return;
+    }
+    yk_clear_error();
+    reply_failed(s, status == YK_ERR_ARGUMENT ? YK__FAILED_ARGUMENT : YK__FAILED_MEMORY, why);
+}
+
+typedef struct lease {
+    yk__bytes key, ended, silent;
+    uint32_t milliseconds;
+} lease;
+
+static bool read_lease(const unsigned char *payload, size_t size, lease *l)
+{
+    yk__reader reader = {payload, payload + size, false};
+    bool good = read_key(&reader, &l->key) && read_value(&reader, &l->ended) && read_value(&reader, &l->silent);
+    l->milliseconds = yk__read_u32(&reader);
+    return good && yk__read_finished(&reader) && !memchr(l->key.data, 0, l->key.size);
+}
+
+static bool begin_lease(yk__session *s, const unsigned char *payload, size_t size)
+{
+    lease l;
+    if (s->lease.size || !read_lease(payload, size, &l))
+        return false;
+    yk__wire_put(&s->lease, payload, size);
+    if (s->lease.failed)
+        return false;
+    s->silence = 1e-3 * l.milliseconds;
+    reply_plain(s, YK__DONE);
+    return true;
+}
+
+void yk__session_end_lease(yk__session *s, bool silent)
+{
+    lease l;
+    int64_t count;
+    char why[YK__ADD_WHY];
+    if (!s->lease.size)
+        return;
+    if (read_lease(s->lease.data, s->lease.size, &l) && push(s, l.key, silent ? l.silent : l.ended, &count, why))
+        yk_clear_error(); /* no memory: nobody can be told */
+    yk__wire_clear(&s->lease);
+}
+
 static bool take_request(yk__session *s, unsigned kind, const unsigned char *payload, size_t size)
 {
     yk__reader reader = {payload, payload + size, false};
@@ -287,10 +355,19 @@ static bool take_request(yk__session *s, unsigned kind, const unsigned char *pay
         cancel(s);
         return size == 0;
     }
-    if (kind == YK__GET || kind == YK__WAIT || kind == YK__WATCH)
-        return start_waiting(s, kind, payload, size);
+    bool waits = kind == YK__GET || kind == YK__WAIT || kind == YK__WATCH || kind == YK__GATHER || kind == YK__AWAIT;
+    if (waits && s->waiting)
+        return false;
     if (kind == YK__GATHER)
         return start_gathering(s, payload, size);
+    if (waits)
+        return start_waiting(s, kind, payload, size);
+    if (kind == YK__LEASE)
+        return begin_lease(s, payload, size);
+    if (kind == YK__RENEW) {
+        reply_plain(s, YK__DONE);
+        return size == 0;
+    }
     if (kind == YK__CHECK)
         return check_keys(s, &reader);
     if (kind == YK__COUNT) {
@@ -314,12 +391,16 @@ static bool take_request(yk__session *s, unsigned kind, const unsigned char *pay
         if (!yk__read_finished(&reader))
             return false;
         yk_status status = yk__keyspace_add(s->space, key, amount, &sum, why);
-        if (status) {
-            yk_clear_error();
-            reply_failed(s, status == YK_ERR_ARGUMENT ? YK__FAILED_ARGUMENT : YK__FAILED_MEMORY, why);
-        } else {
-            reply_number(s, sum);
-        }
+        reply_sum(s, status, sum, why);
+        return true;
+    }
+    case YK__PUSH: {
+        int64_t sum = 0;
+        char why[YK__ADD_WHY] = "";
+        if (!read_value(&reader, &value) || !yk__read_finished(&reader) || memchr(key.data, 0, key.size))
+            return false;
+        yk_status status = push(s, key, value, &sum, why);
+        reply_sum(s, status, sum, why);
         return true;
     }
     case YK__COMPARE_SET: {
@@ -370,7 +451,7 @@ bool yk__session_receive(yk__session *s, const void *data, size_t size)
     unsigned type;
     while (unsent(s) < YK__OUTPUT_LIMIT && (type = yk__channel_next(c, &payload))) {
         size_t bytes = (size_t)(payload.end - payload.at);
-        if ((s->waiting && type != YK__CANCEL) || !take_request(s, type, payload.at, bytes))
+        if ((yk__session_blocked(s) && type != YK__CANCEL) || !take_request(s, type, payload.at, bytes))
             return false;
     }
     return c->state == YK__REACHED || (c->state != YK__LOST && end_session(s));

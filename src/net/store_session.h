@@ -3,8 +3,8 @@
  * keyspace between. Layer: net.
  *
  * A client sends messages (channel.h) of one request each and reads one reply for each; only `cancel` may follow a
- * request that waits. Request: type, then as below; reply: yk__reply, then as below. Keys have 16 bits of
- * length, values 32.
+ * request that waits, unless that is AWAIT. Request: type, then as below; reply: yk__reply, then as below. Keys have 16
+ * bits of length, values 32.
  *
  *   request      payload                      reply to it
  *   SET          key, value                   -
@@ -17,13 +17,20 @@
  *   WATCH        key, u8 there, old value     u8 there, value           (waits)
  *   COUNT        prefix as a key              i64
  *   GATHER       see below                    see below                 (waits)
+ *   AWAIT        key                          value, as ARRIVED         (waits, other requests may follow)
+ *   PUSH         key, value                   i64
+ *   LEASE        key, ended, silent, u32 ms   -
+ *   RENEW        -                            -
  *   CANCEL       -                            TIMED_OUT to the request that waits, nothing when none does
  *
  * GATHER (store_table.h) has u8 whether there is a key of its own, this and its value, the key that stops it, u32 count
  * and the keys. Its reply and its TIMED_OUT carry u8 whether all are there, u32 count and for each u8 there, value;
- * then the same of the key that stops it, and of what its own key held before. TIMED_OUT of WAIT carries u32 missing
- * keys and up to YK__MISSING_SHOWN positions of them; FAILED carries u8 (argument or memory) and text. DAMAGED carries
- * text, and the connection ends: what came from the client is not what it sent.
+ * then the same of the key that stops it, and of what its own key held before. PUSH appends to a list: it adds 1 to the
+ * number that the key holds, gives the sum N and sets the key "KEY/N". LEASE makes the server push a value itself,
+ * once: `ended` when the connection ends, or `silent` when nothing has come over it for so long (0: never). RENEW is
+ * something that comes. TIMED_OUT of WAIT carries u32 missing keys and up to YK__MISSING_SHOWN positions of them;
+ * FAILED carries u8 (argument or memory) and text. DAMAGED carries text, and the connection ends: what came from the
+ * client is not what it sent.
  */
 #ifndef YOKE_NET_STORE_SESSION_H
 #define YOKE_NET_STORE_SESSION_H
@@ -44,9 +51,13 @@ enum yk__request {
     YK__WATCH,
     YK__COUNT,
     YK__CANCEL,
-    YK__GATHER
+    YK__GATHER,
+    YK__AWAIT,
+    YK__PUSH,
+    YK__LEASE,
+    YK__RENEW
 };
-enum yk__reply { YK__DONE = 1, YK__TIMED_OUT, YK__FAILED, YK__REPLY_DAMAGED };
+enum yk__reply { YK__DONE = 1, YK__TIMED_OUT, YK__FAILED, YK__REPLY_DAMAGED, YK__ARRIVED };
 enum { YK__FAILED_ARGUMENT = 1, YK__FAILED_MEMORY };
 enum {
     YK__REQUEST_LIMIT = 2 * YK_STORE_MAX_VALUE + 65536, /* bytes of a payload, either way */
@@ -63,6 +74,8 @@ typedef struct yk__session {
     yk__bytes stop;
     yk__wire held; /* the bytes that the waiter's keys and old value are in */
     yk__bytes *keys;
+    yk__wire lease; /* the payload of LEASE; empty: none, or it is over */
+    double silence; /* its seconds */
     /* Called when a change by another session put something into channel.out; NULL is allowed. */
     void (*woken)(struct yk__session *session);
     void *user;
@@ -74,5 +87,9 @@ void yk__session_clear(yk__session *session);
 bool yk__session_receive(yk__session *session, const void *data, size_t size);
 /* Whether more bytes may be given. */
 bool yk__session_accepts(const yk__session *session);
+/* Whether requests have to wait until that which is under way has its reply. */
+bool yk__session_blocked(const yk__session *session);
+/* The connection has ended, or nothing came for as long as the lease allows: pushes what the client left for that. */
+void yk__session_end_lease(yk__session *session, bool silent);
 
 #endif

@@ -568,7 +568,8 @@ static yk_status serve(tcp_store *tcp, const yk_tcp_store_options *options)
         status = yk__identity_allows(&tcp->identity, &address, "tcp_store");
     if (status)
         return status;
-    tcp->server = yk__store_server_start(&address, &tcp->identity, stranger_patience, &bound);
+    tcp->server = yk__store_server_start(&address, &tcp->identity,
+                                         &(yk__store_server_options){.patience = stranger_patience}, &bound);
     if (!tcp->server) {
         yk__error_prefix("tcp_store");
         return yk__error_code();

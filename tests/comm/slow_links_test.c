@@ -243,6 +243,99 @@ static void test_round_trips(void **unused)
     }
 }
 
+/* ---- launchers --------------------------------------------------------------------------------------------------- */
+static char this_program[4096], secret_path[64];
+
+/* What a launcher of the test below starts: joins, and says so in a file. */
+static int joined_rank(void)
+{
+    yk_scope_begin();
+    if (yk_init_process_group(NULL) || yk_barrier(NULL))
+        return yk_report_error(stderr);
+    FILE *file = fopen(getenv("JOINED"), "a");
+    if (!file || fprintf(file, "%.6f\n", yk__now()) < 0 || fclose(file))
+        return 1;
+    yk_destroy_process_group();
+    return 0;
+}
+
+static void run_launcher(int hosts, int each, int host)
+{
+    char nodes[16], node[16], ranks[16], name[16];
+    snprintf(nodes, sizeof(nodes), "%d", hosts);
+    snprintf(node, sizeof(node), "%d", host);
+    snprintf(ranks, sizeof(ranks), "%d", each);
+    snprintf(name, sizeof(name), "host%d", host);
+    setenv("YOKE_HOST_ID", name, 1);
+    usleep(host ? 400000 : 100000); /* node 0 is there when the others come: else they try again */
+    const char *yoke = getenv("YOKE");
+    execl(yoke, yoke, "run", "--nnodes", nodes, "--node-rank", node, "-n", ranks, "--master-addr", "10.215.0.1",
+          "--secret-file", secret_path, "--", this_program, "joined-rank", NULL);
+    _exit(127);
+}
+
+/* Seconds from the start of the last launcher to a group that all ranks have joined; 0 where hosts cannot be made. */
+static double launched(int hosts, int each, double delay)
+{
+    char path[] = "/tmp/yk-joined-XXXXXX";
+    close(mkstemp(path));
+    setenv("JOINED", path, 1);
+    network n = {.hosts = hosts, .delay = delay, .random = 7};
+    n.packets = calloc(MOST_PACKETS, sizeof(*n.packets));
+    assert_non_null(n.packets);
+    double begin = yk__now() + 0.4;
+    bool made = true;
+    for (int h = 0; h < hosts && made; h++) {
+        n.tun[h] = enter_host(h);
+        made = n.tun[h] >= 0;
+        pid_t pid = made ? fork() : -1;
+        assert_true(!made || pid >= 0);
+        if (pid == 0)
+            run_launcher(hosts, each, h);
+    }
+    if (made)
+        carry(&n);
+    for (int h = 0; h < hosts && made; h++)
+        close(n.tun[h]);
+    free(n.packets);
+    FILE *file = fopen(path, "r");
+    double last = 0, at;
+    int joined = 0;
+    for (; file && fscanf(file, "%lf", &at) == 1; joined++)
+        last = at > last ? at : last;
+    if (file)
+        fclose(file);
+    unlink(path);
+    assert_int_equal(joined, made ? hosts * each : 0);
+    return made ? last - begin : 0;
+}
+
+/* Three round trips for the launchers, six for the ranks, and the barrier's. What the processes themselves take is the
+ * same with a short delay and with a long one. */
+static void test_launchers(void **unused)
+{
+    (void)unused;
+    const double shorter = 0.1, longer = 0.4;
+    static const int layouts[][2] = {{2, 1}, {3, 2}};
+    if (!getenv("YOKE"))
+        skip();
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(*layouts); i++) {
+        int hosts = layouts[i][0], each = layouts[i][1];
+        double least[2] = {1000, 1000}, trips = 1000;
+        for (int tries = 0; tries < 4 && (trips < 3 || trips >= 10.6); tries++) {
+            for (int k = 0; k < 2; k++) {
+                double took = launched(hosts, each, (k ? longer : shorter) / 2);
+                if (took <= 0)
+                    skip();
+                least[k] = took < least[k] ? took : least[k];
+            }
+            trips = (least[1] - least[0]) / (longer - shorter);
+        }
+        print_message("# yoke run, %d nodes, %d ranks each: %.2f round trips with a barrier\n", hosts, each, trips);
+        assert_true(trips >= 3 && trips < 10.6);
+    }
+}
+
 static void test_loss(void **unused)
 {
     (void)unused;
@@ -253,11 +346,16 @@ static void test_loss(void **unused)
     expect_joined(results, 4);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trips), cmocka_unit_test(test_loss)};
-    char path[] = "/tmp/yk-secret-XXXXXX";
+    if (argc == 2 && strcmp(argv[1], "joined-rank") == 0)
+        return joined_rank();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trips), cmocka_unit_test(test_launchers),
+                                       cmocka_unit_test(test_loss)};
+    char *path = strcpy(secret_path, "/tmp/yk-secret-XXXXXX");
     int fd = mkstemp(path);
+    if (!realpath(argv[0], this_program))
+        return 1;
     if (fd < 0 || write(fd, "0123456789abcdef0123456789abcdef", 32) != 32)
         return 1;
     close(fd);
