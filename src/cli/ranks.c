@@ -16,6 +16,7 @@
 
 #include "base/core.h"
 #include "cli/options.h"
+#include "comm/agreement.h"
 #include "launch/rank_info.h"
 #include "nn/module.h"
 
@@ -113,15 +114,11 @@ yk_status ranks_compare(const ranks *r, const char *lines)
     if (gethostname(own.host, sizeof(own.host) - 1))
         snprintf(own.host, sizeof(own.host), "unknown");
     snprintf(own.lines, sizeof(own.lines), "%s", lines);
-    const yk_tensor_options bytes = {.dtype = YK_U8};
-    yk_scope scope = yk_scope_begin();
-    yk_tensor *in = yk_from_data(&own, 1, (int64_t[]){sizeof(own)}, &bytes);
-    yk_tensor *out = yk_empty(2, (int64_t[]){r->world, sizeof(own)}, &bytes);
-    yk_status status = in && out ? yk_all_gather(out, in, NULL) : yk__error_code();
-    const claim *all = status ? NULL : yk_tensor_data(out);
+    claim *all = yk__calloc((size_t)r->world, sizeof(*all));
+    yk_status status = all ? yk__gather_bytes(&own, all, sizeof(own), NULL) : yk__error_code();
     for (int i = 1; i < r->world && !status; i++)
         status = compare(i, &all[i], &all[0]);
-    yk_scope_end(scope);
+    free(all);
     return status;
 }
 

@@ -25,25 +25,33 @@ static yk_tensor *bytes_new(size_t size)
     return yk__tensor_new(1, (int64_t[]){(int64_t)size}, NULL, YK_U8, (yk_device){0});
 }
 
-/* Every rank's `size` bytes, one after the other, to `to`. */
-static yk_status gather_bytes(yk_process_group *group, const void *from, size_t size, void *to)
+yk_status yk__gather_bytes(const void *own, void *all, size_t bytes, yk_process_group *group)
 {
-    size_t count = (size_t)yk__rank_count(group);
-    if (count == 1 || size == 0) {
-        memcpy(to, from, size);
+    size_t count = (size_t)yk_world_size(group);
+    if (count == 1 || bytes == 0) {
+        memcpy(all, own, bytes);
         return YK_OK;
     }
-    yk_tensor *part = bytes_new(size), *whole = bytes_new(size * count);
+    yk_tensor *part = bytes_new(bytes), *whole = bytes_new(bytes * count);
     yk_status status = part && whole ? YK_OK : yk__error_code();
     if (!status) {
-        memcpy(part->data, from, size);
+        memcpy(part->data, own, bytes);
         status = yk_all_gather(whole, part, group);
     }
     if (!status)
-        memcpy(to, whole->data, size * count);
+        memcpy(all, whole->data, bytes * count);
     yk_tensor_release(part);
     yk_tensor_release(whole);
     return status;
+}
+
+/* The same where a group of NULL is this process alone. */
+static yk_status gather_bytes(yk_process_group *group, const void *own, size_t bytes, void *all)
+{
+    if (group)
+        return yk__gather_bytes(own, all, bytes, group);
+    memcpy(all, own, bytes);
+    return YK_OK;
 }
 
 yk_status yk__ranks_gather_status(yk_process_group *group, const int64_t *values, yk__rank_status **all)

@@ -35,6 +35,9 @@ yk_status yk__ranks_agree(yk_process_group *group);
 /* Likewise, and where the ranks read files of different checksums under the name `dir`. */
 yk_status yk__ranks_agree_checksum(yk_process_group *group, const char *dir, int64_t digest);
 
+/* Every rank's `bytes` bytes at `own`, by rank, into `all`. As in the public functions a group of NULL is the default
+ * one. */
+yk_status yk__gather_bytes(const void *own, void *all, size_t bytes, yk_process_group *group);
 /* Every rank's text: `texts` has as many as ranks, ended by zeros, in one block that the caller frees. */
 yk_status yk__ranks_gather_text(yk_process_group *group, const char *text, char ***texts);
 /* Rank 0's bytes to all: elsewhere *data is allocated, one byte longer and ended by a zero. */

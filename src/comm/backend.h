@@ -8,6 +8,8 @@
 #ifndef YOKE_COMM_BACKEND_H
 #define YOKE_COMM_BACKEND_H
 
+#include <string.h>
+
 #include <yoke/comm.h>
 
 #include "tensor/tensor.h"
@@ -56,6 +58,51 @@ typedef struct yk__comm_op {
     void *out;
     const int64_t *in_counts, *out_counts; /* all_to_all: elements by rank */
 } yk__comm_op;
+
+/* Whether the kind has a reduction, a root. */
+static inline bool yk__comm_reduces(yk__comm_kind kind)
+{
+    return kind == YK__COMM_ALL_REDUCE || kind == YK__COMM_REDUCE || kind == YK__COMM_REDUCE_SCATTER;
+}
+
+static inline bool yk__comm_has_root(yk__comm_kind kind)
+{
+    return kind == YK__COMM_REDUCE || kind == YK__COMM_BROADCAST || kind == YK__COMM_GATHER || kind == YK__COMM_SCATTER;
+}
+
+/* A collective as the ranks compare it, in shared memory and over connections. Without padding: equal headers have
+ * equal bytes. */
+typedef struct yk__comm_header {
+    uint64_t number;
+    int64_t count;
+    int32_t kind, dtype, reduction, peer; /* reduction 0 and peer -1 where the kind has none */
+} yk__comm_header;
+
+static inline yk__comm_header yk__comm_header_of(const yk__comm_op *op)
+{
+    return (yk__comm_header){.number = op->number,
+                             .count = op->count,
+                             .kind = (int32_t)op->kind,
+                             .dtype = (int32_t)op->dtype,
+                             .reduction = yk__comm_reduces(op->kind) ? (int32_t)op->reduction : 0,
+                             .peer = yk__comm_has_root(op->kind) ? op->peer : -1};
+}
+
+static inline bool yk__comm_header_equal(const yk__comm_header *a, const yk__comm_header *b)
+{
+    return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+/* The operation of a header, for messages. */
+static inline yk__comm_op yk__comm_header_op(const yk__comm_header *h)
+{
+    return (yk__comm_op){.kind = (yk__comm_kind)h->kind,
+                         .dtype = (yk_dtype)h->dtype,
+                         .reduction = (yk_reduce_op)h->reduction,
+                         .peer = h->peer,
+                         .number = h->number,
+                         .count = h->count};
+}
 
 /* What a rank knows when it joins. Everything is borrowed for the length of the call, but for `store`, which lives as
  * long as the group. */
@@ -117,9 +164,6 @@ yk_status yk__comm_combine(yk_reduce_op op, yk_dtype dtype, int outputs, char *c
 /* ---- describe.c ---- */
 const char *yk__comm_kind_name(yk__comm_kind kind);
 const char *yk__comm_reduction_name(yk_reduce_op op);
-/* Whether the kind has a reduction, a root. */
-bool yk__comm_reduces(yk__comm_kind kind);
-bool yk__comm_has_root(yk__comm_kind kind);
 /* "all_reduce #12 (float32, 100 elements, sum)", "send #3 (int64, 5 elements, to rank 1, tag 7)" */
 const char *yk__comm_describe(const yk__comm_op *op, char *buffer, size_t size);
 

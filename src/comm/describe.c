@@ -27,16 +27,6 @@ const char *yk__comm_reduction_name(yk_reduce_op op)
     return (unsigned)op < sizeof(names) / sizeof(names[0]) ? names[op] : "an unknown reduction";
 }
 
-bool yk__comm_reduces(yk__comm_kind kind)
-{
-    return kind == YK__COMM_ALL_REDUCE || kind == YK__COMM_REDUCE || kind == YK__COMM_REDUCE_SCATTER;
-}
-
-bool yk__comm_has_root(yk__comm_kind kind)
-{
-    return kind == YK__COMM_REDUCE || kind == YK__COMM_BROADCAST || kind == YK__COMM_GATHER || kind == YK__COMM_SCATTER;
-}
-
 const char *yk__comm_describe(const yk__comm_op *op, char *buffer, size_t size)
 {
     char more[64] = "";

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/agreement.h"
 #include "parallel/reducer.h"
 
 /* What a rank tells the others. */

@@ -6,21 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/agreement.h"
 #include "nn/module.h"
 #include "parallel/reducer.h"
-
-yk_status yk__gather_bytes(const void *mine, void *all, size_t bytes, yk_process_group *group)
-{
-    int64_t size = (int64_t)bytes, total = size * yk_world_size(group);
-    const yk_tensor_options u8 = {.dtype = YK_U8};
-    yk_scope scope = yk_scope_begin();
-    yk_tensor *in = yk_from_data(mine, 1, &size, &u8), *out = yk_empty(1, &total, &u8);
-    yk_status status = in && out ? yk_all_gather(out, in, group) : yk__error_code();
-    if (!status)
-        memcpy(all, out->data, (size_t)total);
-    yk_scope_end(scope);
-    return status;
-}
 
 /* ---- are they alike ---------------------------------------------------------------------------------------------- */
 

@@ -141,8 +141,6 @@ yk_status yk__model_broadcast(int count, yk_tensor *const *tensors, int src, yk_
 yk_status yk__model_broadcast_all(yk__reducer *r, int src);
 /* Every buffer of the tree, once, also those that are not in the state dict. Retained; *list is the caller's. */
 yk_status yk__model_buffers(yk_module *m, yk_tensor ***list, int *count);
-/* Every rank's `bytes` bytes at `mine`, by rank, into `all`. */
-yk_status yk__gather_bytes(const void *mine, void *all, size_t bytes, yk_process_group *group);
 
 /* ---- ddp_join.c ---- */
 /* While inputs may be uneven: shows what this rank is about to do, and checks that all active ranks do the same. */

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/agreement.h"
 #include "nn/module.h"
 #include "ops/op.h"
 #include "parallel/reducer.h"

@@ -15,7 +15,7 @@ int faults_main(void);
 #include <sys/syscall.h>
 
 #include "comm/group.h"
-#include "comm/native/hosts.h"
+#include "comm/native/multihost.h"
 
 static void test_faults_alone(void **unused)
 {

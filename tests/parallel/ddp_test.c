@@ -5,6 +5,7 @@
 #include "tests/parallel/trainer.h"
 
 #include "base/core.h"
+#include "comm/agreement.h"
 #include "comm/region.h"
 #include "parallel/reducer.h"
 

@@ -39,10 +39,8 @@ enum {
 
 /* What a rank is about to do, and its payload if that is small. */
 typedef struct mpi_block {
-    uint64_t number;
-    int64_t count;
-    int32_t kind, dtype, reduction, peer;
-    char payload[BLOCK_BYTES - 32];
+    yk__comm_header header;
+    char payload[BLOCK_BYTES - sizeof(yk__comm_header)];
 } mpi_block;
 
 typedef enum mpi_letter_kind {

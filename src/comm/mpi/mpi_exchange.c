@@ -25,16 +25,6 @@ MPI_Datatype mpi_type_of(size_t bytes)
     return bytes == 1 ? MPI_BYTE : bytes == 2 ? MPI_UINT16_T : bytes == 4 ? MPI_UINT32_T : MPI_UINT64_T;
 }
 
-static bool reduces(yk__comm_kind kind)
-{
-    return kind == YK__COMM_ALL_REDUCE || kind == YK__COMM_REDUCE || kind == YK__COMM_REDUCE_SCATTER;
-}
-
-static bool has_root(yk__comm_kind kind)
-{
-    return kind == YK__COMM_REDUCE || kind == YK__COMM_BROADCAST || kind == YK__COMM_GATHER || kind == YK__COMM_SCATTER;
-}
-
 static inline void copy(void *to, const void *from, size_t bytes)
 {
     if (bytes && to != from)
@@ -77,12 +67,7 @@ static yk_status refused(mpi_group *g, const yk__comm_op *op, int code)
 /* ---- the exchange of blocks -------------------------------------------------------------------------------------- */
 static const char *describe_block(const mpi_block *b, char *buffer, size_t size)
 {
-    yk__comm_op op = {.kind = (yk__comm_kind)b->kind,
-                      .dtype = (yk_dtype)b->dtype,
-                      .reduction = (yk_reduce_op)b->reduction,
-                      .peer = b->peer,
-                      .number = b->number,
-                      .count = b->count};
+    yk__comm_op op = yk__comm_header_op(&b->header);
     return mpi_yoke->describe(&op, buffer, size);
 }
 
@@ -92,7 +77,7 @@ static yk_status compare_blocks(mpi_group *g)
     const mpi_block *first = &g->blocks[0];
     for (int r = 1; r < g->world_size; r++) {
         const mpi_block *b = &g->blocks[r];
-        if (memcmp(b, first, offsetof(mpi_block, payload)) == 0)
+        if (yk__comm_header_equal(&b->header, &first->header))
             continue;
         char x[120], y[120], a[160], c[160];
         return mpi_break(g, YK_ERR_MISMATCH, "group '%s': %s called %s, but %s called %s", g->name,
@@ -121,13 +106,13 @@ static size_t small_payload(const mpi_group *g, const yk__comm_op *op, size_t si
 static yk_status finish_small(mpi_group *g, const yk__comm_op *op, size_t size)
 {
     size_t part = (size_t)op->count * size;
-    bool wanted =
-        !has_root(op->kind) || op->kind == YK__COMM_BROADCAST || op->kind == YK__COMM_SCATTER || op->peer == g->rank;
+    bool wanted = !yk__comm_has_root(op->kind) || op->kind == YK__COMM_BROADCAST || op->kind == YK__COMM_SCATTER ||
+                  op->peer == g->rank;
     if (op->count == 0 || !wanted)
         return YK_OK;
     char *out = op->out;
     size_t mine = op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_REDUCE_SCATTER ? part * (size_t)g->rank : 0;
-    if (reduces(op->kind)) {
+    if (yk__comm_reduces(op->kind)) {
         const char **in = mpi_base->allocate((size_t)g->world_size, sizeof(*in));
         if (!in)
             return mpi_base->error_code();
@@ -151,12 +136,7 @@ static yk_status finish_small(mpi_group *g, const yk__comm_op *op, size_t size)
 static yk_status exchange_blocks(mpi_group *g, const yk__comm_op *op, size_t size, bool *small)
 {
     mpi_block *b = g->own;
-    b->number = op->number;
-    b->count = op->count;
-    b->kind = (int32_t)op->kind;
-    b->dtype = (int32_t)op->dtype;
-    b->reduction = reduces(op->kind) ? (int32_t)op->reduction : 0;
-    b->peer = has_root(op->kind) ? op->peer : -1;
+    b->header = yk__comm_header_of(op);
     copy(b->payload, op->in, small_payload(g, op, size, small));
     atomic_store(&g->begun, op->number);
     MPI_Request request = MPI_REQUEST_NULL;
@@ -419,7 +399,7 @@ yk_status mpi_collective(void *state, const yk__comm_op *op)
         status = finish_small(g, op, size);
     else if (!status && op->kind == YK__COMM_ALL_TO_ALL)
         status = all_to_all(g, op, size);
-    else if (!status && reduces(op->kind))
+    else if (!status && yk__comm_reduces(op->kind))
         status = reduce(g, op, size);
     else if (!status && op->kind != YK__COMM_BARRIER)
         status = move(g, op, size);

@@ -2,14 +2,15 @@
  * flow.c - bytes on the data connections: both directions at once, handed on while they come. Layer: comm/native.
  *
  * One thread does it all: it sends what the system takes, receives what is there, and only when neither moves it waits,
- * first by looking again, then in poll together with the talk connections. So a cause that comes from anywhere ends the
- * wait. What ends a data connection is told by the talk connection (hosts.h); here it only stops moving.
+ * first by looking again, then in poll together with the control connections. So a cause that comes from anywhere ends
+ * the wait. What ends a data connection is published_failure by the control connection (multihost.h); here it only
+ * stops moving.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/native/hosts.h"
+#include "comm/native/multihost.h"
 
 /* LOOKS: without a byte moved, before waiting in poll. RECEIVE: of a receive that found much; with less, sending has
  * its turn. MOST: bytes of one flow before others have their turn. */
@@ -63,7 +64,7 @@ size_t yk__native_data_receive(native *g, int rank, char *to, size_t bytes)
     return done;
 }
 
-bool yk__native_spin(yk__native_spinner *s, bool moved)
+bool yk__native_spin(yk__native_spin_state *s, bool moved)
 {
     s->moved |= moved;
     s->looks = moved ? 0 : s->looks + 1;
@@ -74,7 +75,7 @@ bool yk__native_spin(yk__native_spinner *s, bool moved)
     return true;
 }
 
-yk_status yk__native_poll(native *g, yk__native_spinner *s, struct pollfd *wait, int count, int rank)
+yk_status yk__native_poll(native *g, yk__native_spin_state *s, struct pollfd *wait, int count, int rank)
 {
     yk__native_link *l = &g->net->links[rank];
     double now = yk__now();
@@ -84,7 +85,7 @@ yk_status yk__native_poll(native *g, yk__native_spinner *s, struct pollfd *wait,
     wait[count] = (struct pollfd){.fd = g->net->epoll, .events = POLLIN};
     struct timespec limit = {.tv_nsec = (long)(nap * 1e9)};
     ppoll(wait, (nfds_t)count + 1, &limit, NULL);
-    yk_status status = yk__native_wait_away(g, rank, &s->looked);
+    yk_status status = yk__native_wait_remote(g, rank, &s->looked);
     if (status || !l->data_gone)
         return status;
     if (l->gone_at == 0)
@@ -94,7 +95,7 @@ yk_status yk__native_poll(native *g, yk__native_spinner *s, struct pollfd *wait,
     char link[YK__LINK_TEXT], what[160];
     return yk__native_break(g, YK_ERR_CONNECTION, "%s: %s broke: %s (seen by rank %d)",
                             yk__comm_describe(&g->current, what, sizeof(what)), yk__native_link_name(g, rank, link),
-                            l->data_error ? strerror(l->data_error) : "the other side closed it", g->world_rank);
+                            l->data_error ? strerror(l->data_error) : "the other side closed it", g->rank);
 }
 
 struct pollfd yk__native_poll_entry(const native *g, int rank, short events)
@@ -112,7 +113,7 @@ yk_status yk__native_flow_run(native *g, yk__native_flow *out, int outs, yk__nat
         if (!wait)
             return yk__error_code();
     }
-    yk__native_spinner spinner = {0};
+    yk__native_spin_state spinner = {0};
     yk_status status = YK_OK;
     for (;;) {
         bool moved = false, done = true;
@@ -236,7 +237,7 @@ static void pipe_receive(native *g, pipe_state *s, bool *moved)
 yk_status yk__native_pipe_run(native *g, const yk__native_pipe *p)
 {
     pipe_state s = {.pipe = p};
-    yk__native_spinner spinner = {0};
+    yk__native_spin_state spinner = {0};
     struct pollfd wait[3];
     for (;;) {
         bool moved = pipe_send(g, &s);

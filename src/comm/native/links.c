@@ -15,11 +15,11 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "comm/native/hosts.h"
+#include "comm/native/multihost.h"
 
-enum { TALK, DATA };
-enum { MOST_STRANGERS = 256, ACCEPT_AT_ONCE = 16 };
-static const double look_again = 1, farewell = 1;
+enum { CONTROL, DATA };
+enum { UNAUTHENTICATED_LIMIT = 256, ACCEPT_AT_ONCE = 16 };
+static const double look_again = 1, leave_time = 1;
 static const uint64_t hello_magic = 0x31656B6F79636F6Du; /* also tells another byte order */
 
 enum { HELLO = 1 }; /* the one message of a rank's channel */
@@ -65,7 +65,7 @@ static yk_status own_address(const native *g, const yk__comm_place *place, yk__a
             yk__route_to(&master, local, why))
             return YK_OK;
         return yk__fail(YK_ERR_CONNECTION, "group '%s': rank %d (host %s) finds no address for other hosts: %s",
-                        place->name, g->world_rank, place->host_name, why);
+                        place->name, g->rank, place->host_name, why);
     }
     /* A file on a shared file system: with a secret, the way out of this host; without, only this host may connect. */
     if (g->net->identity.has_secret && yk__resolve("192.0.2.1", 9, yk__now() + 1, &master, 1, why) &&
@@ -82,12 +82,12 @@ yk_status yk__native_net_listen(native *g, const yk__comm_place *place)
         return yk__error_code();
     g->net = net;
     net->listener = net->epoll = -1;
-    net->links = yk__calloc((size_t)g->world, sizeof(*net->links));
+    net->links = yk__calloc((size_t)g->world_size, sizeof(*net->links));
     if (!net->links)
         return yk__error_code();
-    for (int r = 0; r < g->world; r++) {
+    for (int r = 0; r < g->world_size; r++) {
         yk__native_link *l = &net->links[r];
-        l->talk = l->data = -1;
+        l->control = l->data = -1;
         l->out_end = &l->out;
         l->arrived_end = &l->arrived;
     }
@@ -103,7 +103,7 @@ yk_status yk__native_net_listen(native *g, const yk__comm_place *place)
         status = yk__identity_allows(&net->identity, &local, "ranks on several hosts");
     if (status)
         return status;
-    net->listener = yk__listen(&local, g->world + MOST_STRANGERS, &bound);
+    net->listener = yk__listen(&local, g->world_size + UNAUTHENTICATED_LIMIT, &bound);
     if (net->listener < 0)
         return yk__error_code();
     yk__address_format(&bound, net->address);
@@ -115,23 +115,22 @@ static yk_status unreachable(const native *g, int rank, const char *address, yk_
 {
     char a[120], b[120];
     return yk__fail(reason == YK__NO_ANSWER ? YK_ERR_TIMEOUT : YK_ERR_CONNECTION,
-                    "group '%s': %s cannot reach %s at %s: %s", g->name,
-                    yk__native_who_rank(g, g->world_rank, a, sizeof(a)), yk__native_who_rank(g, rank, b, sizeof(b)),
-                    address, why);
+                    "group '%s': %s cannot reach %s at %s: %s", g->name, yk__native_rank_name(g, g->rank, a, sizeof(a)),
+                    yk__native_rank_name(g, rank, b, sizeof(b)), address, why);
 }
 
 /* The connection is one between ranks: what goes over it from here on is in frames with the session's keys. */
 static yk_status adopt(native *g, int rank, int channel, int fd, const yk__channel *c)
 {
     yk__native_link *l = &g->net->links[rank];
-    if (channel == TALK) {
-        l->talk_send = yk__calloc(2, sizeof(*l->talk_send));
-        if (!l->talk_send)
+    if (channel == CONTROL) {
+        l->control_send = yk__calloc(2, sizeof(*l->control_send));
+        if (!l->control_send)
             return yk__error_code();
-        l->talk_receive = l->talk_send + 1;
-        *l->talk_send = c->sending;
-        *l->talk_receive = c->receiving;
-        l->talk = fd;
+        l->control_receive = l->control_send + 1;
+        *l->control_send = c->sending;
+        *l->control_receive = c->receiving;
+        l->control = fd;
     } else {
         l->stream = yk__calloc(1, sizeof(*l->stream));
         if (!l->stream)
@@ -168,19 +167,19 @@ static yk_status dial(native *g, const yk__comm_place *place, int rank, int chan
 yk_status yk__native_net_begin(native *g, const yk__comm_place *place)
 {
     struct yk__native_net *net = g->net;
-    net->lanes = g->world;
+    net->lanes = g->world_size;
     for (int h = 0; h < g->hosts; h++) {
-        int rows = yk__native_rows_of(g, h);
+        int rows = yk__native_host_size(g, h);
         net->lanes = rows < net->lanes ? rows : net->lanes;
         net->most = rows > net->most ? rows : net->most;
     }
     net->flat = net->most == 1;
     if (yk__native_subtrees_init(g))
         return yk__error_code();
-    net->dials = yk__calloc(2 * (size_t)g->world_rank + 1, sizeof(*net->dials));
+    net->dials = yk__calloc(2 * (size_t)g->rank + 1, sizeof(*net->dials));
     yk_status status = net->dials ? YK_OK : yk__error_code();
-    for (int r = 0; r < g->world_rank && !status; r++) {
-        for (int channel = TALK; channel <= DATA && !status && g->members[r].host != g->host; channel++) {
+    for (int r = 0; r < g->rank && !status; r++) {
+        for (int channel = CONTROL; channel <= DATA && !status && g->members[r].host != g->host; channel++) {
             status = dial(g, place, r, channel, &net->dials[net->dial_count]);
             net->dial_count += !status;
         }
@@ -197,7 +196,7 @@ static yk_status move_dial(native *g, const yk__comm_place *place, struct yk__na
     if (!d->connected) {
         reason = yk__connect_end(d->fd, late, why);
         if (!reason) {
-            hello h = {hello_magic, group_hash(place), g->world_rank, d->rank, d->channel, 0};
+            hello h = {hello_magic, group_hash(place), g->rank, d->rank, d->channel, 0};
             d->connected = true;
             yk__channel_init(&d->c, &g->net->identity, false, sizeof(h));
             yk__channel_send(&d->c, HELLO, &h, sizeof(h)); /* goes behind the proof */
@@ -225,7 +224,7 @@ static yk_status move_dial(native *g, const yk__comm_place *place, struct yk__na
     return status;
 }
 
-static void hang_up(struct yk__native_net *net)
+static void close_dials(struct yk__native_net *net)
 {
     for (int i = 0; i < net->dial_count; i++) {
         yk__socket_close(net->dials[i].fd);
@@ -239,20 +238,20 @@ static void hang_up(struct yk__native_net *net)
 
 /* ---- letting in -------------------------------------------------------------------------------------------------- */
 /* A connection that came in: a rank's, or a stranger's. */
-typedef struct guest {
+typedef struct incoming {
     int fd;
     yk__channel channel;
-} guest;
+} incoming;
 
-typedef struct guests {
-    guest **list;         /* the oldest first */
+typedef struct incoming_list {
+    incoming **list;      /* the oldest first */
     struct pollfd *polls; /* the listener's, then theirs */
     int count, room;
-} guests;
+} incoming_list;
 
-static void drop_guest(guests *all, int i)
+static void drop_incoming(incoming_list *all, int i)
 {
-    guest *gone = all->list[i];
+    incoming *gone = all->list[i];
     all->count--;
     memmove(all->list + i, all->list + i + 1, (size_t)(all->count - i) * sizeof(*all->list));
     yk__socket_close(gone->fd);
@@ -260,7 +259,7 @@ static void drop_guest(guests *all, int i)
     free(gone);
 }
 
-static yk_status accept_guests(native *g, const yk__comm_place *place, guests *all)
+static yk_status accept_incoming(native *g, const yk__comm_place *place, incoming_list *all)
 {
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) { /* then those that are there are heard */
         int fd = accept4(g->net->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -268,16 +267,16 @@ static yk_status accept_guests(native *g, const yk__comm_place *place, guests *a
             return YK_OK;
         bool full = fd < 0 && (errno == EMFILE || errno == ENFILE);
         if (all->count && (full || (fd >= 0 && yk__descriptor_is_reserved(fd)))) {
-            drop_guest(all, 0);
+            drop_incoming(all, 0);
             if (full)
                 continue;
         }
         if (fd < 0)
-            return yk__fail_errno("group '%s': rank %d takes no more connections at %s", place->name, g->world_rank,
+            return yk__fail_errno("group '%s': rank %d takes no more connections at %s", place->name, g->rank,
                                   g->net->address);
         yk__socket_private(fd);
         yk__socket_tune(fd);
-        guest *one = yk__calloc(1, sizeof(*one));
+        incoming *one = yk__calloc(1, sizeof(*one));
         if (!one) {
             yk__socket_close(fd);
             return yk__error_code();
@@ -285,27 +284,27 @@ static yk_status accept_guests(native *g, const yk__comm_place *place, guests *a
         one->fd = fd;
         yk__channel_init(&one->channel, &g->net->identity, true, sizeof(hello));
         if (all->count == all->room)
-            drop_guest(all, 0);
+            drop_incoming(all, 0);
         all->list[all->count++] = one;
     }
     return YK_OK;
 }
 
-/* Whether a guest that has said this is a rank that is waited for. */
+/* Whether a incoming that has said this is a rank that is waited for. */
 static bool is_expected(const native *g, const yk__comm_place *place, const hello *h)
 {
-    if (h->magic != hello_magic || h->group != group_hash(place) || h->to != g->world_rank ||
-        h->from <= g->world_rank || h->from >= g->world || g->members[h->from].host == g->host ||
-        (h->channel != TALK && h->channel != DATA))
+    if (h->magic != hello_magic || h->group != group_hash(place) || h->to != g->rank || h->from <= g->rank ||
+        h->from >= g->world_size || g->members[h->from].host == g->host ||
+        (h->channel != CONTROL && h->channel != DATA))
         return false;
     const yk__native_link *l = &g->net->links[h->from];
-    return (h->channel == TALK ? l->talk : l->data) < 0;
+    return (h->channel == CONTROL ? l->control : l->data) < 0;
 }
 
-/* *came: this guest was a rank. It is dropped then, and when it breaks a rule. */
-static yk_status hear(native *g, const yk__comm_place *place, guests *all, int i, bool *came)
+/* *came: this incoming was a rank. It is dropped then, and when it breaks a rule. */
+static yk_status receive_hello(native *g, const yk__comm_place *place, incoming_list *all, int i, bool *came)
 {
-    guest *one = all->list[i];
+    incoming *one = all->list[i];
     yk__channel *c = &one->channel;
     yk__reader reader;
     hello said;
@@ -324,15 +323,15 @@ static yk_status hear(native *g, const yk__comm_place *place, guests *all, int i
             one->fd = status ? one->fd : -1;
         }
     }
-    drop_guest(all, i);
+    drop_incoming(all, i);
     return status;
 }
 
-static yk_status hear_all(native *g, const yk__comm_place *place, guests *all, int *expected)
+static yk_status receive_all(native *g, const yk__comm_place *place, incoming_list *all, int *expected)
 {
     for (int i = all->count - 1; i >= 0; i--) { /* backwards: who goes moves only those that were heard */
         bool came = false;
-        yk_status status = all->polls[i + 1].revents ? hear(g, place, all, i, &came) : YK_OK;
+        yk_status status = all->polls[i + 1].revents ? receive_hello(g, place, all, i, &came) : YK_OK;
         if (status)
             return status;
         *expected -= all->polls[i + 1].revents && came;
@@ -359,7 +358,7 @@ static yk_status move_dials(native *g, const yk__comm_place *place, const struct
 }
 
 /* Until all connections are there, the time is over, or another rank says that it is of no use. */
-static yk_status hear_guests(native *g, const yk__comm_place *place, guests *all, double until, int *expected)
+static yk_status serve_incoming(native *g, const yk__comm_place *place, incoming_list *all, double until, int *expected)
 {
     /* Who cannot connect gives up a little earlier, so that those who wait for it can name the reason. */
     double looked = yk__now(), early = looked + 0.85 * (until - looked);
@@ -386,9 +385,9 @@ static yk_status hear_guests(native *g, const yk__comm_place *place, guests *all
         poll(all->polls, count, milliseconds);
         yk_status status = move_dials(g, place, own, early, expected);
         if (!status)
-            status = hear_all(g, place, all, expected);
+            status = receive_all(g, place, all, expected);
         if (!status && all->polls[0].revents)
-            status = accept_guests(g, place, all);
+            status = accept_incoming(g, place, all);
         if (status)
             return status;
     }
@@ -398,15 +397,16 @@ static yk_status hear_guests(native *g, const yk__comm_place *place, guests *all
 static yk_status link_all(native *g, const yk__comm_place *place, double until)
 {
     int expected = g->net->dial_count;
-    for (int r = g->world_rank + 1; r < g->world; r++)
+    for (int r = g->rank + 1; r < g->world_size; r++)
         expected += g->members[r].host == g->host ? 0 : 2;
-    int strangers = yk__strangers_most();
-    guests all = {.room = expected + (strangers < MOST_STRANGERS ? strangers : MOST_STRANGERS)};
-    all.list = yk__calloc((size_t)all.room, sizeof(guest *));
+    int unauthenticated = yk__strangers_most();
+    incoming_list all = {.room = expected +
+                                 (unauthenticated < UNAUTHENTICATED_LIMIT ? unauthenticated : UNAUTHENTICATED_LIMIT)};
+    all.list = yk__calloc((size_t)all.room, sizeof(incoming *));
     all.polls = yk__calloc((size_t)all.room + 1 + (size_t)g->net->dial_count, sizeof(*all.polls));
-    yk_status status = all.list && all.polls ? hear_guests(g, place, &all, until, &expected) : yk__error_code();
+    yk_status status = all.list && all.polls ? serve_incoming(g, place, &all, until, &expected) : yk__error_code();
     while (all.count)
-        drop_guest(&all, all.count - 1);
+        drop_incoming(&all, all.count - 1);
     free(all.list);
     free(all.polls);
     if (status || expected <= 0)
@@ -415,29 +415,28 @@ static yk_status link_all(native *g, const yk__comm_place *place, double until)
     if (status)
         return status;
     char list[400] = "", self[120], who[120];
-    for (int r = g->world_rank + 1; r < g->world; r++) {
+    for (int r = g->rank + 1; r < g->world_size; r++) {
         const yk__native_link *l = &g->net->links[r];
         size_t used = strlen(list);
-        if (g->members[r].host != g->host && (l->talk < 0 || l->data < 0) && used < sizeof(list) - 130)
+        if (g->members[r].host != g->host && (l->control < 0 || l->data < 0) && used < sizeof(list) - 130)
             snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "",
-                     yk__native_who_rank(g, r, who, sizeof(who)));
+                     yk__native_rank_name(g, r, who, sizeof(who)));
     }
-    return yk__fail(YK_ERR_TIMEOUT,
-                    "group '%s': %s did not connect to %s at %s within %g s (does a firewall drop the packets?)",
-                    place->name, list, yk__native_who_rank(g, g->world_rank, self, sizeof(self)), g->net->address,
-                    place->join_timeout);
+    return yk__fail(
+        YK_ERR_TIMEOUT, "group '%s': %s did not connect to %s at %s within %g s (does a firewall drop the packets?)",
+        place->name, list, yk__native_rank_name(g, g->rank, self, sizeof(self)), g->net->address, place->join_timeout);
 }
 
 yk_status yk__native_net_connect(native *g, const yk__comm_place *place, double until)
 {
     yk_status status = link_all(g, place, until);
-    hang_up(g->net);
+    close_dials(g->net);
     yk__socket_close(g->net->listener);
     g->net->listener = -1;
     yk__identity_clear(&g->net->identity);
-    for (int r = 0; r < g->world && !status; r++) {
+    for (int r = 0; r < g->world_size && !status; r++) {
         struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)r};
-        if (g->members[r].host != g->host && epoll_ctl(g->net->epoll, EPOLL_CTL_ADD, g->net->links[r].talk, &event))
+        if (g->members[r].host != g->host && epoll_ctl(g->net->epoll, EPOLL_CTL_ADD, g->net->links[r].control, &event))
             status = yk__fail_errno("group '%s': the connection to rank %d cannot be watched", place->name, r);
     }
     return status;
@@ -449,7 +448,7 @@ yk_status yk__native_damaged(native *g, int rank, bool data, const char *why)
     const yk__native_link *l = &g->net->links[rank];
     yk__address near = {.size = sizeof(near.storage)}, far = {.size = sizeof(far.storage)};
     char at[YK__ADDRESS_TEXT] = "?", from[YK__ADDRESS_TEXT] = "?", self[120], who[120], what[160];
-    int fd = data ? l->data : l->talk;
+    int fd = data ? l->data : l->control;
     if (getsockname(fd, (struct sockaddr *)&near.storage, &near.size) == 0)
         yk__address_format(&near, at);
     if (getpeername(fd, (struct sockaddr *)&far.storage, &far.size) == 0)
@@ -457,8 +456,8 @@ yk_status yk__native_damaged(native *g, int rank, bool data, const char *why)
     return yk__native_break(g, YK_ERR_CONNECTION,
                             "%s: the %s connection from %s at %s to %s at %s damages what is sent over it: %s",
                             yk__comm_describe(&g->current, what, sizeof(what)), data ? "data" : "control",
-                            yk__native_who_rank(g, rank, who, sizeof(who)), from,
-                            yk__native_who_rank(g, g->world_rank, self, sizeof(self)), at, why);
+                            yk__native_rank_name(g, rank, who, sizeof(who)), from,
+                            yk__native_rank_name(g, g->rank, self, sizeof(self)), at, why);
 }
 
 /* ---- leaving ----------------------------------------------------------------------------------------------------- */
@@ -467,33 +466,33 @@ void yk__native_net_close(native *g)
     struct yk__native_net *net = g->net;
     bool whole = g->head && !atomic_load(&g->head->broken);
     if (net->links && g->head && g->rows) {
-        talk_frame frame = {.type = TALK_LEFT, .number = atomic_load(&g->rows[g->rank].done)};
+        control_frame frame = {.type = CONTROL_LEFT, .number = atomic_load(&g->rows[g->local_rank].done)};
         pthread_mutex_lock(&g->message_lock);
-        for (int r = 0; r < g->world && whole; r++)
-            if (net->links[r].talk >= 0 && !yk__native_talk_put(g, &net->links[r], &frame, NULL, NULL))
+        for (int r = 0; r < g->world_size && whole; r++)
+            if (net->links[r].control >= 0 && !yk__native_control_enqueue(g, &net->links[r], &frame, NULL, NULL))
                 yk_clear_error();
         pthread_mutex_unlock(&g->message_lock);
         /* A peer that still has messages to read is waited for; that a group is broken is said, but not for long. */
-        yk__native_talk_flush(g, whole ? g->timeout : g->timeout < farewell ? g->timeout : farewell);
+        yk__native_control_flush(g, whole ? g->timeout : g->timeout < leave_time ? g->timeout : leave_time);
     }
-    for (int r = 0; r < g->world && net->links; r++) {
+    for (int r = 0; r < g->world_size && net->links; r++) {
         yk__native_link *l = &net->links[r];
-        yk__socket_close(l->talk);
+        yk__socket_close(l->control);
         yk__socket_close(l->data);
-        yk__native_talk_clear(l);
+        yk__native_control_clear(l);
         if (l->stream)
             yk__byte_stream_clear(l->stream);
-        if (l->talk_send)
-            explicit_bzero(l->talk_send, 2 * sizeof(*l->talk_send));
+        if (l->control_send)
+            explicit_bzero(l->control_send, 2 * sizeof(*l->control_send));
         free(l->stream);
-        free(l->talk_send);
+        free(l->control_send);
         while (l->arrived) {
-            talk_arrived *a = l->arrived;
+            control_arrived *a = l->arrived;
             l->arrived = a->next;
             free(a);
         }
     }
-    hang_up(net);
+    close_dials(net);
     yk__socket_close(net->listener);
     yk__socket_close(net->epoll);
     yk__identity_clear(&net->identity);

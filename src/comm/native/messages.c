@@ -1,5 +1,5 @@
 /*
- * messages.c - send and recv: inside one host here, to another by talk.c. Layer: comm/native.
+ * messages.c - send and recv: inside one host here, to another by control.c. Layer: comm/native.
  *
  * Every ordered pair of ranks has a channel of NATIVE_SLOTS slots. The sender posts a message into a free one: the
  * bytes inline if they fit, where they are if the receiver can reach them, else copied to a buffer that it can. The
@@ -13,13 +13,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/native/hosts.h"
+#include "comm/native/multihost.h"
 
 enum { MESSAGE_SPINS = 200, MESSAGE_OFFERS = 400 /* times that the core is offered to others, about 1 us each */ };
 
 static yk__native_channel *channel_of(const native *g, int from, int to)
 {
-    return &g->channels[(size_t)from * (size_t)g->world_size + (size_t)to];
+    return &g->channels[(size_t)from * (size_t)g->local_size + (size_t)to];
 }
 
 static void ring(native *g, int rank)
@@ -30,13 +30,13 @@ static void ring(native *g, int rank)
         yk__native_wake(&row->bell);
 }
 
-yk_status yk__native_give_up(native *g, const yk__comm_op *op)
+yk_status yk__native_fail_message(native *g, const yk__comm_op *op)
 {
     char what[160], who[120];
     yk_error error;
     yk__error_take(&error);
     return yk__native_break(g, error.code, "%s of %s: %s", yk__comm_describe(op, what, sizeof(what)),
-                            yk__native_who_rank(g, g->world_rank, who, sizeof(who)), error.message);
+                            yk__native_rank_name(g, g->rank, who, sizeof(who)), error.message);
 }
 
 static void end(native *g, yk__native_message *m, yk_status status)
@@ -80,7 +80,8 @@ static yk__native_buffer *take_buffer(native *g, size_t bytes)
 }
 
 /* A message by reference fails: whether its bytes are the sender's own again. A thread of this process may be reading
- * them, which has an end; another process reads from its own mapping, and is told by the slot that it was for nothing.
+ * them, which has an end; another process reads from its own mapping, and is published_failure by the slot that it was
+ * for nothing.
  */
 static bool take_back(native *g, yk__native_message *m)
 {
@@ -88,7 +89,7 @@ static bool take_back(native *g, yk__native_message *m)
     if (!m->slot)
         return true;
     if (!atomic_compare_exchange_strong(&m->slot->state, &state, SLOT_FREE) && state == SLOT_READING) {
-        if (g->rows[m->row].pid == g->pid)
+        if (g->rows[m->local_rank].pid == g->pid)
             return false;
         atomic_compare_exchange_strong(&m->slot->state, &state, SLOT_FREE);
     }
@@ -133,7 +134,7 @@ static void advance_send(native *g, yk__native_message *m)
     for (yk__native_message *before = g->messages; before != m; before = before->next)
         if (!before->done && !before->posted && before->op.kind == YK__COMM_SEND && before->op.peer == op->peer)
             return; /* messages keep their order */
-    yk__native_slot *slot = free_slot(g, channel_of(g, g->rank, m->row));
+    yk__native_slot *slot = free_slot(g, channel_of(g, g->local_rank, m->local_rank));
     if (!slot)
         return;
     size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
@@ -144,11 +145,11 @@ static void advance_send(native *g, yk__native_message *m)
             memcpy(slot->bytes, op->in, bytes);
     } else {
         slot->place = yk__region_find(op->in, bytes);
-        bool same = g->rows[m->row].pid == g->pid && m->row != g->rank;
-        if (!same && (slot->place.id == 0 || m->row == g->rank)) {
+        bool same = g->rows[m->local_rank].pid == g->pid && m->local_rank != g->local_rank;
+        if (!same && (slot->place.id == 0 || m->local_rank == g->local_rank)) {
             buffer = take_buffer(g, bytes);
             if (!buffer) {
-                end(g, m, yk__native_give_up(g, op));
+                end(g, m, yk__native_fail_message(g, op));
                 return;
             }
             memcpy(buffer->memory, op->in, bytes);
@@ -161,7 +162,7 @@ static void advance_send(native *g, yk__native_message *m)
     slot->count = op->count;
     slot->number = op->number;
     atomic_store_explicit(&slot->state, SLOT_POSTED, memory_order_release);
-    ring(g, m->row);
+    ring(g, m->local_rank);
     m->posted = true;
     if (slot->where && !buffer)
         m->slot = slot;
@@ -176,7 +177,7 @@ static void advance_recv(native *g, yk__native_message *m)
         if (!before->done && before->op.kind == YK__COMM_RECV && before->op.peer == op->peer &&
             before->op.tag == op->tag)
             return; /* an earlier receive has the first claim */
-    yk__native_channel *channel = channel_of(g, m->row, g->rank);
+    yk__native_channel *channel = channel_of(g, m->local_rank, g->local_rank);
     yk__native_slot *slot = NULL, *seen;
     do { /* an older message may have been posted behind the look's back; who sees a message sees all older ones */
         seen = slot;
@@ -194,16 +195,16 @@ static void advance_recv(native *g, yk__native_message *m)
                             .dtype = (yk_dtype)slot->dtype,
                             .count = slot->count,
                             .number = slot->number,
-                            .peer = g->world_rank,
+                            .peer = g->rank,
                             .tag = slot->tag};
-        end(g, m, yk__native_mismatch(g, op->peer, &sent, g->world_rank, op));
+        end(g, m, yk__native_mismatch(g, op->peer, &sent, g->rank, op));
         return;
     }
     size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
     uint32_t state = SLOT_POSTED;
     if (slot->where && !atomic_compare_exchange_strong(&slot->state, &state, SLOT_READING))
         return; /* taken back: the group is broken */
-    const char *from = slot->where ? yk__native_reach(g, m->row, &slot->place, op) : slot->bytes;
+    const char *from = slot->where ? yk__native_reach(g, m->local_rank, &slot->place, op) : slot->bytes;
     if (!from) {
         atomic_store(&slot->state, SLOT_FREE);
         yk__native_abort(g, yk__error_code(), yk_last_error()->message);
@@ -219,7 +220,7 @@ static void advance_recv(native *g, yk__native_message *m)
         atomic_store_explicit(&slot->state, SLOT_TAKEN, memory_order_release);
     else if (!atomic_compare_exchange_strong(&slot->state, &state, SLOT_TAKEN))
         status = yk__native_check(g);
-    ring(g, m->row);
+    ring(g, m->local_rank);
     end(g, m, status);
 }
 
@@ -247,11 +248,11 @@ static void progress(native *g)
                 yk_clear_error();
                 continue;
             }
-            if (g->net)
-                yk__native_talk_drop(g);
+            g->transport->drop_messages(g);
             end(g, m, yk__error_code());
-        } else if (m->row < 0) {
-            if (m->op.kind == YK__COMM_SEND ? yk__native_talk_send(g, m, &status) : yk__native_talk_recv(g, m, &status))
+        } else if (m->local_rank < 0) {
+            if (m->op.kind == YK__COMM_SEND ? yk__native_remote_send(g, m, &status)
+                                            : yk__native_remote_recv(g, m, &status))
                 end(g, m, status);
         } else if (m->op.kind == YK__COMM_SEND) {
             advance_send(g, m);
@@ -266,8 +267,7 @@ static void progress(native *g)
 void yk__native_progress(native *g)
 {
     pthread_mutex_lock(&g->message_lock);
-    if (g->net)
-        yk__native_talk_service(g);
+    g->transport->progress(g);
     progress(g);
     pthread_mutex_unlock(&g->message_lock);
 }
@@ -277,10 +277,10 @@ static void look_after(native *g, const yk__native_message *m, bool thorough)
 {
     char a[120], b[120], what[160];
     int peer = m->op.peer;
-    const yk__native_link *link = m->row < 0 ? &g->net->links[peer] : NULL;
+    const yk__native_link *link = m->local_rank < 0 ? &g->net->links[peer] : NULL;
     bool stopped = false, late = yk__now() > m->deadline;
-    bool left = link ? link->left : atomic_load(&g->rows[m->row].left) != 0;
-    bool dead = !left && (link ? link->closed : (thorough || late) && yk__native_is_dead(g, m->row, &stopped));
+    bool left = link ? link->left : atomic_load(&g->rows[m->local_rank].left) != 0;
+    bool dead = !left && (link ? link->closed : (thorough || late) && yk__native_is_dead(g, m->local_rank, &stopped));
     if (!left && !dead && !late)
         return;
     progress(g); /* what came before the end counts */
@@ -290,16 +290,18 @@ static void look_after(native *g, const yk__native_message *m, bool thorough)
     yk__error_take(&before);
     yk_status status;
     yk__comm_describe(&m->op, what, sizeof(what));
-    yk__native_who_rank(g, g->world_rank, a, sizeof(a));
-    yk__native_who_rank(g, peer, b, sizeof(b));
-    if (dead && link && link->error)
+    yk__native_rank_name(g, g->rank, a, sizeof(a));
+    yk__native_rank_name(g, peer, b, sizeof(b));
+    if (dead && link && link->error) {
         status = yk__native_break(g, YK_ERR_CONNECTION, "%s of %s: %s ended, or its connection to %s broke: %s", what,
                                   a, b, a, link->why);
-    else if (left || dead)
+    } else if (left || dead) {
         status = yk__native_break(g, YK_ERR_CONNECTION, "%s of %s: %s %s", what, a, b, dead ? "ended" : "left");
-    else
-        status = yk__native_break(g, YK_ERR_STALLED, "%s: %s waited %g s for %s%s", what, a, g->timeout, b,
-                                  stopped ? ", which is stopped" : "");
+    } else {
+        char list[200] = "";
+        yk__native_append_late(g, list, sizeof(list), peer, false);
+        status = yk__native_break_stalled(g, &m->op, list);
+    }
     yk_clear_error();
     (void)status;
     progress(g); /* ends all with the cause */
@@ -314,7 +316,7 @@ yk_status yk__native_post(void *state, const yk__comm_op *op, void **message)
     if (!m)
         return yk__error_code();
     m->op = *op;
-    m->row = g->members[op->peer].host == g->host ? g->members[op->peer].row : -1;
+    m->local_rank = g->members[op->peer].host == g->host ? g->members[op->peer].local_rank : -1;
     m->deadline = yk__now() + g->timeout;
     pthread_mutex_lock(&g->message_lock);
     yk__native_message **tail = &g->messages;
@@ -322,8 +324,7 @@ yk_status yk__native_post(void *state, const yk__comm_op *op, void **message)
         tail = &(*tail)->next;
     *tail = m;
     atomic_fetch_add_explicit(&g->pending, 1, memory_order_relaxed);
-    if (g->net)
-        yk__native_talk_service(g);
+    g->transport->progress(g);
     progress(g);
     pthread_mutex_unlock(&g->message_lock);
     return YK_OK;
@@ -333,7 +334,7 @@ yk_status yk__native_post(void *state, const yk__comm_op *op, void **message)
 static bool others_wait(const native *g, bool away)
 {
     for (const yk__native_message *m = g->messages; m; m = m->next)
-        if (!m->done && (m->row >= 0) == away)
+        if (!m->done && (m->local_rank >= 0) == away)
             return true;
     return false;
 }
@@ -342,7 +343,7 @@ yk_status yk__native_wait(void *state, void *message, double seconds, bool *done
 {
     native *g = state;
     yk__native_message *m = message;
-    yk__native_row *row = &g->rows[g->rank];
+    yk__native_row *row = &g->rows[g->local_rank];
     double until = 0, looked = 0;
     int spins = MESSAGE_OFFERS + (g->crowded ? 0 : MESSAGE_SPINS);
     for (int spin = 0;; spin++) {
@@ -352,15 +353,14 @@ yk_status yk__native_wait(void *state, void *message, double seconds, bool *done
         if (sleeping && until == 0)
             until = now + seconds;
         pthread_mutex_lock(&g->message_lock);
-        if (g->net)
-            yk__native_talk_service(g);
+        g->transport->progress(g);
         progress(g);
         if (!m->done && sleeping) {
             look_after(g, m, now - looked > 0.1);
             looked = now - looked > 0.1 ? now : looked;
         }
         *done = m->done;
-        bool away = m->row < 0, others = g->net && others_wait(g, away);
+        bool away = m->local_rank < 0, others = others_wait(g, away);
         pthread_mutex_unlock(&g->message_lock);
         if (*done || seconds <= 0 || (sleeping && now >= until))
             break;
@@ -381,7 +381,7 @@ yk_status yk__native_wait(void *state, void *message, double seconds, bool *done
         if (others && nap > 0.001)
             nap = 0.001; /* messages of the other kind are looked after between naps */
         if (away) {
-            yk__native_talk_wait(g, nap);
+            yk__native_control_wait(g, nap);
             continue;
         }
         atomic_fetch_add(&row->bell_sleepers, 1);
@@ -412,7 +412,7 @@ void yk__native_drain_messages(native *g)
     double until = yk__now() + g->timeout, looked = 0;
     for (yk__native_buffer *b = g->buffers; b; b = b->next) {
         ptrdiff_t at = b->slot ? ((char *)b->slot - (char *)g->channels) / (ptrdiff_t)sizeof(yk__native_channel) : 0;
-        int to = (int)(at % g->world_size);
+        int to = (int)(at % g->local_size);
         while (b->slot && is_wanted(b->slot) && !atomic_load(&g->head->broken) && !atomic_load(&g->rows[to].left)) {
             double now = yk__now();
             bool stopped;

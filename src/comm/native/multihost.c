@@ -2,8 +2,9 @@
  * multihost.c - collectives over several hosts: how they begin, and the small ones. Layer: comm/native.
  *
  * Each begins with the round of its host (yk__native_begin), then the lowest ranks of the hosts, their leaders, show
- * each other what their hosts have called, in log2(hosts) steps (yk__native_agree). After that all are known to be in
- * the same operation. Up to SMALL bytes the payload goes along with it, and the operation is done. What is larger goes
+ * each other what their hosts have called, in log2(hosts) steps (yk__native_gather_blocks). After that all are known to
+ * be in the same operation. Up to SMALL bytes the payload goes along with it, and the operation is done. What is larger
+ * goes
  *  - to the owner of a share, and from there to all or to the root (all_reduce, reduce, reduce_scatter): pairwise.c;
  *  - in a ring of hosts (all_gather) or a chain (broadcast): ring.c;
  *  - straight from rank to rank (gather, scatter, all_to_all): multihost_scatter.c.
@@ -13,15 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/native/hosts.h"
+#include "comm/native/multihost.h"
+
+/* Before each block. */
+typedef struct header {
+    yk__comm_header op;
+    int32_t rank, unused;
+} header;
 
 static const size_t SMALL = (size_t)64 << 10; /* bytes that all hosts show each other together */
-
-typedef struct header {
-    uint64_t number;
-    int64_t count;
-    int32_t kind, dtype, reduction, peer, rank, unused;
-} header;
 
 /* Memory that is kept from call to call. */
 char *yk__native_keep(char **memory, size_t *have, size_t bytes)
@@ -56,28 +57,21 @@ yk_status yk__native_block_room(native *g, size_t bytes)
 
 static yk_status check_header(native *g, const char *at)
 {
-    const yk__comm_op *op = &g->current;
+    const yk__comm_header own = yk__comm_header_of(&g->current);
     header h;
     memcpy(&h, at, sizeof(h));
-    yk__comm_op theirs = {.kind = (yk__comm_kind)h.kind,
-                          .dtype = (yk_dtype)h.dtype,
-                          .reduction = (yk_reduce_op)h.reduction,
-                          .peer = h.peer,
-                          .number = h.number,
-                          .count = h.count};
-    bool reduces = yk__comm_reduces(op->kind), rooted = yk__comm_has_root(op->kind);
-    if (theirs.number == op->number && theirs.count == op->count && theirs.kind == op->kind &&
-        theirs.dtype == op->dtype && (!reduces || theirs.reduction == op->reduction) &&
-        (!rooted || theirs.peer == op->peer))
+    if (yk__comm_header_equal(&h.op, &own))
         return YK_OK;
-    if (h.rank < 0 || h.rank >= g->world || (unsigned)h.kind >= YK__COMM_COLLECTIVES || (unsigned)h.dtype >= YK__DTYPES)
+    if (h.rank < 0 || h.rank >= g->world_size || (unsigned)h.op.kind >= YK__COMM_COLLECTIVES ||
+        (unsigned)h.op.dtype >= YK__DTYPES)
         return yk__native_break(g, YK_ERR_INTERNAL, "group '%s': what another host sent is no operation", g->name);
     /* A rank that has given up may have left half an operation behind; its reason comes first. */
-    yk__native_talk_service(g);
+    yk__native_control_progress(g);
     yk_status status = yk__native_check(g);
     if (status)
         return status;
-    return yk__native_mismatch(g, g->world_rank, op, h.rank, &theirs);
+    yk__comm_op theirs = yk__comm_header_op(&h.op);
+    return yk__native_mismatch(g, g->rank, &g->current, h.rank, &theirs);
 }
 
 static yk_status check_flow(native *g, const yk__native_flow *flow)
@@ -90,21 +84,15 @@ static yk_status check_flow(native *g, const yk__native_flow *flow)
  * ...) the host sends the first d blocks that it has to the one that is d before it, and gets as many from the one that
  * is d behind it.
  */
-yk_status yk__native_agree(native *g, const yk__comm_op *op, size_t bytes)
+yk_status yk__native_gather_blocks(native *g, const yk__comm_op *op, size_t bytes)
 {
     yk_status status = yk__native_block_room(g, bytes);
     if (status)
         return status;
     size_t stride = stride_of(bytes);
     char *blocks = g->net->blocks;
-    header mine = {.number = op->number,
-                   .count = op->count,
-                   .kind = (int32_t)op->kind,
-                   .dtype = (int32_t)op->dtype,
-                   .reduction = (int32_t)op->reduction,
-                   .peer = op->peer,
-                   .rank = g->world_rank};
-    memcpy(blocks, &mine, sizeof(mine));
+    header own = {.op = yk__comm_header_of(op), .rank = g->rank};
+    memcpy(blocks, &own, sizeof(own));
     for (int d = 1; d < g->hosts && !status; d *= 2) {
         int n = d < g->hosts - d ? d : g->hosts - d;
         yk__native_flow out = {yk__native_rank_at(g, (g->host - d + g->hosts) % g->hosts, 0), blocks,
@@ -120,10 +108,10 @@ yk_status yk__native_agree(native *g, const yk__comm_op *op, size_t bytes)
 
 /* ---- small ------------------------------------------------------------------------------------------------------- */
 /* What a rank that gives puts on show. */
-static size_t shown_bytes(const native *g, const yk__comm_op *op)
+static size_t payload_bytes(const native *g, const yk__comm_op *op)
 {
     size_t part = op->kind == YK__COMM_BARRIER ? 0 : (size_t)op->count * yk_dtype_size(op->dtype);
-    return op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_REDUCE_SCATTER ? part * (size_t)g->world : part;
+    return op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_REDUCE_SCATTER ? part * (size_t)g->world_size : part;
 }
 
 static bool gathers(const yk__comm_op *op)
@@ -142,15 +130,15 @@ static size_t inputs_bytes(const native *g, int host, yk_dtype dtype, int64_t co
 }
 
 /* Bytes of a host's block. */
-static size_t block_bytes(const native *g, const yk__comm_op *op, size_t shown)
+static size_t block_bytes(const native *g, const yk__comm_op *op, size_t payload)
 {
     size_t most = 0;
     if (gathers(op))
-        return shown * (size_t)g->net->most;
+        return payload * (size_t)g->net->most;
     if (!yk__comm_reduces(op->kind))
-        return shown;
+        return payload;
     for (int h = 0; h < g->hosts; h++) {
-        size_t bytes = inputs_bytes(g, h, op->dtype, (int64_t)(shown / yk_dtype_size(op->dtype)));
+        size_t bytes = inputs_bytes(g, h, op->dtype, (int64_t)(payload / yk_dtype_size(op->dtype)));
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -158,8 +146,9 @@ static size_t block_bytes(const native *g, const yk__comm_op *op, size_t shown)
 
 static bool is_small(const native *g, const yk__comm_op *op)
 {
-    size_t shown = shown_bytes(g, op);
-    return op->kind != YK__COMM_ALL_TO_ALL && shown <= SMALL && block_bytes(g, op, shown) * (size_t)g->hosts <= SMALL;
+    size_t payload = payload_bytes(g, op);
+    return op->kind != YK__COMM_ALL_TO_ALL && payload <= SMALL &&
+           block_bytes(g, op, payload) * (size_t)g->hosts <= SMALL;
 }
 
 /* Input i of a reduction, in the block of its host. */
@@ -174,12 +163,12 @@ static char *block_input(const native *g, int i, yk_dtype dtype, int64_t count, 
 }
 
 /* What this host has to the reduction goes into its block. */
-static yk_status put_inputs(native *g, const yk__comm_op *op, int half, int64_t count, size_t bytes)
+static yk_status fill_inputs(native *g, const yk__comm_op *op, int half, int64_t count, size_t bytes)
 {
     const struct yk__native_net *net = g->net;
     const char *rows[NATIVE_MAX_RANKS];
     yk_status status = YK_OK;
-    for (int r = 0; r < g->world_size; r++)
+    for (int r = 0; r < g->local_size; r++)
         rows[r] = yk__native_stage(g, r, half);
     for (int i = 0; i < net->subtree_count && !status; i++) {
         if (net->subtree_hosts[i] != g->host)
@@ -188,7 +177,8 @@ static yk_status put_inputs(native *g, const yk__comm_op *op, int half, int64_t 
         if (net->subtrees[i].level)
             status = yk__native_subtree_combine(g, i, op, rows, to, count);
         else
-            yk__native_copy(to, rows[g->members[net->subtrees[i].first].row], (size_t)count * yk_dtype_size(op->dtype));
+            yk__native_copy(to, rows[g->members[net->subtrees[i].first].local_rank],
+                            (size_t)count * yk_dtype_size(op->dtype));
     }
     return status;
 }
@@ -199,7 +189,7 @@ static yk_status combine_blocks(native *g, const yk__comm_op *op, int64_t count,
     const char *in[NATIVE_MAX_RANKS];
     const yk__reduction r = {.reduction = op->reduction,
                              .dtype = op->dtype,
-                             .ranks = g->world,
+                             .ranks = g->world_size,
                              .inputs = net->subtree_count,
                              .subtrees = net->subtrees};
     for (int i = 0; i < net->subtree_count; i++)
@@ -208,59 +198,60 @@ static yk_status combine_blocks(native *g, const yk__comm_op *op, int64_t count,
 }
 
 /* The leader: makes the host's block out of what its ranks show, and the result out of all blocks. */
-static yk_status lead_small(native *g, const yk__comm_op *op, int half, size_t shown)
+static yk_status leader_small(native *g, const yk__comm_op *op, int half, size_t payload)
 {
     bool reduces = yk__comm_reduces(op->kind);
-    int64_t count = (int64_t)(shown / yk_dtype_size(op->dtype));
-    size_t bytes = block_bytes(g, op, shown);
+    int64_t count = (int64_t)(payload / yk_dtype_size(op->dtype));
+    size_t bytes = block_bytes(g, op, payload);
     yk_status status = yk__native_block_room(g, bytes);
     if (status)
         return status;
-    char *mine = yk__native_block(g, g->host, bytes), *result = yk__native_stage(g, g->rank, half);
+    char *mine = yk__native_block(g, g->host, bytes), *result = yk__native_stage(g, g->local_rank, half);
     if (reduces) {
-        status = put_inputs(g, op, half, count, bytes);
+        status = fill_inputs(g, op, half, count, bytes);
     } else if (gathers(op)) {
-        for (int r = 0; r < g->world_size; r++)
-            yk__native_copy(mine + (size_t)r * shown, yk__native_stage(g, r, half), shown);
+        for (int r = 0; r < g->local_size; r++)
+            yk__native_copy(mine + (size_t)r * payload, yk__native_stage(g, r, half), payload);
     } else if (op->peer >= 0 && g->members[op->peer].host == g->host) {
-        yk__native_copy(mine, yk__native_stage(g, g->members[op->peer].row, half), shown);
+        yk__native_copy(mine, yk__native_stage(g, g->members[op->peer].local_rank, half), payload);
     }
     if (!status)
-        status = yk__native_agree(g, op, bytes);
-    if (status || shown == 0)
+        status = yk__native_gather_blocks(g, op, bytes);
+    if (status || payload == 0)
         return status;
     if (reduces)
         return combine_blocks(g, op, count, bytes, result);
     if (gathers(op)) {
-        for (int r = 0; r < g->world; r++)
-            yk__native_copy(result + (size_t)r * shown,
-                            yk__native_block(g, g->members[r].host, bytes) + (size_t)g->members[r].row * shown, shown);
+        for (int r = 0; r < g->world_size; r++)
+            yk__native_copy(result + (size_t)r * payload,
+                            yk__native_block(g, g->members[r].host, bytes) + (size_t)g->members[r].local_rank * payload,
+                            payload);
     } else {
-        yk__native_copy(result, yk__native_block(g, g->members[op->peer].host, bytes), shown);
+        yk__native_copy(result, yk__native_block(g, g->members[op->peer].host, bytes), payload);
     }
     return YK_OK;
 }
 
 static yk_status small(native *g, const yk__comm_op *op)
 {
-    size_t shown = shown_bytes(g, op), part = (size_t)op->count * yk_dtype_size(op->dtype);
-    bool one_gives = op->kind == YK__COMM_BROADCAST || op->kind == YK__COMM_SCATTER;
-    bool one_takes = op->kind == YK__COMM_REDUCE || op->kind == YK__COMM_GATHER, is_root = op->peer == g->world_rank;
+    size_t payload = payload_bytes(g, op), part = (size_t)op->count * yk_dtype_size(op->dtype);
+    bool one_sends = op->kind == YK__COMM_BROADCAST || op->kind == YK__COMM_SCATTER;
+    bool one_receives = op->kind == YK__COMM_REDUCE || op->kind == YK__COMM_GATHER, is_root = op->peer == g->rank;
     int half = yk__native_next_half(g);
-    if (!one_gives || is_root)
-        yk__native_copy(yk__native_stage(g, g->rank, half), op->in, shown);
+    if (!one_sends || is_root)
+        yk__native_copy(yk__native_stage(g, g->local_rank, half), op->in, payload);
     yk_status status = yk__native_begin(g, op, NULL, NULL);
-    if (!status && g->rank == 0)
-        status = lead_small(g, op, half, shown);
+    if (!status && g->local_rank == 0)
+        status = leader_small(g, op, half, payload);
     if (!status && !g->net->flat)
         status = yk__native_sync(g);
-    if (status || shown == 0 || (one_takes && !is_root))
+    if (status || payload == 0 || (one_receives && !is_root))
         return status;
     const char *result = yk__native_stage(g, 0, half);
     if (op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_REDUCE_SCATTER)
-        yk__native_copy(op->out, result + part * (size_t)g->world_rank, part);
+        yk__native_copy(op->out, result + part * (size_t)g->rank, part);
     else if (op->kind != YK__COMM_BROADCAST || !is_root)
-        yk__native_copy(op->out, result, gathers(op) ? part * (size_t)g->world : part);
+        yk__native_copy(op->out, result, gathers(op) ? part * (size_t)g->world_size : part);
     return YK_OK;
 }
 
@@ -268,7 +259,7 @@ static yk_status small(native *g, const yk__comm_op *op)
 yk_status yk__native_begin_large(native *g, const yk__comm_op *op, const yk__region_place *in)
 {
     yk_status status = yk__native_begin(g, op, in, NULL);
-    return !status && g->rank == 0 ? yk__native_agree(g, op, 0) : status;
+    return !status && g->local_rank == 0 ? yk__native_gather_blocks(g, op, 0) : status;
 }
 
 void yk__native_next_board(native *g)
@@ -277,9 +268,9 @@ void yk__native_next_board(native *g)
 }
 
 /* This piece's half of the board of a rank of this host. */
-char *yk__native_board_of(const native *g, int row)
+char *yk__native_board_of(const native *g, int local_rank)
 {
-    return yk__native_board(g, row, g->net->board_half);
+    return yk__native_board(g, local_rank, g->net->board_half);
 }
 
 /* A round of the host, where it has several ranks. */
@@ -288,9 +279,9 @@ yk_status yk__native_sync_host(native *g)
     return g->net->flat ? YK_OK : yk__native_sync(g);
 }
 
-yk_status yk__native_multihost(native *g, const yk__comm_op *op)
+static yk_status collective(native *g, const yk__comm_op *op)
 {
-    yk__native_talk_service(g); /* what has come since the last operation, a cause not to begin this one among it */
+    yk__native_control_progress(g); /* a cause not to begin this operation may have come since the last */
     yk_status status = yk__native_check(g);
     if (status)
         return status;
@@ -306,3 +297,12 @@ yk_status yk__native_multihost(native *g, const yk__comm_op *op)
     default: return yk__native_multihost_scatter(g, op);
     }
 }
+
+const yk__native_transport yk__native_multihost = {
+    .collective = collective,
+    .progress = yk__native_control_progress,
+    .check_hosts = yk__native_check_hosts,
+    .send_broken = yk__native_control_send_broken,
+    .drop_messages = yk__native_control_drop_messages,
+    .stall_delay = 0.5, /* longer than a rank that waits for another host waits beyond the time-out (OTHERS_DELAY) */
+};

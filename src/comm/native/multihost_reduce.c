@@ -1,6 +1,6 @@
 /*
  * multihost_reduce.c - all_reduce, reduce and reduce_scatter of large payloads over several hosts: what the lanes of a
- * host work on (Note [Lanes] in hosts.h), and how its other ranks get the results. Layer: comm/native.
+ * host work on (Note [Lanes] in multihost.h), and how its other ranks get the results. Layer: comm/native.
  *
  * Where a host has several ranks, lane c of each host takes the c-th share of the payload, straight from the memory of
  * all ranks of its host. That is the caller's, where they reach each other's (all_reduce alone); else what they copied
@@ -9,12 +9,12 @@
  */
 #include <string.h>
 
-#include "comm/native/hosts.h"
+#include "comm/native/multihost.h"
 
 /* The lane of this rank, -1: none. */
 static int own_lane(const native *g)
 {
-    return g->rank < g->net->lanes ? g->rank : -1;
+    return g->local_rank < g->net->lanes ? g->local_rank : -1;
 }
 
 /* ---- all_reduce and reduce --------------------------------------------------------------------------------------- */
@@ -27,18 +27,18 @@ static yk_status all_reduce_in_place(native *g, const yk__comm_op *op, int64_t s
     yk_status status = yk__native_sync_host(g); /* the leaders have agreed */
     if (!status)
         status = yk__native_enter(g);
-    for (int r = 0; r < g->world_size && !status; r++) {
-        memory[r] = r == g->rank ? op->out : yk__native_peer_memory(g, op->number, r, false);
+    for (int r = 0; r < g->local_size && !status; r++) {
+        memory[r] = r == g->local_rank ? op->out : yk__native_peer_memory(g, op->number, r, false);
         if (!memory[r])
             status = yk__error_code();
     }
     for (int64_t at = 0; at < op->count && lane >= 0 && !status; at += step) {
         int64_t from, to;
-        yk__native_pairwise x = {.op = op, .lane = lane, .root_host = -1, .outputs = g->world_size};
+        yk__native_pairwise x = {.op = op, .lane = lane, .root_host = -1, .outputs = g->local_size};
         yk__native_share(op->count - at < step ? op->count - at : step, size, g->net->lanes, lane, &from, &to);
         x.count = to - from;
-        for (int i = 0; i < g->world_size; i++) { /* the own memory is the first output: it is the one sent from */
-            int r = (g->rank + i) % g->world_size;
+        for (int i = 0; i < g->local_size; i++) { /* the own memory is the first output: it is the one sent from */
+            int r = (g->local_rank + i) % g->local_size;
             x.in[r] = x.out[i] = memory[r] + (size_t)(at + from) * size;
         }
         status = yk__native_pairwise_reduce(g, &x);
@@ -54,10 +54,10 @@ static yk_status reduce_piece(native *g, const yk__comm_op *op, int64_t at, int6
 {
     struct yk__native_net *net = g->net;
     size_t size = yk_dtype_size(op->dtype), offset = (size_t)at * size;
-    bool is_root = op->kind == YK__COMM_ALL_REDUCE || op->peer == g->world_rank;
+    bool is_root = op->kind == YK__COMM_ALL_REDUCE || op->peer == g->rank;
     int lane = own_lane(g);
     yk__native_next_board(g);
-    yk__native_copy(yk__native_board_of(g, g->rank), (const char *)op->in + offset, (size_t)count * size);
+    yk__native_copy(yk__native_board_of(g, g->local_rank), (const char *)op->in + offset, (size_t)count * size);
     yk_status status = yk__native_sync(g);
     int64_t from, to;
     if (lane >= 0 && !status) {
@@ -66,9 +66,9 @@ static yk_status reduce_piece(native *g, const yk__comm_op *op, int64_t at, int6
         x.count = to - from;
         if (op->kind == YK__COMM_REDUCE)
             x.root_host = g->members[op->peer].host;
-        for (int r = 0; r < g->world_size; r++)
+        for (int r = 0; r < g->local_size; r++)
             x.in[r] = yk__native_board_of(g, r) + (size_t)from * size;
-        x.out[0] = yk__native_board_of(g, g->rank) + (size_t)from * size;
+        x.out[0] = yk__native_board_of(g, g->local_rank) + (size_t)from * size;
         status = yk__native_pairwise_reduce(g, &x);
     }
     if (!status)
@@ -88,7 +88,7 @@ static yk_status reduce_flat(native *g, const yk__comm_op *op)
         .op = op, .count = op->count, .root_host = -1, .in = {op->in}, .out = {op->out}, .outputs = 1};
     if (op->kind == YK__COMM_REDUCE) {
         x.root_host = g->members[op->peer].host;
-        x.outputs = op->peer == g->world_rank;
+        x.outputs = op->peer == g->rank;
     }
     return yk__native_pairwise_reduce(g, &x);
 }
@@ -119,8 +119,8 @@ static yk_status scatter_piece(native *g, const yk__comm_op *op, int64_t at, int
     size_t size = yk_dtype_size(op->dtype), slot = (size_t)count * size, offset = (size_t)at * size;
     int lane = own_lane(g);
     yk__native_next_board(g);
-    char *board = yk__native_board_of(g, g->rank);
-    for (int r = 0; r < g->world; r++)
+    char *board = yk__native_board_of(g, g->local_rank);
+    for (int r = 0; r < g->world_size; r++)
         yk__native_copy(board + (size_t)r * slot, (const char *)op->in + (size_t)(r * op->count) * size + offset, slot);
     yk_status status = yk__native_sync(g);
     int64_t from, to;
@@ -129,7 +129,7 @@ static yk_status scatter_piece(native *g, const yk__comm_op *op, int64_t at, int
             .op = op, .lane = lane, .parts = true, .outputs = 1, .in_pitch = slot, .out_pitch = slot};
         yk__native_share(count, size, net->lanes, lane, &from, &to);
         x.count = to - from;
-        for (int r = 0; r < g->world_size; r++)
+        for (int r = 0; r < g->local_size; r++)
             x.in[r] = yk__native_board_of(g, r) + (size_t)from * size;
         x.out[0] = board + (size_t)from * size;
         status = yk__native_pairwise_reduce(g, &x);
@@ -139,7 +139,7 @@ static yk_status scatter_piece(native *g, const yk__comm_op *op, int64_t at, int
     for (int c = 0; c < net->lanes && !status; c++) {
         yk__native_share(count, size, net->lanes, c, &from, &to);
         yk__native_copy((char *)op->out + offset + (size_t)from * size,
-                        yk__native_board_of(g, c) + (size_t)g->world_rank * slot + (size_t)from * size,
+                        yk__native_board_of(g, c) + (size_t)g->rank * slot + (size_t)from * size,
                         (size_t)(to - from) * size);
     }
     return status;
@@ -159,7 +159,7 @@ yk_status yk__native_multihost_reduce_scatter(native *g, const yk__comm_op *op)
                                  .in_pitch = (size_t)op->count * size};
         return yk__native_pairwise_reduce(g, &x);
     }
-    int64_t step = (int64_t)(NATIVE_BOARD / size) / g->world;
+    int64_t step = (int64_t)(NATIVE_BOARD / size) / g->world_size;
     for (int64_t at = 0; at < op->count && !status; at += step)
         status = scatter_piece(g, op, at, op->count - at < step ? op->count - at : step);
     return status;

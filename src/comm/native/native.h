@@ -44,9 +44,7 @@ enum {
 
 /* What a rank is about to do, for the others to compare, and where its memory is. */
 typedef struct yk__native_header {
-    uint64_t number;
-    int64_t count;
-    int32_t kind, dtype, reduction, peer;
+    yk__comm_header op;
     yk__region_place in, out;
 } yk__native_header;
 
@@ -87,7 +85,7 @@ typedef struct yk__native_channel {
 
 typedef struct yk__native_head {
     uint64_t cookie;
-    int32_t world_size;
+    int32_t local_size;
     _Alignas(NATIVE_LINE) _Atomic uint32_t attached;
     _Alignas(NATIVE_LINE) _Atomic uint32_t sleepers, epoch; /* ranks that sleep until a round is complete */
     _Alignas(NATIVE_LINE) _Atomic uint32_t broken;          /* 0, 1: the cause is being written, 2: it is there */
@@ -114,7 +112,7 @@ typedef struct yk__native_buffer {
 
 typedef struct yk__native_message {
     yk__comm_op op;
-    int row;               /* of the peer; -1 on another host */
+    int local_rank;        /* of the peer; -1 on another host */
     yk__native_slot *slot; /* a send that waits until its bytes are taken */
     bool posted, done;
     uint64_t offer; /* between hosts: a receive that has asked for the bytes of this offer, 0: none */
@@ -127,14 +125,34 @@ typedef struct yk__native_message {
 
 /* A rank of the group, as all know it from the store. */
 typedef struct yk__native_member {
-    int host, row; /* hosts are numbered in the order of their lowest ranks; rows are those of the host's segment */
+    int host, local_rank; /* hosts are numbered in the order of their lowest ranks */
     int32_t pid;
     char host_name[64];
 } yk__native_member;
 
+struct native;
+
+/* What a group of one host and one of several do differently: chosen once, when the group is joined. */
+typedef struct yk__native_transport {
+    yk_status (*collective)(struct native *g, const yk__comm_op *op);
+    /* Reads what other hosts have sent on the control connections, without waiting. Takes the message lock, which may
+     * be held. */
+    void (*progress)(struct native *g);
+    /* What a rank that waits for its own host, for `waited` seconds so far, does about the others. */
+    yk_status (*check_hosts)(struct native *g, double waited);
+    /* The group is broken on this host: the others learn it. */
+    void (*send_broken)(struct native *g, yk_status code, const char *cause);
+    /* Before messages of a broken group end: their memory is not looked at any more. With the message lock held. */
+    void (*drop_messages)(struct native *g);
+    /* Seconds beyond the time-out that ranks waiting for another host are given to name it. */
+    double stall_delay;
+} yk__native_transport;
+extern const yk__native_transport yk__native_one_host, yk__native_multihost;
+
 typedef struct native {
-    int rank, world_size;  /* this rank's row, and the ranks of this host: all there are where there is one host */
-    int world_rank, world; /* in the group */
+    const yk__native_transport *transport;
+    int rank, world_size;       /* in the group */
+    int local_rank, local_size; /* among the ranks of this host, in the order of ranks */
     int host, hosts;
     yk__native_member *members; /* by rank */
     int *order, *first;         /* the ranks by host and row; where each host begins, and the end */
@@ -146,7 +164,7 @@ typedef struct native {
     int32_t pid;
     yk__native_head *head; /* the segment */
     yk__native_row *rows;
-    yk__native_channel *channels; /* from rank i to rank j at i * world_size + j */
+    yk__native_channel *channels; /* from rank i to rank j at i * local_size + j */
     char *staging;
     char *boards; /* there where a host of several has more than one rank */
     bool has_boards;
@@ -155,7 +173,7 @@ typedef struct native {
     /* collectives: one thread at a time */
     uint32_t round;
     int half;
-    int store_trials; /* Note [Stores past the caches] in exchange.c */
+    int store_trials; /* Note [Stores past the caches] in one_host.c */
     double store_times[2];
     double op_begin;     /* when the wait of this operation became long, 0: not yet */
     yk__comm_op current; /* for messages */
@@ -169,17 +187,27 @@ typedef struct native {
     yk__native_buffer *buffers;
 } native;
 
+static inline int yk__native_rank_at(const native *g, int host, int local_rank)
+{
+    return g->order[g->first[host] + local_rank];
+}
+
+static inline int yk__native_host_size(const native *g, int host)
+{
+    return g->first[host + 1] - g->first[host];
+}
+
 static inline char *yk__native_stage(const native *g, int rank, int half)
 {
     return g->staging + ((size_t)rank * 2 + (size_t)half) * NATIVE_HALF;
 }
 
-static inline char *yk__native_board(const native *g, int row, int half)
+static inline char *yk__native_board(const native *g, int local_rank, int half)
 {
-    return g->boards + ((size_t)row * 2 + (size_t)half) * NATIVE_BOARD;
+    return g->boards + ((size_t)local_rank * 2 + (size_t)half) * NATIVE_BOARD;
 }
 
-/* ---- segment.c ---- */
+/* ---- native_join.c ---- */
 yk_status yk__native_join(const yk__comm_place *place, void **state);
 void yk__native_leave(void *state);
 /* Waits for what another rank puts into the store while it joins. */
@@ -188,23 +216,49 @@ yk_status yk__native_await(native *g, const yk__comm_place *place, const char *k
 /* Fails with what another rank said about its failure to join. */
 yk_status yk__native_check_joining(native *g, const yk__comm_place *place);
 
-/* ---- watch.c: failures, waiting ---- */
+/* ---- segment.c: the memory that the ranks of a host share ---- */
+/* Sets the addresses inside the segment, and gives its size. */
+size_t yk__native_lay_out(native *g, char *memory);
+/* The ranks of this host map one segment, which is g's afterwards. `start` is this process's. */
+yk_status yk__native_map_segment(native *g, const yk__comm_place *place, uint64_t start, double until);
+void yk__native_unmap_segment(native *g);
+/* Whether a rank of this host has ended, by /proc alone: its row need not be there. */
+bool yk__native_is_gone(const native *g, int rank);
+
+/* ---- failure.c ---- */
 /* Breaks the group with this cause unless it is broken, and fails with the first cause. */
 yk_status yk__native_break(native *g, yk_status code, const char *format, ...) YK_PRINTF(3, 4);
 yk_status yk__native_check(void *state);
 void yk__native_abort(void *state, yk_status code, const char *cause);
-/* "rank 1 (host a, pid 12)", by row of the segment and by rank of the group. */
-const char *yk__native_who(const native *g, int row, char *buffer, size_t size);
-const char *yk__native_who_rank(const native *g, int rank, char *buffer, size_t size);
-/* Whether the process of a rank runs no more; `stopped` tells whether it is stopped. */
-bool yk__native_is_dead(const native *g, int rank, bool *stopped);
+/* Wakes all ranks of this host that sleep. */
+void yk__native_wake_all(native *g);
+/* "rank 1 (host a, pid 12)", by rank of the group, and by rank of this host. */
+const char *yk__native_rank_name(const native *g, int rank, char *buffer, size_t size);
+const char *yk__native_local_rank_name(const native *g, int local_rank, char *buffer, size_t size);
+/* Whether the process of a rank of this host runs no more; `stopped` tells whether it is stopped. */
+bool yk__native_is_dead(const native *g, int local_rank, bool *stopped);
 /* The state letter of a process and its start time; false where it is not there. */
 bool yk__native_process_state(int pid, char *letter, uint64_t *start);
-/* What a rank that waits for other hosts does between looks: has the group broken, did a rank of this host end, is the
- * time over. `rank` is the one that it waits for. */
-yk_status yk__native_wait_away(native *g, int rank, double *looked);
+/* Appends "rank 1 (host a, pid 12), which is stopped" to a list of ranks that did not come in time; `progress`: with
+ * what is known of the collectives that it has done. */
+void yk__native_append_late(const native *g, char *list, size_t size, int rank, bool progress);
+/* Breaks the group: the time of `op` is over, and `list` did not come. */
+yk_status yk__native_break_stalled(native *g, const yk__comm_op *op, const char *list);
+/* A rank of this host that ended or left and will not reach this rank's round breaks the group; `thorough`: also asks
+ * /proc. */
+yk_status yk__native_check_local_peers(native *g, bool thorough);
+
+/* ---- barrier.c ---- */
 /* Publishes the next round and waits until all have. */
 yk_status yk__native_sync(native *g);
+/* Whether a rank of this host has published this rank's round. */
+static inline bool yk__native_reached(const native *g, int local_rank)
+{
+    return (int32_t)(atomic_load_explicit(&g->rows[local_rank].progress, memory_order_acquire) - g->round) >= 0;
+}
+/* What a rank that waits for other hosts does between looks: has the group broken, did a rank of this host end, is the
+ * time over. `rank` is the one that it waits for. */
+yk_status yk__native_wait_remote(native *g, int rank, double *looked);
 /* Sleeps while *word is `value`, for `seconds` at most; wakes all that do. Across processes. */
 void yk__native_sleep(_Atomic uint32_t *word, uint32_t value, double seconds);
 void yk__native_wake(_Atomic uint32_t *word);
@@ -223,12 +277,12 @@ yk_status yk__native_enter(native *g);
 /* It is not touched any more. */
 static inline void yk__native_exit(native *g)
 {
-    atomic_store_explicit(&g->rows[g->rank].inside, 0, memory_order_release);
+    atomic_store_explicit(&g->rows[g->local_rank].inside, 0, memory_order_release);
 }
 /* After a failure of `op`, in a broken group: returns when others do not touch its memory any more. */
 void yk__native_settle(native *g, const yk__comm_op *op);
 
-/* ---- peers.c ---- */
+/* ---- peer_memory.c ---- */
 /* A peer's memory in this address space; NULL and an error, in the name of op, if it cannot be mapped. */
 char *yk__native_reach(native *g, int rank, const yk__region_place *place, const yk__comm_op *op);
 void yk__native_forget_mappings(native *g);
@@ -262,7 +316,9 @@ static inline yk_dtype yk__native_wide(yk_dtype dtype)
 void yk__native_stream_copy(void *to, const void *from, size_t bytes);
 void yk__native_stream_end(void);
 
-/* ---- exchange.c ---- */
+/* ---- operation.c: what all collectives begin and end with ---- */
+/* The backend's slot of every collective. */
+yk_status yk__native_collective(void *state, const yk__comm_op *op);
 /* Publishes the operation, waits for the others of this host and compares with theirs. */
 yk_status yk__native_begin(native *g, const yk__comm_op *op, const yk__region_place *in, const yk__region_place *out);
 /* Breaks the group: two ranks, by rank of the group, called different operations. */
@@ -272,27 +328,19 @@ void yk__native_share(int64_t count, size_t size, int n, int r, int64_t *from, i
 yk__region_place yk__native_place(const native *g, const void *memory, size_t bytes);
 /* Whether all ranks of the host named memory (`out` or `in`) that all can reach. */
 bool yk__native_all_direct(const native *g, uint64_t number, int root, bool out);
-char *yk__native_peer_memory(native *g, uint64_t number, int row, bool out);
+char *yk__native_peer_memory(native *g, uint64_t number, int local_rank, bool out);
 /* The other half of the staging areas is used from here on. */
 static inline int yk__native_next_half(native *g)
 {
     return g->half ^= 1;
 }
-yk_status yk__native_all_reduce(void *state, const yk__comm_op *op);
-yk_status yk__native_reduce(void *state, const yk__comm_op *op);
-yk_status yk__native_broadcast(void *state, const yk__comm_op *op);
-yk_status yk__native_all_gather(void *state, const yk__comm_op *op);
-yk_status yk__native_scatter(void *state, const yk__comm_op *op);
-yk_status yk__native_reduce_scatter(void *state, const yk__comm_op *op);
-yk_status yk__native_all_to_all(void *state, const yk__comm_op *op);
-yk_status yk__native_barrier(void *state, const yk__comm_op *op);
 
 /* ---- messages.c ---- */
 yk_status yk__native_post(void *state, const yk__comm_op *op, void **message);
 yk_status yk__native_wait(void *state, void *message, double seconds, bool *done);
 void yk__native_forget(void *state, void *message);
 /* Breaks the group: this rank's error keeps it from sending or receiving a message, which its peer waits for. */
-yk_status yk__native_give_up(native *g, const yk__comm_op *op);
+yk_status yk__native_fail_message(native *g, const yk__comm_op *op);
 /* Looks after all messages once. */
 void yk__native_progress(native *g);
 /* Waits until the peers have taken what is in buffers, or cannot any more; then frees them. */

@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/native/hosts.h"
+#include "comm/native/multihost.h"
 
 /* TURNS: segments under way at a time. GRAIN: bytes that are worth combining before the rest of a chunk is there.
  * CHUNK: bytes of a chunk's results at most. What waits to be combined should stay in a second-level cache, CACHE bytes
@@ -72,7 +72,7 @@ typedef struct exchange {
 /* Rows of the chunk of a host, and the number of the first. */
 static int rows_of(const exchange *e, int host)
 {
-    return e->x->parts ? yk__native_rows_of(e->g, host) : 1;
+    return e->x->parts ? yk__native_host_size(e->g, host) : 1;
 }
 
 static int first_row(const exchange *e, int host)
@@ -167,7 +167,7 @@ static void choose_step(exchange *e)
         size_t room = inputs_room(e, h) + sums_room(e, h) + result;
         most = room > most ? room : most;
     }
-    size_t whole = (size_t)e->x->count * e->size * (size_t)(e->x->parts ? e->g->world : 1);
+    size_t whole = (size_t)e->x->count * e->size * (size_t)(e->x->parts ? e->g->world_size : 1);
     size_t chunk = CACHE / TURNS / most * e->size, limit = STAGING / TURNS / most * e->size;
     chunk = whole <= WHOLE || chunk > CHUNK ? CHUNK : chunk < LEAST ? LEAST : chunk;
     chunk = (chunk < limit ? chunk : limit) & ~(size_t)63;
@@ -183,7 +183,7 @@ static yk_status exchange_init(exchange *e, native *g, const yk__native_pairwise
                     .x = x,
                     .size = yk_dtype_size(x->op->dtype),
                     .wide = yk_dtype_size(yk__native_wide(x->op->dtype)),
-                    .rows = x->parts ? g->world : g->hosts};
+                    .rows = x->parts ? g->world_size : g->hosts};
     size_t *numbers = yk__calloc((2 + TURNS) * hosts + subtrees, sizeof(size_t));
     if (!numbers)
         return yk__error_code();
@@ -224,7 +224,7 @@ static char *input_of(const exchange *e, const segment *s, int i, int row, int64
     const yk__subtree *node = &g->net->subtrees[i];
     bool own = g->net->subtree_hosts[i] == g->host;
     if (own && !node->level) {
-        const char *in = e->x->in[g->members[node->first].row];
+        const char *in = e->x->in[g->members[node->first].local_rank];
         return (char *)(uintptr_t)in + row_offset(e, row, e->x->in_pitch) + (size_t)from * e->size;
     }
     size_t size = yk__native_subtree_size(g, i, e->x->op->dtype);
@@ -248,7 +248,7 @@ static yk_status add_up(exchange *e, const segment *s)
     for (int h = 0; h < g->hosts; h++) {
         int64_t from, width = chunk_of(e, s->number, h, &from);
         for (int row = first_row(e, h); row < first_row(e, h) + rows_of(e, h); row++) {
-            for (int r = 0; r < g->world_size; r++)
+            for (int r = 0; r < g->local_size; r++)
                 in[r] = e->x->in[r] + row_offset(e, row, e->x->in_pitch) + (size_t)from * e->size;
             for (int i = 0; i < net->subtree_count && !status; i++)
                 if (net->subtree_hosts[i] == g->host && net->subtrees[i].level)
@@ -316,7 +316,7 @@ static yk_status combine_own(const exchange *e, const segment *s, int64_t at, in
     const struct yk__native_net *net = g->net;
     const yk__reduction r = {.reduction = e->x->op->reduction,
                              .dtype = e->x->op->dtype,
-                             .ranks = g->world,
+                             .ranks = g->world_size,
                              .inputs = net->subtree_count,
                              .subtrees = net->subtrees};
     yk_status status = YK_OK;
@@ -457,7 +457,7 @@ static int poll_entries(const exchange *e, const queue *q, bool out, struct poll
 
 static yk_status exchange_run(exchange *e)
 {
-    yk__native_spinner spinner = {0};
+    yk__native_spin_state spinner = {0};
     struct pollfd wait[2 * WINDOW + 1];
     fill_window(e, &e->out, true);
     fill_window(e, &e->in, false);

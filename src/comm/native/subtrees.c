@@ -10,7 +10,7 @@
  */
 #include <stdlib.h>
 
-#include "comm/native/hosts.h"
+#include "comm/native/multihost.h"
 
 /* The host of all ranks of the node, -1: they are on several. */
 static int host_of_node(const native *g, int first, int end)
@@ -27,8 +27,8 @@ static void list_nodes(native *g, int first, int level)
 {
     struct yk__native_net *net = g->net;
     int64_t end = (int64_t)first + ((int64_t)1 << level);
-    end = end < g->world ? end : g->world;
-    while (level > 0 && first + (1 << (level - 1)) >= g->world)
+    end = end < g->world_size ? end : g->world_size;
+    while (level > 0 && first + (1 << (level - 1)) >= g->world_size)
         level--; /* nothing is combined at this node */
     int host = host_of_node(g, first, (int)end);
     if (host >= 0) {
@@ -43,12 +43,12 @@ static void list_nodes(native *g, int first, int level)
 yk_status yk__native_subtrees_init(native *g)
 {
     struct yk__native_net *net = g->net;
-    net->subtrees = yk__calloc((size_t)g->world, sizeof(*net->subtrees));
-    net->subtree_hosts = yk__calloc((size_t)g->world, sizeof(int));
+    net->subtrees = yk__calloc((size_t)g->world_size, sizeof(*net->subtrees));
+    net->subtree_hosts = yk__calloc((size_t)g->world_size, sizeof(int));
     if (!net->subtrees || !net->subtree_hosts)
         return yk__error_code();
     int level = 0;
-    while (((int64_t)1 << level) < g->world)
+    while (((int64_t)1 << level) < g->world_size)
         level++;
     list_nodes(g, 0, level);
     return YK_OK;
@@ -73,10 +73,10 @@ yk_status yk__native_subtree_combine(const native *g, int i, const yk__comm_op *
     int ranks = 1 << node->level;
     yk__reduction r = {.reduction = op->reduction,
                        .dtype = op->dtype,
-                       .ranks = g->world,
-                       .inputs = node->first + ranks < g->world ? ranks : g->world - node->first,
+                       .ranks = g->world_size,
+                       .inputs = node->first + ranks < g->world_size ? ranks : g->world_size - node->first,
                        .partial = true};
     for (int k = 0; k < r.inputs; k++) /* the tree of ranks from 0 on has the same form */
-        in[k] = rows[g->members[node->first + k].row];
+        in[k] = rows[g->members[node->first + k].local_rank];
     return yk__native_combine(&r, 1, &out, in, count);
 }

@@ -1,5 +1,5 @@
 /*
- * peers.c - memory of other processes of the host, mapped when an operation first names it. Layer: comm/native.
+ * peer_memory.c - memory of other processes of the host, mapped when an operation first names it. Layer: comm/native.
  *
  * A region is opened through /proc/PID/fd and stays mapped, so the next operation on it costs a look into a short list.
  * A rank that goes on late in a group that broke may find another file under the number, and must not write to it: what
@@ -53,7 +53,7 @@ static yk__native_mapping *map_region(native *g, int rank, const yk__region_plac
     if (same)
         m->memory = mmap(NULL, place->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (m->memory == MAP_FAILED) {
-        yk__native_who(g, rank, who, sizeof(who));
+        yk__native_local_rank_name(g, rank, who, sizeof(who));
         /* A process that ends closes its descriptors a moment before it shows as ended. */
         if (fd < 0 && (errno == ENOENT || errno == ESRCH))
             yk__fail(YK_ERR_CONNECTION, "%s: %s ended before its memory was read (group '%s')",
@@ -99,7 +99,7 @@ char *yk__native_reach(native *g, int rank, const yk__region_place *place, const
 
 void yk__native_forget_mappings(native *g)
 {
-    for (int r = 0; r < g->world_size; r++) {
+    for (int r = 0; r < g->local_size; r++) {
         while (g->mappings[r]) {
             yk__native_mapping *m = g->mappings[r];
             g->mappings[r] = m->next;

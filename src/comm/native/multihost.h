@@ -1,25 +1,25 @@
 /*
- * hosts.h - ranks on several hosts: the connections between them and what goes over these. Layer: comm/native.
+ * multihost.h - ranks on several hosts: the connections between them and what goes over these. Layer: comm/native.
  *
  * Note [Two connections]
  * Between every two ranks of different hosts there are two connections. `data` carries the collectives: a stream of
- * bytes whose order both sides know from the order of the operations. `talk` carries frames: messages, and what a rank
- * has to say at any time (the group is broken, I leave, I wait in this operation). Whoever waits, for whatever, reads
- * all talk connections until they are empty; so a cause is known at once everywhere, and no message is in the way of a
- * collective. What became of a peer is decided by its talk connection alone: a cause that was sent before the end is
- * read before the end.
+ * bytes whose order both sides know from the order of the operations. `control` carries frames: messages, and what a
+ * rank has to say at any time (the group is broken, I leave, I wait in this operation). Whoever waits, for whatever,
+ * reads all control connections until they are empty; so a cause is known at once everywhere, and no message is in the
+ * way of a collective. What became of a peer is decided by its control connection alone: a cause that was sent before
+ * the end is read before the end.
  *
  * Note [On the wire]
  * Both are in frames (net/frame.h), which are checked as they arrive; one that is damaged, lost, repeated or reordered
- * breaks the group. Data connections are streams (net/byte_stream.h). On talk connections the talk_frame is the payload
- * of a control frame, and what belongs to it follows in a frame of its own: a data frame if it is a message's.
+ * breaks the group. Data connections are streams (net/byte_stream.h). On control connections the control_frame is the
+ * payload of a control frame, and what belongs to it follows in a frame of its own: a data frame if it is a message's.
  *
  * Note [Lanes]
  * Inside a host ranks work on each other's memory (native.h). As many ranks of each host as the smallest host has carry
  * the bytes between hosts: rank c of a host (its lane c) talks to rank c of the others about slice c of the payload.
  */
-#ifndef YOKE_COMM_NATIVE_HOSTS_H
-#define YOKE_COMM_NATIVE_HOSTS_H
+#ifndef YOKE_COMM_NATIVE_MULTIHOST_H
+#define YOKE_COMM_NATIVE_MULTIHOST_H
 
 #include <poll.h>
 #include <string.h>
@@ -29,75 +29,75 @@
 #include "net/channel.h"
 
 enum {
-    TALK_EAGER = 64 << 10, /* bytes of a message that goes without being asked for */
-    TALK_QUEUE = 1 << 20,  /* bytes that wait to be sent, from which on messages wait too */
-    TALK_PIECE = 256 << 10 /* of a larger message: what may delay another frame */
+    CONTROL_EAGER = 64 << 10, /* bytes of a message that goes without being asked for */
+    CONTROL_QUEUE = 1 << 20,  /* bytes that wait to be sent, from which on messages wait too */
+    CONTROL_PIECE = 256 << 10 /* of a larger message: what may delay another frame */
 };
 
 enum {
-    TALK_MESSAGE = 1, /* a message with its bytes */
-    TALK_OFFER,       /* a message whose bytes are to be asked for */
-    TALK_ACCEPT,      /* the bytes of offer `number` are wanted */
-    TALK_BYTES,       /* some of them, in order */
-    TALK_BROKEN,      /* the group is broken: code, and the cause as text */
-    TALK_LEFT,        /* the rank left after `number` collectives */
-    TALK_BEGUN        /* the rank waits in collective `number` */
+    CONTROL_MESSAGE = 1, /* a message with its bytes */
+    CONTROL_OFFER,       /* a message whose bytes are to be asked for */
+    CONTROL_ACCEPT,      /* the bytes of offer `number` are wanted */
+    CONTROL_BYTES,       /* some of them, in order */
+    CONTROL_BROKEN,      /* the group is broken: code, and the cause as text */
+    CONTROL_LEFT,        /* the rank left after `number` collectives */
+    CONTROL_BEGUN        /* the rank waits in collective `number` */
 };
 
-typedef struct talk_frame {
+typedef struct control_frame {
     uint32_t type;
     int32_t tag, dtype, code;
     uint64_t number;
     int64_t count;
     uint64_t bytes; /* that follow */
-} talk_frame;
+} control_frame;
 
-enum { TALK_HEAD = YK__FRAME_HEADER + sizeof(talk_frame) };
+enum { CONTROL_HEAD = YK__FRAME_HEADER + sizeof(control_frame) };
 
-typedef struct talk_out {
-    talk_frame frame;
+typedef struct control_out {
+    control_frame frame;
     const char *payload; /* of the message, or the same as `owned` */
     char *owned;
-    bool begun;                                       /* `head` is made: a number is used up, so it has to be sent */
-    unsigned char head[TALK_HEAD + YK__FRAME_HEADER]; /* the frame of `frame`, the payload's header */
-    size_t head_size, sent;                           /* sent of head and payload together */
-    yk__native_message *message;                      /* done when this is sent; may be NULL */
-    struct talk_out *next;
-} talk_out;
+    bool begun;                                          /* `head` is made: a number is used up, so it has to be sent */
+    unsigned char head[CONTROL_HEAD + YK__FRAME_HEADER]; /* the frame of `frame`, the payload's header */
+    size_t head_size, sent;                              /* sent of head and payload together */
+    yk__native_message *message;                         /* done when this is sent; may be NULL */
+    struct control_out *next;
+} control_out;
 
-typedef struct talk_arrived {
-    talk_frame frame;
-    struct talk_arrived *next;
+typedef struct control_arrived {
+    control_frame frame;
+    struct control_arrived *next;
     char bytes[];
-} talk_arrived;
+} control_arrived;
 
 /* What is between this rank and one of another host. All but `data` and `data_gone` under the message lock. */
 typedef struct yk__native_link {
     char address[YK__ADDRESS_TEXT]; /* where the rank listens while it joins */
-    int talk, data;                 /* sockets; -1: none */
-    bool data_gone;                 /* closed or broken: the talk connection will say why */
+    int control, data;              /* sockets; -1: none */
+    bool data_gone;                 /* closed or broken: the control connection will say why */
     double gone_at;                 /* since when that is waited for */
     bool left, closed, watched_out;
     bool carried;   /* messages, to the other side */
     int data_error; /* errno of what ended the data connection, 0: its end */
     double closed_at;
-    int error; /* errno of what ended the talk connection, 0: its end, -1: `why` says it */
+    int error; /* errno of what ended the control connection, 0: its end, -1: `why` says it */
     uint64_t done, begun;
     char why[YK__WHY_SIZE];
 
-    yk__frame_state *talk_send, *talk_receive; /* an array of two; NULL: no connections */
-    yk__byte_stream *stream;                   /* of the data connection */
+    yk__frame_state *control_send, *control_receive; /* an array of two; NULL: no connections */
+    yk__byte_stream *stream;                         /* of the data connection */
 
-    unsigned char in_head[TALK_HEAD + YK__FRAME_HEADER]; /* what is arriving, and is checked: as in talk_out */
+    unsigned char in_head[CONTROL_HEAD + YK__FRAME_HEADER]; /* what is arriving, and is checked: as in control_out */
     yk__frame_head in_payload;
-    talk_frame in;
+    control_frame in;
     size_t in_fill, in_left;
     char *in_begin, *in_to;
-    talk_arrived *in_node;
+    control_arrived *in_node;
 
-    talk_out *out, **out_end;
+    control_out *out, **out_end;
     size_t queued;
-    talk_arrived *arrived, **arrived_end; /* messages and offers that no receive has taken */
+    control_arrived *arrived, **arrived_end; /* messages and offers that no receive has taken */
 } yk__native_link;
 
 struct yk__native_net {
@@ -120,18 +120,8 @@ struct yk__native_net {
     size_t block_bytes, work_bytes;
     int board_half;
     double moved;       /* when bytes last moved on a data connection, as far as looked at */
-    uint64_t announced; /* the last TALK_BEGUN */
+    uint64_t announced; /* the last CONTROL_BEGUN */
 };
-
-static inline int yk__native_rank_at(const native *g, int host, int row)
-{
-    return g->order[g->first[host] + row];
-}
-
-static inline int yk__native_rows_of(const native *g, int host)
-{
-    return g->first[host + 1] - g->first[host];
-}
 
 /* ---- links.c: joining ---- */
 /* Listens where peers can connect. Sets g->net, also on failure but for lack of memory. */
@@ -145,29 +135,29 @@ yk_status yk__native_damaged(native *g, int rank, bool data, const char *why);
 /* Says goodbye and closes everything. */
 void yk__native_net_close(native *g);
 
-/* ---- talk.c ---- */
-/* Reads and writes what the talk connections take, without waiting. Takes the lock, which may be held. */
-void yk__native_talk_service(native *g);
+/* ---- control.c ---- */
+/* Reads and writes what the control connections take, without waiting. Takes the lock, which may be held. */
+void yk__native_control_progress(native *g);
 /* Queues a frame and tries to send it. `bytes` are copied, unless they belong to the message. With the lock held. */
-bool yk__native_talk_put(native *g, yk__native_link *l, const talk_frame *frame, const void *bytes,
-                         yk__native_message *message);
+bool yk__native_control_enqueue(native *g, yk__native_link *l, const control_frame *frame, const void *bytes,
+                                yk__native_message *message);
 /* Tells all ranks of other hosts that the group is broken. */
-void yk__native_talk_broken(native *g, yk_status code, const char *cause);
+void yk__native_control_send_broken(native *g, yk_status code, const char *cause);
 /* Before messages of a broken group end: their memory is not looked at any more. With the lock held. */
-void yk__native_talk_drop(native *g);
+void yk__native_control_drop_messages(native *g);
 /* Tells them that this rank waits in collective `number`; once. */
-void yk__native_talk_begun(native *g, uint64_t number);
+void yk__native_control_send_begun(native *g, uint64_t number);
 /* Messages to and from other hosts, with the lock held. Return whether the message is done; `status` then is its. */
-bool yk__native_talk_send(native *g, yk__native_message *m, yk_status *status);
-bool yk__native_talk_recv(native *g, yk__native_message *m, yk_status *status);
+bool yk__native_remote_send(native *g, yk__native_message *m, yk_status *status);
+bool yk__native_remote_recv(native *g, yk__native_message *m, yk_status *status);
 /* Waits until something arrives, for `seconds` at most. */
-void yk__native_talk_wait(native *g, double seconds);
+void yk__native_control_wait(native *g, double seconds);
 /* Sends what is queued, for `seconds` at most, until the other systems have it. */
-void yk__native_talk_flush(native *g, double seconds);
-void yk__native_talk_clear(yk__native_link *l);
+void yk__native_control_flush(native *g, double seconds);
+void yk__native_control_clear(yk__native_link *l);
 /* A rank of another host that ended, or left before the current collective, breaks the group. So does one whose host
  * does not answer when this process was asked to end by a signal, and waits for it. */
-yk_status yk__native_talk_look_after(native *g);
+yk_status yk__native_control_check_peers(native *g);
 /* Seconds for which the other side's system has not acknowledged what was sent to it again; 0: it answers, or nothing
  * is on the way. */
 double yk__native_unanswered(const native *g, int rank);
@@ -183,17 +173,17 @@ size_t yk__native_data_send(native *g, int rank, const char *from, size_t bytes)
 size_t yk__native_data_receive(native *g, int rank, char *to, size_t bytes);
 
 /* A loop that moves bytes looks again for some rounds in which nothing moves before it waits; zero at first. */
-typedef struct yk__native_spinner {
+typedef struct yk__native_spin_state {
     bool moved; /* since the last wait */
     int looks;
     double looked;
-} yk__native_spinner;
+} yk__native_spin_state;
 /* Whether to look again at once. */
-bool yk__native_spin(yk__native_spinner *s, bool moved);
+bool yk__native_spin(yk__native_spin_state *s, bool moved);
 struct pollfd yk__native_poll_entry(const native *g, int rank, short events);
 /* Waits for the `count` entries of `wait`, which has room for one more, and for the control connections; fails when
  * the group is broken. `rank` is one that this rank waits for. */
-yk_status yk__native_poll(native *g, yk__native_spinner *s, struct pollfd *wait, int count, int rank);
+yk_status yk__native_poll(native *g, yk__native_spin_state *s, struct pollfd *wait, int count, int rank);
 
 typedef struct yk__native_flow {
     int rank; /* the other side */
@@ -201,7 +191,7 @@ typedef struct yk__native_flow {
     size_t bytes, done;
 } yk__native_flow;
 
-/* Sends and receives all flows at once. A flow in `in` is shown to `check` when its first `head` bytes are there. */
+/* Sends and receives all flows at once. A flow in `in` is payload to `check` when its first `head` bytes are there. */
 typedef yk_status (*yk__native_flow_check)(native *g, const yk__native_flow *flow);
 yk_status yk__native_flow_run(native *g, yk__native_flow *out, int outs, yk__native_flow *in, int ins, size_t head,
                               yk__native_flow_check check);
@@ -251,21 +241,24 @@ static inline size_t yk__native_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-yk_status yk__native_multihost(native *g, const yk__comm_op *op);
 /* Memory that is kept from call to call, with room for `bytes`; NULL and an error without. */
 char *yk__native_keep(char **memory, size_t *have, size_t bytes);
 /* Room for a block of `bytes` from every host; the payload of one of them. */
 yk_status yk__native_block_room(native *g, size_t bytes);
 char *yk__native_block(const native *g, int host, size_t bytes);
 /* The leaders of all hosts show each other their blocks; an error if their operations differ. */
-yk_status yk__native_agree(native *g, const yk__comm_op *op, size_t bytes);
+yk_status yk__native_gather_blocks(native *g, const yk__comm_op *op, size_t bytes);
 /* The host's round and the leaders'. After one more round of the host all its ranks may send. */
 yk_status yk__native_begin_large(native *g, const yk__comm_op *op, const yk__region_place *in);
 /* A round of the host, where it has several ranks. */
 yk_status yk__native_sync_host(native *g);
 /* From here on the other halves of the boards are used. Between two uses of a half there must be a round. */
 void yk__native_next_board(native *g);
-char *yk__native_board_of(const native *g, int row);
+char *yk__native_board_of(const native *g, int local_rank);
+
+/* ---- remote_wait.c ---- */
+/* The slot check_hosts of the transport. */
+yk_status yk__native_check_hosts(native *g, double waited);
 
 /* ---- subtrees.c ---- */
 yk_status yk__native_subtrees_init(native *g);

@@ -1,5 +1,5 @@
 /*
- * talk.c - the talk connections: messages between hosts, and what ranks tell each other at any time.
+ * control.c - the control connections: messages between hosts, and what ranks tell each other at any time.
  * Layer: comm/native.
  *
  * Everything that arrives is taken at once: small messages into memory of their own until a receive asks for them, of
@@ -20,14 +20,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "comm/native/hosts.h"
+#include "comm/native/multihost.h"
 
 enum { EVENTS = 32 };
 /* A peer that ended may have sent what is still needed; this long nothing moves before it is the cause. */
-static const double mourning = 0.1;
+static const double end_delay = 0.1;
 /* Seconds for which a link may be silent, though something was sent over it again and again, when this process is
  * asked to end. The system sends again after 0.2, 0.6 and 1.4 s. */
-static const double patience_of_signals = 1;
+static const double signal_wait = 1;
 
 static int rank_of(const native *g, const yk__native_link *l)
 {
@@ -37,8 +37,8 @@ static int rank_of(const native *g, const yk__native_link *l)
 const char *yk__native_link_name(const native *g, int rank, char text[YK__LINK_TEXT])
 {
     char a[120], b[120];
-    snprintf(text, YK__LINK_TEXT, "the connection between %s and %s",
-             yk__native_who_rank(g, g->world_rank, a, sizeof(a)), yk__native_who_rank(g, rank, b, sizeof(b)));
+    snprintf(text, YK__LINK_TEXT, "the connection between %s and %s", yk__native_rank_name(g, g->rank, a, sizeof(a)),
+             yk__native_rank_name(g, rank, b, sizeof(b)));
     return text;
 }
 
@@ -49,22 +49,22 @@ static void close_link(native *g, yk__native_link *l, int error, const char *why
     l->closed_at = yk__now();
     l->error = error;
     snprintf(l->why, sizeof(l->why), "%s", why);
-    epoll_ctl(g->net->epoll, EPOLL_CTL_DEL, l->talk, NULL);
-    yk__socket_close(l->talk);
-    l->talk = -1;
-    yk__native_talk_clear(l);
+    epoll_ctl(g->net->epoll, EPOLL_CTL_DEL, l->control, NULL);
+    yk__socket_close(l->control);
+    l->control = -1;
+    yk__native_control_clear(l);
 }
 
-static void out_free(talk_out *o)
+static void out_free(control_out *o)
 {
     free(o->owned);
     free(o);
 }
 
-void yk__native_talk_clear(yk__native_link *l)
+void yk__native_control_clear(yk__native_link *l)
 {
     while (l->out) {
-        talk_out *o = l->out;
+        control_out *o = l->out;
         l->out = o->next;
         out_free(o);
     }
@@ -77,18 +77,18 @@ void yk__native_talk_clear(yk__native_link *l)
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
 static void watch_out(native *g, yk__native_link *l, bool wanted)
 {
-    if (l->watched_out == wanted || l->talk < 0)
+    if (l->watched_out == wanted || l->control < 0)
         return;
     l->watched_out = wanted;
     struct epoll_event event = {.events = EPOLLIN | (wanted ? EPOLLOUT : 0), .data.u32 = (uint32_t)rank_of(g, l)};
-    epoll_ctl(g->net->epoll, EPOLL_CTL_MOD, l->talk, &event);
+    epoll_ctl(g->net->epoll, EPOLL_CTL_MOD, l->control, &event);
 }
 
 /* Makes the headers of what is to be sent next, and encrypts it where that is wished; false without memory. */
-static bool begin(yk__native_link *l, talk_out *o)
+static bool begin(yk__native_link *l, control_out *o)
 {
-    bool encrypts = l->talk_send->cipher != YK__CIPHER_NONE,
-         bulk = o->frame.type == TALK_MESSAGE || o->frame.type == TALK_BYTES;
+    bool encrypts = l->control_send->cipher != YK__CIPHER_NONE,
+         bulk = o->frame.type == CONTROL_MESSAGE || o->frame.type == CONTROL_BYTES;
     if (encrypts && o->frame.bytes && !o->owned) {
         o->owned = malloc(o->frame.bytes);
         if (!o->owned)
@@ -96,13 +96,13 @@ static bool begin(yk__native_link *l, talk_out *o)
         l->queued += sizeof(o->frame) + o->frame.bytes;
     }
     unsigned char *payload = o->head + YK__FRAME_HEADER;
-    yk__frame_seal(l->talk_send, YK__FRAME_CONTROL, &o->frame, sizeof(o->frame), payload, o->head);
+    yk__frame_seal(l->control_send, YK__FRAME_CONTROL, &o->frame, sizeof(o->frame), payload, o->head);
     if (!encrypts)
         memcpy(payload, &o->frame, sizeof(o->frame));
-    o->head_size = TALK_HEAD;
+    o->head_size = CONTROL_HEAD;
     if (o->frame.bytes) {
-        yk__frame_seal(l->talk_send, bulk ? YK__FRAME_DATA : YK__FRAME_CONTROL, o->payload, o->frame.bytes, o->owned,
-                       o->head + TALK_HEAD);
+        yk__frame_seal(l->control_send, bulk ? YK__FRAME_DATA : YK__FRAME_CONTROL, o->payload, o->frame.bytes, o->owned,
+                       o->head + CONTROL_HEAD);
         o->head_size += YK__FRAME_HEADER;
         o->payload = encrypts ? o->owned : o->payload;
     }
@@ -112,10 +112,10 @@ static bool begin(yk__native_link *l, talk_out *o)
 
 static void flush(native *g, yk__native_link *l)
 {
-    while (l->out && l->talk >= 0) {
-        talk_out *o = l->out;
+    while (l->out && l->control >= 0) {
+        control_out *o = l->out;
         if (!o->begun && !begin(l, o)) {
-            yk__native_talk_clear(l);
+            yk__native_control_clear(l);
             yk__native_abort(g, YK_ERR_MEMORY, "out of memory for a message");
             break;
         }
@@ -128,14 +128,14 @@ static void flush(native *g, yk__native_link *l)
         if (o->frame.bytes)
             parts[count++] = (struct iovec){(void *)(uintptr_t)(o->payload + from), o->frame.bytes - from};
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-        ssize_t n = sendmsg(l->talk, &message, MSG_NOSIGNAL);
+        ssize_t n = sendmsg(l->control, &message, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
             break;
         if (n < 0) {
             /* What the other side said before its end is read first: reading finds the end, too. */
-            yk__native_talk_clear(l);
+            yk__native_control_clear(l);
             break;
         }
         o->sent += (size_t)n;
@@ -152,17 +152,17 @@ static void flush(native *g, yk__native_link *l)
     watch_out(g, l, l->out != NULL);
 }
 
-bool yk__native_talk_put(native *g, yk__native_link *l, const talk_frame *frame, const void *bytes,
-                         yk__native_message *message)
+bool yk__native_control_enqueue(native *g, yk__native_link *l, const control_frame *frame, const void *bytes,
+                                yk__native_message *message)
 {
-    if (l->talk < 0)
+    if (l->control < 0)
         return true; /* the end of the connection is found by all who wait */
-    talk_out *o = yk__calloc(1, sizeof(*o));
+    control_out *o = yk__calloc(1, sizeof(*o));
     if (!o)
         return false;
     o->frame = *frame;
     o->payload = bytes;
-    if (bytes && frame->bytes && frame->type != TALK_BYTES) {
+    if (bytes && frame->bytes && frame->type != CONTROL_BYTES) {
         o->owned = yk__calloc(1, frame->bytes);
         if (!o->owned) {
             free(o);
@@ -173,7 +173,7 @@ bool yk__native_talk_put(native *g, yk__native_link *l, const talk_frame *frame,
         l->queued += sizeof(*frame) + frame->bytes;
     }
     o->message = message;
-    l->carried |= frame->type == TALK_MESSAGE || frame->type == TALK_BYTES;
+    l->carried |= frame->type == CONTROL_MESSAGE || frame->type == CONTROL_BYTES;
     *l->out_end = o;
     l->out_end = &o->next;
     flush(g, l);
@@ -183,13 +183,13 @@ bool yk__native_talk_put(native *g, yk__native_link *l, const talk_frame *frame,
 /* Messages end when the group breaks, and their memory may go: what is not begun is dropped, the rest is copied. */
 static void drop_messages(yk__native_link *l)
 {
-    talk_out *o = l->out;
+    control_out *o = l->out;
     if (!o)
         return;
     if (o->begun && !o->owned && o->frame.bytes) {
         o->owned = calloc(1, o->frame.bytes);
         if (!o->owned) { /* the connection ends in the middle of a frame, and the other side takes that for the cause */
-            yk__native_talk_clear(l);
+            yk__native_control_clear(l);
             return;
         }
         memcpy(o->owned, o->payload, o->frame.bytes);
@@ -197,9 +197,9 @@ static void drop_messages(yk__native_link *l)
         l->queued += sizeof(o->frame) + o->frame.bytes;
     }
     o->message = NULL;
-    talk_out **at = o->begun ? &o->next : &l->out;
+    control_out **at = o->begun ? &o->next : &l->out;
     while (*at) {
-        talk_out *gone = *at;
+        control_out *gone = *at;
         *at = gone->next;
         l->queued -= gone->owned ? sizeof(gone->frame) + gone->frame.bytes : 0;
         out_free(gone);
@@ -207,43 +207,43 @@ static void drop_messages(yk__native_link *l)
     l->out_end = at;
 }
 
-void yk__native_talk_drop(native *g)
+void yk__native_control_drop_messages(native *g)
 {
     if (g->net->dropped)
         return;
     g->net->dropped = true;
-    for (int r = 0; r < g->world; r++)
+    for (int r = 0; r < g->world_size; r++)
         drop_messages(&g->net->links[r]);
 }
 
-void yk__native_talk_broken(native *g, yk_status code, const char *cause)
+void yk__native_control_send_broken(native *g, yk_status code, const char *cause)
 {
-    talk_frame frame = {.type = TALK_BROKEN, .code = (int32_t)code, .bytes = strlen(cause) + 1};
+    control_frame frame = {.type = CONTROL_BROKEN, .code = (int32_t)code, .bytes = strlen(cause) + 1};
     yk_error before;
     yk__error_take(&before);
     pthread_mutex_lock(&g->message_lock);
-    yk__native_talk_drop(g);
-    for (int r = 0; r < g->world; r++) {
+    yk__native_control_drop_messages(g);
+    for (int r = 0; r < g->world_size; r++) {
         yk__native_link *l = &g->net->links[r];
-        if (l->talk < 0)
+        if (l->control < 0)
             continue;
-        yk__native_talk_put(g, l, &frame, cause, NULL);
+        yk__native_control_enqueue(g, l, &frame, cause, NULL);
     }
     pthread_mutex_unlock(&g->message_lock);
     yk_clear_error();
     yk__error_put(&before);
 }
 
-void yk__native_talk_begun(native *g, uint64_t number)
+void yk__native_control_send_begun(native *g, uint64_t number)
 {
     if (g->net->announced == number)
         return;
     g->net->announced = number;
-    talk_frame frame = {.type = TALK_BEGUN, .number = number};
+    control_frame frame = {.type = CONTROL_BEGUN, .number = number};
     pthread_mutex_lock(&g->message_lock);
-    for (int r = 0; r < g->world; r++)
-        if (g->net->links[r].talk >= 0)
-            yk__native_talk_put(g, &g->net->links[r], &frame, NULL, NULL);
+    for (int r = 0; r < g->world_size; r++)
+        if (g->net->links[r].control >= 0)
+            yk__native_control_enqueue(g, &g->net->links[r], &frame, NULL, NULL);
     pthread_mutex_unlock(&g->message_lock);
 }
 
@@ -251,7 +251,7 @@ void yk__native_talk_begun(native *g, uint64_t number)
 static yk__native_message *message_of_offer(native *g, int peer, uint64_t offer)
 {
     for (yk__native_message *m = g->messages; m; m = m->next)
-        if (!m->done && m->row < 0 && m->op.kind == YK__COMM_RECV && m->op.peer == peer && m->offer == offer)
+        if (!m->done && m->local_rank < 0 && m->op.kind == YK__COMM_RECV && m->op.peer == peer && m->offer == offer)
             return m;
     return NULL;
 }
@@ -263,8 +263,8 @@ static void refuse_frame(native *g, const yk__native_link *l, bool malformed)
     unsigned long long bytes = (unsigned long long)l->in.bytes;
     yk_error before;
     yk__error_take(&before);
-    yk__native_who_rank(g, rank_of(g, l), who, sizeof(who));
-    yk__native_who_rank(g, g->world_rank, self, sizeof(self));
+    yk__native_rank_name(g, rank_of(g, l), who, sizeof(who));
+    yk__native_rank_name(g, g->rank, self, sizeof(self));
     yk_status status =
         malformed
             ? yk__native_break(g, YK_ERR_INTERNAL, "group '%s': %s sent a malformed frame (type %u, %llu bytes)",
@@ -291,18 +291,19 @@ static void report_damage(native *g, yk__native_link *l, const char *why)
 /* A frame's head is there. False when the connection is of no use any more. */
 static bool frame_begins(native *g, yk__native_link *l)
 {
-    const talk_frame *f = &l->in;
+    const control_frame *f = &l->in;
     l->in_left = f->bytes;
     l->in_node = NULL;
     l->in_begin = l->in_to = NULL;
-    if (f->type == TALK_BYTES && f->bytes <= TALK_PIECE) {
+    if (f->type == CONTROL_BYTES && f->bytes <= CONTROL_PIECE) {
         yk__native_message *m = message_of_offer(g, rank_of(g, l), f->number);
         size_t all = m ? (size_t)m->op.count * yk_dtype_size(m->op.dtype) : 0;
         if (m && m->arrived + f->bytes <= all) {
             l->in_begin = l->in_to = (char *)m->op.out + m->arrived;
             return true;
         }
-    } else if (f->type >= TALK_MESSAGE && f->type <= TALK_BEGUN && f->type != TALK_BYTES && f->bytes <= TALK_EAGER) {
+    } else if (f->type >= CONTROL_MESSAGE && f->type <= CONTROL_BEGUN && f->type != CONTROL_BYTES &&
+               f->bytes <= CONTROL_EAGER) {
         l->in_node = calloc(1, sizeof(*l->in_node) + f->bytes + 1);
         if (l->in_node) {
             l->in_node->frame = *f;
@@ -321,14 +322,14 @@ static void accepted(native *g, yk__native_link *l, uint64_t number)
     yk__native_message *m = g->messages;
     if (g->net->dropped)
         return; /* the message is about to end, and its memory to be its caller's again */
-    while (m && (m->done || m->row >= 0 || m->op.kind != YK__COMM_SEND || m->op.peer != rank_of(g, l) ||
+    while (m && (m->done || m->local_rank >= 0 || m->op.kind != YK__COMM_SEND || m->op.peer != rank_of(g, l) ||
                  m->op.number != number || !m->offer))
         m = m->next;
     size_t all = m ? (size_t)m->op.count * yk_dtype_size(m->op.dtype) : 0;
-    for (size_t at = 0; at < all; at += TALK_PIECE) {
-        size_t n = all - at < TALK_PIECE ? all - at : TALK_PIECE;
-        talk_frame frame = {.type = TALK_BYTES, .number = number, .bytes = n};
-        if (!yk__native_talk_put(g, l, &frame, (const char *)m->op.in + at, at + n == all ? m : NULL)) {
+    for (size_t at = 0; at < all; at += CONTROL_PIECE) {
+        size_t n = all - at < CONTROL_PIECE ? all - at : CONTROL_PIECE;
+        control_frame frame = {.type = CONTROL_BYTES, .number = number, .bytes = n};
+        if (!yk__native_control_enqueue(g, l, &frame, (const char *)m->op.in + at, at + n == all ? m : NULL)) {
             yk__native_abort(g, YK_ERR_MEMORY, "out of memory for a message");
             return;
         }
@@ -337,24 +338,24 @@ static void accepted(native *g, yk__native_link *l, uint64_t number)
 
 static void frame_ends(native *g, yk__native_link *l)
 {
-    const talk_frame *f = &l->in;
-    talk_arrived *node = l->in_node;
+    const control_frame *f = &l->in;
+    control_arrived *node = l->in_node;
     l->in_node = NULL;
     switch (f->type) {
-    case TALK_MESSAGE:
-    case TALK_OFFER:
+    case CONTROL_MESSAGE:
+    case CONTROL_OFFER:
         *l->arrived_end = node;
         l->arrived_end = &node->next;
         return;
-    case TALK_ACCEPT: accepted(g, l, f->number); break;
-    case TALK_BYTES: {
+    case CONTROL_ACCEPT: accepted(g, l, f->number); break;
+    case CONTROL_BYTES: {
         yk__native_message *m = message_of_offer(g, rank_of(g, l), f->number);
         if (m)
             m->arrived += f->bytes;
         break;
     }
-    case TALK_BROKEN: yk__native_abort(g, (yk_status)f->code, node->bytes); break;
-    case TALK_LEFT:
+    case CONTROL_BROKEN: yk__native_abort(g, (yk_status)f->code, node->bytes); break;
+    case CONTROL_LEFT:
         l->left = true;
         l->done = f->number;
         break;
@@ -370,12 +371,12 @@ static bool head_came(native *g, yk__native_link *l)
     char why[YK__WHY_SIZE];
     yk__frame_head head;
     unsigned char *payload = l->in_head + YK__FRAME_HEADER;
-    bool first = l->in_fill == TALK_HEAD, right;
+    bool first = l->in_fill == CONTROL_HEAD, right;
     if (first)
-        right = yk__frame_open_head(l->talk_receive, l->in_head, sizeof(l->in), &head, why) &&
-                yk__frame_open(l->talk_receive, &head, payload, why);
+        right = yk__frame_open_head(l->control_receive, l->in_head, sizeof(l->in), &head, why) &&
+                yk__frame_open(l->control_receive, &head, payload, why);
     else
-        right = yk__frame_open_head(l->talk_receive, l->in_head + TALK_HEAD, l->in.bytes, &l->in_payload, why);
+        right = yk__frame_open_head(l->control_receive, l->in_head + CONTROL_HEAD, l->in.bytes, &l->in_payload, why);
     if (right && (first ? head.size != sizeof(l->in) : l->in_payload.size != l->in.bytes)) {
         snprintf(why, sizeof(why), "a frame of %zu bytes", first ? head.size : l->in_payload.size);
         right = false;
@@ -394,16 +395,16 @@ static bool head_came(native *g, yk__native_link *l)
 
 static void receive(native *g, yk__native_link *l)
 {
-    while (l->talk >= 0) {
-        bool began = l->in_fill >= TALK_HEAD;
-        size_t wanted = began && l->in.bytes ? TALK_HEAD + YK__FRAME_HEADER : TALK_HEAD;
+    while (l->control >= 0) {
+        bool began = l->in_fill >= CONTROL_HEAD;
+        size_t wanted = began && l->in.bytes ? CONTROL_HEAD + YK__FRAME_HEADER : CONTROL_HEAD;
         /* Memory of messages is gone once the group is broken: the rest of a message is not wanted. */
-        if (began && l->in.type == TALK_BYTES && atomic_load(&g->head->broken))
+        if (began && l->in.type == CONTROL_BYTES && atomic_load(&g->head->broken))
             return;
         bool head = l->in_fill < wanted;
         char *to = head ? (char *)l->in_head + l->in_fill : l->in_to;
         size_t want = head ? wanted - l->in_fill : l->in_left;
-        ssize_t n = want ? recv(l->talk, to, want, 0) : 0;
+        ssize_t n = want ? recv(l->control, to, want, 0) : 0;
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -428,7 +429,7 @@ static void receive(native *g, yk__native_link *l)
         if (l->in_left)
             continue;
         char why[YK__WHY_SIZE];
-        if (l->in.bytes && !yk__frame_open(l->talk_receive, &l->in_payload, l->in_begin, why)) {
+        if (l->in.bytes && !yk__frame_open(l->control_receive, &l->in_payload, l->in_begin, why)) {
             report_damage(g, l, why);
             return;
         }
@@ -437,7 +438,7 @@ static void receive(native *g, yk__native_link *l)
     }
 }
 
-void yk__native_talk_service(native *g)
+void yk__native_control_progress(native *g)
 {
     struct epoll_event events[EVENTS];
     int n = epoll_wait(g->net->epoll, events, EVENTS, 0);
@@ -446,15 +447,15 @@ void yk__native_talk_service(native *g)
     pthread_mutex_lock(&g->message_lock);
     for (int i = 0; i < n; i++) {
         yk__native_link *l = &g->net->links[events[i].data.u32];
-        if (l->talk >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT))
+        if (l->control >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT))
             receive(g, l);
-        if (l->talk >= 0 && (events[i].events & EPOLLOUT))
+        if (l->control >= 0 && (events[i].events & EPOLLOUT))
             flush(g, l);
     }
     pthread_mutex_unlock(&g->message_lock);
 }
 
-void yk__native_talk_wait(native *g, double seconds)
+void yk__native_control_wait(native *g, double seconds)
 {
     struct pollfd entry = {.fd = g->net->epoll, .events = POLLIN};
     struct timespec limit = {.tv_sec = (time_t)seconds};
@@ -468,8 +469,8 @@ static yk_status lost(native *g, const yk__native_link *l, const char *what, uns
 {
     char who[120], self[120], link[YK__LINK_TEXT];
     int rank = rank_of(g, l);
-    yk__native_who_rank(g, rank, who, sizeof(who));
-    yk__native_who_rank(g, g->world_rank, self, sizeof(self));
+    yk__native_rank_name(g, rank, who, sizeof(who));
+    yk__native_rank_name(g, g->rank, self, sizeof(self));
     if (l->error == 0)
         return yk__native_break(g, YK_ERR_CONNECTION, "%s: %s ended after %llu collectives of group '%s'; %s saw it",
                                 what, who, done, g->name, self);
@@ -481,7 +482,7 @@ static yk_status lost(native *g, const yk__native_link *l, const char *what, uns
     return yk__native_break(
         g, YK_ERR_CONNECTION, "%s: %s broke after %llu collectives of group '%s': %s%s (seen by rank %d)", what,
         yk__native_link_name(g, rank, link), done, g->name, l->why,
-        reset ? ", because the process ended or something between the hosts reset it" : "", g->world_rank);
+        reset ? ", because the process ended or something between the hosts reset it" : "", g->rank);
 }
 
 /* Seconds for which the host of a peer has not acknowledged what was sent to it again; 0: it answers, or nothing is
@@ -499,39 +500,38 @@ static double unanswered(int fd)
 double yk__native_unanswered(const native *g, int rank)
 {
     const yk__native_link *l = &g->net->links[rank];
-    double on_talk = unanswered(l->talk), on_data = l->data_gone ? 0 : unanswered(l->data);
-    return on_talk > on_data ? on_talk : on_data;
+    double on_control = unanswered(l->control), on_data = l->data_gone ? 0 : unanswered(l->data);
+    return on_control > on_data ? on_control : on_data;
 }
 
 /* A rank that was asked to end and waits for others ends with them, at the end of the step. It need not wait for one
- * that cannot be reached; who waits says so to all (TALK_BEGUN), so something is on the way to each. */
-static yk_status give_up_unreachable(native *g)
+ * that cannot be reached; who waits says so to all (CONTROL_BEGUN), so something is on the way to each. */
+static yk_status break_unreachable(native *g)
 {
     char what[160], self[120], link[YK__LINK_TEXT];
     int number = yk__signal_pending();
-    for (int r = 0; r < g->world && number; r++) {
+    for (int r = 0; r < g->world_size && number; r++) {
         double seconds = yk__native_unanswered(g, r);
-        if (seconds < patience_of_signals)
+        if (seconds < signal_wait)
             continue;
         return yk__native_break(
             g, YK_ERR_CONNECTION,
             "%s: %s was asked to end by SIG%s, and %s has not answered for %.1f s (seen by rank %d)",
-            yk__comm_describe(&g->current, what, sizeof(what)),
-            yk__native_who_rank(g, g->world_rank, self, sizeof(self)), sigabbrev_np(number),
-            yk__native_link_name(g, r, link), seconds, g->world_rank);
+            yk__comm_describe(&g->current, what, sizeof(what)), yk__native_rank_name(g, g->rank, self, sizeof(self)),
+            sigabbrev_np(number), yk__native_link_name(g, r, link), seconds, g->rank);
     }
     return YK_OK;
 }
 
-yk_status yk__native_talk_look_after(native *g)
+yk_status yk__native_control_check_peers(native *g)
 {
     char what[160], who[120];
     yk_status status = YK_OK;
     /* Who is asked to end need not be sure that nothing more comes. */
-    double wait = yk__signal_pending() ? mourning / 10 : mourning;
+    double wait = yk__signal_pending() ? end_delay / 10 : end_delay;
     pthread_mutex_lock(&g->message_lock);
     double now = 0;
-    for (int r = 0; r < g->world && !status; r++) {
+    for (int r = 0; r < g->world_size && !status; r++) {
         const yk__native_link *l = &g->net->links[r];
         bool left = l->left && l->done < g->current.number;
         if (!left && (!l->closed || l->left))
@@ -540,14 +540,14 @@ yk_status yk__native_talk_look_after(native *g)
         if (!left && (now - l->closed_at < wait || now - g->net->moved < wait))
             continue;
         yk__comm_describe(&g->current, what, sizeof(what));
-        yk__native_who_rank(g, r, who, sizeof(who));
+        yk__native_rank_name(g, r, who, sizeof(who));
         /* It took part in the last collective that this rank has done: each begins by hearing from all. */
         status = left ? yk__native_break(g, YK_ERR_CONNECTION, "%s: %s left after %llu collectives of group '%s'", what,
                                          who, (unsigned long long)l->done, g->name)
                       : lost(g, l, what, (unsigned long long)g->current.number - 1);
     }
     if (!status)
-        status = give_up_unreachable(g);
+        status = break_unreachable(g);
     pthread_mutex_unlock(&g->message_lock);
     return status;
 }
@@ -558,94 +558,24 @@ yk_status yk__native_talk_look_after(native *g)
 static bool outstanding(native *g, yk__native_link *l)
 {
     int unsent = 0;
-    if (l->talk < 0)
+    if (l->control < 0)
         return false;
     flush(g, l);
-    return l->out || (ioctl(l->talk, l->carried ? SIOCOUTQ : SIOCOUTQNSD, &unsent) == 0 && unsent > 0);
+    return l->out || (ioctl(l->control, l->carried ? SIOCOUTQ : SIOCOUTQNSD, &unsent) == 0 && unsent > 0);
 }
 
-void yk__native_talk_flush(native *g, double seconds)
+void yk__native_control_flush(native *g, double seconds)
 {
     double until = yk__now() + seconds;
     for (;;) {
         bool waits = false;
-        yk__native_talk_service(g);
+        yk__native_control_progress(g);
         pthread_mutex_lock(&g->message_lock);
-        for (int r = 0; r < g->world; r++)
+        for (int r = 0; r < g->world_size; r++)
             waits |= outstanding(g, &g->net->links[r]);
         pthread_mutex_unlock(&g->message_lock);
         if (!waits || yk__now() > until)
             return;
         usleep(200);
     }
-}
-
-/* ---- messages ---------------------------------------------------------------------------------------------------- */
-bool yk__native_talk_send(native *g, yk__native_message *m, yk_status *status)
-{
-    const yk__comm_op *op = &m->op;
-    yk__native_link *l = &g->net->links[op->peer];
-    *status = YK_OK;
-    if (m->offer)
-        return m->posted; /* the last piece is sent */
-    for (const yk__native_message *before = g->messages; before != m; before = before->next)
-        if (!before->done && before->row < 0 && before->op.kind == YK__COMM_SEND && before->op.peer == op->peer &&
-            !before->offer)
-            return false; /* messages keep their order */
-    size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
-    talk_frame frame = {.type = bytes > TALK_EAGER ? TALK_OFFER : TALK_MESSAGE,
-                        .tag = op->tag,
-                        .dtype = (int32_t)op->dtype,
-                        .number = op->number,
-                        .count = op->count};
-    if (l->closed || l->queued > TALK_QUEUE)
-        return false;
-    frame.bytes = frame.type == TALK_MESSAGE ? bytes : 0;
-    m->offer = frame.type == TALK_OFFER ? op->number : 0;
-    if (!yk__native_talk_put(g, l, &frame, op->in, NULL)) {
-        *status = yk__native_give_up(g, op);
-        return true;
-    }
-    return frame.type == TALK_MESSAGE;
-}
-
-bool yk__native_talk_recv(native *g, yk__native_message *m, yk_status *status)
-{
-    const yk__comm_op *op = &m->op;
-    yk__native_link *l = &g->net->links[op->peer];
-    size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
-    *status = YK_OK;
-    if (m->offer)
-        return m->arrived == bytes;
-    for (const yk__native_message *before = g->messages; before != m; before = before->next)
-        if (!before->done && before->op.kind == YK__COMM_RECV && before->op.peer == op->peer &&
-            before->op.tag == op->tag && !before->offer)
-            return false; /* an earlier receive has the first claim */
-    talk_arrived **at = &l->arrived;
-    while (*at && (*at)->frame.tag != op->tag)
-        at = &(*at)->next;
-    talk_arrived *a = *at;
-    if (!a)
-        return false;
-    *at = a->next;
-    if (!*at)
-        l->arrived_end = at;
-    talk_frame f = a->frame;
-    if (f.dtype != (int32_t)op->dtype || f.count != op->count || (f.type == TALK_MESSAGE && f.bytes != bytes)) {
-        yk__comm_op sent = {.kind = YK__COMM_SEND,
-                            .dtype = (yk_dtype)f.dtype,
-                            .count = f.count,
-                            .number = f.number,
-                            .peer = g->world_rank,
-                            .tag = f.tag};
-        *status = yk__native_mismatch(g, op->peer, &sent, g->world_rank, op);
-    } else if (f.type == TALK_OFFER) {
-        m->offer = f.number;
-        if (!yk__native_talk_put(g, l, &(talk_frame){.type = TALK_ACCEPT, .number = f.number}, NULL, NULL))
-            *status = yk__native_give_up(g, op);
-    } else if (bytes) {
-        memcpy(op->out, a->bytes, bytes);
-    }
-    free(a);
-    return *status || f.type == TALK_MESSAGE;
 }

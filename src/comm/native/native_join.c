@@ -1,0 +1,424 @@
+/*
+ * native_join.c - joining and leaving: the ranks find one another through the store. Layer: comm/native.
+ *
+ * Each rank puts a record into the store and reads everybody's; then the ranks of a host map their segment (segment.c)
+ * while those of different hosts connect (links.c). A rank that fails publishes the reason in a key of the group, which
+ * ends the waiting of all others.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/native/multihost.h"
+#include "net/store_table.h"
+
+/* A rank as the others read it from the store. */
+typedef struct record {
+    int world_size, pid;
+    uint64_t start, members;
+    char host_id[128], host_name[64], address[YK__ADDRESS_TEXT]; /* where it listens for other hosts; "-": nowhere */
+} record;
+
+/* ---- what ranks say to each other ------------------------------------------------------------------------------- */
+/* Seconds: between looks at other ranks' failures, and at the records of those that are there; and what a server that
+ * has been asked for its last word is given beyond the time to join. */
+static const double look_again = 0.25, records_slice = 1, answer_time = 2;
+
+static void failed_key(const yk__comm_place *place, char key[300])
+{
+    snprintf(key, 300, "%s/failed", place->name);
+}
+
+yk_status yk__native_check_joining(native *g, const yk__comm_place *place)
+{
+    char key[300], *cause = NULL, *text;
+    const char *keys[] = {key};
+    bool there = false;
+    failed_key(place, key);
+    yk_status status = g->head ? yk__native_check(g) : YK_OK;
+    if (status)
+        return status;
+    if (yk_store_check(place->store, keys, 1, &there) == YK_OK && there &&
+        yk_store_get(place->store, key, (void **)&cause, NULL, 1) == YK_OK) {
+        long code = strtol(cause, &text, 10);
+        status = yk__fail(code > 0 ? (yk_status)code : YK_ERR_CONNECTION, "%s", text + (*text == ' '));
+    } else {
+        yk_clear_error();
+    }
+    free(cause);
+    return status;
+}
+
+/* Tells the others why they wait in vain; false where it cannot. The first cause stays. */
+static bool publish_failure(const yk__comm_place *place)
+{
+    char key[300], who[120];
+    void *now = NULL;
+    yk_error error;
+    yk__error_take(&error);
+    failed_key(place, key);
+    snprintf(who, sizeof(who), "rank %d (host %.60s, pid %d)", place->rank, place->host_name, (int)getpid());
+    bool names = strstr(error.message, who) != NULL;
+    char *text = names ? yk__format("%d %s", (int)error.code, error.message)
+                       : yk__format("%d %s did not join: %s", (int)error.code, who, error.message);
+    bool published_failure =
+        text && yk_store_compare_set(place->store, key, "", 0, text, strlen(text), &now, NULL, NULL) == YK_OK;
+    free(now);
+    free(text);
+    yk_clear_error();
+    yk__error_put(&error);
+    return published_failure;
+}
+
+/* Asks for keys until they are there, or another rank has failed, for `slice` seconds. A server that stalls is waited
+ * for as long as the ranks are. */
+static yk_status gather(native *g, const yk__comm_place *place, yk__store_gather *all, double slice, double until)
+{
+    char key[300];
+    double now = yk__now(), end = now + slice < until ? now + slice : until;
+    failed_key(place, key);
+    all->stop = yk__text_bytes(key);
+    yk_status status = g->head ? yk__native_check(g) : YK_OK;
+    return status ? status : yk__store_gather_run(place->store, all, end, until - now + answer_time);
+}
+
+/* Fails with what the rank that failed has said, if one has; frees it. */
+static yk_status peer_failure(yk__store_gather *all)
+{
+    yk_status status = YK_OK;
+    if (all->stopped.data) {
+        char *text;
+        long code = strtol(all->stopped.data, &text, 10);
+        status = yk__fail(code > 0 ? (yk_status)code : YK_ERR_CONNECTION, "%s", text + (*text == ' '));
+    }
+    free(all->stopped.data);
+    all->stopped.data = NULL;
+    return status;
+}
+
+yk_status yk__native_await(native *g, const yk__comm_place *place, const char *key, int rank, double until,
+                           char **value)
+{
+    yk__bytes name = yk__text_bytes(key);
+    yk__store_value found = {0};
+    for (;;) {
+        yk__store_gather one = {.keys = &name, .count = 1, .values = &found};
+        yk_status status = gather(g, place, &one, look_again, until), failed = peer_failure(&one);
+        status = status ? status : failed;
+        *value = found.data;
+        if (!status && one.complete)
+            return status;
+        free(found.data);
+        *value = NULL;
+        if (status)
+            return status;
+        bool gone = yk__native_is_gone(g, rank);
+        char who[120];
+        if (gone || yk__now() >= until)
+            return yk__fail(gone ? YK_ERR_CONNECTION : YK_ERR_TIMEOUT, "group '%s': %s %s while it joined", place->name,
+                            yk__native_rank_name(g, rank, who, sizeof(who)), gone ? "failed or ended" : "stalled");
+    }
+}
+
+/* ---- records ----------------------------------------------------------------------------------------------------- */
+static bool parse_record(const char *text, record *r)
+{
+    return sscanf(text, "%d %d %" SCNu64 " %" SCNx64 " %127s %63s %79s", &r->world_size, &r->pid, &r->start,
+                  &r->members, r->host_id, r->host_name, r->address) == 7;
+}
+
+/* Another process has published a record as this rank, or this one has before. */
+static yk_status conflict(const yk__comm_place *place, const char *key, uint64_t start, const char *theirs)
+{
+    int pid = (int)getpid();
+    char host[128];
+    record other;
+    snprintf(host, sizeof(host), "%.120s", place->host_id);
+    if (!parse_record(theirs, &other))
+        return yk__fail(YK_ERR_FORMAT, "group '%s': key %s of store %s holds something else", place->name, key,
+                        yk_store_name(place->store));
+    if (other.members == place->members && other.pid == pid && other.start == start && strcmp(other.host_id, host) == 0)
+        return yk__fail(YK_ERR_ARGUMENT, "group '%s': rank %d has joined already, from this process (pid %d, store %s)",
+                        place->name, place->rank, pid, yk_store_name(place->store));
+    if (other.members != place->members)
+        return yk__fail(YK_ERR_MISMATCH,
+                        "group '%s': process %d on host %s made it of other ranks, or by another backend, than this "
+                        "one, pid %d on host %s; all ranks make the same groups in the same order",
+                        place->name, other.pid, other.host_name, pid, place->host_name);
+    return yk__fail(YK_ERR_ARGUMENT,
+                    "group '%s': two processes have rank %d: pid %d on host %s, and this one, pid %d on host %s",
+                    place->name, place->rank, other.pid, other.host_name, pid, place->host_name);
+}
+
+static yk_status check_record(const yk__comm_place *place, int rank, const char *text, record *r)
+{
+    if (!parse_record(text, r))
+        return yk__fail(YK_ERR_FORMAT, "group '%s': key %s/rank/%d of store %s holds something else", place->name,
+                        place->name, rank, yk_store_name(place->store));
+    if (r->world_size != place->world_size)
+        return yk__fail(YK_ERR_MISMATCH,
+                        "group '%s': rank %d (host %s, pid %d) was given a world size of %d, rank %d one of %d",
+                        place->name, rank, r->host_name, r->pid, r->world_size, place->rank, place->world_size);
+    if (r->members != place->members)
+        return yk__fail(YK_ERR_MISMATCH,
+                        "group '%s': rank %d (host %s, pid %d) made it of other ranks, or by another backend, than "
+                        "rank %d",
+                        place->name, rank, r->host_name, r->pid, place->rank);
+    return YK_OK;
+}
+
+/* Those that have come fit together; the time is over for the others. */
+static yk_status name_missing(const yk__comm_place *place, const yk__store_value *values)
+{
+    char missing[400] = "";
+    size_t used = 0;
+    int absent = 0;
+    for (int r = 0; r < place->world_size; r++) {
+        if (values[r].data)
+            continue;
+        absent++;
+        if (used < sizeof(missing) - 20)
+            used += (size_t)snprintf(missing + used, sizeof(missing) - used, "%s%d", used ? ", " : "", r);
+    }
+    return yk__fail(YK_ERR_TIMEOUT, "group '%s': rank%s %s of %d did not join within %g s (store %s)", place->name,
+                    absent == 1 ? "" : "s", missing, place->world_size, place->join_timeout,
+                    yk_store_name(place->store));
+}
+
+/* Publishes this rank's record and reads everybody's: one request, which is answered when the last is there. A rank
+ * that does not fit is seen by those that are there within a second. */
+static yk_status exchange_records(native *g, const yk__comm_place *place, uint64_t start, const char *address,
+                                  record *records, double until, bool *published)
+{
+    int n = place->world_size;
+    char own[300], value[600];
+    yk__bytes *keys = yk__calloc((size_t)n, sizeof(*keys));
+    yk__store_value *values = yk__calloc((size_t)n, sizeof(*values));
+    char(*names)[300] = yk__calloc((size_t)n, sizeof(*names));
+    yk_status status = keys && values && names ? YK_OK : yk__error_code();
+    for (int r = 0; r < n && !status; r++) {
+        snprintf(names[r], sizeof(names[r]), "%s/rank/%d", place->name, r);
+        keys[r] = yk__text_bytes(names[r]);
+    }
+    snprintf(own, sizeof(own), "%s/rank/%d", place->name, place->rank);
+    snprintf(value, sizeof(value), "%d %d %" PRIu64 " %" PRIx64 " %.120s %.60s %s", n, g->pid, start, place->members,
+             place->host_id, place->host_name, address);
+    bool complete = false;
+    while (!status && !complete) {
+        yk__store_gather all = {.keys = keys, .count = (size_t)n, .values = values};
+        if (!*published)
+            all.own = yk__text_bytes(own), all.value = yk__text_bytes(value);
+        status = gather(g, place, &all, records_slice, until);
+        complete = !status && all.complete;
+        if (!status && all.conflict.data)
+            status = conflict(place, own, start, all.conflict.data);
+        free(all.conflict.data);
+        /* Two processes of one rank are published_failure to all, the other one too; a second try of this process is
+         * its own mistake. */
+        *published = status != YK_ERR_ARGUMENT || strstr(yk_last_error()->message, "two processes") != NULL;
+        for (int r = 0; r < n && !status; r++)
+            status = values[r].data ? check_record(place, r, values[r].data, &records[r]) : YK_OK;
+        if (status) /* this rank's own reason counts here, not one that another rank had */
+            free(all.stopped.data);
+        else
+            status = peer_failure(&all);
+        if (!status && !complete && yk__now() >= until)
+            status = name_missing(place, values);
+        for (int r = 0; r < n; r++) {
+            free(values[r].data);
+            values[r].data = NULL;
+        }
+    }
+    free(keys);
+    free(values);
+    free(names);
+    return status;
+}
+
+/* Who is on which host. */
+static yk_status arrange(native *g, const yk__comm_place *place, const record *records)
+{
+    int n = place->world_size;
+    g->members = yk__calloc((size_t)n, sizeof(*g->members));
+    g->order = yk__calloc((size_t)n, sizeof(int));
+    g->first = yk__calloc((size_t)n + 1, sizeof(int));
+    if (!g->members || !g->order || !g->first)
+        return yk__error_code();
+    int placed = 0;
+    for (int r = 0; r < n; r++) {
+        bool known = false;
+        for (int h = 0; h < g->hosts && !known; h++)
+            known = strcmp(records[g->order[g->first[h]]].host_id, records[r].host_id) == 0;
+        if (known)
+            continue;
+        int h = g->hosts++;
+        g->first[h] = placed;
+        for (int i = r; i < n; i++) {
+            if (strcmp(records[i].host_id, records[r].host_id) != 0)
+                continue;
+            yk__native_member *m = &g->members[i];
+            *m = (yk__native_member){.host = h, .local_rank = placed - g->first[h], .pid = records[i].pid};
+            snprintf(m->host_name, sizeof(m->host_name), "%s", records[i].host_name);
+            g->order[placed++] = i;
+        }
+        g->first[h + 1] = placed;
+    }
+    g->host = g->members[g->rank].host;
+    g->local_rank = g->members[g->rank].local_rank;
+    g->local_size = yk__native_host_size(g, g->host);
+    g->has_boards = g->hosts > 1 && g->hosts < g->world_size;
+    g->segment_bytes = yk__native_lay_out(g, NULL);
+    g->head = NULL;
+    g->mappings = yk__calloc((size_t)g->local_size, sizeof(yk__native_mapping *));
+    return g->mappings ? YK_OK : yk__error_code();
+}
+
+static void measure(native *g)
+{
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    g->one_process = true;
+    for (int r = 0; r < g->local_size; r++) {
+        CPU_OR(&cores, &cores, &g->rows[r].cores);
+        g->one_process &= g->rows[r].pid == g->pid;
+    }
+    int count = CPU_COUNT(&cores);
+    g->crowded = g->local_size > (count > 0 ? count : yk__cores());
+}
+
+static void destroy(native *g)
+{
+    if (g->net)
+        yk__native_net_close(g);
+    if (g->head)
+        yk__native_unmap_segment(g);
+    if (g->mappings)
+        yk__native_forget_mappings(g);
+    pthread_mutex_destroy(&g->map_lock);
+    pthread_mutex_destroy(&g->message_lock);
+    free(g->mappings);
+    free(g->members);
+    free(g->order);
+    free(g->first);
+    free(g->name);
+    free(g);
+}
+
+/* Finds the ranks, on this host and others. *published: they expect this one from then on. */
+static yk_status find_ranks(native *g, const yk__comm_place *place, uint64_t start, double until, bool *published)
+{
+    record *records = yk__calloc((size_t)place->world_size, sizeof(record));
+    yk_error no_listener = {0};
+    yk_status status = records ? YK_OK : yk__error_code();
+    if (!status && place->store) {
+        /* Whether other hosts take part is not known yet: where the others are to connect is said with the record, and
+         * an address that this rank does not have is an error only if they do. */
+        if (place->world_size > 1 && yk__native_net_listen(g, place))
+            yk__error_take(&no_listener);
+        status = exchange_records(g, place, start, g->net && g->net->listener >= 0 ? g->net->address : "-", records,
+                                  until, published);
+    } else if (!status) {
+        snprintf(records[0].host_name, sizeof(records[0].host_name), "%.60s", place->host_name);
+        records[0].pid = g->pid;
+    }
+    if (!status)
+        status = arrange(g, place, records);
+    if (!status)
+        g->transport = g->hosts > 1 ? &yk__native_multihost : &yk__native_one_host;
+    if (!status && g->hosts == 1 && g->net)
+        yk__native_net_close(g);
+    if (!status && g->hosts > 1 && no_listener.code) {
+        yk__error_put(&no_listener);
+        status = no_listener.code;
+    }
+    for (int r = 0; r < place->world_size && !status && g->hosts > 1; r++)
+        snprintf(g->net->links[r].address, sizeof(g->net->links[r].address), "%s", records[r].address);
+    free(records);
+    if (!status && g->hosts > 1)
+        status = yk__native_net_begin(g, place); /* connections are made while the segment is */
+    if (!status)
+        status = yk__native_map_segment(g, place, start, until);
+    if (!status && g->hosts > 1) {
+        status = yk__native_net_connect(g, place, until);
+        if (status)
+            yk__native_abort(g, status, yk_last_error() ? yk_last_error()->message : "a rank could not join");
+    }
+    return status;
+}
+
+yk_status yk__native_join(const yk__comm_place *place, void **state)
+{
+    double until = yk__now() + place->join_timeout;
+    *state = NULL;
+    if (place->world_size > NATIVE_MAX_RANKS)
+        return yk__fail(YK_ERR_UNSUPPORTED, "group '%s': the native backend takes up to %d ranks, not %d", place->name,
+                        NATIVE_MAX_RANKS, place->world_size);
+    native *g = yk__calloc(1, sizeof(*g));
+    if (!g)
+        return yk__error_code();
+    pthread_mutexattr_t recursive; /* a message may break the group, which tells other hosts by messages */
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&g->map_lock, NULL);
+    pthread_mutex_init(&g->message_lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    g->rank = place->rank;
+    g->world_size = place->world_size;
+    g->transport = &yk__native_one_host; /* until it is known who is where */
+    g->timeout = place->timeout;
+    g->pid = (int32_t)getpid();
+    g->name = yk__strdup(place->name);
+    char letter;
+    uint64_t start = 0;
+    yk_status status = g->name ? YK_OK : yk__error_code();
+    if (!status && !yk__native_process_state(g->pid, &letter, &start))
+        status = yk__fail_errno("group '%s': /proc/%d/stat cannot be read", place->name, (int)g->pid);
+    bool published = false;
+    if (!status)
+        status = find_ranks(g, place, start, until, &published);
+    if (status) {
+        bool published_failure = !published || publish_failure(place);
+        destroy(g);
+        if (!published_failure)
+            publish_failure(place); /* with the descriptors that were missing, it may be */
+        return status;
+    }
+    measure(g);
+    *state = g;
+    return YK_OK;
+}
+
+void yk__native_leave(void *state)
+{
+    native *g = state;
+    yk__native_drain_messages(g);
+    atomic_store(&g->rows[g->local_rank].left, 1);
+    /* Those that wait look at once, not after their nap. */
+    yk__native_wake_all(g);
+    destroy(g);
+}
+
+const yk__comm_backend yk__comm_native = {
+    .name = "native",
+    .join = yk__native_join,
+    .collective =
+        {
+            [YK__COMM_ALL_REDUCE] = yk__native_collective,
+            [YK__COMM_REDUCE] = yk__native_collective,
+            [YK__COMM_BROADCAST] = yk__native_collective,
+            [YK__COMM_ALL_GATHER] = yk__native_collective,
+            [YK__COMM_GATHER] = yk__native_collective,
+            [YK__COMM_SCATTER] = yk__native_collective,
+            [YK__COMM_REDUCE_SCATTER] = yk__native_collective,
+            [YK__COMM_ALL_TO_ALL] = yk__native_collective,
+            [YK__COMM_BARRIER] = yk__native_collective,
+        },
+    .post = yk__native_post,
+    .wait = yk__native_wait,
+    .forget = yk__native_forget,
+    .check = yk__native_check,
+    .give_up = yk__native_abort,
+    .leave = yk__native_leave,
+};
