@@ -65,8 +65,7 @@ YK_API yk_state_dict *yk_safetensors_read(const char *path, const yk_read_option
 YK_API yk_status yk_safetensors_save(const char *path, const yk_state_dict *dict,
                                      const yk_metadata *metadata) YK_MUST_CHECK;
 
-/* ---- values: nested state ------------------------------------------------------------------------------------------
- */
+/* ---- values: nested state ---------------------------------------------------------------------------------------- */
 /*
  * A tree of what a Python checkpoint holds: {"model": {...tensors}, "optimizer": {...}, "epoch": 3}. Counted; a value
  * made by a function here is owned by the current scope, and containers retain what is put into them. A value may
@@ -144,8 +143,7 @@ typedef struct yk_weights_options {
  */
 YK_API yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options *options);
 
-/* ---- PyTorch's .pt ------------------------------------------------------------------------------------------------
- */
+/* ---- PyTorch's .pt ----------------------------------------------------------------------------------------------- */
 typedef yk_read_options yk_pt_options;
 /*
  * Reads what torch.save wrote, in the zip form (stored members only) or the form before PyTorch 1.6. It is data only:
@@ -165,8 +163,7 @@ YK_API yk_value *yk_pt_load(const char *path, const yk_pt_options *options);
  */
 YK_API yk_status yk_pt_save(const char *path, const yk_value *value) YK_MUST_CHECK;
 
-/* ---- PyTorch's form of what a run has besides weights --------------------------------------------------------------
- */
+/* ---- PyTorch's form of what a run has besides weights ------------------------------------------------------------ */
 /*
  * optimizer.state_dict(): {"state": {0: {"exp_avg": ..., "step": ...}}, "param_groups": [{"lr": ..., "params": [0]}]}.
  * Parameters have numbers, through all groups in their order; "param_names" of a group tells the names. The tensors
@@ -191,8 +188,7 @@ YK_API yk_status yk_schedule_load_value(yk_schedule *s, const yk_value *value) Y
 YK_API yk_value *yk_value_from_grad_scaler(const yk_grad_scaler *s);
 YK_API yk_status yk_grad_scaler_load_value(yk_grad_scaler *s, const yk_value *value) YK_MUST_CHECK;
 
-/* ---- training checkpoints: a folder from which a run goes on -------------------------------------------------------
- */
+/* ---- training checkpoints: a folder from which a run goes on ----------------------------------------------------- */
 /*
  * model.safetensors, optimizer.safetensors (where there is an optimizer), and state.json: the rest, and the size and
  * checksum (XXH3, 64 bits) of every file and of itself. No device is in it. The layout is in docs/checkpoints.md.

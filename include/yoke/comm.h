@@ -171,8 +171,7 @@ YK_API yk_status yk_barrier(yk_process_group *group) YK_MUST_CHECK;
 YK_API yk_status yk_send(yk_tensor *x, int dst, int tag, yk_process_group *group) YK_MUST_CHECK;
 YK_API yk_status yk_recv(yk_tensor *x, int src, int tag, yk_process_group *group) YK_MUST_CHECK;
 
-/* ---- the same without waiting: a work, owned by the thread's current scope, or NULL and an error ------------------
- */
+/* ---- the same without waiting: a work, owned by the thread's current scope, or NULL and an error ----------------- */
 /*
  * The tensors are kept until the work is done, and must not be touched before; a work may be dropped without waiting.
  * Collectives, blocking ones too, take place in the order of the calls. Sends and receives go on while any call of this

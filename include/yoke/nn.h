@@ -17,8 +17,7 @@ extern "C" {
 /* In an options struct 0 means the documented default; YK_ZERO (which equals 0) means zero. */
 #define YK_ZERO (-0.0)
 
-/* ---- lists of named tensors ---------------------------------------------------------------------------------------
- */
+/* ---- lists of named tensors -------------------------------------------------------------------------------------- */
 /*
  * An ordered list of named tensors, each name once: a state dict, a list of parameters, the content of a checkpoint
  * file. It retains its tensors.
@@ -53,8 +52,7 @@ YK_API const char *yk_parameters_name(const yk_parameters *parameters, int64_t i
 YK_API yk_parameters *yk_parameters_retain(yk_parameters *parameters);
 YK_API void yk_parameters_release(yk_parameters *parameters);
 
-/* ---- modules --------------------------------------------------------------------------------------------------------
- */
+/* ---- modules ----------------------------------------------------------------------------------------------------- */
 typedef struct yk_module yk_module;
 
 /*
@@ -159,8 +157,7 @@ YK_API yk_status yk_module_print(FILE *to, yk_module *m) YK_MUST_CHECK;
 YK_API yk_module *yk_module_retain(yk_module *m);
 YK_API void yk_module_release(yk_module *m);
 
-/* ---- state dicts ----------------------------------------------------------------------------------------------------
- */
+/* ---- state dicts ------------------------------------------------------------------------------------------------- */
 /* Parameters and persistent buffers under PyTorch's names, in its order; the tensors share the module's memory. */
 YK_API yk_state_dict *yk_module_state_dict(yk_module *m);
 
@@ -265,8 +262,7 @@ YK_API yk_module *yk_sequential(yk_module *first, ...) YK_SENTINEL;
 /* The same from an array; an empty one is allowed and is the identity. */
 YK_API yk_module *yk_sequential_of(yk_module *const *modules, int count);
 
-/* ---- models ---------------------------------------------------------------------------------------------------------
- */
+/* ---- models ------------------------------------------------------------------------------------------------------ */
 /* Zeros: in_features 784, one hidden layer of 128, num_classes 10. (N, ...) is flattened; ReLU between the layers.
  * Names: fc1, fc2, ... */
 typedef struct yk_mlp_options {

@@ -94,8 +94,7 @@ YK_API yk_status yk_optimizer_load_state_dict(yk_optimizer *o, const yk_state_di
 YK_API yk_optimizer *yk_optimizer_retain(yk_optimizer *o);
 YK_API void yk_optimizer_release(yk_optimizer *o);
 
-/* ---- schedules ------------------------------------------------------------------------------------------------------
- */
+/* ---- schedules --------------------------------------------------------------------------------------------------- */
 /*
  * A schedule sets every group's learning rate to a function of the group's first one and of the number of schedule
  * steps, t: to that of t = 0 when it is made, of t + 1 at each yk_schedule_step. It retains the optimizer.
@@ -128,8 +127,7 @@ YK_API const char *yk_schedule_describe(const yk_schedule *s, char *text, size_t
 YK_API yk_schedule *yk_schedule_retain(yk_schedule *s);
 YK_API void yk_schedule_release(yk_schedule *s);
 
-/* ---- loss scaling: small gradients kept above what float16 rounds to zero ------------------------------------------
- */
+/* ---- loss scaling: small gradients kept above what float16 rounds to zero ---------------------------------------- */
 /* Zeros: 65536, 2, 0.5 and 2000. Disabled, every function passes through to what it stands before. */
 typedef struct yk_grad_scaler_options {
     double init_scale, growth_factor, backoff_factor;

@@ -244,8 +244,7 @@ void yk__object_made_by(void *object, const char *maker)
         o->maker = strncmp(maker, "yk_", 3) == 0 ? maker + 3 : maker;
 }
 
-/* ---- a freed one --------------------------------------------------------------------------------------------------
- */
+/* ---- a freed one ------------------------------------------------------------------------------------------------- */
 
 static const char *keep_hint(const yk__object *object)
 {

@@ -64,8 +64,7 @@ void yk_object_release(void *object)
     release("release", object);
 }
 
-/* ---- the end of a thread ------------------------------------------------------------------------------------------
- */
+/* ---- the end of a thread ----------------------------------------------------------------------------------------- */
 
 static pthread_key_t thread_key;
 static bool has_thread_key;
@@ -97,8 +96,7 @@ void yk__thread_watch(void)
     pthread_setspecific(thread_key, &thread_key); /* any value but NULL */
 }
 
-/* ---- scopes -------------------------------------------------------------------------------------------------------
- */
+/* ---- scopes ------------------------------------------------------------------------------------------------------ */
 
 yk_scope yk_scope_begin_at(const char *file, int line)
 {

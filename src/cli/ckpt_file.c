@@ -20,8 +20,7 @@
 
 static const char STATE[] = "yoke.state", METADATA[] = "__metadata__";
 
-/* ---- reading --------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* Keeps the metadata, without our own, with the value if that is a dict. */
 static yk_status keep_metadata(yk_value *value, const yk_value *metadata)
@@ -144,8 +143,7 @@ yk_value *ckpt_load(const char *path, const char **format)
     return **format == 's' ? load_safetensors(path, (yk_device){0}) : yk_pt_load(path, NULL);
 }
 
-/* ---- writing --------------------------------------------------------------------------------------------------------
- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static bool ends_with(const char *path, const char *ending)
 {
@@ -268,8 +266,7 @@ yk_status ckpt_save(const char *path, yk_value *value, char **notice)
     return yk_pt_save(path, value);
 }
 
-/* ---- leaves
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- leaves ------------------------------------------------------------------------------------------------------ */
 
 static yk_status add_leaf(const char *name, yk_value *leaf, void *user)
 {

@@ -14,8 +14,7 @@
 #include "net/channel.h"
 #include "net/store_server.h"
 
-/* ---- agent_client.c: a launcher's connection to the store, which never waits --------------------------------------
- */
+/* ---- agent_client.c: a launcher's connection to the store, which never waits ------------------------------------- */
 typedef struct yk__agent_client {
     int fd; /* -1: none, or gone */
     yk__channel channel;
@@ -46,8 +45,7 @@ bool yk__agent_client_next(yk__agent_client *client, yk__reader *value);
 void yk__agent_client_lose(yk__agent_client *client, const char *why);
 void yk__agent_client_clear(yk__agent_client *client);
 
-/* ---- agent_messages.c: the values ----------------------------------------------------------------------------------
- */
+/* ---- agent_messages.c: the values -------------------------------------------------------------------------------- */
 enum {                  /* of reports: u8 kind, u64 id, and */
        REPORT_JOIN = 1, /* see yk__agent_facts */
        REPORT_CAUSE,    /* u64 microseconds since, an end: a failure, a signal */

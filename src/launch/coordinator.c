@@ -220,8 +220,7 @@ void yk__rendezvous_move(yk__rendezvous *n)
     flush(n);
 }
 
-/* ---- the link: called by yk__supervisor_run at every turn ---------------------------------------------------------
- */
+/* ---- the link: called by yk__supervisor_run at every turn -------------------------------------------------------- */
 static void report_end(yk__rendezvous *n, yk__outcome *end, double at)
 {
     if (n->server) {

@@ -184,8 +184,7 @@ static bool read_identity(yk__handshake *h, const unsigned char *sealed, size_t 
            read_text(&reader, peer->job, sizeof(peer->job)) && yk__read_finished(&reader);
 }
 
-/* ---- what a side makes of the other's messages --------------------------------------------------------------------
- */
+/* ---- what a side makes of the other's messages ------------------------------------------------------------------- */
 static void take_hello(yk__handshake *h, const unsigned char *data, size_t size, yk__wire *out)
 {
     const yk__identity *me = h->identity;

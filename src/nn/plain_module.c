@@ -3,8 +3,7 @@
  */
 #include "nn/module.h"
 
-/* ---- activations and identity --------------------------------------------------------------------------------------
- */
+/* ---- activations and identity ------------------------------------------------------------------------------------ */
 
 static yk_tensor *relu_forward(yk_module *m, yk_tensor *x)
 {

@@ -6,8 +6,7 @@
  */
 #include "nn/models.h"
 
-/* ---- the basic block -----------------------------------------------------------------------------------------------
- */
+/* ---- the basic block --------------------------------------------------------------------------------------------- */
 
 typedef struct block {
     yk_module *conv1, *bn1, *conv2, *bn2, *downsample;
@@ -59,8 +58,7 @@ static yk_module *block_create(int64_t in, int64_t out, int64_t stride)
     return yk_module_check(m);
 }
 
-/* ---- the network ---------------------------------------------------------------------------------------------------
- */
+/* ---- the network ------------------------------------------------------------------------------------------------- */
 
 typedef struct resnet {
     yk_module *conv1, *bn1, *maxpool, *layers[4], *avgpool, *fc;

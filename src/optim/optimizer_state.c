@@ -40,8 +40,7 @@ static const char *group_name(char name[NAME_ROOM], int group, const char *what)
     return name;
 }
 
-/* ---- out ----------------------------------------------------------------------------------------------------------
- */
+/* ---- out --------------------------------------------------------------------------------------------------------- */
 
 /* A new tensor on the CPU; ndim 0 or 1. */
 static yk_status add_new(yk_state_dict *dict, const char *name, yk_dtype dtype, int64_t count, int ndim,
@@ -115,8 +114,7 @@ yk_state_dict *yk_optimizer_state_dict(const yk_optimizer *o)
     return yk__scope_own(dict);
 }
 
-/* ---- in -----------------------------------------------------------------------------------------------------------
- */
+/* ---- in ---------------------------------------------------------------------------------------------------------- */
 
 /* `count` numbers of any dtype, as doubles. */
 static yk_status read_numbers(const char *name, yk_tensor *x, int64_t count, double *values)

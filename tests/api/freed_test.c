@@ -10,8 +10,7 @@
 
 #include "base/core.h"
 
-/* ---- every function, with a freed object in each place: handle_calls.h is made from the headers -------------------
- */
+/* ---- every function, with a freed object in each place: handle_calls.h is made from the headers ------------------ */
 typedef struct handle_call {
     const char *name;
     void (*call)(yk_scope scope);
@@ -306,8 +305,7 @@ static void threads_share_memory(void **state)
     expect_ok(YK_OK);
 }
 
-/* ---- a thread that ends with a scope open -------------------------------------------------------------------------
- */
+/* ---- a thread that ends with a scope open ------------------------------------------------------------------------ */
 static void *leave_open(void *arg)
 {
     yk_scope_begin();

@@ -6,8 +6,7 @@
 #include "pt_files.h"
 #include "pt_golden.h"
 
-/* ---- cut and bit by bit -------------------------------------------------------------------------------------------
- */
+/* ---- cut and bit by bit ------------------------------------------------------------------------------------------ */
 
 /* Reads what stands in memory; NULL leaves an error that names the file. */
 static yk_value *read_bytes(const unsigned char *bytes, size_t size)
@@ -76,8 +75,7 @@ static void test_bits(void **state)
     check_bits(pt_legacy_2, sizeof(pt_legacy_2), false); /* has no checksums: it must only be survived */
 }
 
-/* ---- pickles --------------------------------------------------------------------------------------------------------
- */
+/* ---- pickles ----------------------------------------------------------------------------------------------------- */
 
 #define STORAGE(type, key, count) "((X\7\0\0\0storagec" type "X\1\0\0\0" key "X\3\0\0\0cpuK" count "tQ"
 #define TENSOR(rest)                                                                                                   \

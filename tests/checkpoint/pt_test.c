@@ -16,8 +16,7 @@ static const struct golden {
                {pt_legacy_2, sizeof(pt_legacy_2)}};
 enum { GOLDENS = sizeof(goldens) / sizeof(*goldens) };
 
-/* ---- reading what PyTorch wrote -------------------------------------------------------------------------------------
- */
+/* ---- reading what PyTorch wrote ---------------------------------------------------------------------------------- */
 
 static const struct expected {
     const char *name;
@@ -139,8 +138,7 @@ static void test_shares_memory(void **state)
     }
 }
 
-/* ---- writing
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static void test_round_trip(void **state)
 {
@@ -221,8 +219,7 @@ static void test_save_errors(void **state)
     yk_scope_end(scope);
 }
 
-/* ---- values
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static void test_values(void **state)
 {

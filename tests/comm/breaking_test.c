@@ -27,8 +27,7 @@ static void fill(float *p, int64_t n, float value)
         p[i] = value;
 }
 
-/* ---- one rank is inside, as its row says ---------------------------------------------------------------------------
- */
+/* ---- one rank is inside, as its row says ------------------------------------------------------------------------- */
 enum { COUNT = 50000 };
 
 static void thread_inside(rank_context *c)
@@ -131,8 +130,7 @@ static void test_entrance(void **unused)
     run_ranks(THREADS, 2, late_entrance, NULL, 20, true);
 }
 
-/* ---- a message is being read
- * ----------------------------------------------------------------------------------------- */
+/* ---- a message is being read ------------------------------------------------------------------------------------- */
 static void read_message(rank_context *c)
 {
     native *g = state_of(c);
@@ -173,8 +171,7 @@ static void test_message(void **unused)
     run_ranks(PROCESSES, 2, read_message, NULL, 20, true);
 }
 
-/* ---- the real thing, at random moments
- * --------------------------------------------------------------------------------- */
+/* ---- the real thing, at random moments --------------------------------------------------------------------------- */
 enum { LARGE = 2 << 20 /* elements */, ROUNDS = 24 };
 
 typedef struct aborter {

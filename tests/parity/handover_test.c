@@ -46,8 +46,7 @@ static yk_status train_step(const run *r, yk_tensor *x, yk_tensor *y, double *lo
     return status;
 }
 
-/* ---- as a program
- * --------------------------------------------------------------------------------------------------- */
+/* ---- as a program ------------------------------------------------------------------------------------------------ */
 
 static yk_status save_run(const char *path, const run *r, yk_value *losses)
 {
@@ -93,8 +92,7 @@ static yk_status go_on(char **arguments)
     return status ? status : save_run(arguments[2], &r, losses);
 }
 
-/* ---- as a test
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- as a test --------------------------------------------------------------------------------------------------- */
 
 static run small_run(const char *kind)
 {

@@ -49,8 +49,7 @@ bool yk__file_map_fits(const yk__file_map *map, uint64_t offset, yk_dtype dtype,
     return backend && backend->host_memory && (uintptr_t)(map->data + offset) % yk_dtype_size(dtype) == 0;
 }
 
-/* ---- where it goes --------------------------------------------------------------------------------------------------
- */
+/* ---- where it goes ----------------------------------------------------------------------------------------------- */
 
 /* Calls the program's function with texts that end. */
 static yk_status ask(const yk_read_options *options, const char *saved, size_t saved_size, const char *name,

@@ -38,8 +38,7 @@ const char *yk__node_kind_name(const yk__node *node)
     return names[node->kind];
 }
 
-/* ---- nodes --------------------------------------------------------------------------------------------------------
- */
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 yk_status yk__pickle_room(void **array, size_t size, size_t count, size_t *room)
 {
@@ -103,8 +102,7 @@ yk_status yk__pickle_append(yk__pickle *p, uint32_t list, uint32_t item)
     return status;
 }
 
-/* ---- the stack ------------------------------------------------------------------------------------------------------
- */
+/* ---- the stack --------------------------------------------------------------------------------------------------- */
 
 /* The next `size` bytes; NULL and an error where there are fewer. */
 static const unsigned char *take(yk__pickle *p, uint64_t size)
@@ -167,8 +165,7 @@ static yk_status take_number(yk__pickle *p, int width, uint64_t *value)
     return YK_OK;
 }
 
-/* ---- making ---------------------------------------------------------------------------------------------------------
- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static yk_status push_int(yk__pickle *p, int64_t value)
 {
@@ -312,8 +309,7 @@ static yk_status add_marked(yk__pickle *p, yk__node_kind kind)
     return status ? status : add_items(p, from, kind);
 }
 
-/* ---- the memo -------------------------------------------------------------------------------------------------------
- */
+/* ---- the memo ---------------------------------------------------------------------------------------------------- */
 
 static yk_status memo_put(yk__pickle *p, uint64_t place)
 {
@@ -352,8 +348,7 @@ static yk_status memo_next(yk__pickle *p, size_t *next)
     return memo_put(p, *next);
 }
 
-/* ---- names and calls
- * -------------------------------------------------------------------------------------------------- */
+/* ---- names and calls --------------------------------------------------------------------------------------------- */
 
 static yk_status take_line(yk__pickle *p, const char **line, size_t *size)
 {
@@ -433,8 +428,7 @@ static yk_status run_persistent(yk__pickle *p)
     return status ? status : yk__pickle_persistent(p, p->stack[--p->stack_count]);
 }
 
-/* ---- the machine
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- the machine ------------------------------------------------------------------------------------------------- */
 
 static yk_status run_protocol(yk__pickle *p)
 {
@@ -537,8 +531,7 @@ static yk_status run_one(yk__pickle *p, unsigned char op, size_t *next_memo)
     }
 }
 
-/* ---- the tree that it left ------------------------------------------------------------------------------------------
- */
+/* ---- the tree that it left --------------------------------------------------------------------------------------- */
 
 enum { UNSEEN, OPEN, DONE };
 

@@ -155,8 +155,7 @@ yk_status yk__pickle_global(yk__pickle *p, const char *module, size_t module_siz
                            full, hint_for(full));
 }
 
-/* ---- arguments ------------------------------------------------------------------------------------------------------
- */
+/* ---- arguments --------------------------------------------------------------------------------------------------- */
 
 static const yk__node *argument(const yk__pickle *p, uint32_t tuple, uint32_t i)
 {
@@ -188,8 +187,7 @@ static yk_status answer_pushed(yk__pickle *p)
     return answer(p, made);
 }
 
-/* ---- tensors
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 static bool read_sizes(const yk__pickle *p, const yk__node *tuple, int64_t *sizes)
 {
@@ -296,8 +294,7 @@ static yk_status rebuild_tensor(yk__pickle *p, const global *g, uint32_t args)
     return answer_pushed(p);
 }
 
-/* ---- the other names
- * --------------------------------------------------------------------------------------------------- */
+/* ---- the other names --------------------------------------------------------------------------------------------- */
 
 /* () is an empty dict; Python 2 gave a list of pairs. */
 static yk_status make_ordered(yk__pickle *p, const global *g, uint32_t args)
@@ -466,8 +463,7 @@ yk_status yk__pickle_build(yk__pickle *p, uint32_t object, uint32_t state)
     return YK_OK;
 }
 
-/* ---- storages
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- storages ---------------------------------------------------------------------------------------------------- */
 
 static bool same_storage(const void *owner, uint32_t index, const void *key)
 {

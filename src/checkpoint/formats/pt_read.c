@@ -16,8 +16,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are copied as they are");
 
-/* ---- storages -------------------------------------------------------------------------------------------------------
- */
+/* ---- storages ---------------------------------------------------------------------------------------------------- */
 
 static yk_status check_booleans(const yk__source *source, const yk__storage_record *record, const unsigned char *bytes)
 {
@@ -80,8 +79,7 @@ static yk_status fill_from_member(void *context, void *to, size_t size)
     return yk__zip_read(f->source, f->member, to);
 }
 
-/* ---- members --------------------------------------------------------------------------------------------------------
- */
+/* ---- members ----------------------------------------------------------------------------------------------------- */
 
 typedef struct archive {
     const yk__source *source;
@@ -206,8 +204,7 @@ static yk_value *read_archive(archive *a, const yk_pt_options *options)
     return value;
 }
 
-/* ---- files
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 yk_value *yk__pt_read(const yk__source *source, const yk_pt_options *options)
 {

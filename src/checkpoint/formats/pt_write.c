@@ -61,8 +61,7 @@ typedef struct output {
     yk__name_table places; /* of storages among the parts */
 } output;
 
-/* ---- the storages -------------------------------------------------------------------------------------------------
- */
+/* ---- the storages ------------------------------------------------------------------------------------------------ */
 
 static bool same_part(const void *owner, uint32_t index, const void *key)
 {
@@ -130,8 +129,7 @@ static yk_status note_tensor(const char *name, yk_value *leaf, void *user)
     return status;
 }
 
-/* ---- the pickle ---------------------------------------------------------------------------------------------------
- */
+/* ---- the pickle -------------------------------------------------------------------------------------------------- */
 
 static void emit(output *o, const void *data, size_t size)
 {
@@ -348,8 +346,7 @@ static void emit_value(output *o, const yk_value *value)
         emit(o, "\x85R", 2);
 }
 
-/* ---- the file -------------------------------------------------------------------------------------------------------
- */
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
 
 static yk_status write_part(const output *o, yk__zip_writer *zip, size_t index)
 {

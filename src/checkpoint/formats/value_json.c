@@ -10,8 +10,7 @@
 #include "checkpoint/formats/sealed_json.h"
 #include "checkpoint/formats/value_json.h"
 
-/* ---- writing --------------------------------------------------------------------------------------------------------
- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* {kind: content}; takes the content's reference. */
 static json_t *tagged(const char *kind, json_t *content)
@@ -128,8 +127,7 @@ char *yk__value_to_json(const yk_value *value)
     return text;
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 typedef struct source {
     const char *path;

@@ -68,8 +68,7 @@ yk_status yk__value_walk(const yk_value *value, yk__leaf_fn fn, void *user)
     return status;
 }
 
-/* ---- tensors by name ----------------------------------------------------------------------------------------------
- */
+/* ---- tensors by name --------------------------------------------------------------------------------------------- */
 
 typedef struct gather {
     yk_state_dict *dict;

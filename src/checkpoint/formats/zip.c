@@ -106,8 +106,7 @@ yk_status yk__source_read_crc(const yk__source *source, uint64_t offset, void *t
     return YK_OK;
 }
 
-/* ---- the directory ------------------------------------------------------------------------------------------------
- */
+/* ---- the directory ----------------------------------------------------------------------------------------------- */
 
 static uint64_t get(const unsigned char *bytes, int size)
 {
@@ -307,8 +306,7 @@ static yk_status read_entry(const yk__source *source, const unsigned char *direc
     return YK_OK;
 }
 
-/* ---- local headers ------------------------------------------------------------------------------------------------
- */
+/* ---- local headers ----------------------------------------------------------------------------------------------- */
 
 /* The descriptor behind the data, with or without a signature, with sizes of 32 or 64 bits. Its length; 0: none fits.
  */
@@ -387,8 +385,7 @@ static yk_status read_local(const yk__source *source, const entry *e, uint64_t l
     return status;
 }
 
-/* ---- all together ---------------------------------------------------------------------------------------------------
- */
+/* ---- all together ------------------------------------------------------------------------------------------------ */
 
 typedef struct name_key {
     const char *name;

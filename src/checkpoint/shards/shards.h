@@ -10,8 +10,7 @@
 #include "checkpoint/shards/folder_files.h"
 #include "comm/agreement.h"
 
-/* ---- shard_layout.c: tensors and their parts -----------------------------------------------------------------------
- */
+/* ---- shard_layout.c: tensors and their parts --------------------------------------------------------------------- */
 typedef struct yk__box {
     int64_t offset[YK_MAX_DIMS], shape[YK_MAX_DIMS];
 } yk__box;
@@ -59,8 +58,7 @@ yk_status yk__layout_spread(yk__layout *layout, int holders);
 /* The parts fill every tensor and do not overlap. */
 yk_status yk__layout_check(yk__layout *layout, const char *where);
 
-/* ---- shard_write.c: from all ranks to a folder ----------------------------------------------------------------------
- */
+/* ---- shard_write.c: from all ranks to a folder ------------------------------------------------------------------- */
 /* One set of tensors, and what of it this rank writes. */
 typedef struct yk__share {
     const char *stem; /* "model": model-00001-of-00008.safetensors, model.index.json */
@@ -80,8 +78,7 @@ typedef yk_status (*yk__shares_finish)(void *arg, yk__folder_files *files, json_
 yk_status yk__shares_write(const char *dir, const yk__share *shares, int count, const yk_metadata *metadata,
                            yk_process_group *group, yk__shares_finish finish, void *arg);
 
-/* ---- shard_index.c and shard_read.c: from a folder to any number of ranks -------------------------------------------
- */
+/* ---- shard_index.c and shard_read.c: from a folder to any number of ranks ---------------------------------------- */
 typedef struct yk__shard_file {
     char *path;
     uint64_t bytes;

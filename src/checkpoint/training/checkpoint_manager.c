@@ -82,8 +82,7 @@ static void remove_old(const char *root, int keep)
     free(steps);
 }
 
-/* ---- the manager --------------------------------------------------------------------------------------------------
- */
+/* ---- the manager ------------------------------------------------------------------------------------------------- */
 
 struct yk_checkpoint_manager {
     yk__object object;

@@ -76,8 +76,7 @@ yk_status yk__torch_number(const char *what, const yk_value *value, double *numb
     }
 }
 
-/* ---- out ------------------------------------------------------------------------------------------------------------
- */
+/* ---- out --------------------------------------------------------------------------------------------------------- */
 
 /* A scalar: float32 as PyTorch's own, float64 where that would lose the last digit. */
 static yk_value *step_value(double step)
@@ -207,8 +206,7 @@ yk_value *yk_value_from_optimizer(const yk_optimizer *o)
     return value;
 }
 
-/* ---- in -----------------------------------------------------------------------------------------------------------
- */
+/* ---- in ---------------------------------------------------------------------------------------------------------- */
 
 static yk_status add_tensor(yk_state_dict *dict, yk_tensor *x, char *name)
 {

@@ -14,8 +14,7 @@
 
 enum { TEXT_ROOM = 4096 };
 
-/* ---- out: the text is read from its beginning to its end
- * ----------------------------------------------------------- */
+/* ---- out: the text is read from its beginning to its end --------------------------------------------------------- */
 
 typedef struct reader {
     const char *at;
@@ -167,8 +166,7 @@ yk_value *yk__schedule_to_torch(const char *text, int64_t time, yk_value *base_r
     return value;
 }
 
-/* ---- in -----------------------------------------------------------------------------------------------------------
- */
+/* ---- in ---------------------------------------------------------------------------------------------------------- */
 
 /* The text, and the place behind what is written. */
 typedef struct writer {
@@ -368,8 +366,7 @@ char *yk__schedule_from_torch(const yk_value *value, int64_t *time)
     return yk__strdup(w.text);
 }
 
-/* ---- objects ------------------------------------------------------------------------------------------------------
- */
+/* ---- objects ----------------------------------------------------------------------------------------------------- */
 
 yk_value *yk_value_from_schedule(const yk_schedule *s)
 {

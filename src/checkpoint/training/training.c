@@ -16,8 +16,7 @@
 #include "comm/agreement.h"
 #include "device/table.h"
 
-/* ---- one checkpoint -----------------------------------------------------------------------------------------------
- */
+/* ---- one checkpoint ---------------------------------------------------------------------------------------------- */
 
 yk_status yk_checkpoint_save(const char *dir, const yk_checkpoint_state *state)
 {
@@ -81,8 +80,7 @@ yk_state_dict *yk_checkpoint_load_weights(const char *dir, yk_device map_locatio
     return model;
 }
 
-/* ---- a folder of them ---------------------------------------------------------------------------------------------
- */
+/* ---- a folder of them -------------------------------------------------------------------------------------------- */
 
 int64_t yk__step_of(const char *name)
 {

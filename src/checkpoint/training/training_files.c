@@ -76,8 +76,7 @@ void yk__save_clear(yk__save *save)
     yk__snapshot_clear(&save->snapshot);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* state.json, compared with its checksum. One reference; NULL and an error on failure. */
 static json_t *read_state(const char *dir)

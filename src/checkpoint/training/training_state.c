@@ -22,8 +22,7 @@ void yk__snapshot_clear(yk__snapshot *snapshot)
     *snapshot = (yk__snapshot){0};
 }
 
-/* ---- out ----------------------------------------------------------------------------------------------------------
- */
+/* ---- out --------------------------------------------------------------------------------------------------------- */
 
 /* A number or flag of a group, for people and scripts that read state.json; the tensors are what is loaded. */
 json_t *yk__number_json(yk_tensor *x)
@@ -213,8 +212,7 @@ yk_status yk__snapshot_copy(yk__snapshot *snapshot, yk__snapshot *reuse)
     return status;
 }
 
-/* ---- in -----------------------------------------------------------------------------------------------------------
- */
+/* ---- in ---------------------------------------------------------------------------------------------------------- */
 
 static yk_status lacks(const char *dir, const char *what)
 {

@@ -14,8 +14,7 @@
 #include "checkpoint/training/training.h"
 #include "checkpoint/training/training_value.h"
 
-/* ---- JSON and values ------------------------------------------------------------------------------------------------
- */
+/* ---- JSON and values --------------------------------------------------------------------------------------------- */
 
 static yk_value *from_json(const json_t *json)
 {
@@ -69,8 +68,7 @@ static json_t *to_json(const yk_value *value)
     return json;
 }
 
-/* ---- out ------------------------------------------------------------------------------------------------------------
- */
+/* ---- out --------------------------------------------------------------------------------------------------------- */
 
 /* The names of each group's parameters, as state.json has them. */
 static yk_value *saved_names(const json_t *optimizer)
@@ -211,8 +209,7 @@ yk_value *yk__training_to_value(const char *dir)
     return value;
 }
 
-/* ---- in: names for the optimizer's parameters
- * --------------------------------------------------------------------------- */
+/* ---- in: names for the optimizer's parameters -------------------------------------------------------------------- */
 
 /* Whether a tensor of a model can be a parameter: a floating one that is no running statistic. */
 static bool may_train(const char *name, const yk_tensor *x)
@@ -315,8 +312,7 @@ static const char *kind_of(const yk_value *optimizer, const yk_value *rest, bool
     return decay != 0 ? "adamw" : "adam";
 }
 
-/* ---- in: the parts --------------------------------------------------------------------------------------------------
- */
+/* ---- in: the parts ----------------------------------------------------------------------------------------------- */
 
 /* What is being made of a value. */
 typedef struct making {

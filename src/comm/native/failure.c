@@ -117,8 +117,7 @@ yk_status yk__native_check(void *state)
     return atomic_load_explicit(&g->head->broken, memory_order_acquire) ? fail_broken(g) : YK_OK;
 }
 
-/* ---- ranks that do not come ---------------------------------------------------------------------------------------
- */
+/* ---- ranks that do not come -------------------------------------------------------------------------------------- */
 void yk__native_append_late(const native *g, char *list, size_t size, int rank, bool progress)
 {
     size_t used = strlen(list);

@@ -328,8 +328,7 @@ static yk_status all_to_all(native *g, const yk__comm_op *op)
     return yk__native_sync(g);
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------------
- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 static yk_status collective(native *g, const yk__comm_op *op)
 {
     switch (op->kind) {

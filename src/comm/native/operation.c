@@ -4,8 +4,7 @@
  */
 #include "comm/native/native.h"
 
-/* ---- beginning ----------------------------------------------------------------------------------------------------
- */
+/* ---- beginning --------------------------------------------------------------------------------------------------- */
 yk_status yk__native_mismatch(native *g, int a, const yk__comm_op *of_a, int b, const yk__comm_op *of_b)
 {
     char who_a[120], who_b[120], x[160], y[160];
@@ -38,8 +37,7 @@ yk_status yk__native_begin(native *g, const yk__comm_op *op, const yk__region_pl
     return YK_OK;
 }
 
-/* ---- ending -------------------------------------------------------------------------------------------------------
- */
+/* ---- ending ------------------------------------------------------------------------------------------------------ */
 /* Whatever made an operation fail, the others must not wait for it, nor its caller be surprised by them. */
 static yk_status finish(native *g, const yk__comm_op *op, yk_status status)
 {
@@ -61,8 +59,7 @@ yk_status yk__native_collective(void *state, const yk__comm_op *op)
     return finish(g, op, g->transport->collective(g, op));
 }
 
-/* ---- buffers ------------------------------------------------------------------------------------------------------
- */
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
 yk__region_place yk__native_place(const native *g, const void *memory, size_t bytes)
 {
     if (g->one_process)
