@@ -93,7 +93,12 @@ bool yk__address_is_loopback(const yk__address *address)
     return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
 }
 
-static void set_port(yk__address *address, int port)
+bool yk__address_equal(const yk__address *a, const yk__address *b)
+{
+    return a->size == b->size && memcmp(&a->storage, &b->storage, a->size) == 0;
+}
+
+void yk__address_set_port(yk__address *address, int port)
 {
     if (address->storage.ss_family == AF_INET6)
         ((struct sockaddr_in6 *)&address->storage)->sin6_port = htons((uint16_t)port);
@@ -106,7 +111,7 @@ bool yk__route_to(const yk__address *peer, yk__address *local, char why[YK__WHY_
     char text[YK__ADDRESS_TEXT];
     yk__address to = *peer;
     if (!yk__address_port(&to))
-        set_port(&to, 9); /* connecting a datagram socket sends nothing, but wants a port */
+        yk__address_set_port(&to, 9); /* connecting a datagram socket sends nothing, but wants a port */
     int fd = socket(to.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     *local = (yk__address){.size = sizeof(local->storage)};
     bool found = fd >= 0 && connect(fd, (const struct sockaddr *)&to.storage, to.size) == 0 &&
@@ -114,7 +119,7 @@ bool yk__route_to(const yk__address *peer, yk__address *local, char why[YK__WHY_
     if (!found)
         snprintf(why, YK__WHY_SIZE, "no interface routes to %s: %s", yk__address_host(peer, text), strerror(errno));
     else
-        set_port(local, 0);
+        yk__address_set_port(local, 0);
     if (fd >= 0)
         close(fd);
     return found;
@@ -215,7 +220,7 @@ static size_t take_addresses(const struct addrinfo *found, int port, yk__address
         yk__address *to = &addresses[count];
         *to = (yk__address){.size = i->ai_addrlen};
         memcpy(&to->storage, i->ai_addr, i->ai_addrlen);
-        set_port(to, port);
+        yk__address_set_port(to, port);
         count++;
     }
     return count;
@@ -243,7 +248,7 @@ static void look_outward(const char *host, int port, yk__address *addresses, siz
         return;
     for (size_t i = 0; i < count; i++) {
         addresses[i] = local;
-        set_port(&addresses[i], port);
+        yk__address_set_port(&addresses[i], port);
     }
 }
 

@@ -18,6 +18,11 @@
 
 #include "net/socket.h"
 
+enum {
+    LEAST_PATIENCE = 25, /* seconds without an acknowledgement before a connection is given up */
+    RTO_MAX_MS = 44      /* TCP_RTO_MAX_MS, which the C library's headers need not know */
+};
+
 /* ---- sockets that a fork does not copy ------------------------------------------------------------------------- */
 static pthread_mutex_t private_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned char *private_marks; /* one per descriptor */
@@ -159,15 +164,29 @@ yk__reason yk__receive_all(int fd, void *data, size_t size, double deadline, cha
 /* ---- connecting ------------------------------------------------------------------------------------------------ */
 void yk__socket_tune(int fd)
 {
-    /* A peer that vanished without a word (power, cable) is noticed after 10 + 3 * 5 s. */
+    /* A peer that vanished without a word (power, cable) is noticed after 10 + 3 * 5 s, unless yk__socket_patience says
+     * otherwise. */
     int on = 1, idle = 10, interval = 5, probes = 3;
-    unsigned unacknowledged_ms = 25000;
+    unsigned unacknowledged_ms = LEAST_PATIENCE * 1000;
+    /* The pauses before packets are sent again double from 0.2 s on, up to two minutes: where many are lost, that is
+     * all of the user's time. They end at two seconds where the kernel has this (Linux 6.15), and for a few packets,
+     * which is what most messages are, six are of one length before they double. */
+    int longest_ms = 2000;
+    setsockopt(fd, IPPROTO_TCP, RTO_MAX_MS, &longest_ms, sizeof(longest_ms));
+    setsockopt(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof(unacknowledged_ms));
+}
+
+void yk__socket_patience(int fd, double seconds)
+{
+    double longest = seconds < LEAST_PATIENCE ? LEAST_PATIENCE : seconds > 1e6 ? 1e6 : seconds;
+    unsigned milliseconds = (unsigned)(longest * 1e3);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds));
 }
 
 static yk__reason explain(int number, char why[YK__WHY_SIZE])
@@ -198,8 +217,7 @@ static bool is_itself(int fd)
 {
     yk__address near = {.size = sizeof(near.storage)}, far = {.size = sizeof(far.storage)};
     return getsockname(fd, (struct sockaddr *)&near.storage, &near.size) == 0 &&
-           getpeername(fd, (struct sockaddr *)&far.storage, &far.size) == 0 && near.size == far.size &&
-           memcmp(&near.storage, &far.storage, near.size) == 0;
+           getpeername(fd, (struct sockaddr *)&far.storage, &far.size) == 0 && yk__address_equal(&near, &far);
 }
 
 int yk__connect_begin(const yk__address *address, yk__reason *reason, char why[YK__WHY_SIZE])

@@ -31,6 +31,8 @@ const char *yk__address_format(const yk__address *address, char text[YK__ADDRESS
 const char *yk__address_host(const yk__address *address, char text[YK__ADDRESS_TEXT]);
 int yk__address_port(const yk__address *address);
 bool yk__address_is_loopback(const yk__address *address);
+void yk__address_set_port(yk__address *address, int port);
+bool yk__address_equal(const yk__address *a, const yk__address *b);
 /* The address of this host from which packets to `peer` leave, port 0; asks the kernel's routes, sends nothing. */
 bool yk__route_to(const yk__address *peer, yk__address *local, char why[YK__WHY_SIZE]);
 /* The name of the interface that has this address, "" when none has. */
@@ -62,6 +64,9 @@ int yk__connect_begin(const yk__address *address, yk__reason *reason, char why[Y
 yk__reason yk__connect_end(int fd, bool late, char why[YK__WHY_SIZE]);
 /* The settings of yk__connect for an accepted socket. */
 void yk__socket_tune(int fd);
+/* For how long the system sends again what a connected peer's system does not acknowledge, before it gives the
+ * connection up, and how long it asks a silent one: 25 s at least. A user's longer time-out must not end earlier. */
+void yk__socket_patience(int fd, double seconds);
 /* A private listening socket on this one address; port 0 takes a free one; *bound is what it became. -1 and an error:
  * the port's holder where it can be seen, the host's addresses when it has not this one. */
 int yk__listen(const yk__address *address, int backlog, yk__address *bound);

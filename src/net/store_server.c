@@ -7,7 +7,6 @@
  * they take what the process needs for itself: see descriptors.c.
  */
 #include <errno.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -144,6 +143,7 @@ static void serve(connection *c, const void *data, size_t size)
             list_remove(&c->server->strangers, c);
             list_append(&c->server->members, c);
             c->stranger = false;
+            yk__socket_patience(c->fd, c->server->options.silence);
         }
         held = !yk__session_accepts(&c->session) && !yk__session_blocked(&c->session);
         if (!flush(c))
@@ -213,7 +213,7 @@ static connection *oldest_stranger(const yk__store_server *server, const yk__add
     connection *oldest = NULL;
     *count = 0;
     for (connection *c = server->strangers.first; c; c = c->next) {
-        if (from && (c->from.size != from->size || memcmp(&c->from.storage, &from->storage, from->size) != 0))
+        if (from && !yk__address_equal(&c->from, from))
             continue;
         oldest = oldest ? oldest : c;
         ++*count;
@@ -265,14 +265,6 @@ static void pause_accepting(yk__store_server *server)
     start_ticking(server);
 }
 
-static void clear_port(yk__address *address)
-{
-    if (address->storage.ss_family == AF_INET6)
-        ((struct sockaddr_in6 *)&address->storage)->sin6_port = 0;
-    else
-        ((struct sockaddr_in *)&address->storage)->sin_port = 0;
-}
-
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
     (void)status;
@@ -294,7 +286,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
             return;
         }
         if (fd >= 0) {
-            clear_port(&from);
+            yk__address_set_port(&from, 0);
             yk__socket_private(fd);
             greet(server, fd, &from);
             continue;

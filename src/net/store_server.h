@@ -11,6 +11,7 @@ typedef struct yk__store_server yk__store_server;
 typedef struct yk__store_server_options {
     /* Peers that have not proved themselves so many seconds after they connected are dropped. */
     double patience;
+    double silence; /* a client whose host does not answer for so long is dropped; see yk__socket_patience */
     /* Called on the server's thread with the reason for which a peer was turned away that speaks yoke's protocol; the
      * text is not escaped. NULL: not called. */
     void (*refused)(void *arg, const char *why);

@@ -80,9 +80,9 @@ static yk__reason wait_hello(yk__channel *c, int fd, double deadline)
 }
 
 /* Connects and shakes hands once with this address; `early`: leaves the server's answer to the proof to the first
- * request, which costs a round trip less. */
-static connection *join_address(const yk__address *address, const yk__identity *identity, bool early, double deadline,
-                                yk__reason *reason, char why[YK__WHY_SIZE])
+ * request, which costs a round trip less; `patience`: yk__socket_patience. */
+static connection *join_address(const yk__address *address, const yk__identity *identity, bool early, double patience,
+                                double deadline, yk__reason *reason, char why[YK__WHY_SIZE])
 {
     connection *l = calloc(1, sizeof(*l));
     if (!l) {
@@ -95,6 +95,7 @@ static connection *join_address(const yk__address *address, const yk__identity *
     l->near.size = sizeof(l->near.storage);
     l->fd = yk__connect(address, deadline, reason, why);
     if (l->fd >= 0) {
+        yk__socket_patience(l->fd, patience);
         getsockname(l->fd, (struct sockaddr *)&l->near.storage, &l->near.size);
         *reason =
             early ? wait_hello(&l->channel, l->fd, deadline) : yk__channel_wait_open(&l->channel, l->fd, deadline);
@@ -106,7 +107,7 @@ static connection *join_address(const yk__address *address, const yk__identity *
     return NULL;
 }
 
-static connection *take_connection(tcp_store *tcp, double deadline, char why[YK__WHY_SIZE])
+static connection *take_connection(tcp_store *tcp, double deadline, yk__reason *reason, char why[YK__WHY_SIZE])
 {
     connection *l = NULL;
     pthread_mutex_lock(&tcp->lock);
@@ -120,10 +121,10 @@ static connection *take_connection(tcp_store *tcp, double deadline, char why[YK_
     }
     yk__identity identity = tcp->identity;
     pthread_mutex_unlock(&tcp->lock);
-    yk__reason reason;
+    *reason = YK__REACHED;
     if (!l) {
-        l = join_address(&tcp->address, &identity, false, deadline, &reason, why);
-        if (!l && reason == YK__REFUSED)
+        l = join_address(&tcp->address, &identity, false, tcp->store.timeout, deadline, reason, why);
+        if (!l && *reason == YK__REFUSED)
             snprintf(why, YK__WHY_SIZE, "the server is gone: nothing listens there any more");
     }
     yk__identity_clear(&identity);
@@ -142,6 +143,16 @@ static void put_connection(tcp_store *tcp, connection *l)
         connection_close(l);
 }
 
+static void pause_until(double deadline)
+{
+    double left = deadline - yk__now();
+    if (left <= 0)
+        return;
+    struct timespec t = {.tv_sec = (time_t)left};
+    t.tv_nsec = (long)((left - (double)t.tv_sec) * 1e9);
+    nanosleep(&t, NULL);
+}
+
 /* ---- one request and its reply --------------------------------------------------------------------------------- */
 typedef struct call {
     tcp_store *tcp;
@@ -151,6 +162,7 @@ typedef struct call {
     enum yk__request kind;
     yk__wire request; /* its payload */
     bool waits;
+    bool repeated;     /* sent again after a connection was lost: an earlier one may have been done */
     connection *link;  /* on which the reply came: `reader` reads from its memory */
     yk__reader reader; /* of the reply's payload */
     bool timed_out;
@@ -211,17 +223,56 @@ static yk_status call_damaged(const call *c, bool at_server, const char *why)
     return call_failed(c, YK_ERR_CONNECTION, text);
 }
 
+/* Whether the request may be done twice. */
+static bool repeatable(enum yk__request kind)
+{
+    return kind != YK__ADD && kind != YK__COMPARE_SET && kind != YK__DELETE;
+}
+
+/* Sends the request until it is answered: a connection that is lost on the way is made again while there is time, but
+ * where it is not known whether a request that counts was done. YK__REACHED with c->link and the reply's type, else the
+ * last reason with its text; c->link is there where it failed in the exchange. */
+static yk__reason send_until_answered(call *c, unsigned *type, char why[YK__WHY_SIZE])
+{
+    double patience = c->kind == YK__GATHER ? c->until.timeout : 0, pause = 0.01;
+    char lost[YK__WHY_SIZE / 2] = "";
+    for (;;) {
+        yk__reason reason;
+        c->link = take_connection(c->tcp, c->until.deadline + patience, &reason, why);
+        bool sent = c->link != NULL;
+        if (sent) {
+            reason = exchange(c, type);
+            snprintf(why, YK__WHY_SIZE, "%s", c->link->channel.why);
+        }
+        bool again =
+            reason == YK__LOST && (!sent || repeatable(c->kind)) && yk__now() + pause < c->until.deadline + patience;
+        if (!again) {
+            char last[YK__WHY_SIZE];
+            snprintf(last, sizeof(last), "%s", why);
+            if (reason && lost[0])
+                snprintf(why, YK__WHY_SIZE, "%s; then: %.200s", lost, last);
+            return reason;
+        }
+        if (!lost[0])
+            snprintf(lost, sizeof(lost), "%.*s", (int)sizeof(lost) - 1, why);
+        connection_close(c->link);
+        c->link = NULL;
+        c->repeated |= sent;
+        pause_until(yk__now() + pause);
+        pause = pause < 0.5 ? 2 * pause : pause;
+    }
+}
+
 /* Sends the request and takes the reply; c->timed_out when the server says so, else the payload is at c->reader. */
 static yk_status call_run(call *c)
 {
     if (c->request.failed)
         return yk__fail_memory(c->request.size);
     char why[YK__WHY_SIZE] = "", plain[YK__WHY_SIZE];
-    c->link = take_connection(c->tcp, c->until.deadline + (c->kind == YK__GATHER ? c->until.timeout : 0), why);
+    unsigned type = 0;
+    yk__reason reason = send_until_answered(c, &type, why);
     if (!c->link)
         return call_failed(c, YK_ERR_CONNECTION, why);
-    unsigned type = 0;
-    yk__reason reason = exchange(c, &type);
     if (!reason && (type == YK__DONE || (type == YK__TIMED_OUT && c->waits))) {
         c->timed_out = type == YK__TIMED_OUT;
         return YK_OK;
@@ -435,6 +486,12 @@ static yk_status tcp_gather(yk_store *store, yk__store_gather *g, yk__until unti
             status = read_next(&c, &g->values[i]);
         status = status ? status : read_next(&c, &g->stopped);
         status = status ? status : read_next(&c, &g->conflict);
+        /* What stands there already may be what this call has set, before its connection was lost. */
+        if (c.repeated && g->conflict.data && g->conflict.size == g->value.size &&
+            memcmp(g->conflict.data, g->value.data, g->value.size) == 0) {
+            free(g->conflict.data);
+            g->conflict = (yk__store_value){0};
+        }
     }
     return call_end(&c, status);
 }
@@ -466,19 +523,9 @@ static const yk__store_table tcp_table = {
 };
 
 /* ---- joining --------------------------------------------------------------------------------------------------- */
-static void pause_until(double deadline)
-{
-    double left = deadline - yk__now();
-    if (left <= 0)
-        return;
-    struct timespec t = {.tv_sec = (time_t)left};
-    t.tv_nsec = (long)((left - (double)t.tv_sec) * 1e9);
-    nanosleep(&t, NULL);
-}
-
 /* Tries every address of the name once: a connection, or NULL with the last reason. */
-static connection *try_host(const char *host, int port, const yk__identity *identity, bool early, double deadline,
-                            yk__address *answered, yk__reason *reason, char why[YK__WHY_SIZE])
+static connection *try_host(const char *host, int port, const yk__identity *identity, bool early, double patience,
+                            double deadline, yk__address *answered, yk__reason *reason, char why[YK__WHY_SIZE])
 {
     yk__address addresses[MAX_ADDRESSES];
     size_t count = yk__resolve(host, port, deadline, addresses, MAX_ADDRESSES, why);
@@ -487,7 +534,7 @@ static connection *try_host(const char *host, int port, const yk__identity *iden
         /* One address that drops everything leaves time for the others. */
         double now = yk__now(), share = (deadline - now) / (double)(count - i);
         double until = now + (share < attempt_patience || count == 1 ? share : attempt_patience);
-        connection *l = join_address(&addresses[i], identity, early, until, reason, why);
+        connection *l = join_address(&addresses[i], identity, early, patience, until, reason, why);
         if (l) {
             *answered = addresses[i];
             return l;
@@ -519,7 +566,7 @@ static yk_status join(tcp_store *tcp, const char *host, int port, bool early, do
     /* A server that starts a moment later is found soon; one that never comes is not asked too often. */
     for (double wait = 0.005;; wait = wait < 0.4 ? 1.5 * wait : 0.5) {
         yk__reason reason;
-        connection *l = try_host(host, port, &tcp->identity, early, deadline, &tcp->address, &reason, why);
+        connection *l = try_host(host, port, &tcp->identity, early, timeout, deadline, &tcp->address, &reason, why);
         if (l) {
             yk_status status = yk__identity_allows(&tcp->identity, &tcp->address, "tcp_store");
             if (status)
@@ -568,8 +615,9 @@ static yk_status serve(tcp_store *tcp, const yk_tcp_store_options *options)
         status = yk__identity_allows(&tcp->identity, &address, "tcp_store");
     if (status)
         return status;
-    tcp->server = yk__store_server_start(&address, &tcp->identity,
-                                         &(yk__store_server_options){.patience = stranger_patience}, &bound);
+    tcp->server = yk__store_server_start(
+        &address, &tcp->identity,
+        &(yk__store_server_options){.patience = stranger_patience, .silence = tcp->store.timeout}, &bound);
     if (!tcp->server) {
         yk__error_prefix("tcp_store");
         return yk__error_code();

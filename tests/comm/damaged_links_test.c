@@ -10,15 +10,17 @@
 
 #include "net/frame.h"
 
-enum action { NOTHING, FLIP_HEADER, FLIP_PAYLOAD, FLIP_LAST, DROP, REPEAT, SWAP, ACTIONS };
-enum { CONTROL, DATA };
+enum action { NOTHING, FLIP_HEADER, FLIP_PAYLOAD, FLIP_LAST, DROP, REPEAT, SWAP, ACTIONS, CUT };
+enum { CONTROL, DATA, MOST_CONNECTIONS = 12 };
 
 typedef struct damage {
     enum action action;
     int connection; /* CONTROL or DATA: in the order in which they are made */
     bool from_0;    /* the side from which the damaged frame comes */
-    int frame;      /* its number behind the hand-shake */
+    int frame;      /* its number behind the hand-shake; -2: the hello, -1: the proof */
     bool encrypted;
+    bool hold; /* the data connection, until the others are there: the side that accepts still waits for it */
+    int cuts;  /* CUT: the connections that end before this unit has been carried; others come in their place */
 } damage;
 
 /* One direction of a connection. */
@@ -54,6 +56,10 @@ static void carry(pipe_end *p, const damage *d, bool meant, bool *plain)
     for (size_t size; p->open && (size = unit_size(p)) <= p->size;) {
         *plain |= p->unit > 1 && memmem(p->bytes, size, pattern, sizeof(pattern));
         bool now = meant && p->unit == d->frame + 2;
+        if (now && d->action == CUT) {
+            p->open = false;
+            return;
+        }
         if (now && (d->action == FLIP_HEADER || d->action == FLIP_PAYLOAD || d->action == FLIP_LAST)) {
             size_t at = d->action == FLIP_HEADER    ? 9
                         : d->action == FLIP_PAYLOAD ? YK__FRAME_HEADER + (size - YK__FRAME_HEADER) / 2
@@ -119,15 +125,19 @@ static void be_the_network(rank_context *c, yk_store *of_0, yk_store *of_1)
     CHECK(hand_over(of_1, of_0, "world/rank/1", NULL, 0), "the record of rank 1 has no address");
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     to.sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
-    pipe_end ends[4] = {0};
+    pipe_end ends[2 * MOST_CONNECTIONS] = {0};
+    int wanted = 2 + d->cuts;
     bool plain = false;
     int connections = 0, open = 0;
     atomic_store(&c->signals[1], port);
     do {
-        struct pollfd polls[5] = {{.fd = connections < 2 ? listener : -1, .events = POLLIN}};
-        for (int i = 0; i < 4; i++)
-            polls[i + 1] = (struct pollfd){.fd = ends[i].open ? ends[i].from : -1, .events = POLLIN};
-        if (poll(polls, 5, 20000) <= 0)
+        struct pollfd polls[1 + 2 * MOST_CONNECTIONS] = {
+            {.fd = connections < wanted ? listener : -1, .events = POLLIN}};
+        for (int i = 0; i < 2 * wanted; i++) {
+            bool held = d->hold && i / 2 == DATA && ends[2 * (wanted - 1)].unit < 3; /* hello, proof, rank */
+            polls[i + 1] = (struct pollfd){.fd = ends[i].open && !held ? ends[i].from : -1, .events = POLLIN};
+        }
+        if (poll(polls, 1 + 2 * (nfds_t)wanted, 20000) <= 0)
             break;
         if (polls[0].revents) {
             pipe_end *p = &ends[2 * connections++];
@@ -136,7 +146,7 @@ static void be_the_network(rank_context *c, yk_store *of_0, yk_store *of_1)
             p[0].open = p[1].open = connect(p[0].to, (struct sockaddr *)&to, sizeof(to)) == 0;
         }
         open = 0;
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 2 * wanted; i++) {
             pipe_end *p = &ends[i];
             if (polls[i + 1].revents && p->open) {
                 p->room = p->room ? p->room : 1 << 21;
@@ -144,14 +154,19 @@ static void be_the_network(rank_context *c, yk_store *of_0, yk_store *of_1)
                 ssize_t n = recv(p->from, p->bytes + p->size, p->room - p->size, 0);
                 p->open = n > 0;
                 p->size += n > 0 ? (size_t)n : 0;
-                carry(p, d, i / 2 == d->connection && (i % 2 == 1) == d->from_0, &plain);
+                bool meant = d->action == CUT ? i / 2 < d->cuts : i / 2 == d->connection;
+                carry(p, d, meant && (i % 2 == 1) == d->from_0, &plain);
                 if (!p->open)
                     shutdown(p->to, SHUT_WR);
+                if (!p->open && d->action == CUT && i / 2 < d->cuts) { /* both ways */
+                    shutdown(p->to, SHUT_RDWR);
+                    shutdown(p->from, SHUT_RDWR);
+                }
             }
             open += p->open;
         }
-    } while (open || connections < 2);
-    for (int i = 0; i < 4; i++) {
+    } while (open || connections < wanted);
+    for (int i = 0; i < 2 * connections; i++) {
         close(ends[i].from);
         free(ends[i].bytes);
         free(ends[i].held);
@@ -205,9 +220,10 @@ static void three_players(rank_context *c)
         &(yk_process_group_options){.timeout = 20, .join_timeout = 40, .host_id = c->rank ? "a" : "b"});
     CHECK(c->group, "%s", yk_last_error()->message);
     double begin = yk__now();
-    for (int step = 0; step < (d->action == NOTHING ? 3 : 50) && !work_once(c, d, step) && !c->failure[0]; step++)
+    bool unharmed = d->action == NOTHING || d->action == CUT;
+    for (int step = 0; step < (unharmed ? 3 : 50) && !work_once(c, d, step) && !c->failure[0]; step++)
         ;
-    if (d->action == NOTHING) {
+    if (unharmed) {
         CHECK_OK(yk_barrier(c->group));
         return;
     }
@@ -254,11 +270,30 @@ static void test_damage_encrypted(void **unused)
     run_all(true);
 }
 
+/* Connections that end in the hand-shake, before the hello or the proof of either side has come: the rank connects
+ * again. Where the answer to its proof was lost, the other side has taken the first connection for good, and waits for
+ * others. */
+static void test_lost_while_joining(void **unused)
+{
+    (void)unused;
+    for (int unit = -2; unit <= -1; unit++) {
+        for (int from_0 = 0; from_0 <= 1; from_0++) {
+            bool taken = unit == -1 && from_0;
+            for (int cuts = 1; cuts <= (taken ? 1 : 6); cuts += 5) {
+                damage d = {
+                    .action = CUT, .connection = DATA, .from_0 = from_0, .frame = unit, .cuts = cuts, .hold = taken};
+                run_ranks(THREADS, 3, three_players, &d, 20, false);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_damage_encrypted),
+        cmocka_unit_test(test_lost_while_joining),
     };
     return cmocka_run_group_tests_name("damaged links", tests, NULL, NULL);
 }

@@ -20,6 +20,7 @@
 #include "net/handshake.h"
 #include "net/store_server.h"
 #include "net/store_session.h"
+#include "net/store_table.h"
 
 static const char secret[] = "right";
 
@@ -511,6 +512,117 @@ static void damage_on_the_way(void **state)
     }
 }
 
+/* Carries bytes; every connection but the last of `cuts` ends after so many bytes, from the client or to it. */
+typedef struct cutter {
+    int listener, server_port, cuts;
+    size_t after;
+    bool from_server;
+    atomic_int made;
+    atomic_bool stop;
+} cutter;
+
+static void *carry_and_cut(void *arg)
+{
+    cutter *c = arg;
+    while (!atomic_load(&c->stop)) {
+        if (!yk__wait_fd(c->listener, POLLIN, yk__now() + 0.05))
+            continue;
+        int ends[2] = {accept4(c->listener, NULL, NULL, SOCK_CLOEXEC), raw(c->server_port)};
+        bool cut = atomic_fetch_add(&c->made, 1) < c->cuts;
+        size_t seen = 0;
+        for (bool open = true; open && !atomic_load(&c->stop);) {
+            struct pollfd polls[2] = {{.fd = ends[0], .events = POLLIN}, {.fd = ends[1], .events = POLLIN}};
+            poll(polls, 2, 20);
+            for (int i = 0; i < 2 && open; i++) {
+                char bytes[4096];
+                if (!polls[i].revents)
+                    continue;
+                ssize_t n = recv(ends[i], bytes, sizeof(bytes), 0);
+                open = n > 0 && send(ends[1 - i], bytes, (size_t)n, MSG_NOSIGNAL) == n;
+                if ((i == 1) == c->from_server && open && cut)
+                    open = (seen += (size_t)n) < c->after;
+            }
+        }
+        close(ends[0]);
+        close(ends[1]);
+    }
+    return NULL;
+}
+
+/* A connection that is lost in the hand-shake or under a request is made again, and requests that may be done twice are
+ * sent again. */
+static void lost_connections(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t after;
+        bool from_server;
+    } places[] = {{10, false}, {10, true}, {100, false}, {200, true}, {400, false}, {300, true}, {500, true}};
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+        yk_scope scope = yk_scope_begin();
+        yk_store *server = open_server();
+        yk__address any = {.size = sizeof(struct sockaddr_in)}, bound;
+        struct sockaddr_in *v4 = (struct sockaddr_in *)&any.storage;
+        v4->sin_family = AF_INET;
+        v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        cutter c = {.listener = yk__listen(&any, 5, &bound),
+                    .server_port = yk_store_port(server),
+                    .cuts = 4,
+                    .after = places[i].after,
+                    .from_server = places[i].from_server};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, carry_and_cut, &c), 0);
+        yk_store *client = open_client(yk__address_port(&bound));
+        assert_non_null(client);
+        expect_ok(yk_store_set(server, "there", "v", 1));
+        for (int call = 0; call < 20; call++) {
+            void *back = NULL;
+            expect_ok(yk_store_set(client, "key", "value", 5));
+            expect_ok(yk_store_get(client, "there", &back, NULL, 20));
+            free(back);
+            /* Its own key, set by a request whose answer was lost, is no conflict. */
+            char own[20];
+            snprintf(own, sizeof(own), "rank/%d", call);
+            yk__bytes keys[] = {yk__text_bytes("there")};
+            yk__store_value values[1] = {{0}};
+            yk__store_gather all = {.keys = keys,
+                                    .count = 1,
+                                    .values = values,
+                                    .own = yk__text_bytes(own),
+                                    .value = yk__text_bytes("mine"),
+                                    .stop = yk__text_bytes("stop")};
+            expect_ok(yk__store_gather_run(client, &all, yk__now() + 20, 20));
+            assert_true(all.complete && !all.conflict.data);
+            free(values[0].data);
+        }
+        assert_true(atomic_load(&c.made) > c.cuts);
+        atomic_store(&c.stop, true);
+        pthread_join(thread, NULL);
+        /* Every sum is counted once: where it is not known whether it was, that is an error. */
+        c = (cutter){.listener = c.listener,
+                     .server_port = c.server_port,
+                     .cuts = 1000,
+                     .after = 800,
+                     .from_server = c.from_server};
+        assert_int_equal(pthread_create(&thread, NULL, carry_and_cut, &c), 0);
+        int64_t sum = 0, good = 0, unknown = 0;
+        for (int call = 0; call < 40; call++) {
+            yk_status status = yk_store_add(client, "sum", 1, &sum);
+            good += status == YK_OK;
+            unknown += status == YK_ERR_CONNECTION;
+            yk_clear_error();
+        }
+        expect_ok(yk_store_add(server, "sum", 0, &sum));
+        assert_int_equal(good + unknown, 40);
+        assert_true(good > 0 && sum >= good && sum <= good + unknown);
+        atomic_store(&c.stop, true);
+        pthread_join(thread, NULL);
+        yk__socket_close(c.listener);
+        expect_alive(server);
+        yk_scope_end(scope);
+    }
+}
+
 typedef struct flood {
     int port;
     atomic_bool stop;
@@ -617,12 +729,13 @@ static void half_open(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refusals),     cmocka_unit_test(wrong_version),
-        cmocka_unit_test(nobody_there), cmocka_unit_test(server_comes_later),
-        cmocka_unit_test(port_in_use),  cmocka_unit_test(interface_that_routes_to_a_peer),
-        cmocka_unit_test(server_dies),  cmocka_unit_test(server_dies_with_a_forked_child_alive),
-        cmocka_unit_test(garbage),      cmocka_unit_test(damage_on_the_way),
-        cmocka_unit_test(floods),       cmocka_unit_test(half_open),
+        cmocka_unit_test(refusals),         cmocka_unit_test(wrong_version),
+        cmocka_unit_test(nobody_there),     cmocka_unit_test(server_comes_later),
+        cmocka_unit_test(port_in_use),      cmocka_unit_test(interface_that_routes_to_a_peer),
+        cmocka_unit_test(server_dies),      cmocka_unit_test(server_dies_with_a_forked_child_alive),
+        cmocka_unit_test(garbage),          cmocka_unit_test(damage_on_the_way),
+        cmocka_unit_test(floods),           cmocka_unit_test(half_open),
+        cmocka_unit_test(lost_connections),
     };
     return cmocka_run_group_tests_name("tcp store among peers that fail", tests, NULL, NULL);
 }

@@ -173,7 +173,6 @@ bool yk__native_control_enqueue(native *g, yk__native_link *l, const control_fra
         l->queued += sizeof(*frame) + frame->bytes;
     }
     o->message = message;
-    l->carried |= frame->type == CONTROL_MESSAGE || frame->type == CONTROL_BYTES;
     *l->out_end = o;
     l->out_end = &o->next;
     flush(g, l);
@@ -552,29 +551,38 @@ yk_status yk__native_control_check_peers(native *g)
     return status;
 }
 
-/* Whether something is to be sent yet. Of messages the other system must have acknowledged all: what it sends to a
- * closed connection would take back what is still on its way. An acknowledgement may take 40 ms, so the rest is just
- * sent. */
-static bool outstanding(native *g, yk__native_link *l)
+static bool unacknowledged(int fd)
+{
+    int bytes = 0;
+    return fd >= 0 && ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
+/* Whether a rank that stays has yet to get something. Of a group that is whole its system must have acknowledged all,
+ * values of collectives too: what it sends to a closed connection takes back what is still on its way, and so does the
+ * end of a host (a container) where this process was the last. A rank that has left wants nothing more. */
+static bool outstanding(native *g, yk__native_link *l, bool whole)
 {
     int unsent = 0;
     if (l->control < 0)
         return false;
     flush(g, l);
-    return l->out || (ioctl(l->control, l->carried ? SIOCOUTQ : SIOCOUTQNSD, &unsent) == 0 && unsent > 0);
+    if (whole)
+        return !l->left && (l->out || unacknowledged(l->control) || (!l->data_gone && unacknowledged(l->data)));
+    return l->out || (ioctl(l->control, SIOCOUTQNSD, &unsent) == 0 && unsent > 0);
 }
 
-void yk__native_control_flush(native *g, double seconds)
+void yk__native_control_flush(native *g, bool whole, double seconds)
 {
-    double until = yk__now() + seconds;
+    double begin = yk__now();
     for (;;) {
         bool waits = false;
         yk__native_control_progress(g);
         pthread_mutex_lock(&g->message_lock);
         for (int r = 0; r < g->world_size; r++)
-            waits |= outstanding(g, &g->net->links[r]);
+            waits |= outstanding(g, &g->net->links[r], whole);
         pthread_mutex_unlock(&g->message_lock);
-        if (!waits || yk__now() > until)
+        double limit = yk__signal_pending() && seconds > signal_wait ? signal_wait : seconds;
+        if (!waits || yk__now() - begin > limit)
             return;
         usleep(200);
     }

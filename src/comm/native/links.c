@@ -19,7 +19,9 @@
 
 enum { CONTROL, DATA };
 enum { UNAUTHENTICATED_LIMIT = 256, ACCEPT_AT_ONCE = 16 };
-static const double look_again = 1, leave_time = 1;
+/* Seconds: between looks at other ranks' failures; for a broken group's last word; between two tries to connect, and
+ * that the first try may take. */
+static const double look_again = 1, leave_time = 1, between_tries = 0.1, first_patience = 10;
 static const uint64_t hello_magic = 0x31656B6F79636F6Du; /* also tells another byte order */
 
 enum { HELLO = 1 }; /* the one message of a rank's channel */
@@ -139,29 +141,61 @@ static yk_status adopt(native *g, int rank, int channel, int fd, const yk__chann
         l->stream->receiving = c->receiving;
         l->data = fd;
     }
+    yk__socket_patience(fd, g->timeout); /* a link that is silent is what the time-out of the operation is for */
     return YK_OK;
 }
 
-/* One of the two connections to a lower rank of another host, on its way. */
+/* One of the two connections to a lower rank of another host, on its way. What is lost on it (the connection, or the
+ * packets of one) is tried again until the time to join is over. */
 struct yk__native_dial {
-    int fd, rank, channel;
-    bool connected;
+    int fd, rank, channel; /* fd -1: it is there, or to be tried again at `again` */
+    bool connected, done;
+    double again, give_up; /* when this try, if it is not connected, is given up for the next */
+    double patience;       /* with this try; the next has twice as much */
+    yk__address address;
+    yk__reason reason; /* of the last failure */
+    char why[YK__WHY_SIZE];
     yk__channel c;
 };
+
+static void close_dial(struct yk__native_dial *d)
+{
+    yk__socket_close(d->fd);
+    if (d->connected)
+        yk__channel_clear(&d->c);
+    d->fd = -1;
+    d->connected = false;
+}
+
+/* Why a try failed. It is worth another one unless the rank is not there, or does not want this one. */
+static yk_status dial_failed(const native *g, struct yk__native_dial *d)
+{
+    close_dial(d);
+    d->again = yk__now() + between_tries;
+    if (d->reason == YK__LOST || d->reason == YK__NO_ANSWER || d->reason == YK__UNREACHABLE)
+        return YK_OK;
+    return unreachable(g, d->rank, g->net->links[d->rank].address, d->reason, d->why);
+}
+
+static yk_status dial_again(const native *g, struct yk__native_dial *d)
+{
+    d->fd = yk__connect_begin(&d->address, &d->reason, d->why);
+    d->give_up = yk__now() + d->patience;
+    d->patience *= 2;
+    return d->fd < 0 ? dial_failed(g, d) : YK_OK;
+}
 
 static yk_status dial(native *g, const yk__comm_place *place, int rank, int channel, struct yk__native_dial *d)
 {
     char host[YK__HOST_SIZE], why[YK__WHY_SIZE] = "";
     int port;
-    yk__address address;
-    yk__reason reason = YK__NOT_RESOLVED;
     yk_status status = yk__host_port_parse(g->net->links[rank].address, -1, host, &port);
-    *d = (struct yk__native_dial){.fd = -1, .rank = rank, .channel = channel};
+    *d = (struct yk__native_dial){.fd = -1, .rank = rank, .channel = channel, .patience = first_patience};
     if (status)
         return status;
-    if (yk__resolve(host, port, yk__now() + place->join_timeout, &address, 1, why))
-        d->fd = yk__connect_begin(&address, &reason, why);
-    return d->fd < 0 ? unreachable(g, rank, g->net->links[rank].address, reason, why) : YK_OK;
+    if (!yk__resolve(host, port, yk__now() + place->join_timeout, &d->address, 1, why))
+        return unreachable(g, rank, g->net->links[rank].address, YK__NOT_RESOLVED, why);
+    return dial_again(g, d);
 }
 
 yk_status yk__native_net_begin(native *g, const yk__comm_place *place)
@@ -187,50 +221,52 @@ yk_status yk__native_net_begin(native *g, const yk__comm_place *place)
     return status;
 }
 
-/* Moves one on when its socket is ready; *done when it is a link. */
-static yk_status move_dial(native *g, const yk__comm_place *place, struct yk__native_dial *d, bool late, bool *done)
+/* Packets that ask for a connection are sent at longer and longer intervals: a new try is worth more. Of one that is
+ * there the system sees to all; and the other side may have done with it already. */
+static bool gives_up(const struct yk__native_dial *d, double now)
 {
-    char why[YK__WHY_SIZE] = "";
-    yk__reason reason = YK__REACHED;
-    *done = false;
+    return !d->connected && now > d->give_up;
+}
+
+/* Moves one on when its socket is ready, or its time is over. `last`: so is that of all. */
+static yk_status move_dial(native *g, const yk__comm_place *place, struct yk__native_dial *d, bool ready, bool last)
+{
+    bool late = !ready && (last || gives_up(d, yk__now()));
+    d->reason = YK__REACHED;
     if (!d->connected) {
-        reason = yk__connect_end(d->fd, late, why);
-        if (!reason) {
+        d->reason = yk__connect_end(d->fd, late, d->why);
+        if (!d->reason) {
             hello h = {hello_magic, group_hash(place), g->rank, d->rank, d->channel, 0};
             d->connected = true;
+            yk__socket_patience(d->fd, place->join_timeout);
             yk__channel_init(&d->c, &g->net->identity, false, sizeof(h));
             yk__channel_send(&d->c, HELLO, &h, sizeof(h)); /* goes behind the proof */
         }
     } else if (!late) {
         yk__channel_receive_exactly(&d->c, d->fd);
     }
-    if (d->connected && !reason) {
+    if (d->connected && !d->reason) {
         yk__channel_flush(&d->c, d->fd);
-        reason = late ? YK__NO_ANSWER : d->c.state;
-        snprintf(why, sizeof(why), "%s",
+        d->reason = late ? YK__NO_ANSWER : d->c.state;
+        snprintf(d->why, sizeof(d->why), "%s",
                  late ? "no answer to the handshake (does a firewall drop the packets?)" : d->c.why);
     }
-    if (reason) {
+    if (d->reason) {
         yk_status status = yk__native_check_joining(g, place); /* it may have said why */
-        return status ? status : unreachable(g, d->rank, g->net->links[d->rank].address, reason, why);
+        return status ? status : dial_failed(g, d);
     }
     if (!d->c.open)
         return YK_OK;
     yk_status status = adopt(g, d->rank, d->channel, d->fd, &d->c);
-    if (!status) {
-        d->fd = -1;
-        *done = true;
-    }
+    d->done = !status;
+    d->fd = status ? d->fd : -1;
     return status;
 }
 
 static void close_dials(struct yk__native_net *net)
 {
-    for (int i = 0; i < net->dial_count; i++) {
-        yk__socket_close(net->dials[i].fd);
-        if (net->dials[i].connected)
-            yk__channel_clear(&net->dials[i].c);
-    }
+    for (int i = 0; i < net->dial_count; i++)
+        close_dial(&net->dials[i]);
     free(net->dials);
     net->dials = NULL;
     net->dial_count = 0;
@@ -240,13 +276,14 @@ static void close_dials(struct yk__native_net *net)
 /* A connection that came in: a rank's, or a stranger's. */
 typedef struct incoming {
     int fd;
+    yk__address from; /* the port cleared */
     yk__channel channel;
 } incoming;
 
 typedef struct incoming_list {
-    incoming **list;      /* the oldest first */
-    struct pollfd *polls; /* the listener's, then theirs */
-    int count, room;
+    incoming **list;                 /* the oldest first */
+    struct pollfd *polls;            /* the listener's, then theirs */
+    int count, room, of_one_address; /* the most */
 } incoming_list;
 
 static void drop_incoming(incoming_list *all, int i)
@@ -259,10 +296,27 @@ static void drop_incoming(incoming_list *all, int i)
     free(gone);
 }
 
+/* One more of this address: the oldest goes where there are too many, of that address or of all. */
+static void make_room(incoming_list *all, const yk__address *from)
+{
+    int oldest = -1, count = 0;
+    for (int i = all->count - 1; i >= 0; i--) {
+        if (!yk__address_equal(&all->list[i]->from, from))
+            continue;
+        oldest = i;
+        count++;
+    }
+    if (count >= all->of_one_address)
+        drop_incoming(all, oldest);
+    else if (all->count == all->room)
+        drop_incoming(all, 0);
+}
+
 static yk_status accept_incoming(native *g, const yk__comm_place *place, incoming_list *all)
 {
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) { /* then those that are there are heard */
-        int fd = accept4(g->net->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        yk__address from = {.size = sizeof(from.storage)};
+        int fd = accept4(g->net->listener, (struct sockaddr *)&from.storage, &from.size, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
             return YK_OK;
         bool full = fd < 0 && (errno == EMFILE || errno == ENFILE);
@@ -282,26 +336,44 @@ static yk_status accept_incoming(native *g, const yk__comm_place *place, incomin
             return yk__error_code();
         }
         one->fd = fd;
+        one->from = from;
+        yk__address_set_port(&one->from, 0);
         yk__channel_init(&one->channel, &g->net->identity, true, sizeof(hello));
-        if (all->count == all->room)
-            drop_incoming(all, 0);
+        make_room(all, &one->from);
         all->list[all->count++] = one;
     }
     return YK_OK;
 }
 
-/* Whether a incoming that has said this is a rank that is waited for. */
+/* Whether a peer that has said this is a rank that connects to this one. */
 static bool is_expected(const native *g, const yk__comm_place *place, const hello *h)
 {
-    if (h->magic != hello_magic || h->group != group_hash(place) || h->to != g->rank || h->from <= g->rank ||
-        h->from >= g->world_size || g->members[h->from].host == g->host ||
-        (h->channel != CONTROL && h->channel != DATA))
-        return false;
-    const yk__native_link *l = &g->net->links[h->from];
-    return (h->channel == CONTROL ? l->control : l->data) < 0;
+    return h->magic == hello_magic && h->group == group_hash(place) && h->to == g->rank && h->from > g->rank &&
+           h->from < g->world_size && g->members[h->from].host != g->host &&
+           (h->channel == CONTROL || h->channel == DATA);
 }
 
-/* *came: this incoming was a rank. It is dropped then, and when it breaks a rule. */
+/* A rank connects again because its connection was lost, which this side need not have noticed. */
+static bool abandon(yk__native_link *l, int channel)
+{
+    int *fd = channel == CONTROL ? &l->control : &l->data;
+    if (*fd < 0)
+        return false;
+    yk__socket_close(*fd);
+    *fd = -1;
+    if (channel == CONTROL) {
+        explicit_bzero(l->control_send, 2 * sizeof(*l->control_send));
+        free(l->control_send);
+        l->control_send = l->control_receive = NULL;
+    } else {
+        yk__byte_stream_clear(l->stream);
+        free(l->stream);
+        l->stream = NULL;
+    }
+    return true;
+}
+
+/* *came: this connection was a rank that was waited for. It is dropped then, and when it breaks a rule. */
 static yk_status receive_hello(native *g, const yk__comm_place *place, incoming_list *all, int i, bool *came)
 {
     incoming *one = all->list[i];
@@ -318,8 +390,9 @@ static yk_status receive_hello(native *g, const yk__comm_place *place, incoming_
     if (type == HELLO && !yk__channel_unsent(c) && reader.end - reader.at == (ptrdiff_t)sizeof(said)) {
         memcpy(&said, reader.at, sizeof(said));
         if (is_expected(g, place, &said)) {
+            bool again = abandon(&g->net->links[said.from], said.channel);
             status = adopt(g, said.from, said.channel, one->fd, c);
-            *came = !status;
+            *came = !status && !again;
             one->fd = status ? one->fd : -1;
         }
     }
@@ -343,18 +416,35 @@ static yk_status receive_all(native *g, const yk__comm_place *place, incoming_li
 static yk_status move_dials(native *g, const yk__comm_place *place, const struct pollfd *polls, double early,
                             int *expected)
 {
-    bool late = yk__now() > early;
+    double now = yk__now();
+    bool last = now > early;
     for (int i = 0; i < g->net->dial_count; i++) {
         struct yk__native_dial *d = &g->net->dials[i];
-        bool done = false;
-        if (d->fd < 0 || (!polls[i].revents && !late))
+        yk_status status = YK_OK;
+        if (d->done)
             continue;
-        yk_status status = move_dial(g, place, d, late && !polls[i].revents, &done);
+        if (d->fd < 0 && now >= d->again && !last)
+            status = dial_again(g, d);
+        else if (d->fd >= 0 && (polls[i].revents || last || gives_up(d, now)))
+            status = move_dial(g, place, d, polls[i].revents, last);
+        *expected -= d->done;
+        if (!status && !d->done && d->fd < 0 && last)
+            status = unreachable(g, d->rank, g->net->links[d->rank].address, d->reason, d->why);
         if (status)
             return status;
-        *expected -= done;
     }
     return YK_OK;
+}
+
+/* When a connection that this rank makes is to be looked at, though nothing has come. */
+static double next_dial(const native *g, double until)
+{
+    for (int i = 0; i < g->net->dial_count; i++) {
+        const struct yk__native_dial *d = &g->net->dials[i];
+        double next = d->done || d->connected ? until : d->fd < 0 ? d->again : d->give_up;
+        until = next < until ? next : until;
+    }
+    return until;
 }
 
 /* Until all connections are there, the time is over, or another rank says that it is of no use. */
@@ -380,7 +470,7 @@ static yk_status serve_incoming(native *g, const yk__comm_place *place, incoming
             bool sends = !d->connected || yk__channel_unsent(&d->c);
             all->polls[count++] = (struct pollfd){.fd = d->fd, .events = sends ? POLLOUT : POLLIN};
         }
-        double next = looked + look_again < until ? looked + look_again : until;
+        double next = next_dial(g, looked + look_again < until ? looked + look_again : until);
         int milliseconds = next > now ? (int)((next - now) * 1e3) + 1 : 0;
         poll(all->polls, count, milliseconds);
         yk_status status = move_dials(g, place, own, early, expected);
@@ -400,8 +490,8 @@ static yk_status link_all(native *g, const yk__comm_place *place, double until)
     for (int r = g->rank + 1; r < g->world_size; r++)
         expected += g->members[r].host == g->host ? 0 : 2;
     int unauthenticated = yk__strangers_most();
-    incoming_list all = {.room = expected +
-                                 (unauthenticated < UNAUTHENTICATED_LIMIT ? unauthenticated : UNAUTHENTICATED_LIMIT)};
+    unauthenticated = unauthenticated < UNAUTHENTICATED_LIMIT ? unauthenticated : UNAUTHENTICATED_LIMIT;
+    incoming_list all = {.room = expected + unauthenticated, .of_one_address = expected + unauthenticated / 2};
     all.list = yk__calloc((size_t)all.room, sizeof(incoming *));
     all.polls = yk__calloc((size_t)all.room + 1 + (size_t)g->net->dial_count, sizeof(*all.polls));
     yk_status status = all.list && all.polls ? serve_incoming(g, place, &all, until, &expected) : yk__error_code();
@@ -472,8 +562,8 @@ void yk__native_net_close(native *g)
             if (net->links[r].control >= 0 && !yk__native_control_enqueue(g, &net->links[r], &frame, NULL, NULL))
                 yk_clear_error();
         pthread_mutex_unlock(&g->message_lock);
-        /* A peer that still has messages to read is waited for; that a group is broken is said, but not for long. */
-        yk__native_control_flush(g, whole ? g->timeout : g->timeout < leave_time ? g->timeout : leave_time);
+        /* What a peer still needs is on its way until it has come; that a group is broken is said, but not for long. */
+        yk__native_control_flush(g, whole, whole ? g->timeout : g->timeout < leave_time ? g->timeout : leave_time);
     }
     for (int r = 0; r < g->world_size && net->links; r++) {
         yk__native_link *l = &net->links[r];

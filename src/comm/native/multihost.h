@@ -78,7 +78,6 @@ typedef struct yk__native_link {
     bool data_gone;                 /* closed or broken: the control connection will say why */
     double gone_at;                 /* since when that is waited for */
     bool left, closed, watched_out;
-    bool carried;   /* messages, to the other side */
     int data_error; /* errno of what ended the data connection, 0: its end */
     double closed_at;
     int error; /* errno of what ended the control connection, 0: its end, -1: `why` says it */
@@ -152,8 +151,9 @@ bool yk__native_remote_send(native *g, yk__native_message *m, yk_status *status)
 bool yk__native_remote_recv(native *g, yk__native_message *m, yk_status *status);
 /* Waits until something arrives, for `seconds` at most. */
 void yk__native_control_wait(native *g, double seconds);
-/* Sends what is queued, for `seconds` at most, until the other systems have it. */
-void yk__native_control_flush(native *g, double seconds);
+/* Sends what is queued, for `seconds` at most; of a group that is whole until the systems of all ranks that have not
+ * left acknowledge it, and what was sent over data connections. */
+void yk__native_control_flush(native *g, bool whole, double seconds);
 void yk__native_control_clear(yk__native_link *l);
 /* A rank of another host that ended, or left before the current collective, breaks the group. So does one whose host
  * does not answer when this process was asked to end by a signal, and waits for it. */
