@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/core.h"
+#include "base/progress.h"
 
 yk_status yk__file_read(const char *path, size_t limit, unsigned char **data, size_t *size)
 {
@@ -271,6 +272,7 @@ yk_status yk__file_flush(yk__file_writer *writer)
 
 yk_status yk__file_write(yk__file_writer *writer, const void *data, size_t size)
 {
+    yk__progress_mark();
     if (writer->failed)
         return writer->failed;
     if (writer->filled + size > WRITE_BUFFER) {

@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "cli/program_file.h"
 #include "cli/run_job.h"
+#include "launch/hang.h"
 #include "launch/rank_info.h"
 #include "launch/rendezvous.h"
 #include "launch/variables.h"
@@ -38,10 +39,11 @@ static const char *const set_names[] = {"RANK",
                                         "YOKE_JOB_ID",
                                         "YOKE_JOB_SECRET_FD",
                                         "YOKE_JOB_SECRET_FILE",
+                                        "YOKE_PROGRESS",
                                         NULL};
 
 /* NULL without memory. */
-static char **environment(const job *j, const worker *w, int port, int64_t restart)
+static char **environment(const job *j, const worker *w, yk__hang_watch *hang, int port, int64_t restart)
 {
     yk__variables v = {0};
     yk__variables_inherit(&v, set_names);
@@ -63,6 +65,9 @@ static char **environment(const job *j, const worker *w, int port, int64_t resta
         yk__variables_put(&v, "YOKE_JOB_SECRET_FILE", j->secret_file);
     else if (j->secret >= 0)
         yk__variables_put_number(&v, "YOKE_JOB_SECRET_FD", SECRET_FD);
+    char progress[YK__PROGRESS_VARIABLE];
+    if (hang)
+        yk__variables_put(&v, "YOKE_PROGRESS", yk__hang_watch_variable(hang, w->local_rank, progress));
     int cores = yk__cores() / j->local;
     if (!getenv("OMP_NUM_THREADS"))
         yk__variables_put_number(&v, "OMP_NUM_THREADS", cores > 1 ? cores : 1);
@@ -148,7 +153,7 @@ static void clear_workers(const job *j, worker *workers)
     free(workers);
 }
 
-static bool prepare(job *j, worker *workers, int port, int64_t restart)
+static bool prepare(job *j, worker *workers, yk__hang_watch *hang, int port, int64_t restart)
 {
     for (int i = 0; i < j->local; i++) {
         worker *w = &workers[i];
@@ -157,7 +162,7 @@ static bool prepare(job *j, worker *workers, int port, int64_t restart)
         w->input = w->rank == 0 && !isatty(0);
         w->out.fd = w->out.log = w->err.fd = w->err.log = -1;
         w->argv = arguments(j, w);
-        w->envp = environment(j, w, port, restart);
+        w->envp = environment(j, w, hang, port, restart);
         if (!w->argv || !w->envp) {
             yk__relay_say(&j->err, "yoke run: out of memory\n");
             return false;
@@ -227,7 +232,12 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
                .link = n ? yk__rendezvous_link(n) : NULL};
     bool again = false;
     *code = EXIT_FAILED;
-    if (workers && plan->port && prepare(j, workers, plan->port, plan->restart)) {
+    if (j->hang_timeout > 0 && !(g.hang = yk__hang_watch_create(j->local, j->hang_timeout, j->hang_stacks))) {
+        yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
+        yk_clear_error();
+    }
+    if (workers && plan->port && (g.hang || j->hang_timeout <= 0) &&
+        prepare(j, workers, g.hang, plan->port, plan->restart)) {
         yk__outcome end;
         yk__supervisor_run(&g);
         *interrupted = g.interrupted;
@@ -235,9 +245,9 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
             again = yk__rendezvous_ended(n, &g, &end);
         } else {
             yk__outcome_of_group(&end, &g, j->host);
-            if (yk__group_saved(&g))
+            if (end.kind != YK__RUN_HUNG && yk__group_saved(&g))
                 yk__outcome_saved(&end);
-            again = end.kind == YK__RUN_FAILED && !g.interrupted && !g.left && plan->restart < plan->restarts;
+            again = yk__outcome_restarts(&end) && !g.interrupted && !g.left && plan->restart < plan->restarts;
         }
         if (g.start_error) {
             *code = start_failed(j, &g);
@@ -260,6 +270,7 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
     }
     if (workers)
         clear_workers(j, workers);
+    yk__hang_watch_free(g.hang);
     return again;
 }
 

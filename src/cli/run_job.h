@@ -14,8 +14,8 @@ typedef struct job {
     const char *per_node, *nodes, *master, *log_dir, *redirects, *tee, *error_file, *id, *secret_file, *role;
     const char *backend, *endpoint, *ignored;
     int64_t node, port, restarts;
-    double grace, join_timeout, node_timeout;
-    bool standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
+    double grace, join_timeout, node_timeout, hang_timeout;
+    bool hang_stacks, standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
     char **program; /* argv of the program */
     /* what follows from it */
     int node_count, local, first, world; /* processes here, the rank of the first of them, of all nodes */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/progress.h"
 #include "comm/comm_plugin.h"
 #include "comm/group.h"
 #include "net/handshake.h"
@@ -109,6 +110,7 @@ static void handle_destroy(void *object)
         yk__comm_stop(g);
         dump_if_broken(g);
         g->backend->leave(g->state);
+        yk__progress_join(-1);
         yk_clear_error();
         yk__error_put(&before);
     }
@@ -211,8 +213,10 @@ static yk_process_group *join(yk_process_group *handle, uint64_t members, void *
                             .join_timeout = g->join_timeout,
                             .parent = parent,
                             .ranks = ranks};
-    if (!g->backend->join(&place, &g->state))
+    if (!g->backend->join(&place, &g->state)) {
+        yk__progress_join(1);
         return handle;
+    }
     yk_process_group_release(handle);
     return NULL;
 }

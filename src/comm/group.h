@@ -19,6 +19,7 @@ typedef struct yk__trace_entry {
     yk__comm_op op; /* its pointers are not looked at */
     yk__trace_state state;
     double queued, began, ended; /* seconds since the group was made; 0: not yet */
+    int shown;                   /* its entry for the launcher (base/progress.h), or -1 */
 } yk__trace_entry;
 
 typedef struct yk__group {

@@ -8,14 +8,40 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/progress.h"
 #include "comm/group.h"
+
+/* To the launcher that watches over this rank, where one does. */
+static int show(const yk__group *g, const yk__comm_op *op)
+{
+    if (!atomic_load_explicit(&yk__progress_own, memory_order_relaxed))
+        return -1;
+    yk__progress_operation o = {.number = op->number,
+                                .count = op->kind == YK__COMM_ALL_TO_ALL ? 0 : op->count,
+                                .rank = g->rank,
+                                .world_size = g->world_size,
+                                .peer = op->peer,
+                                .tag = op->tag};
+    snprintf(o.kind, sizeof(o.kind), "%s", yk__comm_kind_name(op->kind));
+    snprintf(o.group, sizeof(o.group), "%s", g->name);
+    if (op->kind != YK__COMM_BARRIER)
+        snprintf(o.dtype, sizeof(o.dtype), "%s", yk_dtype_name(op->dtype));
+    if (yk__comm_reduces(op->kind))
+        snprintf(o.reduction, sizeof(o.reduction), "%s", yk__comm_reduction_name(op->reduction));
+    if (op->kind < YK__COMM_COLLECTIVES && !yk__comm_has_root(op->kind))
+        o.peer = -1;
+    return yk__progress_begin(&o);
+}
 
 uint64_t yk__trace_add(yk__group *g, const yk__comm_op *op, yk__trace_state state)
 {
     uint64_t entry = g->traced++;
     yk__trace_entry *e = &g->trace[entry % YK__TRACE];
     double now = yk__now() - g->born;
-    *e = (yk__trace_entry){.op = *op, .state = state, .queued = now, .began = state == YK__TRACE_QUEUED ? 0 : now};
+    if (g->traced > YK__TRACE && e->state != YK__TRACE_DONE && e->state != YK__TRACE_FAILED)
+        yk__progress_end(e->shown); /* nobody would find it again */
+    *e = (yk__trace_entry){
+        .op = *op, .state = state, .queued = now, .began = state == YK__TRACE_QUEUED ? 0 : now, .shown = show(g, op)};
     return entry;
 }
 
@@ -30,6 +56,8 @@ void yk__trace_state_set(yk__group *g, uint64_t entry, yk__trace_state state)
         e->began = now;
     else
         e->ended = now;
+    if (state == YK__TRACE_DONE || state == YK__TRACE_FAILED)
+        yk__progress_end(e->shown);
 }
 
 static json_t *entry_json(const yk__trace_entry *e)

@@ -283,6 +283,8 @@ static yk_work *start_message(yk__group *g, yk__call *call)
         yk_object_retain(work);
         work->next = g->pending;
         g->pending = work;
+    } else {
+        yk__trace_state_set(g, work->traced, YK__TRACE_FAILED);
     }
     pthread_mutex_unlock(&g->lock);
     if (!status)

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/progress.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "launch/rank_info.h"
@@ -524,6 +525,7 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
     *batch = (yk_batch){0};
     if (!l)
         return false;
+    yk__progress_mark();
     take_back(l);
     l->restored = false;
     if (yk__error_code())

@@ -98,7 +98,7 @@ bool yk__agent_read_end(yk__reader *reader, yk__outcome *end)
     end->seconds = (double)yk__read_u64(reader) * 1e-6;
     enum { TAIL = RELAY_TAIL + 16 };
     end->tail = malloc(TAIL);
-    if (kind <= YK__RUN_SAVED && end->tail && yk__agent_read_text(reader, end->host, sizeof(end->host)) &&
+    if (kind <= YK__RUN_HUNG && end->tail && yk__agent_read_text(reader, end->host, sizeof(end->host)) &&
         yk__agent_read_text(reader, end->text, sizeof(end->text)) && yk__agent_read_text(reader, end->tail, TAIL) &&
         end->code >= 0 && end->code < 256 && end->signal >= 0 && end->signal < 128) {
         end->kind = kind;

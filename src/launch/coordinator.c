@@ -59,6 +59,8 @@ static void take_cause(yk__rendezvous *n, yk__outcome *end, double at)
         yk__wire order = {0};
         yk__wire_put_u8(&order, ORDER_STOP);
         yk__wire_put_u32(&order, (uint32_t)n->stop);
+        n->link.hung = end->kind == YK__RUN_HUNG;
+        yk__wire_put_u8(&order, n->link.hung);
         yk__rendezvous_order(n, &order);
     }
     yk__outcome_clear(&n->end);
@@ -157,6 +159,7 @@ static void hear_order(yk__rendezvous *n, yk__reader *r)
     unsigned kind = yk__read_u8(r);
     if (kind == ORDER_STOP) {
         n->stop = (int)(yk__read_u32(r) & 63);
+        n->link.hung = yk__read_u8(r) != 0;
     } else if (kind == ORDER_VERDICT && !n->link.done) {
         n->again = yk__read_u8(r) != 0;
         n->link.done = n->have_end = yk__agent_read_end(r, &n->end);
@@ -165,6 +168,7 @@ static void hear_order(yk__rendezvous *n, yk__reader *r)
         n->plan.restart = (int64_t)yk__read_u64(r);
         n->planned = true;
         n->stop = 0; /* a stop that follows is one of this attempt, begun or not */
+        n->link.hung = false;
     } else if (kind == ORDER_LOST && (int)yk__read_u32(r) == n->plan.node) {
         if (!yk__agent_read_text(r, n->refusal, sizeof(n->refusal)))
             snprintf(n->refusal, sizeof(n->refusal), "this node was given up");
@@ -320,9 +324,9 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
         return;
     n->any_left |= g->left > 0;
     n->any_unsaved |= n->any_lost || !yk__group_saved(g);
-    if (n->end.kind != YK__RUN_BROKEN && !n->any_unsaved)
+    if (n->end.kind != YK__RUN_BROKEN && n->end.kind != YK__RUN_HUNG && !n->any_unsaved)
         yk__outcome_saved(&n->end);
-    n->again = n->have_end && n->end.kind == YK__RUN_FAILED && !n->any_left && !n->any_lost && !n->any_asked &&
+    n->again = n->have_end && yk__outcome_restarts(&n->end) && !n->any_left && !n->any_lost && !n->any_asked &&
                n->restart < n->s.restarts;
     yk__wire order = {0};
     yk__wire_put_u8(&order, ORDER_VERDICT);

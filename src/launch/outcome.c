@@ -23,7 +23,11 @@ void yk__outcome_of_group(yk__outcome *end, const group *g, const char *host)
 {
     *end = (yk__outcome){.kind = YK__RUN_DONE};
     snprintf(end->host, sizeof(end->host), "%.63s", host);
-    if (g->failed) {
+    if (g->stuck[0]) {
+        end->kind = YK__RUN_HUNG;
+        end->code = EXIT_HUNG;
+        snprintf(end->text, sizeof(end->text), "%s", g->stuck);
+    } else if (g->failed) {
         const worker *w = g->failed;
         end->kind = YK__RUN_FAILED;
         end->code = yk__exit_code(w->status);

@@ -18,7 +18,8 @@ typedef struct yk__outcome {
         YK__RUN_FAILED,      /* a process did: rank to tail */
         YK__RUN_INTERRUPTED, /* a launcher got `signal` */
         YK__RUN_BROKEN,      /* `text` says what else */
-        YK__RUN_SAVED        /* every process saved its state and ended with EXIT_AGAIN */
+        YK__RUN_SAVED,       /* every process saved its state and ended with EXIT_AGAIN */
+        YK__RUN_HUNG         /* processes did not get on: `text` says it */
     } kind;
     int code; /* exit code of the run */
     char host[64];
@@ -28,6 +29,11 @@ typedef struct yk__outcome {
     char text[700];
 } yk__outcome;
 
+/* Whether a restart may follow, if nobody has asked to end and processes are not left. */
+static inline bool yk__outcome_restarts(const yk__outcome *end)
+{
+    return end->kind == YK__RUN_FAILED || end->kind == YK__RUN_HUNG;
+}
 /* What this node's group alone says of it. */
 void yk__outcome_of_group(yk__outcome *end, const group *g, const char *host);
 void yk__outcome_clear(yk__outcome *end);

@@ -485,6 +485,7 @@ bool yk__rendezvous_next(yk__rendezvous *n, yk__agent_plan *plan, int *code)
         return true;
     }
     n->stop = 0;
+    n->link.hung = false;
     n->restart++;
     if (!make_plan(n, plan)) {
         yk__relay_say(n->err, "yoke run: no free port for rank 0\n"); /* the others see this launcher end */

@@ -25,6 +25,7 @@
 
 #include "base/core.h"
 #include "launch/exit_codes.h"
+#include "launch/hang.h"
 #include "launch/supervisor.h"
 
 /* What the processes of the launcher share; one launcher per program. */
@@ -254,6 +255,7 @@ typedef struct watch {
     bool stopping, killing, given_up;
     bool leaving;    /* asked twice to end while it only waits for other nodes */
     double notice;   /* when to say that stopping takes a while; 0: not any more */
+    double stop_at;  /* when processes that are stuck are stopped: their stacks come before; 0: they are not */
     bool empty;      /* not even something that a worker started is left */
     double deadline; /* of the grace, or of waiting for the dead */
     struct pollfd *fds;
@@ -403,6 +405,26 @@ static bool over(const watch *w)
     return w->empty || w->given_up;
 }
 
+/* Processes that do not get on, here or on another node, say where they stand, and are stopped. */
+static double look_for_hang(watch *w, double wait)
+{
+    group *g = w->g;
+    double now = yk__now(), again = now + wait;
+    bool elsewhere = g->link && g->link->hung;
+    if (!g->hang || w->stopping || over(w))
+        return wait;
+    if (w->stop_at == 0 && (elsewhere || (!g->failed && !g->interrupted &&
+                                          yk__hang_find(g->hang, g, g->stuck, sizeof(g->stuck), &again)))) {
+        yk__relay_say(g->err, "yoke run: ranks that do not get on; where those of this node stand:\n");
+        w->stop_at = now + yk__hang_report(g->hang, g);
+    }
+    if (w->stop_at > 0 && now >= w->stop_at)
+        stop_all(w, SIGTERM);
+    else if (w->stop_at > 0)
+        again = w->stop_at;
+    return again - now < wait ? again - now : wait;
+}
+
 /* Lets the other nodes' launchers have their say; the seconds until they want to be heard again, or `wait`. */
 static double step_link(watch *w, double wait)
 {
@@ -412,7 +434,7 @@ static double step_link(watch *w, double wait)
     for (int i = 0; i < g->count && w->given_up; i++)
         g->left += g->workers[i].running;
     int number = g->link->step(g->link, g, over(w), &again);
-    if (number && w->running && !w->stopping)
+    if (number && w->running && !w->stopping && !(g->link->hung && g->hang))
         stop_all(w, number);
     double left = again - yk__now();
     return left < wait ? left : wait;
@@ -426,6 +448,7 @@ static void turn(watch *w)
         reap(w); /* what has ended by now is known before the other nodes are answered */
         wait = step_link(w, wait);
     }
+    wait = look_for_hang(w, wait);
     if (over(w) && g->link->done)
         return;
     nfds_t n = add(w, 0, own.signals, POLLIN);
@@ -485,6 +508,7 @@ void yk__supervisor_run(group *g)
     watch w = {.g = g};
     g->failed = NULL;
     g->interrupted = g->start_error = g->left = 0;
+    g->stuck[0] = '\0';
     w.fds = calloc(5 + 2 * (size_t)g->count, sizeof(*w.fds));
     if (!w.fds) {
         g->start_error = ENOMEM;

@@ -27,6 +27,7 @@ typedef struct worker {
 } worker;
 
 struct group;
+struct yk__hang_watch;
 /* What else decides when a group has to stop, and when all is over: the launchers of the other nodes. */
 typedef struct group_link {
     int fd; /* can be read when step has something to do */
@@ -35,6 +36,7 @@ typedef struct group_link {
      * with, or 0; *again is the time (yk__now) by which it wants to be called, unchanged if that does not matter.
      */
     int (*step)(struct group_link *link, const struct group *g, bool ended, double *again);
+    bool hung; /* set by step: the stop is for a process of another node that is stuck */
     bool done; /* set by step: yk__supervisor_run need not wait for the others any more */
 } group_link;
 
@@ -45,13 +47,15 @@ typedef struct group {
     double grace;     /* seconds from SIGTERM to SIGKILL */
     int secret;       /* a memory file that every worker gets as SECRET_FD, opened anew; -1: none */
     relay_sink *out, *err;
-    group_link *link; /* NULL: this is the only node */
+    group_link *link;            /* NULL: this is the only node */
+    struct yk__hang_watch *hang; /* NULL: nobody looks whether the processes get on */
 
     /* From here on set by yk__supervisor_run. */
     worker *failed;  /* the first to fail, or NULL */
     int interrupted; /* the signal that ended the run, or came after it had failed, or 0 */
     int start_error; /* errno of a process that could not be started, or 0 */
     bool start_exec; /* it was the program that could not be executed */
+    char stuck[600]; /* why it was stopped, where its processes did not get on (hang.h) */
     int left;        /* processes that did not die of SIGKILL (waiting for a disk or a network file system) */
 } group;
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/progress.h"
 #include "nn/module.h"
 #include "optim/optimizer.h"
 
@@ -284,6 +285,7 @@ yk_status yk_optimizer_step(yk_optimizer *o)
     YK__LIVE(o);
     if (!o)
         return yk__fail(YK_ERR_ARGUMENT, "optimizer_step: the optimizer is NULL");
+    yk__progress_mark();
     for (int g = 0; g < o->n_groups; g++) {
         yk_status status = group_step(o, &o->groups[g]);
         if (status)

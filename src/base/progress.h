@@ -1,0 +1,54 @@
+/*
+ * progress.h - what a rank is doing, in memory that its launcher reads (`yoke run --hang-timeout`). Layer: base.
+ *
+ * The launcher makes one record per rank and says where by the variable YOKE_PROGRESS, "PATH:INDEX:SIGNAL"; a rank maps
+ * its record when it joins a group, and writes there which operations are under way and when it last got on. Without
+ * the variable every call is a look at a pointer. With SIGNAL, a rank that gets it prints the stack of the thread that
+ * took it to stderr.
+ */
+#ifndef YOKE_BASE_PROGRESS_H
+#define YOKE_BASE_PROGRESS_H
+
+#include "base/core.h"
+
+enum { YK__PROGRESS_OPERATIONS = 16, YK__PROGRESS_PAGE = 4096 };
+
+/* One operation of a process group, as the launcher is to name it. Texts are cut. */
+typedef struct yk__progress_operation {
+    uint64_t number; /* of the group's collectives, or of this rank's messages; 0: the entry is empty */
+    int64_t count;
+    double began, ended;             /* yk__now; ended 0: it is under way */
+    int rank, world_size, peer, tag; /* peer, tag: -1 where there is none */
+    char kind[16], dtype[12], reduction[8], group[56];
+} yk__progress_operation;
+
+/* A reader sees a whole entry where `version` was even before and is the same after. */
+typedef struct yk__progress_record {
+    atomic_int pid;            /* of the process that mapped it; 0: none yet */
+    atomic_int groups;         /* that it is in */
+    atomic_int answers;        /* the signal on which it prints its stack, 0: none */
+    _Atomic double progressed; /* when it last began or ended an operation, took a batch or a step */
+    struct {
+        atomic_uint version;
+        yk__progress_operation operation;
+    } entries[YK__PROGRESS_OPERATIONS];
+} yk__progress_record;
+_Static_assert(sizeof(yk__progress_record) <= YK__PROGRESS_PAGE, "a record has a page");
+
+extern yk__progress_record *_Atomic yk__progress_own; /* NULL: nobody asks */
+
+/* This process is in one more group, or one less (-1). The first time it looks for the record. */
+void yk__progress_join(int change);
+/* An operation begins: gives its entry, -1 where nobody asks or all entries are taken. Any thread. */
+int yk__progress_begin(const yk__progress_operation *operation);
+void yk__progress_end(int entry); /* -1 is allowed */
+void yk__progress_set_time(yk__progress_record *record);
+/* The rank gets on in another way: a batch, a step of an optimizer, a file. */
+static inline void yk__progress_mark(void)
+{
+    yk__progress_record *record = atomic_load_explicit(&yk__progress_own, memory_order_acquire);
+    if (record)
+        yk__progress_set_time(record);
+}
+
+#endif

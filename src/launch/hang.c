@@ -1,0 +1,262 @@
+/*
+ * hang.c - processes that do not get on. Layer: launch.
+ *
+ * A process is stuck when it is in a process group and has for so long neither begun nor ended an operation, taken a
+ * batch nor made a step; one that is in no group, a program that does not use yoke for instance, never is. What the
+ * records say was written by the processes: text is cut and escaped, numbers are only printed. No signal is sent to a
+ * process that is not one of the group's own.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/progress.h"
+#include "launch/hang.h"
+
+static const double stacks_take = 0.5;
+
+struct yk__hang_watch {
+    int fd, count;
+    double seconds;
+    bool stacks;
+    unsigned char *pages;
+};
+
+yk__hang_watch *yk__hang_watch_create(int count, double seconds, bool stacks)
+{
+    yk__hang_watch *w = yk__calloc(1, sizeof(*w));
+    size_t size = (size_t)count * YK__PROGRESS_PAGE;
+    if (!w)
+        return NULL;
+    *w = (yk__hang_watch){.count = count, .seconds = seconds, .stacks = stacks, .pages = MAP_FAILED};
+    w->fd = memfd_create("yoke-progress", MFD_CLOEXEC);
+    if (w->fd >= 0 && ftruncate(w->fd, (off_t)size) == 0)
+        w->pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, w->fd, 0);
+    if (w->pages != MAP_FAILED)
+        return w;
+    yk__fail_errno("--hang-timeout: no memory to share with the processes");
+    yk__hang_watch_free(w);
+    return NULL;
+}
+
+void yk__hang_watch_free(yk__hang_watch *w)
+{
+    if (!w)
+        return;
+    if (w->pages != MAP_FAILED)
+        munmap(w->pages, (size_t)w->count * YK__PROGRESS_PAGE);
+    if (w->fd >= 0)
+        close(w->fd);
+    free(w);
+}
+
+const char *yk__hang_watch_variable(yk__hang_watch *w, int index, char text[YK__PROGRESS_VARIABLE])
+{
+    memset(w->pages + (size_t)index * YK__PROGRESS_PAGE, 0, YK__PROGRESS_PAGE);
+    snprintf(text, YK__PROGRESS_VARIABLE, "/proc/%d/fd/%d:%d:%d", (int)getpid(), w->fd, index,
+             w->stacks ? SIGRTMIN + 11 : 0);
+    return text;
+}
+
+static yk__progress_record *record_of(const yk__hang_watch *w, int index)
+{
+    return (yk__progress_record *)(void *)(w->pages + (size_t)index * YK__PROGRESS_PAGE);
+}
+
+/* The process of the record, where it is still there; 0 otherwise. */
+static pid_t rank_process(const yk__progress_record *record)
+{
+    pid_t pid = atomic_load(&record->pid);
+    return pid > 0 && atomic_load(&record->groups) > 0 && (kill(pid, 0) == 0 || errno == EPERM) ? pid : 0;
+}
+
+/* Seconds since the process last got on; -1 where that cannot be said. */
+static double still_for(const yk__hang_watch *w, const group *g, int index, double now)
+{
+    const yk__progress_record *record = record_of(w, index);
+    if (!g->workers[index].running || !rank_process(record))
+        return -1;
+    return now - atomic_load_explicit(&record->progressed, memory_order_relaxed);
+}
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+static bool read_operation(const yk__progress_record *record, int entry, yk__progress_operation *o)
+{
+    for (int tries = 0; tries < 100; tries++) {
+        unsigned version = atomic_load(&record->entries[entry].version);
+        memcpy(o, &record->entries[entry].operation, sizeof(*o));
+        atomic_thread_fence(memory_order_acquire);
+        if (version % 2 == 0 && atomic_load(&record->entries[entry].version) == version) {
+            o->kind[sizeof(o->kind) - 1] = o->dtype[sizeof(o->dtype) - 1] = '\0';
+            o->reduction[sizeof(o->reduction) - 1] = o->group[sizeof(o->group) - 1] = '\0';
+            return o->number != 0;
+        }
+    }
+    return false;
+}
+
+/* The oldest that is under way, or with `done` the one that ended last. */
+static bool find_operation(const yk__progress_record *record, bool done, yk__progress_operation *found)
+{
+    bool any = false;
+    yk__progress_operation o;
+    for (int i = 0; i < YK__PROGRESS_OPERATIONS; i++) {
+        if (!read_operation(record, i, &o) || (o.ended > 0) != done)
+            continue;
+        if (!any || (done ? o.ended > found->ended : o.began < found->began))
+            *found = o;
+        any = true;
+    }
+    return any;
+}
+
+/* "all_reduce #12 (float32, 100 elements, sum) of group 'world'" */
+static const char *describe(const yk__progress_operation *o, char *text, size_t size)
+{
+    char kind[64], name[256], dtype[64], reduction[48];
+    size_t used = (size_t)snprintf(text, size, "%s #%" PRIu64, yk__escape(o->kind, strlen(o->kind), kind, sizeof(kind)),
+                                   o->number);
+    const char *before = " (";
+    if (o->dtype[0] && used < size) {
+        used += (size_t)snprintf(text + used, size - used, "%s%s, %" PRId64 " elements", before,
+                                 yk__escape(o->dtype, strlen(o->dtype), dtype, sizeof(dtype)), o->count);
+        before = ", ";
+    }
+    if (o->reduction[0] && used < size) {
+        used += (size_t)snprintf(text + used, size - used, "%s%s", before,
+                                 yk__escape(o->reduction, strlen(o->reduction), reduction, sizeof(reduction)));
+        before = ", ";
+    }
+    if (o->peer >= 0 && used < size) {
+        used += (size_t)snprintf(text + used, size - used, "%s%s %d", before, o->tag >= 0 ? "rank" : "root", o->peer);
+        before = ", ";
+    }
+    if (o->tag >= 0 && used < size)
+        used += (size_t)snprintf(text + used, size - used, ", tag %d", o->tag);
+    if (used < size)
+        snprintf(text + used, size - used, "%s of group '%s'", before[0] == ',' ? ")" : "",
+                 yk__escape(o->group, strlen(o->group), name, sizeof(name)));
+    return text;
+}
+
+/* ---- finding ----------------------------------------------------------------------------------------------------- */
+/* The highest number of this group's collectives that the process has begun; 0 where it is in none that is known. */
+static uint64_t reached(const yk__progress_record *record, const yk__progress_operation *like)
+{
+    uint64_t most = 0;
+    yk__progress_operation o;
+    for (int i = 0; i < YK__PROGRESS_OPERATIONS; i++) {
+        if (read_operation(record, i, &o) && o.tag < 0 && strcmp(o.group, like->group) == 0 && o.number > most)
+            most = o.number;
+    }
+    return most;
+}
+
+/* "; not there yet: rank 0, 3", of the ranks of this node; nothing where all have come to the operation. */
+static void say_absent(const yk__hang_watch *w, const group *g, const yk__progress_operation *o, char *text,
+                       size_t size)
+{
+    size_t used = 0;
+    int count = 0;
+    *text = '\0';
+    for (int i = 0; i < g->count && used + 40 < size && o->tag < 0; i++) {
+        const yk__progress_record *record = record_of(w, i);
+        uint64_t most = reached(record, o);
+        bool other = o->world_size < g->workers[i].rank + 1 || (most == 0 && strcmp(o->group, "world") != 0);
+        if (other || most >= o->number)
+            continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%d", count++ ? ", " : "; not there yet: rank ",
+                                 g->workers[i].rank);
+    }
+}
+
+bool yk__hang_find(const yk__hang_watch *w, const group *g, char *text, size_t size, double *again)
+{
+    double now = yk__now(), longest = 0;
+    int stuck = -1;
+    for (int i = 0; i < g->count; i++) {
+        double still = still_for(w, g, i, now);
+        if (still > longest) {
+            longest = still;
+            stuck = i;
+        }
+    }
+    if (longest < w->seconds) {
+        double next = now + w->seconds - longest + 0.001;
+        *again = next < *again ? next : *again;
+        return false;
+    }
+    /* The rank that waits in an operation tells more than the one that does not come. */
+    yk__progress_operation o;
+    for (int i = 0; i < g->count; i++) {
+        if (still_for(w, g, i, now) >= w->seconds / 2 && find_operation(record_of(w, i), false, &o)) {
+            char operation[300], absent[160];
+            say_absent(w, g, &o, absent, sizeof(absent));
+            snprintf(text, size, "no progress for %.3g s (--hang-timeout): rank %d waits in %s%s", w->seconds,
+                     g->workers[i].rank, describe(&o, operation, sizeof(operation)), absent);
+            return true;
+        }
+    }
+    snprintf(text, size, "no progress for %.3g s (--hang-timeout): rank %d is in no operation, and begins none",
+             w->seconds, g->workers[stuck].rank);
+    return true;
+}
+
+/* ---- saying ------------------------------------------------------------------------------------------------------ */
+static void report_rank(const yk__hang_watch *w, const group *g, int index, double now)
+{
+    const yk__progress_record *record = record_of(w, index);
+    int rank = g->workers[index].rank;
+    char text[300];
+    yk__progress_operation o;
+    if (!g->workers[index].running)
+        yk__relay_say(g->err, "  rank %d: has ended\n", rank);
+    else if (!rank_process(record))
+        yk__relay_say(g->err, "  rank %d: in no process group of yoke's (pid %d)\n", rank, (int)g->workers[index].pid);
+    else if (find_operation(record, false, &o))
+        yk__relay_say(g->err, "  rank %d: for %.1f s in %s (pid %d)\n", rank, now - o.began,
+                      describe(&o, text, sizeof(text)), atomic_load(&record->pid));
+    else if (find_operation(record, true, &o))
+        yk__relay_say(g->err, "  rank %d: in no operation; its last, %s, ended %.1f s ago (pid %d)\n", rank,
+                      describe(&o, text, sizeof(text)), now - o.ended, atomic_load(&record->pid));
+    else
+        yk__relay_say(g->err, "  rank %d: in no operation, and there was none (pid %d)\n", rank,
+                      atomic_load(&record->pid));
+}
+
+/* The signal to every thread; false where the process is not one that answers. */
+static bool ask_for_stacks(const yk__progress_record *record, const worker *one)
+{
+    pid_t pid = rank_process(record);
+    int number = atomic_load(&record->answers);
+    char path[64];
+    if (!pid || !one->running || number != SIGRTMIN + 11 || getpgid(pid) != one->pid)
+        return false;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *threads = opendir(path);
+    for (struct dirent *entry; threads && (entry = readdir(threads));) {
+        if (entry->d_name[0] != '.')
+            syscall(SYS_tgkill, pid, atoi(entry->d_name), number);
+    }
+    if (threads)
+        closedir(threads);
+    return threads != NULL;
+}
+
+double yk__hang_report(const yk__hang_watch *w, const group *g)
+{
+    double now = yk__now();
+    bool asked = false;
+    for (int i = 0; i < g->count; i++)
+        report_rank(w, g, i, now);
+    for (int i = 0; i < g->count && w->stacks; i++)
+        asked |= ask_for_stacks(record_of(w, i), &g->workers[i]);
+    return asked ? stacks_take : 0;
+}

@@ -1,0 +1,244 @@
+/*
+ * hang_test.c - `yoke run --hang-timeout`: who does not get on is found, named and ended, and nobody else is. The ranks
+ * are this program again; the launcher is $YOKE.
+ */
+#include "tests/support/expect.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <yoke/comm.h>
+#include <yoke/tensor.h>
+
+#include "base/progress.h"
+#include "net/socket.h"
+
+enum { OUTPUT = 64 << 10 };
+static char this_program[4096];
+
+/* ---- ranks ------------------------------------------------------------------------------------------------------- */
+static yk_status reduce(void)
+{
+    yk_scope step = yk_scope_begin();
+    yk_tensor *t = yk_ones(YK_SHAPE(100), NULL);
+    yk_status status = t ? yk_all_reduce(t, YK_OP_SUM, NULL) : YK_ERR_MEMORY;
+    yk_scope_end(step);
+    return status;
+}
+
+static int run_rank(const char *what)
+{
+    yk_scope_begin();
+    if (yk_init_process_group(NULL))
+        return yk_report_error(stderr);
+    int rank = yk_rank(NULL);
+    volatile unsigned long endless = 1;
+    yk_status status = YK_OK;
+    if (strcmp(what, "steady") == 0) { /* longer than the time-out, and never still for as long */
+        for (int i = 0; i < 14 && !status; i++) {
+            usleep(400000);
+            status = reduce();
+        }
+    } else if (strcmp(what, "computes") == 0) { /* with no operation under way anywhere */
+        for (int i = 0; i < 2 && !status; i++)
+            status = reduce();
+        while (!status && endless)
+            endless += 2;
+    } else {
+        for (int i = 0; i < 2 && !status; i++)
+            status = reduce();
+        while (rank == 0 && strcmp(what, "sleeps") == 0)
+            usleep(10000);
+        while (rank == 0 && strcmp(what, "spins") == 0 && endless)
+            endless += 2;
+        status = status ? status : reduce();
+        if (what[0] == 'a') /* all is well */
+            yk_destroy_process_group();
+        if (what[0] == 'a' && rank == 0)
+            sleep(5); /* in no group any more */
+    }
+    return status ? yk_report_error(stderr) : 0;
+}
+
+/* ---- launchers --------------------------------------------------------------------------------------------------- */
+/* The exit code of `yoke run` with these arguments; what it and its processes print. */
+static int launch(const char *arguments, char output[OUTPUT])
+{
+    char command[9000];
+    snprintf(command, sizeof(command), "'%s' run %s 2>&1 < /dev/null", getenv("YOKE"), arguments);
+    FILE *from = popen(command, "r");
+    assert_non_null(from);
+    size_t size = fread(output, 1, OUTPUT - 1, from);
+    output[size] = '\0';
+    int status = pclose(from);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void expect_text(const char *output, const char *text)
+{
+    if (!strstr(output, text))
+        print_error("no '%s' in:\n%s\n", text, output);
+    assert_non_null(strstr(output, text));
+}
+
+static int launch_ranks(int count, const char *options, const char *what, char output[OUTPUT])
+{
+    char arguments[8192];
+    snprintf(arguments, sizeof(arguments), "-n %d --hang-timeout 2 --grace 5 %s -- '%s' %s", count, options,
+             this_program, what);
+    return launch(arguments, output);
+}
+
+static void rank_that_sleeps(void **state)
+{
+    (void)state;
+    static char output[OUTPUT];
+    assert_int_equal(launch_ranks(3, "", "sleeps", output), 124);
+    expect_text(output, "no progress for 2 s (--hang-timeout)");
+    expect_text(output, "waits in all_reduce #3 (float32, 100 elements, sum) of group 'world'; not there yet: rank 0");
+    expect_text(output, "  rank 0: in no operation; its last, all_reduce #2 (float32, 100 elements, sum)");
+    for (int rank = 1; rank < 3; rank++) {
+        char line[64];
+        snprintf(line, sizeof(line), "  rank %d: for ", rank);
+        expect_text(output, line);
+    }
+    expect_text(output, " s in all_reduce #3 (float32, 100 elements, sum) of group 'world'");
+    assert_null(strstr(output, "stack of thread"));
+}
+
+static void rank_that_computes(void **state)
+{
+    (void)state;
+    static char output[OUTPUT];
+    assert_int_equal(launch_ranks(2, "--hang-stacks", "spins", output), 124);
+    expect_text(output, "not there yet: rank 0");
+#ifndef __SANITIZE_THREAD__ /* which hands a signal on when the program next calls the system; the one that spins does \
+                               not */
+    const char *stack = strstr(output, "stack of thread");
+    assert_non_null(stack);
+    expect_text(stack + 1, "stack of thread"); /* of both */
+    expect_text(stack, "hang_test(");
+#endif
+}
+
+static void all_compute(void **state)
+{
+    (void)state;
+    static char output[OUTPUT];
+    assert_int_equal(launch_ranks(2, "", "computes", output), 124);
+    expect_text(output, "is in no operation, and begins none");
+    expect_text(output, "  rank 1: in no operation; its last, all_reduce #2");
+}
+
+static void restarted(void **state)
+{
+    (void)state;
+    static char output[OUTPUT];
+    assert_int_equal(launch_ranks(2, "--max-restarts 1", "sleeps", output), 124);
+    expect_text(output, "restart 1 of 1");
+    const char *first = strstr(output, "not there yet: rank 0");
+    assert_non_null(first);
+    expect_text(first + 1, "not there yet: rank 0");
+}
+
+/* Long, but never still; in no group any more; in none at all. */
+static void no_false_alarm(void **state)
+{
+    (void)state;
+    static char output[OUTPUT];
+    assert_int_equal(launch_ranks(2, "", "steady", output), 0);
+    assert_null(strstr(output, "no progress"));
+    assert_int_equal(launch_ranks(2, "--hang-stacks", "all-well", output), 0);
+    assert_null(strstr(output, "no progress"));
+    assert_int_equal(launch("-n 2 --hang-timeout 0.5 --hang-stacks sleep 2", output), 0);
+    assert_null(strstr(output, "no progress"));
+}
+
+/* Each launcher says where the ranks of its node stand. */
+static void two_nodes(void **state)
+{
+    (void)state;
+    static char output[OUTPUT];
+    char command[9500];
+    int held, port = yk__port_claim(&held);
+    assert_true(port > 0);
+    snprintf(command, sizeof(command),
+             "for n in 0 1; do '%s' run --nnodes 2 --node-rank $n --master-addr 127.0.0.1 --master-port %d "
+             "--hang-timeout 2 --grace 5 -- '%s' sleeps > $0.$n 2>&1 < /dev/null & p=\"$p $!\"; done; "
+             "for q in $p; do wait $q; echo code $?; done; cat $0.0 $0.1; rm $0.0 $0.1",
+             getenv("YOKE"), port, this_program);
+    char name[] = "/tmp/yk-hang-XXXXXX", whole[9800];
+    close(mkstemp(name));
+    FILE *script = fopen(name, "w");
+    assert_non_null(script);
+    fputs(command, script);
+    fclose(script);
+    snprintf(whole, sizeof(whole), "bash %s", name);
+    FILE *from = popen(whole, "r");
+    assert_non_null(from);
+    output[fread(output, 1, OUTPUT - 1, from)] = '\0';
+    pclose(from);
+    close(held);
+    unlink(name);
+    const char *code = strstr(output, "code 124");
+    if (!code)
+        print_error("%s\n", output);
+    assert_non_null(code);
+    expect_text(code + 1, "code 124");
+    expect_text(output, "  rank 0: in no operation; its last, all_reduce #2");
+    expect_text(output, "  rank 1: for ");
+}
+
+/* The record alone: entries are reused when their operations have ended, and never while they are under way. */
+static void entries(void **state)
+{
+    (void)state;
+    assert_int_equal(yk__progress_begin(&(yk__progress_operation){.number = 1}), -1); /* nobody asks */
+    char path[] = "/tmp/yk-progress-XXXXXX", variable[64];
+    int fd = mkstemp(path);
+    assert_int_equal(ftruncate(fd, 2 * YK__PROGRESS_PAGE), 0);
+    close(fd);
+    snprintf(variable, sizeof(variable), "%s:1:0", path);
+    setenv("YOKE_PROGRESS", variable, 1);
+    yk__progress_join(1);
+    unlink(path);
+    yk__progress_record *record = atomic_load(&yk__progress_own);
+    assert_non_null(record);
+    assert_int_equal(atomic_load(&record->pid), getpid());
+    int entry[YK__PROGRESS_OPERATIONS];
+    for (int i = 0; i < YK__PROGRESS_OPERATIONS; i++) {
+        entry[i] = yk__progress_begin(&(yk__progress_operation){.number = (uint64_t)i + 1});
+        for (int k = 0; k < i; k++)
+            assert_int_not_equal(entry[i], entry[k]);
+        assert_true(entry[i] >= 0);
+    }
+    assert_int_equal(yk__progress_begin(&(yk__progress_operation){.number = 99}), -1);
+    yk__progress_end(-1);
+    yk__progress_end(entry[5]);
+    assert_true(record->entries[entry[5]].operation.ended > 0);
+    assert_int_equal(yk__progress_begin(&(yk__progress_operation){.number = 100}), entry[5]);
+    assert_int_equal(record->entries[entry[5]].operation.number, 100);
+    assert_true(record->entries[entry[5]].operation.ended == 0);
+    yk__progress_join(-1);
+    assert_int_equal(atomic_load(&record->groups), 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2)
+        return run_rank(argv[1]);
+    if (!realpath(argv[0], this_program))
+        return 1;
+    if (!getenv("YOKE"))
+        setenv("YOKE", "build/yoke", 1);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rank_that_sleeps), cmocka_unit_test(rank_that_computes),
+                                       cmocka_unit_test(all_compute),      cmocka_unit_test(restarted),
+                                       cmocka_unit_test(no_false_alarm),   cmocka_unit_test(two_nodes),
+                                       cmocka_unit_test(entries)};
+    return cmocka_run_group_tests_name("hang time-out", tests, NULL, NULL);
+}
