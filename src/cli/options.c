@@ -90,34 +90,49 @@ static bool in_range(const cli_option *o, double value)
     return value >= o->least && (unbounded || value <= o->most);
 }
 
-static bool refuse(const cli_verb *verb, const cli_option *o, const char *text, const char *what, int *code)
+/* "--name", or "VARIABLE" where the value is that of a variable. */
+static const char *name_of(const cli_option *o, bool from_variable, char text[64])
+{
+    snprintf(text, 64, "%s%s", from_variable ? "" : "--", from_variable ? o->variable : o->name);
+    return text;
+}
+
+static bool refuse(const cli_verb *verb, const char *name, const cli_option *o, const char *text, const char *what,
+                   int *code)
 {
     if (o->least == 0 && o->most == 0)
-        *code = cli_usage_error(verb, "--%s %s: expected %s, 0 or more", o->name, text, what);
+        *code = cli_usage_error(verb, "%s %s: expected %s, 0 or more", name, text, what);
     else
-        *code =
-            cli_usage_error(verb, "--%s %s: expected %s from %.15g to %.15g", o->name, text, what, o->least, o->most);
+        *code = cli_usage_error(verb, "%s %s: expected %s from %.15g to %.15g", name, text, what, o->least, o->most);
     return false;
 }
 
-static bool take_value(const cli_verb *verb, const cli_option *o, const char *text, int *code)
+/* A flag that a variable sets is a number, 0 for no. */
+static bool take_value(const cli_verb *verb, const cli_option *o, const char *text, bool from_variable, int *code)
 {
-    char *end;
+    char *end, name[64];
+    name_of(o, from_variable, name);
     errno = 0;
     switch (o->kind) {
-    case CLI_FLAG: *(bool *)o->value = true; return true;
+    case CLI_FLAG:
+        if (from_variable && strcmp(text, "0") != 0 && strcmp(text, "1") != 0) {
+            *code = cli_usage_error(verb, "%s %s: expected 0 or 1", name, text);
+            return false;
+        }
+        *(bool *)o->value = !from_variable || *text == '1';
+        return true;
     case CLI_TEXT: *(const char **)o->value = text; return true;
     case CLI_INT: {
         long long value = strtoll(text, &end, 10);
         if (end == text || *end || errno || !in_range(o, (double)value))
-            return refuse(verb, o, text, "an integer", code);
+            return refuse(verb, name, o, text, "an integer", code);
         *(int64_t *)o->value = value;
         return true;
     }
     case CLI_REAL: {
         double value = strtod(text, &end);
         if (end == text || *end || !isfinite(value) || !in_range(o, value))
-            return refuse(verb, o, text, "a number", code);
+            return refuse(verb, name, o, text, "a number", code);
         *(double *)o->value = value;
         return true;
     }
@@ -131,13 +146,13 @@ static bool take_value(const cli_verb *verb, const cli_option *o, const char *te
         }
         const char *near = yk__nearest(text, o->choices, count);
         if (near) {
-            *code = cli_usage_error(verb, "--%s: unknown value '%s', did you mean '%s'?", o->name, text, near);
+            *code = cli_usage_error(verb, "%s: unknown value '%s', did you mean '%s'?", name, text, near);
             return false;
         }
         char all[256] = "";
         for (size_t i = 0, n = 0; i < count && n < sizeof(all); i++)
             n += (size_t)snprintf(all + n, sizeof(all) - n, "%s%s", i ? ", " : "", o->choices[i]);
-        *code = cli_usage_error(verb, "--%s: unknown value '%s'; there are %s", o->name, text, all);
+        *code = cli_usage_error(verb, "%s: unknown value '%s'; there are %s", name, text, all);
         return false;
     }
     }
@@ -209,6 +224,11 @@ bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code)
     opterr = 0;
     optind = 0; /* start anew: a program may parse twice */
     *code = EXIT_USAGE;
+    for (const cli_option *o = verb->options; o->name; o++) {
+        const char *value = o->variable ? getenv(o->variable) : NULL;
+        if (value && *value && !take_value(verb, o, value, true, code))
+            return false;
+    }
     for (;;) {
         int at = optind ? optind : 1;
         int found = option_of_letter(verb, getopt_long(argc, argv, names.letters, names.table, NULL));
@@ -230,7 +250,7 @@ bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code)
                         : unknown_option(verb, argv[at]);
             return false;
         }
-        if (!take_value(verb, &verb->options[found - FIRST], optarg, code))
+        if (!take_value(verb, &verb->options[found - FIRST], optarg, false, code))
             return false;
     }
     if (optind < argc && !verb->rest) {

@@ -28,6 +28,7 @@ typedef struct cli_option {
     double least, most;         /* CLI_INT and CLI_REAL; both 0: least 0, no most */
     const char *const *choices; /* ends with NULL */
     const char *default_text;   /* printed in place of the default's value; "" for none */
+    const char *variable;       /* of the environment, whose value counts where the option is not given; or NULL */
     char letter;                /* -n for short, or 0 */
     bool hidden;                /* understood, not in --help */
 } cli_option;

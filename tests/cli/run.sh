@@ -58,6 +58,14 @@ ended()
 }
 
 
+# ---- which rank: yoke train has the answer that groups, loaders and devices have (tests/launch/rank_info_test.c)
+WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 exits 1 "yoke train without RANK" train --data glyphs --steps 1
+says err "RANK is not set, though WORLD_SIZE is (yoke run or torchrun)"
+RANK=1 exits 1 "yoke train without WORLD_SIZE" train --data glyphs --steps 1
+says err "WORLD_SIZE is not set, though RANK is"
+SLURM_PROCID=4 SLURM_NTASKS=4 exits 1 "yoke train, a rank that Slurm has not" train --data glyphs --steps 1
+says err "SLURM_PROCID=4 is outside a world of SLURM_NTASKS=4"
+
 # ---- the command line
 exits 0 "run --help" run --help
 says out "usage: yoke run [options] [--] PROGRAM [ARGUMENT...]"
@@ -99,6 +107,19 @@ says err "no GPU is here"
 exits 0 "torchrun's names with _" run --nproc_per_node=2 --nnodes=1 --node_rank 0 --max_restarts=0 --monitor_interval 1 --rdzv_backend=c10d --rdzv_endpoint=localhost:0 --no_python true
 exits 0 "more of torchrun's names" run --master_port=0 --shutdown_timeout 5 --local-addr localhost --event_log_handler null --signals-to-handle SIGTERM true
 exits 0 "the names of old scripts, shortened" run --nnode=1 --node_rank=0 --nproc_per_node=1 true
+# torchrun's variables stand in for options that are not given.
+PET_NPROC_PER_NODE=3 PET_ROLE=trainer PET_RDZV_ID=pet PET_MAX_RESTARTS=2 PET_NODE_RANK='' exits 0 "PET_ variables" \
+    run sh -c 'echo $WORLD_SIZE $ROLE_NAME $YOKE_JOB_ID $TORCHELASTIC_MAX_RESTARTS'
+ok "and count" [ "$(grep -c '\] 3 trainer pet 2$' out)" = 3 ]
+PET_NPROC_PER_NODE=3 PET_RDZV_ID=pet exits 0 "an option instead" run -n 1 --job-id own sh -c 'echo $WORLD_SIZE $YOKE_JOB_ID'
+ok "counts more" grep -qx '\[.*:0\] 1 own' out
+PET_NNODES=2 PET_MASTER_ADDR=127.0.0.1 PET_MASTER_PORT=1 PET_STANDALONE=1 wrong "--standalone is for one node" run true
+PET_STANDALONE=0 exits 0 "a flag of 0" run true
+PET_STANDALONE=yes wrong "PET_STANDALONE yes: expected 0 or 1" run true
+PET_MASTER_PORT=70000 wrong "PET_MASTER_PORT 70000: expected an integer from 0 to 65535" run true
+PET_NNODES=2 wrong "--nnodes 2 needs --master-addr" run true
+PET_NNODES=2 PET_RDZV_ENDPOINT=203.0.113.7:1234 exits 1 "an endpoint" run true
+says err "203.0.113.7:1234 is reached over a network"
 exits 0 "options after the program are the program's" run -n 1 --no-prefix -- echo --no-prefix -n 5
 ok "and reach it" [ "$(cat out)" = "--no-prefix -n 5" ]
 
