@@ -84,6 +84,16 @@ static const struct shape shapes[] = {
     {2, 32, 14, 13, 32, 3, 3, {1, 1}, {2, 2}, {2, 2}, 1},
     {2, 20, 14, 13, 28, 3, 3, {2, 2}, {3, 3}, {3, 3}, 1},
     {0, 16, 8, 8, 16, 3, 3, {1, 1}, {1, 1}, {1, 1}, 16},
+    /* 3 x 3 of stride 1 in tiles of 2 x 2: odd sizes, no padding and more than usual, several blocks of tiles */
+    {3, 24, 5, 7, 40, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {2, 32, 6, 9, 49, 3, 3, {1, 1}, {0, 0}, {1, 1}, 1},
+    {2, 51, 7, 6, 32, 3, 3, {1, 1}, {2, 2}, {1, 1}, 1},
+    {1, 40, 4, 4, 72, 3, 3, {1, 1}, {0, 2}, {1, 1}, 1},
+    {2, 64, 33, 21, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {31, 32, 9, 10, 32, 3, 3, {1, 1}, {2, 1}, {1, 1}, 1},
+    {1, 32, 5, 520, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {2, 300, 5, 6, 48, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {5, 96, 8, 7, 96, 3, 3, {1, 1}, {1, 1}, {1, 1}, 3},
     /* nothing */
     {0, 16, 8, 8, 16, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
     {0, 3, 8, 8, 5, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
@@ -187,9 +197,9 @@ static double *numbers(int64_t n)
     return p;
 }
 
-static void reference_init(struct reference *r, const struct shape *s, int64_t oh, int64_t ow, bool expanded)
+static void reference_fill(struct reference *r, const struct shape *s, int64_t oh, int64_t ow, bool expanded)
 {
-    int64_t cg = s->c / s->groups, og = s->o / s->groups;
+    int64_t cg = s->c / s->groups;
     int64_t nx = s->n * s->c * s->h * s->w, nw = s->o * cg * s->kh * s->kw, no = s->n * s->o * oh * ow;
     r->x = numbers(nx), r->w = numbers(nw), r->gout = numbers(no), r->bias = numbers(s->o);
     r->out = numbers(no), r->gx = numbers(nx), r->gw = numbers(nw), r->gbias = numbers(s->o);
@@ -202,6 +212,11 @@ static void reference_init(struct reference *r, const struct shape *s, int64_t o
         r->gout[i] = expanded ? -1.25 : noise(3, (uint64_t)i);
     for (int64_t i = 0; i < s->o; i++)
         r->bias[i] = noise(4, (uint64_t)i);
+}
+
+static void reference_compute(struct reference *r, const struct shape *s, int64_t oh, int64_t ow)
+{
+    int64_t cg = s->c / s->groups, og = s->o / s->groups;
     for (int64_t n = 0; n < s->n; n++)
         for (int64_t o = 0; o < s->o; o++)
             for (int64_t y = 0; y < oh; y++)
@@ -229,6 +244,12 @@ static void reference_init(struct reference *r, const struct shape *s, int64_t o
                     r->out[at] = sum;
                     r->out_size[at] = size;
                 }
+}
+
+static void reference_init(struct reference *r, const struct shape *s, int64_t oh, int64_t ow, bool expanded)
+{
+    reference_fill(r, s, oh, ow, expanded);
+    reference_compute(r, s, oh, ow);
 }
 
 static void reference_clear(struct reference *r)
@@ -380,6 +401,105 @@ static void test_long_sums(void **state)
     reference_clear(&r);
 }
 
+static void expect_like(const char *what, int kind, const yk__view *v, const double *want, const double *size)
+{
+    int64_t i = 0, special = 0;
+    for (int64_t a = 0; a < v->shape[0]; a++)
+        for (int64_t b = 0; b < v->shape[1]; b++)
+            for (int64_t c = 0; c < v->shape[2]; c++)
+                for (int64_t d = 0; d < v->shape[3]; d++, i++) {
+                    double got = get(v, offset(v, a, b, c, d));
+                    special += !isfinite(want[i]);
+                    if (isnan(want[i]) ? !isnan(got)
+                                       : got != want[i] && !(fabs(got - want[i]) <= 32 * 0x1p-24 * size[i]))
+                        fail_msg("%s, kind %d: at (%d, %d, %d, %d) got %g, expected %g", what, kind, (int)a, (int)b,
+                                 (int)c, (int)d, got, want[i]);
+                }
+    assert_int_equal(special > 0, kind < 3);
+}
+
+/*
+ * Infinities, NaN, and numbers of which four can be added but not multiplied by the sum of nine weights: where the taps
+ * meet them the results are what a direct sum gives, and nowhere else do they show.
+ */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    const yk__backend *t = yk__backend_of(cpu);
+    struct shape s = {2, 32, 6, 7, 40, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1};
+    yk__conv2d p = {{1, 1}, {1, 1}, {1, 1}, 1};
+    int64_t xs[4] = {s.n, s.c, s.h, s.w}, ws[4] = {s.o, s.c, 3, 3}, os[4] = {s.n, s.o, s.h, s.w}, xt[4], wt[4], ot[4];
+    strides_of(HWNC, xs, xt);
+    strides_of(NCHW, ws, wt);
+    strides_of(HWNC, os, ot);
+    const double kinds[4] = {INFINITY, -INFINITY, NAN, 0.8e38};
+    for (int kind = 0; kind < 4; kind++)
+        for (int in_gout = 0; in_gout < 2; in_gout++) {
+            struct reference r;
+            reference_fill(&r, &s, s.h, s.w, false);
+            /* Channel 3 of image 1, in a square of 2 x 2. */
+            int64_t channels = in_gout ? s.o : s.c;
+            double *map = (in_gout ? r.gout : r.x) + (channels + 3) * s.h * s.w;
+            for (int i = 0; i < (kind < 3 ? 1 : 4); i++)
+                map[(3 + i / 2) * s.w + 3 + i % 2] = kind < 3 ? kinds[kind] : (double)(float)kinds[kind];
+            for (int64_t o = 0; o < s.o; o++)
+                for (int64_t c = 0; c < s.c; c++)
+                    for (int tap = 0; tap < 9 && (in_gout ? o : c) == 3; tap++)
+                        r.w[(o * s.c + c) * 9 + tap] = 0.875;
+            reference_compute(&r, &s, s.h, s.w);
+            yk__view x = holding(YK_F32, xs, xt, r.x), w = holding(YK_F32, ws, wt, r.w);
+            yk__view gout = holding(YK_F32, os, ot, r.gout);
+            size_t bytes;
+            yk__view out = make(YK_F32, 4, os, ot, allocate(os, ot, YK_F32, &bytes));
+            yk__view gx = make(YK_F32, 4, xs, xt, allocate(xs, xt, YK_F32, &bytes));
+            yk__view gw = make(YK_F32, 4, ws, wt, allocate(ws, wt, YK_F32, &bytes));
+            if (in_gout) {
+                assert_int_equal(t->conv2d_backward_input(0, &p, &gx, &gout, &w), YK_OK);
+                expect_like("gradient of the input", kind, &gx, r.gx, r.gx_size);
+            } else {
+                assert_int_equal(t->conv2d(0, &p, &out, &x, &w, NULL), YK_OK);
+                expect_like("forward", kind, &out, r.out, r.out_size);
+            }
+            assert_int_equal(t->conv2d_backward_weight(0, &p, &gw, NULL, &gout, &x), YK_OK);
+            expect_like("gradient of the weight", kind, &gw, r.gw, r.gw_size);
+            free(x.data), free(w.data), free(gout.data), free(out.data), free(gx.data), free(gw.data);
+            reference_clear(&r);
+        }
+}
+
+/* Errors are those of direct sums: some units in the last place of the largest results, not of the sums of their parts.
+ */
+static void test_error_of_tiles(void **state)
+{
+    (void)state;
+    const yk__backend *t = yk__backend_of(cpu);
+    struct shape s = {4, 128, 14, 14, 128, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1};
+    struct reference r;
+    reference_fill(&r, &s, s.h, s.w, false);
+    for (int64_t i = 0; i < s.o * s.c * 9; i++)
+        r.w[i] = (double)(float)(r.w[i] * 0.05);
+    reference_compute(&r, &s, s.h, s.w);
+    yk__conv2d p = {{1, 1}, {1, 1}, {1, 1}, 1};
+    int64_t xs[4] = {s.n, s.c, s.h, s.w}, ws[4] = {s.o, s.c, 3, 3}, xt[4], wt[4];
+    strides_of(HWNC, xs, xt);
+    strides_of(NCHW, ws, wt);
+    yk__view x = holding(YK_F32, xs, xt, r.x), w = holding(YK_F32, ws, wt, r.w);
+    size_t bytes;
+    yk__view out = make(YK_F32, 4, xs, xt, allocate(xs, xt, YK_F32, &bytes));
+    assert_int_equal(t->conv2d(0, &p, &out, &x, &w, NULL), YK_OK);
+    double worst = 0;
+    int64_t i = 0;
+    for (int64_t a = 0; a < xs[0]; a++)
+        for (int64_t b = 0; b < xs[1]; b++)
+            for (int64_t c = 0; c < xs[2]; c++)
+                for (int64_t d = 0; d < xs[3]; d++, i++)
+                    worst = fmax(worst, fabs(get(&out, offset(&out, a, b, c, d)) - r.out[i]));
+    if (!(worst < 2e-6))
+        fail_msg("largest error %.3g, of results up to about 4", worst);
+    free(x.data), free(w.data), free(out.data);
+    reference_clear(&r);
+}
+
 /* Outputs get the memory order that the fast kernels want; weights likewise. */
 static void test_layouts(void **state)
 {
@@ -419,9 +539,8 @@ static void test_layouts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_loops),
-        cmocka_unit_test(test_long_sums),
-        cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_against_loops),  cmocka_unit_test(test_long_sums), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_error_of_tiles), cmocka_unit_test(test_layouts),
     };
     return cmocka_run_group_tests_name("conv", tests, NULL, NULL);
 }

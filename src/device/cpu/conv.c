@@ -2,10 +2,10 @@
  * conv.c - the convolution slots: which way takes a call, memory orders, gradient of the bias. Layer: device/cpu.
  *
  * conv_small.c takes small float maps of few channels in C order. Of the others conv_pixels.c takes groups of 8 and
- * more channels, one group at a time, conv_lanes.c several groups of fewer channels, depthwise ones among them, and
- * conv_columns.c the rest: first layers, and the odd ones. The first two want their channels next to each other: maps
- * in another memory order are repacked (conv_inner.c). All give the same result up to rounding; layouts are chosen so
- * that nothing has to be repacked in a network.
+ * more channels, one group at a time, and conv_winograd.c those of them that it is faster at; conv_lanes.c several
+ * groups of fewer channels, depthwise ones among them, and conv_columns.c the rest: first layers, and the odd ones. All
+ * but the last want their channels next to each other: maps in another memory order are repacked (conv_inner.c). All
+ * give the same result up to rounding; layouts are chosen so that nothing has to be repacked in a network.
  */
 #include <string.h>
 
@@ -78,53 +78,64 @@ static yk__view group_of(const yk__view *v, int dim, int64_t groups, int64_t g)
     return part;
 }
 
-static yk_status forward_inner(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
-                               const yk__view *w, const yk__view *bias)
+enum direction { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT };
+
+/* One group; out, x and w are those of the call or, as the direction says, their gradients. Winograd's way is left
+ * where its result is not finite: it subtracts infinities that the direct one does not. */
+static yk_status run_group(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
+                           const yk__view *x, const yk__view *w, const yk__view *bias)
+{
+    if (yk__conv_winograd_applies(p, out, x, w)) {
+        bool finite = false;
+        yk_status status = direction == FORWARD ? yk__conv_winograd_forward(device, p, out, x, w, bias, &finite)
+                           : direction == BACKWARD_INPUT
+                               ? yk__conv_winograd_backward_input(device, p, x, out, w, &finite)
+                               : yk__conv_winograd_backward_weight(device, p, w, out, x, &finite);
+        if (status || finite)
+            return status;
+    }
+    return direction == FORWARD          ? yk__conv_pixels_forward(device, p, out, x, w, bias)
+           : direction == BACKWARD_INPUT ? yk__conv_pixels_backward_input(device, p, x, out, w)
+                                         : yk__conv_pixels_backward_weight(device, p, w, out, x);
+}
+
+/* All groups; channels are next to each other. */
+static yk_status run_inner(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
+                           const yk__view *x, const yk__view *w, const yk__view *bias)
 {
     if (way_of(p, w) == LANES)
-        return yk__conv_lanes_forward(device, p, out, x, w, bias);
+        return direction == FORWARD          ? yk__conv_lanes_forward(device, p, out, x, w, bias)
+               : direction == BACKWARD_INPUT ? yk__conv_lanes_backward_input(device, p, x, out, w)
+                                             : yk__conv_lanes_backward_weight(device, p, w, out, x);
     yk__conv2d alone = *p;
     alone.groups = 1;
     yk_status status = YK_OK;
     for (int64_t g = 0; g < p->groups && !status; g++) {
-        yk__view to = group_of(out, 1, p->groups, g), from = group_of(x, 1, p->groups, g);
-        yk__view weight = group_of(w, 0, p->groups, g), add;
+        yk__view of_out = group_of(out, 1, p->groups, g), of_x = group_of(x, 1, p->groups, g);
+        yk__view of_w = group_of(w, 0, p->groups, g), of_bias;
         if (bias)
-            add = group_of(bias, 0, p->groups, g);
-        status = yk__conv_pixels_forward(device, &alone, &to, &from, &weight, bias ? &add : NULL);
+            of_bias = group_of(bias, 0, p->groups, g);
+        status = run_group(device, &alone, direction, &of_out, &of_x, &of_w, bias ? &of_bias : NULL);
     }
     return status;
 }
 
-static yk_status backward_input_inner(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
-                                      const yk__view *w)
+/* In any memory order: maps are repacked where their channels are not next to each other. */
+static yk_status run(int device, const yk__conv2d *p, enum direction direction, const yk__view *out, const yk__view *x,
+                     const yk__view *w, const yk__view *bias)
 {
-    if (way_of(p, w) == LANES)
-        return yk__conv_lanes_backward_input(device, p, gx, gout, w);
-    yk__conv2d alone = *p;
-    alone.groups = 1;
-    yk_status status = YK_OK;
-    for (int64_t g = 0; g < p->groups && !status; g++) {
-        yk__view to = group_of(gx, 1, p->groups, g), from = group_of(gout, 1, p->groups, g);
-        yk__view weight = group_of(w, 0, p->groups, g);
-        status = yk__conv_pixels_backward_input(device, &alone, &to, &from, &weight);
-    }
-    return status;
-}
-
-static yk_status backward_weight_inner(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
-                                       const yk__view *x)
-{
-    if (way_of(p, gw) == LANES)
-        return yk__conv_lanes_backward_weight(device, p, gw, gout, x);
-    yk__conv2d alone = *p;
-    alone.groups = 1;
-    yk_status status = YK_OK;
-    for (int64_t g = 0; g < p->groups && !status; g++) {
-        yk__view to = group_of(gw, 0, p->groups, g), left = group_of(x, 1, p->groups, g);
-        yk__view right = group_of(gout, 1, p->groups, g);
-        status = yk__conv_pixels_backward_weight(device, &alone, &to, &right, &left);
-    }
+    yk__conv_map of_x = {.handle = NULL}, of_out = {.handle = NULL};
+    yk_status status = yk__conv_inner(device, x, direction != BACKWARD_INPUT, &of_x);
+    if (!status)
+        status = yk__conv_inner(device, out, direction != FORWARD, &of_out);
+    if (!status)
+        status = run_inner(device, p, direction, &of_out.view, &of_x.view, w, bias);
+    if (!status && direction == FORWARD)
+        yk__conv_inner_store(device, &of_out, out);
+    if (!status && direction == BACKWARD_INPUT)
+        yk__conv_inner_store(device, &of_x, x);
+    yk__conv_inner_release(&of_out);
+    yk__conv_inner_release(&of_x);
     return status;
 }
 
@@ -156,21 +167,8 @@ static yk_status forward(int device, const yk__conv2d *p, const yk__view *out, c
     if (bias && dense_bias(device, bias, &dense, &handle))
         return yk__error_code();
     const yk__view *add = bias ? &dense : NULL;
-    yk__conv_map from = {.handle = NULL}, to = {.handle = NULL};
-    yk_status status;
-    if (way_of(p, w) == COLUMNS) {
-        status = yk__conv_columns_forward(device, p, out, x, w, add);
-    } else {
-        status = yk__conv_inner(device, x, true, &from);
-        if (!status)
-            status = yk__conv_inner(device, out, false, &to);
-        if (!status)
-            status = forward_inner(device, p, &to.view, &from.view, w, add);
-        if (!status)
-            yk__conv_inner_store(device, &to, out);
-    }
-    yk__conv_inner_release(&to);
-    yk__conv_inner_release(&from);
+    yk_status status = way_of(p, w) == COLUMNS ? yk__conv_columns_forward(device, p, out, x, w, add)
+                                               : run(device, p, FORWARD, out, x, w, add);
     if (handle)
         yk__storage_release(handle);
     return status;
@@ -183,17 +181,7 @@ static yk_status backward_input(int device, const yk__conv2d *p, const yk__view 
         return yk__conv_small_backward_input(device, p, gx, gout, w);
     if (way_of(p, w) == COLUMNS)
         return yk__conv_columns_backward_input(device, p, gx, gout, w);
-    yk__conv_map from = {.handle = NULL}, to = {.handle = NULL};
-    yk_status status = yk__conv_inner(device, gout, true, &from);
-    if (!status)
-        status = yk__conv_inner(device, gx, false, &to);
-    if (!status)
-        status = backward_input_inner(device, p, &to.view, &from.view, w);
-    if (!status)
-        yk__conv_inner_store(device, &to, gx);
-    yk__conv_inner_release(&to);
-    yk__conv_inner_release(&from);
-    return status;
+    return run(device, p, BACKWARD_INPUT, gout, gx, w, NULL);
 }
 
 struct bias_sum {
@@ -247,15 +235,7 @@ static yk_status backward_weight(int device, const yk__conv2d *p, const yk__view
     }
     if (way_of(p, gw) == COLUMNS)
         return yk__conv_columns_backward_weight(device, p, gw, gout, x);
-    yk__conv_map left = {.handle = NULL}, right = {.handle = NULL};
-    yk_status status = yk__conv_inner(device, x, true, &left);
-    if (!status)
-        status = yk__conv_inner(device, gout, true, &right);
-    if (!status)
-        status = backward_weight_inner(device, p, gw, &right.view, &left.view);
-    yk__conv_inner_release(&right);
-    yk__conv_inner_release(&left);
-    return status;
+    return run(device, p, BACKWARD_WEIGHT, gout, x, gw, NULL);
 }
 
 void YK__ISA_NAME(yk__cpu_fill_conv)(yk__backend *table)

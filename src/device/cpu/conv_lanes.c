@@ -14,6 +14,7 @@
 
 #include "device/cpu/conv.h"
 #include "device/cpu/gemm_micro.h"
+#include "device/cpu/partial_vectors.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>

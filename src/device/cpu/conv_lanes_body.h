@@ -6,32 +6,6 @@
 
 typedef I TYPED(places) __attribute__((vector_size(sizeof(V))));
 
-/* The first n lanes from memory, the others 0. */
-static inline V TYPED(load)(const T *from, int64_t n)
-{
-#if defined(__AVX512F__)
-    return _Generic((T)0, float
-                    : (V)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from), double
-                    : (V)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), from));
-#else
-    V v = {0};
-    memcpy(&v, from, (size_t)n * sizeof(T));
-    return v;
-#endif
-}
-
-/* The first n lanes to memory. */
-static inline void TYPED(store)(T *to, V v, int64_t n)
-{
-#if defined(__AVX512F__)
-    _Generic((T)0, float
-             : _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)v), double
-             : _mm512_mask_storeu_pd(to, (__mmask8)((1u << n) - 1), (__m512d)v));
-#else
-    memcpy(to, &v, (size_t)n * sizeof(T));
-#endif
-}
-
 /* Lane i of the result is lane place[i] of x. */
 static inline V TYPED(permute)(V x, TYPED(places) place)
 {
@@ -106,7 +80,7 @@ static inline __attribute__((always_inline)) void TYPED(tile_of)(const struct ti
             V weights = w[s];
             YK__UNROLL for (int r = 0; r < rows; r++)
             {
-                V x = whole ? (V) * (const VU *)(a + r * t->lda) : TYPED(load)(a + r * t->lda, t->load);
+                V x = whole ? (V) * (const VU *)(a + r * t->lda) : TYPED(yk__load_part)(a + r * t->lda, t->load);
                 sum[r] += (permuted ? TYPED(permute)(x, place) : x) * weights;
             }
         }
@@ -117,7 +91,7 @@ static inline __attribute__((always_inline)) void TYPED(tile_of)(const struct ti
         if (whole && t->store == WIDTH)
             *(VU *)(to + r * t->ldc) = sum[r];
         else
-            TYPED(store)(to + r * t->ldc, sum[r], t->store);
+            TYPED(yk__store_part)(to + r * t->ldc, sum[r], t->store);
     }
 }
 
@@ -330,10 +304,10 @@ static inline __attribute__((always_inline)) void TYPED(sums_of)(const struct gr
         place[i] = first + (I)list[i].s;
     }
     for (int64_t r = 0; r < rows; r++) {
-        V right = whole ? (V) * (const VU *)(gout + r * ldg) : TYPED(load)(gout + r * ldg, lanes);
+        V right = whole ? (V) * (const VU *)(gout + r * ldg) : TYPED(yk__load_part)(gout + r * ldg, lanes);
         YK__UNROLL for (int i = 0; i < count; i++)
         {
-            V left = whole ? (V) * (const VU *)(from[i] + r * lda) : TYPED(load)(from[i] + r * lda, load);
+            V left = whole ? (V) * (const VU *)(from[i] + r * lda) : TYPED(yk__load_part)(from[i] + r * lda, load);
             sum[i] += (permuted ? TYPED(permute)(left, place[i]) : left) * right;
         }
     }

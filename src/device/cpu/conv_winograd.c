@@ -1,0 +1,272 @@
+/*
+ * conv_winograd.c - 3 x 3 convolutions of stride 1 by Winograd's minimal filtering F(2 x 2, 3 x 3). Layer: device/cpu.
+ *
+ * Y = A^T [(G w G^T) (B^T d B)] A gives 2 x 2 outputs from a 4 x 4 window d in 16 multiplications per pair of channels
+ * in place of 36 (Lavin and Gray, Fast algorithms for convolutional neural networks, 2015). A block of tiles is
+ * transformed to 16 planes [tile][channel], each of which is multiplied by its plane of the transformed weights, and
+ * the products are transformed back, a panel of output channels at a time, while they are in the cache. The gradient of
+ * the input is the same with the taps mirrored and the channels swapped. The gradient of the weight is
+ * G^T [sum over tiles of (B^T d B)^T (A g A^T)] G.
+ *
+ * The transformations only add and halve, so that an error is as large as that of the direct sum. They also subtract
+ * infinities: where a result is not finite the call reports it, and conv.c computes it directly, so that infinities
+ * and NaN come out as everywhere else. Every sum is cut at places that the shapes fix: bits do not depend on threads.
+ */
+#include "device/cpu/conv.h"
+#include "device/cpu/gemm_micro.h"
+#include "device/cpu/partial_vectors.h"
+
+/* Products summed in registers before they are added to memory, as in conv_pixels.c. */
+#define SUM_LENGTH      256
+#define GRADIENT_LENGTH 256
+/* Bytes of the transformed windows of a block, and its least number of tiles, below which reading the weights counts.
+ */
+#define BLOCK_BYTES (512 * 1024)
+#define LEAST_TILES 112
+#define MOST_TILES  256
+/* Source channels whose weights are transformed together. */
+#define WEIGHT_ROWS 16
+/* What transforming costs, in multiply-adds: a channel of a window, a pair of channels of the weight. */
+#define WINDOW_COST 80
+#define WEIGHT_COST 80
+
+/* Tiles of 2 x 2 outputs, and blocks of them: some images, some rows of tiles, all of a row. */
+struct tiles {
+    int64_t n, ty, tx, block_n, block_ty, blocks_ty, blocks, most; /* `most`: tiles of a block */
+};
+
+struct block {
+    int64_t n0, n1, y0, y1, tiles;
+};
+
+/* One map as windows of side x side, the first `offset` rows and columns outside. */
+struct side {
+    const void *data;
+    int64_t stride[3], height, length, channels, width, offset[2]; /* N, H, W; width: channels in whole vectors */
+    int side;
+};
+
+struct window {
+    int64_t stride[2], ld; /* between rows and columns of the map; between planes */
+    int begin[2], end[2];  /* the rows and columns inside the map */
+};
+
+struct map {
+    struct tiles tiles;
+    struct side src;
+    const void *w, *bias;
+    void *dst;
+    int64_t dst_stride[3], height, length;
+    int64_t k, cols, w_tap[2], w_k, w_col;
+    bool backward, fresh, infinite; /* fresh: each piece transforms the weights of its own panel */
+    int64_t panels, panel_size, products_size, sums_size, round;
+    void *weights, *taps, *products, *sums;
+};
+
+struct grad {
+    struct tiles tiles;
+    struct side x, gout;
+    yk__view gw;
+    int64_t panels, products_size, right_at, round, blocks;
+    bool infinite;
+    void *products, *sums;
+};
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t at_most(int64_t n, int64_t most)
+{
+    return n < most ? n : most;
+}
+
+static struct tiles make_tiles(int64_t n, int64_t h, int64_t w, int64_t most)
+{
+    struct tiles t = {.n = n, .ty = ceil_div(h, 2), .tx = ceil_div(w, 2)};
+    t.block_n = most / (t.ty * t.tx);
+    t.block_ty = t.ty;
+    if (t.block_n < 1) {
+        t.block_n = most / t.tx;
+        t.block_n = t.block_n < 1 ? 1 : at_most(t.block_n, n);
+        t.block_ty = most / (t.tx * t.block_n);
+        t.block_ty = t.block_ty < 1 ? 1 : ceil_div(t.ty, ceil_div(t.ty, t.block_ty));
+    }
+    t.block_n = ceil_div(n, ceil_div(n, at_most(t.block_n, n)));
+    t.blocks_ty = ceil_div(t.ty, t.block_ty);
+    t.blocks = t.blocks_ty * ceil_div(n, t.block_n);
+    t.most = t.block_n * t.block_ty * t.tx;
+    return t;
+}
+
+static struct block block_of(const struct tiles *t, int64_t i)
+{
+    struct block b = {.n0 = i / t->blocks_ty * t->block_n, .y0 = i % t->blocks_ty * t->block_ty};
+    b.n1 = at_most(b.n0 + t->block_n, t->n);
+    b.y1 = at_most(b.y0 + t->block_ty, t->ty);
+    b.tiles = (b.n1 - b.n0) * (b.y1 - b.y0) * t->tx;
+    return b;
+}
+
+/* Numbers of a plane; the last ones are unused, so that a tile's 16 places do not fall on the same lines of a cache. */
+static int64_t plane_size(int64_t tiles, int64_t width)
+{
+    return tiles * width + 64;
+}
+
+#define TYPED(name)  TYPED_(name)
+#define T            float
+#define V            yk__vf32
+#define VU           yk__vf32u
+#define TYPED_(name) name##_f32
+#include "device/cpu/conv_winograd_body.h"
+#undef T
+#undef V
+#undef VU
+#undef TYPED_
+
+#define T            double
+#define V            yk__vf64
+#define VU           yk__vf64u
+#define TYPED_(name) name##_f64
+#include "device/cpu/conv_winograd_body.h"
+
+static struct side make_side(const yk__view *v, int side, int64_t offset_y, int64_t offset_x)
+{
+    int64_t lanes = YK__VECTOR_BYTES / (int64_t)yk_dtype_size((yk_dtype)v->dtype);
+    return (struct side){.data = v->data,
+                         .stride = {v->stride[0], v->stride[2], v->stride[3]},
+                         .height = v->shape[2],
+                         .length = v->shape[3],
+                         .channels = v->shape[1],
+                         .width = ceil_div(v->shape[1], lanes) * lanes,
+                         .offset = {offset_y, offset_x},
+                         .side = side};
+}
+
+/* Pairs of an output and a tap inside the image, along one axis. */
+static int64_t links(int64_t out, int64_t in, int64_t padding)
+{
+    int64_t count = 0;
+    for (int64_t tap = 0; tap < 3; tap++) {
+        int64_t first = padding - tap > 0 ? padding - tap : 0,
+                last = in + padding - tap < out ? in + padding - tap : out;
+        count += last > first ? last - first : 0;
+    }
+    return count;
+}
+
+bool yk__conv_winograd_applies(const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w)
+{
+    if (w->shape[2] != 3 || w->shape[3] != 3)
+        return false;
+    for (int d = 0; d < 2; d++)
+        if (p->stride[d] != 1 || p->dilation[d] != 1 || p->padding[d] > 2 || out->shape[2 + d] < 4)
+            return false;
+    int64_t n = out->shape[0], c = x->shape[1], o = out->shape[1];
+    int64_t tiles = n * ceil_div(out->shape[2], 2) * ceil_div(out->shape[3], 2);
+    int64_t direct =
+        n * links(out->shape[2], x->shape[2], p->padding[0]) * links(out->shape[3], x->shape[3], p->padding[1]) * c * o;
+    return tiles * (16 * c * o + WINDOW_COST * (c + o)) + WEIGHT_COST * c * o < direct;
+}
+
+static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const yk__view *dst, const yk__view *src,
+                         bool *finite)
+{
+    bool f32 = dst->dtype == YK_F32;
+    int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size, threads = yk__cpu_threads(device);
+    int offset[2];
+    for (int d = 0; d < 2; d++)
+        offset[d] = m->backward ? 2 - (int)p->padding[d] : (int)p->padding[d];
+    m->src = make_side(src, 4, offset[0], offset[1]);
+    m->dst = dst->data;
+    m->k = src->shape[1], m->cols = dst->shape[1];
+    m->height = dst->shape[2], m->length = dst->shape[3];
+    for (int d = 0; d < 3; d++)
+        m->dst_stride[d] = dst->stride[d ? d + 1 : 0];
+    int64_t most = BLOCK_BYTES / (16 * m->src.width * size);
+    most = most < LEAST_TILES ? LEAST_TILES : at_most(most, MOST_TILES);
+    m->tiles = make_tiles(dst->shape[0], m->height, m->length, most);
+    int64_t together = at_most(threads, m->tiles.blocks);
+    m->panels = ceil_div(m->cols, panel);
+    m->panel_size = 16 * m->k * panel;
+    m->products_size = 16 * plane_size(m->tiles.most, m->src.width);
+    m->sums_size = 16 * plane_size(m->tiles.most, panel);
+    m->fresh = m->tiles.blocks == 1;
+    int64_t weights = (m->fresh ? threads : m->panels) * m->panel_size, taps = threads * WEIGHT_ROWS * 9 * panel;
+    yk__storage *handle;
+    char *memory = yk__workspace_get(
+        (yk_device){YK_CPU, (int16_t)device},
+        (size_t)((weights + taps + together * m->products_size + threads * m->sums_size) * size), &handle);
+    if (!memory)
+        return yk__error_code();
+    m->weights = memory;
+    m->taps = memory + weights * size;
+    m->products = (char *)m->taps + taps * size;
+    m->sums = (char *)m->products + together * m->products_size * size;
+    if (!m->fresh)
+        yk__cpu_parallel(device, m->panels, 1, f32 ? weight_piece_f32 : weight_piece_f64, m);
+    for (m->round = 0; m->round < m->tiles.blocks; m->round += together) {
+        int64_t blocks = at_most(together, m->tiles.blocks - m->round);
+        yk__cpu_parallel(device, blocks, 1, f32 ? source_piece_f32 : source_piece_f64, m);
+        yk__cpu_parallel(device, blocks * m->panels, 1, f32 ? map_piece_f32 : map_piece_f64, m);
+    }
+    yk__storage_release(handle);
+    *finite = !m->infinite;
+    return YK_OK;
+}
+
+yk_status yk__conv_winograd_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
+                                    const yk__view *w, const yk__view *bias, bool *finite)
+{
+    struct map m = {.w = w->data,
+                    .w_tap = {w->stride[2], w->stride[3]},
+                    .w_k = w->stride[1],
+                    .w_col = w->stride[0],
+                    .bias = bias ? bias->data : NULL};
+    return run_map(device, &m, p, out, x, finite);
+}
+
+yk_status yk__conv_winograd_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
+                                           const yk__view *w, bool *finite)
+{
+    struct map m = {.w = w->data,
+                    .w_tap = {w->stride[2], w->stride[3]},
+                    .w_k = w->stride[0],
+                    .w_col = w->stride[1],
+                    .backward = true};
+    return run_map(device, &m, p, gx, gout, finite);
+}
+
+yk_status yk__conv_winograd_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
+                                            const yk__view *x, bool *finite)
+{
+    bool f32 = gw->dtype == YK_F32;
+    int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
+    struct grad g = {.tiles = make_tiles(gout->shape[0], gout->shape[2], gout->shape[3], GRADIENT_LENGTH),
+                     .x = make_side(x, 4, p->padding[0], p->padding[1]),
+                     .gout = make_side(gout, 2, 0, 0),
+                     .gw = *gw};
+    int64_t together = at_most(yk__cpu_threads(device), g.tiles.blocks);
+    g.panels = ceil_div(g.gout.width, panel);
+    g.right_at = 16 * plane_size(g.tiles.most, g.x.width);
+    g.products_size = g.right_at + 16 * plane_size(g.tiles.most, g.gout.width);
+    int64_t sums = 16 * g.x.channels * g.gout.width;
+    yk__storage *handle;
+    char *memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                     (size_t)((sums + together * g.products_size) * size), &handle);
+    if (!memory)
+        return yk__error_code();
+    g.sums = memory;
+    g.products = memory + sums * size;
+    for (g.round = 0; g.round < g.tiles.blocks; g.round += together) {
+        g.blocks = at_most(together, g.tiles.blocks - g.round);
+        yk__cpu_parallel(device, 2 * g.blocks, 1, f32 ? sides_piece_f32 : sides_piece_f64, &g);
+        yk__cpu_parallel(device, 16 * g.panels, 1, f32 ? product_piece_f32 : product_piece_f64, &g);
+    }
+    yk__cpu_parallel(device, g.x.channels, 4, f32 ? total_piece_f32 : total_piece_f64, &g);
+    yk__storage_release(handle);
+    *finite = !g.infinite;
+    return YK_OK;
+}

@@ -1,0 +1,363 @@
+/*
+ * conv_winograd_body.h - the transformations and products of conv_winograd.c for one dtype; included there with T, V,
+ * VU (V at any address) and TYPED(name) defined.
+ */
+#define WIDTH ((int64_t)(sizeof(V) / sizeof(T)))
+#define PANEL (WIDTH * YK__GEMM_VECTORS)
+
+/* Loops over the 4 rows and columns of a tile are unrolled, or its vectors do not live in registers. */
+#define EACH(i) YK__UNROLL for (int i = 0; i < 4; i++)
+
+/* B^T d B, of a 4 x 4 window of the source. */
+static inline __attribute__((always_inline)) void TYPED(window_to_products)(V d[4][4])
+{
+    V e[4][4];
+    EACH(j)
+    {
+        e[0][j] = d[0][j] - d[2][j];
+        e[1][j] = d[1][j] + d[2][j];
+        e[2][j] = d[2][j] - d[1][j];
+        e[3][j] = d[1][j] - d[3][j];
+    }
+    EACH(i)
+    {
+        d[i][0] = e[i][0] - e[i][2];
+        d[i][1] = e[i][1] + e[i][2];
+        d[i][2] = e[i][2] - e[i][1];
+        d[i][3] = e[i][1] - e[i][3];
+    }
+}
+
+/* A g A^T, of the gradient of 2 x 2 outputs, given in the corner of g. */
+static inline __attribute__((always_inline)) void TYPED(gradient_to_products)(V g[4][4])
+{
+    V e[4][2];
+    YK__UNROLL for (int j = 0; j < 2; j++)
+    {
+        e[0][j] = g[0][j];
+        e[1][j] = g[0][j] + g[1][j];
+        e[2][j] = g[0][j] - g[1][j];
+        e[3][j] = -g[1][j];
+    }
+    EACH(i)
+    {
+        g[i][0] = e[i][0];
+        g[i][1] = e[i][0] + e[i][1];
+        g[i][2] = e[i][0] - e[i][1];
+        g[i][3] = -e[i][1];
+    }
+}
+
+/* `len` channels of one window, of which the rows [i0, i1) and columns [j0, j1) are inside the map. */
+static inline __attribute__((always_inline)) void TYPED(window_of)(const struct window *w, const T *from, T *to,
+                                                                   int64_t len, const int side, const bool whole)
+{
+    const int64_t sh = w->stride[0], sw = w->stride[1], ld = w->ld;
+    const int i0 = w->begin[0], i1 = w->end[0], j0 = w->begin[1], j1 = w->end[1];
+    for (int64_t c = 0; c < len; c += WIDTH) {
+        V d[4][4];
+        int64_t part = len - c < WIDTH ? len - c : WIDTH;
+        YK__UNROLL for (int i = 0; i < side; i++) YK__UNROLL for (int j = 0; j < side; j++)
+        {
+            const T *at = from + (i * sh + j * sw + c);
+            if (!whole && (i < i0 || i >= i1 || j < j0 || j >= j1))
+                d[i][j] = (V){0};
+            else
+                d[i][j] = part == WIDTH ? (V) * (const VU *)at : TYPED(yk__load_part)(at, part);
+        }
+        if (side == 4)
+            TYPED(window_to_products)(d);
+        else
+            TYPED(gradient_to_products)(d);
+        EACH(i) EACH(j) * (VU *)(to + (4 * i + j) * ld + c) = d[i][j];
+    }
+}
+
+static void TYPED(window)(const struct window *w, const T *from, T *to, int64_t len, int side)
+{
+    bool whole = !w->begin[0] && !w->begin[1] && w->end[0] == side && w->end[1] == side;
+    if (side == 4 && whole)
+        TYPED(window_of)(w, from, to, len, 4, true);
+    else if (side == 4)
+        TYPED(window_of)(w, from, to, len, 4, false);
+    else if (whole)
+        TYPED(window_of)(w, from, to, len, 2, true);
+    else
+        TYPED(window_of)(w, from, to, len, 2, false);
+}
+
+/* The windows of a block, transformed: [16][tile][width of the map]. */
+static void TYPED(gather)(const struct side *m, const struct tiles *tiles, int64_t block, T *to)
+{
+    struct block b = block_of(tiles, block);
+    int64_t count = b.n1 - b.n0;
+    struct window w = {.stride = {m->stride[1], m->stride[2]}, .ld = plane_size(b.tiles, m->width)};
+    bool joined = m->stride[0] == m->channels && m->width == m->channels;
+    for (int64_t ty = b.y0; ty < b.y1; ty++)
+        for (int64_t tx = 0; tx < tiles->tx; tx++) {
+            int64_t y = 2 * ty - m->offset[0], x = 2 * tx - m->offset[1];
+            w.begin[0] = y < 0 ? (int)-y : 0;
+            w.begin[1] = x < 0 ? (int)-x : 0;
+            w.end[0] = m->height - y < m->side ? (int)(m->height - y) : m->side;
+            w.end[1] = m->length - x < m->side ? (int)(m->length - x) : m->side;
+            const T *from = (const T *)m->data + (b.n0 * m->stride[0] + y * w.stride[0] + x * w.stride[1]);
+            for (int64_t n = 0; n < (joined ? 1 : count); n++, to += m->width, from += m->stride[0])
+                TYPED(window)(&w, from, to, joined ? count * m->channels : m->channels, m->side);
+            if (joined)
+                to += (count - 1) * m->width;
+        }
+}
+
+/* The weights of one panel of columns, G w G^T, as [16][k][width]; `taps` has room for 9 x WEIGHT_ROWS x PANEL. */
+static void TYPED(pack_weights)(const struct map *m, int64_t panel, T *to, T *taps)
+{
+    int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
+    int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH, ld = m->k * width;
+    for (int64_t k0 = 0; k0 < m->k; k0 += WEIGHT_ROWS) {
+        int64_t rows = m->k - k0 < WEIGHT_ROWS ? m->k - k0 : WEIGHT_ROWS, tap_size = rows * width;
+        for (int tap = 0; tap < 9; tap++) {
+            int ky = m->backward ? 2 - tap / 3 : tap / 3, kx = m->backward ? 2 - tap % 3 : tap % 3;
+            const T *w = (const T *)m->w + ky * m->w_tap[0] + kx * m->w_tap[1] + k0 * m->w_k + panel * PANEL * m->w_col;
+            TYPED(yk__gemm_pack)(taps + tap * tap_size, w, rows, m->w_k, cols, m->w_col, width);
+        }
+        for (int64_t at = 0; at < tap_size; at += WIDTH) {
+            V e[4][3];
+            YK__UNROLL for (int j = 0; j < 3; j++)
+            {
+                V w0 = *(const VU *)(taps + j * tap_size + at), w1 = *(const VU *)(taps + (3 + j) * tap_size + at),
+                  w2 = *(const VU *)(taps + (6 + j) * tap_size + at), half = (w0 + w2) * (T)0.5;
+                e[0][j] = w0;
+                e[1][j] = half + w1 * (T)0.5;
+                e[2][j] = half - w1 * (T)0.5;
+                e[3][j] = w2;
+            }
+            T *u = to + k0 * width + at;
+            EACH(i)
+            {
+                V half = (e[i][0] + e[i][2]) * (T)0.5;
+                *(VU *)(u + (4 * i + 0) * ld) = e[i][0];
+                *(VU *)(u + (4 * i + 1) * ld) = half + e[i][1] * (T)0.5;
+                *(VU *)(u + (4 * i + 2) * ld) = half - e[i][1] * (T)0.5;
+                *(VU *)(u + (4 * i + 3) * ld) = e[i][2];
+            }
+        }
+    }
+}
+
+static void TYPED(weight_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const struct map *m = arg;
+    for (int64_t panel = begin; panel < end; panel++)
+        TYPED(pack_weights)
+    (m, panel, (T *)m->weights + panel * m->panel_size, (T *)m->taps + thread * WEIGHT_ROWS * 9 * PANEL);
+}
+
+static void TYPED(source_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct map *m = arg;
+    for (int64_t block = begin; block < end; block++)
+        TYPED(gather)(&m->src, &m->tiles, m->round + block, (T *)m->products + block * m->products_size);
+}
+
+/* Adds, up to `rows` of a tile, what k gives; the sums are kept short, as in conv_pixels.c. */
+static void TYPED(multiply)(yk__gemm_tile *tile, enum yk__gemm_mode mode, int64_t rows, int64_t k, int64_t most,
+                            bool accumulate)
+{
+    int64_t vectors = (tile->cols + WIDTH - 1) / WIDTH;
+    yk__gemm_kernel kernel = TYPED(yk__gemm_kernels)[mode][vectors - 1][rows - 1];
+    const T *a = tile->a, *b = tile->b;
+    tile->accumulate = accumulate;
+    for (int64_t at = 0; at < k; at += most) {
+        tile->k = k - at < most ? k - at : most;
+        tile->a = a + at * (mode == YK__GEMM_A_COLUMNS ? tile->lda : 1);
+        tile->b = b + at * tile->ldb;
+        kernel(tile);
+        tile->accumulate = true;
+    }
+}
+
+/* A^T m A of a block and a panel, with the bias, to the outputs that exist. Returns whether all of them are finite. */
+static bool TYPED(scatter)(const struct map *m, const struct block *b, int64_t panel, const T *from)
+{
+    int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
+    int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH, ld = plane_size(b->tiles, width);
+    const int64_t *stride = m->dst_stride;
+    V bad = {0};
+    for (int64_t ty = b->y0; ty < b->y1; ty++)
+        for (int64_t tx = 0; tx < m->tiles.tx; tx++) {
+            bool below = 2 * ty + 1 < m->height, right = 2 * tx + 1 < m->length;
+            T *to = (T *)m->dst + b->n0 * stride[0] + 2 * ty * stride[1] + 2 * tx * stride[2] + panel * PANEL;
+            for (int64_t n = b->n0; n < b->n1; n++, to += stride[0], from += width)
+                for (int64_t c = 0; c < cols; c += WIDTH) {
+                    V e[2][4], out[2][2], bias = {0};
+                    int64_t part = cols - c < WIDTH ? cols - c : WIDTH;
+                    if (m->bias)
+                        bias = TYPED(yk__load_part)((const T *)m->bias + panel * PANEL + c, part);
+                    EACH(j)
+                    {
+                        V m0 = *(const VU *)(from + j * ld + c), m1 = *(const VU *)(from + (4 + j) * ld + c),
+                          m2 = *(const VU *)(from + (8 + j) * ld + c), m3 = *(const VU *)(from + (12 + j) * ld + c);
+                        e[0][j] = m0 + (m1 + m2);
+                        e[1][j] = (m1 - m2) - m3;
+                    }
+                    YK__UNROLL for (int i = 0; i < 2; i++)
+                    {
+                        out[i][0] = e[i][0] + (e[i][1] + e[i][2]) + bias;
+                        out[i][1] = (e[i][1] - e[i][2]) - e[i][3] + bias;
+                    }
+                    bad += ((out[0][0] + out[0][1]) + (out[1][0] + out[1][1])) * (T)0;
+                    YK__UNROLL for (int i = 0; i < 2; i++) YK__UNROLL for (int j = 0; j < 2; j++)
+                    {
+                        if ((i && !below) || (j && !right))
+                            continue;
+                        T *at = to + i * stride[1] + j * stride[2] + c;
+                        if (part == WIDTH)
+                            *(VU *)at = out[i][j];
+                        else
+                            TYPED(yk__store_part)(at, out[i][j], part);
+                    }
+                }
+        }
+    bool finite = true;
+    for (int64_t i = 0; i < WIDTH; i++)
+        finite = finite && bad[i] == 0;
+    return finite;
+}
+
+/* One panel of columns of one block of the round. */
+static void TYPED(map_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    struct map *m = arg;
+    T *to = (T *)m->sums + thread * m->sums_size;
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t panel = piece % m->panels, block = piece / m->panels;
+        struct block b = block_of(&m->tiles, m->round + block);
+        int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
+        int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH, tiles;
+        int64_t low = yk__gemm_cut(b.tiles, YK__GEMM_ROWS, &tiles), high = b.tiles % tiles;
+        T *weights = (T *)m->weights + (m->fresh ? (int64_t)thread : panel) * m->panel_size;
+        if (m->fresh)
+            TYPED(pack_weights)(m, panel, weights, (T *)m->taps + thread * WEIGHT_ROWS * 9 * PANEL);
+        yk__gemm_step step = {0, 0};
+        yk__gemm_tile tile = {
+            .steps = &step, .n_steps = 1, .lda = m->src.width, .ldb = width, .ldc = width, .csc = 1, .cols = width};
+        for (int64_t t = 0; t < 16; t++) {
+            const T *a = (const T *)m->products + block * m->products_size + t * plane_size(b.tiles, m->src.width);
+            T *c = to + t * plane_size(b.tiles, width);
+            for (int64_t i = 0; i < tiles; i++) {
+                int64_t height = low + (i < high);
+                tile.a = a;
+                tile.b = weights + t * m->k * width;
+                tile.c = c;
+                TYPED(multiply)(&tile, YK__GEMM_A_ROWS, height, m->k, SUM_LENGTH, false);
+                a += height * m->src.width;
+                c += height * width;
+            }
+        }
+        if (!TYPED(scatter)(m, &b, panel, to))
+            __atomic_store_n(&m->infinite, true, __ATOMIC_RELAXED);
+    }
+}
+
+/* The windows of x and of gout of a block of the round. */
+static void TYPED(sides_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct grad *g = arg;
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t block = piece / 2;
+        char *to = (char *)g->products + block * g->products_size * (int64_t)sizeof(T);
+        if (piece % 2)
+            TYPED(gather)(&g->gout, &g->tiles, g->round + block, (T *)to + g->right_at);
+        else
+            TYPED(gather)(&g->x, &g->tiles, g->round + block, (T *)to);
+    }
+}
+
+/* One of the 16 places and a panel of gout's channels: x's channels x gout's, summed over the tiles of the round. */
+static void TYPED(product_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct grad *g = arg;
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t panel = piece % g->panels, t = piece / g->panels;
+        int64_t cols = g->gout.width - panel * PANEL < PANEL ? g->gout.width - panel * PANEL : PANEL, tiles;
+        int64_t low = yk__gemm_cut(g->x.channels, YK__GEMM_ROWS, &tiles), high = g->x.channels % tiles;
+        yk__gemm_step step = {0, 0};
+        yk__gemm_tile tile = {.steps = &step,
+                              .n_steps = 1,
+                              .lda = g->x.width,
+                              .ldb = g->gout.width,
+                              .ldc = g->gout.width,
+                              .csc = 1,
+                              .cols = cols};
+        for (int64_t block = 0; block < g->blocks; block++) {
+            struct block b = block_of(&g->tiles, g->round + block);
+            const T *a = (const T *)g->products + block * g->products_size + t * plane_size(b.tiles, g->x.width);
+            const T *right = (const T *)g->products + block * g->products_size + g->right_at +
+                             t * plane_size(b.tiles, g->gout.width) + panel * PANEL;
+            T *c = (T *)g->sums + t * g->x.channels * g->gout.width + panel * PANEL;
+            for (int64_t i = 0; i < tiles; i++) {
+                int64_t height = low + (i < high);
+                tile.a = a;
+                tile.b = right;
+                tile.c = c;
+                TYPED(multiply)
+                (&tile, YK__GEMM_A_COLUMNS, height, b.tiles, GRADIENT_LENGTH, g->round + block > 0);
+                a += height;
+                c += height * g->gout.width;
+            }
+        }
+    }
+}
+
+/* G^T s G of the sums of one channel of x. */
+static void TYPED(total_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    struct grad *g = arg;
+    const int64_t *stride = g->gw.stride;
+    for (int64_t channel = begin; channel < end; channel++) {
+        const T *from = (const T *)g->sums + channel * g->gout.width;
+        const int64_t ld = g->x.channels * g->gout.width;
+        V bad = {0};
+        for (int64_t o = 0; o < g->gout.channels; o += WIDTH) {
+            V e[3][4], w[3][3];
+            int64_t part = g->gout.channels - o < WIDTH ? g->gout.channels - o : WIDTH;
+            EACH(j)
+            {
+                V s0 = *(const VU *)(from + j * ld + o), s1 = *(const VU *)(from + (4 + j) * ld + o),
+                  s2 = *(const VU *)(from + (8 + j) * ld + o), s3 = *(const VU *)(from + (12 + j) * ld + o);
+                V half = (s1 + s2) * (T)0.5;
+                e[0][j] = s0 + half;
+                e[1][j] = (s1 - s2) * (T)0.5;
+                e[2][j] = half + s3;
+            }
+            YK__UNROLL for (int i = 0; i < 3; i++)
+            {
+                V half = (e[i][1] + e[i][2]) * (T)0.5;
+                w[i][0] = e[i][0] + half;
+                w[i][1] = (e[i][1] - e[i][2]) * (T)0.5;
+                w[i][2] = half + e[i][3];
+            }
+            YK__UNROLL for (int i = 0; i < 3; i++) YK__UNROLL for (int j = 0; j < 3; j++)
+            {
+                T *to = (T *)g->gw.data + channel * stride[1] + i * stride[2] + j * stride[3] + o * stride[0];
+                bad += w[i][j] * (T)0;
+                if (stride[0] == 1)
+                    TYPED(yk__store_part)(to, w[i][j], part);
+                else
+                    for (int64_t l = 0; l < part; l++)
+                        to[l * stride[0]] = w[i][j][l];
+            }
+        }
+        for (int64_t i = 0; i < WIDTH; i++)
+            if (bad[i] != 0)
+                __atomic_store_n(&g->infinite, true, __ATOMIC_RELAXED);
+    }
+}
+
+#undef EACH
+#undef WIDTH
+#undef PANEL

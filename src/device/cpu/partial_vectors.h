@@ -1,0 +1,61 @@
+/*
+ * partial_vectors.h - vectors at the end of a row, of which only some lanes exist in memory. Layer: device/cpu.
+ *
+ * The lanes beyond the first n are 0 when loaded, and memory beyond them is neither read nor written.
+ */
+#ifndef YOKE_DEVICE_CPU_PARTIAL_VECTORS_H
+#define YOKE_DEVICE_CPU_PARTIAL_VECTORS_H
+
+#include <string.h>
+
+#include "device/cpu/cpu.h"
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+
+static inline yk__vf32 yk__load_part_f32(const float *from, int64_t n)
+{
+    return (yk__vf32)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
+}
+
+static inline yk__vf64 yk__load_part_f64(const double *from, int64_t n)
+{
+    return (yk__vf64)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), from);
+}
+
+static inline void yk__store_part_f32(float *to, yk__vf32 v, int64_t n)
+{
+    _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)v);
+}
+
+static inline void yk__store_part_f64(double *to, yk__vf64 v, int64_t n)
+{
+    _mm512_mask_storeu_pd(to, (__mmask8)((1u << n) - 1), (__m512d)v);
+}
+#else
+static inline yk__vf32 yk__load_part_f32(const float *from, int64_t n)
+{
+    yk__vf32 v = {0};
+    memcpy(&v, from, (size_t)n * sizeof(float));
+    return v;
+}
+
+static inline yk__vf64 yk__load_part_f64(const double *from, int64_t n)
+{
+    yk__vf64 v = {0};
+    memcpy(&v, from, (size_t)n * sizeof(double));
+    return v;
+}
+
+static inline void yk__store_part_f32(float *to, yk__vf32 v, int64_t n)
+{
+    memcpy(to, &v, (size_t)n * sizeof(float));
+}
+
+static inline void yk__store_part_f64(double *to, yk__vf64 v, int64_t n)
+{
+    memcpy(to, &v, (size_t)n * sizeof(double));
+}
+#endif
+
+#endif
