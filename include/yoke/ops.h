@@ -14,6 +14,7 @@
 #define YOKE_OPS_H
 
 #include <yoke/autograd.h>
+#include <yoke/ops_index.h>
 
 #ifdef __cplusplus
 extern "C" {

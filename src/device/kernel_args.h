@@ -60,6 +60,19 @@ typedef enum yk__random_kind {
     YK__RANDOM_INTEGER, /* [p0, p1) */
 } yk__random_kind;
 
+/* Index tensors: where along some dimensions of x an element lies. Every view is i64 and has the shape of what is read
+ * or written, with stride 0 where its tensor has no such dimension. */
+typedef struct yk__indices {
+    const char *name; /* of the operation, for errors */
+    int count;        /* 1 to YK_MAX_DIMS */
+    bool wrap;        /* -1 is the last element */
+    struct {
+        yk__view view;
+        int dim;              /* of x, for errors: the first, where several that lie evenly are one */
+        int64_t size, stride; /* of x there, in elements */
+    } of[YK_MAX_DIMS];
+} yk__indices;
+
 typedef struct yk__conv2d {
     int64_t stride[2], padding[2], dilation[2], groups; /* height, width */
 } yk__conv2d;

@@ -133,6 +133,17 @@ typedef struct yk__backend {
     yk_status (*embedding_backward)(int device, const yk__view *gweight, const yk__view *gout, const yk__view *index,
                                     int64_t padding_idx);
 
+    /* ---- indexing: any dtype, the same for both; x has the shape of out (value), with stride 0 where only an index
+     * tensor moves. An index outside its dimension is an error that names both, and then nothing was written to x. ----
+     */
+    /* out[c] = x[c + sum of index_k[c] stride_k] */
+    yk_status (*index)(int device, const yk__view *out, const yk__view *x, const yk__indices *p);
+    /* x[c + ...] = value[c], or += where `accumulate` (not of f16 and bf16; of bool: or). Elements of one place come in
+     * C order of c: the last one stays. Without the index tensors, no two c are one place. */
+    yk_status (*index_put)(int device, const yk__view *x, const yk__view *value, const yk__indices *p, bool accumulate);
+    /* *count of the elements of x, bool, that are true; out (count, ndim) i64 or NULL: their positions in C order. */
+    yk_status (*nonzero)(int device, const yk__view *x, int64_t *count, const yk__view *out);
+
     /* ---- losses: x (N,C) logits, target (N) i64, weight (C) or NULL ---- */
     /* loss: 0-dim; lse (N): log-sum-exp per row; total: 0-dim, the divisor of the mean. A label outside [0, C) that is
      * not ignore_index is an error that names row, label and C. */

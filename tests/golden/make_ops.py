@@ -238,6 +238,27 @@ case("mse_loss", F.mse_loss, x(2, 3), x(2, 3))
 case("mse_loss_sum", lambda a, b: F.mse_loss(a, b, reduction="sum"), x(2, 3), x(2, 3))
 case("mse_loss_each", lambda a, b: F.mse_loss(a, b, reduction="none"), x(2, 3), x(2, 3))
 
+# ---- parts by index ----
+case("index_select", lambda a, i: a.index_select(1, i), x(3, 4, 2), index(5, high=4))
+case("index_select_one", lambda a, i: a.index_select(0, i), x(3, 4), index(high=3))
+case("index_add", lambda a, i, b: a.clone().index_add_(1, i, b, alpha=-1.5), x(2, 3, 2), index(5, high=3), x(2, 5, 2))
+case("gather_dim", lambda a, i: a.gather(1, i), x(3, 4), index(2, 5, high=4))
+case("gather_dim_first", lambda a, i: a.gather(-3, i), x(3, 2, 4), index(4, 2, 3, high=3))
+case("scatter_dim", lambda a, i, b: a.clone().scatter_(1, i, b), x(3, 5),
+     index(2, 3, high=5, values=[4, 0, 2, 1, 3, 0]), x(2, 3))
+case("scatter_dim_value", lambda a, i: a.clone().scatter_(0, i, 2.5), x(3, 4), index(2, 3, high=3))
+case("scatter_add", lambda a, i, b: a.clone().scatter_add_(0, i, b), x(3, 4), index(5, 3, high=3), x(5, 3))
+case("take", lambda a, i: a.take(i), x(3, 4), index(2, 3, high=12, values=[-1, 0, 5, 5, -12, 11]))
+case("take_along_dim", lambda a, i: torch.take_along_dim(a, i, 1), x(3, 4, 1), index(1, 5, 2, high=4, values=[
+    -1, 0, 3, 3, -4, 2, 1, 1, 0, 2]))
+case("masked_select", lambda a, m: a.masked_select(m), x(3, 4), mask(3, 4))
+case("masked_select_broadcast", lambda a, m: a.masked_select(m), x(2, 1, 3), mask(4, 1))
+case("masked_fill", lambda a, m: a.masked_fill(m, -2.5), x(3, 4), mask(4))
+case("masked_fill_wider", lambda a, m: a.masked_fill(m, -2.5), x(4), mask(3, 1))
+case("masked_fill_in_place", lambda a, m: a.clone().masked_fill_(m, 0.5), x(3, 4), mask(3, 1))
+case("nonzero", lambda a: a.nonzero(), mask(3, 2, 4))
+case("nonzero_of_numbers", lambda a: a.nonzero(), index(7, high=2))
+
 
 def describe(tensor, at, kind, grad):
     shape = ", ".join(str(s) for s in tensor.shape) or "0"

@@ -227,6 +227,23 @@ static yk_tensor *empty_like_dtype(yk_tensor *x)
     ROW(linear, yk_linear(x[0], x[1], x[2]))                                                                           \
     ROW(linear_plain, yk_linear(x[0], x[1], NULL))                                                                     \
     ROW(linear_vector, yk_linear(x[0], x[1], x[2]))                                                                    \
+    ROW(index_select, yk_index_select(x[0], 1, x[1]))                                                                  \
+    ROW(index_select_one, yk_index_select(x[0], 0, x[1]))                                                              \
+    ROW(index_add, yk_index_add_(yk_clone(x[0]), 1, x[1], x[2], -1.5))                                                 \
+    ROW(gather_dim, yk_gather_dim(x[0], 1, x[1]))                                                                      \
+    ROW(gather_dim_first, yk_gather_dim(x[0], -3, x[1]))                                                               \
+    ROW(scatter_dim, yk_scatter_dim_(yk_clone(x[0]), 1, x[1], x[2]))                                                   \
+    ROW(scatter_dim_value, yk_scatter_dim_value_(yk_clone(x[0]), 0, x[1], 2.5))                                        \
+    ROW(scatter_add, yk_scatter_add_(yk_clone(x[0]), 0, x[1], x[2]))                                                   \
+    ROW(take, yk_take(x[0], x[1]))                                                                                     \
+    ROW(take_along_dim, yk_take_along_dim(x[0], x[1], 1))                                                              \
+    ROW(masked_select, yk_masked_select(x[0], x[1]))                                                                   \
+    ROW(masked_select_broadcast, yk_masked_select(x[0], x[1]))                                                         \
+    ROW(masked_fill, yk_masked_fill(x[0], x[1], -2.5))                                                                 \
+    ROW(masked_fill_wider, yk_masked_fill(x[0], x[1], -2.5))                                                           \
+    ROW(masked_fill_in_place, yk_masked_fill_(yk_clone(x[0]), x[1], 0.5))                                              \
+    ROW(nonzero, yk_nonzero(x[0]))                                                                                     \
+    ROW(nonzero_of_numbers, yk_nonzero(x[0]))                                                                          \
     ROW(conv2d, yk_conv2d(x[0], x[1], x[2], NULL))                                                                     \
     ROW(conv2d_plain, yk_conv2d(x[0], x[1], NULL, NULL))                                                               \
     ROW(conv2d_all, yk_conv2d(x[0], x[1], x[2],                                                                        \

@@ -1,0 +1,577 @@
+/*
+ * index.c - the slots index, index_put and nonzero. Layer: device/cpu.
+ *
+ * A run of a loop is taken in blocks: the index tensors become byte offsets into x, checked on the way, then the
+ * elements move. Up to FUSED index tensors are operands of the loop; more are added up in scratch memory first.
+ *
+ * What is written to one place comes in C order whatever the number of threads: the threads share a dimension that no
+ * index tensor moves along, or else each goes through all indices and writes the places that are its own.
+ */
+#include <stdatomic.h>
+
+#include "device/cpu/iterate.h"
+
+enum { BLOCK = 512, FUSED = 3 };
+
+/* The index tensors of a call as operands of a loop, after the output and x. */
+typedef struct places {
+    int count;
+    bool wrap;
+    int64_t size[FUSED], step[FUSED]; /* step: bytes of x */
+    size_t element;
+    atomic_bool *bad;
+    /* index_put */
+    bool accumulate, shared; /* shared: only the places with the first index in [low, high) are this thread's */
+    yk_dtype dtype;
+    int64_t low, high;
+} places;
+
+static inline int64_t wrapped(int64_t v, int64_t size)
+{
+    return v + ((v >> 63) & size);
+}
+
+/* The offsets of n elements; whether all indices are inside. */
+static bool offsets(const places *p, int64_t n, char *const *index, const int64_t *stride, int64_t *to)
+{
+    uint64_t outside = 0;
+    for (int k = 0; k < p->count; k++) {
+        int64_t size = p->size[k], step = p->step[k];
+        uint64_t below = p->wrap ? (uint64_t)size : 0, room = (uint64_t)size + below;
+        if (stride[k] == (int64_t)sizeof(int64_t)) {
+            const int64_t *from = (const int64_t *)index[k];
+            if (k == 0) {
+                for (int64_t i = 0; i < n; i++) {
+                    outside |= (uint64_t)from[i] + below >= room;
+                    to[i] = wrapped(from[i], size) * step;
+                }
+            } else {
+                for (int64_t i = 0; i < n; i++) {
+                    outside |= (uint64_t)from[i] + below >= room;
+                    to[i] += wrapped(from[i], size) * step;
+                }
+            }
+        } else {
+            for (int64_t i = 0; i < n; i++) {
+                int64_t v = *(const int64_t *)(index[k] + i * stride[k]);
+                outside |= (uint64_t)v + below >= room;
+                to[i] = (k ? to[i] : 0) + wrapped(v, size) * step;
+            }
+        }
+    }
+    return outside == 0;
+}
+
+/* Whether no index tensor moves along a run. */
+static bool is_fixed(const places *p, const int64_t *index_stride)
+{
+    for (int k = 0; k < p->count; k++)
+        if (index_stride[k] != 0)
+            return false;
+    return true;
+}
+
+#define GATHER(T)                                                                                                      \
+    {                                                                                                                  \
+        if (out_stride == (int64_t)sizeof(T) && x_stride == 0) {                                                       \
+            T *to = (T *)out;                                                                                          \
+            for (int64_t i = 0; i < n; i++)                                                                            \
+                to[i] = *(const T *)(x + offset[i]);                                                                   \
+        } else {                                                                                                       \
+            for (int64_t i = 0; i < n; i++)                                                                            \
+                *(T *)(out + i * out_stride) = *(const T *)(x + i * x_stride + offset[i]);                             \
+        }                                                                                                              \
+        return;                                                                                                        \
+    }
+
+static void gather(size_t element, int64_t n, char *out, int64_t out_stride, const char *x, int64_t x_stride,
+                   const int64_t *offset)
+{
+    switch (element) {
+    case 1: GATHER(yk__raw8)
+    case 2: GATHER(yk__raw16)
+    case 4: GATHER(yk__raw32)
+    default: GATHER(yk__raw64)
+    }
+}
+
+static void read_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    (void)first;
+    const places *p = context;
+    int64_t offset[BLOCK];
+    if (is_fixed(p, stride + 2)) {
+        if (!offsets(p, 1, data + 2, stride + 2, offset)) {
+            atomic_store_explicit(p->bad, true, memory_order_relaxed);
+            return;
+        }
+        const char *from = data[1] + offset[0];
+        if (stride[0] == (int64_t)p->element && stride[1] == (int64_t)p->element)
+            memcpy(data[0], from, (size_t)n * p->element);
+        else
+            yk__copy_strided(data[0], stride[0], from, stride[1], p->element, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t m = n - i < BLOCK ? n - i : BLOCK;
+        char *index[FUSED];
+        for (int k = 0; k < p->count; k++)
+            index[k] = data[2 + k] + i * stride[2 + k];
+        if (!offsets(p, m, index, stride + 2, offset)) {
+            atomic_store_explicit(p->bad, true, memory_order_relaxed);
+            return;
+        }
+        gather(p->element, m, data[0] + i * stride[0], stride[0], data[1] + i * stride[1], stride[1], offset);
+    }
+}
+
+/* ---- errors ---- */
+
+/* The view without the dimensions that it is only repeated along. */
+static yk__view own_part(const yk__view *v)
+{
+    yk__view own = *v;
+    for (int d = 0; d < own.ndim; d++)
+        if (own.stride[d] == 0 && own.shape[d] > 1)
+            own.shape[d] = 1;
+    return own;
+}
+
+typedef struct search {
+    uint64_t below, room;
+    atomic_bool *bad;
+    const int64_t *found; /* the first outside, where one thread looks */
+} search;
+
+static void check_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    (void)first;
+    const search *s = context;
+    uint64_t outside = 0;
+    if (stride[0] == (int64_t)sizeof(int64_t)) {
+        const int64_t *from = (const int64_t *)data[0];
+        for (int64_t i = 0; i < n; i++)
+            outside |= (uint64_t)from[i] + s->below >= s->room;
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            outside |= (uint64_t) * (const int64_t *)(data[0] + i * stride[0]) + s->below >= s->room;
+    }
+    if (outside)
+        atomic_store_explicit(s->bad, true, memory_order_relaxed);
+}
+
+static void find_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    (void)first;
+    search *s = (search *)context;
+    for (int64_t i = 0; i < n && !s->found; i++) {
+        const int64_t *at = (const int64_t *)(data[0] + i * stride[0]);
+        if ((uint64_t)*at + s->below >= s->room)
+            s->found = at;
+    }
+}
+
+static search search_of(const yk__indices *p, int k, atomic_bool *bad)
+{
+    uint64_t size = (uint64_t)p->of[k].size, below = p->wrap ? size : 0;
+    return (search){.below = below, .room = size + below, .bad = bad};
+}
+
+/* The error of the first index, in C order, that is outside. */
+static yk_status fail_outside(const yk__indices *p)
+{
+    for (int k = 0; k < p->count; k++) {
+        search s = search_of(p, k, NULL);
+        yk__view own = own_part(&p->of[k].view);
+        const yk__view *views[] = {&own};
+        yk__loop loop;
+        yk__loop_init(&loop, 1, views, true);
+        yk__loop_job job = {&loop, find_run, &s};
+        if (loop.total)
+            yk__loop_piece(&job, 0, loop.total, 0);
+        if (s.found)
+            return yk__fail(YK_ERR_ARGUMENT, "%s: index %lld is outside dimension %d of size %lld", p->name,
+                            (long long)*s.found, p->of[k].dim, (long long)p->of[k].size);
+    }
+    return YK_OK;
+}
+
+static yk_status check(int device, const yk__indices *p)
+{
+    atomic_bool bad = false;
+    for (int k = 0; k < p->count; k++) {
+        search s = search_of(p, k, &bad);
+        yk__view own = own_part(&p->of[k].view);
+        const yk__view *views[] = {&own};
+        yk__loop loop;
+        yk__loop_init(&loop, 1, views, false);
+        yk__loop_run(device, &loop, YK__GRAIN, check_run, &s);
+    }
+    return atomic_load(&bad) ? fail_outside(p) : YK_OK;
+}
+
+/* ---- many index tensors ---- */
+
+static void add_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    const places *p = context;
+    int64_t offset[BLOCK];
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t m = n - i < BLOCK ? n - i : BLOCK;
+        char *index[] = {data[1] + i * stride[1]};
+        offsets(p, m, index, stride + 1, offset);
+        for (int64_t j = 0; j < m; j++) {
+            int64_t *to = (int64_t *)(data[0] + (i + j) * stride[0]);
+            *to = (p->accumulate ? *to : 0) + offset[j];
+        }
+    }
+    (void)first;
+}
+
+/*
+ * The operands of the loop over `shape_of` (the output, or the value) and x: views[2] and on. More than FUSED index
+ * tensors, which are checked then, become one of elements of x in *scratch.
+ */
+static yk_status operands(int device, const yk__view *shape_of, const yk__indices *p, places *to, yk__view *sum,
+                          const yk__view **views, yk__storage **scratch)
+{
+    to->wrap = p->wrap;
+    to->count = p->count;
+    *scratch = NULL;
+    if (p->count <= FUSED) {
+        for (int k = 0; k < p->count; k++) {
+            views[2 + k] = &p->of[k].view;
+            to->size[k] = p->of[k].size;
+            to->step[k] = p->of[k].stride * (int64_t)to->element;
+        }
+        return YK_OK;
+    }
+    *sum = *shape_of;
+    sum->dtype = YK_I64;
+    int64_t step = 1, extent = 1;
+    for (int d = sum->ndim - 1; d >= 0; d--) {
+        sum->stride[d] = step;
+        step *= sum->shape[d];
+    }
+    if (check(device, p))
+        return yk__error_code();
+    sum->data = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, (size_t)step * sizeof(int64_t), scratch);
+    if (!sum->data)
+        return yk__error_code();
+    for (int k = 0; k < p->count; k++) {
+        places one = {
+            .count = 1, .wrap = p->wrap, .size = {p->of[k].size}, .step = {p->of[k].stride}, .accumulate = k > 0};
+        const yk__view *pair[] = {sum, &p->of[k].view};
+        yk__loop loop;
+        yk__loop_init(&loop, 2, pair, false);
+        yk__loop_run(device, &loop, YK__GRAIN, add_run, &one);
+        extent += (p->of[k].size - 1) * p->of[k].stride;
+    }
+    views[2] = sum;
+    to->count = 1;
+    to->wrap = false;
+    to->size[0] = extent;
+    to->step[0] = (int64_t)to->element;
+    return YK_OK;
+}
+
+static yk_status index_read(int device, const yk__view *out, const yk__view *x, const yk__indices *p)
+{
+    atomic_bool bad = false;
+    places at = {.element = yk_dtype_size(x->dtype), .bad = &bad};
+    const yk__view *views[2 + FUSED] = {out, x};
+    yk__view sum;
+    yk__storage *scratch;
+    if (operands(device, out, p, &at, &sum, views, &scratch))
+        return yk__error_code();
+    yk__loop loop;
+    yk__loop_init(&loop, 2 + at.count, views, false);
+    yk__loop_run(device, &loop, YK__GRAIN, read_run, &at);
+    yk__storage_release(scratch);
+    return atomic_load(&bad) ? fail_outside(p) : YK_OK;
+}
+
+/* ---- index_put ---- */
+
+/* The i-th of n elements, or the chosen[i]-th. */
+#define PUT_EACH(T, WRITE)                                                                                             \
+    {                                                                                                                  \
+        if (chosen) {                                                                                                  \
+            for (int64_t j = 0; j < n; j++) {                                                                          \
+                int64_t i = chosen[j];                                                                                 \
+                T *to = (T *)(x + i * x_stride + offset[i]);                                                           \
+                T v = *(const T *)(value + i * value_stride);                                                          \
+                WRITE;                                                                                                 \
+            }                                                                                                          \
+        } else {                                                                                                       \
+            for (int64_t i = 0; i < n; i++) {                                                                          \
+                T *to = (T *)(x + i * x_stride + offset[i]);                                                           \
+                T v = *(const T *)(value + i * value_stride);                                                          \
+                WRITE;                                                                                                 \
+            }                                                                                                          \
+        }                                                                                                              \
+        return;                                                                                                        \
+    }
+
+static void put(const places *p, int64_t n, const int64_t *chosen, char *x, int64_t x_stride, const char *value,
+                int64_t value_stride, const int64_t *offset)
+{
+    if (!p->accumulate) {
+        switch (p->element) {
+        case 1: PUT_EACH(yk__raw8, *to = v)
+        case 2: PUT_EACH(yk__raw16, *to = v)
+        case 4: PUT_EACH(yk__raw32, *to = v)
+        default: PUT_EACH(yk__raw64, *to = v)
+        }
+    }
+    switch (p->dtype) {
+    case YK_F32: PUT_EACH(float, *to += v)
+    case YK_F64: PUT_EACH(double, *to += v)
+    case YK_I64: PUT_EACH(uint64_t, *to += v)
+    case YK_I32: PUT_EACH(uint32_t, *to += v)
+    case YK_U8: PUT_EACH(uint8_t, *to = (uint8_t)(*to + v))
+    default: PUT_EACH(uint8_t, *to = (*to || v))
+    }
+}
+
+/* A run that lies evenly in x and in value: no two of its places are one. */
+#define PUT_ROW(T, WRITE)                                                                                              \
+    {                                                                                                                  \
+        if (x_stride == (int64_t)sizeof(T) && value_stride == (int64_t)sizeof(T)) {                                    \
+            T *row = (T *)x;                                                                                           \
+            const T *from = (const T *)value;                                                                          \
+            YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                            \
+            {                                                                                                          \
+                T *to = row + i;                                                                                       \
+                T v = from[i];                                                                                         \
+                WRITE;                                                                                                 \
+            }                                                                                                          \
+        } else {                                                                                                       \
+            for (int64_t i = 0; i < n; i++) {                                                                          \
+                T *to = (T *)(x + i * x_stride);                                                                       \
+                T v = *(const T *)(value + i * value_stride);                                                          \
+                WRITE;                                                                                                 \
+            }                                                                                                          \
+        }                                                                                                              \
+        return;                                                                                                        \
+    }
+
+static void put_row(const places *p, int64_t n, char *x, int64_t x_stride, const char *value, int64_t value_stride)
+{
+    if (!p->accumulate) {
+        yk__copy_strided(x, x_stride, value, value_stride, p->element, n);
+        return;
+    }
+    switch (p->dtype) {
+    case YK_F32: PUT_ROW(float, *to += v)
+    case YK_F64: PUT_ROW(double, *to += v)
+    case YK_I64: PUT_ROW(uint64_t, *to += v)
+    case YK_I32: PUT_ROW(uint32_t, *to += v)
+    case YK_U8: PUT_ROW(uint8_t, *to = (uint8_t)(*to + v))
+    default: PUT_ROW(uint8_t, *to = (*to || v))
+    }
+}
+
+static inline bool is_ours(const places *p, const char *index)
+{
+    int64_t v = wrapped(*(const int64_t *)index, p->size[0]);
+    return v >= p->low && v < p->high;
+}
+
+/* Operands: value, x, the index tensors; the indices were checked. */
+static void write_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    (void)first;
+    const places *p = context;
+    int64_t offset[BLOCK], chosen[BLOCK];
+    if (is_fixed(p, stride + 2)) {
+        offsets(p, 1, data + 2, stride + 2, offset);
+        if (!p->shared || is_ours(p, data[2]))
+            put_row(p, n, data[1] + offset[0], stride[1], data[0], stride[0]);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t m = n - i < BLOCK ? n - i : BLOCK, ours = m;
+        char *index[FUSED];
+        for (int k = 0; k < p->count; k++)
+            index[k] = data[2 + k] + i * stride[2 + k];
+        if (p->shared) {
+            ours = 0;
+            for (int64_t j = 0; j < m; j++) {
+                chosen[ours] = j;
+                ours += is_ours(p, index[0] + j * stride[2]);
+            }
+        }
+        offsets(p, m, index, stride + 2, offset);
+        put(p, ours, p->shared ? chosen : NULL, data[1] + i * stride[1], stride[1], data[0] + i * stride[0], stride[0],
+            offset);
+    }
+}
+
+typedef struct share {
+    const yk__loop *loop;
+    const places *at;
+    int dim; /* that the threads share; -1: the range of the first index */
+    int64_t pieces;
+} share;
+
+static void write_share(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const share *s = arg;
+    for (int64_t piece = begin; piece < end; piece++) {
+        yk__loop loop = *s->loop;
+        places at = *s->at;
+        int64_t size = s->dim < 0 ? at.size[0] : loop.shape[s->dim];
+        int64_t from = size / s->pieces * piece + (piece < size % s->pieces ? piece : size % s->pieces);
+        int64_t length = size / s->pieces + (piece < size % s->pieces);
+        if (s->dim < 0) {
+            at.shared = true;
+            at.low = from;
+            at.high = from + length;
+        } else {
+            loop.shape[s->dim] = length;
+            loop.total = loop.total / size * length;
+            for (int k = 0; k < loop.operands; k++)
+                loop.data[k] += from * loop.stride[s->dim][k];
+        }
+        yk__loop_job job = {&loop, write_run, &at};
+        if (length)
+            yk__loop_piece(&job, 0, loop.total, thread);
+    }
+}
+
+static yk_status index_put(int device, const yk__view *x, const yk__view *value, const yk__indices *p, bool accumulate)
+{
+    places at = {.element = yk_dtype_size(x->dtype), .dtype = x->dtype, .accumulate = accumulate};
+    const yk__view *views[2 + FUSED] = {value, x};
+    yk__view sum;
+    yk__storage *scratch;
+    if (check(device, p) || operands(device, value, p, &at, &sum, views, &scratch))
+        return yk__error_code();
+    yk__loop loop;
+    yk__loop_init(&loop, 2 + at.count, views, true);
+    share s = {.loop = &loop, .at = &at, .dim = -1, .pieces = yk__cpu_threads(device)};
+    if (loop.total <= YK__GRAIN)
+        s.pieces = 1;
+    for (int d = loop.ndim - 1; d >= 0 && s.dim < 0; d--)
+        if (loop.shape[d] >= s.pieces && is_fixed(&at, loop.stride[d] + 2))
+            s.dim = d;
+    if (loop.total == 0)
+        ;
+    else if (s.pieces == 1)
+        yk__loop_piece(&(yk__loop_job){&loop, write_run, &at}, 0, loop.total, 0);
+    else
+        yk__cpu_parallel(device, s.pieces, 1, write_share, &s);
+    yk__storage_release(scratch);
+    return YK_OK;
+}
+
+/* ---- nonzero ---- */
+
+typedef struct finding {
+    const yk__loop *loop;
+    const yk__view *x, *out;
+    int64_t *counts; /* per piece; where they are written, those before it */
+    int64_t at;      /* of one piece */
+} finding;
+
+enum { PIECE = 65536 };
+
+static void count_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    (void)first;
+    finding *f = (finding *)context;
+    int64_t count = 0;
+    if (stride[0] == 1) {
+        const uint8_t *x = (const uint8_t *)data[0];
+        for (int64_t i = 0; i < n; i += 128) {
+            int64_t m = n - i < 128 ? n - i : 128;
+            uint8_t some = 0;
+            for (int64_t j = 0; j < m; j++)
+                some = (uint8_t)(some + (x[i + j] != 0));
+            count += some;
+        }
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            count += data[0][i * stride[0]] != 0;
+    }
+    f->at += count;
+}
+
+static void position_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    finding *f = (finding *)context;
+    int64_t position[BLOCK + 1];
+    const yk__view *x = f->x, *out = f->out;
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t m = n - i < BLOCK ? n - i : BLOCK, found = 0;
+        const char *from = data[0] + i * stride[0];
+        for (int64_t j = 0; j < m; j++) {
+            position[found] = first + i + j;
+            found += from[j * stride[0]] != 0;
+        }
+        int64_t *to = (int64_t *)out->data + f->at * out->stride[0];
+        f->at += found;
+        if (x->ndim == 1) {
+            for (int64_t j = 0; j < found; j++)
+                to[j * out->stride[0]] = position[j];
+            continue;
+        }
+        for (int d = x->ndim - 1; d >= 0; d--) {
+            uint64_t size = (uint64_t)x->shape[d];
+            for (int64_t j = 0; j < found; j++) {
+                uint64_t rest = (uint64_t)position[j] / size;
+                to[j * out->stride[0] + d * out->stride[1]] = (int64_t)((uint64_t)position[j] - rest * size);
+                position[j] = (int64_t)rest;
+            }
+        }
+    }
+}
+
+static void find_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const finding *all = arg;
+    for (int64_t piece = begin; piece < end; piece++) {
+        finding f = *all;
+        int64_t from = piece * PIECE, to = from + PIECE < f.loop->total ? from + PIECE : f.loop->total;
+        f.at = f.out ? f.counts[piece] : 0;
+        yk__loop_job job = {f.loop, f.out ? position_run : count_run, &f};
+        yk__loop_piece(&job, from, to, thread);
+        if (!f.out)
+            f.counts[piece] = f.at;
+    }
+}
+
+static yk_status nonzero(int device, const yk__view *x, int64_t *count, const yk__view *out)
+{
+    const yk__view *views[] = {x};
+    yk__loop loop;
+    yk__loop_init(&loop, 1, views, true);
+    int64_t pieces = (loop.total + PIECE - 1) / PIECE;
+    yk__storage *scratch = NULL;
+    *count = 0;
+    if (pieces == 0)
+        return YK_OK;
+    finding f = {.loop = &loop, .x = x};
+    f.counts = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, (size_t)pieces * sizeof(int64_t), &scratch);
+    if (!f.counts)
+        return yk__error_code();
+    yk__cpu_parallel(device, pieces, 1, find_piece, &f);
+    for (int64_t piece = 0; piece < pieces; piece++) {
+        int64_t here = f.counts[piece];
+        f.counts[piece] = *count;
+        *count += here;
+    }
+    f.out = out;
+    if (out)
+        yk__cpu_parallel(device, pieces, 1, find_piece, &f);
+    yk__storage_release(scratch);
+    return YK_OK;
+}
+
+void YK__ISA_NAME(yk__cpu_fill_index)(yk__backend *table)
+{
+    table->index = index_read;
+    table->index_put = index_put;
+    table->nonzero = nonzero;
+}

@@ -1,0 +1,50 @@
+/*
+ * index.h - reading and writing through index tensors, what all operations of that kind share (index_map.c).
+ * Layer: ops.
+ */
+#ifndef YOKE_OPS_INDEX_H_
+#define YOKE_OPS_INDEX_H_
+
+#include "ops/op.h"
+
+/*
+ * Which elements of x the result has. Index tensor k stands for the dimensions [dim, dim + span) of x, which lie evenly
+ * as one where span is not 1. Either the index tensors, broadcast together to index_ndim dimensions, put those at `at`
+ * among the rest of x's; or (`along`) there is one, of the result's shape, which replaces the coordinate of its
+ * dimension.
+ */
+typedef struct yk__index_map {
+    const char *name; /* of the operation; static */
+    bool wrap, along;
+    int8_t count, at, index_ndim, ndim;
+    struct {
+        int8_t dim, span;
+    } of[YK_MAX_DIMS];
+    int64_t shape[YK_MAX_DIMS]; /* of the result */
+} yk__index_map;
+
+/* x[count index tensors of i64 in map->of]: broadcasts them and fills the rest of the map. */
+yk_status yk__index_map_fit(yk__index_map *map, const yk_tensor *x, yk_tensor *const *index);
+/* The map of gather and scatter. */
+yk_status yk__index_map_along(yk__index_map *map, const char *name, const yk_tensor *x, int dim,
+                              const yk_tensor *index);
+
+/* The operation: reads, records. op->backward must be yk__index_read_backward. */
+yk_tensor *yk__index_read(const yk__op *op, yk_tensor *x, const yk__index_map *map, yk_tensor *const *index);
+yk_status yk__index_read_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads);
+/* The operation in place on x, after yk__in_place_begin. `value` broadcasts to the map's shape, after leading sizes of
+ * 1 beyond it. op->backward must be yk__index_put_backward. */
+yk_status yk__index_put(const yk__op *op, yk_tensor *x, const yk__index_map *map, yk_tensor *const *index,
+                        yk_tensor *value, bool accumulate);
+yk_status yk__index_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads);
+
+/* Whether the dimensions [first, first + span) of x lie as evenly in memory as one would; its stride. */
+bool yk__even_stride(const yk_tensor *x, int first, int span, int64_t *stride);
+/* An index tensor as i64, retained; an error in the name of `name` for other dtypes than i64 and i32. */
+yk_tensor *yk__index_tensor(const char *name, yk_tensor *index);
+/* The positions of what is not 0 in x: (dimensions, count) of i64 in C order. One reference. */
+yk_tensor *yk__raw_nonzero(yk_tensor *x);
+/* For functions in place: freed tensors, NULLs, devices. No scope is needed. */
+bool yk__put_begin(const char *name, int n_inputs, yk_tensor *const *inputs);
+
+#endif

@@ -1,0 +1,346 @@
+/*
+ * index_map.c - reading and writing through index tensors: views for the kernels, gradients. Layer: ops.
+ *
+ * The gradient of reading is accumulating, that of writing is reading: all operations here are these two. Index tensors
+ * are kept for backward as they are, checked by version; where they point is worked out again for each tensor.
+ */
+#include "ops/index.h"
+
+/* ---- maps ---- */
+
+static yk_status fail_ndim(const char *name, int ndim)
+{
+    return yk__fail(YK_ERR_SHAPE, "%s: the result would have %d dimensions; a tensor has at most %d", name, ndim,
+                    YK_MAX_DIMS);
+}
+
+yk_status yk__index_map_fit(yk__index_map *map, const yk_tensor *x, yk_tensor *const *index)
+{
+    int64_t shape[YK_MAX_DIMS];
+    int ndim = 0;
+    for (int k = 0; k < map->count; k++)
+        ndim = index[k]->ndim > ndim ? index[k]->ndim : ndim;
+    for (int d = 0; d < ndim; d++)
+        shape[d] = 1;
+    for (int k = 0; k < map->count; k++) {
+        for (int d = 0; d < index[k]->ndim; d++) {
+            int64_t size = index[k]->shape[d], *to = &shape[d + ndim - index[k]->ndim];
+            if (*to != size && *to != 1 && size != 1) {
+                char a[200], b[200];
+                return yk__fail(YK_ERR_SHAPE, "%s: index tensor %d has shape %s, which does not broadcast with %s",
+                                map->name, k, yk_shape_format(index[k], a, sizeof(a)),
+                                yk__shape_text(ndim, shape, b, sizeof(b)));
+            }
+            *to = *to == 1 ? size : *to;
+        }
+    }
+    bool together = true;
+    int covered = 0;
+    for (int k = 0; k < map->count; k++) {
+        covered += map->of[k].span;
+        together = together && (k == 0 || map->of[k].dim == map->of[k - 1].dim + map->of[k - 1].span);
+    }
+    map->along = false;
+    map->index_ndim = (int8_t)ndim;
+    map->at = (int8_t)(together ? map->of[0].dim : 0);
+    if (x->ndim - covered + ndim > YK_MAX_DIMS)
+        return fail_ndim(map->name, x->ndim - covered + ndim);
+    map->ndim = 0;
+    for (int d = 0, k = 0; d <= x->ndim; d++) {
+        if (map->ndim == map->at && !k)
+            for (; k < ndim; k++)
+                map->shape[map->ndim++] = shape[k];
+        bool indexed = d == x->ndim;
+        for (int i = 0; i < map->count; i++)
+            indexed = indexed || (d >= map->of[i].dim && d < map->of[i].dim + map->of[i].span);
+        if (!indexed)
+            map->shape[map->ndim++] = x->shape[d];
+    }
+    return YK_OK;
+}
+
+yk_status yk__index_map_along(yk__index_map *map, const char *name, const yk_tensor *x, int dim, const yk_tensor *index)
+{
+    *map = (yk__index_map){.name = name, .along = true, .count = 1, .ndim = x->ndim, .index_ndim = x->ndim};
+    map->of[0].dim = (int8_t)dim;
+    map->of[0].span = 1;
+    bool fits = index->ndim == x->ndim;
+    for (int d = 0; fits && d < x->ndim; d++) {
+        fits = d == dim || index->shape[d] <= x->shape[d];
+        map->shape[d] = index->shape[d];
+    }
+    char a[200], b[200];
+    return fits ? YK_OK
+                : yk__fail(YK_ERR_SHAPE, "%s: index %s is larger than %s beside dimension %d, or of other dimensions",
+                           name, yk_shape_format(index, a, sizeof(a)), yk_shape_format(x, b, sizeof(b)), dim);
+}
+
+/* ---- what the kernels take ---- */
+
+bool yk__even_stride(const yk_tensor *x, int first, int span, int64_t *stride)
+{
+    int64_t expected = 0;
+    *stride = 1;
+    for (int d = first + span - 1; d >= first && d < x->ndim; d--) {
+        if (x->shape[d] == 1)
+            continue;
+        if (expected && x->stride[d] != expected)
+            return false;
+        *stride = expected ? *stride : x->stride[d];
+        expected = x->stride[d] * x->shape[d];
+    }
+    return true;
+}
+
+/* x in the shape of the result, and where the index tensors move it. */
+static void views_of(const yk__index_map *map, const yk_tensor *x, yk_tensor *const *index, yk__view *vx,
+                     yk__indices *p)
+{
+    *vx = (yk__view){.data = x->data, .dtype = (yk_dtype)x->dtype, .ndim = map->ndim};
+    memcpy(vx->shape, map->shape, sizeof(vx->shape));
+    p->name = map->name;
+    p->count = map->count;
+    p->wrap = map->wrap;
+    uint32_t indexed = 0;
+    for (int k = 0; k < map->count; k++) {
+        int first = map->of[k].dim, last = first + map->of[k].span - 1;
+        p->of[k].dim = first;
+        p->of[k].size = 1;
+        yk__even_stride(x, first, map->of[k].span, &p->of[k].stride);
+        for (int d = first; d <= last && d < x->ndim; d++) {
+            indexed |= 1u << d;
+            p->of[k].size *= x->shape[d];
+        }
+        yk__view *v = &p->of[k].view;
+        *v = *vx;
+        v->data = index[k]->data;
+        v->dtype = YK_I64;
+        int begin = map->along ? 0 : map->at;
+        for (int d = 0; d < map->ndim; d++) {
+            int own = d - begin - (map->index_ndim - index[k]->ndim);
+            bool inside = d >= begin && d < begin + map->index_ndim && own >= 0;
+            v->stride[d] = inside && index[k]->shape[own] != 1 ? index[k]->stride[own] : 0;
+        }
+    }
+    if (map->along) {
+        for (int d = 0; d < map->ndim; d++)
+            vx->stride[d] = indexed >> d & 1 ? 0 : x->stride[d];
+        return;
+    }
+    for (int d = 0, to = 0; d <= x->ndim; d++) {
+        if (to == map->at)
+            for (int k = 0; k < map->index_ndim; k++)
+                vx->stride[to++] = 0;
+        if (d < x->ndim && !(indexed >> d & 1))
+            vx->stride[to++] = x->stride[d];
+    }
+}
+
+static yk_tensor *raw_read(const yk__index_map *map, yk_tensor *x, yk_tensor *const *index)
+{
+    yk_tensor *out = x ? yk__tensor_new(map->ndim, map->shape, NULL, (yk_dtype)x->dtype, yk__device_of(x)) : NULL;
+    if (!out || !out->numel)
+        return out;
+    yk__indices p;
+    yk__view vo = yk__view_of(out), vx;
+    views_of(map, x, index, &vx, &p);
+    return yk__checked(out, YK__SLOT(x, index, &vo, &vx, &p));
+}
+
+/* x, which has no history of its own, or is in the hands of an operation in place. */
+static yk_status raw_put(const yk__index_map *map, yk_tensor *x, yk_tensor *const *index, yk_tensor *value,
+                         bool accumulate)
+{
+    int64_t count = 1;
+    for (int d = 0; d < map->ndim; d++)
+        count *= map->shape[d];
+    if (!count)
+        return YK_OK;
+    yk__indices p;
+    yk__view vx, vv = yk__view_expanded(value, map->ndim, map->shape);
+    if (!accumulate || !yk__is_half((yk_dtype)x->dtype)) {
+        views_of(map, x, index, &vx, &p);
+        return YK__SLOT(x, index_put, &vx, &vv, &p, accumulate);
+    }
+    yk_tensor *wide[2], *from[2] = {x, value};
+    yk_status status = yk__widen(2, from, wide);
+    if (status)
+        return status;
+    vv = yk__view_expanded(wide[1], map->ndim, map->shape);
+    views_of(map, wide[0], index, &vx, &p);
+    status = YK__SLOT(x, index_put, &vx, &vv, &p, true);
+    if (!status)
+        status = yk__raw_copy(x, wide[0]);
+    yk__release_all(2, wide);
+    return status;
+}
+
+/* ---- reading ---- */
+
+typedef struct read_context {
+    yk__index_map map;
+    yk__form x;
+} read_context;
+
+static yk_status saved_indices(yk__node *node, const yk__index_map *map, yk_tensor **index)
+{
+    yk_status bad = YK_OK;
+    for (int k = 0; k < map->count; k++)
+        index[k] = yk__saved(node, k, &bad);
+    return bad;
+}
+
+yk_status yk__index_read_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const read_context *c = yk__context(node);
+    yk_tensor *index[YK_MAX_DIMS], *wide;
+    yk_status status = saved_indices(node, &c->map, index);
+    if (status || (status = yk__widen(1, &gout, &wide)))
+        return status;
+    yk__form form = c->x;
+    form.dtype = wide->dtype;
+    yk_tensor *grad = yk__form_zeros(&form, yk__device_of(gout));
+    if (grad)
+        grad = yk__checked(grad, raw_put(&c->map, grad, index, wide, true));
+    yk_tensor_release(wide);
+    grads[0] = yk__narrow_to(grad, (yk_dtype)c->x.dtype);
+    return yk__made(grads[0]);
+}
+
+yk_tensor *yk__index_read(const yk__op *op, yk_tensor *x, const yk__index_map *map, yk_tensor *const *index)
+{
+    read_context c = {.map = *map, .x = yk__form_of(x)};
+    return yk__record(raw_read(map, x, index), op, 1, &x, map->count, index, &c, sizeof(c));
+}
+
+/* ---- writing ---- */
+
+typedef struct put_context {
+    yk__index_map map;
+    bool accumulate;
+    yk__form value;       /* as it was given */
+    int8_t value_leading; /* sizes of 1 in front that the result does not have */
+} put_context;
+
+yk_status yk__index_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const put_context *c = yk__context(node);
+    yk_tensor *index[YK_MAX_DIMS];
+    yk_status status = saved_indices(node, &c->map, index);
+    if (status)
+        return status;
+    if (yk__needs_grad(node, 0) && c->accumulate) {
+        grads[0] = yk_tensor_retain(gout);
+    } else if (yk__needs_grad(node, 0)) {
+        yk_tensor *rest = yk__raw_clone(gout), *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
+        if (rest)
+            grads[0] = yk__checked(rest, zero ? raw_put(&c->map, rest, index, zero, false) : yk__made(NULL));
+        yk_tensor_release(zero);
+        status = yk__made(grads[0]);
+    }
+    if (status || !yk__needs_grad(node, 1))
+        return status;
+    yk__form inner = c->value;
+    inner.ndim = (int8_t)(inner.ndim - c->value_leading);
+    memmove(inner.shape, c->value.shape + c->value_leading, sizeof(inner.shape[0]) * (size_t)inner.ndim);
+    yk_tensor *grad = yk__fit(raw_read(&c->map, gout, index), &inner);
+    grads[1] = yk__raw_reshape(grad, c->value.ndim, c->value.shape);
+    yk_tensor_release(grad);
+    return yk__made(grads[1]);
+}
+
+static yk_status check_value(const yk__index_map *map, const yk_tensor *x, const yk_tensor *value, int *leading)
+{
+    *leading = 0;
+    while (value->ndim - *leading > map->ndim && value->shape[*leading] == 1)
+        ++*leading;
+    bool fits = value->ndim - *leading <= map->ndim;
+    for (int d = *leading; fits && d < value->ndim; d++) {
+        int64_t size = map->shape[d + map->ndim - value->ndim];
+        fits = value->shape[d] == 1 || value->shape[d] == size;
+    }
+    char a[200], b[200];
+    if (!fits)
+        return yk__fail(YK_ERR_SHAPE, "%s: value %s does not broadcast to %s, the shape of the indexed part", map->name,
+                        yk_shape_format(value, a, sizeof(a)), yk__shape_text(map->ndim, map->shape, b, sizeof(b)));
+    return value->ndim == 0 ? YK_OK : yk__expect_dtype(map->name, "value", value, (yk_dtype)x->dtype);
+}
+
+yk_status yk__index_put(const yk__op *op, yk_tensor *x, const yk__index_map *map, yk_tensor *const *index,
+                        yk_tensor *value, bool accumulate)
+{
+    int leading;
+    yk_status status = check_value(map, x, value, &leading);
+    if (status)
+        return status;
+    /* What is read must not be what is written. */
+    yk_tensor *typed = yk__raw_cast(value, (yk_dtype)x->dtype), *inner = NULL, *read = NULL, *own[YK_MAX_DIMS] = {NULL};
+    if (typed)
+        inner = yk__tensor_view(typed, typed->ndim - leading, typed->shape + leading, typed->stride + leading, 0);
+    if (inner)
+        read = inner->storage == x->storage ? yk__raw_clone(inner) : yk_tensor_retain(inner);
+    status = yk__made(read);
+    for (int k = 0; k < map->count && !status; k++) {
+        own[k] = index[k]->storage == x->storage ? yk__raw_clone(index[k]) : yk_tensor_retain(index[k]);
+        status = yk__made(own[k]);
+    }
+    if (!status)
+        status = raw_put(map, x, own, read, accumulate);
+    yk_tensor *inputs[2] = {x, value};
+    put_context c = {.map = *map, .accumulate = accumulate, .value = yk__form_of(value)};
+    c.value_leading = (int8_t)leading;
+    if (!status)
+        status = yk__in_place_end(x, op, 2, inputs, map->count, own, &c, sizeof(c));
+    yk__release_all(map->count, own);
+    yk__release_all(3, (yk_tensor *[]){typed, inner, read});
+    return status;
+}
+
+/* ---- index tensors ---- */
+
+yk_tensor *yk__index_tensor(const char *name, yk_tensor *index)
+{
+    if (index->dtype != YK_I64 && index->dtype != YK_I32) {
+        yk__fail(YK_ERR_DTYPE, "%s: the index tensor is %s, expected int64 or int32; cast it with yk_cast", name,
+                 yk_dtype_name((yk_dtype)index->dtype));
+        return NULL;
+    }
+    return yk__raw_cast(index, YK_I64);
+}
+
+yk_tensor *yk__raw_nonzero(yk_tensor *x)
+{
+    yk_tensor *mask = yk__raw_cast(x, YK_BOOL);
+    if (!mask)
+        return NULL;
+    int64_t shape[2] = {x->ndim, 0};
+    yk__view v = yk__view_of(mask);
+    yk_status status = x->numel ? YK__SLOT(x, nonzero, &v, &shape[1], NULL) : YK_OK;
+    yk_tensor *out = status ? NULL : yk__tensor_new(2, shape, NULL, YK_I64, yk__device_of(x));
+    if (out && out->numel) {
+        yk__view vo = {.data = out->data, .dtype = YK_I64, .ndim = 2, .shape = {shape[1], shape[0]}};
+        vo.stride[0] = 1;
+        vo.stride[1] = out->stride[0];
+        out = yk__checked(out, YK__SLOT(x, nonzero, &v, &shape[1], &vo));
+    }
+    yk_tensor_release(mask);
+    return out;
+}
+
+bool yk__put_begin(const char *name, int n_inputs, yk_tensor *const *inputs)
+{
+    for (int i = 0; i < n_inputs; i++) {
+        if (yk__is_freed(inputs[i])) {
+            yk__fail_freed(name, inputs[i]);
+            return false;
+        }
+    }
+    for (int i = 0; i < n_inputs; i++) {
+        if (inputs[i])
+            continue;
+        if (!yk__error_code())
+            yk__fail(YK_ERR_ARGUMENT, "%s: argument %d is NULL", name, i + 1);
+        return false;
+    }
+    return yk__same_device(name, n_inputs, inputs) == YK_OK;
+}

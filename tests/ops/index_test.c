@@ -1,0 +1,474 @@
+/*
+ * index_test.c - x[items] against PyTorch: generated cases (golden/make_index.py) read, written and accumulated, with
+ * gradients; what the tests by numbers there cannot say: views, dtypes, refusals, threads.
+ */
+#include "tests/support/expect.h"
+
+#include "tensor/tensor.h"
+#include "tests/golden/index_golden.h"
+#include <yoke/ops.h>
+
+enum { CASES = sizeof(index_cases) / sizeof(index_cases[0]), MAX_ITEMS = 32 };
+
+/* ---- a case ---- */
+
+typedef struct index_case {
+    int ndim, count, out_ndim, value_ndim;
+    int64_t shape[YK_MAX_DIMS], out_shape[YK_MAX_DIMS], value_shape[YK_MAX_DIMS];
+    yk_index_item items[MAX_ITEMS];
+    char out[20], grad[20], put[20], put_grad[20], put_value[20], sum[20], sum_value[20];
+} index_case;
+
+static int read_sizes(const char *text, int64_t *shape)
+{
+    int n = 0;
+    if (*text == '-')
+        return 0;
+    for (char *end; n < YK_MAX_DIMS; text = end + 1) {
+        shape[n++] = strtoll(text, &end, 10);
+        if (*end != 'x')
+            break;
+    }
+    return n;
+}
+
+static yk_tensor *read_tensor(char *text)
+{
+    int64_t shape[YK_MAX_DIMS], values[1000], count = 0;
+    bool mask = *text == 'm';
+    char *numbers = strchr(text, '=') + 1;
+    int ndim = read_sizes(text + 1, shape);
+    uint8_t bits[1000];
+    if (mask) {
+        for (; numbers[count]; count++)
+            bits[count] = numbers[count] == '1';
+        return yk_from_data(bits, ndim, shape, &(yk_tensor_options){.dtype = YK_BOOL});
+    }
+    while (*numbers) {
+        values[count++] = strtoll(numbers, &numbers, 10);
+        numbers += *numbers == ',';
+    }
+    return yk_from_data(values, ndim, shape, &(yk_tensor_options){.dtype = YK_I64});
+}
+
+static yk_index_item read_item(char *text)
+{
+    char *at = text + 1;
+    switch (*text) {
+    case 'i': return yk_at(strtoll(at, NULL, 10));
+    case 'n': return yk_newaxis();
+    case 'e': return yk_ellipsis();
+    case 's': {
+        int64_t start = strtoll(at, &at, 10), stop = at[1] == 'e' ? YK_END : strtoll(at + 1, &at, 10);
+        at = strrchr(at, ':');
+        return yk_range_step(start, stop, strtoll(at + 1, NULL, 10));
+    }
+    default: return yk_by(read_tensor(text));
+    }
+}
+
+static void read_case(const char *line, index_case *c)
+{
+    char copy[4000], *fields[11], *state, *p = copy;
+    assert_true(strlen(line) < sizeof(copy));
+    strcpy(copy, line);
+    for (int i = 0; i < 11; i++) {
+        fields[i] = p;
+        p = strchr(p, '|');
+        assert_true((p != NULL) == (i < 10));
+        if (p)
+            *p++ = 0;
+    }
+    memset(c, 0, sizeof(*c));
+    c->ndim = read_sizes(fields[0], c->shape);
+    for (char *word = strtok_r(fields[1], " ", &state); word; word = strtok_r(NULL, " ", &state))
+        c->items[c->count++] = read_item(word);
+    c->out_ndim = read_sizes(fields[2], c->out_shape);
+    c->value_ndim = read_sizes(fields[5], c->value_shape);
+    char *to[] = {c->out, c->grad, NULL, c->put, c->put_grad, c->put_value, c->sum, c->sum_value};
+    for (int i = 0; i < 8; i++)
+        if (to[i])
+            snprintf(to[i], sizeof(c->out), "%s", fields[3 + i]);
+}
+
+static const char *hash_of(const yk_tensor *x, char text[20])
+{
+    double values[4000];
+    expect_ok(yk_tensor_read(x, values, (size_t)yk_numel(x) * sizeof(double)));
+    uint64_t h = 0xcbf29ce484222325u;
+    for (int64_t i = 0; i < yk_numel(x); i++)
+        h = (h ^ (uint64_t)(int64_t)values[i]) * 0x100000001b3u;
+    snprintf(text, 20, "%016llx", (unsigned long long)h);
+    return text;
+}
+
+static void expect_hash(const char *line, const char *what, const yk_tensor *x, const char *expected)
+{
+    char text[20], shape[200];
+    if (!x)
+        fail_msg("%s: no %s: %s", line, what, yk_last_error() ? yk_last_error()->message : "no record");
+    if (strcmp(hash_of(x, text), expected))
+        fail_msg("%s: %s of shape %s has hash %s, expected %s", line, what, yk_shape_format(x, shape, sizeof(shape)),
+                 text, expected);
+}
+
+enum layout { C_ORDER, REVERSED, GAPS };
+
+/* first + i step, or 1 + i % 7 without a step, in C order, laid out otherwise. */
+static yk_tensor *numbers(int ndim, const int64_t *shape, double first, double step, enum layout layout)
+{
+    int64_t stride[YK_MAX_DIMS], count = 1, width = layout == GAPS ? 2 : 1, at = width;
+    for (int d = 0; d < ndim; d++)
+        count *= shape[d];
+    for (int i = 0; i < ndim; i++) {
+        int d = layout == REVERSED ? i : ndim - 1 - i;
+        stride[d] = at;
+        at *= shape[d] ? shape[d] : 1;
+    }
+    double values[4000];
+    for (int64_t i = 0; i < count; i++)
+        values[i] = step != 0 ? first + (double)i * step : 1 + (double)(i % 7);
+    yk_tensor *block = yk_zeros(1, (int64_t[]){count * width + 1}, &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *x = yk__scope_own(yk__tensor_view(block, ndim, shape, stride, 0));
+    yk_tensor *plain = yk_from_data(values, ndim, shape, &(yk_tensor_options){.dtype = YK_F64});
+    expect_ok(yk__raw_copy(x, plain));
+    return x;
+}
+
+static yk_tensor *leaf(yk_tensor *x)
+{
+    expect_ok(yk_set_requires_grad(x, true));
+    return x;
+}
+
+static void backward(yk_tensor *y)
+{
+    yk_tensor *g = numbers(yk_ndim(y), yk_sizes(y), 1, 0, C_ORDER);
+    expect_ok(yk_backward_with(y, &(yk_backward_options){.gradient = g}));
+}
+
+static void check_case(const char *line, enum layout layout)
+{
+    index_case c;
+    read_case(line, &c);
+    bool advanced = false;
+    for (int i = 0; i < c.count; i++)
+        advanced =
+            advanced || (c.items[i].kind == YK_INDEX_TENSOR && yk_ndim(c.items[i].tensor) > 0); /* else an integer */
+    yk_tensor *x = leaf(numbers(c.ndim, c.shape, 0, 1, layout));
+    yk_tensor *out = yk_index(x, c.items, c.count);
+    expect_hash(line, "result", out, c.out);
+    assert_int_equal(yk_ndim(out), c.out_ndim);
+    assert_memory_equal(yk_sizes(out), c.out_shape, sizeof(int64_t) * (size_t)c.out_ndim);
+    assert_true(advanced == (out->storage != x->storage));
+    backward(out);
+    expect_hash(line, "gradient", yk_grad(x), c.grad);
+    for (int accumulate = c.put[0] == '-'; accumulate < 2; accumulate++) {
+        x = leaf(numbers(c.ndim, c.shape, 0, 1, layout));
+        yk_tensor *y = yk_add_scalar(x, 0), *value = leaf(numbers(c.value_ndim, c.value_shape, -1, -1, layout));
+        if (yk_index_put_(y, c.items, c.count, value, accumulate) != y)
+            fail_msg("%s: put: %s", line, yk_last_error() ? yk_last_error()->message : "another tensor came back");
+        expect_hash(line, accumulate ? "sum" : "what was put", y, accumulate ? c.sum : c.put);
+        backward(y);
+        if (!accumulate)
+            expect_hash(line, "gradient of what was put into", yk_grad(x) ? yk_grad(x) : yk_zeros_like(x), c.put_grad);
+        else
+            for (int64_t i = 0; i < yk_numel(x); i++)
+                assert_true(((double *)yk_tensor_data(yk_contiguous(yk_grad(x))))[i] == 1 + (double)(i % 7));
+        yk_tensor *grad = yk_grad(value) ? yk_grad(value) : yk_zeros_like(value);
+        expect_hash(line, "gradient of the value", grad, accumulate ? c.sum_value : c.put_value);
+    }
+}
+
+static void as_pytorch_indexes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        yk_scope scope = yk_scope_begin();
+        check_case(index_cases[i], C_ORDER);
+        yk_scope_end(scope);
+    }
+    assert_null(yk_last_error());
+}
+
+static void strides_do_not_matter(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i += 2) {
+        yk_scope scope = yk_scope_begin();
+        check_case(index_cases[i], i % 4 ? REVERSED : GAPS);
+        yk_scope_end(scope);
+    }
+    assert_null(yk_last_error());
+}
+
+/* ---- by hand ---- */
+
+static yk_tensor *integers(int ndim, const int64_t *shape, const int64_t *values)
+{
+    return yk_from_data(values, ndim, shape, &(yk_tensor_options){.dtype = YK_I64});
+}
+
+static yk_tensor *counted(int64_t rows, int64_t columns, yk_dtype dtype)
+{
+    yk_tensor_options options = {.dtype = dtype};
+    return yk_reshape(yk_arange(0, (double)(rows * columns), 1, &options), YK_SHAPE(rows, columns));
+}
+
+static void expect_numbers(const yk_tensor *x, int count, const double *expected)
+{
+    assert_non_null(x);
+    assert_int_equal(yk_numel(x), count);
+    yk_tensor *flat = yk_cast(yk_reshape((yk_tensor *)x, YK_SHAPE(-1)), YK_F64);
+    for (int i = 0; i < count; i++)
+        expect_near(yk_get(flat, (int64_t[]){i}), expected[i], 0, 0);
+}
+#define NUMBERS(...)                                                                                                   \
+    (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[])                                                \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
+
+/* The document's examples: x[[0, 1, 2], [0, 1, 0]] and index arrays of two dimensions. */
+static void document_examples(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = counted(4, 3, YK_I64);
+    yk_tensor *rows = integers(YK_SHAPE(3), (int64_t[]){0, 1, 2}),
+              *columns = integers(YK_SHAPE(3), (int64_t[]){0, 1, 0});
+    expect_numbers(yk_index(x, YK_INDEX(yk_by(rows), yk_by(columns))), NUMBERS(0, 4, 6));
+    rows = integers(YK_SHAPE(2, 2), (int64_t[]){0, 0, 3, 3});
+    columns = integers(YK_SHAPE(2, 2), (int64_t[]){0, 2, 0, 2});
+    yk_tensor *corners = yk_index(x, YK_INDEX(yk_by(rows), yk_by(columns)));
+    expect_numbers(corners, NUMBERS(0, 2, 9, 11));
+    assert_int_equal(yk_ndim(corners), 2);
+    expect_numbers(yk_index(x, NULL, 0), NUMBERS(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+static void masks_without_dimensions(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor_options boolean = {.dtype = YK_BOOL};
+    yk_tensor *x = counted(2, 3, YK_F32), *yes = yk_scalar(1, &boolean), *no = yk_scalar(0, &boolean);
+    yk_tensor *all = yk_index(x, YK_INDEX(yk_by(yes))), *none = yk_index(x, YK_INDEX(yk_by(no)));
+    assert_int_equal(yk_ndim(all), 3);
+    expect_numbers(all, NUMBERS(0, 1, 2, 3, 4, 5));
+    assert_int_equal(yk_size(none, 0), 0);
+    assert_int_equal(yk_size(none, 2), 3);
+    expect_numbers(yk_index(yk_scalar(5, NULL), YK_INDEX(yk_by(yes))), NUMBERS(5));
+    /* An integer tensor without dimensions is an integer: a view. */
+    yk_tensor *last = yk_index(x, YK_INDEX(yk_by(yk_cast(yk_scalar(-1, NULL), YK_I64))));
+    expect_numbers(last, NUMBERS(3, 4, 5));
+    assert_true(last->storage == x->storage);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+static void every_dtype(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_BOOL};
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor_options options = {.dtype = dtypes[i]};
+        bool boolean = dtypes[i] == YK_BOOL;
+        yk_tensor *x = yk_cast(counted(3, 2, YK_F32), dtypes[i]);
+        yk_tensor *rows = yk_cast(integers(YK_SHAPE(3), (int64_t[]){2, -3, 2}), i % 2 ? YK_I32 : YK_I64);
+        static const double read[2][6] = {{4, 5, 0, 1, 4, 5}, {1, 1, 0, 1, 1, 1}};
+        static const double added[2][6] = {{1, 1, 0, 0, 2, 2}, {1, 1, 0, 0, 1, 1}};
+        static const double put[2][6] = {{0, 1, 2, 3, 4, 1}, {0, 1, 1, 1, 1, 1}};
+        expect_numbers(yk_index(x, YK_INDEX(yk_by(rows))), 6, read[boolean]);
+        yk_tensor *sum = yk_zeros(YK_SHAPE(3, 2), &options), *ones = yk_ones(YK_SHAPE(2), &options);
+        assert_ptr_equal(yk_index_put_(sum, YK_INDEX(yk_by(rows)), ones, true), sum);
+        expect_numbers(sum, 6, added[boolean]);
+        assert_ptr_equal(yk_index_put_(x, YK_INDEX(yk_by(rows), yk_at(1)), yk_scalar(1, NULL), false), x);
+        expect_numbers(x, 6, put[boolean]);
+        yk_scope_end(scope);
+        assert_null(yk_last_error());
+    }
+}
+
+/* In f16 a sum of many small parts is rounded once, not at each step. */
+static void halves_are_summed_wide(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor_options half = {.dtype = YK_F16}, whole = {.dtype = YK_I64};
+    yk_tensor *x = yk_full(YK_SHAPE(1), 2048, &half), *zeros = yk_zeros(YK_SHAPE(100), &whole);
+    yk_index_put_(x, YK_INDEX(yk_by(zeros)), yk_ones(YK_SCALAR, &half), true);
+    expect_numbers(x, NUMBERS(2148));
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+static void writes_read_what_was_there(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor_options whole = {.dtype = YK_I64};
+    yk_tensor *x = yk_arange(0, 4, 1, &whole), *reversed = integers(YK_SHAPE(4), (int64_t[]){3, 2, 1, 0});
+    yk_index_put_(x, YK_INDEX(yk_by(reversed)), x, false);
+    expect_numbers(x, NUMBERS(3, 2, 1, 0));
+    yk_index_put_(x, YK_INDEX(yk_by(x)), yk_arange(10, 14, 1, &whole), false); /* x is the index, too */
+    expect_numbers(x, NUMBERS(13, 12, 11, 10));
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+static void history_is_kept(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = counted(3, 2, YK_F32), *rows = integers(YK_SHAPE(2), (int64_t[]){0, 2});
+    leaf(x);
+    assert_null(yk_index_put_(x, YK_INDEX(yk_by(rows)), yk_scalar(1, NULL), false));
+    expect_error(YK_ERR_STATE, "index_put_");
+    bool before = yk_no_grad_begin();
+    assert_ptr_equal(yk_index_put_(x, YK_INDEX(yk_by(rows)), yk_scalar(1, NULL), false), x);
+    yk_no_grad_end(before);
+    assert_false(yk_requires_grad(rows));
+    /* An index that changes between forward and backward is noticed. */
+    yk_tensor *out = yk_sum(yk_index(x, YK_INDEX(yk_by(rows))));
+    yk_fill_(rows, 1);
+    assert_int_equal(yk_backward(out), YK_ERR_STATE);
+    expect_error(YK_ERR_STATE, "index: a tensor of shape (2,) that its gradient needs was changed in place");
+    yk_scope_end(scope);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = counted(4, 3, YK_F32), *two = integers(YK_SHAPE(2), (int64_t[]){0, 1}),
+              *three = integers(YK_SHAPE(3), (int64_t[]){0, 1, 2}), *far = integers(YK_SHAPE(2), (int64_t[]){1, 4}),
+              *under = integers(YK_SHAPE(2), (int64_t[]){-5, 0});
+    yk_tensor *bytes = yk_cast(two, YK_U8), *reals = yk_cast(two, YK_F32), *mask = yk_gt(x, yk_scalar(3, NULL));
+    yk_tensor *elsewhere = yk_to(two, (yk_device){YK_CPU, 1});
+#define REFUSED(code, text, ...)                                                                                       \
+    assert_null(yk_index(x, YK_INDEX(__VA_ARGS__)));                                                                   \
+    expect_error(code, text)
+    REFUSED(YK_ERR_ARGUMENT, "index: index 4 is outside dimension 0 of size 4", yk_by(far));
+    REFUSED(YK_ERR_ARGUMENT, "index: index -5 is outside dimension 0 of size 4", yk_by(under));
+    REFUSED(YK_ERR_ARGUMENT, "index: index 4 is outside dimension 1 of size 3", yk_every(), yk_by(far));
+    REFUSED(YK_ERR_ARGUMENT, "index: index 3 is outside dimension 1 of size 3", yk_at(0), yk_at(3));
+    REFUSED(YK_ERR_ARGUMENT, "index: index -4 is outside dimension 1 of size 3", yk_every(), yk_at(-4));
+    REFUSED(YK_ERR_SHAPE, "index: the items index 3 dimensions, but (4, 3) has 2", yk_at(0), yk_at(0), yk_at(0));
+    REFUSED(YK_ERR_SHAPE, "index: mask (3, 4) does not fit dimension 0 of (4, 3)", yk_by(yk_transpose(mask, 0, 1)));
+    REFUSED(YK_ERR_SHAPE, "index: index tensor 1 has shape (3,), which does not broadcast with (2,)", yk_by(two),
+            yk_by(three));
+    REFUSED(YK_ERR_DTYPE, "index: the index tensor is uint8, expected int64 or int32", yk_by(bytes));
+    REFUSED(YK_ERR_DTYPE, "index: the index tensor is float32, expected int64 or int32", yk_by(reals));
+    REFUSED(YK_ERR_DEVICE, "index: the tensors are on two devices, cpu:0 and cpu:1", yk_by(elsewhere));
+    REFUSED(YK_ERR_ARGUMENT, "index: argument 2 is NULL", yk_by(NULL));
+    REFUSED(YK_ERR_ARGUMENT, "index: the step of dimension 0 is -1, expected at least 1", yk_range_step(0, 4, -1));
+    assert_null(yk_index(x, NULL, 2));
+    expect_error(YK_ERR_ARGUMENT, "index: 2 items at NULL");
+    assert_null(yk_index(NULL, NULL, 0));
+    expect_error(YK_ERR_ARGUMENT, "index: argument 1 is NULL");
+    /* Nothing is written where an index is wrong. */
+    yk_tensor *before = yk_clone(x);
+    assert_null(yk_index_put_(x, YK_INDEX(yk_by(far)), yk_scalar(9, NULL), false));
+    expect_error(YK_ERR_ARGUMENT, "index_put_: index 4 is outside dimension 0 of size 4");
+    assert_int_equal(yk_item_i64(yk_all(yk_eq(x, before))), 1);
+    assert_null(yk_index_put_(x, YK_INDEX(yk_by(two)), yk_ones(YK_SHAPE(3, 3), NULL), false));
+    expect_error(YK_ERR_SHAPE, "index_put_: value (3, 3) does not broadcast to (2, 3)");
+    assert_null(yk_index_put_(x, YK_INDEX(yk_by(two)), yk_cast(yk_ones(YK_SHAPE(3), NULL), YK_I64), false));
+    expect_error(YK_ERR_DTYPE, "index_put_: value is int64, expected float32");
+    assert_null(yk_index_put_(x, YK_INDEX(yk_by(two)), NULL, false));
+    expect_error(YK_ERR_ARGUMENT, "index_put_: argument 3 is NULL");
+    yk_tensor *wide = yk_ones(YK_SHAPE(2, 1, 1, 1, 1), NULL), *ones = yk_zeros(YK_SHAPE(1, 1, 1, 1, 1), NULL);
+    assert_null(yk_index(wide, YK_INDEX(yk_by(yk_cast(ones, YK_I64)))));
+    expect_error(YK_ERR_SHAPE, "index: the result would have 9 dimensions; a tensor has at most 8");
+    yk_scope_end(scope);
+    assert_null(yk_index(NULL, NULL, 0));
+    yk_clear_error();
+}
+
+/* Five index tensors: more than the kernels take at once. */
+static void many_index_tensors(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_reshape(yk_arange(0, 243, 1, &(yk_tensor_options){.dtype = YK_F64}), YK_SHAPE(3, 3, 3, 3, 3));
+    yk_tensor *a = integers(YK_SHAPE(2), (int64_t[]){0, 2}), *b = integers(YK_SHAPE(2, 1), (int64_t[]){1, -1});
+    yk_tensor *out = yk_index(x, YK_INDEX(yk_by(a), yk_by(b), yk_by(a), yk_by(b), yk_by(a)));
+    /* (a b a b a) in base 3 */
+    expect_numbers(out, NUMBERS(30, 2 * 81 + 30 + 18 + 2, 60, 2 * 81 + 60 + 18 + 2));
+    yk_index_put_(x, YK_INDEX(yk_by(a), yk_by(b), yk_by(a), yk_by(b), yk_by(a)), yk_scalar(1000, NULL), true);
+    expect_numbers(yk_index(x, YK_INDEX(yk_by(a), yk_by(b), yk_by(a), yk_by(b), yk_by(a))),
+                   NUMBERS(1030, 1212, 1060, 1242));
+    assert_null(yk_index(x, YK_INDEX(yk_by(a), yk_by(b), yk_by(a), yk_by(yk_add_scalar(b, 2)), yk_by(a))));
+    expect_error(YK_ERR_ARGUMENT, "index: index 3 is outside dimension 3 of size 3");
+    yk_scope_end(scope);
+}
+
+/* The same bits for every number of threads, of sums whose order shows. */
+static void threads_do_not_show(void **state)
+{
+    (void)state;
+    enum { ROWS = 700, WIDTH = 33, MANY = 40000 };
+    yk_scope scope = yk_scope_begin();
+    yk_manual_seed(3);
+    yk_tensor *rows = yk_randint(-ROWS, ROWS, YK_SHAPE(MANY), NULL);
+    yk_tensor *table = yk_randn(YK_SHAPE(ROWS, WIDTH), NULL), *values = yk_randn(YK_SHAPE(MANY, WIDTH), NULL);
+    yk_tensor *flat = yk_randn(YK_SHAPE(MANY), NULL), *mask = yk_gt(values, yk_scalar(0.3, NULL));
+    yk_tensor *first[5] = {NULL};
+    for (int threads = 1; threads <= 4; threads++) {
+        expect_ok(yk_set_num_threads((yk_device){0}, threads));
+        yk_tensor *sum = yk_clone(table), *line = yk_zeros(YK_SHAPE(ROWS), NULL),
+                  *last = yk_zeros(YK_SHAPE(ROWS), NULL);
+        yk_index_put_(sum, YK_INDEX(yk_by(rows)), values, true);
+        yk_index_put_(line, YK_INDEX(yk_by(rows)), flat, true);
+        yk_index_put_(last, YK_INDEX(yk_by(rows)), flat, false);
+        yk_tensor *results[5] = {sum, line, last, yk_index(values, YK_INDEX(yk_by(mask))),
+                                 yk_index(table, YK_INDEX(yk_by(rows)))};
+        for (int i = 0; i < 5; i++) {
+            assert_non_null(results[i]);
+            if (threads == 1)
+                first[i] = results[i];
+            assert_true(yk_same_shape(first[i], results[i]));
+            assert_memory_equal(yk_tensor_data(first[i]), yk_tensor_data(results[i]),
+                                (size_t)yk_numel(first[i]) * sizeof(float));
+        }
+    }
+    expect_ok(yk_set_num_threads((yk_device){0}, 2));
+    /* And the numbers themselves. */
+    double expected[ROWS] = {0};
+    float final[ROWS] = {0};
+    for (int i = 0; i < MANY; i++) {
+        int64_t row = ((int64_t *)yk_tensor_data(rows))[i];
+        row += row < 0 ? ROWS : 0;
+        final[row] = ((float *)yk_tensor_data(flat))[i];
+        expected[row] += (double) final[row];
+    }
+    for (int i = 0; i < ROWS; i++) {
+        expect_near((double)((float *)yk_tensor_data(first[1]))[i], expected[i], 1e-4, 1e-4);
+        assert_true(((float *)yk_tensor_data(first[2]))[i] == final[i]);
+    }
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+int main(void)
+{
+    setenv("YOKE_CPU_DEVICES", "2", 1);
+    setenv("OMP_NUM_THREADS", "4", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_pytorch_indexes),
+        cmocka_unit_test(strides_do_not_matter),
+        cmocka_unit_test(document_examples),
+        cmocka_unit_test(masks_without_dimensions),
+        cmocka_unit_test(every_dtype),
+        cmocka_unit_test(halves_are_summed_wide),
+        cmocka_unit_test(writes_read_what_was_there),
+        cmocka_unit_test(history_is_kept),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(many_index_tensors),
+        cmocka_unit_test(threads_do_not_show),
+    };
+    return cmocka_run_group_tests_name("ops/index", tests, NULL, NULL);
+}
