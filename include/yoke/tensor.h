@@ -109,7 +109,25 @@ YK_API yk_status yk_tensor_read(const yk_tensor *x, void *data, size_t bytes) YK
 /* Overwrites all elements from `data` in C order; counts as a write in place: a leaf that requires a
  * gradient can be written between yk_no_grad_begin and yk_no_grad_end only. */
 YK_API yk_status yk_tensor_write(yk_tensor *x, const void *data, size_t bytes) YK_MUST_CHECK;
-/* Prints like PyTorch: tensor([[ 1.0000,  2.0000], ...]). Summarised above 1,000 elements. */
+/*
+ * How tensors are printed, by all threads. 0 (NULL) leaves a number as it is, or as the profile has it where one is
+ * named: "default" (precision 4, threshold 1000, edgeitems 3, linewidth 80), "short" (2, 1000, 2, 80) or "full" (4,
+ * all, 3, 80). Source: torch.set_printoptions.
+ */
+typedef enum yk_sci_mode { YK_SCI_AUTO, YK_SCI_ON, YK_SCI_OFF } yk_sci_mode;
+typedef struct yk_print_options {
+    const char *profile;
+    int precision;        /* digits behind the point, at most 60; negative: none */
+    int64_t threshold;    /* elements above which a tensor is summarised; INT64_MAX: never */
+    int64_t edgeitems;    /* of each end of a dimension that is summarised */
+    int64_t linewidth;    /* characters; what does not fit goes on in the next line */
+    yk_sci_mode sci_mode; /* auto: by the elements; set anew by every call */
+} yk_print_options;
+/* NULL: the default profile. */
+YK_API yk_status yk_set_printoptions(const yk_print_options *options) YK_MUST_CHECK;
+/* What holds now; profile is the one named last, a static string. */
+YK_API yk_print_options yk_get_printoptions(void);
+/* Prints like PyTorch: tensor([[ 1.0000,  2.0000], ...]). Summarised above 1,000 elements (yk_set_printoptions). */
 YK_API yk_status yk_print(FILE *to, const yk_tensor *x) YK_MUST_CHECK;
 /* The same as a string that the caller frees; NULL on failure. */
 YK_API char *yk_to_string(const yk_tensor *x);

@@ -2,15 +2,69 @@
  * print.c - tensors as text, in the form of PyTorch's repr. Layer: tensor.
  *
  * Two passes over the elements that will be shown: the first finds one format and one width for all of them, the
- * second writes. Above 1,000 elements a dimension longer than 6 shows its first and last 3.
+ * second writes. Above `threshold` elements a dimension longer than twice `edgeitems` shows only its edges. A text is
+ * made with the options that held when it was begun.
  */
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tensor/tensor.h"
 
-enum { PRECISION = 4, THRESHOLD = 1000, EDGE = 3, LINE_WIDTH = 80, INDENT = 7 /* tensor( */, ELEMENT = 400 };
+enum { INDENT = 7 /* tensor( */, ELEMENT = 400, MOST_PRECISION = 60 /* 309 digits, a point and these fit */ };
+
+/* ---- options ---- */
+
+static const yk_print_options profiles[] = {
+    {.profile = "default", .precision = 4, .threshold = 1000, .edgeitems = 3, .linewidth = 80},
+    {.profile = "short", .precision = 2, .threshold = 1000, .edgeitems = 2, .linewidth = 80},
+    {.profile = "full", .precision = 4, .threshold = INT64_MAX, .edgeitems = 3, .linewidth = 80},
+};
+static pthread_mutex_t options_lock = PTHREAD_MUTEX_INITIALIZER;
+static yk_print_options options = {
+    .profile = "default", .precision = 4, .threshold = 1000, .edgeitems = 3, .linewidth = 80};
+
+yk_print_options yk_get_printoptions(void)
+{
+    pthread_mutex_lock(&options_lock);
+    yk_print_options now = options;
+    pthread_mutex_unlock(&options_lock);
+    return now;
+}
+
+yk_status yk_set_printoptions(const yk_print_options *given)
+{
+    yk_print_options o = given ? *given : profiles[0];
+    const yk_print_options *profile = NULL;
+    for (size_t i = 0; o.profile && i < sizeof(profiles) / sizeof(profiles[0]); i++)
+        if (strcmp(o.profile, profiles[i].profile) == 0)
+            profile = &profiles[i];
+    if (o.profile && !profile)
+        return yk__fail(YK_ERR_ARGUMENT, "set_printoptions: no profile is called %s; there are default, short and full",
+                        o.profile);
+    if (o.precision > MOST_PRECISION)
+        return yk__fail(YK_ERR_ARGUMENT, "set_printoptions: precision %d is above %d", o.precision, MOST_PRECISION);
+    if (o.threshold < 0 || o.edgeitems < 0 || o.linewidth < 0)
+        return yk__fail(YK_ERR_ARGUMENT,
+                        "set_printoptions: threshold %lld, edgeitems %lld, linewidth %lld: one is "
+                        "negative",
+                        (long long)o.threshold, (long long)o.edgeitems, (long long)o.linewidth);
+    if (o.sci_mode < YK_SCI_AUTO || o.sci_mode > YK_SCI_OFF)
+        return yk__fail(YK_ERR_ARGUMENT, "set_printoptions: %d is no sci_mode", (int)o.sci_mode);
+    pthread_mutex_lock(&options_lock);
+    if (profile)
+        options = *profile;
+    options.precision = o.precision ? o.precision : options.precision;
+    options.threshold = o.threshold ? o.threshold : options.threshold;
+    options.edgeitems = o.edgeitems ? o.edgeitems : options.edgeitems;
+    options.linewidth = o.linewidth ? o.linewidth : options.linewidth;
+    options.sci_mode = o.sci_mode;
+    pthread_mutex_unlock(&options_lock);
+    return YK_OK;
+}
+
+/* ---- text ---- */
 
 /* A text that grows; after a failure nothing more is added. */
 typedef struct text {
@@ -23,7 +77,8 @@ typedef struct text {
 /* How every element of one tensor is written. */
 typedef struct style {
     bool floating, whole /* all elements are integers */, scientific, summarised;
-    int width;
+    int width, precision;
+    int64_t edge, line_width;
 } style;
 
 static void append(text *t, const char *chars, size_t length)
@@ -99,19 +154,20 @@ static int element_text(const yk_tensor *x, int64_t offset, const style *s, char
     if (isinf(value))
         return snprintf(buffer, ELEMENT, value < 0 ? "-inf" : "inf");
     if (s->scientific)
-        return snprintf(buffer, ELEMENT, "%.*e", PRECISION, value);
-    return s->whole ? snprintf(buffer, ELEMENT, "%.0f.", value) : snprintf(buffer, ELEMENT, "%.*f", PRECISION, value);
+        return snprintf(buffer, ELEMENT, "%.*e", s->precision, value);
+    return s->whole ? snprintf(buffer, ELEMENT, "%.0f.", value)
+                    : snprintf(buffer, ELEMENT, "%.*f", s->precision, value);
 }
 
 /* Position k of those shown of a dimension: all of them, or the two edges. */
 static int64_t shown_count(const yk_tensor *x, int dim, const style *s)
 {
-    return s->summarised && x->shape[dim] > 2 * EDGE ? 2 * EDGE : x->shape[dim];
+    return s->summarised && x->shape[dim] > 2 * s->edge ? 2 * s->edge : x->shape[dim];
 }
 
 static int64_t shown_index(const yk_tensor *x, int dim, const style *s, int64_t k)
 {
-    return shown_count(x, dim, s) == x->shape[dim] || k < EDGE ? k : x->shape[dim] - 2 * EDGE + k;
+    return shown_count(x, dim, s) == x->shape[dim] || k < s->edge ? k : x->shape[dim] - 2 * s->edge + k;
 }
 
 /* What the first pass gathers of the finite elements other than zero; PyTorch leaves the rest out of its choice. */
@@ -153,15 +209,20 @@ static void measure(const yk_tensor *x, int dim, int64_t offset, style *s)
     s->width = length > s->width ? length : s->width;
 }
 
-static style style_of(const yk_tensor *x)
+static style style_of(const yk_tensor *x, const yk_print_options *o)
 {
     style s = {.floating = yk_dtype_is_floating((yk_dtype)x->dtype), .whole = true, .width = 1};
-    s.summarised = x->numel > THRESHOLD;
+    s.precision = o->precision < 0 ? 0 : o->precision;
+    s.edge = o->edgeitems;
+    s.line_width = o->linewidth;
+    s.summarised = x->numel > o->threshold;
     if (s.floating) {
         range r = {0};
         survey(x, 0, 0, &s, &r);
         s.whole = !r.fraction;
-        s.scientific = r.any && (r.most / r.least > 1000.0 || r.most > 1.0e8 || r.least < 1.0e-4);
+        s.scientific =
+            r.any && (o->sci_mode == YK_SCI_AUTO ? r.most / r.least > 1000.0 || r.most > 1.0e8 || r.least < 1.0e-4
+                                                 : o->sci_mode == YK_SCI_ON);
     }
     measure(x, 0, 0, &s);
     return s;
@@ -179,7 +240,7 @@ static void write_element(text *t, const yk_tensor *x, int64_t offset, const sty
 static void write_row(text *t, const yk_tensor *x, int64_t offset, const style *s, int indent)
 {
     int dim = x->ndim - 1;
-    int64_t shown = shown_count(x, dim, s), per_line = (LINE_WIDTH - indent) / (s->width + 2), column = 0;
+    int64_t shown = shown_count(x, dim, s), per_line = (s->line_width - indent) / (s->width + 2), column = 0;
     bool gap = shown != x->shape[dim];
     if (per_line < 1)
         per_line = 1;
@@ -192,10 +253,10 @@ static void write_row(text *t, const yk_tensor *x, int64_t offset, const style *
         } else if (k) {
             append_text(t, ", ");
         }
-        if (gap && k == EDGE)
+        if (gap && k == s->edge)
             append_text(t, " ...");
         else
-            write_element(t, x, offset + shown_index(x, dim, s, gap && k > EDGE ? k - 1 : k) * x->stride[dim], s);
+            write_element(t, x, offset + shown_index(x, dim, s, gap && k > s->edge ? k - 1 : k) * x->stride[dim], s);
     }
     append_text(t, "]");
 }
@@ -213,7 +274,7 @@ static void write_dim(text *t, const yk_tensor *x, int dim, int64_t offset, cons
     int64_t shown = shown_count(x, dim, s);
     append_text(t, "[");
     for (int64_t k = 0; k < shown; k++) {
-        for (int separators = 0; k && separators < 1 + (k == EDGE && shown != x->shape[dim]); separators++) {
+        for (int separators = 0; k && separators < 1 + (k == s->edge && shown != x->shape[dim]); separators++) {
             append_text(t, separators ? "...," : ",");
             append_repeated(t, '\n', x->ndim - dim - 1);
             append_repeated(t, ' ', indent + 1);
@@ -224,11 +285,11 @@ static void write_dim(text *t, const yk_tensor *x, int dim, int64_t offset, cons
 }
 
 /* Adds ", SUFFIX", on a line of its own where the last one is full. */
-static void write_suffix(text *t, const char *format, const char *value)
+static void write_suffix(text *t, int64_t line_width, const char *format, const char *value)
 {
     char suffix[300];
     size_t length = (size_t)snprintf(suffix, sizeof(suffix), format, value);
-    if (t->column + length + 2 > LINE_WIDTH) {
+    if ((int64_t)(t->column + length) + 2 > line_width) {
         append_text(t, ",\n");
         append_repeated(t, ' ', INDENT);
         t->column = INDENT + length;
@@ -241,11 +302,12 @@ static void write_suffix(text *t, const char *format, const char *value)
 
 static void write_tensor(text *t, const yk_tensor *x, const yk_tensor *host)
 {
+    const yk_print_options o = yk_get_printoptions();
     append_text(t, "tensor(");
     if (x->numel == 0) {
         append_text(t, "[]");
     } else {
-        style s = style_of(host);
+        style s = style_of(host, &o);
         write_dim(t, host, 0, 0, &s, INDENT);
     }
     if (t->failed)
@@ -257,16 +319,16 @@ static void write_tensor(text *t, const yk_tensor *x, const yk_tensor *host)
     yk_device device = yk__device_of(x);
     char shape[200], name[16];
     if (!yk_device_equal(device, (yk_device){0}))
-        write_suffix(t, "device=%s", yk_device_format(device, name));
+        write_suffix(t, o.linewidth, "device=%s", yk_device_format(device, name));
     if (x->numel == 0 && x->ndim != 1)
-        write_suffix(t, "size=%s", yk_shape_format(x, shape, sizeof(shape)));
+        write_suffix(t, o.linewidth, "size=%s", yk_shape_format(x, shape, sizeof(shape)));
     /* A reader sees from the elements that they are i64 or bool; without elements it must be said. */
     if (dtype != YK_F32 && (x->numel == 0 || (dtype != YK_I64 && dtype != YK_BOOL)))
-        write_suffix(t, "dtype=%s", yk_dtype_name(dtype));
+        write_suffix(t, o.linewidth, "dtype=%s", yk_dtype_name(dtype));
     if (yk_grad_fn_name(x))
-        write_suffix(t, "grad_fn=<%s>", yk_grad_fn_name(x));
+        write_suffix(t, o.linewidth, "grad_fn=<%s>", yk_grad_fn_name(x));
     else if (yk_requires_grad(x))
-        write_suffix(t, "requires_grad=%s", "True");
+        write_suffix(t, o.linewidth, "requires_grad=%s", "True");
     append_text(t, ")");
 }
 

@@ -99,6 +99,30 @@ torch._tensor_str._add_suffixes = lambda text, suffixes, *rest, **named: add_suf
     text, [suffix.replace("dtype=torch.", "dtype=") for suffix in suffixes], *rest, **named)
 
 
+# Each with options that make a difference.
+for options in ({"profile": "short"}, {"profile": "full"}, {"precision": 1}, {"precision": 9, "linewidth": 120},
+                {"threshold": 5, "edgeitems": 1}, {"edgeitems": 5, "threshold": 50}, {"linewidth": 16000},
+                {"linewidth": 24}, {"sci_mode": True}, {"sci_mode": False}, {"profile": "short", "precision": 6},
+                {"precision": 0}):
+    first = len(cases)
+    for values in (3.5, -0.125, NAN, [1.5, -2.25, 100.0], [1.0, 1001.0], [1.0, 2.0, -3.0], [1e-5, 1.0], [0.0, NAN],
+                   [NAN, 1.5, INF, -2.0, -INF], [99999999.0, 1e8], [1e-9, 0.0, -1e9]):
+        small(values)
+        small(values, torch.float64)
+    small([1.0, 65504.0, -6e-8], torch.float16)
+    small([0.1, 0.2, 3.0], torch.bfloat16)
+    small([[True, False], [False, False]], torch.bool)
+    small([i * i * 31 - 400 for i in range(30)])
+    small([0.37 * i - 2 for i in range(30)])
+    small([[[1, 2, 3], [4, 5, 6]], [[7, 8, 9], [10, 11, -12]]], torch.int32)
+    cases.append((torch.empty((2, 0, 3), dtype=torch.float64), (0, 0)))
+    large((1001,), 0.25, 1)
+    large((7, 7, 30), -4, 0.125)
+    large((40, 40), 0, 0.5)
+    large((3, 500), 0, 0.5, torch.int32)
+    cases[first:] = [case + (options,) for case in cases[first:]]
+
+
 def quoted(string):
     lines = string.split("\n")
     return "\n     ".join('"' + line + ("\\n" if i + 1 < len(lines) else "") + '"' for i, line in enumerate(lines))
@@ -120,16 +144,34 @@ print("""typedef struct print_case {
     int64_t shape[YK_MAX_DIMS];
     const char *bytes; /* of the elements; NULL: first + i * step */
     double first, step;
+    yk_print_options options;
     const char *expected;
 } print_case;
 
 static const print_case print_cases[] = {""")
-for tensor, line in cases:
+SCI_MODES = {True: "YK_SCI_ON", False: "YK_SCI_OFF", None: "YK_SCI_AUTO"}
+
+
+def in_c(options):
+    fields = dict(options)
+    if "profile" in fields:
+        fields["profile"] = '"%s"' % fields["profile"]
+    if fields.get("precision") == 0:
+        fields["precision"] = -1
+    if "sci_mode" in fields:
+        fields["sci_mode"] = SCI_MODES[fields["sci_mode"]]
+    return "{%s}" % (", ".join(".%s = %s" % field for field in fields.items()) or "0")
+
+
+for tensor, line, *options in cases:
+    torch.set_printoptions(profile="default", sci_mode=None)
+    torch.set_printoptions(**(options[0] if options else {}))
     shape = ", ".join(str(size) for size in tensor.shape) or "0"
     if line is None:
         source = '"%s", 0, 0' % "".join("\\x%02x" % byte for byte in raw(tensor))
     else:
         source = "NULL, %r, %r" % (float(line[0]), float(line[1]))
-    print("    {%s, %d, {%s}, %s,\n     %s}," % (DTYPES[tensor.dtype], tensor.dim(), shape, source, quoted(str(tensor))))
+    print("    {%s, %d, {%s}, %s, %s,\n     %s}," % (DTYPES[tensor.dtype], tensor.dim(), shape, source,
+                                                    in_c(options[0] if options else {}), quoted(str(tensor))))
 print("};")
 print(len(cases), "cases", file=sys.stderr)

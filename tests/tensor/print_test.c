@@ -37,14 +37,23 @@ static void expect_text(const yk_tensor *x, const char *expected)
     free(text);
 }
 
+/* The default profile, changed by the options of the case. */
+static void set_options(const print_case *c)
+{
+    expect_ok(yk_set_printoptions(NULL));
+    expect_ok(yk_set_printoptions(&c->options));
+}
+
 static void as_pytorch_prints(void **state)
 {
     (void)state;
     for (int i = 0; i < CASES; i++) {
         yk_scope scope = yk_scope_begin();
+        set_options(&print_cases[i]);
         expect_text(build(&print_cases[i]), print_cases[i].expected);
         yk_scope_end(scope);
     }
+    expect_ok(yk_set_printoptions(NULL));
     assert_null(yk_last_error());
 }
 
@@ -58,6 +67,7 @@ static void strides_do_not_show(void **state)
         const print_case *c = &print_cases[i];
         yk_scope scope = yk_scope_begin();
         yk_tensor *x = build(c);
+        set_options(c);
         if (yk_ndim(x) >= 2 && yk_numel(x)) {
             int64_t stride[YK_MAX_DIMS], step = 1;
             for (int d = 0; d < c->ndim; d++) {
@@ -73,6 +83,7 @@ static void strides_do_not_show(void **state)
         yk_scope_end(scope);
     }
     assert_true(tried > 10);
+    expect_ok(yk_set_printoptions(NULL));
     float storage[6] = {1, 2, 3, 4, 5, 6};
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = yk_from_data(storage, YK_SHAPE(6), NULL);
@@ -129,6 +140,52 @@ static void to_a_stream(void **state)
     yk_scope_end(scope);
 }
 
+/* What one call leaves alone stays; a profile sets all; a wrong value changes nothing. */
+static void options_hold(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_full(YK_SHAPE(2), 1.0 / 3, NULL);
+    expect_ok(yk_set_printoptions(&(yk_print_options){.precision = 2}));
+    expect_ok(yk_set_printoptions(&(yk_print_options){.linewidth = 100}));
+    yk_print_options now = yk_get_printoptions();
+    assert_int_equal(now.precision, 2);
+    assert_int_equal(now.linewidth, 100);
+    assert_int_equal(now.threshold, 1000);
+    expect_text(x, "tensor([0.33, 0.33])");
+    static const struct {
+        yk_print_options options;
+        const char *text;
+    } wrong[] = {{{.profile = "long", .precision = 1}, "no profile is called long"},
+                 {{.precision = 61}, "precision 61 is above 60"},
+                 {{.precision = 1, .edgeitems = -1}, "edgeitems -1"},
+                 {{.precision = 1, .threshold = -5}, "threshold -5"},
+                 {{.precision = 1, .linewidth = -80}, "linewidth -80"},
+                 {{.precision = 1, .sci_mode = (yk_sci_mode)3}, "3 is no sci_mode"}};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_int_equal(yk_set_printoptions(&wrong[i].options), YK_ERR_ARGUMENT);
+        expect_error(YK_ERR_ARGUMENT, wrong[i].text);
+    }
+    expect_text(x, "tensor([0.33, 0.33])");
+    expect_ok(yk_set_printoptions(&(yk_print_options){.precision = 60, .sci_mode = YK_SCI_OFF}));
+    char *text = yk_to_string(yk_full(YK_SCALAR, 1.7e308, &(yk_tensor_options){.dtype = YK_F64}));
+    assert_non_null(text);
+    free(text);
+    /* All of 1,001 elements, in one line. */
+    expect_ok(yk_set_printoptions(&(yk_print_options){.profile = "full", .linewidth = 16000}));
+    text = yk_to_string(yk_arange(0, 1001, 1, &(yk_tensor_options){.dtype = YK_I64}));
+    assert_non_null(text);
+    assert_null(strstr(text, "..."));
+    assert_null(strchr(text, '\n'));
+    assert_non_null(strstr(text, " 999, 1000])"));
+    free(text);
+    expect_ok(yk_set_printoptions(&(yk_print_options){.profile = "default"}));
+    now = yk_get_printoptions();
+    assert_true(now.precision == 4 && now.threshold == 1000 && now.edgeitems == 3 && now.linewidth == 80);
+    expect_text(x, "tensor([0.3333, 0.3333])");
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     setenv("YOKE_CPU_DEVICES", "2", 1);
@@ -137,6 +194,7 @@ int main(void)
         cmocka_unit_test(strides_do_not_show),
         cmocka_unit_test(what_is_not_the_default_is_named),
         cmocka_unit_test(to_a_stream),
+        cmocka_unit_test(options_hold),
     };
     return cmocka_run_group_tests_name("tensor/print", tests, NULL, NULL);
 }
