@@ -77,6 +77,10 @@ static bool check(yk_tensor *const in[INPUTS], bool training)
                  text, yk_dtype_name((yk_dtype)x->dtype));
         return false;
     }
+    if (yk__expect_wide_input("batch_norm", x,
+                              (const char *[]){role[WEIGHT], role[BIAS], role[RUNNING_MEAN], role[RUNNING_VAR]},
+                              (yk_tensor *[]){in[WEIGHT], in[BIAS], in[RUNNING_MEAN], in[RUNNING_VAR]}, 4))
+        return false;
     for (int i = WEIGHT; i < INPUTS; i++) {
         if (i == RESIDUAL)
             continue;

@@ -10,11 +10,12 @@ typedef struct dropout_context {
     double p;
 } dropout_context;
 
-/* x with elements dropped by the stream; everything is at p = 1, where 1 / (1 - p) would be infinite. */
+/* x with elements dropped by the stream: they are multiplied by 0, so what is no number stays none. Everything is
+ * dropped at p = 1, where 1 / (1 - p) would be infinite. */
 static yk_tensor *dropped(yk_tensor *x, const dropout_context *c)
 {
     if (c->p == 1)
-        return yk__tensor_full_like(x, 0);
+        return yk__raw_unary("dropout", YK__MUL_SCALAR, x, 0, 0);
     yk_tensor *wide;
     if (yk__widen(1, &x, &wide))
         return NULL;

@@ -199,13 +199,22 @@ yk_tensor *yk_relu_(yk_tensor *x)
     return finish(x, NULL, unary_into("relu_", YK__RELU, x, 0), &op, x, NULL, 0);
 }
 
-/* ---- what overwrites everything: the old value gets no gradient ---- */
+/* ---- what overwrites everything: the gradient of the old value is zero ---- */
+
+static yk_status constant_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    if (!yk__needs_grad(node, 0))
+        return YK_OK;
+    grads[0] = yk__tensor_full_like(gout, 0);
+    return yk__made(grads[0]);
+}
 
 static yk_status copy_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     const in_place_context *c = yk__context(node);
-    if (!yk__needs_grad(node, 1))
-        return YK_OK;
+    yk_status status = constant_backward(node, gout, grads);
+    if (status || !yk__needs_grad(node, 1))
+        return status;
     yk_tensor *fitted = yk__fit(yk_tensor_retain(gout), &c->y);
     grads[1] = fitted ? yk__raw_to(fitted, c->device) : NULL;
     yk_tensor_release(fitted);
@@ -223,12 +232,6 @@ yk_tensor *yk_copy_(yk_tensor *x, yk_tensor *from)
         status = yk__raw_copy(x, read);
     yk_tensor_release(read);
     return finish(x, from, status, &op, NULL, NULL, 0);
-}
-
-static yk_status constant_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
-{
-    (void)node, (void)gout, (void)grads;
-    return YK_OK;
 }
 
 yk_tensor *yk_fill_(yk_tensor *x, double value)

@@ -77,6 +77,8 @@ static bool check(const yk_tensor *x, int n_dims, const int64_t *shape, yk_tenso
     }
     if (yk__expect_floating("layer_norm", "input", x))
         return false;
+    if (yk__expect_wide_input("layer_norm", x, role, parameter, 2))
+        return false;
     for (int i = 0; i < 2; i++) {
         const yk_tensor *p = parameter[i];
         if (!p)

@@ -56,6 +56,26 @@ yk_status yk__expect_input(const char *name, const yk_tensor *x, const yk_tensor
                     yk_dtype_name((yk_dtype)x->dtype), yk_dtype_name((yk_dtype)weight->dtype));
 }
 
+yk_status yk__expect_wide_input(const char *name, const yk_tensor *x, const char *const *role,
+                                yk_tensor *const *parameter, int count)
+{
+    int odd = -1, given = 0;
+    for (int i = 0; i < count; i++) {
+        const yk_tensor *p = parameter[i];
+        if (!p)
+            continue;
+        given++;
+        if (p->dtype == x->dtype || (yk_dtype)p->dtype == yk__wide_dtype(x) ||
+            (odd >= 0 && p->dtype != parameter[odd]->dtype))
+            return YK_OK;
+        odd = odd < 0 ? i : odd;
+    }
+    if (odd < 0 || (given == 1 && odd > 0))
+        return YK_OK;
+    return yk__fail(YK_ERR_DTYPE, "%s: input is %s, expected %s as the %s is; cast it with yk_cast", name,
+                    yk_dtype_name((yk_dtype)x->dtype), yk_dtype_name((yk_dtype)parameter[odd]->dtype), role[odd]);
+}
+
 yk_status yk__expect_vector(const char *name, const char *role, const yk_tensor *x, int64_t size, const char *unit)
 {
     if (!x || (x->ndim == 1 && x->shape[0] == size))

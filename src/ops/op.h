@@ -45,6 +45,10 @@ yk_status yk__expect_dtype(const char *name, const char *role, const yk_tensor *
 /* The input must have the weight's dtype. Where the bias, which may be NULL, has the input's, the weight is the odd
  * one, and left to yk__expect_dtype. */
 yk_status yk__expect_input(const char *name, const yk_tensor *x, const yk_tensor *weight, const yk_tensor *bias);
+/* The same for an operation that computes in the wide dtype of x (f32 for f16 and bf16), in which its parameters may
+ * be, too: the input is the odd one where the first, or several, are given (NULL: not) and all have one other dtype. */
+yk_status yk__expect_wide_input(const char *name, const yk_tensor *x, const char *const *role,
+                                yk_tensor *const *parameter, int count);
 /* `role` must be (size): one value per `unit`. NULL tensors pass. */
 yk_status yk__expect_vector(const char *name, const char *role, const yk_tensor *x, int64_t size, const char *unit);
 

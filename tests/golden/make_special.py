@@ -12,6 +12,7 @@ import os
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 INF, NAN = math.inf, math.nan
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool]
@@ -218,6 +219,135 @@ for dtype in FLOATS:
         case("mse_loss", F.mse_loss, torch.tensor(x, dtype=dtype), torch.tensor(y, dtype=dtype))
     case("embedding", lambda i, w: F.embedding(i, w), torch.tensor([[1, 0], [1, 1]]), a)
     case("embedding", lambda i, w: F.embedding(i, w), torch.empty(0, dtype=torch.int64), a)
+# ---- conversions between integers and floats, of what both have: NaN and infinity are left out (see above)
+for dtype in FLOATS:
+    finite = specials(dtype)[3:14]
+    for target in (torch.int64, torch.int32):
+        case("cast", lambda a: a.to(target), finite, args=(DTYPES.index(target),))
+        case("cast", lambda a: a.to(target), torch.empty(0, 3, dtype=dtype), args=(DTYPES.index(target),))
+    case("cast", lambda a: a.to(torch.uint8), finite[finite >= 0], args=(DTYPES.index(torch.uint8),))
+    for source in DTYPES[4:]:
+        whole = {torch.int64: [0, 1, -1, 2049, 70000, 16777217, -16777219, 2 ** 53 + 1, 2 ** 63 - 1, -2 ** 63],
+                 torch.int32: [0, -1, 2051, 65519, 65520, 16777219, 2 ** 31 - 1, -2 ** 31], torch.uint8: [0, 1, 255],
+                 torch.bool: [0, 1]}[source]
+        case("cast", lambda a: a.to(dtype), torch.tensor(whole).to(source), args=(DTYPES.index(dtype),))
+# ---- convolutions: arguments are stride, padding, dilation (2 each), groups
+def conv(x, weight, bias, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, backward=True):
+    case("conv2d", lambda a, w, b: F.conv2d(a, w, b, stride, padding, dilation, groups), x, weight, bias,
+         args=(*stride, *padding, *dilation, groups), backward=backward)
+
+
+for dtype in FLOATS:
+    def few(*shape, dtype=dtype):
+        count = math.prod(shape)
+        return (torch.arange(count) % 7 - 3).to(dtype).reshape(shape)
+
+    def odd_at(tensor, place, value):
+        tensor = tensor.clone()
+        tensor.reshape(-1)[place] = value
+        return tensor
+
+    bias = torch.tensor([0.5, -1, 2], dtype=dtype)
+    for value in (NAN, INF, -INF, DENORMAL[dtype], -0.0):
+        for place in (0, 7, 30):
+            conv(odd_at(few(1, 2, 4, 4), place, value), few(3, 2, 3, 3), bias)
+            conv(odd_at(few(1, 2, 4, 4), place, value), few(3, 2, 3, 3), bias, padding=(1, 1))
+        # Whether a weight that is no number meets the zeros of a padding (in backward, of the gradient's) differs between
+        # PyTorch's dtypes.
+        finite = math.isfinite(value)
+        if value != DENORMAL[dtype]:  # oneDNN makes a sum that is a denormal 0
+            conv(few(1, 2, 4, 4), odd_at(few(3, 2, 3, 3), 20, value), bias, padding=(int(finite),) * 2, backward=finite)
+        conv(few(1, 2, 4, 4), odd_at(few(3, 2, 1, 1), 2, value), bias)
+        if value != DENORMAL[dtype]:
+            conv(few(1, 2, 5, 5), few(3, 2, 3, 3), odd_at(bias, 1, value), stride=(2, 1), padding=(1, 0))
+        conv(odd_at(few(1, 3, 4, 4), 5, value), few(3, 1, 3, 3), bias, padding=(1, 1), groups=3)
+        conv(odd_at(few(1, 2, 5, 5), 12, value), few(3, 2, 2, 2), bias, dilation=(2, 2))
+    conv(few(0, 2, 4, 4), few(3, 2, 3, 3), bias)
+    conv(few(1, 2, 2, 2), few(3, 2, 3, 3), bias)
+    # ---- normalisation: batch_norm as in training, and with given statistics; layer_norm with weight and bias
+    one, two = torch.tensor([1.5, -0.5, 0], dtype=dtype), torch.tensor([0, 1, -2], dtype=dtype)
+    for value in (NAN, INF, -INF, 0.0):
+        x = odd_at(few(2, 3, 2, 2), 6, value)
+        case("batch_norm", lambda a, w, b: F.batch_norm(a, None, None, w, b, True), x, one, two)
+        if not math.isinf(value):  # PyTorch's x * (weight / std) + (bias - mean * weight / std) is NaN or not, by signs
+            case("batch_norm", lambda a, w, b: F.batch_norm(a, None, None, w, b, True), few(2, 3, 2, 2),
+                 odd_at(one, 1, value), two)
+        case("batch_norm", lambda a, w, b: F.batch_norm(a, None, None, w, b, True), few(2, 3, 2, 2), one,
+             odd_at(two, 2, value))
+        case("layer_norm_affine", lambda a, w, b: F.layer_norm(a, (3,), w, b), odd_at(few(2, 3), 1, value),
+             odd_at(one, 2, value), two, args=(3,))
+        # A mean and a variance per channel; PyTorch keeps them in f32 for 16 bits, and so does yoke.
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        mean, var = torch.tensor([1, 0, value], dtype=wide), torch.tensor([1, abs(value), 0.25], dtype=wide)
+        if dtype in (torch.float32, torch.float64):
+            case("batch_norm_given", lambda a, m, v: F.batch_norm(a, m.detach(), v.detach()), x, mean, var)
+    case("batch_norm", lambda a, w, b: F.batch_norm(a, None, None, w, b, True), torch.full((2, 3), 4.0, dtype=dtype), one,
+         two)
+    case("batch_norm", lambda a, w, b: F.batch_norm(a, None, None, w, b, True), few(1, 3), one, two)
+    # ---- dropout, in place
+    for p in (0.0, 1.0):
+        for training in (0, 1):
+            for x in shapes(dtype):
+                case("dropout", lambda a: F.dropout(a, p, bool(training)), x, args=(p, training))
+    v = specials(dtype)
+    case("relu_", lambda a: a.clone().relu_(), v)
+    for other in (v.flip(0), v[:1], v[2:3]):
+        case("mul_", lambda a, b: a.clone().mul_(b), v, other)
+        for alpha in (1.0, -0.5, INF):
+            case("add_", lambda a, b: a.clone().add_(b, alpha=alpha), v, other, args=(alpha,))
+    for b in (0.0, -0.0, 2.0, INF, NAN):
+        case("mul_scalar_", lambda a: a.clone().mul_(b), v, args=(b,))
+    case("mul_", lambda a, b: a.clone().mul_(b), torch.empty(0, 3, dtype=dtype), v[:1])
+    for other in DTYPES:
+        finite = torch.tensor([1, 0, 1, 1]).to(other)
+        case("copy_", lambda a, b: a.clone().copy_(b), v[8:12], finite)
+    case("copy_", lambda a, b: a.clone().copy_(b), v, v.flip(0))
+    case("copy_", lambda a, b: a.clone().copy_(b), v, v[:1])
+    for b in (0.0, -0.0, NAN, INF):
+        case("fill_", lambda a: a.clone().fill_(b), v, args=(b,))
+# ---- shapes: what is moved stays as it is
+for dtype in DTYPES:
+    for x in (specials(dtype).repeat(3)[:6].reshape(2, 3), torch.empty(0, 3, dtype=dtype),
+              torch.empty(2, 0, dtype=dtype)):
+        n = x.shape[-1]
+        case("reshape", lambda a: a.reshape(-1), x, args=(x.numel(),))
+        case("flatten", lambda a: a.flatten(0, 1), x)
+        case("transpose", lambda a: a.transpose(0, 1), x)
+        case("unsqueeze", lambda a: a.unsqueeze(1), x, args=(1,))
+        case("squeeze", lambda a: a.squeeze(0), x[:1], args=(0,))
+        case("expand", lambda a: a.expand(4, *a.shape), x, args=(4, *x.shape))
+        case("clone", torch.clone, x)
+        case("contiguous", lambda a: a.transpose(0, 1).contiguous(), x)
+        for start, end, step in ((0, 2, 1), (1, 3, 1), (-2, -1, 1), (0, 3, 2), (2, 1, 1), (5, 9, 1), (0, 0, 1)):
+            case("slice", lambda a: a[:, start:end:step], x, args=(1, start, end, step))
+        for index in (0, 1, -1, 2, -3):
+            case("select", lambda a: a.select(0, index), x, args=(0, index))
+        for start, length in ((0, n), (n, 0), (0, 0), (1, n), (-1, 1)):
+            case("narrow", lambda a: a.narrow(1, start, length), x, args=(1, start, length))
+        for dim in (0, 1, -1, 2):
+            case("cat", lambda a, b: torch.cat((a, b), dim), x, x.flip(0), args=(dim,))
+            case("stack", lambda a, b: torch.stack((a, b), dim), x, x.flip(0), args=(dim,))
+        case("cat", lambda a, b: torch.cat((a, b), 0), x, torch.empty(0, n, dtype=dtype), args=(0,))
+        case("cat", lambda a, b: torch.cat((a, b), 0), x, torch.ones(1, n + 1, dtype=dtype), args=(0,))
+        case("stack", lambda a, b: torch.stack((a, b), 0), x, torch.ones(1, n + 1, dtype=dtype), args=(0,))
+# ---- attention: whether it is causal
+for dtype in FLOATS:
+    for value in (NAN, INF, -INF, 0.0):
+        for causal in (False, True):
+            q = torch.tensor([[1, 0.5], [-1, 2], [0, 0]], dtype=dtype)
+            k, w = q.flip(0) / 2, q + 1
+            for which in range(3):
+                tensors = [q.clone(), k.clone(), w.clone()]
+                tensors[which][1, 0] = value
+                # PyTorch's other kernel takes a row of NaN for one that is masked, and this one lets NaN through a mask.
+                if causal and not math.isfinite(value):
+                    continue
+                with sdpa_kernel(SDPBackend.MATH):
+                    case("attention", lambda a, b, c: F.scaled_dot_product_attention(a, b, c, is_causal=causal),
+                         *(t.reshape(1, 3, 2) for t in tensors), args=(causal,))
+    for l, m in ((0, 3), (3, 0)):
+        case("attention", lambda a, b, c: F.scaled_dot_product_attention(a, b, c), torch.ones(1, l, 2, dtype=dtype),
+             torch.ones(1, m, 2, dtype=dtype), torch.ones(1, m, 2, dtype=dtype), args=(0,))
 
 
 def number(v):

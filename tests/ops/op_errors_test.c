@@ -187,6 +187,18 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
         "batch_norm: expected more than 1 value per channel when training, got input size (1, 64, 1, 1)")              \
     ROW(yk_batch_norm(T(2), NULL, NULL, NULL, NULL, TRAIN), SHAPE,                                                     \
         "batch_norm: input has shape (2,), expected 2 to 5 dimensions (N, C, ...)")                                    \
+    ROW(yk_batch_norm(yk_cast(T(4, 3), YK_F64), T(3), T(3), T(3), T(3), TRAIN), DTYPE, \
+        "batch_norm: input is float64, expected float32 as the weight is") \
+    ROW(yk_batch_norm(yk_cast(T(4, 3), YK_F64), NULL, NULL, T(3), T(3), NULL), DTYPE, \
+        "batch_norm: input is float64, expected float32 as the running_mean is") \
+    ROW(yk_batch_norm(T(4, 3), T(3), T(3), T(3), yk_cast(T(3), YK_F64), TRAIN), DTYPE, \
+        "batch_norm: running_var is float64, expected float32") \
+    ROW(yk_batch_norm(yk_cast(T(4, 3), YK_F16), T(3), yk_cast(T(3), YK_F64), NULL, NULL, TRAIN), DTYPE, \
+        "batch_norm: bias is float64, expected float32") \
+    ROW(yk_layer_norm(T(4, 3), 1, (int64_t[]){3}, yk_cast(T(3), YK_F64), yk_cast(T(3), YK_F64), 0), DTYPE, \
+        "layer_norm: input is float32, expected float64 as the weight is") \
+    ROW(yk_layer_norm(yk_cast(T(4, 3), YK_F64), 1, (int64_t[]){3}, yk_cast(T(3), YK_F64), T(3), 0), DTYPE, \
+        "layer_norm: bias is float32, expected float64") \
     ROW(yk_batch_norm(T(4, 3), T(4), NULL, NULL, NULL, TRAIN), SHAPE,                                                  \
         "batch_norm: weight has shape (4,), expected (3,): one value per channel")                                     \
     ROW(yk_batch_norm(T(4, 3), NULL, NULL, T(3), NULL, TRAIN), ARGUMENT, "running_mean and running_var go together")   \

@@ -18,7 +18,7 @@ jobs_done=0
 ulimit -c 0
 export YOKE_SOAK=soak-$$ TMPDIR=$work/tmp YOKE_JOIN_TIMEOUT=20
 mkdir "$TMPDIR"
-train=("$YOKE" train --data glyphs --model mlp --steps $steps --batch-size 8 --lr 0.1 --momentum 0.9 --no-eval)
+train=("$YOKE" train --data glyphs --model mlp --steps $steps --batch-size 8 --lr 0.01 --momentum 0.9 --no-eval)
 echo "# $count faults over ${transports[*]}, seed $seed"
 exec 3>&2 2> shell.err # bash says of every launcher that it was killed
 
@@ -167,19 +167,22 @@ inject()
     of_kind[$kind]=$((${of_kind[$kind]:-0} + 1))
 }
 
-# Waits for the launchers, `longest` seconds at most; $codes.
+# Waits for the launchers, while checkpoints come: $codes.
 finish_launchers()
 {
-    local n until=$((SECONDS + longest))
+    local n moved=$SECONDS seen= now
     while alive; do
-        if [ $SECONDS -gt $until ]; then
+        now=$(ls ck 2> /dev/null)
+        [ "$now" = "$seen" ] || moved=$SECONDS
+        seen=$now
+        if [ $((SECONDS - moved)) -gt $longest ]; then
             wrong "hangs: $(for pid in $(marked); do echo "$pid $(tr '\0' ' ' < "/proc/$pid/cmdline")$(cat "/proc/$pid/wchan" 2> /dev/null);"; done)"
             for pid in $(marked); do
                 kill -KILL "$pid" 2> /dev/null
             done
             break
         fi
-        sleep 0.01
+        sleep 0.02
     done
     codes=
     for ((n = 0; n < hosts; n++)); do

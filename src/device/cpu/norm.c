@@ -316,6 +316,10 @@ static yk_status batch_norm_backward(int device, const yk__batch_norm *p, const 
         memset(j.sums, 0, (size_t)(j.blocks * 2 * j.channels) * sizeof(double));
     }
     kernels->grad_finish(&j, gweight, gbias, weight, invstd);
+    if (!p->training) { /* gx is a multiple of gout: neither x nor the mean may leave a NaN in it */
+        j.x = j.gout;
+        memset(j.mean, 0, (size_t)j.channels * size);
+    }
     if (j.to)
         batch_pass(device, &j, false, kernels->grad_apply_rows, kernels->grad_apply_planes);
     unpack(&k, 3);

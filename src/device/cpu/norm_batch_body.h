@@ -125,7 +125,8 @@ static void NAME(batch_finish)(const batch *j, const yk__view *mean, const yk__v
         double scale = weight ? s * (double)NAME(at)(weight, c) : s;
         ((T *)j->scale)[c] = (T)scale;
         /* what rounding the mean to T left over goes into the shift */
-        ((T *)j->shift)[c] = (T)((bias ? (double)NAME(at)(bias, c) : 0) + ((double)(T)m - m) * scale);
+        double left = isfinite(m) ? (double)(T)m - m : 0;
+        ((T *)j->shift)[c] = (T)((bias ? (double)NAME(at)(bias, c) : 0) + left * scale);
     }
 }
 
