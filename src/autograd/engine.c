@@ -282,11 +282,11 @@ yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad)
         status = yk__raw_binary_into("backward", YK__ADD, meta->grad, meta->grad, grad, 1);
         yk__bump_version(meta->grad);
         yk_tensor_release(grad);
-    } else if (meta->home) {
-        if (grad->data != meta->home->data || grad->storage != meta->home->storage)
-            status = yk__raw_copy(meta->home, grad);
-        yk__bump_version(meta->home);
-        meta->grad = yk_tensor_retain(meta->home);
+    } else if (meta->grad_buffer) {
+        if (grad->data != meta->grad_buffer->data || grad->storage != meta->grad_buffer->storage)
+            status = yk__raw_copy(meta->grad_buffer, grad);
+        yk__bump_version(meta->grad_buffer);
+        meta->grad = yk_tensor_retain(meta->grad_buffer);
         yk_tensor_release(grad);
     } else if (exclusive(grad) && (yk__same_strides(grad, leaf) || !yk__is_dense(leaf))) {
         meta->grad = grad;
@@ -299,11 +299,11 @@ yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad)
     return status;
 }
 
-yk_tensor *yk__gradient_home(const yk__node *node, int input)
+yk_tensor *yk__grad_buffer_for(const yk__node *node, int input)
 {
     const yk__node *to = node->edges[input].node;
     const yk__autograd_meta *meta = to && !to->op ? yk__meta(to->leaf) : NULL;
-    if (!meta || !meta->home)
+    if (!meta || !meta->grad_buffer)
         return NULL;
     yk__task *task = to->owner;
     task_lock(task);
@@ -312,7 +312,7 @@ yk_tensor *yk__gradient_home(const yk__node *node, int input)
     task_unlock(task);
     for (int i = 0; i < output->n_hooks; i++)
         whole = whole && !output->hooks[i].fn; /* a hook may keep what it is shown */
-    return whole ? yk_tensor_retain(meta->home) : NULL;
+    return whole ? yk_tensor_retain(meta->grad_buffer) : NULL;
 }
 
 /* The gradient of a leaf is complete: accumulates it, tells the hooks and the collector. Takes over the reference. */
@@ -335,7 +335,7 @@ static yk_status run_leaf(yk__node *node, yk_tensor *grad)
     }
     yk__autograd_meta *meta = yk__meta(leaf);
     if (!status && meta->collector)
-        status = meta->collector->ready(meta->collector, meta->place);
+        status = meta->collector->ready(meta->collector, meta->collector_index);
     yk_tensor_release(leaf);
     return status;
 }
@@ -541,7 +541,7 @@ static void fail_awaiting(void)
 /* Tells everyone who collects gradients of leaves that were claimed. */
 static yk_status begin_collectors(yk__task *task)
 {
-    int *places = NULL, leaves = 0;
+    int *indices = NULL, leaves = 0;
     for (size_t n = 0; n < task->claimed.count; n++) {
         yk__collector *collector = collector_of(task->claimed.nodes[n]);
         bool known = !collector;
@@ -558,20 +558,20 @@ static yk_status begin_collectors(yk__task *task)
     }
     if (!leaves)
         return YK_OK;
-    places = yk__calloc((size_t)leaves, sizeof(*places));
-    yk_status status = places ? YK_OK : YK_ERR_MEMORY;
+    indices = yk__calloc((size_t)leaves, sizeof(*indices));
+    yk_status status = indices ? YK_OK : YK_ERR_MEMORY;
     while (!status && task->begun < task->n_collectors) {
         yk__collector *collector = task->collectors[task->begun];
         int count = 0;
         for (size_t n = 0; n < task->claimed.count; n++) {
             if (collector_of(task->claimed.nodes[n]) == collector)
-                places[count++] = yk__meta(task->claimed.nodes[n]->leaf)->place;
+                indices[count++] = yk__meta(task->claimed.nodes[n]->leaf)->collector_index;
         }
         yk__collector_forget(collector);
-        status = collector->begin(collector, count, places);
+        status = collector->begin(collector, count, indices);
         task->begun += !status;
     }
-    free(places);
+    free(indices);
     return status;
 }
 

@@ -135,7 +135,7 @@ static yk_status as_strided_backward(yk__node *node, yk_tensor *gout, yk_tensor 
         status = yk__raw_copy(part, sum);
     yk_tensor_release(part);
     yk_tensor_release(sum);
-    grads[0] = yk__checked(grad, status);
+    grads[0] = yk__tensor_if_ok(grad, status);
     return status;
 }
 

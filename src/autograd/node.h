@@ -82,8 +82,8 @@ typedef struct yk__autograd_meta {
     yk__node *accumulator; /* of a leaf, made when first needed */
     yk_tensor *grad;       /* of a leaf */
     yk__collector *collector;
-    int place;
-    yk_tensor *home; /* what grad becomes when there is none */
+    int collector_index;
+    yk_tensor *grad_buffer; /* what grad becomes when there is none */
 } yk__autograd_meta;
 
 static inline yk__autograd_meta *yk__meta(const yk_tensor *x)

@@ -33,7 +33,7 @@ static void meta_destroy(yk__autograd *base)
     yk__node_release(meta->node);
     yk__node_release(meta->accumulator);
     yk_tensor_release(meta->grad);
-    yk_tensor_release(meta->home);
+    yk_tensor_release(meta->grad_buffer);
     free(meta);
 }
 
@@ -137,15 +137,15 @@ yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
     return YK_OK;
 }
 
-yk_status yk__collect_gradients(yk_tensor *leaf, yk__collector *collector, int place, yk_tensor *home)
+yk_status yk__collect_gradients(yk_tensor *leaf, yk__collector *collector, int index, yk_tensor *grad_buffer)
 {
     yk__autograd_meta *meta = yk__meta_of(leaf);
     if (!meta)
         return YK_ERR_MEMORY;
-    yk_tensor *old = meta->home;
+    yk_tensor *old = meta->grad_buffer;
     meta->collector = collector;
-    meta->place = place;
-    meta->home = yk_tensor_retain(home);
+    meta->collector_index = index;
+    meta->grad_buffer = yk_tensor_retain(grad_buffer);
     yk_tensor_release(old);
     return YK_OK;
 }
@@ -155,9 +155,9 @@ yk__collector *yk__collector_of(const yk_tensor *leaf)
     return leaf->autograd ? yk__meta(leaf)->collector : NULL;
 }
 
-yk_tensor *yk__home_of(const yk_tensor *leaf)
+yk_tensor *yk__grad_buffer_of(const yk_tensor *leaf)
 {
-    return leaf->autograd ? yk__meta(leaf)->home : NULL;
+    return leaf->autograd ? yk__meta(leaf)->grad_buffer : NULL;
 }
 
 yk_tensor *yk_detach(yk_tensor *x)
@@ -477,8 +477,8 @@ void yk__exchange_storage(yk_tensor *x, yk_tensor *from)
         meta->accumulator->device = yk__device_of(x);
         meta->accumulator->outputs[0].dtype = x->dtype;
     }
-    yk_tensor_release(meta->home);
-    meta->home = NULL;
+    yk_tensor_release(meta->grad_buffer);
+    meta->grad_buffer = NULL;
 }
 
 /* ---- hooks ---- */

@@ -110,8 +110,8 @@ yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad);
  * end's status is backward's.
  */
 typedef struct yk__collector {
-    yk_status (*begin)(struct yk__collector *self, int count, const int *places);
-    yk_status (*ready)(struct yk__collector *self, int place);
+    yk_status (*begin)(struct yk__collector *self, int count, const int *indices);
+    yk_status (*ready)(struct yk__collector *self, int index);
     yk_status (*end)(struct yk__collector *self, yk_status status);
     /* A backward that it waited for (yk__collector_await) failed before it began; the record says why, and stays. */
     void (*failed)(struct yk__collector *self);
@@ -126,16 +126,16 @@ void yk__collector_forget(yk__collector *collector);
 
 /*
  * Makes `collector` (borrowed, the only one) that of `leaf`, under a number of its own. Gradients are accumulated in
- * `home` (retained; shape, strides, dtype and device of the leaf) instead of new memory, straight from the operation
- * that computes them where it asks for yk__gradient_home; it is forgotten when the leaf changes dtype or device. A NULL
- * collector ends it.
+ * `grad_buffer` (retained; shape, strides, dtype and device of the leaf) instead of new memory, straight from the
+ * operation that computes them where it asks for yk__grad_buffer_for; it is forgotten when the leaf changes dtype or
+ * device. A NULL collector ends it.
  */
-yk_status yk__collect_gradients(yk_tensor *leaf, yk__collector *collector, int place, yk_tensor *home);
+yk_status yk__collect_gradients(yk_tensor *leaf, yk__collector *collector, int index, yk_tensor *grad_buffer);
 yk__collector *yk__collector_of(const yk_tensor *leaf);
 /* Borrowed; NULL without one, or where it was forgotten. */
-yk_tensor *yk__home_of(const yk_tensor *leaf);
+yk_tensor *yk__grad_buffer_of(const yk_tensor *leaf);
 /* Where backward may write the gradient of an input, which is then the whole of it; NULL where it must make a tensor of
  * its own. One reference. */
-yk_tensor *yk__gradient_home(const yk__node *node, int input);
+yk_tensor *yk__grad_buffer_for(const yk__node *node, int input);
 
 #endif

@@ -78,7 +78,7 @@ typedef struct yk__ending {
     const char *how;
 } yk__ending;
 extern _Thread_local yk__ending yk__object_ending;
-void yk__object_made_by(void *object, const char *maker);
+void yk__object_set_maker(void *object, const char *maker);
 /* Has the open scopes and the free objects of this thread taken care of when it ends. */
 void yk__thread_watch(void);
 void yk__handles_leave_thread(void);
@@ -127,8 +127,8 @@ double yk__now(void); /* seconds of the monotonic clock */
 yk_status yk__env_int(const char *name, int64_t fallback, int64_t least, int64_t most, int64_t *value);
 /* This process's place in its job, for layers that know no process groups: set while there is a default group; false
  * where there is none. */
-void yk__place_set(int rank, int world_size /* 0: there is none */);
-bool yk__place_get(int *rank, int *world_size);
+void yk__job_rank_set(int rank, int world_size /* 0: there is none */);
+bool yk__job_rank_get(int *rank, int *world_size);
 /*
  * Text from elsewhere (a file, a peer, a child process) in a form that may reach a terminal: control characters and
  * bytes that are no UTF-8 as \n, \t or \x1b, characters that turn the direction of what follows likewise. Returns

@@ -237,7 +237,7 @@ void yk__object_free(void *memory)
         to_shared(size_class, MOVED);
 }
 
-void yk__object_made_by(void *object, const char *maker)
+void yk__object_set_maker(void *object, const char *maker)
 {
     origin *o = slot_of(object)->origin;
     if (o && !o->maker)

@@ -55,7 +55,7 @@ uint32_t yk__name_find(const yk__name_table *table, uint32_t hash, yk__name_same
     return UINT32_MAX;
 }
 
-static void place(yk__name_table *table, yk__name_slot slot)
+static void insert(yk__name_table *table, yk__name_slot slot)
 {
     uint32_t at = slot.hash & table->mask;
     while (table->slots[at].index)
@@ -73,12 +73,12 @@ yk_status yk__name_add(yk__name_table *table, uint32_t hash, uint32_t index)
             return YK_ERR_MEMORY;
         for (uint32_t i = 0; i < size; i++) {
             if (table->slots[i].index)
-                place(&larger, table->slots[i]);
+                insert(&larger, table->slots[i]);
         }
         free(table->slots);
         *table = larger;
     }
-    place(table, (yk__name_slot){hash, index + 1});
+    insert(table, (yk__name_slot){hash, index + 1});
     table->count++;
     return YK_OK;
 }

@@ -195,9 +195,9 @@ void *yk__scope_own_from(const char *function, void *object)
     if (!object)
         return NULL;
     if (yk__debug) /* a public function's own name, else what the operation calls itself */
-        yk__object_made_by(object, strncmp(function, "yk__", 4) == 0 || strncmp(function, "yk_", 3) != 0
-                                       ? stack.maker ? stack.maker : function
-                                       : function);
+        yk__object_set_maker(object, strncmp(function, "yk__", 4) == 0 || strncmp(function, "yk_", 3) != 0
+                                         ? stack.maker ? stack.maker : function
+                                         : function);
     const char *maker = stack.maker; /* which the next line would replace */
     if (!yk__scope_reserve(((yk__object *)object)->type->name, 1)) {
         yk_object_release(object);

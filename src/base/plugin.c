@@ -59,7 +59,7 @@ static bool own_folder(char *folder, size_t size)
 /* On failure `path` is the last one that was looked at. */
 static bool find(const char *name, char *path, size_t size)
 {
-    static const char *const places[] = {"", "/yoke", "/../lib/yoke"};
+    static const char *const folders_tried[] = {"", "/yoke", "/../lib/yoke"};
     char folder[3000];
     const char *given = getenv("YOKE_BACKEND_PATH");
     if (given && *given) {
@@ -67,8 +67,8 @@ static bool find(const char *name, char *path, size_t size)
         return access(path, R_OK) == 0;
     }
     if (own_folder(folder, sizeof(folder))) {
-        for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-            snprintf(path, size, "%s%s/yoke-%s.so", folder, places[i], name);
+        for (size_t i = 0; i < sizeof(folders_tried) / sizeof(folders_tried[0]); i++) {
+            snprintf(path, size, "%s%s/yoke-%s.so", folder, folders_tried[i], name);
             if (access(path, R_OK) == 0)
                 return true;
         }

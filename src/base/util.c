@@ -46,16 +46,16 @@ int yk__signal_pending(void)
     return pending ? pending() : 0;
 }
 
-static _Atomic uint64_t place; /* world size above, rank below */
+static _Atomic uint64_t job_rank; /* world size above, rank below */
 
-void yk__place_set(int rank, int world_size)
+void yk__job_rank_set(int rank, int world_size)
 {
-    atomic_store(&place, (uint64_t)(uint32_t)world_size << 32 | (uint32_t)rank);
+    atomic_store(&job_rank, (uint64_t)(uint32_t)world_size << 32 | (uint32_t)rank);
 }
 
-bool yk__place_get(int *rank, int *world_size)
+bool yk__job_rank_get(int *rank, int *world_size)
 {
-    uint64_t both = atomic_load(&place);
+    uint64_t both = atomic_load(&job_rank);
     if (!both)
         return false;
     *world_size = (int)(both >> 32);

@@ -279,8 +279,8 @@ static yk_module *attention_create(int64_t tokens, bool causal)
     d->qkv = yk_module_add(m, "qkv", yk_linear_create(WIDTH, 3 * WIDTH, NULL));
     d->out = yk_module_add(m, "out", yk_linear_create(WIDTH, WIDTH, NULL));
     if (causal) {
-        yk_tensor *place = yk_arange(0, (double)tokens, 1, NULL);
-        yk_tensor *later = yk_gt(yk_unsqueeze(place, 0), yk_unsqueeze(place, 1));
+        yk_tensor *position = yk_arange(0, (double)tokens, 1, NULL);
+        yk_tensor *later = yk_gt(yk_unsqueeze(position, 0), yk_unsqueeze(position, 1));
         d->mask =
             yk_module_add_temporary_buffer(m, "mask", yk_where(later, yk_scalar(-INFINITY, NULL), yk_scalar(0, NULL)));
     }

@@ -46,7 +46,7 @@ static yk_status keep_metadata(yk_value *value, const yk_value *metadata)
         return status;
     yk_value_release(value->attributes);
     value->attributes = yk_value_retain(attributes);
-    value->form = YK__FORM_ORDERED;
+    value->python_type = YK__PYTHON_ORDERED;
     return YK_OK;
 }
 
@@ -191,7 +191,7 @@ static yk_value *without_metadata(yk_value *value, const yk_value **metadata)
     }
     if (status)
         return NULL;
-    copy->form = value->form;
+    copy->python_type = value->python_type;
     copy->attributes = yk_value_count(attributes) ? yk_value_retain(attributes) : NULL;
     return copy;
 }

@@ -33,8 +33,8 @@ static void print_leaves(const yk_value *leaves, bool tensors)
     int width = 0;
     for (int64_t i = 0; i < yk_value_count(leaves); i++) {
         int length = (int)strlen(cli_plain(yk_value_key(leaves, i, NULL)));
-        bool shown = (yk_value_kind_of(yk_value_at(leaves, i)) == YK_VALUE_TENSOR) == tensors;
-        width = shown && length > width ? length : width;
+        bool listed = (yk_value_kind_of(yk_value_at(leaves, i)) == YK_VALUE_TENSOR) == tensors;
+        width = listed && length > width ? length : width;
     }
     width = width > 60 ? 60 : width;
     for (int64_t i = 0; i < yk_value_count(leaves); i++) {
@@ -61,7 +61,7 @@ static yk_value *load(const ckpt_settings *s, const char **format, yk_checkpoint
 }
 
 /* Which checkpoint of a folder it was. */
-static int show_found(const ckpt_settings *s, json_t *json, const yk_checkpoint_found *found)
+static int print_found(const ckpt_settings *s, json_t *json, const yk_checkpoint_found *found)
 {
     if (s->json && *found->path) {
         json_object_set_new(json, "checkpoint", json_string(found->path));
@@ -100,16 +100,16 @@ int ckpt_info(const ckpt_settings *s)
     if (!read_content(s, &c))
         return ckpt_failed(s);
     if (s->json)
-        return show_found(s,
-                          json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "path", s->paths[0], "format", c.format,
-                                    "elements", (json_int_t)c.elements, "bytes", (json_int_t)c.bytes, "tensors",
-                                    leaves_json(c.leaves, true), "values", leaves_json(c.leaves, false)),
-                          &c.found);
+        return print_found(s,
+                           json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "path", s->paths[0], "format", c.format,
+                                     "elements", (json_int_t)c.elements, "bytes", (json_int_t)c.bytes, "tensors",
+                                     leaves_json(c.leaves, true), "values", leaves_json(c.leaves, false)),
+                           &c.found);
     printf("%s: %s, %" PRId64 " tensors, %" PRId64 " elements, %" PRId64 " bytes\n", cli_plain(s->paths[0]), c.format,
            c.tensors, c.elements, c.bytes);
     print_leaves(c.leaves, true);
     print_leaves(c.leaves, false);
-    return show_found(s, NULL, &c.found);
+    return print_found(s, NULL, &c.found);
 }
 
 /* ---- verify ------------------------------------------------------------------------------------------------------ */
@@ -120,13 +120,13 @@ int ckpt_verify(const ckpt_settings *s)
     if (!read_content(s, &c))
         return ckpt_failed(s);
     if (s->json)
-        return show_found(s,
-                          json_pack("{s:s, s:b, s:s, s:I, s:I}", "path", s->paths[0], "valid", 1, "format", c.format,
-                                    "tensors", (json_int_t)c.tensors, "bytes", (json_int_t)c.bytes),
-                          &c.found);
+        return print_found(s,
+                           json_pack("{s:s, s:b, s:s, s:I, s:I}", "path", s->paths[0], "valid", 1, "format", c.format,
+                                     "tensors", (json_int_t)c.tensors, "bytes", (json_int_t)c.bytes),
+                           &c.found);
     printf("%s: valid, %s, %" PRId64 " tensors, %" PRId64 " bytes\n", cli_plain(s->paths[0]), c.format, c.tensors,
            c.bytes);
-    return show_found(s, NULL, &c.found);
+    return print_found(s, NULL, &c.found);
 }
 
 /* ---- convert and strip ------------------------------------------------------------------------------------------- */

@@ -84,12 +84,12 @@ yk_status ranks_broadcast_buffers(const ranks *r, yk_module *m)
 }
 
 /* What a rank says of itself. */
-typedef struct claim {
+typedef struct rank_settings {
     int pid;
     char host[64], lines[RANKS_LINES];
-} claim;
+} rank_settings;
 
-static yk_status compare(int rank, const claim *one, const claim *first)
+static yk_status compare(int rank, const rank_settings *one, const rank_settings *first)
 {
     const char *a = one->lines, *b = first->lines;
     while (*a && *a == *b) {
@@ -110,11 +110,11 @@ yk_status ranks_compare(const ranks *r, const char *lines)
 {
     if (r->world == 1)
         return YK_OK;
-    claim own = {.pid = getpid()};
+    rank_settings own = {.pid = getpid()};
     if (gethostname(own.host, sizeof(own.host) - 1))
         snprintf(own.host, sizeof(own.host), "unknown");
     snprintf(own.lines, sizeof(own.lines), "%s", lines);
-    claim *all = yk__calloc((size_t)r->world, sizeof(*all));
+    rank_settings *all = yk__calloc((size_t)r->world, sizeof(*all));
     yk_status status = all ? yk__gather_bytes(&own, all, sizeof(own), NULL) : yk__error_code();
     for (int i = 1; i < r->world && !status; i++)
         status = compare(i, &all[i], &all[0]);

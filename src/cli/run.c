@@ -55,7 +55,7 @@ static int count_gpus(void)
 }
 
 /* Processes here: "4", "auto", "cpu", "gpu", or one number per node. */
-static int place(const cli_verb *verb, job *j)
+static int place_nodes(const cli_verb *verb, job *j)
 {
     const char *text = j->per_node;
     int gpus = strcmp(text, "auto") == 0 || strcmp(text, "gpu") == 0 ? count_gpus() : 0;
@@ -406,7 +406,7 @@ int cli_run(int argc, char **argv)
         if ((unsigned char)*c < 32 || *c == 127)
             return cli_usage_error(&verb, "--job-id: there is a control character in it");
     }
-    if ((code = check_nodes(&verb, &j)) || (code = place(&verb, &j)) || (code = check_streams(&verb, &j)))
+    if ((code = check_nodes(&verb, &j)) || (code = place_nodes(&verb, &j)) || (code = check_streams(&verb, &j)))
         return code;
     j.cannot = program_find(*j.program, j.path, sizeof(j.path));
     if (j.cannot && j.node_count == 1)

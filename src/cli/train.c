@@ -41,7 +41,7 @@ static const char examples[] =
     "  yoke train --model resnet18 --data cifar10 --init net.safetensors --epochs 0\n";
 
 /* Returns the exit code. */
-static int train(run *r)
+static int train(train_job *r)
 {
     if (ranks_join(&r->ranks))
         return cli_failed();
@@ -120,7 +120,7 @@ int cli_train(int argc, char **argv)
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
-    run r = {.set = &s};
+    train_job r = {.set = &s};
     if (s.save_every && !saver_parse_every(&r.saver, s.save_every))
         return cli_usage_error(&verb, "--save-every %s: expected a number of steps (500) or of seconds (30s)",
                                s.save_every);

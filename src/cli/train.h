@@ -23,7 +23,7 @@ typedef struct settings {
     bool no_shuffle, no_augment, no_eval, allow_nan, resume, async_save, sharded_save, sync_bn;
 } settings;
 
-typedef struct run {
+typedef struct train_job {
     const settings *set;
     ranks ranks;
     yk_dtype dtype;
@@ -49,18 +49,18 @@ typedef struct run {
     yk_metadata settings[10];
     yk_checkpoint_value values[4];
     char seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96];
-} run;
+} train_job;
 
 /* Device and data: what can only fail when the command line asks for something that is not there. */
-yk_status train_find(run *r);
+yk_status train_find(train_job *r);
 /* The network, the optimizer, the log, the checkpoints; says on stdout what is trained. */
-yk_status train_build(run *r);
+yk_status train_build(train_job *r);
 /* Trains and says how it ended; returns the exit code. */
-int train_conduct(run *r);
+int train_conduct(train_job *r);
 
 /* Steps that are left of the epoch that the loader stands in. */
-int64_t train_steps_left(const run *r);
+int64_t train_steps_left(const train_job *r);
 /* printf on rank 0, nothing on the others. */
-void train_say(const run *r, const char *format, ...) YK_PRINTF(2, 3);
+void train_say(const train_job *r, const char *format, ...) YK_PRINTF(2, 3);
 
 #endif

@@ -17,7 +17,7 @@
 
 /* ---- data ------------------------------------------------------------------------------------------------------- */
 
-static yk_loader *make_loader(const run *r, yk_dataset *set, yk_data_split split)
+static yk_loader *make_loader(const train_job *r, yk_dataset *set, yk_data_split split)
 {
     const settings *s = r->set;
     enum { TEST_BATCH = 64 }; /* at least: small batches train better, but only cost time in a test */
@@ -56,13 +56,13 @@ static int64_t steps_of(const settings *s, int64_t batches)
     return (batches + s->accumulate - 1) / s->accumulate;
 }
 
-int64_t train_steps_left(const run *r)
+int64_t train_steps_left(const train_job *r)
 {
     return steps_of(r->set, yk_loader_left(r->train));
 }
 
 /* When the run ends, counted from where it stands: `left` steps before the end of epoch r->epoch. */
-static void plan(run *r, int64_t left)
+static void plan(train_job *r, int64_t left)
 {
     const settings *s = r->set;
     int64_t epochs = s->epochs >= 0 ? s->epochs : s->steps ? INT64_MAX : 5, beyond = s->steps - r->step - left;
@@ -75,7 +75,7 @@ static void plan(run *r, int64_t left)
     }
 }
 
-static yk_status open_data(run *r)
+static yk_status open_data(train_job *r)
 {
     const settings *s = r->set;
     r->train_set = yk_dataset_open(s->data, YK_TRAIN, yk_default_transform(s->data, YK_TRAIN, !s->no_augment));
@@ -94,7 +94,7 @@ static yk_status open_data(run *r)
 }
 
 /* A network for images like the data set's first. */
-static yk_module *make_network(const run *r)
+static yk_module *make_network(const train_job *r)
 {
     const settings *s = r->set;
     yk_scope scope = yk_scope_begin();
@@ -119,7 +119,7 @@ static yk_module *make_network(const run *r)
     return model;
 }
 
-static yk_schedule *make_schedule(const run *r)
+static yk_schedule *make_schedule(const train_job *r)
 {
     const settings *s = r->set;
     yk_schedule *schedule = NULL;
@@ -161,7 +161,7 @@ static const char *schedule_text(const settings *s, char text[96])
 }
 
 /* What may not differ between the processes of one run. The loader speaks for itself. */
-static void describe_run(run *r)
+static void describe_run(train_job *r)
 {
     const settings *s = r->set;
     yk_metadata *to = r->settings;
@@ -203,7 +203,7 @@ static void add_data(char lines[RANKS_LINES], const char *what, yk_dataset *set)
 
 /* Ranks that learn other things in another way are an error, not a strange result. Each command line was typed on its
  * own host, and each host has its own copy of the data. */
-static yk_status check_alike(run *r)
+static yk_status check_alike(train_job *r)
 {
     const settings *s = r->set;
     char lines[RANKS_LINES] = "", number[YK__NUMBER_ROOM];
@@ -238,7 +238,7 @@ static yk_status check_alike(run *r)
 }
 
 /* Opens --checkpoint; with --resume the run stands where its newest checkpoint was saved. */
-static yk_status open_checkpoints(run *r)
+static yk_status open_checkpoints(train_job *r)
 {
     const settings *s = r->set;
     if (!s->checkpoint)
@@ -273,7 +273,7 @@ static yk_status open_checkpoints(run *r)
 
 /* ---- all of it -------------------------------------------------------------------------------------------------- */
 
-yk_status train_find(run *r)
+yk_status train_find(train_job *r)
 {
     const settings *s = r->set;
     yk_manual_seed((uint64_t)s->seed);
@@ -292,7 +292,7 @@ yk_status train_find(run *r)
     return status;
 }
 
-static yk_status make_model(run *r)
+static yk_status make_model(train_job *r)
 {
     const settings *s = r->set;
     r->net = make_network(r);
@@ -308,7 +308,7 @@ static yk_status make_model(run *r)
     return yk__error_code();
 }
 
-static void introduce(const run *r)
+static void introduce(const train_job *r)
 {
     const settings *s = r->set;
     char device[16], batch[64], processes[64] = "";
@@ -326,7 +326,7 @@ static void introduce(const run *r)
               threads == 1 ? "" : "s");
 }
 
-yk_status train_build(run *r)
+yk_status train_build(train_job *r)
 {
     const settings *s = r->set;
     const char *log = r->ranks.rank == 0 ? s->log : NULL; /* rank 0 alone writes files */

@@ -16,7 +16,7 @@
 #include "cli/options.h"
 #include "cli/train.h"
 
-void train_say(const run *r, const char *format, ...)
+void train_say(const train_job *r, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -25,13 +25,13 @@ void train_say(const run *r, const char *format, ...)
     va_end(list);
 }
 
-static bool stopped(const run *r)
+static bool stopped(const train_job *r)
 {
     return ranks_stop(&r->ranks) != 0;
 }
 
 /* What is logged reaches the file first: a run that goes on from here continues behind this step's line. */
-static yk_status save_checkpoint(run *r)
+static yk_status save_checkpoint(train_job *r)
 {
     r->state.epoch = r->epoch;
     r->state.step = r->step;
@@ -42,7 +42,7 @@ static yk_status save_checkpoint(run *r)
 /* ---- training --------------------------------------------------------------------------------------------------- */
 
 /* Forward and backward of one of a step's `parts` batches: the gradients are of the mean over them. */
-static yk_status train_batch(run *r, const yk_batch *batch, int64_t parts)
+static yk_status train_batch(train_job *r, const yk_batch *batch, int64_t parts)
 {
     yk_tensor *output = yk_forward(r->model, yk_to(batch->input, r->device));
     yk_tensor *loss = yk_cross_entropy(output, yk_to(batch->target, r->device), NULL);
@@ -53,7 +53,7 @@ static yk_status train_batch(run *r, const yk_batch *batch, int64_t parts)
 }
 
 /* All batches of a step, the first of which was taken. Only the last one's backward goes over the ranks. */
-static yk_status train_batches(run *r, yk_batch *batch, int64_t *samples)
+static yk_status train_batches(train_job *r, yk_batch *batch, int64_t *samples)
 {
     int64_t left = yk_loader_left(r->train), more = r->set->accumulate - 1, parts = 1 + (left < more ? left : more);
     yk_status status = YK_OK;
@@ -72,7 +72,7 @@ static yk_status train_batches(run *r, yk_batch *batch, int64_t *samples)
     return status;
 }
 
-static yk_status train_step(run *r, yk_batch *batch, int64_t *samples)
+static yk_status train_step(train_job *r, yk_batch *batch, int64_t *samples)
 {
     yk_optimizer_zero_grad(r->optimizer);
     yk_status status = train_batches(r, batch, samples);
@@ -95,7 +95,7 @@ static yk_status train_step(run *r, yk_batch *batch, int64_t *samples)
 }
 
 /* One step, with all that comes after it. `before` is when the last one ended. */
-static yk_status take_step(run *r, yk_batch *batch, double *before)
+static yk_status take_step(train_job *r, yk_batch *batch, double *before)
 {
     int64_t samples = 0;
     yk_scope scope = yk_scope_begin();
@@ -115,7 +115,7 @@ static yk_status take_step(run *r, yk_batch *batch, double *before)
 }
 
 /* Writes the mean loss of the epoch's samples. Ends early when the run's steps are done or it is interrupted. */
-static yk_status train_epoch(run *r, double *mean_loss, double *images_per_second)
+static yk_status train_epoch(train_job *r, double *mean_loss, double *images_per_second)
 {
     if (!r->resumed) {
         yk_loader_start(r->train, r->epoch);
@@ -139,7 +139,7 @@ static yk_status train_epoch(run *r, double *mean_loss, double *images_per_secon
 /* ---- testing ---------------------------------------------------------------------------------------------------- */
 
 /* This rank's part of the test: the sum of its samples' losses, how many it gets right, how many they are. */
-static void test_part(run *r, double sums[3])
+static void test_part(train_job *r, double sums[3])
 {
     yk_batch batch;
     yk_loader_start(r->test, 0);
@@ -157,7 +157,7 @@ static void test_part(run *r, double sums[3])
 
 /* Writes the mean loss over the test set and the share of it that the network gets right. Each rank tests a part; every
  * image is in one part. */
-static yk_status test_network(run *r, double *mean_loss, double *accuracy)
+static yk_status test_network(train_job *r, double *mean_loss, double *accuracy)
 {
     double sums[3] = {0};
     yk_status status = ranks_broadcast_buffers(&r->ranks, r->net);
@@ -178,7 +178,7 @@ static yk_status test_network(run *r, double *mean_loss, double *accuracy)
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 
-static yk_status save(run *r)
+static yk_status save(train_job *r)
 {
     if (!r->set->save || r->ranks.rank != 0)
         return YK_OK;
@@ -190,7 +190,7 @@ static yk_status save(run *r)
 }
 
 /* Tests after the epoch, and says how the run stands, on stdout. Nothing is said when the test is interrupted. */
-static yk_status end_epoch(run *r, double train_loss, double images_per_second)
+static yk_status end_epoch(train_job *r, double train_loss, double images_per_second)
 {
     double loss = NAN;
     yk_status status = r->set->no_eval ? YK_OK : test_network(r, &loss, &r->accuracy);
@@ -205,7 +205,7 @@ static yk_status end_epoch(run *r, double train_loss, double images_per_second)
     return r->set->no_eval ? YK_OK : run_log_eval(&r->log, r->epoch, loss, r->accuracy);
 }
 
-static yk_status train_epochs(run *r)
+static yk_status train_epochs(train_job *r)
 {
     double loss = NAN, images_per_second = 0;
     progress_begin(&r->progress, r->epochs, r->total);
@@ -232,7 +232,7 @@ static yk_status train_epochs(run *r)
 }
 
 /* How a run ended that was asked to; returns the exit code. */
-static int interrupted(const run *r)
+static int interrupted(const train_job *r)
 {
     int number = ranks_stop(&r->ranks);
     train_say(r, "interrupted after step %" PRId64 " of %" PRId64 ", in epoch %" PRId64 "/%" PRId64 ", loss %.4f\n",
@@ -244,7 +244,7 @@ static int interrupted(const run *r)
     return number == SIGINT ? EXIT_SIGNAL + SIGINT : EXIT_AGAIN;
 }
 
-int train_conduct(run *r)
+int train_conduct(train_job *r)
 {
     cli_catch_signals();
     yk_status status = train_epochs(r);

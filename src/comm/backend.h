@@ -106,8 +106,8 @@ static inline yk__comm_op yk__comm_header_op(const yk__comm_header *h)
 
 /* What a rank knows when it joins. Everything is borrowed for the length of the call, but for `store`, which lives as
  * long as the group. */
-typedef struct yk__comm_place {
-    yk_store *store; /* NULL in a world of one, and where the backend `meets`; its keys begin with `name` */
+typedef struct yk__comm_join_args {
+    yk_store *store; /* NULL in a world of one, and where the backend `bootstraps`; its keys begin with `name` */
     const char *name;
     const char *host_id;   /* equal on ranks that share memory */
     const char *host_name; /* for messages */
@@ -116,15 +116,15 @@ typedef struct yk__comm_place {
     double timeout, join_timeout; /* seconds */
     void *parent;                 /* the state of the group that this is a part of, else NULL */
     const int *ranks;             /* this group's ranks in the parent */
-} yk__comm_place;
+} yk__comm_join_args;
 
 typedef struct yk__comm_backend {
     const char *name; /* "native" */
-    bool meets;       /* its ranks find one another without a store, in the group of the environment */
+    bool bootstraps;  /* its ranks find one another without a store, in the group of the environment */
 
     /* Returns when all ranks are there, within join_timeout; an error says who is missing, or differs, and how. On
      * failure *state is NULL and nothing is left behind. */
-    yk_status (*join)(const yk__comm_place *place, void **state);
+    yk_status (*join)(const yk__comm_join_args *args, void **state);
 
     /*
      * One slot per collective, NULL for one that the backend lacks. Blocking: returns when `out` is written and `in`
@@ -148,7 +148,7 @@ typedef struct yk__comm_backend {
     /* YK_OK while the group is whole; else fails with its first cause. A few nanoseconds. */
     yk_status (*check)(void *state);
     /* Breaks the group on all ranks with this cause, unless it is broken. */
-    void (*give_up)(void *state, yk_status code, const char *cause);
+    void (*abort_group)(void *state, yk_status code, const char *cause);
     /* Leaves; waits, within the time-out, for what peers still have to read of this rank's memory. Called once, when
      * no other call is under way. Peers that wait for this rank from now on get an error. */
     void (*leave)(void *state);

@@ -22,7 +22,7 @@ typedef struct yk__comm_services {
 #define YK__COMM_PLUGIN_INTERFACE "comm"
 #define YK__COMM_PLUGIN_SIZES                                                                                          \
     {                                                                                                                  \
-        sizeof(yk__base_services), sizeof(yk__comm_services), sizeof(yk__comm_backend), sizeof(yk__comm_place),        \
+        sizeof(yk__base_services), sizeof(yk__comm_services), sizeof(yk__comm_backend), sizeof(yk__comm_join_args),    \
             sizeof(yk__comm_op)                                                                                        \
     }
 

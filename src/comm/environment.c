@@ -101,7 +101,7 @@ static yk_status open_tcp(const char *host, int port, bool serve, bool served, i
     return yk__error_code();
 }
 
-static yk_status join_environment(bool meets, double join_timeout, yk__joining *joining)
+static yk_status join_environment(bool bootstraps, double join_timeout, yk__joining *joining)
 {
     yk__rank_info info;
     yk_status status = yk__rank_info_read(&info);
@@ -111,7 +111,7 @@ static yk_status join_environment(bool meets, double join_timeout, yk__joining *
     }
     joining->rank = info.rank;
     joining->world_size = info.world_size;
-    if (joining->world_size == 1 || meets)
+    if (joining->world_size == 1 || bootstraps)
         return YK_OK;
     const char *address = getenv("MASTER_ADDR"), *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
     int port = 0;
@@ -134,11 +134,11 @@ static yk_status join_environment(bool meets, double join_timeout, yk__joining *
                     &joining->store);
 }
 
-yk_status yk__environment_join(const yk_init_options *o, bool meets, double join_timeout, yk__joining *joining)
+yk_status yk__environment_join(const yk_init_options *o, bool bootstraps, double join_timeout, yk__joining *joining)
 {
     const char *method = o->init_method ? o->init_method : "env://";
     if (!o->store && strcmp(method, "env://") == 0 && o->world_size == 0)
-        return join_environment(meets, join_timeout, joining);
+        return join_environment(bootstraps, join_timeout, joining);
     if (o->world_size < 1)
         return yk__fail(YK_ERR_ARGUMENT, "init_process_group: %s needs a rank and a world size, and world_size is %d",
                         o->store ? "a store" : method, o->world_size);
@@ -151,7 +151,7 @@ yk_status yk__environment_join(const yk_init_options *o, bool meets, double join
         joining->store = yk_store_retain(o->store);
         return YK_OK;
     }
-    if (o->world_size == 1 || (meets && strcmp(method, "env://") == 0))
+    if (o->world_size == 1 || (bootstraps && strcmp(method, "env://") == 0))
         return YK_OK;
     if (strcmp(method, "env://") == 0) {
         int port = 0;

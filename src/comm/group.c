@@ -202,18 +202,18 @@ static yk_process_group *join(yk_process_group *handle, uint64_t members, void *
     if (!handle)
         return NULL;
     yk__group *g = handle->group;
-    yk__comm_place place = {.store = g->store,
-                            .name = g->name,
-                            .host_id = g->host_id,
-                            .host_name = g->host_name,
-                            .members = hash(members, g->backend->name, strlen(g->backend->name)),
-                            .rank = g->rank,
-                            .world_size = g->world_size,
-                            .timeout = g->timeout,
-                            .join_timeout = g->join_timeout,
-                            .parent = parent,
-                            .ranks = ranks};
-    if (!g->backend->join(&place, &g->state)) {
+    yk__comm_join_args args = {.store = g->store,
+                               .name = g->name,
+                               .host_id = g->host_id,
+                               .host_name = g->host_name,
+                               .members = hash(members, g->backend->name, strlen(g->backend->name)),
+                               .rank = g->rank,
+                               .world_size = g->world_size,
+                               .timeout = g->timeout,
+                               .join_timeout = g->join_timeout,
+                               .parent = parent,
+                               .ranks = ranks};
+    if (!g->backend->join(&args, &g->state)) {
         yk__progress_join(1);
         return handle;
     }
@@ -263,7 +263,7 @@ static yk_process_group *create(const char *what, yk_store *store, int rank, int
     double timeout = o->timeout, join_timeout = o->join_timeout;
     if (!backend || find_times(what, &timeout, &join_timeout))
         return NULL;
-    if (!store && world_size > 1 && !backend->meets) {
+    if (!store && world_size > 1 && !backend->bootstraps) {
         yk__fail(YK_ERR_ARGUMENT, "%s: %d ranks need a store to find one another", what, world_size);
         return NULL;
     }
@@ -336,7 +336,7 @@ yk_status yk_init_process_group(const yk_init_options *options)
     if (!backend || find_times("init_process_group", &timeout, &join_timeout))
         return yk__error_code();
     yk__joining joining = {0};
-    yk_status status = yk__environment_join(o, backend->meets, join_timeout, &joining);
+    yk_status status = yk__environment_join(o, backend->bootstraps, join_timeout, &joining);
     if (!status && joining.world_size > 1) {
         status = yk__descriptors_need("init_process_group", yk__group_descriptors(joining.world_size));
         if (status) {
@@ -369,7 +369,7 @@ yk_status yk_init_process_group(const yk_init_options *options)
     bool first = !default_group;
     if (first) {
         default_group = made;
-        yk__place_set(joining.rank, joining.world_size);
+        yk__job_rank_set(joining.rank, joining.world_size);
     }
     pthread_mutex_unlock(&default_lock);
     if (first)
@@ -383,7 +383,7 @@ void yk_destroy_process_group(void)
     pthread_mutex_lock(&default_lock);
     yk_process_group *gone = default_group;
     default_group = NULL;
-    yk__place_set(0, 0);
+    yk__job_rank_set(0, 0);
     pthread_mutex_unlock(&default_lock);
     if (gone && gone->group->state && !yk__group_is_parents(gone->group))
         yk__comm_drain(gone->group);
@@ -454,7 +454,7 @@ void yk_process_group_abort(yk_process_group *group, const char *reason)
     char cause[900];
     snprintf(cause, sizeof(cause), "group '%s' was given up by rank %d (host %s, pid %d): %s", g->name, g->rank,
              g->host_name, (int)getpid(), reason ? reason : "no reason given");
-    g->backend->give_up(g->state, YK_ERR_CONNECTION, cause);
+    g->backend->abort_group(g->state, YK_ERR_CONNECTION, cause);
     dump_if_broken(g);
 }
 

@@ -81,8 +81,8 @@ bool yk__group_is_parents(const yk__group *g);
 yk_status yk__group_check_process(const char *what, const yk__group *g);
 void yk__group_retain(yk__group *g);
 void yk__group_release(yk__group *g);
-/* The default group's rank, size and address from options and environment (environment.c). `meets`: the ranks need no
- * store to find one another, so the environment's address is not asked for. */
+/* The default group's rank, size and address from options and environment (environment.c). `bootstraps`: the ranks need
+ * no store to find one another, so the environment's address is not asked for. */
 typedef struct yk__joining {
     int rank, world_size;
     yk_store *store; /* retained; NULL in a world of one */
@@ -93,7 +93,8 @@ static inline int yk__group_descriptors(int world_size)
 {
     return 20 + 2 * world_size;
 }
-yk_status yk__environment_join(const yk_init_options *options, bool meets, double join_timeout, yk__joining *joining);
+yk_status yk__environment_join(const yk_init_options *options, bool bootstraps, double join_timeout,
+                               yk__joining *joining);
 /* The group could not be made: what is kept for the next one goes. See Note [The store that stays]. */
 void yk__environment_failed(void);
 

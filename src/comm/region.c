@@ -147,24 +147,24 @@ yk_status yk__region_renew_all(void)
     return status;
 }
 
-yk__region_place yk__region_find(const void *address, size_t bytes)
+yk__region_handle yk__region_find(const void *address, size_t bytes)
 {
-    yk__region_place place = {.address = (uint64_t)(uintptr_t)address};
+    yk__region_handle handle = {.address = (uint64_t)(uintptr_t)address};
     const char *p = address;
     pthread_rwlock_rdlock(&lock);
     for (const region *r = regions; r; r = r->next) {
         if (p >= r->memory && p + bytes <= r->memory + r->bytes) {
-            place.id = r->id;
-            place.offset = (uint64_t)(p - r->memory);
-            place.bytes = r->bytes;
-            place.inode = r->inode;
-            place.device = r->device;
-            place.fd = r->fd;
+            handle.id = r->id;
+            handle.offset = (uint64_t)(p - r->memory);
+            handle.bytes = r->bytes;
+            handle.inode = r->inode;
+            handle.device = r->device;
+            handle.fd = r->fd;
             break;
         }
     }
     pthread_rwlock_unlock(&lock);
-    return place;
+    return handle;
 }
 
 yk_tensor *yk_comm_alloc(int ndim, const int64_t *shape, const yk_tensor_options *options)

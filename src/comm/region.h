@@ -7,14 +7,14 @@
 #include "base/core.h"
 
 /* A piece of a region as another process finds it: through /proc/PID/fd of the process that made it. */
-typedef struct yk__region_place {
+typedef struct yk__region_handle {
     uint64_t id;      /* 0: not in a region. Never used twice in a process */
     uint64_t address; /* in this process */
     uint64_t offset, bytes;
     uint64_t inode; /* of the file: the descriptor may be another's by the time that a peer opens it */
     uint32_t device;
     int32_t fd;
-} yk__region_place;
+} yk__region_handle;
 
 /* Zeroed pages of a memory file; NULL and an error on failure. */
 void *yk__region_create(size_t bytes);
@@ -25,7 +25,7 @@ bool yk__region_renew(const void *address);
 /* In a new process: every region that it shares with its parent becomes a copy of its own, at the same address. */
 yk_status yk__region_renew_all(void);
 /* Where `bytes` at `address` are; id 0 where they are not all in one region. */
-yk__region_place yk__region_find(const void *address, size_t bytes);
+yk__region_handle yk__region_find(const void *address, size_t bytes);
 /* A new unnamed memory file of `bytes`, mapped; gives its descriptor. MAP_FAILED is turned into NULL and an error. */
 void *yk__memory_file(const char *what, size_t bytes, int *fd);
 

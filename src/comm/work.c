@@ -87,7 +87,7 @@ static yk_status carry_out(yk__group *g, yk__call *call)
     yk_status status = stage(call, &staged_in, &staged_out);
     if (status) { /* the others wait for this operation, which will not take place */
         const yk_error *error = yk_last_error();
-        g->backend->give_up(g->state, status, error ? error->message : "out of memory");
+        g->backend->abort_group(g->state, status, error ? error->message : "out of memory");
     }
     yk_status (*collective)(void *, const yk__comm_op *) = g->backend->collective[call->op.kind];
     if (!status && !collective) /* on all ranks alike: the group stays whole */

@@ -173,6 +173,6 @@ yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk
         tensors[i] = NULL;
     }
     for (int i = 0; i < YK_SAMPLE_TENSORS && tensors[i]; i++)
-        yk__object_made_by(tensors[i], "loader_next");
+        yk__object_set_maker(tensors[i], "loader_next");
     return status;
 }

@@ -68,10 +68,10 @@ static char *find_split(const char *root, bool given, yk_data_split split)
     static const char *const test[] = {"test", "val"};
     const char *const *folders = split == YK_TEST ? test : train;
     int count = split == YK_TEST ? 2 : 1;
-    static const char *const places[] = {"", "/cifar10-images"};
-    for (int place = 0; place < (given ? 1 : 2); place++) {
+    static const char *const folders_tried[] = {"", "/cifar10-images"};
+    for (int subfolder = 0; subfolder < (given ? 1 : 2); subfolder++) {
         for (int i = 0; i < count; i++) {
-            char *path = yk__format("%s%s/%s", root, places[place], folders[i]);
+            char *path = yk__format("%s%s/%s", root, folders_tried[subfolder], folders[i]);
             if (!path || yk__is_directory(path))
                 return path;
             free(path);

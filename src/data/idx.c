@@ -247,10 +247,10 @@ yk_dataset *yk_idx(const char *images_path, const char *labels_path, yk_transfor
 
 /* ---- MNIST and FashionMNIST: the same files in folders of other names * --------------------------------- */
 /* root[/place]/name or the same with .gz, whichever is there; NULL without an error when neither is. */
-static char *find_one(const char *root, const char *place, const char *name)
+static char *find_one(const char *root, const char *subfolder, const char *name)
 {
     for (int gzip = 0; gzip < 2; gzip++) {
-        char *path = yk__format("%s%s%s/%s%s", root, *place ? "/" : "", place, name, gzip ? ".gz" : "");
+        char *path = yk__format("%s%s%s/%s%s", root, *subfolder ? "/" : "", subfolder, name, gzip ? ".gz" : "");
         if (!path || yk__is_file(path))
             return path;
         free(path);
@@ -258,7 +258,7 @@ static char *find_one(const char *root, const char *place, const char *name)
     return NULL;
 }
 
-static yk_dataset *open_by_root(const char *name, const char *const places[3], const char *const *class_names,
+static yk_dataset *open_by_root(const char *name, const char *const folders_tried[3], const char *const *class_names,
                                 const char *root, yk_data_split split, yk_transform *transform)
 {
     if (yk__failed_before(transform) || !yk__scope_check(name))
@@ -272,13 +272,13 @@ static yk_dataset *open_by_root(const char *name, const char *const places[3], c
     snprintf(images_name, sizeof(images_name), "%s-images-idx3-ubyte", part);
     snprintf(labels_name, sizeof(labels_name), "%s-labels-idx1-ubyte", part);
     for (int i = 0; i < 3; i++) {
-        char *images = find_one(root, places[i], images_name);
+        char *images = find_one(root, folders_tried[i], images_name);
         if (!images && yk__error_code())
             return NULL;
         if (!images)
             continue;
         yk_dataset *dataset = NULL;
-        char *labels = find_one(root, places[i], labels_name);
+        char *labels = find_one(root, folders_tried[i], labels_name);
         if (labels)
             dataset = idx_create(name, images, labels, 10, class_names, transform);
         else
@@ -287,24 +287,24 @@ static yk_dataset *open_by_root(const char *name, const char *const places[3], c
         free(labels);
         return dataset;
     }
-    yk__fail(YK_ERR_NOT_FOUND, "%s: no %s[.gz] in %s, %s/%s or %s/%s%s", name, images_name, root, root, places[1], root,
-             places[2], yk__is_directory(root) ? "" : ", and no such directory");
+    yk__fail(YK_ERR_NOT_FOUND, "%s: no %s[.gz] in %s, %s/%s or %s/%s%s", name, images_name, root, root,
+             folders_tried[1], root, folders_tried[2], yk__is_directory(root) ? "" : ", and no such directory");
     return NULL;
 }
 
 yk_dataset *yk_mnist(const char *root, yk_data_split split, yk_transform *transform)
 {
     YK__LIVE(transform);
-    static const char *const places[3] = {"", "mnist", "MNIST/raw"};
+    static const char *const folders_tried[3] = {"", "mnist", "MNIST/raw"};
     static const char *const names[10] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
-    return open_by_root("mnist", places, names, root, split, transform);
+    return open_by_root("mnist", folders_tried, names, root, split, transform);
 }
 
 yk_dataset *yk_fashion_mnist(const char *root, yk_data_split split, yk_transform *transform)
 {
     YK__LIVE(transform);
-    static const char *const places[3] = {"", "fashion-mnist", "FashionMNIST/raw"};
+    static const char *const folders_tried[3] = {"", "fashion-mnist", "FashionMNIST/raw"};
     static const char *const names[10] = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
                                           "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
-    return open_by_root("fashion-mnist", places, names, root, split, transform);
+    return open_by_root("fashion-mnist", folders_tried, names, root, split, transform);
 }

@@ -235,7 +235,7 @@ static const yk__type loader_type = {"loader", loader_destroy};
 static yk_status find_rank(const char *name, yk_loader_options *o)
 {
     yk__rank_info info;
-    if (yk__place_get(&o->rank, &o->world_size))
+    if (yk__job_rank_get(&o->rank, &o->world_size))
         return YK_OK;
     yk_status status = yk__rank_info_read(&info);
     if (status)
@@ -372,7 +372,7 @@ static void set_order(yk_loader *l)
     }
     l->order = l->part ? l->part : l->all + s->start;
     for (int64_t i = 0, samples = yk__sampler_samples(s); l->part && i < samples; i++)
-        l->part[i] = l->all[yk__sampler_place(s, i)];
+        l->part[i] = l->all[yk__sampler_index(s, i)];
 }
 
 static yk_status check_epoch(const char *function, int64_t epoch)

@@ -100,24 +100,24 @@ static yk_status resize(yk_sample *sample, int64_t height, int64_t width)
     yk__data_worker *worker = sample->worker;
     int64_t planes = sample->shape[0], in_height = sample->shape[1], in_width = sample->shape[2];
     const unsigned char *from = sample->data;
-    filter across = {.out = width, .most = filter_most(in_width, width)};
-    filter down = {.out = height, .most = filter_most(in_height, height)};
-    size_t ints = (size_t)(width * (across.most + 2) + height * (down.most + 2));
+    filter horizontal = {.out = width, .most = filter_most(in_width, width)};
+    filter vertical = {.out = height, .most = filter_most(in_height, height)};
+    size_t ints = (size_t)(width * (horizontal.most + 2) + height * (vertical.most + 2));
     int *memory = yk__buffer_get(&worker->weights, ints * sizeof(int));
     unsigned char *between = memory ? yk__buffer_get(&worker->rows, (size_t)(planes * in_height * width)) : NULL;
     unsigned char *to = between ? yk_sample_allocate(sample, YK_U8, 3, (int64_t[]){planes, height, width}) : NULL;
     if (!to)
         return YK_ERR_MEMORY;
-    across.first = memory;
-    across.count = across.first + width;
-    across.weights = across.count + width;
-    down.first = across.weights + width * across.most;
-    down.count = down.first + height;
-    down.weights = down.count + height;
-    filter_fill(&across, in_width);
-    filter_fill(&down, in_height);
-    shrink_rows(&across, from, planes * in_height, in_width, between);
-    shrink_columns(&down, between, planes, in_height, width, to);
+    horizontal.first = memory;
+    horizontal.count = horizontal.first + width;
+    horizontal.weights = horizontal.count + width;
+    vertical.first = horizontal.weights + width * horizontal.most;
+    vertical.count = vertical.first + height;
+    vertical.weights = vertical.count + height;
+    filter_fill(&horizontal, in_width);
+    filter_fill(&vertical, in_height);
+    shrink_rows(&horizontal, from, planes * in_height, in_width, between);
+    shrink_columns(&vertical, between, planes, in_height, width, to);
     return YK_OK;
 }
 

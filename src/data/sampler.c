@@ -39,10 +39,10 @@ int64_t yk__sampler_batches(const yk__sampler *s)
     return s->drop_last ? samples / s->batch_size : divide_up(samples, s->batch_size);
 }
 
-int64_t yk__sampler_place(const yk__sampler *s, int64_t i)
+int64_t yk__sampler_index(const yk__sampler *s, int64_t i)
 {
-    int64_t place = s->start + s->rank + i * s->world;
-    return place < s->length ? place : (place - s->length) % s->length;
+    int64_t index = s->start + s->rank + i * s->world;
+    return index < s->length ? index : (index - s->length) % s->length;
 }
 
 int64_t yk__sampler_padding(const yk__sampler *s, int64_t batch)

@@ -20,7 +20,7 @@ typedef struct yk__sampler {
 int64_t yk__sampler_samples(const yk__sampler *s);
 int64_t yk__sampler_batches(const yk__sampler *s);
 /* Of the rank's sample i: its place in the order; one that is padding has the place of the sample that it repeats. */
-int64_t yk__sampler_place(const yk__sampler *s, int64_t i);
+int64_t yk__sampler_index(const yk__sampler *s, int64_t i);
 /* How many samples of the rank's batch are padding. They are its last ones. */
 int64_t yk__sampler_padding(const yk__sampler *s, int64_t batch);
 /* Places that all ranks together have behind them when each has taken so many batches, at most `length`. */

@@ -135,7 +135,7 @@ static yk_status take(yk_device device, size_t bytes, void **memory, size_t *blo
     return status;
 }
 
-static void give(yk_device device, void *memory, size_t block)
+static void return_block(yk_device device, void *memory, size_t block)
 {
     const yk__backend *backend = yk__backend_of(device);
     cache *c = cache_of(device);
@@ -204,7 +204,7 @@ void yk__storage_release(yk__storage *storage)
     if (!storage || atomic_fetch_sub_explicit(&storage->references, 1, memory_order_acq_rel) != 1)
         return;
     if (storage->reserved)
-        give(storage->device, storage->data, storage->reserved);
+        return_block(storage->device, storage->data, storage->reserved);
     else if (storage->foreign_release)
         storage->foreign_release(storage->foreign_context);
     free(storage);

@@ -56,7 +56,7 @@ enum {                  /* of reports: u8 kind, u64 id, and */
 enum { PLAN_REFUSED = 1 /* text */, PLAN_GIVEN /* see yk__agent_put_plan */ }; /* of plans: u8 kind, and */
 enum {                                                                         /* of orders: u8 kind, and */
        ORDER_STOP = 1, /* u32 the signal to stop the processes with, u8 1 where it is because some are stuck */
-       ORDER_VERDICT,  /* u8 again, an end: the attempt is over on all nodes */
+       ORDER_RESULT,   /* u8 again, an end: the attempt is over on all nodes */
        ORDER_ATTEMPT,  /* u32 MASTER_PORT, u64 restarts done: the next one begins */
        ORDER_LOST      /* u32 node, text: this node's launcher is lost */
 };

@@ -160,7 +160,7 @@ static void hear_order(yk__rendezvous *n, yk__reader *r)
     if (kind == ORDER_STOP) {
         n->stop = (int)(yk__read_u32(r) & 63);
         n->link.hung = yk__read_u8(r) != 0;
-    } else if (kind == ORDER_VERDICT && !n->link.done) {
+    } else if (kind == ORDER_RESULT && !n->link.done) {
         n->again = yk__read_u8(r) != 0;
         n->link.done = n->have_end = yk__agent_read_end(r, &n->end);
     } else if (kind == ORDER_ATTEMPT) {
@@ -329,7 +329,7 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
     n->again = n->have_end && yk__outcome_restarts(&n->end) && !n->any_left && !n->any_lost && !n->any_asked &&
                n->restart < n->s.restarts;
     yk__wire order = {0};
-    yk__wire_put_u8(&order, ORDER_VERDICT);
+    yk__wire_put_u8(&order, ORDER_RESULT);
     yk__wire_put_u8(&order, n->again);
     yk__agent_put_end(&order, &n->end);
     yk__rendezvous_order(n, &order);

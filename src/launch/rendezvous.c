@@ -2,9 +2,9 @@
  * rendezvous.c - how the launchers of a job's nodes meet: node 0 serves a store, the others ask there to join, and node
  * 0 numbers them and tells each its ranks. Layer: launch.
  *
- * Invariants: who is not a member of the job is the store's business (net/store_server.c), which limits strangers in
- * number and time; here only launchers are heard that have the secret. Nodes without a number get the free ones in the
- * order in which they came, once all are there.
+ * Invariants: who is not a member of the job is the store's business (net/store_server.c), which limits unauthenticated
+ * connections in number and time; here only launchers are heard that have the secret. Nodes without a number get the
+ * free ones in the order in which they came, once all are there.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
 
-static const double notice_after = 5, stranger_patience = 10;
+static const double notice_after = 5, handshake_patience = 10;
 
 /* ---- node 0: who comes ------------------------------------------------------------------------------------------ */
 static void note_refusal(yk__rendezvous *n, const char *why)
@@ -377,7 +377,7 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
     if (!discovery)
         return join_failed(n, code, "out of memory");
     const yk__store_server_options options = {
-        .patience = stranger_patience, .refused = refused, .arg = &n->refusals[1]};
+        .patience = handshake_patience, .refused = refused, .arg = &n->refusals[1]};
     n->serving = options;
     *discovery = (yk__discovery){.host = n->s.host,
                                  .port = n->s.port,

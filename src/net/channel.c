@@ -125,7 +125,7 @@ static void shake_hands(yk__channel *c)
         c->taken += used;
         if (h->state == YK__HANDSHAKE_FAILED) {
             if (h->garbage)
-                c->out.size = c->sent; /* a stranger is not answered */
+                c->out.size = c->sent; /* a peer without the secret is not answered */
             fail(c, YK__REJECTED, h->why);
         } else if (c->out.failed) {
             fail_memory(c);

@@ -1,6 +1,6 @@
 /*
- * descriptors.c - the limit of open files: raised at the start, checked before a job needs it, kept from strangers.
- * Layer: net.
+ * descriptors.c - the limit of open files: raised at the start, checked before a job needs it, kept from
+ * unauthenticated connections. Layer: net.
  *
  * Strangers (connections that have not proved anything) may take an eighth of the limit, and no connection may take the
  * last ones: a process that listens must always be able to open its data and write its checkpoint. The lowest free
@@ -13,7 +13,7 @@
 
 #include "net/socket.h"
 
-enum { ENOUGH = 1 << 16, LEAST_STRANGERS = 8, MOST_STRANGERS = 4096, MOST_RESERVE = 64 };
+enum { ENOUGH = 1 << 16, UNAUTHENTICATED_LEAST = 8, UNAUTHENTICATED_MOST = 4096, MOST_RESERVE = 64 };
 
 static long limit_now(void)
 {
@@ -50,10 +50,12 @@ yk_status yk__descriptors_need(const char *what, int count)
                     count, limit - taken, limit, taken);
 }
 
-int yk__strangers_most(void)
+int yk__unauthenticated_limit(void)
 {
     long most = limit_now() / 8;
-    return most < LEAST_STRANGERS ? LEAST_STRANGERS : most > MOST_STRANGERS ? MOST_STRANGERS : (int)most;
+    return most < UNAUTHENTICATED_LEAST  ? UNAUTHENTICATED_LEAST
+           : most > UNAUTHENTICATED_MOST ? UNAUTHENTICATED_MOST
+                                         : (int)most;
 }
 
 bool yk__descriptor_is_reserved(int fd)

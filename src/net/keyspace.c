@@ -31,7 +31,7 @@ static bool same(yk__bytes a, yk__bytes b)
     return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
 }
 
-static entry **place(const yk__keyspace *space, yk__bytes key, uint64_t hash)
+static entry **find_slot(const yk__keyspace *space, yk__bytes key, uint64_t hash)
 {
     entry **at = &space->slots[hash & (space->slot_count - 1)];
     while (*at && !((*at)->hash == hash && same((*at)->key, key)))
@@ -41,7 +41,7 @@ static entry **place(const yk__keyspace *space, yk__bytes key, uint64_t hash)
 
 static entry *find(const yk__keyspace *space, yk__bytes key)
 {
-    return space->slot_count ? *place(space, key, hash_of(key)) : NULL;
+    return space->slot_count ? *find_slot(space, key, hash_of(key)) : NULL;
 }
 
 static bool grow(yk__keyspace *space)
@@ -68,7 +68,7 @@ static entry *find_or_make(yk__keyspace *space, yk__bytes key)
     if (space->entries >= space->slot_count && !grow(space) && !space->slot_count)
         return NULL;
     uint64_t hash = hash_of(key);
-    entry **at = place(space, key, hash);
+    entry **at = find_slot(space, key, hash);
     if (*at)
         return *at;
     entry *e = malloc(sizeof(*e) + key.size);
@@ -87,7 +87,7 @@ static void tidy(yk__keyspace *space, entry *e)
 {
     if (e->there || e->waiters)
         return;
-    *place(space, e->key, e->hash) = e->next;
+    *find_slot(space, e->key, e->hash) = e->next;
     space->entries--;
     free(e);
 }
@@ -252,12 +252,12 @@ yk_status yk__keyspace_add(yk__keyspace *space, yk__bytes key, int64_t amount, i
     const yk__bytes *value = yk__keyspace_get(space, key);
     int64_t before = 0;
     if (value && !parse_number(*value, &before)) {
-        char shown[33];
-        size_t used = value->size < sizeof(shown) - 1 ? value->size : sizeof(shown) - 1;
+        char printable[33];
+        size_t used = value->size < sizeof(printable) - 1 ? value->size : sizeof(printable) - 1;
         for (size_t i = 0; i < used; i++)
-            shown[i] = value->data[i] >= 32 && value->data[i] < 127 ? (char)value->data[i] : '?';
-        shown[used] = 0;
-        snprintf(why, YK__ADD_WHY, "it holds '%s'%s, which is no 64-bit integer", shown,
+            printable[i] = value->data[i] >= 32 && value->data[i] < 127 ? (char)value->data[i] : '?';
+        printable[used] = 0;
+        snprintf(why, YK__ADD_WHY, "it holds '%s'%s, which is no 64-bit integer", printable,
                  used < value->size ? "..." : "");
         return YK_ERR_ARGUMENT;
     }

@@ -83,7 +83,7 @@ void yk__descriptors_raise(void);
 /* The same; an error in the name of `what` unless `count` more can be opened. */
 yk_status yk__descriptors_need(const char *what, int count) YK_MUST_CHECK;
 /* How many connections that have not proved anything a listener keeps; of one address half as many. */
-int yk__strangers_most(void);
+int yk__unauthenticated_limit(void);
 /* Whether this number is one of the last, which no connection from outside may take. */
 bool yk__descriptor_is_reserved(int fd);
 

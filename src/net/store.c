@@ -139,7 +139,7 @@ static yk__until until_default(const yk_store *store)
     return (yk__until){yk__now() + timeout, timeout};
 }
 
-static void give(yk__store_value value, void **data, size_t *size)
+static void move_value(yk__store_value value, void **data, size_t *size)
 {
     if (data)
         *data = value.data;
@@ -204,7 +204,7 @@ yk_status yk_store_get(yk_store *store, const char *key, void **data, size_t *si
     if (!status)
         status = store->table->get(store, yk__text_bytes(key), &value, until);
     if (!status)
-        give(value, data, size);
+        move_value(value, data, size);
     return status;
 }
 
@@ -267,7 +267,7 @@ yk_status yk_store_compare_set(yk_store *store, const char *key, const void *exp
         status = yk__store_copy(old, &value);
     if (status)
         return status;
-    give(value, data, size);
+    move_value(value, data, size);
     if (swapped)
         *swapped = done;
     return YK_OK;
@@ -301,7 +301,7 @@ yk_status yk_store_watch(yk_store *store, const char *key, const void *old, size
     if (!status)
         status = store->table->watch(store, yk__text_bytes(key), (yk__bytes){old, old_size}, &value, until);
     if (!status)
-        give(value, data, size);
+        move_value(value, data, size);
     return status;
 }
 

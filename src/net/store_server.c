@@ -27,8 +27,8 @@ typedef struct connection {
     yk__session session;
     int fd;     /* -1: dropped, freed when the loop has let go of it */
     int events; /* that the loop watches */
-    bool stranger, dirty;
-    double deadline;  /* of a stranger; of one that has a lease: when that is over */
+    bool unauthenticated, dirty;
+    double deadline;  /* while unauthenticated; of one that has a lease: when that is over */
     yk__address from; /* the port cleared */
     struct connection *previous, *next, *next_dirty;
 } connection;
@@ -50,8 +50,8 @@ struct yk__store_server {
     double ticked; /* when the timer last ran */
     yk__identity identity;
     yk__keyspace space;
-    list strangers, members; /* before and after authentication */
-    connection *dirty;       /* have something to send since another's change */
+    list unauthenticated, members; /* before and after authentication */
+    connection *dirty;             /* have something to send since another's change */
     char name[YK__ADDRESS_TEXT];
     unsigned char buffer[READ_SIZE];
 };
@@ -83,11 +83,11 @@ static void drop(connection *c)
     if (c->fd < 0)
         return;
     yk__store_server *server = c->server;
-    list_remove(c->stranger ? &server->strangers : &server->members, c);
+    list_remove(c->unauthenticated ? &server->unauthenticated : &server->members, c);
     if (c->session.channel.why[0])
-        yk__log(YK_LOG_WARN, "store tcp://%s: %s was dropped: %s", server->name, c->stranger ? "a peer" : "a client",
-                c->session.channel.why);
-    if (c->stranger && server->options.refused && c->session.channel.state == YK__REJECTED &&
+        yk__log(YK_LOG_WARN, "store tcp://%s: %s was dropped: %s", server->name,
+                c->unauthenticated ? "a peer" : "a client", c->session.channel.why);
+    if (c->unauthenticated && server->options.refused && c->session.channel.state == YK__REJECTED &&
         !c->session.channel.handshake.garbage)
         server->options.refused(server->options.arg, c->session.channel.why);
     if (!server->stopping)
@@ -139,10 +139,10 @@ static void serve(connection *c, const void *data, size_t size)
             drop(c);
             return;
         }
-        if (c->stranger && c->session.channel.open) {
-            list_remove(&c->server->strangers, c);
+        if (c->unauthenticated && c->session.channel.open) {
+            list_remove(&c->server->unauthenticated, c);
             list_append(&c->server->members, c);
-            c->stranger = false;
+            c->unauthenticated = false;
             yk__socket_patience(c->fd, c->server->options.silence);
         }
         held = !yk__session_accepts(&c->session) && !yk__session_blocked(&c->session);
@@ -207,12 +207,12 @@ static void start_ticking(yk__store_server *server)
         uv_timer_start(&server->timer, on_tick, TICK_MS, TICK_MS);
 }
 
-/* The oldest stranger of this address, or of any for NULL; *count is how many there are. */
-static connection *oldest_stranger(const yk__store_server *server, const yk__address *from, int *count)
+/* The oldest unauthenticated connection of this address, or of any for NULL; *count is how many there are. */
+static connection *oldest_unauthenticated(const yk__store_server *server, const yk__address *from, int *count)
 {
     connection *oldest = NULL;
     *count = 0;
-    for (connection *c = server->strangers.first; c; c = c->next) {
+    for (connection *c = server->unauthenticated.first; c; c = c->next) {
         if (from && !yk__address_equal(&c->from, from))
             continue;
         oldest = oldest ? oldest : c;
@@ -221,15 +221,16 @@ static connection *oldest_stranger(const yk__store_server *server, const yk__add
     return oldest;
 }
 
-/* One stranger too many: of its own address, or of all. */
-static void limit_strangers(yk__store_server *server, const yk__address *from)
+/* One unauthenticated connection too many: of its own address, or of all. */
+static void limit_unauthenticated(yk__store_server *server, const yk__address *from)
 {
-    int most = yk__strangers_most(), count;
-    connection *oldest = (int)server->strangers.count > most / 2 ? oldest_stranger(server, from, &count) : NULL;
+    int most = yk__unauthenticated_limit(), count;
+    connection *oldest =
+        (int)server->unauthenticated.count > most / 2 ? oldest_unauthenticated(server, from, &count) : NULL;
     if (oldest && count > most / 2)
         drop(oldest);
-    else if ((int)server->strangers.count > most)
-        drop(server->strangers.first);
+    else if ((int)server->unauthenticated.count > most)
+        drop(server->unauthenticated.first);
 }
 
 static void greet(yk__store_server *server, int fd, const yk__address *from)
@@ -244,16 +245,16 @@ static void greet(yk__store_server *server, int fd, const yk__address *from)
     c->poll.data = c;
     c->server = server;
     c->fd = fd;
-    c->stranger = true;
+    c->unauthenticated = true;
     c->from = *from;
     c->deadline = yk__now() + server->options.patience;
     yk__session_init(&c->session, &server->space, &server->identity);
     c->session.woken = on_woken;
     c->session.user = c;
-    list_append(&server->strangers, c);
+    list_append(&server->unauthenticated, c);
     start_ticking(server);
     watch_events(c);
-    limit_strangers(server, from);
+    limit_unauthenticated(server, from);
 }
 
 static void pause_accepting(yk__store_server *server)
@@ -275,9 +276,9 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         int fd = accept4(server->listen_fd, (struct sockaddr *)&from.storage, &from.size, SOCK_NONBLOCK | SOCK_CLOEXEC);
         bool full = fd < 0 && (errno == EMFILE || errno == ENFILE);
         if (full || (fd >= 0 && yk__descriptor_is_reserved(fd))) {
-            bool gained = server->strangers.first != NULL;
+            bool gained = server->unauthenticated.first != NULL;
             if (gained)
-                drop(server->strangers.first);
+                drop(server->unauthenticated.first);
             if (fd >= 0)
                 close(fd); /* a client tries again */
             if (gained)
@@ -306,8 +307,8 @@ static void on_tick(uv_timer_t *timer)
     double now = yk__now(), late = now - server->ticked - 1e-3 * TICK_MS;
     bool leases = false;
     server->ticked = now;
-    while (server->strangers.first && server->strangers.first->deadline <= now)
-        drop(server->strangers.first);
+    while (server->unauthenticated.first && server->unauthenticated.first->deadline <= now)
+        drop(server->unauthenticated.first);
     for (connection *c = server->members.first; c; c = c->next) {
         if (!c->session.lease.size || !(c->session.silence > 0))
             continue;
@@ -321,7 +322,7 @@ static void on_tick(uv_timer_t *timer)
         server->accept_paused = false;
         uv_poll_start(&server->listener, UV_READABLE, on_connection);
     }
-    if (!server->strangers.first && !leases)
+    if (!server->unauthenticated.first && !leases)
         uv_timer_stop(timer);
     serve_dirty(server);
 }
@@ -331,8 +332,8 @@ static void on_stop(uv_async_t *async)
 {
     yk__store_server *server = async->data;
     server->stopping = true;
-    while (server->strangers.first)
-        drop(server->strangers.first);
+    while (server->unauthenticated.first)
+        drop(server->unauthenticated.first);
     while (server->members.first)
         drop(server->members.first);
     uv_poll_stop(&server->listener);

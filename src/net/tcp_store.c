@@ -17,7 +17,7 @@
 #include "net/store_table.h"
 
 enum { MAX_IDLE = 16, MAX_ADDRESSES = 16 };
-static const double stranger_patience = 10, cancel_patience = 2, attempt_patience = 10;
+static const double handshake_patience = 10, cancel_patience = 2, attempt_patience = 10;
 
 /* A connection to the server, the hand-shake done. */
 typedef struct connection {
@@ -617,7 +617,7 @@ static yk_status serve(tcp_store *tcp, const yk_tcp_store_options *options)
         return status;
     tcp->server = yk__store_server_start(
         &address, &tcp->identity,
-        &(yk__store_server_options){.patience = stranger_patience, .silence = tcp->store.timeout}, &bound);
+        &(yk__store_server_options){.patience = handshake_patience, .silence = tcp->store.timeout}, &bound);
     if (!tcp->server) {
         yk__error_prefix("tcp_store");
         return yk__error_code();

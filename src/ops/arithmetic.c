@@ -21,8 +21,8 @@ typedef struct binary_row {
 typedef struct binary_context {
     const binary_row *row;
     double alpha;
-    bool alike;       /* operands have the shape and dtype of the result: forms are not kept */
-    yk__form form[2]; /* of the operands */
+    bool alike;              /* operands have the shape and dtype of the result: forms are not kept */
+    yk__tensor_spec spec[2]; /* of the operands */
 } binary_context;
 
 static yk_status binary_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
@@ -36,9 +36,9 @@ static yk_status binary_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
         if (!yk__needs_grad(node, i))
             continue;
         yk_tensor *grad = c->row->rule[i](gout, a, b, c->alpha);
-        grads[i] = c->alike ? grad : yk__fit(grad, &c->form[i]);
+        grads[i] = c->alike ? grad : yk__sum_to_spec(grad, &c->spec[i]);
         if (!grads[i])
-            return yk__made(NULL);
+            return yk__status_of(NULL);
     }
     return YK_OK;
 }
@@ -56,10 +56,10 @@ static yk_tensor *binary_apply(const binary_row *row, yk_tensor *a, yk_tensor *b
     binary_context c = {.row = row, .alpha = alpha};
     c.alike = yk_same_shape(out, a) && yk_same_shape(out, b) && a->dtype == out->dtype && b->dtype == out->dtype;
     if (!c.alike) {
-        c.form[0] = yk__form_of(a);
-        c.form[1] = yk__form_of(b);
+        c.spec[0] = yk__spec_of(a);
+        c.spec[1] = yk__spec_of(b);
     }
-    return yk__record(out, &row->op, 2, inputs, 2, saved, &c, c.alike ? offsetof(binary_context, form) : sizeof(c));
+    return yk__record(out, &row->op, 2, inputs, 2, saved, &c, c.alike ? offsetof(binary_context, spec) : sizeof(c));
 }
 
 /* ---- rules ---- */

@@ -54,7 +54,7 @@ static yk_status prepare(int count, yk_tensor *const *from, yk_tensor **to)
             continue;
         to[i] = yk__raw_contiguous(x);
         yk_tensor_release(x);
-        status = yk__made(to[i]);
+        status = yk__status_of(to[i]);
     }
     if (status)
         yk__release_all(count, to);
@@ -75,7 +75,7 @@ static yk_status attention_backward(yk__node *node, yk_tensor *gout, yk_tensor *
         return status;
     for (int i = 0; i < 3 && !status; i++) {
         made[i] = yk__tensor_new(in[i]->ndim, in[i]->shape, NULL, (yk_dtype)in[i]->dtype, yk__device_of(in[i]));
-        status = yk__made(made[i]);
+        status = yk__status_of(made[i]);
     }
     if (!status && in[Q]->numel && in[V]->numel) {
         yk__view q = as_heads(in[Q]), k = as_heads(in[K]), v = as_heads(in[V]), g = as_heads(in[GOUT]), mask;
@@ -91,7 +91,7 @@ static yk_status attention_backward(yk__node *node, yk_tensor *gout, yk_tensor *
     for (int i = 0; i < 3; i++) {
         grads[i] = made[i] ? yk__narrow_to(made[i], (yk_dtype)from[i]->dtype) : NULL;
         if (!status)
-            status = yk__made(grads[i]);
+            status = yk__status_of(grads[i]);
     }
     return status;
 }
@@ -112,14 +112,14 @@ static yk_tensor *blockwise(yk_tensor *const inputs[INPUTS], const yk__attention
     bool in_order = stride[ndim - 1] == 1;
     yk_tensor *out = yk__tensor_new(ndim, shape, in_order ? stride : NULL, dtype, device);
     yk_tensor *lse = yk__tensor_new(ndim - 1, shape, NULL, dtype, device);
-    yk_status status = out && lse ? YK_OK : yk__made(NULL);
+    yk_status status = out && lse ? YK_OK : yk__status_of(NULL);
     if (!status && out->numel) {
         yk__view q = as_heads(in[Q]), k = as_heads(in[K]), v = as_heads(in[V]), o = as_heads(out);
         yk__view l = lse_view(lse, &q), mask;
         status = YK__SLOT(in[Q], attention, p, &o, &l, &q, &k, &v, mask_view(&mask, in[MASK], &q, &k));
     }
     yk__release_all(INPUTS, in);
-    out = yk__narrow_to(yk__checked(out, status), (yk_dtype)inputs[Q]->dtype);
+    out = yk__narrow_to(yk__tensor_if_ok(out, status), (yk_dtype)inputs[Q]->dtype);
     yk_tensor *saved[] = {inputs[Q], inputs[K], inputs[V], inputs[MASK], out, lse};
     out = yk__record(out, &op, INPUTS, inputs, 6, saved, p, sizeof(*p));
     yk_tensor_release(lse);
@@ -133,9 +133,9 @@ static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention 
     int64_t queries = q->shape[q->ndim - 2], keys = k->shape[k->ndim - 2];
     yk_tensor *scores = yk_matmul(yk_mul_scalar(q, p->scale), yk_transpose(k, -2, -1));
     if (p->causal) {
-        yk_tensor_options place = {.dtype = YK_I64, .device = yk__device_of(q)};
-        yk_tensor *row = yk_unsqueeze(yk_arange(0, (double)queries, 1, &place), 1);
-        mask = yk_ge(row, yk_arange(0, (double)keys, 1, &place));
+        yk_tensor_options options = {.dtype = YK_I64, .device = yk__device_of(q)};
+        yk_tensor *row = yk_unsqueeze(yk_arange(0, (double)queries, 1, &options), 1);
+        mask = yk_ge(row, yk_arange(0, (double)keys, 1, &options));
     }
     if (mask && mask->dtype != YK_BOOL)
         return yk_matmul(yk_dropout(yk_softmax(yk_add(scores, mask), -1), dropout, true), inputs[V]);

@@ -12,7 +12,7 @@ typedef struct batch_norm_context {
     yk__batch_norm p;
     bool has_residual;
     int8_t parameter_dtype;
-    yk__form x;
+    yk__tensor_spec x;
 } batch_norm_context;
 
 static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
@@ -32,8 +32,8 @@ static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
         if (!yk__needs_grad(node, i) || (i == RESIDUAL && !c->p.relu))
             continue;
         made[i] = i == WEIGHT || i == BIAS ? yk__gradient_vector(node, i, channels, dtype, device)
-                                           : yk__form_new(&c->x, device);
-        status = yk__made(made[i]);
+                                           : yk__spec_new(&c->x, device);
+        status = yk__status_of(made[i]);
     }
     for (int i = 0; i < DIFFERENTIABLE && !status && !in[SAVED_X]->numel; i++)
         status = made[i] ? yk__raw_fill(made[i], 0) : YK_OK;
@@ -52,7 +52,7 @@ static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
         bool parameter = i == WEIGHT || i == BIAS;
         grads[i] = yk__narrow_to(made[i], parameter ? (yk_dtype)c->parameter_dtype : (yk_dtype)gout->dtype);
         if (!status && made[i])
-            status = yk__made(grads[i]);
+            status = yk__status_of(grads[i]);
     }
     if (!status && c->has_residual && !c->p.relu && yk__needs_grad(node, RESIDUAL))
         grads[RESIDUAL] = yk_tensor_retain(gout);
@@ -121,7 +121,7 @@ yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_te
     yk_dtype dtype = (yk_dtype)wide[X]->dtype;
     yk_tensor *out = yk__tensor_like(wide[X], dtype), *mean = yk__tensor_new(1, &x->shape[1], NULL, dtype, device);
     yk_tensor *invstd = yk__tensor_new(1, &x->shape[1], NULL, dtype, device);
-    yk_status status = out && mean && invstd ? YK_OK : yk__made(NULL);
+    yk_status status = out && mean && invstd ? YK_OK : yk__status_of(NULL);
     if (!status && out->numel) {
         yk__view vo = yk__view_of(out), vm = yk__view_of(mean), vi = yk__view_of(invstd), v[INPUTS];
         const yk__view *read[INPUTS];
@@ -135,11 +135,11 @@ yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_te
         }
     }
     yk__release_all(INPUTS, wide);
-    out = yk__narrow_to(yk__checked(out, status), (yk_dtype)x->dtype);
+    out = yk__narrow_to(yk__tensor_if_ok(out, status), (yk_dtype)x->dtype);
     if (out && yk__will_record(DIFFERENTIABLE, in)) {
         c.has_residual = o.residual != NULL;
         c.parameter_dtype = weight ? weight->dtype : bias ? bias->dtype : x->dtype;
-        c.x = yk__form_of(x);
+        c.x = yk__spec_of(x);
         c.x.dtype = (int8_t)dtype;
         yk_tensor *saved[5] = {x, weight, mean, invstd, o.relu ? out : NULL};
         out = yk__record(out, &op, DIFFERENTIABLE, in, 5, saved, &c, sizeof(c));

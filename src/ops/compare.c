@@ -22,7 +22,7 @@ COMPARE(logical_or, OR)
 /* The gradient goes to the operand that was chosen; the other one gets 0 there. */
 static yk_status where_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
-    const yk__form *form = yk__context(node);
+    const yk__tensor_spec *spec = yk__context(node);
     yk_status status = YK_OK;
     yk_tensor *condition = yk__saved(node, 0, &status);
     if (status)
@@ -32,8 +32,8 @@ static yk_status where_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
         if (!yk__needs_grad(node, i))
             continue;
         yk_tensor *part = i == 1 ? yk__raw_where(condition, gout, zero) : yk__raw_where(condition, zero, gout);
-        grads[i] = yk__fit(part, &form[i - 1]);
-        status = yk__made(grads[i]);
+        grads[i] = yk__sum_to_spec(part, &spec[i - 1]);
+        status = yk__status_of(grads[i]);
     }
     yk_tensor_release(zero);
     return status;
@@ -45,6 +45,6 @@ yk_tensor *yk_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b)
     yk_tensor *inputs[3] = {condition, a, b};
     if (!yk__op_begin("where", 3, inputs, 0))
         return NULL;
-    yk__form form[2] = {yk__form_of(a), yk__form_of(b)};
-    return yk__record(yk__raw_where(condition, a, b), &op, 3, inputs, 1, &condition, form, sizeof(form));
+    yk__tensor_spec spec[2] = {yk__spec_of(a), yk__spec_of(b)};
+    return yk__record(yk__raw_where(condition, a, b), &op, 3, inputs, 1, &condition, spec, sizeof(spec));
 }

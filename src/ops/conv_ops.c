@@ -7,7 +7,7 @@
 
 typedef struct conv_context {
     yk__conv2d p;
-    yk__form x, weight;
+    yk__tensor_spec x, weight;
 } conv_context;
 
 static const char *const axis_name[2] = {"height", "width"};
@@ -111,8 +111,8 @@ static yk_status conv2d_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     yk_device device = yk__device_of(gout);
     bool wants_bias = yk__needs_grad(node, 2);
     if (yk__needs_grad(node, 0)) {
-        gx = yk__form_new(&c->x, device);
-        status = yk__made(gx);
+        gx = yk__spec_new(&c->x, device);
+        status = yk__status_of(gx);
         if (!status && gx->numel && !g->numel) {
             status = yk__raw_fill(gx, 0);
         } else if (!status && gx->numel) {
@@ -123,17 +123,17 @@ static yk_status conv2d_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     if (!status && yk__needs_grad(node, 1)) {
         gw = yk__gradient_new(node, 1, &c->weight, device);
         gbias = wants_bias ? yk__gradient_vector(node, 2, c->weight.shape[0], (yk_dtype)g->dtype, device) : NULL;
-        status = gw && (gbias || !wants_bias) ? weight_gradients(&c->p, gw, gbias, g, x) : yk__made(NULL);
+        status = gw && (gbias || !wants_bias) ? weight_gradients(&c->p, gw, gbias, g, x) : yk__status_of(NULL);
     } else if (!status && wants_bias) {
         gbias = yk__raw_reduce("conv2d", YK__SUM, g, 1u << 0 | 1u << 2 | 1u << 3, false, 0);
-        status = yk__made(gbias);
+        status = yk__status_of(gbias);
     }
     yk__release_all(3, wide);
     yk_tensor *made[3] = {gx, gw, gbias};
     for (int i = 0; i < 3; i++) {
         grads[i] = yk__narrow_to(made[i], (yk_dtype)gout->dtype);
         if (!status && made[i])
-            status = yk__made(grads[i]);
+            status = yk__status_of(grads[i]);
     }
     return status;
 }
@@ -156,14 +156,14 @@ yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_
     yk_tensor *out = yk__tensor_new(4, shape, stride, vx.dtype, yk__device_of(x));
     if (out && out->numel) {
         yk__view vo = yk__view_of(out);
-        out = yk__checked(out, YK__SLOT(x, conv2d, &c.p, &vo, &vx, &vw, yk__optional_view(&vbias, wide[2])));
+        out = yk__tensor_if_ok(out, YK__SLOT(x, conv2d, &c.p, &vo, &vx, &vw, yk__optional_view(&vbias, wide[2])));
     }
     yk__release_all(3, wide);
     out = yk__narrow_to(out, (yk_dtype)x->dtype);
     if (!out || !yk__will_record(3, inputs))
         return yk__scope_own(out);
-    c.x = yk__form_of(x);
-    c.weight = yk__form_of(weight);
+    c.x = yk__spec_of(x);
+    c.weight = yk__spec_of(weight);
     c.x.dtype = c.weight.dtype = (int8_t)vx.dtype;
     yk_tensor *saved[2] = {yk_requires_grad(weight) ? x : NULL, yk_requires_grad(x) ? weight : NULL};
     return yk__record(out, &op, 3, inputs, 2, saved, &c, sizeof(c));

@@ -33,7 +33,7 @@ yk_tensor *yk_clone(yk_tensor *x)
 static yk_status cast_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     grads[0] = yk__raw_cast(gout, *(yk_dtype *)yk__context(node));
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 yk_tensor *yk_cast(yk_tensor *x, yk_dtype dtype)
@@ -52,7 +52,7 @@ yk_tensor *yk_cast(yk_tensor *x, yk_dtype dtype)
 static yk_status to_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     grads[0] = yk__raw_to(gout, *(yk_device *)yk__context(node));
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 yk_tensor *yk_to(yk_tensor *x, yk_device device)

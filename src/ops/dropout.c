@@ -22,7 +22,7 @@ static yk_tensor *dropped(yk_tensor *x, const dropout_context *c)
     yk_tensor *out = yk__tensor_like(wide, (yk_dtype)wide->dtype);
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vx = yk__view_of(wide);
-        out = yk__checked(out, YK__SLOT(out, dropout, &vo, &vx, c->stream, c->p));
+        out = yk__tensor_if_ok(out, YK__SLOT(out, dropout, &vo, &vx, c->stream, c->p));
     }
     yk_tensor_release(wide);
     return yk__narrow_to(out, (yk_dtype)x->dtype);
@@ -31,7 +31,7 @@ static yk_tensor *dropped(yk_tensor *x, const dropout_context *c)
 static yk_status dropout_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     grads[0] = dropped(gout, yk__context(node));
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 yk_tensor *yk_dropout(yk_tensor *x, double p, bool training)

@@ -4,7 +4,7 @@
 #include "ops/op.h"
 
 typedef struct embedding_context {
-    yk__form weight; /* dtype: of the kernels */
+    yk__tensor_spec weight; /* dtype: of the kernels */
     int64_t padding_idx;
 } embedding_context;
 
@@ -31,12 +31,12 @@ static yk_status embedding_backward(yk__node *node, yk_tensor *gout, yk_tensor *
         yk__view vgw = yk__view_of(gw), vg = yk__view_of(rows), vi = yk__view_of(index);
         status = YK__SLOT(gw, embedding_backward, &vgw, &vg, &vi, c->padding_idx);
     } else {
-        status = yk__made(NULL);
+        status = yk__status_of(NULL);
     }
     yk_tensor_release(rows);
     yk_tensor_release(g);
-    grads[1] = yk__narrow_to(yk__checked(gw, status), (yk_dtype)gout->dtype);
-    return yk__made(grads[1]);
+    grads[1] = yk__narrow_to(yk__tensor_if_ok(gw, status), (yk_dtype)gout->dtype);
+    return yk__status_of(grads[1]);
 }
 
 yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx)
@@ -68,7 +68,7 @@ yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx
     shape[index->ndim] = rows[1];
     yk_tensor *out = yk__tensor_new(index->ndim + 1, shape, NULL, (yk_dtype)wide->dtype, yk__device_of(weight));
     yk_tensor *list = yk__raw_reshape(index, 1, rows);
-    yk_status status = out && list ? YK_OK : yk__made(NULL);
+    yk_status status = out && list ? YK_OK : yk__status_of(NULL);
     if (!status && out->numel) {
         yk__view vo = {.data = out->data, .dtype = (yk_dtype)out->dtype, .ndim = 2, .shape = {rows[0], rows[1]}};
         yk__contiguous_strides(2, vo.shape, vo.stride);
@@ -76,8 +76,8 @@ yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx
         status = YK__SLOT(weight, embedding, &vo, &vw, &vi);
     }
     yk_tensor_release(wide);
-    out = yk__narrow_to(yk__checked(out, status), (yk_dtype)weight->dtype);
-    embedding_context c = {.weight = yk__form_of(weight), .padding_idx = padding_idx};
+    out = yk__narrow_to(yk__tensor_if_ok(out, status), (yk_dtype)weight->dtype);
+    embedding_context c = {.weight = yk__spec_of(weight), .padding_idx = padding_idx};
     c.weight.dtype = (int8_t)yk__wide_dtype(weight);
     out = yk__record(out, &op, 2, inputs, 1, &list, &c, sizeof(c));
     yk_tensor_release(list);

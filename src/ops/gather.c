@@ -132,7 +132,7 @@ static yk_tensor *put_at(const yk__op *op, yk_tensor *x, int dim, yk_tensor *ind
     map.of[0].dim = (int8_t)dim;
     map.of[0].span = 1;
     yk_tensor *typed = value ? yk__index_tensor(op->name, index) : NULL, *inputs[2] = {x, value};
-    yk_status status = yk__made(typed);
+    yk_status status = yk__status_of(typed);
     if (!status)
         status = along ? yk__index_map_along(&map, op->name, x, dim, typed) : yk__index_map_fit(&map, x, &typed);
     if (!status)
@@ -276,9 +276,9 @@ static yk_status masked_fill_backward(yk__node *node, yk_tensor *gout, yk_tensor
     if (bad)
         return bad;
     yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
-    grads[0] = yk__fit(yk__raw_where(mask, zero, gout), yk__context(node));
+    grads[0] = yk__sum_to_spec(yk__raw_where(mask, zero, gout), yk__context(node));
     yk_tensor_release(zero);
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 yk_tensor *yk_masked_fill(yk_tensor *x, yk_tensor *mask, double value)
@@ -289,8 +289,8 @@ yk_tensor *yk_masked_fill(yk_tensor *x, yk_tensor *mask, double value)
         return NULL;
     yk_tensor *scalar = value_like("masked_fill", x, value), *out = yk__raw_where(mask, scalar, x);
     yk_tensor_release(scalar);
-    yk__form form = yk__form_of(x);
-    return yk__record(out, &op, 1, &x, 1, &mask, &form, sizeof(form));
+    yk__tensor_spec spec = yk__spec_of(x);
+    return yk__record(out, &op, 1, &x, 1, &mask, &spec, sizeof(spec));
 }
 
 yk_tensor *yk_masked_fill_(yk_tensor *x, yk_tensor *mask, double value)
@@ -310,19 +310,19 @@ yk_tensor *yk_masked_fill_(yk_tensor *x, yk_tensor *mask, double value)
         return NULL;
     }
     yk_tensor *scalar = value_like("masked_fill_", x, value);
-    yk_status status = scalar ? yk__in_place_begin("masked_fill_", x, 2, inputs) : yk__made(NULL);
+    yk_status status = scalar ? yk__in_place_begin("masked_fill_", x, 2, inputs) : yk__status_of(NULL);
     if (!status)
         own = mask->storage == x->storage ? yk__raw_clone(mask) : yk_tensor_retain(mask);
     if (!status)
-        status = yk__made(own);
+        status = yk__status_of(own);
     if (!status && x->numel) {
         yk__view vx = yk__view_of(x), vm = yk__view_expanded(own, ndim, shape),
                  vs = yk__view_expanded(scalar, ndim, shape);
         status = YK__SLOT(x, where, &vx, &vm, &vs, &vx);
     }
-    yk__form form = yk__form_of(x);
+    yk__tensor_spec spec = yk__spec_of(x);
     if (!status)
-        status = yk__in_place_end(x, &op, 1, &x, 1, &own, &form, sizeof(form));
+        status = yk__in_place_end(x, &op, 1, &x, 1, &own, &spec, sizeof(spec));
     yk__release_all(2, (yk_tensor *[]){scalar, own});
     return status ? NULL : x;
 }

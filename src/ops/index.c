@@ -12,7 +12,7 @@ enum { MAX_ITEMS = 32 };
 /* ---- the view ---- */
 
 typedef struct cut {
-    yk__form base;
+    yk__tensor_spec base;
     int64_t start[YK_MAX_DIMS]; /* of each dimension of the base */
     int8_t ndim;                /* of the view; per dimension: */
     int8_t from[YK_MAX_DIMS];   /* the base's, -1 for a new one */
@@ -36,10 +36,10 @@ static yk_tensor *view_of_cut(yk_tensor *x, const cut *c)
 static yk_status cut_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     const cut *c = yk__context(node);
-    yk_tensor *grad = yk__form_zeros(&c->base, yk__device_of(gout)), *region = grad ? view_of_cut(grad, c) : NULL;
-    yk_status status = region ? yk__raw_copy(region, gout) : yk__made(NULL);
+    yk_tensor *grad = yk__spec_zeros(&c->base, yk__device_of(gout)), *region = grad ? view_of_cut(grad, c) : NULL;
+    yk_status status = region ? yk__raw_copy(region, gout) : yk__status_of(NULL);
     yk_tensor_release(region);
-    grads[0] = yk__checked(grad, status);
+    grads[0] = yk__tensor_if_ok(grad, status);
     return status;
 }
 
@@ -119,7 +119,7 @@ static yk_status take_tensor(parsed *p, yk_tensor *t)
 {
     if (!is_mask(t) && t->ndim == 0) { /* one number: as an integer */
         yk_tensor *index = yk__index_tensor(p->name, t);
-        yk_status status = index ? take_integer(p, yk_item_i64(index)) : yk__made(NULL);
+        yk_status status = index ? take_integer(p, yk_item_i64(index)) : yk__status_of(NULL);
         yk_tensor_release(index);
         return status;
     }
@@ -151,7 +151,7 @@ static yk_status parse(parsed *p, const char *name, const yk_tensor *x, const yk
 {
     char text[200];
     int taken = 0, ellipses = 0;
-    *p = (parsed){.name = name, .x = x, .cut = {.base = yk__form_of(x), .whole = true}};
+    *p = (parsed){.name = name, .x = x, .cut = {.base = yk__spec_of(x), .whole = true}};
     for (int i = 0; i < count; i++) {
         if ((unsigned)items[i].kind > YK_INDEX_TENSOR)
             return yk__fail(YK_ERR_ARGUMENT, "%s: item %d is of no known kind", name, i);
@@ -201,7 +201,7 @@ static yk_status prepare(parsed *p, const yk_tensor *view)
                             : yk__tensor_view(found, 1, &found->shape[1], &found->stride[1], c * found->stride[0]);
             if (!column) {
                 yk_tensor_release(found);
-                return yk__made(NULL);
+                return yk__status_of(NULL);
             }
             map->of[map->count].dim = (int8_t)(dim + c);
             map->of[map->count].span = (int8_t)(columns > 1 ? 1 : span);
@@ -209,7 +209,7 @@ static yk_status prepare(parsed *p, const yk_tensor *view)
         }
         yk_tensor_release(found);
         if (!found)
-            return yk__made(NULL);
+            return yk__status_of(NULL);
     }
     return yk__index_map_fit(map, view, p->index);
 }
@@ -277,7 +277,7 @@ yk_tensor *yk_index_put_(yk_tensor *x, const yk_index_item *items, int count, yk
         return NULL;
     yk_scope scope = yk_scope_begin();
     yk_tensor *part = p.cut.whole ? x : part_of(x, &p.cut);
-    yk_status status = yk__made(part);
+    yk_status status = yk__status_of(part);
     if (!status && p.n_by) {
         yk_tensor *both[2] = {part, value};
         status = prepare(&p, part);
@@ -291,7 +291,7 @@ yk_tensor *yk_index_put_(yk_tensor *x, const yk_index_item *items, int count, yk
         while (value->ndim - leading > part->ndim && value->shape[leading] == 1)
             leading++;
         yk_tensor *inner = leading ? yk_reshape(value, value->ndim - leading, value->shape + leading) : value;
-        status = yk__made(inner && (accumulate ? yk_add_(part, inner, 1) : yk_copy_(part, inner)) ? part : NULL);
+        status = yk__status_of(inner && (accumulate ? yk_add_(part, inner, 1) : yk_copy_(part, inner)) ? part : NULL);
     }
     yk_scope_end(scope);
     return status ? NULL : x;

@@ -144,7 +144,7 @@ static yk_tensor *raw_read(const yk__index_map *map, yk_tensor *x, yk_tensor *co
     yk__indices p;
     yk__view vo = yk__view_of(out), vx;
     views_of(map, x, index, &vx, &p);
-    return yk__checked(out, YK__SLOT(x, index, &vo, &vx, &p));
+    return yk__tensor_if_ok(out, YK__SLOT(x, index, &vo, &vx, &p));
 }
 
 /* x, which has no history of its own, or is in the hands of an operation in place. */
@@ -179,7 +179,7 @@ static yk_status raw_put(const yk__index_map *map, yk_tensor *x, yk_tensor *cons
 
 typedef struct read_context {
     yk__index_map map;
-    yk__form x;
+    yk__tensor_spec x;
 } read_context;
 
 static yk_status saved_indices(yk__node *node, const yk__index_map *map, yk_tensor **index)
@@ -197,19 +197,19 @@ yk_status yk__index_read_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     yk_status status = saved_indices(node, &c->map, index);
     if (status || (status = yk__widen(1, &gout, &wide)))
         return status;
-    yk__form form = c->x;
-    form.dtype = wide->dtype;
-    yk_tensor *grad = yk__form_zeros(&form, yk__device_of(gout));
+    yk__tensor_spec spec = c->x;
+    spec.dtype = wide->dtype;
+    yk_tensor *grad = yk__spec_zeros(&spec, yk__device_of(gout));
     if (grad)
-        grad = yk__checked(grad, raw_put(&c->map, grad, index, wide, true));
+        grad = yk__tensor_if_ok(grad, raw_put(&c->map, grad, index, wide, true));
     yk_tensor_release(wide);
     grads[0] = yk__narrow_to(grad, (yk_dtype)c->x.dtype);
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 yk_tensor *yk__index_read(const yk__op *op, yk_tensor *x, const yk__index_map *map, yk_tensor *const *index)
 {
-    read_context c = {.map = *map, .x = yk__form_of(x)};
+    read_context c = {.map = *map, .x = yk__spec_of(x)};
     return yk__record(raw_read(map, x, index), op, 1, &x, map->count, index, &c, sizeof(c));
 }
 
@@ -218,8 +218,8 @@ yk_tensor *yk__index_read(const yk__op *op, yk_tensor *x, const yk__index_map *m
 typedef struct put_context {
     yk__index_map map;
     bool accumulate;
-    yk__form value;       /* as it was given */
-    int8_t value_leading; /* sizes of 1 in front that the result does not have */
+    yk__tensor_spec value; /* as it was given */
+    int8_t value_leading;  /* sizes of 1 in front that the result does not have */
 } put_context;
 
 yk_status yk__index_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
@@ -234,19 +234,19 @@ yk_status yk__index_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     } else if (yk__needs_grad(node, 0)) {
         yk_tensor *rest = yk__raw_clone(gout), *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
         if (rest)
-            grads[0] = yk__checked(rest, zero ? raw_put(&c->map, rest, index, zero, false) : yk__made(NULL));
+            grads[0] = yk__tensor_if_ok(rest, zero ? raw_put(&c->map, rest, index, zero, false) : yk__status_of(NULL));
         yk_tensor_release(zero);
-        status = yk__made(grads[0]);
+        status = yk__status_of(grads[0]);
     }
     if (status || !yk__needs_grad(node, 1))
         return status;
-    yk__form inner = c->value;
+    yk__tensor_spec inner = c->value;
     inner.ndim = (int8_t)(inner.ndim - c->value_leading);
     memmove(inner.shape, c->value.shape + c->value_leading, sizeof(inner.shape[0]) * (size_t)inner.ndim);
-    yk_tensor *grad = yk__fit(raw_read(&c->map, gout, index), &inner);
+    yk_tensor *grad = yk__sum_to_spec(raw_read(&c->map, gout, index), &inner);
     grads[1] = yk__raw_reshape(grad, c->value.ndim, c->value.shape);
     yk_tensor_release(grad);
-    return yk__made(grads[1]);
+    return yk__status_of(grads[1]);
 }
 
 static yk_status check_value(const yk__index_map *map, const yk_tensor *x, const yk_tensor *value, int *leading)
@@ -279,15 +279,15 @@ yk_status yk__index_put(const yk__op *op, yk_tensor *x, const yk__index_map *map
         inner = yk__tensor_view(typed, typed->ndim - leading, typed->shape + leading, typed->stride + leading, 0);
     if (inner)
         read = inner->storage == x->storage ? yk__raw_clone(inner) : yk_tensor_retain(inner);
-    status = yk__made(read);
+    status = yk__status_of(read);
     for (int k = 0; k < map->count && !status; k++) {
         own[k] = index[k]->storage == x->storage ? yk__raw_clone(index[k]) : yk_tensor_retain(index[k]);
-        status = yk__made(own[k]);
+        status = yk__status_of(own[k]);
     }
     if (!status)
         status = raw_put(map, x, own, read, accumulate);
     yk_tensor *inputs[2] = {x, value};
-    put_context c = {.map = *map, .accumulate = accumulate, .value = yk__form_of(value)};
+    put_context c = {.map = *map, .accumulate = accumulate, .value = yk__spec_of(value)};
     c.value_leading = (int8_t)leading;
     if (!status)
         status = yk__in_place_end(x, op, 2, inputs, map->count, own, &c, sizeof(c));
@@ -321,7 +321,7 @@ yk_tensor *yk__raw_nonzero(yk_tensor *x)
         yk__view vo = {.data = out->data, .dtype = YK_I64, .ndim = 2, .shape = {shape[1], shape[0]}};
         vo.stride[0] = 1;
         vo.stride[1] = out->stride[0];
-        out = yk__checked(out, YK__SLOT(x, nonzero, &v, &shape[1], &vo));
+        out = yk__tensor_if_ok(out, YK__SLOT(x, nonzero, &v, &shape[1], &vo));
     }
     yk_tensor_release(mask);
     return out;

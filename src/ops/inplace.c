@@ -42,7 +42,7 @@ static yk_status apart(const char *name, yk_tensor *x, yk_tensor *y, yk_tensor *
                         name, yk_shape_format(x, a, sizeof(a)), yk_shape_format(y, b, sizeof(b)));
     }
     *read = yk__raw_clone(y);
-    return yk__made(*read);
+    return yk__status_of(*read);
 }
 
 /* NULL operands and devices; no scope is needed, as nothing new is returned. */
@@ -66,7 +66,7 @@ static bool begin(const char *name, yk_tensor *x, yk_tensor *y, bool has_y, bool
 typedef struct in_place_context {
     double factor;
     yk_device device; /* of y */
-    yk__form y;
+    yk__tensor_spec y;
 } in_place_context;
 
 static yk_tensor *finish(yk_tensor *x, yk_tensor *y, yk_status status, const yk__op *op, yk_tensor *old_x,
@@ -76,7 +76,7 @@ static yk_tensor *finish(yk_tensor *x, yk_tensor *y, yk_status status, const yk_
     in_place_context c = {.factor = factor};
     if (y) {
         c.device = yk__device_of(y);
-        c.y = yk__form_of(y);
+        c.y = yk__spec_of(y);
     }
     if (!status)
         status = yk__in_place_end(x, op, y ? 2 : 1, inputs, 2, saved, &c, sizeof(c));
@@ -94,8 +94,8 @@ static yk_status add_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
         return YK_OK;
     yk_tensor *scaled =
         c->factor == 1 ? yk_tensor_retain(gout) : yk__raw_unary("add_", YK__MUL_SCALAR, gout, c->factor, 0);
-    grads[1] = yk__fit(scaled, &c->y);
-    return yk__made(grads[1]);
+    grads[1] = yk__sum_to_spec(scaled, &c->y);
+    return yk__status_of(grads[1]);
 }
 
 yk_tensor *yk_add_(yk_tensor *x, yk_tensor *y, double alpha)
@@ -119,11 +119,11 @@ static yk_status mul_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
     if (!bad && yk__needs_grad(node, 0)) {
         yk_tensor *product = yk__raw_binary("mul_", YK__MUL, gout, y, 1);
         grads[0] = yk__narrow_to(product, (yk_dtype)gout->dtype);
-        bad = yk__made(grads[0]);
+        bad = yk__status_of(grads[0]);
     }
     if (!bad && yk__needs_grad(node, 1)) {
-        grads[1] = yk__fit(yk__raw_binary("mul_", YK__MUL, gout, x, 1), &c->y);
-        bad = yk__made(grads[1]);
+        grads[1] = yk__sum_to_spec(yk__raw_binary("mul_", YK__MUL, gout, x, 1), &c->y);
+        bad = yk__status_of(grads[1]);
     }
     return bad;
 }
@@ -134,7 +134,7 @@ yk_tensor *yk_mul_(yk_tensor *x, yk_tensor *y)
     if (!begin("mul_", x, y, true, true))
         return NULL;
     yk_tensor *old = yk__will_record(1, &y) ? yk__raw_clone(x) : NULL, *read = NULL;
-    yk_status status = yk__will_record(1, &y) ? yk__made(old) : YK_OK;
+    yk_status status = yk__will_record(1, &y) ? yk__status_of(old) : YK_OK;
     if (!status)
         status = apart("mul_", x, y, &read);
     if (!status)
@@ -150,7 +150,7 @@ static yk_status scale_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
 {
     const in_place_context *c = yk__context(node);
     grads[0] = yk__raw_unary("mul_scalar_", YK__MUL_SCALAR, gout, c->factor, 0);
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 /* x = op(x, p0) over itself. */
@@ -163,7 +163,7 @@ static yk_status unary_into(const char *name, yk__unary op, yk_tensor *x, double
         return YK__SLOT(x, unary, op, &v, &v, p0, 0);
     }
     yk_tensor *result = yk__raw_unary(name, op, x, p0, 0);
-    yk_status status = result ? yk__raw_copy(x, result) : yk__made(NULL);
+    yk_status status = result ? yk__raw_copy(x, result) : yk__status_of(NULL);
     yk_tensor_release(result);
     return status;
 }
@@ -188,7 +188,7 @@ static yk_status relu_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     if (bad)
         return bad;
     grads[0] = yk__raw_binary("relu_", YK__RELU_GRAD, gout, out, 1);
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 yk_tensor *yk_relu_(yk_tensor *x)
@@ -206,7 +206,7 @@ static yk_status constant_backward(yk__node *node, yk_tensor *gout, yk_tensor **
     if (!yk__needs_grad(node, 0))
         return YK_OK;
     grads[0] = yk__tensor_full_like(gout, 0);
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 static yk_status copy_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
@@ -215,10 +215,10 @@ static yk_status copy_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     yk_status status = constant_backward(node, gout, grads);
     if (status || !yk__needs_grad(node, 1))
         return status;
-    yk_tensor *fitted = yk__fit(yk_tensor_retain(gout), &c->y);
+    yk_tensor *fitted = yk__sum_to_spec(yk_tensor_retain(gout), &c->y);
     grads[1] = fitted ? yk__raw_to(fitted, c->device) : NULL;
     yk_tensor_release(fitted);
-    return yk__made(grads[1]);
+    return yk__status_of(grads[1]);
 }
 
 yk_tensor *yk_copy_(yk_tensor *x, yk_tensor *from)

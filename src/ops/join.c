@@ -42,7 +42,7 @@ static yk_status join_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
             continue;
         grads[i] = yk__narrow_to(piece_of(gout, c, &c->pieces[i]), (yk_dtype)c->pieces[i].dtype);
         if (!grads[i])
-            return yk__made(NULL);
+            return yk__status_of(NULL);
     }
     return YK_OK;
 }
@@ -136,7 +136,7 @@ static yk_tensor *join(const yk__op *op, bool stacked, yk_tensor *const *xs, int
         if (c->pieces[i].empty)
             continue;
         yk_tensor *part = piece_of(out, c, &c->pieces[i]);
-        out = yk__checked(out, part ? yk__raw_copy(part, xs[i]) : yk__made(NULL));
+        out = yk__tensor_if_ok(out, part ? yk__raw_copy(part, xs[i]) : yk__status_of(NULL));
         yk_tensor_release(part);
     }
     out = out ? yk__record(out, op, count, xs, 0, NULL, c, bytes) : NULL;

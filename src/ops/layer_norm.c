@@ -6,13 +6,13 @@
 #include "ops/op.h"
 
 typedef struct layer_norm_context {
-    yk__form x, weight, bias;
+    yk__tensor_spec x, weight, bias;
     int64_t rows, size;
 } layer_norm_context;
 
-static yk_tensor *reshaped(yk_tensor *x, const yk__form *form)
+static yk_tensor *reshaped(yk_tensor *x, const yk__tensor_spec *spec)
 {
-    yk_tensor *out = x ? yk__narrow_to(yk__raw_reshape(x, form->ndim, form->shape), (yk_dtype)form->dtype) : NULL;
+    yk_tensor *out = x ? yk__narrow_to(yk__raw_reshape(x, spec->ndim, spec->shape), (yk_dtype)spec->dtype) : NULL;
     yk_tensor_release(x);
     return out;
 }
@@ -29,13 +29,13 @@ static yk_status layer_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
         return status;
     int64_t rows[2] = {c->rows, c->size};
     yk_tensor *g = yk__raw_reshape(in[G], 2, rows);
-    status = yk__made(g);
+    status = yk__status_of(g);
     yk_dtype dtype = (yk_dtype)in[SAVED_X]->dtype;
     for (int i = 0; i < 3 && !status; i++) {
         if (!yk__needs_grad(node, i))
             continue;
         made[i] = yk__tensor_new(i ? 1 : 2, i ? &c->size : rows, NULL, dtype, yk__device_of(gout));
-        status = yk__made(made[i]);
+        status = yk__status_of(made[i]);
     }
     if (!status && g->numel) {
         yk__view vg = yk__view_of(g), v[READ], m[3];
@@ -49,12 +49,12 @@ static yk_status layer_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
     }
     yk_tensor_release(g);
     yk__release_all(READ, in);
-    const yk__form *form[3] = {&c->x, &c->weight, &c->bias};
+    const yk__tensor_spec *spec[3] = {&c->x, &c->weight, &c->bias};
     for (int i = 0; i < 3; i++) {
         bool wanted = made[i] != NULL;
-        grads[i] = wanted ? reshaped(made[i], form[i]) : NULL;
+        grads[i] = wanted ? reshaped(made[i], spec[i]) : NULL;
         if (!status && wanted)
-            status = yk__made(grads[i]);
+            status = yk__status_of(grads[i]);
     }
     return status;
 }
@@ -113,7 +113,7 @@ yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_sha
     yk_tensor *mean = yk__tensor_new(1, &c.rows, NULL, dtype, device);
     yk_tensor *invstd = yk__tensor_new(1, &c.rows, NULL, dtype, device);
     bool all = rows && (w || !weight) && (b || !bias) && out && mean && invstd;
-    yk_status status = all ? YK_OK : yk__made(NULL);
+    yk_status status = all ? YK_OK : yk__status_of(NULL);
     if (!status && out->numel) {
         yk__view vo = yk__view_of(rows), vm = yk__view_of(mean), vi = yk__view_of(invstd), vx = yk__view_of(rows), vw,
                  vb;
@@ -122,13 +122,13 @@ yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_sha
         status = YK__SLOT(x, layer_norm, eps != 0 ? eps : 1e-5, &vo, &vm, &vi, &vx, yk__optional_view(&vw, w),
                           yk__optional_view(&vb, b));
     }
-    out = yk__narrow_to(yk__checked(out, status), (yk_dtype)x->dtype);
+    out = yk__narrow_to(yk__tensor_if_ok(out, status), (yk_dtype)x->dtype);
     if (out && yk__will_record(3, inputs)) {
-        c.x = yk__form_of(x);
+        c.x = yk__spec_of(x);
         if (weight)
-            c.weight = yk__form_of(weight);
+            c.weight = yk__spec_of(weight);
         if (bias)
-            c.bias = yk__form_of(bias);
+            c.bias = yk__spec_of(bias);
         yk_tensor *saved[4] = {rows, w, mean, invstd};
         out = yk__record(out, &op, 3, inputs, 4, saved, &c, sizeof(c));
     } else {

@@ -39,18 +39,18 @@ static yk_status multiply(yk_tensor *out, const yk__view *vo, const yk__view *a,
 
 static yk_status linear_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
-    const yk__form *x_form = yk__context(node);
+    const yk__tensor_spec *x_spec = yk__context(node);
     yk_status status = YK_OK;
     yk_tensor *from[3] = {gout, yk__saved(node, 0, &status), yk__saved(node, 1, &status)}, *wide[3];
     if (status || (status = yk__widen(3, from, wide)))
         return status;
     yk_dtype dtype = (yk_dtype)gout->dtype;
     yk_tensor *g = as_rows(wide[0]);
-    status = yk__made(g);
+    status = yk__status_of(g);
     if (!status && yk__needs_grad(node, 0)) {
         yk_tensor *gx =
-            yk__tensor_new(x_form->ndim, x_form->shape, NULL, (yk_dtype)wide[0]->dtype, yk__device_of(gout));
-        status = yk__made(gx);
+            yk__tensor_new(x_spec->ndim, x_spec->shape, NULL, (yk_dtype)wide[0]->dtype, yk__device_of(gout));
+        status = yk__status_of(gx);
         if (!status) {
             yk__view vg = yk__view_of(g), vw = as_batch(wide[2], false),
                      vgx = {.data = gx->data, .dtype = vg.dtype, .ndim = 3};
@@ -58,13 +58,13 @@ static yk_status linear_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
             yk__contiguous_strides(3, vgx.shape, vgx.stride);
             status = multiply(gx, &vgx, &vg, &vw, NULL);
         }
-        grads[0] = yk__narrow_to(yk__checked(gx, status), dtype);
-        status = yk__made(grads[0]);
+        grads[0] = yk__narrow_to(yk__tensor_if_ok(gx, status), dtype);
+        status = yk__status_of(grads[0]);
     }
     if (!status && yk__needs_grad(node, 1)) {
         yk_tensor *x = as_rows(wide[1]);
-        yk_tensor *gw = x ? yk__gradient_new(node, 1, x_form + 1, yk__device_of(gout)) : NULL;
-        status = yk__made(gw);
+        yk_tensor *gw = x ? yk__gradient_new(node, 1, x_spec + 1, yk__device_of(gout)) : NULL;
+        status = yk__status_of(gw);
         if (!status) {
             yk__view vg = yk__view_of(g), vx = yk__view_of(x), vgw = as_batch(gw, false);
             int64_t rows = vg.shape[1], step = vg.stride[1];
@@ -73,12 +73,12 @@ static yk_status linear_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
             status = multiply(gw, &vgw, &vg, &vx, NULL);
         }
         yk_tensor_release(x);
-        grads[1] = yk__narrow_to(yk__checked(gw, status), dtype);
-        status = yk__made(grads[1]);
+        grads[1] = yk__narrow_to(yk__tensor_if_ok(gw, status), dtype);
+        status = yk__status_of(grads[1]);
     }
     if (!status && yk__needs_grad(node, 2)) {
         grads[2] = yk__narrow_to(yk__raw_reduce("linear", YK__SUM, g, 3, false, 0), dtype);
-        status = yk__made(grads[2]);
+        status = yk__status_of(grads[2]);
     }
     yk_tensor_release(g);
     yk__release_all(3, wide);
@@ -121,15 +121,15 @@ yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias)
                  vo = {.data = out->data, .dtype = a.dtype, .ndim = 3};
         vo.shape[0] = 1, vo.shape[1] = a.shape[1], vo.shape[2] = b.shape[2];
         yk__contiguous_strides(3, vo.shape, vo.stride);
-        out = yk__checked(out, multiply(out, &vo, &a, &b, wide[2]));
+        out = yk__tensor_if_ok(out, multiply(out, &vo, &a, &b, wide[2]));
     }
     yk_tensor_release(rows);
     yk__release_all(3, wide);
     out = yk__narrow_to(out, (yk_dtype)x->dtype);
     if (!out || !yk__will_record(3, inputs))
         return yk__scope_own(out);
-    yk__form forms[2] = {yk__form_of(x), yk__form_of(weight)};
-    forms[1].dtype = (int8_t)yk__wide_dtype(weight);
+    yk__tensor_spec specs[2] = {yk__spec_of(x), yk__spec_of(weight)};
+    specs[1].dtype = (int8_t)yk__wide_dtype(weight);
     yk_tensor *saved[2] = {yk_requires_grad(weight) ? x : NULL, yk_requires_grad(x) ? weight : NULL};
-    return yk__record(out, &op, 3, inputs, 2, saved, forms, sizeof(forms));
+    return yk__record(out, &op, 3, inputs, 2, saved, specs, sizeof(specs));
 }

@@ -23,7 +23,7 @@ static yk_status cross_entropy_backward(yk__node *node, yk_tensor *gout, yk_tens
     if (status || (status = yk__widen(READ, from, in)))
         return status;
     yk_tensor *gx = yk__tensor_like(in[LOGITS], (yk_dtype)in[LOGITS]->dtype);
-    status = yk__made(gx);
+    status = yk__status_of(gx);
     if (gx && gx->numel) {
         yk__view vgx = yk__view_of(gx), v[READ];
         const yk__view *read[READ];
@@ -33,8 +33,8 @@ static yk_status cross_entropy_backward(yk__node *node, yk_tensor *gout, yk_tens
                           read[TARGET], read[WEIGHT]);
     }
     yk__release_all(READ, in);
-    grads[0] = yk__narrow_to(yk__checked(gx, status), (yk_dtype)c->dtype);
-    return yk__made(grads[0]);
+    grads[0] = yk__narrow_to(yk__tensor_if_ok(gx, status), (yk_dtype)c->dtype);
+    return yk__status_of(grads[0]);
 }
 
 static bool check(const yk_tensor *logits, const yk_tensor *target, const yk_cross_entropy_options *o)
@@ -77,7 +77,7 @@ static yk_tensor *reduced(const yk__op *op, yk_tensor *logits, yk_tensor *target
     yk_tensor *labels = yk__raw_cast(target, YK_I64), *lse = yk__tensor_new(1, logits->shape, NULL, dtype, device);
     yk_tensor *loss = yk__tensor_new(0, NULL, NULL, dtype, device),
               *total = yk__tensor_new(0, NULL, NULL, dtype, device);
-    yk_status status = labels && lse && loss && total ? YK_OK : yk__made(NULL);
+    yk_status status = labels && lse && loss && total ? YK_OK : yk__status_of(NULL);
     if (!status) {
         yk__view vl = yk__view_of(loss), ve = yk__view_of(lse), vt = yk__view_of(total), vx = yk__view_of(wide[0]);
         yk__view vy = yk__view_of(labels), vw;
@@ -86,7 +86,7 @@ static yk_tensor *reduced(const yk__op *op, yk_tensor *logits, yk_tensor *target
     yk__release_all(2, wide);
     cross_entropy_context c = {*p, logits->dtype};
     yk_tensor *saved[5] = {logits, lse, total, labels, weight};
-    loss = yk__narrow_to(yk__checked(loss, status), (yk_dtype)logits->dtype);
+    loss = yk__narrow_to(yk__tensor_if_ok(loss, status), (yk_dtype)logits->dtype);
     loss = yk__record(loss, op, 1, &logits, 5, saved, &c, sizeof(c));
     yk__release_all(3, (yk_tensor *[]){labels, lse, total});
     return loss;
@@ -144,7 +144,7 @@ yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross
 
 typedef struct mse_context {
     double factor; /* 2, or 2 / count for the mean */
-    yk__form form[2];
+    yk__tensor_spec spec[2];
 } mse_context;
 
 /* Keeps the difference d: gx = factor d g, gtarget = -gx. */
@@ -159,9 +159,9 @@ static yk_status mse_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
         if (!yk__needs_grad(node, i))
             continue;
         yk_tensor *scale = yk__raw_unary("mse_loss", YK__MUL_SCALAR, gout, i ? -c->factor : c->factor, 0);
-        grads[i] = yk__fit(yk__raw_binary("mse_loss", YK__MUL, difference, scale, 1), &c->form[i]);
+        grads[i] = yk__sum_to_spec(yk__raw_binary("mse_loss", YK__MUL, difference, scale, 1), &c->spec[i]);
         yk_tensor_release(scale);
-        status = yk__made(grads[i]);
+        status = yk__status_of(grads[i]);
     }
     return status;
 }
@@ -194,7 +194,7 @@ yk_tensor *yk_mse_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction)
                                          : yk__raw_unary("mse_loss", YK__MUL_SCALAR, sum, 1 / count, 0);
         yk_tensor_release(sum);
     }
-    mse_context c = {reduction == YK_REDUCE_MEAN ? 2 / count : 2, {yk__form_of(x), yk__form_of(target)}};
+    mse_context c = {reduction == YK_REDUCE_MEAN ? 2 / count : 2, {yk__spec_of(x), yk__spec_of(target)}};
     out = yk__record(out, &op, 2, inputs, 1, &difference, &c, sizeof(c));
     yk_tensor_release(difference);
     return out;

@@ -9,7 +9,7 @@
 #include "ops/op.h"
 
 typedef struct product_context {
-    yk__form a, b;
+    yk__tensor_spec a, b;
 } product_context;
 
 /* x as matrices; a 1-d operand is a row on the left and a column on the right. */
@@ -127,8 +127,8 @@ static yk_tensor *product(const yk__view *a, const yk__view *b, int ndim, const 
     if (!out || !out->numel)
         return out;
     if (a->shape[a->ndim - 1] == 0)
-        return yk__checked(out, yk__raw_fill(out, 0));
-    return yk__checked(out, multiply(out, yk__view_of(out), batched(a, ndim, shape), batched(b, ndim, shape)));
+        return yk__tensor_if_ok(out, yk__raw_fill(out, 0));
+    return yk__tensor_if_ok(out, multiply(out, yk__view_of(out), batched(a, ndim, shape), batched(b, ndim, shape)));
 }
 
 /* The sum of a^T g over the batch, where b is one matrix for all: the batch is folded into the sum of the product. NULL
@@ -146,18 +146,18 @@ static yk_tensor *folded_gradient(yk__view a, yk__view g, yk_device device)
 }
 
 /* The gradient of one operand: from the shape of the whole batch to the operand's. Takes over `full`. */
-static yk_tensor *to_operand(yk_tensor *full, const yk__form *form, bool left)
+static yk_tensor *to_operand(yk_tensor *full, const yk__tensor_spec *spec, bool left)
 {
-    yk__form matrix = *form;
-    if (form->ndim == 1) {
+    yk__tensor_spec matrix = *spec;
+    if (spec->ndim == 1) {
         matrix.ndim = 2;
-        matrix.shape[left ? 1 : 0] = form->shape[0];
+        matrix.shape[left ? 1 : 0] = spec->shape[0];
         matrix.shape[left ? 0 : 1] = 1;
     }
-    yk_tensor *sum = yk__fit(full, &matrix);
-    if (!sum || form->ndim != 1)
+    yk_tensor *sum = yk__sum_to_spec(full, &matrix);
+    if (!sum || spec->ndim != 1)
         return sum;
-    yk_tensor *out = yk__raw_reshape(sum, 1, form->shape);
+    yk_tensor *out = yk__raw_reshape(sum, 1, spec->shape);
     yk_tensor_release(sum);
     return out;
 }
@@ -191,7 +191,7 @@ static yk_status matmul_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
         shape[g.ndim - 2] = g.shape[g.ndim - 2];
         shape[g.ndim - 1] = b.shape[b.ndim - 2];
         grads[0] = to_operand(product(&g, &bt, g.ndim, shape, device), &c->a, true);
-        status = yk__made(grads[0]);
+        status = yk__status_of(grads[0]);
     }
     if (!status && yk__needs_grad(node, 1)) {
         yk__view a = matrices(wide[1], true), at = transposed(a);
@@ -202,7 +202,7 @@ static yk_status matmul_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
             full = product(&at, &g, g.ndim, shape, device);
         }
         grads[1] = to_operand(full, &c->b, false);
-        status = yk__made(grads[1]);
+        status = yk__status_of(grads[1]);
     }
     yk__release_all(3, wide);
     return status;
@@ -283,7 +283,7 @@ yk_tensor *yk_matmul(yk_tensor *a, yk_tensor *b)
     yk__release_all(2, wide);
     if (!out)
         return NULL;
-    product_context c = {yk__form_of(a), yk__form_of(b)};
+    product_context c = {yk__spec_of(a), yk__spec_of(b)};
     yk_tensor *saved[2] = {yk_requires_grad(b) ? a : NULL, yk_requires_grad(a) ? b : NULL};
     return yk__record(out, &op, 2, inputs, 2, saved, &c, sizeof(c));
 }

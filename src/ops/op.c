@@ -9,7 +9,7 @@ yk_status yk__widen(int count, yk_tensor *const *from, yk_tensor **to)
         to[i] = from[i] ? yk__raw_cast(from[i], yk__wide_dtype(from[i])) : NULL;
         if (from[i] && !to[i]) {
             yk__release_all(i, to);
-            return yk__made(NULL);
+            return yk__status_of(NULL);
         }
     }
     return YK_OK;
@@ -85,63 +85,64 @@ yk_status yk__expect_vector(const char *name, const char *role, const yk_tensor 
                     yk_shape_format(x, text, sizeof(text)), (long long)size, unit);
 }
 
-yk__form yk__form_of(const yk_tensor *x)
+yk__tensor_spec yk__spec_of(const yk_tensor *x)
 {
-    yk__form form;
-    form.dtype = x->dtype;
-    form.ndim = x->ndim;
+    yk__tensor_spec spec;
+    spec.dtype = x->dtype;
+    spec.ndim = x->ndim;
     size_t bytes = sizeof(x->shape[0]) * (size_t)x->ndim;
-    memcpy(form.shape, x->shape, bytes);
+    memcpy(spec.shape, x->shape, bytes);
     if (yk__is_dense(x))
-        memcpy(form.stride, x->stride, bytes);
+        memcpy(spec.stride, x->stride, bytes);
     else
-        yk__contiguous_strides(x->ndim, x->shape, form.stride);
-    return form;
+        yk__contiguous_strides(x->ndim, x->shape, spec.stride);
+    return spec;
 }
 
-yk_tensor *yk__form_new(const yk__form *form, yk_device device)
+yk_tensor *yk__spec_new(const yk__tensor_spec *spec, yk_device device)
 {
-    return yk__tensor_new(form->ndim, form->shape, form->stride, (yk_dtype)form->dtype, device);
+    return yk__tensor_new(spec->ndim, spec->shape, spec->stride, (yk_dtype)spec->dtype, device);
 }
 
-yk_tensor *yk__form_zeros(const yk__form *form, yk_device device)
+yk_tensor *yk__spec_zeros(const yk__tensor_spec *spec, yk_device device)
 {
-    yk_tensor *x = yk__form_new(form, device);
-    return x ? yk__checked(x, yk__raw_fill(x, 0)) : NULL;
+    yk_tensor *x = yk__spec_new(spec, device);
+    return x ? yk__tensor_if_ok(x, yk__raw_fill(x, 0)) : NULL;
 }
 
-yk_tensor *yk__gradient_new(const yk__node *node, int input, const yk__form *form, yk_device device)
+yk_tensor *yk__gradient_new(const yk__node *node, int input, const yk__tensor_spec *spec, yk_device device)
 {
-    yk_tensor *home = yk__gradient_home(node, input);
-    if (!home)
-        return yk__form_new(form, device);
-    size_t bytes = sizeof(form->shape[0]) * (size_t)form->ndim;
-    if (home->dtype == form->dtype && home->ndim == form->ndim && memcmp(home->shape, form->shape, bytes) == 0 &&
-        memcmp(home->stride, form->stride, bytes) == 0 && yk_device_equal(yk__device_of(home), device))
-        return home;
-    yk_tensor_release(home);
-    return yk__form_new(form, device);
+    yk_tensor *grad_buffer = yk__grad_buffer_for(node, input);
+    if (!grad_buffer)
+        return yk__spec_new(spec, device);
+    size_t bytes = sizeof(spec->shape[0]) * (size_t)spec->ndim;
+    if (grad_buffer->dtype == spec->dtype && grad_buffer->ndim == spec->ndim &&
+        memcmp(grad_buffer->shape, spec->shape, bytes) == 0 && memcmp(grad_buffer->stride, spec->stride, bytes) == 0 &&
+        yk_device_equal(yk__device_of(grad_buffer), device))
+        return grad_buffer;
+    yk_tensor_release(grad_buffer);
+    return yk__spec_new(spec, device);
 }
 
 yk_tensor *yk__gradient_vector(const yk__node *node, int input, int64_t size, yk_dtype dtype, yk_device device)
 {
-    yk__form form = {.dtype = (int8_t)dtype, .ndim = 1, .shape = {size}, .stride = {1}};
-    return yk__gradient_new(node, input, &form, device);
+    yk__tensor_spec spec = {.dtype = (int8_t)dtype, .ndim = 1, .shape = {size}, .stride = {1}};
+    return yk__gradient_new(node, input, &spec, device);
 }
 
-yk_tensor *yk__fit(yk_tensor *grad, const yk__form *form)
+yk_tensor *yk__sum_to_spec(yk_tensor *grad, const yk__tensor_spec *spec)
 {
     if (!grad)
         return NULL;
-    yk_tensor *sum = yk__raw_sum_to(grad, form->ndim, form->shape);
+    yk_tensor *sum = yk__raw_sum_to(grad, spec->ndim, spec->shape);
     yk_tensor_release(grad);
-    return yk__narrow_to(sum, (yk_dtype)form->dtype);
+    return yk__narrow_to(sum, (yk_dtype)spec->dtype);
 }
 
 yk_tensor *yk__raw_scalar(double value, yk_dtype dtype, yk_device device)
 {
     yk_tensor *x = yk__tensor_new(0, NULL, NULL, dtype, device);
-    return x ? yk__checked(x, yk__raw_fill(x, value)) : NULL;
+    return x ? yk__tensor_if_ok(x, yk__raw_fill(x, value)) : NULL;
 }
 
 yk_tensor *yk__raw_positions(int64_t n, int ndim, yk_device device)

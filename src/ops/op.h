@@ -14,7 +14,7 @@
 #include "autograd/tape.h"
 
 /* The status of a call that gave `x`: what went wrong where it is NULL. */
-static inline yk_status yk__made(const void *x)
+static inline yk_status yk__status_of(const void *x)
 {
     return x ? YK_OK : yk__error_code() ? yk__error_code() : YK_ERR_INTERNAL;
 }
@@ -52,23 +52,23 @@ yk_status yk__expect_wide_input(const char *name, const yk_tensor *x, const char
 /* `role` must be (size): one value per `unit`. NULL tensors pass. */
 yk_status yk__expect_vector(const char *name, const char *role, const yk_tensor *x, int64_t size, const char *unit);
 
-/* ---- the form of an input, for a context: its gradient is brought back to it ---- */
-typedef struct yk__form {
+/* ---- the dtype, shape and strides of an input, for a context: its gradient is brought back to them ---- */
+typedef struct yk__tensor_spec {
     int8_t dtype, ndim;
     int64_t shape[YK_MAX_DIMS];
     int64_t stride[YK_MAX_DIMS]; /* dense: the input's own, or C order where it has gaps */
-} yk__form;
-yk__form yk__form_of(const yk_tensor *x);
-/* An uninitialised tensor of the form; with zeros in it. */
-yk_tensor *yk__form_new(const yk__form *form, yk_device device);
-yk_tensor *yk__form_zeros(const yk__form *form, yk_device device);
-/* In backward, for the gradient of an input: the place where it will be kept if that has the form, else a new tensor.
+} yk__tensor_spec;
+yk__tensor_spec yk__spec_of(const yk_tensor *x);
+/* An uninitialised tensor of the spec; one of zeros. */
+yk_tensor *yk__spec_new(const yk__tensor_spec *spec, yk_device device);
+yk_tensor *yk__spec_zeros(const yk__tensor_spec *spec, yk_device device);
+/* In backward, for the gradient of an input: its gradient buffer if that has the spec, else a new tensor.
  * Uninitialised. */
-yk_tensor *yk__gradient_new(const yk__node *node, int input, const yk__form *form, yk_device device);
+yk_tensor *yk__gradient_new(const yk__node *node, int input, const yk__tensor_spec *spec, yk_device device);
 /* The same for a vector. */
 yk_tensor *yk__gradient_vector(const yk__node *node, int input, int64_t size, yk_dtype dtype, yk_device device);
-/* Sums a gradient, taken over, to the shape of the form and brings it to its dtype. */
-yk_tensor *yk__fit(yk_tensor *grad, const yk__form *form);
+/* Sums a gradient, taken over, to the shape of the spec and casts it to its dtype. */
+yk_tensor *yk__sum_to_spec(yk_tensor *grad, const yk__tensor_spec *spec);
 
 /* ---- windows ---- */
 /* What a kernel covers of one axis and what it slides over; false where a number is beyond what can be counted with. */

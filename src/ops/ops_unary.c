@@ -33,7 +33,7 @@ static yk_status unary_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
         return bad;
     grads[0] =
         c->row->rule ? c->row->rule(gout, kept, c->p) : yk__raw_binary(c->row->op.name, c->row->slope, gout, kept, 1);
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 static yk_tensor *unary_apply(const unary_row *row, yk_tensor *x, double p0, double p1)

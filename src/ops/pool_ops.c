@@ -8,7 +8,7 @@
 
 typedef struct pool_context {
     yk__pool2d p;
-    yk__form x; /* dtype: of the kernels */
+    yk__tensor_spec x; /* dtype: of the kernels */
 } pool_context;
 
 static const char *const axis_name[2] = {"height", "width"};
@@ -73,7 +73,7 @@ static bool plan(const char *name, const yk_tensor *x, const yk_pool2d_options *
 
 static pool_context context_of(const yk_tensor *x, const yk__pool2d *p)
 {
-    pool_context c = {.x = yk__form_of(x)};
+    pool_context c = {.x = yk__spec_of(x)};
     if (p)
         c.p = *p;
     c.x.dtype = (int8_t)yk__wide_dtype(x);
@@ -95,14 +95,14 @@ static yk_status max_pool2d_backward(yk__node *node, yk_tensor *gout, yk_tensor 
     const pool_context *c = yk__context(node);
     yk_status status = YK_OK;
     yk_tensor *index = yk__saved(node, 0, &status), *g = status ? NULL : yk__raw_cast(gout, (yk_dtype)c->x.dtype);
-    yk_tensor *gx = g ? yk__form_new(&c->x, yk__device_of(g)) : NULL;
+    yk_tensor *gx = g ? yk__spec_new(&c->x, yk__device_of(g)) : NULL;
     if (gx && gx->numel) {
         yk__view vgx = yk__view_of(gx), vg = yk__view_of(g), vi = yk__view_of(index);
-        gx = yk__checked(gx, YK__SLOT(g, max_pool2d_backward, &c->p, &vgx, &vg, &vi));
+        gx = yk__tensor_if_ok(gx, YK__SLOT(g, max_pool2d_backward, &c->p, &vgx, &vg, &vi));
     }
     yk_tensor_release(g);
     grads[0] = yk__narrow_to(gx, (yk_dtype)gout->dtype);
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
@@ -115,13 +115,13 @@ yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
         !plan("max_pool2d", x, options, true, &p, shape) || yk__widen(1, &x, &wide))
         return NULL;
     yk_tensor *out = result_for(wide, shape, (yk_dtype)wide->dtype), *index = result_for(wide, shape, YK_I32);
-    yk_status status = out && index ? YK_OK : yk__made(NULL);
+    yk_status status = out && index ? YK_OK : yk__status_of(NULL);
     if (!status && out->numel) {
         yk__view vo = yk__view_of(out), vi = yk__view_of(index), vx = yk__view_of(wide);
         status = YK__SLOT(x, max_pool2d, &p, &vo, &vi, &vx);
     }
     yk_tensor_release(wide);
-    out = yk__narrow_to(yk__checked(out, status), (yk_dtype)x->dtype);
+    out = yk__narrow_to(yk__tensor_if_ok(out, status), (yk_dtype)x->dtype);
     pool_context c = context_of(x, &p);
     out = yk__record(out, &op, 1, &x, 1, &index, &c, sizeof(c));
     yk_tensor_release(index);
@@ -133,15 +133,15 @@ yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
 static yk_status average_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     const pool_context *c = yk__context(node);
-    yk_tensor *g = yk__raw_cast(gout, (yk_dtype)c->x.dtype), *gx = g ? yk__form_new(&c->x, yk__device_of(g)) : NULL;
+    yk_tensor *g = yk__raw_cast(gout, (yk_dtype)c->x.dtype), *gx = g ? yk__spec_new(&c->x, yk__device_of(g)) : NULL;
     if (gx && gx->numel) {
         yk__view vgx = yk__view_of(gx), vg = yk__view_of(g);
-        gx = yk__checked(gx, c->p.kernel[0] ? YK__SLOT(g, avg_pool2d_backward, &c->p, &vgx, &vg)
-                                            : YK__SLOT(g, adaptive_avg_pool2d_backward, &vgx, &vg));
+        gx = yk__tensor_if_ok(gx, c->p.kernel[0] ? YK__SLOT(g, avg_pool2d_backward, &c->p, &vgx, &vg)
+                                                 : YK__SLOT(g, adaptive_avg_pool2d_backward, &vgx, &vg));
     }
     yk_tensor_release(g);
     grads[0] = yk__narrow_to(gx, (yk_dtype)gout->dtype);
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 static yk_tensor *average(const yk__op *op, yk_tensor *x, const yk__pool2d *p, const int64_t shape[4])
@@ -152,7 +152,8 @@ static yk_tensor *average(const yk__op *op, yk_tensor *x, const yk__pool2d *p, c
     yk_tensor *out = result_for(wide, shape, (yk_dtype)wide->dtype);
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vx = yk__view_of(wide);
-        out = yk__checked(out, p ? YK__SLOT(x, avg_pool2d, p, &vo, &vx) : YK__SLOT(x, adaptive_avg_pool2d, &vo, &vx));
+        out = yk__tensor_if_ok(out,
+                               p ? YK__SLOT(x, avg_pool2d, p, &vo, &vx) : YK__SLOT(x, adaptive_avg_pool2d, &vo, &vx));
     }
     yk_tensor_release(wide);
     out = yk__narrow_to(out, (yk_dtype)x->dtype);

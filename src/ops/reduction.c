@@ -7,7 +7,7 @@
 #include "ops/op.h"
 
 typedef struct reduction {
-    yk__form x;
+    yk__tensor_spec x;
     uint32_t mask;
     double value; /* mean: 1 / count; var: 2 / (count - correction) */
 } reduction;
@@ -55,9 +55,9 @@ static yk_tensor *seen_in_x(yk_tensor *small, const reduction *r)
 /* The same written out: gradients may be added to in place, so their elements must not share memory. */
 static yk_tensor *spread(yk_tensor *small, const reduction *r)
 {
-    yk_tensor *view = seen_in_x(small, r), *out = view ? yk__form_new(&r->x, yk__device_of(view)) : NULL;
+    yk_tensor *view = seen_in_x(small, r), *out = view ? yk__spec_new(&r->x, yk__device_of(view)) : NULL;
     if (out)
-        out = yk__checked(out, yk__raw_copy(out, view));
+        out = yk__tensor_if_ok(out, yk__raw_copy(out, view));
     yk_tensor_release(view);
     return out;
 }
@@ -71,7 +71,7 @@ static yk_tensor *reduce(const yk__op *op, yk__reduce kernel, yk_tensor *x, cons
     yk_tensor *out = yk__raw_reduce(op->name, kernel, x, r.mask, keepdim, p0);
     if (!out || !yk__will_record(1, &x))
         return yk__scope_own(out);
-    r.x = yk__form_of(x);
+    r.x = yk__spec_of(x);
     double count = (double)count_of(x, r.mask);
     r.value = kernel == YK__VAR ? 2 / (count - p0) : 1 / count;
     yk_tensor *saved[2] = {saves_x ? x : NULL, saves_out ? out : NULL};
@@ -83,7 +83,7 @@ static yk_tensor *reduce(const yk__op *op, yk__reduce kernel, yk_tensor *x, cons
 static yk_status sum_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     grads[0] = spread(gout, yk__context(node));
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 static yk_status mean_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
@@ -92,7 +92,7 @@ static yk_status mean_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     yk_tensor *part = yk__raw_unary("mean", YK__MUL_SCALAR, gout, r->value, 0);
     grads[0] = spread(part, r);
     yk_tensor_release(part);
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 /* d var / dx = 2 (x - mean) / (count - correction). */
@@ -109,7 +109,7 @@ static yk_status var_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
     grads[0] = yk__narrow_to(yk__raw_binary("var", YK__MUL, centred, g, 1), (yk_dtype)r->x.dtype);
     yk__release_all(4, (yk_tensor *[]){mean, centred, scaled, g});
     yk__release_all(2, wide);
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 static const yk__op sum_op = {.name = "sum", .backward = sum_backward},
@@ -163,7 +163,7 @@ static yk_status extreme_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
     grads[0] = yk__narrow_to(yk__raw_where(hits, share, zero), (yk_dtype)r->x.dtype);
     yk__release_all(6, (yk_tensor *[]){equal, nan, hits, count, share, zero});
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 static const yk__op max_op = {.name = "max", .backward = extreme_backward},
@@ -190,16 +190,16 @@ static yk_status extreme_dim_backward(yk__node *node, yk_tensor *gout, yk_tensor
     int dim = r->x.ndim ? __builtin_ctz(r->mask) : 0;
     yk_tensor *positions = r->x.ndim ? yk__raw_positions(r->x.shape[dim], r->x.ndim - dim, yk__device_of(gout))
                                      : yk__raw_positions(1, 0, yk__device_of(gout));
-    yk_tensor *place = seen_in_x(index, r), *g = seen_in_x(gout, r);
-    yk_tensor *hits = yk__raw_binary("max_dim", YK__EQ, place, positions, 1);
+    yk_tensor *index_value = seen_in_x(index, r), *g = seen_in_x(gout, r);
+    yk_tensor *hits = yk__raw_binary("max_dim", YK__EQ, index_value, positions, 1);
     yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
     grads[0] = yk__raw_where(hits, g, zero);
-    yk__release_all(5, (yk_tensor *[]){positions, place, g, hits, zero});
-    return yk__made(grads[0]);
+    yk__release_all(5, (yk_tensor *[]){positions, index_value, g, hits, zero});
+    return yk__status_of(grads[0]);
 }
 
-static yk_tensor *extreme_dim(const yk__op *op, yk__reduce value, yk__reduce place, yk_tensor *x, int dim, bool keepdim,
-                              yk_tensor **index)
+static yk_tensor *extreme_dim(const yk__op *op, yk__reduce value, yk__reduce index_value, yk_tensor *x, int dim,
+                              bool keepdim, yk_tensor **index)
 {
     if (index)
         *index = NULL;
@@ -209,11 +209,11 @@ static yk_tensor *extreme_dim(const yk__op *op, yk__reduce value, yk__reduce pla
     bool records = yk__will_record(1, &x);
     yk_tensor *out = yk__raw_reduce(op->name, value, x, r.mask, keepdim, 0), *found = NULL;
     if (out && (index || records)) {
-        found = yk__raw_reduce(op->name, place, x, r.mask, keepdim, 0);
-        out = yk__checked(out, yk__made(found));
+        found = yk__raw_reduce(op->name, index_value, x, r.mask, keepdim, 0);
+        out = yk__tensor_if_ok(out, yk__status_of(found));
     }
     if (out) {
-        r.x = yk__form_of(x);
+        r.x = yk__spec_of(x);
         out = yk__record(out, op, 1, &x, 1, &found, &r, sizeof(r));
     }
     if (out && index) {

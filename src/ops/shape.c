@@ -6,28 +6,28 @@
  */
 #include "ops/op.h"
 
-static const char *form_text(const yk__form *form, char *buffer, size_t size)
+static const char *spec_text(const yk__tensor_spec *spec, char *buffer, size_t size)
 {
-    return yk__shape_text(form->ndim, form->shape, buffer, size);
+    return yk__shape_text(spec->ndim, spec->shape, buffer, size);
 }
 
 /* ---- the same elements in the same order: reshape, view, flatten, squeeze, unsqueeze ---- */
 
 static yk_status reshape_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
-    const yk__form *form = yk__context(node);
-    grads[0] = yk__raw_reshape(gout, form->ndim, form->shape);
-    return yk__made(grads[0]);
+    const yk__tensor_spec *spec = yk__context(node);
+    grads[0] = yk__raw_reshape(gout, spec->ndim, spec->shape);
+    return yk__status_of(grads[0]);
 }
 
 static yk_tensor *record_reshape(const yk__op *op, yk_tensor *x, yk_tensor *out)
 {
-    yk__form form = yk__form_of(x);
-    return yk__record_view(out, op, x, &form, sizeof(form));
+    yk__tensor_spec spec = yk__spec_of(x);
+    return yk__record_view(out, op, x, &spec, sizeof(spec));
 }
 
 /* Checks a wanted shape against the number of elements and puts a size in the place of -1. */
-static bool resolve(const char *name, const yk_tensor *x, int ndim, const int64_t *shape, yk__form *out)
+static bool resolve(const char *name, const yk_tensor *x, int ndim, const int64_t *shape, yk__tensor_spec *out)
 {
     char a[200], b[200];
     if (ndim < 0 || ndim > YK_MAX_DIMS) {
@@ -54,7 +54,7 @@ static bool resolve(const char *name, const yk_tensor *x, int ndim, const int64_
     if (!fits) {
         out->ndim = (int8_t)ndim;
         memcpy(out->shape, shape, sizeof(shape[0]) * (size_t)ndim);
-        yk__fail(YK_ERR_SHAPE, "%s: shape %s does not fit the %lld element%s of %s", name, form_text(out, a, sizeof(a)),
+        yk__fail(YK_ERR_SHAPE, "%s: shape %s does not fit the %lld element%s of %s", name, spec_text(out, a, sizeof(a)),
                  (long long)x->numel, x->numel == 1 ? "" : "s", yk_shape_format(x, b, sizeof(b)));
     }
     return fits;
@@ -63,7 +63,7 @@ static bool resolve(const char *name, const yk_tensor *x, int ndim, const int64_
 yk_tensor *yk_reshape(yk_tensor *x, int ndim, const int64_t *shape)
 {
     static const yk__op op = {.name = "reshape", .backward = reshape_backward};
-    yk__form wanted;
+    yk__tensor_spec wanted;
     if (!yk__op_begin("reshape", 1, &x, 0) || !resolve("reshape", x, ndim, shape, &wanted))
         return NULL;
     return record_reshape(&op, x, yk__raw_reshape(x, ndim, wanted.shape));
@@ -72,13 +72,13 @@ yk_tensor *yk_reshape(yk_tensor *x, int ndim, const int64_t *shape)
 yk_tensor *yk_view(yk_tensor *x, int ndim, const int64_t *shape)
 {
     static const yk__op op = {.name = "view", .backward = reshape_backward};
-    yk__form wanted;
+    yk__tensor_spec wanted;
     if (!yk__op_begin("view", 1, &x, 0) || !resolve("view", x, ndim, shape, &wanted))
         return NULL;
     if (!yk__reshape_strides(x, ndim, wanted.shape, wanted.stride)) {
         char a[200], b[200], c[200];
         yk__fail(YK_ERR_SHAPE, "view: shape %s has no strides over %s with strides %s; use yk_reshape, which copies",
-                 form_text(&wanted, a, sizeof(a)), yk_shape_format(x, b, sizeof(b)),
+                 spec_text(&wanted, a, sizeof(a)), yk_shape_format(x, b, sizeof(b)),
                  yk__shape_text(x->ndim, x->stride, c, sizeof(c)));
         return NULL;
     }
@@ -159,7 +159,7 @@ static yk_status permute_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
         stride[o->dims[d]] = gout->stride[d];
     }
     grads[0] = yk__tensor_view(gout, gout->ndim, shape, stride, 0);
-    return yk__made(grads[0]);
+    return yk__status_of(grads[0]);
 }
 
 static yk_tensor *permuted(const yk__op *op, yk_tensor *x, const order *o)
@@ -211,9 +211,9 @@ yk_tensor *yk_transpose(yk_tensor *x, int dim0, int dim1)
 
 static yk_status expand_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
-    const yk__form *form = yk__context(node);
-    grads[0] = yk__fit(yk_tensor_retain(gout), form);
-    return yk__made(grads[0]);
+    const yk__tensor_spec *spec = yk__context(node);
+    grads[0] = yk__sum_to_spec(yk_tensor_retain(gout), spec);
+    return yk__status_of(grads[0]);
 }
 
 yk_tensor *yk_expand(yk_tensor *x, int ndim, const int64_t *shape)
@@ -238,15 +238,15 @@ yk_tensor *yk_expand(yk_tensor *x, int ndim, const int64_t *shape)
                                 shape, b, sizeof(b)));
         return NULL;
     }
-    yk__form form = yk__form_of(x);
+    yk__tensor_spec spec = yk__spec_of(x);
     yk__view v = yk__view_expanded(x, ndim, wanted);
-    return yk__record_view(yk__tensor_view(x, ndim, wanted, v.stride, 0), &op, x, &form, sizeof(form));
+    return yk__record_view(yk__tensor_view(x, ndim, wanted, v.stride, 0), &op, x, &spec, sizeof(spec));
 }
 
 /* ---- a part: slice, narrow, select ---- */
 
 typedef struct part {
-    yk__form base;
+    yk__tensor_spec base;
     int dim;
     int64_t start, step, length;
     bool drops; /* select: length is 1 and the dimension goes */
@@ -274,16 +274,16 @@ static yk_status part_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
         grads[0] = yk_tensor_retain(gout);
         return YK_OK;
     }
-    yk_tensor *grad = yk__form_zeros(&p->base, yk__device_of(gout)), *region = grad ? part_of(grad, p) : NULL;
-    yk_status status = region ? yk__raw_copy(region, gout) : yk__made(NULL);
+    yk_tensor *grad = yk__spec_zeros(&p->base, yk__device_of(gout)), *region = grad ? part_of(grad, p) : NULL;
+    yk_status status = region ? yk__raw_copy(region, gout) : yk__status_of(NULL);
     yk_tensor_release(region);
-    grads[0] = yk__checked(grad, status);
+    grads[0] = yk__tensor_if_ok(grad, status);
     return status;
 }
 
 static yk_tensor *take(const yk__op *op, yk_tensor *x, part *p)
 {
-    p->base = yk__form_of(x);
+    p->base = yk__spec_of(x);
     return yk__record_view(part_of(x, p), op, x, p, sizeof(*p));
 }
 

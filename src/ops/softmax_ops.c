@@ -27,14 +27,14 @@ static yk_status softmax_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     if (status || (status = yk__widen(2, from, wide)))
         return status;
     yk_tensor *gx = yk__tensor_like(wide[1], (yk_dtype)wide[1]->dtype);
-    status = yk__made(gx);
+    status = yk__status_of(gx);
     if (gx && gx->numel) {
         yk__view vgx = rows_of(gx), vg = rows_of(wide[0]), vout = rows_of(wide[1]);
         status = YK__SLOT(gx, softmax_backward, &vgx, &vg, &vout, c->dim, c->log);
     }
     yk__release_all(2, wide);
-    grads[0] = yk__narrow_to(yk__checked(gx, status), (yk_dtype)gout->dtype);
-    return yk__made(grads[0]);
+    grads[0] = yk__narrow_to(yk__tensor_if_ok(gx, status), (yk_dtype)gout->dtype);
+    return yk__status_of(grads[0]);
 }
 
 static yk_tensor *softmax(const yk__op *op, yk_tensor *x, int dim, bool log)
@@ -48,7 +48,7 @@ static yk_tensor *softmax(const yk__op *op, yk_tensor *x, int dim, bool log)
     yk_tensor *out = yk__tensor_like(wide, (yk_dtype)wide->dtype);
     if (out && out->numel) {
         yk__view vo = rows_of(out), vx = rows_of(wide);
-        out = yk__checked(out, YK__SLOT(out, softmax, &vo, &vx, dim, log));
+        out = yk__tensor_if_ok(out, YK__SLOT(out, softmax, &vo, &vx, dim, log));
     }
     yk_tensor_release(wide);
     out = yk__narrow_to(out, (yk_dtype)x->dtype);

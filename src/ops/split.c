@@ -9,7 +9,7 @@
 #include "ops/op.h"
 
 typedef struct parts {
-    yk__form base;
+    yk__tensor_spec base;
     int dim, count;
     bool drops;       /* unbind: a part has length 1, and the dimension goes */
     int64_t starts[]; /* count + 1 of them, from 0 to the size of the dimension */
@@ -39,26 +39,26 @@ static yk_status parts_backward(yk__node *node, yk_tensor *const *gouts, yk_tens
     yk_tensor *any = NULL;
     for (int i = 0; i < p->count && !any; i++)
         any = gouts[i];
-    yk_tensor *grad = yk__form_new(&p->base, yk__device_of(any));
-    yk_status status = yk__made(grad);
+    yk_tensor *grad = yk__spec_new(&p->base, yk__device_of(any));
+    yk_status status = yk__status_of(grad);
     for (int i = 0; i < p->count && !status; i++) {
         yk_tensor *region = part_of(grad, p, i);
-        status = !region ? yk__made(NULL) : gouts[i] ? yk__raw_copy(region, gouts[i]) : yk__raw_fill(region, 0);
+        status = !region ? yk__status_of(NULL) : gouts[i] ? yk__raw_copy(region, gouts[i]) : yk__raw_fill(region, 0);
         yk_tensor_release(region);
     }
-    grads[0] = yk__checked(grad, status);
+    grads[0] = yk__tensor_if_ok(grad, status);
     return status;
 }
 
 /* Fills parts[] with the views that `starts` says, and records them. */
 static yk_status cut(const yk__op *op, yk_tensor *x, parts *p, size_t bytes, yk_tensor **outs, int *count)
 {
-    p->base = yk__form_of(x);
+    p->base = yk__spec_of(x);
     yk_status status = YK_OK;
     int made = 0;
     for (; made < p->count && !status; made++) {
         outs[made] = part_of(x, p, made);
-        status = yk__made(outs[made]);
+        status = yk__status_of(outs[made]);
     }
     if (status)
         yk__release_all(made, outs);
@@ -93,7 +93,7 @@ static yk_status begin(const char *name, yk_tensor *x, int *dim, int *count)
     if (count)
         *count = 0;
     if (!yk__op_begin(name, 1, &x, 0))
-        return yk__made(NULL);
+        return yk__status_of(NULL);
     if (x->ndim == 0)
         return yk__fail(YK_ERR_SHAPE, "%s: a 0-dimensional tensor has no dimension %d", name, *dim);
     return yk__wrap_dim(name, x, dim);
@@ -108,7 +108,7 @@ static yk_status cut_evenly(const yk__op *op, yk_tensor *x, int64_t length, int 
     size_t bytes = 0;
     parts *p = plan(op->name, x, dim, size ? (size - 1) / length + 1 : 1, capacity, &bytes);
     if (!p)
-        return yk__made(NULL);
+        return yk__status_of(NULL);
     for (int i = 1; i <= p->count; i++)
         p->starts[i] = i < p->count ? i * length : size;
     yk_status status = cut(op, x, p, bytes, outs, count);
@@ -136,7 +136,7 @@ yk_status yk_split_sizes(yk_tensor *x, const int64_t *sizes, int count, int dim,
     size_t bytes = 0;
     parts *p = plan("split_sizes", x, dim, count, count, &bytes);
     if (!p)
-        return yk__made(NULL);
+        return yk__status_of(NULL);
     char text[200];
     bool fits = true;
     for (int i = 0; i < count && fits; i++) {
@@ -173,7 +173,7 @@ yk_status yk_unbind(yk_tensor *x, int dim, yk_tensor **outs, int capacity, int *
     size_t bytes = 0;
     parts *p = plan("unbind", x, dim, x->shape[dim], capacity, &bytes);
     if (!p)
-        return yk__made(NULL);
+        return yk__status_of(NULL);
     p->drops = true;
     for (int i = 0; i <= p->count; i++)
         p->starts[i] = i;

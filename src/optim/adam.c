@@ -6,10 +6,10 @@
 static yk_status configure_as(const char *name, bool decoupled, const void *options, yk__optim_group *group)
 {
     yk_adam_options o = options ? *(const yk_adam_options *)options : (yk_adam_options){0};
-    yk__adam p = {.beta1 = yk__given(o.beta1, 0.9),
-                  .beta2 = yk__given(o.beta2, 0.999),
-                  .eps = yk__given(o.eps, 1e-8),
-                  .weight_decay = yk__given(o.weight_decay, decoupled ? 1e-2 : 0),
+    yk__adam p = {.beta1 = yk__number_or(o.beta1, 0.9),
+                  .beta2 = yk__number_or(o.beta2, 0.999),
+                  .eps = yk__number_or(o.eps, 1e-8),
+                  .weight_decay = yk__number_or(o.weight_decay, decoupled ? 1e-2 : 0),
                   .decoupled = decoupled,
                   .amsgrad = o.amsgrad,
                   .maximize = o.maximize};

@@ -63,9 +63,9 @@ yk_status yk__grad_scaler_check(const char *what, const yk_grad_scaler_state *st
 yk_grad_scaler *yk_grad_scaler_create(const yk_grad_scaler_options *options)
 {
     yk_grad_scaler_options o = options ? *options : (yk_grad_scaler_options){0};
-    yk_grad_scaler_state state = {.scale = yk__given(o.init_scale, 65536),
-                                  .growth_factor = yk__given(o.growth_factor, 2),
-                                  .backoff_factor = yk__given(o.backoff_factor, 0.5),
+    yk_grad_scaler_state state = {.scale = yk__number_or(o.init_scale, 65536),
+                                  .growth_factor = yk__number_or(o.growth_factor, 2),
+                                  .backoff_factor = yk__number_or(o.backoff_factor, 0.5),
                                   .growth_interval = o.growth_interval ? o.growth_interval : 2000};
     if (yk__grad_scaler_check("grad_scaler_create", &state) || !yk__scope_check("grad_scaler_create"))
         return NULL;

@@ -13,7 +13,7 @@
 #include "nn/module.h"
 #include "optim/optimizer.h"
 
-double yk__given(double number, double fallback)
+double yk__number_or(double number, double fallback)
 {
     return number == 0 ? (signbit(number) ? 0 : fallback) : number;
 }
@@ -49,7 +49,7 @@ static void optimizer_destroy(void *object)
     free(o->batch.grads);
     for (int s = 0; s < YK__OPTIM_STATES; s++)
         free(o->batch.states[s]);
-    free(o->batch.places);
+    free(o->batch.indices);
     free(o->pending);
     yk__object_free(o);
 }
@@ -69,10 +69,10 @@ static yk_status reserve(yk_optimizer *o, int64_t count)
             return YK_ERR_MEMORY;
         *views[v] = grown;
     }
-    int64_t *places = yk__realloc(o->batch.places, (size_t)count * sizeof(*places));
-    if (places)
-        o->batch.places = places;
-    bool *pending = places ? yk__realloc(o->pending, (size_t)count * sizeof(*pending)) : NULL;
+    int64_t *indices = yk__realloc(o->batch.indices, (size_t)count * sizeof(*indices));
+    if (indices)
+        o->batch.indices = indices;
+    bool *pending = indices ? yk__realloc(o->pending, (size_t)count * sizeof(*pending)) : NULL;
     if (!pending)
         return YK_ERR_MEMORY;
     o->pending = pending;
@@ -247,7 +247,7 @@ static yk_status gather(yk_optimizer *o, yk__optim_group *group, int64_t first)
         }
         batch->params[n] = yk__view_of(x);
         batch->grads[n] = yk__view_of(yk_grad(x));
-        batch->places[n] = i;
+        batch->indices[n] = i;
     }
     return YK_OK;
 }
@@ -270,10 +270,10 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group)
         if (status)
             return status;
         for (int64_t n = 0; n < o->batch.count; n++) {
-            int64_t place = o->batch.places[n];
-            o->pending[place] = false;
-            group->states[place].step++;
-            yk__bump_version(yk_parameters_at(group->params, place));
+            int64_t index = o->batch.indices[n];
+            o->pending[index] = false;
+            group->states[index].step++;
+            yk__bump_version(yk_parameters_at(group->params, index));
         }
         left -= o->batch.count;
     }

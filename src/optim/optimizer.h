@@ -34,7 +34,7 @@ typedef struct yk__optim_group {
 /* The tensors of one call of the slot: all of one device and dtype, with the same number of steps behind them. */
 typedef struct yk__optim_batch {
     yk__view *params, *grads, *states[YK__OPTIM_STATES];
-    int64_t *places; /* in the group */
+    int64_t *indices; /* in the group */
     int64_t count;
 } yk__optim_batch;
 
@@ -100,7 +100,7 @@ yk_status yk__norm_of_grads(const yk_parameters *params, double *norm);
 yk_status yk__change_grads(const yk_parameters *params, yk__unary op, double p0, double p1);
 
 /* The number, or `fallback` where it is a plain 0; YK_ZERO gives 0. */
-double yk__given(double number, double fallback);
+double yk__number_or(double number, double fallback);
 /* Fails in the name of `what` unless low <= number (and number < high where high is above low). */
 yk_status yk__check_number(const char *what, const char *name, double number, double low, double high);
 

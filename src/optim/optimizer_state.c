@@ -141,14 +141,14 @@ static yk_status load_number(const yk_optimizer *o, yk__optim_group *group, int 
     yk_status status = read_numbers(name, yk_state_dict_at(dict, at), number->count ? number->count : 1, values);
     if (status)
         return status;
-    void *place = (char *)group + number->offset;
-    if (number->fixed && *(bool *)place != (values[0] != 0))
+    void *field = (char *)group + number->offset;
+    if (number->fixed && *(bool *)field != (values[0] != 0))
         return yk__fail(YK_ERR_ARGUMENT, "%s: the state has %s %s: it is not of this kind of optimizer", o->kind->name,
                         name, values[0] != 0 ? "true" : "false");
     if (number->count)
-        memcpy(place, values, (size_t)number->count * sizeof(*values));
+        memcpy(field, values, (size_t)number->count * sizeof(*values));
     else
-        *(bool *)place = values[0] != 0;
+        *(bool *)field = values[0] != 0;
     return YK_OK;
 }
 

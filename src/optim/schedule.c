@@ -84,7 +84,7 @@ yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma)
     yk_schedule *s = schedule_make("step_lr", o, step_rate);
     if (s) {
         s->period = step_size;
-        s->gamma = yk__given(gamma, 0.1);
+        s->gamma = yk__number_or(gamma, 0.1);
     }
     return begin(s);
 }
@@ -114,7 +114,7 @@ yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int co
     yk_schedule *s = schedule_make("multi_step_lr", o, multi_step_rate);
     if (!s)
         return NULL;
-    s->gamma = yk__given(gamma, 0.1);
+    s->gamma = yk__number_or(gamma, 0.1);
     s->milestones = yk__calloc((size_t)count, sizeof(*s->milestones));
     if (!s->milestones) {
         yk_object_release(s);
@@ -176,7 +176,7 @@ yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_fa
 {
     YK__LIVE(o);
     YK__LIVE(after);
-    double start = yk__given(start_factor, 1.0 / 3);
+    double start = yk__number_or(start_factor, 1.0 / 3);
     if (steps < 1 || !(start >= 0 && start <= 1)) {
         yk__fail(YK_ERR_ARGUMENT,
                  "linear_warmup_lr: %lld steps from a factor of %g: expected at least 1, and a factor in [0, 1]",

@@ -24,7 +24,7 @@ typedef struct draft {
 
 typedef struct layout {
     yk__ddp_bucket *buckets;
-    yk_tensor **homes; /* per parameter */
+    yk_tensor **grad_buffers; /* per parameter */
     int *bucket_of;
     draft *drafts;
     int n;
@@ -32,8 +32,8 @@ typedef struct layout {
 
 static void bucket_clear(yk__ddp_bucket *b)
 {
-    yk_tensor_release(b->shown.gradients);
-    yk_tensor_release(b->shown.scratch);
+    yk_tensor_release(b->bucket.gradients);
+    yk_tensor_release(b->bucket.scratch);
     yk_work_release(b->work);
     free(b->members);
 }
@@ -42,10 +42,10 @@ static void layout_clear(layout *l, int count)
 {
     for (int i = 0; i < l->n && l->buckets; i++)
         bucket_clear(&l->buckets[i]);
-    for (int p = 0; p < count && l->homes; p++)
-        yk_tensor_release(l->homes[p]);
+    for (int p = 0; p < count && l->grad_buffers; p++)
+        yk_tensor_release(l->grad_buffers[p]);
     free(l->buckets);
-    free(l->homes);
+    free(l->grad_buffers);
     free(l->bucket_of);
     free(l->drafts);
 }
@@ -78,9 +78,9 @@ static draft *open_draft(const yk__reducer *r, layout *l, const yk_tensor *x)
 static void assign(const yk__reducer *r, layout *l)
 {
     for (int i = 0; i < r->count; i++) {
-        int place = r->order[i];
-        const yk_tensor *x = r->parameters[place].x;
-        l->bucket_of[place] = -1;
+        int index = r->order[i];
+        const yk_tensor *x = r->parameters[index].x;
+        l->bucket_of[index] = -1;
         if (!yk_requires_grad(x))
             continue;
         draft *d = open_draft(r, l, x);
@@ -88,7 +88,7 @@ static void assign(const yk__reducer *r, layout *l)
         d->members++;
         d->last = i;
         d->open = d->elements * (int64_t)yk_dtype_size(d->dtype) < d->limit;
-        l->bucket_of[place] = (int)(d - l->drafts);
+        l->bucket_of[index] = (int)(d - l->drafts);
     }
     for (int i = 0; i < l->n; i++)
         for (int j = 0; j < l->n; j++)
@@ -115,25 +115,25 @@ static yk_status fill(const yk__reducer *r, layout *l)
         const draft *d = &l->drafts[i];
         yk__ddp_bucket *b = &l->buckets[d->number];
         b->members = yk__calloc((size_t)d->members, sizeof(yk_tensor *));
-        b->shown = (yk_ddp_bucket){.index = d->number, .count = l->n, .parameters = b->members, .group = r->group};
-        if (!b->members || !(b->shown.gradients = flat(d)))
+        b->bucket = (yk_ddp_bucket){.index = d->number, .count = l->n, .parameters = b->members, .group = r->group};
+        if (!b->members || !(b->bucket.gradients = flat(d)))
             return yk__error_code();
     }
     int64_t *used = yk__calloc((size_t)l->n + 1, sizeof(*used));
     for (int i = 0; used && i < r->count; i++) {
-        int place = r->order[i], number = l->bucket_of[place];
+        int index = r->order[i], number = l->bucket_of[index];
         if (number < 0)
             continue;
         yk__ddp_bucket *b = &l->buckets[number];
-        yk_tensor *x = r->parameters[place].x;
+        yk_tensor *x = r->parameters[index].x;
         int64_t stride[YK_MAX_DIMS];
         yk__contiguous_strides(x->ndim, x->shape, stride);
-        l->homes[place] =
-            yk__tensor_view(b->shown.gradients, x->ndim, x->shape, yk__is_dense(x) ? x->stride : stride, used[number]);
+        l->grad_buffers[index] =
+            yk__tensor_view(b->bucket.gradients, x->ndim, x->shape, yk__is_dense(x) ? x->stride : stride, used[number]);
         used[number] += padded(x);
-        b->members[b->shown.n_parameters++] = x;
-        b->missing = b->shown.n_parameters;
-        if (!l->homes[place] || (yk_grad(x) && yk__raw_copy(l->homes[place], yk_grad(x)))) {
+        b->members[b->bucket.n_parameters++] = x;
+        b->missing = b->bucket.n_parameters;
+        if (!l->grad_buffers[index] || (yk_grad(x) && yk__raw_copy(l->grad_buffers[index], yk_grad(x)))) {
             free(used);
             return yk__error_code();
         }
@@ -151,17 +151,17 @@ static void drop(yk__reducer *r)
     r->n_buckets = 0;
 }
 
-/* The parameter's gradients go to `home` from now on; NULL: wherever the engine likes. */
-static yk_status rehouse(yk__reducer *r, int place, yk_tensor *home)
+/* The parameter's gradients go to `grad_buffer` from now on; NULL: wherever the engine likes. */
+static yk_status set_grad_buffer(yk__reducer *r, int index, yk_tensor *grad_buffer)
 {
-    yk__ddp_parameter *p = &r->parameters[place];
-    yk_tensor *old = p->home;
+    yk__ddp_parameter *p = &r->parameters[index];
+    yk_tensor *old = p->grad_buffer;
     yk_status status = YK_OK;
-    if (home || old)
-        status = yk__collect_gradients(p->x, home ? &r->collector : NULL, place, home);
-    if (!status && home && yk_grad(p->x))
-        status = yk_set_grad(p->x, home);
-    p->home = home;
+    if (grad_buffer || old)
+        status = yk__collect_gradients(p->x, grad_buffer ? &r->collector : NULL, index, grad_buffer);
+    if (!status && grad_buffer && yk_grad(p->x))
+        status = yk_set_grad(p->x, grad_buffer);
+    p->grad_buffer = grad_buffer;
     yk_tensor_release(old);
     return status;
 }
@@ -170,10 +170,10 @@ yk_status yk__buckets_make(yk__reducer *r)
 {
     size_t count = (size_t)r->count + 1; /* an empty module has arrays too */
     layout l = {.buckets = yk__calloc(count, sizeof(*l.buckets)),
-                .homes = yk__calloc(count, sizeof(*l.homes)),
+                .grad_buffers = yk__calloc(count, sizeof(*l.grad_buffers)),
                 .bucket_of = yk__calloc(count, sizeof(*l.bucket_of)),
                 .drafts = yk__calloc(count, sizeof(*l.drafts))};
-    yk_status status = l.buckets && l.homes && l.bucket_of && l.drafts ? YK_OK : YK_ERR_MEMORY;
+    yk_status status = l.buckets && l.grad_buffers && l.bucket_of && l.drafts ? YK_OK : YK_ERR_MEMORY;
     if (!status) {
         assign(r, &l);
         status = fill(r, &l);
@@ -186,8 +186,8 @@ yk_status yk__buckets_make(yk__reducer *r)
     }
     for (int p = 0; p < r->count && !status; p++) {
         r->parameters[p].bucket = l.bucket_of[p];
-        status = rehouse(r, p, l.homes[p]);
-        l.homes[p] = NULL;
+        status = set_grad_buffer(r, p, l.grad_buffers[p]);
+        l.grad_buffers[p] = NULL;
     }
     layout_clear(&l, r->count);
     return status;
@@ -204,7 +204,8 @@ bool yk__buckets_stale(const yk__reducer *r)
 {
     for (int i = 0; i < r->count; i++) {
         const yk__ddp_parameter *p = &r->parameters[i];
-        if (yk_requires_grad(p->x) != (p->home != NULL) || (p->home && yk__home_of(p->x) != p->home))
+        if (yk_requires_grad(p->x) != (p->grad_buffer != NULL) ||
+            (p->grad_buffer && yk__grad_buffer_of(p->x) != p->grad_buffer))
             return true;
     }
     return false;
@@ -213,7 +214,7 @@ bool yk__buckets_stale(const yk__reducer *r)
 void yk__buckets_clear(yk__reducer *r)
 {
     for (int i = 0; i < r->count && r->parameters; i++) {
-        yk_status status = rehouse(r, i, NULL);
+        yk_status status = set_grad_buffer(r, i, NULL);
         (void)status; /* taking out has no way to fail */
     }
     drop(r);

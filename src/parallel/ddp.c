@@ -61,7 +61,7 @@ static yk_status ddp_forward(yk_module *m, yk_tensor *const *inputs, int n_input
     status = yk_forward_list(d->inner, inputs, n_inputs, outputs, n_outputs);
     if (r->sync && yk_module_is_training(m)) {
         if (status)
-            yk__reducer_give_up(r, "forward"); /* the others wait for this rank's gradients */
+            yk__reducer_abort(r, "forward"); /* the others wait for this rank's gradients */
         else
             yk__collector_await(&r->collector);
     }
@@ -137,7 +137,7 @@ static yk_status reducer_fill(yk__reducer *r, const yk_ddp_options *o)
     if (!status)
         status = yk__buckets_make(r);
     if (status)
-        yk__reducer_give_up(r, "ddp");
+        yk__reducer_abort(r, "ddp");
     else
         yk__reducer_reset(r);
     return status;

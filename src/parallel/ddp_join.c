@@ -24,7 +24,7 @@ static yk_status make_tensors(yk__reducer *r)
     return r->join.mine && r->join.all ? YK_OK : yk__error_code();
 }
 
-static void show(yk__reducer *r, yk__join_header header)
+static void set_header(yk__reducer *r, yk__join_header header)
 {
     *(yk__join_header *)r->join.mine->data = header;
 }
@@ -51,7 +51,7 @@ static yk_status read_headers(yk__reducer *r, yk__join_header *next)
                 yk__fail(YK_ERR_MISMATCH, "ddp: the ranks that have input differ: rank %d is at %s, rank %d at %s%s",
                          lowest, step_name(next->step), i, step_name(all[i].step),
                          all[i].step == next->step ? " with other settings" : "");
-            yk__reducer_give_up(r, "join");
+            yk__reducer_abort(r, "join");
             return status;
         }
     }
@@ -77,7 +77,7 @@ static yk_status check_early(yk__reducer *r)
 
 static yk_status exchange(yk__reducer *r, yk__join_header header, yk__join_header *next)
 {
-    show(r, header);
+    set_header(r, header);
     yk_status status = yk_all_gather(r->join.all, r->join.mine, r->group);
     return status ? status : read_headers(r, next);
 }
@@ -91,7 +91,7 @@ yk_status yk__join_forward(yk__reducer *r, bool rebuild, bool buffers)
 
 yk_status yk__join_backward(yk__reducer *r)
 {
-    show(r, (yk__join_header){.step = YK__JOIN_BACKWARD});
+    set_header(r, (yk__join_header){.step = YK__JOIN_BACKWARD});
     yk_scope scope = yk_scope_begin();
     r->join.work = yk_work_retain(yk_all_gather_async(r->join.all, r->join.mine, r->group));
     yk_scope_end(scope);
@@ -104,7 +104,7 @@ static yk_status divide_by_active(yk__reducer *r)
     double factor = (double)r->world_size / r->join.active;
     yk_status status = YK_OK;
     for (int i = 0; i < r->n_buckets && !status && r->join.active < r->world_size; i++) {
-        yk_tensor *flat = r->buckets[i].shown.gradients;
+        yk_tensor *flat = r->buckets[i].bucket.gradients;
         yk__view v = yk__view_of(flat);
         status = YK__SLOT(flat, unary, YK__MUL_SCALAR, &v, &v, factor, 0);
     }
@@ -153,9 +153,9 @@ static yk_status shadow_reduction(yk__reducer *r)
     yk_status status = YK_OK;
     yk__reducer_reset(r);
     for (int i = 0; i < r->count && !status; i++)
-        status = r->parameters[i].home ? yk_set_grad(r->parameters[i].x, NULL) : YK_OK;
+        status = r->parameters[i].grad_buffer ? yk_set_grad(r->parameters[i].x, NULL) : YK_OK;
     for (int i = 0; i < r->n_buckets && !status; i++) {
-        status = yk__raw_fill(r->buckets[i].shown.gradients, 0);
+        status = yk__raw_fill(r->buckets[i].bucket.gradients, 0);
         r->buckets[i].missing = 0;
     }
     if (!status)
@@ -165,7 +165,7 @@ static yk_status shadow_reduction(yk__reducer *r)
     if (!status)
         status = yk__reducer_wait(r);
     if (status)
-        yk__reducer_give_up(r, "join");
+        yk__reducer_abort(r, "join");
     else
         yk__reducer_reset(r);
     r->reduced = true;
@@ -182,7 +182,7 @@ static yk_status shadow_forward(yk__reducer *r, const yk__join_header *next)
     if (!status && next->buffers)
         status = yk__model_broadcast(r->n_buffers, r->buffers, r->join.lowest, r->group, &r->buffer_flat);
     if (status)
-        yk__reducer_give_up(r, "join");
+        yk__reducer_abort(r, "join");
     return status;
 }
 
@@ -213,7 +213,7 @@ yk_status yk_join_end(yk_module *m)
         return yk__fail(YK_ERR_STATE, "join_end: there was no join_begin");
     status = yk__error_code();
     if (status && !r->join.early) /* the others would wait for this rank, or go on without it */
-        yk__reducer_give_up(r, "the program");
+        yk__reducer_abort(r, "the program");
     if (!status) {
         status = shadow(r);
         if (status)

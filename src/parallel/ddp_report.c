@@ -15,12 +15,12 @@
 #include "parallel/reducer.h"
 
 /* What a rank tells the others. */
-typedef struct diary {
+typedef struct rank_times {
     yk_ddp_times times;
     double busy[YK_DDP_WINDOW];
-} diary;
+} rank_times;
 
-static void write_diary(const yk__reducer *r, diary *d)
+static void local_times(const yk__reducer *r, rank_times *d)
 {
     memset(d, 0, sizeof(*d));
     yk_ddp_times *t = &d->times;
@@ -42,7 +42,7 @@ static void write_diary(const yk__reducer *r, diary *d)
 }
 
 /* wait and last of every rank, over the steps that all of them remember. */
-static void compare(int world_size, const diary *all, yk_ddp_times *ranks)
+static void compare(int world_size, const rank_times *all, yk_ddp_times *ranks)
 {
     int64_t steps = all[0].times.steps;
     for (int r = 0; r < world_size; r++) {
@@ -72,10 +72,10 @@ yk_status yk_ddp_report(yk_module *m, yk_ddp_times *ranks)
     if (status)
         return status;
     int world_size = r ? r->world_size : 1;
-    diary own, *all = yk__calloc((size_t)world_size, sizeof(*all));
+    rank_times own, *all = yk__calloc((size_t)world_size, sizeof(*all));
     if (!all)
         return YK_ERR_MEMORY;
-    write_diary(r, &own);
+    local_times(r, &own);
     if (r)
         status = yk__gather_bytes(&own, all, sizeof(own), r->group);
     else
@@ -95,8 +95,8 @@ yk_status yk_ddp_report_local(yk_module *m, yk_ddp_times *mine)
         status = yk__fail(YK_ERR_ARGUMENT, "ddp_report_local: mine is NULL");
     if (status)
         return status;
-    diary own;
-    write_diary(r, &own);
+    rank_times own;
+    local_times(r, &own);
     *mine = own.times;
     return YK_OK;
 }

@@ -48,12 +48,12 @@ static uint64_t hash(const char *text)
 }
 
 /* What a rank says of itself. */
-typedef struct claim {
+typedef struct model_summary {
     uint64_t hash, bytes;
     int64_t pid;
     char host[64];
     char difference[700]; /* from rank 0's; empty: none */
-} claim;
+} model_summary;
 
 static const char *line_of(const char *text, char *line, size_t size)
 {
@@ -81,7 +81,7 @@ static void describe_difference(const char *mine, const char *first, char *out, 
 }
 
 /* The manifests differ somewhere: rank 0's goes to all, each says how its own differs, and all fail alike. */
-static yk_status explain(yk__reducer *r, const char *mine, claim *own, claim *all)
+static yk_status explain(yk__reducer *r, const char *mine, model_summary *own, model_summary *all)
 {
     int64_t bytes = (int64_t)all[0].bytes;
     yk_scope scope = yk_scope_begin();
@@ -104,7 +104,7 @@ static yk_status explain(yk__reducer *r, const char *mine, claim *own, claim *al
 yk_status yk__model_compare(yk__reducer *r)
 {
     char *mine = manifest(r);
-    claim own = {0}, *all = yk__calloc((size_t)r->world_size, sizeof(*all));
+    model_summary own = {0}, *all = yk__calloc((size_t)r->world_size, sizeof(*all));
     yk_status status = mine && all ? YK_OK : yk__error_code();
     if (!status) {
         own.hash = hash(mine);
@@ -135,7 +135,7 @@ static size_t padded_bytes(const yk_tensor *x)
 }
 
 /* A place for x in the flat tensor: C order, x's dtype. */
-static yk_tensor *place_in(yk_tensor *flat, size_t offset, const yk_tensor *x)
+static yk_tensor *view_in(yk_tensor *flat, size_t offset, const yk_tensor *x)
 {
     yk_tensor *view = yk__tensor_over(yk__storage_retain(flat->storage), x->ndim, x->shape, (yk_dtype)x->dtype);
     if (view)
@@ -143,16 +143,16 @@ static yk_tensor *place_in(yk_tensor *flat, size_t offset, const yk_tensor *x)
     return view;
 }
 
-static yk_status carry(int count, yk_tensor *const *tensors, yk_tensor *flat, bool pack)
+static yk_status copy_pieces(int count, yk_tensor *const *tensors, yk_tensor *flat, bool pack)
 {
     size_t offset = 0;
     yk_status status = YK_OK;
     for (int i = 0; i < count && !status; i++) {
-        yk_tensor *x = tensors[i], *place = place_in(flat, offset, x);
-        status = !place ? YK_ERR_MEMORY : pack ? yk__raw_copy(place, x) : yk__raw_copy(x, place);
+        yk_tensor *x = tensors[i], *index = view_in(flat, offset, x);
+        status = !index ? YK_ERR_MEMORY : pack ? yk__raw_copy(index, x) : yk__raw_copy(x, index);
         if (!pack)
             yk__bump_version(x);
-        yk_tensor_release(place);
+        yk_tensor_release(index);
         offset += padded_bytes(x);
     }
     return status;
@@ -172,10 +172,10 @@ static yk_status broadcast_piece(int count, yk_tensor *const *tensors, size_t by
         *flat = made;
     }
     bool root = yk_rank(group) == src;
-    yk_status status = root ? carry(count, tensors, *flat, true) : YK_OK;
+    yk_status status = root ? copy_pieces(count, tensors, *flat, true) : YK_OK;
     if (!status)
         status = yk_broadcast(*flat, src, group);
-    return status || root ? status : carry(count, tensors, *flat, false);
+    return status || root ? status : copy_pieces(count, tensors, *flat, false);
 }
 
 yk_status yk__model_broadcast(int count, yk_tensor *const *tensors, int src, yk_process_group *group, yk_tensor **flat)

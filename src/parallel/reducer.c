@@ -20,17 +20,17 @@ static yk_status start_bucket(yk__reducer *r, yk__ddp_bucket *b)
 {
     bool recording = yk_no_grad_begin();
     yk_scope scope = yk_scope_begin();
-    yk_tensor *scratch = b->shown.scratch;
-    yk_work *work = r->has_hook ? r->hook.start(&b->shown, r->hook.user)
-                                : yk_all_reduce_async(b->shown.gradients, YK_OP_MEAN, r->group);
-    if (b->shown.scratch != scratch) {
-        yk_tensor_retain(b->shown.scratch);
+    yk_tensor *scratch = b->bucket.scratch;
+    yk_work *work = r->has_hook ? r->hook.start(&b->bucket, r->hook.user)
+                                : yk_all_reduce_async(b->bucket.gradients, YK_OP_MEAN, r->group);
+    if (b->bucket.scratch != scratch) {
+        yk_tensor_retain(b->bucket.scratch);
         yk_tensor_release(scratch);
     }
     b->work = yk_work_retain(work);
     if (!work && !yk__error_code())
         yk__fail(YK_ERR_CALLBACK, "ddp: the communication hook gave no work for bucket %d and no error",
-                 b->shown.index);
+                 b->bucket.index);
     yk_scope_end(scope);
     yk_no_grad_end(recording);
     return work ? YK_OK : yk__error_code();
@@ -77,7 +77,7 @@ yk_status yk__reducer_wait(yk__reducer *r)
             continue;
         bool recording = yk_no_grad_begin();
         yk_scope scope = yk_scope_begin();
-        status = r->hook.finish(&b->shown, r->hook.user);
+        status = r->hook.finish(&b->bucket, r->hook.user);
         if (status && !yk__error_code())
             yk__fail(status, "ddp: the communication hook could not finish bucket %d and gave no error", i);
         yk_scope_end(scope);
@@ -95,12 +95,12 @@ void yk__reducer_reset(yk__reducer *r)
         p->kept = NULL;
     }
     for (int i = 0; i < r->n_buckets; i++)
-        r->buckets[i].missing = r->buckets[i].shown.n_parameters;
+        r->buckets[i].missing = r->buckets[i].bucket.n_parameters;
     r->next = 0;
     r->reducing = false;
 }
 
-void yk__reducer_give_up(yk__reducer *r, const char *what)
+void yk__reducer_abort(yk__reducer *r, const char *what)
 {
     yk_error error;
     char reason[sizeof(error.message) + 40];
@@ -118,22 +118,22 @@ void yk__reducer_give_up(yk__reducer *r, const char *what)
 /* ---- before a forward -------------------------------------------------------------------------------------------- */
 
 /* Places that are told, each once, then the parameters that have none, last registered first. */
-static yk_status order_from(const yk__reducer *r, const int64_t *told, int *order)
+static yk_status order_from(const yk__reducer *r, const int64_t *order_of_root, int *order)
 {
-    bool *placed = yk__calloc((size_t)r->count + 1, sizeof(*placed));
+    bool *seen = yk__calloc((size_t)r->count + 1, sizeof(*seen));
     int n = 0;
-    yk_status status = placed ? YK_OK : YK_ERR_MEMORY;
-    for (int i = 0; i < r->count && !status && told[i] >= 0; i++) {
-        if (told[i] >= r->count || placed[told[i]])
+    yk_status status = seen ? YK_OK : YK_ERR_MEMORY;
+    for (int i = 0; i < r->count && !status && order_of_root[i] >= 0; i++) {
+        if (order_of_root[i] >= r->count || seen[order_of_root[i]])
             status = yk__fail(YK_ERR_INTERNAL, "ddp: the order of gradients holds parameter %lld twice or wrongly",
-                              (long long)told[i]);
+                              (long long)order_of_root[i]);
         else
-            placed[order[n++] = (int)told[i]] = true;
+            seen[order[n++] = (int)order_of_root[i]] = true;
     }
     for (int i = r->count - 1; i >= 0 && !status; i--)
-        if (!placed[i])
+        if (!seen[i])
             order[n++] = i;
-    free(placed);
+    free(seen);
     return status;
 }
 
@@ -141,13 +141,13 @@ yk_status yk__reducer_settle(yk__reducer *r, int src)
 {
     int64_t count = r->count;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *told = yk_full(1, &count, -1, &(yk_tensor_options){.dtype = YK_I64});
-    for (int i = 0; told && i < r->n_seen; i++)
-        ((int64_t *)told->data)[i] = r->seen[i];
-    yk_status status = told ? yk_broadcast(told, src, r->group) : yk__error_code();
+    yk_tensor *order_of_root = yk_full(1, &count, -1, &(yk_tensor_options){.dtype = YK_I64});
+    for (int i = 0; order_of_root && i < r->n_seen; i++)
+        ((int64_t *)order_of_root->data)[i] = r->seen[i];
+    yk_status status = order_of_root ? yk_broadcast(order_of_root, src, r->group) : yk__error_code();
     int *order = status ? NULL : yk__calloc((size_t)count + 1, sizeof(*order));
     if (order)
-        status = order_from(r, told->data, order);
+        status = order_from(r, order_of_root->data, order);
     else if (!status)
         status = YK_ERR_MEMORY;
     yk_scope_end(scope);
@@ -183,7 +183,7 @@ yk_status yk__reducer_prepare(yk__reducer *r, bool training)
         status = yk__model_broadcast(r->n_buffers, r->buffers, src, r->group, &r->buffer_flat);
     if (status) {
         yk__error_prefix("ddp");
-        yk__reducer_give_up(r, "forward");
+        yk__reducer_abort(r, "forward");
     }
     return status;
 }
@@ -191,10 +191,10 @@ yk_status yk__reducer_prepare(yk__reducer *r, bool training)
 /* ---- in a backward, with the lock held --------------------------------------------------------------------------- */
 
 /* What this rank has for the parameter is in its bucket. */
-static yk_status mark_ready(yk__reducer *r, int place)
+static yk_status mark_ready(yk__reducer *r, int index)
 {
-    yk__ddp_parameter *p = &r->parameters[place];
-    if (p->ready || !p->home)
+    yk__ddp_parameter *p = &r->parameters[index];
+    if (p->ready || !p->grad_buffer)
         return YK_OK;
     yk_tensor *grad = yk_grad(p->x);
     yk_status status = YK_OK;
@@ -203,15 +203,15 @@ static yk_status mark_ready(yk__reducer *r, int place)
         status = p->kept ? YK_OK : yk__error_code();
     }
     if (!status && !grad)
-        status = yk__raw_fill(p->home, 0);
-    if (!status && grad && (grad->data != p->home->data || grad->storage != p->home->storage)) {
-        status = yk__raw_copy(p->home, grad); /* the user's own, or from before the buckets */
+        status = yk__raw_fill(p->grad_buffer, 0);
+    if (!status && grad && (grad->data != p->grad_buffer->data || grad->storage != p->grad_buffer->storage)) {
+        status = yk__raw_copy(p->grad_buffer, grad); /* the user's own, or from before the buckets */
         if (!status)
-            status = yk_set_grad(p->x, p->home);
+            status = yk_set_grad(p->x, p->grad_buffer);
     }
     p->ready = true;
     if (!r->settled && p->reached && r->n_seen < r->count)
-        r->seen[r->n_seen++] = place;
+        r->seen[r->n_seen++] = index;
     r->buckets[p->bucket].missing--;
     return status;
 }
@@ -223,7 +223,7 @@ static yk_status fail_unused(const yk__reducer *r, int unused)
     int shown = 0;
     for (int i = 0; i < r->count; i++) {
         const yk__ddp_parameter *p = &r->parameters[i];
-        if (!p->home || p->used || used + strlen(p->name) + 30 > sizeof(names))
+        if (!p->grad_buffer || p->used || used + strlen(p->name) + 30 > sizeof(names))
             continue;
         used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", shown ? ", " : "", p->name);
         shown++;
@@ -241,7 +241,7 @@ static yk_status start_reduction(yk__reducer *r)
 {
     int unused = 0;
     for (int i = 0; i < r->count; i++)
-        unused += r->parameters[i].home && !r->parameters[i].used;
+        unused += r->parameters[i].grad_buffer && !r->parameters[i].used;
     r->reducing = true;
     r->next = 0;
     if (!r->settled)
@@ -257,7 +257,7 @@ static yk_status start_reduction(yk__reducer *r)
     return status ? status : yk__reducer_start_buckets(r);
 }
 
-static yk_status reducer_begin(yk__collector *self, int count, const int *places)
+static yk_status reducer_begin(yk__collector *self, int count, const int *indices)
 {
     yk__reducer *r = (yk__reducer *)self;
     pthread_mutex_lock(&r->lock);
@@ -274,23 +274,23 @@ static yk_status reducer_begin(yk__collector *self, int count, const int *places
     for (int i = 0; i < r->count; i++)
         r->parameters[i].reached = false;
     for (int i = 0; i < count; i++)
-        r->parameters[places[i]].reached = r->parameters[places[i]].used = true;
+        r->parameters[indices[i]].reached = r->parameters[indices[i]].used = true;
     if (r->sync)
         status = start_reduction(r);
     if (status)
-        yk__reducer_give_up(r, "backward");
+        yk__reducer_abort(r, "backward");
     r->walking = !status;
     pthread_mutex_unlock(&r->lock);
     return status;
 }
 
-static yk_status reducer_ready(yk__collector *self, int place)
+static yk_status reducer_ready(yk__collector *self, int index)
 {
     yk__reducer *r = (yk__reducer *)self;
     pthread_mutex_lock(&r->lock);
     yk_status status = YK_OK;
     if (r->reducing) {
-        status = mark_ready(r, place);
+        status = mark_ready(r, index);
         if (!status)
             status = yk__reducer_start_buckets(r);
     }
@@ -307,12 +307,12 @@ static yk_status adopt(yk__reducer *r)
     yk_status status = YK_OK;
     for (int i = 0; i < r->count && !status; i++) {
         yk__ddp_parameter *p = &r->parameters[i];
-        if (!p->home)
+        if (!p->grad_buffer)
             continue;
         if (used && !used[i])
-            status = p->kept ? yk__raw_copy(p->home, p->kept) : YK_OK;
+            status = p->kept ? yk__raw_copy(p->grad_buffer, p->kept) : YK_OK;
         else if (!yk_grad(p->x))
-            status = yk_set_grad(p->x, p->home);
+            status = yk_set_grad(p->x, p->grad_buffer);
     }
     return status;
 }
@@ -359,7 +359,7 @@ static yk_status reducer_end(yk__collector *self, yk_status status)
     if (!status)
         status = adopt(r);
     if (status)
-        yk__reducer_give_up(r, "backward");
+        yk__reducer_abort(r, "backward");
     else
         yk__reducer_reset(r);
     r->reduced = true;
@@ -373,7 +373,7 @@ static void reducer_failed(yk__collector *self)
 {
     yk__reducer *r = (yk__reducer *)self;
     pthread_mutex_lock(&r->lock);
-    yk__reducer_give_up(r, "backward");
+    yk__reducer_abort(r, "backward");
     pthread_mutex_unlock(&r->lock);
 }
 

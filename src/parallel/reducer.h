@@ -17,7 +17,8 @@
 typedef struct yk__ddp_parameter {
     yk_tensor *x;     /* borrowed from the reducer's list */
     const char *name; /* likewise */
-    yk_tensor *home; /* where its gradient lies in its bucket; NULL where it required none when buckets were laid out */
+    yk_tensor *
+        grad_buffer; /* where its gradient lies in its bucket; NULL where it required none when buckets were laid out */
     int bucket;
     bool ready;      /* in this reduction */
     bool used;       /* a backward of this rank has reached it since the last reduction */
@@ -26,9 +27,9 @@ typedef struct yk__ddp_parameter {
 } yk__ddp_parameter;
 
 typedef struct yk__ddp_bucket {
-    yk_ddp_bucket shown; /* `gradients` and `scratch` are references */
-    yk_tensor **members; /* what shown.parameters is */
-    int missing;         /* parameters that are not ready in this reduction */
+    yk_ddp_bucket bucket; /* `gradients` and `scratch` are references */
+    yk_tensor **members;  /* what bucket.parameters is */
+    int missing;          /* parameters that are not ready in this reduction */
     yk_work *work;
 } yk__ddp_bucket;
 
@@ -124,7 +125,7 @@ yk_status yk__reducer_start_buckets(yk__reducer *r);
 yk_status yk__reducer_wait(yk__reducer *r);
 /* Breaks the group, because the other ranks wait for what will not come; the error on record is the reason, and stays.
  * Ends what was started. */
-void yk__reducer_give_up(yk__reducer *r, const char *what);
+void yk__reducer_abort(yk__reducer *r, const char *what);
 /* Clears the state of a reduction. */
 void yk__reducer_reset(yk__reducer *r);
 /* Shows the use of parameters to all ranks, when unused ones are looked for. */

@@ -25,7 +25,7 @@ typedef struct sync_context {
     yk__batch_norm p;
     bool has_residual;
     int8_t parameter_dtype;
-    yk__form x;
+    yk__tensor_spec x;
     double count;            /* values per channel in all ranks together */
     yk_process_group *group; /* a reference */
 } sync_context;
@@ -113,10 +113,10 @@ static yk_tensor *add_terms(const sync_context *c, yk_tensor *gx, yk_tensor *x, 
         scale = write_vector(a, channels, dtype, device);
         shift = write_vector(b, channels, dtype, device);
         var = write_vector(w, channels, dtype, device);
-        out = yk__form_new(&c->x, device);
+        out = yk__spec_new(&c->x, device);
         for (int i = 0; i < 2; i++)
             scratch[i] = yk__tensor_new(1, &channels, NULL, dtype, device);
-        status = scale && shift && var && out && scratch[0] && scratch[1] ? YK_OK : yk__made(NULL);
+        status = scale && shift && var && out && scratch[0] && scratch[1] ? YK_OK : yk__status_of(NULL);
     }
     if (!status) {
         yk__batch_norm p = {.momentum = 0, .eps = c->p.eps};
@@ -128,7 +128,7 @@ static yk_tensor *add_terms(const sync_context *c, yk_tensor *gx, yk_tensor *x, 
     yk_tensor *done[5] = {scale, shift, var, scratch[0], scratch[1]};
     yk__release_all(5, done);
     free(v);
-    return yk__checked(out, status);
+    return yk__tensor_if_ok(out, status);
 }
 
 static yk_status local_gradients(const sync_context *c, yk_tensor *const *in, yk_tensor **made)
@@ -165,12 +165,12 @@ static yk_status sync_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     int64_t channels = c->x.shape[1];
     double *sums = yk__calloc(2 * (size_t)channels, sizeof(*sums));
     /* All of them whatever is wanted: the ranks must do the same, and the sums are needed for gx. */
-    made[X] = yk__form_new(&c->x, device);
+    made[X] = yk__spec_new(&c->x, device);
     made[WEIGHT] = yk__gradient_vector(node, WEIGHT, channels, dtype, device);
     made[BIAS] = yk__gradient_vector(node, BIAS, channels, dtype, device);
-    made[RESIDUAL] = yk__needs_grad(node, RESIDUAL) && c->p.relu ? yk__form_new(&c->x, device) : NULL;
+    made[RESIDUAL] = yk__needs_grad(node, RESIDUAL) && c->p.relu ? yk__spec_new(&c->x, device) : NULL;
     if (!sums || !made[X] || !made[WEIGHT] || !made[BIAS])
-        status = yk__made(NULL);
+        status = yk__status_of(NULL);
     if (!status)
         status = local_gradients(c, in, made);
     if (!status)
@@ -179,7 +179,7 @@ static yk_status sync_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
         yk_tensor *gx = add_terms(c, made[X], in[SAVED_X], in[SAVED_WEIGHT], in[MEAN], in[INVSTD], sums);
         yk_tensor_release(made[X]);
         made[X] = gx;
-        status = yk__made(gx);
+        status = yk__status_of(gx);
     }
     free(sums);
     yk__release_all(READ, in);
@@ -191,7 +191,7 @@ static yk_status sync_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
         bool parameter = i == WEIGHT || i == BIAS, there = made[i] != NULL;
         grads[i] = yk__narrow_to(made[i], parameter ? (yk_dtype)c->parameter_dtype : (yk_dtype)gout->dtype);
         if (there)
-            status = yk__made(grads[i]);
+            status = yk__status_of(grads[i]);
     }
     if (!status && c->has_residual && !c->p.relu && yk__needs_grad(node, RESIDUAL))
         grads[RESIDUAL] = yk_tensor_retain(gout);
@@ -212,7 +212,7 @@ static yk_status joined_statistics(yk_tensor *x, yk_process_group *group, double
         yk_tensor *m = yk__raw_reduce("sync_batch_norm", YK__MEAN, x, all_but_channels, false, 0);
         yk_tensor *v = yk__raw_reduce("sync_batch_norm", YK__VAR, x, all_but_channels, false, 0);
         own[0] = (double)(x->numel / channels);
-        status = m && v ? read_vector(m, channels, own + 1) : yk__made(NULL);
+        status = m && v ? read_vector(m, channels, own + 1) : yk__status_of(NULL);
         if (!status)
             status = read_vector(v, channels, own + 1 + channels);
         yk_tensor_release(m);
@@ -265,7 +265,7 @@ static yk_status normalise(const sync_context *c, yk_tensor *const *wide, const 
     *out = yk__tensor_like(x, dtype);
     *saved_mean = yk__tensor_new(1, &channels, NULL, dtype, device);
     *invstd = yk__tensor_new(1, &channels, NULL, dtype, device);
-    yk_status status = m && v && *out && *saved_mean && *invstd ? YK_OK : yk__made(NULL);
+    yk_status status = m && v && *out && *saved_mean && *invstd ? YK_OK : yk__status_of(NULL);
     if (!status && !x->numel) {
         status = yk__raw_copy(*saved_mean, m);
         if (!status)
@@ -323,11 +323,11 @@ static yk_tensor *sync_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bi
     free(m);
     if (!status) {
         c.parameter_dtype = weight ? weight->dtype : bias ? bias->dtype : x->dtype;
-        c.x = yk__form_of(x);
+        c.x = yk__spec_of(x);
         c.x.dtype = wide[X]->dtype;
     }
     yk__release_all(DIFFERENTIABLE, wide);
-    out = yk__narrow_to(yk__checked(out, status), (yk_dtype)x->dtype);
+    out = yk__narrow_to(yk__tensor_if_ok(out, status), (yk_dtype)x->dtype);
     c.group = yk_process_group_retain(group);
     yk_tensor *saved[5] = {x, weight, mean, invstd, o->relu ? out : NULL};
     out = yk__record(out, &op, DIFFERENTIABLE, in, 5, saved, &c, sizeof(c));

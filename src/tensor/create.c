@@ -20,7 +20,7 @@ static yk_tensor *finish(yk_tensor *x, yk_status status, const yk_tensor_options
 
 static yk_tensor *begin(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
-    return yk__scope_check(what) ? yk__tensor_checked(what, ndim, shape, options) : NULL;
+    return yk__scope_check(what) ? yk__tensor_from_options(what, ndim, shape, options) : NULL;
 }
 
 yk_tensor *yk_empty(int ndim, const int64_t *shape, const yk_tensor_options *options)

@@ -23,7 +23,7 @@ yk_status yk__raw_fill(yk_tensor *x, double value)
 }
 
 /* Between devices the bytes go through the host in C order; within one, a kernel does everything. */
-static yk_status copy_across(yk_tensor *to, yk_tensor *from)
+static yk_status copy_between_devices(yk_tensor *to, yk_tensor *from)
 {
     yk_tensor *source = yk__raw_contiguous(from);
     yk_tensor *typed = source ? yk__raw_cast(source, (yk_dtype)to->dtype) : NULL;
@@ -71,10 +71,10 @@ yk_status yk__raw_copy(yk_tensor *to, yk_tensor *from)
         return YK_OK;
     if (!yk_device_equal(yk__device_of(to), yk__device_of(from))) {
         if (yk_same_shape(to, from))
-            return copy_across(to, from);
+            return copy_between_devices(to, from);
         yk__view v = yk__view_expanded(from, ndim, shape);
         yk_tensor *expanded = yk__tensor_view(from, ndim, shape, v.stride, 0);
-        status = expanded ? copy_across(to, expanded) : yk__error_code();
+        status = expanded ? copy_between_devices(to, expanded) : yk__error_code();
         yk_tensor_release(expanded);
         return status;
     }
@@ -85,7 +85,7 @@ yk_status yk__raw_copy(yk_tensor *to, yk_tensor *from)
 yk_tensor *yk__raw_clone(yk_tensor *x)
 {
     yk_tensor *out = yk__tensor_like(x, (yk_dtype)(x ? x->dtype : 0));
-    return out ? yk__checked(out, yk__raw_copy(out, x)) : NULL;
+    return out ? yk__tensor_if_ok(out, yk__raw_copy(out, x)) : NULL;
 }
 
 yk_tensor *yk__raw_contiguous(yk_tensor *x)
@@ -93,7 +93,7 @@ yk_tensor *yk__raw_contiguous(yk_tensor *x)
     if (!x || yk_is_contiguous(x))
         return yk_tensor_retain(x);
     yk_tensor *out = yk__tensor_new(x->ndim, x->shape, NULL, (yk_dtype)x->dtype, yk__device_of(x));
-    return out ? yk__checked(out, yk__raw_copy(out, x)) : NULL;
+    return out ? yk__tensor_if_ok(out, yk__raw_copy(out, x)) : NULL;
 }
 
 yk_tensor *yk__raw_cast(yk_tensor *x, yk_dtype dtype)
@@ -101,7 +101,7 @@ yk_tensor *yk__raw_cast(yk_tensor *x, yk_dtype dtype)
     if (!x || (yk_dtype)x->dtype == dtype)
         return yk_tensor_retain(x);
     yk_tensor *out = yk__tensor_like(x, dtype);
-    return out ? yk__checked(out, yk__raw_copy(out, x)) : NULL;
+    return out ? yk__tensor_if_ok(out, yk__raw_copy(out, x)) : NULL;
 }
 
 yk_tensor *yk__raw_to(yk_tensor *x, yk_device device)
@@ -109,7 +109,7 @@ yk_tensor *yk__raw_to(yk_tensor *x, yk_device device)
     if (!x || yk_device_equal(yk__device_of(x), device))
         return yk_tensor_retain(x);
     yk_tensor *out = yk__tensor_new(x->ndim, x->shape, yk__is_dense(x) ? x->stride : NULL, (yk_dtype)x->dtype, device);
-    return out ? yk__checked(out, yk__raw_copy(out, x)) : NULL;
+    return out ? yk__tensor_if_ok(out, yk__raw_copy(out, x)) : NULL;
 }
 
 /* An integer that i64 holds: infinity and NaN are none. */
@@ -168,7 +168,7 @@ yk_tensor *yk__raw_unary(const char *what, yk__unary op, yk_tensor *x, double p0
     yk_tensor *out = in ? yk__tensor_like(in, result == YK_BOOL ? YK_BOOL : compute) : NULL;
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vi = yk__view_of(in);
-        out = yk__checked(out, YK__SLOT(out, unary, op, &vo, &vi, p0, p1));
+        out = yk__tensor_if_ok(out, YK__SLOT(out, unary, op, &vo, &vi, p0, p1));
     }
     yk_tensor_release(in);
     return out && (yk_dtype)out->dtype != result ? narrowed(out, result) : out;
@@ -237,7 +237,7 @@ yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tens
     }
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vx = yk__view_expanded(x, ndim, shape), vy = yk__view_expanded(y, ndim, shape);
-        out = yk__checked(out, YK__SLOT(out, binary, op, &vo, &vx, &vy, alpha));
+        out = yk__tensor_if_ok(out, YK__SLOT(out, binary, op, &vo, &vx, &vy, alpha));
     }
     yk_tensor_release(x);
     yk_tensor_release(y);
@@ -303,7 +303,7 @@ yk_tensor *yk__raw_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b)
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vc = yk__view_expanded(condition, ndim, shape);
         yk__view vx = yk__view_expanded(x, ndim, shape), vy = yk__view_expanded(y, ndim, shape);
-        out = yk__checked(out, YK__SLOT(out, where, &vo, &vc, &vx, &vy));
+        out = yk__tensor_if_ok(out, YK__SLOT(out, where, &vo, &vc, &vx, &vy));
     }
     yk_tensor_release(wide);
     yk_tensor_release(x);
@@ -382,7 +382,7 @@ yk_tensor *yk__raw_reduce(const char *what, yk__reduce op, yk_tensor *x, uint32_
                         : NULL;
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vi = yk__view_of(in);
-        out = yk__checked(out, YK__SLOT(out, reduce, op, &vo, &vi, p0));
+        out = yk__tensor_if_ok(out, YK__SLOT(out, reduce, op, &vo, &vi, p0));
     }
     yk_tensor_release(in);
     if (out && (yk_dtype)out->dtype != result)
@@ -417,5 +417,5 @@ yk_tensor *yk__raw_gemm(const yk__view *a, const yk__view *b, yk_tensor *bias, y
     yk__view vo = yk__view_of(out), vbias;
     if (bias)
         vbias = yk__view_of(bias);
-    return yk__checked(out, YK__SLOT(out, gemm, &vo, a, b, bias ? &vbias : NULL, false));
+    return yk__tensor_if_ok(out, YK__SLOT(out, gemm, &vo, a, b, bias ? &vbias : NULL, false));
 }

@@ -119,7 +119,7 @@ yk_status yk__tensor_check(const char *what, int ndim, const int64_t *shape, con
     return yk__device_check(o.device);
 }
 
-yk_tensor *yk__tensor_checked(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
+yk_tensor *yk__tensor_from_options(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
     if (yk__tensor_check(what, ndim, shape, options))
         return NULL;

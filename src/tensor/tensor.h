@@ -37,7 +37,7 @@ struct yk_tensor {
 /* Uninitialised; stride NULL for C order, else strides of a dense layout of the same number of elements. */
 yk_tensor *yk__tensor_new(int ndim, const int64_t *shape, const int64_t *stride, yk_dtype dtype, yk_device device);
 /* C order, checked: ndim in range, sizes not negative, no overflow. Errors in the name of `what`. */
-yk_tensor *yk__tensor_checked(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options);
+yk_tensor *yk__tensor_from_options(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options);
 yk_status yk__tensor_check(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options);
 /* C order over all of `storage`, whose reference it takes over, on failure too; NULL is passed through. */
 yk_tensor *yk__tensor_over(yk__storage *storage, int ndim, const int64_t *shape, yk_dtype dtype);
@@ -101,7 +101,7 @@ static inline bool yk__is_half(yk_dtype dtype)
                               : yk__slot_missing(yk__device_of(x), #slot))
 
 /* x where the kernel that filled it succeeded; else x is released and the result NULL. */
-static inline yk_tensor *yk__checked(yk_tensor *x, yk_status status)
+static inline yk_tensor *yk__tensor_if_ok(yk_tensor *x, yk_status status)
 {
     if (!status)
         return x;

@@ -126,12 +126,12 @@ static void test_failures(void **state)
     yk_scope_end(scope);
 }
 
-/* The gradient is in its home, whatever made it. */
-static void expect_home(yk_tensor *x, yk_tensor *home, const double *values)
+/* The gradient is in its grad_buffer, whatever made it. */
+static void expect_home(yk_tensor *x, yk_tensor *grad_buffer, const double *values)
 {
-    assert_ptr_equal(yk_grad(x), home);
+    assert_ptr_equal(yk_grad(x), grad_buffer);
     for (int64_t i = 0; i < yk_numel(x); i++)
-        expect_near(((float *)yk_tensor_data(home))[i], values[i], 1e-6, 0);
+        expect_near(((float *)yk_tensor_data(grad_buffer))[i], values[i], 1e-6, 0);
 }
 
 static void test_home(void **state)
@@ -139,28 +139,28 @@ static void test_home(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     diary d = {.collector = callbacks};
-    yk_tensor *w = yk_ones(YK_SHAPE(1, 2), &leaf), *home = yk_full(YK_SHAPE(1, 2), 99, NULL);
+    yk_tensor *w = yk_ones(YK_SHAPE(1, 2), &leaf), *grad_buffer = yk_full(YK_SHAPE(1, 2), 99, NULL);
     yk_tensor *x = yk_from_data((float[]){1, 2, 3, 4}, YK_SHAPE(2, 2), NULL);
-    expect_ok(yk__collect_gradients(w, &d.collector, 0, home));
-    assert_ptr_equal(yk__home_of(w), home);
+    expect_ok(yk__collect_gradients(w, &d.collector, 0, grad_buffer));
+    assert_ptr_equal(yk__grad_buffer_of(w), grad_buffer);
     expect_ok(yk_backward(yk_sum(yk_linear(x, w, NULL)))); /* written there by the operation */
-    expect_home(w, home, (double[]){4, 6});
+    expect_home(w, grad_buffer, (double[]){4, 6});
     expect_ok(yk_backward(yk_sum(yk_linear(x, w, NULL)))); /* added */
-    expect_home(w, home, (double[]){8, 12});
+    expect_home(w, grad_buffer, (double[]){8, 12});
     expect_ok(yk_set_grad(w, NULL));
     expect_ok(yk_backward(yk_sum(yk_mul_scalar(w, 3)))); /* copied there */
-    expect_home(w, home, (double[]){3, 3});
+    expect_home(w, grad_buffer, (double[]){3, 3});
     expect_ok(yk_set_grad(w, NULL));
     expect_ok(yk_backward(yk_sum(yk_add(yk_linear(x, w, NULL), yk_linear(x, w, NULL))))); /* two terms */
-    expect_home(w, home, (double[]){8, 12});
+    expect_home(w, grad_buffer, (double[]){8, 12});
     expect_ok(yk_set_grad(w, NULL));
     expect_ok(yk_backward(yk_sum(yk_linear(w, w, NULL)))); /* one operation, twice */
-    expect_home(w, home, (double[]){2, 2});
+    expect_home(w, grad_buffer, (double[]){2, 2});
 
-    expect_ok(yk_set_grad(w, NULL)); /* and without a home */
+    expect_ok(yk_set_grad(w, NULL)); /* and without a grad_buffer */
     expect_ok(yk__collect_gradients(w, NULL, 0, NULL));
     expect_ok(yk_backward(yk_sum(yk_linear(x, w, NULL))));
-    assert_ptr_not_equal(yk_grad(w), home);
+    assert_ptr_not_equal(yk_grad(w), grad_buffer);
     yk_scope_end(scope);
 }
 
@@ -175,14 +175,14 @@ static void test_home_and_hook(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     diary d = {.collector = callbacks};
-    yk_tensor *w = yk_ones(YK_SHAPE(1, 2), &leaf), *home = yk_zeros(YK_SHAPE(1, 2), NULL), *seen = NULL;
+    yk_tensor *w = yk_ones(YK_SHAPE(1, 2), &leaf), *grad_buffer = yk_zeros(YK_SHAPE(1, 2), NULL), *seen = NULL;
     yk_tensor *x = yk_from_data((float[]){1, 2, 3, 4}, YK_SHAPE(2, 2), NULL);
-    expect_ok(yk__collect_gradients(w, &d.collector, 0, home));
+    expect_ok(yk__collect_gradients(w, &d.collector, 0, grad_buffer));
     assert_true(yk_register_hook(w, remember, &seen));
     expect_ok(yk_backward(yk_sum(yk_linear(x, w, NULL))));
     assert_non_null(seen);
-    assert_ptr_not_equal(seen, home); /* what a hook may keep is not what the next backward writes over */
-    expect_home(w, home, (double[]){4, 6});
+    assert_ptr_not_equal(seen, grad_buffer); /* what a hook may keep is not what the next backward writes over */
+    expect_home(w, grad_buffer, (double[]){4, 6});
     yk_scope_end(scope);
 }
 
@@ -196,9 +196,9 @@ static void test_no_second_memory(void **state)
         yk_scope scope = yk_scope_begin();
         diary d = {.collector = callbacks};
         yk_tensor *w = yk_ones(YK_SHAPE(N, N), &leaf), *x = yk_ones(YK_SHAPE(2, N), NULL);
-        yk_tensor *home = yk_zeros(YK_SHAPE(N, N), NULL), *loss = yk_sum(yk_linear(x, w, NULL));
+        yk_tensor *grad_buffer = yk_zeros(YK_SHAPE(N, N), NULL), *loss = yk_sum(yk_linear(x, w, NULL));
         if (homed)
-            expect_ok(yk__collect_gradients(w, &d.collector, 0, home));
+            expect_ok(yk__collect_gradients(w, &d.collector, 0, grad_buffer));
         yk_memory_info before, after;
         yk_device_reset_peak_memory((yk_device){0});
         expect_ok(yk_device_memory((yk_device){0}, &before));

@@ -49,7 +49,7 @@ static inline size_t get_file(unsigned char *data, size_t size)
 
 static inline bool same_value(const yk_value *a, const yk_value *b)
 {
-    if (a->kind != b->kind || a->form != b->form || yk_value_count(a) != yk_value_count(b) ||
+    if (a->kind != b->kind || a->python_type != b->python_type || yk_value_count(a) != yk_value_count(b) ||
         !a->attributes != !b->attributes)
         return false;
     if (a->attributes && !same_value(a->attributes, b->attributes))

@@ -89,13 +89,13 @@ static void check_rest(const yk_value *value)
     assert_int_equal(yk_value_as_int(yk_value_at(yk_value_get(value, "size"), 1)), 3);
     assert_string_equal(yk_value_as_string(yk_value_get(value, "dtype")), "torch.bfloat16");
     assert_string_equal(yk_value_as_string(yk_value_get(value, "device")), "cpu");
-    assert_int_equal(yk_value_get(value, "size")->form, YK__FORM_SIZE);
-    assert_int_equal(yk_value_get(value, "dtype")->form, YK__FORM_DTYPE);
-    assert_int_equal(yk_value_get(value, "device")->form, YK__FORM_DEVICE);
+    assert_int_equal(yk_value_get(value, "size")->python_type, YK__PYTHON_SIZE);
+    assert_int_equal(yk_value_get(value, "dtype")->python_type, YK__PYTHON_DTYPE);
+    assert_int_equal(yk_value_get(value, "device")->python_type, YK__PYTHON_DEVICE);
     assert_int_equal(yk_value_kind_of(yk_value_get(value, "set")), YK_VALUE_SET);
     assert_int_equal(yk_value_as_int(yk_value_at(yk_value_get(value, "set"), 0)), 7);
     const yk_value *model = yk_value_get(value, "model");
-    assert_true(model->form == YK__FORM_ORDERED && model->attributes);
+    assert_true(model->python_type == YK__PYTHON_ORDERED && model->attributes);
     assert_int_equal(
         yk_value_as_int(yk_value_get(yk_value_get(yk_value_get(model->attributes, "_metadata"), ""), "version")), 1);
     expect_ok(0);

@@ -175,7 +175,7 @@ static void they_differ(void **state)
         if (i == 3)
             snprintf(c.service, sizeof(c.service), "comm");
         if (i == 4)
-            c.protocol = 3;
+            c.protocol = YK__PROTOCOL + 1;
         pair p;
         run_pair(&p, &c, &a);
         assert_int_equal(p.c.state, YK__HANDSHAKE_FAILED);

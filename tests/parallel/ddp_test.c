@@ -156,7 +156,7 @@ static void views(rank_context *c)
         uint64_t region = 0;
         for (int64_t p = 0; p < yk_parameters_count(list); p++) {
             yk_tensor *g = yk_grad(yk_parameters_at(list, p));
-            yk__region_place place = yk__region_find(yk_tensor_data(g), (size_t)yk_numel(g) * sizeof(float));
+            yk__region_handle place = yk__region_find(yk_tensor_data(g), (size_t)yk_numel(g) * sizeof(float));
             CHECK(place.id && (!region || place.id == region), "gradient %d lies in region %d, expected %d", (int)p,
                   (int)place.id, (int)region);
             CHECK(((uintptr_t)yk_tensor_data(g) & 63) == 0, "gradient %d is not aligned", (int)p);

@@ -38,9 +38,9 @@ typedef enum yk__node_kind {
 } yk__node_kind;
 
 typedef struct yk__node {
-    uint8_t kind, form;  /* form: yk__value_form */
-    bool owned;          /* of text: not in the pickle's bytes */
-    uint32_t attributes; /* of an OrderedDict: a dict's node plus one */
+    uint8_t kind, python_type; /* yk__python_type */
+    bool owned;                /* of text: not in the pickle's bytes */
+    uint32_t attributes;       /* of an OrderedDict: a dict's node plus one */
     union {
         bool boolean;
         int64_t integer;
@@ -113,7 +113,7 @@ yk_status yk__pickle_append(yk__pickle *p, uint32_t list, uint32_t item);
 yk_status yk__pickle_room(void **array, size_t size, size_t count, size_t *room);
 const char *yk__node_kind_name(const yk__node *node);
 /* "TEXT" of at most 79 printable bytes. */
-const char *yk__pickle_show(const char *text, size_t size, char buffer[80]);
+const char *yk__pickle_describe(const char *text, size_t size, char buffer[80]);
 
 /* Pushes the number of an allowed name. */
 yk_status yk__pickle_global(yk__pickle *p, const char *module, size_t module_size, const char *name, size_t name_size);

@@ -22,7 +22,7 @@ yk_status yk__pickle_fail(const yk__pickle *p, yk_status code, const char *forma
     return yk__fail(code, "%s: %s, byte %zu: %s", p->path, p->part, p->op, text);
 }
 
-const char *yk__pickle_show(const char *text, size_t size, char buffer[80])
+const char *yk__pickle_describe(const char *text, size_t size, char buffer[80])
 {
     size_t n = 0;
     for (; n < size && n < 79; n++)
@@ -311,16 +311,16 @@ static yk_status add_marked(yk__pickle *p, yk__node_kind kind)
 
 /* ---- the memo ---------------------------------------------------------------------------------------------------- */
 
-static yk_status memo_put(yk__pickle *p, uint64_t place)
+static yk_status memo_put(yk__pickle *p, uint64_t index)
 {
     yk_status status = need(p, 1);
     if (status)
         return status;
-    if (place >= YK__PICKLE_NODES)
-        return yk__pickle_fail(p, YK_ERR_FORMAT, "memo %" PRIu64 "; there are at most %d", place, YK__PICKLE_NODES);
-    if (place >= p->memo_room) {
+    if (index >= YK__PICKLE_NODES)
+        return yk__pickle_fail(p, YK_ERR_FORMAT, "memo %" PRIu64 "; there are at most %d", index, YK__PICKLE_NODES);
+    if (index >= p->memo_room) {
         size_t room = p->memo_room ? p->memo_room : 64;
-        while (room <= place)
+        while (room <= index)
             room *= 2;
         uint32_t *memo = yk__realloc(p->memo, room * sizeof(*memo));
         if (!memo)
@@ -329,15 +329,15 @@ static yk_status memo_put(yk__pickle *p, uint64_t place)
         p->memo = memo;
         p->memo_room = room;
     }
-    p->memo[place] = p->stack[p->stack_count - 1] + 1;
+    p->memo[index] = p->stack[p->stack_count - 1] + 1;
     return YK_OK;
 }
 
-static yk_status memo_get(yk__pickle *p, uint64_t place)
+static yk_status memo_get(yk__pickle *p, uint64_t index)
 {
-    if (place >= p->memo_room || !p->memo[place])
-        return yk__pickle_fail(p, YK_ERR_FORMAT, "memo %" PRIu64 " was never set", place);
-    return push_number(p, p->memo[place] - 1);
+    if (index >= p->memo_room || !p->memo[index])
+        return yk__pickle_fail(p, YK_ERR_FORMAT, "memo %" PRIu64 " was never set", index);
+    return push_number(p, p->memo[index] - 1);
 }
 
 /* MEMOIZE numbers by the count of what was put: the first place that is free. */
@@ -401,7 +401,8 @@ static yk_status run_inst(yk__pickle *p)
         status = take_line(p, &name, &name_size);
     return status ? status
                   : yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "makes an object of %s.%s, which is refused",
-                                    yk__pickle_show(module, module_size, one), yk__pickle_show(name, name_size, two));
+                                    yk__pickle_describe(module, module_size, one),
+                                    yk__pickle_describe(name, name_size, two));
 }
 
 static yk_status run_new_object(yk__pickle *p)
@@ -458,9 +459,9 @@ static yk_status run_frame(yk__pickle *p)
 
 static yk_status run_memo(yk__pickle *p, int width, yk_status (*fn)(yk__pickle *, uint64_t))
 {
-    uint64_t place = 0;
-    yk_status status = take_number(p, width, &place);
-    return status ? status : fn(p, place);
+    uint64_t index = 0;
+    yk_status status = take_number(p, width, &index);
+    return status ? status : fn(p, index);
 }
 
 static yk_status run_int(yk__pickle *p, int width)

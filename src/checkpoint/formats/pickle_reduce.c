@@ -134,9 +134,9 @@ static const char *hint_for(const char *name)
 yk_status yk__pickle_global(yk__pickle *p, const char *module, size_t module_size, const char *name, size_t name_size)
 {
     char full[200], alias[80], text[80];
-    yk__pickle_show(module, module_size, alias);
+    yk__pickle_describe(module, module_size, alias);
     put_alias(alias, sizeof(alias));
-    snprintf(full, sizeof(full), "%s.%s", alias, yk__pickle_show(name, name_size, text));
+    snprintf(full, sizeof(full), "%s.%s", alias, yk__pickle_describe(name, name_size, text));
     bool whole = module_size < 79 && name_size < 79;
     for (uint32_t i = 0; whole && i < GLOBALS; i++) {
         if (strcmp(full, globals[i].name) != 0)
@@ -306,7 +306,7 @@ static yk_status make_ordered(yk__pickle *p, const global *g, uint32_t args)
     if (!yk__pickle_push(p, YK__NODE_DICT))
         return yk__error_code();
     uint32_t made = (uint32_t)p->node_count - 1;
-    p->nodes[made].form = YK__FORM_ORDERED;
+    p->nodes[made].python_type = YK__PYTHON_ORDERED;
     for (uint32_t i = 0; count && i < p->nodes[pairs].as.list.count; i++) {
         const yk__node *pair = &p->nodes[p->nodes[pairs].as.list.items[i]];
         if ((pair->kind != YK__NODE_LIST && pair->kind != YK__NODE_TUPLE) || pair->as.list.count != 2)
@@ -375,7 +375,7 @@ static yk_status make_device(yk__pickle *p, const global *g, uint32_t args)
     const yk__node *name = argument(p, args, 0), *index = count == 2 ? argument(p, args, 1) : NULL;
     if (index && index->kind != YK__NODE_INT)
         return wrong(p, g->name);
-    yk__pickle_show(name->as.text.data, name->as.text.size, type);
+    yk__pickle_describe(name->as.text.data, name->as.text.size, type);
     char *text = index ? yk__format("%s:%" PRId64, type, index->as.integer) : yk__strdup(type);
     yk__node *node = text ? yk__pickle_push(p, YK__NODE_STRING) : NULL;
     if (!node) {
@@ -383,7 +383,7 @@ static yk_status make_device(yk__pickle *p, const global *g, uint32_t args)
         return yk__error_code();
     }
     node->owned = true;
-    node->form = YK__FORM_DEVICE;
+    node->python_type = YK__PYTHON_DEVICE;
     node->as.text.data = text;
     node->as.text.size = (uint32_t)strlen(text);
     return answer_pushed(p);
@@ -397,9 +397,9 @@ static yk_status make_parameter(yk__pickle *p, const global *g, uint32_t args)
     return answer(p, p->nodes[args].as.list.items[0]);
 }
 
-/* One argument, a tuple or dict, of which another form is made: Size's or Counter's. The argument itself may stand
- * elsewhere too. */
-static yk_status make_form(yk__pickle *p, const global *g, uint32_t args, yk__node_kind kind, yk__value_form form)
+/* One argument, a tuple or dict, of which a value of another Python type is made: Size's or Counter's. The argument
+ * itself may stand elsewhere too. */
+static yk_status make_typed(yk__pickle *p, const global *g, uint32_t args, yk__node_kind kind, yk__python_type type)
 {
     if (p->nodes[args].as.list.count != 1 || argument(p, args, 0)->kind != kind)
         return wrong(p, g->name);
@@ -407,10 +407,10 @@ static yk_status make_form(yk__pickle *p, const global *g, uint32_t args, yk__no
     if (!yk__pickle_push(p, kind))
         return yk__error_code();
     uint32_t made = (uint32_t)p->node_count - 1;
-    p->nodes[made].form = (uint8_t)form;
+    p->nodes[made].python_type = (uint8_t)type;
     for (uint32_t i = 0; i < p->nodes[from].as.list.count; i++) {
         uint32_t item = p->nodes[from].as.list.items[i];
-        if (form == YK__FORM_SIZE && p->nodes[item].kind != YK__NODE_INT)
+        if (type == YK__PYTHON_SIZE && p->nodes[item].kind != YK__NODE_INT)
             return wrong(p, g->name);
         yk_status status = yk__pickle_append(p, made, item);
         if (status)
@@ -429,10 +429,10 @@ yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
     uint32_t count = p->nodes[args].as.list.count;
     switch (g->role) {
     case ORDERED_DICT: return make_ordered(p, g, args);
-    case COUNTER: return make_form(p, g, args, YK__NODE_DICT, YK__FORM_COUNTER);
+    case COUNTER: return make_typed(p, g, args, YK__NODE_DICT, YK__PYTHON_COUNTER);
     case SET: return make_set(p, g, args);
     case ENCODE: return count == 2 ? make_bytes(p, g, args) : wrong(p, g->name);
-    case SIZE: return make_form(p, g, args, YK__NODE_TUPLE, YK__FORM_SIZE);
+    case SIZE: return make_typed(p, g, args, YK__NODE_TUPLE, YK__PYTHON_SIZE);
     case DEVICE: return make_device(p, g, args);
     case PARAMETER: return make_parameter(p, g, args);
     case TENSOR_V1:
@@ -452,7 +452,7 @@ yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
 yk_status yk__pickle_build(yk__pickle *p, uint32_t object, uint32_t state)
 {
     yk__node *node = &p->nodes[object];
-    if (node->form != YK__FORM_ORDERED)
+    if (node->python_type != YK__PYTHON_ORDERED)
         return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "sets the state of a %s, which is refused",
                                yk__node_kind_name(node));
     if (p->nodes[state].kind != YK__NODE_DICT)
@@ -484,7 +484,7 @@ static yk_status storage_index(yk__pickle *p, const yk__node *key, const yk__nod
         const yk__storage_record *record = &p->storages[*index];
         if (record->bytes != bytes || record->dtype != dtype)
             return yk__pickle_fail(p, YK_ERR_FORMAT, "storage '%s' is described in two ways",
-                                   yk__pickle_show(record->key, record->key_size, text));
+                                   yk__pickle_describe(record->key, record->key_size, text));
         return YK_OK;
     }
     yk_status status = yk__pickle_room((void **)&p->storages, sizeof(*p->storages), p->storage_count, &p->storage_room);
@@ -514,7 +514,7 @@ yk_status yk__pickle_persistent(yk__pickle *p, uint32_t id)
     const yk__node *kind = argument(p, id, 0);
     if (!is_text(kind, "storage"))
         return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a persistent '%s' is refused: only storages are read",
-                               yk__pickle_show(kind->as.text.data, kind->as.text.size, text));
+                               yk__pickle_describe(kind->as.text.data, kind->as.text.size, text));
     if (tuple->as.list.count < 5 || tuple->as.list.count > 6)
         return wrong(p, "a storage");
     const yk__node *type = argument(p, id, 1), *key = argument(p, id, 2), *location = argument(p, id, 3),

@@ -71,18 +71,18 @@ static yk_value *make_container(yk__pickle *p, yk_value **made, const yk__node *
         status = value->attributes ? YK_OK : yk__error_code();
     }
     if (!status) {
-        value->form = node->form;
+        value->python_type = node->python_type;
         return value;
     }
     yk_value_release(value);
     return NULL;
 }
 
-static yk_value *text_value(yk_value_kind kind, const char *text, size_t size, yk__value_form form)
+static yk_value *text_value(yk_value_kind kind, const char *text, size_t size, yk__python_type type)
 {
     yk_value *value = yk__value_text(kind, text, size);
     if (value)
-        value->form = form;
+        value->python_type = type;
     return value;
 }
 
@@ -91,7 +91,7 @@ static yk_value *make_global(const yk__pickle *p, const yk__node *node)
     bool is_dtype;
     const char *name = yk__pickle_global_name(node->as.index, &is_dtype);
     if (is_dtype)
-        return text_value(YK_VALUE_STRING, name, strlen(name), YK__FORM_DTYPE);
+        return text_value(YK_VALUE_STRING, name, strlen(name), YK__PYTHON_DTYPE);
     yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "%s itself is kept in it, which is refused", name);
     return NULL;
 }
@@ -117,8 +117,8 @@ static yk_value *make_new(yk__pickle *p, yk_value **made, const yk__node *node)
         if (value)
             value->as.real = node->as.real;
         return value;
-    case YK__NODE_STRING: return text_value(YK_VALUE_STRING, node->as.text.data, node->as.text.size, node->form);
-    case YK__NODE_BYTES: return text_value(YK_VALUE_BYTES, node->as.text.data, node->as.text.size, node->form);
+    case YK__NODE_STRING: return text_value(YK_VALUE_STRING, node->as.text.data, node->as.text.size, node->python_type);
+    case YK__NODE_BYTES: return text_value(YK_VALUE_BYTES, node->as.text.data, node->as.text.size, node->python_type);
     case YK__NODE_GLOBAL: return make_global(p, node);
     case YK__NODE_STORAGE:
         return tensor_value(whole_storage(&p->storages[node->as.index], p->storages[node->as.index].dtype));

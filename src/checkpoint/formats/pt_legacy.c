@@ -120,7 +120,7 @@ static yk_status read_storage(const yk__source *source, pickles *p, const yk__no
     unsigned char bytes[8];
     if (key->kind != YK__NODE_STRING)
         return yk__pickle_fail(&p->keys, YK_ERR_FORMAT, "the key of a storage is a %s", yk__node_kind_name(key));
-    yk__pickle_show(key->as.text.data, key->as.text.size, text);
+    yk__pickle_describe(key->as.text.data, key->as.text.size, text);
     uint32_t index =
         yk__name_find(&p->data.keys, yk__name_hash(key->as.text.data, key->as.text.size), same_key, &p->data, key);
     if (index == UINT32_MAX || p->data.storages[index].storage)

@@ -24,7 +24,7 @@ static yk_status check_booleans(const yk__source *source, const yk__storage_reco
     for (uint64_t i = 0; record->booleans && i < record->bytes; i++) {
         if (bytes[i] > 1)
             return yk__fail(YK_ERR_FORMAT, "%s: storage '%s': element %" PRIu64 " is %d, not a bool", source->path,
-                            yk__pickle_show(record->key, record->key_size, text), i, bytes[i]);
+                            yk__pickle_describe(record->key, record->key_size, text), i, bytes[i]);
     }
     return YK_OK;
 }
@@ -163,7 +163,7 @@ static yk_status read_storages(const archive *a, yk__pickle *p, const yk_pt_opti
             return YK_ERR_MEMORY;
         const yk__zip_member *m = find(a, name, strlen(name));
         free(name);
-        yk__pickle_show(record->key, record->key_size, text);
+        yk__pickle_describe(record->key, record->key_size, text);
         if (!m)
             return yk__fail(YK_ERR_FORMAT, "%s: there is no member data/%s", a->source->path, text);
         if (m->size != record->bytes)

@@ -58,7 +58,7 @@ typedef struct output {
     bool known[WORDS]; /* the word is in the memo, under its number */
     part *parts;
     size_t part_count, part_room;
-    yk__name_table places; /* of storages among the parts */
+    yk__name_table storages; /* of storages among the parts */
 } output;
 
 /* ---- the storages ------------------------------------------------------------------------------------------------ */
@@ -75,7 +75,7 @@ static uint32_t storage_hash(const yk__storage *storage)
 
 static uint32_t part_of(const output *o, const yk_tensor *x)
 {
-    return yk__name_find(&o->places, storage_hash(x->storage), same_part, o, x->storage);
+    return yk__name_find(&o->storages, storage_hash(x->storage), same_part, o, x->storage);
 }
 
 /* The bytes of its storage that the tensor reaches. */
@@ -123,7 +123,7 @@ static yk_status note_tensor(const char *name, yk_value *leaf, void *user)
         o->parts = parts;
         o->part_room = room;
     }
-    status = yk__name_add(&o->places, storage_hash(x->storage), (uint32_t)o->part_count);
+    status = yk__name_add(&o->storages, storage_hash(x->storage), (uint32_t)o->part_count);
     if (!status)
         o->parts[o->part_count++] = (part){x, begin, end};
     return status;
@@ -277,7 +277,7 @@ static void emit_items(output *o, const yk_value *value, const char *begin, char
 static void emit_string(output *o, const yk_value *value)
 {
     static const char module[] = "torch.";
-    if (value->form != YK__FORM_DTYPE) {
+    if (value->python_type != YK__PYTHON_DTYPE) {
         emit_text(o, value->as.bytes.data, value->as.bytes.size);
         return;
     }
@@ -288,7 +288,7 @@ static void emit_string(output *o, const yk_value *value)
 
 static void emit_dict(output *o, const yk_value *value)
 {
-    bool ordered = value->form == YK__FORM_ORDERED;
+    bool ordered = value->python_type == YK__PYTHON_ORDERED;
     if (ordered)
         emit_ordered(o);
     else
@@ -314,10 +314,10 @@ static void emit_dict(output *o, const yk_value *value)
 /* What is called with the value as its only argument; WORDS: nothing. */
 static word maker_of(const yk_value *value)
 {
-    switch (value->form) {
-    case YK__FORM_COUNTER: return COUNTER;
-    case YK__FORM_SIZE: return SIZE;
-    case YK__FORM_DEVICE: return DEVICE;
+    switch (value->python_type) {
+    case YK__PYTHON_COUNTER: return COUNTER;
+    case YK__PYTHON_SIZE: return SIZE;
+    case YK__PYTHON_DEVICE: return DEVICE;
     default: return value->kind == YK_VALUE_SET ? SET : WORDS;
     }
 }
@@ -419,6 +419,6 @@ yk_status yk_pt_save(const char *path, const yk_value *value)
         status = write_members(&o);
     free(o.bytes);
     free(o.parts);
-    yk__name_clear(&o.places);
+    yk__name_clear(&o.storages);
     return status;
 }

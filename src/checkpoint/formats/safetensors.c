@@ -397,17 +397,17 @@ static yk_status add_metadata(const char *path, json_t *header, const yk_metadat
     return status;
 }
 
-static yk_status add_tensor(const char *path, json_t *header, const item *it, uint64_t *place)
+static yk_status add_tensor(const char *path, json_t *header, const item *it, uint64_t *offset)
 {
     if (strcmp(it->name, "__metadata__") == 0)
         return yk__fail(YK_ERR_ARGUMENT, "%s: a tensor may not be named '__metadata__' in a safetensors file", path);
     json_t *shape = json_array();
     for (int i = 0; i < yk_ndim(it->x); i++)
         json_array_append_new(shape, json_integer(yk_size(it->x, i)));
-    uint64_t end = *place + bytes_of(it->x);
+    uint64_t end = *offset + bytes_of(it->x);
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", yk__safetensors_dtype(yk_tensor_dtype(it->x)), "shape",
-                              shape, "data_offsets", (json_int_t)*place, (json_int_t)end);
-    *place = end;
+                              shape, "data_offsets", (json_int_t)*offset, (json_int_t)end);
+    *offset = end;
     if (!entry || json_array_size(shape) != (size_t)yk_ndim(it->x)) {
         json_decref(entry);
         return yk__fail_memory(sizeof(*it));
@@ -419,12 +419,12 @@ static yk_status add_tensor(const char *path, json_t *header, const item *it, ui
 static char *make_header(const char *path, const item *items, size_t count, const yk_metadata *metadata)
 {
     json_t *header = json_object();
-    uint64_t place = 0;
+    uint64_t offset = 0;
     yk_status status = header ? YK_OK : yk__fail_memory(sizeof(json_t *));
     if (!status && metadata)
         status = add_metadata(path, header, metadata);
     for (size_t i = 0; i < count && !status; i++)
-        status = add_tensor(path, header, &items[i], &place);
+        status = add_tensor(path, header, &items[i], &offset);
     char *text = status ? NULL : json_dumps(header, JSON_COMPACT);
     if (!text)
         yk__fail_memory(count * sizeof(*items)); /* the record keeps an earlier error */

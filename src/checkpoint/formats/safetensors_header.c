@@ -191,21 +191,21 @@ static yk_status check_places(const char *path, yk__safetensors *parsed, uint64_
 {
     if (parsed->count)
         qsort(parsed->tensors, parsed->count, sizeof(*parsed->tensors), by_place);
-    uint64_t place = 0;
+    uint64_t offset = 0;
     for (size_t i = 0; i < parsed->count; i++) {
         const yk__safetensor *t = &parsed->tensors[i];
-        if (t->begin < place)
+        if (t->begin < offset)
             return yk__fail(YK_ERR_FORMAT, "%s: the data of tensors '%s' and '%s' overlap at byte %" PRIu64, path,
                             parsed->tensors[i - 1].name, t->name, t->begin);
-        if (t->begin > place)
+        if (t->begin > offset)
             return yk__fail(YK_ERR_FORMAT, "%s: bytes %" PRIu64 " to %" PRIu64 " before tensor '%s' belong to none",
-                            path, place, t->begin, t->name);
-        place = t->end;
+                            path, offset, t->begin, t->name);
+        offset = t->end;
     }
-    if (place != data_size)
+    if (offset != data_size)
         return yk__fail(YK_ERR_FORMAT,
                         "%s: the tensors end at byte %" PRIu64 " of the data but the file goes on to byte %" PRIu64,
-                        path, place, data_size);
+                        path, offset, data_size);
     return YK_OK;
 }
 

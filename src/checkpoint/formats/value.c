@@ -295,7 +295,7 @@ yk_status yk_value_append(yk_value *list, yk_value *item)
     bool right = list && (list->kind == YK_VALUE_LIST || list->kind == YK_VALUE_TUPLE);
     yk_status status = check_item("value_append", list, right, item);
     if (!status)
-        list->form = YK__FORM_PLAIN; /* a torch.Size holds no other items than its own */
+        list->python_type = YK__PYTHON_PLAIN; /* a torch.Size holds no other items than its own */
     return status ? status : yk__value_push(list, yk_value_retain(item));
 }
 

@@ -15,14 +15,14 @@
 enum { YK__VALUE_DEPTH = 200 };
 
 /* Which of Python's types it was, where several are one kind here: what is written to a .pt is that type again. */
-typedef enum yk__value_form {
-    YK__FORM_PLAIN,
-    YK__FORM_ORDERED, /* a dict: OrderedDict */
-    YK__FORM_COUNTER, /* a dict: collections.Counter */
-    YK__FORM_SIZE,    /* a tuple of integers: torch.Size */
-    YK__FORM_DTYPE,   /* a string that yk__pickle_is_dtype knows */
-    YK__FORM_DEVICE   /* a string: "cuda:0" */
-} yk__value_form;
+typedef enum yk__python_type {
+    YK__PYTHON_PLAIN,
+    YK__PYTHON_ORDERED, /* a dict: OrderedDict */
+    YK__PYTHON_COUNTER, /* a dict: collections.Counter */
+    YK__PYTHON_SIZE,    /* a tuple of integers: torch.Size */
+    YK__PYTHON_DTYPE,   /* a string that yk__pickle_is_dtype knows */
+    YK__PYTHON_DEVICE   /* a string: "cuda:0" */
+} yk__python_type;
 
 typedef struct yk__value_key {
     char *text; /* NULL: the key is the number */
@@ -32,7 +32,7 @@ typedef struct yk__value_key {
 struct yk_value {
     yk__object object;
     yk_value_kind kind;
-    yk__value_form form;
+    yk__python_type python_type;
     union {
         bool boolean;
         int64_t integer;

@@ -66,9 +66,9 @@ static json_t *items_to_json(const yk_value *value, const char *name)
 
 static json_t *dict_to_json(const yk_value *value, const char *name)
 {
-    const char *kind = value->form == YK__FORM_ORDERED   ? "ordered"
-                       : value->form == YK__FORM_COUNTER ? "counter"
-                                                         : "dict";
+    const char *kind = value->python_type == YK__PYTHON_ORDERED   ? "ordered"
+                       : value->python_type == YK__PYTHON_COUNTER ? "counter"
+                                                                  : "dict";
     json_t *object = tagged(kind, items_to_json(value, name));
     if (!object || !value->attributes)
         return object;
@@ -85,9 +85,9 @@ static json_t *text_to_json(const yk_value *value)
     if (memchr(value->as.bytes.data, 0, value->as.bytes.size))
         return tagged("text", hex(value->as.bytes.data, value->as.bytes.size));
     json_t *text = json_stringn(value->as.bytes.data, value->as.bytes.size);
-    if (value->form == YK__FORM_PLAIN)
+    if (value->python_type == YK__PYTHON_PLAIN)
         return text;
-    return tagged(value->form == YK__FORM_DTYPE ? "dtype" : "device", text);
+    return tagged(value->python_type == YK__PYTHON_DTYPE ? "dtype" : "device", text);
 }
 
 /* NULL on failure: an error of yoke's, or no memory. `name` NULL: inside attributes, which have no tensors. */
@@ -104,7 +104,8 @@ static json_t *to_json(const yk_value *value, const char *name)
     case YK_VALUE_STRING: return text_to_json(value);
     case YK_VALUE_BYTES: return tagged("bytes", hex(value->as.bytes.data, value->as.bytes.size));
     case YK_VALUE_LIST: return items_to_json(value, name);
-    case YK_VALUE_TUPLE: return tagged(value->form == YK__FORM_SIZE ? "size" : "tuple", items_to_json(value, name));
+    case YK_VALUE_TUPLE:
+        return tagged(value->python_type == YK__PYTHON_SIZE ? "size" : "tuple", items_to_json(value, name));
     case YK_VALUE_SET: return tagged("set", items_to_json(value, name));
     case YK_VALUE_DICT: return dict_to_json(value, name);
     case YK_VALUE_TENSOR:
@@ -219,13 +220,13 @@ static yk_value *tensor_from_json(const source *s, const char *name)
 }
 
 /* A dtype's name becomes an instruction of a pickle: only known ones. */
-static yk_value *form_from_json(const source *s, const char *text, yk__value_form form)
+static yk_value *form_from_json(const source *s, const char *text, yk__python_type type)
 {
-    if (form == YK__FORM_DTYPE && !yk__pickle_is_dtype(text))
+    if (type == YK__PYTHON_DTYPE && !yk__pickle_is_dtype(text))
         return fail_json(s, "an unknown dtype");
     yk_value *value = yk__value_text(YK_VALUE_STRING, text, strlen(text));
     if (value)
-        value->form = form;
+        value->python_type = type;
     return value;
 }
 
@@ -242,10 +243,10 @@ static yk_value *object_from_json(const source *s, const json_t *json)
     static const struct {
         const char *name;
         yk_value_kind kind;
-        yk__value_form form;
-    } kinds[] = {{"tuple", YK_VALUE_TUPLE, YK__FORM_PLAIN},    {"size", YK_VALUE_TUPLE, YK__FORM_SIZE},
-                 {"set", YK_VALUE_SET, YK__FORM_PLAIN},        {"dict", YK_VALUE_DICT, YK__FORM_PLAIN},
-                 {"ordered", YK_VALUE_DICT, YK__FORM_ORDERED}, {"counter", YK_VALUE_DICT, YK__FORM_COUNTER}};
+        yk__python_type python_type;
+    } kinds[] = {{"tuple", YK_VALUE_TUPLE, YK__PYTHON_PLAIN},    {"size", YK_VALUE_TUPLE, YK__PYTHON_SIZE},
+                 {"set", YK_VALUE_SET, YK__PYTHON_PLAIN},        {"dict", YK_VALUE_DICT, YK__PYTHON_PLAIN},
+                 {"ordered", YK_VALUE_DICT, YK__PYTHON_ORDERED}, {"counter", YK_VALUE_DICT, YK__PYTHON_COUNTER}};
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
         const json_t *content = json_object_get(json, kinds[i].name);
         if (!content)
@@ -253,12 +254,12 @@ static yk_value *object_from_json(const source *s, const json_t *json)
         yk_value *value = items_from_json(s, content, kinds[i].kind);
         const json_t *attributes = json_object_get(json, "attributes");
         if (value)
-            value->form = kinds[i].form;
-        if (value && value->form == YK__FORM_SIZE && !all_integers(value)) {
+            value->python_type = kinds[i].python_type;
+        if (value && value->python_type == YK__PYTHON_SIZE && !all_integers(value)) {
             yk_value_release(value);
             return fail_json(s, "a size that is not of integers");
         }
-        if (value && value->form == YK__FORM_ORDERED) {
+        if (value && value->python_type == YK__PYTHON_ORDERED) {
             value->attributes = attributes ? from_json(s, attributes) : NULL;
             if (attributes && !value->attributes) {
                 yk_value_release(value);
@@ -275,9 +276,9 @@ static yk_value *object_from_json(const source *s, const json_t *json)
     if ((text = json_string_value(json_object_get(json, "text"))))
         return from_hex(s, text, YK_VALUE_STRING);
     if ((text = json_string_value(json_object_get(json, "dtype"))))
-        return form_from_json(s, text, YK__FORM_DTYPE);
+        return form_from_json(s, text, YK__PYTHON_DTYPE);
     if ((text = json_string_value(json_object_get(json, "device"))))
-        return form_from_json(s, text, YK__FORM_DEVICE);
+        return form_from_json(s, text, YK__PYTHON_DEVICE);
     if ((text = json_string_value(json_object_get(json, "real"))))
         return real_from_json(s, text);
     return fail_json(s, "an object of an unknown kind");

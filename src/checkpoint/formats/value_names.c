@@ -123,7 +123,7 @@ yk_value *yk_value_from_state_dict(const yk_state_dict *dict)
         }
     }
     if (value)
-        value->form = YK__FORM_ORDERED;
+        value->python_type = YK__PYTHON_ORDERED;
     return yk__scope_own(value);
 }
 

@@ -120,12 +120,12 @@ static uint64_t get(const unsigned char *bytes, int size)
 #define get32(p) ((uint32_t)get((p), 4))
 #define get64(p) get((p), 8)
 
-typedef struct directory_place {
+typedef struct directory_extent {
     uint64_t offset, size, count;
-} directory_place;
+} directory_extent;
 
 /* The zip64 end record, where a locator stands before the end record. */
-static yk_status read_end64(const yk__source *source, uint64_t end, directory_place *place, bool *found)
+static yk_status read_end64(const yk__source *source, uint64_t end, directory_extent *directory, bool *found)
 {
     unsigned char bytes[END64];
     *found = false;
@@ -145,9 +145,9 @@ static yk_status read_end64(const yk__source *source, uint64_t end, directory_pl
         return status;
     if (memcmp(bytes, "PK\6\6", 4) != 0 || get64(bytes + 4) != end - LOCATOR - offset - 12)
         return yk__fail(YK_ERR_FORMAT, "%s: zip: damaged zip64 end record at byte %" PRIu64, source->path, offset);
-    *place = (directory_place){get64(bytes + 48), get64(bytes + 40), get64(bytes + 32)};
-    if (get32(bytes + 16) || get32(bytes + 20) || get64(bytes + 24) != place->count || place->size > offset ||
-        place->offset != offset - place->size)
+    *directory = (directory_extent){get64(bytes + 48), get64(bytes + 40), get64(bytes + 32)};
+    if (get32(bytes + 16) || get32(bytes + 20) || get64(bytes + 24) != directory->count || directory->size > offset ||
+        directory->offset != offset - directory->size)
         return yk__fail(YK_ERR_FORMAT, "%s: zip: the zip64 end record contradicts the file", source->path);
     *found = true;
     return YK_OK;
@@ -169,7 +169,7 @@ static yk_status find_end(const yk__source *source, unsigned char *tail, size_t 
                     source->path);
 }
 
-static yk_status find_directory(const yk__source *source, directory_place *place)
+static yk_status find_directory(const yk__source *source, directory_extent *directory)
 {
     uint64_t end = 0;
     if (source->size < END)
@@ -184,32 +184,33 @@ static yk_status find_directory(const yk__source *source, directory_place *place
     free(tail);
     bool large = false;
     if (!status)
-        status = read_end64(source, end, place, &large);
+        status = read_end64(source, end, directory, &large);
     if (status)
         return status;
     uint64_t count = get16(bytes + 10), length = get32(bytes + 12), offset = get32(bytes + 16);
     bool same = get16(bytes + 4) == 0 && get16(bytes + 6) == 0 && get16(bytes + 8) == count;
     if (!large) {
-        *place = (directory_place){offset, length, count};
+        *directory = (directory_extent){offset, length, count};
         same = same && length <= end && offset == end - length;
     } else {
-        same = same && (count == 0xFFFF || count == place->count) && (length == 0xFFFFFFFF || length == place->size) &&
-               (offset == 0xFFFFFFFF || offset == place->offset);
+        same = same && (count == 0xFFFF || count == directory->count) &&
+               (length == 0xFFFFFFFF || length == directory->size) &&
+               (offset == 0xFFFFFFFF || offset == directory->offset);
     }
     if (!same)
         return yk__fail(YK_ERR_FORMAT, "%s: zip: the end record contradicts the file", source->path);
-    if (place->count > MOST_MEMBERS || place->size > MOST_DIRECTORY)
+    if (directory->count > MOST_MEMBERS || directory->size > MOST_DIRECTORY)
         return yk__fail(YK_ERR_FORMAT,
                         "%s: zip: a directory of %" PRIu64 " members in %" PRIu64 " bytes; %d in %d are allowed",
-                        source->path, place->count, place->size, MOST_MEMBERS, MOST_DIRECTORY);
-    if (place->count > place->size / CENTRAL)
+                        source->path, directory->count, directory->size, MOST_MEMBERS, MOST_DIRECTORY);
+    if (directory->count > directory->size / CENTRAL)
         return yk__fail(YK_ERR_FORMAT, "%s: zip: %" PRIu64 " members do not fit a directory of %" PRIu64 " bytes",
-                        source->path, place->count, place->size);
+                        source->path, directory->count, directory->size);
     return YK_OK;
 }
 
 /* A name for messages: what is printable of it. */
-static const char *show(const char *name, uint32_t length, char text[80])
+static const char *printable_name(const char *name, uint32_t length, char text[80])
 {
     uint32_t n = 0;
     for (; n < length && n < 79; n++)
@@ -230,7 +231,7 @@ static yk_status check_name(const yk__source *source, const char *name, uint32_t
     }
     return plain ? YK_OK
                  : yk__fail(YK_ERR_FORMAT, "%s: zip: member name '%s' is refused", source->path,
-                            show(name, length, text));
+                            printable_name(name, length, text));
 }
 
 /* Replaces sizes and offset that say "see the zip64 field" by what that says. */
@@ -286,7 +287,7 @@ static yk_status read_entry(const yk__source *source, const unsigned char *direc
     if (status)
         return status;
     char text[80];
-    show(e->name, e->name_length, text);
+    printable_name(e->name, e->name_length, text);
     if (e->flags & ~(uint32_t)(FLAG_DESCRIPTOR | FLAG_UTF8))
         return yk__fail(YK_ERR_FORMAT, "%s: zip: member '%s' is encrypted or patched (flags 0x%x)", source->path, text,
                         e->flags);
@@ -327,7 +328,7 @@ static yk_status read_local(const yk__source *source, const entry *e, uint64_t l
 {
     unsigned char bytes[LOCAL], name[256], text_space[24];
     char text[80];
-    show(e->name, e->name_length, text);
+    printable_name(e->name, e->name_length, text);
     *m = (yk__zip_member){e->name, e->name_length, e->crc, e->header, 0, e->size};
     if (e->header > limit || limit - e->header < LOCAL)
         return yk__fail(YK_ERR_FORMAT,
@@ -419,54 +420,56 @@ static yk_status check_overlaps(const yk__source *source, const yk__zip *zip, ex
             const yk__zip_member *a = &zip->members[extents[i - 1].member], *b = &zip->members[extents[i].member];
             char one[80], two[80];
             return yk__fail(YK_ERR_FORMAT, "%s: zip: members '%s' and '%s' overlap at byte %" PRIu64, source->path,
-                            show(a->name, a->name_length, one), show(b->name, b->name_length, two), b->header);
+                            printable_name(a->name, a->name_length, one), printable_name(b->name, b->name_length, two),
+                            b->header);
         }
     }
     return YK_OK;
 }
 
-static yk_status read_members(const yk__source *source, const directory_place *place, yk__zip *zip, extent *extents)
+static yk_status read_members(const yk__source *source, const directory_extent *directory, yk__zip *zip,
+                              extent *extents)
 {
     size_t at = 0;
-    for (uint64_t i = 0; i < place->count; i++) {
+    for (uint64_t i = 0; i < directory->count; i++) {
         entry e;
-        yk_status status = read_entry(source, zip->directory, (size_t)place->size, &at, &e);
+        yk_status status = read_entry(source, zip->directory, (size_t)directory->size, &at, &e);
         if (status)
             return status;
         char text[80];
         if (yk__zip_find(zip, e.name, e.name_length) != UINT32_MAX)
             return yk__fail(YK_ERR_FORMAT, "%s: zip: there are two members '%s'", source->path,
-                            show(e.name, e.name_length, text));
+                            printable_name(e.name, e.name_length, text));
         extents[i].member = zip->count;
         extents[i].begin = e.header;
-        status = read_local(source, &e, place->offset, &zip->members[zip->count], &extents[i].end);
+        status = read_local(source, &e, directory->offset, &zip->members[zip->count], &extents[i].end);
         if (!status)
             status = yk__name_add(&zip->names, yk__name_hash(e.name, e.name_length), zip->count);
         if (status)
             return status;
         zip->count++;
     }
-    if (at != place->size)
+    if (at != directory->size)
         return yk__fail(YK_ERR_FORMAT, "%s: zip: the directory has %" PRIu64 " bytes, its %" PRIu64 " entries %zu",
-                        source->path, place->size, place->count, at);
+                        source->path, directory->size, directory->count, at);
     return check_overlaps(source, zip, extents);
 }
 
 yk_status yk__zip_open(const yk__source *source, yk__zip *zip)
 {
     *zip = (yk__zip){0};
-    directory_place place;
-    yk_status status = find_directory(source, &place);
+    directory_extent directory;
+    yk_status status = find_directory(source, &directory);
     if (status)
         return status;
-    zip->directory = yk__calloc((size_t)place.size + 1, 1);
-    zip->members = yk__calloc((size_t)place.count + 1, sizeof(*zip->members));
-    extent *extents = yk__calloc((size_t)place.count + 1, sizeof(*extents));
+    zip->directory = yk__calloc((size_t)directory.size + 1, 1);
+    zip->members = yk__calloc((size_t)directory.count + 1, sizeof(*zip->members));
+    extent *extents = yk__calloc((size_t)directory.count + 1, sizeof(*extents));
     status = zip->directory && zip->members && extents ? YK_OK : YK_ERR_MEMORY;
     if (!status)
-        status = yk__source_read(source, place.offset, zip->directory, (size_t)place.size);
+        status = yk__source_read(source, directory.offset, zip->directory, (size_t)directory.size);
     if (!status)
-        status = read_members(source, &place, zip, extents);
+        status = read_members(source, &directory, zip, extents);
     free(extents);
     if (status)
         yk__zip_clear(zip);
@@ -494,6 +497,6 @@ yk_status yk__zip_read(const yk__source *source, const yk__zip_member *member, v
     if (!status && crc != member->crc)
         status =
             yk__fail(YK_ERR_FORMAT, "%s: zip: member '%s' is damaged: its checksum is %08x, the directory says %08x",
-                     source->path, show(member->name, member->name_length, text), crc, member->crc);
+                     source->path, printable_name(member->name, member->name_length, text), crc, member->crc);
     return status;
 }

@@ -53,7 +53,7 @@ yk_status yk__zip_read(const yk__source *source, const yk__zip_member *member, v
 /* ---- writing (zip_write.c): members' data begin at multiples of 64 bytes ---- */
 typedef struct yk__zip_writer {
     yk__file_writer *file;
-    uint64_t place;
+    uint64_t offset;
     unsigned char *directory;
     size_t used, capacity;
     uint64_t count;

@@ -26,7 +26,7 @@ static uint32_t clip(uint64_t value)
 
 static yk_status emit(yk__zip_writer *writer, const void *data, size_t size)
 {
-    writer->place += size;
+    writer->offset += size;
     return yk__file_write(writer->file, data, size);
 }
 
@@ -72,7 +72,7 @@ yk_status yk__zip_add(yk__zip_writer *writer, const char *name, const void *data
 {
     unsigned char head[LOCAL], extra[20 + 4 + ALIGNMENT] = {0};
     size_t length = strlen(name);
-    uint64_t header = writer->place;
+    uint64_t header = writer->offset;
     bool large = size >= 0xFFFFFFFF;
     uint32_t crc = yk__crc32(0, data, (size_t)size);
     unsigned char *p = extra;
@@ -97,11 +97,11 @@ yk_status yk__zip_add(yk__zip_writer *writer, const char *name, const void *data
 
 static yk_status write_end(yk__zip_writer *writer)
 {
-    uint64_t offset = writer->place, size = writer->used, count = writer->count;
+    uint64_t offset = writer->offset, size = writer->used, count = writer->count;
     yk_status status = emit(writer, writer->directory, writer->used);
     unsigned char bytes[56 + 20 + 22], *p = bytes;
     if (count >= 0xFFFF || size >= 0xFFFFFFFF || offset >= 0xFFFFFFFF) {
-        uint64_t end = writer->place;
+        uint64_t end = writer->offset;
         memcpy(p, "PK\6\6", 4);
         p = put(put(put(put(put(p + 4, 8, 44), 2, VERSION), 2, VERSION), 4, 0), 4, 0);
         p = put(put(put(put(p, 8, count), 8, count), 8, size), 8, offset);

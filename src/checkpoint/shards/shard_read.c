@@ -100,17 +100,17 @@ static yk_status load_block(reader *r, uint64_t number)
 /* The bytes must lie inside the file. Whole blocks go straight to where they are wanted. */
 static yk_status read_bytes(reader *r, uint64_t begin, void *to, uint64_t size)
 {
-    char *place = to;
+    char *offset = to;
     while (size) {
         uint64_t number = begin / YK__SHARD_BLOCK, inside = begin % YK__SHARD_BLOCK;
         size_t all = block_size(r, number), piece = size < all - inside ? (size_t)size : all - (size_t)inside;
         bool whole = piece == all;
-        yk_status status = whole ? fetch_block(r, number, (unsigned char *)place) : load_block(r, number);
+        yk_status status = whole ? fetch_block(r, number, (unsigned char *)offset) : load_block(r, number);
         if (status)
             return status;
         if (!whole)
-            memcpy(place, r->block + inside, piece);
-        place += piece;
+            memcpy(offset, r->block + inside, piece);
+        offset += piece;
         begin += piece;
         size -= piece;
     }
@@ -229,9 +229,9 @@ static yk_status copy_box(reader *r, const job *j)
     for (;;) {
         int64_t source = 0, target = 0;
         for (int d = 0; d < t->ndim; d++) {
-            int64_t place = both.offset[d] + (d < outer ? at[d] : 0);
-            source = source * from->shape[d] + place - from->offset[d];
-            target = target * to->shape[d] + place - to->offset[d];
+            int64_t offset = both.offset[d] + (d < outer ? at[d] : 0);
+            source = source * from->shape[d] + offset - from->offset[d];
+            target = target * to->shape[d] + offset - to->offset[d];
         }
         yk_status status = read_bytes(r, j->begin + (uint64_t)(source * size),
                                       (char *)j->want->to->data + target * size, (uint64_t)(run * size));

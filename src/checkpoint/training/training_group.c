@@ -173,9 +173,9 @@ yk_status yk__snapshot_find_group(const char *root, const yk_checkpoint_options 
         (void)!yk__steps_list(root, &steps, &count); /* the record tells the others */
     yk_status status = YK_ERR_NOT_FOUND;
     for (int64_t limit = INT64_MAX;; limit = step) {
-        yk_status told = propose(steps, count, limit, o->group, &step);
-        if (told || step < 0) {
-            status = told ? told : YK_ERR_NOT_FOUND;
+        yk_status agreed = propose(steps, count, limit, o->group, &step);
+        if (agreed || step < 0) {
+            status = agreed ? agreed : YK_ERR_NOT_FOUND;
             break;
         }
         status = try_step(root, step, o, snapshot, found);

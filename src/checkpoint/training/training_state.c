@@ -263,7 +263,7 @@ static yk_status check_schedule(const char *dir, const json_t *saved, const yk_s
     return YK_OK;
 }
 
-static yk_status check_loader(const char *dir, json_t *saved, const yk_loader *loader, yk_loader_state *place)
+static yk_status check_loader(const char *dir, json_t *saved, const yk_loader *loader, yk_loader_state *loader_state)
 {
     yk_status status = check_presence(dir, saved, "loader", loader != NULL);
     if (status || !loader)
@@ -274,16 +274,16 @@ static yk_status check_loader(const char *dir, json_t *saved, const yk_loader *l
                     "batch", &batch, "dataset_length", &length, "batch_size", &size, "seed", &seed, "shuffle", &shuffle,
                     "drop_last", &drop_last, "rank", &rank, "world_size", &world))
         return lacks(dir, "loader");
-    *place = (yk_loader_state){.epoch = epoch,
-                               .start = start,
-                               .batch = batch,
-                               .dataset_length = length,
-                               .batch_size = size,
-                               .seed = (uint64_t)seed,
-                               .shuffle = shuffle,
-                               .drop_last = drop_last,
-                               .rank = rank,
-                               .world_size = world};
+    *loader_state = (yk_loader_state){.epoch = epoch,
+                                      .start = start,
+                                      .batch = batch,
+                                      .dataset_length = length,
+                                      .batch_size = size,
+                                      .seed = (uint64_t)seed,
+                                      .shuffle = shuffle,
+                                      .drop_last = drop_last,
+                                      .rank = rank,
+                                      .world_size = world};
     return YK_OK;
 }
 
@@ -330,7 +330,7 @@ static yk_status check_values(const char *dir, const json_t *saved, const yk_che
 typedef struct found {
     json_int_t epoch, step, seed, calls;
     int64_t time;
-    yk_loader_state place;
+    yk_loader_state loader_state;
     yk_grad_scaler_state scaler;
 } found;
 
@@ -344,10 +344,10 @@ static yk_status check_state(const char *dir, json_t *json, const yk_checkpoint_
     if (!status)
         status = check_optimizer(dir, json_object_get(json, "optimizer"), state->optimizer);
     if (!status)
-        status = check_loader(dir, json_object_get(json, "loader"), state->loader, &f->place);
+        status = check_loader(dir, json_object_get(json, "loader"), state->loader, &f->loader_state);
     if (!status)
         status = check_schedule(dir, json_object_get(json, "schedule"), state->schedule,
-                                state->loader && other_layout(&f->place, state->loader), &f->time);
+                                state->loader && other_layout(&f->loader_state, state->loader), &f->time);
     if (!status)
         status = check_scaler(dir, json_object_get(json, "scaler"), state->scaler, &f->scaler);
     return status ? status : check_values(dir, json_object_get(json, "values"), state->values);
@@ -357,7 +357,7 @@ static yk_status check_state(const char *dir, json_t *json, const yk_checkpoint_
 static yk_status load_objects(yk__snapshot *snapshot, yk_checkpoint_state *state, found *f)
 {
     yk_loader_state before = yk_loader_get_state(state->loader);
-    yk_status status = state->loader ? yk_loader_set_state(state->loader, &f->place) : YK_OK;
+    yk_status status = state->loader ? yk_loader_set_state(state->loader, &f->loader_state) : YK_OK;
     if (!status && state->optimizer) {
         status = yk__optimizer_load_state(state->optimizer, snapshot->optimizer, !snapshot->mapped);
         if (status && state->loader && yk_loader_set_state(state->loader, &before))

@@ -3,12 +3,12 @@
  *
  * Note [Calls of MPI]
  * Every call of MPI is made under one lock of the process, mpi_lock, and none of them waits: operations are begun in
- * their non-blocking form and tested in a loop that also looks at the clock, at letters, and at the group's failure.
+ * their non-blocking form and tested in a loop that also looks at the clock, at notices, and at the group's failure.
  * (The exceptions are calls that all members are known to be in: those that make a communicator.) So a rank that does
  * not come is an error, and any number of threads may use any number of groups.
  *
- * Note [Letters]
- * Ranks tell one another what MPI has no operation for (joining, failures, leaving, heads of messages) by letters:
+ * Note [Notices]
+ * Ranks tell one another what MPI has no operation for (joining, failures, leaving, heads of messages) by notices:
  * small messages on a communicator of all processes, of which each process always has one receive posted. Whoever tests
  * anything reads them.
  *
@@ -34,7 +34,7 @@ extern const yk__comm_services *mpi_yoke;
 
 enum {
     BLOCK_BYTES = 256,  /* of each rank in the exchange that begins a collective */
-    LETTER_TEXT = 1024, /* of a letter */
+    NOTICE_TEXT = 1024, /* of a notice */
 };
 
 /* What a rank is about to do, and its payload if that is small. */
@@ -43,25 +43,25 @@ typedef struct mpi_block {
     char payload[BLOCK_BYTES - sizeof(yk__comm_header)];
 } mpi_block;
 
-typedef enum mpi_letter_kind {
-    LETTER_JOIN,    /* to rank 0: a mpi_record */
-    LETTER_RETREAT, /* to rank 0: it did not join after all */
-    LETTER_VERDICT, /* from rank 0: number is the group's id, or code and text say why not */
-    LETTER_BROKEN,  /* code, text */
-    LETTER_LEFT,    /* number: collectives done */
-    LETTER_PROBE,   /* number: of the collective that waits */
-    LETTER_ANSWER,  /* number: collectives begun */
-    LETTER_MESSAGE, /* number, count, tag, dtype; the bytes, unless they come by themselves */
-} mpi_letter_kind;
+typedef enum mpi_notice_kind {
+    NOTICE_JOIN,      /* to rank 0: a mpi_record */
+    NOTICE_WITHDRAWN, /* to rank 0: it did not join after all */
+    NOTICE_ADMISSION, /* from rank 0: number is the group's id, or code and text say why not */
+    NOTICE_BROKEN,    /* code, text */
+    NOTICE_LEFT,      /* number: collectives done */
+    NOTICE_PROBE,     /* number: of the collective that waits */
+    NOTICE_ANSWER,    /* number: collectives begun */
+    NOTICE_MESSAGE,   /* number, count, tag, dtype; the bytes, unless they come by themselves */
+} mpi_notice_kind;
 
-typedef struct mpi_letter {
+typedef struct mpi_notice {
     uint64_t group; /* its id; of a group that is being made, a hash of its name */
     int32_t kind, rank;
     uint64_t number;
     int64_t count;
     int32_t tag, dtype, code, bytes;
-    char text[LETTER_TEXT];
-} mpi_letter;
+    char text[NOTICE_TEXT];
+} mpi_notice;
 
 /* A rank as it presents itself. */
 typedef struct mpi_record {
@@ -78,7 +78,7 @@ typedef struct mpi_member {
 
 typedef struct mpi_message {
     yk__comm_op op;
-    MPI_Request request; /* of the payload, where it does not come in the letter */
+    MPI_Request request; /* of the payload, where it does not come in the notice */
     bool under_way, done;
     yk_status status;
     yk_error error;
@@ -86,11 +86,11 @@ typedef struct mpi_message {
     struct mpi_message *next;
 } mpi_message;
 
-/* A letter in a list: heads of messages that nobody has asked for yet, and letters that came early. */
-typedef struct mpi_kept {
-    struct mpi_kept *next;
-    mpi_letter letter;
-} mpi_kept;
+/* A notice in a list: heads of messages that nobody has asked for yet, and notices that came early. */
+typedef struct mpi_kept_notice {
+    struct mpi_kept_notice *next;
+    mpi_notice notice;
+} mpi_kept_notice;
 
 typedef struct mpi_group {
     int rank, world_size;
@@ -111,49 +111,49 @@ typedef struct mpi_group {
     _Atomic uint64_t begun, done;
 
     mpi_message *messages; /* not done, in the order of the calls; under mpi_lock, as what follows */
-    mpi_kept *heads, **heads_end;
+    mpi_kept_notice *heads, **heads_end;
     struct mpi_group *next;
 } mpi_group;
 
 /* ---- mpi_engine.c ---- */
 extern pthread_mutex_t mpi_lock;
-extern MPI_Comm mpi_world; /* letters; ranks as in MPI_COMM_WORLD */
+extern MPI_Comm mpi_world; /* notices; ranks as in MPI_COMM_WORLD */
 extern int mpi_world_rank, mpi_world_size;
 /* Initialises MPI, once in the process, within so many seconds. */
 yk_status mpi_start(double seconds);
 /* "all_reduce: MPI says: ..." */
 yk_status mpi_failed(const char *what, int code);
 /* With the lock held: begins to send, from a copy. */
-void mpi_send_letter(int mpi_rank, const mpi_letter *letter);
-void mpi_tell_members(mpi_group *g, mpi_letter *letter);
-/* With the lock held: reads letters, and moves messages on. */
+void mpi_send_notice(int mpi_rank, const mpi_notice *notice);
+void mpi_send_members(mpi_group *g, mpi_notice *notice);
+/* With the lock held: reads notices, and moves messages on. */
 void mpi_progress(void);
-/* With the lock held: waits until the letters are sent, `seconds` at most. */
+/* With the lock held: waits until the notices are sent, `seconds` at most. */
 void mpi_flush(double seconds);
-/* With the lock held: letters to a group that has not got its id yet. */
-mpi_kept *mpi_take_early(mpi_letter_kind kind, uint64_t group);
+/* With the lock held: notices to a group that has not got its id yet. */
+mpi_kept_notice *mpi_take_early(mpi_notice_kind kind, uint64_t group);
 void mpi_list(mpi_group *g);
 void mpi_unlist(mpi_group *g);
 /* With the lock held: no call of MPI from here on; breaks all groups, for which it says why. */
 void mpi_abandon(const char *cause);
 bool mpi_is_abandoned(void);
 
-/* ---- mpi_watch.c: failures ---- */
-const char *mpi_who(const mpi_group *g, int rank, char *buffer, size_t size);
+/* ---- mpi_failure.c: failures ---- */
+const char *mpi_rank_name(const mpi_group *g, int rank, char *buffer, size_t size);
 /* With the lock held, and without: breaks the group on all ranks unless it is broken; fails with its cause. */
 yk_status mpi_break_locked(mpi_group *g, yk_status code, const char *format, ...) YK_PRINTF(3, 4);
 yk_status mpi_break(mpi_group *g, yk_status code, const char *format, ...) YK_PRINTF(3, 4);
 /* With the lock held: another rank says so. */
 void mpi_broken_by(mpi_group *g, yk_status code, const char *cause);
 yk_status mpi_check(void *state);
-void mpi_give_up(void *state, yk_status code, const char *cause);
+void mpi_abort_group(void *state, yk_status code, const char *cause);
 /* Waits until the requests are done. `callers`: they work on the caller's memory. */
 yk_status mpi_finish(mpi_group *g, const yk__comm_op *op, MPI_Request *requests, int count, bool callers);
 /* Lets go of the core between two looks, the more the longer it has waited. */
 void mpi_pause(const mpi_group *g, int looks);
 
 /* ---- mpi_join.c ---- */
-yk_status mpi_join(const yk__comm_place *place, void **state);
+yk_status mpi_join(const yk__comm_join_args *args, void **state);
 void mpi_leave(void *state);
 
 /* ---- mpi_exchange.c ---- */
@@ -165,7 +165,7 @@ yk_status mpi_wait(void *state, void *message, double seconds, bool *done);
 void mpi_forget(void *state, void *message);
 /* With the lock held. */
 void mpi_move_messages(mpi_group *g);
-void mpi_take_head(mpi_group *g, const mpi_letter *letter);
+void mpi_take_head(mpi_group *g, const mpi_notice *notice);
 /* The type of MPI for elements of so many bytes. */
 MPI_Datatype mpi_type_of(size_t bytes);
 

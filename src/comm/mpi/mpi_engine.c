@@ -1,5 +1,5 @@
 /*
- * mpi_engine.c - MPI in this process: its start and end, and the letters between processes. Layer: comm/mpi.
+ * mpi_engine.c - MPI in this process: its start and end, and the notices between processes. Layer: comm/mpi.
  *
  * See the notes in mpi_backend.h. A process that ends well, and has left its groups, ends MPI; one that fails does not,
  * because MPI_Finalize waits for all processes: mpirun sees that, and ends the job.
@@ -14,11 +14,11 @@
 
 #include "comm/mpi/mpi_backend.h"
 
-/* A letter on its way. */
+/* A notice on its way. */
 typedef struct outgoing {
     struct outgoing *next;
     MPI_Request request;
-    mpi_letter letter;
+    mpi_notice notice;
 } outgoing;
 
 const yk__base_services *mpi_base;
@@ -35,13 +35,13 @@ static yk_error start_error;
 static bool ours, failed;
 static atomic_bool abandoned;
 static pid_t process;
-static mpi_letter incoming;
+static mpi_notice incoming;
 static MPI_Request receiving = MPI_REQUEST_NULL;
 static outgoing *outbox;
 static mpi_group *groups, *lost; /* those that were left broken: MPI may still have memory of theirs */
-static mpi_kept *early, **early_end = &early;
+static mpi_kept_notice *early, **early_end = &early;
 
-enum { LETTER_TAG = 1, READ_AT_ONCE = 32 };
+enum { NOTICE_TAG = 1, READ_AT_ONCE = 32 };
 
 yk_status mpi_failed(const char *what, int code)
 {
@@ -53,7 +53,7 @@ yk_status mpi_failed(const char *what, int code)
 
 static void receive(void)
 {
-    if (MPI_Irecv(&incoming, (int)sizeof(incoming), MPI_BYTE, MPI_ANY_SOURCE, LETTER_TAG, mpi_world, &receiving))
+    if (MPI_Irecv(&incoming, (int)sizeof(incoming), MPI_BYTE, MPI_ANY_SOURCE, NOTICE_TAG, mpi_world, &receiving))
         abandoned = true;
 }
 
@@ -70,7 +70,7 @@ static void end_mpi(int status, void *unused)
         well &= !atomic_load(&g->broken);
     if (!finalized && (well || mpi_world_size == 1)) {
         for (mpi_group *g = groups; g; g = g->next)
-            mpi_tell_members(g, &(mpi_letter){.kind = LETTER_LEFT, .number = atomic_load(&g->done)});
+            mpi_send_members(g, &(mpi_notice){.kind = NOTICE_LEFT, .number = atomic_load(&g->done)});
         mpi_flush(1);
         MPI_Cancel(&receiving);
         MPI_Wait(&receiving, MPI_STATUS_IGNORE);
@@ -166,7 +166,7 @@ void mpi_abandon(const char *cause)
         char who[120];
         yk_error unused;
         (void)mpi_break_locked(g, YK_ERR_CONNECTION, "group '%s': %s gave up MPI: %.600s", g->name,
-                               mpi_who(g, g->rank, who, sizeof(who)), cause);
+                               mpi_rank_name(g, g->rank, who, sizeof(who)), cause);
         mpi_base->error_take(&unused);
     }
     mpi_flush(0.2);
@@ -179,7 +179,7 @@ bool mpi_is_abandoned(void)
     return abandoned;
 }
 
-/* ---- letters ----------------------------------------------------------------------------------------------------- */
+/* ---- notices ----------------------------------------------------------------------------------------------------- */
 static void sweep_outbox(void)
 {
     for (outgoing **at = &outbox; *at;) {
@@ -196,14 +196,14 @@ static void sweep_outbox(void)
     }
 }
 
-void mpi_send_letter(int mpi_rank, const mpi_letter *letter)
+void mpi_send_notice(int mpi_rank, const mpi_notice *notice)
 {
     outgoing *o = abandoned ? NULL : malloc(sizeof(*o));
     if (!o)
         return;
-    size_t bytes = offsetof(mpi_letter, text) + (size_t)letter->bytes;
-    memcpy(&o->letter, letter, bytes);
-    if (MPI_Isend(&o->letter, (int)bytes, MPI_BYTE, mpi_rank, LETTER_TAG, mpi_world, &o->request)) {
+    size_t bytes = offsetof(mpi_notice, text) + (size_t)notice->bytes;
+    memcpy(&o->notice, notice, bytes);
+    if (MPI_Isend(&o->notice, (int)bytes, MPI_BYTE, mpi_rank, NOTICE_TAG, mpi_world, &o->request)) {
         free(o);
         return;
     }
@@ -211,13 +211,13 @@ void mpi_send_letter(int mpi_rank, const mpi_letter *letter)
     outbox = o;
 }
 
-void mpi_tell_members(mpi_group *g, mpi_letter *letter)
+void mpi_send_members(mpi_group *g, mpi_notice *notice)
 {
-    letter->group = g->id;
-    letter->rank = g->rank;
+    notice->group = g->id;
+    notice->rank = g->rank;
     for (int r = 0; r < g->world_size; r++)
         if (r != g->rank && !g->members[r].left)
-            mpi_send_letter(g->members[r].who.mpi_rank, letter);
+            mpi_send_notice(g->members[r].who.mpi_rank, notice);
 }
 
 void mpi_flush(double seconds)
@@ -230,21 +230,21 @@ void mpi_flush(double seconds)
     }
 }
 
-static void keep_early(const mpi_letter *letter)
+static void keep_early(const mpi_notice *notice)
 {
-    mpi_kept *kept = calloc(1, sizeof(*kept));
+    mpi_kept_notice *kept = calloc(1, sizeof(*kept));
     if (!kept)
         return; /* its sender hears nothing, and says so in time */
-    memcpy(&kept->letter, letter, offsetof(mpi_letter, text) + (size_t)letter->bytes);
+    memcpy(&kept->notice, notice, offsetof(mpi_notice, text) + (size_t)notice->bytes);
     *early_end = kept;
     early_end = &kept->next;
 }
 
-mpi_kept *mpi_take_early(mpi_letter_kind kind, uint64_t group)
+mpi_kept_notice *mpi_take_early(mpi_notice_kind kind, uint64_t group)
 {
-    for (mpi_kept **at = &early; *at; at = &(*at)->next) {
-        mpi_kept *kept = *at;
-        if (kept->letter.kind != (int32_t)kind || kept->letter.group != group)
+    for (mpi_kept_notice **at = &early; *at; at = &(*at)->next) {
+        mpi_kept_notice *kept = *at;
+        if (kept->notice.kind != (int32_t)kind || kept->notice.group != group)
             continue;
         *at = kept->next;
         if (!*at)
@@ -255,12 +255,12 @@ mpi_kept *mpi_take_early(mpi_letter_kind kind, uint64_t group)
 }
 
 /* A rank that has gone back on its word is forgotten with its word. */
-static void retreat(const mpi_letter *letter)
+static void retreat(const mpi_notice *notice)
 {
-    for (mpi_kept **at = &early; *at;) {
-        mpi_kept *kept = *at;
-        if (kept->letter.kind != LETTER_JOIN || kept->letter.group != letter->group ||
-            kept->letter.rank != letter->rank) {
+    for (mpi_kept_notice **at = &early; *at;) {
+        mpi_kept_notice *kept = *at;
+        if (kept->notice.kind != NOTICE_JOIN || kept->notice.group != notice->group ||
+            kept->notice.rank != notice->rank) {
             at = &kept->next;
             continue;
         }
@@ -271,38 +271,38 @@ static void retreat(const mpi_letter *letter)
     }
 }
 
-static void read_letter(const mpi_letter *letter)
+static void read_notice(const mpi_notice *notice)
 {
-    if (letter->kind == LETTER_JOIN || letter->kind == LETTER_VERDICT) {
-        keep_early(letter);
+    if (notice->kind == NOTICE_JOIN || notice->kind == NOTICE_ADMISSION) {
+        keep_early(notice);
         return;
     }
-    if (letter->kind == LETTER_RETREAT) {
-        retreat(letter);
+    if (notice->kind == NOTICE_WITHDRAWN) {
+        retreat(notice);
         return;
     }
     mpi_group *g = groups;
-    while (g && g->id != letter->group)
+    while (g && g->id != notice->group)
         g = g->next;
-    if (!g || letter->rank < 0 || letter->rank >= g->world_size)
+    if (!g || notice->rank < 0 || notice->rank >= g->world_size)
         return; /* this rank has left the group */
-    mpi_member *from = &g->members[letter->rank];
-    switch (letter->kind) {
-    case LETTER_BROKEN: mpi_broken_by(g, (yk_status)letter->code, letter->text); break;
-    case LETTER_LEFT:
+    mpi_member *from = &g->members[notice->rank];
+    switch (notice->kind) {
+    case NOTICE_BROKEN: mpi_broken_by(g, (yk_status)notice->code, notice->text); break;
+    case NOTICE_LEFT:
         from->left = true;
-        from->done = letter->number;
+        from->done = notice->number;
         break;
-    case LETTER_PROBE:
-        mpi_send_letter(
+    case NOTICE_PROBE:
+        mpi_send_notice(
             from->who.mpi_rank,
-            &(mpi_letter){.group = g->id, .kind = LETTER_ANSWER, .rank = g->rank, .number = atomic_load(&g->begun)});
+            &(mpi_notice){.group = g->id, .kind = NOTICE_ANSWER, .rank = g->rank, .number = atomic_load(&g->begun)});
         break;
-    case LETTER_ANSWER:
+    case NOTICE_ANSWER:
         from->answered = true;
-        from->begun = letter->number;
+        from->begun = notice->number;
         break;
-    default: mpi_take_head(g, letter);
+    default: mpi_take_head(g, notice);
     }
 }
 
@@ -314,12 +314,12 @@ void mpi_progress(void)
             abandoned = true;
         if (!came || abandoned)
             break;
-        mpi_letter letter = incoming;
+        mpi_notice notice = incoming;
         receive();
         yk_error before, unused;
         mpi_base->error_take(&before);
-        read_letter(&letter);
-        mpi_base->error_take(&unused); /* a failure that a letter tells is the group's, not this call's */
+        read_notice(&notice);
+        mpi_base->error_take(&unused); /* a failure that a notice tells is the group's, not this call's */
         mpi_base->error_put(&before);
     }
     if (outbox && !abandoned)
@@ -353,7 +353,7 @@ void mpi_unlist(mpi_group *g)
 /* ---- the object's one export ------------------------------------------------------------------------------------- */
 static const yk__comm_backend backend = {
     .name = "mpi",
-    .meets = true,
+    .bootstraps = true,
     .join = mpi_join,
     .collective =
         {
@@ -371,7 +371,7 @@ static const yk__comm_backend backend = {
     .wait = mpi_wait,
     .forget = mpi_forget,
     .check = mpi_check,
-    .give_up = mpi_give_up,
+    .abort_group = mpi_abort_group,
     .leave = mpi_leave,
 };
 

@@ -81,8 +81,8 @@ static yk_status compare_blocks(mpi_group *g)
             continue;
         char x[120], y[120], a[160], c[160];
         return mpi_break(g, YK_ERR_MISMATCH, "group '%s': %s called %s, but %s called %s", g->name,
-                         mpi_who(g, 0, x, sizeof(x)), describe_block(first, a, sizeof(a)), mpi_who(g, r, y, sizeof(y)),
-                         describe_block(b, c, sizeof(c)));
+                         mpi_rank_name(g, 0, x, sizeof(x)), describe_block(first, a, sizeof(a)),
+                         mpi_rank_name(g, r, y, sizeof(y)), describe_block(b, c, sizeof(c)));
     }
     return YK_OK;
 }
@@ -91,15 +91,15 @@ static yk_status compare_blocks(mpi_group *g)
 static size_t small_payload(const mpi_group *g, const yk__comm_op *op, size_t size, bool *small)
 {
     size_t total = (size_t)op->count * size, ranks = (size_t)g->world_size;
-    bool dealt = op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_REDUCE_SCATTER;
+    bool scattered = op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_REDUCE_SCATTER;
     *small = false;
     if (op->kind == YK__COMM_ALL_TO_ALL || op->kind == YK__COMM_BARRIER)
         return 0;
-    if (dealt)
+    if (scattered)
         total *= ranks;
     *small = total <= PAYLOAD;
-    bool gives = (op->kind != YK__COMM_BROADCAST && op->kind != YK__COMM_SCATTER) || op->peer == g->rank;
-    return *small && gives ? total : 0;
+    bool sends = (op->kind != YK__COMM_BROADCAST && op->kind != YK__COMM_SCATTER) || op->peer == g->rank;
+    return *small && sends ? total : 0;
 }
 
 /* The results of a small operation, out of the blocks. */
@@ -337,8 +337,8 @@ static yk_status compare_counts(mpi_group *g, const yk__comm_op *op, const int64
     for (int r = 0; r < g->world_size; r++)
         if (sent[r] != op->out_counts[r])
             return mpi_break(g, YK_ERR_MISMATCH, "%s: %s sends %lld elements to %s, which expects %lld",
-                             mpi_yoke->describe(op, what, sizeof(what)), mpi_who(g, r, a, sizeof(a)),
-                             (long long)sent[r], mpi_who(g, g->rank, b, sizeof(b)), (long long)op->out_counts[r]);
+                             mpi_yoke->describe(op, what, sizeof(what)), mpi_rank_name(g, r, a, sizeof(a)),
+                             (long long)sent[r], mpi_rank_name(g, g->rank, b, sizeof(b)), (long long)op->out_counts[r]);
     return YK_OK;
 }
 
@@ -410,7 +410,7 @@ yk_status mpi_collective(void *state, const yk__comm_op *op)
     if (!mpi_check(g)) { /* out of memory, say: the others must not wait for this rank */
         yk_error error;
         mpi_base->error_take(&error);
-        mpi_give_up(g, status, error.message);
+        mpi_abort_group(g, status, error.message);
     }
     return mpi_check(g);
 }

@@ -1,9 +1,9 @@
 /*
  * mpi_messages.c - send and recv. Layer: comm/mpi.
  *
- * A message is a letter with number, tag, dtype and count, which is matched here and not by MPI: tags may be any
- * number, and a receive of another dtype or size is an error. Few bytes come in the letter; more by themselves, under a
- * tag of MPI that is made of the sender's number, and the receive for them is posted when the letter has been matched.
+ * A message is a notice with number, tag, dtype and count, which is matched here and not by MPI: tags may be any
+ * number, and a receive of another dtype or size is an error. Few bytes come in the notice; more by themselves, under a
+ * tag of MPI that is made of the sender's number, and the receive for them is posted when the notice has been matched.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void end(mpi_message *m, yk_status status)
 }
 
 /* The head's receive is there: takes the bytes, or lets them come. */
-static void accept_head(mpi_group *g, mpi_message *m, const mpi_letter *head)
+static void accept_head(mpi_group *g, mpi_message *m, const mpi_notice *head)
 {
     const yk__comm_op *op = &m->op;
     if (head->dtype != (int32_t)op->dtype || head->count != op->count) {
@@ -39,12 +39,12 @@ static void accept_head(mpi_group *g, mpi_message *m, const mpi_letter *head)
                             .peer = g->rank,
                             .tag = head->tag};
         end(m, mpi_break_locked(g, YK_ERR_MISMATCH, "group '%s': %s called %s, but %s called %s", g->name,
-                                mpi_who(g, op->peer, a, sizeof(a)), mpi_yoke->describe(&sent, x, sizeof(x)),
-                                mpi_who(g, g->rank, b, sizeof(b)), mpi_yoke->describe(op, y, sizeof(y))));
+                                mpi_rank_name(g, op->peer, a, sizeof(a)), mpi_yoke->describe(&sent, x, sizeof(x)),
+                                mpi_rank_name(g, g->rank, b, sizeof(b)), mpi_yoke->describe(op, y, sizeof(y))));
         return;
     }
     size_t size = mpi_yoke->dtype_size(op->dtype), bytes = (size_t)op->count * size;
-    if (bytes <= LETTER_TEXT) {
+    if (bytes <= NOTICE_TEXT) {
         if (bytes)
             memcpy(op->out, head->text, bytes);
         end(m, YK_OK);
@@ -69,21 +69,21 @@ static mpi_message *receive_for(const mpi_group *g, int from, int tag)
     return NULL;
 }
 
-void mpi_take_head(mpi_group *g, const mpi_letter *letter)
+void mpi_take_head(mpi_group *g, const mpi_notice *notice)
 {
-    mpi_message *m = receive_for(g, letter->rank, letter->tag);
+    mpi_message *m = receive_for(g, notice->rank, notice->tag);
     if (m) {
-        accept_head(g, m, letter);
+        accept_head(g, m, notice);
         return;
     }
-    mpi_kept *kept = malloc(sizeof(*kept));
+    mpi_kept_notice *kept = malloc(sizeof(*kept));
     if (!kept) {
         (void)mpi_break_locked(g, YK_ERR_MEMORY, "group '%s': rank %d has no memory for a message of rank %d", g->name,
-                               g->rank, letter->rank);
+                               g->rank, notice->rank);
         return;
     }
     kept->next = NULL;
-    memcpy(&kept->letter, letter, offsetof(mpi_letter, text) + (size_t)letter->bytes);
+    memcpy(&kept->notice, notice, offsetof(mpi_notice, text) + (size_t)notice->bytes);
     *g->heads_end = kept;
     g->heads_end = &kept->next;
 }
@@ -91,14 +91,14 @@ void mpi_take_head(mpi_group *g, const mpi_letter *letter)
 /* A head that came before the receive. */
 static void match_receive(mpi_group *g, mpi_message *m)
 {
-    for (mpi_kept **at = &g->heads; *at; at = &(*at)->next) {
-        mpi_kept *kept = *at;
-        if (kept->letter.rank != m->op.peer || kept->letter.tag != m->op.tag)
+    for (mpi_kept_notice **at = &g->heads; *at; at = &(*at)->next) {
+        mpi_kept_notice *kept = *at;
+        if (kept->notice.rank != m->op.peer || kept->notice.tag != m->op.tag)
             continue;
         *at = kept->next;
         if (!*at)
             g->heads_end = at;
-        accept_head(g, m, &kept->letter);
+        accept_head(g, m, &kept->notice);
         free(kept);
         return;
     }
@@ -109,22 +109,22 @@ static void begin_send(mpi_group *g, mpi_message *m)
     const yk__comm_op *op = &m->op;
     size_t size = mpi_yoke->dtype_size(op->dtype), bytes = (size_t)op->count * size;
     int to = g->members[op->peer].who.mpi_rank;
-    mpi_letter head = {.group = g->id,
-                       .kind = LETTER_MESSAGE,
+    mpi_notice head = {.group = g->id,
+                       .kind = NOTICE_MESSAGE,
                        .rank = g->rank,
                        .number = op->number,
                        .count = op->count,
                        .tag = op->tag,
                        .dtype = (int32_t)op->dtype};
-    if (bytes <= LETTER_TEXT) {
+    if (bytes <= NOTICE_TEXT) {
         head.bytes = (int32_t)bytes;
         if (bytes)
             memcpy(head.text, op->in, bytes);
-        mpi_send_letter(to, &head);
+        mpi_send_notice(to, &head);
         end(m, YK_OK);
         return;
     }
-    mpi_send_letter(to, &head);
+    mpi_send_notice(to, &head);
     m->under_way = true;
     int code =
         MPI_Isend(op->in, (int)op->count, mpi_type_of(size), op->peer, payload_tag(op->number), g->comm, &m->request);
@@ -211,8 +211,8 @@ static void look_after(mpi_group *g, const mpi_message *m)
     yk_error before, unused;
     mpi_base->error_take(&before);
     mpi_yoke->describe(&m->op, what, sizeof(what));
-    mpi_who(g, g->rank, a, sizeof(a));
-    mpi_who(g, m->op.peer, b, sizeof(b));
+    mpi_rank_name(g, g->rank, a, sizeof(a));
+    mpi_rank_name(g, m->op.peer, b, sizeof(b));
     if (peer->left)
         (void)mpi_break_locked(g, YK_ERR_CONNECTION, "%s of %s: %s left", what, a, b);
     else

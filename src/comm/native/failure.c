@@ -25,7 +25,7 @@ const char *yk__native_local_rank_name(const native *g, int local_rank, char *bu
     return yk__native_rank_name(g, yk__native_rank_at(g, g->host, local_rank), buffer, size);
 }
 
-bool yk__native_process_state(int pid, char *letter, uint64_t *start)
+bool yk__native_process_state(int pid, char *state, uint64_t *start)
 {
     char path[40], text[1024];
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
@@ -42,7 +42,7 @@ bool yk__native_process_state(int pid, char *letter, uint64_t *start)
     if (!at || at[1] != ' ')
         return false;
     at += 2;
-    *letter = *at;
+    *state = *at;
     for (int field = 3; field < 22 && at; field++) {
         at = strchr(at, ' ');
         at = at ? at + 1 : NULL;
@@ -56,15 +56,15 @@ bool yk__native_process_state(int pid, char *letter, uint64_t *start)
 bool yk__native_is_dead(const native *g, int local_rank, bool *stopped)
 {
     const yk__native_row *row = &g->rows[local_rank];
-    char letter = 0;
+    char state = 0;
     uint64_t start = 0;
     *stopped = false;
     if (row->pid == g->pid)
         return false;
-    if (!yk__native_process_state(row->pid, &letter, &start))
+    if (!yk__native_process_state(row->pid, &state, &start))
         return errno == ENOENT || errno == ESRCH;
-    *stopped = letter == 'T' || letter == 't';
-    return letter == 'Z' || letter == 'X' || start != row->start;
+    *stopped = state == 'T' || state == 't';
+    return state == 'Z' || state == 'X' || start != row->start;
 }
 
 void yk__native_wake_all(native *g)

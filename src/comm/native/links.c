@@ -5,8 +5,8 @@
  * Each rank listens on the address from which it reaches the master, on a free port, and says so in its record. It
  * connects to all lower ranks of other hosts and lets the higher ones in, all at once: three round trips for any
  * number. Both sides prove that they have the job's secret (net/handshake.h) before a rank is named. All that come are
- * heard side by side, so a stranger that says nothing keeps nobody waiting; of those that are not known yet the oldest
- * goes when they are too many.
+ * heard side by side, so an unauthenticated connection that sends nothing delays nobody; of those that are not known
+ * yet the oldest goes when they are too many.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -32,19 +32,19 @@ typedef struct hello {
     int32_t from, to, channel, unused;
 } hello;
 
-static uint64_t group_hash(const yk__comm_place *place)
+static uint64_t group_hash(const yk__comm_join_args *args)
 {
-    uint64_t h = place->members ^ (uint64_t)place->world_size;
-    for (const char *c = place->name; *c; c++)
+    uint64_t h = args->members ^ (uint64_t)args->world_size;
+    for (const char *c = args->name; *c; c++)
         h = (h ^ (unsigned char)*c) * 0x100000001B3u;
     return h;
 }
 
 /* ---- listening --------------------------------------------------------------------------------------------------- */
 /* The host that all ranks reach: the store's, or $MASTER_ADDR. */
-static bool master_host(const yk__comm_place *place, char host[YK__HOST_SIZE], int *port)
+static bool master_host(const yk__comm_join_args *args, char host[YK__HOST_SIZE], int *port)
 {
-    const char *name = yk_store_name(place->store), *master = getenv("MASTER_ADDR");
+    const char *name = yk_store_name(args->store), *master = getenv("MASTER_ADDR");
     if (strncmp(name, "tcp://", 6) != 0) {
         *port = 0;
         snprintf(host, YK__HOST_SIZE, "%s", master ? master : "");
@@ -57,17 +57,17 @@ static bool master_host(const yk__comm_place *place, char host[YK__HOST_SIZE], i
     return parsed;
 }
 
-static yk_status own_address(const native *g, const yk__comm_place *place, yk__address *local)
+static yk_status own_address(const native *g, const yk__comm_join_args *args, yk__address *local)
 {
     char host[YK__HOST_SIZE], why[YK__WHY_SIZE] = "";
     int port = 0;
     yk__address master;
-    if (master_host(place, host, &port)) {
-        if (yk__resolve(host, port, yk__now() + place->join_timeout, &master, 1, why) &&
+    if (master_host(args, host, &port)) {
+        if (yk__resolve(host, port, yk__now() + args->join_timeout, &master, 1, why) &&
             yk__route_to(&master, local, why))
             return YK_OK;
         return yk__fail(YK_ERR_CONNECTION, "group '%s': rank %d (host %s) finds no address for other hosts: %s",
-                        place->name, g->rank, place->host_name, why);
+                        args->name, g->rank, args->host_name, why);
     }
     /* A file on a shared file system: with a secret, the way out of this host; without, only this host may connect. */
     if (g->net->identity.has_secret && yk__resolve("192.0.2.1", 9, yk__now() + 1, &master, 1, why) &&
@@ -77,7 +77,7 @@ static yk_status own_address(const native *g, const yk__comm_place *place, yk__a
     return YK_OK;
 }
 
-yk_status yk__native_net_listen(native *g, const yk__comm_place *place)
+yk_status yk__native_net_listen(native *g, const yk__comm_join_args *args)
 {
     struct yk__native_net *net = yk__calloc(1, sizeof(*net));
     if (!net)
@@ -95,12 +95,12 @@ yk_status yk__native_net_listen(native *g, const yk__comm_place *place)
     }
     net->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (net->epoll < 0)
-        return yk__fail_errno("group '%s': no event queue", place->name);
+        return yk__fail_errno("group '%s': no event queue", args->name);
     yk__socket_private(net->epoll);
     yk__address local, bound;
     yk_status status = yk__identity_init(&net->identity, "comm", NULL, 0, NULL);
     if (!status)
-        status = own_address(g, place, &local);
+        status = own_address(g, args, &local);
     if (!status)
         status = yk__identity_allows(&net->identity, &local, "ranks on several hosts");
     if (status)
@@ -185,7 +185,7 @@ static yk_status dial_again(const native *g, struct yk__native_dial *d)
     return d->fd < 0 ? dial_failed(g, d) : YK_OK;
 }
 
-static yk_status dial(native *g, const yk__comm_place *place, int rank, int channel, struct yk__native_dial *d)
+static yk_status dial(native *g, const yk__comm_join_args *args, int rank, int channel, struct yk__native_dial *d)
 {
     char host[YK__HOST_SIZE], why[YK__WHY_SIZE] = "";
     int port;
@@ -193,12 +193,12 @@ static yk_status dial(native *g, const yk__comm_place *place, int rank, int chan
     *d = (struct yk__native_dial){.fd = -1, .rank = rank, .channel = channel, .patience = first_patience};
     if (status)
         return status;
-    if (!yk__resolve(host, port, yk__now() + place->join_timeout, &d->address, 1, why))
+    if (!yk__resolve(host, port, yk__now() + args->join_timeout, &d->address, 1, why))
         return unreachable(g, rank, g->net->links[rank].address, YK__NOT_RESOLVED, why);
     return dial_again(g, d);
 }
 
-yk_status yk__native_net_begin(native *g, const yk__comm_place *place)
+yk_status yk__native_net_begin(native *g, const yk__comm_join_args *args)
 {
     struct yk__native_net *net = g->net;
     net->lanes = g->world_size;
@@ -214,7 +214,7 @@ yk_status yk__native_net_begin(native *g, const yk__comm_place *place)
     yk_status status = net->dials ? YK_OK : yk__error_code();
     for (int r = 0; r < g->rank && !status; r++) {
         for (int channel = CONTROL; channel <= DATA && !status && g->members[r].host != g->host; channel++) {
-            status = dial(g, place, r, channel, &net->dials[net->dial_count]);
+            status = dial(g, args, r, channel, &net->dials[net->dial_count]);
             net->dial_count += !status;
         }
     }
@@ -229,16 +229,16 @@ static bool gives_up(const struct yk__native_dial *d, double now)
 }
 
 /* Moves one on when its socket is ready, or its time is over. `last`: so is that of all. */
-static yk_status move_dial(native *g, const yk__comm_place *place, struct yk__native_dial *d, bool ready, bool last)
+static yk_status move_dial(native *g, const yk__comm_join_args *args, struct yk__native_dial *d, bool ready, bool last)
 {
     bool late = !ready && (last || gives_up(d, yk__now()));
     d->reason = YK__REACHED;
     if (!d->connected) {
         d->reason = yk__connect_end(d->fd, late, d->why);
         if (!d->reason) {
-            hello h = {hello_magic, group_hash(place), g->rank, d->rank, d->channel, 0};
+            hello h = {hello_magic, group_hash(args), g->rank, d->rank, d->channel, 0};
             d->connected = true;
-            yk__socket_patience(d->fd, place->join_timeout);
+            yk__socket_patience(d->fd, args->join_timeout);
             yk__channel_init(&d->c, &g->net->identity, false, sizeof(h));
             yk__channel_send(&d->c, HELLO, &h, sizeof(h)); /* goes behind the proof */
         }
@@ -252,7 +252,7 @@ static yk_status move_dial(native *g, const yk__comm_place *place, struct yk__na
                  late ? "no answer to the handshake (does a firewall drop the packets?)" : d->c.why);
     }
     if (d->reason) {
-        yk_status status = yk__native_check_joining(g, place); /* it may have said why */
+        yk_status status = yk__native_check_joining(g, args); /* it may have said why */
         return status ? status : dial_failed(g, d);
     }
     if (!d->c.open)
@@ -273,7 +273,7 @@ static void close_dials(struct yk__native_net *net)
 }
 
 /* ---- letting in -------------------------------------------------------------------------------------------------- */
-/* A connection that came in: a rank's, or a stranger's. */
+/* A connection that came in: a rank's, or not authenticated yet. */
 typedef struct incoming {
     int fd;
     yk__address from; /* the port cleared */
@@ -312,7 +312,7 @@ static void make_room(incoming_list *all, const yk__address *from)
         drop_incoming(all, 0);
 }
 
-static yk_status accept_incoming(native *g, const yk__comm_place *place, incoming_list *all)
+static yk_status accept_incoming(native *g, const yk__comm_join_args *args, incoming_list *all)
 {
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) { /* then those that are there are heard */
         yk__address from = {.size = sizeof(from.storage)};
@@ -326,7 +326,7 @@ static yk_status accept_incoming(native *g, const yk__comm_place *place, incomin
                 continue;
         }
         if (fd < 0)
-            return yk__fail_errno("group '%s': rank %d takes no more connections at %s", place->name, g->rank,
+            return yk__fail_errno("group '%s': rank %d takes no more connections at %s", args->name, g->rank,
                                   g->net->address);
         yk__socket_private(fd);
         yk__socket_tune(fd);
@@ -346,9 +346,9 @@ static yk_status accept_incoming(native *g, const yk__comm_place *place, incomin
 }
 
 /* Whether a peer that has said this is a rank that connects to this one. */
-static bool is_expected(const native *g, const yk__comm_place *place, const hello *h)
+static bool is_expected(const native *g, const yk__comm_join_args *args, const hello *h)
 {
-    return h->magic == hello_magic && h->group == group_hash(place) && h->to == g->rank && h->from > g->rank &&
+    return h->magic == hello_magic && h->group == group_hash(args) && h->to == g->rank && h->from > g->rank &&
            h->from < g->world_size && g->members[h->from].host != g->host &&
            (h->channel == CONTROL || h->channel == DATA);
 }
@@ -374,7 +374,7 @@ static bool abandon(yk__native_link *l, int channel)
 }
 
 /* *came: this connection was a rank that was waited for. It is dropped then, and when it breaks a rule. */
-static yk_status receive_hello(native *g, const yk__comm_place *place, incoming_list *all, int i, bool *came)
+static yk_status receive_hello(native *g, const yk__comm_join_args *args, incoming_list *all, int i, bool *came)
 {
     incoming *one = all->list[i];
     yk__channel *c = &one->channel;
@@ -389,7 +389,7 @@ static yk_status receive_hello(native *g, const yk__comm_place *place, incoming_
         return YK_OK;
     if (type == HELLO && !yk__channel_unsent(c) && reader.end - reader.at == (ptrdiff_t)sizeof(said)) {
         memcpy(&said, reader.at, sizeof(said));
-        if (is_expected(g, place, &said)) {
+        if (is_expected(g, args, &said)) {
             bool again = abandon(&g->net->links[said.from], said.channel);
             status = adopt(g, said.from, said.channel, one->fd, c);
             *came = !status && !again;
@@ -400,11 +400,11 @@ static yk_status receive_hello(native *g, const yk__comm_place *place, incoming_
     return status;
 }
 
-static yk_status receive_all(native *g, const yk__comm_place *place, incoming_list *all, int *expected)
+static yk_status receive_all(native *g, const yk__comm_join_args *args, incoming_list *all, int *expected)
 {
     for (int i = all->count - 1; i >= 0; i--) { /* backwards: who goes moves only those that were heard */
         bool came = false;
-        yk_status status = all->polls[i + 1].revents ? receive_hello(g, place, all, i, &came) : YK_OK;
+        yk_status status = all->polls[i + 1].revents ? receive_hello(g, args, all, i, &came) : YK_OK;
         if (status)
             return status;
         *expected -= all->polls[i + 1].revents && came;
@@ -413,7 +413,7 @@ static yk_status receive_all(native *g, const yk__comm_place *place, incoming_li
 }
 
 /* `polls` are those of the connections that this rank makes; `early`: when these are to be there. */
-static yk_status move_dials(native *g, const yk__comm_place *place, const struct pollfd *polls, double early,
+static yk_status move_dials(native *g, const yk__comm_join_args *args, const struct pollfd *polls, double early,
                             int *expected)
 {
     double now = yk__now();
@@ -426,7 +426,7 @@ static yk_status move_dials(native *g, const yk__comm_place *place, const struct
         if (d->fd < 0 && now >= d->again && !last)
             status = dial_again(g, d);
         else if (d->fd >= 0 && (polls[i].revents || last || gives_up(d, now)))
-            status = move_dial(g, place, d, polls[i].revents, last);
+            status = move_dial(g, args, d, polls[i].revents, last);
         *expected -= d->done;
         if (!status && !d->done && d->fd < 0 && last)
             status = unreachable(g, d->rank, g->net->links[d->rank].address, d->reason, d->why);
@@ -448,13 +448,14 @@ static double next_dial(const native *g, double until)
 }
 
 /* Until all connections are there, the time is over, or another rank says that it is of no use. */
-static yk_status serve_incoming(native *g, const yk__comm_place *place, incoming_list *all, double until, int *expected)
+static yk_status serve_incoming(native *g, const yk__comm_join_args *args, incoming_list *all, double until,
+                                int *expected)
 {
     /* Who cannot connect gives up a little earlier, so that those who wait for it can name the reason. */
     double looked = yk__now(), early = looked + 0.85 * (until - looked);
     for (double now = looked; *expected > 0 && now <= until; now = yk__now()) {
         if (now - looked >= look_again) {
-            yk_status status = yk__native_check_joining(g, place);
+            yk_status status = yk__native_check_joining(g, args);
             if (status)
                 return status;
             looked = yk__now();
@@ -473,35 +474,35 @@ static yk_status serve_incoming(native *g, const yk__comm_place *place, incoming
         double next = next_dial(g, looked + look_again < until ? looked + look_again : until);
         int milliseconds = next > now ? (int)((next - now) * 1e3) + 1 : 0;
         poll(all->polls, count, milliseconds);
-        yk_status status = move_dials(g, place, own, early, expected);
+        yk_status status = move_dials(g, args, own, early, expected);
         if (!status)
-            status = receive_all(g, place, all, expected);
+            status = receive_all(g, args, all, expected);
         if (!status && all->polls[0].revents)
-            status = accept_incoming(g, place, all);
+            status = accept_incoming(g, args, all);
         if (status)
             return status;
     }
     return YK_OK;
 }
 
-static yk_status link_all(native *g, const yk__comm_place *place, double until)
+static yk_status link_all(native *g, const yk__comm_join_args *args, double until)
 {
     int expected = g->net->dial_count;
     for (int r = g->rank + 1; r < g->world_size; r++)
         expected += g->members[r].host == g->host ? 0 : 2;
-    int unauthenticated = yk__strangers_most();
+    int unauthenticated = yk__unauthenticated_limit();
     unauthenticated = unauthenticated < UNAUTHENTICATED_LIMIT ? unauthenticated : UNAUTHENTICATED_LIMIT;
     incoming_list all = {.room = expected + unauthenticated, .of_one_address = expected + unauthenticated / 2};
     all.list = yk__calloc((size_t)all.room, sizeof(incoming *));
     all.polls = yk__calloc((size_t)all.room + 1 + (size_t)g->net->dial_count, sizeof(*all.polls));
-    yk_status status = all.list && all.polls ? serve_incoming(g, place, &all, until, &expected) : yk__error_code();
+    yk_status status = all.list && all.polls ? serve_incoming(g, args, &all, until, &expected) : yk__error_code();
     while (all.count)
         drop_incoming(&all, all.count - 1);
     free(all.list);
     free(all.polls);
     if (status || expected <= 0)
         return status;
-    status = yk__native_check_joining(g, place); /* they may know better */
+    status = yk__native_check_joining(g, args); /* they may know better */
     if (status)
         return status;
     char list[400] = "", self[120], who[120];
@@ -514,12 +515,12 @@ static yk_status link_all(native *g, const yk__comm_place *place, double until)
     }
     return yk__fail(
         YK_ERR_TIMEOUT, "group '%s': %s did not connect to %s at %s within %g s (does a firewall drop the packets?)",
-        place->name, list, yk__native_rank_name(g, g->rank, self, sizeof(self)), g->net->address, place->join_timeout);
+        args->name, list, yk__native_rank_name(g, g->rank, self, sizeof(self)), g->net->address, args->join_timeout);
 }
 
-yk_status yk__native_net_connect(native *g, const yk__comm_place *place, double until)
+yk_status yk__native_net_connect(native *g, const yk__comm_join_args *args, double until)
 {
-    yk_status status = link_all(g, place, until);
+    yk_status status = link_all(g, args, until);
     close_dials(g->net);
     yk__socket_close(g->net->listener);
     g->net->listener = -1;
@@ -527,7 +528,7 @@ yk_status yk__native_net_connect(native *g, const yk__comm_place *place, double 
     for (int r = 0; r < g->world_size && !status; r++) {
         struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)r};
         if (g->members[r].host != g->host && epoll_ctl(g->net->epoll, EPOLL_CTL_ADD, g->net->links[r].control, &event))
-            status = yk__fail_errno("group '%s': the connection to rank %d cannot be watched", place->name, r);
+            status = yk__fail_errno("group '%s': the connection to rank %d cannot be watched", args->name, r);
     }
     return status;
 }

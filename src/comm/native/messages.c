@@ -144,16 +144,16 @@ static void advance_send(native *g, yk__native_message *m)
         if (bytes)
             memcpy(slot->bytes, op->in, bytes);
     } else {
-        slot->place = yk__region_find(op->in, bytes);
+        slot->handle = yk__region_find(op->in, bytes);
         bool same = g->rows[m->local_rank].pid == g->pid && m->local_rank != g->local_rank;
-        if (!same && (slot->place.id == 0 || m->local_rank == g->local_rank)) {
+        if (!same && (slot->handle.id == 0 || m->local_rank == g->local_rank)) {
             buffer = take_buffer(g, bytes);
             if (!buffer) {
                 end(g, m, yk__native_fail_message(g, op));
                 return;
             }
             memcpy(buffer->memory, op->in, bytes);
-            slot->place = yk__region_find(buffer->memory, bytes);
+            slot->handle = yk__region_find(buffer->memory, bytes);
             buffer->slot = slot;
         }
     }
@@ -204,7 +204,7 @@ static void advance_recv(native *g, yk__native_message *m)
     uint32_t state = SLOT_POSTED;
     if (slot->where && !atomic_compare_exchange_strong(&slot->state, &state, SLOT_READING))
         return; /* taken back: the group is broken */
-    const char *from = slot->where ? yk__native_reach(g, m->local_rank, &slot->place, op) : slot->bytes;
+    const char *from = slot->where ? yk__native_reach(g, m->local_rank, &slot->handle, op) : slot->bytes;
     if (!from) {
         atomic_store(&slot->state, SLOT_FREE);
         yk__native_abort(g, yk__error_code(), yk_last_error()->message);

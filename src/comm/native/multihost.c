@@ -256,7 +256,7 @@ static yk_status small(native *g, const yk__comm_op *op)
 }
 
 /* ---- what the larger ones share ---------------------------------------------------------------------------------- */
-yk_status yk__native_begin_large(native *g, const yk__comm_op *op, const yk__region_place *in)
+yk_status yk__native_begin_large(native *g, const yk__comm_op *op, const yk__region_handle *in)
 {
     yk_status status = yk__native_begin(g, op, in, NULL);
     return !status && g->local_rank == 0 ? yk__native_gather_blocks(g, op, 0) : status;

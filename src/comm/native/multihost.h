@@ -124,11 +124,11 @@ struct yk__native_net {
 
 /* ---- links.c: joining ---- */
 /* Listens where peers can connect. Sets g->net, also on failure but for lack of memory. */
-yk_status yk__native_net_listen(native *g, const yk__comm_place *place);
+yk_status yk__native_net_listen(native *g, const yk__comm_join_args *args);
 /* The hosts are known: begins to connect to all lower ranks of others, at their links' addresses. */
-yk_status yk__native_net_begin(native *g, const yk__comm_place *place);
+yk_status yk__native_net_begin(native *g, const yk__comm_join_args *args);
 /* Waits until all connections are there. */
-yk_status yk__native_net_connect(native *g, const yk__comm_place *place, double until);
+yk_status yk__native_net_connect(native *g, const yk__comm_join_args *args, double until);
 /* Breaks the group: what came from `rank` over its talk or data connection is not what was sent, and `why`. */
 yk_status yk__native_damaged(native *g, int rank, bool data, const char *why);
 /* Says goodbye and closes everything. */
@@ -249,7 +249,7 @@ char *yk__native_block(const native *g, int host, size_t bytes);
 /* The leaders of all hosts show each other their blocks; an error if their operations differ. */
 yk_status yk__native_gather_blocks(native *g, const yk__comm_op *op, size_t bytes);
 /* The host's round and the leaders'. After one more round of the host all its ranks may send. */
-yk_status yk__native_begin_large(native *g, const yk__comm_op *op, const yk__region_place *in);
+yk_status yk__native_begin_large(native *g, const yk__comm_op *op, const yk__region_handle *in);
 /* A round of the host, where it has several ranks. */
 yk_status yk__native_sync_host(native *g);
 /* From here on the other halves of the boards are used. Between two uses of a half there must be a round. */

@@ -97,10 +97,10 @@ yk_status yk__native_multihost_reduce(native *g, const yk__comm_op *op)
 {
     size_t size = yk_dtype_size(op->dtype);
     bool in_place = op->kind == YK__COMM_ALL_REDUCE && !g->net->flat;
-    yk__region_place place = {0};
+    yk__region_handle handle = {0};
     if (in_place)
-        place = yk__native_place(g, op->in, (size_t)op->count * size);
-    yk_status status = yk__native_begin_large(g, op, &place);
+        handle = yk__native_region_handle(g, op->in, (size_t)op->count * size);
+    yk_status status = yk__native_begin_large(g, op, &handle);
     if (!status && g->net->flat)
         return reduce_flat(g, op);
     int64_t step = (int64_t)(NATIVE_BOARD / size);

@@ -45,7 +45,7 @@ enum {
 /* What a rank is about to do, for the others to compare, and where its memory is. */
 typedef struct yk__native_header {
     yk__comm_header op;
-    yk__region_place in, out;
+    yk__region_handle in, out;
 } yk__native_header;
 
 typedef struct yk__native_row {
@@ -72,10 +72,10 @@ enum { SLOT_FREE, SLOT_POSTED, SLOT_READING, SLOT_TAKEN };
 typedef struct yk__native_slot {
     _Atomic uint32_t state;
     int32_t tag, dtype;
-    int32_t where; /* 0: the bytes are inline; else at `place` */
+    int32_t where; /* 0: the bytes are inline; else at `handle` */
     uint64_t number;
     int64_t count;
-    yk__region_place place;
+    yk__region_handle handle;
     char bytes[NATIVE_INLINE];
 } yk__native_slot;
 
@@ -208,19 +208,19 @@ static inline char *yk__native_board(const native *g, int local_rank, int half)
 }
 
 /* ---- native_join.c ---- */
-yk_status yk__native_join(const yk__comm_place *place, void **state);
+yk_status yk__native_join(const yk__comm_join_args *args, void **state);
 void yk__native_leave(void *state);
 /* Waits for what another rank puts into the store while it joins. */
-yk_status yk__native_await(native *g, const yk__comm_place *place, const char *key, int rank, double until,
+yk_status yk__native_await(native *g, const yk__comm_join_args *args, const char *key, int rank, double until,
                            char **value);
 /* Fails with what another rank said about its failure to join. */
-yk_status yk__native_check_joining(native *g, const yk__comm_place *place);
+yk_status yk__native_check_joining(native *g, const yk__comm_join_args *args);
 
 /* ---- segment.c: the memory that the ranks of a host share ---- */
 /* Sets the addresses inside the segment, and gives its size. */
 size_t yk__native_lay_out(native *g, char *memory);
 /* The ranks of this host map one segment, which is g's afterwards. `start` is this process's. */
-yk_status yk__native_map_segment(native *g, const yk__comm_place *place, uint64_t start, double until);
+yk_status yk__native_map_segment(native *g, const yk__comm_join_args *args, uint64_t start, double until);
 void yk__native_unmap_segment(native *g);
 /* Whether a rank of this host has ended, by /proc alone: its row need not be there. */
 bool yk__native_is_gone(const native *g, int rank);
@@ -238,7 +238,7 @@ const char *yk__native_local_rank_name(const native *g, int local_rank, char *bu
 /* Whether the process of a rank of this host runs no more; `stopped` tells whether it is stopped. */
 bool yk__native_is_dead(const native *g, int local_rank, bool *stopped);
 /* The state letter of a process and its start time; false where it is not there. */
-bool yk__native_process_state(int pid, char *letter, uint64_t *start);
+bool yk__native_process_state(int pid, char *state, uint64_t *start);
 /* Appends "rank 1 (host a, pid 12), which is stopped" to a list of ranks that did not come in time; `progress`: with
  * what is known of the collectives that it has done. */
 void yk__native_append_late(const native *g, char *list, size_t size, int rank, bool progress);
@@ -284,7 +284,7 @@ void yk__native_settle(native *g, const yk__comm_op *op);
 
 /* ---- peer_memory.c ---- */
 /* A peer's memory in this address space; NULL and an error, in the name of op, if it cannot be mapped. */
-char *yk__native_reach(native *g, int rank, const yk__region_place *place, const yk__comm_op *op);
+char *yk__native_reach(native *g, int rank, const yk__region_handle *handle, const yk__comm_op *op);
 void yk__native_forget_mappings(native *g);
 
 /* ---- combine.c ---- */
@@ -320,12 +320,12 @@ void yk__native_stream_end(void);
 /* The backend's slot of every collective. */
 yk_status yk__native_collective(void *state, const yk__comm_op *op);
 /* Publishes the operation, waits for the others of this host and compares with theirs. */
-yk_status yk__native_begin(native *g, const yk__comm_op *op, const yk__region_place *in, const yk__region_place *out);
+yk_status yk__native_begin(native *g, const yk__comm_op *op, const yk__region_handle *in, const yk__region_handle *out);
 /* Breaks the group: two ranks, by rank of the group, called different operations. */
 yk_status yk__native_mismatch(native *g, int a, const yk__comm_op *of_a, int b, const yk__comm_op *of_b);
 /* The elements [*from, *to) of `count` that the r-th of n combines: whole cache lines, as even as these allow. */
 void yk__native_share(int64_t count, size_t size, int n, int r, int64_t *from, int64_t *to);
-yk__region_place yk__native_place(const native *g, const void *memory, size_t bytes);
+yk__region_handle yk__native_region_handle(const native *g, const void *memory, size_t bytes);
 /* Whether all ranks of the host named memory (`out` or `in`) that all can reach. */
 bool yk__native_all_direct(const native *g, uint64_t number, int root, bool out);
 char *yk__native_peer_memory(native *g, uint64_t number, int local_rank, bool out);

@@ -26,22 +26,22 @@ typedef struct record {
  * has been asked for its last word is given beyond the time to join. */
 static const double look_again = 0.25, records_slice = 1, answer_time = 2;
 
-static void failed_key(const yk__comm_place *place, char key[300])
+static void failed_key(const yk__comm_join_args *args, char key[300])
 {
-    snprintf(key, 300, "%s/failed", place->name);
+    snprintf(key, 300, "%s/failed", args->name);
 }
 
-yk_status yk__native_check_joining(native *g, const yk__comm_place *place)
+yk_status yk__native_check_joining(native *g, const yk__comm_join_args *args)
 {
     char key[300], *cause = NULL, *text;
     const char *keys[] = {key};
     bool there = false;
-    failed_key(place, key);
+    failed_key(args, key);
     yk_status status = g->head ? yk__native_check(g) : YK_OK;
     if (status)
         return status;
-    if (yk_store_check(place->store, keys, 1, &there) == YK_OK && there &&
-        yk_store_get(place->store, key, (void **)&cause, NULL, 1) == YK_OK) {
+    if (yk_store_check(args->store, keys, 1, &there) == YK_OK && there &&
+        yk_store_get(args->store, key, (void **)&cause, NULL, 1) == YK_OK) {
         long code = strtol(cause, &text, 10);
         status = yk__fail(code > 0 ? (yk_status)code : YK_ERR_CONNECTION, "%s", text + (*text == ' '));
     } else {
@@ -52,19 +52,19 @@ yk_status yk__native_check_joining(native *g, const yk__comm_place *place)
 }
 
 /* Tells the others why they wait in vain; false where it cannot. The first cause stays. */
-static bool publish_failure(const yk__comm_place *place)
+static bool publish_failure(const yk__comm_join_args *args)
 {
     char key[300], who[120];
     void *now = NULL;
     yk_error error;
     yk__error_take(&error);
-    failed_key(place, key);
-    snprintf(who, sizeof(who), "rank %d (host %.60s, pid %d)", place->rank, place->host_name, (int)getpid());
+    failed_key(args, key);
+    snprintf(who, sizeof(who), "rank %d (host %.60s, pid %d)", args->rank, args->host_name, (int)getpid());
     bool names = strstr(error.message, who) != NULL;
     char *text = names ? yk__format("%d %s", (int)error.code, error.message)
                        : yk__format("%d %s did not join: %s", (int)error.code, who, error.message);
     bool published_failure =
-        text && yk_store_compare_set(place->store, key, "", 0, text, strlen(text), &now, NULL, NULL) == YK_OK;
+        text && yk_store_compare_set(args->store, key, "", 0, text, strlen(text), &now, NULL, NULL) == YK_OK;
     free(now);
     free(text);
     yk_clear_error();
@@ -74,14 +74,14 @@ static bool publish_failure(const yk__comm_place *place)
 
 /* Asks for keys until they are there, or another rank has failed, for `slice` seconds. A server that stalls is waited
  * for as long as the ranks are. */
-static yk_status gather(native *g, const yk__comm_place *place, yk__store_gather *all, double slice, double until)
+static yk_status gather(native *g, const yk__comm_join_args *args, yk__store_gather *all, double slice, double until)
 {
     char key[300];
     double now = yk__now(), end = now + slice < until ? now + slice : until;
-    failed_key(place, key);
+    failed_key(args, key);
     all->stop = yk__text_bytes(key);
     yk_status status = g->head ? yk__native_check(g) : YK_OK;
-    return status ? status : yk__store_gather_run(place->store, all, end, until - now + answer_time);
+    return status ? status : yk__store_gather_run(args->store, all, end, until - now + answer_time);
 }
 
 /* Fails with what the rank that failed has said, if one has; frees it. */
@@ -98,14 +98,14 @@ static yk_status peer_failure(yk__store_gather *all)
     return status;
 }
 
-yk_status yk__native_await(native *g, const yk__comm_place *place, const char *key, int rank, double until,
+yk_status yk__native_await(native *g, const yk__comm_join_args *args, const char *key, int rank, double until,
                            char **value)
 {
     yk__bytes name = yk__text_bytes(key);
     yk__store_value found = {0};
     for (;;) {
         yk__store_gather one = {.keys = &name, .count = 1, .values = &found};
-        yk_status status = gather(g, place, &one, look_again, until), failed = peer_failure(&one);
+        yk_status status = gather(g, args, &one, look_again, until), failed = peer_failure(&one);
         status = status ? status : failed;
         *value = found.data;
         if (!status && one.complete)
@@ -117,7 +117,7 @@ yk_status yk__native_await(native *g, const yk__comm_place *place, const char *k
         bool gone = yk__native_is_gone(g, rank);
         char who[120];
         if (gone || yk__now() >= until)
-            return yk__fail(gone ? YK_ERR_CONNECTION : YK_ERR_TIMEOUT, "group '%s': %s %s while it joined", place->name,
+            return yk__fail(gone ? YK_ERR_CONNECTION : YK_ERR_TIMEOUT, "group '%s': %s %s while it joined", args->name,
                             yk__native_rank_name(g, rank, who, sizeof(who)), gone ? "failed or ended" : "stalled");
     }
 }
@@ -130,102 +130,101 @@ static bool parse_record(const char *text, record *r)
 }
 
 /* Another process has published a record as this rank, or this one has before. */
-static yk_status conflict(const yk__comm_place *place, const char *key, uint64_t start, const char *theirs)
+static yk_status conflict(const yk__comm_join_args *args, const char *key, uint64_t start, const char *theirs)
 {
     int pid = (int)getpid();
     char host[128];
     record other;
-    snprintf(host, sizeof(host), "%.120s", place->host_id);
+    snprintf(host, sizeof(host), "%.120s", args->host_id);
     if (!parse_record(theirs, &other))
-        return yk__fail(YK_ERR_FORMAT, "group '%s': key %s of store %s holds something else", place->name, key,
-                        yk_store_name(place->store));
-    if (other.members == place->members && other.pid == pid && other.start == start && strcmp(other.host_id, host) == 0)
+        return yk__fail(YK_ERR_FORMAT, "group '%s': key %s of store %s holds something else", args->name, key,
+                        yk_store_name(args->store));
+    if (other.members == args->members && other.pid == pid && other.start == start && strcmp(other.host_id, host) == 0)
         return yk__fail(YK_ERR_ARGUMENT, "group '%s': rank %d has joined already, from this process (pid %d, store %s)",
-                        place->name, place->rank, pid, yk_store_name(place->store));
-    if (other.members != place->members)
+                        args->name, args->rank, pid, yk_store_name(args->store));
+    if (other.members != args->members)
         return yk__fail(YK_ERR_MISMATCH,
                         "group '%s': process %d on host %s made it of other ranks, or by another backend, than this "
                         "one, pid %d on host %s; all ranks make the same groups in the same order",
-                        place->name, other.pid, other.host_name, pid, place->host_name);
+                        args->name, other.pid, other.host_name, pid, args->host_name);
     return yk__fail(YK_ERR_ARGUMENT,
                     "group '%s': two processes have rank %d: pid %d on host %s, and this one, pid %d on host %s",
-                    place->name, place->rank, other.pid, other.host_name, pid, place->host_name);
+                    args->name, args->rank, other.pid, other.host_name, pid, args->host_name);
 }
 
-static yk_status check_record(const yk__comm_place *place, int rank, const char *text, record *r)
+static yk_status check_record(const yk__comm_join_args *args, int rank, const char *text, record *r)
 {
     if (!parse_record(text, r))
-        return yk__fail(YK_ERR_FORMAT, "group '%s': key %s/rank/%d of store %s holds something else", place->name,
-                        place->name, rank, yk_store_name(place->store));
-    if (r->world_size != place->world_size)
+        return yk__fail(YK_ERR_FORMAT, "group '%s': key %s/rank/%d of store %s holds something else", args->name,
+                        args->name, rank, yk_store_name(args->store));
+    if (r->world_size != args->world_size)
         return yk__fail(YK_ERR_MISMATCH,
                         "group '%s': rank %d (host %s, pid %d) was given a world size of %d, rank %d one of %d",
-                        place->name, rank, r->host_name, r->pid, r->world_size, place->rank, place->world_size);
-    if (r->members != place->members)
+                        args->name, rank, r->host_name, r->pid, r->world_size, args->rank, args->world_size);
+    if (r->members != args->members)
         return yk__fail(YK_ERR_MISMATCH,
                         "group '%s': rank %d (host %s, pid %d) made it of other ranks, or by another backend, than "
                         "rank %d",
-                        place->name, rank, r->host_name, r->pid, place->rank);
+                        args->name, rank, r->host_name, r->pid, args->rank);
     return YK_OK;
 }
 
 /* Those that have come fit together; the time is over for the others. */
-static yk_status name_missing(const yk__comm_place *place, const yk__store_value *values)
+static yk_status name_missing(const yk__comm_join_args *args, const yk__store_value *values)
 {
     char missing[400] = "";
     size_t used = 0;
     int absent = 0;
-    for (int r = 0; r < place->world_size; r++) {
+    for (int r = 0; r < args->world_size; r++) {
         if (values[r].data)
             continue;
         absent++;
         if (used < sizeof(missing) - 20)
             used += (size_t)snprintf(missing + used, sizeof(missing) - used, "%s%d", used ? ", " : "", r);
     }
-    return yk__fail(YK_ERR_TIMEOUT, "group '%s': rank%s %s of %d did not join within %g s (store %s)", place->name,
-                    absent == 1 ? "" : "s", missing, place->world_size, place->join_timeout,
-                    yk_store_name(place->store));
+    return yk__fail(YK_ERR_TIMEOUT, "group '%s': rank%s %s of %d did not join within %g s (store %s)", args->name,
+                    absent == 1 ? "" : "s", missing, args->world_size, args->join_timeout, yk_store_name(args->store));
 }
 
 /* Publishes this rank's record and reads everybody's: one request, which is answered when the last is there. A rank
  * that does not fit is seen by those that are there within a second. */
-static yk_status exchange_records(native *g, const yk__comm_place *place, uint64_t start, const char *address,
+static yk_status exchange_records(native *g, const yk__comm_join_args *args, uint64_t start, const char *address,
                                   record *records, double until, bool *published)
 {
-    int n = place->world_size;
+    int n = args->world_size;
     char own[300], value[600];
     yk__bytes *keys = yk__calloc((size_t)n, sizeof(*keys));
     yk__store_value *values = yk__calloc((size_t)n, sizeof(*values));
     char(*names)[300] = yk__calloc((size_t)n, sizeof(*names));
     yk_status status = keys && values && names ? YK_OK : yk__error_code();
     for (int r = 0; r < n && !status; r++) {
-        snprintf(names[r], sizeof(names[r]), "%s/rank/%d", place->name, r);
+        snprintf(names[r], sizeof(names[r]), "%s/rank/%d", args->name, r);
         keys[r] = yk__text_bytes(names[r]);
     }
-    snprintf(own, sizeof(own), "%s/rank/%d", place->name, place->rank);
-    snprintf(value, sizeof(value), "%d %d %" PRIu64 " %" PRIx64 " %.120s %.60s %s", n, g->pid, start, place->members,
-             place->host_id, place->host_name, address);
+    snprintf(own, sizeof(own), "%s/rank/%d", args->name, args->rank);
+    snprintf(value, sizeof(value), "%d %d %" PRIu64 " %" PRIx64 " %.120s %.60s %s", n, g->pid, start, args->members,
+             args->host_id, args->host_name, address);
     bool complete = false;
     while (!status && !complete) {
         yk__store_gather all = {.keys = keys, .count = (size_t)n, .values = values};
         if (!*published)
             all.own = yk__text_bytes(own), all.value = yk__text_bytes(value);
-        status = gather(g, place, &all, records_slice, until);
+        status = gather(g, args, &all, records_slice, until);
         complete = !status && all.complete;
         if (!status && all.conflict.data)
-            status = conflict(place, own, start, all.conflict.data);
+            status = conflict(args, own, start, all.conflict.data);
         free(all.conflict.data);
         /* Two processes of one rank are published_failure to all, the other one too; a second try of this process is
          * its own mistake. */
         *published = status != YK_ERR_ARGUMENT || strstr(yk_last_error()->message, "two processes") != NULL;
         for (int r = 0; r < n && !status; r++)
-            status = values[r].data ? check_record(place, r, values[r].data, &records[r]) : YK_OK;
+            status = values[r].data ? check_record(args, r, values[r].data, &records[r]) : YK_OK;
         if (status) /* this rank's own reason counts here, not one that another rank had */
             free(all.stopped.data);
         else
             status = peer_failure(&all);
         if (!status && !complete && yk__now() >= until)
-            status = name_missing(place, values);
+            status = name_missing(args, values);
         for (int r = 0; r < n; r++) {
             free(values[r].data);
             values[r].data = NULL;
@@ -238,15 +237,15 @@ static yk_status exchange_records(native *g, const yk__comm_place *place, uint64
 }
 
 /* Who is on which host. */
-static yk_status arrange(native *g, const yk__comm_place *place, const record *records)
+static yk_status arrange(native *g, const yk__comm_join_args *args, const record *records)
 {
-    int n = place->world_size;
+    int n = args->world_size;
     g->members = yk__calloc((size_t)n, sizeof(*g->members));
     g->order = yk__calloc((size_t)n, sizeof(int));
     g->first = yk__calloc((size_t)n + 1, sizeof(int));
     if (!g->members || !g->order || !g->first)
         return yk__error_code();
-    int placed = 0;
+    int ordered = 0;
     for (int r = 0; r < n; r++) {
         bool known = false;
         for (int h = 0; h < g->hosts && !known; h++)
@@ -254,16 +253,16 @@ static yk_status arrange(native *g, const yk__comm_place *place, const record *r
         if (known)
             continue;
         int h = g->hosts++;
-        g->first[h] = placed;
+        g->first[h] = ordered;
         for (int i = r; i < n; i++) {
             if (strcmp(records[i].host_id, records[r].host_id) != 0)
                 continue;
             yk__native_member *m = &g->members[i];
-            *m = (yk__native_member){.host = h, .local_rank = placed - g->first[h], .pid = records[i].pid};
+            *m = (yk__native_member){.host = h, .local_rank = ordered - g->first[h], .pid = records[i].pid};
             snprintf(m->host_name, sizeof(m->host_name), "%s", records[i].host_name);
-            g->order[placed++] = i;
+            g->order[ordered++] = i;
         }
-        g->first[h + 1] = placed;
+        g->first[h + 1] = ordered;
     }
     g->host = g->members[g->rank].host;
     g->local_rank = g->members[g->rank].local_rank;
@@ -307,24 +306,24 @@ static void destroy(native *g)
 }
 
 /* Finds the ranks, on this host and others. *published: they expect this one from then on. */
-static yk_status find_ranks(native *g, const yk__comm_place *place, uint64_t start, double until, bool *published)
+static yk_status find_ranks(native *g, const yk__comm_join_args *args, uint64_t start, double until, bool *published)
 {
-    record *records = yk__calloc((size_t)place->world_size, sizeof(record));
+    record *records = yk__calloc((size_t)args->world_size, sizeof(record));
     yk_error no_listener = {0};
     yk_status status = records ? YK_OK : yk__error_code();
-    if (!status && place->store) {
+    if (!status && args->store) {
         /* Whether other hosts take part is not known yet: where the others are to connect is said with the record, and
          * an address that this rank does not have is an error only if they do. */
-        if (place->world_size > 1 && yk__native_net_listen(g, place))
+        if (args->world_size > 1 && yk__native_net_listen(g, args))
             yk__error_take(&no_listener);
-        status = exchange_records(g, place, start, g->net && g->net->listener >= 0 ? g->net->address : "-", records,
+        status = exchange_records(g, args, start, g->net && g->net->listener >= 0 ? g->net->address : "-", records,
                                   until, published);
     } else if (!status) {
-        snprintf(records[0].host_name, sizeof(records[0].host_name), "%.60s", place->host_name);
+        snprintf(records[0].host_name, sizeof(records[0].host_name), "%.60s", args->host_name);
         records[0].pid = g->pid;
     }
     if (!status)
-        status = arrange(g, place, records);
+        status = arrange(g, args, records);
     if (!status)
         g->transport = g->hosts > 1 ? &yk__native_multihost : &yk__native_one_host;
     if (!status && g->hosts == 1 && g->net)
@@ -333,28 +332,28 @@ static yk_status find_ranks(native *g, const yk__comm_place *place, uint64_t sta
         yk__error_put(&no_listener);
         status = no_listener.code;
     }
-    for (int r = 0; r < place->world_size && !status && g->hosts > 1; r++)
+    for (int r = 0; r < args->world_size && !status && g->hosts > 1; r++)
         snprintf(g->net->links[r].address, sizeof(g->net->links[r].address), "%s", records[r].address);
     free(records);
     if (!status && g->hosts > 1)
-        status = yk__native_net_begin(g, place); /* connections are made while the segment is */
+        status = yk__native_net_begin(g, args); /* connections are made while the segment is */
     if (!status)
-        status = yk__native_map_segment(g, place, start, until);
+        status = yk__native_map_segment(g, args, start, until);
     if (!status && g->hosts > 1) {
-        status = yk__native_net_connect(g, place, until);
+        status = yk__native_net_connect(g, args, until);
         if (status)
             yk__native_abort(g, status, yk_last_error() ? yk_last_error()->message : "a rank could not join");
     }
     return status;
 }
 
-yk_status yk__native_join(const yk__comm_place *place, void **state)
+yk_status yk__native_join(const yk__comm_join_args *args, void **state)
 {
-    double until = yk__now() + place->join_timeout;
+    double until = yk__now() + args->join_timeout;
     *state = NULL;
-    if (place->world_size > NATIVE_MAX_RANKS)
-        return yk__fail(YK_ERR_UNSUPPORTED, "group '%s': the native backend takes up to %d ranks, not %d", place->name,
-                        NATIVE_MAX_RANKS, place->world_size);
+    if (args->world_size > NATIVE_MAX_RANKS)
+        return yk__fail(YK_ERR_UNSUPPORTED, "group '%s': the native backend takes up to %d ranks, not %d", args->name,
+                        NATIVE_MAX_RANKS, args->world_size);
     native *g = yk__calloc(1, sizeof(*g));
     if (!g)
         return yk__error_code();
@@ -364,25 +363,25 @@ yk_status yk__native_join(const yk__comm_place *place, void **state)
     pthread_mutex_init(&g->map_lock, NULL);
     pthread_mutex_init(&g->message_lock, &recursive);
     pthread_mutexattr_destroy(&recursive);
-    g->rank = place->rank;
-    g->world_size = place->world_size;
+    g->rank = args->rank;
+    g->world_size = args->world_size;
     g->transport = &yk__native_one_host; /* until it is known who is where */
-    g->timeout = place->timeout;
+    g->timeout = args->timeout;
     g->pid = (int32_t)getpid();
-    g->name = yk__strdup(place->name);
-    char letter;
+    g->name = yk__strdup(args->name);
+    char process_state;
     uint64_t start = 0;
     yk_status status = g->name ? YK_OK : yk__error_code();
-    if (!status && !yk__native_process_state(g->pid, &letter, &start))
-        status = yk__fail_errno("group '%s': /proc/%d/stat cannot be read", place->name, (int)g->pid);
+    if (!status && !yk__native_process_state(g->pid, &process_state, &start))
+        status = yk__fail_errno("group '%s': /proc/%d/stat cannot be read", args->name, (int)g->pid);
     bool published = false;
     if (!status)
-        status = find_ranks(g, place, start, until, &published);
+        status = find_ranks(g, args, start, until, &published);
     if (status) {
-        bool published_failure = !published || publish_failure(place);
+        bool published_failure = !published || publish_failure(args);
         destroy(g);
         if (!published_failure)
-            publish_failure(place); /* with the descriptors that were missing, it may be */
+            publish_failure(args); /* with the descriptors that were missing, it may be */
         return status;
     }
     measure(g);
@@ -419,6 +418,6 @@ const yk__comm_backend yk__comm_native = {
     .wait = yk__native_wait,
     .forget = yk__native_forget,
     .check = yk__native_check,
-    .give_up = yk__native_abort,
+    .abort_group = yk__native_abort,
     .leave = yk__native_leave,
 };

@@ -97,15 +97,15 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
     size_t size = yk_dtype_size(op->dtype), total = (size_t)op->count * size;
     bool early = total <= EARLY, wanted = root < 0 || root == g->local_rank;
     int n = g->local_size;
-    yk__region_place place = {0};
+    yk__region_handle handle = {0};
     int half = -1;
     if (early) {
         half = yk__native_next_half(g);
         copy(yk__native_stage(g, g->local_rank, half), op->in, total);
     } else {
-        place = yk__native_place(g, op->in, total);
+        handle = yk__native_region_handle(g, op->in, total);
     }
-    yk_status status = yk__native_begin(g, op, early ? NULL : &place, NULL);
+    yk_status status = yk__native_begin(g, op, early ? NULL : &handle, NULL);
     if (status)
         return status;
     if (!early && yk__native_all_direct(g, op->number, -1, false))
@@ -157,16 +157,16 @@ static yk_status gather_or_broadcast(native *g, const yk__comm_op *op, int root,
     size_t size = yk_dtype_size(op->dtype), total = (size_t)op->count * size;
     bool early = total <= EARLY, sends = root < 0 || root == g->local_rank;
     bool receives = root >= 0 ? root != g->local_rank : to < 0 || to == g->local_rank;
-    yk__region_place place = {0};
+    yk__region_handle handle = {0};
     int half = -1;
     if (early) {
         half = yk__native_next_half(g);
         if (sends)
             copy(yk__native_stage(g, g->local_rank, half), op->in, total);
     } else if (sends) {
-        place = yk__native_place(g, op->in, total);
+        handle = yk__native_region_handle(g, op->in, total);
     }
-    yk_status status = yk__native_begin(g, op, early ? NULL : &place, NULL);
+    yk_status status = yk__native_begin(g, op, early ? NULL : &handle, NULL);
     if (status)
         return status;
     bool direct = !early && yk__native_all_direct(g, op->number, root, false);
@@ -213,15 +213,15 @@ static yk_status scatter_or_reduce(native *g, const yk__comm_op *op, int root)
     size_t size = yk_dtype_size(op->dtype), part = (size_t)op->count * size;
     size_t piece = NATIVE_HALF / (size_t)n & ~(size_t)63;
     bool early = part <= piece && part * (size_t)n <= EARLY, sends = root < 0 || root == g->local_rank;
-    yk__region_place place = {0};
+    yk__region_handle handle = {0};
     if (!early && sends)
-        place = yk__native_place(g, op->in, part * (size_t)n);
+        handle = yk__native_region_handle(g, op->in, part * (size_t)n);
     yk_status status = YK_OK;
     bool direct = false, begun = false;
     const char *in[NATIVE_MAX_RANKS];
     const yk__reduction reduction = reduction_of(g, op);
     if (!early) {
-        status = yk__native_begin(g, op, &place, NULL);
+        status = yk__native_begin(g, op, &handle, NULL);
         begun = true;
         direct = !status && yk__native_all_direct(g, op->number, root, false);
         piece = direct ? part : piece;
@@ -273,10 +273,10 @@ static yk_status all_to_all(native *g, const yk__comm_op *op)
     memcpy(stage + row, op->out_counts, row);
     for (int r = 0; r < n; r++)
         total += (size_t)op->in_counts[r] * size;
-    yk__region_place place = yk__native_place(g, op->in, total);
+    yk__region_handle handle = yk__native_region_handle(g, op->in, total);
     if (total == 0)
-        place.id = 1; /* nobody looks for anything in it */
-    yk_status status = yk__native_begin(g, op, &place, NULL);
+        handle.id = 1; /* nobody looks for anything in it */
+    yk_status status = yk__native_begin(g, op, &handle, NULL);
     if (status)
         return status;
 

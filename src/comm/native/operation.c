@@ -13,7 +13,7 @@ yk_status yk__native_mismatch(native *g, int a, const yk__comm_op *of_a, int b, 
                             yk__native_rank_name(g, b, who_b, sizeof(who_b)), yk__comm_describe(of_b, y, sizeof(y)));
 }
 
-yk_status yk__native_begin(native *g, const yk__comm_op *op, const yk__region_place *in, const yk__region_place *out)
+yk_status yk__native_begin(native *g, const yk__comm_op *op, const yk__region_handle *in, const yk__region_handle *out)
 {
     yk__native_header *own = &g->rows[g->local_rank].headers[op->number & 1];
     own->op = yk__comm_header_of(op);
@@ -60,10 +60,10 @@ yk_status yk__native_collective(void *state, const yk__comm_op *op)
 }
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
-yk__region_place yk__native_place(const native *g, const void *memory, size_t bytes)
+yk__region_handle yk__native_region_handle(const native *g, const void *memory, size_t bytes)
 {
     if (g->one_process)
-        return (yk__region_place){.address = (uint64_t)(uintptr_t)memory};
+        return (yk__region_handle){.address = (uint64_t)(uintptr_t)memory};
     return yk__region_find(memory, bytes);
 }
 

@@ -63,7 +63,7 @@ typedef struct exchange {
     int opened;         /* segments that have been begun */
     size_t *sizes;      /* by host: bytes of an element of all its inputs, and of the last of them */
     size_t *last_sizes;
-    size_t *places; /* by subtree: where its input is in `memory`, in bytes for each element of a row */
+    size_t *offsets; /* by subtree: where its input is in `memory`, in bytes for each element of a row */
     segment turns[TURNS];
     queue out, in;
 } exchange;
@@ -189,13 +189,13 @@ static yk_status exchange_init(exchange *e, native *g, const yk__native_pairwise
         return yk__error_code();
     e->sizes = numbers;
     e->last_sizes = numbers + hosts;
-    e->places = numbers + (2 + TURNS) * hosts;
+    e->offsets = numbers + (2 + TURNS) * hosts;
     for (int i = 0; i < net->subtree_count; i++) {
         int host = net->subtree_hosts[i];
         size_t size = yk__native_subtree_size(g, i, x->op->dtype);
         e->sizes[host] += size;
         e->last_sizes[host] = size;
-        e->places[i] = at;
+        e->offsets[i] = at;
         if (host != g->host)
             at += size * (size_t)rows_of(e, g->host);
         else if (net->subtrees[i].level)
@@ -228,7 +228,7 @@ static char *input_of(const exchange *e, const segment *s, int i, int row, int64
         return (char *)(uintptr_t)in + row_offset(e, row, e->x->in_pitch) + (size_t)from * e->size;
     }
     size_t size = yk__native_subtree_size(g, i, e->x->op->dtype);
-    return s->memory + (e->places[i] + (size_t)(own ? row : row - first_row(e, g->host)) * size) * (size_t)e->step;
+    return s->memory + (e->offsets[i] + (size_t)(own ? row : row - first_row(e, g->host)) * size) * (size_t)e->step;
 }
 
 /* ---- segments ---------------------------------------------------------------------------------------------------- */

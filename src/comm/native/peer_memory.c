@@ -38,20 +38,20 @@ static void drop_stale(native *g, int rank)
     }
 }
 
-static yk__native_mapping *map_region(native *g, int rank, const yk__region_place *place, const yk__comm_op *op)
+static yk__native_mapping *map_region(native *g, int rank, const yk__region_handle *handle, const yk__comm_op *op)
 {
     char path[64], who[120], what[160];
-    region_path(g->rows[rank].pid, place->fd, path);
+    region_path(g->rows[rank].pid, handle->fd, path);
     yk__native_mapping *m = yk__calloc(1, sizeof(*m));
     if (!m)
         return NULL;
     struct stat now;
     int fd = open(path, O_RDWR | O_CLOEXEC);
     m->memory = MAP_FAILED;
-    bool same = fd >= 0 && fstat(fd, &now) == 0 && (uint64_t)now.st_ino == place->inode &&
-                (uint32_t)now.st_dev == place->device;
+    bool same = fd >= 0 && fstat(fd, &now) == 0 && (uint64_t)now.st_ino == handle->inode &&
+                (uint32_t)now.st_dev == handle->device;
     if (same)
-        m->memory = mmap(NULL, place->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        m->memory = mmap(NULL, handle->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (m->memory == MAP_FAILED) {
         yk__native_local_rank_name(g, rank, who, sizeof(who));
         /* A process that ends closes its descriptors a moment before it shows as ended. */
@@ -69,32 +69,32 @@ static yk__native_mapping *map_region(native *g, int rank, const yk__region_plac
         return NULL;
     }
     close(fd);
-    madvise(m->memory, place->bytes, MADV_HUGEPAGE);
-    m->id = place->id;
+    madvise(m->memory, handle->bytes, MADV_HUGEPAGE);
+    m->id = handle->id;
     m->inode = (uint64_t)now.st_ino;
-    m->fd = place->fd;
-    m->bytes = place->bytes;
+    m->fd = handle->fd;
+    m->bytes = handle->bytes;
     return m;
 }
 
-char *yk__native_reach(native *g, int rank, const yk__region_place *place, const yk__comm_op *op)
+char *yk__native_reach(native *g, int rank, const yk__region_handle *handle, const yk__comm_op *op)
 {
     if (g->rows[rank].pid == g->pid)
-        return (char *)(uintptr_t)place->address; /* NOLINT: the address was made from a pointer of this process */
+        return (char *)(uintptr_t)handle->address; /* NOLINT: the address was made from a pointer of this process */
     pthread_mutex_lock(&g->map_lock);
     yk__native_mapping *m = g->mappings[rank];
-    while (m && m->id != place->id)
+    while (m && m->id != handle->id)
         m = m->next;
     if (!m) {
         drop_stale(g, rank);
-        m = map_region(g, rank, place, op);
+        m = map_region(g, rank, handle, op);
         if (m) {
             m->next = g->mappings[rank];
             g->mappings[rank] = m;
         }
     }
     pthread_mutex_unlock(&g->map_lock);
-    return m ? m->memory + place->offset : NULL;
+    return m ? m->memory + handle->offset : NULL;
 }
 
 void yk__native_forget_mappings(native *g)

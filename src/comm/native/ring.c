@@ -103,7 +103,7 @@ static yk_status broadcast_piece(native *g, const yk__comm_op *op, size_t at, si
 {
     struct yk__native_net *net = g->net;
     const yk__native_member *root = &g->members[op->peer];
-    int lane = own_lane(g), place = before(g, g->host, root->host);
+    int lane = own_lane(g), position = before(g, g->host, root->host);
     bool is_root = op->peer == g->rank;
     char *memory = is_root ? (char *)(uintptr_t)op->in + at : (char *)op->out + at;
     yk_status status = YK_OK;
@@ -116,23 +116,24 @@ static yk_status broadcast_piece(native *g, const yk__comm_op *op, size_t at, si
     int64_t from, to;
     if (lane >= 0 && !status) {
         yk__native_share((int64_t)bytes, 1, net->lanes, lane, &from, &to);
-        char *slice = net->flat ? memory : yk__native_board_of(g, place == 0 ? root->local_rank : g->local_rank) + from;
+        char *slice =
+            net->flat ? memory : yk__native_board_of(g, position == 0 ? root->local_rank : g->local_rank) + from;
         yk__native_chunk chunk = {slice, NULL, 0, (size_t)(to - from), 1};
         yk__native_pipe_in in = {.chunk = chunk};
-        yk__native_pipe_out out = {chunk, place == 0 ? -1 : 0};
+        yk__native_pipe_out out = {chunk, position == 0 ? -1 : 0};
         yk__native_pipe p = {.to = yk__native_rank_at(g, (g->host + 1) % g->hosts, lane),
                              .from = yk__native_rank_at(g, before(g, g->host, 1), lane),
                              .out = &out,
                              .in = &in,
-                             .outs = place == g->hosts - 1 ? 0 : 1,
-                             .ins = place == 0 ? 0 : 1};
+                             .outs = position == g->hosts - 1 ? 0 : 1,
+                             .ins = position == 0 ? 0 : 1};
         status = yk__native_pipe_run(g, &p);
     }
     if (!status)
         status = yk__native_sync_host(g);
     for (int c = 0; c < net->lanes && !net->flat && !is_root && !status; c++) {
         yk__native_share((int64_t)bytes, 1, net->lanes, c, &from, &to);
-        yk__native_copy(memory + from, yk__native_board_of(g, place == 0 ? root->local_rank : c) + from,
+        yk__native_copy(memory + from, yk__native_board_of(g, position == 0 ? root->local_rank : c) + from,
                         (size_t)(to - from));
     }
     return status;

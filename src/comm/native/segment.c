@@ -94,20 +94,20 @@ static void unmap(void *memory)
 
 bool yk__native_is_gone(const native *g, int rank)
 {
-    char letter;
+    char state;
     uint64_t start;
     const yk__native_member *m = &g->members[rank];
-    return m->host == g->host && (!yk__native_process_state(m->pid, &letter, &start) || letter == 'Z');
+    return m->host == g->host && (!yk__native_process_state(m->pid, &state, &start) || state == 'Z');
 }
 
-static void *make_segment(const yk__comm_place *place, native *g, int *fd)
+static void *make_segment(const yk__comm_join_args *args, native *g, int *fd)
 {
     yk__native_head head = {.local_size = g->local_size};
     void *memory = yk__memory_file("the native backend", g->segment_bytes, fd);
     if (!memory)
         return NULL;
     if (getrandom(&head.cookie, sizeof(head.cookie), 0) != (ssize_t)sizeof(head.cookie)) {
-        yk__fail_errno("group '%s': no random number for the segment", place->name);
+        yk__fail_errno("group '%s': no random number for the segment", args->name);
     } else {
         memcpy(memory, &head, sizeof(head));
         if (remember(memory, g->segment_bytes, head.cookie))
@@ -119,7 +119,7 @@ static void *make_segment(const yk__comm_place *place, native *g, int *fd)
     return NULL;
 }
 
-static void *open_segment(const yk__comm_place *place, const native *g, const char *text)
+static void *open_segment(const yk__comm_join_args *args, const native *g, const char *text)
 {
     int lowest = yk__native_rank_at(g, g->host, 0);
     const yk__native_member *maker = &g->members[lowest];
@@ -127,8 +127,8 @@ static void *open_segment(const yk__comm_place *place, const native *g, const ch
     uint64_t cookie = 0;
     int fd = -1;
     if (sscanf(text, "%d %" SCNx64, &fd, &cookie) != 2) {
-        yk__fail(YK_ERR_FORMAT, "group '%s': key %s/segment/%d of store %s holds something else", place->name,
-                 place->name, lowest, yk_store_name(place->store));
+        yk__fail(YK_ERR_FORMAT, "group '%s': key %s/segment/%d of store %s holds something else", args->name,
+                 args->name, lowest, yk_store_name(args->store));
         return NULL;
     }
     void *memory = maker->pid == g->pid ? share(cookie) : NULL;
@@ -141,13 +141,13 @@ static void *open_segment(const yk__comm_place *place, const native *g, const ch
     bool fits = there && file.st_size == (off_t)g->segment_bytes; /* else reading it may be a SIGBUS */
     memory = fits ? mmap(NULL, g->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0) : MAP_FAILED;
     if (memory == MAP_FAILED && (fits || !there)) {
-        yk__fail_errno("group '%s': the segment of rank %d (host %s, pid %d) at %s cannot be mapped", place->name,
+        yk__fail_errno("group '%s': the segment of rank %d (host %s, pid %d) at %s cannot be mapped", args->name,
                        lowest, maker->host_name, (int)maker->pid, path);
         memory = NULL;
     } else if (!fits || ((const yk__native_head *)memory)->cookie != cookie ||
                ((const yk__native_head *)memory)->local_size != g->local_size) {
         yk__fail(YK_ERR_CONNECTION, "group '%s': the segment at %s is not the one of rank %d (host %s, pid %d)",
-                 place->name, path, lowest, maker->host_name, (int)maker->pid);
+                 args->name, path, lowest, maker->host_name, (int)maker->pid);
         if (fits)
             munmap(memory, g->segment_bytes);
         memory = NULL;
@@ -160,12 +160,12 @@ static void *open_segment(const yk__comm_place *place, const native *g, const ch
     return memory;
 }
 
-static void fill_row(native *g, const yk__comm_place *place, uint64_t start)
+static void fill_row(native *g, const yk__comm_join_args *args, uint64_t start)
 {
     yk__native_row *row = &g->rows[g->local_rank];
     row->pid = g->pid;
     row->start = start;
-    snprintf(row->host, sizeof(row->host), "%s", place->host_name);
+    snprintf(row->host, sizeof(row->host), "%s", args->host_name);
     if (sched_getaffinity(0, sizeof(row->cores), &row->cores))
         CPU_ZERO(&row->cores);
     atomic_store(&row->here, 1);
@@ -174,7 +174,7 @@ static void fill_row(native *g, const yk__comm_place *place, uint64_t start)
 }
 
 /* Waits until all ranks have mapped the segment and filled their rows. */
-static yk_status wait_for_all(native *g, const yk__comm_place *place, double until)
+static yk_status wait_for_all(native *g, const yk__comm_join_args *args, double until)
 {
     for (double looked = yk__now();;) {
         uint32_t attached = atomic_load(&g->head->attached);
@@ -182,7 +182,7 @@ static yk_status wait_for_all(native *g, const yk__comm_place *place, double unt
             return YK_OK;
         double now = yk__now();
         if (now - looked >= look_again) {
-            yk_status status = yk__native_check_joining(g, place);
+            yk_status status = yk__native_check_joining(g, args);
             if (status)
                 return status;
             looked = now;
@@ -192,33 +192,33 @@ static yk_status wait_for_all(native *g, const yk__comm_place *place, double unt
             int rank = yk__native_rank_at(g, g->host, r);
             if (!atomic_load(&g->rows[r].here) && (now > until || yk__native_is_gone(g, rank)))
                 return yk__fail(now > until ? YK_ERR_TIMEOUT : YK_ERR_CONNECTION, "group '%s': %s %s while it joined",
-                                place->name, yk__native_rank_name(g, rank, who, sizeof(who)),
+                                args->name, yk__native_rank_name(g, rank, who, sizeof(who)),
                                 now > until ? "stalled" : "failed or ended");
         }
         if (now > until)
-            return yk__fail(YK_ERR_TIMEOUT, "group '%s': %u of %d ranks joined within %g s", place->name, attached,
-                            g->local_size, place->join_timeout);
+            return yk__fail(YK_ERR_TIMEOUT, "group '%s': %u of %d ranks joined within %g s", args->name, attached,
+                            g->local_size, args->join_timeout);
         yk__native_sleep(&g->head->attached, attached, 0.05);
     }
 }
 
-yk_status yk__native_map_segment(native *g, const yk__comm_place *place, uint64_t start, double until)
+yk_status yk__native_map_segment(native *g, const yk__comm_join_args *args, uint64_t start, double until)
 {
     char key[300], text[64], *value = NULL;
     int fd = -1;
-    snprintf(key, sizeof(key), "%s/segment/%d", place->name, yk__native_rank_at(g, g->host, 0));
+    snprintf(key, sizeof(key), "%s/segment/%d", args->name, yk__native_rank_at(g, g->host, 0));
     yk_status status = YK_OK;
     void *memory = NULL;
     if (g->local_rank == 0) {
-        memory = make_segment(place, g, &fd);
+        memory = make_segment(args, g, &fd);
         int n = memory ? snprintf(text, sizeof(text), "%d %" PRIx64, fd, ((yk__native_head *)memory)->cookie) : 0;
         status = memory ? YK_OK : yk__error_code();
         if (!status && g->local_size > 1)
-            status = yk_store_set(place->store, key, text, (size_t)n);
+            status = yk_store_set(args->store, key, text, (size_t)n);
     } else {
-        status = yk__native_await(g, place, key, yk__native_rank_at(g, g->host, 0), until, &value);
+        status = yk__native_await(g, args, key, yk__native_rank_at(g, g->host, 0), until, &value);
         if (!status) {
-            memory = open_segment(place, g, value);
+            memory = open_segment(args, g, value);
             status = memory ? YK_OK : yk__error_code();
         }
     }
@@ -226,8 +226,8 @@ yk_status yk__native_map_segment(native *g, const yk__comm_place *place, uint64_
     if (memory)
         yk__native_lay_out(g, memory);
     if (!status) {
-        fill_row(g, place, start);
-        status = wait_for_all(g, place, until);
+        fill_row(g, args, start);
+        status = wait_for_all(g, args, until);
     }
     if (fd >= 0)
         close(fd); /* all have it, or nobody is to have it */

@@ -167,7 +167,7 @@ static void same_run(const void *context, int64_t first, int64_t n, char *const 
 typedef struct transposition {
     const yk__loop *loop;
     size_t size;
-    int across;
+    int tiled_dim;
     int64_t tiles[YK_MAX_DIMS]; /* per dimension; the dimensions other than 0 and across have one per index */
 } transposition;
 
@@ -208,7 +208,7 @@ static void transpose_piece(void *arg, int64_t begin, int64_t end, int thread)
     (void)thread;
     const transposition *t = arg;
     const yk__loop *loop = t->loop;
-    int across = t->across;
+    int tiled_dim = t->tiled_dim;
     for (int64_t at = begin; at < end; at++) {
         char *out = loop->data[0];
         const char *in = loop->data[1];
@@ -216,29 +216,29 @@ static void transpose_piece(void *arg, int64_t begin, int64_t end, int thread)
         for (int d = 0; d < loop->ndim; d++) {
             int64_t i = rest % t->tiles[d];
             rest /= t->tiles[d];
-            if (d == 0 || d == across) {
+            if (d == 0 || d == tiled_dim) {
                 i *= TILE;
                 edge[d != 0] = loop->shape[d] - i < TILE ? loop->shape[d] - i : TILE;
             }
             out += i * loop->stride[d][0];
             in += i * loop->stride[d][1];
         }
-        transpose_tile(out, loop->stride[across][0], in, loop->stride[0][1], edge[0], edge[1], t->size);
+        transpose_tile(out, loop->stride[tiled_dim][0], in, loop->stride[0][1], edge[0], edge[1], t->size);
     }
 }
 
 static bool transpose(int device, const yk__loop *loop, size_t size)
 {
-    transposition t = {.loop = loop, .size = size, .across = 0};
+    transposition t = {.loop = loop, .size = size, .tiled_dim = 0};
     for (int d = 1; d < loop->ndim; d++)
         if (loop->stride[d][1] == (int64_t)size)
-            t.across = d;
-    if (t.across == 0 || loop->stride[0][0] != (int64_t)size || loop->stride[0][1] == (int64_t)size ||
-        loop->stride[0][1] == 0 || loop->shape[0] < 4 || loop->shape[t.across] < 4)
+            t.tiled_dim = d;
+    if (t.tiled_dim == 0 || loop->stride[0][0] != (int64_t)size || loop->stride[0][1] == (int64_t)size ||
+        loop->stride[0][1] == 0 || loop->shape[0] < 4 || loop->shape[t.tiled_dim] < 4)
         return false;
     int64_t count = 1;
     for (int d = 0; d < loop->ndim; d++) {
-        t.tiles[d] = d == 0 || d == t.across ? (loop->shape[d] + TILE - 1) / TILE : loop->shape[d];
+        t.tiles[d] = d == 0 || d == t.tiled_dim ? (loop->shape[d] + TILE - 1) / TILE : loop->shape[d];
         count *= t.tiles[d];
     }
     yk__cpu_parallel(device, count, YK__GRAIN / (TILE * TILE), transpose_piece, &t);

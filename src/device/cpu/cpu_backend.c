@@ -52,7 +52,7 @@ static struct {
 static _Thread_local struct {
     int threads;
     unsigned generation;
-} told[MAX_CPU_DEVICES];
+} reported[MAX_CPU_DEVICES];
 
 static int device_count(void)
 {
@@ -147,7 +147,7 @@ static yk_status set_threads(int device, int threads)
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     yk__pool_destroy(old);
     pthread_mutex_unlock(&cpu.devices[device].change);
-    told[device].threads = 0; /* this thread is in no kernel */
+    reported[device].threads = 0; /* this thread is in no kernel */
     return YK_OK;
 }
 
@@ -161,9 +161,9 @@ int yk__cpu_threads(int device)
     yk__cpu_backend();     /* a kernel that is called directly, by a test, may be the first to ask */
     if (yk__pool_inside()) /* the memory of the run around is the caller's: what it was told stays */
         return atomic_load(&cpu.devices[device].threads);
-    told[device].generation = atomic_load(&cpu.devices[device].generation);
-    told[device].threads = atomic_load(&cpu.devices[device].threads);
-    return told[device].threads;
+    reported[device].generation = atomic_load(&cpu.devices[device].generation);
+    reported[device].threads = atomic_load(&cpu.devices[device].threads);
+    return reported[device].threads;
 }
 
 /* Enters a run; gives the generation to leave by. */
@@ -186,7 +186,8 @@ static void run_end(int device, unsigned generation)
 /* The threads that a run of this thread may have. */
 static int most_threads(int device, unsigned generation)
 {
-    return told[device].threads && told[device].generation != generation ? told[device].threads : MAX_THREADS;
+    return reported[device].threads && reported[device].generation != generation ? reported[device].threads
+                                                                                 : MAX_THREADS;
 }
 
 void yk__cpu_parallel(int device, int64_t n, int64_t grain, yk__range_fn fn, void *arg)

@@ -18,7 +18,7 @@ enum { TILE = 512 };
 
 typedef struct product {
     yk__sgemm p;
-    int64_t across; /* tiles in a row of tiles */
+    int64_t columns; /* tiles in a row of tiles */
     atomic_bool failed;
 } product;
 
@@ -30,7 +30,7 @@ static void tiles(void *arg, int64_t begin, int64_t end, int thread)
     int before = omp_get_max_threads();
     omp_set_num_threads(1);
     for (int64_t t = begin; t < end; t++) {
-        int64_t i = t / work->across * TILE, j = t % work->across * TILE;
+        int64_t i = t / work->columns * TILE, j = t % work->columns * TILE;
         int64_t rows = p->m - i < TILE ? p->m - i : TILE, cols = p->n - j < TILE ? p->n - j : TILE;
         float *c = p->c + i * p->ldc + j;
         for (int64_t r = 0; p->bias && r < rows; r++)
@@ -46,9 +46,9 @@ static void tiles(void *arg, int64_t begin, int64_t end, int thread)
 
 yk_status yk__onednn_sgemm(int device, const yk__sgemm *p)
 {
-    product work = {.p = *p, .across = (p->n + TILE - 1) / TILE};
-    int64_t down = (p->m + TILE - 1) / TILE;
-    yk__cpu_parallel(device, down * work.across, 1, tiles, &work);
+    product work = {.p = *p, .columns = (p->n + TILE - 1) / TILE};
+    int64_t rows = (p->m + TILE - 1) / TILE;
+    yk__cpu_parallel(device, rows * work.columns, 1, tiles, &work);
     if (atomic_load(&work.failed))
         return yk__fail(YK_ERR_MEMORY, "matmul: oneDNN refused a product of %lld x %lld x %lld", (long long)p->m,
                         (long long)p->k, (long long)p->n);

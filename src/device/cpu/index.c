@@ -5,7 +5,7 @@
  * elements move. Up to FUSED index tensors are operands of the loop; more are added up in scratch memory first.
  *
  * What is written to one place comes in C order whatever the number of threads: the threads share a dimension that no
- * index tensor moves along, or else each goes through all indices and writes the places that are its own.
+ * index tensor moves along, or else each goes through all indices and writes the targets that are its own.
  */
 #include <stdatomic.h>
 
@@ -14,17 +14,17 @@
 enum { BLOCK = 512, FUSED = 3 };
 
 /* The index tensors of a call as operands of a loop, after the output and x. */
-typedef struct places {
+typedef struct targets {
     int count;
     bool wrap;
     int64_t size[FUSED], step[FUSED]; /* step: bytes of x */
     size_t element;
     atomic_bool *bad;
     /* index_put */
-    bool accumulate, shared; /* shared: only the places with the first index in [low, high) are this thread's */
+    bool accumulate, shared; /* shared: only the targets with the first index in [low, high) are this thread's */
     yk_dtype dtype;
     int64_t low, high;
-} places;
+} targets;
 
 static inline int64_t wrapped(int64_t v, int64_t size)
 {
@@ -32,7 +32,7 @@ static inline int64_t wrapped(int64_t v, int64_t size)
 }
 
 /* The offsets of n elements; whether all indices are inside. */
-static bool offsets(const places *p, int64_t n, char *const *index, const int64_t *stride, int64_t *to)
+static bool offsets(const targets *p, int64_t n, char *const *index, const int64_t *stride, int64_t *to)
 {
     uint64_t outside = 0;
     for (int k = 0; k < p->count; k++) {
@@ -63,7 +63,7 @@ static bool offsets(const places *p, int64_t n, char *const *index, const int64_
 }
 
 /* Whether no index tensor moves along a run. */
-static bool is_fixed(const places *p, const int64_t *index_stride)
+static bool is_fixed(const targets *p, const int64_t *index_stride)
 {
     for (int k = 0; k < p->count; k++)
         if (index_stride[k] != 0)
@@ -98,7 +98,7 @@ static void gather(size_t element, int64_t n, char *out, int64_t out_stride, con
 static void read_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
 {
     (void)first;
-    const places *p = context;
+    const targets *p = context;
     int64_t offset[BLOCK];
     if (is_fixed(p, stride + 2)) {
         if (!offsets(p, 1, data + 2, stride + 2, offset)) {
@@ -214,7 +214,7 @@ static yk_status check(int device, const yk__indices *p)
 
 static void add_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
 {
-    const places *p = context;
+    const targets *p = context;
     int64_t offset[BLOCK];
     for (int64_t i = 0; i < n; i += BLOCK) {
         int64_t m = n - i < BLOCK ? n - i : BLOCK;
@@ -232,7 +232,7 @@ static void add_run(const void *context, int64_t first, int64_t n, char *const *
  * The operands of the loop over `shape_of` (the output, or the value) and x: views[2] and on. More than FUSED index
  * tensors, which are checked then, become one of elements of x in *scratch.
  */
-static yk_status operands(int device, const yk__view *shape_of, const yk__indices *p, places *to, yk__view *sum,
+static yk_status operands(int device, const yk__view *shape_of, const yk__indices *p, targets *to, yk__view *sum,
                           const yk__view **views, yk__storage **scratch)
 {
     to->wrap = p->wrap;
@@ -259,7 +259,7 @@ static yk_status operands(int device, const yk__view *shape_of, const yk__indice
     if (!sum->data)
         return yk__error_code();
     for (int k = 0; k < p->count; k++) {
-        places one = {
+        targets one = {
             .count = 1, .wrap = p->wrap, .size = {p->of[k].size}, .step = {p->of[k].stride}, .accumulate = k > 0};
         const yk__view *pair[] = {sum, &p->of[k].view};
         yk__loop loop;
@@ -278,7 +278,7 @@ static yk_status operands(int device, const yk__view *shape_of, const yk__indice
 static yk_status index_read(int device, const yk__view *out, const yk__view *x, const yk__indices *p)
 {
     atomic_bool bad = false;
-    places at = {.element = yk_dtype_size(x->dtype), .bad = &bad};
+    targets at = {.element = yk_dtype_size(x->dtype), .bad = &bad};
     const yk__view *views[2 + FUSED] = {out, x};
     yk__view sum;
     yk__storage *scratch;
@@ -313,7 +313,7 @@ static yk_status index_read(int device, const yk__view *out, const yk__view *x, 
         return;                                                                                                        \
     }
 
-static void put(const places *p, int64_t n, const int64_t *chosen, char *x, int64_t x_stride, const char *value,
+static void put(const targets *p, int64_t n, const int64_t *chosen, char *x, int64_t x_stride, const char *value,
                 int64_t value_stride, const int64_t *offset)
 {
     if (!p->accumulate) {
@@ -334,7 +334,7 @@ static void put(const places *p, int64_t n, const int64_t *chosen, char *x, int6
     }
 }
 
-/* A run that lies evenly in x and in value: no two of its places are one. */
+/* A run that lies evenly in x and in value: no two of its targets are one. */
 #define PUT_ROW(T, WRITE)                                                                                              \
     {                                                                                                                  \
         if (x_stride == (int64_t)sizeof(T) && value_stride == (int64_t)sizeof(T)) {                                    \
@@ -356,7 +356,7 @@ static void put(const places *p, int64_t n, const int64_t *chosen, char *x, int6
         return;                                                                                                        \
     }
 
-static void put_row(const places *p, int64_t n, char *x, int64_t x_stride, const char *value, int64_t value_stride)
+static void put_row(const targets *p, int64_t n, char *x, int64_t x_stride, const char *value, int64_t value_stride)
 {
     if (!p->accumulate) {
         yk__copy_strided(x, x_stride, value, value_stride, p->element, n);
@@ -372,7 +372,7 @@ static void put_row(const places *p, int64_t n, char *x, int64_t x_stride, const
     }
 }
 
-static inline bool is_ours(const places *p, const char *index)
+static inline bool is_ours(const targets *p, const char *index)
 {
     int64_t v = wrapped(*(const int64_t *)index, p->size[0]);
     return v >= p->low && v < p->high;
@@ -382,7 +382,7 @@ static inline bool is_ours(const places *p, const char *index)
 static void write_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
 {
     (void)first;
-    const places *p = context;
+    const targets *p = context;
     int64_t offset[BLOCK], chosen[BLOCK];
     if (is_fixed(p, stride + 2)) {
         offsets(p, 1, data + 2, stride + 2, offset);
@@ -410,7 +410,7 @@ static void write_run(const void *context, int64_t first, int64_t n, char *const
 
 typedef struct share {
     const yk__loop *loop;
-    const places *at;
+    const targets *at;
     int dim; /* that the threads share; -1: the range of the first index */
     int64_t pieces;
 } share;
@@ -420,7 +420,7 @@ static void write_share(void *arg, int64_t begin, int64_t end, int thread)
     const share *s = arg;
     for (int64_t piece = begin; piece < end; piece++) {
         yk__loop loop = *s->loop;
-        places at = *s->at;
+        targets at = *s->at;
         int64_t size = s->dim < 0 ? at.size[0] : loop.shape[s->dim];
         int64_t from = size / s->pieces * piece + (piece < size % s->pieces ? piece : size % s->pieces);
         int64_t length = size / s->pieces + (piece < size % s->pieces);
@@ -442,7 +442,7 @@ static void write_share(void *arg, int64_t begin, int64_t end, int thread)
 
 static yk_status index_put(int device, const yk__view *x, const yk__view *value, const yk__indices *p, bool accumulate)
 {
-    places at = {.element = yk_dtype_size(x->dtype), .dtype = x->dtype, .accumulate = accumulate};
+    targets at = {.element = yk_dtype_size(x->dtype), .dtype = x->dtype, .accumulate = accumulate};
     const yk__view *views[2 + FUSED] = {value, x};
     yk__view sum;
     yk__storage *scratch;

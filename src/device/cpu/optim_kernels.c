@@ -164,15 +164,15 @@ static void strided_run(const void *context, int64_t first, int64_t n, char *con
     char buffer[OPERANDS][YK__APPLY_CHUNK * 8] __attribute__((aligned(64)));
     for (int64_t i = 0; i < n; i += YK__APPLY_CHUNK) {
         int64_t m = n - i < YK__APPLY_CHUNK ? n - i : YK__APPLY_CHUNK, size = (int64_t)g->size;
-        char *place[OPERANDS];
+        char *operand[OPERANDS];
         for (int k = 0, at = 0; k < OPERANDS; k++) {
-            place[k] = g->views[k] ? buffer[k] : NULL;
+            operand[k] = g->views[k] ? buffer[k] : NULL;
             if (!g->views[k])
                 continue;
             yk__copy_strided(buffer[k], size, data[at] + i * stride[at], stride[at], g->size, m);
             at++;
         }
-        g->fn(g->u, m, place);
+        g->fn(g->u, m, operand);
         for (int k = 0, at = 0; k < OPERANDS; k++) {
             if (!g->views[k])
                 continue;

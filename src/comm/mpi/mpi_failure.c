@@ -1,7 +1,7 @@
 /*
- * mpi_watch.c - waiting for other ranks, and failures. Layer: comm/mpi.
+ * mpi_failure.c - waiting for other ranks, and failures. Layer: comm/mpi.
  *
- * A wait tests its requests; now and then it reads letters, which may say that the group is broken or that a rank has
+ * A wait tests its requests; now and then it reads notices, which may say that the group is broken or that a rank has
  * left. When the time is up it asks the others where they are: the error names those that have not come to this
  * operation, and those that do not answer. The first rank to see a failure tells all.
  */
@@ -12,10 +12,10 @@
 
 #include "comm/mpi/mpi_backend.h"
 
-enum { SPINS = 300, LETTERS_EVERY = 32, OFFERS = 20000 };
+enum { SPINS = 300, NOTICES_EVERY = 32, OFFERS = 20000 };
 static const double answer_time = 0.5; /* seconds */
 
-const char *mpi_who(const mpi_group *g, int rank, char *buffer, size_t size)
+const char *mpi_rank_name(const mpi_group *g, int rank, char *buffer, size_t size)
 {
     const mpi_record *who = &g->members[rank].who;
     snprintf(buffer, size, "rank %d (host %s, pid %d)", rank, who->host, (int)who->pid);
@@ -36,14 +36,14 @@ void mpi_broken_by(mpi_group *g, yk_status code, const char *cause)
     atomic_store(&g->broken, 1);
 }
 
-static void tell_broken(mpi_group *g, yk_status code, const char *cause)
+static void send_broken(mpi_group *g, yk_status code, const char *cause)
 {
     if (atomic_load(&g->broken))
         return;
     mpi_broken_by(g, code, cause);
-    mpi_letter letter = {.kind = LETTER_BROKEN, .code = (int32_t)code};
-    letter.bytes = (int32_t)snprintf(letter.text, sizeof(g->cause), "%s", g->cause) + 1;
-    mpi_tell_members(g, &letter);
+    mpi_notice notice = {.kind = NOTICE_BROKEN, .code = (int32_t)code};
+    notice.bytes = (int32_t)snprintf(notice.text, sizeof(g->cause), "%s", g->cause) + 1;
+    mpi_send_members(g, &notice);
 }
 
 yk_status mpi_break_locked(mpi_group *g, yk_status code, const char *format, ...)
@@ -53,7 +53,7 @@ yk_status mpi_break_locked(mpi_group *g, yk_status code, const char *format, ...
     va_start(arguments, format);
     vsnprintf(cause, sizeof(cause), format, arguments);
     va_end(arguments);
-    tell_broken(g, code, cause);
+    send_broken(g, code, cause);
     return fail_broken(g);
 }
 
@@ -64,15 +64,15 @@ yk_status mpi_break(mpi_group *g, yk_status code, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(cause, sizeof(cause), format, arguments);
     va_end(arguments);
-    mpi_give_up(g, code, cause);
+    mpi_abort_group(g, code, cause);
     return fail_broken(g);
 }
 
-void mpi_give_up(void *state, yk_status code, const char *cause)
+void mpi_abort_group(void *state, yk_status code, const char *cause)
 {
     mpi_group *g = state;
     pthread_mutex_lock(&mpi_lock);
-    tell_broken(g, code, cause);
+    send_broken(g, code, cause);
     mpi_flush(0.2);
     pthread_mutex_unlock(&mpi_lock);
 }
@@ -94,14 +94,14 @@ void mpi_pause(const mpi_group *g, int looks)
 }
 
 /* With the lock held. The members whose share of the operation will never come. */
-static yk_status look_for_left(mpi_group *g, const yk__comm_op *op)
+static yk_status check_left(mpi_group *g, const yk__comm_op *op)
 {
     char what[160], who[120];
     for (int r = 0; r < g->world_size; r++) {
         const mpi_member *m = &g->members[r];
         if (m->left && m->done < op->number)
             return mpi_break_locked(g, YK_ERR_CONNECTION, "%s: %s left after %llu collectives of group '%s'",
-                                    mpi_yoke->describe(op, what, sizeof(what)), mpi_who(g, r, who, sizeof(who)),
+                                    mpi_yoke->describe(op, what, sizeof(what)), mpi_rank_name(g, r, who, sizeof(who)),
                                     (unsigned long long)m->done, g->name);
     }
     return YK_OK;
@@ -117,7 +117,7 @@ static yk_status break_stalled(mpi_group *g, const yk__comm_op *op)
         if (r == g->rank || (m->answered && m->begun >= op->number))
             continue;
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "",
-                                 mpi_who(g, r, who, sizeof(who)));
+                                 mpi_rank_name(g, r, who, sizeof(who)));
         if (m->answered)
             used += (size_t)snprintf(list + used, sizeof(list) - used, ", which has begun %llu collectives",
                                      (unsigned long long)m->begun);
@@ -126,7 +126,7 @@ static yk_status break_stalled(mpi_group *g, const yk__comm_op *op)
                                      ", which does not answer (stopped, or outside of yoke)");
     }
     return mpi_break_locked(g, YK_ERR_STALLED, "%s: %s waited %g s for %s", mpi_yoke->describe(op, what, sizeof(what)),
-                            mpi_who(g, g->rank, self, sizeof(self)), g->timeout,
+                            mpi_rank_name(g, g->rank, self, sizeof(self)), g->timeout,
                             used ? list : "MPI to move the bytes, though all ranks have come");
 }
 
@@ -140,7 +140,7 @@ static yk_status look_at_clock(mpi_group *g, const yk__comm_op *op, double begin
         *asked = now;
         for (int r = 0; r < g->world_size; r++)
             g->members[r].answered = false;
-        mpi_tell_members(g, &(mpi_letter){.kind = LETTER_PROBE, .number = op->number});
+        mpi_send_members(g, &(mpi_notice){.kind = NOTICE_PROBE, .number = op->number});
     }
     bool all = true;
     for (int r = 0; r < g->world_size; r++)
@@ -159,11 +159,11 @@ yk_status mpi_finish(mpi_group *g, const yk__comm_op *op, MPI_Request *requests,
         if (code) {
             status = mpi_failed(g->name, code);
             (void)mpi_break_locked(g, status, "group '%s': a collective of MPI failed on rank %d", g->name, g->rank);
-        } else if (!done && looks % LETTERS_EVERY == LETTERS_EVERY - 1) {
+        } else if (!done && looks % NOTICES_EVERY == NOTICES_EVERY - 1) {
             mpi_progress();
             status = mpi_check(g);
             if (!status)
-                status = look_for_left(g, op);
+                status = check_left(g, op);
             if (begin == 0)
                 begin = mpi_base->now();
             if (!status)
