@@ -172,5 +172,36 @@ YK_API void yk_log_set(yk_log_level least, yk_log_fn fn, void *user);
 
 #ifdef __cplusplus
 }
+
+#if defined(__cpp_exceptions) && __cplusplus >= 201703L
+#include <exception>
+#include <type_traits>
+
+/*
+ * The library is C: an exception must not leave a callback (the program ends then, and on a thread of the library's
+ * own, a loader's worker, no handler of the program's could see it). yk_catch<function> is a callback of the same type
+ * that calls `function` and makes an error of what it throws: YK_ERR_CALLBACK, with what() as the message.
+ *
+ *     yk_dataset_create(YK_OPTIONS(yk_dataset_table, .name = "own", .length = 100, .get = yk_catch<get>), ...)
+ */
+template <auto function> struct yk__catcher;
+template <typename R, typename... A, R (*function)(A...)> struct yk__catcher<function> {
+    static R call(A... arguments) noexcept
+    {
+        try {
+            return function(arguments...);
+        } catch (const std::exception &thrown) {
+            (void)yk_set_error(YK_ERR_CALLBACK, "a callback threw: %s", thrown.what());
+        } catch (...) {
+            (void)yk_set_error(YK_ERR_CALLBACK, "a callback threw something that is no std::exception");
+        }
+        if constexpr (std::is_same_v<R, yk_status>)
+            return YK_ERR_CALLBACK;
+        else
+            return R();
+    }
+};
+template <auto function> inline constexpr auto yk_catch = &yk__catcher<function>::call;
+#endif
 #endif
 #endif
