@@ -24,6 +24,7 @@ enum { DEEPEST = 64 };
 
 yk__progress_record *_Atomic yk__progress_own;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static yk__progress_record *mapped; /* also where nobody watches; both below the lock */
 static bool looked;
 static atomic_flag printing = ATOMIC_FLAG_INIT;
 
@@ -77,10 +78,10 @@ static void look(void)
 {
     const char *text = getenv("YOKE_PROGRESS");
     char path[256];
-    int index = -1, number = 0;
+    int index = -1, watched = 0, number = 0;
     struct stat about;
     looked = true;
-    if (!text || sscanf(text, "%255[^:]:%d:%d", path, &index, &number) < 2 || index < 0)
+    if (!text || sscanf(text, "%255[^:]:%d:%d:%d", path, &index, &watched, &number) < 3 || index < 0)
         return;
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
@@ -93,7 +94,9 @@ static void look(void)
             answer(record, number);
             yk__progress_set_time(record);
             atomic_store(&record->pid, (int)getpid());
-            atomic_store_explicit(&yk__progress_own, record, memory_order_release);
+            mapped = record;
+            if (watched)
+                atomic_store_explicit(&yk__progress_own, record, memory_order_release);
         }
     }
     close(fd);
@@ -115,6 +118,16 @@ void yk__progress_join(int change)
         return;
     yk__progress_set_time(record);
     atomic_fetch_add(&record->groups, change);
+}
+
+void yk__progress_failed(void)
+{
+    pthread_mutex_lock(&lock);
+    if (!looked)
+        look();
+    if (mapped && atomic_load(&mapped->pid) == (int)getpid() && atomic_load(&mapped->failed) == 0)
+        atomic_store(&mapped->failed, yk__now());
+    pthread_mutex_unlock(&lock);
 }
 
 /* The entry of the operation that ended first, and is wanted least; -1 where all are under way. */

@@ -1,10 +1,11 @@
 /*
- * progress.h - what a rank is doing, in memory that its launcher reads (`yoke run --hang-timeout`). Layer: base.
+ * progress.h - what a rank is doing, in memory that its launcher reads. Layer: base.
  *
- * The launcher makes one record per rank and says where by the variable YOKE_PROGRESS, "PATH:INDEX:SIGNAL"; a rank maps
- * its record when it joins a group, and writes there which operations are under way and when it last got on. Without
- * the variable every call is a look at a pointer. With SIGNAL, a rank that gets it prints the stack of the thread that
- * took it to stderr.
+ * The launcher makes one record per rank and says where by the variable YOKE_PROGRESS, "PATH:INDEX:WATCHED:SIGNAL"; a
+ * rank maps its record when it joins a group, and writes there when it first saw its group fail, so that the launcher
+ * finds the first cause. With WATCHED (`yoke run --hang-timeout`) it also writes which operations are under way and
+ * when it last got on; otherwise every such call is a look at a pointer. With SIGNAL, a rank that gets it prints the
+ * stack of the thread that took it to stderr.
  */
 #ifndef YOKE_BASE_PROGRESS_H
 #define YOKE_BASE_PROGRESS_H
@@ -28,6 +29,7 @@ typedef struct yk__progress_record {
     atomic_int groups;         /* that it is in */
     atomic_int answers;        /* the signal on which it prints its stack, 0: none */
     _Atomic double progressed; /* when it last began or ended an operation, took a batch or a step */
+    _Atomic double failed;     /* when a group of its first failed, or could not be joined, as it saw it; 0: never */
     struct {
         atomic_uint version;
         yk__progress_operation operation;
@@ -35,11 +37,13 @@ typedef struct yk__progress_record {
 } yk__progress_record;
 _Static_assert(sizeof(yk__progress_record) <= YK__PROGRESS_PAGE, "a record has a page");
 
-extern yk__progress_record *_Atomic yk__progress_own; /* NULL: nobody asks */
+extern yk__progress_record *_Atomic yk__progress_own; /* NULL: nobody watches */
 
 /* This process is in one more group, or one less (-1). The first time it looks for the record. */
 void yk__progress_join(int change);
-/* An operation begins: gives its entry, -1 where nobody asks or all entries are taken. Any thread. */
+/* A group has failed, or cannot be joined; to be called before the others can learn of it from this rank. */
+void yk__progress_failed(void);
+/* An operation begins: gives its entry, -1 where nobody watches or all entries are taken. Any thread. */
 int yk__progress_begin(const yk__progress_operation *operation);
 void yk__progress_end(int entry); /* -1 is allowed */
 void yk__progress_set_time(yk__progress_record *record);

@@ -66,8 +66,7 @@ static char **environment(const job *j, const worker *w, yk__hang_watch *hang, i
     else if (j->secret >= 0)
         yk__variables_put_number(&v, "YOKE_JOB_SECRET_FD", SECRET_FD);
     char progress[YK__PROGRESS_VARIABLE];
-    if (hang)
-        yk__variables_put(&v, "YOKE_PROGRESS", yk__hang_watch_variable(hang, w->local_rank, progress));
+    yk__variables_put(&v, "YOKE_PROGRESS", yk__hang_watch_variable(hang, w->local_rank, progress));
     int cores = yk__cores() / j->local;
     if (!getenv("OMP_NUM_THREADS"))
         yk__variables_put_number(&v, "OMP_NUM_THREADS", cores > 1 ? cores : 1);
@@ -232,12 +231,11 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
                .link = n ? yk__rendezvous_link(n) : NULL};
     bool again = false;
     *code = EXIT_FAILED;
-    if (j->hang_timeout > 0 && !(g.hang = yk__hang_watch_create(j->local, j->hang_timeout, j->hang_stacks))) {
+    if (!(g.hang = yk__hang_watch_create(j->local, j->hang_timeout, j->hang_stacks))) {
         yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
         yk_clear_error();
     }
-    if (workers && plan->port && (g.hang || j->hang_timeout <= 0) &&
-        prepare(j, workers, g.hang, plan->port, plan->restart)) {
+    if (workers && plan->port && g.hang && prepare(j, workers, g.hang, plan->port, plan->restart)) {
         yk__outcome end;
         yk__supervisor_run(&g);
         *interrupted = g.interrupted;

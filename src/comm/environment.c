@@ -8,6 +8,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/progress.h"
 #include "comm/group.h"
 #include "launch/rank_info.h"
 #include "net/socket.h"
@@ -56,6 +57,7 @@ static void let_store_go(void)
 
 void yk__environment_failed(void)
 {
+    yk__progress_failed();
     pthread_mutex_lock(&stays.lock);
     let_store_go();
     pthread_mutex_unlock(&stays.lock);

@@ -344,8 +344,10 @@ yk_status yk_init_process_group(const yk_init_options *options)
             yk_store_release(joining.store);
         }
     }
-    if (status)
+    if (status) {
+        yk__progress_failed();
         return status;
+    }
     char name[32] = "world";
     pthread_mutex_lock(&default_lock);
     int generation = ++default_generation;
@@ -454,6 +456,7 @@ void yk_process_group_abort(yk_process_group *group, const char *reason)
     char cause[900];
     snprintf(cause, sizeof(cause), "group '%s' was given up by rank %d (host %s, pid %d): %s", g->name, g->rank,
              g->host_name, (int)getpid(), reason ? reason : "no reason given");
+    yk__progress_failed();
     g->backend->abort_group(g->state, YK_ERR_CONNECTION, cause);
     dump_if_broken(g);
 }

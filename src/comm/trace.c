@@ -152,6 +152,7 @@ void yk__trace_dump_failure(yk__group *g)
     const yk_error *cause = yk_last_error();
     if (!first || !cause)
         return;
+    yk__progress_failed();
     yk__log(YK_LOG_ERROR, "group '%s', rank %d: %s", g->name, g->rank, cause->message);
     if (!prefix || !*prefix)
         return;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/progress.h"
 #include "comm/group.h"
 
 static void call_clear(yk__call *call)
@@ -87,6 +88,7 @@ static yk_status carry_out(yk__group *g, yk__call *call)
     yk_status status = stage(call, &staged_in, &staged_out);
     if (status) { /* the others wait for this operation, which will not take place */
         const yk_error *error = yk_last_error();
+        yk__progress_failed();
         g->backend->abort_group(g->state, status, error ? error->message : "out of memory");
     }
     yk_status (*collective)(void *, const yk__comm_op *) = g->backend->collective[call->op.kind];

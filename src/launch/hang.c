@@ -41,7 +41,7 @@ yk__hang_watch *yk__hang_watch_create(int count, double seconds, bool stacks)
         w->pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, w->fd, 0);
     if (w->pages != MAP_FAILED)
         return w;
-    yk__fail_errno("--hang-timeout: no memory to share with the processes");
+    yk__fail_errno("no memory to share with the processes");
     yk__hang_watch_free(w);
     return NULL;
 }
@@ -57,17 +57,26 @@ void yk__hang_watch_free(yk__hang_watch *w)
     free(w);
 }
 
-const char *yk__hang_watch_variable(yk__hang_watch *w, int index, char text[YK__PROGRESS_VARIABLE])
+const char *yk__hang_watch_variable(const yk__hang_watch *w, int index, char text[YK__PROGRESS_VARIABLE])
 {
-    memset(w->pages + (size_t)index * YK__PROGRESS_PAGE, 0, YK__PROGRESS_PAGE);
-    snprintf(text, YK__PROGRESS_VARIABLE, "/proc/%d/fd/%d:%d:%d", (int)getpid(), w->fd, index,
-             w->stacks ? SIGRTMIN + 11 : 0);
+    snprintf(text, YK__PROGRESS_VARIABLE, "/proc/%d/fd/%d:%d:%d:%d", (int)getpid(), w->fd, index,
+             yk__hang_is_watched(w), w->stacks ? SIGRTMIN + 11 : 0);
     return text;
+}
+
+bool yk__hang_is_watched(const yk__hang_watch *w)
+{
+    return w && w->seconds > 0;
 }
 
 static yk__progress_record *record_of(const yk__hang_watch *w, int index)
 {
     return (yk__progress_record *)(void *)(w->pages + (size_t)index * YK__PROGRESS_PAGE);
+}
+
+double yk__hang_failed_at(const yk__hang_watch *w, int index)
+{
+    return w ? atomic_load(&record_of(w, index)->failed) : 0;
 }
 
 /* The process of the record, where it is still there; 0 otherwise. */
@@ -181,6 +190,8 @@ bool yk__hang_find(const yk__hang_watch *w, const group *g, char *text, size_t s
 {
     double now = yk__now(), longest = 0;
     int stuck = -1;
+    if (!yk__hang_is_watched(w))
+        return false;
     for (int i = 0; i < g->count; i++) {
         double still = still_for(w, g, i, now);
         if (still > longest) {

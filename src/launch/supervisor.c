@@ -28,6 +28,13 @@
 #include "launch/hang.h"
 #include "launch/supervisor.h"
 
+/* Seconds from the notice that ranks are stuck to the stop, so that the launchers of the other nodes see where theirs
+ * stand before those fail because of it. */
+static const double others_hear = 0.5;
+
+/* Seconds that a process which saw a failure is given to end before another one is blamed. */
+static const double forestalled_for = 1;
+
 /* What the processes of the launcher share; one launcher per program. */
 static struct {
     int signals;         /* signalfd */
@@ -253,11 +260,13 @@ typedef struct watch {
     group *g;
     int running;
     bool stopping, killing, given_up;
-    bool leaving;    /* asked twice to end while it only waits for other nodes */
-    double notice;   /* when to say that stopping takes a while; 0: not any more */
-    double stop_at;  /* when processes that are stuck are stopped: their stacks come before; 0: they are not */
-    bool empty;      /* not even something that a worker started is left */
-    double deadline; /* of the grace, or of waiting for the dead */
+    bool leaving;     /* asked twice to end while it only waits for other nodes */
+    double notice;    /* when to say that stopping takes a while; 0: not any more */
+    worker *suspect;  /* has failed; one that saw a failure before it is about to end, and may be the cause */
+    double suspected; /* until then that is waited for */
+    double stop_at;   /* when processes that are stuck are stopped: their stacks come before; 0: they are not */
+    bool empty;       /* not even something that a worker started is left */
+    double deadline;  /* of the grace, or of waiting for the dead */
     struct pollfd *fds;
 } watch;
 
@@ -318,6 +327,49 @@ static bool failed(const worker *w)
     return w->status != 0;
 }
 
+static double saw_failure(const group *g, const worker *one)
+{
+    return yk__hang_failed_at(g->hang, (int)(one - g->workers));
+}
+
+/* Note [The first of several]: whether `one` is the cause rather than `other`, where both have failed. One that was
+ * killed is; so is one that ended without having seen its group fail; of two that saw that, the one that saw it first,
+ * because the others learned of it from there. */
+static bool comes_before(const group *g, const worker *one, const worker *other)
+{
+    double saw = saw_failure(g, one), other_saw = saw_failure(g, other);
+    if (!WIFSIGNALED(one->status) != !WIFSIGNALED(other->status))
+        return WIFSIGNALED(one->status);
+    return saw > 0 ? other_saw > 0 && saw < other_saw : other_saw > 0;
+}
+
+/* Whether a process that still runs saw the failure before the one that has ended did. */
+static bool is_forestalled(const group *g, const worker *ended)
+{
+    double saw = saw_failure(g, ended);
+    for (int i = 0; i < g->count && saw > 0 && !WIFSIGNALED(ended->status); i++) {
+        double other = saw_failure(g, &g->workers[i]);
+        if (g->workers[i].running && other > 0 && other < saw)
+            return true;
+    }
+    return false;
+}
+
+/* One more has failed, or NULL: decides who was the first, unless that needs a moment. */
+static void decide_first(watch *w, worker *failed)
+{
+    group *g = w->g;
+    if (failed && !w->suspect)
+        w->suspected = yk__now() + forestalled_for;
+    if (failed && (!w->suspect || comes_before(g, failed, w->suspect)))
+        w->suspect = failed;
+    if (!w->suspect || g->failed || g->interrupted || (is_forestalled(g, w->suspect) && yk__now() < w->suspected))
+        return;
+    g->failed = w->suspect;
+    if (w->running)
+        stop_all(w, SIGTERM);
+}
+
 static void reap(watch *w)
 {
     group *g = w->g;
@@ -335,17 +387,13 @@ static void reap(watch *w)
             w->running--;
             yk__relay_finish(&one->out);
             yk__relay_finish(&one->err);
-            /* Of those that ended since the last look, one that was killed is the cause, one that exits the effect. */
-            if (failed(one) && !one->asked && (!first || (WIFSIGNALED(status) && WIFEXITED(first->status))))
+            if (failed(one) && !one->asked && (!first || comes_before(g, one, first)))
                 first = one;
         }
     }
     w->empty = pid < 0 && errno == ECHILD;
-    if (first && !g->failed && !g->interrupted) {
-        g->failed = first;
-        if (w->running)
-            stop_all(w, SIGTERM);
-    }
+    if (!g->failed && !g->interrupted)
+        decide_first(w, first);
     if (!w->running && !w->empty && !w->given_up) {
         begin_grace(w);
         signal_children(w->killing ? SIGKILL : SIGTERM);
@@ -411,12 +459,13 @@ static double look_for_hang(watch *w, double wait)
     group *g = w->g;
     double now = yk__now(), again = now + wait;
     bool elsewhere = g->link && g->link->hung;
-    if (!g->hang || w->stopping || over(w))
+    if (!yk__hang_is_watched(g->hang) || w->stopping || over(w))
         return wait;
     if (w->stop_at == 0 && (elsewhere || (!g->failed && !g->interrupted &&
                                           yk__hang_find(g->hang, g, g->stuck, sizeof(g->stuck), &again)))) {
         yk__relay_say(g->err, "yoke run: ranks that do not get on; where those of this node stand:\n");
-        w->stop_at = now + yk__hang_report(g->hang, g);
+        double wait_for_stacks = yk__hang_report(g->hang, g);
+        w->stop_at = now + (g->link && wait_for_stacks < others_hear ? others_hear : wait_for_stacks);
     }
     if (w->stop_at > 0 && now >= w->stop_at)
         stop_all(w, SIGTERM);
@@ -434,7 +483,7 @@ static double step_link(watch *w, double wait)
     for (int i = 0; i < g->count && w->given_up; i++)
         g->left += g->workers[i].running;
     int number = g->link->step(g->link, g, over(w), &again);
-    if (number && w->running && !w->stopping && !(g->link->hung && g->hang))
+    if (number && w->running && !w->stopping && !(g->link->hung && yk__hang_is_watched(g->hang)))
         stop_all(w, number);
     double left = again - yk__now();
     return left < wait ? left : wait;
@@ -449,6 +498,9 @@ static void turn(watch *w)
         wait = step_link(w, wait);
     }
     wait = look_for_hang(w, wait);
+    bool undecided = w->suspect && !g->failed && !g->interrupted;
+    if (undecided && w->suspected - now < wait)
+        wait = w->suspected - now;
     if (over(w) && g->link->done)
         return;
     nfds_t n = add(w, 0, own.signals, POLLIN);
@@ -480,6 +532,8 @@ static void turn(watch *w)
     if (w->fds[0].revents) {
         read_signals(w);
         reap(w); /* before output, so that the first to fail is seen as the first */
+    } else if (undecided) {
+        decide_first(w, NULL);
     }
     for (int i = 0; i < g->count; i++) {
         for (int k = 0; k < 2; k++) {

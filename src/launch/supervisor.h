@@ -48,7 +48,7 @@ typedef struct group {
     int secret;       /* a memory file that every worker gets as SECRET_FD, opened anew; -1: none */
     relay_sink *out, *err;
     group_link *link;            /* NULL: this is the only node */
-    struct yk__hang_watch *hang; /* NULL: nobody looks whether the processes get on */
+    struct yk__hang_watch *hang; /* what the processes write; NULL: nothing */
 
     /* From here on set by yk__supervisor_run. */
     worker *failed;  /* the first to fail, or NULL */

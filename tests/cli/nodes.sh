@@ -134,23 +134,23 @@ ok "nothing is left" gone
 # What was first is plain as soon as both nodes have said what had ended there.
 rm -f victim.*
 waits='echo $$ > victim.$RANK; exec sleep '$mark
-node 0 --nnodes 2 --node-rank 0 --max-restarts 3 bash -c "$waits"
+node 0 --nnodes 2 --node-rank 0 --max-restarts 30 bash -c "$waits"
 node 1 --nnodes 2 --node-rank 1 --max-restarts 3 bash -c "$waits"
 best=100000000
-for attempt in 1 2 3; do
+for ((attempt = 1; attempt <= 25 && best >= 20000; attempt++)); do # a busy machine adds its own delays
     wait_for victim.1 .
     victim=$(cat victim.1)
     rm -f victim.1
     sleep 0.3
     began=$(date +%s%N)
     kill -KILL "$victim"
-    until grep -qs "restart $attempt of 3" err.0; do sleep 0.001; done
+    until grep -qs "restart $attempt of 30" err.0; do sleep 0.001; done
     took=$((($(date +%s%N) - began) / 1000))
     [ $took -ge $best ] || best=$took
 done
 kill -TERM "${pid[0]}"
 ended 0 1
-ok "two nodes begin a restart within 60 ms of a failure (best of 3: $best us)" [ $best -lt 60000 ]
+ok "two nodes begin a restart within 20 ms of a failure (best of $((attempt - 1)): $best us)" [ $best -lt 20000 ]
 rm -f victim.*
 # Ranks that fail because another was killed end a moment later, on the node that decides.
 rm -f stone
@@ -499,6 +499,97 @@ time.sleep(0.7)" &
     ok "a node joins during a flood: exit code 0" codes 0 0 1
 else
     skip "a flood of strangers" "there is no python3 to send it"
+fi
+
+# What launchers say to each other is authenticated frame by frame: a byte that is changed on the way from node 1 ends
+# the job, and both say so. With --encrypt it cannot be read either.
+if command -v python3 > /dev/null; then
+    cat > proxy.py << 'PY'
+import os, select, socket, sys
+port, through, name = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+listener = socket.create_server(("127.0.0.1", through))
+open(name + ".ready", "w").close()
+while True:
+    near = listener.accept()[0]
+    try:
+        far = socket.create_connection(("127.0.0.1", port))
+        break
+    except OSError: # node 0 does not listen yet
+        near.close()
+seen = open(name + ".seen", "wb")
+while True:
+    for s in select.select([near, far], [], [])[0]:
+        piece = bytearray(s.recv(65536))
+        if not piece:
+            os._exit(0)
+        if s is near:
+            seen.write(piece)
+            seen.flush()
+            if os.path.exists(name + ".damage"):
+                piece[-1] ^= 1
+        (far if s is near else near).sendall(piece)
+PY
+    # behind NAME OPTIONS...: two nodes of which the second reaches the first through the proxy; it fails with a marker.
+    behind()
+    {
+        local name=$1 i
+        shift
+        python3 proxy.py $port $((port + 2)) "$name" &
+        proxy=$!
+        for ((i = 0; i < 200; i++)); do
+            [ -e "$name.ready" ] && break
+            sleep 0.02
+        done
+        rm -f ready.*
+        node 0 --nnodes 2 --node-rank 0 --secret-file job.secret "$@" bash -c ': > ready.$RANK; exec sleep '$mark
+        "$YOKE" run --master-addr 127.0.0.1 --master-port $((port + 2)) --nnodes 2 --node-rank 1 --secret-file job.secret \
+            "$@" bash -c ': > ready.$RANK; until [ -e '"$name"'.go ]; do sleep 0.02; done; echo the-marker-of-$((1 + 1)) >&2; exit 6' \
+            > out.1 2> err.1 < /dev/null &
+        pid[1]=$!
+        ready 2
+    }
+    behind plain
+    touch plain.go
+    ended 0 1
+    kill $proxy 2> /dev/null
+    ok "through a proxy: exit code 6" codes 6 0 1
+    ok "without --encrypt it can be read there" grep -qa the-marker-of-2 plain.seen
+    behind secret --encrypt
+    touch secret.go
+    ended 0 1
+    kill $proxy 2> /dev/null
+    ok "encrypted, through a proxy: exit code 6" codes 6 0 1
+    says err.0 the-marker-of-2
+    ok "encrypted: what node 1 reported was not to be read" [ "$(grep -ca the-marker-of-2 secret.seen)" = 0 ]
+    behind damaged
+    touch damaged.damage
+    touch damaged.go
+    ended 0 1
+    kill $proxy 2> /dev/null
+    ok "a byte is changed on the way: exit code 1" codes 1 0 1
+    says err.0 "node 1 (host $host, pid "
+    says err.0 " is lost: "
+    says err.1 "were changed on the way"
+    ok "nothing is left" gone
+else
+    skip "a proxy between two nodes" "there is no python3 for it"
+fi
+
+# A host that calls itself something else than a name: nothing of it reaches a terminal as it is.
+if unshare --uts true 2> /dev/null; then
+    node 0 --nnodes 2 --node-rank 0 --secret-file job.secret --join-timeout 20 true
+    for nodes in 3 2; do
+        unshare --uts bash -c 'printf "a\e[31mb\x9bc" > /proc/sys/kernel/hostname; exec "$@"' - "$YOKE" run --master-addr 127.0.0.1 \
+            --master-port $port --nnodes $nodes --node-rank 1 --secret-file job.secret bash -c 'exit 9' > out.1 2> err.1 < /dev/null
+        cat err.1 >> err.both
+    done
+    ended 0
+    ok "a host's name with control characters: exit code 9" codes 9 0
+    says err.0 'turned away: wrong number of nodes: host a'
+    says err.0 "rank 1 failed: exit code 9"
+    ok "control characters of a host's name are not printed" [ "$(cat err.0 err.both | tr -d '\n\t\040-\176' | wc -c)" = 0 ]
+else
+    skip "a host's name with control characters" "no UTS namespace can be made here"
 fi
 
 # ---- two hosts and a cable

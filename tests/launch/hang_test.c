@@ -38,6 +38,17 @@ static int run_rank(const char *what)
     int rank = yk_rank(NULL);
     volatile unsigned long endless = 1;
     yk_status status = YK_OK;
+    if (strcmp(what, "gives-up") == 0) { /* the others learn of it, and end before the rank does that began it */
+        status = reduce();
+        if (rank == 1) {
+            yk_process_group_abort(NULL, "the data of shard 7 is damaged");
+            usleep(50000);
+            exit(3);
+        }
+        while (!status)
+            status = reduce();
+        _exit(1);
+    }
     if (strcmp(what, "steady") == 0) { /* longer than the time-out, and never still for as long */
         for (int i = 0; i < 14 && !status; i++) {
             usleep(400000);
@@ -159,6 +170,19 @@ static void no_false_alarm(void **state)
     assert_null(strstr(output, "no progress"));
 }
 
+/* Of several that fail, the one is blamed that was the first to see a failure, though it ends last. */
+static void first_cause(void **state)
+{
+    (void)state;
+    static char output[OUTPUT];
+    char arguments[8192];
+    snprintf(arguments, sizeof(arguments), "-n 3 -- '%s' gives-up", this_program);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(launch(arguments, output), 3);
+        expect_text(output, "yoke run: rank 1 failed: exit code 3");
+    }
+}
+
 /* Each launcher says where the ranks of its node stand. */
 static void two_nodes(void **state)
 {
@@ -203,7 +227,7 @@ static void entries(void **state)
     int fd = mkstemp(path);
     assert_int_equal(ftruncate(fd, 2 * YK__PROGRESS_PAGE), 0);
     close(fd);
-    snprintf(variable, sizeof(variable), "%s:1:0", path);
+    snprintf(variable, sizeof(variable), "%s:1:1:0", path);
     setenv("YOKE_PROGRESS", variable, 1);
     yk__progress_join(1);
     unlink(path);
@@ -239,6 +263,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(rank_that_sleeps), cmocka_unit_test(rank_that_computes),
                                        cmocka_unit_test(all_compute),      cmocka_unit_test(restarted),
                                        cmocka_unit_test(no_false_alarm),   cmocka_unit_test(two_nodes),
-                                       cmocka_unit_test(entries)};
+                                       cmocka_unit_test(first_cause),      cmocka_unit_test(entries)};
     return cmocka_run_group_tests_name("hang time-out", tests, NULL, NULL);
 }
