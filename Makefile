@@ -192,7 +192,7 @@ $(BUILD)/%.o: %.c | $(BUILD)/have-build
 
 # Tests that walk the public headers are made from them.
 $(BUILD)/tests/api/%.o: YK_CFLAGS += -I$(BUILD)/tests/api
-$(BUILD)/tests/api/freed_test.o: $(BUILD)/tests/api/handle_calls.h
+$(patsubst %,$(BUILD)/tests/api/%_test.o,freed record retain): $(BUILD)/tests/api/handle_calls.h
 $(BUILD)/tests/api/handle_calls.h: tests/support/make-handle-calls scripts/public-functions $(wildcard include/yoke/*.h)
 	@mkdir -p $(@D)
 	$(call say,MAKE,$@) tests/support/make-handle-calls > $@.part && mv $@.part $@
@@ -247,6 +247,7 @@ test-emulator: $(EMULATOR) $(BUILD)/tests/emulator/slots_test
 check:
 	scripts/check-layers
 	scripts/check-sources
+	scripts/check-tested
 	$(if $(shell command -v gcc),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-gcc CC=gcc OPTIMISE=-O2 WERROR=1 all tests)
 	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang OPTIMISE=-O1 WERROR=1 all tests)
 	@echo "check: all passed"
@@ -309,7 +310,7 @@ help:
 	    'make run        install what is missing, build, and train LeNet on the built-in data (ARGS=... for yoke train)' \
 	    'make test       install what is missing, build, and run all tests (ONLY="pool conv*", SANITIZE=thread)' \
 	    'make test-emulator  the kernels for GPUs, emulated on the host, with SEEDS (1) orders of their threads' \
-	    'make check      layers, layout, comments, and builds without warnings by gcc and clang' \
+	    'make check      layers, layout, comments, a test of every public function, and builds without warnings by gcc and clang' \
 	    'make bench      speed, next to PyTorch where it is installed (ARGS=... for bench/run, OPS_ARGS=... for bench/ops)' \
 	    'make fuzz       feed the parsers of files with mutated input for FUZZ_SECONDS each' \
 	    'make soak       SOAK (1000) random faults of ranks, as many starts and stops of jobs, and SOAK_FAULTS of restarted jobs' \

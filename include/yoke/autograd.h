@@ -15,12 +15,12 @@ extern "C" {
 
 /* Marks a leaf (a tensor that no recorded operation made) as wanting a gradient, or not. Floating dtypes only. */
 YK_API yk_status yk_set_requires_grad(yk_tensor *x, bool requires_grad) YK_MUST_CHECK;
-YK_API bool yk_requires_grad(const yk_tensor *x);
-YK_API bool yk_is_leaf(const yk_tensor *x);
+YK_API bool yk_requires_grad(const yk_tensor *x) YK_QUESTION;
+YK_API bool yk_is_leaf(const yk_tensor *x) YK_QUESTION;
 /* The name of the operation that made x ("conv2d"), or NULL for a leaf. Static. */
-YK_API const char *yk_grad_fn_name(const yk_tensor *x);
+YK_API const char *yk_grad_fn_name(const yk_tensor *x) YK_QUESTION;
 /* The accumulated gradient, borrowed from x, or NULL when there is none yet. */
-YK_API yk_tensor *yk_grad(const yk_tensor *x);
+YK_API yk_tensor *yk_grad(const yk_tensor *x) YK_QUESTION;
 /* Replaces the gradient (same shape, dtype and device), or drops it with NULL. */
 YK_API yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad) YK_MUST_CHECK;
 /* A view of the same storage that is not on the tape. */
@@ -41,7 +41,7 @@ YK_API yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *op
  * Source: torch.no_grad. */
 YK_API bool yk_no_grad_begin(void);
 YK_API void yk_no_grad_end(bool previous);
-YK_API bool yk_grad_enabled(void);
+YK_API bool yk_grad_enabled(void) YK_QUESTION;
 
 /*
  * A hook sees the gradient of x when it is ready, before it is accumulated or passed on; it may return another
@@ -88,8 +88,8 @@ YK_API yk_status yk_custom_apply_list(const yk_custom_function *function, yk_ten
                                       yk_tensor **outputs, int n_outputs, void *user) YK_MUST_CHECK;
 YK_API yk_status yk_custom_save(yk_custom *context, yk_tensor *x) YK_MUST_CHECK; /* checked by version at backward */
 YK_API yk_tensor *yk_custom_saved(yk_custom *context, int i);                    /* in the order of saving */
-YK_API void *yk_custom_user(yk_custom *context);
-YK_API bool yk_custom_needs_grad(yk_custom *context, int input);
+YK_API void *yk_custom_user(yk_custom *context) YK_QUESTION;
+YK_API bool yk_custom_needs_grad(yk_custom *context, int input) YK_QUESTION;
 
 /*
  * Compares the gradients of `function` at `inputs` (f64 leaves; those that require a gradient are checked) with

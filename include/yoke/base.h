@@ -21,6 +21,8 @@ template <typename T> inline const T *yk__address(const T &options)
 {
     return &options;
 }
+template <typename... T> char (&yk__measure(T...))[sizeof...(T)];
+#define YK__COUNT(type, ...) ((int)sizeof(yk__measure(__VA_ARGS__))) /* of arguments, which are not evaluated */
 #define YK_OPTIONS(type, ...)                                                                                          \
     yk__address([&] {                                                                                                  \
         _Pragma("GCC diagnostic push")                                                                                 \
@@ -29,6 +31,7 @@ template <typename T> inline const T *yk__address(const T &options)
     }())
 #else
 #define YK_OPTIONS(type, ...) (&(type){__VA_ARGS__})
+#define YK__COUNT(type, ...)  ((int)(sizeof((type[]){__VA_ARGS__}) / sizeof(type)))
 #endif
 
 #ifdef __cplusplus
@@ -48,6 +51,9 @@ extern "C" {
 #define YK_PRINTF(text, first)
 #define YK_SENTINEL
 #endif
+
+/* Marks a question: what an object is or has. It leaves no error record, whatever the answer (docs/errors.md). */
+#define YK_QUESTION
 
 /*
  * What a failing function returns. The codes are grouped by what the caller must rebuild before it goes on:
@@ -75,11 +81,12 @@ typedef enum yk_status {
 } yk_status;
 
 /* The lower-case name of a status ("shape", "io"); "unknown" for any other number. Static, never NULL. */
-YK_API const char *yk_status_name(yk_status status);
+YK_API const char *yk_status_name(yk_status status) YK_QUESTION;
 
 /*
- * The calling thread's error record. The first error wins: until it is cleared, later failures leave it alone, so
- * one check covers a whole expression of calls.
+ * The calling thread's error record. Every function that fails leaves one; a question (YK_QUESTION) never does, but for
+ * an object that was freed. The first error wins: until it is cleared, later failures leave it alone, so one check
+ * covers a whole expression of calls. A call succeeds or fails by what happens in it, whatever record stands.
  */
 typedef struct yk_error {
     yk_status code;
@@ -89,7 +96,7 @@ typedef struct yk_error {
 } yk_error;
 
 /* The record, or NULL when there is none. Valid until the thread's next yoke call. */
-YK_API const yk_error *yk_last_error(void);
+YK_API const yk_error *yk_last_error(void) YK_QUESTION;
 
 /* Forgets the record. */
 YK_API void yk_clear_error(void);
@@ -159,7 +166,7 @@ typedef struct yk_random_state {
     uint64_t seed;
     uint32_t calls;
 } yk_random_state;
-YK_API yk_random_state yk_random_get_state(void);
+YK_API yk_random_state yk_random_get_state(void) YK_QUESTION;
 YK_API void yk_random_set_state(yk_random_state state);
 
 /* Log levels. Messages go nowhere unless YOKE_LOG=debug|info|warn|error sends them to stderr, or yk_log_set to a

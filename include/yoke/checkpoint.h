@@ -108,16 +108,16 @@ YK_API yk_status yk_value_set(yk_value *dict, const char *key, yk_value *item) Y
 YK_API yk_status yk_value_set_int(yk_value *dict, int64_t key, yk_value *item) YK_MUST_CHECK;
 
 /* What a value is. NULL is none, has 0 items, and is not an error. */
-YK_API yk_value_kind yk_value_kind_of(const yk_value *value);
-YK_API const char *yk_value_kind_name(yk_value_kind kind); /* "dict"; static */
+YK_API yk_value_kind yk_value_kind_of(const yk_value *value) YK_QUESTION;
+YK_API const char *yk_value_kind_name(yk_value_kind kind) YK_QUESTION; /* "dict"; static */
 /* Items of a list, tuple, set or dict; 0 for others. The i-th, borrowed; NULL outside. */
-YK_API int64_t yk_value_count(const yk_value *value);
-YK_API yk_value *yk_value_at(const yk_value *value, int64_t i);
+YK_API int64_t yk_value_count(const yk_value *value) YK_QUESTION;
+YK_API yk_value *yk_value_at(const yk_value *value, int64_t i) YK_QUESTION;
 /* The i-th key of a dict: the text, or NULL and the number in *number (which may be NULL) for an integer. */
-YK_API const char *yk_value_key(const yk_value *dict, int64_t i, int64_t *number);
+YK_API const char *yk_value_key(const yk_value *dict, int64_t i, int64_t *number) YK_QUESTION;
 /* What a dict has under a key, borrowed; NULL, and no error, where it is not there or `dict` is no dict. */
-YK_API yk_value *yk_value_get(const yk_value *dict, const char *key);
-YK_API yk_value *yk_value_get_int(const yk_value *dict, int64_t key);
+YK_API yk_value *yk_value_get(const yk_value *dict, const char *key) YK_QUESTION;
+YK_API yk_value *yk_value_get_int(const yk_value *dict, int64_t key) YK_QUESTION;
 /* The value as a C value. Another kind is an error that names both, and 0, NAN or NULL; as_real takes integers too,
  * as_string and as_bytes each other's kind. The bytes end with a zero beyond `size`, which may be NULL. */
 YK_API bool yk_value_as_bool(const yk_value *value);

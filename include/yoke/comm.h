@@ -64,10 +64,10 @@ YK_API yk_status yk_init_process_group(const yk_init_options *options) YK_MUST_C
 /* Releases the default group after its outstanding operations; without one it does nothing. It can be made again, by
  * all ranks; the process of rank 0 serves the store until it ends, for those that are back before it. */
 YK_API void yk_destroy_process_group(void);
-/* The default group, borrowed; NULL and an error before yk_init_process_group. */
-YK_API yk_process_group *yk_default_process_group(void);
+/* The default group, borrowed; NULL before yk_init_process_group. */
+YK_API yk_process_group *yk_default_process_group(void) YK_QUESTION;
 /* Whether there is one. Source: is_initialized. */
-YK_API bool yk_is_initialized(void);
+YK_API bool yk_is_initialized(void) YK_QUESTION;
 
 /* ---- ranks without a launcher ------------------------------------------------------------------------------------ */
 /* What each process runs: rank from 0 to nprocs - 1, and the argument of yk_spawn. Failing, it sets the error record.
@@ -116,13 +116,13 @@ YK_API yk_process_group *yk_new_group(yk_process_group *parent, int count, const
 YK_API yk_process_group *yk_process_group_retain(yk_process_group *group);
 YK_API void yk_process_group_release(yk_process_group *group);
 
-/* The calling rank and the number of ranks. -1 and an error without a default group. Source: get_rank and
+/* The calling rank and the number of ranks. -1 without a default group. Source: get_rank and
  * get_world_size. */
-YK_API int yk_rank(yk_process_group *group);
-YK_API int yk_world_size(yk_process_group *group);
+YK_API int yk_rank(yk_process_group *group) YK_QUESTION;
+YK_API int yk_world_size(yk_process_group *group) YK_QUESTION;
 /* The backend's name ("native") and the group's ("world"); valid while the group lives. */
-YK_API const char *yk_process_group_backend(yk_process_group *group);
-YK_API const char *yk_process_group_name(yk_process_group *group);
+YK_API const char *yk_process_group_backend(yk_process_group *group) YK_QUESTION;
+YK_API const char *yk_process_group_name(yk_process_group *group) YK_QUESTION;
 /* Breaks the group on all ranks, with this reason: their waiting and later calls fail with it. */
 YK_API void yk_process_group_abort(yk_process_group *group, const char *reason);
 /* Writes the last operations of this rank as a JSON object: group, rank, host, pid, error, and per operation number,
@@ -195,9 +195,9 @@ YK_API yk_work *yk_irecv(yk_tensor *x, int src, int tag, yk_process_group *group
  * the status of the record. */
 YK_API yk_status yk_work_wait(yk_work *work) YK_MUST_CHECK;
 /* Whether it is done, well or not; does not wait. Source: is_completed. */
-YK_API bool yk_work_test(yk_work *work);
+YK_API bool yk_work_test(yk_work *work) YK_QUESTION;
 /* The error of a work that is done, NULL if it has none or is not done; valid while the work lives. */
-YK_API const yk_error *yk_work_error(yk_work *work);
+YK_API const yk_error *yk_work_error(yk_work *work) YK_QUESTION;
 YK_API yk_work *yk_work_retain(yk_work *work);
 YK_API void yk_work_release(yk_work *work);
 

@@ -97,8 +97,10 @@ YK_API yk_transform *yk_to_tensor(void);
 /* (x - mean[c]) / std[c] in the loader's dtype; `channels` numbers each, copied, std not 0. A u8 sample goes through
  * to_tensor first. */
 YK_API yk_transform *yk_normalize(const double *mean, const double *std, int channels);
-/* One after the other; the list ends with NULL, at most 64. */
-YK_API yk_transform *yk_compose(yk_transform *first, ...) YK_SENTINEL;
+/* One after the other, at most 64: yk_compose(a, b, NULL). The list ends with NULL; another NULL in it, of a transform
+ * that could not be made, is an error. `count` is that of the arguments, with the NULL. */
+YK_API yk_transform *yk_compose_counted(int count, ...) YK_SENTINEL;
+#define yk_compose(...) yk_compose_counted(YK__COUNT(yk_transform *, __VA_ARGS__), __VA_ARGS__)
 
 /*
  * A user's own. `fn` changes the sample (yk_sample_allocate, yk_sample_random), returns YK_OK or fails with
@@ -174,13 +176,13 @@ YK_API yk_dataset *yk_dataset_open(const char *spec, yk_data_split split, yk_tra
 YK_API yk_transform *yk_default_transform(const char *spec, yk_data_split split, bool augment);
 
 /* What the set calls itself ("cifar10"), its samples, and its classes (0: not known). */
-YK_API const char *yk_dataset_name(const yk_dataset *dataset);
-YK_API int64_t yk_dataset_length(const yk_dataset *dataset);
-YK_API int64_t yk_dataset_classes(const yk_dataset *dataset);
+YK_API const char *yk_dataset_name(const yk_dataset *dataset) YK_QUESTION;
+YK_API int64_t yk_dataset_length(const yk_dataset *dataset) YK_QUESTION;
+YK_API int64_t yk_dataset_classes(const yk_dataset *dataset) YK_QUESTION;
 /* The name of a class; NULL where classes have no names or there is no such class. Valid as long as the set. */
-YK_API const char *yk_dataset_class_name(const yk_dataset *dataset, int64_t label);
+YK_API const char *yk_dataset_class_name(const yk_dataset *dataset, int64_t label) YK_QUESTION;
 /* Where sample `index` comes from, written into `text`, which is returned. */
-YK_API const char *yk_dataset_describe(const yk_dataset *dataset, int64_t index, char *text, size_t size);
+YK_API const char *yk_dataset_describe(const yk_dataset *dataset, int64_t index, char *text, size_t size) YK_QUESTION;
 /* The input of sample `index` with its transforms (seed 0, epoch 0), where it is floating of `dtype`, f32 or f64; its
  * label goes to *label unless that is NULL, and a sample without one is then an error. */
 YK_API yk_tensor *yk_dataset_get(yk_dataset *dataset, int64_t index, yk_dtype dtype, int64_t *label);
@@ -258,7 +260,7 @@ YK_API yk_status yk_loader_seek(yk_loader *loader, int64_t batch) YK_MUST_CHECK;
  * Gives the next batch, or false at the epoch's end. A loader that was never started begins with epoch 0. False with
  * the error record set means that a sample failed; the message names its index and where it comes from, the batches
  * before it were all given, no worker is in the data set any more, and the loader gives no more until it is started
- * again. While the thread's record is set, from whatever call, it gives false at once.
+ * again. A record that stood before the call has no say.
  */
 YK_API bool yk_loader_next(yk_loader *loader, yk_batch *batch);
 /*
@@ -278,13 +280,13 @@ typedef struct yk_loader_state {
     bool shuffle, drop_last;
     int rank, world_size;
 } yk_loader_state;
-YK_API yk_loader_state yk_loader_get_state(const yk_loader *loader);
+YK_API yk_loader_state yk_loader_get_state(const yk_loader *loader) YK_QUESTION;
 YK_API yk_status yk_loader_set_state(yk_loader *loader, const yk_loader_state *state) YK_MUST_CHECK;
 /* Batches and samples that a whole epoch gives, to this rank, with padding. */
-YK_API int64_t yk_loader_length(const yk_loader *loader);
-YK_API int64_t yk_loader_samples(const yk_loader *loader);
+YK_API int64_t yk_loader_length(const yk_loader *loader) YK_QUESTION;
+YK_API int64_t yk_loader_samples(const yk_loader *loader) YK_QUESTION;
 /* Batches that are still to come in the epoch that was started. */
-YK_API int64_t yk_loader_left(const yk_loader *loader);
+YK_API int64_t yk_loader_left(const yk_loader *loader) YK_QUESTION;
 
 /* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
 YK_API yk_loader *yk_loader_retain(yk_loader *loader);

@@ -31,13 +31,13 @@ static inline bool yk_device_equal(yk_device a, yk_device b)
 YK_API yk_status yk_device_parse(const char *text, yk_device *device) YK_MUST_CHECK;
 
 /* Writes "cpu:0" into `buffer` (16 bytes or more) and returns it. */
-YK_API const char *yk_device_format(yk_device device, char buffer[16]);
+YK_API const char *yk_device_format(yk_device device, char buffer[16]) YK_QUESTION;
 
 /* How many devices of a type there are; 0 for a type that is not built in or has no driver here. */
-YK_API int yk_device_count(yk_device_type type);
+YK_API int yk_device_count(yk_device_type type) YK_QUESTION;
 
 /* The device of this process: cuda:LOCAL_RANK where there is one, else cpu:0. */
-YK_API yk_device yk_device_local(void);
+YK_API yk_device yk_device_local(void) YK_QUESTION;
 
 /* Memory in bytes: what tensors hold now, the most they have held, and what the caching allocator has from the
  * system. Source: torch.cuda.memory_allocated and its kin. */
@@ -59,7 +59,7 @@ YK_API yk_status yk_device_synchronize(yk_device device) YK_MUST_CHECK;
  * on it. `threads` below 1 is an error. Source: torch.set_num_threads.
  */
 YK_API yk_status yk_set_num_threads(yk_device device, int threads) YK_MUST_CHECK;
-YK_API int yk_get_num_threads(yk_device device);
+YK_API int yk_get_num_threads(yk_device device) YK_QUESTION;
 
 /* The most dimensions that a tensor can have. */
 #define YK_MAX_DIMS 8
@@ -77,13 +77,13 @@ typedef enum yk_dtype {
     YK__DTYPES
 } yk_dtype;
 
-YK_API size_t yk_dtype_size(yk_dtype dtype);      /* bytes */
-YK_API const char *yk_dtype_name(yk_dtype dtype); /* "float32", as PyTorch prints it; static */
-YK_API bool yk_dtype_is_floating(yk_dtype dtype);
+YK_API size_t yk_dtype_size(yk_dtype dtype) YK_QUESTION;      /* bytes */
+YK_API const char *yk_dtype_name(yk_dtype dtype) YK_QUESTION; /* "float32", as PyTorch prints it; static */
+YK_API bool yk_dtype_is_floating(yk_dtype dtype) YK_QUESTION;
 /* Reads "f32", "float32", "bf16", "int64", ... */
 YK_API yk_status yk_dtype_parse(const char *text, yk_dtype *dtype) YK_MUST_CHECK;
 /* The dtype of a result of two, by PyTorch's promotion table for tensors. */
-YK_API yk_dtype yk_dtype_promote(yk_dtype a, yk_dtype b);
+YK_API yk_dtype yk_dtype_promote(yk_dtype a, yk_dtype b) YK_QUESTION;
 
 #ifdef __cplusplus
 }

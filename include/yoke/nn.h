@@ -26,14 +26,14 @@ typedef struct yk_state_dict yk_state_dict;
 YK_API yk_state_dict *yk_state_dict_create(void);
 /* Appends; the name is copied. A name that is there already is an error. NULL x: fails, leaving an earlier error. */
 YK_API yk_status yk_state_dict_add(yk_state_dict *dict, const char *name, yk_tensor *x) YK_MUST_CHECK;
-YK_API int64_t yk_state_dict_count(const yk_state_dict *dict);
+YK_API int64_t yk_state_dict_count(const yk_state_dict *dict) YK_QUESTION;
 /* The i-th tensor and name, borrowed; NULL (no error is set) outside [0, count). */
-YK_API yk_tensor *yk_state_dict_at(const yk_state_dict *dict, int64_t i);
-YK_API const char *yk_state_dict_name(const yk_state_dict *dict, int64_t i);
+YK_API yk_tensor *yk_state_dict_at(const yk_state_dict *dict, int64_t i) YK_QUESTION;
+YK_API const char *yk_state_dict_name(const yk_state_dict *dict, int64_t i) YK_QUESTION;
 /* The place of a name, -1 (no error is set) where it is not there. */
-YK_API int64_t yk_state_dict_find(const yk_state_dict *dict, const char *name);
-/* The tensor of a name, borrowed; where it is not there, NULL and an error that names the nearest. */
-YK_API yk_tensor *yk_state_dict_get(const yk_state_dict *dict, const char *name);
+YK_API int64_t yk_state_dict_find(const yk_state_dict *dict, const char *name) YK_QUESTION;
+/* The tensor of a name, borrowed; NULL where it is not there (YOKE_LOG=info tells the nearest). */
+YK_API yk_tensor *yk_state_dict_get(const yk_state_dict *dict, const char *name) YK_QUESTION;
 YK_API yk_state_dict *yk_state_dict_retain(yk_state_dict *dict);
 YK_API void yk_state_dict_release(yk_state_dict *dict);
 
@@ -46,9 +46,9 @@ typedef struct yk_parameters yk_parameters;
 YK_API yk_parameters *yk_parameters_create(void);
 YK_API yk_status yk_parameters_add(yk_parameters *parameters, const char *name, yk_tensor *x) YK_MUST_CHECK;
 /* As those of a state dict: 0 for NULL; borrowed, NULL (no error is set) outside [0, count). */
-YK_API int64_t yk_parameters_count(const yk_parameters *parameters);
-YK_API yk_tensor *yk_parameters_at(const yk_parameters *parameters, int64_t i);
-YK_API const char *yk_parameters_name(const yk_parameters *parameters, int64_t i);
+YK_API int64_t yk_parameters_count(const yk_parameters *parameters) YK_QUESTION;
+YK_API yk_tensor *yk_parameters_at(const yk_parameters *parameters, int64_t i) YK_QUESTION;
+YK_API const char *yk_parameters_name(const yk_parameters *parameters, int64_t i) YK_QUESTION;
 YK_API yk_parameters *yk_parameters_retain(yk_parameters *parameters);
 YK_API void yk_parameters_release(yk_parameters *parameters);
 
@@ -81,8 +81,8 @@ typedef struct yk_module_class {
 
 /* A new module, in training mode, without children. The class stays the caller's and must outlive the module. */
 YK_API yk_module *yk_module_create(const yk_module_class *cls);
-YK_API void *yk_module_data(yk_module *m);
-YK_API const yk_module_class *yk_module_class_of(const yk_module *m);
+YK_API void *yk_module_data(yk_module *m) YK_QUESTION;
+YK_API const yk_module_class *yk_module_class_of(const yk_module *m) YK_QUESTION;
 
 /*
  * Add a child, a parameter (marked as requiring a gradient), a buffer (no gradient; part of the state dict unless
@@ -104,8 +104,8 @@ YK_API yk_module *yk_module_check(yk_module *m);
 /* The module's forward at x: in a scope of its own, with the module's path ("layer1.0.conv1: ") put before an error. */
 YK_API yk_tensor *yk_forward(yk_module *m, yk_tensor *x);
 /* The same for a module that takes or gives several: n_inputs tensors, NULL where the module allows it, for n_outputs,
- * at least one, which are written to outputs[] (owned by the scope; all NULL on failure). A NULL among the inputs while
- * an error is on record means that making it failed: the call fails with that. */
+ * at least one, which are written to outputs[] (owned by the scope; all NULL on failure). A NULL among the inputs right
+ * after a failure, before anything else was made, is what failed, and fails the call with that. */
 YK_API yk_status yk_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
                                  int n_outputs) YK_MUST_CHECK;
 
@@ -127,7 +127,7 @@ YK_API yk_status yk_module_hook_remove(yk_module *m, uint64_t id) YK_MUST_CHECK;
 /* Training or evaluation mode of the whole tree; new modules train. */
 YK_API void yk_module_train(yk_module *m, bool training);
 YK_API void yk_module_eval(yk_module *m);
-YK_API bool yk_module_is_training(const yk_module *m);
+YK_API bool yk_module_is_training(const yk_module *m) YK_QUESTION;
 /* Move the parameters, buffers and gradients of the whole tree and return m; to_dtype changes floating tensors only.
  * The tensors stay the same objects: optimizers made before keep working. NULL and an error on failure. */
 YK_API yk_module *yk_module_to(yk_module *m, yk_device device);
@@ -140,14 +140,14 @@ YK_API yk_status yk_module_requires_grad(yk_module *m, bool requires_grad) YK_MU
 /* All parameters in registration order with dotted names ("layer1.0.conv1.weight"), a shared one once, under its
  * first name. Source: named_parameters. */
 YK_API yk_parameters *yk_module_parameters(yk_module *m);
-YK_API int64_t yk_module_parameter_count(yk_module *m); /* numbers, not tensors */
+YK_API int64_t yk_module_parameter_count(yk_module *m) YK_QUESTION; /* numbers, not tensors */
 /* A parameter or buffer by its dotted name, a module by its dotted path ("" is m itself); borrowed. Where there is
- * none: NULL and an error that names the nearest. */
-YK_API yk_tensor *yk_module_get(yk_module *m, const char *name);
-YK_API yk_module *yk_module_get_module(yk_module *m, const char *path);
-YK_API int64_t yk_module_child_count(const yk_module *m);
-YK_API yk_module *yk_module_child(const yk_module *m, int64_t i); /* borrowed; NULL outside */
-YK_API const char *yk_module_child_name(const yk_module *m, int64_t i);
+ * none: NULL (YOKE_LOG=info tells the nearest). */
+YK_API yk_tensor *yk_module_get(yk_module *m, const char *name) YK_QUESTION;
+YK_API yk_module *yk_module_get_module(yk_module *m, const char *path) YK_QUESTION;
+YK_API int64_t yk_module_child_count(const yk_module *m) YK_QUESTION;
+YK_API yk_module *yk_module_child(const yk_module *m, int64_t i) YK_QUESTION; /* borrowed; NULL outside */
+YK_API const char *yk_module_child_name(const yk_module *m, int64_t i) YK_QUESTION;
 /* Calls fn for every module of the tree, children before their parents; a failure ends it. Source: Module.apply. */
 YK_API yk_status yk_module_apply(yk_module *m, yk_status (*fn)(yk_module *m, void *user), void *user) YK_MUST_CHECK;
 /* Prints the tree as PyTorch's repr does. */
@@ -255,10 +255,11 @@ YK_API yk_module *yk_flatten_create(void);
 YK_API yk_module *yk_max_pool2d_create(int64_t kernel, int64_t stride, const yk_pool2d_options *options);
 YK_API yk_module *yk_avg_pool2d_create(int64_t kernel, int64_t stride, const yk_pool2d_options *options);
 YK_API yk_module *yk_adaptive_avg_pool2d_create(int64_t height, int64_t width);
-/* One after the other, named "0", "1", ...; the list ends with NULL. A batch norm followed by a ReLU runs as one pass.
- * When an error is on record the result is NULL: the end of the list cannot be told from a module that could not be
- * made. Arguments are made in an order that C leaves open, and so are their random values. */
-YK_API yk_module *yk_sequential(yk_module *first, ...) YK_SENTINEL;
+/* One after the other, named "0", "1", ...: yk_sequential(a, b, NULL). The list ends with NULL; another NULL in it, of
+ * a module that could not be made, is an error. A batch norm followed by a ReLU runs as one pass. Arguments are made in
+ * an order that C leaves open, and so are their random values. `count` is that of the arguments, with the NULL. */
+YK_API yk_module *yk_sequential_counted(int count, ...) YK_SENTINEL;
+#define yk_sequential(...) yk_sequential_counted(YK__COUNT(yk_module *, __VA_ARGS__), __VA_ARGS__)
 /* The same from an array; an empty one is allowed and is the identity. */
 YK_API yk_module *yk_sequential_of(yk_module *const *modules, int count);
 
@@ -296,7 +297,7 @@ typedef struct yk_model_options {
 } yk_model_options;
 YK_API yk_module *yk_model_create(const char *name, const yk_model_options *options);
 /* The names, ended by NULL; static. */
-YK_API const char *const *yk_model_names(void);
+YK_API const char *const *yk_model_names(void) YK_QUESTION;
 
 #ifdef __cplusplus
 }

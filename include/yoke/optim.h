@@ -55,9 +55,9 @@ YK_API yk_status yk_adam_add_group(yk_optimizer *o, yk_parameters *params,
                                    const yk_adam_options *options) YK_MUST_CHECK;
 YK_API yk_status yk_adamw_add_group(yk_optimizer *o, yk_parameters *params,
                                     const yk_adam_options *options) YK_MUST_CHECK;
-YK_API int yk_optimizer_group_count(const yk_optimizer *o);
+YK_API int yk_optimizer_group_count(const yk_optimizer *o) YK_QUESTION;
 /* The parameters of a group, borrowed; NULL outside. */
-YK_API yk_parameters *yk_optimizer_group(const yk_optimizer *o, int group);
+YK_API yk_parameters *yk_optimizer_group(const yk_optimizer *o, int group) YK_QUESTION;
 
 /* Changes every parameter that has a gradient; the others are left alone, their state too. Nothing is recorded. */
 YK_API yk_status yk_optimizer_step(yk_optimizer *o) YK_MUST_CHECK;
@@ -65,14 +65,14 @@ YK_API yk_status yk_optimizer_step(yk_optimizer *o) YK_MUST_CHECK;
 YK_API void yk_optimizer_zero_grad(yk_optimizer *o);
 
 /* The learning rate of a group (NaN outside); setting applies to one group, or to all for -1. */
-YK_API double yk_optimizer_lr(const yk_optimizer *o, int group);
+YK_API double yk_optimizer_lr(const yk_optimizer *o, int group) YK_QUESTION;
 YK_API yk_status yk_optimizer_set_lr(yk_optimizer *o, int group, double lr) YK_MUST_CHECK;
 
 /* The state of a parameter, borrowed: "momentum_buffer" of SGD; "exp_avg", "exp_avg_sq", "max_exp_avg_sq" of Adam.
  * NULL (no error is set) before the step that makes it. Same shape, dtype and device as the parameter. */
-YK_API yk_tensor *yk_optimizer_state(const yk_optimizer *o, const yk_tensor *parameter, const char *name);
+YK_API yk_tensor *yk_optimizer_state(const yk_optimizer *o, const yk_tensor *parameter, const char *name) YK_QUESTION;
 /* How many steps have changed this parameter; 0 for one that is not in the optimizer. */
-YK_API int64_t yk_optimizer_state_step(const yk_optimizer *o, const yk_tensor *parameter);
+YK_API int64_t yk_optimizer_state_step(const yk_optimizer *o, const yk_tensor *parameter) YK_QUESTION;
 
 /*
  * All state as one list of tensors. What each parameter has, under its dotted name, as PyTorch has it under a number:
@@ -119,11 +119,11 @@ YK_API yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *
 /* One step on; NULL is allowed and does nothing. */
 YK_API void yk_schedule_step(yk_schedule *s);
 /* t, and setting it (a resumed run). */
-YK_API int64_t yk_schedule_time(const yk_schedule *s);
+YK_API int64_t yk_schedule_time(const yk_schedule *s) YK_QUESTION;
 YK_API yk_status yk_schedule_set_time(yk_schedule *s, int64_t t) YK_MUST_CHECK;
 /* What it is, with its constants: "step_lr(step_size=30, gamma=0.1)"; written into `text`, which is returned. Equal
  * texts are equal functions, except for the function of a lambda_lr. */
-YK_API const char *yk_schedule_describe(const yk_schedule *s, char *text, size_t size);
+YK_API const char *yk_schedule_describe(const yk_schedule *s, char *text, size_t size) YK_QUESTION;
 YK_API yk_schedule *yk_schedule_retain(yk_schedule *s);
 YK_API void yk_schedule_release(yk_schedule *s);
 
@@ -153,7 +153,7 @@ YK_API yk_status yk_grad_scaler_unscale(yk_grad_scaler *s, yk_optimizer *o) YK_M
 YK_API yk_status yk_grad_scaler_step(yk_grad_scaler *s, yk_optimizer *o, bool *skipped) YK_MUST_CHECK;
 /* Changes the factor by what the steps since the last update found; an error where none looked at gradients. */
 YK_API yk_status yk_grad_scaler_update(yk_grad_scaler *s) YK_MUST_CHECK;
-YK_API bool yk_grad_scaler_enabled(const yk_grad_scaler *s);
+YK_API bool yk_grad_scaler_enabled(const yk_grad_scaler *s) YK_QUESTION;
 
 /* What a resumed run needs, taken after an update; the scale is a float32. Source: GradScaler.state_dict. */
 typedef struct yk_grad_scaler_state {
@@ -161,7 +161,7 @@ typedef struct yk_grad_scaler_state {
     int64_t growth_interval;
     int64_t growth_tracker; /* steps taken since the factor changed */
 } yk_grad_scaler_state;
-YK_API yk_grad_scaler_state yk_grad_scaler_get_state(const yk_grad_scaler *s);
+YK_API yk_grad_scaler_state yk_grad_scaler_get_state(const yk_grad_scaler *s) YK_QUESTION;
 YK_API yk_status yk_grad_scaler_set_state(yk_grad_scaler *s, const yk_grad_scaler_state *state) YK_MUST_CHECK;
 YK_API yk_grad_scaler *yk_grad_scaler_retain(yk_grad_scaler *s);
 YK_API void yk_grad_scaler_release(yk_grad_scaler *s);

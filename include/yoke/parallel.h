@@ -74,11 +74,11 @@ typedef struct yk_ddp_options {
  * Source: torch.nn.parallel.DistributedDataParallel.
  */
 YK_API yk_module *yk_ddp(yk_module *module, const yk_ddp_options *options);
-/* Whether a module was made by yk_ddp; the module in it, borrowed: NULL and an error for another; its group: NULL, and
- * no error, in a world of one without a group. */
-YK_API bool yk_is_ddp(const yk_module *m);
-YK_API yk_module *yk_ddp_module(yk_module *ddp);
-YK_API yk_process_group *yk_ddp_group(yk_module *ddp);
+/* Whether a module was made by yk_ddp; the module in it, borrowed: NULL for another; its group: NULL for
+ * another, and in a world of one without a group. */
+YK_API bool yk_is_ddp(const yk_module *m) YK_QUESTION;
+YK_API yk_module *yk_ddp_module(yk_module *ddp) YK_QUESTION;
+YK_API yk_process_group *yk_ddp_group(yk_module *ddp) YK_QUESTION;
 
 /*
  * Between begin and end forwards through `ddp` are not synchronised: their backwards add to this rank's grads alone.

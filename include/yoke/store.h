@@ -132,10 +132,10 @@ YK_API yk_status yk_store_set_timeout(yk_store *store, double seconds) YK_MUST_C
 
 /* "tcp://127.0.0.1:29500", "file:///path", "hash", with "/PREFIX" behind it for prefix stores; valid while the store
  * lives. */
-YK_API const char *yk_store_name(const yk_store *store);
+YK_API const char *yk_store_name(const yk_store *store) YK_QUESTION;
 
 /* The port of a TCP store, 0 for other kinds. */
-YK_API int yk_store_port(const yk_store *store);
+YK_API int yk_store_port(const yk_store *store) YK_QUESTION;
 
 #ifdef __cplusplus
 }

@@ -29,7 +29,6 @@ typedef struct yk_tensor_options {
  */
 #ifdef __cplusplus
 } /* templates are C++ */
-template <typename... T> char (&yk__measure(T...))[sizeof...(T)];
 struct yk__sizes {
     int64_t sizes[8];
 };
@@ -75,20 +74,20 @@ YK_API yk_tensor *yk_full_like(const yk_tensor *x, double value);
 YK_API yk_tensor *yk_randn_like(const yk_tensor *x);
 
 /* ---- what a tensor is (NULL gives zero values) ---------------------------------------------------------------- */
-YK_API int yk_ndim(const yk_tensor *x);
+YK_API int yk_ndim(const yk_tensor *x) YK_QUESTION;
 YK_API int64_t yk_size(const yk_tensor *x,
-                       int dim); /* negative dims count from the end; -1 for a dim that is not there */
-YK_API int64_t yk_stride(const yk_tensor *x, int dim); /* in elements */
-YK_API const int64_t *yk_sizes(const yk_tensor *x);    /* ndim numbers, valid as long as x */
-YK_API int64_t yk_numel(const yk_tensor *x);
-YK_API yk_dtype yk_tensor_dtype(const yk_tensor *x);
-YK_API yk_device yk_tensor_device(const yk_tensor *x);
-YK_API bool yk_is_contiguous(const yk_tensor *x); /* C order */
-YK_API bool yk_same_shape(const yk_tensor *a, const yk_tensor *b);
+                       int dim) YK_QUESTION; /* negative dims count from the end; -1 for a dim that is not there */
+YK_API int64_t yk_stride(const yk_tensor *x, int dim) YK_QUESTION; /* in elements */
+YK_API const int64_t *yk_sizes(const yk_tensor *x) YK_QUESTION;    /* ndim numbers, valid as long as x */
+YK_API int64_t yk_numel(const yk_tensor *x) YK_QUESTION;
+YK_API yk_dtype yk_tensor_dtype(const yk_tensor *x) YK_QUESTION;
+YK_API yk_device yk_tensor_device(const yk_tensor *x) YK_QUESTION;
+YK_API bool yk_is_contiguous(const yk_tensor *x) YK_QUESTION; /* C order */
+YK_API bool yk_same_shape(const yk_tensor *a, const yk_tensor *b) YK_QUESTION;
 /* Writes "(2, 3, 4)" into `buffer` and returns it. */
-YK_API const char *yk_shape_format(const yk_tensor *x, char *buffer, size_t size);
+YK_API const char *yk_shape_format(const yk_tensor *x, char *buffer, size_t size) YK_QUESTION;
 /* How often the storage was written in place; saved tensors are checked against it. */
-YK_API uint32_t yk_tensor_version(const yk_tensor *x);
+YK_API uint32_t yk_tensor_version(const yk_tensor *x) YK_QUESTION;
 
 /* The typed forms of yk_object_retain, yk_object_release and yk_scope_return_object. */
 YK_API yk_tensor *yk_tensor_retain(yk_tensor *x);

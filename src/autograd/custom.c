@@ -143,6 +143,7 @@ static yk_status run_forward(yk_custom *context, yk_tensor *const *inputs, yk_te
 yk_status yk_custom_apply_list(const yk_custom_function *function, yk_tensor *const *inputs, int n_inputs,
                                yk_tensor **outputs, int n_outputs, void *user)
 {
+    YK__OWN_RECORD;
     yk_custom *context =
         usable(function, n_inputs, n_outputs) ? context_make(function, n_inputs, inputs, n_outputs, user) : NULL;
     if (!context) {

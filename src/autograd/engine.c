@@ -641,8 +641,7 @@ static yk_status backward(yk_tensor *root, const yk_backward_options *options, b
         return yk__fail_freed(__func__, o.gradient);
     if (!root)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "backward: the tensor is NULL");
-    if (yk__error_code()) /* the loss may be stale: the cause is in the record already */
-        return yk__error_code();
+    YK__OWN_RECORD;
     int output;
     yk__node *node = yk__gradient_node(root, &output);
     if (!node)

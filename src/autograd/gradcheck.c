@@ -125,6 +125,7 @@ yk_status yk_gradcheck(yk_gradcheck_fn function, yk_tensor *const *inputs, int n
         if (status)
             return status;
     }
+    YK__OWN_RECORD;
     if (!checked)
         return yk__fail(YK_ERR_ARGUMENT, "gradcheck: no input requires a gradient");
     yk_status status = analytic(function, inputs, n_inputs, user);

@@ -163,7 +163,7 @@ yk_tensor *yk__grad_buffer_of(const yk_tensor *leaf)
 yk_tensor *yk_detach(yk_tensor *x)
 {
     YK__LIVE(x);
-    return x && yk__scope_check("detach") ? yk__scope_own(yk__tensor_alias(x)) : NULL;
+    return yk__is_there("detach", "tensor", x) && yk__scope_check("detach") ? yk__scope_own(yk__tensor_alias(x)) : NULL;
 }
 
 /* ---- nodes ---- */
@@ -502,7 +502,7 @@ uint64_t yk__hook_end(void)
 
 static uint64_t hook_add(const char *name, yk_tensor *x, yk__hook hook)
 {
-    if (!x)
+    if (!yk__is_there(name, "tensor", x))
         return 0;
     int which;
     yk__node *node = yk__gradient_node(x, &which);

@@ -23,8 +23,31 @@ yk_status yk__fail_at(yk_status code, const char *file, int line, const char *fo
 yk_status yk__fail_errno_at(const char *file, int line, const char *format, ...) YK_PRINTF(3, 4);
 /* Puts "CONTEXT: " in front of the record's message: an outer function names the file or the sample. */
 void yk__error_prefix(const char *format, ...) YK_PRINTF(1, 2);
+/* Whether there is an object; if not, the record says which is missing, unless it says already why. */
+bool yk__is_there(const char *what, const char *kind, const void *object);
 /* The code of the record, YK_OK without one: for a caller that got NULL and returns a status. */
 yk_status yk__error_code(void);
+/*
+ * Stands first in a function that learns from the record whether something failed in it, or runs callbacks: until the
+ * function returns, the record tells of this call alone. What stood before stands again afterwards, so the first error
+ * of the thread is still the one that is shown, and has no say in whether later calls succeed.
+ */
+#define YK__OWN_RECORD                                                                                                 \
+    __attribute__((cleanup(yk__error_restore))) yk_error yk__record_before;                                            \
+    yk__error_set_aside(&yk__record_before)
+/* The same for a question: what fails inside leaves no record either. It stands behind YK__LIVE. */
+#define YK__QUESTION                                                                                                   \
+    __attribute__((cleanup(yk__error_forget))) yk_error yk__record_before;                                             \
+    yk__error_set_aside(&yk__record_before)
+void yk__error_forget(yk_error *before);
+void yk__error_set_aside(yk_error *before);
+void yk__error_restore(yk_error *before);
+/* Whether a failure stands on record and nothing was made on this thread since: then a NULL that is given where one is
+ * allowed is what failed. */
+bool yk__error_is_fresh(void);
+extern _Thread_local bool yk__made_since_error;
+/* How many failures this thread has had, those that an earlier record kept out of it too. */
+uint64_t yk__error_count(void);
 /* Moves a record between threads: take empties this thread's (code YK_OK if there was none), put sets it (first wins).
  */
 void yk__error_take(yk_error *record);

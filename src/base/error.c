@@ -11,6 +11,8 @@
 #include "base/escape.h"
 
 static _Thread_local yk_error record;
+static _Thread_local uint64_t failures;
+_Thread_local bool yk__made_since_error;
 
 const char *yk_status_name(yk_status status)
 {
@@ -48,6 +50,8 @@ static void make_plain(void)
 
 static yk_status set_record(yk_status code, const char *file, int line, const char *format, va_list arguments)
 {
+    failures++;
+    yk__made_since_error = false;
     if (record.code == YK_OK) {
         record.code = code;
         record.file = file;
@@ -85,6 +89,13 @@ yk_status yk_set_error(yk_status code, const char *format, ...)
     code = set_record(code == YK_OK ? YK_ERR_CALLBACK : code, NULL, 0, format, arguments);
     va_end(arguments);
     return code;
+}
+
+bool yk__is_there(const char *what, const char *kind, const void *object)
+{
+    if (!object)
+        yk__fail(YK_ERR_ARGUMENT, "%s: the %s is NULL", what, kind);
+    return object != NULL;
 }
 
 void yk__error_prefix(const char *format, ...)
@@ -125,8 +136,39 @@ void yk__error_take(yk_error *to)
 
 void yk__error_put(const yk_error *from)
 {
+    if (from->code != YK_OK)
+        failures++;
     if (record.code == YK_OK)
         record = *from;
+}
+
+void yk__error_set_aside(yk_error *before)
+{
+    before->code = record.code;
+    if (record.code != YK_OK)
+        yk__error_take(before);
+}
+
+void yk__error_restore(yk_error *before)
+{
+    if (before->code != YK_OK)
+        record = *before;
+}
+
+void yk__error_forget(yk_error *before)
+{
+    record.code = YK_OK;
+    yk__error_restore(before);
+}
+
+bool yk__error_is_fresh(void)
+{
+    return record.code != YK_OK && !yk__made_since_error;
+}
+
+uint64_t yk__error_count(void)
+{
+    return failures;
 }
 
 int yk_report_error(FILE *to)

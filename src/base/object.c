@@ -205,6 +205,7 @@ void *yk__scope_own_from(const char *function, void *object)
     }
     stack.maker = maker;
     stack.owned[stack.count++] = object;
+    yk__made_since_error = true;
     return object;
 }
 

@@ -90,7 +90,8 @@ static yk_status train_step(train_job *r, yk_batch *batch, int64_t *samples)
                             isnan(r->loss) ? "NaN" : "infinite", r->step + 1, r->epoch + 1,
                             yk_optimizer_lr(r->optimizer, 0));
     status = yk_optimizer_step(r->optimizer);
-    yk_schedule_step(r->schedule);
+    if (r->schedule)
+        yk_schedule_step(r->schedule);
     return status;
 }
 

@@ -274,6 +274,7 @@ static yk_process_group *create(const char *what, yk_store *store, int rank, int
 yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_size,
                                           const yk_process_group_options *options)
 {
+    YK__OWN_RECORD;
     YK__LIVE(store);
     static const yk_process_group_options defaults;
     if (!yk__scope_check("process_group_create"))
@@ -283,6 +284,7 @@ yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_s
 
 yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *ranks)
 {
+    YK__OWN_RECORD;
     yk__group *p = yk__group_of("new_group", parent);
     if (!p || !yk__scope_check("new_group") || yk__group_check_process("new_group", p))
         return NULL;
@@ -325,6 +327,7 @@ yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *r
 /* ---- the default group ------------------------------------------------------------------------------------------- */
 yk_status yk_init_process_group(const yk_init_options *options)
 {
+    YK__OWN_RECORD;
     static const yk_init_options defaults;
     const yk_init_options *o = options ? options : &defaults;
     if (yk_is_initialized())
@@ -397,8 +400,6 @@ yk_process_group *yk_default_process_group(void)
     pthread_mutex_lock(&default_lock);
     yk_process_group *handle = default_group;
     pthread_mutex_unlock(&default_lock);
-    if (!handle)
-        yk__fail(YK_ERR_STATE, "there is no default process group: yk_init_process_group makes it");
     return handle;
 }
 
@@ -419,37 +420,47 @@ yk__group *yk__group_of(const char *what, yk_process_group *handle)
     if (!handle) {
         handle = yk_default_process_group();
         if (!handle)
-            yk__error_prefix("%s", what);
+            yk__fail(YK_ERR_STATE, "%s: there is no default process group: yk_init_process_group makes it", what);
     }
+    return handle ? handle->group : NULL;
+}
+
+/* The group that a question is about; NULL, and no error, where there is none. */
+static const yk__group *group_asked(yk_process_group *handle)
+{
+    YK__LIVE(handle);
+    if (!handle)
+        handle = yk_default_process_group();
     return handle ? handle->group : NULL;
 }
 
 int yk_rank(yk_process_group *group)
 {
-    const yk__group *g = yk__group_of("rank", group);
+    const yk__group *g = group_asked(group);
     return g ? g->rank : -1;
 }
 
 int yk_world_size(yk_process_group *group)
 {
-    const yk__group *g = yk__group_of("world_size", group);
+    const yk__group *g = group_asked(group);
     return g ? g->world_size : -1;
 }
 
 const char *yk_process_group_backend(yk_process_group *group)
 {
-    const yk__group *g = yk__group_of("process_group_backend", group);
+    const yk__group *g = group_asked(group);
     return g ? g->backend->name : NULL;
 }
 
 const char *yk_process_group_name(yk_process_group *group)
 {
-    const yk__group *g = yk__group_of("process_group_name", group);
+    const yk__group *g = group_asked(group);
     return g ? g->name : NULL;
 }
 
 void yk_process_group_abort(yk_process_group *group, const char *reason)
 {
+    YK__OWN_RECORD;
     yk__group *g = yk__group_of("process_group_abort", group);
     if (!g || !g->state || yk__group_check_process("process_group_abort", g))
         return;

@@ -343,6 +343,7 @@ static yk_status run(spawning *s, int port)
 
 yk_status yk_spawn(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options *options)
 {
+    YK__OWN_RECORD;
     yk_spawn_options o = options ? *options : (yk_spawn_options){0};
     if (!fn)
         return yk__fail(YK_ERR_ARGUMENT, "spawn: there is no function to call");

@@ -312,6 +312,7 @@ static yk_status check_group(yk__group *g)
 
 yk_status yk__comm_run(yk__group *g, yk__call *call)
 {
+    YK__OWN_RECORD;
     if (check_group(g)) {
         call_clear(call);
         return yk__error_code();
@@ -326,6 +327,7 @@ yk_status yk__comm_run(yk__group *g, yk__call *call)
 
 yk_work *yk__comm_start(yk__group *g, yk__call *call)
 {
+    YK__OWN_RECORD;
     if (check_group(g)) {
         call_clear(call);
         return NULL;
@@ -374,6 +376,7 @@ yk_status yk_work_wait(yk_work *work)
     YK__LIVE(work);
     if (!work)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "work_wait: the work is NULL");
+    YK__OWN_RECORD;
     if (!work_done(work) && yk__group_check_process("work_wait", work->group))
         return yk__error_code();
     wait_for(work);
@@ -385,6 +388,7 @@ yk_status yk_work_wait(yk_work *work)
 bool yk_work_test(yk_work *work)
 {
     YK__LIVE(work);
+    YK__QUESTION;
     if (!work)
         return false;
     return work_done(work) ||

@@ -88,8 +88,9 @@ static char *find_split(const char *root, bool given, yk_data_split split)
 yk_dataset *yk_dataset_open(const char *spec, yk_data_split split, yk_transform *transform)
 {
     YK__LIVE(transform);
-    if (yk__failed_before(transform) || !yk__scope_check("dataset_open"))
+    if (yk__transform_lost(transform) || !yk__scope_check("dataset_open"))
         return NULL;
+    YK__OWN_RECORD;
     const char *directory;
     int which = parse_spec(spec, &directory);
     if (which < 0)
@@ -133,7 +134,9 @@ static int64_t folder_side(const char *directory)
 
 yk_transform *yk_default_transform(const char *spec, yk_data_split split, bool augment)
 {
-    if (yk__error_code() || !yk__scope_check("default_transform"))
+    YK__OWN_RECORD;
+    yk__transform_asked();
+    if (!yk__scope_check("default_transform"))
         return NULL;
     const char *directory;
     int which = parse_spec(spec, &directory);
@@ -165,5 +168,7 @@ yk_transform *yk_default_transform(const char *spec, yk_data_split split, bool a
     }
     made = yk_scope_return_object(scope, made);
     yk_scope_end(scope);
+    if (!made)
+        yk__transform_asked();
     return made;
 }

@@ -105,8 +105,9 @@ static char *find_folder(const char *root, const char *name)
 yk_dataset *yk_cifar10(const char *root, yk_data_split split, yk_transform *transform)
 {
     YK__LIVE(transform);
-    if (yk__failed_before(transform) || !yk__scope_check("cifar10"))
+    if (yk__transform_lost(transform) || !yk__scope_check("cifar10"))
         return NULL;
+    YK__OWN_RECORD;
     if (!root) {
         yk__fail(YK_ERR_ARGUMENT, "cifar10: root is NULL");
         return NULL;

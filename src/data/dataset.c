@@ -50,7 +50,7 @@ static yk_status names_copy(yk_dataset_table *to, const yk_dataset_table *from)
 
 static yk_dataset *dataset_make(const yk_dataset_table *table, void *context, yk_transform *transform)
 {
-    if (yk__failed_before(transform) || !yk__scope_check("dataset_create"))
+    if (yk__transform_lost(transform) || !yk__scope_check("dataset_create"))
         return NULL;
     const char *name = table->name ? table->name : "dataset";
     if (!table->get) {
@@ -136,10 +136,9 @@ const char *yk_dataset_describe(const yk_dataset *dataset, int64_t index, char *
 yk_status yk_dataset_get_list(yk_dataset *dataset, int64_t index, yk_dtype dtype, yk_tensor *tensors[YK_SAMPLE_TENSORS],
                               int *count)
 {
+    YK__OWN_RECORD;
     YK__LIVE(dataset);
     *count = 0;
-    if (yk__error_code())
-        return yk__error_code();
     if (!dataset)
         return yk__fail(YK_ERR_ARGUMENT, "dataset_get: the data set is NULL");
     if (!yk__scope_reserve("dataset_get", YK_SAMPLE_TENSORS))
@@ -172,9 +171,10 @@ yk_status yk_dataset_get_list(yk_dataset *dataset, int64_t index, yk_dtype dtype
 
 yk_tensor *yk_dataset_get(yk_dataset *dataset, int64_t index, yk_dtype dtype, int64_t *label)
 {
+    YK__OWN_RECORD;
     yk_tensor *tensors[YK_SAMPLE_TENSORS];
     int count;
-    if (!dataset || yk_dataset_get_list(dataset, index, dtype, tensors, &count))
+    if (yk_dataset_get_list(dataset, index, dtype, tensors, &count))
         return NULL;
     if (!label)
         return tensors[0];

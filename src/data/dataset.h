@@ -77,6 +77,9 @@ yk_transform *yk__transform_new(yk__transform_kind kind, const char *name,
 yk_status yk__apply_resize(const yk_transform *transform, yk_sample *sample);
 /* Fails in the name of the transform unless the sample is (C, H, W). */
 yk_status yk__sample_is_image(const yk_transform *transform, const yk_sample *sample);
+/* Whether this NULL is a transform that could not be made, and none that was left out. */
+bool yk__transform_lost(const yk_transform *transform);
+void yk__transform_asked(void); /* a function begins to make one; yk__scope_own of it is its success */
 /* What to_tensor does: to the worker's dtype. */
 yk_status yk__sample_to_float(yk_sample *sample);
 /* The draws of a random crop: where its first row and column lie in the image, before padding is filled in. */
@@ -85,11 +88,6 @@ bool yk__flip_draw(const yk_transform *flip, yk_sample *sample);
 /* What to_tensor and then normalize (NULL: none) make of the byte `value` in channel `channel`. */
 float yk__pixel_f32(const yk_transform *normalize, int channel, unsigned value);
 double yk__pixel_f64(const yk_transform *normalize, int channel, unsigned value);
-/* Whether a function got this NULL because an earlier call failed. */
-static inline bool yk__failed_before(const void *object)
-{
-    return !object && yk__error_code() != YK_OK;
-}
 
 /* ---- data sets (dataset.c) ------------------------------------------------------------------------------- */
 struct yk_dataset {

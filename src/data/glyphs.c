@@ -273,7 +273,7 @@ yk_dataset *yk_glyphs(yk_data_split split, yk_transform *transform, uint64_t see
 {
     YK__LIVE(transform);
     static const char *const names[CLASSES] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
-    if (yk__failed_before(transform) || !yk__scope_check("glyphs"))
+    if (yk__transform_lost(transform) || !yk__scope_check("glyphs"))
         return NULL;
     glyphs *g = yk__calloc(1, sizeof(*g));
     if (!g)

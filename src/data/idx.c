@@ -236,8 +236,9 @@ static yk_dataset *idx_create(const char *name, const char *images_path, const c
 yk_dataset *yk_idx(const char *images_path, const char *labels_path, yk_transform *transform)
 {
     YK__LIVE(transform);
-    if (yk__failed_before(transform) || !yk__scope_check("idx"))
+    if (yk__transform_lost(transform) || !yk__scope_check("idx"))
         return NULL;
+    YK__OWN_RECORD;
     if (!images_path || !labels_path) {
         yk__fail(YK_ERR_ARGUMENT, "idx: the path of the %s is NULL", images_path ? "labels" : "images");
         return NULL;
@@ -261,8 +262,9 @@ static char *find_one(const char *root, const char *subfolder, const char *name)
 static yk_dataset *open_by_root(const char *name, const char *const folders_tried[3], const char *const *class_names,
                                 const char *root, yk_data_split split, yk_transform *transform)
 {
-    if (yk__failed_before(transform) || !yk__scope_check(name))
+    if (yk__transform_lost(transform) || !yk__scope_check(name))
         return NULL;
+    YK__OWN_RECORD;
     if (!root) {
         yk__fail(YK_ERR_ARGUMENT, "%s: root is NULL", name);
         return NULL;

@@ -260,8 +260,9 @@ static void folder_describe(void *context, int64_t index, char *text, size_t siz
 yk_dataset *yk_image_folder(const char *root, yk_transform *transform)
 {
     YK__LIVE(transform);
-    if (yk__failed_before(transform) || !yk__scope_check("image_folder"))
+    if (yk__transform_lost(transform) || !yk__scope_check("image_folder"))
         return NULL;
+    YK__OWN_RECORD;
     if (!root) {
         yk__fail(YK_ERR_ARGUMENT, "image-folder: root is NULL");
         return NULL;

@@ -403,8 +403,9 @@ static void start_at(yk_loader *l, int64_t epoch, int64_t start, int64_t batch)
 
 void yk_loader_start(yk_loader *l, int64_t epoch)
 {
+    YK__OWN_RECORD;
     YK__LIVE(l);
-    if (!l)
+    if (!yk__is_there("loader_start", "loader", l))
         return;
     if (epoch == YK_NEXT_EPOCH && l->restored && yk_loader_left(l) > 0)
         l->restored = false;
@@ -469,6 +470,7 @@ static yk_status check_same(const yk_loader *l, const yk_loader_state *state)
 
 yk_status yk_loader_set_state(yk_loader *l, const yk_loader_state *state)
 {
+    YK__OWN_RECORD;
     YK__LIVE(l);
     if (!l || !state)
         return yk__fail(YK_ERR_ARGUMENT, "loader_set_state: the %s is NULL", l ? "state" : "loader");
@@ -521,15 +523,14 @@ static void take_made(yk_loader *l, made_batch *made)
 
 bool yk_loader_next(yk_loader *l, yk_batch *batch)
 {
+    YK__OWN_RECORD;
     YK__LIVE(l);
     *batch = (yk_batch){0};
-    if (!l)
+    if (!yk__is_there("loader_next", "loader", l))
         return false;
     yk__progress_mark();
     take_back(l);
     l->restored = false;
-    if (yk__error_code())
-        return false;
     if (l->fresh)
         start_at(l, l->next_epoch, 0, 0);
     if (l->over || l->taken == l->batches)

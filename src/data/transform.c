@@ -48,6 +48,31 @@ yk_transform *yk__transform_new(yk__transform_kind kind, const char *name,
     return t;
 }
 
+/*
+ * Whether the transform that this thread asked for last could not be made. A transform may be left out, so a function
+ * that is given NULL must tell the two apart; the record alone does not, because it may be of something else.
+ */
+static _Thread_local bool lost;
+
+static yk_transform *own(yk_transform *t)
+{
+    t = yk__scope_own(t);
+    lost = !t;
+    return t;
+}
+
+bool yk__transform_lost(const yk_transform *transform)
+{
+    bool failed = !transform && lost && yk__error_code() != YK_OK;
+    lost = false; /* it was given, or is not on its way to anybody */
+    return failed;
+}
+
+void yk__transform_asked(void)
+{
+    lost = true;
+}
+
 yk_transform *yk_transform_retain(yk_transform *transform)
 {
     return yk_object_retain(transform);
@@ -131,6 +156,7 @@ static yk_status apply_crop(const yk_transform *t, yk_sample *sample)
 
 yk_transform *yk_random_crop(int64_t size, int64_t padding)
 {
+    yk__transform_asked();
     if (size < 1 || size > MOST_SIDE || padding < 0 || padding > MOST_SIDE) {
         yk__fail(YK_ERR_ARGUMENT,
                  "random_crop: size %lld, padding %lld: expected a size from 1 and a padding from 0, to %d",
@@ -142,7 +168,7 @@ yk_transform *yk_random_crop(int64_t size, int64_t padding)
         t->size = size;
         t->padding = padding;
     }
-    return yk__scope_own(t);
+    return own(t);
 }
 
 /* ---- random_horizontal_flip ------------------------------------------------------------------------------ */
@@ -161,6 +187,7 @@ static yk_status apply_flip(const yk_transform *t, yk_sample *sample)
 
 yk_transform *yk_random_horizontal_flip(double p)
 {
+    yk__transform_asked();
     if (!(p >= 0 && p <= 1)) {
         yk__fail(YK_ERR_ARGUMENT, "random_horizontal_flip: p %g is outside [0, 1]", p);
         return NULL;
@@ -168,12 +195,13 @@ yk_transform *yk_random_horizontal_flip(double p)
     yk_transform *t = yk__transform_new(YK__TRANSFORM_FLIP, "random_horizontal_flip", apply_flip);
     if (t)
         t->p = p;
-    return yk__scope_own(t);
+    return own(t);
 }
 
 /* ---- resize (the arithmetic is in resize.c) -------------------------------------------------------------- */
 yk_transform *yk_resize(int64_t size)
 {
+    yk__transform_asked();
     if (size < 1 || size > MOST_SIDE) {
         yk__fail(YK_ERR_ARGUMENT, "resize: size %lld is outside [1, %d]", (long long)size, MOST_SIDE);
         return NULL;
@@ -181,11 +209,12 @@ yk_transform *yk_resize(int64_t size)
     yk_transform *t = yk__transform_new(YK__TRANSFORM_RESIZE, "resize", yk__apply_resize);
     if (t)
         t->size = size;
-    return yk__scope_own(t);
+    return own(t);
 }
 
 yk_transform *yk_resize_to(int64_t height, int64_t width)
 {
+    yk__transform_asked();
     if (height < 1 || height > MOST_SIDE || width < 1 || width > MOST_SIDE) {
         yk__fail(YK_ERR_ARGUMENT, "resize_to: %lldx%lld: sides are from 1 to %d", (long long)height, (long long)width,
                  MOST_SIDE);
@@ -196,7 +225,7 @@ yk_transform *yk_resize_to(int64_t height, int64_t width)
         t->height = height;
         t->width = width;
     }
-    return yk__scope_own(t);
+    return own(t);
 }
 
 /* ---- center_crop ----------------------------------------------------------------------------------------- */
@@ -221,6 +250,7 @@ static yk_status apply_center_crop(const yk_transform *t, yk_sample *sample)
 
 yk_transform *yk_center_crop(int64_t size)
 {
+    yk__transform_asked();
     if (size < 1 || size > MOST_SIDE) {
         yk__fail(YK_ERR_ARGUMENT, "center_crop: size %lld is outside [1, %d]", (long long)size, MOST_SIDE);
         return NULL;
@@ -228,7 +258,7 @@ yk_transform *yk_center_crop(int64_t size)
     yk_transform *t = yk__transform_new(YK__TRANSFORM_CENTER_CROP, "center_crop", apply_center_crop);
     if (t)
         t->size = size;
-    return yk__scope_own(t);
+    return own(t);
 }
 
 /* ---- to_tensor and normalize: each operation rounded in the dtype, in PyTorch's order -------------------- */
@@ -285,7 +315,8 @@ static yk_status apply_to_tensor(const yk_transform *t, yk_sample *sample)
 
 yk_transform *yk_to_tensor(void)
 {
-    return yk__scope_own(yk__transform_new(YK__TRANSFORM_TO_TENSOR, "to_tensor", apply_to_tensor));
+    yk__transform_asked();
+    return own(yk__transform_new(YK__TRANSFORM_TO_TENSOR, "to_tensor", apply_to_tensor));
 }
 
 static yk_status apply_normalize(const yk_transform *t, yk_sample *sample)
@@ -323,6 +354,7 @@ static yk_status apply_normalize(const yk_transform *t, yk_sample *sample)
 
 yk_transform *yk_normalize(const double *mean, const double *std, int channels)
 {
+    yk__transform_asked();
     if (!mean || !std || channels < 1 || channels > MOST_CHANNELS) {
         yk__fail(YK_ERR_ARGUMENT, "normalize: expected means and deviations of 1 to %d channels, got %d", MOST_CHANNELS,
                  channels);
@@ -347,39 +379,41 @@ yk_transform *yk_normalize(const double *mean, const double *std, int channels)
     }
     memcpy(t->mean, mean, (size_t)channels * sizeof(double));
     memcpy(t->std, std, (size_t)channels * sizeof(double));
-    return yk__scope_own(t);
+    return own(t);
 }
 
 /* ---- compose, and the user's own ------------------------------------------------------------------------- */
-yk_transform *yk_compose(yk_transform *first, ...)
+yk_transform *yk_compose_counted(int count, ...)
 {
-    YK__LIVE(first);
-    /* A NULL in the list may be its end, or a transform that could not be made: the record tells. */
-    if (yk__error_code())
+    yk__transform_asked();
+    count--; /* the NULL at the end */
+    if (count > MOST_ITEMS) {
+        yk__fail(YK_ERR_ARGUMENT, "compose: %d transforms, more than %d", count, MOST_ITEMS);
         return NULL;
+    }
     yk_transform *t = yk__transform_new(YK__TRANSFORM_COMPOSE, "compose", NULL);
     if (!t)
         return NULL;
     t->items = yk__calloc(MOST_ITEMS, sizeof(*t->items));
-    if (!t->items) {
-        transform_destroy(t);
-        return NULL;
-    }
+    bool complete = t->items != NULL;
     va_list arguments;
-    va_start(arguments, first);
-    for (yk_transform *item = first; item; item = va_arg(arguments, yk_transform *)) {
-        if (t->count == MOST_ITEMS) {
-            yk__fail(YK_ERR_ARGUMENT, "compose: more than %d transforms; is the NULL at the end missing?", MOST_ITEMS);
-            break;
-        }
-        t->items[t->count++] = yk_transform_retain(item);
+    va_start(arguments, count);
+    for (int i = 0; i < count && complete; i++) {
+        yk_transform *item = va_arg(arguments, yk_transform *);
+        if (yk__is_freed(item))
+            yk__fail_freed("yk_compose", item);
+        else if (item)
+            t->items[t->count++] = yk_transform_retain(item);
+        else
+            yk__fail(YK_ERR_ARGUMENT, "compose: transform %d of %d is NULL", i, count);
+        complete = t->count == i + 1;
     }
     va_end(arguments);
-    if (yk__error_code()) {
+    if (!complete) {
         transform_destroy(t);
         return NULL;
     }
-    return yk__scope_own(t);
+    return own(t);
 }
 
 static yk_status apply_user(const yk_transform *t, yk_sample *sample)
@@ -398,6 +432,8 @@ static yk_status apply_user(const yk_transform *t, yk_sample *sample)
 
 yk_transform *yk_transform_create(const char *name, yk_transform_fn fn, void *user, void (*release)(void *user))
 {
+    YK__OWN_RECORD;
+    yk__transform_asked();
     yk_transform *t = NULL;
     if (!fn)
         yk__fail(YK_ERR_ARGUMENT, "transform_create: no function for \"%s\"", name ? name : "");
@@ -411,5 +447,5 @@ yk_transform *yk_transform_create(const char *name, yk_transform_fn fn, void *us
     t->fn = fn;
     t->user = user;
     t->release = release;
-    return yk__scope_own(t);
+    return own(t);
 }

@@ -239,9 +239,12 @@ yk_tensor *yk__forward(yk_module *m, yk_tensor *x)
 
 yk_tensor *yk_forward(yk_module *m, yk_tensor *x)
 {
+    YK__OWN_RECORD;
     YK__LIVE(m);
     YK__LIVE(x);
-    return m && x && yk__scope_check("forward") ? yk__scope_own(yk__forward(m, x)) : NULL;
+    return yk__is_there("forward", "module", m) && yk__is_there("forward", "tensor", x) && yk__scope_check("forward")
+               ? yk__scope_own(yk__forward(m, x))
+               : NULL;
 }
 
 yk_status yk_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs, int n_outputs)
@@ -252,12 +255,10 @@ yk_status yk_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, 
     for (int i = 0; i < n_inputs; i++) {
         if (yk__is_freed(inputs[i]))
             return yk__fail_freed(__func__, inputs[i]);
+        if (!inputs[i] && yk__error_is_fresh()) /* it could not be made */
+            return yk__error_code();
     }
-    bool missing = !m;
-    for (int i = 0; i < n_inputs; i++)
-        missing = missing || !inputs[i];
-    if (missing && yk__error_code()) /* something before this call failed */
-        return yk__error_code();
+    YK__OWN_RECORD;
     if (!m || n_inputs < 0 || n_outputs < 1)
         return yk__fail(YK_ERR_ARGUMENT, "forward_list: %s: %d inputs, %d outputs", m ? m->cls->name : "NULL", n_inputs,
                         n_outputs);

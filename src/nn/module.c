@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "nn/module.h"
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -70,10 +71,12 @@ const yk_module_class *yk_module_class_of(const yk_module *m)
 
 bool yk__module_usable(const char *what, const yk_module *m)
 {
-    if (m && m->incomplete)
+    if (!yk__is_there(what, "module", m))
+        return false;
+    if (m->incomplete)
         yk__fail(YK_ERR_STATE, "%s: the module %s is incomplete: something could not be added to it", what,
                  m->cls->name);
-    return m && !m->incomplete;
+    return !m->incomplete;
 }
 
 yk_module *yk_module_check(yk_module *m)
@@ -168,7 +171,7 @@ static bool contains(const yk_module *tree, const yk_module *m)
 /* Whether `part` can be added to m. A missing one leaves m incomplete, and so a silent NULL is an error here. */
 static bool addable(yk_module *m, const char *name, const void *part)
 {
-    if (!m)
+    if (!yk__is_there("module_add", "module", m))
         return false;
     if (!part) {
         yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" is NULL", m->cls->name, name ? name : "");
@@ -258,7 +261,7 @@ yk_tensor *yk__module_tensor(const char *what, int ndim, const int64_t *shape, y
 void yk_module_train(yk_module *m, bool training)
 {
     YK__LIVE(m);
-    if (!m)
+    if (!yk__is_there("module_train", "module", m))
         return;
     m->training = training;
     for (int64_t i = 0; i < m->children.count; i++)
@@ -298,6 +301,7 @@ const char *yk_module_child_name(const yk_module *m, int64_t i)
 
 yk_status yk_module_apply(yk_module *m, yk_status (*fn)(yk_module *m, void *user), void *user)
 {
+    YK__OWN_RECORD;
     YK__LIVE(m);
     if (!yk__module_usable("module_apply", m))
         return m ? YK_ERR_STATE : yk__fail(YK_ERR_ARGUMENT, "module_apply: the module is NULL");
@@ -316,11 +320,13 @@ yk_status yk_module_apply(yk_module *m, yk_status (*fn)(yk_module *m, void *user
 void yk_module_zero_grad(yk_module *m)
 {
     YK__LIVE(m);
-    for (int64_t i = 0; m && i < m->parameters.count; i++) {
+    if (!yk__is_there("module_zero_grad", "module", m))
+        return;
+    for (int64_t i = 0; i < m->parameters.count; i++) {
         yk_status dropped = yk_set_grad(m->parameters.items[i].object, NULL);
         (void)dropped; /* dropping has no way to fail */
     }
-    for (int64_t i = 0; m && i < m->children.count; i++)
+    for (int64_t i = 0; i < m->children.count; i++)
         yk_module_zero_grad(m->children.items[i].object);
 }
 
@@ -407,6 +413,7 @@ yk_parameters *yk_module_parameters(yk_module *m)
 int64_t yk_module_parameter_count(yk_module *m)
 {
     YK__LIVE(m);
+    YK__QUESTION;
     if (!yk__module_usable("module_parameter_count", m))
         return 0;
     yk_parameters *list = yk__parameters_new();
@@ -452,17 +459,19 @@ static yk_status collect_paths(yk_module *m, const char *path, const char ***nam
     return YK_OK;
 }
 
-static void fail_not_found(const yk_module *m, const char *kind, const char *name, const char *const *names,
-                           size_t count)
+/* Questions leave no record: the nearest name goes to the log. */
+static void log_not_found(const yk_module *m, const char *kind, const char *name, const char *const *names,
+                          size_t count)
 {
     const char *nearest = yk__nearest(name, names, count);
-    yk__fail(YK_ERR_NOT_FOUND, "%s: there is no %s \"%s\"%s%s%s", m->cls->name, kind, name,
-             nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+    yk__log(YK_LOG_INFO, "%s: there is no %s \"%s\"%s%s%s", m->cls->name, kind, name,
+            nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
 }
 
 yk_tensor *yk_module_get(yk_module *m, const char *name)
 {
     YK__LIVE(m);
+    YK__QUESTION;
     if (!name || !yk__module_usable("module_get", m))
         return NULL;
     const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
@@ -479,7 +488,7 @@ yk_tensor *yk_module_get(yk_module *m, const char *name)
         for (int64_t i = 0; names && i < count; i++)
             names[i] = yk_state_dict_name(all, i);
         if (names)
-            fail_not_found(m, "parameter or buffer", name, names, (size_t)count);
+            log_not_found(m, "parameter or buffer", name, names, (size_t)count);
         free(names);
     }
     yk_state_dict_release(all);
@@ -489,6 +498,7 @@ yk_tensor *yk_module_get(yk_module *m, const char *name)
 yk_module *yk_module_get_module(yk_module *m, const char *path)
 {
     YK__LIVE(m);
+    YK__QUESTION;
     if (!path || !yk__module_usable("module_get_module", m))
         return NULL;
     yk_module *found = descend(m, path, strlen(path));
@@ -497,7 +507,7 @@ yk_module *yk_module_get_module(yk_module *m, const char *path)
     const char **names = NULL;
     size_t count = 0;
     if (!collect_paths(m, "", &names, &count))
-        fail_not_found(m, "module", path, names, count);
+        log_not_found(m, "module", path, names, count);
     for (size_t i = 0; i < count; i++)
         free((char *)(uintptr_t)names[i]);
     free(names);

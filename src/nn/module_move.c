@@ -76,13 +76,15 @@ yk_module *yk_module_to(yk_module *m, yk_device device)
 {
     YK__LIVE(m);
     target t = {.to_device = true, .device = device};
-    return m && !yk__device_check(device) && !yk_module_apply(m, move_module, &t) ? m : NULL;
+    return yk__is_there("module_to", "module", m) && !yk__device_check(device) && !yk_module_apply(m, move_module, &t)
+               ? m
+               : NULL;
 }
 
 yk_module *yk_module_to_dtype(yk_module *m, yk_dtype dtype)
 {
     YK__LIVE(m);
-    if (!m)
+    if (!yk__is_there("module_to_dtype", "module", m))
         return NULL;
     if ((unsigned)dtype >= YK__DTYPES || !yk_dtype_is_floating(dtype)) {
         yk__fail(YK_ERR_DTYPE, "module_to_dtype: %s is not a floating dtype",

@@ -129,7 +129,8 @@ yk_tensor *yk_batch_norm2d_forward(yk_module *batch_norm, yk_tensor *x, yk_tenso
     YK__LIVE(batch_norm);
     YK__LIVE(x);
     YK__LIVE(residual);
-    if (!batch_norm || !x || !yk__scope_check("batch_norm2d_forward"))
+    if (!yk__is_there("batch_norm2d_forward", "module", batch_norm) ||
+        !yk__is_there("batch_norm2d_forward", "tensor", x) || !yk__scope_check("batch_norm2d_forward"))
         return NULL;
     if (!yk__is_batch_norm2d(batch_norm)) {
         yk__fail(YK_ERR_ARGUMENT, "batch_norm2d_forward: the module is a %s", batch_norm->cls->name);

@@ -45,17 +45,17 @@ yk_module *yk_sequential_of(yk_module *const *modules, int count)
     return yk_module_check(m);
 }
 
-yk_module *yk_sequential(yk_module *first, ...)
+yk_module *yk_sequential_counted(int count, ...)
 {
-    YK__LIVE(first);
-    /* A NULL may be the end or a module that could not be made: the error record tells. */
-    if (yk__error_code())
-        return NULL;
     yk_module *m = yk_module_create(&sequential_class);
     va_list modules;
-    va_start(modules, first);
-    for (yk_module *child = first; child; child = va_arg(modules, yk_module *))
+    va_start(modules, count);
+    for (int i = 0; i < count - 1; i++) { /* the last is the NULL at the end */
+        yk_module *child = va_arg(modules, yk_module *);
+        if (!child)
+            yk__fail(YK_ERR_ARGUMENT, "sequential: module %d of %d is NULL", i, count - 1);
         append(m, child);
+    }
     va_end(modules);
     return yk_module_check(m);
 }

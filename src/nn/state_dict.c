@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/name_table.h"
 #include "nn/module.h"
 
@@ -136,6 +137,7 @@ int64_t yk__state_dict_find_module(const yk_state_dict *dict, const char *name)
 yk_tensor *yk_state_dict_get(const yk_state_dict *dict, const char *name)
 {
     YK__LIVE(dict);
+    YK__QUESTION;
     if (!dict || !name)
         return NULL;
     int64_t i = yk_state_dict_find(dict, name);
@@ -147,8 +149,8 @@ yk_tensor *yk_state_dict_get(const yk_state_dict *dict, const char *name)
     for (i = 0; i < dict->count; i++)
         names[i] = dict->entries[i].name;
     const char *nearest = yk__nearest(name, names, (size_t)dict->count);
-    yk__fail(YK_ERR_NOT_FOUND, "there is no tensor \"%s\" among %lld%s%s%s", name, (long long)dict->count,
-             nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+    yk__log(YK_LOG_INFO, "there is no tensor \"%s\" among %lld%s%s%s", name, (long long)dict->count,
+            nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
     free(names);
     return NULL;
 }

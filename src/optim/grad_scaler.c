@@ -86,7 +86,7 @@ yk_tensor *yk_grad_scaler_scale(const yk_grad_scaler *s, yk_tensor *loss)
         yk__fail(YK_ERR_ARGUMENT, "grad_scaler_scale: the scaler is NULL");
         return NULL;
     }
-    if (s->disabled || !loss)
+    if (!yk__is_there("grad_scaler_scale", "loss", loss) || s->disabled)
         return loss;
     if (yk__is_half(yk_tensor_dtype(loss))) /* 65536 is beyond float16 */
         loss = yk_cast(loss, YK_F32);

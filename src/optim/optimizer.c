@@ -297,7 +297,9 @@ yk_status yk_optimizer_step(yk_optimizer *o)
 void yk_optimizer_zero_grad(yk_optimizer *o)
 {
     YK__LIVE(o);
-    for (int g = 0; o && g < o->n_groups; g++) {
+    if (!yk__is_there("optimizer_zero_grad", "optimizer", o))
+        return;
+    for (int g = 0; g < o->n_groups; g++) {
         for (int64_t i = 0; i < o->groups[g].count; i++) {
             yk_status dropped = yk_set_grad(yk_parameters_at(o->groups[g].params, i), NULL);
             (void)dropped; /* dropping has no way to fail */

@@ -219,7 +219,7 @@ yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), 
 void yk_schedule_step(yk_schedule *s)
 {
     YK__LIVE(s);
-    if (!s)
+    if (!yk__is_there("schedule_step", "schedule", s))
         return;
     s->t++;
     apply(s);

@@ -223,21 +223,20 @@ yk_status yk__reducer_of(const char *what, yk_module *m, yk__reducer **reducer)
 yk_module *yk_ddp_module(yk_module *m)
 {
     YK__LIVE(m);
-    ddp *d = ddp_of("ddp_module", m);
-    return d ? d->inner : NULL;
+    return yk_is_ddp(m) ? ((ddp *)yk_module_data(m))->inner : NULL;
 }
 
 yk_process_group *yk_ddp_group(yk_module *m)
 {
     YK__LIVE(m);
-    ddp *d = ddp_of("ddp_group", m);
-    return d ? d->group : NULL;
+    return yk_is_ddp(m) ? ((ddp *)yk_module_data(m))->group : NULL;
 }
 
 bool yk_no_sync_begin(yk_module *m)
 {
     YK__LIVE(m);
-    yk__reducer *r = yk_is_ddp(m) ? ((ddp *)yk_module_data(m))->reducer : NULL;
+    yk__reducer *r =
+        yk__is_there("no_sync_begin", "module", m) && yk_is_ddp(m) ? ((ddp *)yk_module_data(m))->reducer : NULL;
     bool previous = r && r->no_sync;
     if (r)
         r->no_sync = true;
@@ -247,7 +246,8 @@ bool yk_no_sync_begin(yk_module *m)
 void yk_no_sync_end(yk_module *m, bool previous)
 {
     YK__LIVE(m);
-    yk__reducer *r = yk_is_ddp(m) ? ((ddp *)yk_module_data(m))->reducer : NULL;
+    yk__reducer *r =
+        yk__is_there("no_sync_end", "module", m) && yk_is_ddp(m) ? ((ddp *)yk_module_data(m))->reducer : NULL;
     if (r)
         r->no_sync = previous;
 }

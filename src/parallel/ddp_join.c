@@ -124,6 +124,7 @@ yk_status yk__join_backward_end(yk__reducer *r)
 
 yk_status yk_join_begin(yk_module *m, const yk_join_options *options)
 {
+    YK__OWN_RECORD;
     YK__LIVE(m);
     yk__reducer *r;
     yk_status status = yk__reducer_of("join_begin", m, &r);
@@ -141,6 +142,7 @@ yk_status yk_join_begin(yk_module *m, const yk_join_options *options)
     r->join.divide_by_active = o.divide_by_active;
     r->join.throw_early = o.throw_on_early_termination;
     r->join.early = false;
+    r->join.failures = yk__error_count();
     r->join.active = r->world_size;
     r->join.lowest = 0;
     r->join.on = true;
@@ -211,7 +213,8 @@ yk_status yk_join_end(yk_module *m)
         return status ? status : yk__error_code();
     if (!r->join.on)
         return yk__fail(YK_ERR_STATE, "join_end: there was no join_begin");
-    status = yk__error_code();
+    status = yk__error_count() > r->join.failures ? yk__error_code() : YK_OK;
+    YK__OWN_RECORD;
     if (status && !r->join.early) /* the others would wait for this rank, or go on without it */
         yk__reducer_abort(r, "the program");
     if (!status) {

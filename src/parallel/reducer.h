@@ -41,6 +41,7 @@ typedef struct yk__join_header {
 typedef enum yk__join_step { YK__JOIN_OUT = 0, YK__JOIN_FORWARD, YK__JOIN_BACKWARD } yk__join_step;
 
 typedef struct yk__join {
+    uint64_t failures; /* of this thread when it began (yk__error_count) */
     bool on, divide_by_active, throw_early;
     bool early;            /* it was ended because of throw_early */
     int active, lowest;    /* of the last header that had an active rank: how many were, and the first of them */

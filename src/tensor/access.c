@@ -9,7 +9,7 @@
 void *yk_tensor_data(yk_tensor *x)
 {
     YK__LIVE(x);
-    if (!x)
+    if (!yk__is_there("tensor_data", "tensor", x))
         return NULL;
     if (!yk__backend_for(x)->host_memory) {
         char device[16];
@@ -38,7 +38,7 @@ static yk_status element(const yk_tensor *x, int64_t offset, yk_dtype dtype, voi
 
 static bool single(const char *what, const yk_tensor *x)
 {
-    if (!x)
+    if (!yk__is_there(what, "tensor", x))
         return false;
     if (x->numel == 1)
         return true;
@@ -69,7 +69,7 @@ int64_t yk_item_i64(const yk_tensor *x)
 double yk_get(const yk_tensor *x, const int64_t *index)
 {
     YK__LIVE(x);
-    if (!x)
+    if (!yk__is_there("get", "tensor", x))
         return NAN;
     if (!index && x->ndim) {
         yk__fail(YK_ERR_ARGUMENT, "get: the index is NULL");

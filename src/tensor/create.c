@@ -204,7 +204,7 @@ yk_tensor *yk_from_memory(void *data, int ndim, const int64_t *shape, yk_dtype d
 
 static yk_tensor *like(const char *what, const yk_tensor *x)
 {
-    return x && yk__scope_check(what) ? yk__tensor_like(x, (yk_dtype)x->dtype) : NULL;
+    return yk__is_there(what, "tensor", x) && yk__scope_check(what) ? yk__tensor_like(x, (yk_dtype)x->dtype) : NULL;
 }
 
 yk_tensor *yk_empty_like(const yk_tensor *x)
@@ -233,7 +233,7 @@ yk_tensor *yk_ones_like(const yk_tensor *x)
 yk_tensor *yk_randn_like(const yk_tensor *x)
 {
     YK__LIVE(x);
-    if (!x)
+    if (!yk__is_there("randn_like", "tensor", x))
         return NULL;
     yk_tensor_options options = {.dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)};
     return yk_randn(x->ndim, x->shape, &options);

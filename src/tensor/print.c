@@ -335,7 +335,7 @@ static void write_tensor(text *t, const yk_tensor *x, const yk_tensor *host)
 char *yk_to_string(const yk_tensor *x)
 {
     YK__LIVE(x);
-    if (!x)
+    if (!yk__is_there("to_string", "tensor", x))
         return NULL;
     yk_tensor *host =
         yk__backend_for(x)->host_memory ? yk_tensor_retain((yk_tensor *)x) : yk__raw_to((yk_tensor *)x, (yk_device){0});

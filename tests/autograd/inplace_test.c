@@ -224,6 +224,27 @@ static yk_status view_backward(yk_custom *context, yk_tensor *grad, yk_tensor **
     return YK_OK;
 }
 
+/* What is filled with zeros passes no gradient on, and is zeros whatever was there (NaN, infinity). */
+static void test_zeroed(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *leaf = yk_full(YK_SHAPE(2, 3), INFINITY, &(yk_tensor_options){.requires_grad = true});
+    yk_tensor *y = yk_mul_scalar(leaf, 2), *row = yk_select(y, 0, 1);
+    assert_ptr_equal(yk_zero_(row), row);
+    expect_near(yk_get(y, (int64_t[]){1, 2}), 0, 0, 0);
+    expect_near(yk_get(y, (int64_t[]){0, 2}), INFINITY, 0, 0);
+    expect_ok(yk_backward(yk_sum(y)));
+    for (int64_t i = 0; i < 3; i++) {
+        expect_near(yk_get(yk_grad(leaf), (int64_t[]){0, i}), 2, 0, 0);
+        expect_near(yk_get(yk_grad(leaf), (int64_t[]){1, i}), 0, 0, 0);
+    }
+    yk_tensor *nan = yk_full(YK_SHAPE(3), NAN, NULL);
+    assert_ptr_equal(yk_zero_(nan), nan);
+    expect_near(yk_item(yk_sum(nan)), 0, 0, 0);
+    yk_scope_end(scope);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -294,7 +315,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programs), cmocka_unit_test(test_through_a_view), cmocka_unit_test(test_under_views),
-        cmocka_unit_test(test_refused),  cmocka_unit_test(test_no_cycles),
+        cmocka_unit_test(test_zeroed),   cmocka_unit_test(test_refused),        cmocka_unit_test(test_no_cycles),
     };
     return cmocka_run_group_tests_name("inplace", tests, NULL, NULL);
 }

@@ -192,7 +192,8 @@ static void test_refused(void **state)
 static void check_schedule(yk_optimizer *o, yk_schedule *s, yk_schedule *same, yk_schedule *other, const char *key)
 {
     for (int64_t t = 0; t < 6; t++) {
-        yk_schedule_step(t ? s : NULL);
+        if (t)
+            yk_schedule_step(s);
         const yk_value *v = yk_value_from_schedule(s);
         assert_non_null(v);
         assert_non_null(yk_value_get(v, key));

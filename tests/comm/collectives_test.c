@@ -328,6 +328,65 @@ static void test_rank_async(rank_context *c)
     yk_scope_end(scope); /* the group's end waits for them */
 }
 
+/* Every collective in both forms, one after the other on the same values: the same results. */
+static void test_rank_both_forms(rank_context *c)
+{
+    enum { N = 301 };
+    int n = c->size, last = n - 1;
+    yk_tensor *whole = yk_arange(0, (double)N * n, 1, NULL),
+              *own = yk_add_scalar(yk_arange(0, N, 1, NULL), c->rank * 7);
+    yk_tensor *wide = yk_add_scalar(whole, c->rank * 3);
+    yk_tensor *outs[2][8];
+    yk_work *works[8];
+    for (int form = 0; form < 2; form++) {
+        for (int k = 0; k < 8; k++) /* what is written, or read and written */
+            outs[form][k] = k == 2 || k == 3   ? yk_full(YK_SHAPE(N * n), -1, NULL)
+                            : k == 6           ? yk_full(YK_SHAPE(N * n), -1, NULL)
+                            : k == 4 || k == 5 ? yk_full(YK_SHAPE(N), -1, NULL)
+                                               : yk_clone(own);
+    }
+    yk_tensor **a = outs[0], **b = outs[1];
+    bool root = c->rank == last;
+    works[0] = yk_reduce_async(b[0], last, YK_OP_MAX, c->group);
+    works[1] = yk_broadcast_async(b[1], last, c->group);
+    works[2] = yk_all_gather_async(b[2], own, c->group);
+    works[3] = yk_gather_async(root ? b[3] : NULL, own, last, c->group);
+    works[4] = yk_scatter_async(b[4], root ? wide : NULL, last, c->group);
+    works[5] = yk_reduce_scatter_async(b[5], wide, YK_OP_SUM, c->group);
+    works[6] = yk_all_to_all_async(b[6], wide, NULL, NULL, c->group);
+    works[7] = yk_barrier_async(c->group);
+    for (int k = 0; k < 8; k++)
+        CHECK(works[k], "work %d: %s", k, yk_last_error() ? yk_last_error()->message : "no error");
+    CHECK_OK(yk_reduce(a[0], last, YK_OP_MAX, c->group));
+    CHECK_OK(yk_broadcast(a[1], last, c->group));
+    CHECK_OK(yk_all_gather(a[2], own, c->group));
+    CHECK_OK(yk_gather(root ? a[3] : NULL, own, last, c->group));
+    CHECK_OK(yk_scatter(a[4], root ? wide : NULL, last, c->group));
+    CHECK_OK(yk_reduce_scatter(a[5], wide, YK_OP_SUM, c->group));
+    CHECK_OK(yk_all_to_all(a[6], wide, NULL, NULL, c->group));
+    for (int k = 7; k >= 0; k--) {
+        yk_work *kept = yk_work_retain(works[k]);
+        CHECK_OK(yk_work_wait(kept));
+        CHECK(yk_work_test(kept) && !yk_work_error(kept), "work %d", k);
+        yk_work_release(kept);
+        if (k == 7)
+            continue;
+        const float *p = yk_tensor_data(a[k]), *q = yk_tensor_data(b[k]);
+        CHECK(memcmp(p, q, sizeof(float) * (size_t)yk_numel(a[k])) == 0, "work %d differs from the call", k);
+    }
+    /* And what they are: each part in its place. */
+    const float *all = yk_tensor_data(b[2]), *mine = yk_tensor_data(b[4]), *sum = yk_tensor_data(b[5]),
+                *from = yk_tensor_data(b[6]);
+    for (int r = 0; r < n; r++) {
+        CHECK(all[r * N + 5] == (float)(5 + r * 7), "rank %d's part of all_gather is %g", r, (double)all[r * N + 5]);
+        CHECK(from[r * N + 5] == (float)(c->rank * N + 5 + r * 3), "from rank %d: %g", r, (double)from[r * N + 5]);
+    }
+    CHECK(mine[5] == (float)(c->rank * N + 5 + last * 3), "scatter: %g", (double)mine[5]);
+    CHECK(sum[5] == (float)(n * (c->rank * N + 5) + 3 * n * (n - 1) / 2), "reduce_scatter: %g", (double)sum[5]);
+    if (root)
+        CHECK(memcmp(yk_tensor_data(b[3]), all, sizeof(float) * (size_t)(N * n)) == 0, "gather");
+}
+
 static void test_rank_groups(rank_context *c)
 {
     int even[MOST_TEST_RANKS] = {0}, odd[MOST_TEST_RANKS] = {0}, evens = 0, odds = 0;
@@ -376,9 +435,9 @@ typedef struct suite_entry {
     rank_fn fn;
 } suite_entry;
 static const suite_entry suite[] = {
-    {"values", test_rank_values},       {"bits", test_rank_bits},   {"splits", test_rank_splits},
-    {"messages", test_rank_messages},   {"async", test_rank_async}, {"groups", test_rank_groups},
-    {"arguments", test_rank_arguments},
+    {"values", test_rank_values},         {"bits", test_rank_bits},           {"splits", test_rank_splits},
+    {"messages", test_rank_messages},     {"async", test_rank_async},         {"groups", test_rank_groups},
+    {"both forms", test_rank_both_forms}, {"arguments", test_rank_arguments},
 };
 
 static void run_suite(enum rank_kind kind, int size)

@@ -321,6 +321,8 @@ static void test_default_group(void **unused)
         unsetenv(names[i]);
     assert_false(yk_is_initialized());
     assert_int_equal(yk_rank(NULL), -1);
+    assert_null(yk_last_error()); /* a question */
+    assert_int_equal(yk_barrier(NULL), YK_ERR_STATE);
     expect_error(YK_ERR_STATE, "yk_init_process_group");
     expect_ok(yk_init_process_group(NULL));
     assert_int_equal(yk_rank(NULL), 0);

@@ -464,7 +464,9 @@ static void test_bad_options(void **state)
     assert_false(yk_loader_next(loader, &batch));
     expect_ok(0);
     yk_loader_start(NULL, 0);
+    expect_error(YK_ERR_ARGUMENT, "loader_start: the loader is NULL");
     assert_false(yk_loader_next(NULL, &batch));
+    expect_error(YK_ERR_ARGUMENT, "loader_next: the loader is NULL");
     assert_null(yk_loader_create(yk_glyphs(YK_TEST, yk_resize(0), 0), NULL));
     expect_error(YK_ERR_ARGUMENT, "resize: size 0"); /* the cause, not its consequences */
 }

@@ -104,7 +104,7 @@ static void test_one_pass_equals_steps(void **state)
     for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(*cases); i++) {
         const int64_t *c = cases[i / 2];
         picture p = {pixels, {c[0], c[1], c[2]}};
-        yk_transform *crop = c[3] ? yk_random_crop(c[3], c[4]) : yk_compose(NULL, NULL);
+        yk_transform *crop = c[3] ? yk_random_crop(c[3], c[4]) : yk_compose(NULL);
         yk_transform *flip = yk_random_horizontal_flip(0.5), *normalize = yk_normalize(mean, std, (int)c[0]);
         yk_transform *nothing = yk_transform_create("nothing", do_nothing, NULL, NULL);
         yk_dataset *fused = picture_set(&p, LENGTH, yk_compose(crop, flip, yk_to_tensor(), normalize, NULL));

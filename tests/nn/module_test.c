@@ -80,6 +80,12 @@ static void test_own_module(void **unused)
 
 /* ---- the tree ---- */
 
+static void keep_message(yk_log_level level, const char *message, void *user)
+{
+    (void)level;
+    snprintf(user, 300, "%s", message);
+}
+
 static void test_tree(void **unused)
 {
     (void)unused;
@@ -124,13 +130,17 @@ static void test_tree(void **unused)
     assert_false(yk_requires_grad(yk_module_get(m, "0.0.bias")));
     assert_true(yk_requires_grad(yk_module_get(m, "1.weight")));
 
+    /* Questions leave no error; the log has the nearest name. */
+    char said[300] = "";
+    yk_log_set(YK_LOG_INFO, keep_message, said);
     assert_null(yk_module_get(m, "0.0.weigth"));
-    expect_error(YK_ERR_NOT_FOUND, "Sequential: there is no parameter or buffer \"0.0.weigth\"; did you mean "
-                                   "\"0.0.weight\"?");
+    assert_non_null(strstr(said, "\"0.0.weigth\"; did you mean \"0.0.weight\"?"));
     assert_null(yk_module_get(m, "0.9.weight"));
-    expect_error(YK_ERR_NOT_FOUND, "\"0.9.weight\"");
+    assert_non_null(strstr(said, "\"0.9.weight\""));
     assert_null(yk_module_get_module(m, "0.2.1"));
-    expect_error(YK_ERR_NOT_FOUND, "there is no module \"0.2.1\"; did you mean \"0.");
+    assert_non_null(strstr(said, "\"0.2.1\"; did you mean \"0."));
+    yk_log_set(YK_LOG_OFF, NULL, NULL);
+    assert_null(yk_last_error());
     yk_scope_end(scope);
 }
 
@@ -335,7 +345,7 @@ static void test_paths(void **unused)
     assert_string_equal(yk_last_error()->message, "before");
     yk_clear_error();
     assert_null(yk_forward(net, NULL));
-    assert_null(yk_last_error());
+    expect_error(YK_ERR_ARGUMENT, "forward: the tensor is NULL");
     yk_scope_end(scope);
 }
 

@@ -35,7 +35,7 @@ static void test_list(void **unused)
     assert_int_equal(yk_state_dict_add(dict, "tensor.7", yk_scalar(0, NULL)), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "there is a tensor \"tensor.7\" already");
     assert_null(yk_state_dict_get(dict, "tensro.7"));
-    expect_error(YK_ERR_NOT_FOUND, "there is no tensor \"tensro.7\" among 500; did you mean \"tensor.");
+    assert_null(yk_last_error());
     assert_int_equal(yk_state_dict_add(dict, "x", NULL), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "state_dict_add: the tensor is NULL");
     yk_scope_end(scope);

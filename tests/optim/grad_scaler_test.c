@@ -119,6 +119,8 @@ static void test_disabled(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     setup s = make(&(yk_grad_scaler_options){.disabled = true});
+    assert_false(yk_grad_scaler_enabled(s.scaler));
+    assert_true(yk_grad_scaler_enabled(yk_grad_scaler_create(NULL)));
     yk_tensor *loss = yk_sum(s.x);
     assert_ptr_equal(yk_grad_scaler_scale(s.scaler, loss), loss);
     set_grad(&s, 1, 1);

@@ -84,6 +84,7 @@ static void test_groups(void **unused)
     yk_schedule_step(s);
     expect_near(yk_optimizer_lr(o, 1), 0.2, 1e-12, 0);
     yk_schedule_step(NULL);
+    expect_error(YK_ERR_ARGUMENT, "schedule_step: the schedule is NULL");
     yk_scope_end(scope);
     assert_null(yk_last_error());
 }

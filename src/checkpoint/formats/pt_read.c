@@ -228,6 +228,7 @@ yk_value *yk__pt_read(const yk__source *source, const yk_pt_options *options)
 
 yk_value *yk_pt_load(const char *path, const yk_pt_options *options)
 {
+    YK__OWN_RECORD;
     yk__source source;
     if (!yk__scope_check("pt_load") || yk__device_check(options ? options->map_location : (yk_device){0}) ||
         yk__source_open(path, options && options->mmap, &source))

@@ -403,6 +403,7 @@ static yk_status note_all(output *o, const yk_value *value, int depth)
 
 yk_status yk_pt_save(const char *path, const yk_value *value)
 {
+    YK__OWN_RECORD;
     YK__LIVE(value);
     if (!path || !value)
         return yk__error_code() ? yk__error_code()

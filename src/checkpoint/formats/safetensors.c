@@ -327,12 +327,14 @@ yk_state_dict *yk__safetensors_read_all(const char *path, yk_device device, yk_v
 
 yk_state_dict *yk_safetensors_read(const char *path, const yk_read_options *options)
 {
+    YK__OWN_RECORD;
     static const yk_read_options defaults;
     return yk__safetensors_read(path, options ? options : &defaults, NULL, NULL);
 }
 
 yk_state_dict *yk_safetensors_load(const char *path, yk_device device)
 {
+    YK__OWN_RECORD;
     return yk__safetensors_read(path, &(yk_read_options){.map_location = device}, NULL, NULL);
 }
 

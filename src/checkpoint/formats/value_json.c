@@ -204,7 +204,8 @@ static yk_value *tensor_from_json(const source *s, const char *name)
 {
     yk_tensor *x = yk_state_dict_get(s->dict, name);
     if (!x) {
-        yk__error_prefix("%s", s->path);
+        yk__fail(YK_ERR_NOT_FOUND, "%s: there is no tensor \"%s\" among %lld", s->path, name,
+                 (long long)yk_state_dict_count(s->dict));
         return NULL;
     }
     bool *taken = &s->taken[yk_state_dict_find(s->dict, name)];

@@ -88,6 +88,7 @@ static yk_status gather_tensor(const char *name, yk_value *leaf, void *user)
 
 yk_state_dict *yk_value_flatten(const yk_value *value)
 {
+    YK__OWN_RECORD;
     YK__LIVE(value);
     if (!value) {
         yk__fail(YK_ERR_ARGUMENT, "value_flatten: the value is NULL");
@@ -182,6 +183,7 @@ static yk_status fail_no_weights(const yk_value *value)
 
 yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options *options)
 {
+    YK__OWN_RECORD;
     YK__LIVE(value);
     if (!value) {
         yk__fail(YK_ERR_ARGUMENT, "value_weights: the value is NULL");

@@ -463,11 +463,13 @@ yk_status yk__shards_verify(const char *dir, const char *stem)
 
 yk_status yk_sharded_verify(const char *dir)
 {
+    YK__OWN_RECORD;
     return dir ? yk__shards_verify(dir, "model") : yk__fail(YK_ERR_ARGUMENT, "sharded_verify: no path");
 }
 
 yk_state_dict *yk_sharded_load_whole(const char *dir, yk_device device)
 {
+    YK__OWN_RECORD;
     if (!dir)
         yk__fail(YK_ERR_ARGUMENT, "sharded_load_whole: no path");
     if (!dir || !yk__scope_check("sharded_load_whole") || yk__device_check(device))
@@ -477,6 +479,7 @@ yk_state_dict *yk_sharded_load_whole(const char *dir, yk_device device)
 
 yk_status yk_sharded_load(const char *dir, const yk_shard *shards, int64_t count, yk_process_group *group)
 {
+    YK__OWN_RECORD;
     yk__shard_index index = {0};
     yk_status status = YK_OK;
     if (yk__is_freed(group))

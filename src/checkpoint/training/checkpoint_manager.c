@@ -276,6 +276,7 @@ static yk_process_group *writers_group(const yk_checkpoint_manager *m, yk_proces
 
 yk_checkpoint_manager *yk_checkpoint_manager_create(const char *root, const yk_checkpoint_manager_options *options)
 {
+    YK__OWN_RECORD;
     yk_checkpoint_manager_options o = options ? *options : (yk_checkpoint_manager_options){0};
     if (yk__is_freed(o.group)) {
         yk__fail_freed(__func__, o.group);
@@ -313,6 +314,7 @@ static yk_status wait_here(yk_checkpoint_manager *m)
 
 yk_status yk_checkpoint_manager_wait(yk_checkpoint_manager *m)
 {
+    YK__OWN_RECORD;
     YK__LIVE(m);
     yk_status status = wait_here(m);
     return m ? yk__ranks_agree(m->group) : status;
@@ -431,6 +433,7 @@ static yk_status start_writing(yk_checkpoint_manager *m, yk__save *s)
 
 yk_status yk_checkpoint_manager_save(yk_checkpoint_manager *m, const yk_checkpoint_state *state)
 {
+    YK__OWN_RECORD;
     YK__LIVE(m);
     if (!m)
         return wait_here(m);

@@ -332,6 +332,7 @@ yk_state_dict *yk__optimizer_from_torch(const yk_value *value, const yk_value *n
 
 yk_status yk_optimizer_load_value(yk_optimizer *o, const yk_value *value)
 {
+    YK__OWN_RECORD;
     YK__LIVE(o);
     YK__LIVE(value);
     if (!o || !value)

@@ -58,6 +58,7 @@ yk_value *yk_value_from_grad_scaler(const yk_grad_scaler *s)
 
 yk_status yk_grad_scaler_load_value(yk_grad_scaler *s, const yk_value *value)
 {
+    YK__OWN_RECORD;
     YK__LIVE(s);
     YK__LIVE(value);
     if (!s || !value)

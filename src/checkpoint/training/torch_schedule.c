@@ -397,6 +397,7 @@ yk_value *yk_value_from_schedule(const yk_schedule *s)
 
 yk_status yk_schedule_load_value(yk_schedule *s, const yk_value *value)
 {
+    YK__OWN_RECORD;
     YK__LIVE(s);
     YK__LIVE(value);
     if (!s || !value)

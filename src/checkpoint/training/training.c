@@ -20,6 +20,7 @@
 
 yk_status yk_checkpoint_save(const char *dir, const yk_checkpoint_state *state)
 {
+    YK__OWN_RECORD;
     if (!dir || !*dir)
         return yk__fail(YK_ERR_ARGUMENT, "checkpoint_save: no path");
     yk__save save = {.step = 0};
@@ -55,6 +56,7 @@ static yk_status apply(const char *dir, yk__snapshot *snapshot, yk_checkpoint_st
 yk_status yk_checkpoint_load(const char *dir, yk_checkpoint_state *state, const yk_checkpoint_options *options,
                              yk_load_report *report)
 {
+    YK__OWN_RECORD;
     if (report)
         *report = (yk_load_report){0};
     yk_checkpoint_options o = options ? *options : (yk_checkpoint_options){0};
@@ -71,6 +73,7 @@ yk_status yk_checkpoint_load(const char *dir, yk_checkpoint_state *state, const 
 
 yk_state_dict *yk_checkpoint_load_weights(const char *dir, yk_device map_location)
 {
+    YK__OWN_RECORD;
     yk__snapshot snapshot;
     if (!yk__scope_check("checkpoint_load_weights") || yk__device_check(map_location) ||
         yk__snapshot_read(dir, true, &(yk_read_options){.map_location = map_location}, &snapshot))
@@ -199,12 +202,14 @@ static yk_status find(const char *root, const yk_checkpoint_options *o, yk__snap
 
 yk_status yk_checkpoint_find_latest(const char *root, yk_checkpoint_found *found)
 {
+    YK__OWN_RECORD;
     return find(root, NULL, NULL, found);
 }
 
 yk_status yk_checkpoint_load_latest(const char *root, yk_checkpoint_state *state, const yk_checkpoint_options *options,
                                     yk_checkpoint_found *found)
 {
+    YK__OWN_RECORD;
     yk_checkpoint_options o = options ? *options : (yk_checkpoint_options){0};
     yk__snapshot snapshot;
     yk_checkpoint_found own;

@@ -218,6 +218,7 @@ yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_op
 
 yk_status yk_checkpoint_verify(const char *dir)
 {
+    YK__OWN_RECORD;
     json_t *state = dir ? read_state(dir) : NULL;
     if (!state)
         return dir ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "checkpoint_verify: the path is NULL");
