@@ -11,8 +11,7 @@
 #include "base/core.h"
 #include "tests/api/handles.h"
 
-/* ---- every function, with a freed object in each place ------------------------------------------------------------
- */
+/* ---- every function, with a freed object in each place ---- */
 static void every_function_recognises_a_freed_object(void **state)
 {
     (void)state;

@@ -1,0 +1,77 @@
+#!/bin/bash
+# documents.sh - what README.md and docs/ show works as it stands there: programs and blocks of C are built without a
+# warning and run, command lines are understood.
+root=$PWD
+build=$(realpath "$(dirname "${YOKE:-build/yoke}")")
+. tests/support/tap.bash
+CC=${CC:-gcc}
+flags="-std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -I$root/include -I$work -O1"
+libraries="-ldnnl -lgomp -ljansson -luv -lsodium -ljpeg -lpng -lz -lm -pthread -ldl"
+[ -z "${SANITIZE:-}" ] || flags+=" -fsanitize=$SANITIZE -fno-sanitize-recover=all"
+
+# Block N of C of FILE goes to FILE.N; hosts and ports to some of this machine.
+blocks()
+{
+    awk -v name="$(basename "$1")" '
+        /^```/ { open = !open; if (open) { c = $0 == "```c"; n += c } else c = 0; next }
+        c { print > (name "." n) }' "$1"
+}
+for file in "$root"/README.md "$root"/docs/*.md; do
+    [ "$(basename "$file")" = adding-an-op.md ] || blocks "$file"
+done
+sed -i -e 's/"node0"/"127.0.0.1"/; s/29500/0/' stores.md.*
+
+every_block_is_built()
+{
+    local missing=0 block
+    for block in *.md.*; do
+        [ "$block" = README.md.1 ] || grep -qF "\"$block\"" "$root/tests/documents/blocks.c" || { echo "$block is in no test"; missing=1; }
+    done > out
+    [ $missing = 0 ] && [ "$(ls -- *.md.* | wc -l)" -gt 15 ]
+}
+ok "tests/documents/blocks.c has every block" every_block_is_built
+
+built()
+{
+    $CC $flags -o "$1" "$2" "$build/libyoke.a" $libraries > out 2> err
+}
+cp README.md.1 readme.c
+ok "README.md's program is built" built ./readme readme.c
+learns()
+{
+    ./readme > out 2> err && [ ! -s out ] && [ ! -s err ]
+}
+ok "README.md's program runs to its end" learns
+ok "blocks.c is built" built ./blocks "$root/tests/documents/blocks.c"
+YOKE_DEBUG=0 ./blocks > ran 2> err
+while IFS= read -r line; do
+    ok "${line%: *}" [ "${line##*: }" = passed ]
+done < ran
+ok "blocks.c ran to its end" [ "$(wc -l < ran)" = "$(grep -c '^        {"' "$root/tests/documents/blocks.c")" ]
+
+# What stands in README.md as a command of the program is one: without the data that it names it fails, but not for how
+# it is called.
+unset YOKE_DATA
+commands=0
+while IFS= read -r line; do
+    line=${line%%#*}
+    case $line in
+    "build/yoke "* | "yoke train "*) ;;
+    *) continue ;;
+    esac
+    commands=$((commands + 1))
+    case $line in *"bench step"*) line="$line --steps 1" ;; esac
+    read -r -a words <<< "${line#*yoke }"
+    for ((i = 0; i < ${#words[@]}; i++)); do
+        [ "${words[i]}" != build/yoke ] || words[i]=$YOKE
+    done
+    understood()
+    {
+        timeout 60 "$YOKE" "${words[@]}" > out 2> err < /dev/null
+        code=$?
+        [ $code -lt 124 ] && ! grep -q '^try: ' err
+    }
+    ok "${line#build/}" understood
+done < <(awk '/^```/ { open = !open; next } open' "$root/README.md" "$root"/docs/{checkpoints,launcher}.md)
+ok "command lines were found" [ $commands -ge 6 ]
+echo "1..$tests"

@@ -1,0 +1,311 @@
+/*
+ * blocks.c - every block of C in README.md and docs/, as it stands there, in a function that makes what it speaks of
+ * and looks at what came of it. tests/cli/documents.sh writes block N of FILE.md to FILE.md.N and builds this beside
+ * them.
+ *
+ * README.md.1 is a program of its own; docs/adding-an-op.md is about code of the library, of an operation that is not
+ * there.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <yoke/yoke.h>
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, __func__, #condition);                              \
+            yk_report_error(stderr);                                                                                   \
+            return 1;                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+/* ---- README.md ---- */
+static int readme_ranks(void)
+{
+    yk_module *net = yk_lenet(NULL);
+    yk_dataset *set = yk_glyphs(YK_TRAIN, NULL, 0);
+#include "README.md.2"
+    CHECK(model && yk_is_ddp(model) && yk_loader_length(loader) == 12000 / 64 + 1);
+    return 0;
+}
+
+/* ---- docs/checkpoints.md ---- */
+static int checkpoints_group(void)
+{
+    yk_module *net = yk_linear_create(3, 2, NULL);
+    yk_checkpoint_state state = {.model = net, .step = 5};
+    CHECK(!yk_init_process_group(NULL));
+    yk_scope scope = yk_scope_begin();
+    CHECK(!yk_checkpoint_manager_save(yk_checkpoint_manager_create("run1", NULL), &state));
+    yk_scope_end(scope);
+    state.step = 0;
+    yk_status status;
+#include "checkpoints.md.1"
+    CHECK(m && status == YK_OK && state.step == 5);
+    yk_destroy_process_group();
+    return 0;
+}
+
+static int checkpoints_sharded(void)
+{
+    int64_t first = 0;
+    yk_tensor *rows = yk_rand(YK_SHAPE(50000, 512), NULL);
+    double sum = yk_item(yk_sum(rows));
+    yk_process_group *group = yk_process_group_create(NULL, 0, 1, NULL);
+    yk_status status;
+#include "checkpoints.md.2"
+    CHECK(status == YK_OK && yk_item(yk_sum(rows)) == sum);
+    return 0;
+}
+
+/* ---- docs/collectives.md ---- */
+static yk_status four_ranks(int rank, void *arg)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_store *store = yk_file_store(arg);
+#include "collectives.md.1"
+    if (!status)
+        status = yk_work_wait(work);
+    yk_scope_end(scope);
+    return status;
+}
+
+static int collectives(void)
+{
+    CHECK(!yk_spawn(four_ranks, "ranks.store", 4, NULL));
+    return 0;
+}
+
+/* ---- docs/data.md ---- */
+static int steps;
+
+static void step(yk_tensor *input, yk_tensor *target)
+{
+    steps += yk_size(input, 0) == yk_size(target, 0) && yk_size(input, 1) == 3;
+}
+
+static int data_loader(void)
+{
+    static unsigned char record[1 + 3 * 32 * 32];
+    static const char *const files[] = {"data/data_batch_1.bin", "data/data_batch_2.bin", "data/data_batch_3.bin",
+                                        "data/data_batch_4.bin", "data/data_batch_5.bin"};
+    CHECK(system("mkdir data") == 0);
+    for (int f = 0; f < 5; f++) {
+        FILE *to = fopen(files[f], "wb");
+        CHECK(to && fwrite(record, sizeof(record), 1, to) == 1 && fclose(to) == 0);
+    }
+#include "data.md.1"
+    CHECK(steps == 10); /* five records: a batch in each of ten epochs */
+    return 0;
+}
+
+struct rows {
+    float values[20 * 1000];
+    int64_t labels[1000];
+};
+#include "data.md.2"
+
+static yk_status length_get(void *context, int64_t index, yk_sample *sample)
+{
+    (void)context;
+    float *values = yk_sample_allocate(sample, YK_F32, YK_SHAPE(index % 7 + 1));
+    for (int64_t i = 0; values && i <= index % 7; i++)
+        values[i] = (float)index;
+    return values ? YK_OK : YK_ERR_MEMORY;
+}
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include "data.md.4"
+#include "data.md.6"
+#pragma GCC diagnostic pop
+
+static int data_rows(void)
+{
+    static struct rows rows;
+    rows.values[20 * 7 + 3] = 5;
+    rows.labels[7] = 4;
+#include "data.md.3"
+    int64_t label;
+    yk_tensor *x = yk_dataset_get(set, 7, YK_F32, &label);
+    CHECK(x && label == 4 && yk_get(x, (int64_t[]){3}) == 5);
+    return 0;
+}
+
+static int data_collate(void)
+{
+    yk_dataset *set = yk_dataset_create(&(yk_dataset_table){.name = "s", .length = 64, .get = length_get}, NULL, NULL);
+#include "data.md.5"
+    yk_batch batch;
+    CHECK(yk_loader_next(sequences, &batch) && batch.n_tensors == 2 && yk_size(batch.tensors[0], 1) == 7);
+    CHECK(yk_get(batch.tensors[0], (int64_t[]){9, 2}) == 9 && yk_get(batch.tensors[0], (int64_t[]){9, 3}) == 0);
+    CHECK(yk_get(batch.tensors[1], (int64_t[]){9, 2}) == 1 && yk_get(batch.tensors[1], (int64_t[]){9, 3}) == 0);
+    return 0;
+}
+
+static yk_status black_get(void *context, int64_t index, yk_sample *sample)
+{
+    static const unsigned char pixels[3 * 8 * 8];
+    (void)context, (void)index;
+    yk_sample_view(sample, pixels, YK_U8, YK_SHAPE(3, 8, 8));
+    return YK_OK;
+}
+
+static int data_transform(void)
+{
+#include "data.md.7"
+    yk_dataset *set = yk_dataset_create(&(yk_dataset_table){.name = "b", .length = 1, .get = black_get}, NULL, t);
+    yk_tensor *x = yk_dataset_get(set, 0, YK_F32, NULL);
+    CHECK(yk_size(x, 1) == 64 && yk_item(yk_min(x)) == 1); /* black, inverted */
+    return 0;
+}
+
+static int data_test(void)
+{
+    yk_dataset *set = yk_glyphs(YK_TEST, NULL, 0);
+    yk_tensor *counts = yk_ones(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64});
+    CHECK(!yk_init_process_group(NULL));
+#include "data.md.8"
+    CHECK(!status && yk_loader_samples(test) == 2000);
+    yk_destroy_process_group();
+    return 0;
+}
+
+/* ---- docs/ddp.md ---- */
+static int ddp(void)
+{
+    yk_tensor *x = yk_rand(YK_SHAPE(2, 3, 32, 32), NULL), *y = yk_randint(0, 10, YK_SHAPE(2), NULL);
+#include "ddp.md.1"
+    CHECK(yk_optimizer_state_step(sgd, yk_parameters_at(yk_module_parameters(model), 0)) == 1);
+    yk_destroy_process_group();
+    return 0;
+}
+
+/* ---- docs/errors.md ---- */
+static int errors_step(yk_module *net, yk_batch batch)
+{
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), &(yk_sgd_options){.lr = 0.1});
+#include "errors.md.1"
+    return 0;
+}
+
+static int errors(void)
+{
+    yk_module *net = yk_linear_create(4, 3, NULL);
+    yk_batch batch = {.input = yk_rand(YK_SHAPE(2, 4), NULL), .target = yk_randint(0, 3, YK_SHAPE(2), NULL)};
+    CHECK(errors_step(net, batch) == 0);
+    batch.input = yk_rand(YK_SHAPE(2, 5), NULL);
+    CHECK(errors_step(net, batch) == 1 && !yk_last_error());
+    return 0;
+}
+
+/* ---- docs/modules.md ---- */
+#include "modules.md.1"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include "modules.md.2"
+#pragma GCC diagnostic pop
+
+static int modules_gate(void)
+{
+    yk_module *m = gate_create(4);
+    CHECK(m && yk_parameters_count(yk_module_parameters(m)) == 3);
+    CHECK(!yk_backward(yk_sum(yk_forward(m, yk_rand(YK_SHAPE(2, 4), NULL)))));
+    CHECK(yk_grad(yk_module_get(m, "scale")));
+    return 0;
+}
+
+static int modules_attention(void)
+{
+    static const yk_module_class attention_class = {.name = "Attention", .forward_list = attention_forward};
+    yk_module *attention = yk_module_create(&attention_class);
+    yk_tensor *q = yk_rand(YK_SHAPE(2, 3, 4), NULL), *k = yk_rand(YK_SHAPE(2, 3, 4), NULL),
+              *v = yk_rand(YK_SHAPE(2, 3, 4), NULL);
+    yk_tensor *mask = yk_cast(yk_from_data((float[]){1, 0, 0, 1, 1, 0, 1, 1, 1}, YK_SHAPE(3, 3), NULL), YK_BOOL);
+#include "modules.md.3"
+    yk_tensor *same = yk_scaled_dot_product_attention(q, k, v, &(yk_attention_options){.is_causal = true});
+    CHECK(yk_item(yk_max(yk_abs(yk_sub(out[0], same)))) < 1e-6);
+    CHECK(yk_get(out[1], (int64_t[]){0, 0, 0}) == 1);
+    return 0;
+}
+
+/* ---- docs/ownership.md ---- */
+static int ownership_sum(void)
+{
+    enum { steps = 3 };
+    yk_module *net = yk_linear_create(2, 1, NULL);
+    yk_tensor *x = yk_rand(YK_SHAPE(4, 2), NULL), *y = yk_rand(YK_SHAPE(4, 1), NULL), *losses[steps];
+#include "ownership.md.1"
+    CHECK(fabs(total - yk_item(running)) < 1e-5 && fabs(yk_item(losses[2]) - total / 3) < 1e-5);
+    return 0;
+}
+
+static int ownership_scope(void)
+{
+    yk_tensor *x = yk_rand(YK_SHAPE(4, 2), NULL), *w = yk_rand(YK_SHAPE(2, 3), NULL), *b = yk_rand(YK_SHAPE(3), NULL);
+#include "ownership.md.2"
+    CHECK(!yk_neg(y) && yk_last_error()->code == YK_ERR_STATE);
+    yk_clear_error();
+    return 0;
+}
+
+#include "ownership.md.3"
+
+static int ownership_return(void)
+{
+    CHECK(fabs(yk_item(yk_sum(yk_square(normalised(yk_rand(YK_SHAPE(9), NULL))))) - 1) < 1e-5);
+    return 0;
+}
+
+/* ---- docs/stores.md ---- */
+static int stores_rank(int rank, const char *mine)
+{
+#include "stores.md.1"
+    int same = strcmp(address, "one") == 0;
+    free(address);
+    CHECK(rank == 0 && same);
+    return 0;
+}
+
+static int stores(void)
+{
+    CHECK(stores_rank(0, "one") == 0);
+    return 0;
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        int (*run)(void);
+    } all[] = {
+        {"README.md: ranks", readme_ranks},
+        {"checkpoints.md: of several ranks", checkpoints_group},
+        {"checkpoints.md: sharded", checkpoints_sharded},
+        {"collectives.md", collectives},
+        {"data.md: a loader", data_loader},
+        {"data.md: a data set", data_rows},
+        {"data.md: collate", data_collate},
+        {"data.md: a transform", data_transform},
+        {"data.md: a test", data_test},
+        {"ddp.md", ddp},
+        {"errors.md", errors},
+        {"modules.md: a module", modules_gate},
+        {"modules.md: several tensors", modules_attention},
+        {"ownership.md: sums", ownership_sum},
+        {"ownership.md: scopes", ownership_scope},
+        {"ownership.md: a helper", ownership_return},
+        {"stores.md", stores},
+    };
+    int bad = 0;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        yk_scope scope = yk_scope_begin();
+        int failed = all[i].run() | yk_report_error(stderr);
+        yk_scope_end(scope);
+        printf("%s: %s\n", all[i].name, failed ? "failed" : "passed");
+        bad |= failed;
+    }
+    return bad;
+}
