@@ -42,6 +42,9 @@ cifar_like()
 example 0 "train_lenet" "$examples/train_lenet"
 ok "learns" awk '/^epoch 2/ { found = $NF > 0.95 } END { exit !found }' out
 
+example 0 "attention" "$examples/attention"
+ok "learns, and looks at the marks" awk '/^epoch 7/ { found = $6 + 0 < 0.001 && $NF > 0.9 } END { exit !found }' out
+
 example 0 "init_processes" "$YOKE" run --no-prefix -n 2 -- "$examples/init_processes"
 for rank in 0 1; do
     ok "rank $rank says where it is" grep -qx "\[ [0-9]* \] world_size = 2, rank = $rank, backend=native" out
