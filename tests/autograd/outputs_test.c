@@ -119,11 +119,14 @@ static void test_gradients_that_never_came(void **state)
                      YK_ERR_STATE);
     expect_error(YK_ERR_STATE, "freed by an earlier backward");
 
-    /* What is overwritten gets no gradient: none arrives, and the node is passed over. */
+    /* What is overwritten has a gradient of zero, as in PyTorch, and not none: it arrives. */
+    expect_ok(yk_set_grad(in[0], NULL));
     expect_ok(yk_custom_apply_list(&pair, in, 2, out, 3, &c));
     before = c.backward;
     expect_ok(yk_backward(yk_sum(yk_fill_(yk_mul_scalar(out[0], 2), 1))));
-    assert_int_equal(c.backward, before);
+    assert_int_equal(c.backward, before + 1);
+    assert_true(c.got[0] && !c.got[1]);
+    expect_near(yk_get(yk_grad(in[0]), (int64_t[]){0}), 0, 0, 0);
     yk_scope_end(scope);
 }
 
