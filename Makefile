@@ -4,8 +4,8 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := all
 SHELL := /bin/bash
 
-VERSION  := 0.1.0
-SOVERSION := 0
+VERSION  := $(shell sed -n 's/^\#define YK_VERSION "\(.*\)"/\1/p' include/yoke/base.h)
+SOVERSION := 1
 comma    := ,
 SANITIZE ?=
 BUILD    ?= build$(if $(SANITIZE),/$(subst $(comma),-,$(SANITIZE)))

@@ -38,7 +38,7 @@ template <typename... T> char (&yk__measure(T...))[sizeof...(T)];
 extern "C" {
 #endif
 
-#define YK_VERSION "0.1.0"
+#define YK_VERSION "0.2.0"
 
 #if defined(__GNUC__)
 #define YK_API                 __attribute__((visibility("default")))

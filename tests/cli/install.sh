@@ -33,6 +33,9 @@ ok "a program that links libyoke.a" ${CC:-cc} $flags -o elsewhere/static $(field
     $(field Libs.private)
 ok "a program that shares libyoke.so" ${CC:-cc} $flags -o elsewhere/shared $(field Cflags) program.c $(field Libs) \
     -Wl,-rpath,"$libdir" $flags
+ok "the shared one needs libyoke.so.1, as its soname is" eval 'readelf -d elsewhere/shared | grep -q "libyoke\.so\.1\]"'
+ok "the header says the library's version" [ -e "$libdir/libyoke.so.$(sed -n 's/^#define YK_VERSION "\(.*\)"/\1/p' \
+    "$prefix/include/yoke/base.h")" ]
 for kind in static shared; do
     elsewhere/$kind > out 2> err
     ok "$kind: fails" [ $? = 1 ]

@@ -189,6 +189,9 @@ static void they_differ(void **state)
         assert_int_equal(strstr(p.a.why, "'job'") != NULL, i < 2);
         if (i == 1)
             assert_null(strstr(p.c.why, "'job'"));
+        if (i == 2) /* of two releases: both sides name both */
+            assert_true(strstr(p.c.why, "0.0.9") && strstr(p.c.why, YK_VERSION) && strstr(p.a.why, "0.0.9") &&
+                        strstr(p.a.why, YK_VERSION));
         assert_false(holds(&p.to_c, "host-of-a") || holds(&p.to_a, "host-of-c"));
         assert_false(holds(&p.to_c, YK_VERSION) || holds(&p.to_a, YK_VERSION));
         assert_false(holds(&p.to_c, "job") || holds(&p.to_a, "job"));
