@@ -103,6 +103,11 @@ typedef struct yk_gradcheck_options {
 typedef yk_tensor *(*yk_gradcheck_fn)(yk_tensor *const *inputs, int n_inputs, void *user);
 YK_API yk_status yk_gradcheck(yk_gradcheck_fn function, yk_tensor *const *inputs, int n_inputs, void *user,
                               const yk_gradcheck_options *options) YK_MUST_CHECK;
+/* The same of a function that fills outputs[] with n_outputs tensors; those that are not floating do not count. */
+typedef yk_status (*yk_gradcheck_list_fn)(yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs, int n_outputs,
+                                          void *user);
+YK_API yk_status yk_gradcheck_list(yk_gradcheck_list_fn function, yk_tensor *const *inputs, int n_inputs, int n_outputs,
+                                   void *user, const yk_gradcheck_options *options) YK_MUST_CHECK;
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,9 @@
 /*
  * gradcheck.c - backward against central differences in f64. Layer: autograd.
  *
- * The output y is reduced to one number with fixed random weights, L = sum_i w_i y_i, so one backward with gradient w
- * gives dL/dx for every input element, and 2 forwards an element give (L(x + eps) - L(x - eps)) / (2 eps).
+ * The outputs y are reduced to one number with fixed random weights, L = sum_i w_i y_i, so one backward of each with
+ * its w for a gradient gives dL/dx for every input element, and 2 forwards an element give (L(x + eps) - L(x - eps)) /
+ * (2 eps).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,55 +19,98 @@ static double weight(int64_t i)
     return yk__unit_double(words[0], words[1]) + 0.5; /* away from zero: every output counts */
 }
 
-/* L at the inputs as they are now. */
-static yk_status weighted_output(yk_gradcheck_fn function, yk_tensor *const *inputs, int n_inputs, void *user,
+/* What is checked: a function of one output, or of several. */
+typedef struct checked {
+    yk_gradcheck_fn single;
+    yk_gradcheck_list_fn list;
+    int n_outputs;
+    void *user;
+} checked;
+
+/* Runs it; outputs[] are all there, and one of them at least is floating. */
+static yk_status call(const checked *f, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs)
+{
+    memset(outputs, 0, sizeof(*outputs) * (size_t)f->n_outputs);
+    yk_status status = YK_OK;
+    if (f->single)
+        outputs[0] = f->single(inputs, n_inputs, f->user);
+    else
+        status = f->list(inputs, n_inputs, outputs, f->n_outputs, f->user);
+    if (yk__error_code())
+        return yk__error_code();
+    if (status)
+        return yk__fail(status, "gradcheck: the function failed with status %d and no message", (int)status);
+    int floating = 0;
+    for (int i = 0; i < f->n_outputs; i++) {
+        if (!outputs[i])
+            return f->n_outputs == 1 ? yk__fail(YK_ERR_CALLBACK, "gradcheck: the function returned NULL")
+                                     : yk__fail(YK_ERR_CALLBACK, "gradcheck: the function left output %d of %d NULL", i,
+                                                f->n_outputs);
+        bool counts = yk_dtype_is_floating((yk_dtype)outputs[i]->dtype);
+        floating += counts;
+        if (counts && outputs[i]->dtype != YK_F64)
+            return yk__fail(YK_ERR_DTYPE, "gradcheck: the output is %s; inputs and output must be float64",
+                            yk_dtype_name((yk_dtype)outputs[i]->dtype));
+    }
+    return floating ? YK_OK
+                    : yk__fail(YK_ERR_DTYPE, "gradcheck: the output is %s; inputs and output must be float64",
+                               yk_dtype_name((yk_dtype)outputs[0]->dtype));
+}
+
+/* L at the inputs as they are now; `element` counts the elements of all outputs. */
+static yk_status weighted_output(const checked *f, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
                                  double *sum)
 {
     yk_scope scope = yk_scope_begin();
     bool previous = yk_no_grad_begin();
-    yk_tensor *y = function(inputs, n_inputs, user);
-    yk_status status = y ? yk__error_code() : YK_ERR_CALLBACK;
-    double *values = y ? yk__calloc((size_t)y->numel, sizeof(double)) : NULL;
-    if (!status)
-        status = values ? yk_tensor_read(y, values, sizeof(double) * (size_t)y->numel) : YK_ERR_MEMORY;
+    yk_status status = call(f, inputs, n_inputs, outputs);
+    int64_t element = 0;
     *sum = 0;
-    for (int64_t i = 0; !status && i < y->numel; i++)
-        *sum += weight(i) * values[i];
-    free(values);
+    for (int k = 0; k < f->n_outputs && !status; k++) {
+        yk_tensor *y = outputs[k];
+        if (y->dtype != YK_F64)
+            continue;
+        double *values = yk__calloc((size_t)y->numel, sizeof(double));
+        status = values ? yk_tensor_read(y, values, sizeof(double) * (size_t)y->numel) : YK_ERR_MEMORY;
+        for (int64_t i = 0; !status && i < y->numel; i++)
+            *sum += weight(element++) * values[i];
+        free(values);
+    }
     yk_no_grad_end(previous);
     yk_scope_end(scope);
     return status;
 }
 
-static yk_status analytic(yk_gradcheck_fn function, yk_tensor *const *inputs, int n_inputs, void *user)
+static yk_status analytic(const checked *f, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs)
 {
     yk_scope scope = yk_scope_begin();
-    yk_status status = YK_OK;
-    yk_tensor *y = function(inputs, n_inputs, user);
-    if (!y) {
-        if (!yk__error_code())
-            yk__fail(YK_ERR_CALLBACK, "gradcheck: the function returned NULL");
-        status = yk__error_code();
-    } else if (y->dtype != YK_F64) {
-        status = yk__fail(YK_ERR_DTYPE, "gradcheck: the output is %s; inputs and output must be float64",
-                          yk_dtype_name((yk_dtype)y->dtype));
-    }
-    double *weights = status ? NULL : yk__calloc((size_t)y->numel, sizeof(double));
-    if (weights) {
+    yk_status status = call(f, inputs, n_inputs, outputs);
+    int64_t element = 0;
+    for (int k = 0; k < f->n_outputs && !status; k++) {
+        yk_tensor *y = outputs[k];
+        if (y->dtype != YK_F64)
+            continue;
+        double *weights = yk__calloc((size_t)y->numel, sizeof(double));
+        if (!weights) {
+            status = YK_ERR_MEMORY;
+            break;
+        }
         for (int64_t i = 0; i < y->numel; i++)
-            weights[i] = weight(i);
+            weights[i] = weight(element++);
         yk_tensor_options options = {.dtype = YK_F64, .device = yk__device_of(y)};
-        yk_backward_options walk = {.gradient = yk_from_data(weights, y->ndim, y->shape, &options)};
-        status = walk.gradient ? yk_backward_with(y, &walk) : yk__error_code();
-    } else if (!status) {
-        status = YK_ERR_MEMORY;
+        yk_backward_options walk = {.gradient = yk_from_data(weights, y->ndim, y->shape, &options),
+                                    .retain_graph = k + 1 < f->n_outputs};
+        if (!walk.gradient)
+            status = yk__error_code();
+        else if (f->n_outputs == 1 || yk_requires_grad(y)) /* one of several may be a constant */
+            status = yk_backward_with(y, &walk);
+        free(weights);
     }
-    free(weights);
     yk_scope_end(scope);
     return status;
 }
 
-static yk_status check_input(yk_gradcheck_fn function, yk_tensor *const *inputs, int n_inputs, void *user, int which,
+static yk_status check_input(const checked *f, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs, int which,
                              const yk_gradcheck_options *o)
 {
     yk_tensor *x = inputs[which];
@@ -83,7 +127,7 @@ static yk_status check_input(yk_gradcheck_fn function, yk_tensor *const *inputs,
             status = yk_tensor_write(x, values, bytes);
             yk_no_grad_end(previous);
             if (!status)
-                status = weighted_output(function, inputs, n_inputs, user, &sums[side]);
+                status = weighted_output(f, inputs, n_inputs, outputs, &sums[side]);
         }
         values[i] = kept;
         bool previous = yk_no_grad_begin();
@@ -104,20 +148,19 @@ static yk_status check_input(yk_gradcheck_fn function, yk_tensor *const *inputs,
     return status;
 }
 
-yk_status yk_gradcheck(yk_gradcheck_fn function, yk_tensor *const *inputs, int n_inputs, void *user,
-                       const yk_gradcheck_options *options)
+static yk_status check(const checked *f, yk_tensor *const *inputs, int n_inputs, const yk_gradcheck_options *options)
 {
     yk_gradcheck_options o = options ? *options : (yk_gradcheck_options){0};
     o.eps = o.eps ? o.eps : 1e-6;
     o.atol = o.atol ? o.atol : 1e-5;
     o.rtol = o.rtol ? o.rtol : 1e-3;
-    int checked = 0;
+    int wanted = 0;
     for (int i = 0; i < n_inputs; i++) {
         if (!inputs[i])
             return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "gradcheck: input %d is NULL", i);
         if (!yk_requires_grad(inputs[i]))
             continue;
-        checked++;
+        wanted++;
         if (inputs[i]->dtype != YK_F64 || !yk_is_leaf(inputs[i]))
             return yk__fail(YK_ERR_DTYPE, "gradcheck: input %d is %s%s; inputs to check must be float64 leaves", i,
                             yk_dtype_name((yk_dtype)inputs[i]->dtype), yk_is_leaf(inputs[i]) ? "" : " and no leaf");
@@ -126,12 +169,28 @@ yk_status yk_gradcheck(yk_gradcheck_fn function, yk_tensor *const *inputs, int n
             return status;
     }
     YK__OWN_RECORD;
-    if (!checked)
+    if (!wanted)
         return yk__fail(YK_ERR_ARGUMENT, "gradcheck: no input requires a gradient");
-    yk_status status = analytic(function, inputs, n_inputs, user);
+    if (f->n_outputs < 1)
+        return yk__fail(YK_ERR_ARGUMENT, "gradcheck: %d outputs", f->n_outputs);
+    yk_tensor **outputs = yk__calloc((size_t)f->n_outputs, sizeof(*outputs));
+    yk_status status = outputs ? analytic(f, inputs, n_inputs, outputs) : YK_ERR_MEMORY;
     for (int i = 0; i < n_inputs && !status; i++) {
         if (yk_requires_grad(inputs[i]))
-            status = check_input(function, inputs, n_inputs, user, i, &o);
+            status = check_input(f, inputs, n_inputs, outputs, i, &o);
     }
+    free(outputs);
     return status;
+}
+
+yk_status yk_gradcheck(yk_gradcheck_fn function, yk_tensor *const *inputs, int n_inputs, void *user,
+                       const yk_gradcheck_options *options)
+{
+    return check(&(checked){.single = function, .n_outputs = 1, .user = user}, inputs, n_inputs, options);
+}
+
+yk_status yk_gradcheck_list(yk_gradcheck_list_fn function, yk_tensor *const *inputs, int n_inputs, int n_outputs,
+                            void *user, const yk_gradcheck_options *options)
+{
+    return check(&(checked){.list = function, .n_outputs = n_outputs, .user = user}, inputs, n_inputs, options);
 }

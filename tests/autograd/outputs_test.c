@@ -70,6 +70,50 @@ static yk_tensor *call_pair(yk_tensor *const *inputs, int n, void *user)
     return yk_custom_apply_list(&pair, inputs, n, out, 3, user) ? NULL : yk_add_scaled(out[0], out[1], 0.25);
 }
 
+static yk_status list_pair(yk_tensor *const *inputs, int n, yk_tensor **outputs, int n_outputs, void *user)
+{
+    return yk_custom_apply_list(&pair, inputs, n, outputs, n_outputs, user);
+}
+
+/* The first gradient is right, that of the second output is twice what it should be. */
+static yk_status wrong_backward(yk_custom *context, yk_tensor *const *gouts, int n_outputs, yk_tensor **grads,
+                                int n_inputs)
+{
+    yk_tensor *doubled[3] = {gouts[0], gouts[1] ? yk_mul_scalar(gouts[1], 2) : NULL, gouts[2]};
+    return pair_backward(context, doubled, n_outputs, grads, n_inputs);
+}
+
+static yk_status list_wrong(yk_tensor *const *inputs, int n, yk_tensor **outputs, int n_outputs, void *user)
+{
+    static const yk_custom_function wrong = {
+        .name = "wrong", .forward_list = pair_forward, .backward_list = wrong_backward, .release = pair_release};
+    return yk_custom_apply_list(&wrong, inputs, n, outputs, n_outputs, user);
+}
+
+static yk_status list_null(yk_tensor *const *inputs, int n, yk_tensor **outputs, int n_outputs, void *user)
+{
+    (void)n, (void)n_outputs, (void)user;
+    outputs[0] = yk_neg(inputs[0]);
+    return YK_OK;
+}
+
+/* The gradient checker on functions of several outputs, of which one is no floating tensor. */
+static void test_gradcheck_of_lists(void **state)
+{
+    (void)state;
+    calls c = {0};
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *in[2] = {yk_randn(YK_SHAPE(3, 2), &f64_leaf), yk_randn(YK_SHAPE(3, 2), &f64_leaf)};
+    expect_ok(yk_gradcheck_list(list_pair, in, 2, 3, &c, NULL));
+    assert_int_equal(yk_gradcheck_list(list_wrong, in, 2, 3, &c, NULL), YK_ERR_NUMERIC);
+    expect_error(YK_ERR_NUMERIC, "gradcheck: input 0, element 0");
+    assert_int_equal(yk_gradcheck_list(list_null, in, 2, 2, NULL, NULL), YK_ERR_CALLBACK);
+    expect_error(YK_ERR_CALLBACK, "left output 1 of 2 NULL");
+    assert_int_equal(yk_gradcheck_list(list_null, in, 2, 0, NULL, NULL), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "0 outputs");
+    yk_scope_end(scope);
+}
+
 static void test_custom_list(void **state)
 {
     (void)state;
@@ -258,6 +302,7 @@ int main(void)
 {
     setenv("YOKE_CPU_DEVICES", "2", 1);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradcheck_of_lists),
         cmocka_unit_test(test_custom_list),
         cmocka_unit_test(test_gradients_that_never_came),
         cmocka_unit_test(test_release),
