@@ -15,6 +15,7 @@
 
 #include <yoke/autograd.h>
 #include <yoke/ops_index.h>
+#include <yoke/ops_math.h>
 
 #ifdef __cplusplus
 extern "C" {

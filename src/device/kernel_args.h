@@ -32,6 +32,7 @@ typedef struct yk__view {
 /* clang-format off */
 typedef enum yk__unary {
     YK__NEG, YK__ABS, YK__EXP, YK__LOG, YK__SQRT, YK__RSQRT, YK__RECIPROCAL, YK__SIN, YK__COS, YK__TANH,
+    YK__LOG1P, YK__EXPM1, YK__ERF,
     YK__SIGMOID, YK__RELU, YK__GELU, /* the exact one, with erf */
     YK__SIGN, YK__FLOOR, YK__CEIL, YK__ROUND /* half to even */, YK__LOGICAL_NOT /* any dtype to bool */,
     YK__IS_FINITE /* float to bool */,
@@ -39,7 +40,7 @@ typedef enum yk__unary {
 } yk__unary;
 
 typedef enum yk__binary {
-    YK__ADD /* a + alpha b */, YK__SUB /* a - alpha b */, YK__MUL, YK__DIV, YK__POW, YK__MAXIMUM, YK__MINIMUM,
+    YK__ADD /* a + alpha b */, YK__SUB /* a - alpha b */, YK__MUL, YK__DIV, YK__POW, YK__MAXIMUM, YK__MINIMUM, YK__ATAN2,
     YK__EQ, YK__NE, YK__LT, YK__LE, YK__GT, YK__GE, YK__AND, YK__OR, /* out is bool */
     /* gradients: a is the gradient of the output, b what the op kept */
     YK__RELU_GRAD /* b = out */, YK__TANH_GRAD /* b = out */, YK__SIGMOID_GRAD /* b = out */, YK__GELU_GRAD /* b = x */,
@@ -53,6 +54,8 @@ typedef enum yk__reduce {
     YK__SUM_SQUARES
 } yk__reduce;
 /* clang-format on */
+
+typedef enum yk__scan { YK__CUMSUM, YK__CUMPROD } yk__scan;
 
 typedef enum yk__random_kind {
     YK__RANDOM_UNIFORM, /* [p0, p1) */

@@ -144,6 +144,14 @@ typedef struct yk__backend {
     /* *count of the elements of x, bool, that are true; out (count, ndim) i64 or NULL: their positions in C order. */
     yk_status (*nonzero)(int device, const yk__view *x, int64_t *count, const yk__view *out);
 
+    /* ---- order: along a dimension, whose size is at least 1 ---- */
+    /* index (i64, of x's shape): where the elements come from when they are sorted; equal ones keep their order, NaN is
+     * larger than any number, -0 equals 0. Any dtype but f16 and bf16. */
+    yk_status (*argsort)(int device, const yk__view *index, const yk__view *x, int dim, bool descending);
+    /* out[i] = x[0] op ... op x[i], or x[i] op ... op x[last] where `reverse`. float or i64; sums of f32 are kept in
+     * f64. out may be x. */
+    yk_status (*scan)(int device, yk__scan op, const yk__view *out, const yk__view *x, int dim, bool reverse);
+
     /* ---- losses: x (N,C) logits, target (N) i64, weight (C) or NULL ---- */
     /* loss: 0-dim; lse (N): log-sum-exp per row; total: 0-dim, the divisor of the mean. A label outside [0, C) that is
      * not ignore_index is an error that names row, label and C. */

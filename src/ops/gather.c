@@ -75,21 +75,13 @@ yk_tensor *yk_gather_dim(yk_tensor *x, int dim, yk_tensor *index)
     return read_along(&op, x, dim, index, false);
 }
 
-/* Runs in a scope of its own, from which the result alone comes out. */
-#define WITHIN_SCOPE(expression)                                                                                       \
-    yk_scope scope = yk_scope_begin();                                                                                 \
-    yk_tensor *result = (expression);                                                                                  \
-    result = result ? yk_scope_return(scope, result) : NULL;                                                           \
-    yk_scope_end(scope);                                                                                               \
-    return result
-
 yk_tensor *yk_take(yk_tensor *x, yk_tensor *index)
 {
     static const yk__op op = {.name = "take", .backward = yk__index_read_backward};
     yk_tensor *inputs[2] = {x, index};
     if (!yk__op_begin("take", 2, inputs, 0))
         return NULL;
-    WITHIN_SCOPE((x = yk_reshape(x, 1, (int64_t[]){-1})) ? read_at(&op, x, 0, index, true) : NULL);
+    YK__WITHIN_SCOPE((x = yk_reshape(x, 1, (int64_t[]){-1})) ? read_at(&op, x, 0, index, true) : NULL);
 }
 
 static yk_tensor *take_along(const yk__op *op, yk_tensor *x, yk_tensor *index, int dim)
@@ -119,7 +111,7 @@ yk_tensor *yk_take_along_dim(yk_tensor *x, yk_tensor *index, int dim)
     yk_tensor *inputs[2] = {x, index};
     if (!yk__op_begin("take_along_dim", 2, inputs, 0) || !dim_of("take_along_dim", x, &dim))
         return NULL;
-    WITHIN_SCOPE(take_along(&op, x, index, dim));
+    YK__WITHIN_SCOPE(take_along(&op, x, index, dim));
 }
 
 /* ---- writing ---- */
@@ -265,7 +257,7 @@ yk_tensor *yk_masked_select(yk_tensor *x, yk_tensor *mask)
     yk_tensor *inputs[2] = {x, mask};
     if (!yk__op_begin("masked_select", 2, inputs, 0) || check_mask("masked_select", mask))
         return NULL;
-    WITHIN_SCOPE(select_by(x, mask));
+    YK__WITHIN_SCOPE(select_by(x, mask));
 }
 
 /* The gradient where the mask is false; 0 elsewhere. The context is the form of x. */

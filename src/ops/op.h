@@ -70,6 +70,15 @@ yk_tensor *yk__gradient_vector(const yk__node *node, int input, int64_t size, yk
 /* Sums a gradient, taken over, to the shape of the spec and casts it to its dtype. */
 yk_tensor *yk__sum_to_spec(yk_tensor *grad, const yk__tensor_spec *spec);
 
+/* The expression's tensor, computed in a scope of its own, out of which it alone comes: the end of a function that is
+ * made of other operations. */
+#define YK__WITHIN_SCOPE(expression)                                                                                   \
+    yk_scope within = yk_scope_begin();                                                                                \
+    yk_tensor *result_within = (expression);                                                                           \
+    result_within = result_within ? yk_scope_return(within, result_within) : NULL;                                     \
+    yk_scope_end(within);                                                                                              \
+    return result_within
+
 /* ---- windows ---- */
 /* What a kernel covers of one axis and what it slides over; false where a number is beyond what can be counted with. */
 static inline bool yk__window(int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,

@@ -166,6 +166,34 @@ static yk_tensor *clamp_rule(yk_tensor *g, yk_tensor *x, const double *p)
     return out;
 }
 
+/* d log1p / dx = 1 / (1 + x) */
+static yk_tensor *log1p_rule(yk_tensor *g, yk_tensor *x, const double *p)
+{
+    (void)p;
+    yk_tensor *shifted = yk__raw_unary("log1p", YK__ADD_SCALAR, x, 1, 0);
+    yk_tensor *out = yk__raw_binary("log1p", YK__DIV, g, shifted, 1);
+    yk_tensor_release(shifted);
+    return out;
+}
+
+/* d expm1 / dx = expm1 + 1 */
+static yk_tensor *expm1_rule(yk_tensor *g, yk_tensor *out, const double *p)
+{
+    (void)p;
+    return g_times(g, YK__ADD_SCALAR, out, 1, 1);
+}
+
+/* d erf / dx = 2 / sqrt(pi) exp(-x^2) */
+static yk_tensor *erf_rule(yk_tensor *g, yk_tensor *x, const double *p)
+{
+    (void)p;
+    yk_tensor *square = yk__raw_unary("erf", YK__POW_SCALAR, x, 2, 0);
+    yk_tensor *negative = square ? yk__raw_unary("erf", YK__NEG, square, 0, 0) : NULL;
+    yk_tensor *out = g_times(g, YK__EXP, negative, 0, M_2_SQRTPI);
+    yk__release_all(2, (yk_tensor *[]){square, negative});
+    return out;
+}
+
 /* ---- rows ---- */
 
 #define UNARY_ROW(label, kernel, keeps, slope, rule)                                                                   \
@@ -188,6 +216,9 @@ UNARY(rsqrt, RSQRT, OUT, BY_RULE, rsqrt_rule)
 UNARY(reciprocal, RECIPROCAL, OUT, BY_RULE, reciprocal_rule)
 UNARY(sin, SIN, X, BY_RULE, sin_rule)
 UNARY(cos, COS, X, BY_RULE, cos_rule)
+UNARY(log1p, LOG1P, X, BY_RULE, log1p_rule)
+UNARY(expm1, EXPM1, OUT, BY_RULE, expm1_rule)
+UNARY(erf, ERF, X, BY_RULE, erf_rule)
 UNARY(tanh, TANH, OUT, YK__TANH_GRAD, NULL)
 UNARY(sigmoid, SIGMOID, OUT, YK__SIGMOID_GRAD, NULL)
 UNARY(relu, RELU, OUT, YK__RELU_GRAD, NULL)

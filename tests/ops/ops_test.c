@@ -62,6 +62,12 @@ static yk_tensor *multiplied_by_itself(yk_tensor *x)
     return yk_mul_(y, y);
 }
 
+static yk_tensor *grid_product(yk_tensor *const *x)
+{
+    yk_tensor *grid[2];
+    return yk_meshgrid(x, 2, grid) ? NULL : yk_mul(grid[0], grid[1]);
+}
+
 static yk_tensor *empty_like_dtype(yk_tensor *x)
 {
     return yk_empty(YK_SHAPE(0), &(yk_tensor_options){.dtype = yk_tensor_dtype(x), .device = yk_tensor_device(x)});
@@ -244,6 +250,69 @@ static yk_tensor *empty_like_dtype(yk_tensor *x)
     ROW(masked_fill_in_place, yk_masked_fill_(yk_clone(x[0]), x[1], 0.5))                                              \
     ROW(nonzero, yk_nonzero(x[0]))                                                                                     \
     ROW(nonzero_of_numbers, yk_nonzero(x[0]))                                                                          \
+    ROW(log1p, yk_log1p(x[0]))                                                                                         \
+    ROW(expm1, yk_expm1(x[0]))                                                                                         \
+    ROW(erf, yk_erf(x[0]))                                                                                             \
+    ROW(atan2, yk_atan2(x[0], x[1]))                                                                                   \
+    ROW(lerp, yk_lerp(x[0], x[1], x[2]))                                                                               \
+    ROW(lerp_scalar, yk_lerp_scalar(x[0], x[1], 0.3))                                                                  \
+    ROW(lerp_scalar_far, yk_lerp_scalar(x[0], x[1], 0.8))                                                              \
+    ROW(addcmul, yk_addcmul(x[0], x[1], x[2], -0.5))                                                                   \
+    ROW(addcdiv, yk_addcdiv(x[0], x[1], x[2], 2))                                                                      \
+    ROW(cumsum, yk_cumsum(x[0], 1))                                                                                    \
+    ROW(cumsum_last, yk_cumsum(x[0], -1))                                                                              \
+    ROW(cumsum_integers, yk_cumsum(x[0], 0))                                                                           \
+    ROW(cumsum_bool, yk_cumsum(x[0], 1))                                                                               \
+    ROW(cumprod, yk_cumprod(x[0], 1))                                                                                  \
+    ROW(cumprod_zeros, yk_cumprod(x[0], 1))                                                                            \
+    ROW(sort, yk_sort(x[0], 1, false, NULL))                                                                           \
+    ROW(sort_descending, yk_sort(x[0], 0, true, NULL))                                                                 \
+    ROW(argsort, yk_argsort(x[0], 1, false))                                                                           \
+    ROW(argsort_ties, yk_argsort(x[0], 1, true))                                                                       \
+    ROW(topk, yk_topk(x[0], 3, 1, true, NULL))                                                                         \
+    ROW(topk_smallest, yk_topk(x[0], 2, 0, false, NULL))                                                               \
+    ROW(median, yk_median(x[0]))                                                                                       \
+    ROW(median_dim, yk_median_dim(x[0], 1, false, NULL))                                                               \
+    ROW(median_dim_kept, yk_median_dim(x[0], 0, true, NULL))                                                           \
+    ROW(quantile, yk_quantile(x[0], 0.3, 1, false))                                                                    \
+    ROW(quantile_kept, yk_quantile(x[0], 1, 0, true))                                                                  \
+    ROW(flip, yk_flip(x[0], DIMS(0, 2)))                                                                               \
+    ROW(roll, yk_roll(x[0], 2, 1))                                                                                     \
+    ROW(roll_back, yk_roll(x[0], -7, 0))                                                                               \
+    ROW(repeat, yk_repeat(x[0], YK_SHAPE(2, 1, 3)))                                                                    \
+    ROW(std, yk_std(x[0]))                                                                                             \
+    ROW(std_dims, yk_std_dims(x[0], DIMS(0, 2), 0, true))                                                              \
+    ROW(std_of_equals, yk_std_dims(x[0], DIMS(1), 1, false))                                                           \
+    ROW(logsumexp, yk_logsumexp(x[0], DIMS(1), false))                                                                 \
+    ROW(logsumexp_dims, yk_logsumexp(x[0], DIMS(0, -1), true))                                                         \
+    ROW(norm, yk_norm(x[0], 2, NULL, 0, false))                                                                        \
+    ROW(norm_dim, yk_norm(x[0], 2, DIMS(1), false))                                                                    \
+    ROW(norm_at_zero, yk_norm(x[0], 2, DIMS(1), false))                                                                \
+    ROW(norm_one, yk_norm(x[0], 1, DIMS(0), false))                                                                    \
+    ROW(norm_three, yk_norm(x[0], 3, DIMS(0, 2), true))                                                                \
+    ROW(norm_half, yk_norm(x[0], 1.5, DIMS(1), false))                                                                 \
+    ROW(norm_most, yk_norm(x[0], INFINITY, DIMS(1), false))                                                            \
+    ROW(norm_least, yk_norm(x[0], -INFINITY, DIMS(1), false))                                                          \
+    ROW(norm_count, yk_norm(x[0], 0, DIMS(1), false))                                                                  \
+    ROW(cdist, yk_cdist(x[0], x[1], 2))                                                                                \
+    ROW(cdist_one, yk_cdist(x[0], x[1], 1))                                                                            \
+    ROW(bincount, yk_bincount(x[0], NULL, 9))                                                                          \
+    ROW(tril, yk_tril(x[0], 0))                                                                                        \
+    ROW(tril_above, yk_tril(x[0], 1))                                                                                  \
+    ROW(triu, yk_triu(x[0], -1))                                                                                       \
+    ROW(diagonal, yk_diagonal(x[0], 1, 0, 2))                                                                          \
+    ROW(diagonal_below, yk_diagonal(x[0], -1, 0, 1))                                                                   \
+    ROW(outer, yk_outer(x[0], x[1]))                                                                                   \
+    ROW(meshgrid, grid_product(x))                                                                                     \
+    ROW(one_hot, yk_one_hot(x[0], 5))                                                                                  \
+    ROW(einsum, yk_einsum("bij,bjk->bik", x, 2))                                                                       \
+    ROW(einsum_implicit, yk_einsum("ji, jk", x, 2))                                                                    \
+    ROW(einsum_trace, yk_einsum("ii", x, 1))                                                                           \
+    ROW(einsum_diagonal, yk_einsum("iji->ji", x, 1))                                                                   \
+    ROW(einsum_dots, yk_einsum("...i,...ij->...j", x, 2))                                                              \
+    ROW(einsum_three, yk_einsum("i,ij,kj->k", x, 3))                                                                   \
+    ROW(einsum_outer, yk_einsum("ab,c->cba", x, 2))                                                                    \
+    ROW(einsum_sums, yk_einsum("ijk,jl->i", x, 2))                                                                     \
     ROW(conv2d, yk_conv2d(x[0], x[1], x[2], NULL))                                                                     \
     ROW(conv2d_plain, yk_conv2d(x[0], x[1], NULL, NULL))                                                               \
     ROW(conv2d_all, yk_conv2d(x[0], x[1], x[2],                                                                        \

@@ -266,6 +266,9 @@ static double unary_room(int op, yk_dtype dtype)
     switch (op) {
     case YK__SIN:
     case YK__COS: return 2; /* great arguments go to the library */
+    case YK__LOG1P:
+    case YK__EXPM1:
+    case YK__ERF: return 4; /* the library's */
     case YK__POW_SCALAR: return dtype == YK_F64 ? 4 : 0;
     case YK__EXP:
     case YK__LOG:

@@ -69,6 +69,7 @@ typedef double yk__vf64u __attribute__((vector_size(YK__VECTOR_BYTES), aligned(8
     X(attention)   /* attention and its backward */                                                                    \
     X(lookup)      /* embedding */                                                                                     \
     X(index)       /* index index_put nonzero */                                                                       \
+    X(order)       /* argsort scan */                                                                                  \
     X(loss)        /* cross_entropy */                                                                                 \
     X(optim)       /* sgd adam */
 #define YK__CPU_DECLARE(family) void YK__ISA_NAME(yk__cpu_fill_##family)(yk__backend * table);

@@ -1,0 +1,95 @@
+/*
+ * yoke/ops_math.h - what programs with tensors reach for beside the layers of networks: order, sums along a dimension,
+ * norms, parts of matrices, special functions. Layer: ops.
+ *
+ * As in ops.h, which includes this file: PyTorch's names, defaults and results, differentiable unless said otherwise.
+ */
+#ifndef YOKE_OPS_MATH_H
+#define YOKE_OPS_MATH_H
+
+#include <yoke/autograd.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- elementwise ------------------------------------------------------------------------------------------------ */
+YK_API yk_tensor *yk_log1p(yk_tensor *x); /* log(1 + x) */
+YK_API yk_tensor *yk_expm1(yk_tensor *x); /* exp(x) - 1 */
+YK_API yk_tensor *yk_erf(yk_tensor *x);
+YK_API yk_tensor *yk_atan2(yk_tensor *y, yk_tensor *x); /* the angle of (x, y); floating */
+/* a + weight (b - a); exactly b for weight 1. */
+YK_API yk_tensor *yk_lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight);
+YK_API yk_tensor *yk_lerp_scalar(yk_tensor *a, yk_tensor *b, double weight);
+/* x + value a b, and x + value a / b. */
+YK_API yk_tensor *yk_addcmul(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value);
+YK_API yk_tensor *yk_addcdiv(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value);
+/* bool, no gradient. */
+YK_API yk_tensor *yk_is_nan(yk_tensor *x);
+YK_API yk_tensor *yk_is_inf(yk_tensor *x);
+/* NaN becomes `nan`, the infinities `posinf` and `neginf`: NaN there means the largest and the lowest number of the
+ * dtype. Those elements have no gradient. */
+YK_API yk_tensor *yk_nan_to_num(yk_tensor *x, double nan, double posinf, double neginf);
+/* |a - b| <= atol + rtol |b|, or equal; bool, no gradient. PyTorch's defaults: rtol 1e-5, atol 1e-8, equal_nan false.
+ */
+YK_API yk_tensor *yk_is_close(yk_tensor *a, yk_tensor *b, double rtol, double atol, bool equal_nan);
+/* Whether that holds for all elements; false with the error record set where it cannot be said. */
+YK_API bool yk_all_close(yk_tensor *a, yk_tensor *b, double rtol, double atol, bool equal_nan);
+
+/* ---- along a dimension ------------------------------------------------------------------------------------------ */
+YK_API yk_tensor *yk_cumsum(yk_tensor *x, int dim); /* of integers and bool: i64 */
+YK_API yk_tensor *yk_cumprod(yk_tensor *x, int dim);
+/* Stable, NaN as the largest. *index (i64, no gradient) unless NULL: where the elements come from. */
+YK_API yk_tensor *yk_sort(yk_tensor *x, int dim, bool descending, yk_tensor **index);
+YK_API yk_tensor *yk_argsort(yk_tensor *x, int dim, bool descending);
+/* The k largest (or smallest) in order; of equal ones the first. */
+YK_API yk_tensor *yk_topk(yk_tensor *x, int64_t k, int dim, bool largest, yk_tensor **index);
+/* The lower of the two middle ones; NaN where there is one. */
+YK_API yk_tensor *yk_median_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index);
+YK_API yk_tensor *yk_median(yk_tensor *x); /* of all; equal elements share the gradient evenly */
+/* At q in [0, 1] of the sorted line, between two elements linearly; NaN where there is one. Floating. */
+YK_API yk_tensor *yk_quantile(yk_tensor *x, double q, int dim, bool keepdim);
+YK_API yk_tensor *yk_flip(yk_tensor *x, const int *dims, int n_dims);
+YK_API yk_tensor *yk_roll(yk_tensor *x, int64_t shift, int dim); /* what goes out at the end comes in at the front */
+/* x side by side, repeats[d] times along dimension d; ndim at least x's, new ones in front. */
+YK_API yk_tensor *yk_repeat(yk_tensor *x, int ndim, const int64_t *repeats);
+
+/* ---- reductions: dims NULL (n_dims 0) means all ------------------------------------------------------------------ */
+YK_API yk_tensor *yk_std(yk_tensor *x); /* all, correction 1 */
+YK_API yk_tensor *yk_std_dims(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim);
+YK_API yk_tensor *yk_logsumexp(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
+/* (sum |x|^p)^(1/p): p 2, 1, 0 (how many are not 0), INFINITY, -INFINITY or any other; no gradient where it is 0. */
+YK_API yk_tensor *yk_norm(yk_tensor *x, double p, const int *dims, int n_dims, bool keepdim);
+/* x (...,P,M), y (...,R,M): (...,P,R), the p-norms of the differences. */
+YK_API yk_tensor *yk_cdist(yk_tensor *x, yk_tensor *y, double p);
+/* How often each of 0, 1, ... is in x (N), at least `minlength` of them; with weights (N), or NULL, their sums. */
+YK_API yk_tensor *yk_bincount(yk_tensor *x, yk_tensor *weights, int64_t minlength);
+
+/* ---- parts of matrices ------------------------------------------------------------------------------------------ */
+/* x (...,M,N) with zeros above, and below, the diagonal k (0: the main one, above it positive). */
+YK_API yk_tensor *yk_tril(yk_tensor *x, int64_t k);
+YK_API yk_tensor *yk_triu(yk_tensor *x, int64_t k);
+/* The diagonal of two dimensions, which becomes the last one: a view. */
+YK_API yk_tensor *yk_diagonal(yk_tensor *x, int64_t offset, int dim0, int dim1);
+YK_API yk_tensor *yk_outer(yk_tensor *a, yk_tensor *b); /* (M), (N): (M,N) */
+/* x as columns and rows of a grid: outs[i] of the shape (sizes of all xs), the values along dimension i (torch's "ij").
+ */
+YK_API yk_status yk_meshgrid(yk_tensor *const *xs, int count, yk_tensor **outs) YK_MUST_CHECK;
+/* index (...) i64, not negative: (...,classes) i64; classes -1: the largest + 1. No gradient. */
+YK_API yk_tensor *yk_one_hot(yk_tensor *index, int64_t classes);
+/* Sums of products in Einstein's notation: "bij,bjk->bik"; letters, "...", spaces; without "->" the letters that stand
+ * once, in alphabetical order. */
+YK_API yk_tensor *yk_einsum(const char *equation, yk_tensor *const *xs, int count);
+
+/* Positions drawn from the weights x (C) or (N,C), which need not add up to 1: (samples) or (N,samples) of i64, from
+ * the process's generator. Without replacement a row needs as many weights above 0. No gradient. */
+YK_API yk_tensor *yk_multinomial(yk_tensor *x, int64_t samples, bool replacement);
+
+/* ---- creation --------------------------------------------------------------------------------------------------- */
+YK_API yk_tensor *yk_linspace(double start, double end, int64_t steps, const yk_tensor_options *options);
+YK_API yk_tensor *yk_eye(int64_t n, int64_t m, const yk_tensor_options *options); /* ones on the diagonal of (n,m) */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

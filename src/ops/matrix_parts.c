@@ -1,0 +1,302 @@
+/*
+ * matrix_parts.c - triangles, diagonals, grids, repetitions; tensors made by a rule. Layer: ops.
+ *
+ * But for diagonal, a view with a gradient of its own, all are made of other operations.
+ */
+#include <stdlib.h>
+
+#include "ops/op.h"
+
+/* ---- triangles ---- */
+
+/* 0, 1, ... along dimension `dim` of two. */
+static yk_tensor *counted(int64_t n, int dim, yk_device device)
+{
+    yk_tensor *x = yk_arange(0, (double)n, 1, &(yk_tensor_options){.dtype = YK_I64, .device = device});
+    return yk_reshape(x, 2, (int64_t[]){dim == 0 ? n : 1, dim == 0 ? 1 : n});
+}
+
+static yk_tensor *triangle(const char *name, yk_tensor *x, int64_t k, bool lower)
+{
+    if (!yk__op_begin(name, 1, &x, 0))
+        return NULL;
+    char text[200];
+    if (x->ndim < 2) {
+        yk__fail(YK_ERR_SHAPE, "%s: %s has fewer than two dimensions", name, yk_shape_format(x, text, sizeof(text)));
+        return NULL;
+    }
+    int64_t rows = x->shape[x->ndim - 2], columns = x->shape[x->ndim - 1];
+    k = k > columns ? columns : k < -rows ? -rows : k;
+    yk_scope scope = yk_scope_begin();
+    yk_device device = yk__device_of(x);
+    yk_tensor *edge = yk_add_scalar(counted(rows, 0, device), (double)k), *column = counted(columns, 1, device);
+    yk_tensor *inside = lower ? yk_le(column, edge) : yk_ge(column, edge);
+    yk_tensor *zero = yk_scalar(0, &(yk_tensor_options){.dtype = (yk_dtype)x->dtype, .device = device});
+    yk_tensor *out = yk_where(inside, x, zero);
+    out = out ? yk_scope_return(scope, out) : NULL;
+    yk_scope_end(scope);
+    return out;
+}
+
+yk_tensor *yk_tril(yk_tensor *x, int64_t k)
+{
+    return triangle("tril", x, k, true);
+}
+
+yk_tensor *yk_triu(yk_tensor *x, int64_t k)
+{
+    return triangle("triu", x, k, false);
+}
+
+/* ---- diagonals ---- */
+
+typedef struct diagonal {
+    yk__tensor_spec base;
+    int dim0, dim1;
+    int64_t offset, length;
+} diagonal;
+
+static yk_tensor *diagonal_of(yk_tensor *x, const diagonal *p)
+{
+    int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS], start = 0;
+    int ndim = 0;
+    for (int d = 0; d < x->ndim; d++) {
+        if (d == p->dim0 || d == p->dim1)
+            continue;
+        shape[ndim] = x->shape[d];
+        stride[ndim++] = x->stride[d];
+    }
+    shape[ndim] = p->length;
+    stride[ndim++] = x->stride[p->dim0] + x->stride[p->dim1];
+    if (p->length)
+        start = p->offset < 0 ? -p->offset * x->stride[p->dim0] : p->offset * x->stride[p->dim1];
+    return yk__tensor_view(x, ndim, shape, stride, start);
+}
+
+static yk_status diagonal_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const diagonal *p = yk__context(node);
+    yk_tensor *grad = yk__spec_zeros(&p->base, yk__device_of(gout)), *line = grad ? diagonal_of(grad, p) : NULL;
+    yk_status status = line ? yk__raw_copy(line, gout) : yk__status_of(NULL);
+    yk_tensor_release(line);
+    grads[0] = yk__tensor_if_ok(grad, status);
+    return status;
+}
+
+yk_tensor *yk_diagonal(yk_tensor *x, int64_t offset, int dim0, int dim1)
+{
+    static const yk__op op = {.name = "diagonal", .backward = diagonal_backward};
+    if (!yk__op_begin("diagonal", 1, &x, 0) || yk__wrap_dim("diagonal", x, &dim0) || yk__wrap_dim("diagonal", x, &dim1))
+        return NULL;
+    char text[200];
+    if (x->ndim < 2 || dim0 == dim1) {
+        yk__fail(YK_ERR_SHAPE, "diagonal: dimensions %d and %d of %s, expected two different ones", dim0, dim1,
+                 yk_shape_format(x, text, sizeof(text)));
+        return NULL;
+    }
+    int64_t rows = x->shape[dim0], columns = x->shape[dim1];
+    offset = offset > columns ? columns : offset < -rows ? -rows : offset;
+    rows += offset < 0 ? offset : 0;
+    columns -= offset > 0 ? offset : 0;
+    diagonal p = {yk__spec_of(x), dim0, dim1, offset, rows < columns ? rows : columns};
+    return yk__record_view(diagonal_of(x, &p), &op, x, &p, sizeof(p));
+}
+
+/* ---- places exchanged and repeated ---- */
+
+static yk_tensor *reversed(yk_tensor *x, int dim)
+{
+    int64_t size = x->shape[dim];
+    yk_tensor *order =
+        yk_arange((double)(size - 1), -1, -1, &(yk_tensor_options){.dtype = YK_I64, .device = yk__device_of(x)});
+    return order ? yk_index_select(x, dim, order) : NULL;
+}
+
+static yk_tensor *flip_all(yk_tensor *x, const int *dims, int n_dims)
+{
+    uint32_t seen = 0;
+    for (int i = 0; i < n_dims; i++) {
+        int dim = dims[i];
+        if (yk__wrap_dim("flip", x, &dim))
+            return NULL;
+        if (seen >> dim & 1) {
+            yk__fail(YK_ERR_SHAPE, "flip: dimension %d is named twice", dim);
+            return NULL;
+        }
+        seen |= 1u << dim;
+    }
+    yk_tensor *out = seen && x->ndim ? x : yk_clone(x);
+    for (int d = 0; d < x->ndim && out; d++)
+        out = seen >> d & 1 ? reversed(out, d) : out;
+    return out;
+}
+
+yk_tensor *yk_flip(yk_tensor *x, const int *dims, int n_dims)
+{
+    if (!yk__op_begin("flip", 1, &x, 0))
+        return NULL;
+    YK__WITHIN_SCOPE(flip_all(x, dims, n_dims));
+}
+
+yk_tensor *yk_roll(yk_tensor *x, int64_t shift, int dim)
+{
+    if (!yk__op_begin("roll", 1, &x, 0) || yk__wrap_dim("roll", x, &dim))
+        return NULL;
+    int64_t size = x->ndim ? x->shape[dim] : 1, moved = size ? (shift % size + size) % size : 0;
+    if (!moved)
+        return yk_clone(x);
+    YK__WITHIN_SCOPE(
+        yk_cat((yk_tensor *[]){yk_narrow(x, dim, size - moved, moved), yk_narrow(x, dim, 0, size - moved)}, 2, dim));
+}
+
+static yk_tensor *repeat_dims(yk_tensor *x, int ndim, const int64_t *repeats)
+{
+    while (x && x->ndim < ndim)
+        x = yk_unsqueeze(x, 0);
+    yk_tensor *out = x;
+    for (int d = 0; d < ndim && out; d++) {
+        if (repeats[d] == 1)
+            continue;
+        if (repeats[d] == 0) {
+            out = yk_narrow(out, d, 0, 0);
+            continue;
+        }
+        yk_tensor **copies = yk__calloc((size_t)repeats[d], sizeof(*copies));
+        for (int64_t i = 0; copies && i < repeats[d]; i++)
+            copies[i] = out;
+        out = copies ? yk_cat(copies, (int)repeats[d], d) : NULL;
+        free(copies);
+    }
+    return out && out->storage == x->storage ? yk_clone(out) : out;
+}
+
+yk_tensor *yk_repeat(yk_tensor *x, int ndim, const int64_t *repeats)
+{
+    if (!yk__op_begin("repeat", 1, &x, 0))
+        return NULL;
+    char text[200];
+    bool fits = ndim >= x->ndim && ndim <= YK_MAX_DIMS;
+    for (int d = 0; fits && d < ndim; d++)
+        fits = repeats[d] >= 0 && repeats[d] <= INT32_MAX;
+    if (!fits) {
+        yk__fail(YK_ERR_SHAPE, "repeat: %d counts for %s, expected %d to %d, none negative", ndim,
+                 yk_shape_format(x, text, sizeof(text)), x->ndim, YK_MAX_DIMS);
+        return NULL;
+    }
+    YK__WITHIN_SCOPE(repeat_dims(x, ndim, repeats));
+}
+
+/* ---- products and grids ---- */
+
+yk_tensor *yk_outer(yk_tensor *a, yk_tensor *b)
+{
+    yk_tensor *inputs[2] = {a, b};
+    if (!yk__op_begin("outer", 2, inputs, 0))
+        return NULL;
+    char ta[200], tb[200];
+    if (a->ndim != 1 || b->ndim != 1) {
+        yk__fail(YK_ERR_SHAPE, "outer: %s and %s, expected (M,) and (N,)", yk_shape_format(a, ta, sizeof(ta)),
+                 yk_shape_format(b, tb, sizeof(tb)));
+        return NULL;
+    }
+    YK__WITHIN_SCOPE(yk_mul(yk_unsqueeze(a, 1), b));
+}
+
+yk_status yk_meshgrid(yk_tensor *const *xs, int count, yk_tensor **outs)
+{
+    int64_t shape[YK_MAX_DIMS];
+    if (count < 1 || count > YK_MAX_DIMS || !xs || !outs)
+        return yk__fail(YK_ERR_ARGUMENT, "meshgrid: %d tensors, expected 1 to %d", count, YK_MAX_DIMS);
+    for (int i = 0; i < count; i++)
+        outs[i] = NULL;
+    if (!yk__op_begin("meshgrid", count, xs, 0))
+        return yk__status_of(NULL);
+    for (int i = 0; i < count; i++) {
+        char text[200];
+        if (xs[i]->ndim > 1)
+            return yk__fail(YK_ERR_SHAPE, "meshgrid: tensor %d has shape %s, expected (N,)", i,
+                            yk_shape_format(xs[i], text, sizeof(text)));
+        shape[i] = xs[i]->numel;
+    }
+    for (int i = 0; i < count; i++) {
+        int64_t own[YK_MAX_DIMS];
+        for (int d = 0; d < count; d++)
+            own[d] = d == i ? shape[d] : 1;
+        yk_tensor *line = yk_reshape(xs[i], count, own);
+        outs[i] = line ? yk_expand(line, count, shape) : NULL;
+        if (!outs[i]) {
+            memset(outs, 0, sizeof(*outs) * (size_t)count);
+            return yk__status_of(NULL);
+        }
+    }
+    return YK_OK;
+}
+
+static yk_tensor *one_hot(yk_tensor *index, int64_t classes)
+{
+    if (index->numel) {
+        int64_t most = yk_item_i64(yk_max(index)), least = yk_item_i64(yk_min(index));
+        if (least < 0 || (classes >= 0 && most >= classes)) {
+            yk__fail(YK_ERR_ARGUMENT, "one_hot: class %lld is outside [0, %lld)", (long long)(least < 0 ? least : most),
+                     (long long)(classes >= 0 ? classes : most + 1));
+            return NULL;
+        }
+        classes = classes < 0 ? most + 1 : classes;
+    } else if (classes < 1) {
+        yk__fail(YK_ERR_ARGUMENT, "one_hot: how many classes no index says, say yourself");
+        return NULL;
+    }
+    yk_tensor *column = yk_unsqueeze(yk_cast(index, YK_I64), -1);
+    yk_tensor *all =
+        yk_arange(0, (double)classes, 1, &(yk_tensor_options){.dtype = YK_I64, .device = yk__device_of(index)});
+    return yk_cast(yk_eq(column, all), YK_I64);
+}
+
+yk_tensor *yk_one_hot(yk_tensor *index, int64_t classes)
+{
+    if (!yk__op_begin("one_hot", 1, &index, 0))
+        return NULL;
+    if (index->dtype != YK_I64 && index->dtype != YK_I32) {
+        yk__fail(YK_ERR_DTYPE, "one_hot: index is %s, expected int64 or int32", yk_dtype_name((yk_dtype)index->dtype));
+        return NULL;
+    }
+    if (classes < -1 || classes == 0 || index->ndim == YK_MAX_DIMS) {
+        yk__fail(YK_ERR_ARGUMENT, "one_hot: %lld classes for %d dimensions", (long long)classes, index->ndim);
+        return NULL;
+    }
+    YK__WITHIN_SCOPE(one_hot(index, classes));
+}
+
+/* ---- creation ---- */
+
+/* From both ends, as PyTorch does, so that the last one is `end`. */
+yk_tensor *yk_linspace(double start, double end, int64_t steps, const yk_tensor_options *options)
+{
+    if (steps < 0) {
+        yk__fail(YK_ERR_ARGUMENT, "linspace: %lld steps", (long long)steps);
+        return NULL;
+    }
+    yk_tensor_options o = options ? *options : (yk_tensor_options){0};
+    yk_tensor_options plain = {.dtype = YK_F64};
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *host = yk_empty(1, &steps, &plain);
+    double *values = host ? host->data : NULL, step = steps > 1 ? (end - start) / (double)(steps - 1) : 0;
+    for (int64_t i = 0; values && i < steps; i++)
+        values[i] = i < steps / 2 || steps == 1 ? start + (double)i * step : end - (double)(steps - 1 - i) * step;
+    yk_tensor *out = values ? yk_to(yk_cast(host, o.dtype), o.device) : NULL;
+    out = out ? yk_scope_return(scope, out) : NULL;
+    yk_scope_end(scope);
+    return out && o.requires_grad && yk_set_requires_grad(out, true) ? NULL : out;
+}
+
+yk_tensor *yk_eye(int64_t n, int64_t m, const yk_tensor_options *options)
+{
+    yk_tensor *out = yk_zeros(YK_SHAPE(n, m), options);
+    if (!out)
+        return NULL;
+    diagonal p = {.dim0 = 0, .dim1 = 1, .length = n < m ? n : m};
+    yk_tensor *line = diagonal_of(out, &p);
+    yk_status status = line ? yk__raw_fill(line, 1) : yk__status_of(NULL);
+    yk_tensor_release(line);
+    return status ? NULL : out;
+}

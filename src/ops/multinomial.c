@@ -1,0 +1,68 @@
+/*
+ * multinomial.c - draws from rows of weights. Layer: ops.
+ *
+ * With replacement a uniform number is looked for in the cumulative sums. Without, the n largest of w / e are taken,
+ * where the e are exponentially distributed: the order of these is that of drawing one after the other (Efraimidis,
+ * Spirakis).
+ */
+#include <math.h>
+
+#include "ops/op.h"
+
+static bool usable(yk_tensor *x, int64_t samples, bool replacement)
+{
+    yk_tensor *zero = yk_scalar(0, &(yk_tensor_options){.dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)});
+    yk_tensor *fine = yk_all(yk_logical_and(yk_is_finite(x), yk_ge(x, zero)));
+    yk_tensor *some = yk_sum_dims(yk_gt(x, zero), (int[]){-1}, 1, false), *least = some ? yk_min(some) : NULL;
+    if (!fine || !least)
+        return false;
+    if (yk_item(fine) == 0) {
+        yk__fail(YK_ERR_ARGUMENT, "multinomial: a weight is negative, infinite or NaN");
+        return false;
+    }
+    int64_t room = yk_item_i64(least);
+    if (room < 1 || (!replacement && room < samples)) {
+        yk__fail(YK_ERR_ARGUMENT, "multinomial: %lld draws %s replacement from a row with %lld weights above 0",
+                 (long long)samples, replacement ? "with" : "without", (long long)room);
+        return false;
+    }
+    return true;
+}
+
+static yk_tensor *draw(yk_tensor *x, int64_t samples, bool replacement)
+{
+    if (!usable(x, samples, replacement))
+        return NULL;
+    int64_t shape[YK_MAX_DIMS];
+    memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)x->ndim);
+    yk_tensor_options wide = {.dtype = YK_F64, .device = yk__device_of(x)};
+    yk_tensor *weights = yk_cast(x, YK_F64), *index = NULL;
+    if (!replacement) {
+        yk_tensor *noise = yk_neg(yk_log1p(yk_neg(yk_rand(x->ndim, shape, &wide)))); /* u in [0, 1): no log of 0 */
+        yk_tensor *keys = yk_div(weights, yk_add_scalar(noise, 1e-300));
+        return yk_topk(keys, samples, -1, true, &index) ? index : NULL;
+    }
+    yk_tensor *sums = yk_cumsum(weights, -1), *total = sums ? yk_narrow(sums, -1, x->shape[x->ndim - 1] - 1, 1) : NULL;
+    shape[x->ndim - 1] = samples;
+    yk_tensor *at = yk_mul(yk_rand(x->ndim, shape, &wide), total);
+    return at ? yk_sum_dims(yk_le(yk_unsqueeze(sums, -2), yk_unsqueeze(at, -1)), (int[]){-1}, 1, false) : NULL;
+}
+
+yk_tensor *yk_multinomial(yk_tensor *x, int64_t samples, bool replacement)
+{
+    if (!yk__op_begin("multinomial", 1, &x, 0) || yk__expect_floating("multinomial", "weights", x))
+        return NULL;
+    char text[200];
+    if (x->ndim < 1 || x->ndim > 2 || x->numel == 0 || samples < 1) {
+        yk__fail(YK_ERR_SHAPE, "multinomial: %lld draws from %s, expected at least 1 from (C,) or (N, C)",
+                 (long long)samples, yk_shape_format(x, text, sizeof(text)));
+        return NULL;
+    }
+    bool before = yk_no_grad_begin();
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *out = draw(x, samples, replacement);
+    out = out ? yk_scope_return(scope, out) : NULL;
+    yk_scope_end(scope);
+    yk_no_grad_end(before);
+    return out;
+}

@@ -1,0 +1,301 @@
+/*
+ * order_ops.c - what goes along one dimension: cumulative sums and products, sorting and what comes of it. Layer: ops.
+ *
+ * Sorting gives positions (the slot argsort); values are gathered from x by them, which carries the gradient.
+ */
+#include <math.h>
+
+#include "ops/op.h"
+
+/* A scalar counts as one dimension. */
+static bool begin(const char *name, yk_tensor *x, int *dim)
+{
+    return yk__op_begin(name, 1, &x, 0) && yk__wrap_dim(name, x, dim) == YK_OK;
+}
+
+/* ---- cumsum, cumprod ---- */
+
+typedef struct scan_context {
+    int dim;
+    yk__tensor_spec x;
+} scan_context;
+
+/* Of a floating or i64 tensor. */
+static yk_tensor *raw_scan(yk__scan op, yk_tensor *x, int dim, bool reverse)
+{
+    yk_tensor *wide = NULL;
+    if (!x || yk__widen(1, &x, &wide))
+        return NULL;
+    yk_tensor *out = yk__tensor_like(wide, (yk_dtype)wide->dtype);
+    if (out && out->numel) {
+        yk__view vo = yk__view_of(out), vx = yk__view_of(wide);
+        out = yk__tensor_if_ok(out, YK__SLOT(out, scan, op, &vo, &vx, dim, reverse));
+    }
+    yk_tensor_release(wide);
+    return yk__narrow_to(out, (yk_dtype)x->dtype);
+}
+
+static yk_status cumsum_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const scan_context *c = yk__context(node);
+    grads[0] = yk__narrow_to(raw_scan(YK__CUMSUM, gout, c->dim, true), (yk_dtype)c->x.dtype);
+    return yk__status_of(grads[0]);
+}
+
+/* x at one position of the dimension, as a view of size 1 there. */
+static yk_tensor *at_place(yk_tensor *x, int dim, int64_t i, int64_t length)
+{
+    int64_t shape[YK_MAX_DIMS];
+    memcpy(shape, x->shape, sizeof(shape));
+    if (x->ndim)
+        shape[dim] = length;
+    return yk__tensor_view(x, x->ndim, shape, x->stride, x->ndim ? i * x->stride[dim] : 0);
+}
+
+/* Where x has zeros: the gradient at k is the sum over i >= k of g_i and the product of all x_j, j <= i, but x_k. */
+static yk_status cumprod_one_by_one(yk_tensor *x, yk_tensor *g, int dim, yk_tensor *grad)
+{
+    int64_t n = x->ndim ? x->shape[dim] : 1;
+    yk_status status = YK_OK;
+    for (int64_t k = 0; k < n && !status; k++) {
+        yk_tensor *others = yk__raw_clone(x), *position = others ? at_place(others, dim, k, 1) : NULL;
+        yk_tensor *products = position && !yk__raw_fill(position, 1) ? raw_scan(YK__CUMPROD, others, dim, false) : NULL;
+        yk_tensor *terms = yk__raw_binary("cumprod", YK__MUL, products, g, 1);
+        yk_tensor *tail = terms ? at_place(terms, dim, k, n - k) : NULL;
+        yk_tensor *sum = tail ? yk__raw_reduce("cumprod", YK__SUM, tail, 1u << dim, true, 0) : NULL;
+        yk_tensor *to = sum ? at_place(grad, dim, k, 1) : NULL;
+        status = to ? yk__raw_copy(to, sum) : yk__status_of(NULL);
+        yk__release_all(7, (yk_tensor *[]){others, position, products, terms, tail, sum, to});
+    }
+    return status;
+}
+
+/* The sum over i >= k of g_i out_i, divided by x_k. */
+static yk_status cumprod_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const scan_context *c = yk__context(node);
+    yk_status bad = YK_OK;
+    yk_tensor *from[3] = {yk__saved(node, 0, &bad), yk__saved(node, 1, &bad), gout}, *wide[3];
+    if (bad || (bad = yk__widen(3, from, wide)))
+        return bad;
+    yk_tensor *some = yk__raw_reduce("cumprod", YK__ALL, wide[0], 0, false, 0), *grad = NULL;
+    if (some && yk_item(some) == 0) {
+        grad = yk__tensor_like(wide[0], (yk_dtype)wide[0]->dtype);
+        if (grad)
+            grad = yk__tensor_if_ok(grad, cumprod_one_by_one(wide[0], wide[2], c->dim, grad));
+    } else if (some) {
+        yk_tensor *terms = yk__raw_binary("cumprod", YK__MUL, wide[2], wide[1], 1);
+        yk_tensor *sums = raw_scan(YK__CUMSUM, terms, c->dim, true);
+        grad = yk__raw_binary("cumprod", YK__DIV, sums, wide[0], 1);
+        yk__release_all(2, (yk_tensor *[]){terms, sums});
+    }
+    yk_tensor_release(some);
+    yk__release_all(3, wide);
+    grads[0] = yk__narrow_to(grad, (yk_dtype)c->x.dtype);
+    return yk__status_of(grads[0]);
+}
+
+static yk_tensor *cumulate(const yk__op *op, yk__scan kernel, yk_tensor *x, int dim)
+{
+    if (!begin(op->name, x, &dim))
+        return NULL;
+    yk_tensor *in = yk_dtype_is_floating((yk_dtype)x->dtype) ? yk_tensor_retain(x) : yk__raw_cast(x, YK_I64);
+    yk_tensor *out = raw_scan(kernel, in, dim, false);
+    yk_tensor_release(in);
+    scan_context c = {dim, yk__spec_of(x)};
+    yk_tensor *saved[2] = {x, out};
+    return yk__record(out, op, 1, &x, kernel == YK__CUMPROD ? 2 : 0, saved, &c, sizeof(c));
+}
+
+yk_tensor *yk_cumsum(yk_tensor *x, int dim)
+{
+    static const yk__op op = {.name = "cumsum", .backward = cumsum_backward};
+    return cumulate(&op, YK__CUMSUM, x, dim);
+}
+
+yk_tensor *yk_cumprod(yk_tensor *x, int dim)
+{
+    static const yk__op op = {.name = "cumprod", .backward = cumprod_backward};
+    return cumulate(&op, YK__CUMPROD, x, dim);
+}
+
+/* ---- sorting ---- */
+
+static yk_tensor *raw_argsort(yk_tensor *x, int dim, bool descending)
+{
+    yk_tensor *wide = NULL;
+    if (yk__widen(1, &x, &wide))
+        return NULL;
+    yk_tensor *index = yk__tensor_new(x->ndim, x->shape, NULL, YK_I64, yk__device_of(x));
+    if (index && index->numel) {
+        yk__view vi = yk__view_of(index), vx = yk__view_of(wide);
+        index = yk__tensor_if_ok(index, YK__SLOT(index, argsort, &vi, &vx, dim, descending));
+    }
+    yk_tensor_release(wide);
+    return index;
+}
+
+yk_tensor *yk_argsort(yk_tensor *x, int dim, bool descending)
+{
+    return begin("argsort", x, &dim) ? yk__scope_own(raw_argsort(x, dim, descending)) : NULL;
+}
+
+/* x by `index` along the dimension; of a scalar, its copy. */
+static yk_tensor *values_at(yk_tensor *x, int dim, yk_tensor *index)
+{
+    return x->ndim ? yk_gather_dim(x, dim, index) : yk_clone(x);
+}
+
+/* The first k of the sorted line, and where they come from. */
+static yk_tensor *sorted_part(const char *name, yk_tensor *x, int dim, bool descending, int64_t k, yk_tensor **index)
+{
+    if (index)
+        *index = NULL;
+    if (!begin(name, x, &dim))
+        return NULL;
+    int64_t size = x->ndim ? x->shape[dim] : 1;
+    if (k > size) {
+        char text[200];
+        yk__fail(YK_ERR_ARGUMENT, "%s: k is %lld, expected 0 to %lld, the size of dimension %d of %s", name,
+                 (long long)k, (long long)size, dim, yk_shape_format(x, text, sizeof(text)));
+        return NULL;
+    }
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *order = yk__scope_own(raw_argsort(x, dim, descending)), *out = NULL;
+    if (order && k >= 0 && k < size)
+        order = x->ndim ? yk_contiguous(yk_narrow(order, dim, 0, k)) : yk_empty(YK_SHAPE(0), NULL);
+    if (order)
+        out = values_at(x, dim, order);
+    out = out ? yk_scope_return(scope, out) : NULL;
+    if (out && index)
+        *index = yk_scope_return(scope, order);
+    yk_scope_end(scope);
+    return out;
+}
+
+yk_tensor *yk_sort(yk_tensor *x, int dim, bool descending, yk_tensor **index)
+{
+    return sorted_part("sort", x, dim, descending, -1, index);
+}
+
+yk_tensor *yk_topk(yk_tensor *x, int64_t k, int dim, bool largest, yk_tensor **index)
+{
+    if (k < 0 || (x && !yk__is_freed(x) && x->ndim == 0 && k != 1)) {
+        if (index)
+            *index = NULL;
+        yk__fail(YK_ERR_ARGUMENT, "topk: k is %lld, expected 0 to the size of the dimension", (long long)k);
+        return NULL;
+    }
+    return sorted_part("topk", x, dim, largest, k, index);
+}
+
+/* ---- the middle ---- */
+
+static yk_tensor *positions(yk_tensor *like, double value)
+{
+    return yk_full(yk_ndim(like), yk_sizes(like), value,
+                   &(yk_tensor_options){.dtype = YK_I64, .device = yk_tensor_device(like)});
+}
+
+/* The position in x of the median of each line, with size 1 there: the middle of the sorted line, or its first NaN. */
+static yk_tensor *median_place(yk_tensor *x, int dim)
+{
+    int64_t size = x->shape[dim];
+    yk_tensor *order = yk__scope_own(raw_argsort(x, dim, false));
+    yk_tensor *nans = yk_sum_dims(yk_ne(x, x), &dim, 1, true);
+    if (!order || !nans)
+        return NULL;
+    yk_tensor *none = yk_eq(nans, positions(nans, 0)), *middle = positions(nans, (double)((size - 1) / 2));
+    return yk_gather_dim(order, dim, yk_where(none, middle, yk_sub(positions(nans, (double)size), nans)));
+}
+
+yk_tensor *yk_median_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
+{
+    if (index)
+        *index = NULL;
+    if (!begin("median_dim", x, &dim))
+        return NULL;
+    char text[200];
+    if (x->ndim == 0 || x->shape[dim] == 0) {
+        yk__fail(YK_ERR_SHAPE, "median_dim: %s has no elements along dimension %d",
+                 yk_shape_format(x, text, sizeof(text)), dim);
+        return NULL;
+    }
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *position = median_place(x, dim), *out = position ? yk_gather_dim(x, dim, position) : NULL;
+    if (out && !keepdim) {
+        out = yk_squeeze(out, dim);
+        position = yk_squeeze(position, dim);
+    }
+    out = out && position ? yk_scope_return(scope, out) : NULL;
+    if (out && index)
+        *index = yk_scope_return(scope, position);
+    yk_scope_end(scope);
+    return out;
+}
+
+/* Equal elements share the gradient: it is that of their mean. */
+static yk_status median_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    yk_status bad = YK_OK;
+    yk_tensor *x = yk__saved(node, 0, &bad), *out = yk__saved(node, 1, &bad);
+    if (bad)
+        return bad;
+    yk_tensor *value = yk__raw_binary("median", YK__NE, out, out, 1);
+    bool nan = value && yk_item(value) == 1;
+    yk_tensor *hits = nan ? yk__raw_binary("median", YK__NE, x, x, 1) : yk__raw_binary("median", YK__EQ, x, out, 1);
+    yk_tensor *count = hits ? yk__raw_reduce("median", YK__SUM, hits, 0, false, 0) : NULL;
+    yk_tensor *share = yk__raw_binary("median", YK__DIV, gout, count, 1);
+    yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
+    grads[0] = yk__narrow_to(yk__raw_where(hits, share, zero), (yk_dtype)x->dtype);
+    yk__release_all(5, (yk_tensor *[]){value, hits, count, share, zero});
+    return yk__status_of(grads[0]);
+}
+
+yk_tensor *yk_median(yk_tensor *x)
+{
+    static const yk__op op = {.name = "median", .backward = median_backward};
+    if (!yk__op_begin("median", 1, &x, 0))
+        return NULL;
+    if (x->numel == 0) {
+        yk__fail(YK_ERR_SHAPE, "median: the tensor has no elements");
+        return NULL;
+    }
+    bool before = yk_no_grad_begin();
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *flat = yk_reshape(x, 1, (int64_t[]){-1}), *found = flat ? yk_median_dim(flat, 0, false, NULL) : NULL;
+    yk_tensor *out = found ? yk__raw_clone(found) : NULL;
+    yk_scope_end(scope);
+    yk_no_grad_end(before);
+    yk_tensor *saved[2] = {x, out};
+    return yk__record(out, &op, 1, &x, 2, saved, NULL, 0);
+}
+
+static yk_tensor *quantile(yk_tensor *x, double q, int dim, bool keepdim)
+{
+    int64_t last = x->shape[dim] - 1;
+    double rank = q * (double)last, below = floor(rank);
+    yk_tensor *sorted = yk_sort(x, dim, false, NULL);
+    yk_tensor *low = sorted ? yk_narrow(sorted, dim, (int64_t)below, 1) : NULL;
+    yk_tensor *high = sorted ? yk_narrow(sorted, dim, (int64_t)ceil(rank), 1) : NULL;
+    yk_tensor *top = sorted ? yk_narrow(sorted, dim, last, 1) : NULL;
+    yk_tensor *out = top ? yk_where(yk_ne(top, top), top, yk_lerp_scalar(low, high, rank - below)) : NULL;
+    return out && !keepdim ? yk_squeeze(out, dim) : out;
+}
+
+yk_tensor *yk_quantile(yk_tensor *x, double q, int dim, bool keepdim)
+{
+    if (!begin("quantile", x, &dim) || yk__expect_floating("quantile", "input", x))
+        return NULL;
+    char text[200];
+    if (!(q >= 0 && q <= 1)) {
+        yk__fail(YK_ERR_ARGUMENT, "quantile: q is %g, expected 0 to 1", q);
+        return NULL;
+    }
+    if (x->ndim == 0 || x->shape[dim] == 0) {
+        yk__fail(YK_ERR_SHAPE, "quantile: %s has no elements along dimension %d",
+                 yk_shape_format(x, text, sizeof(text)), dim);
+        return NULL;
+    }
+    YK__WITHIN_SCOPE(quantile(x, q, dim, keepdim));
+}

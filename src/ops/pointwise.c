@@ -1,0 +1,189 @@
+/*
+ * pointwise.c - elementwise operations that are made of others: lerp, addcmul, nan_to_num, comparisons within a
+ * tolerance. And atan2, which has a kernel. Layer: ops.
+ */
+#include <float.h>
+#include <math.h>
+
+#include "ops/op.h"
+
+static yk_tensor *scalar_like(const yk_tensor *x, double value)
+{
+    return yk_scalar(value, &(yk_tensor_options){.dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)});
+}
+
+/* ---- atan2 ---- */
+
+typedef struct two_forms {
+    yk__tensor_spec y, x;
+} two_forms;
+
+/* d / dy = x / (x^2 + y^2), d / dx = -y / (x^2 + y^2) */
+static yk_status atan2_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const two_forms *c = yk__context(node);
+    yk_status bad = YK_OK;
+    yk_tensor *y = yk__saved(node, 0, &bad), *x = yk__saved(node, 1, &bad);
+    if (bad)
+        return bad;
+    yk_tensor *xx = yk__raw_unary("atan2", YK__POW_SCALAR, x, 2, 0),
+              *yy = yk__raw_unary("atan2", YK__POW_SCALAR, y, 2, 0);
+    yk_tensor *sum = yk__raw_binary("atan2", YK__ADD, xx, yy, 1),
+              *share = yk__raw_binary("atan2", YK__DIV, gout, sum, 1);
+    if (yk__needs_grad(node, 0)) {
+        grads[0] = yk__sum_to_spec(yk__raw_binary("atan2", YK__MUL, share, x, 1), &c->y);
+        bad = yk__status_of(grads[0]);
+    }
+    if (!bad && yk__needs_grad(node, 1)) {
+        yk_tensor *product = yk__raw_binary("atan2", YK__MUL, share, y, 1);
+        grads[1] = yk__sum_to_spec(yk__raw_unary("atan2", YK__NEG, product, 0, 0), &c->x);
+        yk_tensor_release(product);
+        bad = yk__status_of(grads[1]);
+    }
+    yk__release_all(4, (yk_tensor *[]){xx, yy, sum, share});
+    return bad;
+}
+
+yk_tensor *yk_atan2(yk_tensor *y, yk_tensor *x)
+{
+    static const yk__op op = {.name = "atan2", .backward = atan2_backward};
+    yk_tensor *inputs[2] = {y, x};
+    if (!yk__op_begin("atan2", 2, inputs, 0) || yk__expect_floating("atan2", "y", y) ||
+        yk__expect_floating("atan2", "x", x))
+        return NULL;
+    two_forms c = {yk__spec_of(y), yk__spec_of(x)};
+    return yk__record(yk__raw_binary("atan2", YK__ATAN2, y, x, 1), &op, 2, inputs, 2, inputs, &c, sizeof(c));
+}
+
+/* ---- made of others ---- */
+
+/* From the end that is nearer, so that weight 1 gives b. */
+yk_tensor *yk_lerp_scalar(yk_tensor *a, yk_tensor *b, double weight)
+{
+    yk_tensor *inputs[2] = {a, b};
+    if (!yk__op_begin("lerp", 2, inputs, 0) || yk__expect_floating("lerp", "tensor", a) ||
+        yk__expect_dtype("lerp", "end", b, (yk_dtype)a->dtype))
+        return NULL;
+    YK__WITHIN_SCOPE(fabs(weight) < 0.5 ? yk_add_scaled(a, yk_sub(b, a), weight)
+                                        : yk_add_scaled(b, yk_sub(b, a), weight - 1));
+}
+
+static yk_tensor *lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight)
+{
+    yk_tensor *way = yk_sub(b, a), *near = yk_lt(yk_abs(weight), scalar_like(weight, 0.5));
+    return yk_where(near, yk_add(a, yk_mul(weight, way)), yk_add(b, yk_mul(yk_add_scalar(weight, -1), way)));
+}
+
+yk_tensor *yk_lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight)
+{
+    yk_tensor *inputs[3] = {a, b, weight};
+    if (!yk__op_begin("lerp", 3, inputs, 0) || yk__expect_floating("lerp", "tensor", a) ||
+        yk__expect_dtype("lerp", "end", b, (yk_dtype)a->dtype) ||
+        yk__expect_dtype("lerp", "weight", weight, (yk_dtype)a->dtype))
+        return NULL;
+    YK__WITHIN_SCOPE(lerp(a, b, weight));
+}
+
+yk_tensor *yk_addcmul(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
+{
+    yk_tensor *inputs[3] = {x, a, b};
+    if (!yk__op_begin("addcmul", 3, inputs, 0))
+        return NULL;
+    YK__WITHIN_SCOPE(yk_add_scaled(x, yk_mul(a, b), value));
+}
+
+yk_tensor *yk_addcdiv(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
+{
+    yk_tensor *inputs[3] = {x, a, b};
+    if (!yk__op_begin("addcdiv", 3, inputs, 0) || yk__expect_floating("addcdiv", "divisor", b))
+        return NULL;
+    YK__WITHIN_SCOPE(yk_add_scaled(x, yk_div(a, b), value));
+}
+
+yk_tensor *yk_is_nan(yk_tensor *x)
+{
+    return yk__op_begin("is_nan", 1, &x, 0) ? yk_ne(x, x) : NULL;
+}
+
+static yk_tensor *is_inf(yk_tensor *x)
+{
+    return yk_logical_and(yk_logical_not(yk_is_finite(x)), yk_eq(x, x));
+}
+
+yk_tensor *yk_is_inf(yk_tensor *x)
+{
+    if (!yk__op_begin("is_inf", 1, &x, 0))
+        return NULL;
+    YK__WITHIN_SCOPE(is_inf(x));
+}
+
+static double largest(yk_dtype dtype)
+{
+    switch (dtype) {
+    case YK_F64: return DBL_MAX;
+    case YK_F16: return 65504;
+    case YK_BF16: return 0x1.FEp127;
+    default: return (double)FLT_MAX;
+    }
+}
+
+static yk_tensor *nan_to_num(yk_tensor *x, double nan, double posinf, double neginf)
+{
+    double most = largest((yk_dtype)x->dtype);
+    yk_tensor *zero = scalar_like(x, 0), *infinite = is_inf(x), *positive = yk_gt(x, zero);
+    yk_tensor *upper = scalar_like(x, isnan(posinf) ? most : posinf),
+              *lower = scalar_like(x, isnan(neginf) ? -most : neginf);
+    yk_tensor *out = yk_where(yk_logical_and(infinite, positive), upper, x);
+    out = yk_where(yk_logical_and(infinite, yk_logical_not(positive)), lower, out);
+    return yk_where(yk_ne(x, x), scalar_like(x, nan), out);
+}
+
+yk_tensor *yk_nan_to_num(yk_tensor *x, double nan, double posinf, double neginf)
+{
+    if (!yk__op_begin("nan_to_num", 1, &x, 0))
+        return NULL;
+    if (!yk_dtype_is_floating((yk_dtype)x->dtype))
+        return yk_clone(x);
+    YK__WITHIN_SCOPE(nan_to_num(x, nan, posinf, neginf));
+}
+
+static yk_tensor *is_close(yk_tensor *a, yk_tensor *b, double rtol, double atol, bool equal_nan)
+{
+    yk_tensor *equal = yk_eq(a, b);
+    if (equal_nan)
+        equal = yk_logical_or(equal, yk_logical_and(yk_ne(a, a), yk_ne(b, b)));
+    yk_tensor *x = a, *y = b;
+    if (!yk_dtype_is_floating((yk_dtype)a->dtype)) {
+        x = yk_cast(a, YK_F64);
+        y = yk_cast(b, YK_F64);
+    }
+    yk_tensor *allowed = yk_add_scalar(yk_mul_scalar(yk_abs(y), rtol), atol), *error = yk_abs(yk_sub(x, y));
+    return yk_logical_or(equal, yk_logical_and(yk_is_finite(error), yk_le(error, allowed)));
+}
+
+yk_tensor *yk_is_close(yk_tensor *a, yk_tensor *b, double rtol, double atol, bool equal_nan)
+{
+    yk_tensor *inputs[2] = {a, b};
+    if (!yk__op_begin("is_close", 2, inputs, 0) || yk__expect_dtype("is_close", "b", b, (yk_dtype)a->dtype))
+        return NULL;
+    if (!(rtol >= 0) || !(atol >= 0)) {
+        yk__fail(YK_ERR_ARGUMENT, "is_close: rtol %g and atol %g, expected at least 0", rtol, atol);
+        return NULL;
+    }
+    bool before = yk_no_grad_begin();
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *out = is_close(a, b, rtol, atol, equal_nan);
+    out = out ? yk_scope_return(scope, out) : NULL;
+    yk_scope_end(scope);
+    yk_no_grad_end(before);
+    return out;
+}
+
+bool yk_all_close(yk_tensor *a, yk_tensor *b, double rtol, double atol, bool equal_nan)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *out = yk_is_close(a, b, rtol, atol, equal_nan), *all = out ? yk_all(out) : NULL;
+    bool close = all && yk_item(all) == 1;
+    yk_scope_end(scope);
+    return close;
+}

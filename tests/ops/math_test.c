@@ -1,0 +1,262 @@
+/*
+ * math_test.c - order, norms, parts of matrices, where ops_test.c's rows do not reach: NaN and ties, positions, long
+ * lines, tensors made by a rule, draws, what is refused.
+ */
+#include "tests/support/expect.h"
+
+#include <yoke/ops.h>
+
+static void expect_row(const yk_tensor *x, int count, const double *expected)
+{
+    if (!x)
+        fail_msg("no tensor: %s", yk_last_error() ? yk_last_error()->message : "no record");
+    assert_int_equal(yk_numel(x), count);
+    yk_tensor *flat = yk_cast(yk_reshape((yk_tensor *)x, YK_SHAPE(-1)), YK_F64);
+    for (int i = 0; i < count; i++)
+        expect_near(yk_get(flat, (int64_t[]){i}), expected[i], 0, 0);
+}
+#define EXPECT(x, ...) expect_row((x), (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__})
+
+static yk_tensor *reals(int64_t n, const double *values)
+{
+    return yk_from_data(values, 1, &n, &(yk_tensor_options){.dtype = YK_F64});
+}
+#define REALS(...) reals((int64_t)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__})
+
+/* NaN is the largest, -0 and 0 are equal, equal ones keep their order in both directions. */
+static void special_values_are_ordered(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = REALS(NAN, 1, -INFINITY, 0, INFINITY, -0.0, NAN, 1, -2), *index;
+    for (int half = 0; half < 2; half++, x = yk_cast(x, YK_F16)) {
+        EXPECT(yk_sort(x, 0, false, &index), -INFINITY, -2, 0, -0.0, 1, 1, INFINITY, NAN, NAN);
+        EXPECT(index, 2, 8, 3, 5, 1, 7, 4, 0, 6);
+        EXPECT(yk_sort(x, -1, true, &index), NAN, NAN, INFINITY, 1, 1, 0, 0, -2, -INFINITY);
+        EXPECT(index, 0, 6, 4, 1, 7, 3, 5, 8, 2);
+        EXPECT(yk_topk(x, 3, 0, true, &index), NAN, NAN, INFINITY);
+        EXPECT(index, 0, 6, 4);
+        EXPECT(yk_median_dim(x, 0, false, &index), NAN);
+        EXPECT(index, 0);
+        EXPECT(yk_quantile(x, 0, 0, false), NAN);
+    }
+    EXPECT(yk_median(REALS(3, 1, 2, 4)), 2);
+    EXPECT(yk_median_dim(REALS(3, 1, 2, 4), 0, false, &index), 2);
+    EXPECT(index, 2);
+    EXPECT(yk_sort(yk_scalar(7, NULL), 0, false, &index), 7);
+    EXPECT(index, 0);
+    EXPECT(yk_cumsum(REALS(1, NAN, 2), 0), 1, NAN, NAN);
+    assert_int_equal(yk_numel(yk_sort(yk_zeros(YK_SHAPE(0), NULL), 0, false, NULL)), 0);
+    assert_int_equal(yk_numel(yk_cumsum(yk_zeros(YK_SHAPE(2, 0), NULL), 1)), 0);
+    assert_int_equal(yk_numel(yk_topk(REALS(1, 2), 0, 0, true, NULL)), 0);
+    /* Ties share the gradient of the median of all. */
+    yk_tensor *ties = REALS(1, 2, 2, 5);
+    expect_ok(yk_set_requires_grad(ties, true));
+    expect_ok(yk_backward(yk_median(ties)));
+    EXPECT(yk_grad(ties), 0, 0.5, 0.5, 0);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+static void every_dtype_is_sorted(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8};
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        yk_scope scope = yk_scope_begin();
+        bool is_signed = dtypes[i] != YK_U8;
+        yk_tensor *x = yk_cast(REALS(5, 100, is_signed ? -3 : 3, 0, 100, is_signed ? -100 : 1), dtypes[i]), *index;
+        yk_tensor *sorted = yk_sort(x, 0, false, &index);
+        assert_int_equal(yk_tensor_dtype(sorted), dtypes[i]);
+        if (is_signed)
+            EXPECT(index, 5, 2, 3, 0, 1, 4);
+        else
+            EXPECT(index, 3, 5, 2, 0, 1, 4);
+        yk_scope_end(scope);
+    }
+    yk_scope scope = yk_scope_begin();
+    EXPECT(yk_argsort(yk_gt(REALS(1, 3, 1, 4), yk_scalar(2, NULL)), 0, true), 1, 3, 0, 2);
+    EXPECT(yk_sort(yk_from_data((int64_t[]){INT64_MAX, INT64_MIN, -1, 0}, YK_SHAPE(4),
+                                &(yk_tensor_options){.dtype = YK_I64}),
+                   0, false, NULL),
+           (double)INT64_MIN, -1, 0, (double)INT64_MAX);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+/* Lines that are sorted digit by digit: in order, a permutation, stable, and the same for every number of threads. */
+static void long_lines(void **state)
+{
+    (void)state;
+    enum { LINES = 9, LENGTH = 20000 };
+    yk_scope scope = yk_scope_begin();
+    yk_manual_seed(7);
+    yk_tensor *x = yk_round(yk_mul_scalar(yk_randn(YK_SHAPE(LINES, LENGTH), NULL), 300)), *kept = NULL, *sums = NULL;
+    for (int threads = 1; threads <= 4; threads++) {
+        expect_ok(yk_set_num_threads((yk_device){0}, threads));
+        yk_tensor *index = yk_argsort(x, 1, false), *columns = yk_argsort(yk_transpose(x, 0, 1), 0, false);
+        yk_tensor *sum = yk_cumsum(x, 1);
+        assert_int_equal(yk_item_i64(yk_all(yk_eq(index, yk_transpose(columns, 0, 1)))), 1);
+        kept = kept ? kept : index;
+        sums = sums ? sums : sum;
+        assert_int_equal(yk_item_i64(yk_all(yk_eq(index, kept))), 1);
+        assert_int_equal(yk_item_i64(yk_all(yk_eq(sum, sums))), 1);
+    }
+    expect_ok(yk_set_num_threads((yk_device){0}, 2));
+    const int64_t *index = yk_tensor_data(kept);
+    const float *values = yk_tensor_data(x), *total = yk_tensor_data(sums);
+    for (int line = 0; line < LINES; line++, values += LENGTH, index += LENGTH, total += LENGTH) {
+        double sum = 0;
+        for (int i = 0; i < LENGTH; i++) {
+            assert_true(index[i] >= 0 && index[i] < LENGTH);
+            if (i > 0)
+                assert_true(values[index[i - 1]] < values[index[i]] ||
+                            (values[index[i - 1]] == values[index[i]] && index[i - 1] < index[i]));
+            sum += (double)values[i];
+            assert_true((double)total[i] == sum); /* whole numbers */
+        }
+    }
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+static void special_values_are_told_apart(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = REALS(NAN, INFINITY, -INFINITY, 2);
+    EXPECT(yk_is_nan(x), 1, 0, 0, 0);
+    EXPECT(yk_is_inf(x), 0, 1, 1, 0);
+    EXPECT(yk_nan_to_num(x, 0, 7, NAN), 0, 7, -1.7976931348623157e308, 2);
+    EXPECT(yk_nan_to_num(yk_cast(x, YK_F16), 1, NAN, NAN), 1, 65504, -65504, 2);
+    EXPECT(yk_is_inf(yk_cast(REALS(1, 2), YK_I64)), 0, 0);
+    expect_ok(yk_set_requires_grad(x, true));
+    expect_ok(yk_backward(yk_sum(yk_mul_scalar(yk_nan_to_num(x, 0, 1, 1), 3))));
+    EXPECT(yk_grad(x), 0, 0, 0, 3);
+    yk_tensor *a = REALS(1, NAN, INFINITY, 100), *b = REALS(1.0000001, NAN, INFINITY, 101);
+    EXPECT(yk_is_close(a, b, 1e-5, 1e-8, false), 1, 0, 1, 0);
+    EXPECT(yk_is_close(a, b, 0.1, 1e-8, true), 1, 1, 1, 1);
+    assert_true(yk_all_close(a, b, 0.1, 0, true));
+    assert_false(yk_all_close(a, b, 0.1, 0, false));
+    assert_null(yk_last_error());
+    EXPECT(yk_lerp_scalar(REALS(1e20), REALS(3), 1), 3);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+static void made_by_a_rule(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    EXPECT(yk_linspace(1, 3, 5, NULL), 1, 1.5, 2, 2.5, 3);
+    EXPECT(yk_linspace(2, 9, 1, NULL), 2);
+    EXPECT(yk_linspace(0, 10, 4, &(yk_tensor_options){.dtype = YK_I64}), 0, 3, 6, 10);
+    assert_int_equal(yk_numel(yk_linspace(0, 1, 0, NULL)), 0);
+    EXPECT(yk_eye(2, 3, NULL), 1, 0, 0, 0, 1, 0);
+    yk_tensor *square = yk_reshape(yk_arange(0, 9, 1, NULL), YK_SHAPE(3, 3)), *line = yk_diagonal(square, 1, 0, 1);
+    yk_fill_(line, -1); /* a view */
+    EXPECT(square, 0, -1, 2, 3, 4, -1, 6, 7, 8);
+    assert_int_equal(yk_numel(yk_diagonal(square, 7, 0, 1)), 0);
+    yk_tensor_options whole = {.dtype = YK_I64};
+    yk_tensor *counts = yk_from_data((int64_t[]){3, 1, 3}, YK_SHAPE(3), &whole);
+    EXPECT(yk_bincount(counts, REALS(0.5, 2, 1), 0), 0, 2, 0, 1.5);
+    EXPECT(yk_one_hot(counts, -1), 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1);
+    EXPECT(yk_repeat(REALS(1, 2), YK_SHAPE(2, 2)), 1, 2, 1, 2, 1, 2, 1, 2);
+    assert_int_equal(yk_numel(yk_repeat(REALS(1, 2), YK_SHAPE(3, 0))), 0);
+    EXPECT(yk_logsumexp(REALS(-INFINITY, -INFINITY), NULL, 0, false), -INFINITY);
+    EXPECT(yk_logsumexp(REALS(1000, INFINITY), NULL, 0, false), INFINITY);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+/* Shares of many draws are those of the weights; without replacement no position comes twice. */
+static void draws(void **state)
+{
+    (void)state;
+    enum { DRAWS = 20000 };
+    yk_scope scope = yk_scope_begin();
+    yk_manual_seed(11);
+    yk_tensor *weights = yk_from_data((float[]){0, 2, 1, 0, 5, 0}, YK_SHAPE(6), NULL);
+    yk_tensor *counts = yk_bincount(yk_multinomial(weights, DRAWS, true), NULL, 6);
+    static const double share[6] = {0, 0.25, 0.125, 0, 0.625, 0};
+    for (int i = 0; i < 6; i++) {
+        double got = (double)((int64_t *)yk_tensor_data(counts))[i] / DRAWS;
+        expect_near(got, share[i], 0, share[i] > 0 ? 0.015 : 0);
+    }
+    yk_tensor *rows = yk_expand(weights, YK_SHAPE(DRAWS, 6)), *pairs = yk_multinomial(rows, 2, false);
+    assert_int_equal(yk_size(pairs, 0), DRAWS);
+    const int64_t *drawn = yk_tensor_data(yk_contiguous(pairs));
+    int first[6] = {0};
+    for (int i = 0; i < DRAWS; i++) {
+        assert_true(drawn[2 * i] != drawn[2 * i + 1] && share[drawn[2 * i]] > 0 && share[drawn[2 * i + 1]] > 0);
+        first[drawn[2 * i]]++;
+    }
+    for (int i = 0; i < 6; i++)
+        expect_near((double)first[i] / DRAWS, share[i], 0, share[i] > 0 ? 0.015 : 0);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_ones(YK_SHAPE(3, 4), NULL), *whole = yk_cast(x, YK_I64), *line = REALS(1, 2),
+              *three = REALS(1, 2, 3);
+    yk_tensor *pair[2] = {line, three};
+#define REFUSED(call, code, text)                                                                                      \
+    assert_null(call);                                                                                                 \
+    expect_error(code, text)
+    REFUSED(yk_topk(x, 5, 1, true, NULL), YK_ERR_ARGUMENT, "topk: k is 5, expected 0 to 4, the size of dimension 1");
+    REFUSED(yk_topk(x, -1, 1, true, NULL), YK_ERR_ARGUMENT, "topk: k is -1");
+    REFUSED(yk_sort(x, 2, false, NULL), YK_ERR_SHAPE, "sort: dimension 2 is outside [-2, 1]");
+    REFUSED(yk_cumsum(x, -3), YK_ERR_SHAPE, "cumsum: dimension -3");
+    REFUSED(yk_median(yk_zeros(YK_SHAPE(0), NULL)), YK_ERR_SHAPE, "median: the tensor has no elements");
+    REFUSED(yk_quantile(x, 1.5, 0, false), YK_ERR_ARGUMENT, "quantile: q is 1.5, expected 0 to 1");
+    REFUSED(yk_quantile(whole, 0.5, 0, false), YK_ERR_DTYPE, "quantile: expected a floating input, this one is int64");
+    REFUSED(yk_flip(x, (int[]){0, -2}, 2), YK_ERR_SHAPE, "flip: dimension 0 is named twice");
+    REFUSED(yk_repeat(x, YK_SHAPE(2)), YK_ERR_SHAPE, "repeat: 1 counts for (3, 4), expected 2 to 8");
+    REFUSED(yk_tril(line, 0), YK_ERR_SHAPE, "tril: (2,) has fewer than two dimensions");
+    REFUSED(yk_diagonal(x, 0, 1, -1), YK_ERR_SHAPE, "diagonal: dimensions 1 and 1 of (3, 4), expected two different");
+    REFUSED(yk_outer(x, line), YK_ERR_SHAPE, "outer: (3, 4) and (2,), expected (M,) and (N,)");
+    REFUSED(yk_one_hot(whole, 1), YK_ERR_ARGUMENT, "one_hot: class 1 is outside [0, 1)");
+    REFUSED(yk_one_hot(x, 3), YK_ERR_DTYPE, "one_hot: index is float32");
+    REFUSED(yk_bincount(yk_neg(yk_cast(line, YK_I64)), NULL, 0), YK_ERR_ARGUMENT, "bincount: -2 is negative");
+    REFUSED(yk_bincount(line, NULL, 0), YK_ERR_DTYPE, "bincount: input is float64, expected integers");
+    REFUSED(yk_norm(whole, 2, NULL, 0, false), YK_ERR_DTYPE, "norm: expected a floating input");
+    REFUSED(yk_cdist(x, yk_ones(YK_SHAPE(2, 3), NULL), 2), YK_ERR_SHAPE, "cdist: (3, 4) and (2, 3) with p 2");
+    REFUSED(yk_lerp_scalar(x, line, 0.5), YK_ERR_DTYPE, "lerp: end is float64, expected float32");
+    REFUSED(yk_atan2(whole, x), YK_ERR_DTYPE, "atan2: expected a floating y");
+    REFUSED(yk_einsum("i,i->i", pair, 2), YK_ERR_SHAPE,
+            "einsum: operand 1 of \"i,i->i\" has size 3 where another has 2");
+    REFUSED(yk_einsum("ij->i", pair, 1), YK_ERR_SHAPE, "einsum: 2 labels for an operand of shape (2,)");
+    REFUSED(yk_einsum("i->ij", pair, 1), YK_ERR_ARGUMENT,
+            "einsum: \"i->ij\": a label of the result stands in no operand");
+    REFUSED(yk_einsum("i->ii", pair, 1), YK_ERR_ARGUMENT, "stands there twice");
+    REFUSED(yk_einsum("i", pair, 2), YK_ERR_ARGUMENT, "einsum: \"i\" is not of 2 operands");
+    REFUSED(yk_einsum("i,j,k", pair, 2), YK_ERR_ARGUMENT, "einsum: \"i,j,k\" is not of 2 operands");
+    REFUSED(yk_einsum("i?", pair, 1), YK_ERR_ARGUMENT, "einsum: '?' is no label");
+    REFUSED(yk_multinomial(yk_neg(x), 1, true), YK_ERR_ARGUMENT, "multinomial: a weight is negative, infinite or NaN");
+    REFUSED(yk_multinomial(x, 5, false), YK_ERR_ARGUMENT, "multinomial: 5 draws without replacement from a row with 4");
+    REFUSED(yk_linspace(0, 1, -1, NULL), YK_ERR_ARGUMENT, "linspace: -1 steps");
+    assert_false(yk_all_close(line, three, 0, 0, false));
+    expect_error(YK_ERR_SHAPE, "do not broadcast");
+    assert_int_equal(yk_meshgrid((yk_tensor *[]){x}, 1, (yk_tensor *[]){NULL}), YK_ERR_SHAPE);
+    expect_error(YK_ERR_SHAPE, "meshgrid: tensor 0 has shape (3, 4), expected (N,)");
+    yk_scope_end(scope);
+}
+
+int main(void)
+{
+    setenv("OMP_NUM_THREADS", "4", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(special_values_are_ordered),
+        cmocka_unit_test(every_dtype_is_sorted),
+        cmocka_unit_test(long_lines),
+        cmocka_unit_test(special_values_are_told_apart),
+        cmocka_unit_test(made_by_a_rule),
+        cmocka_unit_test(draws),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests_name("ops/math", tests, NULL, NULL);
+}
