@@ -86,6 +86,51 @@ static void test_joined_batch(void **state)
             run_ranks(i & 1 ? THREADS : PROCESSES, sizes[s], joined_batch, &cases[i >> 1], 20, true);
 }
 
+/* ---- a parameter that two layers share --------------------------------------------------------------------------- */
+
+static yk_module *tied_layers(uint32_t key)
+{
+    yk_module *net =
+        yk_module_to_dtype(yk_sequential(yk_linear_create(5, 5, NULL), yk_linear_create(5, 5, NULL), NULL), YK_F64);
+    yk_module *one = yk_module_child(net, 0), *two = yk_module_child(net, 1);
+    return yk_module_add_parameter(two, "weight", yk_module_get(one, "weight")) ? known_values(net, key) : NULL;
+}
+
+/* It is in the buckets once, is ready when both layers have added to its gradient, and has the sum of both. */
+static void tied(rank_context *c)
+{
+    yk_module *net = tied_layers(1 + (uint32_t)c->rank), *alone = tied_layers(1);
+    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group, .first_bucket_mb = 1e-5, .bucket_cap_mb = 1e-5});
+    CHECK(ddp, "%s", yk_last_error()->message);
+    CHECK(yk_parameters_count(yk_module_parameters(ddp)) == 3, "%d parameters",
+          (int)yk_parameters_count(yk_module_parameters(ddp)));
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(ddp), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    yk_optimizer *sgd_alone = yk_sgd(yk_module_parameters(alone), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    for (uint32_t step = 0; step < 4; step++) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *part = samples(step, 3 * c->rank, 3, 1, (int64_t[]){5});
+        yk_tensor *whole = samples(step, 0, 3 * c->size, 1, (int64_t[]){5});
+        yk_optimizer_zero_grad(sgd);
+        yk_optimizer_zero_grad(sgd_alone);
+        CHECK_OK(yk_backward(yk_mean(yk_square(yk_forward(ddp, part)))));
+        CHECK_OK(yk_backward(yk_mean(yk_square(yk_forward(alone, whole)))));
+        double d = gradient_distance(net, alone);
+        CHECK(d <= 1e-13, "step %u: the gradients are %g apart", step, d);
+        CHECK(same_bits(c, net), "the ranks' bits differ");
+        CHECK_OK(yk_optimizer_step(sgd));
+        CHECK_OK(yk_optimizer_step(sgd_alone));
+        CHECK(parameter_distance(net, alone) <= 1e-13, "step %u: the weights are apart", step);
+        yk_scope_end(scope);
+    }
+}
+
+static void test_tied(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 4; size++)
+        run_ranks(size & 1 ? THREADS : PROCESSES, size, tied, NULL, 20, true);
+}
+
 /* ---- what construction does -------------------------------------------------------------------------------------- */
 
 static void construction(rank_context *c)
@@ -655,6 +700,7 @@ int main(void)
     setenv("OMP_NUM_THREADS", "1", 1); /* ranks are forked: no pool of the parent's may be half there */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_joined_batch),
+        cmocka_unit_test(test_tied),
         cmocka_unit_test(test_construction),
         cmocka_unit_test(test_different_models),
         cmocka_unit_test(test_views),
