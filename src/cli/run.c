@@ -353,7 +353,8 @@ int cli_run(int argc, char **argv)
          .default_text = "random; default for several nodes"},
         {"secret-file", "FILE", CLI_TEXT, &j.secret_file,
          .help = "the secret of a job of several nodes; the same on each"},
-        {"encrypt", NULL, CLI_FLAG, &j.encrypt, .help = "encrypt what processes send to other hosts and to the store"},
+        {"encrypt", NULL, CLI_FLAG, &j.encrypt,
+         .help = "encrypt what processes and launchers send to other hosts, and to the store"},
         {"role", "NAME", CLI_TEXT, &j.role, .help = "ROLE_NAME of the processes", .variable = "PET_ROLE"},
         /* torchrun's, understood so that its command lines work */
         {"rdzv-id", "NAME", CLI_TEXT, &j.id, .help = "--job-id", .hidden = true, .variable = "PET_RDZV_ID"},
