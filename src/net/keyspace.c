@@ -8,6 +8,7 @@
  */
 #include <stdlib.h>
 
+#include "base/invariant.h"
 #include "net/keyspace.h"
 
 typedef struct yk__entry {
@@ -60,6 +61,7 @@ static bool grow(yk__keyspace *space)
     free(space->slots);
     space->slots = slots;
     space->slot_count = count;
+    YK__ASSERT_SOUND(yk__keyspace_check(space));
     return true;
 }
 
@@ -92,8 +94,35 @@ static void tidy(yk__keyspace *space, entry *e)
     free(e);
 }
 
+const char *yk__keyspace_check(const yk__keyspace *space)
+{
+    size_t entries = 0, keys = 0;
+    if (space->slot_count & (space->slot_count - 1))
+        return "the number of slots is no power of two";
+    for (size_t i = 0; i < space->slot_count; i++) {
+        for (const entry *e = space->slots[i]; e; e = e->next) {
+            entries++;
+            keys += e->there;
+            if (e->hash != hash_of(e->key) || (e->hash & (space->slot_count - 1)) != i)
+                return "an entry is in the wrong slot";
+            if (!e->there && (e->value.data || !e->waiters))
+                return "an entry without a value has memory for one, or nobody waits for it";
+            for (const yk__waiter *w = e->waiters, *before = NULL; w; before = w, w = w->next) {
+                if (w->at != e || w->previous != before)
+                    return "a waiter's links do not lead back";
+                if (w->position >= w->count || !same(w->keys[w->position], e->key))
+                    return "a waiter is at another key than it waits for";
+            }
+        }
+    }
+    if (entries != space->entries || keys != space->keys)
+        return "the counts are not those of the entries";
+    return NULL;
+}
+
 void yk__keyspace_clear(yk__keyspace *space)
 {
+    YK__ASSERT_SOUND(yk__keyspace_check(space));
     for (size_t i = 0; i < space->slot_count; i++) {
         for (entry *e = space->slots[i], *next; e; e = next) {
             next = e->next;

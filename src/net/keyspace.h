@@ -45,6 +45,9 @@ typedef struct yk__keyspace {
 } yk__keyspace;
 
 void yk__keyspace_clear(yk__keyspace *space); /* nobody may be waiting */
+/* What is wrong with the table and its waiters, NULL for nothing. Looks at every entry; sanitized builds call it when
+ * the table grows and when it is cleared. */
+const char *yk__keyspace_check(const yk__keyspace *space);
 /* NULL when the key is not there. The value is valid until the next change. */
 const yk__bytes *yk__keyspace_get(const yk__keyspace *space, yk__bytes key);
 yk_status yk__keyspace_set(yk__keyspace *space, yk__bytes key, yk__bytes value);

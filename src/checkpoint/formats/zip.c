@@ -458,7 +458,7 @@ static yk_status read_members(const yk__source *source, const directory_extent *
 yk_status yk__zip_open(const yk__source *source, yk__zip *zip)
 {
     *zip = (yk__zip){0};
-    directory_extent directory;
+    directory_extent directory = {0};
     yk_status status = find_directory(source, &directory);
     if (status)
         return status;

@@ -210,6 +210,8 @@ static inline char *yk__native_board(const native *g, int local_rank, int half)
 /* ---- native_join.c ---- */
 yk_status yk__native_join(const yk__comm_join_args *args, void **state);
 void yk__native_leave(void *state);
+/* What is wrong with who is on which host, NULL for nothing; sanitized builds call it when a group is joined. */
+const char *yk__native_group_check(const native *g);
 /* Waits for what another rank puts into the store while it joins. */
 yk_status yk__native_await(native *g, const yk__comm_join_args *args, const char *key, int rank, double until,
                            char **value);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/invariant.h"
 #include "comm/native/multihost.h"
 #include "net/store_table.h"
 
@@ -236,6 +237,29 @@ static yk_status exchange_records(native *g, const yk__comm_join_args *args, uin
     return status;
 }
 
+const char *yk__native_group_check(const native *g)
+{
+    if (g->hosts < 1 || g->first[0] != 0 || g->first[g->hosts] != g->world_size)
+        return "the hosts do not make up the group";
+    for (int h = 0; h < g->hosts; h++) {
+        if (g->first[h + 1] <= g->first[h])
+            return "a host has no rank";
+        if (h > 0 && g->order[g->first[h]] <= g->order[g->first[h - 1]])
+            return "hosts are not in the order of their lowest ranks";
+        for (int i = g->first[h]; i < g->first[h + 1]; i++) {
+            int rank = g->order[i];
+            if (rank < 0 || rank >= g->world_size || (i > g->first[h] && rank <= g->order[i - 1]))
+                return "the ranks of a host are not in order";
+            if (g->members[rank].host != h || g->members[rank].local_rank != i - g->first[h])
+                return "a rank is not where its host lists it";
+        }
+    }
+    if (g->host != g->members[g->rank].host || g->local_rank != g->members[g->rank].local_rank ||
+        g->local_size != yk__native_host_size(g, g->host))
+        return "this rank's own numbers are not those of its host";
+    return NULL;
+}
+
 /* Who is on which host. */
 static yk_status arrange(native *g, const yk__comm_join_args *args, const record *records)
 {
@@ -271,6 +295,7 @@ static yk_status arrange(native *g, const yk__comm_join_args *args, const record
     g->segment_bytes = yk__native_lay_out(g, NULL);
     g->head = NULL;
     g->mappings = yk__calloc((size_t)g->local_size, sizeof(yk__native_mapping *));
+    YK__ASSERT_SOUND(yk__native_group_check(g));
     return g->mappings ? YK_OK : yk__error_code();
 }
 

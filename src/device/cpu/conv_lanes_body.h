@@ -4,33 +4,33 @@
  */
 #define WIDTH ((int64_t)(sizeof(V) / sizeof(T)))
 
-typedef I TYPED(places) __attribute__((vector_size(sizeof(V))));
+typedef I TYPED(lane_indices) __attribute__((vector_size(sizeof(V))));
 
-/* Lane i of the result is lane place[i] of x. */
-static inline V TYPED(permute)(V x, TYPED(places) place)
+/* Lane i of the result is lane index[i] of x. */
+static inline V TYPED(permute)(V x, TYPED(lane_indices) index)
 {
 #if defined(__AVX512F__)
     return _Generic((T)0, float
-                    : (V)_mm512_permutexvar_ps((__m512i)place, (__m512)x), double
-                    : (V)_mm512_permutexvar_pd((__m512i)place, (__m512d)x));
+                    : (V)_mm512_permutexvar_ps((__m512i)index, (__m512)x), double
+                    : (V)_mm512_permutexvar_pd((__m512i)index, (__m512d)x));
 #else
 #if defined(__AVX2__)
     if (sizeof(T) == 4)
-        return (V)_mm256_permutevar8x32_ps((__m256)x, (__m256i)place);
+        return (V)_mm256_permutevar8x32_ps((__m256)x, (__m256i)index);
 #endif
-    V out;
+    V out = x; /* all of it is overwritten; not every compiler sees that */
     for (int64_t i = 0; i < WIDTH; i++)
-        out[i] = x[place[i]];
+        out[i] = x[index[i]];
     return out;
 #endif
 }
 
-static TYPED(places) TYPED(first_places)(const struct lanes *l)
+static TYPED(lane_indices) TYPED(first_indices)(const struct lanes *l)
 {
-    TYPED(places) place = {0};
+    TYPED(lane_indices) index = {0};
     for (int64_t i = 0; i < l->per_block * l->cd; i++)
-        place[i] = (I)(i / l->cd * l->cs);
-    return place;
+        index[i] = (I)(i / l->cd * l->cs);
+    return index;
 }
 
 /* Channels [at, at + count) of `of`: those of the groups in one block. */
@@ -70,18 +70,18 @@ static inline __attribute__((always_inline)) void TYPED(tile_of)(const struct ti
                                                                  const bool permuted, const bool whole)
 {
     V sum[MOST_ROWS];
-    TYPED(places) first = *(const TYPED(places) *)t->first;
+    TYPED(lane_indices) first = *(const TYPED(lane_indices) *)t->first;
     YK__UNROLL for (int r = 0; r < rows; r++) sum[r] = *(const V *)t->bias;
     for (int64_t i = 0; i < t->n_steps; i++) {
         const T *a = (const T *)t->src + t->steps[i].a;
         const V *w = (const V *)((const T *)t->w + t->steps[i].b);
         for (int64_t s = 0; s < (permuted ? t->cs : 1); s++) {
-            TYPED(places) place = first + (I)s;
+            TYPED(lane_indices) index = first + (I)s;
             V weights = w[s];
             YK__UNROLL for (int r = 0; r < rows; r++)
             {
                 V x = whole ? (V) * (const VU *)(a + r * t->lda) : TYPED(yk__load_part)(a + r * t->lda, t->load);
-                sum[r] += (permuted ? TYPED(permute)(x, place) : x) * weights;
+                sum[r] += (permuted ? TYPED(permute)(x, index) : x) * weights;
             }
         }
     }
@@ -278,7 +278,7 @@ static void TYPED(run_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct map *m = arg;
     yk__gemm_step *steps = m->steps + (int64_t)thread * m->taps[0] * m->taps[1];
-    TYPED(places) first = TYPED(first_places)(&m->lanes);
+    TYPED(lane_indices) first = TYPED(first_indices)(&m->lanes);
     for (int64_t piece = begin; piece < end; piece++) {
         int64_t n0 = piece / m->y.size * m->block_n, n1 = n0 + m->block_n < m->n ? n0 + m->block_n : m->n;
         TYPED(run_row)(m, piece % m->y.size, n0, n1, steps, &first);
@@ -290,25 +290,25 @@ static inline __attribute__((always_inline)) void TYPED(sums_of)(const struct gr
                                                                  const T *gout, int64_t ldg, int64_t rows,
                                                                  const struct sum *list, T *to, const int64_t block,
                                                                  const int count, const bool permuted, const bool whole,
-                                                                 TYPED(places) first)
+                                                                 TYPED(lane_indices) first)
 {
     const struct lanes *l = &g->lanes;
     int64_t load = TYPED(block_lanes)(l, block, l->cs), lanes = TYPED(block_lanes)(l, block, l->cd);
     V sum[MOST_SUMS];
     const T *from[MOST_SUMS];
-    TYPED(places) place[MOST_SUMS];
+    TYPED(lane_indices) index[MOST_SUMS];
     YK__UNROLL for (int i = 0; i < count; i++)
     {
         sum[i] = (V){0};
         from[i] = x + list[i].a;
-        place[i] = first + (I)list[i].s;
+        index[i] = first + (I)list[i].s;
     }
     for (int64_t r = 0; r < rows; r++) {
         V right = whole ? (V) * (const VU *)(gout + r * ldg) : TYPED(yk__load_part)(gout + r * ldg, lanes);
         YK__UNROLL for (int i = 0; i < count; i++)
         {
             V left = whole ? (V) * (const VU *)(from[i] + r * lda) : TYPED(yk__load_part)(from[i] + r * lda, load);
-            sum[i] += (permuted ? TYPED(permute)(left, place[i]) : left) * right;
+            sum[i] += (permuted ? TYPED(permute)(left, index[i]) : left) * right;
         }
     }
     YK__UNROLL for (int i = 0; i < count; i++) * (V *)(to + list[i].at * WIDTH) += sum[i];
@@ -317,7 +317,7 @@ static inline __attribute__((always_inline)) void TYPED(sums_of)(const struct gr
 #define SUMS(count)                                                                                                    \
     static void TYPED(sums_##count)(const struct grad *g, const T *x, int64_t lda, const T *gout, int64_t ldg,         \
                                     int64_t rows, const struct sum *list, T *to, int64_t block, bool permuted,         \
-                                    bool whole, TYPED(places) first)                                                   \
+                                    bool whole, TYPED(lane_indices) first)                                             \
     {                                                                                                                  \
         if (permuted && whole)                                                                                         \
             TYPED(sums_of)(g, x, lda, gout, ldg, rows, list, to, block, count, true, true, first);                     \
@@ -336,7 +336,7 @@ SUMS(1)
 
 /* Pixels of gout that share their list of `count` sums. */
 static void TYPED(sum_rows)(const struct grad *g, const T *x, int64_t lda, const T *gout, int64_t ldg, int64_t rows,
-                            const struct sum *list, int64_t count, T *sums, TYPED(places) first)
+                            const struct sum *list, int64_t count, T *sums, TYPED(lane_indices) first)
 {
     const struct lanes *l = &g->lanes;
     bool permuted = l->cs > 1 || l->cd > 1;
@@ -373,7 +373,7 @@ static void TYPED(share_piece)(void *arg, int64_t begin, int64_t end, int thread
     const struct grad *g = arg;
     int64_t taps_x = g->gw.shape[3], cs = g->lanes.cs;
     struct sum *list = g->list + (int64_t)thread * g->gw.shape[2] * taps_x * cs;
-    TYPED(places) first = TYPED(first_places)(&g->lanes);
+    TYPED(lane_indices) first = TYPED(first_indices)(&g->lanes);
     for (int64_t share = begin; share < end; share++) {
         T *sums = (T *)g->sums + share * g->share_size;
         memset(sums, 0, (size_t)g->share_size * sizeof(T));
