@@ -44,11 +44,16 @@ extern "C" {
 #define YK_API                 __attribute__((visibility("default")))
 #define YK_MUST_CHECK          __attribute__((warn_unused_result))
 #define YK_PRINTF(text, first) __attribute__((format(printf, text, first)))
-#define YK_SENTINEL            __attribute__((sentinel)) /* the last argument is NULL */
 #else
 #define YK_API
 #define YK_MUST_CHECK
 #define YK_PRINTF(text, first)
+#endif
+
+/* The last argument is NULL. (g++ does not know NULL again in an argument that is such a call itself.) */
+#if defined(__GNUC__) && !defined(__cplusplus)
+#define YK_SENTINEL __attribute__((sentinel))
+#else
 #define YK_SENTINEL
 #endif
 
