@@ -13,6 +13,7 @@ static const struct {
 } shapes[] = {
     {0, {0}},      {1, {1}},        {1, {7}},          {1, {1300}},       {2, {3, 5}},        {2, {0, 4}},
     {2, {40, 33}}, {3, {2, 17, 5}}, {4, {2, 3, 4, 5}}, {4, {3, 1, 1, 9}}, {4, {2, 16, 7, 7}}, {4, {1, 17, 20, 9}},
+    {2, {70, 19}},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 static const yk_dtype all_dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_BOOL};

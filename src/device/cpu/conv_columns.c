@@ -2,8 +2,9 @@
  * conv_columns.c - convolutions of any strides, groups and dilation. Layer: device/cpu.
  *
  * What a block of output pixels sees is gathered into rows of columns (ky, c, kx), kernel rows outside the image left
- * out; then out = columns w, gw = columns^T gout, and gx collects gout w^T. A block is one output row of some images,
- * so the gathered part stays in the caches. A network's first layer, with its few channels, takes this way too.
+ * out (forward, where a row has enough taps, the rows of x are the columns as they stand); then out = columns w, gw =
+ * columns^T gout, and gx collects gout w^T. A block is one output row of some images, so the gathered part stays in the
+ * caches. A network's first layer, with its few channels, takes this way too.
  *
  * The shares of work are fixed by the shapes and their sums are added in order: bits do not depend on threads.
  */
@@ -20,6 +21,9 @@
 /* Gradients of weights up to this many bytes are summed in several shares, each in memory of its own. */
 #define SHARE_BYTES (512 * 1024)
 #define SHARES      8
+/* Forward without gathered columns: the least number of taps in a row, and the most rows of x for an output pixel. */
+#define LEAST_TAPS 3
+#define MOST_ROWS  64
 
 struct columns {
     const yk__conv2d *p;
@@ -30,6 +34,7 @@ struct columns {
     int64_t panels, block_n, blocks;                  /* blocks of one group */
     int64_t chunk, chunks, shares;
     bool images_inner; /* rows of columns are (ox, n), else (n, ox) */
+    bool in_rows;      /* forward: columns are not gathered, see forward_rows */
     void *packed;
     char *scratch; /* of each thread: rows, columns, and for gradients of weights a panel of gout */
     int64_t scratch_bytes, row_size, columns_size, ld;
@@ -138,6 +143,9 @@ yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__vi
     prepare(&c, p, x, w, out);
     c.bias = bias ? bias->data : NULL;
     c.panels = ceil_div(c.o, panel_of(&c));
+    c.in_rows = c.kw >= LEAST_TAPS && c.kh * c.c <= MOST_ROWS && p->dilation[1] == 1;
+    if (c.in_rows)
+        c.columns_size = c.kh * c.c * c.row_size;
     if (!reserve(&c, device, c.groups * c.panels * c.k * panel_of(&c), 0, &handle))
         return yk__error_code();
     yk__cpu_parallel(device, c.groups * c.panels, 1, f32 ? pack_forward_f32 : pack_forward_f64, &c);

@@ -49,6 +49,24 @@ static void TYPED(pack_backward)(void *arg, int64_t begin, int64_t end, int thre
     }
 }
 
+/* One row of x with its padding, of which only the middle is written. */
+static void TYPED(copy_row)(const struct columns *c, const struct block *b, int64_t n, int64_t channel, int64_t iy,
+                            T *row)
+{
+    const T *x =
+        (const T *)c->x.data + n * c->x.stride[0] + (b->group * c->c + channel) * c->x.stride[1] + iy * c->x.stride[2];
+    row += c->p->padding[1];
+    if (c->x.stride[3] == 1 && c->w_in >= 16) {
+        /* The last piece overlaps the one before it. */
+        for (int64_t j = 0; j + 16 < c->w_in; j += 16)
+            memcpy(row + j, x + j, 16 * sizeof(T));
+        memcpy(row + c->w_in - 16, x + c->w_in - 16, 16 * sizeof(T));
+    } else {
+        for (int64_t j = 0; j < c->w_in; j++)
+            row[j] = x[j * c->x.stride[3]];
+    }
+}
+
 /*
  * Gathers what the block's output pixels see: one row each, columns (ky, c, kx) for channels [c0, c1) of the group and
  * the kernel rows [ky0, ky1) that are inside the image; padding left and right is zeros.
@@ -62,18 +80,7 @@ static void TYPED(fill)(const struct columns *c, const struct block *b, T *rows,
             int64_t iy = b->oy * c->p->stride[0] - c->p->padding[0] + ky * c->p->dilation[0];
             for (int64_t i = 0; i < channels; i++) {
                 /* The row with its padding, so that the copies need no bounds. */
-                const T *x = (const T *)c->x.data + (b->n0 + n) * c->x.stride[0] +
-                             (b->group * c->c + b->c0 + i) * c->x.stride[1] + iy * c->x.stride[2];
-                T *row = rows + c->p->padding[1];
-                if (c->x.stride[3] == 1 && c->w_in >= 16) {
-                    /* The last piece overlaps the one before it. */
-                    for (int64_t j = 0; j + 16 < c->w_in; j += 16)
-                        memcpy(row + j, x + j, 16 * sizeof(T));
-                    memcpy(row + c->w_in - 16, x + c->w_in - 16, 16 * sizeof(T));
-                } else {
-                    for (int64_t j = 0; j < c->w_in; j++)
-                        row[j] = x[j * c->x.stride[3]];
-                }
+                TYPED(copy_row)(c, b, b->n0 + n, b->c0 + i, iy, rows);
                 T *out = to + ((ky - b->ky0) * channels + i) * kw;
                 int64_t next = c->images_inner ? images * c->ld : c->ld;
                 out += c->images_inner ? n * c->ld : n * c->ow * c->ld;
@@ -90,14 +97,65 @@ static void TYPED(fill)(const struct columns *c, const struct block *b, T *rows,
         }
 }
 
+/* A block whose columns are not gathered: in a row of x with its padding, what the next output pixel sees begins
+ * stride[1] numbers further, and a step of the product is a row. */
+static void TYPED(forward_rows)(const struct columns *c, const struct block *b, T *rows)
+{
+    yk__gemm_step steps[MOST_ROWS];
+    int64_t count = (b->ky1 - b->ky0) * c->c, most = SUM_LENGTH / c->kw < 1 ? 1 : SUM_LENGTH / c->kw;
+    int64_t tiles, low = yk__gemm_cut(c->ow, YK__GEMM_ROWS, &tiles), high = tiles ? c->ow % tiles : 0;
+    for (int64_t n = b->n0; n < b->n1; n++) {
+        for (int64_t i = 0; i < count; i++) {
+            int64_t ky = b->ky0 + i / c->c, iy = b->oy * c->p->stride[0] - c->p->padding[0] + ky * c->p->dilation[0];
+            TYPED(copy_row)(c, b, n, i % c->c, iy, rows + i * c->row_size);
+        }
+        for (int64_t panel = 0; panel < c->panels; panel++) {
+            int64_t width = TYPED(panel_width)(c->o, panel), column = b->group * c->o + panel * PANEL;
+            const yk__gemm_kernel *kernels = TYPED(yk__gemm_kernels)[YK__GEMM_A_ROWS][width / WIDTH - 1];
+            for (int64_t i = 0; i < count; i++)
+                steps[i] = (yk__gemm_step){i * c->row_size, i * c->kw * width};
+            yk__gemm_tile tile = {.a = rows,
+                                  .b = (const T *)c->packed + (b->group * c->panels + panel) * c->k * PANEL +
+                                       b->ky0 * c->c * c->kw * width,
+                                  .k = c->kw,
+                                  .lda = c->p->stride[1],
+                                  .ldb = width,
+                                  .c = (T *)c->out.data + n * c->out.stride[0] + b->oy * c->out.stride[2] +
+                                       column * c->out.stride[1],
+                                  .ldc = c->out.stride[3],
+                                  .csc = c->out.stride[1],
+                                  .cols = c->o - panel * PANEL < PANEL ? c->o - panel * PANEL : PANEL};
+            for (int64_t j = 0; j < tiles; j++) {
+                int64_t height = low + (j < high), done = 0;
+                tile.bias = c->bias ? (const T *)c->bias + column : NULL;
+                tile.accumulate = false;
+                do {
+                    tile.steps = steps + done;
+                    tile.n_steps = count - done < most ? count - done : most;
+                    kernels[height - 1](&tile);
+                    done += tile.n_steps;
+                    tile.bias = NULL;
+                    tile.accumulate = true;
+                } while (done < count);
+                tile.a = (const T *)tile.a + height * tile.lda;
+                tile.c = (T *)tile.c + height * tile.ldc;
+            }
+        }
+    }
+}
+
 static void TYPED(forward_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct columns *c = arg;
     T *rows = (T *)(c->scratch + thread * c->scratch_bytes), *columns = rows + c->row_size;
-    memset(rows, 0, (size_t)c->row_size * sizeof(T));
+    memset(rows, 0, (size_t)(c->in_rows ? c->kh * c->c * c->row_size : c->row_size) * sizeof(T));
     for (int64_t piece = begin; piece < end; piece++) {
         struct block b;
         block_of(c, piece, &b);
+        if (c->in_rows) {
+            TYPED(forward_rows)(c, &b, rows);
+            continue;
+        }
         TYPED(fill)(c, &b, rows, columns);
         int64_t images = b.n1 - b.n0, k = (b.ky1 - b.ky0) * c->c * c->kw;
         int64_t outer = c->images_inner ? c->ow : images, inner = c->images_inner ? images : c->ow;

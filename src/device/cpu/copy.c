@@ -7,6 +7,7 @@
 #include "device/convert.h"
 #include "device/cpu/elementwise.h"
 #include "device/cpu/iterate.h"
+#include "device/cpu/transpose.h"
 
 #if defined(__F16C__)
 #include <immintrin.h>
@@ -163,45 +164,15 @@ static void same_run(const void *context, int64_t first, int64_t n, char *const 
         yk__copy_strided(data[0], stride[0], data[1], stride[1], size, n);
 }
 
-/* A loop whose output is contiguous along dimension 0 and whose input is along dimension `across`, in tiles. */
+/* A loop whose output is contiguous along dimension 0 and whose input is along `tiled_dim`, in tiles. */
 typedef struct transposition {
     const yk__loop *loop;
     size_t size;
     int tiled_dim;
-    int64_t tiles[YK_MAX_DIMS]; /* per dimension; the dimensions other than 0 and across have one per index */
+    int64_t tiles[YK_MAX_DIMS]; /* per dimension; the dimensions other than 0 and tiled_dim have one per index */
 } transposition;
 
 #define TILE 16
-
-#define TILE_COPY(T)                                                                                                   \
-    {                                                                                                                  \
-        T tile[TILE][TILE];                                                                                            \
-        if (m == TILE) {                                                                                               \
-            for (int64_t i = 0; i < n; i++)                                                                            \
-                memcpy(tile[i], in + i * in_stride, TILE * sizeof(T));                                                 \
-        } else {                                                                                                       \
-            for (int64_t i = 0; i < n; i++)                                                                            \
-                memcpy(tile[i], in + i * in_stride, (size_t)m * sizeof(T));                                            \
-        }                                                                                                              \
-        for (int64_t j = 0; j < m; j++) {                                                                              \
-            T *row = (T *)(out + j * out_stride);                                                                      \
-            for (int64_t i = 0; i < n; i++)                                                                            \
-                row[i] = tile[i][j];                                                                                   \
-        }                                                                                                              \
-        break;                                                                                                         \
-    }
-
-/* out[j][i] = in[i][j] for i < n, j < m. */
-static void transpose_tile(char *out, int64_t out_stride, const char *in, int64_t in_stride, int64_t n, int64_t m,
-                           size_t size)
-{
-    switch (size) {
-    case 1: TILE_COPY(uint8_t)
-    case 2: TILE_COPY(uint16_t)
-    case 4: TILE_COPY(uint32_t)
-    default: TILE_COPY(uint64_t)
-    }
-}
 
 static void transpose_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
@@ -223,7 +194,7 @@ static void transpose_piece(void *arg, int64_t begin, int64_t end, int thread)
             out += i * loop->stride[d][0];
             in += i * loop->stride[d][1];
         }
-        transpose_tile(out, loop->stride[tiled_dim][0], in, loop->stride[0][1], edge[0], edge[1], t->size);
+        yk__transpose(out, loop->stride[tiled_dim][0], in, loop->stride[0][1], edge[1], edge[0], t->size);
     }
 }
 

@@ -1,6 +1,6 @@
 /*
- * gemm_pack_body.h - packing of one dtype; included by gemm_pack.c with T, TYPED(name), B (a vector of SIDE numbers)
- * and TYPED(transpose) defined.
+ * gemm_pack_body.h - packing of one dtype; included by gemm_pack.c with T, TYPED(name) and SIDE (of the
+ * squares of transpose.h) defined.
  */
 
 /* Rows of `cols` numbers, each written without touching what lies behind it; `rest` zeros follow each. */
@@ -39,7 +39,7 @@ static void TYPED(copy_transposed)(T *to, const T *src, int64_t k, int64_t cols,
     int64_t whole_k = k - k % SIDE, whole_cols = cols - cols % SIDE;
     for (int64_t l = 0; l < whole_k; l += SIDE)
         for (int64_t j = 0; j < whole_cols; j += SIDE)
-            TYPED(transpose)(to + l * width + j, width, src + j * cs + l, cs);
+            TYPED(yk__transpose)(to + l * width + j, width, src + j * cs + l, cs);
     for (int64_t l = 0; l < k; l++) {
         for (int64_t j = l < whole_k ? whole_cols : 0; j < cols; j++)
             to[l * width + j] = src[j * cs + l];

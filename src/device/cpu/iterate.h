@@ -2,8 +2,8 @@
  * iterate.h - how elementwise kernels walk strided operands. Layer: device/cpu.
  *
  * A yk__loop (loop.h) has few dimensions. A kernel sees one-dimensional runs only; yk__apply goes further and gives it
- * contiguous runs, gathering and scattering through small buffers on the stack where the operands are not contiguous.
- * So an operation is written once, as a plain loop.
+ * contiguous runs, gathering and scattering through small buffers on the stack where the operands are not contiguous,
+ * in blocks where they have two memory orders. So an operation is written once, as a plain loop.
  */
 #ifndef YOKE_DEVICE_CPU_ITERATE_H
 #define YOKE_DEVICE_CPU_ITERATE_H
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "device/cpu/cpu.h"
+#include "device/cpu/transpose.h"
 #include "device/loop.h"
 
 /* The operands of the loop that follows do not overlap, unless they are the same element for element. */
@@ -165,6 +166,97 @@ static inline void yk__apply_run(const void *context, int64_t first, int64_t n, 
     }
 }
 
+/*
+ * Operands of two memory orders: where the output runs along dimension 0 and an input along `across`, runs along
+ * dimension 0 would take a cache line for each element of that input. Blocks of YK__BLOCK_RUN x YK__BLOCK_ROWS elements
+ * read and write whole lines: such inputs are transposed into a buffer, row by row of the output.
+ */
+#define YK__BLOCK_RUN  64
+#define YK__BLOCK_ROWS 16
+typedef struct yk__blocks {
+    const yk__loop *loop;
+    const yk__apply *apply;
+    int across;
+    int64_t count[YK_MAX_DIMS]; /* blocks of each dimension; but for 0 and `across`, its size */
+} yk__blocks;
+
+static inline void yk__block_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const yk__blocks *b = arg;
+    const yk__loop *loop = b->loop;
+    const yk__apply *apply = b->apply;
+    int across = b->across;
+    char buffer[3][YK__BLOCK_ROWS * YK__BLOCK_RUN * 8] __attribute__((aligned(64)));
+    for (int64_t piece = begin; piece < end; piece++) {
+        char *data[4];
+        int64_t rest = piece, n = 0, rows = 0;
+        for (int k = 0; k < apply->operands; k++)
+            data[k] = loop->data[k];
+        for (int d = 0; d < loop->ndim; d++) {
+            int64_t at = rest % b->count[d];
+            rest /= b->count[d];
+            if (d == 0) {
+                at *= YK__BLOCK_RUN;
+                n = loop->shape[0] - at < YK__BLOCK_RUN ? loop->shape[0] - at : YK__BLOCK_RUN;
+            } else if (d == across) {
+                at *= YK__BLOCK_ROWS;
+                rows = loop->shape[d] - at < YK__BLOCK_ROWS ? loop->shape[d] - at : YK__BLOCK_ROWS;
+            }
+            for (int k = 0; k < apply->operands; k++)
+                data[k] += at * loop->stride[d][k];
+        }
+        const char *in[3] = {NULL, NULL, NULL};
+        int64_t step[3] = {0, 0, 0};
+        for (int k = 1; k < apply->operands; k++) {
+            int64_t size = (int64_t)apply->size[k], along = loop->stride[0][k], over = loop->stride[across][k];
+            in[k - 1] = data[k];
+            step[k - 1] = over;
+            if (along == size)
+                continue;
+            in[k - 1] = buffer[k - 1];
+            step[k - 1] = YK__BLOCK_RUN * size;
+            if (over == size && along != 0)
+                yk__transpose(buffer[k - 1], YK__BLOCK_RUN * size, data[k], along, rows, n, apply->size[k]);
+            else
+                for (int64_t i = 0; i < rows; i++)
+                    yk__copy_strided(buffer[k - 1] + i * YK__BLOCK_RUN * size, size, data[k] + i * over, along,
+                                     apply->size[k], n);
+        }
+        for (int64_t i = 0; i < rows; i++) {
+            apply->fn(n, data[0] + i * loop->stride[across][0], in[0], in[1], in[2], apply->p);
+            for (int k = 0; k < 3; k++)
+                if (in[k])
+                    in[k] += step[k];
+        }
+    }
+}
+
+/* Runs the loop in blocks where that pays; else false. */
+static inline bool yk__apply_blocks(int device, const yk__loop *loop, const yk__apply *apply)
+{
+    yk__blocks b = {.loop = loop, .apply = apply, .across = 0};
+    if (loop->ndim < 2 || loop->stride[0][0] != (int64_t)apply->size[0])
+        return false;
+    for (int k = 1; k < loop->operands; k++) {
+        int64_t size = (int64_t)apply->size[k];
+        for (int d = 1; d < loop->ndim && loop->stride[0][k] != size && loop->stride[0][k] != 0; d++)
+            if (loop->stride[d][k] == size)
+                b.across = d;
+    }
+    if (!b.across || loop->shape[0] < 8 || loop->shape[b.across] < 8)
+        return false;
+    int64_t count = 1;
+    for (int d = 0; d < loop->ndim; d++) {
+        int64_t side = d == 0 ? YK__BLOCK_RUN : d == b.across ? YK__BLOCK_ROWS : 1;
+        b.count[d] = (loop->shape[d] + side - 1) / side;
+        count *= b.count[d];
+    }
+    if (loop->total > 0)
+        yk__cpu_parallel(device, count, YK__GRAIN / (YK__BLOCK_RUN * YK__BLOCK_ROWS), yk__block_piece, &b);
+    return true;
+}
+
 /* out = fn(views[1], ...): the whole of an elementwise slot. */
 static inline void yk__apply_views(int device, yk__apply_fn fn, int operands, const yk__view *const *views,
                                    const double *p)
@@ -174,7 +266,8 @@ static inline void yk__apply_views(int device, yk__apply_fn fn, int operands, co
     yk__loop_init(&loop, operands, views, false);
     for (int k = 0; k < operands; k++)
         apply.size[k] = yk_dtype_size(views[k]->dtype);
-    yk__loop_run(device, &loop, YK__GRAIN, yk__apply_run, &apply);
+    if (!yk__apply_blocks(device, &loop, &apply))
+        yk__loop_run(device, &loop, YK__GRAIN, yk__apply_run, &apply);
 }
 
 #endif
