@@ -361,22 +361,22 @@ static yk_tensor *lstm_forward(yk_module *m, yk_tensor *x)
     const lstm *d = yk_module_data(m);
     int64_t n = yk_size(x, 0), steps = yk_size(x, 1);
     enum { MOST_STEPS = 256 };
-    yk_tensor *out[MOST_STEPS];
+    yk_tensor *out[MOST_STEPS], *step[MOST_STEPS];
     if (steps > MOST_STEPS) {
         yk_set_error(YK_ERR_ARGUMENT, "bench ops: an LSTM of more than %d steps", MOST_STEPS);
         return NULL;
     }
     for (int layer = 0; layer < LSTM_LAYERS && x; layer++) {
-        yk_tensor *given = yk_forward(d->input[layer], x);
+        if (yk_unbind(yk_forward(d->input[layer], x), 1, step, MOST_STEPS, NULL))
+            return NULL;
         yk_tensor *h = yk_zeros(YK_SHAPE(n, LSTM_HIDDEN), NULL), *c = yk_zeros(YK_SHAPE(n, LSTM_HIDDEN), NULL);
         for (int64_t t = 0; t < steps; t++) {
-            yk_tensor *gates = yk_add(yk_select(given, 1, t), yk_forward(d->hidden[layer], h));
-            yk_tensor *i = yk_sigmoid(yk_narrow(gates, 1, 0, LSTM_HIDDEN));
-            yk_tensor *f = yk_sigmoid(yk_narrow(gates, 1, LSTM_HIDDEN, LSTM_HIDDEN));
-            yk_tensor *g = yk_tanh(yk_narrow(gates, 1, 2 * LSTM_HIDDEN, LSTM_HIDDEN));
-            yk_tensor *o = yk_sigmoid(yk_narrow(gates, 1, 3 * LSTM_HIDDEN, LSTM_HIDDEN));
+            yk_tensor *gates[4];
+            if (yk_chunk(yk_add(step[t], yk_forward(d->hidden[layer], h)), 4, 1, gates, 4, NULL))
+                return NULL;
+            yk_tensor *i = yk_sigmoid(gates[0]), *f = yk_sigmoid(gates[1]), *g = yk_tanh(gates[2]);
             c = yk_add(yk_mul(f, c), yk_mul(i, g));
-            out[t] = h = yk_mul(o, yk_tanh(c));
+            out[t] = h = yk_mul(yk_sigmoid(gates[3]), yk_tanh(c));
         }
         x = layer + 1 < LSTM_LAYERS ? yk_stack(out, (int)steps, 1) : out[steps - 1];
     }

@@ -63,6 +63,13 @@ struct grad {
     int64_t most_steps;
 };
 
+/* The gradient of a 1 x 1 weight as one product, where the pixels of both maps follow each other in the same order. */
+struct pointwise {
+    const void *x, *gout;
+    void *gw;
+    int64_t pixels, x_step, gout_step, left, right, left_panels, gw_stride[2];
+};
+
 /* Channels of panel i of x, and the first of them. */
 static int64_t left_rows(const struct grad *g, int64_t i, int64_t *at)
 {
@@ -210,6 +217,42 @@ static void zero_piece(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* From a pixel to the next one, the images of a pixel next to each other or one after the other; 0 where there is no
+ * such number. */
+static int64_t pixel_step(const yk__view *v, bool by_image)
+{
+    const int64_t *shape = v->shape, *stride = v->stride;
+    if (by_image)
+        return stride[2] == shape[3] * stride[3] && stride[0] == shape[2] * stride[2] ? stride[3] : 0;
+    return stride[3] == shape[0] * stride[0] && stride[2] == shape[3] * stride[3] ? stride[0] : 0;
+}
+
+/* Whether the gradient of the weight is one product over all pixels; then computes it. */
+static bool pointwise(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout, const yk__view *x)
+{
+    for (int d = 0; d < 2; d++)
+        if (gw->shape[2 + d] != 1 || p->stride[d] != 1 || p->padding[d] != 0)
+            return false;
+    bool by_image = !pixel_step(x, false) || !pixel_step(gout, false);
+    struct pointwise g = {.x = x->data,
+                          .gout = gout->data,
+                          .gw = gw->data,
+                          .pixels = x->shape[0] * x->shape[2] * x->shape[3],
+                          .x_step = pixel_step(x, by_image),
+                          .gout_step = pixel_step(gout, by_image),
+                          .left = gw->shape[1],
+                          .right = gw->shape[0],
+                          .left_panels = ceil_div(gw->shape[1], YK__GEMM_ROWS),
+                          .gw_stride = {gw->stride[0], gw->stride[1]}};
+    if (!g.pixels || !g.x_step || !g.gout_step)
+        return false;
+    int64_t panel = 2 * YK__VECTOR_BYTES / (int64_t)yk_dtype_size((yk_dtype)gw->dtype);
+    int64_t tiles = ceil_div(g.right, panel) * g.left_panels, threads = yk__cpu_threads(device);
+    yk__cpu_parallel(device, tiles, ceil_div(tiles, threads),
+                     gw->dtype == YK_F32 ? pointwise_piece_f32 : pointwise_piece_f64, &g);
+    return true;
+}
+
 yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
                                           const yk__view *x)
 {
@@ -217,7 +260,7 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
     int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
     int64_t n = x->shape[0], taps = gw->shape[2] * gw->shape[3], used = 0;
     int64_t threads = yk__cpu_threads(device);
-    if (!yk__view_numel(gw))
+    if (!yk__view_numel(gw) || pointwise(device, p, gw, gout, x))
         return YK_OK;
     struct grad g = {
         .gw = gw->data, .left = gw->shape[1], .right = gw->shape[0], .stride = {p->stride[0], p->stride[1]}};

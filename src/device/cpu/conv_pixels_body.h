@@ -201,5 +201,43 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
     }
 }
 
+/* Tiles [begin, end) of the gradient of a 1 x 1 weight: some of x's channels times a panel of gout's. */
+static void TYPED(pointwise_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct pointwise *g = arg;
+    T edge[GRADIENT_LENGTH * PANEL] __attribute__((aligned(64)));
+    yk__gemm_step step = {0, 0};
+    int64_t low = g->left / g->left_panels, high = g->left % g->left_panels;
+    for (int64_t at = 0; at < g->pixels; at += GRADIENT_LENGTH) {
+        int64_t packed = -1;
+        for (int64_t piece = begin; piece < end; piece++) {
+            int64_t panel = piece / g->left_panels, i = piece % g->left_panels;
+            int64_t cols = g->right - panel * PANEL < PANEL ? g->right - panel * PANEL : PANEL;
+            int64_t vectors = (cols + WIDTH - 1) / WIDTH, row = i * low + (i < high ? i : high);
+            yk__gemm_tile tile = {.a = (const T *)g->x + at * g->x_step + row,
+                                  .b = (const T *)g->gout + at * g->gout_step + panel * PANEL,
+                                  .steps = &step,
+                                  .n_steps = 1,
+                                  .k = g->pixels - at < GRADIENT_LENGTH ? g->pixels - at : GRADIENT_LENGTH,
+                                  .lda = g->x_step,
+                                  .ldb = g->gout_step,
+                                  .c = (T *)g->gw + row * g->gw_stride[1] + panel * PANEL * g->gw_stride[0],
+                                  .ldc = g->gw_stride[1],
+                                  .csc = g->gw_stride[0],
+                                  .cols = cols,
+                                  .accumulate = at > 0};
+            if (cols % WIDTH) { /* a kernel reads whole vectors */
+                if (packed != panel)
+                    TYPED(yk__gemm_pack)(edge, tile.b, tile.k, g->gout_step, cols, 1, vectors * WIDTH);
+                packed = panel;
+                tile.b = edge;
+                tile.ldb = vectors * WIDTH;
+            }
+            TYPED(yk__gemm_kernels)[YK__GEMM_A_COLUMNS][vectors - 1][low + (i < high) - 1](&tile);
+        }
+    }
+}
+
 #undef WIDTH
 #undef PANEL
