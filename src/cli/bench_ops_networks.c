@@ -3,10 +3,9 @@
  * Layer: cli.
  *
  * bench/peer_networks.py has the same in PyTorch. What the library has no module for is made of its operations:
- * attention of products, a mask and a softmax; an LSTM of its gates; a transposed convolution whose stride is its
- * kernel of a 1x1 convolution that makes every output pixel's channels.
+ * an LSTM of its gates; a transposed convolution whose stride is its kernel of a 1x1 convolution that makes every
+ * output pixel's channels.
  */
-#include <math.h>
 #include <string.h>
 
 #include "base/core.h"
@@ -251,7 +250,7 @@ enum { LAYERS = 12, HEADS = 12, HEAD = 64, WIDTH = HEADS * HEAD, VOCABULARY = 50
 
 typedef struct attention {
     yk_module *qkv, *out;
-    yk_tensor *mask; /* (T, T), added to the scores, or NULL */
+    bool causal;
 } attention;
 
 static yk_tensor *attention_forward(yk_module *m, yk_tensor *x)
@@ -260,15 +259,13 @@ static yk_tensor *attention_forward(yk_module *m, yk_tensor *x)
     int64_t n = yk_size(x, 0), t = yk_size(x, 1);
     yk_tensor *qkv = yk_reshape(yk_forward(d->qkv, x), YK_SHAPE(n, t, 3, HEADS, HEAD));
     yk_tensor *parts = yk_permute(qkv, (int[]){2, 0, 3, 1, 4});
-    yk_tensor *q = yk_mul_scalar(yk_select(parts, 0, 0), 1 / sqrt(HEAD));
-    yk_tensor *scores = yk_matmul(q, yk_transpose(yk_select(parts, 0, 1), -1, -2));
-    if (d->mask)
-        scores = yk_add(scores, d->mask);
-    yk_tensor *y = yk_matmul(yk_softmax(scores, -1), yk_select(parts, 0, 2));
+    yk_tensor *y =
+        yk_scaled_dot_product_attention(yk_select(parts, 0, 0), yk_select(parts, 0, 1), yk_select(parts, 0, 2),
+                                        &(yk_attention_options){.is_causal = d->causal});
     return yk_forward(d->out, yk_reshape(yk_transpose(y, 1, 2), YK_SHAPE(n, t, WIDTH)));
 }
 
-static yk_module *attention_create(int64_t tokens, bool causal)
+static yk_module *attention_create(bool causal)
 {
     static const yk_module_class cls = {
         .name = "SelfAttention", .data_size = sizeof(attention), .forward = attention_forward};
@@ -278,12 +275,7 @@ static yk_module *attention_create(int64_t tokens, bool causal)
     attention *d = yk_module_data(m);
     d->qkv = yk_module_add(m, "qkv", yk_linear_create(WIDTH, 3 * WIDTH, NULL));
     d->out = yk_module_add(m, "out", yk_linear_create(WIDTH, WIDTH, NULL));
-    if (causal) {
-        yk_tensor *position = yk_arange(0, (double)tokens, 1, NULL);
-        yk_tensor *later = yk_gt(yk_unsqueeze(position, 0), yk_unsqueeze(position, 1));
-        d->mask =
-            yk_module_add_temporary_buffer(m, "mask", yk_where(later, yk_scalar(-INFINITY, NULL), yk_scalar(0, NULL)));
-    }
+    d->causal = causal;
     return yk_module_check(m);
 }
 
@@ -293,12 +285,12 @@ typedef struct transformer {
     int64_t tokens;
 } transformer;
 
-static yk_module *transformer_layers(int64_t tokens, bool causal)
+static yk_module *transformer_layers(bool causal)
 {
     yk_module *parts[2 * LAYERS + 1];
     for (int i = 0; i < LAYERS; i++) {
-        parts[2 * i] = residual_create(
-            yk_sequential(yk_layer_norm_create(YK_SHAPE(WIDTH), NULL), attention_create(tokens, causal), NULL));
+        parts[2 * i] =
+            residual_create(yk_sequential(yk_layer_norm_create(YK_SHAPE(WIDTH), NULL), attention_create(causal), NULL));
         parts[2 * i + 1] = residual_create(yk_sequential(yk_layer_norm_create(YK_SHAPE(WIDTH), NULL),
                                                          yk_linear_create(WIDTH, 4 * WIDTH, NULL), yk_gelu_create(),
                                                          yk_linear_create(4 * WIDTH, WIDTH, NULL), NULL));
@@ -342,7 +334,7 @@ static yk_module *transformer_create(int64_t size, bool pictures)
     }
     d->position =
         yk_module_add_parameter(m, "position", yk_mul_scalar(yk_randn(YK_SHAPE(1, d->tokens, WIDTH), NULL), 0.02));
-    d->layers = yk_module_add(m, "layers", transformer_layers(d->tokens, !pictures));
+    d->layers = yk_module_add(m, "layers", transformer_layers(!pictures));
     if (pictures)
         d->head = yk_module_add(m, "head", yk_linear_create(WIDTH, 10, NULL));
     return yk_module_check(m);

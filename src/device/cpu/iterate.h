@@ -167,7 +167,7 @@ static inline void yk__apply_run(const void *context, int64_t first, int64_t n, 
 }
 
 /*
- * Operands of two memory orders: where the output runs along dimension 0 and an input along `across`, runs along
+ * Operands of two memory orders: where the output runs along dimension 0 and an input along `tiled_dim`, runs along
  * dimension 0 would take a cache line for each element of that input. Blocks of YK__BLOCK_RUN x YK__BLOCK_ROWS elements
  * read and write whole lines: such inputs are transposed into a buffer, row by row of the output.
  */
@@ -176,8 +176,8 @@ static inline void yk__apply_run(const void *context, int64_t first, int64_t n, 
 typedef struct yk__blocks {
     const yk__loop *loop;
     const yk__apply *apply;
-    int across;
-    int64_t count[YK_MAX_DIMS]; /* blocks of each dimension; but for 0 and `across`, its size */
+    int tiled_dim;
+    int64_t count[YK_MAX_DIMS]; /* blocks of each dimension; but for 0 and `tiled_dim`, its size */
 } yk__blocks;
 
 static inline void yk__block_piece(void *arg, int64_t begin, int64_t end, int thread)
@@ -186,7 +186,7 @@ static inline void yk__block_piece(void *arg, int64_t begin, int64_t end, int th
     const yk__blocks *b = arg;
     const yk__loop *loop = b->loop;
     const yk__apply *apply = b->apply;
-    int across = b->across;
+    int tiled_dim = b->tiled_dim;
     char buffer[3][YK__BLOCK_ROWS * YK__BLOCK_RUN * 8] __attribute__((aligned(64)));
     for (int64_t piece = begin; piece < end; piece++) {
         char *data[4];
@@ -199,7 +199,7 @@ static inline void yk__block_piece(void *arg, int64_t begin, int64_t end, int th
             if (d == 0) {
                 at *= YK__BLOCK_RUN;
                 n = loop->shape[0] - at < YK__BLOCK_RUN ? loop->shape[0] - at : YK__BLOCK_RUN;
-            } else if (d == across) {
+            } else if (d == tiled_dim) {
                 at *= YK__BLOCK_ROWS;
                 rows = loop->shape[d] - at < YK__BLOCK_ROWS ? loop->shape[d] - at : YK__BLOCK_ROWS;
             }
@@ -209,7 +209,7 @@ static inline void yk__block_piece(void *arg, int64_t begin, int64_t end, int th
         const char *in[3] = {NULL, NULL, NULL};
         int64_t step[3] = {0, 0, 0};
         for (int k = 1; k < apply->operands; k++) {
-            int64_t size = (int64_t)apply->size[k], along = loop->stride[0][k], over = loop->stride[across][k];
+            int64_t size = (int64_t)apply->size[k], along = loop->stride[0][k], over = loop->stride[tiled_dim][k];
             in[k - 1] = data[k];
             step[k - 1] = over;
             if (along == size)
@@ -224,7 +224,7 @@ static inline void yk__block_piece(void *arg, int64_t begin, int64_t end, int th
                                      apply->size[k], n);
         }
         for (int64_t i = 0; i < rows; i++) {
-            apply->fn(n, data[0] + i * loop->stride[across][0], in[0], in[1], in[2], apply->p);
+            apply->fn(n, data[0] + i * loop->stride[tiled_dim][0], in[0], in[1], in[2], apply->p);
             for (int k = 0; k < 3; k++)
                 if (in[k])
                     in[k] += step[k];
@@ -235,20 +235,20 @@ static inline void yk__block_piece(void *arg, int64_t begin, int64_t end, int th
 /* Runs the loop in blocks where that pays; else false. */
 static inline bool yk__apply_blocks(int device, const yk__loop *loop, const yk__apply *apply)
 {
-    yk__blocks b = {.loop = loop, .apply = apply, .across = 0};
+    yk__blocks b = {.loop = loop, .apply = apply, .tiled_dim = 0};
     if (loop->ndim < 2 || loop->stride[0][0] != (int64_t)apply->size[0])
         return false;
     for (int k = 1; k < loop->operands; k++) {
         int64_t size = (int64_t)apply->size[k];
         for (int d = 1; d < loop->ndim && loop->stride[0][k] != size && loop->stride[0][k] != 0; d++)
             if (loop->stride[d][k] == size)
-                b.across = d;
+                b.tiled_dim = d;
     }
-    if (!b.across || loop->shape[0] < 8 || loop->shape[b.across] < 8)
+    if (!b.tiled_dim || loop->shape[0] < 8 || loop->shape[b.tiled_dim] < 8)
         return false;
     int64_t count = 1;
     for (int d = 0; d < loop->ndim; d++) {
-        int64_t side = d == 0 ? YK__BLOCK_RUN : d == b.across ? YK__BLOCK_ROWS : 1;
+        int64_t side = d == 0 ? YK__BLOCK_RUN : d == b.tiled_dim ? YK__BLOCK_ROWS : 1;
         b.count[d] = (loop->shape[d] + side - 1) / side;
         count *= b.count[d];
     }
