@@ -160,8 +160,9 @@ static inline int yk__binary_kernel(yk__binary op, double alpha)
 static inline const char *yk__unary_name(yk__unary op)
 {
     static const char *const names[] = {
-        "neg",  "abs",  "exp",   "log",  "sqrt",  "rsqrt",       "reciprocal", "sin", "cos", "tanh", "sigmoid", "relu",
-        "gelu", "sign", "floor", "ceil", "round", "logical_not", "isfinite",   "add", "mul", "pow",  "clamp",
+        "neg",  "abs",   "exp",         "log",      "sqrt",    "rsqrt", "reciprocal", "sin",   "cos",
+        "tanh", "log1p", "expm1",       "erf",      "sigmoid", "relu",  "gelu",       "sign",  "floor",
+        "ceil", "round", "logical_not", "isfinite", "add",     "mul",   "pow",        "clamp",
     };
     return names[op];
 }
@@ -176,6 +177,7 @@ static inline const char *yk__binary_name(yk__binary op)
         "pow",
         "maximum",
         "minimum",
+        "atan2",
         "eq",
         "ne",
         "lt",
