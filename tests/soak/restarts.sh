@@ -198,8 +198,8 @@ expected_end()
     for fault in "${history[@]:begun}"; do
         case $fault in
         TERM | USR1) known+=" 75 143 138" ;;
-        launcher | inner) known+=" 137 1" ;;
-        cut) known+=" 1" ;;
+        # A node that is lost ends the job with what failed first, which may be a rank that was hit before.
+        launcher | inner | cut) known+=" 1 134 137 139 143" ;;
         esac
     done
     for code in $codes; do
