@@ -167,7 +167,7 @@ $(BUILD)/emulator/emulator_faults: $(EMULATOR_SOURCES:%=$(BUILD)/emulator/%.o) $
 	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $^
 
 # Runs on a machine with a GPU, which has the C library and little else.
-$(BUILD)/tests/gpu/gpu_cases: $(BUILD)/tests/gpu/gpu_cases.o $(BUILD)/tests/support/slot_cases.o $(BUILD)/libyoke.a
+$(BUILD)/tests/gpu/gpu_cases: $(BUILD)/tests/gpu/gpu_cases.o $(filter $(BUILD)/tests/support/slot_%,$(TEST_SUPPORT)) $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
 
 $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libyoke.a
@@ -236,12 +236,14 @@ test: $(TESTS) $(BUILD)/yoke $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) $(BUILD)
 
 # Every slot that the GPU has, kernel by kernel on the host, against the CPU's; SEEDS orders of threads and streams each.
 SEEDS ?= 1
-test-emulator: $(EMULATOR) $(BUILD)/tests/emulator/slots_test
+test-emulator: $(EMULATOR) $(BUILD)/tests/emulator/slots_test $(BUILD)/tests/emulator/queue_test
 	@$(if $(EMULATOR),,echo "test-emulator: the headers of CUDA 12 or 13 are needed (CUDA_HOME)"; exit 1)
 	@for seed in $$(seq 1 $(SEEDS)); do \
 	    YOKE_EMULATOR_SEED=$$seed scripts/run-test $(BUILD)/tests/emulator/slots_test > $(BUILD)/emulator/seed.log || \
 	        { grep -v '^ok' $(BUILD)/emulator/seed.log; echo "test-emulator: seed $$seed failed"; exit 1; }; \
 	    ! grep '^not ok' $(BUILD)/emulator/seed.log || exit 1; \
+	    YOKE_EMULATOR_SEED=$$seed scripts/run-test $(BUILD)/tests/emulator/queue_test > $(BUILD)/emulator/queue.log || \
+	        { grep -v '^ok' $(BUILD)/emulator/queue.log; echo "test-emulator: seed $$seed failed"; exit 1; }; \
 	done; echo "test-emulator: $(SEEDS) seeds passed, $$(grep -c '^ok' $(BUILD)/emulator/seed.log) cases each"
 
 check:

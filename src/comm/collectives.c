@@ -27,9 +27,6 @@ static yk_status check_tensor(const char *what, const char *role, const yk_tenso
         return yk__fail_freed(what, x);
     if (!x)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "%s: %s is NULL", what, role);
-    if (yk__device_of(x).type != YK_CPU)
-        return yk__fail(YK_ERR_UNSUPPORTED, "%s: %s is on %s, but the backend works on CPU tensors", what, role,
-                        yk_device_format(yk__device_of(x), text));
     for (int d = 0; d < x->ndim; d++)
         if (x->stride[d] == 0 && x->shape[d] > 1)
             return yk__fail(YK_ERR_SHAPE, "%s: %s %s is expanded: several elements share memory", what, role,
@@ -289,6 +286,12 @@ static yk__group *prepare_message(const char *what, yk__comm_kind kind, yk_tenso
     yk__group *g = member(what, group);
     if (!g || check_tensor(what, "the tensor", x) || check_rank(what, send ? "dst" : "src", g, peer))
         return NULL;
+    if (!yk__backend_for(x)->host_memory) {
+        char text[64];
+        yk__fail(YK_ERR_UNSUPPORTED, "%s: the tensor is on %s, but messages are of CPU tensors; collectives take both",
+                 what, yk_device_format(yk__device_of(x), text));
+        return NULL;
+    }
     if (tag < 0) {
         yk__fail(YK_ERR_ARGUMENT, "%s: tag %d is negative", what, tag);
         return NULL;

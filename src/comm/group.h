@@ -56,7 +56,8 @@ struct yk_process_group {
 typedef struct yk__call {
     yk__comm_op op;
     yk_tensor *in, *out;
-    int64_t *counts; /* owned: in_counts and out_counts */
+    int64_t *counts;             /* owned: in_counts and out_counts */
+    struct yk__staging *staging; /* of tensors that the host cannot touch, else NULL */
 } yk__call;
 
 struct yk_work {

@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "base/progress.h"
-#include "comm/group.h"
+#include "comm/staging.h"
+
+enum { LET_GO = 30 /* seconds that a device may take to be done with memory it copies from */ };
 
 static void call_clear(yk__call *call)
 {
@@ -27,6 +29,7 @@ static void work_destroy(void *object)
     yk_tensor_release(work->call.out);
     yk_tensor_release(work->staged_in);
     yk_tensor_release(work->staged_out);
+    yk__staging_free(work->call.staging, work->group->timeout < LET_GO ? work->group->timeout : LET_GO);
     call_clear(&work->call);
     yk__group_release(work->group);
     yk__object_free(work);
@@ -84,8 +87,9 @@ static yk_status unstage(yk__call *call, yk_tensor *staged_out)
 /* In the backend, without the lock. */
 static yk_status carry_out(yk__group *g, yk__call *call)
 {
-    yk_tensor *staged_in, *staged_out;
-    yk_status status = stage(call, &staged_in, &staged_out);
+    yk_tensor *staged_in = NULL, *staged_out = NULL;
+    yk_status status =
+        call->staging ? yk__staging_wait(call->staging, g->timeout, &call->op) : stage(call, &staged_in, &staged_out);
     if (status) { /* the others wait for this operation, which will not take place */
         const yk_error *error = yk_last_error();
         yk__progress_failed();
@@ -97,7 +101,9 @@ static yk_status carry_out(yk__group *g, yk__call *call)
                           g->backend->name, yk__comm_kind_name(call->op.kind));
     else if (!status)
         status = collective(g->state, &call->op);
-    if (!status)
+    if (call->staging)
+        yk__staging_end_turn(call->staging);
+    else if (!status)
         status = unstage(call, staged_out);
     yk_tensor_release(staged_in);
     yk_tensor_release(staged_out);
@@ -177,8 +183,40 @@ static yk_status enqueue(yk__group *g, yk_work *work)
     return YK_OK;
 }
 
+/* A work for the call, queued on the tensors' device where it has one, and in the group; NULL and an error on failure.
+ */
+static yk_work *queue_work(yk__group *g, yk__call *call)
+{
+    call->staging = NULL;
+    if (yk__staging_needed(call) && !(call->staging = yk__staging_create(call))) {
+        call_clear(call);
+        return NULL;
+    }
+    yk_work *work = work_create(g, call);
+    if (!work) {
+        yk__staging_free(call->staging, 0);
+        return NULL;
+    }
+    pthread_mutex_lock(&g->lock);
+    yk_status status = call->staging ? yk__staging_queue(call->staging) : YK_OK;
+    if (!status)
+        status = enqueue(g, work);
+    pthread_mutex_unlock(&g->lock);
+    if (status) {
+        yk_work_release(work);
+        return NULL;
+    }
+    return work;
+}
+
 static yk_status run_collective(yk__group *g, yk__call *call)
 {
+    if (yk__staging_needed(call)) {
+        yk_work *work = queue_work(g, call);
+        yk_status status = work ? yk_work_wait(work) : yk__error_code();
+        yk_work_release(work);
+        return status;
+    }
     pthread_mutex_lock(&g->lock);
     if (!g->running && !g->first) {
         g->running = true;
@@ -332,19 +370,7 @@ yk_work *yk__comm_start(yk__group *g, yk__call *call)
         call_clear(call);
         return NULL;
     }
-    if (is_message(&call->op))
-        return yk__scope_own(start_message(g, call));
-    yk_work *work = work_create(g, call);
-    if (!work)
-        return NULL;
-    pthread_mutex_lock(&g->lock);
-    yk_status status = enqueue(g, work);
-    pthread_mutex_unlock(&g->lock);
-    if (status) {
-        yk_work_release(work);
-        return NULL;
-    }
-    return yk__scope_own(work);
+    return yk__scope_own(is_message(&call->op) ? start_message(g, call) : queue_work(g, call));
 }
 
 static bool work_done(yk_work *work)

@@ -103,17 +103,46 @@ typedef struct yk__cross_entropy {
     bool mean;              /* divide by the number (or the weight) of the targets that count; else the sum */
 } yk__cross_entropy;
 
+/*
+ * Note [What changes from step to step]
+ * A step that a device recorded once and repeats has its arguments frozen, so what differs between steps lies in the
+ * device's memory: the learning rate and the number of the step (yk__step_state), the loss scale and whether a gradient
+ * was found that is not finite (yk__scale_state), the number of calls that the random generator has behind it. Slots
+ * that are given a pointer to these read them when they are carried out, in place of the numbers in their arguments;
+ * the results have the same bits. The host sets a field by `fill`, and reads it by `download`.
+ */
+typedef struct yk__step_state {
+    double lr;
+    int64_t step; /* from 1 */
+} yk__step_state;
+
+typedef struct yk__scale_state {
+    float scale;   /* of the loss */
+    float inverse; /* 1 / scale */
+    int32_t growth_tracker;
+    int32_t found; /* 1: a gradient was not finite */
+} yk__scale_state;
+
+typedef struct yk__scaling {
+    double growth_factor, backoff_factor;
+    int32_t growth_interval;
+} yk__scaling;
+
 typedef struct yk__sgd {
     double lr, momentum, dampening, weight_decay;
     bool nesterov, maximize;
-    bool first; /* the momentum buffer is not yet set: it becomes the gradient */
+    bool first;                  /* the momentum buffer is not yet set: it becomes the gradient */
+    const yk__step_state *state; /* in the device's memory, in place of lr and first (step 1), or NULL */
+    const int32_t *skip;         /* in the device's memory, or NULL; where it is not 0 nothing is changed */
 } yk__sgd;
 
 typedef struct yk__adam {
     double lr, beta1, beta2, eps, weight_decay;
     bool decoupled; /* AdamW */
     bool amsgrad, maximize;
-    int64_t step; /* from 1 */
+    int64_t step;                /* from 1 */
+    const yk__step_state *state; /* in the device's memory, in place of lr and step, or NULL */
+    const int32_t *skip;         /* as above */
 } yk__adam;
 
 #endif

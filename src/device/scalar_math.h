@@ -18,28 +18,33 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t yk__bits_of(float x)
+/* See base/philox.h. */
+#ifndef YK__SCALAR
+#define YK__SCALAR static inline
+#endif
+
+YK__SCALAR uint32_t yk__bits_of(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline float yk__float_of(uint32_t bits)
+YK__SCALAR float yk__float_of(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static inline uint64_t yk__bits_of_double(double x)
+YK__SCALAR uint64_t yk__bits_of_double(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline double yk__double_of(uint64_t bits)
+YK__SCALAR double yk__double_of(uint64_t bits)
 {
     double x;
     memcpy(&x, &bits, sizeof x);
@@ -47,13 +52,13 @@ static inline double yk__double_of(uint64_t bits)
 }
 
 /* a b + c, rounded once. */
-#if defined(__FMA__) || defined(__aarch64__) || defined(__CUDA_ARCH__)
-static inline float yk__fma_f32(float a, float b, float c)
+#if defined(__FMA__) || defined(__aarch64__) || defined(__CUDACC__)
+YK__SCALAR float yk__fma_f32(float a, float b, float c)
 {
     return fmaf(a, b, c);
 }
 
-static inline double yk__fma_f64(double a, double b, double c)
+YK__SCALAR double yk__fma_f64(double a, double b, double c)
 {
     return fma(a, b, c);
 }
@@ -62,7 +67,7 @@ static inline double yk__fma_f64(double a, double b, double c)
  * In double the product of two floats is exact. Their sum with c is rounded to odd (Boldo and Melquiond, 2008): where
  * it is inexact the last bit becomes 1, so that the rounding to float that follows is the only one that counts.
  */
-static inline float yk__fma_f32(float a, float b, float c)
+YK__SCALAR float yk__fma_f32(float a, float b, float c)
 {
     double p = (double)a * (double)b, q = (double)c, s = p + q;
     double t = s - p, error = (p - (s - t)) + (q - t);
@@ -72,7 +77,7 @@ static inline float yk__fma_f32(float a, float b, float c)
     return (float)yk__double_of(odd ? bits : bits + step);
 }
 
-static inline double yk__fma_f64(double a, double b, double c)
+YK__SCALAR double yk__fma_f64(double a, double b, double c)
 {
     return fma(a, b, c);
 }
@@ -81,7 +86,7 @@ static inline double yk__fma_f64(double a, double b, double c)
 #define YK__FMA(a, b, c) yk__fma_f32(a, b, c)
 
 /* p 2^k for k in [-252, 254]: the scale in two factors, so that neither overflows and a denormal is rounded once. */
-static inline float yk__scale(float p, int32_t k)
+YK__SCALAR float yk__scale(float p, int32_t k)
 {
     int32_t half = k >> 1;
     return p * yk__float_of((uint32_t)(half + 127) << 23) * yk__float_of((uint32_t)(k - half + 127) << 23);
@@ -91,7 +96,7 @@ static inline float yk__scale(float p, int32_t k)
  * e^(hi + lo) = p 2^k for hi in [-150, 90] and |lo| < 0.06; p is in [0.65, 1.55]. ln 2 is taken off in two parts, of
  * which the first has 9 bits.
  */
-static inline float yk__exp_parts(float hi, float lo, int32_t *k)
+YK__SCALAR float yk__exp_parts(float hi, float lo, int32_t *k)
 {
     float shifted = YK__FMA(hi, 1.44269504f, 0x1.8p23f); /* the low bits of the mantissa are now the integer nearest */
     float n = shifted - 0x1.8p23f;
@@ -107,7 +112,7 @@ static inline float yk__exp_parts(float hi, float lo, int32_t *k)
 }
 
 /* What lies outside is put right at the end: that is quicker than bounding x first. */
-static inline float yk__exp_f32(float x)
+YK__SCALAR float yk__exp_f32(float x)
 {
     int32_t k;
     float p = yk__exp_parts(x, 0.0f, &k);
@@ -116,7 +121,7 @@ static inline float yk__exp_f32(float x)
     return x < -104.0f ? 0.0f : y;
 }
 
-static inline float yk__log_f32(float x)
+YK__SCALAR float yk__log_f32(float x)
 {
     float scaled = x < FLT_MIN ? x * 0x1p25f : x;
     float shift = x < FLT_MIN ? 25.0f : 0.0f;
@@ -147,7 +152,7 @@ static inline float yk__log_f32(float x)
  * end would count. Quarter of the circle: 0 sin, 1 cos.
  */
 #define YK__TRIG_LIMIT 65536.0f
-static inline float yk__circle(float x, uint32_t quarter)
+YK__SCALAR float yk__circle(float x, uint32_t quarter)
 {
     float shifted = YK__FMA(x, 0.636619772f, 0x1.8p23f);
     float n = shifted - 0x1.8p23f;
@@ -166,23 +171,23 @@ static inline float yk__circle(float x, uint32_t quarter)
     return yk__float_of(yk__bits_of(y) ^ (q & 2) << 30);
 }
 
-static inline float yk__sin_near_f32(float x)
+YK__SCALAR float yk__sin_near_f32(float x)
 {
     float y = yk__circle(fabsf(x), 0);
     return yk__float_of(yk__bits_of(y) ^ (yk__bits_of(x) & 0x80000000u)); /* sin(-0) is -0 */
 }
 
-static inline float yk__cos_near_f32(float x)
+YK__SCALAR float yk__cos_near_f32(float x)
 {
     return yk__circle(fabsf(x), 1);
 }
 
-static inline float yk__sin_f32(float x)
+YK__SCALAR float yk__sin_f32(float x)
 {
     return fabsf(x) <= YK__TRIG_LIMIT ? yk__sin_near_f32(x) : sinf(x);
 }
 
-static inline float yk__cos_f32(float x)
+YK__SCALAR float yk__cos_f32(float x)
 {
     return fabsf(x) <= YK__TRIG_LIMIT ? yk__cos_near_f32(x) : cosf(x);
 }
@@ -191,7 +196,7 @@ static inline float yk__cos_f32(float x)
  * x^y in double: |x| = 2^k m, log2(m) from s = (m - 1) / (m + 1); then 2^t, t = y log2(|x|), is rounded to float once.
  * What is special is put right by selection, as C99's annex F says.
  */
-static inline float yk__pow_f32(float x, float y)
+YK__SCALAR float yk__pow_f32(float x, float y)
 {
     float a = fabsf(x);
     float scaled = a < FLT_MIN ? a * 0x1p25f : a;
@@ -229,7 +234,7 @@ static inline float yk__pow_f32(float x, float y)
     return one ? 1.0f : power;
 }
 
-static inline float yk__tanh_f32(float x)
+YK__SCALAR float yk__tanh_f32(float x)
 {
     float a = fabsf(x), z = x * x;
     int32_t k;
@@ -249,7 +254,7 @@ static inline float yk__tanh_f32(float x)
 }
 
 /* 1 / (1 + e^-x) as 0.5 / (0.5 + e^-x / 2), which neither overflows nor loses what is left at x = -88. */
-static inline float yk__sigmoid_f32(float x)
+YK__SCALAR float yk__sigmoid_f32(float x)
 {
     int32_t k;
     float p = yk__exp_parts(-x, 0.0f, &k);
@@ -263,7 +268,7 @@ static inline float yk__sigmoid_f32(float x)
  * e^(-t^2/2) as p 2^k. t^2 is split so that its rounding is not magnified by the exponential: t = h + rest, h of 12
  * bits, t^2 = h^2 + rest (t + h).
  */
-static inline float yk__normal_tail(float t, float *p, int32_t *k)
+YK__SCALAR float yk__normal_tail(float t, float *p, int32_t *k)
 {
     float h = yk__float_of(yk__bits_of(t) & 0xFFFFF000u);
     *p = yk__exp_parts(-0.5f * (h * h), -0.5f * ((t - h) * (t + h)), k);
@@ -286,7 +291,7 @@ static inline float yk__normal_tail(float t, float *p, int32_t *k)
  * x times the normal distribution's Phi(x), which is 1/2 + x P(x^2) / Q(x^2) with an error of 7e-9 up to 5.5, and then
  * 0 or 1 (2e-8). So the error is at most 3 2^-24 |x|, PyTorch's own; NaN at minus infinity, as there.
  */
-static inline float yk__gelu_f32(float x)
+YK__SCALAR float yk__gelu_f32(float x)
 {
     float z = x * x;
     float p = YK__FMA(0x1.86d39ep-26f, z, 0x1.aa449ap-18f);
@@ -305,7 +310,7 @@ static inline float yk__gelu_f32(float x)
 }
 
 /* Its derivative, Phi(x) + x phi(x); at the infinities NaN, infinity times 0. */
-static inline float yk__gelu_grad_f32(float x)
+YK__SCALAR float yk__gelu_grad_f32(float x)
 {
     float t = fabsf(x), p;
     int32_t k;
@@ -315,51 +320,98 @@ static inline float yk__gelu_grad_f32(float x)
     return (x < 0.0f ? w : 1.0f - w) + x * 0.0f;
 }
 
-static inline double yk__exp_f64(double x)
+YK__SCALAR double yk__exp_f64(double x)
 {
     return exp(x);
 }
 
-static inline double yk__log_f64(double x)
+YK__SCALAR double yk__log_f64(double x)
 {
     return log(x);
 }
 
-static inline double yk__sin_f64(double x)
+YK__SCALAR double yk__sin_f64(double x)
 {
     return sin(x);
 }
 
-static inline double yk__cos_f64(double x)
+YK__SCALAR double yk__cos_f64(double x)
 {
     return cos(x);
 }
 
-static inline double yk__pow_f64(double x, double y)
+YK__SCALAR double yk__pow_f64(double x, double y)
 {
     return pow(x, y);
 }
 
-static inline double yk__tanh_f64(double x)
+YK__SCALAR double yk__tanh_f64(double x)
 {
     return tanh(x);
 }
 
-static inline double yk__sigmoid_f64(double x)
+YK__SCALAR double yk__sigmoid_f64(double x)
 {
     double e = exp(-fabs(x));
     return x < 0.0 ? e / (1.0 + e) : 1.0 / (1.0 + e);
 }
 
-static inline double yk__gelu_f64(double x)
+YK__SCALAR double yk__gelu_f64(double x)
 {
     return x < -40.0 ? x * 0.0 : 0.5 * x * erfc(x * -0.70710678118654752440);
 }
 
-static inline double yk__gelu_grad_f64(double x)
+YK__SCALAR double yk__gelu_grad_f64(double x)
 {
     double phi = 0.39894228040143267794 * exp(-0.5 * x * x);
     return 0.5 * erfc(x * -0.70710678118654752440) + x * phi;
+}
+
+/* Box and Muller (1958): a radius from the first word, an angle from the second. */
+YK__SCALAR float yk__standard_normal_f32(uint32_t first, uint32_t second)
+{
+    /* In (0, 1]: the word's upper and lower half are exact as floats, their sum is rounded once. */
+    float u = (float)(int32_t)(first >> 16) * 0x1p-16f + ((float)(int32_t)(first & 0xFFFFu) + 0.5f) * 0x1p-32f;
+    float radius = sqrtf(-2.0f * yk__log_f32(u));
+    /* The angle in quarters of a turn: the nearest whole one, and the rest in [-1/2, 1/2]. */
+    float t = (float)(int32_t)(second >> 8) * 0x1p-22f;
+    int32_t quarter = (int32_t)(t + 0.5f);
+    float f = t - (float)quarter, z = f * f;
+    float s = 0x1.4bc89ap-13f; /* sin(pi/2 f) / f: 7e-12 */
+    s = s * z - 0x1.32ca9ep-8f;
+    s = s * z + 0x1.466bbap-4f;
+    s = s * z - 0x1.4abbcep-1f;
+    s = (s * z + 0x1.921fb6p+0f) * f;
+    float c = 0x1.d9c364p-11f; /* cos(pi/2 f): 5e-11 */
+    c = c * z - 0x1.55c57cp-6f;
+    c = c * z + 0x1.03c1dcp-2f;
+    c = c * z - 0x1.3bd3ccp+0f;
+    c = c * z + 1.0f;
+    float cosine = quarter & 1 ? s : c;
+    cosine = (quarter + 1) & 2 ? -cosine : cosine;
+    return radius * cosine;
+}
+
+/*
+ * base^n, n >= 0, of 0 <= base < 1 by repeated squaring in pairs of doubles, whose sum has 106 bits: rounded correctly
+ * but for one case in 2^40, and with the same bits on every device, which pow has not.
+ */
+YK__SCALAR void yk__pair_multiply(double *high, double *low, double by_high, double by_low)
+{
+    double product = *high * by_high, rest = yk__fma_f64(*high, by_high, -product);
+    rest = yk__fma_f64(*high, by_low, yk__fma_f64(*low, by_high, rest));
+    *high = product + rest;
+    *low = rest - (*high - product);
+}
+YK__SCALAR double yk__power_of_step(double base, int64_t n)
+{
+    double high = 1, low = 0, factor = base, factor_low = 0;
+    for (; n > 0; n >>= 1) {
+        if (n & 1)
+            yk__pair_multiply(&high, &low, factor, factor_low);
+        yk__pair_multiply(&factor, &factor_low, factor, factor_low);
+    }
+    return high + low;
 }
 
 #endif

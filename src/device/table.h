@@ -2,13 +2,19 @@
  * table.h - the table of functions through which everything above device/ reaches a backend. Layer: device.
  *
  * A backend (cpu/, cuda/) fills one yk__backend; backend.c knows them. The rules for every kernel slot:
+ *  - A backend that carries kernels out later cannot fail at the call for a value (a label, an index): it keeps the
+ * first such failure, in the order of its queue, in the device's error record, and the next `synchronize`, `upload` or
+ *    `download` fails with it, once, naming operation, row and value. On the CPU the call fails.
  *  - Views are borrowed. Shapes, dtypes and devices were checked by the caller and match what the slot says; the
  *    kernel needs to check only what depends on values (labels, indices).
  *  - Strides are in elements and may be anything, 0 and overlapping included, for inputs; an output never overlaps
  *    itself or an input, except that an elementwise output may be the very same view as an input. Every layout must
  *    give the right result; which ones are fast is the kernel's business.
- *  - "float" means f32 or f64, the same for all float arguments of the call. f16 and bf16 reach `copy`, `fill` and
- *    `random` only: the layer above computes them in f32.
+ *  - A slot takes the dtypes that the backend declares for it in `takes`; the layer above brings f16 and bf16 to f32
+ *    where one of them is not among these. "float" means one of the floating ones, the same for all float arguments of
+ *    the call, but for what is marked "statistic": with f16 and bf16 that is f32. `copy`, `fill` and `where` take every
+ *    dtype. A backward slot takes what its forward slot takes.
+ *  - f16 and bf16 are computed in f32 and rounded once, when a result is stored.
  *  - Sizes may be 0: then there is nothing to do, but reductions write their identity.
  *  - Results have the same bits for any number of threads.
  *  - Slots are called from any thread, several at once, on the same device too. They return YK_OK or fail with the
@@ -21,8 +27,29 @@
 #include "base/core.h"
 #include "device/kernel_args.h"
 
+/* The slots that declare their dtypes. */
+/* clang-format off */
+#define YK__TYPED_SLOTS(X)                                                                                             \
+    X(unary) X(binary) X(random) X(dropout) X(reduce) X(softmax) X(gemm) X(conv2d) X(max_pool2d) X(avg_pool2d)         \
+    X(adaptive_avg_pool2d) X(batch_norm) X(layer_norm) X(attention) X(embedding) X(cross_entropy) X(sgd) X(adam)
+#define YK__SLOT_NAME(slot) YK__SLOT_##slot,
+typedef enum yk__slot { YK__TYPED_SLOTS(YK__SLOT_NAME) YK__SLOTS } yk__slot;
+#undef YK__SLOT_NAME
+/* clang-format on */
+
+/* Sets of dtypes. */
+enum {
+    YK__FLOATS = 1 << YK_F32 | 1 << YK_F64,
+    YK__HALVES = 1 << YK_F16 | 1 << YK_BF16,
+    YK__WHOLES = 1 << YK_I64 | 1 << YK_I32 | 1 << YK_U8 | 1 << YK_BOOL
+};
+
 typedef struct yk__backend {
     const char *name; /* "cpu" */
+    /* By slot, the dtypes (1 << dtype) of its first input, or of its output where it has none; 0 where the slot is not
+     * there. An operation of `unary`, `binary` or `reduce` may take fewer (sqrt of integers); none lacks f16 or bf16
+     * alone. */
+    uint16_t takes[YK__SLOTS];
 
     /* ---- devices and memory ---- */
     int (*device_count)(void);
@@ -36,6 +63,17 @@ typedef struct yk__backend {
     yk_status (*upload)(int device, void *to, const void *from_host, size_t bytes);
     yk_status (*download)(int device, void *to_host, const void *from, size_t bytes);
     yk_status (*synchronize)(int device);
+    /* ---- work of others on the device's queue (comm/staging.c) ---- */
+    /* Calls fn(arg) on some thread when everything queued before is done; what is queued after waits until it returns.
+     * fn may block, and calls no slot. Where a device fails for good before, fn is never called. A backend that is done
+     * when a slot returns calls it at once. */
+    yk_status (*enqueue)(int device, void (*fn)(void *arg), void *arg);
+    /* Host memory that copies reach while others run, and copies that are queued: the memory is not touched until they
+     * are done. */
+    yk_status (*allocate_pinned)(int device, size_t bytes, void **memory);
+    void (*release_pinned)(int device, void *memory);
+    yk_status (*queue_upload)(int device, void *to, const void *from_pinned, size_t bytes);
+    yk_status (*queue_download)(int device, void *to_pinned, const void *from, size_t bytes);
     yk_status (*set_threads)(int device, int threads); /* NULL where threads are not ours to set */
     int (*get_threads)(int device);
     bool host_memory; /* its memory can be read and written from the host */
@@ -49,11 +87,15 @@ typedef struct yk__backend {
                         double alpha);
     yk_status (*where)(int device, const yk__view *out, const yk__view *condition, const yk__view *a,
                        const yk__view *b);
-    /* Element i (C order) of `out` is a function of (stream, i) alone. */
-    yk_status (*random)(int device, yk__random_kind kind, const yk__view *out, yk__stream stream, double p0, double p1);
+    /* Element i (C order) of `out` is a function of (stream, i) alone. `calls` is NULL, or a number in the device's
+     * memory that is added to stream.epoch when the operation is carried out: see Note [What changes from step to step]
+     * in kernel_args.h. */
+    yk_status (*random)(int device, yk__random_kind kind, const yk__view *out, yk__stream stream, const uint32_t *calls,
+                        double p0, double p1);
     /* out = x * keep / (1 - p), where keep of element i (C order) is random(stream, i) >= p. Backward is the same call.
      */
-    yk_status (*dropout)(int device, const yk__view *out, const yk__view *x, yk__stream stream, double p);
+    yk_status (*dropout)(int device, const yk__view *out, const yk__view *x, yk__stream stream, const uint32_t *calls,
+                         double p);
 
     /* ---- reductions ---- */
     /* out has the ndim of in, with size 1 where it is reduced. Sums of f32 are kept in blocks so that the error does
@@ -97,9 +139,9 @@ typedef struct yk__backend {
 
     /* ---- normalisation ---- */
     /* x, residual, out (N,C,...) of 2 to 5 dimensions; weight, bias, running_mean, running_var (C) or NULL; mean and
-     * invstd (C) are outputs kept for backward. out = (x - mean) invstd weight + bias [+ residual] [then relu].
-     * In training the running statistics, where given, move by momentum towards the batch's mean and unbiased
-     * variance. */
+     * invstd (C) are outputs kept for backward; all but the first three, and gweight and gbias, are statistics. out =
+     * (x - mean) invstd weight + bias [+ residual] [then relu]. In training the running statistics, where given, move
+     * by momentum towards the batch's mean and unbiased variance. */
     yk_status (*batch_norm)(int device, const yk__batch_norm *p, const yk__view *out, const yk__view *mean,
                             const yk__view *invstd, const yk__view *x, const yk__view *residual, const yk__view *weight,
                             const yk__view *bias, const yk__view *running_mean, const yk__view *running_var);
@@ -109,7 +151,8 @@ typedef struct yk__backend {
                                      const yk__view *gweight, const yk__view *gbias, const yk__view *gout,
                                      const yk__view *x, const yk__view *out, const yk__view *weight,
                                      const yk__view *mean, const yk__view *invstd);
-    /* x (M,D) normalised over D; weight, bias (D) or NULL; mean, invstd (M) outputs for backward. */
+    /* x (M,D) normalised over D; weight, bias (D) or NULL; mean, invstd (M) outputs for backward; all but x, out and
+     * their gradients are statistics. */
     yk_status (*layer_norm)(int device, double eps, const yk__view *out, const yk__view *mean, const yk__view *invstd,
                             const yk__view *x, const yk__view *weight, const yk__view *bias);
     yk_status (*layer_norm_backward)(int device, const yk__view *gx, const yk__view *gweight, const yk__view *gbias,
@@ -117,9 +160,9 @@ typedef struct yk__backend {
                                      const yk__view *mean, const yk__view *invstd);
 
     /* ---- attention: q (B,H,L,E), k (B,H,S,E), v (B,H,S,D), out (B,H,L,D), lse (B,H,L); float ---- */
-    /* out = softmax(scale q k^T + mask) v; lse, dense, is the logarithm of the sum of e^score, kept for backward. mask
-     * (B,H,L,S) is NULL, bool (false: the query may not look at the key) or of q's dtype (added). A query that may
-     * look at no key gives 0. The columns of q, out, gout and the gradients have stride 1. */
+    /* out = softmax(scale q k^T + mask) v; lse, dense, a statistic, is the logarithm of the sum of e^score, kept for
+     * backward. mask (B,H,L,S) is NULL, bool (false: the query may not look at the key) or of q's dtype (added). A
+     * query that may look at no key gives 0. The columns of q, out, gout and the gradients have stride 1. */
     yk_status (*attention)(int device, const yk__attention *p, const yk__view *out, const yk__view *lse,
                            const yk__view *q, const yk__view *k, const yk__view *v, const yk__view *mask);
     yk_status (*attention_backward)(int device, const yk__attention *p, const yk__view *gq, const yk__view *gk,
@@ -153,8 +196,8 @@ typedef struct yk__backend {
     yk_status (*scan)(int device, yk__scan op, const yk__view *out, const yk__view *x, int dim, bool reverse);
 
     /* ---- losses: x (N,C) logits, target (N) i64, weight (C) or NULL ---- */
-    /* loss: 0-dim; lse (N): log-sum-exp per row; total: 0-dim, the divisor of the mean. A label outside [0, C) that is
-     * not ignore_index is an error that names row, label and C. */
+    /* loss: 0-dim; lse (N): log-sum-exp per row; total: 0-dim, the divisor of the mean; all but x and gx are
+     * statistics. A label outside [0, C) that is not ignore_index is an error that names row, label and C. */
     yk_status (*cross_entropy)(int device, const yk__cross_entropy *p, const yk__view *loss, const yk__view *lse,
                                const yk__view *total, const yk__view *x, const yk__view *target,
                                const yk__view *weight);
@@ -168,6 +211,14 @@ typedef struct yk__backend {
                      const yk__view *momentum /* NULL where p->momentum is 0 */);
     yk_status (*adam)(int device, const yk__adam *p, int64_t count, const yk__view *params, const yk__view *grads,
                       const yk__view *mean, const yk__view *square, const yk__view *max_square /* amsgrad or NULL */);
+    /* ---- what changes from step to step, in the device's memory (kernel_args.h); pointers are to that ---- */
+    /* state->step += 1, but not where *skip is there and not 0. */
+    yk_status (*step_advance)(int device, yk__step_state *state, const int32_t *skip);
+    /* Each gradient, f32 or f64, is multiplied by scale->inverse; scale->found becomes 1 where one of their elements
+     * was not finite. (torch._amp_foreach_non_finite_check_and_unscale_) */
+    yk_status (*unscale)(int device, int64_t count, const yk__view *grads, yk__scale_state *scale);
+    /* The scale of the next step, by what was found; forgets that. (torch._amp_update_scale_) */
+    yk_status (*scale_update)(int device, const yk__scaling *p, yk__scale_state *scale);
 } yk__backend;
 
 /* The backend of a type, loaded at first use; NULL and an error where it is not there. (backend.c) */

@@ -12,7 +12,7 @@ static yk_status fill_random(yk_tensor *x, yk__random_kind kind, yk__stream stre
 {
     const yk__backend *backend = yk__backend_for(x);
     yk__view v = yk__view_of(x);
-    return backend->random ? backend->random(yk__device_of(x).index, kind, &v, stream, p0, p1)
+    return backend->random ? backend->random(yk__device_of(x).index, kind, &v, stream, NULL, p0, p1)
                            : yk__slot_missing(yk__device_of(x), "random");
 }
 

@@ -47,7 +47,7 @@ static yk__view lse_view(const yk_tensor *lse, const yk__view *q)
 /* to[i] = from[i] in the dtype of kernels, with columns next to each other. Nothing is left in to[] on failure. */
 static yk_status prepare(int count, yk_tensor *const *from, yk_tensor **to)
 {
-    yk_status status = yk__widen(count, from, to);
+    yk_status status = yk__operands(YK__SLOT_attention, (1u << count) - 1, count, from, to);
     for (int i = 0; i < count && !status; i++) {
         yk_tensor *x = to[i];
         if (!x || x->stride[x->ndim - 1] == 1 || x->numel == 0)
@@ -111,7 +111,7 @@ static yk_tensor *blockwise(yk_tensor *const inputs[INPUTS], const yk__attention
     yk_dtype dtype = (yk_dtype)in[Q]->dtype;
     bool in_order = stride[ndim - 1] == 1;
     yk_tensor *out = yk__tensor_new(ndim, shape, in_order ? stride : NULL, dtype, device);
-    yk_tensor *lse = yk__tensor_new(ndim - 1, shape, NULL, dtype, device);
+    yk_tensor *lse = yk__tensor_new(ndim - 1, shape, NULL, yk__statistic_dtype(dtype), device);
     yk_status status = out && lse ? YK_OK : yk__status_of(NULL);
     if (!status && out->numel) {
         yk__view q = as_heads(in[Q]), k = as_heads(in[K]), v = as_heads(in[V]), o = as_heads(out);

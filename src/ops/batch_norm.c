@@ -23,7 +23,7 @@ static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
     yk_tensor *from[READ] = {gout}, *in[READ], *made[DIFFERENTIABLE] = {NULL};
     for (int i = 1; i < READ; i++)
         from[i] = yk__saved(node, i - 1, &status);
-    if (status || (status = yk__widen(READ, from, in)))
+    if (status || (status = yk__operands(YK__SLOT_batch_norm, 1u << G | 1u << SAVED_X | 1u << OUT, READ, from, in)))
         return status;
     yk_device device = yk__device_of(gout);
     yk_dtype dtype = (yk_dtype)in[SAVED_X]->dtype;
@@ -31,7 +31,7 @@ static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
     for (int i = 0; i < DIFFERENTIABLE && !status; i++) {
         if (!yk__needs_grad(node, i) || (i == RESIDUAL && !c->p.relu))
             continue;
-        made[i] = i == WEIGHT || i == BIAS ? yk__gradient_vector(node, i, channels, dtype, device)
+        made[i] = i == WEIGHT || i == BIAS ? yk__gradient_vector(node, i, channels, yk__statistic_dtype(dtype), device)
                                            : yk__spec_new(&c->x, device);
         status = yk__status_of(made[i]);
     }
@@ -114,13 +114,14 @@ yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_te
     static const yk__op op = {.name = "batch_norm", .backward = batch_norm_backward};
     yk_batch_norm_options o = options ? *options : (yk_batch_norm_options){0};
     yk_tensor *in[INPUTS] = {x, weight, bias, o.residual, running_mean, running_var}, *wide[INPUTS];
-    if (!yk__op_begin("batch_norm", INPUTS, in, ~1u) || !check(in, o.training) || yk__widen(INPUTS, in, wide))
+    if (!yk__op_begin("batch_norm", INPUTS, in, ~1u) || !check(in, o.training) ||
+        yk__operands(YK__SLOT_batch_norm, 1u << X | 1u << RESIDUAL, INPUTS, in, wide))
         return NULL;
     batch_norm_context c = {.p = {o.momentum != 0 ? o.momentum : 0.1, o.eps != 0 ? o.eps : 1e-5, o.training, o.relu}};
     yk_device device = yk__device_of(x);
-    yk_dtype dtype = (yk_dtype)wide[X]->dtype;
-    yk_tensor *out = yk__tensor_like(wide[X], dtype), *mean = yk__tensor_new(1, &x->shape[1], NULL, dtype, device);
-    yk_tensor *invstd = yk__tensor_new(1, &x->shape[1], NULL, dtype, device);
+    yk_dtype dtype = (yk_dtype)wide[X]->dtype, statistic = yk__statistic_dtype(dtype);
+    yk_tensor *out = yk__tensor_like(wide[X], dtype), *mean = yk__tensor_new(1, &x->shape[1], NULL, statistic, device);
+    yk_tensor *invstd = yk__tensor_new(1, &x->shape[1], NULL, statistic, device);
     yk_status status = out && mean && invstd ? YK_OK : yk__status_of(NULL);
     if (!status && out->numel) {
         yk__view vo = yk__view_of(out), vm = yk__view_of(mean), vi = yk__view_of(invstd), v[INPUTS];

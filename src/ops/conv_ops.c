@@ -105,7 +105,7 @@ static yk_status conv2d_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     const conv_context *c = yk__context(node);
     yk_status status = YK_OK;
     yk_tensor *from[3] = {gout, yk__saved(node, 0, &status), yk__saved(node, 1, &status)}, *wide[3];
-    if (status || (status = yk__widen(3, from, wide)))
+    if (status || (status = yk__operands(YK__SLOT_conv2d, 7u, 3, from, wide)))
         return status;
     yk_tensor *g = wide[0], *x = wide[1], *w = wide[2], *gx = NULL, *gw = NULL, *gbias = NULL;
     yk_device device = yk__device_of(gout);
@@ -145,7 +145,7 @@ yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_
     conv_context c;
     int64_t shape[4], stride[4];
     if (!yk__op_begin("conv2d", 3, inputs, 1u << 2) || !fill_options(options, &c.p) ||
-        !check(&c.p, x, weight, bias, shape) || yk__widen(3, inputs, wide))
+        !check(&c.p, x, weight, bias, shape) || yk__operands(YK__SLOT_conv2d, 7u, 3, inputs, wide))
         return NULL;
     yk__view vx = yk__view_of(wide[0]), vw = yk__view_of(wide[1]), vbias;
     const yk__backend *backend = yk__backend_for(x);

@@ -17,12 +17,12 @@ static yk_tensor *dropped(yk_tensor *x, const dropout_context *c)
     if (c->p == 1)
         return yk__raw_unary("dropout", YK__MUL_SCALAR, x, 0, 0);
     yk_tensor *wide;
-    if (yk__widen(1, &x, &wide))
+    if (yk__operands(YK__SLOT_dropout, 1u, 1, &x, &wide))
         return NULL;
     yk_tensor *out = yk__tensor_like(wide, (yk_dtype)wide->dtype);
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vx = yk__view_of(wide);
-        out = yk__tensor_if_ok(out, YK__SLOT(out, dropout, &vo, &vx, c->stream, c->p));
+        out = yk__tensor_if_ok(out, YK__SLOT(out, dropout, &vo, &vx, c->stream, NULL, c->p));
     }
     yk_tensor_release(wide);
     return yk__narrow_to(out, (yk_dtype)x->dtype);

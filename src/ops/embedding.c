@@ -61,7 +61,7 @@ yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx
                  (long long)padding_idx, yk_shape_format(weight, text, sizeof(text)));
         return NULL;
     }
-    if (yk__expect_floating("embedding", "weight", weight) || yk__widen(1, &weight, &wide))
+    if (yk__expect_floating("embedding", "weight", weight) || yk__operands(YK__SLOT_embedding, 1u, 1, &weight, &wide))
         return NULL;
     int64_t shape[YK_MAX_DIMS], rows[2] = {index->numel, weight->shape[1]};
     memcpy(shape, index->shape, sizeof(shape[0]) * (size_t)index->ndim);
@@ -75,10 +75,10 @@ yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx
         yk__view vw = yk__view_of(wide), vi = yk__view_of(list);
         status = YK__SLOT(weight, embedding, &vo, &vw, &vi);
     }
+    embedding_context c = {.weight = yk__spec_of(weight), .padding_idx = padding_idx};
+    c.weight.dtype = wide->dtype;
     yk_tensor_release(wide);
     out = yk__narrow_to(yk__tensor_if_ok(out, status), (yk_dtype)weight->dtype);
-    embedding_context c = {.weight = yk__spec_of(weight), .padding_idx = padding_idx};
-    c.weight.dtype = (int8_t)yk__wide_dtype(weight);
     out = yk__record(out, &op, 2, inputs, 1, &list, &c, sizeof(c));
     yk_tensor_release(list);
     return out;

@@ -153,21 +153,6 @@ static yk_status scale_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
     return yk__status_of(grads[0]);
 }
 
-/* x = op(x, p0) over itself. */
-static yk_status unary_into(const char *name, yk__unary op, yk_tensor *x, double p0)
-{
-    if (x->numel == 0)
-        return YK_OK;
-    if (!yk__is_half((yk_dtype)x->dtype)) {
-        yk__view v = yk__view_of(x);
-        return YK__SLOT(x, unary, op, &v, &v, p0, 0);
-    }
-    yk_tensor *result = yk__raw_unary(name, op, x, p0, 0);
-    yk_status status = result ? yk__raw_copy(x, result) : yk__status_of(NULL);
-    yk_tensor_release(result);
-    return status;
-}
-
 yk_tensor *yk_mul_scalar_(yk_tensor *x, double y)
 {
     static const yk__op op = {.name = "mul_scalar_", .backward = scale_backward};
@@ -178,7 +163,7 @@ yk_tensor *yk_mul_scalar_(yk_tensor *x, double y)
                  yk_dtype_name((yk_dtype)x->dtype), y);
         return NULL;
     }
-    return finish(x, NULL, unary_into("mul_scalar_", YK__MUL_SCALAR, x, y), &op, NULL, NULL, y);
+    return finish(x, NULL, yk__raw_unary_into("mul_scalar_", YK__MUL_SCALAR, x, y, 0), &op, NULL, NULL, y);
 }
 
 static yk_status relu_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
@@ -196,7 +181,7 @@ yk_tensor *yk_relu_(yk_tensor *x)
     static const yk__op op = {.name = "relu_", .backward = relu_backward};
     if (!begin("relu_", x, NULL, false, false))
         return NULL;
-    return finish(x, NULL, unary_into("relu_", YK__RELU, x, 0), &op, x, NULL, 0);
+    return finish(x, NULL, yk__raw_unary_into("relu_", YK__RELU, x, 0, 0), &op, x, NULL, 0);
 }
 
 /* ---- what overwrites everything: the gradient of the old value is zero ---- */
@@ -250,8 +235,8 @@ static yk_tensor *draw(const yk__op *op, yk_tensor *x, yk__random_kind kind, dou
     if (!begin(op->name, x, NULL, false, false) || yk__expect_floating(op->name, "tensor", x))
         return NULL;
     yk__view v = yk__view_of(x);
-    return finish(x, NULL, x->numel ? YK__SLOT(x, random, kind, &v, yk__random_next(), p0, p1) : YK_OK, op, NULL, NULL,
-                  0);
+    return finish(x, NULL, x->numel ? YK__SLOT(x, random, kind, &v, yk__random_next(), NULL, p0, p1) : YK_OK, op, NULL,
+                  NULL, 0);
 }
 
 yk_tensor *yk_uniform_(yk_tensor *x, double low, double high)

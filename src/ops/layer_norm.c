@@ -25,16 +25,16 @@ static yk_status layer_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
     yk_tensor *from[READ] = {gout}, *in[READ], *made[3] = {NULL};
     for (int i = 1; i < READ; i++)
         from[i] = yk__saved(node, i - 1, &status);
-    if (status || (status = yk__widen(READ, from, in)))
+    if (status || (status = yk__operands(YK__SLOT_layer_norm, 1u << G | 1u << SAVED_X, READ, from, in)))
         return status;
     int64_t rows[2] = {c->rows, c->size};
     yk_tensor *g = yk__raw_reshape(in[G], 2, rows);
     status = yk__status_of(g);
-    yk_dtype dtype = (yk_dtype)in[SAVED_X]->dtype;
+    yk_dtype dtype = (yk_dtype)in[SAVED_X]->dtype, statistic = yk__statistic_dtype(dtype);
     for (int i = 0; i < 3 && !status; i++) {
         if (!yk__needs_grad(node, i))
             continue;
-        made[i] = yk__tensor_new(i ? 1 : 2, i ? &c->size : rows, NULL, dtype, yk__device_of(gout));
+        made[i] = yk__tensor_new(i ? 1 : 2, i ? &c->size : rows, NULL, i ? statistic : dtype, yk__device_of(gout));
         status = yk__status_of(made[i]);
     }
     if (!status && g->numel) {
@@ -100,18 +100,18 @@ yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_sha
     static const yk__op op = {.name = "layer_norm", .backward = layer_norm_backward};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
     if (!yk__op_begin("layer_norm", 3, inputs, 6) || !check(x, n_dims, normalized_shape, inputs + 1) ||
-        yk__widen(3, inputs, wide))
+        yk__operands(YK__SLOT_layer_norm, 1u << 0, 3, inputs, wide))
         return NULL;
     layer_norm_context c = {.rows = 1, .size = 1};
     for (int d = 0; d < x->ndim; d++)
         *(d < x->ndim - n_dims ? &c.rows : &c.size) *= x->shape[d];
     yk_device device = yk__device_of(x);
-    yk_dtype dtype = (yk_dtype)wide[0]->dtype;
+    yk_dtype dtype = (yk_dtype)wide[0]->dtype, statistic = yk__statistic_dtype(dtype);
     yk_tensor *rows = yk__raw_reshape(wide[0], 2, (int64_t[2]){c.rows, c.size}),
               *w = yk__raw_reshape(wide[1], 1, &c.size);
     yk_tensor *b = yk__raw_reshape(wide[2], 1, &c.size), *out = yk__tensor_new(x->ndim, x->shape, NULL, dtype, device);
-    yk_tensor *mean = yk__tensor_new(1, &c.rows, NULL, dtype, device);
-    yk_tensor *invstd = yk__tensor_new(1, &c.rows, NULL, dtype, device);
+    yk_tensor *mean = yk__tensor_new(1, &c.rows, NULL, statistic, device);
+    yk_tensor *invstd = yk__tensor_new(1, &c.rows, NULL, statistic, device);
     bool all = rows && (w || !weight) && (b || !bias) && out && mean && invstd;
     yk_status status = all ? YK_OK : yk__status_of(NULL);
     if (!status && out->numel) {

@@ -42,7 +42,7 @@ static yk_status linear_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     const yk__tensor_spec *x_spec = yk__context(node);
     yk_status status = YK_OK;
     yk_tensor *from[3] = {gout, yk__saved(node, 0, &status), yk__saved(node, 1, &status)}, *wide[3];
-    if (status || (status = yk__widen(3, from, wide)))
+    if (status || (status = yk__operands(YK__SLOT_gemm, 7u, 3, from, wide)))
         return status;
     yk_dtype dtype = (yk_dtype)gout->dtype;
     yk_tensor *g = as_rows(wide[0]);
@@ -109,7 +109,8 @@ yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias)
 {
     static const yk__op op = {.name = "linear", .backward = linear_backward};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
-    if (!yk__op_begin("linear", 3, inputs, 1u << 2) || !check(x, weight, bias) || yk__widen(3, inputs, wide))
+    if (!yk__op_begin("linear", 3, inputs, 1u << 2) || !check(x, weight, bias) ||
+        yk__operands(YK__SLOT_gemm, 7u, 3, inputs, wide))
         return NULL;
     int64_t shape[YK_MAX_DIMS];
     memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)x->ndim);
@@ -123,13 +124,14 @@ yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias)
         yk__contiguous_strides(3, vo.shape, vo.stride);
         out = yk__tensor_if_ok(out, multiply(out, &vo, &a, &b, wide[2]));
     }
+    int8_t dtype = wide[0]->dtype;
     yk_tensor_release(rows);
     yk__release_all(3, wide);
     out = yk__narrow_to(out, (yk_dtype)x->dtype);
     if (!out || !yk__will_record(3, inputs))
         return yk__scope_own(out);
     yk__tensor_spec specs[2] = {yk__spec_of(x), yk__spec_of(weight)};
-    specs[1].dtype = (int8_t)yk__wide_dtype(weight);
+    specs[1].dtype = dtype;
     yk_tensor *saved[2] = {yk_requires_grad(weight) ? x : NULL, yk_requires_grad(x) ? weight : NULL};
     return yk__record(out, &op, 3, inputs, 2, saved, specs, sizeof(specs));
 }

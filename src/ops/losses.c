@@ -20,7 +20,7 @@ static yk_status cross_entropy_backward(yk__node *node, yk_tensor *gout, yk_tens
     yk_tensor *from[READ] = {gout}, *in[READ];
     for (int i = 1; i < READ; i++)
         from[i] = yk__saved(node, i - 1, &status);
-    if (status || (status = yk__widen(READ, from, in)))
+    if (status || (status = yk__operands(YK__SLOT_cross_entropy, 1u << LOGITS, READ, from, in)))
         return status;
     yk_tensor *gx = yk__tensor_like(in[LOGITS], (yk_dtype)in[LOGITS]->dtype);
     status = yk__status_of(gx);
@@ -70,10 +70,10 @@ static yk_tensor *reduced(const yk__op *op, yk_tensor *logits, yk_tensor *target
                           const yk__cross_entropy *p)
 {
     yk_tensor *from[2] = {logits, weight}, *wide[2];
-    if (yk__widen(2, from, wide))
+    if (yk__operands(YK__SLOT_cross_entropy, 1u << 0, 2, from, wide))
         return NULL;
     yk_device device = yk__device_of(logits);
-    yk_dtype dtype = (yk_dtype)wide[0]->dtype;
+    yk_dtype dtype = yk__wide_dtype(wide[0]);
     yk_tensor *labels = yk__raw_cast(target, YK_I64), *lse = yk__tensor_new(1, logits->shape, NULL, dtype, device);
     yk_tensor *loss = yk__tensor_new(0, NULL, NULL, dtype, device),
               *total = yk__tensor_new(0, NULL, NULL, dtype, device);

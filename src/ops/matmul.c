@@ -167,7 +167,7 @@ static yk_status matmul_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     const product_context *c = yk__context(node);
     yk_status status = YK_OK;
     yk_tensor *from[3] = {gout, yk__saved(node, 0, &status), yk__saved(node, 1, &status)}, *wide[3];
-    if (status || (status = yk__widen(3, from, wide)))
+    if (status || (status = yk__operands(YK__SLOT_gemm, 7u, 3, from, wide)))
         return status;
     /* The gradient as matrices: dimensions that 1-d operands took away come back with size 1. */
     bool row = c->a.ndim == 1, column = c->b.ndim == 1;
@@ -272,7 +272,7 @@ yk_tensor *yk_matmul(yk_tensor *a, yk_tensor *b)
 {
     static const yk__op op = {.name = "matmul", .backward = matmul_backward};
     yk_tensor *inputs[2] = {a, b}, *wide[2];
-    if (!yk__op_begin("matmul", 2, inputs, 0) || !check(a, b) || yk__widen(2, inputs, wide))
+    if (!yk__op_begin("matmul", 2, inputs, 0) || !check(a, b) || yk__operands(YK__SLOT_gemm, 3u, 2, inputs, wide))
         return NULL;
     yk__view va = matrices(wide[0], true), vb = matrices(wide[1], false);
     int ndim = va.ndim > vb.ndim ? va.ndim : vb.ndim;

@@ -82,7 +82,7 @@ static yk_status norm_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
             bad = yk__raw_fill(grads[0], 0);
         return bad ? bad : yk__status_of(grads[0]);
     }
-    if ((bad = yk__widen(3, from, wide)))
+    if ((bad = yk__operands(YK__SLOT_reduce, 0, 3, from, wide)))
         return bad;
     yk_tensor *x = wide[0], *n = kept_dims(wide[1], c), *g = kept_dims(wide[2], c), *out = NULL;
     yk_tensor *sign = yk__raw_unary("norm", YK__SIGN, x, 0, 0), *size = yk__raw_unary("norm", YK__ABS, x, 0, 0);
@@ -133,7 +133,7 @@ yk_tensor *yk_norm(yk_tensor *x, double p, const int *dims, int n_dims, bool kee
         yk__fail(YK_ERR_ARGUMENT, "norm: p is NaN");
         return NULL;
     }
-    if (yk__widen(1, &x, &wide))
+    if (yk__operands(YK__SLOT_reduce, 0, 1, &x, &wide))
         return NULL;
     c.x = yk__spec_of(x);
     yk_tensor *kept = raw_norm(wide, p, c.mask), *out = NULL;

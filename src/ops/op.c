@@ -3,10 +3,27 @@
  */
 #include "ops/op.h"
 
-yk_status yk__widen(int count, yk_tensor *const *from, yk_tensor **to)
+/* Whether all floating tensors of the set are of one half-precision dtype that the slot takes. */
+static bool stays_half(yk__slot slot, uint32_t data, int count, yk_tensor *const *from)
 {
+    const yk_tensor *first = NULL;
     for (int i = 0; i < count; i++) {
-        to[i] = from[i] ? yk__raw_cast(from[i], yk__wide_dtype(from[i])) : NULL;
+        const yk_tensor *x = data & 1u << i ? from[i] : NULL;
+        if (!x || !yk_dtype_is_floating((yk_dtype)x->dtype))
+            continue;
+        first = first ? first : x;
+        if (!yk__is_half((yk_dtype)x->dtype) || x->dtype != first->dtype)
+            return false;
+    }
+    return first && yk__slot_dtype(first, slot, (yk_dtype)first->dtype) == (yk_dtype)first->dtype;
+}
+
+yk_status yk__operands(yk__slot slot, uint32_t data, int count, yk_tensor *const *from, yk_tensor **to)
+{
+    bool half = stays_half(slot, data, count, from);
+    for (int i = 0; i < count; i++) {
+        bool kept = half && data & 1u << i;
+        to[i] = !from[i] ? NULL : kept ? yk_tensor_retain(from[i]) : yk__raw_cast(from[i], yk__wide_dtype(from[i]));
         if (from[i] && !to[i]) {
             yk__release_all(i, to);
             return yk__status_of(NULL);

@@ -28,14 +28,20 @@ static inline const yk__view *yk__optional_view(yk__view *v, const yk_tensor *x)
     return v;
 }
 
-/* ---- dtypes: f16 and bf16 are computed in f32 ---- */
+/* ---- dtypes: a slot is given f16 and bf16 where its backend takes them, else f32 ---- */
+/* That of what the table calls statistics (device/table.h), beside data of this dtype. */
+static inline yk_dtype yk__statistic_dtype(yk_dtype dtype)
+{
+    return yk__is_half(dtype) ? YK_F32 : dtype;
+}
 static inline yk_dtype yk__wide_dtype(const yk_tensor *x)
 {
-    return yk__is_half((yk_dtype)x->dtype) ? YK_F32 : (yk_dtype)x->dtype;
+    return yk__statistic_dtype((yk_dtype)x->dtype);
 }
-/* to[i] = from[i] in the dtype that kernels take (retained where it has it already); NULL entries stay NULL. On
- * failure nothing is left in to[]. */
-yk_status yk__widen(int count, yk_tensor *const *from, yk_tensor **to);
+/* to[i] = from[i] in the dtype that the slot is called with (retained where it has it already); NULL entries stay NULL.
+ * `data` has a bit for each entry that may be f16 or bf16 there, which they are where the slot takes it and all of them
+ * agree; the others are statistics. On failure nothing is left in to[]. */
+yk_status yk__operands(yk__slot slot, uint32_t data, int count, yk_tensor *const *from, yk_tensor **to);
 void yk__release_all(int count, yk_tensor **tensors);
 /* x, taken over, in the dtype. */
 yk_tensor *yk__narrow_to(yk_tensor *x, yk_dtype dtype);

@@ -24,7 +24,7 @@ typedef struct scan_context {
 static yk_tensor *raw_scan(yk__scan op, yk_tensor *x, int dim, bool reverse)
 {
     yk_tensor *wide = NULL;
-    if (!x || yk__widen(1, &x, &wide))
+    if (!x || yk__operands(YK__SLOT_reduce, 0, 1, &x, &wide))
         return NULL;
     yk_tensor *out = yk__tensor_like(wide, (yk_dtype)wide->dtype);
     if (out && out->numel) {
@@ -76,7 +76,7 @@ static yk_status cumprod_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     const scan_context *c = yk__context(node);
     yk_status bad = YK_OK;
     yk_tensor *from[3] = {yk__saved(node, 0, &bad), yk__saved(node, 1, &bad), gout}, *wide[3];
-    if (bad || (bad = yk__widen(3, from, wide)))
+    if (bad || (bad = yk__operands(YK__SLOT_reduce, 0, 3, from, wide)))
         return bad;
     yk_tensor *some = yk__raw_reduce("cumprod", YK__ALL, wide[0], 0, false, 0), *grad = NULL;
     if (some && yk_item(some) == 0) {
@@ -124,7 +124,7 @@ yk_tensor *yk_cumprod(yk_tensor *x, int dim)
 static yk_tensor *raw_argsort(yk_tensor *x, int dim, bool descending)
 {
     yk_tensor *wide = NULL;
-    if (yk__widen(1, &x, &wide))
+    if (yk__operands(YK__SLOT_reduce, 0, 1, &x, &wide))
         return NULL;
     yk_tensor *index = yk__tensor_new(x->ndim, x->shape, NULL, YK_I64, yk__device_of(x));
     if (index && index->numel) {

@@ -71,12 +71,12 @@ static bool plan(const char *name, const yk_tensor *x, const yk_pool2d_options *
     return true;
 }
 
-static pool_context context_of(const yk_tensor *x, const yk__pool2d *p)
+static pool_context context_of(const yk_tensor *x, yk_dtype dtype, const yk__pool2d *p)
 {
     pool_context c = {.x = yk__spec_of(x)};
     if (p)
         c.p = *p;
-    c.x.dtype = (int8_t)yk__wide_dtype(x);
+    c.x.dtype = (int8_t)dtype;
     return c;
 }
 
@@ -112,7 +112,7 @@ yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
     int64_t shape[4];
     yk_tensor *wide;
     if (!yk__op_begin("max_pool2d", 1, &x, 0) || !check_input("max_pool2d", x) ||
-        !plan("max_pool2d", x, options, true, &p, shape) || yk__widen(1, &x, &wide))
+        !plan("max_pool2d", x, options, true, &p, shape) || yk__operands(YK__SLOT_max_pool2d, 1u, 1, &x, &wide))
         return NULL;
     yk_tensor *out = result_for(wide, shape, (yk_dtype)wide->dtype), *index = result_for(wide, shape, YK_I32);
     yk_status status = out && index ? YK_OK : yk__status_of(NULL);
@@ -120,9 +120,9 @@ yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
         yk__view vo = yk__view_of(out), vi = yk__view_of(index), vx = yk__view_of(wide);
         status = YK__SLOT(x, max_pool2d, &p, &vo, &vi, &vx);
     }
+    pool_context c = context_of(x, (yk_dtype)wide->dtype, &p);
     yk_tensor_release(wide);
     out = yk__narrow_to(yk__tensor_if_ok(out, status), (yk_dtype)x->dtype);
-    pool_context c = context_of(x, &p);
     out = yk__record(out, &op, 1, &x, 1, &index, &c, sizeof(c));
     yk_tensor_release(index);
     return out;
@@ -147,7 +147,7 @@ static yk_status average_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
 static yk_tensor *average(const yk__op *op, yk_tensor *x, const yk__pool2d *p, const int64_t shape[4])
 {
     yk_tensor *wide;
-    if (yk__widen(1, &x, &wide))
+    if (yk__operands(p ? YK__SLOT_avg_pool2d : YK__SLOT_adaptive_avg_pool2d, 1u, 1, &x, &wide))
         return NULL;
     yk_tensor *out = result_for(wide, shape, (yk_dtype)wide->dtype);
     if (out && out->numel) {
@@ -155,9 +155,9 @@ static yk_tensor *average(const yk__op *op, yk_tensor *x, const yk__pool2d *p, c
         out = yk__tensor_if_ok(out,
                                p ? YK__SLOT(x, avg_pool2d, p, &vo, &vx) : YK__SLOT(x, adaptive_avg_pool2d, &vo, &vx));
     }
+    pool_context c = context_of(x, (yk_dtype)wide->dtype, p);
     yk_tensor_release(wide);
     out = yk__narrow_to(out, (yk_dtype)x->dtype);
-    pool_context c = context_of(x, p);
     return yk__record(out, op, 1, &x, 0, NULL, &c, sizeof(c));
 }
 

@@ -101,7 +101,7 @@ static yk_status var_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
     const reduction *r = yk__context(node);
     yk_status bad = YK_OK;
     yk_tensor *wide[2], *from[2] = {yk__saved(node, 0, &bad), gout};
-    if (bad || (bad = yk__widen(2, from, wide)))
+    if (bad || (bad = yk__operands(YK__SLOT_reduce, 0, 2, from, wide)))
         return bad;
     yk_tensor *mean = yk__raw_reduce("var", YK__MEAN, wide[0], r->mask, true, 0);
     yk_tensor *centred = yk__raw_binary("var", YK__SUB, wide[0], mean, 1);

@@ -24,7 +24,7 @@ static yk_status softmax_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     const softmax_context *c = yk__context(node);
     yk_status status = YK_OK;
     yk_tensor *wide[2], *from[2] = {gout, yk__saved(node, 0, &status)};
-    if (status || (status = yk__widen(2, from, wide)))
+    if (status || (status = yk__operands(YK__SLOT_softmax, 3u, 2, from, wide)))
         return status;
     yk_tensor *gx = yk__tensor_like(wide[1], (yk_dtype)wide[1]->dtype);
     status = yk__status_of(gx);
@@ -43,7 +43,7 @@ static yk_tensor *softmax(const yk__op *op, yk_tensor *x, int dim, bool log)
         yk__expect_floating(op->name, "tensor", x))
         return NULL;
     yk_tensor *wide;
-    if (yk__widen(1, &x, &wide))
+    if (yk__operands(YK__SLOT_softmax, 1u, 1, &x, &wide))
         return NULL;
     yk_tensor *out = yk__tensor_like(wide, (yk_dtype)wide->dtype);
     if (out && out->numel) {

@@ -85,22 +85,12 @@ yk_status yk__norm_of_grads(const yk_parameters *params, double *norm)
     return status;
 }
 
-/* x = op(x); f16 and bf16 are computed in f32. */
 static yk_status change(yk_tensor *x, yk__unary op, double p0, double p1)
 {
     if (x->numel == 0)
         return YK_OK;
     yk__bump_version(x);
-    if (yk__is_half((yk_dtype)x->dtype)) {
-        yk_tensor *changed = yk__raw_unary("clip", op, x, p0, p1);
-        yk_status status = changed ? yk__raw_copy(x, changed) : yk__error_code();
-        yk_tensor_release(changed);
-        return status;
-    }
-    const yk__backend *backend = yk__backend_for(x);
-    yk__view v = yk__view_of(x);
-    return backend->unary ? backend->unary(yk__device_of(x).index, op, &v, &v, p0, p1)
-                          : yk__slot_missing(yk__device_of(x), "unary");
+    return yk__raw_unary_into("clip", op, x, p0, p1);
 }
 
 yk_status yk__change_grads(const yk_parameters *params, yk__unary op, double p0, double p1)

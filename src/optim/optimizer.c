@@ -36,6 +36,9 @@ static void group_clear(yk__optim_group *group)
             yk_tensor_release(group->states[i].tensors[s]);
     }
     free(group->states);
+    for (int i = 0; i < group->n_device_steps; i++)
+        yk__storage_release(group->device_steps[i].memory);
+    free(group->device_steps);
     yk_parameters_release(group->params);
 }
 
@@ -252,6 +255,65 @@ static yk_status gather(yk_optimizer *o, yk__optim_group *group, int64_t first)
     return YK_OK;
 }
 
+void yk__optimizer_keep_steps_on_device(yk_optimizer *o)
+{
+    o->steps_on_device = true;
+}
+
+/* The record in the memory of `device` that stands, or is brought, at this step and at the group's rate. */
+static yk_status settle_device_step(yk__optim_group *group, yk_device device, int64_t step, yk__device_step **found)
+{
+    yk__device_step *record = NULL;
+    for (int i = 0; i < group->n_device_steps && !record; i++)
+        if (group->device_steps[i].step == step && yk_device_equal(group->device_steps[i].memory->device, device))
+            record = &group->device_steps[i];
+    const yk__backend *backend = yk__backend_of(device);
+    if (!record) {
+        size_t count = (size_t)group->n_device_steps + 1;
+        yk__device_step *grown = yk__realloc(group->device_steps, count * sizeof(*grown));
+        if (!grown)
+            return YK_ERR_MEMORY;
+        group->device_steps = grown;
+        record = &grown[count - 1];
+        *record = (yk__device_step){.memory = yk__storage_create(device, sizeof(yk__step_state)), .lr = NAN};
+        if (!record->memory)
+            return yk__error_code();
+        group->n_device_steps++;
+    }
+    yk__step_state *state = record->memory->data;
+    yk_status status = YK_OK;
+    if (record->step != step) {
+        yk__view v = {.data = (char *)state + offsetof(yk__step_state, step), .dtype = YK_I64};
+        status = backend->fill(device.index, &v, (double)step);
+    }
+    if (!status && record->lr != group->lr) {
+        yk__view v = {.data = (char *)state + offsetof(yk__step_state, lr), .dtype = YK_F64};
+        status = backend->fill(device.index, &v, group->lr);
+    }
+    record->step = status ? 0 : step; /* 0: what stands there is not known */
+    record->lr = status ? NAN : group->lr;
+    *found = record;
+    return status;
+}
+
+/* Calls the slot for the batch, whose parameters have `step` - 1 steps behind them. */
+static yk_status call_slot(yk_optimizer *o, yk__optim_group *group, yk_device device, int64_t step)
+{
+    const yk__backend *backend = yk__backend_of(device);
+    if (!o->steps_on_device)
+        return o->kind->call(backend, device, group, step, NULL, &o->batch);
+    yk__device_step *record = NULL;
+    yk_status status = backend->step_advance ? settle_device_step(group, device, step, &record)
+                                             : yk__slot_missing(device, "step_advance");
+    if (!status)
+        status = o->kind->call(backend, device, group, step, record->memory->data, &o->batch);
+    if (!status)
+        status = backend->step_advance(device.index, record->memory->data, NULL);
+    if (!status)
+        record->step++;
+    return status;
+}
+
 static yk_status group_step(yk_optimizer *o, yk__optim_group *group)
 {
     int64_t left = 0;
@@ -265,8 +327,7 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group)
         const yk_tensor *leader = yk_parameters_at(group->params, first);
         yk_status status = gather(o, group, first);
         if (!status)
-            status = o->kind->call(yk__backend_for(leader), yk__device_of(leader), group, group->states[first].step + 1,
-                                   &o->batch);
+            status = call_slot(o, group, yk__device_of(leader), group->states[first].step + 1);
         if (status)
             return status;
         for (int64_t n = 0; n < o->batch.count; n++) {

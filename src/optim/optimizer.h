@@ -19,11 +19,20 @@ typedef struct yk__optim_state {
     yk_tensor *tensors[YK__OPTIM_STATES];
 } yk__optim_state;
 
+/* A rate and a step's number in a device's memory, and what stands there once everything queued is done. */
+typedef struct yk__device_step {
+    yk__storage *memory; /* a yk__step_state */
+    double lr;
+    int64_t step;
+} yk__device_step;
+
 typedef struct yk__optim_group {
     yk_parameters *params; /* our own list */
     int64_t count;
     yk__optim_state *states; /* one for each parameter */
     double lr;
+    yk__device_step *device_steps; /* see yk__optimizer_keep_steps_on_device */
+    int n_device_steps;
     double initial_lr; /* what schedules start from; NaN until the first one is made */
     union {
         yk__sgd sgd;
@@ -59,9 +68,9 @@ typedef struct yk__optim_kind {
     yk_status (*configure)(const struct yk__optim_kind *kind, const void *options, yk__optim_group *group);
     /* How many of the state's tensors these options need. */
     int (*states)(const yk__optim_group *group);
-    /* `step` counts from 1. */
+    /* `step` counts from 1; `state` is the same and the rate in the device's memory, or NULL. */
     yk_status (*call)(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
-                      const yk__optim_batch *batch);
+                      const yk__step_state *state, const yk__optim_batch *batch);
 } yk__optim_kind;
 
 struct yk_optimizer {
@@ -72,12 +81,16 @@ struct yk_optimizer {
     yk__optim_batch batch; /* room for the largest group */
     bool *pending;         /* likewise: parameters that this step has yet to change */
     int64_t capacity;
+    bool steps_on_device;
 };
 
 yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *params, const void *options);
 /* Adds a group with options of that kind to an optimizer that must be of it. */
 yk_status yk__optimizer_add_group(const yk__optim_kind *kind, yk_optimizer *o, yk_parameters *params,
                                   const void *options);
+/* From now on the learning rate and the step's number are read from the devices' memory, where the optimizer writes
+ * them: Note [What changes from step to step] in device/kernel_args.h. The results have the same bits. */
+void yk__optimizer_keep_steps_on_device(yk_optimizer *o);
 /* A learning rate as it stands in options: a plain 0 is an error. */
 yk_status yk__optimizer_rate(const char *what, double lr, double *rate);
 

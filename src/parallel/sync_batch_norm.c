@@ -158,7 +158,7 @@ static yk_status sync_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     yk_tensor *from[READ] = {gout}, *in[READ], *made[DIFFERENTIABLE] = {NULL};
     for (int i = 1; i < READ; i++)
         from[i] = yk__saved(node, i - 1, &status);
-    if (status || (status = yk__widen(READ, from, in)))
+    if (status || (status = yk__operands(YK__SLOT_batch_norm, 0, READ, from, in)))
         return status;
     yk_device device = yk__device_of(gout);
     yk_dtype dtype = (yk_dtype)in[SAVED_X]->dtype;
@@ -306,7 +306,7 @@ static yk_tensor *sync_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bi
         .has_residual = o->residual != NULL};
     yk_tensor *out = NULL, *mean = NULL, *invstd = NULL;
     double *m = yk__calloc(2 * (size_t)channels, sizeof(*m)), *v = m + channels;
-    yk_status status = m ? yk__widen(DIFFERENTIABLE, in, wide) : YK_ERR_MEMORY;
+    yk_status status = m ? yk__operands(YK__SLOT_batch_norm, 0, DIFFERENTIABLE, in, wide) : YK_ERR_MEMORY;
     if (!status)
         status = joined_statistics(wide[X], group, &c.count, m, v);
     if (!status && c.count < 2)

@@ -119,7 +119,7 @@ static yk_tensor *drawn(const char *what, yk__random_kind kind, int ndim, const 
             yk__fail(YK_ERR_DTYPE, "%s: expected a floating dtype, not %s", what, yk_dtype_name((yk_dtype)x->dtype));
     yk__view v = yk__view_of(x);
     if (!status)
-        status = backend->random ? backend->random(yk__device_of(x).index, kind, &v, yk__random_next(), p0, p1)
+        status = backend->random ? backend->random(yk__device_of(x).index, kind, &v, yk__random_next(), NULL, p0, p1)
                                  : yk__slot_missing(yk__device_of(x), what);
     return finish(x, status, options);
 }

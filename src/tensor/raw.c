@@ -1,7 +1,7 @@
 /*
  * raw.c - the raw kernels' front door: PyTorch's shape and dtype rules in front of the table. Layer: tensor.
  *
- * f16 and bf16 have no kernels of their own beyond copy and fill: they are computed in f32 and rounded once at the end.
+ * f16 and bf16 that a slot does not take (table.h) are computed in f32 and rounded once at the end.
  */
 #include <math.h>
 #include <string.h>
@@ -125,8 +125,10 @@ static bool unary_dtypes(const char *what, yk__unary op, const yk_tensor *x, dou
     yk_dtype dtype = (yk_dtype)x->dtype;
     bool floating = yk_dtype_is_floating(dtype), integers;
     switch (op) {
-    case YK__LOGICAL_NOT: *compute = yk__is_half(dtype) ? YK_F32 : dtype, *out = YK_BOOL; return true;
-    case YK__IS_FINITE: *compute = dtype == YK_F64 ? YK_F64 : YK_F32, *out = YK_BOOL; return true;
+    case YK__LOGICAL_NOT: *compute = yk__slot_dtype(x, YK__SLOT_unary, dtype), *out = YK_BOOL; return true;
+    case YK__IS_FINITE:
+        *compute = floating ? yk__slot_dtype(x, YK__SLOT_unary, dtype) : YK_F32, *out = YK_BOOL;
+        return true;
     case YK__NEG:
     case YK__SIGN:
     case YK__ABS:
@@ -155,7 +157,7 @@ static bool unary_dtypes(const char *what, yk__unary op, const yk_tensor *x, dou
         break;
     default: *out = floating ? dtype : YK_F32; break;
     }
-    *compute = yk__is_half(*out) ? YK_F32 : *out;
+    *compute = yk__slot_dtype(x, YK__SLOT_unary, *out);
     return true;
 }
 
@@ -172,6 +174,20 @@ yk_tensor *yk__raw_unary(const char *what, yk__unary op, yk_tensor *x, double p0
     }
     yk_tensor_release(in);
     return out && (yk_dtype)out->dtype != result ? narrowed(out, result) : out;
+}
+
+yk_status yk__raw_unary_into(const char *what, yk__unary op, yk_tensor *x, double p0, double p1)
+{
+    if (x->numel == 0)
+        return YK_OK;
+    if (yk__slot_dtype(x, YK__SLOT_unary, (yk_dtype)x->dtype) == (yk_dtype)x->dtype) {
+        yk__view v = yk__view_of(x);
+        return YK__SLOT(x, unary, op, &v, &v, p0, p1);
+    }
+    yk_tensor *result = yk__raw_unary(what, op, x, p0, p1);
+    yk_status status = result ? yk__raw_copy(x, result) : yk__error_code();
+    yk_tensor_release(result);
+    return status;
 }
 
 static bool is_comparison(yk__binary op)
@@ -229,7 +245,11 @@ yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tens
                  yk_dtype_name((yk_dtype)b->dtype));
         return NULL;
     }
-    yk_dtype compute = yk__is_half(result) ? YK_F32 : result;
+    /* An operand that would be rounded to f16 or bf16 first is not: then both are f32. */
+    yk_dtype compute = !yk__is_half(result) ? result
+                       : (yk_dtype)a->dtype == result && a->dtype == b->dtype
+                           ? yk__slot_dtype(a, YK__SLOT_binary, result)
+                           : YK_F32;
     yk_tensor *x = yk__raw_cast(a, compute), *y = yk__raw_cast(b, compute), *out = NULL;
     if (x && y) {
         const int64_t *stride = dense_strides(ndim, shape, (const yk_tensor *[]){x, y}, 2);
@@ -261,7 +281,9 @@ yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, y
     }
     if (out->numel == 0)
         return YK_OK;
-    if (out->dtype == a->dtype && out->dtype == b->dtype && !yk__is_half((yk_dtype)out->dtype) && !is_comparison(op)) {
+    yk_dtype dtype = (yk_dtype)out->dtype;
+    if (out->dtype == a->dtype && out->dtype == b->dtype && !is_comparison(op) &&
+        yk__slot_dtype(out, YK__SLOT_binary, dtype) == dtype) {
         yk__view vo = yk__view_of(out), va = yk__view_expanded(a, ndim, shape), vb = yk__view_expanded(b, ndim, shape);
         return YK__SLOT(out, binary, op, &vo, &va, &vb, alpha);
     }
@@ -311,10 +333,11 @@ yk_tensor *yk__raw_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b)
     return out;
 }
 
-static bool reduce_dtypes(const char *what, yk__reduce op, yk_dtype dtype, yk_dtype *compute, yk_dtype *out)
+static bool reduce_dtypes(const char *what, yk__reduce op, const yk_tensor *x, yk_dtype *compute, yk_dtype *out)
 {
+    yk_dtype dtype = (yk_dtype)x->dtype;
     bool floating = yk_dtype_is_floating(dtype);
-    *compute = yk__is_half(dtype) ? YK_F32 : dtype;
+    *compute = yk__slot_dtype(x, YK__SLOT_reduce, dtype);
     *out = dtype;
     switch (op) {
     case YK__SUM:
@@ -358,7 +381,7 @@ static yk_tensor *squeezed(yk_tensor *full, uint32_t mask)
 yk_tensor *yk__raw_reduce(const char *what, yk__reduce op, yk_tensor *x, uint32_t mask, bool keepdim, double p0)
 {
     yk_dtype compute, result;
-    if (!x || !reduce_dtypes(what, op, (yk_dtype)x->dtype, &compute, &result))
+    if (!x || !reduce_dtypes(what, op, x, &compute, &result))
         return NULL;
     uint32_t every = x->ndim ? (1u << x->ndim) - 1 : 0;
     if (mask == 0)

@@ -100,6 +100,12 @@ static inline bool yk__is_half(yk_dtype dtype)
     (yk__backend_for(x)->slot ? yk__backend_for(x)->slot(yk__device_of(x).index, __VA_ARGS__)                          \
                               : yk__slot_missing(yk__device_of(x), #slot))
 
+/* The dtype that a slot of x's backend is called with for x: its own, or f32 for f16 and bf16 where it lacks them. */
+static inline yk_dtype yk__slot_dtype(const yk_tensor *x, yk__slot slot, yk_dtype dtype)
+{
+    return yk__is_half(dtype) && !(yk__backend_for(x)->takes[slot] & 1u << dtype) ? YK_F32 : dtype;
+}
+
 /* x where the kernel that filled it succeeded; else x is released and the result NULL. */
 static inline yk_tensor *yk__tensor_if_ok(yk_tensor *x, yk_status status)
 {
@@ -109,10 +115,12 @@ static inline yk_tensor *yk__tensor_if_ok(yk_tensor *x, yk_status status)
     return NULL;
 }
 
-/* ---- raw kernels (raw.c): shape and dtype rules of PyTorch, f16 and bf16 computed in f32 ---- */
+/* ---- raw kernels (raw.c): shape and dtype rules of PyTorch ---- */
 /* Stops the expression when a tensor is missing: `yk__release_all` of what was made is the caller's. */
 yk_tensor *yk__raw_unary(const char *what, yk__unary op, yk_tensor *x, double p0, double p1);
 yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tensor *b, double alpha);
+/* x = op(x) over itself; x keeps its dtype. Bumps no version. */
+yk_status yk__raw_unary_into(const char *what, yk__unary op, yk_tensor *x, double p0, double p1);
 yk_tensor *yk__raw_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b);
 /* out (+= where told) op(...), written in place over `out`, which keeps its dtype; bumps no version. */
 yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, yk_tensor *a, yk_tensor *b,

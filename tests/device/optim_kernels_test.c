@@ -2,6 +2,7 @@
  * The slots sgd and adam: PyTorch's parameters after several steps, in every layout, alone and among other tensors;
  * f32 against f64; large groups on 1, 2 and 3 threads.
  */
+#include "device/optimizer_math.h"
 #include "tests/support/views.h"
 
 #include "tests/golden/optimizers_golden.h"
@@ -157,12 +158,141 @@ static void test_many_tensors(void **state)
     }
 }
 
+/* The rate and the step's number read from memory: the bits of the same numbers given by value, whatever the step. */
+static void test_step_state(void **state)
+{
+    (void)state;
+    static const int64_t first_steps[] = {1, 2, 999, 123456789};
+    for (int t = 0; t < 2; t++)
+        for (int kind = 0; kind < 3; kind++)
+            for (int from = 0; from < 4; from++) {
+                group by_value, by_memory;
+                group_make(&by_value, t ? YK_F64 : YK_F32, 0);
+                group_make(&by_memory, t ? YK_F64 : YK_F32, 0);
+                yk__step_state now = {.step = first_steps[from]};
+                for (int step = 0; step < 6; step++) {
+                    double lr = 0.1 / (step + 1);
+                    yk__sgd s = {.lr = lr, .momentum = 0.9, .weight_decay = 0.01, .first = now.step == 1};
+                    yk__adam a = {.lr = lr,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.999,
+                                  .eps = 1e-8,
+                                  .weight_decay = 0.01,
+                                  .decoupled = kind == 2,
+                                  .amsgrad = kind == 2,
+                                  .step = now.step};
+                    int32_t skip = step == 3;
+                    for (int memory = 0; memory < 2; memory++) {
+                        group *g = memory ? &by_memory : &by_value;
+                        if (memory) {
+                            now.lr = lr;
+                            s.state = a.state = &now;
+                            s.skip = a.skip = &skip;
+                            s.lr = a.lr = NAN;
+                            s.first = !s.first;
+                            a.step = -1;
+                        } else if (skip) {
+                            continue;
+                        }
+                        for (int i = 0; i < TENSORS; i++)
+                            set_gradients(&g->grads[i], step);
+                        if (kind)
+                            expect_ok(cpu_backend()->adam(0, &a, TENSORS, g->params, g->grads, g->state[0], g->state[1],
+                                                          a.amsgrad ? g->state[2] : NULL));
+                        else
+                            expect_ok(cpu_backend()->sgd(0, &s, TENSORS, g->params, g->grads, g->state[0]));
+                    }
+                    expect_ok(cpu_backend()->step_advance(0, &now, &skip));
+                }
+                assert_int_equal(now.step, first_steps[from] + 5);
+                for (int i = 0; i < TENSORS; i++) {
+                    assert_true(view_same_bits(&by_value.params[i], &by_memory.params[i]));
+                    assert_true(view_same_bits(&by_value.state[0][i], &by_memory.state[0][i]));
+                }
+                group_clear(&by_value);
+                group_clear(&by_memory);
+            }
+}
+
+/* beta^t within half a unit of the last place and a bit, against long double. */
+static void test_power_of_step(void **state)
+{
+    (void)state;
+    static const double bases[] = {0.9, 0.999, 0.99, 0.5, 0, 0.123456789, 1 - 0x1p-30};
+    for (size_t b = 0; b < sizeof bases / sizeof bases[0]; b++)
+        for (int64_t n = 0; n < 3000; n += 1 + n / 7) {
+            long double expected = 1;
+            for (int64_t i = 0; i < n; i++)
+                expected *= (long double)bases[b];
+            double got = yk__power_of_step(bases[b], n);
+            /* Rounding of the long double product beside that of the result; below 1e-290 the pair loses its tail. */
+            if (expected > 1e-290L)
+                expect_near(got, (double)expected, 0x1p-53 + (double)n * 0x1p-64, 0);
+        }
+}
+
+/* Gradients divided by the scale, in every layout; what is not finite is found wherever it is. */
+static void test_unscale(void **state)
+{
+    (void)state;
+    const int64_t shape[] = {61, 5};
+    for (int layout = 0; layout < LAYOUTS; layout++)
+        for (int t = 0; t < 2; t++)
+            for (int bad = 0; bad < 5; bad++) {
+                yk__view grads[2];
+                yk__scale_state scale = {.scale = 1024, .inverse = 1.0f / 1024};
+                for (int k = 0; k < 2; k++) {
+                    grads[k] = view_make(t ? YK_F64 : YK_F32, 2, shape, layout);
+                    for (int64_t i = 0; i < 305; i++)
+                        view_set(&grads[k], i, (double)(i + k) * 512);
+                }
+                if (bad)
+                    view_set(&grads[bad & 1], bad == 4 ? 304 : 7, bad == 1 ? NAN : bad == 2 ? INFINITY : -INFINITY);
+                expect_ok(cpu_backend()->unscale(0, 2, grads, &scale));
+                assert_int_equal(scale.found, bad != 0);
+                for (int k = 0; k < 2; k++) {
+                    for (int64_t i = 0; i < 305; i++)
+                        if (!bad || !(k == (bad & 1) && i == (bad == 4 ? 304 : 7)))
+                            expect_near(view_get(&grads[k], i), (double)(i + k) / 2, 0, 0);
+                    view_free(&grads[k]);
+                }
+            }
+    /* One that a float cannot hold is finite in f64. */
+    yk__view large = view_make(YK_F64, 2, shape, 0);
+    for (int64_t i = 0; i < 305; i++)
+        view_set(&large, i, 1e300);
+    yk__scale_state scale = {.scale = 2, .inverse = 0.5f};
+    expect_ok(cpu_backend()->unscale(0, 1, &large, &scale));
+    assert_int_equal(scale.found, 0);
+    view_free(&large);
+}
+
+static void test_scale_update(void **state)
+{
+    (void)state;
+    const yk__scaling p = {.growth_factor = 2, .backoff_factor = 0.5, .growth_interval = 3};
+    static const int found[] = {0, 0, 0, 1, 0, 0, 1, 0, 0, 0};
+    static const float scales[] = {64, 64, 128, 64, 64, 64, 32, 32, 32, 64};
+    yk__scale_state s = {.scale = 64, .inverse = 1.0f / 64};
+    for (int i = 0; i < 10; i++) {
+        s.found = found[i];
+        expect_ok(cpu_backend()->scale_update(0, &p, &s));
+        expect_near((double)s.scale, (double)scales[i], 0, 0);
+        expect_near((double)s.inverse, 1 / (double)scales[i], 0, 0);
+        assert_int_equal(s.found, 0);
+    }
+    s.scale = FLT_MAX, s.growth_tracker = 2;
+    expect_ok(cpu_backend()->scale_update(0, &p, &s)); /* no scale beyond float */
+    expect_near((double)s.scale, (double)FLT_MAX, 0, 0);
+    assert_int_equal(s.growth_tracker, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sgd),
-        cmocka_unit_test(test_adam),
-        cmocka_unit_test(test_many_tensors),
+        cmocka_unit_test(test_sgd),          cmocka_unit_test(test_adam),          cmocka_unit_test(test_many_tensors),
+        cmocka_unit_test(test_step_state),   cmocka_unit_test(test_power_of_step), cmocka_unit_test(test_unscale),
+        cmocka_unit_test(test_scale_update),
     };
     return cmocka_run_group_tests_name("optimizer kernels", tests, NULL, NULL);
 }

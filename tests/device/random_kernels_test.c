@@ -74,7 +74,7 @@ static void test_uniform(void **state)
                 for (int layout = 0; layout < LAYOUTS; layout++) {
                     double low = ranges[r].low, high = ranges[r].high;
                     yk__view v = view_make(dtypes[t], shapes[s].ndim, shapes[s].shape, layout);
-                    expect_ok(cpu_backend()->random(0, YK__RANDOM_UNIFORM, &v, stream, low, high));
+                    expect_ok(cpu_backend()->random(0, YK__RANDOM_UNIFORM, &v, stream, NULL, low, high));
                     for (int64_t i = 0, n = view_count(&v); i < n; i++) {
                         uint64_t u = (uint64_t)i;
                         double unit = v.dtype == YK_F64 ? yk__unit_double(word(stream, 2 * u), word(stream, 2 * u + 1))
@@ -103,7 +103,7 @@ static void test_normal(void **state)
         for (int s = 0; s < SHAPES; s++)
             for (int layout = 0; layout < LAYOUTS; layout++) {
                 yk__view v = view_make(dtypes[t], shapes[s].ndim, shapes[s].shape, layout);
-                expect_ok(cpu_backend()->random(0, YK__RANDOM_NORMAL, &v, stream, 0.5, 2));
+                expect_ok(cpu_backend()->random(0, YK__RANDOM_NORMAL, &v, stream, NULL, 0.5, 2));
                 for (int64_t i = 0, n = view_count(&v); i < n; i++) {
                     uint64_t u = (uint64_t)i;
                     double first, turn;
@@ -135,7 +135,7 @@ static void test_integers(void **state)
                 yk_dtype dtype = dtypes[t];
                 double low = dtype == YK_U8 ? 3 : dtype == YK_BOOL ? 0 : -50, high = dtype == YK_BOOL ? 2 : 150;
                 yk__view v = view_make(dtype, shapes[s].ndim, shapes[s].shape, layout);
-                expect_ok(cpu_backend()->random(0, YK__RANDOM_INTEGER, &v, stream, low, high));
+                expect_ok(cpu_backend()->random(0, YK__RANDOM_INTEGER, &v, stream, NULL, low, high));
                 for (int64_t i = 0, n = view_count(&v); i < n; i++) {
                     uint32_t a = word(stream, 2 * (uint64_t)i), b = word(stream, 2 * (uint64_t)i + 1);
                     expect_near(view_get(&v, i), low + (double)yk__below(a, b, (uint64_t)(high - low)), 0, 0);
@@ -144,16 +144,16 @@ static void test_integers(void **state)
             }
     int64_t shape[] = {4};
     yk__view v = view_make(YK_I64, 1, shape, LAYOUT_C);
-    assert_int_equal(cpu_backend()->random(0, YK__RANDOM_INTEGER, &v, stream, 5, 5), YK_ERR_ARGUMENT);
+    assert_int_equal(cpu_backend()->random(0, YK__RANDOM_INTEGER, &v, stream, NULL, 5, 5), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "randint: the range [5, 5) holds no integer");
-    assert_int_equal(cpu_backend()->random(0, YK__RANDOM_NORMAL, &v, stream, 0, 1), YK_ERR_DTYPE);
+    assert_int_equal(cpu_backend()->random(0, YK__RANDOM_NORMAL, &v, stream, NULL, 0, 1), YK_ERR_DTYPE);
     expect_error(YK_ERR_DTYPE, "int64");
     /* The whole range: neither the width nor the sum may overflow. */
-    expect_ok(cpu_backend()->random(0, YK__RANDOM_INTEGER, &v, stream, -0x1p63, 0x1p63));
+    expect_ok(cpu_backend()->random(0, YK__RANDOM_INTEGER, &v, stream, NULL, -0x1p63, 0x1p63));
     bool negative = false, positive = false;
     for (uint32_t seed = 0; seed < 8; seed++) {
         yk__stream other = {seed, YK__RANDOM_TEST, 0};
-        expect_ok(cpu_backend()->random(0, YK__RANDOM_INTEGER, &v, other, -0x1p63, 0x1p63));
+        expect_ok(cpu_backend()->random(0, YK__RANDOM_INTEGER, &v, other, NULL, -0x1p63, 0x1p63));
         for (int i = 0; i < 4; i++) {
             negative |= ((int64_t *)v.data)[i] < -INT64_C(0x2000000000000000);
             positive |= ((int64_t *)v.data)[i] > INT64_C(0x2000000000000000);
@@ -176,13 +176,13 @@ static void test_dropout(void **state)
                     yk__view x = view_make(dtype, shapes[s].ndim, shapes[s].shape, layout % INPUT_LAYOUTS);
                     yk__view out = view_make(dtype, shapes[s].ndim, shapes[s].shape, layout / INPUT_LAYOUTS);
                     view_random(&x, 11, 1, 2);
-                    expect_ok(cpu_backend()->dropout(0, &out, &x, stream, p));
+                    expect_ok(cpu_backend()->dropout(0, &out, &x, stream, NULL, p));
                     for (int64_t i = 0, n = view_count(&out); i < n; i++) {
                         bool keep = (double)yk__unit_float(word(stream, (uint64_t)i)) >= p;
                         expect_near(view_get(&out, i), keep ? view_get(&x, i) / (1 - p) : 0, 1e-6, 0);
                     }
                     if (layout % INPUT_LAYOUTS < LAYOUTS) { /* and in place */
-                        expect_ok(cpu_backend()->dropout(0, &x, &x, stream, p));
+                        expect_ok(cpu_backend()->dropout(0, &x, &x, stream, NULL, p));
                         for (int64_t i = 0, n = view_count(&out); i < n; i++)
                             expect_near(view_get(&x, i), view_get(&out, i), 0, 0);
                     }
@@ -191,7 +191,7 @@ static void test_dropout(void **state)
                 }
     yk__view x = view_make(YK_F32, 0, NULL, LAYOUT_C);
     view_set(&x, 0, NAN);
-    expect_ok(cpu_backend()->dropout(0, &x, &x, stream, 1));
+    expect_ok(cpu_backend()->dropout(0, &x, &x, stream, NULL, 1));
     assert_true(isnan(view_get(&x, 0))); /* a dropped NaN is not hidden */
     view_free(&x);
 }
@@ -207,13 +207,13 @@ static void test_distributions(void **state)
     for (uint32_t seed = 0; seed < 3; seed++) {
         yk__stream s = {seed, YK__RANDOM_TEST, 1};
         double cells[64] = {0}, chi = 0, sum = 0, squares = 0, cubes = 0, far = 0;
-        expect_ok(cpu_backend()->random(0, YK__RANDOM_UNIFORM, &v, s, 0, 1));
+        expect_ok(cpu_backend()->random(0, YK__RANDOM_UNIFORM, &v, s, NULL, 0, 1));
         for (int i = 0; i < 1 << 20; i++)
             cells[(int)(x[i] * 64)]++;
         for (int c = 0; c < 64; c++)
             chi += (cells[c] - n / 64) * (cells[c] - n / 64) / (n / 64);
         assert_true(chi > 30 && chi < 115); /* 63 degrees of freedom: outside once in 10^4 */
-        expect_ok(cpu_backend()->random(0, YK__RANDOM_NORMAL, &v, s, 0, 1));
+        expect_ok(cpu_backend()->random(0, YK__RANDOM_NORMAL, &v, s, NULL, 0, 1));
         for (int i = 0; i < 1 << 20; i++) {
             double z = (double)x[i];
             sum += z;
@@ -242,9 +242,9 @@ static void test_threads(void **state)
                 use_threads(threads);
                 v[threads] = view_make(YK_F32, 3, shape, layout);
                 if (kind == 3)
-                    expect_ok(cpu_backend()->dropout(0, &v[threads], &x, stream, 0.3));
+                    expect_ok(cpu_backend()->dropout(0, &v[threads], &x, stream, NULL, 0.3));
                 else
-                    expect_ok(cpu_backend()->random(0, (yk__random_kind)kind, &v[threads], stream, 0, 5));
+                    expect_ok(cpu_backend()->random(0, (yk__random_kind)kind, &v[threads], stream, NULL, 0, 5));
             }
             assert_true(view_same_bits(&v[1], &v[2]) && view_same_bits(&v[1], &v[3]));
             assert_true(view_get(&v[1], 40000) != view_get(&v[1], 40001) || kind >= 2);
@@ -255,12 +255,41 @@ static void test_threads(void **state)
     use_threads(1);
 }
 
+/* The number of calls read from memory is added to the stream's. */
+static void test_calls_in_memory(void **state)
+{
+    (void)state;
+    const uint32_t calls = 40;
+    const yk__stream early = {9, YK__RANDOM_TEST, 2}, late = {9, YK__RANDOM_TEST, 42};
+    const int64_t shape[] = {5, 7};
+    yk__view v[2], out[2], x = view_make(YK_F32, 2, shape, LAYOUT_C);
+    view_random(&x, 1, -1, 1);
+    for (int kind = 0; kind < 4; kind++) {
+        for (int memory = 0; memory < 2; memory++) {
+            const yk__stream s = memory ? early : late;
+            const uint32_t *at = memory ? &calls : NULL;
+            v[memory] = view_make(YK_F32, 2, shape, memory);
+            out[memory] = v[memory];
+            if (kind < 3)
+                expect_ok(cpu_backend()->random(0, (yk__random_kind)kind, &out[memory], s, at, 0, 5));
+            else
+                expect_ok(cpu_backend()->dropout(0, &out[memory], &x, s, at, 0.5));
+        }
+        for (int64_t i = 0; i < 35; i++)
+            expect_near(view_get(&v[0], i), view_get(&v[1], i), 0, 0);
+        view_free(&v[0]);
+        view_free(&v[1]);
+    }
+    view_free(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers), cmocka_unit_test(test_uniform), cmocka_unit_test(test_normal),
-        cmocka_unit_test(test_integers),      cmocka_unit_test(test_dropout), cmocka_unit_test(test_distributions),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_known_answers), cmocka_unit_test(test_uniform),
+        cmocka_unit_test(test_normal),        cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_dropout),       cmocka_unit_test(test_distributions),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_calls_in_memory),
     };
     return cmocka_run_group_tests_name("random kernels", tests, NULL, NULL);
 }

@@ -4,14 +4,18 @@
  * What is queued on a stream is carried out when somebody waits for it: one step at a time, from a stream that is drawn
  * from those whose next step may be taken, so that a wait for an event that was forgotten shows as wrong numbers. A
  * copy from pageable memory reads it at the call, one from pinned memory when it is carried out; a copy to pageable
- * memory waits. After a fault every call fails, as on a GPU. One lock is around everything.
+ * memory waits. After a fault every call fails, as on a GPU. One lock is around everything, but not around a host
+ * function: it may block until another stream's has run. So a stream that has one queued is not left until somebody
+ * waits; a thread for each carries it out.
  */
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "tests/emulator/emulator.h"
@@ -22,11 +26,15 @@ typedef std::shared_ptr<bool> moment; /* true once it has passed */
 
 struct step {
     std::function<void()> run;
-    moment after; /* the step may be taken once this has passed, where it is set */
+    moment after;      /* the step may be taken once this has passed, where it is set */
+    bool host = false; /* a host function */
 };
 struct CUstream_st {
     int device;
     std::deque<step> queue;
+    bool busy = false;      /* a host function of its runs */
+    bool driven = false;    /* there is a thread for it */
+    int host_functions = 0; /* that wait in the queue */
 };
 struct CUevent_st {
     moment recorded;
@@ -36,6 +44,7 @@ struct CUevent_st {
 static std::recursive_mutex &lock = *new std::recursive_mutex;
 static std::vector<CUstream_st *> &streams = *new std::vector<CUstream_st *>;
 static cudaError_t lost = cudaSuccess; /* for good */
+static std::condition_variable_any &changed = *new std::condition_variable_any;
 static thread_local cudaError_t last = cudaSuccess;
 static thread_local int device_now;
 
@@ -65,30 +74,65 @@ static cudaError_t refuse(const char *call, const char *why)
 
 static bool ready(const CUstream_st *stream)
 {
-    return !stream->queue.empty() && (!stream->queue.front().after || *stream->queue.front().after);
+    return !stream->busy && !stream->queue.empty() && (!stream->queue.front().after || *stream->queue.front().after);
 }
 
-/* Until nothing is left in `wanted`, or until `until` has passed. */
-static void carry_out(CUstream_st *wanted, const moment &until)
+/* Until nothing is left in `wanted`, or until `until` has passed. Host functions of the stream `own` are carried out
+ * here, those of others by their own threads: whoever waits for one stream does not block in another's. */
+static void carry_out(CUstream_st *wanted, const moment &until, CUstream_st *own = nullptr)
 {
-    while (!lost && (wanted ? !wanted->queue.empty() : !*until)) {
+    while (!lost && (wanted ? wanted->busy || !wanted->queue.empty() : !*until)) {
         std::vector<CUstream_st *> able;
-        for (CUstream_st *stream : streams)
-            if (ready(stream))
+        bool others = false;
+        for (CUstream_st *stream : streams) {
+            bool host = ready(stream) && stream->queue.front().host && stream != own;
+            others |= stream->busy || host;
+            if (ready(stream) && !host)
                 able.push_back(stream);
+        }
+        if (able.empty() && others) {
+            changed.wait(lock);
+            continue;
+        }
         if (able.empty()) {
             fprintf(stderr, "emulator: a stream waits for an event that never comes\n");
             lost = cudaErrorUnknown;
-            return;
+            break;
         }
         CUstream_st *stream = able[draw((uint32_t)able.size())];
         step next = std::move(stream->queue.front());
         stream->queue.pop_front();
-        next.run();
+        if (next.host) {
+            stream->busy = true;
+            stream->host_functions--;
+            lock.unlock();
+            next.run();
+            lock.lock();
+            stream->busy = false;
+        } else {
+            next.run();
+        }
+        changed.notify_all();
     }
-    if (lost)
-        for (CUstream_st *stream : streams)
+    if (lost) {
+        for (CUstream_st *stream : streams) {
             stream->queue.clear();
+            stream->host_functions = 0;
+        }
+        changed.notify_all();
+    }
+}
+
+/* The thread of a stream with host functions. */
+static void drive(CUstream_st *stream)
+{
+    std::unique_lock<std::recursive_mutex> hold(lock);
+    for (;;) {
+        if (stream->host_functions && !lost)
+            carry_out(stream, nullptr, stream);
+        else
+            changed.wait(lock);
+    }
 }
 
 static bool known(CUstream_st *stream)
@@ -126,7 +170,7 @@ void emulator::queue_kernel(const char *name, dim3 grid, dim3 block, size_t shar
                                  if (!emulator::run_kernel(name, device, grid, block, shared_bytes, body))
                                      lost = cudaErrorIllegalAddress;
                              },
-                             nullptr});
+                             nullptr, false});
 }
 
 /* ---- the runtime's functions ---- */
@@ -225,7 +269,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     std::shared_ptr<std::vector<char>> now;
     if (!from_device && !emulator::is_pinned(from, bytes))
         now = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
-    stream->queue.push_back({[=] { memmove(target, now ? now->data() : source, bytes); }, nullptr});
+    stream->queue.push_back({[=] { memmove(target, now ? now->data() : source, bytes); }, nullptr, false});
     if (!to_device && !emulator::is_pinned(to, bytes))
         carry_out(stream, nullptr);
     return result(cudaSuccess);
@@ -238,14 +282,14 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     void *target = known(stream) ? emulator::bytes_of(to, bytes, stream->device, &why) : nullptr;
     if (!target)
         return refuse("cudaMemsetAsync", why ? why : "the stream is not one that was made");
-    stream->queue.push_back({[=] { memset(target, value, bytes); }, nullptr});
+    stream->queue.push_back({[=] { memset(target, value, bytes); }, nullptr, false});
     return result(cudaSuccess);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
     locked hold(lock);
-    *stream = new CUstream_st{device_now, {}};
+    *stream = new CUstream_st{device_now, {}, false, false, 0};
     streams.push_back(*stream);
     return result(cudaSuccess);
 }
@@ -256,6 +300,23 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     if (!known(stream))
         return refuse("cudaStreamSynchronize", "the stream is not one that was made");
     carry_out(stream, nullptr);
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *argument)
+{
+    locked hold(lock);
+    if (lost)
+        return result(lost);
+    if (!known(stream))
+        return refuse("cudaLaunchHostFunc", "the stream is not one that was made");
+    stream->queue.push_back({[=] { fn(argument); }, nullptr, true});
+    stream->host_functions++;
+    if (!stream->driven) {
+        stream->driven = true;
+        std::thread(drive, stream).detach();
+    }
+    changed.notify_all();
     return result(cudaSuccess);
 }
 
@@ -280,7 +341,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
         return refuse("cudaEventRecord", "the stream is not one that was made");
     moment passed = std::make_shared<bool>(false);
     event->recorded = passed;
-    stream->queue.push_back({[=] { *passed = true; }, nullptr});
+    stream->queue.push_back({[=] { *passed = true; }, nullptr, false});
     return result(cudaSuccess);
 }
 
@@ -289,7 +350,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     locked hold(lock);
     if (!known(stream))
         return refuse("cudaStreamWaitEvent", "the stream is not one that was made");
-    stream->queue.push_back({[] {}, event->recorded}); /* one that was never recorded is no reason to wait */
+    stream->queue.push_back({[] {}, event->recorded, false}); /* one that was never recorded is no reason to wait */
     return result(cudaSuccess);
 }
 

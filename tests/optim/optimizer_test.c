@@ -5,6 +5,7 @@
 
 #include <yoke/optim.h>
 
+#include "optim/optimizer.h"
 #include "tensor/tensor.h"
 #include "tests/golden/nn_golden.h"
 
@@ -86,10 +87,14 @@ static void set_grad(yk_tensor *x, const double *values)
     expect_ok(yk_set_grad(x, yk_to(yk_cast(grad, yk_tensor_dtype(x)), yk_tensor_device(x))));
 }
 
+static bool steps_on_device;
+
 static void follow(const golden_track *g, yk_parameters *p, double tolerance)
 {
     yk_optimizer *o = make(g->name, p);
     expect_ok(o == NULL);
+    if (steps_on_device)
+        yk__optimizer_keep_steps_on_device(o);
     yk_tensor *a = yk_parameters_at(p, 0), *b = yk_parameters_at(p, 1);
     int64_t steps_of_b = 0;
     for (int step = 0; step < GOLDEN_STEPS; step++) {
@@ -148,6 +153,31 @@ static void test_memory_order(void **unused)
     assert_int_equal(yk_stride(yk_parameters_at(parameters(true, YK_F64, first, first), 0), 0), 1);
     yk_scope_end(scope);
     follow_all(true, YK_F64, first, 1e-14);
+}
+
+/* The rate and the step's number read from the devices' memory; b's steps are fewer than a's. */
+static void test_steps_on_device(void **unused)
+{
+    (void)unused;
+    steps_on_device = true;
+    follow_all(false, YK_F64, first, 1e-14);
+    follow_all(false, YK_F32, second, 2e-6);
+    steps_on_device = false;
+    yk_scope scope = yk_scope_begin();
+    yk_parameters *p[2] = {parameters(false, YK_F32, first, second), parameters(false, YK_F32, first, second)};
+    yk_optimizer *o[2] = {yk_adam(p[0], &(yk_adam_options){.lr = 0.1}), yk_adam(p[1], &(yk_adam_options){.lr = 0.1})};
+    yk__optimizer_keep_steps_on_device(o[1]);
+    float values[2][A];
+    for (int k = 0; k < 2; k++) {
+        for (int step = 0; step < 10; step++) {
+            set_grad(yk_parameters_at(p[k], 0), optimizer_grads + step % GOLDEN_STEPS * ALL);
+            expect_ok(yk_optimizer_set_lr(o[k], -1, 0.1 / (step / 3 + 1)));
+            expect_ok(yk_optimizer_step(o[k]));
+        }
+        expect_ok(yk_tensor_read(yk_parameters_at(p[k], 0), values[k], sizeof(values[k])));
+    }
+    assert_memory_equal(values[0], values[1], sizeof(values[0]));
+    yk_scope_end(scope);
 }
 
 static void test_two_devices(void **unused)
@@ -320,9 +350,11 @@ int main(void)
 {
     setenv("YOKE_CPU_DEVICES", "2", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_float64),     cmocka_unit_test(test_float32),  cmocka_unit_test(test_memory_order),
-        cmocka_unit_test(test_two_devices), cmocka_unit_test(test_state),    cmocka_unit_test(test_moved_module),
-        cmocka_unit_test(test_lr),          cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_float64),         cmocka_unit_test(test_float32),
+        cmocka_unit_test(test_memory_order),    cmocka_unit_test(test_two_devices),
+        cmocka_unit_test(test_steps_on_device), cmocka_unit_test(test_state),
+        cmocka_unit_test(test_moved_module),    cmocka_unit_test(test_lr),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests_name("optimizer", tests, NULL, NULL);
 }

@@ -69,10 +69,15 @@ static yk_status binary(int device, yk__binary op, const yk__view *out, const yk
                         double alpha)
 {
     int kernel = yk__binary_kernel(op, alpha);
-    if (!kernels[kernel][a->dtype])
+    bool half = a->dtype == YK_F16 || a->dtype == YK_BF16;
+    yk__apply_fn fn = kernels[kernel][half ? YK_F32 : a->dtype];
+    if (!fn)
         return yk__fail(YK_ERR_DTYPE, "%s: not defined for %s", yk__binary_name(op), yk_dtype_name(a->dtype));
     const yk__view *views[] = {out, a, b};
-    yk__apply_views(device, kernels[kernel][a->dtype], 3, views, &alpha);
+    if (half)
+        YK__ISA_NAME(yk__cpu_apply_halves)(device, fn, 3, views, &alpha);
+    else
+        yk__apply_views(device, fn, 3, views, &alpha);
     return YK_OK;
 }
 

@@ -256,6 +256,11 @@ static yk_status fill(int device, const yk__view *out, double value)
     return YK_OK;
 }
 
+yk__apply_fn YK__ISA_NAME(yk__cpu_cast)(yk_dtype from, yk_dtype to)
+{
+    return casts[from][to];
+}
+
 void YK__ISA_NAME(yk__cpu_fill_copy)(yk__backend *table)
 {
     table->copy = copy;

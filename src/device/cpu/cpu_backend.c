@@ -109,6 +109,26 @@ static yk_status synchronize(int device)
     return YK_OK;
 }
 
+/* Everything is done when its slot returns. */
+static yk_status enqueue(int device, void (*fn)(void *arg), void *arg)
+{
+    (void)device;
+    fn(arg);
+    return YK_OK;
+}
+
+static yk_status allocate_pinned(int device, size_t bytes, void **memory)
+{
+    (void)device;
+    return posix_memalign(memory, 64, bytes) ? yk__fail_memory(bytes) : YK_OK;
+}
+
+static void release_pinned(int device, void *memory)
+{
+    (void)device;
+    free(memory);
+}
+
 static yk__pool *pool_of(int device)
 {
     yk__pool *pool = atomic_load_explicit(&cpu.devices[device].pool, memory_order_acquire);
@@ -206,12 +226,35 @@ void yk__cpu_parallel(int device, int64_t n, int64_t grain, yk__range_fn fn, voi
 
 static yk__backend backend = {
     .name = "cpu",
+    .takes = {[YK__SLOT_unary] = YK__FLOATS | YK__HALVES | YK__WHOLES,
+              [YK__SLOT_binary] = YK__FLOATS | YK__HALVES | YK__WHOLES,
+              [YK__SLOT_random] = YK__FLOATS | YK__HALVES | YK__WHOLES,
+              [YK__SLOT_dropout] = YK__FLOATS | YK__HALVES,
+              [YK__SLOT_reduce] = YK__FLOATS | YK__WHOLES,
+              [YK__SLOT_softmax] = YK__FLOATS,
+              [YK__SLOT_gemm] = YK__FLOATS,
+              [YK__SLOT_conv2d] = YK__FLOATS,
+              [YK__SLOT_max_pool2d] = YK__FLOATS,
+              [YK__SLOT_avg_pool2d] = YK__FLOATS,
+              [YK__SLOT_adaptive_avg_pool2d] = YK__FLOATS,
+              [YK__SLOT_batch_norm] = YK__FLOATS,
+              [YK__SLOT_layer_norm] = YK__FLOATS,
+              [YK__SLOT_attention] = YK__FLOATS,
+              [YK__SLOT_embedding] = YK__FLOATS,
+              [YK__SLOT_cross_entropy] = YK__FLOATS,
+              [YK__SLOT_sgd] = YK__FLOATS,
+              [YK__SLOT_adam] = YK__FLOATS},
     .device_count = device_count,
     .allocate = allocate,
     .release = release,
     .upload = transfer,
     .download = transfer,
     .synchronize = synchronize,
+    .enqueue = enqueue,
+    .allocate_pinned = allocate_pinned,
+    .release_pinned = release_pinned,
+    .queue_upload = transfer,
+    .queue_download = transfer,
     .set_threads = set_threads,
     .get_threads = get_threads,
     .host_memory = true,

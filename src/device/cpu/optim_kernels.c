@@ -8,20 +8,13 @@
 #include <math.h>
 
 #include "device/cpu/iterate.h"
-
-/* Plain numbers of an update, ready for both dtypes. */
-typedef struct update {
-    double lr, weight_decay, momentum, keep /* 1 - dampening */, beta1, beta2, eps;
-    double step_size, root_scale; /* Adam: lr / (1 - beta1^t) and 1 / sqrt(1 - beta2^t) */
-    double shrink;                /* AdamW: 1 - lr * weight_decay */
-    bool nesterov, maximize, first, decoupled;
-} update;
+#include "device/optimizer_math.h"
 
 /* param, grad, and the state: momentum, or mean, square and max_square. NULL for state that is not kept. */
-typedef void (*update_fn)(const update *u, int64_t n, char *const *data);
+typedef void (*update_fn)(const yk__update *u, int64_t n, char *const *data);
 
 #define SGD(S, T)                                                                                                      \
-    static void sgd_##S(const update *u, int64_t n, char *const *data)                                                 \
+    static void sgd_##S(const yk__update *u, int64_t n, char *const *data)                                             \
     {                                                                                                                  \
         T *p = (T *)data[0], *m = (T *)data[2];                                                                        \
         const T *g = (const T *)data[1];                                                                               \
@@ -60,7 +53,7 @@ SGD(f32, float)
 SGD(f64, double)
 
 #define ADAM(S, T, root)                                                                                               \
-    static void adam_##S(const update *u, int64_t n, char *const *data)                                                \
+    static void adam_##S(const yk__update *u, int64_t n, char *const *data)                                            \
     {                                                                                                                  \
         T *p = (T *)data[0], *m = (T *)data[2], *v = (T *)data[3], *top = (T *)data[4];                                \
         const T *g = (const T *)data[1];                                                                               \
@@ -97,7 +90,7 @@ ADAM(f64, double, sqrt)
 enum { MAX_LINEAR = 256, OPERANDS = 5 };
 
 typedef struct group {
-    const update *u;
+    const yk__update *u;
     update_fn fn;
     const yk__view *const *views; /* OPERANDS arrays of one view per tensor, NULL for what is not there */
     size_t size;
@@ -183,7 +176,8 @@ static void strided_run(const void *context, int64_t first, int64_t n, char *con
     }
 }
 
-static void run(int device, const update *u, update_fn f32, update_fn f64, int64_t count, const yk__view *const *views)
+static void run(int device, const yk__update *u, update_fn f32, update_fn f64, int64_t count,
+                const yk__view *const *views)
 {
     group g;
     g.u = u;
@@ -217,16 +211,13 @@ static void run(int device, const update *u, update_fn f32, update_fn f64, int64
     }
 }
 
+/* Memory of this device is the host's: what lies there is read at once. */
 static yk_status sgd(int device, const yk__sgd *p, int64_t count, const yk__view *params, const yk__view *grads,
                      const yk__view *momentum)
 {
-    update u = {.lr = p->lr,
-                .weight_decay = p->weight_decay,
-                .momentum = p->momentum,
-                .keep = 1.0 - p->dampening,
-                .nesterov = p->nesterov,
-                .maximize = p->maximize,
-                .first = p->first};
+    if (p->skip && *p->skip)
+        return YK_OK;
+    yk__update u = yk__update_of_sgd(p, p->state ? p->state->lr : p->lr, p->state ? p->state->step == 1 : p->first);
     const yk__view *views[OPERANDS] = {params, grads, momentum, NULL, NULL};
     run(device, &u, sgd_f32, sgd_f64, count, views);
     return YK_OK;
@@ -235,19 +226,66 @@ static yk_status sgd(int device, const yk__sgd *p, int64_t count, const yk__view
 static yk_status adam(int device, const yk__adam *p, int64_t count, const yk__view *params, const yk__view *grads,
                       const yk__view *mean, const yk__view *square, const yk__view *max_square)
 {
-    double step = (double)p->step;
-    update u = {.lr = p->lr,
-                .weight_decay = p->weight_decay,
-                .beta1 = p->beta1,
-                .beta2 = p->beta2,
-                .eps = p->eps,
-                .step_size = p->lr / (1.0 - pow(p->beta1, step)),
-                .root_scale = 1.0 / sqrt(1.0 - pow(p->beta2, step)),
-                .shrink = 1.0 - p->lr * p->weight_decay,
-                .maximize = p->maximize,
-                .decoupled = p->decoupled};
+    if (p->skip && *p->skip)
+        return YK_OK;
+    yk__update u = yk__update_of_adam(p, p->state ? p->state->lr : p->lr, p->state ? p->state->step : p->step);
     const yk__view *views[OPERANDS] = {params, grads, mean, square, p->amsgrad ? max_square : NULL};
     run(device, &u, adam_f32, adam_f64, count, views);
+    return YK_OK;
+}
+
+/* ---- what changes from step to step ---- */
+
+static yk_status step_advance(int device, yk__step_state *state, const int32_t *skip)
+{
+    (void)device;
+    state->step += !(skip && *skip);
+    return YK_OK;
+}
+
+typedef struct unscaling {
+    float inverse;
+    bool f64;
+    atomic_int found;
+} unscaling;
+
+#define UNSCALE(T, greatest)                                                                                           \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
+        T *x = (T *)(data[0] + i * stride[0]), g = *x;                                                                 \
+        bad |= !(g >= -greatest && g <= greatest);                                                                     \
+        *x = g * (T)u->inverse;                                                                                        \
+    }
+static void unscale_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
+{
+    (void)first;
+    unscaling *u = (unscaling *)(uintptr_t)context;
+    int bad = 0;
+    if (u->f64)
+        UNSCALE(double, DBL_MAX)
+    else
+        UNSCALE(float, FLT_MAX)
+    if (bad)
+        atomic_store_explicit(&u->found, 1, memory_order_relaxed);
+}
+
+static yk_status unscale(int device, int64_t count, const yk__view *grads, yk__scale_state *scale)
+{
+    unscaling u = {.inverse = scale->inverse};
+    for (int64_t t = 0; t < count; t++) {
+        const yk__view *view = &grads[t];
+        yk__loop loop;
+        u.f64 = view->dtype == YK_F64;
+        yk__loop_init(&loop, 1, &view, false);
+        yk__loop_run(device, &loop, YK__GRAIN, unscale_run, &u);
+    }
+    scale->found |= atomic_load(&u.found);
+    return YK_OK;
+}
+
+static yk_status scale_update(int device, const yk__scaling *p, yk__scale_state *scale)
+{
+    (void)device;
+    yk__scale_next(p, scale);
     return YK_OK;
 }
 
@@ -255,4 +293,7 @@ void YK__ISA_NAME(yk__cpu_fill_optim)(yk__backend *table)
 {
     table->sgd = sgd;
     table->adam = adam;
+    table->step_advance = step_advance;
+    table->unscale = unscale;
+    table->scale_update = scale_update;
 }

@@ -125,33 +125,11 @@ static void uniform_f64(const drawing *d, int64_t n, const uint32_t *w, double *
     }
 }
 
-/* Box and Muller (1958): a radius from the first word, an angle from the second. */
 static void normal_f32(const drawing *d, int64_t n, const uint32_t *w, float *o)
 {
     float mean = (float)d->p0, deviation = (float)d->p1;
-    for (int64_t i = 0; i < n; i++) {
-        /* In (0, 1]: the word's upper and lower half are exact as floats, their sum is rounded once. */
-        float u =
-            (float)(int32_t)(w[2 * i] >> 16) * 0x1p-16f + ((float)(int32_t)(w[2 * i] & 0xFFFFu) + 0.5f) * 0x1p-32f;
-        float radius = sqrtf(-2.0f * yk__log_f32(u));
-        /* The angle in quarters of a turn: the nearest whole one, and the rest in [-1/2, 1/2]. */
-        float t = (float)(int32_t)(w[2 * i + 1] >> 8) * 0x1p-22f;
-        int32_t quarter = (int32_t)(t + 0.5f);
-        float f = t - (float)quarter, z = f * f;
-        float s = 0x1.4bc89ap-13f; /* sin(pi/2 f) / f: 7e-12 */
-        s = s * z - 0x1.32ca9ep-8f;
-        s = s * z + 0x1.466bbap-4f;
-        s = s * z - 0x1.4abbcep-1f;
-        s = (s * z + 0x1.921fb6p+0f) * f;
-        float c = 0x1.d9c364p-11f; /* cos(pi/2 f): 5e-11 */
-        c = c * z - 0x1.55c57cp-6f;
-        c = c * z + 0x1.03c1dcp-2f;
-        c = c * z - 0x1.3bd3ccp+0f;
-        c = c * z + 1.0f;
-        float cosine = quarter & 1 ? s : c;
-        cosine = (quarter + 1) & 2 ? -cosine : cosine;
-        o[i] = mean + deviation * (radius * cosine);
-    }
+    for (int64_t i = 0; i < n; i++)
+        o[i] = mean + deviation * yk__standard_normal_f32(w[2 * i], w[2 * i + 1]);
 }
 
 static void normal_f64(const drawing *d, int64_t n, const uint32_t *w, double *o)
@@ -249,6 +227,15 @@ static void random_run(const void *context, int64_t first, int64_t n, char *cons
         }                                                                                                              \
     }
 
+#define DROPOUT_HALF(name)                                                                                             \
+    {                                                                                                                  \
+        float scale = d->p0 < 1.0 ? (float)(1.0 / (1.0 - d->p0)) : 0.0f;                                               \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            float x = yk__from_##name(*(const yk__raw16 *)(data[1] + i * stride[1]));                                  \
+            *(yk__raw16 *)(data[0] + i * stride[0]) = yk__to_##name(x * (w[i] >> 8 >= threshold ? scale : 0));         \
+        }                                                                                                              \
+    }
+
 static void dropout_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
 {
     const drawing *d = context;
@@ -256,6 +243,10 @@ static void dropout_run(const void *context, int64_t first, int64_t n, char *con
     uint32_t threshold = d->threshold;
     if (d->dtype == YK_F32)
         DROPOUT(float)
+    else if (d->dtype == YK_F16)
+        DROPOUT_HALF(f16)
+    else if (d->dtype == YK_BF16)
+        DROPOUT_HALF(bf16)
     else
         DROPOUT(double)
 }
@@ -284,14 +275,15 @@ static void draw_piece(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-static yk_status random_values(int device, yk__random_kind kind, const yk__view *out, yk__stream stream, double p0,
-                               double p1)
+static yk_status random_values(int device, yk__random_kind kind, const yk__view *out, yk__stream stream,
+                               const uint32_t *calls, double p0, double p1)
 {
     if (kind != YK__RANDOM_INTEGER && !yk_dtype_is_floating(out->dtype))
         return yk__fail(YK_ERR_DTYPE, "random: uniform and normal values are not defined for %s",
                         yk_dtype_name(out->dtype));
     if (kind == YK__RANDOM_INTEGER && !(YK__TO_I64(p0) < YK__TO_I64(p1)))
         return yk__fail(YK_ERR_ARGUMENT, "randint: the range [%.17g, %.17g) holds no integer", p0, p1);
+    stream.epoch += calls ? *calls : 0;
     drawing d = {.stream = stream, .kind = kind, .dtype = out->dtype, .p0 = p0, .p1 = p1};
     d.words = kind == YK__RANDOM_INTEGER ? 2 : (kind == YK__RANDOM_NORMAL ? 2 : 1) * (out->dtype == YK_F64 ? 2 : 1);
     yk__loop_init(&d.loop, 1, &out, true);
@@ -300,9 +292,11 @@ static yk_status random_values(int device, yk__random_kind kind, const yk__view 
     return YK_OK;
 }
 
-static yk_status dropout(int device, const yk__view *out, const yk__view *x, yk__stream stream, double p)
+static yk_status dropout(int device, const yk__view *out, const yk__view *x, yk__stream stream, const uint32_t *calls,
+                         double p)
 {
     const yk__view *views[] = {out, x};
+    stream.epoch += calls ? *calls : 0;
     drawing d = {.stream = stream, .dtype = out->dtype, .words = 1, .p0 = p};
     d.threshold = (uint32_t)ceil(p * 0x1p24);
     yk__loop_init(&d.loop, 2, views, true);

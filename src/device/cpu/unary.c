@@ -110,11 +110,16 @@ static const yk__apply_fn kernels[YK__UNARY_KERNELS][YK__DTYPES] = {
 static yk_status unary(int device, yk__unary op, const yk__view *out, const yk__view *in, double p0, double p1)
 {
     int kernel = yk__unary_kernel(op, in->dtype, p0);
-    if (!kernels[kernel][in->dtype])
+    bool half = in->dtype == YK_F16 || in->dtype == YK_BF16;
+    yk__apply_fn fn = kernels[kernel][half ? YK_F32 : in->dtype];
+    if (!fn)
         return yk__fail(YK_ERR_DTYPE, "%s: not defined for %s", yk__unary_name(op), yk_dtype_name(in->dtype));
     const yk__view *views[] = {out, in};
     double p[] = {p0, p1};
-    yk__apply_views(device, kernels[kernel][in->dtype], 2, views, p);
+    if (half)
+        YK__ISA_NAME(yk__cpu_apply_halves)(device, fn, 2, views, p);
+    else
+        yk__apply_views(device, fn, 2, views, p);
     return YK_OK;
 }
 

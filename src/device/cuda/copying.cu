@@ -6,63 +6,7 @@
  */
 #include "device/cuda/walk.h"
 
-/* ---- elements as numbers ---- */
-struct from_f32 {
-    typedef float stored;
-    static YK__DEVICE float load(float x)
-    {
-        return x;
-    }
-};
-struct from_f64 {
-    typedef double stored;
-    static YK__DEVICE double load(double x)
-    {
-        return x;
-    }
-};
-struct from_f16 {
-    typedef uint16_t stored;
-    static YK__DEVICE float load(uint16_t x)
-    {
-        return yk__from_f16(x);
-    }
-};
-struct from_bf16 {
-    typedef uint16_t stored;
-    static YK__DEVICE float load(uint16_t x)
-    {
-        return yk__from_bf16(x);
-    }
-};
-struct from_i64 {
-    typedef int64_t stored;
-    static YK__DEVICE int64_t load(int64_t x)
-    {
-        return x;
-    }
-};
-struct from_i32 {
-    typedef int32_t stored;
-    static YK__DEVICE int64_t load(int32_t x)
-    {
-        return x;
-    }
-};
-struct from_u8 {
-    typedef uint8_t stored;
-    static YK__DEVICE int64_t load(uint8_t x)
-    {
-        return x;
-    }
-};
-struct from_bool {
-    typedef uint8_t stored;
-    static YK__DEVICE int64_t load(uint8_t x)
-    {
-        return x != 0;
-    }
-};
+#include "device/cuda/elements.h"
 
 static YK__DEVICE int64_t to_i64(float x)
 {
@@ -110,27 +54,20 @@ template <typename From> YK__KERNEL(WALK_THREADS) cast_kernel(yk__loop loop, yk_
         store(loop, to, i, From::load(*walk_at<const typename From::stored>(loop, 1, i)));
 }
 
-/* Copies bits. Of one run, a thread takes four elements, a block's width apart, and reads them all before it writes: so
- * neighbours read neighbours, and more reads are under way to hide the memory's latency. */
+/* Copies bits. A thread takes four elements, a block's width apart, and reads them all before it writes: so neighbours
+ * read neighbours, and more reads are under way to hide the memory's latency. */
 template <typename T> YK__KERNEL(WALK_THREADS) copy_kernel(yk__loop loop)
 {
-    int64_t width = loop.ndim == 1 ? WALK_ITEMS : 1, tile = WALK_THREADS * width, step = tile * gridDim.x;
+    int64_t tile = WALK_THREADS * WALK_ITEMS, step = tile * gridDim.x;
     YK__LOOP for (int64_t first = tile * blockIdx.x + threadIdx.x; first < loop.total; first += step)
     {
-        if (width == 1) {
-            *walk_at<T>(loop, 0, first) = *walk_at<const T>(loop, 1, first);
-            continue;
-        }
         T x[WALK_ITEMS];
-        yk__global<const T> in(reinterpret_cast<const T *>(loop.data[1]));
-        yk__global<T> out(reinterpret_cast<T *>(loop.data[0]));
-        int64_t in_stride = loop.stride[0][1] / (int64_t)sizeof(T), out_stride = loop.stride[0][0] / (int64_t)sizeof(T);
         for (int i = 0; i < WALK_ITEMS; i++)
             if (first + i * WALK_THREADS < loop.total)
-                x[i] = in[(first + i * WALK_THREADS) * in_stride];
+                x[i] = *walk_at<const T>(loop, 1, first + i * WALK_THREADS);
         for (int i = 0; i < WALK_ITEMS; i++)
             if (first + i * WALK_THREADS < loop.total)
-                out[(first + i * WALK_THREADS) * out_stride] = x[i];
+                *walk_at<T>(loop, 0, first + i * WALK_THREADS) = x[i];
     }
 }
 
@@ -148,14 +85,14 @@ typedef void (*copy_fn)(yk__loop);
 static cast_fn cast_from(yk_dtype from)
 {
     switch (from) {
-    case YK_F64: return cast_kernel<from_f64>;
-    case YK_F16: return cast_kernel<from_f16>;
-    case YK_BF16: return cast_kernel<from_bf16>;
-    case YK_I64: return cast_kernel<from_i64>;
-    case YK_I32: return cast_kernel<from_i32>;
-    case YK_U8: return cast_kernel<from_u8>;
-    case YK_BOOL: return cast_kernel<from_bool>;
-    default: return cast_kernel<from_f32>;
+    case YK_F64: return cast_kernel<element_f64>;
+    case YK_F16: return cast_kernel<element_f16>;
+    case YK_BF16: return cast_kernel<element_bf16>;
+    case YK_I64: return cast_kernel<element_i64>;
+    case YK_I32: return cast_kernel<element_i32>;
+    case YK_U8: return cast_kernel<element_u8>;
+    case YK_BOOL: return cast_kernel<element_bool>;
+    default: return cast_kernel<element_f32>;
     }
 }
 

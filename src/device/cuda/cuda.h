@@ -29,6 +29,9 @@ const char *cuda_why_none(void);
 yk_status cuda_use(int device, cudaStream_t *stream);
 /* The GPU that a logical device is a share of. */
 int cuda_gpu_of(int device);
+/* The error record of a device that is in use: Note [The error record of a device]. Whoever asks is going to queue what
+ * may write it, so the next to wait reads it. */
+struct cuda_record *cuda_record_of(int device);
 /* Multiprocessors of the device's GPU; it is in use. */
 int cuda_processors(int device);
 yk_status cuda_synchronize(int device);
@@ -38,6 +41,12 @@ yk_status cuda_allocate(int device, size_t bytes, void **memory);
 void cuda_release(int device, void *memory, size_t bytes);
 yk_status cuda_upload(int device, void *to, const void *from_host, size_t bytes);
 yk_status cuda_download(int device, void *to_host, const void *from, size_t bytes);
+
+yk_status cuda_enqueue(int device, void (*fn)(void *arg), void *arg);
+yk_status cuda_allocate_pinned(int device, size_t bytes, void **memory);
+void cuda_release_pinned(int device, void *memory);
+yk_status cuda_queue_upload(int device, void *to, const void *from_pinned, size_t bytes);
+yk_status cuda_queue_download(int device, void *to_pinned, const void *from, size_t bytes);
 
 /* ---- cuda_errors.c ---- */
 /* Fails with CUDA's name and text of `code`, behind "cuda:1: CALL"; clears what CUDA keeps of it. */
@@ -57,6 +66,26 @@ yk_status cuda_unary(int device, yk__unary op, const yk__view *out, const yk__vi
 yk_status cuda_binary(int device, yk__binary op, const yk__view *out, const yk__view *a, const yk__view *b,
                       double alpha);
 yk_status cuda_where(int device, const yk__view *out, const yk__view *condition, const yk__view *a, const yk__view *b);
+
+yk_status cuda_random(int device, yk__random_kind kind, const yk__view *out, yk__stream stream, const uint32_t *calls,
+                      double p0, double p1);
+yk_status cuda_dropout(int device, const yk__view *out, const yk__view *x, yk__stream stream, const uint32_t *calls,
+                       double p);
+yk_status cuda_embedding(int device, const yk__view *out, const yk__view *weight, const yk__view *index);
+yk_status cuda_embedding_backward(int device, const yk__view *gweight, const yk__view *gout, const yk__view *index,
+                                  int64_t padding_idx);
+yk_status cuda_cross_entropy(int device, const yk__cross_entropy *p, const yk__view *loss, const yk__view *lse,
+                             const yk__view *total, const yk__view *x, const yk__view *target, const yk__view *weight);
+yk_status cuda_cross_entropy_backward(int device, const yk__cross_entropy *p, const yk__view *gx, const yk__view *gloss,
+                                      const yk__view *x, const yk__view *lse, const yk__view *total,
+                                      const yk__view *target, const yk__view *weight);
+yk_status cuda_sgd(int device, const yk__sgd *p, int64_t count, const yk__view *params, const yk__view *grads,
+                   const yk__view *momentum);
+yk_status cuda_adam(int device, const yk__adam *p, int64_t count, const yk__view *params, const yk__view *grads,
+                    const yk__view *mean, const yk__view *square, const yk__view *max_square);
+yk_status cuda_step_advance(int device, yk__step_state *state, const int32_t *skip);
+yk_status cuda_unscale(int device, int64_t count, const yk__view *grads, yk__scale_state *scale);
+yk_status cuda_scale_update(int device, const yk__scaling *p, yk__scale_state *scale);
 
 #ifdef __cplusplus
 }

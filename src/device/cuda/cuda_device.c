@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "device/cuda/checks.h"
 #include "device/cuda/cuda.h"
 
 enum { MOST_DEVICES = 64 };
@@ -23,6 +24,9 @@ static struct {
         pthread_mutex_t lock;
         _Atomic(cudaStream_t) stream; /* NULL until the device is used */
         int processors;
+        struct cuda_record *record;   /* in the device's memory */
+        struct cuda_record *received; /* pinned: where it is brought */
+        atomic_bool checks;           /* queued since the record was last read */
     } devices[MOST_DEVICES];
 } cuda;
 
@@ -103,6 +107,12 @@ int cuda_processors(int device)
     return cuda.devices[device].processors;
 }
 
+struct cuda_record *cuda_record_of(int device)
+{
+    atomic_store(&cuda.devices[device].checks, true);
+    return cuda.devices[device].record;
+}
+
 static yk_status start(int device)
 {
     cudaStream_t stream = NULL;
@@ -113,6 +123,18 @@ static yk_status start(int device)
     code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     if (code)
         return cuda_failed(device, code, "cudaStreamCreateWithFlags");
+    void *record = NULL, *received = NULL;
+    code = cudaMalloc(&record, sizeof(struct cuda_record));
+    if (code)
+        return cuda_failed(device, code, "cudaMalloc");
+    code = cudaHostAlloc(&received, sizeof(struct cuda_record), cudaHostAllocDefault);
+    if (code)
+        return cuda_failed(device, code, "cudaHostAlloc");
+    code = cudaMemsetAsync(record, 0, sizeof(struct cuda_record), stream);
+    if (code)
+        return cuda_failed(device, code, "cudaMemsetAsync");
+    cuda.devices[device].record = record;
+    cuda.devices[device].received = received;
     cuda.devices[device].processors = processors;
     atomic_store_explicit(&cuda.devices[device].stream, stream, memory_order_release);
     return YK_OK;
@@ -138,15 +160,47 @@ yk_status cuda_use(int device, cudaStream_t *stream)
     return status;
 }
 
+static yk_status wait_for(int device, cudaStream_t stream)
+{
+    cudaError_t code = cudaStreamSynchronize(stream);
+    if (code)
+        return cuda_failed(device, code, "cudaStreamSynchronize");
+    cuda_all_done(device);
+    return YK_OK;
+}
+
+/* Waits, and fails with what the record holds. */
+static yk_status wait_and_read(int device, cudaStream_t stream)
+{
+    struct cuda_record *received = cuda.devices[device].received;
+    cudaError_t code =
+        cudaMemcpyAsync(received, cuda.devices[device].record, sizeof(*received), cudaMemcpyDeviceToHost, stream);
+    if (!code)
+        code = cudaMemsetAsync(cuda.devices[device].record, 0, sizeof(*received), stream);
+    if (code)
+        return cuda_failed(device, code, "reading the error record");
+    yk_status status = wait_for(device, stream);
+    if (status || received->check == 0)
+        return status;
+    if (received->check == CUDA_CHECK_EMBEDDING)
+        return cuda_fail(YK_ERR_ARGUMENT,
+                         "embedding: index %lld at position %lld is outside [0, %lld) (found on cuda:%d)",
+                         (long long)received->value, (long long)received->row, (long long)received->bound, device);
+    return cuda_fail(YK_ERR_ARGUMENT, "cross_entropy: target %lld in row %lld is outside [0, %lld) (found on cuda:%d)",
+                     (long long)received->value, (long long)received->row, (long long)received->bound, device);
+}
+
 yk_status cuda_synchronize(int device)
 {
     cudaStream_t stream = NULL;
     yk_status status = cuda_use(device, &stream);
     if (status)
         return status;
-    cudaError_t code = cudaStreamSynchronize(stream);
-    if (code)
-        return cuda_failed(device, code, "cudaStreamSynchronize");
-    cuda_all_done(device);
-    return YK_OK;
+    if (!atomic_exchange(&cuda.devices[device].checks, false))
+        return wait_for(device, stream);
+    /* One at a time: there is one place for what is received. */
+    pthread_mutex_lock(&cuda.devices[device].lock);
+    status = wait_and_read(device, stream);
+    pthread_mutex_unlock(&cuda.devices[device].lock);
+    return status;
 }

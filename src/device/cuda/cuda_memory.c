@@ -52,7 +52,7 @@ void cuda_release(int device, void *memory, size_t bytes)
     cuda_base->error_put(&before);
 }
 
-static yk_status transfer(int device, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+static yk_status queue_copy(int device, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
     cudaStream_t stream = NULL;
     if (!bytes)
@@ -61,9 +61,13 @@ static yk_status transfer(int device, void *to, const void *from, size_t bytes, 
     if (status)
         return status;
     cudaError_t code = cudaMemcpyAsync(to, from, bytes, kind, stream);
-    if (code)
-        return cuda_failed(device, code, kind == cudaMemcpyHostToDevice ? "upload" : "download");
-    return cuda_synchronize(device);
+    return code ? cuda_failed(device, code, kind == cudaMemcpyHostToDevice ? "upload" : "download") : YK_OK;
+}
+
+static yk_status transfer(int device, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    yk_status status = queue_copy(device, to, from, bytes, kind);
+    return status || !bytes ? status : cuda_synchronize(device);
 }
 
 yk_status cuda_upload(int device, void *to, const void *from_host, size_t bytes)
@@ -74,4 +78,47 @@ yk_status cuda_upload(int device, void *to, const void *from_host, size_t bytes)
 yk_status cuda_download(int device, void *to_host, const void *from, size_t bytes)
 {
     return transfer(device, to_host, from, bytes, cudaMemcpyDeviceToHost);
+}
+
+/* ---- work of others on the queue ---- */
+yk_status cuda_enqueue(int device, void (*fn)(void *arg), void *arg)
+{
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_use(device, &stream);
+    if (status)
+        return status;
+    cudaError_t code = cudaLaunchHostFunc(stream, fn, arg);
+    return code ? cuda_failed(device, code, "cudaLaunchHostFunc") : YK_OK;
+}
+
+yk_status cuda_allocate_pinned(int device, size_t bytes, void **memory)
+{
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_use(device, &stream);
+    if (status)
+        return status;
+    cudaError_t code = cudaHostAlloc(memory, bytes, cudaHostAllocDefault);
+    return code ? cuda_failed(device, code, "cudaHostAlloc") : YK_OK;
+}
+
+void cuda_release_pinned(int device, void *memory)
+{
+    cudaStream_t stream = NULL;
+    yk_error before, unused;
+    cuda_base->error_take(&before);
+    if (cuda_use(device, &stream) || cudaFreeHost(memory)) {
+        cudaGetLastError();
+        cuda_base->error_take(&unused);
+    }
+    cuda_base->error_put(&before);
+}
+
+yk_status cuda_queue_upload(int device, void *to, const void *from_pinned, size_t bytes)
+{
+    return queue_copy(device, to, from_pinned, bytes, cudaMemcpyHostToDevice);
+}
+
+yk_status cuda_queue_download(int device, void *to_pinned, const void *from, size_t bytes)
+{
+    return queue_copy(device, to_pinned, from, bytes, cudaMemcpyDeviceToHost);
 }

@@ -7,6 +7,8 @@
  */
 #include "device/cuda/walk.h"
 
+#include "device/cuda/elements.h"
+
 /* ---- one operation on an element; the struct is copied to the GPU with the launch ---- */
 #define UNARY_STRUCT(name, In, Out, expression)                                                                        \
     struct unary_##name {                                                                                              \
@@ -49,6 +51,40 @@ struct unary_f64 {
         switch (kernel) {
             YK__REAL_UNARY(CHOICE, YK__F64) YK__REAL_UNARY_WITH_CALLS(CHOICE, YK__F64) default : return 0;
         }
+    }
+};
+#define CHOICE_F32(op, expression)                                                                                     \
+    case YK__##op: return (float)(expression);
+/* f16 and bf16: computed in float, rounded once. */
+template <typename Element> struct unary_half {
+    typedef typename Element::stored in;
+    typedef typename Element::stored out;
+    int kernel;
+    float p0, p1;
+    unary_half(int chosen, const double *p) : kernel(chosen), p0((float)p[0]), p1((float)p[1])
+    {
+    }
+    YK__DEVICE float of(float x) const
+    {
+        switch (kernel) {
+            YK__REAL_UNARY(CHOICE_F32, YK__F32) YK__REAL_UNARY_WITH_CALLS(CHOICE_F32, YK__F32) default : return 0;
+        }
+    }
+    YK__DEVICE out operator()(in x) const
+    {
+        return Element::store(of(Element::load(x)));
+    }
+};
+template <typename Element, typename Op> struct unary_half_truth {
+    typedef typename Element::stored in;
+    typedef uint8_t out;
+    Op op;
+    unary_half_truth(int chosen, const double *p) : op(chosen, p)
+    {
+    }
+    YK__DEVICE uint8_t operator()(in x) const
+    {
+        return op(Element::load(x));
     }
 };
 template <typename In> struct unary_whole {
@@ -99,6 +135,26 @@ struct binary_f64 {
         }
     }
 };
+template <typename Element> struct binary_half {
+    typedef typename Element::stored in;
+    typedef typename Element::stored out;
+    int kernel;
+    float alpha;
+    binary_half(int chosen, double given) : kernel(chosen), alpha((float)given)
+    {
+    }
+    YK__DEVICE float of(float x, float y) const
+    {
+        switch (kernel) {
+            YK__REAL_BINARY(CHOICE_F32, YK__F32)
+        default: return 0;
+        }
+    }
+    YK__DEVICE out operator()(in x, in y) const
+    {
+        return Element::store(of(Element::load(x), Element::load(y)));
+    }
+};
 template <typename In> struct binary_whole {
     typedef In in;
     typedef In out;
@@ -129,6 +185,19 @@ template <typename In> struct binary_truth {
             YK__TRUTH_BINARY(CHOICE)
         default: return 0;
         }
+    }
+};
+
+template <typename Element> struct binary_half_truth {
+    typedef typename Element::stored in;
+    typedef uint8_t out;
+    binary_truth<float> op;
+    binary_half_truth(int chosen, double given) : op(chosen, given)
+    {
+    }
+    YK__DEVICE uint8_t operator()(in x, in y) const
+    {
+        return op(Element::load(x), Element::load(y));
     }
 };
 
@@ -235,6 +304,8 @@ static bool launch_unary(const unary_call &call, yk_dtype dtype)
         switch (dtype) {
         case YK_F32: return call.launch<unary_not_f32>();
         case YK_F64: return call.launch<unary_not_f64>();
+        case YK_F16: return call.launch<unary_half_truth<element_f16, unary_not_f32>>();
+        case YK_BF16: return call.launch<unary_half_truth<element_bf16, unary_not_f32>>();
         case YK_I64: return call.launch<unary_not_i64>();
         case YK_I32: return call.launch<unary_not_i32>();
         case YK_U8:
@@ -243,15 +314,19 @@ static bool launch_unary(const unary_call &call, yk_dtype dtype)
         }
     }
     if (call.kernel == YK__IS_FINITE)
-        return dtype == YK_F32   ? call.launch<unary_finite_f32>()
-               : dtype == YK_F64 ? call.launch<unary_finite_f64>()
-                                 : false;
+        return dtype == YK_F32    ? call.launch<unary_finite_f32>()
+               : dtype == YK_F64  ? call.launch<unary_finite_f64>()
+               : dtype == YK_F16  ? call.launch<unary_half_truth<element_f16, unary_finite_f32>>()
+               : dtype == YK_BF16 ? call.launch<unary_half_truth<element_bf16, unary_finite_f32>>()
+                                  : false;
     switch (dtype) {
     case YK_F32:
         switch (call.kernel) {
             YK__REAL_UNARY(UNARY_CASE, YK__F32) YK__REAL_UNARY_WITH_CALLS(UNARY_CASE, YK__F32) default : return false;
         }
     case YK_F64: return has_real_unary(call.kernel) && call.launch<unary_f64>();
+    case YK_F16: return has_real_unary(call.kernel) && call.launch<unary_half<element_f16>>();
+    case YK_BF16: return has_real_unary(call.kernel) && call.launch<unary_half<element_bf16>>();
     case YK_I64: return has_whole_unary(call.kernel) && call.launch<unary_whole<int64_t>>();
     case YK_I32: return has_whole_unary(call.kernel) && call.launch<unary_whole<int32_t>>();
     case YK_U8: return has_whole_unary(call.kernel) && call.launch<unary_whole<uint8_t>>();
@@ -274,6 +349,8 @@ static bool launch_binary(const binary_call &given, yk_dtype dtype)
         switch (dtype) {
         case YK_F32: return call.launch<binary_truth<float>>();
         case YK_F64: return call.launch<binary_truth<double>>();
+        case YK_F16: return call.launch<binary_half_truth<element_f16>>();
+        case YK_BF16: return call.launch<binary_half_truth<element_bf16>>();
         case YK_I64: return call.launch<binary_truth<int64_t>>();
         case YK_I32: return call.launch<binary_truth<int32_t>>();
         case YK_U8:
@@ -288,6 +365,8 @@ static bool launch_binary(const binary_call &given, yk_dtype dtype)
         default: return false;
         }
     case YK_F64: return has_real_binary(call.kernel) && call.launch<binary_f64>();
+    case YK_F16: return has_real_binary(call.kernel) && call.launch<binary_half<element_f16>>();
+    case YK_BF16: return has_real_binary(call.kernel) && call.launch<binary_half<element_bf16>>();
     case YK_I64: return has_whole_binary(call.kernel) && call.launch<binary_whole<int64_t>>();
     case YK_I32: return has_whole_binary(call.kernel) && call.launch<binary_whole<int32_t>>();
     case YK_U8: return has_whole_binary(call.kernel) && call.launch<binary_whole<uint8_t>>();

@@ -23,6 +23,13 @@ static inline unsigned walk_blocks(int device, int64_t total)
     return (unsigned)(blocks < most ? blocks : most);
 }
 
+/* The same where each block takes one of `rows` at a time. */
+static inline unsigned walk_rows(int device, int64_t rows)
+{
+    int64_t most = 16 * (int64_t)cuda_processors(device);
+    return (unsigned)(rows < 1 ? 1 : rows < most ? rows : most);
+}
+
 /* The bytes from operand k's first element to that at `position`. */
 static YK__DEVICE int64_t walk_offset(const yk__loop &loop, int k, int64_t position)
 {

@@ -1,0 +1,340 @@
+/*
+ * optimizers.cu - the slots sgd and adam, and those of what changes from step to step. Layer: device/cuda.
+ *
+ * The formulas are those of device/cpu/optim_kernels.c, term by term and without fused multiply-adds, so that both give
+ * the same bits. The tensors of a launch, at most 64, are laid end to end; a block takes pieces of them, and finds by a
+ * search in which tensor a piece lies. A tensor whose views are not one run in memory has a launch of its own.
+ */
+#include "device/cuda/walk.h"
+
+#include "device/cuda/sums.h"
+#include "device/optimizer_math.h"
+
+enum { MOST_TENSORS = 64, PIECE = WALK_THREADS * WALK_ITEMS, OPERANDS = 5 };
+
+/* What one launch works on: it travels with the launch, which may take 4 KiB. */
+typedef struct tensors {
+    int count;
+    int64_t end[MOST_TENSORS]; /* in pieces, of the tensors up to this one */
+    struct {
+        char *data[OPERANDS]; /* param, grad, state; NULL for what is not kept */
+        int64_t numel;
+    } of[MOST_TENSORS];
+} tensors;
+
+static YK__DEVICE float root(float x)
+{
+    return sqrtf(x);
+}
+static YK__DEVICE double root(double x)
+{
+    return sqrt(x);
+}
+
+template <typename T> struct sgd_update {
+    static YK__DEVICE void apply(const yk__update &u, int64_t i, char *const *data)
+    {
+        yk__global<T> p(reinterpret_cast<T *>(data[0])), m(reinterpret_cast<T *>(data[2]));
+        yk__global<const T> g(reinterpret_cast<const T *>(data[1]));
+        T lr = (T)u.lr, decay = (T)u.weight_decay, momentum = (T)u.momentum, keep = (T)u.keep;
+        T sign = u.maximize ? (T)-1 : (T)1, x = p[i], d = sign * g[i] + decay * x;
+        if (momentum == 0) {
+            p[i] = x - lr * d;
+        } else if (u.first) {
+            T reach = u.nesterov ? 1 + momentum : (T)1;
+            m[i] = d;
+            p[i] = x - lr * (reach * d);
+        } else {
+            T b = momentum * m[i] + keep * d;
+            m[i] = b;
+            p[i] = x - lr * (u.nesterov ? d + momentum * b : b);
+        }
+    }
+};
+
+template <typename T> struct adam_update {
+    static YK__DEVICE void apply(const yk__update &u, int64_t i, char *const *data)
+    {
+        yk__global<T> p(reinterpret_cast<T *>(data[0])), m(reinterpret_cast<T *>(data[2])),
+            v(reinterpret_cast<T *>(data[3])), top(reinterpret_cast<T *>(data[4]));
+        yk__global<const T> g(reinterpret_cast<const T *>(data[1]));
+        T decay = u.decoupled ? (T)0 : (T)u.weight_decay, shrink = u.decoupled ? (T)u.shrink : (T)1;
+        T toward = (T)(1 - u.beta1), beta2 = (T)u.beta2, rest = (T)(1 - u.beta2), eps = (T)u.eps;
+        T step_size = (T)u.step_size, root_scale = (T)u.root_scale, sign = u.maximize ? (T)-1 : (T)1;
+        T x = p[i] * shrink, d = sign * g[i] + decay * p[i];
+        T mean = m[i] + toward * (d - m[i]), square = beta2 * v[i] + rest * (d * d), greatest = square;
+        if (data[4]) {
+            T before = top[i];
+            greatest = before > square || before != before ? before : square;
+            top[i] = greatest;
+        }
+        m[i] = mean;
+        v[i] = square;
+        p[i] = x - step_size * (mean / (root(greatest) * root_scale + eps));
+    }
+};
+
+/* What a launch computes with: the numbers of the call, or where `state` is there those that are made of it. */
+typedef struct plan {
+    yk__update u;
+    yk__sgd sgd;
+    yk__adam adam;
+    bool is_adam;
+    const yk__step_state *state;
+    const int32_t *skip;
+} plan;
+
+/* The update's numbers, for all threads of the block; false where there is nothing to change. */
+static YK__DEVICE bool settle(const plan &p, yk__block<yk__update> shared, yk__update *u)
+{
+    if (p.skip && *yk__global<const int32_t>(p.skip))
+        return false;
+    *u = p.u;
+    if (!p.state)
+        return true;
+    if (threadIdx.x == 0) {
+        yk__global<const yk__step_state> state(p.state);
+        double lr = state->lr;
+        int64_t step = state->step;
+        shared[0] = p.is_adam ? yk__update_of_adam(&p.adam, lr, step) : yk__update_of_sgd(&p.sgd, lr, step == 1);
+    }
+    __syncthreads();
+    *u = shared[0];
+    return true;
+}
+
+template <typename Update> YK__KERNEL(WALK_THREADS) update_kernel(plan p, tensors all)
+{
+    YK__SHARED(yk__update, shared);
+    yk__update u;
+    if (!settle(p, shared, &u))
+        return;
+    YK__LOOP for (int64_t piece = blockIdx.x; piece < all.end[all.count - 1]; piece += gridDim.x)
+    {
+        int low = 0, high = all.count - 1;
+        while (low < high) {
+            int middle = (low + high) / 2;
+            if (all.end[middle] <= piece)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        int64_t first = (piece - (low ? all.end[low - 1] : 0)) * PIECE + threadIdx.x;
+        for (int e = 0; e < WALK_ITEMS; e++)
+            if (first + e * WALK_THREADS < all.of[low].numel)
+                Update::apply(u, first + e * WALK_THREADS, all.of[low].data);
+    }
+}
+
+/* One tensor whose views lie in memory in different orders. Operand k of the loop is data[operand[k]]. */
+typedef struct strided_tensor {
+    yk__loop loop;
+    int operand[OPERANDS];
+} strided_tensor;
+
+template <typename Update> YK__KERNEL(WALK_THREADS) strided_kernel(plan p, strided_tensor tensor)
+{
+    YK__SHARED(yk__update, shared);
+    yk__update u;
+    if (!settle(p, shared, &u))
+        return;
+    int64_t step = (int64_t)WALK_THREADS * gridDim.x;
+    YK__LOOP for (int64_t i = (int64_t)WALK_THREADS * blockIdx.x + threadIdx.x; i < tensor.loop.total; i += step)
+    {
+        char *data[OPERANDS] = {NULL, NULL, NULL, NULL, NULL};
+        for (int k = 0; k < tensor.loop.operands; k++)
+            data[tensor.operand[k]] = tensor.loop.data[k] + walk_offset(tensor.loop, k, i);
+        Update::apply(u, 0, data);
+    }
+}
+
+/* Whether the tensor's views are one run of memory, in the same order. */
+static bool linear(const yk__view *const *views, int64_t t, int64_t *numel)
+{
+    const yk__view *p = &views[0][t];
+    int64_t span = 1;
+    *numel = 1;
+    for (int d = 0; d < p->ndim; d++) {
+        *numel *= p->shape[d];
+        if (p->shape[d] == 1)
+            continue;
+        span += (p->shape[d] - 1) * p->stride[d];
+        for (int k = 1; k < OPERANDS; k++)
+            if (views[k] && views[k][t].stride[d] != p->stride[d])
+                return false;
+        if (p->stride[d] < 0)
+            return false;
+    }
+    return *numel == 0 || span == *numel;
+}
+
+static yk_status launch(int device, const char *name, const plan &p, const tensors &all, bool f64,
+                        const yk__view *first)
+{
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_use(device, &stream);
+    if (status || all.count == 0 || all.end[all.count - 1] == 0)
+        return status;
+    void (*kernel)(plan, tensors) = p.is_adam
+                                        ? f64 ? update_kernel<adam_update<double>> : update_kernel<adam_update<float>>
+                                    : f64 ? update_kernel<sgd_update<double>>
+                                          : update_kernel<sgd_update<float>>;
+    YK__LAUNCH(name, kernel, walk_rows(device, all.end[all.count - 1]), WALK_THREADS, sizeof(yk__update), stream, p,
+               all);
+    return cuda_launched(device, name, 1, &first);
+}
+
+static yk_status launch_strided(int device, const char *name, const plan &p, const yk__view *const *views, int64_t t,
+                                bool f64)
+{
+    strided_tensor tensor;
+    const yk__view *present[OPERANDS];
+    int operands = 0;
+    for (int k = 0; k < OPERANDS; k++) {
+        if (views[k]) {
+            tensor.operand[operands] = k;
+            present[operands++] = &views[k][t];
+        }
+    }
+    yk__loop_init(&tensor.loop, operands, present, false);
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_use(device, &stream);
+    if (status || tensor.loop.total == 0)
+        return status;
+    void (*kernel)(plan, strided_tensor) =
+        p.is_adam ? f64 ? strided_kernel<adam_update<double>> : strided_kernel<adam_update<float>>
+        : f64 ? strided_kernel<sgd_update<double>>
+                  : strided_kernel<sgd_update<float>>;
+    YK__LAUNCH(name, kernel, walk_blocks(device, tensor.loop.total), WALK_THREADS, sizeof(yk__update), stream, p,
+               tensor);
+    return cuda_launched(device, name, 2, present);
+}
+
+/* The tensors of one dtype, in launches of MOST_TENSORS. */
+static yk_status run(int device, const char *name, const plan &p, int64_t count, const yk__view *const *views)
+{
+    for (int f64 = 0; f64 < 2; f64++) {
+        tensors all = {};
+        const yk__view *first = NULL;
+        for (int64_t t = 0; t < count; t++) {
+            int64_t numel;
+            if ((views[0][t].dtype == YK_F64) != (f64 == 1))
+                continue;
+            if (!linear(views, t, &numel)) {
+                yk_status status = launch_strided(device, name, p, views, t, f64);
+                if (status)
+                    return status;
+                continue;
+            }
+            first = all.count ? first : &views[0][t];
+            for (int k = 0; k < OPERANDS; k++)
+                all.of[all.count].data[k] = views[k] ? static_cast<char *>(views[k][t].data) : NULL;
+            all.of[all.count].numel = numel;
+            all.end[all.count] = (all.count ? all.end[all.count - 1] : 0) + (numel + PIECE - 1) / PIECE;
+            if (++all.count == MOST_TENSORS) {
+                yk_status status = launch(device, name, p, all, f64, first);
+                if (status)
+                    return status;
+                all.count = 0;
+            }
+        }
+        yk_status status = launch(device, name, p, all, f64, first);
+        if (status)
+            return status;
+    }
+    return YK_OK;
+}
+
+yk_status cuda_sgd(int device, const yk__sgd *p, int64_t count, const yk__view *params, const yk__view *grads,
+                   const yk__view *momentum)
+{
+    plan of = {};
+    of.sgd = *p, of.state = p->state, of.skip = p->skip;
+    of.u = yk__update_of_sgd(p, p->lr, p->first);
+    const yk__view *views[OPERANDS] = {params, grads, momentum, NULL, NULL};
+    return run(device, "sgd", of, count, views);
+}
+
+yk_status cuda_adam(int device, const yk__adam *p, int64_t count, const yk__view *params, const yk__view *grads,
+                    const yk__view *mean, const yk__view *square, const yk__view *max_square)
+{
+    plan of = {};
+    of.adam = *p, of.is_adam = true, of.state = p->state, of.skip = p->skip;
+    if (!p->state)
+        of.u = yk__update_of_adam(p, p->lr, p->step);
+    const yk__view *views[OPERANDS] = {params, grads, mean, square, p->amsgrad ? max_square : NULL};
+    return run(device, "adam", of, count, views);
+}
+
+/* ---- what changes from step to step ---- */
+
+YK__KERNEL(LANES) advance_kernel(yk__step_state *state, const int32_t *skip)
+{
+    if (threadIdx.x == 0 && !(skip && *yk__global<const int32_t>(skip)))
+        yk__global<yk__step_state>(state)->step++;
+}
+
+yk_status cuda_step_advance(int device, yk__step_state *state, const int32_t *skip)
+{
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_use(device, &stream);
+    if (status)
+        return status;
+    YK__LAUNCH("step_advance", advance_kernel, 1, LANES, 0, stream, state, skip);
+    return cuda_launched(device, "step_advance", 0, NULL);
+}
+
+/* Any thread that finds something writes the same 1. */
+template <typename T> YK__KERNEL(WALK_THREADS) unscale_kernel(yk__loop loop, yk__scale_state *at)
+{
+    yk__global<yk__scale_state> scale(at);
+    T inverse = (T)scale->inverse;
+    bool bad = false;
+    int64_t step = (int64_t)WALK_THREADS * gridDim.x;
+    YK__LOOP for (int64_t i = (int64_t)WALK_THREADS * blockIdx.x + threadIdx.x; i < loop.total; i += step)
+    {
+        T g = *walk_at<const T>(loop, 0, i);
+        bad = bad || !(g - g == 0); /* NaN of infinity minus itself */
+        *walk_at<T>(loop, 0, i) = g * inverse;
+    }
+    if (bad)
+        scale->found = 1;
+}
+
+yk_status cuda_unscale(int device, int64_t count, const yk__view *grads, yk__scale_state *scale)
+{
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_use(device, &stream);
+    for (int64_t t = 0; t < count && !status; t++) {
+        const yk__view *view = &grads[t];
+        yk__loop loop;
+        yk__loop_init(&loop, 1, &view, false);
+        if (loop.total == 0)
+            continue;
+        void (*kernel)(yk__loop, yk__scale_state *) =
+            view->dtype == YK_F64 ? unscale_kernel<double> : unscale_kernel<float>;
+        YK__LAUNCH("unscale", kernel, walk_blocks(device, loop.total), WALK_THREADS, 0, stream, loop, scale);
+        status = cuda_launched(device, "unscale", 1, &view);
+    }
+    return status;
+}
+
+YK__KERNEL(LANES) scale_kernel(yk__scaling p, yk__scale_state *at)
+{
+    if (threadIdx.x)
+        return;
+    yk__global<yk__scale_state> scale(at);
+    yk__scale_state s = *scale;
+    yk__scale_next(&p, &s);
+    *scale = s;
+}
+
+yk_status cuda_scale_update(int device, const yk__scaling *p, yk__scale_state *scale)
+{
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_use(device, &stream);
+    if (status)
+        return status;
+    YK__LAUNCH("scale_update", scale_kernel, 1, LANES, 0, stream, *p, scale);
+    return cuda_launched(device, "scale_update", 0, NULL);
+}

@@ -1,0 +1,205 @@
+/*
+ * random.cu - the slots random and dropout. Layer: device/cuda.
+ *
+ * An element takes the words that device/cpu/random_kernels.c gives it: those from i * W on of the stream's Philox
+ * blocks. So uniform values, integers and the choice of dropout are the CPU's bits; normal ones are by the same
+ * polynomials.
+ */
+#include "device/cuda/walk.h"
+
+#include "device/cuda/elements.h"
+
+enum { THREADS = WALK_THREADS };
+
+typedef struct drawing {
+    yk__loop loop; /* in C order */
+    yk__stream stream;
+    const uint32_t *calls;
+    yk__random_kind kind;
+    int words;
+    double p0, p1;
+    uint32_t threshold; /* dropout: kept from this on, of 2^24 */
+} drawing;
+
+static YK__DEVICE yk__stream stream_of(const drawing &d)
+{
+    yk__stream s = d.stream;
+    if (d.calls)
+        s.epoch += *yk__global<const uint32_t>(d.calls);
+    return s;
+}
+
+/* Words first, first + 1, ... of the stream: `count` of them lie in one block or two. */
+static YK__DEVICE void words_at(yk__stream s, uint64_t first, int count, uint32_t *words)
+{
+    uint32_t block[4];
+    yk__philox(s, first / 4, block);
+    for (int k = 0; k < count; k++) {
+        if (k && (first + (uint64_t)k) % 4 == 0)
+            yk__philox(s, (first + (uint64_t)k) / 4, block);
+        words[k] = block[(first + (uint64_t)k) % 4];
+    }
+}
+
+static YK__DEVICE float uniform_f32(const drawing &d, const uint32_t *w)
+{
+    float low = (float)d.p0, span = (float)(d.p1 - d.p0), top = nextafterf((float)d.p1, (float)d.p0);
+    float unit = (float)(int32_t)(w[0] >> 8) * 0x1p-24f;
+    if (low == 0.0f && span == 1.0f)
+        return unit;
+    float x = low + span * unit;
+    return x < top ? x : top;
+}
+
+static YK__DEVICE double uniform_f64(const drawing &d, const uint32_t *w)
+{
+    double top = nextafter(d.p1, d.p0), x = d.p0 + (d.p1 - d.p0) * yk__unit_double(w[0], w[1]);
+    return x < top ? x : top;
+}
+
+static YK__DEVICE float normal_f32(const drawing &d, const uint32_t *w)
+{
+    return (float)d.p0 + (float)d.p1 * yk__standard_normal_f32(w[0], w[1]);
+}
+
+static YK__DEVICE double normal_f64(const drawing &d, const uint32_t *w)
+{
+    double u = yk__unit_double(w[0], w[1]) + 0x1p-54, angle = yk__unit_double(w[2], w[3]);
+    return d.p0 + d.p1 * (sqrt(-2.0 * log(u)) * cos(6.28318530717958647693 * angle));
+}
+
+/* A float as the dtype; in f16 and bf16 what would be rounded up to p1 becomes the number below it. */
+template <typename E> struct rounded {
+    static YK__DEVICE typename E::stored of(const drawing &, float x)
+    {
+        return E::store(x);
+    }
+};
+template <typename E> static YK__DEVICE uint16_t rounded_half(const drawing &d, float x)
+{
+    uint16_t h = E::store(x), top = E::store((float)d.p1);
+    if ((double)E::load(top) >= d.p1) {
+        if (top == 0)
+            top = 0x8000;
+        top = (uint16_t)(top & 0x8000u ? top + 1 : top - 1);
+    }
+    bool bounded = d.kind == YK__RANDOM_UNIFORM && d.p1 > d.p0;
+    return bounded && E::load(h) >= (float)d.p1 ? top : h;
+}
+template <> struct rounded<element_f16> {
+    static YK__DEVICE uint16_t of(const drawing &d, float x)
+    {
+        return rounded_half<element_f16>(d, x);
+    }
+};
+template <> struct rounded<element_bf16> {
+    static YK__DEVICE uint16_t of(const drawing &d, float x)
+    {
+        return rounded_half<element_bf16>(d, x);
+    }
+};
+
+template <typename E> YK__KERNEL(THREADS) real_kernel(drawing d)
+{
+    yk__stream s = stream_of(d);
+    int64_t step = (int64_t)THREADS * gridDim.x;
+    YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < d.loop.total; i += step)
+    {
+        uint32_t w[4];
+        words_at(s, (uint64_t)i * (uint64_t)d.words, d.words, w);
+        float x = d.kind == YK__RANDOM_UNIFORM ? uniform_f32(d, w) : normal_f32(d, w);
+        *walk_at<typename E::stored>(d.loop, 0, i) = rounded<E>::of(d, x);
+    }
+}
+
+YK__KERNEL(THREADS) double_kernel(drawing d)
+{
+    yk__stream s = stream_of(d);
+    int64_t step = (int64_t)THREADS * gridDim.x;
+    YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < d.loop.total; i += step)
+    {
+        uint32_t w[4];
+        words_at(s, (uint64_t)i * (uint64_t)d.words, d.words, w);
+        *walk_at<double>(d.loop, 0, i) = d.kind == YK__RANDOM_UNIFORM ? uniform_f64(d, w) : normal_f64(d, w);
+    }
+}
+
+template <typename E> YK__KERNEL(THREADS) integer_kernel(drawing d)
+{
+    yk__stream s = stream_of(d);
+    int64_t step = (int64_t)THREADS * gridDim.x, low = YK__TO_I64(d.p0), high = YK__TO_I64(d.p1);
+    uint64_t bound = (uint64_t)high - (uint64_t)low;
+    YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < d.loop.total; i += step)
+    {
+        uint32_t w[4];
+        words_at(s, (uint64_t)i * 2, 2, w);
+        int64_t x = (int64_t)((uint64_t)low + yk__below(w[0], w[1], bound));
+        *walk_at<typename E::stored>(d.loop, 0, i) = E::store((typename E::number)x);
+    }
+}
+
+template <typename E> YK__KERNEL(THREADS) dropout_kernel(drawing d)
+{
+    typedef typename E::number number;
+    typedef typename E::stored stored;
+    yk__stream s = stream_of(d);
+    number scale = d.p0 < 1.0 ? (number)(1.0 / (1.0 - d.p0)) : (number)0;
+    int64_t step = (int64_t)THREADS * gridDim.x;
+    YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < d.loop.total; i += step)
+    {
+        uint32_t w[1];
+        words_at(s, (uint64_t)i, 1, w);
+        number x = E::load(*walk_at<const stored>(d.loop, 1, i));
+        *walk_at<stored>(d.loop, 0, i) = E::store(x * (w[0] >> 8 >= d.threshold ? scale : (number)0));
+    }
+}
+
+yk_status cuda_random(int device, yk__random_kind kind, const yk__view *out, yk__stream from, const uint32_t *calls,
+                      double p0, double p1)
+{
+    if (kind != YK__RANDOM_INTEGER && !yk__is_real(out->dtype))
+        return cuda_fail(YK_ERR_DTYPE, "random: uniform and normal values are not defined for %s",
+                         cuda_yoke->dtype_name(out->dtype));
+    if (kind == YK__RANDOM_INTEGER && !(YK__TO_I64(p0) < YK__TO_I64(p1)))
+        return cuda_fail(YK_ERR_ARGUMENT, "randint: the range [%.17g, %.17g) holds no integer", p0, p1);
+    drawing d;
+    cudaStream_t stream = NULL;
+    d.stream = from, d.calls = calls, d.kind = kind, d.p0 = p0, d.p1 = p1, d.threshold = 0;
+    d.words = kind == YK__RANDOM_INTEGER ? 2 : (kind == YK__RANDOM_NORMAL ? 2 : 1) * (out->dtype == YK_F64 ? 2 : 1);
+    yk__loop_init(&d.loop, 1, &out, true);
+    yk_status status = cuda_use(device, &stream);
+    if (status || d.loop.total == 0)
+        return status;
+    unsigned blocks = walk_blocks(device, d.loop.total);
+    void (*kernel)(drawing) = NULL;
+    bool whole = kind == YK__RANDOM_INTEGER;
+    switch (out->dtype) {
+    case YK_F32: kernel = whole ? integer_kernel<element_f32> : real_kernel<element_f32>; break;
+    case YK_F64: kernel = whole ? integer_kernel<element_f64> : double_kernel; break;
+    case YK_F16: kernel = whole ? integer_kernel<element_f16> : real_kernel<element_f16>; break;
+    case YK_BF16: kernel = whole ? integer_kernel<element_bf16> : real_kernel<element_bf16>; break;
+    case YK_I32: kernel = integer_kernel<element_i32>; break;
+    case YK_U8: kernel = integer_kernel<element_u8>; break;
+    case YK_BOOL: kernel = integer_kernel<element_bool>; break;
+    default: kernel = integer_kernel<element_i64>; break;
+    }
+    YK__LAUNCH("random", kernel, blocks, THREADS, 0, stream, d);
+    return cuda_launched(device, "random", 1, &out);
+}
+
+yk_status cuda_dropout(int device, const yk__view *out, const yk__view *x, yk__stream from, const uint32_t *calls,
+                       double p)
+{
+    const yk__view *views[] = {out, x};
+    drawing d;
+    cudaStream_t stream = NULL;
+    d.stream = from, d.calls = calls, d.kind = YK__RANDOM_UNIFORM, d.words = 1, d.p0 = p, d.p1 = 0;
+    d.threshold = (uint32_t)ceil(p * 0x1p24);
+    yk__loop_init(&d.loop, 2, views, true);
+    yk_status status = cuda_use(device, &stream);
+    if (status || d.loop.total == 0)
+        return status;
+#define DROPOUT(E) YK__LAUNCH("dropout", dropout_kernel<E>, walk_blocks(device, d.loop.total), THREADS, 0, stream, d)
+    FLOATING(out->dtype, DROPOUT);
+    return cuda_launched(device, "dropout", 2, views);
+}

@@ -1,0 +1,45 @@
+/*
+ * sums.h - sums over the threads of a warp and of a block, in an order that depends on nothing. Layer: device/cuda.
+ *
+ * A butterfly: in each step a lane and its partner add the same two numbers, so all lanes end with the same bits.
+ */
+#ifndef YOKE_DEVICE_CUDA_SUMS_H
+#define YOKE_DEVICE_CUDA_SUMS_H
+
+#include "device/cuda/kernel.h"
+
+enum { LANES = 32 };
+
+template <typename T> static YK__DEVICE T warp_sum(T x)
+{
+    for (int step = LANES / 2; step > 0; step /= 2)
+        x += __shfl_xor_sync(YK__FULL_MASK, x, step);
+    return x;
+}
+
+/* The greatest; NaN where there is one. */
+template <typename T> static YK__DEVICE T warp_max(T x)
+{
+    for (int step = LANES / 2; step > 0; step /= 2) {
+        T other = __shfl_xor_sync(YK__FULL_MASK, x, step);
+        x = x != x || x > other ? x : other;
+    }
+    return x;
+}
+
+/* For all threads of a block of whole warps; `shared` has a place for each warp. */
+template <typename T> static YK__DEVICE T block_sum(yk__block<T> shared, T x)
+{
+    int warps = (int)blockDim.x / LANES;
+    x = warp_sum(x);
+    __syncthreads();
+    if (threadIdx.x % LANES == 0)
+        shared[threadIdx.x / LANES] = x;
+    __syncthreads();
+    T sum = shared[0];
+    for (int w = 1; w < warps; w++)
+        sum += shared[w];
+    return sum;
+}
+
+#endif

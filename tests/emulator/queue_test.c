@@ -1,0 +1,167 @@
+/* queue_test.c - collectives of tensors on (emulated) GPUs, in their turn on the devices' queues: results, order with
+ * what is queued before and behind, time-out, and a rank that dies. Ranks are threads, each with a device of its own.
+ */
+#include <libgen.h>
+
+#include "tests/comm/ranks.h"
+
+#include <yoke/yoke.h>
+
+#include "comm/staging.h"
+
+enum { RANKS = 2, N = 5003 };
+
+static yk_tensor *filled(rank_context *c, double value)
+{
+    yk_tensor_options o = {.device = {YK_CUDA, (int16_t)c->rank}};
+    const int64_t n = N;
+    return yk_full(1, &n, value, &o);
+}
+
+static void check_all(rank_context *c, yk_tensor *x, double expected, const char *what)
+{
+    static _Thread_local float got[2 * N];
+    CHECK(x, "%s: no tensor", what);
+    CHECK_OK(yk_tensor_read(x, got, (size_t)yk_numel(x) * sizeof(*got)));
+    for (int64_t i = 0; i < yk_numel(x); i++)
+        CHECK((double)got[i] == expected, "%s: element %lld is %g, expected %g", what, (long long)i, (double)got[i],
+              expected);
+}
+
+/* What was queued before is in the sum, what is queued behind sees it, with no wait of the program's between. */
+static void sums(rank_context *c)
+{
+    for (int round = 0; round < 5; round++) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *x = filled(c, c->rank + 1);
+        for (int i = 0; i < 4; i++)
+            x = yk_add_scalar(x, 1); /* rank + 5 */
+        yk_work *work = yk_all_reduce_async(x, YK_OP_SUM, c->group);
+        yk_tensor *twice = yk_mul_scalar(x, 2), *y = filled(c, 10 * (c->rank + 1));
+        CHECK_OK(yk_all_reduce(y, YK_OP_MEAN, c->group));
+        CHECK_OK(yk_work_wait(work));
+        check_all(c, twice, 22, "behind an all_reduce");
+        check_all(c, x, 11, "all_reduce");
+        check_all(c, y, 15, "mean");
+        if (c->failure[0])
+            return;
+        yk_scope_end(scope);
+    }
+}
+
+static void others(rank_context *c)
+{
+    const int64_t both[] = {RANKS, N}, square[] = {3, 4};
+    yk_tensor_options o = {.device = {YK_CUDA, (int16_t)c->rank}};
+    yk_tensor *x = filled(c, c->rank + 3), *all = yk_zeros(2, both, &o), *part = filled(c, 0);
+    CHECK_OK(yk_broadcast(x, 1, c->group));
+    check_all(c, x, 4, "broadcast");
+    CHECK_OK(yk_all_gather(all, x, c->group));
+    check_all(c, all, 4, "all_gather");
+    CHECK_OK(yk_reduce_scatter(part, all, YK_OP_SUM, c->group));
+    check_all(c, part, 8, "reduce_scatter");
+    CHECK_OK(yk_reduce(part, 0, YK_OP_MAX, c->group));
+    CHECK_OK(yk_barrier(c->group));
+    /* One that is not contiguous, and one without elements. */
+    yk_tensor *base = yk_full(2, square, c->rank + 1, &o), *turned = yk_transpose(base, 0, 1);
+    CHECK_OK(yk_all_reduce(turned, YK_OP_SUM, c->group));
+    check_all(c, base, 3, "transposed");
+    const int64_t none = 0;
+    CHECK_OK(yk_all_reduce(yk_zeros(1, &none, &o), YK_OP_SUM, c->group));
+    CHECK_FAILS(yk_send(x, 1 - c->rank, 0, c->group), YK_ERR_UNSUPPORTED, "send", "cuda:");
+}
+
+static void results(rank_context *c)
+{
+    sums(c);
+    if (!c->failure[0])
+        others(c);
+}
+
+static void test_results(void **state)
+{
+    (void)state;
+    run_ranks(THREADS, RANKS, results, NULL, 60, true);
+}
+
+/* Rank 1 stays away: rank 0's operation ends by the group's time-out, and its device goes on. */
+static void absent(rank_context *c)
+{
+    CHECK_MET(c);
+    if (c->rank == 1) {
+        CHECK(all_come(c, 0), "rank 0 did not end");
+        return;
+    }
+    yk_tensor *x = filled(c, 1), *other = filled(c, 5);
+    yk_work *work = yk_all_reduce_async(x, YK_OP_SUM, c->group);
+    yk_tensor *behind = yk_add_scalar(other, 1);
+    CHECK_FAILS(yk_work_wait(work), YK_ERR_STALLED, "all_reduce", "rank 1");
+    check_all(c, behind, 6, "behind an all_reduce that failed");
+    CHECK(all_come(c, 0), "rank 1 did not end");
+}
+
+static void test_time_out(void **state)
+{
+    (void)state;
+    run_ranks(THREADS, RANKS, absent, NULL, 3, true);
+}
+
+/* Rank 1 calls another operation than rank 0: both are told, and both devices go on. */
+static void different(rank_context *c)
+{
+    yk_tensor *x = filled(c, 1), *other = filled(c, 5);
+    if (c->rank == 0)
+        CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), YK_ERR_MISMATCH, "all_reduce", "broadcast");
+    else
+        CHECK_FAILS(yk_broadcast(x, 0, c->group), YK_ERR_MISMATCH, "all_reduce", "broadcast");
+    check_all(c, yk_add_scalar(other, 1), 6, "behind a collective that failed");
+}
+
+static void test_mismatch(void **state)
+{
+    (void)state;
+    run_ranks(THREADS, RANKS, different, NULL, 60, true);
+}
+
+/* The same slots on the CPU, which is done when they return. */
+static void note(void *arg)
+{
+    ++*(int *)arg;
+}
+
+static void test_cpu(void **state)
+{
+    (void)state;
+    const yk__backend *cpu = yk__backend_of((yk_device){YK_CPU, 0});
+    void *pinned = NULL;
+    int calls = 0;
+    float from[3] = {1, 2, 3}, to[3] = {0};
+    assert_non_null(cpu);
+    expect_ok(cpu->allocate_pinned(0, sizeof(from), &pinned));
+    expect_ok(cpu->queue_download(0, pinned, from, sizeof(from)));
+    expect_ok(cpu->enqueue(0, note, &calls));
+    expect_ok(cpu->queue_upload(0, to, pinned, sizeof(to)));
+    assert_int_equal(calls, 1);
+    assert_memory_equal(from, to, sizeof(from));
+    cpu->release_pinned(0, pinned);
+}
+
+int main(void)
+{
+    char program[4096], folder[4200];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    if (n < 0)
+        return 1;
+    program[n] = 0;
+    snprintf(folder, sizeof(folder), "%s/emulator", dirname(dirname(dirname(program))));
+    setenv("YOKE_BACKEND_PATH", folder, 1);
+    setenv("YOKE_EMULATOR_GPUS", "2", 1);
+    snprintf(program, sizeof(program), "%.4000s/yoke-cuda.so", folder);
+    if (access(program, R_OK)) {
+        printf("1..0 # SKIP this build has no emulator: it needs the headers of CUDA 12 or 13\n");
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_results),
+                                       cmocka_unit_test(test_mismatch), cmocka_unit_test(test_time_out)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,52 @@
+/*
+ * slot_pairs.h - what the comparisons of slots share: the same view in the host's memory and in the GPU's, filled
+ * alike, and compared with all the memory around it. Needs the library alone.
+ */
+#ifndef YOKE_TESTS_SLOT_PAIRS_H
+#define YOKE_TESTS_SLOT_PAIRS_H
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <yoke/yoke.h>
+
+#include "device/convert.h"
+#include "device/table.h"
+#include "tests/support/slot_cases.h"
+
+enum { C_ORDER, REVERSED, GAPS, LAYOUTS, EXPANDED = LAYOUTS };
+
+/* A view of the host's memory and the same of the GPU's. */
+typedef struct pair {
+    yk__view cpu, gpu;
+    size_t bytes;
+} pair;
+
+extern const yk__backend *slot_cpu, *slot_gpu;
+
+void slot_fail(slot_report *r, const char *format, ...) YK_PRINTF(2, 3);
+/* Whether the call succeeded; if not, its error is the case's. */
+bool slot_done(slot_report *r, const char *what, yk_status status);
+/* Whether the CPU takes it; then the GPU must, and else it must refuse alike. */
+bool slot_both(slot_report *r, const char *what, yk_status cpu, yk_status gpu);
+/* Finds both backends. */
+bool slot_ready(slot_report *r);
+uint32_t slot_word(uint32_t seed, uint64_t i);
+bool pair_make(pair *p, slot_report *r, yk_dtype dtype, int ndim, const int64_t *shape, int layout);
+void pair_free(pair *p);
+/* Brings the host's memory to the GPU. */
+bool pair_upload(pair *p, slot_report *r);
+/* Numbers of all sizes, of both signs, and what is special. */
+bool pair_fill(pair *p, slot_report *r, uint32_t seed);
+/* Numbers of [low, high), whole ones where the dtype is no float. */
+bool pair_fill_range(pair *p, slot_report *r, uint32_t seed, double low, double high);
+double pair_value(const void *memory, yk_dtype dtype, size_t i);
+/* All of the memory: the view's elements and what lies between them. `room` in units of the last place, 0: to the bit,
+ * where any NaN is like another. */
+void pair_compare(slot_report *r, const char *what, const pair *p, double room);
+/* The same within `room` times the greatest magnitude of the CPU's: for sums whose order differs. */
+void pair_compare_sums(slot_report *r, const char *what, const pair *p, double room);
+
+#endif
