@@ -36,8 +36,9 @@ YK_API const char *yk_device_format(yk_device device, char buffer[16]) YK_QUESTI
 /* How many devices of a type there are; 0 for a type that is not built in or has no driver here. */
 YK_API int yk_device_count(yk_device_type type) YK_QUESTION;
 
-/* The device of this process: cuda:LOCAL_RANK where there is one, else cpu:0. */
-YK_API yk_device yk_device_local(void) YK_QUESTION;
+/* The device of this process: cuda:LOCAL_RANK where there is one, else cpu:0. Launchers' variables that contradict one
+ * another are an error (YK_ERR_ARGUMENT, in the record), and cpu:0. */
+YK_API yk_device yk_device_local(void);
 
 /* Memory in bytes: what tensors hold now, the most they have held, and what the caching allocator has from the
  * system. Source: torch.cuda.memory_allocated and its kin. */

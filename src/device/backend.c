@@ -134,7 +134,6 @@ const char *yk_device_format(yk_device device, char buffer[16])
 
 yk_device yk_device_local(void)
 {
-    YK__QUESTION;
     yk__rank_info info;
     int gpus = yk_device_count(YK_CUDA);
     if (yk__rank_info_read(&info) || gpus == 0)
