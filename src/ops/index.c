@@ -150,13 +150,12 @@ static int dims_of(const yk_index_item *item)
 static yk_status parse(parsed *p, const char *name, const yk_tensor *x, const yk_index_item *items, int count)
 {
     char text[200];
-    int taken = 0, ellipses = 0;
+    int taken = 0;
     *p = (parsed){.name = name, .x = x, .cut = {.base = yk__spec_of(x), .whole = true}};
     for (int i = 0; i < count; i++) {
         if ((unsigned)items[i].kind > YK_INDEX_TENSOR)
             return yk__fail(YK_ERR_ARGUMENT, "%s: item %d is of no known kind", name, i);
         taken += dims_of(&items[i]);
-        ellipses += items[i].kind == YK_INDEX_ELLIPSIS;
     }
     if (taken > x->ndim)
         return yk__fail(YK_ERR_SHAPE, "%s: the items index %d dimensions, but %s has %d", name, taken,
