@@ -39,6 +39,28 @@ YK__SCALAR yk__update yk__update_of_adam(const yk__adam *p, double lr, int64_t s
     return u;
 }
 
+/* Whether what is updated of tensor t lies in one run of memory, in the same order in each of the operands: views[k] is
+ * an array of one view per tensor, or NULL, and views[0] the parameters. A parameter does not overlap itself, so its
+ * elements fill their span exactly when they are dense. For the host. */
+static inline bool yk__update_is_linear(const yk__view *const *views, int operands, int64_t t, int64_t *numel)
+{
+    const yk__view *p = &views[0][t];
+    int64_t span = 1;
+    *numel = 1;
+    for (int d = 0; d < p->ndim; d++) {
+        *numel *= p->shape[d];
+        if (p->shape[d] == 1)
+            continue;
+        span += (p->shape[d] - 1) * p->stride[d];
+        for (int k = 1; k < operands; k++)
+            if (views[k] && views[k][t].stride[d] != p->stride[d])
+                return false;
+        if (p->stride[d] < 0)
+            return false;
+    }
+    return *numel == 0 || span == *numel;
+}
+
 /* The next scale of the loss, as torch._amp_update_scale_ finds it. */
 YK__SCALAR void yk__scale_next(const yk__scaling *p, yk__scale_state *s)
 {

@@ -1,9 +1,9 @@
 /* queue_test.c - collectives of tensors on (emulated) GPUs, in their turn on the devices' queues: results, order with
- * what is queued before and behind, time-out, and a rank that dies. Ranks are threads, each with a device of its own.
+ * what is queued before and behind, operations that do not match, time-out. Ranks are threads, each with a device of
+ * its own.
  */
-#include <libgen.h>
-
 #include "tests/comm/ranks.h"
+#include "tests/emulator/use_emulator.h"
 
 #include <yoke/yoke.h>
 
@@ -148,19 +148,9 @@ static void test_cpu(void **state)
 
 int main(void)
 {
-    char program[4096], folder[4200];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
-    if (n < 0)
-        return 1;
-    program[n] = 0;
-    snprintf(folder, sizeof(folder), "%s/emulator", dirname(dirname(dirname(program))));
-    setenv("YOKE_BACKEND_PATH", folder, 1);
     setenv("YOKE_EMULATOR_GPUS", "2", 1);
-    snprintf(program, sizeof(program), "%.4000s/yoke-cuda.so", folder);
-    if (access(program, R_OK)) {
-        printf("1..0 # SKIP this build has no emulator: it needs the headers of CUDA 12 or 13\n");
+    if (!use_emulator())
         return 0;
-    }
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_results),
                                        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_time_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,7 @@
 /* slots_test.c - every slot of the CUDA backend, emulated on the host, against the CPU's (tests/support/slot_cases.h).
  */
-#include <libgen.h>
-#include <unistd.h>
-
 #include "device/table.h"
+#include "tests/emulator/use_emulator.h"
 #include "tests/support/expect.h"
 #include "tests/support/slot_cases.h"
 
@@ -19,19 +17,9 @@ static void run_case(void **state)
 
 int main(void)
 {
-    char program[4096], folder[4200];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
-    if (n < 0)
-        return 1;
-    program[n] = 0;
-    snprintf(folder, sizeof(folder), "%s/emulator", dirname(dirname(dirname(program))));
-    setenv("YOKE_BACKEND_PATH", folder, 1);
     setenv("YOKE_CPU_ISA", "base", 1);
-    snprintf(program, sizeof(program), "%.4000s/yoke-cuda.so", folder);
-    if (access(program, R_OK)) {
-        printf("1..0 # SKIP this build has no emulator: it needs the headers of CUDA 12 or 13\n");
+    if (!use_emulator())
         return 0;
-    }
     size_t count = 0;
     while (slot_cases()[count].name)
         count++;

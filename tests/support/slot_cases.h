@@ -24,6 +24,6 @@ typedef struct slot_case {
 const slot_case *slot_cases(void);
 
 /* Parts of them: optimizers, losses, random numbers; what layers are made of. */
-extern const slot_case slot_training_cases[], slot_network_cases[];
+extern const slot_case slot_training_cases[];
 
 #endif

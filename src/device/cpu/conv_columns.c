@@ -44,11 +44,6 @@ struct block {
     int64_t group, n0, n1, oy, ky0, ky1, c0, c1;
 };
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static void block_of(const struct columns *c, int64_t index, struct block *b)
 {
     b->group = index / c->blocks;
@@ -58,8 +53,8 @@ static void block_of(const struct columns *c, int64_t index, struct block *b)
     b->c0 = 0;
     b->c1 = c->c;
     int64_t top = b->oy * c->p->stride[0] - c->p->padding[0], step = c->p->dilation[0];
-    b->ky0 = top < 0 ? ceil_div(-top, step) : 0;
-    b->ky1 = c->h_in > top ? ceil_div(c->h_in - top, step) : 0;
+    b->ky0 = top < 0 ? yk__ceil_div(-top, step) : 0;
+    b->ky1 = c->h_in > top ? yk__ceil_div(c->h_in - top, step) : 0;
     b->ky0 = b->ky0 < c->kh ? b->ky0 : c->kh;
     b->ky1 = b->ky1 < c->kh ? b->ky1 : c->kh;
     b->ky1 = b->ky1 > b->ky0 ? b->ky1 : b->ky0;
@@ -81,7 +76,7 @@ static void block_of(const struct columns *c, int64_t index, struct block *b)
 
 static int64_t round_up(int64_t n, int64_t to)
 {
-    return ceil_div(n, to) * to;
+    return yk__ceil_div(n, to) * to;
 }
 
 static void prepare(struct columns *c, const yk__conv2d *p, const yk__view *x, const yk__view *w, const yk__view *out)
@@ -107,8 +102,8 @@ static void prepare(struct columns *c, const yk__conv2d *p, const yk__view *x, c
     c->images_inner = out->stride[0] <= out->stride[3] && n > 1;
     int64_t images = c->ow ? BLOCK_PIXELS / c->ow : 1;
     images = images < 1 ? 1 : images;
-    c->block_n = n ? ceil_div(n, ceil_div(n, images)) : 1;
-    c->blocks = ceil_div(n, c->block_n) * c->oh;
+    c->block_n = n ? yk__ceil_div(n, yk__ceil_div(n, images)) : 1;
+    c->blocks = yk__ceil_div(n, c->block_n) * c->oh;
     /* fill writes up to 8 numbers beyond a row's last, and reads as many beyond a padded line's. */
     c->ld = round_up(c->k + 8, 16);
     c->row_size = round_up(c->w_in + 2 * p->padding[1] + 8, 16);
@@ -142,7 +137,7 @@ yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__vi
     bool f32 = out->dtype == YK_F32;
     prepare(&c, p, x, w, out);
     c.bias = bias ? bias->data : NULL;
-    c.panels = ceil_div(c.o, panel_of(&c));
+    c.panels = yk__ceil_div(c.o, panel_of(&c));
     c.in_rows = c.kw >= LEAST_TAPS && c.kh * c.c <= MOST_ROWS && p->dilation[1] == 1;
     if (c.in_rows)
         c.columns_size = c.kh * c.c * c.row_size;
@@ -163,7 +158,7 @@ yk_status yk__conv_columns_backward_input(int device, const yk__conv2d *p, const
         return YK_OK;
     bool f32 = gx->dtype == YK_F32;
     prepare(&c, p, gx, w, gout);
-    c.panels = ceil_div(c.k, panel_of(&c));
+    c.panels = yk__ceil_div(c.k, panel_of(&c));
     c.row_size = round_up(c.block_n * c.ow * c.o, 16);
     if (!reserve(&c, device, c.groups * c.panels * c.o * panel_of(&c), 0, &handle))
         return yk__error_code();
@@ -182,14 +177,14 @@ yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, cons
         return YK_OK;
     bool f32 = gw->dtype == YK_F32;
     prepare(&c, p, x, gw, gout);
-    c.panels = ceil_div(c.o, panel_of(&c));
+    c.panels = yk__ceil_div(c.o, panel_of(&c));
     int64_t bytes = yk__view_numel(gw) * (int64_t)yk_dtype_size(gw->dtype), taps = c.kh * c.kw;
     if (bytes * SHARES <= SHARE_BYTES) {
         c.shares = SHARES < c.blocks ? SHARES : c.blocks;
         c.shares = c.shares < 1 ? 1 : c.shares;
     } else if (c.c * taps > 128) {
-        c.chunk = ceil_div(128, taps);
-        c.chunks = ceil_div(c.c, c.chunk);
+        c.chunk = yk__ceil_div(128, taps);
+        c.chunks = yk__ceil_div(c.c, c.chunk);
     }
     c.ld = round_up(c.chunk * taps + 8, 16);
     c.columns_size = c.block_n * c.ow * c.ld + 16;

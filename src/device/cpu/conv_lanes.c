@@ -84,11 +84,6 @@ struct grad {
     struct sum *list;
 };
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static size_t aligned(size_t bytes)
 {
     return (bytes + 63) & ~(size_t)63;
@@ -127,7 +122,7 @@ bool yk__conv_lanes_applies(yk_dtype dtype, int64_t c, int64_t o)
 static struct lanes make_lanes(yk_dtype dtype, int64_t groups, int64_t cs, int64_t cd)
 {
     struct lanes l = {.groups = groups, .cs = cs, .cd = cd, .per_block = lanes_of(dtype) / (cs > cd ? cs : cd)};
-    l.blocks = ceil_div(groups, l.per_block);
+    l.blocks = yk__ceil_div(groups, l.per_block);
     return l;
 }
 
@@ -163,7 +158,7 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
     m->block_n = BLOCK_BYTES / (rows ? rows : 1);
     m->block_n = m->block_n < 1 ? 1 : m->block_n < m->n ? m->block_n : m->n;
     yk__cpu_parallel(device, m->lanes.blocks, 64, f32 ? pack_piece_f32 : pack_piece_f64, m);
-    yk__cpu_parallel(device, ceil_div(m->n, m->block_n) * m->y.size, 1, f32 ? run_piece_f32 : run_piece_f64, m);
+    yk__cpu_parallel(device, yk__ceil_div(m->n, m->block_n) * m->y.size, 1, f32 ? run_piece_f32 : run_piece_f64, m);
     yk__storage_release(handle);
     return YK_OK;
 }

@@ -92,11 +92,6 @@ static int64_t left_rows(const struct grad *g, int64_t i, int64_t *at)
 #define TYPED_(name) name##_f64
 #include "device/cpu/conv_pixels_body.h"
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static size_t aligned(size_t bytes)
 {
     return (bytes + 63) & ~(size_t)63;
@@ -105,7 +100,7 @@ static size_t aligned(size_t bytes)
 /* Pieces of at most `most` of n, as even as they can be. */
 static int64_t even(int64_t n, int64_t most)
 {
-    return ceil_div(n, ceil_div(n, most < 1 ? 1 : most));
+    return yk__ceil_div(n, yk__ceil_div(n, most < 1 ? 1 : most));
 }
 
 /* Runs a map: forward, or backward where `backward`. */
@@ -144,10 +139,10 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
         m->block_y = even(m->y.size, rows);
     }
     m->block_n = even(m->n, m->block_n);
-    m->blocks_y = ceil_div(m->y.size, m->block_y);
-    int64_t blocks = m->blocks_y * ceil_div(m->n, m->block_n);
+    m->blocks_y = yk__ceil_div(m->y.size, m->block_y);
+    int64_t blocks = m->blocks_y * yk__ceil_div(m->n, m->block_n);
 
-    m->panels = ceil_div(m->cols, panel);
+    m->panels = yk__ceil_div(m->cols, panel);
     m->panel_size = m->y.slots * m->x.slots * m->k * panel;
     m->fresh = blocks == 1;
     m->packed = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
@@ -190,8 +185,8 @@ yk_status yk__conv_pixels_backward_input(int device, const yk__conv2d *p, const 
 /* The destinations [*begin, *end) at which source d * stride + offset is in [0, size). */
 static void inside(int64_t count, int64_t size, int64_t stride, int64_t offset, int64_t *begin, int64_t *end)
 {
-    *begin = offset < 0 ? ceil_div(-offset, stride) : 0;
-    *end = size > offset ? ceil_div(size - offset, stride) : 0;
+    *begin = offset < 0 ? yk__ceil_div(-offset, stride) : 0;
+    *end = size > offset ? yk__ceil_div(size - offset, stride) : 0;
     if (*end > count)
         *end = count;
     if (*begin > *end)
@@ -242,13 +237,13 @@ static bool pointwise(int device, const yk__conv2d *p, const yk__view *gw, const
                           .gout_step = pixel_step(gout, by_image),
                           .left = gw->shape[1],
                           .right = gw->shape[0],
-                          .left_panels = ceil_div(gw->shape[1], YK__GEMM_ROWS),
+                          .left_panels = yk__ceil_div(gw->shape[1], YK__GEMM_ROWS),
                           .gw_stride = {gw->stride[0], gw->stride[1]}};
     if (!g.pixels || !g.x_step || !g.gout_step)
         return false;
     int64_t panel = 2 * YK__VECTOR_BYTES / (int64_t)yk_dtype_size((yk_dtype)gw->dtype);
-    int64_t tiles = ceil_div(g.right, panel) * g.left_panels, threads = yk__cpu_threads(device);
-    yk__cpu_parallel(device, tiles, ceil_div(tiles, threads),
+    int64_t tiles = yk__ceil_div(g.right, panel) * g.left_panels, threads = yk__cpu_threads(device);
+    yk__cpu_parallel(device, tiles, yk__ceil_div(tiles, threads),
                      gw->dtype == YK_F32 ? pointwise_piece_f32 : pointwise_piece_f64, &g);
     return true;
 }
@@ -308,7 +303,7 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
     int64_t row = (p->stride[0] * x->shape[3] * g.left + ow * g.right) * size;
     int64_t image = (x->shape[2] * x->shape[3] * g.left + oh * ow * g.right) * size;
     int64_t block_n = BLOCK_BYTES / image, block_y = oh;
-    int64_t least = p->stride[1] == 1 ? ceil_div(128, ow) : 16;
+    int64_t least = p->stride[1] == 1 ? yk__ceil_div(128, ow) : 16;
     least = least < n ? least : n;
     if (block_n < least) {
         block_n = least;
@@ -318,9 +313,9 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
 
     int64_t block_in = (block_y - 1) * p->stride[0] + (gw->shape[2] - 1) * p->dilation[0] + 1;
     block_in = block_in < x->shape[2] ? block_in : x->shape[2];
-    g.left_panels = ceil_div(g.left, YK__GEMM_ROWS);
-    g.left_width = ceil_div(g.left, g.left_panels);
-    g.right_panels = ceil_div(g.right, panel);
+    g.left_panels = yk__ceil_div(g.left, YK__GEMM_ROWS);
+    g.left_width = yk__ceil_div(g.left, g.left_panels);
+    g.right_panels = yk__ceil_div(g.right, panel);
     g.left_size = block_in * x->shape[3] * block_n * g.left_width;
     g.right_size = block_y * ow * block_n * panel;
     size_t left_bytes = aligned((size_t)(g.left_panels * g.left_size * size));

@@ -72,11 +72,6 @@ struct grad {
     void *products, *sums;
 };
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static int64_t at_most(int64_t n, int64_t most)
 {
     return n < most ? n : most;
@@ -84,18 +79,18 @@ static int64_t at_most(int64_t n, int64_t most)
 
 static struct tiles make_tiles(int64_t n, int64_t h, int64_t w, int64_t most)
 {
-    struct tiles t = {.n = n, .ty = ceil_div(h, 2), .tx = ceil_div(w, 2)};
+    struct tiles t = {.n = n, .ty = yk__ceil_div(h, 2), .tx = yk__ceil_div(w, 2)};
     t.block_n = most / (t.ty * t.tx);
     t.block_ty = t.ty;
     if (t.block_n < 1) {
         t.block_n = most / t.tx;
         t.block_n = t.block_n < 1 ? 1 : at_most(t.block_n, n);
         t.block_ty = most / (t.tx * t.block_n);
-        t.block_ty = t.block_ty < 1 ? 1 : ceil_div(t.ty, ceil_div(t.ty, t.block_ty));
+        t.block_ty = t.block_ty < 1 ? 1 : yk__ceil_div(t.ty, yk__ceil_div(t.ty, t.block_ty));
     }
-    t.block_n = ceil_div(n, ceil_div(n, at_most(t.block_n, n)));
-    t.blocks_ty = ceil_div(t.ty, t.block_ty);
-    t.blocks = t.blocks_ty * ceil_div(n, t.block_n);
+    t.block_n = yk__ceil_div(n, yk__ceil_div(n, at_most(t.block_n, n)));
+    t.blocks_ty = yk__ceil_div(t.ty, t.block_ty);
+    t.blocks = t.blocks_ty * yk__ceil_div(n, t.block_n);
     t.most = t.block_n * t.block_ty * t.tx;
     return t;
 }
@@ -140,7 +135,7 @@ static struct side make_side(const yk__view *v, int side, int64_t offset_y, int6
                          .height = v->shape[2],
                          .length = v->shape[3],
                          .channels = v->shape[1],
-                         .width = ceil_div(v->shape[1], lanes) * lanes,
+                         .width = yk__ceil_div(v->shape[1], lanes) * lanes,
                          .offset = {offset_y, offset_x},
                          .side = side};
 }
@@ -165,7 +160,7 @@ bool yk__conv_winograd_applies(const yk__conv2d *p, const yk__view *out, const y
         if (p->stride[d] != 1 || p->dilation[d] != 1 || p->padding[d] > 2 || out->shape[2 + d] < 4)
             return false;
     int64_t n = out->shape[0], c = x->shape[1], o = out->shape[1];
-    int64_t tiles = n * ceil_div(out->shape[2], 2) * ceil_div(out->shape[3], 2);
+    int64_t tiles = n * yk__ceil_div(out->shape[2], 2) * yk__ceil_div(out->shape[3], 2);
     int64_t direct =
         n * links(out->shape[2], x->shape[2], p->padding[0]) * links(out->shape[3], x->shape[3], p->padding[1]) * c * o;
     return tiles * (16 * c * o + WINDOW_COST * (c + o)) + WEIGHT_COST * c * o < direct;
@@ -189,7 +184,7 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
     most = most < LEAST_TILES ? LEAST_TILES : at_most(most, MOST_TILES);
     m->tiles = make_tiles(dst->shape[0], m->height, m->length, most);
     int64_t together = at_most(threads, m->tiles.blocks);
-    m->panels = ceil_div(m->cols, panel);
+    m->panels = yk__ceil_div(m->cols, panel);
     m->panel_size = 16 * m->k * panel;
     m->products_size = 16 * plane_size(m->tiles.most, m->src.width);
     m->sums_size = 16 * plane_size(m->tiles.most, panel);
@@ -249,7 +244,7 @@ yk_status yk__conv_winograd_backward_weight(int device, const yk__conv2d *p, con
                      .gout = make_side(gout, 2, 0, 0),
                      .gw = *gw};
     int64_t together = at_most(yk__cpu_threads(device), g.tiles.blocks);
-    g.panels = ceil_div(g.gout.width, panel);
+    g.panels = yk__ceil_div(g.gout.width, panel);
     g.right_at = 16 * plane_size(g.tiles.most, g.x.width);
     g.products_size = g.right_at + 16 * plane_size(g.tiles.most, g.gout.width);
     int64_t sums = 16 * g.x.channels * g.gout.width;

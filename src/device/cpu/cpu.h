@@ -21,6 +21,11 @@ static inline bool yk__view_contiguous(const yk__view *v)
     return true;
 }
 
+static inline int64_t yk__ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
 static inline int64_t yk__view_numel(const yk__view *v)
 {
     int64_t n = 1;

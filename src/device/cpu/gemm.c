@@ -104,22 +104,17 @@ static inline void add_up_f64(const yk__vf64 v[4], double total[4])
 #define TYPED_(name) name##_f64
 #include "device/cpu/gemm_body.h"
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static yk_status run_blocked(int device, const struct product *p, bool f32)
 {
     int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
     struct blocked g = {.p = *p};
-    int64_t depths = ceil_div(p->k, BLOCK_DEPTH);
-    g.depth = depths ? ceil_div(p->k, depths) : 0;
-    g.panels = ceil_div(p->n, panel);
-    int64_t blocks = ceil_div(p->m, BLOCK_ROWS);
-    g.rows = ceil_div(p->m, blocks);
-    blocks = ceil_div(p->m, g.rows);
-    g.groups = blocks >= 8 ? 1 : ceil_div(8, blocks);
+    int64_t depths = yk__ceil_div(p->k, BLOCK_DEPTH);
+    g.depth = depths ? yk__ceil_div(p->k, depths) : 0;
+    g.panels = yk__ceil_div(p->n, panel);
+    int64_t blocks = yk__ceil_div(p->m, BLOCK_ROWS);
+    g.rows = yk__ceil_div(p->m, blocks);
+    blocks = yk__ceil_div(p->m, g.rows);
+    g.groups = blocks >= 8 ? 1 : yk__ceil_div(8, blocks);
     /* A piece packs its rows of A, so it should have a few panels to use them on. */
     g.groups = g.groups < g.panels / 4 ? g.groups : g.panels / 4;
     g.groups = g.groups < 1 ? 1 : g.groups;
@@ -127,9 +122,9 @@ static yk_status run_blocked(int device, const struct product *p, bool f32)
 
     bool serial = p->m * p->n * p->k < SERIAL_WORK;
     int64_t threads = serial ? 1 : yk__cpu_threads(device);
-    int64_t own = ceil_div(g.rows + YK__GEMM_ROWS, 1) * (g.depth + 16) * size;
-    g.scratch_bytes = ceil_div(own, 64) * 64;
-    int64_t packed_bytes = ceil_div(g.panels * panel * g.depth * size, 64) * 64;
+    int64_t own = yk__ceil_div(g.rows + YK__GEMM_ROWS, 1) * (g.depth + 16) * size;
+    g.scratch_bytes = yk__ceil_div(own, 64) * 64;
+    int64_t packed_bytes = yk__ceil_div(g.panels * panel * g.depth * size, 64) * 64;
     yk__storage *handle;
     g.packed = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
                                  (size_t)(packed_bytes + threads * g.scratch_bytes), &handle);
@@ -211,7 +206,7 @@ static yk_status run_product(int device, struct product *p, bool f32)
         p->m * p->n * p->k < SERIAL_WORK) {
         yk__storage *handle = NULL;
         void *memory = NULL;
-        int64_t lanes = YK__VECTOR_BYTES / size, width = ceil_div(p->n % (2 * lanes), lanes) * lanes;
+        int64_t lanes = YK__VECTOR_BYTES / size, width = yk__ceil_div(p->n % (2 * lanes), lanes) * lanes;
         if (p->n % lanes && (p->accumulate || p->n < width)) {
             memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, (size_t)(p->k * 2 * YK__VECTOR_BYTES + 1),
                                        &handle);

@@ -98,27 +98,6 @@ typedef struct group {
     int64_t tensor[MAX_LINEAR], end[MAX_LINEAR]; /* linear tensors laid end to end: which, and where each ends */
 } group;
 
-/* Whether the views are one linear run: dense, in any but the same memory order. */
-static bool linear(const group *g, int64_t t, int64_t *numel)
-{
-    const yk__view *p = &g->views[0][t];
-    *numel = 1;
-    int64_t span = 1;
-    for (int d = 0; d < p->ndim; d++) {
-        *numel *= p->shape[d];
-        if (p->shape[d] == 1)
-            continue;
-        span += (p->shape[d] - 1) * p->stride[d];
-        for (int k = 1; k < OPERANDS; k++)
-            if (g->views[k] && g->views[k][t].stride[d] != p->stride[d])
-                return false;
-        if (p->stride[d] < 0)
-            return false;
-    }
-    /* An output does not overlap itself, so its elements fill their span exactly when they are dense. */
-    return span == *numel;
-}
-
 static void linear_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -191,7 +170,7 @@ static void run(int device, const yk__update *u, update_fn f32, update_fn f64, i
             int64_t numel;
             if (views[0][t].dtype != dtype)
                 continue;
-            if (linear(&g, t, &numel)) {
+            if (yk__update_is_linear(g.views, OPERANDS, t, &numel)) {
                 g.tensor[g.count] = t;
                 g.end[g.count] = numel + (g.count ? g.end[g.count - 1] : 0);
                 if (++g.count == MAX_LINEAR)

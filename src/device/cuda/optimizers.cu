@@ -148,26 +148,6 @@ template <typename Update> YK__KERNEL(WALK_THREADS) strided_kernel(plan p, strid
     }
 }
 
-/* Whether the tensor's views are one run of memory, in the same order. */
-static bool linear(const yk__view *const *views, int64_t t, int64_t *numel)
-{
-    const yk__view *p = &views[0][t];
-    int64_t span = 1;
-    *numel = 1;
-    for (int d = 0; d < p->ndim; d++) {
-        *numel *= p->shape[d];
-        if (p->shape[d] == 1)
-            continue;
-        span += (p->shape[d] - 1) * p->stride[d];
-        for (int k = 1; k < OPERANDS; k++)
-            if (views[k] && views[k][t].stride[d] != p->stride[d])
-                return false;
-        if (p->stride[d] < 0)
-            return false;
-    }
-    return *numel == 0 || span == *numel;
-}
-
 static yk_status launch(int device, const char *name, const plan &p, const tensors &all, bool f64,
                         const yk__view *first)
 {
@@ -220,7 +200,7 @@ static yk_status run(int device, const char *name, const plan &p, int64_t count,
             int64_t numel;
             if ((views[0][t].dtype == YK_F64) != (f64 == 1))
                 continue;
-            if (!linear(views, t, &numel)) {
+            if (!yk__update_is_linear(views, OPERANDS, t, &numel)) {
                 yk_status status = launch_strided(device, name, p, views, t, f64);
                 if (status)
                     return status;

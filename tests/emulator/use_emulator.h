@@ -1,0 +1,32 @@
+/*
+ * use_emulator.h - the emulated GPUs beside the test program, in place of real ones.
+ */
+#ifndef YOKE_TESTS_EMULATOR_USE_EMULATOR_H
+#define YOKE_TESTS_EMULATOR_USE_EMULATOR_H
+
+#include <libgen.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Makes `cuda` the emulator's. False where this build has none: the plan that skips the test is printed then. */
+static inline bool use_emulator(void)
+{
+    char program[4096], folder[4200];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    if (n < 0) {
+        perror("/proc/self/exe");
+        exit(1);
+    }
+    program[n] = 0;
+    snprintf(folder, sizeof(folder), "%s/emulator", dirname(dirname(dirname(program))));
+    setenv("YOKE_BACKEND_PATH", folder, 1);
+    snprintf(program, sizeof(program), "%.4000s/yoke-cuda.so", folder);
+    if (access(program, R_OK) == 0)
+        return true;
+    printf("1..0 # SKIP this build has no emulator: it needs the headers of CUDA 12 or 13\n");
+    return false;
+}
+
+#endif
