@@ -106,7 +106,7 @@ $(BUILD)/libyoke.a: $(LIB_OBJECTS)
 	$(call say,AR  ,$@) rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/libyoke.so: $(LIB_OBJECTS)
-	$(call say,LINK,$@) $(link) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS)
+	$(call say,LINK,$@) $(link) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS) && ln -sf libyoke.so $@.$(SOVERSION)
 
 $(BUILD)/src/comm/mpi/%.o: YK_CFLAGS += $(MPI_CFLAGS)
 $(BUILD)/yoke-mpi.so: $(MPI_OBJECTS)
