@@ -37,9 +37,10 @@
 #endif
 
 enum {
-    QUARANTINE = 4096,
-    LONGEST_LOCAL = QUARANTINE + 1024, /* room for what one training step frees at once */
+    QUARANTINE = 1024,
+    LONGEST_LOCAL = QUARANTINE + 1024, /* room for what one training step frees at once; a power of two */
     MOVED = 64,                        /* slots that go to or come from the shared queue under one lock */
+    AHEAD = 4,                         /* slots fetched into the cache before they are needed */
     LINE = 64,
     FREED = INT32_MIN / 2 /* the mark: far enough from 0 that stray retains and releases leave it negative */
 };
@@ -61,10 +62,17 @@ typedef struct queue {
     int64_t count;
 } queue;
 
+/* The local queue: the pointers stand in an array, so that those to come are known without reading what they point to,
+ * which has left the cache since it was freed. */
+typedef struct ring {
+    slot **slots; /* LONGEST_LOCAL, or NULL before the first push and once the thread has ended */
+    uint32_t first, count;
+} ring;
+
 /* Slots of 64, 128, ... 1,024 bytes, then of powers of two. */
 enum { SMALL_CLASSES = 16, CLASSES = SMALL_CLASSES + 10 };
 
-static _Thread_local queue local[CLASSES];
+static _Thread_local ring local[CLASSES];
 static _Thread_local slot *ready[CLASSES]; /* from the shared queue, to be used first */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -130,11 +138,40 @@ static slot *pop(queue *q)
     return s;
 }
 
+static slot *ring_pop(ring *r)
+{
+    slot *s = r->slots[r->first];
+    r->slots[r->first] = NULL; /* it will hold a live object */
+    r->first = (r->first + 1) % LONGEST_LOCAL;
+    r->count--;
+    return s;
+}
+
 static void to_shared(int size_class, int64_t count)
 {
     pthread_mutex_lock(&lock);
     while (count-- > 0)
-        push(&shared[size_class], pop(&local[size_class]));
+        push(&shared[size_class], ring_pop(&local[size_class]));
+    atomic_store_explicit(&shared_count[size_class], shared[size_class].count, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Puts a slot at the end of the local queue, or of the shared one where there is no memory for the local one. */
+static void ring_push(int size_class, slot *s)
+{
+    ring *r = &local[size_class];
+    if (r->count == LONGEST_LOCAL)
+        to_shared(size_class, MOVED);
+    if (!r->slots) {
+        yk__thread_watch();
+        r->slots = malloc(LONGEST_LOCAL * sizeof(slot *));
+    }
+    if (r->slots) {
+        r->slots[(r->first + r->count++) % LONGEST_LOCAL] = s;
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    push(&shared[size_class], s);
     atomic_store_explicit(&shared_count[size_class], shared[size_class].count, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
 }
@@ -156,22 +193,23 @@ void yk__handles_leave_thread(void)
     for (int size_class = 0; size_class < CLASSES; size_class++) {
         for (slot *next, *s = ready[size_class]; s; s = next) {
             next = s->next;
-            push(&local[size_class], s);
+            ring_push(size_class, s);
         }
         ready[size_class] = NULL;
         to_shared(size_class, local[size_class].count);
+        free(local[size_class].slots);
+        local[size_class] = (ring){NULL, 0, 0};
     }
 }
 
 static slot *slot_take(int size_class)
 {
-    queue *q = &local[size_class];
-    if (q->count > QUARANTINE) {
-        slot *s = pop(q);
-        /* It has left the first-level cache long ago: fetched before the next object needs it. */
+    ring *r = &local[size_class];
+    if (r->count > QUARANTINE) {
+        const char *later = (const char *)r->slots[(r->first + AHEAD) % LONGEST_LOCAL];
         for (int line = 0; line < 3; line++)
-            __builtin_prefetch((char *)q->head + line * LINE, 1);
-        return s;
+            __builtin_prefetch(later + line * LINE, 1);
+        return ring_pop(r);
     }
     if (!ready[size_class] && atomic_load_explicit(&shared_count[size_class], memory_order_relaxed) > QUARANTINE)
         from_shared(size_class);
@@ -230,11 +268,7 @@ void yk__object_free(void *memory)
     if (s->origin)
         s->origin->ending = yk__object_ending;
     ASAN_POISON_MEMORY_REGION(object + 1, class_bytes(size_class) - sizeof(slot) - sizeof(*object));
-    if (local[size_class].count == 0)
-        yk__thread_watch();
-    push(&local[size_class], s);
-    if (local[size_class].count > LONGEST_LOCAL)
-        to_shared(size_class, MOVED);
+    ring_push(size_class, s);
 }
 
 void yk__object_set_maker(void *object, const char *maker)
