@@ -94,6 +94,22 @@ typedef struct yk_spawn_options {
  */
 YK_API yk_status yk_spawn(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options *options) YK_MUST_CHECK;
 
+/*
+ * The same without waiting, the options are copied: the processes run beside this one. The last reference gone, those
+ * that still run are killed and waited for. They are supervised only while yk_spawn_context_join is in progress; one
+ * thread calls it at a time. Source: torch.multiprocessing.spawn with join=False, and its SpawnContext.
+ */
+typedef struct yk_spawn_context yk_spawn_context;
+YK_API yk_spawn_context *yk_spawn_start(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options *options);
+/* Waits for all of them, `timeout` seconds at most (0: without end). *joined, which may be NULL without a time-out,
+ * tells whether all have ended; then the result is that of yk_spawn, at every call. YK_OK and false: some still run,
+ * though one may have failed and the others have been asked to stop. */
+YK_API yk_status yk_spawn_context_join(yk_spawn_context *context, double timeout, bool *joined) YK_MUST_CHECK;
+/* The process of this rank; -1 where there is none of that number. It stays its number after the process has ended. */
+YK_API int yk_spawn_context_pid(yk_spawn_context *context, int rank) YK_QUESTION;
+YK_API yk_spawn_context *yk_spawn_context_retain(yk_spawn_context *context);
+YK_API void yk_spawn_context_release(yk_spawn_context *context);
+
 /* ---- groups as objects: owned by the thread's current scope ------------------------------------------------------ */
 typedef struct yk_process_group_options {
     const char *backend; /* as above */

@@ -73,6 +73,21 @@ static void answer(yk__progress_record *record, int number)
 }
 
 /* ---- the record -------------------------------------------------------------------------------------------------- */
+/* With the lock held, or before there is another thread. */
+static void begin_record(yk__progress_record *record, bool watched)
+{
+    yk__progress_set_time(record);
+    atomic_store(&record->pid, (int)getpid());
+    mapped = record;
+    atomic_store_explicit(&yk__progress_own, watched ? record : NULL, memory_order_release);
+}
+
+void yk__progress_adopt(yk__progress_record *record, bool watched)
+{
+    looked = true;
+    begin_record(record, watched);
+}
+
 /* With the lock held. */
 static void look(void)
 {
@@ -92,11 +107,7 @@ static void look(void)
         if (record != MAP_FAILED) {
             memset(record, 0, sizeof(*record));
             answer(record, number);
-            yk__progress_set_time(record);
-            atomic_store(&record->pid, (int)getpid());
-            mapped = record;
-            if (watched)
-                atomic_store_explicit(&yk__progress_own, record, memory_order_release);
+            begin_record(record, watched);
         }
     }
     close(fd);

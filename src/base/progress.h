@@ -39,6 +39,8 @@ _Static_assert(sizeof(yk__progress_record) <= YK__PROGRESS_PAGE, "a record has a
 
 extern yk__progress_record *_Atomic yk__progress_own; /* NULL: nobody watches */
 
+/* In a new process: this is its record, whatever its parent and its variables say. */
+void yk__progress_adopt(yk__progress_record *record, bool watched);
 /* This process is in one more group, or one less (-1). The first time it looks for the record. */
 void yk__progress_join(int change);
 /* A group has failed, or cannot be joined; to be called before the others can learn of it from this rank. */

@@ -20,7 +20,7 @@
 #include "cli/options.h"
 #include "cli/program_file.h"
 #include "cli/run_job.h"
-#include "launch/supervisor.h"
+#include "launch/guard.h"
 #include "net/handshake.h"
 
 /* ---- the command line ------------------------------------------------------------------------------------------- */

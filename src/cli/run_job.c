@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "cli/program_file.h"
 #include "cli/run_job.h"
+#include "launch/guard.h"
 #include "launch/hang.h"
 #include "launch/rank_info.h"
 #include "launch/rendezvous.h"

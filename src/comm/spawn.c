@@ -1,27 +1,28 @@
 /*
  * spawn.c - a function in several processes of this host, which find each other as under the launcher. Layer: comm.
  *
- * Each child has a record in memory that is shared with the parent: whether its function returned, with which error,
- * and when. Invariants: every child is waited for before yk_spawn returns, by its own pid, so other children of the
- * program are left alone; a child never returns from yk_spawn.
+ * The launcher's supervisor starts and watches them (launch/supervisor.h); here is what they need in order to be ranks:
+ * variables, a secret, a port, their part of the cores. Each has a record in memory that is shared with the parent,
+ * with the error that its function returned. Invariants: every process has been waited for when the context is freed,
+ * by its own pid, so other children of the program are left alone; a child never returns from the function that forked
+ * it.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <yoke/device.h>
 
+#include "base/progress.h"
 #include "comm/group.h"
 #include "comm/region.h"
+#include "launch/hang.h"
 #include "launch/outcome.h"
 #include "launch/rank_info.h"
 #include "net/socket.h"
@@ -30,34 +31,23 @@ enum { MOST_PROCESSES = 4096 };
 static const double default_grace = 10;
 
 /* Written by the child. */
-typedef struct outcome {
-    atomic_bool returned;
+typedef struct child_record {
+    atomic_int said; /* WORKER_DONE or WORKER_FAILED, once its function has returned */
     yk_status status;
-    double at; /* when the function returned */
     int line;
     char file[128], message[1000];
-} outcome;
+} child_record;
 
-typedef struct child {
-    pid_t pid;
-    int handle; /* can be read when it has ended; -1: the system has no such thing */
-    bool running, asked, killed;
-    bool unknown; /* its status went to nobody: SIGCHLD is ignored */
-    int status;
-} child;
-
-typedef struct spawning {
+struct yk_spawn_context {
+    yk__object head;
     yk_spawn_fn fn;
     void *arg;
-    int count, secret, port;
+    int secret, port;
     int port_held; /* the claim of the port; -1: it was given */
-    const char *address;
-    char job[40];
-    double grace;
-    outcome *outcomes; /* shared */
-    child *children;
-    int failed; /* the child that decided; -1: none */
-} spawning;
+    char address[YK__HOST_SIZE], job[40];
+    child_record *records; /* shared */
+    group group;
+};
 
 /* ---- the child -------------------------------------------------------------------------------------------------- */
 static void set_variable(void *failed, const char *name, const char *value)
@@ -66,14 +56,14 @@ static void set_variable(void *failed, const char *name, const char *value)
 }
 
 /* False where memory is short: a process with half of its variables would be another rank. */
-static bool set_environment(const spawning *s, int rank)
+static bool set_environment(const yk_spawn_context *s, int rank)
 {
     char number[16];
     bool failed = false;
     yk__rank_variables_put(&(yk__rank_variables){.rank = rank,
-                                                 .world_size = s->count,
+                                                 .world_size = s->group.count,
                                                  .local_rank = rank,
-                                                 .local_world_size = s->count,
+                                                 .local_world_size = s->group.count,
                                                  .nodes = 1,
                                                  .port = s->port,
                                                  .address = s->address,
@@ -86,11 +76,11 @@ static bool set_environment(const spawning *s, int rank)
 }
 
 /* Each gets its part of the cores, also where the parent has taken all of them for itself already. */
-static void share_cores(const spawning *s)
+static void share_cores(const yk_spawn_context *s)
 {
     if (getenv("OMP_NUM_THREADS"))
         return;
-    int share = yk__cores() / s->count > 0 ? yk__cores() / s->count : 1;
+    int share = yk__cores() / s->group.count > 0 ? yk__cores() / s->group.count : 1;
     char number[16];
     snprintf(number, sizeof(number), "%d", share);
     setenv("OMP_NUM_THREADS", number, 1);
@@ -102,14 +92,13 @@ static void share_cores(const spawning *s)
     yk_clear_error();
 }
 
-static _Noreturn void run_child(const spawning *s, int rank, pid_t parent)
+/* In a fork of the program; returns its exit code. */
+static int run_child(void *context, int rank)
 {
-    outcome *o = &s->outcomes[rank];
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1); /* it died before the line above */
-    signal(SIGTERM, SIG_DFL);
+    yk_spawn_context *s = context;
+    child_record *record = &s->records[rank];
     fcntl(s->secret, F_SETFD, 0);
+    yk__hang_watch_adopt(s->group.hang, rank);
     yk_clear_error();
     yk_status status =
         set_environment(s, rank) ? YK_OK : yk__fail(YK_ERR_MEMORY, "there is no memory for the process's variables");
@@ -122,164 +111,47 @@ static _Noreturn void run_child(const spawning *s, int rank, pid_t parent)
     if (!status)
         status = yk__error_code(); /* it set an error and returned success */
     const yk_error *error = yk_last_error();
-    o->at = yk__now();
-    o->status = status;
+    record->status = status;
+    if (status)
+        yk__progress_failed();
     if (status && error) {
-        o->line = error->line;
-        snprintf(o->file, sizeof(o->file), "%s", error->file ? error->file : "");
-        snprintf(o->message, sizeof(o->message), "%s", error->message);
+        record->line = error->line;
+        snprintf(record->file, sizeof(record->file), "%s", error->file ? error->file : "");
+        snprintf(record->message, sizeof(record->message), "%s", error->message);
     }
-    atomic_store(&o->returned, true);
+    atomic_store(&record->said, status ? WORKER_FAILED : WORKER_DONE);
     fflush(NULL);
-    _exit(status ? 1 : 0);
+    return status ? 1 : 0;
 }
 
 /* ---- the parent ------------------------------------------------------------------------------------------------- */
-static yk_status start(spawning *s)
+static yk_status failure(const yk_spawn_context *s)
 {
-    pid_t parent = getpid();
-    fflush(NULL); /* what is buffered would be written by each of them */
-    for (int rank = 0; rank < s->count; rank++) {
-        child *c = &s->children[rank];
-        pid_t pid = fork();
-        if (pid == 0)
-            run_child(s, rank, parent);
-        if (pid < 0)
-            return yk__fail_errno("spawn: process %d of %d cannot be started", rank + 1, s->count);
-        c->pid = pid;
-        c->running = true;
-        c->handle = (int)syscall(SYS_pidfd_open, pid, 0);
+    static _Thread_local char file[128]; /* the error record keeps the pointer */
+    const worker *w = s->group.failed;
+    const child_record *record = &s->records[w->rank];
+    int said = atomic_load(&record->said);
+    if (said == WORKER_FAILED && record->message[0]) {
+        snprintf(file, sizeof(file), "%s", record->file);
+        return yk__fail_at(record->status, file, record->line, "spawn: rank %d (pid %d): %s", w->rank, (int)w->pid,
+                           record->message);
     }
-    return YK_OK;
-}
-
-static bool went_wrong(const spawning *s, int rank)
-{
-    const child *c = &s->children[rank];
-    if (c->unknown)
-        return !atomic_load(&s->outcomes[rank].returned) || s->outcomes[rank].status;
-    return c->status != 0;
-}
-
-/* When it failed: what was killed did so before what returned in the same moment, which is the effect. */
-static double failed_at(const spawning *s, int rank)
-{
-    return atomic_load(&s->outcomes[rank].returned) ? s->outcomes[rank].at : 0;
-}
-
-/* The child whose failure came first, among those that failed without having been asked to stop; -1: none. One that
- * has returned with an error and is about to end counts. */
-static int first_failure(const spawning *s)
-{
-    int first = -1;
-    for (int rank = 0; rank < s->count; rank++) {
-        const child *c = &s->children[rank];
-        bool failed = c->running ? atomic_load(&s->outcomes[rank].returned) && s->outcomes[rank].status
-                                 : c->pid && !c->asked && went_wrong(s, rank);
-        if (failed && (first < 0 || failed_at(s, rank) < failed_at(s, first)))
-            first = rank;
-    }
-    return first;
-}
-
-/* Takes notice of children that have ended; how many still run. */
-static int reap(spawning *s)
-{
-    int running = 0;
-    for (int rank = 0; rank < s->count; rank++) {
-        child *c = &s->children[rank];
-        if (!c->running)
-            continue;
-        pid_t got;
-        while ((got = waitpid(c->pid, &c->status, WNOHANG)) < 0 && errno == EINTR)
-            ;
-        c->running = got == 0;
-        c->unknown = got < 0;
-        running += c->running;
-    }
-    return running;
-}
-
-static void signal_all(spawning *s, int number)
-{
-    for (int rank = 0; rank < s->count; rank++) {
-        child *c = &s->children[rank];
-        if (!c->running)
-            continue;
-        c->asked = true;
-        c->killed |= number == SIGKILL;
-        kill(c->pid, number);
-        kill(c->pid, SIGCONT);
-    }
-}
-
-/* Until one of them ends, at most so many seconds. */
-static void wait_any(const spawning *s, struct pollfd *fds, double seconds)
-{
-    nfds_t count = 0;
-    bool blind = false;
-    for (int rank = 0; rank < s->count; rank++) {
-        const child *c = &s->children[rank];
-        if (c->running && c->handle >= 0)
-            fds[count++] = (struct pollfd){.fd = c->handle, .events = POLLIN};
-        blind |= c->running && c->handle < 0;
-    }
-    if (blind && seconds > 0.01)
-        seconds = 0.01;
-    poll(fds, count, seconds < 1e6 ? (int)(seconds * 1000) + 1 : -1);
-}
-
-static void watch(spawning *s, struct pollfd *fds, bool stop)
-{
-    double deadline = 0;
-    if (stop)
-        signal_all(s, SIGKILL);
-    while (reap(s)) {
-        double now = yk__now();
-        if (s->failed < 0 && !stop && (s->failed = first_failure(s)) >= 0) {
-            signal_all(s, SIGTERM);
-            deadline = now + s->grace;
-        } else if (s->failed >= 0 && now >= deadline) {
-            signal_all(s, SIGKILL);
-            deadline = now + 1;
-        }
-        wait_any(s, fds, s->failed >= 0 ? deadline - now : 1e9);
-    }
-    if (s->failed < 0 && !stop)
-        s->failed = first_failure(s);
-}
-
-static yk_status failure(const spawning *s)
-{
-    static _Thread_local char file[128]; /* the record keeps the pointer */
-    const child *c = &s->children[s->failed];
-    const outcome *o = &s->outcomes[s->failed];
-    bool returned = atomic_load(&o->returned);
-    if (returned && o->status && o->message[0]) {
-        snprintf(file, sizeof(file), "%s", o->file);
-        return yk__fail_at(o->status, file, o->line, "spawn: rank %d (pid %d): %s", s->failed, (int)c->pid, o->message);
-    }
-    if (returned && o->status)
-        return yk__fail(YK_ERR_CALLBACK, "spawn: rank %d (pid %d) returned status %d without an error record",
-                        s->failed, (int)c->pid, (int)o->status);
-    if (c->unknown)
-        return yk__fail(YK_ERR_CONNECTION,
-                        "spawn: rank %d (pid %d) ended before its function did; how is not known, because this process "
-                        "ignores SIGCHLD",
-                        s->failed, (int)c->pid);
-    if (WIFSIGNALED(c->status)) {
-        char how[YK__ENDING_TEXT];
-        yk__ending_describe(c->status, how);
-        return yk__fail(YK_ERR_CONNECTION, "spawn: rank %d (pid %d) was %s (signal %d)", s->failed, (int)c->pid, how,
-                        WTERMSIG(c->status));
-    }
-    char how[YK__ENDING_TEXT];
-    return yk__fail(YK_ERR_CONNECTION, "spawn: rank %d (pid %d) ended with %s before its function did", s->failed,
-                    (int)c->pid, yk__ending_describe(c->status, how));
+    if (said == WORKER_FAILED)
+        return yk__fail(YK_ERR_CALLBACK, "spawn: rank %d (pid %d) returned status %d without an error record", w->rank,
+                        (int)w->pid, (int)record->status);
+    char host[64] = "", text[YK__OUTCOME_TEXT];
+    gethostname(host, sizeof(host) - 1);
+    yk__outcome end;
+    yk__outcome_of_group(&end, &s->group, host);
+    const char *hint = yk__outcome_hint(&end);
+    yk__fail(YK_ERR_CONNECTION, "spawn: %s%s%s%s", yk__outcome_describe(&end, host, text),
+             said == WORKER_DONE ? "" : "; its function had not returned", hint ? "; " : "", hint ? hint : "");
+    yk__outcome_clear(&end);
+    return YK_ERR_CONNECTION;
 }
 
 /* A secret, a name and a port of their own. */
-static yk_status make_job(spawning *s, int port)
+static yk_status make_job(yk_spawn_context *s, int port)
 {
     unsigned char bytes[40];
     s->secret = memfd_create("yoke-job-secret", MFD_CLOEXEC);
@@ -307,61 +179,136 @@ static yk_status make_job(spawning *s, int port)
     return YK_OK;
 }
 
-static yk_status run(spawning *s, int port)
+static void context_destroy(void *object)
 {
-    struct pollfd *fds = yk__calloc((size_t)s->count, sizeof(*fds));
-    s->children = yk__calloc((size_t)s->count, sizeof(*s->children));
-    size_t bytes = (size_t)s->count * sizeof(*s->outcomes);
-    s->outcomes = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    yk_status status = YK_OK;
-    if (s->outcomes == MAP_FAILED)
-        status = yk__fail_memory(bytes);
-    else if (!fds || !s->children)
-        status = YK_ERR_MEMORY;
-    if (!status)
-        status = make_job(s, port);
-    if (!status) {
-        status = start(s);
-        watch(s, fds, status != YK_OK);
-        if (!status && s->failed >= 0)
-            status = failure(s);
-    }
-    for (int rank = 0; s->children && rank < s->count; rank++) {
-        if (s->children[rank].pid && s->children[rank].handle >= 0)
-            close(s->children[rank].handle);
-    }
+    yk_spawn_context *s = object;
+    yk__supervisor_kill(&s->group);
+    yk__supervisor_wait(&s->group, HUGE_VAL);
+    yk__supervisor_finish(&s->group);
+    yk__hang_watch_free(s->group.hang);
     if (s->secret >= 0)
         close(s->secret);
     if (s->port_held >= 0)
         close(s->port_held);
-    if (s->outcomes != MAP_FAILED)
-        munmap(s->outcomes, bytes);
-    free(s->children);
-    free(fds);
-    return status;
+    if (s->records != MAP_FAILED)
+        munmap(s->records, (size_t)s->group.count * sizeof(*s->records));
+    free(s->group.workers);
+    yk__object_free(s);
+}
+
+static const yk__type context_type = {"spawn context", context_destroy};
+
+static yk_status start(yk_spawn_context *s, int port)
+{
+    group *g = &s->group;
+    size_t bytes = (size_t)g->count * sizeof(*s->records);
+    g->workers = yk__calloc((size_t)g->count, sizeof(*g->workers));
+    g->hang = g->workers ? yk__hang_watch_create(g->count, 0, false) : NULL;
+    if (!g->hang)
+        return yk__error_code();
+    s->records = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (s->records == MAP_FAILED)
+        return yk__fail_memory(bytes);
+    for (int rank = 0; rank < g->count; rank++) {
+        worker *w = &g->workers[rank];
+        w->rank = w->local_rank = rank;
+        w->out.fd = w->out.log = w->err.fd = w->err.log = w->pidfd = -1;
+        w->said = &s->records[rank].said;
+    }
+    yk_status status = make_job(s, port);
+    if (status || yk__supervisor_start(g))
+        return status;
+    int started = 0;
+    while (started < g->count && g->workers[started].pid)
+        started++;
+    errno = g->start_error;
+    return yk__fail_errno("spawn: process %d of %d cannot be started", started + 1, g->count);
+}
+
+/* With one reference; NULL and an error on failure. */
+static yk_spawn_context *create(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options *options)
+{
+    yk_spawn_options o = options ? *options : (yk_spawn_options){0};
+    const char *address = o.master_addr ? o.master_addr : "127.0.0.1";
+    yk_status status = YK_OK;
+    if (!fn)
+        status = yk__fail(YK_ERR_ARGUMENT, "spawn: there is no function to call");
+    else if (nprocs < 1 || nprocs > MOST_PROCESSES)
+        status = yk__fail(YK_ERR_ARGUMENT, "spawn: %d processes, expected 1 to %d", nprocs, MOST_PROCESSES);
+    else if (!(o.grace >= 0) || o.master_port < 0 || o.master_port > 65535)
+        status = yk__fail(YK_ERR_ARGUMENT, "spawn: a grace of %g s and port %d, expected 0 or more and 0 to 65535",
+                          o.grace, o.master_port);
+    else if (strlen(address) >= YK__HOST_SIZE)
+        status = yk__fail(YK_ERR_ARGUMENT, "spawn: master_addr has %zu characters, at most %d are allowed",
+                          strlen(address), YK__HOST_SIZE - 1);
+    else if (yk_is_initialized())
+        status =
+            yk__fail(YK_ERR_STATE, "spawn: this process is in a process group; yk_destroy_process_group comes first");
+    yk_spawn_context *s = status ? NULL : yk__object_new(&context_type, sizeof(*s));
+    if (!s)
+        return NULL;
+    s->fn = fn;
+    s->arg = arg;
+    s->secret = s->port_held = -1;
+    s->records = MAP_FAILED;
+    s->group =
+        (group){.count = nprocs, .function = run_child, .argument = s, .grace = o.grace > 0 ? o.grace : default_grace};
+    snprintf(s->address, sizeof(s->address), "%s", address);
+    if (start(s, o.master_port)) {
+        yk_object_release(s);
+        return NULL;
+    }
+    return s;
+}
+
+static yk_status join(yk_spawn_context *s, double until, bool *joined)
+{
+    *joined = yk__supervisor_wait(&s->group, until);
+    return *joined && s->group.failed ? failure(s) : YK_OK;
 }
 
 yk_status yk_spawn(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options *options)
 {
     YK__OWN_RECORD;
-    yk_spawn_options o = options ? *options : (yk_spawn_options){0};
-    if (!fn)
-        return yk__fail(YK_ERR_ARGUMENT, "spawn: there is no function to call");
-    if (nprocs < 1 || nprocs > MOST_PROCESSES)
-        return yk__fail(YK_ERR_ARGUMENT, "spawn: %d processes, expected 1 to %d", nprocs, MOST_PROCESSES);
-    if (!(o.grace >= 0) || o.master_port < 0 || o.master_port > 65535)
-        return yk__fail(YK_ERR_ARGUMENT, "spawn: a grace of %g s and port %d, expected 0 or more and 0 to 65535",
-                        o.grace, o.master_port);
-    if (yk_is_initialized())
-        return yk__fail(YK_ERR_STATE,
-                        "spawn: this process is in a process group; yk_destroy_process_group comes first");
-    spawning s = {.fn = fn,
-                  .arg = arg,
-                  .count = nprocs,
-                  .secret = -1,
-                  .port_held = -1,
-                  .failed = -1,
-                  .grace = o.grace > 0 ? o.grace : default_grace,
-                  .address = o.master_addr ? o.master_addr : "127.0.0.1"};
-    return run(&s, o.master_port);
+    bool joined;
+    yk_spawn_context *s = create(fn, arg, nprocs, options);
+    yk_status status = s ? join(s, HUGE_VAL, &joined) : yk__error_code();
+    yk_object_release(s);
+    return status;
+}
+
+yk_spawn_context *yk_spawn_start(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options *options)
+{
+    YK__OWN_RECORD;
+    return yk__scope_check("spawn_start") ? yk__scope_own(create(fn, arg, nprocs, options)) : NULL;
+}
+
+yk_status yk_spawn_context_join(yk_spawn_context *context, double timeout, bool *joined)
+{
+    YK__OWN_RECORD;
+    YK__LIVE(context);
+    bool all;
+    if (!context)
+        return yk__fail(YK_ERR_ARGUMENT, "spawn_context_join: context is NULL");
+    if (!(timeout >= 0))
+        return yk__fail(YK_ERR_ARGUMENT, "spawn_context_join: a time-out of %g s, expected 0 or more", timeout);
+    if (timeout > 0 && !joined)
+        return yk__fail(YK_ERR_ARGUMENT, "spawn_context_join: with a time-out, `joined` is needed");
+    return join(context, timeout > 0 ? yk__now() + timeout : HUGE_VAL, joined ? joined : &all);
+}
+
+int yk_spawn_context_pid(yk_spawn_context *context, int rank)
+{
+    YK__LIVE(context);
+    return context && rank >= 0 && rank < context->group.count ? (int)context->group.workers[rank].pid : -1;
+}
+
+yk_spawn_context *yk_spawn_context_retain(yk_spawn_context *context)
+{
+    return yk_object_retain(context);
+}
+
+void yk_spawn_context_release(yk_spawn_context *context)
+{
+    yk_object_release(context);
 }

@@ -20,6 +20,7 @@
 
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
+#include "launch/guard.h"
 
 static const double decide_after = 0.15;
 

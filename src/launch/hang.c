@@ -74,6 +74,11 @@ static yk__progress_record *record_of(const yk__hang_watch *w, int index)
     return (yk__progress_record *)(void *)(w->pages + (size_t)index * YK__PROGRESS_PAGE);
 }
 
+void yk__hang_watch_adopt(const yk__hang_watch *w, int index)
+{
+    yk__progress_adopt(record_of(w, index), yk__hang_is_watched(w));
+}
+
 double yk__hang_failed_at(const yk__hang_watch *w, int index)
 {
     return w ? atomic_load(&record_of(w, index)->failed) : 0;

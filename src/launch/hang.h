@@ -16,6 +16,8 @@ void yk__hang_watch_free(yk__hang_watch *watch); /* NULL is allowed */
 /* YOKE_PROGRESS of one of them. */
 enum { YK__PROGRESS_VARIABLE = 80 };
 const char *yk__hang_watch_variable(const yk__hang_watch *watch, int index, char text[YK__PROGRESS_VARIABLE]);
+/* In a process that was forked from the one that watches: it is this one from now on. */
+void yk__hang_watch_adopt(const yk__hang_watch *watch, int index);
 /* Whether stuck processes are looked for at all. */
 bool yk__hang_is_watched(const yk__hang_watch *watch);
 /* When the process saw a group of its fail; 0: it did not, as far as is known. */

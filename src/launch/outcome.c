@@ -36,7 +36,7 @@ void yk__outcome_of_group(yk__outcome *end, const group *g, const char *host)
         end->pid = (int)w->pid;
         end->status = w->status;
         end->seconds = w->ended - w->began;
-        end->tail = yk__relay_tail(&w->err, LAST_LINES);
+        end->tail = w->err.tail ? yk__relay_tail(&w->err, LAST_LINES) : NULL;
     } else if (g->interrupted) {
         end->kind = YK__RUN_INTERRUPTED;
         end->code = EXIT_SIGNAL + g->interrupted;
@@ -87,6 +87,8 @@ const char *yk__ending_describe(int status, char text[YK__ENDING_TEXT])
     if (WIFSIGNALED(status))
         snprintf(text, YK__ENDING_TEXT, "killed by %s%s", yk__signal_name(WTERMSIG(status), name),
                  WCOREDUMP(status) ? " (core dumped)" : "");
+    else if (status == WORKER_STATUS_UNKNOWN)
+        snprintf(text, YK__ENDING_TEXT, "how it ended is not known, because SIGCHLD is ignored");
     else
         snprintf(text, YK__ENDING_TEXT, "exit code %d", WEXITSTATUS(status));
     return text;
@@ -146,33 +148,41 @@ static const worker *cause_of(const group *g, const yk__outcome *end)
     return here ? g->failed : NULL;
 }
 
-/* "rank 1 failed: exit code 7", "SIGTERM to the launcher on host b". */
-static void say_cause(const yk__outcome *end, const yk__outcome_context *facts, char *text, size_t size)
+const char *yk__outcome_describe(const yk__outcome *end, const char *host, char text[YK__OUTCOME_TEXT])
 {
     char how[YK__ENDING_TEXT];
     if (end->kind == YK__RUN_FAILED) {
         yk__ending_describe(end->status, how);
-        snprintf(text, size, "rank %d failed: %s (local rank %d, host %s, pid %d, after %.1f s)", end->rank, how,
-                 end->local_rank, end->host, end->pid, end->seconds);
+        snprintf(text, YK__OUTCOME_TEXT, "rank %d failed: %s (local rank %d, host %s, pid %d, after %.1f s)", end->rank,
+                 how, end->local_rank, end->host, end->pid, end->seconds);
     } else if (end->kind == YK__RUN_INTERRUPTED) {
-        bool here = strcmp(end->host, facts->host) == 0;
-        snprintf(text, size, "%s%s%s: stopped", yk__signal_name(end->signal, how), here ? "" : " on host ",
+        bool here = strcmp(end->host, host) == 0;
+        snprintf(text, YK__OUTCOME_TEXT, "%s%s%s: stopped", yk__signal_name(end->signal, how), here ? "" : " on host ",
                  here ? "" : end->host);
     } else {
-        snprintf(text, size, "%s", end->text);
+        snprintf(text, YK__OUTCOME_TEXT, "%s", end->text);
     }
+    return text;
+}
+
+const char *yk__outcome_hint(const yk__outcome *end)
+{
+    if (end->kind == YK__RUN_FAILED && WIFSIGNALED(end->status) && WTERMSIG(end->status) == SIGKILL)
+        return "nobody here sent that signal: where memory ran out, the kernel did (see dmesg)";
+    return NULL;
 }
 
 void yk__outcome_print(group *g, const yk__outcome *end, const yk__outcome_context *facts)
 {
-    char text[800];
+    char text[YK__OUTCOME_TEXT];
+    const char *hint = yk__outcome_hint(end);
     const worker *one = cause_of(g, end);
-    say_cause(end, facts, text, sizeof(text));
+    yk__outcome_describe(end, facts->host, text);
     char plain[4096];
     yk__relay_say(g->err, "yoke run: %s\n", yk__escape_lines(text, strlen(text), plain, sizeof(plain)));
     if (end->kind == YK__RUN_FAILED) {
-        if (WIFSIGNALED(end->status) && WTERMSIG(end->status) == SIGKILL)
-            yk__relay_say(g->err, "  nobody here sent that signal: where memory ran out, the kernel did (see dmesg)\n");
+        if (hint)
+            yk__relay_say(g->err, "  %s\n", hint);
         if (end->tail && *end->tail) {
             yk__relay_say(g->err, "  its last lines on stderr:\n");
             for (char *line = end->tail, *last; *line; line = *last ? last + 1 : last) {
@@ -275,7 +285,7 @@ static void put_failure(FILE *out, const yk__outcome *end)
 
 char *yk__outcome_json(const group *g, const yk__outcome *end, const yk__outcome_context *facts)
 {
-    char *text = NULL, message[800];
+    char *text = NULL, message[YK__OUTCOME_TEXT];
     size_t size;
     FILE *out = open_memstream(&text, &size);
     if (!out)
@@ -287,7 +297,7 @@ char *yk__outcome_json(const group *g, const yk__outcome *end, const yk__outcome
         snprintf(message, sizeof(message), "rank %d (local rank %d, host %s, pid %d) failed: %s", end->rank,
                  end->local_rank, end->host, end->pid, how);
     } else {
-        say_cause(end, facts, message, sizeof(message));
+        yk__outcome_describe(end, facts->host, message);
     }
     fprintf(out, "{");
     put_text(out, "message", message);

@@ -44,11 +44,17 @@ void yk__outcome_saved(yk__outcome *end);
 
 /* The exit code for a status of waitpid: the process's own, or 128 plus the signal. */
 int yk__exit_code(int status);
-/* "exit code 3", "killed by SIGSEGV (core dumped)", from a status of waitpid. Returns text. */
+/* "exit code 3", "killed by SIGSEGV (core dumped)", from a worker's status. Returns text. */
 enum { YK__ENDING_TEXT = 96 };
 const char *yk__ending_describe(int status, char text[YK__ENDING_TEXT]);
 /* "SIGSEGV"; "signal 40" where there is no name. Returns text. */
 const char *yk__signal_name(int number, char text[32]);
+/* A failure of any kind in one sentence: "rank 1 failed: exit code 7 (local rank 1, host node0, pid 4711, after 12.3
+ * s)", "SIGTERM on host node1: stopped"; `host` is this one. Returns text. */
+enum { YK__OUTCOME_TEXT = 800 };
+const char *yk__outcome_describe(const yk__outcome *end, const char *host, char text[YK__OUTCOME_TEXT]);
+/* What may be behind it, or NULL. */
+const char *yk__outcome_hint(const yk__outcome *end);
 /* A failure of any kind, to g->err: who, how, its last lines, and what the other processes of this node did. */
 void yk__outcome_print(group *g, const yk__outcome *end, const yk__outcome_context *facts);
 /* The same as one JSON object and a newline; the caller frees; NULL without memory. */

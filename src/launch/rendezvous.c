@@ -19,6 +19,7 @@
 #include "base/escape.h"
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
+#include "launch/guard.h"
 
 static const double notice_after = 5, handshake_patience = 10;
 

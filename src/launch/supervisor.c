@@ -1,31 +1,23 @@
 /*
  * supervisor.c - a group of processes: started together, watched, stopped together, never left behind. Layer: launch.
  *
- * Note [Guards]: the launcher is two processes, its front (whose pid the user knows) and a supervisor, the parent of
- * the workers. Both are subreapers, so whatever a worker starts, in a session of its own or not, becomes a child of the
- * supervisor when its parent ends, and a child of the front when the supervisor ends. Each sees the other end, and
- * kills its children until it has none. Workers also get SIGKILL from the kernel when the supervisor dies (PDEATHSIG).
- *
- * Each worker leads a process group. The supervisor leads one too, so that the terminal's signals reach the front
- * alone. Signals are blocked and read from a descriptor; a worker gets back the mask that the launcher was started
- * with.
+ * One loop for both kinds of group (supervisor.h). What differs: a launcher hears of ends and of its own signals by a
+ * descriptor of signals, and reaps whatever is its child; for functions each process has a pidfd, and is reaped by
+ * its own pid. A group of functions is never given up: it is over when each process has been waited for.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/core.h"
-#include "launch/exit_codes.h"
+#include "launch/guard.h"
 #include "launch/hang.h"
+#include "launch/start.h"
 #include "launch/supervisor.h"
 
 /* Seconds from the notice that ranks are stuck to the stop, so that the launchers of the other nodes see where theirs
@@ -35,228 +27,9 @@ static const double others_hear = 0.5;
 /* Seconds that a process which saw a failure is given to end before another one is blamed. */
 static const double forestalled_for = 1;
 
-/* What the processes of the launcher share; one launcher per program. */
-static struct {
-    int signals;         /* signalfd */
-    int front;           /* a pipe that ends when the front does */
-    pid_t supervisor;    /* the workers' parent */
-    sigset_t mask;       /* of the program as it was started */
-    struct rlimit files; /* likewise */
-} own = {.signals = -1, .front = -1};
-
-/* ---- killing ---------------------------------------------------------------------------------------------------- */
-
-/* Sends a signal to every child of this process, orphans that came to it included. */
-static void signal_children(int number)
-{
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-    FILE *children = fopen(path, "re");
-    if (!children)
-        return;
-    int pid;
-    while (fscanf(children, "%d", &pid) == 1)
-        kill(pid, number);
-    fclose(children);
-}
-
-/* Kills every child until none is left, for two seconds at most. */
-static void kill_children(void)
-{
-    for (double end = yk__now() + 2; yk__now() < end; poll(NULL, 0, 1)) {
-        pid_t pid;
-        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-            ;
-        if (pid < 0 && errno == ECHILD)
-            return;
-        signal_children(SIGKILL);
-    }
-}
-
-/* ---- front and supervisor --------------------------------------------------------------------------------------- */
-
-static const int passed_on[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
-enum { PASSED_ON = sizeof(passed_on) / sizeof(*passed_on) };
-
-static void take_signals(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    for (int i = 0; i < PASSED_ON; i++) {
-        struct sigaction action;
-        sigaction(passed_on[i], NULL, &action);
-        if (passed_on[i] == SIGHUP && action.sa_handler == SIG_IGN)
-            continue; /* nohup */
-        sigaddset(&set, passed_on[i]);
-    }
-    signal(SIGCHLD, SIG_DFL); /* where it is ignored, children cannot be waited for */
-    sigprocmask(SIG_BLOCK, &set, &own.mask);
-    own.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
-/* The front: passes signals on until the supervisor ends. */
-static int guard(pid_t supervisor)
-{
-    for (;;) {
-        struct pollfd ready = {.fd = own.signals, .events = POLLIN};
-        poll(&ready, 1, -1);
-        struct signalfd_siginfo info;
-        while (read(own.signals, &info, sizeof(info)) == sizeof(info)) {
-            int number = (int)info.ssi_signo;
-            if (number == SIGCHLD)
-                continue;
-            kill(supervisor, number);
-            if (number == SIGTSTP)
-                raise(SIGSTOP);
-        }
-        int status;
-        pid_t pid;
-        while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-            if (pid != supervisor)
-                continue;
-            if (WIFEXITED(status)) {
-                kill_children();
-                return WEXITSTATUS(status);
-            }
-            kill_children();
-            fprintf(stderr, "yoke run: its supervisor (pid %d) was killed by signal %d; the processes were killed\n",
-                    (int)supervisor, WTERMSIG(status));
-            return EXIT_SIGNAL + WTERMSIG(status);
-        }
-    }
-}
-
-int yk__supervise(int (*work)(void *arg), void *arg)
-{
-    int ends[2];
-    take_signals();
-    if (own.signals < 0 || pipe2(ends, O_CLOEXEC) || prctl(PR_SET_CHILD_SUBREAPER, 1)) {
-        perror("yoke run: cannot watch processes");
-        return EXIT_FAILED;
-    }
-    fflush(NULL);
-    pid_t pid = fork();
-    if (pid < 0) {
-        perror("yoke run: cannot start a process");
-        return EXIT_FAILED;
-    }
-    if (pid > 0) {
-        close(ends[0]);
-        return guard(pid);
-    }
-    close(ends[1]);
-    own.front = ends[0];
-    own.supervisor = getpid();
-    setpgid(0, 0);
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGTTOU, SIG_IGN); /* it writes to the terminal from the background */
-    getrlimit(RLIMIT_NOFILE, &own.files);
-    struct rlimit most = {own.files.rlim_max, own.files.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &most);
-    int code = work(arg);
-    fflush(NULL);
-    _exit(code);
-}
-
-/* ---- starting --------------------------------------------------------------------------------------------------- */
-
-typedef struct start {
-    const group *g;
-    const worker *w;
-    int in, out, err, secret;
-    volatile int error; /* written by the child */
-    volatile bool exec; /* it came as far as exec */
-} start;
-
-/* In the child, in the parent's memory, until exec: system calls only. */
-static void become(start *s)
-{
-    static const int plain[] = {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGTTOU, SIGCHLD, SIGUSR1, SIGUSR2};
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != own.supervisor)
-        return; /* it died before the line above */
-    if (dup2(s->in, 0) < 0 || dup2(s->out, 1) < 0 || dup2(s->err, 2) < 0 ||
-        (s->secret >= 0 && (s->secret == SECRET_FD ? fcntl(SECRET_FD, F_SETFD, 0) : dup2(s->secret, SECRET_FD)) < 0)) {
-        s->error = errno;
-        return;
-    }
-    setrlimit(RLIMIT_NOFILE, &own.files);
-    struct sigaction standard = {.sa_handler = SIG_DFL};
-    for (size_t i = 0; i < sizeof(plain) / sizeof(*plain); i++)
-        sigaction(plain[i], &standard, NULL);
-    sigprocmask(SIG_SETMASK, &own.mask, NULL);
-    s->exec = true;
-    execve(s->g->path, s->w->argv, s->w->envp);
-    s->error = errno;
-}
-
-/* vfork: the parent's page tables are not copied, which for a large program would take longer than all the rest. */
-static __attribute__((noinline)) pid_t child_of(start *s)
-{
-    pid_t pid = vfork();
-    if (pid == 0) {
-        become(s);
-        _exit(127);
-    }
-    return pid;
-}
-
-static int pipe_of(relay_stream *stream)
-{
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC))
-        return -1;
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    fcntl(ends[0], F_SETPIPE_SZ, RELAY_PIPE); /* where it may not be so large it stays as it is */
-    stream->fd = ends[0];
-    return ends[1];
-}
-
-/* 0, or errno. */
-static int start_worker(group *g, worker *w)
-{
-    start s = {.g = g, .w = w, .secret = -1};
-    w->pid = 0;
-    w->running = w->asked = w->killed = false;
-    w->status = 0;
-    s.in = w->input ? 0 : open("/dev/null", O_RDONLY | O_CLOEXEC);
-    s.out = pipe_of(&w->out);
-    s.err = s.out < 0 ? -1 : pipe_of(&w->err);
-    if (g->secret >= 0) {
-        char path[32]; /* a file position of its own for each */
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", g->secret);
-        s.secret = open(path, O_RDONLY | O_CLOEXEC);
-    }
-    if (s.in < 0 || s.err < 0 || (g->secret >= 0 && s.secret < 0)) {
-        s.error = errno;
-    } else {
-        w->began = yk__now();
-        pid_t pid = child_of(&s);
-        if (pid < 0)
-            s.error = errno;
-        else if (s.error)
-            waitpid(pid, NULL, 0);
-        else
-            w->pid = pid, w->running = true;
-    }
-    if (s.in > 0)
-        close(s.in);
-    if (s.secret >= 0)
-        close(s.secret);
-    if (s.out >= 0)
-        close(s.out);
-    if (s.err >= 0)
-        close(s.err);
-    g->start_exec = s.exec;
-    return s.error;
-}
-
 /* ---- watching --------------------------------------------------------------------------------------------------- */
 
-typedef struct watch {
+typedef struct yk__watch {
     group *g;
     int running;
     bool stopping, killing, given_up;
@@ -270,13 +43,24 @@ typedef struct watch {
     struct pollfd *fds;
 } watch;
 
+static bool is_launcher(const group *g)
+{
+    return !g->function;
+}
+
+static int said(const worker *w)
+{
+    return w->said ? atomic_load(w->said) : WORKER_RUNS;
+}
+
 static void pass_on(watch *w, int number, bool whole_group)
 {
     for (int i = 0; i < w->g->count; i++) {
         worker *one = &w->g->workers[i];
-        if (!one->running)
+        /* A function that has returned is about to end, and may still write what it printed. */
+        if (!one->running || (number == SIGTERM && said(one) != WORKER_RUNS))
             continue;
-        kill(whole_group ? -one->pid : one->pid, number);
+        kill(whole_group && is_launcher(w->g) ? -one->pid : one->pid, number);
     }
 }
 
@@ -286,7 +70,7 @@ static void begin_grace(watch *w)
         return;
     w->stopping = true;
     w->deadline = yk__now() + w->g->grace;
-    w->notice = yk__now() + 0.5;
+    w->notice = is_launcher(w->g) ? yk__now() + 0.5 : 0;
 }
 
 static void print_notice(watch *w)
@@ -319,12 +103,13 @@ static void kill_all(watch *w)
     for (int i = 0; i < w->g->count; i++)
         w->g->workers[i].asked |= w->g->workers[i].running, w->g->workers[i].killed |= w->g->workers[i].running;
     pass_on(w, SIGKILL, true);
-    signal_children(SIGKILL);
+    if (is_launcher(w->g))
+        yk__signal_children(SIGKILL);
 }
 
 static bool failed(const worker *w)
 {
-    return w->status != 0;
+    return w->status == WORKER_STATUS_UNKNOWN ? said(w) != WORKER_DONE : w->status != 0;
 }
 
 static double saw_failure(const group *g, const worker *one)
@@ -338,7 +123,7 @@ static double saw_failure(const group *g, const worker *one)
 static bool comes_before(const group *g, const worker *one, const worker *other)
 {
     double saw = saw_failure(g, one), other_saw = saw_failure(g, other);
-    if (!WIFSIGNALED(one->status) != !WIFSIGNALED(other->status))
+    if (!WIFSIGNALED(one->status) != !WIFSIGNALED(other->status)) /* 0 while it runs */
         return WIFSIGNALED(one->status);
     return saw > 0 ? other_saw > 0 && saw < other_saw : other_saw > 0;
 }
@@ -370,13 +155,32 @@ static void decide_first(watch *w, worker *failed)
         stop_all(w, SIGTERM);
 }
 
+/* A process that has ended, its status taken; 0: none now; -1: none is left. A launcher has no other children. */
+static pid_t next_ended(watch *w, int *status)
+{
+    const group *g = w->g;
+    if (is_launcher(g))
+        return waitpid(-1, status, WNOHANG);
+    for (int i = 0; i < g->count; i++) {
+        if (!g->workers[i].running)
+            continue;
+        pid_t pid = waitpid(g->workers[i].pid, status, WNOHANG);
+        if (pid < 0 && errno == ECHILD)
+            *status = WORKER_STATUS_UNKNOWN;
+        if (pid > 0 || (pid < 0 && errno == ECHILD))
+            return g->workers[i].pid;
+    }
+    errno = ECHILD;
+    return w->running ? 0 : -1;
+}
+
 static void reap(watch *w)
 {
     group *g = w->g;
     worker *first = NULL;
     int status;
     pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    while ((pid = next_ended(w, &status)) > 0) {
         for (int i = 0; i < g->count; i++) {
             worker *one = &g->workers[i];
             if (one->pid != pid || !one->running)
@@ -391,13 +195,19 @@ static void reap(watch *w)
                 first = one;
         }
     }
+    /* A function that has returned an error has failed, whatever its process still has to write. */
+    for (int i = 0; i < g->count; i++) {
+        worker *one = &g->workers[i];
+        if (one->running && !one->asked && said(one) == WORKER_FAILED && (!first || comes_before(g, one, first)))
+            first = one;
+    }
     w->empty = pid < 0 && errno == ECHILD;
     if (!g->failed && !g->interrupted)
         decide_first(w, first);
     if (!w->running && !w->empty && !w->given_up) {
         begin_grace(w);
-        signal_children(w->killing ? SIGKILL : SIGTERM);
-        signal_children(SIGCONT);
+        yk__signal_children(w->killing ? SIGKILL : SIGTERM);
+        yk__signal_children(SIGCONT);
     }
 }
 
@@ -428,7 +238,7 @@ static void take_signal(watch *w, int number)
 static void read_signals(watch *w)
 {
     struct signalfd_siginfo info;
-    while (read(own.signals, &info, sizeof(info)) == sizeof(info))
+    while (read(yk__launcher.signals, &info, sizeof(info)) == sizeof(info))
         take_signal(w, (int)info.ssi_signo);
 }
 
@@ -489,10 +299,16 @@ static double step_link(watch *w, double wait)
     return left < wait ? left : wait;
 }
 
-static void turn(watch *w)
+static bool is_full(const relay_sink *sink)
+{
+    return sink && yk__relay_sink_waits(sink);
+}
+
+/* Once: waits until something happens, or for so many seconds, and does what follows from it. */
+static void turn(watch *w, double most)
 {
     group *g = w->g;
-    double now = yk__now(), wait = w->stopping && !over(w) ? w->deadline - now : 1e6;
+    double now = yk__now(), wait = w->stopping && !over(w) && w->deadline - now < most ? w->deadline - now : most;
     if (g->link && !g->link->done) {
         reap(w); /* what has ended by now is known before the other nodes are answered */
         wait = step_link(w, wait);
@@ -503,10 +319,10 @@ static void turn(watch *w)
         wait = w->suspected - now;
     if (over(w) && g->link->done)
         return;
-    nfds_t n = add(w, 0, own.signals, POLLIN);
-    n = add(w, n, own.front, 0);
-    n = add(w, n, yk__relay_sink_waits(g->out) ? g->out->fd : -1, POLLOUT);
-    n = add(w, n, yk__relay_sink_waits(g->err) ? g->err->fd : -1, POLLOUT);
+    nfds_t n = add(w, 0, yk__launcher.signals, POLLIN);
+    n = add(w, n, yk__launcher.front, 0);
+    n = add(w, n, is_full(g->out) ? g->out->fd : -1, POLLOUT);
+    n = add(w, n, is_full(g->err) ? g->err->fd : -1, POLLOUT);
     for (int i = 0; i < g->count; i++) {
         relay_stream *streams[2] = {&g->workers[i].out, &g->workers[i].err};
         for (int k = 0; k < 2; k++) {
@@ -517,6 +333,12 @@ static void turn(watch *w)
         }
     }
     n = add(w, n, g->link && !g->link->done ? g->link->fd : -1, POLLIN);
+    for (int i = 0; i < g->count && !is_launcher(g); i++) {
+        const worker *one = &g->workers[i];
+        n = add(w, n, one->running ? one->pidfd : -1, POLLIN);
+        if (one->running && one->pidfd < 0 && wait > 0.01)
+            wait = 0.01;
+    }
     if (over(w))
         w->notice = 0;
     if (w->notice > 0 && w->notice - now < wait)
@@ -525,12 +347,12 @@ static void turn(watch *w)
         wait = 0.05; /* a process that is being born while its parent is killed is found at the next look */
     poll(w->fds, n, wait > 0 ? (int)(wait < 1e6 ? wait * 1000 + 1 : -1) : 0);
     if (w->fds[1].revents) {
-        pass_on(w, SIGKILL, true); /* the front was killed */
-        kill_children();
-        _exit(EXIT_SIGNAL + SIGKILL);
+        pass_on(w, SIGKILL, true);
+        yk__launcher_end();
     }
-    if (w->fds[0].revents) {
-        read_signals(w);
+    if (w->fds[0].revents || !is_launcher(g)) {
+        if (is_launcher(g))
+            read_signals(w);
         reap(w); /* before output, so that the first to fail is seen as the first */
     } else if (undecided) {
         decide_first(w, NULL);
@@ -541,47 +363,79 @@ static void turn(watch *w)
                 yk__relay_read(k ? &g->workers[i].err : &g->workers[i].out);
         }
     }
-    yk__relay_sink_flush(g->out);
-    yk__relay_sink_flush(g->err);
+    if (is_launcher(g)) {
+        yk__relay_sink_flush(g->out);
+        yk__relay_sink_flush(g->err);
+    }
     if (w->notice > 0 && yk__now() >= w->notice && !w->killing)
         print_notice(w);
     if (over(w))
         return;
     if (w->stopping && yk__now() >= w->deadline) {
-        if (w->killing)
+        if (w->killing && is_launcher(g)) {
             w->given_up = true;
-        else
+        } else {
             kill_all(w);
+            w->deadline = yk__now() + 2;
+        }
     } else if (w->killing) {
         kill_all(w);
     }
 }
 
-void yk__supervisor_run(group *g)
+bool yk__supervisor_start(group *g)
 {
-    watch w = {.g = g};
+    watch *w = calloc(1, sizeof(*w));
+    g->watch = w;
     g->failed = NULL;
     g->interrupted = g->start_error = g->left = 0;
     g->stuck[0] = '\0';
-    w.fds = calloc(5 + 2 * (size_t)g->count, sizeof(*w.fds));
-    if (!w.fds) {
+    if (w)
+        *w = (watch){.g = g, .fds = calloc(5 + 3 * (size_t)g->count, sizeof(*w->fds))};
+    if (!w || !w->fds) {
+        free(w);
+        g->watch = NULL;
         g->start_error = ENOMEM;
-        return;
+        return false;
     }
+    fflush(NULL); /* what is buffered would be written by each of them */
     for (int i = 0; i < g->count && !g->start_error; i++) {
-        g->start_error = start_worker(g, &g->workers[i]);
-        w.running += !g->start_error;
+        g->start_error = yk__worker_start(g, i);
+        w->running += !g->start_error;
     }
     if (g->start_error)
-        kill_all(&w);
-    reap(&w); /* what ended before its turn to be watched */
-    while (!over(&w) || (g->link && !g->link->done && !w.leaving))
-        turn(&w);
+        kill_all(w);
+    reap(w); /* what ended before its turn to be watched */
+    return !g->start_error;
+}
+
+bool yk__supervisor_wait(group *g, double until)
+{
+    watch *w = g->watch;
+    while (w && (!over(w) || (g->link && !g->link->done && !w->leaving))) {
+        double left = until - yk__now();
+        turn(w, left > 0 ? left : 0);
+        if (left <= 0)
+            break;
+    }
+    return !w || (over(w) && (!g->link || g->link->done || w->leaving));
+}
+
+void yk__supervisor_kill(group *g)
+{
+    if (g->watch)
+        kill_all(g->watch);
+}
+
+void yk__supervisor_finish(group *g)
+{
     g->left = 0;
-    for (int i = 0; i < g->count; i++) {
+    for (int i = 0; i < g->count && g->watch; i++) {
         worker *one = &g->workers[i];
         if (one->running)
             g->left++;
+        if (one->pid && one->pidfd >= 0)
+            close(one->pidfd);
         yk__relay_finish(&one->out);
         yk__relay_finish(&one->err);
         relay_stream *streams[2] = {&one->out, &one->err};
@@ -591,45 +445,19 @@ void yk__supervisor_run(group *g)
             streams[k]->fd = -1;
         }
     }
-    yk__relay_sink_flush(g->out);
-    yk__relay_sink_flush(g->err);
-    free(w.fds);
+    if (is_launcher(g)) {
+        yk__relay_sink_flush(g->out);
+        yk__relay_sink_flush(g->err);
+    }
+    if (g->watch)
+        free(g->watch->fds);
+    free(g->watch);
+    g->watch = NULL;
 }
 
-int yk__supervisor_pause(int fd, double deadline)
+void yk__supervisor_run(group *g)
 {
-    struct pollfd fds[3] = {{.fd = own.signals, .events = POLLIN}, {.fd = own.front}, {.fd = fd, .events = POLLIN}};
-    double left = deadline - yk__now();
-    poll(fds, 3, left <= 0 ? 0 : left < 1e6 ? (int)(left * 1000) + 1 : -1);
-    if (fds[1].revents)
-        _exit(EXIT_SIGNAL + SIGKILL); /* the front was killed */
-    struct signalfd_siginfo info;
-    while (read(own.signals, &info, sizeof(info)) == sizeof(info)) {
-        if (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGQUIT ||
-            info.ssi_signo == SIGHUP)
-            return (int)info.ssi_signo;
-    }
-    return 0;
-}
-
-void yk__supervisor_drain(relay_sink *out, relay_sink *err, double seconds)
-{
-    for (double end = yk__now() + seconds;;) {
-        yk__relay_sink_flush(out);
-        yk__relay_sink_flush(err);
-        if ((!yk__relay_sink_waits(out) && !yk__relay_sink_waits(err)) || (seconds > 0 && yk__now() >= end))
-            return;
-        struct pollfd fds[4] = {{.fd = own.signals, .events = POLLIN},
-                                {.fd = own.front},
-                                {.fd = yk__relay_sink_waits(out) ? out->fd : -1, .events = POLLOUT},
-                                {.fd = yk__relay_sink_waits(err) ? err->fd : -1, .events = POLLOUT}};
-        poll(fds, 4, seconds > 0 ? 50 : -1);
-        struct signalfd_siginfo info;
-        while (read(own.signals, &info, sizeof(info)) == sizeof(info)) {
-            if (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGQUIT)
-                return;
-        }
-        if (fds[1].revents)
-            return;
-    }
+    yk__supervisor_start(g);
+    yk__supervisor_wait(g, yk__now() + 1e9);
+    yk__supervisor_finish(g);
 }

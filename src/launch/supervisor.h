@@ -5,6 +5,7 @@
 #ifndef YOKE_LAUNCH_SUPERVISOR_H
 #define YOKE_LAUNCH_SUPERVISOR_H
 
+#include <stdatomic.h>
 #include <sys/types.h>
 
 #include "launch/relay.h"
@@ -12,19 +13,25 @@
 /* The descriptor with the job's secret in every worker: beyond those that shell scripts use. */
 enum { SECRET_FD = 60 };
 
+/* What a function says of itself in shared memory before its process ends. */
+enum { WORKER_RUNS, WORKER_DONE, WORKER_FAILED };
+
 typedef struct worker {
     int rank, local_rank;
     char **argv, **envp;
-    bool input;            /* gets the launcher's stdin; the others get /dev/null */
-    relay_stream out, err; /* set up by the caller but for the pipes */
+    bool input;             /* gets the launcher's stdin; the others get /dev/null */
+    relay_stream out, err;  /* set up by the caller but for the pipes; of a function: descriptors -1 */
+    const atomic_int *said; /* of a function: one of the above; NULL for a program */
 
-    /* From here on set by yk__supervisor_run. */
+    /* From here on set by the supervisor. */
     pid_t pid; /* 0: not started */
+    int pidfd; /* of a function: can be read when it has ended; -1: the system has no such thing */
     bool running;
     bool asked, killed; /* got a signal to stop, got SIGKILL, while it ran */
-    int status;         /* as of waitpid, once it has ended */
+    int status;         /* as of waitpid, once it has ended; WORKER_STATUS_UNKNOWN: SIGCHLD is ignored here */
     double began, ended;
 } worker;
+enum { WORKER_STATUS_UNKNOWN = -1 }; /* neither an exit nor a signal for the macros of <sys/wait.h> */
 
 struct group;
 struct yk__hang_watch;
@@ -40,47 +47,50 @@ typedef struct group_link {
     bool done; /* set by step: yk__supervisor_run need not wait for the others any more */
 } group_link;
 
+/*
+ * Either programs, under a launcher (guard.h), or calls of a function in forks of a program that has other things to
+ * do: there signals, other children and the process group are the program's own and are left alone, output is not
+ * relayed, and secret, out, err and link are not used.
+ */
 typedef struct group {
     worker *workers;
     int count;
-    const char *path; /* the program's file */
-    double grace;     /* seconds from SIGTERM to SIGKILL */
-    int secret;       /* a memory file that every worker gets as SECRET_FD, opened anew; -1: none */
+    const char *path;                           /* the program's file */
+    int (*function)(void *argument, int index); /* instead of it: called in each process, returns its exit code */
+    void *argument;
+    double grace; /* seconds from SIGTERM to SIGKILL */
+    int secret;   /* a memory file that every worker gets as SECRET_FD, opened anew; -1: none */
     relay_sink *out, *err;
     group_link *link;            /* NULL: this is the only node */
     struct yk__hang_watch *hang; /* what the processes write; NULL: nothing */
 
-    /* From here on set by yk__supervisor_run. */
-    worker *failed;  /* the first to fail, or NULL */
-    int interrupted; /* the signal that ended the run, or came after it had failed, or 0 */
-    int start_error; /* errno of a process that could not be started, or 0 */
-    bool start_exec; /* it was the program that could not be executed */
-    char stuck[600]; /* why it was stopped, where its processes did not get on (hang.h) */
-    int left;        /* processes that did not die of SIGKILL (waiting for a disk or a network file system) */
+    /* From here on set by the supervisor. */
+    struct yk__watch *watch; /* of a group that was started and not finished */
+    worker *failed;          /* the first to fail, or NULL */
+    int interrupted;         /* the signal that ended the run, or came after it had failed, or 0 */
+    int start_error;         /* errno of a process that could not be started, or 0 */
+    bool start_exec;         /* it was the program that could not be executed */
+    char stuck[600];         /* why it was stopped, where its processes did not get on (hang.h) */
+    int left;                /* processes that did not die of SIGKILL (waiting for a disk or a network file system) */
 } group;
-
-/*
- * Calls work(arg) in a second process and returns what it returns, or 128 plus the signal that killed it. The two guard
- * each other: when either is killed, the other kills every process that was started. Signals sent to this process are
- * passed on to the second. To be called before any thread is started.
- */
-int yk__supervise(int (*work)(void *arg), void *arg);
 
 /*
  * Starts the group, relays its output, and returns once every process has ended, their children and daemons too. The
  * first process that fails (an exit code that is not 0, or a signal) has the others stopped: SIGTERM, then SIGKILL
  * after the grace. SIGTERM, SIGINT, SIGHUP and SIGQUIT to the launcher are passed on, with the same grace; SIGUSR1 and
  * SIGUSR2 are passed on and change nothing else. With a link it also waits until that is done, or, when the group has
- * ended, for a second signal. Only inside yk__supervise().
+ * ended, for a second signal. Programs only inside yk__supervise().
  */
 void yk__supervisor_run(group *g);
 
-/* Waits until `fd` can be read, at most until `deadline`. Returns a signal that asks the launcher to end, or 0. Only
- * inside yk__supervise(), while there is no group. */
-int yk__supervisor_pause(int fd, double deadline);
-
-/* Writes out what waits in the sinks, for so many seconds at most (0: until the reader takes it); gives up when a
- * signal asks for it. Only inside yk__supervise(). */
-void yk__supervisor_drain(relay_sink *out, relay_sink *err, double seconds);
+/*
+ * The same in steps, for a group of functions; the same thread calls them all. start: false where not all could be
+ * started (g->start_error); then, too, wait until it is over. wait: until all have ended, which is true, or the time
+ * (yk__now) has come. kill: SIGKILL to all that run. finish: after the end; frees what start has made.
+ */
+bool yk__supervisor_start(group *g);
+bool yk__supervisor_wait(group *g, double until);
+void yk__supervisor_kill(group *g);
+void yk__supervisor_finish(group *g);
 
 #endif

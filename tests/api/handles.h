@@ -131,6 +131,16 @@ static yk_checkpoint_manager *make_yk_checkpoint_manager(void)
     return yk_checkpoint_manager_create(folder, NULL);
 }
 
+static yk_status run_rank(int rank, void *arg)
+{
+    (void)rank, (void)arg;
+    return YK_OK;
+}
+static yk_spawn_context *make_yk_spawn_context(void)
+{
+    return yk_spawn_start(run_rank, NULL, 1, NULL);
+}
+
 #define KINDS(X)                                                                                                       \
     X(yk_tensor)                                                                                                       \
     X(yk_module)                                                                                                       \
@@ -147,7 +157,8 @@ static yk_checkpoint_manager *make_yk_checkpoint_manager(void)
     X(yk_store)                                                                                                        \
     X(yk_store_watcher)                                                                                                \
     X(yk_value)                                                                                                        \
-    X(yk_checkpoint_manager)
+    X(yk_checkpoint_manager)                                                                                           \
+    X(yk_spawn_context)
 
 #define DECLARE(type) static type *freed_##type, *some_##type;
 KINDS(DECLARE)

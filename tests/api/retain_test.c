@@ -48,6 +48,9 @@ OUTLIVES(store_watcher, yk_store_watcher_retain, yk_store_watcher_release, yk_la
 OUTLIVES(value, yk_value_retain, yk_value_release, yk_value_kind_of(x) == YK_VALUE_DICT)
 OUTLIVES(checkpoint_manager, yk_checkpoint_manager_retain, yk_checkpoint_manager_release,
          yk_checkpoint_manager_wait(x) == YK_OK)
+OUTLIVES(spawn_context, yk_spawn_context_retain, yk_spawn_context_release,
+         yk_spawn_context_join(x, 0, NULL) == YK_OK && yk_spawn_context_pid(x, 0) > 0 &&
+             yk_spawn_context_pid(x, 1) == -1)
 
 static yk_status count_call(void *user, yk_sample *sample)
 {
@@ -100,6 +103,7 @@ int main(void)
         TEST(state_dict),    TEST(schedule), TEST(dataset),    TEST(grad_scaler),
         TEST(process_group), TEST(loader),   TEST(work),       TEST(store),
         TEST(store_watcher), TEST(value),    TEST(transform),  TEST(checkpoint_manager),
+        TEST(spawn_context),
     };
     return cmocka_run_group_tests_name("retain", tests, make_folder, remove_folder);
 }

@@ -319,9 +319,10 @@ static yk_status exits(int rank, void *arg)
 
 static ssize_t write_slowly(void *cookie, const char *text, size_t size)
 {
-    (void)cookie;
+    board *b = cookie;
     (void)text;
     usleep(300000);
+    atomic_fetch_add(&b->numbers[7], 1);
     return (ssize_t)size;
 }
 
@@ -334,7 +335,7 @@ static yk_status effect(int rank, void *arg)
         usleep(50000);
         return yk_set_error(YK_ERR_CONNECTION, "the peer is gone");
     }
-    FILE *slow = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_slowly});
+    FILE *slow = fopencookie(b, "w", (cookie_io_functions_t){.write = write_slowly});
     if (!slow || fputs("flushed at the end", slow) < 0)
         return yk_set_error(YK_ERR_IO, "no stream");
     atomic_fetch_add(&b->came, 1);
@@ -366,13 +367,14 @@ static void test_failures(void **unused)
     expect_error(YK_ERR_CALLBACK, "returned status 7 without an error record");
     atomic_store(&b->came, 0);
     assert_int_equal(yk_spawn(is_killed, b, 3, NULL), YK_ERR_CONNECTION);
-    expect_error(YK_ERR_CONNECTION, "was killed by SIGKILL (signal 9)");
+    expect_error(YK_ERR_CONNECTION, "spawn: rank 2 failed: killed by SIGKILL");
     assert_int_equal(yk_spawn(exits, b, 2, NULL), YK_ERR_CONNECTION);
-    expect_error(YK_ERR_CONNECTION, "ended with exit code 9 before its function did");
+    expect_error(YK_ERR_CONNECTION, "spawn: rank 0 failed: exit code 9");
     for (int i = 0; i < 3; i++) {
         atomic_store(&b->came, 0);
         assert_int_equal(yk_spawn(effect, b, 2, NULL), YK_ERR_NUMERIC);
         expect_error(YK_ERR_NUMERIC, "the loss is NaN");
+        assert_int_equal(atomic_load(&b->numbers[7]), i + 1); /* what it had printed is not lost */
     }
     atomic_store(&b->came, 0);
     assert_int_equal(yk_spawn(ignores_term, b, 2, &(yk_spawn_options){.grace = 0.2}), YK_ERR_IO);
@@ -383,7 +385,37 @@ static void test_failures(void **unused)
     atomic_store(&b->came, 0);
     assert_int_equal(yk_spawn(effect, b, 2, NULL), YK_ERR_NUMERIC);
     expect_error(YK_ERR_NUMERIC, "the loss is NaN");
+    atomic_store(&b->came, 0);
+    assert_int_equal(yk_spawn(exits, b, 2, NULL), YK_ERR_CONNECTION); /* the other was stopped, this is how it began */
+    expect_error(YK_ERR_CONNECTION, "spawn: rank 0 failed: how it ended is not known, because SIGCHLD is ignored");
     signal(SIGCHLD, SIG_DFL);
+    board_free(b);
+}
+
+/* Rank 1 saw the group fail first, and returns long after rank 0, which learned of it from there. */
+static yk_status sees_first(int rank, void *arg)
+{
+    board *b = arg;
+    yk_status status = yk_init_process_group(NULL);
+    if (status)
+        return status;
+    if (rank == 1) {
+        yk_process_group_abort(NULL, "a fan is broken");
+        await(b, 1);
+        usleep(100000);
+        return yk_set_error(YK_ERR_NUMERIC, "rank 1 was first");
+    }
+    status = yk_barrier(NULL);
+    atomic_fetch_add(&b->came, 1);
+    return status;
+}
+
+static void test_first_to_see(void **unused)
+{
+    (void)unused;
+    board *b = board_new();
+    assert_int_equal(yk_spawn(sees_first, b, 2, NULL), YK_ERR_NUMERIC);
+    expect_error(YK_ERR_NUMERIC, "rank 1 was first");
     board_free(b);
 }
 
@@ -410,6 +442,109 @@ static void test_arguments(void **unused)
     expect_error(YK_ERR_STATE, "this process is in a process group");
     yk_destroy_process_group();
     expect_ok(yk_spawn(nothing, NULL, 8, NULL));
+}
+
+/* ---- without waiting -------------------------------------------------------------------------------------------- */
+static yk_status waits_for_flag(int rank, void *arg)
+{
+    board *b = arg;
+    atomic_store(&b->pids[rank], (int)getpid());
+    atomic_fetch_add(&b->came, 1);
+    while (!atomic_load(&b->numbers[rank]))
+        usleep(2000);
+    return atomic_load(&b->numbers[rank]) == 1 ? YK_OK : yk_set_error(YK_ERR_NUMERIC, "rank %d was told to fail", rank);
+}
+
+static void test_start(void **unused)
+{
+    (void)unused;
+    board *b = board_new();
+    int before = open_files();
+    bool joined = true;
+    yk_scope scope = yk_scope_begin();
+    yk_spawn_options *options = malloc(sizeof(*options));
+    char *address = strdup("127.0.0.1");
+    assert_non_null(options);
+    *options = (yk_spawn_options){.master_addr = address, .grace = 5};
+    yk_spawn_context *c = yk_spawn_start(waits_for_flag, b, 3, options);
+    memset(address, 'x', 9);
+    free(address);
+    free(options);
+    assert_non_null(c);
+    await(b, 3);
+    for (int rank = 0; rank < 3; rank++)
+        assert_int_equal(yk_spawn_context_pid(c, rank), atomic_load(&b->pids[rank]));
+    assert_int_equal(yk_spawn_context_pid(c, 3), -1);
+    assert_int_equal(yk_spawn_context_pid(c, -1), -1);
+    expect_ok(yk_spawn_context_join(c, 1e-9, &joined));
+    assert_false(joined);
+    assert_int_equal(yk_spawn_context_join(c, 1, NULL), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "`joined` is needed");
+    assert_int_equal(yk_spawn_context_join(c, -1, &joined), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "a time-out of -1 s");
+    for (int rank = 0; rank < 3; rank++)
+        atomic_store(&b->numbers[rank], 1);
+    expect_ok(yk_spawn_context_join(c, 0, &joined));
+    assert_true(joined);
+    expect_ok(yk_spawn_context_join(c, 0, NULL));
+    expect_no_children();
+
+    /* A failure is heard by whoever joins, as often as it asks; the others are stopped while it does. */
+    memset(b, 0, sizeof(*b));
+    c = yk_spawn_start(waits_for_flag, b, 3, NULL);
+    await(b, 3);
+    atomic_store(&b->numbers[1], 2);
+    yk_status status = YK_OK;
+    do
+        status = yk_spawn_context_join(c, 0.02, &joined);
+    while (!joined && !status);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(status, YK_ERR_NUMERIC);
+        expect_error(YK_ERR_NUMERIC, "rank 1 was told to fail");
+        status = yk_spawn_context_join(c, 0, NULL);
+    }
+    expect_error(YK_ERR_NUMERIC, "rank 1 was told to fail");
+    expect_no_children();
+
+    /* One context that nobody waits for, beside another one. */
+    memset(b, 0, sizeof(*b));
+    yk_scope inner = yk_scope_begin();
+    assert_non_null(yk_spawn_start(waits_for_flag, b, 2, NULL));
+    await(b, 2);
+    expect_ok(yk_spawn(nothing, NULL, 2, NULL));
+    yk_scope_end(inner);
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(kill(atomic_load(&b->pids[rank]), 0), -1);
+    expect_no_children();
+    yk_scope_end(scope);
+    assert_int_equal(open_files(), before);
+    board_free(b);
+}
+
+/* Children of the program's own are not the spawn's to wait for, nor to stop. */
+static void test_other_children(void **unused)
+{
+    (void)unused;
+    board *b = board_new();
+    pid_t own = fork();
+    if (own == 0) {
+        alarm(120);
+        pause();
+        _exit(0);
+    }
+    assert_int_equal(yk_spawn(returns_only, b, 2, NULL), YK_ERR_CALLBACK);
+    yk_clear_error();
+    assert_int_equal(waitpid(own, NULL, WNOHANG), 0);
+    pid_t quick = fork();
+    if (quick == 0)
+        _exit(5);
+    int status = 0;
+    expect_ok(yk_spawn(nothing, NULL, 2, NULL));
+    assert_int_equal(waitpid(quick, &status, 0), quick);
+    assert_int_equal(WEXITSTATUS(status), 5);
+    kill(own, SIGKILL);
+    assert_int_equal(waitpid(own, NULL, 0), own);
+    board_free(b);
 }
 
 /* ---- the parent dies -------------------------------------------------------------------------------------------- */
@@ -454,7 +589,10 @@ int main(void)
         cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_first_to_see),
         cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_start),
+        cmocka_unit_test(test_other_children),
         cmocka_unit_test(test_parent_dies),
     };
     unsetenv("OMP_NUM_THREADS");
