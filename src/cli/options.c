@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/core.h"
+#include "base/wakeup.h"
 #include "cli/options.h"
 
 enum { MOST_OPTIONS = 64, FIRST = 256 /* beyond every letter; 0 is an unknown option's optopt */, HELP = 1000 };
@@ -266,10 +267,13 @@ static volatile sig_atomic_t caught, patient;
 
 static void on_signal(int number)
 {
+    int before = errno;
     if (!caught)
         caught = number;
     else if (number == SIGINT || !patient)
         _exit(EXIT_SIGNAL + number);
+    yk__wakeup_all();
+    errno = before;
 }
 
 static void end_at_once(int number)

@@ -41,10 +41,11 @@ yk_status yk__descriptors_need(const char *what, int count)
     long limit = limit_now(), taken = 0;
     if (limit >= ENOUGH)
         return YK_OK;
-    for (long fd = 0; fd < limit; fd++)
+    for (long fd = 0; fd < limit; fd++) { /* a system call each: no more than it takes */
         taken += fcntl((int)fd, F_GETFD) >= 0;
-    if (limit - taken >= count)
-        return YK_OK;
+        if (fd + 1 - taken >= count)
+            return YK_OK;
+    }
     return yk__fail(YK_ERR_IO,
                     "%s: %d open files are needed, and %ld are left: the limit is %ld (ulimit -n), %ld are open", what,
                     count, limit - taken, limit, taken);

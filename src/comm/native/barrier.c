@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/wakeup.h"
 #include "comm/native/multihost.h"
 
 /* Looks at a rank's round before the core is yielded: a few microseconds. */
@@ -25,7 +26,9 @@ void yk__native_sleep(_Atomic uint32_t *word, uint32_t value, double seconds)
 {
     struct timespec limit = {.tv_sec = (time_t)seconds};
     limit.tv_nsec = (long)((seconds - (double)limit.tv_sec) * 1e9);
+    int slot = yk__wakeup_begin(word);
     syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, NULL, 0);
+    yk__wakeup_end(slot);
 }
 
 void yk__native_wake(_Atomic uint32_t *word)

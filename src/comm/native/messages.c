@@ -356,8 +356,9 @@ yk_status yk__native_wait(void *state, void *message, double seconds, bool *done
         g->transport->progress(g);
         progress(g);
         if (!m->done && sleeping) {
-            look_after(g, m, now - looked > 0.1);
-            looked = now - looked > 0.1 ? now : looked;
+            bool look = now - looked > 0.1 || yk__signal_pending();
+            look_after(g, m, look);
+            looked = look ? now : looked;
         }
         *done = m->done;
         bool away = m->local_rank < 0, others = others_wait(g, away);
