@@ -2,7 +2,7 @@
  * checkpoint_safety_test.c - nothing that happens while a checkpoint is saved costs the one before: kills at random
  * moments, a full disk, folders that cannot be written or are gone, broken files, two savers at once.
  */
-#include "folders.h"
+#include "tests/checkpoint/folders.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  * checkpoint is always a whole one, none that was told to be safe is lost, and the next save leaves nothing behind.
  * YOKE_KILLS is how often (`make soak`: 500).
  */
-#include "folders.h"
+#include "tests/checkpoint/folders.h"
 
 #include <fcntl.h>
 #include <signal.h>

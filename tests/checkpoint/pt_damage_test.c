@@ -3,8 +3,8 @@
  * call.
  */
 #include "checkpoint/formats/pt.h"
-#include "pt_files.h"
-#include "pt_golden.h"
+#include "tests/checkpoint/pt_files.h"
+#include "tests/checkpoint/pt_golden.h"
 
 /* ---- cut and bit by bit ------------------------------------------------------------------------------------------ */
 

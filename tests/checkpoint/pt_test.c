@@ -4,8 +4,8 @@
  */
 #include <sys/stat.h>
 
-#include "pt_files.h"
-#include "pt_golden.h"
+#include "tests/checkpoint/pt_files.h"
+#include "tests/checkpoint/pt_golden.h"
 
 static const struct golden {
     const unsigned char *bytes;

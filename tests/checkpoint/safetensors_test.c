@@ -14,7 +14,7 @@
 
 #include "base/core.h"
 #include "checkpoint/formats/safetensors.h"
-#include "safetensors_golden.h"
+#include "tests/checkpoint/safetensors_golden.h"
 #include "tests/support/expect.h"
 
 static char directory[64], path[96];

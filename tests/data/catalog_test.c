@@ -1,7 +1,7 @@
 /* Data sets by name, $YOKE_DATA, and the transforms that go with a name. */
 #include <png.h>
 
-#include "files.h"
+#include "tests/data/files.h"
 
 #include "data/dataset.h"
 

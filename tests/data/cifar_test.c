@@ -1,5 +1,5 @@
 /* CIFAR-10's binary version: records come out as they were written, and damaged files are named. */
-#include "files.h"
+#include "tests/data/files.h"
 
 enum { RECORD = 3073 };
 

@@ -10,7 +10,7 @@
 
 #include <yoke/data.h>
 
-#include "../support/expect.h"
+#include "tests/support/expect.h"
 
 typedef struct fixture {
     char folder[64];

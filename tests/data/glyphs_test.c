@@ -1,5 +1,5 @@
 /* The embedded data set: the same bytes everywhere, all classes alike, no two pictures alike. */
-#include "files.h"
+#include "tests/data/files.h"
 
 #include "data/dataset.h"
 

@@ -1,5 +1,5 @@
 /* IDX files, plain and gzip, and every way in which they can be wrong. */
-#include "files.h"
+#include "tests/data/files.h"
 
 #include "data/dataset.h"
 

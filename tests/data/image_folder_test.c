@@ -1,5 +1,5 @@
 /* Image folders: order, decoding, and damaged pictures. */
-#include "files.h"
+#include "tests/data/files.h"
 
 #include <jpeglib.h>
 #include <png.h>

@@ -5,7 +5,7 @@
 
 #include <yoke/comm.h>
 
-#include "files.h"
+#include "tests/data/files.h"
 
 #include "base/core.h"
 

@@ -1,5 +1,5 @@
 /* How ranks share an epoch: each sample once, whatever the number of ranks, and also when that number changes. */
-#include "files.h"
+#include "tests/data/files.h"
 
 #include "base/core.h"
 

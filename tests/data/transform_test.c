@@ -1,8 +1,8 @@
 /* Transforms: against torchvision's results, and against plain loops for what is random. */
-#include "files.h"
+#include "tests/data/files.h"
 
-#include "../golden/images_golden.h"
 #include "data/dataset.h"
+#include "tests/golden/images_golden.h"
 
 /* Applies one transform to an image of golden pixels, as far as it stays u8. */
 static const unsigned char *apply(yk_transform *t, yk__data_worker *worker, int64_t channels, int64_t height,
