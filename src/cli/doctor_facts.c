@@ -8,6 +8,7 @@
 #include <ifaddrs.h>
 #include <math.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,7 +24,6 @@
 #include <jpeglib.h>
 #include <png.h>
 #include <sodium.h>
-#include <uv.h>
 #include <xxhash.h>
 #include <zlib.h>
 
@@ -145,7 +145,6 @@ static void add_libraries(json_t *group)
         put(group, "oneDNN", "%d.%d.%d", number[0], number[1], number[2]);
     else
         put(group, "oneDNN", "does not say its version");
-    put(group, "libuv", "%s", uv_version_string());
     put(group, "libsodium", "%s", sodium_version_string());
     put(group, "jansson", "%s", jansson_version_str());
     put(group, "zlib", "%s", zlibVersion());

@@ -4,29 +4,30 @@
  * Invariants: everything but the stop signal happens on the server's thread. No peer can stop the others from being
  * served: a connection is read 64 KiB at a time, one whose replies are not taken is read no further, and those that are
  * not authenticated are limited in number, each address having half of it, and in time; the oldest goes first. Nor can
- * they take what the process needs for itself: see descriptors.c.
+ * they take what the process needs for itself: see descriptors.c. A connection that was dropped lives until the events
+ * that came with it have been looked at.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
-
-#include <uv.h>
 
 #include "base/log.h"
 #include "net/store_server.h"
 #include "net/store_session.h"
 
-enum { BACKLOG = 4096, ACCEPT_AT_ONCE = 64, READ_SIZE = 1 << 16, TICK_MS = 100 };
+enum { BACKLOG = 4096, ACCEPT_AT_ONCE = 64, READ_SIZE = 1 << 16, EVENTS = 256 };
+static const double TICK = 0.1; /* seconds between looks at deadlines, while there are any */
 
 typedef struct connection {
-    uv_poll_t poll;
     yk__store_server *server;
     yk__session session;
-    int fd;     /* -1: dropped, freed when the loop has let go of it */
-    int events; /* that the loop watches */
+    int fd;          /* -1: dropped */
+    uint32_t events; /* that are waited for; 0: none yet */
     bool unauthenticated, dirty;
     double deadline;  /* while unauthenticated; of one that has a lease: when that is over */
     yk__address from; /* the port cleared */
@@ -39,19 +40,17 @@ typedef struct list {
 } list;
 
 struct yk__store_server {
-    uv_loop_t loop;
-    uv_async_t stop;
-    uv_poll_t listener;
-    uv_timer_t timer;
     pthread_t thread;
-    int listen_fd;
-    bool accept_paused, stopping;
+    int epoll, listen_fd;
+    int stop; /* an eventfd, written by yk__store_server_stop */
+    bool accept_paused, stopping, ticking;
     yk__store_server_options options;
-    double ticked; /* when the timer last ran */
+    double ticked; /* while ticking: the last look at deadlines */
     yk__identity identity;
     yk__keyspace space;
     list unauthenticated, members; /* before and after authentication */
     connection *dirty;             /* have something to send since another's change */
+    connection *dropped;           /* to be freed, linked by `next` */
     char name[YK__ADDRESS_TEXT];
     unsigned char buffer[READ_SIZE];
 };
@@ -73,11 +72,6 @@ static void list_remove(list *l, connection *c)
 }
 
 /* ---- connections ----------------------------------------------------------------------------------------------- */
-static void connection_free(uv_handle_t *handle)
-{
-    free(handle->data);
-}
-
 static void drop(connection *c)
 {
     if (c->fd < 0)
@@ -93,22 +87,29 @@ static void drop(connection *c)
     if (!server->stopping)
         yk__session_end_lease(&c->session, false);
     yk__session_clear(&c->session);
-    uv_poll_stop(&c->poll);
-    yk__socket_close(c->fd);
+    yk__socket_close(c->fd); /* and no event comes from it any more */
     c->fd = -1;
-    uv_close((uv_handle_t *)&c->poll, connection_free);
+    c->next = server->dropped;
+    server->dropped = c;
 }
 
-static void on_event(uv_poll_t *poll, int status, int events);
+/* Waits for these events of a descriptor, instead of what it did. `which` comes back with them. */
+static bool watch(const yk__store_server *server, int fd, bool first, uint32_t events, void *which)
+{
+    struct epoll_event event = {.events = events, .data.ptr = which};
+    return epoll_ctl(server->epoll, first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event) == 0;
+}
 
 static void watch_events(connection *c)
 {
     bool sending = yk__channel_unsent(&c->session.channel);
-    int events = UV_DISCONNECT | (yk__session_accepts(&c->session) ? UV_READABLE : 0) | (sending ? UV_WRITABLE : 0);
+    uint32_t events =
+        EPOLLRDHUP | (yk__session_accepts(&c->session) ? (uint32_t)EPOLLIN : 0u) | (sending ? (uint32_t)EPOLLOUT : 0u);
+    bool first = c->events == 0;
     if (events == c->events)
         return;
     c->events = events;
-    if (uv_poll_start(&c->poll, events, on_event) < 0)
+    if (!watch(c->server, c->fd, first, events, c))
         drop(c);
 }
 
@@ -178,19 +179,18 @@ static void on_woken(yk__session *session)
     c->server->dirty = c;
 }
 
-static void on_event(uv_poll_t *poll, int status, int events)
+static void on_event(connection *c, uint32_t events)
 {
-    connection *c = poll->data;
     yk__store_server *server = c->server;
-    if (status < 0) {
+    if (events & EPOLLERR) {
         drop(c);
-    } else if (events & UV_READABLE) {
+    } else if (events & EPOLLIN) {
         ssize_t got = recv(c->fd, server->buffer, sizeof(server->buffer), 0);
         if (got > 0)
             serve(c, server->buffer, (size_t)got);
         else if (got == 0 || (errno != EAGAIN && errno != EINTR))
             drop(c);
-    } else if (events & UV_DISCONNECT) {
+    } else if (events & (EPOLLRDHUP | EPOLLHUP)) {
         drop(c);
     } else {
         serve(c, NULL, 0);
@@ -199,12 +199,11 @@ static void on_event(uv_poll_t *poll, int status, int events)
 }
 
 /* ---- accepting ------------------------------------------------------------------------------------------------- */
-static void on_tick(uv_timer_t *timer);
-
 static void start_ticking(yk__store_server *server)
 {
-    if (!uv_is_active((uv_handle_t *)&server->timer))
-        uv_timer_start(&server->timer, on_tick, TICK_MS, TICK_MS);
+    if (!server->ticking)
+        server->ticked = yk__now();
+    server->ticking = true;
 }
 
 /* The oldest unauthenticated connection of this address, or of any for NULL; *count is how many there are. */
@@ -236,13 +235,11 @@ static void limit_unauthenticated(yk__store_server *server, const yk__address *f
 static void greet(yk__store_server *server, int fd, const yk__address *from)
 {
     connection *c = calloc(1, sizeof(*c));
-    if (!c || uv_poll_init(&server->loop, &c->poll, fd) < 0) {
-        free(c);
+    if (!c) {
         yk__socket_close(fd);
         return;
     }
     yk__socket_tune(fd);
-    c->poll.data = c;
     c->server = server;
     c->fd = fd;
     c->unauthenticated = true;
@@ -261,16 +258,13 @@ static void pause_accepting(yk__store_server *server)
 {
     yk__log(YK_LOG_WARN, "store tcp://%s: no descriptor or memory for one more client of %zu", server->name,
             server->members.count);
-    uv_poll_stop(&server->listener); /* the tick goes on with it: the loop would spin */
+    (void)!watch(server, server->listen_fd, false, 0, &server->listen_fd); /* the tick goes on: the loop would spin */
     server->accept_paused = true;
     start_ticking(server);
 }
 
-static void on_connection(uv_poll_t *poll, int status, int events)
+static void on_connection(yk__store_server *server)
 {
-    (void)status;
-    (void)events;
-    yk__store_server *server = poll->data;
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
         yk__address from = {.size = sizeof(from.storage)};
         int fd = accept4(server->listen_fd, (struct sockaddr *)&from.storage, &from.size, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -301,10 +295,9 @@ static void on_connection(uv_poll_t *poll, int status, int events)
     }
 }
 
-static void on_tick(uv_timer_t *timer)
+static void on_tick(yk__store_server *server, double now)
 {
-    yk__store_server *server = timer->data;
-    double now = yk__now(), late = now - server->ticked - 1e-3 * TICK_MS;
+    double late = now - server->ticked - TICK;
     bool leases = false;
     server->ticked = now;
     while (server->unauthenticated.first && server->unauthenticated.first->deadline <= now)
@@ -313,64 +306,90 @@ static void on_tick(uv_timer_t *timer)
         if (!c->session.lease.size || !(c->session.silence > 0))
             continue;
         /* Where this process was stopped, what came meanwhile is read first. */
-        if (c->deadline <= now && late < 1e-3 * TICK_MS)
+        if (c->deadline <= now && late < TICK)
             yk__session_end_lease(&c->session, true);
         else
             leases = true;
     }
     if (server->accept_paused) {
         server->accept_paused = false;
-        uv_poll_start(&server->listener, UV_READABLE, on_connection);
+        (void)!watch(server, server->listen_fd, false, EPOLLIN, &server->listen_fd);
     }
-    if (!server->unauthenticated.first && !leases)
-        uv_timer_stop(timer);
+    server->ticking = server->unauthenticated.first || leases;
     serve_dirty(server);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------------------------ */
-static void on_stop(uv_async_t *async)
+static void free_dropped(yk__store_server *server)
 {
-    yk__store_server *server = async->data;
-    server->stopping = true;
-    while (server->unauthenticated.first)
-        drop(server->unauthenticated.first);
-    while (server->members.first)
-        drop(server->members.first);
-    uv_poll_stop(&server->listener);
-    yk__socket_close(server->listen_fd);
-    server->listen_fd = -1;
-    uv_close((uv_handle_t *)&server->listener, NULL);
-    uv_close((uv_handle_t *)&server->timer, NULL);
-    uv_close((uv_handle_t *)&server->stop, NULL);
+    for (connection *c; (c = server->dropped);) {
+        server->dropped = c->next;
+        free(c);
+    }
 }
 
 static void *server_run(void *arg)
 {
     yk__store_server *server = arg;
-    uv_run(&server->loop, UV_RUN_DEFAULT);
+    struct epoll_event events[EVENTS];
+    while (!server->stopping) {
+        double left = server->ticked + TICK - yk__now();
+        int count = epoll_wait(server->epoll, events, EVENTS,
+                               !server->ticking ? -1
+                               : left > 0       ? (int)(left * 1e3) + 1
+                                                : 0);
+        for (int i = 0; i < count; i++) {
+            connection *c = events[i].data.ptr;
+            if (events[i].data.ptr == &server->stop)
+                server->stopping = true;
+            else if (events[i].data.ptr == &server->listen_fd)
+                on_connection(server);
+            else if (c->fd >= 0)
+                on_event(c, events[i].events);
+        }
+        serve_dirty(server);
+        free_dropped(server);
+        double now = yk__now();
+        if (server->ticking && now >= server->ticked + TICK)
+            on_tick(server, now);
+        free_dropped(server);
+    }
+    while (server->unauthenticated.first)
+        drop(server->unauthenticated.first);
+    while (server->members.first)
+        drop(server->members.first);
+    free_dropped(server);
     return NULL;
 }
 
 static void server_free(yk__store_server *server)
 {
     yk__socket_close(server->listen_fd);
+    if (server->epoll >= 0)
+        close(server->epoll);
+    if (server->stop >= 0)
+        close(server->stop);
     yk__keyspace_clear(&server->space);
     yk__identity_clear(&server->identity);
     free(server);
 }
 
-/* Closes what was opened of the loop before the thread ran. */
-static void loop_abandon(yk__store_server *server)
+static int start_thread(yk__store_server *server)
 {
-    on_stop(&server->stop);
-    uv_run(&server->loop, UV_RUN_DEFAULT);
-    uv_loop_close(&server->loop);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
+    int failed = pthread_create(&server->thread, NULL, server_run, server);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!failed)
+        pthread_setname_np(server->thread, "yoke-store");
+    return failed;
 }
 
 yk__store_server *yk__store_server_start(const yk__address *address, const yk__identity *identity,
                                          const yk__store_server_options *options, yk__address *bound)
 {
-    /* The loop has six descriptors of its own; libuv ends the process where some of them are not to be had. */
+    /* Its own three, and some clients: with fewer each of them would only be turned away. */
     if (yk__descriptors_need("the store's server", 16))
         return NULL;
     int fd = yk__listen(address, BACKLOG, bound);
@@ -385,40 +404,22 @@ yk__store_server *yk__store_server_start(const yk__address *address, const yk__i
     server->options = *options;
     server->identity = *identity;
     yk__address_format(bound, server->name);
-    int failed = uv_loop_init(&server->loop);
-    if (failed) {
-        yk__fail(YK_ERR_IO, "store tcp://%s: no event loop: %s", server->name, uv_strerror(failed));
+    server->epoll = epoll_create1(EPOLL_CLOEXEC);
+    server->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (server->epoll < 0 || server->stop < 0 || !watch(server, server->stop, true, EPOLLIN, &server->stop) ||
+        !watch(server, fd, true, EPOLLIN, &server->listen_fd) || (errno = start_thread(server))) {
+        yk__fail_errno("store tcp://%s: its thread does not start", server->name);
         server_free(server);
         return NULL;
     }
-    server->stop.data = server->listener.data = server->timer.data = server;
-    uv_timer_init(&server->loop, &server->timer);
-    failed = uv_async_init(&server->loop, &server->stop, on_stop);
-    if (!failed && !(failed = uv_poll_init(&server->loop, &server->listener, fd))) {
-        failed = uv_poll_start(&server->listener, UV_READABLE, on_connection);
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
-        if (!failed)
-            failed = -pthread_create(&server->thread, NULL, server_run, server);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        if (!failed) {
-            pthread_setname_np(server->thread, "yoke-store");
-            return server;
-        }
-        loop_abandon(server);
-    }
-    yk__fail(YK_ERR_IO, "store tcp://%s: its thread does not start: %s", server->name, uv_strerror(failed));
-    server_free(server);
-    return NULL;
+    return server;
 }
 
 void yk__store_server_stop(yk__store_server *server)
 {
     if (!server)
         return;
-    uv_async_send(&server->stop);
+    eventfd_write(server->stop, 1);
     pthread_join(server->thread, NULL);
-    uv_loop_close(&server->loop);
     server_free(server);
 }

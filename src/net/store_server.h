@@ -1,5 +1,5 @@
 /*
- * store_server.h - the server of a TCP store: one thread with a libuv loop. Layer: net.
+ * store_server.h - the server of a TCP store: one thread that waits with epoll. Layer: net.
  */
 #ifndef YOKE_NET_STORE_SERVER_H
 #define YOKE_NET_STORE_SERVER_H

@@ -8,7 +8,7 @@ printf another-jobs-secret > other.secret
 chmod 600 job.secret other.secret
 
 exits 0 "doctor" doctor
-for name in host version oneDNN libuv libsodium jansson zlib libpng xxHash processor kernels cores memory /dev/shm GPUs "open files" "locked memory"; do
+for name in host version oneDNN libsodium jansson zlib libpng xxHash processor kernels cores memory /dev/shm GPUs "open files" "locked memory"; do
     ok "it tells $name" grep -qE "^  $name +[^ ]" out
 done
 ok "libraries have versions" grep -qE '^  oneDNN +[0-9]+\.[0-9]+\.[0-9]+$' out
