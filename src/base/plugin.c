@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "base/core.h"
@@ -35,6 +36,15 @@ static struct {
 } plugins[MOST_PLUGINS];
 static int count;
 
+/* The program as it was started, where /proc does not tell: a relative path means this folder at the start alone. */
+static char *started;
+__attribute__((constructor)) static void note_program(void)
+{
+    const char *path = (const char *)getauxval(AT_EXECFN); /* NOLINT: the kernel gives pointers as numbers */
+    if (path && access("/proc/self/exe", F_OK))
+        started = realpath(path, NULL);
+}
+
 /* Where this code is: the folder of the shared library, or of the program. */
 static bool own_folder(char *folder, size_t size)
 {
@@ -42,6 +52,8 @@ static bool own_folder(char *folder, size_t size)
     Dl_info info;
     ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
     path[n > 0 ? n : 0] = 0;
+    if (n <= 0 && started)
+        snprintf(path, sizeof(path), "%s", started);
     bool known = dladdr((const void *)&base_services, &info) && info.dli_fname;
     const char *last = known ? strrchr(info.dli_fname, '/') : NULL;
     bool shared = last && strstr(last, ".so"); /* else it is the program's first argument */

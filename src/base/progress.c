@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <execinfo.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,6 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/progress.h"
 
 enum { DEEPEST = 64 };
@@ -92,13 +92,12 @@ void yk__progress_adopt(yk__progress_record *record, bool watched)
 static void look(void)
 {
     const char *text = getenv("YOKE_PROGRESS");
-    char path[256];
-    int index = -1, watched = 0, number = 0;
+    int launcher, descriptor, index = -1, watched = 0, number = 0;
     struct stat about;
     looked = true;
-    if (!text || sscanf(text, "%255[^:]:%d:%d:%d", path, &index, &watched, &number) < 3 || index < 0)
+    if (!text || sscanf(text, "%d:%d:%d:%d:%d", &launcher, &descriptor, &index, &watched, &number) < 4 || index < 0)
         return;
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = yk__process_open(launcher, descriptor);
     if (fd < 0)
         return;
     off_t at = (off_t)index * YK__PROGRESS_PAGE;

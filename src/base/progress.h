@@ -1,8 +1,9 @@
 /*
  * progress.h - what a rank is doing, in memory that its launcher reads. Layer: base.
  *
- * The launcher makes one record per rank and says where by the variable YOKE_PROGRESS, "PATH:INDEX:WATCHED:SIGNAL"; a
- * rank maps its record when it joins a group, and writes there when it first saw its group fail, so that the launcher
+ * The launcher makes one record per rank and says where by the variable YOKE_PROGRESS,
+ * "PID:DESCRIPTOR:INDEX:WATCHED:SIGNAL", of which the first two are the launcher's memory file (base/process.h); a rank
+ * maps its record when it joins a group, and writes there when it first saw its group fail, so that the launcher
  * finds the first cause. With WATCHED (`yoke run --hang-timeout`) it also writes which operations are under way and
  * when it last got on; otherwise every such call is a look at a pointer. With SIGNAL, a rank that gets it prints the
  * stack of the thread that took it to stderr.

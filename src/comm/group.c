@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/progress.h"
 #include "comm/comm_plugin.h"
 #include "comm/group.h"
@@ -130,24 +131,16 @@ void yk_process_group_release(yk_process_group *group)
     yk_object_release(group);
 }
 
-/* The machine: ranks with equal ids see one another's processes and memory. */
+/* The machine: ranks with equal ids see one another's processes and memory. Where that cannot be said, or not be done,
+ * a process is a host of its own. */
 static char *this_host(void)
 {
     const char *given = getenv("YOKE_HOST_ID");
     if (given && *given)
         return yk__strdup(given);
-    char boot[64] = "unknown", space[64] = "unknown";
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (f) {
-        if (!fgets(boot, sizeof(boot), f))
-            snprintf(boot, sizeof(boot), "unknown");
-        fclose(f);
-    }
-    boot[strcspn(boot, "\n")] = 0;
-    ssize_t n = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
-    if (n >= 0)
-        space[n] = 0;
-    return yk__format("%s/%s", boot, space);
+    char name[100] = "";
+    bool known = yk__machine_name(name, sizeof(name)) && yk__process_can_open();
+    return known ? yk__strdup(name) : yk__format("%s/process%d", name, (int)getpid());
 }
 
 static uint64_t hash(uint64_t seed, const void *data, size_t size)

@@ -20,27 +20,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/core.h"
+#include "base/process.h"
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
 
 yk__guard yk__launcher = {.signals = -1, .front = -1};
 
 /* ---- killing ---------------------------------------------------------------------------------------------------- */
-
-/* Sends a signal to every child of this process, orphans that came to it included. */
-void yk__signal_children(int number)
-{
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-    FILE *children = fopen(path, "re");
-    if (!children)
-        return;
-    int pid;
-    while (fscanf(children, "%d", &pid) == 1)
-        kill(pid, number);
-    fclose(children);
-}
 
 /* Kills every child until none is left, for two seconds at most. */
 void yk__kill_children(void)

@@ -27,8 +27,6 @@ extern yk__guard yk__launcher;
  */
 int yk__supervise(int (*work)(void *arg), void *arg);
 
-/* Sends a signal to every child of this process, orphans that came to it included. */
-void yk__signal_children(int number);
 /* Kills every child until none is left, for two seconds at most. */
 void yk__kill_children(void);
 

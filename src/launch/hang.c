@@ -59,8 +59,8 @@ void yk__hang_watch_free(yk__hang_watch *w)
 
 const char *yk__hang_watch_variable(const yk__hang_watch *w, int index, char text[YK__PROGRESS_VARIABLE])
 {
-    snprintf(text, YK__PROGRESS_VARIABLE, "/proc/%d/fd/%d:%d:%d:%d", (int)getpid(), w->fd, index,
-             yk__hang_is_watched(w), w->stacks ? SIGRTMIN + 11 : 0);
+    snprintf(text, YK__PROGRESS_VARIABLE, "%d:%d:%d:%d:%d", (int)getpid(), w->fd, index, yk__hang_is_watched(w),
+             w->stacks ? SIGRTMIN + 11 : 0);
     return text;
 }
 
@@ -263,6 +263,8 @@ static bool ask_for_stacks(const yk__progress_record *record, const worker *one)
     }
     if (threads)
         closedir(threads);
+    else if (errno == ENOENT) /* no /proc: one thread, whichever takes it */
+        return kill(pid, number) == 0;
     return threads != NULL;
 }
 

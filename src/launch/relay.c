@@ -7,6 +7,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +38,9 @@ void yk__relay_sink_open(relay_sink *sink, int fd)
         char path[32];
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
         int own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        sink->kind = own >= 0 ? RELAY_OWN : RELAY_SHARED; /* the latter without /proc */
         if (own >= 0)
-            sink->fd = own, sink->kind = RELAY_OWN;
+            sink->fd = own;
     }
 }
 
@@ -54,11 +57,25 @@ bool yk__relay_sink_full(const relay_sink *sink)
     return sink->end - sink->begin >= FULL;
 }
 
+/* As much of `size` as a blocking pipe or terminal takes without waiting; 0: nothing now. A pipe that polls as writable
+ * has room for PIPE_BUF bytes, a terminal for fewer. */
+static size_t room_in_shared(int fd, size_t size)
+{
+    enum { TERMINAL_ROOM = 256 };
+    struct pollfd ready = {.fd = fd, .events = POLLOUT};
+    if (poll(&ready, 1, 0) != 1)
+        return 0;
+    size_t most = isatty(fd) ? TERMINAL_ROOM : PIPE_BUF;
+    return size < most ? size : most;
+}
+
 void yk__relay_sink_flush(relay_sink *sink)
 {
     while (sink->end > sink->begin) {
         const char *from = sink->data + sink->begin;
         size_t size = sink->end - sink->begin;
+        if (sink->kind == RELAY_SHARED && (size = room_in_shared(sink->fd, size)) == 0)
+            return;
         ssize_t n = sink->kind == RELAY_SOCKET ? send(sink->fd, from, size, MSG_DONTWAIT | MSG_NOSIGNAL)
                                                : write(sink->fd, from, size);
         if (n < 0 && errno == EINTR)

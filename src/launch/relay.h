@@ -11,10 +11,11 @@
 /* Where lines go. Writing never waits: what the reader does not take yet is kept. */
 typedef struct relay_sink {
     int fd;
-    enum { RELAY_PLAIN, RELAY_OWN, RELAY_SOCKET } kind; /* files; reopened pipes and terminals; sockets */
-    bool closed;                                        /* the reader is gone, or the disk is full: lines are dropped */
-    int error;                                          /* why, unless the reader went away */
-    char *data;                                         /* bytes [begin, end) wait */
+    /* files; reopened pipes and terminals; those that cannot be reopened; sockets */
+    enum { RELAY_PLAIN, RELAY_OWN, RELAY_SHARED, RELAY_SOCKET } kind;
+    bool closed; /* the reader is gone, or the disk is full: lines are dropped */
+    int error;   /* why, unless the reader went away */
+    char *data;  /* bytes [begin, end) wait */
     size_t begin, end, capacity;
 } relay_sink;
 

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -73,17 +74,31 @@ static int pipe_of(relay_stream *stream)
     return ends[1];
 }
 
+/* The job's secret in a memory file of its own, that is, with a file position of its own: -1 and errno on failure. */
+static int copy_of_secret(int secret)
+{
+    char bytes[4096];
+    int copy = memfd_create("yoke-job-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ssize_t size = pread(secret, bytes, sizeof(bytes), 0);
+    if (copy >= 0 && size >= 0 && write(copy, bytes, (size_t)size) == size && lseek(copy, 0, SEEK_SET) == 0 &&
+        fcntl(copy, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0)
+        return copy;
+    int why = errno;
+    if (copy >= 0)
+        close(copy);
+    errno = why;
+    return -1;
+}
+
+/* 0, or errno. */
 static int start_program(group *g, worker *w)
 {
     start s = {.g = g, .w = w, .secret = -1};
     s.in = w->input ? 0 : open("/dev/null", O_RDONLY | O_CLOEXEC);
     s.out = pipe_of(&w->out);
     s.err = s.out < 0 ? -1 : pipe_of(&w->err);
-    if (g->secret >= 0) {
-        char path[32]; /* a file position of its own for each */
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", g->secret);
-        s.secret = open(path, O_RDONLY | O_CLOEXEC);
-    }
+    if (g->secret >= 0)
+        s.secret = copy_of_secret(g->secret);
     if (s.in < 0 || s.err < 0 || (g->secret >= 0 && s.secret < 0)) {
         s.error = errno;
     } else {

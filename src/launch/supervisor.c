@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/core.h"
+#include "base/process.h"
 #include "launch/guard.h"
 #include "launch/hang.h"
 #include "launch/start.h"

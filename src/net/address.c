@@ -13,9 +13,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "net/socket.h"
+
+/* Seconds that somebody may take to say what "localhost" is. */
+static const double localhost_time = 1;
 
 static bool parse_port(const char *text, int *port)
 {
@@ -265,6 +269,10 @@ size_t yk__resolve(const char *host, int port, double deadline, yk__address *add
         freeaddrinfo(found);
         return count;
     }
+    /* RFC 6761: a name of this host wherever it is looked up, also without /etc/hosts and where no server answers. */
+    bool local = strcasecmp(name, "localhost") == 0;
+    if (local && deadline > yk__now() + localhost_time)
+        deadline = yk__now() + localhost_time;
     lookup *l = lookup_start(name);
     if (!l) {
         snprintf(why, YK__WHY_SIZE, "name '%s' not resolved: no memory or thread to ask with", name);
@@ -284,6 +292,10 @@ size_t yk__resolve(const char *host, int port, double deadline, yk__address *add
     else if (!(count = take_addresses(l->found, port, addresses, capacity)))
         snprintf(why, YK__WHY_SIZE, "name '%s' not resolved: it has no IPv4 or IPv6 address", name);
     lookup_drop(l);
+    if (local && !count && getaddrinfo("127.0.0.1", NULL, &numeric, &found) == 0) {
+        count = take_addresses(found, port, addresses, capacity);
+        freeaddrinfo(found);
+    }
     look_outward(name, port, addresses, count);
     return count;
 }

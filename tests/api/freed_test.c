@@ -10,6 +10,7 @@
 
 #include "base/core.h"
 #include "tests/api/handles.h"
+#include "tests/support/machine.h"
 
 /* ---- every function, with a freed object in each place ---- */
 static void every_function_recognises_a_freed_object(void **state)
@@ -202,7 +203,7 @@ int main(int argc, char **argv)
     (void)argc;
     if (!getenv("YOKE_DEBUG")) { /* it is read when the program starts */
         setenv("YOKE_DEBUG", "1", 1);
-        execv("/proc/self/exe", argv);
+        execv(own_program(), argv);
         return 1;
     }
     const struct CMUnitTest tests[] = {

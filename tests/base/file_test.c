@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/core.h"
+#include "tests/support/machine.h"
 
 /* Stands in for the C library's: as a file system that has no files without a name. */
 static bool without_tmpfile;
@@ -161,12 +162,13 @@ static void a_writer_that_died_leaves_the_old_file(void **state)
     waitpid(child, &status, 0);
     assert_true(WIFSIGNALED(status));
     expect_content(path, "old", 3);
-    /* Nor anything else, where the file system can do that. */
-    int fd = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+    /* Nor anything else, where the file system can do that, and /proc gives the file a name at the end. */
+    int fd = !has_proc() ? -1 : open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
     if (fd >= 0)
         assert_int_equal(entries(), before);
     else
-        print_message("this file system has no O_TMPFILE: what a killed writer leaves was not looked at\n");
+        print_message(
+            "this file system has no O_TMPFILE, or there is no /proc: what a killed writer leaves was not looked at\n");
     if (fd >= 0)
         close(fd);
 }

@@ -5,6 +5,7 @@
 
 #include "base/plugin.h"
 #include "tests/support/expect.h"
+#include "tests/support/machine.h"
 
 static const int seven = 7;
 static char folder[4200];
@@ -116,10 +117,7 @@ static void what_is_not_there_says_where_it_was_looked_for(void **state)
 int main(void)
 {
     char program[4096];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
-    if (n < 0)
-        return 1;
-    program[n] = 0;
+    snprintf(program, sizeof(program), "%s", own_program());
     snprintf(folder, sizeof(folder), "%s/plugins", dirname(dirname(program))); /* tests/plugins, next to tests/base */
     setenv("YOKE_BACKEND_PATH", folder, 1);
     const struct CMUnitTest tests[] = {

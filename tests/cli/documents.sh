@@ -73,6 +73,6 @@ while IFS= read -r line; do
         [ $code -le 124 ] && ! grep -q '^try: ' err
     }
     ok "${line#build/}" understood
-done < <(awk '/^```/ { open = !open; next } open' "$root/README.md" "$root"/docs/{checkpoints,launcher}.md)
+done <<< "$(awk '/^```/ { open = !open; next } open' "$root/README.md" "$root"/docs/{checkpoints,launcher}.md)"
 ok "command lines were found" [ $commands -ge 6 ]
 echo "1..$tests"

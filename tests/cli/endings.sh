@@ -1,6 +1,7 @@
 #!/bin/bash
 # endings.sh - how runs end that do not end well: signals, NaN, a full disk, files that cannot be written.
 . tests/support/tap.bash
+needs_proc "processes are looked for there"
 
 # start ARGUMENTS...: in the background, until the first step is logged; its process is $pid.
 start()
@@ -27,7 +28,7 @@ for signal in INT TERM; do
     says out "saved $signal.safetensors"
     says out "interrupted after step"
     ok "SIG$signal: no test accuracy is claimed" [ "$(grep -c 'test accuracy' out)" = 0 ]
-    ok "SIG$signal: the log ends with a whole line" grep -q '}$' <(tail -n 1 log)
+    ok "SIG$signal: the log ends with a whole line" grep -q '}$' <<< "$(tail -n 1 log)"
     exits 0 "SIG$signal: the saved file can be loaded" train --init "$signal.safetensors" --steps 1 --no-eval
 done
 

@@ -2,6 +2,7 @@
 # links.sh - a job on three hosts, which are network namespaces on one bridge: a link that is cut between two of them,
 # one that loses packets, and signals while ranks wait for what cannot come. Nothing outside the namespaces is touched.
 . tests/support/tap.bash
+needs_proc "processes are looked for there"
 
 missing=
 [ "$(id -u)" = 0 ] || missing="it takes root"

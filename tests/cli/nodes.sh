@@ -2,6 +2,7 @@
 # nodes.sh - `yoke run` with several nodes: launchers that meet, end together, restart together, and notice each other's
 # end. The nodes are launchers of this host; where network namespaces can be made, also of hosts that a cable joins.
 . tests/support/tap.bash
+needs_proc "processes are looked for there"
 host=$(uname -n)
 host=${host%%.*}
 unset OMP_NUM_THREADS PYTHONUNBUFFERED MASTER_ADDR MASTER_PORT TORCHELASTIC_ERROR_FILE YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD

@@ -71,7 +71,7 @@ for how in "" "--async-save"; do
         --checkpoint ck --save-every 7 --resume $how
     says out "going on from ck/step-"
     ok "killed $how: the same weights to the bit" cmp -s whole.safetensors half.safetensors
-    ok "killed $how: the same log" cmp -s <(losses whole.log) <(losses half.log)
+    ok "killed $how: the same log" [ "$(losses whole.log)" = "$(losses half.log)" ]
     ok "killed $how: the same epoch line" [ "$(sed -n 's/ *[0-9]* images.*//; /^epoch 2/p' out)" = \
         "$(sed -n 's/ *[0-9]* images.*//; /^epoch 2/p' whole.out)" ]
     ok "killed $how: the last three are kept" [ "$(ls ck | tr '\n' ' ')" = \

@@ -1,6 +1,7 @@
 #!/bin/bash
 # run.sh - `yoke run`: environment, output, failures, signals, restarts, and that nothing is left behind.
 . tests/support/tap.bash
+needs_proc "processes are looked for there"
 host=$(uname -n)
 host=${host%%.*}
 unset OMP_NUM_THREADS PYTHONUNBUFFERED MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES TORCHELASTIC_ERROR_FILE

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 
 #include "net/store_session.h"
+#include "tests/support/machine.h"
 
 static const char secret[] = "what only the job's processes have";
 static uint64_t state = 20260731;
@@ -194,7 +195,7 @@ static int entries(const char *folder)
 
 static belongings count_all(const char *folder)
 {
-    belongings b = {.files = entries("/proc/self/fd"), .temporary = entries(folder)};
+    belongings b = {.files = open_descriptors(), .temporary = entries(folder)};
     FILE *maps = fopen("/proc/self/maps", "r");
     char line[1000];
     while (maps && fgets(line, sizeof(line), maps))

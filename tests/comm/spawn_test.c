@@ -3,7 +3,6 @@
  */
 #include "tests/support/expect.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include <yoke/ops.h>
 
 #include "base/core.h"
+#include "tests/support/machine.h"
 
 /* What all processes see. */
 typedef struct board {
@@ -40,17 +40,6 @@ static void board_free(board *b)
 static void expect_no_children(void)
 {
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
-}
-
-static int open_files(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    assert_non_null(folder);
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
 }
 
 /* The thread sanitizer does not let the child of a process with threads start any. */
@@ -89,13 +78,13 @@ static void test_join(void **unused)
 {
     (void)unused;
     board *b = board_new();
-    int before = open_files();
+    int before = open_descriptors();
     expect_ok(yk_spawn(joins, b, 3, NULL));
     for (int rank = 0; rank < 3; rank++)
         assert_true(b->values[rank] == 6000);
     expect_ok(yk_spawn(joins, b, 1, NULL));
     assert_true(b->values[0] == 1000);
-    assert_int_equal(open_files(), before);
+    assert_int_equal(open_descriptors(), before);
     assert_null(getenv("RANK"));
     expect_no_children();
     board_free(b);
@@ -459,7 +448,7 @@ static void test_start(void **unused)
 {
     (void)unused;
     board *b = board_new();
-    int before = open_files();
+    int before = open_descriptors();
     bool joined = true;
     yk_scope scope = yk_scope_begin();
     yk_spawn_options *options = malloc(sizeof(*options));
@@ -517,7 +506,7 @@ static void test_start(void **unused)
         assert_int_equal(kill(atomic_load(&b->pids[rank]), 0), -1);
     expect_no_children();
     yk_scope_end(scope);
-    assert_int_equal(open_files(), before);
+    assert_int_equal(open_descriptors(), before);
     board_free(b);
 }
 

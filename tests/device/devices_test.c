@@ -6,6 +6,7 @@
 #include <yoke/tensor.h>
 
 #include "device/table.h"
+#include "tests/support/machine.h"
 
 static char program[4096];
 
@@ -174,8 +175,7 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "probe") == 0)
         return answer_probe();
-    if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0)
-        return 1;
+    snprintf(program, sizeof(program), "%s", own_program());
     setenv("YOKE_CPU_DEVICES", "4", 1);
     setenv("OMP_NUM_THREADS", "2", 1);
     unsetenv("LOCAL_RANK");

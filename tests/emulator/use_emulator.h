@@ -10,16 +10,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "tests/support/machine.h"
+
 /* Makes `cuda` the emulator's. False where this build has none: the plan that skips the test is printed then. */
 static inline bool use_emulator(void)
 {
     char program[4096], folder[4200];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
-    if (n < 0) {
-        perror("/proc/self/exe");
-        exit(1);
-    }
-    program[n] = 0;
+    snprintf(program, sizeof(program), "%s", own_program());
     snprintf(folder, sizeof(folder), "%s/emulator", dirname(dirname(dirname(program))));
     setenv("YOKE_BACKEND_PATH", folder, 1);
     snprintf(program, sizeof(program), "%.4000s/yoke-cuda.so", folder);

@@ -226,10 +226,10 @@ static void entries(void **state)
     char path[] = "/tmp/yk-progress-XXXXXX", variable[64];
     int fd = mkstemp(path);
     assert_int_equal(ftruncate(fd, 2 * YK__PROGRESS_PAGE), 0);
-    close(fd);
-    snprintf(variable, sizeof(variable), "%s:1:1:0", path);
+    snprintf(variable, sizeof(variable), "%d:%d:1:1:0", (int)getpid(), fd);
     setenv("YOKE_PROGRESS", variable, 1);
     yk__progress_join(1);
+    close(fd);
     unlink(path);
     yk__progress_record *record = atomic_load(&yk__progress_own);
     assert_non_null(record);

@@ -3,14 +3,14 @@
  *
  * Invariant: the first rank of a host to see a failure writes the cause into the segment, wakes everybody there and
  * sends it to the other hosts; all report that one. head->broken goes from 0 (whole) over 1 (the cause is being
- * written) to 2 (it is there), and never back. A process that ended is seen in /proc, also as a zombie.
+ * written) to 2 (it is there), and never back. A process that ended is seen by its number, also as a zombie.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "comm/native/native.h"
 
 const char *yk__native_rank_name(const native *g, int rank, char *buffer, size_t size)
@@ -25,34 +25,6 @@ const char *yk__native_local_rank_name(const native *g, int local_rank, char *bu
     return yk__native_rank_name(g, yk__native_rank_at(g, g->host, local_rank), buffer, size);
 }
 
-bool yk__native_process_state(int pid, char *state, uint64_t *start)
-{
-    char path[40], text[1024];
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (n <= 0)
-        return false;
-    text[n] = 0;
-    /* "pid (name) state ...": the name may hold anything, the start time is field 22 */
-    char *at = strrchr(text, ')');
-    if (!at || at[1] != ' ')
-        return false;
-    at += 2;
-    *state = *at;
-    for (int field = 3; field < 22 && at; field++) {
-        at = strchr(at, ' ');
-        at = at ? at + 1 : NULL;
-    }
-    if (!at)
-        return false;
-    *start = strtoull(at, NULL, 10);
-    return true;
-}
-
 bool yk__native_is_dead(const native *g, int local_rank, bool *stopped)
 {
     const yk__native_row *row = &g->rows[local_rank];
@@ -61,10 +33,11 @@ bool yk__native_is_dead(const native *g, int local_rank, bool *stopped)
     *stopped = false;
     if (row->pid == g->pid)
         return false;
-    if (!yk__native_process_state(row->pid, &state, &start))
+    if (!yk__process_state(row->pid, &state, &start))
         return errno == ENOENT || errno == ESRCH;
     *stopped = state == 'T' || state == 't';
-    return state == 'Z' || state == 'X' || start != row->start;
+    bool same = start == row->start || !start || !row->start;
+    return state == 'Z' || state == 'X' || !same;
 }
 
 void yk__native_wake_all(native *g)

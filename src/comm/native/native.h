@@ -60,7 +60,7 @@ typedef struct yk__native_row {
     _Atomic int inside;                          /* the rank works on memory of others */
     _Atomic int here, left;                      /* the rest of the row is filled; the rank has left */
     int32_t pid;
-    uint64_t start; /* of the process, in clock ticks since boot: tells it from a later one of the same pid */
+    uint64_t start; /* of the process: tells it from a later one of the same pid; 0: not known (base/process.h) */
     char host[64];
     cpu_set_t cores; /* that the rank may run on */
 } yk__native_row;
@@ -224,7 +224,7 @@ size_t yk__native_lay_out(native *g, char *memory);
 /* The ranks of this host map one segment, which is g's afterwards. `start` is this process's. */
 yk_status yk__native_map_segment(native *g, const yk__comm_join_args *args, uint64_t start, double until);
 void yk__native_unmap_segment(native *g);
-/* Whether a rank of this host has ended, by /proc alone: its row need not be there. */
+/* Whether a rank of this host has ended, by its process alone: its row need not be there. */
 bool yk__native_is_gone(const native *g, int rank);
 
 /* ---- failure.c ---- */
@@ -239,15 +239,13 @@ const char *yk__native_rank_name(const native *g, int rank, char *buffer, size_t
 const char *yk__native_local_rank_name(const native *g, int local_rank, char *buffer, size_t size);
 /* Whether the process of a rank of this host runs no more; `stopped` tells whether it is stopped. */
 bool yk__native_is_dead(const native *g, int local_rank, bool *stopped);
-/* The state letter of a process and its start time; false where it is not there. */
-bool yk__native_process_state(int pid, char *state, uint64_t *start);
 /* Appends "rank 1 (host a, pid 12), which is stopped" to a list of ranks that did not come in time; `progress`: with
  * what is known of the collectives that it has done. */
 void yk__native_append_late(const native *g, char *list, size_t size, int rank, bool progress);
 /* Breaks the group: the time of `op` is over, and `list` did not come. */
 yk_status yk__native_break_stalled(native *g, const yk__comm_op *op, const char *list);
 /* A rank of this host that ended or left and will not reach this rank's round breaks the group; `thorough`: also asks
- * /proc. */
+ * whether its process runs. */
 yk_status yk__native_check_local_peers(native *g, bool thorough);
 
 /* ---- barrier.c ---- */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/invariant.h"
+#include "base/process.h"
 #include "comm/native/multihost.h"
 #include "net/store_table.h"
 
@@ -397,8 +398,8 @@ yk_status yk__native_join(const yk__comm_join_args *args, void **state)
     char process_state;
     uint64_t start = 0;
     yk_status status = g->name ? YK_OK : yk__error_code();
-    if (!status && !yk__native_process_state(g->pid, &process_state, &start))
-        status = yk__fail_errno("group '%s': /proc/%d/stat cannot be read", args->name, (int)g->pid);
+    if (!status && !yk__process_state(g->pid, &process_state, &start))
+        status = yk__fail_errno("group '%s': the state of this process, %d, cannot be read", args->name, (int)g->pid);
     bool published = false;
     if (!status)
         status = find_ranks(g, args, start, until, &published);

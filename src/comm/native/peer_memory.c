@@ -1,34 +1,27 @@
 /*
  * peer_memory.c - memory of other processes of the host, mapped when an operation first names it. Layer: comm/native.
  *
- * A region is opened through /proc/PID/fd and stays mapped, so the next operation on it costs a look into a short list.
- * A rank that goes on late in a group that broke may find another file under the number, and must not write to it: what
- * is mapped is the file whose inode was named.
- * A mapping whose region is gone holds memory for nothing: when a new region of the same rank comes up, the old ones
- * are compared with what their descriptors are now (no two memory files share an inode), and dropped.
+ * A region is opened by the maker's descriptor (base/process.h) and stays mapped, so the next operation on it costs a
+ * look into a short list. A rank that goes on late in a group that broke may find another file under the number, and
+ * must not write to it: what is mapped is the file whose inode was named. A mapping whose region is gone holds memory
+ * for nothing: when a new region of the same rank comes up, the old ones are compared with what their descriptors are
+ * now (no two memory files share an inode), and dropped.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "comm/native/native.h"
-
-static void region_path(int pid, int fd, char path[64])
-{
-    snprintf(path, 64, "/proc/%d/fd/%d", pid, fd);
-}
 
 static void drop_stale(native *g, int rank)
 {
     for (yk__native_mapping **at = &g->mappings[rank]; *at;) {
         yk__native_mapping *m = *at;
-        char path[64];
         struct stat now;
-        region_path(g->rows[rank].pid, m->fd, path);
-        if (stat(path, &now) == 0 && (uint64_t)now.st_ino == m->inode) {
+        if (yk__process_stat(g->rows[rank].pid, m->fd, &now) && (uint64_t)now.st_ino == m->inode) {
             at = &m->next;
             continue;
         }
@@ -40,13 +33,12 @@ static void drop_stale(native *g, int rank)
 
 static yk__native_mapping *map_region(native *g, int rank, const yk__region_handle *handle, const yk__comm_op *op)
 {
-    char path[64], who[120], what[160];
-    region_path(g->rows[rank].pid, handle->fd, path);
+    char who[120], what[160];
     yk__native_mapping *m = yk__calloc(1, sizeof(*m));
     if (!m)
         return NULL;
     struct stat now;
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = yk__process_open(g->rows[rank].pid, handle->fd);
     m->memory = MAP_FAILED;
     bool same = fd >= 0 && fstat(fd, &now) == 0 && (uint64_t)now.st_ino == handle->inode &&
                 (uint32_t)now.st_dev == handle->device;
@@ -62,7 +54,7 @@ static yk__native_mapping *map_region(native *g, int rank, const yk__region_hand
             yk__fail(YK_ERR_CONNECTION, "%s: %s freed its memory before it was read (group '%s')",
                      yk__comm_describe(op, what, sizeof(what)), who, g->name);
         else
-            yk__fail_errno("the memory of %s (%s) cannot be mapped", who, path);
+            yk__fail_errno("the memory of %s (descriptor %d) cannot be mapped", who, handle->fd);
         if (fd >= 0)
             close(fd);
         free(m);

@@ -1,11 +1,11 @@
 /*
  * segment.c - the memory that the ranks of a host share: made by the lowest of them, mapped by all. Layer: comm/native.
  *
- * The others open it through /proc/PID/fd, which needs the same user and process name space, and leaves no file behind.
+ * The others open the maker's descriptor (base/process.h), which needs the same user and process name space, and leaves
+ * no file behind.
  * Threads of one process share one mapping.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "comm/native/native.h"
 
 /* Seconds between looks at other ranks' failures. */
@@ -97,7 +98,7 @@ bool yk__native_is_gone(const native *g, int rank)
     char state;
     uint64_t start;
     const yk__native_member *m = &g->members[rank];
-    return m->host == g->host && (!yk__native_process_state(m->pid, &state, &start) || state == 'Z');
+    return m->host == g->host && (!yk__process_state(m->pid, &state, &start) || state == 'Z');
 }
 
 static void *make_segment(const yk__comm_join_args *args, native *g, int *fd)
@@ -123,7 +124,6 @@ static void *open_segment(const yk__comm_join_args *args, const native *g, const
 {
     int lowest = yk__native_rank_at(g, g->host, 0);
     const yk__native_member *maker = &g->members[lowest];
-    char path[64];
     uint64_t cookie = 0;
     int fd = -1;
     if (sscanf(text, "%d %" SCNx64, &fd, &cookie) != 2) {
@@ -134,20 +134,20 @@ static void *open_segment(const yk__comm_join_args *args, const native *g, const
     void *memory = maker->pid == g->pid ? share(cookie) : NULL;
     if (memory)
         return memory;
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)maker->pid, fd);
-    int own = open(path, O_RDWR | O_CLOEXEC);
+    int own = yk__process_open(maker->pid, fd);
     struct stat file = {0};
     bool there = own >= 0 && fstat(own, &file) == 0;
     bool fits = there && file.st_size == (off_t)g->segment_bytes; /* else reading it may be a SIGBUS */
     memory = fits ? mmap(NULL, g->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0) : MAP_FAILED;
     if (memory == MAP_FAILED && (fits || !there)) {
-        yk__fail_errno("group '%s': the segment of rank %d (host %s, pid %d) at %s cannot be mapped", args->name,
-                       lowest, maker->host_name, (int)maker->pid, path);
+        yk__fail_errno("group '%s': the segment of rank %d (host %s, pid %d, descriptor %d) cannot be mapped; "
+                       "with YOKE_SHARED_MEMORY=0 the ranks use TCP",
+                       args->name, lowest, maker->host_name, (int)maker->pid, fd);
         memory = NULL;
     } else if (!fits || ((const yk__native_head *)memory)->cookie != cookie ||
                ((const yk__native_head *)memory)->local_size != g->local_size) {
-        yk__fail(YK_ERR_CONNECTION, "group '%s': the segment at %s is not the one of rank %d (host %s, pid %d)",
-                 args->name, path, lowest, maker->host_name, (int)maker->pid);
+        yk__fail(YK_ERR_CONNECTION, "group '%s': descriptor %d of rank %d (host %s, pid %d) is not its segment",
+                 args->name, fd, lowest, maker->host_name, (int)maker->pid);
         if (fits)
             munmap(memory, g->segment_bytes);
         memory = NULL;

@@ -1,0 +1,220 @@
+/*
+ * process.c - other processes of this machine. Layer: base.
+ *
+ * /proc is asked first. Where none is mounted (a chroot that debootstrap made), a pidfd tells whether a process has
+ * ended, and pidfd_getfd (Linux 5.6) copies a descriptor, which takes the right to trace the process where /proc asks
+ * for the right to read it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netpacket/packet.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/process.h"
+
+static bool has_proc(void)
+{
+    int before = errno;
+    bool there = access("/proc/self/stat", F_OK) == 0;
+    errno = before;
+    return there;
+}
+
+/* ---- whether it runs --------------------------------------------------------------------------------------------- */
+static bool state_of_pidfd(int pid, char *state, uint64_t *start)
+{
+    *state = 'R';
+    *start = 0;
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd < 0) /* ENOSYS, EPERM: an old system, a filter of system calls */
+        return errno != ESRCH && errno != EMFILE && errno != ENFILE && (kill(pid, 0) == 0 || errno == EPERM);
+    struct pollfd ended = {.fd = fd, .events = POLLIN};
+    if (poll(&ended, 1, 0) == 1)
+        *state = 'Z';
+    close(fd);
+    return true;
+}
+
+bool yk__process_state(int pid, char *state, uint64_t *start)
+{
+    char path[40], text[1024];
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT && !has_proc() && state_of_pidfd(pid, state, start);
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = 0;
+    /* "pid (name) state ...": the name may hold anything, the start time is field 22 */
+    char *at = strrchr(text, ')');
+    if (!at || at[1] != ' ')
+        return false;
+    at += 2;
+    *state = *at;
+    for (int field = 3; field < 22 && at; field++) {
+        at = strchr(at, ' ');
+        at = at ? at + 1 : NULL;
+    }
+    if (!at)
+        return false;
+    *start = strtoull(at, NULL, 10);
+    return true;
+}
+
+/* ---- its descriptors --------------------------------------------------------------------------------------------- */
+static int copy_descriptor(int pid, int fd)
+{
+    int process = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (process < 0)
+        return -1;
+    int copy = (int)syscall(SYS_pidfd_getfd, process, fd, 0);
+    int why = errno == EBADF ? ENOENT : errno;
+    close(process);
+    errno = why;
+    return copy;
+}
+
+int yk__process_open(int pid, int fd)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
+    int own = open(path, O_RDWR | O_CLOEXEC);
+    return own < 0 && errno == ENOENT && !has_proc() ? copy_descriptor(pid, fd) : own;
+}
+
+bool yk__process_stat(int pid, int fd, struct stat *about)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
+    if (stat(path, about) == 0)
+        return true;
+    int own = errno == ENOENT && !has_proc() ? copy_descriptor(pid, fd) : -1;
+    bool known = own >= 0 && fstat(own, about) == 0;
+    if (own >= 0)
+        close(own);
+    return known;
+}
+
+bool yk__process_can_open(void)
+{
+    if (has_proc())
+        return true;
+    int made[2];
+    if (pipe2(made, O_CLOEXEC))
+        return false;
+    int copy = copy_descriptor((int)getpid(), made[0]);
+    if (copy >= 0)
+        close(copy);
+    close(made[0]);
+    close(made[1]);
+    return copy >= 0;
+}
+
+/* ---- which machine ----------------------------------------------------------------------------------------------- */
+/* The hardware addresses of the network's interfaces, and the root folder: neither of them alone tells two machines
+ * apart that were made from one image, or two containers of one machine. */
+static bool name_of_hardware(char *name, size_t size)
+{
+    char host[65] = "";
+    uint64_t hash = 0xCBF29CE484222325u;
+    struct ifaddrs *all = NULL;
+    struct stat root;
+    if (stat("/", &root) || gethostname(host, sizeof(host) - 1) || getifaddrs(&all))
+        return false;
+    uint64_t sum = 0;
+    for (const struct ifaddrs *one = all; one; one = one->ifa_next) {
+        if (!one->ifa_addr || one->ifa_addr->sa_family != AF_PACKET)
+            continue;
+        const struct sockaddr_ll *link = (const void *)one->ifa_addr;
+        uint64_t address = 0;
+        for (int i = 0; i < link->sll_halen && i < 8; i++)
+            address = address << 8 | link->sll_addr[i];
+        sum += address * 0x9E3779B97F4A7C15u; /* in whatever order they come */
+    }
+    freeifaddrs(all);
+    const uint64_t parts[] = {sum, (uint64_t)root.st_dev, (uint64_t)root.st_ino};
+    for (size_t i = 0; i < sizeof(parts); i++)
+        hash = (hash ^ ((const unsigned char *)parts)[i]) * 0x100000001B3u;
+    snprintf(name, size, "%s/%016llx", host, (unsigned long long)hash);
+    return true;
+}
+
+bool yk__machine_name(char *name, size_t size)
+{
+    char boot[64] = "", space[64] = "unknown";
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f) {
+        if (!fgets(boot, sizeof(boot), f))
+            boot[0] = 0;
+        fclose(f);
+    }
+    boot[strcspn(boot, "\n")] = 0;
+    if (!*boot)
+        return name_of_hardware(name, size);
+    ssize_t n = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
+    if (n >= 0)
+        space[n] = 0;
+    snprintf(name, size, "%s/%s", boot, space);
+    return true;
+}
+
+/* ---- children ---------------------------------------------------------------------------------------------------- */
+/* Whether there was one among the numbers from `first` to `last`: every number is asked for. */
+static bool signal_range(int first, int last, int number)
+{
+    bool any = false;
+    siginfo_t info;
+    for (int pid = first; pid <= last; pid++) {
+        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
+            kill(pid, number);
+            any = true;
+        }
+    }
+    return any;
+}
+
+static void *take_number(void *number)
+{
+    *(int *)number = (int)syscall(SYS_gettid);
+    return NULL;
+}
+
+/* Children were born after this process and before the thread that takes the next number, unless the numbers began
+ * anew since: then all are asked for, in half a second. */
+static void signal_by_number(int number)
+{
+    enum { PID_LIMIT = 1 << 22 };
+    int own = (int)getpid(), newest = 0;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, take_number, &newest) == 0)
+        pthread_join(thread, NULL);
+    if (newest <= own || !signal_range(own + 1, newest, number))
+        signal_range(1, PID_LIMIT, number);
+}
+
+void yk__signal_children(int number)
+{
+    char path[64];
+    int pid;
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    FILE *children = fopen(path, "re");
+    siginfo_t info;
+    if (!children) {
+        if (errno == ENOENT && waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+            signal_by_number(number);
+        return;
+    }
+    while (fscanf(children, "%d", &pid) == 1)
+        kill(pid, number);
+    fclose(children);
+}

@@ -1,0 +1,56 @@
+/*
+ * machine.h - what tests ask of the machine that they run on: how slow it is, whether there is /proc, where the test
+ * program lies, how many descriptors are open.
+ */
+#ifndef YOKE_TESTS_SUPPORT_MACHINE_H
+#define YOKE_TESTS_SUPPORT_MACHINE_H
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/*
+ * Seconds that something takes at most which takes far fewer than `quiet` on an idle machine: time-outs that a test
+ * which passes does not reach, and what bounds the time of an error. scripts/run-test measures the machine.
+ */
+static inline double patience(double quiet)
+{
+    const char *slowness = getenv("YOKE_TEST_SLOWNESS");
+    double times = slowness ? atof(slowness) : 0;
+    return quiet * (times > 1 ? times : 1);
+}
+
+/* In a chroot that debootstrap made there may be none. */
+static inline bool has_proc(void)
+{
+    return access("/proc/self/stat", F_OK) == 0;
+}
+
+/* The file of this program. */
+static inline const char *own_program(void)
+{
+    static char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    path[n > 0 ? n : 0] = 0;
+    if (n <= 0 && !realpath((const char *)getauxval(AT_EXECFN), path)) {
+        perror("the path of the test program");
+        exit(1);
+    }
+    return path;
+}
+
+static inline int open_descriptors(void)
+{
+    struct rlimit files;
+    int count = 0,
+        limit = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < 65536 ? (int)files.rlim_cur : 65536;
+    for (int fd = 0; fd < limit; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+#endif
