@@ -86,7 +86,7 @@ static yk_module *pooling_create(int64_t hidden)
         return NULL;
     pooling *p = yk_module_data(m);
     yk_module *layers[] = {yk_linear_create(2, hidden, NULL), yk_relu_create(), yk_linear_create(hidden, 1, NULL)};
-    p->score = yk_module_add(m, "score", yk_sequential_of(layers, 3));
+    p->score = yk_module_add(m, "score", yk_sequential_list(layers, 3));
     p->scale = yk_module_add_parameter(m, "scale", yk_ones(YK_SCALAR, NULL));
     return yk_module_check(m);
 }

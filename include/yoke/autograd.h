@@ -93,12 +93,13 @@ YK_API bool yk_custom_needs_grad(yk_custom *context, int input) YK_QUESTION;
 
 /*
  * Compares the gradients of `function` at `inputs` (f64 leaves; those that require a gradient are checked) with
- * central differences of step `eps` (0: 1e-6); a difference above atol (0: 1e-5) + rtol (0: 1e-3) * |numeric| is an
+ * central differences of step `eps`; a difference above atol + rtol * |numeric| is an
  * error that names the input, the element and both values. The output may have any shape; it is reduced with fixed
  * random weights. Source: torch.autograd.gradcheck.
  */
 typedef struct yk_gradcheck_options {
-    double eps, atol, rtol;
+    double eps;        /* above 0; 0: 1e-6 */
+    double atol, rtol; /* 0: 1e-5 and 1e-3; YK_ZERO: 0 */
 } yk_gradcheck_options;
 typedef yk_tensor *(*yk_gradcheck_fn)(yk_tensor *const *inputs, int n_inputs, void *user);
 YK_API yk_status yk_gradcheck(yk_gradcheck_fn function, yk_tensor *const *inputs, int n_inputs, void *user,

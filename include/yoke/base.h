@@ -34,6 +34,14 @@ template <typename... T> char (&yk__measure(T...))[sizeof...(T)];
 #define YK__COUNT(type, ...)  ((int)(sizeof((type[]){__VA_ARGS__}) / sizeof(type)))
 #endif
 
+/*
+ * In an options struct, 0 and NULL mean the documented default; so do they in an argument whose comment says "0: ...".
+ * YK_ZERO, which equals 0, means zero where a floating number has another default; where zero makes no sense it is an
+ * error, as a number outside its range is, and NaN: YK_ERR_ARGUMENT, naming the member and the value. What has no safe
+ * default (a learning rate, a batch size) is an error when it is 0.
+ */
+#define YK_ZERO (-0.0)
+
 #ifdef __cplusplus
 extern "C" {
 #endif

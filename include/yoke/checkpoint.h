@@ -33,7 +33,7 @@ typedef struct yk_location {
  * none. A safetensors file has no devices in it: all of it was saved from "cpu". Source: torch.load's map_location.
  */
 typedef struct yk_read_options {
-    yk_device map_location;       /* zero: cpu:0 */
+    yk_device map_location;       /* 0: cpu:0 */
     const yk_location *locations; /* ends with a NULL text; may be NULL */
     /* May be NULL. `name`: of the tensor, in a .pt of its storage ("0"). */
     yk_device (*locate)(const char *saved, const char *name, void *user);
@@ -270,7 +270,7 @@ YK_API yk_status yk_checkpoint_load_latest(const char *root, yk_checkpoint_state
                                            yk_checkpoint_found *found) YK_MUST_CHECK;
 
 typedef struct yk_checkpoint_manager_options {
-    int keep;   /* newest checkpoints that stay, 0: 3; older ones are removed after each save */
+    int keep;   /* newest checkpoints that stay; 0: 3; older ones are removed after each save */
     bool async; /* save returns when the state is copied; a thread writes it */
     /*
      * Several processes with equal parameters: every rank of the group makes each call on its manager, release too.

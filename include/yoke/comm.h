@@ -75,7 +75,7 @@ YK_API bool yk_is_initialized(void) YK_QUESTION;
  */
 typedef yk_status (*yk_spawn_fn)(int rank, void *arg);
 typedef struct yk_spawn_options {
-    double grace; /* seconds from SIGTERM to SIGKILL when processes are stopped; 0: 10 */
+    double grace; /* seconds from SIGTERM to SIGKILL when processes are stopped; 0: 10, YK_ZERO: none */
     /* Where rank 0 serves the store. NULL and 0: 127.0.0.1 and a free port. */
     const char *master_addr;
     int master_port;
@@ -101,10 +101,12 @@ YK_API yk_status yk_spawn(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_
  */
 typedef struct yk_spawn_context yk_spawn_context;
 YK_API yk_spawn_context *yk_spawn_start(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options *options);
-/* Waits for all of them, `timeout` seconds at most (0: without end). *joined, which may be NULL without a time-out,
+/* Waits for all of them, `timeout` seconds at most. *joined, which may be NULL without a time-out,
  * tells whether all have ended; then the result is that of yk_spawn, at every call. YK_OK and false: some still run,
  * though one may have failed and the others have been asked to stop. */
-YK_API yk_status yk_spawn_context_join(yk_spawn_context *context, double timeout, bool *joined) YK_MUST_CHECK;
+YK_API yk_status yk_spawn_context_join(yk_spawn_context *context,
+                                       double timeout /* 0: without end; YK_ZERO: looks and does not wait */,
+                                       bool *joined) YK_MUST_CHECK;
 /* The process of this rank; -1 where there is none of that number. It stays its number after the process has ended. */
 YK_API int yk_spawn_context_pid(yk_spawn_context *context, int rank) YK_QUESTION;
 YK_API yk_spawn_context *yk_spawn_context_retain(yk_spawn_context *context);
@@ -112,9 +114,9 @@ YK_API void yk_spawn_context_release(yk_spawn_context *context);
 
 /* ---- groups as objects: owned by the thread's current scope ------------------------------------------------------ */
 typedef struct yk_process_group_options {
-    const char *backend; /* as above */
-    const char *name;    /* in messages and as a prefix of the store's keys; NULL: "world" */
-    double timeout, join_timeout;
+    const char *backend;          /* as above */
+    const char *name;             /* in messages and as a prefix of the store's keys; NULL: "world" */
+    double timeout, join_timeout; /* as above; YK_ZERO is an error */
     /* Ranks with equal host ids share memory, others are reached by TCP. NULL: $YOKE_HOST_ID, else this machine (boot
      * and process name space). With YOKE_SHARED_MEMORY=0 every rank is a host of its own, whatever stands here. */
     const char *host_id;

@@ -209,9 +209,9 @@ typedef struct yk_loader_options {
     bool shuffle;          /* a new order each epoch */
     bool drop_last;        /* leaves out a last batch that is not full */
     int workers;           /* threads that make batches; 0: the caller makes them in yk_loader_next */
-    int prefetch;          /* batches made ahead, by all workers together; default twice the workers */
+    int prefetch;          /* batches made ahead, by all workers together; 0: twice the workers */
     uint64_t seed;         /* of the order and of random transforms */
-    yk_dtype dtype;        /* of floating inputs: f32 or f64 */
+    yk_dtype dtype;        /* of floating inputs: f32 or f64; 0: f32 */
     yk_collate_fn collate; /* NULL: tensor i of the batch is that of the samples, stacked; they must agree in shape */
     void *collate_user;
     /*

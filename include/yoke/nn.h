@@ -14,9 +14,6 @@
 extern "C" {
 #endif
 
-/* In an options struct 0 means the documented default; YK_ZERO (which equals 0) means zero. */
-#define YK_ZERO (-0.0)
-
 /* ---- lists of named tensors -------------------------------------------------------------------------------------- */
 /*
  * An ordered list of named tensors, each name once: a state dict, a list of parameters, the content of a checkpoint
@@ -189,11 +186,18 @@ YK_API yk_status yk_init_constant(yk_tensor *x, double value) YK_MUST_CHECK;
 /* `slope` of a leaky ReLU; 0 is ReLU. Source: He et al., 2015; torch.nn.init.kaiming_*. */
 YK_API yk_status yk_init_kaiming_uniform(yk_tensor *x, double slope, bool fan_out) YK_MUST_CHECK;
 YK_API yk_status yk_init_kaiming_normal(yk_tensor *x, double slope, bool fan_out) YK_MUST_CHECK;
-/* Source: Glorot and Bengio, 2010; torch.nn.init.xavier_*. gain 0 means 1. */
-YK_API yk_status yk_init_xavier_uniform(yk_tensor *x, double gain) YK_MUST_CHECK;
-YK_API yk_status yk_init_xavier_normal(yk_tensor *x, double gain) YK_MUST_CHECK;
+/* Source: Glorot and Bengio, 2010; torch.nn.init.xavier_*. */
+YK_API yk_status yk_init_xavier_uniform(yk_tensor *x, double gain /* 0: 1 */) YK_MUST_CHECK;
+YK_API yk_status yk_init_xavier_normal(yk_tensor *x, double gain /* 0: 1 */) YK_MUST_CHECK;
 
 /* ---- layers: options may be NULL. Shapes are those of the operation of the same name in yoke/ops.h. ------------- */
+/*
+ * Names: the constructor of a module without children, a layer, ends in _create, because the plain name is the
+ * operation's: yk_conv2d computes, yk_conv2d_create makes the layer. What holds other modules (containers, wrappers,
+ * models) has no operation of its name, and carries the plain name of PyTorch's class or function: yk_sequential,
+ * yk_ddp, yk_resnet18. The options of yk_X_create are yk_X_options, of several kinds what their names share
+ * (yk_pool2d_options); yk_conv2d_module_options, because yk_conv2d_options are the operation's.
+ */
 typedef struct yk_linear_options {
     bool no_bias;
 } yk_linear_options;
@@ -202,17 +206,20 @@ YK_API yk_module *yk_linear_create(int64_t in_features, int64_t out_features, co
 /* A kernel of `kernel` x `kernel`, or of kernel_size where that is given; pairs are height, width; the single
  * numbers apply to both where the pair is zero. */
 typedef struct yk_conv2d_module_options {
-    int64_t kernel_size[2];
-    int64_t stride, padding, dilation;
-    int64_t stride_size[2], padding_size[2], dilation_size[2];
-    int64_t groups; /* 0: 1 */
+    int64_t kernel_size[2];            /* 0: kernel, the argument */
+    int64_t stride, padding, dilation; /* 0: 1, 0 and 1 */
+    int64_t stride_size[2];            /* 0: stride */
+    int64_t padding_size[2];           /* both 0: padding; else 0 is none */
+    int64_t dilation_size[2];          /* 0: dilation */
+    int64_t groups;                    /* 0: 1 */
     bool no_bias;
 } yk_conv2d_module_options;
 YK_API yk_module *yk_conv2d_create(int64_t in_channels, int64_t out_channels, int64_t kernel,
                                    const yk_conv2d_module_options *options);
 
 typedef struct yk_batch_norm2d_options {
-    double eps, momentum; /* zeros: 1e-5 and 0.1 */
+    double eps;      /* above 0; 0: 1e-5 */
+    double momentum; /* of the running statistics, in [0, 1]; 0: 0.1, YK_ZERO: they stay as they are */
     bool no_affine, no_running_stats;
 } yk_batch_norm2d_options;
 YK_API yk_module *yk_batch_norm2d_create(int64_t features, const yk_batch_norm2d_options *options);
@@ -220,12 +227,12 @@ YK_API yk_module *yk_batch_norm2d_create(int64_t features, const yk_batch_norm2d
 YK_API yk_tensor *yk_batch_norm2d_forward(yk_module *batch_norm, yk_tensor *x, yk_tensor *residual, bool relu);
 
 typedef struct yk_layer_norm_options {
-    double eps; /* 0: 1e-5 */
+    double eps; /* 0: 1e-5; YK_ZERO: 0 */
     bool no_affine, no_bias;
 } yk_layer_norm_options;
 YK_API yk_module *yk_layer_norm_create(int ndim, const int64_t *normalized_shape, const yk_layer_norm_options *options);
 
-YK_API yk_module *yk_dropout_create(double p); /* 0 <= p <= 1; PyTorch's default is 0.5 */
+YK_API yk_module *yk_dropout_create(double p); /* 0 <= p <= 1, as it is given; PyTorch's default is 0.5 */
 
 typedef struct yk_embedding_options {
     bool padding_idx_set; /* 0 is an index: used if set */
@@ -251,9 +258,11 @@ YK_API yk_module *yk_sigmoid_create(void);
 YK_API yk_module *yk_identity_create(void);
 /* Every dimension but the first becomes one. */
 YK_API yk_module *yk_flatten_create(void);
-/* A window of kernel x kernel, or options->kernel (height, width) where that is set. stride 0: the kernel's. */
-YK_API yk_module *yk_max_pool2d_create(int64_t kernel, int64_t stride, const yk_pool2d_options *options);
-YK_API yk_module *yk_avg_pool2d_create(int64_t kernel, int64_t stride, const yk_pool2d_options *options);
+/* A window of kernel x kernel, or options->kernel (height, width) where that is set. */
+YK_API yk_module *yk_max_pool2d_create(int64_t kernel, int64_t stride /* 0: kernel */,
+                                       const yk_pool2d_options *options);
+YK_API yk_module *yk_avg_pool2d_create(int64_t kernel, int64_t stride /* 0: kernel */,
+                                       const yk_pool2d_options *options);
 YK_API yk_module *yk_adaptive_avg_pool2d_create(int64_t height, int64_t width);
 /* One after the other, named "0", "1", ...: yk_sequential(a, b, NULL). The list ends with NULL; another NULL in it, of
  * a module that could not be made, is an error. A batch norm followed by a ReLU runs as one pass. Arguments are made in
@@ -261,41 +270,39 @@ YK_API yk_module *yk_adaptive_avg_pool2d_create(int64_t height, int64_t width);
 YK_API yk_module *yk_sequential_counted(int count, ...) YK_SENTINEL;
 #define yk_sequential(...) yk_sequential_counted(YK__COUNT(yk_module *, __VA_ARGS__), __VA_ARGS__)
 /* The same from an array; an empty one is allowed and is the identity. */
-YK_API yk_module *yk_sequential_of(yk_module *const *modules, int count);
+YK_API yk_module *yk_sequential_list(yk_module *const *modules, int count);
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */
-/* Zeros: in_features 784, one hidden layer of 128, num_classes 10. (N, ...) is flattened; ReLU between the layers.
- * Names: fc1, fc2, ... */
+/* (N, ...) is flattened; ReLU between the layers. Names: fc1, fc2, ... */
 typedef struct yk_mlp_options {
-    int64_t in_features, num_classes;
-    const int64_t *hidden;
-    int hidden_count;
-    double dropout; /* after each ReLU */
+    int64_t in_features, num_classes; /* 0: 784 and 10 */
+    const int64_t *hidden;            /* sizes of the hidden layers; NULL: one of 128 */
+    int hidden_count;                 /* of them; 0 with `hidden`: none */
+    double dropout;                   /* after each ReLU, in [0, 1]; 0: none */
 } yk_mlp_options;
 YK_API yk_module *yk_mlp(const yk_mlp_options *options);
 
-/* conv 6@5x5, pool, conv 16@5x5, pool, 120, 84, num_classes. Zeros: 1 channel, 28x28 images, 10 classes.
- * Names: conv1, conv2, fc1, fc2, fc3. Images below 16x16 are too small. Source: LeCun et al., 1998, with ReLU and max
- * pooling. */
+/* conv 6@5x5, pool, conv 16@5x5, pool, 120, 84, num_classes. Names: conv1, conv2, fc1, fc2, fc3. Images below 16x16
+ * are too small. Source: LeCun et al., 1998, with ReLU and max pooling. */
 typedef struct yk_lenet_options {
-    int64_t in_channels, image_size, num_classes;
+    int64_t in_channels, image_size, num_classes; /* 0: 1, 28 and 10 */
 } yk_lenet_options;
 YK_API yk_module *yk_lenet(const yk_lenet_options *options);
 
-/* Zeros: 3 channels, 1,000 classes (10 for .cifar, which has a 3x3 stem of stride 1 and no first pool).
- * Names, shapes and initial distributions: torchvision.models.resnet18; any image size. Source: He et al., 2016. */
+/* Names, shapes and initial distributions: torchvision.models.resnet18; any image size. Source: He et al., 2016. */
 typedef struct yk_resnet_options {
-    int64_t in_channels, num_classes;
-    bool cifar;
+    int64_t in_channels; /* 0: 3 */
+    int64_t num_classes; /* 0: 1000; 10 with cifar */
+    bool cifar;          /* a 3x3 stem of stride 1 and no first pool */
 } yk_resnet_options;
 YK_API yk_module *yk_resnet18(const yk_resnet_options *options);
 
-/* A model by name: "mlp", "lenet", "resnet18", "resnet18-cifar", for square images of image_size. Zeros: the
- * model's defaults. An unknown name is an error that names the nearest and all. */
+/* A model by name: "mlp", "lenet", "resnet18", "resnet18-cifar", for square images of image_size. An unknown name is an
+ * error that names the nearest and all. Source: torchvision.models.get_model. */
 typedef struct yk_model_options {
-    int64_t in_channels, image_size, num_classes;
+    int64_t in_channels, image_size, num_classes; /* 0: the model's own; an mlp has 1, 28 and 10 */
 } yk_model_options;
-YK_API yk_module *yk_model_create(const char *name, const yk_model_options *options);
+YK_API yk_module *yk_model(const char *name, const yk_model_options *options);
 /* The names, ended by NULL; static. */
 YK_API const char *const *yk_model_names(void) YK_QUESTION;
 

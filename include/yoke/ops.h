@@ -149,18 +149,22 @@ YK_API yk_tensor *yk_matmul(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias);
 
 /* ---- networks ---------------------------------------------------------------------------------------------------- */
-/* Pairs are height, width; zeros mean PyTorch's defaults: stride 1, padding 0, dilation 1, groups 1. */
+/* Pairs are height, width. */
 typedef struct yk_conv2d_options {
-    int64_t stride[2], padding[2], dilation[2], groups;
+    int64_t stride[2], padding[2], dilation[2]; /* 0: 1, 0 and 1 */
+    int64_t groups;                             /* 0: 1 */
 } yk_conv2d_options;
 /* x (N,C,H,W), weight (O,C/groups,KH,KW), bias (O) or NULL: (N,O,OH,OW). */
 YK_API yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv2d_options *options);
-/* Zeros: stride = kernel, padding 0, dilation 1. */
+/* Pairs are height, width. */
 typedef struct yk_pool2d_options {
-    int64_t kernel[2], stride[2], padding[2], dilation[2];
+    int64_t kernel[2];   /* no default: 0 is an error */
+    int64_t stride[2];   /* 0: kernel */
+    int64_t padding[2];  /* at most half of what the kernel covers */
+    int64_t dilation[2]; /* maximum only; 0: 1 */
     bool ceil_mode;
     bool count_exclude_pad;   /* average only; PyTorch's count_include_pad, inverted */
-    int64_t divisor_override; /* average only */
+    int64_t divisor_override; /* average only, above 0; 0: the elements of the window */
 } yk_pool2d_options;
 YK_API yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options);
 YK_API yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options);
@@ -170,7 +174,8 @@ YK_API yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t w
  * shape as x) is added before the activation, which is ReLU if `relu`: one pass for the tail of a residual block. With
  * f16 or bf16 the statistics are f32, weight and bias either. */
 typedef struct yk_batch_norm_options {
-    double momentum, eps; /* zeros: 0.1 and 1e-5 */
+    double momentum; /* in [0, 1]; 0: 0.1, YK_ZERO: the statistics stay as they are */
+    double eps;      /* 0: 1e-5; YK_ZERO: 0, outside training only */
     bool training, relu;
     yk_tensor *residual;
 } yk_batch_norm_options;
@@ -178,16 +183,16 @@ YK_API yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias
                                 yk_tensor *running_var, const yk_batch_norm_options *options);
 /* Over the last `n_dims` dimensions of x, whose sizes are normalized_shape; weight and bias of that shape or NULL. */
 YK_API yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_shape, yk_tensor *weight,
-                                yk_tensor *bias, double eps /* 0: 1e-5 */);
+                                yk_tensor *bias, double eps /* 0: 1e-5; YK_ZERO: 0 */);
 /* query (...,L,E), key (...,S,E), value (...,S,D), one floating dtype: softmax(scale query key^T + attn_mask) value,
  * (...,L,D). The matrix (L,S) is never held whole where the leading dimensions are equal (at most two), dropout_p is 0
  * and attn_mask requires no gradient. A query that may look at no key gives 0. */
 typedef struct yk_attention_options {
     yk_tensor
         *attn_mask;   /* broadcast to (...,L,S): bool, false where a query may not look; or of query's dtype, added */
-    double dropout_p; /* of the weights; applied whenever it is not 0, as in PyTorch */
+    double dropout_p; /* of the weights, in [0, 1]; applied whenever it is not 0, as in PyTorch */
     bool is_causal;   /* query i looks at keys 0 to i; not together with attn_mask */
-    double scale;     /* 0: 1 / sqrt(E) */
+    double scale;     /* 0: 1 / sqrt(E); YK_ZERO: 0 */
 } yk_attention_options;
 YK_API yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *key, yk_tensor *value,
                                                   const yk_attention_options *options);
@@ -201,9 +206,9 @@ typedef enum yk_reduction { YK_REDUCE_MEAN = 0, YK_REDUCE_SUM, YK_REDUCE_NONE } 
 typedef struct yk_cross_entropy_options {
     yk_tensor *weight; /* (C) per class, or NULL */
     bool ignore_index_set;
-    int64_t ignore_index; /* used if set, else -100: zero is a class */
-    double label_smoothing;
-    yk_reduction reduction;
+    int64_t ignore_index;   /* used if set, else -100: zero is a class */
+    double label_smoothing; /* in [0, 1] */
+    yk_reduction reduction; /* 0: the mean */
 } yk_cross_entropy_options;
 /* logits (N,C), target (N) of classes, i64 or i32: 0-dimensional, or (N) with YK_REDUCE_NONE. A target outside [0, C)
  * that is not ignore_index is an error that names it and its row. */

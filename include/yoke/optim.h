@@ -16,20 +16,23 @@ extern "C" {
 typedef struct yk_optimizer yk_optimizer;
 
 /* ---- optimizers: one pass over memory per step for all parameters of a group ------------------------------------- */
-/* lr has no default: 0 is an error (YK_ZERO: a rate of 0). Nesterov needs a momentum and no dampening.
+/* Nesterov needs a momentum and no dampening.
  *     g = grad (negated if maximize) + weight_decay p;  b = momentum b + (1 - dampening) g, at first b = g;
  *     p -= lr (nesterov ? g + momentum b : b) */
 typedef struct yk_sgd_options {
-    double lr, momentum, dampening, weight_decay;
+    double lr; /* no default: 0 is an error; YK_ZERO: a rate of 0 */
+    double momentum, dampening, weight_decay;
     bool nesterov, maximize;
 } yk_sgd_options;
 /* The list is read once; every parameter must be a leaf, and one of them require a gradient. */
 YK_API yk_optimizer *yk_sgd(yk_parameters *params, const yk_sgd_options *options);
 
-/* lr has no default: 0 is an error. Zeros: betas 0.9 and 0.999, eps 1e-8; weight_decay 0 for Adam and 1e-2 for AdamW.
- * YK_ZERO where a real zero is meant. Source: Kingma and Ba, 2015; Loshchilov and Hutter, 2019. */
+/* Source: Kingma and Ba, 2015; Loshchilov and Hutter, 2019. */
 typedef struct yk_adam_options {
-    double lr, beta1, beta2, eps, weight_decay;
+    double lr;           /* no default: 0 is an error; YK_ZERO: a rate of 0 */
+    double beta1, beta2; /* in [0, 1); 0: 0.9 and 0.999; YK_ZERO: 0 */
+    double eps;          /* 0: 1e-8; YK_ZERO: 0 */
+    double weight_decay; /* 0: none for Adam, 1e-2 for AdamW; YK_ZERO: none */
     bool amsgrad, maximize;
 } yk_adam_options;
 YK_API yk_optimizer *yk_adam(yk_parameters *params, const yk_adam_options *options);
@@ -101,19 +104,21 @@ YK_API void yk_optimizer_release(yk_optimizer *o);
  */
 typedef struct yk_schedule yk_schedule;
 /* lr gamma^floor(t / step_size) */
-YK_API yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma /* 0: 0.1 */);
+YK_API yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma /* 0: 0.1; YK_ZERO: 0 */);
 /* lr gamma^(number of milestones <= t); increasing milestones, copied. */
-YK_API yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int count, double gamma /* 0: 0.1 */);
+YK_API yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int count,
+                                     double gamma /* 0: 0.1; YK_ZERO: 0 */);
 /* eta_min + (lr - eta_min) (1 + cos(pi t / t_max)) / 2. Source: CosineAnnealingLR. */
 YK_API yk_schedule *yk_cosine_lr(yk_optimizer *o, int64_t t_max, double eta_min);
-/* lr gamma^t */
+/* lr gamma^t; gamma has no default: 0 is an error, YK_ZERO a gamma of 0. */
 YK_API yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma);
 /*
- * Rises in a straight line from start_factor (0: 1/3) times lr at t = 0 to lr at t = steps; from there on `after`
+ * Rises in a straight line from start_factor times lr at t = 0 to lr at t = steps; from there on `after`
  * decides, as if it had begun then (NULL: lr stays). `after` belongs to this schedule from now on: do not step it.
  * Source: SequentialLR of LinearLR and the other.
  */
-YK_API yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_factor, yk_schedule *after);
+YK_API yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps,
+                                        double start_factor /* in [0, 1]; 0: 1/3, YK_ZERO: 0 */, yk_schedule *after);
 /* lr fn(t, user). Source: LambdaLR. */
 YK_API yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), void *user);
 /* One step on; NULL is allowed and does nothing. */
@@ -128,10 +133,12 @@ YK_API yk_schedule *yk_schedule_retain(yk_schedule *s);
 YK_API void yk_schedule_release(yk_schedule *s);
 
 /* ---- loss scaling: small gradients kept above what float16 rounds to zero ---------------------------------------- */
-/* Zeros: 65536, 2, 0.5 and 2000. Disabled, every function passes through to what it stands before. */
+/* Disabled, every function passes through to what it stands before. */
 typedef struct yk_grad_scaler_options {
-    double init_scale, growth_factor, backoff_factor;
-    int64_t growth_interval;
+    double init_scale;       /* above 0, a float32; 0: 65536 */
+    double growth_factor;    /* above 1; 0: 2 */
+    double backoff_factor;   /* between 0 and 1; 0: 0.5 */
+    int64_t growth_interval; /* 0: 2000 */
     bool disabled;
 } yk_grad_scaler_options;
 /*

@@ -46,9 +46,10 @@ typedef struct yk_ddp_options {
     /* NULL: the default group; where there is none, a world of one. It is kept, and used in the order of the calls:
      * what else is done on it must come in the same order on all ranks. */
     yk_process_group *group;
-    double bucket_cap_mb, first_bucket_mb; /* MiB of one bucket, and of the one that is ready first; 0: 25 and 1 */
-    bool no_broadcast_buffers;             /* buffers are not made rank 0's before a forward in training mode */
-    bool no_init_sync;                     /* parameters and buffers are equal on all ranks already */
+    /* MiB of one bucket, and of the one that is ready first; 0: 25 and 1; YK_ZERO: a bucket for each parameter. */
+    double bucket_cap_mb, first_bucket_mb;
+    bool no_broadcast_buffers; /* buffers are not made rank 0's before a forward in training mode */
+    bool no_init_sync;         /* parameters and buffers are equal on all ranks already */
     /* Parameters that a backward does not reach count as zeros; those that no rank reached keep the gradient they had.
      * Without it they are an error. */
     bool find_unused_parameters;

@@ -51,7 +51,7 @@ typedef struct yk_tcp_store_options {
     const void *secret;
     size_t secret_size;
     const char *job_id; /* NULL: $YOKE_JOB_ID, or "default"; at most 127 bytes */
-    double timeout;     /* seconds for joining, and for calls that are given none; default 60 */
+    double timeout;     /* seconds for joining, and for calls that are given none; 0: 60 */
 } yk_tcp_store_options;
 
 /*
@@ -69,7 +69,7 @@ YK_API yk_store *yk_prefix_store(const char *prefix, yk_store *base);
 YK_API yk_store *yk_store_retain(yk_store *store);
 YK_API void yk_store_release(yk_store *store);
 
-/* ---- using it: `timeout` is in seconds, 0 takes the store's own, negative is an error ----------------------- */
+/* ---- using it: `timeout` is in seconds; 0: the store's own; YK_ZERO and what is negative are errors ------------ */
 /* Gives the key this value, new or not. `data` may be NULL when size is 0. */
 YK_API yk_status yk_store_set(yk_store *store, const char *key, const void *data, size_t size) YK_MUST_CHECK;
 

@@ -18,8 +18,8 @@ typedef struct yk_tensor yk_tensor;
 
 /* Options of every creation function; NULL means f32 on cpu:0 without gradient. */
 typedef struct yk_tensor_options {
-    yk_dtype dtype;
-    yk_device device;
+    yk_dtype dtype;     /* 0: f32 */
+    yk_device device;   /* 0: cpu:0 */
     bool requires_grad; /* floating dtypes only */
 } yk_tensor_options;
 

@@ -151,9 +151,12 @@ static yk_status check_input(const checked *f, yk_tensor *const *inputs, int n_i
 static yk_status check(const checked *f, yk_tensor *const *inputs, int n_inputs, const yk_gradcheck_options *options)
 {
     yk_gradcheck_options o = options ? *options : (yk_gradcheck_options){0};
-    o.eps = o.eps ? o.eps : 1e-6;
-    o.atol = o.atol ? o.atol : 1e-5;
-    o.rtol = o.rtol ? o.rtol : 1e-3;
+    o.eps = yk__number_or(o.eps, 1e-6);
+    o.atol = yk__number_or(o.atol, 1e-5);
+    o.rtol = yk__number_or(o.rtol, 1e-3);
+    if (yk__check_positive("gradcheck", "eps", o.eps) || yk__check_number("gradcheck", "atol", o.atol, 0, INFINITY) ||
+        yk__check_number("gradcheck", "rtol", o.rtol, 0, INFINITY))
+        return YK_ERR_ARGUMENT;
     int wanted = 0;
     for (int i = 0; i < n_inputs; i++) {
         if (!inputs[i])

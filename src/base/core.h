@@ -197,6 +197,20 @@ char *yk__temporary_name(const char *name, uint64_t bits);
 /* Whether `temporary` is such a name of the first `length` bytes of `name`. */
 bool yk__temporary_of(const char *temporary, const char *name, size_t length);
 
+/* ---- members of options structs (option.c) -------------------------------------------------------------------- */
+/* The number, or `fallback` where it is a plain 0; YK_ZERO gives 0. */
+double yk__number_or(double number, double fallback);
+/* Fail (YK_ERR_ARGUMENT) in the name of `what`, naming the member and its value: unless low <= number <= high, where a
+ * high of INFINITY stands for any finite number; unless low <= number < high; unless 0 < number < INFINITY. */
+yk_status yk__check_number(const char *what, const char *name, double number, double low, double high);
+yk_status yk__check_below(const char *what, const char *name, double number, double low, double high);
+yk_status yk__check_positive(const char *what, const char *name, double number);
+yk_status yk__check_integer(const char *what, const char *name, int64_t number, int64_t low, int64_t high);
+enum { YK__MOST_SECONDS = 10 * 365 * 24 * 3600 /* of any time-out: ten years, far from where clocks overflow */ };
+/* A time-out in seconds: `fallback` for a plain 0; an error, and *seconds as it was, unless it is above 0 and at
+ * most YK__MOST_SECONDS. */
+yk_status yk__check_timeout(const char *what, const char *name, double given, double fallback, double *seconds);
+
 /* ---- numbers as text (number.c) ---------------------------------------------------------------------------------- */
 enum { YK__NUMBER_ROOM = 32 };
 /* The shortest text of six digits or more that reads back as the same number, in any locale; returns `text`. */

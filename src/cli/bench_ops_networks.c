@@ -72,7 +72,7 @@ static yk_module *resnet50(void)
     parts[count++] = yk_adaptive_avg_pool2d_create(1, 1);
     parts[count++] = yk_flatten_create();
     parts[count++] = yk_linear_create(in, 10, NULL);
-    return yk_sequential_of(parts, count);
+    return yk_sequential_list(parts, count);
 }
 
 /* ---- MobileNetV2 ------------------------------------------------------------------------------------------------- */
@@ -118,7 +118,7 @@ static yk_module *inverted_residual(int64_t in, int64_t out, int64_t stride, int
     parts[count++] = relu6_create();
     parts[count++] = conv(hidden, out, 1, 1, 1, false);
     parts[count++] = yk_batch_norm2d_create(out, NULL);
-    yk_module *body = yk_sequential_of(parts, count);
+    yk_module *body = yk_sequential_list(parts, count);
     return stride == 1 && in == out ? residual_create(body) : body;
 }
 
@@ -146,7 +146,7 @@ static yk_module *mobilenet_v2(void)
     parts[count++] = yk_flatten_create();
     parts[count++] = yk_dropout_create(0.2);
     parts[count++] = yk_linear_create(1280, 10, NULL);
-    return yk_sequential_of(parts, count);
+    return yk_sequential_list(parts, count);
 }
 
 /* ---- VGG-16 ------------------------------------------------------------------------------------------------------ */
@@ -175,7 +175,7 @@ static yk_module *vgg16(void)
         parts[count++] = yk_relu_create();
         parts[count++] = yk_dropout_create(0.5);
     }
-    return yk_sequential_of(parts, count);
+    return yk_sequential_list(parts, count);
 }
 
 /* ---- U-Net ------------------------------------------------------------------------------------------------------- */
@@ -296,7 +296,7 @@ static yk_module *transformer_layers(bool causal)
                                                          yk_linear_create(4 * WIDTH, WIDTH, NULL), NULL));
     }
     parts[2 * LAYERS] = yk_layer_norm_create(YK_SHAPE(WIDTH), NULL);
-    return yk_sequential_of(parts, 2 * LAYERS + 1);
+    return yk_sequential_list(parts, 2 * LAYERS + 1);
 }
 
 static yk_tensor *vit_forward(yk_module *m, yk_tensor *x)
@@ -422,8 +422,8 @@ yk_status ops_prepare_network(ops_subject *s, const char *name, int64_t batch, i
         s->model = lstm_create();
         s->in[0] = yk_randn(YK_SHAPE(batch, size, LSTM_INPUT), NULL);
     } else {
-        s->model = yk_model_create(
-            name, &(yk_model_options){.in_channels = channels, .image_size = size, .num_classes = classes});
+        s->model =
+            yk_model(name, &(yk_model_options){.in_channels = channels, .image_size = size, .num_classes = classes});
     }
     if (!s->in[0])
         s->in[0] = yk_randn(YK_SHAPE(batch, channels, size, size), NULL);

@@ -65,7 +65,7 @@ static yk_status prepare(const bench *b, work *w)
     yk_tensor_options floats = {0};
     if (yk_dtype_parse(b->dtype, &floats.dtype) || yk_set_num_threads((yk_device){0}, (int)b->threads))
         return yk__error_code();
-    w->model = yk_model_create(
+    w->model = yk_model(
         b->model,
         &(yk_model_options){.in_channels = channels, .image_size = b->image_size, .num_classes = b->num_classes});
     w->model = yk_ddp(yk_module_to_dtype(w->model, floats.dtype), NULL);

@@ -101,12 +101,12 @@ static yk_module *make_network(const train_job *r)
     yk_tensor *image = yk_dataset_get(r->train_set, 0, r->dtype, NULL);
     yk_module *model = NULL;
     if (image)
-        model = yk_model_create(s->model,
-                                &(yk_model_options){
-                                    .in_channels = yk_size(image, 0),
-                                    .image_size = yk_size(image, 1),
-                                    .num_classes = s->num_classes ? s->num_classes : yk_dataset_classes(r->train_set),
-                                });
+        model =
+            yk_model(s->model, &(yk_model_options){
+                                   .in_channels = yk_size(image, 0),
+                                   .image_size = yk_size(image, 1),
+                                   .num_classes = s->num_classes ? s->num_classes : yk_dataset_classes(r->train_set),
+                               });
     model = yk_module_to(yk_module_to_dtype(model, r->dtype), r->device);
     if (model && s->init && r->ranks.rank == 0) { /* the others get it from here, and need no file */
         if (yk_module_load_state_dict(model, ckpt_load_weights(s->init, r->device), NULL, NULL)) {

@@ -18,7 +18,7 @@ static yk_process_group *default_group;
 static int default_generation; /* groups of the name "world" that this process has tried to join */
 
 /* What PyTorch has for NCCL, and for joining: a rank that is stuck holds the others for ten minutes, not for thirty. */
-enum { default_timeout = 600, default_join_timeout = 60, MOST_SECONDS = 10 * 365 * 24 * 3600 };
+enum { default_timeout = 600, default_join_timeout = 60 };
 
 static const yk__comm_backend *find_backend(const char *name)
 {
@@ -217,16 +217,12 @@ static yk_process_group *join(yk_process_group *handle, uint64_t members, void *
 /* Times that are not given come from the environment, or are the defaults. */
 static yk_status find_times(const char *what, double *timeout, double *join_timeout)
 {
-    int64_t seconds;
-    if (*timeout < 0 || *join_timeout < 0)
-        return yk__fail(YK_ERR_ARGUMENT, "%s: a time-out of %g s", what, *timeout < 0 ? *timeout : *join_timeout);
-    if (yk__env_int("YOKE_COMM_TIMEOUT", default_timeout, 1, MOST_SECONDS, &seconds))
+    int64_t usual, usual_join;
+    if (yk__env_int("YOKE_COMM_TIMEOUT", default_timeout, 1, YK__MOST_SECONDS, &usual) ||
+        yk__env_int("YOKE_JOIN_TIMEOUT", default_join_timeout, 1, YK__MOST_SECONDS, &usual_join))
         return yk__error_code();
-    *timeout = *timeout > 0 ? *timeout : (double)seconds;
-    if (yk__env_int("YOKE_JOIN_TIMEOUT", default_join_timeout, 1, MOST_SECONDS, &seconds))
-        return yk__error_code();
-    *join_timeout = *join_timeout > 0 ? *join_timeout : (double)seconds;
-    return YK_OK;
+    yk_status status = yk__check_timeout(what, "timeout", *timeout, (double)usual, timeout);
+    return status ? status : yk__check_timeout(what, "join_timeout", *join_timeout, (double)usual_join, join_timeout);
 }
 
 /* Not in a scope: the caller has the reference. */

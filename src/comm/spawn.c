@@ -230,14 +230,15 @@ static yk_spawn_context *create(yk_spawn_fn fn, void *arg, int nprocs, const yk_
 {
     yk_spawn_options o = options ? *options : (yk_spawn_options){0};
     const char *address = o.master_addr ? o.master_addr : "127.0.0.1";
+    double grace = yk__number_or(o.grace, default_grace);
     yk_status status = YK_OK;
     if (!fn)
         status = yk__fail(YK_ERR_ARGUMENT, "spawn: there is no function to call");
     else if (nprocs < 1 || nprocs > MOST_PROCESSES)
         status = yk__fail(YK_ERR_ARGUMENT, "spawn: %d processes, expected 1 to %d", nprocs, MOST_PROCESSES);
-    else if (!(o.grace >= 0) || o.master_port < 0 || o.master_port > 65535)
-        status = yk__fail(YK_ERR_ARGUMENT, "spawn: a grace of %g s and port %d, expected 0 or more and 0 to 65535",
-                          o.grace, o.master_port);
+    else if (yk__check_number("spawn", "grace", grace, 0, YK__MOST_SECONDS) ||
+             yk__check_integer("spawn", "master_port", o.master_port, 0, 65535))
+        status = YK_ERR_ARGUMENT;
     else if (strlen(address) >= YK__HOST_SIZE)
         status = yk__fail(YK_ERR_ARGUMENT, "spawn: master_addr has %zu characters, at most %d are allowed",
                           strlen(address), YK__HOST_SIZE - 1);
@@ -251,8 +252,7 @@ static yk_spawn_context *create(yk_spawn_fn fn, void *arg, int nprocs, const yk_
     s->arg = arg;
     s->secret = s->port_held = -1;
     s->records = MAP_FAILED;
-    s->group =
-        (group){.count = nprocs, .function = run_child, .argument = s, .grace = o.grace > 0 ? o.grace : default_grace};
+    s->group = (group){.count = nprocs, .function = run_child, .argument = s, .grace = grace};
     snprintf(s->address, sizeof(s->address), "%s", address);
     if (start(s, o.master_port)) {
         yk_object_release(s);
@@ -290,11 +290,12 @@ yk_status yk_spawn_context_join(yk_spawn_context *context, double timeout, bool 
     bool all;
     if (!context)
         return yk__fail(YK_ERR_ARGUMENT, "spawn_context_join: context is NULL");
-    if (!(timeout >= 0))
-        return yk__fail(YK_ERR_ARGUMENT, "spawn_context_join: a time-out of %g s, expected 0 or more", timeout);
-    if (timeout > 0 && !joined)
+    bool bounded = timeout != 0 || signbit(timeout);
+    if (bounded && yk__check_number("spawn_context_join", "timeout", timeout, 0, YK__MOST_SECONDS))
+        return YK_ERR_ARGUMENT;
+    if (bounded && !joined)
         return yk__fail(YK_ERR_ARGUMENT, "spawn_context_join: with a time-out, `joined` is needed");
-    return join(context, timeout > 0 ? yk__now() + timeout : HUGE_VAL, joined ? joined : &all);
+    return join(context, bounded ? yk__now() + timeout : HUGE_VAL, joined ? joined : &all);
 }
 
 int yk_spawn_context_pid(yk_spawn_context *context, int rank)

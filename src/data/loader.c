@@ -249,15 +249,12 @@ static yk_status check_options(const char *name, yk_loader_options *o)
 {
     if (o->batch_size == 0)
         return yk__fail(YK_ERR_ARGUMENT, "loader of %s: batch_size is not set, and has no default", name);
-    if (o->batch_size < 0 || o->batch_size > MOST_BATCH)
-        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: batch_size %lld is outside [1, 2^32]", name,
-                        (long long)o->batch_size);
-    if (o->workers < 0 || o->workers > MOST_WORKERS)
-        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: %d workers are outside [0, %d]", name, o->workers,
-                        MOST_WORKERS);
-    if (o->prefetch < 0 || o->prefetch > MOST_PREFETCH)
-        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: prefetch %d is outside [0, %d]", name, o->prefetch,
-                        MOST_PREFETCH);
+    char what[300];
+    snprintf(what, sizeof(what), "loader of %s", name);
+    if (yk__check_integer(what, "batch_size", o->batch_size, 1, MOST_BATCH) ||
+        yk__check_integer(what, "workers", o->workers, 0, MOST_WORKERS) ||
+        yk__check_integer(what, "prefetch", o->prefetch, 0, MOST_PREFETCH))
+        return YK_ERR_ARGUMENT;
     if (o->prefetch == 0)
         o->prefetch = 2 * o->workers;
     if (o->distributed && o->world_size == 0 && find_rank(name, o))
@@ -265,7 +262,8 @@ static yk_status check_options(const char *name, yk_loader_options *o)
     if (o->world_size == 0 && o->rank == 0)
         o->world_size = 1;
     if (o->world_size < 1 || o->rank < 0 || o->rank >= o->world_size)
-        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: rank %d is not in a world of %d", name, o->rank, o->world_size);
+        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: rank %d with world_size %d: expected 0 <= rank < world_size",
+                        name, o->rank, o->world_size);
     return YK_OK;
 }
 

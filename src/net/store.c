@@ -7,7 +7,6 @@
 #include "net/store_table.h"
 
 enum { MAX_WAIT_KEYS = 1 << 16 };
-static const double default_timeout = 60;
 
 static void store_destroy(void *object)
 {
@@ -30,7 +29,7 @@ yk_store *yk__store_new(const yk__store_table *table, size_t size, const char *n
     }
     store->table = table;
     store->name = copy;
-    store->timeout = default_timeout;
+    store->timeout = YK__STORE_TIMEOUT;
     return store;
 }
 
@@ -126,9 +125,10 @@ static yk_status check_value(const yk_store *store, const char *what, const char
 
 static yk_status until_of(const yk_store *store, const char *what, double timeout, yk__until *until)
 {
-    if (!(timeout >= 0))
-        return yk__fail(YK_ERR_ARGUMENT, "%s: a time-out of %g s (store %s)", what, timeout, store->name);
-    until->timeout = timeout > 0 ? timeout : store->timeout;
+    if (yk__check_timeout(what, "timeout", timeout, store->timeout, &until->timeout)) {
+        yk__error_prefix("store %s", store->name);
+        return YK_ERR_ARGUMENT;
+    }
     until->deadline = yk__now() + until->timeout;
     return YK_OK;
 }
@@ -316,8 +316,8 @@ yk_status yk_store_set_timeout(yk_store *store, double seconds)
 {
     YK__LIVE(store);
     yk_status status = check_store(store, "set_timeout");
-    if (!status && !(seconds > 0))
-        status = yk__fail(YK_ERR_ARGUMENT, "set_timeout: %g s, expected more than 0 (store %s)", seconds, store->name);
+    if (!status)
+        status = yk__check_timeout("set_timeout", "seconds", seconds, 0, &seconds);
     if (!status)
         store->timeout = seconds;
     return status;

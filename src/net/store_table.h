@@ -18,6 +18,7 @@ typedef struct yk__store_value {
     size_t size;
 } yk__store_value;
 
+enum { YK__STORE_TIMEOUT = 60 /* s: what is given none waits; a launcher's ranks start within it on a slow machine */ };
 typedef struct yk__until {
     double deadline, timeout;
 } yk__until;

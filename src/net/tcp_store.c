@@ -635,18 +635,15 @@ static yk_store *create(const yk_tcp_store_options *options, bool early)
     if (!yk__scope_check("tcp_store"))
         return NULL;
     yk_tcp_store_options o = options ? *options : (yk_tcp_store_options){0};
-    double timeout = o.timeout == 0 ? 60 : o.timeout;
+    double timeout;
+    if (yk__check_timeout("tcp_store", "timeout", o.timeout, YK__STORE_TIMEOUT, &timeout))
+        return NULL;
     if (!o.is_server && !o.host) {
         yk__fail(YK_ERR_ARGUMENT, "tcp_store: a client needs the host of its server");
         return NULL;
     }
-    if (o.port < (o.is_server ? 0 : 1) || o.port > 65535 || !(timeout > 0)) {
-        if (!(timeout > 0))
-            yk__fail(YK_ERR_ARGUMENT, "tcp_store: a time-out of %g s, expected more than 0", timeout);
-        else
-            yk__fail(YK_ERR_ARGUMENT, "tcp_store: port %d, expected %d to 65535", o.port, o.is_server ? 0 : 1);
+    if (yk__check_integer("tcp_store", "port", o.port, o.is_server ? 0 : 1, 65535))
         return NULL;
-    }
     bool bare_v6 = o.host && strchr(o.host, ':') && o.host[0] != '[';
     char *name = yk__format(bare_v6 ? "tcp://[%s]:%d" : "tcp://%s:%d", o.host ? o.host : "", o.port);
     yk_store *store = name ? yk__store_new(&tcp_table, sizeof(tcp_store), name) : NULL;

@@ -72,10 +72,11 @@ static bool settle(int64_t in, int64_t out, int64_t square, const yk_conv2d_modu
 {
     o->groups = given->groups ? given->groups : 1;
     if (in < 1 || out < 1 || o->groups < 1 || in % o->groups || out % o->groups) {
-        yk__fail(YK_ERR_ARGUMENT,
-                 "conv2d_create: %lld input and %lld output channels in %lld groups: all must be at least 1, and the "
-                 "groups divide both",
-                 (long long)in, (long long)out, (long long)o->groups);
+        yk__fail(
+            YK_ERR_ARGUMENT,
+            "conv2d_create: in_channels %lld, out_channels %lld, groups %lld: all must be at least 1, and the groups "
+            "divide both",
+            (long long)in, (long long)out, (long long)o->groups);
         return false;
     }
     for (int i = 0; i < 2; i++) {

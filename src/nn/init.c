@@ -4,6 +4,7 @@
  * Values are drawn by the table's random kernel, which numbers elements in C order of the shape: a weight gets the
  * same values whatever its memory order.
  */
+#include <float.h>
 #include <math.h>
 
 #include "nn/module.h"
@@ -83,7 +84,9 @@ static yk_status fans(const char *what, const yk_tensor *x, double *in, double *
 static yk_status kaiming(const char *what, const yk_tensor *x, double slope, bool fan_out, double *deviation)
 {
     double in, out;
-    yk_status status = fans(what, x, &in, &out);
+    yk_status status = yk__check_number(what, "slope", slope, -DBL_MAX, DBL_MAX);
+    if (!status)
+        status = fans(what, x, &in, &out);
     if (!status)
         *deviation = sqrt(2 / (1 + slope * slope)) / sqrt(fan_out ? out : in);
     return status;
@@ -108,9 +111,11 @@ yk_status yk_init_kaiming_normal(yk_tensor *x, double slope, bool fan_out)
 static yk_status xavier(const char *what, const yk_tensor *x, double gain, double *deviation)
 {
     double in, out;
-    yk_status status = fans(what, x, &in, &out);
+    yk_status status = yk__check_number(what, "gain", gain, 0, INFINITY);
     if (!status)
-        *deviation = (gain == 0 ? 1 : gain) * sqrt(2 / (in + out));
+        status = fans(what, x, &in, &out);
+    if (!status)
+        *deviation = yk__number_or(gain, 1) * sqrt(2 / (in + out));
     return status;
 }
 

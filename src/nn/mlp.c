@@ -1,6 +1,8 @@
 /*
  * mlp.c - a multi-layer perceptron: fc1, ReLU, fc2, ... Layer: nn.
  */
+#include <limits.h>
+
 #include "nn/models.h"
 
 typedef struct mlp {
@@ -32,12 +34,12 @@ yk_module *yk_mlp(const yk_mlp_options *options)
     int layers = o.hidden ? o.hidden_count : 1;
     int64_t in = yk__model_number("mlp", "in_features", o.in_features, 784, 1);
     int64_t classes = yk__model_number("mlp", "num_classes", o.num_classes, 10, 1);
-    if (layers < 0 || !(o.dropout >= 0 && o.dropout <= 1)) {
-        yk__fail(YK_ERR_ARGUMENT,
-                 "mlp: %d hidden layers, dropout %g: the number must not be negative, dropout in [0, 1]", layers,
-                 o.dropout);
+    if (yk__check_integer("mlp", "hidden_count", o.hidden_count, 0, o.hidden ? INT_MAX : 0) ||
+        yk__check_number("mlp", "dropout", o.dropout, 0, 1))
         return NULL;
-    }
+    for (int i = 0; i < layers; i++)
+        if (yk__check_integer("mlp", "a size in hidden", hidden[i], 1, INT64_MAX))
+            return NULL;
     yk_module *m = in > 0 && classes > 0 ? yk_module_create(&mlp_class) : NULL;
     if (!m)
         return NULL;

@@ -61,10 +61,10 @@ const char *const *yk_model_names(void)
     return names;
 }
 
-yk_module *yk_model_create(const char *name, const yk_model_options *options)
+yk_module *yk_model(const char *name, const yk_model_options *options)
 {
     if (!name) {
-        yk__fail(YK_ERR_ARGUMENT, "model_create: the name is NULL");
+        yk__fail(YK_ERR_ARGUMENT, "model: the name is NULL");
         return NULL;
     }
     static const yk_model_options defaults;

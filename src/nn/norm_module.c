@@ -1,6 +1,7 @@
 /*
  * norm_module.c - BatchNorm2d and LayerNorm. Layer: nn.
  */
+#include <math.h>
 #include <string.h>
 
 #include "nn/module.h"
@@ -53,7 +54,7 @@ static yk_tensor *normalise(yk_module *m, yk_tensor *x, void *user)
     }
     if (m->training && d->batches && count_batch(d->batches))
         return NULL;
-    yk_batch_norm_options o = {.momentum = d->momentum,
+    yk_batch_norm_options o = {.momentum = d->momentum == 0 ? YK_ZERO : d->momentum,
                                .eps = d->eps,
                                .training = m->training || !d->running_mean,
                                .relu = t && t->relu,
@@ -142,14 +143,11 @@ yk_tensor *yk_batch_norm2d_forward(yk_module *batch_norm, yk_tensor *x, yk_tenso
 yk_module *yk_batch_norm2d_create(int64_t features, const yk_batch_norm2d_options *options)
 {
     yk_batch_norm2d_options o = options ? *options : (yk_batch_norm2d_options){0};
-    double eps = o.eps == 0 ? 1e-5 : o.eps, momentum = o.momentum == 0 ? 0.1 : o.momentum;
-    if (features < 1 || !(eps > 0) || !(momentum > 0 && momentum <= 1)) {
-        yk__fail(YK_ERR_ARGUMENT,
-                 "batch_norm2d_create: features %lld, eps %g, momentum %g: features must be at least 1, eps above 0, "
-                 "momentum in (0, 1]",
-                 (long long)features, eps, momentum);
+    double eps = yk__number_or(o.eps, 1e-5), momentum = yk__number_or(o.momentum, 0.1);
+    if (yk__check_integer("batch_norm2d_create", "features", features, 1, INT64_MAX) ||
+        yk__check_positive("batch_norm2d_create", "eps", eps) ||
+        yk__check_number("batch_norm2d_create", "momentum", momentum, 0, 1))
         return NULL;
-    }
     yk_module *m = yk_module_create(&batch_norm2d_class);
     if (!m)
         return NULL;
@@ -186,7 +184,7 @@ typedef struct layer_norm {
 static yk_tensor *layer_norm_forward(yk_module *m, yk_tensor *x)
 {
     layer_norm *d = yk_module_data(m);
-    return yk_layer_norm(x, d->ndim, d->shape, d->weight, d->bias, d->eps);
+    return yk_layer_norm(x, d->ndim, d->shape, d->weight, d->bias, d->eps == 0 ? YK_ZERO : d->eps);
 }
 
 static void layer_norm_describe(yk_module *m, char *buffer, size_t size)
@@ -209,11 +207,9 @@ yk_module *yk_layer_norm_create(int ndim, const int64_t *normalized_shape, const
         yk__fail(YK_ERR_ARGUMENT, "layer_norm_create: %d dimensions to normalise; expected 1 to %d", ndim, YK_MAX_DIMS);
         return NULL;
     }
-    double eps = o.eps == 0 ? 1e-5 : o.eps;
-    if (!(eps > 0)) {
-        yk__fail(YK_ERR_ARGUMENT, "layer_norm_create: eps %g must be above 0", eps);
+    double eps = yk__number_or(o.eps, 1e-5);
+    if (yk__check_number("layer_norm_create", "eps", eps, 0, INFINITY))
         return NULL;
-    }
     yk_module *m = yk_module_create(&layer_norm_class);
     if (!m)
         return NULL;

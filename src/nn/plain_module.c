@@ -94,10 +94,8 @@ static const yk_module_class dropout_class = {
 
 yk_module *yk_dropout_create(double p)
 {
-    if (!(p >= 0 && p <= 1)) {
-        yk__fail(YK_ERR_ARGUMENT, "dropout_create: p %g is outside [0, 1]", p);
+    if (yk__check_number("dropout_create", "p", p, 0, 1))
         return NULL;
-    }
     yk_module *m = yk_module_create(&dropout_class);
     if (m)
         *(double *)yk_module_data(m) = p;
@@ -152,21 +150,29 @@ static yk_module *pool2d_create(const yk_module_class *cls, const char *what, in
                                 const yk_pool2d_options *options)
 {
     yk_pool2d_options o = options ? *options : (yk_pool2d_options){0};
+    bool max = cls == &max_pool2d_class;
     for (int i = 0; i < 2; i++) {
         o.kernel[i] = o.kernel[i] ? o.kernel[i] : kernel;
         o.stride[i] = o.stride[i] ? o.stride[i] : stride ? stride : o.kernel[i];
         o.dilation[i] = o.dilation[i] ? o.dilation[i] : 1;
-        if (o.kernel[i] < 1 || o.stride[i] < 1 || o.dilation[i] < 1 || o.padding[i] < 0 ||
-            o.padding[i] > o.kernel[i] / 2) {
-            yk__fail(
-                YK_ERR_ARGUMENT,
-                "%s: kernel %lld, stride %lld, padding %lld, dilation %lld: kernel, stride and dilation must be at "
-                "least 1, padding in [0, kernel / 2]",
-                what, (long long)o.kernel[i], (long long)o.stride[i], (long long)o.padding[i],
-                (long long)o.dilation[i]);
+        /* Half of what the window reaches over: (kernel - 1) dilation + 1. Sizes that overflow fail in the operation.
+         */
+        int64_t reach = o.dilation[i] == 1 ? o.kernel[i] : INT64_MAX;
+        if (o.dilation[i] > 1 && o.kernel[i] > 0 && o.kernel[i] < INT64_MAX / o.dilation[i])
+            reach = (o.kernel[i] - 1) * o.dilation[i] + 1;
+        bool fits = max || o.dilation[i] == 1;
+        if (o.kernel[i] < 1 || o.stride[i] < 1 || o.dilation[i] < 1 || o.padding[i] < 0 || o.padding[i] > reach / 2 ||
+            !fits) {
+            yk__fail(YK_ERR_ARGUMENT,
+                     "%s: kernel %lld, stride %lld, padding %lld, dilation %lld: kernel, stride and dilation must be "
+                     "at least 1%s, padding at most half of what the kernel covers",
+                     what, (long long)o.kernel[i], (long long)o.stride[i], (long long)o.padding[i],
+                     (long long)o.dilation[i], max ? "" : ", dilation not above it");
             return NULL;
         }
     }
+    if (yk__check_integer(what, "divisor_override", o.divisor_override, 0, max ? 0 : INT64_MAX))
+        return NULL;
     yk_module *m = yk_module_create(cls);
     if (m)
         *(yk_pool2d_options *)yk_module_data(m) = o;

@@ -53,7 +53,7 @@ static yk_module *block_create(int64_t in, int64_t out, int64_t stride)
     d->bn2 = yk_module_add(m, "bn2", yk_batch_norm2d_create(out, NULL));
     if (stride != 1 || in != out) {
         yk_module *parts[2] = {conv_create(in, out, 1, stride), yk_batch_norm2d_create(out, NULL)};
-        d->downsample = yk_module_add(m, "downsample", yk_sequential_of(parts, 2));
+        d->downsample = yk_module_add(m, "downsample", yk_sequential_list(parts, 2));
     }
     return yk_module_check(m);
 }
@@ -96,7 +96,7 @@ yk_module *yk_resnet18(const yk_resnet_options *options)
         static const char *const names[4] = {"layer1", "layer2", "layer3", "layer4"};
         int64_t out = INT64_C(64) << i;
         yk_module *blocks[2] = {block_create(in, out, i ? 2 : 1), block_create(out, out, 1)};
-        d->layers[i] = yk_module_add(m, names[i], yk_sequential_of(blocks, 2));
+        d->layers[i] = yk_module_add(m, names[i], yk_sequential_list(blocks, 2));
         in = out;
     }
     d->avgpool = yk_module_add(m, "avgpool", yk_adaptive_avg_pool2d_create(1, 1));

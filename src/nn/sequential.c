@@ -37,7 +37,7 @@ static void append(yk_module *m, yk_module *child)
     yk_module_add(m, name, child);
 }
 
-yk_module *yk_sequential_of(yk_module *const *modules, int count)
+yk_module *yk_sequential_list(yk_module *const *modules, int count)
 {
     yk_module *m = yk_module_create(&sequential_class);
     for (int i = 0; i < count; i++)

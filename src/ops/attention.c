@@ -4,6 +4,7 @@
  * One kernel that never holds the matrix of scores, where the inputs are of the usual form; else matmul, softmax,
  * dropout, matmul. Derivation of the backward: docs/autograd.md.
  */
+#include <float.h>
 #include <math.h>
 
 #include "ops/op.h"
@@ -192,10 +193,9 @@ static bool check(yk_tensor *const inputs[INPUTS], const yk_attention_options *o
         yk__fail(YK_ERR_ARGUMENT, "%s: is_causal is a mask of its own; give it or attn_mask", name);
         return false;
     }
-    if (!(o->dropout_p >= 0 && o->dropout_p < 1)) {
-        yk__fail(YK_ERR_ARGUMENT, "%s: dropout_p is %g, expected a number from 0 to below 1", name, o->dropout_p);
+    if (yk__check_number(name, "dropout_p", o->dropout_p, 0, 1) ||
+        yk__check_number(name, "scale", o->scale, -DBL_MAX, DBL_MAX))
         return false;
-    }
     return !o->attn_mask || check_mask(o->attn_mask, q, k);
 }
 
@@ -208,7 +208,7 @@ yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *key, yk_
         return NULL;
     int ndim = query->ndim;
     double size = (double)query->shape[ndim - 1];
-    yk__attention p = {.scale = o.scale != 0 ? o.scale : 1 / sqrt(size), .causal = o.is_causal};
+    yk__attention p = {.scale = yk__number_or(o.scale, 1 / sqrt(size)), .causal = o.is_causal};
     bool usual = ndim <= 4 && key->ndim == ndim && value->ndim == ndim && o.dropout_p == 0 &&
                  !(o.attn_mask && yk_requires_grad(o.attn_mask));
     for (int d = 0; usual && d < ndim - 2; d++)

@@ -4,6 +4,8 @@
  * Backward reads x, the batch's mean and 1 / deviation, and the result only where ReLU is fused (its sign is the mask).
  * Without ReLU the residual's gradient is the result's, handed on as it is. Derivation: docs/autograd.md.
  */
+#include <math.h>
+
 #include "ops/op.h"
 
 enum { X, WEIGHT, BIAS, RESIDUAL, DIFFERENTIABLE, RUNNING_MEAN = DIFFERENTIABLE, RUNNING_VAR, INPUTS };
@@ -59,8 +61,9 @@ static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
     return status;
 }
 
-static bool check(yk_tensor *const in[INPUTS], bool training)
+static bool check(yk_tensor *const in[INPUTS], const yk__batch_norm *p)
 {
+    bool training = p->training;
     static const char *const role[INPUTS] = {"input", "weight", "bias", "residual", "running_mean", "running_var"};
     const yk_tensor *x = in[X];
     char text[200], other[200];
@@ -100,6 +103,10 @@ static bool check(yk_tensor *const in[INPUTS], bool training)
                                            : "batch_norm: running_mean and running_var are needed outside training");
         return false;
     }
+    if (yk__check_number("batch_norm", "momentum", p->momentum, 0, 1) ||
+        (training ? yk__check_positive("batch_norm", "eps", p->eps)
+                  : yk__check_number("batch_norm", "eps", p->eps, 0, INFINITY)))
+        return false;
     if (training && x->shape[1] && x->numel / x->shape[1] < 2) {
         yk__fail(YK_ERR_SHAPE, "batch_norm: expected more than 1 value per channel when training, got input size %s",
                  text);
@@ -114,10 +121,10 @@ yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_te
     static const yk__op op = {.name = "batch_norm", .backward = batch_norm_backward};
     yk_batch_norm_options o = options ? *options : (yk_batch_norm_options){0};
     yk_tensor *in[INPUTS] = {x, weight, bias, o.residual, running_mean, running_var}, *wide[INPUTS];
-    if (!yk__op_begin("batch_norm", INPUTS, in, ~1u) || !check(in, o.training) ||
+    batch_norm_context c = {.p = {yk__number_or(o.momentum, 0.1), yk__number_or(o.eps, 1e-5), o.training, o.relu}};
+    if (!yk__op_begin("batch_norm", INPUTS, in, ~1u) || !check(in, &c.p) ||
         yk__operands(YK__SLOT_batch_norm, 1u << X | 1u << RESIDUAL, INPUTS, in, wide))
         return NULL;
-    batch_norm_context c = {.p = {o.momentum != 0 ? o.momentum : 0.1, o.eps != 0 ? o.eps : 1e-5, o.training, o.relu}};
     yk_device device = yk__device_of(x);
     yk_dtype dtype = (yk_dtype)wide[X]->dtype, statistic = yk__statistic_dtype(dtype);
     yk_tensor *out = yk__tensor_like(wide[X], dtype), *mean = yk__tensor_new(1, &x->shape[1], NULL, statistic, device);

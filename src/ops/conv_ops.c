@@ -28,7 +28,7 @@ static bool fill_options(const yk_conv2d_options *options, yk__conv2d *p)
         }
     }
     if (p->groups < 1) {
-        yk__fail(YK_ERR_ARGUMENT, "conv2d: %lld groups", (long long)p->groups);
+        yk__fail(YK_ERR_ARGUMENT, "conv2d: groups %lld, expected at least 1", (long long)p->groups);
         return false;
     }
     return true;

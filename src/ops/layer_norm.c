@@ -3,6 +3,8 @@
  *
  * The kernels see x as (M, D) rows and weight and bias as (D). Derivation of the backward: docs/autograd.md.
  */
+#include <math.h>
+
 #include "ops/op.h"
 
 typedef struct layer_norm_context {
@@ -99,8 +101,9 @@ yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_sha
 {
     static const yk__op op = {.name = "layer_norm", .backward = layer_norm_backward};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
-    if (!yk__op_begin("layer_norm", 3, inputs, 6) || !check(x, n_dims, normalized_shape, inputs + 1) ||
-        yk__operands(YK__SLOT_layer_norm, 1u << 0, 3, inputs, wide))
+    eps = yk__number_or(eps, 1e-5);
+    if (!yk__op_begin("layer_norm", 3, inputs, 6) || yk__check_number("layer_norm", "eps", eps, 0, INFINITY) ||
+        !check(x, n_dims, normalized_shape, inputs + 1) || yk__operands(YK__SLOT_layer_norm, 1u << 0, 3, inputs, wide))
         return NULL;
     layer_norm_context c = {.rows = 1, .size = 1};
     for (int d = 0; d < x->ndim; d++)
@@ -119,8 +122,7 @@ yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_sha
                  vb;
         vo.data = out->data;
         yk__contiguous_strides(2, vo.shape, vo.stride);
-        status = YK__SLOT(x, layer_norm, eps != 0 ? eps : 1e-5, &vo, &vm, &vi, &vx, yk__optional_view(&vw, w),
-                          yk__optional_view(&vb, b));
+        status = YK__SLOT(x, layer_norm, eps, &vo, &vm, &vi, &vx, yk__optional_view(&vw, w), yk__optional_view(&vb, b));
     }
     out = yk__narrow_to(yk__tensor_if_ok(out, status), (yk_dtype)x->dtype);
     if (out && yk__will_record(3, inputs)) {

@@ -50,13 +50,10 @@ static bool check(const yk_tensor *logits, const yk_tensor *target, const yk_cro
                  yk_dtype_name((yk_dtype)target->dtype));
         return false;
     }
-    if (!(o->label_smoothing >= 0 && o->label_smoothing <= 1)) {
-        yk__fail(YK_ERR_ARGUMENT, "cross_entropy: label_smoothing is %g, expected a number in [0, 1]",
-                 o->label_smoothing);
+    if (yk__check_number("cross_entropy", "label_smoothing", o->label_smoothing, 0, 1))
         return false;
-    }
     if ((unsigned)o->reduction > YK_REDUCE_NONE) {
-        yk__fail(YK_ERR_ARGUMENT, "cross_entropy: %d is not a reduction", (int)o->reduction);
+        yk__fail(YK_ERR_ARGUMENT, "cross_entropy: reduction %d is none of mean, sum and none", (int)o->reduction);
         return false;
     }
     bool as_logits = o->weight && o->weight->dtype == logits->dtype;
@@ -179,7 +176,7 @@ yk_tensor *yk_mse_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction)
         return NULL;
     }
     if ((unsigned)reduction > YK_REDUCE_NONE) {
-        yk__fail(YK_ERR_ARGUMENT, "mse_loss: %d is not a reduction", (int)reduction);
+        yk__fail(YK_ERR_ARGUMENT, "mse_loss: reduction %d is none of mean, sum and none", (int)reduction);
         return NULL;
     }
     if (yk__expect_floating("mse_loss", "input", x) || yk__expect_floating("mse_loss", "target", target))

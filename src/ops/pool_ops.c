@@ -32,13 +32,15 @@ static bool plan(const char *name, const yk_tensor *x, const yk_pool2d_options *
         return false;
     }
     *p = (yk__pool2d){.count_exclude_pad = options->count_exclude_pad, .divisor = options->divisor_override};
+    if (yk__check_integer(name, "divisor_override", p->divisor, 0, max ? 0 : INT64_MAX))
+        return false;
     shape[0] = x->shape[0];
     shape[1] = x->shape[1];
     for (int i = 0; i < 2; i++) {
         int64_t kernel = options->kernel[i], stride = options->stride[i] ? options->stride[i] : kernel;
         int64_t padding = options->padding[i], dilation = options->dilation[i] ? options->dilation[i] : 1;
         int64_t size = x->shape[2 + i], reach, padded;
-        if (kernel < 1 || stride < 1 || padding < 0 || dilation < 1 || (!max && dilation != 1) || p->divisor < 0 ||
+        if (kernel < 1 || stride < 1 || padding < 0 || dilation < 1 || (!max && dilation != 1) ||
             !yk__window(size, kernel, stride, padding, dilation, &reach, &padded)) {
             yk__fail(YK_ERR_ARGUMENT,
                      "%s: kernel %lld, stride %lld, padding %lld, dilation %lld of the %s is not possible", name,

@@ -1,6 +1,8 @@
 /*
  * adam.c - Adam and AdamW: the same step, with the weight decay in the gradient or beside it. Layer: optim.
  */
+#include <math.h>
+
 #include "optim/optimizer.h"
 
 static yk_status configure_as(const char *name, bool decoupled, const void *options, yk__optim_group *group)
@@ -16,13 +18,13 @@ static yk_status configure_as(const char *name, bool decoupled, const void *opti
     group->options.adam = p;
     yk_status status = yk__optimizer_rate(name, o.lr, &group->lr);
     if (!status)
-        status = yk__check_number(name, "eps", p.eps, 0, 0);
+        status = yk__check_number(name, "eps", p.eps, 0, INFINITY);
     if (!status)
-        status = yk__check_number(name, "beta1", p.beta1, 0, 1);
+        status = yk__check_below(name, "beta1", p.beta1, 0, 1);
     if (!status)
-        status = yk__check_number(name, "beta2", p.beta2, 0, 1);
+        status = yk__check_below(name, "beta2", p.beta2, 0, 1);
     if (!status)
-        status = yk__check_number(name, "weight_decay", p.weight_decay, 0, 0);
+        status = yk__check_number(name, "weight_decay", p.weight_decay, 0, INFINITY);
     return status;
 }
 

@@ -67,6 +67,10 @@ yk_grad_scaler *yk_grad_scaler_create(const yk_grad_scaler_options *options)
                                   .growth_factor = yk__number_or(o.growth_factor, 2),
                                   .backoff_factor = yk__number_or(o.backoff_factor, 0.5),
                                   .growth_interval = o.growth_interval ? o.growth_interval : 2000};
+    if (!((float)state.scale > 0) || !isfinite((float)state.scale)) {
+        yk__fail(YK_ERR_ARGUMENT, "grad_scaler_create: init_scale is %g, expected a positive float32", state.scale);
+        return NULL;
+    }
     if (yk__grad_scaler_check("grad_scaler_create", &state) || !yk__scope_check("grad_scaler_create"))
         return NULL;
     yk_grad_scaler *s = yk__object_new(&scaler_type, sizeof(*s));

@@ -13,20 +13,6 @@
 #include "nn/module.h"
 #include "optim/optimizer.h"
 
-double yk__number_or(double number, double fallback)
-{
-    return number == 0 ? (signbit(number) ? 0 : fallback) : number;
-}
-
-yk_status yk__check_number(const char *what, const char *name, double number, double low, double high)
-{
-    if (number >= low && (high <= low || number < high))
-        return YK_OK;
-    if (high > low)
-        return yk__fail(YK_ERR_ARGUMENT, "%s: %s is %g, expected a number in [%g, %g)", what, name, number, low, high);
-    return yk__fail(YK_ERR_ARGUMENT, "%s: %s is %g, expected at least %g", what, name, number, low);
-}
-
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static void group_clear(yk__optim_group *group)
@@ -170,7 +156,7 @@ yk_status yk__optimizer_rate(const char *what, double lr, double *rate)
         return yk__fail(YK_ERR_ARGUMENT, "%s: lr is not set, and has no default; YK_ZERO is a learning rate of 0",
                         what);
     *rate = lr == 0 ? 0 : lr;
-    return yk__check_number(what, "lr", *rate, 0, 0);
+    return yk__check_number(what, "lr", *rate, 0, INFINITY);
 }
 
 /* A model that was frozen, or a list of copies: no step would ever change anything. */
@@ -396,7 +382,7 @@ yk_status yk_optimizer_set_lr(yk_optimizer *o, int group, double lr)
     if (group < -1 || group >= o->n_groups)
         return yk__fail(YK_ERR_ARGUMENT, "optimizer_set_lr: there is no group %d; the optimizer has %d", group,
                         o->n_groups);
-    yk_status status = yk__check_number("optimizer_set_lr", "lr", lr, 0, 0);
+    yk_status status = yk__check_number("optimizer_set_lr", "lr", lr, 0, INFINITY);
     for (int g = 0; g < o->n_groups && !status; g++) {
         if (group == -1 || group == g)
             o->groups[g].lr = lr;

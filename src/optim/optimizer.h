@@ -112,9 +112,4 @@ yk_status yk__grad_scaler_check(const char *what, const yk_grad_scaler_state *st
 yk_status yk__norm_of_grads(const yk_parameters *params, double *norm);
 yk_status yk__change_grads(const yk_parameters *params, yk__unary op, double p0, double p1);
 
-/* The number, or `fallback` where it is a plain 0; YK_ZERO gives 0. */
-double yk__number_or(double number, double fallback);
-/* Fails in the name of `what` unless low <= number (and number < high where high is above low). */
-yk_status yk__check_number(const char *what, const char *name, double number, double low, double high);
-
 #endif

@@ -77,14 +77,15 @@ static double step_rate(const yk_schedule *s, double base, int64_t t)
 yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma)
 {
     YK__LIVE(o);
-    if (step_size < 1) {
-        yk__fail(YK_ERR_ARGUMENT, "step_lr: step_size is %lld, it must be at least 1", (long long)step_size);
+    if (yk__check_integer("step_lr", "step_size", step_size, 1, INT64_MAX))
         return NULL;
-    }
+    gamma = yk__number_or(gamma, 0.1);
+    if (yk__check_number("step_lr", "gamma", gamma, 0, INFINITY))
+        return NULL;
     yk_schedule *s = schedule_make("step_lr", o, step_rate);
     if (s) {
         s->period = step_size;
-        s->gamma = yk__number_or(gamma, 0.1);
+        s->gamma = gamma;
     }
     return begin(s);
 }
@@ -100,6 +101,10 @@ static double multi_step_rate(const yk_schedule *s, double base, int64_t t)
 yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int count, double gamma)
 {
     YK__LIVE(o);
+    if (count < 0 || (count && !milestones)) {
+        yk__fail(YK_ERR_ARGUMENT, "multi_step_lr: %d milestones%s", count, milestones ? "" : " at NULL");
+        return NULL;
+    }
     for (int i = 1; i < count; i++) {
         if (milestones[i] <= milestones[i - 1]) {
             yk__fail(YK_ERR_ARGUMENT, "multi_step_lr: milestone %d, %lld, does not come after %lld", i,
@@ -107,14 +112,13 @@ yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int co
             return NULL;
         }
     }
-    if (count < 0 || (count && !milestones)) {
-        yk__fail(YK_ERR_ARGUMENT, "multi_step_lr: there are no milestones");
+    gamma = yk__number_or(gamma, 0.1);
+    if (yk__check_number("multi_step_lr", "gamma", gamma, 0, INFINITY))
         return NULL;
-    }
     yk_schedule *s = schedule_make("multi_step_lr", o, multi_step_rate);
     if (!s)
         return NULL;
-    s->gamma = yk__number_or(gamma, 0.1);
+    s->gamma = gamma;
     s->milestones = yk__calloc((size_t)count, sizeof(*s->milestones));
     if (!s->milestones) {
         yk_object_release(s);
@@ -134,11 +138,9 @@ static double cosine_rate(const yk_schedule *s, double base, int64_t t)
 yk_schedule *yk_cosine_lr(yk_optimizer *o, int64_t t_max, double eta_min)
 {
     YK__LIVE(o);
-    if (t_max < 1 || !(eta_min >= 0)) {
-        yk__fail(YK_ERR_ARGUMENT, "cosine_lr: t_max %lld, eta_min %g: t_max must be at least 1, eta_min not negative",
-                 (long long)t_max, eta_min);
+    if (yk__check_integer("cosine_lr", "t_max", t_max, 1, INT64_MAX) ||
+        yk__check_number("cosine_lr", "eta_min", eta_min, 0, INFINITY))
         return NULL;
-    }
     yk_schedule *s = schedule_make("cosine_lr", o, cosine_rate);
     if (s) {
         s->period = t_max;
@@ -155,10 +157,13 @@ static double exponential_rate(const yk_schedule *s, double base, int64_t t)
 yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma)
 {
     YK__LIVE(o);
-    if (!(gamma > 0)) {
-        yk__fail(YK_ERR_ARGUMENT, "exponential_lr: gamma is %g, it must be above 0", gamma);
+    if (gamma == 0 && !signbit(gamma)) {
+        yk__fail(YK_ERR_ARGUMENT, "exponential_lr: gamma is 0, and has no default; YK_ZERO is a gamma of 0");
         return NULL;
     }
+    gamma = yk__number_or(gamma, 0);
+    if (yk__check_number("exponential_lr", "gamma", gamma, 0, INFINITY))
+        return NULL;
     yk_schedule *s = schedule_make("exponential_lr", o, exponential_rate);
     if (s)
         s->gamma = gamma;
@@ -177,12 +182,9 @@ yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_fa
     YK__LIVE(o);
     YK__LIVE(after);
     double start = yk__number_or(start_factor, 1.0 / 3);
-    if (steps < 1 || !(start >= 0 && start <= 1)) {
-        yk__fail(YK_ERR_ARGUMENT,
-                 "linear_warmup_lr: %lld steps from a factor of %g: expected at least 1, and a factor in [0, 1]",
-                 (long long)steps, start);
+    if (yk__check_integer("linear_warmup_lr", "steps", steps, 1, INT64_MAX) ||
+        yk__check_number("linear_warmup_lr", "start_factor", start, 0, 1))
         return NULL;
-    }
     if (after && after->optimizer != o) {
         yk__fail(YK_ERR_ARGUMENT, "linear_warmup_lr: the schedule that follows belongs to another optimizer");
         return NULL;

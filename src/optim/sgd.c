@@ -1,6 +1,9 @@
 /*
  * sgd.c - stochastic gradient descent with momentum. Layer: optim.
  */
+#include <float.h>
+#include <math.h>
+
 #include "optim/optimizer.h"
 
 static yk_status configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
@@ -13,9 +16,11 @@ static yk_status configure(const yk__optim_kind *kind, const void *options, yk__
                                    .maximize = o.maximize};
     yk_status status = yk__optimizer_rate(kind->name, o.lr, &group->lr);
     if (!status)
-        status = yk__check_number(kind->name, "momentum", o.momentum, 0, 0);
+        status = yk__check_number(kind->name, "momentum", o.momentum, 0, INFINITY);
     if (!status)
-        status = yk__check_number(kind->name, "weight_decay", o.weight_decay, 0, 0);
+        status = yk__check_number(kind->name, "dampening", o.dampening, -DBL_MAX, DBL_MAX);
+    if (!status)
+        status = yk__check_number(kind->name, "weight_decay", o.weight_decay, 0, INFINITY);
     if (!status && o.nesterov && (o.momentum <= 0 || o.dampening != 0))
         status = yk__fail(YK_ERR_ARGUMENT, "sgd: nesterov needs a momentum and no dampening; they are %g and %g",
                           o.momentum, o.dampening);

@@ -74,12 +74,13 @@ static yk_status ddp_forward(yk_module *m, yk_tensor *const *inputs, int n_input
 static const yk_module_class ddp_class = {
     .name = "DistributedDataParallel", .data_size = sizeof(ddp), .forward_list = ddp_forward, .destroy = ddp_destroy};
 
-static const double mebibyte = 1 << 20;
+static const double mebibyte = 1 << 20, most_mebibytes = 1e6; /* 1 TB: more than a group of parameters has */
 
 static yk_status check_options(const yk_ddp_options *o)
 {
-    if (!(o->bucket_cap_mb >= 0 && o->bucket_cap_mb < 1e6 && o->first_bucket_mb >= 0 && o->first_bucket_mb < 1e6))
-        return yk__fail(YK_ERR_ARGUMENT, "ddp: buckets of %g and first %g MiB", o->bucket_cap_mb, o->first_bucket_mb);
+    if (yk__check_number("ddp", "bucket_cap_mb", o->bucket_cap_mb, 0, most_mebibytes) ||
+        yk__check_number("ddp", "first_bucket_mb", o->first_bucket_mb, 0, most_mebibytes))
+        return YK_ERR_ARGUMENT;
     if (o->comm_hook && !o->comm_hook->start)
         return yk__fail(YK_ERR_ARGUMENT, "ddp: the communication hook has no start");
     return YK_OK;
@@ -156,8 +157,8 @@ static yk__reducer *reducer_create(yk_module *module, yk_process_group *group, c
     r->world_size = yk_world_size(group);
     r->find_unused = o->find_unused_parameters;
     r->broadcast_buffers = !o->no_broadcast_buffers;
-    r->bucket_cap = (int64_t)((o->bucket_cap_mb > 0 ? o->bucket_cap_mb : 25) * mebibyte);
-    r->first_bucket = (int64_t)((o->first_bucket_mb > 0 ? o->first_bucket_mb : 1) * mebibyte);
+    r->bucket_cap = (int64_t)(yk__number_or(o->bucket_cap_mb, 25) * mebibyte);
+    r->first_bucket = (int64_t)(yk__number_or(o->first_bucket_mb, 1) * mebibyte);
     r->sync = true;
     r->has_hook = o->comm_hook != NULL;
     if (r->has_hook)

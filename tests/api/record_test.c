@@ -164,7 +164,7 @@ static void training_goes_on(void **state)
     let_stand();
     const char *const *name = yk_model_names();
     for (; *name; name++)
-        assert_non_null(yk_model_create(*name, NULL));
+        assert_non_null(yk_model(*name, NULL));
     yk_module *net = yk_sequential(yk_conv2d_create(1, 4, 3, &(yk_conv2d_module_options){.stride = 2}),
                                    yk_batch_norm2d_create(4, NULL), yk_relu_create(), yk_flatten_create(),
                                    yk_linear_create(4 * 13 * 13, 10, NULL), NULL);

@@ -98,7 +98,7 @@ static inline void rank_fails(rank_context *c, const char *file, int line, const
               check_error->message);                                                                                   \
         const char *check_texts[] = {__VA_ARGS__};                                                                     \
         for (size_t check_i = 0; check_i < sizeof(check_texts) / sizeof(char *); check_i++)                            \
-            CHECK(strstr(check_error->message, check_texts[check_i]), "'%s' is not in: %s", check_texts[check_i],      \
+            CHECK(expect_says(check_error->message, check_texts[check_i]), "'%s' is not in: %s", check_texts[check_i], \
                   check_error->message);                                                                               \
         yk_clear_error();                                                                                              \
     } while (0)

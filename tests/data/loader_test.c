@@ -434,11 +434,11 @@ static void test_bad_options(void **state)
     assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = -4}));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: batch_size -4");
     assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .workers = -1}));
-    expect_error(YK_ERR_ARGUMENT, "loader of numbers: -1 workers");
+    expect_error(YK_ERR_ARGUMENT, "loader of numbers: workers is -1");
     assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .prefetch = -1}));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: prefetch -1");
     assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .rank = 1}));
-    expect_error(YK_ERR_ARGUMENT, "loader of numbers: rank 1 is not in a world of 0");
+    expect_error(YK_ERR_ARGUMENT, "loader of numbers: rank 1 with world_size 0");
     assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .dtype = YK_BF16}));
     expect_error(YK_ERR_DTYPE, "numbers: samples are made as float32 or float64, not bfloat16");
     assert_null(yk_loader_create(NULL, NULL));

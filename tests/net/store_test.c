@@ -241,9 +241,9 @@ static void bad_arguments(void **state)
     assert_int_equal(yk_store_set(k->first, "k", NULL, 1), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "1 bytes at NULL");
     assert_int_equal(yk_store_get(k->first, "k", &data, NULL, -1), YK_ERR_ARGUMENT);
-    expect_error(YK_ERR_ARGUMENT, "time-out of -1 s");
+    expect_error(YK_ERR_ARGUMENT, "timeout is -1");
     assert_int_equal(yk_store_set_timeout(k->first, 0), YK_ERR_ARGUMENT);
-    expect_error(YK_ERR_ARGUMENT, "expected more than 0");
+    expect_error(YK_ERR_ARGUMENT, "set_timeout: seconds is 0");
     assert_int_equal(yk_store_set(NULL, "k", "x", 1), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "set: the store is NULL");
     expect_ok(yk_store_wait(k->first, NULL, 0, 1)); /* nothing to wait for */

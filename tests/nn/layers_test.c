@@ -263,7 +263,7 @@ static void test_bad_options(void **unused)
     assert_null(yk_linear_create(0, 3, NULL));
     expect_error(YK_ERR_ARGUMENT, "linear_create: in_features 0, out_features 3");
     assert_null(yk_conv2d_create(3, 4, 3, &(yk_conv2d_module_options){.groups = 2}));
-    expect_error(YK_ERR_ARGUMENT, "3 input and 4 output channels in 2 groups");
+    expect_error(YK_ERR_ARGUMENT, "in_channels 3, out_channels 4, groups 2");
     assert_null(yk_conv2d_create(3, 4, 0, NULL));
     expect_error(YK_ERR_ARGUMENT, "kernel (0, 0)");
     assert_null(yk_conv2d_create(3, 4, 3, &(yk_conv2d_module_options){.padding = -1}));
@@ -273,7 +273,7 @@ static void test_bad_options(void **unused)
     assert_null(yk_layer_norm_create(0, NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "layer_norm_create: 0 dimensions");
     assert_null(yk_dropout_create(1.25));
-    expect_error(YK_ERR_ARGUMENT, "p 1.25 is outside [0, 1]");
+    expect_error(YK_ERR_ARGUMENT, "p is 1.25");
     assert_null(yk_embedding_create(4, 2, &(yk_embedding_options){.padding_idx_set = true, .padding_idx = 4}));
     expect_error(YK_ERR_ARGUMENT, "padding_idx 4 is outside a table of 4 rows");
     assert_null(yk_max_pool2d_create(2, 0, &(yk_pool2d_options){.padding = {2, 0}}));

@@ -31,7 +31,7 @@ static void test_no_grad(void **unused)
     yk_module *layers[LAYERS];
     for (int i = 0; i < LAYERS; i++)
         layers[i] = i % 2 ? yk_relu_create() : yk_linear_create(WIDTH, WIDTH, NULL);
-    yk_module *m = yk_sequential_of(layers, LAYERS);
+    yk_module *m = yk_sequential_list(layers, LAYERS);
     yk_tensor *x = yk_randn(YK_SHAPE(ROWS, WIDTH), NULL);
     bool previous = yk_no_grad_begin();
     size_t before = allocated();
@@ -101,8 +101,7 @@ static void test_steps(void **unused)
         size_t outside = allocated();
         yk_scope scope = yk_scope_begin();
         yk_manual_seed(1);
-        yk_module *net =
-            yk_model_create(models[i], &(yk_model_options){.in_channels = 3, .image_size = 16, .num_classes = 4});
+        yk_module *net = yk_model(models[i], &(yk_model_options){.in_channels = 3, .image_size = 16, .num_classes = 4});
         yk_optimizer *o = yk_sgd(yk_module_parameters(net), &(yk_sgd_options){.lr = 0.01, .momentum = 0.9});
         yk_tensor *x = yk_randn(YK_SHAPE(4, 3, 16, 16), NULL);
         yk_tensor *y = yk_randint(0, 4, YK_SHAPE(4), &(yk_tensor_options){.dtype = YK_I64});

@@ -191,7 +191,7 @@ static void test_print(void **unused)
     yk_module *m = yk_sequential(
         yk_conv2d_create(3, 8, 3, &conv), yk_batch_norm2d_create(8, NULL), middle, yk_adaptive_avg_pool2d_create(1, 2),
         yk_flatten_create(), yk_linear_create(16, 4, NULL), yk_layer_norm_create(YK_SHAPE(4), NULL),
-        yk_dropout_create(0.25), yk_gelu_create(), yk_identity_create(), yk_sequential_of(NULL, 0), NULL);
+        yk_dropout_create(0.25), yk_gelu_create(), yk_identity_create(), yk_sequential_list(NULL, 0), NULL);
     char *text = printed(m);
     assert_string_equal(text, golden_repr);
     free(text);
@@ -285,7 +285,7 @@ static void test_adding(void **unused)
     assert_null(yk_sequential(yk_relu_create(), yk_linear_create(2, 0, NULL), yk_relu_create(), NULL));
     expect_error(YK_ERR_ARGUMENT, "linear_create: in_features 2, out_features 0");
     yk_module *parts[3] = {yk_relu_create(), NULL, yk_relu_create()};
-    assert_null(yk_sequential_of(parts, 3));
+    assert_null(yk_sequential_list(parts, 3));
     expect_error(YK_ERR_ARGUMENT, "Sequential: \"1\" is NULL");
 
     m = plain_gate();

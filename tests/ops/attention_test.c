@@ -312,8 +312,10 @@ static void test_errors(void **state)
     assert_null(
         yk_scaled_dot_product_attention(q, k, k, &(yk_attention_options){.attn_mask = mask, .is_causal = true}));
     expect_error(YK_ERR_ARGUMENT, "is_causal");
-    assert_null(yk_scaled_dot_product_attention(q, k, k, &(yk_attention_options){.dropout_p = 1}));
-    expect_error(YK_ERR_ARGUMENT, "dropout_p is 1");
+    assert_null(yk_scaled_dot_product_attention(q, k, k, &(yk_attention_options){.dropout_p = 1.5}));
+    expect_error(YK_ERR_ARGUMENT, "dropout_p is 1.5");
+    yk_tensor *none = yk_scaled_dot_product_attention(q, k, k, &(yk_attention_options){.dropout_p = 1});
+    assert_true(yk_item(yk_sum(yk_abs(none))) == 0); /* as in PyTorch: every weight is dropped */
     yk_scope_end(scope);
 }
 

@@ -167,7 +167,7 @@ static void test_refusals(void **unused)
     assert_null(yk_cosine_lr(o, 0, 0));
     expect_error(YK_ERR_ARGUMENT, "cosine_lr: t_max 0");
     assert_null(yk_linear_warmup_lr(o, 3, 1.5, NULL));
-    expect_error(YK_ERR_ARGUMENT, "3 steps from a factor of 1.5");
+    expect_error(YK_ERR_ARGUMENT, "linear_warmup_lr: start_factor is 1.5");
     assert_null(yk_linear_warmup_lr(o, 3, 0, yk_cosine_lr(optimizer(), 3, 0)));
     expect_error(YK_ERR_ARGUMENT, "belongs to another optimizer");
     assert_null(yk_exponential_lr(o, 0));

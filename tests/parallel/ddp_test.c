@@ -151,7 +151,7 @@ static void construction(rank_context *c)
     CHECK(yk_state_dict_find(yk_module_state_dict(ddp), "module.1.running_var") >= 0, "a buffer's name");
     CHECK_FAILS(yk_ddp(net, &(yk_ddp_options){.group = c->group}), YK_ERR_STATE, "0.weight belongs to another");
     CHECK(!yk_ddp_module(net) && !yk_ddp_group(net) && !yk_last_error(), "a module that is not yk_ddp's");
-    CHECK_FAILS(yk_ddp(net, &(yk_ddp_options){.bucket_cap_mb = -1}), YK_ERR_ARGUMENT, "buckets of -1");
+    CHECK_FAILS(yk_ddp(net, &(yk_ddp_options){.bucket_cap_mb = -1}), YK_ERR_ARGUMENT, "ddp: bucket_cap_mb is -1");
 }
 
 static void test_construction(void **state)

@@ -99,7 +99,7 @@ static void test_against_whole(void **state)
 /* A network with shared statistics, under DDP: the gradients are those of one process on the joined batch. */
 static yk_module *network(void)
 {
-    yk_module *net = yk_sequential_of(
+    yk_module *net = yk_sequential_list(
         (yk_module *[]){yk_conv2d_create(CHANNELS, 8, 3, &(yk_conv2d_module_options){.padding = 1, .no_bias = true}),
                         yk_batch_norm2d_create(8, NULL), yk_relu_create(),
                         yk_conv2d_create(8, 4, 3, &(yk_conv2d_module_options){.no_bias = true}),

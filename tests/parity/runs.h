@@ -40,8 +40,8 @@ static inline yk_tensor *rounded(double *values, int ndim, const int64_t *shape,
 
 static inline yk_module *make_model(const run *r, yk_dtype dtype)
 {
-    yk_module *net = yk_model_create(
-        r->model, &(yk_model_options){.in_channels = r->channels, .image_size = r->size, .num_classes = 10});
+    yk_module *net =
+        yk_model(r->model, &(yk_model_options){.in_channels = r->channels, .image_size = r->size, .num_classes = 10});
     net = yk_module_to_dtype(net, dtype);
     yk_parameters *parameters = yk_module_parameters(net);
     assert_non_null(parameters);
