@@ -126,7 +126,8 @@ EMULATOR_CXXFLAGS = $(filter-out -std=% -Wstrict-prototypes -Wmissing-prototypes
 $(BUILD)/emulator/%.c.o: %.c | $(BUILD)/have-build
 	@mkdir -p $(@D)
 	$(call say,CC  ,$< (emulator)) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(CUDA_CFLAGS) \
-	    -DYK__CUDA_BUILT_WITH='"the emulator of CUDA"' -c -o $@ $<
+	    -DYK__CUDA_BUILT_WITH='"the emulator of CUDA"' -Ddlopen=emulator_dlopen -Ddlsym=emulator_dlsym -Ddlerror=emulator_dlerror \
+	    -c -o $@ $<
 $(BUILD)/emulator/%.o: % | $(BUILD)/have-build
 	@mkdir -p $(@D)
 	$(call say,CXX ,$< (emulator)) $(CXX) -x c++ -Itests/emulator/include $(EMULATOR_CXXFLAGS) $(CFLAGS) $(CUDA_CFLAGS) -c -o $@ $<

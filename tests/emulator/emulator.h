@@ -63,6 +63,12 @@ void *reach(const void *address, size_t bytes, size_t alignment);
 void queue_kernel(const char *name, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                   std::function<void()> body);
 
+/* Queues work of a library on a stream of the present device; false where it is none. A failure in it is told by
+ * library_fault, which loses the device as a kernel's does. */
+bool queue_library(const char *call, cudaStream_t stream, std::function<void()> work);
+void library_fault(const char *call, const char *why);
+int present_device();
+
 /* Queues a kernel with its arguments, which are what they are now. */
 template <typename... P, typename... A>
 void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,

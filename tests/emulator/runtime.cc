@@ -173,6 +173,29 @@ void emulator::queue_kernel(const char *name, dim3 grid, dim3 block, size_t shar
                              nullptr, false});
 }
 
+/* ---- libraries ---- */
+bool emulator::queue_library(const char *call, cudaStream_t stream, std::function<void()> work)
+{
+    locked hold(lock);
+    if (!known(stream) || stream->device != device_now) {
+        refuse(call, "the stream is not one of this device");
+        return false;
+    }
+    stream->queue.push_back({std::move(work), nullptr, false});
+    return true;
+}
+
+void emulator::library_fault(const char *call, const char *why)
+{
+    fprintf(stderr, "emulator: %s: %s\n", call, why);
+    lost = cudaErrorIllegalAddress;
+}
+
+int emulator::present_device()
+{
+    return device_now;
+}
+
 /* ---- the runtime's functions ---- */
 extern "C" {
 

@@ -225,9 +225,9 @@ static const slot_case cases[] = {
     {"fill", "all", fill_case, 0},
     COPY(F32), COPY(F64), COPY(F16), COPY(BF16), COPY(I64), COPY(I32), COPY(U8), COPY(BOOL),
     UNARY(NEG), UNARY(ABS), UNARY(EXP), UNARY(LOG), UNARY(SQRT), UNARY(RSQRT), UNARY(RECIPROCAL), UNARY(SIN), UNARY(COS),
-    UNARY(TANH), UNARY(SIGMOID), UNARY(RELU), UNARY(GELU), UNARY(SIGN), UNARY(FLOOR), UNARY(CEIL), UNARY(ROUND),
+    UNARY(TANH), UNARY(LOG1P), UNARY(EXPM1), UNARY(ERF), UNARY(SIGMOID), UNARY(RELU), UNARY(GELU), UNARY(SIGN), UNARY(FLOOR), UNARY(CEIL), UNARY(ROUND),
     UNARY(LOGICAL_NOT), UNARY(IS_FINITE), UNARY(ADD_SCALAR), UNARY(MUL_SCALAR), UNARY(POW_SCALAR), UNARY(CLAMP),
-    BINARY(ADD), BINARY(SUB), BINARY(MUL), BINARY(DIV), BINARY(POW), BINARY(MAXIMUM), BINARY(MINIMUM), BINARY(EQ),
+    BINARY(ADD), BINARY(SUB), BINARY(MUL), BINARY(DIV), BINARY(POW), BINARY(MAXIMUM), BINARY(MINIMUM), BINARY(ATAN2), BINARY(EQ),
     BINARY(NE), BINARY(LT), BINARY(LE), BINARY(GT), BINARY(GE), BINARY(AND), BINARY(OR), BINARY(RELU_GRAD),
     BINARY(TANH_GRAD), BINARY(SIGMOID_GRAD), BINARY(GELU_GRAD), BINARY(ABS_GRAD),
     {"where", "all", where_case, 0},
@@ -239,7 +239,7 @@ static const slot_case cases[] = {
 const slot_case *slot_cases(void)
 {
     static slot_case all[200];
-    const slot_case *const lists[] = {cases, slot_training_cases};
+    const slot_case *const lists[] = {cases, slot_training_cases, slot_network_cases, slot_index_cases};
     size_t n = 0;
     for (size_t l = 0; l < sizeof(lists) / sizeof(lists[0]); l++)
         for (const slot_case *c = lists[l]; c->name && n + 1 < sizeof(all) / sizeof(all[0]); c++)

@@ -1,4 +1,5 @@
 /* slot_pairs.c - see slot_pairs.h. */
+#include <dlfcn.h>
 #include <stdarg.h>
 
 #include "tests/support/slot_pairs.h"
@@ -33,6 +34,22 @@ bool slot_ready(slot_report *r)
     if (!slot_gpu)
         slot_done(r, "cuda", yk__error_code());
     return slot_cpu && slot_gpu;
+}
+
+void slot_describe(char *text, size_t size)
+{
+    const char *folder = getenv("YOKE_BACKEND_PATH");
+    char path[4200];
+    snprintf(path, sizeof(path), "%.4000s/yoke-cuda.so", folder ? folder : ".");
+    void *plugin = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    void (*describe)(char *, size_t) = NULL;
+    if (plugin)
+        *(void **)&describe = dlsym(plugin, "yk__cuda_describe");
+    text[0] = 0;
+    if (describe)
+        describe(text, size);
+    if (plugin)
+        dlclose(plugin);
 }
 
 uint32_t slot_word(uint32_t seed, uint64_t i)

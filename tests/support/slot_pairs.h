@@ -33,6 +33,8 @@ bool slot_done(slot_report *r, const char *what, yk_status status);
 bool slot_both(slot_report *r, const char *what, yk_status cpu, yk_status gpu);
 /* Finds both backends. */
 bool slot_ready(slot_report *r);
+/* What the plug-in says of its libraries and of their share of the work; "" where it does not. */
+void slot_describe(char *text, size_t size);
 uint32_t slot_word(uint32_t seed, uint64_t i);
 bool pair_make(pair *p, slot_report *r, yk_dtype dtype, int ndim, const int64_t *shape, int layout);
 void pair_free(pair *p);

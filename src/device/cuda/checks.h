@@ -16,11 +16,12 @@
 extern "C" {
 #endif
 
-enum cuda_check { CUDA_CHECK_EMBEDDING = 1, CUDA_CHECK_CROSS_ENTROPY };
+enum cuda_check { CUDA_CHECK_EMBEDDING = 1, CUDA_CHECK_CROSS_ENTROPY, CUDA_CHECK_INDEX };
 
 struct cuda_record {
-    int64_t check; /* 0: nothing is wrong */
-    int64_t row, value, bound;
+    int64_t check;             /* 0: nothing is wrong */
+    int64_t row, value, bound; /* row: of CUDA_CHECK_INDEX the dimension */
+    const char *name;          /* of the operation, where the check serves several: it lives as long as the program */
 };
 
 /* Queues the check that all of index (M), i64 or i32, are in [0, bound), or `ignored`. (checks.cu) */

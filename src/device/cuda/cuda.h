@@ -67,6 +67,43 @@ yk_status cuda_binary(int device, yk__binary op, const yk__view *out, const yk__
                       double alpha);
 yk_status cuda_where(int device, const yk__view *out, const yk__view *condition, const yk__view *a, const yk__view *b);
 
+yk_status cuda_reduce(int device, yk__reduce op, const yk__view *out, const yk__view *in, double p0);
+yk_status cuda_softmax(int device, const yk__view *out, const yk__view *x, int dim, bool log);
+yk_status cuda_softmax_backward(int device, const yk__view *gx, const yk__view *gout, const yk__view *out, int dim,
+                                bool log);
+yk_status cuda_gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
+                    bool accumulate);
+yk_status cuda_batch_norm(int device, const yk__batch_norm *p, const yk__view *out, const yk__view *mean,
+                          const yk__view *invstd, const yk__view *x, const yk__view *residual, const yk__view *weight,
+                          const yk__view *bias, const yk__view *running_mean, const yk__view *running_var);
+yk_status cuda_batch_norm_backward(int device, const yk__batch_norm *p, const yk__view *gx, const yk__view *gresidual,
+                                   const yk__view *gweight, const yk__view *gbias, const yk__view *gout,
+                                   const yk__view *x, const yk__view *out, const yk__view *weight, const yk__view *mean,
+                                   const yk__view *invstd);
+yk_status cuda_layer_norm(int device, double eps, const yk__view *out, const yk__view *mean, const yk__view *invstd,
+                          const yk__view *x, const yk__view *weight, const yk__view *bias);
+yk_status cuda_layer_norm_backward(int device, const yk__view *gx, const yk__view *gweight, const yk__view *gbias,
+                                   const yk__view *gout, const yk__view *x, const yk__view *weight,
+                                   const yk__view *mean, const yk__view *invstd);
+yk_status cuda_max_pool2d(int device, const yk__pool2d *p, const yk__view *out, const yk__view *index,
+                          const yk__view *x);
+yk_status cuda_max_pool2d_backward(int device, const yk__pool2d *p, const yk__view *gx, const yk__view *gout,
+                                   const yk__view *index);
+yk_status cuda_avg_pool2d(int device, const yk__pool2d *p, const yk__view *out, const yk__view *x);
+yk_status cuda_avg_pool2d_backward(int device, const yk__pool2d *p, const yk__view *gx, const yk__view *gout);
+yk_status cuda_adaptive_avg_pool2d(int device, const yk__view *out, const yk__view *x);
+yk_status cuda_adaptive_avg_pool2d_backward(int device, const yk__view *gx, const yk__view *gout);
+yk_status cuda_conv2d(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w,
+                      const yk__view *bias);
+yk_status cuda_conv2d_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
+                                     const yk__view *w);
+yk_status cuda_conv2d_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gbias,
+                                      const yk__view *gout, const yk__view *x);
+yk_status cuda_index(int device, const yk__view *out, const yk__view *x, const yk__indices *p);
+yk_status cuda_index_put(int device, const yk__view *x, const yk__view *value, const yk__indices *p, bool accumulate);
+yk_status cuda_nonzero(int device, const yk__view *x, int64_t *count, const yk__view *out);
+yk_status cuda_argsort(int device, const yk__view *index, const yk__view *x, int dim, bool descending);
+yk_status cuda_scan(int device, yk__scan op, const yk__view *out, const yk__view *x, int dim, bool reverse);
 yk_status cuda_random(int device, yk__random_kind kind, const yk__view *out, yk__stream stream, const uint32_t *calls,
                       double p0, double p1);
 yk_status cuda_dropout(int device, const yk__view *out, const yk__view *x, yk__stream stream, const uint32_t *calls,

@@ -182,6 +182,10 @@ static yk_status wait_and_read(int device, cudaStream_t stream)
     yk_status status = wait_for(device, stream);
     if (status || received->check == 0)
         return status;
+    if (received->check == CUDA_CHECK_INDEX)
+        return cuda_fail(YK_ERR_ARGUMENT, "%s: index %lld is outside dimension %lld of size %lld (found on cuda:%d)",
+                         received->name, (long long)received->value, (long long)received->row,
+                         (long long)received->bound, device);
     if (received->check == CUDA_CHECK_EMBEDDING)
         return cuda_fail(YK_ERR_ARGUMENT,
                          "embedding: index %lld at position %lld is outside [0, %lld) (found on cuda:%d)",

@@ -4,8 +4,9 @@
  * The same .cu files are compiled by nvcc and, with another kernel.h (tests/emulator), as plain C++ that runs on the
  * host and checks what they do. Therefore kernels use these and nothing else of CUDA's language: YK__KERNEL,
  * YK__LAUNCH, YK__SHARED for shared memory, which is always dynamic, yk__global<T> for pointers to the GPU's memory,
- * threadIdx and its kin, __syncthreads, __shfl_xor_sync and __shfl_down_sync with the full mask. No static shared
- * memory, no __activemask, no synchronisation of a grid, no atomic of floats: their sums would depend on the order.
+ * threadIdx and its kin, __syncthreads, __shfl_xor_sync and __shfl_down_sync with the full mask, yk__atomic_min. No
+ * static shared memory, no __activemask, no synchronisation of a grid, no atomic of floats: their sums would depend on
+ * the order.
  */
 #ifndef YOKE_DEVICE_CUDA_KERNEL_H
 #define YOKE_DEVICE_CUDA_KERNEL_H
@@ -23,7 +24,7 @@
 #define YK__DEVICE __device__ __forceinline__
 
 /* A kernel for blocks of at most `threads`. */
-#define YK__KERNEL(threads) __global__ void __launch_bounds__(threads)
+#define YK__KERNEL(threads) static __global__ void __launch_bounds__(threads)
 /* `kernel` is a pointer to a kernel; `operation` names it where it fails. */
 #define YK__LAUNCH(operation, kernel, grid, block, shared_bytes, stream, ...)                                          \
     ((void)(operation), kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__))
@@ -37,6 +38,12 @@
 
 template <typename T> using yk__global = T *;
 template <typename T> using yk__block = T *;
+
+/* *at becomes the lesser of the two; whole numbers alone, whose result no order changes. */
+static YK__DEVICE void yk__atomic_min(yk__global<unsigned long long> at, unsigned long long value)
+{
+    atomicMin(at, value);
+}
 
 #include "device/cuda/scalars.h"
 

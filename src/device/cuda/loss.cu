@@ -8,6 +8,7 @@
 #include "device/cuda/walk.h"
 
 #include "device/cuda/checks.h"
+#include "device/cuda/exponential.h"
 #include "device/cuda/indices.h"
 #include "device/cuda/sums.h"
 
@@ -20,15 +21,6 @@ typedef struct loss_job {
     double smoothing;
     bool mean, weighted;
 } loss_job;
-
-static YK__DEVICE float exponential(float x)
-{
-    return yk__exp_f32(x);
-}
-static YK__DEVICE double exponential(double x)
-{
-    return exp(x);
-}
 
 template <typename W> static YK__DEVICE double weight_of(const loss_job &job, int64_t c)
 {

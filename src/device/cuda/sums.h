@@ -27,7 +27,7 @@ template <typename T> static YK__DEVICE T warp_max(T x)
     return x;
 }
 
-/* For all threads of a block of whole warps; `shared` has a place for each warp. */
+/* For all threads of a block of whole warps; `shared` has an element for each warp. */
 template <typename T> static YK__DEVICE T block_sum(yk__block<T> shared, T x)
 {
     int warps = (int)blockDim.x / LANES;
@@ -40,6 +40,25 @@ template <typename T> static YK__DEVICE T block_sum(yk__block<T> shared, T x)
     for (int w = 1; w < warps; w++)
         sum += shared[w];
     return sum;
+}
+
+/* The sum of x over the threads before this one, and over all of them in *total; `shared` has an element for each. */
+template <typename T> static YK__DEVICE T block_scan(yk__block<T> shared, T x, T *total)
+{
+    int thread = (int)threadIdx.x, threads = (int)blockDim.x;
+    T sum = x;
+    __syncthreads();
+    shared[thread] = sum;
+    __syncthreads();
+    for (int step = 1; step < threads; step *= 2) {
+        T before = thread >= step ? shared[thread - step] : (T)0;
+        __syncthreads();
+        sum += before;
+        shared[thread] = sum;
+        __syncthreads();
+    }
+    *total = shared[threads - 1];
+    return thread > 0 ? shared[thread - 1] : (T)0;
 }
 
 #endif

@@ -56,6 +56,13 @@ template <typename T> static T __shfl_down_sync(uint32_t mask, T value, unsigned
     return emulator_shuffle(mask, value, source < 32 ? source : emulator::lane());
 }
 
+/* The threads of a kernel take turns. */
+static inline void yk__atomic_min(yk__global<unsigned long long> at, unsigned long long value)
+{
+    if (value < *at)
+        *at = value;
+}
+
 #include "device/cuda/scalars.h"
 
 #endif

@@ -1,0 +1,130 @@
+/*
+ * gemm.cu - the slot gemm: by cuBLASLt (blas.c), or by the kernel here. Layer: device/cuda.
+ *
+ * A block makes a tile of 64 x 64 of out: it brings tiles of a and b, 16 deep, to shared memory, and each of its 256
+ * threads adds up 4 x 4 elements, 16 apart in both directions, so that neighbours read neighbouring words. An element
+ * is summed in the order of k by fused multiply-adds, whatever the shape: the same bits for the same operands. It reads
+ * what is there by any strides, along whichever dimension is contiguous.
+ */
+#include "device/cuda/walk.h"
+
+#include "device/cuda/elements.h"
+#include "device/cuda/libraries.h"
+
+enum { TILE = 64, DEPTH = 16, THREADS = 256, SIDE = 16, EACH = TILE / SIDE, PITCH = TILE + 1 };
+static const int64_t MOST_BLOCKS = 65535; /* of a grid, in y and in z */
+
+typedef struct product {
+    void *out, *bias;
+    const void *a, *b;
+    int64_t batches, m, n, k;
+    int64_t out_stride[3], a_stride[3], b_stride[3], bias_stride; /* batch, row, column, in elements */
+    bool accumulate;
+} product;
+
+static YK__DEVICE float multiply_add(float a, float b, float c)
+{
+    return yk__fma_f32(a, b, c);
+}
+static YK__DEVICE double multiply_add(double a, double b, double c)
+{
+    return yk__fma_f64(a, b, c);
+}
+
+template <typename E> YK__KERNEL(THREADS) gemm_kernel(product p)
+{
+    typedef typename E::number T;
+    typedef typename E::stored stored;
+    YK__SHARED(T, shared);
+    yk__block<T> tile_a = shared, tile_b = shared + DEPTH * PITCH;
+    yk__global<const stored> a(static_cast<const stored *>(p.a)), b(static_cast<const stored *>(p.b)),
+        bias(static_cast<const stored *>(p.bias));
+    yk__global<stored> out(static_cast<stored *>(p.out));
+    int thread = (int)threadIdx.x, row = thread / SIDE, column = thread % SIDE;
+    int64_t first_row = (int64_t)TILE * blockIdx.y, first_column = (int64_t)TILE * blockIdx.x;
+    bool a_along_k = p.a_stride[2] == 1, b_along_n = p.b_stride[2] == 1;
+    YK__LOOP for (int64_t batch = blockIdx.z; batch < p.batches; batch += gridDim.z)
+    {
+        T sum[EACH][EACH];
+        for (int i = 0; i < EACH; i++)
+            for (int j = 0; j < EACH; j++)
+                sum[i][j] = 0;
+        YK__LOOP for (int64_t first_k = 0; first_k < p.k; first_k += DEPTH)
+        {
+            for (int e = thread; e < TILE * DEPTH; e += THREADS) {
+                int i = a_along_k ? e / DEPTH : e % TILE, k = a_along_k ? e % DEPTH : e / TILE;
+                bool inside = first_row + i < p.m && first_k + k < p.k;
+                tile_a[k * PITCH + i] = inside ? E::load(a[batch * p.a_stride[0] + (first_row + i) * p.a_stride[1] +
+                                                           (first_k + k) * p.a_stride[2]])
+                                               : (T)0;
+                int j = b_along_n ? e % TILE : e / DEPTH;
+                k = b_along_n ? e / TILE : e % DEPTH;
+                inside = first_column + j < p.n && first_k + k < p.k;
+                tile_b[k * PITCH + j] = inside ? E::load(b[batch * p.b_stride[0] + (first_k + k) * p.b_stride[1] +
+                                                           (first_column + j) * p.b_stride[2]])
+                                               : (T)0;
+            }
+            __syncthreads();
+            int depth = p.k - first_k < DEPTH ? (int)(p.k - first_k) : (int)DEPTH;
+            for (int k = 0; k < depth; k++) {
+                T x[EACH], y[EACH];
+                for (int i = 0; i < EACH; i++)
+                    x[i] = tile_a[k * PITCH + row + SIDE * i];
+                for (int j = 0; j < EACH; j++)
+                    y[j] = tile_b[k * PITCH + column + SIDE * j];
+                for (int i = 0; i < EACH; i++)
+                    for (int j = 0; j < EACH; j++)
+                        sum[i][j] = multiply_add(x[i], y[j], sum[i][j]);
+            }
+            __syncthreads();
+        }
+        for (int i = 0; i < EACH; i++) {
+            for (int j = 0; j < EACH; j++) {
+                int64_t m = first_row + row + SIDE * i, n = first_column + column + SIDE * j;
+                if (m >= p.m || n >= p.n)
+                    continue;
+                int64_t at = batch * p.out_stride[0] + m * p.out_stride[1] + n * p.out_stride[2];
+                T value = sum[i][j];
+                if (p.bias)
+                    value += E::load(bias[n * p.bias_stride]);
+                if (p.accumulate)
+                    value += E::load(out[at]);
+                out[at] = E::store(value);
+            }
+        }
+    }
+}
+
+yk_status cuda_gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
+                    bool accumulate)
+{
+    const yk__view *views[] = {out, a, b};
+    product p = {};
+    p.out = out->data, p.a = a->data, p.b = b->data, p.bias = bias ? bias->data : NULL;
+    p.batches = out->shape[0], p.m = out->shape[1], p.n = out->shape[2], p.k = a->shape[2];
+    p.bias_stride = bias ? bias->stride[0] : 0;
+    p.accumulate = accumulate;
+    for (int d = 0; d < 3; d++)
+        p.out_stride[d] = out->stride[d], p.a_stride[d] = a->stride[d], p.b_stride[d] = b->stride[d];
+    if (p.batches == 0 || p.m == 0 || p.n == 0)
+        return YK_OK;
+    bool taken = false;
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_blas_gemm(device, out, a, b, bias, accumulate, &taken);
+    if (!status && !taken)
+        status = cuda_use(device, &stream);
+    if (status)
+        return status;
+    cuda_count_work(CUDA_GEMM, taken);
+    if (taken)
+        return YK_OK;
+    int64_t rows = (p.m + TILE - 1) / TILE, columns = (p.n + TILE - 1) / TILE;
+    if (rows > MOST_BLOCKS) /* of the grid in y: 4 million rows; the columns have room for 2^37 */
+        return cuda_fail(YK_ERR_UNSUPPORTED, "cuda:%d: gemm: %lld rows are more than the %lld of one launch", device,
+                         (long long)p.m, (long long)MOST_BLOCKS * TILE);
+    dim3 grid((unsigned)columns, (unsigned)rows, (unsigned)(p.batches < MOST_BLOCKS ? p.batches : MOST_BLOCKS));
+    size_t shared = 2 * DEPTH * PITCH * (out->dtype == YK_F64 ? sizeof(double) : sizeof(float));
+#define GEMM(E) YK__LAUNCH("gemm", gemm_kernel<E>, grid, THREADS, shared, stream, p)
+    FLOATING(out->dtype, GEMM);
+    return cuda_launched(device, "gemm", 3, views);
+}

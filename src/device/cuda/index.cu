@@ -1,0 +1,406 @@
+/*
+ * index.cu - the slots index, index_put and nonzero. Layer: device/cuda.
+ *
+ * What is written to one element of x comes in C order. Two values reach one element only through the index tensors, so
+ * the positions along the dimensions that these move along (the tuples) are sorted by the element that they lead to; of
+ * those that lead to one, the last writes, or the first adds what all have to give.
+ *
+ * An index outside its dimension goes to the error record (Note [The error record of a device]); index reads 0 there,
+ * and index_put writes nothing at all.
+ */
+#include "device/cuda/walk.h"
+
+#include "device/cuda/checks.h"
+#include "device/cuda/elements.h"
+#include "device/cuda/merge_sort.h"
+#include "device/cuda/sums.h"
+
+enum { THREADS = WALK_THREADS, TENSOR_SHIFT = 56 };
+static const unsigned long long NOTHING = ~0ull;
+
+typedef struct index_job {
+    int ndim, count;
+    bool wrap;
+    int64_t total, shape[YK_MAX_DIMS];
+    char *value, *x;                                      /* value: out or value */
+    int64_t value_step[YK_MAX_DIMS], x_step[YK_MAX_DIMS]; /* bytes */
+    struct {
+        const int64_t *data;
+        int64_t size, reach; /* reach: bytes of x from one index to the next */
+        int64_t step[YK_MAX_DIMS];
+        int dim;
+    } of[YK_MAX_DIMS];
+    unsigned long long *lowest; /* tensor and position of the first index that is outside, or NOTHING */
+} index_job;
+
+/* The part of the job along some of its dimensions. */
+static index_job part_of(const index_job &job, const bool *chosen, bool wanted)
+{
+    index_job part = job;
+    part.ndim = 0;
+    part.total = 1;
+    for (int d = 0; d < job.ndim; d++) {
+        if (chosen[d] != wanted)
+            continue;
+        int to = part.ndim++;
+        part.total *= job.shape[d];
+        part.shape[to] = job.shape[d], part.value_step[to] = job.value_step[d], part.x_step[to] = job.x_step[d];
+        for (int k = 0; k < job.count; k++)
+            part.of[k].step[to] = job.of[k].step[d];
+    }
+    return part;
+}
+
+static index_job job_of(const yk__view *x, const yk__view *value, const yk__indices *p)
+{
+    int64_t size = (int64_t)yk__size_of(x->dtype);
+    index_job job;
+    memset(&job, 0, sizeof(job));
+    job.value = static_cast<char *>(value->data), job.x = static_cast<char *>(x->data);
+    job.total = 1, job.count = p->count, job.wrap = p->wrap;
+    for (int d = 0; d < value->ndim; d++) {
+        job.total *= value->shape[d];
+        if (value->shape[d] == 1)
+            continue;
+        int to = job.ndim++;
+        job.shape[to] = value->shape[d];
+        job.value_step[to] = value->stride[d] * size, job.x_step[to] = x->stride[d] * size;
+        for (int k = 0; k < p->count; k++)
+            job.of[k].step[to] = p->of[k].view.stride[d];
+    }
+    for (int k = 0; k < p->count; k++) {
+        job.of[k].data = static_cast<const int64_t *>(p->of[k].view.data);
+        job.of[k].size = p->of[k].size, job.of[k].reach = p->of[k].stride * size, job.of[k].dim = p->of[k].dim;
+    }
+    return job;
+}
+
+/* Where element `position` lies: bytes behind value and behind x, and elements behind each index tensor's first. */
+struct offsets {
+    int64_t value, x, index[YK_MAX_DIMS];
+};
+static YK__DEVICE offsets offsets_of(const index_job &job, int64_t position)
+{
+    offsets at;
+    at.value = at.x = 0;
+    for (int k = 0; k < job.count; k++)
+        at.index[k] = 0;
+    YK__LOOP for (int d = job.ndim - 1; d >= 0; d--)
+    {
+        int64_t next = position / job.shape[d], c = position - next * job.shape[d];
+        position = next;
+        at.value += c * job.value_step[d];
+        at.x += c * job.x_step[d];
+        for (int k = 0; k < job.count; k++)
+            at.index[k] += c * job.of[k].step[d];
+    }
+    return at;
+}
+
+/* Adds what the index tensors lead to; false, and the record's number noted, where one is outside. */
+static YK__DEVICE bool follow(const index_job &job, int64_t position, offsets *at)
+{
+    for (int k = 0; k < job.count; k++) {
+        int64_t v = yk__global<const int64_t>(job.of[k].data)[at->index[k]], size = job.of[k].size;
+        if (job.wrap && v < 0)
+            v += size;
+        if (v < 0 || v >= size) {
+            yk__atomic_min(yk__global<unsigned long long>(job.lowest),
+                           (unsigned long long)k << TENSOR_SHIFT | (unsigned long long)position);
+            return false;
+        }
+        at->x += v * job.of[k].reach;
+    }
+    return true;
+}
+
+/* Brings the first index that was outside to the device's record. */
+YK__KERNEL(1) record_kernel(index_job job, const char *name, struct cuda_record *to)
+{
+    yk__global<struct cuda_record> record(to);
+    unsigned long long lowest = *yk__global<unsigned long long>(job.lowest);
+    if (lowest == NOTHING || record->check != 0)
+        return;
+    int k = (int)(lowest >> TENSOR_SHIFT);
+    offsets at = offsets_of(job, (int64_t)(lowest & ((1ull << TENSOR_SHIFT) - 1)));
+    record->check = CUDA_CHECK_INDEX;
+    record->row = job.of[k].dim;
+    record->value = yk__global<const int64_t>(job.of[k].data)[at.index[k]];
+    record->bound = job.of[k].size;
+    record->name = name;
+}
+
+/* ---- index ---- */
+template <typename T> YK__KERNEL(THREADS) read_kernel(index_job job)
+{
+    int64_t step = (int64_t)THREADS * gridDim.x;
+    YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < job.total; i += step)
+    {
+        offsets at = offsets_of(job, i);
+        T x = 0;
+        if (follow(job, i, &at))
+            x = *yk__global<const T>(reinterpret_cast<const T *>(job.x + at.x));
+        *yk__global<T>(reinterpret_cast<T *>(job.value + at.value)) = x;
+    }
+}
+
+/* Memory for the call, of which the first number is job->lowest. */
+static yk_status begin(int device, index_job *job, size_t more, cudaStream_t *stream, yk__storage **memory, void **rest)
+{
+    enum { FIRST = 64 };
+    yk_device where = {YK_CUDA, (int16_t)device};
+    yk_status status = cuda_use(device, stream);
+    if (status)
+        return status;
+    char *got = (char *)cuda_yoke->workspace_get(where, FIRST + more, memory);
+    if (!got)
+        return YK_ERR_MEMORY;
+    job->lowest = reinterpret_cast<unsigned long long *>(got);
+    *rest = got + FIRST;
+    cudaError_t code = cudaMemsetAsync(got, 0xFF, sizeof(*job->lowest), *stream);
+    return code ? cuda_failed(device, code, "cudaMemsetAsync") : YK_OK;
+}
+
+yk_status cuda_index(int device, const yk__view *out, const yk__view *x, const yk__indices *p)
+{
+    const yk__view *views[] = {out, x};
+    index_job job = job_of(x, out, p);
+    cudaStream_t stream = NULL;
+    yk__storage *memory = NULL;
+    void *rest;
+    if (job.total == 0)
+        return YK_OK;
+    yk_status status = begin(device, &job, 0, &stream, &memory, &rest);
+    if (!status) {
+        unsigned blocks = walk_blocks(device, job.total);
+        switch (yk__size_of(x->dtype)) {
+        case 1: YK__LAUNCH(p->name, read_kernel<uint8_t>, blocks, THREADS, 0, stream, job); break;
+        case 2: YK__LAUNCH(p->name, read_kernel<uint16_t>, blocks, THREADS, 0, stream, job); break;
+        case 4: YK__LAUNCH(p->name, read_kernel<uint32_t>, blocks, THREADS, 0, stream, job); break;
+        default: YK__LAUNCH(p->name, read_kernel<uint64_t>, blocks, THREADS, 0, stream, job); break;
+        }
+        YK__LAUNCH(p->name, record_kernel, 1, 1, 0, stream, job, p->name, cuda_record_of(device));
+    }
+    if (memory)
+        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    return status ? status : cuda_launched(device, p->name, 2, views);
+}
+
+/* ---- index_put ---- */
+/* An offset, in bytes from x's first element, as a key: views with negative strides have such before it. */
+static YK__DEVICE uint64_t key_of_offset(int64_t offset)
+{
+    return (uint64_t)offset ^ ((uint64_t)1 << 63);
+}
+static YK__DEVICE int64_t offset_of_key(uint64_t key)
+{
+    return (int64_t)(key ^ ((uint64_t)1 << 63));
+}
+
+/* The element that each tuple leads to. */
+YK__KERNEL(THREADS) tuple_kernel(index_job tuples, sort_entry *entries)
+{
+    yk__global<sort_entry> to(entries);
+    int64_t step = (int64_t)THREADS * gridDim.x;
+    YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < tuples.total; i += step)
+    {
+        offsets at = offsets_of(tuples, i);
+        follow(tuples, i, &at);
+        sort_entry e = {key_of_offset(at.x), i};
+        to[i] = e;
+    }
+}
+
+struct put_f32 {
+    typedef float T;
+    static YK__DEVICE T add(T s, T v)
+    {
+        return s + v;
+    }
+};
+struct put_f64 {
+    typedef double T;
+    static YK__DEVICE T add(T s, T v)
+    {
+        return s + v;
+    }
+};
+template <typename Word> struct put_whole {
+    typedef Word T;
+    static YK__DEVICE T add(T s, T v)
+    {
+        return (T)(s + v);
+    }
+};
+struct put_bool {
+    typedef uint8_t T;
+    static YK__DEVICE T add(T s, T v)
+    {
+        return s || v;
+    }
+};
+
+template <typename Put, bool ACCUMULATE>
+YK__KERNEL(THREADS)
+write_kernel(index_job tuples, index_job fixed, const sort_entry *entries)
+{
+    typedef typename Put::T T;
+    yk__global<const sort_entry> sorted(entries);
+    int64_t total = tuples.total * fixed.total, step = (int64_t)THREADS * gridDim.x;
+    if (*yk__global<unsigned long long>(tuples.lowest) != NOTHING)
+        return;
+    YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < total; i += step)
+    {
+        int64_t s = i / fixed.total;
+        uint64_t key = sorted[s].key;
+        if (ACCUMULATE ? s > 0 && sorted[s - 1].key == key : s + 1 < tuples.total && sorted[s + 1].key == key)
+            continue;
+        offsets own = offsets_of(fixed, i % fixed.total);
+        yk__global<T> to(reinterpret_cast<T *>(tuples.x + offset_of_key(key) + own.x));
+        T result = *to;
+        YK__LOOP for (; s < tuples.total && sorted[s].key == key; s++)
+        {
+            const char *from = tuples.value + offsets_of(tuples, sorted[s].at).value + own.value;
+            T v = *yk__global<const T>(reinterpret_cast<const T *>(from));
+            result = ACCUMULATE ? Put::add(result, v) : v;
+        }
+        *to = result;
+    }
+}
+
+template <typename Put>
+static void write(int device, const index_job &tuples, const index_job &fixed, const sort_entry *sorted,
+                  bool accumulate, const char *name, cudaStream_t stream)
+{
+    void (*kernel)(index_job, index_job, const sort_entry *) =
+        accumulate ? write_kernel<Put, true> : write_kernel<Put, false>;
+    YK__LAUNCH(name, kernel, walk_blocks(device, tuples.total * fixed.total), THREADS, 0, stream, tuples, fixed,
+               sorted);
+}
+
+yk_status cuda_index_put(int device, const yk__view *x, const yk__view *value, const yk__indices *p, bool accumulate)
+{
+    const yk__view *views[] = {x, value};
+    index_job job = job_of(x, value, p);
+    bool moves[YK_MAX_DIMS] = {false};
+    for (int d = 0; d < job.ndim; d++)
+        for (int k = 0; k < job.count; k++)
+            moves[d] |= job.of[k].step[d] != 0;
+    if (job.total == 0)
+        return YK_OK;
+    cudaStream_t stream = NULL;
+    yk__storage *memory = NULL;
+    void *rest = NULL;
+    index_job tuples = part_of(job, moves, true), fixed = part_of(job, moves, false);
+    yk_status status = begin(device, &tuples, 2 * (size_t)tuples.total * sizeof(sort_entry), &stream, &memory, &rest);
+    if (!status) {
+        sort_entry *entries = (sort_entry *)rest;
+        YK__LAUNCH(p->name, tuple_kernel, walk_blocks(device, tuples.total), THREADS, 0, stream, tuples, entries);
+        YK__LAUNCH(p->name, record_kernel, 1, 1, 0, stream, tuples, p->name, cuda_record_of(device));
+        entries = merge_sort(device, p->name, entries, entries + tuples.total, 1, tuples.total, stream);
+        size_t size = yk__size_of(x->dtype);
+#define WRITE(Put) write<Put>(device, tuples, fixed, entries, accumulate, p->name, stream)
+        if (accumulate && x->dtype == YK_F32)
+            WRITE(put_f32);
+        else if (accumulate && x->dtype == YK_F64)
+            WRITE(put_f64);
+        else if (accumulate && x->dtype == YK_BOOL)
+            WRITE(put_bool);
+        else if (size == 8)
+            WRITE(put_whole<uint64_t>);
+        else if (size == 4)
+            WRITE(put_whole<uint32_t>);
+        else if (size == 2)
+            WRITE(put_whole<uint16_t>);
+        else
+            WRITE(put_whole<uint8_t>);
+    }
+    if (memory)
+        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    return status ? status : cuda_launched(device, p->name, 2, views);
+}
+
+/* ---- nonzero ---- */
+/* counts[block]: of the true elements of its piece; then, by sum_kernel, of those of the pieces before it. */
+YK__KERNEL(THREADS) count_kernel(yk__loop loop, int64_t *all, int64_t piece)
+{
+    yk__global<int64_t> counts(all);
+    YK__SHARED(int64_t, shared);
+    int64_t from = piece * blockIdx.x, to = from + piece < loop.total ? from + piece : loop.total, mine = 0, total;
+    YK__LOOP for (int64_t i = from + threadIdx.x; i < to; i += THREADS) mine +=
+        *walk_at<const uint8_t>(loop, 0, i) != 0;
+    block_scan<int64_t>(shared, mine, &total);
+    if (threadIdx.x == 0)
+        counts[blockIdx.x] = total;
+}
+
+YK__KERNEL(THREADS) sum_kernel(int64_t *all, int64_t pieces)
+{
+    YK__SHARED(int64_t, shared);
+    yk__global<int64_t> counts(all);
+    int64_t before = 0;
+    YK__LOOP for (int64_t first = 0; first < pieces; first += THREADS)
+    {
+        int64_t i = first + threadIdx.x, x = i < pieces ? counts[i] : 0, total;
+        int64_t lower = block_scan<int64_t>(shared, x, &total);
+        if (i < pieces)
+            counts[i] = before + lower;
+        before += total;
+    }
+    if (threadIdx.x == 0)
+        counts[pieces] = before;
+}
+
+YK__KERNEL(THREADS) found_kernel(yk__loop loop, yk__view x, yk__view out, const int64_t *counts, int64_t piece)
+{
+    YK__SHARED(int64_t, shared);
+    int64_t from = piece * blockIdx.x, to = from + piece < loop.total ? from + piece : loop.total;
+    int64_t before = yk__global<const int64_t>(counts)[blockIdx.x];
+    YK__LOOP for (int64_t first = from; first < to; first += THREADS)
+    {
+        int64_t i = first + threadIdx.x, found = i < to && *walk_at<const uint8_t>(loop, 0, i) != 0, total;
+        int64_t row = before + block_scan<int64_t>(shared, found, &total);
+        before += total;
+        if (!found)
+            continue;
+        YK__LOOP for (int d = x.ndim - 1; d >= 0; d--)
+        {
+            put<element_i64>(out, row * out.stride[0] + d * out.stride[1], i % x.shape[d]);
+            i /= x.shape[d];
+        }
+    }
+}
+
+yk_status cuda_nonzero(int device, const yk__view *x, int64_t *count, const yk__view *out)
+{
+    enum { LEAST_PIECE = 8 * THREADS, MOST_PIECES = 4096 };
+    const yk__view *views[] = {x};
+    yk__loop loop;
+    yk__loop_init(&loop, 1, views, true);
+    *count = 0;
+    if (loop.total == 0)
+        return YK_OK;
+    int64_t piece = (loop.total + MOST_PIECES - 1) / MOST_PIECES;
+    piece = piece > LEAST_PIECE ? piece : (int64_t)LEAST_PIECE;
+    int64_t pieces = (loop.total + piece - 1) / piece;
+    cudaStream_t stream = NULL;
+    yk__storage *memory = NULL;
+    yk_device where = {YK_CUDA, (int16_t)device};
+    yk_status status = cuda_use(device, &stream);
+    if (status)
+        return status;
+    int64_t *counts = (int64_t *)cuda_yoke->workspace_get(where, (size_t)(pieces + 1) * sizeof(int64_t), &memory);
+    if (!counts)
+        return YK_ERR_MEMORY;
+    size_t shared = THREADS * sizeof(int64_t);
+    YK__LAUNCH("nonzero", count_kernel, (unsigned)pieces, THREADS, shared, stream, loop, counts, piece);
+    YK__LAUNCH("nonzero", sum_kernel, 1, THREADS, shared, stream, counts, pieces);
+    if (out)
+        YK__LAUNCH("nonzero", found_kernel, (unsigned)pieces, THREADS, shared, stream, loop, *x, *out,
+                   (const int64_t *)counts, piece);
+    status = cuda_launched(device, "nonzero", 1, views);
+    if (!status)
+        status = cuda_download(device, count, counts + pieces, sizeof(*count));
+    cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    return status;
+}

@@ -1,0 +1,67 @@
+/*
+ * libraries.c - see libraries.h. Layer: device/cuda.
+ *
+ * A library that was opened stays so until the process ends: its kernels may still be queued.
+ */
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/libraries.h"
+
+enum { WHY = 300 };
+
+static _Atomic int64_t done[CUDA_WORKS][2];
+
+static bool is_set(const char *name, const char *value)
+{
+    const char *text = getenv(name);
+    return text && strcmp(text, value) == 0;
+}
+
+bool cuda_allows_tf32(void)
+{
+    return is_set("YOKE_CUDA_TF32", "1");
+}
+
+bool cuda_library_open(const char *const *files, const cuda_symbol *symbols, int count, char *why)
+{
+    if (is_set("YOKE_CUDA_LIBRARIES", "0")) {
+        snprintf(why, WHY, "not used: YOKE_CUDA_LIBRARIES=0");
+        return false;
+    }
+    void *library = NULL;
+    for (int i = 0; files[i] && !library; i++) {
+        library = dlopen(files[i], RTLD_NOW | RTLD_LOCAL);
+        if (!library)
+            snprintf(why, WHY, "%s", dlerror());
+    }
+    if (!library)
+        return false;
+    for (int i = 0; i < count; i++) {
+        void *address = dlsym(library, symbols[i].name);
+        if (!address) {
+            snprintf(why, WHY, "%s is there, and has no %s", files[0], symbols[i].name);
+            return false;
+        }
+        *symbols[i].address = address;
+    }
+    return true;
+}
+
+void cuda_count_work(enum cuda_work work, bool by_library)
+{
+    atomic_fetch_add_explicit(&done[work][by_library], 1, memory_order_relaxed);
+}
+
+void yk__cuda_describe(char *text, size_t size)
+{
+    static const char *const names[CUDA_WORKS] = {"gemm", "conv2d", "conv2d_backward_input", "conv2d_backward_weight"};
+    int at = snprintf(text, size, "%s", cuda_blas_described());
+    for (int i = 0; i < CUDA_WORKS && at >= 0 && (size_t)at < size; i++)
+        at += snprintf(text + at, size - (size_t)at, "; %s: %lld by library, %lld by own kernel", names[i],
+                       (long long)atomic_load_explicit(&done[i][1], memory_order_relaxed),
+                       (long long)atomic_load_explicit(&done[i][0], memory_order_relaxed));
+}

@@ -1,0 +1,45 @@
+/*
+ * libraries.h - NVIDIA's libraries, opened when an operation first wants one. Layer: device/cuda. C and C++.
+ *
+ * The plug-in is built with their headers where they are there, and links none of them: a machine may lack one. Then,
+ * and where a library takes a case not, our own kernels do the work; how often either did is counted.
+ */
+#ifndef YOKE_DEVICE_CUDA_LIBRARIES_H
+#define YOKE_DEVICE_CUDA_LIBRARIES_H
+
+#include "device/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A function of a library: its name, and where its address goes. */
+typedef struct cuda_symbol {
+    const char *name;
+    void **address;
+} cuda_symbol;
+
+/* Opens the first of `files` (ended by NULL) that is there, and finds its `count` functions. False where there is none,
+ * one is too old, or YOKE_CUDA_LIBRARIES=0 keeps to our own kernels; `why`, of 300 bytes, says which. */
+bool cuda_library_open(const char *const *files, const cuda_symbol *symbols, int count, char *why);
+
+enum cuda_work { CUDA_GEMM, CUDA_CONV, CUDA_CONV_INPUT, CUDA_CONV_WEIGHT, CUDA_WORKS };
+/* Notes that a library did a piece of work, or one of our own kernels. */
+void cuda_count_work(enum cuda_work work, bool by_library);
+/* What libraries there are, and "gemm: 12 by library, 0 by own kernel" for each kind of work. The plug-in exports it
+ * for tests and reports. */
+__attribute__((visibility("default"))) void yk__cuda_describe(char *text, size_t size);
+/* Whether f32 products may round their factors to TF32: YOKE_CUDA_TF32=1. */
+bool cuda_allows_tf32(void);
+
+/* The product by cuBLASLt. *taken is false where it was not done, and is to be done otherwise: the library is not here,
+ * or takes no such layout. */
+yk_status cuda_blas_gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
+                         bool accumulate, bool *taken);
+/* What there is of cuBLASLt, for reports: a version, or why there is none. */
+const char *cuda_blas_described(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

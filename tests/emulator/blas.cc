@@ -1,0 +1,365 @@
+/*
+ * blas.cc - stand-ins of the calls of cuBLASLt that the backend makes. Tests only.
+ *
+ * A product is computed from the manual's definition when the stream's turn comes. Refused, or a fault, is what the
+ * manual does not promise: a leading dimension less than the rows, a result that overlaps, pointers less aligned than
+ * the algorithm was asked for, a workspace too small or not aligned to 256 bytes, an algorithm of another product, a
+ * handle of another device. The workspace is overwritten, as the library may do.
+ */
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#define CUDA_NO_HALF // its name would hide variables of ours
+#include <cublasLt.h>
+
+#include "base/philox.h"
+#include "device/convert.h"
+#include "tests/emulator/libraries.h"
+
+namespace
+{
+
+enum { WORKSPACE = 1000, WORKSPACE_ALIGNMENT = 256 };
+
+struct layout {
+    cudaDataType type;
+    int32_t batches;
+    int64_t rows, columns, ld, batch;
+};
+struct description {
+    int32_t compute, scale, first, second, bias_type;
+    uint32_t epilogue;
+    const void *bias;
+};
+struct preference {
+    uint64_t workspace;
+    uint32_t alignment[4];
+};
+/* What an algorithm was chosen for. */
+struct algorithm {
+    uint64_t hash;
+    uint32_t alignment[3];
+    uint32_t magic;
+};
+struct handle {
+    int device;
+};
+enum : uint32_t { MAGIC = 0x61F2C30B };
+
+template <typename T, typename From> T read(const From *opaque)
+{
+    static_assert(sizeof(T) <= sizeof(From), "it has room");
+    T made;
+    memcpy(&made, opaque, sizeof(T));
+    return made;
+}
+template <typename To, typename T> void write(To *opaque, const T &from)
+{
+    memset(opaque, 0, sizeof(*opaque));
+    memcpy(opaque, &from, sizeof(T));
+}
+
+cublasStatus_t refuse(const char *call, const char *why)
+{
+    fprintf(stderr, "emulator: %s: %s\n", call, why);
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+size_t size_of(cudaDataType type)
+{
+    return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
+}
+
+double value(const void *memory, cudaDataType type, int64_t i)
+{
+    switch (type) {
+    case CUDA_R_64F: return static_cast<const double *>(memory)[i];
+    case CUDA_R_16F: return (double)yk__from_f16(static_cast<const uint16_t *>(memory)[i]);
+    case CUDA_R_16BF: return (double)yk__from_bf16(static_cast<const uint16_t *>(memory)[i]);
+    default: return (double)static_cast<const float *>(memory)[i];
+    }
+}
+void put(void *memory, cudaDataType type, int64_t i, double x)
+{
+    switch (type) {
+    case CUDA_R_64F: static_cast<double *>(memory)[i] = x; break;
+    case CUDA_R_16F: static_cast<uint16_t *>(memory)[i] = yk__to_f16((float)x); break;
+    case CUDA_R_16BF: static_cast<uint16_t *>(memory)[i] = yk__to_bf16((float)x); break;
+    default: static_cast<float *>(memory)[i] = (float)x; break;
+    }
+}
+
+uint64_t hash_of(const description &d, const layout &a, const layout &b, const layout &c)
+{
+    const int64_t words[] = {d.compute, d.scale,   d.first, d.second, d.epilogue, a.type, a.rows,
+                             a.columns, a.ld,      a.batch, b.rows,   b.columns,  b.ld,   b.batch,
+                             c.rows,    c.columns, c.ld,    c.batch,  c.batches};
+    uint64_t hash = 88172645463325252u;
+    for (int64_t word : words)
+        hash = (hash ^ (uint64_t)word) * 1099511628211u;
+    return hash;
+}
+
+/* Whether the manual has such a product; `why` otherwise. */
+const char *check(const description &d, const layout &a, const layout &b, const layout &c)
+{
+    bool wide = c.type == CUDA_R_64F;
+    int64_t rows = d.first == CUBLAS_OP_N ? a.rows : a.columns, k = d.first == CUBLAS_OP_N ? a.columns : a.rows;
+    int64_t other = d.second == CUBLAS_OP_N ? b.rows : b.columns;
+    int64_t columns = d.second == CUBLAS_OP_N ? b.columns : b.rows;
+    if (a.type != c.type || b.type != c.type)
+        return "factors and result are of several types";
+    if (d.scale != (wide ? CUDA_R_64F : CUDA_R_32F) ||
+        (wide ? d.compute != CUBLAS_COMPUTE_64F
+              : d.compute != CUBLAS_COMPUTE_32F && (d.compute != CUBLAS_COMPUTE_32F_FAST_TF32 || c.type != CUDA_R_32F)))
+        return "no such types of computing and scaling";
+    if (rows != c.rows || columns != c.columns || k != other || k < 1)
+        return "the shapes do not fit together";
+    if (a.ld < a.rows || b.ld < b.rows || c.ld < c.rows)
+        return "a leading dimension is less than the rows";
+    if (a.batches != c.batches || b.batches != c.batches)
+        return "several numbers of batches";
+    if (c.batches > 1 && c.batch < c.ld * (c.columns - 1) + c.rows &&
+        c.ld < c.batch * (c.batches - 1) + c.rows) /* batches between the columns are apart, too */
+        return "the results of a batch overlap";
+    if (d.epilogue != CUBLASLT_EPILOGUE_DEFAULT && d.epilogue != CUBLASLT_EPILOGUE_BIAS)
+        return "no such epilogue here";
+    if (d.epilogue == CUBLASLT_EPILOGUE_BIAS && (wide || d.bias_type != (int32_t)c.type || !d.bias))
+        return "no such bias";
+    return nullptr;
+}
+
+const void *reach(const char *call, const void *address, int64_t bytes, int device)
+{
+    const char *why = nullptr;
+    const void *found = emulator::bytes_of(address, (size_t)bytes, device, &why);
+    if (!found)
+        emulator::library_fault(call, why);
+    return found;
+}
+
+int64_t extent(const layout &l)
+{
+    return ((l.columns - 1) * l.ld + l.rows + (l.batches - 1) * l.batch) * (int64_t)size_of(l.type);
+}
+
+struct product {
+    description d;
+    layout a, b, c;
+    const void *first, *second, *workspace;
+    void *result;
+    double beta;
+    size_t workspace_bytes;
+    int device;
+
+    void run() const
+    {
+        const char *call = "cublasLtMatmul";
+        const void *x = reach(call, first, extent(a), device), *y = reach(call, second, extent(b), device);
+        void *z = const_cast<void *>(reach(call, result, extent(c), device));
+        const void *bias = nullptr;
+        if (d.epilogue == CUBLASLT_EPILOGUE_BIAS) {
+            bias = reach(call, d.bias, c.rows * (int64_t)size_of(c.type), device);
+            if (!bias)
+                return;
+        }
+        void *scratch = const_cast<void *>(reach(call, workspace, (int64_t)workspace_bytes, device));
+        if (!x || !y || !z || !scratch)
+            return;
+        memset(scratch, 0xA5, workspace_bytes);
+        int64_t k = d.first == CUBLAS_OP_N ? a.columns : a.rows;
+        for (int64_t n = 0; n < c.batches; n++)
+            for (int64_t column = 0; column < c.columns; column++)
+                for (int64_t row = 0; row < c.rows; row++) {
+                    double sum = 0;
+                    for (int64_t i = 0; i < k; i++) {
+                        int64_t p = d.first == CUBLAS_OP_N ? i * a.ld + row : row * a.ld + i;
+                        int64_t q = d.second == CUBLAS_OP_N ? column * b.ld + i : i * b.ld + column;
+                        sum += value(x, a.type, n * a.batch + p) * value(y, b.type, n * b.batch + q);
+                    }
+                    int64_t at = n * c.batch + column * c.ld + row;
+                    if (beta != 0)
+                        sum += beta * value(z, c.type, at);
+                    if (bias)
+                        sum += value(bias, c.type, row);
+                    put(z, c.type, at, sum);
+                }
+    }
+};
+
+// ---- the library's functions ----
+size_t get_version()
+{
+    return CUBLAS_VER_MAJOR * 10000 + CUBLAS_VER_MINOR * 100;
+}
+
+cublasStatus_t create(cublasLtHandle_t *made)
+{
+    *made = reinterpret_cast<cublasLtHandle_t>(new handle{emulator::present_device()});
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+const char *status_string(cublasStatus_t)
+{
+    return "the emulator's error of cuBLASLt";
+}
+
+cublasStatus_t layout_init(cublasLtMatrixLayout_t made, size_t size, cudaDataType type, uint64_t rows, uint64_t columns,
+                           int64_t ld)
+{
+    if (size != sizeof(*made) || !rows || !columns)
+        return refuse("cublasLtMatrixLayoutInit", "no such matrix");
+    write(made, layout{type, 1, (int64_t)rows, (int64_t)columns, ld, 0});
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t layout_set(cublasLtMatrixLayout_t made, cublasLtMatrixLayoutAttribute_t attribute, const void *from,
+                          size_t size)
+{
+    layout l = read<layout>(made);
+    if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && size == sizeof(l.batches))
+        memcpy(&l.batches, from, size);
+    else if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && size == sizeof(l.batch))
+        memcpy(&l.batch, from, size);
+    else
+        return refuse("cublasLtMatrixLayoutSetAttribute", "no such attribute, or another size");
+    write(made, l);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t desc_init(cublasLtMatmulDesc_t made, size_t size, cublasComputeType_t compute, cudaDataType_t scale)
+{
+    if (size != sizeof(*made))
+        return refuse("cublasLtMatmulDescInit", "another size");
+    write(made, description{compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, -1, CUBLASLT_EPILOGUE_DEFAULT, nullptr});
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t desc_set(cublasLtMatmulDesc_t made, cublasLtMatmulDescAttributes_t attribute, const void *from,
+                        size_t size)
+{
+    description d = read<description>(made);
+    void *to = nullptr;
+    size_t expected = 4;
+    switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: to = &d.first; break;
+    case CUBLASLT_MATMUL_DESC_TRANSB: to = &d.second; break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: to = &d.epilogue; break;
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: to = &d.bias_type; break;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: to = &d.bias, expected = sizeof(d.bias); break;
+    default: break;
+    }
+    if (!to || size != expected)
+        return refuse("cublasLtMatmulDescSetAttribute", "no such attribute, or another size");
+    memcpy(to, from, size);
+    write(made, d);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t preference_init(cublasLtMatmulPreference_t made, size_t size)
+{
+    if (size != sizeof(*made))
+        return refuse("cublasLtMatmulPreferenceInit", "another size");
+    write(made, preference{0, {256, 256, 256, 256}});
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t preference_set(cublasLtMatmulPreference_t made, cublasLtMatmulPreferenceAttributes_t attribute,
+                              const void *from, size_t size)
+{
+    preference p = read<preference>(made);
+    int which = (int)attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && size == sizeof(p.workspace))
+        memcpy(&p.workspace, from, size);
+    else if (which >= 0 && which < 4 && size == sizeof(p.alignment[0]))
+        memcpy(&p.alignment[which], from, size);
+    else
+        return refuse("cublasLtMatmulPreferenceSetAttribute", "no such attribute, or another size");
+    write(made, p);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t first,
+                         cublasLtMatrixLayout_t second, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t result,
+                         cublasLtMatmulPreference_t wanted, int asked, cublasLtMatmulHeuristicResult_t *found,
+                         int *count)
+{
+    description d = read<description>(desc);
+    layout a = read<layout>(first), b = read<layout>(second), c = read<layout>(result);
+    preference p = read<preference>(wanted);
+    const char *why = check(d, a, b, c);
+    if (why || asked < 1)
+        return refuse("cublasLtMatmulAlgoGetHeuristic", why ? why : "none was asked for");
+    *count = p.workspace >= WORKSPACE;
+    if (!*count)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    memset(found, 0, sizeof(*found));
+    write(&found->algo, algorithm{hash_of(d, a, b, c), {p.alignment[0], p.alignment[1], p.alignment[3]}, MAGIC});
+    found->workspaceSize = WORKSPACE;
+    found->state = CUBLAS_STATUS_SUCCESS;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t matmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t desc, const void *alpha, const void *first,
+                      cublasLtMatrixLayout_t first_layout, const void *second, cublasLtMatrixLayout_t second_layout,
+                      const void *beta, const void *added, cublasLtMatrixLayout_t, void *result,
+                      cublasLtMatrixLayout_t result_layout, const cublasLtMatmulAlgo_t *algo, void *workspace,
+                      size_t workspace_bytes, cudaStream_t stream)
+{
+    const char *call = "cublasLtMatmul";
+    product p;
+    p.d = read<description>(desc);
+    p.a = read<layout>(first_layout), p.b = read<layout>(second_layout), p.c = read<layout>(result_layout);
+    algorithm chosen = read<algorithm>(algo);
+    const char *why = check(p.d, p.a, p.b, p.c);
+    if (why)
+        return refuse(call, why);
+    if (chosen.magic != MAGIC || chosen.hash != hash_of(p.d, p.a, p.b, p.c))
+        return refuse(call, "the algorithm was chosen for another product");
+    const void *pointers[] = {first, second, result};
+    for (int i = 0; i < 3; i++)
+        if (reinterpret_cast<uintptr_t>(pointers[i]) % chosen.alignment[i])
+            return refuse(call, "a pointer is less aligned than the algorithm was asked for");
+    if (workspace_bytes < WORKSPACE || reinterpret_cast<uintptr_t>(workspace) % WORKSPACE_ALIGNMENT)
+        return refuse(call, "the workspace is too small, or not aligned to 256 bytes");
+    if (reinterpret_cast<handle *>(lt)->device != emulator::present_device())
+        return refuse(call, "the handle is another device's");
+    if (added != result)
+        return refuse(call, "what is added lies elsewhere than the result");
+    bool wide = p.c.type == CUDA_R_64F;
+    double scale = wide ? *static_cast<const double *>(alpha) : (double)*static_cast<const float *>(alpha);
+    if (scale != 1)
+        return refuse(call, "alpha is not 1, which is all that the stand-in knows");
+    p.beta = wide ? *static_cast<const double *>(beta) : (double)*static_cast<const float *>(beta);
+    p.first = first, p.second = second, p.result = result, p.workspace = workspace;
+    p.workspace_bytes = workspace_bytes;
+    p.device = emulator::present_device();
+    return emulator::queue_library(call, stream, [p] { p.run(); }) ? CUBLAS_STATUS_SUCCESS
+                                                                   : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+template <typename F> void *address(F *function)
+{
+    return reinterpret_cast<void *>(function);
+}
+
+const emulator::function functions[] = {
+    {"cublasLtGetVersion", address(get_version)},
+    {"cublasLtCreate", address(create)},
+    {"cublasLtGetStatusString", address(status_string)},
+    {"cublasLtMatrixLayoutInit_internal", address(layout_init)},
+    {"cublasLtMatrixLayoutSetAttribute", address(layout_set)},
+    {"cublasLtMatmulDescInit_internal", address(desc_init)},
+    {"cublasLtMatmulDescSetAttribute", address(desc_set)},
+    {"cublasLtMatmulPreferenceInit_internal", address(preference_init)},
+    {"cublasLtMatmulPreferenceSetAttribute", address(preference_set)},
+    {"cublasLtMatmulAlgoGetHeuristic", address(heuristic)},
+    {"cublasLtMatmul", address(matmul)},
+    {nullptr, nullptr},
+};
+
+} // namespace
+
+const emulator::library emulator::blas_library = {"cublasLt", functions};

@@ -1,0 +1,41 @@
+/*
+ * libraries.cc - the loader of NVIDIA's libraries, for the emulator: finds the stand-ins of their calls. Tests only.
+ *
+ * YOKE_EMULATOR_LIBRARIES names what is "installed": "cublasLt,cudnn" where it is not set, "" for a machine that has
+ * none.
+ */
+#include <cstdlib>
+#include <cstring>
+
+#include "tests/emulator/libraries.h"
+
+namespace emulator
+{
+static const library *const all[] = {&blas_library};
+}
+
+extern "C" {
+
+void *emulator_dlopen(const char *file, int)
+{
+    const char *installed = getenv("YOKE_EMULATOR_LIBRARIES");
+    for (const emulator::library *l : emulator::all)
+        if (strstr(file, l->name) && (!installed || strstr(installed, l->name)))
+            return const_cast<emulator::library *>(l);
+    return nullptr;
+}
+
+void *emulator_dlsym(void *opened, const char *name)
+{
+    for (const emulator::function *f = static_cast<emulator::library *>(opened)->functions; f->name; f++)
+        if (strcmp(f->name, name) == 0)
+            return f->address;
+    return nullptr;
+}
+
+const char *emulator_dlerror(void)
+{
+    return "the emulator has no such library";
+}
+
+} // extern "C"

@@ -1,0 +1,31 @@
+/*
+ * libraries.h - stand-ins of NVIDIA's libraries: what the loader of the emulator finds. Tests only.
+ */
+#ifndef YOKE_TESTS_EMULATOR_LIBRARIES_H
+#define YOKE_TESTS_EMULATOR_LIBRARIES_H
+
+#include "tests/emulator/emulator.h"
+
+namespace emulator
+{
+
+struct function {
+    const char *name;
+    void *address;
+};
+struct library {
+    const char *name;          /* part of its file's */
+    const function *functions; /* ended by one without a name */
+};
+extern const library blas_library;
+
+} // namespace emulator
+
+/* Plain C, as the files that call them are. */
+extern "C" {
+void *emulator_dlopen(const char *file, int flags);
+void *emulator_dlsym(void *library, const char *name);
+const char *emulator_dlerror(void);
+}
+
+#endif

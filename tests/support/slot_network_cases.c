@@ -1,0 +1,370 @@
+/* slot_network_cases.c - reductions, softmax, products, convolution, pooling, normalisation: part of slot_cases.c. */
+#include "tests/support/slot_pairs.h"
+
+static const yk_device cuda = {YK_CUDA, 0};
+
+static double sum_room(yk_dtype dtype)
+{
+    return dtype == YK_F64 ? 1e-13 : 3e-6;
+}
+
+/* Up to ten pairs of one case; what is not made stays empty. */
+enum { MOST = 10 };
+typedef struct pairs {
+    pair of[MOST];
+    int count;
+} pairs;
+
+/* The next pair, with numbers of [low, high). */
+static pair *next(pairs *p, slot_report *r, yk_dtype dtype, int ndim, const int64_t *shape, int layout, double low,
+                  double high)
+{
+    pair *made = &p->of[p->count++];
+    if (!r->failed && pair_make(made, r, dtype, ndim, shape, layout))
+        pair_fill_range(made, r, (uint32_t)p->count * 77, low, high);
+    return made;
+}
+
+static void clear(pairs *p)
+{
+    for (int i = 0; i < p->count; i++)
+        pair_free(&p->of[i]);
+    p->count = 0;
+}
+
+static void reduce_case(const slot_case *self, slot_report *r)
+{
+    static const int64_t shapes[][3] = {{3, 5, 7}, {1, 1, 1}, {2, 40, 65}, {4, 0, 2}};
+    yk__reduce op = (yk__reduce)self->op;
+    bool argument = op == YK__ARGMAX || op == YK__ARGMIN, truth = op == YK__ANY || op == YK__ALL;
+    bool extreme = argument || op == YK__AMAX || op == YK__AMIN;
+    for (int dtype = 0; dtype < YK__DTYPES && slot_ready(r) && !r->failed; dtype++)
+        for (int k = 0; k < 4 * 7; k++) {
+            const int64_t *shape = shapes[k % 4];
+            int mask = k / 4 + 1;
+            bool whole = !yk_dtype_is_floating((yk_dtype)dtype), half = dtype == YK_F16 || dtype == YK_BF16;
+            int64_t reduced[3], count = 1;
+            for (int d = 0; d < 3; d++) {
+                reduced[d] = mask & 1 << d ? 1 : shape[d];
+                count *= mask & 1 << d ? shape[d] : 1;
+            }
+            if (half || (argument && mask != 1 && mask != 2 && mask != 4) || (extreme && count == 0) ||
+                (op == YK__VAR && count < 2))
+                continue;
+            bool i64 = argument || (whole && (op == YK__SUM || op == YK__PROD));
+            if (whole && (op == YK__MEAN || op == YK__VAR || op == YK__SUM_SQUARES))
+                continue;
+            pairs p = {.count = 0};
+            pair *in = next(&p, r, (yk_dtype)dtype, 3, shape, k % (LAYOUTS + 1), op == YK__PROD ? 0.7 : -9,
+                            op == YK__PROD ? 1.35 : 9);
+            pair *out = next(&p, r, truth ? YK_BOOL : i64 ? YK_I64 : (yk_dtype)dtype, 3, reduced, k % LAYOUTS, 0, 1);
+            if (extreme && !whole)
+                pair_fill(in, r, (uint32_t)k); /* NaN and infinities */
+            double p0 = op == YK__VAR ? 1 : 0, room = whole || extreme || truth ? 0 : sum_room((yk_dtype)dtype) * 4;
+            yk_status cpu = r->failed ? YK_ERR_INTERNAL : slot_cpu->reduce(0, op, &out->cpu, &in->cpu, p0);
+            yk_clear_error();
+            if (!r->failed &&
+                slot_both(r, yk_dtype_name((yk_dtype)dtype), cpu, slot_gpu->reduce(0, op, &out->gpu, &in->gpu, p0)))
+                pair_compare_sums(r, yk_dtype_name((yk_dtype)dtype), out, room);
+            clear(&p);
+        }
+}
+
+/* So many elements for an output that they are cut into parts, along rows, along columns, and all of them. */
+static void long_reduce_case(const slot_case *self, slot_report *r)
+{
+    static const int64_t shapes[][2] = {{3, 20001}, {20001, 3}, {150, 140}, {1, 9001}};
+    static const yk__reduce ops[] = {YK__SUM, YK__AMAX, YK__ARGMAX, YK__VAR, YK__ALL};
+    (void)self;
+    for (int k = 0; k < 4 * 3 * 5 && slot_ready(r) && !r->failed; k++) {
+        const int64_t *shape = shapes[k % 4];
+        int kept = k / 4 % 3; /* 2: none */
+        yk__reduce op = ops[k / 12];
+        if (op == YK__ARGMAX && kept == 2)
+            continue;
+        const int64_t reduced[] = {kept == 0 ? shape[0] : 1, kept == 1 ? shape[1] : 1};
+        pairs p = {.count = 0};
+        pair *in = next(&p, r, YK_F32, 2, shape, k % 2 ? GAPS : C_ORDER, -9, 9);
+        pair *out = next(&p, r,
+                         op == YK__ARGMAX ? YK_I64
+                         : op == YK__ALL  ? YK_BOOL
+                                          : YK_F32,
+                         2, reduced, C_ORDER, 0, 1);
+        double p0 = op == YK__VAR && (kept == 2 || shape[!kept] > 1) ? 1 : 0;
+        if (!r->failed && slot_done(r, "cpu", slot_cpu->reduce(0, op, &out->cpu, &in->cpu, p0)) &&
+            slot_done(r, "cuda", slot_gpu->reduce(0, op, &out->gpu, &in->gpu, p0)))
+            pair_compare_sums(r, "out", out, op == YK__SUM || op == YK__VAR ? 1e-6 : 0);
+        clear(&p);
+    }
+}
+
+static void softmax_case(const slot_case *self, slot_report *r)
+{
+    static const int64_t shapes[][3] = {{3, 5, 7}, {1, 1, 1}, {2, 40, 65}, {4, 0, 2}};
+    for (int k = 0; k < 2 * 4 * 3 && slot_ready(r) && !r->failed; k++) {
+        yk_dtype dtype = k & 1 ? YK_F64 : YK_F32;
+        const int64_t *shape = shapes[k / 2 % 4];
+        int dim = k / 8;
+        pairs p = {.count = 0};
+        pair *x = next(&p, r, dtype, 3, shape, k % (LAYOUTS + 1), -20, 20),
+             *out = next(&p, r, dtype, 3, shape, k % LAYOUTS, 0, 1);
+        pair *g = next(&p, r, dtype, 3, shape, (k + 1) % LAYOUTS, -2, 2),
+             *gx = next(&p, r, dtype, 3, shape, (k + 2) % LAYOUTS, 0, 1);
+        if (!r->failed && slot_done(r, "cpu", slot_cpu->softmax(0, &out->cpu, &x->cpu, dim, self->op)) &&
+            slot_done(r, "cuda", slot_gpu->softmax(0, &out->gpu, &x->gpu, dim, self->op)) &&
+            slot_done(r, "cpu", slot_cpu->softmax_backward(0, &gx->cpu, &g->cpu, &out->cpu, dim, self->op)) &&
+            slot_done(r, "cuda", slot_gpu->softmax_backward(0, &gx->gpu, &g->gpu, &out->gpu, dim, self->op))) {
+            pair_compare_sums(r, "softmax", out, sum_room(dtype));
+            pair_compare_sums(r, "gradient", gx, sum_room(dtype) * 4);
+        }
+        clear(&p);
+    }
+}
+
+/* How much of a kind of work a library has done, or our own kernel, as the plug-in describes it. */
+static long long work_done(const char *kind, bool by_library)
+{
+    char text[1000] = "";
+    slot_describe(text, sizeof(text));
+    const char *at = strstr(text, kind);
+    long long library = -1, own = -1;
+    if (at)
+        sscanf(at + strlen(kind), ": %lld by library, %lld by own", &library, &own);
+    return by_library ? library : own;
+}
+
+/* Without libraries every product is our own kernel's; with them, those that have no layout of theirs. */
+static void gemm_case(const slot_case *self, slot_report *r)
+{
+    (void)self;
+    if (!slot_ready(r))
+        return;
+    const char *libraries = getenv("YOKE_CUDA_LIBRARIES");
+    bool own = libraries && strcmp(libraries, "0") == 0;
+    long long by_library = work_done("gemm", true), by_own = work_done("gemm", false);
+    static const int64_t sizes[][4] = {
+        {2, 65, 70, 17}, {1, 1, 1, 1}, {3, 5, 4, 100}, {1, 64, 64, 16}, {2, 3, 0, 5}}; /* B, M, N, K */
+    for (int k = 0; k < 5 * 8 && slot_ready(r) && !r->failed; k++) {
+        const int64_t *n = sizes[k % 5], a[] = {n[0], n[1], n[3]}, b[] = {n[0], n[3], n[2]}, out[] = {n[0], n[1], n[2]};
+        yk_dtype dtype = k & 1 ? YK_F64 : YK_F32;
+        pairs p = {.count = 0};
+        pair *x = next(&p, r, dtype, 3, a, k % (LAYOUTS + 1), -2, 2),
+             *y = next(&p, r, dtype, 3, b, k / 5 % (LAYOUTS + 1), -2, 2);
+        pair *o = next(&p, r, dtype, 3, out, k / 10 % LAYOUTS, -2, 2),
+             *bias = next(&p, r, dtype, 1, &n[2], GAPS, -2, 2);
+        bool add = k & 4;
+        if (!r->failed &&
+            slot_done(r, "cpu", slot_cpu->gemm(0, &o->cpu, &x->cpu, &y->cpu, k & 2 ? &bias->cpu : NULL, add)) &&
+            slot_done(r, "cuda", slot_gpu->gemm(0, &o->gpu, &x->gpu, &y->gpu, k & 2 ? &bias->gpu : NULL, add)))
+            pair_compare_sums(r, yk_dtype_name(dtype), o, sum_room(dtype));
+        clear(&p);
+    }
+    by_library = work_done("gemm", true) - by_library, by_own = work_done("gemm", false) - by_own;
+    if (!r->failed && (own ? by_library != 0 || by_own != 32 : by_library < 10 || by_own < 5))
+        slot_fail(r, "%lld products by a library and %lld by our own kernel", by_library, by_own);
+}
+
+static void conv_case(const slot_case *self, slot_report *r)
+{
+    (void)self;
+    static const struct {
+        int64_t n, c, h, w, o, kh, kw, groups, stride, padding, dilation;
+    } cases[] = {{2, 3, 9, 8, 4, 3, 3, 1, 1, 1, 1},
+                 {1, 4, 7, 7, 6, 3, 2, 2, 2, 1, 1},
+                 {3, 2, 5, 6, 2, 1, 1, 1, 1, 0, 1},
+                 {1, 6, 11, 9, 6, 3, 3, 6, 2, 2, 2},
+                 {2, 1, 1, 1, 3, 3, 3, 1, 1, 1, 1}};
+    for (int k = 0; k < 5 * 4 && slot_ready(r) && !r->failed; k++) {
+        int64_t n = cases[k % 5].n, c = cases[k % 5].c, h = cases[k % 5].h, w = cases[k % 5].w, o = cases[k % 5].o;
+        int64_t kh = cases[k % 5].kh, kw = cases[k % 5].kw, g = cases[k % 5].groups, s = cases[k % 5].stride;
+        int64_t pad = cases[k % 5].padding, dil = cases[k % 5].dilation;
+        const yk__conv2d p = {.stride = {s, s}, .padding = {pad, pad}, .dilation = {dil, dil}, .groups = g};
+        const int64_t x_shape[] = {n, c, h, w}, w_shape[] = {o, c / g, kh, kw};
+        const int64_t out_shape[] = {n, o, (h + 2 * pad - dil * (kh - 1) - 1) / s + 1,
+                                     (w + 2 * pad - dil * (kw - 1) - 1) / s + 1};
+        yk_dtype dtype = k & 1 ? YK_F64 : YK_F32;
+        pairs all = {.count = 0};
+        pair *x = next(&all, r, dtype, 4, x_shape, k % LAYOUTS, -2, 2),
+             *wt = next(&all, r, dtype, 4, w_shape, C_ORDER, -2, 2);
+        pair *out = next(&all, r, dtype, 4, out_shape, C_ORDER, 0, 1),
+             *bias = next(&all, r, dtype, 1, &o, C_ORDER, -2, 2);
+        pair *gout = next(&all, r, dtype, 4, out_shape, k / 5 % 2, -2, 2),
+             *gx = next(&all, r, dtype, 4, x_shape, C_ORDER, 0, 1);
+        pair *gw = next(&all, r, dtype, 4, w_shape, C_ORDER, 0, 1), *gbias = next(&all, r, dtype, 1, &o, C_ORDER, 0, 1);
+        bool with = k & 2;
+        if (!r->failed &&
+            slot_done(r, "cpu", slot_cpu->conv2d(0, &p, &out->cpu, &x->cpu, &wt->cpu, with ? &bias->cpu : NULL)) &&
+            slot_done(r, "cuda", slot_gpu->conv2d(0, &p, &out->gpu, &x->gpu, &wt->gpu, with ? &bias->gpu : NULL)) &&
+            slot_done(r, "cpu", slot_cpu->conv2d_backward_input(0, &p, &gx->cpu, &gout->cpu, &wt->cpu)) &&
+            slot_done(r, "cuda", slot_gpu->conv2d_backward_input(0, &p, &gx->gpu, &gout->gpu, &wt->gpu)) &&
+            slot_done(
+                r, "cpu",
+                slot_cpu->conv2d_backward_weight(0, &p, &gw->cpu, with ? &gbias->cpu : NULL, &gout->cpu, &x->cpu)) &&
+            slot_done(
+                r, "cuda",
+                slot_gpu->conv2d_backward_weight(0, &p, &gw->gpu, with ? &gbias->gpu : NULL, &gout->gpu, &x->gpu))) {
+            pair_compare_sums(r, "out", out, sum_room(dtype) * 2);
+            pair_compare_sums(r, "gx", gx, sum_room(dtype) * 2);
+            pair_compare_sums(r, "gw", gw, sum_room(dtype) * 2);
+            pair_compare_sums(r, "gbias", gbias, sum_room(dtype) * 2);
+        }
+        clear(&all);
+    }
+}
+
+/* op 0: max, 1: average, 2: adaptive average */
+static void pool_case(const slot_case *self, slot_report *r)
+{
+    for (int k = 0; k < 24 && slot_ready(r) && !r->failed; k++) {
+        const yk__pool2d options[] = {
+            {.kernel = {2, 2}, .stride = {2, 2}, .dilation = {1, 1}},
+            {.kernel = {3, 2}, .stride = {1, 2}, .padding = {1, 1}, .dilation = {1, 1}, .count_exclude_pad = true},
+            {.kernel = {3, 3}, .stride = {2, 1}, .padding = {1, 1}, .dilation = {self->op ? 1 : 2, 1}, .divisor = 5}};
+        yk__pool2d p = options[k % 3];
+        const int64_t x_shape[] = {2, 3, 9, 7};
+        int64_t out_shape[4] = {2, 3, 4, 3};
+        for (int d = 0; d < 2 && self->op != 2; d++)
+            out_shape[2 + d] =
+                (x_shape[2 + d] + 2 * p.padding[d] - p.dilation[d] * (p.kernel[d] - 1) - 1) / p.stride[d] + 1;
+        yk_dtype dtype = k & 1 ? YK_F64 : YK_F32;
+        pairs all = {.count = 0};
+        pair *x = next(&all, r, dtype, 4, x_shape, k % LAYOUTS, -2, 2),
+             *out = next(&all, r, dtype, 4, out_shape, C_ORDER, 0, 1);
+        pair *index = next(&all, r, YK_I32, 4, out_shape, C_ORDER, 0, 1),
+             *gx = next(&all, r, dtype, 4, x_shape, k % 2, 0, 1);
+        pair *g = next(&all, r, dtype, 4, out_shape, C_ORDER, -2, 2);
+        if (k > 18)
+            pair_fill(x, r, (uint32_t)k);
+        if (r->failed) {
+        } else if (self->op == 0) {
+            slot_done(r, "cpu", slot_cpu->max_pool2d(0, &p, &out->cpu, &index->cpu, &x->cpu));
+            slot_done(r, "cuda", slot_gpu->max_pool2d(0, &p, &out->gpu, &index->gpu, &x->gpu));
+            slot_done(r, "cpu", slot_cpu->max_pool2d_backward(0, &p, &gx->cpu, &g->cpu, &index->cpu));
+            slot_done(r, "cuda", slot_gpu->max_pool2d_backward(0, &p, &gx->gpu, &g->gpu, &index->gpu));
+            pair_compare(r, "out", out, 0);
+            pair_compare(r, "index", index, 0);
+        } else if (self->op == 1) {
+            slot_done(r, "cpu", slot_cpu->avg_pool2d(0, &p, &out->cpu, &x->cpu));
+            slot_done(r, "cuda", slot_gpu->avg_pool2d(0, &p, &out->gpu, &x->gpu));
+            slot_done(r, "cpu", slot_cpu->avg_pool2d_backward(0, &p, &gx->cpu, &g->cpu));
+            slot_done(r, "cuda", slot_gpu->avg_pool2d_backward(0, &p, &gx->gpu, &g->gpu));
+        } else {
+            slot_done(r, "cpu", slot_cpu->adaptive_avg_pool2d(0, &out->cpu, &x->cpu));
+            slot_done(r, "cuda", slot_gpu->adaptive_avg_pool2d(0, &out->gpu, &x->gpu));
+            slot_done(r, "cpu", slot_cpu->adaptive_avg_pool2d_backward(0, &gx->cpu, &g->cpu));
+            slot_done(r, "cuda", slot_gpu->adaptive_avg_pool2d_backward(0, &gx->gpu, &g->gpu));
+        }
+        if (k <= 18)
+            pair_compare_sums(r, "out", out, sum_room(dtype));
+        pair_compare_sums(r, "gradient", gx, sum_room(dtype));
+        clear(&all);
+    }
+}
+
+/* ---- through the public functions: forward, backward, on the GPU and on the CPU, by dtype ---- */
+enum { RESULTS = 6 };
+typedef struct results {
+    yk_tensor *of[RESULTS]; /* the output, and gradients */
+} results;
+
+static yk_tensor *values(yk_dtype dtype, yk_device device, int ndim, const int64_t *shape, uint32_t seed, bool wants)
+{
+    int64_t count = 1;
+    for (int d = 0; d < ndim; d++)
+        count *= shape[d];
+    float *x = malloc((size_t)(count + 1) * sizeof(float));
+    for (int64_t i = 0; i < count; i++)
+        x[i] = (float)((double)slot_word(seed, (uint64_t)i) * 0x1p-31 - 1);
+    yk_tensor *made = yk_detach(yk_to(yk_cast(yk_from_data(x, ndim, shape, NULL), dtype), device));
+    free(x);
+    if (made && wants && yk_set_requires_grad(made, true))
+        return NULL;
+    return made;
+}
+
+static results run_layer(int layer, yk_dtype dtype, yk_device device)
+{
+    const int64_t x4[] = {3, 4, 6, 5}, w4[] = {6, 4, 3, 3}, c[] = {4}, x2[] = {9, 33}, w2[] = {7, 33}, o[] = {7},
+                  d[] = {33}, six[] = {6};
+    results out = {{NULL}};
+    yk_tensor *x, *w, *b, *y = NULL;
+    bool flat = layer >= 4;
+    x = flat ? values(dtype, device, 2, x2, 1, true) : values(dtype, device, 4, x4, 1, true);
+    w = flat ? values(dtype, device, 2, w2, 2, true) : values(dtype, device, 4, w4, 2, true);
+    b = values(dtype, device, 1, layer == 0 ? six : layer == 4 ? o : flat ? d : c, 3, true);
+    yk_tensor *scale = values(dtype, device, 1, flat ? d : c, 4, true);
+    switch (layer) {
+    case 0: y = yk_conv2d(x, w, b, &(yk_conv2d_options){.padding = {1, 1}}); break;
+    case 1: y = yk_batch_norm(x, scale, b, NULL, NULL, &(yk_batch_norm_options){.training = true, .relu = true}); break;
+    case 2:
+        y = yk_add(yk_max_pool2d(x, &(yk_pool2d_options){.kernel = {2, 2}}),
+                   yk_avg_pool2d(x, &(yk_pool2d_options){.kernel = {2, 2}}));
+        break;
+    case 3: y = yk_adaptive_avg_pool2d(x, 2, 2); break;
+    case 4: y = yk_linear(x, w, b); break;
+    case 5: y = yk_layer_norm(x, 1, d, scale, b, 0); break;
+    case 6: y = yk_softmax(x, 1); break;
+    case 7: y = yk_log_softmax(x, 0); break;
+    case 8: y = yk_matmul(x, yk_transpose(w, 0, 1)); break;
+    default: y = yk_mul(yk_var(x), yk_gelu(x)); break;
+    }
+    yk_tensor *weights = y ? values(dtype, device, yk_ndim(y), yk_sizes(y), 9, false) : NULL;
+    if (!y || yk_backward(yk_sum(yk_mul(y, weights))))
+        return out;
+    out.of[0] = y;
+    out.of[1] = yk_grad(x), out.of[2] = yk_grad(w), out.of[3] = yk_grad(b), out.of[4] = yk_grad(scale);
+    return out;
+}
+
+static void layer_case(const slot_case *self, slot_report *r)
+{
+    static const yk_dtype floats[] = {YK_F32, YK_F64, YK_F16, YK_BF16};
+    for (int k = 0; k < 4 && slot_ready(r) && !r->failed; k++) {
+        yk_scope scope = yk_scope_begin();
+        double room = floats[k] == YK_F64 ? 1e-12 : floats[k] == YK_F32 ? 1e-5 : floats[k] == YK_F16 ? 4e-3 : 3e-2;
+        results a = run_layer(self->op, floats[k], (yk_device){YK_CPU, 0});
+        slot_done(r, "cpu", a.of[0] ? YK_OK : YK_ERR_INTERNAL);
+        results b = run_layer(self->op, floats[k], cuda);
+        slot_done(r, "cuda", b.of[0] ? YK_OK : YK_ERR_INTERNAL);
+        for (int i = 0; i < RESULTS && !r->failed; i++) {
+            if (!a.of[i] != !b.of[i])
+                slot_fail(r, "result %d is %s", i, a.of[i] ? "missing" : "there");
+            if (!a.of[i] || !b.of[i])
+                continue;
+            if (yk_tensor_dtype(a.of[i]) != yk_tensor_dtype(b.of[i]) || !yk_same_shape(a.of[i], b.of[i]))
+                slot_fail(r, "result %d has another dtype or shape", i);
+            int64_t n = yk_numel(a.of[i]);
+            double *x = malloc((size_t)(n + 1) * sizeof(double)), *y = malloc((size_t)(n + 1) * sizeof(double)),
+                   top = 0;
+            slot_done(r, "cpu", yk_tensor_read(yk_cast(yk_detach(a.of[i]), YK_F64), x, (size_t)n * sizeof(double)));
+            slot_done(r, "cuda", yk_tensor_read(yk_cast(yk_detach(b.of[i]), YK_F64), y, (size_t)n * sizeof(double)));
+            for (int64_t e = 0; e < n; e++)
+                top = fabs(x[e]) > top ? fabs(x[e]) : top;
+            for (int64_t e = 0; e < n && !r->failed; e++, r->compared++)
+                if (!(fabs(x[e] - y[e]) <= room * top))
+                    slot_fail(r, "%s, result %d, element %lld is %.9g, the CPU has %.9g", yk_dtype_name(floats[k]), i,
+                              (long long)e, y[e], x[e]);
+            free(x);
+            free(y);
+        }
+        yk_scope_end(scope);
+    }
+}
+
+/* clang-format off */
+#define REDUCE(op)      {"reduce", #op, reduce_case, YK__##op}
+#define LAYER(name, op) {"layer", name, layer_case, op}
+const slot_case slot_network_cases[] = {
+    REDUCE(SUM), REDUCE(MEAN), REDUCE(PROD), REDUCE(AMAX), REDUCE(AMIN), REDUCE(ANY), REDUCE(ALL), REDUCE(ARGMAX),
+    REDUCE(ARGMIN), REDUCE(VAR), REDUCE(SUM_SQUARES),
+    {"reduce", "in_parts", long_reduce_case, 0},
+    {"softmax", "plain", softmax_case, 0},
+    {"softmax", "log", softmax_case, 1},
+    {"gemm", "all", gemm_case, 0},
+    {"conv2d", "all", conv_case, 0},
+    {"pool", "max", pool_case, 0}, {"pool", "average", pool_case, 1}, {"pool", "adaptive", pool_case, 2},
+    LAYER("conv2d", 0), LAYER("batch_norm", 1), LAYER("pools", 2), LAYER("adaptive_avg_pool2d", 3), LAYER("linear", 4),
+    LAYER("layer_norm", 5), LAYER("softmax", 6), LAYER("log_softmax", 7), LAYER("matmul", 8), LAYER("var_gelu", 9),
+    {NULL, NULL, NULL, 0},
+};
+/* clang-format on */
