@@ -191,17 +191,26 @@ finish_launchers()
     done
 }
 
-# What the launchers may end with: they are done, or a fault ended the whole job.
+# What the launchers may end with. A rank that fails is started again, however it failed, so a job ends with anything but
+# 0 for two reasons: a rank was asked to end, saved its state and had the others do so (75); or a node was lost, which is
+# not started again. The launchers then end with 1, or with the first failure where a rank failed in the same attempt
+# before that: 128 plus the signal that it was hit with (134 SIGABRT, 137 SIGKILL, 139 SIGSEGV; 143 SIGTERM and 138
+# SIGUSR1 where it came before the rank handled it). The launcher that was killed itself ends with 137.
 expected_end()
 {
-    local fault known="0"
+    local fault known="0" lost= failed=
     for fault in "${history[@]:begun}"; do
         case $fault in
-        TERM | USR1) known+=" 75 143 138" ;;
-        # A node that is lost ends the job with what failed first, which may be a rank that was hit before.
-        launcher | inner | cut) known+=" 1 134 137 139 143" ;;
+        TERM) known+=" 75" failed+=" 143" ;;
+        USR1) known+=" 75" failed+=" 138" ;;
+        KILL | pair | all | STOP) failed+=" 137" ;; # one that stands still is killed in the end
+        SEGV) failed+=" 139" ;;
+        ABRT) failed+=" 134" ;;
+        launcher | inner) known+=" 137" lost=1 ;;
+        cut) lost=1 ;;
         esac
     done
+    [ -z "$lost" ] || known+=" 1$failed"
     for code in $codes; do
         [[ " $known " == *" $code "* ]] || return 1
     done
@@ -263,6 +272,7 @@ one_job()
     [ -z "$(find ck -name '*.tmp*' -print -quit)" ] || wrong "left $(find ck -name '*.tmp*' | tr '\n' ' ')"
     [ "$(ls "$TMPDIR" | wc -l)" = 0 ] || wrong "left $(ls "$TMPDIR" | tr '\n' ' ')in TMPDIR"
     compared_weights=$((compared_weights + 1))
+    echo "# job $jobs_done over $transport: $attempts starts, ${#history[@]} faults (${faults[$transport]} so far), $bad wrong"
 }
 
 compared=0 compared_weights=0
