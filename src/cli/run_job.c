@@ -14,6 +14,7 @@
 #include "cli/run_job.h"
 #include "launch/guard.h"
 #include "launch/hang.h"
+#include "launch/listeners.h"
 #include "launch/rank_info.h"
 #include "launch/rendezvous.h"
 #include "launch/variables.h"
@@ -40,11 +41,14 @@ static const char *const set_names[] = {"RANK",
                                         "YOKE_JOB_ID",
                                         "YOKE_JOB_SECRET_FD",
                                         "YOKE_JOB_SECRET_FILE",
+                                        "YOKE_LISTENER_FD",
                                         "YOKE_PROGRESS",
+                                        "YOKE_RANK_LISTENERS",
                                         NULL};
 
 /* NULL without memory. */
-static char **environment(const job *j, const worker *w, yk__hang_watch *hang, int port, int64_t restart)
+static char **environment(const job *j, const worker *w, yk__hang_watch *hang, int port, int64_t restart,
+                          const char *listeners)
 {
     yk__variables v = {0};
     yk__variables_inherit(&v, set_names);
@@ -66,6 +70,10 @@ static char **environment(const job *j, const worker *w, yk__hang_watch *hang, i
         yk__variables_put(&v, "YOKE_JOB_SECRET_FILE", j->secret_file);
     else if (j->secret >= 0)
         yk__variables_put_number(&v, "YOKE_JOB_SECRET_FD", SECRET_FD);
+    if (listeners) {
+        yk__variables_put(&v, "YOKE_RANK_LISTENERS", listeners);
+        yk__variables_put_number(&v, "YOKE_LISTENER_FD", LISTENER_FD);
+    }
     char progress[YK__PROGRESS_VARIABLE];
     yk__variables_put(&v, "YOKE_PROGRESS", yk__hang_watch_variable(hang, w->local_rank, progress));
     int cores = yk__cores() / j->local;
@@ -153,7 +161,7 @@ static void clear_workers(const job *j, worker *workers)
     free(workers);
 }
 
-static bool prepare(job *j, worker *workers, yk__hang_watch *hang, int port, int64_t restart)
+static bool prepare(job *j, worker *workers, const yk__rendezvous *n, yk__hang_watch *hang, int port, int64_t restart)
 {
     for (int i = 0; i < j->local; i++) {
         worker *w = &workers[i];
@@ -161,8 +169,10 @@ static bool prepare(job *j, worker *workers, yk__hang_watch *hang, int port, int
         w->local_rank = i;
         w->input = w->rank == 0 && !isatty(0);
         w->out.fd = w->out.log = w->err.fd = w->err.log = -1;
+        const char *listeners = n ? yk__rendezvous_listeners(n, i, &w->listener) : NULL;
+        w->listener = listeners ? w->listener : 0;
         w->argv = arguments(j, w);
-        w->envp = environment(j, w, hang, port, restart);
+        w->envp = environment(j, w, hang, port, restart, listeners);
         if (!w->argv || !w->envp) {
             yk__relay_say(&j->err, "yoke run: out of memory\n");
             return false;
@@ -236,7 +246,7 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
         yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
         yk_clear_error();
     }
-    if (workers && plan->port && g.hang && prepare(j, workers, g.hang, plan->port, plan->restart)) {
+    if (workers && plan->port && g.hang && prepare(j, workers, n, g.hang, plan->port, plan->restart)) {
         yk__outcome end;
         yk__supervisor_run(&g);
         *interrupted = g.interrupted;

@@ -113,6 +113,7 @@ typedef struct yk__comm_join_args {
     const char *host_name; /* for messages */
     uint64_t members;      /* a hash of what the ranks must agree on beyond the name; a difference is an error */
     int rank, world_size;
+    bool launched; /* the first group of all ranks that a launcher started, which may have told where they listen */
     double timeout, join_timeout; /* seconds */
     void *parent;                 /* the state of the group that this is a part of, else NULL */
     const int *ranks;             /* this group's ranks in the parent */

@@ -79,7 +79,7 @@ static yk_store *serve_store(const yk_tcp_store_options *o)
     return store;
 }
 
-/* Waits for, or serves, the store at host:port. `served`: neither rank does, but the launcher. Who lacks descriptors
+/* Serves the store at host:port, or is its client. `served`: neither rank does, but the launcher. Who lacks descriptors
  * says so before it serves a store that the others would lose with it. */
 static yk_status open_tcp(const char *host, int port, bool serve, bool served, int world_size, double join_timeout,
                           yk_store **store)
@@ -90,17 +90,13 @@ static yk_status open_tcp(const char *host, int port, bool serve, bool served, i
         return status;
     yk_scope scope = yk_scope_begin();
     yk_tcp_store_options o = {.host = host, .port = port, .is_server = serve, .timeout = join_timeout};
-    *store = serve ? serve_store(&o) : yk_store_retain(yk__tcp_store_early(&o));
+    const char *blame =
+        served ? "init_process_group: TORCHELASTIC_USE_AGENT_STORE=True says that the launcher serves the store "
+                 "(torchrun's is not for yoke; start the program with `yoke run`)"
+               : "init_process_group: the store, that rank 0 serves";
+    *store = serve ? serve_store(&o) : yk_store_retain(yk__tcp_store_later(&o, blame));
     yk_scope_end(scope);
-    if (*store)
-        return YK_OK;
-    if (served)
-        yk__error_prefix(
-            "init_process_group: TORCHELASTIC_USE_AGENT_STORE=True says that the launcher serves the store "
-            "(torchrun's is not for yoke; start the program with `yoke run`)");
-    else if (!serve)
-        yk__error_prefix("init_process_group: the store, that rank 0 serves");
-    return yk__error_code();
+    return *store ? YK_OK : yk__error_code();
 }
 
 static yk_status join_environment(bool bootstraps, double join_timeout, yk__joining *joining)

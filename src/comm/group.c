@@ -190,7 +190,7 @@ static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *s
     return NULL;
 }
 
-static yk_process_group *join(yk_process_group *handle, uint64_t members, void *parent, const int *ranks)
+static yk_process_group *join(yk_process_group *handle, uint64_t members, bool launched, void *parent, const int *ranks)
 {
     if (!handle)
         return NULL;
@@ -204,6 +204,7 @@ static yk_process_group *join(yk_process_group *handle, uint64_t members, void *
                                .world_size = g->world_size,
                                .timeout = g->timeout,
                                .join_timeout = g->join_timeout,
+                               .launched = launched,
                                .parent = parent,
                                .ranks = ranks};
     if (!g->backend->join(&args, &g->state)) {
@@ -225,8 +226,8 @@ static yk_status find_times(const char *what, double *timeout, double *join_time
     return status ? status : yk__check_timeout(what, "join_timeout", *join_timeout, (double)usual_join, join_timeout);
 }
 
-/* Not in a scope: the caller has the reference. */
-static yk_process_group *create(const char *what, yk_store *store, int rank, int world_size,
+/* Not in a scope: the caller has the reference. `launched`: see yk__comm_join_args. */
+static yk_process_group *create(const char *what, yk_store *store, int rank, int world_size, bool launched,
                                 const yk_process_group_options *o)
 {
     if (world_size < 1 || rank < 0 || rank >= world_size) {
@@ -257,7 +258,7 @@ static yk_process_group *create(const char *what, yk_store *store, int rank, int
         return NULL;
     }
     return join(handle_new(backend, store, name, shares ? o->host_id : alone, rank, world_size, timeout, join_timeout),
-                0xCBF29CE484222325u, NULL, NULL);
+                0xCBF29CE484222325u, launched, NULL, NULL);
 }
 
 yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_size,
@@ -268,7 +269,7 @@ yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_s
     static const yk_process_group_options defaults;
     if (!yk__scope_check("process_group_create"))
         return NULL;
-    return yk__scope_own(create("process_group_create", store, rank, world_size, options ? options : &defaults));
+    return yk__scope_own(create("process_group_create", store, rank, world_size, false, options ? options : &defaults));
 }
 
 yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *ranks)
@@ -309,7 +310,7 @@ yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *r
     yk_process_group *handle =
         handle_new(p->backend, count > 1 ? p->store : NULL, name, p->host_id, rank, count, p->timeout, p->join_timeout);
     if (rank >= 0)
-        handle = join(handle, members, p->state, ranks);
+        handle = join(handle, members, false, p->state, ranks);
     return yk__scope_own(handle);
 }
 
@@ -346,8 +347,9 @@ yk_status yk_init_process_group(const yk_init_options *options)
     pthread_mutex_unlock(&default_lock);
     if (generation > 1)
         snprintf(name, sizeof(name), "world.%d", generation); /* the store may still have the keys of the last one */
+    bool by_launcher = !o->store && !o->world_size && (!o->init_method || strcmp(o->init_method, "env://") == 0);
     yk_process_group *made =
-        create("init_process_group", joining.store, joining.rank, joining.world_size,
+        create("init_process_group", joining.store, joining.rank, joining.world_size, by_launcher && generation == 1,
                &(yk_process_group_options){
                    .backend = o->backend, .name = name, .timeout = timeout, .join_timeout = join_timeout});
     yk_store_release(joining.store);

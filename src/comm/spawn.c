@@ -72,6 +72,7 @@ static bool set_environment(const yk_spawn_context *s, int rank)
     snprintf(number, sizeof(number), "%d", s->secret);
     set_variable(&failed, "YOKE_JOB_SECRET_FD", number);
     unsetenv("YOKE_JOB_SECRET_FILE");
+    unsetenv("YOKE_RANK_LISTENERS"); /* of the job that this process is a rank of */
     return !failed;
 }
 

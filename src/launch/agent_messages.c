@@ -10,7 +10,12 @@
 
 #include "launch/agents.h"
 
-enum { MOST_COUNTS = 4096, MOST_PROCESSES = 4096 };
+enum {
+    MOST_COUNTS = 4096,
+    MOST_PROCESSES = 4096,
+    /* A word of its own for each of so many ranks; a variable of the environment may have 128 KiB. */
+    MOST_LISTENERS_TEXT = YK__MOST_LISTENERS * (YK__ADDRESS_TEXT + 8)
+};
 
 bool yk__agent_read_text(yk__reader *reader, char *text, size_t size)
 {
@@ -52,6 +57,19 @@ void yk__agent_put_facts(yk__wire *wire, const yk__agent_facts *facts)
     yk__wire_put_u32(wire, (uint32_t)facts->listed);
     for (int i = 0; i < facts->listed; i++)
         yk__wire_put_u32(wire, (uint32_t)facts->counts[i]);
+    yk__agent_put_text(wire, facts->listeners);
+}
+
+/* Text in new memory, NULL without. */
+static char *read_new_text(yk__reader *r, size_t limit)
+{
+    size_t size = r->end - r->at >= 4 ? yk__load_u32(r->at) : limit;
+    char *text = size < limit ? malloc(size + 1) : NULL;
+    if (text && yk__agent_read_text(r, text, size + 1))
+        return text;
+    free(text);
+    r->bad = true;
+    return NULL;
 }
 
 bool yk__agent_read_facts(yk__reader *r, yk__agent_facts *facts)
@@ -69,10 +87,13 @@ bool yk__agent_read_facts(yk__reader *r, yk__agent_facts *facts)
         facts->counts[i] = (int)yk__read_u32(r);
         r->bad |= facts->counts[i] < 1 || facts->counts[i] > MOST_PROCESSES;
     }
+    facts->listeners = read_new_text(r, MOST_LISTENERS_TEXT);
     if (yk__read_finished(r))
         return true;
     free(facts->counts);
+    free(facts->listeners);
     facts->counts = NULL;
+    facts->listeners = NULL;
     return false;
 }
 
@@ -108,22 +129,28 @@ bool yk__agent_read_end(yk__reader *reader, yk__outcome *end)
     return false;
 }
 
-void yk__agent_put_plan(yk__wire *wire, const yk__agent_plan *plan)
+void yk__agent_put_plan(yk__wire *wire, const yk__agent_plan *plan, const char *table)
 {
     const int numbers[] = {plan->node, plan->local, plan->first, plan->world, plan->port};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
         yk__wire_put_u32(wire, (uint32_t)numbers[i]);
     yk__wire_put_u64(wire, (uint64_t)plan->restart);
     yk__wire_put_u64(wire, (uint64_t)plan->restarts);
+    yk__agent_put_text(wire, table);
 }
 
-bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan)
+bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan, char **table)
 {
     int *numbers[] = {&plan->node, &plan->local, &plan->first, &plan->world, &plan->port};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
         *numbers[i] = (int)yk__read_u32(reader);
     plan->restart = (int64_t)yk__read_u64(reader);
     plan->restarts = (int64_t)yk__read_u64(reader);
-    return yk__read_finished(reader) && plan->node >= 0 && plan->local > 0 && plan->first >= 0 &&
-           plan->world >= plan->local && plan->port > 0 && plan->port < 65536;
+    *table = read_new_text(reader, MOST_LISTENERS_TEXT);
+    if (yk__read_finished(reader) && plan->node >= 0 && plan->local > 0 && plan->first >= 0 &&
+        plan->world >= plan->local && plan->port > 0 && plan->port < 65536)
+        return true;
+    free(*table);
+    *table = NULL;
+    return false;
 }

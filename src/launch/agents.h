@@ -10,6 +10,7 @@
 #ifndef YOKE_LAUNCH_AGENTS_H
 #define YOKE_LAUNCH_AGENTS_H
 
+#include "launch/listeners.h"
 #include "launch/rendezvous.h"
 #include "net/channel.h"
 #include "net/store_server.h"
@@ -68,14 +69,16 @@ typedef struct yk__agent_facts {
     int listed, *counts;
     char host[64];
     uint32_t pid;
+    char *listeners; /* where its ranks let others in: a word of the table of listeners.h, or "" */
 } yk__agent_facts;
 void yk__agent_put_facts(yk__wire *wire, const yk__agent_facts *facts);
-/* False where it is malformed; otherwise the caller frees the counts. */
+/* False where it is malformed; otherwise the caller frees the counts and the listeners. */
 bool yk__agent_read_facts(yk__reader *reader, yk__agent_facts *facts);
 void yk__agent_put_end(yk__wire *wire, const yk__outcome *end);
 bool yk__agent_read_end(yk__reader *reader, yk__outcome *end);
-void yk__agent_put_plan(yk__wire *wire, const yk__agent_plan *plan);
-bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan);
+/* With the table of listeners, which the reader's caller frees. */
+void yk__agent_put_plan(yk__wire *wire, const yk__agent_plan *plan, const char *table);
+bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan, char **table);
 void yk__agent_put_text(yk__wire *wire, const char *text);
 /* Text of a value of at most size - 1 bytes, control characters replaced. */
 bool yk__agent_read_text(yk__reader *reader, char *text, size_t size);
@@ -126,6 +129,8 @@ struct yk__rendezvous {
     bool sending; /* the epoll descriptor tells when more can be sent */
     double beat;  /* when the lease was last renewed */
     yk__agent_client client;
+    yk__listeners listeners; /* of this node's ranks, for all attempts */
+    char *table;             /* of all ranks' listeners; NULL: none */
 
     /* node 0 */
     yk__store_server *server;

@@ -147,7 +147,10 @@ static void hear_report(yk__rendezvous *n, yk__reader *r)
 static void hear_plan(yk__rendezvous *n, yk__reader *r)
 {
     unsigned kind = yk__read_u8(r);
-    if (kind == PLAN_GIVEN && yk__agent_read_plan(r, &n->plan)) {
+    char *table = NULL;
+    if (kind == PLAN_GIVEN && yk__agent_read_plan(r, &n->plan, &table)) {
+        free(n->table);
+        n->table = table;
         n->planned = true;
         yk__agent_client_follow(&n->client, "orders");
     } else if (kind != PLAN_REFUSED || !yk__agent_read_text(r, n->refusal, sizeof(n->refusal))) {

@@ -67,8 +67,10 @@ yk__agent_node *yk__rendezvous_node(const yk__rendezvous *n, uint64_t id)
 
 static void free_node(yk__agent_node *node)
 {
-    if (node)
+    if (node) {
         free(node->facts.counts);
+        free(node->facts.listeners);
+    }
     free(node);
 }
 
@@ -214,11 +216,29 @@ static bool make_plan(yk__rendezvous *n, yk__agent_plan *plan)
     return plan->port != 0;
 }
 
-/* Of the first attempt: each node is told its ranks. */
+/* Where all ranks listen. A job that is too large for it does without. */
+static void make_table(yk__rendezvous *n)
+{
+    yk__wire table = {0};
+    for (int number = 0; number < n->s.node_count && n->world <= YK__MOST_LISTENERS; number++) {
+        const yk__agent_node *node = NULL;
+        for (int i = 0; i < n->joined; i++)
+            node = n->nodes[i]->number == number ? n->nodes[i] : node;
+        yk__listeners_append(&table, node ? node->facts.listeners : n->listeners.text,
+                             node ? node->local : n->own_local);
+    }
+    yk__wire_put_u8(&table, 0);
+    n->table = table.failed || table.size == 1 ? NULL : (char *)table.data;
+    if (!n->table)
+        yk__wire_clear(&table);
+}
+
+/* Of the first attempt: each node is told its ranks, and where all listen. */
 static bool send_plans(yk__rendezvous *n, yk__agent_plan *plan)
 {
     if (!make_plan(n, plan))
         return false;
+    make_table(n);
     for (int i = 0; i < n->joined; i++) {
         const yk__agent_node *node = n->nodes[i];
         yk__agent_plan theirs = *plan;
@@ -229,7 +249,7 @@ static bool send_plans(yk__rendezvous *n, yk__agent_plan *plan)
         char key[32];
         yk__agent_plan_key(key, node->id);
         yk__wire_put_u8(&wire, PLAN_GIVEN);
-        yk__agent_put_plan(&wire, &theirs);
+        yk__agent_put_plan(&wire, &theirs, n->table);
         yk__agent_client_set(&n->client, key, &wire);
         yk__wire_clear(&wire);
     }
@@ -343,7 +363,11 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
 /* The first requests of a launcher. On the thread that looks for node 0, before anything else uses the client. */
 static void greet(void *arg, yk__agent_client *client, bool serves)
 {
-    const yk__rendezvous *n = arg;
+    yk__rendezvous *n = arg;
+    int most = 0; /* which node this is need not be known yet */
+    for (int i = 0; i < n->s.listed; i++)
+        most = n->s.counts[i] > most ? n->s.counts[i] : most;
+    yk__listeners_open(&n->listeners, client->fd, most);
     if (serves) {
         yk__agent_client_follow(client, "reports");
         return;
@@ -352,7 +376,8 @@ static void greet(void *arg, yk__agent_client *client, bool serves)
                              .wanted = n->s.node,
                              .timeout = n->s.node_timeout,
                              .listed = n->s.listed,
-                             .pid = n->identity.pid};
+                             .pid = n->identity.pid,
+                             .listeners = n->listeners.text};
     snprintf(facts.host, sizeof(facts.host), "%s", n->identity.host);
     yk__wire join = yk__agent_report(REPORT_JOIN, n->id), ended = yk__agent_report(REPORT_LOST, n->id), silent = {0};
     facts.counts = (int *)n->s.counts;
@@ -473,6 +498,12 @@ yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, rel
     return NULL;
 }
 
+const char *yk__rendezvous_listeners(const yk__rendezvous *n, int local_rank, int *fd)
+{
+    *fd = local_rank < n->listeners.count ? n->listeners.fds[local_rank] : -1;
+    return *fd >= 0 ? n->table : NULL;
+}
+
 bool yk__rendezvous_next(yk__rendezvous *n, yk__agent_plan *plan, int *code)
 {
     yk__outcome_clear(&n->end);
@@ -528,6 +559,8 @@ void yk__rendezvous_close(yk__rendezvous *n)
     }
     yk__agent_client_clear(&n->client);
     yk__store_server_stop(n->server);
+    yk__listeners_clear(&n->listeners);
+    free(n->table);
     for (int i = 0; i < n->joined; i++)
         free_node(n->nodes[i]);
     free(n->nodes);

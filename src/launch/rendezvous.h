@@ -37,6 +37,9 @@ typedef struct yk__rendezvous yk__rendezvous;
  */
 yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, relay_sink *err, yk__agent_plan *plan,
                                     int *code);
+/* The table of where all ranks let others in (listeners.h), and the socket of the rank with this number on this node;
+ * NULL where there is none. */
+const char *yk__rendezvous_listeners(const yk__rendezvous *n, int local_rank, int *fd);
 /* To be given to the group of each attempt. */
 group_link *yk__rendezvous_link(yk__rendezvous *n);
 /* After yk__supervisor_run: how the attempt ended on all nodes, and whether there is another. Moves the end's text out.

@@ -17,6 +17,7 @@
 
 #include "base/core.h"
 #include "launch/guard.h"
+#include "launch/listeners.h"
 #include "launch/start.h"
 
 /* ---- a program -------------------------------------------------------------------------------------------------- */
@@ -37,8 +38,11 @@ static void become(start *s)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != yk__launcher.supervisor)
         return; /* it died before the line above */
+    /* The listener has neither number (listeners.c), so the secret does not overwrite it; the secret is done with
+     * first. */
     if (dup2(s->in, 0) < 0 || dup2(s->out, 1) < 0 || dup2(s->err, 2) < 0 ||
-        (s->secret >= 0 && (s->secret == SECRET_FD ? fcntl(SECRET_FD, F_SETFD, 0) : dup2(s->secret, SECRET_FD)) < 0)) {
+        (s->secret >= 0 && (s->secret == SECRET_FD ? fcntl(SECRET_FD, F_SETFD, 0) : dup2(s->secret, SECRET_FD)) < 0) ||
+        (s->w->listener > 0 && dup2(s->w->listener, LISTENER_FD) < 0)) {
         s->error = errno;
         return;
     }

@@ -20,6 +20,7 @@ typedef struct worker {
     int rank, local_rank;
     char **argv, **envp;
     bool input;             /* gets the launcher's stdin; the others get /dev/null */
+    int listener;           /* of a program: the socket that it gets as LISTENER_FD (listeners.h); 0: none */
     relay_stream out, err;  /* set up by the caller but for the pipes; of a function: descriptors -1 */
     const atomic_int *said; /* of a function: one of the above; NULL for a program */
 

@@ -66,9 +66,10 @@ struct yk_store {
 
 /* Until the deadline, a time of yk__now; a server that does not answer is given `patience` seconds beyond it. */
 yk_status yk__store_gather_run(yk_store *store, yk__store_gather *gather, double deadline, double patience);
-/* yk_tcp_store for who asks something of it next: what the server says to the client's proof (a wrong secret, job or
- * version) is the error of that request. */
-yk_store *yk__tcp_store_early(const yk_tcp_store_options *options);
+/* A client that connects with its first request, which goes right behind its proof: a round trip less, and the caller
+ * can do something else before. An error of connecting is that of the request, with `blame` (static text) in front, and
+ * of all that follow. */
+yk_store *yk__tcp_store_later(const yk_tcp_store_options *options, const char *blame);
 /* Makes a store of `size` bytes, the kind's struct, with a name of its own; the caller frees it by yk_store_release. */
 yk_store *yk__store_new(const yk__store_table *table, size_t size, const char *name);
 /* A copy with a NUL byte behind it; fails without memory. */

@@ -36,7 +36,16 @@ typedef struct tcp_store {
     yk__identity identity;
     yk__store_server *server; /* NULL for a client */
     pid_t server_pid;
+
+    /* A client that connects with its first request (yk__tcp_store_later); under later_lock. */
+    pthread_mutex_t later_lock;
+    bool later;
+    const char *blame;
+    char *host;
+    yk_error never; /* why it has not been possible */
 } tcp_store;
+
+static yk_status connect_later(tcp_store *tcp);
 
 /* ---- connections ----------------------------------------------------------------------------------------------- */
 static void connection_close(connection *l)
@@ -268,6 +277,10 @@ static yk_status call_run(call *c)
 {
     if (c->request.failed)
         return yk__fail_memory(c->request.size);
+    double began = yk__now();
+    if (c->tcp->host && connect_later(c->tcp))
+        return yk__error_code();
+    c->until.deadline += yk__now() - began; /* connecting has the store's time-out, the request its own */
     char why[YK__WHY_SIZE] = "", plain[YK__WHY_SIZE];
     unsigned type = 0;
     yk__reason reason = send_until_answered(c, &type, why);
@@ -506,6 +519,8 @@ static void tcp_destroy(yk_store *store)
         yk__store_server_stop(tcp->server);
     yk__identity_clear(&tcp->identity);
     pthread_mutex_destroy(&tcp->lock);
+    pthread_mutex_destroy(&tcp->later_lock);
+    free(tcp->host);
 }
 
 static const yk__store_table tcp_table = {
@@ -587,6 +602,24 @@ static yk_status join(tcp_store *tcp, const char *host, int port, bool early, do
     }
 }
 
+static yk_status connect_later(tcp_store *tcp)
+{
+    pthread_mutex_lock(&tcp->later_lock);
+    yk_status status = tcp->never.code;
+    if (status) {
+        yk__error_put(&tcp->never);
+    } else if (tcp->later) {
+        tcp->later = false;
+        status = join(tcp, tcp->host, tcp->store.port, true, tcp->store.timeout);
+        if (status) {
+            yk__error_prefix("%s", tcp->blame);
+            tcp->never = *yk_last_error();
+        }
+    }
+    pthread_mutex_unlock(&tcp->later_lock);
+    return status;
+}
+
 /* The address that a server listens on. */
 static yk_status server_address(const yk_tcp_store_options *options, double deadline, yk__address *address)
 {
@@ -630,7 +663,8 @@ static yk_status serve(tcp_store *tcp, const yk_tcp_store_options *options)
     return join(tcp, yk__address_host(&bound, text), tcp->store.port, false, tcp->store.timeout);
 }
 
-static yk_store *create(const yk_tcp_store_options *options, bool early)
+/* `blame`: see yk__tcp_store_later; NULL: connects now. */
+static yk_store *create(const yk_tcp_store_options *options, const char *blame)
 {
     if (!yk__scope_check("tcp_store"))
         return NULL;
@@ -652,12 +686,17 @@ static yk_store *create(const yk_tcp_store_options *options, bool early)
         return NULL;
     tcp_store *tcp = (tcp_store *)store;
     pthread_mutex_init(&tcp->lock, NULL);
+    pthread_mutex_init(&tcp->later_lock, NULL);
     tcp->pid = tcp->server_pid = getpid();
     store->timeout = timeout;
     store->port = o.port;
     yk_status status = yk__identity_init(&tcp->identity, "store", o.secret, o.secret_size, o.job_id);
-    if (!status)
-        status = o.is_server ? serve(tcp, &o) : join(tcp, o.host, o.port, early, timeout);
+    tcp->later = blame != NULL;
+    tcp->blame = blame;
+    if (!status && tcp->later && !(tcp->host = yk__strdup(o.host)))
+        status = YK_ERR_MEMORY;
+    if (!status && !tcp->later)
+        status = o.is_server ? serve(tcp, &o) : join(tcp, o.host, o.port, false, timeout);
     if (status) {
         yk_store_release(store);
         return NULL;
@@ -667,10 +706,10 @@ static yk_store *create(const yk_tcp_store_options *options, bool early)
 
 yk_store *yk_tcp_store(const yk_tcp_store_options *options)
 {
-    return create(options, false);
+    return create(options, NULL);
 }
 
-yk_store *yk__tcp_store_early(const yk_tcp_store_options *options)
+yk_store *yk__tcp_store_later(const yk_tcp_store_options *options, const char *blame)
 {
-    return create(options, true);
+    return create(options, blame);
 }

@@ -251,7 +251,7 @@ static yk_store *impostor(const char *address)
     for (const char *c = "native"; *c; c++)
         members = (members ^ (unsigned char)*c) * 0x100000001B3u;
     char text[200];
-    int n = snprintf(text, sizeof(text), "2 99 1 %llx elsewhere nowhere %s", (unsigned long long)members, address);
+    int n = snprintf(text, sizeof(text), "2 99 1 %llx -1 1 elsewhere nowhere %s", (unsigned long long)members, address);
     assert_int_equal(yk_store_set(store, "world/rank/0", text, (size_t)n), YK_OK);
     return store;
 }

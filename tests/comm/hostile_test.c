@@ -290,8 +290,8 @@ static void test_store(void **unused)
 }
 
 /* ---- a rank that waits for another ------------------------------------------------------------------------------- */
-typedef struct said_hello { /* as in src/comm/native/links.c */
-    uint64_t magic, group;
+typedef struct said_hello { /* yk__native_hello of comm/native/links.h */
+    uint64_t group;
     int32_t from, to, channel, unused;
 } said_hello;
 
@@ -326,7 +326,7 @@ static void besieged(rank_context *c)
         unsigned char recorded[100];
         fill(recorded, sizeof(recorded));
         for (int i = 0; i < messages(); i++) {
-            said_hello hello = {0x31656B6F79636F6Du, random_bits(), (int32_t)below(4) - 1, 0, (int32_t)below(3), 0};
+            said_hello hello = {random_bits(), (int32_t)below(4) - 1, 0, (int32_t)below(3), 0};
             stranger(port, &of_stranger, recorded, sizeof(recorded));
             member(port, &of_member, 1, &hello, sizeof(hello));
         }

@@ -288,10 +288,12 @@ static char this_program[4096], secret_path[64];
 static int joined_rank(void)
 {
     yk_scope_begin();
-    if (yk_init_process_group(NULL) || yk_barrier(NULL))
+    yk_status status = yk_init_process_group(NULL);
+    double now = yk__now();
+    if (status || yk_barrier(NULL))
         return yk_report_error(stderr);
     FILE *file = fopen(getenv("JOINED"), "a");
-    if (!file || fprintf(file, "%.6f\n", yk__now()) < 0 || fclose(file))
+    if (!file || fprintf(file, "%.6f\n", now) < 0 || fclose(file))
         return 1;
     yk_destroy_process_group();
     return 0;
@@ -348,19 +350,19 @@ static double launched(int hosts, int each, double delay)
     return made ? last - begin : 0;
 }
 
-/* Three round trips for the launchers, six for the ranks, and the barrier's. What the processes themselves take is the
- * same with a short delay and with a long one. */
+/* Three round trips for the launchers and three for the ranks, which connect to one another while they ask the store.
+ * What the processes themselves take is the same with a short delay and with a long one. */
 static void test_launchers(void **unused)
 {
     (void)unused;
-    const double shorter = 0.1, longer = 0.4;
+    const double shorter = 0.1, longer = 0.7;
     static const int layouts[][2] = {{2, 1}, {3, 2}};
     if (!getenv("YOKE"))
         skip();
     for (size_t i = 0; i < sizeof(layouts) / sizeof(*layouts); i++) {
         int hosts = layouts[i][0], each = layouts[i][1];
         double least[2] = {1000, 1000}, trips = 1000;
-        for (int tries = 0; tries < 4 && (trips < 3 || trips >= 10.6); tries++) {
+        for (int tries = 0; tries < 4 && (trips < 5 || trips >= 6.6); tries++) {
             for (int k = 0; k < 2; k++) {
                 double took = launched(hosts, each, (k ? longer : shorter) / 2);
                 if (took <= 0)
@@ -369,8 +371,8 @@ static void test_launchers(void **unused)
             }
             trips = (least[1] - least[0]) / (longer - shorter);
         }
-        print_message("# yoke run, %d nodes, %d ranks each: %.2f round trips with a barrier\n", hosts, each, trips);
-        assert_true(trips >= 3 && trips < 10.6);
+        print_message("# yoke run, %d nodes, %d ranks each: %.2f round trips\n", hosts, each, trips);
+        assert_true(trips >= 5 && trips < 6.6); /* six, and what is measured too much on a busy machine */
     }
 }
 

@@ -104,8 +104,7 @@ struct yk__native_net {
     int listener, epoll;
     bool dropped; /* what of messages was still to be sent: the group is broken */
     char address[YK__ADDRESS_TEXT];
-    struct yk__native_dial *dials; /* connections that are being made, while joining */
-    int dial_count;
+    struct yk__native_joining_links *joining; /* links.h; NULL once they are there */
     yk__identity identity;
     bool flat;             /* every host has one rank */
     int lanes;             /* ranks of each host that carry bytes between hosts */
@@ -122,9 +121,11 @@ struct yk__native_net {
     uint64_t announced; /* the last CONTROL_BEGUN */
 };
 
-/* ---- links.c: joining ---- */
+/* ---- links.c, link_join.c: joining ---- */
 /* Listens where peers can connect. Sets g->net, also on failure but for lack of memory. */
 yk_status yk__native_net_listen(native *g, const yk__comm_join_args *args);
+/* Begins to make connections where the launcher has said where all ranks listen; `args` must stay. */
+void yk__native_net_early(native *g, const yk__comm_join_args *args);
 /* The hosts are known: begins to connect to all lower ranks of others, at their links' addresses. */
 yk_status yk__native_net_begin(native *g, const yk__comm_join_args *args);
 /* Waits until all connections are there. */

@@ -84,7 +84,7 @@ typedef struct yk__native_channel {
 } yk__native_channel;
 
 typedef struct yk__native_head {
-    uint64_t cookie;
+    _Atomic uint64_t cookie; /* 0: the head is not there yet */
     int32_t local_size;
     _Alignas(NATIVE_LINE) _Atomic uint32_t attached;
     _Alignas(NATIVE_LINE) _Atomic uint32_t sleepers, epoch; /* ranks that sleep until a round is complete */
@@ -169,6 +169,8 @@ typedef struct native {
     char *boards; /* there where a host of several has more than one rank */
     bool has_boards;
     size_t segment_bytes;
+    int segment_fd;          /* while it joins: this rank's memory file, -1: none */
+    uint64_t segment_cookie; /* what the segment's head has */
 
     /* collectives: one thread at a time */
     uint32_t round;
@@ -212,17 +214,20 @@ yk_status yk__native_join(const yk__comm_join_args *args, void **state);
 void yk__native_leave(void *state);
 /* What is wrong with who is on which host, NULL for nothing; sanitized builds call it when a group is joined. */
 const char *yk__native_group_check(const native *g);
-/* Waits for what another rank puts into the store while it joins. */
-yk_status yk__native_await(native *g, const yk__comm_join_args *args, const char *key, int rank, double until,
-                           char **value);
 /* Fails with what another rank said about its failure to join. */
 yk_status yk__native_check_joining(native *g, const yk__comm_join_args *args);
 
 /* ---- segment.c: the memory that the ranks of a host share ---- */
 /* Sets the addresses inside the segment, and gives its size. */
 size_t yk__native_lay_out(native *g, char *memory);
-/* The ranks of this host map one segment, which is g's afterwards. `start` is this process's. */
-yk_status yk__native_map_segment(native *g, const yk__comm_join_args *args, uint64_t start, double until);
+/* A memory file for the segment, in case this rank is the lowest of its host: g->segment_fd and g->segment_cookie, for
+ * its record. */
+yk_status yk__native_reserve_segment(native *g);
+void yk__native_drop_segment_file(native *g); /* none is allowed */
+/* The ranks of this host map one segment, which is g's afterwards: that of the lowest, whose record has `maker_fd` and
+ * `cookie`. `start` is this process's. */
+yk_status yk__native_map_segment(native *g, const yk__comm_join_args *args, int maker_fd, uint64_t cookie,
+                                 uint64_t start, double until);
 void yk__native_unmap_segment(native *g);
 /* Whether a rank of this host has ended, by its process alone: its row need not be there. */
 bool yk__native_is_gone(const native *g, int rank);

@@ -21,12 +21,14 @@ typedef struct record {
     int world_size, pid;
     uint64_t start, members;
     char host_id[128], host_name[64], address[YK__ADDRESS_TEXT]; /* where it listens for other hosts; "-": nowhere */
+    int segment_fd; /* its file for the segment of its host, if it is the lowest rank there */
+    uint64_t segment_cookie;
 } record;
 
 /* ---- what ranks say to each other ------------------------------------------------------------------------------- */
-/* Seconds: between looks at other ranks' failures, and at the records of those that are there; and what a server that
- * has been asked for its last word is given beyond the time to join. */
-static const double look_again = 0.25, records_slice = 1, answer_time = 2;
+/* Seconds: between looks at the records of those that are there; and what a server that has been asked for its last
+ * word is given beyond the time to join. */
+static const double records_slice = 1, answer_time = 2;
 
 static void failed_key(const yk__comm_join_args *args, char key[300])
 {
@@ -100,35 +102,12 @@ static yk_status peer_failure(yk__store_gather *all)
     return status;
 }
 
-yk_status yk__native_await(native *g, const yk__comm_join_args *args, const char *key, int rank, double until,
-                           char **value)
-{
-    yk__bytes name = yk__text_bytes(key);
-    yk__store_value found = {0};
-    for (;;) {
-        yk__store_gather one = {.keys = &name, .count = 1, .values = &found};
-        yk_status status = gather(g, args, &one, look_again, until), failed = peer_failure(&one);
-        status = status ? status : failed;
-        *value = found.data;
-        if (!status && one.complete)
-            return status;
-        free(found.data);
-        *value = NULL;
-        if (status)
-            return status;
-        bool gone = yk__native_is_gone(g, rank);
-        char who[120];
-        if (gone || yk__now() >= until)
-            return yk__fail(gone ? YK_ERR_CONNECTION : YK_ERR_TIMEOUT, "group '%s': %s %s while it joined", args->name,
-                            yk__native_rank_name(g, rank, who, sizeof(who)), gone ? "failed or ended" : "stalled");
-    }
-}
-
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 static bool parse_record(const char *text, record *r)
 {
-    return sscanf(text, "%d %d %" SCNu64 " %" SCNx64 " %127s %63s %79s", &r->world_size, &r->pid, &r->start,
-                  &r->members, r->host_id, r->host_name, r->address) == 7;
+    return sscanf(text, "%d %d %" SCNu64 " %" SCNx64 " %d %" SCNx64 " %127s %63s %79s", &r->world_size, &r->pid,
+                  &r->start, &r->members, &r->segment_fd, &r->segment_cookie, r->host_id, r->host_name,
+                  r->address) == 9;
 }
 
 /* Another process has published a record as this rank, or this one has before. */
@@ -204,8 +183,8 @@ static yk_status exchange_records(native *g, const yk__comm_join_args *args, uin
         keys[r] = yk__text_bytes(names[r]);
     }
     snprintf(own, sizeof(own), "%s/rank/%d", args->name, args->rank);
-    snprintf(value, sizeof(value), "%d %d %" PRIu64 " %" PRIx64 " %.120s %.60s %s", n, g->pid, start, args->members,
-             args->host_id, args->host_name, address);
+    snprintf(value, sizeof(value), "%d %d %" PRIu64 " %" PRIx64 " %d %" PRIx64 " %.120s %.60s %s", n, g->pid, start,
+             args->members, g->segment_fd, g->segment_cookie, args->host_id, args->host_name, address);
     bool complete = false;
     while (!status && !complete) {
         yk__store_gather all = {.keys = keys, .count = (size_t)n, .values = values};
@@ -315,6 +294,7 @@ static void measure(native *g)
 
 static void destroy(native *g)
 {
+    yk__native_drop_segment_file(g);
     if (g->net)
         yk__native_net_close(g);
     if (g->head)
@@ -336,12 +316,14 @@ static yk_status find_ranks(native *g, const yk__comm_join_args *args, uint64_t 
 {
     record *records = yk__calloc((size_t)args->world_size, sizeof(record));
     yk_error no_listener = {0};
-    yk_status status = records ? YK_OK : yk__error_code();
+    yk_status status = records ? yk__native_reserve_segment(g) : yk__error_code();
     if (!status && args->store) {
         /* Whether other hosts take part is not known yet: where the others are to connect is said with the record, and
          * an address that this rank does not have is an error only if they do. */
         if (args->world_size > 1 && yk__native_net_listen(g, args))
             yk__error_take(&no_listener);
+        else if (args->world_size > 1)
+            yk__native_net_early(g, args);
         status = exchange_records(g, args, start, g->net && g->net->listener >= 0 ? g->net->address : "-", records,
                                   until, published);
     } else if (!status) {
@@ -360,11 +342,13 @@ static yk_status find_ranks(native *g, const yk__comm_join_args *args, uint64_t 
     }
     for (int r = 0; r < args->world_size && !status && g->hosts > 1; r++)
         snprintf(g->net->links[r].address, sizeof(g->net->links[r].address), "%s", records[r].address);
-    free(records);
     if (!status && g->hosts > 1)
         status = yk__native_net_begin(g, args); /* connections are made while the segment is */
-    if (!status)
-        status = yk__native_map_segment(g, args, start, until);
+    if (!status) {
+        const record *maker = &records[yk__native_rank_at(g, g->host, 0)];
+        status = yk__native_map_segment(g, args, maker->segment_fd, maker->segment_cookie, start, until);
+    }
+    free(records);
     if (!status && g->hosts > 1) {
         status = yk__native_net_connect(g, args, until);
         if (status)
@@ -393,6 +377,7 @@ yk_status yk__native_join(const yk__comm_join_args *args, void **state)
     g->world_size = args->world_size;
     g->transport = &yk__native_one_host; /* until it is known who is where */
     g->timeout = args->timeout;
+    g->segment_fd = -1;
     g->pid = (int32_t)getpid();
     g->name = yk__strdup(args->name);
     char process_state;

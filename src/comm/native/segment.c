@@ -1,12 +1,12 @@
 /*
  * segment.c - the memory that the ranks of a host share: made by the lowest of them, mapped by all. Layer: comm/native.
  *
- * The others open the maker's descriptor (base/process.h), which needs the same user and process name space, and leaves
- * no file behind.
- * Threads of one process share one mapping.
+ * Which rank is the lowest of its host is known when all records are there. So every rank opens a memory file before,
+ * still empty, and names it in its record; the lowest gives its own the size and the head, and the others wait for that
+ * in the file itself, without a request to the store. They open the maker's descriptor (base/process.h), which needs
+ * the same user and process name space, and leaves no file behind. Threads of one process share one mapping.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -101,63 +101,120 @@ bool yk__native_is_gone(const native *g, int rank)
     return m->host == g->host && (!yk__process_state(m->pid, &state, &start) || state == 'Z');
 }
 
-static void *make_segment(const yk__comm_join_args *args, native *g, int *fd)
+yk_status yk__native_reserve_segment(native *g)
 {
-    yk__native_head head = {.local_size = g->local_size};
-    void *memory = yk__memory_file("the native backend", g->segment_bytes, fd);
-    if (!memory)
+    g->segment_fd = memfd_create("yoke", MFD_CLOEXEC);
+    if (g->segment_fd < 0)
+        return yk__fail_errno("group '%s': no memory file could be made", g->name);
+    do {
+        if (getrandom(&g->segment_cookie, sizeof(g->segment_cookie), 0) != (ssize_t)sizeof(g->segment_cookie))
+            return yk__fail_errno("group '%s': no random number for the segment", g->name);
+    } while (!g->segment_cookie);
+    return YK_OK;
+}
+
+void yk__native_drop_segment_file(native *g)
+{
+    if (g->segment_fd >= 0)
+        close(g->segment_fd);
+    g->segment_fd = -1;
+}
+
+/* The lowest rank: gives the file its size. The cookie, written last, says that the head is there. */
+static void *make_segment(native *g)
+{
+    void *memory = MAP_FAILED;
+    if (ftruncate(g->segment_fd, (off_t)g->segment_bytes) == 0)
+        memory = mmap(NULL, g->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, g->segment_fd, 0);
+    if (memory == MAP_FAILED) {
+        yk__fail_errno("the native backend: %zu bytes of shared memory could not be had", g->segment_bytes);
         return NULL;
-    if (getrandom(&head.cookie, sizeof(head.cookie), 0) != (ssize_t)sizeof(head.cookie)) {
-        yk__fail_errno("group '%s': no random number for the segment", args->name);
-    } else {
-        memcpy(memory, &head, sizeof(head));
-        if (remember(memory, g->segment_bytes, head.cookie))
-            return memory;
     }
+    yk__native_head *head = memory;
+    head->local_size = g->local_size;
+    atomic_store(&head->cookie, g->segment_cookie);
+    if (remember(memory, g->segment_bytes, g->segment_cookie))
+        return memory;
     munmap(memory, g->segment_bytes);
-    close(*fd);
-    *fd = -1;
     return NULL;
 }
 
-static void *open_segment(const yk__comm_join_args *args, const native *g, const char *text)
+/* The segment that `own` is, a descriptor of the maker's file at `path`: NULL without an error where the maker has not
+ * come so far. */
+static void *map_file(native *g, const yk__comm_join_args *args, int own, const char *path)
 {
     int lowest = yk__native_rank_at(g, g->host, 0);
     const yk__native_member *maker = &g->members[lowest];
-    uint64_t cookie = 0;
-    int fd = -1;
-    if (sscanf(text, "%d %" SCNx64, &fd, &cookie) != 2) {
-        yk__fail(YK_ERR_FORMAT, "group '%s': key %s/segment/%d of store %s holds something else", args->name,
-                 args->name, lowest, yk_store_name(args->store));
+    struct stat file = {0};
+    bool there = fstat(own, &file) == 0;
+    if (there && file.st_size == 0)
+        return NULL;
+    bool fits = there && file.st_size == (off_t)g->segment_bytes; /* else reading it may be a SIGBUS */
+    void *memory = fits ? mmap(NULL, g->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0) : MAP_FAILED;
+    if (memory == MAP_FAILED && (fits || !there)) {
+        yk__fail_errno("group '%s': the segment of rank %d (host %s, pid %d) at %s cannot be mapped", args->name,
+                       lowest, maker->host_name, (int)maker->pid, path);
         return NULL;
     }
-    void *memory = maker->pid == g->pid ? share(cookie) : NULL;
-    if (memory)
+    yk__native_head *head = fits ? memory : NULL;
+    uint64_t cookie = head ? atomic_load(&head->cookie) : 1;
+    if (cookie && (cookie != g->segment_cookie || head->local_size != g->local_size))
+        yk__fail(YK_ERR_CONNECTION, "group '%s': the segment at %s is not the one of rank %d (host %s, pid %d)",
+                 args->name, path, lowest, maker->host_name, (int)maker->pid);
+    else if (cookie && remember(memory, g->segment_bytes, cookie))
         return memory;
-    int own = yk__process_open(maker->pid, fd);
-    struct stat file = {0};
-    bool there = own >= 0 && fstat(own, &file) == 0;
-    bool fits = there && file.st_size == (off_t)g->segment_bytes; /* else reading it may be a SIGBUS */
-    memory = fits ? mmap(NULL, g->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0) : MAP_FAILED;
-    if (memory == MAP_FAILED && (fits || !there)) {
-        yk__fail_errno("group '%s': the segment of rank %d (host %s, pid %d, descriptor %d) cannot be mapped; "
-                       "with YOKE_SHARED_MEMORY=0 the ranks use TCP",
-                       args->name, lowest, maker->host_name, (int)maker->pid, fd);
-        memory = NULL;
-    } else if (!fits || ((const yk__native_head *)memory)->cookie != cookie ||
-               ((const yk__native_head *)memory)->local_size != g->local_size) {
-        yk__fail(YK_ERR_CONNECTION, "group '%s': descriptor %d of rank %d (host %s, pid %d) is not its segment",
-                 args->name, fd, lowest, maker->host_name, (int)maker->pid);
-        if (fits)
-            munmap(memory, g->segment_bytes);
-        memory = NULL;
-    } else if (!remember(memory, g->segment_bytes, cookie)) {
+    if (fits)
         munmap(memory, g->segment_bytes);
-        memory = NULL;
+    return NULL;
+}
+
+/* While the maker is at work: an error where it, or another rank, has failed, or the time is over. */
+static yk_status check_maker(native *g, const yk__comm_join_args *args, double until, double *looked)
+{
+    double now = yk__now();
+    if (now - *looked < look_again && now <= until)
+        return YK_OK;
+    *looked = now;
+    int lowest = yk__native_rank_at(g, g->host, 0);
+    char who[120];
+    bool gone = yk__native_is_gone(g, lowest); /* looked at first: what it had to say is there by then */
+    yk_status status = yk__native_check_joining(g, args);
+    if (!status && (gone || now > until))
+        status = yk__fail(gone ? YK_ERR_CONNECTION : YK_ERR_TIMEOUT, "group '%s': %s %s while it joined", args->name,
+                          yk__native_rank_name(g, lowest, who, sizeof(who)), gone ? "failed or ended" : "stalled");
+    return status;
+}
+
+/* The others: open the maker's file, and wait for what it writes. That takes less than a request to the store. */
+static yk_status open_segment(native *g, const yk__comm_join_args *args, int maker_fd, double until, void **memory)
+{
+    int lowest = yk__native_rank_at(g, g->host, 0), own = -1;
+    const yk__native_member *maker = &g->members[lowest];
+    double looked = yk__now();
+    char path[64];
+    yk_status status = YK_OK;
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)maker->pid, maker_fd);
+    if (maker->pid != g->pid && (own = yk__process_open(maker->pid, maker_fd)) < 0) {
+        int number = errno;
+        looked = 0;
+        status = check_maker(g, args, until, &looked); /* it may have said why the file is gone */
+        errno = number;
+        return status ? status
+                      : yk__fail_errno("group '%s': the segment of rank %d (host %s, pid %d) at %s cannot be mapped",
+                                       args->name, lowest, maker->host_name, (int)maker->pid, path);
+    }
+    *memory = NULL;
+    for (useconds_t pause = 20; !status; pause = pause < 2000 ? 2 * pause : pause) {
+        *memory = own < 0 ? share(g->segment_cookie) : map_file(g, args, own, path);
+        status = own < 0 || *memory ? YK_OK : yk__error_code();
+        if (*memory || status)
+            break;
+        usleep(pause);
+        status = check_maker(g, args, until, &looked);
     }
     if (own >= 0)
         close(own);
-    return memory;
+    return status;
 }
 
 static void fill_row(native *g, const yk__comm_join_args *args, uint64_t start)
@@ -202,35 +259,26 @@ static yk_status wait_for_all(native *g, const yk__comm_join_args *args, double 
     }
 }
 
-yk_status yk__native_map_segment(native *g, const yk__comm_join_args *args, uint64_t start, double until)
+yk_status yk__native_map_segment(native *g, const yk__comm_join_args *args, int maker_fd, uint64_t cookie,
+                                 uint64_t start, double until)
 {
-    char key[300], text[64], *value = NULL;
-    int fd = -1;
-    snprintf(key, sizeof(key), "%s/segment/%d", args->name, yk__native_rank_at(g, g->host, 0));
-    yk_status status = YK_OK;
     void *memory = NULL;
+    yk_status status = YK_OK;
     if (g->local_rank == 0) {
-        memory = make_segment(args, g, &fd);
-        int n = memory ? snprintf(text, sizeof(text), "%d %" PRIx64, fd, ((yk__native_head *)memory)->cookie) : 0;
+        memory = make_segment(g);
         status = memory ? YK_OK : yk__error_code();
-        if (!status && g->local_size > 1)
-            status = yk_store_set(args->store, key, text, (size_t)n);
     } else {
-        status = yk__native_await(g, args, key, yk__native_rank_at(g, g->host, 0), until, &value);
-        if (!status) {
-            memory = open_segment(args, g, value);
-            status = memory ? YK_OK : yk__error_code();
-        }
+        yk__native_drop_segment_file(g); /* nobody opens that of this rank */
+        g->segment_cookie = cookie;
+        status = open_segment(g, args, maker_fd, until, &memory);
     }
-    free(value);
     if (memory)
         yk__native_lay_out(g, memory);
     if (!status) {
         fill_row(g, args, start);
         status = wait_for_all(g, args, until);
     }
-    if (fd >= 0)
-        close(fd); /* all have it, or nobody is to have it */
+    yk__native_drop_segment_file(g); /* all have it, or nobody is to have it */
     return status;
 }
 
