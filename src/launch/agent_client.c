@@ -86,13 +86,12 @@ void yk__agent_client_delete(yk__agent_client *c, const char *list, int64_t numb
     end_request(c);
 }
 
-void yk__agent_client_lease(yk__agent_client *c, const char *list, const yk__wire *ended, const yk__wire *silent,
-                            double seconds)
+void yk__agent_client_lease(yk__agent_client *c, const char *list, const yk__wire values[3], double seconds)
 {
     yk__channel_begin(&c->channel, YK__LEASE);
     put_key(c, list);
-    put_value(c, ended);
-    put_value(c, silent);
+    for (int i = YK__LEASE_ENDED; i <= YK__LEASE_DAMAGED; i++)
+        put_value(c, &values[i]);
     yk__wire_put_u32(&c->channel.message, (uint32_t)(1e3 * seconds + 0.5));
     end_request(c);
 }
@@ -129,9 +128,43 @@ void yk__agent_client_follow(yk__agent_client *c, const char *list)
 }
 
 /* ---- what comes -------------------------------------------------------------------------------------------------- */
-static const char *end_of(const yk__channel *channel)
+static yk__address near_address(const yk__agent_client *c)
 {
-    return channel->state == YK__LOST ? "its launcher ended without a word" : channel->why;
+    yk__address near = {.size = sizeof(near.storage)};
+    if (getsockname(c->fd, (struct sockaddr *)&near.storage, &near.size))
+        near.size = 0;
+    return near;
+}
+
+/* The channel is of no use any more. Where what came is damaged the other side learns of it. */
+static void lose_channel(yk__agent_client *c)
+{
+    yk__channel *channel = &c->channel;
+    char text[YK__WHY_SIZE];
+    if (channel->state == YK__DAMAGED) {
+        yk__channel_send(channel, YK__BROKEN, channel->why, strlen(channel->why));
+        yk__channel_flush(channel, c->fd);
+        yk__address near = near_address(c);
+        yk__damaged_connection(&c->address, &near, channel->why, text);
+    } else {
+        snprintf(text, sizeof(text), "%s",
+                 channel->state == YK__LOST ? "its launcher ended without a word" : channel->why);
+    }
+    yk__agent_client_lose(c, text);
+}
+
+/* A reply that says what is wrong. */
+static void lose_by_reply(yk__agent_client *c, unsigned type, const yk__reader *reply)
+{
+    char text[YK__WHY_SIZE], plain[YK__WHY_SIZE - 20];
+    size_t size = (size_t)(reply->end - reply->at), skip = type == YK__FAILED && size;
+    yk__escape((const char *)reply->at + skip, size - skip, plain, sizeof(plain));
+    yk__address near = near_address(c);
+    if (type == YK__REPLY_DAMAGED)
+        yk__damaged_connection(&near, &c->address, plain, text);
+    else
+        snprintf(text, sizeof(text), "its store: %s", plain);
+    yk__agent_client_lose(c, text);
 }
 
 void yk__agent_client_move(yk__agent_client *c)
@@ -160,16 +193,13 @@ bool yk__agent_client_next(yk__agent_client *c, yk__reader *value)
             return true;
         }
         if (type == YK__FAILED || type == YK__REPLY_DAMAGED) {
-            char text[YK__WHY_SIZE];
-            size_t skip = type == YK__FAILED && reply.at < reply.end;
-            snprintf(text, sizeof(text), "its store: %.*s", (int)(reply.end - reply.at - skip), reply.at + skip);
-            yk__agent_client_lose(c, text);
+            lose_by_reply(c, type, &reply);
             return false;
         }
         c->unanswered--;
     }
     if (c->channel.state != YK__REACHED)
-        yk__agent_client_lose(c, end_of(&c->channel));
+        lose_channel(c);
     else
         yk__channel_flush(&c->channel, c->fd);
     return false;

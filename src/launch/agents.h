@@ -32,8 +32,8 @@ typedef struct yk__agent_client {
 void yk__agent_client_set(yk__agent_client *client, const char *key, const yk__wire *value);
 void yk__agent_client_push(yk__agent_client *client, const char *list, const yk__wire *value);
 void yk__agent_client_delete(yk__agent_client *client, const char *list, int64_t number);
-void yk__agent_client_lease(yk__agent_client *client, const char *list, const yk__wire *ended, const yk__wire *silent,
-                            double seconds);
+/* `values`: for the end, silence, and damage (yk__lease_end). */
+void yk__agent_client_lease(yk__agent_client *client, const char *list, const yk__wire values[3], double seconds);
 void yk__agent_client_renew(yk__agent_client *client);
 /* The value of one key; or from LIST/1 on all values of a list. */
 void yk__agent_client_await(yk__agent_client *client, const char *key);
@@ -52,7 +52,7 @@ enum {                  /* of reports: u8 kind, u64 id, and */
        REPORT_CAUSE,    /* u64 microseconds since, an end: a failure, a signal */
        REPORT_STOPPING, /* -: a stop was heard; what had failed here by then was reported before */
        REPORT_ENDED,    /* u8 processes are left that cannot be killed, u8 all saved their state */
-       REPORT_LOST      /* u8 it fell silent. From the store: the lease of a launcher is over */
+       REPORT_LOST      /* u8 yk__lease_end, and text of damage. From the store: a launcher's lease is over */
 };
 enum { PLAN_REFUSED = 1 /* text */, PLAN_GIVEN /* see yk__agent_put_plan */ }; /* of plans: u8 kind, and */
 enum {                                                                         /* of orders: u8 kind, and */
@@ -113,7 +113,7 @@ typedef struct yk__agent_node {
     bool ended, stopping;     /* its group; it has heard the stop */
     bool gone;                /* its launcher ended, or fell silent: `why` */
     bool reported;            /* that it is gone was dealt with */
-    char why[128];
+    char why[YK__WHY_SIZE];
 } yk__agent_node;
 
 enum { AGENT_REASONS = 8 };

@@ -21,6 +21,7 @@
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
+#include "net/store_session.h"
 
 static const double decide_after = 0.15;
 
@@ -94,15 +95,17 @@ static void lose_node(yk__rendezvous *n, yk__agent_node *p)
 }
 
 /* ---- reports and orders ------------------------------------------------------------------------------------------ */
-static void take_loss(yk__rendezvous *n, yk__agent_node *p, bool silent)
+static void take_loss(yk__rendezvous *n, yk__agent_node *p, yk__reader *r)
 {
+    unsigned how = yk__read_u8(r);
     if (p->number < 0) {
         yk__rendezvous_forget(n, p->id);
         return;
     }
     p->gone = true;
-    if (!silent) {
-        snprintf(p->why, sizeof(p->why), "its launcher ended without a word");
+    if (how != YK__LEASE_SILENT) {
+        if (how != YK__LEASE_DAMAGED || !yk__agent_read_text(r, p->why, sizeof(p->why)))
+            snprintf(p->why, sizeof(p->why), "its launcher ended without a word");
         return;
     }
     snprintf(p->why, sizeof(p->why), "nothing was heard of it for %.3g s (is the host up, is the network cut?)",
@@ -140,7 +143,7 @@ static void hear_report(yk__rendezvous *n, yk__reader *r)
     } else if (kind == REPORT_STOPPING) {
         p->stopping = true;
     } else if (kind == REPORT_LOST) {
-        take_loss(n, p, yk__read_u8(r) != 0);
+        take_loss(n, p, r);
     }
 }
 

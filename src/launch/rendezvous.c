@@ -20,6 +20,7 @@
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
+#include "net/store_session.h"
 
 static const double notice_after = 5, handshake_patience = 10;
 
@@ -379,20 +380,21 @@ static void greet(void *arg, yk__agent_client *client, bool serves)
                              .pid = n->identity.pid,
                              .listeners = n->listeners.text};
     snprintf(facts.host, sizeof(facts.host), "%s", n->identity.host);
-    yk__wire join = yk__agent_report(REPORT_JOIN, n->id), ended = yk__agent_report(REPORT_LOST, n->id), silent = {0};
+    yk__wire join = yk__agent_report(REPORT_JOIN, n->id), lost[YK__LEASE_DAMAGED + 1];
     facts.counts = (int *)n->s.counts;
     yk__agent_put_facts(&join, &facts);
-    yk__wire_put(&silent, ended.data, ended.size);
-    yk__wire_put_u8(&ended, 0);
-    yk__wire_put_u8(&silent, 1);
-    yk__agent_client_lease(client, "reports", &ended, &silent, n->s.node_timeout);
+    for (unsigned how = 0; how <= YK__LEASE_DAMAGED; how++) {
+        lost[how] = yk__agent_report(REPORT_LOST, n->id);
+        yk__wire_put_u8(&lost[how], how);
+    }
+    yk__agent_client_lease(client, "reports", lost, n->s.node_timeout);
     yk__agent_client_push(client, "reports", &join);
     char key[32];
     yk__agent_plan_key(key, n->id);
     yk__agent_client_await(client, key);
     yk__wire_clear(&join);
-    yk__wire_clear(&ended);
-    yk__wire_clear(&silent);
+    for (int how = 0; how <= YK__LEASE_DAMAGED; how++)
+        yk__wire_clear(&lost[how]);
 }
 
 /* Becomes node 0 or connects to it. */

@@ -30,6 +30,9 @@ size_t yk__resolve(const char *host, int port, double deadline, yk__address *add
 const char *yk__address_format(const yk__address *address, char text[YK__ADDRESS_TEXT]);
 const char *yk__address_host(const yk__address *address, char text[YK__ADDRESS_TEXT]);
 int yk__address_port(const yk__address *address);
+/* "the connection from 10.0.0.2:4711 to 10.0.0.1:29500 damages what is sent over it: ..." Returns text. */
+const char *yk__damaged_connection(const yk__address *from, const yk__address *to, const char *why,
+                                   char text[YK__WHY_SIZE]);
 bool yk__address_is_loopback(const yk__address *address);
 void yk__address_set_port(yk__address *address, int port);
 bool yk__address_equal(const yk__address *a, const yk__address *b);

@@ -31,6 +31,7 @@ typedef struct connection {
     bool unauthenticated, dirty;
     double deadline;  /* while unauthenticated; of one that has a lease: when that is over */
     yk__address from; /* the port cleared */
+    yk__address near, far;
     struct connection *previous, *next, *next_dirty;
 } connection;
 
@@ -46,6 +47,7 @@ struct yk__store_server {
     bool accept_paused, stopping, ticking;
     yk__store_server_options options;
     double ticked; /* while ticking: the last look at deadlines */
+    yk__address address;
     yk__identity identity;
     yk__keyspace space;
     list unauthenticated, members; /* before and after authentication */
@@ -72,6 +74,19 @@ static void list_remove(list *l, connection *c)
 }
 
 /* ---- connections ----------------------------------------------------------------------------------------------- */
+/* Of a connection that ends: what was wrong with it, where that is known. */
+static void end_lease(connection *c)
+{
+    char text[YK__WHY_SIZE];
+    const yk__channel *channel = &c->session.channel;
+    bool damaged = channel->state == YK__DAMAGED, broken = !damaged && c->session.broken[0];
+    if (damaged)
+        yk__damaged_connection(&c->far, &c->near, channel->why, text);
+    else if (broken)
+        yk__damaged_connection(&c->near, &c->far, c->session.broken, text);
+    yk__session_end_lease(&c->session, damaged || broken ? YK__LEASE_DAMAGED : YK__LEASE_ENDED, text);
+}
+
 static void drop(connection *c)
 {
     if (c->fd < 0)
@@ -85,7 +100,7 @@ static void drop(connection *c)
         !c->session.channel.handshake.garbage)
         server->options.refused(server->options.arg, c->session.channel.why);
     if (!server->stopping)
-        yk__session_end_lease(&c->session, false);
+        end_lease(c);
     yk__session_clear(&c->session);
     yk__socket_close(c->fd); /* and no event comes from it any more */
     c->fd = -1;
@@ -183,6 +198,10 @@ static void on_event(connection *c, uint32_t events)
 {
     yk__store_server *server = c->server;
     if (events & EPOLLERR) {
+        /* A connection that was reset: what came before the end is heard. */
+        ssize_t got;
+        while (c->fd >= 0 && (got = recv(c->fd, server->buffer, sizeof(server->buffer), 0)) > 0)
+            serve(c, server->buffer, (size_t)got);
         drop(c);
     } else if (events & EPOLLIN) {
         ssize_t got = recv(c->fd, server->buffer, sizeof(server->buffer), 0);
@@ -243,7 +262,11 @@ static void greet(yk__store_server *server, int fd, const yk__address *from)
     c->server = server;
     c->fd = fd;
     c->unauthenticated = true;
-    c->from = *from;
+    c->far = c->from = *from;
+    yk__address_set_port(&c->from, 0);
+    c->near.size = sizeof(c->near.storage);
+    if (getsockname(fd, (struct sockaddr *)&c->near.storage, &c->near.size))
+        c->near = server->address;
     c->deadline = yk__now() + server->options.patience;
     yk__session_init(&c->session, &server->space, &server->identity);
     c->session.woken = on_woken;
@@ -251,7 +274,7 @@ static void greet(yk__store_server *server, int fd, const yk__address *from)
     list_append(&server->unauthenticated, c);
     start_ticking(server);
     watch_events(c);
-    limit_unauthenticated(server, from);
+    limit_unauthenticated(server, &c->from);
 }
 
 static void pause_accepting(yk__store_server *server)
@@ -281,7 +304,6 @@ static void on_connection(yk__store_server *server)
             return;
         }
         if (fd >= 0) {
-            yk__address_set_port(&from, 0);
             yk__socket_private(fd);
             greet(server, fd, &from);
             continue;
@@ -307,7 +329,7 @@ static void on_tick(yk__store_server *server, double now)
             continue;
         /* Where this process was stopped, what came meanwhile is read first. */
         if (c->deadline <= now && late < TICK)
-            yk__session_end_lease(&c->session, true);
+            yk__session_end_lease(&c->session, YK__LEASE_SILENT, NULL);
         else
             leases = true;
     }
@@ -401,6 +423,7 @@ yk__store_server *yk__store_server_start(const yk__address *address, const yk__i
         return NULL;
     }
     server->listen_fd = fd;
+    server->address = *bound;
     server->options = *options;
     server->identity = *identity;
     yk__address_format(bound, server->name);

@@ -310,14 +310,16 @@ static void reply_sum(yk__session *s, yk_status status, int64_t sum, const char 
 }
 
 typedef struct lease {
-    yk__bytes key, ended, silent;
+    yk__bytes key, values[YK__LEASE_DAMAGED + 1];
     uint32_t milliseconds;
 } lease;
 
 static bool read_lease(const unsigned char *payload, size_t size, lease *l)
 {
     yk__reader reader = {payload, payload + size, false};
-    bool good = read_key(&reader, &l->key) && read_value(&reader, &l->ended) && read_value(&reader, &l->silent);
+    bool good = read_key(&reader, &l->key);
+    for (int i = 0; i <= YK__LEASE_DAMAGED && good; i++)
+        good = read_value(&reader, &l->values[i]);
     l->milliseconds = yk__read_u32(&reader);
     return good && yk__read_finished(&reader) && !memchr(l->key.data, 0, l->key.size);
 }
@@ -335,15 +337,22 @@ static bool begin_lease(yk__session *s, const unsigned char *payload, size_t siz
     return true;
 }
 
-void yk__session_end_lease(yk__session *s, bool silent)
+void yk__session_end_lease(yk__session *s, yk__lease_end how, const char *text)
 {
     lease l;
     int64_t count;
     char why[YK__ADD_WHY];
+    yk__wire value = {0};
     if (!s->lease.size)
         return;
-    if (read_lease(s->lease.data, s->lease.size, &l) && push(s, l.key, silent ? l.silent : l.ended, &count, why))
-        yk_clear_error(); /* no memory: nobody can be told */
+    if (read_lease(s->lease.data, s->lease.size, &l)) {
+        yk__wire_put(&value, l.values[how].data, l.values[how].size);
+        if (how == YK__LEASE_DAMAGED)
+            yk__wire_put_value(&value, text, strlen(text));
+        if (value.failed || push(s, l.key, (yk__bytes){value.data, value.size}, &count, why))
+            yk_clear_error(); /* no memory: nobody can be told */
+    }
+    yk__wire_clear(&value);
     yk__wire_clear(&s->lease);
 }
 
@@ -367,6 +376,10 @@ static bool take_request(yk__session *s, unsigned kind, const unsigned char *pay
     if (kind == YK__RENEW) {
         reply_plain(s, YK__DONE);
         return size == 0;
+    }
+    if (kind == YK__BROKEN) {
+        yk__escape((const char *)payload, size < 300 ? size : 300, s->broken, sizeof(s->broken));
+        return false;
     }
     if (kind == YK__CHECK)
         return check_keys(s, &reader);

@@ -19,18 +19,20 @@
  *   GATHER       see below                    see below                 (waits)
  *   AWAIT        key                          value, as ARRIVED         (waits, other requests may follow)
  *   PUSH         key, value                   i64
- *   LEASE        key, ended, silent, u32 ms   -
+ *   LEASE        key, ended, silent, damaged, u32 ms     -
  *   RENEW        -                            -
+ *   BROKEN       text                         none: the connection ends
  *   CANCEL       -                            TIMED_OUT to the request that waits, nothing when none does
  *
  * GATHER (store_table.h) has u8 whether there is a key of its own, this and its value, the key that stops it, u32 count
  * and the keys. Its reply and its TIMED_OUT carry u8 whether all are there, u32 count and for each u8 there, value;
  * then the same of the key that stops it, and of what its own key held before. PUSH appends to a list: it adds 1 to the
  * number that the key holds, gives the sum N and sets the key "KEY/N". LEASE makes the server push a value itself,
- * once: `ended` when the connection ends, or `silent` when nothing has come over it for so long (0: never). RENEW is
- * something that comes. TIMED_OUT of WAIT carries u32 missing keys and up to YK__MISSING_SHOWN positions of them;
- * FAILED carries u8 (argument or memory) and text. DAMAGED carries text, and the connection ends: what came from the
- * client is not what it sent.
+ * once: `ended` when the connection ends, `silent` when nothing has come over it for so long (0: never), or `damaged`,
+ * a u32 size and text, when what came over it, in either direction, was not what was sent. RENEW is something that
+ * comes. BROKEN is a client's last word when what came from the server is damaged. TIMED_OUT of WAIT carries u32
+ * missing keys and up to YK__MISSING_SHOWN positions of them; FAILED carries u8 (argument or memory) and text. DAMAGED
+ * carries text, and the connection ends: what came from the client is not what it sent.
  */
 #ifndef YOKE_NET_STORE_SESSION_H
 #define YOKE_NET_STORE_SESSION_H
@@ -55,7 +57,8 @@ enum yk__request {
     YK__AWAIT,
     YK__PUSH,
     YK__LEASE,
-    YK__RENEW
+    YK__RENEW,
+    YK__BROKEN
 };
 enum yk__reply { YK__DONE = 1, YK__TIMED_OUT, YK__FAILED, YK__REPLY_DAMAGED, YK__ARRIVED };
 enum { YK__FAILED_ARGUMENT = 1, YK__FAILED_MEMORY };
@@ -74,8 +77,9 @@ typedef struct yk__session {
     yk__bytes stop;
     yk__wire held; /* the bytes that the waiter's keys and old value are in */
     yk__bytes *keys;
-    yk__wire lease; /* the payload of LEASE; empty: none, or it is over */
-    double silence; /* its seconds */
+    yk__wire lease;            /* the payload of LEASE; empty: none, or it is over */
+    double silence;            /* its seconds */
+    char broken[YK__WHY_SIZE]; /* what BROKEN said, escaped */
     /* Called when a change by another session put something into channel.out; NULL is allowed. */
     void (*woken)(struct yk__session *session);
     void *user;
@@ -89,7 +93,9 @@ bool yk__session_receive(yk__session *session, const void *data, size_t size);
 bool yk__session_accepts(const yk__session *session);
 /* Whether requests have to wait until that which is under way has its reply. */
 bool yk__session_blocked(const yk__session *session);
-/* The connection has ended, or nothing came for as long as the lease allows: pushes what the client left for that. */
-void yk__session_end_lease(yk__session *session, bool silent);
+/* The connection has ended, nothing came for as long as the lease allows, or it is damaged, as `text` says: pushes what
+ * the client left for that. */
+typedef enum yk__lease_end { YK__LEASE_ENDED, YK__LEASE_SILENT, YK__LEASE_DAMAGED } yk__lease_end;
+void yk__session_end_lease(yk__session *session, yk__lease_end how, const char *text);
 
 #endif

@@ -502,8 +502,8 @@ else
     skip "a flood of strangers" "there is no python3 to send it"
 fi
 
-# What launchers say to each other is authenticated frame by frame: a byte that is changed on the way from node 1 ends
-# the job, and both say so. With --encrypt it cannot be read either.
+# What launchers say to each other is authenticated frame by frame: a byte that is changed on the way, from node 1 or to
+# it, ends the job, and both say so and name the connection. With --encrypt it cannot be read either.
 if command -v python3 > /dev/null; then
     cat > proxy.py << 'PY'
 import os, select, socket, sys
@@ -526,8 +526,8 @@ while True:
         if s is near:
             seen.write(piece)
             seen.flush()
-            if os.path.exists(name + ".damage"):
-                piece[-1] ^= 1
+        if os.path.exists(name + (".damage" if s is near else ".damage-back")):
+            piece[-1] ^= 1
         (far if s is near else near).sendall(piece)
 PY
     # behind NAME OPTIONS...: two nodes of which the second reaches the first through the proxy; it fails with a marker.
@@ -562,15 +562,22 @@ PY
     ok "encrypted, through a proxy: exit code 6" codes 6 0 1
     says err.0 the-marker-of-2
     ok "encrypted: what node 1 reported was not to be read" [ "$(grep -ca the-marker-of-2 secret.seen)" = 0 ]
-    behind damaged
-    touch damaged.damage
-    touch damaged.go
-    ended 0 1
-    kill $proxy 2> /dev/null
-    ok "a byte is changed on the way: exit code 1" codes 1 0 1
-    says err.0 "node 1 (host $host, pid "
-    says err.0 " is lost: "
-    says err.1 "were changed on the way"
+    for way in damage damage-back; do
+        behind $way
+        through=$((port + 2))
+        touch $way.$way
+        touch $way.go
+        ended 0 1
+        kill $proxy 2> /dev/null
+        ok "$way, a byte is changed on the way: exit code 1" codes 1 0 1
+        # Each side knows its own end of the proxy.
+        for number in 0 1; do
+            [ $number = 0 ] && at=$((through - 2)) || at=$through
+            [ $way = damage ] && link="127.0.0.1:[0-9]+ to 127.0.0.1:$at" || link="127.0.0.1:$at to 127.0.0.1:[0-9]+"
+            ok "$way: node $number names the damage and the connection" grep -qE \
+                "^yoke run: node $((1 - number)) .* is lost: the connection from $link damages what is sent over it: .* of frame .* were changed on the way" err.$number
+        done
+    done
     ok "nothing is left" gone
 else
     skip "a proxy between two nodes" "there is no python3 for it"

@@ -83,6 +83,7 @@ static void put_lease(client *c, const char *key, const char *ended, const char 
     yk__wire_put_key(&c->channel.message, key, strlen(key));
     yk__wire_put_value(&c->channel.message, ended, strlen(ended));
     yk__wire_put_value(&c->channel.message, silent, strlen(silent));
+    yk__wire_put_value(&c->channel.message, "damaged: ", 9);
     yk__wire_put_u32(&c->channel.message, milliseconds);
     yk__channel_end(&c->channel);
 }
@@ -235,6 +236,63 @@ static void leases(void **state)
     close_client(&twice);
 }
 
+/* The value that is awaited: the connection is damaged, from where to where. */
+static void expect_damage(client *watcher, const char *from, const char *to)
+{
+    yk__reader reply;
+    char expected[3 * YK__ADDRESS_TEXT];
+    assert_int_equal(take(watcher, &reply), YK__ARRIVED);
+    yk__read_u32(&reply);
+    const unsigned char *head = yk__read_bytes(&reply, 9);
+    assert_non_null(head);
+    assert_memory_equal(head, "damaged: ", 9);
+    size_t size = yk__read_u32(&reply);
+    const char *text = (const char *)yk__read_bytes(&reply, size);
+    assert_true(yk__read_finished(&reply));
+    int length =
+        snprintf(expected, sizeof(expected), "the connection from %s to %s damages what is sent over it: ", from, to);
+    assert_true(size > (size_t)length);
+    assert_memory_equal(text, expected, (size_t)length);
+    for (size_t i = 0; i < size; i++)
+        assert_true(text[i] >= ' '); /* as it may reach a terminal */
+}
+
+/* Where what comes over a connection is not what was sent, its lease says so, and names both ends: what came from the
+ * client, as the server finds, and what came from the server, as the client says with its last word. */
+static void damage(void **state)
+{
+    (void)state;
+    for (int at_client = 0; at_client < 2; at_client++) {
+        client watcher, c;
+        char list[16], key[20], ends[2][YK__ADDRESS_TEXT];
+        yk__address near = {.size = sizeof(near.storage)};
+        snprintf(list, sizeof(list), "damage%d", at_client);
+        snprintf(key, sizeof(key), "%s/1", list);
+        connect_client(&watcher);
+        put(&watcher, YK__AWAIT, key, NULL);
+        connect_client(&c);
+        assert_int_equal(getsockname(c.fd, (struct sockaddr *)&near.storage, &near.size), 0);
+        yk__address_format(&near, ends[0]);
+        yk__address_format(&bound, ends[1]);
+        put_lease(&c, list, "ended", "silent", 0);
+        expect_done(&c);
+        if (at_client) {
+            yk__channel_send(&c.channel, YK__BROKEN, "frame 3 \x1b[2J", 11);
+        } else {
+            put(&c, YK__SET, "k", "value");
+            c.channel.out.data[c.channel.out.size - 1] ^= 1;
+        }
+        assert_int_equal(yk__channel_wait_sent(&c.channel, c.fd, yk__now() + 10), YK__REACHED);
+        expect_damage(&watcher, ends[at_client], ends[1 - at_client]);
+        yk__reader reply;
+        if (!at_client)
+            assert_int_equal(take(&c, &reply), YK__REPLY_DAMAGED);
+        expect_closed(&c);
+        close_client(&c);
+        close_client(&watcher);
+    }
+}
+
 /* The server's owner hears why a peer was turned away; not of one that does not speak the protocol. */
 static void strangers(void **state)
 {
@@ -260,6 +318,6 @@ static void strangers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lists), cmocka_unit_test(awaiting), cmocka_unit_test(leases),
-                                       cmocka_unit_test(strangers)};
+                                       cmocka_unit_test(damage), cmocka_unit_test(strangers)};
     return cmocka_run_group_tests_name("lists and leases of the TCP store", tests, start, stop);
 }
