@@ -23,8 +23,12 @@ YK_API const char *yk_grad_fn_name(const yk_tensor *x) YK_QUESTION;
 YK_API yk_tensor *yk_grad(const yk_tensor *x) YK_QUESTION;
 /* Replaces the gradient (same shape, dtype and device), or drops it with NULL. */
 YK_API yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad) YK_MUST_CHECK;
-/* A view of the same storage that is not on the tape. */
+/* A view of the same storage that is not on the tape. A write to it counts as one to x, so a backward that needs what
+ * was overwritten fails. */
 YK_API yk_tensor *yk_detach(yk_tensor *x);
+/* The same memory with a count of writes of its own: a write to it goes unnoticed, and gradients that need what was
+ * overwritten come out wrong without an error. Prefer yk_detach. Source: Tensor.data. */
+YK_API yk_tensor *yk_data(yk_tensor *x);
 /* By default only leaves keep their gradient; this makes x keep its own too. */
 YK_API yk_status yk_retain_grad(yk_tensor *x) YK_MUST_CHECK;
 
@@ -42,6 +46,21 @@ YK_API yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *op
 YK_API bool yk_no_grad_begin(void);
 YK_API void yk_no_grad_end(bool previous);
 YK_API bool yk_grad_enabled(void) YK_QUESTION;
+/* The contrary, also inside no_grad; not in inference mode. Source: torch.enable_grad. */
+YK_API bool yk_enable_grad_begin(void);
+YK_API void yk_enable_grad_end(bool previous);
+/* Records from here on, or not; returns whether this thread did before. Source: torch.set_grad_enabled. */
+YK_API bool yk_set_grad_enabled(bool enabled);
+/*
+ * Between begin and end this thread records nothing, and what it makes are inference tensors for good: an operation
+ * that would keep one for backward, a write to one, and marking one as requiring a gradient are errors outside; clone
+ * it there. Views of other tensors stay what those are. Nests; end takes what begin returned. Source:
+ * torch.inference_mode.
+ */
+YK_API bool yk_inference_mode_begin(void);
+YK_API void yk_inference_mode_end(bool previous);
+YK_API bool yk_inference_mode_enabled(void) YK_QUESTION;
+YK_API bool yk_is_inference(const yk_tensor *x) YK_QUESTION;
 
 /*
  * A hook sees the gradient of x when it is ready, before it is accumulated or passed on; it may return another

@@ -27,7 +27,8 @@ static inline bool yk_device_equal(yk_device a, yk_device b)
     return a.type == b.type && a.index == b.index;
 }
 
-/* Reads "cpu", "cpu:1", "cuda", "cuda:0" into *device; the device must exist. */
+/* Reads "cpu", "cpu:1", "cuda", "cuda:0" into *device; the device must exist. Without a number it is the current device
+ * of that type: yk_current_device. */
 YK_API yk_status yk_device_parse(const char *text, yk_device *device) YK_MUST_CHECK;
 
 /* Writes "cpu:0" into `buffer` (16 bytes or more) and returns it. */
@@ -40,13 +41,33 @@ YK_API int yk_device_count(yk_device_type type) YK_QUESTION;
  * another are an error (YK_ERR_ARGUMENT, in the record), and cpu:0. */
 YK_API yk_device yk_device_local(void);
 
-/* Memory in bytes: what tensors hold now, the most they have held, and what the caching allocator has from the
- * system. Source: torch.cuda.memory_allocated and its kin. */
+/*
+ * The current device of a type, of the calling thread: what "cuda" without a number means, and yk_cuda(x, -1). Number 0
+ * where nothing was set; a new thread begins with 0. Functions whose options name no device use cpu:0 all the same, as
+ * in PyTorch. Source: torch.cuda.set_device, torch.cuda.current_device.
+ */
+YK_API yk_status yk_set_device(yk_device device) YK_MUST_CHECK;
+YK_API yk_device yk_current_device(yk_device_type type) YK_QUESTION;
+/* Makes a device the current one of its type until the end, which takes what begin returned: the one before. Nests. On
+ * an error nothing changes, and the one before is returned. Source: with torch.cuda.device(device). */
+YK_API yk_device yk_device_guard_begin(yk_device device);
+YK_API void yk_device_guard_end(yk_device previous);
+
+/* Memory in bytes: what tensors hold now and the most they have held; what the caching allocator has from the system,
+ * with what it keeps for tensors to come, and the most it has had; and its limit, 0 for none. Memory that several
+ * devices share counts where it was allocated. Source: torch.cuda.memory_allocated, max_memory_allocated,
+ * memory_reserved, max_memory_reserved. */
 typedef struct yk_memory_info {
-    size_t allocated, peak_allocated, reserved;
+    size_t allocated, peak_allocated, reserved, peak_reserved, limit;
 } yk_memory_info;
 YK_API yk_status yk_device_memory(yk_device device, yk_memory_info *info) YK_MUST_CHECK;
+/* Both peaks become what there is now. Source: torch.cuda.reset_peak_memory_stats. */
 YK_API void yk_device_reset_peak_memory(yk_device device);
+/* The most that the allocator may have from the system, in bytes; 0: no limit but the machine's. What is above it
+ * already stays; the next that does not fit, after the cache was emptied, is an error (YK_ERR_MEMORY) that says how
+ * much the device's tensors hold, which operations made them, and what the other devices hold. Source:
+ * torch.cuda.set_per_process_memory_fraction. */
+YK_API yk_status yk_device_set_memory_limit(yk_device device, size_t bytes) YK_MUST_CHECK;
 
 /* Gives cached free blocks back to the system. Source: torch.cuda.empty_cache. */
 YK_API void yk_device_empty_cache(yk_device device);

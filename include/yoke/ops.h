@@ -120,6 +120,9 @@ YK_API yk_tensor *yk_contiguous(yk_tensor *x); /* x itself where it is */
 YK_API yk_tensor *yk_clone(yk_tensor *x);
 YK_API yk_tensor *yk_cast(yk_tensor *x, yk_dtype dtype); /* x itself where it has the dtype */
 YK_API yk_tensor *yk_to(yk_tensor *x, yk_device device); /* x itself where it is there */
+/* yk_to cuda:index, -1 for the current GPU of the thread; and to the current CPU device, cpu:0 where none was set. */
+YK_API yk_tensor *yk_cuda(yk_tensor *x, int index);
+YK_API yk_tensor *yk_cpu(yk_tensor *x);
 
 /* ---- reductions: dims NULL (n_dims 0) means all ------------------------------------------------------------------ */
 YK_API yk_tensor *yk_sum(yk_tensor *x);

@@ -66,12 +66,37 @@ YK_API yk_tensor *yk_from_data(const void *data, int ndim, const int64_t *shape,
  * (NULL: the caller keeps it alive); when this fails it is not called. */
 YK_API yk_tensor *yk_from_memory(void *data, int ndim, const int64_t *shape, yk_dtype dtype, void (*release)(void *),
                                  void *context);
-/* Like `x` in shape, dtype, device and (where it is dense) memory order; no gradient. */
+/* Like `x` in shape, dtype, device and (where it is dense) memory order; no gradient. rand and randn: C order. */
 YK_API yk_tensor *yk_empty_like(const yk_tensor *x);
 YK_API yk_tensor *yk_zeros_like(const yk_tensor *x);
 YK_API yk_tensor *yk_ones_like(const yk_tensor *x);
 YK_API yk_tensor *yk_full_like(const yk_tensor *x, double value);
+YK_API yk_tensor *yk_rand_like(const yk_tensor *x);
 YK_API yk_tensor *yk_randn_like(const yk_tensor *x);
+/* What is to differ from x; NULL: nothing. */
+typedef struct yk_like_options {
+    bool dtype_set; /* 0 is a dtype and a device: used if set */
+    yk_dtype dtype;
+    bool device_set;
+    yk_device device;
+    bool requires_grad; /* floating dtypes only */
+} yk_like_options;
+/* Source: torch.zeros_like(x, dtype=torch.int32) and its kin. */
+YK_API yk_tensor *yk_empty_like_with(const yk_tensor *x, const yk_like_options *options);
+YK_API yk_tensor *yk_zeros_like_with(const yk_tensor *x, const yk_like_options *options);
+YK_API yk_tensor *yk_ones_like_with(const yk_tensor *x, const yk_like_options *options);
+YK_API yk_tensor *yk_full_like_with(const yk_tensor *x, double value, const yk_like_options *options);
+YK_API yk_tensor *yk_rand_like_with(const yk_tensor *x, const yk_like_options *options);
+YK_API yk_tensor *yk_randn_like_with(const yk_tensor *x, const yk_like_options *options);
+/* Of another shape, in C order, with x's dtype and device unless the options (NULL: nothing) say otherwise; no gradient
+ * unless they do. new_tensor copies `data`, elements of that dtype in host memory. Source: x.new_zeros and its kin. */
+YK_API yk_tensor *yk_new_empty(const yk_tensor *x, int ndim, const int64_t *shape, const yk_like_options *options);
+YK_API yk_tensor *yk_new_zeros(const yk_tensor *x, int ndim, const int64_t *shape, const yk_like_options *options);
+YK_API yk_tensor *yk_new_ones(const yk_tensor *x, int ndim, const int64_t *shape, const yk_like_options *options);
+YK_API yk_tensor *yk_new_full(const yk_tensor *x, int ndim, const int64_t *shape, double value,
+                              const yk_like_options *options);
+YK_API yk_tensor *yk_new_tensor(const yk_tensor *x, const void *data, int ndim, const int64_t *shape,
+                                const yk_like_options *options);
 
 /* ---- what a tensor is (NULL gives zero values) ---------------------------------------------------------------- */
 YK_API int yk_ndim(const yk_tensor *x) YK_QUESTION;
@@ -82,6 +107,11 @@ YK_API const int64_t *yk_sizes(const yk_tensor *x) YK_QUESTION;    /* ndim numbe
 YK_API int64_t yk_numel(const yk_tensor *x) YK_QUESTION;
 YK_API yk_dtype yk_tensor_dtype(const yk_tensor *x) YK_QUESTION;
 YK_API yk_device yk_tensor_device(const yk_tensor *x) YK_QUESTION;
+/* The number of the GPU that x is on. A tensor on the CPU has none: -1, and an error. Source: Tensor.get_device. */
+YK_API int yk_get_device(const yk_tensor *x);
+/* dtype and type of device in one name: "torch.FloatTensor", "torch.cuda.LongTensor"; static, NULL for NULL.
+ * Source: Tensor.type. */
+YK_API const char *yk_tensor_type(const yk_tensor *x) YK_QUESTION;
 YK_API bool yk_is_contiguous(const yk_tensor *x) YK_QUESTION; /* C order */
 YK_API bool yk_same_shape(const yk_tensor *a, const yk_tensor *b) YK_QUESTION;
 /* Writes "(2, 3, 4)" into `buffer` and returns it. */

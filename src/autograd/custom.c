@@ -79,7 +79,9 @@ static bool usable(const yk_custom_function *f, int n_inputs, int n_outputs)
 static yk_custom *context_make(const yk_custom_function *function, int n_inputs, yk_tensor *const *inputs,
                                int n_outputs, void *user)
 {
-    yk_custom *context = yk__op_begin(function->name, n_inputs, inputs, 0) ? yk__calloc(1, sizeof(*context)) : NULL;
+    bool fine = yk__op_begin(function->name, n_inputs, inputs, 0);
+    yk__memory_maker = custom_op.name; /* the function's name may not live as long as what it makes */
+    yk_custom *context = fine ? yk__calloc(1, sizeof(*context)) : NULL;
     bool *needs = context ? yk__calloc((size_t)n_inputs, sizeof(*needs)) : NULL;
     if (!needs) {
         free(context);
@@ -197,7 +199,9 @@ yk_tensor *yk_custom_saved(yk_custom *context, int i)
     const yk__saved_tensor *saved = &context->saved[i];
     if (saved->tensor && yk__version(saved->tensor) != saved->version) {
         char shape[200];
-        yk__fail(YK_ERR_STATE, "%s: saved tensor %d of shape %s was changed in place: it is at version %u, expected %u",
+        yk__fail(YK_ERR_STATE,
+                 "%s: saved tensor %d of shape %s has been modified by an inplace operation: it is at version %u, "
+                 "expected %u",
                  context->function->name, i, yk_shape_format(saved->tensor, shape, sizeof(shape)),
                  yk__version(saved->tensor), saved->version);
         return NULL;

@@ -3,16 +3,17 @@
  *
  * First the nodes that the root reaches are claimed and the edges into each are counted. A node is ready when all of
  * them have delivered; ready nodes run newest first, so memory is freed in the reverse order of the forward pass and
- * the order of sums is the same every run. The calling thread works for the root's device; every other device that
- * the graph touches gets a thread for the length of this backward. With one device, the usual case, there are no
- * locks. With several, sums wait until all their terms are there and are then added in the order of recording, so
- * that the threads' timing never shows in the bits.
+ * the order of sums is the same every run. The calling thread works for the root's device, and for every other device
+ * that the graph touches one of that device's threads. With one device, the usual case, there are no locks. With
+ * several, sums wait until all their terms are there and are then added in the order of recording, so that the threads'
+ * timing never shows in the bits.
  */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "autograd/node.h"
+#include "device/device_thread.h"
 
 typedef struct node_list {
     yk__node **nodes;
@@ -21,10 +22,12 @@ typedef struct node_list {
 
 typedef struct device_queue {
     yk_device device;
-    node_list heap; /* by sequence, largest first */
-    pthread_t thread;
+    node_list heap;     /* by sequence, largest first */
+    atomic_uint filled; /* how often a node came in */
     bool started;
+    yk__device_job job;
     struct yk__task *task;
+    double waited; /* seconds of its thread */
 } device_queue;
 
 struct yk__task {
@@ -36,6 +39,8 @@ struct yk__task {
     bool retain_graph;
     bool parallel; /* more than one device: lock */
     size_t left;   /* claimed nodes that have not run */
+    atomic_bool over;
+    int sleepers; /* threads that wait for `changed` */
     yk_error error;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -161,11 +166,12 @@ static yk_status make_queues(yk__task *task, yk__node *root)
     return YK_OK;
 }
 
-/* Whether x may be written in place: nobody else holds it or its memory, and no two elements share a place (a backward
- * may hand on an expanded view). */
+/* Whether x may be written in place: nobody else holds it or its memory, which is not the program's own, and no two
+ * elements share a place (a backward may hand on an expanded view). */
 static bool exclusive(const yk_tensor *x)
 {
-    return yk__is_dense(x) && atomic_load_explicit(&x->object.references, memory_order_acquire) == 1 &&
+    return yk__is_dense(x) && x->storage->reserved &&
+           atomic_load_explicit(&x->object.references, memory_order_acquire) == 1 &&
            atomic_load_explicit(&x->storage->references, memory_order_acquire) == 1;
 }
 
@@ -211,8 +217,11 @@ static yk_status deliver(yk__task *task, const yk__node *from, int input, yk_ten
         term->next = *at;
         *at = term;
     }
-    if (--node->pending == 0)
-        heap_push(&queue_of(task, node->device)->heap, node);
+    if (--node->pending == 0) {
+        device_queue *queue = queue_of(task, node->device);
+        heap_push(&queue->heap, node);
+        atomic_fetch_add_explicit(&queue->filled, 1, memory_order_release);
+    }
     return status;
 }
 
@@ -346,6 +355,7 @@ static yk_status call_backward(yk__node *node, bool any, yk_tensor **grads)
     if (!any)
         return YK_OK;
     yk_status status;
+    yk__memory_maker = node->op->name;
     if (node->op->backward) {
         status = node->op->backward(node, node->outputs[0].grad, grads);
     } else {
@@ -420,39 +430,94 @@ static yk_status run_node(yk__task *task, yk__node *node)
     return status;
 }
 
+/* Waits until something comes into the queue or the task is over: looks a while, as what comes usually comes soon, then
+ * sleeps. Called with the lock held. */
+static void wait_for_work(yk__task *task, device_queue *queue)
+{
+    double began = yk__now();
+    unsigned filled = atomic_load_explicit(&queue->filled, memory_order_relaxed);
+    task_unlock(task);
+    for (int spin = yk__device_spins(); spin > 0; spin--) {
+        if (atomic_load_explicit(&queue->filled, memory_order_acquire) != filled || atomic_load(&task->over))
+            break;
+        yk__device_pause();
+    }
+    task_lock(task);
+    task->sleepers++;
+    while (!queue->heap.count && !atomic_load(&task->over))
+        pthread_cond_wait(&task->changed, &task->lock);
+    task->sleepers--;
+    queue->waited += yk__now() - began;
+}
+
+static pthread_mutex_t spent_lock = PTHREAD_MUTEX_INITIALIZER;
+static double spent[YK__DEVICE_TYPES][INT8_MAX];
+
+double yk__backward_seconds(yk_device device)
+{
+    pthread_mutex_lock(&spent_lock);
+    double seconds = spent[device.type][device.index];
+    pthread_mutex_unlock(&spent_lock);
+    return seconds;
+}
+
+static void add_spent(yk_device device, double seconds)
+{
+    pthread_mutex_lock(&spent_lock);
+    spent[device.type][device.index] += seconds;
+    pthread_mutex_unlock(&spent_lock);
+}
+
+/* Says in which state the task is, to those who wait. Called with the lock held. */
+static void announce(yk__task *task)
+{
+    if (!task->left || task->error.code)
+        atomic_store(&task->over, true);
+    if (task->sleepers)
+        pthread_cond_broadcast(&task->changed);
+}
+
 /* Runs the nodes of one device until the whole task is done or has failed. */
 static void work(yk__task *task, int q)
 {
-    bool previous = yk_no_grad_begin();
+    device_queue *queue = &task->queues[q];
+    double began = yk__now();
+    bool previous = yk_no_grad_begin(), for_backward = yk__memory_for_backward;
+    yk__memory_for_backward = true;
     task_lock(task);
     for (;;) {
-        node_list *heap = &task->queues[q].heap;
-        while (task->parallel && task->left && !task->error.code && !heap->count)
-            pthread_cond_wait(&task->changed, &task->lock);
-        if (!task->left || task->error.code || !heap->count)
+        if (task->parallel && !queue->heap.count && !atomic_load(&task->over))
+            wait_for_work(task, queue);
+        if (!task->left || task->error.code || !queue->heap.count)
             break;
-        yk__node *node = heap_pop(heap);
+        yk__node *node = heap_pop(&queue->heap);
         task_unlock(task);
         yk_status status = task->parallel ? sum_contributions(node) : YK_OK;
         if (!status)
             status = run_node(task, node);
         task_lock(task);
         task->left--;
-        if (status && !task->error.code)
+        if (status && !task->error.code) {
+            char device[16];
+            if (task->parallel)
+                yk__error_prefix("backward on %s", yk_device_format(queue->device, device));
             yk__error_take(&task->error);
+        }
         if (task->parallel)
-            pthread_cond_broadcast(&task->changed);
+            announce(task);
     }
     task_unlock(task);
+    add_spent(queue->device, yk__now() - began - queue->waited);
+    yk__memory_for_backward = for_backward;
+    yk__memory_maker = NULL;
     yk_no_grad_end(previous);
 }
 
-static void *device_thread(void *argument)
+static void device_work(void *argument)
 {
     device_queue *queue = argument;
     work(queue->task, (int)(queue - queue->task->queues));
     yk_clear_error();
-    return NULL;
 }
 
 static yk_status run(yk__task *task)
@@ -460,20 +525,23 @@ static yk_status run(yk__task *task)
     pthread_mutex_init(&task->lock, NULL);
     pthread_cond_init(&task->changed, NULL);
     for (int q = 1; q < task->n_queues; q++) {
-        int failed = pthread_create(&task->queues[q].thread, NULL, device_thread, &task->queues[q]);
-        task->queues[q].started = !failed;
-        if (failed) {
+        device_queue *queue = &task->queues[q];
+        queue->started = yk__device_job_start(&queue->job, queue->device, device_work, queue) == YK_OK;
+        if (!queue->started) {
             task_lock(task);
-            yk__fail(YK_ERR_MEMORY, "backward: no thread for a device could be started (errno %d)", failed);
-            yk__error_take(&task->error);
-            pthread_cond_broadcast(&task->changed);
+            yk__error_prefix("backward");
+            if (task->error.code)
+                yk_clear_error();
+            else
+                yk__error_take(&task->error);
+            announce(task);
             task_unlock(task);
         }
     }
     work(task, 0);
     for (int q = 1; q < task->n_queues; q++) {
         if (task->queues[q].started)
-            pthread_join(task->queues[q].thread, NULL);
+            yk__device_job_wait(&task->queues[q].job);
     }
     pthread_mutex_destroy(&task->lock);
     pthread_cond_destroy(&task->changed);

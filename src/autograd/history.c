@@ -278,6 +278,11 @@ yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_te
     if (is_expanded(x))
         return yk__fail(YK_ERR_STATE, "%s: the tensor is expanded, so several elements share memory; clone it first",
                         name);
+    if (x->inference && !yk__inference_mode)
+        return yk__fail(YK_ERR_STATE,
+                        "%s: the tensor was made in inference mode and cannot be changed in place outside "
+                        "of it; clone it first",
+                        name);
     if (!yk__will_record(n_inputs, inputs))
         return YK_OK;
     yk_tensor *base = base_of(x);

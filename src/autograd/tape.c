@@ -8,11 +8,17 @@
 
 static _Thread_local bool recording_off;
 
-bool yk_no_grad_begin(void)
+/* What the no_grad and enable_grad functions hand from begin to end is the old value of recording_off. */
+static bool set_recording_off(bool off)
 {
     bool previous = recording_off;
-    recording_off = true;
+    recording_off = off;
     return previous;
+}
+
+bool yk_no_grad_begin(void)
+{
+    return set_recording_off(true);
 }
 
 void yk_no_grad_end(bool previous)
@@ -20,9 +26,56 @@ void yk_no_grad_end(bool previous)
     recording_off = previous;
 }
 
+bool yk_enable_grad_begin(void)
+{
+    return set_recording_off(false);
+}
+
+void yk_enable_grad_end(bool previous)
+{
+    recording_off = previous;
+}
+
+bool yk_set_grad_enabled(bool enabled)
+{
+    return !set_recording_off(!enabled);
+}
+
 bool yk_grad_enabled(void)
 {
-    return !recording_off;
+    return !recording_off && !yk__inference_mode;
+}
+
+bool yk_inference_mode_begin(void)
+{
+    bool previous = yk__inference_mode;
+    yk__inference_mode = true;
+    return previous;
+}
+
+void yk_inference_mode_end(bool previous)
+{
+    yk__inference_mode = previous;
+}
+
+bool yk_inference_mode_enabled(void)
+{
+    return yk__inference_mode;
+}
+
+bool yk_is_inference(const yk_tensor *x)
+{
+    YK__LIVE(x);
+    return x && x->inference;
+}
+
+static yk_status fail_inference(const char *name, const yk_tensor *x, const char *what)
+{
+    char shape[200];
+    return yk__fail(YK_ERR_STATE,
+                    "%s: the tensor of shape %s was made in inference mode and cannot %s outside of it; "
+                    "clone it first",
+                    name, yk_shape_format(x, shape, sizeof(shape)), what);
 }
 
 /* ---- what hangs on a tensor ---- */
@@ -84,6 +137,8 @@ yk_status yk_set_requires_grad(yk_tensor *x, bool requires_grad)
                         yk_dtype_name((yk_dtype)x->dtype));
     if (!requires_grad && !x->autograd)
         return YK_OK;
+    if (requires_grad && x->inference && !yk__inference_mode)
+        return fail_inference("set_requires_grad", x, "require a gradient");
     yk__autograd_meta *meta = yk__meta_of(x);
     if (!meta)
         return YK_ERR_MEMORY;
@@ -164,6 +219,14 @@ yk_tensor *yk_detach(yk_tensor *x)
 {
     YK__LIVE(x);
     return yk__is_there("detach", "tensor", x) && yk__scope_check("detach") ? yk__scope_own(yk__tensor_alias(x)) : NULL;
+}
+
+yk_tensor *yk_data(yk_tensor *x)
+{
+    YK__LIVE(x);
+    return yk__is_there("data", "tensor", x) && yk__scope_check("data")
+               ? yk__scope_own(yk__tensor_share(x, yk__device_of(x), true))
+               : NULL;
 }
 
 /* ---- nodes ---- */
@@ -283,7 +346,7 @@ yk__node *yk__gradient_node(yk_tensor *x, int *output)
 
 bool yk__will_record(int n_inputs, yk_tensor *const *inputs)
 {
-    if (recording_off)
+    if (!yk_grad_enabled())
         return false;
     for (int i = 0; i < n_inputs; i++) {
         if (yk_requires_grad(inputs[i]))
@@ -335,6 +398,10 @@ yk__node *yk__node_record(int n_outputs, yk_tensor *const *outs, const yk__op *o
     for (int i = 0; i < n_saved && !status; i++) {
         if (!saved[i])
             continue;
+        if (saved[i]->inference) {
+            status = fail_inference(op->name, saved[i], "be kept for a gradient");
+            break;
+        }
         node->saved[i].tensor = yk__is_one_of(saved[i], n_outputs, outs) ? yk__tensor_alias(saved[i]) : keep(saved[i]);
         if (!node->saved[i].tensor)
             status = YK_ERR_MEMORY;
@@ -413,6 +480,7 @@ yk_status yk__record_list(int n_outputs, yk_tensor **outs, const yk__op *op, int
 
 bool yk__op_begin(const char *name, int n_inputs, yk_tensor *const *inputs, uint32_t optional)
 {
+    yk__memory_maker = name;
     for (int i = 0; i < n_inputs; i++) {
         if (yk__is_freed(inputs[i])) {
             yk__fail_freed(name, inputs[i]);
@@ -444,8 +512,8 @@ yk_tensor *yk__saved(yk__node *node, int i, yk_status *bad)
         return saved->tensor;
     char shape[200];
     *bad = yk__fail(YK_ERR_STATE,
-                    "%s: a tensor of shape %s that its gradient needs was changed in place: it is at version %u, "
-                    "expected %u",
+                    "%s: a tensor of shape %s that its gradient needs has been modified by an inplace operation: it is "
+                    "at version %u, expected %u",
                     node->name, yk_shape_format(saved->tensor, shape, sizeof(shape)), yk__version(saved->tensor),
                     saved->version);
     return NULL;
@@ -455,7 +523,7 @@ yk_tensor *yk__saved(yk__node *node, int i, yk_status *bad)
 
 void yk__exchange_storage(yk_tensor *x, yk_tensor *from)
 {
-    atomic_store(&from->storage->version, atomic_load(&x->storage->version) + 1);
+    atomic_store(from->storage->versions, yk__version(x) + 1);
     yk__storage *storage = x->storage;
     void *data = x->data;
     int8_t dtype = x->dtype;

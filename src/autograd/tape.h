@@ -98,6 +98,9 @@ yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tens
  */
 void yk__exchange_storage(yk_tensor *x, yk_tensor *from);
 
+/* How long backward passes have computed on a device since the process began, waiting left out. */
+double yk__backward_seconds(yk_device device);
+
 /* Adds `grad` to leaf's gradient: takes over the reference. */
 yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad);
 

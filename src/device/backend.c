@@ -32,6 +32,9 @@ const yk__plugin_request *yk__cuda_plugin_request(void)
     return &cuda_request;
 }
 
+/* The numbers of this thread's current devices. */
+static _Thread_local int16_t current[YK__DEVICE_TYPES];
+
 /* NULL with the error record set. */
 static const yk__backend *find(yk_device_type type)
 {
@@ -114,7 +117,7 @@ yk_status yk_device_parse(const char *text, yk_device *device)
     }
     if (type < 0)
         return yk__fail(YK_ERR_ARGUMENT, "device '%s': expected cpu, cpu:N, cuda or cuda:N", text);
-    long index = 0;
+    long index = current[type];
     if (text[length]) {
         char *end;
         index = strtol(text + length + 1, &end, 10);
@@ -124,6 +127,34 @@ yk_status yk_device_parse(const char *text, yk_device *device)
     }
     *device = (yk_device){(int16_t)type, (int16_t)index};
     return yk__device_check(*device);
+}
+
+yk_status yk_set_device(yk_device device)
+{
+    yk_status status = yk__device_check(device);
+    if (!status)
+        current[device.type] = device.index;
+    return status;
+}
+
+yk_device yk_current_device(yk_device_type type)
+{
+    return (unsigned)type < YK__DEVICE_TYPES ? (yk_device){(int16_t)type, current[type]}
+                                             : (yk_device){(int16_t)type, 0};
+}
+
+yk_device yk_device_guard_begin(yk_device device)
+{
+    yk_device previous = yk_current_device((yk_device_type)device.type);
+    if (!yk__device_check(device))
+        current[device.type] = device.index;
+    return previous;
+}
+
+void yk_device_guard_end(yk_device previous)
+{
+    if (!yk__device_check(previous))
+        current[previous.type] = previous.index;
 }
 
 const char *yk_device_format(yk_device device, char buffer[16])

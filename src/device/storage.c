@@ -38,8 +38,13 @@ typedef struct free_list {
 typedef struct cache {
     pthread_mutex_t lock;
     free_list lists[CLASSES];
-    size_t allocated, peak, reserved;
+    size_t allocated, peak, reserved, peak_reserved;
+    size_t limit;        /* of what is reserved; 0: none */
+    yk__storage *newest; /* all that is allocated */
 } cache;
+
+_Thread_local const char *yk__memory_maker;
+_Thread_local bool yk__memory_for_backward;
 
 static cache *caches[YK__DEVICE_TYPES][MAX_DEVICES];
 static pthread_mutex_t caches_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -95,53 +100,202 @@ static void cache_empty(const yk__backend *backend, yk_device device, cache *c)
     }
 }
 
-static yk_status take(yk_device device, size_t bytes, void **memory, size_t *block)
+/* ---- who holds how much ---- */
+
+typedef struct holder {
+    const char *maker;
+    bool for_backward;
+    size_t bytes, blocks;
+} holder;
+
+enum { HOLDERS = 64, HOLDERS_NAMED = 6 };
+
+/* What is allocated, by what it was made for; gives how many kinds, those beyond the last slot in the last. Locked. */
+static int holders_of(const cache *c, holder *all)
 {
-    const yk__backend *backend = yk__backend_of(device);
-    cache *c = backend ? cache_of(device) : NULL;
+    int count = 0;
+    for (const yk__storage *s = c->newest; s; s = s->older) {
+        int i = 0;
+        while (i < count && (all[i].maker != s->maker || all[i].for_backward != s->for_backward) && i < HOLDERS - 1)
+            i++;
+        if (i == count)
+            all[count++] = (holder){.maker = s->maker, .for_backward = s->for_backward};
+        else if (i == HOLDERS - 1)
+            all[i].maker = NULL;
+        all[i].bytes += s->reserved;
+        all[i].blocks++;
+    }
+    return count;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    size_t x = ((const holder *)a)->bytes, y = ((const holder *)b)->bytes;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* "1.5 MiB" */
+static const char *amount(size_t bytes, char text[32])
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    while (value >= 1024 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return text;
+}
+
+typedef struct text {
+    char *at;
+    size_t used, size;
+} text;
+
+static void append(text *t, const char *format, ...) YK_PRINTF(2, 3);
+static void append(text *t, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int written = vsnprintf(t->at + t->used, t->size - t->used, format, arguments);
+    va_end(arguments);
+    t->used = written < 0 || (size_t)written >= t->size - t->used ? t->size - 1 : t->used + (size_t)written;
+}
+
+/* What the tensors of this device were made for, the largest first. Locked. */
+static void append_holders(text *t, const cache *c)
+{
+    char size[32];
+    holder all[HOLDERS];
+    int count = holders_of(c, all);
+    qsort(all, (size_t)count, sizeof(all[0]), by_bytes);
+    for (int i = 0; i < count && i < HOLDERS_NAMED; i++)
+        append(t, "%s%s%s %s in %zu", i ? ", " : " (", all[i].for_backward ? "backward of " : "",
+               all[i].maker ? all[i].maker : "other", amount(all[i].bytes, size), all[i].blocks);
+    if (count)
+        append(t, "%s)", count > HOLDERS_NAMED ? ", ..." : "");
+}
+
+/* What all other devices hold. */
+static void append_others(text *t, yk_device device)
+{
+    const char *between = "; elsewhere: ";
+    for (int type = 0; type < YK__DEVICE_TYPES; type++) {
+        for (int index = 0; index < MAX_DEVICES; index++) {
+            yk_device other = {(int16_t)type, (int16_t)index};
+            cache *c = __atomic_load_n(&caches[type][index], __ATOMIC_ACQUIRE);
+            if (!c || yk_device_equal(other, device))
+                continue;
+            pthread_mutex_lock(&c->lock);
+            size_t held = c->allocated;
+            pthread_mutex_unlock(&c->lock);
+            if (!held)
+                continue;
+            char name[16], size[32];
+            append(t, "%s%s %s", between, yk_device_format(other, name), amount(held, size));
+            between = ", ";
+        }
+    }
+}
+
+/* `why` is what the backend says, which knows more than we do where the memory is not the host's. Not locked, since it
+ * looks at all devices. Source: torch.OutOfMemoryError. */
+static yk_status fail_memory(cache *c, yk_device device, size_t bytes, const char *why)
+{
+    char name[16], held[32], cached[32], limit[32], message[900];
+    text t = {.at = message, .size = sizeof(message)};
+    if (why[0])
+        append(&t, "%s", why);
+    else
+        append(&t, "out of memory: %zu bytes were asked for on %s", bytes, yk_device_format(device, name));
+    pthread_mutex_lock(&c->lock);
+    if (c->limit)
+        append(&t, ", whose limit is %s", amount(c->limit, limit));
+    append(&t, "; tensors hold %s", amount(c->allocated, held));
+    append_holders(&t, c);
+    if (c->reserved > c->allocated)
+        append(&t, "; %s are cached", amount(c->reserved - c->allocated, cached));
+    pthread_mutex_unlock(&c->lock);
+    append_others(&t, device);
+    return yk__fail(YK_ERR_MEMORY, "%s", message);
+}
+
+/* ---- taking and returning ---- */
+
+/* A new block from the system within the limit; what is cached goes back first where there is not enough. Locked. */
+static yk_status reserve(const yk__backend *backend, yk_device device, cache *c, size_t block, void **memory)
+{
+    if (c->limit && c->reserved + block > c->limit)
+        cache_empty(backend, device, c);
+    bool within = !c->limit || c->reserved + block <= c->limit;
+    yk_status status = within ? backend->allocate(device.index, block, memory) : YK_ERR_MEMORY;
+    if (within && status && c->reserved > c->allocated) {
+        yk_clear_error();
+        cache_empty(backend, device, c);
+        status = backend->allocate(device.index, block, memory);
+    }
+    if (status)
+        return status;
+    yk_clear_error(); /* of the attempt before the cache was emptied */
+    c->reserved += block;
+    if (c->reserved > c->peak_reserved)
+        c->peak_reserved = c->reserved;
+    return YK_OK;
+}
+
+/* Gives the storage its memory. */
+static yk_status take(yk__storage *s)
+{
+    YK__OWN_RECORD;
+    const yk__backend *backend = yk__backend_of(s->device);
+    cache *c = backend ? cache_of(s->device) : NULL;
     if (!c)
         return yk__error_code();
-    if (bytes > (size_t)1 << 62)
-        return yk__fail_memory(bytes);
-    int k = class_of(bytes, block);
+    if (s->bytes > (size_t)1 << 62)
+        return yk__fail_memory(s->bytes);
+    size_t block;
+    int k = class_of(s->bytes, &block);
     yk_status status = YK_OK;
     pthread_mutex_lock(&c->lock);
     free_list *list = &c->lists[k];
-    if (list->count) {
-        *memory = list->blocks[--list->count];
-    } else {
-        yk_error before;
-        yk__error_take(&before);
-        status = backend->allocate(device.index, *block, memory);
-        if (status && c->reserved > c->allocated) {
-            yk_clear_error();
-            cache_empty(backend, device, c);
-            status = backend->allocate(device.index, *block, memory);
-        }
-        if (!status)
-            c->reserved += *block;
-        if (before.code)
-            yk_clear_error();
-        yk__error_put(&before);
-    }
+    if (list->count)
+        s->data = list->blocks[--list->count];
+    else
+        status = reserve(backend, s->device, c, block, &s->data);
     if (!status) {
-        c->allocated += *block;
+        s->reserved = block;
+        s->older = c->newest;
+        if (s->older)
+            s->older->newer = s;
+        c->newest = s;
+        c->allocated += block;
         if (c->allocated > c->peak)
             c->peak = c->allocated;
         if (backend->host_memory)
-            UNPOISON(*memory, bytes);
+            UNPOISON(s->data, s->bytes);
     }
     pthread_mutex_unlock(&c->lock);
-    return status;
+    if (status != YK_ERR_MEMORY)
+        return status;
+    yk_error why;
+    yk__error_take(&why);
+    return fail_memory(c, s->device, s->bytes, why.code && !backend->host_memory ? why.message : "");
 }
 
-static void return_block(yk_device device, void *memory, size_t block)
+static void give_back(yk__storage *s)
 {
+    yk_device device = s->device;
+    void *memory = s->data;
+    size_t block = s->reserved;
     const yk__backend *backend = yk__backend_of(device);
     cache *c = cache_of(device);
     size_t same;
     free_list *list = &c->lists[class_of(block, &same)];
     pthread_mutex_lock(&c->lock);
+    *(s->newer ? &s->newer->older : &c->newest) = s->older;
+    if (s->older)
+        s->older->newer = s->newer;
     c->allocated -= block;
     bool kept = list->count < list->capacity;
     if (!kept) {
@@ -172,10 +326,14 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
         yk__fail_memory(sizeof(*storage));
         return NULL;
     }
-    *storage = (yk__storage){.device = device, .bytes = bytes};
+    *storage = (yk__storage){.device = device,
+                             .bytes = bytes,
+                             .versions = &storage->version,
+                             .maker = yk__memory_maker,
+                             .for_backward = yk__memory_for_backward};
     atomic_init(&storage->references, 1);
     atomic_init(&storage->version, 0);
-    if (take(device, bytes, &storage->data, &storage->reserved)) {
+    if (take(storage)) {
         free(storage);
         return NULL;
     }
@@ -187,9 +345,34 @@ yk__storage *yk__storage_wrap(yk_device device, void *data, size_t bytes, void (
     yk__storage *storage = yk__calloc(1, sizeof(*storage));
     if (!storage)
         return NULL;
-    *storage = (yk__storage){
-        .device = device, .data = data, .bytes = bytes, .foreign_release = release, .foreign_context = context};
+    *storage = (yk__storage){.device = device,
+                             .versions = &storage->version,
+                             .data = data,
+                             .bytes = bytes,
+                             .foreign_release = release,
+                             .foreign_context = context};
     atomic_init(&storage->references, 1);
+    return storage;
+}
+
+bool yk__same_memory(yk_device a, yk_device b)
+{
+    return yk_device_equal(a, b) || (a.type == YK_CPU && b.type == YK_CPU);
+}
+
+static void release_shared(void *from)
+{
+    yk__storage_release(from);
+}
+
+yk__storage *yk__storage_share(yk__storage *from, yk_device device, bool own_versions)
+{
+    yk__storage *storage = yk__storage_wrap(device, from->data, from->bytes, release_shared, from);
+    if (!storage)
+        return NULL;
+    yk__storage_retain(from);
+    if (!own_versions)
+        storage->versions = from->versions;
     return storage;
 }
 
@@ -204,7 +387,7 @@ void yk__storage_release(yk__storage *storage)
     if (!storage || atomic_fetch_sub_explicit(&storage->references, 1, memory_order_acq_rel) != 1)
         return;
     if (storage->reserved)
-        return_block(storage->device, storage->data, storage->reserved);
+        give_back(storage);
     else if (storage->foreign_release)
         storage->foreign_release(storage->foreign_context);
     free(storage);
@@ -231,7 +414,11 @@ yk_status yk_device_memory(yk_device device, yk_memory_info *info)
     cache *c = cache_locked(device);
     if (!c)
         return yk__error_code();
-    *info = (yk_memory_info){.allocated = c->allocated, .peak_allocated = c->peak, .reserved = c->reserved};
+    *info = (yk_memory_info){.allocated = c->allocated,
+                             .peak_allocated = c->peak,
+                             .reserved = c->reserved,
+                             .peak_reserved = c->peak_reserved,
+                             .limit = c->limit};
     pthread_mutex_unlock(&c->lock);
     return YK_OK;
 }
@@ -242,7 +429,18 @@ void yk_device_reset_peak_memory(yk_device device)
     if (!c)
         return;
     c->peak = c->allocated;
+    c->peak_reserved = c->reserved;
     pthread_mutex_unlock(&c->lock);
+}
+
+yk_status yk_device_set_memory_limit(yk_device device, size_t bytes)
+{
+    cache *c = cache_locked(device);
+    if (!c)
+        return yk__error_code();
+    c->limit = bytes;
+    pthread_mutex_unlock(&c->lock);
+    return YK_OK;
 }
 
 void yk_device_empty_cache(yk_device device)

@@ -231,15 +231,33 @@ yk_status yk__slot_missing(yk_device device, const char *slot);
 /* ---- storage (storage.c): counted memory of one device, from a caching allocator ---- */
 typedef struct yk__storage {
     atomic_int references;
-    atomic_uint version; /* writes in place */
     yk_device device;
+    atomic_uint version;   /* writes in place */
+    atomic_uint *versions; /* where they are counted: in `version`, or in that of a storage whose memory this shares */
     void *data;
     size_t bytes;                           /* as asked for */
-    size_t reserved;                        /* as the allocator gave */
+    size_t reserved;                        /* as the allocator gave; 0 for memory that it did not give */
     void (*foreign_release)(void *context); /* memory that is not ours */
     void *foreign_context;
+    const char *maker; /* what memory was made for: yk__memory_maker, static */
+    bool for_backward;
+    struct yk__storage *newer, *older; /* in the allocator's list of what is allocated on the device */
 } yk__storage;
 yk__storage *yk__storage_create(yk_device device, size_t bytes);
+/*
+ * The memory of `from`, which it keeps alive, as memory of `device`, which must be that of `from` or have the same
+ * memory (yk__same_memory). Writes in place count for both, or, with own_versions, for each alone. It is accounted
+ * where it was allocated.
+ */
+yk__storage *yk__storage_share(yk__storage *from, yk_device device, bool own_versions);
+/* Whether what is on one device can be read and written by the other as it is. */
+bool yk__same_memory(yk_device a, yk_device b);
+/*
+ * What this thread allocates memory for, as an out-of-memory error names it: the operation that runs, or whose backward
+ * does. The name is static; NULL is "other".
+ */
+extern _Thread_local const char *yk__memory_maker;
+extern _Thread_local bool yk__memory_for_backward;
 yk__storage *yk__storage_wrap(yk_device device, void *data, size_t bytes, void (*release)(void *), void *context);
 yk__storage *yk__storage_retain(yk__storage *storage);
 void yk__storage_release(yk__storage *storage);

@@ -64,3 +64,17 @@ yk_tensor *yk_to(yk_tensor *x, yk_device device)
     return yk_device_equal(from, device) ? unchanged(x)
                                          : yk__record(yk__raw_to(x, device), &op, 1, &x, 0, NULL, &from, sizeof(from));
 }
+
+yk_tensor *yk_cuda(yk_tensor *x, int index)
+{
+    if (index < -1 || index > INT16_MAX) {
+        yk__fail(YK_ERR_DEVICE, "cuda: %d is not the number of a GPU, nor -1 for the current one", index);
+        return NULL;
+    }
+    return yk_to(x, index < 0 ? yk_current_device(YK_CUDA) : (yk_device){YK_CUDA, (int16_t)index});
+}
+
+yk_tensor *yk_cpu(yk_tensor *x)
+{
+    return yk_to(x, yk_current_device(YK_CPU));
+}

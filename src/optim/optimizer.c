@@ -199,6 +199,7 @@ static yk_status settle_state(const yk__optim_kind *kind, yk__optim_state *state
     yk_tensor *old = state->tensors[s];
     if (old && old->dtype == x->dtype && yk_device_equal(yk__device_of(old), yk__device_of(x)))
         return YK_OK;
+    yk__memory_maker = "optimizer";
     yk_tensor *made = yk__tensor_like(x, (yk_dtype)x->dtype);
     yk_status status = !made          ? yk__error_code()
                        : old          ? yk__raw_copy(made, old)

@@ -20,6 +20,7 @@ static yk_tensor *finish(yk_tensor *x, yk_status status, const yk_tensor_options
 
 static yk_tensor *begin(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
+    yk__memory_maker = what;
     return yk__scope_check(what) ? yk__tensor_from_options(what, ndim, shape, options) : NULL;
 }
 
@@ -161,18 +162,24 @@ yk_tensor *yk_randperm(int64_t n)
     return finish(x, YK_OK, NULL);
 }
 
-yk_tensor *yk_from_data(const void *data, int ndim, const int64_t *shape, const yk_tensor_options *options)
+static yk_tensor *from_data(const char *what, const void *data, int ndim, const int64_t *shape,
+                            const yk_tensor_options *options)
 {
-    yk_tensor *x = begin("from_data", ndim, shape, options);
+    yk_tensor *x = begin(what, ndim, shape, options);
     if (!x)
         return NULL;
     yk_status status = YK_OK;
     if (!data && x->numel)
-        status = yk__fail(YK_ERR_ARGUMENT, "from_data: the data is NULL");
+        status = yk__fail(YK_ERR_ARGUMENT, "%s: the data is NULL", what);
     else if (x->numel)
         status = yk__backend_for(x)->upload(yk__device_of(x).index, x->data, data,
                                             (size_t)x->numel * yk_dtype_size((yk_dtype)x->dtype));
     return finish(x, status, options);
+}
+
+yk_tensor *yk_from_data(const void *data, int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    return from_data("from_data", data, ndim, shape, options);
 }
 
 yk_tensor *yk_from_memory(void *data, int ndim, const int64_t *shape, yk_dtype dtype, void (*release)(void *),
@@ -202,39 +209,156 @@ yk_tensor *yk_from_memory(void *data, int ndim, const int64_t *shape, yk_dtype d
     return x;
 }
 
-static yk_tensor *like(const char *what, const yk_tensor *x)
+/* ---- like another tensor ---- */
+
+/* The options of a tensor like x. */
+static yk_tensor_options options_like(const yk_tensor *x, const yk_like_options *options)
 {
-    return yk__is_there(what, "tensor", x) && yk__scope_check(what) ? yk__tensor_like(x, (yk_dtype)x->dtype) : NULL;
+    yk_like_options o = options ? *options : (yk_like_options){0};
+    return (yk_tensor_options){.dtype = o.dtype_set ? o.dtype : (yk_dtype)x->dtype,
+                               .device = o.device_set ? o.device : yk__device_of(x),
+                               .requires_grad = o.requires_grad};
+}
+
+/* Without values, in x's memory order where x is dense. */
+static yk_tensor *like(const char *what, const yk_tensor *x, const yk_tensor_options *options)
+{
+    yk__memory_maker = what;
+    bool fine = yk__scope_check(what) && !yk__tensor_check(what, x->ndim, x->shape, options);
+    return fine ? yk__tensor_new(x->ndim, x->shape, yk__is_dense(x) ? x->stride : NULL, options->dtype, options->device)
+                : NULL;
+}
+
+static yk_tensor *filled_like(const char *what, const yk_tensor *x, double value, const yk_like_options *options)
+{
+    if (!yk__is_there(what, "tensor", x))
+        return NULL;
+    yk_tensor_options o = options_like(x, options);
+    yk_tensor *out = like(what, x, &o);
+    return finish(out, out ? yk__raw_fill(out, value) : YK_OK, &o);
+}
+
+yk_tensor *yk_empty_like_with(const yk_tensor *x, const yk_like_options *options)
+{
+    YK__LIVE(x);
+    if (!yk__is_there("empty_like", "tensor", x))
+        return NULL;
+    yk_tensor_options o = options_like(x, options);
+    return finish(like("empty_like", x, &o), YK_OK, &o);
+}
+
+yk_tensor *yk_zeros_like_with(const yk_tensor *x, const yk_like_options *options)
+{
+    YK__LIVE(x);
+    return filled_like("zeros_like", x, 0, options);
+}
+
+yk_tensor *yk_ones_like_with(const yk_tensor *x, const yk_like_options *options)
+{
+    YK__LIVE(x);
+    return filled_like("ones_like", x, 1, options);
+}
+
+yk_tensor *yk_full_like_with(const yk_tensor *x, double value, const yk_like_options *options)
+{
+    YK__LIVE(x);
+    return filled_like("full_like", x, value, options);
+}
+
+static yk_tensor *drawn_like(const char *what, yk__random_kind kind, const yk_tensor *x, const yk_like_options *options)
+{
+    if (!yk__is_there(what, "tensor", x))
+        return NULL;
+    yk_tensor_options o = options_like(x, options);
+    return drawn(what, kind, x->ndim, x->shape, 0, 1, &o);
+}
+
+yk_tensor *yk_rand_like_with(const yk_tensor *x, const yk_like_options *options)
+{
+    YK__LIVE(x);
+    return drawn_like("rand_like", YK__RANDOM_UNIFORM, x, options);
+}
+
+yk_tensor *yk_randn_like_with(const yk_tensor *x, const yk_like_options *options)
+{
+    YK__LIVE(x);
+    return drawn_like("randn_like", YK__RANDOM_NORMAL, x, options);
 }
 
 yk_tensor *yk_empty_like(const yk_tensor *x)
 {
-    YK__LIVE(x);
-    return yk__scope_own(like("empty_like", x));
-}
-
-yk_tensor *yk_full_like(const yk_tensor *x, double value)
-{
-    YK__LIVE(x);
-    yk_tensor *out = like("full_like", x);
-    return finish(out, out ? yk__raw_fill(out, value) : YK_OK, NULL);
+    return yk_empty_like_with(x, NULL);
 }
 
 yk_tensor *yk_zeros_like(const yk_tensor *x)
 {
-    return yk_full_like(x, 0);
+    return yk_zeros_like_with(x, NULL);
 }
 
 yk_tensor *yk_ones_like(const yk_tensor *x)
 {
-    return yk_full_like(x, 1);
+    return yk_ones_like_with(x, NULL);
+}
+
+yk_tensor *yk_full_like(const yk_tensor *x, double value)
+{
+    return yk_full_like_with(x, value, NULL);
+}
+
+yk_tensor *yk_rand_like(const yk_tensor *x)
+{
+    return yk_rand_like_with(x, NULL);
 }
 
 yk_tensor *yk_randn_like(const yk_tensor *x)
 {
+    return yk_randn_like_with(x, NULL);
+}
+
+/* ---- of another shape ---- */
+
+yk_tensor *yk_new_empty(const yk_tensor *x, int ndim, const int64_t *shape, const yk_like_options *options)
+{
     YK__LIVE(x);
-    if (!yk__is_there("randn_like", "tensor", x))
+    if (!yk__is_there("new_empty", "tensor", x))
         return NULL;
-    yk_tensor_options options = {.dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)};
-    return yk_randn(x->ndim, x->shape, &options);
+    yk_tensor_options o = options_like(x, options);
+    return finish(begin("new_empty", ndim, shape, &o), YK_OK, &o);
+}
+
+static yk_tensor *new_filled(const char *what, const yk_tensor *x, int ndim, const int64_t *shape, double value,
+                             const yk_like_options *options)
+{
+    if (!yk__is_there(what, "tensor", x))
+        return NULL;
+    yk_tensor_options o = options_like(x, options);
+    return filled(what, ndim, shape, value, &o);
+}
+
+yk_tensor *yk_new_zeros(const yk_tensor *x, int ndim, const int64_t *shape, const yk_like_options *options)
+{
+    YK__LIVE(x);
+    return new_filled("new_zeros", x, ndim, shape, 0, options);
+}
+
+yk_tensor *yk_new_ones(const yk_tensor *x, int ndim, const int64_t *shape, const yk_like_options *options)
+{
+    YK__LIVE(x);
+    return new_filled("new_ones", x, ndim, shape, 1, options);
+}
+
+yk_tensor *yk_new_full(const yk_tensor *x, int ndim, const int64_t *shape, double value, const yk_like_options *options)
+{
+    YK__LIVE(x);
+    return new_filled("new_full", x, ndim, shape, value, options);
+}
+
+yk_tensor *yk_new_tensor(const yk_tensor *x, const void *data, int ndim, const int64_t *shape,
+                         const yk_like_options *options)
+{
+    YK__LIVE(x);
+    if (!yk__is_there("new_tensor", "tensor", x))
+        return NULL;
+    yk_tensor_options o = options_like(x, options);
+    return from_data("new_tensor", data, ndim, shape, &o);
 }

@@ -19,6 +19,8 @@ static void tensor_destroy(void *object)
     yk__object_free(x);
 }
 
+_Thread_local bool yk__inference_mode;
+
 static const yk__type tensor_type = {"tensor", tensor_destroy};
 
 /* The elements of a shape. An error where there are more than bytes can be counted for, or where strides would be,
@@ -54,6 +56,7 @@ static yk_tensor *tensor_make(int ndim, const int64_t *shape, const int64_t *str
     x->autograd = NULL;
     x->base = NULL;
     x->saved = false;
+    x->inference = yk__inference_mode;
     x->numel = numel;
     x->dtype = (int8_t)dtype;
     x->ndim = (int8_t)ndim;
@@ -135,6 +138,7 @@ yk_tensor *yk__tensor_view(yk_tensor *base, int ndim, const int64_t *shape, cons
     if (!x)
         return NULL;
     x->storage = yk__storage_retain(base->storage);
+    x->inference = base->inference; /* a view is what its memory is */
     x->data = (char *)base->data + offset * (int64_t)yk_dtype_size((yk_dtype)base->dtype);
     return x;
 }
@@ -142,6 +146,19 @@ yk_tensor *yk__tensor_view(yk_tensor *base, int ndim, const int64_t *shape, cons
 yk_tensor *yk__tensor_alias(yk_tensor *x)
 {
     return x ? yk__tensor_view(x, x->ndim, x->shape, x->stride, 0) : NULL;
+}
+
+yk_tensor *yk__tensor_share(yk_tensor *x, yk_device device, bool own_versions)
+{
+    yk__storage *storage = x ? yk__storage_share(x->storage, device, own_versions) : NULL;
+    yk_tensor *out = storage ? yk__tensor_alias(x) : NULL;
+    if (!out) {
+        yk__storage_release(storage);
+        return NULL;
+    }
+    yk__storage_release(out->storage);
+    out->storage = storage;
+    return out;
 }
 
 yk_tensor *yk__tensor_like(const yk_tensor *x, yk_dtype dtype)
@@ -338,6 +355,33 @@ yk_device yk_tensor_device(const yk_tensor *x)
 {
     YK__LIVE(x);
     return x ? yk__device_of(x) : (yk_device){0};
+}
+
+int yk_get_device(const yk_tensor *x)
+{
+    YK__LIVE(x);
+    if (!yk__is_there("get_device", "tensor", x))
+        return -1;
+    yk_device device = yk__device_of(x);
+    if (device.type == YK_CUDA)
+        return device.index;
+    char text[16];
+    yk__fail(YK_ERR_DEVICE,
+             "get_device: the tensor is on %s, and only one on a GPU has such a number; ask "
+             "yk_tensor_device",
+             yk_device_format(device, text));
+    return -1;
+}
+
+const char *yk_tensor_type(const yk_tensor *x)
+{
+    static const char *const names[2][YK__DTYPES] = {
+        {"torch.FloatTensor", "torch.DoubleTensor", "torch.HalfTensor", "torch.BFloat16Tensor", "torch.LongTensor",
+         "torch.IntTensor", "torch.ByteTensor", "torch.BoolTensor"},
+        {"torch.cuda.FloatTensor", "torch.cuda.DoubleTensor", "torch.cuda.HalfTensor", "torch.cuda.BFloat16Tensor",
+         "torch.cuda.LongTensor", "torch.cuda.IntTensor", "torch.cuda.ByteTensor", "torch.cuda.BoolTensor"}};
+    YK__LIVE(x);
+    return x ? names[yk__device_of(x).type == YK_CUDA][x->dtype] : NULL;
 }
 
 bool yk_same_shape(const yk_tensor *a, const yk_tensor *b)

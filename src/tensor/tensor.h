@@ -27,6 +27,7 @@ struct yk_tensor {
     uint32_t base_version;
     int8_t view_kind; /* a yk__view_kind */
     bool saved;       /* a node of the tape keeps it, or a view of it */
+    bool inference;   /* made in inference mode: yk_is_inference */
     int8_t dtype, ndim;
     int64_t numel;
     int64_t shape[YK_MAX_DIMS];
@@ -34,6 +35,8 @@ struct yk_tensor {
 };
 
 /* ---- making (tensor.c) ---- */
+/* Whether this thread is between yk_inference_mode_begin and end; autograd/ sets it. */
+extern _Thread_local bool yk__inference_mode;
 /* Uninitialised; stride NULL for C order, else strides of a dense layout of the same number of elements. */
 yk_tensor *yk__tensor_new(int ndim, const int64_t *shape, const int64_t *stride, yk_dtype dtype, yk_device device);
 /* C order, checked: ndim in range, sizes not negative, no overflow. Errors in the name of `what`. */
@@ -52,6 +55,8 @@ YK_API bool yk_grad_enabled(void);
 yk_tensor *yk__tensor_view(yk_tensor *base, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset);
 /* Another tensor object on the same storage, without autograd. */
 yk_tensor *yk__tensor_alias(yk_tensor *x);
+/* The same on `device`, which has the same memory; own_versions as in yk__storage_share. */
+yk_tensor *yk__tensor_share(yk_tensor *x, yk_device device, bool own_versions);
 /* The same shape; the same strides where x is dense, C order otherwise. */
 yk_tensor *yk__tensor_like(const yk_tensor *x, yk_dtype dtype);
 yk_tensor *yk__tensor_full_like(const yk_tensor *x, double value);
@@ -83,11 +88,11 @@ yk_status yk__broadcast(const char *what, const yk_tensor *a, const yk_tensor *b
 /* Notes a write in place. */
 static inline void yk__bump_version(yk_tensor *x)
 {
-    atomic_fetch_add_explicit(&x->storage->version, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(x->storage->versions, 1, memory_order_relaxed);
 }
 static inline uint32_t yk__version(const yk_tensor *x)
 {
-    return atomic_load_explicit(&x->storage->version, memory_order_relaxed);
+    return atomic_load_explicit(x->storage->versions, memory_order_relaxed);
 }
 static inline bool yk__is_half(yk_dtype dtype)
 {

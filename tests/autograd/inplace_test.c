@@ -124,7 +124,7 @@ static void run_program(const inplace_case *c)
         fail_msg("program %d: backward: %s, expected that it %s", c->seed, status ? yk_last_error()->message : "works",
                  c->backward == 2 ? "fails" : "works");
     if (status)
-        expect_error(YK_ERR_STATE, "was changed in place: it is at version ");
+        expect_error(YK_ERR_STATE, "has been modified by an inplace operation: it is at version ");
     for (int i = 0; i < 16 && !status; i++) {
         yk_tensor *grad = yk_grad(r[i >= 12]);
         int64_t index[2] = {i < 12 ? i / 4 : i - 12, i % 4};
@@ -298,8 +298,10 @@ static void test_no_cycles(void **state)
     yk_tensor *plain = yk_ones(YK_SHAPE(4), &f64);
     assert_non_null(yk_add_(plain, yk_mul(plain, w), 1)); /* mul keeps `plain`, whose maker now reaches mul */
     assert_int_equal(yk_backward(yk_sum(plain)), YK_ERR_STATE);
-    expect_error(YK_ERR_STATE, "mul: a tensor of shape (4,) that its gradient needs was changed in place: it is at "
-                               "version 1, expected 0");
+    expect_error(
+        YK_ERR_STATE,
+        "mul: a tensor of shape (4,) that its gradient needs has been modified by an inplace operation: it is at "
+        "version 1, expected 0");
     yk_tensor *base = yk_ones(YK_SHAPE(4), &f64), *part = yk_narrow(base, 0, 0, 2);
     assert_non_null(yk_add_(part, yk_mul(part, yk_narrow(w, 0, 0, 2)), 1));
     assert_non_null(yk_mul_(yk_narrow(base, 0, 2, 2), yk_mul(part, part)));

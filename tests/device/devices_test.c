@@ -15,7 +15,8 @@ static const char *probe(const char *environment)
 {
     static char line[1200];
     char command[6000];
-    snprintf(command, sizeof(command), "env -u YOKE_CPU_DEVICES -u OMP_NUM_THREADS -u LOCAL_RANK %s '%s' probe",
+    snprintf(command, sizeof(command),
+             "env -u YOKE_CPU_DEVICES -u YOKE_CPU_VISIBLE_DEVICES -u OMP_NUM_THREADS -u LOCAL_RANK %s '%s' probe",
              environment, program);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
@@ -51,6 +52,18 @@ static void from_the_environment(void **state)
     char expected[100];
     snprintf(expected, sizeof(expected), "1 devices, %d threads, status ok: \n", yk__cores());
     assert_string_equal(probe(""), expected);
+    /* A list of those that are seen: they get new numbers, and keep their share of the threads. */
+    assert_string_equal(probe("OMP_NUM_THREADS=8 YOKE_CPU_DEVICES=4 YOKE_CPU_VISIBLE_DEVICES=3,1"),
+                        "2 devices, 2 threads, status ok: \n");
+    assert_string_equal(probe("OMP_NUM_THREADS=8 YOKE_CPU_VISIBLE_DEVICES=0"), "1 devices, 8 threads, status ok: \n");
+    static const char *const wrong[] = {"4", "0,4", "-1", "0,", ",0", "1;2", " 1", "one", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        char environment[100];
+        snprintf(environment, sizeof(environment), "YOKE_CPU_DEVICES=4 'YOKE_CPU_VISIBLE_DEVICES=%s'", wrong[i]);
+        assert_non_null(strstr(probe(environment), "expected numbers of devices from 0 to 3 with commas between"));
+    }
+    assert_non_null(strstr(probe("YOKE_CPU_DEVICES=4 YOKE_CPU_VISIBLE_DEVICES=2,0,2"), "2,0,2: 2 is named twice"));
+    assert_non_null(strstr(probe("YOKE_CPU_VISIBLE_DEVICES="), "YOKE_CPU_VISIBLE_DEVICES is empty"));
     if (yk__cores() > 1)
         assert_string_equal(probe("taskset -c 0"), "1 devices, 1 threads, status ok: \n");
 }

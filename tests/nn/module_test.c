@@ -405,7 +405,7 @@ static void test_device(void **unused)
     assert_true(yk_item(yk_all(yk_eq(yk_to(yk_detach(after), (yk_device){0}), yk_detach(before)))) == 1);
     /* a graph that was recorded before the move notices */
     assert_int_not_equal(yk_backward(yk_sum(yk_square(graph))), YK_OK);
-    assert_non_null(strstr(yk_last_error()->message, "changed in place"));
+    assert_non_null(strstr(yk_last_error()->message, "modified by an inplace operation"));
     yk_clear_error();
     assert_null(yk_forward(m, x));
     assert_non_null(strstr(yk_last_error()->message, "0: conv2d: the tensors are on two devices"));

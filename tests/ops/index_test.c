@@ -335,7 +335,8 @@ static void history_is_kept(void **state)
     yk_tensor *out = yk_sum(yk_index(x, YK_INDEX(yk_by(rows))));
     yk_fill_(rows, 1);
     assert_int_equal(yk_backward(out), YK_ERR_STATE);
-    expect_error(YK_ERR_STATE, "index: a tensor of shape (2,) that its gradient needs was changed in place");
+    expect_error(YK_ERR_STATE,
+                 "index: a tensor of shape (2,) that its gradient needs has been modified by an inplace operation");
     yk_scope_end(scope);
 }
 

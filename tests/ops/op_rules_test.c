@@ -336,7 +336,7 @@ static void test_keeps_what_it_needs(void **state)
             yk_status status = yk_backward(yk_sum(y));
             if (rule[op].needed[changed]) {
                 assert_int_equal(status, YK_ERR_STATE);
-                expect_error(YK_ERR_STATE, "was changed in place: it is at version 1, expected 0");
+                expect_error(YK_ERR_STATE, "has been modified by an inplace operation: it is at version 1, expected 0");
             } else {
                 expect_ok(status);
                 assert_non_null(yk_grad(x[rule[op].leaf]));

@@ -273,7 +273,7 @@ static void like_another(void **state)
     expect_all(made[3], 2);
     assert_true(yk_is_contiguous(yk_zeros_like(gaps)));
     assert_null(yk_zeros_like(NULL));
-    expect_error(YK_ERR_ARGUMENT, "full_like: the tensor is NULL");
+    expect_error(YK_ERR_ARGUMENT, "zeros_like: the tensor is NULL");
     assert_null(yk_randn_like(NULL));
     expect_error(YK_ERR_ARGUMENT, "randn_like: the tensor is NULL");
     yk_tensor_release(turned);

@@ -323,16 +323,41 @@ static void after_fork_child(void)
     }
 }
 
+/* How many devices YOKE_CPU_VISIBLE_DEVICES leaves of `devices`: a list of their numbers, which get the numbers from 0
+ * on, as with CUDA_VISIBLE_DEVICES; but a wrong one is an error here. */
+static yk_status count_visible(int64_t devices, int64_t *visible)
+{
+    const char *list = getenv("YOKE_CPU_VISIBLE_DEVICES");
+    uint64_t named = 0;
+    *visible = list ? 0 : devices;
+    for (const char *at = list; at && *at; (*visible)++) {
+        char *end;
+        bool digit = *at >= '0' && *at <= '9'; /* strtol also takes spaces and signs */
+        long number = digit ? strtol(at, &end, 10) : -1;
+        if (!digit || (*end && (*end != ',' || !end[1])) || number >= devices)
+            return yk__fail(
+                YK_ERR_ARGUMENT,
+                "YOKE_CPU_VISIBLE_DEVICES=%s: expected numbers of devices from 0 to %lld with commas between "
+                "(YOKE_CPU_DEVICES sets how many there are)",
+                list, (long long)devices - 1);
+        if (named >> number & 1)
+            return yk__fail(YK_ERR_ARGUMENT, "YOKE_CPU_VISIBLE_DEVICES=%s: %ld is named twice", list, number);
+        named |= (uint64_t)1 << number;
+        at = *end ? end + 1 : end;
+    }
+    return *visible ? YK_OK : yk__fail(YK_ERR_ARGUMENT, "YOKE_CPU_VISIBLE_DEVICES is empty: one device is needed");
+}
+
 static void setup(void)
 {
-    int64_t devices = 1, threads = yk__cores();
+    int64_t devices = 1, visible = 1, threads = yk__cores();
     yk_error before;
     yk__error_take(&before);
-    if (!yk__env_int("YOKE_CPU_DEVICES", 1, 1, MAX_CPU_DEVICES, &devices))
+    if (!yk__env_int("YOKE_CPU_DEVICES", 1, 1, MAX_CPU_DEVICES, &devices) && !count_visible(devices, &visible))
         (void)!yk__env_int("OMP_NUM_THREADS", threads, 1, MAX_THREADS, &threads);
     yk__error_take(&setup_error);
     yk__error_put(&before);
-    cpu.count = (int)devices;
+    cpu.count = (int)visible;
     for (int i = 0; i < cpu.count; i++) {
         pthread_mutex_init(&cpu.devices[i].lock, NULL);
         pthread_mutex_init(&cpu.devices[i].change, NULL);

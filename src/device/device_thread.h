@@ -1,0 +1,27 @@
+/*
+ * device_thread.h - threads that work for devices, and live as long as the process. Layer: device.
+ */
+#ifndef YOKE_DEVICE_DEVICE_THREAD_H
+#define YOKE_DEVICE_DEVICE_THREAD_H
+
+#include "device/table.h"
+
+/* Work that another thread does, from start to wait. The memory is the caller's. */
+typedef struct yk__device_job {
+    void (*fn)(void *arg);
+    void *arg;
+    atomic_uint state;
+} yk__device_job;
+
+/* Has fn(arg) called by a thread of the device that is idle, or by a new one where none is: work that waits for other
+ * work of the same device never waits for its thread. fn leaves no error record. Fails without a thread. */
+yk_status yk__device_job_start(yk__device_job *job, yk_device device, void (*fn)(void *arg), void *arg);
+/* Returns when fn has. What it wrote is seen by the caller. */
+void yk__device_job_wait(yk__device_job *job);
+/* How often a thread looks again before it sleeps: not at all where more threads work for devices than there are
+ * cores. */
+int yk__device_spins(void);
+/* A pause of a thread that looks again and again. */
+void yk__device_pause(void);
+
+#endif
