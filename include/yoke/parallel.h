@@ -1,8 +1,9 @@
 /*
- * yoke/parallel.h - training on several ranks: DistributedDataParallel, SyncBatchNorm.
+ * yoke/parallel.h - training on several devices: DataParallel on those of one process, DistributedDataParallel and
+ * SyncBatchNorm on several ranks.
  *
- * Layer: parallel. Names and semantics are those of torch.nn.parallel and torch.nn.SyncBatchNorm; docs/ddp.md tells how
- * it works and what differs. Group NULL means the default group.
+ * Layer: parallel. Names and semantics are those of torch.nn.parallel and torch.nn.SyncBatchNorm; docs/data_parallel.md
+ * and docs/ddp.md tell how it works and what differs. Group NULL means the default group.
  */
 #ifndef YOKE_PARALLEL_H
 #define YOKE_PARALLEL_H
@@ -13,6 +14,90 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- DataParallel ------------------------------------------------------------------------------------------------ */
+/* Splits n_inputs tensors (NULL where the module allows it) over the devices: input k of device i goes to
+ * parts[i * n_inputs + k], owned by the scope, and *used becomes how many devices have a part: the first ones. */
+typedef yk_status (*yk_scatter_fn)(yk_tensor *const *inputs, int n_inputs, const yk_device *devices, int count,
+                                   yk_tensor **parts, int *used, void *user);
+
+typedef struct yk_data_parallel_options {
+    const yk_device *devices; /* device_ids, copied; NULL: all of the type on which the module is */
+    int count;
+    const yk_device *output_device; /* copied; NULL: devices[0] */
+    int dim;                        /* along which inputs are split and outputs joined; negative counts from the end */
+    yk_scatter_fn scatter;          /* in place of the splitting by dim */
+    void *scatter_user;
+    bool no_gather; /* outputs stay on their devices: below */
+} yk_data_parallel_options;
+
+/*
+ * A module that runs `module` on several devices at once: the inputs of a forward are split along dim as yk_chunk
+ * splits, a replica on each device takes its part, and the outputs are joined along dim on output_device (those without
+ * dimensions become a vector). With fewer parts than devices the last devices have nothing to do. Backward leaves the
+ * sum of all replicas' gradients in the grads of `module`, on devices[0], where its parameters and buffers must be.
+ * Replicas and their threads live as long as the module; parameters are copied only where they changed, and not between
+ * devices that have one memory, so a forward must not write parameters. Of buffers, what the first replica writes
+ * lasts. Replicas share what a module's data points to besides its own parts. A forward that fails names the replica;
+ * the others are waited for.
+ *
+ * With no_gather, yk_forward_list is asked for a multiple of `count` outputs: output k of n on device i is
+ * outputs[i * n + k]; that of a device which had nothing to do has size 0 along dim.
+ *
+ * `module` is kept as the child "module". With one device its forward is called, and nothing is copied.
+ * Source: torch.nn.DataParallel.
+ */
+YK_API yk_module *yk_data_parallel(yk_module *module, const yk_data_parallel_options *options);
+YK_API bool yk_is_data_parallel(const yk_module *m) YK_QUESTION;
+/* The module in it, borrowed, NULL for another; the number of its devices, 0 for another. */
+YK_API yk_module *yk_data_parallel_module(yk_module *data_parallel) YK_QUESTION;
+YK_API int yk_data_parallel_count(const yk_module *data_parallel) YK_QUESTION;
+
+/*
+ * The loss of outputs that no_gather left on their devices, `count` of them, one a device: `target` is split like the
+ * inputs, criterion(output, part of target, user) is called on every device at once, and the losses, without
+ * dimensions, are joined on output_device: added up, or, where `reduction` says that the criterion takes the mean over
+ * what it is given, averaged by the sizes of the parts. So only numbers travel to the first device, where the outputs
+ * of all would otherwise be held.
+ */
+typedef yk_tensor *(*yk_criterion_fn)(yk_tensor *output, yk_tensor *target, void *user);
+YK_API yk_tensor *yk_data_parallel_criterion(yk_module *data_parallel, yk_tensor *const *outputs, int count,
+                                             yk_tensor *target, yk_criterion_fn criterion, void *user,
+                                             yk_reduction reduction);
+
+/* The building blocks. `devices` are all different. */
+/* replicas[i], owned by the scope, on devices[i]: the module itself where i is 0, as m must be there. Gradients go to
+ * m's parameters. They are of one forward: after m's parameters have changed, make others.
+ * Source: torch.nn.parallel.replicate. */
+YK_API yk_status yk_replicate(yk_module *m, const yk_device *devices, int count, yk_module **replicas) YK_MUST_CHECK;
+/* x split along dim into at most `count` parts as yk_chunk does: parts[i], owned by the scope, on devices[i]; *used of
+ * them, the rest is NULL. Differentiable. Between devices that have one memory nothing is copied.
+ * Source: torch.nn.parallel.scatter. */
+YK_API yk_status yk_device_scatter(yk_tensor *x, const yk_device *devices, int count, int dim, yk_tensor **parts,
+                                   int *used) YK_MUST_CHECK;
+/* replicas[i] at inputs[i * n_inputs] and what follows, each on a thread of its device, all at once; output k of n to
+ * outputs[i * n_outputs + k], owned by the scope, all NULL on failure. Source: torch.nn.parallel.parallel_apply. */
+YK_API yk_status yk_parallel_apply(yk_module *const *replicas, int count, yk_tensor *const *inputs, int n_inputs,
+                                   yk_tensor **outputs, int n_outputs) YK_MUST_CHECK;
+/* The parts joined along dim on a device; those without dimensions become a vector. Differentiable.
+ * Source: torch.nn.parallel.gather. */
+YK_API yk_tensor *yk_device_gather(yk_tensor *const *parts, int count, int dim, yk_device device);
+
+/* What one device did since the module was made or the report was reset. Seconds are means over the forwards. */
+typedef struct yk_device_times {
+    yk_device device;
+    int64_t forwards, samples;  /* in which it had a part; sizes of the parts along dim */
+    double forward;             /* until its replica was done, loss included */
+    double wait;                /* from there until the slowest was */
+    double backward;            /* computing; backward passes of other modules on this device count too */
+    size_t memory, peak_memory; /* bytes that the device's tensors hold, and the most they have held */
+} yk_device_times;
+/* Fills devices[0] to devices[count - 1]. */
+YK_API yk_status yk_data_parallel_report(yk_module *data_parallel, yk_device_times *devices) YK_MUST_CHECK;
+/* Writes such a table as text, one line a device, and one about the balance of memory, with what would help. */
+YK_API yk_status yk_data_parallel_report_print(FILE *to, const yk_device_times *devices, int count) YK_MUST_CHECK;
+/* Forgets the forwards so far, and the devices' peaks. */
+YK_API void yk_data_parallel_report_reset(yk_module *data_parallel);
 
 /* ---- DistributedDataParallel ------------------------------------------------------------------------------------- */
 /*

@@ -4,10 +4,17 @@
  * It holds a seed and a number of calls, nothing else: each call that draws gets a Philox stream of its own, so what
  * it draws does not depend on how many threads share the work.
  */
-#include "base/core.h"
+#include "base/random_branch.h"
 
 static _Atomic uint64_t seed;
 static atomic_uint calls;
+
+/* The generator of a thread that has one of its own: a seed, and a number of calls. */
+static _Thread_local struct {
+    bool used;
+    uint64_t key;
+    uint32_t calls;
+} branch;
 
 void yk_manual_seed(uint64_t value)
 {
@@ -26,8 +33,26 @@ void yk_random_set_state(yk_random_state state)
     atomic_store(&calls, state.calls);
 }
 
+void yk__random_branch_begin(yk_random_state from, uint32_t number)
+{
+    yk__stream s = {.key = from.seed, .purpose = YK__RANDOM_BRANCH, .epoch = from.calls};
+    uint32_t words[4];
+    yk__philox(s, number, words);
+    branch.used = true;
+    branch.key = (uint64_t)words[1] << 32 | words[0];
+    branch.calls = 0;
+}
+
+bool yk__random_branch_end(void)
+{
+    branch.used = false;
+    return branch.calls > 0;
+}
+
 yk__stream yk__random_next(void)
 {
+    if (branch.used)
+        return (yk__stream){.key = branch.key, .purpose = YK__RANDOM_USER, .epoch = branch.calls++};
     return (yk__stream){.key = atomic_load(&seed), .purpose = YK__RANDOM_USER, .epoch = atomic_fetch_add(&calls, 1)};
 }
 

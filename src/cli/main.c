@@ -23,6 +23,7 @@ static const verb verbs[] = {
 static const verb subjects[] = {
     {"step", cli_bench_step, "one training step: forward, backward, optimizer"},
     {"ops", cli_bench_ops, "single operations at the shapes of known networks"},
+    {"data-parallel", cli_bench_data_parallel, "training steps on several devices of one process"},
     {"checkpoint", cli_bench_checkpoint, "saving and loading training state"},
     {"allreduce", cli_bench_allreduce, "all_reduce between the processes of a job"},
     {"loader", cli_bench_loader, "reading, cropping, flipping and normalising images"},
@@ -32,7 +33,7 @@ static void list(FILE *to, const char *usage, const verb *table, size_t count)
 {
     fprintf(to, "usage: %s\n\n", usage);
     for (size_t i = 0; i < count; i++)
-        fprintf(to, "  %-10s %s\n", table[i].name, table[i].summary);
+        fprintf(to, "  %-13s %s\n", table[i].name, table[i].summary);
 }
 
 /* argv[0] is the command so far ("yoke"), argv[1] the verb. */

@@ -76,6 +76,7 @@ int cli_bench_ops(int argc, char **argv);
 int cli_bench_loader(int argc, char **argv);
 int cli_bench_allreduce(int argc, char **argv);
 int cli_bench_checkpoint(int argc, char **argv);
+int cli_bench_data_parallel(int argc, char **argv);
 
 /* Text from a file or a peer, for a terminal (yk__escape), cut after some thousand bytes. One of a few buffers: valid
  * until the fourth call after this one. For the main thread. */

@@ -99,6 +99,22 @@ uint64_t yk_module_register_forward_hook(yk_module *m, yk_forward_hook hook, voi
     return hook_add("register_forward_hook", m, (module_hook){.after = hook, .user = user});
 }
 
+yk_status yk__module_hooks_copy(yk_module *replica, const yk_module *m)
+{
+    if (!m->hooks && !replica->hooks)
+        return YK_OK;
+    free(replica->hooks);
+    replica->hooks = NULL;
+    if (!m->hooks)
+        return YK_OK;
+    size_t bytes = sizeof(*m->hooks) + sizeof(module_hook) * (size_t)m->hooks->count;
+    replica->hooks = yk__calloc(1, bytes);
+    if (!replica->hooks)
+        return YK_ERR_MEMORY;
+    memcpy(replica->hooks, m->hooks, bytes);
+    return YK_OK;
+}
+
 static module_hook *hook_find(yk_module *m, uint64_t id)
 {
     for (int i = 0; m && m->hooks && i < m->hooks->count; i++) {

@@ -24,13 +24,14 @@ static void entries_clear(yk__entries *entries)
 static void module_destroy(void *object)
 {
     yk_module *m = object;
-    if (m->cls->destroy)
+    if (m->cls->destroy && !m->original)
         m->cls->destroy(m);
     entries_clear(&m->children);
     entries_clear(&m->parameters);
     entries_clear(&m->buffers);
     free(m->hooks);
     free(m->data);
+    yk_object_release(m->original);
     yk__object_free(m);
 }
 
@@ -55,6 +56,38 @@ yk_module *yk_module_create(const yk_module_class *cls)
     m->cls = cls;
     m->training = true;
     return yk__scope_own(m);
+}
+
+static yk_status names_copy(yk__entries *to, const yk__entries *from)
+{
+    to->items = yk__calloc((size_t)from->count, sizeof(*to->items));
+    if (!to->items)
+        return YK_ERR_MEMORY;
+    for (int64_t i = 0; i < from->count; i++) {
+        to->items[i] = (yk__entry){.name = yk__strdup(from->items[i].name), .temporary = from->items[i].temporary};
+        if (!to->items[i].name)
+            return YK_ERR_MEMORY;
+        to->count = i + 1;
+    }
+    return YK_OK;
+}
+
+yk_module *yk__module_replica_make(yk_module *m)
+{
+    void *data = yk__calloc(1, m->cls->data_size);
+    yk_module *replica = data ? yk__object_new(&module_type, sizeof(*replica)) : NULL;
+    if (!replica) {
+        free(data);
+        return NULL;
+    }
+    replica->data = data;
+    replica->cls = m->cls;
+    replica->original = yk_module_retain(m);
+    if (!names_copy(&replica->parameters, &m->parameters) && !names_copy(&replica->buffers, &m->buffers) &&
+        !names_copy(&replica->children, &m->children))
+        return replica;
+    yk_module_release(replica);
+    return NULL;
 }
 
 void *yk_module_data(yk_module *m)

@@ -30,7 +30,15 @@ struct yk_module {
     yk__entries parameters, buffers, children;
     yk__module_hooks *hooks; /* NULL: none (forward.c) */
     void *data;              /* cls->data_size bytes */
+    /* The module that this one is a replica of, retained; else NULL. A replica's data is a copy, and what else that
+     * holds is the original's. */
+    yk_module *original;
 };
+
+/* A module like m without its parts: their names, with NULL in their places. One reference. */
+yk_module *yk__module_replica_make(yk_module *m);
+/* The hooks of m become those of its replica. */
+yk_status yk__module_hooks_copy(yk_module *replica, const yk_module *m);
 
 /* Whether m can be used; an incomplete module is an error in the name of `what`, NULL is none. */
 bool yk__module_usable(const char *what, const yk_module *m);

@@ -1,0 +1,51 @@
+/*
+ * replicas.h - what data_parallel.c and its building blocks share. Layer: parallel.
+ */
+#ifndef YOKE_PARALLEL_REPLICAS_H
+#define YOKE_PARALLEL_REPLICAS_H
+
+#include <yoke/parallel.h>
+
+#include "autograd/tape.h"
+#include "nn/module.h"
+
+enum { YK__MOST_REPLICAS = 64 };
+
+/* At least one device, all there, none twice; errors in the name of `what`. */
+yk_status yk__devices_check(const char *what, const yk_device *devices, int count);
+
+/* ---- tensors (device_scatter.c) ---- */
+/* x itself where it is there, else on `device`: the same memory where both devices have one, under one count of writes,
+ * or a copy. Recorded as "to", owned by the scope. */
+yk_tensor *yk__on_device(yk_tensor *x, yk_device device);
+/* The same without gradients; one reference. */
+yk_tensor *yk__raw_on_device(yk_tensor *x, yk_device device);
+/* `x` recorded as "to" from `from`; takes over the reference to x, owned by the scope. */
+yk_tensor *yk__record_on_device(yk_tensor *x, yk_tensor *from);
+/* The list inputs[] split along dim: part i of input k is parts[i * n_inputs + k], on devices[i]. *used parts, the same
+ * for all inputs. NULL inputs give NULL parts. Owned by the scope. */
+yk_status yk__scatter_list(const char *what, yk_tensor *const *inputs, int n_inputs, const yk_device *devices,
+                           int count, int dim, yk_tensor **parts, int *used);
+
+/* ---- replicas that live long (replicate.c) ---- */
+typedef struct yk__replicas yk__replicas;
+/* For the module, borrowed, on the devices; nothing is copied yet. NULL and an error without memory. */
+yk__replicas *yk__replicas_create(yk_module *m, const yk_device *devices, int count);
+void yk__replicas_free(yk__replicas *r);
+/* Brings the first `used` replicas up to date with the module, whose tensors must be on devices[0], and makes them part
+ * of the graph where operations are recorded. Replica 0 is the module itself. */
+yk_status yk__replicas_update(yk__replicas *r, const char *what, int used);
+yk_module *yk__replicas_at(yk__replicas *r, int i); /* borrowed */
+
+/* ---- running them (parallel_apply.c) ---- */
+/* What is done for replica i; what it makes is owned by the scope that is open around it. */
+typedef yk_status (*yk__replica_fn)(int i, void *user);
+/* Calls fn for 0 to count - 1, each on a thread of devices[i], the first on this one, with the modes of this thread and
+ * random numbers of their own; seconds[i], unless NULL, grows by the time. Returns when all are done; the error is that
+ * of the first that failed, which it names. */
+yk_status yk__replicas_run(const yk_device *devices, int count, yk__replica_fn fn, void *user, double *seconds);
+/* yk_parallel_apply that leaves what it gives to the caller: outputs[] are references. */
+yk_status yk__parallel_apply(yk_module *const *replicas, const yk_device *devices, int count, yk_tensor *const *inputs,
+                             int n_inputs, yk_tensor **outputs, int n_outputs, double *seconds);
+
+#endif

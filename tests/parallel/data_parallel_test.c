@@ -1,0 +1,1076 @@
+/*
+ * data_parallel_test.c - DataParallel on 2 to 8 logical devices: outputs and gradients are one device's, or those of
+ * the parts one after the other where statistics of the batch matter; options, modes, replicas that live long, errors.
+ */
+#include "tests/support/expect.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <yoke/yoke.h>
+
+enum { MOST = 8 };
+
+static const yk_device devices[MOST] = {{YK_CPU, 0}, {YK_CPU, 1}, {YK_CPU, 2}, {YK_CPU, 3},
+                                        {YK_CPU, 4}, {YK_CPU, 5}, {YK_CPU, 6}, {YK_CPU, 7}};
+
+static yk_tensor *randn(int ndim, const int64_t *shape)
+{
+    return yk_randn(ndim, shape, &(yk_tensor_options){.dtype = YK_F64});
+}
+
+static yk_tensor *labels_of(int64_t n, int64_t classes)
+{
+    return yk_randint(0, classes, YK_SHAPE(n), NULL);
+}
+
+static double distance(const yk_tensor *a, const yk_tensor *b)
+{
+    if (!a || !b)
+        fail_msg("a tensor is missing: %s", yk_last_error() ? yk_last_error()->message : "no record");
+    assert_true(yk_same_shape(a, b));
+    size_t bytes = (size_t)yk_numel(a) * sizeof(double);
+    double *x = malloc(bytes + 8), *y = malloc(bytes + 8), most = 0;
+    yk_scope scope = yk_scope_begin();
+    expect_ok(yk_tensor_read(yk_cast((yk_tensor *)(uintptr_t)a, YK_F64), x, bytes));
+    expect_ok(yk_tensor_read(yk_cast((yk_tensor *)(uintptr_t)b, YK_F64), y, bytes));
+    yk_scope_end(scope);
+    for (int64_t i = 0; i < yk_numel(a); i++)
+        most = fabs(x[i] - y[i]) > most ? fabs(x[i] - y[i]) : most;
+    free(x);
+    free(y);
+    return most;
+}
+
+/* The largest difference between the gradients, and between the parameters, of two modules. */
+static double gradients_apart(yk_module *a, yk_module *b)
+{
+    yk_parameters *p = yk_module_parameters(a), *q = yk_module_parameters(b);
+    assert_int_equal(yk_parameters_count(p), yk_parameters_count(q));
+    double most = 0;
+    for (int64_t i = 0; i < yk_parameters_count(p); i++) {
+        yk_tensor *x = yk_grad(yk_parameters_at(p, i)), *y = yk_grad(yk_parameters_at(q, i));
+        assert_int_equal(x == NULL, y == NULL);
+        if (x)
+            assert_true(yk_device_equal(yk_tensor_device(x), devices[0]));
+        double d = x ? distance(x, y) : 0;
+        most = d > most ? d : most;
+    }
+    return most;
+}
+
+static void copy_state(yk_module *to, yk_module *from)
+{
+    expect_ok(yk_module_load_state_dict(to, yk_module_state_dict(from), NULL, NULL));
+}
+
+static yk_module *lenet(void)
+{
+    return yk_module_to_dtype(yk_lenet(NULL), YK_F64);
+}
+
+static yk_module *over(yk_module *m, int count)
+{
+    yk_module *dp = yk_data_parallel(m, &(yk_data_parallel_options){.devices = devices, .count = count});
+    if (!dp)
+        fail_msg("no module: %s", yk_last_error()->message);
+    return dp;
+}
+
+/* ---- a module that notes where it runs --------------------------------------------------------------------------- */
+
+static _Atomic int64_t sizes_seen[MOST];
+static _Atomic uint64_t threads_seen[MOST];
+
+static yk_tensor *note_forward(yk_module *m, yk_tensor *x)
+{
+    (void)m;
+    atomic_store(&sizes_seen[yk_tensor_device(x).index], yk_size(x, 0));
+    atomic_store(&threads_seen[yk_tensor_device(x).index], (uint64_t)pthread_self());
+    return yk_mul_scalar(x, 2);
+}
+
+static const yk_module_class note_class = {.name = "Note", .forward = note_forward};
+
+static void batches_split_like_chunk(void **state)
+{
+    (void)state;
+    static const struct {
+        int count;
+        int64_t batch, parts[MOST];
+    } cases[] = {{2, 30, {15, 15}},
+                 {2, 10, {5, 5}},
+                 {3, 30, {10, 10, 10}},
+                 {3, 10, {4, 4, 2}},
+                 {8, 30, {4, 4, 4, 4, 4, 4, 4, 2}},
+                 {8, 10, {2, 2, 2, 2, 2}},
+                 {3, 4, {2, 2}},
+                 {5, 4, {1, 1, 1, 1}},
+                 {4, 1, {1}},
+                 {2, 2, {1, 1}},
+                 {8, 8, {1, 1, 1, 1, 1, 1, 1, 1}}};
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        yk_scope scope = yk_scope_begin();
+        yk_module *dp = over(yk_module_create(&note_class), cases[c].count);
+        yk_tensor *x = randn(YK_SHAPE(cases[c].batch, 3));
+        for (int repeat = 0; repeat < 2; repeat++) {
+            for (int i = 0; i < MOST; i++)
+                atomic_store(&sizes_seen[i], 0);
+            yk_tensor *y = yk_forward(dp, x);
+            assert_true(distance(y, yk_mul_scalar(x, 2)) == 0);
+            for (int i = 0; i < cases[c].count; i++)
+                assert_int_equal(atomic_load(&sizes_seen[i]), cases[c].parts[i]);
+        }
+        yk_device_times times[MOST];
+        expect_ok(yk_data_parallel_report(dp, times));
+        for (int i = 0; i < cases[c].count; i++) {
+            assert_int_equal(times[i].samples, 2 * cases[c].parts[i]);
+            assert_int_equal(times[i].forwards, cases[c].parts[i] ? 2 : 0);
+        }
+        yk_scope_end(scope);
+    }
+}
+
+static void a_thread_for_each_device_lives_long(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *dp = over(yk_module_create(&note_class), 4);
+    yk_tensor *x = randn(YK_SHAPE(8, 3));
+    assert_non_null(yk_forward(dp, x));
+    uint64_t first[4];
+    for (int i = 0; i < 4; i++) {
+        first[i] = atomic_load(&threads_seen[i]);
+        for (int k = 0; k < i; k++)
+            assert_true(first[i] != first[k]);
+    }
+    assert_true(first[0] == (uint64_t)pthread_self());
+    for (int repeat = 0; repeat < 20; repeat++) {
+        assert_non_null(yk_forward(dp, x));
+        for (int i = 0; i < 4; i++)
+            assert_true(atomic_load(&threads_seen[i]) == first[i]);
+    }
+    yk_scope_end(scope);
+}
+
+/* ---- equal to one device ----------------------------------------------------------------------------------------- */
+
+static void train_equal_to_one_device(int count, int64_t batch)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_manual_seed(7);
+    yk_module *alone = lenet(), *net = lenet();
+    copy_state(net, alone);
+    yk_module *dp = over(net, count);
+    yk_optimizer *a = yk_sgd(yk_module_parameters(alone), &(yk_sgd_options){.lr = 0.05, .momentum = 0.9});
+    yk_optimizer *b = yk_sgd(yk_module_parameters(dp), &(yk_sgd_options){.lr = 0.05, .momentum = 0.9});
+    for (int step = 0; step < 4; step++) {
+        yk_scope inner = yk_scope_begin();
+        int64_t n = step == 2 && batch > 3 ? batch - 3 : batch; /* a smaller one between */
+        yk_tensor *x = randn(YK_SHAPE(n, 1, 28, 28)), *t = labels_of(n, 10);
+        yk_tensor *y = yk_forward(dp, x), *z = yk_forward(alone, x);
+        assert_true(yk_device_equal(yk_tensor_device(y), devices[0]));
+        double d = distance(y, z);
+        if (!(d <= 1e-12))
+            fail_msg("%d devices, batch %d, step %d: outputs are %g apart", count, (int)n, step, d);
+        yk_optimizer_zero_grad(a);
+        yk_optimizer_zero_grad(b);
+        expect_ok(yk_backward(yk_cross_entropy(y, t, NULL)));
+        expect_ok(yk_backward(yk_cross_entropy(z, t, NULL)));
+        d = gradients_apart(net, alone);
+        if (!(d <= 1e-12))
+            fail_msg("%d devices, batch %d, step %d: gradients are %g apart", count, (int)n, step, d);
+        expect_ok(yk_optimizer_step(a));
+        expect_ok(yk_optimizer_step(b));
+        yk_scope_end(inner);
+    }
+    yk_scope_end(scope);
+}
+
+static void outputs_and_gradients_of_one_device(void **state)
+{
+    (void)state;
+    static const int counts[] = {1, 2, 3, 4, 8};
+    static const int64_t batches[] = {16, 13, 5, 1};
+    for (int c = 0; c < 5; c++) {
+        for (int b = 0; b < 4; b++)
+            train_equal_to_one_device(counts[c], batches[b]);
+    }
+}
+
+/* Statistics of the batch: what the parts give one after the other; of running statistics, those of the first last. */
+static yk_module *with_batch_norm(void)
+{
+    yk_module *m = yk_sequential(yk_conv2d_create(2, 4, 3, NULL), yk_batch_norm2d_create(4, NULL), yk_relu_create(),
+                                 yk_flatten_create(), yk_linear_create(4 * 6 * 6, 5, NULL), NULL);
+    return yk_module_to_dtype(m, YK_F64);
+}
+
+static void batch_norm_equals_the_parts(void **state)
+{
+    (void)state;
+    static const int counts[] = {2, 3, 4, 8};
+    for (int c = 0; c < 4; c++) {
+        yk_scope scope = yk_scope_begin();
+        yk_module *alone = with_batch_norm(), *net = with_batch_norm();
+        copy_state(net, alone);
+        yk_module *dp = over(net, counts[c]);
+        for (int step = 0; step < 3; step++) {
+            yk_module_zero_grad(alone);
+            yk_module_zero_grad(net);
+            yk_tensor *x = randn(YK_SHAPE(21, 2, 8, 8)), *parts[MOST], *outs[MOST], *y = yk_forward(dp, x);
+            yk_state_dict *start = yk_module_state_dict(alone);
+            yk_tensor *mean = yk_clone(yk_state_dict_get(start, "1.running_mean"));
+            yk_tensor *var = yk_clone(yk_state_dict_get(start, "1.running_var")), *mean_0 = NULL, *var_0 = NULL;
+            int n = 0;
+            expect_ok(yk_chunk(x, counts[c], 0, parts, MOST, &n));
+            for (int i = 0; i < n; i++) { /* each part meets the statistics that stood before the step */
+                expect_ok(
+                    yk_tensor_write(yk_module_get(alone, "1.running_mean"), yk_tensor_data(mean), 4 * sizeof(double)));
+                expect_ok(
+                    yk_tensor_write(yk_module_get(alone, "1.running_var"), yk_tensor_data(var), 4 * sizeof(double)));
+                outs[i] = yk_forward(alone, parts[i]);
+                if (i == 0) {
+                    mean_0 = yk_clone(yk_module_get(alone, "1.running_mean"));
+                    var_0 = yk_clone(yk_module_get(alone, "1.running_var"));
+                }
+            }
+            expect_ok(
+                yk_tensor_write(yk_module_get(alone, "1.running_mean"), yk_tensor_data(mean_0), 4 * sizeof(double)));
+            expect_ok(
+                yk_tensor_write(yk_module_get(alone, "1.running_var"), yk_tensor_data(var_0), 4 * sizeof(double)));
+            yk_tensor *z = yk_cat(outs, n, 0), *w = randn(YK_SHAPE(21, 5));
+            assert_true(distance(y, z) <= 1e-12);
+            expect_ok(yk_backward(yk_sum(yk_mul(y, w))));
+            expect_ok(yk_backward(yk_sum(yk_mul(z, w))));
+            assert_true(gradients_apart(net, alone) <= 1e-12);
+            assert_true(distance(yk_module_get(net, "1.running_mean"), mean_0) <= 1e-12);
+            assert_true(distance(yk_module_get(net, "1.running_var"), var_0) <= 1e-12);
+            assert_int_equal(yk_item_i64(yk_module_get(net, "1.num_batches_tracked")), step + 1);
+        }
+        /* In evaluation mode all replicas have what the first one's training left. */
+        yk_module_eval(dp);
+        yk_module_eval(alone);
+        yk_tensor *x = randn(YK_SHAPE(9, 2, 8, 8));
+        bool before = yk_no_grad_begin();
+        assert_true(distance(yk_forward(dp, x), yk_forward(alone, x)) <= 1e-12);
+        yk_no_grad_end(before);
+        yk_scope_end(scope);
+    }
+}
+
+/* The same bits for any number of threads, and run after run. */
+static uint64_t bits_of_training(int threads)
+{
+    for (int i = 0; i < MOST; i++)
+        expect_ok(yk_set_num_threads(devices[i], threads));
+    yk_scope scope = yk_scope_begin();
+    yk_manual_seed(3);
+    yk_module *net = yk_sequential(yk_lenet(NULL), yk_dropout_create(0.3), NULL), *dp = over(net, 4);
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(dp), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    uint64_t hash = 14695981039346656037u;
+    for (int step = 0; step < 3; step++) {
+        yk_tensor *loss =
+            yk_cross_entropy(yk_forward(dp, yk_randn(YK_SHAPE(22, 1, 28, 28), NULL)), labels_of(22, 10), NULL);
+        yk_optimizer_zero_grad(sgd);
+        expect_ok(yk_backward(loss));
+        expect_ok(yk_optimizer_step(sgd));
+    }
+    yk_parameters *list = yk_module_parameters(net);
+    for (int64_t i = 0; i < yk_parameters_count(list); i++) {
+        yk_tensor *p = yk_parameters_at(list, i);
+        size_t bytes = (size_t)yk_numel(p) * sizeof(float);
+        unsigned char *values = malloc(bytes);
+        expect_ok(yk_tensor_read(p, values, bytes));
+        for (size_t b = 0; b < bytes; b++)
+            hash = (hash ^ values[b]) * 1099511628211u;
+        free(values);
+    }
+    yk_scope_end(scope);
+    return hash;
+}
+
+static void the_same_bits_for_any_number_of_threads(void **state)
+{
+    (void)state;
+    uint64_t first = bits_of_training(1);
+    for (int threads = 1; threads <= 3; threads++)
+        assert_true(bits_of_training(threads) == first);
+    for (int i = 0; i < MOST; i++)
+        expect_ok(yk_set_num_threads(devices[i], 1));
+}
+
+/* ---- options ----------------------------------------------------------------------------------------------------- */
+
+static void another_dim_and_output_device(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *net = yk_module_to_dtype(yk_linear_create(6, 4, NULL), YK_F64);
+    yk_device_type type = YK_CPU;
+    assert_int_equal(yk_device_count(type), MOST);
+    yk_module *dp = yk_data_parallel(
+        net, &(yk_data_parallel_options){.devices = devices, .count = 3, .output_device = &devices[2], .dim = 1});
+    yk_tensor *x = randn(YK_SHAPE(2, 7, 6)), *y = yk_forward(dp, x);
+    assert_non_null(y);
+    assert_true(yk_device_equal(yk_tensor_device(y), devices[2]));
+    assert_true(distance(y, yk_forward(net, x)) <= 1e-14);
+    yk_module *last = yk_data_parallel(net, &(yk_data_parallel_options){.devices = devices, .count = 2, .dim = -2});
+    assert_true(distance(yk_forward(last, x), yk_forward(net, x)) <= 1e-14);
+    yk_module *all = yk_data_parallel(net, NULL);
+    assert_int_equal(yk_data_parallel_count(all), MOST);
+    assert_ptr_equal(yk_data_parallel_module(all), net);
+    assert_true(yk_is_data_parallel(all));
+    assert_false(yk_is_data_parallel(net));
+    assert_null(yk_data_parallel_module(net));
+    assert_int_equal(yk_data_parallel_count(net), 0);
+    assert_non_null(yk_module_get(all, "module.weight"));
+    /* With other devices than the first ones. */
+    yk_device reversed[3] = {devices[5], devices[3], devices[1]};
+    assert_non_null(yk_module_to(net, reversed[0]));
+    yk_module *elsewhere = yk_data_parallel(net, &(yk_data_parallel_options){.devices = reversed, .count = 3});
+    yk_tensor *z = yk_forward(elsewhere, randn(YK_SHAPE(6, 6))); /* the input comes from cpu:0 */
+    assert_non_null(z);
+    assert_true(yk_device_equal(yk_tensor_device(z), reversed[0]));
+    yk_scope_end(scope);
+}
+
+static void one_device_is_the_module_itself(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *net = yk_module_create(&note_class);
+    yk_module *dp = over(net, 1);
+    yk_tensor *x = yk_zeros(YK_SHAPE(1 << 16), NULL);
+    yk_memory_info before, after;
+    yk_device_reset_peak_memory(devices[0]);
+    expect_ok(yk_device_memory(devices[0], &before));
+    assert_non_null(yk_forward(dp, x));
+    expect_ok(yk_device_memory(devices[0], &after));
+    assert_int_equal(after.peak_allocated - before.allocated, 1 << 18); /* the result alone */
+    /* Moves the input, and the output to output_device. */
+    yk_module *linear = yk_module_to(yk_linear_create(3, 2, NULL), devices[1]);
+    yk_module *moving = yk_data_parallel(
+        linear, &(yk_data_parallel_options){.devices = &devices[1], .count = 1, .output_device = &devices[2]});
+    yk_tensor *y = yk_forward(moving, yk_randn(YK_SHAPE(4, 3), NULL));
+    assert_non_null(y);
+    assert_int_equal(yk_tensor_device(y).index, 2);
+    yk_scope_end(scope);
+}
+
+/* Lists of inputs, some missing, and of outputs: an LSTM cell. */
+static void lists(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *cell = yk_module_to_dtype(yk_lstm_cell_create(5, 4, NULL), YK_F64), *dp = over(cell, 3);
+    yk_tensor *x = randn(YK_SHAPE(8, 5)), *h = randn(YK_SHAPE(8, 4)), *c = randn(YK_SHAPE(8, 4)), *a[2], *b[2];
+    expect_ok(yk_forward_list(dp, (yk_tensor *[]){x, h, c}, 3, a, 2));
+    expect_ok(yk_forward_list(cell, (yk_tensor *[]){x, h, c}, 3, b, 2));
+    assert_true(distance(a[0], b[0]) <= 1e-14 && distance(a[1], b[1]) <= 1e-14);
+    expect_ok(yk_forward_list(dp, (yk_tensor *[]){x, NULL, NULL}, 3, a, 2));
+    expect_ok(yk_forward_list(cell, (yk_tensor *[]){x, NULL, NULL}, 3, b, 2));
+    assert_true(distance(a[0], b[0]) <= 1e-14 && distance(a[1], b[1]) <= 1e-14);
+    assert_int_equal(yk_forward_list(dp, (yk_tensor *[]){x, randn(YK_SHAPE(2, 4)), c}, 3, a, 2), YK_ERR_SHAPE);
+    expect_error(YK_ERR_SHAPE,
+                 "data_parallel: input 1 of shape (2, 4) splits into 2 parts along dimension 0, but input 0 of "
+                 "shape (8, 5) into 3");
+    assert_int_equal(yk_forward_list(dp, (yk_tensor *[]){NULL}, 1, a, 1), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "there is no tensor to split");
+    yk_scope_end(scope);
+}
+
+/* The program's own scatter: uneven parts, and a tensor that every device gets whole. */
+static yk_status by_hand(yk_tensor *const *inputs, int n_inputs, const yk_device *on, int count, yk_tensor **parts,
+                         int *used, void *user)
+{
+    (void)count;
+    if (*(int *)user == 1)
+        return yk_set_error(YK_ERR_ARGUMENT, "scatter says no");
+    if (*(int *)user == 2) {
+        *used = 9;
+        return YK_OK;
+    }
+    for (int i = 0; i < 2; i++) {
+        parts[i * n_inputs] = yk_to(yk_narrow(inputs[0], 0, i ? 2 : 0, i ? 5 : 2), on[*(int *)user == 3 ? 0 : i]);
+        parts[i * n_inputs + 1] = yk_to(inputs[1], on[i]);
+    }
+    *used = 2;
+    return YK_OK;
+}
+
+static yk_status scaled(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs, int n_outputs)
+{
+    (void)m, (void)n_inputs, (void)n_outputs;
+    outputs[0] = yk_mul(inputs[0], inputs[1]);
+    return YK_OK;
+}
+static const yk_module_class scaled_class = {.name = "Scaled", .forward_list = scaled};
+
+static void a_scatter_of_the_program(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    int how = 0;
+    yk_module *dp = yk_data_parallel(
+        yk_module_create(&scaled_class),
+        &(yk_data_parallel_options){.devices = devices, .count = 3, .scatter = by_hand, .scatter_user = &how});
+    yk_tensor *x = randn(YK_SHAPE(7, 3)), *s = yk_full(YK_SCALAR, 3, &(yk_tensor_options){.dtype = YK_F64}), *y = NULL;
+    expect_ok(yk_forward_list(dp, (yk_tensor *[]){x, s}, 2, &y, 1));
+    assert_true(distance(y, yk_mul_scalar(x, 3)) == 0);
+    how = 1;
+    assert_int_equal(yk_forward_list(dp, (yk_tensor *[]){x, s}, 2, &y, 1), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "scatter says no");
+    how = 2;
+    assert_int_equal(yk_forward_list(dp, (yk_tensor *[]){x, s}, 2, &y, 1), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "scatter used 9 of 3 devices");
+    how = 3;
+    assert_int_equal(yk_forward_list(dp, (yk_tensor *[]){x, s}, 2, &y, 1), YK_ERR_DEVICE);
+    expect_error(YK_ERR_DEVICE, "scatter gave part 1 of input 0 on cpu:0, not on cpu:1");
+    yk_scope_end(scope);
+}
+
+/* ---- the loss on its devices ------------------------------------------------------------------------------------- */
+
+static yk_tensor *cross_entropy(yk_tensor *output, yk_tensor *target, void *user)
+{
+    if (user)
+        atomic_fetch_add((_Atomic int *)user, 1);
+    return yk_cross_entropy(output, target, NULL);
+}
+
+static yk_tensor *squares(yk_tensor *output, yk_tensor *target, void *user)
+{
+    (void)user;
+    return yk_mse_loss(output, target, YK_REDUCE_SUM);
+}
+
+static void the_loss_stays_on_its_devices(void **state)
+{
+    (void)state;
+    static const int64_t batches[] = {16, 13, 3};
+    for (int b = 0; b < 3; b++) {
+        yk_scope scope = yk_scope_begin();
+        int64_t n = batches[b];
+        yk_module *alone = lenet(), *net = lenet();
+        copy_state(net, alone);
+        yk_module *dp =
+            yk_data_parallel(net, &(yk_data_parallel_options){.devices = devices, .count = 4, .no_gather = true});
+        yk_tensor *x = randn(YK_SHAPE(n, 1, 28, 28)), *t = labels_of(n, 10), *outputs[4];
+        expect_ok(yk_forward_list(dp, &x, 1, outputs, 4));
+        int64_t rows = 0;
+        for (int i = 0; i < 4; i++) {
+            assert_true(yk_device_equal(yk_tensor_device(outputs[i]), devices[i]));
+            assert_int_equal(yk_size(outputs[i], 1), 10);
+            rows += yk_size(outputs[i], 0);
+        }
+        assert_int_equal(rows, n);
+        _Atomic int calls = 0;
+        yk_tensor *loss = yk_data_parallel_criterion(dp, outputs, 4, t, cross_entropy, &calls, YK_REDUCE_MEAN);
+        assert_int_equal(atomic_load(&calls), n < 4 ? 3 : 4);
+        yk_tensor *whole = yk_cross_entropy(yk_forward(alone, x), t, NULL);
+        assert_true(distance(loss, whole) <= 1e-12);
+        assert_true(yk_device_equal(yk_tensor_device(loss), devices[0]));
+        expect_ok(yk_backward(loss));
+        expect_ok(yk_backward(whole));
+        assert_true(gradients_apart(net, alone) <= 1e-12);
+        /* A sum is not weighted. */
+        yk_tensor *target = randn(YK_SHAPE(n, 10));
+        expect_ok(yk_forward_list(dp, &x, 1, outputs, 4));
+        yk_tensor *sum = yk_data_parallel_criterion(dp, outputs, 4, target, squares, NULL, YK_REDUCE_SUM);
+        expect_near(yk_item(sum), yk_item(yk_mse_loss(yk_forward(alone, x), target, YK_REDUCE_SUM)), 1e-13, 0);
+        assert_null(yk_data_parallel_criterion(dp, outputs, 4, randn(YK_SHAPE(1, 10)), squares, NULL, YK_REDUCE_SUM));
+        expect_error(YK_ERR_SHAPE, "devices have an output, but a target of shape (1, 10) splits into 1 parts");
+        assert_null(yk_data_parallel_criterion(dp, outputs, 3, target, squares, NULL, YK_REDUCE_SUM));
+        expect_error(YK_ERR_ARGUMENT, "data_parallel_criterion: 3 outputs for 4 devices");
+        assert_null(yk_data_parallel_criterion(dp, outputs, 4, target, squares, NULL, YK_REDUCE_NONE));
+        expect_error(YK_ERR_ARGUMENT, "neither a mean nor a sum");
+        assert_null(yk_data_parallel_criterion(dp, outputs, 4, target, NULL, NULL, YK_REDUCE_SUM));
+        expect_error(YK_ERR_ARGUMENT, "the criterion is NULL");
+        yk_tensor *swapped[4] = {outputs[1], outputs[0], outputs[2], outputs[3]};
+        assert_null(yk_data_parallel_criterion(dp, swapped, 4, target, squares, NULL, YK_REDUCE_SUM));
+        expect_error(YK_ERR_DEVICE, "output 0 is on cpu:1, not on cpu:0");
+        assert_int_equal(yk_forward_list(dp, &x, 1, outputs, 3), YK_ERR_ARGUMENT);
+        expect_error(YK_ERR_ARGUMENT,
+                     "3 outputs were asked for; without gather they are as many, or a multiple, of the 4");
+        yk_scope_end(scope);
+    }
+}
+
+/* Row 11 and its cure, row 12: where the outputs are joined the first device holds the most. */
+static void memory_of_the_first_device(void **state)
+{
+    (void)state;
+    enum { COUNT = 4 };
+    size_t peaks[2][COUNT];
+    for (int stay = 0; stay < 2; stay++) {
+        yk_scope scope = yk_scope_begin();
+        yk_module *net = yk_linear_create(64, 4096, NULL);
+        yk_module *dp = yk_data_parallel(
+            net, &(yk_data_parallel_options){.devices = devices, .count = COUNT, .no_gather = stay == 1});
+        yk_tensor *x = yk_randn(YK_SHAPE(256, 64), NULL), *t = labels_of(256, 4096), *outputs[COUNT];
+        for (int step = 0; step < 2; step++) {
+            yk_scope inner = yk_scope_begin();
+            yk_data_parallel_report_reset(dp);
+            yk_module_zero_grad(net);
+            if (stay) {
+                expect_ok(yk_forward_list(dp, &x, 1, outputs, COUNT));
+                expect_ok(yk_backward(
+                    yk_data_parallel_criterion(dp, outputs, COUNT, t, cross_entropy, NULL, YK_REDUCE_MEAN)));
+            } else {
+                expect_ok(yk_backward(yk_cross_entropy(yk_forward(dp, x), t, NULL)));
+            }
+            yk_scope_end(inner);
+        }
+        yk_device_times times[COUNT];
+        expect_ok(yk_data_parallel_report(dp, times));
+        char *text = NULL;
+        size_t size = 0;
+        FILE *to = open_memstream(&text, &size);
+        expect_ok(yk_data_parallel_report_print(to, times, COUNT));
+        fclose(to);
+        for (int i = 0; i < COUNT; i++) {
+            peaks[stay][i] = times[i].peak_memory;
+            assert_int_equal(times[i].forwards, 1);
+            assert_int_equal(times[i].samples, 64);
+            assert_true(times[i].forward > 0 && times[i].backward > 0 && times[i].wait >= 0);
+            char line[20];
+            snprintf(line, sizeof(line), "cpu:%d  ", i);
+            assert_non_null(strstr(text, line));
+        }
+        assert_non_null(strstr(text, "cpu:0 held"));
+        if (!stay)
+            assert_non_null(strstr(text, "with no_gather and yk_data_parallel_criterion the outputs stay"));
+        free(text);
+        yk_scope_end(scope);
+    }
+    for (int i = 1; i < COUNT; i++)
+        assert_true(peaks[0][0] > 2 * peaks[0][i]);
+    assert_true(peaks[1][0] < peaks[0][0] - (size_t)256 * 4096 * 4 / 2);
+}
+
+/* ---- replicas that live long ------------------------------------------------------------------------------------- */
+
+static yk_tensor *copies_forward(yk_module *m, yk_tensor *x);
+static const yk_module_class copies_class = {
+    .name = "Copies", .data_size = 3 * sizeof(void *), .forward = copies_forward};
+static _Atomic uintptr_t weights_seen[MOST], buffers_seen[MOST], modules_seen[MOST];
+static _Atomic int64_t counts_seen[MOST];
+
+static yk_tensor *copies_forward(yk_module *m, yk_tensor *x)
+{
+    void **data = yk_module_data(m);
+    yk_tensor *w = data[0], *b = data[1];
+    int i = yk_tensor_device(x).index;
+    atomic_store(&weights_seen[i], (uintptr_t)yk_tensor_data(w));
+    atomic_store(&buffers_seen[i], (uintptr_t)yk_tensor_data(b));
+    atomic_store(&modules_seen[i], (uintptr_t)m);
+    atomic_store(&counts_seen[i], (int64_t)(intptr_t)data[2]);
+    data[2] = (void *)((intptr_t)data[2] + 1); /* lasts in the first replica alone */
+    return yk_add(yk_mul(x, w), b);
+}
+
+static void nothing_is_copied_without_need(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *net = yk_module_create(&copies_class);
+    void **data = yk_module_data(net);
+    data[0] = yk_module_add_parameter(net, "w", randn(YK_SHAPE(100, 100)));
+    data[1] = yk_module_add_buffer(net, "b", randn(YK_SHAPE(100, 100)));
+    yk_module *dp = over(net, 4);
+    yk_tensor *x = randn(YK_SHAPE(8, 100, 100));
+    uintptr_t first_module[4], first_buffer[4];
+    for (int round = 0; round < 4; round++) {
+        yk_memory_info before[4], after[4];
+        for (int i = 1; i < 4; i++)
+            expect_ok(yk_device_memory(devices[i], &before[i]));
+        yk_scope inner = yk_scope_begin();
+        bool off = yk_set_grad_enabled(round != 2);
+        yk_tensor *y = yk_forward(dp, x);
+        yk_set_grad_enabled(off);
+        assert_true(distance(y, yk_add(yk_mul(x, data[0]), data[1])) == 0);
+        yk_scope_end(inner);
+        for (int i = 0; i < 4; i++) {
+            assert_true(atomic_load(&weights_seen[i]) == (uintptr_t)yk_tensor_data(data[0])); /* one memory */
+            assert_true(i == 0 || atomic_load(&buffers_seen[i]) != atomic_load(&buffers_seen[0]));
+            assert_int_equal(atomic_load(&counts_seen[i]), round);
+            if (round == 0) {
+                first_module[i] = atomic_load(&modules_seen[i]);
+                first_buffer[i] = atomic_load(&buffers_seen[i]);
+            }
+            assert_true(atomic_load(&modules_seen[i]) == first_module[i]);
+            assert_true(atomic_load(&buffers_seen[i]) == first_buffer[i]);
+            if (round && i) {
+                expect_ok(yk_device_memory(devices[i], &after[i]));
+                assert_int_equal(after[i].allocated, before[i].allocated);
+            }
+        }
+        if (round == 1) { /* a buffer that was written is copied again, to where the copy is */
+            bool recording = yk_no_grad_begin();
+            assert_non_null(yk_mul_scalar_(data[1], 3));
+            yk_no_grad_end(recording);
+        }
+    }
+    yk_scope_end(scope);
+}
+
+static void the_module_may_change(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *net = lenet(), *dp = over(net, 3);
+    yk_tensor *x = randn(YK_SHAPE(7, 1, 28, 28));
+    assert_true(distance(yk_forward(dp, x), yk_forward(net, x)) <= 1e-12);
+    yk_module_add(net, "fc3", yk_module_to_dtype(yk_linear_create(84, 3, NULL), YK_F64)); /* net.fc3 = ... */
+    yk_tensor *y = yk_forward(dp, x);
+    assert_int_equal(yk_size(y, 1), 3);
+    assert_true(distance(y, yk_forward(net, x)) <= 1e-12);
+    assert_non_null(yk_module_to_dtype(net, YK_F32));
+    x = yk_cast(x, YK_F32);
+    assert_true(distance(yk_forward(dp, x), yk_forward(net, x)) <= 1e-5);
+    /* Frozen parameters get no gradient, and the others do. */
+    yk_module_zero_grad(net);
+    expect_ok(yk_set_requires_grad(yk_module_get(net, "conv1.weight"), false));
+    expect_ok(yk_backward(yk_sum(yk_forward(dp, x))));
+    assert_null(yk_grad(yk_module_get(net, "conv1.weight")));
+    assert_non_null(yk_grad(yk_module_get(net, "conv2.weight")));
+    /* Other values, loaded: replicas see them. */
+    yk_module *other = yk_module_to_dtype(lenet(), YK_F32);
+    yk_module_add(other, "fc3", yk_linear_create(84, 3, NULL));
+    copy_state(net, other);
+    assert_true(distance(yk_forward(dp, x), yk_forward(other, x)) <= 1e-5);
+    /* Saved and loaded with "module." in front. */
+    yk_state_dict *dict = yk_module_state_dict(dp);
+    assert_string_equal(yk_state_dict_name(dict, 0), "module.conv1.weight");
+    expect_ok(yk_module_load_state_dict(other, dict, NULL, NULL));
+    yk_scope_end(scope);
+}
+
+/* A parameter that stands in the tree twice, and a layer that does. */
+static void shared_parts(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *nets[2];
+    for (int i = 0; i < 2; i++) {
+        yk_module *a = yk_linear_create(6, 6, NULL), *b = yk_linear_create(6, 6, NULL);
+        yk_module_add_parameter(b, "weight", yk_module_get(a, "weight"));
+        nets[i] = yk_module_to_dtype(yk_sequential(a, yk_tanh_create(), b, yk_tanh_create(), a, NULL), YK_F64);
+    }
+    copy_state(nets[1], nets[0]);
+    yk_module *dp = over(nets[1], 4);
+    yk_tensor *x = randn(YK_SHAPE(10, 6));
+    for (int step = 0; step < 2; step++) {
+        yk_tensor *y = yk_forward(dp, x), *z = yk_forward(nets[0], x);
+        assert_true(distance(y, z) <= 1e-13);
+        expect_ok(yk_backward(yk_sum(yk_square(y))));
+        expect_ok(yk_backward(yk_sum(yk_square(z))));
+        assert_true(gradients_apart(nets[1], nets[0]) <= 1e-12); /* and they accumulate */
+    }
+    yk_scope_end(scope);
+}
+
+/* Two forwards, then two backwards; a graph that is kept; a parameter written between. */
+static void graphs_of_several_forwards(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *alone = lenet(), *net = lenet();
+    copy_state(net, alone);
+    yk_module *dp = over(net, 3);
+    yk_tensor *x = randn(YK_SHAPE(7, 1, 28, 28)), *w = randn(YK_SHAPE(5, 1, 28, 28));
+    yk_tensor *a = yk_sum(yk_forward(dp, x)), *b = yk_sum(yk_forward(dp, w));
+    yk_tensor *c = yk_sum(yk_forward(alone, x)), *d = yk_sum(yk_forward(alone, w));
+    expect_ok(yk_backward_with(b, &(yk_backward_options){.retain_graph = true}));
+    expect_ok(yk_backward(a));
+    expect_ok(yk_backward(b));
+    expect_ok(yk_backward(c));
+    expect_ok(yk_backward_with(d, &(yk_backward_options){.retain_graph = true}));
+    expect_ok(yk_backward(d));
+    assert_true(gradients_apart(net, alone) <= 1e-11);
+    /* Gradients go to inputs, too. */
+    yk_tensor *leaf = yk_clone(x), *leaf_alone = yk_clone(x);
+    leaf = yk_detach(leaf), leaf_alone = yk_detach(leaf_alone);
+    expect_ok(yk_set_requires_grad(leaf, true));
+    expect_ok(yk_set_requires_grad(leaf_alone, true));
+    expect_ok(yk_backward(yk_sum(yk_square(yk_forward(dp, leaf)))));
+    expect_ok(yk_backward(yk_sum(yk_square(yk_forward(alone, leaf_alone)))));
+    assert_true(distance(yk_grad(leaf), yk_grad(leaf_alone)) <= 1e-12);
+    /* What a replica's backward needs was changed in place: noticed, though the replica has a tensor of its own. */
+    yk_tensor *late = yk_sum(yk_forward(dp, x));
+    bool before = yk_no_grad_begin();
+    assert_non_null(yk_mul_scalar_(yk_module_get(net, "fc2.weight"), 2));
+    yk_no_grad_end(before);
+    assert_int_equal(yk_backward(late), YK_ERR_STATE);
+    expect_error(YK_ERR_STATE, "has been modified by an inplace operation");
+    yk_scope_end(scope);
+}
+
+/* Hooks of the module run in every replica; they are given the replica. */
+static _Atomic int hook_calls, hook_modules;
+
+static yk_status count_hook(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs, int n_outputs,
+                            void *user)
+{
+    (void)inputs, (void)n_inputs, (void)outputs, (void)n_outputs;
+    atomic_fetch_add(&hook_calls, 1);
+    atomic_fetch_add(&hook_modules, m == user);
+    return YK_OK;
+}
+
+static void hooks_run_in_every_replica(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *net = lenet(), *dp = over(net, 4), *fc1 = yk_module_get_module(net, "fc1");
+    yk_tensor *x = randn(YK_SHAPE(8, 1, 28, 28));
+    assert_non_null(yk_forward(dp, x));
+    uint64_t id = yk_module_register_forward_hook(fc1, count_hook, fc1);
+    assert_non_null(yk_forward(dp, x));
+    assert_int_equal(atomic_load(&hook_calls), 4);
+    assert_int_equal(atomic_load(&hook_modules), 1);
+    expect_ok(yk_module_hook_remove(fc1, id));
+    assert_non_null(yk_forward(dp, x));
+    assert_int_equal(atomic_load(&hook_calls), 4);
+    yk_scope_end(scope);
+}
+
+/* Modes reach the replicas: training and evaluation, recording, inference. */
+static void modes_reach_the_replicas(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *net = yk_sequential(yk_dropout_create(0.5), NULL), *dp = over(net, 4);
+    yk_tensor *x = yk_ones(YK_SHAPE(400, 10), NULL);
+    yk_tensor *a = yk_forward(dp, x), *b = yk_forward(dp, x);
+    for (int i = 0; i < 4; i++) { /* every part has its own numbers, and new ones every time */
+        yk_tensor *part = yk_narrow(a, 0, 100 * i, 100);
+        assert_true(yk_item(yk_min(part)) == 0 && yk_item(yk_max(part)) == 2);
+        assert_true(distance(part, yk_narrow(b, 0, 100 * i, 100)) == 2);
+        for (int k = 0; k < i; k++)
+            assert_true(distance(part, yk_narrow(a, 0, 100 * k, 100)) == 2);
+    }
+    yk_manual_seed(5);
+    a = yk_forward(dp, x);
+    yk_manual_seed(5);
+    assert_true(distance(a, yk_forward(dp, x)) == 0);
+    yk_module_eval(dp);
+    assert_true(distance(yk_forward(dp, x), x) == 0);
+    yk_module_train(dp, true);
+    assert_true(distance(yk_forward(dp, x), x) == 1);
+
+    yk_module *linear = yk_linear_create(10, 3, NULL), *over_linear = over(linear, 4);
+    assert_true(yk_requires_grad(yk_forward(over_linear, x)));
+    bool before = yk_no_grad_begin();
+    assert_false(yk_requires_grad(yk_forward(over_linear, x)));
+    yk_no_grad_end(before);
+    before = yk_inference_mode_begin();
+    yk_tensor *y = yk_forward(over_linear, x);
+    assert_true(yk_is_inference(y));
+    yk_inference_mode_end(before);
+    assert_true(yk_requires_grad(yk_forward(over_linear, x)));
+    yk_scope_end(scope);
+}
+
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+static yk_tensor *fail_forward(yk_module *m, yk_tensor *x)
+{
+    int64_t bad = *(int64_t *)yk_module_data(m);
+    if (bad >> yk_tensor_device(x).index & 1)
+        return yk_matmul(x, x);
+    return yk_mul_scalar(x, 2);
+}
+static const yk_module_class fail_class = {.name = "Fail", .data_size = sizeof(int64_t), .forward = fail_forward};
+
+static void a_replica_that_fails_is_named(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *part = yk_module_create(&fail_class), *net = yk_sequential(part, NULL), *dp = over(net, 4);
+    yk_tensor *x = randn(YK_SHAPE(8, 3));
+    int64_t *bad = yk_module_data(part);
+    *bad = 1 << 2;
+    assert_null(yk_forward(dp, x));
+    expect_error(YK_ERR_SHAPE, "replica 2 on cpu:2: 0: matmul: ");
+    *bad = 1 << 3 | 1 << 1;
+    assert_null(yk_forward(dp, x));
+    expect_error(YK_ERR_SHAPE, "replica 1 on cpu:1: "); /* the first of those that failed */
+    *bad = 1;
+    assert_null(yk_forward(dp, x));
+    expect_error(YK_ERR_SHAPE, "replica 0 on cpu:0: ");
+    *bad = 0;
+    assert_true(distance(yk_forward(dp, x), yk_mul_scalar(x, 2)) == 0); /* all goes on */
+    yk_scope_end(scope);
+}
+
+/* In backward, too: the device is named, and the gradients of the next are right. */
+static yk_status backward_fails(yk_custom *context, yk_tensor *grad_output, yk_tensor **grad_inputs, int n_inputs)
+{
+    (void)context, (void)n_inputs;
+    if (yk_tensor_device(grad_output).index == 2)
+        return yk_set_error(YK_ERR_NUMERIC, "not today");
+    grad_inputs[0] = grad_output;
+    return YK_OK;
+}
+
+static yk_tensor *passes(yk_custom *context, yk_tensor *const *inputs, int n_inputs)
+{
+    (void)context, (void)n_inputs;
+    return yk_clone(inputs[0]);
+}
+
+static yk_tensor *fragile_forward(yk_module *m, yk_tensor *x)
+{
+    static const yk_custom_function f = {.name = "fragile", .forward = passes, .backward = backward_fails};
+    yk_tensor *y = yk_mul(x, yk_module_get(m, "w"));
+    return yk_custom_apply(&f, &y, 1, NULL);
+}
+static const yk_module_class fragile_class = {.name = "Fragile", .forward = fragile_forward};
+
+static void a_backward_that_fails_names_the_device(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *net = yk_module_create(&fragile_class);
+    yk_module_add_parameter(net, "w", randn(YK_SHAPE(3)));
+    yk_module *dp = over(net, 4), *two = over(net, 2);
+    yk_tensor *x = randn(YK_SHAPE(8, 3));
+    assert_int_equal(yk_backward(yk_sum(yk_forward(dp, x))), YK_ERR_NUMERIC);
+    expect_error(YK_ERR_NUMERIC, "backward on cpu:2: ");
+    yk_module_zero_grad(net);
+    expect_ok(yk_backward(yk_sum(yk_forward(two, x))));
+    assert_true(distance(yk_grad(yk_module_get(net, "w")), yk_sum_dims(x, (int[]){0}, 1, false)) <= 1e-14);
+    yk_scope_end(scope);
+}
+
+static void wrong_devices(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *net = lenet(), *dp = over(net, 2);
+    yk_tensor *x = randn(YK_SHAPE(4, 1, 28, 28));
+    assert_non_null(yk_module_to(yk_module_get_module(net, "conv2"), devices[1]));
+    assert_null(yk_forward(dp, x));
+    expect_error(YK_ERR_DEVICE,
+                 "module must have its parameters and buffers on device cpu:0 (device_ids[0]) but found one "
+                 "of them on device: cpu:1 (conv2.weight)");
+    yk_module *one = over(net, 1); /* with one device as well */
+    assert_null(yk_forward(one, x));
+    expect_error(YK_ERR_DEVICE, "(device_ids[0]) but found one of them on device: cpu:1 (conv2.weight)");
+    yk_device wrong[] = {devices[0], {YK_CPU, 8}}, twice[] = {devices[0], devices[1], devices[0]};
+    assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.devices = wrong, .count = 2}));
+    expect_error(YK_ERR_DEVICE, "data_parallel: device cpu:8 does not exist: there are 8 cpu devices");
+    assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.devices = twice, .count = 3}));
+    expect_error(YK_ERR_DEVICE, "data_parallel: cpu:0 is named twice, as devices 0 and 2");
+    assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.devices = devices, .count = 0}));
+    expect_error(YK_ERR_ARGUMENT, "data_parallel: 0 devices");
+    assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.count = 2}));
+    expect_error(YK_ERR_ARGUMENT, "2 devices in a list that is NULL");
+    assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.output_device = &wrong[1]}));
+    expect_error(YK_ERR_DEVICE, "cpu:8 does not exist");
+    assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.dim = 8}));
+    expect_error(YK_ERR_ARGUMENT, "no tensor has a dimension 8");
+    assert_null(yk_data_parallel(NULL, NULL));
+    expect_error(YK_ERR_ARGUMENT, "the module is NULL");
+    yk_module *plain = over(lenet(), 2);
+    assert_null(yk_forward(plain, yk_scalar(1, NULL)));
+    expect_error(YK_ERR_SHAPE, "a tensor without dimensions cannot be split");
+    yk_module *dim5 = yk_data_parallel(lenet(), &(yk_data_parallel_options){.devices = devices, .count = 2, .dim = 5});
+    assert_null(yk_forward(dim5, x));
+    expect_error(YK_ERR_SHAPE, "dimension 5 is outside [-4, 3] of shape (4, 1, 28, 28)");
+    assert_null(yk_data_parallel_criterion(net, &x, 1, x, squares, NULL, YK_REDUCE_SUM));
+    expect_error(YK_ERR_ARGUMENT, "the module is a LeNet, not one of yk_data_parallel");
+    assert_int_equal(yk_data_parallel_report(net, NULL), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "not one of yk_data_parallel");
+    assert_int_equal(yk_data_parallel_report_print(NULL, NULL, 0), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "data_parallel_report_print: the file is NULL");
+    yk_module *ddp = yk_ddp(lenet(), NULL), *inside = over(ddp, 2);
+    assert_null(yk_forward(inside, x));
+    expect_error(YK_ERR_STATE, "is a module of yk_ddp, which has no replicas; put yk_ddp around");
+    yk_scope_end(scope);
+}
+
+/* ---- the building blocks ----------------------------------------------------------------------------------------- */
+
+static void scatter_and_gather(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    for (int dim = -2; dim < 2; dim++) {
+        yk_tensor *x = randn(YK_SHAPE(7, 5)), *parts[4];
+        expect_ok(yk_set_requires_grad(x, true));
+        int used = 0;
+        expect_ok(yk_device_scatter(x, devices, 4, dim, parts, &used));
+        assert_int_equal(used, dim == 1 || dim == -1 ? 3 : 4);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(parts[i] == NULL, i >= used);
+            if (parts[i])
+                assert_true(yk_device_equal(yk_tensor_device(parts[i]), devices[i]));
+        }
+        yk_tensor *scaled_parts[4];
+        for (int i = 0; i < used; i++)
+            scaled_parts[i] = yk_mul_scalar(parts[i], i + 1);
+        yk_tensor *y = yk_device_gather(parts, used, dim, devices[3]);
+        assert_true(yk_device_equal(yk_tensor_device(y), devices[3]));
+        assert_true(distance(y, x) == 0);
+        yk_tensor *w = randn(YK_SHAPE(7, 5));
+        yk_tensor *z = yk_device_gather(scaled_parts, used, dim, devices[0]);
+        expect_ok(yk_backward(yk_sum(yk_mul(z, w))));
+        yk_tensor *expected[4];
+        int n = 0;
+        expect_ok(yk_chunk(w, 4, dim, expected, 4, &n));
+        for (int i = 0; i < n; i++)
+            expected[i] = yk_mul_scalar(expected[i], i + 1);
+        assert_true(distance(yk_grad(x), yk_cat(expected, n, dim)) == 0);
+    }
+    /* Numbers become a vector. */
+    yk_tensor *numbers[3];
+    for (int i = 0; i < 3; i++)
+        numbers[i] = yk_scalar(i, &(yk_tensor_options){.device = devices[i], .requires_grad = true});
+    yk_tensor *vector = yk_device_gather(numbers, 3, 0, devices[1]);
+    assert_int_equal(yk_ndim(vector), 1);
+    expect_ok(yk_backward(yk_sum(yk_square(vector))));
+    for (int i = 0; i < 3; i++)
+        assert_true(yk_item(yk_grad(numbers[i])) == 2 * i);
+    yk_tensor *parts[4];
+    int used;
+    assert_int_equal(yk_device_scatter(NULL, devices, 2, 0, parts, &used), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "device_scatter: argument 1 is NULL");
+    assert_int_equal(yk_device_scatter(vector, devices, 0, 0, parts, &used), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "device_scatter: 0 devices");
+    assert_int_equal(yk_device_scatter(vector, devices, 2, 1, parts, &used), YK_ERR_SHAPE);
+    expect_error(YK_ERR_SHAPE, "dimension 1 is outside");
+    assert_null(yk_device_gather(NULL, 2, 0, devices[0]));
+    expect_error(YK_ERR_ARGUMENT, "device_gather: parts is NULL");
+    assert_null(yk_device_gather((yk_tensor *[]){vector, NULL}, 2, 0, devices[0]));
+    expect_error(YK_ERR_ARGUMENT, "device_gather: argument 1 is NULL");
+    assert_null(yk_device_gather((yk_tensor *[]){vector, randn(YK_SHAPE(2, 2))}, 2, 0, devices[0]));
+    expect_error(YK_ERR_SHAPE, "cat: ");
+    yk_scope_end(scope);
+}
+
+static void replicate_and_apply(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *alone = lenet(), *net = lenet(), *replicas[3];
+    copy_state(net, alone);
+    yk_tensor *x = randn(YK_SHAPE(6, 1, 28, 28)), *parts[3], *outputs[3];
+    int used;
+    expect_ok(yk_replicate(net, devices, 3, replicas));
+    assert_ptr_equal(replicas[0], net);
+    assert_true(yk_device_equal(yk_tensor_device(yk_module_get(replicas[2], "fc1.bias")), devices[2]));
+    assert_string_equal(yk_module_class_of(replicas[1])->name, "LeNet");
+    expect_ok(yk_device_scatter(x, devices, 3, 0, parts, &used));
+    expect_ok(yk_parallel_apply(replicas, used, parts, 1, outputs, 1));
+    yk_tensor *y = yk_device_gather(outputs, used, 0, devices[0]), *z = yk_forward(alone, x);
+    assert_true(distance(y, z) <= 1e-12);
+    expect_ok(yk_backward(yk_sum(yk_square(y))));
+    expect_ok(yk_backward(yk_sum(yk_square(z))));
+    assert_true(gradients_apart(net, alone) <= 1e-12);
+    assert_int_equal(yk_parallel_apply((yk_module *[]){net, net}, 2, parts, 1, outputs, 1), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "parallel_apply: replicas 0 and 1 are one module");
+    assert_int_equal(yk_parallel_apply(replicas, 0, parts, 1, outputs, 1), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "parallel_apply: 0 replicas");
+    yk_tensor *swapped[2] = {parts[1], parts[0]};
+    assert_int_equal(yk_parallel_apply(replicas, 2, swapped, 1, outputs, 1), YK_ERR_DEVICE);
+    expect_error(YK_ERR_DEVICE, "replica 0 on cpu:0: ");
+    assert_null(outputs[0]);
+    assert_null(outputs[1]);
+    yk_device twice[] = {devices[0], devices[0]};
+    assert_int_equal(yk_replicate(net, twice, 2, replicas), YK_ERR_DEVICE);
+    expect_error(YK_ERR_DEVICE, "replicate: cpu:0 is named twice");
+    assert_int_equal(yk_replicate(net, devices + 1, 2, replicas), YK_ERR_DEVICE);
+    expect_error(YK_ERR_DEVICE, "replicate: module must have its parameters and buffers on device cpu:1");
+    assert_null(replicas[0]);
+    assert_int_equal(yk_replicate(net, devices, 2, NULL), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "replicate: replicas is NULL");
+    yk_scope_end(scope);
+}
+
+/* ---- several at once --------------------------------------------------------------------------------------------- */
+
+static void *train_apart(void *failed)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_module *alone = lenet(), *net = lenet(), *dp = NULL;
+    bool fine = !yk_module_load_state_dict(net, yk_module_state_dict(alone), NULL, NULL);
+    dp = yk_data_parallel(net, &(yk_data_parallel_options){.devices = devices, .count = 3});
+    for (int step = 0; fine && step < 5; step++) {
+        yk_scope inner = yk_scope_begin();
+        yk_tensor *x = randn(YK_SHAPE(5, 1, 28, 28)), *y = yk_forward(dp, x), *z = yk_forward(alone, x);
+        fine = y && z && !yk_backward(yk_sum(yk_square(y))) && !yk_backward(yk_sum(yk_square(z)));
+        if (fine) {
+            yk_tensor *a = yk_grad(yk_module_get(net, "conv1.weight")),
+                      *b = yk_grad(yk_module_get(alone, "conv1.weight"));
+            yk_tensor *apart = yk_max(yk_abs(yk_sub(a, b)));
+            fine = apart && yk_item(apart) <= 1e-11;
+        }
+        yk_scope_end(inner);
+    }
+    yk_scope_end(scope);
+    *(bool *)failed = !fine;
+    yk_clear_error();
+    return NULL;
+}
+
+/* From several threads of the program, on the same devices: each gets threads of its own where they are busy. */
+static void from_several_threads(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    bool failed[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, train_apart, &failed[i]), 0);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_false(failed[i]);
+    }
+}
+
+/* One inside a replica of another: the inner one's devices are free, as its threads are others. */
+static void one_inside_another(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *net = lenet(), *inner = over(net, 2), *outer = over(yk_sequential(inner, NULL), 1);
+    yk_tensor *x = randn(YK_SHAPE(5, 1, 28, 28));
+    assert_true(distance(yk_forward(outer, x), yk_forward(net, x)) <= 1e-12);
+    yk_scope_end(scope);
+}
+
+int main(void)
+{
+    setenv("YOKE_CPU_DEVICES", "8", 1);
+    setenv("OMP_NUM_THREADS", "8", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_split_like_chunk),
+        cmocka_unit_test(a_thread_for_each_device_lives_long),
+        cmocka_unit_test(outputs_and_gradients_of_one_device),
+        cmocka_unit_test(batch_norm_equals_the_parts),
+        cmocka_unit_test(the_same_bits_for_any_number_of_threads),
+        cmocka_unit_test(another_dim_and_output_device),
+        cmocka_unit_test(one_device_is_the_module_itself),
+        cmocka_unit_test(lists),
+        cmocka_unit_test(a_scatter_of_the_program),
+        cmocka_unit_test(the_loss_stays_on_its_devices),
+        cmocka_unit_test(memory_of_the_first_device),
+        cmocka_unit_test(nothing_is_copied_without_need),
+        cmocka_unit_test(the_module_may_change),
+        cmocka_unit_test(shared_parts),
+        cmocka_unit_test(graphs_of_several_forwards),
+        cmocka_unit_test(hooks_run_in_every_replica),
+        cmocka_unit_test(modes_reach_the_replicas),
+        cmocka_unit_test(a_replica_that_fails_is_named),
+        cmocka_unit_test(a_backward_that_fails_names_the_device),
+        cmocka_unit_test(wrong_devices),
+        cmocka_unit_test(scatter_and_gather),
+        cmocka_unit_test(replicate_and_apply),
+        cmocka_unit_test(from_several_threads),
+        cmocka_unit_test(one_inside_another),
+    };
+    return cmocka_run_group_tests_name("parallel/data_parallel", tests, NULL, NULL);
+}
