@@ -13,8 +13,8 @@
  * mistake found before anything was sent (a wrong shape, a rank outside the group) fails that one call and leaves the
  * group whole.
  *
- * Collectives work on tensors of any device, messages on CPU tensors, of any strides (those that are not contiguous are
- * copied first), write in place without being recorded by autograd, and count as a write. In all of them group NULL
+ * Collectives and messages work on tensors of any device and of any strides (those that are not contiguous are copied
+ * first), write in place without being recorded by autograd, and count as a write. In all of them group NULL
  * means the default group. Any number of threads may call; the calls on one group take place one after the other. The
  * child of a fork is no rank of its parent's groups: operations on them fail there (YK_ERR_STATE), and releasing them
  * leaves the parent's alone.

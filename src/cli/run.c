@@ -20,6 +20,7 @@
 #include "cli/options.h"
 #include "cli/program_file.h"
 #include "cli/run_job.h"
+#include "launch/gpus.h"
 #include "launch/guard.h"
 #include "net/handshake.h"
 
@@ -37,11 +38,15 @@ static int whole(const char *text, size_t length, int most)
     return value <= most ? value : 0;
 }
 
-/* GPUs that this process may use: those that CUDA_VISIBLE_DEVICES lists, or all that the driver shows. */
+/* GPUs that this process may use; where the driver does not tell, those that CUDA_VISIBLE_DEVICES lists, or all that
+ * have a device file. */
 static int count_gpus(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    int count = 0;
+    int count = yk__gpus_count();
+    if (count >= 0)
+        return count;
+    count = 0;
     if (visible) {
         for (const char *at = visible; *at && *at != '-'; at += strcspn(at, ","), at += *at == ',')
             count++;

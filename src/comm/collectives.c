@@ -286,12 +286,6 @@ static yk__group *prepare_message(const char *what, yk__comm_kind kind, yk_tenso
     yk__group *g = member(what, group);
     if (!g || check_tensor(what, "the tensor", x) || check_rank(what, send ? "dst" : "src", g, peer))
         return NULL;
-    if (!yk__backend_for(x)->host_memory) {
-        char text[64];
-        yk__fail(YK_ERR_UNSUPPORTED, "%s: the tensor is on %s, but messages are of CPU tensors; collectives take both",
-                 what, yk_device_format(yk__device_of(x), text));
-        return NULL;
-    }
     if (tag < 0) {
         yk__fail(YK_ERR_ARGUMENT, "%s: tag %d is negative", what, tag);
         return NULL;

@@ -1,6 +1,6 @@
 /*
- * staging.c - collectives of tensors whose memory the host cannot touch, in their turn on the device's queue.
- * Layer: comm.
+ * staging.c - collectives of tensors whose memory the host cannot touch, in their turn on the device's queue; messages
+ * of such tensors. Layer: comm.
  *
  *   thread that calls        device's queue               group's thread
  *   ----------------------   --------------------------   ------------------------------------
@@ -120,6 +120,17 @@ static void let_go(void *arg)
     pthread_mutex_unlock(&s->lock);
 }
 
+static yk_status queue_output(yk__staging *s)
+{
+    const yk__backend *backend = yk__backend_of(s->device);
+    yk_status status = backend->queue_upload(s->device.index, s->out->data, s->out_memory, bytes_of(s->out));
+    if (!status && s->out != s->wanted)
+        status = yk__raw_copy(s->wanted, s->out);
+    if (!status)
+        yk__bump_version(s->wanted);
+    return status;
+}
+
 yk_status yk__staging_queue(yk__staging *s)
 {
     const yk__backend *backend = yk__backend_of(s->device);
@@ -131,13 +142,10 @@ yk_status yk__staging_queue(yk__staging *s)
     if (!status)
         status = backend->enqueue(index, take_turn, s);
     if (!status && s->out)
-        status = backend->queue_upload(index, s->out->data, s->out_memory, bytes_of(s->out));
-    if (!status && s->out && s->out != s->wanted)
-        status = yk__raw_copy(s->wanted, s->out);
-    if (!status && s->out)
-        yk__bump_version(s->wanted);
+        status = queue_output(s);
     yk_status last = backend->enqueue(index, let_go, s);
-    s->let_go = last != YK_OK; /* then nobody will */
+    if (last) /* then nobody will */
+        s->let_go = true;
     return status ? status : last;
 }
 
@@ -161,6 +169,35 @@ static bool wait_until(yk__staging *s, const bool *flag, double seconds)
     while (!*flag && pthread_cond_timedwait(&s->changed, &s->lock, &end) != ETIMEDOUT)
         continue;
     return *flag;
+}
+
+yk_status yk__staging_fetch(yk__staging *s, double seconds, yk__comm_op *op)
+{
+    const yk__backend *backend = yk__backend_of(s->device);
+    int index = s->device.index;
+    op->in = s->in_memory;
+    op->out = s->out_memory;
+    if (!s->in)
+        return YK_OK;
+    s->queued = s->ended = true; /* nothing waits for a turn */
+    yk_status status = backend->queue_download(index, s->in_memory, s->in->data, bytes_of(s->in));
+    if (!status)
+        status = backend->enqueue(index, take_turn, s);
+    yk_status last = backend->enqueue(index, let_go, s);
+    if (last) /* then nobody will */
+        s->let_go = true;
+    status = status ? status : last;
+    return status ? status : yk__staging_wait(s, seconds, op);
+}
+
+yk_status yk__staging_deliver(yk__staging *s)
+{
+    s->queued = true;
+    yk_status status = queue_output(s);
+    yk_status last = yk__backend_of(s->device)->enqueue(s->device.index, let_go, s);
+    if (last) /* then nobody will */
+        s->let_go = true;
+    return status ? status : last;
 }
 
 yk_status yk__staging_wait(yk__staging *s, double seconds, yk__comm_op *op)

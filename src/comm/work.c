@@ -262,7 +262,8 @@ static bool message_done(yk__group *g, yk_work *work, double seconds)
     bool listed = false;
     pthread_mutex_lock(&g->lock);
     if (done && !work->done) {
-        if (!status && work->call.op.kind == YK__COMM_RECV && unstage(&work->call, work->staged_out))
+        if (!status && work->call.op.kind == YK__COMM_RECV &&
+            (work->call.staging ? yk__staging_deliver(work->call.staging) : unstage(&work->call, work->staged_out)))
             yk__error_take(&error);
         work->error = error;
         yk_work **at = &g->pending;
@@ -308,10 +309,16 @@ static void reap(yk__group *g)
 static yk_work *start_message(yk__group *g, yk__call *call)
 {
     reap(g);
-    yk_work *work = work_create(g, call);
-    if (!work)
+    call->staging = NULL;
+    if (yk__staging_needed(call) && !(call->staging = yk__staging_create(call)))
         return NULL;
-    if (stage(&work->call, &work->staged_in, &work->staged_out)) {
+    yk_work *work = work_create(g, call);
+    if (!work) {
+        yk__staging_free(call->staging, 0);
+        return NULL;
+    }
+    if (work->call.staging ? yk__staging_fetch(work->call.staging, g->timeout, &work->call.op)
+                           : stage(&work->call, &work->staged_in, &work->staged_out)) {
         yk_work_release(work);
         return NULL;
     }

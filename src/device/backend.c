@@ -9,12 +9,14 @@
 #include <string.h>
 
 #include "device/backend.h"
+#include "launch/gpus.h"
 #include "launch/rank_info.h"
 
 static const yk__device_services services = {
     .dtype_name = yk_dtype_name,
     .workspace_get = yk__workspace_get,
     .storage_release = yk__storage_release,
+    .gpus_count = yk__gpus_count,
 };
 
 static const yk__plugin_request cuda_request = {

@@ -16,6 +16,7 @@ typedef struct yk__device_services {
     /* Memory for one call of a slot, from the device's cache: see yk__workspace_get. */
     void *(*workspace_get)(yk_device device, size_t bytes, yk__storage **handle);
     void (*storage_release)(yk__storage *storage);
+    int (*gpus_count)(void); /* of launch/gpus.h: without the driver */
 } yk__device_services;
 
 #define YK__DEVICE_PLUGIN_INTERFACE "device"

@@ -68,7 +68,6 @@ static void others(rank_context *c)
     check_all(c, base, 3, "transposed");
     const int64_t none = 0;
     CHECK_OK(yk_all_reduce(yk_zeros(1, &none, &o), YK_OP_SUM, c->group));
-    CHECK_FAILS(yk_send(x, 1 - c->rank, 0, c->group), YK_ERR_UNSUPPORTED, "send", "cuda:");
 }
 
 static void results(rank_context *c)
@@ -123,6 +122,89 @@ static void test_mismatch(void **state)
     run_ranks(THREADS, RANKS, different, NULL, 60, true);
 }
 
+/* What was queued before is sent, what is queued behind the wait sees what came; into views, and between a GPU and a
+ * CPU. */
+static void messages(rank_context *c)
+{
+    const int64_t square[] = {3, 4}, n = N;
+    yk_tensor_options o = {.device = {YK_CUDA, (int16_t)c->rank}};
+    int other = 1 - c->rank;
+    for (int round = 0; round < 5; round++) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *x = filled(c, c->rank), *y = filled(c, -1);
+        for (int i = 0; i < 4; i++)
+            x = yk_add_scalar(x, 1); /* rank + 4 */
+        yk_work *came = yk_irecv(y, other, 7, c->group), *sent = yk_isend(x, other, 7, c->group);
+        CHECK(yk_add_(x, x, 1), "add_ failed"); /* after it was sent */
+        CHECK_OK(yk_work_wait(came));
+        CHECK_OK(yk_work_wait(sent));
+        check_all(c, yk_mul_scalar(y, 2), 2 * (other + 4), "behind a message");
+        check_all(c, x, 2 * (c->rank + 4), "what was sent");
+        if (c->failure[0])
+            return;
+        yk_scope_end(scope);
+    }
+    /* A transposed view on both ends. */
+    yk_tensor *base = yk_full(2, square, c->rank, &o);
+    float got[12];
+    if (c->rank == 0) {
+        for (int i = 0; i < 12; i++)
+            got[i] = (float)i;
+        CHECK_OK(yk_tensor_write(base, got, sizeof(got)));
+        CHECK_OK(yk_send(yk_transpose(base, 0, 1), 1, 0, c->group));
+    } else {
+        CHECK_OK(yk_recv(yk_transpose(base, 0, 1), 0, 0, c->group));
+        CHECK_OK(yk_tensor_read(base, got, sizeof(got)));
+        for (int i = 0; i < 12; i++)
+            CHECK(got[i] == (float)i, "element %d of a view is %g", i, (double)got[i]);
+    }
+    /* From a GPU to a CPU and back. */
+    yk_tensor *mixed = c->rank == 0 ? filled(c, 3) : yk_zeros(1, &n, NULL);
+    if (c->rank == 0) {
+        CHECK_OK(yk_send(mixed, 1, 1, c->group));
+        CHECK_OK(yk_recv(mixed, 1, 2, c->group));
+        check_all(c, mixed, 4, "from a CPU");
+    } else {
+        CHECK_OK(yk_recv(mixed, 0, 1, c->group));
+        check_all(c, mixed, 3, "from a GPU");
+        CHECK_OK(yk_send(yk_add_scalar(mixed, 1), 0, 2, c->group));
+    }
+    /* A count that is not the other's fails on both, and the devices go on. */
+    yk_tensor *few = yk_full(2, square, 1, &o), *many = filled(c, 5);
+    if (c->rank == 0)
+        (void)!yk_send(few, 1, 3, c->group);
+    else
+        CHECK_FAILS(yk_recv(many, 0, 3, c->group), YK_ERR_MISMATCH, "recv", "12");
+    yk_clear_error();
+    check_all(c, yk_add_scalar(filled(c, 8), 1), 9, "behind a message that failed");
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    run_ranks(THREADS, RANKS, messages, NULL, 60, true);
+}
+
+/* Nobody sends: the time-out ends it. */
+static void unheard(rank_context *c)
+{
+    CHECK_MET(c);
+    if (c->rank == 1) {
+        CHECK(all_come(c, 0), "rank 0 did not end");
+        return;
+    }
+    yk_tensor *x = filled(c, 1);
+    CHECK_FAILS(yk_recv(x, 1, 0, c->group), YK_ERR_STALLED, "recv", "rank 1");
+    check_all(c, yk_add_scalar(filled(c, 5), 1), 6, "behind a recv that failed");
+    CHECK(all_come(c, 0), "rank 1 did not end");
+}
+
+static void test_unheard(void **state)
+{
+    (void)state;
+    run_ranks(THREADS, RANKS, unheard, NULL, 3, true);
+}
+
 /* The same slots on the CPU, which is done when they return. */
 static void note(void *arg)
 {
@@ -151,7 +233,8 @@ int main(void)
     setenv("YOKE_EMULATOR_GPUS", "2", 1);
     if (!use_emulator())
         return 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_results),
-                                       cmocka_unit_test(test_mismatch), cmocka_unit_test(test_time_out)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu),      cmocka_unit_test(test_results),
+                                       cmocka_unit_test(test_mismatch), cmocka_unit_test(test_time_out),
+                                       cmocka_unit_test(test_messages), cmocka_unit_test(test_unheard)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

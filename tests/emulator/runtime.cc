@@ -8,6 +8,7 @@
  * function: it may block until another stream's has run. So a stream that has one queued is not left until somebody
  * waits; a thread for each carries it out.
  */
+#include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,8 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include <unistd.h>
 
 #include "tests/emulator/emulator.h"
 
@@ -211,9 +214,19 @@ cudaError_t cudaRuntimeGetVersion(int *version)
     return cudaSuccess;
 }
 
+/* The driver belongs to the process that started it. */
+static bool is_forked()
+{
+    static std::atomic<pid_t> owner{0};
+    pid_t none = 0, own = getpid();
+    return !owner.compare_exchange_strong(none, own) && none != own;
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
     *count = number("YOKE_EMULATOR_GPUS", 1);
+    if (is_forked())
+        return result(cudaErrorInitializationError);
     if (number("YOKE_EMULATOR_DRIVER", CUDART_VERSION) < CUDART_VERSION / 1000 * 1000)
         return result(cudaErrorInsufficientDriver);
     return *count ? cudaSuccess : result(cudaErrorNoDevice);
@@ -221,6 +234,8 @@ cudaError_t cudaGetDeviceCount(int *count)
 
 cudaError_t cudaSetDevice(int device)
 {
+    if (is_forked())
+        return result(cudaErrorInitializationError);
     if (device < 0 || device >= number("YOKE_EMULATOR_GPUS", 1))
         return result(cudaErrorInvalidDevice);
     device_now = device;

@@ -2,8 +2,9 @@
  * cuda_device.c - GPUs as logical devices, each with a stream of its own. Layer: device/cuda.
  *
  * YOKE_CUDA_DEVICES_PER_GPU splits each GPU into so many devices, so that programs for several run where there is one:
- * device i is a share of GPU i / that number. Counting makes no context; cuda_use makes one on the device's GPU alone.
- * The process that counted is kept: CUDA does not survive a fork, and a child that uses it is told so.
+ * device i is a share of GPU i / that number. Counting does not start the driver where the system's files tell the
+ * number (launch/gpus.h); cuda_use does, and makes a context on the device's GPU alone. The process that started the
+ * driver is kept: CUDA does not survive a fork, and a child of it that uses CUDA is told so.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,7 +19,7 @@ enum { MOST_DEVICES = 64 };
 
 static struct {
     int count, per_gpu;
-    pid_t process;
+    _Atomic pid_t process; /* that started the driver; 0: none yet */
     char why_none[600];
     struct {
         pthread_mutex_t lock;
@@ -45,7 +46,6 @@ static void count_devices(void)
     int64_t per_gpu = 1;
     char a[16], b[16];
     yk_error before, error;
-    cuda.process = getpid();
     for (int i = 0; i < MOST_DEVICES; i++)
         pthread_mutex_init(&cuda.devices[i].lock, NULL);
     cuda_base->error_take(&before);
@@ -64,7 +64,11 @@ static void count_devices(void)
                  "container, start it with the host's GPUs");
         return;
     }
-    code = cudaGetDeviceCount(&gpus);
+    gpus = driver / 1000 >= runtime / 1000 ? cuda_yoke->gpus_count() : -1;
+    if (gpus < 0) {
+        atomic_store(&cuda.process, getpid());
+        code = cudaGetDeviceCount(&gpus);
+    }
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (code == cudaErrorInsufficientDriver)
         snprintf(cuda.why_none, sizeof(cuda.why_none),
@@ -142,11 +146,12 @@ static yk_status start(int device)
 
 yk_status cuda_use(int device, cudaStream_t *stream)
 {
-    if (getpid() != cuda.process)
+    pid_t process = 0, own = getpid();
+    if (!atomic_compare_exchange_strong(&cuda.process, &process, own) && process != own)
         return cuda_fail(YK_ERR_STATE,
                          "cuda:%d: process %d used CUDA before it forked this one (%d), and CUDA does not survive a "
                          "fork: use it in the children alone, or start them by yoke run",
-                         device, (int)cuda.process, (int)getpid());
+                         device, (int)process, (int)own);
     cudaError_t code = cudaSetDevice(cuda_gpu_of(device));
     if (code)
         return cuda_failed(device, code, "cudaSetDevice");
