@@ -172,6 +172,31 @@ static int data_test(void)
     return 0;
 }
 
+/* ---- docs/data_parallel.md, on four devices ---- */
+static int data_parallel(void)
+{
+    yk_tensor *x = yk_rand(YK_SHAPE(6, 1, 28, 28), NULL), *y = yk_randint(0, 10, YK_SHAPE(6), NULL);
+#include "data_parallel.md.1"
+    CHECK(yk_data_parallel_count(model) == 4);
+    CHECK(yk_optimizer_state_step(sgd, yk_parameters_at(yk_module_parameters(model), 0)) == 1);
+    return 0;
+}
+
+static yk_tensor *cross_entropy(yk_tensor *output, yk_tensor *target, void *user)
+{
+    (void)user;
+    return yk_cross_entropy(output, target, NULL);
+}
+
+static int data_parallel_balance(void)
+{
+    yk_module *net = yk_lenet(NULL);
+    yk_tensor *x = yk_rand(YK_SHAPE(6, 1, 28, 28), NULL), *y = yk_randint(0, 10, YK_SHAPE(6), NULL);
+#include "data_parallel.md.2"
+    CHECK(loss && fabs(yk_item(loss) - yk_item(yk_cross_entropy(yk_forward(net, x), y, NULL))) < 1e-5);
+    return 0;
+}
+
 /* ---- docs/ddp.md ---- */
 static int ddp(void)
 {
@@ -290,6 +315,8 @@ int main(void)
         {"data.md: collate", data_collate},
         {"data.md: a transform", data_transform},
         {"data.md: a test", data_test},
+        {"data_parallel.md", data_parallel},
+        {"data_parallel.md: balance", data_parallel_balance},
         {"ddp.md", ddp},
         {"errors.md", errors},
         {"modules.md: a module", modules_gate},
@@ -299,7 +326,7 @@ int main(void)
         {"ownership.md: a helper", ownership_return},
         {"stores.md", stores},
     };
-    int bad = 0;
+    int bad = setenv("YOKE_CPU_DEVICES", "4", 1);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         yk_scope scope = yk_scope_begin();
         int failed = all[i].run() | yk_report_error(stderr);
