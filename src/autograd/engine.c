@@ -522,7 +522,11 @@ static void device_work(void *argument)
 
 static yk_status run(yk__task *task)
 {
-    pthread_mutex_init(&task->lock, NULL);
+    pthread_mutexattr_t attributes; /* what is done under the lock is shorter than a sleep */
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(&task->lock, &attributes);
+    pthread_mutexattr_destroy(&attributes);
     pthread_cond_init(&task->changed, NULL);
     for (int q = 1; q < task->n_queues; q++) {
         device_queue *queue = &task->queues[q];

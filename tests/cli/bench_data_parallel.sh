@@ -1,0 +1,44 @@
+#!/bin/bash
+# bench_data_parallel.sh - yoke bench data-parallel: the table, its JSON, the same loss on every number of devices, and
+# what is wrong on the command line.
+. tests/support/tap.bash
+unset YOKE_CPU_DEVICES YOKE_CPU_VISIBLE_DEVICES
+
+# value LINE NAME: that number of the JSON object in line N of out
+value()
+{
+    sed -n "$1p" out | sed -n "s/.*\"$2\": *\([0-9.eE+-]*\).*/\1/p"
+}
+# near A B: within a thousandth
+near()
+{
+    awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(a != "" && b != "" && d * d <= 1e-6 * b * b) }'
+}
+
+exits 0 "bench data-parallel" bench data-parallel --model lenet --devices 1,2,4 --batch-size 8 --steps 30 --json
+ok "a line for each number of devices" [ "$(wc -l < out)" = 3 ]
+ok "which it names" [ "$(value 1 devices) $(value 2 devices) $(value 3 devices)" = "1 2 4" ]
+for line in 1 2 3; do
+    ok "line $line: iterations" [ "$(value $line iterations)" = 30 ]
+    ok "line $line: a rate" awk -v rate="$(value $line iterations_per_second)" 'BEGIN { exit !(rate > 0) }'
+done
+ok "the loss of two devices is one device's" near "$(value 2 loss)" "$(value 1 loss)"
+ok "and that of four" near "$(value 3 loss)" "$(value 1 loss)"
+ok "the memory of four devices" grep -qE '"devices":4,.*"peak_memory_mb":\[[0-9.]+,[0-9.]+,[0-9.]+,[0-9.]+\]' out
+ok "the first has the most" awk -F'[][,]' '/"devices":4/ { exit !($(NF - 4) > $(NF - 3) && $(NF - 1) > 0) }' out
+cp out gathered
+exits 0 "--no-gather" bench data-parallel --devices 2 --batch-size 8 --steps 30 --no-gather --json
+ok "the same loss" near "$(value 1 loss)" "$(sed -n 2p gathered | sed 's/.*"loss":\([0-9.e+-]*\).*/\1/')"
+exits 0 "as text, made-up images, threads" bench data-parallel --model resnet18 --devices 2 --batch-size 4 --steps 2 --threads 2
+says out "resnet18, batch 4, 2 threads a device"
+says out "devices  iterations       it/s      loss  peak memory of each device, MiB"
+
+for list in 0 65 1,,2 1, x -1 ""; do
+    exits 2 "--devices '$list'" bench data-parallel --devices="$list" --steps 2
+    says err "expected numbers from 1 to 64 with commas between"
+done
+exits 2 "no steps" bench data-parallel --steps 1
+YOKE_CPU_DEVICES=2 run bench data-parallel --devices 1,4 --steps 2
+ok "more than the environment allows: exit code 1" [ "$code" = 1 ]
+says err "there are 2 CPU devices, and 4 were asked for: YOKE_CPU_DEVICES sets how many"
+finish
