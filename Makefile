@@ -3,6 +3,8 @@
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := all
 SHELL := /bin/bash
+# Where Fedora has Open MPI's commands, and Arch perl's: not on everybody's path.
+export PATH := $(PATH):/usr/lib64/openmpi/bin:/usr/bin/core_perl
 
 VERSION  := $(shell sed -n 's/^\#define YK_VERSION "\(.*\)"/\1/p' include/yoke/base.h)
 SOVERSION := 1
@@ -13,6 +15,8 @@ PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
 ARCH     := $(shell uname -m)
 JOBS     ?= $(shell nproc)
+# Many tests wait most of their time: more of them than there are cores (scripts/order-tests).
+TEST_JOBS ?= $$(($(JOBS) + ($(JOBS) + 1) / 2))
 
 ifeq ($(origin CC),default)
 CC := $(if $(shell command -v gcc),gcc,clang)
@@ -233,7 +237,8 @@ run: $(BUILD)/yoke
 	$(BUILD)/yoke train $(ARGS)
 
 test: $(TESTS) $(BUILD)/yoke $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) $(BUILD)/tests/gpu/gpu_cases examples
-	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(JOBS) --exec scripts/run-test $(TESTS) $(EMULATOR_FAULTS) $(TEST_SCRIPTS)
+	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(TEST_JOBS) --exec scripts/run-test \
+	    $$(printf '%s\n' $(TESTS) $(EMULATOR_FAULTS) $(TEST_SCRIPTS) | scripts/order-tests)
 
 # Every slot that the GPU has, kernel by kernel on the host, against the CPU's; SEEDS orders of threads and streams each.
 SEEDS ?= 1

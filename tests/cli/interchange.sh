@@ -1,12 +1,11 @@
 #!/bin/bash
 # interchange.sh - weights to and from the Python package safetensors, under torchvision's names. Skipped where the
-# package is not installed ($YOKE_PEER_PYTHON or python3 is asked).
-python=${YOKE_PEER_PYTHON:-python3}
+# package is not installed ($YOKE_PEER_PYTHON, python3 and /usr/bin/python3 are asked).
 here=$PWD
 . tests/support/tap.bash
 
-if ! "$python" -c 'import numpy, safetensors.numpy' 2> /dev/null; then
-    skip "interchange with Python" "$python has no numpy and safetensors"
+if ! find_python "numpy, safetensors.numpy"; then
+    skip "interchange with Python" "there is no Python with numpy and safetensors"
     finish
     exit
 fi

@@ -64,13 +64,20 @@ bare "$YOKE" run -n 2 --no-prefix seq 50000 | sort -n | uniq -c | awk '$1 != 2 |
 ok "all lines come" [ "${PIPESTATUS[*]}" = "0 0 0 0" ]
 mkfifo idle
 exec 7<> idle
-bare "$YOKE" run -n 1 --no-prefix bash -c 'echo $$ > writer; exec seq 3000000' > idle 2> err &
-launcher=$!
+bare bash -c 'echo $$ > launcher; exec "$0" "$@"' "$YOKE" run -n 1 --no-prefix --grace 1 bash -c 'echo $$ > writer; exec seq 3000000' \
+    > idle 2> err &
 until [ -s writer ]; do sleep 0.02; done
 sleep 0.5
-kill -TERM $launcher
-wait $launcher
-ok "SIGTERM ends a run whose reader does not read" [ $? = 143 ]
+kill -TERM "$(cat launcher)"
+ended=no
+for ((i = 0; i < 600; i++)); do
+    kill -0 "$(cat launcher)" 2> /dev/null || { ended=yes; break; }
+    sleep 0.05
+done
+ok "SIGTERM ends a run whose reader does not read" [ $ended = yes ]
+ok "and what it ran" bash -c '! kill -0 "$(cat writer)" 2> /dev/null'
+[ $ended = yes ] || kill -KILL "$(cat launcher)"
+wait
 exec 7>&-
 
 # the job's secret, and a plug-in's folder that the program's own place gives

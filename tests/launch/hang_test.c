@@ -16,6 +16,7 @@
 
 #include "base/progress.h"
 #include "net/socket.h"
+#include "tests/support/machine.h"
 
 enum { OUTPUT = 64 << 10 };
 static char this_program[4096];
@@ -51,7 +52,7 @@ static int run_rank(const char *what)
     }
     if (strcmp(what, "steady") == 0) { /* longer than the time-out, and never still for as long */
         for (int i = 0; i < 14 && !status; i++) {
-            usleep(400000);
+            usleep((useconds_t)(patience(0.4) * 1e6));
             status = reduce();
         }
     } else if (strcmp(what, "computes") == 0) { /* with no operation under way anywhere */
@@ -70,7 +71,7 @@ static int run_rank(const char *what)
         if (what[0] == 'a') /* all is well */
             yk_destroy_process_group();
         if (what[0] == 'a' && rank == 0)
-            sleep(5); /* in no group any more */
+            usleep((useconds_t)(patience(5) * 1e6)); /* in no group any more */
     }
     return status ? yk_report_error(stderr) : 0;
 }
@@ -100,8 +101,8 @@ static void expect_text(const char *output, const char *text)
 static int launch_ranks(int count, const char *options, const char *what, char output[OUTPUT])
 {
     char arguments[8192];
-    snprintf(arguments, sizeof(arguments), "-n %d --hang-timeout 2 --grace 5 %s -- '%s' %s", count, options,
-             this_program, what);
+    snprintf(arguments, sizeof(arguments), "-n %d --hang-timeout %g --grace 5 %s -- '%s' %s", count, patience(2),
+             options, this_program, what);
     return launch(arguments, output);
 }
 
@@ -110,7 +111,9 @@ static void rank_that_sleeps(void **state)
     (void)state;
     static char output[OUTPUT];
     assert_int_equal(launch_ranks(3, "", "sleeps", output), 124);
-    expect_text(output, "no progress for 2 s (--hang-timeout)");
+    char hang[64];
+    snprintf(hang, sizeof(hang), "no progress for %.3g s (--hang-timeout)", patience(2));
+    expect_text(output, hang);
     expect_text(output, "waits in all_reduce #3 (float32, 100 elements, sum) of group 'world'; not there yet: rank 0");
     expect_text(output, "  rank 0: in no operation; its last, all_reduce #2 (float32, 100 elements, sum)");
     for (int rank = 1; rank < 3; rank++) {
@@ -193,9 +196,9 @@ static void two_nodes(void **state)
     assert_true(port > 0);
     snprintf(command, sizeof(command),
              "for n in 0 1; do '%s' run --nnodes 2 --node-rank $n --master-addr 127.0.0.1 --master-port %d "
-             "--hang-timeout 2 --grace 5 -- '%s' sleeps > $0.$n 2>&1 < /dev/null & p=\"$p $!\"; done; "
+             "--hang-timeout %g --grace 5 -- '%s' sleeps > $0.$n 2>&1 < /dev/null & p=\"$p $!\"; done; "
              "for q in $p; do wait $q; echo code $?; done; cat $0.0 $0.1; rm $0.0 $0.1",
-             getenv("YOKE"), port, this_program);
+             getenv("YOKE"), port, patience(2), this_program);
     char name[] = "/tmp/yk-hang-XXXXXX", whole[9800];
     close(mkstemp(name));
     FILE *script = fopen(name, "w");

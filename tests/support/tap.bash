@@ -73,6 +73,13 @@ find_python()
     return 1
 }
 
+# patience SECONDS: so many more on a machine that is busy, or for a sanitized build: the time-outs of a test, and the
+# delays that are to stand out. scripts/run-test measures the machine.
+patience()
+{
+    awk -v quiet="$1" -v times="${YOKE_TEST_SLOWNESS:-1}" 'BEGIN { print quiet * (times > 1 ? times : 1) }'
+}
+
 # wait_for FILE TEXT: up to five minutes, until the file holds the text.
 wait_for()
 {
