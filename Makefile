@@ -172,7 +172,7 @@ $(BUILD)/emulator/emulator_faults: $(EMULATOR_SOURCES:%=$(BUILD)/emulator/%.o) $
 	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $^
 
 # Runs on a machine with a GPU, which has the C library and little else.
-$(BUILD)/tests/gpu/gpu_cases: $(BUILD)/tests/gpu/gpu_cases.o $(filter $(BUILD)/tests/support/slot_%,$(TEST_SUPPORT)) $(BUILD)/libyoke.a
+$(BUILD)/tests/gpu/gpu_cases: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/gpu/*.c)) $(filter $(BUILD)/tests/support/slot_%,$(TEST_SUPPORT)) $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
 
 $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libyoke.a

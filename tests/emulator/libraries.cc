@@ -11,7 +11,7 @@
 
 namespace emulator
 {
-static const library *const all[] = {&blas_library};
+static const library *const all[] = {&blas_library, &dnn_library};
 }
 
 extern "C" {

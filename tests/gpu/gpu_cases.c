@@ -5,6 +5,9 @@
  *   gpu_cases devices          says which devices there are, or why none; exit code 0, 3 where there is none
  *   gpu_cases list             GROUP NAME, a line each
  *   gpu_cases run GROUP NAME   one line of JSON; exit code 0, or 1 where the case failed
+ *   gpu_cases benches          the names of what can be measured
+ *   gpu_cases bench NAME       one line of JSON: times and rates
+ *   gpu_cases try NAME         the same with a few elements
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +16,7 @@
 #include <yoke/device.h>
 
 #include "device/table.h"
+#include "tests/gpu/gpu_bench.h"
 #include "tests/support/slot_cases.h"
 
 static void print_text(const char *text)
@@ -70,6 +74,12 @@ int main(int argc, char **argv)
     }
     if (argc == 4 && strcmp(argv[1], "run") == 0)
         return run(argv[2], argv[3]);
-    fprintf(stderr, "usage: gpu_cases devices | list | run GROUP NAME\n");
+    if (argc == 2 && strcmp(argv[1], "benches") == 0) {
+        gpu_bench_list();
+        return 0;
+    }
+    if (argc == 3 && (strcmp(argv[1], "bench") == 0 || strcmp(argv[1], "try") == 0))
+        return gpu_bench_run(argv[2], argv[1][0] == 't');
+    fprintf(stderr, "usage: gpu_cases devices | list | run GROUP NAME | benches | bench NAME | try NAME\n");
     return 2;
 }

@@ -174,6 +174,9 @@ static void conv_case(const slot_case *self, slot_report *r)
                  {3, 2, 5, 6, 2, 1, 1, 1, 1, 0, 1},
                  {1, 6, 11, 9, 6, 3, 3, 6, 2, 2, 2},
                  {2, 1, 1, 1, 3, 3, 3, 1, 1, 1, 1}};
+    const char *libraries = getenv("YOKE_CUDA_LIBRARIES");
+    bool own = libraries && strcmp(libraries, "0") == 0;
+    long long library_before = slot_ready(r) ? work_done("conv2d_backward_weight", true) : 0;
     for (int k = 0; k < 5 * 4 && slot_ready(r) && !r->failed; k++) {
         int64_t n = cases[k % 5].n, c = cases[k % 5].c, h = cases[k % 5].h, w = cases[k % 5].w, o = cases[k % 5].o;
         int64_t kh = cases[k % 5].kh, kw = cases[k % 5].kw, g = cases[k % 5].groups, s = cases[k % 5].stride;
@@ -208,6 +211,62 @@ static void conv_case(const slot_case *self, slot_report *r)
             pair_compare_sums(r, "gw", gw, sum_room(dtype) * 2);
             pair_compare_sums(r, "gbias", gbias, sum_room(dtype) * 2);
         }
+        clear(&all);
+    }
+    long long by_library = work_done("conv2d_backward_weight", true) - library_before;
+    if (!r->failed && (own ? by_library != 0 : by_library < 10))
+        slot_fail(r, "%lld gradients of weights by a library", by_library);
+}
+
+/* op 0: no mask, 1: causal, 2: bool mask, 3: added mask; the first query may look at no key of a bool mask. */
+static void attention_case(const slot_case *self, slot_report *r)
+{
+    static const int64_t sizes[][6] = {
+        {2, 3, 5, 7, 4, 6}, {1, 1, 1, 1, 1, 1}, {1, 2, 33, 40, 8, 8}, {3, 2, 4, 4, 16, 2}}; /* B, H, L, S, E, D */
+    enum { Q, K, V, OUT, LSE, GOUT, GQ, GK, GV, MASK };
+    for (int k = 0; k < 4 * 4 && slot_ready(r) && !r->failed; k++) {
+        const int64_t *n = sizes[k % 4], b = n[0], h = n[1];
+        yk_dtype dtype = k & 4 ? YK_F64 : YK_F32;
+        int layout = k & 8 && n[0] > 1 ? REVERSED : C_ORDER;
+        const int64_t q[] = {b, h, n[2], n[4]}, key[] = {b, h, n[3], n[4]}, v[] = {b, h, n[3], n[5]};
+        const int64_t out[] = {b, h, n[2], n[5]}, mask[] = {b, h, n[2], n[3]};
+        const int64_t *shapes[] = {q, key, v, out, out, out, q, key, v, mask};
+        const yk__attention p = {.scale = 0.3, .causal = self->op == 1};
+        pairs all = {.count = 0};
+        for (int i = 0; i < MOST; i++)
+            next(&all, r, i == MASK && self->op == 2 ? YK_BOOL : dtype, i == LSE ? 3 : 4, shapes[i],
+                 i == MASK && self->op == 3 ? EXPANDED : C_ORDER, i == MASK && self->op == 2 ? 0 : -2, 2);
+        if (!r->failed && layout == REVERSED) /* (B, L, H, E) in memory, as heads are split: the columns stay */
+            for (int i = 0; i < 3; i++)
+                for (int side = 0; side < 2; side++) {
+                    yk__view *view = side ? &all.of[i].gpu : &all.of[i].cpu;
+                    view->stride[1] = view->shape[3];
+                    view->stride[2] = view->shape[3] * view->shape[1];
+                }
+        if (!r->failed && self->op == 2) {
+            memset(all.of[MASK].cpu.data, 0, (size_t)n[3]);
+            pair_upload(&all.of[MASK], r);
+        }
+#define CPU(i) (&all.of[i].cpu)
+#define GPU(i) (&all.of[i].gpu)
+        const yk__view *cpu_mask = self->op > 1 ? CPU(MASK) : NULL, *gpu_mask = self->op > 1 ? GPU(MASK) : NULL;
+        if (!r->failed &&
+            slot_done(r, "cpu", slot_cpu->attention(0, &p, CPU(OUT), CPU(LSE), CPU(Q), CPU(K), CPU(V), cpu_mask)) &&
+            slot_done(r, "cuda", slot_gpu->attention(0, &p, GPU(OUT), GPU(LSE), GPU(Q), GPU(K), GPU(V), gpu_mask)) &&
+            slot_done(r, "cpu",
+                      slot_cpu->attention_backward(0, &p, CPU(GQ), CPU(GK), CPU(GV), CPU(GOUT), CPU(Q), CPU(K), CPU(V),
+                                                   cpu_mask, CPU(OUT), CPU(LSE))) &&
+            slot_done(r, "cuda",
+                      slot_gpu->attention_backward(0, &p, GPU(GQ), GPU(GK), GPU(GV), GPU(GOUT), GPU(Q), GPU(K), GPU(V),
+                                                   gpu_mask, GPU(OUT), GPU(LSE)))) {
+            pair_compare_sums(r, "out", &all.of[OUT], sum_room(dtype));
+            pair_compare_sums(r, "lse", &all.of[LSE], sum_room(dtype));
+            pair_compare_sums(r, "gq", &all.of[GQ], sum_room(dtype) * 2);
+            pair_compare_sums(r, "gk", &all.of[GK], sum_room(dtype) * 2);
+            pair_compare_sums(r, "gv", &all.of[GV], sum_room(dtype) * 2);
+        }
+#undef CPU
+#undef GPU
         clear(&all);
     }
 }
@@ -362,6 +421,8 @@ const slot_case slot_network_cases[] = {
     {"softmax", "log", softmax_case, 1},
     {"gemm", "all", gemm_case, 0},
     {"conv2d", "all", conv_case, 0},
+    {"attention", "plain", attention_case, 0}, {"attention", "causal", attention_case, 1},
+    {"attention", "bool_mask", attention_case, 2}, {"attention", "added_mask", attention_case, 3},
     {"pool", "max", pool_case, 0}, {"pool", "average", pool_case, 1}, {"pool", "adaptive", pool_case, 2},
     LAYER("conv2d", 0), LAYER("batch_norm", 1), LAYER("pools", 2), LAYER("adaptive_avg_pool2d", 3), LAYER("linear", 4),
     LAYER("layer_norm", 5), LAYER("softmax", 6), LAYER("log_softmax", 7), LAYER("matmul", 8), LAYER("var_gelu", 9),

@@ -1,13 +1,14 @@
 /*
- * conv.cu - the slots conv2d and its backwards, straight from the definition. Layer: device/cuda.
+ * conv.cu - the slots conv2d and its backwards: by cuDNN (dnn.c), or from the definition by the kernels here.
+ * Layer: device/cuda.
  *
- * A thread makes one output, or one gradient of an input; a warp makes one gradient of a weight, or of a bias, and adds
- * its lanes up by a butterfly. Each number is a sum by fused multiply-adds in an order that the shape alone gives. A
- * library's kernels, which use the tensor cores, come in front of these.
+ * A thread makes one output, or one gradient of an input; a warp makes one gradient of a weight and adds its lanes up
+ * by a butterfly. Each number is a sum by fused multiply-adds in an order that the shape alone gives.
  */
 #include "device/cuda/walk.h"
 
 #include "device/cuda/elements.h"
+#include "device/cuda/libraries.h"
 #include "device/cuda/sums.h"
 
 enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES };
@@ -120,22 +121,6 @@ template <typename E> YK__KERNEL(THREADS) conv_weight_kernel(conv_job j)
     }
 }
 
-template <typename E> YK__KERNEL(THREADS) conv_bias_kernel(conv_job j)
-{
-    int64_t outputs = j.out.shape[0] * j.out.shape[2] * j.out.shape[3];
-    int lane = (int)threadIdx.x % LANES;
-    YK__LOOP for (int64_t o = (int64_t)ROWS * blockIdx.x + threadIdx.x / LANES; o < j.out.shape[1];
-                  o += (int64_t)ROWS * gridDim.x)
-    {
-        double sum = 0;
-        YK__LOOP for (int64_t e = lane; e < outputs; e += LANES) sum += (double)at4<E>(
-            j.out, e / j.out.shape[3] / j.out.shape[2], o, e / j.out.shape[3] % j.out.shape[2], e % j.out.shape[3]);
-        sum = warp_sum(sum);
-        if (lane == 0)
-            put<E>(j.bias, o * j.bias.stride[0], (typename E::number)sum);
-    }
-}
-
 static conv_job job_of(const yk__conv2d *p, const yk__view *x, const yk__view *w, const yk__view *out,
                        const yk__view *bias)
 {
@@ -152,14 +137,47 @@ static int64_t elements_of(const yk__view *v)
     return v->shape[0] * v->shape[1] * v->shape[2] * v->shape[3];
 }
 
+/* By the library, where it takes the case; counted either way. */
+static yk_status by_library(int device, enum cuda_work work, const yk__conv2d *p, const yk__view *x, const yk__view *w,
+                            const yk__view *out, bool *taken)
+{
+    yk_status status = cuda_dnn_conv(device, work, p, x, w, out, taken);
+    if (!status)
+        cuda_count_work(work, *taken);
+    return status;
+}
+
+/* A bias (O), or its gradient, as a tensor (1,O,1,1). */
+static yk__view as_channels(const yk__view *bias)
+{
+    yk__view v = *bias;
+    v.ndim = 4;
+    for (int d = 0; d < 4; d++) {
+        v.shape[d] = d == 1 ? bias->shape[0] : 1;
+        v.stride[d] = d == 1 ? bias->stride[0] : 0;
+    }
+    return v;
+}
+
 yk_status cuda_conv2d(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w,
                       const yk__view *bias)
 {
     const yk__view *views[] = {out, x, w};
     conv_job j = job_of(p, x, w, out, bias);
+    if (elements_of(out) == 0)
+        return YK_OK;
+    bool taken = false;
     cudaStream_t stream = NULL;
-    yk_status status = cuda_use(device, &stream);
-    if (status || elements_of(out) == 0)
+    yk_status status = by_library(device, CUDA_CONV, p, x, w, out, &taken);
+    if (!status && taken && bias) {
+        yk__view all = as_channels(bias);
+        for (int d = 0; d < 4; d++)
+            all.shape[d] = out->shape[d];
+        return cuda_binary(device, YK__ADD, out, out, &all, 1);
+    }
+    if (!status)
+        status = cuda_use(device, &stream);
+    if (status || taken)
         return status;
 #define CONV(E)                                                                                                        \
     YK__LAUNCH("conv2d", conv_kernel<E>, walk_rows(device, (elements_of(out) + THREADS - 1) / THREADS), THREADS, 0,    \
@@ -173,9 +191,14 @@ yk_status cuda_conv2d_backward_input(int device, const yk__conv2d *p, const yk__
 {
     const yk__view *views[] = {gx, gout, w};
     conv_job j = job_of(p, gx, w, gout, NULL);
+    if (elements_of(gx) == 0)
+        return YK_OK;
+    bool taken = false;
     cudaStream_t stream = NULL;
-    yk_status status = cuda_use(device, &stream);
-    if (status || elements_of(gx) == 0)
+    yk_status status = by_library(device, CUDA_CONV_INPUT, p, gx, w, gout, &taken);
+    if (!status)
+        status = cuda_use(device, &stream);
+    if (status || taken)
         return status;
 #define CONV_INPUT(E)                                                                                                  \
     YK__LAUNCH("conv2d_backward_input", conv_input_kernel<E>,                                                          \
@@ -188,20 +211,24 @@ yk_status cuda_conv2d_backward_weight(int device, const yk__conv2d *p, const yk_
                                       const yk__view *gout, const yk__view *x)
 {
     const yk__view *views[] = {gw, gout, x};
-    conv_job j = job_of(p, x, gw, gout, gbias);
+    conv_job j = job_of(p, x, gw, gout, NULL);
+    bool taken = false;
     cudaStream_t stream = NULL;
-    yk_status status = cuda_use(device, &stream);
-    if (status)
+    yk_status status = YK_OK;
+    if (gbias) {
+        yk__view all = as_channels(gbias);
+        status = cuda_reduce(device, YK__SUM, &all, gout, 0);
+    }
+    if (status || elements_of(gw) == 0)
+        return status;
+    status = by_library(device, CUDA_CONV_WEIGHT, p, x, gw, gout, &taken);
+    if (!status)
+        status = cuda_use(device, &stream);
+    if (status || taken)
         return status;
 #define CONV_WEIGHT(E)                                                                                                 \
-    do {                                                                                                               \
-        if (elements_of(gw))                                                                                           \
-            YK__LAUNCH("conv2d_backward_weight", conv_weight_kernel<E>,                                                \
-                       walk_rows(device, (elements_of(gw) + ROWS - 1) / ROWS), THREADS, 0, stream, j);                 \
-        if (j.has_bias && j.out.shape[1])                                                                              \
-            YK__LAUNCH("conv2d_backward_weight", conv_bias_kernel<E>,                                                  \
-                       walk_rows(device, (j.out.shape[1] + ROWS - 1) / ROWS), THREADS, 0, stream, j);                  \
-    } while (0)
+    YK__LAUNCH("conv2d_backward_weight", conv_weight_kernel<E>,                                                        \
+               walk_rows(device, (elements_of(gw) + ROWS - 1) / ROWS), THREADS, 0, stream, j)
     FLOATING(x->dtype, CONV_WEIGHT);
     return cuda_launched(device, "conv2d_backward_weight", 3, views);
 }

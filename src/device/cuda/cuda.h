@@ -93,12 +93,19 @@ yk_status cuda_avg_pool2d(int device, const yk__pool2d *p, const yk__view *out, 
 yk_status cuda_avg_pool2d_backward(int device, const yk__pool2d *p, const yk__view *gx, const yk__view *gout);
 yk_status cuda_adaptive_avg_pool2d(int device, const yk__view *out, const yk__view *x);
 yk_status cuda_adaptive_avg_pool2d_backward(int device, const yk__view *gx, const yk__view *gout);
+void cuda_conv2d_layout(const yk__conv2d *p, const yk__view *x, const yk__view *w, const int64_t out_shape[4],
+                        int64_t out_stride[4]);
 yk_status cuda_conv2d(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w,
                       const yk__view *bias);
 yk_status cuda_conv2d_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
                                      const yk__view *w);
 yk_status cuda_conv2d_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gbias,
                                       const yk__view *gout, const yk__view *x);
+yk_status cuda_attention(int device, const yk__attention *p, const yk__view *out, const yk__view *lse,
+                         const yk__view *q, const yk__view *k, const yk__view *v, const yk__view *mask);
+yk_status cuda_attention_backward(int device, const yk__attention *p, const yk__view *gq, const yk__view *gk,
+                                  const yk__view *gv, const yk__view *gout, const yk__view *q, const yk__view *k,
+                                  const yk__view *v, const yk__view *mask, const yk__view *out, const yk__view *lse);
 yk_status cuda_index(int device, const yk__view *out, const yk__view *x, const yk__indices *p);
 yk_status cuda_index_put(int device, const yk__view *x, const yk__view *value, const yk__indices *p, bool accumulate);
 yk_status cuda_nonzero(int device, const yk__view *x, int64_t *count, const yk__view *out);

@@ -59,7 +59,7 @@ void cuda_count_work(enum cuda_work work, bool by_library)
 void yk__cuda_describe(char *text, size_t size)
 {
     static const char *const names[CUDA_WORKS] = {"gemm", "conv2d", "conv2d_backward_input", "conv2d_backward_weight"};
-    int at = snprintf(text, size, "%s", cuda_blas_described());
+    int at = snprintf(text, size, "%s; %s", cuda_blas_described(), cuda_dnn_described());
     for (int i = 0; i < CUDA_WORKS && at >= 0 && (size_t)at < size; i++)
         at += snprintf(text + at, size - (size_t)at, "; %s: %lld by library, %lld by own kernel", names[i],
                        (long long)atomic_load_explicit(&done[i][1], memory_order_relaxed),

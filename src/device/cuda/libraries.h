@@ -26,6 +26,12 @@ bool cuda_library_open(const char *const *files, const cuda_symbol *symbols, int
 enum cuda_work { CUDA_GEMM, CUDA_CONV, CUDA_CONV_INPUT, CUDA_CONV_WEIGHT, CUDA_WORKS };
 /* Notes that a library did a piece of work, or one of our own kernels. */
 void cuda_count_work(enum cuda_work work, bool by_library);
+/* A convolution (CUDA_CONV), or the gradient of its input or of its weight, by cuDNN; without bias. The one of x, w and
+ * out that is made is written. *taken as above. (dnn.c) */
+yk_status cuda_dnn_conv(int device, enum cuda_work work, const yk__conv2d *p, const yk__view *x, const yk__view *w,
+                        const yk__view *out, bool *taken);
+const char *cuda_dnn_described(void);
+
 /* What libraries there are, and "gemm: 12 by library, 0 by own kernel" for each kind of work. The plug-in exports it
  * for tests and reports. */
 __attribute__((visibility("default"))) void yk__cuda_describe(char *text, size_t size);
