@@ -102,7 +102,9 @@ static void drop(connection *c)
     if (!server->stopping)
         end_lease(c);
     yk__session_clear(&c->session);
-    yk__socket_close(c->fd); /* and no event comes from it any more */
+    /* Closing alone is not enough where a fork has just copied the descriptor: events would go on to come. */
+    epoll_ctl(server->epoll, EPOLL_CTL_DEL, c->fd, NULL);
+    yk__socket_close(c->fd);
     c->fd = -1;
     c->next = server->dropped;
     server->dropped = c;
