@@ -91,6 +91,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         require(!peer.channel.open); /* nobody guesses a proof */
         require(space.keys == 0);    /* and without it nothing is changed */
     }
+    /* What the peer left for its end is pushed, in one of the three ways. */
+    yk__session_end_lease(&peer, (yk__lease_end)((bytes[0] >> 1) % 3), "the connection is damaged");
     /* "k" is either there, and then the waiter has it, or it was never or is no more. */
     const yk__bytes *value = yk__keyspace_get(&space, yk__text_bytes("k"));
     require(!value || (!waiter.waiting && waiter.channel.out.size > YK__FRAME_HEADER));

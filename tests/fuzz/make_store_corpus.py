@@ -36,6 +36,17 @@ requests = {
     "watch": frame(8, key(b"k") + b"\x01" + value(b"v")) + frame(10),
     "count": frame(9, key(b"")),
     "cancel": frame(2, key(b"k")) + frame(10) + frame(10),
+    "gather": frame(11, b"\x01" + key(b"k") + value(b"v") + key(b"stop") + keys(b"k", b"n")) + frame(10),
+    "gather_stopped": frame(1, key(b"stop") + value(b"why"))
+    + frame(11, b"\x01" + key(b"k") + value(b"v") + key(b"stop") + keys(b"k")) + frame(11, b"\x00" + key(b"s") + keys(b"k", b"s")),
+    "await": frame(12, key(b"l/1")) + frame(13, key(b"l") + value(b"one")) + frame(12, key(b"k")) + frame(10),
+    "push": frame(13, key(b"l") + value(b"one")) + frame(13, key(b"l") + value(b"two")) + frame(2, key(b"l/2")),
+    "push_text": frame(1, key(b"k") + value(b"text")) + frame(13, key(b"k") + value(b"one")),
+    "lease": frame(14, key(b"k") + value(b"ended") + value(b"silent") + value(b"damaged") + struct.pack("<I", 600))
+    + frame(15) + frame(1, key(b"a") + value(b"v")),
+    "lease_damaged": frame(14, key(b"l") + value(b"e") + value(b"s") + value(b"") + struct.pack("<I", 0))
+    + frame(16, b"the 9 bytes of frame 3 \x1b[2J were changed"),
+    "renew": frame(15) * 3 + frame(15, b"x"),
 }
 folder = sys.argv[1]
 os.makedirs(folder, exist_ok=True)
