@@ -104,6 +104,21 @@ static inline yk__comm_op yk__comm_header_op(const yk__comm_header *h)
                          .count = h->count};
 }
 
+/*
+ * Note [Joining again]
+ * A rank that could not join the default group may try again, in its process or in a new one, while the others still
+ * wait for it, or when they try again too. The attempts are groups "world", "world.2", and so on. A rank begins with
+ * the one behind the last that others know it took part in, so one that failed before it had said anything begins with
+ * the same again. What has failed is over: who comes to it then goes on to the next, so all meet in the first that is
+ * not.
+ */
+typedef struct yk__comm_attempt {
+    bool launched; /* the first of all ranks that a launcher started, which may have told them where they listen */
+    /* Set by the backend where it fails; else as they were. */
+    bool over;      /* it had failed before this rank came */
+    bool announced; /* other ranks may know that this one took part */
+} yk__comm_attempt;
+
 /* What a rank knows when it joins. Everything is borrowed for the length of the call, but for `store`, which lives as
  * long as the group. */
 typedef struct yk__comm_join_args {
@@ -113,10 +128,10 @@ typedef struct yk__comm_join_args {
     const char *host_name; /* for messages */
     uint64_t members;      /* a hash of what the ranks must agree on beyond the name; a difference is an error */
     int rank, world_size;
-    bool launched; /* the first group of all ranks that a launcher started, which may have told where they listen */
-    double timeout, join_timeout; /* seconds */
-    void *parent;                 /* the state of the group that this is a part of, else NULL */
-    const int *ranks;             /* this group's ranks in the parent */
+    struct yk__comm_attempt *attempt; /* of the default group; else NULL */
+    double timeout, join_timeout;     /* seconds */
+    void *parent;                     /* the state of the group that this is a part of, else NULL */
+    const int *ranks;                 /* this group's ranks in the parent */
 } yk__comm_join_args;
 
 typedef struct yk__comm_backend {
@@ -156,6 +171,8 @@ typedef struct yk__comm_backend {
 } yk__comm_backend;
 
 extern const yk__comm_backend yk__comm_native;
+/* Says in the store that the group of this name is over, for native ranks that come to it later. */
+void yk__native_mark_failed(yk_store *store, const char *name);
 
 /* Combines the values of all ranks element by element: in[r] is rank r's, all outputs get the result, `stream` writes
  * them past the caches. The order is that of Note [The order of a reduction] (native/combine.c), for every backend. */

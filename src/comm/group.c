@@ -15,7 +15,9 @@
 
 static pthread_mutex_t default_lock = PTHREAD_MUTEX_INITIALIZER;
 static yk_process_group *default_group;
-static int default_generation; /* groups of the name "world" that this process has tried to join */
+/* Note [Joining again] in backend.h: the last attempt that others know of, and those of the first 64 that failed. */
+static int last_attempt;
+static uint64_t failed_attempts;
 
 /* What PyTorch has for NCCL, and for joining: a rank that is stuck holds the others for ten minutes, not for thirty. */
 enum { default_timeout = 600, default_join_timeout = 60 };
@@ -190,7 +192,8 @@ static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *s
     return NULL;
 }
 
-static yk_process_group *join(yk_process_group *handle, uint64_t members, bool launched, void *parent, const int *ranks)
+static yk_process_group *join(yk_process_group *handle, uint64_t members, yk__comm_attempt *attempt, void *parent,
+                              const int *ranks)
 {
     if (!handle)
         return NULL;
@@ -204,7 +207,7 @@ static yk_process_group *join(yk_process_group *handle, uint64_t members, bool l
                                .world_size = g->world_size,
                                .timeout = g->timeout,
                                .join_timeout = g->join_timeout,
-                               .launched = launched,
+                               .attempt = attempt,
                                .parent = parent,
                                .ranks = ranks};
     if (!g->backend->join(&args, &g->state)) {
@@ -226,8 +229,8 @@ static yk_status find_times(const char *what, double *timeout, double *join_time
     return status ? status : yk__check_timeout(what, "join_timeout", *join_timeout, (double)usual_join, join_timeout);
 }
 
-/* Not in a scope: the caller has the reference. `launched`: see yk__comm_join_args. */
-static yk_process_group *create(const char *what, yk_store *store, int rank, int world_size, bool launched,
+/* Not in a scope: the caller has the reference. `attempt`: see yk__comm_join_args. */
+static yk_process_group *create(const char *what, yk_store *store, int rank, int world_size, yk__comm_attempt *attempt,
                                 const yk_process_group_options *o)
 {
     if (world_size < 1 || rank < 0 || rank >= world_size) {
@@ -258,7 +261,7 @@ static yk_process_group *create(const char *what, yk_store *store, int rank, int
         return NULL;
     }
     return join(handle_new(backend, store, name, shares ? o->host_id : alone, rank, world_size, timeout, join_timeout),
-                0xCBF29CE484222325u, launched, NULL, NULL);
+                0xCBF29CE484222325u, attempt, NULL, NULL);
 }
 
 yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_size,
@@ -269,7 +272,7 @@ yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_s
     static const yk_process_group_options defaults;
     if (!yk__scope_check("process_group_create"))
         return NULL;
-    return yk__scope_own(create("process_group_create", store, rank, world_size, false, options ? options : &defaults));
+    return yk__scope_own(create("process_group_create", store, rank, world_size, NULL, options ? options : &defaults));
 }
 
 yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *ranks)
@@ -310,11 +313,55 @@ yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *r
     yk_process_group *handle =
         handle_new(p->backend, count > 1 ? p->store : NULL, name, p->host_id, rank, count, p->timeout, p->join_timeout);
     if (rank >= 0)
-        handle = join(handle, members, false, p->state, ranks);
+        handle = join(handle, members, NULL, p->state, ranks);
     return yk__scope_own(handle);
 }
 
 /* ---- the default group ------------------------------------------------------------------------------------------- */
+static void attempt_name(char name[32], int attempt)
+{
+    snprintf(name, 32, attempt > 1 ? "world.%d" : "world", attempt);
+}
+
+/* Joins the first attempt that is not over; *skipped: there was one that is. Rank 0 may serve a new store since one
+ * failed, where ranks that come for the first time find that out from it. */
+static yk_process_group *join_default(const yk__joining *joining, bool launched, yk_process_group_options *options,
+                                      bool *skipped)
+{
+    yk_error earlier = {0};
+    char name[32];
+    options->name = name;
+    pthread_mutex_lock(&default_lock);
+    int attempt = last_attempt;
+    uint64_t failed = failed_attempts;
+    pthread_mutex_unlock(&default_lock);
+    for (int i = 1; i <= attempt && i <= 64 && joining->rank == 0 && joining->store; i++) {
+        attempt_name(name, i);
+        if (failed >> (i - 1) & 1)
+            yk__native_mark_failed(joining->store, name);
+    }
+    for (;;) {
+        yk__comm_attempt now = {.launched = launched && attempt == 0, .announced = true};
+        attempt_name(name, ++attempt);
+        yk_process_group *made =
+            create("init_process_group", joining->store, joining->rank, joining->world_size, &now, options);
+        if (!made && now.over) {
+            yk__error_take(&earlier);
+            *skipped = true;
+            continue;
+        }
+        if (!made && *skipped)
+            yk__error_prefix("an earlier attempt had failed (%.300s)", earlier.message);
+        pthread_mutex_lock(&default_lock);
+        if ((made || now.announced) && attempt > last_attempt) {
+            last_attempt = attempt;
+            failed_attempts |= !made && attempt <= 64 ? (uint64_t)1 << (attempt - 1) : 0;
+        }
+        pthread_mutex_unlock(&default_lock);
+        return made;
+    }
+}
+
 yk_status yk_init_process_group(const yk_init_options *options)
 {
     YK__OWN_RECORD;
@@ -341,22 +388,16 @@ yk_status yk_init_process_group(const yk_init_options *options)
         yk__progress_failed();
         return status;
     }
-    char name[32] = "world";
-    pthread_mutex_lock(&default_lock);
-    int generation = ++default_generation;
-    pthread_mutex_unlock(&default_lock);
-    if (generation > 1)
-        snprintf(name, sizeof(name), "world.%d", generation); /* the store may still have the keys of the last one */
     bool by_launcher = !o->store && !o->world_size && (!o->init_method || strcmp(o->init_method, "env://") == 0);
-    yk_process_group *made =
-        create("init_process_group", joining.store, joining.rank, joining.world_size, by_launcher && generation == 1,
-               &(yk_process_group_options){
-                   .backend = o->backend, .name = name, .timeout = timeout, .join_timeout = join_timeout});
+    bool skipped = false;
+    yk_process_group *made = join_default(
+        &joining, by_launcher,
+        &(yk_process_group_options){.backend = o->backend, .timeout = timeout, .join_timeout = join_timeout}, &skipped);
     yk_store_release(joining.store);
     if (!made) {
         status = yk__error_code();
         yk__environment_failed();
-        bool misfit = status == YK_ERR_ARGUMENT || status == YK_ERR_MISMATCH || status == YK_ERR_CONNECTION;
+        bool misfit = skipped || status == YK_ERR_ARGUMENT || status == YK_ERR_MISMATCH || status == YK_ERR_CONNECTION;
         if (misfit && !o->store && o->init_method && strncmp(o->init_method, "file://", 7) == 0)
             yk__error_prefix("init_process_group: %s (remove the file that an earlier job left)", o->init_method);
         return status;

@@ -141,6 +141,7 @@ static yk_status prefix_gather(yk_store *store, yk__store_gather *g, yk__until u
         g->stopped = inner.stopped;
         g->conflict = inner.conflict;
         g->complete = inner.complete;
+        g->sent = inner.sent;
     }
     free(full);
     free(space);

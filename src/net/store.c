@@ -338,7 +338,13 @@ static yk_status gather_by_parts(yk_store *store, yk__store_gather *g, double de
     const double slice = 0.05;
     bool swapped = true;
     yk_status status = YK_OK;
-    if (g->own.data) {
+    g->sent = true;
+    if (g->own.data)
+        status = look(store, g->stop, &g->stopped, patient);
+    if (!status && g->stopped.data) {
+        status = look(store, g->own, &g->conflict, patient);
+        swapped = !g->conflict.data;
+    } else if (!status && g->own.data) {
         yk__store_value now = {0};
         status = store->table->compare_set(store, g->own, (yk__bytes){(const unsigned char *)"", 0}, g->value, &now,
                                            &swapped, patient);
@@ -367,7 +373,7 @@ yk_status yk__store_gather_run(yk_store *store, yk__store_gather *g, double dead
 {
     memset(g->values, 0, g->count * sizeof(*g->values));
     g->stopped = g->conflict = (yk__store_value){0};
-    g->complete = false;
+    g->complete = g->sent = false;
     if (store->table->gather)
         return store->table->gather(store, g, (yk__until){deadline, patience});
     return gather_by_parts(store, g, deadline, (yk__until){deadline + patience, patience});

@@ -266,6 +266,7 @@ static bool start_gathering(yk__session *s, const unsigned char *payload, size_t
     s->waiter = (yk__waiter){.keys = s->keys, .count = count, .ready = wait_over, .user = s};
     s->stopper = (yk__waiter){.keys = &s->stop, .count = 1, .ready = wait_over, .user = s};
     const yk__bytes *held = sets ? yk__keyspace_get(s->space, own) : NULL;
+    sets = sets && !yk__keyspace_get(s->space, s->stop);
     yk_status status = YK_OK;
     if (held) {
         yk__channel_begin(&s->channel, YK__DONE);

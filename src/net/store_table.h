@@ -24,8 +24,8 @@ typedef struct yk__until {
 } yk__until;
 
 /*
- * Several requests as one, for ranks that join: sets `own` to `value` where it is not there yet (own.data NULL: sets
- * nothing), then waits until all `count` keys are there, or `stop` is.
+ * Several requests as one, for ranks that join: sets `own` to `value` where neither it nor `stop` is there (own.data
+ * NULL: sets nothing), then waits until all `count` keys are there, or `stop` is.
  */
 typedef struct yk__store_gather {
     yk__bytes own, value, stop;
@@ -35,6 +35,7 @@ typedef struct yk__store_gather {
     yk__store_value *values;           /* `count` of them, the caller's memory */
     yk__store_value stopped, conflict; /* what stop, and what `own` held before */
     bool complete;                     /* all keys are there; with none of the three the time is over */
+    bool sent;                         /* it may have been done, also where the call fails */
 } yk__store_gather;
 
 typedef struct yk__store_table {

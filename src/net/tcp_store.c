@@ -171,6 +171,7 @@ typedef struct call {
     enum yk__request kind;
     yk__wire request; /* its payload */
     bool waits;
+    bool sent;         /* it may have been done */
     bool repeated;     /* sent again after a connection was lost: an earlier one may have been done */
     connection *link;  /* on which the reply came: `reader` reads from its memory */
     yk__reader reader; /* of the reply's payload */
@@ -252,6 +253,7 @@ static yk__reason send_until_answered(call *c, unsigned *type, char why[YK__WHY_
         if (sent) {
             reason = exchange(c, type);
             snprintf(why, YK__WHY_SIZE, "%s", c->link->channel.why);
+            c->sent |= reason != YK__REJECTED; /* else it was not looked at */
         }
         bool again =
             reason == YK__LOST && (!sent || repeatable(c->kind)) && yk__now() + pause < c->until.deadline + patience;
@@ -491,6 +493,7 @@ static yk_status tcp_gather(yk_store *store, yk__store_gather *g, yk__until unti
     yk__wire_put_key(&c.request, (const char *)g->stop.data, g->stop.size);
     put_keys(&c, g->keys, g->count);
     yk_status status = call_run(&c);
+    g->sent = c.sent;
     if (!status) {
         c.timed_out = false; /* the reply has the same form */
         g->complete = yk__read_u8(&c.reader) != 0;

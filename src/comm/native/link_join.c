@@ -114,8 +114,8 @@ static void begin_early_dials(native *g, const char *table)
 void yk__native_net_early(native *g, const yk__comm_join_args *args)
 {
     const char *table = getenv("YOKE_RANK_LISTENERS");
-    if (!args->launched || g->net->listener < 0 || yk__listeners_ranks(table) != args->world_size ||
-        !strchr(table, ' '))
+    if (!args->attempt || !args->attempt->launched || g->net->listener < 0 ||
+        yk__listeners_ranks(table) != args->world_size || !strchr(table, ' '))
         return;
     yk__native_joining_links *j = joining_new(g, args);
     if (j && (j->stop = eventfd(0, EFD_CLOEXEC)) >= 0) {

@@ -59,7 +59,7 @@ static bool launched_listener(native *g, const yk__comm_join_args *args)
 {
     const char *table = getenv("YOKE_RANK_LISTENERS");
     int node;
-    if (!args->launched || yk__listeners_ranks(table) != args->world_size)
+    if (!args->attempt || !args->attempt->launched || yk__listeners_ranks(table) != args->world_size)
         return false;
     yk__listeners_find(table, g->rank, &node, g->net->address);
     g->net->listener = yk__listener_take(g->net->address);

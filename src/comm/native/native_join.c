@@ -76,6 +76,17 @@ static bool publish_failure(const yk__comm_join_args *args)
     return published_failure;
 }
 
+void yk__native_mark_failed(yk_store *store, const char *name)
+{
+    static const char cause[] = "7 an earlier attempt to join failed";
+    char key[300];
+    void *now = NULL;
+    snprintf(key, sizeof(key), "%s/failed", name);
+    if (yk_store_compare_set(store, key, "", 0, cause, sizeof(cause) - 1, &now, NULL, NULL))
+        yk_clear_error(); /* then this rank finds it out, too */
+    free(now);
+}
+
 /* Asks for keys until they are there, or another rank has failed, for `slice` seconds. A server that stalls is waited
  * for as long as the ranks are. */
 static yk_status gather(native *g, const yk__comm_join_args *args, yk__store_gather *all, double slice, double until)
@@ -131,6 +142,34 @@ static yk_status conflict(const yk__comm_join_args *args, const char *key, uint6
     return yk__fail(YK_ERR_ARGUMENT,
                     "group '%s': two processes have rank %d: pid %d on host %s, and this one, pid %d on host %s",
                     args->name, args->rank, other.pid, other.host_name, pid, args->host_name);
+}
+
+/* The record is one of a process of this host that has ended while others are still missing: this one, which was
+ * started in its place, takes over. Where all records are there the others have gone on with what they said. */
+static bool take_over(const yk__comm_join_args *args, char (*names)[300], const char *theirs, const char *value)
+{
+    const char *key = names[args->rank];
+    bool all = true;
+    char host[128], state;
+    record other;
+    uint64_t start;
+    void *now = NULL;
+    bool swapped = false;
+    snprintf(host, sizeof(host), "%.120s", args->host_id);
+    if (!parse_record(theirs, &other) || strcmp(other.host_id, host) != 0 || other.pid == (int)getpid() ||
+        (yk__process_state(other.pid, &state, &start) && state != 'Z' && start == other.start))
+        return false;
+    for (int r = 0; r < args->world_size && all; r++) {
+        const char *one[] = {names[r]};
+        if (yk_store_check(args->store, one, 1, &all))
+            return false;
+    }
+    if (all)
+        return false;
+    if (yk_store_compare_set(args->store, key, theirs, strlen(theirs), value, strlen(value), &now, NULL, &swapped))
+        yk_clear_error();
+    free(now);
+    return swapped;
 }
 
 static yk_status check_record(const yk__comm_join_args *args, int rank, const char *text, record *r)
@@ -192,12 +231,17 @@ static yk_status exchange_records(native *g, const yk__comm_join_args *args, uin
             all.own = yk__text_bytes(own), all.value = yk__text_bytes(value);
         status = gather(g, args, &all, records_slice, until);
         complete = !status && all.complete;
-        if (!status && all.conflict.data)
+        bool over = !status && args->attempt && all.own.data && all.stopped.data && !values[args->rank].data;
+        if (!status && !over && all.conflict.data && !take_over(args, names, all.conflict.data, value))
             status = conflict(args, own, start, all.conflict.data);
         free(all.conflict.data);
+        if (args->attempt)
+            args->attempt->over = over;
         /* Two processes of one rank are published_failure to all, the other one too; a second try of this process is
          * its own mistake. */
-        *published = status != YK_ERR_ARGUMENT || strstr(yk_last_error()->message, "two processes") != NULL;
+        if (all.own.data)
+            *published = all.sent && !over &&
+                         (status != YK_ERR_ARGUMENT || strstr(yk_last_error()->message, "two processes") != NULL);
         for (int r = 0; r < n && !status; r++)
             status = values[r].data ? check_record(args, r, values[r].data, &records[r]) : YK_OK;
         if (status) /* this rank's own reason counts here, not one that another rank had */
@@ -388,6 +432,8 @@ yk_status yk__native_join(const yk__comm_join_args *args, void **state)
     bool published = false;
     if (!status)
         status = find_ranks(g, args, start, until, &published);
+    if (args->attempt)
+        args->attempt->announced = published;
     if (status) {
         bool published_failure = !published || publish_failure(args);
         destroy(g);
