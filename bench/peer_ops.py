@@ -107,6 +107,12 @@ class Subject:
     def prepare_embedding(self):
         self.index = torch.randint(0, self.inputs[0].shape[0], (self.case.int("rows"),))
 
+    def prepare_positions(self):
+        x = self.inputs[0]
+        self.index = torch.randint(0, x.shape[self.case.int("dim")], x.shape)
+
+    prepare_gather = prepare_scatter_ = prepare_scatter_add_ = prepare_positions
+
     def parameters(self):
         made = [torch.randn(self.case.sizes("x")).requires_grad_() for _ in range(self.case.int("tensors"))]
         for p in made:
@@ -168,7 +174,13 @@ class Subject:
             return (x.permute([int(d) for d in digits]) if digits else x).contiguous()
         if name == "cast":
             return x.to(torch.bfloat16)
-        if name in ("sum_dim", "softmax"):
+        if name == "topk":
+            return torch.topk(x, case.int("k"), case.int("dim"))[0]
+        if name == "gather":
+            return torch.gather(x, case.int("dim"), self.index)
+        if name in ("scatter_", "scatter_add_"):
+            return getattr(x, name)(case.int("dim"), self.index, i[1])
+        if name in ("sum_dim", "softmax", "cumsum"):
             return getattr(torch, name.removesuffix("_dim"))(x, case.int("dim"))
         if name == "max_dim":
             return torch.max(x, case.int("dim"))[0]

@@ -283,6 +283,40 @@ static yk_tensor *embedding(ops_subject *s)
     return yk_embedding(s->index, s->in[0], -1);
 }
 
+static yk_tensor *cumsum(ops_subject *s)
+{
+    return yk_cumsum(s->in[0], (int)whole(s, "dim", 0));
+}
+
+static yk_tensor *topk(ops_subject *s)
+{
+    yk_tensor *index;
+    return yk_topk(s->in[0], whole(s, "k", 1), (int)whole(s, "dim", 0), true, &index);
+}
+
+/* An index of x's shape along its dimension. */
+static yk_status prepare_positions(ops_subject *s)
+{
+    s->index = yk_randint(0, yk_size(s->in[0], (int)whole(s, "dim", 0)),
+                          YK_SHAPE(yk_size(s->in[0], 0), yk_size(s->in[0], 1)), NULL);
+    return yk__error_code();
+}
+
+static yk_tensor *gather(ops_subject *s)
+{
+    return yk_gather_dim(s->in[0], (int)whole(s, "dim", 0), s->index);
+}
+
+static yk_tensor *scatter_(ops_subject *s)
+{
+    return yk_scatter_dim_(s->in[0], (int)whole(s, "dim", 0), s->index, s->in[1]);
+}
+
+static yk_tensor *scatter_add_(ops_subject *s)
+{
+    return yk_scatter_add_(s->in[0], (int)whole(s, "dim", 0), s->index, s->in[1]);
+}
+
 #define UNARY(name)                                                                                                    \
     static yk_tensor *name##_(ops_subject *s)                                                                          \
     {                                                                                                                  \
@@ -402,6 +436,11 @@ static const ops_operation operations[] = {
     {.name = "cross_entropy", cross_entropy, prepare_classes},
     {.name = "mse_loss", mse_loss},
     {.name = "embedding", embedding, prepare_rows},
+    {.name = "cumsum", cumsum},
+    {.name = "topk", topk},
+    {.name = "gather", gather, prepare_positions},
+    {.name = "scatter_", scatter_, prepare_positions},
+    {.name = "scatter_add_", scatter_add_, prepare_positions},
     {.name = "sgd", NULL, prepare_sgd, optimizer_step},
     {.name = "adam", NULL, prepare_adam, optimizer_step},
     {.name = "clip_grad_norm", NULL, prepare_parameters, clip_grad_norm},

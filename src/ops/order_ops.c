@@ -121,12 +121,17 @@ yk_tensor *yk_cumprod(yk_tensor *x, int dim)
 
 /* ---- sorting ---- */
 
-static yk_tensor *raw_argsort(yk_tensor *x, int dim, bool descending)
+/* Positions of the first k of each sorted line; k < 0: of all. */
+static yk_tensor *raw_argsort(yk_tensor *x, int dim, bool descending, int64_t k)
 {
     yk_tensor *wide = NULL;
     if (yk__operands(YK__SLOT_reduce, 0, 1, &x, &wide))
         return NULL;
-    yk_tensor *index = yk__tensor_new(x->ndim, x->shape, NULL, YK_I64, yk__device_of(x));
+    int64_t shape[YK_MAX_DIMS];
+    memcpy(shape, x->shape, sizeof(shape));
+    if (k >= 0 && x->ndim)
+        shape[dim] = k;
+    yk_tensor *index = yk__tensor_new(x->ndim, shape, NULL, YK_I64, yk__device_of(x));
     if (index && index->numel) {
         yk__view vi = yk__view_of(index), vx = yk__view_of(wide);
         index = yk__tensor_if_ok(index, YK__SLOT(index, argsort, &vi, &vx, dim, descending));
@@ -137,7 +142,7 @@ static yk_tensor *raw_argsort(yk_tensor *x, int dim, bool descending)
 
 yk_tensor *yk_argsort(yk_tensor *x, int dim, bool descending)
 {
-    return begin("argsort", x, &dim) ? yk__scope_own(raw_argsort(x, dim, descending)) : NULL;
+    return begin("argsort", x, &dim) ? yk__scope_own(raw_argsort(x, dim, descending, -1)) : NULL;
 }
 
 /* x by `index` along the dimension; of a scalar, its copy. */
@@ -161,9 +166,7 @@ static yk_tensor *sorted_part(const char *name, yk_tensor *x, int dim, bool desc
         return NULL;
     }
     yk_scope scope = yk_scope_begin();
-    yk_tensor *order = yk__scope_own(raw_argsort(x, dim, descending)), *out = NULL;
-    if (order && k >= 0 && k < size)
-        order = x->ndim ? yk_contiguous(yk_narrow(order, dim, 0, k)) : yk_empty(YK_SHAPE(0), NULL);
+    yk_tensor *order = yk__scope_own(raw_argsort(x, dim, descending, k)), *out = NULL;
     if (order)
         out = values_at(x, dim, order);
     out = out ? yk_scope_return(scope, out) : NULL;
@@ -201,7 +204,7 @@ static yk_tensor *positions(yk_tensor *like, double value)
 static yk_tensor *median_place(yk_tensor *x, int dim)
 {
     int64_t size = x->shape[dim];
-    yk_tensor *order = yk__scope_own(raw_argsort(x, dim, false));
+    yk_tensor *order = yk__scope_own(raw_argsort(x, dim, false, -1));
     yk_tensor *nans = yk_sum_dims(yk_ne(x, x), &dim, 1, true);
     if (!order || !nans)
         return NULL;

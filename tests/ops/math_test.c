@@ -120,6 +120,67 @@ static void long_lines(void **state)
     assert_null(yk_last_error());
 }
 
+/* The first k are those of the whole line sorted: ties, NaN, lines that lie apart, k from 0 to all of a line. */
+static void first_of_a_line(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1, 40, 64, 65, 200, 1000}, ks[] = {0, 1, 3, 40, 41, 63, 100, 200, 1000};
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_I64, YK_I32, YK_U8};
+    yk_scope scope = yk_scope_begin();
+    yk_manual_seed(11);
+    for (int d = 0; d < 5; d++)
+        for (int l = 0; l < 6; l++) {
+            yk_scope inner = yk_scope_begin();
+            yk_tensor *real = yk_round(yk_mul_scalar(yk_rand(YK_SHAPE(7, lengths[l]), NULL), d % 2 ? 1e6 : 90));
+            real = d < 2 ? yk_log(yk_sub_scalar(real, 10)) : real; /* NaN, infinities and both signs */
+            yk_tensor *x = yk_cast(real, d == 4 ? YK_I64 : dtypes[d]);
+            x = d == 4 ? yk_cast(x, YK_U8) : x;
+            for (int way = 0; way < 4; way++) {
+                int dim = way % 2;
+                yk_tensor *line = dim ? x : yk_transpose(x, 0, 1), *all, *index;
+                yk_sort(line, dim, way >= 2, &all);
+                for (int k = 0; k < 9 && ks[k] <= lengths[l]; k++) {
+                    yk_tensor *first = yk_topk(line, ks[k], dim, way >= 2, &index);
+                    assert_int_equal(yk_size(first, dim), ks[k]);
+                    assert_int_equal(yk_item_i64(yk_all(yk_eq(index, yk_narrow(all, dim, 0, ks[k])))), 1);
+                }
+            }
+            yk_scope_end(inner);
+        }
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+/* Sums down lines that lie side by side are those of each line alone, to the bit, in both directions. */
+static void scans_side_by_side(void **state)
+{
+    (void)state;
+    static const int64_t widths[] = {1, 2, 255, 256, 257, 600};
+    yk_scope scope = yk_scope_begin();
+    yk_manual_seed(12);
+    for (int w = 0; w < 6; w++)
+        for (int d = 0; d < 3; d++) {
+            yk_tensor *x = yk_cast(yk_mul_scalar(yk_randn(YK_SHAPE(33, widths[w]), NULL), 3), d == 0   ? YK_F32
+                                                                                              : d == 1 ? YK_F64
+                                                                                                       : YK_I64);
+            yk_tensor *lines = yk_contiguous(yk_transpose(x, 0, 1));
+            yk_tensor *sums = yk_cumsum(x, 0), *products = yk_cumprod(x, 0);
+            assert_int_equal(yk_item_i64(yk_all(yk_eq(sums, yk_transpose(yk_cumsum(lines, 1), 0, 1)))), 1);
+            assert_int_equal(yk_item_i64(yk_all(yk_eq(products, yk_transpose(yk_cumprod(lines, 1), 0, 1)))), 1);
+            if (d == 2)
+                continue;
+            yk_tensor *grads[2], *from[] = {x, lines}; /* scans in reverse */
+            for (int i = 0; i < 2; i++) {
+                assert_int_equal(yk_set_requires_grad(from[i], true), YK_OK);
+                assert_int_equal(yk_backward(yk_sum(yk_square(yk_cumsum(from[i], i)))), YK_OK);
+                grads[i] = yk_grad(from[i]);
+            }
+            assert_int_equal(yk_item_i64(yk_all(yk_eq(grads[0], yk_transpose(grads[1], 0, 1)))), 1);
+        }
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
 static void special_values_are_told_apart(void **state)
 {
     (void)state;
@@ -253,6 +314,8 @@ int main(void)
         cmocka_unit_test(special_values_are_ordered),
         cmocka_unit_test(every_dtype_is_sorted),
         cmocka_unit_test(long_lines),
+        cmocka_unit_test(first_of_a_line),
+        cmocka_unit_test(scans_side_by_side),
         cmocka_unit_test(special_values_are_told_apart),
         cmocka_unit_test(made_by_a_rule),
         cmocka_unit_test(draws),

@@ -4,8 +4,8 @@
  * A run of a loop is taken in blocks: the index tensors become byte offsets into x, checked on the way, then the
  * elements move. Up to FUSED index tensors are operands of the loop; more are added up in scratch memory first.
  *
- * What is written to one place comes in C order whatever the number of threads: the threads share a dimension that no
- * index tensor moves along, or else each goes through all indices and writes the targets that are its own.
+ * What is written to one place comes in C order whatever the number of threads: they share a dimension along which x
+ * itself moves, or no index tensor does, or else each goes through all indices and writes the targets that are its own.
  */
 #include <stdatomic.h>
 
@@ -293,6 +293,25 @@ static yk_status index_read(int device, const yk__view *out, const yk__view *x, 
 
 /* ---- index_put ---- */
 
+/* The loop of one dtype: PUT(type, statement that writes or adds v to *to). */
+#define PUT_TYPES(p, PUT)                                                                                              \
+    if (!(p)->accumulate) {                                                                                            \
+        switch ((p)->element) {                                                                                        \
+        case 1: PUT(yk__raw8, *to = v)                                                                                 \
+        case 2: PUT(yk__raw16, *to = v)                                                                                \
+        case 4: PUT(yk__raw32, *to = v)                                                                                \
+        default: PUT(yk__raw64, *to = v)                                                                               \
+        }                                                                                                              \
+    }                                                                                                                  \
+    switch ((p)->dtype) {                                                                                              \
+    case YK_F32: PUT(float, *to += v)                                                                                  \
+    case YK_F64: PUT(double, *to += v)                                                                                 \
+    case YK_I64: PUT(uint64_t, *to += v)                                                                               \
+    case YK_I32: PUT(uint32_t, *to += v)                                                                               \
+    case YK_U8: PUT(uint8_t, *to = (uint8_t)(*to + v))                                                                 \
+    default: PUT(uint8_t, *to = (*to || v))                                                                            \
+    }
+
 /* The i-th of n elements, or the chosen[i]-th. */
 #define PUT_EACH(T, WRITE)                                                                                             \
     {                                                                                                                  \
@@ -316,22 +335,34 @@ static yk_status index_read(int device, const yk__view *out, const yk__view *x, 
 static void put(const targets *p, int64_t n, const int64_t *chosen, char *x, int64_t x_stride, const char *value,
                 int64_t value_stride, const int64_t *offset)
 {
-    if (!p->accumulate) {
-        switch (p->element) {
-        case 1: PUT_EACH(yk__raw8, *to = v)
-        case 2: PUT_EACH(yk__raw16, *to = v)
-        case 4: PUT_EACH(yk__raw32, *to = v)
-        default: PUT_EACH(yk__raw64, *to = v)
-        }
+    PUT_TYPES(p, PUT_EACH)
+}
+
+/* Whether elements of x stand at the index itself, along a run: one index tensor, everything else dense or fixed. */
+static bool is_direct(const targets *p, int64_t value_stride, int64_t x_stride, int64_t index_stride)
+{
+    int64_t element = (int64_t)p->element;
+    return p->count == 1 && p->step[0] == element && value_stride == element && x_stride == 0 &&
+           index_stride == (int64_t)sizeof(int64_t);
+}
+
+#define PUT_DIRECT(T, WRITE)                                                                                           \
+    {                                                                                                                  \
+        T *row = (T *)x;                                                                                               \
+        const T *from = (const T *)value;                                                                              \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            T *to = row + wrapped(index[i], size);                                                                     \
+            T v = from[i];                                                                                             \
+            WRITE;                                                                                                     \
+        }                                                                                                              \
+        return;                                                                                                        \
     }
-    switch (p->dtype) {
-    case YK_F32: PUT_EACH(float, *to += v)
-    case YK_F64: PUT_EACH(double, *to += v)
-    case YK_I64: PUT_EACH(uint64_t, *to += v)
-    case YK_I32: PUT_EACH(uint32_t, *to += v)
-    case YK_U8: PUT_EACH(uint8_t, *to = (uint8_t)(*to + v))
-    default: PUT_EACH(uint8_t, *to = (*to || v))
-    }
+
+/* Each element to the place in x that its index is. */
+static void put_direct(const targets *p, int64_t n, char *x, const char *value, const int64_t *index)
+{
+    int64_t size = p->size[0];
+    PUT_TYPES(p, PUT_DIRECT)
 }
 
 /* A run that lies evenly in x and in value: no two of its targets are one. */
@@ -388,6 +419,10 @@ static void write_run(const void *context, int64_t first, int64_t n, char *const
         offsets(p, 1, data + 2, stride + 2, offset);
         if (!p->shared || is_ours(p, data[2]))
             put_row(p, n, data[1] + offset[0], stride[1], data[0], stride[0]);
+        return;
+    }
+    if (!p->shared && is_direct(p, stride[0], stride[1], stride[2])) {
+        put_direct(p, n, data[1], data[0], (const int64_t *)data[2]);
         return;
     }
     for (int64_t i = 0; i < n; i += BLOCK) {
@@ -453,8 +488,9 @@ static yk_status index_put(int device, const yk__view *x, const yk__view *value,
     share s = {.loop = &loop, .at = &at, .dim = -1, .pieces = yk__cpu_threads(device)};
     if (loop.total <= YK__GRAIN)
         s.pieces = 1;
+    /* Elements that lie apart along a dimension of x are two places wherever the indices lead. */
     for (int d = loop.ndim - 1; d >= 0 && s.dim < 0; d--)
-        if (loop.shape[d] >= s.pieces && is_fixed(&at, loop.stride[d] + 2))
+        if (loop.shape[d] >= s.pieces && (loop.stride[d][1] != 0 || is_fixed(&at, loop.stride[d] + 2)))
             s.dim = d;
     if (loop.total == 0)
         ;

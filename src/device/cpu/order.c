@@ -2,11 +2,13 @@
  * order.c - the slots argsort and scan: what goes along one dimension. Layer: device/cpu.
  *
  * Elements become unsigned keys of the same order, which are sorted with their positions, eight bits at a time from the
- * lowest (radix sort), so that equal ones stay in order; a short line by insertion. The lines are shared by the
- * threads.
+ * lowest (radix sort), so that equal ones stay in order; a short line by insertion. Where only the first k are asked
+ * for, they are selected: of a buffer the first k stay whenever it is full, and what is not below the last of them
+ * never enters it. The lines are shared by the threads.
+ *
+ * Scans go down lines that lie side by side in memory together, a row of SCAN_COLUMNS sums at a time.
  */
 #include <math.h>
-#include <stdlib.h>
 
 #include "device/cpu/iterate.h"
 
@@ -14,6 +16,7 @@
 typedef struct lines {
     yk__loop loop;                        /* out, x at the beginning of each line */
     int64_t length, out_stride, x_stride; /* bytes */
+    int64_t first;                        /* argsort: how many of the sorted line are asked for */
     yk_dtype dtype;
     bool flipped; /* descending, or reverse */
     yk__scan op;
@@ -46,34 +49,51 @@ typedef struct entry {
     int64_t at;
 } entry;
 
-enum { SHORT = 40, DIGITS = 256 };
+enum { SHORT = 40, DIGITS = 256, KEYS = 64 };
 
 /* NaN behind everything, -0 as 0; integers with their sign bit turned. */
-static inline uint64_t key_of(const char *x, yk_dtype dtype)
+static inline uint64_t key_f32(float value)
+{
+    uint32_t bits;
+    value = value == 0 ? 0 : value;
+    memcpy(&bits, &value, sizeof(bits));
+    uint32_t key = bits ^ ((uint32_t)((int32_t)bits >> 31) | 0x80000000u);
+    return value != value ? UINT32_MAX : key;
+}
+
+static inline uint64_t key_f64(double value)
+{
+    uint64_t bits;
+    value = value == 0 ? 0 : value;
+    memcpy(&bits, &value, sizeof(bits));
+    uint64_t key = bits ^ ((uint64_t)((int64_t)bits >> 63) | (uint64_t)1 << 63);
+    return value != value ? UINT64_MAX : key;
+}
+
+#define KEYS_OF(T, KEY)                                                                                                \
+    if (stride == (int64_t)sizeof(T)) {                                                                                \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            T v = ((const T *)x)[i];                                                                                   \
+            to[i] = (KEY) ^ turn;                                                                                      \
+        }                                                                                                              \
+    } else {                                                                                                           \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            T v = *(const T *)(x + i * stride);                                                                        \
+            to[i] = (KEY) ^ turn;                                                                                      \
+        }                                                                                                              \
+    }                                                                                                                  \
+    break;
+
+/* The keys of n elements; `turn` has ones in all bits of a key where the order is descending. */
+static void keys_of(yk_dtype dtype, const char *x, int64_t stride, int64_t n, uint64_t turn, uint64_t *to)
 {
     switch (dtype) {
-    case YK_F32: {
-        float value = *(const float *)x;
-        uint32_t bits;
-        if (value != value)
-            return UINT32_MAX;
-        value = value == 0 ? 0 : value;
-        memcpy(&bits, &value, sizeof(bits));
-        return bits >> 31 ? ~bits : bits | 0x80000000u;
-    }
-    case YK_F64: {
-        double value = *(const double *)x;
-        uint64_t bits;
-        if (value != value)
-            return UINT64_MAX;
-        value = value == 0 ? 0 : value;
-        memcpy(&bits, &value, sizeof(bits));
-        return bits >> 63 ? ~bits : bits | ((uint64_t)1 << 63);
-    }
-    case YK_I64: return (uint64_t) * (const int64_t *)x ^ ((uint64_t)1 << 63);
-    case YK_I32: return (uint32_t) * (const int32_t *)x ^ 0x80000000u;
-    case YK_BOOL: return *(const uint8_t *)x != 0;
-    default: return *(const uint8_t *)x;
+    case YK_F32: KEYS_OF(float, key_f32(v))
+    case YK_F64: KEYS_OF(double, key_f64(v))
+    case YK_I64: KEYS_OF(int64_t, (uint64_t)v ^ ((uint64_t)1 << 63))
+    case YK_I32: KEYS_OF(int32_t, (uint32_t)v ^ 0x80000000u)
+    case YK_BOOL: KEYS_OF(uint8_t, v != 0)
+    default: KEYS_OF(uint8_t, v)
     }
 }
 
@@ -113,22 +133,82 @@ static entry *sort_entries(entry *from, entry *to, int64_t n, int bytes)
 /* Of one thread, or with room for all. */
 typedef struct sorting {
     const lines *l;
-    entry *scratch; /* 2 lines for each thread */
+    entry *scratch; /* `room` for each thread */
+    int64_t room;
 } sorting;
 
-static void sort_run(const lines *l, entry *a, int64_t n, char *const *data, const int64_t *stride)
+static inline uint64_t least_of(const uint64_t *key, int64_t n)
 {
+    uint64_t least = key[0];
+    for (int64_t i = 1; i < n; i++)
+        least = key[i] < least ? key[i] : least;
+    return least;
+}
+
+/* The first l->first of a line, sorted, in a, which has `room` entries, at least KEYS more, and as many for scratch.
+ * Few are inserted one by one where they belong. */
+static const entry *select_first(const lines *l, const char *x, uint64_t turn, int bytes, entry *a, int64_t room)
+{
+    entry *b = a + room;
+    uint64_t key[KEYS], limit = UINT64_MAX;
+    int64_t count = 0, first = l->first;
+    bool full = false;
+    for (int64_t k = 0; k < l->length; k += KEYS) {
+        int64_t n = l->length - k < KEYS ? l->length - k : KEYS;
+        keys_of(l->dtype, x + k * l->x_stride, l->x_stride, n, turn, key);
+        if (full && least_of(key, n) >= limit)
+            continue;
+        if (first <= SHORT) {
+            for (int64_t i = 0; i < n; i++) {
+                if (full && key[i] >= limit)
+                    continue;
+                int64_t at = full ? first - 1 : count++;
+                for (; at > 0 && a[at - 1].key > key[i]; at--)
+                    a[at] = a[at - 1];
+                a[at] = (entry){key[i], k + i};
+                full = count == first;
+                limit = a[count - 1].key;
+            }
+            continue;
+        }
+        if (count + n > room) {
+            entry *sorted = sort_entries(a, b, count, bytes);
+            b = sorted == a ? b : a;
+            a = sorted;
+            count = first;
+            limit = a[count - 1].key;
+            full = true;
+        }
+        for (int64_t i = 0; i < n; i++) {
+            a[count] = (entry){key[i], k + i};
+            count += !full || key[i] < limit;
+        }
+    }
+    return first <= SHORT ? a : sort_entries(a, b, count, bytes);
+}
+
+static void sort_run(const sorting *s, int64_t n, char *const *data, const int64_t *stride)
+{
+    const lines *l = s->l;
+    entry *a = s->scratch;
     int bytes = (int)yk_dtype_size(l->dtype);
-    uint64_t mask = bytes == 8 ? UINT64_MAX : ((uint64_t)1 << (8 * bytes)) - 1;
+    uint64_t mask = bytes == 8 ? UINT64_MAX : ((uint64_t)1 << (8 * bytes)) - 1, turn = l->flipped ? mask : 0, key[KEYS];
     for (int64_t i = 0; i < n; i++) {
         const char *x = data[1] + i * stride[1];
         char *out = data[0] + i * stride[0];
-        for (int64_t k = 0; k < l->length; k++) {
-            uint64_t key = key_of(x + k * l->x_stride, l->dtype);
-            a[k] = (entry){l->flipped ? ~key & mask : key, k};
+        const entry *sorted;
+        if (s->room < l->length) {
+            sorted = select_first(l, x, turn, bytes, a, s->room);
+        } else {
+            for (int64_t k = 0; k < l->length; k += KEYS) {
+                int64_t some = l->length - k < KEYS ? l->length - k : KEYS;
+                keys_of(l->dtype, x + k * l->x_stride, l->x_stride, some, turn, key);
+                for (int64_t j = 0; j < some; j++)
+                    a[k + j] = (entry){key[j], k + j};
+            }
+            sorted = sort_entries(a, a + l->length, l->length, bytes);
         }
-        const entry *sorted = sort_entries(a, a + l->length, l->length, bytes);
-        for (int64_t k = 0; k < l->length; k++)
+        for (int64_t k = 0; k < l->first; k++)
             *(int64_t *)(out + k * l->out_stride) = sorted[k].at;
     }
 }
@@ -136,14 +216,13 @@ static void sort_run(const lines *l, entry *a, int64_t n, char *const *data, con
 static void sort_lines(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
 {
     (void)first;
-    const sorting *c = context;
-    sort_run(c->l, c->scratch, n, data, stride);
+    sort_run(context, n, data, stride);
 }
 
 static void sort_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     const sorting *s = arg;
-    sorting c = {s->l, s->scratch + 2 * s->l->length * thread};
+    sorting c = {s->l, s->scratch + 2 * s->room * thread, s->room};
     yk__loop_job job = {&s->l->loop, sort_lines, &c};
     yk__loop_piece(&job, begin, end, thread);
 }
@@ -151,14 +230,16 @@ static void sort_piece(void *arg, int64_t begin, int64_t end, int thread)
 static yk_status argsort(int device, const yk__view *index, const yk__view *x, int dim, bool descending)
 {
     lines l = lines_of(index, x, dim, descending);
-    if (l.loop.total == 0)
+    l.first = x->ndim ? index->shape[dim] : 1;
+    if (l.loop.total == 0 || l.first == 0)
         return YK_OK;
     int64_t grain = lines_per_piece(&l);
     int threads = l.loop.total > grain ? yk__cpu_threads(device) : 1;
     yk__storage *handle = NULL;
-    sorting s = {.l = &l};
+    sorting s = {.l = &l, .room = l.first < l.length / 4 ? 2 * l.first + KEYS : l.length};
+    s.room = s.room < l.length ? s.room : l.length;
     s.scratch = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
-                                  2 * (size_t)l.length * (size_t)threads * sizeof(entry), &handle);
+                                  2 * (size_t)s.room * (size_t)threads * sizeof(entry), &handle);
     if (!s.scratch)
         return yk__error_code();
     if (threads == 1)
@@ -171,7 +252,38 @@ static yk_status argsort(int device, const yk__view *index, const yk__view *x, i
 
 /* ---- scan ---- */
 
+/* Lines side by side that are scanned together: enough for whole cache lines of each row, few enough for their sums to
+ * stay in the first-level cache. */
+enum { SCAN_COLUMNS = 256 };
+
+#define SCAN_ROWS(T, Sum, combine)                                                                                     \
+    for (int64_t i = 0, m; i < n; i += m) {                                                                            \
+        Sum sum[SCAN_COLUMNS];                                                                                         \
+        m = n - i < SCAN_COLUMNS ? n - i : SCAN_COLUMNS;                                                               \
+        for (int64_t k = 0; k < l->length; k++) {                                                                      \
+            int64_t row = l->flipped ? l->length - 1 - k : k;                                                          \
+            const T *x = (const T *)(data[1] + row * l->x_stride) + i;                                                 \
+            T *out = (T *)(data[0] + row * l->out_stride) + i;                                                         \
+            if (k == 0)                                                                                                \
+                YK__INDEPENDENT for (int64_t j = 0; j < m; j++)                                                        \
+                {                                                                                                      \
+                    sum[j] = (Sum)x[j];                                                                                \
+                    out[j] = x[j];                                                                                     \
+                }                                                                                                      \
+            else                                                                                                       \
+                YK__INDEPENDENT for (int64_t j = 0; j < m; j++)                                                        \
+                {                                                                                                      \
+                    sum[j] = sum[j] combine(Sum) x[j];                                                                 \
+                    out[j] = (T)sum[j];                                                                                \
+                }                                                                                                      \
+        }                                                                                                              \
+    }                                                                                                                  \
+    return;
+
 #define SCAN(T, Sum, combine)                                                                                          \
+    if (n > 1 && stride[0] == (int64_t)sizeof(T) && stride[1] == (int64_t)sizeof(T)) {                                 \
+        SCAN_ROWS(T, Sum, combine)                                                                                     \
+    }                                                                                                                  \
     for (int64_t i = 0; i < n; i++) {                                                                                  \
         int64_t last = l->length - 1;                                                                                  \
         const char *x = data[1] + i * stride[1] + (l->flipped ? last * l->x_stride : 0);                               \
@@ -215,7 +327,10 @@ static yk_status scan(int device, yk__scan op, const yk__view *out, const yk__vi
 {
     lines l = lines_of(out, x, dim, reverse);
     l.op = op;
-    yk__loop_run(device, &l.loop, lines_per_piece(&l), scan_lines, &l);
+    int64_t grain = lines_per_piece(&l);
+    if (l.loop.stride[0][0] == (int64_t)yk_dtype_size(out->dtype) && grain < SCAN_COLUMNS)
+        grain = SCAN_COLUMNS;
+    yk__loop_run(device, &l.loop, grain, scan_lines, &l);
     return YK_OK;
 }
 

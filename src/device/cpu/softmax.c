@@ -10,7 +10,8 @@
 #include "device/cpu/reduce.h"
 #include "device/cpu/rows.h"
 
-enum { COLUMNS = 512 };
+/* Lanes that a row of gradients is summed in, and how many elements of one are summed before they become a double. */
+enum { COLUMNS = 512, SUM_LANES = 64, SUM_BLOCKS = 16 };
 
 typedef struct softmax_job {
     int64_t n;         /* elements of a row */
@@ -94,20 +95,46 @@ typedef struct softmax_job {
             }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
+    /* The sum of g, times y unless `log`, over whole blocks of the n: in T over up to SUM_BLOCKS blocks, then double. \
+     */                                                                                                                \
+    static double dense_sum_##S(bool log, const T *g, const T *y, int64_t n, int64_t *done)                            \
+    {                                                                                                                  \
+        double sum = 0;                                                                                                \
+        int64_t k = 0;                                                                                                 \
+        while (k + SUM_LANES <= n) {                                                                                   \
+            T part[SUM_LANES] = {0};                                                                                   \
+            int64_t end =                                                                                              \
+                n - k < SUM_BLOCKS * SUM_LANES ? k + (n - k) / SUM_LANES * SUM_LANES : k + SUM_BLOCKS * SUM_LANES;     \
+            if (log)                                                                                                   \
+                for (; k < end; k += SUM_LANES)                                                                        \
+                    for (int l = 0; l < SUM_LANES; l++)                                                                \
+                        part[l] += g[k + l];                                                                           \
+            else                                                                                                       \
+                for (; k < end; k += SUM_LANES)                                                                        \
+                    for (int l = 0; l < SUM_LANES; l++)                                                                \
+                        part[l] += g[k + l] * y[k + l];                                                                \
+            for (int l = 0; l < SUM_LANES; l++)                                                                        \
+                sum += (double)part[l];                                                                                \
+        }                                                                                                              \
+        *done = k;                                                                                                     \
+        return sum;                                                                                                    \
+    }                                                                                                                  \
     /* softmax: gx = y (g - sum g y); its logarithm: gx = g - exp(y) sum g. */                                         \
     static void backward_##S(const softmax_job *job, T *gx, const T *g, const T *y)                                    \
     {                                                                                                                  \
         int64_t n = job->n, xs = job->stride[0], gs = job->stride[1], ys = job->stride[2], k = 0;                      \
-        double sums[8] = {0}, sum = 0;                                                                                 \
-        for (; k + 8 <= n; k += 8)                                                                                     \
-            for (int l = 0; l < 8; l++)                                                                                \
-                sums[l] += (double)g[(k + l) * gs] * (job->log ? 1.0 : (double)y[(k + l) * ys]);                       \
+        double sum = 0;                                                                                                \
+        if (gs == 1 && (job->log || ys == 1))                                                                          \
+            sum = dense_sum_##S(job->log, g, y, n, &k);                                                                \
         for (; k < n; k++)                                                                                             \
             sum += (double)g[k * gs] * (job->log ? 1.0 : (double)y[k * ys]);                                           \
-        for (int l = 0; l < 8; l++)                                                                                    \
-            sum += sums[l];                                                                                            \
         T total = (T)sum;                                                                                              \
-        if (job->log && xs == 1 && gs == 1 && ys == 1) {                                                               \
+        if (!job->log && xs == 1 && gs == 1 && ys == 1) {                                                              \
+            YK__INDEPENDENT for (k = 0; k < n; k++)                                                                    \
+            {                                                                                                          \
+                gx[k] = y[k] * (g[k] - total);                                                                         \
+            }                                                                                                          \
+        } else if (job->log && xs == 1 && gs == 1 && ys == 1) {                                                        \
             YK__INDEPENDENT for (k = 0; k < n; k++)                                                                    \
             {                                                                                                          \
                 gx[k] = g[k] - yk__exp_##S(y[k]) * total;                                                              \

@@ -76,25 +76,26 @@ template <typename E> YK__KERNEL(THREADS) key_kernel(lines l, sort_entry *entrie
     }
 }
 
-YK__KERNEL(THREADS) position_kernel(lines l, const sort_entry *entries)
+/* The first `count` of each line. */
+YK__KERNEL(THREADS) position_kernel(lines l, int64_t count, const sort_entry *entries)
 {
-    int64_t total = l.starts.total * l.length, step = (int64_t)THREADS * gridDim.x;
+    int64_t total = l.starts.total * count, step = (int64_t)THREADS * gridDim.x;
     yk__global<const sort_entry> from(entries);
     YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < total; i += step) *
-        line_at<int64_t>(l, 0, i / l.length, i % l.length) = from[i].at;
+        line_at<int64_t>(l, 0, i / count, i % count) = from[i / count * l.length + i % count].at;
 }
 
 yk_status cuda_argsort(int device, const yk__view *index, const yk__view *x, int dim, bool descending)
 {
     const yk__view *views[] = {index, x};
     lines l = lines_of(index, x, dim, descending);
-    int64_t total = l.starts.total * l.length;
+    int64_t total = l.starts.total * l.length, count = x->ndim ? index->shape[dim] : 1;
     uint64_t flip = descending ? (x->dtype == YK_F32 ? UINT32_MAX : UINT64_MAX) : 0;
     cudaStream_t stream = NULL;
     yk__storage *memory = NULL;
     yk_device where = {YK_CUDA, (int16_t)device};
     yk_status status = cuda_use(device, &stream);
-    if (status || total == 0)
+    if (status || total == 0 || count == 0)
         return status;
     sort_entry *entries =
         (sort_entry *)cuda_yoke->workspace_get(where, 2 * (size_t)total * sizeof(sort_entry), &memory);
@@ -112,7 +113,7 @@ yk_status cuda_argsort(int device, const yk__view *index, const yk__view *x, int
     }
     const sort_entry *sorted =
         merge_sort(device, "argsort", entries, entries + total, l.starts.total, l.length, stream);
-    YK__LAUNCH("argsort", position_kernel, blocks, THREADS, 0, stream, l, sorted);
+    YK__LAUNCH("argsort", position_kernel, blocks, THREADS, 0, stream, l, count, sorted);
     cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
     return cuda_launched(device, "argsort", 2, views);
 }
