@@ -27,6 +27,7 @@
 #define CHUNK_BYTES  (16 * 1024)
 #define CHUNK_PIXELS 128
 #define SHARES       16
+#define SLIDE_BYTES  (256 * 1024)
 /* Pixels in a tile; sums of a weight's gradient kept in registers. */
 #define MOST_ROWS 8
 #define MOST_SUMS 9
@@ -80,6 +81,8 @@ struct grad {
     yk__view gw;
     int64_t n, x_stride[3], gout_stride[3], shares, chunk;
     int64_t share_size, block_size; /* in elements */
+    int64_t images;                 /* that pass before the next ones: all, unless `slides` */
+    bool slides;                    /* depthwise, 3 x 3 taps next to each other, stride 1 or 2 */
     yk__conv_axis y, xs;
     struct sum *list;
 };
@@ -209,6 +212,11 @@ yk_status yk__conv_lanes_backward_weight(int device, const yk__conv2d *p, const 
     g.chunk = g.chunk < 8 ? 8 : g.chunk < CHUNK_PIXELS ? g.chunk : CHUNK_PIXELS;
     g.block_size = taps * g.lanes.cs * (YK__VECTOR_BYTES / size);
     g.share_size = g.lanes.blocks * g.block_size;
+    g.slides = g.lanes.cs == 1 && g.lanes.cd == 1 && gw->shape[2] == 3 && gw->shape[3] == 3 && p->dilation[0] == 1 &&
+               p->dilation[1] == 1 && p->stride[1] <= 2;
+    /* What a row of gout needs is in the second-level cache when the next row needs most of it again. */
+    int64_t rows = 3 * x->shape[3] * pixel;
+    g.images = !g.slides ? g.n : SLIDE_BYTES > rows ? SLIDE_BYTES / rows : 1;
     size_t axis_y = aligned(yk__conv_axis_bytes(oh, gw->shape[2]));
     size_t axis_x = aligned(yk__conv_axis_bytes(gout->shape[3], gw->shape[3]));
     size_t list = aligned((size_t)(threads * taps * g.lanes.cs) * sizeof(struct sum));

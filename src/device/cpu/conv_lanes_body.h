@@ -367,43 +367,150 @@ static void TYPED(sum_rows)(const struct grad *g, const T *x, int64_t lda, const
     }
 }
 
-/* The rows of gout of one share. */
+/*
+ * Depthwise, 3 taps along a row of the map: the windows of `run` outputs, `step` (1 or 2) apart, slide over `rows` rows
+ * of x, so that each element of x is loaded once. Adds to the sums of the taps of those rows what one vector of
+ * channels of the images [n0, n1) gives. `x` is the first row's window of the first output; the rows that follow the
+ * last one will be read next, and are fetched.
+ */
+static inline __attribute__((always_inline)) void TYPED(slide_of)(const struct grad *g, const T *x, const T *gout,
+                                                                  int64_t n0, int64_t n1, int64_t run, T *to,
+                                                                  int64_t lanes, const int rows, const int step,
+                                                                  const bool whole)
+{
+    V sum[3][3];
+    const int64_t row = g->x_stride[1], column = g->x_stride[2], next = g->gout_stride[2];
+    YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int k = 0; k < 3; k++) sum[r][k] = (V){0};
+    for (int64_t n = n0; n < n1; n++) {
+        const T *a = x + n * g->x_stride[0], *b = gout + n * g->gout_stride[0];
+        V window[3][3];
+#define LOAD(at) (whole ? (V) * (const VU *)(at) : TYPED(yk__load_part)((at), lanes))
+#define SLIDE(first, second, third)                                                                                    \
+    do {                                                                                                               \
+        V right = LOAD(b);                                                                                             \
+        YK__UNROLL for (int r = 0; r < rows; r++)                                                                      \
+        {                                                                                                              \
+            if (step == 2)                                                                                             \
+                window[r][second] = LOAD(a + r * row + column);                                                        \
+            window[r][third] = LOAD(a + r * row + 2 * column);                                                         \
+            sum[r][0] += window[r][first] * right;                                                                     \
+            sum[r][1] += window[r][second] * right;                                                                    \
+            sum[r][2] += window[r][third] * right;                                                                     \
+        }                                                                                                              \
+        __builtin_prefetch(b + g->gout_stride[1]);                                                                     \
+        YK__UNROLL for (int r = 0; r < step; r++) YK__UNROLL for (int k = 0; k < step; k++)                            \
+            __builtin_prefetch(a + (rows + r) * row + (2 - k) * column);                                               \
+        a += step * column;                                                                                            \
+        b += next;                                                                                                     \
+    } while (0)
+        YK__UNROLL for (int r = 0; r < rows; r++)
+        {
+            window[r][0] = LOAD(a + r * row);
+            if (step == 1)
+                window[r][1] = LOAD(a + r * row + column);
+        }
+        int64_t i = 0;
+        if (step == 1) {
+            for (; i + 3 <= run; i += 3) {
+                SLIDE(0, 1, 2);
+                SLIDE(1, 2, 0);
+                SLIDE(2, 0, 1);
+            }
+            if (i < run) {
+                SLIDE(0, 1, 2);
+                if (i + 1 < run)
+                    SLIDE(1, 2, 0);
+            }
+        } else {
+            for (; i + 2 <= run; i += 2) {
+                SLIDE(0, 1, 2);
+                SLIDE(2, 1, 0);
+            }
+            if (i < run)
+                SLIDE(0, 1, 2);
+        }
+#undef SLIDE
+#undef LOAD
+    }
+    YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int k = 0; k < 3; k++) *
+        (V *)(to + (3 * r + k) * WIDTH) += sum[r][k];
+}
+
+/* All vectors of channels; `to` has the sums of the first of the rows. */
+static void TYPED(slide)(const struct grad *g, const T *x, const T *gout, int64_t n, int64_t run, T *to, int rows,
+                         int step)
+{
+    int64_t images = CHUNK_PIXELS / run > 1 ? CHUNK_PIXELS / run : 1;
+    for (int64_t block = 0; block < g->lanes.blocks; block++, x += WIDTH, gout += WIDTH, to += g->block_size) {
+        int64_t lanes = TYPED(block_lanes)(&g->lanes, block, 1);
+        for (int64_t n0 = 0; n0 < n; n0 += images) {
+            int64_t n1 = n0 + images < n ? n0 + images : n;
+            switch (rows * 4 + (step - 1) * 2 + (lanes == WIDTH)) {
+            case 4: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 1, 1, false); break;
+            case 5: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 1, 1, true); break;
+            case 6: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 1, 2, false); break;
+            case 7: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 1, 2, true); break;
+            case 8: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 2, 1, false); break;
+            case 9: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 2, 1, true); break;
+            case 10: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 2, 2, false); break;
+            case 11: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 2, 2, true); break;
+            case 12: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 3, 1, false); break;
+            case 13: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 3, 1, true); break;
+            case 14: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 3, 2, false); break;
+            default: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 3, 2, true); break;
+            }
+        }
+    }
+}
+
+/* Row y of gout, of the images [n0, n1). */
+static void TYPED(sum_row)(const struct grad *g, int64_t y, int64_t n0, int64_t n1, struct sum *list, T *sums,
+                           TYPED(lane_indices) first)
+{
+    const yk__conv_link *ly = g->y.links + g->y.first[y];
+    int64_t count_y = g->y.first[y + 1] - g->y.first[y], taps_x = g->gw.shape[3], cs = g->lanes.cs, n = n1 - n0;
+    for (int64_t x = 0, run; x < g->xs.size; x += run) {
+        int64_t step, count = 0;
+        run = yk__conv_run(&g->xs, x, &step);
+        bool joined = run == 1 || (n == g->n && step * g->x_stride[2] == n * g->x_stride[0] &&
+                                   g->gout_stride[2] == n * g->gout_stride[0]);
+        const yk__conv_link *lx = g->xs.links + g->xs.first[x];
+        int64_t count_x = g->xs.first[x + 1] - g->xs.first[x];
+        const T *gout = (const T *)g->gout + n0 * g->gout_stride[0] + y * g->gout_stride[1] + x * g->gout_stride[2];
+        const T *from = (const T *)g->x + n0 * g->x_stride[0];
+        if (g->slides && run >= 2 && count_x == 3 && count_y) {
+            from += ly[0].src * g->x_stride[1] + lx[0].src * g->x_stride[2];
+            TYPED(slide)(g, from, gout, n, run, sums + ly[0].tap * 3 * WIDTH, (int)count_y, (int)step);
+            continue;
+        }
+        for (int64_t i = 0; i < count_y; i++)
+            for (int64_t j = 0; j < count_x; j++)
+                for (int64_t s = 0; s < cs; s++)
+                    list[count++] = (struct sum){ly[i].src * g->x_stride[1] + lx[j].src * g->x_stride[2], s,
+                                                 (ly[i].tap * taps_x + lx[j].tap) * cs + s};
+        if (joined) {
+            TYPED(sum_rows)(g, from, g->x_stride[0], gout, g->gout_stride[0], n * run, list, count, sums, first);
+            continue;
+        }
+        for (int64_t i = 0; i < n; i++)
+            TYPED(sum_rows)
+        (g, from + i * g->x_stride[0], step * g->x_stride[2], gout + i * g->gout_stride[0], g->gout_stride[2], run,
+         list, count, sums, first);
+    }
+}
+
+/* The rows of gout of one share, some images at a time. */
 static void TYPED(share_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct grad *g = arg;
-    int64_t taps_x = g->gw.shape[3], cs = g->lanes.cs;
-    struct sum *list = g->list + (int64_t)thread * g->gw.shape[2] * taps_x * cs;
+    struct sum *list = g->list + (int64_t)thread * g->gw.shape[2] * g->gw.shape[3] * g->lanes.cs;
     TYPED(lane_indices) first = TYPED(first_indices)(&g->lanes);
     for (int64_t share = begin; share < end; share++) {
         T *sums = (T *)g->sums + share * g->share_size;
         memset(sums, 0, (size_t)g->share_size * sizeof(T));
-        for (int64_t y = share * g->y.size / g->shares; y < (share + 1) * g->y.size / g->shares; y++) {
-            const yk__conv_link *ly = g->y.links + g->y.first[y];
-            int64_t count_y = g->y.first[y + 1] - g->y.first[y];
-            for (int64_t x = 0, run; x < g->xs.size; x += run) {
-                int64_t step, count = 0;
-                run = yk__conv_run(&g->xs, x, &step);
-                bool joined = (run == 1 || step * g->x_stride[2] == g->n * g->x_stride[0]) &&
-                              g->gout_stride[2] == g->n * g->gout_stride[0];
-                const yk__conv_link *lx = g->xs.links + g->xs.first[x];
-                int64_t count_x = g->xs.first[x + 1] - g->xs.first[x];
-                for (int64_t i = 0; i < count_y; i++)
-                    for (int64_t j = 0; j < count_x; j++)
-                        for (int64_t s = 0; s < cs; s++)
-                            list[count++] = (struct sum){ly[i].src * g->x_stride[1] + lx[j].src * g->x_stride[2], s,
-                                                         (ly[i].tap * taps_x + lx[j].tap) * cs + s};
-                const T *from = g->x, *gout = (const T *)g->gout + y * g->gout_stride[1] + x * g->gout_stride[2];
-                if (joined) {
-                    TYPED(sum_rows)
-                    (g, from, g->x_stride[0], gout, g->gout_stride[0], g->n * run, list, count, sums, first);
-                    continue;
-                }
-                for (int64_t n = 0; n < g->n; n++)
-                    TYPED(sum_rows)
-                (g, from + n * g->x_stride[0], step * g->x_stride[2], gout + n * g->gout_stride[0], g->gout_stride[2],
-                 run, list, count, sums, first);
-            }
-        }
+        for (int64_t n0 = 0; n0 < g->n; n0 += g->images)
+            for (int64_t y = share * g->y.size / g->shares; y < (share + 1) * g->y.size / g->shares; y++)
+                TYPED(sum_row)(g, y, n0, n0 + g->images < g->n ? n0 + g->images : g->n, list, sums, first);
     }
 }
 

@@ -216,6 +216,36 @@ static bool transpose(int device, const yk__loop *loop, size_t size)
     return true;
 }
 
+/* Short dense rows, as cat and narrow leave them: a call of memmove for each would cost as much as the copy. */
+#define ROW_BYTES 2048
+
+static void rows_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const transposition *t = arg;
+    const yk__loop *loop = t->loop;
+    int64_t bytes = loop->shape[0] * (int64_t)t->size, to_step = loop->stride[1][0], from_step = loop->stride[1][1];
+    char *to = loop->data[0] + begin * to_step;
+    const char *from = loop->data[1] + begin * from_step;
+    for (int64_t row = begin; row < end; row++, to += to_step, from += from_step) {
+        int64_t at = 0;
+        for (; at + 64 <= bytes; at += 64)
+            memcpy(to + at, from + at, 64);
+        if (at < bytes)
+            memcpy(to + at, from + at, (size_t)(bytes - at));
+    }
+}
+
+static bool copy_rows(int device, const yk__loop *loop, size_t size)
+{
+    transposition t = {.loop = loop, .size = size};
+    if (loop->ndim != 2 || loop->stride[0][0] != (int64_t)size || loop->stride[0][1] != (int64_t)size ||
+        loop->shape[0] * (int64_t)size < 64 || loop->shape[0] * (int64_t)size > ROW_BYTES)
+        return false;
+    yk__cpu_parallel(device, loop->shape[1], YK__GRAIN / loop->shape[0] + 1, rows_piece, &t);
+    return true;
+}
+
 static yk_status copy(int device, const yk__view *out, const yk__view *in)
 {
     const yk__view *views[] = {out, in};
@@ -226,7 +256,7 @@ static yk_status copy(int device, const yk__view *out, const yk__view *in)
     yk__loop loop;
     size_t size = yk_dtype_size(out->dtype);
     yk__loop_init(&loop, 2, views, false);
-    if (loop.total > 0 && !(loop.ndim > 1 && transpose(device, &loop, size)))
+    if (loop.total > 0 && !(loop.ndim > 1 && (transpose(device, &loop, size) || copy_rows(device, &loop, size))))
         yk__loop_run(device, &loop, YK__GRAIN, same_run, &size);
     return YK_OK;
 }

@@ -55,7 +55,7 @@ typedef struct layer {
     void *to; /* out or gx */
     int64_t x_step, gout_step, to_step;
     const yk__view *mean, *invstd;
-    double *sums; /* per block: (D) gbias and (D) gweight; NULL: not wanted */
+    double *sums; /* per block: (D) gbias, (D) gweight, and room for both over a few rows; NULL: not wanted */
 } layer;
 
 #define T       float
@@ -388,7 +388,7 @@ static void layer_sum(const layer *j, const yk__view *to, int64_t blocks, int wh
     for (int64_t i = 0; to && i < j->width; i++) {
         double sum = 0;
         for (int64_t b = 0; b < blocks; b++)
-            sum += j->sums[(b * 2 + which) * j->width + i];
+            sum += j->sums[(b * 4 + which) * j->width + i];
         if (to->dtype == YK_F32)
             ((float *)to->data)[i * to->stride[0]] = (float)sum;
         else
@@ -410,7 +410,7 @@ static yk_status layer_norm_backward(int device, const yk__view *gx, const yk__v
     int64_t least = (BLOCK_SIZE + j.width - 1) / j.width;
     j.block = j.block < least ? least : j.block;
     int64_t blocks = (j.rows + j.block - 1) / j.block;
-    size_t sums = gweight || gbias ? (size_t)(blocks * 2 * j.width) * sizeof(double) : 0;
+    size_t sums = gweight || gbias ? (size_t)(blocks * 4 * j.width) * sizeof(double) : 0;
     sums = (sums + 63) & ~(size_t)63;
     size_t bytes = sums + copy_bytes(gout) + copy_bytes(x) + copy_bytes(weight) + copy_bytes(gx);
     yk__storage *handle = NULL;

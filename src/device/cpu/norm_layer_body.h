@@ -63,9 +63,10 @@ static void NAME(layer_grad_rows)(void *arg, int64_t begin, int64_t end, int thr
     int64_t width = j->width;
     const T *weight = j->weight;
     for (int64_t b = begin; b < end; b++) {
-        double *d1 = j->sums ? j->sums + b * 2 * width : NULL, *d2 = j->sums ? d1 + width : NULL;
+        double *d1 = j->sums ? j->sums + b * 4 * width : NULL, *d2 = j->sums ? d1 + width : NULL;
+        T *p1 = (T *)(d1 ? d2 + width : NULL), *p2 = p1 ? p1 + width : NULL;
         if (d1)
-            memset(d1, 0, (size_t)(2 * width) * sizeof(double));
+            memset(d1, 0, (size_t)(4 * width) * sizeof(double));
         int64_t last = (b + 1) * j->block < j->rows ? (b + 1) * j->block : j->rows;
         for (int64_t r = b * j->block; r < last; r++) {
             const T *x = (const T *)j->x + r * j->x_step, *g = (const T *)j->gout + r * j->gout_step;
@@ -93,8 +94,15 @@ static void NAME(layer_grad_rows)(void *arg, int64_t begin, int64_t end, int thr
                 }
             }
             for (int64_t i = 0; d1 && i < width; i++) {
-                d1[i] += (double)g[i];
-                d2[i] += (double)(g[i] * ((x[i] - mean) * scale));
+                p1[i] += g[i];
+                p2[i] += g[i] * ((x[i] - mean) * scale);
+            }
+            if (!d1 || ((r + 1 - b * j->block) % ROW_GROUP && r + 1 < last))
+                continue;
+            for (int64_t i = 0; i < width; i++) {
+                d1[i] += (double)p1[i];
+                d2[i] += (double)p2[i];
+                p1[i] = p2[i] = 0;
             }
         }
     }

@@ -85,10 +85,12 @@ static inline void max_take(__m512 *m, __m512i *k, __m512 v, __m512i at)
 }
 
 static int64_t max_vectors_f32(int taps, bool first, float *best, int32_t *index, const float *const *x,
-                               const int32_t *at, int64_t n)
+                               const int32_t *at, int64_t n, int fetches, const float *const *fetch)
 {
     int64_t i = 0;
     for (; i + 16 <= n; i += 16) {
+        for (int f = 0; f < fetches; f++)
+            __builtin_prefetch(fetch[f] + i);
         __m512 m = _mm512_loadu_ps(first ? x[0] + i : best + i);
         __m512i k = first ? _mm512_set1_epi32(at[0]) : _mm512_loadu_si512(index + i);
         for (int t = first; t < taps; t++)
@@ -100,13 +102,15 @@ static int64_t max_vectors_f32(int taps, bool first, float *best, int32_t *index
 }
 #else
 static int64_t max_vectors_f32(int taps, bool first, float *best, int32_t *index, const float *const *x,
-                               const int32_t *at, int64_t n)
+                               const int32_t *at, int64_t n, int fetches, const float *const *fetch)
 {
     typedef int32_t vi32 __attribute__((vector_size(YK__VECTOR_BYTES)));
     typedef int32_t vi32u __attribute__((vector_size(YK__VECTOR_BYTES), aligned(4), may_alias));
     enum { LANES = YK__VECTOR_BYTES / 4 };
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
+        for (int f = 0; f < fetches; f++)
+            __builtin_prefetch(fetch[f] + i);
         yk__vf32 m = *(const yk__vf32u *)(first ? x[0] + i : best + i);
         vi32 k = first ? at[0] - (vi32){0} : (vi32) * (vi32u *)(index + i);
         for (int t = first; t < taps; t++) {
@@ -124,9 +128,9 @@ static int64_t max_vectors_f32(int taps, bool first, float *best, int32_t *index
 
 /* float64 is for checking: the plain loop does. */
 static int64_t max_vectors_f64(int taps, bool first, double *best, int32_t *index, const double *const *x,
-                               const int32_t *at, int64_t n)
+                               const int32_t *at, int64_t n, int fetches, const double *const *fetch)
 {
-    (void)taps, (void)first, (void)best, (void)index, (void)x, (void)at, (void)n;
+    (void)taps, (void)first, (void)best, (void)index, (void)x, (void)at, (void)n, (void)fetches, (void)fetch;
     return 0;
 }
 

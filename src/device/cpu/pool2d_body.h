@@ -7,11 +7,11 @@
 /* ---- maximum over runs: positions whose (n, c) lie next to each other in memory ---------------------------------- */
 
 /* Folds taps into best and index; `first` starts with tap 0 instead of what they hold. A tap wins when it is greater or
- * NaN: the first of equals and the last NaN stay, as in PyTorch. */
+ * NaN: the first of equals and the last NaN stay, as in PyTorch. What the next window needs is fetched on the way. */
 static void NAME(max_fold)(int taps, bool first, T *restrict best, int32_t *restrict index, const T *const *x,
-                           const int32_t *at, int64_t n)
+                           const int32_t *at, int64_t n, int fetches, const T *const *fetch)
 {
-    for (int64_t i = NAME(max_vectors)(taps, first, best, index, x, at, n); i < n; i++) {
+    for (int64_t i = NAME(max_vectors)(taps, first, best, index, x, at, n, fetches, fetch); i < n; i++) {
         T m = first ? x[0][i] : best[i];
         int32_t k = first ? at[0] : index[i];
         for (int t = first; t < taps; t++) {
@@ -36,9 +36,9 @@ static void NAME(max_runs)(void *arg, int64_t begin, int64_t end, int thread)
             int32_t *index = (int32_t *)j->index.data + offset(&j->index, n, oy, ox);
             for (int64_t i = 0; i < j->run; i += RUN_CHUNK) {
                 int64_t length = j->run - i < RUN_CHUNK ? j->run - i : RUN_CHUNK;
-                const T *x[MOST_TAPS];
+                const T *x[MOST_TAPS], *fetch[MOST_TAPS];
                 int32_t at[MOST_TAPS];
-                int taps = 0;
+                int taps = 0, fetches = 0;
                 bool first = true;
                 for (int64_t ky = 0; ky < p->kernel[0]; ky++) {
                     int64_t iy = oy * p->stride[0] - p->padding[0] + ky * p->dilation[0];
@@ -49,16 +49,20 @@ static void NAME(max_runs)(void *arg, int64_t begin, int64_t end, int thread)
                         if (ix < 0 || ix >= j->in.w)
                             continue;
                         x[taps] = (const T *)j->in.data + offset(&j->in, n, iy, ix) + i;
+                        /* New in the next window to the right, and to the row of windows that this one is in. */
+                        if (kx >= p->kernel[1] - p->stride[1] && (ky >= p->kernel[0] - p->stride[0] || oy == 0) &&
+                            ix + p->stride[1] < j->in.w)
+                            fetch[fetches++] = x[taps] + p->stride[1] * j->in.w_step;
                         at[taps++] = (int32_t)(iy * j->in.w + ix);
                         if (taps < MOST_TAPS)
                             continue;
-                        NAME(max_fold)(taps, first, out + i, index + i, x, at, length);
+                        NAME(max_fold)(taps, first, out + i, index + i, x, at, length, fetches, fetch);
                         first = false;
-                        taps = 0;
+                        taps = fetches = 0;
                     }
                 }
                 if (taps)
-                    NAME(max_fold)(taps, first, out + i, index + i, x, at, length);
+                    NAME(max_fold)(taps, first, out + i, index + i, x, at, length, fetches, fetch);
                 for (int64_t e = i; !taps && first && e < i + length; e++) { /* the window holds no input */
                     out[e] = (T)-INFINITY;
                     index[e] = -1;
