@@ -51,7 +51,6 @@ struct yk__replicas {
     int count;
     yk_device devices[YK__MOST_REPLICAS];
     const void **seen; /* every position of the tree, repetitions too */
-    int *seen_part;    /* which part is there */
     int64_t n_seen, seen_capacity;
     part *parts;
     int64_t n_parts, parts_capacity;
@@ -134,17 +133,11 @@ static yk_status note(yk__replicas *r, void *object, part_kind kind, const char 
         if (!seen)
             return YK_ERR_MEMORY;
         r->seen = seen;
-        int *seen_part = yk__realloc(r->seen_part, (size_t)capacity * sizeof(*seen_part));
-        if (!seen_part)
-            return YK_ERR_MEMORY;
-        r->seen_part = seen_part;
         r->seen_capacity = capacity;
     }
-    int64_t index = part_add(r, object, kind, path, name);
-    if (index < 0)
+    if (part_add(r, object, kind, path, name) < 0)
         return yk__error_code();
-    r->seen[r->n_seen] = object;
-    r->seen_part[r->n_seen++] = (int)index;
+    r->seen[r->n_seen++] = object;
     return YK_OK;
 }
 
@@ -230,7 +223,6 @@ void yk__replicas_free(yk__replicas *r)
     forget_tree(r);
     free(r->parts);
     free(r->seen);
-    free(r->seen_part);
     free(r);
 }
 

@@ -55,6 +55,10 @@ alike "cpu:0 and cpu:0" 2
 alike "cpu:0 and cpu:1" 2
 ok "the ranks had inputs of their own" [ "$(sed 's/.*loss \([0-9.]*\),.*/\1/' out | sort -u | wc -l)" = 2 ]
 
+example 0 "model_parallel" "$examples/model_parallel"
+ok "both devices hold a part" awk '/^cpu:[01]: / && $2 > 1 { seen[$1] = 1 } END { exit !(seen["cpu:0:"] && seen["cpu:1:"]) }' out
+ok "learns" awk '/^epoch/ { last = $4; if (first == "") first = $4 } END { exit !(last < 0.8 * first) }' out
+
 mkdir temporary
 TMPDIR=$work/temporary example 0 "ddp_checkpoint" "$examples/ddp_checkpoint"
 alike "loaded weights" 2
