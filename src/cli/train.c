@@ -120,6 +120,12 @@ int cli_train(int argc, char **argv)
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
+    const char *const paths[][2] = {
+        {"init", s.init}, {"save", s.save}, {"checkpoint", s.checkpoint}, {"log", s.log}, {"data", s.data}};
+    for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+        if (paths[i][1] && !*paths[i][1]) /* "$UNSET" in a script */
+            return cli_usage_error(&verb, "--%s: the value is empty", paths[i][0]);
+    }
     train_job r = {.set = &s};
     if (s.save_every && !saver_parse_every(&r.saver, s.save_every))
         return cli_usage_error(&verb, "--save-every %s: expected a number of steps (500) or of seconds (30s)",

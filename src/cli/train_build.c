@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <yoke/parallel.h>
@@ -134,6 +135,10 @@ static yk_schedule *make_schedule(const train_job *r)
 /* Fails now rather than after an hour of training. */
 static yk_status check_save_path(const char *path)
 {
+    struct stat about;
+    if (path && stat(path, &about) == 0 && !S_ISREG(about.st_mode))
+        return yk__fail(YK_ERR_IO, "--save %s: %s", path,
+                        S_ISDIR(about.st_mode) ? "it is a folder; give a file's name" : "it is not a regular file");
     char *directory = path ? strdup(path) : NULL;
     if (!directory)
         return YK_OK;
@@ -339,6 +344,9 @@ yk_status train_build(train_job *r)
     fflush(stdout);
     if (status)
         return status;
-    return saver_resumed(&r->saver) ? run_log_resume(&r->log, log, r->dtype, r->step)
-                                    : run_log_open(&r->log, log, r->dtype);
+    status = saver_resumed(&r->saver) ? run_log_resume(&r->log, log, r->dtype, r->step)
+                                      : run_log_open(&r->log, log, r->dtype);
+    if (status)
+        yk__error_prefix("--log");
+    return status;
 }

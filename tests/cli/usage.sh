@@ -51,6 +51,11 @@ wrong "--lr 1e-3x: expected a number, 0 or more" train --lr 1e-3x
 wrong "--lr nan: expected a number" train --lr nan
 wrong "--lr -1: expected a number, 0 or more" train --lr -1
 wrong "--lr : expected a number" train --lr ""
+wrong "--save: the value is empty" train --save ""
+wrong "--log: the value is empty" train --log=
+wrong "--checkpoint: the value is empty" train --checkpoint "" --resume
+wrong "--init: the value is empty" train --init=
+wrong "--data: the value is empty" train --data ""
 wrong "--epochs 3.5: expected an integer from 0 to 1000000000" train --epochs 3.5
 wrong "--steps 0: expected an integer from 1" train --steps 0
 wrong "--batch-size 99999999999999999999: expected an integer" train --batch-size 99999999999999999999
@@ -68,6 +73,20 @@ wrong "--only 'conv3d': no row matches; --list prints them all" bench ops --only
 wrong "--only '(': not a regular expression: " bench ops --only '('
 wrong "--only needs a value" bench ops --only
 wrong "--seconds -1: expected a number, 0 or more" bench ops --seconds -1
+
+# Files that cannot be written are said before anything is computed.
+mkdir -p folder
+: > empty
+mkfifo pipe
+exits 1 "--save FOLDER" train --data glyphs --model mlp --epochs 1 --save folder
+says err "--save folder: it is a folder"
+ok "before the run begins" [ ! -s out ]
+exits 1 "--save PIPE" train --data glyphs --model mlp --epochs 1 --save pipe
+says err "--save pipe: it is not a regular file"
+exits 1 "--log FOLDER" train --data glyphs --model mlp --epochs 1 --log folder
+says err "--log: folder: Is a directory"
+exits 1 "an empty file of weights" train --data glyphs --model mlp --epochs 0 --init empty
+says err "empty: not a file of torch.save: it has 0 bytes"
 
 WORLD_SIZE=2 RANK=2 "$YOKE" train --epochs 1 > /dev/null 2> err
 ok "train as a process that the job has not: exit code 1" [ $? = 1 ]

@@ -211,7 +211,12 @@ yk_value *yk__pt_read(const yk__source *source, const yk_pt_options *options)
     if (yk__pt_is_legacy(source))
         return yk__pt_read_legacy(source, options);
     unsigned char magic[4] = {0};
-    if (source->size >= 4 && yk__source_read(source, 0, magic, 4))
+    if (source->size < 4) {
+        yk__fail(YK_ERR_FORMAT, "%s: not a file of torch.save: it has %llu bytes", source->path,
+                 (unsigned long long)source->size);
+        return NULL;
+    }
+    if (yk__source_read(source, 0, magic, 4))
         return NULL;
     if (memcmp(magic, "PK", 2) != 0) {
         yk__fail(YK_ERR_FORMAT, "%s: not a file of torch.save: it begins with %02x %02x %02x %02x", source->path,
