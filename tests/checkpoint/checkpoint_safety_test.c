@@ -418,7 +418,7 @@ static void a_folder_that_cannot_be_written(void **state)
     assert_true(child >= 0);
     if (child == 0) {
         if (geteuid() == 0 && setresuid(65534, 65534, 65534))
-            _exit(10);
+            _exit(errno == EINVAL ? 77 : 10); /* a user namespace with one user: nobody else to become */
         if (yk_checkpoint_manager_save(m, &s) != YK_ERR_IO)
             _exit(11);
         if (!strstr(yk_last_error()->message, "root/step-00000002.") ||
@@ -436,6 +436,8 @@ static void a_folder_that_cannot_be_written(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(chmod("root", 0755), 0);
     assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip();
     assert_int_equal(WEXITSTATUS(status), 0);
     int temporary;
     assert_int_equal(count_entries("root", &temporary), 1);
