@@ -188,8 +188,8 @@ typedef struct yk__backend {
     yk_status (*nonzero)(int device, const yk__view *x, int64_t *count, const yk__view *out);
 
     /* ---- order: along a dimension, whose size is at least 1 ---- */
-    /* index (i64, of x's shape, but perhaps shorter along dim): where the first elements come from when they are sorted;
-     * equal ones keep their order, NaN is larger than any number, -0 equals 0. Any dtype but f16 and bf16. */
+    /* index (i64, of x's shape, but perhaps shorter along dim): where the first elements come from when they are
+     * sorted; equal ones keep their order, NaN is larger than any number, -0 equals 0. Any dtype but f16 and bf16. */
     yk_status (*argsort)(int device, const yk__view *index, const yk__view *x, int dim, bool descending);
     /* out[i] = x[0] op ... op x[i], or x[i] op ... op x[last] where `reverse`. float or i64; sums of f32 are kept in
      * f64. out may be x. */
