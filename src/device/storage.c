@@ -82,15 +82,18 @@ static int class_of(size_t bytes, size_t *block)
     return 4 * power + (int)steps - 1;
 }
 
+static size_t block_of_class(int k)
+{
+    return k == 0 ? LEAST : ((size_t)1 << (k / 4)) + (size_t)(k % 4 + 1) * ((size_t)1 << (k / 4 - 2));
+}
+
 static void cache_empty(const yk__backend *backend, yk_device device, cache *c)
 {
     for (int k = 0; k < CLASSES; k++) {
         free_list *list = &c->lists[k];
         if (!list->count)
             continue;
-        size_t block = LEAST;
-        if (k > 0)
-            block = ((size_t)1 << (k / 4)) + (size_t)(k % 4 + 1) * ((size_t)1 << (k / 4 - 2));
+        size_t block = block_of_class(k);
         while (list->count) {
             void *memory = list->blocks[--list->count];
             UNPOISON(memory, block);
@@ -393,9 +396,28 @@ void yk__storage_release(yk__storage *storage)
     free(storage);
 }
 
+/* Scratch memory is given back when the kernel ends: it may be a larger cached block, so that the layers of a network,
+ * which want a different size each, share a few. It counts as allocated, so not many times larger. */
+#define SHARED_WORKSPACE ((size_t)1 << 20) /* smaller ones are too quick to come by to search */
+#define SHARED_CLASSES   8                 /* up to four times the size */
+
+static size_t workspace_bytes(yk_device device, size_t bytes)
+{
+    cache *c = bytes < SHARED_WORKSPACE || bytes > (size_t)1 << 62 ? NULL : cache_of(device);
+    if (!c)
+        return bytes;
+    size_t block;
+    int k = class_of(bytes, &block), most = k + SHARED_CLASSES < CLASSES ? k + SHARED_CLASSES : CLASSES - 1;
+    pthread_mutex_lock(&c->lock);
+    while (k <= most && !c->lists[k].count)
+        k++;
+    pthread_mutex_unlock(&c->lock);
+    return k > most ? bytes : block_of_class(k);
+}
+
 void *yk__workspace_get(yk_device device, size_t bytes, yk__storage **handle)
 {
-    *handle = yk__storage_create(device, bytes);
+    *handle = yk__storage_create(device, workspace_bytes(device, bytes));
     return *handle ? (*handle)->data : NULL;
 }
 

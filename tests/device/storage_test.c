@@ -46,6 +46,31 @@ static void blocks_are_aligned_and_not_much_larger(void **state)
     }
 }
 
+/* A kernel's scratch memory may be a cached block of up to four times the size. */
+static void workspaces_share_a_larger_block(void **state)
+{
+    (void)state;
+    yk__storage *handle;
+    void *large = yk__workspace_get(cpu, (size_t)6 << 20, &handle);
+    assert_non_null(large);
+    size_t reserved = info_now().reserved;
+    yk__storage_release(handle);
+    static const size_t sizes[] = {(size_t)6 << 20, (size_t)5 << 20, (size_t)3 << 20, (size_t)7 << 18};
+    for (int i = 0; i < 4; i++) {
+        assert_ptr_equal(yk__workspace_get(cpu, sizes[i], &handle), large);
+        assert_true(handle->bytes >= sizes[i]);
+        assert_int_equal(info_now().reserved, reserved);
+        yk__storage_release(handle);
+    }
+    assert_ptr_not_equal(yk__workspace_get(cpu, (size_t)1 << 20, &handle), large);
+    assert_int_equal(handle->bytes, (size_t)1 << 20);
+    yk__storage_release(handle);
+    yk__storage *tensor = yk__storage_create(cpu, (size_t)3 << 20); /* what lasts takes its own size */
+    assert_int_equal(tensor->bytes, (size_t)3 << 20);
+    assert_ptr_not_equal(tensor->data, large);
+    yk__storage_release(tensor);
+}
+
 static void accounts_add_up(void **state)
 {
     (void)state;
@@ -251,6 +276,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(blocks_are_aligned_and_not_much_larger, fresh),
+        cmocka_unit_test_setup(workspaces_share_a_larger_block, fresh),
         cmocka_unit_test_setup(accounts_add_up, fresh),
         cmocka_unit_test_setup(freed_blocks_are_used_again, fresh),
         cmocka_unit_test_setup(references_are_counted, fresh),
