@@ -178,6 +178,7 @@ static void ring_push(int size_class, slot *s)
 
 static void from_shared(int size_class)
 {
+    yk__thread_watch(); /* what is not used goes back when the thread ends, also where it never freed an object */
     pthread_mutex_lock(&lock);
     for (int i = 0; i < MOVED && shared[size_class].count > QUARANTINE; i++) {
         slot *s = pop(&shared[size_class]);

@@ -3,6 +3,7 @@
  */
 #include "tests/support/expect.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -198,6 +199,43 @@ static void thread_ends_its_scopes(void **state)
     expect_error(YK_ERR_STATE, "numel: this tensor, made by ones, is used after its scope ended");
 }
 
+static const yk__type plain = {"plain", yk__object_free};
+enum { PLAIN_SIZE = 600, PLAIN_MANY = 8192, TAKERS = 80 };
+
+static void *take_one(void *arg)
+{
+    *(void **)arg = yk__object_new(&plain, PLAIN_SIZE);
+    return NULL;
+}
+
+static void make_and_free_many(void)
+{
+    static void *many[PLAIN_MANY];
+    for (int i = 0; i < PLAIN_MANY; i++)
+        assert_non_null(many[i] = yk__object_new(&plain, PLAIN_SIZE));
+    for (int i = 0; i < PLAIN_MANY; i++)
+        yk_object_release(many[i]);
+}
+
+/* A thread that makes an object gets the memory of 64 and gives the rest back, also where it never frees one. Memory
+ * that it kept would be missing when as many objects are made again (and is found by the leak sanitizer). */
+static void threads_return_what_they_did_not_use(void **state)
+{
+    (void)state;
+    make_and_free_many();
+    size_t used = mallinfo2().uordblks;
+    for (int i = 0; i < TAKERS; i++) {
+        void *object = NULL;
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, take_one, &object), 0);
+        pthread_join(thread, NULL);
+        yk_object_release(object);
+    }
+    make_and_free_many();
+    /* Twice 1,024 are kept from reuse. 80 times 63 more would be 5,000. */
+    assert_true(mallinfo2().uordblks < used + 4500 * (PLAIN_SIZE + 100));
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -214,6 +252,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(marks_last),
         cmocka_unit_test(threads_share_memory),
         cmocka_unit_test(thread_ends_its_scopes),
+        cmocka_unit_test(threads_return_what_they_did_not_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
