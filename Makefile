@@ -201,6 +201,11 @@ $(patsubst %,$(BUILD)/tests/api/%_test.o,freed record retain): $(BUILD)/tests/ap
 $(BUILD)/tests/api/handle_calls.h: tests/support/make-handle-calls scripts/public-functions $(wildcard include/yoke/*.h)
 	@mkdir -p $(@D)
 	$(call say,MAKE,$@) tests/support/make-handle-calls > $@.part && mv $@.part $@
+$(BUILD)/tests/headers/%.o: YK_CFLAGS += -I$(BUILD)/tests/headers
+$(patsubst %,$(BUILD)/tests/headers/%_test.o,constructors options): $(BUILD)/tests/headers/header_tables.h
+$(BUILD)/tests/headers/header_tables.h: tests/support/make-header-tables $(wildcard include/yoke/*.h)
+	@mkdir -p $(@D)
+	$(call say,MAKE,$@) tests/support/make-header-tables > $@.part && mv $@.part $@
 
 $(TEST_SOURCES:%.c=$(BUILD)/%.o) $(TEST_SUPPORT): | $(BUILD)/have-tests
 

@@ -66,8 +66,8 @@ yk_status yk__pipeline_init(yk__pipeline *p, const yk_dataset *dataset, yk_dtype
 {
     *p = (yk__pipeline){.dataset = dataset, .dtype = dtype};
     if (dtype != YK_F32 && dtype != YK_F64)
-        return yk__fail(YK_ERR_DTYPE, "%s: samples are made as float32 or float64, not %s", dataset->table.name,
-                        yk_dtype_name(dtype));
+        return yk__fail(YK_ERR_DTYPE, "%s: dtype is %s (%d), expected float32 or float64", dataset->table.name,
+                        yk_dtype_name(dtype), (int)dtype);
     p->steps = yk__calloc((size_t)count_steps(dataset->transform), sizeof(*p->steps));
     if (!p->steps)
         return YK_ERR_MEMORY;

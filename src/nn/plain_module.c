@@ -171,7 +171,7 @@ static yk_module *pool2d_create(const yk_module_class *cls, const char *what, in
             return NULL;
         }
     }
-    if (yk__check_integer(what, "divisor_override", o.divisor_override, 0, max ? 0 : INT64_MAX))
+    if (yk__check_integer(what, "divisor_override", o.divisor_override, 0, INT64_MAX))
         return NULL;
     yk_module *m = yk_module_create(cls);
     if (m)

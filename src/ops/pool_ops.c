@@ -32,7 +32,7 @@ static bool plan(const char *name, const yk_tensor *x, const yk_pool2d_options *
         return false;
     }
     *p = (yk__pool2d){.count_exclude_pad = options->count_exclude_pad, .divisor = options->divisor_override};
-    if (yk__check_integer(name, "divisor_override", p->divisor, 0, max ? 0 : INT64_MAX))
+    if (yk__check_integer(name, "divisor_override", p->divisor, 0, INT64_MAX))
         return false;
     shape[0] = x->shape[0];
     shape[1] = x->shape[1];

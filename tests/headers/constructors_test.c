@@ -1,0 +1,219 @@
+/*
+ * constructors_test.c - the rule of the constructors' names (docs/layers.md), for every function of the headers that
+ * gives a module: that of a module without children, a layer, ends in _create; that of one with children does not. A
+ * function that is not in the table below fails the test.
+ */
+#include "tests/support/expect.h"
+
+#include <stdio.h>
+
+#include <yoke/yoke.h>
+
+#include "tests/headers/header_entry.h"
+
+static yk_tensor *forward(yk_module *m, yk_tensor *x)
+{
+    (void)m;
+    return x;
+}
+
+/* A module by each constructor; a wrapper around a layer. */
+static yk_module *make_module(void)
+{
+    static const yk_module_class cls = {.name = "Own", .forward = forward};
+    return yk_module_create(&cls);
+}
+static yk_module *make_linear(void)
+{
+    return yk_linear_create(2, 2, NULL);
+}
+static yk_module *make_conv2d(void)
+{
+    return yk_conv2d_create(1, 1, 1, NULL);
+}
+static yk_module *make_batch_norm2d(void)
+{
+    return yk_batch_norm2d_create(1, NULL);
+}
+static yk_module *make_sync_batch_norm2d(void)
+{
+    return yk_sync_batch_norm2d_create(1, NULL, NULL);
+}
+static yk_module *make_layer_norm(void)
+{
+    return yk_layer_norm_create(YK_SHAPE(2), NULL);
+}
+static yk_module *make_dropout(void)
+{
+    return yk_dropout_create(0.5);
+}
+static yk_module *make_embedding(void)
+{
+    return yk_embedding_create(2, 2, NULL);
+}
+static yk_module *make_lstm_cell(void)
+{
+    return yk_lstm_cell_create(1, 1, NULL);
+}
+static yk_module *make_max_pool2d(void)
+{
+    return yk_max_pool2d_create(2, 0, NULL);
+}
+static yk_module *make_avg_pool2d(void)
+{
+    return yk_avg_pool2d_create(2, 0, NULL);
+}
+static yk_module *make_adaptive_avg_pool2d(void)
+{
+    return yk_adaptive_avg_pool2d_create(1, 1);
+}
+static yk_module *make_sequential(void)
+{
+    return yk_sequential(yk_relu_create(), NULL);
+}
+static yk_module *make_sequential_list(void)
+{
+    return yk_sequential_list((yk_module *[]){yk_relu_create()}, 1);
+}
+static yk_module *make_mlp(void)
+{
+    return yk_mlp(NULL);
+}
+static yk_module *make_lenet(void)
+{
+    return yk_lenet(NULL);
+}
+static yk_module *make_resnet18(void)
+{
+    return yk_resnet18(&(yk_resnet_options){.cifar = true});
+}
+static yk_module *make_model(void)
+{
+    return yk_model("lenet", NULL);
+}
+static yk_module *make_ddp(void)
+{
+    return yk_ddp(make_linear(), NULL);
+}
+
+static yk_module *make_data_parallel(void)
+{
+    return yk_data_parallel(make_linear(), NULL);
+}
+
+/* Every function of the headers that gives a module. Without a `make` it is no constructor: it gives a module that it
+ * was given, or a part of it. */
+static const struct {
+    const char *name;
+    yk_module *(*make)(void);
+} table[] = {
+    {"yk_module_create", make_module},
+    {"yk_linear_create", make_linear},
+    {"yk_conv2d_create", make_conv2d},
+    {"yk_batch_norm2d_create", make_batch_norm2d},
+    {"yk_sync_batch_norm2d_create", make_sync_batch_norm2d},
+    {"yk_layer_norm_create", make_layer_norm},
+    {"yk_dropout_create", make_dropout},
+    {"yk_embedding_create", make_embedding},
+    {"yk_lstm_cell_create", make_lstm_cell},
+    {"yk_relu_create", yk_relu_create},
+    {"yk_gelu_create", yk_gelu_create},
+    {"yk_tanh_create", yk_tanh_create},
+    {"yk_sigmoid_create", yk_sigmoid_create},
+    {"yk_identity_create", yk_identity_create},
+    {"yk_flatten_create", yk_flatten_create},
+    {"yk_max_pool2d_create", make_max_pool2d},
+    {"yk_avg_pool2d_create", make_avg_pool2d},
+    {"yk_adaptive_avg_pool2d_create", make_adaptive_avg_pool2d},
+    {"yk_sequential_counted", make_sequential},
+    {"yk_sequential_list", make_sequential_list},
+    {"yk_mlp", make_mlp},
+    {"yk_lenet", make_lenet},
+    {"yk_resnet18", make_resnet18},
+    {"yk_model", make_model},
+    {"yk_ddp", make_ddp},
+    {"yk_data_parallel", make_data_parallel},
+    {"yk_data_parallel_module", NULL},
+    {"yk_convert_sync_batch_norm", NULL},
+    {"yk_ddp_module", NULL},
+    {"yk_module_add", NULL},
+    {"yk_module_check", NULL},
+    {"yk_module_child", NULL},
+    {"yk_module_get_module", NULL},
+    {"yk_module_retain", NULL},
+    {"yk_module_to", NULL},
+    {"yk_module_to_dtype", NULL},
+};
+enum { ROWS = sizeof(table) / sizeof(*table), FUNCTIONS = sizeof(module_functions) / sizeof(*module_functions) };
+
+static void names_follow_the_rule(void **state)
+{
+    (void)state;
+    int bad = 0;
+    assert_true(FUNCTIONS >= 30);
+    yk_scope scope = yk_scope_begin();
+    for (int i = 0; i < FUNCTIONS; i++) {
+        int row = 0;
+        while (row < ROWS && strcmp(table[row].name, module_functions[i].owner) != 0)
+            row++;
+        if (row == ROWS) {
+            print_message("%s gives a module and is not in the table\n", module_functions[i].owner);
+            bad++;
+            continue;
+        }
+        if (!table[row].make) { /* a constructor takes no module but what it wraps, which stands first */
+            bad += !strstr(module_functions[i].type, "yk_module *");
+            continue;
+        }
+        yk_module *m = table[row].make();
+        expect_ok(m ? YK_OK : YK_ERR_ARGUMENT);
+        size_t length = strlen(module_functions[i].owner);
+        bool create = length > 7 && strcmp(module_functions[i].owner + length - 7, "_create") == 0;
+        if (create != (yk_module_child_count(m) == 0)) {
+            print_message("%s makes a module of %d children\n", module_functions[i].owner,
+                          (int)yk_module_child_count(m));
+            bad++;
+        }
+    }
+    for (int row = 0; row < ROWS; row++) {
+        int i = 0;
+        while (i < FUNCTIONS && strcmp(table[row].name, module_functions[i].owner) != 0)
+            i++;
+        if (i == FUNCTIONS) {
+            print_message("%s is in the table and not in the headers\n", table[row].name);
+            bad++;
+        }
+    }
+    yk_scope_end(scope);
+    assert_int_equal(bad, 0);
+}
+
+/* yk_X_options go to yk_X, yk_X_create, or to several whose names share X: yk_pool2d_options. */
+static void options_are_named_after_what_takes_them(void **state)
+{
+    (void)state;
+    int seen = 0;
+    for (int i = 0; i < FUNCTIONS; i++) {
+        char stem[64] = "";
+        const char *at = strstr(module_functions[i].type, "const yk_"), *end = at ? strstr(at, "_options") : NULL;
+        if (!end)
+            continue;
+        snprintf(stem, sizeof(stem), "%.*s", (int)(end - at - 9), at + 9);
+        char *layer = strstr(stem, "_module");
+        if (layer)
+            *layer = 0;
+        if (!strstr(module_functions[i].owner, stem))
+            fail_msg("%s takes yk_%s_options", module_functions[i].owner, stem);
+        seen++;
+    }
+    assert_true(seen >= 12);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_follow_the_rule),
+        cmocka_unit_test(options_are_named_after_what_takes_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

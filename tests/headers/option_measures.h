@@ -1,0 +1,771 @@
+/*
+ * option_measures.h - for each member of an options struct a number that depends on it, computed with it: NaN, with the
+ * error record set, where it is refused (options_test.c).
+ */
+#ifndef YOKE_TESTS_OPTION_MEASURES_H
+#define YOKE_TESTS_OPTION_MEASURES_H
+
+/* name(v) is of(the struct, with `member` as v and the others as given). */
+#define MEASURE(name, type, member, of, ...)                                                                           \
+    static double name(double v)                                                                                       \
+    {                                                                                                                  \
+        type o = {__VA_ARGS__};                                                                                        \
+        o.member = (__typeof__(o.member))v;                                                                            \
+        return of(&o);                                                                                                 \
+    }
+/* The same for a pair, both of them. */
+#define MEASURE_PAIR(name, type, member, of, ...)                                                                      \
+    static double name(double v)                                                                                       \
+    {                                                                                                                  \
+        type o = {__VA_ARGS__};                                                                                        \
+        o.member[0] = o.member[1] = (int64_t)v;                                                                        \
+        return of(&o);                                                                                                 \
+    }
+
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
+
+static const yk_tensor_options f64 = {.dtype = YK_F64};
+
+/* One number of all elements, each with a weight of its own. */
+static double digest(yk_tensor *x)
+{
+    if (!x)
+        return NAN;
+    yk_tensor *flat = yk_cast(yk_reshape(yk_detach(x), 1, (int64_t[]){-1}), YK_F64);
+    yk_tensor *weights = yk_cos(yk_arange(1, (double)yk_numel(x) + 1, 1, &f64));
+    return yk_item(yk_sum(yk_mul(flat, weights))) + (double)yk_numel(x);
+}
+
+/* Numbers that are neither equal nor of one sign, of a shape, in f64. */
+static yk_tensor *numbers(int ndim, const int64_t *shape)
+{
+    int64_t count = 1;
+    for (int d = 0; d < ndim; d++)
+        count *= shape[d];
+    return yk_reshape(yk_sin(yk_mul_scalar(yk_arange(1, (double)count + 1, 1, &f64), 1.7)), ndim, shape);
+}
+
+static double tensor_dtype(double v)
+{
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.dtype = (yk_dtype)v});
+    return x ? (double)yk_tensor_dtype(x) : NAN;
+}
+static double tensor_device(double v)
+{
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.device = {.index = (int16_t)v}});
+    return x ? (double)yk_tensor_device(x).index : NAN;
+}
+static double like_dtype(double v)
+{
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64});
+    yk_tensor *y = yk_zeros_like_with(x, &(yk_like_options){.dtype_set = true, .dtype = (yk_dtype)v});
+    return y ? (double)yk_tensor_dtype(y) : NAN;
+}
+static double like_device(double v)
+{
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.device = {.index = 1}});
+    yk_tensor *y = yk_zeros_like_with(x, &(yk_like_options){.device_set = true, .device = {.index = (int16_t)v}});
+    return y ? (double)yk_tensor_device(y).index : NAN;
+}
+static double print_length(const yk_print_options *o, yk_tensor *x)
+{
+    if (yk_set_printoptions(o))
+        return NAN;
+    char *text = yk_to_string(x);
+    double length = text ? (double)strlen(text) : NAN;
+    for (const char *at = text; at && (at = strchr(at, '\n')); at++)
+        length += 1e6; /* lines count for themselves */
+    free(text);
+    expect_ok(yk_set_printoptions(NULL));
+    return length;
+}
+static double print_small(const yk_print_options *o)
+{
+    return print_length(o, yk_mul_scalar(numbers(YK_SHAPE(30)), 3));
+}
+static double print_large(const yk_print_options *o)
+{
+    return print_length(o, numbers(YK_SHAPE(1001)));
+}
+static double print_middle(const yk_print_options *o) /* 20 elements: shown whole unless the threshold is below */
+{
+    return print_length(o, numbers(YK_SHAPE(20)));
+}
+MEASURE(print_precision, yk_print_options, precision, print_small, 0)
+MEASURE(print_threshold, yk_print_options, threshold, print_middle, 0)
+MEASURE(print_edgeitems, yk_print_options, edgeitems, print_large, 0)
+MEASURE(print_linewidth, yk_print_options, linewidth, print_small, 0)
+MEASURE(print_sci_mode, yk_print_options, sci_mode, print_small, 0)
+
+static double read_map_location(double v)
+{
+    char path[] = "/tmp/yoke-options-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    yk_state_dict *dict = yk_state_dict_create();
+    expect_ok(yk_state_dict_add(dict, "x", yk_ones(YK_SHAPE(2), NULL)));
+    expect_ok(yk_safetensors_save(path, dict, NULL));
+    dict = yk_safetensors_read(path, &(yk_read_options){.map_location = {.index = (int16_t)v}});
+    assert_int_equal(unlink(path), 0);
+    return dict ? (double)yk_tensor_device(yk_state_dict_at(dict, 0)).index : NAN;
+}
+
+/* ---- gradcheck --------------------------------------------------------------------------------------------------- */
+
+static double farthest; /* from 1, of what the function was called with */
+static yk_tensor *watched(yk_tensor *const *inputs, int n_inputs, void *user)
+{
+    (void)n_inputs, (void)user;
+    farthest = fmax(farthest, fabs(yk_item(inputs[0]) - 1));
+    return yk_square(inputs[0]);
+}
+static double gradcheck_step(const yk_gradcheck_options *o)
+{
+    yk_tensor *x = yk_full(YK_SHAPE(1), 1, &(yk_tensor_options){.dtype = YK_F64, .requires_grad = true});
+    farthest = 0;
+    return yk_gradcheck(watched, &x, 1, NULL, o) ? NAN : farthest;
+}
+MEASURE(gradcheck_eps, yk_gradcheck_options, eps, gradcheck_step, .atol = 1, .rtol = 1)
+
+static double wrong_by; /* the gradient of `skewed`, relatively */
+static yk_tensor *skew_forward(yk_custom *context, yk_tensor *const *inputs, int n_inputs)
+{
+    (void)context, (void)n_inputs;
+    return yk_mul_scalar(inputs[0], 1);
+}
+static yk_status skew_backward(yk_custom *context, yk_tensor *grad, yk_tensor **grads, int n_inputs)
+{
+    (void)context, (void)n_inputs;
+    grads[0] = yk_mul_scalar(grad, 1 + wrong_by);
+    return yk_last_error() ? YK_ERR_CALLBACK : YK_OK;
+}
+static yk_tensor *skewed(yk_tensor *const *inputs, int n_inputs, void *user)
+{
+    (void)user;
+    static const yk_custom_function function = {.name = "skew", .forward = skew_forward, .backward = skew_backward};
+    return yk_custom_apply(&function, inputs, n_inputs, NULL);
+}
+/* How many of 40 errors from 1e-8 to 1 pass. */
+static double gradcheck_passes(const yk_gradcheck_options *o)
+{
+    double passed = 0;
+    for (int i = 0; i < 40; i++) {
+        wrong_by = pow(10, -8 + i / 5.0);
+        yk_tensor *x = yk_full(YK_SHAPE(1), 1, &(yk_tensor_options){.dtype = YK_F64, .requires_grad = true});
+        if (!yk_gradcheck(skewed, &x, 1, NULL, o))
+            passed++;
+        else if (yk_last_error()->code == YK_ERR_ARGUMENT)
+            return NAN;
+        yk_clear_error();
+    }
+    return passed;
+}
+MEASURE(gradcheck_atol, yk_gradcheck_options, atol, gradcheck_passes, .rtol = YK_ZERO)
+MEASURE(gradcheck_rtol, yk_gradcheck_options, rtol, gradcheck_passes, .atol = YK_ZERO)
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+
+static double conv2d_of(const yk_conv2d_options *o)
+{
+    int64_t groups = o->groups > 0 ? o->groups : 1;
+    return digest(yk_conv2d(numbers(YK_SHAPE(1, 4, 8, 8)), numbers(YK_SHAPE(4, 4 / groups, 3, 3)), NULL, o));
+}
+MEASURE_PAIR(conv2d_stride, yk_conv2d_options, stride, conv2d_of, .groups = 1)
+MEASURE_PAIR(conv2d_padding, yk_conv2d_options, padding, conv2d_of, .groups = 1)
+MEASURE_PAIR(conv2d_dilation, yk_conv2d_options, dilation, conv2d_of, .groups = 1)
+MEASURE(conv2d_groups, yk_conv2d_options, groups, conv2d_of, .stride = {1, 1})
+
+static double max_pool2d_of(const yk_pool2d_options *o)
+{
+    return digest(yk_max_pool2d(numbers(YK_SHAPE(1, 2, 8, 8)), o));
+}
+static double avg_pool2d_of(const yk_pool2d_options *o)
+{
+    return digest(yk_avg_pool2d(numbers(YK_SHAPE(1, 2, 8, 8)), o));
+}
+static double avg_pool2d_layer_of(const yk_pool2d_options *o)
+{
+    yk_module *m = yk_avg_pool2d_create(2, 0, o);
+    return m ? digest(yk_forward(m, numbers(YK_SHAPE(1, 2, 8, 8)))) : NAN;
+}
+MEASURE_PAIR(pool2d_kernel, yk_pool2d_options, kernel, max_pool2d_of, .stride = {2, 2})
+MEASURE_PAIR(pool2d_stride, yk_pool2d_options, stride, max_pool2d_of, .kernel = {2, 2})
+MEASURE_PAIR(pool2d_padding, yk_pool2d_options, padding, avg_pool2d_of, .kernel = {2, 2})
+MEASURE_PAIR(pool2d_dilation, yk_pool2d_options, dilation, max_pool2d_of, .kernel = {2, 2})
+MEASURE_PAIR(average_dilation, yk_pool2d_options, dilation, avg_pool2d_of, .kernel = {2, 2})
+MEASURE(pool2d_divisor, yk_pool2d_options, divisor_override, avg_pool2d_of, .kernel = {2, 2})
+MEASURE(layer_divisor, yk_pool2d_options, divisor_override, avg_pool2d_layer_of, .kernel = {2, 2})
+static double max_pool2d_stride(double v)
+{
+    yk_module *m = yk_max_pool2d_create(2, (int64_t)v, NULL);
+    return m ? digest(yk_forward(m, numbers(YK_SHAPE(1, 2, 8, 8)))) : NAN;
+}
+static double avg_pool2d_stride(double v)
+{
+    yk_module *m = yk_avg_pool2d_create(2, (int64_t)v, NULL);
+    return m ? digest(yk_forward(m, numbers(YK_SHAPE(1, 2, 8, 8)))) : NAN;
+}
+
+/* Both running statistics and the result. */
+static double batch_norm_of(const yk_batch_norm_options *o)
+{
+    yk_tensor *mean = yk_zeros(YK_SHAPE(2), &f64), *variance = yk_ones(YK_SHAPE(2), &f64);
+    yk_tensor *out = yk_batch_norm(numbers(YK_SHAPE(3, 2, 2, 2)), NULL, NULL, mean, variance, o);
+    return out ? digest(out) + digest(mean) + digest(variance) : NAN;
+}
+MEASURE(batch_norm_momentum, yk_batch_norm_options, momentum, batch_norm_of, .training = true)
+MEASURE(batch_norm_eps, yk_batch_norm_options, eps, batch_norm_of, .training = true)
+MEASURE(batch_norm_eval_eps, yk_batch_norm_options, eps, batch_norm_of, .training = false)
+static double layer_norm_eps(double v)
+{
+    return digest(yk_layer_norm(numbers(YK_SHAPE(3, 4)), YK_SHAPE(4), NULL, NULL, v));
+}
+
+static double attention_of(const yk_attention_options *o)
+{
+    yk_tensor *x = numbers(YK_SHAPE(2, 3, 4));
+    yk_manual_seed(1);
+    return digest(yk_scaled_dot_product_attention(x, yk_cos(x), x, o));
+}
+MEASURE(attention_dropout_p, yk_attention_options, dropout_p, attention_of, .is_causal = true)
+MEASURE(attention_scale, yk_attention_options, scale, attention_of, .is_causal = true)
+
+static double cross_entropy_of(const yk_cross_entropy_options *o)
+{
+    const int64_t classes[] = {0, 1, 2, 2};
+    yk_tensor *target = yk_from_data(classes, YK_SHAPE(4), &(yk_tensor_options){.dtype = YK_I64});
+    return digest(yk_cross_entropy(numbers(YK_SHAPE(4, 3)), target, o));
+}
+MEASURE(cross_entropy_ignore_index, yk_cross_entropy_options, ignore_index, cross_entropy_of, .ignore_index_set = true)
+MEASURE(label_smoothing, yk_cross_entropy_options, label_smoothing, cross_entropy_of, .weight = NULL)
+MEASURE(cross_entropy_reduction, yk_cross_entropy_options, reduction, cross_entropy_of, .weight = NULL)
+
+static double dropout_p(double v)
+{
+    yk_manual_seed(1);
+    return digest(yk_dropout(numbers(YK_SHAPE(40)), v, true));
+}
+
+/* ---- modules ----------------------------------------------------------------------------------------------------- */
+
+static double parameters_of(yk_module *m)
+{
+    return m ? (double)yk_module_parameter_count(m) : NAN;
+}
+
+/* The result for numbers, with constant weights. */
+static double layer_of(yk_module *m, yk_tensor *x)
+{
+    if (!m)
+        return NAN;
+    yk_parameters *list = yk_module_parameters(m);
+    for (int64_t i = 0; i < yk_parameters_count(list); i++)
+        expect_ok(yk_init_constant(yk_parameters_at(list, i), 0.5));
+    return digest(yk_forward(m, yk_cast(x, YK_F32)));
+}
+static double conv2d_layer_of(const yk_conv2d_module_options *o)
+{
+    return layer_of(yk_conv2d_create(2, 4, 3, o), numbers(YK_SHAPE(1, 2, 12, 12)));
+}
+MEASURE_PAIR(layer_kernel_size, yk_conv2d_module_options, kernel_size, conv2d_layer_of, .groups = 1)
+MEASURE(layer_stride, yk_conv2d_module_options, stride, conv2d_layer_of, .groups = 1)
+MEASURE(layer_padding, yk_conv2d_module_options, padding, conv2d_layer_of, .groups = 1)
+MEASURE(layer_dilation, yk_conv2d_module_options, dilation, conv2d_layer_of, .groups = 1)
+MEASURE_PAIR(layer_stride_size, yk_conv2d_module_options, stride_size, conv2d_layer_of, .stride = 2)
+MEASURE_PAIR(layer_padding_size, yk_conv2d_module_options, padding_size, conv2d_layer_of, .padding = 2)
+MEASURE_PAIR(layer_dilation_size, yk_conv2d_module_options, dilation_size, conv2d_layer_of, .dilation = 2)
+MEASURE(layer_groups, yk_conv2d_module_options, groups, conv2d_layer_of, .stride = 1)
+
+static double batch_norm2d_of(const yk_batch_norm2d_options *o)
+{
+    yk_module *m = yk_batch_norm2d_create(2, o);
+    double out = m ? digest(yk_forward(m, yk_cast(numbers(YK_SHAPE(3, 2, 2, 2)), YK_F32))) : NAN;
+    return m ? out + digest(yk_module_get(m, "running_mean")) : NAN;
+}
+MEASURE(batch_norm2d_eps, yk_batch_norm2d_options, eps, batch_norm2d_of, .momentum = 0.5)
+MEASURE(batch_norm2d_momentum, yk_batch_norm2d_options, momentum, batch_norm2d_of, .eps = 1e-3)
+static double layer_norm_of(const yk_layer_norm_options *o)
+{
+    yk_module *m = yk_layer_norm_create(YK_SHAPE(4), o);
+    return m ? digest(yk_forward(m, yk_cast(numbers(YK_SHAPE(3, 4)), YK_F32))) : NAN;
+}
+MEASURE(layer_norm_layer_eps, yk_layer_norm_options, eps, layer_norm_of, .no_affine = true)
+static double dropout_layer_p(double v)
+{
+    yk_module *m = yk_dropout_create(v);
+    yk_manual_seed(1);
+    return m ? digest(yk_forward(m, numbers(YK_SHAPE(40)))) : NAN;
+}
+static double embedding_of(const yk_embedding_options *o) /* the row that is zero */
+{
+    yk_manual_seed(1);
+    yk_module *m = yk_embedding_create(5, 3, o);
+    for (int64_t row = 0; m && row < 5; row++)
+        if (yk_item(yk_sum(yk_abs(yk_select(yk_module_get(m, "weight"), 0, row)))) == 0)
+            return (double)row;
+    return NAN;
+}
+MEASURE(embedding_padding_idx, yk_embedding_options, padding_idx, embedding_of, .padding_idx_set = true)
+
+static const int64_t hidden_sizes[] = {7, 5};
+static double mlp_of(const yk_mlp_options *o)
+{
+    yk_module *m = yk_mlp(o);
+    yk_manual_seed(1);
+    double out = m && o->dropout ? layer_of(m, numbers(YK_SHAPE(2, 784))) : 0;
+    return parameters_of(m) + out;
+}
+MEASURE(mlp_in_features, yk_mlp_options, in_features, mlp_of, .num_classes = 2)
+MEASURE(mlp_num_classes, yk_mlp_options, num_classes, mlp_of, .in_features = 3)
+MEASURE(mlp_hidden_count, yk_mlp_options, hidden_count, mlp_of, .hidden = hidden_sizes)
+MEASURE(mlp_hidden_count_alone, yk_mlp_options, hidden_count, mlp_of, .in_features = 3)
+static double mlp_dropout(double v)
+{
+    yk_module *m = yk_mlp(&(yk_mlp_options){.dropout = v});
+    yk_manual_seed(1);
+    return layer_of(m, numbers(YK_SHAPE(2, 784)));
+}
+static double lenet_of(const yk_lenet_options *o)
+{
+    return parameters_of(yk_lenet(o));
+}
+MEASURE(lenet_in_channels, yk_lenet_options, in_channels, lenet_of, .image_size = 28)
+MEASURE(lenet_image_size, yk_lenet_options, image_size, lenet_of, .in_channels = 1)
+MEASURE(lenet_num_classes, yk_lenet_options, num_classes, lenet_of, .in_channels = 1)
+static double resnet_of(const yk_resnet_options *o)
+{
+    return parameters_of(yk_resnet18(o));
+}
+MEASURE(resnet_in_channels, yk_resnet_options, in_channels, resnet_of, .num_classes = 2)
+MEASURE(resnet_num_classes, yk_resnet_options, num_classes, resnet_of, .in_channels = 1)
+MEASURE(resnet_cifar_num_classes, yk_resnet_options, num_classes, resnet_of, .cifar = true)
+/* The defaults are the model's own, those of an mlp where it has them by another name. */
+static double model_of(const yk_model_options *o)
+{
+    yk_module *lenet = yk_model("lenet", o), *mlp = lenet ? yk_model("mlp", o) : NULL;
+    return parameters_of(lenet) + parameters_of(mlp);
+}
+MEASURE(model_in_channels, yk_model_options, in_channels, model_of, .num_classes = 2)
+MEASURE(model_image_size, yk_model_options, image_size, model_of, .num_classes = 2)
+MEASURE(model_num_classes, yk_model_options, num_classes, model_of, .in_channels = 1)
+
+static double initialised(yk_status (*init)(yk_tensor *x, double v), double v)
+{
+    yk_tensor *x = yk_zeros(YK_SHAPE(4, 4), NULL);
+    yk_manual_seed(1);
+    return init(x, v) ? NAN : digest(x);
+}
+static yk_status kaiming_uniform(yk_tensor *x, double v)
+{
+    return yk_init_kaiming_uniform(x, v, false);
+}
+static yk_status kaiming_normal(yk_tensor *x, double v)
+{
+    return yk_init_kaiming_normal(x, v, true);
+}
+static double xavier_uniform_gain(double v)
+{
+    return initialised(yk_init_xavier_uniform, v);
+}
+static double xavier_normal_gain(double v)
+{
+    return initialised(yk_init_xavier_normal, v);
+}
+static double kaiming_uniform_slope(double v)
+{
+    return initialised(kaiming_uniform, v);
+}
+static double kaiming_normal_slope(double v)
+{
+    return initialised(kaiming_normal, v);
+}
+
+/* ---- optimizers and schedules ------------------------------------------------------------------------------------ */
+
+static yk_parameters *one_parameter(yk_tensor **x)
+{
+    yk_parameters *list = yk_parameters_create();
+    *x = yk_from_data((double[]){1, -2, 3}, YK_SHAPE(3), &(yk_tensor_options){.dtype = YK_F64, .requires_grad = true});
+    expect_ok(yk_parameters_add(list, "x", *x));
+    expect_ok(yk_set_grad(*x, yk_from_data((double[]){0.5, 0.25, -1}, YK_SHAPE(3), &f64)));
+    return list;
+}
+static double stepped(yk_optimizer *o, yk_tensor *x) /* after three steps */
+{
+    for (int i = 0; o && i < 3; i++)
+        expect_ok(yk_optimizer_step(o));
+    return o ? digest(x) : NAN;
+}
+static double sgd_of(const yk_sgd_options *o)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return stepped(yk_sgd(list, o), x);
+}
+MEASURE(sgd_lr, yk_sgd_options, lr, sgd_of, .momentum = 0.5)
+MEASURE(sgd_momentum, yk_sgd_options, momentum, sgd_of, .lr = 0.1)
+MEASURE(sgd_dampening, yk_sgd_options, dampening, sgd_of, .lr = 0.1, .momentum = 0.5)
+MEASURE(sgd_weight_decay, yk_sgd_options, weight_decay, sgd_of, .lr = 0.1)
+static double adam_of(const yk_adam_options *o)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return stepped(yk_adam(list, o), x);
+}
+static double adamw_of(const yk_adam_options *o)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return stepped(yk_adamw(list, o), x);
+}
+MEASURE(adam_lr, yk_adam_options, lr, adam_of, .beta1 = 0.5)
+MEASURE(adam_beta1, yk_adam_options, beta1, adam_of, .lr = 0.1, .weight_decay = 0.5)
+MEASURE(adam_beta2, yk_adam_options, beta2, adam_of, .lr = 0.1, .weight_decay = 0.5)
+MEASURE(adam_eps, yk_adam_options, eps, adam_of, .lr = 0.1)
+MEASURE(adam_weight_decay, yk_adam_options, weight_decay, adam_of, .lr = 0.1)
+MEASURE(adamw_weight_decay, yk_adam_options, weight_decay, adamw_of, .lr = 0.1)
+
+#define SCALER(member, of_state)                                                                                       \
+    static double scaler_##member(double v)                                                                            \
+    {                                                                                                                  \
+        yk_grad_scaler_options o = {0};                                                                                \
+        o.member = (__typeof__(o.member))v;                                                                            \
+        yk_grad_scaler *s = yk_grad_scaler_create(&o);                                                                 \
+        return s ? (double)yk_grad_scaler_get_state(s).of_state : NAN;                                                 \
+    }
+SCALER(init_scale, scale)
+SCALER(growth_factor, growth_factor)
+SCALER(backoff_factor, backoff_factor)
+SCALER(growth_interval, growth_interval)
+
+static yk_optimizer *some_sgd(void)
+{
+    yk_tensor *x;
+    return yk_sgd(one_parameter(&x), &(yk_sgd_options){.lr = 0.5});
+}
+/* The rates of four steps. */
+static double rates_of(yk_schedule *s, yk_optimizer *o)
+{
+    double sum = 0;
+    for (int t = 0; s && t < 4; t++) {
+        sum = 10 * sum + yk_optimizer_lr(o, 0);
+        yk_schedule_step(s);
+    }
+    return s ? sum : NAN;
+}
+static double step_lr_gamma(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_step_lr(o, 2, v), o);
+}
+static double multi_step_lr_gamma(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_multi_step_lr(o, (int64_t[]){1, 3}, 2, v), o);
+}
+static double exponential_lr_gamma(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_exponential_lr(o, v), o);
+}
+static double warmup_start_factor(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_linear_warmup_lr(o, 3, v, NULL), o);
+}
+static double cosine_lr_eta_min(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_cosine_lr(o, 3, v), o);
+}
+static double set_lr(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return yk_optimizer_set_lr(o, 0, v) ? NAN : yk_optimizer_lr(o, 0);
+}
+static double clip_max_norm(double v)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return yk_clip_grad_norm(list, v, NULL) ? NAN : digest(yk_grad(x));
+}
+static double clip_limit(double v)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return yk_clip_grad_value(list, v) ? NAN : digest(yk_grad(x));
+}
+
+/* ---- data -------------------------------------------------------------------------------------------------------- */
+
+static atomic_int samples_made;
+static pthread_t consumer;
+static atomic_bool made_elsewhere; /* by another thread than the consumer */
+
+static yk_status make_sample(void *context, int64_t index, yk_sample *sample)
+{
+    (void)context;
+    float *x = yk_sample_allocate(sample, YK_F32, 1, (int64_t[]){2});
+    if (!x)
+        return YK_ERR_MEMORY;
+    x[0] = (float)index;
+    x[1] = (float)yk_sample_uniform(sample);
+    if (!pthread_equal(pthread_self(), consumer))
+        atomic_store(&made_elsewhere, true);
+    atomic_fetch_add(&samples_made, 1);
+    return YK_OK;
+}
+static yk_loader *loader_for(const yk_loader_options *o)
+{
+    consumer = pthread_self();
+    atomic_store(&samples_made, 0);
+    atomic_store(&made_elsewhere, false);
+    const yk_dataset_table table = {.name = "measured", .length = 40, .get = make_sample};
+    return yk_loader_create(yk_dataset_create(&table, NULL, NULL), o);
+}
+/* The first batch, and how many there are. */
+static double loader_of(const yk_loader_options *o)
+{
+    yk_loader *l = loader_for(o);
+    yk_batch batch;
+    if (!l)
+        return NAN;
+    yk_loader_start(l, 0);
+    assert_true(yk_loader_next(l, &batch));
+    return digest(batch.input) + 1e5 * yk_tensor_dtype(batch.input) + 1e6 * (double)yk_loader_length(l);
+}
+MEASURE(loader_batch_size, yk_loader_options, batch_size, loader_of, .drop_last = true)
+MEASURE(loader_seed, yk_loader_options, seed, loader_of, .batch_size = 2, .shuffle = true)
+MEASURE(loader_dtype, yk_loader_options, dtype, loader_of, .batch_size = 2)
+MEASURE(loader_rank, yk_loader_options, rank, loader_of, .batch_size = 2, .world_size = 4)
+MEASURE(loader_world_size, yk_loader_options, world_size, loader_of, .batch_size = 2)
+static double loader_workers(double v)
+{
+    double result = loader_of(&(yk_loader_options){.batch_size = 2, .workers = (int)v});
+    return isnan(result) ? result : atomic_load(&made_elsewhere);
+}
+/* How many samples are made while nobody takes any: batches of one, by one worker. */
+static double loader_prefetch(double v)
+{
+    yk_loader *l = loader_for(&(yk_loader_options){.batch_size = 1, .workers = 1, .prefetch = (int)v});
+    if (!l)
+        return NAN;
+    yk_loader_start(l, 0);
+    for (int quiet = 0, before = -1; quiet < 50; quiet++) { /* until nothing has come for half a second */
+        usleep(10000);
+        if (atomic_load(&samples_made) != before || before == 0)
+            quiet = 0;
+        before = atomic_load(&samples_made);
+    }
+    return atomic_load(&samples_made);
+}
+static double flip_p(double v)
+{
+    yk_transform *t = yk_random_horizontal_flip(v);
+    if (!t)
+        return NAN;
+    double sum = 0;
+    yk_dataset *set = yk_glyphs(YK_TEST, t, 0);
+    for (int64_t i = 0; i < 4; i++)
+        sum += digest(yk_dataset_get(set, i, YK_F32, NULL));
+    return sum;
+}
+
+/* ---- groups, stores, files --------------------------------------------------------------------------------------- */
+
+static double group_times(yk_process_group *group, bool joining)
+{
+    return group ? (joining ? group->group->join_timeout : group->group->timeout) : NAN;
+}
+static double group_timeout(double v)
+{
+    return group_times(yk_process_group_create(NULL, 0, 1, &(yk_process_group_options){.timeout = v}), false);
+}
+static double group_join_timeout(double v)
+{
+    return group_times(yk_process_group_create(NULL, 0, 1, &(yk_process_group_options){.join_timeout = v}), true);
+}
+static double init_of(const yk_init_options *o, bool joining)
+{
+    if (yk_init_process_group(o))
+        return NAN;
+    double seconds = group_times(yk_default_process_group(), joining);
+    yk_destroy_process_group();
+    return seconds;
+}
+static double init_timeout(double v)
+{
+    return init_of(&(yk_init_options){.timeout = v}, false);
+}
+static double init_join_timeout(double v)
+{
+    return init_of(&(yk_init_options){.join_timeout = v}, true);
+}
+static double init_rank(double v)
+{
+    yk_init_options o = {.store = yk_hash_store(), .world_size = 1, .rank = (int)v};
+    return isnan(init_of(&o, false)) ? NAN : v;
+}
+static double init_world_size(double v)
+{
+    return isnan(init_of(&(yk_init_options){.world_size = (int)v}, false)) ? NAN : 1;
+}
+
+static double store_times(yk_store *store)
+{
+    return store ? (double)store->timeout : NAN;
+}
+static double store_timeout(double v)
+{
+    return store_times(yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1", .is_server = true, .timeout = v}));
+}
+static double store_port(double v)
+{
+    yk_store *store = yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1", .is_server = true, .port = (int)v});
+    return store ? yk_store_port(store) > 0 : NAN;
+}
+static double store_set_timeout(double v)
+{
+    yk_store *store = yk_hash_store();
+    return yk_store_set_timeout(store, v) ? NAN : store_times(store);
+}
+/* Whether the call waited as long as the store's own time. */
+static double store_waited(double v, yk_status (*call)(yk_store *store, double timeout))
+{
+    yk_store *store = yk_hash_store();
+    expect_ok(yk_store_set_timeout(store, 0.25));
+    double begin = yk__now();
+    yk_status status = call(store, v);
+    if (status != YK_ERR_TIMEOUT)
+        return NAN;
+    yk_clear_error();
+    return v == 0.001 ? 2 : yk__now() - begin >= 0.25; /* a short one may take long on a busy machine */
+}
+static yk_status get_missing(yk_store *store, double timeout)
+{
+    void *data;
+    return yk_store_get(store, "missing", &data, NULL, timeout);
+}
+static yk_status wait_missing(yk_store *store, double timeout)
+{
+    return yk_store_wait(store, (const char *[]){"missing"}, 1, timeout);
+}
+static yk_status watch_missing(yk_store *store, double timeout)
+{
+    void *data;
+    size_t size;
+    return yk_store_watch(store, "missing", NULL, 0, &data, &size, timeout);
+}
+static double store_get_timeout(double v)
+{
+    return store_waited(v, get_missing);
+}
+static double store_wait_timeout(double v)
+{
+    return store_waited(v, wait_missing);
+}
+static double store_watch_timeout(double v)
+{
+    return store_waited(v, watch_missing);
+}
+
+/* The caps of a reducer of two ranks. */
+static yk_ddp_options ddp_asked;
+static int64_t ddp_caps[2];
+static void read_caps(rank_context *c)
+{
+    yk_ddp_options o = ddp_asked;
+    o.group = c->group;
+    yk_module *ddp = yk_ddp(yk_linear_create(2, 2, NULL), &o);
+    yk__reducer *r = NULL;
+    CHECK(ddp && !yk__reducer_of("options", ddp, &r) && r, "no reducer");
+    if (c->rank == 0) {
+        ddp_caps[0] = r->bucket_cap;
+        ddp_caps[1] = r->first_bucket;
+    }
+}
+static double ddp_of(const yk_ddp_options *o)
+{
+    if (!yk_ddp(yk_linear_create(2, 2, NULL), o)) /* a world of one looks at them too */
+        return NAN;
+    ddp_asked = *o;
+    run_ranks(THREADS, 2, read_caps, NULL, 60, true);
+    return (double)ddp_caps[0] + 0.001 * (double)ddp_caps[1];
+}
+MEASURE(ddp_bucket_cap_mb, yk_ddp_options, bucket_cap_mb, ddp_of, .first_bucket_mb = 1)
+MEASURE(ddp_first_bucket_mb, yk_ddp_options, first_bucket_mb, ddp_of, .bucket_cap_mb = 1)
+
+/* Rank 1 fails once rank 0 ignores SIGTERM. Whether rank 0 lived on for half a second after it. */
+typedef struct spawned {
+    atomic_int ready, asked, survived;
+} spawned;
+static spawned *spawn_shared;
+static void note_asked(int signal)
+{
+    (void)signal;
+    atomic_store(&spawn_shared->asked, 1);
+}
+static yk_status stay(int rank, void *arg)
+{
+    spawned *s = arg;
+    if (rank == 0) {
+        signal(SIGTERM, note_asked);
+        atomic_store(&s->ready, 1);
+        while (!atomic_load(&s->asked))
+            usleep(1000);
+        for (double until = yk__now() + 0.5; yk__now() < until;)
+            usleep(1000);
+        atomic_store(&s->survived, 1);
+        return YK_OK;
+    }
+    while (!atomic_load(&s->ready))
+        usleep(1000);
+    return yk_set_error(YK_ERR_NUMERIC, "on purpose");
+}
+static double spawn_grace(double v)
+{
+    spawn_shared = mmap(NULL, sizeof(*spawn_shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(spawn_shared != MAP_FAILED);
+    yk_status status = yk_spawn(stay, spawn_shared, 2, &(yk_spawn_options){.grace = v});
+    double survived = atomic_load(&spawn_shared->survived);
+    munmap(spawn_shared, sizeof(*spawn_shared));
+    if (status == YK_ERR_ARGUMENT)
+        return NAN;
+    assert_int_equal(status, YK_ERR_NUMERIC);
+    yk_clear_error();
+    return survived;
+}
+static yk_status has_port(int rank, void *arg)
+{
+    (void)rank, (void)arg;
+    const char *port = getenv("MASTER_PORT");
+    return port && atoi(port) > 0 ? YK_OK : yk_set_error(YK_ERR_STATE, "MASTER_PORT is %s", port ? port : "not set");
+}
+static double spawn_master_port(double v)
+{
+    return yk_spawn(has_port, NULL, 1, &(yk_spawn_options){.master_port = (int)v}) ? NAN : 1;
+}
+
+/* How many of five checkpoints stay. */
+static double manager_keep(double v)
+{
+    char root[] = "/tmp/yoke-options-XXXXXX", path[100];
+    assert_non_null(mkdtemp(root));
+    yk_scope scope = yk_scope_begin();
+    yk_checkpoint_manager *m = yk_checkpoint_manager_create(root, &(yk_checkpoint_manager_options){.keep = (int)v});
+    yk_checkpoint_state state = {.model = yk_linear_create(1, 1, NULL)};
+    for (; m && state.step < 5; state.step++)
+        expect_ok(yk_checkpoint_manager_save(m, &state));
+    yk_scope_end(scope);
+    double kept = 0;
+    for (int step = 0; step < 5; step++) {
+        snprintf(path, sizeof(path), "%s/step-%08d", root, step);
+        kept += access(path, F_OK) == 0;
+    }
+    snprintf(path, sizeof(path), "rm -r '%s'", root);
+    assert_int_equal(system(path), 0);
+    return m ? kept : NAN;
+}
+
+#endif

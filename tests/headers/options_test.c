@@ -1,0 +1,583 @@
+/*
+ * options_test.c - what a zero means in every member of every options struct of the public headers, and in every
+ * argument that has a default (yoke/base.h): the documented default, YK_ZERO zero where it has a meaning, and an error
+ * that names the member and the value for what makes no sense.
+ *
+ * The tables of members and arguments are made from the headers; one without a row below fails the test. A row's
+ * function gives a number that depends on the member: a result computed with it.
+ */
+#include "tests/comm/ranks.h"
+
+#include <float.h>
+#include <sys/stat.h>
+
+#include <yoke/yoke.h>
+
+#include "comm/group.h"
+#include "net/store_table.h"
+#include "parallel/reducer.h"
+#include "tests/headers/header_entry.h"
+#include "tests/headers/option_measures.h"
+
+typedef enum kind {
+    FLAG,    /* bool: false is the default */
+    OBJECT,  /* pointers, and what stands with one: NULL is the default, or stated */
+    LITERAL, /* an argument that is taken as it is: no default may be stated */
+    WHOLE,   /* an integer or enum: there is no YK_ZERO */
+    NUMBER,  /* its default is 0, or YK_ZERO gives 0 */
+    ABOVE    /* a number for which zero makes no sense: YK_ZERO is refused */
+} kind;
+
+typedef struct row {
+    const char *owner, *name;
+    kind kind;
+    double (*measure)(double value); /* NaN with the record set on failure */
+    double fallback;                 /* what 0 stands for; NaN: 0 is an error */
+    double other;                    /* where the measure differs; NaN: there is no other value to try here */
+    const char *stated;              /* in the header's comment; NULL where the default is 0 */
+    double refused[4];               /* ended by a 0; NaN is tried for every number */
+    const char *word;                /* what the error calls it; NULL: its name */
+    yk_status code;                  /* of the error; 0: YK_ERR_ARGUMENT */
+    bool above;                      /* the default is stated above several declarations, not beside this one */
+} row;
+
+#define NONE NAN
+static const row rows[] = {
+    {"yk_tensor_options", "dtype", .kind = WHOLE, .measure = tensor_dtype, .fallback = YK_F32, .other = YK_F64,
+     .stated = "0: f32", .refused = {77}, .code = YK_ERR_DTYPE},
+    {"yk_tensor_options", "device", .kind = WHOLE, .measure = tensor_device, .fallback = 0, .other = 1,
+     .stated = "0: cpu:0", .refused = {77}, .code = YK_ERR_DEVICE},
+    {"yk_tensor_options", "requires_grad", .kind = FLAG},
+    {"yk_like_options", "dtype_set", .kind = FLAG},
+    {"yk_like_options", "dtype", .kind = WHOLE, .measure = like_dtype, .fallback = YK_F32, .other = YK_F64,
+     .refused = {77}, .code = YK_ERR_DTYPE},
+    {"yk_like_options", "device_set", .kind = FLAG},
+    {"yk_like_options", "device", .kind = WHOLE, .measure = like_device, .fallback = 0, .other = 1, .refused = {77},
+     .code = YK_ERR_DEVICE},
+    {"yk_like_options", "requires_grad", .kind = FLAG},
+    {"yk_print_options", "profile", .kind = OBJECT},
+    {"yk_print_options", "precision", .kind = WHOLE, .measure = print_precision, .fallback = 4, .other = 2,
+     .above = true, .refused = {61}},
+    {"yk_print_options", "threshold", .kind = WHOLE, .measure = print_threshold, .fallback = 1000, .other = 10,
+     .above = true, .refused = {-1}},
+    {"yk_print_options", "edgeitems", .kind = WHOLE, .measure = print_edgeitems, .fallback = 3, .other = 1,
+     .above = true, .refused = {-1}},
+    {"yk_print_options", "linewidth", .kind = WHOLE, .measure = print_linewidth, .fallback = 80, .other = 20,
+     .above = true, .refused = {-1}},
+    {"yk_print_options", "sci_mode", .kind = WHOLE, .measure = print_sci_mode, .fallback = YK_SCI_AUTO,
+     .other = YK_SCI_ON, .stated = "auto", .refused = {9, -1}},
+    {"yk_backward_options", "gradient", .kind = OBJECT},
+    {"yk_backward_options", "retain_graph", .kind = FLAG},
+    {"yk_gradcheck_options", "eps", .kind = ABOVE, .measure = gradcheck_eps, .fallback = 1e-6, .other = 1e-4,
+     .stated = "0: 1e-6", .refused = {-1e-6, INFINITY}},
+    {"yk_gradcheck_options", "atol", .kind = NUMBER, .measure = gradcheck_atol, .fallback = 1e-5, .other = 1e-2,
+     .stated = "0: 1e-5", .refused = {-1e-5, INFINITY}},
+    {"yk_gradcheck_options", "rtol", .kind = NUMBER, .measure = gradcheck_rtol, .fallback = 1e-3, .other = 1e-1,
+     .stated = "1e-3", .refused = {-1e-3, INFINITY}},
+    {"yk_conv2d_options", "stride", .kind = WHOLE, .measure = conv2d_stride, .fallback = 1, .other = 2,
+     .stated = "0: 1", .refused = {-1, INT64_MIN}},
+    {"yk_conv2d_options", "padding", .kind = WHOLE, .measure = conv2d_padding, .fallback = 0, .other = 1,
+     .refused = {-1}},
+    {"yk_conv2d_options", "dilation", .kind = WHOLE, .measure = conv2d_dilation, .fallback = 1, .other = 2,
+     .stated = "0: 1, 0 and 1", .refused = {-2}},
+    {"yk_conv2d_options", "groups", .kind = WHOLE, .measure = conv2d_groups, .fallback = 1, .other = 4,
+     .stated = "0: 1", .refused = {-1}},
+    {"yk_pool2d_options", "kernel", .kind = WHOLE, .measure = pool2d_kernel, .fallback = NONE, .other = 3,
+     .stated = "no default", .refused = {-1}},
+    {"yk_pool2d_options", "stride", .kind = WHOLE, .measure = pool2d_stride, .fallback = 2, .other = 1,
+     .stated = "0: kernel", .refused = {-1}},
+    {"yk_pool2d_options", "padding", .kind = WHOLE, .measure = pool2d_padding, .fallback = 0, .other = 1,
+     .refused = {-1, 2}},
+    {"yk_pool2d_options", "dilation", .kind = WHOLE, .measure = pool2d_dilation, .fallback = 1, .other = 2,
+     .stated = "0: 1", .refused = {-1}},
+    {"yk_pool2d_options", "dilation", .kind = WHOLE, .measure = average_dilation, .fallback = 1, .other = NONE,
+     .stated = "maximum only", .refused = {2}},
+    {"yk_pool2d_options", "ceil_mode", .kind = FLAG},
+    {"yk_pool2d_options", "count_exclude_pad", .kind = FLAG},
+    {"yk_pool2d_options", "divisor_override", .kind = WHOLE, .measure = pool2d_divisor, .fallback = 4, .other = 3,
+     .stated = "0: the elements of the window", .refused = {-1}},
+    {"yk_pool2d_options", "divisor_override", .kind = WHOLE, .measure = layer_divisor, .fallback = 4, .other = 3,
+     .stated = "0: the elements of the window", .refused = {-1}},
+    {"yk_batch_norm_options", "momentum", .kind = NUMBER, .measure = batch_norm_momentum, .fallback = 0.1, .other = 0.5,
+     .stated = "0: 0.1", .refused = {-0.1, 1.5}},
+    {"yk_batch_norm_options", "eps", .kind = ABOVE, .measure = batch_norm_eps, .fallback = 1e-5, .other = 1,
+     .stated = "0: 1e-5", .refused = {-1e-5, INFINITY}},
+    {"yk_batch_norm_options", "eps", .kind = NUMBER, .measure = batch_norm_eval_eps, .fallback = 1e-5, .other = 1,
+     .stated = "0: 1e-5", .refused = {-1e-5, INFINITY}},
+    {"yk_batch_norm_options", "training", .kind = FLAG},
+    {"yk_batch_norm_options", "relu", .kind = FLAG},
+    {"yk_batch_norm_options", "residual", .kind = OBJECT},
+    {"yk_attention_options", "attn_mask", .kind = OBJECT},
+    {"yk_attention_options", "dropout_p", .kind = NUMBER, .measure = attention_dropout_p, .fallback = 0, .other = 0.5,
+     .refused = {-0.5, 1.5}},
+    {"yk_attention_options", "is_causal", .kind = FLAG},
+    {"yk_attention_options", "scale", .kind = NUMBER, .measure = attention_scale, .fallback = 0.5, .other = 1,
+     .stated = "0: 1 / sqrt(E)", .refused = {INFINITY, -INFINITY}},
+    {"yk_cross_entropy_options", "weight", .kind = OBJECT},
+    {"yk_cross_entropy_options", "ignore_index_set", .kind = FLAG},
+    {"yk_cross_entropy_options", "ignore_index", .kind = WHOLE, .measure = cross_entropy_ignore_index, .fallback = 0,
+     .other = 1},
+    {"yk_cross_entropy_options", "label_smoothing", .kind = NUMBER, .measure = label_smoothing, .fallback = 0,
+     .other = 0.5, .refused = {-0.5, 1.5}},
+    {"yk_cross_entropy_options", "reduction", .kind = WHOLE, .measure = cross_entropy_reduction, .fallback = 0,
+     .other = 1, .stated = "0: the mean", .refused = {-1, 3}},
+    {"yk_load_options", "not_strict", .kind = FLAG},
+    {"yk_linear_options", "no_bias", .kind = FLAG},
+    {"yk_conv2d_module_options", "kernel_size", .kind = WHOLE, .measure = layer_kernel_size, .fallback = 3, .other = 5,
+     .stated = "0: kernel", .refused = {-3}, .word = "kernel"},
+    {"yk_conv2d_module_options", "stride", .kind = WHOLE, .measure = layer_stride, .fallback = 1, .other = 2,
+     .stated = "0: 1", .refused = {-1}},
+    {"yk_conv2d_module_options", "padding", .kind = WHOLE, .measure = layer_padding, .fallback = 0, .other = 1,
+     .refused = {-1}},
+    {"yk_conv2d_module_options", "dilation", .kind = WHOLE, .measure = layer_dilation, .fallback = 1, .other = 2,
+     .stated = "0: 1, 0 and 1", .refused = {-1}},
+    {"yk_conv2d_module_options", "stride_size", .kind = WHOLE, .measure = layer_stride_size, .fallback = 2, .other = 1,
+     .stated = "0: stride", .refused = {-1}, .word = "stride"},
+    {"yk_conv2d_module_options", "padding_size", .kind = WHOLE, .measure = layer_padding_size, .fallback = 2,
+     .other = 1, .stated = "0: padding", .refused = {-1}, .word = "padding"},
+    {"yk_conv2d_module_options", "dilation_size", .kind = WHOLE, .measure = layer_dilation_size, .fallback = 2,
+     .other = 1, .stated = "0: dilation", .refused = {-1}, .word = "dilation"},
+    {"yk_conv2d_module_options", "groups", .kind = WHOLE, .measure = layer_groups, .fallback = 1, .other = 2,
+     .stated = "0: 1", .refused = {-1, 3}},
+    {"yk_conv2d_module_options", "no_bias", .kind = FLAG},
+    {"yk_batch_norm2d_options", "eps", .kind = ABOVE, .measure = batch_norm2d_eps, .fallback = 1e-5, .other = 1,
+     .stated = "0: 1e-5", .refused = {-1e-5, INFINITY}},
+    {"yk_batch_norm2d_options", "momentum", .kind = NUMBER, .measure = batch_norm2d_momentum, .fallback = 0.1,
+     .other = 0.5, .stated = "0: 0.1", .refused = {-0.1, 1.5}},
+    {"yk_batch_norm2d_options", "no_affine", .kind = FLAG},
+    {"yk_batch_norm2d_options", "no_running_stats", .kind = FLAG},
+    {"yk_layer_norm_options", "eps", .kind = NUMBER, .measure = layer_norm_layer_eps, .fallback = 1e-5, .other = 1,
+     .stated = "0: 1e-5", .refused = {-1e-5, INFINITY}},
+    {"yk_layer_norm_options", "no_affine", .kind = FLAG},
+    {"yk_layer_norm_options", "no_bias", .kind = FLAG},
+    {"yk_embedding_options", "padding_idx_set", .kind = FLAG},
+    {"yk_embedding_options", "padding_idx", .kind = WHOLE, .measure = embedding_padding_idx, .fallback = 0, .other = 1,
+     .refused = {5, -6}},
+    {"yk_lstm_cell_options", "no_bias", .kind = FLAG},
+    {"yk_mlp_options", "in_features", .kind = WHOLE, .measure = mlp_in_features, .fallback = 784, .other = 5,
+     .stated = "0: 784", .refused = {-1}},
+    {"yk_mlp_options", "num_classes", .kind = WHOLE, .measure = mlp_num_classes, .fallback = 10, .other = 5,
+     .stated = "784 and 10", .refused = {-1}},
+    {"yk_mlp_options", "hidden", .kind = OBJECT},
+    {"yk_mlp_options", "hidden_count", .kind = WHOLE, .measure = mlp_hidden_count, .fallback = 0, .other = 1,
+     .refused = {-1}},
+    {"yk_mlp_options", "hidden_count", .kind = WHOLE, .measure = mlp_hidden_count_alone, .fallback = 0, .other = NONE,
+     .refused = {2}},
+    {"yk_mlp_options", "dropout", .kind = NUMBER, .measure = mlp_dropout, .fallback = 0, .other = 0.5,
+     .refused = {-0.5, 1.5}},
+    {"yk_lenet_options", "in_channels", .kind = WHOLE, .measure = lenet_in_channels, .fallback = 1, .other = 3,
+     .stated = "0: 1", .refused = {-1}},
+    {"yk_lenet_options", "image_size", .kind = WHOLE, .measure = lenet_image_size, .fallback = 28, .other = 32,
+     .stated = "28", .refused = {-1, 15}},
+    {"yk_lenet_options", "num_classes", .kind = WHOLE, .measure = lenet_num_classes, .fallback = 10, .other = 3,
+     .stated = "28 and 10", .refused = {-1}},
+    {"yk_resnet_options", "in_channels", .kind = WHOLE, .measure = resnet_in_channels, .fallback = 3, .other = 1,
+     .stated = "0: 3", .refused = {-1}},
+    {"yk_resnet_options", "num_classes", .kind = WHOLE, .measure = resnet_num_classes, .fallback = 1000, .other = 10,
+     .stated = "0: 1000", .refused = {-1}},
+    {"yk_resnet_options", "num_classes", .kind = WHOLE, .measure = resnet_cifar_num_classes, .fallback = 10, .other = 3,
+     .stated = "10 with cifar", .refused = {-1}},
+    {"yk_resnet_options", "cifar", .kind = FLAG},
+    {"yk_model_options", "in_channels", .kind = WHOLE, .measure = model_in_channels, .fallback = 1, .other = 3,
+     .stated = "0: the model's own", .refused = {-1}},
+    {"yk_model_options", "image_size", .kind = WHOLE, .measure = model_image_size, .fallback = 28, .other = 32,
+     .stated = "0: the model's own", .refused = {-1}},
+    {"yk_model_options", "num_classes", .kind = WHOLE, .measure = model_num_classes, .fallback = 10, .other = 3,
+     .stated = "0: the model's own", .refused = {-1}},
+    {"yk_sgd_options", "lr", .kind = NUMBER, .measure = sgd_lr, .fallback = NONE, .other = 0.5, .stated = "no default",
+     .refused = {-0.1, INFINITY}},
+    {"yk_sgd_options", "momentum", .kind = NUMBER, .measure = sgd_momentum, .fallback = 0, .other = 0.5,
+     .refused = {-0.1, INFINITY}},
+    {"yk_sgd_options", "dampening", .kind = NUMBER, .measure = sgd_dampening, .fallback = 0, .other = 0.5,
+     .refused = {INFINITY, -INFINITY}},
+    {"yk_sgd_options", "weight_decay", .kind = NUMBER, .measure = sgd_weight_decay, .fallback = 0, .other = 0.5,
+     .refused = {-0.1, INFINITY}},
+    {"yk_sgd_options", "nesterov", .kind = FLAG},
+    {"yk_sgd_options", "maximize", .kind = FLAG},
+    {"yk_adam_options", "lr", .kind = NUMBER, .measure = adam_lr, .fallback = NONE, .other = 0.5,
+     .stated = "no default", .refused = {-0.1, INFINITY}},
+    {"yk_adam_options", "beta1", .kind = NUMBER, .measure = adam_beta1, .fallback = 0.9, .other = 0.5, .stated = "0.9",
+     .refused = {-0.1, 1, 2}},
+    {"yk_adam_options", "beta2", .kind = NUMBER, .measure = adam_beta2, .fallback = 0.999, .other = 0.5,
+     .stated = "0.999", .refused = {-0.1, 1, 2}},
+    {"yk_adam_options", "eps", .kind = NUMBER, .measure = adam_eps, .fallback = 1e-8, .other = 1, .stated = "0: 1e-8",
+     .refused = {-1e-8, INFINITY}},
+    {"yk_adam_options", "weight_decay", .kind = NUMBER, .measure = adam_weight_decay, .fallback = 0, .other = 0.5,
+     .stated = "none for Adam", .refused = {-0.1, INFINITY}},
+    {"yk_adam_options", "weight_decay", .kind = NUMBER, .measure = adamw_weight_decay, .fallback = 1e-2, .other = 0.5,
+     .stated = "1e-2 for AdamW", .refused = {-0.1, INFINITY}},
+    {"yk_adam_options", "amsgrad", .kind = FLAG},
+    {"yk_adam_options", "maximize", .kind = FLAG},
+    {"yk_grad_scaler_options", "init_scale", .kind = ABOVE, .measure = scaler_init_scale, .fallback = 65536, .other = 8,
+     .stated = "0: 65536", .refused = {-1, INFINITY, 1e300}},
+    {"yk_grad_scaler_options", "growth_factor", .kind = ABOVE, .measure = scaler_growth_factor, .fallback = 2,
+     .other = 4, .stated = "0: 2", .refused = {-1, 1, INFINITY}},
+    {"yk_grad_scaler_options", "backoff_factor", .kind = ABOVE, .measure = scaler_backoff_factor, .fallback = 0.5,
+     .other = 0.25, .stated = "0: 0.5", .refused = {-1, 1}},
+    {"yk_grad_scaler_options", "growth_interval", .kind = WHOLE, .measure = scaler_growth_interval, .fallback = 2000,
+     .other = 3, .stated = "0: 2000", .refused = {-1}},
+    {"yk_grad_scaler_options", "disabled", .kind = FLAG},
+    {"yk_loader_options", "batch_size", .kind = WHOLE, .measure = loader_batch_size, .fallback = NONE, .other = 3,
+     .stated = "no default", .refused = {-1, 1e10}},
+    {"yk_loader_options", "shuffle", .kind = FLAG},
+    {"yk_loader_options", "drop_last", .kind = FLAG},
+    {"yk_loader_options", "workers", .kind = WHOLE, .measure = loader_workers, .fallback = 0, .other = 1,
+     .stated = "0: the caller", .refused = {-1, 5000}},
+    {"yk_loader_options", "prefetch", .kind = WHOLE, .measure = loader_prefetch, .fallback = 2, .other = 4,
+     .stated = "0: twice the workers", .refused = {-1, 1e6}},
+    {"yk_loader_options", "seed", .kind = WHOLE, .measure = loader_seed, .fallback = 0, .other = 1},
+    {"yk_loader_options", "dtype", .kind = WHOLE, .measure = loader_dtype, .fallback = YK_F32, .other = YK_F64,
+     .stated = "0: f32", .refused = {YK_I64, 77}, .code = YK_ERR_DTYPE},
+    {"yk_loader_options", "collate", .kind = OBJECT},
+    {"yk_loader_options", "collate_user", .kind = OBJECT},
+    {"yk_loader_options", "distributed", .kind = FLAG},
+    {"yk_loader_options", "rank", .kind = WHOLE, .measure = loader_rank, .fallback = 0, .other = 1, .refused = {-1, 4}},
+    {"yk_loader_options", "world_size", .kind = WHOLE, .measure = loader_world_size, .fallback = 1, .other = 2,
+     .above = true, .refused = {-1}},
+    {"yk_loader_options", "no_padding", .kind = FLAG},
+    {"yk_init_options", "init_method", .kind = OBJECT},
+    {"yk_init_options", "backend", .kind = OBJECT},
+    {"yk_init_options", "rank", .kind = WHOLE, .measure = init_rank, .fallback = 0, .other = NONE, .refused = {-1, 1}},
+    {"yk_init_options", "world_size", .kind = WHOLE, .measure = init_world_size, .fallback = 1, .other = NONE,
+     .stated = "world_size 0: from the environment", .refused = {-1}},
+    {"yk_init_options", "timeout", .kind = ABOVE, .measure = init_timeout, .fallback = 600, .other = 5, .stated = "600",
+     .refused = {-1, INFINITY, 1e300}},
+    {"yk_init_options", "join_timeout", .kind = ABOVE, .measure = init_join_timeout, .fallback = 60, .other = 5,
+     .stated = "60", .refused = {-1, INFINITY, 1e300}},
+    {"yk_init_options", "store", .kind = OBJECT},
+    {"yk_init_options", "encrypt", .kind = FLAG},
+    {"yk_spawn_options", "grace", .kind = NUMBER, .measure = spawn_grace, .fallback = 10, .other = 0.01,
+     .stated = "0: 10", .refused = {-1, INFINITY, 1e300}},
+    {"yk_spawn_options", "master_addr", .kind = OBJECT},
+    {"yk_spawn_options", "master_port", .kind = WHOLE, .measure = spawn_master_port, .fallback = 0, .other = NONE,
+     .refused = {-1, 70000}},
+    {"yk_process_group_options", "backend", .kind = OBJECT},
+    {"yk_process_group_options", "name", .kind = OBJECT},
+    {"yk_process_group_options", "timeout", .kind = ABOVE, .measure = group_timeout, .fallback = 600, .other = 5,
+     .stated = "as above", .refused = {-1, INFINITY, 1e300}},
+    {"yk_process_group_options", "join_timeout", .kind = ABOVE, .measure = group_join_timeout, .fallback = 60,
+     .other = 5, .stated = "as above", .refused = {-1, INFINITY}},
+    {"yk_process_group_options", "host_id", .kind = OBJECT},
+    {"yk_data_parallel_options", "devices", .kind = OBJECT},
+    {"yk_data_parallel_options", "count", .kind = OBJECT}, /* of devices[]: data_parallel_test.c */
+    {"yk_data_parallel_options", "output_device", .kind = OBJECT},
+    {"yk_data_parallel_options", "dim", .kind = OBJECT}, /* data_parallel_test.c */
+    {"yk_data_parallel_options", "scatter", .kind = OBJECT},
+    {"yk_data_parallel_options", "scatter_user", .kind = OBJECT},
+    {"yk_data_parallel_options", "no_gather", .kind = FLAG},
+    {"yk_ddp_options", "group", .kind = OBJECT},
+    {"yk_ddp_options", "bucket_cap_mb", .kind = NUMBER, .measure = ddp_bucket_cap_mb, .fallback = 25, .other = 2,
+     .stated = "0: 25 and 1", .refused = {-1, INFINITY, 1e300}},
+    {"yk_ddp_options", "first_bucket_mb", .kind = NUMBER, .measure = ddp_first_bucket_mb, .fallback = 1, .other = 2,
+     .stated = "0: 25 and 1", .refused = {-1, INFINITY, 1e300}},
+    {"yk_ddp_options", "no_broadcast_buffers", .kind = FLAG},
+    {"yk_ddp_options", "no_init_sync", .kind = FLAG},
+    {"yk_ddp_options", "find_unused_parameters", .kind = FLAG},
+    {"yk_ddp_options", "comm_hook", .kind = OBJECT},
+    {"yk_join_options", "divide_by_active", .kind = FLAG},
+    {"yk_join_options", "throw_on_early_termination", .kind = FLAG},
+    {"yk_tcp_store_options", "host", .kind = OBJECT},
+    {"yk_tcp_store_options", "peer", .kind = OBJECT},
+    {"yk_tcp_store_options", "port", .kind = WHOLE, .measure = store_port, .fallback = 0, .other = NONE,
+     .stated = "0 takes a free one", .refused = {-1, 70000}},
+    {"yk_tcp_store_options", "is_server", .kind = FLAG},
+    {"yk_tcp_store_options", "secret", .kind = OBJECT},
+    {"yk_tcp_store_options", "secret_size", .kind = OBJECT},
+    {"yk_tcp_store_options", "job_id", .kind = OBJECT},
+    {"yk_tcp_store_options", "timeout", .kind = ABOVE, .measure = store_timeout, .fallback = 60, .other = 5,
+     .stated = "0: 60", .refused = {-1, INFINITY, 1e300}},
+    {"yk_read_options", "map_location", .kind = WHOLE, .measure = read_map_location, .fallback = 0, .other = 1,
+     .stated = "0: cpu:0", .refused = {77}, .word = "device", .code = YK_ERR_DEVICE},
+    {"yk_read_options", "locations", .kind = OBJECT},
+    {"yk_read_options", "locate", .kind = OBJECT},
+    {"yk_read_options", "user", .kind = OBJECT},
+    {"yk_read_options", "mmap", .kind = FLAG},
+    {"yk_weights_options", "strip_module", .kind = FLAG},
+    {"yk_checkpoint_options", "weights_only", .kind = FLAG},
+    {"yk_checkpoint_options", "load", .kind = OBJECT}, /* the rows of yk_load_options */
+    {"yk_checkpoint_options", "mmap", .kind = FLAG},
+    {"yk_checkpoint_options", "group", .kind = OBJECT},
+    {"yk_checkpoint_options", "broadcast", .kind = FLAG},
+    {"yk_checkpoint_manager_options", "keep", .kind = WHOLE, .measure = manager_keep, .fallback = 3, .other = 2,
+     .stated = "0: 3", .refused = {-1}},
+    {"yk_checkpoint_manager_options", "async", .kind = FLAG},
+    {"yk_checkpoint_manager_options", "group", .kind = OBJECT},
+    {"yk_checkpoint_manager_options", "sharded", .kind = FLAG},
+    /* arguments */
+    {"yk_init_xavier_uniform", "gain", .kind = NUMBER, .measure = xavier_uniform_gain, .fallback = 1, .other = 2,
+     .stated = "0: 1", .refused = {-1, INFINITY}},
+    {"yk_init_xavier_normal", "gain", .kind = NUMBER, .measure = xavier_normal_gain, .fallback = 1, .other = 2,
+     .stated = "0: 1", .refused = {-1, INFINITY}},
+    {"yk_max_pool2d_create", "stride", .kind = WHOLE, .measure = max_pool2d_stride, .fallback = 2, .other = 1,
+     .stated = "0: kernel", .refused = {-1}},
+    {"yk_avg_pool2d_create", "stride", .kind = WHOLE, .measure = avg_pool2d_stride, .fallback = 2, .other = 1,
+     .stated = "0: kernel", .refused = {-1}},
+    {"yk_layer_norm", "eps", .kind = NUMBER, .measure = layer_norm_eps, .fallback = 1e-5, .other = 1,
+     .stated = "0: 1e-5", .refused = {-1e-5, INFINITY}},
+    {"yk_step_lr", "gamma", .kind = NUMBER, .measure = step_lr_gamma, .fallback = 0.1, .other = 0.5, .stated = "0: 0.1",
+     .refused = {-0.1, INFINITY}},
+    {"yk_multi_step_lr", "gamma", .kind = NUMBER, .measure = multi_step_lr_gamma, .fallback = 0.1, .other = 0.5,
+     .stated = "0: 0.1", .refused = {-0.1, INFINITY}},
+    {"yk_exponential_lr", "gamma", .kind = NUMBER, .measure = exponential_lr_gamma, .fallback = NONE, .other = 0.5,
+     .above = true, .refused = {-0.1, INFINITY}},
+    {"yk_linear_warmup_lr", "start_factor", .kind = NUMBER, .measure = warmup_start_factor, .fallback = 1.0 / 3,
+     .other = 0.5, .stated = "0: 1/3", .refused = {-0.1, 1.5}},
+    {"yk_store_get", "timeout", .kind = ABOVE, .measure = store_get_timeout, .fallback = 0.25, .other = 0.001,
+     .above = true, .refused = {-1, INFINITY, 1e300}},
+    {"yk_store_wait", "timeout", .kind = ABOVE, .measure = store_wait_timeout, .fallback = 0.25, .other = 0.001,
+     .above = true, .refused = {-1, INFINITY}},
+    {"yk_store_watch", "timeout", .kind = ABOVE, .measure = store_watch_timeout, .fallback = 0.25, .other = 0.001,
+     .above = true, .refused = {-1, INFINITY}},
+    {"yk_spawn_context_join", "timeout", .kind = LITERAL}, /* 0 is no number of seconds: spawn_test.c */
+    {"yk_cosine_lr", "eta_min", .kind = NUMBER, .measure = cosine_lr_eta_min, .fallback = 0, .other = 0.05,
+     .refused = {-0.1, INFINITY}},
+    {"yk_dropout_create", "p", .kind = NUMBER, .measure = dropout_layer_p, .fallback = 0, .other = 0.5,
+     .refused = {-0.5, 1.5}},
+    {"yk_dropout", "p", .kind = NUMBER, .measure = dropout_p, .fallback = 0, .other = 0.5, .refused = {-0.5, 1.5}},
+    {"yk_random_horizontal_flip", "p", .kind = NUMBER, .measure = flip_p, .fallback = 0, .other = 1,
+     .refused = {-0.5, 1.5}},
+    {"yk_clip_grad_norm", "max_norm", .kind = NUMBER, .measure = clip_max_norm, .fallback = 0, .other = 1,
+     .refused = {-1}},
+    {"yk_clip_grad_value", "limit", .kind = NUMBER, .measure = clip_limit, .fallback = 0, .other = 1, .refused = {-1}},
+    {"yk_optimizer_set_lr", "lr", .kind = NUMBER, .measure = set_lr, .fallback = 0, .other = 1,
+     .refused = {-1, INFINITY}},
+    {"yk_store_set_timeout", "seconds", .kind = ABOVE, .measure = store_set_timeout, .fallback = NONE, .other = 5,
+     .above = true, .refused = {-1, INFINITY, 1e300}},
+    {"yk_init_kaiming_uniform", "slope", .kind = NUMBER, .measure = kaiming_uniform_slope, .fallback = 0, .other = 1,
+     .refused = {INFINITY}},
+    {"yk_init_kaiming_normal", "slope", .kind = NUMBER, .measure = kaiming_normal_slope, .fallback = 0, .other = 1,
+     .refused = {INFINITY}},
+    {"yk_value_real", "value", .kind = LITERAL},
+    {"yk_init_uniform", "low", .kind = LITERAL},
+    {"yk_init_uniform", "high", .kind = LITERAL},
+    {"yk_init_normal", "mean", .kind = LITERAL},
+    {"yk_init_normal", "deviation", .kind = LITERAL},
+    {"yk_init_constant", "value", .kind = LITERAL},
+    {"yk_add_scaled", "alpha", .kind = LITERAL},
+    {"yk_add_scalar", "b", .kind = LITERAL},
+    {"yk_sub_scalar", "b", .kind = LITERAL},
+    {"yk_mul_scalar", "b", .kind = LITERAL},
+    {"yk_div_scalar", "b", .kind = LITERAL},
+    {"yk_pow_scalar", "b", .kind = LITERAL},
+    {"yk_clamp", "low", .kind = LITERAL},
+    {"yk_clamp", "high", .kind = LITERAL},
+    {"yk_add_", "alpha", .kind = LITERAL},
+    {"yk_mul_scalar_", "y", .kind = LITERAL},
+    {"yk_fill_", "value", .kind = LITERAL},
+    {"yk_uniform_", "low", .kind = LITERAL},
+    {"yk_uniform_", "high", .kind = LITERAL},
+    {"yk_normal_", "mean", .kind = LITERAL},
+    {"yk_normal_", "deviation", .kind = LITERAL},
+    {"yk_var_dims", "correction", .kind = LITERAL},
+    {"yk_index_add_", "alpha", .kind = LITERAL},
+    {"yk_scatter_dim_value_", "value", .kind = LITERAL},
+    {"yk_masked_fill", "value", .kind = LITERAL},
+    {"yk_masked_fill_", "value", .kind = LITERAL},
+    {"yk_lerp_scalar", "weight", .kind = LITERAL},
+    {"yk_addcmul", "value", .kind = LITERAL},
+    {"yk_addcdiv", "value", .kind = LITERAL},
+    {"yk_nan_to_num", "nan", .kind = LITERAL},
+    {"yk_nan_to_num", "posinf", .kind = LITERAL},
+    {"yk_nan_to_num", "neginf", .kind = LITERAL},
+    {"yk_is_close", "rtol", .kind = LITERAL},
+    {"yk_is_close", "atol", .kind = LITERAL},
+    {"yk_all_close", "rtol", .kind = LITERAL},
+    {"yk_all_close", "atol", .kind = LITERAL},
+    {"yk_quantile", "q", .kind = LITERAL},
+    {"yk_std_dims", "correction", .kind = LITERAL},
+    {"yk_norm", "p", .kind = LITERAL},
+    {"yk_cdist", "p", .kind = LITERAL},
+    {"yk_linspace", "start", .kind = LITERAL},
+    {"yk_linspace", "end", .kind = LITERAL},
+    {"yk_full", "value", .kind = LITERAL},
+    {"yk_scalar", "value", .kind = LITERAL},
+    {"yk_arange", "start", .kind = LITERAL},
+    {"yk_arange", "end", .kind = LITERAL},
+    {"yk_arange", "step", .kind = LITERAL},
+    {"yk_full_like", "value", .kind = LITERAL},
+    {"yk_full_like_with", "value", .kind = LITERAL},
+    {"yk_new_full", "value", .kind = LITERAL},
+};
+enum { ROWS = sizeof(rows) / sizeof(*rows) };
+
+/* ---- the tables are of the headers ------------------------------------------------------------------------------- */
+
+static const header_entry *find(const header_entry *entries, size_t n, const row *r)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(entries[i].owner, r->owner) == 0 && strcmp(entries[i].name, r->name) == 0)
+            return &entries[i];
+    return NULL;
+}
+#define COUNT(table) (sizeof(table) / sizeof(*(table)))
+
+static const header_entry *declared(const row *r)
+{
+    const header_entry *e = find(header_members, COUNT(header_members), r);
+    return e ? e : find(header_arguments, COUNT(header_arguments), r);
+}
+
+static int without_row(const header_entry *entries, size_t n)
+{
+    int bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        int r = 0;
+        while (r < ROWS && (strcmp(rows[r].owner, entries[i].owner) != 0 || strcmp(rows[r].name, entries[i].name) != 0))
+            r++;
+        if (r == ROWS) {
+            print_message("%s: %s has no row\n", entries[i].owner, entries[i].name);
+            bad++;
+        }
+    }
+    return bad;
+}
+
+static void every_member_has_a_row(void **state)
+{
+    (void)state;
+    assert_true(COUNT(header_members) > 100 && COUNT(header_arguments) > 50);
+    assert_int_equal(without_row(header_members, COUNT(header_members)), 0);
+    assert_int_equal(without_row(header_arguments, COUNT(header_arguments)), 0);
+    int bad = 0;
+    for (int i = 0; i < ROWS; i++) {
+        const row *r = &rows[i];
+        const header_entry *e = declared(r);
+        const char *wrong = NULL;
+        bool floating = e && strncmp(e->type, "double", 6) == 0;
+        if (!e)
+            wrong = "is not in the headers";
+        else if ((strcmp(e->type, "bool") == 0) != (r->kind == FLAG))
+            wrong = "is a flag, or is none";
+        else if (floating != (r->kind == NUMBER || r->kind == ABOVE || r->kind == LITERAL))
+            wrong = "is a floating number, or is none";
+        else if (r->stated && !strstr(e->comment, r->stated))
+            wrong = "does not state its default";
+        else if (r->kind >= WHOLE && !(r->fallback == 0) && !r->stated && !r->above)
+            wrong = "has a default that is nowhere stated";
+        if (wrong) {
+            print_message("%s: %s %s: %s\n", r->owner, r->name, wrong, e ? e->comment : "");
+            bad++;
+        }
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* ---- what the members do ----------------------------------------------------------------------------------------- */
+
+static double measured(const row *r, double value)
+{
+    yk_scope scope = yk_scope_begin();
+    double result = r->measure(value);
+    yk_scope_end(scope);
+    return result;
+}
+
+static bool same(double a, double b)
+{
+    return a == b || fabs(a - b) <= 1e-12 * fabs(b) + 1e-300;
+}
+
+/* Whether the error has the code, and names member and value. */
+static const char *misnamed(const row *r, double value, double result)
+{
+    const yk_error *e = yk_last_error();
+    if (!isnan(result) || !e)
+        return "was taken";
+    if (e->code != (r->code ? r->code : YK_ERR_ARGUMENT))
+        return "has another code";
+    if (!strstr(e->message, r->word ? r->word : r->name))
+        return "is not named";
+    char short_text[64], long_text[64], whole[64] = "?";
+    value = value == 0 ? 0 : value; /* YK_ZERO is written as 0 */
+    snprintf(short_text, sizeof(short_text), "%g", value);
+    yk__number_format(value, long_text);
+    if (r->kind == WHOLE)
+        snprintf(whole, sizeof(whole), "%lld", (long long)value);
+    if (value == 0 && isnan(r->fallback))
+        return NULL; /* that it is not set is said without its value */
+    bool dtype = r->code == YK_ERR_DTYPE && value < YK__DTYPES && strstr(e->message, yk_dtype_name((yk_dtype)value));
+    return dtype || strstr(e->message, short_text) || strstr(e->message, long_text) || strstr(e->message, whole)
+               ? NULL
+               : "has another value in the error";
+}
+
+static int refuse(const row *r, double value)
+{
+    double result = measured(r, value);
+    const char *wrong = misnamed(r, value, result);
+    if (wrong)
+        print_message("%s: %s = %g %s (%g: %s)\n", r->owner, r->name, value, wrong, result,
+                      yk_last_error() ? yk_last_error()->message : "no error");
+    yk_clear_error();
+    return wrong != NULL;
+}
+
+static int check_row(const row *r)
+{
+    int bad = 0;
+    double other = isnan(r->other) ? NAN : measured(r, r->other), usual = NAN;
+    expect_ok(YK_OK);
+    if (isnan(r->fallback)) { /* no default */
+        bad += refuse(r, 0);
+    } else {
+        double zero = measured(r, 0),
+               fallback = measured(r, r->fallback == 0 && r->kind == NUMBER ? YK_ZERO : r->fallback);
+        expect_ok(YK_OK);
+        usual = r->fallback ? fallback : other;
+        if (isnan(zero) || !same(zero, fallback) || same(zero, other)) {
+            print_message("%s: %s: 0 gives %.17g, %g gives %.17g, %g %.17g\n", r->owner, r->name, zero, r->fallback,
+                          fallback, r->other, other);
+            bad++;
+        }
+    }
+    if (r->kind == NUMBER) { /* as the smallest number there is, and not as the default */
+        double zero = measured(r, YK_ZERO), smallest = measured(r, DBL_TRUE_MIN);
+        expect_ok(YK_OK);
+        if (isnan(zero) || !same(zero, smallest) || same(zero, usual)) {
+            print_message("%s: %s: YK_ZERO gives %.17g, %g gives %.17g\n", r->owner, r->name, zero, DBL_TRUE_MIN,
+                          smallest);
+            bad++;
+        }
+    }
+    if (r->kind == ABOVE)
+        bad += refuse(r, YK_ZERO);
+    if (r->kind == NUMBER || r->kind == ABOVE)
+        bad += refuse(r, NAN);
+    for (int i = 0; i < 4 && r->refused[i] != 0; i++)
+        bad += refuse(r, r->refused[i]);
+    return bad;
+}
+
+static void zeros_are_defaults(void **state)
+{
+    (void)state;
+    int bad = 0;
+    for (int i = 0; i < ROWS; i++)
+        if (rows[i].measure)
+            bad += check_row(&rows[i]);
+    assert_int_equal(bad, 0);
+}
+
+/* The environment's numbers stand before the built-in ones, and after what the program says. */
+static void times_come_from_the_environment(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("YOKE_COMM_TIMEOUT", "77", 1) | setenv("YOKE_JOIN_TIMEOUT", "7", 1), 0);
+    yk_scope scope = yk_scope_begin();
+    assert_true(group_timeout(0) == 77 && group_join_timeout(0) == 7);
+    assert_true(group_timeout(5) == 5 && group_join_timeout(5) == 5);
+    yk_scope_end(scope);
+    assert_int_equal(unsetenv("YOKE_COMM_TIMEOUT") | unsetenv("YOKE_JOIN_TIMEOUT"), 0);
+    expect_ok(YK_OK);
+}
+
+int main(void)
+{
+    setenv("YOKE_CPU_DEVICES", "2", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_member_has_a_row),
+        cmocka_unit_test(zeros_are_defaults),
+        cmocka_unit_test(times_come_from_the_environment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
