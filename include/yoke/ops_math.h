@@ -49,8 +49,12 @@ YK_API yk_tensor *yk_median_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor *
 YK_API yk_tensor *yk_median(yk_tensor *x); /* of all; equal elements share the gradient evenly */
 /* At q in [0, 1] of the sorted line, between two elements linearly; NaN where there is one. Floating. */
 YK_API yk_tensor *yk_quantile(yk_tensor *x, double q, int dim, bool keepdim);
+/* At several: (n_qs, ...), one of the above for each. */
+YK_API yk_tensor *yk_quantile_list(yk_tensor *x, const double *qs, int n_qs, int dim, bool keepdim);
 YK_API yk_tensor *yk_flip(yk_tensor *x, const int *dims, int n_dims);
 YK_API yk_tensor *yk_roll(yk_tensor *x, int64_t shift, int dim); /* what goes out at the end comes in at the front */
+/* By shifts[i] along dims[i], one after the other; dims NULL (n_dims 1): as if x had one dimension. */
+YK_API yk_tensor *yk_roll_dims(yk_tensor *x, const int64_t *shifts, const int *dims, int n_dims);
 /* x side by side, repeats[d] times along dimension d; ndim at least x's, new ones in front. */
 YK_API yk_tensor *yk_repeat(yk_tensor *x, int ndim, const int64_t *repeats);
 
@@ -75,6 +79,8 @@ YK_API yk_tensor *yk_outer(yk_tensor *a, yk_tensor *b); /* (M), (N): (M,N) */
 /* x as columns and rows of a grid: outs[i] of the shape (sizes of all xs), the values along dimension i (torch's "ij").
  */
 YK_API yk_status yk_meshgrid(yk_tensor *const *xs, int count, yk_tensor **outs) YK_MUST_CHECK;
+/* The first two dimensions of every grid exchanged, as plots have them: columns along x[0], rows along x[1] ("xy"). */
+YK_API yk_status yk_meshgrid_xy(yk_tensor *const *xs, int count, yk_tensor **outs) YK_MUST_CHECK;
 /* index (...) i64, not negative: (...,classes) i64; classes -1: the largest + 1. No gradient. */
 YK_API yk_tensor *yk_one_hot(yk_tensor *index, int64_t classes);
 /* Sums of products in Einstein's notation: "bij,bjk->bik"; letters, "...", spaces; without "->" the letters that stand

@@ -1,7 +1,7 @@
 /*
  * embedding.c - rows of a table by index. Layer: ops.
  */
-#include "ops/op.h"
+#include "ops/index.h"
 
 typedef struct embedding_context {
     yk__tensor_spec weight; /* dtype: of the kernels */
@@ -69,6 +69,8 @@ yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx
     yk_tensor *out = yk__tensor_new(index->ndim + 1, shape, NULL, (yk_dtype)wide->dtype, yk__device_of(weight));
     yk_tensor *list = yk__raw_reshape(index, 1, rows);
     yk_status status = out && list ? YK_OK : yk__status_of(NULL);
+    if (!status && !out->numel)
+        status = yk__index_check("embedding", list, weight->shape[0]);
     if (!status && out->numel) {
         yk__view vo = {.data = out->data, .dtype = (yk_dtype)out->dtype, .ndim = 2, .shape = {rows[0], rows[1]}};
         yk__contiguous_strides(2, vo.shape, vo.stride);

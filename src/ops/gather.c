@@ -49,7 +49,9 @@ yk_tensor *yk_index_select(yk_tensor *x, int dim, yk_tensor *index)
         return NULL;
     int64_t one = 1;
     yk_tensor *list = index->ndim ? yk_tensor_retain(index) : yk__raw_reshape(index, 1, &one);
-    yk_tensor *out = list ? read_at(&op, x, dim, list, false) : NULL;
+    yk_tensor *out = NULL;
+    if (list && (x->numel || !yk__index_check("index_select", list, x->shape[dim])))
+        out = read_at(&op, x, dim, list, false);
     yk_tensor_release(list);
     return out;
 }

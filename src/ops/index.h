@@ -42,6 +42,9 @@ yk_status yk__index_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
 bool yk__even_stride(const yk_tensor *x, int first, int span, int64_t *stride);
 /* An index tensor as i64, retained; an error in the name of `name` for other dtypes than i64 and i32. */
 yk_tensor *yk__index_tensor(const char *name, yk_tensor *index);
+/* Fails unless every index, of i64 or i32, lies in [0, size): where the result has no elements, so that no kernel looks
+ * at them, and PyTorch does. */
+yk_status yk__index_check(const char *name, yk_tensor *index, int64_t size);
 /* The positions of what is not 0 in x: (dimensions, count) of i64 in C order. One reference. */
 yk_tensor *yk__raw_nonzero(yk_tensor *x);
 /* For functions in place: freed tensors, NULLs, devices. No scope is needed. */

@@ -34,6 +34,18 @@ yk_status yk__index_map_fit(yk__index_map *map, const yk_tensor *x, yk_tensor *c
             *to = *to == 1 ? size : *to;
         }
     }
+    /* A result without elements is not looked at by a kernel. What PyTorch refuses there too: any index at all into a
+     * dimension without elements; other indices are not compared with the size. */
+    for (int k = 0; k < map->count && map->wrap; k++) {
+        int64_t size = 1, indices = 1;
+        for (int d = map->of[k].dim; d < map->of[k].dim + map->of[k].span && d < x->ndim; d++)
+            size *= x->shape[d];
+        for (int d = 0; d < ndim; d++)
+            indices *= shape[d];
+        if (size == 0 && indices != 0)
+            return yk__fail(YK_ERR_ARGUMENT, "%s: index tensor %d of %lld indices goes into dimension %d of size 0",
+                            map->name, k, (long long)indices, map->of[k].dim);
+    }
     bool together = true;
     int covered = 0;
     for (int k = 0; k < map->count; k++) {
@@ -134,6 +146,22 @@ static void views_of(const yk__index_map *map, const yk_tensor *x, yk_tensor *co
         if (d < x->ndim && !(indexed >> d & 1))
             vx->stride[to++] = x->stride[d];
     }
+}
+
+static yk_tensor *raw_read(const yk__index_map *map, yk_tensor *x, yk_tensor *const *index);
+
+yk_status yk__index_check(const char *name, yk_tensor *index, int64_t size)
+{
+    yk__index_map map = {.name = name, .count = 1};
+    map.of[0].span = 1;
+    yk_tensor *typed = yk__index_tensor(name, index), *read = NULL;
+    yk_tensor *one = typed ? yk__raw_scalar(0, YK_U8, yk__device_of(index)) : NULL;
+    yk_tensor *line = one ? yk__tensor_view(one, 1, &size, (int64_t[]){0}, 0) : NULL; /* one element, `size` times */
+    if (line && !yk__index_map_fit(&map, line, &typed))
+        read = raw_read(&map, line, &typed);
+    yk_status status = yk__status_of(read);
+    yk__release_all(4, (yk_tensor *[]){typed, one, line, read});
+    return status;
 }
 
 static yk_tensor *raw_read(const yk__index_map *map, yk_tensor *x, yk_tensor *const *index)

@@ -149,6 +149,28 @@ yk_tensor *yk_roll(yk_tensor *x, int64_t shift, int dim)
         yk_cat((yk_tensor *[]){yk_narrow(x, dim, size - moved, moved), yk_narrow(x, dim, 0, size - moved)}, 2, dim));
 }
 
+static yk_tensor *roll_all(yk_tensor *x, const int64_t *shifts, const int *dims, int n_dims)
+{
+    if (!dims)
+        return yk_reshape(yk_roll(yk_reshape(x, 1, &x->numel), shifts[0], 0), x->ndim, x->shape);
+    yk_tensor *out = x;
+    for (int i = 0; i < n_dims && out; i++)
+        out = yk_roll(out, shifts[i], dims[i]);
+    return out;
+}
+
+yk_tensor *yk_roll_dims(yk_tensor *x, const int64_t *shifts, const int *dims, int n_dims)
+{
+    if (!yk__op_begin("roll", 1, &x, 0))
+        return NULL;
+    if (n_dims < 1 || !shifts || (!dims && n_dims != 1)) {
+        yk__fail(YK_ERR_ARGUMENT, "roll: %d shifts%s for %s", n_dims, shifts ? "" : " at NULL",
+                 dims ? "as many dimensions, expected at least 1" : "all dimensions as one, expected 1");
+        return NULL;
+    }
+    YK__WITHIN_SCOPE(roll_all(x, shifts, dims, n_dims));
+}
+
 static yk_tensor *repeat_dims(yk_tensor *x, int ndim, const int64_t *repeats)
 {
     while (x && x->ndim < ndim)
@@ -202,9 +224,12 @@ yk_tensor *yk_outer(yk_tensor *a, yk_tensor *b)
     YK__WITHIN_SCOPE(yk_mul(yk_unsqueeze(a, 1), b));
 }
 
-yk_status yk_meshgrid(yk_tensor *const *xs, int count, yk_tensor **outs)
+/* `rows_first`: the first tensor runs along the first dimension ("ij"), else along the second, and the second along the
+ * first ("xy"). */
+static yk_status meshgrid(yk_tensor *const *xs, int count, bool rows_first, yk_tensor **outs)
 {
     int64_t shape[YK_MAX_DIMS];
+    int swapped = count > 1 && !rows_first;
     if (count < 1 || count > YK_MAX_DIMS || !xs || !outs)
         return yk__fail(YK_ERR_ARGUMENT, "meshgrid: %d tensors, expected 1 to %d", count, YK_MAX_DIMS);
     for (int i = 0; i < count; i++)
@@ -216,12 +241,13 @@ yk_status yk_meshgrid(yk_tensor *const *xs, int count, yk_tensor **outs)
         if (xs[i]->ndim > 1)
             return yk__fail(YK_ERR_SHAPE, "meshgrid: tensor %d has shape %s, expected (N,)", i,
                             yk_shape_format(xs[i], text, sizeof(text)));
-        shape[i] = xs[i]->numel;
+        shape[i < 2 ? i ^ swapped : i] = xs[i]->numel;
     }
     for (int i = 0; i < count; i++) {
         int64_t own[YK_MAX_DIMS];
+        int mine = i < 2 ? i ^ swapped : i;
         for (int d = 0; d < count; d++)
-            own[d] = d == i ? shape[d] : 1;
+            own[d] = d == mine ? shape[d] : 1;
         yk_tensor *line = yk_reshape(xs[i], count, own);
         outs[i] = line ? yk_expand(line, count, shape) : NULL;
         if (!outs[i]) {
@@ -230,6 +256,16 @@ yk_status yk_meshgrid(yk_tensor *const *xs, int count, yk_tensor **outs)
         }
     }
     return YK_OK;
+}
+
+yk_status yk_meshgrid(yk_tensor *const *xs, int count, yk_tensor **outs)
+{
+    return meshgrid(xs, count, true, outs);
+}
+
+yk_status yk_meshgrid_xy(yk_tensor *const *xs, int count, yk_tensor **outs)
+{
+    return meshgrid(xs, count, false, outs);
 }
 
 static yk_tensor *one_hot(yk_tensor *index, int64_t classes)

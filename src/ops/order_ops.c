@@ -4,6 +4,7 @@
  * Sorting gives positions (the slot argsort); values are gathered from x by them, which carries the gradient.
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "ops/op.h"
 
@@ -286,19 +287,89 @@ static yk_tensor *quantile(yk_tensor *x, double q, int dim, bool keepdim)
     return out && !keepdim ? yk_squeeze(out, dim) : out;
 }
 
+static bool check_quantile(const char *name, yk_tensor *x, const double *qs, int n_qs, int *dim)
+{
+    if (!begin(name, x, dim) || yk__expect_floating(name, "input", x))
+        return false;
+    char text[200];
+    for (int i = 0; i < n_qs; i++) {
+        if (!(qs[i] >= 0 && qs[i] <= 1)) {
+            yk__fail(YK_ERR_ARGUMENT, "%s: q is %g, expected 0 to 1", name, qs[i]);
+            return false;
+        }
+    }
+    if (x->ndim == 0 || x->shape[*dim] == 0) {
+        yk__fail(YK_ERR_SHAPE, "%s: %s has no elements along dimension %d", name,
+                 yk_shape_format(x, text, sizeof(text)), *dim);
+        return false;
+    }
+    return true;
+}
+
 yk_tensor *yk_quantile(yk_tensor *x, double q, int dim, bool keepdim)
 {
-    if (!begin("quantile", x, &dim) || yk__expect_floating("quantile", "input", x))
+    if (!check_quantile("quantile", x, &q, 1, &dim))
         return NULL;
-    char text[200];
-    if (!(q >= 0 && q <= 1)) {
-        yk__fail(YK_ERR_ARGUMENT, "quantile: q is %g, expected 0 to 1", q);
-        return NULL;
-    }
-    if (x->ndim == 0 || x->shape[dim] == 0) {
-        yk__fail(YK_ERR_SHAPE, "quantile: %s has no elements along dimension %d",
-                 yk_shape_format(x, text, sizeof(text)), dim);
-        return NULL;
-    }
     YK__WITHIN_SCOPE(quantile(x, q, dim, keepdim));
+}
+
+/* The numbers as a tensor of x's device that has them along `dim` of x's dimensions. */
+static yk_tensor *along(const yk_tensor *x, int dim, const void *numbers, int count, yk_dtype dtype)
+{
+    int64_t shape[YK_MAX_DIMS];
+    for (int d = 0; d < x->ndim; d++)
+        shape[d] = d == dim ? count : 1;
+    return yk_to(yk_from_data(numbers, x->ndim, shape, &(yk_tensor_options){.dtype = dtype}), yk__device_of(x));
+}
+
+/* One sort for all: rows of the elements below and above each q's place, and the part of the way between them. */
+static yk_tensor *quantiles(yk_tensor *x, const int64_t *below, const int64_t *above, const double *part, int n_qs,
+                            int dim, bool keepdim)
+{
+    int64_t last = x->shape[dim] - 1;
+    yk_tensor *sorted = yk_sort(x, dim, false, NULL), *ends[2];
+    const int64_t *from[2] = {below, above};
+    for (int i = 0; i < 2; i++)
+        ends[i] = yk_index_select(sorted, dim, yk_reshape(along(x, dim, from[i], n_qs, YK_I64), 1, (int64_t[]){n_qs}));
+    yk_tensor *weight = yk_cast(along(x, dim, part, n_qs, YK_F64), (yk_dtype)x->dtype);
+    yk_tensor *top = yk_narrow(sorted, dim, last, 1);
+    yk_tensor *out = yk_where(yk_ne(top, top), top, yk_lerp(ends[0], ends[1], weight));
+    int order[YK_MAX_DIMS], rest = 1; /* the numbers of q come first */
+    out = out && keepdim ? yk_unsqueeze(out, dim + 1) : out;
+    if (!out)
+        return NULL;
+    order[0] = dim;
+    for (int d = 0; d < out->ndim; d++)
+        if (d != dim)
+            order[rest++] = d;
+    return yk_contiguous(yk_permute(out, order));
+}
+
+yk_tensor *yk_quantile_list(yk_tensor *x, const double *qs, int n_qs, int dim, bool keepdim)
+{
+    if (n_qs < 1 || !qs) {
+        if (yk__is_there("quantile", "tensor", x))
+            yk__fail(YK_ERR_ARGUMENT, "quantile: %d numbers q%s, expected at least 1", n_qs, qs ? "" : " at NULL");
+        return NULL;
+    }
+    if (!check_quantile("quantile", x, qs, n_qs, &dim))
+        return NULL;
+    int64_t *below = yk__calloc((size_t)n_qs, 2 * sizeof(*below)), *above = below ? below + n_qs : NULL;
+    double *part = below ? yk__calloc((size_t)n_qs, sizeof(*part)) : NULL;
+    yk_tensor *out = NULL;
+    for (int i = 0; part && i < n_qs; i++) {
+        double rank = qs[i] * (double)(x->shape[dim] - 1);
+        below[i] = (int64_t)floor(rank);
+        above[i] = (int64_t)ceil(rank);
+        part[i] = rank - floor(rank);
+    }
+    if (part) {
+        yk_scope scope = yk_scope_begin();
+        out = quantiles(x, below, above, part, n_qs, dim, keepdim);
+        out = out ? yk_scope_return(scope, out) : NULL;
+        yk_scope_end(scope);
+    }
+    free(below);
+    free(part);
+    return out;
 }

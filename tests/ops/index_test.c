@@ -340,6 +340,51 @@ static void history_is_kept(void **state)
     yk_scope_end(scope);
 }
 
+/* Results without elements: what PyTorch 2.15 takes and refuses, where no element is read. */
+static void nothing_to_read(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    const yk_tensor_options i64 = {.dtype = YK_I64};
+    yk_tensor *rows = yk_zeros(YK_SHAPE(3, 0), NULL), *columns = yk_zeros(YK_SHAPE(0, 4), NULL);
+    yk_tensor *both = yk_zeros(YK_SHAPE(0, 0), NULL), *x = yk_zeros(YK_SHAPE(3, 4), NULL);
+    yk_tensor *five = yk_full(YK_SHAPE(1), 5, &i64), *zero = yk_zeros(YK_SHAPE(1), &i64);
+    yk_tensor *none = yk_zeros(YK_SHAPE(0), &i64), *stack = yk_zeros(YK_SHAPE(0, 1), &i64);
+    yk_tensor *value = yk_zeros(YK_SHAPE(1, 0), NULL);
+    assert_int_equal(yk_size(yk_index(rows, YK_INDEX(yk_by(five))), 0), 1);
+    assert_int_equal(yk_size(yk_index(x, YK_INDEX(yk_by(five), yk_by(none))), 0), 0);
+    assert_int_equal(yk_size(yk_index(x, YK_INDEX(yk_by(stack), yk_by(five))), 1), 1);
+    assert_int_equal(yk_size(yk_index(columns, YK_INDEX(yk_by(none))), 1), 4);
+    assert_int_equal(yk_size(yk_index(columns, YK_INDEX(yk_by(stack), yk_by(zero))), 1), 1);
+    assert_int_equal(yk_ndim(yk_index(both, YK_INDEX(yk_by(none), yk_by(five)))), 1);
+    assert_non_null(yk_index_put_(rows, YK_INDEX(yk_by(five)), value, false));
+    assert_non_null(yk_index_put_(rows, YK_INDEX(yk_by(five)), value, true));
+    assert_non_null(yk_index_put_(x, YK_INDEX(yk_by(stack), yk_by(five)), yk_scalar(1, NULL), false));
+    assert_non_null(yk_index_add_(rows, 0, five, value, 1));
+    assert_int_equal(yk_size(yk_embedding(zero, rows, -1), 0), 1);
+    assert_int_equal(yk_size(yk_index_select(rows, 0, yk_full(YK_SHAPE(2), 2, &i64)), 0), 2);
+    expect_ok(YK_OK);
+    assert_null(yk_index(columns, YK_INDEX(yk_by(zero))));
+    expect_error(YK_ERR_ARGUMENT, "index: dimension 0 of size 0");
+    assert_null(yk_index(both, YK_INDEX(yk_by(five))));
+    expect_error(YK_ERR_ARGUMENT, "index: dimension 0 of size 0");
+    assert_null(yk_index_put_(both, YK_INDEX(yk_by(five)), value, false));
+    expect_error(YK_ERR_ARGUMENT, "index_put_: dimension 0 of size 0");
+    assert_null(yk_index_put_(columns, YK_INDEX(yk_by(zero)), yk_scalar(1, NULL), false));
+    expect_error(YK_ERR_ARGUMENT, "index_put_: dimension 0 of size 0");
+    assert_null(yk_take(none, zero));
+    expect_error(YK_ERR_ARGUMENT, "take: dimension 0 of size 0");
+    assert_null(yk_index_select(rows, 0, five));
+    expect_error(YK_ERR_ARGUMENT, "index_select: index 5 is outside dimension 0 of size 3");
+    assert_null(yk_index_select(rows, 0, yk_full(YK_SHAPE(1), -1, &i64)));
+    expect_error(YK_ERR_ARGUMENT, "index_select: index -1 is outside dimension 0 of size 3");
+    assert_null(yk_index_select(both, 0, zero));
+    expect_error(YK_ERR_ARGUMENT, "index_select: index 0 is outside dimension 0 of size 0");
+    assert_null(yk_embedding(five, rows, -1));
+    expect_error(YK_ERR_ARGUMENT, "embedding: index 5 is outside dimension 0 of size 3");
+    yk_scope_end(scope);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -467,6 +512,7 @@ int main(void)
         cmocka_unit_test(halves_are_summed_wide),
         cmocka_unit_test(writes_read_what_was_there),
         cmocka_unit_test(history_is_kept),
+        cmocka_unit_test(nothing_to_read),
         cmocka_unit_test(refusals),
         cmocka_unit_test(many_index_tensors),
         cmocka_unit_test(threads_do_not_show),

@@ -274,6 +274,12 @@ static void refusals(void **state)
     REFUSED(yk_cumsum(x, -3), YK_ERR_SHAPE, "cumsum: dimension -3");
     REFUSED(yk_median(yk_zeros(YK_SHAPE(0), NULL)), YK_ERR_SHAPE, "median: the tensor has no elements");
     REFUSED(yk_quantile(x, 1.5, 0, false), YK_ERR_ARGUMENT, "quantile: q is 1.5, expected 0 to 1");
+    REFUSED(yk_quantile_list(x, (double[]){0.5, NAN}, 2, 0, false), YK_ERR_ARGUMENT, "quantile: q is nan");
+    REFUSED(yk_quantile_list(x, NULL, 1, 0, false), YK_ERR_ARGUMENT, "quantile: 1 numbers at NULL");
+    REFUSED(yk_quantile_list(x, (double[]){0}, 0, 0, false), YK_ERR_ARGUMENT, "quantile: 0 numbers");
+    REFUSED(yk_roll_dims(x, (int64_t[]){1, 2}, NULL, 2), YK_ERR_ARGUMENT, "roll: 2 shifts all dimensions 1");
+    REFUSED(yk_roll_dims(x, NULL, (int[]){0}, 1), YK_ERR_ARGUMENT, "roll: 1 shifts at NULL");
+    REFUSED(yk_roll_dims(x, (int64_t[]){1}, (int[]){5}, 1), YK_ERR_SHAPE, "roll: dimension 5");
     REFUSED(yk_quantile(whole, 0.5, 0, false), YK_ERR_DTYPE, "quantile: expected a floating input, this one is int64");
     REFUSED(yk_flip(x, (int[]){0, -2}, 2), YK_ERR_SHAPE, "flip: dimension 0 is named twice");
     REFUSED(yk_repeat(x, YK_SHAPE(2)), YK_ERR_SHAPE, "repeat: 1 counts for (3, 4), expected 2 to 8");

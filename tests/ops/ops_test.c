@@ -68,6 +68,16 @@ static yk_tensor *grid_product(yk_tensor *const *x)
     return yk_meshgrid(x, 2, grid) ? NULL : yk_mul(grid[0], grid[1]);
 }
 
+static yk_tensor *plot_grid(yk_tensor *const *x, int count)
+{
+    yk_tensor *grid[3];
+    if (yk_meshgrid_xy(x, count, grid))
+        return NULL;
+    yk_tensor *product = yk_mul(grid[0], grid[1]);
+    return count == 3 ? yk_add(product, grid[2]) : product;
+}
+#define QUANTILES (double[]){0.3, 0, 0.85, 0.5}, 4
+
 static yk_tensor *empty_like_dtype(yk_tensor *x)
 {
     return yk_empty(YK_SHAPE(0), &(yk_tensor_options){.dtype = yk_tensor_dtype(x), .device = yk_tensor_device(x)});
@@ -275,9 +285,14 @@ static yk_tensor *empty_like_dtype(yk_tensor *x)
     ROW(median_dim, yk_median_dim(x[0], 1, false, NULL))                                                               \
     ROW(median_dim_kept, yk_median_dim(x[0], 0, true, NULL))                                                           \
     ROW(quantile, yk_quantile(x[0], 0.3, 1, false))                                                                    \
+    ROW(quantile_list, yk_quantile_list(x[0], QUANTILES, 1, false)) \
+    ROW(quantile_list_kept, yk_quantile_list(x[0], QUANTILES, -2, true)) \
+    ROW(quantile_list_line, yk_quantile_list(x[0], QUANTILES, 0, false)) \
     ROW(quantile_kept, yk_quantile(x[0], 1, 0, true))                                                                  \
     ROW(flip, yk_flip(x[0], DIMS(0, 2)))                                                                               \
     ROW(roll, yk_roll(x[0], 2, 1))                                                                                     \
+    ROW(roll_dims, yk_roll_dims(x[0], (int64_t[]){1, -2, 2}, DIMS(0, 1, 0))) \
+    ROW(roll_flat, yk_roll_dims(x[0], (int64_t[]){4}, NULL, 1)) \
     ROW(roll_back, yk_roll(x[0], -7, 0))                                                                               \
     ROW(repeat, yk_repeat(x[0], YK_SHAPE(2, 1, 3)))                                                                    \
     ROW(std, yk_std(x[0]))                                                                                             \
@@ -303,6 +318,8 @@ static yk_tensor *empty_like_dtype(yk_tensor *x)
     ROW(diagonal, yk_diagonal(x[0], 1, 0, 2))                                                                          \
     ROW(diagonal_below, yk_diagonal(x[0], -1, 0, 1))                                                                   \
     ROW(outer, yk_outer(x[0], x[1]))                                                                                   \
+    ROW(meshgrid_xy, plot_grid(x, 2)) \
+    ROW(meshgrid_xy_three, plot_grid(x, 3)) \
     ROW(meshgrid, grid_product(x))                                                                                     \
     ROW(one_hot, yk_one_hot(x[0], 5))                                                                                  \
     ROW(einsum, yk_einsum("bij,bjk->bik", x, 2))                                                                       \
