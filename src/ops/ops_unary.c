@@ -36,14 +36,18 @@ static yk_status unary_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
     return yk__status_of(grads[0]);
 }
 
-static yk_tensor *unary_apply(const unary_row *row, yk_tensor *x, double p0, double p1)
+/* The operation, whose input was checked. */
+static yk_tensor *unary_run(const unary_row *row, yk_tensor *x, double p0, double p1)
 {
-    if (!yk__op_begin(row->op.name, 1, &x, 0))
-        return NULL;
     yk_tensor *out = yk__raw_unary(row->op.name, row->kernel, x, p0, p1);
     unary_context c = {row, {p0, p1}};
     yk_tensor *kept = row->keeps == KEEPS_X ? x : row->keeps == KEEPS_OUT ? out : NULL;
     return yk__record(out, &row->op, 1, &x, 1, &kept, &c, sizeof(c));
+}
+
+static yk_tensor *unary_apply(const unary_row *row, yk_tensor *x, double p0, double p1)
+{
+    return yk__op_begin(row->op.name, 1, &x, 0) ? unary_run(row, x, p0, p1) : NULL;
 }
 
 /* ---- rules: g is the gradient of the result, k what was kept ---- */
@@ -242,7 +246,7 @@ yk_tensor *yk_gelu(yk_tensor *x)
 {
     if (!yk__op_begin("gelu", 1, &x, 0) || yk__expect_floating("gelu", "input", x))
         return NULL;
-    return unary_apply(&gelu_row, x, 0, 0);
+    return unary_run(&gelu_row, x, 0, 0);
 }
 
 yk_tensor *yk_sign(yk_tensor *x)

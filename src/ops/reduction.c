@@ -248,13 +248,14 @@ static yk_tensor *flat(const char *name, yk__reduce kernel, yk_tensor *x, const 
 
 static yk_tensor *place_of(const char *name, yk__reduce kernel, yk_tensor *x, int dim, bool keepdim)
 {
+    uint32_t mask;
     if (!yk__op_begin(name, 1, &x, 0))
         return NULL;
     if (x->dtype == YK_BOOL) {
         yk__fail(YK_ERR_DTYPE, "%s: not defined for bool tensors", name);
         return NULL;
     }
-    return flat(name, kernel, x, &dim, 1, keepdim);
+    return mask_of(name, x, &dim, 1, &mask) ? yk__scope_own(yk__raw_reduce(name, kernel, x, mask, keepdim, 0)) : NULL;
 }
 
 yk_tensor *yk_argmax(yk_tensor *x, int dim, bool keepdim)
