@@ -1,7 +1,8 @@
 /*
  * bench_loader.c - `yoke bench loader`: images per second through the default transforms of a data set. Layer: cli.
  *
- * One worker is measured inline: the caller makes the batches itself, so the figure is that of one thread.
+ * One worker is measured inline: the caller makes the batches itself, so the figure is that of one thread. --resize
+ * takes the transforms that networks for 224 x 224 are tested with in place of the default ones.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,10 +16,20 @@
 
 typedef struct bench {
     const char *data, *dtype;
-    int64_t batch_size, workers;
+    int64_t batch_size, workers, resize, crop;
     double seconds;
     bool no_shuffle, json;
 } bench;
+
+static yk_transform *transform_of(const bench *b)
+{
+    if (!b->resize)
+        return yk_default_transform(b->data, YK_TRAIN, true);
+    /* ImageNet's */
+    double mean[] = {0.485, 0.456, 0.406}, std[] = {0.229, 0.224, 0.225};
+    return yk_compose(yk_resize(b->resize), yk_center_crop(b->crop ? b->crop : b->resize), yk_to_tensor(),
+                      yk_normalize(mean, std, 3), NULL);
+}
 
 /* Whole epochs, as many as fit into the time but at least three: the first one, which reads the files, does not count.
  * Writes images per second. */
@@ -27,7 +38,7 @@ static yk_status measure(const bench *b, double *rate)
     yk_dtype dtype;
     if (yk_dtype_parse(b->dtype, &dtype))
         return yk__error_code();
-    yk_dataset *set = yk_dataset_open(b->data, YK_TRAIN, yk_default_transform(b->data, YK_TRAIN, true));
+    yk_dataset *set = yk_dataset_open(b->data, YK_TRAIN, transform_of(b));
     yk_loader *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = b->batch_size,
                                                                    .shuffle = !b->no_shuffle,
                                                                    .workers = b->workers > 1 ? (int)b->workers : 0,
@@ -65,6 +76,10 @@ int cli_bench_loader(int argc, char **argv)
         {"threads", "N", CLI_INT, &b.workers, "the same", .least = 1, .most = 1024, .default_text = ""},
         {"batch-size", "N", CLI_INT, &b.batch_size, "images per batch", .least = 1, .most = 1e6},
         {"dtype", "TYPE", CLI_CHOICE, &b.dtype, "numbers to make", .choices = dtypes},
+        {"resize", "N", CLI_INT, &b.resize, "side to resize to (shorter one), then the middle, in place of the default",
+         .least = 1, .most = 1 << 16, .default_text = ""},
+        {"crop", "N", CLI_INT, &b.crop, "side of that middle; default: that of --resize", .least = 1, .most = 1 << 16,
+         .default_text = ""},
         {"no-shuffle", NULL, CLI_FLAG, &b.no_shuffle, .help = "take the files' order"},
         {"seconds", "X", CLI_REAL, &b.seconds, .help = "how long to measure"},
         {"json", NULL, CLI_FLAG, &b.json, .help = "print one JSON object"},
@@ -76,6 +91,8 @@ int cli_bench_loader(int argc, char **argv)
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
+    if (b.crop && !b.resize)
+        return cli_usage_error(&verb, "--crop needs --resize");
     double rate = 0;
     yk_scope program = yk_scope_begin();
     code = measure(&b, &rate) ? cli_failed() : EXIT_DONE;

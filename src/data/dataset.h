@@ -17,6 +17,17 @@ typedef struct yk__buffer {
 /* Memory of at least `bytes`; the old content is lost. NULL and an error when there is none. */
 void *yk__buffer_get(yk__buffer *buffer, size_t bytes);
 
+typedef struct yk__rectangle {
+    int64_t top, left, height, width;
+} yk__rectangle;
+
+/* A part of a picture that becomes height x width, of which a window is wanted: Note [What a picture is needed for]. */
+typedef struct yk__resize {
+    yk__rectangle source;
+    int64_t height, width;
+    yk__rectangle window;
+} yk__resize;
+
 /* One per thread that makes samples. Zero memory is a valid one. */
 typedef struct yk__data_worker {
     yk__buffer sides[2];                    /* a sample's elements before and after a step */
@@ -30,6 +41,11 @@ typedef struct yk__data_worker {
     uint64_t seed;
     uint32_t words[4]; /* random bits at hand */
     uint32_t drawn;    /* words drawn for this sample */
+    /* The steps that come first for this sample, NULL where they are others, and what they make of it: a decoder plans
+     * that, and decodes no more than they need; else it is planned when the sample is there. */
+    const yk_transform *resize, *center;
+    bool planned;
+    yk__resize plan;
 } yk__data_worker;
 void yk__data_worker_clear(yk__data_worker *worker);
 
@@ -51,6 +67,7 @@ typedef enum yk__transform_kind {
     YK__TRANSFORM_CROP,
     YK__TRANSFORM_FLIP,
     YK__TRANSFORM_RESIZE,
+    YK__TRANSFORM_RANDOM_RESIZED_CROP,
     YK__TRANSFORM_CENTER_CROP,
     YK__TRANSFORM_TO_TENSOR,
     YK__TRANSFORM_NORMALIZE
@@ -61,8 +78,9 @@ struct yk_transform {
     yk__transform_kind kind;
     char *name;
     yk_status (*apply)(const yk_transform *transform, yk_sample *sample); /* NULL for compose */
-    int64_t size, padding;                                                /* crop, center_crop, resize */
+    int64_t size, padding;                                                /* of a crop or resize */
     int64_t height, width;                                                /* resize_to: size is 0 */
+    double scale[2], ratio[2];                                            /* random_resized_crop */
     double p;                                                             /* flip */
     int channels;                                                         /* normalize */
     double *mean, *std;
@@ -75,6 +93,19 @@ struct yk_transform {
 yk_transform *yk__transform_new(yk__transform_kind kind, const char *name,
                                 yk_status (*apply)(const yk_transform *, yk_sample *));
 yk_status yk__apply_resize(const yk_transform *transform, yk_sample *sample);
+/* What a resize or random_resized_crop (which draws) makes of an image; then, that its middle is wanted alone, where
+ * center_crop(size) would take nothing but a part. */
+yk_status yk__resize_plan(const yk_transform *transform, yk_sample *sample, int64_t planes, int64_t height,
+                          int64_t width, yk__resize *plan);
+void yk__resize_center(yk__resize *plan, int64_t size);
+/* The pixels that it reads. */
+yk__rectangle yk__resize_wanted(const yk__resize *plan);
+/* Leaves the window in the sample, a u8 image. */
+yk_status yk__resize_run(const yk__resize *plan, yk_sample *sample);
+/* Both of the first two, for the sample that a worker is at. */
+yk_status yk__worker_plan(yk__data_worker *worker, yk_sample *sample, int64_t planes, int64_t height, int64_t width);
+/* Where the middle `size` of `side` begins, as torchvision rounds. */
+int64_t yk__middle(int64_t side, int64_t size);
 /* Fails in the name of the transform unless the sample is (C, H, W). */
 yk_status yk__sample_is_image(const yk_transform *transform, const yk_sample *sample);
 /* Whether this NULL is a transform that could not be made, and none that was left out. */
@@ -103,7 +134,9 @@ typedef struct yk__pipeline {
     yk_dtype dtype;
     const yk_transform **steps; /* the composition, flat */
     int count;
-    /* The chain [random_crop] [flip] [to_tensor] [normalize] runs as one pass when the sample is a u8 image. */
+    const yk_transform *resize, *center; /* the first steps where they are a resize of a kind [and center_crop] */
+    int rest;                            /* the step after those */
+    /* The rest runs as one pass when the sample is a u8 image: it is [random_crop] [flip] [to_tensor] [normalize]. */
     bool fusable;
     const yk_transform *crop, *flip, *normalize; /* NULL: not in the chain */
     void *table;                                 /* (channels or 1, 256) of dtype */

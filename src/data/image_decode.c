@@ -17,11 +17,13 @@
 #include <jerror.h>
 
 #include "data/dataset.h"
+#include "device/table.h"
 
 enum {
     MOST_PIXELS = 1 << 27,
     JPEG_PIXELS_A_BYTE = 1024, /* an 8 x 8 block costs a bit or more in the first scan: 512, and some slack */
     DEFLATE_EXPANSION = 1032,
+    EDGE = 4,        /* columns beside a part: smoothing reaches one sample of colour, which is two columns */
     MOST_SCANS = 500 /* of a progressive file: no encoder makes more than a few dozen */
 };
 
@@ -78,17 +80,51 @@ static void jpeg_watch_scans(j_common_ptr info)
 /* Spreads one line of RGB, or of CMYK with the inverted inks that Adobe writes, over three planes. */
 static void spread_line(const unsigned char *line, size_t width, bool cmyk, unsigned char *to, size_t plane)
 {
+    if (!cmyk) {
+        yk__backend_of((yk_device){0})->split_pixels(line, (int64_t)width, to, (int64_t)plane);
+        return;
+    }
     for (size_t x = 0; x < width; x++) {
         for (int c = 0; c < 3; c++) {
-            if (!cmyk) {
-                to[(size_t)c * plane + x] = line[3 * x + (size_t)c];
-                continue;
-            }
             int black = line[4 * x + 3], ink = (255 - line[4 * x + (size_t)c]) * black + 128;
             int value = black - ((ink + (ink >> 8)) >> 8);
             to[(size_t)c * plane + x] = (unsigned char)(value < 0 ? 0 : value);
         }
     }
+}
+
+/*
+ * Reads the lines and columns of `part` to where they belong in planes of the whole picture; the rest of the planes is
+ * not written. What is left out is still parsed, so that damage is found, but not transformed to pixels. The decoder's
+ * smoothing of colours takes the edge of what it decodes for the picture's, so a few columns more are decoded.
+ */
+static void jpeg_read_part(struct jpeg_decompress_struct *info, yk__rectangle part, unsigned char *line, bool cmyk,
+                           unsigned char *to)
+{
+    size_t width = info->output_width, height = info->output_height, end = (size_t)(part.top + part.height);
+    size_t left = (size_t)part.left, n = (size_t)part.width;
+#ifdef LIBJPEG_TURBO_VERSION
+    JDIMENSION first = left < EDGE ? 0 : (JDIMENSION)(left - EDGE);
+    JDIMENSION columns = (JDIMENSION)(left + n + EDGE < width ? left + n + EDGE : width) - first;
+    if (columns < width)
+        jpeg_crop_scanline(info, &first, &columns);
+    if (part.top > 0)
+        jpeg_skip_scanlines(info, (JDIMENSION)part.top);
+#else
+    size_t first = 0;
+#endif
+    size_t bytes = cmyk ? 4 : 3;
+    while (info->output_scanline < end) {
+        size_t y = info->output_scanline;
+        jpeg_read_scanlines(info, &line, 1);
+        spread_line(line + (left - first) * bytes, n, cmyk, to + y * width + left, width * height);
+    }
+#ifdef LIBJPEG_TURBO_VERSION
+    if (end + 1 < height)
+        jpeg_skip_scanlines(info, (JDIMENSION)(height - 1 - end)); /* skipping the last line too would parse nothing */
+#endif
+    while (info->output_scanline < height)
+        jpeg_read_scanlines(info, &line, 1);
 }
 
 static yk_status jpeg_read(jpeg_decoder *d, const unsigned char *bytes, size_t size)
@@ -108,11 +144,14 @@ static yk_status jpeg_read(jpeg_decoder *d, const unsigned char *bytes, size_t s
         line ? yk_sample_allocate(d->sample, YK_U8, 3, (int64_t[]){3, (int64_t)height, (int64_t)width}) : NULL;
     if (!to)
         return YK_ERR_MEMORY;
-    while (info->output_scanline < height) {
-        size_t y = info->output_scanline;
-        jpeg_read_scanlines(info, &line, 1);
-        spread_line(line, width, cmyk, to + y * width, width * height);
+    yk__rectangle part = {0, 0, (int64_t)height, (int64_t)width};
+    if (d->sample->worker->resize) {
+        status = yk__worker_plan(d->sample->worker, d->sample, 3, part.height, part.width);
+        if (status)
+            return status;
+        part = yk__resize_wanted(&d->sample->worker->plan);
     }
+    jpeg_read_part(info, part, line, cmyk, to);
     jpeg_finish_decompress(info);
     return YK_OK;
 }

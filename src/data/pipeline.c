@@ -3,10 +3,11 @@
  * Layer: data.
  *
  * Note [One pass]
- * The chain [random_crop] [flip] [to_tensor] [normalize] on a u8 image maps each output element to one input byte or
- * to padding, and a byte in a channel to one number. So the numbers are tabulated once, 256 a channel, by the same
- * functions that define the steps, and a sample is one walk over its output: look up, write. The results are those of
- * the steps bit for bit, without a division or an intermediate copy.
+ * The chain [resize [center_crop] or random_resized_crop] is one step, which computes only what is left of the picture
+ * in the end (resize.c). After it, the chain [random_crop] [flip] [to_tensor] [normalize] on a u8 image maps each
+ * output element to one input byte or to padding, and a byte in a channel to one number. So the numbers are tabulated
+ * once, 256 a channel, by the same functions that define the steps, and a sample is one walk over its output: look up,
+ * write. The results are those of the steps bit for bit, without a division or an intermediate copy.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,11 @@ static const yk_transform *accept(const yk__pipeline *p, int *at, yk__transform_
 static yk_status plan(yk__pipeline *p)
 {
     int at = 0;
+    p->resize = accept(p, &at, YK__TRANSFORM_RESIZE);
+    p->center = p->resize ? accept(p, &at, YK__TRANSFORM_CENTER_CROP) : NULL;
+    if (!p->resize)
+        p->resize = accept(p, &at, YK__TRANSFORM_RANDOM_RESIZED_CROP);
+    p->rest = at;
     p->crop = accept(p, &at, YK__TRANSFORM_CROP);
     p->flip = accept(p, &at, YK__TRANSFORM_FLIP);
     accept(p, &at, YK__TRANSFORM_TO_TENSOR);
@@ -130,9 +136,10 @@ static yk_status prepare_one_pass(const yk__pipeline *p, yk__loaded *loaded)
     return YK_OK;
 }
 
-static yk_status run_steps(const yk__pipeline *p, yk_sample *sample)
+/* Steps `first` and on. */
+static yk_status run_steps(const yk__pipeline *p, int first, yk_sample *sample)
 {
-    for (int i = 0; i < p->count; i++) {
+    for (int i = first; i < p->count; i++) {
         yk_status status = p->steps[i]->apply(p->steps[i], sample);
         if (!status)
             status = yk__error_code();
@@ -140,6 +147,19 @@ static yk_status run_steps(const yk__pipeline *p, yk_sample *sample)
             return status;
     }
     return yk__sample_to_float(sample);
+}
+
+/* A resize of a kind, and the middle of it. */
+static yk_status run_resize(const yk__pipeline *p, yk_sample *sample)
+{
+    yk__data_worker *worker = sample->worker;
+    const int64_t *shape = sample->shape;
+    yk_status status = worker->planned ? YK_OK : yk__worker_plan(worker, sample, shape[0], shape[1], shape[2]);
+    if (!status)
+        status = yk__resize_run(&worker->plan, sample);
+    if (!status && p->center) /* what the plan could not leave out: zeros around */
+        status = p->center->apply(p->center, sample);
+    return status;
 }
 
 yk_status yk__pipeline_load(const yk__pipeline *p, yk__data_worker *worker, uint64_t seed, int64_t epoch, int64_t index,
@@ -152,6 +172,9 @@ yk_status yk__pipeline_load(const yk__pipeline *p, yk__data_worker *worker, uint
     worker->dtype = p->dtype;
     worker->seed = seed;
     worker->drawn = 0;
+    worker->resize = p->resize;
+    worker->center = p->center;
+    worker->planned = false;
     yk_sample *sample = &loaded->sample;
     loaded->fused = loaded->mirrored = false;
     loaded->height = loaded->width = loaded->top = loaded->left = 0;
@@ -165,14 +188,19 @@ yk_status yk__pipeline_load(const yk__pipeline *p, yk__data_worker *worker, uint
     sample->epoch = epoch;
     sample->worker = worker;
     yk_status status = get(dataset, index, sample);
+    int first = 0;
+    if (!status && p->resize && sample->dtype == YK_U8 && sample->ndim == 3) {
+        status = run_resize(p, sample);
+        first = p->rest;
+    }
     if (!status) {
-        bool one_pass = p->fusable && sample->dtype == YK_U8 && sample->ndim == 3 &&
+        bool one_pass = p->fusable && first == p->rest && sample->dtype == YK_U8 && sample->ndim == 3 &&
                         (!p->normalize || p->normalize->channels == sample->shape[0]);
         if (one_pass) {
             status = prepare_one_pass(p, loaded);
             sample->dtype = p->dtype; /* what it will be; the bytes are known by `fused` */
         } else {
-            status = run_steps(p, sample);
+            status = run_steps(p, first, sample);
         }
     }
     if (status) {

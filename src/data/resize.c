@@ -3,21 +3,22 @@
  *
  * Shrinking by a factor s widens the triangle filter to s source pixels on either side, so every source pixel counts.
  * Rows are done first, then columns; each pass rounds its weights to 22 fractional bits, sums in integers and rounds
- * to a byte. Doing it in this order and precision is what makes the bytes equal.
+ * to a byte. Doing it in this order and precision is what makes the bytes equal. The sums are the device table's
+ * (resample); this file says what is summed.
+ *
+ * Note [What a picture is needed for]
+ * Most of a resized picture is often thrown away: the middle is kept, or a random part was chosen before. A yk__resize
+ * says which part of the source becomes which size, and which window of that is wanted; only those bytes are computed,
+ * and a decoder that knows it beforehand (yk__resize_wanted) leaves the rest of the picture out. The bytes are those of
+ * the steps one after the other.
  */
 #include <math.h>
 #include <string.h>
 
 #include "data/dataset.h"
+#include "device/table.h"
 
-enum { FRACTION = 22 };
-
-/* For each of `out` positions: the first source position, how many, and their weights (`most` apart). */
-typedef struct filter {
-    int64_t out, most;
-    int *first, *count, *weights;
-} filter;
-
+/* ---- weights --------------------------------------------------------------------------------------------- */
 static int64_t filter_most(int64_t in, int64_t out)
 {
     double scale = (double)in / (double)out;
@@ -31,93 +32,160 @@ static double triangle(int64_t i, double center, double widened)
     return distance < 1 ? 1 - distance : 0;
 }
 
-static void filter_fill(filter *f, int64_t in)
+/* The source positions [*first, *end) that count for position `o` of `out`. */
+static void filter_reach(int64_t in, int64_t out, int64_t o, int64_t *first, int64_t *end)
 {
-    double scale = (double)in / (double)f->out, widened = scale < 1 ? 1 : scale;
-    for (int64_t o = 0; o < f->out; o++) {
-        double center = ((double)o + 0.5) * scale;
-        int64_t first = (int64_t)(center - widened + 0.5), end = (int64_t)(center + widened + 0.5);
-        first = first < 0 ? 0 : first;
-        end = end > in ? in : end;
-        double total = 0;
+    double scale = (double)in / (double)out, widened = scale < 1 ? 1 : scale, center = ((double)o + 0.5) * scale;
+    *first = (int64_t)(center - widened + 0.5);
+    *end = (int64_t)(center + widened + 0.5);
+    *first = *first < 0 ? 0 : *first;
+    *end = *end > in ? in : *end;
+}
+
+/* The filter from `in` to `out` positions, of the outputs [begin, begin + count); memory as filter_ints says. */
+static size_t filter_ints(int64_t in, int64_t out, int64_t count)
+{
+    return (size_t)(count * (filter_most(in, out) + 2));
+}
+
+static yk__resample_filter filter_make(int64_t in, int64_t out, int64_t begin, int64_t count, int *memory)
+{
+    int64_t most = filter_most(in, out);
+    int *firsts = memory, *counts = memory + count, *weights = memory + 2 * count;
+    double scale = (double)in / (double)out, widened = scale < 1 ? 1 : scale;
+    for (int64_t o = 0; o < count; o++) {
+        int64_t first, end;
+        filter_reach(in, out, begin + o, &first, &end);
+        double center = ((double)(begin + o) + 0.5) * scale, total = 0;
         for (int64_t i = first; i < end; i++)
             total += triangle(i, center, widened);
         for (int64_t i = first; i < end; i++)
-            f->weights[o * f->most + i - first] = (int)(triangle(i, center, widened) / total * (1 << FRACTION) + 0.5);
-        f->first[o] = (int)first;
-        f->count[o] = (int)(end - first);
+            weights[o * most + i - first] =
+                (int)(triangle(i, center, widened) / total * (1 << YK__RESAMPLE_FRACTION) + 0.5);
+        firsts[o] = (int)first;
+        counts[o] = (int)(end - first);
     }
+    return (yk__resample_filter){.out = count, .most = most, .first = firsts, .count = counts, .weights = weights};
 }
 
-static unsigned char to_byte(int sum)
+/* ---- what becomes what ----------------------------------------------------------------------------------- */
+/* The size that the shorter side being `size` gives. */
+static void resized(int64_t size, int64_t *height, int64_t *width)
 {
-    int value = sum >> FRACTION;
-    return (unsigned char)(value < 0 ? 0 : value > 255 ? 255 : value);
+    int64_t in_height = *height, in_width = *width;
+    int64_t *shorter = in_height <= in_width ? height : width, *longer = in_height <= in_width ? width : height;
+    int64_t least = in_height <= in_width ? in_height : in_width, most = in_height + in_width - least;
+    *shorter = size;
+    *longer = (int64_t)((double)(size * most) / (double)least);
 }
 
-/* (rows, in) to (rows, out). */
-static void shrink_rows(const filter *f, const unsigned char *from, int64_t rows, int64_t in, unsigned char *to)
+/*
+ * The part that RandomResizedCrop takes: ten tries of an area and a ratio, then the largest middle part of a ratio that
+ * is allowed. Draws twice a try, and twice more for the place.
+ */
+static void draw_part(const yk_transform *t, yk_sample *sample, int64_t in_height, int64_t in_width,
+                      yk__rectangle *part)
 {
-    for (int64_t row = 0; row < rows; row++, from += in) {
-        for (int64_t o = 0; o < f->out; o++) {
-            const int *weight = f->weights + o * f->most;
-            const unsigned char *x = from + f->first[o];
-            int sum = 1 << (FRACTION - 1);
-            for (int k = 0; k < f->count[o]; k++)
-                sum += x[k] * weight[k];
-            *to++ = to_byte(sum);
+    double area = (double)in_height * (double)in_width, low = log(t->ratio[0]), high = log(t->ratio[1]);
+    for (int attempt = 0; attempt < 10; attempt++) {
+        double target = area * (t->scale[0] + (t->scale[1] - t->scale[0]) * yk_sample_uniform(sample));
+        double ratio = exp(low + (high - low) * yk_sample_uniform(sample));
+        int64_t width = llrint(sqrt(target * ratio)), height = llrint(sqrt(target / ratio));
+        if (width > 0 && width <= in_width && height > 0 && height <= in_height) {
+            int64_t top = yk_sample_below(sample, in_height - height + 1);
+            *part = (yk__rectangle){top, yk_sample_below(sample, in_width - width + 1), height, width};
+            return;
         }
     }
+    double ratio = (double)in_width / (double)in_height;
+    int64_t height = in_height, width = in_width;
+    if (ratio < t->ratio[0])
+        height = llrint((double)width / t->ratio[0]);
+    else if (ratio > t->ratio[1])
+        width = llrint((double)height * t->ratio[1]);
+    *part = (yk__rectangle){(in_height - height) / 2, (in_width - width) / 2, height, width};
 }
 
-/* (planes, in, width) to (planes, out, width). */
-static void shrink_columns(const filter *f, const unsigned char *from, int64_t planes, int64_t in, int64_t width,
-                           unsigned char *to)
+yk_status yk__resize_plan(const yk_transform *t, yk_sample *sample, int64_t planes, int64_t in_height, int64_t in_width,
+                          yk__resize *plan)
 {
-    enum { BLOCK = 256 };
-    int sums[BLOCK];
-    for (int64_t plane = 0; plane < planes; plane++, from += in * width) {
-        for (int64_t o = 0; o < f->out; o++, to += width) {
-            for (int64_t left = 0; left < width; left += BLOCK) {
-                int64_t n = width - left < BLOCK ? width - left : BLOCK;
-                for (int64_t x = 0; x < n; x++)
-                    sums[x] = 1 << (FRACTION - 1);
-                for (int k = 0; k < f->count[o]; k++) {
-                    const unsigned char *row = from + (f->first[o] + k) * width + left;
-                    int weight = f->weights[o * f->most + k];
-                    for (int64_t x = 0; x < n; x++)
-                        sums[x] += row[x] * weight;
-                }
-                for (int64_t x = 0; x < n; x++)
-                    to[left + x] = to_byte(sums[x]);
-            }
-        }
+    plan->source = (yk__rectangle){0, 0, in_height, in_width};
+    plan->height = t->height;
+    plan->width = t->width;
+    if (t->kind == YK__TRANSFORM_RANDOM_RESIZED_CROP) {
+        draw_part(t, sample, in_height, in_width, &plan->source);
+        plan->height = plan->width = t->size;
+    } else if (t->size) {
+        plan->height = in_height;
+        plan->width = in_width;
+        resized(t->size, &plan->height, &plan->width);
     }
+    size_t numel;
+    if (__builtin_mul_overflow((size_t)plan->height, (size_t)plan->width * (size_t)planes, &numel) || numel > (size_t)1
+                                                                                                                  << 31)
+        return yk__fail(YK_ERR_SHAPE, "%s: an image of %lldx%lld would become %lldx%lld, more than 2 GiB", t->name,
+                        (long long)in_height, (long long)in_width, (long long)plan->height, (long long)plan->width);
+    plan->window = (yk__rectangle){0, 0, plan->height, plan->width};
+    return YK_OK;
 }
 
-static yk_status resize(yk_sample *sample, int64_t height, int64_t width)
+void yk__resize_center(yk__resize *plan, int64_t size)
 {
+    if (size <= plan->height && size <= plan->width)
+        plan->window = (yk__rectangle){yk__middle(plan->height, size), yk__middle(plan->width, size), size, size};
+}
+
+yk_status yk__worker_plan(yk__data_worker *worker, yk_sample *sample, int64_t planes, int64_t height, int64_t width)
+{
+    yk_status status = yk__resize_plan(worker->resize, sample, planes, height, width, &worker->plan);
+    if (!status && worker->center)
+        yk__resize_center(&worker->plan, worker->center->size);
+    worker->planned = !status;
+    return status;
+}
+
+yk__rectangle yk__resize_wanted(const yk__resize *plan)
+{
+    const yk__rectangle *source = &plan->source, *window = &plan->window;
+    int64_t top, bottom, left, right, other;
+    filter_reach(source->height, plan->height, window->top, &top, &other);
+    filter_reach(source->height, plan->height, window->top + window->height - 1, &other, &bottom);
+    filter_reach(source->width, plan->width, window->left, &left, &other);
+    filter_reach(source->width, plan->width, window->left + window->width - 1, &other, &right);
+    return (yk__rectangle){source->top + top, source->left + left, bottom - top, right - left};
+}
+
+yk_status yk__resize_run(const yk__resize *plan, yk_sample *sample)
+{
+    const yk__rectangle *source = &plan->source, *window = &plan->window;
     yk__data_worker *worker = sample->worker;
     int64_t planes = sample->shape[0], in_height = sample->shape[1], in_width = sample->shape[2];
+    yk__rectangle wanted = yk__resize_wanted(plan);
     const unsigned char *from = sample->data;
-    filter horizontal = {.out = width, .most = filter_most(in_width, width)};
-    filter vertical = {.out = height, .most = filter_most(in_height, height)};
-    size_t ints = (size_t)(width * (horizontal.most + 2) + height * (vertical.most + 2));
-    int *memory = yk__buffer_get(&worker->weights, ints * sizeof(int));
-    unsigned char *between = memory ? yk__buffer_get(&worker->rows, (size_t)(planes * in_height * width)) : NULL;
-    unsigned char *to = between ? yk_sample_allocate(sample, YK_U8, 3, (int64_t[]){planes, height, width}) : NULL;
+    if (window->height == in_height && window->width == in_width && source->height == in_height &&
+        source->width == in_width && plan->height == in_height && plan->width == in_width)
+        return YK_OK;
+    size_t row_ints = filter_ints(source->width, plan->width, window->width);
+    size_t column_ints = filter_ints(source->height, plan->height, window->height);
+    int *memory = yk__buffer_get(&worker->weights, (row_ints + column_ints) * sizeof(int));
+    size_t between = (size_t)(wanted.height * window->width);
+    size_t scratch = (size_t)(wanted.width + window->width) * YK__RESAMPLE_GROUP;
+    unsigned char *rows = memory ? yk__buffer_get(&worker->rows, between + scratch) : NULL;
+    int64_t shape[] = {planes, window->height, window->width};
+    unsigned char *to = rows ? yk_sample_allocate(sample, YK_U8, 3, shape) : NULL;
     if (!to)
         return YK_ERR_MEMORY;
-    horizontal.first = memory;
-    horizontal.count = horizontal.first + width;
-    horizontal.weights = horizontal.count + width;
-    vertical.first = horizontal.weights + width * horizontal.most;
-    vertical.count = vertical.first + height;
-    vertical.weights = vertical.count + height;
-    filter_fill(&horizontal, in_width);
-    filter_fill(&vertical, in_height);
-    shrink_rows(&horizontal, from, planes * in_height, in_width, between);
-    shrink_columns(&vertical, between, planes, in_height, width, to);
+    yk__backend_of((yk_device){0})
+        ->resample(&(yk__resample){
+            .from = from + source->top * in_width + source->left,
+            .planes = planes,
+            .plane_stride = in_height * in_width,
+            .row_stride = in_width,
+            .horizontal = filter_make(source->width, plan->width, window->left, window->width, memory),
+            .vertical = filter_make(source->height, plan->height, window->top, window->height, memory + row_ints),
+            .between = rows,
+            .scratch = rows + between,
+            .to = to});
     return YK_OK;
 }
 
@@ -129,20 +197,7 @@ yk_status yk__apply_resize(const yk_transform *t, yk_sample *sample)
     if (sample->dtype != YK_U8)
         return yk__fail(YK_ERR_DTYPE, "%s: takes uint8 images, got %s; put it before to_tensor", t->name,
                         yk_dtype_name(sample->dtype));
-    int64_t in_height = sample->shape[1], in_width = sample->shape[2], height = t->height, width = t->width;
-    if (t->size) {
-        int64_t *shorter = in_height <= in_width ? &height : &width;
-        int64_t *longer = in_height <= in_width ? &width : &height;
-        int64_t least = in_height <= in_width ? in_height : in_width, most = in_height + in_width - least;
-        *shorter = t->size;
-        *longer = (int64_t)((double)(t->size * most) / (double)least);
-    }
-    if (height == in_height && width == in_width)
-        return YK_OK;
-    size_t numel;
-    if (__builtin_mul_overflow((size_t)height, (size_t)width * (size_t)sample->shape[0], &numel) || numel > (size_t)1
-                                                                                                                << 31)
-        return yk__fail(YK_ERR_SHAPE, "%s: an image of %lldx%lld would become %lldx%lld, more than 2 GiB", t->name,
-                        (long long)in_height, (long long)in_width, (long long)height, (long long)width);
-    return resize(sample, height, width);
+    yk__resize plan;
+    status = yk__resize_plan(t, sample, sample->shape[0], sample->shape[1], sample->shape[2], &plan);
+    return status ? status : yk__resize_run(&plan, sample);
 }

@@ -228,10 +228,41 @@ yk_transform *yk_resize_to(int64_t height, int64_t width)
     return own(t);
 }
 
+/* A range of options: zeros are the default. Whether it is one of positive numbers. */
+static bool range_set(double range[2], const double given[2], double low, double high)
+{
+    bool none = !given || (given[0] == 0 && given[1] == 0);
+    range[0] = none ? low : given[0];
+    range[1] = none ? high : given[1];
+    return range[0] > 0 && range[1] >= range[0] && isfinite(range[1]);
+}
+
+yk_transform *yk_random_resized_crop(int64_t size, const yk_random_resized_crop_options *options)
+{
+    yk__transform_asked();
+    double scale[2], ratio[2];
+    bool scale_good = range_set(scale, options ? options->scale : NULL, 0.08, 1.0);
+    bool ratio_good = range_set(ratio, options ? options->ratio : NULL, 3.0 / 4, 4.0 / 3);
+    if (size < 1 || size > MOST_SIDE || !scale_good || scale[1] > 1 || !ratio_good) {
+        yk__fail(YK_ERR_ARGUMENT,
+                 "random_resized_crop: size %lld, scale %g to %g, ratio %g to %g: expected a size in [1, %d], and "
+                 "rising ranges of positive numbers, of scale at most 1",
+                 (long long)size, scale[0], scale[1], ratio[0], ratio[1], MOST_SIDE);
+        return NULL;
+    }
+    yk_transform *t = yk__transform_new(YK__TRANSFORM_RANDOM_RESIZED_CROP, "random_resized_crop", yk__apply_resize);
+    if (t) {
+        t->size = size;
+        memcpy(t->scale, scale, sizeof(scale));
+        memcpy(t->ratio, ratio, sizeof(ratio));
+    }
+    return own(t);
+}
+
 /* ---- center_crop ----------------------------------------------------------------------------------------- */
-/* The first row or column of the middle `size` of `side`. What is left over is halved as torchvision does it: half to
- * even where the crop fits, and the smaller half of the padding first where it does not. */
-static int64_t middle(int64_t side, int64_t size)
+/* What is left over is halved as torchvision does it: half to even where the crop fits, and the smaller half of the
+ * padding first where it does not. */
+int64_t yk__middle(int64_t side, int64_t size)
 {
     if (side < size)
         return -((size - side) / 2);
@@ -244,8 +275,8 @@ static yk_status apply_center_crop(const yk_transform *t, yk_sample *sample)
     yk_status status = yk__sample_is_image(t, sample);
     if (status || (sample->shape[1] == t->size && sample->shape[2] == t->size))
         return status;
-    return take_window(sample, middle(sample->shape[1], t->size), middle(sample->shape[2], t->size), t->size, t->size,
-                       false);
+    return take_window(sample, yk__middle(sample->shape[1], t->size), yk__middle(sample->shape[2], t->size), t->size,
+                       t->size, false);
 }
 
 yk_transform *yk_center_crop(int64_t size)

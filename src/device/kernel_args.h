@@ -145,4 +145,24 @@ typedef struct yk__adam {
     const int32_t *skip;         /* as above */
 } yk__adam;
 
+/* ---- pictures: host memory, whatever the device ---- */
+enum {
+    YK__RESAMPLE_FRACTION = 22, /* bits behind the point of a weight: PIL's, which makes the bytes equal */
+    YK__RESAMPLE_GROUP = 64     /* rows that are done together */
+};
+/* For each of `out` positions: the first source position, how many, and their weights (`most` apart). first[] rises. */
+typedef struct yk__resample_filter {
+    int64_t out, most;
+    const int *first, *count, *weights;
+} yk__resample_filter;
+/* Planes of bytes to (planes, vertical.out, horizontal.out): rows first, each pass rounded to bytes. */
+typedef struct yk__resample {
+    const unsigned char *from; /* where position 0 of both filters is */
+    int64_t planes, plane_stride, row_stride;
+    yk__resample_filter horizontal, vertical;
+    unsigned char *between; /* memory for (source rows, horizontal.out) */
+    unsigned char *scratch; /* and for (source columns + horizontal.out, YK__RESAMPLE_GROUP) */
+    unsigned char *to;
+} yk__resample;
+
 #endif

@@ -219,6 +219,12 @@ typedef struct yk__backend {
     yk_status (*unscale)(int device, int64_t count, const yk__view *grads, yk__scale_state *scale);
     /* The scale of the next step, by what was found; forgets that. (torch._amp_update_scale_) */
     yk_status (*scale_update)(int device, const yk__scaling *p, yk__scale_state *scale);
+
+    /* ---- pictures: bytes in the host's memory; NULL where the device's memory is not that. Any thread may call. ----
+     */
+    /* n pixels of three bytes to three planes that are `plane` bytes apart. */
+    void (*split_pixels)(const unsigned char *from, int64_t n, unsigned char *to, int64_t plane);
+    void (*resample)(const yk__resample *r);
 } yk__backend;
 
 /* The backend of a type, loaded at first use; NULL and an error where it is not there. (backend.c) */

@@ -1,10 +1,10 @@
 /* Image folders: order, decoding, and damaged pictures. */
 #include "tests/data/files.h"
 
-#include <jpeglib.h>
 #include <png.h>
 
 #include "data/dataset.h"
+#include "tests/data/jpeg.h"
 
 /* ---- writing pictures ------------------------------------------------------------------------------------ */
 static void write_png(const char *path, const unsigned char *pixels, unsigned width, unsigned height, int color,
@@ -34,35 +34,6 @@ static void write_png(const char *path, const unsigned char *pixels, unsigned wi
     fclose(file);
 }
 
-static size_t make_jpeg(unsigned char **to, const unsigned char *pixels, unsigned width, unsigned height,
-                        int components, J_COLOR_SPACE space, int quality, bool progressive)
-{
-    struct jpeg_compress_struct info;
-    struct jpeg_error_mgr errors;
-    info.err = jpeg_std_error(&errors);
-    jpeg_create_compress(&info);
-    unsigned long size = 0;
-    *to = NULL;
-    jpeg_mem_dest(&info, to, &size);
-    info.image_width = width;
-    info.image_height = height;
-    info.input_components = components;
-    info.in_color_space = space;
-    jpeg_set_defaults(&info);
-    jpeg_set_quality(&info, quality, TRUE);
-    info.comp_info[0].h_samp_factor = info.comp_info[0].v_samp_factor = 1;
-    if (progressive)
-        jpeg_simple_progression(&info);
-    jpeg_start_compress(&info, TRUE);
-    while (info.next_scanline < height) {
-        JSAMPROW row = (JSAMPROW)pixels + info.next_scanline * width * (unsigned)components;
-        jpeg_write_scanlines(&info, &row, 1);
-    }
-    jpeg_finish_compress(&info);
-    jpeg_destroy_compress(&info);
-    return size;
-}
-
 /* A smooth picture, which JPEG keeps nearly as it is. */
 static void smooth(unsigned char *to, int width, int height, int components)
 {
@@ -75,7 +46,7 @@ static void write_jpeg(const char *path, int width, int height)
 {
     unsigned char pixels[64 * 64 * 3], *bytes;
     smooth(pixels, width, height, 3);
-    size_t size = make_jpeg(&bytes, pixels, (unsigned)width, (unsigned)height, 3, JCS_RGB, 95, false);
+    size_t size = make_jpeg(&bytes, pixels, (unsigned)width, (unsigned)height, 3, JCS_RGB, 95, 0, 1, 1);
     write_file(path, bytes, size);
     free(bytes);
 }
@@ -155,7 +126,7 @@ static void test_jpeg_kinds(void **state)
         int n = kinds[k / 2].components;
         unsigned char pixels[WIDTH * HEIGHT * 4], *bytes;
         smooth(pixels, WIDTH, HEIGHT, n);
-        size_t size = make_jpeg(&bytes, pixels, WIDTH, HEIGHT, n, kinds[k / 2].space, 100, k % 2);
+        size_t size = make_jpeg(&bytes, pixels, WIDTH, HEIGHT, n, kinds[k / 2].space, 100, k % 2, 1, 1);
         const unsigned char *out = decode(&worker, bytes, size, HEIGHT, WIDTH);
         for (int i = 0; i < WIDTH * HEIGHT; i++) {
             for (int c = 0; c < 3; c++) {
@@ -176,7 +147,7 @@ static void test_bad_pictures(void **state)
     enum { WIDTH = 40, HEIGHT = 40 };
     unsigned char pixels[WIDTH * HEIGHT * 3], *jpeg;
     golden_pixels(pixels, sizeof(pixels));
-    size_t size = make_jpeg(&jpeg, pixels, WIDTH, HEIGHT, 3, JCS_RGB, 90, false), png_size;
+    size_t size = make_jpeg(&jpeg, pixels, WIDTH, HEIGHT, 3, JCS_RGB, 90, 0, 1, 1), png_size;
     expect_bad(jpeg, size / 2, "bad JPEG: Premature end of JPEG file");
     expect_bad(jpeg, 4, "bad JPEG: ");
     expect_bad(jpeg, 2, "neither JPEG nor PNG: wrong magic number, short file");

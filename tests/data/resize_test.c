@@ -1,0 +1,232 @@
+/*
+ * Resizing with what follows it in one step: the bytes are those of the steps one after the other, for pictures in
+ * memory and for JPEG files, of which only the part that is needed is decoded; and random parts. That a resize's bytes
+ * are PIL's is in transform_test.c.
+ */
+#include <math.h>
+
+#include "tests/data/files.h"
+
+#include "data/dataset.h"
+#include "tests/data/jpeg.h"
+
+static yk_status do_nothing(void *user, yk_sample *sample)
+{
+    (void)user, (void)sample;
+    return YK_OK;
+}
+
+/* A step that keeps those behind it from being joined. */
+static yk_transform *nothing(void)
+{
+    return yk_transform_create("nothing", do_nothing, NULL, NULL);
+}
+
+/* Sample 0 of both sets has the same shape and bits. */
+static void expect_equal_samples(yk_dataset *joined, yk_dataset *steps)
+{
+    yk_tensor *a = yk_dataset_get(joined, 0, YK_F32, NULL), *b = yk_dataset_get(steps, 0, YK_F32, NULL);
+    expect_ok(0);
+    assert_true(yk_same_shape(a, b));
+    assert_memory_equal(yk_tensor_data(a), yk_tensor_data(b), (size_t)yk_numel(a) * 4);
+}
+
+static void test_middle_of_a_resize(void **state)
+{
+    (void)state;
+    static const int64_t cases[][6] = {/* channels, height, width, resize (0: to 9 x 70), center_crop, then crop */
+                                       {3, 75, 100, 52, 44, 0}, {3, 100, 75, 51, 45, 3}, {1, 40, 40, 40, 33, 0},
+                                       {3, 20, 31, 64, 63, 5},  {2, 70, 71, 1, 1, 0},    {3, 33, 200, 16, 16, 2},
+                                       {3, 64, 64, 0, 9, 0},    {3, 90, 41, 17, 30, 0},  {3, 30, 30, 0, 40, 0},
+                                       {4, 129, 65, 65, 65, 1}, {3, 1, 1, 1, 1, 0},      {3, 47, 300, 46, 17, 0}};
+    unsigned char *pixels = malloc(4 * 300 * 300);
+    golden_pixels(pixels, 4 * 300 * 300);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        const int64_t *c = cases[i];
+        picture p = {pixels, {c[0], c[1], c[2]}};
+        yk_transform *resize = c[3] ? yk_resize(c[3]) : yk_resize_to(9, 70), *center = yk_center_crop(c[4]);
+        yk_transform *rest = c[5] ? yk_random_crop(c[5], 1) : yk_random_horizontal_flip(1);
+        expect_equal_samples(picture_set(&p, 1, yk_compose(resize, center, rest, yk_to_tensor(), NULL)),
+                             picture_set(&p, 1, yk_compose(nothing(), resize, center, rest, yk_to_tensor(), NULL)));
+        /* What follows is not joined; and alone. */
+        expect_equal_samples(picture_set(&p, 1, yk_compose(resize, center, nothing(), rest, NULL)),
+                             picture_set(&p, 1, yk_compose(nothing(), resize, center, rest, NULL)));
+        expect_equal_samples(picture_set(&p, 1, resize), picture_set(&p, 1, yk_compose(nothing(), resize, NULL)));
+    }
+    free(pixels);
+}
+
+/* Of every sampling of colours, size and kind of file: parts that begin at any column and row. */
+static void test_parts_of_jpeg_files(void **state)
+{
+    (void)state;
+    static const struct {
+        J_COLOR_SPACE space;
+        int components, across, down;
+    } kinds[] = {{JCS_RGB, 3, 1, 1}, {JCS_RGB, 3, 2, 1}, {JCS_RGB, 3, 2, 2},       {JCS_RGB, 3, 1, 2},
+                 {JCS_RGB, 3, 4, 1}, {JCS_RGB, 3, 4, 2}, {JCS_GRAYSCALE, 1, 1, 1}, {JCS_CMYK, 4, 1, 1}};
+    static const int sizes[][2] = {{120, 97}, {75, 160}, {64, 64}};
+    unsigned char *pixels = malloc(4 * 160 * 160);
+    golden_pixels(pixels, 4 * 160 * 160);
+    for (int i = 0; i < 4 * 160 * 160; i++)
+        pixels[i] = (unsigned char)(pixels[i] / 4 + (i / 64) % 190); /* colours that differ from pixel to pixel */
+    mkdir("r", 0700);
+    mkdir("r/a", 0700);
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+        for (int s = 0; s < 6; s++) {
+            int height = sizes[s / 2][0], width = sizes[s / 2][1];
+            unsigned char *bytes;
+            size_t size = make_jpeg(&bytes, pixels, (unsigned)width, (unsigned)height, kinds[k].components,
+                                    kinds[k].space, 90, s % 2, kinds[k].across, kinds[k].down);
+            write_file("r/a/x.jpg", bytes, size);
+            free(bytes);
+            for (int64_t part = 1; part <= 61; part += 5) {
+                yk_scope one = yk_scope_begin();
+                yk_transform *resize = yk_resize(62), *center = yk_center_crop(part);
+                expect_equal_samples(yk_image_folder("r", yk_compose(resize, center, NULL)),
+                                     yk_image_folder("r", yk_compose(nothing(), resize, center, NULL)));
+                yk_transform *random = yk_random_resized_crop(part, NULL);
+                expect_equal_samples(yk_image_folder("r", random),
+                                     yk_image_folder("r", yk_compose(nothing(), random, NULL)));
+                yk_scope_end(one);
+            }
+        }
+    }
+    free(pixels);
+}
+
+/* A JPEG file that is damaged behind the part that is needed is an error all the same. */
+static void test_damage_outside_the_part(void **state)
+{
+    (void)state;
+    unsigned char *pixels = malloc(3 * 160 * 160), *bytes;
+    golden_pixels(pixels, 3 * 160 * 160);
+    size_t size = make_jpeg(&bytes, pixels, 160, 160, 3, JCS_RGB, 90, false, 2, 2);
+    mkdir("r", 0700);
+    mkdir("r/a", 0700);
+    write_file("r/a/x.jpg", bytes, size - size / 20);
+    yk_dataset *set = yk_image_folder("r", yk_compose(yk_resize(80), yk_center_crop(8), NULL));
+    assert_null(yk_dataset_get(set, 0, YK_F32, NULL));
+    expect_error(YK_ERR_FORMAT, "bad JPEG");
+    free(bytes);
+    free(pixels);
+}
+
+/* ---- random parts ---------------------------------------------------------------------------------------- */
+enum { HEIGHT = 9, WIDTH = 12 };
+
+/* Which part of the picture gave `out`, (1, 2, 2) bytes: found by trying all. */
+static yk__rectangle part_of(const unsigned char *pixels, const unsigned char *out, yk_transform *resize,
+                             yk__data_worker *worker)
+{
+    yk__rectangle found = {0};
+    int matches = 0;
+    for (int64_t height = 1; height <= HEIGHT; height++)
+        for (int64_t width = 1; width <= WIDTH; width++)
+            for (int64_t top = 0; top + height <= HEIGHT; top++)
+                for (int64_t left = 0; left + width <= WIDTH; left++) {
+                    yk_sample sample = {.worker = worker};
+                    unsigned char *to = yk_sample_allocate(&sample, YK_U8, 3, (int64_t[]){1, height, width});
+                    for (int64_t i = 0; i < height * width; i++)
+                        to[i] = pixels[(top + i / width) * WIDTH + left + i % width];
+                    expect_ok(resize->apply(resize, &sample));
+                    if (!memcmp(sample.data, out, 4)) {
+                        found = (yk__rectangle){top, left, height, width};
+                        matches++;
+                    }
+                }
+    assert_int_equal(matches, 1);
+    return found;
+}
+
+static void test_random_resized_crop(void **state)
+{
+    (void)state;
+    unsigned char pixels[HEIGHT * WIDTH];
+    golden_pixels(pixels, sizeof(pixels));
+    yk_transform *resize = yk_resize_to(2, 2);
+    yk_transform *random =
+        yk_random_resized_crop(2, YK_OPTIONS(yk_random_resized_crop_options, .scale = {0.2, 0.6}, .ratio = {0.5, 2}));
+    yk__data_worker worker = {0}, other = {.seed = 3};
+    double least = 1, most = 0, tall = 9, wide = 0;
+    bool corner[4] = {0};
+    for (int64_t index = 0; index < 40; index++) {
+        yk_sample sample = {.worker = &other, .index = index};
+        other.drawn = 0;
+        memcpy(yk_sample_allocate(&sample, YK_U8, 3, (int64_t[]){1, HEIGHT, WIDTH}), pixels, sizeof(pixels));
+        expect_ok(random->apply(random, &sample));
+        assert_int_equal(sample.shape[1], 2);
+        assert_int_equal(sample.shape[2], 2);
+        yk__rectangle part = part_of(pixels, sample.data, resize, &worker);
+        double area = (double)(part.height * part.width) / sizeof(pixels);
+        double ratio = (double)part.width / (double)part.height;
+        least = fmin(least, area), most = fmax(most, area), tall = fmin(tall, ratio), wide = fmax(wide, ratio);
+        corner[0] |= part.top == 0;
+        corner[1] |= part.left == 0;
+        corner[2] |= part.top + part.height == HEIGHT;
+        corner[3] |= part.left + part.width == WIDTH;
+    }
+    /* Sides are rounded: what was asked for, and a little more, and all of it. */
+    assert_true(least > 0.13 && least < 0.25 && most > 0.55 && most < 0.7);
+    assert_true(tall > 0.35 && tall < 0.7 && wide > 1.5 && wide < 2.6);
+    assert_true(corner[0] && corner[1] && corner[2] && corner[3]);
+    yk__data_worker_clear(&worker);
+    yk__data_worker_clear(&other);
+}
+
+/* Where no try can fit, the largest middle part of a ratio that is allowed. */
+static void test_fallback(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t height, width;
+        yk__rectangle part;
+    } cases[] = {{3, 100, {0, 48, 3, 4}}, {100, 3, {48, 0, 4, 3}}};
+    unsigned char pixels[300];
+    golden_pixels(pixels, sizeof(pixels));
+    yk_transform *random = yk_random_resized_crop(5, YK_OPTIONS(yk_random_resized_crop_options, .scale = {0.999, 1}));
+    yk__data_worker worker = {0};
+    for (size_t i = 0; i < 2; i++) {
+        yk_sample sample = {.worker = &worker};
+        memcpy(yk_sample_allocate(&sample, YK_U8, 3, (int64_t[]){1, cases[i].height, cases[i].width}), pixels, 300);
+        yk__resize plan;
+        expect_ok(yk__resize_plan(random, &sample, 1, cases[i].height, cases[i].width, &plan));
+        assert_memory_equal(&plan.source, &cases[i].part, sizeof(plan.source));
+        assert_int_equal(plan.height, 5);
+        assert_int_equal(plan.width, 5);
+    }
+    yk__data_worker_clear(&worker);
+}
+
+static void test_bad_options(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t size;
+        yk_random_resized_crop_options options;
+        const char *says;
+    } cases[] = {{0, {{0, 0}, {0, 0}}, "size 0"},         {1 << 20, {{0, 0}, {0, 0}}, "size 1048576"},
+                 {8, {{0.5, 0.1}, {0, 0}}, "0.5 to 0.1"}, {8, {{0, 0.5}, {0, 0}}, "scale 0 to 0.5"},
+                 {8, {{0.5, 1.5}, {0, 0}}, "0.5 to 1.5"}, {8, {{NAN, 1}, {0, 0}}, "nan to 1"},
+                 {8, {{0, 0}, {2, 1}}, "ratio 2 to 1"},   {8, {{0, 0}, {-1, 1}}, "ratio -1 to 1"},
+                 {8, {{0, 0}, {1, INFINITY}}, "1 to inf"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        assert_null(yk_random_resized_crop(cases[i].size, &cases[i].options));
+        expect_error(YK_ERR_ARGUMENT, cases[i].says);
+    }
+    picture p = {(const unsigned char *)"\1\2\3\4", {1, 2, 2}};
+    yk_dataset *set = picture_set(&p, 1, yk_compose(yk_to_tensor(), yk_random_resized_crop(2, NULL), NULL));
+    assert_null(yk_dataset_get(set, 0, YK_F32, NULL));
+    expect_error(YK_ERR_DTYPE, "random_resized_crop");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {data_test(test_middle_of_a_resize),
+                                       data_test(test_parts_of_jpeg_files),
+                                       data_test(test_damage_outside_the_part),
+                                       data_test(test_random_resized_crop),
+                                       data_test(test_fallback),
+                                       data_test(test_bad_options)};
+    return cmocka_run_group_tests_name("resize", tests, NULL, NULL);
+}
