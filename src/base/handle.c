@@ -37,8 +37,8 @@
 #endif
 
 enum {
-    QUARANTINE = 1024,
-    LONGEST_LOCAL = QUARANTINE + 1024, /* room for what one training step frees at once; a power of two */
+    QUARANTINE = 4096,
+    LONGEST_LOCAL = QUARANTINE + 1024, /* room for what one training step frees at once */
     MOVED = 64,                        /* slots that go to or come from the shared queue under one lock */
     AHEAD = 4,                         /* slots fetched into the cache before they are needed */
     LINE = 64,
@@ -138,11 +138,17 @@ static slot *pop(queue *q)
     return s;
 }
 
+static uint32_t ring_index(const ring *r, uint32_t i)
+{
+    uint32_t at = r->first + i;
+    return at < LONGEST_LOCAL ? at : at - LONGEST_LOCAL;
+}
+
 static slot *ring_pop(ring *r)
 {
     slot *s = r->slots[r->first];
     r->slots[r->first] = NULL; /* it will hold a live object */
-    r->first = (r->first + 1) % LONGEST_LOCAL;
+    r->first = ring_index(r, 1);
     r->count--;
     return s;
 }
@@ -167,7 +173,7 @@ static void ring_push(int size_class, slot *s)
         r->slots = malloc(LONGEST_LOCAL * sizeof(slot *));
     }
     if (r->slots) {
-        r->slots[(r->first + r->count++) % LONGEST_LOCAL] = s;
+        r->slots[ring_index(r, r->count++)] = s;
         return;
     }
     pthread_mutex_lock(&lock);
@@ -207,7 +213,7 @@ static slot *slot_take(int size_class)
 {
     ring *r = &local[size_class];
     if (r->count > QUARANTINE) {
-        const char *later = (const char *)r->slots[(r->first + AHEAD) % LONGEST_LOCAL];
+        const char *later = (const char *)r->slots[ring_index(r, AHEAD)];
         for (int line = 0; line < 3; line++)
             __builtin_prefetch(later + line * LINE, 1);
         return ring_pop(r);

@@ -125,14 +125,14 @@ static void batch_used_after_the_next(void **state)
     expect_ok(YK_OK);
 }
 
-/* A freed one is still recognised when at least 1,024 others have been made and freed. */
+/* A freed one is still recognised when at least 4,096 others have been made and freed. */
 static void marks_last(void **state)
 {
     (void)state;
     yk_scope outer = yk_scope_begin(), scope = yk_scope_begin();
     yk_tensor *x = yk_ones(YK_SHAPE(3), NULL);
     yk_scope_end(scope);
-    for (int i = 0; i < 1024; i++) {
+    for (int i = 0; i < 4096; i++) {
         scope = yk_scope_begin();
         yk_tensor *other = yk_ones(YK_SHAPE(3), NULL);
         assert_ptr_not_equal(other, x);
