@@ -84,10 +84,9 @@ static void transpose_block(const unsigned char *const rows[TILE], unsigned char
     /* Rows i and i + 8 are interleaved, four times: byte (i, j) ends at (j, i). */
     for (int round = 0; round < 4; round++) {
         for (int i = 0; i < TILE / 2; i++) {
-            b[2 * i] =
-                __builtin_shuffle(a[i], a[i + 8], (bytes_t){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
-            b[2 * i + 1] = __builtin_shuffle(a[i], a[i + 8],
-                                             (bytes_t){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+            b[2 * i] = __builtin_shufflevector(a[i], a[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            b[2 * i + 1] =
+                __builtin_shufflevector(a[i], a[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
         }
         memcpy(a, b, sizeof(a));
     }
