@@ -79,7 +79,7 @@ template <typename E> YK__KERNEL(THREADS) softmax_backward_kernel(softmax_rows s
 static void rows_of(softmax_rows *s, int operands, const yk__view *const *views, int dim, bool log)
 {
     yk__view firsts[3];
-    const yk__view *all[3];
+    const yk__view *all[3] = {NULL, NULL, NULL};
     for (int k = 0; k < operands; k++) {
         firsts[k] = *views[k];
         s->step[k] = views[k]->stride[dim] * (int64_t)yk__size_of(views[k]->dtype);
