@@ -92,11 +92,12 @@ YK_API yk_transform *yk_resize(int64_t size);
 YK_API yk_transform *yk_resize_to(int64_t height, int64_t width);
 /*
  * A random part of the image, of an area in `scale` times the whole and a width to height in `ratio`, resized to size x
- * size as by yk_resize. Zeros: scale 0.08 to 1, ratio 3/4 to 4/3. Of ten tries the first that fits is taken, then the
- * middle. u8 images only. Draws twice a try, and twice for the place. Source: torchvision's RandomResizedCrop.
+ * size as by yk_resize. Of ten tries the first that fits is taken, then the middle. u8 images only. Draws twice a try,
+ * and twice for the place. Source: torchvision's RandomResizedCrop.
  */
 typedef struct yk_random_resized_crop_options {
-    double scale[2], ratio[2];
+    double scale[2]; /* 0: 0.08 and 1 */
+    double ratio[2]; /* 0: 3/4 and 4/3 */
 } yk_random_resized_crop_options;
 YK_API yk_transform *yk_random_resized_crop(int64_t size, const yk_random_resized_crop_options *options);
 /* The middle square; smaller images get zeros around. */

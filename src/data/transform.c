@@ -228,28 +228,35 @@ yk_transform *yk_resize_to(int64_t height, int64_t width)
     return own(t);
 }
 
-/* A range of options: zeros are the default. Whether it is one of positive numbers. */
-static bool range_set(double range[2], const double given[2], double low, double high)
+/* Both ends of a range of positive numbers, of `most` at most. */
+static yk_status read_range(const char *name, const double given[2], double low, double high, double most,
+                            double range[2])
 {
-    bool none = !given || (given[0] == 0 && given[1] == 0);
-    range[0] = none ? low : given[0];
-    range[1] = none ? high : given[1];
-    return range[0] > 0 && range[1] >= range[0] && isfinite(range[1]);
+    range[0] = yk__number_or(given[0], low);
+    range[1] = yk__number_or(given[1], high);
+    for (int end = 0; end < 2; end++) {
+        yk_status status = yk__check_positive("random_resized_crop", name, range[end]);
+        if (!status)
+            status = yk__check_number("random_resized_crop", name, range[end], 0, most);
+        if (status)
+            return status;
+    }
+    if (range[0] > range[1])
+        return yk__fail(YK_ERR_ARGUMENT, "random_resized_crop: %s is %g to %g, expected a range that rises", name,
+                        range[0], range[1]);
+    return YK_OK;
 }
 
 yk_transform *yk_random_resized_crop(int64_t size, const yk_random_resized_crop_options *options)
 {
     yk__transform_asked();
+    static const yk_random_resized_crop_options none;
     double scale[2], ratio[2];
-    bool scale_good = range_set(scale, options ? options->scale : NULL, 0.08, 1.0);
-    bool ratio_good = range_set(ratio, options ? options->ratio : NULL, 3.0 / 4, 4.0 / 3);
-    if (size < 1 || size > MOST_SIDE || !scale_good || scale[1] > 1 || !ratio_good) {
-        yk__fail(YK_ERR_ARGUMENT,
-                 "random_resized_crop: size %lld, scale %g to %g, ratio %g to %g: expected a size in [1, %d], and "
-                 "rising ranges of positive numbers, of scale at most 1",
-                 (long long)size, scale[0], scale[1], ratio[0], ratio[1], MOST_SIDE);
+    options = options ? options : &none;
+    if (yk__check_integer("random_resized_crop", "size", size, 1, MOST_SIDE) ||
+        read_range("scale", options->scale, 0.08, 1, 1, scale) ||
+        read_range("ratio", options->ratio, 3.0 / 4, 4.0 / 3, INFINITY, ratio))
         return NULL;
-    }
     yk_transform *t = yk__transform_new(YK__TRANSFORM_RANDOM_RESIZED_CROP, "random_resized_crop", yk__apply_resize);
     if (t) {
         t->size = size;

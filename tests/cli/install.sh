@@ -34,6 +34,7 @@ ok "a program that links libyoke.a" ${CC:-cc} $flags -o elsewhere/static $(field
 ok "a program that shares libyoke.so" ${CC:-cc} $flags -o elsewhere/shared $(field Cflags) program.c $(field Libs) \
     -Wl,-rpath,"$libdir" $flags
 ok "the shared one needs libyoke.so.1, as its soname is" eval 'readelf -d elsewhere/shared | grep -q "libyoke\.so\.1\]"'
+make -s -C "$sources" --no-print-directory BUILD="$build" SANITIZE="${SANITIZE:-}" "$build/libyoke.so" > out 2> err
 ok "one that shares the library where it was built" ${CC:-cc} $flags -o elsewhere/built $(field Cflags) program.c \
     "$build/libyoke.so" -Wl,-rpath,"$build" $flags
 ok "the built library is found by its soname" eval 'ldd elsewhere/built | grep -q "libyoke\.so\.1 => $build/"'

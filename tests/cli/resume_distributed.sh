@@ -273,7 +273,7 @@ says err "no/where: No such file or directory"
 # A disk that is full, and one that cannot be written.
 mkdir small
 if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=1400k tmpfs small 2> mount.err; then
-    trap 'umount small; rm -rf "$work"' EXIT
+    trap 'umount "$PWD/small"; rm -rf "$work"' EXIT
     ranks 1 "a full disk" 2 "${endless[@]}" --steps 40 --checkpoint small/ck --save-every 4 --keep 9
     says err "yoke: rank 0: rank 0 (host "
     says err "yoke: rank 1: rank 0 (host "

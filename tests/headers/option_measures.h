@@ -525,6 +525,14 @@ static yk_loader *loader_for(const yk_loader_options *o)
     return yk_loader_create(yk_dataset_create(&table, NULL, NULL), o);
 }
 /* The first batch, and how many there are. */
+static double resized_crop_of(const yk_random_resized_crop_options *o)
+{
+    yk_transform *crop = yk_random_resized_crop(20, o);
+    return crop ? digest(yk_dataset_get(yk_glyphs(YK_TEST, crop, 0), 3, YK_F64, NULL)) : NAN;
+}
+MEASURE(resized_crop_scale, yk_random_resized_crop_options, scale[0], resized_crop_of, .ratio = {1, 1})
+MEASURE(resized_crop_ratio, yk_random_resized_crop_options, ratio[0], resized_crop_of, .scale = {0.5, 0.5})
+
 static double loader_of(const yk_loader_options *o)
 {
     yk_loader *l = loader_for(o);
