@@ -1,9 +1,10 @@
 /*
- * yoke/parallel.h - training on several devices: DataParallel on those of one process, DistributedDataParallel and
- * SyncBatchNorm on several ranks.
+ * yoke/parallel.h - training on several devices: DataParallel and pipelines on those of one process,
+ * DistributedDataParallel and SyncBatchNorm on several ranks.
  *
- * Layer: parallel. Names and semantics are those of torch.nn.parallel and torch.nn.SyncBatchNorm; docs/data_parallel.md
- * and docs/ddp.md tell how it works and what differs. Group NULL means the default group.
+ * Layer: parallel. Names and semantics are those of torch.nn.parallel, torch.distributed.pipelining and
+ * torch.nn.SyncBatchNorm; docs/data_parallel.md, docs/pipeline.md and docs/ddp.md tell how it works and what differs.
+ * Group NULL means the default group.
  */
 #ifndef YOKE_PARALLEL_H
 #define YOKE_PARALLEL_H
@@ -98,6 +99,73 @@ YK_API yk_status yk_data_parallel_report(yk_module *data_parallel, yk_device_tim
 YK_API yk_status yk_data_parallel_report_print(FILE *to, const yk_device_times *devices, int count) YK_MUST_CHECK;
 /* Forgets the forwards so far, and the devices' peaks. */
 YK_API void yk_data_parallel_report_reset(yk_module *data_parallel);
+
+/* ---- pipelines --------------------------------------------------------------------------------------------------- */
+typedef enum yk_pipeline_schedule {
+    YK_PIPELINE_1F1B, /* a stage holds the activations of min(stages - stage, chunks) micro-batches at most */
+    YK_PIPELINE_GPIPE /* all forwards, then all backwards: those of all */
+} yk_pipeline_schedule;
+
+typedef struct yk_pipeline_options {
+    /* One for each stage, all different, copied; stages are moved there. NULL: where the stages are. */
+    const yk_device *devices;
+    int chunks;                    /* micro-batches of a batch; 0: as many as stages */
+    yk_pipeline_schedule schedule; /* 0: 1F1B */
+    int dim;                       /* along which batches are split and outputs joined; negative counts from the end */
+    const int *tensors;            /* copied; how many tensors each stage but the last hands on; NULL: one */
+    /* The loss of the last stage's output, without dimensions, for yk_pipeline_step; reduction says whether it is the
+     * mean or the sum over the samples that it is given. */
+    yk_criterion_fn criterion;
+    void *criterion_user;
+    yk_reduction reduction; /* 0: the mean */
+} yk_pipeline_options;
+
+/*
+ * A module whose stages, its children "0", "1", ..., are on different devices: what one gives the next one takes. A
+ * batch is split along dim into chunks that differ by one sample at most (as torch.tensor_split does), so that all
+ * devices are at work at once, each on another micro-batch; a thread for each device, the first stage on the calling
+ * one. Every stage takes the micro-batches in their order, so what it keeps of them (BatchNorm's running statistics) is
+ * as if they came one after the other. A stage that fails is named with its device and micro-batch; the others end.
+ *
+ * yk_forward gives the outputs, joined on the last stage's device. Where operations are recorded yk_backward works
+ * through all micro-batches on all devices at once, and holds the gradients of a parameter from all of them until they
+ * are added; for training yk_pipeline_step needs less memory.
+ * Source: torch.distributed.pipelining, Pipe.
+ */
+YK_API yk_module *yk_pipeline(yk_module *const *stages, int count, const yk_pipeline_options *options);
+YK_API bool yk_is_pipeline(const yk_module *m) YK_QUESTION;
+YK_API int yk_pipeline_count(const yk_module *pipeline) YK_QUESTION; /* its stages, 0 for another */
+
+/*
+ * Forward and backward of a batch by the schedule: adds to the gradients of the stages' parameters, and gives the loss,
+ * without history, on the last stage's device: the sum of the micro-batches' losses, or their mean by samples where
+ * reduction is the mean, so that it, and the gradients, are the whole batch's also where the batch does not divide.
+ * Inputs and target have one size along dim, at least `chunks`; target may be NULL, for the criterion too. NULL and an
+ * error on failure: gradients have then what was added until then.
+ * Source: ScheduleGPipe.step, Schedule1F1B.step.
+ */
+YK_API yk_tensor *yk_pipeline_step(yk_module *pipeline, yk_tensor *input, yk_tensor *target);
+/* The same of a first stage that takes n_inputs tensors, NULL where it allows it. */
+YK_API yk_tensor *yk_pipeline_step_list(yk_module *pipeline, yk_tensor *const *inputs, int n_inputs, yk_tensor *target);
+
+/* What one stage did in yk_pipeline_step since the module was made or the report was reset. Seconds are means over the
+ * steps. */
+typedef struct yk_stage_times {
+    int stage;
+    yk_device device;
+    int64_t steps, micro_batches;
+    double forward, backward;   /* computing */
+    double idle;                /* share of the step in which it did not, 0 to 1 */
+    double ideal_idle;          /* with stages of equal time: (stages - 1) / (chunks + stages - 1) */
+    int in_flight;              /* micro-batches whose activations it held at once, at most */
+    size_t memory, peak_memory; /* bytes that the device's tensors hold, and the most they have held */
+} yk_stage_times;
+/* Fills stages[0] to stages[count - 1]. */
+YK_API yk_status yk_pipeline_report(yk_module *pipeline, yk_stage_times *stages) YK_MUST_CHECK;
+/* Writes such a table as text, one line a stage, and one about the pipeline's bubble. */
+YK_API yk_status yk_pipeline_report_print(FILE *to, const yk_stage_times *stages, int count) YK_MUST_CHECK;
+/* Forgets the steps so far, and the devices' peaks. */
+YK_API void yk_pipeline_report_reset(yk_module *pipeline);
 
 /* ---- DistributedDataParallel ------------------------------------------------------------------------------------- */
 /*

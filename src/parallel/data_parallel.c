@@ -179,20 +179,10 @@ static const yk_module_class data_parallel_class = {.name = "DataParallel",
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-static yk_tensor *first_tensor(yk_module *m)
-{
-    yk_tensor *found = NULL;
-    if (m->parameters.count || m->buffers.count)
-        found = (m->parameters.count ? m->parameters : m->buffers).items[0].object;
-    for (int64_t i = 0; !found && i < m->children.count; i++)
-        found = first_tensor(m->children.items[i].object);
-    return found;
-}
-
 static yk_status fill(yk__data_parallel *d, yk_module *module, const yk_data_parallel_options *o)
 {
-    yk_tensor *first = first_tensor(module);
-    yk_device_type type = first ? (yk_device_type)yk__device_of(first).type : YK_CPU;
+    yk_device first = {0};
+    yk_device_type type = yk__module_device(module, &first) ? (yk_device_type)first.type : YK_CPU;
     d->count = o->devices ? o->count : yk_device_count(type);
     if (!o->devices && o->count)
         return yk__fail(YK_ERR_ARGUMENT, "data_parallel: %d devices in a list that is NULL", o->count);
@@ -323,7 +313,8 @@ static yk_tensor *join_losses(const yk__data_parallel *d, losses *l, yk_tensor *
     double seconds[YK__MOST_REPLICAS] = {0};
     for (int i = 0; i < used; i++)
         l->weights[i] = reduction == YK_REDUCE_MEAN ? (double)size_along(l->targets[i], d->dim) / all : 1;
-    yk_status status = yk__replicas_run(d->devices, used, one_loss, l, seconds);
+    yk__parallel_work work = {.member = "replica", .fn = one_loss, .user = l};
+    yk_status status = yk__parallel_run(d->devices, used, &work, seconds);
     yk__data_parallel *clocks = (yk__data_parallel *)(uintptr_t)d;
     double slowest = 0;
     for (int i = 0; i < used; i++)

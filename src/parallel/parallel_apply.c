@@ -1,9 +1,9 @@
 /*
- * parallel_apply.c - replicas at work, each on its device's thread. Layer: parallel.
+ * parallel_apply.c - replicas, or the stages of a pipeline, at work, each on its device's thread. Layer: parallel.
  *
- * The first replica runs on the calling thread, the others on threads that live as long as the process
+ * The first one runs on the calling thread, the others on threads that live as long as the process
  * (device/device_thread.c). Each has the caller's modes (recording, inference, current devices), a scope of its own,
- * and random numbers that depend on the caller's generator and the replica alone. All are waited for, whatever fails.
+ * and random numbers that depend on the caller's generator and its number alone. All are waited for, whatever fails.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "device/device_thread.h"
 #include "parallel/replicas.h"
 
-/* What a replica's thread has of the caller's. */
+/* What a thread has of the caller's. */
 typedef struct modes {
     bool recording, inference;
     yk_device current[YK__DEVICE_TYPES];
@@ -23,8 +23,7 @@ typedef struct run {
     int index;
     yk_device device;
     const modes *modes;
-    yk__replica_fn fn;
-    void *user;
+    const yk__parallel_work *work;
     yk__device_job job;
     bool started, drew;
     yk_error error;
@@ -36,14 +35,16 @@ static void call(run *r)
 {
     double began = yk__now();
     yk_scope scope = yk_scope_begin();
-    yk_status status = r->fn(r->index, r->user);
+    yk_status status = r->work->fn(r->index, r->work->user);
     if (status && !yk__error_code())
         yk__fail(status, "failed with status %d and no message", (int)status);
     yk_scope_end(scope);
     char device[16];
     if (yk__error_code())
-        yk__error_prefix("replica %d on %s", r->index, yk_device_format(r->device, device));
+        yk__error_prefix("%s %d on %s", r->work->member, r->index, yk_device_format(r->device, device));
     yk__error_take(&r->error);
+    if (r->error.code && r->work->failed)
+        r->work->failed(r->work->user);
     r->seconds = yk__now() - began;
 }
 
@@ -70,7 +71,7 @@ static void call_elsewhere(void *argument)
     yk_clear_error();
 }
 
-yk_status yk__replicas_run(const yk_device *devices, int count, yk__replica_fn fn, void *user, double *seconds)
+yk_status yk__parallel_run(const yk_device *devices, int count, const yk__parallel_work *work, double *seconds)
 {
     YK__OWN_RECORD;
     modes m = {.recording = yk_grad_enabled(), .inference = yk__inference_mode, .random = yk_random_get_state()};
@@ -78,12 +79,15 @@ yk_status yk__replicas_run(const yk_device *devices, int count, yk__replica_fn f
         m.current[type] = yk_current_device((yk_device_type)type);
     run runs[YK__MOST_REPLICAS];
     for (int i = 0; i < count; i++)
-        runs[i] = (run){.index = i, .device = devices[i], .modes = &m, .fn = fn, .user = user};
+        runs[i] = (run){.index = i, .device = devices[i], .modes = &m, .work = work};
     for (int i = 1; i < count; i++) {
         run *r = &runs[i];
         r->started = yk__device_job_start(&r->job, r->device, call_elsewhere, r) == YK_OK;
-        if (!r->started)
-            yk__error_take(&r->error);
+        if (r->started)
+            continue;
+        yk__error_take(&r->error);
+        if (work->failed)
+            work->failed(work->user);
     }
     call(&runs[0]);
     bool drew = false;
@@ -92,7 +96,7 @@ yk_status yk__replicas_run(const yk_device *devices, int count, yk__replica_fn f
             yk__device_job_wait(&runs[i].job);
         drew = drew || runs[i].drew;
     }
-    /* The next branches must differ from these, also where the first replica drew nothing. */
+    /* The next branches must differ from these, also where the first one drew nothing. */
     if (drew && yk_random_get_state().calls == m.random.calls)
         yk__random_next();
     for (int i = 0; i < count; i++) {
@@ -125,7 +129,8 @@ yk_status yk__parallel_apply(yk_module *const *replicas, const yk_device *device
 {
     memset(outputs, 0, sizeof(*outputs) * (size_t)(count * n_outputs));
     application a = {replicas, inputs, outputs, n_inputs, n_outputs};
-    yk_status status = yk__replicas_run(devices, count, apply_one, &a, seconds);
+    yk__parallel_work work = {.member = "replica", .fn = apply_one, .user = &a};
+    yk_status status = yk__parallel_run(devices, count, &work, seconds);
     for (int o = 0; status && o < count * n_outputs; o++) {
         yk_tensor_release(outputs[o]);
         outputs[o] = NULL;
@@ -133,8 +138,7 @@ yk_status yk__parallel_apply(yk_module *const *replicas, const yk_device *device
     return status;
 }
 
-/* Where a module's tensors are: the first parameter or buffer of the tree. */
-static bool device_of_module(const yk_module *m, yk_device *device)
+bool yk__module_device(const yk_module *m, yk_device *device)
 {
     const yk__entries *lists[] = {&m->parameters, &m->buffers};
     for (int l = 0; l < 2; l++) {
@@ -144,7 +148,7 @@ static bool device_of_module(const yk_module *m, yk_device *device)
         }
     }
     for (int64_t i = 0; i < m->children.count; i++) {
-        if (device_of_module(m->children.items[i].object, device))
+        if (yk__module_device(m->children.items[i].object, device))
             return true;
     }
     return false;
@@ -196,7 +200,7 @@ yk_status yk_parallel_apply(yk_module *const *replicas, int count, yk_tensor *co
     yk_device devices[YK__MOST_REPLICAS];
     for (int i = 0; i < count; i++) {
         devices[i] = (yk_device){0};
-        if (!device_of_module(replicas[i], &devices[i]) && n_inputs && inputs[i * n_inputs])
+        if (!yk__module_device(replicas[i], &devices[i]) && n_inputs && inputs[i * n_inputs])
             devices[i] = yk__device_of(inputs[i * n_inputs]);
     }
     status = yk__parallel_apply(replicas, devices, count, inputs, n_inputs, outputs, n_outputs, NULL);

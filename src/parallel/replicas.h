@@ -38,12 +38,20 @@ yk_status yk__replicas_update(yk__replicas *r, const char *what, int used);
 yk_module *yk__replicas_at(yk__replicas *r, int i); /* borrowed */
 
 /* ---- running them (parallel_apply.c) ---- */
-/* What is done for replica i; what it makes is owned by the scope that is open around it. */
-typedef yk_status (*yk__replica_fn)(int i, void *user);
-/* Calls fn for 0 to count - 1, each on a thread of devices[i], the first on this one, with the modes of this thread and
- * random numbers of their own; seconds[i], unless NULL, grows by the time. Returns when all are done; the error is that
- * of the first that failed, which it names. */
-yk_status yk__replicas_run(const yk_device *devices, int count, yk__replica_fn fn, void *user, double *seconds);
+/* Where a module's tensors are: the first parameter or buffer of the tree; false where it has none. */
+bool yk__module_device(const yk_module *m, yk_device *device);
+typedef struct yk__parallel_work {
+    const char *member; /* what an error calls them: "replica" */
+    /* What is done for member i; what it makes is owned by the scope that is open around it. */
+    yk_status (*fn)(int i, void *user);
+    /* One has failed, or has no thread: those that wait for it are to give up, without an error. NULL: none does. */
+    void (*failed)(void *user);
+    void *user;
+} yk__parallel_work;
+/* Calls fn for 0 to count - 1 at once, each on a thread of devices[i], the first on this one, with the modes of this
+ * thread and random numbers of their own; seconds[i], unless NULL, grows by the time. Returns when all are done; the
+ * error is that of the first that failed, which it names. */
+yk_status yk__parallel_run(const yk_device *devices, int count, const yk__parallel_work *work, double *seconds);
 /* yk_parallel_apply that leaves what it gives to the caller: outputs[] are references. */
 yk_status yk__parallel_apply(yk_module *const *replicas, const yk_device *devices, int count, yk_tensor *const *inputs,
                              int n_inputs, yk_tensor **outputs, int n_outputs, double *seconds);

@@ -59,6 +59,10 @@ example 0 "model_parallel" "$examples/model_parallel"
 ok "both devices hold a part" awk '/^cpu:[01]: / && $2 > 1 { seen[$1] = 1 } END { exit !(seen["cpu:0:"] && seen["cpu:1:"]) }' out
 ok "learns" awk '/^epoch/ { last = $4; if (first == "") first = $4 } END { exit !(last < 0.8 * first) }' out
 
+example 0 "pipeline" "$examples/pipeline"
+ok "steps of 1, 2, 4 and 8 micro-batches" [ "$(sed -n 's/^\([1248]\) micro-batches: .* ideal \([0-9]*\) %$/\1:\2/p' out | xargs)" = "1:50 2:33 4:20 8:11" ]
+ok "learns" awk '/^loss/ { found = $2 < 1.9 } END { exit !found }' out
+
 mkdir temporary
 TMPDIR=$work/temporary example 0 "ddp_checkpoint" "$examples/ddp_checkpoint"
 alike "loaded weights" 2

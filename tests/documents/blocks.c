@@ -197,6 +197,20 @@ static int data_parallel_balance(void)
     return 0;
 }
 
+/* ---- docs/pipeline.md ---- */
+static int pipeline(void)
+{
+    yk_tensor *x = yk_rand(YK_SHAPE(20, 784), NULL), *y = yk_randint(0, 10, YK_SHAPE(20), NULL);
+    double before = NAN;
+    for (int step = 0; step < 2; step++) {
+        yk_manual_seed(1);
+#include "pipeline.md.1"
+        CHECK(yk_pipeline_count(model) == 2 && (step == 0 || before == yk_item(loss)));
+        before = yk_item(loss);
+    }
+    return 0;
+}
+
 /* ---- docs/ddp.md ---- */
 static int ddp(void)
 {
@@ -317,6 +331,7 @@ int main(void)
         {"data.md: a test", data_test},
         {"data_parallel.md", data_parallel},
         {"data_parallel.md: balance", data_parallel_balance},
+        {"pipeline.md", pipeline},
         {"ddp.md", ddp},
         {"errors.md", errors},
         {"modules.md: a module", modules_gate},

@@ -101,6 +101,11 @@ static yk_module *make_data_parallel(void)
     return yk_data_parallel(make_linear(), NULL);
 }
 
+static yk_module *make_pipeline(void)
+{
+    return yk_pipeline((yk_module *[]){make_linear()}, 1, NULL);
+}
+
 /* Every function of the headers that gives a module. Without a `make` it is no constructor: it gives a module that it
  * was given, or a part of it. */
 static const struct {
@@ -134,6 +139,7 @@ static const struct {
     {"yk_ddp", make_ddp},
     {"yk_data_parallel", make_data_parallel},
     {"yk_data_parallel_module", NULL},
+    {"yk_pipeline", make_pipeline},
     {"yk_convert_sync_batch_norm", NULL},
     {"yk_ddp_module", NULL},
     {"yk_module_add", NULL},

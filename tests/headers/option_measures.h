@@ -580,6 +580,49 @@ static double flip_p(double v)
     return sum;
 }
 
+/* ---- pipelines --------------------------------------------------------------------------------------------------- */
+
+static yk_tensor *sum_of(yk_tensor *output, yk_tensor *target, void *user)
+{
+    (void)target, (void)user;
+    return yk_sum(output);
+}
+
+/* Two stages on cpu:0 and cpu:1, a step of five samples of 1; its loss. */
+static double pipeline_step(const yk_pipeline_options *asked, yk_stage_times *times)
+{
+    yk_pipeline_options o = *asked;
+    o.devices = (yk_device[]){{YK_CPU, 0}, {YK_CPU, 1}};
+    o.criterion = sum_of;
+    yk_module *stages[2];
+    for (int s = 0; s < 2; s++) {
+        stages[s] = yk_linear_create(1, 1, &(yk_linear_options){.no_bias = true});
+        yk_module_add_parameter(stages[s], "weight", yk_ones(YK_SHAPE(1, 1), NULL));
+    }
+    yk_module *pipeline = yk_pipeline(stages, 2, &o);
+    yk_tensor *loss = pipeline ? yk_pipeline_step(pipeline, yk_ones(YK_SHAPE(5, 1), NULL), NULL) : NULL;
+    if (loss)
+        expect_ok(yk_pipeline_report(pipeline, times));
+    return loss ? yk_item(loss) : NAN;
+}
+static double pipeline_chunks(double v)
+{
+    yk_stage_times times[2];
+    double loss = pipeline_step(&(yk_pipeline_options){.chunks = (int)v}, times);
+    return isnan(loss) ? NAN : (double)times[0].micro_batches;
+}
+static double pipeline_schedule(double v)
+{
+    yk_stage_times times[2];
+    double loss = pipeline_step(&(yk_pipeline_options){.chunks = 5, .schedule = (yk_pipeline_schedule)(int)v}, times);
+    return isnan(loss) ? NAN : times[0].in_flight;
+}
+static double pipeline_reduction(double v)
+{
+    yk_stage_times times[2];
+    return pipeline_step(&(yk_pipeline_options){.reduction = (yk_reduction)(int)v}, times);
+}
+
 /* ---- groups, stores, files --------------------------------------------------------------------------------------- */
 
 static double group_times(yk_process_group *group, bool joining)

@@ -204,15 +204,8 @@ static uint64_t bits_of_training(int threads)
         expect_ok(yk_optimizer_step(sgd));
     }
     yk_parameters *list = yk_module_parameters(net);
-    for (int64_t i = 0; i < yk_parameters_count(list); i++) {
-        yk_tensor *p = yk_parameters_at(list, i);
-        size_t bytes = (size_t)yk_numel(p) * sizeof(float);
-        unsigned char *values = malloc(bytes);
-        expect_ok(yk_tensor_read(p, values, bytes));
-        for (size_t b = 0; b < bytes; b++)
-            hash = (hash ^ values[b]) * 1099511628211u;
-        free(values);
-    }
+    for (int64_t i = 0; i < yk_parameters_count(list); i++)
+        hash = hash_bits(hash, yk_parameters_at(list, i));
     yk_scope_end(scope);
     return hash;
 }

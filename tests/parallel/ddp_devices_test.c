@@ -1,6 +1,6 @@
 /*
- * ddp_devices_test.c - a model on two devices inside DDP: buckets of each device, gradients of the whole batch, and
- * backward's two threads.
+ * ddp_devices_test.c - a model on two devices inside DDP, a pipeline too: buckets of each device, gradients of the
+ * whole batch, and backward's two threads.
  */
 #include "tests/parallel/trainer.h"
 
@@ -61,6 +61,68 @@ static void two_devices(rank_context *c)
     }
 }
 
+/* The same layers as a pipeline, on each rank; its step of its own would reduce gradients once for each micro-batch. */
+static void pipelines(rank_context *c)
+{
+    yk_module *nets[2];
+    for (int i = 0; i < 2; i++) {
+        yk_module *parts[] = {yk_linear_create(6, 40, NULL),
+                              yk_sequential(yk_relu_create(), yk_linear_create(40, 10, NULL), NULL)};
+        nets[i] = yk_pipeline(parts, 2,
+                              &(yk_pipeline_options){.devices = (yk_device[]){{YK_CPU, 0}, {YK_CPU, 1}}, .chunks = 3});
+        CHECK(nets[i], "%s", yk_last_error()->message);
+        known_values(yk_module_to_dtype(nets[i], YK_F64), i ? 1 : 1 + (uint32_t)c->rank);
+    }
+    yk_module *ddp = yk_ddp(nets[0], &(yk_ddp_options){.group = c->group, .bucket_cap_mb = 0.002});
+    CHECK(ddp, "%s", yk_last_error()->message);
+    for (uint32_t step = 0; step < 4; step++) {
+        yk_scope scope = yk_scope_begin();
+        yk_module_zero_grad(ddp);
+        yk_module_zero_grad(nets[1]);
+        CHECK_OK(step_of(ddp, step, 4 * c->rank, 4));
+        CHECK_OK(step_of(nets[1], step, 0, 4 * c->size));
+        static const char *const names[] = {"0.weight", "0.bias", "1.1.weight", "1.1.bias"};
+        for (int i = 0; i < 4; i++) {
+            yk_tensor *g = yk_grad(yk_module_get(nets[0], names[i]));
+            CHECK(g && yk_tensor_device(g).index == i / 2, "the device of %s", names[i]);
+            double d = distance(g, yk_grad(yk_module_get(nets[1], names[i])));
+            CHECK(d < 1e-13, "step %u: the gradients of %s are %g apart", step, names[i], d);
+        }
+        yk_scope_end(scope);
+    }
+}
+
+static yk_tensor *sum_of(yk_tensor *output, yk_tensor *target, void *user)
+{
+    (void)target, (void)user;
+    return yk_sum(output);
+}
+
+static void refused_pipelines(rank_context *c)
+{
+    const yk_pipeline_options o = {.criterion = sum_of};
+    yk_module *part = yk_linear_create(6, 4, NULL), *pipeline = yk_pipeline(&part, 1, &o);
+    CHECK(yk_ddp(pipeline, &(yk_ddp_options){.group = c->group}), "%s", yk_last_error()->message);
+    CHECK(!yk_pipeline_step(pipeline, yk_ones(YK_SHAPE(4, 6), NULL), NULL) &&
+              strstr(yk_last_error()->message,
+                     "pipeline_step: weight of stage 0 belongs to a module of yk_ddp, which reduces gradients once"),
+          "a step inside DDP");
+    yk_clear_error();
+    part = yk_sequential(yk_sync_batch_norm2d_create(2, NULL, c->group), NULL);
+    CHECK(!yk_pipeline(&part, 1, &o) && strstr(yk_last_error()->message, "pipeline: stage 0 has a SyncBatchNorm in it"),
+          "SyncBatchNorm in a stage");
+    yk_clear_error();
+}
+
+static void test_pipelines(void **state)
+{
+    (void)state;
+    if (FORKS_THREADS)
+        run_ranks(PROCESSES, 2, pipelines, NULL, 10, true);
+    run_ranks(THREADS, 3, pipelines, NULL, 10, true);
+    run_ranks(THREADS, 2, refused_pipelines, NULL, 10, true);
+}
+
 static void test_two_devices(void **state)
 {
     (void)state;
@@ -73,6 +135,6 @@ int main(void)
 {
     setenv("OMP_NUM_THREADS", "2", 1); /* one for each device */
     setenv("YOKE_CPU_DEVICES", "2", 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_devices)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_devices), cmocka_unit_test(test_pipelines)};
     return cmocka_run_group_tests_name("ddp_devices", tests, NULL, NULL);
 }

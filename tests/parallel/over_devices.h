@@ -44,6 +44,18 @@ static inline double distance(const yk_tensor *a, const yk_tensor *b)
     return most;
 }
 
+/* Goes on from `hash` over the bits of a tensor. */
+static inline uint64_t hash_bits(uint64_t hash, yk_tensor *x)
+{
+    size_t bytes = (size_t)yk_numel(x) * yk_dtype_size(yk_tensor_dtype(x));
+    unsigned char *values = malloc(bytes + 1);
+    expect_ok(yk_tensor_read(x, values, bytes));
+    for (size_t b = 0; b < bytes; b++)
+        hash = (hash ^ values[b]) * 1099511628211u;
+    free(values);
+    return hash;
+}
+
 /* The largest difference between the gradients, and between the parameters, of two modules. */
 static inline double gradients_apart(yk_module *a, yk_module *b)
 {
