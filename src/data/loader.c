@@ -18,11 +18,11 @@
  * empty. `abort` is read outside the lock, between samples, to leave a batch that nobody will take.
  */
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/progress.h"
+#include "base/thread.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "launch/rank_info.h"
@@ -156,21 +156,16 @@ static void *worker_main(void *argument)
 
 static yk_status start_workers(yk_loader *l)
 {
-    /* Signals are the program's business, not these threads'. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     yk_status status = YK_OK;
     while (l->running < l->options.workers && !status) {
         worker *w = &l->workers[l->running];
-        int code = pthread_create(&w->thread, NULL, worker_main, w);
+        int code = yk__thread_create(&w->thread, worker_main, w);
         if (code)
             status = yk__fail(YK_ERR_IO, "loader: worker thread %d of %d cannot be started: %s", l->running,
                               l->options.workers, strerror(code));
         else
             l->running++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return status;
 }
 

@@ -9,7 +9,6 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "net/store_server.h"
 #include "net/store_session.h"
 
@@ -400,11 +400,7 @@ static void server_free(yk__store_server *server)
 
 static int start_thread(yk__store_server *server)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
-    int failed = pthread_create(&server->thread, NULL, server_run, server);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failed = yk__thread_create(&server->thread, server_run, server);
     if (!failed)
         pthread_setname_np(server->thread, "yoke-store");
     return failed;

@@ -5,10 +5,10 @@
  * The child of a fork has the watcher and no thread; there nothing is called and nothing waited for.
  */
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "net/store_table.h"
 
 static const double slice = 0.5;
@@ -86,11 +86,7 @@ yk_store_watcher *yk_store_watcher_create(yk_store *store, const char *key, yk_s
     w->fn = fn;
     w->arg = arg;
     if (w->key) {
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
-        int failed = pthread_create(&w->thread, NULL, watch, w);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        int failed = yk__thread_create(&w->thread, watch, w);
         if (failed)
             yk__fail(YK_ERR_MEMORY, "store_watcher_create: no thread (errno %d)", failed);
         else

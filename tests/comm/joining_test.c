@@ -145,18 +145,6 @@ static void expect_refusal(joining *j, yk_status code, const char *text)
     end(j);
 }
 
-static int free_port(void)
-{
-    yk__address any = {.size = sizeof(struct sockaddr_in)}, bound;
-    struct sockaddr_in *v4 = (struct sockaddr_in *)&any.storage;
-    v4->sin_family = AF_INET;
-    v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int fd = yk__listen(&any, 1, &bound);
-    assert_true(fd >= 0);
-    yk__socket_close(fd);
-    return yk__address_port(&bound);
-}
-
 /* ---- methods --------------------------------------------------------------------------------------------------- */
 static void test_tcp(void **unused)
 {

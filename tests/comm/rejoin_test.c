@@ -42,18 +42,6 @@ static void write_secret(char *path, const char *text)
     close(fd);
 }
 
-static int free_port(void)
-{
-    yk__address any = {.size = sizeof(struct sockaddr_in)}, bound;
-    struct sockaddr_in *v4 = (struct sockaddr_in *)&any.storage;
-    v4->sin_family = AF_INET;
-    v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int fd = yk__listen(&any, 1, &bound);
-    assert_true(fd >= 0);
-    yk__socket_close(fd);
-    return yk__address_port(&bound);
-}
-
 static int begin(void **state)
 {
     (void)state;

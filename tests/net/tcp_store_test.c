@@ -61,19 +61,6 @@ static int raw(int port)
     return fd;
 }
 
-/* A port of loopback that was free a moment ago. */
-static int free_port(void)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, size), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
-    close(fd);
-    return ntohs(at.sin_port);
-}
-
 static void expect_alive(yk_store *store)
 {
     int64_t before, after;

@@ -1,16 +1,18 @@
 /*
  * machine.h - what tests ask of the machine that they run on: how slow it is, whether there is /proc, where the test
- * program lies, how many descriptors are open.
+ * program lies, how many descriptors are open, a free port.
  */
 #ifndef YOKE_TESTS_SUPPORT_MACHINE_H
 #define YOKE_TESTS_SUPPORT_MACHINE_H
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /*
@@ -51,6 +53,20 @@ static inline int open_descriptors(void)
     for (int fd = 0; fd < limit; fd++)
         count += fcntl(fd, F_GETFD) >= 0;
     return count;
+}
+
+/* A TCP port of loopback that was free a moment ago; ends the test program if there is none. */
+static inline int free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, size) || getsockname(fd, (struct sockaddr *)&at, &size)) {
+        perror("a free port of loopback");
+        exit(1);
+    }
+    close(fd);
+    return ntohs(at.sin_port);
 }
 
 #endif

@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -20,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "checkpoint/shards/shards.h"
 #include "checkpoint/training/training.h"
 #include "comm/agreement.h"
@@ -141,11 +141,7 @@ static void *writer_main(void *argument)
 
 static yk_status start_thread(yk_checkpoint_manager *m)
 {
-    sigset_t all, before; /* signals are the program's business, not this thread's */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&m->thread, NULL, writer_main, m);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int code = yk__thread_create(&m->thread, writer_main, m);
     if (code)
         return yk__fail(YK_ERR_IO, "checkpoint: the thread that writes cannot be started: %s", strerror(code));
     m->started = true;

@@ -6,13 +6,13 @@
  * the records come (Note [The connections of a rank] in links.h). Invariant: the thread of that time uses what is in
  * `joining` alone, and nobody else does before it has ended.
  */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "comm/native/links.h"
 #include "launch/listeners.h"
 
@@ -120,12 +120,7 @@ void yk__native_net_early(native *g, const yk__comm_join_args *args)
     yk__native_joining_links *j = joining_new(g, args);
     if (j && (j->stop = eventfd(0, EFD_CLOEXEC)) >= 0) {
         begin_early_dials(g, table);
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
-        int failed = pthread_create(&j->thread, NULL, connect_early, g);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        if (!failed)
+        if (!yk__thread_create(&j->thread, connect_early, g))
             return;
         close(j->stop);
         j->stop = -1;

@@ -19,15 +19,6 @@ typedef struct conv_job {
     bool has_bias;
 } conv_job;
 
-static YK__DEVICE float conv_fma(float a, float b, float c)
-{
-    return yk__fma_f32(a, b, c);
-}
-static YK__DEVICE double conv_fma(double a, double b, double c)
-{
-    return yk__fma_f64(a, b, c);
-}
-
 template <typename E>
 static YK__DEVICE typename E::number at4(const yk__view &v, int64_t a, int64_t b, int64_t c, int64_t d)
 {
@@ -58,7 +49,7 @@ template <typename E> YK__KERNEL(THREADS) conv_kernel(conv_job j)
             {
                 int64_t x = ox * j.p.stride[1] - j.p.padding[1] + kx * j.p.dilation[1];
                 if (x >= 0 && x < j.x.shape[3])
-                    sum = conv_fma(at4<E>(j.x, n, first + c, y, x), at4<E>(j.w, o, c, ky, kx), sum);
+                    sum = multiply_add(at4<E>(j.x, n, first + c, y, x), at4<E>(j.w, o, c, ky, kx), sum);
             }
         }
         put4<E>(j.out, n, o, oy, ox, sum);
@@ -85,8 +76,8 @@ template <typename E> YK__KERNEL(THREADS) conv_input_kernel(conv_job j)
             {
                 int64_t ox = x + j.p.padding[1] - kx * j.p.dilation[1];
                 if (ox >= 0 && ox % j.p.stride[1] == 0 && ox / j.p.stride[1] < j.out.shape[3])
-                    sum = conv_fma(at4<E>(j.out, n, o, oy / j.p.stride[0], ox / j.p.stride[1]),
-                                   at4<E>(j.w, o, c % depth, ky, kx), sum);
+                    sum = multiply_add(at4<E>(j.out, n, o, oy / j.p.stride[0], ox / j.p.stride[1]),
+                                       at4<E>(j.w, o, c % depth, ky, kx), sum);
             }
         }
         put4<E>(j.x, n, c, y, x, sum);

@@ -123,6 +123,16 @@ template <typename E> static YK__DEVICE void put(const yk__view &v, int64_t offs
     yk__global<stored>(static_cast<stored *>(v.data))[offset] = E::store(x);
 }
 
+/* a b + c, rounded once. */
+static YK__DEVICE float multiply_add(float a, float b, float c)
+{
+    return yk__fma_f32(a, b, c);
+}
+static YK__DEVICE double multiply_add(double a, double b, double c)
+{
+    return yk__fma_f64(a, b, c);
+}
+
 /* Calls CALL with the element type of a floating dtype. */
 #define FLOATING(dtype, CALL)                                                                                          \
     do {                                                                                                               \

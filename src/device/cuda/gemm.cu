@@ -22,15 +22,6 @@ typedef struct product {
     bool accumulate;
 } product;
 
-static YK__DEVICE float multiply_add(float a, float b, float c)
-{
-    return yk__fma_f32(a, b, c);
-}
-static YK__DEVICE double multiply_add(double a, double b, double c)
-{
-    return yk__fma_f64(a, b, c);
-}
-
 template <typename E> YK__KERNEL(THREADS) gemm_kernel(product p)
 {
     typedef typename E::number T;
