@@ -63,6 +63,39 @@ YK_API bool yk_inference_mode_enabled(void) YK_QUESTION;
 YK_API bool yk_is_inference(const yk_tensor *x) YK_QUESTION;
 
 /*
+ * Autocast, for mixed precision: between begin and end this thread's operations on devices of `type` run in the dtype
+ * that suits each. Products and convolutions of f32 run in `dtype`, bf16 or f16; losses and what sums or
+ * exponentiates, of f16 and bf16 tensors, in f32; the others as their tensors are (docs/mixed_precision.md has the
+ * lists, which differ between CPUs and GPUs as PyTorch's do). f64 is left alone. Parameters and their gradients stay
+ * f32: a cast is recorded, and backward goes through it. A parameter is cast once for all its uses in the outermost
+ * region, again after it was written. Backward and the optimizer's step belong behind the end.
+ *
+ *     yk_autocast before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+ *     yk_tensor *loss = yk_cross_entropy(yk_forward(net, x), target, NULL);
+ *     yk_autocast_end(before);
+ *
+ * Nests; end takes what begin returned. Another dtype is an error, and the region then changes nothing. Custom
+ * functions run backward in the modes that their forward had. Source: torch.autocast.
+ */
+typedef struct yk_autocast_options {
+    bool disabled; /* off between begin and end; `dtype` is not looked at */
+    bool no_cache; /* a parameter is cast anew for each use */
+} yk_autocast_options;
+/* The modes of a thread, as begin found them: for end alone. */
+typedef struct yk_autocast {
+    yk_dtype dtype[YK__DEVICE_TYPES];
+    bool enabled[YK__DEVICE_TYPES], no_cache;
+} yk_autocast;
+YK_API yk_autocast yk_autocast_begin(yk_device_type type, yk_dtype dtype, const yk_autocast_options *options);
+YK_API void yk_autocast_end(yk_autocast previous);
+/* Source: torch.is_autocast_enabled, torch.get_autocast_dtype: that of the innermost region that was not disabled; bf16
+ * on CPUs and f16 on GPUs where there was none. */
+YK_API bool yk_autocast_enabled(yk_device_type type) YK_QUESTION;
+YK_API yk_dtype yk_autocast_dtype(yk_device_type type) YK_QUESTION;
+/* Drops the casts that this thread keeps. Source: torch.clear_autocast_cache. */
+YK_API void yk_autocast_clear_cache(void);
+
+/*
  * A hook sees the gradient of x when it is ready, before it is accumulated or passed on; it may return another
  * tensor of the same shape to use in its place, or NULL to leave it. Runs on the engine's thread of x's device.
  * Returns an id for yk_hook_remove, 0 on failure. Source: Tensor.register_hook.

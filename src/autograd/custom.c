@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autograd/autocast.h"
 #include "autograd/node.h"
 
 struct yk_custom {
@@ -15,6 +16,7 @@ struct yk_custom {
     int n_inputs, n_outputs, n_saved;
     bool *needs;
     yk__saved_tensor *saved;
+    yk_autocast autocast; /* the modes of forward, which backward runs in as well */
 };
 
 static void custom_free(yk_custom *context)
@@ -45,14 +47,22 @@ static yk_status custom_backward(yk__node *node, yk_tensor *const *gouts, yk_ten
     if (!given)
         return YK_ERR_MEMORY;
     yk_scope scope = yk_scope_begin();
+    yk_autocast before = yk__autocast_enter(context->autocast);
     yk_status status = function->backward
                            ? function->backward(context, gouts[0], given, context->n_inputs)
                            : function->backward_list(context, gouts, context->n_outputs, given, context->n_inputs);
+    yk_autocast_end(before);
     if (!status)
         status = yk__error_code();
     for (int i = 0; i < context->n_inputs && !status; i++) {
-        if (yk__needs_grad(node, i))
-            grads[i] = yk_tensor_retain(given[i]);
+        if (!yk__needs_grad(node, i) || !given[i])
+            continue;
+        /* As autocast gives it: half precision for an input of f32. */
+        const yk__edge *edge = &node->edges[i];
+        yk_dtype dtype = (yk_dtype)edge->node->outputs[edge->output].dtype;
+        bool narrower = yk__is_half((yk_dtype)given[i]->dtype) && dtype == YK_F32;
+        grads[i] = narrower ? yk__raw_cast(given[i], dtype) : yk_tensor_retain(given[i]);
+        status = grads[i] ? YK_OK : yk__error_code();
     }
     yk_scope_end(scope);
     free(given);
@@ -89,8 +99,12 @@ static yk_custom *context_make(const yk_custom_function *function, int n_inputs,
     }
     for (int i = 0; i < n_inputs; i++)
         needs[i] = yk_requires_grad(inputs[i]);
-    *context =
-        (yk_custom){.function = function, .user = user, .n_inputs = n_inputs, .n_outputs = n_outputs, .needs = needs};
+    *context = (yk_custom){.function = function,
+                           .user = user,
+                           .n_inputs = n_inputs,
+                           .n_outputs = n_outputs,
+                           .needs = needs,
+                           .autocast = yk__autocast_modes()};
     return context;
 }
 

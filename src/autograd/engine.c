@@ -117,7 +117,7 @@ static yk_status claim_graph(yk__task *task, yk__node *root)
     yk_status status = claim(task, root);
     for (size_t next = 0; next < task->claimed.count && !status; next++) {
         yk__node *node = task->claimed.nodes[next];
-        if (node->freed && node->op)
+        if (node->freed && node->op && !node->op->keeps_nothing)
             return yk__fail(
                 YK_ERR_STATE,
                 "backward: the graph was freed by an earlier backward (at %s); to go through it twice, call "

@@ -32,6 +32,7 @@ typedef struct yk__op {
     yk_status (*backward)(yk__node *node, yk_tensor *gout, yk_tensor **grads);
     void (*clear)(void *context); /* releases what the context holds besides plain bytes; may be NULL */
     yk_status (*backward_list)(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
+    bool keeps_nothing; /* a node may be walked by any number of backwards: casts of parameters are shared by graphs */
 } yk__op;
 
 /*

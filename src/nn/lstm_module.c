@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "nn/module.h"
+#include "ops/cast_policy.h"
 
 typedef struct lstm_cell {
     yk_tensor *weight_ih, *weight_hh, *bias_ih, *bias_hh;
@@ -40,13 +41,16 @@ static yk_status lstm_cell_forward(yk_module *m, yk_tensor *const *in, int n_inp
     }
     yk_tensor *h = state_or_zeros(d, "h", x, n_inputs > 1 ? in[1] : NULL);
     yk_tensor *c = state_or_zeros(d, "c", x, n_inputs > 2 ? in[2] : NULL);
-    yk_tensor *gates = yk_add(yk_linear(x, d->weight_ih, d->bias_ih), yk_linear(h, d->weight_hh, d->bias_hh));
+    enum { X, H, C, W_IH, W_HH, B_IH, B_HH, USED };
+    yk_tensor *used[USED] = {x, h, c, d->weight_ih, d->weight_hh, d->bias_ih, d->bias_hh};
+    yk__autocast_inputs(YK__CAST_OP_lstm_cell, USED, used);
+    yk_tensor *gates = yk_add(yk_linear(used[X], used[W_IH], used[B_IH]), yk_linear(used[H], used[W_HH], used[B_HH]));
     yk_tensor *part[4];
     int count;
     yk_status status = yk_chunk(gates, 4, 1, part, 4, &count);
     if (status)
         return status;
-    c = yk_add(yk_mul(yk_sigmoid(part[1]), c), yk_mul(yk_sigmoid(part[0]), yk_tanh(part[2])));
+    c = yk_add(yk_mul(yk_sigmoid(part[1]), used[C]), yk_mul(yk_sigmoid(part[0]), yk_tanh(part[2])));
     out[0] = yk_mul(yk_sigmoid(part[3]), yk_tanh(c));
     if (n_outputs == 2)
         out[1] = c;

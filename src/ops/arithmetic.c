@@ -5,7 +5,7 @@
  * One row per operation: its kernel, its two derivative rules, and which operands each rule reads. A rule works in the
  * shape and dtype of the result; the gradient is then summed to the operand's shape and cast to its dtype.
  */
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 enum { READS_NOTHING = 0, READS_A = 1, READS_B = 2, READS_BOTH = 3 };
 
@@ -193,19 +193,24 @@ yk_tensor *yk_add_scaled(yk_tensor *a, yk_tensor *b, double alpha)
     return binary_apply(&add_row, a, b, alpha);
 }
 
-#define BINARY(label, kernel, rule_a, reads_a, rule_b, reads_b)                                                        \
+#define NO_CAST
+/* On a list of autocast's (cast_policy.h). */
+#define CAST_POW                                                                                                       \
+    yk_tensor *inputs[2] = {a, b};                                                                                     \
+    YK__AUTOCAST(pow, 2, inputs, yk_pow(inputs[0], inputs[1]));
+#define BINARY(label, kernel, rule_a, reads_a, rule_b, reads_b, CAST)                                                  \
     yk_tensor *yk_##label(yk_tensor *a, yk_tensor *b)                                                                  \
     {                                                                                                                  \
         static const binary_row row = {{.name = #label, .backward = binary_backward},                                  \
                                        YK__##kernel,                                                                   \
                                        {rule_a, rule_b},                                                               \
                                        {READS_##reads_a, READS_##reads_b}};                                            \
-        return binary_apply(&row, a, b, 1);                                                                            \
+        CAST return binary_apply(&row, a, b, 1);                                                                       \
     }
 
-BINARY(sub, SUB, same, NOTHING, times_minus_alpha, NOTHING)
-BINARY(mul, MUL, times_b, B, times_a, A)
-BINARY(div, DIV, over_b, B, quotient_b, BOTH)
-BINARY(pow, POW, power_a, BOTH, power_b, BOTH)
-BINARY(maximum, MAXIMUM, larger_a, BOTH, larger_b, BOTH)
-BINARY(minimum, MINIMUM, smaller_a, BOTH, smaller_b, BOTH)
+BINARY(sub, SUB, same, NOTHING, times_minus_alpha, NOTHING, NO_CAST)
+BINARY(mul, MUL, times_b, B, times_a, A, NO_CAST)
+BINARY(div, DIV, over_b, B, quotient_b, BOTH, NO_CAST)
+BINARY(pow, POW, power_a, BOTH, power_b, BOTH, CAST_POW)
+BINARY(maximum, MAXIMUM, larger_a, BOTH, larger_b, BOTH, NO_CAST)
+BINARY(minimum, MINIMUM, smaller_a, BOTH, smaller_b, BOTH, NO_CAST)

@@ -7,7 +7,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 enum { Q, K, V, MASK, INPUTS };
 
@@ -204,6 +204,8 @@ yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *key, yk_
 {
     yk_attention_options o = options ? *options : (yk_attention_options){0};
     yk_tensor *inputs[INPUTS] = {query, key, value, o.attn_mask};
+    YK__AUTOCAST(attention, INPUTS, inputs,
+                 (o.attn_mask = inputs[MASK], yk_scaled_dot_product_attention(inputs[Q], inputs[K], inputs[V], &o)));
     if (!yk__op_begin("scaled_dot_product_attention", INPUTS, inputs, 1u << MASK) || !check(inputs, &o))
         return NULL;
     int ndim = query->ndim;

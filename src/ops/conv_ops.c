@@ -3,7 +3,7 @@
  *
  * The kernels choose the memory order of the result (slot conv2d_layout); gradients take that of what they belong to.
  */
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 typedef struct conv_context {
     yk__conv2d p;
@@ -144,6 +144,7 @@ yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
     conv_context c;
     int64_t shape[4], stride[4];
+    YK__AUTOCAST(conv2d, 3, inputs, yk_conv2d(inputs[0], inputs[1], inputs[2], options));
     if (!yk__op_begin("conv2d", 3, inputs, 1u << 2) || !fill_options(options, &c.p) ||
         !check(&c.p, x, weight, bias, shape) || yk__operands(YK__SLOT_conv2d, 7u, 3, inputs, wide))
         return NULL;

@@ -30,23 +30,30 @@ yk_tensor *yk_clone(yk_tensor *x)
     return yk__op_begin("clone", 1, &x, 0) ? yk__record(yk__raw_clone(x), &op, 1, &x, 0, NULL, NULL, 0) : NULL;
 }
 
+/* Into the gradient buffer, where x is a parameter that has one. */
 static yk_status cast_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
-    grads[0] = yk__raw_cast(gout, *(yk_dtype *)yk__context(node));
+    yk_tensor *gx = yk__gradient_new(node, 0, yk__context(node), yk__device_of(gout));
+    grads[0] = gx ? yk__tensor_if_ok(gx, yk__raw_copy(gx, gout)) : NULL;
     return yk__status_of(grads[0]);
 }
 
 yk_tensor *yk_cast(yk_tensor *x, yk_dtype dtype)
 {
-    static const yk__op op = {.name = "cast", .backward = cast_backward};
+    static const yk__op op = {.name = "cast", .backward = cast_backward, .keeps_nothing = true};
     if (!yk__op_begin("cast", 1, &x, 0))
         return NULL;
     if ((unsigned)dtype >= YK__DTYPES) {
         yk__fail(YK_ERR_DTYPE, "cast: %d is not a dtype", (int)dtype);
         return NULL;
     }
-    yk_dtype from = (yk_dtype)x->dtype;
-    return from == dtype ? unchanged(x) : yk__record(yk__raw_cast(x, dtype), &op, 1, &x, 0, NULL, &from, sizeof(from));
+    if ((yk_dtype)x->dtype == dtype)
+        return unchanged(x);
+    yk_tensor *out = yk__raw_cast(x, dtype);
+    if (!out || !yk__will_record(1, &x))
+        return yk__scope_own(out);
+    yk__tensor_spec spec = yk__spec_of(x);
+    return yk__record(out, &op, 1, &x, 0, NULL, &spec, sizeof(spec));
 }
 
 static yk_status to_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)

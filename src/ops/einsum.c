@@ -7,7 +7,7 @@
  */
 #include <ctype.h>
 
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 enum { LABELS = 52 + YK_MAX_DIMS, DOTS = 52 };
 
@@ -164,7 +164,8 @@ static yk_status contract(term *a, const term *b, const bool *needed, const int6
         return yk__fail(YK_ERR_SHAPE, "einsum: a product on the way has %d dimensions; a tensor has at most %d", n_out,
                         YK_MAX_DIMS);
     yk_tensor *left = as_matrices(a, in_a, count_a, size), *right = as_matrices(b, in_b, count_b, size);
-    yk_tensor *product = left && right ? yk_matmul(left, right) : NULL;
+    /* Without a sum it is one of numbers: of any dtypes, and not for autocast. */
+    yk_tensor *product = !left || !right ? NULL : count_a[2] ? yk_matmul(left, right) : yk_mul(left, right);
     int64_t shape[YK_MAX_DIMS];
     for (int i = 0; i < n_out; i++)
         shape[i] = size[out[i]];
@@ -219,9 +220,10 @@ static yk_status parse(const char *equation, yk_tensor *const *xs, int count, te
     return YK_OK;
 }
 
+enum { MOST = 16 }; /* operands */
+
 static yk_tensor *sum_of_products(const char *equation, yk_tensor *const *xs, int count)
 {
-    enum { MOST = 16 };
     term terms[MOST], out;
     int64_t size[LABELS];
     if (count < 1 || count > MOST) {
@@ -277,7 +279,16 @@ yk_tensor *yk_einsum(const char *equation, yk_tensor *const *xs, int count)
         yk__fail(YK_ERR_ARGUMENT, "einsum: %s", !equation ? "the equation is NULL" : "there are no operands");
         return NULL;
     }
+    if (__builtin_expect(yk__autocast_types != 0, 0) && count <= MOST) {
+        yk_tensor *inputs[MOST];
+        memcpy(inputs, xs, sizeof(*xs) * (size_t)count);
+        YK__AUTOCAST(einsum, count, inputs, yk_einsum(equation, inputs, count));
+    }
     if (!yk__op_begin("einsum", count, xs, 0))
         return NULL;
-    YK__WITHIN_SCOPE(sum_of_products(equation, xs, count));
+    yk_scope scope = yk_scope_begin(); /* not YK__WITHIN_SCOPE: matmul is cast */
+    yk_tensor *out = sum_of_products(equation, xs, count);
+    out = out ? yk_scope_return(scope, out) : NULL;
+    yk_scope_end(scope);
+    return out;
 }

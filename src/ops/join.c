@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 typedef struct piece {
     int64_t start, length;
@@ -109,12 +109,36 @@ static yk_tensor *plan(const char *name, yk_tensor *const *xs, int dim, join_con
     return first;
 }
 
+static yk_tensor *join(const yk__op *op, bool stacked, yk_tensor *const *xs, int count, int dim);
+
+/* Under autocast: of tensors of one dtype, the widest. */
+static yk_tensor *join_widest(const yk__op *op, bool stacked, yk_tensor *const *xs, int count, int dim)
+{
+    yk_tensor **inputs = yk__calloc((size_t)count, sizeof(*inputs)), *out = NULL;
+    uint32_t types = yk__autocast_types;
+    yk__cast_call within;
+    if (!inputs)
+        return NULL;
+    memcpy(inputs, xs, sizeof(*xs) * (size_t)count);
+    if (yk__autocast_open(&within, stacked ? YK__CAST_OP_stack : YK__CAST_OP_cat, count, inputs)) {
+        out = yk__autocast_close(&within, join(op, stacked, inputs, count, dim));
+    } else {
+        yk__autocast_types = 0;
+        out = join(op, stacked, inputs, count, dim);
+        yk__autocast_types = types;
+    }
+    free(inputs);
+    return out;
+}
+
 static yk_tensor *join(const yk__op *op, bool stacked, yk_tensor *const *xs, int count, int dim)
 {
     if (count < 1) {
         yk__fail(YK_ERR_ARGUMENT, "%s: expected at least one tensor", op->name);
         return NULL;
     }
+    if (__builtin_expect(yk__autocast_types != 0, 0))
+        return join_widest(op, stacked, xs, count, dim);
     if (!yk__op_begin(op->name, count, xs, 0))
         return NULL;
     size_t bytes = sizeof(join_context) + sizeof(piece) * (size_t)count;

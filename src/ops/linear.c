@@ -4,7 +4,7 @@
  * With x as (M, in) rows: out = x W^T + b, gx = g W, gW = g^T x, gb = the sum of g over the rows. Transposes are
  * strides, nothing is copied; the gradient of the weight is written in the weight's own memory order.
  */
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 /* x as one matrix (1, M, size) for gemm; a view where the leading dimensions lie evenly, else a copy. */
 static yk_tensor *as_rows(yk_tensor *x)
@@ -109,6 +109,7 @@ yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias)
 {
     static const yk__op op = {.name = "linear", .backward = linear_backward};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
+    YK__AUTOCAST(linear, 3, inputs, yk_linear(inputs[0], inputs[1], inputs[2]));
     if (!yk__op_begin("linear", 3, inputs, 1u << 2) || !check(x, weight, bias) ||
         yk__operands(YK__SLOT_gemm, 7u, 3, inputs, wide))
         return NULL;

@@ -3,7 +3,7 @@
  *
  * cross_entropy keeps the logits and one number a row, log sum exp, not the probabilities (docs/autograd.md).
  */
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 /* ---- cross entropy ---- */
 
@@ -124,6 +124,7 @@ yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross
     static const yk__op op = {.name = "cross_entropy", .backward = cross_entropy_backward};
     yk_cross_entropy_options o = options ? *options : (yk_cross_entropy_options){0};
     yk_tensor *inputs[3] = {logits, target, o.weight};
+    YK__AUTOCAST(cross_entropy, 3, inputs, (o.weight = inputs[2], yk_cross_entropy(inputs[0], inputs[1], &o)));
     if (!yk__op_begin("cross_entropy", 3, inputs, 1u << 2) || !check(logits, target, &o))
         return NULL;
     if (yk_requires_grad(o.weight) && yk_grad_enabled()) {
@@ -168,6 +169,7 @@ yk_tensor *yk_mse_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction)
     static const yk__op op = {.name = "mse_loss", .backward = mse_backward};
     yk_tensor *inputs[2] = {x, target};
     char a[200], b[200];
+    YK__AUTOCAST(mse_loss, 2, inputs, yk_mse_loss(inputs[0], inputs[1], reduction));
     if (!yk__op_begin("mse_loss", 2, inputs, 0))
         return NULL;
     if (!yk_same_shape(x, target)) {

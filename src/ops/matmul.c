@@ -6,7 +6,7 @@
  * right-hand side for a whole batch is folded into M, and only what is left is a loop.
  * Gradients: ga = g b^T, gb = a^T g, each summed over the batches that its operand was repeated along.
  */
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 typedef struct product_context {
     yk__tensor_spec a, b;
@@ -272,6 +272,7 @@ yk_tensor *yk_matmul(yk_tensor *a, yk_tensor *b)
 {
     static const yk__op op = {.name = "matmul", .backward = matmul_backward};
     yk_tensor *inputs[2] = {a, b}, *wide[2];
+    YK__AUTOCAST(matmul, 2, inputs, yk_matmul(inputs[0], inputs[1]));
     if (!yk__op_begin("matmul", 2, inputs, 0) || !check(a, b) || yk__operands(YK__SLOT_gemm, 3u, 2, inputs, wide))
         return NULL;
     yk__view va = matrices(wide[0], true), vb = matrices(wide[1], false);

@@ -3,7 +3,7 @@
  */
 #include <math.h>
 
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 /* ---- norms ---- */
 
@@ -126,6 +126,7 @@ yk_tensor *yk_norm(yk_tensor *x, double p, const int *dims, int n_dims, bool kee
     static const yk__op op = {.name = "norm", .backward = norm_backward};
     norm_context c = {.p = p};
     yk_tensor *wide;
+    YK__AUTOCAST(norm, 1, &x, yk_norm(x, p, dims, n_dims, keepdim));
     if (!yk__op_begin("norm", 1, &x, 0) || yk__expect_floating("norm", "input", x) ||
         !mask_of("norm", x, dims, n_dims, &c.mask))
         return NULL;
@@ -161,6 +162,7 @@ static yk_tensor *distances(yk_tensor *x, yk_tensor *y, double p)
 yk_tensor *yk_cdist(yk_tensor *x, yk_tensor *y, double p)
 {
     yk_tensor *inputs[2] = {x, y};
+    YK__AUTOCAST(cdist, 2, inputs, yk_cdist(inputs[0], inputs[1], p));
     if (!yk__op_begin("cdist", 2, inputs, 0) || yk__expect_floating("cdist", "x", x) ||
         yk__expect_dtype("cdist", "y", y, (yk_dtype)x->dtype))
         return NULL;
@@ -220,6 +222,7 @@ static yk_tensor *logsumexp(yk_tensor *x, uint32_t mask, const int *dims, int n_
 yk_tensor *yk_logsumexp(yk_tensor *x, const int *dims, int n_dims, bool keepdim)
 {
     uint32_t mask;
+    YK__AUTOCAST(logsumexp, 1, &x, yk_logsumexp(x, dims, n_dims, keepdim));
     if (!yk__op_begin("logsumexp", 1, &x, 0) || !mask_of("logsumexp", x, dims, n_dims, &mask))
         return NULL;
     YK__WITHIN_SCOPE(logsumexp(x, mask, dims, n_dims, keepdim));

@@ -11,6 +11,7 @@
 
 #include <yoke/ops.h>
 
+#include "autograd/autocast.h"
 #include "autograd/tape.h"
 
 /* The status of a call that gave `x`: what went wrong where it is NULL. */
@@ -76,11 +77,13 @@ yk_tensor *yk__gradient_vector(const yk__node *node, int input, int64_t size, yk
 /* Sums a gradient, taken over, to the shape of the spec and casts it to its dtype. */
 yk_tensor *yk__sum_to_spec(yk_tensor *grad, const yk__tensor_spec *spec);
 
-/* The expression's tensor, computed in a scope of its own, out of which it alone comes: the end of a function that is
- * made of other operations. */
+/* The expression's tensor, computed in a scope of its own, out of which it alone comes, and without autocast: the end
+ * of a function that is made of other operations. */
 #define YK__WITHIN_SCOPE(expression)                                                                                   \
     yk_scope within = yk_scope_begin();                                                                                \
+    uint32_t cast_types = yk__autocast_pause();                                                                        \
     yk_tensor *result_within = (expression);                                                                           \
+    yk__autocast_types = cast_types;                                                                                   \
     result_within = result_within ? yk_scope_return(within, result_within) : NULL;                                     \
     yk_scope_end(within);                                                                                              \
     return result_within

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 enum keeps { KEEPS_NOTHING, KEEPS_X, KEEPS_OUT };
 
@@ -209,19 +209,27 @@ static yk_tensor *erf_rule(yk_tensor *g, yk_tensor *x, const double *p)
     {                                                                                                                  \
         return unary_apply(&name##_row, x, 0, 0);                                                                      \
     }
+/* Of one that is on a list of autocast's (cast_policy.h). */
+#define UNARY_CAST(name, kernel, keeps, slope, rule)                                                                   \
+    UNARY_ROW(name, kernel, keeps, slope, rule)                                                                        \
+    yk_tensor *yk_##name(yk_tensor *x)                                                                                 \
+    {                                                                                                                  \
+        YK__AUTOCAST(name, 1, &x, yk_##name(x));                                                                       \
+        return unary_apply(&name##_row, x, 0, 0);                                                                      \
+    }
 #define BY_RULE YK__MUL /* not read */
 
 UNARY(neg, NEG, NOTHING, BY_RULE, neg_rule)
 UNARY(abs, ABS, X, YK__ABS_GRAD, NULL)
-UNARY(exp, EXP, OUT, YK__MUL, NULL)
-UNARY(log, LOG, X, YK__DIV, NULL)
+UNARY_CAST(exp, EXP, OUT, YK__MUL, NULL)
+UNARY_CAST(log, LOG, X, YK__DIV, NULL)
 UNARY(sqrt, SQRT, OUT, BY_RULE, sqrt_rule)
-UNARY(rsqrt, RSQRT, OUT, BY_RULE, rsqrt_rule)
-UNARY(reciprocal, RECIPROCAL, OUT, BY_RULE, reciprocal_rule)
+UNARY_CAST(rsqrt, RSQRT, OUT, BY_RULE, rsqrt_rule)
+UNARY_CAST(reciprocal, RECIPROCAL, OUT, BY_RULE, reciprocal_rule)
 UNARY(sin, SIN, X, BY_RULE, sin_rule)
 UNARY(cos, COS, X, BY_RULE, cos_rule)
-UNARY(log1p, LOG1P, X, BY_RULE, log1p_rule)
-UNARY(expm1, EXPM1, OUT, BY_RULE, expm1_rule)
+UNARY_CAST(log1p, LOG1P, X, BY_RULE, log1p_rule)
+UNARY_CAST(expm1, EXPM1, OUT, BY_RULE, expm1_rule)
 UNARY(erf, ERF, X, BY_RULE, erf_rule)
 UNARY(tanh, TANH, OUT, YK__TANH_GRAD, NULL)
 UNARY(sigmoid, SIGMOID, OUT, YK__SIGMOID_GRAD, NULL)
@@ -257,6 +265,7 @@ yk_tensor *yk_sign(yk_tensor *x)
 
 yk_tensor *yk_square(yk_tensor *x)
 {
+    YK__AUTOCAST(pow, 1, &x, yk_square(x));
     return unary_apply(&square_row, x, 2, 0);
 }
 
@@ -292,6 +301,7 @@ yk_tensor *yk_div_scalar(yk_tensor *a, double b)
 
 yk_tensor *yk_pow_scalar(yk_tensor *a, double b)
 {
+    YK__AUTOCAST(pow, 1, &a, yk_pow_scalar(a, b));
     YK__LIVE(a);
     if (a && takes_plain_power(a, b)) {
         if (!yk__op_begin("pow_scalar", 1, &a, 0))

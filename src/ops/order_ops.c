@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 /* A scalar counts as one dimension. */
 static bool begin(const char *name, yk_tensor *x, int *dim)
@@ -111,12 +111,14 @@ static yk_tensor *cumulate(const yk__op *op, yk__scan kernel, yk_tensor *x, int 
 yk_tensor *yk_cumsum(yk_tensor *x, int dim)
 {
     static const yk__op op = {.name = "cumsum", .backward = cumsum_backward};
+    YK__AUTOCAST(cumsum, 1, &x, yk_cumsum(x, dim));
     return cumulate(&op, YK__CUMSUM, x, dim);
 }
 
 yk_tensor *yk_cumprod(yk_tensor *x, int dim)
 {
     static const yk__op op = {.name = "cumprod", .backward = cumprod_backward};
+    YK__AUTOCAST(cumprod, 1, &x, yk_cumprod(x, dim));
     return cumulate(&op, YK__CUMPROD, x, dim);
 }
 
@@ -308,6 +310,7 @@ static bool check_quantile(const char *name, yk_tensor *x, const double *qs, int
 
 yk_tensor *yk_quantile(yk_tensor *x, double q, int dim, bool keepdim)
 {
+    YK__AUTOCAST(quantile, 1, &x, yk_quantile(x, q, dim, keepdim));
     if (!check_quantile("quantile", x, &q, 1, &dim))
         return NULL;
     YK__WITHIN_SCOPE(quantile(x, q, dim, keepdim));
@@ -347,6 +350,7 @@ static yk_tensor *quantiles(yk_tensor *x, const int64_t *below, const int64_t *a
 
 yk_tensor *yk_quantile_list(yk_tensor *x, const double *qs, int n_qs, int dim, bool keepdim)
 {
+    YK__AUTOCAST(quantile, 1, &x, yk_quantile_list(x, qs, n_qs, dim, keepdim));
     if (n_qs < 1 || !qs) {
         if (yk__is_there("quantile", "tensor", x))
             yk__fail(YK_ERR_ARGUMENT, "quantile: %d numbers q%s, expected at least 1", n_qs, qs ? "" : " at NULL");

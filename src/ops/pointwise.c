@@ -5,7 +5,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 static yk_tensor *scalar_like(const yk_tensor *x, double value)
 {
@@ -48,6 +48,7 @@ yk_tensor *yk_atan2(yk_tensor *y, yk_tensor *x)
 {
     static const yk__op op = {.name = "atan2", .backward = atan2_backward};
     yk_tensor *inputs[2] = {y, x};
+    YK__AUTOCAST(atan2, 2, inputs, yk_atan2(inputs[0], inputs[1]));
     if (!yk__op_begin("atan2", 2, inputs, 0) || yk__expect_floating("atan2", "y", y) ||
         yk__expect_floating("atan2", "x", x))
         return NULL;
@@ -87,6 +88,7 @@ yk_tensor *yk_lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight)
 yk_tensor *yk_addcmul(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
 {
     yk_tensor *inputs[3] = {x, a, b};
+    YK__AUTOCAST(addcmul, 3, inputs, yk_addcmul(inputs[0], inputs[1], inputs[2], value));
     if (!yk__op_begin("addcmul", 3, inputs, 0))
         return NULL;
     YK__WITHIN_SCOPE(yk_add_scaled(x, yk_mul(a, b), value));
@@ -95,6 +97,7 @@ yk_tensor *yk_addcmul(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
 yk_tensor *yk_addcdiv(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
 {
     yk_tensor *inputs[3] = {x, a, b};
+    YK__AUTOCAST(addcdiv, 3, inputs, yk_addcdiv(inputs[0], inputs[1], inputs[2], value));
     if (!yk__op_begin("addcdiv", 3, inputs, 0) || yk__expect_floating("addcdiv", "divisor", b))
         return NULL;
     YK__WITHIN_SCOPE(yk_add_scaled(x, yk_div(a, b), value));

@@ -4,7 +4,7 @@
  * A set of dimensions is a bit mask, 0 for all of them. Gradients start from the result seen in the shape of x with
  * stride 0 along what was reduced.
  */
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 typedef struct reduction {
     yk__tensor_spec x;
@@ -118,6 +118,7 @@ static const yk__op var_op = {.name = "var", .backward = var_backward};
 
 yk_tensor *yk_sum(yk_tensor *x)
 {
+    YK__AUTOCAST(sum, 1, &x, yk_sum(x));
     return reduce(&sum_op, YK__SUM, x, NULL, 0, false, 0, false, false);
 }
 
@@ -133,6 +134,7 @@ yk_tensor *yk_var(yk_tensor *x)
 
 yk_tensor *yk_sum_dims(yk_tensor *x, const int *dims, int n_dims, bool keepdim)
 {
+    YK__AUTOCAST(sum, 1, &x, yk_sum_dims(x, dims, n_dims, keepdim));
     return reduce(&sum_op, YK__SUM, x, dims, n_dims, keepdim, 0, false, false);
 }
 
@@ -270,6 +272,7 @@ yk_tensor *yk_argmin(yk_tensor *x, int dim, bool keepdim)
 
 yk_tensor *yk_prod(yk_tensor *x)
 {
+    YK__AUTOCAST(prod, 1, &x, yk_prod(x));
     return flat("prod", YK__PROD, x, NULL, 0, false);
 }
 

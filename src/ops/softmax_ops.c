@@ -3,7 +3,7 @@
  *
  * Both keep their output, from which the gradient follows (docs/autograd.md).
  */
-#include "ops/op.h"
+#include "ops/cast_policy.h"
 
 typedef struct softmax_context {
     int dim;
@@ -59,11 +59,13 @@ static yk_tensor *softmax(const yk__op *op, yk_tensor *x, int dim, bool log)
 yk_tensor *yk_softmax(yk_tensor *x, int dim)
 {
     static const yk__op op = {.name = "softmax", .backward = softmax_backward};
+    YK__AUTOCAST(softmax, 1, &x, yk_softmax(x, dim));
     return softmax(&op, x, dim, false);
 }
 
 yk_tensor *yk_log_softmax(yk_tensor *x, int dim)
 {
     static const yk__op op = {.name = "log_softmax", .backward = softmax_backward};
+    YK__AUTOCAST(log_softmax, 1, &x, yk_log_softmax(x, dim));
     return softmax(&op, x, dim, true);
 }

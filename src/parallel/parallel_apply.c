@@ -2,12 +2,14 @@
  * parallel_apply.c - replicas, or the stages of a pipeline, at work, each on its device's thread. Layer: parallel.
  *
  * The first one runs on the calling thread, the others on threads that live as long as the process
- * (device/device_thread.c). Each has the caller's modes (recording, inference, current devices), a scope of its own,
- * and random numbers that depend on the caller's generator and its number alone. All are waited for, whatever fails.
+ * (device/device_thread.c). Each has the caller's modes (recording, inference, autocast, current devices), a scope of
+ * its own, and random numbers that depend on the caller's generator and its number alone. All are waited for, whatever
+ * fails.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "autograd/autocast.h"
 #include "base/random_branch.h"
 #include "device/device_thread.h"
 #include "parallel/replicas.h"
@@ -15,6 +17,7 @@
 /* What a thread has of the caller's. */
 typedef struct modes {
     bool recording, inference;
+    yk_autocast autocast;
     yk_device current[YK__DEVICE_TYPES];
     yk_random_state random;
 } modes;
@@ -59,9 +62,11 @@ static void call_elsewhere(void *argument)
     }
     bool recording = yk_set_grad_enabled(r->modes->recording), inference = yk__inference_mode;
     yk__inference_mode = r->modes->inference;
+    yk_autocast autocast = yk__autocast_enter(r->modes->autocast);
     yk__random_branch_begin(r->modes->random, (uint32_t)r->index);
     call(r);
     r->drew = yk__random_branch_end();
+    yk_autocast_end(autocast);
     yk__inference_mode = inference;
     yk_set_grad_enabled(recording);
     for (int type = 0; type < YK__DEVICE_TYPES; type++) {
@@ -74,7 +79,10 @@ static void call_elsewhere(void *argument)
 yk_status yk__parallel_run(const yk_device *devices, int count, const yk__parallel_work *work, double *seconds)
 {
     YK__OWN_RECORD;
-    modes m = {.recording = yk_grad_enabled(), .inference = yk__inference_mode, .random = yk_random_get_state()};
+    modes m = {.recording = yk_grad_enabled(),
+               .inference = yk__inference_mode,
+               .autocast = yk__autocast_modes(),
+               .random = yk_random_get_state()};
     for (int type = 0; type < YK__DEVICE_TYPES; type++)
         m.current[type] = yk_current_device((yk_device_type)type);
     run runs[YK__MOST_REPLICAS];

@@ -239,6 +239,22 @@ static int errors(void)
     return 0;
 }
 
+/* ---- docs/mixed_precision.md ---- */
+static int mixed_precision(void)
+{
+    yk_module *net = yk_lenet(NULL);
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), &(yk_sgd_options){.lr = 0.1});
+    yk_grad_scaler *scaler = yk_grad_scaler_create(NULL);
+    yk_tensor *x = yk_rand(YK_SHAPE(4, 1, 28, 28), NULL), *target = yk_randint(0, 10, YK_SHAPE(4), NULL);
+    yk_tensor *weight = yk_module_get(net, "conv1.weight");
+#include "mixed_precision.md.1"
+    CHECK(weight && yk_tensor_dtype(yk_grad(weight)) == YK_F32 && yk_tensor_dtype(loss) == YK_F32);
+    loss = yk_cross_entropy(yk_forward(net, x), target, NULL);
+#include "mixed_precision.md.2"
+    CHECK(yk_grad_scaler_get_state(scaler).growth_tracker == 1);
+    return 0;
+}
+
 /* ---- docs/modules.md ---- */
 #include "modules.md.1"
 
@@ -334,6 +350,7 @@ int main(void)
         {"pipeline.md", pipeline},
         {"ddp.md", ddp},
         {"errors.md", errors},
+        {"mixed_precision.md", mixed_precision},
         {"modules.md: a module", modules_gate},
         {"modules.md: several tensors", modules_attention},
         {"ownership.md: sums", ownership_sum},

@@ -12,15 +12,21 @@
 
 #include "tests/support/machine.h"
 
-/* Makes `cuda` the emulator's. False where this build has none: the plan that skips the test is printed then. */
-static inline bool use_emulator(void)
+/* Makes `cuda` the emulator's. False where this build has none. */
+static inline bool find_emulator(void)
 {
     char program[4096], folder[4200];
     snprintf(program, sizeof(program), "%s", own_program());
     snprintf(folder, sizeof(folder), "%s/emulator", dirname(dirname(dirname(program))));
     setenv("YOKE_BACKEND_PATH", folder, 1);
     snprintf(program, sizeof(program), "%.4000s/yoke-cuda.so", folder);
-    if (access(program, R_OK) == 0)
+    return access(program, R_OK) == 0;
+}
+
+/* The same for a test of nothing else: where there is none, the plan that skips it is printed. */
+static inline bool use_emulator(void)
+{
+    if (find_emulator())
         return true;
     printf("1..0 # SKIP this build has no emulator: it needs the headers of CUDA 12 or 13\n");
     return false;

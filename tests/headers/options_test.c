@@ -68,6 +68,8 @@ static const row rows[] = {
      .other = YK_SCI_ON, .stated = "auto", .refused = {9, -1}},
     {"yk_backward_options", "gradient", .kind = OBJECT},
     {"yk_backward_options", "retain_graph", .kind = FLAG},
+    {"yk_autocast_options", "disabled", .kind = FLAG},
+    {"yk_autocast_options", "no_cache", .kind = FLAG},
     {"yk_gradcheck_options", "eps", .kind = ABOVE, .measure = gradcheck_eps, .fallback = 1e-6, .other = 1e-4,
      .stated = "0: 1e-6", .refused = {-1e-6, INFINITY}},
     {"yk_gradcheck_options", "atol", .kind = NUMBER, .measure = gradcheck_atol, .fallback = 1e-5, .other = 1e-2,

@@ -469,6 +469,42 @@ static void memory_of_the_first_device(void **state)
     assert_true(peaks[1][0] < peaks[0][0] - (size_t)256 * 4096 * 4 / 2);
 }
 
+/* Every replica runs in the caller's modes, and the gradients come back as f32. */
+static void autocast_holds_on_every_device(void **state)
+{
+    (void)state;
+    for (int count = 2; count <= 4; count++) {
+        for (int half = 0; half < 2; half++) {
+            yk_dtype lower = half ? YK_F16 : YK_BF16;
+            yk_scope scope = yk_scope_begin();
+            yk_manual_seed(11);
+            yk_module *alone = yk_lenet(NULL), *net = yk_lenet(NULL);
+            copy_state(net, alone);
+            yk_module *dp = over(net, count);
+            yk_tensor *x = yk_randn(YK_SHAPE(9, 1, 28, 28), NULL), *t = labels_of(9, 10);
+            yk_autocast before = yk_autocast_begin(YK_CPU, lower, NULL);
+            yk_tensor *y = yk_forward(dp, x), *z = yk_forward(alone, x);
+            assert_int_equal(yk_tensor_dtype(y), lower);
+            assert_int_equal(yk_tensor_dtype(z), lower);
+            yk_tensor *a = yk_cross_entropy(y, t, NULL), *b = yk_cross_entropy(z, t, NULL);
+            yk_autocast_end(before);
+            assert_int_equal(yk_tensor_dtype(a), YK_F32);
+            assert_true(distance(y, z) <= 0.01);
+            expect_ok(yk_backward(a));
+            expect_ok(yk_backward(b));
+            yk_parameters *list = yk_module_parameters(net);
+            for (int64_t i = 0; i < yk_parameters_count(list); i++)
+                assert_int_equal(yk_tensor_dtype(yk_grad(yk_parameters_at(list, i))), YK_F32);
+            double d = gradients_apart(net, alone);
+            if (!(d <= 0.01))
+                fail_msg("%d devices, %s: gradients are %g apart", count, yk_dtype_name(lower), d);
+            /* And none are cast where autocast is over. */
+            assert_int_equal(yk_tensor_dtype(yk_forward(dp, x)), YK_F32);
+            yk_scope_end(scope);
+        }
+    }
+}
+
 int main(void)
 {
     setenv("YOKE_CPU_DEVICES", "8", 1);
@@ -485,6 +521,7 @@ int main(void)
         cmocka_unit_test(a_scatter_of_the_program),
         cmocka_unit_test(the_loss_stays_on_its_devices),
         cmocka_unit_test(memory_of_the_first_device),
+        cmocka_unit_test(autocast_holds_on_every_device),
     };
     return cmocka_run_group_tests_name("parallel/data_parallel", tests, NULL, NULL);
 }

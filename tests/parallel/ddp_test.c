@@ -731,6 +731,46 @@ static void test_alone(void **state)
     yk_scope_end(scope);
 }
 
+/* ---- autocast ---------------------------------------------------------------------------------------------------- */
+
+/* Gradients are f32, go through the buckets, and are the mean over the ranks of what each would have alone. */
+static void autocast(rank_context *c)
+{
+    const yk_dtype *lower = c->arg;
+    yk_module *net = lenet_of(YK_F32, 1), *alone = lenet_of(YK_F32, 1);
+    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group, .first_bucket_mb = 0.02, .bucket_cap_mb = 0.1});
+    CHECK(ddp, "%s", yk_last_error()->message);
+    for (uint32_t step = 0; step < 3; step++) {
+        yk_scope scope = yk_scope_begin();
+        yk_module_zero_grad(ddp);
+        yk_module_zero_grad(alone);
+        yk_autocast before = yk_autocast_begin(YK_CPU, *lower, NULL);
+        yk_tensor *loss = loss_of(ddp, step, c->rank * 2, 2, YK_F32), *sum = NULL;
+        for (int r = 0; r < c->size; r++) {
+            yk_tensor *part = loss_of(alone, step, r * 2, 2, YK_F32);
+            sum = sum ? yk_add(sum, part) : part;
+        }
+        yk_autocast_end(before);
+        CHECK_OK(yk_backward(loss));
+        CHECK_OK(yk_backward(yk_div_scalar(sum, c->size)));
+        yk_tensor *gradient = yk_grad(yk_module_get(net, "fc1.weight"));
+        CHECK(yk_tensor_dtype(gradient) == YK_F32, "the gradient is %s", yk_dtype_name(yk_tensor_dtype(gradient)));
+        double d = gradient_distance(net, alone);
+        CHECK(d <= (*lower == YK_BF16 ? 0.02 : 0.003), "step %u, %s: the gradients are %g apart", step,
+              yk_dtype_name(*lower), d);
+        CHECK(same_bits(c, net), "the ranks' bits differ: %s", yk_last_error() ? yk_last_error()->message : "");
+        yk_scope_end(scope);
+    }
+}
+
+static void test_autocast(void **state)
+{
+    (void)state;
+    static const yk_dtype lower[] = {YK_BF16, YK_F16};
+    for (int i = 0; i < 4; i++)
+        run_ranks(i & 1 ? THREADS : PROCESSES, 3, autocast, &lower[i >> 1], 20, true);
+}
+
 int main(void)
 {
     setenv("OMP_NUM_THREADS", "1", 1); /* ranks are forked: no pool of the parent's may be half there */
@@ -748,6 +788,7 @@ int main(void)
         cmocka_unit_test(test_several_backwards),
         cmocka_unit_test(test_report),
         cmocka_unit_test(test_late_data),
+        cmocka_unit_test(test_autocast),
         cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests_name("ddp", tests, NULL, NULL);
