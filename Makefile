@@ -288,14 +288,15 @@ fuzz:
 # faults of jobs that are restarted the weights of the undisturbed run.
 SOAK ?= 1000
 SOAK_FAULTS ?= $(SOAK)
+HOSTILE_TESTS := $(addprefix $(BUILD)/tests/,comm/hostile_test comm/hostile_ranks_test launch/hostile_launchers_test)
 soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BUILD)/tests/net/descriptors_test \
-      $(BUILD)/tests/comm/hostile_test $(BUILD)/yoke
+      $(HOSTILE_TESTS) $(BUILD)/yoke
 	$(BUILD)/tests/soak/faults $(SOAK)
 	YOKE=$(BUILD)/yoke bash tests/soak/starts.sh $(SOAK)
 	YOKE=$(BUILD)/yoke bash tests/soak/restarts.sh $(SOAK_FAULTS)
 	YOKE_KILLS=500 $(BUILD)/tests/checkpoint/group_kills_test
 	YOKE_STRANGERS=1000000 $(BUILD)/tests/net/descriptors_test
-	YOKE_HOSTILE=1000 $(BUILD)/tests/comm/hostile_test
+	for test in $(HOSTILE_TESTS); do YOKE=$(BUILD)/yoke YOKE_HOSTILE=1000 $$test || exit 1; done
 
 HEADERS := $(wildcard include/yoke/*.h)
 install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BACKENDS)

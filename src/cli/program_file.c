@@ -23,11 +23,12 @@ static const char *interpreter(const char *path)
     return ends_with(path, ".py") ? "python3" : ends_with(path, ".sh") ? "bash" : NULL;
 }
 
-/* 0 where the file may be executed, otherwise errno. */
-static int may_run(const char *path)
+/* 0 where the file may be executed, otherwise errno; *there: the file was found. */
+static int may_run(const char *path, bool *there)
 {
     struct stat about;
-    if (stat(path, &about))
+    *there = stat(path, &about) == 0;
+    if (!*there)
         return errno;
     if (S_ISDIR(about.st_mode))
         return EISDIR;
@@ -36,7 +37,7 @@ static int may_run(const char *path)
     return faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) ? errno : 0;
 }
 
-static int refuse(const char *path, int error)
+static int refuse(const char *path, int error, bool there)
 {
     const char *with = interpreter(path);
     bool absent = error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG || error == ELOOP;
@@ -45,6 +46,8 @@ static int refuse(const char *path, int error)
         fprintf(stderr, "%s\n", error == ENOENT ? "no such program" : strerror(error));
     else if (error == ENODEV)
         fprintf(stderr, "may not be executed: not a file\n");
+    else if (error == EACCES && !there)
+        fprintf(stderr, "a folder of this path may not be searched\n");
     else if (error != EACCES)
         fprintf(stderr, "may not be executed: %s\n", strerror(error));
     else if (with)
@@ -56,41 +59,44 @@ static int refuse(const char *path, int error)
 
 int program_find(const char *name, char *path, size_t size)
 {
+    bool there = false;
     if (strlen(name) >= size)
-        return refuse(name, ENAMETOOLONG);
+        return refuse(name, ENAMETOOLONG, false);
     strcpy(path, name);
     if (strchr(name, '/')) {
-        int error = may_run(path);
-        return error ? refuse(path, error) : 0;
+        int error = may_run(path, &there);
+        return error ? refuse(path, error, there) : 0;
     }
-    const char *list = getenv("PATH"), *barred = NULL;
-    char *found = NULL;
+    const char *list = getenv("PATH");
+    char *barred = NULL, *unsearchable = NULL;
     for (const char *at = list ? list : "/usr/local/bin:/usr/bin:/bin";; at++) {
         size_t length = strcspn(at, ":");
         int error = ENOENT;
         if (snprintf(path, size, "%.*s%s%s", (int)length, at, length ? "/" : "./", name) < (int)size)
-            error = may_run(path);
+            error = may_run(path, &there);
         if (error == 0) {
-            free(found);
+            free(barred);
+            free(unsearchable);
             return 0;
         }
-        if (error == EACCES && !barred)
-            barred = found = strdup(path);
+        if (error == EACCES && there && !barred)
+            barred = strdup(path);
+        else if (error == EACCES && !there && !unsearchable)
+            unsearchable = length ? strndup(at, length) : strdup(".");
         at += length;
         if (!*at)
             break;
     }
-    if (barred) {
-        int code = refuse(barred, EACCES);
-        free(found);
-        return code;
-    }
-    int here = may_run(name);
-    if (here == EACCES)
-        return refuse(name, here);
-    fprintf(stderr, "yoke run: %s: no such program in PATH%s%s\n", name, here ? "" : ", did you mean ./",
-            here ? "" : name);
-    return EXIT_NOT_THERE;
+    int here = may_run(name, &there), code = EXIT_NOT_THERE;
+    if (barred || (here == EACCES && there))
+        code = refuse(barred ? barred : name, EACCES, true);
+    else
+        fprintf(stderr, "yoke run: %s: no such program in PATH%s%s%s%s%s\n", name, here ? "" : ", did you mean ./",
+                here ? "" : name, unsearchable ? " (of which " : "", unsearchable ? unsearchable : "",
+                unsearchable ? " may not be searched)" : "");
+    free(barred);
+    free(unsearchable);
+    return code;
 }
 
 int program_cannot_run(const char *path, int error, relay_sink *err)

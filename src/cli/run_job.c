@@ -228,6 +228,18 @@ static int port_for_rank_0(job *j)
     return port;
 }
 
+/* What this process needs of descriptors: the pipes of all processes and their logs; while one is started, its ends of
+ * the pipes, /dev/null and the secret. */
+static bool enough_files(job *j)
+{
+    int each = 2 + (j->log_dir ? 2 : 0), starting = 4;
+    if (!yk__descriptors_need("yoke run", j->local * each + starting))
+        return true;
+    yk__relay_say(&j->err, "%s\n", yk_last_error()->message);
+    yk_clear_error();
+    return false;
+}
+
 /* One attempt: starts the processes of this node and waits for the end. True when there is to be another. */
 static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, int *interrupted)
 {
@@ -246,7 +258,8 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
         yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
         yk_clear_error();
     }
-    if (workers && plan->port && g.hang && prepare(j, workers, n, g.hang, plan->port, plan->restart)) {
+    if (workers && plan->port && g.hang && enough_files(j) &&
+        prepare(j, workers, n, g.hang, plan->port, plan->restart)) {
         yk__outcome end;
         yk__supervisor_run(&g);
         *interrupted = g.interrupted;
@@ -309,6 +322,7 @@ static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
                                               .restarts = j->restarts,
                                               .join_timeout = j->join_timeout,
                                               .node_timeout = j->node_timeout,
+                                              .grace = j->grace,
                                               .job = j->id,
                                               .name = j->host};
     yk__rendezvous *n = yk__rendezvous_join(&settings, &j->err, plan, code);

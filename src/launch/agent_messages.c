@@ -5,6 +5,7 @@
  * checked, and text loses its control characters here, before it can reach a terminal.
  */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 enum {
     MOST_COUNTS = 4096,
     MOST_PROCESSES = 4096,
+    MOST_GRACE = 1 << 30, /* seconds */
     /* A word of its own for each of so many ranks; a variable of the environment may have 128 KiB. */
     MOST_LISTENERS_TEXT = YK__MOST_LISTENERS * (YK__ADDRESS_TEXT + 8)
 };
@@ -51,6 +53,8 @@ void yk__agent_put_facts(yk__wire *wire, const yk__agent_facts *facts)
 {
     yk__wire_put_u32(wire, (uint32_t)facts->nodes);
     yk__wire_put_u32(wire, (uint32_t)(1e3 * facts->timeout + 0.5));
+    yk__wire_put_u64(wire,
+                     facts->grace < MOST_GRACE ? (uint64_t)(1e3 * facts->grace + 0.5) : (uint64_t)MOST_GRACE * 1000);
     yk__wire_put_u32(wire, (uint32_t)(facts->wanted + 1));
     yk__agent_put_text(wire, facts->host);
     yk__wire_put_u32(wire, facts->pid);
@@ -76,7 +80,11 @@ bool yk__agent_read_facts(yk__reader *r, yk__agent_facts *facts)
 {
     *facts = (yk__agent_facts){.nodes = (int)yk__read_u32(r)};
     facts->timeout = 1e-3 * yk__read_u32(r);
-    facts->wanted = (int)yk__read_u32(r) - 1;
+    uint64_t grace = yk__read_u64(r);
+    facts->grace = 1e-3 * (double)grace;
+    uint32_t number = yk__read_u32(r); /* 0: any */
+    r->bad |= grace > (uint64_t)MOST_GRACE * 1000 || number > INT_MAX;
+    facts->wanted = r->bad ? -1 : (int)number - 1;
     r->bad |= !yk__agent_read_text(r, facts->host, sizeof(facts->host));
     facts->pid = yk__read_u32(r);
     facts->listed = (int)yk__read_u32(r);
@@ -121,7 +129,8 @@ bool yk__agent_read_end(yk__reader *reader, yk__outcome *end)
     end->tail = malloc(TAIL);
     if (kind <= YK__RUN_HUNG && end->tail && yk__agent_read_text(reader, end->host, sizeof(end->host)) &&
         yk__agent_read_text(reader, end->text, sizeof(end->text)) && yk__agent_read_text(reader, end->tail, TAIL) &&
-        end->code >= 0 && end->code < 256 && end->signal >= 0 && end->signal < 128) {
+        end->code >= 0 && end->code < 256 && (end->code == 0) == (kind == YK__RUN_DONE) && end->signal >= 0 &&
+        end->signal <= AGENT_MOST_SIGNAL && (end->signal > 0 || kind != YK__RUN_INTERRUPTED)) {
         end->kind = kind;
         return true;
     }
@@ -147,8 +156,9 @@ bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan, char **table)
     plan->restart = (int64_t)yk__read_u64(reader);
     plan->restarts = (int64_t)yk__read_u64(reader);
     *table = read_new_text(reader, MOST_LISTENERS_TEXT);
-    if (yk__read_finished(reader) && plan->node >= 0 && plan->local > 0 && plan->first >= 0 &&
-        plan->world >= plan->local && plan->port > 0 && plan->port < 65536)
+    if (yk__read_finished(reader) && plan->node > 0 && plan->local > 0 && plan->local <= MOST_PROCESSES &&
+        plan->first >= 0 && plan->world > plan->local && plan->first <= plan->world - plan->local && plan->port > 0 &&
+        plan->port < 65536 && plan->restart >= 0 && plan->restarts >= 0)
         return true;
     free(*table);
     *table = NULL;

@@ -62,10 +62,13 @@ enum {                                                                         /
        ORDER_LOST      /* u32 node, text: this node's launcher is lost */
 };
 
+enum { AGENT_MOST_SIGNAL = 64 };
+
 /* What a launcher says of itself when it asks to join. */
 typedef struct yk__agent_facts {
     int nodes, wanted; /* --nnodes; --node-rank, -1: any */
     double timeout;    /* --node-timeout */
+    double grace;      /* --grace */
     int listed, *counts;
     char host[64];
     uint32_t pid;
@@ -159,7 +162,7 @@ struct yk__rendezvous {
     bool stopping;   /* node 0 knows that this node has heard the stop */
     bool have_end, again, any_left, any_lost, any_unsaved, any_asked;
     yk__outcome end;
-    double end_at, decide_at;
+    double end_at, decide_at, stopped_at; /* the last: when node 0 asked all to stop */
 };
 
 /* coordinator.c */
@@ -170,6 +173,8 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
 void yk__rendezvous_order(yk__rendezvous *n, yk__wire *order);
 /* rendezvous.c */
 void yk__rendezvous_take_join(yk__rendezvous *n, uint64_t id, yk__reader *reader);
+/* Whether a plan for this node is one that node 0 makes of what this launcher has said of itself. */
+bool yk__rendezvous_plan_fits(const yk__rendezvous *n, const yk__agent_plan *plan);
 /* A launcher that is to join, or had, is gone before the plan was made. */
 void yk__rendezvous_forget(yk__rendezvous *n, uint64_t id);
 void yk__rendezvous_take_refusals(yk__rendezvous *n);

@@ -24,6 +24,9 @@
 #include "net/store_session.h"
 
 static const double decide_after = 0.15;
+/* Seconds beyond the grace within which a launcher has shown stacks, and gives up processes that SIGKILL does not end.
+ */
+static const double to_kill = 5;
 
 static void name_node(const yk__agent_node *p, char *text, size_t size)
 {
@@ -56,6 +59,7 @@ static void take_cause(yk__rendezvous *n, yk__outcome *end, double at)
     }
     if (!n->have_end) {
         n->have_end = true;
+        n->stopped_at = now;
         n->decide_at = now + decide_after;
         n->stop = end->kind == YK__RUN_INTERRUPTED ? end->signal : SIGTERM;
         yk__wire order = {0};
@@ -134,7 +138,11 @@ static void hear_report(yk__rendezvous *n, yk__reader *r)
         return;
     } else if (kind == REPORT_CAUSE) {
         double ago = (double)yk__read_u64(r) * 1e-6;
-        if (yk__agent_read_end(r, &end))
+        if (!yk__agent_read_end(r, &end))
+            return;
+        if (end.kind == YK__RUN_DONE || end.kind == YK__RUN_SAVED) /* no reason to stop anybody */
+            yk__outcome_clear(&end);
+        else
             take_cause(n, &end, yk__now() - ago);
     } else if (kind == REPORT_ENDED) {
         p->ended = true;
@@ -147,38 +155,67 @@ static void hear_report(yk__rendezvous *n, yk__reader *r)
     }
 }
 
+/* Node 0 says what its launcher cannot say: it is not followed any further. */
+static void refuse_coordinator(yk__rendezvous *n, const char *what)
+{
+    snprintf(n->refusal, sizeof(n->refusal), "it sent a malformed %s", what);
+}
+
 static void hear_plan(yk__rendezvous *n, yk__reader *r)
 {
     unsigned kind = yk__read_u8(r);
+    yk__agent_plan plan;
     char *table = NULL;
-    if (kind == PLAN_GIVEN && yk__agent_read_plan(r, &n->plan, &table)) {
+    if (kind == PLAN_REFUSED && yk__agent_read_text(r, n->refusal, sizeof(n->refusal)) && n->refusal[0])
+        return;
+    if (kind == PLAN_GIVEN && yk__agent_read_plan(r, &plan, &table) && yk__rendezvous_plan_fits(n, &plan)) {
         free(n->table);
         n->table = table;
+        n->plan = plan;
         n->planned = true;
         yk__agent_client_follow(&n->client, "orders");
-    } else if (kind != PLAN_REFUSED || !yk__agent_read_text(r, n->refusal, sizeof(n->refusal))) {
-        snprintf(n->refusal, sizeof(n->refusal), "refused without a reason");
+        return;
     }
+    free(table);
+    refuse_coordinator(n, "plan");
 }
 
 static void hear_order(yk__rendezvous *n, yk__reader *r)
 {
     unsigned kind = yk__read_u8(r);
     if (kind == ORDER_STOP) {
-        n->stop = (int)(yk__read_u32(r) & 63);
-        n->link.hung = yk__read_u8(r) != 0;
+        uint32_t stop = yk__read_u32(r);
+        bool hung = yk__read_u8(r) != 0;
+        if (!yk__read_finished(r) || stop < 1 || stop > AGENT_MOST_SIGNAL) {
+            refuse_coordinator(n, "order to stop");
+            return;
+        }
+        n->stop = (int)stop;
+        n->link.hung = hung;
     } else if (kind == ORDER_RESULT && !n->link.done) {
+        yk__outcome_clear(&n->end);
         n->again = yk__read_u8(r) != 0;
         n->link.done = n->have_end = yk__agent_read_end(r, &n->end);
+        if (!n->link.done)
+            refuse_coordinator(n, "result");
     } else if (kind == ORDER_ATTEMPT) {
-        n->plan.port = (int)yk__read_u32(r);
-        n->plan.restart = (int64_t)yk__read_u64(r);
+        uint32_t port = yk__read_u32(r);
+        int64_t restart = (int64_t)yk__read_u64(r);
+        if (!yk__read_finished(r) || port < 1 || port > 65535 || restart < 1) {
+            refuse_coordinator(n, "order to start again");
+            return;
+        }
+        n->plan.port = (int)port;
+        n->plan.restart = restart;
         n->planned = true;
         n->stop = 0; /* a stop that follows is one of this attempt, begun or not */
         n->link.hung = false;
-    } else if (kind == ORDER_LOST && (int)yk__read_u32(r) == n->plan.node) {
-        if (!yk__agent_read_text(r, n->refusal, sizeof(n->refusal)))
+    } else if (kind == ORDER_LOST) {
+        if ((int)yk__read_u32(r) == n->plan.node &&
+            (!yk__agent_read_text(r, n->refusal, sizeof(n->refusal)) || !n->refusal[0]))
             snprintf(n->refusal, sizeof(n->refusal), "this node was given up");
+    } else if (kind != ORDER_RESULT) {
+        refuse_coordinator(n, "order");
     }
 }
 
@@ -309,6 +346,18 @@ static void step_other(yk__rendezvous *n, const group *g, bool ended)
     n->reported = true;
 }
 
+/* A launcher whose processes were to be stopped, and to be killed after its grace, says that they have ended. One that
+ * lives and does not say it is given up. */
+static void give_up_late(yk__rendezvous *n, yk__agent_node *p)
+{
+    double most = p->facts.grace + to_kill + n->s.node_timeout;
+    if (p->gone || p->ended || !n->have_end || yk__now() < n->stopped_at + most)
+        return;
+    p->gone = true;
+    snprintf(p->why, sizeof(p->why),
+             "it did not say that its processes ended within %.3g s of being asked to stop them", most);
+}
+
 static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
 {
     bool all = ended, all_heard = true;
@@ -320,6 +369,7 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
     }
     for (int i = 0; i < n->joined; i++) {
         yk__agent_node *p = n->nodes[i];
+        give_up_late(n, p);
         if (p->gone && !p->reported)
             lose_node(n, p);
         all = all && (p->gone || p->ended || n->client.gone);

@@ -174,6 +174,12 @@ static int local_of(const int *counts, int listed, int node)
     return counts[listed == 1 ? 0 : node];
 }
 
+bool yk__rendezvous_plan_fits(const yk__rendezvous *n, const yk__agent_plan *plan)
+{
+    return plan->node < n->s.node_count && (n->s.node < 0 || plan->node == n->s.node) &&
+           plan->local == local_of(n->s.counts, n->s.listed, plan->node);
+}
+
 /* Gives out the numbers that were not asked for in the order in which the nodes came; then the ranks. */
 static bool number_nodes(yk__rendezvous *n)
 {
@@ -376,6 +382,7 @@ static void greet(void *arg, yk__agent_client *client, bool serves)
     yk__agent_facts facts = {.nodes = n->s.node_count,
                              .wanted = n->s.node,
                              .timeout = n->s.node_timeout,
+                             .grace = n->s.grace,
                              .listed = n->s.listed,
                              .pid = n->identity.pid,
                              .listeners = n->listeners.text};

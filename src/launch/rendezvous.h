@@ -18,7 +18,7 @@ typedef struct yk__rendezvous_settings {
     const int *counts;    /* processes: here, or of every node by number */
     int listed;           /* 1 or node_count */
     int64_t restarts;     /* node 0's counts */
-    double join_timeout, node_timeout;
+    double join_timeout, node_timeout, grace;
     const char *job, *name; /* this host's, in messages */
 } yk__rendezvous_settings;
 

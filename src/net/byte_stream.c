@@ -92,6 +92,10 @@ static yk__reason begin_frame(yk__byte_stream *s, unsigned char *to, size_t room
         return YK__REACHED;
     if (!yk__frame_open_head(&s->receiving, s->ahead + s->ahead_at, YK__BYTE_STREAM_FRAME, &s->head, why))
         return YK__DAMAGED;
+    if (!s->head.size) { /* nobody sends one, and reading many would have no end */
+        snprintf(why, YK__WHY_SIZE, "frame %llu is empty", (unsigned long long)s->head.sequence);
+        return YK__DAMAGED;
+    }
     s->ahead_at += YK__FRAME_HEADER;
     s->in_to = s->head.size <= room ? to : frame_room(&s->held);
     s->in_got = 0;

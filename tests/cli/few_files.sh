@@ -17,6 +17,17 @@ for limit in 6 7 8 10 13 16 20 28 36 44 52 56; do
     one_line "yoke run with $limit"
     ok "yoke run with $limit: nothing else" [ "$(wc -l < err)" = 1 ]
 done
+# Before any of many processes is started.
+(ulimit -n 64 && exec "$YOKE" run -n 30 --no-prefix bash -c ': > started.$RANK') > out 2> err < /dev/null
+code=$? begin=$SECONDS end=$SECONDS
+one_line "30 processes with 64"
+ok "30 processes with 64: nothing else" [ "$(wc -l < err)" = 1 ]
+ok "30 processes with 64: none was started" [ "$(find . -name 'started.*' | wc -l)" = 0 ]
+(ulimit -n 100 && exec "$YOKE" run -n 30 --no-prefix true) > out 2> err < /dev/null
+ok "30 processes with 100 have enough" [ $? = 0 ]
+(ulimit -n 100 && exec "$YOKE" run -n 30 --no-prefix --log-dir logs true) > out 2> err < /dev/null
+code=$? begin=$SECONDS end=$SECONDS
+one_line "30 processes and their logs with 100"
 for limit in 6 8 10 16 24 28 30 32 34 44 56; do
     begin=$SECONDS
     "$YOKE" run -n 2 --no-prefix bash -c "ulimit -n $limit && exec $YOKE bench allreduce --bytes 4 --seconds 0.01" > out 2> err < /dev/null

@@ -162,6 +162,24 @@ exits 126 "a pipe" run ./channel
 says err "./channel: may not be executed: not a file"
 exits 127 "a program of this folder" run plain
 says err "did you mean ./plain"
+mkdir open closed && cp "$(type -P true)" closed/inside && cp "$(type -P true)" open/program && : > open/barred && chmod 0 closed
+as_user=()
+[ "$(id -u)" != 0 ] || as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+cp "$YOKE" yoke.here && chmod 711 "$work" && chmod 755 yoke.here # where that user can read it
+if "${as_user[@]}" "$work/yoke.here" --version > out 2> err; then
+    for case in "missing 127" "inside 127" "barred 126" "program 0" "$work/closed/inside 126"; do
+        read -r name expected <<< "$case"
+        PATH=$work/closed:$work/open:$PATH "${as_user[@]}" "$work/yoke.here" run "$name" > out 2> err < /dev/null
+        code=$?
+        ok "a folder of PATH that may not be searched, ${name##*/}: exit code $expected" [ $code = "$expected" ]
+        [ "$name" != missing ] || says err "missing: no such program in PATH (of which $work/closed may not be searched)"
+    done
+    says err "closed/inside: a folder of this path may not be searched"
+else
+    skip "a folder of PATH that may not be searched" "nobody else can run the program: $(head -n 1 err)"
+fi
+chmod 755 closed
+rm -f yoke.here
 
 if command -v python3 > /dev/null; then
     python3 -c 'import socket, time; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); time.sleep(60)' > port &

@@ -6,213 +6,13 @@
  */
 #include "tests/comm/ranks.h"
 
-#include <arpa/inet.h>
-#include <dirent.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/socket.h>
-
 #include "net/store_session.h"
-#include "tests/support/machine.h"
+#include "tests/support/hostile.h"
 
 static const char secret[] = "what only the job's processes have";
-static uint64_t state = 20260731;
-
-static uint64_t random_bits(void) /* splitmix64 */
-{
-    uint64_t z = (state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static size_t below(size_t bound)
-{
-    return (size_t)(random_bits() % bound);
-}
-
-static void fill(unsigned char *to, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        to[i] = (unsigned char)random_bits();
-}
-
 static int messages(void)
 {
-    const char *many = getenv("YOKE_HOSTILE");
-    return many ? atoi(many) : 150;
-}
-
-/* ---- one peer ---------------------------------------------------------------------------------------------------- */
-static int connect_to(int port)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof(to)))
-        return -1;
-    /* What the other side has dropped is reset: no port is left waiting. */
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
-    return fd;
-}
-
-static void put(int fd, const void *bytes, size_t size)
-{
-    for (size_t done = 0; done < size;) {
-        size_t piece = below(4) ? size - done : 1 + below(size - done);
-        ssize_t n = send(fd, (const char *)bytes + done, piece, MSG_NOSIGNAL);
-        if (n <= 0)
-            return;
-        done += (size_t)n;
-    }
-}
-
-/* Takes what comes until the other side says no more, for a moment at most. */
-static void hear(int fd)
-{
-    char bytes[4096];
-    double until = yk__now() + 0.02;
-    while (yk__wait_fd(fd, POLLIN, until) && recv(fd, bytes, sizeof(bytes), 0) > 0)
-        ;
-}
-
-/* Somebody without the secret. `recorded`: what a member has once sent. */
-static void stranger(int port, const yk__identity *identity, const unsigned char *recorded, size_t recorded_size)
-{
-    unsigned char bytes[1200];
-    int fd = connect_to(port);
-    if (fd < 0)
-        return;
-    yk__channel c;
-    yk__channel_init(&c, identity, false, 1000); /* its hello is in `out` */
-    size_t size = c.out.size;
-    memcpy(bytes, c.out.data, size);
-    switch (below(8)) {
-    case 0: fill(bytes, size = below(sizeof(bytes))); break;
-    case 1: /* a hello with some bytes changed */
-        for (size_t i = 1 + below(4); i > 0; i--)
-            bytes[below(size)] ^= (unsigned char)(1 + below(255));
-        break;
-    case 2: size = below(size); break;
-    case 3: /* of another length */
-        for (int i = 0; i < 4; i++)
-            bytes[4 + i] = (unsigned char)random_bits();
-        fill(bytes + size, 400);
-        size += 400;
-        break;
-    case 4: /* a hello, and a proof that is made up */
-        put(fd, bytes, size);
-        hear(fd);
-        size = 4 + below(600);
-        fill(bytes, size);
-        bytes[0] = (unsigned char)(size - 4);
-        bytes[1] = (unsigned char)((size - 4) >> 8);
-        bytes[2] = bytes[3] = 0;
-        break;
-    case 5: /* what a member sent in another session */
-        put(fd, recorded, recorded_size);
-        size = 0;
-        break;
-    case 6: /* frames before any proof */
-        put(fd, bytes, size);
-        fill(bytes, size = YK__FRAME_HEADER + below(200));
-        break;
-    default: /* another protocol */ bytes[8] ^= (unsigned char)(1 + below(7)); break;
-    }
-    put(fd, bytes, size);
-    if (below(3))
-        hear(fd);
-    yk__channel_clear(&c);
-    close(fd);
-}
-
-/* A member that sends nonsense: messages of the types 1 to `most` and some above. `valid` is a payload of type 1. */
-static void member(int port, const yk__identity *identity, unsigned most, const void *valid, size_t valid_size)
-{
-    static unsigned char payload[70000];
-    int fd = connect_to(port);
-    yk__channel c;
-    if (fd < 0)
-        return;
-    yk__channel_init(&c, identity, false, sizeof(payload));
-    fcntl(fd, F_SETFL, O_NONBLOCK);
-    if (yk__channel_wait_open(&c, fd, yk__now() + 20) == YK__REACHED) {
-        fcntl(fd, F_SETFL, 0);
-        unsigned type = 1 + (unsigned)below(most + 2);
-        size_t size = below(below(4) ? 60 : sizeof(payload)), begin = c.out.size;
-        fill(payload, size);
-        switch (below(6)) {
-        case 0: break; /* nonsense of a right length and tag */
-        case 1: /* lengths and counts of the largest kind */ memset(payload, 0xff, size < 16 ? size : 16); break;
-        case 2: /* a right message, cut off or with more behind it */
-            memcpy(payload, valid, valid_size);
-            size = below(valid_size + 9);
-            type = 1;
-            break;
-        case 3: /* a right message, changed */
-            memcpy(payload, valid, size = valid_size);
-            payload[below(size)] ^= (unsigned char)(1 + below(255));
-            type = 1;
-            break;
-        case 4: /* no payload */ size = 0; break;
-        default: /* several messages at once */
-            for (size_t i = below(20); i > 0; i--)
-                yk__channel_send(&c, 1 + (unsigned)below(most), payload, below(40));
-            break;
-        }
-        yk__channel_send(&c, type, payload, size);
-        unsigned char *out = c.out.data;
-        size_t left = c.out.size;
-        switch (below(5)) {
-        case 0: /* damaged on its way */ out[begin + below(left - begin)] ^= (unsigned char)(1 + below(255)); break;
-        case 1: /* it ends in the middle */ left = begin + below(left - begin); break;
-        case 2: /* twice */ put(fd, out + c.sent, left - c.sent); break;
-        default: break;
-        }
-        put(fd, out + c.sent, left - c.sent);
-        if (below(3))
-            hear(fd);
-    }
-    yk__channel_clear(&c);
-    close(fd);
-}
-
-/* ---- what is there ----------------------------------------------------------------------------------------------- */
-typedef struct belongings {
-    int files, maps, temporary;
-} belongings;
-
-static int entries(const char *folder)
-{
-    int count = 0;
-    DIR *dir = opendir(folder);
-    while (dir && readdir(dir))
-        count++;
-    if (dir)
-        closedir(dir);
-    return count;
-}
-
-static belongings count_all(const char *folder)
-{
-    belongings b = {.files = open_descriptors(), .temporary = entries(folder)};
-    FILE *maps = fopen("/proc/self/maps", "r");
-    char line[1000];
-    while (maps && fgets(line, sizeof(line), maps))
-        b.maps += strchr(line, '/') != NULL; /* of files and shared memory: what malloc keeps is its own affair */
-    if (maps)
-        fclose(maps);
-    return b;
-}
-
-static void expect_same(const belongings *before, const char *folder)
-{
-    belongings now = count_all(folder);
-    for (double until = yk__now() + 20; now.files != before->files && yk__now() < until; now = count_all(folder))
-        usleep(20000);
-    assert_int_equal(now.files, before->files);
-    assert_int_equal(now.maps, before->maps);
-    assert_int_equal(now.temporary, before->temporary);
+    return hostile_messages(150);
 }
 
 /* ---- a store ----------------------------------------------------------------------------------------------------- */
@@ -231,9 +31,7 @@ static void test_store(void **unused)
 {
     (void)unused;
     char folder[] = "/tmp/yoke-hostile-XXXXXX";
-    assert_non_null(mkdtemp(folder));
-    char *temporary = getenv("TMPDIR") ? strdup(getenv("TMPDIR")) : NULL;
-    setenv("TMPDIR", folder, 1);
+    char *temporary = enter_folder(folder);
     yk_scope scope = yk_scope_begin();
     yk_store *server = open_store(0, true);
     assert_non_null(server);
@@ -271,7 +69,7 @@ static void test_store(void **unused)
             before = count_all(folder);
         }
         stranger(port, &of_stranger, recorded, recorded_size);
-        member(port, &of_member, YK__GATHER, set, sizeof(set));
+        member(port, &of_member, YK__BROKEN, YK__SET, set, sizeof(set));
         if (i % 20 == 0) {
             void *value = NULL;
             expect_ok(yk_store_get(client, "wanted", &value, NULL, 20));
@@ -281,12 +79,7 @@ static void test_store(void **unused)
     }
     expect_same(&before, folder);
     yk_scope_end(scope);
-    if (temporary)
-        setenv("TMPDIR", temporary, 1);
-    else
-        unsetenv("TMPDIR");
-    free(temporary);
-    assert_int_equal(rmdir(folder), 0);
+    assert_true(leave_folder(folder, temporary));
 }
 
 /* ---- a rank that waits for another ------------------------------------------------------------------------------- */
@@ -328,7 +121,7 @@ static void besieged(rank_context *c)
         for (int i = 0; i < messages(); i++) {
             said_hello hello = {random_bits(), (int32_t)below(4) - 1, 0, (int32_t)below(3), 0};
             stranger(port, &of_stranger, recorded, sizeof(recorded));
-            member(port, &of_member, 1, &hello, sizeof(hello));
+            member(port, &of_member, 1, 1, &hello, sizeof(hello));
         }
         CHECK(hand_over(of_0, of_1, "world/rank/0", &port), "no record of rank 0");
         return;

@@ -23,11 +23,12 @@
 #include "comm/native/multihost.h"
 
 enum { EVENTS = 32 };
-/* A peer that ended may have sent what is still needed; this long nothing moves before it is the cause. */
-static const double end_delay = 0.1;
-/* Seconds for which a link may be silent, though something was sent over it again and again, when this process is
- * asked to end. The system sends again after 0.2, 0.6 and 1.4 s. */
-static const double signal_wait = 1;
+/* Bytes that are read from a link before others have their turn: one that sends without a pause must not keep its
+ * reader for ever. */
+enum { READ_AT_ONCE = 4 << 20 };
+/* Bytes of messages that no receive has asked for, of one link. What comes beyond them is no program's way of sending
+ * ahead, and would end in the system's choice of a process to kill. */
+static const size_t unclaimed_limit = (size_t)256 << 20;
 
 static int rank_of(const native *g, const yk__native_link *l)
 {
@@ -61,7 +62,8 @@ static void out_free(control_out *o)
     free(o);
 }
 
-void yk__native_control_clear(yk__native_link *l)
+/* What waits to be sent is given up. What is arriving stays: where sending fails, reading goes on to the end. */
+static void clear_out(yk__native_link *l)
 {
     while (l->out) {
         control_out *o = l->out;
@@ -70,6 +72,11 @@ void yk__native_control_clear(yk__native_link *l)
     }
     l->out_end = &l->out;
     l->queued = 0;
+}
+
+void yk__native_control_clear(yk__native_link *l)
+{
+    clear_out(l);
     free(l->in_node);
     l->in_node = NULL;
 }
@@ -115,7 +122,7 @@ static void flush(native *g, yk__native_link *l)
     while (l->out && l->control >= 0) {
         control_out *o = l->out;
         if (!o->begun && !begin(l, o)) {
-            yk__native_control_clear(l);
+            clear_out(l);
             yk__native_abort(g, YK_ERR_MEMORY, "out of memory for a message");
             break;
         }
@@ -135,7 +142,7 @@ static void flush(native *g, yk__native_link *l)
             break;
         if (n < 0) {
             /* What the other side said before its end is read first: reading finds the end, too. */
-            yk__native_control_clear(l);
+            clear_out(l);
             break;
         }
         o->sent += (size_t)n;
@@ -188,7 +195,7 @@ static void drop_messages(yk__native_link *l)
     if (o->begun && !o->owned && o->frame.bytes) {
         o->owned = calloc(1, o->frame.bytes);
         if (!o->owned) { /* the connection ends in the middle of a frame, and the other side takes that for the cause */
-            yk__native_control_clear(l);
+            clear_out(l);
             return;
         }
         memcpy(o->owned, o->payload, o->frame.bytes);
@@ -255,21 +262,48 @@ static yk__native_message *message_of_offer(native *g, int peer, uint64_t offer)
     return NULL;
 }
 
+/* Whether a frame is one that a rank sends. Its number, where it has one, is a message's, which count from 1: 0 is the
+ * offer of a receive that has not taken one. */
+static bool is_well_formed(const control_frame *f)
+{
+    uint64_t size = yk_dtype_size((yk_dtype)f->dtype), most = size ? INT64_MAX / size : 0;
+    bool counted = size && f->number && f->count >= 0 && (uint64_t)f->count <= most;
+    switch (f->type) {
+    case CONTROL_MESSAGE: return counted && f->bytes <= CONTROL_EAGER && f->bytes == (uint64_t)f->count * size;
+    case CONTROL_OFFER: return counted && f->bytes == 0 && (uint64_t)f->count * size > CONTROL_EAGER;
+    case CONTROL_BYTES: return f->number && f->bytes && f->bytes <= CONTROL_PIECE;
+    case CONTROL_BROKEN: /* another cause than one of yk_status would be taken for none */
+        return f->bytes && f->bytes <= CONTROL_EAGER && f->code &&
+               strcmp(yk_status_name((yk_status)f->code), "unknown") != 0;
+    case CONTROL_ACCEPT:
+    case CONTROL_LEFT:
+    case CONTROL_BEGUN: return f->bytes == 0;
+    default: return false;
+    }
+}
+
+enum refusal { MALFORMED, NO_MEMORY, UNCLAIMED };
+
 /* The frame whose head is there cannot be taken: it breaks the rules, or there is no memory for it. */
-static void refuse_frame(native *g, const yk__native_link *l, bool malformed)
+static void refuse_frame(native *g, const yk__native_link *l, enum refusal why)
 {
     char who[120], self[120];
     unsigned long long bytes = (unsigned long long)l->in.bytes;
+    yk_status status;
     yk_error before;
     yk__error_take(&before);
     yk__native_rank_name(g, rank_of(g, l), who, sizeof(who));
     yk__native_rank_name(g, g->rank, self, sizeof(self));
-    yk_status status =
-        malformed
-            ? yk__native_break(g, YK_ERR_INTERNAL, "group '%s': %s sent a malformed frame (type %u, %llu bytes)",
-                               g->name, who, l->in.type, bytes)
-            : yk__native_break(g, YK_ERR_MEMORY, "group '%s': %s is out of memory for a frame of %llu bytes from %s",
-                               g->name, self, bytes, who);
+    if (why == MALFORMED)
+        status = yk__native_break(g, YK_ERR_INTERNAL, "group '%s': %s sent a malformed frame (type %u, %llu bytes)",
+                                  g->name, who, l->in.type, bytes);
+    else if (why == NO_MEMORY)
+        status = yk__native_break(g, YK_ERR_MEMORY, "group '%s': %s is out of memory for a frame of %llu bytes from %s",
+                                  g->name, self, bytes, who);
+    else
+        status = yk__native_break(g, YK_ERR_MEMORY,
+                                  "group '%s': %s has sent %zu MiB of messages that no receive of %s has asked for",
+                                  g->name, who, l->unclaimed >> 20, self);
     (void)status;
     yk_clear_error();
     yk__error_put(&before);
@@ -291,28 +325,34 @@ static void report_damage(native *g, yk__native_link *l, const char *why)
 static bool frame_begins(native *g, yk__native_link *l)
 {
     const control_frame *f = &l->in;
+    bool claimable = f->type == CONTROL_MESSAGE || f->type == CONTROL_OFFER;
+    enum refusal why = MALFORMED;
     l->in_left = f->bytes;
     l->in_node = NULL;
     l->in_begin = l->in_to = NULL;
-    if (f->type == CONTROL_BYTES && f->bytes <= CONTROL_PIECE) {
+    if (!is_well_formed(f)) {
+        refuse_frame(g, l, MALFORMED);
+        return false;
+    }
+    if (f->type == CONTROL_BYTES) {
         yk__native_message *m = message_of_offer(g, rank_of(g, l), f->number);
         size_t all = m ? (size_t)m->op.count * yk_dtype_size(m->op.dtype) : 0;
         if (m && m->arrived + f->bytes <= all) {
             l->in_begin = l->in_to = (char *)m->op.out + m->arrived;
             return true;
         }
-    } else if (f->type >= CONTROL_MESSAGE && f->type <= CONTROL_BEGUN && f->type != CONTROL_BYTES &&
-               f->bytes <= CONTROL_EAGER) {
+    } else if (claimable && l->unclaimed > unclaimed_limit) {
+        why = UNCLAIMED;
+    } else {
         l->in_node = calloc(1, sizeof(*l->in_node) + f->bytes + 1);
         if (l->in_node) {
             l->in_node->frame = *f;
             l->in_begin = l->in_to = l->in_node->bytes;
             return true;
         }
-        refuse_frame(g, l, false);
-        return false;
+        why = NO_MEMORY;
     }
-    refuse_frame(g, l, true);
+    refuse_frame(g, l, why);
     return false;
 }
 
@@ -322,8 +362,10 @@ static void accepted(native *g, yk__native_link *l, uint64_t number)
     if (g->net->dropped)
         return; /* the message is about to end, and its memory to be its caller's again */
     while (m && (m->done || m->local_rank >= 0 || m->op.kind != YK__COMM_SEND || m->op.peer != rank_of(g, l) ||
-                 m->op.number != number || !m->offer))
+                 m->op.number != number || !m->offer || m->accepted))
         m = m->next;
+    if (m)
+        m->accepted = true; /* once: the message ends, and its memory may go, when its last byte is sent */
     size_t all = m ? (size_t)m->op.count * yk_dtype_size(m->op.dtype) : 0;
     for (size_t at = 0; at < all; at += CONTROL_PIECE) {
         size_t n = all - at < CONTROL_PIECE ? all - at : CONTROL_PIECE;
@@ -343,6 +385,7 @@ static void frame_ends(native *g, yk__native_link *l)
     switch (f->type) {
     case CONTROL_MESSAGE:
     case CONTROL_OFFER:
+        l->unclaimed += yk__native_arrived_size(node);
         *l->arrived_end = node;
         l->arrived_end = &node->next;
         return;
@@ -394,7 +437,7 @@ static bool head_came(native *g, yk__native_link *l)
 
 static void receive(native *g, yk__native_link *l)
 {
-    while (l->control >= 0) {
+    for (size_t taken = 0; l->control >= 0 && taken < READ_AT_ONCE;) {
         bool began = l->in_fill >= CONTROL_HEAD;
         size_t wanted = began && l->in.bytes ? CONTROL_HEAD + YK__FRAME_HEADER : CONTROL_HEAD;
         /* Memory of messages is gone once the group is broken: the rest of a message is not wanted. */
@@ -413,6 +456,7 @@ static void receive(native *g, yk__native_link *l)
             close_link(g, l, error, error ? strerror(error) : "");
             return;
         }
+        taken += (size_t)n;
         if (head) {
             l->in_fill += (size_t)n;
             if (l->in_fill < wanted)
@@ -462,95 +506,6 @@ void yk__native_control_wait(native *g, double seconds)
     ppoll(&entry, 1, &limit, NULL);
 }
 
-/* How this rank came to lose another, which did not say that it leaves. A process that ends closes its connections, or,
- * with bytes that it has not read, resets them; what stands between the hosts may reset one as well. */
-static yk_status lost(native *g, const yk__native_link *l, const char *what, unsigned long long done)
-{
-    char who[120], self[120], link[YK__LINK_TEXT];
-    int rank = rank_of(g, l);
-    yk__native_rank_name(g, rank, who, sizeof(who));
-    yk__native_rank_name(g, g->rank, self, sizeof(self));
-    if (l->error == 0)
-        return yk__native_break(g, YK_ERR_CONNECTION, "%s: %s ended after %llu collectives of group '%s'; %s saw it",
-                                what, who, done, g->name, self);
-    if (l->error < 0)
-        return yk__native_break(g, YK_ERR_CONNECTION,
-                                "%s: %s was lost after %llu collectives of group '%s': %s; %s saw it", what, who, done,
-                                g->name, l->why, self);
-    bool reset = l->error == ECONNRESET || l->error == EPIPE;
-    return yk__native_break(
-        g, YK_ERR_CONNECTION, "%s: %s broke after %llu collectives of group '%s': %s%s (seen by rank %d)", what,
-        yk__native_link_name(g, rank, link), done, g->name, l->why,
-        reset ? ", because the process ended or something between the hosts reset it" : "", g->rank);
-}
-
-/* Seconds for which the host of a peer has not acknowledged what was sent to it again; 0: it answers, or nothing is
- * on the way. */
-static double unanswered(int fd)
-{
-    struct tcp_info info;
-    socklen_t size = sizeof(info);
-    if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) || info.tcpi_unacked == 0 ||
-        info.tcpi_retransmits == 0)
-        return 0;
-    return info.tcpi_last_ack_recv * 1e-3;
-}
-
-double yk__native_unanswered(const native *g, int rank)
-{
-    const yk__native_link *l = &g->net->links[rank];
-    double on_control = unanswered(l->control), on_data = l->data_gone ? 0 : unanswered(l->data);
-    return on_control > on_data ? on_control : on_data;
-}
-
-/* A rank that was asked to end and waits for others ends with them, at the end of the step. It need not wait for one
- * that cannot be reached; who waits says so to all (CONTROL_BEGUN), so something is on the way to each. */
-static yk_status break_unreachable(native *g)
-{
-    char what[160], self[120], link[YK__LINK_TEXT];
-    int number = yk__signal_pending();
-    for (int r = 0; r < g->world_size && number; r++) {
-        double seconds = yk__native_unanswered(g, r);
-        if (seconds < signal_wait)
-            continue;
-        return yk__native_break(
-            g, YK_ERR_CONNECTION,
-            "%s: %s was asked to end by SIG%s, and %s has not answered for %.1f s (seen by rank %d)",
-            yk__comm_describe(&g->current, what, sizeof(what)), yk__native_rank_name(g, g->rank, self, sizeof(self)),
-            sigabbrev_np(number), yk__native_link_name(g, r, link), seconds, g->rank);
-    }
-    return YK_OK;
-}
-
-yk_status yk__native_control_check_peers(native *g)
-{
-    char what[160], who[120];
-    yk_status status = YK_OK;
-    /* Who is asked to end need not be sure that nothing more comes. */
-    double wait = yk__signal_pending() ? end_delay / 10 : end_delay;
-    pthread_mutex_lock(&g->message_lock);
-    double now = 0;
-    for (int r = 0; r < g->world_size && !status; r++) {
-        const yk__native_link *l = &g->net->links[r];
-        bool left = l->left && l->done < g->current.number;
-        if (!left && (!l->closed || l->left))
-            continue;
-        now = now > 0 ? now : yk__now();
-        if (!left && (now - l->closed_at < wait || now - g->net->moved < wait))
-            continue;
-        yk__comm_describe(&g->current, what, sizeof(what));
-        yk__native_rank_name(g, r, who, sizeof(who));
-        /* It took part in the last collective that this rank has done: each begins by hearing from all. */
-        status = left ? yk__native_break(g, YK_ERR_CONNECTION, "%s: %s left after %llu collectives of group '%s'", what,
-                                         who, (unsigned long long)l->done, g->name)
-                      : lost(g, l, what, (unsigned long long)g->current.number - 1);
-    }
-    if (!status)
-        status = break_unreachable(g);
-    pthread_mutex_unlock(&g->message_lock);
-    return status;
-}
-
 static bool unacknowledged(int fd)
 {
     int bytes = 0;
@@ -581,7 +536,7 @@ void yk__native_control_flush(native *g, bool whole, double seconds)
         for (int r = 0; r < g->world_size; r++)
             waits |= outstanding(g, &g->net->links[r], whole);
         pthread_mutex_unlock(&g->message_lock);
-        double limit = yk__signal_pending() && seconds > signal_wait ? signal_wait : seconds;
+        double limit = yk__signal_pending() && seconds > NATIVE_SIGNAL_WAIT ? NATIVE_SIGNAL_WAIT : seconds;
         if (!waits || yk__now() - begin > limit)
             return;
         usleep(200);

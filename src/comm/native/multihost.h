@@ -34,6 +34,10 @@ enum {
     CONTROL_PIECE = 256 << 10 /* of a larger message: what may delay another frame */
 };
 
+/* Seconds for which a link may be silent, though something was sent over it again and again, when this process is asked
+ * to end. The system sends again after 0.2, 0.6 and 1.4 s. */
+enum { NATIVE_SIGNAL_WAIT = 1 };
+
 enum {
     CONTROL_MESSAGE = 1, /* a message with its bytes */
     CONTROL_OFFER,       /* a message whose bytes are to be asked for */
@@ -71,6 +75,12 @@ typedef struct control_arrived {
     char bytes[];
 } control_arrived;
 
+/* Memory that it takes. */
+static inline size_t yk__native_arrived_size(const control_arrived *arrived)
+{
+    return sizeof(*arrived) + arrived->frame.bytes + 1;
+}
+
 /* What is between this rank and one of another host. All but `data` and `data_gone` under the message lock. */
 typedef struct yk__native_link {
     char address[YK__ADDRESS_TEXT]; /* where the rank listens while it joins */
@@ -97,6 +107,7 @@ typedef struct yk__native_link {
     control_out *out, **out_end;
     size_t queued;
     control_arrived *arrived, **arrived_end; /* messages and offers that no receive has taken */
+    size_t unclaimed;                        /* their memory */
 } yk__native_link;
 
 struct yk__native_net {
@@ -156,12 +167,6 @@ void yk__native_control_wait(native *g, double seconds);
  * left acknowledge it, and what was sent over data connections. */
 void yk__native_control_flush(native *g, bool whole, double seconds);
 void yk__native_control_clear(yk__native_link *l);
-/* A rank of another host that ended, or left before the current collective, breaks the group. So does one whose host
- * does not answer when this process was asked to end by a signal, and waits for it. */
-yk_status yk__native_control_check_peers(native *g);
-/* Seconds for which the other side's system has not acknowledged what was sent to it again; 0: it answers, or nothing
- * is on the way. */
-double yk__native_unanswered(const native *g, int rank);
 /* "the connection between rank 0 (host a, pid 1) and rank 1 (host b, pid 2)": of this rank and another. */
 enum { YK__LINK_TEXT = 300 };
 const char *yk__native_link_name(const native *g, int rank, char text[YK__LINK_TEXT]);
@@ -258,6 +263,12 @@ void yk__native_next_board(native *g);
 char *yk__native_board_of(const native *g, int local_rank);
 
 /* ---- remote_wait.c ---- */
+/* A rank of another host that ended, or left before the current collective, breaks the group. So does one whose host
+ * does not answer when this process was asked to end by a signal, and waits for it. */
+yk_status yk__native_control_check_peers(native *g);
+/* Seconds for which the other side's system has not acknowledged what was sent to it again; 0: it answers, or nothing
+ * is on the way. */
+double yk__native_unanswered(const native *g, int rank);
 /* The slot check_hosts of the transport. */
 yk_status yk__native_check_hosts(native *g, double waited);
 

@@ -117,6 +117,7 @@ typedef struct yk__native_message {
     bool posted, done;
     uint64_t offer; /* between hosts: a receive that has asked for the bytes of this offer, 0: none */
     size_t arrived; /* of them */
+    bool accepted;  /* a send whose offer was accepted */
     yk_status status;
     yk_error error;
     double deadline;

@@ -58,6 +58,7 @@ bool yk__native_remote_recv(native *g, yk__native_message *m, yk_status *status)
     *at = a->next;
     if (!*at)
         l->arrived_end = at;
+    l->unclaimed -= yk__native_arrived_size(a);
     control_frame f = a->frame;
     if (f.dtype != (int32_t)op->dtype || f.count != op->count || (f.type == CONTROL_MESSAGE && f.bytes != bytes)) {
         yk__comm_op sent = {.kind = YK__COMM_SEND,

@@ -1,9 +1,108 @@
 /*
- * remote_wait.c - waiting for ranks of other hosts, and which of them are named when the time is over.
- * Layer: comm/native.
+ * remote_wait.c - waiting for ranks of other hosts: what is known of one that ended or does not answer, and which are
+ * named when the time is over. Layer: comm/native.
  */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+
 #include "comm/native/multihost.h"
 
+/* A peer that ended may have sent what is still needed; this long nothing moves before it is the cause. */
+static const double end_delay = 0.1;
+
+/* ---- ranks that are lost ----------------------------------------------------------------------------------------- */
+/* How this rank came to lose another, which did not say that it leaves. A process that ends closes its connections, or,
+ * with bytes that it has not read, resets them; what stands between the hosts may reset one as well. */
+static yk_status lost(native *g, int rank, const char *what, unsigned long long done)
+{
+    char who[120], self[120], link[YK__LINK_TEXT];
+    const yk__native_link *l = &g->net->links[rank];
+    yk__native_rank_name(g, rank, who, sizeof(who));
+    yk__native_rank_name(g, g->rank, self, sizeof(self));
+    if (l->error == 0)
+        return yk__native_break(g, YK_ERR_CONNECTION, "%s: %s ended after %llu collectives of group '%s'; %s saw it",
+                                what, who, done, g->name, self);
+    if (l->error < 0)
+        return yk__native_break(g, YK_ERR_CONNECTION,
+                                "%s: %s was lost after %llu collectives of group '%s': %s; %s saw it", what, who, done,
+                                g->name, l->why, self);
+    bool reset = l->error == ECONNRESET || l->error == EPIPE;
+    return yk__native_break(
+        g, YK_ERR_CONNECTION, "%s: %s broke after %llu collectives of group '%s': %s%s (seen by rank %d)", what,
+        yk__native_link_name(g, rank, link), done, g->name, l->why,
+        reset ? ", because the process ended or something between the hosts reset it" : "", g->rank);
+}
+
+/* Seconds for which the host of a peer has not acknowledged what was sent to it again; 0: it answers, or nothing is
+ * on the way. */
+static double unanswered(int fd)
+{
+    struct tcp_info info;
+    socklen_t size = sizeof(info);
+    if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) || info.tcpi_unacked == 0 ||
+        info.tcpi_retransmits == 0)
+        return 0;
+    return info.tcpi_last_ack_recv * 1e-3;
+}
+
+double yk__native_unanswered(const native *g, int rank)
+{
+    const yk__native_link *l = &g->net->links[rank];
+    double on_control = unanswered(l->control), on_data = l->data_gone ? 0 : unanswered(l->data);
+    return on_control > on_data ? on_control : on_data;
+}
+
+/* A rank that was asked to end and waits for others ends with them, at the end of the step. It need not wait for one
+ * that cannot be reached; who waits says so to all (CONTROL_BEGUN), so something is on the way to each. */
+static yk_status break_unreachable(native *g)
+{
+    char what[160], self[120], link[YK__LINK_TEXT];
+    int number = yk__signal_pending();
+    for (int r = 0; r < g->world_size && number; r++) {
+        double seconds = yk__native_unanswered(g, r);
+        if (seconds < NATIVE_SIGNAL_WAIT)
+            continue;
+        return yk__native_break(
+            g, YK_ERR_CONNECTION,
+            "%s: %s was asked to end by SIG%s, and %s has not answered for %.1f s (seen by rank %d)",
+            yk__comm_describe(&g->current, what, sizeof(what)), yk__native_rank_name(g, g->rank, self, sizeof(self)),
+            sigabbrev_np(number), yk__native_link_name(g, r, link), seconds, g->rank);
+    }
+    return YK_OK;
+}
+
+yk_status yk__native_control_check_peers(native *g)
+{
+    char what[160], who[120];
+    yk_status status = YK_OK;
+    /* Who is asked to end need not be sure that nothing more comes. */
+    double wait = yk__signal_pending() ? end_delay / 10 : end_delay;
+    pthread_mutex_lock(&g->message_lock);
+    double now = 0;
+    for (int r = 0; r < g->world_size && !status; r++) {
+        const yk__native_link *l = &g->net->links[r];
+        bool left = l->left && l->done < g->current.number;
+        if (!left && (!l->closed || l->left))
+            continue;
+        now = now > 0 ? now : yk__now();
+        if (!left && (now - l->closed_at < wait || now - g->net->moved < wait))
+            continue;
+        yk__comm_describe(&g->current, what, sizeof(what));
+        yk__native_rank_name(g, r, who, sizeof(who));
+        /* It took part in the last collective that this rank has done: each begins by hearing from all. */
+        status = left ? yk__native_break(g, YK_ERR_CONNECTION, "%s: %s left after %llu collectives of group '%s'", what,
+                                         who, (unsigned long long)l->done, g->name)
+                      : lost(g, r, what, (unsigned long long)g->current.number - 1);
+    }
+    if (!status)
+        status = break_unreachable(g);
+    pthread_mutex_unlock(&g->message_lock);
+    return status;
+}
+
+/* ---- ranks that do not come -------------------------------------------------------------------------------------- */
 /* Time is up between hosts: the cause are the ranks that are not known to have come to this operation. Where all have
  * come, it is the one that this rank waits for (-1: let those decide who wait for another host). */
 static yk_status break_stalled_hosts(native *g, int waits_for)
