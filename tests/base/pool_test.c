@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/core.h"
+#include "tests/support/machine.h"
 
 enum { LONGEST = 5000 };
 
@@ -70,7 +71,7 @@ static void meet(void *argument, int64_t begin, int64_t end, int thread)
     atomic_fetch_or(&m->mask, 1 << thread);
     atomic_fetch_add(&m->arrived, 1);
     double start = yk__now();
-    while (atomic_load(&m->arrived) < m->threads && yk__now() - start < 30)
+    while (atomic_load(&m->arrived) < m->threads && yk__now() - start < patience(30))
         sched_yield();
 }
 

@@ -165,16 +165,16 @@ static void goes_on_to_the_bit(void **state)
     (void)state;
     for (int i = 0; i < 4; i++) {
         how h = {.sharded = i & 1, .async = i & 2, .steps = 4};
-        run_ranks(PROCESSES, 3, train_and_save, &h, 20, true);
+        run_ranks(PROCESSES, 3, train_and_save, &h, patience(20), true);
         struct stat info;
         assert_int_equal(stat("root/step-00000004/optimizer-00003-of-00003.safetensors", &info) == 0, h.sharded);
         assert_int_equal(stat("root/step-00000004/optimizer.safetensors", &info) == 0, !h.sharded);
         assert_int_not_equal(stat("root/step-00000001", &info), 0); /* three are kept */
         assert_int_equal(stat("root/step-00000002", &info), 0);
         expect_ok(yk_checkpoint_verify("root/step-00000003"));
-        run_ranks(PROCESSES, 3, go_on, &h, 20, true);
+        run_ranks(PROCESSES, 3, go_on, &h, patience(20), true);
         h.broadcast = true;
-        run_ranks(PROCESSES, 3, go_on, &h, 20, true);
+        run_ranks(PROCESSES, 3, go_on, &h, patience(20), true);
         assert_int_equal(nftw("root", remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
     }
 }
@@ -234,7 +234,7 @@ static void any_number_of_processes(void **state)
     (void)state;
     const leg legs[] = {{8, true, false}, {4, false, false}, {1, true, false}, {3, true, false}, {8, true, true}};
     for (size_t i = 0; i < sizeof(legs) / sizeof(legs[0]); i++)
-        run_ranks(PROCESSES, legs[i].size, next_leg, &legs[i], 20, true);
+        run_ranks(PROCESSES, legs[i].size, next_leg, &legs[i], patience(20), true);
     yk_state_dict *first = weights_of(5), *last = weights_of(7); /* three are kept: 5, 6 and 7 */
     run r;
     run_make(&r, 0, 1, 7);
@@ -298,9 +298,9 @@ static void other_streams(rank_context *c)
 static void new_ranks_get_random_numbers_of_their_own(void **state)
 {
     (void)state;
-    run_ranks(PROCESSES, 2, train_and_save, &(how){.steps = 2}, 20, true);
-    run_ranks(PROCESSES, 4, other_streams, NULL, 20, true);
-    run_ranks(PROCESSES, 1, other_streams, NULL, 20, true);
+    run_ranks(PROCESSES, 2, train_and_save, &(how){.steps = 2}, patience(20), true);
+    run_ranks(PROCESSES, 4, other_streams, NULL, patience(20), true);
+    run_ranks(PROCESSES, 1, other_streams, NULL, patience(20), true);
 }
 
 /* ---- what goes wrong -------------------------------------------------------------------------------------------- */
@@ -354,7 +354,7 @@ static void a_full_disk_is_everybodys_error(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        run_ranks(PROCESSES, 2, full_disk, &(how){.sharded = i & 1, .async = i & 2}, 20, true);
+        run_ranks(PROCESSES, 2, full_disk, &(how){.sharded = i & 1, .async = i & 2}, patience(20), true);
         expect_ok(yk_checkpoint_verify("root/step-00000003"));
         assert_int_equal(nftw("root", remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
     }
@@ -418,7 +418,7 @@ static void not_the_same(rank_context *c)
 static void all_pick_the_same(void **state)
 {
     (void)state;
-    run_ranks(PROCESSES, 3, not_the_same, NULL, 20, true);
+    run_ranks(PROCESSES, 3, not_the_same, NULL, patience(20), true);
 }
 
 static void managers(rank_context *c)
@@ -458,7 +458,7 @@ static void managers(rank_context *c)
 static void managers_agree(void **state)
 {
     (void)state;
-    run_ranks(PROCESSES, 2, managers, NULL, 20, true);
+    run_ranks(PROCESSES, 2, managers, NULL, patience(20), true);
 }
 
 int main(void)

@@ -4,6 +4,7 @@
  * YOKE_KILLS is how often (`make soak`: 500).
  */
 #include "tests/checkpoint/folders.h"
+#include "tests/support/machine.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -54,12 +55,13 @@ typedef struct plan {
 /* One rank, which saves one step after another; rank 0 tells each that is safe. */
 static void save_steps(const plan *p, int rank, int out)
 {
-    alarm(60);
+    alarm((unsigned)patience(60));
     char path[64];
     snprintf(path, sizeof(path), "store.%d", p->round);
     yk_scope scope = yk_scope_begin();
-    yk_process_group *group = yk_process_group_create(yk_file_store(path), rank, RANKS,
-                                                      &(yk_process_group_options){.timeout = 20, .join_timeout = 20});
+    yk_process_group *group =
+        yk_process_group_create(yk_file_store(path), rank, RANKS,
+                                &(yk_process_group_options){.timeout = patience(20), .join_timeout = patience(20)});
     yk_checkpoint_state s;
     make_state(&s);
     yk_checkpoint_manager *m = yk_checkpoint_manager_create(

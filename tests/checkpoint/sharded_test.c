@@ -147,11 +147,11 @@ static void expect_whole(const char *dir)
 static void any_number_of_ranks(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 8, hop_rank, &(hop){NULL, "a"}, 20, true);
-    run_ranks(PROCESSES, 4, hop_rank, &(hop){"a", "b"}, 20, true);
-    run_ranks(THREADS, 1, hop_rank, &(hop){"b", "c"}, 20, true);
-    run_ranks(THREADS, 3, hop_rank, &(hop){"c", "d"}, 20, true);
-    run_ranks(PROCESSES, 8, hop_rank, &(hop){"d", "e"}, 20, true);
+    run_ranks(THREADS, 8, hop_rank, &(hop){NULL, "a"}, patience(20), true);
+    run_ranks(PROCESSES, 4, hop_rank, &(hop){"a", "b"}, patience(20), true);
+    run_ranks(THREADS, 1, hop_rank, &(hop){"b", "c"}, patience(20), true);
+    run_ranks(THREADS, 3, hop_rank, &(hop){"c", "d"}, patience(20), true);
+    run_ranks(PROCESSES, 8, hop_rank, &(hop){"d", "e"}, patience(20), true);
     static const char *const dirs[] = {"a", "b", "c", "d", "e"};
     for (int i = 0; i < 5; i++) {
         expect_ok(yk_sharded_verify(dirs[i]));
@@ -177,7 +177,7 @@ static void any_number_of_ranks(void **state)
 static void pieces_of_any_shape(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 3, hop_rank, &(hop){NULL, "a"}, 20, true);
+    run_ranks(THREADS, 3, hop_rank, &(hop){NULL, "a"}, patience(20), true);
     yk_tensor *x = yk_zeros(2, (int64_t[]){3, 20}, &(yk_tensor_options){.dtype = YK_F32});
     yk_tensor *turned = yk_transpose(x, 0, 1); /* (20, 3), rows 11 to 31 of "rows", columns 1 to 4 */
     yk_tensor *brain = yk_zeros(2, (int64_t[]){1, 60000}, &(yk_tensor_options){.dtype = YK_BF16});
@@ -221,7 +221,7 @@ static void pieces_of_any_shape(void **state)
 static void only_what_is_needed(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 4, hop_rank, &(hop){NULL, "a"}, 20, true);
+    run_ranks(THREADS, 4, hop_rank, &(hop){NULL, "a"}, patience(20), true);
     yk_tensor *x = yk_zeros(1, (int64_t[]){10}, &(yk_tensor_options){.dtype = YK_F64});
     const yk_shard last = {"more.rows", x, (int64_t[]){1000003}, (int64_t[]){999993}}; /* rank 0's: in reverse */
     const yk_shard first = {"more.rows", x, (int64_t[]){1000003}, (int64_t[]){0}};     /* rank 3's */
@@ -251,7 +251,7 @@ static void only_what_is_needed(void **state)
 static void damage(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 2, hop_rank, &(hop){NULL, "a"}, 20, true);
+    run_ranks(THREADS, 2, hop_rank, &(hop){NULL, "a"}, patience(20), true);
     static const char *const files[] = {"a/model.index.json", "a/model-00001-of-00002.safetensors",
                                         "a/model-00002-of-00002.safetensors"};
     for (int f = 0; f < 3; f++) {
@@ -281,7 +281,7 @@ static void damage(void **state)
 static void bad_indices(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 2, hop_rank, &(hop){NULL, "a"}, 20, true);
+    run_ranks(THREADS, 2, hop_rank, &(hop){NULL, "a"}, patience(20), true);
     static const struct {
         const char *find, *put, *message;
     } lies[] = {
@@ -337,7 +337,7 @@ static void write_index(json_t *json)
 static void whole_checksums(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 2, hop_rank, &(hop){NULL, "a"}, 20, true);
+    run_ranks(THREADS, 2, hop_rank, &(hop){NULL, "a"}, patience(20), true);
     json_t *json = yk__sealed_read("a/model.index.json", 1 << 20, "yoke sharded tensors", "an index");
     assert_non_null(json);
     json_t *files = json_object_get(json, "files");
@@ -426,7 +426,7 @@ static void repeat_parts(json_t *list) /* of files 0, 1, 0: no two that follow o
 static void indices_with_holes(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 2, hop_rank, &(hop){NULL, "a"}, 20, true);
+    run_ranks(THREADS, 2, hop_rank, &(hop){NULL, "a"}, patience(20), true);
     change_index(drop_part, "a/model.index.json: tensor 'rows' of shape (37, 5): the parts of all ranks hold 90 of its "
                             "185 elements");
     change_index(move_part, "tensor 'rows': elements [0:18, 0:5] of rank 0 overlap [17:36, 0:5] of rank 1");
@@ -458,7 +458,7 @@ static void copies_rank(rank_context *c)
 static void copies_are_written_once(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 4, copies_rank, NULL, 20, true);
+    run_ranks(THREADS, 4, copies_rank, NULL, patience(20), true);
     yk_state_dict *dict = yk_sharded_load_whole("copies", (yk_device){0});
     assert_non_null(dict);
     assert_int_equal(yk_state_dict_count(dict), 16);
@@ -496,7 +496,7 @@ static void misfits_rank(rank_context *c)
 static void misfits_are_told_to_all(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 3, misfits_rank, NULL, 20, true);
+    run_ranks(THREADS, 3, misfits_rank, NULL, patience(20), true);
 }
 
 /* One rank's disk is full: all fail with its name, what was there stays, nothing is left; and then it works. */
@@ -530,7 +530,7 @@ static void a_full_disk_on_one_rank(void **state)
 {
     (void)state;
     for (int bad = 0; bad < 3; bad += 2)
-        run_ranks(PROCESSES, 3, full_disk_rank, &bad, 20, true);
+        run_ranks(PROCESSES, 3, full_disk_rank, &bad, patience(20), true);
     expect_whole("d");
 }
 
@@ -559,7 +559,7 @@ static void strangers_rank(rank_context *c)
 static void strangers_are_told(void **state)
 {
     (void)state;
-    run_ranks(PROCESSES, 2, strangers_rank, NULL, 20, true);
+    run_ranks(PROCESSES, 2, strangers_rank, NULL, patience(20), true);
 }
 
 static void files_of_others_stay(void **state)

@@ -16,7 +16,7 @@ static native *state_of(const rank_context *c)
 /* Waits, for a minute at most, until the counter is there. */
 static void wait_until(atomic_int *counter, int value)
 {
-    double until = yk__now() + 60;
+    double until = yk__now() + patience(60);
     while (atomic_load(counter) < value && yk__now() < until)
         usleep(100);
 }
@@ -81,7 +81,7 @@ static void process_inside(rank_context *c)
     double seconds = yk__now() - begin;
     CHECK(status == YK_ERR_CONNECTION && strstr(yk_last_error()->message, "enough"), "%s", yk_last_error()->message);
     yk_clear_error();
-    CHECK(seconds < 15, "%g s", seconds);
+    CHECK(seconds < patience(15), "%g s", seconds);
     uint64_t now = yk__region_find(p, COUNT * sizeof(float)).id;
     CHECK((now != id) == (signal != SIGKILL), "region %d is number %d now", (int)id, (int)now);
     for (int i = 0; i < COUNT; i++)
@@ -101,9 +101,9 @@ static void process_inside(rank_context *c)
 static void test_inside(void **unused)
 {
     (void)unused;
-    run_ranks(THREADS, 3, thread_inside, NULL, 20, true);
+    run_ranks(THREADS, 3, thread_inside, NULL, patience(20), true);
     for (int i = 0; i < 3; i++)
-        run_ranks(PROCESSES, 3, process_inside, (int[]){i == 0 ? 0 : i == 1 ? SIGSTOP : SIGKILL}, 20, true);
+        run_ranks(PROCESSES, 3, process_inside, (int[]){i == 0 ? 0 : i == 1 ? SIGSTOP : SIGKILL}, patience(20), true);
 }
 
 /* A rank that passes the first round of an operation when the others have given it up touches nothing. */
@@ -117,7 +117,7 @@ static void late_entrance(rank_context *c)
     CHECK_OK(yk_barrier(c->group));
     if (c->rank == 1)
         yk_process_group_abort(c->group, "enough");
-    double until = yk__now() + 10;
+    double until = yk__now() + patience(10);
     while (!atomic_load(&g->head->broken) && yk__now() < until)
         usleep(100);
     CHECK_FAILS(yk__native_enter(g), YK_ERR_CONNECTION, "enough");
@@ -127,7 +127,7 @@ static void late_entrance(rank_context *c)
 static void test_entrance(void **unused)
 {
     (void)unused;
-    run_ranks(THREADS, 2, late_entrance, NULL, 20, true);
+    run_ranks(THREADS, 2, late_entrance, NULL, patience(20), true);
 }
 
 /* ---- a message is being read ------------------------------------------------------------------------------------- */
@@ -146,7 +146,7 @@ static void read_message(rank_context *c)
     }
     yk__native_slot *slot = &g->channels[0 * g->world_size + 1].slots[0];
     uint32_t state = SLOT_POSTED;
-    double until = yk__now() + 10;
+    double until = yk__now() + patience(10);
     while (!atomic_compare_exchange_strong(&slot->state, &state, SLOT_READING) && yk__now() < until) {
         state = SLOT_POSTED;
         usleep(100);
@@ -167,8 +167,8 @@ static void read_message(rank_context *c)
 static void test_message(void **unused)
 {
     (void)unused;
-    run_ranks(THREADS, 2, read_message, NULL, 20, true);
-    run_ranks(PROCESSES, 2, read_message, NULL, 20, true);
+    run_ranks(THREADS, 2, read_message, NULL, patience(20), true);
+    run_ranks(PROCESSES, 2, read_message, NULL, patience(20), true);
 }
 
 /* ---- the real thing, at random moments --------------------------------------------------------------------------- */
@@ -223,7 +223,8 @@ static void breaking(rank_context *c)
         char name[32];
         snprintf(name, sizeof(name), "round%d", round);
         yk_process_group *g = yk_process_group_create(
-            c->store, c->rank, c->size, &(yk_process_group_options){.name = name, .timeout = 20, .join_timeout = 10});
+            c->store, c->rank, c->size,
+            &(yk_process_group_options){.name = name, .timeout = patience(20), .join_timeout = patience(10)});
         CHECK(g, "round %d: %s", round, yk_last_error()->message);
         aborter a = {g, 2000 + round * 977 % 9000};
         pthread_t thread;
@@ -240,9 +241,9 @@ static void breaking(rank_context *c)
 static void test_breaking(void **unused)
 {
     (void)unused;
-    run_ranks(THREADS, 3, breaking, NULL, 20, false);
+    run_ranks(THREADS, 3, breaking, NULL, patience(20), false);
     if (FORKS_THREADS)
-        run_ranks(PROCESSES, 3, breaking, NULL, 20, false);
+        run_ranks(PROCESSES, 3, breaking, NULL, patience(20), false);
 }
 
 /* Rank 1 is stopped somewhere in a large operation, and goes on when the others have given it up. */
@@ -269,7 +270,7 @@ static void stopped_somewhere(rank_context *c)
         return;
     }
     fill(p, n, -5);
-    double until = yk__now() + 60;
+    double until = yk__now() + patience(60);
     while (!atomic_load(&c->signals[1]) && yk__now() < until) { /* time may have run out before it was stopped */
         kill(c->pids[1], SIGCONT);
         usleep(1000);
@@ -304,7 +305,7 @@ static void lacking(rank_context *c)
 static void test_lacking(void **state)
 {
     (void)state;
-    run_ranks(PROCESSES, 2, lacking, NULL, 20, true);
+    run_ranks(PROCESSES, 2, lacking, NULL, patience(20), true);
 }
 
 int main(void)

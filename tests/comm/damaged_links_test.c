@@ -215,9 +215,10 @@ static void three_players(rank_context *c)
         be_the_network(c, of_0, of_1);
         return;
     }
-    c->group = yk_process_group_create(
-        c->rank ? of_1 : of_0, c->rank, 2,
-        &(yk_process_group_options){.timeout = 20, .join_timeout = 40, .host_id = c->rank ? "a" : "b"});
+    c->group = yk_process_group_create(c->rank ? of_1 : of_0, c->rank, 2,
+                                       &(yk_process_group_options){.timeout = patience(20),
+                                                                   .join_timeout = patience(40),
+                                                                   .host_id = c->rank ? "a" : "b"});
     CHECK(c->group, "%s", yk_last_error()->message);
     double begin = yk__now();
     bool unharmed = d->action == NOTHING || d->action == CUT;
@@ -227,7 +228,7 @@ static void three_players(rank_context *c)
         CHECK_OK(yk_barrier(c->group));
         return;
     }
-    CHECK(yk__now() - begin < 15, "it took %g s", yk__now() - begin); /* not by a time-out */
+    CHECK(yk__now() - begin < patience(15), "it took %g s", yk__now() - begin); /* not by a time-out */
     const yk_error *error = yk_last_error();
     CHECK(error, "no error");
     char link[100], port[30];
@@ -252,7 +253,7 @@ static void run_all(bool encrypted)
                         .from_0 = action & 1,
                         .frame = 6 + action,
                         .encrypted = encrypted};
-            run_ranks(THREADS, 3, three_players, &d, 20, false);
+            run_ranks(THREADS, 3, three_players, &d, patience(20), false);
         }
     }
     unsetenv("YOKE_ENCRYPT");
@@ -282,7 +283,7 @@ static void test_lost_while_joining(void **unused)
             for (int cuts = 1; cuts <= (taken ? 1 : 6); cuts += 5) {
                 damage d = {
                     .action = CUT, .connection = DATA, .from_0 = from_0, .frame = unit, .cuts = cuts, .hold = taken};
-                run_ranks(THREADS, 3, three_players, &d, 20, false);
+                run_ranks(THREADS, 3, three_players, &d, patience(20), false);
             }
         }
     }

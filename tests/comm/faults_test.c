@@ -46,8 +46,8 @@ static void test_mismatch(void **unused)
 {
     (void)unused;
     for (int variant = 0; variant < 6; variant++) {
-        run_ranks(THREADS, 2, different_operations, &variant, 20, true);
-        run_ranks(PROCESSES, 3, different_operations, &variant, 20, true);
+        run_ranks(THREADS, 2, different_operations, &variant, patience(20), true);
+        run_ranks(PROCESSES, 3, different_operations, &variant, patience(20), true);
     }
 }
 
@@ -87,7 +87,7 @@ static void missing_rank(rank_context *c)
         CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), YK_ERR_STALLED, "all_reduce #2 (float32, 10 elements, sum)",
                     "waited 0.5 s for rank 1 (host ", test_layout ? "" : "which has done 1 collectives");
     double seconds = yk__now() - begin;
-    CHECK(seconds > 0.2 && seconds < 10, "%g s", seconds);
+    CHECK(seconds > 0.2 && seconds < patience(10), "%g s", seconds);
     atomic_store(&c->signals[0], 1);
 }
 
@@ -98,8 +98,8 @@ static void test_missing(void **unused)
         run_ranks(THREADS, 2, missing_rank, &message, 0.5, true);
         run_ranks(PROCESSES, 3, missing_rank, &message, 0.5, true);
     }
-    run_ranks(THREADS, 2, different_messages, NULL, 20, true);
-    run_ranks(PROCESSES, 2, different_messages, NULL, 20, true);
+    run_ranks(THREADS, 2, different_messages, NULL, patience(20), true);
+    run_ranks(PROCESSES, 2, different_messages, NULL, patience(20), true);
 }
 
 /* A send that fails on its own, here because there are no descriptors for its buffer, breaks the group. */
@@ -126,7 +126,7 @@ static void send_without_buffer(rank_context *c)
 static void test_failing_send(void **unused)
 {
     (void)unused;
-    run_ranks(PROCESSES, 2, send_without_buffer, NULL, 20, true);
+    run_ranks(PROCESSES, 2, send_without_buffer, NULL, patience(20), true);
 }
 
 /* What an error says of a rank that is stopped, where that can be seen: on the same host, with /proc. */
@@ -173,8 +173,8 @@ static void test_lost(void **unused)
 {
     (void)unused;
     int signal = SIGKILL;
-    run_ranks(PROCESSES, 3, lost_process, &signal, 30, true);
-    run_ranks(PROCESSES, 2, lost_sender, NULL, 30, true);
+    run_ranks(PROCESSES, 3, lost_process, &signal, patience(30), true);
+    run_ranks(PROCESSES, 2, lost_sender, NULL, patience(30), true);
     signal = SIGSTOP;
     run_ranks(PROCESSES, 3, lost_process, &signal, 1, true);
 }
@@ -215,10 +215,10 @@ static void test_leaving(void **unused)
 {
     (void)unused;
     for (int kind = THREADS; kind <= PROCESSES; kind++) {
-        run_ranks((enum rank_kind)kind, 2, left_rank, NULL, 20, true);
+        run_ranks((enum rank_kind)kind, 2, left_rank, NULL, patience(20), true);
         if (kind == THREADS || FORKS_THREADS)
-            run_ranks((enum rank_kind)kind, 2, destroyed_early, NULL, 20, true);
-        run_ranks((enum rank_kind)kind, 3, aborted, NULL, 20, true);
+            run_ranks((enum rank_kind)kind, 2, destroyed_early, NULL, patience(20), true);
+        run_ranks((enum rank_kind)kind, 3, aborted, NULL, patience(20), true);
     }
 }
 
@@ -265,7 +265,7 @@ static void test_dump(void **unused)
     assert_non_null(mkdtemp(folder));
     snprintf(prefix, sizeof(prefix), "%s/comm", folder);
     setenv("YOKE_COMM_DUMP", prefix, 1);
-    run_ranks(THREADS, 2, dumping, prefix, 20, true);
+    run_ranks(THREADS, 2, dumping, prefix, patience(20), true);
     unsetenv("YOKE_COMM_DUMP");
     assert_int_equal(rmdir(folder), 0);
 }
@@ -366,7 +366,7 @@ static void environment_rank(rank_context *c)
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     snprintf(text, sizeof(text), "%d", *(const int *)c->arg);
     setenv("MASTER_PORT", text, 1);
-    CHECK_OK(yk_init_process_group(&(yk_init_options){.join_timeout = 10}));
+    CHECK_OK(yk_init_process_group(&(yk_init_options){.join_timeout = patience(10)}));
     yk_tensor *x = yk_full(YK_SHAPE(3), c->rank + 1, NULL);
     CHECK_OK(yk_all_reduce(x, YK_OP_SUM, NULL));
     CHECK(yk_get(x, (int64_t[]){2}) == c->size * (c->size + 1) / 2, "%g", yk_get(x, (int64_t[]){2}));
@@ -382,7 +382,7 @@ static void test_environment(void **unused)
     assert_non_null(probe);
     int port = yk_store_port(probe);
     yk_scope_end(scope);
-    run_ranks(PROCESSES, 3, environment_rank, &port, 10, false);
+    run_ranks(PROCESSES, 3, environment_rank, &port, patience(10), false);
 }
 #endif
 
@@ -392,8 +392,8 @@ static void soak(rank_context *c)
         yk_scope scope = yk_scope_begin();
         char name[32];
         snprintf(name, sizeof(name), "round%d", i);
-        yk_process_group *g = yk_process_group_create(c->store, c->rank, c->size,
-                                                      &(yk_process_group_options){.name = name, .join_timeout = 10});
+        yk_process_group *g = yk_process_group_create(
+            c->store, c->rank, c->size, &(yk_process_group_options){.name = name, .join_timeout = patience(10)});
         CHECK(g, "round %d: %s", i, yk_last_error()->message);
         yk_tensor *x = i % 2 ? yk_comm_alloc(YK_SHAPE(9000), NULL) : yk_empty(YK_SHAPE(9000), NULL);
         float *p = yk_tensor_data(x);
@@ -409,9 +409,9 @@ static void soak(rank_context *c)
 static void test_soak(void **unused)
 {
     (void)unused;
-    run_ranks(THREADS, 3, soak, NULL, 20, false);
+    run_ranks(THREADS, 3, soak, NULL, patience(20), false);
 #if FORKS_THREADS
-    run_ranks(PROCESSES, 2, soak, NULL, 20, false);
+    run_ranks(PROCESSES, 2, soak, NULL, patience(20), false);
 #endif
 }
 
@@ -432,7 +432,7 @@ static void crowd(rank_context *c)
 static void test_crowd(void **unused)
 {
     (void)unused;
-    run_ranks(PROCESSES, 8, crowd, NULL, 20, true);
+    run_ranks(PROCESSES, 8, crowd, NULL, patience(20), true);
 }
 
 int main(void)

@@ -49,7 +49,7 @@ static void killed_in_the_middle(rank_context *c)
     }
     yk_status status = YK_OK;
     double begin = yk__now();
-    for (int i = 0; !status && yk__now() - begin < 20; i++)
+    for (int i = 0; !status && yk__now() - begin < patience(20); i++)
         status = what == 0   ? yk_all_reduce(x, YK_OP_SUM, c->group)
                  : what == 1 ? yk_all_gather(all, x, c->group)
                              : yk_all_reduce(x, YK_OP_SUM, c->group);
@@ -62,7 +62,7 @@ static void killed_in_the_middle(rank_context *c)
              strstr(yk_last_error()->message, " broke after") ? "broke" : "ended");
     CHECK(strstr(yk_last_error()->message, culprit) && strstr(yk_last_error()->message, "rank 1 (host "), "%s",
           yk_last_error()->message);
-    CHECK(seconds < 10, "%g s", seconds);
+    CHECK(seconds < patience(10), "%g s", seconds);
 }
 
 static void test_killed(void **unused)
@@ -70,9 +70,9 @@ static void test_killed(void **unused)
     (void)unused;
     for (int what = 0; what < 3; what++) {
         test_layout = EACH_ALONE;
-        run_ranks(PROCESSES, 3, killed_in_the_middle, &what, 30, true);
+        run_ranks(PROCESSES, 3, killed_in_the_middle, &what, patience(30), true);
         test_layout = UNEVEN;
-        run_ranks(PROCESSES, 5, killed_in_the_middle, &what, 30, true);
+        run_ranks(PROCESSES, 5, killed_in_the_middle, &what, patience(30), true);
     }
 }
 
@@ -86,7 +86,7 @@ static void cut_connection(rank_context *c)
     if (c->rank == 2)
         shutdown(g->net->links[1].data, SHUT_RDWR);
     yk_status status = YK_OK;
-    for (double begin = yk__now(); !status && yk__now() - begin < 20;)
+    for (double begin = yk__now(); !status && yk__now() - begin < patience(20);)
         status = yk_all_reduce(x, YK_OP_SUM, c->group);
     const char *message = yk_last_error() ? yk_last_error()->message : "";
     CHECK(status == YK_ERR_CONNECTION, "%d: %s", status, message);
@@ -100,7 +100,7 @@ static void test_cut_connection(void **unused)
 {
     (void)unused;
     test_layout = EACH_ALONE;
-    run_ranks(PROCESSES, 3, cut_connection, NULL, 30, true);
+    run_ranks(PROCESSES, 3, cut_connection, NULL, patience(30), true);
 }
 
 /* The receiver of a large message is killed, the sender of one, and the sender alone is stopped. */
@@ -233,12 +233,12 @@ static void message_without_memory(rank_context *c)
 static void test_messages(void **unused)
 {
     (void)unused;
-    run_ranks(THREADS, 2, abandoned_message, NULL, 20, false);
+    run_ranks(THREADS, 2, abandoned_message, NULL, patience(20), false);
     test_layout = EACH_ALONE;
     for (int without = 0; without < 2 && LIMITS_MEMORY; without++)
-        run_ranks(PROCESSES, 2, message_without_memory, &without, 20, true);
+        run_ranks(PROCESSES, 2, message_without_memory, &without, patience(20), true);
     for (int victim = 0; victim < 2; victim++)
-        run_ranks(PROCESSES, 2, large_message, &victim, 30, true);
+        run_ranks(PROCESSES, 2, large_message, &victim, patience(30), true);
     run_ranks(PROCESSES, 2, unwanted_message, NULL, 0.5, true);
 }
 
@@ -263,7 +263,7 @@ static void expect_unreached(const char *address, yk_status code, const char *wh
     double begin = yk__now();
     assert_null(
         yk_process_group_create(store, 1, 2, &(yk_process_group_options){.join_timeout = 1, .host_id = "here"}));
-    assert_true(yk__now() - begin < 20);
+    assert_true(yk__now() - begin < patience(20));
     char text[300];
     snprintf(text, sizeof(text), "cannot reach rank 0 (host nowhere, pid 99) at %s: %s", address, why);
     expect_error(code, text);
@@ -301,7 +301,8 @@ static void strangers(rank_context *c)
 {
     if (c->rank < 2) {
         yk_process_group *g = yk_process_group_create(
-            c->store, c->rank, 2, &(yk_process_group_options){.join_timeout = 15, .host_id = c->rank ? "a" : "b"});
+            c->store, c->rank, 2,
+            &(yk_process_group_options){.join_timeout = patience(15), .host_id = c->rank ? "a" : "b"});
         CHECK(g, "%s", yk_last_error()->message);
         CHECK_OK(yk_barrier(g));
         return;
@@ -350,9 +351,9 @@ static void silent_strangers(rank_context *c)
         close(next);
         files.rlim_cur = (rlim_t)next + 40;
         CHECK(!c->process || setrlimit(RLIMIT_NOFILE, &files) == 0, "%s", strerror(errno));
-        yk_process_group *g =
-            yk_process_group_create(c->rank ? of_1 : of_0, c->rank, 2,
-                                    &(yk_process_group_options){.join_timeout = 40, .host_id = c->rank ? "a" : "b"});
+        yk_process_group *g = yk_process_group_create(
+            c->rank ? of_1 : of_0, c->rank, 2,
+            &(yk_process_group_options){.join_timeout = patience(40), .host_id = c->rank ? "a" : "b"});
         CHECK(g, "%s", yk_last_error()->message);
         CHECK_OK(yk_barrier(g));
         return;
@@ -384,9 +385,9 @@ static void silent_strangers(rank_context *c)
 static void test_strangers(void **unused)
 {
     (void)unused;
-    run_ranks(THREADS, 3, strangers, NULL, 20, false);
-    run_ranks(THREADS, 3, silent_strangers, NULL, 20, false);
-    run_ranks(PROCESSES, 3, silent_strangers, NULL, 20, false);
+    run_ranks(THREADS, 3, strangers, NULL, patience(20), false);
+    run_ranks(THREADS, 3, silent_strangers, NULL, patience(20), false);
+    run_ranks(PROCESSES, 3, silent_strangers, NULL, patience(20), false);
 }
 
 /* YOKE_SHARED_MEMORY=0 makes a host of every rank. */
@@ -407,7 +408,7 @@ static void test_alone(void **unused)
     (void)unused;
     test_layout = ONE_HOST;
     setenv("YOKE_SHARED_MEMORY", "0", 1);
-    run_ranks(THREADS, 3, alone, NULL, 20, true);
+    run_ranks(THREADS, 3, alone, NULL, patience(20), true);
     setenv("YOKE_SHARED_MEMORY", "no", 1);
     yk_scope scope = yk_scope_begin();
     assert_null(yk_process_group_create(NULL, 0, 1, NULL));

@@ -24,7 +24,7 @@ static yk_store *open_store(int port, bool is_server)
                                                 .secret = secret,
                                                 .secret_size = sizeof(secret),
                                                 .job_id = "job",
-                                                .timeout = 30});
+                                                .timeout = patience(30)});
 }
 
 static void test_store(void **unused)
@@ -126,9 +126,10 @@ static void besieged(rank_context *c)
         CHECK(hand_over(of_0, of_1, "world/rank/0", &port), "no record of rank 0");
         return;
     }
-    c->group = yk_process_group_create(
-        c->rank ? of_1 : of_0, c->rank, 2,
-        &(yk_process_group_options){.timeout = 20, .join_timeout = 600, .host_id = c->rank ? "a" : "b"});
+    c->group = yk_process_group_create(c->rank ? of_1 : of_0, c->rank, 2,
+                                       &(yk_process_group_options){.timeout = patience(20),
+                                                                   .join_timeout = patience(600),
+                                                                   .host_id = c->rank ? "a" : "b"});
     CHECK(c->group, "%s", yk_last_error()->message);
     yk_tensor *x = yk_full(YK_SHAPE(100), 1 + c->rank, NULL);
     CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
@@ -139,7 +140,7 @@ static void test_rank(void **unused)
 {
     (void)unused;
     belongings before = count_all("/proc/self/task");
-    run_ranks(THREADS, 3, besieged, NULL, 20, false);
+    run_ranks(THREADS, 3, besieged, NULL, patience(20), false);
     expect_same(&before, "/proc/self/task");
 }
 

@@ -151,11 +151,13 @@ static void test_tcp(void **unused)
     (void)unused;
     char method[64];
     snprintf(method, sizeof(method), "tcp://127.0.0.1:%d", free_port());
-    joining j = {.options = {.init_method = method, .join_timeout = 10}, .ranks = {0, 1, 2}, .worlds = {3, 3, 3}};
+    joining j = {
+        .options = {.init_method = method, .join_timeout = patience(10)}, .ranks = {0, 1, 2}, .worlds = {3, 3, 3}};
     j.wait[0] = 0.1; /* the others wait for the server */
     expect_joined(&j, 3);
     snprintf(method, sizeof(method), "tcp://localhost:%d", free_port());
-    joining by_name = {.options = {.init_method = method, .join_timeout = 10}, .ranks = {1, 0}, .worlds = {2, 2}};
+    joining by_name = {
+        .options = {.init_method = method, .join_timeout = patience(10)}, .ranks = {1, 0}, .worlds = {2, 2}};
     expect_joined(&by_name, 2);
 }
 
@@ -166,7 +168,8 @@ static void test_file(void **unused)
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/store", folder);
     snprintf(method, sizeof(method), "file://%s", path);
-    joining j = {.options = {.init_method = method, .join_timeout = 10}, .ranks = {0, 1, 2}, .worlds = {3, 3, 3}};
+    joining j = {
+        .options = {.init_method = method, .join_timeout = patience(10)}, .ranks = {0, 1, 2}, .worlds = {3, 3, 3}};
     expect_joined(&j, 3);
     /* The file of a job that is over is no meeting place. */
     joining again = {.options = {.init_method = method, .join_timeout = 0.5}, .ranks = {0, 1}, .worlds = {2, 2}};
@@ -179,7 +182,8 @@ static void test_file(void **unused)
     }
     end(&again);
     unlink(path);
-    joining anew = {.options = {.init_method = method, .join_timeout = 10}, .ranks = {0, 1}, .worlds = {2, 2}};
+    joining anew = {
+        .options = {.init_method = method, .join_timeout = patience(10)}, .ranks = {0, 1}, .worlds = {2, 2}};
     expect_joined(&anew, 2);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -219,13 +223,13 @@ static void test_launchers(void **unused)
                              {"SLURM_LOCALID", "%d"},
                              {"MASTER_ADDR", "127.0.0.1"},
                              {"MASTER_PORT", port}},
-                     .options = {.join_timeout = 10}};
+                     .options = {.join_timeout = patience(10)}};
     expect_joined(&slurm, 3);
     /* On one host neither address nor port need be said: the port follows from the job. */
     snprintf(job, sizeof(job), "%d", (int)getpid());
     joining one_host = {
         .set = {{"SLURM_PROCID", "%d"}, {"SLURM_NTASKS", "2"}, {"SLURM_TASKS_PER_NODE", "2"}, {"SLURM_JOB_ID", job}},
-        .options = {.join_timeout = 10}};
+        .options = {.join_timeout = patience(10)}};
     expect_joined(&one_host, 2);
     joining several = {
         .set = {
@@ -236,7 +240,7 @@ static void test_launchers(void **unused)
                               {"OMPI_COMM_WORLD_SIZE", "2"},
                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                               {"MASTER_PORT", port}},
-                      .options = {.join_timeout = 10}};
+                      .options = {.join_timeout = patience(10)}};
     expect_joined(&mpirun, 2);
     joining no_address = {.set = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", port}}};
     expect_refusal(&no_address, YK_ERR_ARGUMENT, "MASTER_ADDR is not set");
@@ -254,7 +258,8 @@ static void test_misfits(void **unused)
     char method[64];
     snprintf(method, sizeof(method), "tcp://127.0.0.1:%d", free_port());
     /* Rank 0 holds on for a while, so that the store is there for the others. */
-    joining twice = {.options = {.init_method = method, .join_timeout = 3}, .ranks = {0, 1, 1}, .worlds = {3, 3, 3}};
+    joining twice = {
+        .options = {.init_method = method, .join_timeout = patience(3)}, .ranks = {0, 1, 1}, .worlds = {3, 3, 3}};
     twice.wait[2] = 0.4;
     run(&twice, 3);
     int second = twice.outcome[2].status == YK_ERR_ARGUMENT ? 2 : 1; /* a busy machine may have changed their order */
@@ -264,7 +269,8 @@ static void test_misfits(void **unused)
     expect_message(&twice, 3 - second, YK_ERR_ARGUMENT, "two processes have rank 1: pid ");
     end(&twice);
     snprintf(method, sizeof(method), "tcp://127.0.0.1:%d", free_port());
-    joining worlds = {.options = {.init_method = method, .join_timeout = 2}, .ranks = {0, 1}, .worlds = {2, 3}};
+    joining worlds = {
+        .options = {.init_method = method, .join_timeout = patience(2)}, .ranks = {0, 1}, .worlds = {2, 3}};
     worlds.wait[1] = 0.3;
     run(&worlds, 2);
     /* Whoever sees it first says so; when that is rank 0 its store may be gone before rank 1 has looked. */
@@ -331,7 +337,7 @@ static void *greet_strangely(void *arg)
     for (;;) {
         struct sockaddr_storage from;
         socklen_t size = sizeof(from);
-        if (!yk__wait_fd(listener, POLLIN, yk__now() + 10))
+        if (!yk__wait_fd(listener, POLLIN, yk__now() + patience(10)))
             return NULL;
         int fd = accept(listener, (struct sockaddr *)&from, &size);
         if (fd < 0)
@@ -360,7 +366,7 @@ static void test_strangers(void **unused)
                              {"MASTER_ADDR", "127.0.0.1"},
                              {"MASTER_PORT", port},
                              {"TORCHELASTIC_USE_AGENT_STORE", "True"}},
-                     .options = {.join_timeout = 5}};
+                     .options = {.join_timeout = patience(5)}};
     expect_refusal(&agent, YK_ERR_CONNECTION, "torchrun's is not for yoke; start the program with `yoke run`");
     shutdown(listener, SHUT_RDWR);
     pthread_join(thread, NULL);
@@ -377,17 +383,17 @@ static void test_strangers(void **unused)
     assert_non_null(store);
     snprintf(method, sizeof(method), "%s", yk_store_name(store));
     joining job = {.set = {{"YOKE_JOB_SECRET_FILE", path}, {"YOKE_JOB_ID", "night"}},
-                   .options = {.init_method = method, .join_timeout = 5},
+                   .options = {.init_method = method, .join_timeout = patience(5)},
                    .ranks = {1},
                    .worlds = {2}};
     expect_refusal(&job, YK_ERR_CONNECTION, "belongs to job 'night'");
     joining secret = {.set = {{"YOKE_JOB_ID", "day"}},
-                      .options = {.init_method = method, .join_timeout = 5},
+                      .options = {.init_method = method, .join_timeout = patience(5)},
                       .ranks = {1},
                       .worlds = {2}};
     expect_refusal(&secret, YK_ERR_CONNECTION, "wrong secret");
     joining none = {.clear = "YOKE_JOB_SECRET_FD",
-                    .options = {.init_method = "tcp://203.0.113.7:29500", .join_timeout = 5},
+                    .options = {.init_method = "tcp://203.0.113.7:29500", .join_timeout = patience(5)},
                     .ranks = {1},
                     .worlds = {2}};
     expect_refusal(&none, YK_ERR_ARGUMENT, "which takes a job secret");
@@ -403,9 +409,9 @@ static pid_t join_by_store(int port, int rank, useconds_t later)
         return pid;
     usleep(later);
     yk_scope_begin();
-    yk_store *store = yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1", .port = port, .timeout = 30});
+    yk_store *store = yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1", .port = port, .timeout = patience(30)});
     yk_status status = store ? yk_init_process_group(&(yk_init_options){
-                                   .store = store, .rank = rank, .world_size = 2, .join_timeout = 30})
+                                   .store = store, .rank = rank, .world_size = 2, .join_timeout = patience(30)})
                              : YK_ERR_CONNECTION;
     if (status)
         fprintf(stderr, "rank %d: %s\n", rank, yk_last_error()->message);

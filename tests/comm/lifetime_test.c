@@ -53,7 +53,7 @@ static yk_status again_and_again(int rank, void *arg)
     (void)arg;
     for (int i = 0; i < 20; i++) {
         yk_scope scope = yk_scope_begin();
-        if (yk_init_process_group(&(yk_init_options){.join_timeout = 30}))
+        if (yk_init_process_group(&(yk_init_options){.join_timeout = patience(30)}))
             return yk_last_error()->code;
         yk_tensor *x = yk_full(YK_SHAPE(3), rank + i, NULL);
         if (yk_all_reduce(x, YK_OP_SUM, NULL))
@@ -132,7 +132,7 @@ static void test_forks(void **unused)
     (void)unused;
     for (int layout = ONE_HOST; layout <= EACH_ALONE; layout++) {
         test_layout = (enum rank_layout)layout;
-        run_ranks(PROCESSES, 3, forking, NULL, 30, true);
+        run_ranks(PROCESSES, 3, forking, NULL, patience(30), true);
     }
     test_layout = ONE_HOST;
 }
@@ -175,7 +175,7 @@ static void test_elsewhere(void **unused)
     assert_non_null(mkdtemp(folder));
     snprintf(prefix, sizeof(prefix), "%s/comm", folder);
     setenv("YOKE_COMM_DUMP", prefix, 1);
-    run_ranks(THREADS, 3, elsewhere, prefix, 30, true);
+    run_ranks(THREADS, 3, elsewhere, prefix, patience(30), true);
     unsetenv("YOKE_COMM_DUMP");
     for (int rank = 0; rank < 3; rank++) {
         snprintf(path, sizeof(path), "%s.world.rank%d.json", prefix, rank);
@@ -189,7 +189,7 @@ static void test_elsewhere(void **unused)
 static void short_of_descriptors(rank_context *c)
 {
     int poor = *(const int *)c->arg;
-    yk_process_group_options o = {.join_timeout = 50, .host_id = host_of_rank(c->rank)};
+    yk_process_group_options o = {.join_timeout = patience(50), .host_id = host_of_rank(c->rank)};
     double begin = yk__now();
     if (c->rank == poor) {
         int next = dup(0);
@@ -205,7 +205,7 @@ static void short_of_descriptors(rank_context *c)
         yk_clear_error();
     }
     double seconds = yk__now() - begin;
-    CHECK(seconds < 40, "%g s", seconds);
+    CHECK(seconds < patience(40), "%g s", seconds);
 }
 
 static void test_joining(void **unused)
@@ -213,7 +213,7 @@ static void test_joining(void **unused)
     (void)unused;
     for (int layout = ONE_HOST; layout <= EACH_ALONE; layout++) {
         test_layout = (enum rank_layout)layout;
-        run_ranks(PROCESSES, 3, short_of_descriptors, &(int){0}, 30, false);
+        run_ranks(PROCESSES, 3, short_of_descriptors, &(int){0}, patience(30), false);
     }
     test_layout = ONE_HOST;
 }
@@ -227,13 +227,13 @@ static void different_orders(rank_context *c)
         CHECK_FAILS(yk_new_group(c->group, 2, c->rank ? (int[]){1, 2} : (int[]){0, 1}), YK_ERR_MISMATCH,
                     "group 'world/1'", "made it of other ranks", "in the same order");
     double seconds = yk__now() - begin;
-    CHECK(seconds < 40, "%g s", seconds);
+    CHECK(seconds < patience(40), "%g s", seconds);
 }
 
 static void test_orders(void **unused)
 {
     (void)unused;
-    run_ranks(PROCESSES, 3, different_orders, NULL, 30, true);
+    run_ranks(PROCESSES, 3, different_orders, NULL, patience(30), true);
 }
 
 int main(void)

@@ -6,6 +6,7 @@
 #define YOKE_TESTS_RANKS_H
 
 #include "tests/support/expect.h"
+#include "tests/support/machine.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -116,7 +117,7 @@ static inline void rank_fails(rank_context *c, const char *file, int line, const
 /* Every rank calls it once for each signal; without the group's help. */
 static inline bool all_come(rank_context *c, int signal)
 {
-    double until = yk__now() + 60;
+    double until = yk__now() + patience(60);
     atomic_fetch_add(&c->signals[signal], 1);
     while (atomic_load(&c->signals[signal]) < c->size && yk__now() < until)
         usleep(500);
@@ -134,9 +135,10 @@ static inline void run_rank(rank_plan *p)
     rank_context *c = &p->context;
     yk_scope scope = yk_scope_begin();
     if (p->join) {
-        c->group = yk_process_group_create(
-            c->store, c->rank, c->size,
-            &(yk_process_group_options){.timeout = c->timeout, .join_timeout = 60, .host_id = host_of_rank(c->rank)});
+        c->group = yk_process_group_create(c->store, c->rank, c->size,
+                                           &(yk_process_group_options){.timeout = c->timeout,
+                                                                       .join_timeout = patience(60),
+                                                                       .host_id = host_of_rank(c->rank)});
         if (!c->group)
             snprintf(c->failure, FAILURE, "rank %d did not join: %s", c->rank, yk_last_error()->message);
     }
@@ -190,7 +192,7 @@ static inline void run_ranks(enum rank_kind kind, int size, rank_fn fn, const vo
         pid_t pid = fork();
         assert_true(pid >= 0);
         if (pid == 0) {
-            alarm(600);
+            alarm((unsigned)patience(600));
             plans[r].context.store = yk_file_store(path);
             pids[r] = getpid();
             if (!FORKS_THREADS && yk_set_num_threads((yk_device){YK_CPU, 0}, 1))

@@ -11,7 +11,8 @@ static void run_layout(enum rank_kind kind, int ranks, const char *hosts)
     test_layout = hosts ? NAMED : ONE_HOST;
     test_hosts = hosts;
     print_message("%d ranks on %s\n", ranks, hosts ? hosts : "one host");
-    run_ranks(kind, ranks, reduce_at_random, NULL, 60, true);
+    reduction_prepare(ranks);
+    run_ranks(kind, ranks, reduce_at_random, NULL, patience(60), true);
 }
 
 static void test_one_host(void **unused)

@@ -19,9 +19,10 @@ typedef struct reduction_plan {
     yk_dtype dtype;
     yk_reduce_op op;
     int64_t count;
-    uint64_t random;
+    uint64_t random; /* where a rank's draws begin */
     size_t size;
-    char *values, *results; /* values: rank r's from r * count * size on */
+    const char *values; /* rank r's from r * count * size on */
+    const char *results;
 } reduction_plan;
 
 static inline uint64_t reduction_draw(reduction_plan *p, uint64_t below)
@@ -30,24 +31,61 @@ static inline uint64_t reduction_draw(reduction_plan *p, uint64_t below)
     return p->random % below;
 }
 
-static inline bool reduction_plan_init(reduction_plan *p, int ranks, yk_dtype dtype, yk_reduce_op op, int64_t count)
+/* What a rank has does not depend on how many there are: values are made once for all numbers of ranks, results once
+ * for each number, and all ranks of a process read them. */
+typedef struct reduction_values {
+    yk_dtype dtype;
+    yk_reduce_op op;
+    int64_t count;
+    int filled, reduced; /* ranks that have values; ranks that the results are of */
+    char *values, *results;
+} reduction_values;
+
+enum { REDUCTION_PLANS = 128 };
+static reduction_values reduction_kept[REDUCTION_PLANS];
+static pthread_mutex_t reduction_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static inline bool reduction_fill(reduction_values *v, int ranks, uint64_t seed)
 {
-    *p = (reduction_plan){
-        dtype, op, count, (uint64_t)dtype * 97 + (uint64_t)op * 31 + (uint64_t)count, yk_dtype_size(dtype), NULL, NULL};
-    p->values = calloc((size_t)ranks * (size_t)count + 1, p->size);
-    p->results = calloc((size_t)count + 1, p->size);
-    if (!p->values || !p->results)
+    size_t size = yk_dtype_size(v->dtype), bytes = (size_t)v->count * size;
+    if (v->filled < ranks) {
+        char *more = realloc(v->values, (size_t)ranks * bytes + 1);
+        if (!more)
+            return false;
+        v->values = more;
+        for (; v->filled < ranks; v->filled++)
+            for (int64_t i = 0; i < v->count; i++)
+                reference_fill(v->dtype, seed, v->filled, i, more + (size_t)v->filled * bytes + (size_t)i * size);
+    }
+    if (!v->results && !(v->results = malloc(bytes + 1)))
         return false;
-    for (int r = 0; r < ranks; r++)
-        for (int64_t i = 0; i < count; i++)
-            reference_fill(dtype, p->random, r, i, p->values + (size_t)(r * count + i) * p->size);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < v->count && v->reduced != ranks; i++) {
         const void *at[MOST_REFERENCE_RANKS];
         for (int r = 0; r < ranks; r++)
-            at[r] = p->values + (size_t)(r * count + i) * p->size;
-        reference_reduce(dtype, op, ranks, at, p->results + (size_t)i * p->size);
+            at[r] = v->values + (size_t)r * bytes + (size_t)i * size;
+        reference_reduce(v->dtype, v->op, ranks, at, v->results + (size_t)i * size);
     }
+    v->reduced = ranks;
     return true;
+}
+
+/* All ranks of a process that run at the same time are of one number of ranks. */
+static inline bool reduction_plan_init(reduction_plan *p, int ranks, yk_dtype dtype, yk_reduce_op op, int64_t count)
+{
+    uint64_t seed = (uint64_t)dtype * 97 + (uint64_t)op * 31 + (uint64_t)count;
+    pthread_mutex_lock(&reduction_lock);
+    reduction_values *v = reduction_kept;
+    while (v->values && (v->dtype != dtype || v->op != op || v->count != count) &&
+           v < reduction_kept + REDUCTION_PLANS - 1)
+        v++;
+    bool good = !v->values || (v->dtype == dtype && v->op == op && v->count == count);
+    if (good) {
+        v->dtype = dtype, v->op = op, v->count = count;
+        good = reduction_fill(v, ranks, seed);
+    }
+    *p = (reduction_plan){dtype, op, count, seed, yk_dtype_size(dtype), v->values, v->results};
+    pthread_mutex_unlock(&reduction_lock);
+    return good;
 }
 
 /* A buffer of `count` elements at some offset of a larger one, in memory that the host shares or in its own. */
@@ -62,15 +100,30 @@ static inline yk_tensor *reduction_buffer(reduction_plan *p, int64_t count, bool
     return part;
 }
 
+/* The first of n elements whose bits are others, NaNs aside; -1: none. */
+static inline int64_t reduction_differs(const reduction_plan *p, const char *got, const char *want, int64_t n)
+{
+    if (memcmp(got, want, (size_t)n * p->size) == 0)
+        return -1;
+    for (int64_t i = 0; i < n; i++)
+        if (!reference_equal(p->dtype, got + (size_t)i * p->size, want + (size_t)i * p->size))
+            return i;
+    return -1;
+}
+
 #define CHECK_BITS(got, want, n, what)                                                                                 \
-    for (int64_t i = 0; i < (n); i++) {                                                                                \
-        const char *is_ = (const char *)(got) + (size_t)i * p.size, *want_ = (want) + (size_t)i * p.size;              \
+    do {                                                                                                               \
+        const char *is_ = yk_tensor_data(got), *want_ = (want);                                                        \
+        int64_t i_ = reduction_differs(&p, is_, want_, (n));                                                           \
         uint64_t is_bits = 0, want_bits = 0;                                                                           \
-        memcpy(&is_bits, is_, p.size), memcpy(&want_bits, want_, p.size);                                              \
-        CHECK(reference_equal(p.dtype, is_, want_), "%s of %s, %s: element %lld of %lld at %lld is %llx, not %llx",    \
-              what, yk_dtype_name(p.dtype), reduction_names[p.op], (long long)i, (long long)(n), (long long)at,        \
-              (unsigned long long)is_bits, (unsigned long long)want_bits);                                             \
-    }
+        if (i_ >= 0) {                                                                                                 \
+            memcpy(&is_bits, is_ + (size_t)i_ * p.size, p.size);                                                       \
+            memcpy(&want_bits, want_ + (size_t)i_ * p.size, p.size);                                                   \
+        }                                                                                                              \
+        CHECK(i_ < 0, "%s of %s, %s: element %lld of %lld at %lld is %llx, not %llx", what, yk_dtype_name(p.dtype),    \
+              reduction_names[p.op], (long long)i_, (long long)(n), (long long)at, (unsigned long long)is_bits,        \
+              (unsigned long long)want_bits);                                                                          \
+    } while (0)
 
 static inline void reduce_pieces(rank_context *c, yk_dtype dtype, yk_reduce_op op, int64_t count, int64_t longest)
 {
@@ -91,39 +144,60 @@ static inline void reduce_pieces(rank_context *c, yk_dtype dtype, yk_reduce_op o
             yk_tensor *in = reduction_buffer(&p, n, shared, mine), *out = reduction_buffer(&p, part, shared, NULL);
             CHECK(in && out, "%s", yk_last_error()->message);
             CHECK_OK(yk_reduce_scatter(out, in, op, c->group));
-            CHECK_BITS(yk_tensor_data(out), want + (size_t)(c->rank * part) * p.size, part, "reduce_scatter");
+            CHECK_BITS(out, want + (size_t)(c->rank * part) * p.size, part, "reduce_scatter");
         } else {
             yk_tensor *x = reduction_buffer(&p, n, shared, mine);
             CHECK(x, "%s", yk_last_error()->message);
             if (kind == 2) {
                 CHECK_OK(yk_reduce(x, root, op, c->group));
-                CHECK_BITS(yk_tensor_data(x), c->rank == root ? want : mine, n, "reduce");
+                CHECK_BITS(x, c->rank == root ? want : mine, n, "reduce");
             } else {
                 CHECK_OK(yk_all_reduce(x, op, c->group));
-                CHECK_BITS(yk_tensor_data(x), want, n, "all_reduce");
+                CHECK_BITS(x, want, n, "all_reduce");
             }
         }
         yk_scope_end(scope);
     }
-    free(p.values);
-    free(p.results);
 }
 
-/* Small pieces in all reduction_dtypes and by all reductions, then pieces that go in several segments. */
+/* What is reduced by so many ranks: small pieces in all dtypes and by all reductions, then pieces that go in several
+ * segments. How many cases there are. */
+typedef struct reduction_case {
+    yk_dtype dtype;
+    yk_reduce_op op;
+    int64_t count, longest;
+} reduction_case;
+
+static inline int reduction_cases(int ranks, reduction_case cases[REDUCTION_PLANS])
+{
+    int n = 0;
+    for (size_t d = 0; d < sizeof(reduction_dtypes) / sizeof(reduction_dtypes[0]); d++)
+        for (int op = YK_OP_SUM; op <= YK_OP_PRODUCT; op++)
+            if (op != YK_OP_MEAN || yk_dtype_is_floating(reduction_dtypes[d]))
+                cases[n++] = (reduction_case){reduction_dtypes[d], (yk_reduce_op)op, 2500, 1500};
+    int64_t large = ranks > 4 ? 60000 : 400000;
+    cases[n++] = (reduction_case){YK_F32, YK_OP_SUM, large, large};
+    cases[n++] = (reduction_case){YK_BF16, YK_OP_MEAN, large, large};
+    cases[n++] = (reduction_case){YK_F64, YK_OP_MEAN, large, large};
+    cases[n++] = (reduction_case){YK_F16, YK_OP_SUM, large, large};
+    cases[n++] = (reduction_case){YK_U8, YK_OP_MAX, large, large};
+    return n;
+}
+
 static inline void reduce_at_random(rank_context *c)
 {
-    int64_t large = c->size > 4 ? 60000 : 400000;
-    for (size_t d = 0; d < sizeof(reduction_dtypes) / sizeof(reduction_dtypes[0]); d++)
-        for (int op = YK_OP_SUM; op <= YK_OP_PRODUCT && !c->failure[0]; op++)
-            if (op != YK_OP_MEAN || yk_dtype_is_floating(reduction_dtypes[d]))
-                reduce_pieces(c, reduction_dtypes[d], (yk_reduce_op)op, 2500, 1500);
-    static const struct {
-        yk_dtype dtype;
-        yk_reduce_op op;
-    } larger[] = {
-        {YK_F32, YK_OP_SUM}, {YK_BF16, YK_OP_MEAN}, {YK_F64, YK_OP_MEAN}, {YK_F16, YK_OP_SUM}, {YK_U8, YK_OP_MAX}};
-    for (int i = 0; i < 5 && !c->failure[0]; i++)
-        reduce_pieces(c, larger[i].dtype, larger[i].op, large, large);
+    reduction_case cases[REDUCTION_PLANS];
+    for (int i = 0, n = reduction_cases(c->size, cases); i < n && !c->failure[0]; i++)
+        reduce_pieces(c, cases[i].dtype, cases[i].op, cases[i].count, cases[i].longest);
+}
+
+/* Before ranks are forked, which all have the plans then. */
+static inline void reduction_prepare(int ranks)
+{
+    reduction_case cases[REDUCTION_PLANS];
+    reduction_plan p;
+    for (int i = 0, n = reduction_cases(ranks, cases); i < n; i++)
+        assert_true(reduction_plan_init(&p, ranks, cases[i].dtype, cases[i].op, cases[i].count));
 }
 
 #endif

@@ -517,7 +517,7 @@ static void test_other_children(void **unused)
     board *b = board_new();
     pid_t own = fork();
     if (own == 0) {
-        alarm(120);
+        alarm((unsigned)patience(120));
         pause();
         _exit(0);
     }

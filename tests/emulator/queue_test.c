@@ -80,7 +80,7 @@ static void results(rank_context *c)
 static void test_results(void **state)
 {
     (void)state;
-    run_ranks(THREADS, RANKS, results, NULL, 60, true);
+    run_ranks(THREADS, RANKS, results, NULL, patience(60), true);
 }
 
 /* Rank 1 stays away: rank 0's operation ends by the group's time-out, and its device goes on. */
@@ -119,7 +119,7 @@ static void different(rank_context *c)
 static void test_mismatch(void **state)
 {
     (void)state;
-    run_ranks(THREADS, RANKS, different, NULL, 60, true);
+    run_ranks(THREADS, RANKS, different, NULL, patience(60), true);
 }
 
 /* What was queued before is sent, what is queued behind the wait sees what came; into views, and between a GPU and a
@@ -182,7 +182,7 @@ static void messages(rank_context *c)
 static void test_messages(void **state)
 {
     (void)state;
-    run_ranks(THREADS, RANKS, messages, NULL, 60, true);
+    run_ranks(THREADS, RANKS, messages, NULL, patience(60), true);
 }
 
 /* Nobody sends: the time-out ends it. */

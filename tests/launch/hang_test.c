@@ -55,11 +55,11 @@ static int run_rank(const char *what)
             usleep((useconds_t)(patience(0.4) * 1e6));
             status = reduce();
         }
-    } else if (strcmp(what, "computes") == 0) { /* with no operation under way anywhere */
+    } else if (strcmp(what, "idles") == 0) { /* with no operation under way anywhere */
         for (int i = 0; i < 2 && !status; i++)
             status = reduce();
-        while (!status && endless)
-            endless += 2;
+        while (!status)
+            usleep(10000);
     } else {
         for (int i = 0; i < 2 && !status; i++)
             status = reduce();
@@ -77,112 +77,155 @@ static int run_rank(const char *what)
 }
 
 /* ---- launchers --------------------------------------------------------------------------------------------------- */
-/* The exit code of `yoke run` with these arguments; what it and its processes print. */
-static int launch(const char *arguments, char output[OUTPUT])
+/* A `yoke run` in the background: a test waits for time-outs most of its time, so all are begun before the first is
+ * looked at. */
+typedef struct launch {
+    FILE *process;
+    char path[32], output[OUTPUT];
+} launch;
+
+/* The command's output goes to a file. */
+static void begin(launch *l, const char *command)
 {
-    char command[9000];
-    snprintf(command, sizeof(command), "'%s' run %s 2>&1 < /dev/null", getenv("YOKE"), arguments);
-    FILE *from = popen(command, "r");
+    char whole[9500];
+    strcpy(l->path, "/tmp/yk-hang-XXXXXX");
+    close(mkstemp(l->path));
+    snprintf(whole, sizeof(whole), "{ %s; } > %s 2>&1 < /dev/null", command, l->path);
+    l->process = popen(whole, "r");
+    assert_non_null(l->process);
+}
+
+/* Waits for it: its exit code, and what it and its processes have printed. */
+static int end(launch *l)
+{
+    int status = pclose(l->process);
+    FILE *from = fopen(l->path, "r");
     assert_non_null(from);
-    size_t size = fread(output, 1, OUTPUT - 1, from);
-    output[size] = '\0';
-    int status = pclose(from);
+    l->output[fread(l->output, 1, OUTPUT - 1, from)] = '\0';
+    fclose(from);
+    unlink(l->path);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
 }
 
-static void expect_text(const char *output, const char *text)
+static void begin_run(launch *l, const char *arguments)
 {
-    if (!strstr(output, text))
-        print_error("no '%s' in:\n%s\n", text, output);
-    assert_non_null(strstr(output, text));
+    char command[9000];
+    snprintf(command, sizeof(command), "'%s' run %s", getenv("YOKE"), arguments);
+    begin(l, command);
 }
 
-static int launch_ranks(int count, const char *options, const char *what, char output[OUTPUT])
+static void begin_ranks(launch *l, int count, const char *options, const char *what)
 {
     char arguments[8192];
-    snprintf(arguments, sizeof(arguments), "-n %d --hang-timeout %g --grace 5 %s -- '%s' %s", count, patience(2),
-             options, this_program, what);
-    return launch(arguments, output);
+    snprintf(arguments, sizeof(arguments), "-n %d --hang-timeout %g --grace %g %s -- '%s' %s", count, patience(2),
+             patience(5), options, this_program, what);
+    begin_run(l, arguments);
 }
+
+/* Some line says it. */
+static bool says(const char *output, const char *text)
+{
+    char line[2000];
+    for (; *output; output += *output == '\n') {
+        size_t length = strcspn(output, "\n");
+        snprintf(line, sizeof(line), "%.*s", (int)length, output);
+        output += length;
+        if (expect_says(line, text))
+            return true;
+    }
+    return false;
+}
+
+static void expect_text(const char *output, const char *text)
+{
+    if (!says(output, text))
+        print_error("no '%s' in:\n%s\n", text, output);
+    assert_true(says(output, text));
+}
+
+static struct {
+    launch sleeps, spins, idles, restarted, steady, well, no_ranks, nodes;
+} runs;
 
 static void rank_that_sleeps(void **state)
 {
     (void)state;
-    static char output[OUTPUT];
-    assert_int_equal(launch_ranks(3, "", "sleeps", output), 124);
+    assert_int_equal(end(&runs.sleeps), 124);
+    const char *output = runs.sleeps.output;
     char hang[64];
-    snprintf(hang, sizeof(hang), "no progress for %.3g s (--hang-timeout)", patience(2));
+    snprintf(hang, sizeof(hang), "no progress %.3g s --hang-timeout", patience(2));
     expect_text(output, hang);
-    expect_text(output, "waits in all_reduce #3 (float32, 100 elements, sum) of group 'world'; not there yet: rank 0");
-    expect_text(output, "  rank 0: in no operation; its last, all_reduce #2 (float32, 100 elements, sum)");
+    expect_text(output, "all_reduce #3 (float32, 100 elements, sum) 'world' rank 0");
+    expect_text(output, "rank 0: no operation all_reduce #2 (float32, 100 elements, sum)");
     for (int rank = 1; rank < 3; rank++) {
-        char line[64];
-        snprintf(line, sizeof(line), "  rank %d: for ", rank);
+        char line[100];
+        snprintf(line, sizeof(line), "rank %d: s all_reduce #3 (float32, 100 elements, sum) 'world'", rank);
         expect_text(output, line);
     }
-    expect_text(output, " s in all_reduce #3 (float32, 100 elements, sum) of group 'world'");
     assert_null(strstr(output, "stack of thread"));
 }
 
 static void rank_that_computes(void **state)
 {
     (void)state;
-    static char output[OUTPUT];
-    assert_int_equal(launch_ranks(2, "--hang-stacks", "spins", output), 124);
-    expect_text(output, "not there yet: rank 0");
+    assert_int_equal(end(&runs.spins), 124);
+    expect_text(runs.spins.output, "all_reduce #3 'world' rank 0");
 #ifndef __SANITIZE_THREAD__ /* which hands a signal on when the program next calls the system; the one that spins does \
                                not */
-    const char *stack = strstr(output, "stack of thread");
+    const char *stack = strstr(runs.spins.output, "stack of thread");
     assert_non_null(stack);
-    expect_text(stack + 1, "stack of thread"); /* of both */
-    expect_text(stack, "hang_test(");
+    assert_non_null(strstr(stack + 1, "stack of thread")); /* of both */
+    assert_non_null(strstr(stack, "hang_test("));
 #endif
 }
 
-static void all_compute(void **state)
+static void all_idle(void **state)
 {
     (void)state;
-    static char output[OUTPUT];
-    assert_int_equal(launch_ranks(2, "", "computes", output), 124);
-    expect_text(output, "is in no operation, and begins none");
-    expect_text(output, "  rank 1: in no operation; its last, all_reduce #2");
+    assert_int_equal(end(&runs.idles), 124);
+    expect_text(runs.idles.output, "no operation");
+    for (int rank = 0; rank < 2; rank++) {
+        char line[64];
+        snprintf(line, sizeof(line), "rank %d: no operation all_reduce #2", rank);
+        expect_text(runs.idles.output, line);
+    }
 }
 
 static void restarted(void **state)
 {
     (void)state;
-    static char output[OUTPUT];
-    assert_int_equal(launch_ranks(2, "--max-restarts 1", "sleeps", output), 124);
-    expect_text(output, "restart 1 of 1");
-    const char *first = strstr(output, "not there yet: rank 0");
-    assert_non_null(first);
-    expect_text(first + 1, "not there yet: rank 0");
+    assert_int_equal(end(&runs.restarted), 124);
+    const char *again = strstr(runs.restarted.output, "restart 1 of 1");
+    assert_non_null(again);
+    expect_text(again, "all_reduce #3 'world' rank 0");
+    runs.restarted.output[again - runs.restarted.output] = '\0';
+    expect_text(runs.restarted.output, "all_reduce #3 'world' rank 0");
 }
 
 /* Long, but never still; in no group any more; in none at all. */
 static void no_false_alarm(void **state)
 {
     (void)state;
-    static char output[OUTPUT];
-    assert_int_equal(launch_ranks(2, "", "steady", output), 0);
-    assert_null(strstr(output, "no progress"));
-    assert_int_equal(launch_ranks(2, "--hang-stacks", "all-well", output), 0);
-    assert_null(strstr(output, "no progress"));
-    assert_int_equal(launch("-n 2 --hang-timeout 0.5 --hang-stacks sleep 2", output), 0);
-    assert_null(strstr(output, "no progress"));
+    launch *calm[] = {&runs.steady, &runs.well, &runs.no_ranks};
+    for (size_t i = 0; i < sizeof(calm) / sizeof(calm[0]); i++) {
+        int code = end(calm[i]);
+        if (code || strstr(calm[i]->output, "--hang-timeout"))
+            fail_msg("%zu: exit code %d, %s", i, code, calm[i]->output);
+    }
 }
 
 /* Of several that fail, the one is blamed that was the first to see a failure, though it ends last. */
 static void first_cause(void **state)
 {
     (void)state;
-    static char output[OUTPUT];
+    static launch job;
     char arguments[8192];
     snprintf(arguments, sizeof(arguments), "-n 3 -- '%s' gives-up", this_program);
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(launch(arguments, output), 3);
-        expect_text(output, "yoke run: rank 1 failed: exit code 3");
+        begin_run(&job, arguments);
+        assert_int_equal(end(&job), 3);
+        expect_text(job.output, "yoke run: rank 1 failed: exit code 3");
     }
 }
 
@@ -190,35 +233,47 @@ static void first_cause(void **state)
 static void two_nodes(void **state)
 {
     (void)state;
-    static char output[OUTPUT];
-    char command[9500];
-    int held, port = yk__port_claim(&held);
-    assert_true(port > 0);
-    snprintf(command, sizeof(command),
-             "for n in 0 1; do '%s' run --nnodes 2 --node-rank $n --master-addr 127.0.0.1 --master-port %d "
-             "--hang-timeout %g --grace 5 -- '%s' sleeps > $0.$n 2>&1 < /dev/null & p=\"$p $!\"; done; "
-             "for q in $p; do wait $q; echo code $?; done; cat $0.0 $0.1; rm $0.0 $0.1",
-             getenv("YOKE"), port, patience(2), this_program);
-    char name[] = "/tmp/yk-hang-XXXXXX", whole[9800];
-    close(mkstemp(name));
-    FILE *script = fopen(name, "w");
-    assert_non_null(script);
-    fputs(command, script);
-    fclose(script);
-    snprintf(whole, sizeof(whole), "bash %s", name);
-    FILE *from = popen(whole, "r");
-    assert_non_null(from);
-    output[fread(output, 1, OUTPUT - 1, from)] = '\0';
-    pclose(from);
-    close(held);
-    unlink(name);
-    const char *code = strstr(output, "code 124");
+    end(&runs.nodes);
+    const char *output = runs.nodes.output, *code = strstr(output, "code 124");
     if (!code)
         print_error("%s\n", output);
     assert_non_null(code);
-    expect_text(code + 1, "code 124");
-    expect_text(output, "  rank 0: in no operation; its last, all_reduce #2");
-    expect_text(output, "  rank 1: for ");
+    assert_non_null(strstr(code + 1, "code 124"));
+    expect_text(output, "rank 0: no operation all_reduce #2");
+    expect_text(output, "rank 1: all_reduce #3");
+}
+
+static int held = -1; /* the port of the two nodes */
+
+static int begin_all(void **state)
+{
+    (void)state;
+    char command[9000];
+    int port = yk__port_claim(&held);
+    if (port <= 0)
+        return -1;
+    begin_ranks(&runs.steady, 2, "", "steady");
+    begin_ranks(&runs.restarted, 2, "--max-restarts 1", "sleeps");
+    snprintf(
+        command, sizeof(command),
+        "f=$(mktemp) p=; for n in 0 1; do '%s' run --nnodes 2 --node-rank $n --master-addr 127.0.0.1 --master-port %d "
+        "--hang-timeout %g --grace %g -- '%s' sleeps > $f.$n 2>&1 & p=\"$p $!\"; done; "
+        "for q in $p; do wait $q; echo code $?; done; cat $f.0 $f.1; rm $f $f.0 $f.1",
+        getenv("YOKE"), port, patience(2), patience(5), this_program);
+    begin(&runs.nodes, command);
+    begin_ranks(&runs.well, 2, "--hang-stacks", "all-well");
+    begin_ranks(&runs.sleeps, 3, "", "sleeps");
+    begin_ranks(&runs.idles, 2, "", "idles");
+    begin_run(&runs.no_ranks, "-n 2 --hang-timeout 0.5 --hang-stacks sleep 2");
+    begin_ranks(&runs.spins, 2, "--hang-stacks", "spins");
+    return 0;
+}
+
+static int end_all(void **state)
+{
+    (void)state;
+    close(held);
+    return 0;
 }
 
 /* The record alone: entries are reused when their operations have ended, and never while they are under way. */
@@ -263,9 +318,9 @@ int main(int argc, char **argv)
         return 1;
     if (!getenv("YOKE"))
         setenv("YOKE", "build/yoke", 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rank_that_sleeps), cmocka_unit_test(rank_that_computes),
-                                       cmocka_unit_test(all_compute),      cmocka_unit_test(restarted),
-                                       cmocka_unit_test(no_false_alarm),   cmocka_unit_test(two_nodes),
-                                       cmocka_unit_test(first_cause),      cmocka_unit_test(entries)};
-    return cmocka_run_group_tests_name("hang time-out", tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(first_cause),    cmocka_unit_test(rank_that_sleeps),
+                                       cmocka_unit_test(all_idle),       cmocka_unit_test(rank_that_computes),
+                                       cmocka_unit_test(restarted),      cmocka_unit_test(two_nodes),
+                                       cmocka_unit_test(no_false_alarm), cmocka_unit_test(entries)};
+    return cmocka_run_group_tests_name("hang time-out", tests, begin_all, end_all);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "launch/listeners.h"
+#include "tests/support/machine.h"
 
 static void expect_table(const char *const *words, const int *ranks, int nodes, const char *expected)
 {
@@ -97,10 +98,10 @@ static void test_sockets(void **unused)
     /* A connected socket, from whose address those of the ranks are. */
     yk__address any, bound;
     char why[YK__WHY_SIZE], first[YK__ADDRESS_TEXT], second[YK__ADDRESS_TEXT];
-    assert_int_equal(yk__resolve("127.0.0.1", 0, yk__now() + 10, &any, 1, why), 1);
+    assert_int_equal(yk__resolve("127.0.0.1", 0, yk__now() + patience(10), &any, 1, why), 1);
     int server = yk__listen(&any, 4, &bound);
     yk__reason reason;
-    int connected = yk__connect(&bound, yk__now() + 10, &reason, why), node;
+    int connected = yk__connect(&bound, yk__now() + patience(10), &reason, why), node;
     assert_true(server >= 0 && connected >= 0);
     yk__listeners l = {0};
     yk__listeners_open(&l, connected, 2);

@@ -18,6 +18,7 @@
 
 #include "base/core.h"
 #include "net/socket.h"
+#include "tests/support/machine.h"
 
 static yk_store *open_store(int port, bool is_server)
 {
@@ -27,7 +28,7 @@ static yk_store *open_store(int port, bool is_server)
                                                 .secret = "sixteen letters.",
                                                 .secret_size = 16,
                                                 .job_id = "job",
-                                                .timeout = 20});
+                                                .timeout = patience(20)});
 }
 
 static void set_limit(rlim_t soft, rlim_t hard)
@@ -40,7 +41,7 @@ static void set_limit(rlim_t soft, rlim_t hard)
 /* In a child: a server and a client of its own, and what they say. */
 static void serve_with(int limit, int report)
 {
-    alarm(30);
+    alarm((unsigned)patience(30));
     set_limit((rlim_t)limit, (rlim_t)limit);
     yk_scope scope = yk_scope_begin();
     yk_store *server = open_store(0, true), *client = server ? open_store(yk_store_port(server), false) : NULL;
@@ -106,7 +107,7 @@ static int open_files(void)
  */
 static void be_the_job(int limit, int to_parent, int from_parent)
 {
-    alarm(3000);
+    alarm((unsigned)patience(3000));
     set_limit((rlim_t)limit / 2, (rlim_t)limit);
     yk_scope scope = yk_scope_begin();
     yk_store *server = open_store(0, true);
@@ -183,7 +184,7 @@ static void among_strangers(int limit, int idle, int sequential)
         close(fds[i]);
     free(fds);
     int after = -1;
-    for (double until = yk__now() + 10; yk__now() < until && after != before; usleep(20000))
+    for (double until = yk__now() + patience(10); yk__now() < until && after != before; usleep(20000))
         after = ask(to_child[1], to_parent[0]);
     assert_int_equal(after, before); /* nothing is left of them */
     close(to_child[1]);

@@ -11,6 +11,7 @@
 #include <yoke/store.h>
 
 #include "base/core.h"
+#include "tests/support/machine.h"
 
 static char path[64];
 static yk_scope scope;
@@ -176,7 +177,7 @@ static void locked(void **state)
     waitpid(pid, NULL, 0);
     close(ready[0]);
     close(ready[1]);
-    assert_true(took >= 0.2 && took < 10);
+    assert_true(took >= 0.2 && took < patience(10));
     expect_error(YK_ERR_TIMEOUT, "another process held its lock for 0.2 s");
     expect_ok(yk_store_set(store, "c", "3", 1)); /* the lock went with its holder */
     expect_text(store, "c", "3");

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "net/handshake.h"
+#include "tests/support/machine.h"
 
 static void parsing(void **state)
 {
@@ -98,7 +99,7 @@ static void silent_host(void **state)
     assert_true(count < 8);
     assert_int_equal(reason, YK__NO_ANSWER);
     assert_non_null(strstr(why, "does a firewall drop the packets?"));
-    assert_true(yk__now() - begin < 10);
+    assert_true(yk__now() - begin < patience(10));
     for (int i = 0; i < count; i++)
         yk__socket_close(filling[i]);
     yk__socket_close(listener);
@@ -118,16 +119,16 @@ static void deadlines(void **state)
     assert_int_equal(yk__receive_all(ends[0], block, 4, yk__now() + 0.1, why), YK__NO_ANSWER);
     assert_int_equal(yk__send_all(ends[0], block, sizeof(block), yk__now() + 0.1, why), YK__NO_ANSWER);
     double took = yk__now() - begin;
-    assert_true(took >= 0.2 && took < 10);
+    assert_true(took >= 0.2 && took < patience(10));
     assert_non_null(strstr(why, "could not be sent in time"));
     close(ends[1]);
-    assert_int_equal(yk__send_all(ends[0], block, 1, yk__now() + 10, why), YK__LOST);
+    assert_int_equal(yk__send_all(ends[0], block, 1, yk__now() + patience(10), why), YK__LOST);
     assert_string_equal(why, "the connection was closed by the other side");
     close(ends[0]);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-    assert_int_equal(yk__send_all(ends[0], "ab", 2, yk__now() + 10, why), YK__REACHED);
+    assert_int_equal(yk__send_all(ends[0], "ab", 2, yk__now() + patience(10), why), YK__REACHED);
     close(ends[0]);
-    assert_int_equal(yk__receive_all(ends[1], block, 4, yk__now() + 10, why), YK__LOST);
+    assert_int_equal(yk__receive_all(ends[1], block, 4, yk__now() + patience(10), why), YK__LOST);
     close(ends[1]);
 }
 
@@ -142,11 +143,11 @@ static void frames(void **state)
     yk__wire_put(&out, "payload", 7);
     yk__wire_frame_end(&out, begin);
     yk__wire_put_u32(&out, 0x7fffffff); /* and one that is too long */
-    assert_int_equal(yk__send_all(ends[0], out.data, out.size, yk__now() + 10, why), YK__REACHED);
-    assert_int_equal(yk__frame_receive(ends[1], &in, 100, yk__now() + 10, why), YK__REACHED);
+    assert_int_equal(yk__send_all(ends[0], out.data, out.size, yk__now() + patience(10), why), YK__REACHED);
+    assert_int_equal(yk__frame_receive(ends[1], &in, 100, yk__now() + patience(10), why), YK__REACHED);
     assert_int_equal(in.size, 8);
     assert_memory_equal(in.data, "\x2apayload", 8);
-    assert_int_equal(yk__frame_receive(ends[1], &in, 100, yk__now() + 10, why), YK__LOST);
+    assert_int_equal(yk__frame_receive(ends[1], &in, 100, yk__now() + patience(10), why), YK__LOST);
     assert_string_equal(why, "a message of 2147483647 bytes where 1 to 100 are possible");
     yk__wire_clear(&in);
     yk__wire_clear(&out);

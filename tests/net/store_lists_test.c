@@ -13,6 +13,7 @@
 
 #include "net/store_server.h"
 #include "net/store_session.h"
+#include "tests/support/machine.h"
 
 typedef struct client {
     int fd;
@@ -57,7 +58,7 @@ static void connect_client(client *c)
 {
     yk__reason reason;
     char why[YK__WHY_SIZE];
-    c->fd = yk__connect(&bound, yk__now() + 10, &reason, why);
+    c->fd = yk__connect(&bound, yk__now() + patience(10), &reason, why);
     assert_true(c->fd >= 0);
     yk__channel_init(&c->channel, &identity, false, YK__REQUEST_LIMIT);
 }
@@ -91,7 +92,7 @@ static void put_lease(client *c, const char *key, const char *ended, const char 
 static unsigned take(client *c, yk__reader *reply)
 {
     unsigned type = 0;
-    assert_int_equal(yk__channel_wait_message(&c->channel, c->fd, yk__now() + 20, &type, reply), YK__REACHED);
+    assert_int_equal(yk__channel_wait_message(&c->channel, c->fd, yk__now() + patience(20), &type, reply), YK__REACHED);
     return type;
 }
 
@@ -125,7 +126,7 @@ static void expect_closed(client *c)
 {
     unsigned type;
     yk__reader reply;
-    assert_int_equal(yk__channel_wait_message(&c->channel, c->fd, yk__now() + 20, &type, &reply), YK__LOST);
+    assert_int_equal(yk__channel_wait_message(&c->channel, c->fd, yk__now() + patience(20), &type, &reply), YK__LOST);
 }
 
 /* Values are numbered in the order in which they came, whoever sent them; all before the connection is open. */
@@ -282,7 +283,7 @@ static void damage(void **state)
             put(&c, YK__SET, "k", "value");
             c.channel.out.data[c.channel.out.size - 1] ^= 1;
         }
-        assert_int_equal(yk__channel_wait_sent(&c.channel, c.fd, yk__now() + 10), YK__REACHED);
+        assert_int_equal(yk__channel_wait_sent(&c.channel, c.fd, yk__now() + patience(10)), YK__REACHED);
         expect_damage(&watcher, ends[at_client], ends[1 - at_client]);
         yk__reader reply;
         if (!at_client)
@@ -301,12 +302,12 @@ static void strangers(void **state)
     yk__reason reason;
     char why[YK__WHY_SIZE];
     expect_ok(yk__identity_init(&other, "launch", "fedcba9876543210", 16, "job"));
-    int garbage = yk__connect(&bound, yk__now() + 10, &reason, why);
+    int garbage = yk__connect(&bound, yk__now() + patience(10), &reason, why);
     assert_int_equal(write(garbage, "GET / HTTP/1.0\r\n\r\n", 18), 18);
-    assert_true(yk__wait_fd(garbage, POLLIN, yk__now() + 10)); /* closed */
-    int fd = yk__connect(&bound, yk__now() + 10, &reason, why);
-    assert_int_equal(yk__handshake_run(fd, &other, false, yk__now() + 10, NULL, why), YK__REJECTED);
-    for (double until = yk__now() + 10; !atomic_load(&refusals) && yk__now() < until;)
+    assert_true(yk__wait_fd(garbage, POLLIN, yk__now() + patience(10))); /* closed */
+    int fd = yk__connect(&bound, yk__now() + patience(10), &reason, why);
+    assert_int_equal(yk__handshake_run(fd, &other, false, yk__now() + patience(10), NULL, why), YK__REJECTED);
+    for (double until = yk__now() + patience(10); !atomic_load(&refusals) && yk__now() < until;)
         usleep(1000);
     assert_int_equal(atomic_load(&refusals), 1);
     assert_non_null(strstr(turned_away, "wrong secret"));

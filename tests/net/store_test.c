@@ -11,6 +11,7 @@
 #include <yoke/store.h>
 
 #include "base/core.h"
+#include "tests/support/machine.h"
 
 typedef struct kind {
     const char *name;
@@ -35,7 +36,7 @@ static yk_store *tcp(int port, bool is_server)
                                                 .secret = secret,
                                                 .secret_size = sizeof(secret),
                                                 .job_id = "conformance",
-                                                .timeout = 10});
+                                                .timeout = patience(10)});
 }
 
 static yk_store *open_store(kind *k)
@@ -72,7 +73,7 @@ static void expect_text(yk_store *store, const char *key, const char *expected)
 {
     void *data;
     size_t size;
-    expect_ok(yk_store_get(store, key, &data, &size, 5));
+    expect_ok(yk_store_get(store, key, &data, &size, patience(5)));
     assert_int_equal(size, strlen(expected));
     assert_string_equal(data, expected);
     free(data);
@@ -99,7 +100,7 @@ static void values(void **state)
         large[i] = (unsigned char)(i * 7 + i / 255);
     expect_ok(yk_store_set(a, "large", large, size));
     size_t got;
-    expect_ok(yk_store_get(b, "large", (void **)&back, &got, 5));
+    expect_ok(yk_store_get(b, "large", (void **)&back, &got, patience(5)));
     assert_int_equal(got, size);
     assert_memory_equal(back, large, size);
     free(large);
@@ -205,7 +206,7 @@ static void time_outs(void **state)
     assert_int_equal(yk_store_get(k->first, "never", &data, NULL, 0.05), YK_ERR_TIMEOUT);
     assert_null(data);
     assert_true(yk__now() - begin >= 0.05);
-    assert_true(yk__now() - begin < 5);
+    assert_true(yk__now() - begin < patience(5));
     assert_non_null(strstr(yk_last_error()->message, "within 0.05 s"));
     expect_error(YK_ERR_TIMEOUT, "never' was not set");
     set_text(k->first, "b", "1");
@@ -221,7 +222,7 @@ static void time_outs(void **state)
     expect_ok(yk_store_set_timeout(k->first, 0.03));
     assert_int_equal(yk_store_get(k->first, "never", &data, NULL, 0), YK_ERR_TIMEOUT);
     expect_error(YK_ERR_TIMEOUT, "within 0.03 s");
-    expect_ok(yk_store_set_timeout(k->first, 10));
+    expect_ok(yk_store_set_timeout(k->first, patience(10)));
     expect_text(k->first, "b", "1"); /* it is still of use */
 }
 
@@ -273,11 +274,11 @@ static yk_status join_rounds(yk_store *store, int rank, int ranks, int rounds)
         snprintf(value, sizeof(value), "%d", rank);
         status = yk_store_set(store, names[rank], value, strlen(value));
         if (!status)
-            status = yk_store_wait(store, keys, (size_t)ranks, 10);
+            status = yk_store_wait(store, keys, (size_t)ranks, patience(10));
         char *other = NULL;
         int next = (rank + 1) % ranks;
         if (!status)
-            status = yk_store_get(store, names[next], (void **)&other, NULL, 10);
+            status = yk_store_get(store, names[next], (void **)&other, NULL, patience(10));
         if (!status && atoi(other) != next)
             status = yk_set_error(YK_ERR_INTERNAL, "rank %d reads '%s' in place of %d", rank, other, next);
         free(other);
@@ -289,7 +290,7 @@ static yk_status join_rounds(yk_store *store, int rank, int ranks, int rounds)
         if (!status && sum == ranks)
             status = yk_store_set(store, names[0], "yes", 3);
         if (!status)
-            status = yk_store_get(store, names[0], NULL, NULL, 10);
+            status = yk_store_get(store, names[0], NULL, NULL, patience(10));
     }
     return status;
 }
@@ -351,7 +352,7 @@ static void *change_slowly(void *arg)
     for (int i = 1; i <= 20 && !status; i++) {
         snprintf(text, sizeof(text), "%d", i);
         status = yk_store_set(store, "epoch", text, strlen(text));
-        if (!status && !(status = yk_store_get(store, i % 2 ? "seen/odd" : "seen/even", &seen, NULL, 10))) {
+        if (!status && !(status = yk_store_get(store, i % 2 ? "seen/odd" : "seen/even", &seen, NULL, patience(10)))) {
             free(seen);
             status = yk_store_delete(store, i % 2 ? "seen/odd" : "seen/even", NULL);
         }
@@ -373,14 +374,14 @@ static void watching(void **state)
     char *old = NULL, *now;
     size_t old_size = 0;
     for (int i = 1; i <= 20; i++) {
-        expect_ok(yk_store_watch(k->first, "epoch", old, old_size, (void **)&now, &old_size, 10));
+        expect_ok(yk_store_watch(k->first, "epoch", old, old_size, (void **)&now, &old_size, patience(10)));
         assert_non_null(now);
         assert_int_equal(atoi(now), i);
         expect_ok(yk_store_set(k->first, i % 2 ? "seen/odd" : "seen/even", "", 0));
         free(old);
         old = now;
     }
-    expect_ok(yk_store_watch(k->first, "epoch", old, old_size, (void **)&now, NULL, 10));
+    expect_ok(yk_store_watch(k->first, "epoch", old, old_size, (void **)&now, NULL, patience(10)));
     assert_null(now); /* deleted */
     free(old);
     pthread_join(thread, NULL);

@@ -33,7 +33,7 @@ static yk_tcp_store_options options(int port, bool is_server)
                                   .secret = secret,
                                   .secret_size = sizeof(secret),
                                   .job_id = "job-a",
-                                  .timeout = 5};
+                                  .timeout = patience(5)};
 }
 
 static yk_store *open_server(void)
@@ -87,7 +87,7 @@ static void refusals(void **state)
     assert_null(yk_tcp_store(&o));
     assert_null(strstr(yk_last_error()->message, "job-a")); /* the real name is not told */
     expect_error(YK_ERR_CONNECTION, "wrong job: process");
-    assert_true(yk__now() - begin < 4); /* at once, not after the time-out */
+    assert_true(yk__now() - begin < patience(4)); /* at once, not after the time-out */
     expect_alive(server);
     yk_scope_end(scope);
 }
@@ -146,7 +146,7 @@ static void nobody_there(void **state)
     o.timeout = 0.3;
     double begin = yk__now();
     assert_null(yk_tcp_store(&o));
-    assert_true(yk__now() - begin < 10);
+    assert_true(yk__now() - begin < patience(10));
     assert_true(yk__now() - begin > 0.1); /* it tried until then */
     expect_error(YK_ERR_CONNECTION, "connection refused: nothing listens there");
     o.host = "no-such-host.invalid";
@@ -172,7 +172,7 @@ static void *open_late(void *arg)
     yk_scope scope = yk_scope_begin();
     usleep(200000);
     yk_store *store = yk_tcp_store(&o);
-    bool good = store && yk_store_get(store, "done", NULL, NULL, 5) == YK_OK;
+    bool good = store && yk_store_get(store, "done", NULL, NULL, patience(5)) == YK_OK;
     yk_scope_end(scope);
     return good ? arg : NULL;
 }
@@ -316,12 +316,12 @@ static void server_dies(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     char message[1000];
-    double took = wait_while(SIGKILL, 30, message);
-    assert_true(took < 10); /* of 30 */
+    double took = wait_while(SIGKILL, patience(30), message);
+    assert_true(took < patience(10)); /* of 30 */
     assert_non_null(strstr(message, "get: key 'never': store tcp://127.0.0.1:"));
     assert_non_null(strstr(message, "closed by the other side"));
     took = wait_while(SIGSTOP, 0.5, message);
-    assert_true(took < 10);
+    assert_true(took < patience(10));
     assert_non_null(strstr(message, "the server does not answer"));
     yk_scope_end(scope);
 }
@@ -346,8 +346,8 @@ static void server_dies_with_a_forked_child_alive(void **state)
     yk_store_release(server);
     double begin = yk__now();
     void *data;
-    assert_int_equal(yk_store_get(client, "never", &data, NULL, 30), YK_ERR_CONNECTION);
-    assert_true(yk__now() - begin < 10);
+    assert_int_equal(yk_store_get(client, "never", &data, NULL, patience(30)), YK_ERR_CONNECTION);
+    assert_true(yk__now() - begin < patience(10));
     expect_error(YK_ERR_CONNECTION, "get: key 'never': store tcp://127.0.0.1:");
     yk_store_release(client);
     kill(pid, SIGKILL);
@@ -405,7 +405,7 @@ static void garbage(void **state)
         assert_int_equal(yk__channel_wait_sent(&channel, fd, yk__now() + 5), YK__REACHED);
         unsigned type = 0;
         yk__reader reader;
-        yk__reason reason = yk__channel_wait_message(&channel, fd, yk__now() + 10, &type, &reader);
+        yk__reason reason = yk__channel_wait_message(&channel, fd, yk__now() + patience(10), &type, &reader);
         if (i == 0 ? type != YK__REPLY_DAMAGED : reason != YK__LOST)
             fail_msg("request %zu was not refused: reason %d, type %u", i, reason, type);
         yk__channel_clear(&channel);
@@ -427,7 +427,7 @@ typedef struct damager {
 static void *carry_damaged(void *arg)
 {
     damager *d = arg;
-    yk__wait_fd(d->listener, POLLIN, yk__now() + 10);
+    yk__wait_fd(d->listener, POLLIN, yk__now() + patience(10));
     int client = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC), server = raw(d->server_port);
     size_t seen = 0;
     bool open = true;
@@ -579,7 +579,7 @@ static void lost_connections(void **state)
                                     .own = yk__text_bytes(own),
                                     .value = yk__text_bytes("mine"),
                                     .stop = yk__text_bytes("stop")};
-            expect_ok(yk__store_gather_run(client, &all, yk__now() + 20, 20));
+            expect_ok(yk__store_gather_run(client, &all, yk__now() + patience(20), 20));
             assert_true(all.complete && !all.conflict.data);
             free(values[0].data);
         }
@@ -706,7 +706,7 @@ static void half_open(void **state)
     double begin = yk__now();
     assert_true(closed_in_silence(silent, 10));
     assert_true(closed_in_silence(half, 10));
-    assert_true(yk__now() - begin < 10);
+    assert_true(yk__now() - begin < patience(10));
     assert_false(yk__wait_fd(member, POLLIN, yk__now() + 1.2));
     close(silent);
     close(half);

@@ -127,8 +127,8 @@ static void test_two_devices(void **state)
 {
     (void)state;
     assert_int_equal(yk_device_count(YK_CPU), 2);
-    run_ranks(PROCESSES, 2, two_devices, NULL, 10, true);
-    run_ranks(THREADS, 3, two_devices, NULL, 10, true);
+    run_ranks(PROCESSES, 2, two_devices, NULL, patience(10), true);
+    run_ranks(THREADS, 3, two_devices, NULL, patience(10), true);
 }
 
 int main(void)

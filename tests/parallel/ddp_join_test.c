@@ -84,8 +84,8 @@ static void test_uneven_inputs(void **state)
         {{1, 0, 1, 0}, false, false}, /* a rank without input in the only step knows no order of gradients */
     };
     for (int i = 0; i < 7; i++) {
-        run_ranks(THREADS, 4, uneven_inputs, &cases[i], 10, true);
-        run_ranks(PROCESSES, 2 + i % 2, uneven_inputs, &cases[i], 10, true);
+        run_ranks(THREADS, 4, uneven_inputs, &cases[i], patience(10), true);
+        run_ranks(PROCESSES, 2 + i % 2, uneven_inputs, &cases[i], patience(10), true);
     }
 }
 
@@ -177,7 +177,7 @@ static void error_inside(rank_context *c)
         status = yk_join_end(ddp);
     CHECK(status == YK_ERR_CONNECTION && strstr(yk_last_error()->message, "given up by rank 1"), "status %d: %s",
           (int)status, yk_last_error() ? yk_last_error()->message : "no record");
-    CHECK(yk__now() - began < 15, "it took %g s", yk__now() - began); /* of 20 */
+    CHECK(yk__now() - began < patience(15), "it took %g s", yk__now() - began); /* of 20 */
     yk_clear_error();
     CHECK(yk_join_end(ddp) != YK_OK, "the end of a broken join");
     yk_clear_error();
@@ -194,18 +194,18 @@ static void different_ways(rank_context *c)
     double began = yk__now();
     CHECK_FAILS(yk_forward(ddp, yk_ones(YK_SHAPE(2, 2, 3, 3), NULL)), YK_ERR_MISMATCH,
                 "rank 0 is at a forward, rank 1 at a forward with other settings");
-    CHECK(yk__now() - began < 8, "it took %g s", yk__now() - began);
+    CHECK(yk__now() - began < patience(8), "it took %g s", yk__now() - began);
 }
 
 static void test_ends(void **state)
 {
     (void)state;
-    run_ranks(PROCESSES, 3, buffers, NULL, 10, true);
-    run_ranks(THREADS, 3, too_early, NULL, 10, true);
-    run_ranks(THREADS, 2, another_backward, NULL, 10, true);
-    run_ranks(THREADS, 2, sync_batch_norm_needs_all, NULL, 10, true);
-    run_ranks(THREADS, 2, different_ways, NULL, 10, true);
-    run_ranks(PROCESSES, 3, error_inside, NULL, 20, true);
+    run_ranks(PROCESSES, 3, buffers, NULL, patience(10), true);
+    run_ranks(THREADS, 3, too_early, NULL, patience(10), true);
+    run_ranks(THREADS, 2, another_backward, NULL, patience(10), true);
+    run_ranks(THREADS, 2, sync_batch_norm_needs_all, NULL, patience(10), true);
+    run_ranks(THREADS, 2, different_ways, NULL, patience(10), true);
+    run_ranks(PROCESSES, 3, error_inside, NULL, patience(20), true);
 }
 
 int main(void)

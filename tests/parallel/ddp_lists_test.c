@@ -96,16 +96,16 @@ static void test_joined_batch(void **state)
     (void)state;
     static const bool find[2] = {false, true};
     for (int i = 0; i < 2; i++) {
-        run_ranks(PROCESSES, 2, joined_batch, &find[i], 20, true);
-        run_ranks(THREADS, 3, joined_batch, &find[i], 20, true);
-        run_ranks(THREADS, 1, joined_batch, &find[i], 20, true);
+        run_ranks(PROCESSES, 2, joined_batch, &find[i], patience(20), true);
+        run_ranks(THREADS, 3, joined_batch, &find[i], patience(20), true);
+        run_ranks(THREADS, 1, joined_batch, &find[i], patience(20), true);
     }
 }
 
 static void test_left_out(void **state)
 {
     (void)state;
-    run_ranks(PROCESSES, 2, left_out, NULL, 20, true);
+    run_ranks(PROCESSES, 2, left_out, NULL, patience(20), true);
 }
 
 int main(void)

@@ -83,7 +83,7 @@ static void test_joined_batch(void **state)
     static const int sizes[] = {1, 2, 3, 4, 7, 8};
     for (int s = 0; s < 6; s++)
         for (int i = 0; i < 4; i++)
-            run_ranks(i & 1 ? THREADS : PROCESSES, sizes[s], joined_batch, &cases[i >> 1], 20, true);
+            run_ranks(i & 1 ? THREADS : PROCESSES, sizes[s], joined_batch, &cases[i >> 1], patience(20), true);
 }
 
 /* ---- a parameter that two layers share --------------------------------------------------------------------------- */
@@ -128,7 +128,7 @@ static void test_tied(void **state)
 {
     (void)state;
     for (int size = 1; size <= 4; size++)
-        run_ranks(size & 1 ? THREADS : PROCESSES, size, tied, NULL, 20, true);
+        run_ranks(size & 1 ? THREADS : PROCESSES, size, tied, NULL, patience(20), true);
 }
 
 /* ---- what construction does -------------------------------------------------------------------------------------- */
@@ -157,7 +157,7 @@ static void construction(rank_context *c)
 static void test_construction(void **state)
 {
     (void)state;
-    run_ranks(PROCESSES, 3, construction, NULL, 10, true);
+    run_ranks(PROCESSES, 3, construction, NULL, patience(10), true);
 }
 
 static void different_models(rank_context *c)
@@ -181,7 +181,7 @@ static void different_models(rank_context *c)
 static void test_different_models(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 3, different_models, NULL, 10, true);
+    run_ranks(THREADS, 3, different_models, NULL, patience(10), true);
 }
 
 /* ---- where gradients lie ----------------------------------------------------------------------------------------- */
@@ -228,7 +228,7 @@ static void views(rank_context *c)
 static void test_views(void **state)
 {
     (void)state;
-    run_ranks(PROCESSES, 2, views, NULL, 10, true);
+    run_ranks(PROCESSES, 2, views, NULL, patience(10), true);
 }
 
 /* ---- parameters that a loss does not reach ----------------------------------------------------------------------- */
@@ -284,7 +284,7 @@ static void unused_on_one_rank(rank_context *c)
     } else {
         CHECK_FAILS(fork_step(ddp, 1, true, true), YK_ERR_CONNECTION, "given up by rank 1", "a.weight, a.bias");
     }
-    CHECK(yk__now() - began < 15, "the others waited %g s", yk__now() - began);
+    CHECK(yk__now() - began < patience(15), "the others waited %g s", yk__now() - began);
 }
 
 static void unused_is_found(rank_context *c)
@@ -320,9 +320,9 @@ static void unused_is_found(rank_context *c)
 static void test_unused(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 3, unused_is_found, NULL, 10, true);
-    run_ranks(THREADS, 2, unused_is_an_error, NULL, 10, true);
-    run_ranks(PROCESSES, 3, unused_on_one_rank, NULL, 20, true);
+    run_ranks(THREADS, 3, unused_is_found, NULL, patience(10), true);
+    run_ranks(THREADS, 2, unused_is_an_error, NULL, patience(10), true);
+    run_ranks(PROCESSES, 3, unused_on_one_rank, NULL, patience(20), true);
 }
 
 /* ---- hooks of the user's own ------------------------------------------------------------------------------------- */
@@ -375,7 +375,7 @@ static void user_hooks(rank_context *c)
 static void test_user_hooks(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 3, user_hooks, NULL, 10, true);
+    run_ranks(THREADS, 3, user_hooks, NULL, patience(10), true);
 }
 
 /* ---- communication hooks ----------------------------------------------------------------------------------------- */
@@ -438,7 +438,7 @@ static void comm_hooks(rank_context *c)
 static void test_comm_hooks(void **state)
 {
     (void)state;
-    run_ranks(PROCESSES, 2, comm_hooks, NULL, 10, true);
+    run_ranks(PROCESSES, 2, comm_hooks, NULL, patience(10), true);
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
@@ -487,7 +487,7 @@ static void buffers(rank_context *c)
 static void test_buffers(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 3, buffers, NULL, 10, true);
+    run_ranks(THREADS, 3, buffers, NULL, patience(10), true);
 }
 
 /* ---- changes between steps --------------------------------------------------------------------------------------- */
@@ -542,8 +542,8 @@ static void mixed_dtypes(rank_context *c)
 static void test_changes(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 2, changes, NULL, 10, true);
-    run_ranks(THREADS, 2, mixed_dtypes, NULL, 10, true);
+    run_ranks(THREADS, 2, changes, NULL, patience(10), true);
+    run_ranks(THREADS, 2, mixed_dtypes, NULL, patience(10), true);
 }
 
 /* Every backward is reduced, also the second through one forward; no_sync nests; a backward through the module inside
@@ -584,7 +584,7 @@ static void several_backwards(rank_context *c)
 static void test_several_backwards(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 3, several_backwards, NULL, 10, true);
+    run_ranks(THREADS, 3, several_backwards, NULL, patience(10), true);
 }
 
 /* ---- the report -------------------------------------------------------------------------------------------------- */
@@ -654,7 +654,7 @@ static void report(rank_context *c)
 static void test_report(void **state)
 {
     (void)state;
-    run_ranks(PROCESSES, 3, report, NULL, 10, true);
+    run_ranks(PROCESSES, 3, report, NULL, patience(10), true);
 }
 
 /* Whether the time that was waited for the late rank counts neither as forward and backward of the others, nor as
@@ -706,7 +706,7 @@ static void test_late_data(void **state)
 {
     (void)state;
     for (int sync = 0; sync < 2; sync++)
-        run_ranks(PROCESSES, 3, late_data, &(bool){sync}, 10, true);
+        run_ranks(PROCESSES, 3, late_data, &(bool){sync}, patience(10), true);
 }
 
 /* Without a group it is the module and nothing more. */

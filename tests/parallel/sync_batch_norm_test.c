@@ -91,8 +91,8 @@ static void test_against_whole(void **state)
         {{3, 2, 2, 1}, false, true, false},  {{0, 3, 1, 1}, false, false, true},
     };
     for (int i = 0; i < 5; i++) {
-        run_ranks(THREADS, 4, against_whole, &cases[i], 10, true);
-        run_ranks(PROCESSES, 2, against_whole, &cases[i], 10, true);
+        run_ranks(THREADS, 4, against_whole, &cases[i], patience(10), true);
+        run_ranks(PROCESSES, 2, against_whole, &cases[i], patience(10), true);
     }
 }
 
@@ -141,9 +141,9 @@ static void single_values(rank_context *c)
 static void test_in_networks(void **state)
 {
     (void)state;
-    run_ranks(PROCESSES, 2, under_ddp, NULL, 10, true);
-    run_ranks(THREADS, 3, under_ddp, NULL, 10, true);
-    run_ranks(THREADS, 2, single_values, NULL, 10, true);
+    run_ranks(PROCESSES, 2, under_ddp, NULL, patience(10), true);
+    run_ranks(THREADS, 3, under_ddp, NULL, patience(10), true);
+    run_ranks(THREADS, 2, single_values, NULL, patience(10), true);
 }
 
 int main(void)

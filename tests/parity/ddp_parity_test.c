@@ -77,7 +77,7 @@ static void test_lenet(void **state)
                         COUNT(ddp_lenet_norms),
                         ddp_lenet_losses,
                         ddp_lenet_norms};
-    run_ranks(PROCESSES, WORLD, follow, &e, 30, true);
+    run_ranks(PROCESSES, WORLD, follow, &e, patience(30), true);
 }
 
 static void test_resnet18(void **state)
@@ -88,7 +88,7 @@ static void test_resnet18(void **state)
                         COUNT(ddp_resnet18_norms),
                         ddp_resnet18_losses,
                         ddp_resnet18_norms};
-    run_ranks(PROCESSES, WORLD, follow, &e, 30, true);
+    run_ranks(PROCESSES, WORLD, follow, &e, patience(30), true);
 }
 
 static const char *path;
@@ -113,7 +113,7 @@ static void test_file(void **state)
     for (int i = 0; i < e.parameters; i++)
         assert_int_equal(fscanf(from, "%lf", &norms[i]), 1);
     fclose(from);
-    run_ranks(PROCESSES, WORLD, follow, &e, 30, true);
+    run_ranks(PROCESSES, WORLD, follow, &e, patience(30), true);
 }
 
 int main(int argc, char **argv)
