@@ -23,11 +23,14 @@
 /* Bytes of the rows of a source map that one block of work reads: half of a usual L2. */
 #define BLOCK_BYTES (384 * 1024)
 /* A gradient of the weight: bytes of a row of pixels that stay in the first-level cache while all channels pass, the
- * most pixels summed in registers, and the number of shares, each with sums of its own. */
-#define CHUNK_BYTES  (16 * 1024)
-#define CHUNK_PIXELS 128
-#define SHARES       16
-#define SLIDE_BYTES  (256 * 1024)
+ * most pixels summed in registers, and the number of shares, each with sums of its own. Where windows slide: bytes of
+ * the rows of both maps that stay in the second-level cache until the next row of gout, and the most columns of gout
+ * that pass together. */
+#define CHUNK_BYTES   (16 * 1024)
+#define CHUNK_PIXELS  128
+#define SHARES        16
+#define SLIDE_BYTES   (512 * 1024)
+#define SLIDE_COLUMNS 3
 /* Pixels in a tile; sums of a weight's gradient kept in registers. */
 #define MOST_ROWS 8
 #define MOST_SUMS 9
@@ -79,10 +82,10 @@ struct grad {
     const void *x, *gout;
     void *sums;
     yk__view gw;
-    int64_t n, x_stride[3], gout_stride[3], shares, chunk;
+    int64_t n, x_stride[3], gout_stride[3], chunk;
+    int64_t image_shares, row_shares;
     int64_t share_size, block_size; /* in elements */
-    int64_t images;                 /* that pass before the next ones: all, unless `slides` */
-    bool slides;                    /* depthwise, 3 x 3 taps next to each other, stride 1 or 2 */
+    int64_t step; /* depthwise, 3 x 3 taps next to each other, stride 1 or 2: that along a row; else 0 */
     yk__conv_axis y, xs;
     struct sum *list;
 };
@@ -206,30 +209,34 @@ yk_status yk__conv_lanes_backward_weight(int device, const yk__conv2d *p, const 
                      .n = x->shape[0],
                      .x_stride = {x->stride[0], x->stride[2], x->stride[3]},
                      .gout_stride = {gout->stride[0], gout->stride[2], gout->stride[3]},
-                     .shares = SHARES < oh ? SHARES : oh};
+                     .image_shares = 1};
     int64_t pixel = (x->shape[1] + gout->shape[1]) * size;
     g.chunk = CHUNK_BYTES / (pixel ? pixel : 1);
     g.chunk = g.chunk < 8 ? 8 : g.chunk < CHUNK_PIXELS ? g.chunk : CHUNK_PIXELS;
     g.block_size = taps * g.lanes.cs * (YK__VECTOR_BYTES / size);
     g.share_size = g.lanes.blocks * g.block_size;
-    g.slides = g.lanes.cs == 1 && g.lanes.cd == 1 && gw->shape[2] == 3 && gw->shape[3] == 3 && p->dilation[0] == 1 &&
-               p->dilation[1] == 1 && p->stride[1] <= 2;
-    /* What a row of gout needs is in the second-level cache when the next row needs most of it again. */
-    int64_t rows = 3 * x->shape[3] * pixel;
-    g.images = !g.slides ? g.n : SLIDE_BYTES > rows ? SLIDE_BYTES / rows : 1;
+    if (g.lanes.cs == 1 && g.lanes.cd == 1 && gw->shape[2] == 3 && gw->shape[3] == 3 && p->dilation[0] == 1 &&
+        p->dilation[1] == 1 && p->stride[1] <= 2) {
+        g.step = p->stride[1];
+        int64_t rows = (3 * x->shape[3] + gout->shape[3]) * x->shape[1] * size * g.n;
+        int64_t wanted = yk__ceil_div(rows, SLIDE_BYTES), most = g.n < SHARES ? g.n : SHARES;
+        g.image_shares = wanted < 1 ? 1 : wanted < most ? wanted : most;
+    }
+    g.row_shares = SHARES / g.image_shares < oh ? SHARES / g.image_shares : oh;
+    int64_t shares = g.image_shares * g.row_shares;
     size_t axis_y = aligned(yk__conv_axis_bytes(oh, gw->shape[2]));
     size_t axis_x = aligned(yk__conv_axis_bytes(gout->shape[3], gw->shape[3]));
     size_t list = aligned((size_t)(threads * taps * g.lanes.cs) * sizeof(struct sum));
     yk__storage *handle;
     char *memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
-                                     axis_y + axis_x + list + (size_t)(g.shares * g.share_size * size), &handle);
+                                     axis_y + axis_x + list + (size_t)(shares * g.share_size * size), &handle);
     if (!memory)
         return yk__error_code();
     yk__conv_axis_init(&g.y, memory, p, 0, oh, x->shape[2], gw->shape[2], false);
     yk__conv_axis_init(&g.xs, memory + axis_y, p, 1, gout->shape[3], x->shape[3], gw->shape[3], false);
     g.list = (struct sum *)(memory + axis_y + axis_x);
     g.sums = memory + axis_y + axis_x + list;
-    yk__cpu_parallel(device, g.shares, 1, f32 ? share_piece_f32 : share_piece_f64, &g);
+    yk__cpu_parallel(device, shares, 1, f32 ? share_piece_f32 : share_piece_f64, &g);
     yk__cpu_parallel(device, g.lanes.blocks, 16, f32 ? total_piece_f32 : total_piece_f64, &g);
     yk__storage_release(handle);
     return YK_OK;

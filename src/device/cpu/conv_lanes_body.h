@@ -157,8 +157,10 @@ DEPTHWISE(1, 4)
 #endif
 #undef DEPTHWISE
 
-/* As run_rows; a few pixels with all their blocks, then the next few, so that memory is read and written in order. */
-static void TYPED(run_depthwise)(const struct map *m, struct tile *t, int64_t rows, const T *src, T *dst)
+/* As run_rows; a few pixels with all their blocks, then the same pixels of the next of `images`, then the next few, so
+ * that memory is read and written in order. */
+static void TYPED(run_depthwise)(const struct map *m, struct tile *t, int64_t images, int64_t rows, const T *src,
+                                 T *dst)
 {
     const struct lanes *l = &m->lanes;
     int64_t per_block = m->y.slots * m->x.slots * WIDTH, blocks = l->groups / WIDTH, rest = l->groups % WIDTH;
@@ -169,32 +171,34 @@ static void TYPED(run_depthwise)(const struct map *m, struct tile *t, int64_t ro
     for (int64_t done = 0, count; done < rows; done += count) {
         count = rows - done >= DEPTHWISE_ROWS ? DEPTHWISE_ROWS : 1;
         bool high = count == DEPTHWISE_ROWS;
-        t->src = src + done * t->lda;
-        t->dst = dst + done * t->ldc;
-        t->w = m->packed;
-        t->bias = bias;
-        for (int64_t block = 0, wide; block < blocks; block += wide) {
-            switch (blocks - block) {
-            default:
+        for (int64_t n = 0; n < images; n++) {
+            t->src = src + done * t->lda + n * m->src_stride[0];
+            t->dst = dst + done * t->ldc + n * m->dst_stride[0];
+            t->w = m->packed;
+            t->bias = bias;
+            for (int64_t block = 0, wide; block < blocks; block += wide) {
+                switch (blocks - block) {
+                default:
 #if DEPTHWISE_VECTORS == 4
-                wide = 4;
-                (high ? TYPED(depthwise_4x4) : TYPED(depthwise_1x4))(t);
-                break;
-            case 3:
+                    wide = 4;
+                    (high ? TYPED(depthwise_4x4) : TYPED(depthwise_1x4))(t);
+                    break;
+                case 3:
 #endif
-            case 2:
-                wide = 2;
-                (high ? TYPED(depthwise_4x2) : TYPED(depthwise_1x2))(t);
-                break;
-            case 1: wide = 1; (high ? TYPED(depthwise_4x1) : TYPED(depthwise_1x1))(t);
+                case 2:
+                    wide = 2;
+                    (high ? TYPED(depthwise_4x2) : TYPED(depthwise_1x2))(t);
+                    break;
+                case 1: wide = 1; (high ? TYPED(depthwise_4x1) : TYPED(depthwise_1x1))(t);
+                }
+                t->src = (const T *)t->src + wide * WIDTH;
+                t->dst = (T *)t->dst + wide * WIDTH;
+                t->w = (const T *)t->w + wide * per_block;
+                t->bias = (const T *)t->bias + wide * WIDTH;
             }
-            t->src = (const T *)t->src + wide * WIDTH;
-            t->dst = (T *)t->dst + wide * WIDTH;
-            t->w = (const T *)t->w + wide * per_block;
-            t->bias = (const T *)t->bias + wide * WIDTH;
+            if (rest)
+                (high ? TYPED(tile_4) : TYPED(tile_1))(t, false, false);
         }
-        if (rest)
-            (high ? TYPED(tile_4) : TYPED(tile_1))(t, false, false);
     }
 }
 
@@ -203,7 +207,7 @@ static void TYPED(run_rows)(const struct map *m, struct tile *t, int64_t rows, c
 {
     const struct lanes *l = &m->lanes;
     if (l->cs == 1 && l->cd == 1) {
-        TYPED(run_depthwise)(m, t, rows, src, dst);
+        TYPED(run_depthwise)(m, t, 1, rows, src, dst);
         return;
     }
     bool permuted = l->cs > 1 || l->cd > 1;
@@ -244,7 +248,8 @@ static void TYPED(run_row)(const struct map *m, int64_t y, int64_t n0, int64_t n
         run = yk__conv_run(&m->x, x, &step);
         bool joined = n == m->n && (run == 1 || step * m->src_stride[2] == n * m->src_stride[0]) &&
                       m->dst_stride[2] == n * m->dst_stride[0];
-        bool by_image = !joined && n >= run;
+        bool depthwise = m->lanes.cs == 1 && m->lanes.cd == 1;
+        bool by_image = !joined && n >= run && (!depthwise || run < DEPTHWISE_ROWS);
         if (by_image)
             run = 1;
         const yk__conv_link *lx = m->x.links + m->x.first[x];
@@ -269,6 +274,10 @@ static void TYPED(run_row)(const struct map *m, int64_t y, int64_t n0, int64_t n
         }
         t.lda = step * m->src_stride[2];
         t.ldc = m->dst_stride[2];
+        if (depthwise) {
+            TYPED(run_depthwise)(m, &t, n, run, src, dst);
+            continue;
+        }
         for (int64_t i = 0; i < n; i++)
             TYPED(run_rows)(m, &t, run, src + i * m->src_stride[0], dst + i * m->dst_stride[0]);
     }
@@ -368,98 +377,122 @@ static void TYPED(sum_rows)(const struct grad *g, const T *x, int64_t lda, const
 }
 
 /*
- * Depthwise, 3 taps along a row of the map: the windows of `run` outputs, `step` (1 or 2) apart, slide over `rows` rows
- * of x, so that each element of x is loaded once. Adds to the sums of the taps of those rows what one vector of
- * channels of the images [n0, n1) gives. `x` is the first row's window of the first output; the rows that follow the
- * last one will be read next, and are fetched.
+ * Depthwise, 3 taps along a row of the map: the windows of `count` outputs, `step` (1 or 2) apart, slide over `rows`
+ * rows of x, so that each element of x is loaded once. Adds to the sums of the taps of those rows what `blocks` vectors
+ * of channels of one image give. `x` is the middle of the first window, in the first row; the first window may have no
+ * column before it (`left`), the last none behind it (`right`). The rows that follow the last one are read next, and
+ * are fetched.
  */
 static inline __attribute__((always_inline)) void TYPED(slide_of)(const struct grad *g, const T *x, const T *gout,
-                                                                  int64_t n0, int64_t n1, int64_t run, T *to,
-                                                                  int64_t lanes, const int rows, const int step,
-                                                                  const bool whole)
+                                                                  T *to, int64_t count, bool left, bool right,
+                                                                  int64_t blocks, int64_t lanes, const int rows,
+                                                                  const int step, const bool whole)
 {
-    V sum[3][3];
     const int64_t row = g->x_stride[1], column = g->x_stride[2], next = g->gout_stride[2];
-    YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int k = 0; k < 3; k++) sum[r][k] = (V){0};
-    for (int64_t n = n0; n < n1; n++) {
-        const T *a = x + n * g->x_stride[0], *b = gout + n * g->gout_stride[0];
-        V window[3][3];
+    for (; blocks > 0; blocks--, x += WIDTH, gout += WIDTH, to += g->block_size) {
+        const T *a = x, *b = gout;
+        V sum[3][3], window[3][3];
 #define LOAD(at) (whole ? (V) * (const VU *)(at) : TYPED(yk__load_part)((at), lanes))
-#define SLIDE(first, second, third)                                                                                    \
+#define SLIDE(before, behind)                                                                                          \
     do {                                                                                                               \
-        V right = LOAD(b);                                                                                             \
+        V grad = LOAD(b);                                                                                              \
         YK__UNROLL for (int r = 0; r < rows; r++)                                                                      \
         {                                                                                                              \
             if (step == 2)                                                                                             \
-                window[r][second] = LOAD(a + r * row + column);                                                        \
-            window[r][third] = LOAD(a + r * row + 2 * column);                                                         \
-            sum[r][0] += window[r][first] * right;                                                                     \
-            sum[r][1] += window[r][second] * right;                                                                    \
-            sum[r][2] += window[r][third] * right;                                                                     \
+                window[r][1] = LOAD(a + r * row);                                                                      \
+            if (before)                                                                                                \
+                sum[r][0] += window[r][0] * grad;                                                                      \
+            sum[r][1] += window[r][1] * grad;                                                                          \
+            if (behind) {                                                                                              \
+                window[r][2] = LOAD(a + r * row + column);                                                             \
+                sum[r][2] += window[r][2] * grad;                                                                      \
+            }                                                                                                          \
+            window[r][0] = step == 2 ? window[r][2] : window[r][1];                                                    \
+            window[r][1] = window[r][2];                                                                               \
         }                                                                                                              \
-        __builtin_prefetch(b + g->gout_stride[1]);                                                                     \
+        __builtin_prefetch(b + g->gout_stride[1], 0, 2);                                                               \
         YK__UNROLL for (int r = 0; r < step; r++) YK__UNROLL for (int k = 0; k < step; k++)                            \
-            __builtin_prefetch(a + (rows + r) * row + (2 - k) * column);                                               \
+            __builtin_prefetch(a + (rows + r) * row + (1 - k) * column, 0, 2);                                         \
         a += step * column;                                                                                            \
         b += next;                                                                                                     \
     } while (0)
         YK__UNROLL for (int r = 0; r < rows; r++)
         {
-            window[r][0] = LOAD(a + r * row);
+            YK__UNROLL for (int k = 0; k < 3; k++) sum[r][k] = window[r][k] = (V){0};
+            if (!left)
+                window[r][0] = LOAD(a + r * row - column);
             if (step == 1)
-                window[r][1] = LOAD(a + r * row + column);
+                window[r][1] = LOAD(a + r * row);
         }
-        int64_t i = 0;
-        if (step == 1) {
-            for (; i + 3 <= run; i += 3) {
-                SLIDE(0, 1, 2);
-                SLIDE(1, 2, 0);
-                SLIDE(2, 0, 1);
-            }
-            if (i < run) {
-                SLIDE(0, 1, 2);
-                if (i + 1 < run)
-                    SLIDE(1, 2, 0);
-            }
-        } else {
-            for (; i + 2 <= run; i += 2) {
-                SLIDE(0, 1, 2);
-                SLIDE(2, 1, 0);
-            }
-            if (i < run)
-                SLIDE(0, 1, 2);
-        }
+        if (left)
+            SLIDE(false, true);
+        for (int64_t i = left + right; i < count; i++)
+            SLIDE(true, true);
+        if (right)
+            SLIDE(true, false);
 #undef SLIDE
 #undef LOAD
+        YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int k = 0; k < 3; k++) *
+            (V *)(to + (3 * r + k) * WIDTH) += sum[r][k];
     }
-    YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int k = 0; k < 3; k++) *
-        (V *)(to + (3 * r + k) * WIDTH) += sum[r][k];
 }
 
-/* All vectors of channels; `to` has the sums of the first of the rows. */
-static void TYPED(slide)(const struct grad *g, const T *x, const T *gout, int64_t n, int64_t run, T *to, int rows,
-                         int step)
+#define SLIDE(rows, step)                                                                                              \
+    static void TYPED(slide_##rows##_##step)(const struct grad *g, const T *x, const T *gout, T *to, int64_t count,    \
+                                             bool left, bool right)                                                    \
+    {                                                                                                                  \
+        int64_t blocks = g->lanes.groups / WIDTH, rest = g->lanes.groups % WIDTH;                                      \
+        TYPED(slide_of)(g, x, gout, to, count, left, right, blocks, WIDTH, rows, step, true);                          \
+        if (rest)                                                                                                      \
+            TYPED(slide_of)                                                                                            \
+        (g, x + blocks * WIDTH, gout + blocks * WIDTH, to + blocks * g->block_size, count, left, right, 1, rest, rows, \
+         step, false);                                                                                                 \
+    }
+SLIDE(1, 1)
+SLIDE(2, 1)
+SLIDE(3, 1)
+SLIDE(1, 2)
+SLIDE(2, 2)
+SLIDE(3, 2)
+#undef SLIDE
+
+/* The outputs of row y from x on that slide may take: one without a first column at most, those with all three, one
+ * without a last column at most. Gives their number: 0 where there are none with all three. */
+static int64_t TYPED(slide_run)(const struct grad *g, int64_t x, bool *left, bool *right)
 {
-    int64_t images = CHUNK_PIXELS / run > 1 ? CHUNK_PIXELS / run : 1;
-    for (int64_t block = 0; block < g->lanes.blocks; block++, x += WIDTH, gout += WIDTH, to += g->block_size) {
-        int64_t lanes = TYPED(block_lanes)(&g->lanes, block, 1);
-        for (int64_t n0 = 0; n0 < n; n0 += images) {
-            int64_t n1 = n0 + images < n ? n0 + images : n;
-            switch (rows * 4 + (step - 1) * 2 + (lanes == WIDTH)) {
-            case 4: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 1, 1, false); break;
-            case 5: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 1, 1, true); break;
-            case 6: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 1, 2, false); break;
-            case 7: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 1, 2, true); break;
-            case 8: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 2, 1, false); break;
-            case 9: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 2, 1, true); break;
-            case 10: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 2, 2, false); break;
-            case 11: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 2, 2, true); break;
-            case 12: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 3, 1, false); break;
-            case 13: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 3, 1, true); break;
-            case 14: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 3, 2, false); break;
-            default: TYPED(slide_of)(g, x, gout, n0, n1, run, to, lanes, 3, 2, true); break;
-            }
-        }
+    const yk__conv_axis *axis = &g->xs;
+#define LINKS(at)        (axis->first[(at) + 1] - axis->first[at])
+#define STARTS(at, with) (axis->links[axis->first[at]].tap == (with))
+    int64_t step, run;
+    *left = x + 1 < axis->size && LINKS(x) == 2 && STARTS(x, 1);
+    x += *left;
+    if (LINKS(x) != 3)
+        return 0;
+    run = yk__conv_run(axis, x, &step);
+    *right = x + run < axis->size && LINKS(x + run) == 2 && STARTS(x + run, 0);
+    return *left + run + *right;
+#undef LINKS
+#undef STARTS
+}
+
+/* Such outputs of row y, of the images [n0, n1): a few columns at a time, so that few places in memory are read side by
+ * side, and those in order. */
+static void TYPED(slide_row)(const struct grad *g, int64_t y, int64_t n0, int64_t n1, int64_t x, int64_t count,
+                             bool left, bool right, T *sums)
+{
+    static void (*const slides[2][3])(const struct grad *, const T *, const T *, T *, int64_t, bool, bool) = {
+        {TYPED(slide_1_1), TYPED(slide_2_1), TYPED(slide_3_1)}, {TYPED(slide_1_2), TYPED(slide_2_2), TYPED(slide_3_2)}};
+    const yk__conv_link *ly = g->y.links + g->y.first[y], *middle = g->xs.links + g->xs.first[x] + !left;
+    int64_t rows = g->y.first[y + 1] - g->y.first[y], pieces = yk__ceil_div(count, SLIDE_COLUMNS);
+    const T *from = (const T *)g->x + ly[0].src * g->x_stride[1] + middle->src * g->x_stride[2];
+    const T *gout = (const T *)g->gout + y * g->gout_stride[1] + x * g->gout_stride[2];
+    T *to = sums + ly[0].tap * 3 * WIDTH;
+    for (int64_t i = 0; i < pieces; i++) {
+        int64_t begin = i * count / pieces, end = (i + 1) * count / pieces;
+        for (int64_t n = n0; n < n1; n++)
+            slides[g->step - 1][rows - 1](g, from + n * g->x_stride[0] + begin * g->step * g->x_stride[2],
+                                          gout + n * g->gout_stride[0] + begin * g->gout_stride[2], to, end - begin,
+                                          left && i == 0, right && i == pieces - 1);
     }
 }
 
@@ -471,6 +504,11 @@ static void TYPED(sum_row)(const struct grad *g, int64_t y, int64_t n0, int64_t 
     int64_t count_y = g->y.first[y + 1] - g->y.first[y], taps_x = g->gw.shape[3], cs = g->lanes.cs, n = n1 - n0;
     for (int64_t x = 0, run; x < g->xs.size; x += run) {
         int64_t step, count = 0;
+        bool left, right;
+        if (g->step && count_y && (run = TYPED(slide_run)(g, x, &left, &right))) {
+            TYPED(slide_row)(g, y, n0, n1, x, run, left, right, sums);
+            continue;
+        }
         run = yk__conv_run(&g->xs, x, &step);
         bool joined = run == 1 || (n == g->n && step * g->x_stride[2] == n * g->x_stride[0] &&
                                    g->gout_stride[2] == n * g->gout_stride[0]);
@@ -478,11 +516,6 @@ static void TYPED(sum_row)(const struct grad *g, int64_t y, int64_t n0, int64_t 
         int64_t count_x = g->xs.first[x + 1] - g->xs.first[x];
         const T *gout = (const T *)g->gout + n0 * g->gout_stride[0] + y * g->gout_stride[1] + x * g->gout_stride[2];
         const T *from = (const T *)g->x + n0 * g->x_stride[0];
-        if (g->slides && run >= 2 && count_x == 3 && count_y) {
-            from += ly[0].src * g->x_stride[1] + lx[0].src * g->x_stride[2];
-            TYPED(slide)(g, from, gout, n, run, sums + ly[0].tap * 3 * WIDTH, (int)count_y, (int)step);
-            continue;
-        }
         for (int64_t i = 0; i < count_y; i++)
             for (int64_t j = 0; j < count_x; j++)
                 for (int64_t s = 0; s < cs; s++)
@@ -499,7 +532,8 @@ static void TYPED(sum_row)(const struct grad *g, int64_t y, int64_t n0, int64_t 
     }
 }
 
-/* The rows of gout of one share, some images at a time. */
+/* Some rows of gout of some images: a share. Shares that follow each other have the same images and the next rows,
+ * which need in part the same rows of x. */
 static void TYPED(share_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct grad *g = arg;
@@ -507,10 +541,11 @@ static void TYPED(share_piece)(void *arg, int64_t begin, int64_t end, int thread
     TYPED(lane_indices) first = TYPED(first_indices)(&g->lanes);
     for (int64_t share = begin; share < end; share++) {
         T *sums = (T *)g->sums + share * g->share_size;
+        int64_t of_images = share / g->row_shares, of_rows = share % g->row_shares;
+        int64_t n0 = of_images * g->n / g->image_shares, n1 = (of_images + 1) * g->n / g->image_shares;
         memset(sums, 0, (size_t)g->share_size * sizeof(T));
-        for (int64_t n0 = 0; n0 < g->n; n0 += g->images)
-            for (int64_t y = share * g->y.size / g->shares; y < (share + 1) * g->y.size / g->shares; y++)
-                TYPED(sum_row)(g, y, n0, n0 + g->images < g->n ? n0 + g->images : g->n, list, sums, first);
+        for (int64_t y = of_rows * g->y.size / g->row_shares; y < (of_rows + 1) * g->y.size / g->row_shares; y++)
+            TYPED(sum_row)(g, y, n0, n1, list, sums, first);
     }
 }
 
@@ -520,20 +555,20 @@ static void TYPED(total_piece)(void *arg, int64_t begin, int64_t end, int thread
     (void)thread;
     const struct grad *g = arg;
     const struct lanes *l = &g->lanes;
+    int64_t shares = g->image_shares * g->row_shares;
     for (int64_t block = begin; block < end; block++) {
-        int64_t lanes = TYPED(block_lanes)(l, block, l->cd), at = 0;
+        int64_t lanes = TYPED(block_lanes)(l, block, l->cd);
+        const T *sums = (const T *)g->sums + block * g->block_size;
         for (int64_t ky = 0; ky < g->gw.shape[2]; ky++)
             for (int64_t kx = 0; kx < g->gw.shape[3]; kx++)
-                for (int64_t s = 0; s < l->cs; s++, at++) {
+                for (int64_t s = 0; s < l->cs; s++, sums += WIDTH) {
                     T *gw = (T *)g->gw.data + block * l->per_block * l->cd * g->gw.stride[0] + s * g->gw.stride[1] +
                             ky * g->gw.stride[2] + kx * g->gw.stride[3];
-                    for (int64_t i = 0; i < lanes; i++) {
-                        T total = 0;
-                        for (int64_t share = 0; share < g->shares; share++)
-                            total +=
-                                ((const T *)g->sums)[share * g->share_size + block * g->block_size + at * WIDTH + i];
-                        gw[i * g->gw.stride[0]] = total;
-                    }
+                    V total = {0};
+                    for (int64_t share = 0; share < shares; share++)
+                        total += *(const V *)(sums + share * g->share_size);
+                    for (int64_t i = 0; i < lanes; i++)
+                        gw[i * g->gw.stride[0]] = total[i];
                 }
     }
 }
