@@ -107,6 +107,48 @@ static void threads_do_not_show(void **state)
     assert_null(yk_last_error());
 }
 
+/* Along the first dimension of more than the second-level cache holds: blocks of columns, the last one narrower. */
+static void many_rows(yk_dtype dtype, int64_t columns, bool add)
+{
+    enum { ROWS = 520, INDEX_ROWS = 301 };
+    yk_scope scope = yk_scope_begin();
+    yk_tensor_options options = {.dtype = dtype}, whole = {.dtype = YK_I64};
+    int64_t first = 3, taken = columns - 5; /* the index is narrower than x */
+    yk_tensor *index = yk_randint(0, ROWS, YK_SHAPE(INDEX_ROWS, taken), NULL);
+    yk_tensor *values = yk_randint(0, 100, YK_SHAPE(INDEX_ROWS, columns), NULL);
+    yk_tensor *source = yk_cast(values, dtype);
+    yk_tensor *expected = yk_full(YK_SHAPE(ROWS, columns), (double)first, &whole);
+    int64_t *want = yk_tensor_data(expected);
+    const int64_t *at = yk_tensor_data(index), *from = yk_tensor_data(values);
+    for (int64_t r = 0; r < INDEX_ROWS; r++)
+        for (int64_t c = 0; c < taken; c++) {
+            int64_t *to = &want[at[r * taken + c] * columns + c];
+            *to = (add ? *to : 0) + from[r * columns + c];
+        }
+    for (int threads = 1; threads <= 3; threads++) {
+        expect_ok(yk_set_num_threads((yk_device){0}, threads));
+        yk_tensor *x = yk_full(YK_SHAPE(ROWS, columns), (double)first, &options);
+        assert_ptr_equal(add ? yk_scatter_add_(x, 0, index, source) : yk_scatter_dim_(x, 0, index, source), x);
+        assert_int_equal(yk_item_i64(yk_all(yk_eq(x, yk_cast(expected, dtype)))), 1);
+    }
+    expect_ok(yk_set_num_threads((yk_device){0}, 2));
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+static void leading_dimension(void **state)
+{
+    (void)state;
+    many_rows(YK_F32, 517, false);
+    many_rows(YK_F32, 580, true);
+    many_rows(YK_F64, 290, false);
+    many_rows(YK_F64, 256, true);
+    many_rows(YK_I64, 270, true);
+    many_rows(YK_I32, 600, false);
+    many_rows(YK_U8, 2060, false);
+    many_rows(YK_F16, 1030, false);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -149,10 +191,8 @@ int main(void)
 {
     setenv("OMP_NUM_THREADS", "4", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(larger_sources),
-        cmocka_unit_test(whole_numbers),
-        cmocka_unit_test(threads_do_not_show),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(larger_sources),    cmocka_unit_test(whole_numbers), cmocka_unit_test(threads_do_not_show),
+        cmocka_unit_test(leading_dimension), cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests_name("ops/gather", tests, NULL, NULL);
 }

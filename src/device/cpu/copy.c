@@ -216,33 +216,48 @@ static bool transpose(int device, const yk__loop *loop, size_t size)
     return true;
 }
 
-/* Short dense rows, as cat and narrow leave them: a call of memmove for each would cost as much as the copy. */
+/* Short dense rows, as cat, narrow and a permutation of heads leave them: a call of memmove for each would cost as much
+ * as the copy. */
+#define ROW_LEAST 64
 #define ROW_BYTES 2048
+
+/* `bytes` is at least ROW_LEAST: the end of a row is copied with some of what stands before it. */
+static inline void copy_row(char *to, const char *from, int64_t bytes)
+{
+    int64_t last = bytes - ROW_LEAST;
+    for (int64_t at = 0; at < last; at += ROW_LEAST)
+        memcpy(to + at, from + at, ROW_LEAST);
+    memcpy(to + last, from + last, ROW_LEAST);
+}
 
 static void rows_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
-    const transposition *t = arg;
-    const yk__loop *loop = t->loop;
-    int64_t bytes = loop->shape[0] * (int64_t)t->size, to_step = loop->stride[1][0], from_step = loop->stride[1][1];
-    char *to = loop->data[0] + begin * to_step;
-    const char *from = loop->data[1] + begin * from_step;
-    for (int64_t row = begin; row < end; row++, to += to_step, from += from_step) {
-        int64_t at = 0;
-        for (; at + 64 <= bytes; at += 64)
-            memcpy(to + at, from + at, 64);
-        if (at < bytes)
-            memcpy(to + at, from + at, (size_t)(bytes - at));
+    const yk__loop *loop = arg;
+    int64_t bytes = loop->shape[0] * loop->stride[0][0], to_step = loop->stride[1][0], from_step = loop->stride[1][1];
+    for (int64_t row = begin, n; row < end; row += n) {
+        /* Rows up to the end of dimension 1. */
+        int64_t rest = row / loop->shape[1], at = row % loop->shape[1];
+        char *to = loop->data[0] + at * to_step;
+        const char *from = loop->data[1] + at * from_step;
+        n = loop->shape[1] - at < end - row ? loop->shape[1] - at : end - row;
+        for (int d = 2; d < loop->ndim; d++) {
+            to += rest % loop->shape[d] * loop->stride[d][0];
+            from += rest % loop->shape[d] * loop->stride[d][1];
+            rest /= loop->shape[d];
+        }
+        for (int64_t i = 0; i < n; i++)
+            copy_row(to + i * to_step, from + i * from_step, bytes);
     }
 }
 
-static bool copy_rows(int device, const yk__loop *loop, size_t size)
+static bool copy_rows(int device, yk__loop *loop, size_t size)
 {
-    transposition t = {.loop = loop, .size = size};
-    if (loop->ndim != 2 || loop->stride[0][0] != (int64_t)size || loop->stride[0][1] != (int64_t)size ||
-        loop->shape[0] * (int64_t)size < 64 || loop->shape[0] * (int64_t)size > ROW_BYTES)
+    int64_t bytes = loop->shape[0] * (int64_t)size;
+    if (loop->stride[0][0] != (int64_t)size || loop->stride[0][1] != (int64_t)size || bytes < ROW_LEAST ||
+        bytes > ROW_BYTES)
         return false;
-    yk__cpu_parallel(device, loop->shape[1], YK__GRAIN / loop->shape[0] + 1, rows_piece, &t);
+    yk__cpu_parallel(device, loop->total / loop->shape[0], YK__GRAIN / loop->shape[0] + 1, rows_piece, loop);
     return true;
 }
 

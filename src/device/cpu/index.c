@@ -1,5 +1,5 @@
 /*
- * index.c - the slots index, index_put and nonzero. Layer: device/cpu.
+ * index.c - the slots index and index_put, and nonzero's (nonzero.c) into the table. Layer: device/cpu.
  *
  * A run of a loop is taken in blocks: the index tensors become byte offsets into x, checked on the way, then the
  * elements move. Up to FUSED index tensors are operands of the loop; more are added up in scratch memory first.
@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "device/cpu/iterate.h"
+#include "device/cpu/nonzero.h"
 
 enum { BLOCK = 512, FUSED = 3 };
 
@@ -95,6 +96,45 @@ static void gather(size_t element, int64_t n, char *out, int64_t out_stride, con
     }
 }
 
+/* Whether all n indices are inside their dimension: those below it by up to `below` are, of `room` in all. */
+static bool all_inside(const int64_t *index, int64_t n, uint64_t below, uint64_t room)
+{
+    uint64_t outside = 0;
+    for (int64_t i = 0; i < n; i++)
+        outside |= (uint64_t)index[i] + below >= room;
+    return outside == 0;
+}
+
+/* Whether elements of x stand at the index itself, along a run: one index tensor, everything else dense or fixed. */
+static bool is_direct(const targets *p, int64_t other_stride, int64_t x_stride, int64_t index_stride)
+{
+    int64_t element = (int64_t)p->element;
+    return p->count == 1 && p->step[0] == element && other_stride == element && x_stride == 0 &&
+           index_stride == (int64_t)sizeof(int64_t);
+}
+
+#define GATHER_DIRECT(T)                                                                                               \
+    {                                                                                                                  \
+        T *to = (T *)out;                                                                                              \
+        const T *row = (const T *)x;                                                                                   \
+        for (int64_t i = 0; i < n; i++)                                                                                \
+            to[i] = row[wrap ? wrapped(index[i], size) : index[i]];                                                    \
+        return;                                                                                                        \
+    }
+
+/* Each element from the place in x that its index is. */
+static inline __attribute__((always_inline)) void gather_direct(const targets *p, int64_t n, char *out, const char *x,
+                                                                const int64_t *index, const bool wrap)
+{
+    int64_t size = p->size[0];
+    switch (p->element) {
+    case 1: GATHER_DIRECT(yk__raw8)
+    case 2: GATHER_DIRECT(yk__raw16)
+    case 4: GATHER_DIRECT(yk__raw32)
+    default: GATHER_DIRECT(yk__raw64)
+    }
+}
+
 static void read_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
 {
     (void)first;
@@ -112,11 +152,25 @@ static void read_run(const void *context, int64_t first, int64_t n, char *const 
             yk__copy_strided(data[0], stride[0], from, stride[1], p->element, n);
         return;
     }
+    bool direct = is_direct(p, stride[0], stride[1], stride[2]);
     for (int64_t i = 0; i < n; i += BLOCK) {
         int64_t m = n - i < BLOCK ? n - i : BLOCK;
         char *index[FUSED];
         for (int k = 0; k < p->count; k++)
             index[k] = data[2 + k] + i * stride[2 + k];
+        if (direct) {
+            const int64_t *at = (const int64_t *)index[0];
+            uint64_t below = p->wrap ? (uint64_t)p->size[0] : 0;
+            if (!all_inside(at, m, below, (uint64_t)p->size[0] + below)) {
+                atomic_store_explicit(p->bad, true, memory_order_relaxed);
+                return;
+            }
+            if (p->wrap)
+                gather_direct(p, m, data[0] + i * stride[0], data[1], at, true);
+            else
+                gather_direct(p, m, data[0] + i * stride[0], data[1], at, false);
+            continue;
+        }
         if (!offsets(p, m, index, stride + 2, offset)) {
             atomic_store_explicit(p->bad, true, memory_order_relaxed);
             return;
@@ -149,9 +203,7 @@ static void check_run(const void *context, int64_t first, int64_t n, char *const
     const search *s = context;
     uint64_t outside = 0;
     if (stride[0] == (int64_t)sizeof(int64_t)) {
-        const int64_t *from = (const int64_t *)data[0];
-        for (int64_t i = 0; i < n; i++)
-            outside |= (uint64_t)from[i] + s->below >= s->room;
+        outside = !all_inside((const int64_t *)data[0], n, s->below, s->room);
     } else {
         for (int64_t i = 0; i < n; i++)
             outside |= (uint64_t) * (const int64_t *)(data[0] + i * stride[0]) + s->below >= s->room;
@@ -338,20 +390,12 @@ static void put(const targets *p, int64_t n, const int64_t *chosen, char *x, int
     PUT_TYPES(p, PUT_EACH)
 }
 
-/* Whether elements of x stand at the index itself, along a run: one index tensor, everything else dense or fixed. */
-static bool is_direct(const targets *p, int64_t value_stride, int64_t x_stride, int64_t index_stride)
-{
-    int64_t element = (int64_t)p->element;
-    return p->count == 1 && p->step[0] == element && value_stride == element && x_stride == 0 &&
-           index_stride == (int64_t)sizeof(int64_t);
-}
-
 #define PUT_DIRECT(T, WRITE)                                                                                           \
     {                                                                                                                  \
         T *row = (T *)x;                                                                                               \
         const T *from = (const T *)value;                                                                              \
         for (int64_t i = 0; i < n; i++) {                                                                              \
-            T *to = row + wrapped(index[i], size);                                                                     \
+            T *to = row + (wrap ? wrapped(index[i], size) : index[i]);                                                 \
             T v = from[i];                                                                                             \
             WRITE;                                                                                                     \
         }                                                                                                              \
@@ -359,7 +403,8 @@ static bool is_direct(const targets *p, int64_t value_stride, int64_t x_stride, 
     }
 
 /* Each element to the place in x that its index is. */
-static void put_direct(const targets *p, int64_t n, char *x, const char *value, const int64_t *index)
+static inline __attribute__((always_inline)) void put_direct(const targets *p, int64_t n, char *x, const char *value,
+                                                             const int64_t *index, const bool wrap)
 {
     int64_t size = p->size[0];
     PUT_TYPES(p, PUT_DIRECT)
@@ -422,7 +467,10 @@ static void write_run(const void *context, int64_t first, int64_t n, char *const
         return;
     }
     if (!p->shared && is_direct(p, stride[0], stride[1], stride[2])) {
-        put_direct(p, n, data[1], data[0], (const int64_t *)data[2]);
+        if (p->wrap)
+            put_direct(p, n, data[1], data[0], (const int64_t *)data[2], true);
+        else
+            put_direct(p, n, data[1], data[0], (const int64_t *)data[2], false);
         return;
     }
     for (int64_t i = 0; i < n; i += BLOCK) {
@@ -475,6 +523,65 @@ static void write_share(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/*
+ * Along a leading dimension: each row of the index names rows of x, far apart, and a row of x comes back to the cache
+ * for every element. So a few columns of x at a time are copied into a block that stays in the second-level cache, all
+ * their elements are written there, and the block is copied back.
+ */
+enum { COLUMNS_BYTES = 256, COLUMNS_BLOCK = 512 * 1024, COLUMNS_LEAST = 1024 * 1024 };
+
+typedef struct columns {
+    const yk__loop *loop;
+    const targets *at;
+    char *blocks; /* one for each thread */
+    int64_t width, block_bytes;
+} columns;
+
+static void write_columns(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const columns *c = arg;
+    const yk__loop *loop = c->loop;
+    targets at = *c->at;
+    const int64_t element = (int64_t)at.element, rows = at.size[0], step = at.step[0];
+    char *block = c->blocks + thread * c->block_bytes;
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t first = piece * c->width, left = loop->shape[0] - first, width = left < c->width ? left : c->width;
+        char *x = loop->data[1] + first * element;
+        at.step[0] = width * element;
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(block + r * at.step[0], x + r * step, (size_t)at.step[0]);
+        for (int64_t i = 0; i < loop->shape[1]; i++) {
+            char *data[YK__LOOP_OPERANDS] = {loop->data[0] + i * loop->stride[1][0] + first * loop->stride[0][0], block,
+                                             loop->data[2] + i * loop->stride[1][2] + first * loop->stride[0][2]};
+            write_run(&at, 0, width, data, loop->stride[0]);
+        }
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(x + r * step, block + r * at.step[0], (size_t)at.step[0]);
+    }
+}
+
+/* Writes in blocks of columns where that pays: *done. */
+static yk_status put_columns(int device, const yk__loop *loop, const targets *at, bool *done)
+{
+    const int64_t element = (int64_t)at->element, width = COLUMNS_BYTES / element;
+    *done = false;
+    if (loop->ndim != 2 || at->count != 1 || loop->stride[0][1] != element || loop->stride[1][1] != 0 ||
+        loop->stride[0][2] == 0 || loop->stride[1][2] == 0 || at->step[0] < loop->shape[0] * element ||
+        loop->shape[0] < width || at->size[0] > 2 * loop->shape[1] || at->size[0] * COLUMNS_BYTES > COLUMNS_BLOCK ||
+        at->size[0] * at->step[0] < COLUMNS_LEAST)
+        return YK_OK;
+    columns c = {.loop = loop, .at = at, .width = width, .block_bytes = at->size[0] * COLUMNS_BYTES};
+    yk__storage *scratch;
+    c.blocks = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                 (size_t)(yk__cpu_threads(device) * c.block_bytes), &scratch);
+    if (!c.blocks)
+        return yk__error_code();
+    yk__cpu_parallel(device, yk__ceil_div(loop->shape[0], width), 1, write_columns, &c);
+    yk__storage_release(scratch);
+    *done = true;
+    return YK_OK;
+}
+
 static yk_status index_put(int device, const yk__view *x, const yk__view *value, const yk__indices *p, bool accumulate)
 {
     targets at = {.element = yk_dtype_size(x->dtype), .dtype = x->dtype, .accumulate = accumulate};
@@ -492,122 +599,21 @@ static yk_status index_put(int device, const yk__view *x, const yk__view *value,
     for (int d = loop.ndim - 1; d >= 0 && s.dim < 0; d--)
         if (loop.shape[d] >= s.pieces && (loop.stride[d][1] != 0 || is_fixed(&at, loop.stride[d] + 2)))
             s.dim = d;
-    if (loop.total == 0)
+    bool done = loop.total == 0;
+    yk_status status = done ? YK_OK : put_columns(device, &loop, &at, &done);
+    if (status || done)
         ;
     else if (s.pieces == 1)
         yk__loop_piece(&(yk__loop_job){&loop, write_run, &at}, 0, loop.total, 0);
     else
         yk__cpu_parallel(device, s.pieces, 1, write_share, &s);
     yk__storage_release(scratch);
-    return YK_OK;
-}
-
-/* ---- nonzero ---- */
-
-typedef struct finding {
-    const yk__loop *loop;
-    const yk__view *x, *out;
-    int64_t *counts; /* per piece; where they are written, those before it */
-    int64_t at;      /* of one piece */
-} finding;
-
-enum { PIECE = 65536 };
-
-static void count_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
-{
-    (void)first;
-    finding *f = (finding *)context;
-    int64_t count = 0;
-    if (stride[0] == 1) {
-        const uint8_t *x = (const uint8_t *)data[0];
-        for (int64_t i = 0; i < n; i += 128) {
-            int64_t m = n - i < 128 ? n - i : 128;
-            uint8_t some = 0;
-            for (int64_t j = 0; j < m; j++)
-                some = (uint8_t)(some + (x[i + j] != 0));
-            count += some;
-        }
-    } else {
-        for (int64_t i = 0; i < n; i++)
-            count += data[0][i * stride[0]] != 0;
-    }
-    f->at += count;
-}
-
-static void position_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
-{
-    finding *f = (finding *)context;
-    int64_t position[BLOCK + 1];
-    const yk__view *x = f->x, *out = f->out;
-    for (int64_t i = 0; i < n; i += BLOCK) {
-        int64_t m = n - i < BLOCK ? n - i : BLOCK, found = 0;
-        const char *from = data[0] + i * stride[0];
-        for (int64_t j = 0; j < m; j++) {
-            position[found] = first + i + j;
-            found += from[j * stride[0]] != 0;
-        }
-        int64_t *to = (int64_t *)out->data + f->at * out->stride[0];
-        f->at += found;
-        if (x->ndim == 1) {
-            for (int64_t j = 0; j < found; j++)
-                to[j * out->stride[0]] = position[j];
-            continue;
-        }
-        for (int d = x->ndim - 1; d >= 0; d--) {
-            uint64_t size = (uint64_t)x->shape[d];
-            for (int64_t j = 0; j < found; j++) {
-                uint64_t rest = (uint64_t)position[j] / size;
-                to[j * out->stride[0] + d * out->stride[1]] = (int64_t)((uint64_t)position[j] - rest * size);
-                position[j] = (int64_t)rest;
-            }
-        }
-    }
-}
-
-static void find_piece(void *arg, int64_t begin, int64_t end, int thread)
-{
-    const finding *all = arg;
-    for (int64_t piece = begin; piece < end; piece++) {
-        finding f = *all;
-        int64_t from = piece * PIECE, to = from + PIECE < f.loop->total ? from + PIECE : f.loop->total;
-        f.at = f.out ? f.counts[piece] : 0;
-        yk__loop_job job = {f.loop, f.out ? position_run : count_run, &f};
-        yk__loop_piece(&job, from, to, thread);
-        if (!f.out)
-            f.counts[piece] = f.at;
-    }
-}
-
-static yk_status nonzero(int device, const yk__view *x, int64_t *count, const yk__view *out)
-{
-    const yk__view *views[] = {x};
-    yk__loop loop;
-    yk__loop_init(&loop, 1, views, true);
-    int64_t pieces = (loop.total + PIECE - 1) / PIECE;
-    yk__storage *scratch = NULL;
-    *count = 0;
-    if (pieces == 0)
-        return YK_OK;
-    finding f = {.loop = &loop, .x = x};
-    f.counts = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, (size_t)pieces * sizeof(int64_t), &scratch);
-    if (!f.counts)
-        return yk__error_code();
-    yk__cpu_parallel(device, pieces, 1, find_piece, &f);
-    for (int64_t piece = 0; piece < pieces; piece++) {
-        int64_t here = f.counts[piece];
-        f.counts[piece] = *count;
-        *count += here;
-    }
-    f.out = out;
-    if (out)
-        yk__cpu_parallel(device, pieces, 1, find_piece, &f);
-    yk__storage_release(scratch);
-    return YK_OK;
+    return status;
 }
 
 void YK__ISA_NAME(yk__cpu_fill_index)(yk__backend *table)
 {
     table->index = index_read;
     table->index_put = index_put;
-    table->nonzero = nonzero;
+    YK__ISA_NAME(yk__cpu_fill_nonzero)(table);
 }

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "device/cpu/cpu.h"
+#include "device/cpu/iterate.h"
 
 #ifdef __clang__
 #define NORM_UNROLL _Pragma("clang loop unroll(full)")
@@ -22,6 +22,7 @@
 
 enum {
     ROW_GROUP = 32,     /* rows summed in float before double takes over */
+    LAYER_BLOCK = 256,  /* elements of a row between two looks ahead */
     BLOCK_SIZE = 16384, /* elements in a block of rows, at least */
     MOST_BLOCKS = 64,
     MOST_VIEWS = 5

@@ -55,13 +55,81 @@ static void NAME(layer_rows)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* Into *s1 and *s2 the sums over i < width of g w and of g w (x - mean), lane by lane as LAYER_SUM's; w NULL: 1. */
+static void NAME(layer_grad_sums)(const T *g, const T *weight, const T *x, T mean, int64_t width, double *s1,
+                                  double *s2)
+{
+    V lanes[2][4] = {{{0}}};
+    int64_t i = 0;
+    for (; i + 4 * NAME(LANES) <= width; i += 4 * NAME(LANES)) {
+        NORM_UNROLL
+        for (int l = 0; l < 4; l++) {
+            int64_t at = i + l * NAME(LANES);
+            V scaled = weight ? NAME(load)(g + at) * NAME(load)(weight + at) : NAME(load)(g + at);
+            lanes[0][l] += scaled;
+            lanes[1][l] += scaled * (NAME(load)(x + at) - mean);
+        }
+    }
+    double sums[2] = {0, 0};
+    for (int k = 0; k < 2; k++) {
+        V total = (lanes[k][0] + lanes[k][1]) + (lanes[k][2] + lanes[k][3]);
+        for (int l = 0; l < NAME(LANES); l++)
+            sums[k] += (double)total[l];
+    }
+    for (; i < width; i++) {
+        T scaled = weight ? g[i] * weight[i] : g[i];
+        sums[0] += (double)scaled;
+        sums[1] += (double)(scaled * (x[i] - mean));
+    }
+    *s1 = sums[0];
+    *s2 = sums[1];
+}
+
+/* What a row adds to the sums of the parameters' gradients, and its gradient; p1 and p2, or gx, may be NULL. The next
+ * row is fetched. */
+static inline __attribute__((always_inline)) void NAME(layer_grad_row)(const layer *j, const T *x, const T *g, T *gx,
+                                                                       T *p1, T *p2, T mean, T scale, T centre, T slope,
+                                                                       const bool weighted)
+{
+    const T *weight = j->weight;
+    const int64_t width = j->width;
+    for (int64_t from = 0; from < width; from += LAYER_BLOCK) {
+        int64_t to = width - from < LAYER_BLOCK ? width : from + LAYER_BLOCK;
+        for (int64_t i = from; i < to; i += 64 / (int64_t)sizeof(T)) {
+            __builtin_prefetch(x + j->x_step + i);
+            __builtin_prefetch(g + j->gout_step + i);
+            if (gx)
+                __builtin_prefetch(gx + j->to_step + i, 1);
+        }
+        if (gx && p1) {
+            YK__INDEPENDENT for (int64_t i = from; i < to; i++)
+            {
+                T centred = x[i] - mean, grad = g[i];
+                gx[i] = ((weighted ? grad * weight[i] : grad) - centre - centred * slope) * scale;
+                p1[i] += grad;
+                p2[i] += grad * (centred * scale);
+            }
+        } else if (gx) {
+            YK__INDEPENDENT for (int64_t i = from; i < to; i++)
+            {
+                gx[i] = ((weighted ? g[i] * weight[i] : g[i]) - centre - (x[i] - mean) * slope) * scale;
+            }
+        } else if (p1) {
+            YK__INDEPENDENT for (int64_t i = from; i < to; i++)
+            {
+                p1[i] += g[i];
+                p2[i] += g[i] * ((x[i] - mean) * scale);
+            }
+        }
+    }
+}
+
 /* A block of rows has sums of its own for the parameters' gradients: in T over a few rows, then in double. */
 static void NAME(layer_grad_rows)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const layer *j = arg;
     int64_t width = j->width;
-    const T *weight = j->weight;
     for (int64_t b = begin; b < end; b++) {
         double *d1 = j->sums ? j->sums + b * 4 * width : NULL, *d2 = j->sums ? d1 + width : NULL;
         T *p1 = (T *)(d1 ? d2 + width : NULL), *p2 = p1 ? p1 + width : NULL;
@@ -70,33 +138,18 @@ static void NAME(layer_grad_rows)(void *arg, int64_t begin, int64_t end, int thr
         int64_t last = (b + 1) * j->block < j->rows ? (b + 1) * j->block : j->rows;
         for (int64_t r = b * j->block; r < last; r++) {
             const T *x = (const T *)j->x + r * j->x_step, *g = (const T *)j->gout + r * j->gout_step;
+            T *gx = j->to ? (T *)j->to + r * j->to_step : NULL;
             T mean = ((const T *)j->mean->data)[r * j->mean->stride[0]];
             T scale = ((const T *)j->invstd->data)[r * j->invstd->stride[0]];
-            if (j->to) {
-                double s1, s2;
-                if (weight) {
-                    LAYER_SUM(s1, NAME(load)(g + i) * NAME(load)(weight + i), g[i] * weight[i]);
-                    LAYER_SUM(s2, NAME(load)(g + i) * NAME(load)(weight + i) * (NAME(load)(x + i) - mean),
-                              g[i] * weight[i] * (x[i] - mean));
-                } else {
-                    LAYER_SUM(s1, NAME(load)(g + i), g[i]);
-                    LAYER_SUM(s2, NAME(load)(g + i) * (NAME(load)(x + i) - mean), g[i] * (x[i] - mean));
-                }
-                T centre = (T)(s1 / (double)width);
-                T slope = (T)(s2 * (double)scale * (double)scale / (double)width);
-                T *gx = (T *)j->to + r * j->to_step;
-                if (weight) {
-                    for (int64_t i = 0; i < width; i++)
-                        gx[i] = (g[i] * weight[i] - centre - (x[i] - mean) * slope) * scale;
-                } else {
-                    for (int64_t i = 0; i < width; i++)
-                        gx[i] = (g[i] - centre - (x[i] - mean) * slope) * scale;
-                }
-            }
-            for (int64_t i = 0; d1 && i < width; i++) {
-                p1[i] += g[i];
-                p2[i] += g[i] * ((x[i] - mean) * scale);
-            }
+            double s1 = 0, s2 = 0;
+            if (gx)
+                NAME(layer_grad_sums)(g, j->weight, x, mean, width, &s1, &s2);
+            T centre = (T)(s1 / (double)width);
+            T slope = (T)(s2 * (double)scale * (double)scale / (double)width);
+            if (j->weight)
+                NAME(layer_grad_row)(j, x, g, gx, p1, p2, mean, scale, centre, slope, true);
+            else
+                NAME(layer_grad_row)(j, x, g, gx, p1, p2, mean, scale, centre, slope, false);
             if (!d1 || ((r + 1 - b * j->block) % ROW_GROUP && r + 1 < last))
                 continue;
             for (int64_t i = 0; i < width; i++) {

@@ -119,7 +119,7 @@ typedef struct softmax_job {
         *done = k;                                                                                                     \
         return sum;                                                                                                    \
     }                                                                                                                  \
-    /* softmax: gx = y (g - sum g y); its logarithm: gx = g - exp(y) sum g. */                                         \
+    /* softmax: gx = y (g - sum g y), and the next row is fetched; its logarithm: gx = g - exp(y) sum g. */            \
     static void backward_##S(const softmax_job *job, T *gx, const T *g, const T *y)                                    \
     {                                                                                                                  \
         int64_t n = job->n, xs = job->stride[0], gs = job->stride[1], ys = job->stride[2], k = 0;                      \
@@ -130,10 +130,19 @@ typedef struct softmax_job {
             sum += (double)g[k * gs] * (job->log ? 1.0 : (double)y[k * ys]);                                           \
         T total = (T)sum;                                                                                              \
         if (!job->log && xs == 1 && gs == 1 && ys == 1) {                                                              \
-            YK__INDEPENDENT for (k = 0; k < n; k++)                                                                    \
-            {                                                                                                          \
-                gx[k] = y[k] * (g[k] - total);                                                                         \
+            for (k = 0; k + SUM_LANES <= n; k += SUM_LANES) {                                                          \
+                for (int l = 0; l < SUM_LANES; l += 64 / (int)sizeof(T)) {                                             \
+                    __builtin_prefetch(g + k + n + l);                                                                 \
+                    __builtin_prefetch(y + k + n + l);                                                                 \
+                    __builtin_prefetch(gx + k + n + l, 1);                                                             \
+                }                                                                                                      \
+                YK__INDEPENDENT for (int l = 0; l < SUM_LANES; l++)                                                    \
+                {                                                                                                      \
+                    gx[k + l] = y[k + l] * (g[k + l] - total);                                                         \
+                }                                                                                                      \
             }                                                                                                          \
+            for (; k < n; k++)                                                                                         \
+                gx[k] = y[k] * (g[k] - total);                                                                         \
         } else if (job->log && xs == 1 && gs == 1 && ys == 1) {                                                        \
             YK__INDEPENDENT for (k = 0; k < n; k++)                                                                    \
             {                                                                                                          \
