@@ -15,9 +15,13 @@
 #include "autograd/node.h"
 #include "device/device_thread.h"
 
+/* Nodes that a small graph needs no memory for. */
+enum { FEW_NODES = 16 };
+
 typedef struct node_list {
-    yk__node **nodes;
+    yk__node **nodes; /* `few`, or memory of its own */
     size_t count, capacity;
+    yk__node *few[FEW_NODES];
 } node_list;
 
 typedef struct device_queue {
@@ -34,7 +38,8 @@ struct yk__task {
     node_list claimed;
     yk__collector **collectors;
     int n_collectors, begun;
-    device_queue *queues;
+    device_queue *queues; /* `first`, or memory of its own */
+    device_queue first;
     int n_queues;
     bool retain_graph;
     bool parallel; /* more than one device: lock */
@@ -46,13 +51,29 @@ struct yk__task {
     pthread_cond_t changed;
 };
 
+static void list_init(node_list *list)
+{
+    list->nodes = list->few;
+    list->count = 0;
+    list->capacity = FEW_NODES;
+}
+
+static void list_free(node_list *list)
+{
+    if (list->nodes != list->few)
+        free(list->nodes);
+}
+
 static yk_status list_push(node_list *list, yk__node *node)
 {
     if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 64;
-        yk__node **grown = yk__realloc(list->nodes, capacity * sizeof(*grown));
+        bool few = list->nodes == list->few;
+        size_t capacity = 4 * list->capacity;
+        yk__node **grown = yk__realloc(few ? NULL : list->nodes, capacity * sizeof(*grown));
         if (!grown)
             return YK_ERR_MEMORY;
+        if (few)
+            memcpy(grown, list->few, sizeof(list->few));
         list->nodes = grown;
         list->capacity = capacity;
     }
@@ -145,22 +166,45 @@ static device_queue *queue_of(yk__task *task, yk_device device)
     return NULL;
 }
 
+static void queue_init(device_queue *queue, yk__task *task, yk_device device)
+{
+    queue->device = device;
+    queue->task = task;
+    queue->started = false;
+    queue->waited = 0;
+    atomic_init(&queue->filled, 0);
+    list_init(&queue->heap);
+}
+
 /* One queue per device of the graph, the root's first, each with room for every node. */
 static yk_status make_queues(yk__task *task, yk__node *root)
 {
-    for (size_t n = 0; n < task->claimed.count; n++) {
-        yk_device device = n == 0 ? root->device : task->claimed.nodes[n]->device;
+    queue_init(&task->first, task, root->device);
+    task->n_queues = 1;
+    for (size_t n = 1; n < task->claimed.count; n++) {
+        yk_device device = task->claimed.nodes[n]->device;
         if (queue_of(task, device))
             continue;
-        device_queue *grown = yk__realloc(task->queues, sizeof(*grown) * (size_t)(task->n_queues + 1));
+        bool few = task->queues == &task->first;
+        device_queue *grown = yk__realloc(few ? NULL : task->queues, sizeof(*grown) * (size_t)(task->n_queues + 1));
         if (!grown)
             return YK_ERR_MEMORY;
         task->queues = grown;
-        device_queue *queue = &task->queues[task->n_queues++];
-        *queue = (device_queue){.device = device, .task = task};
-        queue->heap.nodes = yk__calloc(task->claimed.count, sizeof(yk__node *));
-        if (!queue->heap.nodes)
+        if (few)
+            queue_init(&grown[0], task, root->device);
+        queue_init(&grown[task->n_queues++], task, device);
+    }
+    /* They have come to where they stay. */
+    for (int q = 0; q < task->n_queues; q++) {
+        node_list *heap = &task->queues[q].heap;
+        list_init(heap);
+        if (task->claimed.count <= heap->capacity)
+            continue;
+        yk__node **room = yk__calloc(task->claimed.count, sizeof(*room));
+        if (!room)
             return YK_ERR_MEMORY;
+        heap->nodes = room;
+        heap->capacity = task->claimed.count;
     }
     task->parallel = task->n_queues > 1;
     return YK_OK;
@@ -452,9 +496,11 @@ static void wait_for_work(yk__task *task, device_queue *queue)
 
 static pthread_mutex_t spent_lock = PTHREAD_MUTEX_INITIALIZER;
 static double spent[YK__DEVICE_TYPES][INT8_MAX];
+static atomic_bool spent_asked; /* before that no clock is read: only differences mean anything */
 
 double yk__backward_seconds(yk_device device)
 {
+    atomic_store_explicit(&spent_asked, true, memory_order_relaxed);
     pthread_mutex_lock(&spent_lock);
     double seconds = spent[device.type][device.index];
     pthread_mutex_unlock(&spent_lock);
@@ -481,7 +527,8 @@ static void announce(yk__task *task)
 static void work(yk__task *task, int q)
 {
     device_queue *queue = &task->queues[q];
-    double began = yk__now();
+    bool timed = atomic_load_explicit(&spent_asked, memory_order_relaxed);
+    double began = timed ? yk__now() : 0;
     bool previous = yk_no_grad_begin(), for_backward = yk__memory_for_backward;
     yk__memory_for_backward = true;
     task_lock(task);
@@ -507,7 +554,8 @@ static void work(yk__task *task, int q)
             announce(task);
     }
     task_unlock(task);
-    add_spent(queue->device, yk__now() - began - queue->waited);
+    if (timed)
+        add_spent(queue->device, yk__now() - began - queue->waited);
     yk__memory_for_backward = for_backward;
     yk__memory_maker = NULL;
     yk_no_grad_end(previous);
@@ -520,7 +568,8 @@ static void device_work(void *argument)
     yk_clear_error();
 }
 
-static yk_status run(yk__task *task)
+/* With one device there is nothing to lock and nobody to wait for. */
+static void run_parallel(yk__task *task)
 {
     pthread_mutexattr_t attributes; /* what is done under the lock is shorter than a sleep */
     pthread_mutexattr_init(&attributes);
@@ -549,9 +598,18 @@ static yk_status run(yk__task *task)
     }
     pthread_mutex_destroy(&task->lock);
     pthread_cond_destroy(&task->changed);
+}
+
+static yk_status run(yk__task *task)
+{
+    if (task->parallel)
+        run_parallel(task);
+    else
+        work(task, 0);
     if (!task->error.code && task->left) /* cannot be: every claimed node was reached from the root */
         return yk__fail(YK_ERR_INTERNAL, "backward: %zu nodes were never ready", task->left);
-    yk__error_put(&task->error);
+    if (task->error.code)
+        yk__error_put(&task->error);
     return task->error.code;
 }
 
@@ -656,6 +714,20 @@ static yk_status end_collectors(yk__task *task, yk_status status)
     return status;
 }
 
+/* Member by member: all of it is a kilobyte, more than a small graph needs. */
+static void task_init(yk__task *task, bool retain_graph)
+{
+    list_init(&task->claimed);
+    task->collectors = NULL;
+    task->n_collectors = task->begun = task->n_queues = task->sleepers = 0;
+    task->queues = &task->first;
+    task->retain_graph = retain_graph;
+    task->parallel = false;
+    task->left = 0;
+    atomic_init(&task->over, false);
+    task->error.code = YK_OK;
+}
+
 static void task_clear(yk__task *task)
 {
     for (size_t i = 0; i < task->claimed.count; i++) {
@@ -674,10 +746,11 @@ static void task_clear(yk__task *task)
         atomic_store(&node->owner, NULL);
     }
     for (int q = 0; q < task->n_queues; q++)
-        free(task->queues[q].heap.nodes);
-    free(task->queues);
+        list_free(&task->queues[q].heap);
+    if (task->queues != &task->first)
+        free(task->queues);
     free(task->collectors);
-    free(task->claimed.nodes);
+    list_free(&task->claimed);
 }
 
 static yk_tensor *root_gradient(yk_tensor *root, yk_tensor *given)
@@ -721,7 +794,8 @@ static yk_status backward(yk_tensor *root, const yk_backward_options *options, b
                                 : yk__fail(YK_ERR_STATE,
                                            "backward: the tensor does not require a gradient and was not made from any "
                                            "that does");
-    yk__task task = {.retain_graph = o.retain_graph};
+    yk__task task;
+    task_init(&task, o.retain_graph);
     yk_tensor *kept = yk_tensor_retain(root); /* a hook may drop the last reference */
     yk_status status = claim_graph(&task, node);
     if (!status)

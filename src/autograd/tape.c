@@ -293,8 +293,13 @@ yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_te
         yk__fail_memory(sizeof(*node) + outputs + edges + saved + context_size);
         return NULL;
     }
-    memset(node, 0, sizeof(*node));
     atomic_init(&node->references, 1);
+    atomic_init(&node->owner, NULL);
+    node->leaf = NULL;
+    node->next_dead = NULL;
+    node->freed = false;
+    node->pending = 0;
+    node->mark = 0;
     node->op = op;
     node->name = name;
     node->sequence = atomic_fetch_add_explicit(&sequences, 1, memory_order_relaxed);

@@ -53,7 +53,9 @@ static yk_tensor *binary_apply(const binary_row *row, yk_tensor *a, yk_tensor *b
         return yk__scope_own(out);
     int reads = (yk_requires_grad(a) ? row->reads[0] : 0) | (yk_requires_grad(b) ? row->reads[1] : 0);
     yk_tensor *saved[2] = {reads & READS_A ? a : NULL, reads & READS_B ? b : NULL};
-    binary_context c = {.row = row, .alpha = alpha};
+    binary_context c;
+    c.row = row;
+    c.alpha = alpha;
     c.alike = yk_same_shape(out, a) && yk_same_shape(out, b) && a->dtype == out->dtype && b->dtype == out->dtype;
     if (!c.alike) {
         c.spec[0] = yk__spec_of(a);

@@ -241,7 +241,10 @@ yk__view yk__view_of(const yk_tensor *x)
 
 yk__view yk__view_expanded(const yk_tensor *x, int ndim, const int64_t *shape)
 {
-    yk__view v = {.data = x->data, .dtype = (yk_dtype)x->dtype, .ndim = ndim};
+    yk__view v; /* what lies beyond ndim is not set: clearing it takes longer than the rest */
+    v.data = x->data;
+    v.dtype = (yk_dtype)x->dtype;
+    v.ndim = ndim;
     for (int d = 0; d < ndim; d++) {
         int own = d - (ndim - x->ndim);
         v.shape[d] = shape[d];
