@@ -5,12 +5,13 @@
 #include "tests/comm/ranks.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include "net/frame.h"
 
-enum action { NOTHING, FLIP_HEADER, FLIP_PAYLOAD, FLIP_LAST, DROP, REPEAT, SWAP, ACTIONS, CUT };
+enum action { NOTHING, FLIP_HEADER, FLIP_PAYLOAD, FLIP_LAST, DROP, REPEAT, SWAP, ACTIONS, CUT, RESET };
 enum { CONTROL, DATA, MOST_CONNECTIONS = 12 };
 
 typedef struct damage {
@@ -20,7 +21,8 @@ typedef struct damage {
     int frame;      /* its number behind the hand-shake; -2: the hello, -1: the proof */
     bool encrypted;
     bool hold; /* the data connection, until the others are there: the side that accepts still waits for it */
-    int cuts;  /* CUT: the connections that end before this unit has been carried; others come in their place */
+    int cuts;  /* CUT: the connections that end before this unit has been carried; others come in their place. RESET: 1,
+                * the  first one, when both sides have it, while they wait for the second */
 } damage;
 
 /* One direction of a connection. */
@@ -83,6 +85,15 @@ static void carry(pipe_end *p, const damage *d, bool meant, bool *plain)
     }
 }
 
+/* Resets a connection, whose number stays taken. */
+static void shut_now(int fd)
+{
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+    dup3(nothing, fd, O_CLOEXEC);
+    close(nothing);
+}
+
 static int listen_on(int *port)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -131,6 +142,13 @@ static void be_the_network(rank_context *c, yk_store *of_0, yk_store *of_1)
     int connections = 0, open = 0;
     atomic_store(&c->signals[1], port);
     do {
+        if (d->action == RESET && ends[0].open && ends[0].unit > 2 && ends[1].unit > 1) {
+            usleep(20000);
+            for (int i = 0; i < 2; i++) {
+                shut_now(ends[i].from);
+                ends[i].open = false;
+            }
+        }
         struct pollfd polls[1 + 2 * MOST_CONNECTIONS] = {
             {.fd = connections < wanted ? listener : -1, .events = POLLIN}};
         for (int i = 0; i < 2 * wanted; i++) {
@@ -221,7 +239,7 @@ static void three_players(rank_context *c)
                                                                    .host_id = c->rank ? "a" : "b"});
     CHECK(c->group, "%s", yk_last_error()->message);
     double begin = yk__now();
-    bool unharmed = d->action == NOTHING || d->action == CUT;
+    bool unharmed = d->action == NOTHING || d->action >= CUT;
     for (int step = 0; step < (unharmed ? 3 : 50) && !work_once(c, d, step) && !c->failure[0]; step++)
         ;
     if (unharmed) {
@@ -289,12 +307,21 @@ static void test_lost_while_joining(void **unused)
     }
 }
 
+/* A connection that both sides have, while they wait for another, is reset: it is made again. */
+static void test_reset_while_joining(void **unused)
+{
+    (void)unused;
+    damage d = {.action = RESET, .connection = DATA, .cuts = 1, .hold = true};
+    run_ranks(THREADS, 3, three_players, &d, 20, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_damage_encrypted),
         cmocka_unit_test(test_lost_while_joining),
+        cmocka_unit_test(test_reset_while_joining),
     };
     return cmocka_run_group_tests_name("damaged links", tests, NULL, NULL);
 }

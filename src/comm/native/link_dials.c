@@ -141,6 +141,14 @@ yk_status yk__native_dial_adopt(native *g, yk__native_dial *d)
     return status;
 }
 
+void yk__native_dial_lost(native *g, yk__native_dial *d)
+{
+    yk__native_link_abandon(&g->net->links[d->rank], d->channel);
+    yk__native_dial_close(d);
+    d->done = false;
+    d->again = yk__now();
+}
+
 double yk__native_dial_next(const yk__native_dial *d, double until)
 {
     double next = d->done || d->connected ? until : d->fd < 0 ? d->again : d->give_up;

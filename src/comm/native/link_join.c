@@ -225,21 +225,43 @@ static yk_status adopt_all(native *g, int *expected)
     return status;
 }
 
+/* Links that were reset while both ranks still join: those of this rank are made again, others are waited for. An early
+ * one may have been reset long before the records were there. */
+static void drop_lost(native *g, int *expected)
+{
+    yk__native_joining_links *j = g->net->joining;
+    for (int i = j->dial_count - 1; i >= 0; i--) {
+        yk__native_dial *d = &j->dials[i];
+        if (!d->done || !yk__native_link_lost(&g->net->links[d->rank], d->channel))
+            continue;
+        yk__native_dial_lost(g, d);
+        ++*expected;
+    }
+    for (int r = g->rank + 1; r < g->world_size; r++)
+        for (int channel = LINK_DATA; channel >= LINK_CONTROL; channel--)
+            if (yk__native_link_lost(&g->net->links[r], channel) && yk__native_link_abandon(&g->net->links[r], channel))
+                ++*expected;
+}
+
 /* Until all connections are there, the time is over, or another rank says that it is of no use. */
 static yk_status connect_all(native *g, const yk__comm_join_args *args, double until, int *expected)
 {
     /* Who cannot connect gives up a little earlier, so that those who wait for it can name the reason. */
     double looked = yk__now(), early = looked + 0.85 * (until - looked);
     yk_status status = adopt_all(g, expected);
+    drop_lost(g, expected);
     for (double now = looked; !status && *expected > 0 && now <= until; now = yk__now()) {
         if (now - looked >= look_again) {
             status = yk__native_check_joining(g, args);
+            drop_lost(g, expected);
             looked = yk__now();
         }
         if (!status)
             status = turn(g, looked + look_again < until ? looked + look_again : until, early, false);
         if (!status)
             status = adopt_all(g, expected);
+        if (!status && *expected <= 0)
+            drop_lost(g, expected);
     }
     return status;
 }

@@ -4,6 +4,7 @@
  *
  * How they are made is in link_join.c. Invariant: a link's socket and its keys are there together, or neither is.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -144,6 +145,26 @@ bool yk__native_link_abandon(yk__native_link *l, int channel)
         l->stream = NULL;
     }
     return true;
+}
+
+/* A process that ends closes its connections, which is for the operations to find, as what it has sent is. */
+static bool was_reset(int fd, bool *spoke)
+{
+    char byte;
+    ssize_t n;
+    do
+        n = fd < 0 ? 0 : recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    *spoke = n > 0;
+    return n < 0 && errno != EAGAIN;
+}
+
+bool yk__native_link_lost(const yk__native_link *l, int channel)
+{
+    bool spoke, lost = was_reset(l->control, &spoke);
+    if (channel == LINK_DATA)
+        lost = !spoke && was_reset(l->data, &spoke);
+    return lost;
 }
 
 /* ---- damage ------------------------------------------------------------------------------------------------------ */

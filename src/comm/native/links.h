@@ -65,6 +65,10 @@ yk_status yk__native_link_adopt(native *g, int rank, int channel, int fd, const 
 /* A rank connects again because its connection was lost, which this side need not have noticed; false: it had none. */
 bool yk__native_link_abandon(yk__native_link *l, int channel);
 
+/* Whether this connection was reset while the other rank, as far as is known, still joins. Asked of the data connection
+ * before the control connection is given up. */
+bool yk__native_link_lost(const yk__native_link *l, int channel);
+
 /* ---- link_dials.c ---- */
 uint64_t yk__native_group_hash(const yk__comm_join_args *args);
 /* Begins to connect. With `early` a failure is only a reason to try again. */
@@ -80,6 +84,8 @@ static inline bool yk__native_dial_is_open(const yk__native_dial *d)
 }
 /* An open one becomes a link. */
 yk_status yk__native_dial_adopt(native *g, yk__native_dial *d);
+/* The link is lost: it is made again. */
+void yk__native_dial_lost(native *g, yk__native_dial *d);
 /* When it is to be looked at though nothing has come, at the latest `until`. */
 double yk__native_dial_next(const yk__native_dial *d, double until);
 short yk__native_dial_events(const yk__native_dial *d);
