@@ -85,7 +85,8 @@ int main(int argc, char **argv)
     if (yk_init_process_group(NULL))
         return yk_report_error(stderr);
     yk_device device = yk_device_local(); /* cuda:LOCAL_RANK, or this process's share of the cores */
-    yk_module *model = yk_ddp(yk_module_to(yk_resnet18(NULL), device), NULL);
+    yk_module *model = yk_ddp(yk_module_to(yk_resnet18(NULL), device),
+                              &(yk_ddp_options){.devices = &device, .count = 1, .output_device = &device});
     if (value[RESUME] &&
         yk_module_load_state_dict(
             model, yk_value_weights(yk_pt_load(path, &(yk_pt_options){.map_location = device}), NULL), NULL, NULL))
@@ -96,7 +97,7 @@ int main(int argc, char **argv)
         yk_cifar10(root, YK_TRAIN, yk_default_transform("cifar10", YK_TRAIN, true)),
         &(yk_loader_options){
             .batch_size = batch_size, .distributed = true, .shuffle = true, .workers = 8, .seed = seed});
-    yk_loader *test_loader = /* not distributed: rank 0 tests alone */
+    yk_loader *test_loader = /* not distributed: local rank 0 tests alone */
         yk_loader_create(yk_cifar10(root, YK_TEST, yk_default_transform("cifar10", YK_TEST, false)),
                          &(yk_loader_options){.batch_size = 128, .workers = 8});
     yk_optimizer *optimizer = yk_sgd(
@@ -104,11 +105,12 @@ int main(int argc, char **argv)
         &(yk_sgd_options){.lr = learning_rate == 0 ? YK_ZERO : learning_rate, .momentum = 0.9, .weight_decay = 1e-5});
     for (int epoch = 0; epoch < num_epochs && !yk_last_error(); epoch++) {
         printf("Local Rank: %d, Epoch: %d, Training ...\n", local_rank, epoch);
-        if (epoch % 10 == 0 && yk_rank(NULL) == 0) {
+        if (epoch % 10 == 0 && local_rank == 0) { /* on each node: they need not have one file system */
             double accuracy = evaluate(model, device, test_loader);
             if (yk_pt_save(path, yk_value_from_state_dict(yk_module_state_dict(model))))
                 break;
-            printf("Epoch: %d, Accuracy: %g\n", epoch, accuracy);
+            static const char line[] = "---------------------------------------------------------------------------";
+            printf("%s\nEpoch: %d, Accuracy: %g\n%s\n", line, epoch, accuracy, line);
         }
         if (train_epoch(model, device, optimizer, train_loader))
             break;

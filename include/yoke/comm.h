@@ -41,15 +41,17 @@ typedef enum yk_reduce_op { YK_OP_SUM = 0, YK_OP_MEAN, YK_OP_MIN, YK_OP_MAX, YK_
 /* ---- the default group of this process -------------------------------------------------------------------------- */
 typedef struct yk_init_options {
     /*
-     * How the ranks find one another, unless `store` is given. NULL: "env://", which reads RANK, WORLD_SIZE,
+     * How the ranks find one another, unless `store` is given. NULL: $INIT_METHOD, with rank and world_size from the
+     * launcher's variables where they are not given; where that is not set: "env://", which reads RANK, WORLD_SIZE,
      * MASTER_ADDR and MASTER_PORT, and where the first two are not set the variables of Open MPI, MPICH or Slurm
      * (docs/launcher.md has the table); with none of them it is a world of one. Rank 0 serves the
      * store at that address, unless TORCHELASTIC_USE_AGENT_STORE=True says that the launcher does. "tcp://host:port":
      * rank and world_size come from here. "file:///path": a file of a shared file system, that the job makes.
      */
     const char *init_method;
-    /* "native": shared memory and sockets. "mpi": Open MPI, in a job that mpirun started; it needs yoke-mpi.so, loaded
-     * from where yoke is or from $YOKE_BACKEND_PATH, and no store. NULL: $YOKE_COMM_BACKEND, or "native". */
+    /* "native", or "gloo": shared memory and sockets. "mpi": Open MPI, in a job that mpirun started; it needs
+     * yoke-mpi.so, loaded from where yoke is or from $YOKE_BACKEND_PATH, and no store. "nccl" is an error. NULL:
+     * $YOKE_COMM_BACKEND, or "native". */
     const char *backend;
     int rank, world_size; /* world_size 0: from the environment */
     double timeout;       /* seconds for one operation; 0: $YOKE_COMM_TIMEOUT, or 600 as PyTorch has for NCCL */
@@ -69,6 +71,17 @@ YK_API void yk_destroy_process_group(void);
 YK_API yk_process_group *yk_default_process_group(void) YK_QUESTION;
 /* Whether there is one. Source: is_initialized. */
 YK_API bool yk_is_initialized(void) YK_QUESTION;
+
+/* This process's number among those of its host, and how many they are, from the launcher's variables (the same that
+ * yk_init_process_group reads); 0 and 1 without a launcher, and where it does not say. Source: LOCAL_RANK,
+ * LOCAL_WORLD_SIZE. */
+YK_API int yk_local_rank(void) YK_QUESTION;
+YK_API int yk_local_world_size(void) YK_QUESTION;
+/* The block of devices of a type for this process, of which each of the host has one as large: devices[] gets up to
+ * `capacity` of them, and the result is how many there are. Eight devices for two processes: 0 to 3, and 4 to 7. Where
+ * there are fewer devices than processes it is one, that several share; 0 without any. CPU devices are each process's
+ * own, so cpu:0 of two processes are two. */
+YK_API int yk_local_devices(yk_device_type type, yk_device *devices, int capacity) YK_QUESTION;
 
 /* ---- ranks without a launcher ------------------------------------------------------------------------------------ */
 /* What each process runs: rank from 0 to nprocs - 1, and the argument of yk_spawn. Failing, it sets the error record.

@@ -207,6 +207,11 @@ typedef struct yk_ddp_options {
      * Without it they are an error. */
     bool find_unused_parameters;
     const yk_ddp_comm_hook *comm_hook; /* copied; not used in a world of one */
+    /* device_ids, copied: the one device that the module is on. Inputs of a forward move there from wherever they are.
+     * NULL or none: they stay, and the module may be on several devices. */
+    const yk_device *devices;
+    int count;
+    const yk_device *output_device; /* copied; where outputs move to; NULL: they stay */
 } yk_ddp_options;
 
 /*

@@ -123,6 +123,27 @@ static void add_cuda(json_t *group)
         dlclose(library);
 }
 
+/* Whether a backend carries every operation: the table of them is in docs/collectives.md. */
+static bool carries_all(const yk__comm_backend *b)
+{
+    bool all = b->post != NULL;
+    for (int kind = 0; kind < YK__COMM_COLLECTIVES; kind++)
+        all = all && b->collective[kind];
+    return all;
+}
+
+/* Of collectives, by PyTorch's names too. */
+static void add_backends(json_t *group)
+{
+    char path[4096];
+    put(group, "native, gloo", "%s of tensors on CPUs, and on GPUs by way of the host's memory",
+        carries_all(&yk__comm_native) ? "all operations" : "some operations");
+    bool mpi = yk__plugin_describe(yk__comm_plugin_request("mpi"), path, sizeof(path)) != NULL;
+    yk_clear_error();
+    put(group, "mpi", mpi ? "likewise, in jobs of mpirun" : "not here");
+    put(group, "nccl", "not in yoke: tensors on GPUs go by native or mpi");
+}
+
 /* What a plug-in was built with; it is not started. */
 static void add_plugin(json_t *group, const char *name, const yk__plugin_request *request)
 {
@@ -363,9 +384,10 @@ static void add_network(json_t *group)
 json_t *doctor_facts(json_t *problems)
 {
     json_t *facts = json_object();
-    static const char *const names[] = {"yoke", "libraries", "devices", "limits", "network"};
-    json_t *groups[5];
-    for (int i = 0; i < 5; i++) {
+    static const char *const names[] = {"yoke", "libraries", "collectives", "devices", "limits", "network"};
+    enum { GROUPS = sizeof(names) / sizeof(names[0]) };
+    json_t *groups[GROUPS];
+    for (int i = 0; i < GROUPS; i++) {
         groups[i] = json_object();
         json_object_set_new(facts, names[i], groups[i]);
     }
@@ -376,11 +398,12 @@ json_t *doctor_facts(json_t *problems)
     }
     put(groups[0], "version", "%s (protocol %d)", YK_VERSION, YK__PROTOCOL);
     add_libraries(groups[1]);
-    add_cores(groups[2], problems);
-    add_memory(groups[2], problems);
-    add_gpus(groups[2]);
-    add_cuda_devices(groups[2]);
-    add_limits(groups[3], problems);
-    add_network(groups[4]);
+    add_backends(groups[2]);
+    add_cores(groups[3], problems);
+    add_memory(groups[3], problems);
+    add_gpus(groups[3]);
+    add_cuda_devices(groups[3]);
+    add_limits(groups[4], problems);
+    add_network(groups[5]);
     return facts;
 }

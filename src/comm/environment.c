@@ -132,6 +132,28 @@ static yk_status join_environment(bool bootstraps, double join_timeout, yk__join
                     &joining->store);
 }
 
+yk_status yk__environment_method(yk_init_options *o)
+{
+    const char *method = getenv("INIT_METHOD");
+    if (o->store || o->init_method || !method || !*method || strcmp(method, "env://") == 0)
+        return YK_OK;
+    o->init_method = method;
+    if (o->world_size)
+        return YK_OK;
+    yk__rank_info info;
+    yk_status status = yk__rank_info_read(&info);
+    if (!status && !info.launcher)
+        status = yk__fail(YK_ERR_ARGUMENT,
+                          "INIT_METHOD is %s, but neither RANK and WORLD_SIZE nor options say which "
+                          "rank this is",
+                          method);
+    if (status)
+        yk__error_prefix("init_process_group");
+    o->rank = info.rank;
+    o->world_size = info.world_size;
+    return status;
+}
+
 yk_status yk__environment_join(const yk_init_options *o, bool bootstraps, double join_timeout, yk__joining *joining)
 {
     const char *method = o->init_method ? o->init_method : "env://";
@@ -180,4 +202,37 @@ yk_status yk__environment_join(const yk_init_options *o, bool bootstraps, double
         return joining->store ? YK_OK : yk__error_code();
     }
     return yk__fail(YK_ERR_ARGUMENT, "init_process_group: '%s' is not env://, tcp://HOST:PORT or file:///PATH", method);
+}
+
+/* ---- among the processes of the host ----------------------------------------------------------------------------- */
+
+/* Variables that contradict one another say nothing. */
+static yk__rank_info local_info(void)
+{
+    YK__QUESTION;
+    yk__rank_info info;
+    if (yk__rank_info_read(&info) || info.local_size < 1)
+        info.local_size = 1;
+    return info;
+}
+
+int yk_local_rank(void)
+{
+    return local_info().local_rank;
+}
+
+int yk_local_world_size(void)
+{
+    return local_info().local_size;
+}
+
+int yk_local_devices(yk_device_type type, yk_device *devices, int capacity)
+{
+    yk__rank_info info = local_info();
+    int all = yk_device_count(type), each = all / info.local_size;
+    int first = each ? info.local_rank % info.local_size * each : all ? info.local_rank % all : 0;
+    int count = each ? each : all ? 1 : 0;
+    for (int i = 0; devices && i < count && i < capacity; i++)
+        devices[i] = (yk_device){(int16_t)type, (int16_t)(first + i)};
+    return count;
 }

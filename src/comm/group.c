@@ -27,8 +27,16 @@ static const yk__comm_backend *find_backend(const char *name)
     const char *wanted = name ? name : getenv("YOKE_COMM_BACKEND");
     if (!wanted || !*wanted)
         wanted = "native";
-    if (strcmp(wanted, yk__comm_native.name) == 0)
+    if (strcmp(wanted, yk__comm_native.name) == 0 || strcmp(wanted, "gloo") == 0) /* PyTorch's name for such a one */
         return &yk__comm_native;
+    if (strcmp(wanted, "nccl") == 0) {
+        yk__fail(YK_ERR_UNSUPPORTED, "backend 'nccl': %s",
+                 yk_device_count(YK_CUDA) == 0
+                     ? "it is for NVIDIA GPUs, and there are none here (`yoke doctor` says why); 'native', or 'gloo', "
+                       "is the backend of CPUs"
+                     : "yoke has none; 'native', or 'gloo', carries tensors of GPUs by way of the host's memory");
+        return NULL;
+    }
     bool encrypted;
     if (yk__encryption_wished(&encrypted))
         return NULL;
@@ -39,7 +47,7 @@ static const yk__comm_backend *find_backend(const char *name)
     }
     if (yk__comm_plugin_request(wanted))
         return yk__comm_plugin(wanted);
-    yk__fail(YK_ERR_UNSUPPORTED, "unknown backend of collectives '%s': there are 'native' and 'mpi'", wanted);
+    yk__fail(YK_ERR_UNSUPPORTED, "unknown backend of collectives '%s': there are 'native' ('gloo') and 'mpi'", wanted);
     return NULL;
 }
 
@@ -365,15 +373,16 @@ static yk_process_group *join_default(const yk__joining *joining, bool launched,
 yk_status yk_init_process_group(const yk_init_options *options)
 {
     YK__OWN_RECORD;
-    static const yk_init_options defaults;
-    const yk_init_options *o = options ? options : &defaults;
+    yk_init_options own = options ? *options : (yk_init_options){0};
+    const yk_init_options *o = &own;
     if (yk_is_initialized())
         return yk__fail(YK_ERR_STATE, "init_process_group: there is a default group already");
     if (o->encrypt)
         yk__encrypt_from_now_on();
     const yk__comm_backend *backend = find_backend(o->backend);
     double timeout = o->timeout, join_timeout = o->join_timeout;
-    if (!backend || find_times("init_process_group", &timeout, &join_timeout))
+    if (!backend || find_times("init_process_group", &timeout, &join_timeout) ||
+        (!backend->bootstraps && yk__environment_method(&own)))
         return yk__error_code();
     yk__joining joining = {0};
     yk_status status = yk__environment_join(o, backend->bootstraps, join_timeout, &joining);

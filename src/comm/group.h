@@ -94,6 +94,8 @@ static inline int yk__group_descriptors(int world_size)
 {
     return 20 + 2 * world_size;
 }
+/* Puts $INIT_METHOD, with the environment's rank, into options that say nothing of how the ranks find one another. */
+yk_status yk__environment_method(yk_init_options *options);
 yk_status yk__environment_join(const yk_init_options *options, bool bootstraps, double join_timeout,
                                yk__joining *joining);
 /* The group could not be made: what is kept for the next one goes. See Note [The store that stays]. */

@@ -97,8 +97,8 @@ static yk_status carry_out(yk__group *g, yk__call *call)
     }
     yk_status (*collective)(void *, const yk__comm_op *) = g->backend->collective[call->op.kind];
     if (!status && !collective) /* on all ranks alike: the group stays whole */
-        status = yk__fail(YK_ERR_UNSUPPORTED, "group '%s', rank %d: the %s backend has no %s", g->name, g->rank,
-                          g->backend->name, yk__comm_kind_name(call->op.kind));
+        status = yk__fail(YK_ERR_UNSUPPORTED, "group '%s', rank %d: the %s backend has no %s; native has", g->name,
+                          g->rank, g->backend->name, yk__comm_kind_name(call->op.kind));
     else if (!status)
         status = collective(g->state, &call->op);
     if (call->staging)

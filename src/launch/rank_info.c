@@ -63,10 +63,27 @@ static yk_status optional(const char *name, int *value)
     return status;
 }
 
+/* The ranks of node `node` in a list such as "4", "2(x4)" or "4(x2),3"; 0 where it does not say. */
+static int local_size(const char *list, int node)
+{
+    for (const char *at = list; at && *at >= '0' && *at <= '9';) {
+        char *end;
+        long ranks = strtol(at, &end, 10), nodes = 1;
+        if (strncmp(end, "(x", 2) == 0)
+            nodes = strtol(end + 2, &end, 10);
+        node -= (int)nodes;
+        if (node < 0 || strchr(list, '(') == strchr(list, ',')) /* of all nodes alike */
+            return ranks >= 1 && ranks <= YK__MOST_RANKS ? (int)ranks : 0;
+        at = strchr(end, ',');
+        at = at ? at + 1 : NULL;
+    }
+    return 0;
+}
+
 yk_status yk__rank_info_read(yk__rank_info *info)
 {
     const launcher *l = find();
-    *info = (yk__rank_info){.world_size = 1, .one_host = true};
+    *info = (yk__rank_info){.world_size = 1, .one_host = true, .local_size = 1};
     if (!l) /* a local rank alone still chooses a device */
         return optional(launchers[0].local_rank, &info->local_rank);
     info->launcher = l->name;
@@ -80,6 +97,7 @@ yk_status yk__rank_info_read(yk__rank_info *info)
         status = optional(l->local_rank, &info->local_rank);
     if (!status)
         status = optional(l->node, &info->node);
+    info->local_size = info->world_size == 1 ? 1 : local_size(value_of(l->local_size), info->node);
     const char *local = value_of(l->local_size); /* of Slurm "2" or "2(x4)": then they are on several */
     info->one_host = info->world_size == 1 || (local && !strpbrk(local, "(,") && atoi(local) == info->world_size);
     info->names_job = l->job != NULL;

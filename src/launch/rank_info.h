@@ -14,6 +14,7 @@ typedef struct yk__rank_info {
     const char *launcher; /* "Slurm": for messages; NULL: nothing launched this process, which is rank 0 of 1 */
     int rank, world_size;
     int local_rank;  /* among those of its host; 0 where it is not known */
+    int local_size;  /* ranks of its host; 0 where it is not known */
     int node;        /* of the launcher's nodes; 0 where it is not known */
     bool one_host;   /* all ranks are known to be on this host */
     bool names_job;  /* the launcher has a name for the job, so ranks agree on a port without being told one */

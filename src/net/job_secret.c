@@ -194,8 +194,10 @@ yk_status yk__identity_allows(const yk__identity *identity, const yk__address *a
     if (identity->has_secret || yk__address_is_loopback(address))
         return YK_OK;
     char text[YK__ADDRESS_TEXT];
-    return yk__fail(YK_ERR_ARGUMENT,
-                    "%s: %s is reached over a network, which takes a job secret: let YOKE_JOB_SECRET_FILE, or "
-                    "`yoke run --secret-file`, name a file with the same content on every host",
-                    what, yk__address_format(address, text));
+    return yk__fail(
+        YK_ERR_ARGUMENT,
+        "%s: %s is reached over a network, which takes a job secret: let YOKE_JOB_SECRET_FILE, or "
+        "`yoke run --secret-file`, name a file with the same content on every host (once: openssl rand -hex 32 > "
+        "job.secret; chmod 600 job.secret; copy it to all of them)",
+        what, yk__address_format(address, text));
 }

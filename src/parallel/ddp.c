@@ -8,11 +8,14 @@
 
 #include "nn/module.h"
 #include "parallel/reducer.h"
+#include "parallel/replicas.h"
 
 typedef struct ddp {
     yk_module *inner; /* the child */
     yk_process_group *group;
-    yk__reducer *reducer; /* NULL in a world of one */
+    yk__reducer *reducer;            /* NULL in a world of one */
+    bool moves;                      /* inputs to `device`, and outputs to `output_device` */
+    yk_device device, output_device; /* of device_ids */
 } ddp;
 
 static void reducer_free(yk__reducer *r)
@@ -45,12 +48,33 @@ static void ddp_destroy(yk_module *m)
     yk_process_group_release(d->group);
 }
 
+/* The module's own forward, with tensors moved as device_ids and output_device say. */
+static yk_status forward_inner(const ddp *d, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs, int n_outputs)
+{
+    if (!d->moves)
+        return yk_forward_list(d->inner, inputs, n_inputs, outputs, n_outputs);
+    yk_tensor **here = yk__calloc((size_t)n_inputs + 1, sizeof(*here));
+    yk_status status = here ? YK_OK : YK_ERR_MEMORY;
+    for (int i = 0; !status && i < n_inputs; i++) {
+        here[i] = inputs[i] ? yk__on_device(inputs[i], d->device) : NULL;
+        status = inputs[i] && !here[i] ? yk__error_code() : YK_OK;
+    }
+    if (!status)
+        status = yk_forward_list(d->inner, here, n_inputs, outputs, n_outputs);
+    for (int o = 0; !status && o < n_outputs; o++) {
+        outputs[o] = yk__on_device(outputs[o], d->output_device);
+        status = outputs[o] ? YK_OK : yk__error_code();
+    }
+    free(here);
+    return status;
+}
+
 static yk_status ddp_forward(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs, int n_outputs)
 {
     ddp *d = yk_module_data(m);
     yk__reducer *r = d->reducer;
     if (!r || !yk_grad_enabled())
-        return yk_forward_list(d->inner, inputs, n_inputs, outputs, n_outputs);
+        return forward_inner(d, inputs, n_inputs, outputs, n_outputs);
     double began = yk__now(), waited = yk__sync_waited();
     if (!r->clock.born)
         r->clock.born = began;
@@ -58,7 +82,7 @@ static yk_status ddp_forward(yk_module *m, yk_tensor *const *inputs, int n_input
     if (status)
         return status;
     double prepared = yk__now();
-    status = yk_forward_list(d->inner, inputs, n_inputs, outputs, n_outputs);
+    status = forward_inner(d, inputs, n_inputs, outputs, n_outputs);
     if (r->sync && yk_module_is_training(m)) {
         if (status)
             yk__reducer_abort(r, "forward"); /* the others wait for this rank's gradients */
@@ -83,6 +107,78 @@ static yk_status check_options(const yk_ddp_options *o)
         return YK_ERR_ARGUMENT;
     if (o->comm_hook && !o->comm_hook->start)
         return yk__fail(YK_ERR_ARGUMENT, "ddp: the communication hook has no start");
+    return YK_OK;
+}
+
+/* ---- device_ids and output_device -------------------------------------------------------------------------------- */
+
+typedef struct device_list {
+    yk_device devices[16];
+    int count;
+} device_list;
+
+static yk_status note_devices(yk_module *m, void *user)
+{
+    device_list *l = user;
+    for (int64_t i = 0; i < m->parameters.count; i++) {
+        yk_device device = yk__device_of(m->parameters.items[i].object);
+        int k = 0;
+        while (k < l->count && !yk_device_equal(l->devices[k], device))
+            k++;
+        if (k == l->count && k < (int)(sizeof(l->devices) / sizeof(l->devices[0])))
+            l->devices[l->count++] = device;
+    }
+    return YK_OK;
+}
+
+/* "[cpu:0, cpu:1]" */
+static const char *devices_text(const yk_device *devices, int count, char *text, size_t size)
+{
+    char name[16];
+    snprintf(text, size, "[");
+    for (int i = 0; i < count; i++) {
+        size_t used = strlen(text);
+        snprintf(text + used, size - used, "%s%s", i ? ", " : "", yk_device_format(devices[i], name));
+    }
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "]");
+    return text;
+}
+
+/* Source: the checks of DistributedDataParallel's constructor. */
+static yk_status set_devices(ddp *d, const yk_ddp_options *o)
+{
+    char ids[400], on[400], name[16];
+    if (!o->devices && o->count)
+        return yk__fail(YK_ERR_ARGUMENT, "ddp: %d devices in a list that is NULL", o->count);
+    if (o->count < 0)
+        return yk__fail(YK_ERR_ARGUMENT, "ddp: %d devices", o->count);
+    if (!o->count && !o->output_device)
+        return YK_OK;
+    device_list parameters = {0};
+    yk_status status = yk_module_apply(d->inner, note_devices, &parameters);
+    if (status)
+        return status;
+    if (parameters.count > 1 || !o->count)
+        return yk__fail(YK_ERR_ARGUMENT,
+                        "ddp: device_ids and output_device only work with a module on one device, which device_ids "
+                        "names, but got device_ids %s, output_device %s, and parameters on %s",
+                        o->count ? devices_text(o->devices, o->count > 16 ? 16 : o->count, ids, sizeof(ids)) : "None",
+                        o->output_device ? yk_device_format(*o->output_device, name) : "None",
+                        devices_text(parameters.devices, parameters.count, on, sizeof(on)));
+    if (o->count > 1)
+        return yk__fail(YK_ERR_ARGUMENT, "ddp: device_ids can only be None or contain a single element, and is %s",
+                        devices_text(o->devices, o->count > 16 ? 16 : o->count, ids, sizeof(ids)));
+    d->moves = true;
+    d->device = o->devices[0];
+    d->output_device = o->output_device ? *o->output_device : d->device;
+    if (yk__device_check(d->device) || yk__device_check(d->output_device)) {
+        yk__error_prefix("ddp");
+        return yk__error_code();
+    }
+    if (parameters.count && !yk_device_equal(parameters.devices[0], d->device))
+        return yk__fail(YK_ERR_DEVICE, "ddp: device_ids is %s, but the module's parameters are on %s",
+                        devices_text(o->devices, 1, ids, sizeof(ids)), yk_device_format(parameters.devices[0], name));
     return YK_OK;
 }
 
@@ -187,6 +283,8 @@ yk_module *yk_ddp(yk_module *module, const yk_ddp_options *options)
         return NULL;
     ddp *d = yk_module_data(m);
     d->inner = module;
+    if (set_devices(d, o))
+        return NULL;
     d->group = yk_process_group_retain(group);
     m->training = yk_module_is_training(module);
     if (group && yk_world_size(group) > 1) {

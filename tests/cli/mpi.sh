@@ -49,7 +49,7 @@ YOKE_BACKEND_PATH=$work run bench allreduce --backend mpi --bytes 4
 ok "with something else in its place: exit code 1" [ $code = 1 ]
 says err "cannot be loaded"
 
-YOKE_COMM_BACKEND=gloo run bench allreduce --bytes 4
+YOKE_COMM_BACKEND=glow run bench allreduce --bytes 4
 ok "another backend: exit code 1" [ $code = 1 ]
-says err "unknown backend of collectives 'gloo': there are 'native' and 'mpi'"
+says err "unknown backend of collectives 'glow': there are 'native' ('gloo') and 'mpi'"
 finish

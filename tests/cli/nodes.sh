@@ -392,6 +392,7 @@ says err "listen on 203.0.113.7:29500: no interface of this host has this addres
 says err "(node 0 is the one that has --master-addr)"
 exits 1 "a network and no secret" run --nnodes 2 --node-rank 1 --master-addr 203.0.113.7 true
 says err "203.0.113.7:29500 is reached over a network, which takes a job secret"
+says err "openssl rand -hex 32 > job.secret; chmod 600 job.secret"
 
 # Who is turned away is told why at once, and node 0 says it.
 printf another-jobs-secret > other.secret

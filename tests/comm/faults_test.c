@@ -303,8 +303,8 @@ static void test_joining(void **unused)
     expect_error(YK_ERR_ARGUMENT, "rank 2 is outside a world of 2");
     assert_null(yk_process_group_create(NULL, 0, 2, NULL));
     expect_error(YK_ERR_ARGUMENT, "2 ranks need a store");
-    assert_null(yk_process_group_create(store, 0, 1, &(yk_process_group_options){.backend = "gloo"}));
-    expect_error(YK_ERR_UNSUPPORTED, "unknown backend of collectives 'gloo'");
+    assert_null(yk_process_group_create(store, 0, 1, &(yk_process_group_options){.backend = "glow"}));
+    expect_error(YK_ERR_UNSUPPORTED, "unknown backend of collectives 'glow'");
     yk_scope_end(scope);
 }
 

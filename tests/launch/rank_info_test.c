@@ -93,6 +93,36 @@ static void test_launchers(void **unused)
     set("");
 }
 
+/* How many ranks the host has, as each launcher says it. */
+static void test_local_size(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *variables;
+        int size;
+    } cases[] = {
+        {"SHELL=sh", 1},
+        {"RANK=5 WORLD_SIZE=6 LOCAL_WORLD_SIZE=2", 2},
+        {"RANK=5 WORLD_SIZE=6", 0},
+        {"OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=9 OMPI_COMM_WORLD_LOCAL_SIZE=3", 3},
+        {"SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_TASKS_PER_NODE=4", 4},
+        {"SLURM_PROCID=5 SLURM_NTASKS=8 SLURM_NODEID=2 SLURM_TASKS_PER_NODE=2(x4)", 2},
+        {"SLURM_PROCID=5 SLURM_NTASKS=7 SLURM_NODEID=1 SLURM_TASKS_PER_NODE=4(x1),3", 3},
+        {"SLURM_PROCID=5 SLURM_NTASKS=12 SLURM_NODEID=2 SLURM_TASKS_PER_NODE=4(x2),3,1", 3},
+        {"SLURM_PROCID=5 SLURM_NTASKS=12 SLURM_NODEID=3 SLURM_TASKS_PER_NODE=4(x2),3,1", 1},
+        {"SLURM_PROCID=5 SLURM_NTASKS=12 SLURM_NODEID=9 SLURM_TASKS_PER_NODE=4(x2),3,1", 0},
+        {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=many", 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        yk__rank_info info;
+        set(cases[i].variables);
+        assert_int_equal(yk__rank_info_read(&info), YK_OK);
+        if (info.local_size != cases[i].size)
+            fail_msg("%s: %d, not %d", cases[i].variables, info.local_size, cases[i].size);
+    }
+    set("");
+}
+
 /* What is missing or wrong is the same error for the group, for a loader and for the local device. */
 static void test_one_answer(void **unused)
 {
@@ -120,6 +150,7 @@ static void test_one_answer(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_launchers), cmocka_unit_test(test_one_answer)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_launchers), cmocka_unit_test(test_local_size),
+                                       cmocka_unit_test(test_one_answer)};
     return cmocka_run_group_tests_name("launchers' variables", tests, NULL, NULL);
 }

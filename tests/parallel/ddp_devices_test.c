@@ -131,10 +131,100 @@ static void test_two_devices(void **state)
     run_ranks(THREADS, 3, two_devices, NULL, patience(10), true);
 }
 
+/* device_ids and output_device: inputs come from anywhere, outputs go where they are wanted, gradients are the same. */
+static void device_ids(rank_context *c)
+{
+    yk_module *net = yk_linear_create(10, 5, NULL), *alone = yk_linear_create(10, 5, NULL);
+    known_values(yk_module_to_dtype(net, YK_F64), 3);
+    known_values(yk_module_to_dtype(alone, YK_F64), 3);
+    yk_device own = {YK_CPU, (int16_t)(c->rank % 2)}, other = {YK_CPU, (int16_t)(1 - c->rank % 2)};
+    CHECK(yk_module_to(net, own), "%s", yk_last_error()->message);
+    yk_ddp_options o = {.group = c->group, .devices = &own, .count = 1};
+    yk_module *ddp = yk_ddp(net, &o);
+    CHECK(ddp, "%s", yk_last_error()->message);
+    for (uint32_t step = 0; step < 3; step++) {
+        yk_scope scope = yk_scope_begin();
+        yk_module_zero_grad(ddp);
+        yk_module_zero_grad(alone);
+        yk_tensor *x = samples(step, 4 * c->rank, 4, 1, (int64_t[]){10}); /* on cpu:0 on every rank */
+        yk_tensor *y = yk_forward(ddp, x);
+        CHECK(y && yk_device_equal(yk_tensor_device(y), own), "%s", y ? "its device" : yk_last_error()->message);
+        CHECK_OK(yk_backward(yk_mean(yk_square(y))));
+        yk_tensor *all = samples(step, 0, 4 * c->size, 1, (int64_t[]){10});
+        CHECK_OK(yk_backward(yk_mean(yk_square(yk_forward(alone, all)))));
+        double d = distance(yk_grad(yk_module_get(net, "weight")), yk_grad(yk_module_get(alone, "weight")));
+        CHECK(d < 1e-13, "step %u: the gradients are %g apart", step, d);
+        yk_scope_end(scope);
+    }
+    yk_module *moving = yk_linear_create(10, 5, NULL);
+    CHECK(yk_module_to(moving, own), "%s", yk_last_error()->message);
+    o.output_device = &other;
+    ddp = yk_ddp(moving, &o);
+    CHECK(ddp, "%s", yk_last_error()->message);
+    yk_tensor *y = yk_forward(ddp, yk_ones(YK_SHAPE(2, 10), NULL));
+    CHECK(y && yk_device_equal(yk_tensor_device(y), other), "%s", y ? "its device" : yk_last_error()->message);
+    CHECK_OK(yk_backward(yk_sum(y)));
+    bool before = yk_no_grad_begin(); /* one rank may evaluate alone, and its input moves, too */
+    if (c->rank == 0) {
+        y = yk_forward(ddp, yk_to(yk_ones(YK_SHAPE(2, 10), NULL), second));
+        CHECK(y && yk_device_equal(yk_tensor_device(y), other), "evaluation");
+    }
+    yk_no_grad_end(before);
+}
+
+static void test_device_ids(void **state)
+{
+    (void)state;
+    run_ranks(THREADS, 2, device_ids, NULL, 10, true);
+    run_ranks(THREADS, 1, device_ids, NULL, 10, true);
+    yk_scope scope = yk_scope_begin();
+    static const yk_device first = {YK_CPU, 0}, both[] = {{YK_CPU, 0}, {YK_CPU, 1}}, none = {YK_CPU, 2};
+    yk_module *one = yk_linear_create(2, 2, NULL), *two = make_split(1);
+    const struct {
+        yk_module *module;
+        yk_ddp_options options;
+        yk_status code;
+        const char *message;
+    } cases[] = {
+        {one,
+         {.devices = both, .count = 2},
+         YK_ERR_ARGUMENT,
+         "ddp: device_ids can only be None or contain a single element, and is [cpu:0, cpu:1]"},
+        {two,
+         {.devices = &first, .count = 1},
+         YK_ERR_ARGUMENT,
+         "ddp: device_ids and output_device only work with a module on one device, which device_ids names, but got "
+         "device_ids [cpu:0], output_device None, and parameters on [cpu:0, cpu:1]"},
+        {two,
+         {.devices = both, .count = 2, .output_device = &second},
+         YK_ERR_ARGUMENT,
+         "device_ids [cpu:0, cpu:1], output_device cpu:1, and parameters on [cpu:0, cpu:1]"},
+        {one, {.output_device = &second}, YK_ERR_ARGUMENT, "device_ids None, output_device cpu:1"},
+        {one,
+         {.devices = &second, .count = 1},
+         YK_ERR_DEVICE,
+         "ddp: device_ids is [cpu:1], but the module's parameters are on cpu:0"},
+        {one, {.devices = &none, .count = 1}, YK_ERR_DEVICE, "ddp: device cpu:2 does not exist"},
+        {one,
+         {.devices = &first, .count = 1, .output_device = &none},
+         YK_ERR_DEVICE,
+         "ddp: device cpu:2 does not exist"},
+        {one, {.count = 1}, YK_ERR_ARGUMENT, "ddp: 1 devices in a list that is NULL"},
+        {one, {.devices = both, .count = -1}, YK_ERR_ARGUMENT, "ddp: -1 devices"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_null(yk_ddp(cases[i].module, &cases[i].options));
+        expect_error(cases[i].code, cases[i].message);
+    }
+    assert_non_null(yk_ddp(two, &(yk_ddp_options){.devices = both})); /* an empty list is none */
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     setenv("OMP_NUM_THREADS", "2", 1); /* one for each device */
     setenv("YOKE_CPU_DEVICES", "2", 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_devices), cmocka_unit_test(test_pipelines)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_devices), cmocka_unit_test(test_pipelines),
+                                       cmocka_unit_test(test_device_ids)};
     return cmocka_run_group_tests_name("ddp_devices", tests, NULL, NULL);
 }
