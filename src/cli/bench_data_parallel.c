@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include <yoke/data.h>
 #include <yoke/optim.h>
 #include <yoke/parallel.h>
@@ -31,20 +33,34 @@ typedef struct bench {
     yk_tensor *inputs[MOST_BATCHES], *targets[MOST_BATCHES];
 } bench;
 
-/* "1,2,4" */
+/* A number of devices; 0 for anything else. *at goes behind it. */
+static int read_count(const char **at)
+{
+    char *end;
+    if (**at < '0' || **at > '9') /* strtol also takes spaces and signs */
+        return 0;
+    long n = strtol(*at, &end, 10);
+    *at = end;
+    return n >= 1 && n <= 64 ? (int)n : 0;
+}
+
+/* "1,2,4", and "1..5" for 1 to 5. */
 static bool read_counts(bench *b)
 {
-    for (const char *at = b->devices; *at;) {
-        char *end;
-        bool digit = *at >= '0' && *at <= '9'; /* strtol also takes spaces and signs */
-        long n = digit ? strtol(at, &end, 10) : 0;
-        if (n < 1 || n > 64 || (*end && (*end != ',' || !end[1])) || b->n_counts == MOST_COUNTS)
+    const char *at = b->devices;
+    do {
+        int first = read_count(&at), last = first;
+        if (strncmp(at, "..", 2) == 0) {
+            at += 2;
+            last = read_count(&at);
+        }
+        if (!first || last < first || last - first >= MOST_COUNTS - b->n_counts)
             return false;
-        b->counts[b->n_counts++] = (int)n;
-        b->most = n > b->most ? (int)n : b->most;
-        at = *end ? end + 1 : end;
-    }
-    return b->n_counts > 0;
+        for (int n = first; n <= last; n++)
+            b->counts[b->n_counts++] = n;
+        b->most = last > b->most ? last : b->most;
+    } while (*at++ == ',');
+    return at[-1] == '\0';
 }
 
 static yk_status load_glyphs(bench *b)
@@ -149,10 +165,8 @@ static yk_status train(const bench *b, run *r, double *times)
 static void print(const bench *b, const run *r)
 {
     if (b->json)
-        printf("{\"subject\":\"data-parallel\",\"model\":\"%s\",\"batch_size\":%" PRId64
-               ",\"devices\":%d,\"iterations\":%" PRId64 ",\"iterations_per_second\":%.6g,\"loss\":%.6g,"
-               "\"peak_memory_mb\":[",
-               b->model, b->batch_size, r->count, b->steps, r->per_second, r->loss);
+        printf("{\"devices\":%d,\"iterations_per_second\":%.6g,\"loss\":%.6g,\"peak_memory_mb\":[", r->count,
+               r->per_second, r->loss);
     else
         printf("%7d  %10" PRId64 "  %9.2f  %8.4f  ", r->count, b->steps, r->per_second, r->loss);
     for (int i = 0; i < r->count; i++)
@@ -165,18 +179,44 @@ static void print(const bench *b, const run *r)
     fflush(stdout);
 }
 
+/* A number of devices that cannot be used has a row, too. */
+static void print_failure(const bench *b, int count, const yk_error *error)
+{
+    if (b->json) {
+        json_t *row = json_pack("{s:i,s:s}", "devices", count, "error", error->message);
+        char *text = row ? json_dumps(row, JSON_COMPACT) : NULL;
+        printf("%s\n", text ? text : "{}");
+        free(text);
+        json_decref(row);
+    } else {
+        printf("%7d  %s\n", count, error->message);
+    }
+    fflush(stdout);
+}
+
+static yk_status run_one(const bench *b, int count, double *times)
+{
+    run r = {.count = count};
+    yk_scope scope = yk_scope_begin();
+    yk_status status = yk_device_count(YK_CPU) < count
+                           ? yk__fail(YK_ERR_DEVICE,
+                                      "there are %d CPU devices, and %d were asked for: YOKE_CPU_DEVICES "
+                                      "sets how many",
+                                      yk_device_count(YK_CPU), count)
+                           : train(b, &r, times);
+    yk_scope_end(scope);
+    if (!status)
+        print(b, &r);
+    return status;
+}
+
 static yk_status run_all(bench *b)
 {
     double *times = yk__calloc((size_t)b->steps, sizeof(*times));
     if (!times)
         return YK_ERR_MEMORY;
-    yk_status status = yk_device_count(YK_CPU) < b->most
-                           ? yk__fail(YK_ERR_DEVICE,
-                                      "there are %d CPU devices, and %d were asked for: YOKE_CPU_DEVICES "
-                                      "sets how many",
-                                      yk_device_count(YK_CPU), b->most)
-                           : YK_OK;
-    for (int i = 0; !status && b->threads && i < b->most; i++)
+    yk_status status = YK_OK;
+    for (int i = 0; !status && b->threads && i < b->most && i < yk_device_count(YK_CPU); i++)
         status = yk_set_num_threads((yk_device){YK_CPU, (int16_t)i}, (int)b->threads);
     if (!status)
         status = b->grey && b->image_size == 28 && b->num_classes == 10 ? load_glyphs(b) : make_batches(b);
@@ -185,20 +225,21 @@ static yk_status run_all(bench *b)
                "devices  iterations       it/s      loss  peak memory of each device, MiB\n",
                b->model, b->batch_size, yk_get_num_threads((yk_device){0}),
                yk_get_num_threads((yk_device){0}) == 1 ? "" : "s");
+    yk_error first = {0}, error;
     for (int i = 0; !status && i < b->n_counts; i++) {
-        run r = {.count = b->counts[i]};
-        yk_scope scope = yk_scope_begin();
-        status = train(b, &r, times);
-        yk_scope_end(scope);
-        if (!status)
-            print(b, &r);
+        if (!run_one(b, b->counts[i], times))
+            continue;
+        yk__error_take(&error);
+        print_failure(b, b->counts[i], &error);
+        first = first.code ? first : error;
     }
+    yk__error_put(&first);
     free(times);
-    return status;
+    return yk__error_code();
 }
 
 static const char examples[] =
-    "  yoke bench data-parallel --model lenet --devices 1,2,4 --batch-size 4\n"
+    "  yoke bench data-parallel --model lenet --devices 1..5 --batch-size 4 --steps 15000\n"
     "  yoke bench data-parallel --model resnet18 --devices 1,2 --batch-size 256 --steps 20\n";
 
 int cli_bench_data_parallel(int argc, char **argv)
@@ -207,7 +248,7 @@ int cli_bench_data_parallel(int argc, char **argv)
         .model = "lenet", .devices = "1,2", .batch_size = 4, .steps = 1000, .num_classes = 10, .lr = 0.001};
     const cli_option options[] = {
         {"model", "NAME", CLI_CHOICE, &b.model, "the network", .choices = yk_model_names()},
-        {"devices", "LIST", CLI_TEXT, &b.devices, .help = "how many devices, one after the other"},
+        {"devices", "LIST", CLI_TEXT, &b.devices, .help = "how many devices, one after the other: 1,2,4 or 1..5"},
         {"batch-size", "N", CLI_INT, &b.batch_size, "images per step, of all devices together", .least = 1,
          .most = 1e6},
         {"steps", "N", CLI_INT, &b.steps, "steps on each number of devices", .least = 2, .most = 1e7},
@@ -231,7 +272,8 @@ int cli_bench_data_parallel(int argc, char **argv)
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
     if (!read_counts(&b))
-        return cli_usage_error(&verb, "--devices %s: expected numbers from 1 to 64 with commas between", b.devices);
+        return cli_usage_error(&verb, "--devices %s: expected numbers from 1 to 64 with commas or .. between",
+                               b.devices);
     b.grey = strcmp(b.model, "lenet") == 0 || strcmp(b.model, "mlp") == 0;
     if (b.image_size == 0)
         b.image_size = b.grey ? 28 : 32;

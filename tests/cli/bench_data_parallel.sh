@@ -18,8 +18,9 @@ near()
 exits 0 "bench data-parallel" bench data-parallel --model lenet --devices 1,2,4 --batch-size 8 --steps 30 --json
 ok "a line for each number of devices" [ "$(wc -l < out)" = 3 ]
 ok "which it names" [ "$(value 1 devices) $(value 2 devices) $(value 3 devices)" = "1 2 4" ]
+number='[0-9.e+-]+'
+ok "each is of this form" [ "$(grep -cE "^\{\"devices\":[124],\"iterations_per_second\":$number,\"loss\":$number,\"peak_memory_mb\":\[$number(,$number)*\]\}$" out)" = 3 ]
 for line in 1 2 3; do
-    ok "line $line: iterations" [ "$(value $line iterations)" = 30 ]
     ok "line $line: a rate" awk -v rate="$(value $line iterations_per_second)" 'BEGIN { exit !(rate > 0) }'
 done
 ok "the loss of two devices is one device's" near "$(value 2 loss)" "$(value 1 loss)"
@@ -33,12 +34,21 @@ exits 0 "as text, made-up images, threads" bench data-parallel --model resnet18 
 says out "resnet18, batch 4, 2 threads a device"
 says out "devices  iterations       it/s      loss  peak memory of each device, MiB"
 
-for list in 0 65 1,,2 1, x -1 ""; do
+exits 0 "a range, as text" bench data-parallel --devices 1..3,2 --batch-size 4 --steps 30
+ok "its rows" [ "$(awk 'NR > 2 { printf "%s:%s:%s ", $1, $2, NF }' out)" = "1:30:5 2:30:6 3:30:7 2:30:6 " ]
+
+for list in 0 65 1,,2 1, x -1 "" 1.. ..2 3..2 1...2 1..99 2x; do
     exits 2 "--devices '$list'" bench data-parallel --devices="$list" --steps 2
-    says err "expected numbers from 1 to 64 with commas between"
+    says err "expected numbers from 1 to 64 with commas or .. between"
 done
 exits 2 "no steps" bench data-parallel --steps 1
-YOKE_CPU_DEVICES=2 run bench data-parallel --devices 1,4 --steps 2
-ok "more than the environment allows: exit code 1" [ "$code" = 1 ]
-says err "there are 2 CPU devices, and 4 were asked for: YOKE_CPU_DEVICES sets how many"
+for json in "" --json; do
+    # shellcheck disable=SC2086
+    YOKE_CPU_DEVICES=2 run bench data-parallel --devices 1,4,2 --steps 2 $json
+    ok "more than the environment allows $json: exit code 1" [ "$code" = 1 ]
+    says err "there are 2 CPU devices, and 4 were asked for: YOKE_CPU_DEVICES sets how many"
+    says out "there are 2 CPU devices, and 4 were asked for: YOKE_CPU_DEVICES sets how many"
+    ok "the others are measured all the same $json" [ "$(grep -c "^ *[12]  \|\"devices\":[12],\"it" out)" = 2 ]
+done
+ok "its row is an object, too" grep -qE '^\{"devices":4,"error":"there are 2 .*"\}$' out
 finish

@@ -55,6 +55,21 @@ alike "cpu:0 and cpu:0" 2
 alike "cpu:0 and cpu:1" 2
 ok "the ranks had inputs of their own" [ "$(sed 's/.*loss \([0-9.]*\),.*/\1/' out | sort -u | wc -l)" = 2 ]
 
+for size in 8 2; do
+    example 0 "ddp_devices in $size processes" "$YOKE" run --no-prefix -n $size -- "$examples/ddp_devices" --local_world_size=$size
+    ok "each says what it found" [ "$(grep -cE "^\[[0-9]+\] Initializing process group with: \{'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': '[0-9]+', 'RANK': '[0-9]', 'WORLD_SIZE': '$size'\}$" out)" = $size ]
+    ok "and who it is" [ "$(grep -cE "^\[[0-9]+\]: world_size = $size, rank = [0-9], backend=native$" out)" = $size ]
+done
+for rank in 0 1; do
+    ok "the block of rank $rank" grep -qE "^\[[0-9]+\] rank = $rank, world_size = 2, n = 4, device_ids = \[$((4 * rank)), $((4 * rank + 1)), $((4 * rank + 2)), $((4 * rank + 3))\]$" out
+done
+example 0 "ddp_devices, told its local rank" "$YOKE" run --no-prefix --pass-local-rank -n 2 -- "$examples/ddp_devices" --local_world_size=2
+INIT_METHOD=file://$work/meeting example 0 "ddp_devices with INIT_METHOD" "$YOKE" run --no-prefix -n 2 -- "$examples/ddp_devices" --local_world_size=2
+ok "which they used" [ -s meeting ]
+example 2 "ddp_devices of another world" "$examples/ddp_devices" --local_rank 3 --local_world_size=2
+example 1 "ddp_devices with too few devices" env YOKE_CPU_DEVICES=1 "$YOKE" run --no-prefix -n 2 -- "$examples/ddp_devices" --local_world_size=2
+says err "1 devices are not enough for 2 processes"
+
 example 0 "model_parallel" "$examples/model_parallel"
 ok "both devices hold a part" awk '/^cpu:[01]: / && $2 > 1 { seen[$1] = 1 } END { exit !(seen["cpu:0:"] && seen["cpu:1:"]) }' out
 ok "learns" awk '/^epoch/ { last = $4; if (first == "") first = $4 } END { exit !(last < 0.8 * first) }' out
@@ -80,6 +95,13 @@ accuracy=$(sed -n 's/^epoch 3: .*accuracy //p' out)
 ok "it learns" awk -v a="$accuracy" 'BEGIN { exit !(a > 0.9) }'
 exits 0 "one process tests what it saved" train --init saved_model.safetensors --epochs 0
 ok "the two ranks together had the same accuracy" [ "$(tail -n 1 out)" = "test accuracy $accuracy" ]
+
+example 0 "fashion_mnist_ddp --table" "$examples/fashion_mnist_ddp" --table glyphs
+awk 'NR > 1 { printf "%d:%d:%d:%d\n", $6, $1, $(NF - 1), split($(NF - 2), each, ",") }' out > rows
+ok "1, 2 and 4 processes: steps, epochs, memory of each" [ "$(xargs < rows)" = "1:3000:1:1 2:1500:1:2 4:750:1:4 4:1500:2:2 16:750:4:4" ]
+ok "the loss rises with the ranks, and falls with as many epochs" awk 'NR > 1 { loss[NR - 1] = $NF }
+    END { exit !(loss[1] < loss[2] && loss[2] < loss[3] && loss[4] < loss[2] && loss[5] < loss[3]) }' out
+example 2 "fashion_mnist_ddp --table of no epochs" "$examples/fashion_mnist_ddp" --table glyphs 3
 
 cifar_like
 arguments=(--batch_size 10 --learning_rate 0.005 --model_dir .)
