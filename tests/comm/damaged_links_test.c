@@ -20,9 +20,11 @@ typedef struct damage {
     bool from_0;    /* the side from which the damaged frame comes */
     int frame;      /* its number behind the hand-shake; -2: the hello, -1: the proof */
     bool encrypted;
+    bool late; /* CUT: nothing comes in its place, because the other side has joined */
     bool hold; /* the data connection, until the others are there: the side that accepts still waits for it */
-    int cuts;  /* CUT: the connections that end before this unit has been carried; others come in their place. RESET: 1,
-                * the  first one, when both sides have it, while they wait for the second */
+    /* CUT: the connections that end before this unit has been carried; others come in their place. RESET: 1, the first
+     * one, when both sides have it, while they wait for the second. */
+    int cuts;
 } damage;
 
 /* One direction of a connection. */
@@ -137,7 +139,7 @@ static void be_the_network(rank_context *c, yk_store *of_0, yk_store *of_1)
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     to.sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
     pipe_end ends[2 * MOST_CONNECTIONS] = {0};
-    int wanted = 2 + d->cuts;
+    int wanted = d->late ? 2 : 2 + d->cuts;
     bool plain = false;
     int connections = 0, open = 0;
     atomic_store(&c->signals[1], port);
@@ -162,6 +164,10 @@ static void be_the_network(rank_context *c, yk_store *of_0, yk_store *of_1)
             p[0].from = p[1].to = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
             p[0].to = p[1].from = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
             p[0].open = p[1].open = connect(p[0].to, (struct sockaddr *)&to, sizeof(to)) == 0;
+        }
+        if (d->late && connections == wanted && listener >= 0) { /* as the side that has joined */
+            close(listener);
+            listener = -1;
         }
         open = 0;
         for (int i = 0; i < 2 * wanted; i++) {
@@ -189,8 +195,9 @@ static void be_the_network(rank_context *c, yk_store *of_0, yk_store *of_1)
         free(ends[i].bytes);
         free(ends[i].held);
     }
-    close(listener);
-    CHECK(plain != d->encrypted, "what was sent can%s be read", plain ? "" : "not");
+    if (listener >= 0)
+        close(listener);
+    CHECK(d->late || plain != d->encrypted, "what was sent can%s be read", plain ? "" : "not");
 }
 
 static yk_status work_once(rank_context *c, const damage *d, int step)
@@ -233,12 +240,22 @@ static void three_players(rank_context *c)
         be_the_network(c, of_0, of_1);
         return;
     }
+    double begin = yk__now();
     c->group = yk_process_group_create(c->rank ? of_1 : of_0, c->rank, 2,
                                        &(yk_process_group_options){.timeout = patience(20),
                                                                    .join_timeout = patience(40),
                                                                    .host_id = c->rank ? "a" : "b"});
+    if (d->late) {
+        bool failed = !c->group || yk_all_reduce(yk_ones(YK_SHAPE(10), NULL), YK_OP_SUM, c->group);
+        const yk_error *cause = yk_last_error();
+        CHECK(failed && cause && cause->code == YK_ERR_CONNECTION && strstr(cause->message, "rank 0 (host ") &&
+                  strstr(cause->message, "rank 1 (host "),
+              "%s", cause ? cause->message : "no error");
+        CHECK(yk__now() - begin < patience(15), "it took %g s", yk__now() - begin);
+        yk_clear_error();
+        return;
+    }
     CHECK(c->group, "%s", yk_last_error()->message);
-    double begin = yk__now();
     bool unharmed = d->action == NOTHING || d->action >= CUT;
     for (int step = 0; step < (unharmed ? 3 : 50) && !work_once(c, d, step) && !c->failure[0]; step++)
         ;
@@ -307,6 +324,14 @@ static void test_lost_while_joining(void **unused)
     }
 }
 
+/* One that is reset when only one side has joined is not made again: both end with an error, and soon. */
+static void test_lost_when_one_has_joined(void **unused)
+{
+    (void)unused;
+    damage d = {.action = CUT, .from_0 = true, .frame = -1, .cuts = 1, .late = true};
+    run_ranks(THREADS, 3, three_players, &d, 20, false);
+}
+
 /* A connection that both sides have, while they wait for another, is reset: it is made again. */
 static void test_reset_while_joining(void **unused)
 {
@@ -321,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_damage_encrypted),
         cmocka_unit_test(test_lost_while_joining),
+        cmocka_unit_test(test_lost_when_one_has_joined),
         cmocka_unit_test(test_reset_while_joining),
     };
     return cmocka_run_group_tests_name("damaged links", tests, NULL, NULL);
