@@ -15,6 +15,13 @@ from torch import nn
 from torch.nn import functional as F
 
 
+def peak_rss_mb():
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+IMPORT_RSS_MB = peak_rss_mb()  # what `import torch` takes before there is a network
+
+
 class LeNet(nn.Module):
     def __init__(self, channels, size, classes):
         super().__init__()
@@ -153,7 +160,7 @@ def main():
         "peer": "torch " + torch.__version__, "model": args.model, "batch_size": args.batch_size,
         "threads": args.threads, "format": best, "step_ms_median": round(seconds * 1e3, 4),
         "images_per_second": round(args.batch_size / seconds, 1),
-        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "peak_rss_mb": peak_rss_mb(), "import_rss_mb": IMPORT_RSS_MB,
     }))
 
 
