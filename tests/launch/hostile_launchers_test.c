@@ -1,9 +1,9 @@
 /*
  * hostile_launchers_test.c - `yoke run` on several nodes among peers that send what they should not: to the launcher of
- * node 0 while it waits for the others, before and after they have proved that they have the secret; from another node
- * that has joined; and from a node 0 that is none, or that has the secret and says what no launcher says. Launchers go
- * on or end with a line that says why; none crashes or waits for ever, and no descriptor, mapping or temporary file is
- * left. A soak runs it with YOKE_HOSTILE=1000 messages.
+ * node 0 while it waits for the others and while the job runs, before and after they have proved that they have the
+ * secret; from another node that has joined; and from a node 0 that is none, or that has the secret and says what no
+ * launcher says. Launchers go on or end with a line that says why; none crashes or waits for ever, and no descriptor,
+ * mapping or temporary file is left. A soak runs it with YOKE_HOSTILE=1000 messages.
  */
 #include "tests/support/expect.h"
 
@@ -116,7 +116,7 @@ static belongings belongings_of(pid_t pid)
     return (belongings){entries(files), shared_maps(process), entries(folder)};
 }
 
-/* ---- to node 0, which waits -------------------------------------------------------------------------------------- */
+/* ---- to node 0 --------------------------------------------------------------------------------------------------- */
 /* A request of an agent: PUSH of a value to the list of reports. */
 static yk__wire pushed(const yk__wire *report)
 {
@@ -139,37 +139,56 @@ static yk__wire misfit(void)
     return push;
 }
 
-static void test_waiting_node_0(void **unused)
+/* Strangers and members come, and nothing of them is left. */
+static void besiege(int port, pid_t launcher)
 {
-    (void)unused;
-    int port = free_port();
-    pid_t launcher = launch(port, 0, "900", "true", NULL);
-    close(connect_in_time(port));
-    pid_t waits = supervisor_of(launcher);
+    pid_t process = supervisor_of(launcher);
     unsigned char recorded[100];
     belongings before = {0};
     fill(recorded, sizeof(recorded));
-    for (int i = 0; i < hostile_messages(100) + 20; i++) {
+    for (int i = 0; i < hostile_messages(100) / 2 + 20; i++) {
         if (i == 20) { /* what is made once is there now */
             usleep(100000);
-            before = belongings_of(waits);
+            before = belongings_of(process);
         }
         stranger(port, &of_stranger, recorded, sizeof(recorded));
         yk__wire join = misfit();
         member(port, &of_member, YK__BROKEN, YK__PUSH, join.data, join.size);
         yk__wire_clear(&join);
     }
-    belongings now = belongings_of(waits);
+    belongings now = belongings_of(process);
     for (double until = yk__now() + patience(20); now.files != before.files && yk__now() < until;
-         now = belongings_of(waits))
+         now = belongings_of(process))
         usleep(20000);
     assert_int_equal(now.files, before.files);
     assert_int_equal(now.maps, before.maps);
     assert_int_equal(now.temporary, before.temporary);
-    pid_t other = launch(port, 1, "60", "true", NULL);
+}
+
+/* While it waits for node 1, and while the job runs. */
+static void test_besieged_node_0(void **unused)
+{
+    (void)unused;
+    int port = free_port();
+    char script[80], started[80], go[80];
+    snprintf(script, sizeof(script), "%s/script", folder);
+    snprintf(started, sizeof(started), "%s/started", folder);
+    snprintf(go, sizeof(go), "%s/go", folder);
+    FILE *file = fopen(script, "w");
+    assert_true(file && fprintf(file, ": > %s; until [ -e %s ]; do sleep 0.02; done\n", started, go) > 0 &&
+                fclose(file) == 0);
+    pid_t launcher = launch(port, 0, "900", "sh", script);
+    close(connect_in_time(port));
+    besiege(port, launcher);
+    pid_t other = launch(port, 1, "60", "sh", script);
+    for (double until = yk__now() + patience(60); access(started, F_OK) && yk__now() < until;)
+        usleep(10000);
+    besiege(port, launcher);
+    fclose(fopen(go, "w"));
     assert_int_equal(expect_end(other, 60, "node 1"), 0);
     assert_int_equal(expect_end(launcher, 60, "node 0"), 0);
     expect_said("turned away: ", "node 0");
+    assert_true(unlink(script) == 0 && unlink(started) == 0 && unlink(go) == 0);
 }
 
 /* ---- from a node that has joined --------------------------------------------------------------------------------- */
@@ -503,7 +522,7 @@ int main(void)
     }
     signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_waiting_node_0, forget_output),
+        cmocka_unit_test_teardown(test_besieged_node_0, forget_output),
         cmocka_unit_test_teardown(test_hostile_node_1, forget_output),
         cmocka_unit_test_teardown(test_node_that_stays, forget_output),
         cmocka_unit_test_teardown(test_hostile_node_0, forget_output),
