@@ -94,6 +94,12 @@ const char *yk__ending_describe(int status, char text[YK__ENDING_TEXT])
     return text;
 }
 
+/* Whether a process is asked to stop by this signal: others that end it are its own, or somebody else's. */
+static bool stops(int number)
+{
+    return number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
+}
+
 /* The same of any; "killed by SIGKILL, as it did not stop". */
 static void describe(const worker *w, char *text, size_t size)
 {
@@ -102,6 +108,8 @@ static void describe(const worker *w, char *text, size_t size)
         snprintf(text, size, "cannot be killed (it waits for a disk or a network file system)");
     else if (w->killed && WIFSIGNALED(w->status) && WTERMSIG(w->status) == SIGKILL)
         snprintf(text, size, "killed by SIGKILL, as it did not stop");
+    else if (w->asked && WIFSIGNALED(w->status) && !stops(WTERMSIG(w->status)))
+        snprintf(text, size, "%s, when it was asked to stop", yk__ending_describe(w->status, ending));
     else if (w->asked && WIFSIGNALED(w->status))
         snprintf(text, size, "stopped by %s%s", yk__signal_name(WTERMSIG(w->status), name),
                  WCOREDUMP(w->status) ? " (core dumped)" : "");

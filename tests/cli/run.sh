@@ -314,6 +314,10 @@ done
 exits 5 "--grace" run -n 2 --grace 0.6 bash -c 'if [ $RANK = 0 ]; then until [ -e deaf ]; do sleep 0.02; done; exit 5; fi; trap "" TERM; touch deaf; sleep '$mark
 says err "rank 0 failed; stopping the other processes (SIGKILL after 0.6 s)"
 says err "rank 1: killed by SIGKILL, as it did not stop"
+exits 4 "one that crashes when it is asked to stop" run -n 2 bash -c 'ulimit -c 0; [ $RANK = 1 ] || { until [ -e traps ]; do sleep 0.02; done; exit 4; }
+    trap "kill -SEGV \$\$" TERM; : > traps; while :; do sleep 0.02; done'
+says err "  rank 1: killed by SIGSEGV, when it was asked to stop"
+rm -f traps
 ok "its child is gone too" gone $mark 1
 for ((i = 0; i < 5; i++)); do
     run run -n 2 --grace 0 bash -c '[ $RANK = 1 ] && exit 2; exec sleep '$mark
