@@ -3,6 +3,7 @@
  * Layer: cli.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/core.h"
 #include "cli/options.h"
@@ -23,6 +24,9 @@ static const char about[] =
     "save\n"
     "after the step and exit with 75: start me again.\n"
     "\n"
+    "--precision bf16 and fp16 train in mixed precision: products and convolutions in half precision, parameters and\n"
+    "their gradients in f32. fp16 scales the loss, and leaves out steps whose gradients are not finite.\n"
+    "\n"
     "Several processes: `yoke run -n 4 -- yoke train ...` (mpirun and srun too) trains data-parallel. Each process\n"
     "takes its part of every epoch in batches of --batch-size, so a step sees 4 times as many images, and --lr is\n"
     "taken as it is. The gradients and losses are means over all of them, and each tests its part. Process 0 prints\n"
@@ -35,6 +39,7 @@ static const char examples[] =
     "  yoke train --model lenet --data fashion-mnist --batch-size 4 --lr 0.001 --epochs 10\n"
     "  yoke train --model resnet18 --data cifar10 --batch-size 256 --lr 0.1 --weight-decay "
     "1e-5 --save net.safetensors\n"
+    "  yoke train --model resnet18 --data cifar10 --precision bf16\n"
     "  yoke train --model resnet18 --data cifar10 --checkpoint run1 --save-every 60s "
     "--async-save --resume\n"
     "  yoke run -n 2 -- yoke train --model resnet18 --data cifar10 --batch-size 128 --lr 0.1\n"
@@ -60,6 +65,7 @@ int cli_train(int argc, char **argv)
     settings s = {.model = "lenet",
                   .data = "glyphs",
                   .dtype = "f32",
+                  .precision = "fp32",
                   .schedule = "none",
                   .device = "auto",
                   .epochs = -1,
@@ -69,12 +75,15 @@ int cli_train(int argc, char **argv)
                   .lr = 0.05,
                   .momentum = 0.9,
                   .gamma = 0.1};
-    static const char *const dtypes[] = {"f32", "f64", NULL}, *const schedules[] = {"none", "step", "cosine", NULL};
+    static const char *const dtypes[] = {"f32", "f64", NULL}, *const schedules[] = {"none", "step", "cosine", NULL},
+                             *const precisions[] = {"fp32", "bf16", "fp16", NULL};
     const double big = 1e15;
     const cli_option options[] = {
         {"model", "NAME", CLI_CHOICE, &s.model, "the network", .choices = yk_model_names()},
         {"data", "NAME[:DIR]", CLI_TEXT, &s.data, .help = "the data set"},
         {"dtype", "TYPE", CLI_CHOICE, &s.dtype, "numbers to compute with", .choices = dtypes},
+        {"precision", "NAME", CLI_CHOICE, &s.precision, "bf16, fp16: of products and convolutions; the rest is --dtype",
+         .choices = precisions},
         {"epochs", "N", CLI_INT, &s.epochs, "passes over the data; 0 only tests", .most = 1e9,
          .default_text = "5, or what --steps needs"},
         {"steps", "N", CLI_INT, &s.steps, "stop after this many steps in all", .least = 1, .most = big,
@@ -126,6 +135,8 @@ int cli_train(int argc, char **argv)
         if (paths[i][1] && !*paths[i][1]) /* "$UNSET" in a script */
             return cli_usage_error(&verb, "--%s: the value is empty", paths[i][0]);
     }
+    if (strcmp(s.precision, "fp32") != 0 && strcmp(s.dtype, "f32") != 0)
+        return cli_usage_error(&verb, "--precision %s is for --dtype f32, not %s", s.precision, s.dtype);
     train_job r = {.set = &s};
     if (s.save_every && !saver_parse_every(&r.saver, s.save_every))
         return cli_usage_error(&verb, "--save-every %s: expected a number of steps (500) or of seconds (30s)",

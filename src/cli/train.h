@@ -17,7 +17,7 @@
 
 /* What the command line asks for. */
 typedef struct settings {
-    const char *model, *data, *dtype, *schedule, *device, *init, *save, *log, *checkpoint, *save_every;
+    const char *model, *data, *dtype, *precision, *schedule, *device, *init, *save, *log, *checkpoint, *save_every;
     int64_t epochs, steps, batch_size, accumulate, step_size, warmup, seed, num_classes, threads, workers, keep;
     double lr, momentum, weight_decay, gamma;
     bool no_shuffle, no_augment, no_eval, allow_nan, resume, async_save, sharded_save, sync_bn;
@@ -27,11 +27,13 @@ typedef struct train_job {
     const settings *set;
     ranks ranks;
     yk_dtype dtype;
+    yk_dtype lower; /* what autocast computes in; dtype: there is none */
     yk_device device;
     yk_module *net;   /* the network: what is tested and saved */
     yk_module *model; /* what is trained: the network, on several ranks inside yk_ddp */
     yk_optimizer *optimizer;
-    yk_schedule *schedule; /* NULL: the learning rate stays */
+    yk_schedule *schedule;  /* NULL: the learning rate stays */
+    yk_grad_scaler *scaler; /* of --precision fp16, else NULL */
     yk_dataset *train_set, *test_set;
     yk_loader *train, *test;
     int64_t length;        /* steps of a whole epoch */
@@ -48,7 +50,7 @@ typedef struct train_job {
     yk_checkpoint_state state; /* this and the rest: what the saver saves and compares */
     yk_metadata settings[10];
     yk_checkpoint_value values[4];
-    char seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96];
+    char dtype_text[48], seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96];
 } train_job;
 
 /* Device and data: what can only fail when the command line asks for something that is not there. */

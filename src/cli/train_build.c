@@ -173,7 +173,9 @@ static void describe_run(train_job *r)
     snprintf(r->seed, sizeof(r->seed), "%" PRId64, s->seed);
     *to++ = (yk_metadata){"model", s->model};
     *to++ = (yk_metadata){"data", yk_dataset_name(r->train_set)};
-    *to++ = (yk_metadata){"dtype", s->dtype};
+    snprintf(r->dtype_text, sizeof(r->dtype_text), "%s%s%s", s->dtype, r->lower != r->dtype ? ", precision " : "",
+             r->lower != r->dtype ? s->precision : "");
+    *to++ = (yk_metadata){"dtype", r->dtype_text};
     *to++ = (yk_metadata){"seed", r->seed};
     *to++ = (yk_metadata){"lr", yk__number_format(s->lr, r->lr)};
     *to++ = (yk_metadata){"momentum", yk__number_format(s->momentum, r->momentum)};
@@ -254,6 +256,7 @@ static yk_status open_checkpoints(train_job *r)
     r->state = (yk_checkpoint_state){.model = r->net,
                                      .optimizer = r->optimizer,
                                      .schedule = r->schedule,
+                                     .scaler = r->scaler,
                                      .loader = r->train,
                                      .settings = r->settings,
                                      .values = r->values};
@@ -284,6 +287,7 @@ yk_status train_find(train_job *r)
     yk_manual_seed((uint64_t)s->seed);
     r->device = yk_device_local();
     yk_status status = yk_dtype_parse(s->dtype, &r->dtype);
+    r->lower = strcmp(s->precision, "bf16") == 0 ? YK_BF16 : strcmp(s->precision, "fp16") == 0 ? YK_F16 : r->dtype;
     if (!status && strcmp(s->device, "auto") != 0)
         status = yk_device_parse(s->device, &r->device);
     if (!status && s->threads)
@@ -307,6 +311,8 @@ static yk_status make_model(train_job *r)
     r->optimizer = yk_sgd(yk_module_parameters(r->net), &(yk_sgd_options){.lr = s->lr == 0 ? YK_ZERO : s->lr,
                                                                           .momentum = s->momentum,
                                                                           .weight_decay = s->weight_decay});
+    if (r->lower == YK_F16)
+        r->scaler = yk_grad_scaler_create(NULL);
     if (!r->model || !r->optimizer)
         return yk__error_code();
     r->schedule = make_schedule(r);
@@ -326,7 +332,7 @@ static void introduce(const train_job *r)
     train_say(r,
               "%s (%" PRId64 " parameters, %s) on %s (%" PRId64 " images, %" PRId64
               " classes), batches of %s%s, %s with %d thread%s\n",
-              s->model, yk_module_parameter_count(r->net), s->dtype, s->data, yk_dataset_length(r->train_set),
+              s->model, yk_module_parameter_count(r->net), r->dtype_text, s->data, yk_dataset_length(r->train_set),
               yk_dataset_classes(r->train_set), batch, processes, yk_device_format(r->device, device), threads,
               threads == 1 ? "" : "s");
 }

@@ -41,15 +41,28 @@ static yk_status save_checkpoint(train_job *r)
 
 /* ---- training --------------------------------------------------------------------------------------------------- */
 
+/* The loss of a batch, and what `model` gives for it, in --precision. */
+static yk_tensor *batch_loss(train_job *r, yk_module *model, const yk_batch *batch, yk_tensor **output)
+{
+    yk_tensor *input = yk_to(batch->input, r->device), *target = yk_to(batch->target, r->device);
+    yk_autocast_options options = {.disabled = r->lower == r->dtype};
+    yk_autocast before = yk_autocast_begin((yk_device_type)r->device.type, r->lower, &options);
+    *output = yk_forward(model, input);
+    yk_tensor *loss = yk_cross_entropy(*output, target, NULL);
+    yk_autocast_end(before);
+    return loss;
+}
+
 /* Forward and backward of one of a step's `parts` batches: the gradients are of the mean over them. */
 static yk_status train_batch(train_job *r, const yk_batch *batch, int64_t parts)
 {
-    yk_tensor *output = yk_forward(r->model, yk_to(batch->input, r->device));
-    yk_tensor *loss = yk_cross_entropy(output, yk_to(batch->target, r->device), NULL);
+    yk_tensor *output, *loss = batch_loss(r, r->model, batch, &output);
     if (!loss)
         return yk__error_code();
     r->loss += yk_item(loss) / (double)parts;
-    return yk_backward(parts == 1 ? loss : yk_mul_scalar(loss, 1.0 / (double)parts));
+    if (parts != 1)
+        loss = yk_mul_scalar(loss, 1.0 / (double)parts);
+    return yk_backward(r->scaler ? yk_grad_scaler_scale(r->scaler, loss) : loss);
 }
 
 /* All batches of a step, the first of which was taken. Only the last one's backward goes over the ranks. */
@@ -89,7 +102,9 @@ static yk_status train_step(train_job *r, yk_batch *batch, int64_t *samples)
                             ", learning rate %g); this step was not taken. Lower --lr, or go on with --allow-nan",
                             isnan(r->loss) ? "NaN" : "infinite", r->step + 1, r->epoch + 1,
                             yk_optimizer_lr(r->optimizer, 0));
-    status = yk_optimizer_step(r->optimizer);
+    status = r->scaler ? yk_grad_scaler_step(r->scaler, r->optimizer, NULL) : yk_optimizer_step(r->optimizer);
+    if (!status && r->scaler)
+        status = yk_grad_scaler_update(r->scaler);
     if (r->schedule)
         yk_schedule_step(r->schedule);
     return status;
@@ -146,9 +161,8 @@ static void test_part(train_job *r, double sums[3])
     yk_loader_start(r->test, 0);
     while (!yk_last_error() && !cli_interrupted() && yk_loader_next(r->test, &batch)) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor *target = yk_to(batch.target, r->device);
-        yk_tensor *output = yk_forward(r->net, yk_to(batch.input, r->device));
-        sums[0] += yk_item(yk_cross_entropy(output, target, NULL)) * (double)batch.count;
+        yk_tensor *output, *loss = batch_loss(r, r->net, &batch, &output), *target = yk_to(batch.target, r->device);
+        sums[0] += yk_item(loss) * (double)batch.count;
         sums[1] += (double)yk_item_i64(yk_sum(yk_eq(yk_argmax(output, 1, false), target)));
         sums[2] += (double)batch.count;
         yk_scope_end(scope);
