@@ -15,7 +15,14 @@ extern "C" {
 
 typedef struct yk_optimizer yk_optimizer;
 
-/* ---- optimizers: one pass over memory per step for all parameters of a group ------------------------------------- */
+/*
+ * ---- optimizers: one pass over memory per step for all parameters of a group -------------------------------------
+ *
+ * Parameters are f32 or f64. With master_weights they may be f16 or bf16, too: of each the optimizer keeps an f32 copy,
+ * made at its first step, which steps change, and from which the parameter is rounded; all other state is f32 as well.
+ * What is written to such a parameter otherwise does not reach its copy: load the optimizer's state with it. f32 and
+ * f64 parameters have none. Source: apex.amp's O2, Megatron's main parameters.
+ */
 /* Nesterov needs a momentum and no dampening.
  *     g = grad (negated if maximize) + weight_decay p;  b = momentum b + (1 - dampening) g, at first b = g;
  *     p -= lr (nesterov ? g + momentum b : b) */
@@ -23,6 +30,7 @@ typedef struct yk_sgd_options {
     double lr; /* no default: 0 is an error; YK_ZERO: a rate of 0 */
     double momentum, dampening, weight_decay;
     bool nesterov, maximize;
+    bool master_weights; /* f16 and bf16 parameters: see below */
 } yk_sgd_options;
 /* The list is read once; every parameter must be a leaf, and one of them require a gradient. */
 YK_API yk_optimizer *yk_sgd(yk_parameters *params, const yk_sgd_options *options);
@@ -34,6 +42,7 @@ typedef struct yk_adam_options {
     double eps;          /* 0: 1e-8; YK_ZERO: 0 */
     double weight_decay; /* 0: none for Adam, 1e-2 for AdamW; YK_ZERO: none */
     bool amsgrad, maximize;
+    bool master_weights; /* f16 and bf16 parameters: see below */
 } yk_adam_options;
 YK_API yk_optimizer *yk_adam(yk_parameters *params, const yk_adam_options *options);
 YK_API yk_optimizer *yk_adamw(yk_parameters *params, const yk_adam_options *options);
@@ -71,15 +80,17 @@ YK_API void yk_optimizer_zero_grad(yk_optimizer *o);
 YK_API double yk_optimizer_lr(const yk_optimizer *o, int group) YK_QUESTION;
 YK_API yk_status yk_optimizer_set_lr(yk_optimizer *o, int group, double lr) YK_MUST_CHECK;
 
-/* The state of a parameter, borrowed: "momentum_buffer" of SGD; "exp_avg", "exp_avg_sq", "max_exp_avg_sq" of Adam.
- * NULL (no error is set) before the step that makes it. Same shape, dtype and device as the parameter. */
+/* The state of a parameter, borrowed: "momentum_buffer" of SGD; "exp_avg", "exp_avg_sq", "max_exp_avg_sq" of Adam;
+ * "master_weight" of both. NULL (no error is set) before the step that makes it. Shape and device of the parameter;
+ * dtype as well, but f32 where there is a master weight. */
 YK_API yk_tensor *yk_optimizer_state(const yk_optimizer *o, const yk_tensor *parameter, const char *name) YK_QUESTION;
 /* How many steps have changed this parameter; 0 for one that is not in the optimizer. */
 YK_API int64_t yk_optimizer_state_step(const yk_optimizer *o, const yk_tensor *parameter) YK_QUESTION;
 
 /*
  * All state as one list of tensors. What each parameter has, under its dotted name, as PyTorch has it under a number:
- * "state.fc.weight.momentum_buffer" (or exp_avg, exp_avg_sq, max_exp_avg_sq), which share the optimizer's memory, and
+ * "state.fc.weight.momentum_buffer" (or exp_avg, exp_avg_sq, max_exp_avg_sq, master_weight), which share the
+ * optimizer's memory, and
  * "state.fc.weight.step", i64. Every group's numbers: "param_groups.0.lr", "...momentum", "...betas" (2), f64; flags
  * bool; "...params", i64, the number of its parameters; "...initial_lr" where there is a schedule. Except for the
  * parameters' state these are scalars. Source: Optimizer.state_dict.

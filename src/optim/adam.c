@@ -16,6 +16,7 @@ static yk_status configure_as(const char *name, bool decoupled, const void *opti
                   .amsgrad = o.amsgrad,
                   .maximize = o.maximize};
     group->options.adam = p;
+    group->master_weights = o.master_weights;
     yk_status status = yk__optimizer_rate(name, o.lr, &group->lr);
     if (!status)
         status = yk__check_number(name, "eps", p.eps, 0, INFINITY);

@@ -39,6 +39,7 @@ static void optimizer_destroy(void *object)
     for (int s = 0; s < YK__OPTIM_STATES; s++)
         free(o->batch.states[s]);
     free(o->batch.indices);
+    free(o->wide);
     free(o->pending);
     yk__object_free(o);
 }
@@ -61,7 +62,10 @@ static yk_status reserve(yk_optimizer *o, int64_t count)
     int64_t *indices = yk__realloc(o->batch.indices, (size_t)count * sizeof(*indices));
     if (indices)
         o->batch.indices = indices;
-    bool *pending = indices ? yk__realloc(o->pending, (size_t)count * sizeof(*pending)) : NULL;
+    yk_tensor **wide = indices ? yk__realloc(o->wide, (size_t)count * sizeof(*wide)) : NULL;
+    if (wide)
+        o->wide = wide;
+    bool *pending = wide ? yk__realloc(o->pending, (size_t)count * sizeof(*pending)) : NULL;
     if (!pending)
         return YK_ERR_MEMORY;
     o->pending = pending;
@@ -80,14 +84,16 @@ static const yk__optim_state *find_state(const yk_optimizer *o, const yk_tensor 
     return NULL;
 }
 
-static yk_status check_parameter(const yk_optimizer *o, const yk_parameters *before, const char *name, yk_tensor *x)
+static yk_status check_parameter(const yk_optimizer *o, const yk__optim_group *group, const char *name, yk_tensor *x)
 {
+    const yk_parameters *before = group->params;
     if (!yk_is_leaf(x))
         return yk__fail(YK_ERR_ARGUMENT, "%s: parameter %s was made by %s and is no leaf", o->kind->name, name,
                         yk_grad_fn_name(x));
-    if (x->dtype != YK_F32 && x->dtype != YK_F64)
-        return yk__fail(YK_ERR_DTYPE, "%s: parameter %s is %s, expected float32 or float64", o->kind->name, name,
-                        yk_dtype_name((yk_dtype)x->dtype));
+    if (x->dtype != YK_F32 && x->dtype != YK_F64 && !yk__optim_has_master(group, x))
+        return yk__fail(YK_ERR_DTYPE, "%s: parameter %s is %s, expected float32 or float64%s", o->kind->name, name,
+                        yk_dtype_name((yk_dtype)x->dtype),
+                        yk__is_half((yk_dtype)x->dtype) ? ", or .master_weights, which keeps it in float32" : "");
     bool twice = find_state(o, x) != NULL;
     for (int64_t i = 0; !twice && i < yk_parameters_count(before); i++)
         twice = yk_parameters_at(before, i) == x;
@@ -103,7 +109,7 @@ static yk_status group_fill(const yk_optimizer *o, yk__optim_group *group, const
     for (int64_t i = 0; i < count && !status; i++) {
         const char *name = yk_parameters_name(params, i);
         yk_tensor *x = yk_parameters_at(params, i);
-        status = check_parameter(o, group->params, name, x);
+        status = check_parameter(o, group, name, x);
         if (!status)
             status = yk_parameters_add(group->params, name, x);
     }
@@ -193,18 +199,22 @@ yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *pa
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
-/* State s of a parameter: made at its first step, moved after it where the parameter was. */
-static yk_status settle_state(const yk__optim_kind *kind, yk__optim_state *state, int s, yk_tensor *x)
+/* State s of a parameter: made at its first step, moved after it where the parameter was. A master weight begins as the
+ * parameter. */
+static yk_status settle_state(const yk__optim_kind *kind, const yk__optim_group *group, yk__optim_state *state, int s,
+                              yk_tensor *x)
 {
+    yk_dtype dtype = yk__optim_state_dtype(group, x);
     yk_tensor *old = state->tensors[s];
-    if (old && old->dtype == x->dtype && yk_device_equal(yk__device_of(old), yk__device_of(x)))
+    if (old && (yk_dtype)old->dtype == dtype && yk_device_equal(yk__device_of(old), yk__device_of(x)))
         return YK_OK;
     yk__memory_maker = "optimizer";
-    yk_tensor *made = yk__tensor_like(x, (yk_dtype)x->dtype);
-    yk_status status = !made          ? yk__error_code()
-                       : old          ? yk__raw_copy(made, old)
-                       : kind->zeroed ? yk__raw_fill(made, 0)
-                                      : YK_OK;
+    yk_tensor *made = yk__tensor_like(x, dtype);
+    yk_status status = !made                   ? yk__error_code()
+                       : old                   ? yk__raw_copy(made, old)
+                       : s == YK__OPTIM_MASTER ? yk__raw_copy(made, x)
+                       : kind->zeroed          ? yk__raw_fill(made, 0)
+                                               : YK_OK;
     if (status) {
         yk_tensor_release(made);
         return status;
@@ -220,7 +230,6 @@ static yk_status gather(yk_optimizer *o, yk__optim_group *group, int64_t first)
     yk__optim_batch *batch = &o->batch;
     const yk_tensor *leader = yk_parameters_at(group->params, first);
     int64_t step = group->states[first].step;
-    int states = o->kind->states(group);
     batch->count = 0;
     for (int64_t i = first; i < group->count; i++) {
         yk_tensor *x = yk_parameters_at(group->params, i);
@@ -228,15 +237,22 @@ static yk_status gather(yk_optimizer *o, yk__optim_group *group, int64_t first)
         if (!o->pending[i] || state->step != step || x->dtype != leader->dtype ||
             !yk_device_equal(yk__device_of(x), yk__device_of(leader)))
             continue;
-        int64_t n = batch->count++;
-        for (int s = 0; s < states; s++) {
-            yk_status status = settle_state(o->kind, state, s, x);
+        int64_t n = batch->count;
+        for (int s = 0; s < YK__OPTIM_STATES; s++) {
+            if (!yk__optim_uses(o->kind, group, x, s))
+                continue;
+            yk_status status = settle_state(o->kind, group, state, s, x);
             if (status)
                 return status;
             batch->states[s][n] = yk__view_of(state->tensors[s]);
         }
-        batch->params[n] = yk__view_of(x);
-        batch->grads[n] = yk__view_of(yk_grad(x));
+        bool master = yk__optim_has_master(group, x);
+        o->wide[n] = yk__raw_cast(yk_grad(x), yk__optim_state_dtype(group, x));
+        if (!o->wide[n])
+            return yk__error_code();
+        batch->count++;
+        batch->params[n] = master ? batch->states[YK__OPTIM_MASTER][n] : yk__view_of(x);
+        batch->grads[n] = yk__view_of(o->wide[n]);
         batch->indices[n] = i;
     }
     return YK_OK;
@@ -301,6 +317,19 @@ static yk_status call_slot(yk_optimizer *o, yk__optim_group *group, yk_device de
     return status;
 }
 
+/* The batch's parameters that have master weights become what those are, rounded. */
+static yk_status round_from_masters(const yk_optimizer *o, yk__optim_group *group)
+{
+    yk_status status = YK_OK;
+    for (int64_t n = 0; n < o->batch.count && !status; n++) {
+        int64_t i = o->batch.indices[n];
+        yk_tensor *x = yk_parameters_at(group->params, i);
+        if (yk__optim_has_master(group, x))
+            status = yk__raw_copy(x, group->states[i].tensors[YK__OPTIM_MASTER]);
+    }
+    return status;
+}
+
 static yk_status group_step(yk_optimizer *o, yk__optim_group *group)
 {
     int64_t left = 0;
@@ -315,6 +344,10 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group)
         yk_status status = gather(o, group, first);
         if (!status)
             status = call_slot(o, group, yk__device_of(leader), group->states[first].step + 1);
+        for (int64_t n = 0; n < o->batch.count; n++)
+            yk_tensor_release(o->wide[n]);
+        if (!status)
+            status = round_from_masters(o, group);
         if (status)
             return status;
         for (int64_t n = 0; n < o->batch.count; n++) {
@@ -397,7 +430,8 @@ yk_tensor *yk_optimizer_state(const yk_optimizer *o, const yk_tensor *parameter,
     YK__LIVE(parameter);
     const yk__optim_state *state = o && parameter && name ? find_state(o, parameter) : NULL;
     for (int s = 0; state && state->step && s < YK__OPTIM_STATES; s++) {
-        if (o->kind->state_names[s] && strcmp(o->kind->state_names[s], name) == 0)
+        const char *own = yk__optim_state_name(o->kind, s);
+        if (own && strcmp(own, name) == 0)
             return state->tensors[s];
     }
     return NULL;

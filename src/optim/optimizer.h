@@ -11,7 +11,8 @@
 
 #include "autograd/tape.h"
 
-enum { YK__OPTIM_STATES = 3 };
+/* Up to three of a kind's own, and the master weight. */
+enum { YK__OPTIM_MASTER = 3, YK__OPTIM_STATES };
 
 /* What a parameter has besides its value. */
 typedef struct yk__optim_state {
@@ -34,6 +35,7 @@ typedef struct yk__optim_group {
     yk__device_step *device_steps; /* see yk__optimizer_keep_steps_on_device */
     int n_device_steps;
     double initial_lr; /* what schedules start from; NaN until the first one is made */
+    bool master_weights;
     union {
         yk__sgd sgd;
         yk__adam adam;
@@ -59,7 +61,7 @@ enum { YK__OPTIM_NUMBERS = 8 };
 
 typedef struct yk__optim_kind {
     const char *name;
-    const char *state_names[YK__OPTIM_STATES];
+    const char *state_names[YK__OPTIM_MASTER];
     bool zeroed; /* new state starts as zeros; else the slot writes it at the first step */
     bool counts; /* the step's number changes the step: state without it is refused */
     /* Besides lr and initial_lr; the first is one that every state dict of this kind has. */
@@ -73,12 +75,34 @@ typedef struct yk__optim_kind {
                       const yk__step_state *state, const yk__optim_batch *batch);
 } yk__optim_kind;
 
+/* Whether the optimizer keeps an f32 copy of x. */
+static inline bool yk__optim_has_master(const yk__optim_group *group, const yk_tensor *x)
+{
+    return group->master_weights && yk__is_half((yk_dtype)x->dtype);
+}
+/* The dtype of a parameter's state. */
+static inline yk_dtype yk__optim_state_dtype(const yk__optim_group *group, const yk_tensor *x)
+{
+    return yk__optim_has_master(group, x) ? YK_F32 : (yk_dtype)x->dtype;
+}
+/* Whether x has state s. */
+static inline bool yk__optim_uses(const yk__optim_kind *kind, const yk__optim_group *group, const yk_tensor *x, int s)
+{
+    return s == YK__OPTIM_MASTER ? yk__optim_has_master(group, x) : s < kind->states(group);
+}
+/* NULL where the kind has no such state. */
+static inline const char *yk__optim_state_name(const yk__optim_kind *kind, int s)
+{
+    return s == YK__OPTIM_MASTER ? "master_weight" : kind->state_names[s];
+}
+
 struct yk_optimizer {
     yk__object object;
     const yk__optim_kind *kind;
     yk__optim_group *groups;
     int n_groups;
     yk__optim_batch batch; /* room for the largest group */
+    yk_tensor **wide;      /* of the batch: gradients brought to f32 for their master weights */
     bool *pending;         /* likewise: parameters that this step has yet to change */
     int64_t capacity;
     bool steps_on_device;

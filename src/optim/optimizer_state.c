@@ -68,7 +68,7 @@ static yk_status add_parameter(const yk_optimizer *o, const yk__optim_group *gro
     for (int s = 0; s < YK__OPTIM_STATES && !status; s++) {
         if (!state->tensors[s])
             continue;
-        status = state_name(name, parameter, o->kind->state_names[s]);
+        status = state_name(name, parameter, yk__optim_state_name(o->kind, s));
         if (!status)
             status = yk_state_dict_add(dict, name, state->tensors[s]);
     }
@@ -172,14 +172,15 @@ static yk_status load_numbers(const yk_optimizer *o, yk__optim_group *group, int
 
 /* One reference: the tensor itself; or room for its values in the place, dtype and order in which the parameter's state
  * is kept, which is that of `old`, the state so far, where nobody else has it. */
-static yk_tensor *place_state(yk_tensor *given, yk_tensor *x, yk_tensor *old, bool adopt)
+static yk_tensor *place_state(yk_tensor *given, yk_tensor *x, yk_dtype dtype, yk_tensor *old, bool adopt)
 {
-    if (adopt && given->data && given->dtype == x->dtype && yk_device_equal(yk__device_of(given), yk__device_of(x)) &&
-        yk__same_strides(given, x) && given->storage->bytes == (size_t)given->numel * yk_dtype_size((yk_dtype)x->dtype))
+    if (adopt && given->data && (yk_dtype)given->dtype == dtype &&
+        yk_device_equal(yk__device_of(given), yk__device_of(x)) && yk__same_strides(given, x) &&
+        given->storage->bytes == (size_t)given->numel * yk_dtype_size(dtype))
         return yk_tensor_retain(given);
     if (old && atomic_load(&old->object.references) == 1 && atomic_load(&old->storage->references) == 1)
         return yk_tensor_retain(old);
-    return yk__tensor_like(x, (yk_dtype)x->dtype);
+    return yk__tensor_like(x, dtype);
 }
 
 /* The place of "state.PARAMETER.WHAT", with or without "module." before the parameter; -1 where it is not there. */
@@ -199,18 +200,20 @@ static int64_t find_entry(const yk_state_dict *dict, const char *parameter, cons
     return yk_state_dict_find(dict, name);
 }
 
-static yk_status load_tensor(const yk_optimizer *o, yk__optim_state *state, int s, const char *parameter, yk_tensor *x,
-                             const yk_state_dict *dict, int64_t at, yk_tensor *old, bool adopt)
+static yk_status load_tensor(const yk_optimizer *o, const yk__optim_group *group, yk__optim_state *state, int s,
+                             const char *parameter, yk_tensor *x, const yk_state_dict *dict, int64_t at, yk_tensor *old,
+                             bool adopt)
 {
+    const char *what = yk__optim_state_name(o->kind, s);
     char a[200], b[200];
     yk_tensor *given = yk_state_dict_at(dict, at);
     if (!yk_same_shape(given, x))
-        return yk__fail(YK_ERR_SHAPE, "%s: %s of %s has shape %s, expected %s", o->kind->name, o->kind->state_names[s],
-                        parameter, yk_shape_format(given, a, sizeof(a)), yk_shape_format(x, b, sizeof(b)));
+        return yk__fail(YK_ERR_SHAPE, "%s: %s of %s has shape %s, expected %s", o->kind->name, what, parameter,
+                        yk_shape_format(given, a, sizeof(a)), yk_shape_format(x, b, sizeof(b)));
     if (!yk_dtype_is_floating((yk_dtype)given->dtype))
-        return yk__fail(YK_ERR_DTYPE, "%s: %s of %s is %s", o->kind->name, o->kind->state_names[s], parameter,
+        return yk__fail(YK_ERR_DTYPE, "%s: %s of %s is %s", o->kind->name, what, parameter,
                         yk_dtype_name((yk_dtype)given->dtype));
-    state->tensors[s] = place_state(given, x, old, adopt);
+    state->tensors[s] = place_state(given, x, yk__optim_state_dtype(group, x), old, adopt);
     return state->tensors[s] ? YK_OK : yk__error_code();
 }
 
@@ -221,15 +224,17 @@ static yk_status load_parameter(const yk_optimizer *o, yk__optim_group *group, i
     const char *parameter = yk_parameters_name(group->params, i);
     yk_tensor *x = yk_parameters_at(group->params, i);
     yk__optim_state *state = &group->states[i];
-    int wanted = o->kind->states(group), found = 0;
+    int found = 0;
     const char *missing = NULL;
-    for (int s = 0; s < wanted; s++) {
-        int64_t at = find_entry(dict, parameter, o->kind->state_names[s]);
+    for (int s = 0; s < YK__OPTIM_STATES; s++) {
+        if (!yk__optim_uses(o->kind, group, x, s))
+            continue;
+        int64_t at = find_entry(dict, parameter, yk__optim_state_name(o->kind, s));
         if (at < 0) {
-            missing = o->kind->state_names[s];
+            missing = yk__optim_state_name(o->kind, s);
             continue;
         }
-        yk_status status = load_tensor(o, state, s, parameter, x, dict, at, old->tensors[s], adopt);
+        yk_status status = load_tensor(o, group, state, s, parameter, x, dict, at, old->tensors[s], adopt);
         if (status)
             return status;
         found++;
@@ -264,8 +269,10 @@ static yk_status refuse_entry(const yk_optimizer *o, const yk_state_dict *dict)
             for (int64_t i = 0; i < group->count && !known; i++) {
                 const char *parameter = yk_parameters_name(group->params, i);
                 known = find_entry(dict, parameter, "step") == n;
-                for (int s = 0; s < YK__OPTIM_STATES && o->kind->state_names[s] && !known; s++)
-                    known = find_entry(dict, parameter, o->kind->state_names[s]) == n;
+                for (int s = 0; s < YK__OPTIM_STATES && !known; s++) {
+                    const char *what = yk__optim_state_name(o->kind, s);
+                    known = what && find_entry(dict, parameter, what) == n;
+                }
             }
         }
         if (!known)
@@ -316,8 +323,8 @@ static yk_status fill(const yk_optimizer *o, const yk_state_dict *dict, const yk
         for (int64_t i = 0; i < groups[g].count; i++) {
             for (int s = 0; s < YK__OPTIM_STATES && !status; s++) {
                 yk_tensor *to = groups[g].states[i].tensors[s];
-                int64_t at =
-                    to ? find_entry(dict, yk_parameters_name(groups[g].params, i), o->kind->state_names[s]) : -1;
+                const char *parameter = yk_parameters_name(groups[g].params, i);
+                int64_t at = to ? find_entry(dict, parameter, yk__optim_state_name(o->kind, s)) : -1;
                 if (at < 0 || yk_state_dict_at(dict, at) == to)
                     continue;
                 status = yk__state_dict_copy(dict, at, to);

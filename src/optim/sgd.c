@@ -14,6 +14,7 @@ static yk_status configure(const yk__optim_kind *kind, const void *options, yk__
                                    .weight_decay = o.weight_decay,
                                    .nesterov = o.nesterov,
                                    .maximize = o.maximize};
+    group->master_weights = o.master_weights;
     yk_status status = yk__optimizer_rate(kind->name, o.lr, &group->lr);
     if (!status)
         status = yk__check_number(kind->name, "momentum", o.momentum, 0, INFINITY);

@@ -15,7 +15,8 @@
 #include "optim/optimizer.h"
 #include "tensor/tensor.h"
 
-static const char *const state_names[] = {"momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+static const char *const state_names[] = {"momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq",
+                                          "master_weight"};
 enum { STATE_NAMES = sizeof(state_names) / sizeof(*state_names) };
 
 /* What stands in a group of PyTorch's: the numbers that yoke has too, and the switches that it has not. */
