@@ -158,7 +158,8 @@ static void hear_report(yk__rendezvous *n, yk__reader *r)
 /* Node 0 says what its launcher cannot say: it is not followed any further. */
 static void refuse_coordinator(yk__rendezvous *n, const char *what)
 {
-    snprintf(n->refusal, sizeof(n->refusal), "it sent a malformed %s", what);
+    if (!n->refusal[0])
+        snprintf(n->refusal, sizeof(n->refusal), "it sent a malformed %s", what);
 }
 
 static void hear_plan(yk__rendezvous *n, yk__reader *r)
@@ -192,6 +193,8 @@ static void hear_order(yk__rendezvous *n, yk__reader *r)
         }
         n->stop = (int)stop;
         n->link.hung = hung;
+    } else if (kind == ORDER_RESULT && !n->reported) { /* all have said before that their processes ended */
+        refuse_coordinator(n, "result: processes of this node run");
     } else if (kind == ORDER_RESULT && !n->link.done) {
         yk__outcome_clear(&n->end);
         n->again = yk__read_u8(r) != 0;

@@ -426,18 +426,25 @@ static void odd_order(yk__channel *c, int fd)
     yk__wire_clear(&order);
 }
 
-/* Who listens there has the secret, and answers with what no launcher says. */
-static void member_answers(int listener)
+/* A launcher comes, and asks for its plan. */
+static int let_in(int listener, yk__channel *c)
 {
     int fd = accept_in_time(listener);
-    yk__channel c;
-    yk__channel_init(&c, &of_member, true, YK__REQUEST_LIMIT);
+    yk__channel_init(c, &of_member, true, YK__REQUEST_LIMIT);
     unsigned type = 0;
     yk__reader payload;
     while (type != YK__AWAIT)
-        if (yk__channel_wait_message(&c, fd, yk__now() + patience(20), &type, &payload) != YK__REACHED)
+        if (yk__channel_wait_message(c, fd, yk__now() + patience(20), &type, &payload) != YK__REACHED)
             break;
     assert_int_equal(type, YK__AWAIT);
+    return fd;
+}
+
+/* Who listens there has the secret, and answers with what no launcher says. */
+static void member_answers(int listener)
+{
+    yk__channel c;
+    int fd = let_in(listener, &c);
     bool right = below(2);
     yk__wire value = {0};
     yk__agent_plan plan = odd_plan(right);
@@ -480,6 +487,33 @@ static void test_hostile_node_0(void **unused)
         expect_said("yoke run: ", what);
         unlink(output_path);
     }
+}
+
+/* That the job is over, while this node's processes run: they are stopped, and nothing waits for their end. */
+static void test_early_result(void **unused)
+{
+    (void)unused;
+    int port = free_port(), listener = listen_at(port);
+    pid_t launcher = launch(port, 1, "60", "sleep", "300");
+    yk__channel c;
+    int fd = let_in(listener, &c);
+    yk__agent_plan plan = odd_plan(true);
+    yk__outcome end = {.kind = YK__RUN_FAILED, .code = 3, .status = 3 << 8};
+    yk__wire given = {0}, result = {0};
+    yk__wire_put_u8(&given, PLAN_GIVEN);
+    yk__agent_put_plan(&given, &plan, "");
+    arrive(&c, fd, &given);
+    yk__wire_put_u8(&result, ORDER_RESULT);
+    yk__wire_put_u8(&result, 0);
+    yk__agent_put_end(&result, &end);
+    arrive(&c, fd, &result);
+    assert_int_equal(expect_end(launcher, 20, "node 1"), 1);
+    expect_said("it sent a malformed result: processes of this node run", "node 1");
+    yk__wire_clear(&given);
+    yk__wire_clear(&result);
+    yk__channel_clear(&c);
+    close(fd);
+    close(listener);
 }
 
 static int make_folder(void **unused)
@@ -526,6 +560,7 @@ int main(void)
         cmocka_unit_test_teardown(test_hostile_node_1, forget_output),
         cmocka_unit_test_teardown(test_node_that_stays, forget_output),
         cmocka_unit_test_teardown(test_hostile_node_0, forget_output),
+        cmocka_unit_test_teardown(test_early_result, forget_output),
     };
     return cmocka_run_group_tests_name("hostile launchers", tests, make_folder, remove_folder);
 }
