@@ -99,6 +99,16 @@ static void lose_node(yk__rendezvous *n, yk__agent_node *p)
 }
 
 /* ---- reports and orders ------------------------------------------------------------------------------------------ */
+/* A node that lives is told that it counts as lost. */
+static void order_lost(yk__rendezvous *n, const yk__agent_node *p, const char *text)
+{
+    yk__wire order = {0};
+    yk__wire_put_u8(&order, ORDER_LOST);
+    yk__wire_put_u32(&order, (uint32_t)p->number);
+    yk__agent_put_text(&order, text);
+    yk__rendezvous_order(n, &order);
+}
+
 static void take_loss(yk__rendezvous *n, yk__agent_node *p, yk__reader *r)
 {
     unsigned how = yk__read_u8(r);
@@ -116,11 +126,7 @@ static void take_loss(yk__rendezvous *n, yk__agent_node *p, yk__reader *r)
              n->s.node_timeout);
     char text[128];
     snprintf(text, sizeof(text), "nothing was heard of node %d for %.3g s", p->number, n->s.node_timeout);
-    yk__wire order = {0};
-    yk__wire_put_u8(&order, ORDER_LOST);
-    yk__wire_put_u32(&order, (uint32_t)p->number);
-    yk__agent_put_text(&order, text);
-    yk__rendezvous_order(n, &order);
+    order_lost(n, p, text);
 }
 
 /* Node 0 hears what another launcher, or the store in its place, has to say. */
@@ -359,6 +365,7 @@ static void give_up_late(yk__rendezvous *n, yk__agent_node *p)
     p->gone = true;
     snprintf(p->why, sizeof(p->why),
              "it did not say that its processes ended within %.3g s of being asked to stop them", most);
+    order_lost(n, p, p->why);
 }
 
 static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
