@@ -1,7 +1,12 @@
 #!/usr/bin/env python3
-"""PyTorch's side of tests/cli/ckpt.sh: writes training state, compares what came back, loads it where it belongs."""
+"""PyTorch's side of tests/cli/ckpt.sh: writes training state, compares what came back, loads it where it belongs.
+
+    write               zip.pt and legacy.pt
+    [WHAT A B]...       same, values or weights: what B holds of A's state; prints "WHAT A B" for each that is right
+"""
 import collections
 import sys
+import traceback
 
 import torch
 
@@ -88,11 +93,7 @@ def load(path):
     return torch.load(path)  # the restricted reader of 1.13 takes no floats
 
 
-def main():
-    what, *paths = sys.argv[1:]
-    if what == "write":
-        write()
-        return
+def check(what, *paths):
     theirs = torch.load(paths[0])
     if what == "weights":
         ours = torch.load(paths[1], weights_only=True)
@@ -114,6 +115,19 @@ def main():
     weights = load(paths[1])["state_dict"]
     shared = weights["module.3.weight"].data_ptr() == weights["module.3.bias"].data_ptr()
     assert shared == (what == "same"), "memory in common"
+
+
+def main():
+    arguments = sys.argv[1:]
+    if arguments == ["write"]:
+        write()
+        return
+    for i in range(0, len(arguments), 3):
+        try:
+            check(*arguments[i:i + 3])
+            print(*arguments[i:i + 3])
+        except Exception:
+            traceback.print_exc()
 
 
 main()

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """PyTorch's side of tests/cli/ckpt_folder.sh.
 
-    IN OUT          a LeNet, its SGD and its warm-up with StepLR go on for three steps from IN; all of it goes to OUT
-    A B same        what two files hold for PyTorch is the same
-    IN OUT module   writes the model as DataParallel names it
+    go IN OUT           a LeNet, its SGD and its warm-up with StepLR go on for three steps from IN; all of it goes to OUT
+    same A B WRAPPED    what two files hold for PyTorch is the same; writes the model as DataParallel names it
 """
 import os
 import sys
@@ -63,14 +62,12 @@ def same(a, b):
 
 
 def main():
-    paths = sys.argv[1:3]
-    what = sys.argv[3] if len(sys.argv) > 3 else "go on"
-    if what == "same":
-        same(load(paths[0]), load(paths[1]))
-    elif what == "module":
-        torch.save({"model": {f"module.{k}": v for k, v in load(paths[0])["model"].items()}}, paths[1])
-    else:
-        torch.save(go_on(load(paths[0])), paths[1])
+    if sys.argv[1] == "go":
+        torch.save(go_on(load(sys.argv[2])), sys.argv[3])
+        return
+    first, second, wrapped = sys.argv[2:]
+    same(load(first), load(second))
+    torch.save({"model": {f"module.{k}": v for k, v in load(first)["model"].items()}}, wrapped)
 
 
 main()

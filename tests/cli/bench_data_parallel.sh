@@ -31,24 +31,24 @@ cp out gathered
 exits 0 "--no-gather" bench data-parallel --devices 2 --batch-size 8 --steps 30 --no-gather --json
 ok "the same loss" near "$(value 1 loss)" "$(sed -n 2p gathered | sed 's/.*"loss":\([0-9.e+-]*\).*/\1/')"
 exits 0 "as text, made-up images, threads" bench data-parallel --model resnet18 --devices 2 --batch-size 4 --steps 2 --threads 2
-says out "resnet18, batch 4, 2 threads a device"
-says out "devices  iterations       it/s      loss  peak memory of each device, MiB"
+says out "resnet18 4 2 threads device"
+says out "devices it/s loss memory MiB"
 
 exits 0 "a range, as text" bench data-parallel --devices 1..3,2 --batch-size 4 --steps 30
 ok "its rows" [ "$(awk 'NR > 2 { printf "%s:%s:%s ", $1, $2, NF }' out)" = "1:30:5 2:30:6 3:30:7 2:30:6 " ]
 
 for list in 0 65 1,,2 1, x -1 "" 1.. ..2 3..2 1...2 1..99 2x; do
     exits 2 "--devices '$list'" bench data-parallel --devices="$list" --steps 2
-    says err "expected numbers from 1 to 64 with commas or .. between"
+    says err "numbers 1 64"
 done
 exits 2 "no steps" bench data-parallel --steps 1
 for json in "" --json; do
     # shellcheck disable=SC2086
     YOKE_CPU_DEVICES=2 run bench data-parallel --devices 1,4,2 --steps 2 $json
     ok "more than the environment allows $json: exit code 1" [ "$code" = 1 ]
-    says err "there are 2 CPU devices, and 4 were asked for: YOKE_CPU_DEVICES sets how many"
-    says out "there are 2 CPU devices, and 4 were asked for: YOKE_CPU_DEVICES sets how many"
+    says err "2 4 YOKE_CPU_DEVICES"
+    says out "2 4 YOKE_CPU_DEVICES"
     ok "the others are measured all the same $json" [ "$(grep -c "^ *[12]  \|\"devices\":[12],\"it" out)" = 2 ]
 done
-ok "its row is an object, too" grep -qE '^\{"devices":4,"error":"there are 2 .*"\}$' out
+ok "its row is an object, too" grep -qE '^\{"devices":4,"error":".*2 .*YOKE_CPU_DEVICES.*"\}$' out
 finish

@@ -30,15 +30,15 @@ ok "--help: exit code 0" [ $code = 0 ]
 says out "--only PATTERN"
 without_torch --onyl add
 ok "an unknown option: exit code 2" [ $code = 2 ]
-says err "unrecognized arguments: --onyl"
+says err "--onyl"
 without_torch --rounds 0
 ok "no rounds: exit code 2" [ $code = 2 ]
 without_torch --only conv3d
 ok "a pattern that nothing matches: exit code 2" [ $code = 2 ]
-says err "--only 'conv3d': no row matches"
+says err "--only 'conv3d'"
 without_torch --only '^add x=1 y=1 forward' --rounds 1 --seconds 0 --json
 ok "without PyTorch: exit code 0" [ $code = 0 ]
-says err "no PyTorch here"
+says err "no PyTorch"
 ok "one row" [ "$(wc -l < out)" = 1 ]
 says out '{"case":"add x=1 y=1","direction":"forward","bound":"small","us":'
 ok "no ratio" bash -c '! grep -q ratio out'

@@ -4,23 +4,23 @@ here=$PWD
 . tests/support/tap.bash
 
 exits 2 "no verb" ckpt
-says err "usage: yoke ckpt VERB"
+says err "usage yoke ckpt VERB"
 exits 0 "--help" ckpt --help
 says out "convert"
 exits 2 "misspelt verb" ckpt inof
-says err "unknown verb 'inof', did you mean 'info'?"
+says err "unknown 'inof' 'info'"
 exits 2 "no path" ckpt info
-says err "yoke ckpt info: expected PATH, got 0 arguments"
+says err "ckpt info PATH 0"
 exits 2 "an unknown ending" ckpt convert a.pt b.bin
-says err "b.bin: the format is told by the ending: .pt, .pth or .safetensors"
+says err "b.bin format .pt .pth .safetensors"
 exits 2 "an unknown option" ckpt info --jsn a.pt
-says err "unknown option --jsn, did you mean --json?"
+says err "unknown --jsn --json"
 for verb in info verify convert diff strip; do
     exits 0 "$verb --help" ckpt $verb --help
-    says out "usage: yoke ckpt $verb [options]"
+    says out "usage yoke ckpt $verb"
 done
 exits 1 "no such file" ckpt verify none.pt
-says err "none.pt: No such file or directory"
+says err "none.pt No such file or directory"
 
 # A nested state, as it stands in a .pt: {"model": ..., "optimizer": ..., "epoch": 70000, ...}.
 # The golden arrays, each as a line: its name, and its bytes as printf's escapes.
@@ -33,7 +33,7 @@ while read -r name octal; do
     printf "$octal" > "$name.pt"
 done < list
 exits 0 "info" ckpt info pt_zip_2.pt
-says out "pt_zip_2.pt: pt, 17 tensors, 46 elements, 169 bytes"
+says out "pt_zip_2.pt 17 tensors 46 elements 169 bytes"
 ok "a tensor by its full name" grep -qE '^model\.f32 +float32 \(2, 3\)$' out
 ok "a number of the optimizer" grep -qE '^optimizer\.param_groups\.0\.betas\.1 +0\.999' out
 ok "a text" grep -qE '^name +"na.+ve"$' out
@@ -42,10 +42,10 @@ says out '{"dtype":"bfloat16","shape":[2],"name":"model.bf16"}'
 says out '{"kind":"int","value":70000,"name":"epoch"}'
 for name in pt_zip_1 pt_zip_2 pt_legacy_1 pt_legacy_2; do
     exits 0 "$name: verify" ckpt verify $name.pt
-    says out "$name.pt: valid, pt, 17 tensors, 169 bytes"
+    says out "$name.pt valid 17 tensors 169 bytes"
     exits 0 "$name: nothing differs from the others" ckpt diff $name.pt pt_zip_2.pt
     exits 0 "$name: to safetensors" ckpt convert $name.pt a.safetensors
-    says err "notice: a.safetensors: 2 tensors share memory with others"
+    says err "notice a.safetensors 2 tensors"
     exits 0 "$name: and back" ckpt convert a.safetensors b.pth
     exits 0 "$name: nothing is lost" ckpt diff $name.pt b.pth
     exits 0 "$name: rewritten" ckpt convert $name.pt c.pt
@@ -55,31 +55,31 @@ done
 
 exits 0 "strip" ckpt strip pt_zip_1.pt weights.safetensors
 exits 0 "what is left" ckpt info weights.safetensors
-says out "safetensors, 15 tensors"
+says out "15 tensors"
 ok "has the model's own names" grep -qE '^every\.second ' out
 ok "and no optimizer" [ "$(grep -c exp_avg out)" = 0 ]
 mkdir mine
 echo precious > mine/notes.txt
 exits 1 "a folder of somebody's own as target" ckpt convert weights.safetensors mine/
-says err "mine: holds 'notes.txt', which is no file of a checkpoint"
+says err "mine 'notes.txt' checkpoint"
 ok "keeps its files" [ "$(ls mine)" = notes.txt ]
 exits 0 "strip what is stripped" ckpt strip weights.safetensors again.pt
 exits 0 "changes nothing" ckpt diff weights.safetensors again.pt
 exits 1 "diff finds what is missing" ckpt diff pt_zip_1.pt weights.safetensors
-says out "epoch: only in pt_zip_1.pt"
-says out "f64: only in weights.safetensors"
+says out "epoch pt_zip_1.pt"
+says out "f64 weights.safetensors"
 exits 1 "and says so in JSON" ckpt diff --json pt_zip_1.pt weights.safetensors
 says out '"only_b":["i64","f64"'
 
 # One byte of the 16 of 0.25, 0.75 in exp_avg: 0.25 is 00 00 80 3e.
 LC_ALL=C sed 's/\x00\x00\x80\x3e\x00\x00\x40\x3f/\x00\x00\x00\x3f\x00\x00\x40\x3f/' pt_legacy_1.pt > other.pt
 exits 1 "another value" ckpt diff pt_legacy_1.pt other.pt
-says out "optimizer.state.0.exp_avg: values differ by up to 0.25"
+says out "optimizer.state.0.exp_avg values 0.25"
 says out "1 different"
 LC_ALL=C sed 's/\x00\x00\x80\x3e\x00\x00\x40\x3f/\x00\x00\x00\x3f\x00\x00\x40\x3f/' pt_zip_1.pt > bad.pt
 exits 1 "a changed byte in a zip file" ckpt verify bad.pt
 says err "bad.pt: zip: member 'archive/data/"
-says err "is damaged: its checksum is"
+says err "'archive/data/ checksum"
 for verb in "verify" "info" "diff pt_zip_1.pt"; do
     # shellcheck disable=SC2086
     exits 1 "$verb --json" ckpt $verb --json bad.pt
@@ -87,14 +87,14 @@ for verb in "verify" "info" "diff pt_zip_1.pt"; do
 done
 head -c 3000 pt_zip_1.pt > short.pt
 exits 1 "a truncated file" ckpt verify short.pt
-says err "short.pt: zip: there is no end record"
+says err "short.pt zip end record"
 printf '\200\002cposix\nsystem\nX\004\000\000\000true\205R.' > evil.pt
 exits 1 "a pickle alone" ckpt info evil.pt
-says err "evil.pt: a pickle, but not one of torch.save"
+says err "evil.pt pickle torch.save"
 mkfifo pipe.pt pipe.safetensors
 for name in pipe.pt pipe.safetensors; do
     exits 1 "a pipe" ckpt verify $name
-    says err "$name: not a regular file"
+    says err "$name regular file"
 done
 exits 1 "a failed conversion" ckpt convert bad.pt kept.pt
 ok "leaves nothing behind" [ ! -e kept.pt ]
@@ -110,30 +110,30 @@ described()
 }
 described '[{"dtype": "torch.int8"}, {"size": [2, 3]}, {"device": "cuda:1"}]'
 exits 0 "a description of Python's types" ckpt info described.safetensors
-says out '2    "cuda:1"'
+says out '2 "cuda:1"'
 described '{"dtype": "torch.float16\nq"}'
 exits 1 "a dtype that is none" ckpt convert described.safetensors evil.pt
-says err "described.safetensors: the state's description has an unknown dtype"
+says err "described.safetensors description dtype"
 described '[{"tensor": "x"}]'
 exits 1 "a tensor that is none" ckpt info described.safetensors
-says err "described.safetensors: there is no tensor \"x\" among 0"
+says err "described.safetensors tensor \"x\" 0"
 described '[{"tensor": "x"}, {"tensor": "x"}]' '"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},'
 exits 1 "a tensor twice" ckpt info described.safetensors
-says err "described.safetensors: the state's description has tensor 'x' twice"
+says err "described.safetensors tensor 'x' twice"
 described '[]' '"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},'
 exits 1 "a tensor that is left out" ckpt info described.safetensors
-says err "described.safetensors: tensor 'x' is not in the state's description"
+says err "described.safetensors tensor 'x' not"
 described '{"size": ["x"]}'
 exits 1 "a size that is none" ckpt convert described.safetensors evil.pt
-says err "described.safetensors: the state's description has a size that is not of integers"
+says err "described.safetensors size integers"
 
 # A schedule that yoke has not is none of yoke's that has a constant in common; PyTorch gets it back.
 state='{"dict": [["model", {"dict": [["w", {"tensor": "model.w"}]]}], '
 state+='["scheduler", {"dict": [["gamma", 0.9], ["last_epoch", 3], ["max_lrs", [0.5]]]}]]}'
 described "$state" '"model.w":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},'
 exits 0 "a CyclicLR to a training checkpoint" ckpt convert described.safetensors cyclic
-says err "'max_lrs' is a constant of none of StepLR,"
-says err "it is kept for PyTorch alone"
+says err "'max_lrs' constant StepLR"
+says err "'max_lrs' PyTorch"
 ok "is no ExponentialLR" [ "$(grep -c exponential_lr cyclic/state.json)" = 0 ]
 exits 0 "and back" ckpt convert cyclic cyclic.pt
 exits 0 "what came back" ckpt info cyclic.pt
@@ -145,22 +145,22 @@ if ! find_python torch; then
     finish
     exit
 fi
-python_ok()
-{
-    local name=$1
-    shift
-    "$python" "$here/tests/checkpoint/interchange.py" "$@" > out 2> err
-    ok "$name" [ $? = 0 ]
-}
-python_ok "PyTorch trains and saves" write
+"$python" "$here/tests/checkpoint/interchange.py" write > out 2> err
+ok "PyTorch trains and saves" [ $? = 0 ]
+checks=()
 for form in zip legacy; do
     exits 0 "$form: read and rewritten" ckpt convert "$form.pt" "$form.ours.pt"
-    python_ok "$form: PyTorch reads the same state" same "$form.pt" "$form.ours.pt"
     exits 0 "$form: to safetensors" ckpt convert "$form.pt" "$form.safetensors"
     exits 0 "$form: and back" ckpt convert "$form.safetensors" "$form.back.pt"
-    python_ok "$form: PyTorch reads the same values" values "$form.pt" "$form.back.pt"
     exits 0 "$form: stripped" ckpt strip --strip-module "$form.pt" "$form.weights.pt"
-    python_ok "$form: the weights load into the model" weights "$form.pt" "$form.weights.pt"
+    checks+=(same $form.pt $form.ours.pt values $form.pt $form.back.pt weights $form.pt $form.weights.pt)
+done
+# All in one process: PyTorch takes longer to start than to compare.
+"$python" "$here/tests/checkpoint/interchange.py" "${checks[@]}" > out 2> err
+for form in zip legacy; do
+    ok "$form: PyTorch reads the same state" grep -qx "same $form.pt $form.ours.pt" out
+    ok "$form: PyTorch reads the same values" grep -qx "values $form.pt $form.back.pt" out
+    ok "$form: the weights load into the model" grep -qx "weights $form.pt $form.weights.pt" out
 done
 # ---- names that would give orders to a terminal
 header='{"evil\u001b[2J\u009b\u202e":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'

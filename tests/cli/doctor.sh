@@ -25,23 +25,23 @@ d = json.load(open("out"))
 assert d["yoke"]["version"] and d["libraries"]["zlib"] and d["devices"]["cores"] and d["problems"] == []'
 fi
 exits 2 "an unknown option" doctor --mastr a
-says err "did you mean --master?"
+says err "--master"
 exits 2 "a secret without an address" doctor --secret-file job.secret
-says err "--secret-file needs --master"
+says err "--secret-file --master"
 exits 1 "an address that is none" doctor --master a:b
-says err "expected a port from 0 to 65535 behind the host, got 'b'"
+says err "port 0 65535 host 'b'"
 exits 1 "a secret that is not there" doctor --master 127.0.0.1:9 --secret-file none
 says err "none: No such file"
 
 # ---- an address: which step fails
 YOKE_CPU_DEVICES=x exits 1 "a wrong setting is a problem" doctor
-says out "problem: no CPU device: YOKE_CPU_DEVICES"
+says out "CPU YOKE_CPU_DEVICES"
 exits 1 "a name that is not there" doctor --timeout 2 --master no-such-host.invalid:1
-says out "resolve    FAILED name 'no-such-host.invalid' not resolved"
+says out "resolve FAILED 'no-such-host.invalid'"
 exits 1 "nothing listens" doctor --master 127.0.0.1:$port
 ok "resolved" grep -qE '^  resolve +ok +127.0.0.1$' out
 ok "the interface" grep -qE '^  route +ok +127.0.0.1: from 127.0.0.1, interface lo$' out
-says out "connect    FAILED connection refused: nothing listens there; is node 0's"
+says out "connect FAILED refused"
 if command -v python3 > /dev/null; then
     python3 -c "
 import socket, time
@@ -53,13 +53,12 @@ while True:
     c.sendall(b'SSH-2.0-none\r\n')
     c.close()" > ports &
     other=$!
-    wait_for ports '[0-9] [0-9]'
-    read -r strange silent < ports
+    wait_until 20 eval 'read -r strange silent < ports'
     exits 1 "another program" doctor --master 127.0.0.1:$strange
-    ok "connected" grep -qE '^  connect +ok +127.0.0.1:[0-9]+ answers after [0-9.]+ ms$' out
-    says out "handshake  FAILED what answers there does not speak yoke's protocol; something else listens there"
+    ok "connected" grep -qE '^  connect +ok +127.0.0.1:[0-9]+ .*[0-9.]+ ms$' out
+    says out "handshake FAILED protocol"
     exits 1 "one that says nothing" doctor --timeout 0.4 --master 127.0.0.1:$silent
-    says out "handshake  FAILED no answer to the handshake; it accepts connections and says nothing"
+    says out "handshake FAILED no answer"
     { kill $other; wait $other; } 2> /dev/null
 else
     skip "another program, one that says nothing" "there is no python3 to be them"
@@ -67,22 +66,18 @@ fi
 # A launcher that waits for its other node.
 "$YOKE" run --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port $port --secret-file job.secret --job-id night true > node.out 2> node.err < /dev/null &
 node=$!
-for ((i = 0; i < 200; i++)); do
-    run doctor --master 127.0.0.1:$port --secret-file job.secret --job-id night
-    [ $code = 0 ] && break
-    sleep 0.05
-done
+wait_until 10 eval 'run doctor --master 127.0.0.1:$port --secret-file job.secret --job-id night; [ $code = 0 ]'
 ok "a launcher: exit code 0" [ $code = 0 ]
-ok "it is known" grep -qE "^  handshake +ok +the launcher of job 'night' on host $(uname -n) \(pid [0-9]+\), yoke [0-9.]+ \(protocol [0-9]+\): version, job and secret agree$" out
+ok "it is known" grep -qE "^  handshake +ok +.*launcher .*'night' .*$(uname -n) \(pid [0-9]+\).* [0-9.]+ \(protocol [0-9]+\)" out
 exits 1 "another job" doctor --master 127.0.0.1:$port --secret-file job.secret
-says out "wrong job: process"
+says out "wrong job"
 exits 1 "another secret" doctor --master 127.0.0.1:$port --secret-file other.secret --job-id night
-says out "the secret file has to be the same on all hosts"
+says out "secret file"
 chmod 644 other.secret
 exits 1 "a secret that others may read" doctor --master 127.0.0.1:$port --secret-file other.secret --job-id night
-says out "problem: other.secret: others may read or change it (chmod 600)"
+says out "other.secret 600"
 exits 1 "no secret" doctor --master 127.0.0.1:$port --job-id night
-says out "no secret was given: --secret-file"
+says out "no secret --secret-file"
 exits 1 "another secret, JSON" doctor --json --master 127.0.0.1:$port --secret-file other.secret --job-id night
 ok "the steps" grep -q '"step": "handshake"' out
 ok "the problem" grep -qE '"127.0.0.1:'$port': handshake: wrong secret' out

@@ -67,7 +67,7 @@ while IFS= read -r line; do
     done
     understood()
     {
-        timeout 20 "$YOKE" "${words[@]}" > out 2> err < /dev/null
+        timeout $(patience 20) "$YOKE" "${words[@]}" > out 2> err < /dev/null
         code=$?
         # 124: it was at work still
         [ $code -le 124 ] && ! grep -q '^try: ' err

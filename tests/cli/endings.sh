@@ -26,7 +26,7 @@ for signal in INT TERM; do
     ended
     ok "SIG$signal: exit code $expected" [ $code = $expected ]
     says out "saved $signal.safetensors"
-    says out "interrupted after step"
+    says out "interrupted step"
     ok "SIG$signal: no test accuracy is claimed" [ "$(grep -c 'test accuracy' out)" = 0 ]
     ok "SIG$signal: the log ends with a whole line" grep -q '}$' <<< "$(tail -n 1 log)"
     exits 0 "SIG$signal: the saved file can be loaded" train --init "$signal.safetensors" --steps 1 --no-eval
@@ -41,7 +41,7 @@ ok "a second SIGINT: exit code 130" [ $code = 130 ]
 ok "a second SIGINT does not wait for the step" [ "$(grep -c interrupted out)" = 0 ]
 
 exits 1 "a loss that is not finite" train --lr 1e30 --log log
-says err "at step 2 (epoch 1, learning rate 1e+30)"
+says err "step 2 epoch 1 1e+30"
 says err "--allow-nan"
 ok "the steps before it are in the log" grep -q '"step":1,' log
 exits 0 "--allow-nan" train --lr 1e30 --steps 10 --allow-nan --no-eval --log log
@@ -57,34 +57,31 @@ cp keep.safetensors old.safetensors
     exit $code
 )
 ok "a full disk: exit code 1" [ $? = 1 ]
-says err "keep.safetensors: File too large"
+says err "keep.safetensors File too large"
 ok "a full disk: the old file is as it was" cmp -s keep.safetensors old.safetensors
 ok "a full disk: nothing else is left" [ "$(ls keep*)" = keep.safetensors ]
 
 exits 1 "--save where nothing can be written" train --save nowhere/x.safetensors --log log2
-says err "--save nowhere/x.safetensors: no file can be written in nowhere/"
+says err "--save nowhere/x.safetensors nowhere/"
 ok "is found before training" [ ! -s log2 ]
 exits 1 "--log where nothing can be written" train --log nowhere/log
-says err "nowhere/log: No such file or directory"
+says err "nowhere/log No such file or directory"
 exits 1 "a log on a full disk" train --log /dev/full --steps 5 --no-eval
-says err "/dev/full: No space left on device"
+says err "/dev/full No space left on device"
 # Asked to end while it waits for a rank that never comes, a run that saves its state has nothing to save yet.
 for signal in TERM USR1 INT; do
     expected=$([ $signal = INT ] && echo 130 || echo 75)
     free_ports 23000 3
     RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$YOKE" train --checkpoint never > out 2> err < /dev/null &
     pid=$!
-    for ((i = 0; i < 400; i++)); do # until it catches signals; then it is joining, or about to
-        caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' /proc/$pid/status)
-        [ $((16#${caught:-0} & 1 << 14)) = 0 ] || break
-        sleep 0.01
-    done
+    # Until it catches signals; then it is joining, or about to.
+    wait_until 5 eval 'caught=$(sed -n "s/^SigCgt:[[:space:]]*//p" /proc/$pid/status); [ $((16#${caught:-0} & 1 << 14)) != 0 ]'
     sleep 0.2
     began=$(date +%s%N)
     kill -s $signal $pid
     ended
-    took=$((($(date +%s%N) - began) / 1000000))
+    took=$((($(date +%s%N) - began) / 1000))
     ok "SIG$signal while joining: exit code $expected" [ $code = $expected ]
-    ok "SIG$signal while joining: at once ($took ms)" [ $took -lt 1000 ]
+    ok "SIG$signal while joining: at once ($took us)" in_time $took 1
 done
 finish

@@ -34,7 +34,7 @@ if ldconfig -p | grep -q libcuda.so.1; then
 else
     bundle/run --report report > out 2> err
     ok "without a driver: exit code 3" [ $? = 3 ]
-    says out "there is no NVIDIA driver here"
+    says out "no NVIDIA driver"
     ok "all versions come first" grep -qE '^driver, CUDA +not here' out
     says report/gpu-report.txt "nothing was checked"
     ok "the report is JSON" "$python" -c '

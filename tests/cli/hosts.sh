@@ -47,11 +47,12 @@ node()
 {
     local n=$1 space=$2 processes=$3
     shift 3
-    YOKE_HOST_ID=host$n timeout 200 ip netns exec "$space" "$YOKE" run --nnodes 2 --node-rank "$n" -n "$processes" \
-        --master-addr 10.213.77.1 --master-port 29511 --secret-file "secret$n" --grace 2 --join-timeout 8 \
+    YOKE_HOST_ID=host$n timeout $(patience 200) ip netns exec "$space" "$YOKE" run --nnodes 2 --node-rank "$n" -n "$processes" \
+        --master-addr 10.213.77.1 --master-port 29511 --secret-file "secret$n" --grace 2 --join-timeout "$join" \
         -- "$@" > out$n 2> err$n < /dev/null
 }
 
+join=$(patience 20) # seconds; few where a node is not let in
 # both PROCESSES ARGUMENTS...: the job on both nodes; exit codes in $code0 and $code1, and the time in $seconds.
 both()
 {
@@ -82,7 +83,9 @@ says out0 '"bytes":20971520,'
 export YOKE_JOIN_TIMEOUT=3
 cp secret1 good
 echo "the secret of another job" > secret1
+join=$(patience 2)
 both 1 "${bench[@]}" --bytes 4
+join=$(patience 20)
 ok "a node with another secret does not join" [ $code0 = 1 -a $code1 = 1 ]
 says err1 "wrong secret"
 cp good secret1
@@ -102,10 +105,10 @@ RULES
 else
     both 1 "${bench[@]}" --bytes 4
     ok "a firewall that drops: both nodes fail" [ $code0 = 1 -a $code1 = 1 ]
-    ok "a firewall that drops: in bounded time ($seconds s)" [ $seconds -le 60 ]
+    ok "a firewall that drops: in bounded time ($seconds s)" in_time $((seconds * 1000000)) 60
     says err1 "rank 0 (host"
     says err1 "at 10.213.77.1:"
-    says err1 "does a firewall drop the packets?)"
+    says err1 "firewall"
     ok "a firewall that drops: the other side names the rank" grep -qE "rank 1 \(host" err0
     ip netns exec $a nft flush ruleset
 
@@ -118,13 +121,15 @@ table inet yoke {
     }
 }
 RULES
+    join=$(patience 2)
     both 1 true
+    join=$(patience 20)
     ok "a firewall that rejects: both nodes fail" [ $code0 = 1 -a $code1 = 1 ]
-    says err1 "10.213.77.1:29511: unreachable: No route to host"
-    says err1 "is the host up, does a firewall reject the connection?"
+    says err1 "10.213.77.1:29511 No route to host"
+    says err1 "10.213.77.1:29511 firewall"
     sleep 1 # the system answers one packet a second
     ip netns exec $b "$YOKE" doctor --timeout 3 --master 10.213.77.1:29511 --secret-file secret1 > out
-    says out "connect    FAILED unreachable: No route to host; is the host up, does a firewall reject the connection?"
+    says out "connect FAILED No route to host firewall"
     ip netns exec $a nft flush ruleset
 fi
 
@@ -142,7 +147,7 @@ cutter=$!
 both 1 "$YOKE" bench allreduce --seconds 1 --bytes 4,4M,8M,16M,32M,64M,128M --json
 wait $cutter
 ok "a cut link: both nodes fail" [ $code0 = 1 -a $code1 = 1 ]
-ok "a cut link: in bounded time ($(($(date +%s) - $(cat cut))) s)" [ $(($(date +%s) - $(cat cut))) -le 60 ]
-ok "a cut link: host 0 names rank 1" grep -qE "rank 0 .* waited 3 s for rank 1 \(host" err0
-ok "a cut link: host 1 names rank 0" grep -qE "rank 1 .* waited 3 s for rank 0 \(host" err1
+ok "a cut link: in bounded time ($(($(date +%s) - $(cat cut))) s)" in_time $((($(date +%s) - $(cat cut)) * 1000000)) 60
+ok "a cut link: host 0 names rank 1" said err0 "rank 0 3 s rank 1 (host" 1
+ok "a cut link: host 1 names rank 0" said err1 "rank 1 3 s rank 0 (host" 1
 finish

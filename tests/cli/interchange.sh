@@ -4,7 +4,7 @@
 here=$PWD
 . tests/support/tap.bash
 
-if ! find_python "numpy, safetensors.numpy"; then
+if ! find_python "numpy safetensors.numpy"; then
     skip "interchange with Python" "there is no Python with numpy and safetensors"
     finish
     exit

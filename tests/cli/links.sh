@@ -52,8 +52,8 @@ node()
 {
     local n=$1 count=$2
     shift 2
-    YOKE_HOST_ID=host$n timeout 200 ip netns exec yl$$"$n" "$YOKE" run --nnodes "$count" --node-rank "$n" \
-        --master-addr 10.214.77.1 --master-port 29511 --secret-file secret --grace 6 --join-timeout 20 "$@" \
+    YOKE_HOST_ID=host$n timeout $(patience 200) ip netns exec yl$$"$n" "$YOKE" run --nnodes "$count" --node-rank "$n" \
+        --master-addr 10.214.77.1 --master-port 29511 --secret-file secret --grace 6 --join-timeout $(patience 20) "$@" \
         > "out$n" 2> "err$n" < /dev/null &
     node[n]=$!
 }
@@ -67,11 +67,6 @@ ended()
     done
     cat out? > out
     cat err? > err
-}
-
-milliseconds()
-{
-    echo $(($(date +%s%N) / 1000000))
 }
 
 # Hosts 1 and 2 do not reach each other any more, and both reach host 0: that is what all say, and not that rank 0 failed.
@@ -93,7 +88,7 @@ RULES
 ended 0 1 2
 ok "a cut between hosts 1 and 2: all end with 1" [ "${code[*]}" = "1 1 1" ]
 for n in 0 1 2; do
-    ok "a cut between hosts 1 and 2: launcher $n blames one of them" grep -qE "^yoke run: rank [12] failed" err$n
+    ok "a cut between hosts 1 and 2: launcher $n blames one of them" grep -qE "^yoke run: rank [12] " err$n
 done
 ok "a cut between hosts 1 and 2: both ranks are named" grep -qE "rank [12] \(.*rank [12] \(host" err0
 ip netns exec yl$$1 nft flush ruleset
@@ -108,15 +103,13 @@ done
 ok "two hosts train" wait_for log '"step":20,'
 ip -n yl$$x link set p1 down
 sleep 2.5
-began=$(milliseconds)
+began=${EPOCHREALTIME/./}
 kill -TERM "$(cat pid.0)" "$(cat pid.1)"
-while [ -e "/proc/$(cat pid.0)" ] && [ $(($(milliseconds) - began)) -lt 5000 ]; do
-    sleep 0.01
-done
-took=$(($(milliseconds) - began))
-ok "SIGTERM in a collective over a cut link is obeyed at once ($took ms)" [ $took -lt 1000 ]
+wait_until 5 [ ! -e "/proc/$(cat pid.0)" ]
+took=$((${EPOCHREALTIME/./} - began))
+ok "SIGTERM in a collective over a cut link is obeyed at once ($took us)" in_time $took 1
 kill -TERM "${node[0]}" "${node[1]}"
 ended 0 1
-ok "the rank says which link does not answer" grep -qE "rank 0 \(.* was asked to end by SIGTERM, and the connection between rank 0 \(.* and rank 1 \(.* has not answered for" err0
+ok "the rank says which link does not answer" grep -qE "rank 0 \(.*SIGTERM.*rank 0 \(.*rank 1 \(" err0
 ip -n yl$$x link set p1 up
 finish

@@ -4,7 +4,7 @@
 unset YOKE_COMM_BACKEND RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # Open MPI leaks; see tests/comm/mpi_test.c
 export TMPDIR=$work # where Open MPI keeps the files of a process that it did not start
-mpirun=(timeout -k 5 200 mpirun --allow-run-as-root --oversubscribe --mca orte_tmpdir_base "$work")
+mpirun=(timeout -k 5 $(patience 200) mpirun --allow-run-as-root --oversubscribe --mca orte_tmpdir_base "$work")
 
 # under_mpirun RANKS ARGUMENTS...: as `run`
 under_mpirun()
@@ -35,14 +35,14 @@ else
 
     # Each is a job of its own to Open MPI, and the first to end would remove the folder that both keep their files in.
     exits 1 "under yoke run" run -n 2 -- bash -c 'mkdir "$TMPDIR/$RANK" && TMPDIR=$TMPDIR/$RANK exec "$0" bench allreduce --backend mpi --bytes 4' "$YOKE"
-    says err "has 2 ranks, but MPI has started 1 process"
+    says err "2 ranks MPI 1 process"
     says err "mpirun -n 2 PROGRAM"
 fi
 
 YOKE_BACKEND_PATH=$work run bench allreduce --backend mpi --bytes 4
 ok "without the object: exit code 1" [ $code = 1 ]
-says err "the 'mpi' backend of collectives is not there ($work/yoke-mpi.so)"
-says err "apt-get install libopenmpi-dev openmpi-bin"
+says err "'mpi' not there $work/yoke-mpi.so"
+says err "apt-get libopenmpi-dev openmpi-bin"
 
 echo "not an object" > yoke-mpi.so
 YOKE_BACKEND_PATH=$work run bench allreduce --backend mpi --bytes 4
@@ -51,5 +51,5 @@ says err "cannot be loaded"
 
 YOKE_COMM_BACKEND=glow run bench allreduce --bytes 4
 ok "another backend: exit code 1" [ $code = 1 ]
-says err "unknown backend of collectives 'glow': there are 'native' ('gloo') and 'mpi'"
+says err "unknown backend 'glow' 'native' 'gloo' 'mpi'"
 finish

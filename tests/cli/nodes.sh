@@ -18,13 +18,8 @@ lines()
 # gone: within 3 s no process sleeps for $mark.
 gone()
 {
-    local i
     echo "$mark" > mark
-    for ((i = 0; i < 60; i++)); do
-        grep -qxzF -f mark /proc/[0-9]*/cmdline 2> /dev/null || return 0
-        sleep 0.05
-    done
-    return 1
+    wait_until 3 eval '! grep -qxzF -f mark /proc/[0-9]*/cmdline 2> /dev/null'
 }
 
 # node NUMBER ARGUMENTS...: a launcher in the background; its output goes to out.NUMBER and err.NUMBER, its pid to
@@ -53,11 +48,11 @@ ended()
 # ready COUNT: until so many processes have made their file ready.RANK.
 ready()
 {
-    local i
-    for ((i = 0; i < 800; i++)); do
-        [ "$(find . -maxdepth 1 -name 'ready.*' | wc -l)" = "$1" ] && break
-        sleep 0.025
-    done
+    wait_until 20 count_ready "$1"
+}
+count_ready()
+{
+    [ "$(find . -maxdepth 1 -name 'ready.*' | wc -l)" = "$1" ]
 }
 
 # codes CODE NUMBER...: these nodes ended with it.
@@ -103,15 +98,15 @@ ok "a secret in a file" codes 0 0 1
 ok "reaches the processes" lines 2 '.* secret-of-the-job' out
 chmod 644 job.secret
 exits 1 "a secret that others may read" run --nnodes 2 --node-rank 0 --master-addr a --secret-file job.secret true
-says err "--secret-file job.secret: others may read or change it (chmod 600)"
+says err "--secret-file job.secret 600"
 printf 'fifteen letters' > short.secret
 chmod 600 short.secret
 exits 1 "a secret that is too short" run --nnodes 2 --node-rank 0 --master-addr a --secret-file short.secret true
-says err "--secret-file short.secret: has fewer than 16 bytes"
+says err "--secret-file short.secret 16 bytes"
 if [ "$(id -u)" = 0 ]; then
     cp job.secret theirs.secret && chmod 600 theirs.secret && chown 65534 theirs.secret
     exits 1 "another user's secret" run --nnodes 2 --node-rank 0 --master-addr a --secret-file theirs.secret true
-    says err "--secret-file theirs.secret: another user owns it"
+    says err "--secret-file theirs.secret user"
 else
     skip "another user's secret" "not root"
 fi
@@ -124,13 +119,13 @@ node 1 --nnodes 2 --node-rank 1 -n 3 --error-file report.1 bash -c "$fails"
 ended 0 1
 ok "a process of node 1 fails: exit code 7 everywhere" codes 7 0 1
 for number in 0 1; do
-    ok "node $number reports it" grep -qE "^yoke run: rank 3 failed: exit code 7 \(local rank 1, host $host, pid [0-9]+, after [0-9.]+ s\)" err.$number
+    ok "node $number reports it" grep -qE "^yoke run: rank 3 .*exit code 7 .*local rank 1, host $host, pid [0-9]+, .*[0-9.]+ s" err.$number
     ok "node $number has its last lines" lines 1 '    attempt 0 of 0' err.$number
     ok "node $number, JSON" grep -qE '"exit_code":7,"failure":\{"rank":3,"local_rank":1,"pid":[0-9]+,"exit_code":7,"signal":null,"host":"'"$host"'","seconds":[0-9.]+,"stderr":\["attempt 0 of 0"\]\},"others":\[\{' report.$number
 done
 ok "it is the same process" [ "$(grep -o 'pid [0-9]*' err.0)" = "$(grep -o 'pid [0-9]*' err.1)" ]
-ok "the others of node 0" lines 1 '  ranks 0, 1: stopped by SIGTERM' err.0
-ok "the others of node 1" lines 1 '  ranks 2, 4: stopped by SIGTERM' err.1
+says err.0 "ranks 0, 1 SIGTERM"
+says err.1 "ranks 2, 4 SIGTERM"
 ok "nothing is left" gone
 # What was first is plain as soon as both nodes have said what had ended there.
 rm -f victim.*
@@ -141,17 +136,17 @@ node 1 --nnodes 2 --node-rank 1 --max-restarts 3 bash -c "$waits"
 # judging took 200 before.
 best=100000000
 for ((attempt = 1; attempt <= 25 && best >= 20000; attempt++)); do
-    wait_for victim.1 .
+    wait_until 60 [ -s victim.1 ]
     victim=$(cat victim.1)
     rm -f victim.1
     sleep 0.3
     read -r _ _ _ busy _ < /proc/loadavg
     times=$((${busy%/*} / $(nproc)))
     times=$((times < ${YOKE_TEST_SLOWNESS:-1} ? ${YOKE_TEST_SLOWNESS:-1} : times > 4 ? 4 : times))
-    began=$(date +%s%N)
+    began=${EPOCHREALTIME/./}
     kill -KILL "$victim"
-    until grep -qs "restart $attempt of 30" err.0; do sleep 0.001; done
-    took=$((($(date +%s%N) - began) / 1000 / times))
+    until holds err.0 "restart $attempt of 30"; do pause 0.001; done
+    took=$(((${EPOCHREALTIME/./} - began) / times))
     [ $took -ge $best ] || best=$took
 done
 kill -TERM "${pid[0]}"
@@ -168,12 +163,12 @@ node 0 --nnodes 2 --node-rank 0 bash -c "$effect"
 node 1 --nnodes 2 --node-rank 1 bash -c "$effect"
 ended 0 1
 ok "the killed process of node 1, not the effect on node 0: exit code 137" codes 137 0 1
-says err.0 "rank 1 failed: killed by SIGKILL"
+says err.0 "rank 1 failed SIGKILL"
 node 0 --nnodes 2 --node-rank 0 --grace 0.5 bash -c 'until [ -e deaf ]; do sleep 0.02; done; exit 5'
 node 1 --nnodes 2 --node-rank 1 --grace 0.5 bash -c 'trap "" TERM; : > deaf; sleep '$mark
 ended 0 1
 ok "one that does not stop: exit code 5" codes 5 0 1
-says err.1 "rank 1: killed by SIGKILL, as it did not stop"
+says err.1 "rank 1 SIGKILL not stop"
 ok "and is gone" gone
 
 # ---- restarts
@@ -211,7 +206,7 @@ node 1 --nnodes 2 --node-rank 1 bash -c "$save"
 ended 0 1
 ok "those of all nodes saved: exit code 75, no restart" codes 75 0 1
 for number in 0 1; do
-    says err.$number "it can be started again to go on"
+    says err.$number "started again"
 done
 for first in 0 1; do
     rm -f ready.*
@@ -222,7 +217,7 @@ for first in 0 1; do
     done
     ended 0 1
     ok "rank $first alone saved: restarted, exit code 0" codes 0 0 1
-    ok "which both nodes report" lines 2 "yoke run: rank $first failed: exit code 75 .*" err
+    ok "which both nodes report" said err "yoke run: rank $first exit code 75" 2
 done
 for saver in 0 1 all; do
     rm -f ready.*
@@ -245,7 +240,7 @@ for victim in 0 1; do
             until [ -e ready.'$left' ]; do sleep 0.02; done
             while [ $RANK = 1 ]; do sleep 0.02; done; exit 7'
         node 1 --nnodes 2 --node-rank 1 --grace 2 bash -c 'trap "" TERM; : > ready.$RANK; while :; do sleep 0.02; done'
-        wait_for err.1 "stopping the processes"
+        wait_for err.1 "stopping"
         kill -TERM "${pid[victim]}"
         ended 0 1
         ok "SIGTERM at node $victim after a failure: exit code 7" codes 7 0 1
@@ -255,32 +250,26 @@ done
 
 # The next attempt fails before node 1 has read that there is one: it reads verdict, plan and stop in one go.
 rm -f ready.*
-node 0 --nnodes 2 --node-rank 0 -n 2 --max-restarts 1 --node-timeout 60 --grace 60 bash -c '
+node 0 --nnodes 2 --node-rank 0 -n 2 --max-restarts 1 --node-timeout $(patience 60) --grace $(patience 60) bash -c '
     [ $TORCHELASTIC_RESTART_COUNT = 0 ] || { : > second; exit 3; }
     [ $RANK = 0 ] || trap "" TERM
     : > ready.$RANK
     [ $RANK = 0 ] || { until [ -e failed ]; do sleep 0.02; done; exit 0; }
     until [ -e ready.1 -a -e ready.2 ]; do sleep 0.02; done
     exit 3'
-node 1 --nnodes 2 --node-rank 1 --node-timeout 60 bash -c 'echo $$ > rank.2; : > ready.2; exec sleep '$mark
+node 1 --nnodes 2 --node-rank 1 --node-timeout $(patience 60) bash -c 'echo $$ > rank.2; : > ready.2; exec sleep '$mark
 ready 3
 supervisor=$(cat /proc/${pid[1]}/task/${pid[1]}/children)
-for ((i = 0; i < 400; i++)); do
-    [ -e /proc/$(cat rank.2) ] || break
-    sleep 0.025
-done
+wait_until 10 eval '[ ! -e /proc/$(cat rank.2) ]'
 sleep 0.3 # node 1 says that its process has ended
 kill -STOP $supervisor
 touch failed
-for ((i = 0; i < 400; i++)); do
-    [ -e second ] && break
-    sleep 0.025
-done
+wait_until 10 [ -e second ]
 sleep 0.3 # node 0 says that all have to stop again
 kill -CONT $supervisor
 ended 0 1
 ok "an attempt that fails before all nodes begin it: exit code 3" codes 3 0 1
-ok "is stopped on the late node too" lines 2 '  rank 2: stopped by SIGTERM' err.1
+ok "is stopped on the late node too" said err.1 "rank 2 SIGTERM" 2
 
 # ---- ends of launchers
 for case in "TERM 0 143" "TERM 1 143" "INT 1 130"; do
@@ -293,7 +282,7 @@ for case in "TERM 0 143" "TERM 1 143" "INT 1 130"; do
     kill -s $signal "${pid[victim]}"
     ended 0 1
     ok "SIG$signal at node $victim: exit code $expected everywhere" codes $expected 0 1
-    ok "SIG$signal at node $victim reaches the other" lines 1 "  ranks .*: stopped by SIG$signal" err.$((1 - victim))
+    ok "SIG$signal at node $victim reaches the other" said err.$((1 - victim)) "ranks SIG$signal" 1
 done
 for victim in 0 1; do
     for who in launcher supervisor; do
@@ -308,7 +297,7 @@ for victim in 0 1; do
         kill -KILL $process
         ended 0 1
         ok "the $who of node $victim killed: exit code 1 of the other" codes 1 $((1 - victim))
-        ok "it is named" grep -qE "^yoke run: node $victim \(host $host, pid [0-9]+, .*\) is lost: its launcher ended without a word" err.$((1 - victim))
+        ok "it is named" grep -qE "^yoke run: node $victim \(host $host, pid [0-9]+, .*\) .*lost.*launcher ended" err.$((1 - victim))
         ok "nothing is left" gone
     done
 done
@@ -324,8 +313,8 @@ port=$((port - 3))
 kill -CONT $supervisor
 ended 1
 ok "a launcher that falls silent: exit code 1" codes 1 0 1
-says err.0 "is lost: nothing was heard of it for 2 s"
-says err.1 "nothing was heard of node 1 for 2 s"
+says err.0 "node 1 lost 2 s"
+says err.1 "node 1 2 s"
 ok "JSON: a node that is lost" grep -qE '^\{"message":"node 1 \(host [^)]*\) is lost: .*,"exit_code":1,"failure":null,"others":\[\{"rank":0,' report.0
 ok "nothing is left" gone
 # When it wakes up and closes its end, the other only waits for its own process.
@@ -342,7 +331,7 @@ ticks()
 read -r waiting < /proc/${pid[0]}/task/${pid[0]}/children
 supervisor=$(cat /proc/${pid[1]}/task/${pid[1]}/children)
 kill -STOP $supervisor
-ok "a silent launcher is given up" wait_for err.0 "stopping the processes"
+ok "a silent launcher is given up" wait_for err.0 "stopping"
 kill -CONT $supervisor
 ended 1
 port=$((port - 3))
@@ -360,7 +349,7 @@ for number in 0 1; do
 done
 ended 0 1
 ok "a node that cannot start its processes: exit code 1" codes 1 0 1
-says err.0 "node 1 (host $host): its launcher cannot prepare the processes"
+says err.0 "node 1 (host $host) prepare"
 
 for number in 0 1; do
     other=$((1 - number))
@@ -368,8 +357,8 @@ for number in 0 1; do
     node $other --nnodes 2 --node-rank $other sleep $mark
     ended 0 1
     ok "a program that node $number has not: exit code 127 everywhere" codes 127 0 1
-    says err.$number "no-such-program: no such program in PATH"
-    says err.$other "node $number (host $host): no-such-program: no such program there"
+    says err.$number "no-such-program PATH"
+    says err.$other "node $number (host $host) no-such-program"
 done
 ok "nothing is left" gone
 node 0 --nnodes 2 --node-rank 0 --join-timeout 0.3 no-such-program
@@ -379,19 +368,19 @@ ok "nor does any other node come: exit code 127" codes 127 0
 # ---- joining
 node 0 --nnodes 3 --node-rank 0 --join-timeout 0.5 true
 ended 0
-says err.0 "2 of 3 nodes did not come to 127.0.0.1:$((port - 3)) within 0.5 s: missing nodes 1, 2; nobody else tried"
+says err.0 "2 of 3 nodes 127.0.0.1:$((port - 3)) 0.5 s nodes 1, 2"
 node 1 --nnodes 2 --node-rank 1 --join-timeout 0.4 true
 ended 1
 ok "no node 0: exit code 1" codes 1 1
-says err.1 "127.0.0.1:$((port - 3)): connection refused: nothing listens there (tried for "
-says err.1 "is \`yoke run\` started on node 0, with this port?"
+says err.1 "127.0.0.1:$((port - 3)) refused"
+says err.1 "yoke run node 0 port"
 exits 1 "a name that is not there" run --nnodes 2 --node-rank 1 --master-addr no-such-host.invalid --join-timeout 0.4 --secret-file job.secret true
-says err "name 'no-such-host.invalid' not resolved"
+says err "'no-such-host.invalid' resolved"
 exits 1 "an address of no interface" run --nnodes 2 --node-rank 0 --master-addr 203.0.113.7 --secret-file job.secret true
-says err "listen on 203.0.113.7:29500: no interface of this host has this address; there are: lo 127.0.0.1"
-says err "(node 0 is the one that has --master-addr)"
+says err "203.0.113.7:29500 interface address lo 127.0.0.1"
+says err "node 0 --master-addr"
 exits 1 "a network and no secret" run --nnodes 2 --node-rank 1 --master-addr 203.0.113.7 true
-says err "203.0.113.7:29500 is reached over a network, which takes a job secret"
+says err "203.0.113.7:29500 network secret"
 says err "openssl rand -hex 32 > job.secret; chmod 600 job.secret"
 
 # Who is turned away is told why at once, and node 0 says it.
@@ -401,7 +390,7 @@ node 0 --nnodes 3 -n 1,1,1 --node-rank 0 --secret-file job.secret true
 node 1 --nnodes 3 --node-rank 1 --secret-file job.secret true
 here="--master-addr 127.0.0.1 --master-port $port"
 told=()
-# refused TEXT [--node-0-says TEXT] OPTIONS...
+# refused FACTS [--node-0-says FACTS] OPTIONS...
 refused()
 {
     local text=$1 other=$1
@@ -415,12 +404,12 @@ refused()
     exits 1 "$text" run $here --secret-file job.secret "$@" true
     says err "$text"
 }
-refused "wrong secret: that of process" --node-0-says "wrong secret: the peer does not have that of job 'default'" --nnodes 3 --secret-file other.secret --node-rank 2
-refused "wrong job: process" --nnodes 3 --job-id b --node-rank 2
-refused "wrong number of nodes: host $(uname -n) says --nnodes 2, node 0 (host $(uname -n)) says 3" --nnodes 2 --node-rank 1
-refused "says --node-timeout 2.5, node 0 (host $(uname -n)) says 15" --nnodes 3 --node-timeout 2.5 --node-rank 2
-refused "says other numbers with --nproc-per-node than node 0" --nnodes 3 -n 1,2,1 --node-rank 2
-refused "says --node-rank 1, and so does host $(uname -n) (pid " --nnodes 3 --node-rank 1
+refused "wrong secret" --node-0-says "wrong secret 'default'" --nnodes 3 --secret-file other.secret --node-rank 2
+refused "wrong job" --nnodes 3 --job-id b --node-rank 2
+refused "host $(uname -n) --nnodes 2 node 0 (host $(uname -n)) 3" --nnodes 2 --node-rank 1
+refused "--node-timeout 2.5 node 0 (host $(uname -n)) 15" --nnodes 3 --node-timeout 2.5 --node-rank 2
+refused "--nproc-per-node node 0" --nnodes 3 -n 1,2,1 --node-rank 2
+refused "--node-rank 1 host $(uname -n) (pid" --nnodes 3 --node-rank 1
 if command -v python3 > /dev/null; then
     python3 - $port << 'PY'
 import os, socket, struct, sys, time
@@ -440,7 +429,7 @@ for i, s in enumerate(garbage):
         s.sendall([b"GET / HTTP/1.0\r\n\r\n", b"yoke\xff\xff\xff\xff", b"yo", b""][i % 4])
     except OSError:
         pass
-other.settimeout(5)
+other.settimeout(20)
 answer = b""
 while True:
     piece = other.recv(4096)
@@ -451,7 +440,7 @@ open("answer", "wb").write(answer)
 PY
     ok "another version is told this one's protocol" [ "$(head -c 10 answer | od -An -tx1 | tr -d ' ')" = 796f6b65230000000500 ]
     ok "and nothing more" [ "$(wc -c < answer)" = 43 ]
-    told+=("wrong version: yoke ")
+    told+=("wrong version")
 else
     skip "another version, garbage" "there is no python3 to send them"
 fi
@@ -459,7 +448,7 @@ node 2 --nnodes 3 --node-rank 2 --secret-file job.secret true
 ended 0 1 2
 ok "those that belong together go on: exit code 0" codes 0 0 1 2
 for text in "${told[@]}"; do
-    ok "node 0 says it too" grep -qE "^yoke run: turned away: .*$(sed 's/[][().*^$?+|{}]/\\&/g' <<< "$text")" err.0
+    says err.0 "yoke run: turned away $text"
 done
 node 0 --nnodes 3 --node-rank 0 --join-timeout 3 --secret-file job.secret true
 node 1 --nnodes 3 --node-rank 1 --secret-file job.secret true
@@ -467,7 +456,7 @@ node 2 --nnodes 3 --node-rank 2 --secret-file other.secret true
 ended 0 1 2
 ok "a node that does not come: exit code 1" codes 1 0 1 2
 for number in 0 1; do
-    says err.$number "1 of 3 nodes did not come to 127.0.0.1:$((port - 3)) within 3 s: missing node 2; refused: wrong secret: "
+    says err.$number "1 of 3 nodes 127.0.0.1:$((port - 3)) 3 s node 2 secret"
 done
 rm -f ready.*
 for number in 0 1; do
@@ -480,7 +469,7 @@ port=$((port - 3))
 touch go
 ended 0 1
 ok "a node too late: exit code 1" codes 1 2
-says err.2 "comes too late: the job of node 0 (host $(uname -n)) has its 2 nodes"
+says err.2 "late node 0 $(uname -n) 2 nodes"
 ok "the job goes on" codes 0 0 1
 if command -v python3 > /dev/null; then
     node 0 --nnodes 2 --node-rank 0 true
@@ -496,10 +485,7 @@ keep = [connect() for _ in range(300)]
 open('flooded', 'w').close()
 time.sleep(0.7)" &
     flood=$!
-    for ((i = 0; i < 100; i++)); do
-        [ -e flooded ] && break
-        sleep 0.05
-    done
+    wait_until 5 [ -e flooded ]
     node 1 --nnodes 2 --node-rank 1 true
     ended 0 1
     wait $flood
@@ -547,14 +533,11 @@ PY
     # behind NAME OPTIONS...: two nodes of which the second reaches the first through the proxy; it fails with a marker.
     behind()
     {
-        local name=$1 i
+        local name=$1
         shift
         python3 proxy.py $port $((port + 2)) "$name" &
         proxy=$!
-        for ((i = 0; i < 200; i++)); do
-            [ -e "$name.ready" ] && break
-            sleep 0.02
-        done
+        wait_until 5 [ -e "$name.ready" ]
         rm -f ready.*
         node 0 --nnodes 2 --node-rank 0 --secret-file job.secret "$@" bash -c ': > ready.$RANK; exec sleep '$mark
         "$YOKE" run --master-addr 127.0.0.1 --master-port $((port + 2)) --nnodes 2 --node-rank 1 --secret-file job.secret \
@@ -589,7 +572,7 @@ PY
             [ $number = 0 ] && at=$((through - 2)) || at=$through
             [ $way = damage ] && link="127.0.0.1:[0-9]+ to 127.0.0.1:$at" || link="127.0.0.1:$at to 127.0.0.1:[0-9]+"
             ok "$way: node $number names the damage and the connection" grep -qE \
-                "^yoke run: node $((1 - number)) .* is lost: the connection from $link damages what is sent over it: .* of frame .* were changed on the way" err.$number
+                "^yoke run: node $((1 - number)) .* $link.* frame" err.$number
         done
     done
     ok "nothing is left" gone
@@ -599,7 +582,7 @@ fi
 
 # A host that calls itself something else than a name: nothing of it reaches a terminal as it is.
 if unshare --uts true 2> /dev/null; then
-    node 0 --nnodes 2 --node-rank 0 --secret-file job.secret --join-timeout 20 true
+    node 0 --nnodes 2 --node-rank 0 --secret-file job.secret --join-timeout $(patience 20) true
     for nodes in 3 2; do
         unshare --uts bash -c 'printf "a\e[31mb\x9bc" > /proc/sys/kernel/hostname; exec "$@"' - "$YOKE" run --master-addr 127.0.0.1 \
             --master-port $port --nnodes $nodes --node-rank 1 --secret-file job.secret bash -c 'exit 9' > out.1 2> err.1 < /dev/null
@@ -607,8 +590,8 @@ if unshare --uts true 2> /dev/null; then
     done
     ended 0
     ok "a host's name with control characters: exit code 9" codes 9 0
-    says err.0 'turned away: wrong number of nodes: host a'
-    says err.0 "rank 1 failed: exit code 9"
+    says err.0 'turned away host a'
+    says err.0 "rank 1 exit code 9"
     ok "control characters of a host's name are not printed" [ "$(cat err.0 err.both | tr -d '\n\t\040-\176' | wc -c)" = 0 ]
 else
     skip "a host's name with control characters" "no UTS namespace can be made here"
@@ -631,25 +614,22 @@ if ip netns add $a 2> /dev/null && ip netns add $b 2> /dev/null &&
     }
     there 0 $a -n 1 --node-timeout 2 bash -c 'echo $RANK $WORLD_SIZE $MASTER_ADDR; : > here.$RANK; exec sleep '$mark
     there 1 $b -n 2 --node-timeout 2 bash -c 'echo $RANK $WORLD_SIZE $MASTER_ADDR; : > here.$RANK; exec sleep '$mark
-    for ((i = 0; i < 200; i++)); do
-        [ -e here.0 ] && [ -e here.1 ] && [ -e here.2 ] && break
-        sleep 0.05
-    done
+    wait_until 10 [ -e here.0 -a -e here.1 -a -e here.2 ]
     ok "two hosts without --node-rank: the address says who is node 0" wait_for out.0 '0 3 10.211.0.1'
     begin=$SECONDS
     ip -n $b link set $b down
     ended 0 1
     ok "a cut cable: exit code 1 on both" codes 1 0 1
-    ok "within seconds" [ $((SECONDS - begin)) -le 20 ]
+    ok "within seconds" in_time $(((SECONDS - begin) * 1000000)) 20
     says err.0 "node 1 (host $(uname -n), pid "
-    says err.0 "is lost: nothing was heard of it for 2 s (is the host up, is the network cut?)"
+    says err.0 "node 1 lost 2 s"
     says err.1 "node 0 (host $(uname -n), pid "
     ok "nothing is left" gone
     ip -n $b link set $b up
     ip -n $a route add blackhole 10.211.0.2/32 # a firewall that drops what comes back
     there 1 $b --node-rank 1 --join-timeout 1 true
     ended 1
-    says err.1 "no answer (is the host up, does a firewall drop the packets?)"
+    says err.1 "no answer firewall"
 else
     ip netns del $a 2> /dev/null
     ip netns del $b 2> /dev/null

@@ -45,27 +45,30 @@ ranks()
     exits "$expected" "$name" "${words[@]}"
 }
 
+# newest: sets $newest to the step of the last checkpoint; 0: there is none.
 newest()
 {
-    local last
-    last=$(cd ck 2> /dev/null && ls -d step-* 2> /dev/null | grep -v tmp | tail -n 1)
-    last=${last#step-}
-    echo "$((10#${last:-0}))"
+    local all=(ck/step-[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9])
+    newest=${all[-1]##*step-}
+    [[ $newest == [0-9]* ]] || newest=0
+    newest=$((10#$newest))
 }
 
 # reached STEP: waits until a checkpoint of STEP or a later one is there.
 reached()
 {
-    local i
-    for ((i = 0; i < 6000; i++)); do
-        [ "$(newest)" -ge "$1" ] && return 0
-        kill -0 "$pid" 2> /dev/null || return 1
-        sleep 0.01
-    done
-    return 1
+    wait_until 60 has_come "$1"
+    newest
+    [ $newest -ge "$1" ]
+}
+# also where the job has ended: none will come then
+has_come()
+{
+    newest
+    [ $newest -ge "$1" ] || ! kill -0 "$pid" 2> /dev/null
 }
 
-base=(--epochs 3 --batch-size 20 --seed 3 --schedule cosine --warmup 10 --momentum 0.9 --weight-decay 1e-4)
+base=(--epochs 2 --batch-size 20 --seed 3 --schedule cosine --warmup 10 --momentum 0.9 --weight-decay 1e-4)
 ranks 0 "the unbroken run" 2 "${base[@]}" --workers 2 --save whole.safetensors --log whole.log
 cp out whole.out
 for how in "" "--async-save --sharded-save"; do
@@ -85,14 +88,14 @@ for how in "" "--async-save --sharded-save"; do
     # shellcheck disable=SC2086
     ranks 0 "killed twice $how, resumed" 2 "${base[@]}" --workers 3 --save half.safetensors --log half.log \
         --checkpoint ck --save-every 7 --resume $how
-    says out "going on from ck/step-"
+    says out "going on ck/step-"
     ok "killed $how: one process speaks" [ "$(grep -c '^going on' out)" = 1 ]
     ok "killed $how: the same weights to the bit" cmp -s whole.safetensors half.safetensors
     ok "killed $how: the same log" [ "$(losses whole.log)" = "$(losses half.log)" ]
-    ok "killed $how: the same epoch line" [ "$(sed -n 's/ *[0-9]* images.*//; /^epoch 3/p' out)" = \
-        "$(sed -n 's/ *[0-9]* images.*//; /^epoch 3/p' whole.out)" ]
+    ok "killed $how: the same epoch line" [ "$(sed -n 's/ *[0-9]* images.*//; /^epoch 2/p' out)" = \
+        "$(sed -n 's/ *[0-9]* images.*//; /^epoch 2/p' whole.out)" ]
     ok "killed $how: the last three are kept" [ "$(ls ck | tr '\n' ' ')" = \
-        "step-00000889 step-00000896 step-00000900 " ]
+        "step-00000588 step-00000595 step-00000600 " ]
 done
 
 # Other numbers of processes: 12,000 images are 20 steps of 2 x 60, then 20 of 3 x 60, then 100 of 60.
@@ -103,10 +106,10 @@ ranks 0 "20 steps of 3, sharded" 3 "${plain[@]}" --steps 40 --sharded-save
 ok "three files of weights" [ "$(ls ck/step-00000040/model-*-of-00003.safetensors | wc -l)" = 3 ]
 ok "which are one checkpoint" "$YOKE" ckpt verify ck
 exits 0 "the rest of the epoch in one" train "${plain[@]}" --epochs 1
-ok "together they are one epoch" [ "$(newest)" = 140 ]
+ok "together they are one epoch" eval 'newest; [ $newest = 140 ]'
 ok "and each step is in the log once" [ "$(grep -c '"step":' log)" = 140 ]
 ranks 0 "the next epoch in 2" 2 "${plain[@]}" --epochs 2
-ok "is a whole one" [ "$(newest)" = 240 ]
+ok "is a whole one" eval 'newest; [ $newest = 240 ]'
 
 # So does a schedule over the whole run, a quarter of which is over: 50 of 200 steps are 100 of one process's 400, and 33
 # of 3 processes' 134. Of the epoch, 6,000 images are left.
@@ -121,7 +124,7 @@ moment()
     grep -Eq "\"time\": $2\b" "ck/$(printf 'step-%08d' "$1")/state.json"
 }
 ranks 1 "over more epochs in 1" 1 "${falling[@]}" --epochs 3
-says err "was saved with schedule 'cosine over 2 epochs', which is 'cosine over 3 epochs' now"
+says err "schedule 'cosine 2 epochs' 'cosine 3 epochs'"
 ranks 0 "the rest of a cosine in 1" 1 "${falling[@]}" --save-every 150
 ok "is where it was" moment 150 200
 ok "and comes to its end" moment 350 400
@@ -136,9 +139,10 @@ one_step()
 {
     local step
     ok "$1: exit code 75" [ $code = 75 ]
-    step=$(newest)
-    says out "saved a checkpoint of step $step in ck"
-    says err "every process ended with exit code 75"
+    newest
+    step=$newest
+    says out "saved checkpoint step $step ck"
+    says err "exit code 75"
     ok "$1: one checkpoint" [ "$(ls ck)" = "$(printf 'step-%08d' "$step")" ]
     ok "$1: of the last step" [ "$(sed -n 's/.*"step":\([0-9]*\),.*/\1/p' log | tail -n 1)" = "$step" ]
     ranks 0 "$1: resumed" 2 "${endless[@]}" --checkpoint ck --resume --steps $((step + 5)) --save a.safetensors
@@ -173,7 +177,7 @@ kill -KILL "$(cat pid.1)"
 ended
 launch=()
 ok "restarted: exit code 0" [ $code = 0 ]
-says err "yoke run: restart 1 of 2"
+says err "restart 1 of 2"
 ok "restarted: the same weights" cmp -s whole.safetensors half.safetensors
 ok "restarted: the same log" [ "$(losses whole.log)" = "$(losses half.log)" ]
 
@@ -187,19 +191,20 @@ plain=$pid
 mkdir -p plain
 (cd plain && exec "$YOKE" run --max-restarts 30 -n 2 sh -c 'echo $$ > pid.$RANK; exec sleep 600' 2> err < /dev/null) &
 other=$!
-wait_for plain/pid.1 .
-best=2000000 least=1000000
+wait_until 60 [ -s plain/pid.1 ]
+best=2000000 least=1000000 most=$((20000 * ${YOKE_TEST_SLOWNESS:-1}))
 # restart FOLDER ATTEMPT: kills rank 1, and sets $took to the microseconds until the launcher begins the restart.
 restart()
 {
-    local victim began
-    victim=$(cat "$1/pid.1") began=$(date +%s%N)
+    local victim again began
+    read -r victim < "$1/pid.1"
+    began=${EPOCHREALTIME/./}
     kill -KILL "$victim"
-    until grep -qs "restart $2 of 30" "$1/err"; do sleep 0.001; done
-    took=$((($(date +%s%N) - began) / 1000))
-    until [ -s "$1/pid.1" ] && [ "$(cat "$1/pid.1")" != "$victim" ]; do sleep 0.01; done
+    until holds "$1/err" "restart $2 of 30"; do pause 0.001; done
+    took=$((${EPOCHREALTIME/./} - began))
+    until read -r again < "$1/pid.1" && [ "$again" != "$victim" ]; do pause 0.01; done
 }
-for ((attempt = 1; attempt <= 25 && best >= 20000 + least; attempt++)); do
+for ((attempt = 1; attempt <= 25 && best >= most + least; attempt++)); do
     restart plain $attempt
     [ $took -ge $least ] || least=$took
     restart . $attempt
@@ -211,8 +216,8 @@ wait $other 2> /dev/null
 pid=$plain
 ended
 launch=()
-ok "a failure is judged, and the others stopped, within 20 ms of what the machine takes for a job of nothing ($best us, $least us)" \
-    [ $best -lt $((20000 + least)) ]
+ok "a failure is judged, and the others stopped, within $most us of what the machine takes for a job of nothing ($best us, $least us)" \
+    [ $best -lt $((most + least)) ]
 
 # A signal while all test: 60 images to train on and 10,000 to test.
 mkdir mnist
@@ -254,37 +259,37 @@ ranks 0 "three checkpoints" 2 "${endless[@]}" --steps 12 --checkpoint ck --save-
 ranks 0 "to compare with" 2 "${endless[@]}" --steps 16 --save b.safetensors
 printf '\x01' | dd of=ck/step-00000012/optimizer.safetensors bs=1 seek=5000 conv=notrunc 2> dd.err
 ranks 0 "a broken newest checkpoint" 2 "${endless[@]}" --steps 16 --checkpoint ck --resume --save a.safetensors
-says err "warning: 1 broken checkpoint is passed over: rank 0 (host "
-says err "ck/step-00000012/optimizer.safetensors: checksum"
-says out "going on from ck/step-00000008"
+says err "warning: 1 broken rank 0 (host"
+says err "ck/step-00000012/optimizer.safetensors checksum"
+says out "going on ck/step-00000008"
 ok "costs nothing but time" cmp -s a.safetensors b.safetensors
 ranks 1 "without --resume" 2 "${endless[@]}" --steps 16 --checkpoint ck
-says err "yoke: rank 1: rank 0 (host "
-says err "ck/step-00000016 is there already: add --resume"
+says err "yoke: rank 1: rank 0 (host"
+says err "ck/step-00000016 --resume"
 ranks 1 "another seed" 2 "${endless[@]}" --steps 20 --checkpoint ck --resume --seed 9
-says err "was saved with seed '0', which is '9' now"
+says err "saved seed '0' '9'"
 for dir in ck/*; do truncate -s 50 "$dir/state.json"; done
 ranks 1 "nothing but broken ones" 2 "${endless[@]}" --steps 20 --checkpoint ck --resume
-says err "ck: no valid checkpoint; "
+says err "ck: valid checkpoint"
 ranks 1 "a folder in a folder that is not there" 2 "${endless[@]}" --steps 1 --checkpoint no/where
-says err "yoke: rank 1: --checkpoint: rank 0 (host "
-says err "no/where: No such file or directory"
+says err "yoke: rank 1: --checkpoint rank 0 (host"
+says err "no/where No such file or directory"
 
 # A disk that is full, and one that cannot be written.
 mkdir small
 if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=1400k tmpfs small 2> mount.err; then
     trap 'umount "$PWD/small"; rm -rf "$work"' EXIT
     ranks 1 "a full disk" 2 "${endless[@]}" --steps 40 --checkpoint small/ck --save-every 4 --keep 9
-    says err "yoke: rank 0: rank 0 (host "
-    says err "yoke: rank 1: rank 0 (host "
-    says err ": No space left on device"
+    says err "yoke: rank 0: rank 0 (host"
+    says err "yoke: rank 1: rank 0 (host"
+    says err "No space left on device"
     ok "a full disk: nothing half is left" [ "$(ls -d small/ck/*.tmp 2> /dev/null)" = "" ]
     last=$(ls small/ck | tail -n 1)
     ok "a full disk: the last that fitted is whole" "$YOKE" ckpt verify "small/ck/$last"
     mount -o remount,ro small
     ranks 1 "a disk that cannot be written" 2 "${endless[@]}" --steps 40 --checkpoint small/ck --resume
-    says err "yoke: rank 1: --checkpoint: rank 0 (host "
-    says err "small/ck: Read-only file system"
+    says err "yoke: rank 1: --checkpoint rank 0 (host"
+    says err "small/ck Read-only file system"
 else
     skip "a full disk" "needs to be root, and to mount a tmpfs"
 fi

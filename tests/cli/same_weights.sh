@@ -33,7 +33,7 @@ for ranks in 3 4; do
             cp -r "all/$(printf 'step-%08d' $i)" ck
         done
         launched "resumed from step $step" $ranks --checkpoint ck --save-every 1 --resume --save resumed
-        says out "going on from ck/$(printf 'step-%08d' $step)"
+        says out "going on ck/$(printf 'step-%08d' $step)"
         same "resumed from step $step" resumed
     done
     unset YOKE_SHARED_MEMORY
@@ -54,8 +54,8 @@ for ranks in 3 4; do
         YOKE_SHARED_MEMORY=$shared exits 0 "restarted ($shared)" run --no-prefix --max-restarts 2 -n $ranks -- \
             sh -c 'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then "$@" --steps 5; [ $RANK != 1 ] || kill -KILL $$; sleep 60
                 fi; exec "$@"' - "${train[@]}" --checkpoint ck --save-every 1 --resume --save restarted
-        says err "yoke run: restart 1 of 2"
-        says out "going on from ck/step-00000005"
+        says err "restart 1 of 2"
+        says out "going on ck/step-00000005"
         same "restarted ($shared)" restarted
     done
     rm -rf all
@@ -63,7 +63,7 @@ for ranks in 3 4; do
     if command -v mpirun > /dev/null && [ -e "${YOKE%/*}/yoke-mpi.so" ]; then
         # Open MPI leaks; see tests/comm/mpi_test.c.
         ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 TMPDIR=$work YOKE_COMM_BACKEND=mpi \
-            timeout -k 5 200 mpirun --allow-run-as-root --oversubscribe --mca orte_tmpdir_base "$work" -n $ranks \
+            timeout -k 5 $(patience 200) mpirun --allow-run-as-root --oversubscribe --mca orte_tmpdir_base "$work" -n $ranks \
             "${train[@]}" --save mpi > out 2> err < /dev/null
         ok "MPI: exit code 0" [ $? = 0 ]
         same "MPI" mpi

@@ -118,9 +118,9 @@ static void test_pipelines(void **state)
 {
     (void)state;
     if (FORKS_THREADS)
-        run_ranks(PROCESSES, 2, pipelines, NULL, 10, true);
-    run_ranks(THREADS, 3, pipelines, NULL, 10, true);
-    run_ranks(THREADS, 2, refused_pipelines, NULL, 10, true);
+        run_ranks(PROCESSES, 2, pipelines, NULL, patience(10), true);
+    run_ranks(THREADS, 3, pipelines, NULL, patience(10), true);
+    run_ranks(THREADS, 2, refused_pipelines, NULL, patience(10), true);
 }
 
 static void test_two_devices(void **state)

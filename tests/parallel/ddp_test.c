@@ -768,7 +768,7 @@ static void test_autocast(void **state)
     (void)state;
     static const yk_dtype lower[] = {YK_BF16, YK_F16};
     for (int i = 0; i < 4; i++)
-        run_ranks(i & 1 ? THREADS : PROCESSES, 3, autocast, &lower[i >> 1], 20, true);
+        run_ranks(i & 1 ? THREADS : PROCESSES, 3, autocast, &lower[i >> 1], patience(20), true);
 }
 
 int main(void)

@@ -155,7 +155,7 @@ static inline void member(int port, const yk__identity *identity, unsigned most,
         return;
     yk__channel_init(&c, identity, false, sizeof(payload));
     fcntl(fd, F_SETFL, O_NONBLOCK);
-    if (yk__channel_wait_open(&c, fd, yk__now() + 20) == YK__REACHED) {
+    if (yk__channel_wait_open(&c, fd, yk__now() + patience(20)) == YK__REACHED) {
         fcntl(fd, F_SETFL, 0);
         unsigned type = 1 + (unsigned)below(most + 2);
         size_t size = below(below(4) ? 60 : sizeof(payload)), begin = c.out.size;
@@ -256,7 +256,7 @@ static inline belongings count_all(const char *folder)
 #define expect_same(before, folder)                                                                                    \
     do {                                                                                                               \
         belongings now = count_all(folder);                                                                            \
-        for (double until = yk__now() + 20; now.files != (before)->files && yk__now() < until;                         \
+        for (double until = yk__now() + patience(20); now.files != (before)->files && yk__now() < until;               \
              now = count_all(folder))                                                                                  \
             usleep(20000);                                                                                             \
         assert_int_equal(now.files, (before)->files);                                                                  \

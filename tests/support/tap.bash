@@ -9,6 +9,7 @@ tests=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
+mkfifo .nap
 
 # ok NAME COMMAND...: passes when the command succeeds.
 ok()
@@ -50,10 +51,31 @@ exits()
     ok "$name: exit code $expected" [ "$code" = "$expected" ]
 }
 
-# says FILE TEXT: the file holds the text.
+# says FILE FACTS: one line of the file has these names, numbers and terms, in their order, whatever sentence is around
+# them. A number is not found in a longer one.
 says()
 {
-    ok "$1 says '$2'" grep -qF -- "$2" "$1"
+    ok "$1 says '$2'" said "$1" "$2" 1
+}
+
+# said FILE FACTS COUNT: so many lines at least have them.
+said()
+{
+    FACTS=$2 awk -v count="$3" '
+        BEGIN { facts = split(ENVIRON["FACTS"], fact, " ") }
+        function is_digit(text, at) { return at > 0 && index("0123456789", substr(text, at, 1)) && at <= length(text) }
+        # Where the fact ends in the line, from a place on; 0: nowhere.
+        function find(text, from,    rest, at, size) {
+            size = length(text)
+            for (rest = substr($0, from); (at = index(rest, text)) > 0; rest = substr(rest, at + 1)) {
+                from += at
+                if (!(is_digit(text, 1) && is_digit($0, from - 2)) && !(is_digit(text, size) && is_digit($0, from - 1 + size)))
+                    return from - 1 + size
+            }
+            return 0
+        }
+        { for (i = at = 1; i <= facts && (at = find(fact[i], at)) > 0; i++); seen += i > facts }
+        END { exit seen < count }' "$1"
 }
 
 # needs_proc WHY: skips the script where there is no /proc, as in a chroot that debootstrap made.
@@ -64,11 +86,14 @@ needs_proc()
     exit 0
 }
 
-# find_python MODULES: sets $python to a Python that has them, "a, b"; Debian's own may not be the first on the path.
+# find_python MODULES: sets $python to a Python that has them, "a b"; Debian's own may not be the first on the path. They
+# are looked up, not loaded, which takes PyTorch seconds.
 find_python()
 {
     for python in ${YOKE_PEER_PYTHON:-python3 /usr/bin/python3}; do
-        "$python" -c "import $1" 2> /dev/null && return 0
+        # shellcheck disable=SC2086
+        "$python" -c 'import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))' $1 \
+            2> /dev/null && return 0
     done
     return 1
 }
@@ -80,27 +105,53 @@ patience()
     awk -v quiet="$1" -v times="${YOKE_TEST_SLOWNESS:-1}" 'BEGIN { print quiet * (times > 1 ? times : 1) }'
 }
 
-# wait_for FILE TEXT: up to five minutes, until the file holds the text.
+# in_time MICROSECONDS SECONDS: whether what took so long took at most so long, with patience.
+in_time()
+{
+    [ "$1" -le $(($2 * 1000000 * ${YOKE_TEST_SLOWNESS:-1})) ]
+}
+
+# pause SECONDS: without a process, which would cost a machine with few cores more than the wait is worth.
+pause()
+{
+    ! read -rt "$1" <> "$work/.nap"
+}
+
+# wait_until SECONDS COMMAND...: until the command succeeds, at most so long, with patience.
+wait_until()
+{
+    local began=${EPOCHREALTIME/./} seconds=$1
+    shift
+    until "$@"; do
+        in_time $((${EPOCHREALTIME/./} - began)) "$seconds" || return 1
+        pause 0.01
+    done
+}
+
+# holds FILE TEXT: whether the file is there and has it.
+holds()
+{
+    local all
+    { read -rd '' all < "$1"; } 2> /dev/null
+    [[ ${all-} == *"$2"* ]]
+}
+
+# wait_for FILE TEXT
 wait_for()
 {
-    local i
-    for ((i = 0; i < 6000; i++)); do
-        grep -qs -- "$2" "$1" && return 0
-        sleep 0.05
-    done
-    return 1
+    wait_until 120 holds "$1" "$2"
 }
 
 # taken PID SIGNAL: until the process has seen the signal that it was sent; a second one before that would be lost.
 taken()
 {
-    local i pending bit=$(($(kill -l "$2") - 1))
-    for ((i = 0; i < 2400; i++)); do
-        pending=$(sed -n 's/^ShdPnd:[[:space:]]*//p' "/proc/$1/status" 2> /dev/null)
-        [ -n "$pending" ] && ((16#$pending >> bit & 1)) || return 0
-        sleep 0.01
-    done
-    return 1
+    wait_until 20 has_seen "$1" $(($(kill -l "$2") - 1))
+}
+has_seen()
+{
+    local pending
+    pending=$(sed -n 's/^ShdPnd:[[:space:]]*//p' "/proc/$1/status" 2> /dev/null)
+    [ -z "$pending" ] || ! ((16#$pending >> $2 & 1))
 }
 
 # free_ports FIRST COUNT: sets $port to the first of COUNT ports that nobody has now, between FIRST and FIRST + 50 COUNT.
