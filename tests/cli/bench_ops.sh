@@ -49,9 +49,11 @@ if ! find_python torch; then
     exit
 fi
 # Every operation, in PyTorch too: each kind of small row, and a layout of each kind. A row may be behind (1): it is made.
-ops "$python" --only '(^conv2d x=8x512x14x14 w=512x1x3x3 .* forward | small$|^step model=(lenet batch=4 |lstm ))' --rounds 1 --seconds 0 --json
+rows='(^conv2d x=8x512x14x14 w=512x1x3x3 .* forward | small$|^step model=(lenet batch=4 |lstm ))'
+ops "$python" --only "$rows" --rounds 1 --seconds 0 --json
 ok "next to PyTorch: exit code 0 or 1" [ $code -le 1 ]
 cp out rows.json
+ok "every row was measured" [ "$(wc -l < out)" = "$("$YOKE" bench ops --list --json --only "$rows" | wc -l)" ]
 cat > check.py <<'END'
 import json, sys
 rows = [json.loads(line) for line in open("rows.json")]
@@ -65,10 +67,10 @@ for row in rows:
 assert int(sys.argv[1]) == behind, "exit code"
 END
 ok "every row has both times and their ratio; the exit code says whether one is behind" "$python" check.py $code
-ops "$python" --from rows.json
+without_torch --from rows.json
 ok "--from: the rows kept before, the same exit code" "$python" check.py $code
 says out "geometric mean of"
-ops "$python" --only '^exp x=1000 forward ' --rounds 1 --seconds 0 --markdown
+without_torch --from rows.json --markdown
 says out '| small | direction | yoke, us | PyTorch, us | ratio |'
 says out '| `exp x=1000` | forward |'
 finish
