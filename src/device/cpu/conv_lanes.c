@@ -38,6 +38,7 @@
  * source and the destination are fetched. */
 #define DEPTHWISE_ROWS 4
 #define AHEAD          8
+#define FETCH_BYTES    1024 /* of a pixel: longer ones the processor fetches itself */
 #if defined(__AVX512F__)
 #define DEPTHWISE_VECTORS 4
 #else
@@ -69,6 +70,7 @@ struct tile {
     int64_t load, store; /* lanes of the source and of the destination that exist */
     int64_t w_block;     /* from the weights of a block to those of the next */
     int64_t ahead;       /* from src to what is fetched ahead */
+    bool fetch;          /* whether it is */
     const void *first;   /* for source channel 0, the lane that each destination lane takes */
 };
 

@@ -124,10 +124,12 @@ static inline __attribute__((always_inline)) void TYPED(depthwise_of)(const stru
      * foresee. */
     const T *ahead = (const T *)t->src + t->ahead;
     T *to = t->dst;
-    YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int v = 0; v < vectors; v++)
-    {
-        __builtin_prefetch(ahead + r * t->lda + v * WIDTH);
-        __builtin_prefetch(to + (AHEAD + r) * t->ldc + v * WIDTH, 1);
+    if (t->fetch) {
+        YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int v = 0; v < vectors; v++)
+        {
+            __builtin_prefetch(ahead + r * t->lda + v * WIDTH);
+            __builtin_prefetch(to + (AHEAD + r) * t->ldc + v * WIDTH, 1);
+        }
     }
     for (int64_t i = 0; i < t->n_steps; i++) {
         const T *a = (const T *)t->src + t->steps[i].a;
@@ -166,6 +168,7 @@ static void TYPED(run_depthwise)(const struct map *m, struct tile *t, int64_t im
     int64_t per_block = m->y.slots * m->x.slots * WIDTH, blocks = l->groups / WIDTH, rest = l->groups % WIDTH;
     const T *bias = (const T *)m->packed + l->blocks * per_block;
     t->w_block = per_block;
+    t->fetch = l->groups * (int64_t)sizeof(T) < FETCH_BYTES;
     t->ahead = t->n_steps ? t->steps[t->n_steps - 1].a + AHEAD * t->lda : 0;
     t->load = t->store = rest;
     for (int64_t done = 0, count; done < rows; done += count) {
