@@ -166,13 +166,15 @@ yk_tensor *yk__raw_unary(const char *what, yk__unary op, yk_tensor *x, double p0
     yk_dtype compute, result;
     if (!x || !unary_dtypes(what, op, x, p0, p1, &compute, &result))
         return NULL;
-    yk_tensor *in = yk__raw_cast(x, compute);
+    /* An operand that needs no cast is borrowed: counting it would be a twentieth of a small operation. */
+    yk_tensor *in = (yk_dtype)x->dtype == compute ? x : yk__raw_cast(x, compute);
     yk_tensor *out = in ? yk__tensor_like(in, result == YK_BOOL ? YK_BOOL : compute) : NULL;
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vi = yk__view_of(in);
         out = yk__tensor_if_ok(out, YK__SLOT(out, unary, op, &vo, &vi, p0, p1));
     }
-    yk_tensor_release(in);
+    if (in != x)
+        yk_tensor_release(in);
     return out && (yk_dtype)out->dtype != result ? narrowed(out, result) : out;
 }
 
@@ -200,6 +202,8 @@ static bool is_comparison(yk__binary op)
 static yk_dtype operand_dtype(const yk_tensor *a, const yk_tensor *b)
 {
     yk_dtype da = (yk_dtype)a->dtype, db = (yk_dtype)b->dtype;
+    if (da == db)
+        return da;
     bool fa = yk_dtype_is_floating(da), fb = yk_dtype_is_floating(db);
     if ((a->ndim == 0) != (b->ndim == 0)) {
         yk_dtype strong = a->ndim ? da : db, weak = a->ndim ? db : da;
@@ -250,7 +254,9 @@ yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tens
                        : (yk_dtype)a->dtype == result && a->dtype == b->dtype
                            ? yk__slot_dtype(a, YK__SLOT_binary, result)
                            : YK_F32;
-    yk_tensor *x = yk__raw_cast(a, compute), *y = yk__raw_cast(b, compute), *out = NULL;
+    /* As in yk__raw_unary. */
+    yk_tensor *x = (yk_dtype)a->dtype == compute ? a : yk__raw_cast(a, compute);
+    yk_tensor *y = (yk_dtype)b->dtype == compute ? b : yk__raw_cast(b, compute), *out = NULL;
     if (x && y) {
         const int64_t *stride = dense_strides(ndim, shape, (const yk_tensor *[]){x, y}, 2);
         out = yk__tensor_new(ndim, shape, stride, is_comparison(op) ? YK_BOOL : compute, yk__device_of(x));
@@ -259,8 +265,10 @@ yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tens
         yk__view vo = yk__view_of(out), vx = yk__view_expanded(x, ndim, shape), vy = yk__view_expanded(y, ndim, shape);
         out = yk__tensor_if_ok(out, YK__SLOT(out, binary, op, &vo, &vx, &vy, alpha));
     }
-    yk_tensor_release(x);
-    yk_tensor_release(y);
+    if (x != a)
+        yk_tensor_release(x);
+    if (y != b)
+        yk_tensor_release(y);
     return out && !is_comparison(op) && result != compute ? narrowed(out, result) : out;
 }
 
