@@ -264,7 +264,8 @@ static yk_status deliver(yk__task *task, const yk__node *from, int input, yk_ten
     if (--node->pending == 0) {
         device_queue *queue = queue_of(task, node->device);
         heap_push(&queue->heap, node);
-        atomic_fetch_add_explicit(&queue->filled, 1, memory_order_release);
+        if (task->parallel)
+            atomic_fetch_add_explicit(&queue->filled, 1, memory_order_release);
     }
     return status;
 }
@@ -743,7 +744,7 @@ static void task_clear(yk__task *task)
             yk_tensor_release(output->grad);
             output->grad = NULL;
         }
-        atomic_store(&node->owner, NULL);
+        atomic_store_explicit(&node->owner, NULL, memory_order_release);
     }
     for (int q = 0; q < task->n_queues; q++)
         list_free(&task->queues[q].heap);
