@@ -139,7 +139,8 @@ typedef struct yk_weights_options {
 /*
  * The model's parameters and buffers in a checkpoint: what a dict holds under "model", "state_dict",
  * "model_state_dict", "model_state", "net", "network", "module", "params" or "weights", the first of these in which
- * there are tensors; otherwise the tensors of the dict itself. None at all is an error that lists the keys.
+ * there are tensors; otherwise the tensors of the dict itself. A module that was saved whole (torch.save(model)) gives
+ * what its state_dict() would. None at all is an error that lists the keys.
  */
 YK_API yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options *options);
 

@@ -1,7 +1,7 @@
 /*
  * fuzz_pt.c - libFuzzer on the readers of .pt files: whatever the bytes, no crash and no leak, and what is accepted
  * keeps its promises: every tensor's elements can be read, the value can be walked, whose tree is finite, and it can be
- * offered as the state of an optimizer, a schedule and a scaler.
+ * offered as the state of an optimizer, a schedule and a scaler, and as weights.
  *
  * The first byte chooses: the rest is a file, or (odd) a pickle alone, whose storages are then zeros. Checksums keep
  * most changed files out of the pickle.
@@ -114,6 +114,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         abort();
     if (value)
         offer(value);
+    yk_scope scope = yk_scope_begin();
+    if (value)
+        (void)yk_value_weights(value, NULL); /* modules, too */
+    yk_scope_end(scope);
     yk_value_release(value);
     yk_clear_error();
     return 0;

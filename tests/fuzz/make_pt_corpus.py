@@ -30,10 +30,21 @@ def write_training(folder):
             file.write(b"\1" + archive.read(member))
 
 
+def write_module(folder):
+    """A module that is saved whole, as a pickle alone."""
+    data = io.BytesIO()
+    torch.save(torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.BatchNorm1d(1)), data)
+    archive = zipfile.ZipFile(data)
+    member = next(n for n in archive.namelist() if n.endswith("data.pkl"))
+    with open(os.path.join(folder, "module"), "wb") as file:
+        file.write(b"\1" + archive.read(member))
+
+
 def main():
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "fuzz_pt")
     os.makedirs(folder, exist_ok=True)
     write_training(folder)
+    write_module(folder)
     x = torch.arange(6.0).reshape(2, 3)
     state = {
         "model": collections.OrderedDict(weight=x, bias=x[0], mask=torch.tensor([True, False])),

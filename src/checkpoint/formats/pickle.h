@@ -34,13 +34,15 @@ typedef enum yk__node_kind {
     YK__NODE_DICT,    /* items: key, value, key, value, ...; a later key overrides */
     YK__NODE_GLOBAL,  /* one of the names that are allowed, by its number */
     YK__NODE_STORAGE, /* by the number of its record */
-    YK__NODE_TENSOR   /* by the number of its record */
+    YK__NODE_TENSOR,  /* by the number of its record */
+    YK__NODE_CLASS,   /* a name that is not among those, in as.text */
+    YK__NODE_OBJECT   /* of the class in node as.index; a module becomes a dict */
 } yk__node_kind;
 
 typedef struct yk__node {
     uint8_t kind, python_type; /* yk__python_type */
     bool owned;                /* of text: not in the pickle's bytes */
-    uint32_t attributes;       /* of an OrderedDict: a dict's node plus one */
+    uint32_t attributes;       /* of an OrderedDict: a dict's node plus one; of a class: the byte where it was */
     union {
         bool boolean;
         int64_t integer;
@@ -124,6 +126,16 @@ bool yk__pickle_is_dtype(const char *name);
 /* Replaces function and arguments on the stack by what the function of that name stands for. */
 yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t arguments);
 yk_status yk__pickle_build(yk__pickle *p, uint32_t object, uint32_t state);
+
+/* ---- pickle_module.c: classes and objects, which are in the tree in the end as dicts of modules or not at all ---- */
+yk_status yk__pickle_class(yk__pickle *p, const char *name); /* pushes it */
+/* An object takes the place of class and arguments on the stack. */
+yk_status yk__pickle_new_object(yk__pickle *p, uint32_t cls, uint32_t args);
+yk_status yk__pickle_build_object(yk__pickle *p, uint32_t object, uint32_t state);
+/* The error for a class, or an object of one. */
+yk_status yk__pickle_refuse(const yk__pickle *p, uint32_t index);
+
+/* ---- pickle_reduce.c, again ---- */
 /* Pushes the storage that a persistent id describes. */
 yk_status yk__pickle_persistent(yk__pickle *p, uint32_t id);
 

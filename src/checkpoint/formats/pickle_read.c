@@ -33,8 +33,8 @@ const char *yk__pickle_describe(const char *text, size_t size, char buffer[80])
 
 const char *yk__node_kind_name(const yk__node *node)
 {
-    static const char *const names[] = {"None",  "bool", "int",  "float",  "str",     "bytes", "list",
-                                        "tuple", "set",  "dict", "global", "storage", "tensor"};
+    static const char *const names[] = {"None", "bool", "int",    "float",   "str",    "bytes", "list",  "tuple",
+                                        "set",  "dict", "global", "storage", "tensor", "class", "object"};
     return names[node->kind];
 }
 
@@ -410,7 +410,10 @@ static yk_status run_new_object(yk__pickle *p)
     yk_status status = need(p, 2);
     if (status)
         return status;
-    const yk__node *cls = &p->nodes[p->stack[p->stack_count - 2]];
+    uint32_t index = p->stack[p->stack_count - 2];
+    const yk__node *cls = &p->nodes[index];
+    if (cls->kind == YK__NODE_CLASS)
+        return yk__pickle_new_object(p, index, p->stack[p->stack_count - 1]);
     bool is_dtype;
     return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "makes an object of %s, which is refused",
                            cls->kind == YK__NODE_GLOBAL ? yk__pickle_global_name(cls->as.index, &is_dtype)
@@ -525,9 +528,7 @@ static yk_status run_one(yk__pickle *p, unsigned char op, size_t *next_memo)
     case 'b': return run_two(p, yk__pickle_build);
     case 'Q': return run_persistent(p);
     case 'i': return run_inst(p);
-    case 'o':
-    case 0x81:
-    case 0x92: return run_new_object(p);
+    case 0x81: return run_new_object(p);
     default: return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "instruction 0x%02x is refused", op);
     }
 }
@@ -546,6 +547,8 @@ static yk_status survey_node(yk__pickle *p, survey *s, uint32_t index, int depth
 {
     const yk__node *node = &p->nodes[index];
     bool container = node->kind >= YK__NODE_LIST && node->kind <= YK__NODE_DICT;
+    if (node->kind == YK__NODE_CLASS || node->kind == YK__NODE_OBJECT)
+        return yk__pickle_refuse(p, index);
     if (s->state[index] == OPEN)
         return yk__pickle_fail(p, YK_ERR_FORMAT, "a %s contains itself", yk__node_kind_name(node));
     if (s->state[index] == DONE || !container) {

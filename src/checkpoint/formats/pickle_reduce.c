@@ -1,8 +1,8 @@
 /*
  * pickle_reduce.c - the names that a pickle may use, and what they stand for. Layer: checkpoint.
  *
- * Nothing is called: each name is a case here that reads its arguments as data. A name that is not in the table ends
- * the reading with that name in the error.
+ * Nothing is called: each name is a case here that reads its arguments as data. A name that is not in the table may be
+ * that of a class (pickle_module.c); whatever else is made of it ends the reading with that name in the error.
  *
  * Invariant: a tensor that is recorded lies inside its storage.
  */
@@ -112,25 +112,6 @@ static void put_alias(char *module, size_t size)
         snprintf(module, size, "torch");
 }
 
-/* What to save in place of objects that many programs save. */
-static const char *hint_for(const char *name)
-{
-    static const struct {
-        const char *start, *hint;
-    } hints[] = {
-        {"torch.nn.modules.", "; save model.state_dict(), not the model"},
-        {"torchvision.models.", "; save model.state_dict(), not the model"},
-        {"torch.optim.", "; save its state_dict()"},
-        {"argparse.Namespace", "; save vars(args)"},
-        {"numpy.", "; save float(x) for a number of NumPy's, torch.from_numpy(x) for an array"},
-    };
-    for (size_t i = 0; i < sizeof(hints) / sizeof(*hints); i++) {
-        if (strncmp(name, hints[i].start, strlen(hints[i].start)) == 0)
-            return hints[i].hint;
-    }
-    return "";
-}
-
 yk_status yk__pickle_global(yk__pickle *p, const char *module, size_t module_size, const char *name, size_t name_size)
 {
     char full[200], alias[80], text[80];
@@ -150,9 +131,7 @@ yk_status yk__pickle_global(yk__pickle *p, const char *module, size_t module_siz
     size_t length = strlen(full);
     if (strncmp(full, "torch.", 6) == 0 && length > 7 && strcmp(full + length - 7, "Storage") == 0)
         return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "%s is refused: there are no tensors of that dtype", full);
-    return yk__pickle_fail(p, YK_ERR_UNSUPPORTED,
-                           "%s is refused: only tensors, containers, numbers and text are read, nothing is called%s",
-                           full, hint_for(full));
+    return yk__pickle_class(p, full);
 }
 
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
@@ -421,6 +400,8 @@ static yk_status make_typed(yk__pickle *p, const global *g, uint32_t args, yk__n
 
 yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
 {
+    if (p->nodes[function].kind == YK__NODE_CLASS)
+        return yk__pickle_refuse(p, function);
     if (p->nodes[function].kind != YK__NODE_GLOBAL)
         return yk__pickle_fail(p, YK_ERR_FORMAT, "calls a %s", yk__node_kind_name(&p->nodes[function]));
     const global *g = &globals[p->nodes[function].as.index];
@@ -452,6 +433,8 @@ yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
 yk_status yk__pickle_build(yk__pickle *p, uint32_t object, uint32_t state)
 {
     yk__node *node = &p->nodes[object];
+    if (node->kind == YK__NODE_OBJECT)
+        return yk__pickle_build_object(p, object, state);
     if (node->python_type != YK__PYTHON_ORDERED)
         return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "sets the state of a %s, which is refused",
                                yk__node_kind_name(node));
@@ -512,6 +495,13 @@ yk_status yk__pickle_persistent(yk__pickle *p, uint32_t id)
         return yk__pickle_fail(p, YK_ERR_FORMAT, "the persistent id is a %s, not a tuple that describes a storage",
                                yk__node_kind_name(tuple));
     const yk__node *kind = argument(p, id, 0);
+    /* A class with its file and source, in the form before the zip: it stands for the class. */
+    if (is_text(kind, "module") && tuple->as.list.count == 4 && argument(p, id, 1)->kind == YK__NODE_CLASS) {
+        if (!yk__pickle_push(p, YK__NODE_NONE)) /* which makes room on the stack */
+            return yk__error_code();
+        p->stack[p->stack_count - 1] = p->nodes[id].as.list.items[1];
+        return YK_OK;
+    }
     if (!is_text(kind, "storage"))
         return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a persistent '%s' is refused: only storages are read",
                                yk__pickle_describe(kind->as.text.data, kind->as.text.size, text));

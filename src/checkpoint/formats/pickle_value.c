@@ -123,6 +123,8 @@ static yk_value *make_new(yk__pickle *p, yk_value **made, const yk__node *node)
     case YK__NODE_STORAGE:
         return tensor_value(whole_storage(&p->storages[node->as.index], p->storages[node->as.index].dtype));
     case YK__NODE_TENSOR: return make_tensor(p, &p->tensors[node->as.index]);
+    case YK__NODE_CLASS:
+    case YK__NODE_OBJECT: /* refused when the tree was looked at */
     case YK__NODE_LIST:
     case YK__NODE_TUPLE:
     case YK__NODE_SET:

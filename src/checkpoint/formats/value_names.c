@@ -181,6 +181,48 @@ static yk_status fail_no_weights(const yk_value *value)
     return yk__fail(YK_ERR_NOT_FOUND, "no model weights among the keys of the checkpoint: %s", *keys ? keys : "none");
 }
 
+/* A module of PyTorch that was saved whole (pickle_module.c). */
+static bool is_module(const yk_value *value)
+{
+    return yk_value_kind_of(value) == YK_VALUE_DICT &&
+           yk_value_kind_of(yk_value_get(value, "_parameters")) == YK_VALUE_DICT &&
+           yk_value_kind_of(yk_value_get(value, "_buffers")) == YK_VALUE_DICT &&
+           yk_value_kind_of(yk_value_get(value, "_modules")) == YK_VALUE_DICT;
+}
+
+static bool is_listed(const yk_value *set, const char *name)
+{
+    for (int64_t i = 0; i < yk_value_count(set); i++) {
+        const char *item = yk_value_as_string(yk_value_at(set, i));
+        if (item && strcmp(item, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The tensors that its state_dict would have, under their names there. */
+static yk_status gather_module(const yk_value *module, const char *path, gather *g)
+{
+    static const char *const kinds[] = {"_parameters", "_buffers", "_modules"};
+    const yk_value *passing = yk_value_get(module, "_non_persistent_buffers_set");
+    yk_status status = YK_OK;
+    for (int k = 0; k < 3 && !status; k++) {
+        const yk_value *dict = yk_value_get(module, kinds[k]);
+        for (int64_t i = 0; i < yk_value_count(dict) && !status; i++) {
+            const char *key = yk_value_key(dict, i, NULL);
+            yk_value *item = yk_value_at(dict, i);
+            if (!key || (k == 1 && is_listed(passing, key)))
+                continue;
+            char *name = yk__format("%s%s%s", path, *path ? "." : "", key);
+            if (!name)
+                return YK_ERR_MEMORY;
+            status = k < 2 ? gather_tensor(name, item, g) : is_module(item) ? gather_module(item, name, g) : YK_OK;
+            free(name);
+        }
+    }
+    return status;
+}
+
 yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options *options)
 {
     YK__OWN_RECORD;
@@ -194,10 +236,12 @@ yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options 
     yk_scope scope = yk_scope_begin();
     gather g = {yk_state_dict_create(), prefix};
     yk_status status = g.dict ? YK_OK : yk__error_code();
-    bool found = inner != value;
-    if (!status && found)
+    bool whole = is_module(inner), found = inner != value;
+    if (!status && whole)
+        status = gather_module(inner, "", &g);
+    else if (!status && found)
         status = yk__value_walk(inner, gather_tensor, &g);
-    if (!status && !found && inner->kind == YK_VALUE_DICT) {
+    if (!status && !whole && !found && inner->kind == YK_VALUE_DICT) {
         for (int64_t i = 0; i < yk_value_count(inner) && !status; i++) {
             const char *key = yk_value_key(inner, i, NULL);
             if (key)

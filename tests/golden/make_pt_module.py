@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Prints the golden files of tests/checkpoint/pt_module_test.c as C arrays: modules saved whole, and their state dicts.
+
+    (echo '/* pt_module_golden.h - made by tests/golden/make_pt_module.py. */'
+     python3 tests/golden/make_pt_module.py) > tests/checkpoint/pt_module_golden.h
+
+The committed ones are by PyTorch 2.15.
+"""
+import io
+
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    """With what is no tensor: a class, a function, a parameter that is none, and one layer under two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm_layer = nn.BatchNorm1d
+        self.activation = torch.nn.functional.relu
+        self.first = nn.Linear(3, 2)
+        self.block = nn.Sequential(self.norm_layer(2), nn.Linear(2, 2, bias=False))
+        self.register_buffer("passing", torch.ones(3), persistent=False)
+        self.register_buffer("kept", torch.tensor([4, 5]))
+        self.again = self.first
+        self.register_parameter("none", None)
+
+
+def put(name, value, zipped=True):
+    data = io.BytesIO()
+    torch.save(value, data, _use_new_zipfile_serialization=zipped)
+    numbers = ",".join(str(b) for b in data.getvalue())
+    print(f"static const unsigned char pt_{name}[] = {{")
+    while numbers:
+        cut = len(numbers) if len(numbers) <= 118 else numbers.rindex(",", 0, 118) + 1
+        print(numbers[:cut])
+        numbers = numbers[cut:]
+    print("};")
+
+
+def main():
+    torch.manual_seed(0)
+    net = Net()
+    put("module", net)
+    put("module_state", net.state_dict())
+    put("parallel", {"epoch": 3, "model": nn.DataParallel(net)})
+    put("legacy_module", nn.Linear(2, 1), zipped=False)
+
+
+main()
