@@ -21,7 +21,7 @@
 
 typedef struct bench {
     const char *model, *dtype;
-    int64_t batch_size, threads, image_size, num_classes, steps;
+    int64_t batch_size, accumulate, threads, image_size, num_classes, steps;
     double seconds;
     bool json;
 } bench;
@@ -31,18 +31,33 @@ typedef struct work {
     yk_module *model;
     yk_optimizer *optimizer;
     yk_tensor *input, *target;
+    int64_t accumulate;
 } work;
+
+/* Of one of the batches that a step accumulates. */
+static yk_status one_backward(work *w)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *loss = yk_cross_entropy(yk_forward(w->model, w->input), w->target, NULL);
+    if (w->accumulate > 1)
+        loss = yk_mul_scalar(loss, 1 / (double)w->accumulate);
+    yk_status status = loss ? yk_backward(loss) : yk__error_code();
+    yk_scope_end(scope);
+    return status;
+}
 
 static yk_status one_step(work *w)
 {
-    yk_scope scope = yk_scope_begin();
     yk_optimizer_zero_grad(w->optimizer);
-    yk_tensor *loss = yk_cross_entropy(yk_forward(w->model, w->input), w->target, NULL);
-    yk_status status = loss ? yk_backward(loss) : yk__error_code();
+    yk_status status = YK_OK;
+    for (int64_t i = 1; !status && i < w->accumulate; i++) {
+        bool before = yk_no_sync_begin(w->model);
+        status = one_backward(w);
+        yk_no_sync_end(w->model, before);
+    }
     if (!status)
-        status = yk_optimizer_step(w->optimizer);
-    yk_scope_end(scope);
-    return status;
+        status = one_backward(w);
+    return status ? status : yk_optimizer_step(w->optimizer);
 }
 
 /* Each command line was typed on its own host, and the processes are to make equal steps, equally many. */
@@ -52,9 +67,9 @@ static yk_status check_alike(const bench *b, const work *w)
     if (b->steps)
         snprintf(steps, sizeof(steps), "--steps %" PRId64, b->steps);
     snprintf(lines, sizeof(lines),
-             "--model %s\n--batch-size %" PRId64 "\n--image-size %" PRId64 "\n--num-classes %" PRId64
-             "\n--dtype %s\n%s\n--seconds %g\n",
-             b->model, b->batch_size, b->image_size, b->num_classes, b->dtype, steps, b->seconds);
+             "--model %s\n--batch-size %" PRId64 "\n--accumulate %" PRId64 "\n--image-size %" PRId64
+             "\n--num-classes %" PRId64 "\n--dtype %s\n%s\n--seconds %g\n",
+             b->model, b->batch_size, b->accumulate, b->image_size, b->num_classes, b->dtype, steps, b->seconds);
     return ranks_compare(&w->ranks, lines);
 }
 
@@ -71,6 +86,7 @@ static yk_status prepare(const bench *b, work *w)
     w->model = yk_ddp(yk_module_to_dtype(w->model, floats.dtype), NULL);
     w->optimizer =
         yk_sgd(yk_module_parameters(w->model), &(yk_sgd_options){.lr = 0.001, .momentum = 0.9, .weight_decay = 1e-5});
+    w->accumulate = b->accumulate;
     w->input = yk_randn(YK_SHAPE(b->batch_size, channels, b->image_size, b->image_size), &floats);
     w->target = yk_randint(0, b->num_classes, YK_SHAPE(b->batch_size), NULL);
     return yk__error_code();
@@ -131,14 +147,20 @@ static yk_status report(const bench *b, work *w, double *times, int64_t count)
     }
     for (int i = 0; each && i < world; i++)
         exposed = each[i].exposed > exposed ? each[i].exposed : exposed;
-    double rate = (double)(world * b->batch_size) / median;
+    double rate = (double)(world * b->accumulate * b->batch_size) / median;
+    yk_memory_info tensors;
+    if (yk_device_memory((yk_device){0}, &tensors)) {
+        free(each);
+        return yk__error_code();
+    }
     if (w->ranks.rank == 0 && b->json) {
         printf("{\"subject\":\"step\",\"model\":\"%s\",\"batch_size\":%" PRId64 ",\"threads\":%" PRId64
                ",\"image_size\":%" PRId64 ",\"num_classes\":%" PRId64 ",\"dtype\":\"%s\",\"steps\":%" PRId64
                ",\"step_ms_median\":%.5g,\"step_ms_min\":%.5g,\"images_per_second\":%.6g,\"peak_rss_mb\":%.1f"
-               ",\"world_size\":%d,\"exposed_ms\":%.5g}\n",
+               ",\"peak_memory_mb\":%.2f,\"accumulate\":%" PRId64 ",\"world_size\":%d,\"exposed_ms\":%.5g}\n",
                b->model, b->batch_size, b->threads, b->image_size, b->num_classes, b->dtype, count, median * 1e3,
-               fastest * 1e3, rate, memory, world, exposed * 1e3);
+               fastest * 1e3, rate, memory, (double)tensors.peak_allocated / (1 << 20), b->accumulate, world,
+               exposed * 1e3);
     } else if (w->ranks.rank == 0) {
         printf("%s, batch %" PRId64 " of %" PRId64 "x%" PRId64 ", %s, %" PRId64
                " thread%s: %.3f ms a step (median of %" PRId64 ", fastest %.3f), %.0f images/s, peak memory %.0f MB\n",
@@ -160,11 +182,18 @@ static const char examples[] = "  yoke bench step --model lenet --batch-size 4\n
 
 int cli_bench_step(int argc, char **argv)
 {
-    bench b = {.model = "resnet18", .dtype = "f32", .batch_size = 32, .threads = 1, .num_classes = 10, .seconds = 5};
+    bench b = {.model = "resnet18",
+               .dtype = "f32",
+               .batch_size = 32,
+               .accumulate = 1,
+               .threads = 1,
+               .num_classes = 10,
+               .seconds = 5};
     static const char *const dtypes[] = {"f32", "f64", NULL};
     const cli_option options[] = {
         {"model", "NAME", CLI_CHOICE, &b.model, "the network", .choices = yk_model_names()},
         {"batch-size", "N", CLI_INT, &b.batch_size, "images per step, of each process", .least = 1, .most = 1e6},
+        {"accumulate", "N", CLI_INT, &b.accumulate, "batches whose gradients a step adds up", .least = 1, .most = 1e6},
         {"threads", "N", CLI_INT, &b.threads, "threads of one operation", .least = 1, .most = 1024},
         {"image-size", "N", CLI_INT, &b.image_size, "height and width", .least = 1, .most = 1e5,
          .default_text = "28 for lenet and mlp, else 32"},

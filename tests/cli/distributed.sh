@@ -156,6 +156,8 @@ ok "with the images of both" awk -F'[:,]' '{ for (i = 1; i < NF; i++) v[$i] = $(
     END { r = v["\"images_per_second\""] * v["\"step_ms_median\""] / 16000; exit !(v["\"world_size\""] == "2}" || v["\"world_size\""] == 2) || r < 0.99 || r > 1.01 }' out
 exits 0 "and as text" run --no-prefix -n 2 -- "$YOKE" bench step --model lenet --batch-size 8 --steps 20
 says out "2 processes: "
+exits 0 "and of three batches" run --no-prefix -n 2 -- "$YOKE" bench step --model lenet --batch-size 8 --accumulate 3 --steps 20 --json
+ok "which they reduce together" grep -qE '"steps":20,.*"accumulate":3,"world_size":2' out
 odd 8 4 "$YOKE" bench step --model lenet --steps 20 --batch-size
 ok "bench step, a rank with other batches: exit code 1" [ "$code" = 1 ]
 says err "--batch-size 4 rank 0"

@@ -149,6 +149,8 @@ static void test_bench_step(void **state)
     assert_true(ms > 0 && number(json, "step_ms_min") <= ms);
     expect_near(number(json, "images_per_second"), 8e3 / ms, 1e-3, 0);
     assert_true(number(json, "peak_rss_mb") > 1);
+    assert_true(number(json, "peak_memory_mb") > 0.1);
+    assert_true(number(json, "accumulate") == 1);
     json_decref(json);
 }
 
