@@ -247,6 +247,8 @@ static yk_status deliver(yk__task *task, const yk__node *from, int input, yk_ten
     yk_status status = YK_OK;
     if (grad && !task->parallel) {
         to->grad = add_term(to->grad, grad, &status);
+    } else if (grad && node->pending == 1 && !to->contributions && !to->grad) {
+        to->grad = grad; /* the last to come, and alone: there is nothing to put in order */
     } else if (grad) {
         yk__contribution *term = yk__calloc(1, sizeof(*term));
         if (!term) {
