@@ -161,7 +161,8 @@ typedef struct yk_grad_scaler_options {
  */
 typedef struct yk_grad_scaler yk_grad_scaler;
 YK_API yk_grad_scaler *yk_grad_scaler_create(const yk_grad_scaler_options *options);
-/* loss times the factor: recorded; float32 for a float16 or bfloat16 loss. Disabled: the loss itself. */
+/* loss times the factor: recorded; float32 for a float16 or bfloat16 loss. Disabled: the loss itself. The factor lies
+ * in the memory of the first loss's device, where an update writes it: backward comes before the update. */
 YK_API yk_tensor *yk_grad_scaler_scale(const yk_grad_scaler *s, yk_tensor *loss);
 /* Divides the optimizer's gradients by the factor, once between updates: to clip them before the step, which does it
  * otherwise. Source: unscale_. */

@@ -117,15 +117,15 @@ typedef struct yk__step_state {
 } yk__step_state;
 
 typedef struct yk__scale_state {
-    float scale;   /* of the loss */
-    float inverse; /* 1 / scale */
-    int32_t growth_tracker;
-    int32_t found; /* 1: a gradient was not finite */
+    float scale;            /* of the loss */
+    float inverse;          /* 1 / scale */
+    int32_t growth_tracker; /* of 32 bits, as PyTorch's is */
+    int32_t found;          /* 1: a gradient was not finite */
 } yk__scale_state;
 
 typedef struct yk__scaling {
     double growth_factor, backoff_factor;
-    int32_t growth_interval;
+    int64_t growth_interval;
 } yk__scaling;
 
 typedef struct yk__sgd {

@@ -31,7 +31,8 @@
 /* clang-format off */
 #define YK__TYPED_SLOTS(X)                                                                                             \
     X(unary) X(binary) X(random) X(dropout) X(reduce) X(softmax) X(gemm) X(conv2d) X(max_pool2d) X(avg_pool2d)         \
-    X(adaptive_avg_pool2d) X(batch_norm) X(layer_norm) X(attention) X(embedding) X(cross_entropy) X(sgd) X(adam)
+    X(adaptive_avg_pool2d) X(batch_norm) X(layer_norm) X(attention) X(embedding) X(index) X(index_put) X(nonzero)      \
+    X(argsort) X(scan) X(cross_entropy) X(sgd) X(adam) X(unscale)
 #define YK__SLOT_NAME(slot) YK__SLOT_##slot,
 typedef enum yk__slot { YK__TYPED_SLOTS(YK__SLOT_NAME) YK__SLOTS } yk__slot;
 #undef YK__SLOT_NAME
@@ -41,14 +42,15 @@ typedef enum yk__slot { YK__TYPED_SLOTS(YK__SLOT_NAME) YK__SLOTS } yk__slot;
 enum {
     YK__FLOATS = 1 << YK_F32 | 1 << YK_F64,
     YK__HALVES = 1 << YK_F16 | 1 << YK_BF16,
-    YK__WHOLES = 1 << YK_I64 | 1 << YK_I32 | 1 << YK_U8 | 1 << YK_BOOL
+    YK__WHOLES = 1 << YK_I64 | 1 << YK_I32 | 1 << YK_U8 | 1 << YK_BOOL,
+    YK__ALL_DTYPES = YK__FLOATS | YK__HALVES | YK__WHOLES
 };
 
 typedef struct yk__backend {
     const char *name; /* "cpu" */
     /* By slot, the dtypes (1 << dtype) of its first input, or of its output where it has none; 0 where the slot is not
      * there. An operation of `unary`, `binary` or `reduce` may take fewer (sqrt of integers); none lacks f16 or bf16
-     * alone. */
+     * alone. Of index_put, the dtypes that it adds up; what it only writes may have any. */
     uint16_t takes[YK__SLOTS];
 
     /* ---- devices and memory ---- */
@@ -176,23 +178,24 @@ typedef struct yk__backend {
     yk_status (*embedding_backward)(int device, const yk__view *gweight, const yk__view *gout, const yk__view *index,
                                     int64_t padding_idx);
 
-    /* ---- indexing: any dtype, the same for both; x has the shape of out (value), with stride 0 where only an index
+    /* ---- indexing: the same dtype for both; x has the shape of out (value), with stride 0 where only an index
      * tensor moves. An index outside its dimension is an error that names both, and then nothing was written to x. ----
      */
     /* out[c] = x[c + sum of index_k[c] stride_k] */
     yk_status (*index)(int device, const yk__view *out, const yk__view *x, const yk__indices *p);
-    /* x[c + ...] = value[c], or += where `accumulate` (not of f16 and bf16; of bool: or). Elements of one place come in
+    /* x[c + ...] = value[c], or += where `accumulate` (of bool: or). Elements of one place come in
      * C order of c: the last one stays. Without the index tensors, no two c are one place. */
     yk_status (*index_put)(int device, const yk__view *x, const yk__view *value, const yk__indices *p, bool accumulate);
-    /* *count of the elements of x, bool, that are true; out (count, ndim) i64 or NULL: their positions in C order. */
+    /* *count of the elements of x, bool alone, that are true; out (count, ndim) i64 or NULL: their positions in C
+     * order. */
     yk_status (*nonzero)(int device, const yk__view *x, int64_t *count, const yk__view *out);
 
     /* ---- order: along a dimension, whose size is at least 1 ---- */
     /* index (i64, of x's shape, but perhaps shorter along dim): where the first elements come from when they are
-     * sorted; equal ones keep their order, NaN is larger than any number, -0 equals 0. Any dtype but f16 and bf16. */
+     * sorted; equal ones keep their order, NaN is larger than any number, -0 equals 0. */
     yk_status (*argsort)(int device, const yk__view *index, const yk__view *x, int dim, bool descending);
-    /* out[i] = x[0] op ... op x[i], or x[i] op ... op x[last] where `reverse`. float or i64; sums of f32 are kept in
-     * f64. out may be x. */
+    /* out[i] = x[0] op ... op x[i], or x[i] op ... op x[last] where `reverse`. Sums of f32 are kept in f64. out may
+     * be x. */
     yk_status (*scan)(int device, yk__scan op, const yk__view *out, const yk__view *x, int dim, bool reverse);
 
     /* ---- losses: x (N,C) logits, target (N) i64, weight (C) or NULL ---- */
@@ -214,7 +217,7 @@ typedef struct yk__backend {
     /* ---- what changes from step to step, in the device's memory (kernel_args.h); pointers are to that ---- */
     /* state->step += 1, but not where *skip is there and not 0. */
     yk_status (*step_advance)(int device, yk__step_state *state, const int32_t *skip);
-    /* Each gradient, f32 or f64, is multiplied by scale->inverse; scale->found becomes 1 where one of their elements
+    /* Each gradient is multiplied by scale->inverse; scale->found becomes 1 where one of their elements
      * was not finite. (torch._amp_foreach_non_finite_check_and_unscale_) */
     yk_status (*unscale)(int device, int64_t count, const yk__view *grads, yk__scale_state *scale);
     /* The scale of the next step, by what was found; forgets that. (torch._amp_update_scale_) */

@@ -186,12 +186,12 @@ static yk_status raw_put(const yk__index_map *map, yk_tensor *x, yk_tensor *cons
         return YK_OK;
     yk__indices p;
     yk__view vx, vv = yk__view_expanded(value, map->ndim, map->shape);
-    if (!accumulate || !yk__is_half((yk_dtype)x->dtype)) {
+    if (!accumulate || yk__slot_dtype(x, YK__SLOT_index_put, (yk_dtype)x->dtype) == (yk_dtype)x->dtype) {
         views_of(map, x, index, &vx, &p);
         return YK__SLOT(x, index_put, &vx, &vv, &p, accumulate);
     }
     yk_tensor *wide[2], *from[2] = {x, value}; /* sums of halves are kept in f32: no operand is `data` */
-    yk_status status = yk__operands(YK__SLOT_embedding, 0, 2, from, wide);
+    yk_status status = yk__operands(YK__SLOT_index_put, 0, 2, from, wide);
     if (status)
         return status;
     vv = yk__view_expanded(wide[1], map->ndim, map->shape);
@@ -223,7 +223,7 @@ yk_status yk__index_read_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     const read_context *c = yk__context(node);
     yk_tensor *index[YK_MAX_DIMS], *wide;
     yk_status status = saved_indices(node, &c->map, index);
-    if (status || (status = yk__operands(YK__SLOT_embedding, 0, 1, &gout, &wide)))
+    if (status || (status = yk__operands(YK__SLOT_index_put, 0, 1, &gout, &wide)))
         return status;
     yk__tensor_spec spec = c->x;
     spec.dtype = wide->dtype;

@@ -25,7 +25,7 @@ typedef struct scan_context {
 static yk_tensor *raw_scan(yk__scan op, yk_tensor *x, int dim, bool reverse)
 {
     yk_tensor *wide = NULL;
-    if (!x || yk__operands(YK__SLOT_reduce, 0, 1, &x, &wide))
+    if (!x || yk__operands(YK__SLOT_scan, 1u, 1, &x, &wide))
         return NULL;
     yk_tensor *out = yk__tensor_like(wide, (yk_dtype)wide->dtype);
     if (out && out->numel) {
@@ -128,7 +128,7 @@ yk_tensor *yk_cumprod(yk_tensor *x, int dim)
 static yk_tensor *raw_argsort(yk_tensor *x, int dim, bool descending, int64_t k)
 {
     yk_tensor *wide = NULL;
-    if (yk__operands(YK__SLOT_reduce, 0, 1, &x, &wide))
+    if (yk__operands(YK__SLOT_argsort, 1u, 1, &x, &wide))
         return NULL;
     int64_t shape[YK_MAX_DIMS];
     memcpy(shape, x->shape, sizeof(shape));

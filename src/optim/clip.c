@@ -63,7 +63,8 @@ static yk_status add_place(yk_tensor **grads, int64_t count, double *total)
     return status;
 }
 
-yk_status yk__norm_of_grads(const yk_parameters *params, double *norm)
+/* The 2-norm of all gradients together. */
+static yk_status norm_of_grads(const yk_parameters *params, double *norm)
 {
     int64_t count = yk_parameters_count(params), found = 0;
     *norm = 0;
@@ -93,7 +94,8 @@ static yk_status change(yk_tensor *x, yk__unary op, double p0, double p1)
     return yk__raw_unary_into("clip", op, x, p0, p1);
 }
 
-yk_status yk__change_grads(const yk_parameters *params, yk__unary op, double p0, double p1)
+/* Each gradient = op(gradient). */
+static yk_status change_grads(const yk_parameters *params, yk__unary op, double p0, double p1)
 {
     yk_status status = YK_OK;
     for (int64_t i = 0; i < yk_parameters_count(params) && !status; i++) {
@@ -112,13 +114,13 @@ yk_status yk_clip_grad_norm(const yk_parameters *params, double max_norm, double
     if (!(max_norm >= 0))
         return yk__fail(YK_ERR_ARGUMENT, "clip_grad_norm: max_norm is %g, it must not be negative", max_norm);
     double norm;
-    yk_status status = yk__norm_of_grads(params, &norm);
+    yk_status status = norm_of_grads(params, &norm);
     if (status)
         return status;
     if (total)
         *total = norm;
     double factor = max_norm / (norm + 1e-6);
-    return factor >= 1 ? YK_OK : yk__change_grads(params, YK__MUL_SCALAR, factor, 0);
+    return factor >= 1 ? YK_OK : change_grads(params, YK__MUL_SCALAR, factor, 0);
 }
 
 yk_status yk_clip_grad_value(const yk_parameters *params, double limit)
@@ -128,5 +130,5 @@ yk_status yk_clip_grad_value(const yk_parameters *params, double limit)
         return yk__fail(YK_ERR_ARGUMENT, "clip_grad_value: the list of parameters is NULL");
     if (!(limit >= 0))
         return yk__fail(YK_ERR_ARGUMENT, "clip_grad_value: limit is %g, it must not be negative", limit);
-    return yk__change_grads(params, YK__CLAMP, -limit, limit);
+    return change_grads(params, YK__CLAMP, -limit, limit);
 }

@@ -2,13 +2,19 @@
  * grad_scaler.c - a factor on the loss that keeps small gradients above what a narrow type rounds to zero, found by
  * trying. Layer: optim.
  *
- * The factor is a float32, as PyTorch's, so that both go through the same values. One pass over the gradients finds
- * whether all are finite: the sum of their squares is. Where it is not, it may only have overflowed; then each element
- * is looked at.
+ * The factor is a float32, as PyTorch's, so that both go through the same values. It lies in the memory of the device
+ * whose loss or gradient came first, in a yk__scale_state: the product with the loss, the division of the gradients and
+ * the update are operations of that device, which read it when they are carried out. Each optimizer has a copy on every
+ * device of its gradients, which notes whether one of them was not finite; a step reads that note.
+ *
+ * Invariant: `state` is what the device's memory holds once everything queued is done, so that questions and
+ * checkpoints wait for no device.
  */
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/invariant.h"
+#include "device/optimizer_math.h"
 #include "optim/optimizer.h"
 
 /* Where an optimizer is since the last update. */
@@ -17,8 +23,21 @@ typedef enum stage { READY, UNSCALED, STEPPED } stage;
 typedef struct entry {
     yk_optimizer *optimizer;
     stage stage;
-    bool checked, found; /* whether there were gradients, and one of them was not finite */
+    bool has_grads;
+    bool found_known, found; /* whether one of them was not finite */
+    yk_tensor **copies;      /* of the scale's record, one for each device of the gradients */
+    int n_copies;
 } entry;
+
+enum { RECORD_WORDS = sizeof(yk__scale_state) / sizeof(int32_t) };
+_Static_assert(sizeof(yk__scale_state) % sizeof(int32_t) == 0 && offsetof(yk__scale_state, scale) == 0,
+               "a record is a tensor of int32, and the scale its first element");
+
+/* What a device holds; both NULL before its first use. */
+typedef struct device_scale {
+    yk_tensor *record; /* a yk__scale_state: RECORD_WORDS of int32 */
+    yk_tensor *scale;  /* its first element: a float32 without dimensions on the same memory */
+} device_scale;
 
 struct yk_grad_scaler {
     yk__object object;
@@ -26,12 +45,18 @@ struct yk_grad_scaler {
     bool disabled;
     entry *entries;
     int count;
+    device_scale *on_device;
 };
 
 static void forget(yk_grad_scaler *s)
 {
-    for (int i = 0; i < s->count; i++)
-        yk_object_release(s->entries[i].optimizer);
+    for (int i = 0; i < s->count; i++) {
+        entry *e = &s->entries[i];
+        for (int c = 0; c < e->n_copies; c++)
+            yk_tensor_release(e->copies[c]);
+        free(e->copies);
+        yk_object_release(e->optimizer);
+    }
     s->count = 0;
 }
 
@@ -40,6 +65,11 @@ static void scaler_destroy(void *object)
     yk_grad_scaler *s = object;
     forget(s);
     free(s->entries);
+    if (s->on_device) {
+        yk_tensor_release(s->on_device->record);
+        yk_tensor_release(s->on_device->scale);
+    }
+    free(s->on_device);
     yk__object_free(s);
 }
 
@@ -54,7 +84,7 @@ yk_status yk__grad_scaler_check(const char *what, const yk_grad_scaler_state *st
     if (!(state->backoff_factor > 0 && state->backoff_factor < 1))
         return yk__fail(YK_ERR_ARGUMENT, "%s: backoff_factor is %g, expected a number between 0 and 1", what,
                         state->backoff_factor);
-    if (state->growth_interval < 1 || state->growth_tracker < 0)
+    if (state->growth_interval < 1 || state->growth_tracker < 0 || state->growth_tracker > INT32_MAX)
         return yk__fail(YK_ERR_ARGUMENT, "%s: growth_interval is %lld and growth_tracker %lld", what,
                         (long long)state->growth_interval, (long long)state->growth_tracker);
     return YK_OK;
@@ -79,8 +109,76 @@ yk_grad_scaler *yk_grad_scaler_create(const yk_grad_scaler_options *options)
     state.scale = (float)state.scale;
     s->state = state;
     s->disabled = o.disabled;
+    s->on_device = yk__calloc(1, sizeof(*s->on_device));
+    if (!s->on_device) {
+        yk_object_release(s);
+        return NULL;
+    }
     return yk__scope_own(s);
 }
+
+/* ---- the record in the device's memory --------------------------------------------------------------------------- */
+
+static yk_status set_field(yk_tensor *record, size_t offset, yk_dtype dtype, double value)
+{
+    yk__view v = {.data = (char *)record->data + offset, .dtype = dtype};
+    return YK__SLOT(record, fill, &v, value);
+}
+
+static yk_status set_record(yk_tensor *record, const yk_grad_scaler_state *state)
+{
+    yk__bump_version(record);
+    yk_status status = set_field(record, offsetof(yk__scale_state, scale), YK_F32, state->scale);
+    if (!status)
+        status = set_field(record, offsetof(yk__scale_state, inverse), YK_F32, 1 / state->scale);
+    if (!status)
+        status = set_field(record, offsetof(yk__scale_state, growth_tracker), YK_I32, (double)state->growth_tracker);
+    return status ? status : set_field(record, offsetof(yk__scale_state, found), YK_I32, 0);
+}
+
+static yk_tensor *record_new(yk_device device)
+{
+    yk_tensor *record = yk__tensor_new(1, (int64_t[]){RECORD_WORDS}, NULL, YK_I32, device);
+    if (record)
+        record->inference = false; /* a loss that is made after inference mode has ended may save it */
+    return record;
+}
+
+/* The scaler's record, made on `device` if there is none yet. */
+static yk_status settle_on_device(const yk_grad_scaler *s, yk_device device)
+{
+    device_scale *d = s->on_device;
+    if (d->record)
+        return YK_OK;
+    yk_tensor *record = record_new(device);
+    yk_status status = record ? set_record(record, &s->state) : yk__error_code();
+    yk_tensor *scale = status ? NULL : yk__tensor_over(yk__storage_retain(record->storage), 0, NULL, YK_F32);
+    if (!scale) {
+        yk_tensor_release(record);
+        return status ? status : yk__error_code();
+    }
+    scale->inference = false;
+    *d = (device_scale){record, scale};
+    return YK_OK;
+}
+
+#ifdef YK__SANITIZED
+/* What is wrong with the record in the device's memory, NULL for nothing. */
+static const char *check_record(const yk_grad_scaler *s)
+{
+    const yk_tensor *record = s->on_device->record;
+    if (!record || !yk__backend_for(record)->host_memory)
+        return NULL;
+    const yk__scale_state *there = record->data;
+    if (there->scale != (float)s->state.scale || there->inverse != (float)(1 / (double)there->scale))
+        return "the scale on the device is not the one that stands in the state, or its inverse is another number's";
+    return there->growth_tracker == s->state.growth_tracker && !there->found
+               ? NULL
+               : "the growth tracker on the device is not the one that stands in the state";
+}
+#endif
+
+/* ---- scaling ----------------------------------------------------------------------------------------------------- */
 
 yk_tensor *yk_grad_scaler_scale(const yk_grad_scaler *s, yk_tensor *loss)
 {
@@ -94,7 +192,12 @@ yk_tensor *yk_grad_scaler_scale(const yk_grad_scaler *s, yk_tensor *loss)
         return loss;
     if (yk__is_half(yk_tensor_dtype(loss))) /* 65536 is beyond float16 */
         loss = yk_cast(loss, YK_F32);
-    return yk_mul_scalar(loss, s->state.scale);
+    if (!loss || settle_on_device(s, yk__device_of(loss)))
+        return NULL;
+    yk_tensor *scale = yk__raw_to(s->on_device->scale, yk__device_of(loss));
+    yk_tensor *scaled = scale ? yk_mul(loss, scale) : NULL;
+    yk_tensor_release(scale);
+    return scaled;
 }
 
 static yk_status entry_of(const char *what, yk_grad_scaler *s, yk_optimizer *o, entry **found)
@@ -117,46 +220,115 @@ static yk_status entry_of(const char *what, yk_grad_scaler *s, yk_optimizer *o, 
     return YK_OK;
 }
 
-/* Whether an element is not finite. */
-static yk_status look_at(const yk_tensor *x, bool *found)
+/* The optimizer's copy of the scaler's record on a device. */
+static yk_status copy_of_record(const yk_grad_scaler *s, entry *e, yk_device device, yk_tensor **copy)
 {
-    yk_tensor *wide = yk__raw_cast((yk_tensor *)x, YK_F64);
-    size_t count = (size_t)yk_numel(x);
-    double *values = wide ? yk__calloc(count + 1, sizeof(*values)) : NULL;
-    yk_status status = values ? yk_tensor_read(wide, values, count * sizeof(*values)) : yk__error_code();
-    for (size_t i = 0; i < count && !status && !*found; i++)
-        *found = !isfinite(values[i]);
-    free(values);
-    yk_tensor_release(wide);
+    for (int c = 0; c < e->n_copies; c++) {
+        if (yk_device_equal(yk__device_of(e->copies[c]), device)) {
+            *copy = e->copies[c];
+            return YK_OK;
+        }
+    }
+    yk_status status = settle_on_device(s, device);
+    if (status)
+        return status;
+    yk_tensor **grown = yk__realloc(e->copies, (size_t)(e->n_copies + 1) * sizeof(yk_tensor *));
+    if (!grown)
+        return YK_ERR_MEMORY;
+    e->copies = grown;
+    *copy = record_new(device);
+    status = *copy ? yk__raw_copy(*copy, s->on_device->record) : yk__error_code();
+    if (status) {
+        yk_tensor_release(*copy);
+        return status;
+    }
+    grown[e->n_copies++] = *copy;
+    return YK_OK;
+}
+
+/* Divides the gradients of one device by the scale. What the slot lacks (f16, bf16) goes there and back as f32. */
+static yk_status unscale_on(yk_tensor *const *grads, int64_t count, yk_tensor *record)
+{
+    yk__view *views = yk__calloc((size_t)count, sizeof(*views));
+    yk_tensor **wide = yk__calloc((size_t)count, sizeof(yk_tensor *));
+    yk_status status = views && wide ? YK_OK : YK_ERR_MEMORY;
+    for (int64_t i = 0; i < count && !status; i++) {
+        wide[i] = yk__raw_cast(grads[i], yk__slot_dtype(grads[i], YK__SLOT_unscale, (yk_dtype)grads[i]->dtype));
+        if (wide[i])
+            views[i] = yk__view_of(wide[i]);
+        else
+            status = yk__error_code();
+    }
+    if (!status)
+        status = YK__SLOT(record, unscale, count, views, record->data);
+    for (int64_t i = 0; wide && i < count; i++) {
+        if (!status) {
+            yk__bump_version(grads[i]);
+            if (wide[i] != grads[i])
+                status = yk__raw_copy(grads[i], wide[i]);
+        }
+        yk_tensor_release(wide[i]);
+    }
+    free(wide);
+    free(views);
     return status;
 }
 
-static yk_status check_group(const yk_parameters *params, entry *e)
+static yk_status unscale_group(const yk_grad_scaler *s, entry *e, const yk_parameters *params)
 {
-    double norm;
-    yk_status status = yk__norm_of_grads(params, &norm);
-    for (int64_t i = 0; i < yk_parameters_count(params) && !status; i++) {
-        const yk_tensor *grad = yk_grad(yk_parameters_at(params, i));
-        e->checked |= grad != NULL;
-        if (grad && !isfinite(norm) && !e->found)
-            status = look_at(grad, &e->found);
+    int64_t total = yk_parameters_count(params), left = 0;
+    yk_tensor **grads = yk__calloc((size_t)total, 2 * sizeof(yk_tensor *)), **here = grads + total;
+    if (!grads)
+        return YK_ERR_MEMORY;
+    for (int64_t i = 0; i < total; i++) {
+        yk_tensor *grad = yk_grad(yk_parameters_at(params, i));
+        if (grad)
+            grads[left++] = grad;
     }
+    e->has_grads |= left > 0;
+    yk_status status = YK_OK;
+    while (left && !status) {
+        yk_device device = yk__device_of(grads[0]);
+        int64_t count = 0, others = 0;
+        for (int64_t i = 0; i < left; i++) {
+            if (yk_device_equal(yk__device_of(grads[i]), device))
+                here[count++] = grads[i];
+            else
+                grads[others++] = grads[i];
+        }
+        left = others;
+        yk_tensor *record;
+        status = copy_of_record(s, e, device, &record);
+        if (!status)
+            status = unscale_on(here, count, record);
+    }
+    free(grads);
     return status;
 }
 
 static yk_status unscale(const yk_grad_scaler *s, entry *e)
 {
     const yk_optimizer *o = e->optimizer;
-    double inverse = (float)(1 / s->state.scale);
     yk_status status = YK_OK;
-    for (int g = 0; g < o->n_groups && !status; g++) {
-        status = check_group(o->groups[g].params, e);
-        if (!status)
-            status = yk__change_grads(o->groups[g].params, YK__MUL_SCALAR, inverse, 0);
-    }
+    for (int g = 0; g < o->n_groups && !status; g++)
+        status = unscale_group(s, e, o->groups[g].params);
     if (!status)
         e->stage = UNSCALED;
     return status;
+}
+
+/* Whether a gradient that was divided was not finite: waits for the devices, once. */
+static yk_status read_found(entry *e)
+{
+    for (int c = 0; c < e->n_copies && !e->found_known; c++) {
+        yk__scale_state there;
+        yk_status status = YK__SLOT(e->copies[c], download, &there, e->copies[c]->data, sizeof(there));
+        if (status)
+            return status;
+        e->found |= there.found != 0;
+    }
+    e->found_known = true;
+    return YK_OK;
 }
 
 yk_status yk_grad_scaler_unscale(yk_grad_scaler *s, yk_optimizer *o)
@@ -189,8 +361,10 @@ yk_status yk_grad_scaler_step(yk_grad_scaler *s, yk_optimizer *o, bool *skipped)
         status = yk__fail(YK_ERR_STATE, "grad_scaler_step: this optimizer's step was taken since the last update");
     if (!status && e->stage == READY)
         status = unscale(s, e);
-    if (!status && !e->checked)
+    if (!status && !e->has_grads)
         status = yk__fail(YK_ERR_STATE, "grad_scaler_step: no parameter of the optimizer has a gradient");
+    if (!status)
+        status = read_found(e);
     if (!status && !e->found)
         status = yk_optimizer_step(o);
     if (status)
@@ -208,24 +382,32 @@ yk_status yk_grad_scaler_update(yk_grad_scaler *s)
         return yk__fail(YK_ERR_ARGUMENT, "grad_scaler_update: the scaler is NULL");
     if (s->disabled)
         return YK_OK;
-    bool checked = false, found = false;
+    bool has_grads = false, found = false;
     for (int i = 0; i < s->count; i++) {
-        checked |= s->entries[i].checked;
+        yk_status status = read_found(&s->entries[i]);
+        if (status)
+            return status;
+        has_grads |= s->entries[i].has_grads;
         found |= s->entries[i].found;
     }
-    if (!checked)
+    if (!has_grads)
         return yk__fail(YK_ERR_STATE, "grad_scaler_update: no gradients were looked at since the last update");
     yk_grad_scaler_state *state = &s->state;
-    if (found) {
-        state->scale = (float)((float)state->scale * state->backoff_factor);
-        state->growth_tracker = 0;
-    } else if (++state->growth_tracker == state->growth_interval) {
-        float grown = (float)((float)state->scale * state->growth_factor);
-        if (isfinite(grown))
-            state->scale = grown;
-        state->growth_tracker = 0;
-    }
+    const yk__scaling p = {state->growth_factor, state->backoff_factor, state->growth_interval};
+    yk_tensor *record = s->on_device->record;
+    yk__bump_version(record);
+    yk_status status = found ? set_field(record, offsetof(yk__scale_state, found), YK_I32, 1) : YK_OK;
+    if (!status)
+        status = YK__SLOT(record, scale_update, &p, record->data);
+    if (status)
+        return status;
+    yk__scale_state next = {.scale = (float)state->scale, .growth_tracker = (int32_t)state->growth_tracker};
+    next.found = found;
+    yk__scale_next(&p, &next);
+    state->scale = next.scale;
+    state->growth_tracker = next.growth_tracker;
     forget(s);
+    YK__ASSERT_SOUND(check_record(s));
     return YK_OK;
 }
 
@@ -245,7 +427,7 @@ yk_status yk_grad_scaler_set_state(yk_grad_scaler *s, const yk_grad_scaler_state
         return status;
     s->state = *state;
     s->state.scale = (float)state->scale;
-    return YK_OK;
+    return s->on_device->record ? set_record(s->on_device->record, &s->state) : YK_OK;
 }
 
 bool yk_grad_scaler_enabled(const yk_grad_scaler *s)

@@ -132,8 +132,4 @@ int64_t yk__schedule_carry(const yk_schedule *s, const char *description, int64_
 /* Fails in the name of `what` where no scaler could be in this state. */
 yk_status yk__grad_scaler_check(const char *what, const yk_grad_scaler_state *state);
 
-/* The 2-norm of all gradients together; and x = op(x) for each of them (clip.c). */
-yk_status yk__norm_of_grads(const yk_parameters *params, double *norm);
-yk_status yk__change_grads(const yk_parameters *params, yk__unary op, double p0, double p1);
-
 #endif

@@ -17,6 +17,11 @@ static int setup(void **state)
     return cpu ? 0 : -1;
 }
 
+static yk__view line(void *data, yk_dtype dtype, int64_t n, int64_t stride)
+{
+    return (yk__view){.data = data, .dtype = dtype, .ndim = 1, .shape = {n}, .stride = {stride}};
+}
+
 #define IS_THERE(slot)                                                                                                 \
     if (!cpu->slot != !cpu->takes[YK__SLOT_##slot])                                                                    \
         fail_msg("%s: the slot is %s, and declares %x", #slot, cpu->slot ? "there" : "NULL",                           \
@@ -26,7 +31,101 @@ static void test_declared(void **state)
     (void)state;
     YK__TYPED_SLOTS(IS_THERE)
     for (int slot = 0; slot < YK__SLOTS; slot++)
-        assert_int_equal(cpu->takes[slot] & YK__FLOATS, YK__FLOATS); /* everything that the CPU has is there in both */
+        if (slot != YK__SLOT_nonzero) /* everything else that the CPU has is there in both */
+            assert_int_equal(cpu->takes[slot] & YK__FLOATS, YK__FLOATS);
+    assert_int_equal(cpu->takes[YK__SLOT_nonzero], 1 << YK_BOOL);
+}
+
+enum { LINE = 4 };
+
+/* 1, 0, 1, 1 in a dtype; and what is there as doubles. */
+static yk__view ones_and_a_zero(yk_dtype dtype, void *memory)
+{
+    double values[LINE] = {1, 0, 1, 1};
+    yk__view from = line(values, YK_F64, LINE, 1), to = line(memory, dtype, LINE, 1);
+    assert_int_equal(cpu->copy(0, &to, &from), YK_OK);
+    return to;
+}
+
+static void expect_line(const char *name, const yk__view *view, const double expected[LINE])
+{
+    double values[LINE];
+    yk__view to = line(values, YK_F64, LINE, 1);
+    assert_int_equal(cpu->copy(0, &to, view), YK_OK);
+    for (int i = 0; i < LINE; i++)
+        if (values[i] != expected[i])
+            fail_msg("%s of %s: element %d is %g, expected %g", name, yk_dtype_name(view->dtype), i, values[i],
+                     expected[i]);
+}
+
+/* What the slots of indexing and order declare, they do. */
+static void test_index_and_order(void **state)
+{
+    (void)state;
+    int64_t position[LINE] = {3, 3, 0, 1}, made[LINE], count;
+    for (int d = 0; d < YK__DTYPES; d++) {
+        yk_dtype dtype = (yk_dtype)d;
+        uint64_t x_memory[LINE], y_memory[LINE] = {0};
+        yk__view x = ones_and_a_zero(dtype, x_memory), y = line(y_memory, dtype, LINE, 1), still = x;
+        yk__view positions = line(position, YK_I64, LINE, 1), order = line(made, YK_I64, LINE, 1);
+        yk__indices p = {.name = "slots", .count = 1, .of[0] = {positions, 0, LINE, 1}};
+        still.stride[0] = 0;
+        if (cpu->takes[YK__SLOT_index] & 1u << d) {
+            assert_int_equal(cpu->index(0, &y, &still, &p), YK_OK);
+            expect_line("index", &y, (double[]){1, 1, 1, 0});
+        }
+        if (cpu->takes[YK__SLOT_index_put] & 1u << d) {
+            yk__view at = y;
+            at.stride[0] = 0;
+            assert_int_equal(cpu->index_put(0, &at, &x, &p, true), YK_OK);
+            bool truth = dtype == YK_BOOL;
+            expect_line("index_put", &y, (double[]){truth ? 1 : 2, truth ? 1 : 2, 1, 1});
+        }
+        if (cpu->takes[YK__SLOT_argsort] & 1u << d) {
+            assert_int_equal(cpu->argsort(0, &order, &x, 0, false), YK_OK);
+            expect_line("argsort", &order, (double[]){1, 0, 2, 3});
+        }
+        if (cpu->takes[YK__SLOT_scan] & 1u << d) {
+            assert_int_equal(cpu->scan(0, YK__CUMSUM, &y, &x, 0, false), YK_OK);
+            expect_line("scan", &y, (double[]){1, 1, 2, 3});
+        }
+        if (cpu->takes[YK__SLOT_nonzero] & 1u << d) {
+            yk__view found = {.data = made, .dtype = YK_I64, .ndim = 2, .shape = {3, 1}, .stride = {1, 1}};
+            assert_int_equal(cpu->nonzero(0, &x, &count, &found), YK_OK);
+            assert_true(count == 3 && made[0] == 0 && made[1] == 2 && made[2] == 3);
+        }
+    }
+}
+
+/* And the operations above take every dtype, whatever is declared. */
+static void test_index_and_order_above(void **state)
+{
+    (void)state;
+    for (int d = 0; d < YK__DTYPES; d++) {
+        yk_scope scope = yk_scope_begin();
+        yk_dtype dtype = (yk_dtype)d;
+        const double values[LINE] = {1, 0, 1, 1};
+        const int64_t twice[LINE] = {3, 3, 0, 1};
+        yk_tensor *x =
+            yk_cast(yk_from_data(values, 1, (int64_t[]){LINE}, &(yk_tensor_options){.dtype = YK_F64}), dtype);
+        yk_tensor *index = yk_from_data(twice, 1, (int64_t[]){LINE}, &(yk_tensor_options){.dtype = YK_I64});
+        yk_tensor *sums = yk_zeros(YK_SHAPE(LINE), &(yk_tensor_options){.dtype = dtype});
+        assert_non_null(yk_index_add_(sums, 0, index, x, 1));
+        double to[LINE];
+        yk_tensor *results[] = {yk_argsort(x, 0, false), yk_cumsum(x, 0), yk_index_select(x, 0, index), sums,
+                                yk_nonzero(x)};
+        const double expected[][LINE] = {{1, 0, 2, 3}, {1, 1, 2, 3}, {1, 1, 1, 0}, {1, 1, 0, 1}, {0, 2, 3}};
+        for (int i = 0; i < 5; i++) {
+            yk_tensor *wide = yk_cast(results[i], YK_F64);
+            assert_non_null(wide);
+            assert_int_equal(yk_tensor_read(wide, to, (size_t)yk_numel(wide) * sizeof(double)), YK_OK);
+            for (int k = 0; k < yk_numel(wide); k++)
+                if (to[k] != expected[i][k])
+                    fail_msg("result %d of %s: element %d is %g, expected %g", i, yk_dtype_name(dtype), k, to[k],
+                             expected[i][k]);
+        }
+        yk_scope_end(scope);
+    }
 }
 
 /* Halves of all sorts: what is in f16 special is in bf16, too. */
@@ -36,11 +135,6 @@ static uint16_t half_at(int i, uint32_t seed)
     uint32_t words[4];
     yk__philox((yk__stream){seed, YK__RANDOM_TEST, 0}, (uint64_t)i, words);
     return words[1] % 8 == 0 ? special[words[0] % 10] : (uint16_t)words[0];
-}
-
-static yk__view line(void *data, yk_dtype dtype, int64_t n, int64_t stride)
-{
-    return (yk__view){.data = data, .dtype = dtype, .ndim = 1, .shape = {n}, .stride = {stride}};
 }
 
 typedef struct operands {
@@ -161,8 +255,12 @@ static void test_above(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_declared), cmocka_unit_test(test_unary),
-                                       cmocka_unit_test(test_binary), cmocka_unit_test(test_dropout),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_declared),
+                                       cmocka_unit_test(test_index_and_order),
+                                       cmocka_unit_test(test_index_and_order_above),
+                                       cmocka_unit_test(test_unary),
+                                       cmocka_unit_test(test_binary),
+                                       cmocka_unit_test(test_dropout),
                                        cmocka_unit_test(test_above)};
     return cmocka_run_group_tests(tests, setup, NULL);
 }

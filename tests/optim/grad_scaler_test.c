@@ -7,6 +7,9 @@
 #include <math.h>
 
 #include <yoke/checkpoint.h>
+#include <yoke/nn.h>
+
+#include "tensor/tensor.h"
 
 /*
  * The run: one float32 parameter of two elements, SGD with lr 0.1, init_scale 8, growth_interval 2. Before step i the
@@ -114,6 +117,136 @@ static void test_scale(void **state)
     yk_scope_end(scope);
 }
 
+/* Gradients on two devices: one that is not finite, on either, leaves the step out for both; each is divided where it
+ * lies, and the loss may be on any of them. */
+static void test_two_devices(void **state)
+{
+    (void)state;
+    for (int bad = 0; bad < 3; bad++) {
+        yk_scope scope = yk_scope_begin();
+        yk_parameters *params = yk_parameters_create();
+        yk_tensor *x[2];
+        for (int d = 0; d < 2; d++) {
+            yk_tensor_options on = {
+                .device = {YK_CPU, (int16_t)d}, .dtype = d ? YK_F64 : YK_F32, .requires_grad = true};
+            x[d] = yk_ones(YK_SHAPE(2), &on);
+            expect_ok(yk_parameters_add(params, d ? "b" : "a", x[d]));
+        }
+        yk_optimizer *sgd = yk_sgd(params, &(yk_sgd_options){.lr = 1});
+        yk_grad_scaler *scaler = yk_grad_scaler_create(&(yk_grad_scaler_options){.init_scale = 8});
+        for (int d = 1; d >= 0; d--) { /* the second device's loss comes first */
+            yk_tensor *loss = yk_grad_scaler_scale(scaler, yk_sum(yk_mul_scalar(x[d], d == bad ? INFINITY : 3)));
+            assert_true(yk_device_equal(yk_tensor_device(loss), yk_tensor_device(x[d])));
+            expect_ok(yk_backward(loss));
+        }
+        expect_ok(yk_grad_scaler_unscale(scaler, sgd));
+        for (int d = 0; d < 2; d++)
+            assert_true(yk_item(yk_select(yk_grad(x[d]), 0, 1)) == (d == bad ? INFINITY : 3));
+        bool skipped;
+        expect_ok(yk_grad_scaler_step(scaler, sgd, &skipped));
+        assert_int_equal(skipped, bad < 2);
+        for (int d = 0; d < 2; d++)
+            assert_true(yk_item(yk_select(x[d], 0, 0)) == (bad < 2 ? 1 : -2));
+        expect_ok(yk_grad_scaler_update(scaler));
+        assert_true(yk_grad_scaler_get_state(scaler).scale == (bad < 2 ? 4 : 8));
+        assert_true(yk_item(yk_grad_scaler_scale(scaler, yk_ones(YK_SHAPE(1), NULL))) == (bad < 2 ? 4 : 8));
+        yk_scope_end(scope);
+    }
+}
+
+/* Two optimizers: what one finds leaves out its own step alone, and lowers the scale of both once. */
+static void test_two_optimizers(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    setup a = make(&(yk_grad_scaler_options){.init_scale = 8}), b = make(NULL);
+    set_grad(&a, 8, 16);
+    set_grad(&b, 8, (double)NAN);
+    bool skipped[2];
+    expect_ok(yk_grad_scaler_step(a.scaler, a.sgd, &skipped[0]));
+    expect_ok(yk_grad_scaler_unscale(a.scaler, b.sgd)); /* looked at, and its step not taken: it counts all the same */
+    expect_x(&a, 1 - 0.1, 2 - 0.2);
+    expect_ok(yk_grad_scaler_update(a.scaler));
+    assert_false(skipped[0]);
+    assert_true(yk_grad_scaler_get_state(a.scaler).scale == 4);
+    set_grad(&b, 4, (double)NAN);
+    set_grad(&a, 4, 4);
+    expect_ok(yk_grad_scaler_step(a.scaler, b.sgd, &skipped[1]));
+    expect_ok(yk_grad_scaler_step(a.scaler, a.sgd, &skipped[0]));
+    assert_true(skipped[1] && !skipped[0]);
+    expect_x(&a, 1 - 0.2, 2 - 0.3);
+    expect_x(&b, 1, 2);
+    yk_scope_end(scope);
+}
+
+/* The scale that a loss was multiplied by lies in memory that an update writes, and a backward after it would multiply
+ * by another: an error, as with PyTorch. */
+static void test_late_backward(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    setup s = make(NULL);
+    yk_tensor *loss = yk_grad_scaler_scale(s.scaler, yk_sum(s.x));
+    set_grad(&s, (double)INFINITY, 1);
+    expect_ok(yk_grad_scaler_step(s.scaler, s.sgd, NULL));
+    expect_ok(yk_grad_scaler_update(s.scaler));
+    assert_int_equal(yk_backward(loss), YK_ERR_STATE);
+    expect_error(YK_ERR_STATE, "mul: version 2, expected 1");
+    /* A state that is set counts, too, and reaches the device. */
+    yk_grad_scaler_state now = yk_grad_scaler_get_state(s.scaler);
+    assert_true(now.scale == 32768);
+    loss = yk_grad_scaler_scale(s.scaler, yk_sum(s.x));
+    now.scale = 16, now.growth_tracker = 3;
+    expect_ok(yk_grad_scaler_set_state(s.scaler, &now));
+    assert_int_equal(yk_backward(loss), YK_ERR_STATE);
+    expect_error(YK_ERR_STATE, "mul: version 3, expected 2");
+    loss = yk_grad_scaler_scale(s.scaler, yk_sum(s.x));
+    assert_true(yk_item(loss) == 3 * 16);
+    set_grad(&s, 0, 0);
+    expect_ok(yk_backward(loss));
+    expect_ok(yk_grad_scaler_step(s.scaler, s.sgd, NULL));
+    expect_x(&s, 1 - 0.1, 2 - 0.1);
+    expect_ok(yk_grad_scaler_update(s.scaler));
+    assert_int_equal(yk_grad_scaler_get_state(s.scaler).growth_tracker, 4);
+    now.growth_tracker = (int64_t)INT32_MAX + 1;
+    refused(yk_grad_scaler_set_state(s.scaler, &now), YK_ERR_ARGUMENT, "growth_tracker 2147483648");
+    yk_scope_end(scope);
+}
+
+/* First used in inference mode, a scaler serves training all the same. */
+static void test_inference_first(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    setup s = make(NULL);
+    bool before = yk_inference_mode_begin();
+    assert_true(yk_item(yk_grad_scaler_scale(s.scaler, yk_sum(s.x))) == 3 * 65536.0);
+    yk_inference_mode_end(before);
+    expect_ok(yk_backward(yk_grad_scaler_scale(s.scaler, yk_sum(s.x))));
+    assert_true(yk_item(yk_select(yk_grad(s.x), 0, 0)) == 65536);
+    yk_scope_end(scope);
+}
+
+/* Gradients of halves (of a module that was moved after its optimizer was made) are divided in f32. */
+static void test_half_gradients(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *m = yk_linear_create(2, 1, &(yk_linear_options){.no_bias = true});
+    yk_parameters *params = yk_module_parameters(m);
+    yk_optimizer *sgd = yk_sgd(params, &(yk_sgd_options){.lr = 1});
+    yk_grad_scaler *scaler = yk_grad_scaler_create(&(yk_grad_scaler_options){.init_scale = 4});
+    assert_non_null(yk_module_to_dtype(m, YK_F16));
+    yk_tensor *w = yk_parameters_at(params, 0);
+    expect_ok(yk_set_grad(w, yk_full(YK_SHAPE(1, 2), 12, &(yk_tensor_options){.dtype = YK_F16})));
+    uint32_t version = yk__version(yk_grad(w));
+    expect_ok(yk_grad_scaler_unscale(scaler, sgd));
+    assert_int_equal(yk_tensor_dtype(yk_grad(w)), YK_F16);
+    assert_true(yk_item(yk_sum(yk_grad(w))) == 6);
+    assert_int_equal(yk__version(yk_grad(w)), version + 1);
+    yk_scope_end(scope);
+}
+
 static void test_disabled(void **state)
 {
     (void)state;
@@ -185,9 +318,14 @@ static void test_value(void **state)
 
 int main(void)
 {
+    setenv("YOKE_CPU_DEVICES", "2", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follows_pytorch), cmocka_unit_test(test_extremes), cmocka_unit_test(test_scale),
-        cmocka_unit_test(test_disabled),        cmocka_unit_test(test_misuse),   cmocka_unit_test(test_value),
+        cmocka_unit_test(test_follows_pytorch), cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_scale),           cmocka_unit_test(test_two_devices),
+        cmocka_unit_test(test_two_optimizers),  cmocka_unit_test(test_late_backward),
+        cmocka_unit_test(test_inference_first), cmocka_unit_test(test_half_gradients),
+        cmocka_unit_test(test_disabled),        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_value),
     };
     return cmocka_run_group_tests_name("grad_scaler", tests, NULL, NULL);
 }

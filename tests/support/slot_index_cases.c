@@ -69,13 +69,19 @@ static void free_index(index_case_data *d)
             pair_free(&d->index[k]);
 }
 
+/* Whether both backends declare the dtype for a slot. */
+static bool both_take(yk__slot slot, yk_dtype dtype)
+{
+    return slot_cpu->takes[slot] & slot_gpu->takes[slot] & 1u << dtype;
+}
+
 /* op: 0 read, 1 write, 2 add */
 static void index_case(const slot_case *self, slot_report *r)
 {
     for (int k = 0; k < YK__DTYPES * INDEX_KINDS * 2 && slot_ready(r) && !r->failed; k++) {
         yk_dtype dtype = (yk_dtype)(k % YK__DTYPES);
         int kind = k / YK__DTYPES % INDEX_KINDS;
-        if (self->op == 2 && (dtype == YK_F16 || dtype == YK_BF16))
+        if (self->op == 2 && !both_take(YK__SLOT_index_put, dtype))
             continue;
         index_case_data d;
         if (make_index(&d, r, dtype, kind, k / YK__DTYPES / INDEX_KINDS, k % LAYOUTS) &&
@@ -158,7 +164,7 @@ static void argsort_case(const slot_case *self, slot_report *r)
         yk_dtype dtype = (yk_dtype)(k % YK__DTYPES);
         const int64_t *shape = shapes[k / YK__DTYPES % 4];
         int dim = k / YK__DTYPES / 4;
-        if (dtype == YK_F16 || dtype == YK_BF16 || shape[dim] == 0)
+        if (!both_take(YK__SLOT_argsort, dtype) || shape[dim] == 0)
             continue;
         int64_t some[3] = {shape[0], shape[1], shape[2]}; /* all of each line, half, or about a tenth */
         some[dim] = k % 3 ? shape[dim] / (k % 3 == 1 ? 2 : 10) : shape[dim];
@@ -175,14 +181,13 @@ static void argsort_case(const slot_case *self, slot_report *r)
 
 static void scan_case(const slot_case *self, slot_report *r)
 {
-    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_I64};
     static const int64_t shapes[][3] = {{3, 5, 7}, {1, 1, 1}, {2, 700, 2}, {4, 0, 2}};
-    for (int k = 0; k < 3 * 4 * 3 * 2 && slot_ready(r) && !r->failed; k++) {
-        yk_dtype dtype = dtypes[k % 3];
-        const int64_t *shape = shapes[k / 3 % 4];
-        int dim = k / 12 % 3;
-        bool reverse = k / 36, product = self->op == YK__CUMPROD;
-        if (shape[dim] == 0)
+    for (int k = 0; k < YK__DTYPES * 4 * 3 * 2 && slot_ready(r) && !r->failed; k++) {
+        yk_dtype dtype = (yk_dtype)(k % YK__DTYPES);
+        const int64_t *shape = shapes[k / YK__DTYPES % 4];
+        int dim = k / YK__DTYPES / 4 % 3;
+        bool reverse = k / YK__DTYPES / 12, product = self->op == YK__CUMPROD;
+        if (!both_take(YK__SLOT_scan, dtype) || shape[dim] == 0)
             continue;
         pair x = {0}, out = {0};
         if (pair_make(&x, r, dtype, 3, shape, k % (LAYOUTS + 1)) &&
