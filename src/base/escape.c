@@ -10,8 +10,7 @@
 #include "base/core.h"
 #include "base/escape.h"
 
-/* Bytes of the UTF-8 character at text[0], 0 where there is none; *code is its number. */
-static size_t decode(const unsigned char *text, size_t size, uint32_t *code)
+size_t yk__utf8_decode(const unsigned char *text, size_t size, uint32_t *code)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
     size_t length = text[0] < 0x80                      ? 1
@@ -44,7 +43,7 @@ static const char *escape(const char *text, size_t size, bool keeps_lines, char 
     size_t used = 0;
     for (size_t at = 0; at < size;) {
         uint32_t code = 0;
-        size_t length = decode(bytes + at, size - at, &code);
+        size_t length = yk__utf8_decode(bytes + at, size - at, &code);
         char piece[16 + 1];
         size_t put = length;
         if (length && (is_plain(code) || (keeps_lines && (code == '\n' || code == '\t')))) {

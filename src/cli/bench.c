@@ -3,6 +3,7 @@
  */
 #include "cli/bench.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -30,4 +31,15 @@ int64_t bench_count(double wanted, int64_t least, int64_t most)
     if (!(wanted > (double)least))
         return least;
     return wanted < (double)most ? (int64_t)wanted : most;
+}
+
+yk_status bench_print_json(json_t *object)
+{
+    char *line = yk__json_line(object, YK__JSON_DIGITS);
+    if (!line)
+        return yk__fail(YK_ERR_MEMORY, "out of memory for a line of JSON");
+    fputs(line, stdout);
+    fflush(stdout); /* a row takes its time, and who reads this wants it at once */
+    free(line);
+    return YK_OK;
 }

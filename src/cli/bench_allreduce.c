@@ -159,12 +159,16 @@ static yk_status run(const bench *b)
             return status;
         double algorithm = (double)b->sizes[i] / seconds / 1e9, bus = algorithm * 2 * (ranks - 1) / ranks;
         if (first && b->json)
-            printf("{\"subject\":\"allreduce\",\"ranks\":%d,\"backend\":\"%s\",\"path\":\"%s\",\"bytes\":%" PRId64
-                   ",\"time_us_median\":%.6g,\"algbw_gbps\":%.6g,\"busbw_gbps\":%.6g}\n",
-                   ranks, yk_process_group_backend(NULL), path, b->sizes[i], seconds * 1e6, algorithm, bus);
+            status = bench_print_json(
+                json_pack("{s:s,s:i,s:s,s:s,s:I,s:o,s:o,s:o}", "subject", "allreduce", "ranks", ranks, "backend",
+                          yk_process_group_backend(NULL), "path", path, "bytes", (json_int_t)b->sizes[i],
+                          "time_us_median", yk__json_number(seconds * 1e6, BENCH_DIGITS), "algbw_gbps",
+                          yk__json_number(algorithm, BENCH_DIGITS), "busbw_gbps", yk__json_number(bus, BENCH_DIGITS)));
         else if (first)
             printf("%14" PRId64 " %14.2f %12.3f %12.3f\n", b->sizes[i], seconds * 1e6, algorithm, bus);
         fflush(stdout);
+        if (status)
+            return status;
     }
     return YK_OK;
 }

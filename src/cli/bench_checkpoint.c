@@ -217,21 +217,29 @@ static yk_status remove_folders(const bench *b)
     return rmdir(b->root) < 0 && errno != ENOENT ? yk__fail_errno("%s", b->root) : YK_OK;
 }
 
-static void report(bench *b)
+static yk_status report(bench *b)
 {
     double gb = (double)b->bytes / 1e9, write = bench_median(b->write, b->rounds),
            save = bench_median(b->save, b->rounds), load = bench_median(b->load, b->rounds),
            mapped = bench_median(b->load_map, b->rounds), copy = bench_median(b->memcpy_, b->rounds),
            stall = bench_median(b->stall, b->rounds);
     if (b->json) {
-        printf("{\"subject\":\"checkpoint\",\"bytes\":%zu,\"write_gbs\":%.6g,\"save_gbs\":%.6g,\"load_gbs\":%.6g,"
-               "\"load_map_gbs\":%.6g,\"memcpy_ms\":%.6g,\"stall_ms\":%.6g,\"first_stall_ms\":%.6g",
-               b->bytes, gb / write, gb / save, gb / load, gb / mapped, 1e3 * copy, 1e3 * stall, 1e3 * b->first_stall);
-        if (b->pt)
-            printf(",\"pt_copy_gbs\":%.6g,\"pt_map_gbs\":%.6g", gb / bench_median(b->pt_copy, b->rounds),
-                   gb / bench_median(b->pt_map, b->rounds));
-        puts("}");
-        return;
+        json_t *row =
+            json_pack("{s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "subject", "checkpoint", "bytes", (json_int_t)b->bytes,
+                      "write_gbs", yk__json_number(gb / write, BENCH_DIGITS), "save_gbs",
+                      yk__json_number(gb / save, BENCH_DIGITS), "load_gbs", yk__json_number(gb / load, BENCH_DIGITS),
+                      "load_map_gbs", yk__json_number(gb / mapped, BENCH_DIGITS), "memcpy_ms",
+                      yk__json_number(1e3 * copy, BENCH_DIGITS), "stall_ms", yk__json_number(1e3 * stall, BENCH_DIGITS),
+                      "first_stall_ms", yk__json_number(1e3 * b->first_stall, BENCH_DIGITS));
+        if (row && b->pt &&
+            (json_object_set_new(row, "pt_copy_gbs",
+                                 yk__json_number(gb / bench_median(b->pt_copy, b->rounds), BENCH_DIGITS)) ||
+             json_object_set_new(row, "pt_map_gbs",
+                                 yk__json_number(gb / bench_median(b->pt_map, b->rounds), BENCH_DIGITS)))) {
+            json_decref(row);
+            row = NULL;
+        }
+        return bench_print_json(row);
     }
     printf("%.1f MB of state, medians of %" PRId64 " rounds\n", gb * 1e3, b->rounds);
     printf("write and fsync   %8.3f GB/s\n", gb / write);
@@ -244,6 +252,7 @@ static void report(bench *b)
     if (b->pt)
         printf(".pt, copied       %8.3f GB/s   mapped %.3f GB/s, both verified\n",
                gb / bench_median(b->pt_copy, b->rounds), gb / bench_median(b->pt_map, b->rounds));
+    return YK_OK;
 }
 
 static const char examples[] = "  yoke bench checkpoint --megabytes 2000 --dir /data\n";
@@ -274,9 +283,9 @@ int cli_bench_checkpoint(int argc, char **argv)
         status = measure(&b);
     if (b.root && remove_folders(&b) && !status)
         status = yk__error_code();
+    if (!status)
+        status = report(&b);
     code = status ? cli_failed() : EXIT_DONE;
-    if (code == EXIT_DONE)
-        report(&b);
     free(b.folder);
     free(b.plain);
     free(b.root);

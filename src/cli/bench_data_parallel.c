@@ -162,36 +162,47 @@ static yk_status train(const bench *b, run *r, double *times)
     return yk_data_parallel_report(model, r->times);
 }
 
-static void print(const bench *b, const run *r)
+static double peak_mb(const run *r, int device)
+{
+    return (double)r->times[device].peak_memory / (1 << 20);
+}
+
+static yk_status print_json(const run *r)
+{
+    json_t *memory = json_array();
+    int failed = memory == NULL;
+    for (int i = 0; i < r->count && !failed; i++)
+        failed = json_array_append_new(memory, yk__json_fixed(peak_mb(r, i), 2));
+    if (failed) {
+        json_decref(memory);
+        memory = NULL;
+    }
+    return bench_print_json(json_pack("{s:i,s:o,s:o,s:o}", "devices", r->count, "iterations_per_second",
+                                      yk__json_number(r->per_second, BENCH_DIGITS), "loss",
+                                      yk__json_number(r->loss, BENCH_DIGITS), "peak_memory_mb", memory));
+}
+
+static yk_status print(const bench *b, const run *r)
 {
     if (b->json)
-        printf("{\"devices\":%d,\"iterations_per_second\":%.6g,\"loss\":%.6g,\"peak_memory_mb\":[", r->count,
-               r->per_second, r->loss);
-    else
-        printf("%7d  %10" PRId64 "  %9.2f  %8.4f  ", r->count, b->steps, r->per_second, r->loss);
+        return print_json(r);
+    printf("%7d  %10" PRId64 "  %9.2f  %8.4f  ", r->count, b->steps, r->per_second, r->loss);
     for (int i = 0; i < r->count; i++)
-        printf(b->json ? "%s%.2f" : "%s%.1f",
-               i == 0    ? ""
-               : b->json ? ","
-                         : " ",
-               (double)r->times[i].peak_memory / (1 << 20));
-    printf(b->json ? "]}\n" : "\n");
+        printf("%s%.1f", i == 0 ? "" : " ", peak_mb(r, i));
+    printf("\n");
     fflush(stdout);
+    return YK_OK;
 }
 
 /* A number of devices that cannot be used has a row, too. */
-static void print_failure(const bench *b, int count, const yk_error *error)
+static yk_status print_failure(const bench *b, int count, const yk_error *error)
 {
-    if (b->json) {
-        json_t *row = json_pack("{s:i,s:s}", "devices", count, "error", error->message);
-        char *text = row ? json_dumps(row, JSON_COMPACT) : NULL;
-        printf("%s\n", text ? text : "{}");
-        free(text);
-        json_decref(row);
-    } else {
-        printf("%7d  %s\n", count, error->message);
-    }
+    if (b->json)
+        return bench_print_json(
+            json_pack("{s:i,s:o}", "devices", count, "error", yk__json_text(error->message, strlen(error->message))));
+    printf("%7d  %s\n", count, error->message);
     fflush(stdout);
+    return YK_OK;
 }
 
 static yk_status run_one(const bench *b, int count, double *times)
@@ -205,9 +216,7 @@ static yk_status run_one(const bench *b, int count, double *times)
                                       yk_device_count(YK_CPU), count)
                            : train(b, &r, times);
     yk_scope_end(scope);
-    if (!status)
-        print(b, &r);
-    return status;
+    return status ? status : print(b, &r);
 }
 
 static yk_status run_all(bench *b)
@@ -230,8 +239,8 @@ static yk_status run_all(bench *b)
         if (!run_one(b, b->counts[i], times))
             continue;
         yk__error_take(&error);
-        print_failure(b, b->counts[i], &error);
         first = first.code ? first : error;
+        status = print_failure(b, b->counts[i], &error);
     }
     yk__error_put(&first);
     free(times);

@@ -98,9 +98,13 @@ int cli_bench_loader(int argc, char **argv)
     code = measure(&b, &rate) ? cli_failed() : EXIT_DONE;
     yk_scope_end(program);
     if (code == EXIT_DONE && b.json)
-        printf("{\"subject\":\"loader\",\"data\":\"%.*s\",\"workers\":%" PRId64 ",\"batch_size\":%" PRId64
-               ",\"dtype\":\"%s\",\"images_per_second\":%.6g,\"peak_rss_mb\":%.1f}\n",
-               (int)strcspn(b.data, ":"), b.data, b.workers, b.batch_size, b.dtype, rate, bench_peak_rss_mb());
+        code = bench_print_json(json_pack("{s:s,s:o,s:I,s:I,s:s,s:o,s:o}", "subject", "loader", "data",
+                                          yk__json_text(b.data, strcspn(b.data, ":")), "workers", (json_int_t)b.workers,
+                                          "batch_size", (json_int_t)b.batch_size, "dtype", b.dtype, "images_per_second",
+                                          yk__json_number(rate, BENCH_DIGITS), "peak_rss_mb",
+                                          yk__json_fixed(bench_peak_rss_mb(), 1)))
+                   ? cli_failed()
+                   : EXIT_DONE;
     else if (code == EXIT_DONE)
         printf("%s, batch %" PRId64 ", %s, %" PRId64 " workers: %.0f images/s\n", b.data, b.batch_size, b.dtype,
                b.workers, rate);

@@ -87,11 +87,11 @@ static yk_status row(const bench *b, const ops_case *c, ops_direction direction)
             return status;
     }
     if (b->json && b->list)
-        printf("{\"case\":\"%s\",\"direction\":\"%s\",\"bound\":\"%s\"}\n", c->text, name, bound);
-    else if (b->json)
-        printf("{\"case\":\"%s\",\"direction\":\"%s\",\"bound\":\"%s\",\"us\":%.5g}\n", c->text, name, bound,
-               seconds * 1e6);
-    else if (b->list)
+        return bench_print_json(json_pack("{s:s,s:s,s:s}", "case", c->text, "direction", name, "bound", bound));
+    if (b->json)
+        return bench_print_json(json_pack("{s:s,s:s,s:s,s:o}", "case", c->text, "direction", name, "bound", bound, "us",
+                                          yk__json_number(seconds * 1e6, BENCH_TIME_DIGITS)));
+    if (b->list)
         printf("%-11s %-10s %s\n", name, bound, c->text);
     else
         printf("%11.2f us  %-11s %-10s %s\n", seconds * 1e6, name, bound, c->text);

@@ -468,7 +468,7 @@ const char *ops_bound_name(ops_bound bound)
     return names[bound];
 }
 
-static yk_status take_gradients(ops_subject *s, yk_tensor *out, bool keep)
+static yk_status compute_gradients(ops_subject *s, yk_tensor *out, bool keep)
 {
     yk_status status = yk_backward_with(out, &(yk_backward_options){.gradient = s->gradient, .retain_graph = keep});
     for (int i = 0; i < OPS_OPERANDS && !status; i++) {
@@ -488,9 +488,9 @@ yk_status ops_once(ops_subject *s, ops_direction direction)
         yk_tensor *out = s->operation->forward(s);
         status = out ? YK_OK : yk__error_code();
         if (direction == OPS_BOTH && !status)
-            status = take_gradients(s, out, false);
+            status = compute_gradients(s, out, false);
     } else {
-        status = take_gradients(s, s->out, true);
+        status = compute_gradients(s, s->out, true);
     }
     yk_scope_end(scope);
     return status;

@@ -149,18 +149,22 @@ static yk_status report(const bench *b, work *w, double *times, int64_t count)
         exposed = each[i].exposed > exposed ? each[i].exposed : exposed;
     double rate = (double)(world * b->accumulate * b->batch_size) / median;
     yk_memory_info tensors;
-    if (yk_device_memory((yk_device){0}, &tensors)) {
+    yk_status status = yk_device_memory((yk_device){0}, &tensors);
+    if (status) {
         free(each);
-        return yk__error_code();
+        return status;
     }
     if (w->ranks.rank == 0 && b->json) {
-        printf("{\"subject\":\"step\",\"model\":\"%s\",\"batch_size\":%" PRId64 ",\"threads\":%" PRId64
-               ",\"image_size\":%" PRId64 ",\"num_classes\":%" PRId64 ",\"dtype\":\"%s\",\"steps\":%" PRId64
-               ",\"step_ms_median\":%.5g,\"step_ms_min\":%.5g,\"images_per_second\":%.6g,\"peak_rss_mb\":%.1f"
-               ",\"peak_memory_mb\":%.2f,\"accumulate\":%" PRId64 ",\"world_size\":%d,\"exposed_ms\":%.5g}\n",
-               b->model, b->batch_size, b->threads, b->image_size, b->num_classes, b->dtype, count, median * 1e3,
-               fastest * 1e3, rate, memory, (double)tensors.peak_allocated / (1 << 20), b->accumulate, world,
-               exposed * 1e3);
+        double allocated = (double)tensors.peak_allocated / (1 << 20);
+        status = bench_print_json(json_pack(
+            "{s:s,s:s,s:I,s:I,s:I,s:I,s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:I,s:i,s:o}", "subject", "step", "model", b->model,
+            "batch_size", (json_int_t)b->batch_size, "threads", (json_int_t)b->threads, "image_size",
+            (json_int_t)b->image_size, "num_classes", (json_int_t)b->num_classes, "dtype", b->dtype, "steps",
+            (json_int_t)count, "step_ms_median", yk__json_number(median * 1e3, BENCH_TIME_DIGITS), "step_ms_min",
+            yk__json_number(fastest * 1e3, BENCH_TIME_DIGITS), "images_per_second", yk__json_number(rate, BENCH_DIGITS),
+            "peak_rss_mb", yk__json_fixed(memory, 1), "peak_memory_mb", yk__json_fixed(allocated, 2), "accumulate",
+            (json_int_t)b->accumulate, "world_size", world, "exposed_ms",
+            yk__json_number(exposed * 1e3, BENCH_TIME_DIGITS)));
     } else if (w->ranks.rank == 0) {
         printf("%s, batch %" PRId64 " of %" PRId64 "x%" PRId64 ", %s, %" PRId64
                " thread%s: %.3f ms a step (median of %" PRId64 ", fastest %.3f), %.0f images/s, peak memory %.0f MB\n",
@@ -173,7 +177,7 @@ static yk_status report(const bench *b, work *w, double *times, int64_t count)
             yk_clear_error(); /* stdout is checked at the end of the program */
     }
     free(each);
-    return YK_OK;
+    return status;
 }
 
 static const char examples[] = "  yoke bench step --model lenet --batch-size 4\n"

@@ -4,19 +4,19 @@
  * {"event":"step","epoch":0,"step":1,"loss":2.3021,"samples_per_second":812.5}
  * {"event":"eval","epoch":0,"loss":1.9,"accuracy":0.8123}
  *
- * JSON has no NaN and no infinity: null stands for both.
+ * A number that is not finite is null.
  */
 #include "cli/run_log.h"
 
-#include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/core.h"
+#include "base/json_line.h"
 
-#define FLUSH_SECONDS 0.5
+#define FLUSH_SECONDS 0.5 /* who follows a log sees steps soon, and fast steps do not pay for a system call each */
+enum { RATE_DIGITS = 6, ACCURACY_DIGITS = 9 }; /* an accuracy is a quotient of counts, exact to a float's digits */
 
 yk_status run_log_open(run_log *log, const char *path, yk_dtype dtype)
 {
@@ -26,17 +26,26 @@ yk_status run_log_open(run_log *log, const char *path, yk_dtype dtype)
     return YK_OK;
 }
 
+/* The step that a line tells of; -1 for any other line. */
+static int64_t step_of(const char *line, size_t length)
+{
+    json_t *object = json_loadb(line, length, 0, NULL);
+    const char *event = json_string_value(json_object_get(object, "event"));
+    const json_t *step = json_object_get(object, "step");
+    int64_t found = event && strcmp(event, "step") == 0 && json_is_integer(step) ? json_integer_value(step) : -1;
+    json_decref(object);
+    return found;
+}
+
 /* Where the lines that a run may keep end which goes on behind `step`. */
 static off_t kept_length(FILE *file, int64_t step)
 {
-    static const char start[] = "{\"event\":\"step\",";
     char *line = NULL;
     size_t size = 0;
     off_t kept = 0;
     ssize_t length;
     while ((length = getline(&line, &size, file)) > 0 && line[length - 1] == '\n') {
-        const char *at = strncmp(line, start, sizeof(start) - 1) == 0 ? strstr(line, "\"step\":") : NULL;
-        int64_t found = at ? strtoll(at + sizeof("\"step\":") - 1, NULL, 10) : -1;
+        int64_t found = step_of(line, (size_t)length);
         if (found <= step)
             kept += length;
         if (found >= step)
@@ -65,17 +74,14 @@ yk_status run_log_flush(run_log *log)
     return YK_OK;
 }
 
-static const char *number(double value, int digits, char text[32])
+/* Takes over the object; NULL is want of memory. */
+static yk_status write_line(run_log *log, json_t *object)
 {
-    if (isfinite(value))
-        snprintf(text, 32, "%.*g", digits, value);
-    else
-        snprintf(text, 32, "null");
-    return text;
-}
-
-static yk_status written(run_log *log)
-{
+    char *line = yk__json_line(object, log->digits > YK__JSON_DIGITS ? log->digits : YK__JSON_DIGITS);
+    if (!line)
+        return yk__fail(YK_ERR_MEMORY, "%s: out of memory for a line", log->path);
+    fputs(line, log->file);
+    free(line);
     double now = yk__now();
     if (now - log->flushed >= FLUSH_SECONDS) {
         fflush(log->file);
@@ -88,22 +94,19 @@ yk_status run_log_step(run_log *log, int64_t epoch, int64_t step, double loss, d
 {
     if (!log->file)
         return YK_OK;
-    char text[2][32];
-    fprintf(log->file,
-            "{\"event\":\"step\",\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"loss\":%s,\"samples_per_second\":%s}\n",
-            epoch, step, number(loss, log->digits, text[0]), number(samples_per_second, 6, text[1]));
-    return written(log);
+    return write_line(log, json_pack("{s:s,s:I,s:I,s:o,s:o}", "event", "step", "epoch", (json_int_t)epoch, "step",
+                                     (json_int_t)step, "loss", yk__json_number(loss, log->digits), "samples_per_second",
+                                     yk__json_number(samples_per_second, RATE_DIGITS)));
 }
 
 yk_status run_log_eval(run_log *log, int64_t epoch, double loss, double accuracy)
 {
     if (!log->file)
         return YK_OK;
-    char text[2][32];
-    fprintf(log->file, "{\"event\":\"eval\",\"epoch\":%" PRId64 ",\"loss\":%s,\"accuracy\":%s}\n", epoch,
-            number(loss, log->digits, text[0]), number(accuracy, 9, text[1]));
     log->flushed = 0;
-    return written(log);
+    return write_line(log, json_pack("{s:s,s:I,s:o,s:o}", "event", "eval", "epoch", (json_int_t)epoch, "loss",
+                                     yk__json_number(loss, log->digits), "accuracy",
+                                     yk__json_number(accuracy, ACCURACY_DIGITS)));
 }
 
 yk_status run_log_close(run_log *log)

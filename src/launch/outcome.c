@@ -14,6 +14,7 @@
 
 #include "base/core.h"
 #include "base/escape.h"
+#include "base/json_line.h"
 #include "launch/exit_codes.h"
 #include "launch/outcome.h"
 
@@ -213,92 +214,76 @@ void yk__outcome_print(group *g, const yk__outcome *end, const yk__outcome_conte
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------- */
 
-/* Length of the UTF-8 character at `s`, or 0 where there is none. */
-static int character(const unsigned char *s, size_t left)
+static json_t *text_json(const char *text)
 {
-    int length = s[0] < 0x80                   ? 1
-                 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
-                 : (s[0] & 0xf0) == 0xe0       ? 3
-                 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
-                                               : 0;
-    if ((size_t)length > left)
-        return 0;
-    for (int i = 1; i < length; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
-        (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0; /* too long a form, a surrogate, beyond the last character */
-    return length;
+    return yk__json_text(text, strlen(text));
 }
 
-static void put_string(FILE *out, const char *text, size_t size)
-{
-    putc('"', out);
-    for (size_t i = 0; i < size;) {
-        const unsigned char *s = (const unsigned char *)text + i;
-        int length = character(s, size - i);
-        if (length == 0)
-            fputs("\\ufffd", out);
-        else if (*s == '"' || *s == '\\')
-            fprintf(out, "\\%c", *s);
-        else if (*s < 0x20 || *s == 0x7F)
-            fprintf(out, "\\u%04x", *s);
-        else if (length == 2 && s[0] == 0xC2 && s[1] < 0xA0) /* C1 */
-            fprintf(out, "\\u%04x", s[1]);
-        else
-            fwrite(s, 1, (size_t)length, out);
-        i += length ? (size_t)length : 1;
-    }
-    putc('"', out);
-}
-
-static void put_worker(FILE *out, const worker *w)
+/* The members that every process has. */
+static json_t *worker_json(const worker *w)
 {
     char name[32];
-    fprintf(out, "\"rank\":%d,\"local_rank\":%d,\"pid\":%d,", w->rank, w->local_rank, (int)w->pid);
-    if (w->running || WIFSIGNALED(w->status))
-        fprintf(out, "\"exit_code\":null,");
-    else
-        fprintf(out, "\"exit_code\":%d,", WEXITSTATUS(w->status));
-    if (!w->running && WIFSIGNALED(w->status))
-        fprintf(out, "\"signal\":\"%s\"", yk__signal_name(WTERMSIG(w->status), name));
-    else
-        fprintf(out, "\"signal\":null");
+    bool by_signal = !w->running && WIFSIGNALED(w->status);
+    json_t *code = w->running || by_signal ? json_null() : json_integer(WEXITSTATUS(w->status));
+    json_t *signal = by_signal ? json_string(yk__signal_name(WTERMSIG(w->status), name)) : json_null();
+    return json_pack("{s:i,s:i,s:i,s:o,s:o}", "rank", w->rank, "local_rank", w->local_rank, "pid", (int)w->pid,
+                     "exit_code", code, "signal", signal);
 }
 
-static void put_text(FILE *out, const char *name, const char *text)
+/* The last lines, one string each. */
+static json_t *lines_json(const char *tail)
 {
-    fprintf(out, "\"%s\":", name);
-    put_string(out, text, strlen(text));
+    json_t *lines = json_array();
+    int failed = lines == NULL;
+    for (const char *line = tail, *last; !failed && line && *line; line = *last ? last + 1 : last) {
+        last = strchrnul(line, '\n');
+        failed = json_array_append_new(lines, yk__json_text(line, (size_t)(last - line)));
+    }
+    if (!failed)
+        return lines;
+    json_decref(lines);
+    return NULL;
 }
 
-static void put_failure(FILE *out, const yk__outcome *end)
+/* Adds the second object's members to the first; takes over both. */
+static json_t *joined(json_t *object, json_t *more)
+{
+    int failed = !object || !more || json_object_update(object, more);
+    json_decref(more);
+    if (!failed)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *failure_json(const yk__outcome *end)
 {
     worker failed = {.rank = end->rank, .local_rank = end->local_rank, .pid = end->pid, .status = end->status};
-    fprintf(out, "{");
-    put_worker(out, &failed);
-    fprintf(out, ",");
-    put_text(out, "host", end->host);
-    fprintf(out, ",\"seconds\":%.3f,\"stderr\":[", end->seconds);
-    for (const char *line = end->tail, *last; line && *line; line = *last ? last + 1 : last) {
-        last = strchrnul(line, '\n');
-        put_string(out, line, (size_t)(last - line));
-        if (*last && last[1])
-            putc(',', out);
+    return joined(worker_json(&failed), json_pack("{s:o,s:o,s:o}", "host", text_json(end->host), "seconds",
+                                                  yk__json_fixed(end->seconds, 3), "stderr", lines_json(end->tail)));
+}
+
+/* The processes of this node but the one that the end names. */
+static json_t *others_json(const group *g, const worker *one)
+{
+    json_t *list = json_array();
+    int failed = list == NULL;
+    for (int i = 0; i < g->count && !failed; i++) {
+        const worker *w = &g->workers[i];
+        if (w == one || !w->pid)
+            continue;
+        failed = json_array_append_new(
+            list, joined(worker_json(w), json_pack("{s:b,s:b}", "stopped", w->asked, "killed", w->killed)));
     }
-    fprintf(out, "]}");
+    if (!failed)
+        return list;
+    json_decref(list);
+    return NULL;
 }
 
 char *yk__outcome_json(const group *g, const yk__outcome *end, const yk__outcome_context *facts)
 {
-    char *text = NULL, message[YK__OUTCOME_TEXT];
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    if (!out)
-        return NULL;
-    const worker *one = cause_of(g, end);
+    char message[YK__OUTCOME_TEXT];
     if (end->kind == YK__RUN_FAILED) {
         char how[YK__ENDING_TEXT];
         yk__ending_describe(end->status, how);
@@ -307,33 +292,10 @@ char *yk__outcome_json(const group *g, const yk__outcome *end, const yk__outcome
     } else {
         yk__outcome_describe(end, facts->host, message);
     }
-    fprintf(out, "{");
-    put_text(out, "message", message);
-    fprintf(out, ",");
-    put_text(out, "job_id", facts->job);
-    fprintf(out, ",");
-    put_text(out, "host", facts->host);
-    fprintf(out, ",\"time\":%lld,\"restarts\":%lld,\"exit_code\":%d,\"failure\":", (long long)time(NULL),
-            (long long)facts->restarts, end->code);
-    if (end->kind == YK__RUN_FAILED)
-        put_failure(out, end);
-    else
-        fprintf(out, "null");
-    fprintf(out, ",\"others\":[");
-    bool first = true;
-    for (int i = 0; i < g->count; i++) {
-        const worker *w = &g->workers[i];
-        if (w == one || !w->pid)
-            continue;
-        fprintf(out, "%s{", first ? "" : ",");
-        first = false;
-        put_worker(out, w);
-        fprintf(out, ",\"stopped\":%s,\"killed\":%s}", w->asked ? "true" : "false", w->killed ? "true" : "false");
-    }
-    fprintf(out, "]}\n");
-    if (fclose(out)) {
-        free(text);
-        return NULL;
-    }
-    return text;
+    json_t *failure = end->kind == YK__RUN_FAILED ? failure_json(end) : json_null();
+    json_t *object = json_pack("{s:o,s:o,s:o,s:I,s:I,s:i,s:o,s:o}", "message", text_json(message), "job_id",
+                               text_json(facts->job), "host", text_json(facts->host), "time", (json_int_t)time(NULL),
+                               "restarts", (json_int_t)facts->restarts, "exit_code", end->code, "failure", failure,
+                               "others", others_json(g, cause_of(g, end)));
+    return yk__json_line(object, YK__JSON_DIGITS);
 }

@@ -324,7 +324,7 @@ exits 3 "the first decides" run -n 2 bash -c 'if [ $RANK = 0 ]; then trap "exit 
 says err "rank 0 stopped exit code 9"
 
 exits 4 "--error-file" run -n 2 --error-file report.json --job-id j bash -c 'if [ $RANK = 1 ]; then printf "tab\t quote\" bad\377 e\303\251\n" >&2; exit 4; fi; exec sleep '$mark
-ok "JSON: the failure" grep -qE '"exit_code":4,"failure":\{"rank":1,"local_rank":1,"pid":[0-9]+,"exit_code":4,"signal":null,"host":"[^"]+","seconds":[0-9.]+,"stderr":\["tab\\u0009 quote\\" bad\\ufffd e'$'\303\251''"\]\}' report.json
+ok "JSON: the failure" grep -qE '"exit_code":4,"failure":\{"rank":1,"local_rank":1,"pid":[0-9]+,"exit_code":4,"signal":null,"host":"[^"]+","seconds":[0-9.]+,"stderr":\["tab\\t quote\\" bad'$'\357\277\275'' e'$'\303\251''"\]\}' report.json
 ok "JSON: the others" grep -qE '"others":\[\{"rank":0,"local_rank":0,"pid":[0-9]+,"exit_code":null,"signal":"SIGTERM","stopped":true,"killed":false\}\]\}$' report.json
 if command -v python3 > /dev/null; then
     ok "is read by a parser" python3 -c 'import json; r = json.load(open("report.json")); assert r["job_id"] == "j" and r["message"].endswith("exit code 4")'
