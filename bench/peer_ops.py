@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import peer_networks
 
+HALVES = {"bf16": torch.bfloat16, "f16": torch.float16}
 FORMATS = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
@@ -57,6 +58,8 @@ class Subject:
             if self.case.sizes(key):
                 self.inputs.append(self.random(key))
         getattr(self, "prepare_" + self.case.operation, lambda: None)()
+        if "dtype" in self.case.values:
+            self.inputs = [x.to(HALVES[self.case.values["dtype"]]) for x in self.inputs]
         self.direction = direction
         if direction in ("forward", "step"):
             return

@@ -496,6 +496,15 @@ yk_status ops_once(ops_subject *s, ops_direction direction)
     return status;
 }
 
+/* "dtype=bf16" or "dtype=f16": all operands. */
+static yk_status cast_operands(ops_subject *s)
+{
+    bool bf16 = ops_text_is(s->text, "dtype", "bf16"), f16 = ops_text_is(s->text, "dtype", "f16");
+    for (int i = 0; i < OPS_OPERANDS && (bf16 || f16); i++)
+        s->in[i] = s->in[i] ? yk_cast(s->in[i], bf16 ? YK_BF16 : YK_F16) : NULL;
+    return yk__error_code();
+}
+
 yk_status ops_prepare(ops_subject *s, const char *text, ops_direction direction)
 {
     *s = (ops_subject){.text = text};
@@ -513,7 +522,7 @@ yk_status ops_prepare(ops_subject *s, const char *text, ops_direction direction)
         if (x || yk__error_code())
             s->in[count++] = x;
     }
-    if (yk__error_code() || (s->operation->prepare && s->operation->prepare(s)))
+    if (yk__error_code() || (s->operation->prepare && s->operation->prepare(s)) || cast_operands(s))
         return yk__error_code();
     if (direction == OPS_FORWARD || direction == OPS_WHOLE_STEP)
         return YK_OK;

@@ -3,7 +3,8 @@
  * GPT-2, LSTMs and LeNet are made of. Layer: cli.
  *
  * layout=inner is the order that convolutions leave their outputs in (height, width, batch, channels), layout=nhwc that
- * of PyTorch's channels_last; without it a tensor is in C order. grad=nchw: the gradient that comes in is in C order.
+ * of PyTorch's channels_last; without it a tensor is in C order. dtype=bf16 or f16: all operands. grad=nchw: the
+ * gradient that comes in is in C order.
  */
 #include "cli/bench_ops.h"
 
@@ -42,6 +43,15 @@ const ops_case ops_cases[] = {
     {"matmul x=48x256x256 y=48x256x64", OPS_ARITHMETIC, TWO},
     {"matmul x=1024x1024 y=1024x1024", OPS_ARITHMETIC, TWO},
     {"attention x=24x256x64", OPS_ARITHMETIC, TWO},
+    /* ---- bound by arithmetic: half precision ---- */
+    {"linear x=512x768 w=3072x768 bias=1 dtype=bf16", OPS_ARITHMETIC, CONV},
+    {"linear x=64x4096 w=4096x4096 bias=1 dtype=bf16", OPS_ARITHMETIC, OPS_FORWARD},
+    {"matmul x=48x256x64 y=48x256x64 transposed=1 dtype=bf16", OPS_ARITHMETIC, TWO},
+    {"matmul x=1024x1024 y=1024x1024 dtype=bf16", OPS_ARITHMETIC, TWO},
+    {"matmul x=1024x1024 y=1024x1024 dtype=f16", OPS_ARITHMETIC, TWO},
+    {"conv2d x=8x64x56x56 w=64x64x3x3 padding=1 layout=inner dtype=bf16", OPS_ARITHMETIC, CONV},
+    {"conv2d x=8x256x14x14 w=256x256x3x3 padding=1 layout=inner dtype=bf16", OPS_ARITHMETIC, CONV},
+    {"conv2d x=8x64x56x56 w=64x64x3x3 padding=1 layout=inner dtype=f16", OPS_ARITHMETIC, OPS_FORWARD},
 
     /* ---- beyond the second-level cache: convolutions with little arithmetic ---- */
     {"conv2d x=8x128x56x56 w=128x1x3x3 padding=1 groups=128 layout=inner", OPS_MEMORY, CONV},
@@ -114,6 +124,7 @@ const ops_case ops_cases[] = {
     {"relu x=4x6x24x24", OPS_SMALL, TWO | OPS_BOTH},
     {"linear x=4x256 w=120x256 bias=1", OPS_SMALL, TWO},
     {"linear x=4x84 w=10x84 bias=1", OPS_SMALL, OPS_BOTH},
+    {"linear x=4x256 w=120x256 bias=1 dtype=bf16", OPS_SMALL, TWO},
     {"matmul x=16x16 y=16x16", OPS_SMALL, TWO},
     {"matmul x=64x64 y=64x64", OPS_SMALL, TWO},
     {"matmul x=8x32x32 y=8x32x32", OPS_SMALL, TWO},

@@ -14,7 +14,8 @@
  *    where one of them is not among these. "float" means one of the floating ones, the same for all float arguments of
  *    the call, but for what is marked "statistic": with f16 and bf16 that is f32. `copy`, `fill` and `where` take every
  *    dtype. A backward slot takes what its forward slot takes.
- *  - f16 and bf16 are computed in f32 and rounded once, when a result is stored.
+ *  - f16 and bf16 are computed in f32 and rounded once, when a result is stored. Products of bf16 may take subnormal
+ *    numbers for zeros.
  *  - Sizes may be 0: then there is nothing to do, but reductions write their identity.
  *  - Results have the same bits for any number of threads.
  *  - Slots are called from any thread, several at once, on the same device too. They return YK_OK or fail with the

@@ -51,7 +51,21 @@ static int64_t at(const yk__view *v, int64_t b, int64_t i, int64_t j)
 
 static double get(const yk__view *v, int64_t i)
 {
+    if (v->dtype == YK_BF16) {
+        uint32_t bits = (uint32_t)((uint16_t *)v->data)[i] << 16;
+        float value;
+        memcpy(&value, &bits, sizeof(value));
+        return (double)value;
+    }
     return v->dtype == YK_F32 ? (double)((float *)v->data)[i] : ((double *)v->data)[i];
+}
+
+/* Rounded down: which of its neighbours a number becomes is nothing here. */
+static uint16_t bf16_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return (uint16_t)(bits >> 16);
 }
 
 static void fill(const yk__view *v, uint64_t seed)
@@ -61,7 +75,9 @@ static void fill(const yk__view *v, uint64_t seed)
         for (int64_t i = 0; i < v->shape[1]; i++)
             for (int64_t j = 0; j < v->shape[2]; j++) {
                 double value = noise(seed, n++);
-                if (v->dtype == YK_F32)
+                if (v->dtype == YK_BF16)
+                    ((uint16_t *)v->data)[at(v, b, i, j)] = bf16_of((float)value);
+                else if (v->dtype == YK_F32)
                     ((float *)v->data)[at(v, b, i, j)] = (float)value;
                 else
                     ((double *)v->data)[at(v, b, i, j)] = value;
@@ -79,6 +95,8 @@ static void check(const struct problem *q, yk_dtype dtype, bool threads)
 {
     const yk__backend *t = yk__backend_of(cpu);
     assert_non_null(t);
+    if (!(t->takes[YK__SLOT_gemm] & 1u << dtype)) /* bf16, without AVX512-BF16: takes_what_the_processor_has */
+        return;
     yk__view a = make(dtype, q->batch, q->m, q->k, q->a, q->a_batch);
     yk__view b = make(dtype, q->batch, q->k, q->n, q->b, q->b_batch);
     yk__view bias2 = make(dtype, 1, 1, q->n, q->a == SPARSE ? SPARSE : ROWS, DENSE);
@@ -90,12 +108,12 @@ static void check(const struct problem *q, yk_dtype dtype, bool threads)
     for (int count = 1; count <= (threads ? 3 : 1); count++) {
         assert_int_equal(yk_set_num_threads(cpu, count), YK_OK);
         yk__view out = make(dtype, q->batch, q->m, q->n, q->out, DENSE);
-        yk__view before = make(YK_F64, q->batch, q->m, q->n, ROWS, DENSE);
+        yk__view before = make(dtype == YK_BF16 ? YK_BF16 : YK_F64, q->batch, q->m, q->n, ROWS, DENSE);
         fill(&before, 4);
         if (q->accumulate)
             fill(&out, 4);
         assert_int_equal(t->gemm(0, &out, &a, &b, q->bias ? &bias : NULL, q->accumulate), YK_OK);
-        double eps = dtype == YK_F32 ? 0x1p-24 : 0x1p-53;
+        double eps = dtype == YK_F64 ? 0x1p-53 : 0x1p-24, rounding = dtype == YK_BF16 ? 0x1.01p-8 : 0;
         for (int64_t s = 0; s < q->batch; s++)
             for (int64_t i = 0; i < q->m; i++)
                 for (int64_t j = 0; j < q->n; j++) {
@@ -114,7 +132,7 @@ static void check(const struct problem *q, yk_dtype dtype, bool threads)
                     double extra = (q->bias ? get(&bias, j * bias.stride[0]) : 0) +
                                    (q->accumulate ? get(&before, at(&before, s, i, j)) : 0);
                     want += extra;
-                    double allowed = 32 * eps * (size + 2);
+                    double allowed = 32 * eps * (size + 2) + rounding * fabs(want);
                     if (!(fabs(got - want) <= allowed))
                         fail_msg("%s, batch %d, m %d, n %d, k %d, orders %d %d %d, bias %d, accumulate %d: at (%d, %d, "
                                  "%d) got %.9g, expected %.9g",
@@ -148,6 +166,7 @@ static void test_orders(void **state)
                             DENSE, DENSE,       flags & 1,   flags & 2};
                         check(&q, YK_F32, false);
                         check(&q, YK_F64, false);
+                        check(&q, YK_BF16, false);
                     }
 }
 
@@ -165,7 +184,15 @@ static void test_blocks(void **state)
                                         ROWS, DENSE,       DENSE,       flags & 1,   flags & 2};
                     check(&q, YK_F32, true);
                     check(&q, YK_F64, flags == 3);
+                    check(&q, YK_BF16, flags == 3);
                 }
+    /* A k of several blocks, of one and of two lengths. */
+    for (int64_t k = 8192; k <= 9001; k += 809)
+        for (int flags = 0; flags < 4; flags++) {
+            struct problem q = {1,     30,    70,        k,        ROWS, COLUMNS, flags & 2 ? COLUMNS : ROWS,
+                                DENSE, DENSE, flags & 1, flags & 2};
+            check(&q, YK_BF16, true);
+        }
 }
 
 static void test_batches(void **state)
@@ -190,7 +217,54 @@ static void test_batches(void **state)
                                         flags & 2};
                     check(&q, YK_F32, true);
                     check(&q, YK_F64, false);
+                    check(&q, YK_BF16, true);
                 }
+}
+
+static void takes_what_the_processor_has(void **state)
+{
+    (void)state;
+    bool there = false;
+#if defined(__x86_64__)
+    there = __builtin_cpu_supports("avx512bf16") && !getenv("YOKE_CPU_ISA");
+#endif
+    const yk__backend *t = yk__backend_of(cpu);
+    if (!there)
+        skip();
+    assert_true(t->takes[YK__SLOT_gemm] & 1u << YK_BF16);
+}
+
+/* A NaN and an infinity in one element reach its row of the result, and no other. */
+static void what_is_not_finite_stays_in_its_row(void **state)
+{
+    (void)state;
+    const yk__backend *t = yk__backend_of(cpu);
+    static const yk_dtype dtypes[] = {YK_F32, YK_BF16};
+    for (int d = 0; d < 2; d++) {
+        if (!(t->takes[YK__SLOT_gemm] & 1u << dtypes[d]))
+            continue;
+        for (int64_t m = 2; m <= 30; m += 14) {
+            yk__view a = make(dtypes[d], 1, m, 33, ROWS, DENSE), b = make(dtypes[d], 1, 33, 40, COLUMNS, DENSE);
+            yk__view out = make(dtypes[d], 1, m, 40, ROWS, DENSE);
+            fill(&a, 1);
+            fill(&b, 2);
+            const float odd[2] = {INFINITY, NAN};
+            for (int i = 0; i < 2; i++) {
+                if (dtypes[d] == YK_F32)
+                    ((float *)a.data)[i * 33 + 32] = odd[i];
+                else
+                    ((uint16_t *)a.data)[i * 33 + 32] = bf16_of(odd[i]);
+            }
+            assert_int_equal(t->gemm(0, &out, &a, &b, NULL, false), YK_OK);
+            for (int64_t j = 0; j < 40; j++) {
+                assert_false(isfinite(get(&out, j)));
+                assert_true(isnan(get(&out, 40 + j)));
+                for (int64_t i = 2; i < m; i++)
+                    assert_true(isfinite(get(&out, i * 40 + j)));
+            }
+            free(a.data), free(b.data), free(out.data);
+        }
+    }
 }
 
 int main(void)
@@ -199,6 +273,8 @@ int main(void)
         cmocka_unit_test(test_orders),
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_batches),
+        cmocka_unit_test(takes_what_the_processor_has),
+        cmocka_unit_test(what_is_not_finite_stays_in_its_row),
     };
     return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
 }

@@ -1,15 +1,16 @@
 /*
  * gemm.c - the matrix product slot. Layer: device/cpu.
  *
- * Four ways, chosen by shape and strides alone. Large products in f32 go to oneDNN. Small products use B's rows where
- * they are; few rows against transposed B are dot products; all others pack B in panels, a block of k at a time, and
- * take rows of A in blocks that stay in L2. Each element of the result is summed in the same order whatever the number
- * of threads.
+ * bf16 is gemm_bf16.c's. Of the others there are four ways, chosen by shape and strides alone. Large products in f32 go
+ * to oneDNN. Small products use B's rows where they are; few rows against transposed B are dot products; all others
+ * pack B in panels, a block of k at a time, and take rows of A in blocks that stay in L2. Each element of the result is
+ * summed in the same order whatever the number of threads.
  */
 #include <string.h>
 
 #include "device/cpu/cpu.h"
 #include "device/cpu/cpu_onednn.h"
+#include "device/cpu/gemm_bf16.h"
 #include "device/cpu/gemm_micro.h"
 
 #if defined(__AVX512F__)
@@ -267,6 +268,8 @@ static void batch_piece(void *arg, int64_t begin, int64_t end, int thread)
 static yk_status gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
                       bool accumulate)
 {
+    if (out->dtype == YK_BF16)
+        return yk__gemm_bf16(device, out, a, b, bias, accumulate);
     struct batch s = {
         .device = device, .out = out, .a = a, .b = b, .accumulate = accumulate, .taken = ATOMIC_FLAG_INIT};
     yk__storage *handle = NULL;
@@ -307,4 +310,6 @@ static yk_status gemm(int device, const yk__view *out, const yk__view *a, const 
 void YK__ISA_NAME(yk__cpu_fill_gemm)(yk__backend *table)
 {
     table->gemm = gemm;
+    if (yk__gemm_bf16_there())
+        table->takes[YK__SLOT_gemm] |= 1 << YK_BF16;
 }
