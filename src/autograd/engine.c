@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "autograd/node.h"
+#include "base/invariant.h"
 #include "device/device_thread.h"
 
 /* Nodes that a small graph needs no memory for. */
@@ -458,6 +459,7 @@ static yk_status run_node(yk__task *task, yk__node *node)
     drop_gradients(node);
     if (!task->retain_graph)
         yk__node_free_saved(node);
+    YK__ASSERT_SOUND(yk__node_check(node));
     for (int i = 0; i < node->n_inputs && !status; i++) {
         if (grads[i] && node->edges[i].node)
             status = check_gradient(node, i, node->edges[i].node, node->edges[i].output, grads[i]);
@@ -541,6 +543,9 @@ static void work(yk__task *task, int q)
         if (!task->left || task->error.code || !queue->heap.count)
             break;
         yk__node *node = heap_pop(&queue->heap);
+        YK__ASSERT_SOUND(queue->heap.count & (queue->heap.count - 1) /* a look at all of a long queue is long */
+                             ? NULL
+                             : yk__ready_nodes_check(queue->heap.nodes, queue->heap.count));
         task_unlock(task);
         yk_status status = task->parallel ? sum_contributions(node) : YK_OK;
         if (!status)

@@ -104,6 +104,10 @@ static inline bool yk__is_one_of(const yk_tensor *x, int count, yk_tensor *const
  * one where x needs none. */
 yk__node *yk__gradient_node(yk_tensor *x, int *output);
 void yk__node_release(yk__node *node);
+/* What is wrong with a node (base/invariant.h): where its parts lie, its edges, its saved tensors, its outputs. */
+const char *yk__node_check(const yk__node *node);
+/* Of the nodes that a backward may run next, a heap with the newest on top: its order, and that each is ready. */
+const char *yk__ready_nodes_check(yk__node *const *heap, size_t count);
 /* What hangs on x, made where there is nothing yet; NULL and an error without memory. */
 yk__autograd_meta *yk__meta_of(yk_tensor *x);
 /* A node for the maker of outs[], with room for what follows it and nothing in it; edges are empty. */

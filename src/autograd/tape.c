@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "autograd/node.h"
+#include "base/invariant.h"
 
 static _Thread_local bool recording_off;
 
@@ -399,6 +400,8 @@ yk__node *yk__node_record(int n_outputs, yk_tensor *const *outs, const yk__op *o
             edge->leaf = yk_tensor_retain(inputs[i]);
         else
             atomic_fetch_add_explicit(&edge->node->references, 1, memory_order_relaxed);
+        if (!status && edge->node->op && edge->node->sequence > node->sequence) /* made just now, of a stale view */
+            node->sequence = atomic_fetch_add_explicit(&sequences, 1, memory_order_relaxed);
     }
     for (int i = 0; i < n_saved && !status; i++) {
         if (!saved[i])
@@ -422,6 +425,7 @@ yk__node *yk__node_record(int n_outputs, yk_tensor *const *outs, const yk__op *o
         yk__node_release(node);
         return NULL;
     }
+    YK__ASSERT_SOUND(yk__node_check(node));
     return node;
 }
 

@@ -21,6 +21,8 @@
 #include <string.h>
 
 #include "base/core.h"
+#include "base/invariant.h"
+#include "base/object_check.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -153,8 +155,63 @@ static slot *ring_pop(ring *r)
     return s;
 }
 
+static const char *check_slot(const slot *s, int size_class, const char *where)
+{
+    const yk__object *object = (const yk__object *)s->object;
+    int references = atomic_load_explicit(&object->references, memory_order_relaxed);
+    if (references >= 0)
+        return yk__broken("%s memory of %zu bytes holds an object with %d references, which is not marked as freed",
+                          where, class_bytes(size_class), references);
+    if (object->size_class != size_class)
+        return yk__broken("%s memory of class %d stands among that of class %d", where, object->size_class, size_class);
+    return NULL;
+}
+
+static const char *check_local(int size_class)
+{
+    const ring *r = &local[size_class];
+    const char *wrong = NULL;
+    if (r->count > LONGEST_LOCAL || r->first >= LONGEST_LOCAL || (r->count && !r->slots))
+        return yk__broken("this thread's queue of class %d begins at %u and has %u slots, of %d", size_class, r->first,
+                          r->count, LONGEST_LOCAL);
+    for (uint32_t i = 0; i < r->count && !wrong; i++)
+        wrong = check_slot(r->slots[ring_index(r, i)], size_class, "this thread's");
+    return wrong;
+}
+
+/* Locked. */
+static const char *check_shared(int size_class)
+{
+    const queue *q = &shared[size_class];
+    const char *wrong = NULL;
+    int64_t count = 0;
+    const slot *last = NULL;
+    for (const slot *s = q->head; s && !wrong && count <= q->count; s = s->next, count++) {
+        wrong = check_slot(s, size_class, "shared");
+        last = s;
+    }
+    if (!wrong && (count != q->count || last != q->tail))
+        wrong = yk__broken("the shared queue of class %d has %lld slots, and says %lld", size_class, (long long)count,
+                           (long long)q->count);
+    return wrong;
+}
+
+const char *yk__handles_check(void)
+{
+    const char *wrong = NULL;
+    pthread_mutex_lock(&lock);
+    for (int size_class = 0; size_class < CLASSES && !wrong; size_class++) {
+        wrong = check_local(size_class);
+        if (!wrong)
+            wrong = check_shared(size_class);
+    }
+    pthread_mutex_unlock(&lock);
+    return wrong;
+}
+
 static void to_shared(int size_class, int64_t count)
 {
+    YK__ASSERT_SOUND(check_local(size_class));
     pthread_mutex_lock(&lock);
     while (count-- > 0)
         push(&shared[size_class], ring_pop(&local[size_class]));
@@ -191,6 +248,7 @@ static void from_shared(int size_class)
         s->next = ready[size_class];
         ready[size_class] = s;
     }
+    YK__ASSERT_SOUND(check_shared(size_class));
     atomic_store_explicit(&shared_count[size_class], shared[size_class].count, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
 }

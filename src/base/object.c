@@ -4,12 +4,15 @@
  * A thread has one stack of owned references; a scope is a depth in a second stack that holds where its part of the
  * first begins. Ending scope d releases everything above its start, newest first.
  */
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/core.h"
+#include "base/invariant.h"
 #include "base/log.h"
+#include "base/object_check.h"
 
 typedef struct open_scope {
     size_t start;
@@ -125,9 +128,40 @@ static bool is_open(yk_scope scope)
     return scope.depth && scope.depth <= stack.depth && stack.scopes[scope.depth - 1].serial == scope.serial;
 }
 
+/* The scopes of `depth` and above, and what they own. */
+static const char *check_from(size_t depth)
+{
+    if (stack.depth > stack.depth_capacity || stack.count > stack.capacity)
+        return yk__broken("%zu scopes are open in memory for %zu, and own %zu objects in memory for %zu", stack.depth,
+                          stack.depth_capacity, stack.count, stack.capacity);
+    for (size_t d = depth; d <= stack.depth; d++) {
+        const open_scope *scope = &stack.scopes[d - 1];
+        size_t end = d < stack.depth ? scope[1].start : stack.count;
+        if (scope->start > end)
+            return yk__broken("scope %zu begins at object %zu, behind its end, %zu", d, scope->start, end);
+        if (d > 1 && scope->serial <= scope[-1].serial)
+            return yk__broken("scope %zu has the serial %" PRIu64 ", the one around it %" PRIu64, d, scope->serial,
+                              scope[-1].serial);
+    }
+    for (size_t i = depth <= stack.depth ? stack.scopes[depth - 1].start : stack.count; i < stack.count; i++) {
+        const yk__object *object = stack.owned[i];
+        int references = object ? atomic_load_explicit(&object->references, memory_order_relaxed) : 0;
+        if (references < 1)
+            return yk__broken("object %zu of those that scopes own, %s, has %d references", i,
+                              object ? object->type->name : "none", references);
+    }
+    return NULL;
+}
+
+const char *yk__scopes_check(void)
+{
+    return check_from(1);
+}
+
 /* Ends the scopes of `depth` and above. */
 static void scopes_end(size_t depth, const char *file, int line)
 {
+    YK__ASSERT_SOUND(check_from(depth));
     const open_scope *scope = &stack.scopes[depth - 1];
     size_t start = scope->start;
     yk__ending before = {0};
@@ -238,6 +272,7 @@ void *yk_scope_return_object(yk_scope scope, void *object)
             at = border;
             stack.scopes[depth - 1].start++;
         }
+        YK__ASSERT_SOUND(check_from(scope.depth));
         return object;
     }
     yk__fail(YK_ERR_STATE, "scope_return: the object is not owned by this scope");

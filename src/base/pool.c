@@ -12,34 +12,12 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "base/core.h"
+#include "base/invariant.h"
+#include "base/pool.h"
 
+/* Turns of waiting before a thread sleeps: 30 to 150 us, longer than what comes between two kernels of a step, and not
+ * much longer than a sleep and waking from it take. */
 enum { SPINS = 4000 };
-#define OPEN   ((unsigned long long)1 << 31)
-#define INSIDE (OPEN - 1)
-
-struct yk__pool {
-    int threads;
-    pthread_t *handles;
-    atomic_bool busy;
-
-    /* one run */
-    yk__range_fn fn;
-    void *arg;
-    int64_t n, grain;
-    int most; /* threads of a higher number have no part in the run */
-    _Alignas(64) atomic_llong next;
-
-    /* generation << 32 | open << 31 | workers inside */
-    _Alignas(64) atomic_ullong state;
-    atomic_int sleepers;
-    atomic_bool stop;
-    pthread_mutex_t lock;
-    pthread_cond_t wake, done;
-
-    bool forked;              /* the threads are those of the parent process: there are none */
-    yk__pool *before, *after; /* in the list */
-};
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static yk__pool *list;
@@ -61,7 +39,7 @@ static inline void cpu_relax(void)
 #endif
 }
 
-static void take_pieces(yk__pool *pool, int thread)
+static void run_pieces(yk__pool *pool, int thread)
 {
     inside = true;
     for (;;) {
@@ -96,7 +74,7 @@ static unsigned next_generation(yk__pool *pool, unsigned seen)
 static bool enter(yk__pool *pool, unsigned generation)
 {
     unsigned long long state = atomic_load_explicit(&pool->state, memory_order_acquire);
-    while ((unsigned)(state >> 32) == generation && (state & OPEN)) {
+    while ((unsigned)(state >> 32) == generation && (state & YK__POOL_OPEN)) {
         if (atomic_compare_exchange_weak_explicit(&pool->state, &state, state + 1, memory_order_acq_rel,
                                                   memory_order_acquire))
             return true;
@@ -107,7 +85,7 @@ static bool enter(yk__pool *pool, unsigned generation)
 static void leave(yk__pool *pool)
 {
     unsigned long long before = atomic_fetch_sub_explicit(&pool->state, 1, memory_order_acq_rel);
-    if ((before & INSIDE) == 1 && !(before & OPEN)) { /* the caller may be waiting for the last one */
+    if ((before & YK__POOL_INSIDE) == 1 && !(before & YK__POOL_OPEN)) { /* the caller may be waiting for the last one */
         pthread_mutex_lock(&pool->lock);
         pthread_cond_signal(&pool->done);
         pthread_mutex_unlock(&pool->lock);
@@ -127,7 +105,7 @@ static void *worker(void *argument)
         if (!enter(pool, seen))
             continue;
         if (start.thread < pool->most)
-            take_pieces(pool, start.thread);
+            run_pieces(pool, start.thread);
         leave(pool);
     }
 }
@@ -136,7 +114,7 @@ static void *worker(void *argument)
 static void publish(yk__pool *pool)
 {
     unsigned long long generation = (atomic_load_explicit(&pool->state, memory_order_relaxed) >> 32) + 1;
-    atomic_store(&pool->state, generation << 32 | OPEN);
+    atomic_store(&pool->state, generation << 32 | YK__POOL_OPEN);
     if (atomic_load(&pool->sleepers)) {
         pthread_mutex_lock(&pool->lock);
         pthread_cond_broadcast(&pool->wake);
@@ -147,17 +125,51 @@ static void publish(yk__pool *pool)
 /* Lets nobody in any more and waits for those inside. */
 static void close_run(yk__pool *pool)
 {
-    unsigned long long state = atomic_fetch_and(&pool->state, ~OPEN) & ~OPEN;
-    for (int spin = 0; (state & INSIDE) && spin < SPINS; spin++) {
+    unsigned long long state = atomic_fetch_and(&pool->state, ~YK__POOL_OPEN) & ~YK__POOL_OPEN;
+    for (int spin = 0; (state & YK__POOL_INSIDE) && spin < SPINS; spin++) {
         cpu_relax();
         state = atomic_load_explicit(&pool->state, memory_order_acquire);
     }
-    if (!(state & INSIDE))
+    if (!(state & YK__POOL_INSIDE))
         return;
     pthread_mutex_lock(&pool->lock);
-    while (atomic_load(&pool->state) & INSIDE)
+    while (atomic_load(&pool->state) & YK__POOL_INSIDE)
         pthread_cond_wait(&pool->done, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
+}
+
+/* For the thread whose run is over, and before it lets another one begin. */
+static const char *check_run(const yk__pool *pool)
+{
+    unsigned long long state = atomic_load(&pool->state);
+    int sleepers = atomic_load(&pool->sleepers);
+    if (pool->threads < 1 || !pool->handles)
+        return yk__broken("the pool has %d threads and %s handles", pool->threads, pool->handles ? "their" : "no");
+    if (state & (YK__POOL_OPEN | YK__POOL_INSIDE))
+        return yk__broken("no run is under way, and the pool is %s with %llu workers inside",
+                          state & YK__POOL_OPEN ? "open" : "closed", state & YK__POOL_INSIDE);
+    if (sleepers < 0 || sleepers >= pool->threads)
+        return yk__broken("%d of %d threads sleep, and the caller does not", sleepers, pool->threads);
+    if (atomic_load(&pool->next) < pool->n)
+        return yk__broken("the run is over, and of %lld elements only %lld were begun", (long long)pool->n,
+                          (long long)atomic_load(&pool->next));
+    return NULL;
+}
+
+const char *yk__pool_check(const yk__pool *pool)
+{
+    const char *wrong = check_run(pool);
+    pthread_mutex_lock(&list_lock);
+    bool listed = false;
+    for (const yk__pool *other = list; other && !wrong; other = other->after) {
+        listed |= other == pool;
+        if (other->after ? other->after->before != other : other->before && other->before->after != other)
+            wrong =
+                yk__broken("a pool of %d threads has a neighbour in the list of pools that does not lead back to it",
+                           other->threads);
+    }
+    pthread_mutex_unlock(&list_lock);
+    return wrong || listed ? wrong : yk__broken("the pool is not in the list of pools");
 }
 
 /* ---- forks ------------------------------------------------------------------------------------------------------ */
@@ -314,8 +326,9 @@ void yk__pool_run_among(yk__pool *pool, int most, int64_t n, int64_t grain, yk__
     pool->most = most;
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
     publish(pool);
-    take_pieces(pool, 0);
+    run_pieces(pool, 0);
     close_run(pool);
+    YK__ASSERT_SOUND(check_run(pool));
     atomic_store_explicit(&pool->busy, false, memory_order_release);
 }
 

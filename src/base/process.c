@@ -183,7 +183,7 @@ static bool signal_range(int first, int last, int number)
     return any;
 }
 
-static void *take_number(void *number)
+static void *store_thread_id(void *number)
 {
     *(int *)number = (int)syscall(SYS_gettid);
     return NULL;
@@ -196,7 +196,7 @@ static void signal_by_number(int number)
     enum { PID_LIMIT = 1 << 22 };
     int own = (int)getpid(), newest = 0;
     pthread_t thread;
-    if (pthread_create(&thread, NULL, take_number, &newest) == 0)
+    if (pthread_create(&thread, NULL, store_thread_id, &newest) == 0)
         pthread_join(thread, NULL);
     if (newest <= own || !signal_range(own + 1, newest, number))
         signal_range(1, PID_LIMIT, number);

@@ -109,7 +109,7 @@ static bool refuse(const cli_verb *verb, const char *name, const cli_option *o, 
 }
 
 /* A flag that a variable sets is a number, 0 for no. */
-static bool take_value(const cli_verb *verb, const cli_option *o, const char *text, bool from_variable, int *code)
+static bool parse_value(const cli_verb *verb, const cli_option *o, const char *text, bool from_variable, int *code)
 {
     char *end, name[64];
     name_of(o, from_variable, name);
@@ -227,7 +227,7 @@ bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code)
     *code = EXIT_USAGE;
     for (const cli_option *o = verb->options; o->name; o++) {
         const char *value = o->variable ? getenv(o->variable) : NULL;
-        if (value && *value && !take_value(verb, o, value, true, code))
+        if (value && *value && !parse_value(verb, o, value, true, code))
             return false;
     }
     for (;;) {
@@ -251,7 +251,7 @@ bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code)
                         : unknown_option(verb, argv[at]);
             return false;
         }
-        if (!take_value(verb, &verb->options[found - FIRST], optarg, false, code))
+        if (!parse_value(verb, &verb->options[found - FIRST], optarg, false, code))
             return false;
     }
     if (optind < argc && !verb->rest) {

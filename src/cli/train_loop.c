@@ -111,7 +111,7 @@ static yk_status train_step(train_job *r, yk_batch *batch, int64_t *samples)
 }
 
 /* One step, with all that comes after it. `before` is when the last one ended. */
-static yk_status take_step(train_job *r, yk_batch *batch, double *before)
+static yk_status step_and_report(train_job *r, yk_batch *batch, double *before)
 {
     int64_t samples = 0;
     yk_scope scope = yk_scope_begin();
@@ -143,7 +143,7 @@ static yk_status train_epoch(train_job *r, double *mean_loss, double *images_per
     int64_t taken = yk_loader_get_state(r->train).batch / r->set->accumulate;
     progress_epoch(&r->progress, r->epoch, taken + train_steps_left(r), taken);
     while (r->step < r->total && !stopped(r) && yk_loader_next(r->train, &batch)) {
-        yk_status status = take_step(r, &batch, &before);
+        yk_status status = step_and_report(r, &batch, &before);
         if (status)
             return status;
     }

@@ -100,7 +100,7 @@ yk__staging *yk__staging_create(const yk__call *call)
 }
 
 /* On the device's queue. */
-static void take_turn(void *arg)
+static void run_in_queue(void *arg)
 {
     yk__staging *s = arg;
     pthread_mutex_lock(&s->lock);
@@ -140,7 +140,7 @@ yk_status yk__staging_queue(yk__staging *s)
     if (s->in)
         status = backend->queue_download(index, s->in_memory, s->in->data, bytes_of(s->in));
     if (!status)
-        status = backend->enqueue(index, take_turn, s);
+        status = backend->enqueue(index, run_in_queue, s);
     if (!status && s->out)
         status = queue_output(s);
     yk_status last = backend->enqueue(index, let_go, s);
@@ -182,7 +182,7 @@ yk_status yk__staging_fetch(yk__staging *s, double seconds, yk__comm_op *op)
     s->queued = s->ended = true; /* nothing waits for a turn */
     yk_status status = backend->queue_download(index, s->in_memory, s->in->data, bytes_of(s->in));
     if (!status)
-        status = backend->enqueue(index, take_turn, s);
+        status = backend->enqueue(index, run_in_queue, s);
     yk_status last = backend->enqueue(index, let_go, s);
     if (last) /* then nobody will */
         s->let_go = true;

@@ -111,7 +111,7 @@ static yk_status carry_out(yk__group *g, yk__call *call)
 }
 
 /* The thread's record, or the status alone, as the error of a work; the record is emptied. */
-static void take_error(yk_work *work, yk_status status)
+static void move_error(yk_work *work, yk_status status)
 {
     if (!status)
         return;
@@ -150,7 +150,7 @@ static void *worker(void *arg)
         yk_status status = carry_out(g, &work->call);
         if (status)
             yk__trace_dump_failure(g);
-        take_error(work, status);
+        move_error(work, status);
         pthread_mutex_lock(&g->lock);
         g->running = false;
         finish_work(g, work);

@@ -89,7 +89,7 @@ static void batch_clear(made_batch *made)
 }
 
 /* Takes the batch back from the caller, who may still use it: that is recognised, and told. */
-static void take_back(yk_loader *l)
+static void release_held(yk_loader *l)
 {
     yk__ending before = yk__object_ending;
     yk__object_ending = (yk__ending){.how = "the loader went on, and a batch is valid until then"};
@@ -183,7 +183,7 @@ static void cancel(yk_loader *l)
         l->slots[i].ready = false;
     }
     pthread_mutex_unlock(&l->lock);
-    take_back(l);
+    release_held(l);
 }
 
 /* After cancel. What the workers look at changes under the lock, all at once. */
@@ -500,7 +500,7 @@ yk_status yk_loader_set_state(yk_loader *l, const yk_loader_state *state)
 }
 
 /* The batch at l->taken from its slot. */
-static void take_made(yk_loader *l, made_batch *made)
+static void wait_for_batch(yk_loader *l, made_batch *made)
 {
     pthread_mutex_lock(&l->lock);
     slot *s = &l->slots[l->taken % l->slot_count];
@@ -522,7 +522,7 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
     if (!yk__is_there("loader_next", "loader", l))
         return false;
     yk__progress_mark();
-    take_back(l);
+    release_held(l);
     l->restored = false;
     if (l->fresh)
         start_at(l, l->next_epoch, 0, 0);
@@ -530,7 +530,7 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
         return false;
     int64_t index = l->taken;
     if (l->options.workers)
-        take_made(l, &l->held);
+        wait_for_batch(l, &l->held);
     else
         make_batch(l, &l->workers[0].data, l->taken++, &l->held);
     if (l->held.failed) {

@@ -96,7 +96,7 @@ yk_status yk__sample_is_image(const yk_transform *transform, const yk_sample *sa
  * Writes the window of `height` x `width` whose first element lies at (top, left) of the image, zeros where it is
  * outside, mirrored if asked.
  */
-static yk_status take_window(yk_sample *sample, int64_t top, int64_t left, int64_t height, int64_t width, bool mirrored)
+static yk_status crop_window(yk_sample *sample, int64_t top, int64_t left, int64_t height, int64_t width, bool mirrored)
 {
     size_t element = yk_dtype_size(sample->dtype);
     int64_t channels = sample->shape[0], in_height = sample->shape[1], in_width = sample->shape[2];
@@ -150,7 +150,7 @@ static yk_status apply_crop(const yk_transform *t, yk_sample *sample)
     if (!status)
         status = yk__crop_draw(t, sample, &top, &left);
     if (!status)
-        status = take_window(sample, top, left, t->size, t->size, false);
+        status = crop_window(sample, top, left, t->size, t->size, false);
     return status;
 }
 
@@ -181,7 +181,7 @@ static yk_status apply_flip(const yk_transform *t, yk_sample *sample)
 {
     yk_status status = yk__sample_is_image(t, sample);
     if (!status && yk__flip_draw(t, sample))
-        status = take_window(sample, 0, 0, sample->shape[1], sample->shape[2], true);
+        status = crop_window(sample, 0, 0, sample->shape[1], sample->shape[2], true);
     return status;
 }
 
@@ -282,7 +282,7 @@ static yk_status apply_center_crop(const yk_transform *t, yk_sample *sample)
     yk_status status = yk__sample_is_image(t, sample);
     if (status || (sample->shape[1] == t->size && sample->shape[2] == t->size))
         return status;
-    return take_window(sample, yk__middle(sample->shape[1], t->size), yk__middle(sample->shape[2], t->size), t->size,
+    return crop_window(sample, yk__middle(sample->shape[1], t->size), yk__middle(sample->shape[2], t->size), t->size,
                        t->size, false);
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/invariant.h"
 #include "device/table.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -85,6 +86,37 @@ static int class_of(size_t bytes, size_t *block)
 static size_t block_of_class(int k)
 {
     return k == 0 ? LEAST : ((size_t)1 << (k / 4)) + (size_t)(k % 4 + 1) * ((size_t)1 << (k / 4 - 2));
+}
+
+/* Locked. */
+static const char *cache_check(const cache *c)
+{
+    size_t allocated = 0, cached = 0;
+    for (const yk__storage *s = c->newest; s; s = s->older) {
+        allocated += s->reserved;
+        size_t block;
+        class_of(s->reserved, &block);
+        if (s->reserved < s->bytes || block != s->reserved)
+            return yk__broken("a storage of %zu bytes has a block of %zu", s->bytes, s->reserved);
+        if ((s->older && s->older->newer != s) || (s == c->newest && s->newer) || allocated > c->allocated)
+            return yk__broken("the list of storages: one of %zu bytes does not lead back, or there are more than %zu "
+                              "bytes in all",
+                              s->reserved, c->allocated);
+    }
+    for (int k = 0; k < CLASSES; k++) {
+        if (c->lists[k].count > c->lists[k].capacity)
+            return yk__broken("%zu blocks of %zu bytes in memory for %zu", c->lists[k].count, block_of_class(k),
+                              c->lists[k].capacity);
+        cached += c->lists[k].count ? c->lists[k].count * block_of_class(k) : 0;
+    }
+    if (allocated != c->allocated || allocated + cached != c->reserved)
+        return yk__broken("storages have %zu bytes, and %zu are counted; with %zu in the cache that is not the %zu "
+                          "that are reserved",
+                          allocated, c->allocated, cached, c->reserved);
+    if (c->peak < c->allocated || c->peak_reserved < c->reserved)
+        return yk__broken("the peaks, %zu and %zu bytes, are below what there is, %zu and %zu", c->peak,
+                          c->peak_reserved, c->allocated, c->reserved);
+    return NULL;
 }
 
 static void cache_empty(const yk__backend *backend, yk_device device, cache *c)
@@ -248,7 +280,7 @@ static yk_status reserve(const yk__backend *backend, yk_device device, cache *c,
 }
 
 /* Gives the storage its memory. */
-static yk_status take(yk__storage *s)
+static yk_status allocate(yk__storage *s)
 {
     YK__OWN_RECORD;
     const yk__backend *backend = yk__backend_of(s->device);
@@ -286,7 +318,7 @@ static yk_status take(yk__storage *s)
     return fail_memory(c, s->device, s->bytes, why.code && !backend->host_memory ? why.message : "");
 }
 
-static void give_back(yk__storage *s)
+static void free_block(yk__storage *s)
 {
     yk_device device = s->device;
     void *memory = s->data;
@@ -314,6 +346,8 @@ static void give_back(yk__storage *s)
         list->blocks[list->count++] = memory;
         if (backend->host_memory)
             POISON(memory, block);
+        /* Now and then: every block and every storage is counted. */
+        YK__ASSERT_SOUND(list->count & (list->count - 1) || list->count < list->capacity / 2 ? NULL : cache_check(c));
     } else {
         UNPOISON(memory, block);
         backend->release(device.index, memory, block);
@@ -336,7 +370,7 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
                              .for_backward = yk__memory_for_backward};
     atomic_init(&storage->references, 1);
     atomic_init(&storage->version, 0);
-    if (take(storage)) {
+    if (allocate(storage)) {
         free(storage);
         return NULL;
     }
@@ -390,7 +424,7 @@ void yk__storage_release(yk__storage *storage)
     if (!storage || atomic_fetch_sub_explicit(&storage->references, 1, memory_order_acq_rel) != 1)
         return;
     if (storage->reserved)
-        give_back(storage);
+        free_block(storage);
     else if (storage->foreign_release)
         storage->foreign_release(storage->foreign_context);
     free(storage);
@@ -465,11 +499,22 @@ yk_status yk_device_set_memory_limit(yk_device device, size_t bytes)
     return YK_OK;
 }
 
+const char *yk__memory_check(yk_device device)
+{
+    cache *c = cache_locked(device);
+    if (!c)
+        return yk_last_error()->message;
+    const char *wrong = cache_check(c);
+    pthread_mutex_unlock(&c->lock);
+    return wrong;
+}
+
 void yk_device_empty_cache(yk_device device)
 {
     cache *c = cache_locked(device);
     if (!c)
         return;
+    YK__ASSERT_SOUND(cache_check(c));
     cache_empty(yk__backend_of(device), device, c);
     pthread_mutex_unlock(&c->lock);
 }

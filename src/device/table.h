@@ -272,6 +272,9 @@ yk__storage *yk__storage_wrap(yk_device device, void *data, size_t bytes, void (
 yk__storage *yk__storage_retain(yk__storage *storage);
 void yk__storage_release(yk__storage *storage);
 
+/* What is wrong with what the allocator of a device counts and lists (base/invariant.h). */
+const char *yk__memory_check(yk_device device);
+
 /* Memory for a kernel's own use during one call, from the same cache, 64-byte aligned. */
 void *yk__workspace_get(yk_device device, size_t bytes, yk__storage **handle);
 

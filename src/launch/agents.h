@@ -165,6 +165,8 @@ struct yk__rendezvous {
     double end_at, decide_at, stopped_at; /* the last: when node 0 asked all to stop */
 };
 
+/* What is wrong with the state (base/invariant.h): who has joined, which ranks they have, how far the end has come. */
+const char *yk__rendezvous_check(const yk__rendezvous *n);
 /* coordinator.c */
 /* Receives, hears, renews; never waits. */
 void yk__rendezvous_move(yk__rendezvous *n);
@@ -172,12 +174,12 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
 /* Node 0 to all others: the next order. Frees the wire. */
 void yk__rendezvous_order(yk__rendezvous *n, yk__wire *order);
 /* rendezvous.c */
-void yk__rendezvous_take_join(yk__rendezvous *n, uint64_t id, yk__reader *reader);
+void yk__rendezvous_handle_join(yk__rendezvous *n, uint64_t id, yk__reader *reader);
 /* Whether a plan for this node is one that node 0 makes of what this launcher has said of itself. */
 bool yk__rendezvous_plan_fits(const yk__rendezvous *n, const yk__agent_plan *plan);
 /* A launcher that is to join, or had, is gone before the plan was made. */
 void yk__rendezvous_forget(yk__rendezvous *n, uint64_t id);
-void yk__rendezvous_take_refusals(yk__rendezvous *n);
+void yk__rendezvous_read_refusals(yk__rendezvous *n);
 yk__agent_node *yk__rendezvous_node(const yk__rendezvous *n, uint64_t id);
 
 #endif

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "base/invariant.h"
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
@@ -47,7 +48,7 @@ void yk__rendezvous_order(yk__rendezvous *n, yk__wire *order)
 
 /* ---- the end of an attempt -------------------------------------------------------------------------------------- */
 /* Node 0 hears of a reason to end. Of several the first counts; see Note [The first failure]. */
-static void take_cause(yk__rendezvous *n, yk__outcome *end, double at)
+static void record_cause(yk__rendezvous *n, yk__outcome *end, double at)
 {
     double now = yk__now();
     n->any_asked |= end->kind == YK__RUN_INTERRUPTED;
@@ -95,7 +96,7 @@ static void lose_node(yk__rendezvous *n, yk__agent_node *p)
         snprintf(n->end.text, sizeof(n->end.text), "%s", text);
     yk__outcome end = broken(n, text);
     snprintf(end.host, sizeof(end.host), "%s", p->facts.host);
-    take_cause(n, &end, yk__now());
+    record_cause(n, &end, yk__now());
 }
 
 /* ---- reports and orders ------------------------------------------------------------------------------------------ */
@@ -109,7 +110,7 @@ static void order_lost(yk__rendezvous *n, const yk__agent_node *p, const char *t
     yk__rendezvous_order(n, &order);
 }
 
-static void take_loss(yk__rendezvous *n, yk__agent_node *p, yk__reader *r)
+static void record_loss(yk__rendezvous *n, yk__agent_node *p, yk__reader *r)
 {
     unsigned how = yk__read_u8(r);
     if (p->number < 0) {
@@ -130,7 +131,7 @@ static void take_loss(yk__rendezvous *n, yk__agent_node *p, yk__reader *r)
 }
 
 /* Node 0 hears what another launcher, or the store in its place, has to say. */
-static void hear_report(yk__rendezvous *n, yk__reader *r)
+static void handle_report(yk__rendezvous *n, yk__reader *r)
 {
     unsigned kind = yk__read_u8(r);
     uint64_t id = yk__read_u64(r);
@@ -139,7 +140,7 @@ static void hear_report(yk__rendezvous *n, yk__reader *r)
     if (r->bad)
         return;
     if (kind == REPORT_JOIN) {
-        yk__rendezvous_take_join(n, id, r);
+        yk__rendezvous_handle_join(n, id, r);
     } else if (!p || p->gone) { /* it was refused, or is lost */
         return;
     } else if (kind == REPORT_CAUSE) {
@@ -149,7 +150,7 @@ static void hear_report(yk__rendezvous *n, yk__reader *r)
         if (end.kind == YK__RUN_DONE || end.kind == YK__RUN_SAVED) /* no reason to stop anybody */
             yk__outcome_clear(&end);
         else
-            take_cause(n, &end, yk__now() - ago);
+            record_cause(n, &end, yk__now() - ago);
     } else if (kind == REPORT_ENDED) {
         p->ended = true;
         n->any_left |= yk__read_u8(r) != 0;
@@ -157,7 +158,7 @@ static void hear_report(yk__rendezvous *n, yk__reader *r)
     } else if (kind == REPORT_STOPPING) {
         p->stopping = true;
     } else if (kind == REPORT_LOST) {
-        take_loss(n, p, r);
+        record_loss(n, p, r);
     }
 }
 
@@ -168,7 +169,7 @@ static void refuse_coordinator(yk__rendezvous *n, const char *what)
         snprintf(n->refusal, sizeof(n->refusal), "it sent a malformed %s", what);
 }
 
-static void hear_plan(yk__rendezvous *n, yk__reader *r)
+static void handle_plan(yk__rendezvous *n, yk__reader *r)
 {
     unsigned kind = yk__read_u8(r);
     yk__agent_plan plan;
@@ -187,7 +188,7 @@ static void hear_plan(yk__rendezvous *n, yk__reader *r)
     refuse_coordinator(n, "plan");
 }
 
-static void hear_order(yk__rendezvous *n, yk__reader *r)
+static void handle_order(yk__rendezvous *n, yk__reader *r)
 {
     unsigned kind = yk__read_u8(r);
     if (kind == ORDER_STOP) {
@@ -251,17 +252,17 @@ void yk__rendezvous_move(yk__rendezvous *n)
     yk__agent_client_move(c);
     while (yk__agent_client_next(c, &value)) {
         if (n->server) {
-            hear_report(n, &value);
+            handle_report(n, &value);
             yk__agent_client_delete(c, "reports", c->next - 1); /* the next one is awaited already */
         } else if (c->list[0]) {
-            hear_order(n, &value);
+            handle_order(n, &value);
         } else {
-            hear_plan(n, &value);
+            handle_plan(n, &value);
         }
     }
     double now = yk__now();
     if (n->server) {
-        yk__rendezvous_take_refusals(n);
+        yk__rendezvous_read_refusals(n);
     } else if (!n->closing && !c->gone) {
         if (now - n->beat >= n->s.node_timeout / 5) {
             n->beat = now;
@@ -281,7 +282,7 @@ void yk__rendezvous_move(yk__rendezvous *n)
 static void report_end(yk__rendezvous *n, yk__outcome *end, double at)
 {
     if (n->server) {
-        take_cause(n, end, at);
+        record_cause(n, end, at);
         return;
     }
     yk__wire report = yk__agent_report(REPORT_CAUSE, n->id);
@@ -375,7 +376,7 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
         char text[700];
         snprintf(text, sizeof(text), "the launchers' store at %.200s: %.400s", n->where, n->client.why);
         yk__outcome end = broken(n, text);
-        take_cause(n, &end, yk__now());
+        record_cause(n, &end, yk__now());
     }
     for (int i = 0; i < n->joined; i++) {
         yk__agent_node *p = n->nodes[i];
@@ -413,6 +414,7 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
     else
         step_other(n, g, ended);
     flush(n);
+    YK__ASSERT_SOUND(yk__rendezvous_check(n));
     double next = yk__now() + n->s.node_timeout / 5;
     if (n->have_end && n->server && n->decide_at > yk__now())
         next = n->decide_at;

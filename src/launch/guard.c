@@ -46,7 +46,7 @@ void yk__kill_children(void)
 static const int passed_on[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 enum { PASSED_ON = sizeof(passed_on) / sizeof(*passed_on) };
 
-static void take_signals(void)
+static void block_signals(void)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -98,7 +98,7 @@ static int guard(pid_t supervisor)
 int yk__supervise(int (*work)(void *arg), void *arg)
 {
     int ends[2];
-    take_signals();
+    block_signals();
     if (yk__launcher.signals < 0 || pipe2(ends, O_CLOEXEC) || prctl(PR_SET_CHILD_SUBREAPER, 1)) {
         perror("yoke run: cannot watch processes");
         return EXIT_FAILED;

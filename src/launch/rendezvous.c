@@ -48,7 +48,7 @@ static void refused(void *arg, const char *why)
     (void)!write(*(int *)arg, text, sizeof(text)); /* less than PIPE_BUF: whole or not at all */
 }
 
-void yk__rendezvous_take_refusals(yk__rendezvous *n)
+void yk__rendezvous_read_refusals(yk__rendezvous *n)
 {
     char text[YK__WHY_SIZE];
     while (read(n->refusals[0], text, sizeof(text)) == sizeof(text)) {
@@ -132,7 +132,7 @@ static void refuse(yk__rendezvous *n, uint64_t id, const char *text)
     yk__wire_clear(&wire);
 }
 
-void yk__rendezvous_take_join(yk__rendezvous *n, uint64_t id, yk__reader *r)
+void yk__rendezvous_handle_join(yk__rendezvous *n, uint64_t id, yk__reader *r)
 {
     char why[YK__WHY_SIZE];
     yk__agent_node *node = calloc(1, sizeof(*node));

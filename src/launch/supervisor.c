@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/invariant.h"
 #include "base/process.h"
 #include "launch/guard.h"
 #include "launch/hang.h"
@@ -211,7 +212,7 @@ static void reap(watch *w)
     }
 }
 
-static void take_signal(watch *w, int number)
+static void handle_signal(watch *w, int number)
 {
     group *g = w->g;
     switch (number) {
@@ -239,7 +240,7 @@ static void read_signals(watch *w)
 {
     struct signalfd_siginfo info;
     while (read(yk__launcher.signals, &info, sizeof(info)) == sizeof(info))
-        take_signal(w, (int)info.ssi_signo);
+        handle_signal(w, (int)info.ssi_signo);
 }
 
 static nfds_t add(watch *w, nfds_t n, int fd, short events)
@@ -308,6 +309,7 @@ static bool is_full(const relay_sink *sink)
 static void turn(watch *w, double most)
 {
     group *g = w->g;
+    YK__ASSERT_SOUND(yk__group_check(g));
     double now = yk__now(), wait = w->stopping && !over(w) && w->deadline - now < most ? w->deadline - now : most;
     if (g->link && !g->link->done) {
         reap(w); /* what has ended by now is known before the other nodes are answered */

@@ -94,4 +94,7 @@ bool yk__supervisor_wait(group *g, double until);
 void yk__supervisor_kill(group *g);
 void yk__supervisor_finish(group *g);
 
+/* What is wrong with a group between two turns of the supervisor (base/invariant.h). */
+const char *yk__group_check(const group *g);
+
 #endif

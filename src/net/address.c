@@ -224,7 +224,7 @@ static lookup *lookup_start(const char *host)
     return l;
 }
 
-static size_t take_addresses(const struct addrinfo *found, int port, yk__address *addresses, size_t capacity)
+static size_t copy_addresses(const struct addrinfo *found, int port, yk__address *addresses, size_t capacity)
 {
     size_t count = 0;
     for (const struct addrinfo *i = found; i && count < capacity; i = i->ai_next) {
@@ -274,7 +274,7 @@ size_t yk__resolve(const char *host, int port, double deadline, yk__address *add
     snprintf(name, sizeof(name), "%.*s", (int)(bracketed ? size - 2 : size), host + bracketed);
     struct addrinfo numeric = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *found = NULL;
     if (getaddrinfo(name, NULL, &numeric, &found) == 0) {
-        size_t count = take_addresses(found, port, addresses, capacity);
+        size_t count = copy_addresses(found, port, addresses, capacity);
         freeaddrinfo(found);
         return count;
     }
@@ -298,11 +298,11 @@ size_t yk__resolve(const char *host, int port, double deadline, yk__address *add
     else if (l->result)
         snprintf(why, YK__WHY_SIZE, "name '%s' not resolved: %s", name,
                  l->result == EAI_SYSTEM ? strerror(l->number) : gai_strerror(l->result));
-    else if (!(count = take_addresses(l->found, port, addresses, capacity)))
+    else if (!(count = copy_addresses(l->found, port, addresses, capacity)))
         snprintf(why, YK__WHY_SIZE, "name '%s' not resolved: it has no IPv4 or IPv6 address", name);
     lookup_drop(l);
     if (local && !count && getaddrinfo("127.0.0.1", NULL, &numeric, &found) == 0) {
-        count = take_addresses(found, port, addresses, capacity);
+        count = copy_addresses(found, port, addresses, capacity);
         freeaddrinfo(found);
     }
     look_outward(name, port, addresses, count);

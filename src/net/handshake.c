@@ -185,7 +185,7 @@ static bool read_identity(yk__handshake *h, const unsigned char *sealed, size_t 
 }
 
 /* ---- what a side makes of the other's messages ------------------------------------------------------------------- */
-static void take_hello(yk__handshake *h, const unsigned char *data, size_t size, yk__wire *out)
+static void receive_hello(yk__handshake *h, const unsigned char *data, size_t size, yk__wire *out)
 {
     const yk__identity *me = h->identity;
     yk__reader reader = {data + HEAD, data + size, false};
@@ -226,7 +226,7 @@ static void refuse(yk__handshake *h, yk__wire *out, unsigned reason, const char 
     failed(h, "%s", why);
 }
 
-static void take_proof(yk__handshake *h, unsigned type, const unsigned char *payload, size_t size, yk__wire *out)
+static void receive_proof(yk__handshake *h, unsigned type, const unsigned char *payload, size_t size, yk__wire *out)
 {
     const yk__identity *me = h->identity;
     const yk__peer *peer = &h->peer;
@@ -256,7 +256,7 @@ static void take_proof(yk__handshake *h, unsigned type, const unsigned char *pay
     }
 }
 
-static void take_refusal(yk__handshake *h, const unsigned char *payload, size_t size)
+static void receive_refusal(yk__handshake *h, const unsigned char *payload, size_t size)
 {
     const yk__identity *me = h->identity;
     unsigned char text[YK__HELLO_LIMIT];
@@ -275,11 +275,11 @@ static void take_refusal(yk__handshake *h, const unsigned char *payload, size_t 
     }
 }
 
-static void take_acceptance(yk__handshake *h, unsigned type, const unsigned char *payload, size_t size)
+static void receive_acceptance(yk__handshake *h, unsigned type, const unsigned char *payload, size_t size)
 {
     const yk__identity *me = h->identity;
     if (type == REFUSE)
-        take_refusal(h, payload, size);
+        receive_refusal(h, payload, size);
     else if (type != ACCEPT || size < YK__PROOF_SIZE)
         failed(h, "what listens there gave no proof of the secret");
     else if (!proof_is_right(h, payload))
@@ -311,7 +311,7 @@ size_t yk__handshake_feed(yk__handshake *h, const unsigned char *data, size_t si
         length += sizeof(magic) + 4;
         if (size < length)
             return 0;
-        take_hello(h, data, length, out);
+        receive_hello(h, data, length, out);
         return length;
     }
     if (h->state == YK__HANDSHAKE_PROOF) {
@@ -326,9 +326,9 @@ size_t yk__handshake_feed(yk__handshake *h, const unsigned char *data, size_t si
             return 0;
         const unsigned char *payload = data + YK__FRAME_HEAD + 1;
         if (h->accepts)
-            take_proof(h, data[YK__FRAME_HEAD], payload, length - 1, out);
+            receive_proof(h, data[YK__FRAME_HEAD], payload, length - 1, out);
         else
-            take_acceptance(h, data[YK__FRAME_HEAD], payload, length - 1);
+            receive_acceptance(h, data[YK__FRAME_HEAD], payload, length - 1);
         return YK__FRAME_HEAD + length;
     }
     return 0;

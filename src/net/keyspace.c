@@ -6,6 +6,7 @@
  * and key, whatever the number of keys that are waited for. A missing key that someone stands at has an entry without a
  * value.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/invariant.h"
@@ -98,25 +99,29 @@ const char *yk__keyspace_check(const yk__keyspace *space)
 {
     size_t entries = 0, keys = 0;
     if (space->slot_count & (space->slot_count - 1))
-        return "the number of slots is no power of two";
+        return yk__broken("%zu slots, which is no power of two", space->slot_count);
     for (size_t i = 0; i < space->slot_count; i++) {
         for (const entry *e = space->slots[i]; e; e = e->next) {
             entries++;
             keys += e->there;
             if (e->hash != hash_of(e->key) || (e->hash & (space->slot_count - 1)) != i)
-                return "an entry is in the wrong slot";
+                return yk__broken("an entry of hash %016" PRIx64 " is in slot %zu of %zu", e->hash, i,
+                                  space->slot_count);
             if (!e->there && (e->value.data || !e->waiters))
-                return "an entry without a value has memory for one, or nobody waits for it";
+                return yk__broken("an entry of slot %zu without a value has %s for one and %s", i,
+                                  e->value.data ? "memory" : "no memory", e->waiters ? "a waiter" : "no waiter");
             for (const yk__waiter *w = e->waiters, *before = NULL; w; before = w, w = w->next) {
                 if (w->at != e || w->previous != before)
-                    return "a waiter's links do not lead back";
+                    return yk__broken("a waiter of slot %zu: its links do not lead back", i);
                 if (w->position >= w->count || !same(w->keys[w->position], e->key))
-                    return "a waiter is at another key than it waits for";
+                    return yk__broken("a waiter of slot %zu waits for key %zu of %zu, which is another one", i,
+                                      w->position, w->count);
             }
         }
     }
     if (entries != space->entries || keys != space->keys)
-        return "the counts are not those of the entries";
+        return yk__broken("%zu entries, %zu of them keys, where %zu and %zu are counted", entries, keys, space->entries,
+                          space->keys);
     return NULL;
 }
 

@@ -357,7 +357,7 @@ void yk__session_end_lease(yk__session *s, yk__lease_end how, const char *text)
     yk__wire_clear(&s->lease);
 }
 
-static bool take_request(yk__session *s, unsigned kind, const unsigned char *payload, size_t size)
+static bool handle_request(yk__session *s, unsigned kind, const unsigned char *payload, size_t size)
 {
     yk__reader reader = {payload, payload + size, false};
     yk__bytes key = {0}, value = {0}, desired = {0};
@@ -465,7 +465,7 @@ bool yk__session_receive(yk__session *s, const void *data, size_t size)
     unsigned type;
     while (unsent(s) < YK__OUTPUT_LIMIT && (type = yk__channel_next(c, &payload))) {
         size_t bytes = (size_t)(payload.end - payload.at);
-        if ((yk__session_blocked(s) && type != YK__CANCEL) || !take_request(s, type, payload.at, bytes))
+        if ((yk__session_blocked(s) && type != YK__CANCEL) || !handle_request(s, type, payload.at, bytes))
             return false;
     }
     return c->state == YK__REACHED || (c->state != YK__LOST && end_session(s));

@@ -116,7 +116,7 @@ static connection *join_address(const yk__address *address, const yk__identity *
     return NULL;
 }
 
-static connection *take_connection(tcp_store *tcp, double deadline, yk__reason *reason, char why[YK__WHY_SIZE])
+static connection *acquire_connection(tcp_store *tcp, double deadline, yk__reason *reason, char why[YK__WHY_SIZE])
 {
     connection *l = NULL;
     pthread_mutex_lock(&tcp->lock);
@@ -248,7 +248,7 @@ static yk__reason send_until_answered(call *c, unsigned *type, char why[YK__WHY_
     char lost[YK__WHY_SIZE / 2] = "";
     for (;;) {
         yk__reason reason;
-        c->link = take_connection(c->tcp, c->until.deadline + patience, &reason, why);
+        c->link = acquire_connection(c->tcp, c->until.deadline + patience, &reason, why);
         bool sent = c->link != NULL;
         if (sent) {
             reason = exchange(c, type);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/invariant.h"
 #include "base/log.h"
 #include "nn/module.h"
 
@@ -115,7 +116,10 @@ bool yk__module_usable(const char *what, const yk_module *m)
 yk_module *yk_module_check(yk_module *m)
 {
     YK__LIVE(m);
-    return yk__module_usable("module_check", m) ? m : NULL;
+    if (!yk__module_usable("module_check", m))
+        return NULL;
+    YK__ASSERT_SOUND(yk__module_tree_check(m));
+    return m;
 }
 
 /* ---- adding ------------------------------------------------------------------------------------------------------ */
@@ -149,7 +153,7 @@ static void data_follows(yk_module *m, const void *old, void *part)
 }
 
 /* Takes what has this name out of a list that the new part does not belong to. */
-static void take_out(yk_module *m, yk__entries *entries, const char *name)
+static void remove_entry(yk_module *m, yk__entries *entries, const char *name)
 {
     yk__entry *entry = entry_find(entries, name, strlen(name));
     if (!entry)
@@ -185,8 +189,10 @@ static bool entry_add(yk_module *m, yk__entries *entries, const char *name, void
     entries->items = items;
     yk__entries *all[] = {&m->parameters, &m->buffers, &m->children};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-        take_out(m, all[i], name);
+        remove_entry(m, all[i], name);
     items[entries->count++] = (yk__entry){copy, object, temporary};
+    /* At every doubling: all names are compared with one another. */
+    YK__ASSERT_SOUND(entries->count & (entries->count - 1) ? NULL : yk__module_parts_check(m));
     return true;
 }
 
@@ -249,7 +255,7 @@ yk_tensor *yk__module_take_parameter(yk_module *m, const char *name, yk_tensor *
     return entry_add(m, &m->parameters, name, x, false) ? x : NULL;
 }
 
-static yk_tensor *take_buffer(yk_module *m, const char *name, yk_tensor *x, bool temporary)
+static yk_tensor *add_buffer(yk_module *m, const char *name, yk_tensor *x, bool temporary)
 {
     if (!addable(m, name, x)) {
         yk_tensor_release(x);
@@ -260,7 +266,7 @@ static yk_tensor *take_buffer(yk_module *m, const char *name, yk_tensor *x, bool
 
 yk_tensor *yk__module_take_buffer(yk_module *m, const char *name, yk_tensor *x)
 {
-    return take_buffer(m, name, x, false);
+    return add_buffer(m, name, x, false);
 }
 
 yk_tensor *yk_module_add_parameter(yk_module *m, const char *name, yk_tensor *x)
@@ -274,14 +280,14 @@ yk_tensor *yk_module_add_buffer(yk_module *m, const char *name, yk_tensor *x)
 {
     YK__LIVE(m);
     YK__LIVE(x);
-    return take_buffer(m, name, yk_tensor_retain(x), false);
+    return add_buffer(m, name, yk_tensor_retain(x), false);
 }
 
 yk_tensor *yk_module_add_temporary_buffer(yk_module *m, const char *name, yk_tensor *x)
 {
     YK__LIVE(m);
     YK__LIVE(x);
-    return take_buffer(m, name, yk_tensor_retain(x), true);
+    return add_buffer(m, name, yk_tensor_retain(x), true);
 }
 
 yk_tensor *yk__module_tensor(const char *what, int ndim, const int64_t *shape, yk_dtype dtype)

@@ -40,6 +40,11 @@ yk_module *yk__module_replica_make(yk_module *m);
 /* The hooks of m become those of its replica. */
 yk_status yk__module_hooks_copy(yk_module *replica, const yk_module *m);
 
+/* What is wrong with a module's own parts, and with all of the tree (base/invariant.h): names, NULLs, freed objects,
+ * parameters that are no leaves, a module inside itself. */
+const char *yk__module_parts_check(const yk_module *m);
+const char *yk__module_tree_check(const yk_module *m);
+
 /* Whether m can be used; an incomplete module is an error in the name of `what`, NULL is none. */
 bool yk__module_usable(const char *what, const yk_module *m);
 /* yk_forward that returns a reference of the caller's: for containers, whose intermediate results die at once. */

@@ -67,7 +67,7 @@ static int place_of(const term *t, int label)
 }
 
 /* A label that stands twice in an operand means the diagonal. */
-static yk_status take_diagonals(term *t)
+static yk_status extract_diagonals(term *t)
 {
     for (int d = 0; d < t->ndim; d++) {
         int other = -1;
@@ -235,7 +235,7 @@ static yk_tensor *sum_of_products(const char *equation, yk_tensor *const *xs, in
     for (int i = 0; i < LABELS; i++)
         size[i] = 1;
     for (int i = 0; i < count; i++) {
-        if (take_diagonals(&terms[i]))
+        if (extract_diagonals(&terms[i]))
             return NULL;
         for (int d = 0; d < terms[i].ndim; d++) {
             int64_t *known = &size[terms[i].label[d]], own = terms[i].x->shape[d];

@@ -88,7 +88,7 @@ static yk_status keep_dims(parsed *p, int count)
     return status;
 }
 
-static yk_status take_integer(parsed *p, int64_t i)
+static yk_status parse_integer(parsed *p, int64_t i)
 {
     int64_t size = p->x->shape[p->dim];
     if (i < -size || i >= size)
@@ -99,7 +99,7 @@ static yk_status take_integer(parsed *p, int64_t i)
     return YK_OK;
 }
 
-static yk_status take_slice(parsed *p, const yk_index_item *item)
+static yk_status parse_slice(parsed *p, const yk_index_item *item)
 {
     int64_t size = p->x->shape[p->dim], start = item->start, stop = item->stop, step = item->step;
     if (step < 1)
@@ -115,11 +115,11 @@ static yk_status take_slice(parsed *p, const yk_index_item *item)
     return status;
 }
 
-static yk_status take_tensor(parsed *p, yk_tensor *t)
+static yk_status parse_tensor(parsed *p, yk_tensor *t)
 {
     if (!is_mask(t) && t->ndim == 0) { /* one number: as an integer */
         yk_tensor *index = yk__index_tensor(p->name, t);
-        yk_status status = index ? take_integer(p, yk_item_i64(index)) : yk__status_of(NULL);
+        yk_status status = index ? parse_integer(p, yk_item_i64(index)) : yk__status_of(NULL);
         yk_tensor_release(index);
         return status;
     }
@@ -163,10 +163,10 @@ static yk_status parse(parsed *p, const char *name, const yk_tensor *x, const yk
     yk_status status = YK_OK;
     for (int i = 0, seen = 0; i < count && !status; i++) {
         switch (items[i].kind) {
-        case YK_INDEX_INTEGER: status = take_integer(p, items[i].start); break;
-        case YK_INDEX_SLICE: status = take_slice(p, &items[i]); break;
+        case YK_INDEX_INTEGER: status = parse_integer(p, items[i].start); break;
+        case YK_INDEX_SLICE: status = parse_slice(p, &items[i]); break;
         case YK_INDEX_NEWAXIS: status = add_dim(p, -1, 0, 1, 1); break;
-        case YK_INDEX_TENSOR: status = take_tensor(p, items[i].tensor); break;
+        case YK_INDEX_TENSOR: status = parse_tensor(p, items[i].tensor); break;
         case YK_INDEX_ELLIPSIS: /* a second one is empty */ status = keep_dims(p, seen++ ? 0 : x->ndim - taken); break;
         }
     }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/invariant.h"
 #include "base/progress.h"
 #include "nn/module.h"
 #include "optim/optimizer.h"
@@ -138,6 +139,7 @@ static yk_status add_group(yk_optimizer *o, yk_parameters *params, const void *o
     }
     o->groups = groups;
     groups[o->n_groups++] = group;
+    YK__ASSERT_SOUND(yk__optimizer_check(o));
     return YK_OK;
 }
 
@@ -372,6 +374,7 @@ yk_status yk_optimizer_step(yk_optimizer *o)
         if (status)
             return status;
     }
+    YK__ASSERT_SOUND(yk__optimizer_check(o));
     return YK_OK;
 }
 

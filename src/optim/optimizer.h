@@ -112,6 +112,8 @@ yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *pa
 /* Adds a group with options of that kind to an optimizer that must be of it. */
 yk_status yk__optimizer_add_group(const yk__optim_kind *kind, yk_optimizer *o, yk_parameters *params,
                                   const void *options);
+/* What is wrong with the groups and their state (base/invariant.h). */
+const char *yk__optimizer_check(const yk_optimizer *o);
 /* From now on the learning rate and the step's number are read from the devices' memory, where the optimizer writes
  * them: Note [What changes from step to step] in device/kernel_args.h. The results have the same bits. */
 void yk__optimizer_keep_steps_on_device(yk_optimizer *o);

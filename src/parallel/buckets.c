@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/invariant.h"
 #include "parallel/reducer.h"
 
 enum { ALIGNMENT = 64 };
@@ -190,7 +191,56 @@ yk_status yk__buckets_make(yk__reducer *r)
         l.grad_buffers[p] = NULL;
     }
     layout_clear(&l, r->count);
+    YK__ASSERT_SOUND(status ? NULL : yk__buckets_check(r));
     return status;
+}
+
+/* The members' gradients lie in the bucket one behind another, each at a multiple of 64 bytes. */
+static const char *check_bucket(const yk__reducer *r, int number)
+{
+    const yk__ddp_bucket *b = &r->buckets[number];
+    int members = 0;
+    int64_t used = 0, size = (int64_t)yk_dtype_size((yk_dtype)b->bucket.gradients->dtype);
+    for (int i = 0; i < r->count; i++) {
+        const yk__ddp_parameter *p = &r->parameters[r->order[i]];
+        if (!p->grad_buffer || p->bucket != number)
+            continue;
+        int64_t at = (const char *)p->grad_buffer->data - (const char *)b->bucket.gradients->data;
+        if (members >= b->bucket.n_parameters || b->members[members] != p->x)
+            return yk__broken("bucket %d: parameter %s is not member %d of %d", number, p->name, members,
+                              b->bucket.n_parameters);
+        if (at != used || (used + padded(p->x) * size) > b->bucket.gradients->numel * size)
+            return yk__broken("bucket %d of %lld bytes: the gradient of %s lies at byte %lld, expected %lld", number,
+                              (long long)(b->bucket.gradients->numel * size), p->name, (long long)at, (long long)used);
+        used += padded(p->x) * size;
+        members++;
+    }
+    if (members != b->bucket.n_parameters || b->bucket.index != number)
+        return yk__broken("bucket %d, with the number %d, has %d members, and says %d", number, b->bucket.index,
+                          members, b->bucket.n_parameters);
+    if (b->missing < 0 || b->missing > members)
+        return yk__broken("bucket %d waits for %d of its %d parameters", number, b->missing, members);
+    return NULL;
+}
+
+const char *yk__buckets_check(const yk__reducer *r)
+{
+    for (int i = 0; i < r->count; i++) {
+        int times = 0;
+        for (int j = 0; j < r->count; j++)
+            times += r->order[j] == i;
+        if (times != 1)
+            return yk__broken("parameter %d of %d is %d times in the order", i, r->count, times);
+        const yk__ddp_parameter *p = &r->parameters[i];
+        if (p->grad_buffer && (p->bucket < 0 || p->bucket >= r->n_buckets))
+            return yk__broken("parameter %s is in bucket %d of %d", p->name, p->bucket, r->n_buckets);
+    }
+    if (r->next < 0 || r->next > r->n_buckets)
+        return yk__broken("bucket %d of %d is next", r->next, r->n_buckets);
+    const char *wrong = NULL;
+    for (int i = 0; i < r->n_buckets && !wrong; i++)
+        wrong = check_bucket(r, i);
+    return wrong;
 }
 
 yk_status yk__buckets_renew(yk__reducer *r)

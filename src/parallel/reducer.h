@@ -109,6 +109,8 @@ yk_status yk__buckets_make(yk__reducer *r);
 yk_status yk__buckets_renew(yk__reducer *r);
 /* Whether a parameter's dtype, device, memory order or requires_grad is no longer what the buckets were made for. */
 bool yk__buckets_stale(const yk__reducer *r);
+/* What is wrong with the buckets (base/invariant.h): their order, who is in which, where gradients lie. */
+const char *yk__buckets_check(const yk__reducer *r);
 /* Takes the parameters out of the buckets; gradients stay where they are. */
 void yk__buckets_clear(yk__reducer *r);
 

@@ -1,5 +1,5 @@
 /* storage_test.c - the caching allocator: what it gives, reuses, counts and gives back. */
-#include "tests/support/expect.h"
+#include "tests/support/broken.h"
 
 #include <pthread.h>
 #include <sys/resource.h>
@@ -272,6 +272,33 @@ static void several_threads(void **state)
     assert_int_equal(info_now().allocated, 0);
 }
 
+/* What the allocator lists and counts; what is damaged is named. */
+static void damage_is_found(void **state)
+{
+    (void)state;
+    yk__storage *a = yk__storage_create(cpu, 1000), *b = yk__storage_create(cpu, 5000), *c = yk__storage_create(cpu, 9);
+    assert_true(a && b && c);
+    yk__storage_release(c);
+    expect_sound(yk__memory_check(cpu));
+    size_t reserved = b->reserved;
+    b->reserved = 6144;
+    expect_broken(yk__memory_check(cpu), "there are more than 6144 bytes in all");
+    b->reserved = 5001;
+    expect_broken(yk__memory_check(cpu), "a storage of 5000 bytes has a block of 5001");
+    b->reserved = reserved;
+    b->older = NULL;
+    expect_broken(yk__memory_check(cpu), "storages have 5120 bytes, and 6144 are counted");
+    b->older = a;
+    yk__storage *newer = a->newer;
+    a->newer = a;
+    expect_broken(yk__memory_check(cpu), "the list of storages: one of 5120 bytes does not lead back");
+    a->newer = newer;
+    expect_sound(yk__memory_check(cpu));
+    yk__storage_release(a);
+    yk__storage_release(b);
+    expect_sound(yk__memory_check(cpu));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +312,7 @@ int main(void)
         cmocka_unit_test_setup(workspace, fresh),
         cmocka_unit_test_setup(the_cache_is_given_up_when_memory_is_short, fresh),
         cmocka_unit_test_setup(several_threads, fresh),
+        cmocka_unit_test_setup(damage_is_found, fresh),
     };
     return cmocka_run_group_tests_name("device/storage", tests, NULL, NULL);
 }

@@ -156,7 +156,7 @@ static uint64_t little(const unsigned char *bytes, int size)
 }
 
 /* Reads a number of `width` bytes. */
-static yk_status take_number(yk__pickle *p, int width, uint64_t *value)
+static yk_status read_number(yk__pickle *p, int width, uint64_t *value)
 {
     const unsigned char *bytes = take(p, (uint64_t)width);
     if (!bytes)
@@ -194,7 +194,7 @@ static yk_status push_plain(yk__pickle *p, yk__node_kind kind)
 static yk_status push_text(yk__pickle *p, yk__node_kind kind, int width)
 {
     uint64_t size = 0;
-    yk_status status = take_number(p, width, &size);
+    yk_status status = read_number(p, width, &size);
     const char *data = status ? NULL : (const char *)take(p, size);
     if (!data)
         return yk__error_code();
@@ -225,7 +225,7 @@ static yk_status push_real(yk__pickle *p)
 static yk_status push_long(yk__pickle *p, int width)
 {
     uint64_t size = 0;
-    yk_status status = take_number(p, width, &size);
+    yk_status status = read_number(p, width, &size);
     const unsigned char *bytes = status ? NULL : take(p, size);
     if (!bytes)
         return yk__error_code();
@@ -350,7 +350,7 @@ static yk_status memo_next(yk__pickle *p, size_t *next)
 
 /* ---- names and calls --------------------------------------------------------------------------------------------- */
 
-static yk_status take_line(yk__pickle *p, const char **line, size_t *size)
+static yk_status read_line(yk__pickle *p, const char **line, size_t *size)
 {
     enum { LONGEST = 256 };
     size_t left = p->size - p->at;
@@ -370,9 +370,9 @@ static yk_status run_global(yk__pickle *p)
 {
     const char *module = NULL, *name = NULL;
     size_t module_size = 0, name_size = 0;
-    yk_status status = take_line(p, &module, &module_size);
+    yk_status status = read_line(p, &module, &module_size);
     if (!status)
-        status = take_line(p, &name, &name_size);
+        status = read_line(p, &name, &name_size);
     return status ? status : yk__pickle_global(p, module, module_size, name, name_size);
 }
 
@@ -396,9 +396,9 @@ static yk_status run_inst(yk__pickle *p)
     const char *module = NULL, *name = NULL;
     size_t module_size = 0, name_size = 0;
     char one[80], two[80];
-    yk_status status = take_line(p, &module, &module_size);
+    yk_status status = read_line(p, &module, &module_size);
     if (!status)
-        status = take_line(p, &name, &name_size);
+        status = read_line(p, &name, &name_size);
     return status ? status
                   : yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "makes an object of %s.%s, which is refused",
                                     yk__pickle_describe(module, module_size, one),
@@ -437,7 +437,7 @@ static yk_status run_persistent(yk__pickle *p)
 static yk_status run_protocol(yk__pickle *p)
 {
     uint64_t version = 0;
-    yk_status status = take_number(p, 1, &version);
+    yk_status status = read_number(p, 1, &version);
     if (!status && (version < 2 || version > 5))
         status = yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "pickle protocol %" PRIu64 "; 2 to 5 are read", version);
     return status;
@@ -457,20 +457,20 @@ static yk_status run_pop(yk__pickle *p)
 static yk_status run_frame(yk__pickle *p)
 {
     uint64_t size;
-    return take_number(p, 8, &size); /* how far to read ahead; there is nothing to do */
+    return read_number(p, 8, &size); /* how far to read ahead; there is nothing to do */
 }
 
 static yk_status run_memo(yk__pickle *p, int width, yk_status (*fn)(yk__pickle *, uint64_t))
 {
     uint64_t index = 0;
-    yk_status status = take_number(p, width, &index);
+    yk_status status = read_number(p, width, &index);
     return status ? status : fn(p, index);
 }
 
 static yk_status run_int(yk__pickle *p, int width)
 {
     uint64_t value = 0;
-    yk_status status = take_number(p, width, &value);
+    yk_status status = read_number(p, width, &value);
     return status ? status : push_int(p, width == 4 ? (int64_t)(int32_t)value : (int64_t)value);
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/invariant.h"
 #include "checkpoint/formats/safetensors.h"
 #include "checkpoint/shards/shards.h"
 
@@ -143,7 +144,7 @@ static yk_status check_same(const char *where, const yk__whole *there, const yk_
 }
 
 /* The tensor of the layout that is `t`, added where it is not there. */
-static yk__whole *take_tensor(yk__layout *layout, const char *where, const yk__whole *t, int holder)
+static yk__whole *find_or_add(yk__layout *layout, const char *where, const yk__whole *t, int holder)
 {
     yk__whole *there = yk__layout_find(layout, t->name);
     if (there)
@@ -164,9 +165,40 @@ static yk__whole *take_tensor(yk__layout *layout, const char *where, const yk__w
     return there;
 }
 
+static const char *check_whole(const yk__layout *layout, size_t i)
+{
+    const yk__whole *t = &layout->tensors[i];
+    if (!t->name || yk__layout_find(layout, t->name) != t)
+        return yk__broken("tensor %zu, '%s', is not found by its name", i, t->name ? t->name : "(NULL)");
+    if (t->ndim < 0 || t->ndim > YK_MAX_DIMS || t->count > t->room || (t->count && !t->parts))
+        return yk__broken("tensor '%s' has %d dimensions, and %zu parts in memory for %zu", t->name, t->ndim, t->count,
+                          t->room);
+    for (size_t p = 0; p < t->count; p++) {
+        const yk__box *box = &t->parts[p].box;
+        for (int d = 0; d < t->ndim; d++)
+            if (box->offset[d] < 0 || box->shape[d] < 0 || box->offset[d] > t->shape[d] - box->shape[d])
+                return yk__broken("tensor '%s': part %zu, of holder %d, has %" PRId64 " elements from %" PRId64
+                                  " on in dimension %d of size %" PRId64,
+                                  t->name, p, t->parts[p].holder, box->shape[d], box->offset[d], d, t->shape[d]);
+        if (t->parts[p].holder < 0)
+            return yk__broken("tensor '%s': part %zu has the holder %d", t->name, p, t->parts[p].holder);
+    }
+    return NULL;
+}
+
+const char *yk__layout_table_check(const yk__layout *layout)
+{
+    const char *wrong = NULL;
+    if (layout->count > layout->room || (layout->count && !layout->tensors))
+        return yk__broken("%zu tensors in memory for %zu", layout->count, layout->room);
+    for (size_t i = 0; i < layout->count && !wrong; i++)
+        wrong = check_whole(layout, i);
+    return wrong;
+}
+
 yk_status yk__layout_add(yk__layout *layout, const char *where, const yk__whole *tensor, const yk__part *part)
 {
-    yk__whole *t = take_tensor(layout, where, tensor, part->holder);
+    yk__whole *t = find_or_add(layout, where, tensor, part->holder);
     yk_status status = t ? check_part(where, t, part) : yk__error_code();
     if (!status && t->count && t->parts[t->count - 1].holder == part->holder)
         status = yk__fail(YK_ERR_ARGUMENT, "%s: rank %d gives two parts of tensor '%s'", where, part->holder, t->name);
@@ -247,7 +279,7 @@ static yk_status add_tensor_json(yk__layout *layout, const char *where, const ch
         status = yk__fail(YK_ERR_FORMAT, "%s: tensor '%s': %zu parts in %d files, where a file has one at most", where,
                           name, json_array_size(parts), holders);
     if (!status && json_array_size(parts) == 0) /* a tensor without elements may have none */
-        status = take_tensor(layout, where, &t, 0) ? YK_OK : yk__error_code();
+        status = find_or_add(layout, where, &t, 0) ? YK_OK : yk__error_code();
     size_t i;
     json_array_foreach(parts, i, item)
     {
@@ -368,6 +400,7 @@ yk_status yk__layout_spread(yk__layout *layout, int holders)
     }
     free(runs);
     free(load);
+    YK__ASSERT_SOUND(status ? NULL : yk__layout_table_check(layout));
     return status;
 }
 
@@ -395,6 +428,7 @@ static yk_status check_overlaps(const char *where, const yk__whole *t)
 
 yk_status yk__layout_check(yk__layout *layout, const char *where)
 {
+    YK__ASSERT_SOUND(yk__layout_table_check(layout));
     for (size_t i = 0; i < layout->count; i++) {
         yk__whole *t = &layout->tensors[i];
         int64_t held = 0, all = 1;

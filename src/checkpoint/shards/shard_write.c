@@ -66,7 +66,7 @@ static yk_status join_layouts(yk__layout *all, const yk__layout *own, yk_process
 }
 
 /* What `rank` writes, by the plan. */
-static yk_status take_own(yk__share *share, const yk_shard *shards, int64_t count, int rank)
+static yk_status add_own(yk__share *share, const yk_shard *shards, int64_t count, int rank)
 {
     share->own = yk__state_dict_new();
     yk_status status = share->own ? YK_OK : YK_ERR_MEMORY;
@@ -94,7 +94,7 @@ yk_status yk__share_plan(yk__share *share, const char *stem, const yk_shard *sha
     if (!status)
         status = yk__layout_check(&share->layout, "sharded_save");
     if (!status)
-        status = take_own(share, shards, count, rank);
+        status = add_own(share, shards, count, rank);
     status = yk__ranks_agree(group);
     if (status)
         yk__share_clear(share);

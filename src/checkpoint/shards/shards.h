@@ -55,6 +55,8 @@ yk_status yk__layout_add_json(yk__layout *layout, const char *where, json_t *ten
 yk_status yk__layout_add(yk__layout *layout, const char *where, const yk__whole *tensor, const yk__part *part);
 /* Of equal boxes only one is left, so that all holders have about as many bytes. */
 yk_status yk__layout_spread(yk__layout *layout, int holders);
+/* What is wrong with a layout in memory (base/invariant.h), whatever it was read from. */
+const char *yk__layout_table_check(const yk__layout *layout);
 /* The parts fill every tensor and do not overlap. */
 yk_status yk__layout_check(yk__layout *layout, const char *where);
 

@@ -378,7 +378,7 @@ static json_t *optimizer_json(const char *kind, const yk_state_dict *dict, const
     return json_pack("{s:s, s:o}", "kind", kind, "param_groups", groups);
 }
 
-static yk_status take_optimizer(making *m, const yk_value *optimizer)
+static yk_status read_optimizer(making *m, const yk_value *optimizer)
 {
     bool guessed;
     const char *kind = kind_of(optimizer, m->rest, &guessed);
@@ -399,7 +399,7 @@ static yk_status take_optimizer(making *m, const yk_value *optimizer)
 
 /* PyTorch's schedule, or, where it has none that is known here, the one that was saved with it; PyTorch's is then no
  * part that was taken. */
-static yk_status take_schedule(making *m, const yk_value *scheduler)
+static yk_status read_schedule(making *m, const yk_value *scheduler)
 {
     int64_t time;
     char *text = scheduler ? yk__schedule_from_torch(scheduler, &time) : NULL;
@@ -416,7 +416,7 @@ static yk_status take_schedule(making *m, const yk_value *scheduler)
                                                                              : YK_OK;
 }
 
-static yk_status take_scaler(making *m, const yk_value *scaler)
+static yk_status read_scaler(making *m, const yk_value *scaler)
 {
     yk_grad_scaler_state state;
     if (yk_value_count(scaler) == 0) /* of a disabled one */
@@ -469,7 +469,7 @@ static yk_status find_leaf_tensor(const char *name, yk_value *leaf, void *user)
 }
 
 /* What is no weight and no part goes to "extra", where JSON can hold it. */
-static yk_status take_extra(making *m)
+static yk_status read_extra(making *m)
 {
     json_t *extra = json_object();
     const yk_value *weights = yk__value_weights_in(m->value);
@@ -496,7 +496,7 @@ static yk_status take_extra(making *m)
 }
 
 /* A part of "yoke" as it is; an empty object where there is none and one is needed. */
-static yk_status take_kept(making *m, const char *name, const char *otherwise)
+static yk_status read_kept(making *m, const char *name, const char *otherwise)
 {
     const yk_value *kept = yk_value_get(m->rest, name);
     json_t *json = kept ? to_json(kept) : otherwise ? json_loads(otherwise, 0, NULL) : NULL;
@@ -505,28 +505,28 @@ static yk_status take_kept(making *m, const char *name, const char *otherwise)
     return YK_OK;
 }
 
-static yk_status take_parts(making *m)
+static yk_status read_parts(making *m)
 {
     m->snapshot->state =
         json_pack("{s:s, s:i, s:I, s:I}", "format", "yoke training checkpoint", "version", 1, "epoch",
                   (json_int_t)counter(m->value, epoch_keys), "step", (json_int_t)counter(m->value, step_keys));
     yk_status status =
-        m->snapshot->state ? take_kept(m, "random", "{\"seed\": 0, \"calls\": 0}") : yk__fail_memory(sizeof(json_t *));
+        m->snapshot->state ? read_kept(m, "random", "{\"seed\": 0, \"calls\": 0}") : yk__fail_memory(sizeof(json_t *));
     const yk_value *optimizer = first_of(m->value, optimizer_keys, YK_VALUE_DICT);
     const yk_value *scaler = first_of(m->value, scaler_keys, YK_VALUE_DICT);
     if (!status)
-        status = take_schedule(m, first_of(m->value, schedule_keys, YK_VALUE_DICT));
+        status = read_schedule(m, first_of(m->value, schedule_keys, YK_VALUE_DICT));
     if (!status)
-        status = take_kept(m, "loader", NULL);
+        status = read_kept(m, "loader", NULL);
     if (!status && optimizer)
-        status = take_optimizer(m, optimizer);
+        status = read_optimizer(m, optimizer);
     if (!status && scaler)
-        status = take_scaler(m, scaler);
+        status = read_scaler(m, scaler);
     if (!status)
-        status = take_kept(m, "settings", "{}");
+        status = read_kept(m, "settings", "{}");
     if (!status)
-        status = take_kept(m, "values", "{}");
-    return status ? status : take_extra(m);
+        status = read_kept(m, "values", "{}");
+    return status ? status : read_extra(m);
 }
 
 yk_status yk__training_from_value(const char *dir, const yk_value *value, char **notice)
@@ -539,7 +539,7 @@ yk_status yk__training_from_value(const char *dir, const yk_value *value, char *
     yk_status status = m.weights ? YK_OK : yk__error_code();
     if (!status) {
         save.snapshot.model = yk_state_dict_retain(m.weights);
-        status = take_parts(&m);
+        status = read_parts(&m);
     }
     if (!status) {
         yk__save_whole(&save);

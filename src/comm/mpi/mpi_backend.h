@@ -131,7 +131,7 @@ void mpi_progress(void);
 /* With the lock held: waits until the notices are sent, `seconds` at most. */
 void mpi_flush(double seconds);
 /* With the lock held: notices to a group that has not got its id yet. */
-mpi_kept_notice *mpi_take_early(mpi_notice_kind kind, uint64_t group);
+mpi_kept_notice *mpi_pop_early(mpi_notice_kind kind, uint64_t group);
 void mpi_list(mpi_group *g);
 void mpi_unlist(mpi_group *g);
 /* With the lock held: no call of MPI from here on; breaks all groups, for which it says why. */
@@ -165,7 +165,7 @@ yk_status mpi_wait(void *state, void *message, double seconds, bool *done);
 void mpi_forget(void *state, void *message);
 /* With the lock held. */
 void mpi_move_messages(mpi_group *g);
-void mpi_take_head(mpi_group *g, const mpi_notice *notice);
+void mpi_receive_head(mpi_group *g, const mpi_notice *notice);
 /* The type of MPI for elements of so many bytes. */
 MPI_Datatype mpi_type_of(size_t bytes);
 

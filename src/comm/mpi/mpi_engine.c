@@ -240,7 +240,7 @@ static void keep_early(const mpi_notice *notice)
     early_end = &kept->next;
 }
 
-mpi_kept_notice *mpi_take_early(mpi_notice_kind kind, uint64_t group)
+mpi_kept_notice *mpi_pop_early(mpi_notice_kind kind, uint64_t group)
 {
     for (mpi_kept_notice **at = &early; *at; at = &(*at)->next) {
         mpi_kept_notice *kept = *at;
@@ -302,7 +302,7 @@ static void read_notice(const mpi_notice *notice)
         from->answered = true;
         from->begun = notice->number;
         break;
-    default: mpi_take_head(g, notice);
+    default: mpi_receive_head(g, notice);
     }
 }
 

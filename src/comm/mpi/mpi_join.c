@@ -111,11 +111,11 @@ static yk_status check_record(const yk__comm_join_args *args, const mpi_record *
 }
 
 /* With the lock held: what has come so far. `came` counts. */
-static yk_status take_joins(const yk__comm_join_args *args, mpi_group *g, uint64_t name, bool *here, int *came)
+static yk_status receive_joins(const yk__comm_join_args *args, mpi_group *g, uint64_t name, bool *here, int *came)
 {
     yk_status status = YK_OK;
     mpi_progress();
-    for (mpi_kept_notice *kept; !status && (kept = mpi_take_early(NOTICE_JOIN, name));) {
+    for (mpi_kept_notice *kept; !status && (kept = mpi_pop_early(NOTICE_JOIN, name));) {
         mpi_record record;
         memcpy(&record, kept->notice.text, sizeof(record));
         free(kept);
@@ -156,7 +156,7 @@ static yk_status gather_joins(const yk__comm_join_args *args, mpi_group *g, uint
     yk_status status = here ? YK_OK : mpi_base->error_code();
     for (int came = 1, looks = 0; !status && came < g->world_size; looks++) {
         pthread_mutex_lock(&mpi_lock);
-        status = take_joins(args, g, name, here, &came);
+        status = receive_joins(args, g, name, here, &came);
         pthread_mutex_unlock(&mpi_lock);
         if (!status && came < g->world_size && mpi_base->now() > until)
             status = fail_missing(args, here);
@@ -196,7 +196,7 @@ static yk_status ask_to_join(const yk__comm_join_args *args, mpi_group *g, uint6
         if (looks == 0)
             mpi_send_notice(root, &notice);
         mpi_progress();
-        mpi_kept_notice *admission = mpi_take_early(NOTICE_ADMISSION, name);
+        mpi_kept_notice *admission = mpi_pop_early(NOTICE_ADMISSION, name);
         bool late = !admission && mpi_base->now() > until;
         if (late) {
             notice.kind = NOTICE_WITHDRAWN;

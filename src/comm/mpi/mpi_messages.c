@@ -69,7 +69,7 @@ static mpi_message *receive_for(const mpi_group *g, int from, int tag)
     return NULL;
 }
 
-void mpi_take_head(mpi_group *g, const mpi_notice *notice)
+void mpi_receive_head(mpi_group *g, const mpi_notice *notice)
 {
     mpi_message *m = receive_for(g, notice->rank, notice->tag);
     if (m) {

@@ -49,7 +49,7 @@ static void end(native *g, yk__native_message *m, yk_status status)
 }
 
 /* A buffer that holds `bytes` and is free. */
-static yk__native_buffer *take_buffer(native *g, size_t bytes)
+static yk__native_buffer *acquire_buffer(native *g, size_t bytes)
 {
     yk__native_buffer *best = NULL;
     for (yk__native_buffer *b = g->buffers; b; b = b->next) {
@@ -83,7 +83,7 @@ static yk__native_buffer *take_buffer(native *g, size_t bytes)
  * them, which has an end; another process reads from its own mapping, and is published_failure by the slot that it was
  * for nothing.
  */
-static bool take_back(native *g, yk__native_message *m)
+static bool withdraw(native *g, yk__native_message *m)
 {
     uint32_t state = SLOT_POSTED;
     if (!m->slot)
@@ -147,7 +147,7 @@ static void advance_send(native *g, yk__native_message *m)
         slot->handle = yk__region_find(op->in, bytes);
         bool same = g->rows[m->local_rank].pid == g->pid && m->local_rank != g->local_rank;
         if (!same && (slot->handle.id == 0 || m->local_rank == g->local_rank)) {
-            buffer = take_buffer(g, bytes);
+            buffer = acquire_buffer(g, bytes);
             if (!buffer) {
                 end(g, m, yk__native_fail_message(g, op));
                 return;
@@ -244,7 +244,7 @@ static void progress(native *g)
             continue;
         yk_status status;
         if (yk__native_check(g)) {
-            if (!take_back(g, m)) {
+            if (!withdraw(g, m)) {
                 yk_clear_error();
                 continue;
             }

@@ -146,7 +146,8 @@ static yk_status conflict(const yk__comm_join_args *args, const char *key, uint6
 
 /* The record is one of a process of this host that has ended while others are still missing: this one, which was
  * started in its place, takes over. Where all records are there the others have gone on with what they said. */
-static bool take_over(const yk__comm_join_args *args, char (*names)[300], const char *theirs, const char *value)
+static bool replace_ended_process(const yk__comm_join_args *args, char (*names)[300], const char *theirs,
+                                  const char *value)
 {
     const char *key = names[args->rank];
     bool all = true;
@@ -232,7 +233,7 @@ static yk_status exchange_records(native *g, const yk__comm_join_args *args, uin
         status = gather(g, args, &all, records_slice, until);
         complete = !status && all.complete;
         bool over = !status && args->attempt && all.own.data && all.stopped.data && !values[args->rank].data;
-        if (!status && !over && all.conflict.data && !take_over(args, names, all.conflict.data, value))
+        if (!status && !over && all.conflict.data && !replace_ended_process(args, names, all.conflict.data, value))
             status = conflict(args, own, start, all.conflict.data);
         free(all.conflict.data);
         if (args->attempt)
@@ -264,23 +265,29 @@ static yk_status exchange_records(native *g, const yk__comm_join_args *args, uin
 const char *yk__native_group_check(const native *g)
 {
     if (g->hosts < 1 || g->first[0] != 0 || g->first[g->hosts] != g->world_size)
-        return "the hosts do not make up the group";
+        return yk__broken("%d hosts have ranks %d to %d, of a group of %d", g->hosts, g->first[0],
+                          g->hosts < 1 ? 0 : g->first[g->hosts] - 1, g->world_size);
     for (int h = 0; h < g->hosts; h++) {
         if (g->first[h + 1] <= g->first[h])
-            return "a host has no rank";
+            return yk__broken("host %d of %d has no rank", h, g->hosts);
         if (h > 0 && g->order[g->first[h]] <= g->order[g->first[h - 1]])
-            return "hosts are not in the order of their lowest ranks";
+            return yk__broken("host %d has the lowest rank %d, and host %d before it %d", h, g->order[g->first[h]],
+                              h - 1, g->order[g->first[h - 1]]);
         for (int i = g->first[h]; i < g->first[h + 1]; i++) {
             int rank = g->order[i];
             if (rank < 0 || rank >= g->world_size || (i > g->first[h] && rank <= g->order[i - 1]))
-                return "the ranks of a host are not in order";
+                return yk__broken("rank %d of %d is number %d of host %d, behind rank %d", rank, g->world_size,
+                                  i - g->first[h], h, i > g->first[h] ? g->order[i - 1] : -1);
             if (g->members[rank].host != h || g->members[rank].local_rank != i - g->first[h])
-                return "a rank is not where its host lists it";
+                return yk__broken("rank %d is number %d of host %d, and says number %d of host %d", rank,
+                                  i - g->first[h], h, g->members[rank].local_rank, g->members[rank].host);
         }
     }
     if (g->host != g->members[g->rank].host || g->local_rank != g->members[g->rank].local_rank ||
         g->local_size != yk__native_host_size(g, g->host))
-        return "this rank's own numbers are not those of its host";
+        return yk__broken("rank %d is number %d of %d on host %d, and keeps number %d of %d on host %d", g->rank,
+                          g->members[g->rank].local_rank, yk__native_host_size(g, g->members[g->rank].host),
+                          g->members[g->rank].host, g->local_rank, g->local_size, g->host);
     return NULL;
 }
 
