@@ -22,7 +22,7 @@ alike()
         END { exit bad || seen != count }' out
 }
 
-# A set in CIFAR-10's form, each class of one colour: 200 images to train on, 20 to test.
+# A set in CIFAR-10's form, each class of one colour: 100 images to train on, 20 to test.
 cifar_like()
 {
     mkdir -p data
@@ -35,7 +35,7 @@ cifar_like()
     done > ten
     cat ten ten > data/test_batch.bin
     for label in 1 2 3 4 5; do
-        cat ten ten ten ten > data/data_batch_$label.bin
+        cat ten ten > data/data_batch_$label.bin
     done
 }
 
@@ -104,7 +104,7 @@ ok "the loss rises with the ranks, and falls with as many epochs" awk 'NR > 1 { 
 example 2 "fashion_mnist_ddp --table of no epochs" "$examples/fashion_mnist_ddp" --table glyphs 3
 
 cifar_like
-arguments=(--batch_size 10 --learning_rate 0.005 --model_dir .)
+arguments=(--batch_size 10 --learning_rate 0.01 --model_dir .)
 example 0 "resnet_ddp" "$YOKE" run --no-prefix -n 2 -- "$examples/resnet_ddp" "${arguments[@]}" --num_epochs 11
 ok "each rank trains each epoch" [ "$(grep -c '^Local Rank: [01], Epoch: [0-9]*, Training' out)" = 22 ]
 ok "a new network has guessed" awk '/^Epoch: 0, Accuracy/ { found = $NF < 0.5 } END { exit !found }' out
