@@ -69,7 +69,7 @@ YK_API yk_status yk_safetensors_save(const char *path, const yk_state_dict *dict
 /*
  * A tree of what a Python checkpoint holds: {"model": {...tensors}, "optimizer": {...}, "epoch": 3}. Counted; a value
  * made by a function here is owned by the current scope, and containers retain what is put into them. A value may
- * stand in several places, but not inside itself.
+ * stand in several positions, but not inside itself.
  */
 typedef struct yk_value yk_value;
 typedef enum yk_value_kind {
@@ -151,7 +151,7 @@ typedef yk_read_options yk_pt_options;
  * dicts, lists, tuples, sets, numbers, text, tensors (of the eight dtypes), parameters, torch.Size, dtypes, devices;
  * anything else that the pickle names is refused by that name, and nothing is ever called. Tensors that shared memory
  * share it again. Whether a tensor required a gradient is not kept. Owned by the current scope. A damaged file is an
- * error that names file and place; memory and time are bounded by the size of the file. Source: torch.load.
+ * error that names file and offset; memory and time are bounded by the size of the file. Source: torch.load.
  */
 YK_API yk_value *yk_pt_load(const char *path, const yk_pt_options *options);
 

@@ -15,9 +15,9 @@
  *
  * Collectives and messages work on tensors of any device and of any strides (those that are not contiguous are copied
  * first), write in place without being recorded by autograd, and count as a write. In all of them group NULL
- * means the default group. Any number of threads may call; the calls on one group take place one after the other. The
- * child of a fork is no rank of its parent's groups: operations on them fail there (YK_ERR_STATE), and releasing them
- * leaves the parent's alone.
+ * means the default group. Any number of threads may call; the calls on one group are carried out one after the other.
+ * The child of a fork is no rank of its parent's groups: operations on them fail there (YK_ERR_STATE), and releasing
+ * them leaves the parent's alone.
  */
 #ifndef YOKE_COMM_H
 #define YOKE_COMM_H
@@ -206,8 +206,8 @@ YK_API yk_status yk_recv(yk_tensor *x, int src, int tag, yk_process_group *group
 /* ---- the same without waiting: a work, owned by the thread's current scope, or NULL and an error ----------------- */
 /*
  * The tensors are kept until the work is done, and must not be touched before; a work may be dropped without waiting.
- * Collectives, blocking ones too, take place in the order of the calls. Sends and receives go on while any call of this
- * rank on the group waits, or is tested.
+ * Collectives, blocking ones too, are carried out in the order of the calls. Sends and receives go on while any call of
+ * this rank on the group waits, or is tested.
  */
 YK_API yk_work *yk_all_reduce_async(yk_tensor *x, yk_reduce_op op, yk_process_group *group);
 YK_API yk_work *yk_reduce_async(yk_tensor *x, int dst, yk_reduce_op op, yk_process_group *group);

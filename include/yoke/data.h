@@ -82,7 +82,7 @@ YK_API int64_t yk_sample_below(yk_sample *sample, int64_t bound);
  * transform changes nothing; a function given NULL because an earlier call failed returns NULL.
  */
 
-/* A square of `size` at a random place of the image with `padding` zeros around. Draws twice. */
+/* A square of `size` at a random position of the image with `padding` zeros around. Draws twice. */
 YK_API yk_transform *yk_random_crop(int64_t size, int64_t padding);
 /* Mirrors left and right with probability p. Draws once. */
 YK_API yk_transform *yk_random_horizontal_flip(double p);
@@ -93,7 +93,7 @@ YK_API yk_transform *yk_resize_to(int64_t height, int64_t width);
 /*
  * A random part of the image, of an area in `scale` times the whole and a width to height in `ratio`, resized to size x
  * size as by yk_resize. Of ten tries the first that fits is taken, then the middle. u8 images only. Draws twice a try,
- * and twice for the place. Source: torchvision's RandomResizedCrop.
+ * and twice for the position. Source: torchvision's RandomResizedCrop.
  */
 typedef struct yk_random_resized_crop_options {
     double scale[2]; /* 0: 0.08 and 1 */
@@ -226,10 +226,11 @@ typedef struct yk_loader_options {
     void *collate_user;
     /*
      * Several processes: each takes its part of every epoch, in batches of batch_size each. The order is filled up from
-     * its own beginning to a multiple of world_size, and rank r takes places r, r + world_size, ... Without world_size,
-     * `distributed` takes both numbers from the default process group; where there is none yet, from the environment,
-     * as yk_init_process_group does: RANK and WORLD_SIZE, or the variables of Slurm or Open MPI; one process without
-     * those. With drop_last only batches that are full on every rank are given, and nothing is filled up.
+     * its own beginning to a multiple of world_size, and rank r takes positions r, r + world_size, ... Without
+     * world_size, `distributed` takes both numbers from the default process group; where there is none yet, from the
+     * environment, as yk_init_process_group does: RANK and WORLD_SIZE, or the variables of Slurm or Open MPI; one
+     * process without those. With drop_last only batches that are full on every rank are given, and nothing is filled
+     * up.
      *
      * Source: torch.utils.data.distributed.DistributedSampler.
      */
@@ -257,9 +258,9 @@ typedef struct yk_batch {
 YK_API yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *options);
 /*
  * Goes to the first batch of an epoch, from wherever the loader is. YK_NEXT_EPOCH: the one after the epoch that was
- * started last, at first 0; after yk_loader_set_state it goes on from that place, unless nothing is left of the epoch.
- * So an epoch cannot be repeated by forgetting to count (PyTorch: set_epoch). On failure (an epoch outside [0, 2^32),
- * no memory) the record is set and yk_loader_next returns false.
+ * started last, at first 0; after yk_loader_set_state it goes on from that position, unless nothing is left of the
+ * epoch. So an epoch cannot be repeated by forgetting to count (PyTorch: set_epoch). On failure (an epoch outside [0,
+ * 2^32), no memory) the record is set and yk_loader_next returns false.
  */
 #define YK_NEXT_EPOCH (-1)
 YK_API void yk_loader_start(yk_loader *loader, int64_t epoch);
@@ -284,7 +285,7 @@ YK_API bool yk_loader_next(yk_loader *loader, yk_batch *batch);
  */
 typedef struct yk_loader_state {
     int64_t epoch, batch;
-    int64_t start; /* the place in the epoch's order that batch 0 begins at; 0 unless the layout was changed */
+    int64_t start; /* the position in the epoch's order that batch 0 begins at; 0 unless the layout was changed */
     int64_t dataset_length, batch_size;
     uint64_t seed;
     bool shuffle, drop_last;

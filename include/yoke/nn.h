@@ -27,7 +27,7 @@ YK_API int64_t yk_state_dict_count(const yk_state_dict *dict) YK_QUESTION;
 /* The i-th tensor and name, borrowed; NULL (no error is set) outside [0, count). */
 YK_API yk_tensor *yk_state_dict_at(const yk_state_dict *dict, int64_t i) YK_QUESTION;
 YK_API const char *yk_state_dict_name(const yk_state_dict *dict, int64_t i) YK_QUESTION;
-/* The place of a name, -1 (no error is set) where it is not there. */
+/* The position of a name, -1 (no error is set) where it is not there. */
 YK_API int64_t yk_state_dict_find(const yk_state_dict *dict, const char *name) YK_QUESTION;
 /* The tensor of a name, borrowed; NULL where it is not there (YOKE_LOG=info tells the nearest). */
 YK_API yk_tensor *yk_state_dict_get(const yk_state_dict *dict, const char *name) YK_QUESTION;

@@ -133,7 +133,7 @@ YK_API yk_tensor *yk_mean_dims(yk_tensor *x, const int *dims, int n_dims, bool k
 YK_API yk_tensor *yk_var_dims(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim);
 YK_API yk_tensor *yk_var(yk_tensor *x);  /* all, correction 1 */
 YK_API yk_tensor *yk_prod(yk_tensor *x); /* all; no gradient */
-/* The largest of one dimension; its place goes to *index (i64, no gradient) unless that is NULL. */
+/* The largest of one dimension; its position goes to *index (i64, no gradient) unless that is NULL. */
 YK_API yk_tensor *yk_max_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index);
 YK_API yk_tensor *yk_min_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index);
 YK_API yk_tensor *yk_max(yk_tensor *x); /* of all; equal elements share the gradient evenly */

@@ -3,7 +3,8 @@
  *
  * As in ops.h, which includes this file. Index tensors are i64 or i32 (uint8 is neither index nor mask: cast it), masks
  * are bool. An index outside its dimension is an error that names index, dimension and size. Where several indices name
- * one place, accumulation adds in the order of the indices and of writes the last one stays, for any number of threads.
+ * one position, accumulation adds in the order of the indices and of writes the last one stays, for any number of
+ * threads.
  */
 #ifndef YOKE_OPS_INDEX_H
 #define YOKE_OPS_INDEX_H

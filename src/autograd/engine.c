@@ -212,7 +212,7 @@ static yk_status make_queues(yk__task *task, yk__node *root)
 }
 
 /* Whether x may be written in place: nobody else holds it or its memory, which is not the program's own, and no two
- * elements share a place (a backward may hand on an expanded view). */
+ * elements share a position (a backward may hand on an expanded view). */
 static bool exclusive(const yk_tensor *x)
 {
     return yk__is_dense(x) && x->storage->reserved &&
@@ -372,7 +372,7 @@ yk_tensor *yk__grad_buffer_for(const yk__node *node, int input)
     return whole ? yk_tensor_retain(meta->grad_buffer) : NULL;
 }
 
-/* The gradient of a leaf is complete: accumulates it, tells the hooks and the collector. Takes over the reference. */
+/* The gradient of a leaf is complete: accumulates it, calls the hooks and the collector. Takes over the reference. */
 static yk_status run_leaf(yk__node *node, yk_tensor *grad)
 {
     yk_tensor *leaf = yk_tensor_retain(node->leaf);

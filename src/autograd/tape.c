@@ -550,7 +550,7 @@ void yk__exchange_storage(yk_tensor *x, yk_tensor *from)
     if (!x->autograd)
         return;
     yk__autograd_meta *meta = yk__meta(x);
-    if (meta->accumulator) { /* gradients are delivered to the new place */
+    if (meta->accumulator) { /* gradients are delivered to the new device */
         meta->accumulator->device = yk__device_of(x);
         meta->accumulator->outputs[0].dtype = x->dtype;
     }

@@ -107,7 +107,7 @@ yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad);
 
 /* ---- one who collects the gradients of many leaves (DDP) ---- */
 /*
- * A backward that reaches leaves of a collector calls begin before anything else runs, with the places of the leaves
+ * A backward that reaches leaves of a collector calls begin before anything else runs, with the positions of the leaves
  * that it reaches; ready for each of those, after the leaf's own hooks, on the thread of its device (yk_grad is NULL
  * where no gradient ever came); and end on the calling thread when all is done, with how it went (the record is set on
  * failure). What begin or ready returns ends the backward, and a begin that fails has no end; where all went well,
@@ -124,7 +124,7 @@ typedef struct yk__collector {
 } yk__collector;
 
 /* This thread is to call backward for the collector: if the next one that it calls fails before it has begun, without a
- * loss, say, or on a graph that was freed, the collector is told. Until begin or forget. */
+ * loss, say, or on a graph that was freed, the collector is called. Until begin or forget. */
 void yk__collector_await(yk__collector *collector);
 void yk__collector_forget(yk__collector *collector);
 

@@ -148,7 +148,7 @@ double yk__now(void); /* seconds of the monotonic clock */
 /* An integer from the environment; `fallback` where it is unset; an error naming the variable where it is not an
  * integer in [least, most]. */
 yk_status yk__env_int(const char *name, int64_t fallback, int64_t least, int64_t most, int64_t *value);
-/* This process's place in its job, for layers that know no process groups: set while there is a default group; false
+/* This process's position in its job, for layers that know no process groups: set while there is a default group; false
  * where there is none. */
 void yk__job_rank_set(int rank, int world_size /* 0: there is none */);
 bool yk__job_rank_get(int *rank, int *world_size);

@@ -308,7 +308,8 @@ void *yk__object_alloc(const yk__type *type, size_t size)
     object->size_class = size_class;
     atomic_init(&object->references, 1);
     if (yk__debug && !s->origin)
-        s->origin = calloc(1, sizeof(*s->origin)); /* without it the object is only recognised, not told about */
+        s->origin =
+            calloc(1, sizeof(*s->origin)); /* without it the object is only recognised, and its origin is not known */
     if (s->origin)
         *s->origin = (origin){0};
     return object;

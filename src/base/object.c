@@ -26,7 +26,7 @@ typedef struct scope_stack {
     size_t count, capacity;
     open_scope *scopes;
     size_t depth, depth_capacity;
-    const char *maker; /* the function that makes something now, as yk__scope_check was told; with yk__debug */
+    const char *maker; /* the function that makes something now, as given to yk__scope_check; with yk__debug */
 } scope_stack;
 
 static _Thread_local scope_stack stack;

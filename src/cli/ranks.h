@@ -15,7 +15,7 @@ typedef struct ranks {
 
 /* Finds the other processes of the job (see yk_init_process_group); the run's scope is open. */
 yk_status ranks_join(ranks *r);
-/* Leaves them, in order; after an error it is left out, so that the others hear of it by this process's end. */
+/* Leaves them, in order; after an error it is left out, so that the others learn of it by this process's end. */
 void ranks_leave(ranks *r);
 
 /* The numbers (at most 8) become their sums over all ranks, which call it in the same order. A signal that any rank has

@@ -21,8 +21,8 @@ typedef struct job {
     int node_count, local, first, world; /* processes here, the rank of the first of them, of all nodes */
     int counts[MOST_NODES], listed;      /* of processes: one for this node, or one for each */
     int hidden;                          /* 1: stdout, 2: stderr goes to files alone */
-    int cannot;                          /* the exit code where the program may not run here; the other nodes hear it */
-    int secret, port_held;               /* descriptors */
+    int cannot;            /* the exit code where the program may not run here; it is sent to the other nodes */
+    int secret, port_held; /* descriptors */
     char host[YK__HOST_SIZE], id_text[40], path[4096];
     relay_sink out, err;
 } job;

@@ -67,7 +67,7 @@ static yk_status look_for_others(const saver *s)
 static yk_status check_empty(const saver *s)
 {
     if (s->rank == 0)
-        (void)!look_for_others(s); /* the record tells the other ranks */
+        (void)!look_for_others(s); /* the error record goes to the other ranks */
     return yk__ranks_agree(s->group);
 }
 

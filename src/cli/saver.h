@@ -14,7 +14,7 @@ typedef struct saver {
     double last;                /* when the last one was begun */
     bool late;                  /* every_seconds have passed, as all ranks know it: the caller's, from saver_late */
     yk_process_group *group;    /* NULL: one process */
-    int rank;                   /* 0 speaks */
+    int rank;                   /* 0 prints */
     int64_t saved;              /* its step, or the one that the run went on from; -1 before there is one */
     yk_checkpoint_state *state; /* of the run: the caller keeps epoch and step right */
 } saver;

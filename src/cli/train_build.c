@@ -165,7 +165,7 @@ static const char *schedule_text(const settings *s, char text[96])
     return text;
 }
 
-/* What may not differ between the processes of one run. The loader speaks for itself. */
+/* What may not differ between the processes of one run. The loader's settings are compared by the loader. */
 static void describe_run(train_job *r)
 {
     const settings *s = r->set;

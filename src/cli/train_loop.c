@@ -2,7 +2,7 @@
  * train_loop.c - `yoke train` at work: steps, epochs, tests. Layer: cli.
  *
  * The longest example of a training program: apart from the bar, the log and the sums over the ranks it uses nothing
- * but the public headers. On several ranks all make the same calls in the same order; rank 0 speaks for them.
+ * but the public headers. On several ranks all make the same calls in the same order; rank 0 alone prints.
  */
 #include <inttypes.h>
 #include <math.h>

@@ -113,7 +113,7 @@ static inline yk__comm_op yk__comm_header_op(const yk__comm_header *h)
  * not.
  */
 typedef struct yk__comm_attempt {
-    bool launched; /* the first of all ranks that a launcher started, which may have told them where they listen */
+    bool launched; /* the first of all ranks that a launcher started, which may have given them their addresses */
     /* Set by the backend where it fails; else as they were. */
     bool over;      /* it had failed before this rank came */
     bool announced; /* other ranks may know that this one took part */

@@ -25,7 +25,7 @@ static yk_status required_int(const char *name, int64_t least, int64_t most, int
     return YK_OK;
 }
 
-/* A port that the ranks of one job agree on without being told. */
+/* A port that the ranks of one job agree on without communication. */
 static int job_port(const char *job)
 {
     unsigned h = 2166136261u;

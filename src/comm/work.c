@@ -90,7 +90,7 @@ static yk_status carry_out(yk__group *g, yk__call *call)
     yk_tensor *staged_in = NULL, *staged_out = NULL;
     yk_status status =
         call->staging ? yk__staging_wait(call->staging, g->timeout, &call->op) : stage(call, &staged_in, &staged_out);
-    if (status) { /* the others wait for this operation, which will not take place */
+    if (status) { /* the others wait for this operation, which will not happen */
         const yk_error *error = yk_last_error();
         yk__progress_failed();
         g->backend->abort_group(g->state, status, error ? error->message : "out of memory");

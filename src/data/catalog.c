@@ -9,7 +9,8 @@
 static const char *const names[] = {"glyphs", "fashion-mnist", "mnist", "cifar10", "image-folder"};
 enum { GLYPHS, FASHION_MNIST, MNIST, CIFAR10, IMAGE_FOLDER, NAMES };
 
-/* Parts "NAME[:DIR]"; *directory is NULL without DIR. Gives the name's place in `names`, -1 and an error for none. */
+/* Parts "NAME[:DIR]"; *directory is NULL without DIR. Gives the name's position in `names`, -1 and an error for none.
+ */
 static int parse_spec(const char *spec, const char **directory)
 {
     *directory = NULL;

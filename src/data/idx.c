@@ -246,8 +246,8 @@ yk_dataset *yk_idx(const char *images_path, const char *labels_path, yk_transfor
     return idx_create("idx", images_path, labels_path, 0, NULL, transform);
 }
 
-/* ---- MNIST and FashionMNIST: the same files in folders of other names * --------------------------------- */
-/* root[/place]/name or the same with .gz, whichever is there; NULL without an error when neither is. */
+/* ---- MNIST and FashionMNIST: the same files in folders of other names --------------------------------- */
+/* root[/subfolder]/name or the same with .gz, whichever is there; NULL without an error when neither is. */
 static char *find_one(const char *root, const char *subfolder, const char *name)
 {
     for (int gzip = 0; gzip < 2; gzip++) {

@@ -2,17 +2,17 @@
  * loader.c - batches, made ahead by worker threads. Layer: data.
  *
  * Note [Order of batches]
- * An epoch is an order of samples, fixed when it starts, of which sampler.c gives each rank its part; batch b is places
- * b * batch_size and on of that part. Workers claim batches in order, one whole batch each, and put them into slot b %
- * slots; the caller takes them from there in the same order. A worker may claim batch b only while batch b - slots has
- * been taken, which bounds what is made ahead. Since a sample is a function of (seed, epoch, index), who makes it and
- * when changes nothing.
+ * An epoch is an order of samples, fixed when it starts, of which sampler.c gives each rank its part; batch b is
+ * positions b * batch_size and on of that part. Workers claim batches in order, one whole batch each, and put them into
+ * slot b % slots; the caller takes them from there in the same order. A worker may claim batch b only while batch b -
+ * slots has been taken, which bounds what is made ahead. Since a sample is a function of (seed, epoch, index), who
+ * makes it and when changes nothing.
  *
  *   claimed by workers ->  [ b+3 filling ] [ b+2 ready ] [ b+1 filling ]  -> taken by the caller: b
  *
  * A batch gets new tensors each time; the ones given back come out of the device's cache again, so memory is reused
  * unless the caller kept a reference. A failed batch is put into its slot like any other: the caller meets it at its
- * place in the order, whatever came after it.
+ * position in the order, whatever came after it.
  *
  * Invariants, under `lock`: taken <= claimed <= batches; slots of batches [taken, claimed) are in use, all others
  * empty. `abort` is read outside the lock, between samples, to leave a batch that nobody will take.
@@ -88,7 +88,7 @@ static void batch_clear(made_batch *made)
     made->failed = false;
 }
 
-/* Takes the batch back from the caller, who may still use it: that is recognised, and told. */
+/* Takes the batch back from the caller, who may still use it: that is recognised, and an error. */
 static void release_held(yk_loader *l)
 {
     yk__ending before = yk__object_ending;
@@ -375,7 +375,7 @@ static yk_status check_epoch(const char *function, int64_t epoch)
     return yk__fail(YK_ERR_ARGUMENT, "%s: epoch %lld is outside [0, 2^32)", function, (long long)epoch);
 }
 
-/* Goes to a batch of the epoch that begins at place `start` of its order. */
+/* Goes to a batch of the epoch that begins at position `start` of its order. */
 static void start_at(yk_loader *l, int64_t epoch, int64_t start, int64_t batch)
 {
     cancel(l);

@@ -81,7 +81,7 @@ static void resized(int64_t size, int64_t *height, int64_t *width)
 
 /*
  * The part that RandomResizedCrop takes: ten tries of an area and a ratio, then the largest middle part of a ratio that
- * is allowed. Draws twice a try, and twice more for the place.
+ * is allowed. Draws twice a try, and twice more for the position.
  */
 static void draw_part(const yk_transform *t, yk_sample *sample, int64_t in_height, int64_t in_width,
                       yk__rectangle *part)

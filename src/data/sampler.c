@@ -2,18 +2,18 @@
  * sampler.c - how the ranks take an epoch apart. Layer: data.
  *
  * Note [Places of an epoch]
- * The order has places 0 to length - 1. With `start` = s, rank r of W takes places s + r, s + r + W, s + r + 2W, ...
- * and puts B of them into each batch, so batch b of all ranks together is the B * W places from s + b * B * W on: what
- * was taken is always the front of the order. That is why an epoch can be gone on with in any other layout: the new
- * ranks start at the first place that was not taken, whatever W and B were before.
+ * The order has positions 0 to length - 1. With `start` = s, rank r of W takes positions s + r, s + r + W, s + r + 2W,
+ * ... and puts B of them into each batch, so batch b of all ranks together is the B * W positions from s + b * B * W
+ * on: what was taken is always the front of the order. That is why an epoch can be gone on with in any other layout:
+ * the new ranks start at the first position that was not taken, whatever W and B were before.
  *
  *   8 ranks, batches of 2, one step         | 3 ranks, batches of 2
  *   0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15   | 16 17 18 19 20 21   22 23 (22) ...
  *   r0's: 0 8   r1's: 1 9   ...             | r0's: 16 19   r1's: 17 20   r2's: 18 21
  *
- * Where W does not divide what is left, the last round of places passes the end of the order: some ranks have nothing
- * to take. They repeat a sample from the order's beginning (padding), so that all ranks make equally many steps of
- * equally many samples. With no_padding they take nothing, and with drop_last nobody takes a place of that round.
+ * Where W does not divide what is left, the last round of positions passes the end of the order: some ranks have
+ * nothing to take. They repeat a sample from the order's beginning (padding), so that all ranks make equally many steps
+ * of equally many samples. With no_padding they take nothing, and with drop_last nobody takes a position of that round.
  * A rank has one padding at most, its last sample.
  */
 #include "data/sampler.h"

@@ -1,5 +1,5 @@
 /*
- * sampler.h - which places of an epoch's order a rank takes. Layer: data.
+ * sampler.h - which positions of an epoch's order a rank takes. Layer: data.
  */
 #ifndef YOKE_DATA_SAMPLER_H
 #define YOKE_DATA_SAMPLER_H
@@ -10,7 +10,7 @@
 /* See the note in sampler.c. A value, filled in by its holder. */
 typedef struct yk__sampler {
     int64_t length; /* of the order */
-    int64_t start;  /* places before it were taken by earlier ranks, in [0, length] */
+    int64_t start;  /* positions before it were taken by earlier ranks, in [0, length] */
     int64_t batch_size;
     int rank, world;
     bool drop_last, no_padding;
@@ -19,11 +19,12 @@ typedef struct yk__sampler {
 /* Samples that this rank takes, with padding and before drop_last leaves out a batch. */
 int64_t yk__sampler_samples(const yk__sampler *s);
 int64_t yk__sampler_batches(const yk__sampler *s);
-/* Of the rank's sample i: its place in the order; one that is padding has the place of the sample that it repeats. */
+/* Of the rank's sample i: its position in the order; one that is padding has the position of the sample that it
+ * repeats. */
 int64_t yk__sampler_index(const yk__sampler *s, int64_t i);
 /* How many samples of the rank's batch are padding. They are its last ones. */
 int64_t yk__sampler_padding(const yk__sampler *s, int64_t batch);
-/* Places that all ranks together have behind them when each has taken so many batches, at most `length`. */
+/* Positions that all ranks together have behind them when each has taken so many batches, at most `length`. */
 int64_t yk__sampler_taken(const yk__sampler *s, int64_t batches);
 
 #endif

@@ -184,8 +184,8 @@ typedef struct yk__backend {
      */
     /* out[c] = x[c + sum of index_k[c] stride_k] */
     yk_status (*index)(int device, const yk__view *out, const yk__view *x, const yk__indices *p);
-    /* x[c + ...] = value[c], or += where `accumulate` (of bool: or). Elements of one place come in
-     * C order of c: the last one stays. Without the index tensors, no two c are one place. */
+    /* x[c + ...] = value[c], or += where `accumulate` (of bool: or). Elements of one position come in
+     * C order of c: the last one stays. Without the index tensors, no two c are one position. */
     yk_status (*index_put)(int device, const yk__view *x, const yk__view *value, const yk__indices *p, bool accumulate);
     /* *count of the elements of x, bool alone, that are true; out (count, ndim) i64 or NULL: their positions in C
      * order. */

@@ -50,7 +50,7 @@ void yk__agent_client_clear(yk__agent_client *client);
 enum {                  /* of reports: u8 kind, u64 id, and */
        REPORT_JOIN = 1, /* see yk__agent_facts */
        REPORT_CAUSE,    /* u64 microseconds since, an end: a failure, a signal */
-       REPORT_STOPPING, /* -: a stop was heard; what had failed here by then was reported before */
+       REPORT_STOPPING, /* -: a stop was received; what had failed here by then was reported before */
        REPORT_ENDED,    /* u8 processes are left that cannot be killed, u8 all saved their state */
        REPORT_LOST      /* u8 yk__lease_end, and text of damage. From the store: a launcher's lease is over */
 };
@@ -64,7 +64,7 @@ enum {                                                                         /
 
 enum { AGENT_MOST_SIGNAL = 64 };
 
-/* What a launcher says of itself when it asks to join. */
+/* What a launcher's request to join holds. */
 typedef struct yk__agent_facts {
     int nodes, wanted; /* --nnodes; --node-rank, -1: any */
     double timeout;    /* --node-timeout */
@@ -113,7 +113,7 @@ typedef struct yk__agent_node {
     uint64_t id;
     yk__agent_facts facts;
     int number, first, local; /* the rank of its first process, and how many there are; number -1: not given out yet */
-    bool ended, stopping;     /* its group; it has heard the stop */
+    bool ended, stopping;     /* its group; it has confirmed the stop */
     bool gone;                /* its launcher ended, or fell silent: `why` */
     bool reported;            /* that it is gone was dealt with */
     char why[YK__WHY_SIZE];
@@ -129,7 +129,7 @@ struct yk__rendezvous {
     uint64_t id;
     char where[YK__ADDRESS_TEXT + YK__HOST_SIZE];
     bool closing; /* only that all arrives is waited for */
-    bool sending; /* the epoll descriptor tells when more can be sent */
+    bool sending; /* the epoll descriptor reports when more can be sent */
     double beat;  /* when the lease was last renewed */
     yk__agent_client client;
     yk__listeners listeners; /* of this node's ranks, for all attempts */
@@ -159,7 +159,7 @@ struct yk__rendezvous {
     bool cause_seen; /* this node's failure was taken note of */
     bool asked;      /* so was that its launcher was asked to end */
     bool reported;   /* node 0 knows that this node's group has ended */
-    bool stopping;   /* node 0 knows that this node has heard the stop */
+    bool stopping;   /* node 0 has this node's confirmation of the stop */
     bool have_end, again, any_left, any_lost, any_unsaved, any_asked;
     yk__outcome end;
     double end_at, decide_at, stopped_at; /* the last: when node 0 asked all to stop */
@@ -168,7 +168,7 @@ struct yk__rendezvous {
 /* What is wrong with the state (base/invariant.h): who has joined, which ranks they have, how far the end has come. */
 const char *yk__rendezvous_check(const yk__rendezvous *n);
 /* coordinator.c */
-/* Receives, hears, renews; never waits. */
+/* Receives, handles what came, renews its lease; never waits. */
 void yk__rendezvous_move(yk__rendezvous *n);
 int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *again);
 /* Node 0 to all others: the next order. Frees the wire. */

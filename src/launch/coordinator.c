@@ -7,10 +7,10 @@
  * every node ends an attempt with the same end, node 0's verdict, unless it has lost node 0.
  *
  * Note [The first failure]: the death of one process makes others fail within a millisecond, on other nodes too. So
- * node 0 has all stopped at the first word of a failure, but decides when every node has heard that and has said which
- * of its own had ended by then, or a little later where one does not answer. The earliest counts; the time comes as an
- * age, because clocks differ between hosts. A launcher that is lost counts before what failed in the same moment: its
- * processes were killed with it, and that is what the others saw.
+ * node 0 has all stopped at the first report of a failure, but decides when every node has confirmed the stop and
+ * reported which of its own had ended by then, or a little later where one does not answer. The earliest counts; the
+ * time comes as an age, because clocks differ between hosts. A launcher that is lost counts before what failed in the
+ * same moment: its processes were killed with it, and that is what the others saw.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -47,7 +47,7 @@ void yk__rendezvous_order(yk__rendezvous *n, yk__wire *order)
 }
 
 /* ---- the end of an attempt -------------------------------------------------------------------------------------- */
-/* Node 0 hears of a reason to end. Of several the first counts; see Note [The first failure]. */
+/* Node 0 received a reason to end. Of several the first counts; see Note [The first failure]. */
 static void record_cause(yk__rendezvous *n, yk__outcome *end, double at)
 {
     double now = yk__now();
@@ -84,7 +84,8 @@ static yk__outcome broken(const yk__rendezvous *n, const char *text)
     return end;
 }
 
-/* The node's launcher is gone: it ended, or fell silent, and then may come back to hear that it is lost. */
+/* The node's launcher is gone: it ended, or stopped renewing its lease, and then may come back and get the order that
+ * it counts as lost. */
 static void lose_node(yk__rendezvous *n, yk__agent_node *p)
 {
     char name[160], text[700];
@@ -100,7 +101,7 @@ static void lose_node(yk__rendezvous *n, yk__agent_node *p)
 }
 
 /* ---- reports and orders ------------------------------------------------------------------------------------------ */
-/* A node that lives is told that it counts as lost. */
+/* A node that still runs gets the order that it counts as lost. */
 static void order_lost(yk__rendezvous *n, const yk__agent_node *p, const char *text)
 {
     yk__wire order = {0};
@@ -130,7 +131,7 @@ static void record_loss(yk__rendezvous *n, yk__agent_node *p, yk__reader *r)
     order_lost(n, p, text);
 }
 
-/* Node 0 hears what another launcher, or the store in its place, has to say. */
+/* Node 0 handles a report of another launcher, or one that the store makes for it. */
 static void handle_report(yk__rendezvous *n, yk__reader *r)
 {
     unsigned kind = yk__read_u8(r);
@@ -230,7 +231,7 @@ static void handle_order(yk__rendezvous *n, yk__reader *r)
 }
 
 /* ---- moving bytes ------------------------------------------------------------------------------------------------ */
-/* Sends what there is, and has the epoll descriptor tell when the rest can be sent. */
+/* Sends what there is, and has the epoll descriptor report when the rest can be sent. */
 static void flush(yk__rendezvous *n)
 {
     yk__agent_client *c = &n->client;

@@ -209,7 +209,7 @@ bool yk__hang_find(const yk__hang_watch *w, const group *g, char *text, size_t s
         *again = next < *again ? next : *again;
         return false;
     }
-    /* The rank that waits in an operation tells more than the one that does not come. */
+    /* A rank that waits in an operation names the rank that does not come: it is listed first. */
     yk__progress_operation o;
     for (int i = 0; i < g->count; i++) {
         if (still_for(w, g, i, now) >= w->seconds / 2 && find_operation(record_of(w, i), false, &o)) {

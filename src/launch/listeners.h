@@ -2,7 +2,7 @@
  * listeners.h - sockets on which the ranks of a job of several nodes let one another in, opened by their launchers.
  * Layer: launch.
  *
- * A launcher opens them before it asks to join, and says their addresses with the same request; so every rank is told
+ * A launcher opens them before it asks to join, and sends their addresses with the same request; so every rank is given
  * where all others listen when it is started, and connects to them while it still looks for the store. The ranks'
  * records in the store decide (comm/native): an address from here that is another one there is given up.
  *
@@ -19,7 +19,7 @@
 
 /* The descriptor of its own socket in every rank. */
 enum { LISTENER_FD = 61 };
-/* Of a job; more ranks are told nothing. */
+/* Of a job; with more ranks no addresses are handed out. */
 enum { YK__MOST_LISTENERS = 1024 };
 
 /* Those of one node. Zero memory is none. */

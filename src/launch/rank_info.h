@@ -17,7 +17,7 @@ typedef struct yk__rank_info {
     int local_size;  /* ranks of its host; 0 where it is not known */
     int node;        /* of the launcher's nodes; 0 where it is not known */
     bool one_host;   /* all ranks are known to be on this host */
-    bool names_job;  /* the launcher has a name for the job, so ranks agree on a port without being told one */
+    bool names_job;  /* the launcher has a name for the job, so ranks agree on a port without being given one */
     const char *job; /* that name, or NULL */
 } yk__rank_info;
 
@@ -28,7 +28,7 @@ typedef struct yk__rank_info {
  */
 yk_status yk__rank_info_read(yk__rank_info *info) YK_MUST_CHECK;
 
-/* What `yoke run` and yk_spawn tell a process that they start. */
+/* What `yoke run` and yk_spawn put into the environment of a process that they start. */
 typedef struct yk__rank_variables {
     int rank, world_size, local_rank, local_world_size, node, nodes, port;
     const char *address, *job, *role; /* role NULL: not said */

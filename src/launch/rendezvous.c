@@ -1,9 +1,9 @@
 /*
  * rendezvous.c - how the launchers of a job's nodes meet: node 0 serves a store, the others ask there to join, and node
- * 0 numbers them and tells each its ranks. Layer: launch.
+ * 0 numbers them and sends each its ranks. Layer: launch.
  *
  * Invariants: who is not a member of the job is the store's business (net/store_server.c), which limits unauthenticated
- * connections in number and time; here only launchers are heard that have the secret. Nodes without a number get the
+ * connections in number and time; here only launchers that have the secret are served. Nodes without a number get the
  * free ones in the order in which they came, once all are there.
  */
 #include <errno.h>
@@ -240,7 +240,7 @@ static void make_table(yk__rendezvous *n)
         yk__wire_clear(&table);
 }
 
-/* Of the first attempt: each node is told its ranks, and where all listen. */
+/* Of the first attempt: each node gets its ranks, and the addresses where all listen. */
 static bool send_plans(yk__rendezvous *n, yk__agent_plan *plan)
 {
     if (!make_plan(n, plan))

@@ -1,7 +1,7 @@
 /*
  * supervisor.c - a group of processes: started together, watched, stopped together, never left behind. Layer: launch.
  *
- * One loop for both kinds of group (supervisor.h). What differs: a launcher hears of ends and of its own signals by a
+ * One loop for both kinds of group (supervisor.h). What differs: a launcher learns of ends and of its own signals by a
  * descriptor of signals, and reaps whatever is its child; for functions each process has a pidfd, and is reaped by
  * its own pid. A group of functions is never given up: it is over when each process has been waited for.
  */
@@ -285,7 +285,7 @@ static double look_for_hang(watch *w, double wait)
     return again - now < wait ? again - now : wait;
 }
 
-/* Lets the other nodes' launchers have their say; the seconds until they want to be heard again, or `wait`. */
+/* Handles the messages of the other nodes' launchers; the seconds until the next call is due, or `wait`. */
 static double step_link(watch *w, double wait)
 {
     group *g = w->g;

@@ -38,7 +38,7 @@ void yk__frame_state_init(yk__frame_state *state, const unsigned char session[YK
                           yk__cipher cipher);
 
 /* Makes the next frame's header. With a cipher the encrypted payload goes to `encrypted`, which may be the payload's
- * own place, and is to be sent in its stead; without one `encrypted` is not used. */
+ * own buffer, and is to be sent in its stead; without one `encrypted` is not used. */
 void yk__frame_seal(yk__frame_state *state, yk__frame_kind kind, const void *payload, size_t size, void *encrypted,
                     unsigned char header[YK__FRAME_HEADER]);
 

@@ -215,7 +215,7 @@ static void receive_hello(yk__handshake *h, const unsigned char *data, size_t si
         append_proof(h, PROOF, out);
 }
 
-/* Fails on this side, and tells the other as much as it may know. */
+/* Fails on this side, and sends the other as much of the reason as it may know. */
 static void refuse(yk__handshake *h, yk__wire *out, unsigned reason, const char *why)
 {
     size_t begin = yk__wire_frame_begin(out, REFUSE);

@@ -43,7 +43,7 @@ void yk__interface_of(const yk__address *address, char *name, size_t size);
 
 /* ---- sockets (socket.c) ---------------------------------------------------------------------------------- */
 /* All are non-blocking and closed on exec; those that are marked private close in the child of a fork as well, so
- * that a peer sees the end of the process that it talks to. */
+ * that a peer sees the end of the process that it is connected to. */
 void yk__socket_private(int fd);
 void yk__socket_close(int fd); /* marked or not; -1 is allowed */
 

@@ -200,7 +200,7 @@ static void on_event(connection *c, uint32_t events)
 {
     yk__store_server *server = c->server;
     if (events & EPOLLERR) {
-        /* A connection that was reset: what came before the end is heard. */
+        /* A connection that was reset: what came before the end is still processed. */
         ssize_t got;
         while (c->fd >= 0 && (got = recv(c->fd, server->buffer, sizeof(server->buffer), 0)) > 0)
             serve(c, server->buffer, (size_t)got);

@@ -351,7 +351,7 @@ void yk__session_end_lease(yk__session *s, yk__lease_end how, const char *text)
         if (how == YK__LEASE_DAMAGED)
             yk__wire_put_value(&value, text, strlen(text));
         if (value.failed || push(s, l.key, (yk__bytes){value.data, value.size}, &count, why))
-            yk_clear_error(); /* no memory: nobody can be told */
+            yk_clear_error(); /* no memory for the notice: the client learns it by the end of the connection */
     }
     yk__wire_clear(&value);
     yk__wire_clear(&s->lease);

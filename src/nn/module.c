@@ -164,7 +164,7 @@ static void remove_entry(yk_module *m, yk__entries *entries, const char *name)
     memmove(entry, entry + 1, (size_t)(entries->items + --entries->count - entry) * sizeof(*entry));
 }
 
-/* Takes over the reference to object. A part of that name is replaced, at its place in the order if it is of that
+/* Takes over the reference to object. A part of that name is replaced, at its position in the order if it is of that
  * kind. */
 static bool entry_add(yk_module *m, yk__entries *entries, const char *name, void *object, bool temporary)
 {

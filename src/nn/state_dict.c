@@ -1,7 +1,7 @@
 /*
  * state_dict.c - ordered lists of named tensors. Layer: nn.
  *
- * Entries stand in the order of adding; a table of their places finds names.
+ * Entries stand in the order of adding; a table of their positions finds names.
  */
 #include <stdlib.h>
 #include <string.h>

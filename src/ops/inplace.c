@@ -19,7 +19,7 @@ static void extent_of(const yk_tensor *x, const char **first, const char **end)
 
 /*
  * What is written must not change what is still to be read: *read is y, or a copy of it where the two are in one
- * stretch of memory without being the same elements in the same places. Where each fills its stretch, so that they
+ * stretch of memory without being the same elements in the same positions. Where each fills its stretch, so that they
  * surely share elements, it is an error, as in PyTorch. One reference.
  */
 static yk_status apart(const char *name, yk_tensor *x, yk_tensor *y, yk_tensor **read)

@@ -102,7 +102,7 @@ yk_tensor *yk_diagonal(yk_tensor *x, int64_t offset, int dim0, int dim1)
     return yk__record_view(diagonal_of(x, &p), &op, x, &p, sizeof(p));
 }
 
-/* ---- places exchanged and repeated ---- */
+/* ---- positions exchanged and repeated ---- */
 
 static yk_tensor *reversed(yk_tensor *x, int dim)
 {

@@ -325,7 +325,7 @@ static yk_tensor *along(const yk_tensor *x, int dim, const void *numbers, int co
     return yk_to(yk_from_data(numbers, x->ndim, shape, &(yk_tensor_options){.dtype = dtype}), yk__device_of(x));
 }
 
-/* One sort for all: rows of the elements below and above each q's place, and the part of the way between them. */
+/* One sort for all: rows of the elements below and above each q's position, and the part of the way between them. */
 static yk_tensor *quantiles(yk_tensor *x, const int64_t *below, const int64_t *above, const double *part, int n_qs,
                             int dim, bool keepdim)
 {

@@ -2,7 +2,7 @@
  * pool_ops.c - max, average and adaptive average pooling of (N,C,H,W). Layer: ops.
  *
  * The result follows the memory order of the input, the gradient that of the input too. Max pooling keeps nothing but
- * the places of the maxima.
+ * the positions of the maxima.
  */
 #include "ops/op.h"
 

@@ -1,5 +1,5 @@
 /*
- * reduction.c - sums, means, variances, extremes and their places, over some or all dimensions. Layer: ops.
+ * reduction.c - sums, means, variances, extremes and their positions, over some or all dimensions. Layer: ops.
  *
  * A set of dimensions is a bit mask, 0 for all of them. Gradients start from the result seen in the shape of x with
  * stride 0 along what was reduced.
@@ -181,7 +181,7 @@ yk_tensor *yk_min(yk_tensor *x)
     return reduce(&min_op, YK__AMIN, x, NULL, 0, false, 0, true, true);
 }
 
-/* Of one dimension: the gradient goes to the place that was found. */
+/* Of one dimension: the gradient goes to the position that was found. */
 static yk_status extreme_dim_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     const reduction *r = yk__context(node);

@@ -170,8 +170,8 @@ static yk_status load_numbers(const yk_optimizer *o, yk__optim_group *group, int
     return status;
 }
 
-/* One reference: the tensor itself; or room for its values in the place, dtype and order in which the parameter's state
- * is kept, which is that of `old`, the state so far, where nobody else has it. */
+/* One reference: the tensor itself; or room for its values on the device, in the dtype and order in which the
+ * parameter's state is kept, which is that of `old`, the state so far, where nobody else has it. */
 static yk_tensor *place_state(yk_tensor *given, yk_tensor *x, yk_dtype dtype, yk_tensor *old, bool adopt)
 {
     if (adopt && given->data && (yk_dtype)given->dtype == dtype &&
@@ -183,7 +183,7 @@ static yk_tensor *place_state(yk_tensor *given, yk_tensor *x, yk_dtype dtype, yk
     return yk__tensor_like(x, dtype);
 }
 
-/* The place of "state.PARAMETER.WHAT", with or without "module." before the parameter; -1 where it is not there. */
+/* The position of "state.PARAMETER.WHAT", with or without "module." before the parameter; -1 where it is not there. */
 static int64_t find_entry(const yk_state_dict *dict, const char *parameter, const char *what)
 {
     static const char prefix[] = "module.";

@@ -2,9 +2,9 @@
  * buckets.c - which parameters' gradients are reduced together, and where they lie. Layer: parallel.
  *
  * A bucket is one flat region of one dtype on one device that the ranks of the host share. Parameters fill buckets in a
- * given order; a bucket is closed when it has reached its size. Buckets are numbered by their last parameter's place in
- * that order, so that number 0 is the first to be complete if gradients come in the order. Every gradient begins at a
- * multiple of 64 bytes; what lies between stays zero.
+ * given order; a bucket is closed when it has reached its size. Buckets are numbered by their last parameter's position
+ * in that order, so that number 0 is the first to be complete if gradients come in the order. Every gradient begins at
+ * a multiple of 64 bytes; what lies between stays zero.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ typedef struct draft {
     yk_device device;
     yk_dtype dtype;
     int64_t elements, limit; /* limit in bytes */
-    int members, last;       /* place in the order of the last parameter */
+    int members, last;       /* position in the order of the last parameter */
     int number;
     bool open;
 } draft;

@@ -1,12 +1,13 @@
 /*
  * ddp_join.c - uneven inputs: a rank that has run out answers the others' collectives. Layer: parallel.
  *
- * While joining is on, every rank shows a header before each recorded forward (and waits for all of them), and before
- * each reduction (without waiting). A rank that has run out shows an empty one; out of those of the others it knows
- * what they do next and does the same, with zeros for gradients. When all headers are empty, all ranks are out.
+ * While joining is on, every rank publishes a header before each recorded forward (and waits for all of them), and
+ * before each reduction (without waiting). A rank that has run out publishes an empty one; out of those of the others
+ * it knows what they do next and does the same, with zeros for gradients. When all headers are empty, all ranks are
+ * out.
  *
  *     rank 0   F B0 B1   F B0 B1   F B0 B1   -
- *     rank 1   F B0 B1   - B0 B1   - B0 B1   -     -: an empty header, then what the others' tells
+ *     rank 1   F B0 B1   - B0 B1   - B0 B1   -     -: an empty header, then what the others' say
  */
 #include "parallel/reducer.h"
 

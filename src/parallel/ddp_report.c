@@ -14,7 +14,7 @@
 #include "comm/agreement.h"
 #include "parallel/reducer.h"
 
-/* What a rank tells the others. */
+/* What a rank sends to the others. */
 typedef struct rank_times {
     yk_ddp_times times;
     double busy[YK_DDP_WINDOW];

@@ -134,7 +134,7 @@ static size_t padded_bytes(const yk_tensor *x)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* A place for x in the flat tensor: C order, x's dtype. */
+/* The view for x in the flat tensor: C order, x's dtype. */
 static yk_tensor *view_in(yk_tensor *flat, size_t offset, const yk_tensor *x)
 {
     yk_tensor *view = yk__tensor_over(yk__storage_retain(flat->storage), x->ndim, x->shape, (yk_dtype)x->dtype);

@@ -117,7 +117,7 @@ void yk__reducer_abort(yk__reducer *r, const char *what)
 
 /* ---- before a forward -------------------------------------------------------------------------------------------- */
 
-/* Places that are told, each once, then the parameters that have none, last registered first. */
+/* The parameters at the given positions, each once, then the parameters that have none, last registered first. */
 static yk_status order_from(const yk__reducer *r, const int64_t *order_of_root, int *order)
 {
     bool *seen = yk__calloc((size_t)r->count + 1, sizeof(*seen));

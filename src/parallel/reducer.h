@@ -33,7 +33,7 @@ typedef struct yk__ddp_bucket {
     yk_work *work;
 } yk__ddp_bucket;
 
-/* What a rank shows before each forward and each reduction while inputs may be uneven. */
+/* What a rank publishes before each forward and each reduction while inputs may be uneven. */
 typedef struct yk__join_header {
     int64_t step; /* a yk__join_step */
     int64_t rebuild, buffers;
@@ -79,10 +79,10 @@ typedef struct yk__reducer {
 
     yk__ddp_bucket *buckets;
     int n_buckets;
-    int *order;        /* places of the parameters by which buckets are filled */
+    int *order;        /* positions of the parameters by which buckets are filled */
     bool settled;      /* the order is that of a backward, rank 0's */
     bool reduced;      /* once with the parameters there are, by this rank or for others: the same on all ranks */
-    int *seen, n_seen; /* places in the order of their gradients, while it is not settled */
+    int *seen, n_seen; /* positions in the order of their gradients, while it is not settled */
 
     bool no_sync;         /* between yk_no_sync_begin and end */
     bool sync;            /* the next backward is to be reduced */
@@ -147,7 +147,7 @@ yk_status yk__model_broadcast_all(yk__reducer *r, int src);
 yk_status yk__model_buffers(yk_module *m, yk_tensor ***list, int *count);
 
 /* ---- ddp_join.c ---- */
-/* While inputs may be uneven: shows what this rank is about to do, and checks that all active ranks do the same. */
+/* While inputs may be uneven: publishes what this rank is about to do, and checks that all active ranks do the same. */
 yk_status yk__join_forward(yk__reducer *r, bool rebuild, bool buffers);
 /* The same at the begin of a reduction, without waiting; `end` when it is over. */
 yk_status yk__join_backward(yk__reducer *r);

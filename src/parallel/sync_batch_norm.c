@@ -284,7 +284,7 @@ static yk_status normalise(const sync_context *c, yk_tensor *const *wide, const 
     return status;
 }
 
-/* In place of yk_batch_norm in training, in a BatchNorm2d, which has checked x's shape. */
+/* Instead of yk_batch_norm in training, in a BatchNorm2d, which has checked x's shape. */
 static yk_tensor *sync_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
                                   yk_tensor *running_var, const yk_batch_norm_options *o, void *group)
 {

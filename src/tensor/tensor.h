@@ -127,7 +127,7 @@ yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tens
 /* x = op(x) over itself; x keeps its dtype. Bumps no version. */
 yk_status yk__raw_unary_into(const char *what, yk__unary op, yk_tensor *x, double p0, double p1);
 yk_tensor *yk__raw_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b);
-/* out (+= where told) op(...), written in place over `out`, which keeps its dtype; bumps no version. */
+/* out (+= where asked) op(...), written in place over `out`, which keeps its dtype; bumps no version. */
 yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, yk_tensor *a, yk_tensor *b,
                               double alpha);
 yk_status yk__raw_copy(yk_tensor *to, yk_tensor *from); /* casts, broadcasts `from`, crosses devices */

@@ -340,7 +340,7 @@ static yk_status memo_get(yk__pickle *p, uint64_t index)
     return push_number(p, p->memo[index] - 1);
 }
 
-/* MEMOIZE numbers by the count of what was put: the first place that is free. */
+/* MEMOIZE numbers by the count of what was put: the first number that is free. */
 static yk_status memo_next(yk__pickle *p, size_t *next)
 {
     while (*next < p->memo_room && p->memo[*next])

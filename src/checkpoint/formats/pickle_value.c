@@ -2,7 +2,7 @@
  * pickle_value.c - makes values of a pickle's nodes. Layer: checkpoint.
  *
  * The tree was found to be free of cycles and shallow (pickle_read.c), so this may recurse; a node that stands in
- * several places becomes one value. Keys are strings or integers.
+ * several positions becomes one value. Keys are strings or integers.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -40,7 +40,7 @@ void yk__safetensors_clear(yk__safetensors *parsed);
  * writer of the caller's. */
 yk_state_dict *yk__safetensors_read(const char *path, const yk_read_options *options, yk__tap_fn tap, void *tap_arg);
 /* The same for a dict that is copied to other tensors soon: every byte is read and goes to `tap`, but large tensors are
- * read once more, from the file that stays open, when yk__state_dict_copy puts them straight into their places. That
+ * read once more, from the file that stays open, when yk__state_dict_copy puts them straight into their memory. That
  * takes no memory, which would cost more than the second reading. */
 yk_state_dict *yk__safetensors_read_deferred(const char *path, yk__tap_fn tap, void *tap_arg);
 /* The same with the file's metadata: a dict of strings, one reference. */

@@ -186,7 +186,7 @@ static int by_place(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Sorts by place; then each tensor must begin where the one before ends, and the last must end the file. */
+/* Sorts by offset; then each tensor must begin where the one before ends, and the last must end the file. */
 static yk_status check_places(const char *path, yk__safetensors *parsed, uint64_t data_size)
 {
     if (parsed->count)

@@ -1,7 +1,7 @@
 /*
  * value.c - nested state: making values, asking them, letting go. Layer: checkpoint.
  *
- * Invariants: every item of a container is not NULL; a dict's name table holds the places of all its keys; no value
+ * Invariants: every item of a container is not NULL; a dict's name table holds the positions of all its keys; no value
  * contains itself, so counting references is enough to free a tree.
  */
 #include <stdlib.h>

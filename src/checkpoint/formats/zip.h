@@ -28,7 +28,7 @@ yk_status yk__source_read_crc(const yk__source *source, uint64_t offset, void *t
 typedef struct yk__zip_member {
     const char *name; /* in the directory, not ended by a zero */
     uint32_t name_length, crc;
-    uint64_t header, data, size; /* places of the local header and of the data in the file */
+    uint64_t header, data, size; /* offsets of the local header and of the data in the file */
 } yk__zip_member;
 
 typedef struct yk__zip {

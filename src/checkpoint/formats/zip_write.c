@@ -2,7 +2,7 @@
  * zip_write.c - writes zip files of stored members, as PyTorch lays them out. Layer: checkpoint.
  *
  * Data begin at multiples of 64 bytes, so that a reader may map them: an extra field "FB" fills the space, as in
- * PyTorch's files. Sizes and places that do not fit 32 bits go to zip64 fields. Times are 1980-01-01: the same members
+ * PyTorch's files. Sizes and offsets that do not fit 32 bits go to zip64 fields. Times are 1980-01-01: the same members
  * give the same bytes.
  */
 #include <stdlib.h>

@@ -324,7 +324,7 @@ typedef struct same {
     int64_t bytes;
 } same;
 
-/* By place, then holder; unused dimensions are zeros. */
+/* By offsets, then holder; unused dimensions are zeros. */
 static int by_box(const void *a, const void *b)
 {
     const yk__part *x = a, *y = b;

@@ -2,7 +2,7 @@
  * shard_read.c - parts of tensors out of files that other ranks wrote, by any number of ranks. Layer: checkpoint.
  *
  * A file is read in blocks of YK__SHARD_BLOCK bytes, those that hold something wanted; each is compared with its
- * checksum before it counts. Jobs are sorted by file and place, so one block in memory is enough and most files are
+ * checksum before it counts. Jobs are sorted by file and offset, so one block in memory is enough and most files are
  * read from front to back, once.
  */
 #include <errno.h>

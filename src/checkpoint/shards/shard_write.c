@@ -3,7 +3,7 @@
  * Layer: checkpoint.
  *
  * Note [A folder of many ranks]
- * 0. Every rank tells all others which boxes it holds; each computes from that the same layout: who writes what.
+ * 0. Every rank sends all others the boxes that it holds; each computes from that the same layout: who writes what.
  * 1. Rank 0, or the one process, makes a temporary folder (folder.c); all learn whether it could, and its name.
  * 2. Every rank writes, syncs and names its files in it; all learn whether everybody could, with all checksums.
  * 3. Rank 0 writes the indices (and state.json), syncs, renames the folder to DIR; all learn whether it could.

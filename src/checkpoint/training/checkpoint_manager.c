@@ -97,7 +97,7 @@ struct yk_checkpoint_manager {
     pthread_cond_t changed;
     bool busy, stopping;
     yk__save writing;
-    yk_error error; /* of the last asynchronous save, until somebody is told */
+    yk_error error; /* of the last asynchronous save, until a call reports it */
 };
 
 /* What this rank does of the save; a sharded one is agreed upon when it returns. */
@@ -230,7 +230,7 @@ static yk_checkpoint_manager *manager_new(const char *root, const yk_checkpoint_
     return NULL;
 }
 
-/* The ranks ask for the same. */
+/* All ranks must ask for the same step. */
 static yk_status agree_options(const yk_checkpoint_manager_options *o)
 {
     if (!o->group)
@@ -351,7 +351,7 @@ static yk_status share_dict(const yk_checkpoint_manager *m, yk__save *s, const c
         if (m->rank == 0 || !only || yk_state_dict_find(only, name) >= 0)
             shards[count++] = (yk_shard){.name = name, .part = yk_state_dict_at(dict, i)};
     }
-    yk_status status = yk__ranks_agree(m->group); /* the record tells of no memory */
+    yk_status status = yk__ranks_agree(m->group); /* an error record here says that there is no memory */
     if (!status)
         status = yk__share_plan(&s->shares[s->share_count], stem, shards, count, m->group);
     s->share_count += !status;

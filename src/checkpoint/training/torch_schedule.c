@@ -168,7 +168,7 @@ yk_value *yk__schedule_to_torch(const char *text, int64_t time, yk_value *base_r
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
-/* The text, and the place behind what is written. */
+/* The text, and the end of what is written. */
 typedef struct writer {
     char text[TEXT_ROOM];
     size_t used;

@@ -113,7 +113,7 @@ static void read_mine(const char *dir, const yk_checkpoint_options *o, yk__snaps
     if ((!o->broadcast || yk_rank(o->group) == 0) && dir)
         (void)!yk__snapshot_read(dir, o->weights_only,
                                  o->mmap || o->broadcast ? &(yk_read_options){.mmap = o->mmap} : NULL,
-                                 snapshot); /* the record tells the others */
+                                 snapshot); /* the error record goes to the others */
 }
 
 yk_status yk__snapshot_read_group(const char *dir, const yk_checkpoint_options *o, yk__snapshot *snapshot)
@@ -170,7 +170,7 @@ yk_status yk__snapshot_find_group(const char *root, const yk_checkpoint_options 
     if (!root)
         yk__fail(YK_ERR_ARGUMENT, "checkpoint: no path");
     else if (!o->broadcast || yk_rank(o->group) == 0)
-        (void)!yk__steps_list(root, &steps, &count); /* the record tells the others */
+        (void)!yk__steps_list(root, &steps, &count); /* the error record goes to the others */
     yk_status status = YK_ERR_NOT_FOUND;
     for (int64_t limit = INT64_MAX;; limit = step) {
         yk_status agreed = propose(steps, count, limit, o->group, &step);

@@ -2,8 +2,8 @@
  * training_value.c - a training checkpoint as one nested value, and back. Layer: checkpoint.
  *
  * PyTorch's parts stand under the names that its programs use; what only yoke has (its random generator, the loader's
- * place, settings, the exact schedule) is in "yoke", as it stands in state.json. By the way back the former win, since
- * a PyTorch program may have trained on; "yoke" gives what they cannot tell.
+ * position, settings, the exact schedule) is in "yoke", as it stands in state.json. By the way back the former win,
+ * since a PyTorch program may have trained on; "yoke" gives what they do not hold.
  */
 #include <inttypes.h>
 #include <stdlib.h>

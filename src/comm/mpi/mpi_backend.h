@@ -8,7 +8,7 @@
  * not come is an error, and any number of threads may use any number of groups.
  *
  * Note [Notices]
- * Ranks tell one another what MPI has no operation for (joining, failures, leaving, heads of messages) by notices:
+ * Ranks send one another what MPI has no operation for (joining, failures, leaving, heads of messages) by notices:
  * small messages on a communicator of all processes, of which each process always has one receive posted. Whoever tests
  * anything reads them.
  *

@@ -186,7 +186,7 @@ static void sweep_outbox(void)
         outgoing *o = *at;
         int done = 0;
         if (MPI_Test(&o->request, &done, MPI_STATUS_IGNORE))
-            done = 1; /* its receiver cannot be reached: nobody can be told */
+            done = 1; /* its receiver cannot be reached: no notice can be sent */
         if (!done) {
             at = &o->next;
             continue;
@@ -234,7 +234,7 @@ static void keep_early(const mpi_notice *notice)
 {
     mpi_kept_notice *kept = calloc(1, sizeof(*kept));
     if (!kept)
-        return; /* its sender hears nothing, and says so in time */
+        return; /* its sender gets no answer, and fails by its time-out */
     memcpy(&kept->notice, notice, offsetof(mpi_notice, text) + (size_t)notice->bytes);
     *early_end = kept;
     early_end = &kept->next;
@@ -319,7 +319,7 @@ void mpi_progress(void)
         yk_error before, unused;
         mpi_base->error_take(&before);
         read_notice(&notice);
-        mpi_base->error_take(&unused); /* a failure that a notice tells is the group's, not this call's */
+        mpi_base->error_take(&unused); /* a failure that a notice reports is the group's, not this call's */
         mpi_base->error_put(&before);
     }
     if (outbox && !abandoned)

@@ -87,7 +87,7 @@ static yk_status compare_blocks(mpi_group *g)
     return YK_OK;
 }
 
-/* Bytes that this rank shows to all in its block, and whether the operation is done with it. */
+/* Bytes that this rank publishes in its block, and whether the operation is done with it. */
 static size_t small_payload(const mpi_group *g, const yk__comm_op *op, size_t size, bool *small)
 {
     size_t total = (size_t)op->count * size, ranks = (size_t)g->world_size;
@@ -364,7 +364,7 @@ static yk_status all_to_all(mpi_group *g, const yk__comm_op *op, size_t size)
     MPI_Datatype type = mpi_type_of(size);
     MPI_Request request = MPI_REQUEST_NULL;
     yk_status status = YK_OK;
-    if (in_total > INT_MAX || out_total > INT_MAX) /* known to this rank alone: the others must hear of it */
+    if (in_total > INT_MAX || out_total > INT_MAX) /* known to this rank alone: it must be sent to the others */
         status = mpi_break(g, YK_ERR_UNSUPPORTED, "all_to_all: the mpi backend takes up to %d elements", INT_MAX);
     pthread_mutex_lock(&mpi_lock);
     int code = status || mpi_is_abandoned()

@@ -3,7 +3,7 @@
  *
  * A wait tests its requests; now and then it reads notices, which may say that the group is broken or that a rank has
  * left. When the time is up it asks the others where they are: the error names those that have not come to this
- * operation, and those that do not answer. The first rank to see a failure tells all.
+ * operation, and those that do not answer. The first rank to see a failure sends it to all.
  */
 #include <sched.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * control.c - the control connections: messages between hosts, and what ranks tell each other at any time.
+ * control.c - the control connections: messages between hosts, and notices that ranks send each other at any time.
  * Layer: comm/native.
  *
  * Everything that arrives is taken at once: small messages into memory of their own until a receive asks for them, of

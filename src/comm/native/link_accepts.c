@@ -1,7 +1,7 @@
 /*
  * link_accepts.c - the connections of higher ranks of other hosts, which a rank lets in. Layer: comm/native.
  *
- * Invariants: all that come are heard side by side, so an unauthenticated connection that sends nothing delays nobody;
+ * Invariants: all that come are served side by side, so an unauthenticated connection that sends nothing delays nobody;
  * of those that have not said which rank they are the oldest goes when they are too many, one that has is kept.
  */
 #include <errno.h>
@@ -67,7 +67,7 @@ static yk_status take(native *g, yk__native_joining_links *all, int fd, const yk
 
 yk_status yk__native_accept(native *g, yk__native_joining_links *all)
 {
-    for (int i = 0; i < ACCEPT_AT_ONCE; i++) { /* then those that are there are heard */
+    for (int i = 0; i < ACCEPT_AT_ONCE; i++) { /* then those that are there are served */
         yk__address from = {.size = sizeof(from.storage)};
         int fd = accept4(g->net->listener, (struct sockaddr *)&from.storage, &from.size, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))

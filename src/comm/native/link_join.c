@@ -70,7 +70,7 @@ static yk_status turn(native *g, double next, double end, bool early)
         if (status)
             return status;
     }
-    for (int i = heard - 1; i >= 0; i--) { /* backwards: who goes moves only those that were heard */
+    for (int i = heard - 1; i >= 0; i--) { /* backwards: removing one moves only those that were handled */
         if (in[i].revents)
             yk__native_incoming_hear(j, i);
     }

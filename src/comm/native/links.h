@@ -4,9 +4,9 @@
  * Note [The connections of a rank]
  * A rank connects to all lower ranks of other hosts (link_dials.c) and lets the higher ones in (link_accepts.c), all at
  * once, in one loop (link_join.c). Who is where is known when all records are there (native_join.c). A launcher of
- * several nodes tells its ranks before where all listen (launch/listeners.h): then a thread begins with that while the
- * records are exchanged, so that the two take as long as one. It makes connections, shakes hands on them, and holds
- * them; none becomes a link before the records have said that it is one.
+ * several nodes gives its ranks the addresses where all listen beforehand (launch/listeners.h): then a thread begins
+ * with that while the records are exchanged, so that the two take as long as one. It makes connections, shakes hands on
+ * them, and holds them; none becomes a link before the records have said that it is one.
  */
 #ifndef YOKE_COMM_NATIVE_LINKS_H
 #define YOKE_COMM_NATIVE_LINKS_H

@@ -22,7 +22,7 @@ typedef struct header {
     int32_t rank, unused;
 } header;
 
-static const size_t SMALL = (size_t)64 << 10; /* bytes that all hosts show each other together */
+static const size_t SMALL = (size_t)64 << 10; /* bytes that all hosts exchange in one message */
 
 /* Memory that is kept from call to call. */
 char *yk__native_keep(char **memory, size_t *have, size_t bytes)
@@ -107,7 +107,7 @@ yk_status yk__native_gather_blocks(native *g, const yk__comm_op *op, size_t byte
 }
 
 /* ---- small ------------------------------------------------------------------------------------------------------- */
-/* What a rank that gives puts on show. */
+/* What a rank that contributes publishes. */
 static size_t payload_bytes(const native *g, const yk__comm_op *op)
 {
     size_t part = op->kind == YK__COMM_BARRIER ? 0 : (size_t)op->count * yk_dtype_size(op->dtype);
@@ -197,7 +197,7 @@ static yk_status combine_blocks(native *g, const yk__comm_op *op, int64_t count,
     return yk__native_combine(&r, 1, &result, in, count);
 }
 
-/* The leader: makes the host's block out of what its ranks show, and the result out of all blocks. */
+/* The leader: makes the host's block out of what its ranks publish, and the result out of all blocks. */
 static yk_status leader_small(native *g, const yk__comm_op *op, int half, size_t payload)
 {
     bool reduces = yk__comm_reduces(op->kind);

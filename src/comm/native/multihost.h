@@ -16,7 +16,8 @@
  *
  * Note [Lanes]
  * Inside a host ranks work on each other's memory (native.h). As many ranks of each host as the smallest host has carry
- * the bytes between hosts: rank c of a host (its lane c) talks to rank c of the others about slice c of the payload.
+ * the bytes between hosts: rank c of a host (its lane c) exchanges with rank c of the others about slice c of the
+ * payload.
  */
 #ifndef YOKE_COMM_NATIVE_MULTIHOST_H
 #define YOKE_COMM_NATIVE_MULTIHOST_H
@@ -141,7 +142,7 @@ void yk__native_net_early(native *g, const yk__comm_join_args *args);
 yk_status yk__native_net_begin(native *g, const yk__comm_join_args *args);
 /* Waits until all connections are there. */
 yk_status yk__native_net_connect(native *g, const yk__comm_join_args *args, double until);
-/* Breaks the group: what came from `rank` over its talk or data connection is not what was sent, and `why`. */
+/* Breaks the group: what came from `rank` over its control or data connection is not what was sent, and `why`. */
 yk_status yk__native_damaged(native *g, int rank, bool data, const char *why);
 /* Says goodbye and closes everything. */
 void yk__native_net_close(native *g);
@@ -173,7 +174,7 @@ const char *yk__native_link_name(const native *g, int rank, char text[YK__LINK_T
 
 /* ---- flow.c: bytes on data connections ---- */
 /* What the system takes, or has, at once: bytes of whole frames; 0 also where the connection is gone. A call that did
- * not move all `bytes` must be followed by one that names the rest, at the same place and no fewer: a part of a frame
+ * not move all `bytes` must be followed by one that names the rest, at the same offset and no fewer: a part of a frame
  * may be there already. Bytes that are received have been checked. A damaged frame breaks the group. */
 size_t yk__native_data_send(native *g, int rank, const char *from, size_t bytes);
 size_t yk__native_data_receive(native *g, int rank, char *to, size_t bytes);
@@ -252,7 +253,7 @@ char *yk__native_keep(char **memory, size_t *have, size_t bytes);
 /* Room for a block of `bytes` from every host; the payload of one of them. */
 yk_status yk__native_block_room(native *g, size_t bytes);
 char *yk__native_block(const native *g, int host, size_t bytes);
-/* The leaders of all hosts show each other their blocks; an error if their operations differ. */
+/* The leaders of all hosts exchange their blocks; an error if their operations differ. */
 yk_status yk__native_gather_blocks(native *g, const yk__comm_op *op, size_t bytes);
 /* The host's round and the leaders'. After one more round of the host all its ranks may send. */
 yk_status yk__native_begin_large(native *g, const yk__comm_op *op, const yk__region_handle *in);

@@ -15,7 +15,7 @@
  * done with n. For the same reason each use of a staging half must contain at least one round after the writing.
  *
  * Note [Direct sections]
- * Where ranks work on each other's buffers, the last round of an operation tells that nobody does any more. In a group
+ * Where ranks work on each other's buffers, after the last round of an operation nobody does any more. In a group
  * that breaks there may be no last round, and the caller of a failed operation frees its buffer. So a rank marks in
  * its row that it enters such a section, and only then looks whether the group is whole; a rank that fails sees the
  * group broken first, and then looks at the rows: one of the two sees the other (direct.c). A rank that fails returns

@@ -418,7 +418,7 @@ yk_status yk__native_join(const yk__comm_join_args *args, void **state)
     native *g = yk__calloc(1, sizeof(*g));
     if (!g)
         return yk__error_code();
-    pthread_mutexattr_t recursive; /* a message may break the group, which tells other hosts by messages */
+    pthread_mutexattr_t recursive; /* a message may break the group, which sends messages to other hosts */
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&g->map_lock, NULL);

@@ -5,7 +5,7 @@
  *  - staged: bytes go through the ranks' staging areas, a half at a time. Up to EARLY bytes the first piece is put
  * there before the headers are compared, so that a small operation is one round and done.
  *  - direct: every rank can reach the buffers themselves (they are in regions, or the ranks are threads), reads what it
- *    needs, and writes results where they belong. A last round tells that nobody reads any more.
+ *    needs, and writes results where they belong. A last round ensures that nobody reads any more.
  */
 #include <string.h>
 

@@ -116,7 +116,7 @@ typedef struct yk__conv_axis {
     int64_t size;         /* of the destination */
     int64_t *first;       /* size + 1 */
     yk__conv_link *links; /* size * taps at most */
-    int64_t *slot;        /* tap: its place among the taps that have a link, or -1 */
+    int64_t *slot;        /* tap: its position among the taps that have a link, or -1 */
     int64_t slots;        /* how many have one */
 } yk__conv_axis;
 

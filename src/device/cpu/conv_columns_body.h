@@ -222,7 +222,7 @@ static void TYPED(gather_gout)(const struct columns *c, const struct block *b, i
     (to + i * inner * width, gout + i * outer_stride, inner, inner_stride, cols, c->out.stride[1], width);
 }
 
-/* One group, one range of channels, one share of the blocks: its sum of columns^T gout goes to a place of its own. */
+/* One group, one range of channels, one share of the blocks: its sum of columns^T gout goes to a block of its own. */
 static void TYPED(weight_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct columns *c = arg;

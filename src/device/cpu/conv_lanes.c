@@ -7,8 +7,8 @@
  * gradient of the input is the same with the parts swapped. The gradient of the weight is, for each tap and s, the sum
  * over output pixels of permute(x, s) gout.
  *
- * Sums are cut at places that the shapes fix, and added in order: bits do not depend on threads. Vectors at the end of
- * a pixel are read and written in part, so nothing beyond a view is touched.
+ * Sums are cut at positions that the shapes fix, and added in order: bits do not depend on threads. Vectors at the end
+ * of a pixel are read and written in part, so nothing beyond a view is touched.
  */
 #include <string.h>
 

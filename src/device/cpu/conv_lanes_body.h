@@ -478,8 +478,8 @@ static int64_t TYPED(slide_run)(const struct grad *g, int64_t x, bool *left, boo
 #undef STARTS
 }
 
-/* Such outputs of row y, of the images [n0, n1): a few columns at a time, so that few places in memory are read side by
- * side, and those in order. */
+/* Such outputs of row y, of the images [n0, n1): a few columns at a time, so that few streams of memory are read side
+ * by side, and those in order. */
 static void TYPED(slide_row)(const struct grad *g, int64_t y, int64_t n0, int64_t n1, int64_t x, int64_t count,
                              bool left, bool right, T *sums)
 {

@@ -8,8 +8,8 @@
  * with the parts swapped and w transposed. The gradient of the weight is, for each tap, the sum over pixels of
  * x[pixel under the tap]^T (C x N) gout[pixel] (N x O).
  *
- * Sums are cut at fixed places, so that bits do not depend on threads, and after a bounded length, so that the error of
- * f32 stays small.
+ * Sums are cut at fixed positions, so that bits do not depend on threads, and after a bounded length, so that the error
+ * of f32 stays small.
  */
 #include <string.h>
 

@@ -10,7 +10,8 @@
  *
  * The transformations only add and halve, so that an error is as large as that of the direct sum. They also subtract
  * infinities: where a result is not finite the call reports it, and conv.c computes it directly, so that infinities
- * and NaN come out as everywhere else. Every sum is cut at places that the shapes fix: bits do not depend on threads.
+ * and NaN come out as everywhere else. Every sum is cut at positions that the shapes fix: bits do not depend on
+ * threads.
  */
 #include "device/cpu/conv.h"
 #include "device/cpu/gemm_micro.h"
@@ -104,7 +105,8 @@ static struct block block_of(const struct tiles *t, int64_t i)
     return b;
 }
 
-/* Numbers of a plane; the last ones are unused, so that a tile's 16 places do not fall on the same lines of a cache. */
+/* Numbers of a plane; the last ones are unused, so that a tile's 16 positions do not fall on the same lines of a cache.
+ */
 static int64_t plane_size(int64_t tiles, int64_t width)
 {
     return tiles * width + 64;

@@ -275,7 +275,7 @@ static void TYPED(sides_piece)(void *arg, int64_t begin, int64_t end, int thread
     }
 }
 
-/* One of the 16 places and a panel of gout's channels: x's channels x gout's, summed over the tiles of the round. */
+/* One of the 16 positions and a panel of gout's channels: x's channels x gout's, summed over the tiles of the round. */
 static void TYPED(product_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;

@@ -2,7 +2,7 @@
  * cpu_onednn.c - large f32 matrix products through oneDNN. Layer: device/cpu. Compiled once.
  *
  * oneDNN shares a product among OpenMP threads in a way that depends on their number, and so do the last bits. Here the
- * result is cut into fixed tiles, our own pool takes the tiles, and oneDNN is told in each thread that it has one.
+ * result is cut into fixed tiles, our own pool takes the tiles, and in each thread oneDNN is set to one thread.
  */
 #include <oneapi/dnnl/dnnl.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "device/table.h"
 
-/* C (m, n) = A (m, k) B (k, n) [+ bias], or += where told (then without bias). Rows of C lie ldc apart; those of A
+/* C (m, n) = A (m, k) B (k, n) [+ bias], or += where asked (then without bias). Rows of C lie ldc apart; those of A
  * lda, or its columns where it is transposed; B likewise. */
 typedef struct yk__sgemm {
     int64_t m, n, k, lda, ldb, ldc;

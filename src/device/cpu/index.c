@@ -4,7 +4,7 @@
  * A run of a loop is taken in blocks: the index tensors become byte offsets into x, checked on the way, then the
  * elements move. Up to FUSED index tensors are operands of the loop; more are added up in scratch memory first.
  *
- * What is written to one place comes in C order whatever the number of threads: they share a dimension along which x
+ * What is written to one position comes in C order whatever the number of threads: they share a dimension along which x
  * itself moves, or no index tensor does, or else each goes through all indices and writes the targets that are its own.
  */
 #include <stdatomic.h>
@@ -122,7 +122,7 @@ static bool is_direct(const targets *p, int64_t other_stride, int64_t x_stride, 
         return;                                                                                                        \
     }
 
-/* Each element from the place in x that its index is. */
+/* Each element from the position in x that its index is. */
 static inline __attribute__((always_inline)) void gather_direct(const targets *p, int64_t n, char *out, const char *x,
                                                                 const int64_t *index, const bool wrap)
 {
@@ -402,7 +402,7 @@ static void put(const targets *p, int64_t n, const int64_t *chosen, char *x, int
         return;                                                                                                        \
     }
 
-/* Each element to the place in x that its index is. */
+/* Each element to the position in x that its index is. */
 static inline __attribute__((always_inline)) void put_direct(const targets *p, int64_t n, char *x, const char *value,
                                                              const int64_t *index, const bool wrap)
 {
@@ -595,7 +595,7 @@ static yk_status index_put(int device, const yk__view *x, const yk__view *value,
     share s = {.loop = &loop, .at = &at, .dim = -1, .pieces = yk__cpu_threads(device)};
     if (loop.total <= YK__GRAIN)
         s.pieces = 1;
-    /* Elements that lie apart along a dimension of x are two places wherever the indices lead. */
+    /* Elements that lie apart along a dimension of x are two positions wherever the indices lead. */
     for (int d = loop.ndim - 1; d >= 0 && s.dim < 0; d--)
         if (loop.shape[d] >= s.pieces && (loop.stride[d][1] != 0 || is_fixed(&at, loop.stride[d] + 2)))
             s.dim = d;

@@ -128,7 +128,7 @@ static void run_linear(int device, group *g)
     g->count = 0;
 }
 
-/* A run of strided operands: through buffers, which hold the missing operands' places too. */
+/* A run of strided operands: through buffers, which hold the missing operands' positions too. */
 static void strided_run(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
 {
     (void)first;

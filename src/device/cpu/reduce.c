@@ -179,11 +179,11 @@ TRUTH(i64, int64_t)
 TRUTH(i32, int32_t)
 TRUTH(u8, uint8_t)
 
-/* ---- extremes and their places: the first of equals, and a NaN beats every number ---- */
+/* ---- extremes and their positions: the first of equals, and a NaN beats every number ---- */
 
 /*
- * The best of a block is found first, in vectors where it is contiguous; its place only if it beats what came before.
- * A block may keep a NaN or not in `best`: the flag counts.
+ * The best of a block is found first, in vectors where it is contiguous; its position only if it beats what came
+ * before. A block may keep a NaN or not in `best`: the flag counts.
  */
 enum { EXTREME_BLOCK = 1024 };
 #define EXTREME(name, T, M, field, better)                                                                             \

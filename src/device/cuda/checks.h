@@ -2,7 +2,7 @@
  * checks.h - labels and indices that are checked on the GPU. Layer: device/cuda. C and C++.
  *
  * Note [The error record of a device]
- * What a kernel finds wrong cannot be told to the call that queued it. Each device has a record in its memory: the
+ * What a kernel finds wrong cannot be returned by the call that queued it. Each device has a record in its memory: the
  * first operation, in the order of the queue, that is given an index outside its range leaves its lowest row and the
  * value there, and takes no part in what the index would have reached. Whoever next waits for the device (synchronize,
  * and copies to and from the host) reads the record, empties it and fails with it.

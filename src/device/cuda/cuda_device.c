@@ -4,7 +4,7 @@
  * YOKE_CUDA_DEVICES_PER_GPU splits each GPU into so many devices, so that programs for several run where there is one:
  * device i is a share of GPU i / that number. Counting does not start the driver where the system's files tell the
  * number (launch/gpus.h); cuda_use does, and makes a context on the device's GPU alone. The process that started the
- * driver is kept: CUDA does not survive a fork, and a child of it that uses CUDA is told so.
+ * driver is kept: CUDA does not survive a fork, and a child of it that uses CUDA gets that error.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -207,7 +207,7 @@ yk_status cuda_synchronize(int device)
         return status;
     if (!atomic_exchange(&cuda.devices[device].checks, false))
         return wait_for(device, stream);
-    /* One at a time: there is one place for what is received. */
+    /* One at a time: there is one buffer for what is received. */
     pthread_mutex_lock(&cuda.devices[device].lock);
     status = wait_and_read(device, stream);
     pthread_mutex_unlock(&cuda.devices[device].lock);
