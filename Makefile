@@ -236,7 +236,7 @@ endif
 endif
 
 .SECONDARY:
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(EMULATOR_OBJECTS)) $(TESTS:%=%.d) $(FUZZERS:%=%.d) \
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(EMULATOR_OBJECTS)) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/gpu/*.c)) \
          $(EXAMPLES:%=%.d)
 
 # ---- what is done with it --------------------------------------------------------------------------------------------
