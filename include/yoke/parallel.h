@@ -10,7 +10,7 @@
 #define YOKE_PARALLEL_H
 
 #include <yoke/comm.h>
-#include <yoke/nn.h>
+#include <yoke/optim.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -264,6 +264,15 @@ typedef struct yk_join_options {
  */
 YK_API yk_status yk_join_begin(yk_module *ddp, const yk_join_options *options) YK_MUST_CHECK;
 YK_API yk_status yk_join_end(yk_module *ddp) YK_MUST_CHECK;
+
+/* ---- loss scaling over ranks ------------------------------------------------------------------------------------- */
+/*
+ * From now on yk_grad_scaler_step is a collective call of the group: where one rank has found a gradient that is not
+ * finite, all leave the step out, and their factors stay the same; where one fails, all do, naming it. For gradients
+ * that differ between the ranks, of a model in parts, say; those of yk_ddp are the same on all. NULL: this rank alone,
+ * as at first. Source: ShardedGradScaler's process_group.
+ */
+YK_API yk_status yk_grad_scaler_set_group(yk_grad_scaler *s, yk_process_group *group) YK_MUST_CHECK;
 
 /* ---- where the time goes ----------------------------------------------------------------------------------------- */
 enum { YK_DDP_WINDOW = 256 /* steps that waiting is computed over: the last ones */ };

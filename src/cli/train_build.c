@@ -313,6 +313,8 @@ static yk_status make_model(train_job *r)
                                                                           .weight_decay = s->weight_decay});
     if (r->lower == YK_F16)
         r->scaler = yk_grad_scaler_create(NULL);
+    if (r->scaler && r->ranks.world > 1 && yk_grad_scaler_set_group(r->scaler, yk_default_process_group()))
+        return yk__error_code();
     if (!r->model || !r->optimizer)
         return yk__error_code();
     r->schedule = make_schedule(r);

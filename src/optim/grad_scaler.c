@@ -46,6 +46,7 @@ struct yk_grad_scaler {
     entry *entries;
     int count;
     device_scale *on_device;
+    yk__found_agreement others;
 };
 
 static void forget(yk_grad_scaler *s)
@@ -60,6 +61,13 @@ static void forget(yk_grad_scaler *s)
     s->count = 0;
 }
 
+void yk__grad_scaler_set_agreement(yk_grad_scaler *s, yk__found_agreement others)
+{
+    if (s->others.release)
+        s->others.release(s->others.user);
+    s->others = others;
+}
+
 static void scaler_destroy(void *object)
 {
     yk_grad_scaler *s = object;
@@ -70,6 +78,7 @@ static void scaler_destroy(void *object)
         yk_tensor_release(s->on_device->scale);
     }
     free(s->on_device);
+    yk__grad_scaler_set_agreement(s, (yk__found_agreement){0});
     yk__object_free(s);
 }
 
@@ -351,6 +360,7 @@ yk_status yk_grad_scaler_step(yk_grad_scaler *s, yk_optimizer *o, bool *skipped)
 {
     YK__LIVE(s);
     YK__LIVE(o);
+    YK__OWN_RECORD; /* agree sends the others what failed in this call */
     if (skipped)
         *skipped = false;
     if (s && s->disabled)
@@ -365,7 +375,13 @@ yk_status yk_grad_scaler_step(yk_grad_scaler *s, yk_optimizer *o, bool *skipped)
         status = yk__fail(YK_ERR_STATE, "grad_scaler_step: no parameter of the optimizer has a gradient");
     if (!status)
         status = read_found(e);
-    if (!status && !e->found)
+    bool found = !status && e->found;
+    if (s && s->others.agree)
+        status = s->others.agree(s->others.user, &found);
+    if (status)
+        return status;
+    e->found = found;
+    if (!found)
         status = yk_optimizer_step(o);
     if (status)
         return status;

@@ -134,4 +134,15 @@ int64_t yk__schedule_carry(const yk_schedule *s, const char *description, int64_
 /* Fails in the name of `what` where no scaler could be in this state. */
 yk_status yk__grad_scaler_check(const char *what, const yk_grad_scaler_state *state);
 
+/* How a scaler's step learns whether other ranks found a gradient that is not finite (parallel/scaler_group.c): agree
+ * is called once in every step, also in one that failed, with the error in the record; it makes *found true where it is
+ * on one of them. */
+typedef struct yk__found_agreement {
+    yk_status (*agree)(void *user, bool *found);
+    void (*release)(void *user);
+    void *user;
+} yk__found_agreement;
+/* Replaces the one before, which is released; agree NULL: a step looks at this rank's gradients alone. */
+void yk__grad_scaler_set_agreement(yk_grad_scaler *s, yk__found_agreement others);
+
 #endif
