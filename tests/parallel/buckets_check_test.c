@@ -48,7 +48,7 @@ static void damage_rank(rank_context *c)
 static void test_damage(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 2, damage_rank, NULL, 60, true);
+    run_ranks(THREADS, 2, damage_rank, NULL, patience(60), true);
 }
 
 int main(void)

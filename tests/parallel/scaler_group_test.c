@@ -70,7 +70,7 @@ static void test_together(void **state)
     for (int g = 0; g < 2; g++)
         for (int size = 1; size <= 3; size++)
             for (int kind = 0; kind < 2; kind++)
-                run_ranks(kind ? THREADS : PROCESSES, size, together, &group[g], 20, true);
+                run_ranks(kind ? THREADS : PROCESSES, size, together, &group[g], patience(20), true);
 }
 
 /* Rank 1 has no gradients; no rank takes the step, and all know why. */
@@ -96,8 +96,8 @@ static void failing(rank_context *c)
 static void test_failing(void **state)
 {
     (void)state;
-    run_ranks(THREADS, 3, failing, NULL, 20, true);
-    run_ranks(PROCESSES, 3, failing, NULL, 20, true);
+    run_ranks(THREADS, 3, failing, NULL, patience(20), true);
+    run_ranks(PROCESSES, 3, failing, NULL, patience(20), true);
 }
 
 static void test_refused(void **state)
