@@ -1,6 +1,6 @@
 /* queue_test.c - collectives of tensors on (emulated) GPUs, in their turn on the devices' queues: results, order with
- * what is queued before and behind, operations that do not match, time-out. Ranks are threads, each with a device of
- * its own.
+ * what is queued before and behind, operations that do not match, time-out, a rank that is killed. Ranks are threads,
+ * each with a device of its own, or processes.
  */
 #include "tests/comm/ranks.h"
 #include "tests/emulator/use_emulator.h"
@@ -103,6 +103,43 @@ static void test_time_out(void **state)
 {
     (void)state;
     run_ranks(THREADS, RANKS, absent, NULL, 3, true);
+}
+
+/* On the device's queue, which stays busy for the seconds that arg points to. */
+static void keep_busy(void *arg)
+{
+    sleep((unsigned)*(const double *)arg);
+}
+
+/* Rank 2 is killed while its all_reduce waits in its device's queue, where it cannot begin: the others, whose own are
+ * queued too, get the error that names it long before the time-out, and their devices go on. */
+static void killed(rank_context *c)
+{
+    yk_tensor_options o = {.device = {YK_CUDA, 0}}; /* of each process */
+    yk_tensor *x = yk_full(YK_SHAPE(N), 1, &o), *other = yk_full(YK_SHAPE(N), 5, &o);
+    CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
+    CHECK_OK(yk_device_synchronize(o.device));
+    CHECK_MET(c);
+    if (c->rank == 2)
+        CHECK_OK(yk__backend_of(o.device)->enqueue(o.device.index, keep_busy, &c->timeout));
+    yk_work *work = yk_all_reduce_async(x, YK_OP_SUM, c->group);
+    yk_tensor *behind = yk_add_scalar(other, 1);
+    CHECK(work && behind && !yk_work_test(work), "the all_reduce is not queued");
+    CHECK(all_come(c, 0), "not all have queued the all_reduce"); /* on a group that is broken it would not be */
+    if (c->rank == 2)
+        kill(getpid(), SIGKILL);
+    double begin = yk__now();
+    CHECK_FAILS(yk_work_wait(work), YK_ERR_CONNECTION, "all_reduce #3", "rank 2 (host ", "ended after ");
+    double seconds = yk__now() - begin;
+    CHECK(seconds < c->timeout / 2, "%g s, with a time-out of %g s", seconds, c->timeout);
+    check_all(c, behind, 6, "behind an all_reduce whose peer was killed");
+}
+
+/* Before this process uses a device: CUDA does not survive a fork. */
+static void test_killed(void **state)
+{
+    (void)state;
+    run_ranks(PROCESSES, 3, killed, NULL, patience(60), true);
 }
 
 /* Rank 1 calls another operation than rank 0: both are told, and both devices go on. */
@@ -233,8 +270,9 @@ int main(void)
     setenv("YOKE_EMULATOR_GPUS", "2", 1);
     if (!use_emulator())
         return 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu),      cmocka_unit_test(test_results),
-                                       cmocka_unit_test(test_mismatch), cmocka_unit_test(test_time_out),
-                                       cmocka_unit_test(test_messages), cmocka_unit_test(test_unheard)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed),   cmocka_unit_test(test_cpu),
+                                       cmocka_unit_test(test_results),  cmocka_unit_test(test_mismatch),
+                                       cmocka_unit_test(test_time_out), cmocka_unit_test(test_messages),
+                                       cmocka_unit_test(test_unheard)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
