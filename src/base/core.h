@@ -187,6 +187,7 @@ yk_status yk__file_commit_inside(yk__file_writer *const *writers, int count);
 /* All bytes written from here on also go to `tap`, in order, in pieces that fit a cache. */
 typedef void (*yk__tap_fn)(void *arg, const void *data, size_t size);
 void yk__file_tap(yk__file_writer *writer, yk__tap_fn tap, void *arg);
+/* 1 MiB: a usual second-level cache. */
 enum { YK__TAP_PIECE = 1 << 20 };
 /* Makes the names in a folder safe. */
 yk_status yk__directory_sync(const char *directory);
@@ -212,6 +213,7 @@ enum { YK__MOST_SECONDS = 10 * 365 * 24 * 3600 /* of any time-out: ten years, fa
 yk_status yk__check_timeout(const char *what, const char *name, double given, double fallback, double *seconds);
 
 /* ---- numbers as text (number.c) ---------------------------------------------------------------------------------- */
+/* A double to 17 digits with sign, point and exponent takes 25 with the final NUL. */
 enum { YK__NUMBER_ROOM = 32 };
 /* The shortest text of six digits or more that reads back as the same number, in any locale; returns `text`. */
 const char *yk__number_format(double number, char text[YK__NUMBER_ROOM]);

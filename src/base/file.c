@@ -74,6 +74,8 @@ struct yk__file_writer {
     void *tap_arg;
 };
 
+/* WRITE_BUFFER: writes below it are gathered, larger ones go to the system as they are. START_BYTES: bytes written
+ * between two requests that the disk begin, so that fsync at the end finds little left. */
 enum { WRITE_BUFFER = 1 << 18, START_BYTES = 8 << 20 };
 
 static void writer_free(yk__file_writer *writer)

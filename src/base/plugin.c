@@ -15,6 +15,8 @@
 #include "base/core.h"
 #include "base/plugin.h"
 
+/* MOST_PLUGINS: loaded in one process; any number above the kinds there are (device back ends, MPI). PATH_ROOM:
+ * PATH_MAX. */
 enum { MOST_PLUGINS = 8, PATH_ROOM = 4096 };
 
 static const yk__base_services base_services = {

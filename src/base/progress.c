@@ -20,6 +20,7 @@
 #include "base/process.h"
 #include "base/progress.h"
 
+/* Frames of a stack that are printed; those further out are left out. */
 enum { DEEPEST = 64 };
 
 yk__progress_record *_Atomic yk__progress_own;

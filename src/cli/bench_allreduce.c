@@ -16,6 +16,7 @@
 #include "cli/options.h"
 #include "comm/group.h"
 
+/* Of arrays: sizes in one run; measurements of one size, however short it is. */
 enum { MOST_SIZES = 64, MOST_REPEATS = 2000 };
 
 typedef struct bench {

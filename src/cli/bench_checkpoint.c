@@ -21,6 +21,7 @@
 #include "cli/options.h"
 #include "tensor/tensor.h"
 
+/* SIDE: a layer of 4 MiB, so that layers make up any size asked for. MOST_ROUNDS: of the arrays of times. */
 enum { SIDE = 1024, MOST_ROUNDS = 100 };
 
 typedef struct bench {

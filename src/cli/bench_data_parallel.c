@@ -20,6 +20,7 @@
 #include "cli/bench.h"
 #include "cli/options.h"
 
+/* Of arrays: counts of ranks in one run; batches kept in memory, over which the steps go. */
 enum { MOST_COUNTS = 16, MOST_BATCHES = 256, LOSSES = 100 };
 
 typedef struct bench {

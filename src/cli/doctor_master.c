@@ -11,6 +11,7 @@
 #include "cli/doctor.h"
 #include "net/handshake.h"
 
+/* Of one host name; those beyond are not tried. */
 enum { MAX_ADDRESSES = 8 };
 
 typedef struct attempt {

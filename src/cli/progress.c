@@ -16,6 +16,7 @@
 #include "base/core.h"
 #include "cli/progress.h"
 
+/* Between two writes: on a terminal, ten times a second looks steady; in a file each is a line of its own. */
 #define REDRAW_SECONDS 0.1
 #define LINE_SECONDS   5.0
 

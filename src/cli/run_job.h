@@ -7,6 +7,7 @@
 #include "launch/relay.h"
 #include "net/socket.h"
 
+/* Any numbers beyond the machines there are; larger ones are taken for mistakes. */
 enum { MOST_LOCAL = 4096, MOST_NODES = 4096 };
 
 typedef struct job {

@@ -27,7 +27,9 @@
 #include "launch/rank_info.h"
 #include "net/socket.h"
 
+/* Any number far beyond the cores of a host, as for yoke run (MOST_LOCAL). */
 enum { MOST_PROCESSES = 4096 };
+/* Seconds from SIGTERM to SIGKILL where the caller gives none. */
 static const double default_grace = 10;
 
 /* Written by the child. */

@@ -11,6 +11,8 @@
 
 #include "data/dataset.h"
 
+/* EXPANSION: deflate makes at most 1,032 bytes of one, so that a header cannot claim memory that the file does not
+ * hold. UNSIGNED_BYTE: the format's code. MOST_SIDE: any number beyond images of this kind. */
 enum { EXPANSION = 1032, UNSIGNED_BYTE = 8, MOST_SIDE = 1 << 15 };
 
 static uint32_t read_u32(const unsigned char *bytes)

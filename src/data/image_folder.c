@@ -15,6 +15,8 @@
 
 #include "data/dataset.h"
 
+/* MOST_DEPTH: folders inside one another; bounds the recursion. MOST_FILE: bytes of an image that is read whole into
+ * memory. */
 enum { MOST_DEPTH = 16, MOST_FILE = 1 << 28 };
 
 typedef struct entry {

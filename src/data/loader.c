@@ -28,7 +28,10 @@
 #include "launch/rank_info.h"
 #include "tensor/tensor.h"
 
+/* Any numbers far beyond what helps: larger ones are taken for mistakes. 1,024 is also the largest thread count of a
+ * CPU device. */
 enum { MOST_WORKERS = 1024, MOST_PREFETCH = 1 << 16 };
+/* Any number beyond what memory holds, far from where sizes overflow. */
 static const int64_t MOST_BATCH = (int64_t)1 << 32;
 
 typedef struct made_batch {

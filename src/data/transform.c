@@ -12,6 +12,7 @@
 
 #include "data/dataset.h"
 
+/* Any numbers: larger ones are taken for mistakes. */
 enum { MOST_ITEMS = 64, MOST_CHANNELS = 4096, MOST_SIDE = 1 << 16 };
 
 static void transform_destroy(void *object)

@@ -17,6 +17,7 @@
 
 #include "device/device_thread.h"
 
+/* MAX_DEVICES: of one type; no back end has more. SPINS: turns of waiting before a thread sleeps, as in base/pool.c. */
 enum { MAX_DEVICES = 64, SPINS = 4000, RUNNING = 0, DONE = 1, AWAITED = 2 };
 
 typedef struct device_thread {

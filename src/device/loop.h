@@ -9,6 +9,7 @@
 
 #include "device/kernel_args.h"
 
+/* An optimizer's update has the most: the parameter, its gradient and three states. */
 #define YK__LOOP_OPERANDS 5
 
 typedef struct yk__loop {

@@ -29,6 +29,8 @@
 #define UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
 
+/* MAX_DEVICES: of one type; no back end has more. CLASSES: four for each power of two, so that a block is at most a
+ * quarter larger than asked for. LEAST: bytes of the smallest block. */
 enum { MAX_DEVICES = 64, CLASSES = 4 * 64, LEAST = 256 };
 
 typedef struct free_list {
@@ -143,6 +145,7 @@ typedef struct holder {
     size_t bytes, blocks;
 } holder;
 
+/* HOLDERS: kinds that are told apart, the rest counted together. HOLDERS_NAMED: in the message; any number. */
 enum { HOLDERS = 64, HOLDERS_NAMED = 6 };
 
 /* What is allocated, by what it was made for; gives how many kinds, those beyond the last slot in the last. Locked. */

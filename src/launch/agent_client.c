@@ -12,6 +12,7 @@
 #include "launch/agents.h"
 #include "net/store_session.h"
 
+/* Bytes after which the launcher sees to its processes again; the rest is received at the next turn. */
 enum { RECEIVED_AT_ONCE = 1 << 20 };
 
 void yk__agent_client_lose(yk__agent_client *c, const char *why)

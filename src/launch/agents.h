@@ -62,6 +62,7 @@ enum {                                                                         /
        ORDER_LOST      /* u32 node, text: this node's launcher is lost */
 };
 
+/* The largest signal number of Linux (SIGRTMAX). */
 enum { AGENT_MOST_SIGNAL = 64 };
 
 /* What a launcher's request to join holds. */
@@ -119,6 +120,8 @@ typedef struct yk__agent_node {
     char why[YK__WHY_SIZE];
 } yk__agent_node;
 
+/* Different reasons that are printed and listed; any number, so that a stream of wrong clients cannot fill the output.
+ * */
 enum { AGENT_REASONS = 8 };
 struct yk__rendezvous {
     group_link link;

@@ -24,6 +24,8 @@
 #include "launch/guard.h"
 #include "net/store_session.h"
 
+/* Seconds after the first report of a failure in which the report of an earlier one replaces it as the cause: see Note
+ * [The first failure]. */
 static const double decide_after = 0.15;
 /* Seconds beyond the grace within which a launcher has shown stacks, and gives up processes that SIGKILL does not end.
  */

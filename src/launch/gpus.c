@@ -13,6 +13,7 @@
 #include "base/core.h"
 #include "launch/gpus.h"
 
+/* Any number above what a host has; those beyond are not seen. */
 enum { MOST_GPUS = 256 };
 
 typedef struct gpu {

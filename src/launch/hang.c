@@ -20,6 +20,7 @@
 #include "base/progress.h"
 #include "launch/hang.h"
 
+/* Seconds between asking processes for their stacks and stopping them: the time they have to print them. */
 static const double stacks_take = 0.5;
 
 struct yk__hang_watch {

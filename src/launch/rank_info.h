@@ -8,6 +8,7 @@
 
 #include "base/core.h"
 
+/* Any number: a launcher's variable beyond it is taken for a mistake. */
 enum { YK__MOST_RANKS = 1 << 20 };
 
 typedef struct yk__rank_info {

@@ -22,6 +22,8 @@
 #include "launch/guard.h"
 #include "net/store_session.h"
 
+/* Seconds: before it is printed what is waited for, so that a usual start prints nothing; in which a client has to
+ * prove that it knows the secret, before the server drops it. */
 static const double notice_after = 5, handshake_patience = 10;
 
 /* ---- node 0: who comes ------------------------------------------------------------------------------------------ */

@@ -18,7 +18,7 @@
 
 #include "net/socket.h"
 
-/* Seconds that somebody may take to say what "localhost" is. */
+/* Seconds for the look-up of "localhost", which a resolver may ask a name server for in vain. */
 static const double localhost_time = 1;
 
 static bool parse_port(const char *text, int *port)

@@ -54,6 +54,7 @@ void yk__encrypt_from_now_on(void);
 /* Whether they do; an error where YOKE_ENCRYPT is neither 0 nor 1. */
 yk_status yk__encryption_wished(bool *wished) YK_MUST_CHECK;
 /* What is wrong with a file of `size` bytes (without the last newline) as a secret, and what to do; NULL: nothing. */
+/* Bytes: 128 bits, if they are random. */
 enum { YK__SECRET_LEAST = 16 };
 struct stat;
 const char *yk__secret_file_problem(const struct stat *about, size_t size);

@@ -18,6 +18,8 @@
 
 #include "net/handshake.h"
 
+/* Bytes of a secret: any number; enough for keys of every size in use, and a wrong file is refused before it is read
+ * whole. */
 enum { SECRET_LIMIT = 4096 };
 
 /* Reads to the end; -1 and errno, or the size, SECRET_LIMIT + 1 for more than a secret may have. */

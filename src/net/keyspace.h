@@ -51,6 +51,7 @@ const char *yk__keyspace_check(const yk__keyspace *space);
 /* NULL when the key is not there. The value is valid until the next change. */
 const yk__bytes *yk__keyspace_get(const yk__keyspace *space, yk__bytes key);
 yk_status yk__keyspace_set(yk__keyspace *space, yk__bytes key, yk__bytes value);
+/* Room for why an addition failed; longer text is cut. */
 enum { YK__ADD_WHY = 160 };
 /* Gives the reason in `why`, and no record, when the value is no number or the sum none of 64 bits. */
 yk_status yk__keyspace_add(yk__keyspace *space, yk__bytes key, int64_t amount, int64_t *sum, char why[YK__ADD_WHY]);

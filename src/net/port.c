@@ -18,6 +18,8 @@
 
 #include "net/socket.h"
 
+/* A range above the well-known ports and below the ephemeral ones (see above). TRIES: a port may be in use or claimed;
+ * after so many in a row it is an error. */
 enum { FIRST = 12000, PORTS = 8000, TRIES = 200 };
 
 static bool bound(const void *address, socklen_t size)

@@ -12,6 +12,8 @@
 #include "base/core.h"
 
 /* ---- addresses (address.c) ------------------------------------------------------------------------------- */
+/* A DNS name has at most 253 characters; an address with scope and port fits into 80 (address.c cuts it there); a
+ * reason fits into an error message with what stands around it. */
 enum { YK__HOST_SIZE = 256, YK__ADDRESS_TEXT = 80, YK__WHY_SIZE = 480 };
 
 typedef struct yk__address {

@@ -6,6 +6,7 @@
 
 #include "net/store_table.h"
 
+/* Of one call: bounds the request. Any number; enough for a key of each rank of the largest jobs. */
 enum { MAX_WAIT_KEYS = 1 << 16 };
 
 static void store_destroy(void *object)

@@ -20,6 +20,9 @@
 #include "net/store_server.h"
 #include "net/store_session.h"
 
+/* BACKLOG: all ranks of a job may connect in one moment; the system cuts it to net.core.somaxconn. ACCEPT_AT_ONCE: then
+ * clients that are connected have their turn. READ_SIZE: of a buffer on the stack; larger requests take several reads.
+ * EVENTS: of one call; those beyond it come with the next. */
 enum { BACKLOG = 4096, ACCEPT_AT_ONCE = 64, READ_SIZE = 1 << 16, EVENTS = 256 };
 static const double TICK = 0.1; /* seconds between looks at deadlines, while there are any */
 

@@ -78,6 +78,7 @@ yk_status yk__store_copy(yk__bytes from, yk__store_value *to);
 /* The errors that all kinds share. `missing` are the first of `missing_count` positions in keys. */
 yk_status yk__store_key_timeout(const yk_store *store, const char *what, yk__bytes key, const char *event,
                                 double timeout);
+/* What an error message lists; any number. */
 enum { YK__MISSING_SHOWN = 8 };
 yk_status yk__store_wait_timeout(const yk_store *store, const yk__bytes *keys, size_t count, const uint32_t *missing,
                                  size_t missing_count, double timeout);

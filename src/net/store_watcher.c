@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "net/store_table.h"
 
+/* Seconds: the longest that stopping a watcher takes. */
 static const double slice = 0.5;
 
 struct yk_store_watcher {

@@ -16,7 +16,12 @@
 #include "net/store_session.h"
 #include "net/store_table.h"
 
+/* MAX_IDLE: connections kept for the next calls, one for each thread that calls at the same time; with more threads
+ * some connect anew. MAX_ADDRESSES: of one host name; those beyond are not tried. */
 enum { MAX_IDLE = 16, MAX_ADDRESSES = 16 };
+/* Seconds: in which a client has to prove that it knows the secret, before the server drops it; in which a server
+ * answers that a wait is cancelled; that one of several addresses of a host may take, so that one that drops all
+ * packets leaves time for the others. */
 static const double handshake_patience = 10, cancel_patience = 2, attempt_patience = 10;
 
 /* A connection to the server, the hand-shake done. */

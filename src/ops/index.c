@@ -7,6 +7,7 @@
  */
 #include "ops/index.h"
 
+/* Of one call; any number above what the dimensions of a tensor can use, with new ones between. */
 enum { MAX_ITEMS = 32 };
 
 /* ---- the view ---- */

@@ -12,6 +12,7 @@
 #include "base/invariant.h"
 #include "parallel/reducer.h"
 
+/* Bytes: a cache line. */
 enum { ALIGNMENT = 64 };
 
 typedef struct draft {

@@ -14,6 +14,7 @@
 #include "checkpoint/formats/pt.h"
 #include "checkpoint/formats/value.h"
 
+/* FIRST_WINDOW: bytes read first, four times as many each time that the pickles do not end in them. */
 enum { FIRST_WINDOW = 1 << 18, VERSION = 1001 };
 
 /* LONG1 of ten bytes: 0x1950a86a20f9469cfc6c. It stands behind PROTO, in protocols 4 and 5 perhaps behind FRAME too. */

@@ -25,6 +25,7 @@ enum {
     FLAG_DESCRIPTOR = 8,
     FLAG_UTF8 = 2048
 };
+/* Bounds the memory that a damaged file can claim; a model has a member for each tensor. */
 enum { MOST_MEMBERS = 1 << 20, MOST_DIRECTORY = 1 << 28 };
 
 /* ---- sources ----------------------------------------------------------------------------------------------------- */

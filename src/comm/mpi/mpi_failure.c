@@ -12,6 +12,8 @@
 
 #include "comm/mpi/mpi_backend.h"
 
+/* Looks at an operation: before the core is yielded (at once where ranks share cores); from one look at notices of
+ * failures to the next, which cost more than a look at the operation; and before sleeping 100 us at a time. */
 enum { SPINS = 300, NOTICES_EVERY = 32, OFFERS = 20000 };
 static const double answer_time = 0.5; /* seconds */
 

@@ -22,6 +22,7 @@
 
 #include "comm/native/multihost.h"
 
+/* Of one call; those beyond it come with the next. */
 enum { EVENTS = 32 };
 /* Bytes that are read from a link before others have their turn: one that sends without a pause must not keep its
  * reader for ever. */

@@ -15,6 +15,8 @@
 /* LOOKS: without a byte moved, before waiting in poll. RECEIVE: of a receive that found much; with less, sending has
  * its turn. MOST: bytes of one flow before others have their turn. */
 enum { LOOKS = 40, RECEIVE = 128 << 10, MOST = 1 << 20 };
+/* Seconds: the longest wait in poll before failures of other ranks are looked for; how long a lost data connection
+ * waits for a message that says why, before it is itself the cause. */
 static const double nap = 0.02, silence = 1;
 
 /* What became of a call: parts of frames that moved count as life. */

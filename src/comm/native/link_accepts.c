@@ -10,6 +10,7 @@
 
 #include "comm/native/links.h"
 
+/* New connections before those that are there are served; the rest wait in the backlog. */
 enum { ACCEPT_AT_ONCE = 16 };
 
 void yk__native_incoming_drop(yk__native_joining_links *all, int i)

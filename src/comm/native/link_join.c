@@ -16,6 +16,8 @@
 #include "comm/native/links.h"
 #include "launch/listeners.h"
 
+/* Connections that have not proved that they know the secret; fewer where the limit of open files is low
+ * (net/descriptors.c). */
 enum { UNAUTHENTICATED_LIMIT = 256 };
 /* Seconds between looks at other ranks' failures. */
 static const double look_again = 1;

@@ -13,6 +13,7 @@
 #include "comm/native/links.h"
 #include "launch/listeners.h"
 
+/* Beyond one connection of each rank: those of other programs and repeated ones, so that they leave the ranks room. */
 enum { BACKLOG = 256 };
 
 /* Seconds: for a broken group's last word. */

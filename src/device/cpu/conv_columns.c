@@ -16,12 +16,15 @@
 /* Products summed in registers before they are added to memory: in maps, and in gradients of weights. */
 #define SUM_LENGTH      256
 #define GRADIENT_LENGTH 256
-/* Output pixels in a block. */
+/* Output pixels in a block, but at least a row of one image: bounds the gathered columns, so that they stay in the
+ * cache. */
 #define BLOCK_PIXELS 256
-/* Gradients of weights up to this many bytes are summed in several shares, each in memory of its own. */
+/* A gradient of the weight is summed in up to SHARES shares, which threads take, each in memory of its own, where these
+ * take SHARE_BYTES together at most; larger ones are shared out by channels. */
 #define SHARE_BYTES (512 * 1024)
 #define SHARES      8
-/* Forward without gathered columns: the least number of taps in a row, and the most rows of x for an output pixel. */
+/* Forward without gathered columns: the least number of taps in a row, since each row is a step of its own, and the
+ * most rows of x for an output pixel, of an array on the stack. */
 #define LEAST_TAPS 3
 #define MOST_ROWS  64
 

@@ -20,14 +20,16 @@
 /* Products summed in registers before they are added to memory, as in conv_pixels.c. */
 #define SUM_LENGTH      256
 #define GRADIENT_LENGTH 256
-/* Bytes of the transformed windows of a block, and its least number of tiles, below which reading the weights counts.
- */
+/* Bytes of the transformed windows of a block, half of a second-level cache of 1 MiB; its least number of tiles, below
+ * which reading the weights counts (eight register tiles of 14 rows, as AVX-512 has them); and its most, which bounds
+ * the memory for the products where channels are few. */
 #define BLOCK_BYTES (512 * 1024)
 #define LEAST_TILES 112
 #define MOST_TILES  256
-/* Source channels whose weights are transformed together. */
+/* Source channels whose weights are transformed together: bounds the memory for their taps, which each thread has. */
 #define WEIGHT_ROWS 16
-/* What transforming costs, in multiply-adds: a channel of a window, a pair of channels of the weight. */
+/* What transforming costs, in multiply-adds: a channel of a window, a pair of channels of the weight. Estimates, by
+ * which this way or the direct one is chosen: larger, and fewer convolutions come here. */
 #define WINDOW_COST 80
 #define WEIGHT_COST 80
 

@@ -172,6 +172,7 @@ typedef struct transposition {
     int64_t tiles[YK_MAX_DIMS]; /* per dimension; the dimensions other than 0 and tiled_dim have one per index */
 } transposition;
 
+/* Elements, each way: with 4 bytes each a cache line, so that both sides are read and written in whole lines. */
 #define TILE 16
 
 static void transpose_piece(void *arg, int64_t begin, int64_t end, int thread)
@@ -217,7 +218,7 @@ static bool transpose(int device, const yk__loop *loop, size_t size)
 }
 
 /* Short dense rows, as cat, narrow and a permutation of heads leave them: a call of memmove for each would cost as much
- * as the copy. */
+ * as the copy. Bytes: at least one step of the loop, a cache line; from 2 KiB on the call hardly counts. */
 #define ROW_LEAST 64
 #define ROW_BYTES 2048
 

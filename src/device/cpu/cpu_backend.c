@@ -24,7 +24,9 @@
 #define FILL_V3(family)    yk__cpu_fill_##family##_v3(table);
 #define FILL_V4(family)    yk__cpu_fill_##family##_v4(table);
 
+/* Any numbers: bounds of tables and of YOKE_CPU_DEVICES and OMP_NUM_THREADS. */
 enum { MAX_CPU_DEVICES = 64, MAX_THREADS = 1024 };
+/* Of x86-64, and of AArch64 with pages of 4 KiB. */
 static const size_t huge_page = (size_t)2 << 20;
 
 /*

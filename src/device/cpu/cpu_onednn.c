@@ -14,6 +14,8 @@
 extern int omp_get_max_threads(void);
 extern void omp_set_num_threads(int count);
 
+/* Rows and columns of a tile, which one thread computes: smaller, and oneDNN packs its operands more often; larger, and
+ * there are too few for the threads. Another number may give other last bits. */
 enum { TILE = 512 };
 
 typedef struct product {

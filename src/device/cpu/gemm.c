@@ -17,7 +17,8 @@
 #include <immintrin.h>
 #endif
 
-/* k of one block, rows of A in one piece of work. */
+/* k of one block, rows of A in one piece of work: at most 224 KiB of A in f32, which stay in the second-level cache.
+ * Sums are cut at BLOCK_DEPTH: another number gives other last bits. */
 #define BLOCK_DEPTH 512
 #define BLOCK_ROWS  (YK__GEMM_ROWS * 8)
 /* Multiply-adds from which an f32 product goes to oneDNN, on the AVX-512 machine that was measured: from there on it is

@@ -12,6 +12,8 @@
 #include "device/cpu/iterate.h"
 #include "device/cpu/nonzero.h"
 
+/* BLOCK: offsets in a buffer of 4 KiB on the stack. FUSED: beside the output and x, all operands that a loop can have.
+ * */
 enum { BLOCK = 512, FUSED = 3 };
 
 /* The index tensors of a call as operands of a loop, after the output and x. */
@@ -528,6 +530,8 @@ static void write_share(void *arg, int64_t begin, int64_t end, int thread)
  * for every element. So a few columns of x at a time are copied into a block that stays in the second-level cache, all
  * their elements are written there, and the block is copied back.
  */
+/* COLUMNS_BYTES: four cache lines of each row. COLUMNS_BLOCK: bytes of a block, half of a second-level cache of 1 MiB.
+ * COLUMNS_LEAST: bytes of x below which its rows stay in the cache as they are. */
 enum { COLUMNS_BYTES = 256, COLUMNS_BLOCK = 512 * 1024, COLUMNS_LEAST = 1024 * 1024 };
 
 typedef struct columns {

@@ -22,7 +22,8 @@
 #define YK__INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/* Elements per piece of work: below it no other thread is woken. */
+/* Elements per piece of work: below it no other thread is woken. Reductions are cut by it: another number gives other
+ * last bits. */
 #define YK__GRAIN 32768
 
 /* n elements; stride in bytes, one per operand; `first` is the position of the run in the order of the loop. */
@@ -116,6 +117,8 @@ static inline void yk__copy_strided(void *to, int64_t to_stride, const void *fro
 /* in and out contiguous: n elements of one operation, p its scalar parameters. */
 typedef void (*yk__apply_fn)(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p);
 
+/* Elements at a time of operands that are not contiguous: four buffers of at most 4 KiB, half of a first-level cache of
+ * 32 KiB. */
 #define YK__APPLY_CHUNK 512
 typedef struct yk__apply {
     yk__apply_fn fn;

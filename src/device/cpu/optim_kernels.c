@@ -87,6 +87,8 @@ ADAM(f64, double, sqrt)
 
 /* ---- one call for all tensors ---- */
 
+/* MAX_LINEAR: tensors that share one call of the thread pool; with more there are several calls. OPERANDS: parameter,
+ * gradient and three states. */
 enum { MAX_LINEAR = 256, OPERANDS = 5 };
 
 typedef struct group {

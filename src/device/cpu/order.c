@@ -49,6 +49,9 @@ typedef struct entry {
     int64_t at;
 } entry;
 
+/* SHORT: entries up to which insertion is used in place of a radix sort, whose tables cost the same for any number.
+ * DIGITS: values of a byte. KEYS: made at a time; a block of them without one that belongs to the first k is skipped.
+ * */
 enum { SHORT = 40, DIGITS = 256, KEYS = 64 };
 
 /* NaN behind everything, -0 as 0; integers with their sign bit turned. */

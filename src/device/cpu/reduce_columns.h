@@ -9,6 +9,8 @@
 
 #include "device/cpu/iterate.h"
 
+/* Outputs fed together: whole vectors and cache lines of a row. The state of each takes 8 bytes and more in every
+ * array. */
 #define YK__COLUMNS 256
 
 typedef struct yk__columns {

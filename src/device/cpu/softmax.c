@@ -10,7 +10,8 @@
 #include "device/cpu/reduce.h"
 #include "device/cpu/rows.h"
 
-/* Lanes that a row of gradients is summed in, and how many elements of one are summed before they become a double. */
+/* COLUMNS: see above. Lanes that a row of gradients is summed in, several vectors that do not wait for each other, and
+ * how many elements of one are summed before they become a double, which bounds the rounding error of f32. */
 enum { COLUMNS = 512, SUM_LANES = 64, SUM_BLOCKS = 16 };
 
 typedef struct softmax_job {

@@ -24,6 +24,8 @@
 #ifdef HAS_BLAS
 #include <cublasLt.h>
 
+/* PLANS: each form has one slot, by its hash; of two forms in one slot the later stays, and the other is planned again.
+ * MOST_ALIGNMENT: what the library is told at most, that of cudaMalloc. */
 enum { MOST_GPUS = 64, PLANS = 1024, MOST_ALIGNMENT = 256, WORKSPACE_ALIGNMENT = 256 };
 static const size_t MOST_WORKSPACE = (size_t)32 << 20; /* what NVIDIA advises for sm_90 */
 

@@ -13,6 +13,7 @@
 
 #include "device/cuda/cuda.h"
 
+/* MOST_DEVICES: as in cuda_device.c. KEPT: the last kernels queued that an error names; TEXT: characters of each. */
 enum { MOST_DEVICES = 64, KEPT = 16, TEXT = 96 };
 
 static struct {

@@ -24,7 +24,10 @@
 #ifdef HAS_DNN
 #include <cudnn.h>
 
+/* PLANS: each form has one slot, by its hash; of two forms in one slot the later stays, and the other is planned again.
+ * ASKED: algorithms that cuDNN may propose. ALIGNMENT: that of cudaMalloc. */
 enum { MOST_DEVICES = 64, PLANS = 512, ASKED = 10, ALIGNMENT = 256 };
+/* Bytes: an algorithm that wants more is not taken. */
 static const size_t MOST_WORKSPACE = (size_t)1 << 30;
 
 static struct {

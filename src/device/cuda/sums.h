@@ -8,6 +8,7 @@
 
 #include "device/cuda/kernel.h"
 
+/* Of a warp. */
 enum { LANES = 32 };
 
 template <typename T> static YK__DEVICE T warp_sum(T x)

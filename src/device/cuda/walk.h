@@ -12,6 +12,7 @@
 
 #include "device/cuda/cuda.h"
 
+/* Of a block, and elements of a thread at a time: loads that are under way together. Speed alone. */
 enum { WALK_THREADS = 256, WALK_ITEMS = 4 };
 
 /* How many blocks take `total` elements, each thread WALK_ITEMS at a time: no more than fill the GPU a few times over,
