@@ -13,6 +13,8 @@
 
 #include "base/core.h"
 
+/* Operations under way at once that are recorded; with more, some are not. A page of memory, since a process maps the
+ * one that is its own. */
 enum { YK__PROGRESS_OPERATIONS = 16, YK__PROGRESS_PAGE = 4096 };
 
 /* One operation of a process group, as the launcher is to name it. Texts are cut. */

@@ -11,6 +11,7 @@
 
 #include "data/dataset.h"
 
+/* Of the format: a label, and a byte for each color of each pixel. */
 enum { RECORD = 1 + 3 * 32 * 32, TRAIN_FILES = 5 };
 
 static const char *const class_names[10] = {"airplane", "automobile", "bird",  "cat",  "deer",

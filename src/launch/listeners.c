@@ -14,8 +14,8 @@
 #include "launch/listeners.h"
 #include "launch/supervisor.h"
 
-/* A rank accepts late, when it has started: until then the other ranks' connections wait here, and those that find no
- * room try again. The system cuts it to net.core.somaxconn. */
+/* A rank accepts late, when it has started: until then the other ranks' connections wait here. The system cuts it to
+ * net.core.somaxconn. */
 enum { BACKLOG = 512 };
 
 /* ---- a launcher's ------------------------------------------------------------------------------------------------ */

@@ -20,8 +20,9 @@
 #include "base/core.h"
 #include "launch/relay.h"
 
-/* FULL: bytes that wait for a slow reader before a sink counts as full. LONGEST: bounds the memory of a stream that
- * never ends its line. KEEP: a line buffer larger than this is freed after its line. */
+/* FULL: bytes that wait for a slow reader before a sink counts as full, and those that write to it are read no more.
+ * LONGEST: bounds the memory of a stream that never ends its line. KEEP: a line buffer larger than this is freed after
+ * its line. */
 enum { FULL = 1 << 20, LONGEST = 64 << 20, KEEP = 1 << 20 };
 
 /* ---- the sink --------------------------------------------------------------------------------------------------- */

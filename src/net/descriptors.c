@@ -13,10 +13,10 @@
 
 #include "net/socket.h"
 
-/* ENOUGH: open files that a process asks the system for; more would only lengthen searches. Connections that have not
- * proved that they know the secret may take an eighth of the limit, within the two bounds: so that they can neither use
- * it up nor be shut out by a low one. MOST_RESERVE: descriptors that servers leave to the rest of the process, an
- * eighth where the limit is low. */
+/* ENOUGH: open files that a process asks the system for; taken for enough for any job, so that with so many nothing is
+ * counted. Connections that have not proved that they know the secret may take an eighth of the limit, within the two
+ * bounds: so that they can neither use it up nor be shut out by a low one. MOST_RESERVE: descriptors that servers leave
+ * to the rest of the process, an eighth where the limit is low. */
 enum { ENOUGH = 1 << 16, UNAUTHENTICATED_LEAST = 8, UNAUTHENTICATED_MOST = 4096, MOST_RESERVE = 64 };
 
 static long limit_now(void)

@@ -20,6 +20,7 @@
 #include "net/store_table.h"
 #include "net/wire.h"
 
+/* Of the file's format. BODY_LIMIT: a key, a value and what stands before them. */
 enum { FILE_HEAD = 16, RECORD_HEAD = 8, BODY_LIMIT = YK_STORE_MAX_VALUE + YK_STORE_MAX_KEY + 16, SET = 1, REMOVE = 2 };
 static const char magic[8] = {'y', 'o', 'k', 'e', 'k', 'v', '1', '\n'};
 

@@ -14,6 +14,7 @@
 
 #include "net/handshake.h"
 
+/* Of the protocol, as are those below. */
 enum { PROOF = 1, ACCEPT = 2, REFUSE = 3 };
 enum { WRONG_SECRET = 1, WRONG_JOB, OTHER_REASON /* the text follows, encrypted */ };
 enum { WISH_ENCRYPTION = 1, HAS_AES = 2 };

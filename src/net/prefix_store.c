@@ -12,7 +12,7 @@ typedef struct prefix_store {
     size_t size;
 } prefix_store;
 
-/* Any prefix and key that are allowed by themselves; longer ones are refused by the store beneath. */
+/* A prefix and a key, each of the longest that is allowed. */
 enum { SPACE = 2 * YK_STORE_MAX_KEY };
 
 /* The base's key, in `space`; data is NULL and the error set when it is too long. */

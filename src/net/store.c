@@ -6,7 +6,7 @@
 
 #include "net/store_table.h"
 
-/* Of one call: bounds the request. Any number; enough for a key of each rank of the largest jobs. */
+/* Of one call: bounds the request. Any number; enough for a key of each of 65,536 ranks. */
 enum { MAX_WAIT_KEYS = 1 << 16 };
 
 static void store_destroy(void *object)

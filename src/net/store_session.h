@@ -61,6 +61,7 @@ enum yk__request {
     YK__BROKEN
 };
 enum yk__reply { YK__DONE = 1, YK__TIMED_OUT, YK__FAILED, YK__REPLY_DAMAGED, YK__ARRIVED };
+/* Of the protocol. */
 enum { YK__FAILED_ARGUMENT = 1, YK__FAILED_MEMORY };
 enum {
     YK__REQUEST_LIMIT = 2 * YK_STORE_MAX_VALUE + 65536, /* bytes of a payload, either way */

@@ -28,6 +28,7 @@ void yk__wire_put_value(yk__wire *wire, const void *data, size_t size);
 /* A frame is the number of bytes that follow (u32), a type (u8) and a payload. begin gives what end wants. */
 size_t yk__wire_frame_begin(yk__wire *wire, unsigned type);
 void yk__wire_frame_end(yk__wire *wire, size_t begin);
+/* The size alone. */
 enum { YK__FRAME_HEAD = 4 };
 uint32_t yk__load_u32(const unsigned char *bytes);
 

@@ -13,6 +13,7 @@ typedef struct path {
     const struct path *parent;
 } path;
 
+/* The lists that lists_of gives. */
 enum { LISTS = 3 };
 
 static void lists_of(const yk_module *m, const yk__entries *lists[LISTS])

@@ -9,6 +9,7 @@
 
 #include "ops/cast_policy.h"
 
+/* Letters of both cases, then what "..." stands for, from DOTS on: at most every dimension. */
 enum { LABELS = 52 + YK_MAX_DIMS, DOTS = 52 };
 
 typedef struct term {

@@ -57,6 +57,7 @@ typedef struct yk__optim_number {
     bool fixed; /* tells this kind from another: another value is refused */
 } yk__optim_number;
 
+/* Of a kind: those that it saves, the first without a name ends them. */
 enum { YK__OPTIM_NUMBERS = 8 };
 
 typedef struct yk__optim_kind {

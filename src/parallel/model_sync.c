@@ -126,6 +126,7 @@ yk_status yk__model_compare(yk__reducer *r)
 
 /* ---- one rank's values for all ----------------------------------------------------------------------------------- */
 
+/* ALIGNMENT: bytes; a cache line. */
 enum { ALIGNMENT = 64, PIECE = 32 << 20 /* bytes that travel at once, unless one tensor is larger */ };
 
 static size_t padded_bytes(const yk_tensor *x)

@@ -9,7 +9,7 @@
 #include "autograd/tape.h"
 #include "nn/module.h"
 
-/* Of arrays on the stack: as many as devices of one type there are at most. */
+/* Of arrays: as many as devices of one type there are at most. */
 enum { YK__MOST_REPLICAS = 64 };
 
 /* At least one device, all there, none twice; errors in the name of `what`. */

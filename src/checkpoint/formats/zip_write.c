@@ -10,6 +10,8 @@
 
 #include "checkpoint/formats/zip.h"
 
+/* Sizes and values of the format, but for ALIGNMENT: bytes; data that is mapped starts at a cache line, as PyTorch has
+ * it. */
 enum { LOCAL = 30, CENTRAL = 46, ALIGNMENT = 64, DATE = 1 << 5 | 1, VERSION = 45, FLAG_UTF8 = 2048 };
 
 static unsigned char *put(unsigned char *to, int size, uint64_t value)

@@ -12,6 +12,7 @@
 #include "checkpoint/training/torch_state.h"
 #include "optim/optimizer.h"
 
+/* Of a schedule as text; a longer one is refused. */
 enum { TEXT_ROOM = 4096 };
 
 /* ---- out: the text is read from its beginning to its end --------------------------------------------------------- */

@@ -12,6 +12,7 @@
 #include "nn/module.h"
 #include "optim/optimizer.h"
 
+/* Of a schedule as text; as in torch_schedule.c. */
 enum { SCHEDULE_ROOM = 4096 };
 
 void yk__snapshot_clear(yk__snapshot *snapshot)

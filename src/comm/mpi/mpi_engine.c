@@ -41,6 +41,7 @@ static outgoing *outbox;
 static mpi_group *groups, *lost; /* those that were left broken: MPI may still have memory of theirs */
 static mpi_kept_notice *early, **early_end = &early;
 
+/* READ_AT_ONCE: notices that one call takes; the rest stay for the next. */
 enum { NOTICE_TAG = 1, READ_AT_ONCE = 32 };
 
 yk_status mpi_failed(const char *what, int code)

@@ -16,7 +16,7 @@
 /* Beyond one connection of each rank: those of other programs and repeated ones, so that they leave the ranks room. */
 enum { BACKLOG = 256 };
 
-/* Seconds: for a broken group's last word. */
+/* Seconds that leaving a broken group takes at most to send the other ranks what is queued, such as why it broke. */
 static const double leave_time = 1;
 
 /* ---- listening --------------------------------------------------------------------------------------------------- */

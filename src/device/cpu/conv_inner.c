@@ -8,6 +8,7 @@
 #include "device/cpu/iterate.h"
 #include "device/cpu/transpose.h"
 
+/* Pixels and channels: with 4 bytes each a cache line. */
 enum { TILE = 16 };
 
 struct repack {

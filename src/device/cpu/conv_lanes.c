@@ -23,19 +23,19 @@
 /* Bytes of the rows of a source map that one block of work reads: half of a usual L2. */
 #define BLOCK_BYTES (384 * 1024)
 /* A gradient of the weight: bytes of a row of pixels that stay in the first-level cache while all channels pass, the
- * most pixels summed in registers, and the number of shares, each with sums of its own. Where windows slide: bytes of
- * the rows of both maps that stay in the second-level cache until the next row of gout, and the most columns of gout
- * that pass together. */
+ * most pixels summed in registers, and the number of shares, each with sums of its own, which bounds the threads and
+ * the memory. Where windows slide: bytes of the rows of both maps that stay in the second-level cache until the next
+ * row of gout, and the most columns of gout that pass together. */
 #define CHUNK_BYTES   (16 * 1024)
 #define CHUNK_PIXELS  128
 #define SHARES        16
 #define SLIDE_BYTES   (512 * 1024)
 #define SLIDE_COLUMNS 3
-/* Pixels in a tile; sums of a weight's gradient kept in registers. */
+/* Pixels in a tile; sums of a weight's gradient kept in registers, as many as a 3 x 3 window has taps. */
 #define MOST_ROWS 8
 #define MOST_SUMS 9
 /* Depthwise: pixels and vectors of channels in a tile, whose sums fill half of the registers; how many pixels ahead the
- * source and the destination are fetched. */
+ * source and the destination are fetched (for speed alone). */
 #define DEPTHWISE_ROWS 4
 #define AHEAD          8
 #define FETCH_BYTES    1024 /* of a pixel: longer ones the processor fetches itself */

@@ -17,7 +17,8 @@
 #include "device/cpu/gemm_micro.h"
 #include "device/cpu/partial_vectors.h"
 
-/* Products summed in registers before they are added to memory, as in conv_pixels.c. */
+/* Products summed in registers before they are added to memory: a longer chain of roundings has larger errors (figures
+ * in conv_pixels.c), a shorter one more additions. In a gradient of the weight: tiles of a block. */
 #define SUM_LENGTH      256
 #define GRADIENT_LENGTH 256
 /* Bytes of the transformed windows of a block, half of a second-level cache of 1 MiB; its least number of tiles, below

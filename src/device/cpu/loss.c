@@ -12,7 +12,7 @@
 #include "device/cpu/iterate.h"
 #include "device/cpu/rows.h"
 
-/* Bounds the threads, and the array of their sums. Sums are cut by it: another number gives other last bits. */
+/* Bounds the threads, and the array of their sums. Sums are cut by it: another number may give other last bits. */
 enum { MAX_PIECES = 128 };
 
 typedef struct loss_job {

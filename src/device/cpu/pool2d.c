@@ -238,6 +238,7 @@ static void find_pairs(pooling *j)
 #endif
 }
 
+/* Which tables are needed. */
 enum { WINDOWS = 1, COVERS = 2 };
 
 static yk_status prepare(int device, pooling *j, const yk__view *in, const yk__view *out, const yk__view *index,

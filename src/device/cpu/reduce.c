@@ -17,7 +17,7 @@
 #include "device/cpu/reduce.h"
 #include "device/cpu/reduce_columns.h"
 
-/* Bounds the threads, and the states that are merged at the end. Sums are cut by it: another number gives other last
+/* Bounds the threads, and the states that are merged at the end. Sums are cut by it: another number may give other last
  * bits. */
 enum { MAX_PIECES = 64 };
 

@@ -15,6 +15,7 @@
 #include "device/cuda/checks.h"
 #include "device/cuda/cuda.h"
 
+/* As many as the tables of every device type have (device/storage.c). */
 enum { MOST_DEVICES = 64 };
 
 static struct {

@@ -32,6 +32,7 @@
 #define YK__SHARED(T, name)                                                                                            \
     extern __shared__ __align__(16) unsigned char yk__shared_bytes[];                                                  \
     T *name = reinterpret_cast<T *>(yk__shared_bytes)
+/* All lanes of a warp. */
 #define YK__FULL_MASK 0xFFFFFFFFu
 /* In front of a loop that is to stay one: there the code would grow for nothing. */
 #define YK__LOOP _Pragma("unroll 1")

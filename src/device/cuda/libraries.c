@@ -11,6 +11,7 @@
 
 #include "device/cuda/libraries.h"
 
+/* Room for why a library is not used; longer text is cut. */
 enum { WHY = 300 };
 
 static _Atomic int64_t done[CUDA_WORKS][2];
