@@ -146,8 +146,7 @@ static const char *check_from(size_t depth)
     for (size_t i = depth <= stack.depth ? stack.scopes[depth - 1].start : stack.count; i < stack.count; i++) {
         const yk__object *object = stack.owned[i];
         int references = object ? atomic_load_explicit(&object->references, memory_order_relaxed) : 0;
-        /* One that the program released too often has the mark of freed objects (handle.c); releasing it here says so.
-         */
+        /* One that was released too often has the mark of freed objects (handle.c): releasing it here says so. */
         bool freed = references < INT32_MIN / 4;
         if (references < 1 && !freed)
             return yk__broken("object %zu of those that scopes own, %s, has %d references", i,
