@@ -21,28 +21,6 @@ ended()
     code=$?
 }
 
-# newest: sets $newest to the step of the last checkpoint; 0: there is none.
-newest()
-{
-    local all=(ck/step-[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9])
-    newest=${all[-1]##*step-}
-    [[ $newest == [0-9]* ]] || newest=0
-    newest=$((10#$newest))
-}
-
-# reached STEP: waits until a checkpoint of STEP or a later one is there.
-reached()
-{
-    wait_until 60 has_come "$1"
-    newest
-    [ $newest -ge "$1" ]
-}
-# also where the job has ended: none will come then
-has_come()
-{
-    newest
-    [ $newest -ge "$1" ] || ! kill -0 "$pid" 2> /dev/null
-}
 # kill_at STEP ARGUMENTS...: a run with --log half.log --checkpoint ck that is killed when its checkpoint of STEP is there.
 # One that has ended before that, while this script had to wait for a processor, is begun again.
 kill_at()

@@ -45,29 +45,6 @@ ranks()
     exits "$expected" "$name" "${words[@]}"
 }
 
-# newest: sets $newest to the step of the last checkpoint; 0: there is none.
-newest()
-{
-    local all=(ck/step-[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9])
-    newest=${all[-1]##*step-}
-    [[ $newest == [0-9]* ]] || newest=0
-    newest=$((10#$newest))
-}
-
-# reached STEP: waits until a checkpoint of STEP or a later one is there.
-reached()
-{
-    wait_until 60 has_come "$1"
-    newest
-    [ $newest -ge "$1" ]
-}
-# also where the job has ended: none will come then
-has_come()
-{
-    newest
-    [ $newest -ge "$1" ] || ! kill -0 "$pid" 2> /dev/null
-}
-
 base=(--epochs 2 --batch-size 20 --seed 3 --schedule cosine --warmup 10 --momentum 0.9 --weight-decay 1e-4)
 ranks 0 "the unbroken run" 2 "${base[@]}" --workers 2 --save whole.safetensors --log whole.log
 cp out whole.out

@@ -154,6 +154,28 @@ has_seen()
     [ -z "$pending" ] || ! ((16#$pending >> $2 & 1))
 }
 
+# newest: sets $newest to the step of the last checkpoint in the folder ck; 0: there is none.
+newest()
+{
+    local all=(ck/step-[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9])
+    newest=${all[-1]##*step-}
+    [[ $newest == [0-9]* ]] || newest=0
+    newest=$((10#$newest))
+}
+
+# reached STEP: waits until ck has a checkpoint of STEP or a later one, or the process $pid has ended; whether it has one.
+reached()
+{
+    wait_until 60 has_come "$1"
+    newest
+    [ $newest -ge "$1" ]
+}
+has_come()
+{
+    newest
+    [ $newest -ge "$1" ] || ! kill -0 "$pid" 2> /dev/null
+}
+
 # free_ports FIRST COUNT: sets $port to the first of COUNT ports that nobody has now, between FIRST and FIRST + 50 COUNT.
 # Scripts that run at the same time begin at different places.
 free_ports()
