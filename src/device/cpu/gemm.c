@@ -1,7 +1,7 @@
 /*
  * gemm.c - the matrix product slot. Layer: device/cpu.
  *
- * bf16 is gemm_bf16.c's. Of the others there are four ways, chosen by shape and strides alone. Large products in f32 go
+ * gemm_bf16.c takes bf16. Of the others there are four ways, chosen by shape and strides alone. Large products in f32 go
  * to oneDNN. Small products use B's rows where they are; few rows against transposed B are dot products; all others
  * pack B in panels, a block of k at a time, and take rows of A in blocks that stay in L2. Each element of the result is
  * summed in the same order whatever the number of threads.
@@ -10,8 +10,7 @@
 
 #include "device/cpu/cpu.h"
 #include "device/cpu/cpu_onednn.h"
-#include "device/cpu/gemm_bf16.h"
-#include "device/cpu/gemm_micro.h"
+#include "device/cpu/gemm_product.h"
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -28,18 +27,8 @@
 /* Multiply-adds below which a product is not worth a second thread. */
 #define SERIAL_WORK (256 * 1024)
 
-/* One product: C (m, n) = A (m, k) B (k, n). */
-struct product {
-    int64_t m, n, k;
-    const void *a, *b, *bias; /* bias: n numbers next to each other, or NULL */
-    void *c;
-    int64_t a_row, a_k, b_k, b_col, c_row, c_col;
-    enum yk__gemm_mode mode;
-    bool accumulate;
-};
-
 struct blocked {
-    struct product p;
+    yk__gemm_product p;
     void *packed;
     char *scratch; /* of each thread: a block of A */
     int64_t scratch_bytes;
@@ -107,7 +96,7 @@ static inline void add_up_f64(const yk__vf64 v[4], double total[4])
 #define TYPED_(name) name##_f64
 #include "device/cpu/gemm_body.h"
 
-static yk_status run_blocked(int device, const struct product *p, bool f32)
+static yk_status run_blocked(int device, const yk__gemm_product *p, bool f32)
 {
     int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
     struct blocked g = {.p = *p};
@@ -150,27 +139,30 @@ static yk_status run_blocked(int device, const struct product *p, bool f32)
     return YK_OK;
 }
 
-static yk_status run_product(int device, struct product *p, bool f32)
+static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype)
 {
+    bool f32 = dtype == YK_F32;
     int64_t size = f32 ? 4 : 8;
     if (!p->m || !p->n)
         return YK_OK;
     /* A result in column order is the transposed product in row order. */
     if (p->c_col != 1 && p->c_row == 1 && p->n > 1 && p->m > 1 && !p->bias) {
-        *p = (struct product){.m = p->n,
-                              .n = p->m,
-                              .k = p->k,
-                              .a = p->b,
-                              .b = p->a,
-                              .c = p->c,
-                              .a_row = p->b_col,
-                              .a_k = p->b_k,
-                              .b_k = p->a_k,
-                              .b_col = p->a_row,
-                              .c_row = p->c_col,
-                              .c_col = 1,
-                              .accumulate = p->accumulate};
+        *p = (yk__gemm_product){.m = p->n,
+                                .n = p->m,
+                                .k = p->k,
+                                .a = p->b,
+                                .b = p->a,
+                                .c = p->c,
+                                .a_row = p->b_col,
+                                .a_k = p->b_k,
+                                .b_k = p->a_k,
+                                .b_col = p->a_row,
+                                .c_row = p->c_col,
+                                .c_col = 1,
+                                .accumulate = p->accumulate};
     }
+    if (dtype == YK_BF16)
+        return yk__gemm_bf16(device, p);
     if (p->k == 1)
         p->a_k = 1;
     if (p->m == 1 && p->a_k != 1)
@@ -240,21 +232,21 @@ static yk_status run_matrix(const struct batch *s, int64_t i)
 {
     const yk__view *out = s->out, *a = s->a, *b = s->b;
     int64_t size = (int64_t)yk_dtype_size(out->dtype);
-    struct product p = {.m = out->shape[1],
-                        .n = out->shape[2],
-                        .k = a->shape[2],
-                        .a = (const char *)a->data + i * a->stride[0] * size,
-                        .b = (const char *)b->data + i * b->stride[0] * size,
-                        .c = (char *)out->data + i * out->stride[0] * size,
-                        .bias = s->bias,
-                        .a_row = a->stride[1],
-                        .a_k = a->stride[2],
-                        .b_k = b->stride[1],
-                        .b_col = b->stride[2],
-                        .c_row = out->stride[1],
-                        .c_col = out->stride[2],
-                        .accumulate = s->accumulate};
-    return run_product(s->device, &p, out->dtype == YK_F32);
+    yk__gemm_product p = {.m = out->shape[1],
+                          .n = out->shape[2],
+                          .k = a->shape[2],
+                          .a = (const char *)a->data + i * a->stride[0] * size,
+                          .b = (const char *)b->data + i * b->stride[0] * size,
+                          .c = (char *)out->data + i * out->stride[0] * size,
+                          .bias = s->bias,
+                          .a_row = a->stride[1],
+                          .a_k = a->stride[2],
+                          .b_k = b->stride[1],
+                          .b_col = b->stride[2],
+                          .c_row = out->stride[1],
+                          .c_col = out->stride[2],
+                          .accumulate = s->accumulate};
+    return run_product(s->device, &p, (yk_dtype)out->dtype);
 }
 
 static void batch_piece(void *arg, int64_t begin, int64_t end, int thread)
@@ -269,8 +261,6 @@ static void batch_piece(void *arg, int64_t begin, int64_t end, int thread)
 static yk_status gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
                       bool accumulate)
 {
-    if (out->dtype == YK_BF16)
-        return yk__gemm_bf16(device, out, a, b, bias, accumulate);
     struct batch s = {
         .device = device, .out = out, .a = a, .b = b, .accumulate = accumulate, .taken = ATOMIC_FLAG_INIT};
     yk__storage *handle = NULL;

@@ -5,7 +5,7 @@
 #define PANEL (WIDTH * YK__GEMM_VECTORS)
 
 /* All rows of columns [column, column + cols), whose B rows lie `ldb` apart at b. */
-static void TYPED(panel_rows)(const struct product *p, int64_t column, int64_t cols, const T *b, int64_t ldb)
+static void TYPED(panel_rows)(const yk__gemm_product *p, int64_t column, int64_t cols, const T *b, int64_t ldb)
 {
     const yk__gemm_kernel *kernels = TYPED(yk__gemm_kernels)[p->mode][(cols - 1) / WIDTH];
     int64_t tiles, low = yk__gemm_cut(p->m, YK__GEMM_ROWS, &tiles), high = tiles ? p->m % tiles : 0;
@@ -33,7 +33,7 @@ static void TYPED(panel_rows)(const struct product *p, int64_t column, int64_t c
 
 /* B's rows are used where they are. A last panel that is not whole starts early and repeats some columns, or, where
  * that would add twice, is packed into `memory` (k * PANEL). */
-static void TYPED(run_direct)(const struct product *p, void *memory)
+static void TYPED(run_direct)(const yk__gemm_product *p, void *memory)
 {
     const T *b = p->b;
     int64_t column = 0;
@@ -65,7 +65,7 @@ static inline V TYPED(load_some)(const T *from, int64_t count)
 }
 
 /* rows x 4 dot products of rows of A and columns of B, both with k in order in memory. */
-static inline __attribute__((always_inline)) void TYPED(dots)(const struct product *p, const T *a, const T *b,
+static inline __attribute__((always_inline)) void TYPED(dots)(const yk__gemm_product *p, const T *a, const T *b,
                                                               int64_t row, int64_t column, const int rows)
 {
     V sum[4][4];
@@ -120,7 +120,7 @@ static inline __attribute__((always_inline)) void TYPED(dots)(const struct produ
 }
 
 /* Few rows of A against columns of B that lie in memory in order of k: x w^T of a small batch. */
-static void TYPED(run_dots)(const struct product *p)
+static void TYPED(run_dots)(const yk__gemm_product *p)
 {
     for (int64_t column = 0; column < p->n; column += 4) {
         int64_t row = 0;
@@ -139,7 +139,7 @@ static void TYPED(pack_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const struct blocked *g = arg;
-    const struct product *p = &g->p;
+    const yk__gemm_product *p = &g->p;
     for (int64_t panel = begin; panel < end; panel++) {
         int64_t cols = p->n - panel * PANEL < PANEL ? p->n - panel * PANEL : PANEL;
         const T *b = (const T *)p->b + g->k0 * p->b_k + panel * PANEL * p->b_col;
@@ -153,7 +153,7 @@ static void TYPED(pack_piece)(void *arg, int64_t begin, int64_t end, int thread)
 static void TYPED(block_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct blocked *g = arg;
-    const struct product *p = &g->p;
+    const yk__gemm_product *p = &g->p;
     int64_t k = g->k1 - g->k0;
     T *left = (T *)(g->scratch + thread * g->scratch_bytes);
     for (int64_t piece = begin; piece < end; piece++) {

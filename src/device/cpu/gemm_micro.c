@@ -7,19 +7,6 @@
  */
 #include "device/cpu/gemm_micro.h"
 
-#if YK__GEMM_ROWS == 14
-#define EACH_ROWS(X, vectors)                                                                                          \
-    X(1, vectors)                                                                                                      \
-    X(2, vectors)                                                                                                      \
-    X(3, vectors)                                                                                                      \
-    X(4, vectors)                                                                                                      \
-    X(5, vectors)                                                                                                      \
-    X(6, vectors)                                                                                                      \
-    X(7, vectors) X(8, vectors) X(9, vectors) X(10, vectors) X(11, vectors) X(12, vectors) X(13, vectors) X(14, vectors)
-#else
-#define EACH_ROWS(X, vectors) X(1, vectors) X(2, vectors) X(3, vectors) X(4, vectors) X(5, vectors) X(6, vectors)
-#endif
-
 #define T            float
 #define V            yk__vf32
 #define VU           yk__vf32u

@@ -38,6 +38,21 @@ typedef struct yk__gemm_tile {
 #endif
 #define YK__GEMM_VECTORS 2
 
+/* X(rows, vectors) for every number of rows. */
+#if YK__GEMM_ROWS == 14
+#define YK__GEMM_EACH_ROWS(X, vectors)                                                                                 \
+    X(1, vectors)                                                                                                      \
+    X(2, vectors)                                                                                                      \
+    X(3, vectors)                                                                                                      \
+    X(4, vectors)                                                                                                      \
+    X(5, vectors)                                                                                                      \
+    X(6, vectors)                                                                                                      \
+    X(7, vectors) X(8, vectors) X(9, vectors) X(10, vectors) X(11, vectors) X(12, vectors) X(13, vectors) X(14, vectors)
+#else
+#define YK__GEMM_EACH_ROWS(X, vectors)                                                                                 \
+    X(1, vectors) X(2, vectors) X(3, vectors) X(4, vectors) X(5, vectors) X(6, vectors)
+#endif
+
 /* Loops over a tile's rows and vectors must be unrolled whole, or the sums do not live in registers; UNROLL_K is for
  * the loop over k. */
 #if defined(__clang__)

@@ -108,11 +108,11 @@ static inline __attribute__((always_inline)) void TYPED(tile)(const yk__gemm_til
     }
 #define ENTRY_ROWS(rows, vectors)    TYPED(rows_##rows##x##vectors),
 #define ENTRY_COLUMNS(rows, vectors) TYPED(columns_##rows##x##vectors),
-EACH_ROWS(KERNEL, 1)
-EACH_ROWS(KERNEL, 2)
+YK__GEMM_EACH_ROWS(KERNEL, 1)
+YK__GEMM_EACH_ROWS(KERNEL, 2)
 const yk__gemm_kernel TYPED(yk__gemm_kernels)[2][YK__GEMM_VECTORS][YK__GEMM_ROWS] = {
-    {{EACH_ROWS(ENTRY_ROWS, 1)}, {EACH_ROWS(ENTRY_ROWS, 2)}},
-    {{EACH_ROWS(ENTRY_COLUMNS, 1)}, {EACH_ROWS(ENTRY_COLUMNS, 2)}},
+    {{YK__GEMM_EACH_ROWS(ENTRY_ROWS, 1)}, {YK__GEMM_EACH_ROWS(ENTRY_ROWS, 2)}},
+    {{YK__GEMM_EACH_ROWS(ENTRY_COLUMNS, 1)}, {YK__GEMM_EACH_ROWS(ENTRY_COLUMNS, 2)}},
 };
 
 #undef KERNEL
