@@ -7,9 +7,8 @@
 #include <string.h>
 
 #include <sodium.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
+#include "base/xxh3.h"
 #include "net/frame.h"
 
 /* Of the protocol: the size of a tag, and where the fields of a header stand. */
@@ -56,7 +55,7 @@ static void digest_of(const yk__frame_state *s, yk__frame_kind kind, uint64_t se
         crypto_shorthash_siphashx24(digest, payload, size, s->tag_key);
         return;
     }
-    XXH128_hash_t hash = XXH3_128bits_withSeed(payload, size, s->seed + sequence);
+    XXH128_hash_t hash = yk__xxh3_128(payload, size, s->seed + sequence);
     store(digest, hash.low64, 8);
     store(digest + 8, hash.high64, 8);
 }

@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "base/xxh3.h"
 
 #define FIRST_LINE "{\n \"checksum\": \"xxh3:%016" PRIx64 "\",\n"
 
@@ -24,7 +23,7 @@ yk_status yk__sealed_write(yk__file_writer *writer, const json_t *object)
         return yk__fail_memory(sizeof(json_t *));
     const char *rest = body + 2; /* behind "{\n" */
     char first[FIRST_LENGTH + 1];
-    snprintf(first, sizeof(first), FIRST_LINE, (uint64_t)XXH3_64bits(rest, strlen(rest)));
+    snprintf(first, sizeof(first), FIRST_LINE, yk__xxh3_64(rest, strlen(rest)));
     yk_status status = yk__file_write(writer, first, strlen(first));
     if (!status)
         status = yk__file_write(writer, rest, strlen(rest));
@@ -48,7 +47,7 @@ static json_t *parse(const char *path, const char *text, size_t size, const char
     char first[FIRST_LENGTH + 1];
     bool ends = size > FIRST_LENGTH && text[size - 1] == '\n';
     if (ends)
-        snprintf(first, sizeof(first), FIRST_LINE, (uint64_t)XXH3_64bits(text + FIRST_LENGTH, size - FIRST_LENGTH - 1));
+        snprintf(first, sizeof(first), FIRST_LINE, yk__xxh3_64(text + FIRST_LENGTH, size - FIRST_LENGTH - 1));
     if (!ends || memcmp(text, first, FIRST_LENGTH) != 0) {
         yk__fail(YK_ERR_FORMAT, "%s: its text is not what its checksum says: the file was damaged or edited", path);
         return NULL;

@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include "base/xxh3.h"
 #include "checkpoint/formats/safetensors.h"
 #include "checkpoint/formats/sealed_json.h"
 
@@ -51,14 +49,14 @@ static void end_block(checksums *c)
 static void add_piece(void *to, const void *data, size_t size)
 {
     checksums *c = to;
-    XXH3_64bits_update(&c->whole, data, size);
+    yk__xxh3_update(&c->whole, data, size);
     if (!c->with_blocks) {
         c->bytes += size;
         return;
     }
     for (const char *from = data; size;) {
         size_t left = YK__SHARD_BLOCK - (size_t)(c->bytes % YK__SHARD_BLOCK), piece = size < left ? size : left;
-        XXH3_64bits_update(&c->block, from, piece);
+        yk__xxh3_update(&c->block, from, piece);
         c->bytes += piece;
         from += piece;
         size -= piece;

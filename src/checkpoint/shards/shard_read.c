@@ -13,9 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include "base/xxh3.h"
 #include "checkpoint/formats/safetensors.h"
 #include "checkpoint/shards/shards.h"
 #include "nn/module.h"
@@ -58,10 +56,10 @@ static yk_status fetch_block(reader *r, uint64_t number, unsigned char *to)
     }
     char own[17];
     const char *saved = r->file->blocks + 16 * number;
-    snprintf(own, sizeof(own), "%016" PRIx64, (uint64_t)XXH3_64bits(to, size));
+    snprintf(own, sizeof(own), "%016" PRIx64, yk__xxh3_64(to, size));
     if (memcmp(own, saved, 16) == 0) {
         if (number == r->hashed) {
-            XXH3_64bits_update(&r->whole, to, size);
+            yk__xxh3_update(&r->whole, to, size);
             r->hashed++;
         }
         return YK_OK;

@@ -6,10 +6,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/mman.h>
 #include <time.h>
 
+#include "base/isa.h"
 #include "device/backend.h"
 #include "device/cpu/cpu.h"
 
@@ -271,41 +271,18 @@ static yk__backend backend = {
 #ifdef YK__CPU_WIDE
 YK__CPU_FAMILIES(DECLARE_V3)
 YK__CPU_FAMILIES(DECLARE_V4)
-
-static int best_isa(void)
-{
-    __builtin_cpu_init();
-    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-    bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-              __builtin_cpu_supports("avx512vl");
-    return v4 ? 4 : v3 ? 3 : 0;
-}
 #endif
-
-/* 4, 3 or 0: the widest that is there and asked for. */
-static int chosen_isa(void)
-{
-#ifdef YK__CPU_WIDE
-    int isa = best_isa();
-    const char *wanted = getenv("YOKE_CPU_ISA");
-    int asked = !wanted ? isa : strcasecmp(wanted, "v4") == 0 ? 4 : strcasecmp(wanted, "v3") == 0 ? 3 : 0;
-    return asked < isa ? asked : isa;
-#else
-    return 0;
-#endif
-}
 
 const char *yk__cpu_isa(void)
 {
-    int isa = chosen_isa();
+    int isa = yk__isa();
     return isa == 4 ? "v4 (AVX-512)" : isa == 3 ? "v3 (AVX2, FMA)" : "base";
 }
 
 static void fill(yk__backend *table)
 {
 #ifdef YK__CPU_WIDE
-    int isa = chosen_isa();
+    int isa = yk__isa();
     if (isa == 4) {
         YK__CPU_FAMILIES(FILL_V4)
         return;
