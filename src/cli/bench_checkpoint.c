@@ -192,8 +192,8 @@ static yk_status measure(bench *b)
 {
     yk_scope scope = yk_scope_begin();
     b->copy = malloc(b->bytes);
-    yk_checkpoint_manager *async =
-        yk_checkpoint_manager_create(b->root, &(yk_checkpoint_manager_options){.keep = 1, .async = true});
+    yk_checkpoint_manager *async = yk_checkpoint_manager_create(
+        b->root, &(yk_checkpoint_manager_options){.keep = 1, .async = true, .state = &b->state});
     yk_status status = !b->copy ? yk__fail_memory(b->bytes) : !async ? yk__error_code() : YK_OK;
     if (!status) {
         memset(b->copy, 1, b->bytes);

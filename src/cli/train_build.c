@@ -264,6 +264,7 @@ static yk_status open_checkpoints(train_job *r)
     const yk_checkpoint_manager_options options = {.keep = (int)s->keep,
                                                    .async = s->async_save,
                                                    .sharded = s->sharded_save,
+                                                   .state = &r->state,
                                                    .group = r->ranks.world > 1 ? yk_default_process_group() : NULL};
     yk_status status = saver_open(&r->saver, s->checkpoint, &options, s->resume);
     if (status || !saver_resumed(&r->saver))

@@ -114,6 +114,39 @@ yk_state_dict *yk_optimizer_state_dict(const yk_optimizer *o)
     return yk__scope_own(dict);
 }
 
+static yk_status add_room(const yk_optimizer *o, const yk__optim_group *group, int64_t i, yk_state_dict *dict)
+{
+    const yk_tensor *x = yk_parameters_at(group->params, i);
+    yk_status status = YK_OK;
+    for (int s = 0; s < YK__OPTIM_STATES && !status; s++) {
+        char name[NAME_ROOM];
+        if (!yk__optim_uses(o->kind, group, x, s))
+            continue;
+        status = state_name(name, yk_parameters_name(group->params, i), yk__optim_state_name(o->kind, s));
+        if (status)
+            break;
+        yk_tensor *room = yk__tensor_new(x->ndim, x->shape, yk__is_dense(x) ? x->stride : NULL,
+                                         yk__optim_state_dtype(group, x), (yk_device){0});
+        status = yk_state_dict_add(dict, name, room);
+        yk_tensor_release(room);
+    }
+    return status;
+}
+
+yk_state_dict *yk__optimizer_state_room(const yk_optimizer *o)
+{
+    yk_state_dict *dict = yk__state_dict_new();
+    yk_status status = dict ? YK_OK : YK_ERR_MEMORY;
+    for (int g = 0; g < o->n_groups && !status; g++) {
+        for (int64_t i = 0; i < o->groups[g].count && !status; i++)
+            status = add_room(o, &o->groups[g], i, dict);
+    }
+    if (!status)
+        return dict;
+    yk_state_dict_release(dict);
+    return NULL;
+}
+
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
 /* `count` numbers of any dtype, as doubles. */
@@ -181,6 +214,35 @@ static yk_tensor *place_state(yk_tensor *given, yk_tensor *x, yk_dtype dtype, yk
     if (old && atomic_load(&old->object.references) == 1 && atomic_load(&old->storage->references) == 1)
         return yk_tensor_retain(old);
     return yk__tensor_like(x, dtype);
+}
+
+/* Of which parameter of the group "state.PARAMETER.WHAT" is the state; -1: of none. */
+static int64_t parameter_of(const yk__optim_group *group, const char *name, const char *what)
+{
+    static const char prefix[] = "state.";
+    size_t begin = sizeof(prefix) - 1, all = strlen(name), end = strlen(what);
+    if (strncmp(name, prefix, begin) != 0 || all < begin + end + 2 || name[all - end - 1] != '.' ||
+        strcmp(name + all - end, what) != 0)
+        return -1;
+    char parameter[NAME_ROOM];
+    snprintf(parameter, sizeof(parameter), "%.*s", (int)(all - begin - end - 1), name + begin);
+    return yk_state_dict_find(yk__parameters_list(group->params), parameter);
+}
+
+bool yk__optimizer_adopts(const yk_optimizer *o, const char *name, yk_dtype dtype)
+{
+    for (int g = 0; g < o->n_groups; g++) {
+        const yk__optim_group *group = &o->groups[g];
+        for (int s = 0; s < YK__OPTIM_STATES; s++) {
+            const char *what = yk__optim_state_name(o->kind, s);
+            int64_t i = what ? parameter_of(group, name, what) : -1;
+            const yk_tensor *x = i < 0 ? NULL : yk_parameters_at(group->params, i);
+            if (x)
+                return !group->states[i].tensors[s] && yk__optim_state_dtype(group, x) == dtype &&
+                       yk_device_equal(yk__device_of(x), (yk_device){0}) && yk_is_contiguous(x);
+        }
+    }
+    return false;
 }
 
 /* The position of "state.PARAMETER.WHAT", with or without "module." before the parameter; -1 where it is not there. */

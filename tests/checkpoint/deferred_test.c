@@ -1,6 +1,7 @@
 /*
  * deferred_test.c - large tensors of a training checkpoint go straight from the file to where they belong: the same
- * values in every layout, nothing changed by a damaged file, no second copy in memory.
+ * values in every layout, nothing changed by a damaged file, no second copy in memory. And the memory that an
+ * asynchronous save copies to.
  */
 #include "tests/data/files.h"
 
@@ -13,6 +14,7 @@
 
 #include "checkpoint/formats/safetensors.h"
 #include "nn/module.h"
+#include "optim/optimizer.h"
 #include "tensor/tensor.h"
 
 /* Above the limit, all of them: a matrix, a convolution, whose weight is kept in another order, and an f64 matrix. */
@@ -31,21 +33,26 @@ static yk_module *make_model(uint64_t seed, bool wide)
     return yk_module_check(model);
 }
 
+static void run_step(run *r)
+{
+    yk_parameters *params = yk_module_parameters(r->model);
+    for (int64_t i = 0; i < yk_parameters_count(params); i++) {
+        yk_scope scope = yk_scope_begin();
+        expect_ok(yk_set_grad(yk_parameters_at(params, i), yk_randn_like(yk_parameters_at(params, i))));
+        yk_scope_end(scope);
+    }
+    expect_ok(yk_optimizer_step(r->optimizer));
+    r->state.step++;
+}
+
 static run *run_begin(uint64_t seed, int steps)
 {
     run *r = test_calloc(1, sizeof(*r));
     r->model = make_model(seed, true);
-    yk_parameters *params = yk_module_parameters(r->model);
-    r->optimizer = yk_adamw(params, &(yk_adam_options){.lr = 0.01});
-    for (int s = 0; s < steps; s++) {
-        for (int64_t i = 0; i < yk_parameters_count(params); i++) {
-            yk_scope scope = yk_scope_begin();
-            expect_ok(yk_set_grad(yk_parameters_at(params, i), yk_randn_like(yk_parameters_at(params, i))));
-            yk_scope_end(scope);
-        }
-        expect_ok(yk_optimizer_step(r->optimizer));
-    }
-    r->state = (yk_checkpoint_state){.model = r->model, .optimizer = r->optimizer, .step = steps};
+    r->optimizer = yk_adamw(yk_module_parameters(r->model), &(yk_adam_options){.lr = 0.01});
+    r->state = (yk_checkpoint_state){.model = r->model, .optimizer = r->optimizer};
+    while (r->state.step < steps)
+        run_step(r);
     expect_ok(0);
     return r;
 }
@@ -180,7 +187,7 @@ static void changed_in_between(void **state)
     static const char *const names[] = {"removed", "changed", "cut"};
     for (int i = 0; i < 3; i++) {
         size_t bytes = 0;
-        read[i] = yk__safetensors_read_deferred(names[i], ignore_bytes, &bytes);
+        read[i] = yk__safetensors_read_deferred(names[i], ignore_bytes, &bytes, NULL, NULL);
         assert_non_null(read[i]);
         assert_int_equal(bytes, size_of(names[i]));
         int64_t at = yk_state_dict_find(read[i], "small"), large = yk_state_dict_find(read[i], "x");
@@ -198,6 +205,98 @@ static void changed_in_between(void **state)
     assert_int_equal(truncate("cut", 5000), 0);
     assert_int_equal(yk__state_dict_copy(read[2], yk_state_dict_find(read[2], "x"), to), YK_ERR_FORMAT);
     expect_error(YK_ERR_FORMAT, "cut: the file ended at byte 5000 while it was read");
+}
+
+static bool keeps(const void *optimizer, const char *name, yk_dtype dtype)
+{
+    return yk__optimizer_adopts(optimizer, name, dtype);
+}
+
+static void ignore_bytes(void *arg, const void *data, size_t size);
+
+/* Whether the tensor waits in the file of "c" to be copied to where it belongs. */
+static bool is_deferred(const yk_optimizer *optimizer, const char *name)
+{
+    size_t bytes = 0;
+    yk_scope scope = yk_scope_begin();
+    yk_state_dict *dict = yk__safetensors_read_deferred("c/optimizer.safetensors", ignore_bytes, &bytes,
+                                                        optimizer ? keeps : NULL, optimizer);
+    int64_t at = yk_state_dict_find(dict, name);
+    assert_true(at >= 0);
+    bool deferred = yk__state_dict_deferred(dict, at);
+    yk_scope_end(scope);
+    return deferred;
+}
+
+/* Where there is no state yet, what is read becomes it, and is read once. */
+static void new_state_is_read_once(void **state)
+{
+    (void)state;
+    run *saved = run_begin(8, 1), *fresh = run_begin(9, 0), *used = run_begin(10, 1);
+    expect_ok(yk_checkpoint_save("c", &saved->state));
+    assert_true(yk__optimizer_adopts(fresh->optimizer, "state.0.weight.exp_avg", YK_F32));
+    assert_true(yk__optimizer_adopts(fresh->optimizer, "state.wide.weight.exp_avg_sq", YK_F64));
+    assert_false(yk__optimizer_adopts(fresh->optimizer, "state.wide.weight.exp_avg_sq", YK_F32));
+    static const char *const others[] = {"state.0.weight.momentum_buffer",
+                                         "state.0.weight.step",
+                                         "0.weight",
+                                         "state.1.weight.exp_avg",
+                                         "state.exp_avg",
+                                         "exp_avg",
+                                         ""};
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        assert_false(yk__optimizer_adopts(fresh->optimizer, others[i], YK_F32));
+    assert_false(yk__optimizer_adopts(used->optimizer, "state.0.weight.exp_avg", YK_F32));
+
+    assert_true(is_deferred(NULL, "state.0.weight.exp_avg"));
+    assert_true(is_deferred(used->optimizer, "state.0.weight.exp_avg"));
+    assert_false(is_deferred(fresh->optimizer, "state.0.weight.exp_avg"));
+    expect_ok(yk_checkpoint_load("c", &fresh->state, NULL, NULL));
+    expect_same_runs(saved, fresh);
+    test_free(saved);
+    test_free(fresh);
+    test_free(used);
+}
+
+static size_t allocated(void)
+{
+    yk_memory_info info;
+    expect_ok(yk_device_memory((yk_device){0}, &info));
+    return info.allocated;
+}
+
+/* What a manager that knows the state has allocated is what its first save copies to, though the optimizer had no
+ * state then. */
+static void memory_of_the_first_copy(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++) {
+        yk_scope scope = yk_scope_begin();
+        run *r = run_begin(11, 0), *loaded = run_begin(12, 0);
+        size_t bytes = 0, before = allocated();
+        yk_parameters *params = yk_module_parameters(r->model);
+        for (int64_t i = 0; i < yk_parameters_count(params); i++) {
+            yk_tensor *x = yk_parameters_at(params, i); /* and two averages of each */
+            bytes += 3 * yk_dtype_size(yk_tensor_dtype(x)) * (size_t)yk_numel(x);
+        }
+        yk_checkpoint_manager *m = yk_checkpoint_manager_create(
+            "root", &(yk_checkpoint_manager_options){.async = true, .state = known ? &r->state : NULL});
+        assert_non_null(m);
+        assert_true(known ? allocated() - before >= bytes : allocated() == before);
+        run_step(r);
+        before = allocated();
+        expect_ok(yk_checkpoint_manager_save(m, &r->state));
+        assert_true(known ? allocated() - before < bytes / 2 : allocated() - before >= bytes);
+        expect_ok(yk_checkpoint_manager_wait(m));
+        expect_ok(yk_checkpoint_load("root/step-00000001", &loaded->state, NULL, NULL));
+        expect_same_runs(r, loaded);
+        test_free(r);
+        test_free(loaded);
+        yk_scope_end(scope);
+    }
+    assert_null(yk_checkpoint_manager_create(
+        "root", &(yk_checkpoint_manager_options){.async = true, .state = &(yk_checkpoint_state){0}}));
+    expect_error(YK_ERR_ARGUMENT, "the state's model is NULL");
 }
 
 /* In pages that the process has now and did not before. */
@@ -233,6 +332,7 @@ int main(void)
         data_test(takes_no_second_copy), /* first: what the others needed would hide it */
         data_test(into_new_and_into_used_state), data_test(other_dtype),
         data_test(damage_changes_nothing),       data_test(changed_in_between),
+        data_test(new_state_is_read_once),       data_test(memory_of_the_first_copy),
     };
     return cmocka_run_group_tests_name("deferred", tests, NULL, NULL);
 }

@@ -325,6 +325,7 @@ static const row rows[] = {
     {"yk_checkpoint_manager_options", "async", .kind = FLAG},
     {"yk_checkpoint_manager_options", "group", .kind = OBJECT},
     {"yk_checkpoint_manager_options", "sharded", .kind = FLAG},
+    {"yk_checkpoint_manager_options", "state", .kind = OBJECT},
     /* arguments */
     {"yk_init_xavier_uniform", "gain", .kind = NUMBER, .measure = xavier_uniform_gain, .fallback = 1, .other = 2,
      .stated = "0: 1", .refused = {-1, INFINITY}},

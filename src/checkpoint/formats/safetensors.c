@@ -9,7 +9,8 @@
  * A training checkpoint must be known to be whole before anything of it is put into live objects. To read it to memory
  * first takes as much memory again, and fresh pages cost the system more time (clearing them) than the file's bytes.
  * So large tensors are read twice from the page cache: by pieces that stay in the processor's cache, for the checksum,
- * and then to where they belong.
+ * and then to where they belong. Where nothing of the run's is there yet that would be written to, as of an optimizer
+ * that has not stepped, new memory is what it takes anyway: such tensors are read once.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +43,9 @@ typedef struct source {
     const yk_read_options *options; /* may be NULL */
     yk__file_map *map;              /* NULL: none */
     struct deferred *later;         /* NULL: all tensors are read at once */
-    yk_value **metadata;            /* NULL: not wanted */
+    yk__keeps_fn keeps;             /* of deferred ones; NULL: none */
+    const void *keeps_arg;
+    yk_value **metadata; /* NULL: not wanted */
 } source;
 
 /* What a dict of deferred tensors owns. */
@@ -58,7 +61,7 @@ typedef struct deferred {
 static yk_status read_at(const source *s, uint64_t offset, void *to, size_t size)
 {
     for (size_t have = 0; have < size;) {
-        size_t wanted = s->tap && size - have > YK__TAP_PIECE ? YK__TAP_PIECE : size - have;
+        size_t wanted = s->tap && size - have > PIECE ? PIECE : size - have;
         ssize_t got = pread(s->fd, (char *)to + have, wanted, (off_t)(offset + have));
         if (got < 0 && errno == EINTR)
             continue;
@@ -116,7 +119,8 @@ static yk_tensor *read_tensor(const source *s, uint64_t data, const yk__safetens
     const yk__backend *backend = status ? NULL : yk__backend_of(device);
     if (!backend)
         return NULL;
-    if (s->later && entry->dtype != YK_BOOL && entry->end - entry->begin >= DEFER_BYTES)
+    if (s->later && entry->dtype != YK_BOOL && entry->end - entry->begin >= DEFER_BYTES &&
+        !(s->keeps && s->keeps(s->keeps_arg, entry->name, entry->dtype)))
         return defer_tensor(s, data, entry);
     if (yk__file_map_fits(s->map, data + entry->begin, entry->dtype, device))
         return map_tensor(s, data, entry, device);
@@ -304,11 +308,15 @@ yk_state_dict *yk__safetensors_read(const char *path, const yk_read_options *opt
     return read_dict((source){.path = path, .tap = tap, .tap_arg = tap_arg, .options = options});
 }
 
-yk_state_dict *yk__safetensors_read_deferred(const char *path, yk__tap_fn tap, void *tap_arg)
+yk_state_dict *yk__safetensors_read_deferred(const char *path, yk__tap_fn tap, void *tap_arg, yk__keeps_fn keeps,
+                                             const void *keeps_arg)
 {
     deferred *later = deferred_create(path);
     yk_state_dict *dict =
-        later ? read_dict((source){.path = path, .tap = tap, .tap_arg = tap_arg, .later = later}) : NULL;
+        later
+            ? read_dict((source){
+                  .path = path, .tap = tap, .tap_arg = tap_arg, .later = later, .keeps = keeps, .keeps_arg = keeps_arg})
+            : NULL;
     yk_object_release(later);
     return dict;
 }

@@ -41,8 +41,11 @@ void yk__safetensors_clear(yk__safetensors *parsed);
 yk_state_dict *yk__safetensors_read(const char *path, const yk_read_options *options, yk__tap_fn tap, void *tap_arg);
 /* The same for a dict that is copied to other tensors soon: every byte is read and goes to `tap`, but large tensors are
  * read once more, from the file that stays open, when yk__state_dict_copy puts them straight into their memory. That
- * takes no memory, which would cost more than the second reading. */
-yk_state_dict *yk__safetensors_read_deferred(const char *path, yk__tap_fn tap, void *tap_arg);
+ * takes no memory, which would cost more than the second reading. Those that `keeps` (NULL: none) names are read at
+ * once, to cpu:0. */
+typedef bool (*yk__keeps_fn)(const void *arg, const char *name, yk_dtype dtype);
+yk_state_dict *yk__safetensors_read_deferred(const char *path, yk__tap_fn tap, void *tap_arg, yk__keeps_fn keeps,
+                                             const void *keeps_arg);
 /* The same with the file's metadata: a dict of strings, one reference. */
 yk_state_dict *yk__safetensors_read_all(const char *path, yk_device device, yk_value **metadata);
 yk_status yk__safetensors_write(yk__file_writer *writer, const char *path, const yk_state_dict *dict,

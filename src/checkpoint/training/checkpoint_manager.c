@@ -3,7 +3,8 @@
  * together. Layer: checkpoint.
  *
  * Invariant: `writing` is the snapshot that the thread has, from save until the thread is done with it; nobody else
- * touches it meanwhile. Its memory is kept for the next copy.
+ * touches it meanwhile. Its memory is kept for the next copy. Before the first one it is room for that copy, which
+ * `fresh` has too until the thread has had its pages provided: Note [Fresh memory] in snapshot_copy.c.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -96,6 +97,8 @@ struct yk_checkpoint_manager {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool busy, stopping;
+    atomic_bool hurry; /* the thread is wanted for something else than pages */
+    yk__snapshot fresh;
     yk__save writing;
     yk_error error; /* of the last asynchronous save, until a call reports it */
 };
@@ -122,10 +125,19 @@ static void *writer_main(void *argument)
     pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
     pthread_mutex_lock(&m->mutex);
     for (;;) {
-        while (!m->busy && !m->stopping)
+        while (!m->busy && !m->stopping && !m->fresh.model)
             pthread_cond_wait(&m->changed, &m->mutex);
-        if (!m->busy)
+        if (!m->busy && m->stopping)
             break;
+        if (m->fresh.model) {
+            yk__snapshot fresh = m->fresh;
+            m->fresh = (yk__snapshot){0};
+            pthread_mutex_unlock(&m->mutex);
+            yk__snapshot_populate(&fresh, &m->hurry);
+            yk__snapshot_clear(&fresh);
+            pthread_mutex_lock(&m->mutex);
+            continue;
+        }
         pthread_mutex_unlock(&m->mutex);
         yk_error error = {0};
         if (write_step(m, &m->writing))
@@ -148,12 +160,24 @@ static yk_status start_thread(yk_checkpoint_manager *m)
     return YK_OK;
 }
 
+/* The thread provides the pages of the room that the first copy will be made in. */
+static void use_room(yk_checkpoint_manager *m, yk__snapshot room)
+{
+    m->writing.snapshot = room;
+    pthread_mutex_lock(&m->mutex);
+    m->fresh =
+        (yk__snapshot){.model = yk_state_dict_retain(room.model), .optimizer = yk_state_dict_retain(room.optimizer)};
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
+}
+
 static void manager_destroy(void *object)
 {
     yk_checkpoint_manager *m = object;
     if (m->started) {
         pthread_mutex_lock(&m->mutex);
         m->stopping = true;
+        atomic_store(&m->hurry, true);
         pthread_cond_broadcast(&m->changed);
         pthread_mutex_unlock(&m->mutex);
         pthread_join(m->thread, NULL);
@@ -163,6 +187,7 @@ static void manager_destroy(void *object)
     if (m->lock >= 0)
         close(m->lock);
     yk__save_clear(&m->writing);
+    yk__snapshot_clear(&m->fresh);
     yk_process_group_release(m->group);
     pthread_mutex_destroy(&m->mutex);
     pthread_cond_destroy(&m->changed);
@@ -270,6 +295,22 @@ static yk_process_group *writers_group(const yk_checkpoint_manager *m, yk_proces
     return group;
 }
 
+/* Memory for asynchronous saves of the state, where this rank writes all of it: which share of it a rank writes is
+ * known at the first save. */
+static yk_status make_room(yk_checkpoint_manager *m, const yk_checkpoint_state *state)
+{
+    if (!m->async || m->sharded || m->rank)
+        return YK_OK;
+    if (!state->model)
+        return yk__fail(YK_ERR_ARGUMENT, "checkpoint_manager: the state's model is NULL");
+    yk__snapshot room;
+    yk_status status = yk__snapshot_room(state, &room);
+    if (status)
+        return status;
+    use_room(m, room);
+    return start_thread(m);
+}
+
 yk_checkpoint_manager *yk_checkpoint_manager_create(const char *root, const yk_checkpoint_manager_options *options)
 {
     YK__OWN_RECORD;
@@ -279,6 +320,8 @@ yk_checkpoint_manager *yk_checkpoint_manager_create(const char *root, const yk_c
         return NULL;
     }
     yk_checkpoint_manager *m = manager_new(root, &o);
+    if (m && o.state)
+        (void)!make_room(m, o.state); /* the error record goes to the other ranks */
     yk_status status = agree_options(&o);
     if (!status && o.group) {
         m->group = writers_group(m, o.group);
@@ -407,6 +450,9 @@ static yk_status start_writing(yk_checkpoint_manager *m, yk__save *s)
 {
     bool writes = m->rank == 0 || m->sharded;
     yk_status status = writes && !m->started ? start_thread(m) : YK_OK;
+    yk__snapshot room;
+    if (!status && writes && !m->writing.snapshot.model && !yk__snapshot_room_like(&s->snapshot, &room))
+        use_room(m, room);
     if (!status && writes && !yk__snapshot_copy(&s->snapshot, &m->writing.snapshot)) {
         for (int i = 0; i < s->share_count; i++) {
             yk_state_dict_release(s->shares[i].own);
@@ -422,6 +468,7 @@ static yk_status start_writing(yk_checkpoint_manager *m, yk__save *s)
     pthread_mutex_lock(&m->mutex);
     m->writing = *s;
     m->busy = true;
+    atomic_store(&m->hurry, true);
     pthread_cond_broadcast(&m->changed);
     pthread_mutex_unlock(&m->mutex);
     return YK_OK;

@@ -65,9 +65,9 @@ yk_status yk_checkpoint_load(const char *dir, yk_checkpoint_state *state, const 
     yk__snapshot snapshot;
     yk_status status = yk__ranks_agree(o.group);
     if (!status && o.group)
-        status = yk__snapshot_read_group(dir, &o, &snapshot);
+        status = yk__snapshot_read_group(dir, &o, state->optimizer, &snapshot);
     else if (!status)
-        status = yk__snapshot_read(dir, o.weights_only, o.mmap ? &mapped : NULL, &snapshot);
+        status = yk__snapshot_read(dir, o.weights_only, o.mmap ? &mapped : NULL, state->optimizer, &snapshot);
     return status ? status : apply(dir, &snapshot, state, &o, report);
 }
 
@@ -76,7 +76,7 @@ yk_state_dict *yk_checkpoint_load_weights(const char *dir, yk_device map_locatio
     YK__OWN_RECORD;
     yk__snapshot snapshot;
     if (!yk__scope_check("checkpoint_load_weights") || yk__device_check(map_location) ||
-        yk__snapshot_read(dir, true, &(yk_read_options){.map_location = map_location}, &snapshot))
+        yk__snapshot_read(dir, true, &(yk_read_options){.map_location = map_location}, NULL, &snapshot))
         return NULL;
     yk_state_dict *model = yk__scope_own(yk_state_dict_retain(snapshot.model));
     yk__snapshot_clear(&snapshot);
@@ -164,8 +164,8 @@ void yk__pass_over(yk_checkpoint_found *found)
 }
 
 /* Finds the newest for which there is no reason to pass it over; reads it to `snapshot` unless that is NULL. */
-static yk_status find(const char *root, const yk_checkpoint_options *o, yk__snapshot *snapshot,
-                      yk_checkpoint_found *found)
+static yk_status find(const char *root, const yk_checkpoint_options *o, const yk_optimizer *optimizer,
+                      yk__snapshot *snapshot, yk_checkpoint_found *found)
 {
     *found = (yk_checkpoint_found){0};
     int64_t *steps;
@@ -179,7 +179,7 @@ static yk_status find(const char *root, const yk_checkpoint_options *o, yk__snap
         if (!path || strlen(path) >= sizeof(found->path))
             status = path ? yk__fail(YK_ERR_ARGUMENT, "%s: the path is too long", path) : YK_ERR_MEMORY;
         else
-            status = snapshot ? yk__snapshot_read(path, o->weights_only, o->mmap ? &mapped : NULL, snapshot)
+            status = snapshot ? yk__snapshot_read(path, o->weights_only, o->mmap ? &mapped : NULL, optimizer, snapshot)
                               : yk_checkpoint_verify(path);
         if (!status) {
             strcpy(found->path, path);
@@ -203,7 +203,7 @@ static yk_status find(const char *root, const yk_checkpoint_options *o, yk__snap
 yk_status yk_checkpoint_find_latest(const char *root, yk_checkpoint_found *found)
 {
     YK__OWN_RECORD;
-    return find(root, NULL, NULL, found);
+    return find(root, NULL, NULL, NULL, found);
 }
 
 yk_status yk_checkpoint_load_latest(const char *root, yk_checkpoint_state *state, const yk_checkpoint_options *options,
@@ -218,6 +218,7 @@ yk_status yk_checkpoint_load_latest(const char *root, yk_checkpoint_state *state
     check_load(state);
     yk_status status = yk__ranks_agree(o.group);
     if (!status)
-        status = o.group ? yk__snapshot_find_group(root, &o, &snapshot, found) : find(root, &o, &snapshot, found);
+        status = o.group ? yk__snapshot_find_group(root, &o, state->optimizer, &snapshot, found)
+                         : find(root, &o, state->optimizer, &snapshot, found);
     return status ? status : apply(found->path, &snapshot, state, &o, NULL);
 }

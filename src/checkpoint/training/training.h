@@ -4,6 +4,8 @@
 #ifndef YOKE_CHECKPOINT_TRAINING_TRAINING_H
 #define YOKE_CHECKPOINT_TRAINING_TRAINING_H
 
+#include <stdatomic.h>
+
 #include <jansson.h>
 
 #include <yoke/checkpoint.h>
@@ -22,12 +24,21 @@ void yk__snapshot_clear(yk__snapshot *snapshot);
 /* ---- training_state.c: objects ---- */
 /* The tensors share memory with the objects. */
 yk_status yk__snapshot_take(const yk_checkpoint_state *state, yk__snapshot *snapshot);
-/* Copies the tensors to new memory on the CPU, or to that of `reuse`, where it fits, whose dicts it takes over. */
-yk_status yk__snapshot_copy(yk__snapshot *snapshot, yk__snapshot *reuse);
 /* Checks, then changes the objects. The snapshot's optimizer tensors may become the optimizer's, unless mapped. `dir`
  * is for messages. */
 yk_status yk__snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpoint_state *state,
                              const yk_checkpoint_options *options, yk_load_report *report);
+
+/* ---- snapshot_copy.c: the copy that an asynchronous save writes ---- */
+/* Memory on the CPU for copies of the state's tensors, with those that the optimizer will have once it has stepped
+ * every parameter; and for copies of a snapshot's. The values are no one's. */
+yk_status yk__snapshot_room(const yk_checkpoint_state *state, yk__snapshot *room);
+yk_status yk__snapshot_room_like(const yk__snapshot *snapshot, yk__snapshot *room);
+/* Has the system provide the pages of the room, until *stop; the room may be copied to meanwhile. */
+void yk__snapshot_populate(const yk__snapshot *room, const atomic_bool *stop);
+/* Copies the tensors to the memory of those of `reuse`, by name and where it fits, else to new memory on the CPU.
+ * Clears `reuse`. */
+yk_status yk__snapshot_copy(yk__snapshot *snapshot, yk__snapshot *reuse);
 
 /* A gradient scaler in state.json (torch_scaler.c). */
 json_t *yk__scaler_json(const yk_grad_scaler_state *state);
@@ -49,10 +60,11 @@ void yk__pass_over(yk_checkpoint_found *found);
 
 /* ---- training_group.c: several ranks; every rank of options->group calls the first two ---- */
 /* As yk__snapshot_read, and all ranks have the same, or all fail. */
-yk_status yk__snapshot_read_group(const char *dir, const yk_checkpoint_options *options, yk__snapshot *snapshot);
+yk_status yk__snapshot_read_group(const char *dir, const yk_checkpoint_options *options, const yk_optimizer *optimizer,
+                                  yk__snapshot *snapshot);
 /* The newest of a root that all ranks can read. */
-yk_status yk__snapshot_find_group(const char *root, const yk_checkpoint_options *options, yk__snapshot *snapshot,
-                                  yk_checkpoint_found *found);
+yk_status yk__snapshot_find_group(const char *root, const yk_checkpoint_options *options, const yk_optimizer *optimizer,
+                                  yk__snapshot *snapshot, yk_checkpoint_found *found);
 /* Every rank's generator goes into state.json, and rank `rank`'s comes out of it: its own where it was saved, else the
  * seed that all had, or where these differed one of its own made of rank 0's. */
 yk_status yk__snapshot_note_random(yk__snapshot *snapshot, const yk_random_state *states, int count);
@@ -60,8 +72,10 @@ void yk__snapshot_restore_random(const yk__snapshot *snapshot, int rank);
 
 /* ---- training_files.c: files ---- */
 /* Reads and verifies; weights_only reads no optimizer. On failure nothing is left to clear. What is sharded is never
- * mapped. Without options it is for yk__snapshot_apply alone: large tensors are deferred (safetensors.h). */
-yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *options, yk__snapshot *snapshot);
+ * mapped. Without options it is for yk__snapshot_apply alone: large tensors are deferred (safetensors.h) but for those
+ * that become the state of `optimizer` (may be NULL). */
+yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *options,
+                            const yk_optimizer *optimizer, yk__snapshot *snapshot);
 /* Whether state.json is whole and the files have the sizes it says: a first look. Leaves no error. */
 bool yk__checkpoint_plausible(const char *dir);
 /* Adds state.json with this list of the other files. */

@@ -13,13 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include "base/xxh3.h"
 #include "checkpoint/formats/safetensors.h"
 #include "checkpoint/formats/sealed_json.h"
 #include "checkpoint/shards/shards.h"
 #include "checkpoint/training/training.h"
+#include "optim/optimizer.h"
 
 #define STATE_FILE     "state.json"
 #define MODEL_FILE     "model.safetensors"
@@ -29,7 +28,7 @@ enum { STATE_LIMIT = 64 << 20 }; /* bytes: far more than 16,384 ranks' generator
 
 static void hash_piece(void *state, const void *data, size_t size)
 {
-    XXH3_64bits_update(state, data, size);
+    yk__xxh3_update(state, data, size);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
@@ -129,26 +128,33 @@ static yk_status hash_file(const char *path, XXH3_state_t *hash)
             status = yk__fail_errno("%s", path);
         if (got <= 0)
             break;
-        XXH3_64bits_update(hash, buffer, (size_t)got);
+        yk__xxh3_update(hash, buffer, (size_t)got);
     }
     free(buffer);
     close(fd);
     return status;
 }
 
-/* The tensors of a file; one reference. Without options they are deferred. */
-static yk_state_dict *read_dict(const char *path, const yk_read_options *o, XXH3_state_t *hash)
+static bool is_kept(const void *optimizer, const char *name, yk_dtype dtype)
+{
+    return yk__optimizer_adopts(optimizer, name, dtype);
+}
+
+/* The tensors of a file; one reference. Without options they are deferred, but for those that the optimizer keeps. */
+static yk_state_dict *read_dict(const char *path, const yk_read_options *o, const yk_optimizer *optimizer,
+                                XXH3_state_t *hash)
 {
     yk_scope scope = yk_scope_begin();
-    yk_state_dict *dict = yk_state_dict_retain(o ? yk__safetensors_read(path, o, hash_piece, hash)
-                                                 : yk__safetensors_read_deferred(path, hash_piece, hash));
+    yk_state_dict *dict = yk_state_dict_retain(
+        o ? yk__safetensors_read(path, o, hash_piece, hash)
+          : yk__safetensors_read_deferred(path, hash_piece, hash, optimizer ? is_kept : NULL, optimizer));
     yk_scope_end(scope);
     return dict;
 }
 
 /* dict NULL: only verifies. */
 static yk_status read_tensors(const char *dir, const json_t *state, const char *name, const yk_read_options *o,
-                              yk_state_dict **dict)
+                              const yk_optimizer *optimizer, yk_state_dict **dict)
 {
     char *path = yk__format("%s/%s", dir, name);
     if (!path)
@@ -158,7 +164,7 @@ static yk_status read_tensors(const char *dir, const json_t *state, const char *
     const char *digits;
     yk_status status = check_size(state, path, name, &digits);
     if (!status && dict)
-        status = (*dict = read_dict(path, o, &hash)) ? YK_OK : yk__error_code();
+        status = (*dict = read_dict(path, o, optimizer, &hash)) ? YK_OK : yk__error_code();
     else if (!status)
         status = hash_file(path, &hash);
     if (!status)
@@ -195,22 +201,23 @@ static yk_status read_shards(const char *dir, const json_t *state, const char *s
 
 /* The model's or the optimizer's, in either form. */
 static yk_status read_set(const char *dir, const json_t *state, const char *name, const yk_read_options *o,
-                          yk_state_dict **dict)
+                          const yk_optimizer *optimizer, yk_state_dict **dict)
 {
     if (json_object_get(state, "sharded"))
         return read_shards(dir, state, strcmp(name, MODEL_FILE) == 0 ? "model" : "optimizer",
                            o ? o->map_location : (yk_device){0}, dict);
-    return read_tensors(dir, state, name, o, dict);
+    return read_tensors(dir, state, name, o, optimizer, dict);
 }
 
-yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *o, yk__snapshot *snapshot)
+yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *o, const yk_optimizer *optimizer,
+                            yk__snapshot *snapshot)
 {
     *snapshot = (yk__snapshot){.state = read_state(dir), .mapped = o && o->mmap};
     yk_status status = snapshot->state ? YK_OK : yk__error_code();
     if (!status)
-        status = read_set(dir, snapshot->state, MODEL_FILE, o, &snapshot->model);
+        status = read_set(dir, snapshot->state, MODEL_FILE, o, NULL, &snapshot->model);
     if (!status && !weights_only && json_object_get(snapshot->state, "optimizer"))
-        status = read_set(dir, snapshot->state, OPTIMIZER_FILE, o, &snapshot->optimizer);
+        status = read_set(dir, snapshot->state, OPTIMIZER_FILE, o, optimizer, &snapshot->optimizer);
     if (status)
         yk__snapshot_clear(snapshot);
     return status;
@@ -222,9 +229,9 @@ yk_status yk_checkpoint_verify(const char *dir)
     json_t *state = dir ? read_state(dir) : NULL;
     if (!state)
         return dir ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "checkpoint_verify: the path is NULL");
-    yk_status status = read_set(dir, state, MODEL_FILE, NULL, NULL);
+    yk_status status = read_set(dir, state, MODEL_FILE, NULL, NULL, NULL);
     if (!status && json_object_get(state, "optimizer"))
-        status = read_set(dir, state, OPTIMIZER_FILE, NULL, NULL);
+        status = read_set(dir, state, OPTIMIZER_FILE, NULL, NULL, NULL);
     json_decref(state);
     return status;
 }

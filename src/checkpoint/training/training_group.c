@@ -107,18 +107,20 @@ static int64_t digest_of(const yk__snapshot *snapshot)
     return text ? (int64_t)strtoull(text + sizeof("xxh3:") - 1, NULL, 16) : 0;
 }
 
-static void read_mine(const char *dir, const yk_checkpoint_options *o, yk__snapshot *snapshot)
+static void read_mine(const char *dir, const yk_checkpoint_options *o, const yk_optimizer *optimizer,
+                      yk__snapshot *snapshot)
 {
     *snapshot = (yk__snapshot){0};
     if ((!o->broadcast || yk_rank(o->group) == 0) && dir)
         (void)!yk__snapshot_read(dir, o->weights_only,
-                                 o->mmap || o->broadcast ? &(yk_read_options){.mmap = o->mmap} : NULL,
+                                 o->mmap || o->broadcast ? &(yk_read_options){.mmap = o->mmap} : NULL, optimizer,
                                  snapshot); /* the error record goes to the others */
 }
 
-yk_status yk__snapshot_read_group(const char *dir, const yk_checkpoint_options *o, yk__snapshot *snapshot)
+yk_status yk__snapshot_read_group(const char *dir, const yk_checkpoint_options *o, const yk_optimizer *optimizer,
+                                  yk__snapshot *snapshot)
 {
-    read_mine(dir, o, snapshot);
+    read_mine(dir, o, optimizer, snapshot);
     yk_status status =
         o->broadcast ? yk__ranks_agree(o->group) : yk__ranks_agree_checksum(o->group, dir, digest_of(snapshot));
     if (!status && o->broadcast)
@@ -146,13 +148,13 @@ static yk_status propose(const int64_t *steps, size_t count, int64_t limit, yk_p
     return status;
 }
 
-static yk_status try_step(const char *root, int64_t step, const yk_checkpoint_options *o, yk__snapshot *snapshot,
-                          yk_checkpoint_found *found)
+static yk_status try_step(const char *root, int64_t step, const yk_checkpoint_options *o, const yk_optimizer *optimizer,
+                          yk__snapshot *snapshot, yk_checkpoint_found *found)
 {
     char *path = yk__step_path(root, step);
     if (path && strlen(path) >= sizeof(found->path))
         yk__fail(YK_ERR_ARGUMENT, "%s: the path is too long", path);
-    yk_status status = yk__snapshot_read_group(yk__error_code() ? NULL : path, o, snapshot);
+    yk_status status = yk__snapshot_read_group(yk__error_code() ? NULL : path, o, optimizer, snapshot);
     if (!status) {
         snprintf(found->path, sizeof(found->path), "%s", path);
         found->step = step;
@@ -161,8 +163,8 @@ static yk_status try_step(const char *root, int64_t step, const yk_checkpoint_op
     return status;
 }
 
-yk_status yk__snapshot_find_group(const char *root, const yk_checkpoint_options *o, yk__snapshot *snapshot,
-                                  yk_checkpoint_found *found)
+yk_status yk__snapshot_find_group(const char *root, const yk_checkpoint_options *o, const yk_optimizer *optimizer,
+                                  yk__snapshot *snapshot, yk_checkpoint_found *found)
 {
     *found = (yk_checkpoint_found){0};
     int64_t *steps = NULL, step = -1;
@@ -178,7 +180,7 @@ yk_status yk__snapshot_find_group(const char *root, const yk_checkpoint_options 
             status = agreed ? agreed : YK_ERR_NOT_FOUND;
             break;
         }
-        status = try_step(root, step, o, snapshot, found);
+        status = try_step(root, step, o, optimizer, snapshot, found);
         if (status != YK_ERR_FORMAT && status != YK_ERR_IO && status != YK_ERR_NOT_FOUND && status != YK_ERR_DTYPE &&
             status != YK_ERR_SHAPE)
             break;

@@ -160,59 +160,6 @@ yk_status yk__snapshot_take(const yk_checkpoint_state *state, yk__snapshot *snap
     return status;
 }
 
-/* One reference to a copy of x on the CPU, in the same order in memory where it is dense. */
-static yk_tensor *copy_tensor(yk_tensor *x, yk_tensor *reuse)
-{
-    yk_tensor *to = NULL;
-    if (reuse && reuse->dtype == x->dtype && yk_same_shape(reuse, x) && yk__same_strides(reuse, x))
-        to = yk_tensor_retain(reuse);
-    else
-        to = yk__tensor_new(x->ndim, x->shape, yk__is_dense(x) ? x->stride : NULL, (yk_dtype)x->dtype, (yk_device){0});
-    if (!to || x->numel == 0)
-        return to;
-    const yk__backend *backend = yk__backend_for(x);
-    yk_status status = YK_OK;
-    if (backend && backend->host_memory && yk__is_dense(x) && yk__same_strides(to, x))
-        memcpy(to->data, x->data, (size_t)x->numel * yk_dtype_size((yk_dtype)x->dtype));
-    else
-        status = yk__raw_copy(to, x);
-    if (!status)
-        return to;
-    yk_tensor_release(to);
-    return NULL;
-}
-
-/* Puts copies in place of *dict's tensors. */
-static yk_status copy_dict(yk_state_dict **dict, const yk_state_dict *reuse)
-{
-    yk_state_dict *copies = *dict ? yk__state_dict_new() : NULL;
-    yk_status status = *dict && !copies ? YK_ERR_MEMORY : YK_OK;
-    for (int64_t i = 0; i < yk_state_dict_count(*dict) && !status; i++) {
-        const char *name = yk_state_dict_name(*dict, i);
-        yk_tensor *copy =
-            copy_tensor(yk_state_dict_at(*dict, i),
-                        reuse && yk_state_dict_find(reuse, name) == i ? yk_state_dict_at(reuse, i) : NULL);
-        status = yk_state_dict_add(copies, name, copy);
-        yk_tensor_release(copy);
-    }
-    if (status) {
-        yk_state_dict_release(copies);
-        return status;
-    }
-    yk_state_dict_release(*dict);
-    *dict = copies;
-    return YK_OK;
-}
-
-yk_status yk__snapshot_copy(yk__snapshot *snapshot, yk__snapshot *reuse)
-{
-    yk_status status = copy_dict(&snapshot->model, reuse->model);
-    if (!status)
-        status = copy_dict(&snapshot->optimizer, reuse->optimizer);
-    yk__snapshot_clear(reuse);
-    return status;
-}
-
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
 static yk_status lacks(const char *dir, const char *what)

@@ -200,7 +200,7 @@ static yk_value *to_value(const char *dir, const yk__snapshot *snapshot)
 yk_value *yk__training_to_value(const char *dir)
 {
     yk__snapshot snapshot;
-    if (!yk__scope_check("training_to_value") || yk__snapshot_read(dir, false, &(yk_read_options){0}, &snapshot))
+    if (!yk__scope_check("training_to_value") || yk__snapshot_read(dir, false, &(yk_read_options){0}, NULL, &snapshot))
         return NULL;
     yk_scope scope = yk_scope_begin();
     yk_value *value = yk_scope_return_object(scope, to_value(dir, &snapshot));
