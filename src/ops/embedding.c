@@ -70,7 +70,7 @@ yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx
     yk_tensor *list = yk__raw_reshape(index, 1, rows);
     yk_status status = out && list ? YK_OK : yk__status_of(NULL);
     if (!status && !out->numel)
-        status = yk__index_check("embedding", list, weight->shape[0]);
+        status = yk__index_check("embedding", list, 0, weight->shape[0]);
     if (!status && out->numel) {
         yk__view vo = {.data = out->data, .dtype = (yk_dtype)out->dtype, .ndim = 2, .shape = {rows[0], rows[1]}};
         yk__contiguous_strides(2, vo.shape, vo.stride);

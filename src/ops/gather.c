@@ -22,9 +22,8 @@ static bool dim_of(const char *name, const yk_tensor *x, int *dim)
 /* One index tensor in the place of dimension `dim`. */
 static yk_tensor *read_at(const yk__op *op, yk_tensor *x, int dim, yk_tensor *index, bool wrap)
 {
-    yk__index_map map = {.name = op->name, .wrap = wrap, .count = 1};
-    map.of[0].dim = (int8_t)dim;
-    map.of[0].span = 1;
+    yk__index_map map = {.name = op->name, .wrap = wrap};
+    yk__index_map_one(&map, dim);
     yk_tensor *typed = yk__index_tensor(op->name, index), *out = NULL;
     if (typed && !yk__index_map_fit(&map, x, &typed))
         out = yk__index_read(op, x, &map, &typed);
@@ -50,7 +49,7 @@ yk_tensor *yk_index_select(yk_tensor *x, int dim, yk_tensor *index)
     int64_t one = 1;
     yk_tensor *list = index->ndim ? yk_tensor_retain(index) : yk__raw_reshape(index, 1, &one);
     yk_tensor *out = NULL;
-    if (list && (x->numel || !yk__index_check("index_select", list, x->shape[dim])))
+    if (list && (x->numel || !yk__index_check("index_select", list, dim, x->shape[dim])))
         out = read_at(&op, x, dim, list, false);
     yk_tensor_release(list);
     return out;
@@ -122,9 +121,8 @@ yk_tensor *yk_take_along_dim(yk_tensor *x, yk_tensor *index, int dim)
 static yk_tensor *put_at(const yk__op *op, yk_tensor *x, int dim, yk_tensor *index, yk_tensor *value, bool along,
                          bool accumulate)
 {
-    yk__index_map map = {.name = op->name, .count = 1};
-    map.of[0].dim = (int8_t)dim;
-    map.of[0].span = 1;
+    yk__index_map map = {.name = op->name};
+    yk__index_map_one(&map, dim);
     yk_tensor *typed = value ? yk__index_tensor(op->name, index) : NULL, *inputs[2] = {x, value};
     yk_status status = yk__status_of(typed);
     if (!status)
@@ -263,7 +261,7 @@ yk_tensor *yk_masked_select(yk_tensor *x, yk_tensor *mask)
 }
 
 /* The gradient where the mask is false; 0 elsewhere. The context is the form of x. */
-static yk_status masked_fill_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+yk_status yk__masked_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     yk_status bad = YK_OK;
     yk_tensor *mask = yk__saved(node, 0, &bad);
@@ -277,9 +275,12 @@ static yk_status masked_fill_backward(yk__node *node, yk_tensor *gout, yk_tensor
 
 yk_tensor *yk_masked_fill(yk_tensor *x, yk_tensor *mask, double value)
 {
-    static const yk__op op = {.name = "masked_fill", .backward = masked_fill_backward};
+    static const yk__op op = {.name = "masked_fill", .backward = yk__masked_put_backward};
     yk_tensor *inputs[2] = {x, mask};
-    if (!yk__op_begin("masked_fill", 2, inputs, 0) || check_mask("masked_fill", mask))
+    int ndim;
+    int64_t shape[YK_MAX_DIMS];
+    if (!yk__op_begin("masked_fill", 2, inputs, 0) || check_mask("masked_fill", mask) ||
+        yk__broadcast("masked_fill", x, mask, &ndim, shape))
         return NULL;
     yk_tensor *scalar = value_like("masked_fill", x, value), *out = yk__raw_where(mask, scalar, x);
     yk_tensor_release(scalar);
@@ -287,10 +288,37 @@ yk_tensor *yk_masked_fill(yk_tensor *x, yk_tensor *mask, double value)
     return yk__record(out, &op, 1, &x, 1, &mask, &spec, sizeof(spec));
 }
 
+/* t, or a copy where it lies in what is written. */
+static yk_tensor *apart(yk_tensor *t, const yk_tensor *written)
+{
+    return t->storage == written->storage ? yk__raw_clone(t) : yk_tensor_retain(t);
+}
+
+yk_status yk__masked_put(const yk__op *op, yk_tensor *x, yk_tensor *mask, yk_tensor *value)
+{
+    yk_tensor *inputs[2] = {x, mask}, *own = NULL, *one = NULL;
+    yk_status status = yk__in_place_begin(op->name, x, 2, inputs);
+    if (!status)
+        status = yk__status_of(own = apart(mask, x));
+    if (!status)
+        status = yk__status_of(one = apart(value, x));
+    if (!status && x->numel) {
+        yk__view vx = yk__view_of(x), vm = yk__view_expanded(own, x->ndim, x->shape);
+        yk__view vs = {.data = one->data, .dtype = (yk_dtype)one->dtype, .ndim = x->ndim};
+        memcpy(vs.shape, x->shape, sizeof(vs.shape[0]) * (size_t)x->ndim);
+        status = YK__SLOT(x, where, &vx, &vm, &vs, &vx);
+    }
+    yk__tensor_spec spec = yk__spec_of(x);
+    if (!status)
+        status = yk__in_place_end(x, op, 1, &x, 1, &own, &spec, sizeof(spec));
+    yk__release_all(2, (yk_tensor *[]){own, one});
+    return status;
+}
+
 yk_tensor *yk_masked_fill_(yk_tensor *x, yk_tensor *mask, double value)
 {
-    static const yk__op op = {.name = "masked_fill_", .backward = masked_fill_backward};
-    yk_tensor *inputs[2] = {x, mask}, *own = NULL;
+    static const yk__op op = {.name = "masked_fill_", .backward = yk__masked_put_backward};
+    yk_tensor *inputs[2] = {x, mask};
     if (!yk__put_begin("masked_fill_", 2, inputs) || check_mask("masked_fill_", mask))
         return NULL;
     int ndim;
@@ -304,20 +332,8 @@ yk_tensor *yk_masked_fill_(yk_tensor *x, yk_tensor *mask, double value)
         return NULL;
     }
     yk_tensor *scalar = value_like("masked_fill_", x, value);
-    yk_status status = scalar ? yk__in_place_begin("masked_fill_", x, 2, inputs) : yk__status_of(NULL);
-    if (!status)
-        own = mask->storage == x->storage ? yk__raw_clone(mask) : yk_tensor_retain(mask);
-    if (!status)
-        status = yk__status_of(own);
-    if (!status && x->numel) {
-        yk__view vx = yk__view_of(x), vm = yk__view_expanded(own, ndim, shape),
-                 vs = yk__view_expanded(scalar, ndim, shape);
-        status = YK__SLOT(x, where, &vx, &vm, &vs, &vx);
-    }
-    yk__tensor_spec spec = yk__spec_of(x);
-    if (!status)
-        status = yk__in_place_end(x, &op, 1, &x, 1, &own, &spec, sizeof(spec));
-    yk__release_all(2, (yk_tensor *[]){scalar, own});
+    yk_status status = scalar ? yk__masked_put(&op, x, mask, scalar) : yk__status_of(NULL);
+    yk_tensor_release(scalar);
     return status ? NULL : x;
 }
 

@@ -205,6 +205,7 @@ static yk_status prepare(parsed *p, const yk_tensor *view)
             }
             map->of[map->count].dim = (int8_t)(dim + c);
             map->of[map->count].span = (int8_t)(columns > 1 ? 1 : span);
+            map->of[map->count].named = p->cut.from[dim + c];
             p->index[map->count++] = column;
         }
         yk_tensor_release(found);
@@ -235,6 +236,30 @@ static int inputs_of(const char *name, yk_tensor *x, const yk_index_item *items,
 static const yk__op view_op = {.name = "index", .backward = cut_backward},
                     read_op = {.name = "index", .backward = yk__index_read_backward},
                     put_op = {.name = "index_put_", .backward = yk__index_put_backward};
+
+/* x[mask] = one value, as PyTorch does it: without positions. */
+static bool is_fill(const parsed *p, const yk_tensor *value, bool accumulate)
+{
+    return p->n_by == 1 && is_mask(p->by[0].tensor) && p->by[0].tensor->ndim > 0 && value->numel == 1 && !accumulate &&
+           (value->ndim == 0 || value->dtype == p->x->dtype) && !(yk_requires_grad(value) && yk_grad_enabled());
+}
+
+static yk_status fill(const parsed *p, yk_tensor *part, yk_tensor *value)
+{
+    static const yk__op op = {.name = "index_put_", .backward = yk__masked_put_backward};
+    yk_tensor *mask = p->by[0].tensor;
+    int ndim = part->ndim - p->by[0].dim; /* the mask's dimensions, and those behind, of size 1 */
+    int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];
+    for (int d = 0; d < ndim; d++) {
+        shape[d] = d < mask->ndim ? mask->shape[d] : 1;
+        stride[d] = d < mask->ndim ? mask->stride[d] : 1;
+    }
+    yk_tensor *wide = yk__tensor_view(mask, ndim, shape, stride, 0),
+              *typed = yk__raw_cast(value, (yk_dtype)part->dtype);
+    yk_status status = wide && typed ? yk__masked_put(&op, part, wide, typed) : yk__status_of(NULL);
+    yk__release_all(2, (yk_tensor *[]){wide, typed});
+    return status;
+}
 
 static yk_tensor *part_of(yk_tensor *x, const cut *c)
 {
@@ -278,7 +303,9 @@ yk_tensor *yk_index_put_(yk_tensor *x, const yk_index_item *items, int count, yk
     yk_scope scope = yk_scope_begin();
     yk_tensor *part = p.cut.whole ? x : part_of(x, &p.cut);
     yk_status status = yk__status_of(part);
-    if (!status && p.n_by) {
+    if (!status && is_fill(&p, value, accumulate)) {
+        status = fill(&p, part, value);
+    } else if (!status && p.n_by) {
         yk_tensor *both[2] = {part, value};
         status = prepare(&p, part);
         if (!status)
@@ -287,11 +314,11 @@ yk_tensor *yk_index_put_(yk_tensor *x, const yk_index_item *items, int count, yk
             status = yk__index_put(&put_op, part, &p.map, p.index, value, accumulate);
         yk__release_all(p.map.count, p.index);
     } else if (!status) {
-        int leading = 0;
-        while (value->ndim - leading > part->ndim && value->shape[leading] == 1)
-            leading++;
-        yk_tensor *inner = leading ? yk_reshape(value, value->ndim - leading, value->shape + leading) : value;
-        status = yk__status_of(inner && (accumulate ? yk_add_(part, inner, 1) : yk_copy_(part, inner)) ? part : NULL);
+        int leading;
+        yk_tensor *inner = NULL;
+        if (!yk__index_fits_value("index_put_", part->ndim, part->shape, value, &leading))
+            inner = leading ? yk_reshape(value, value->ndim - leading, value->shape + leading) : value;
+        status = yk__status_of(inner && yk__put_whole(part, inner, accumulate) ? part : NULL);
     }
     yk_scope_end(scope);
     return status ? NULL : x;

@@ -19,10 +19,18 @@ typedef struct yk__index_map {
     int8_t count, at, index_ndim, ndim;
     struct {
         int8_t dim, span;
+        int8_t named; /* what errors call dim: where x is a view of what the caller gave, the dimension of that */
     } of[YK_MAX_DIMS];
     int64_t shape[YK_MAX_DIMS]; /* of the result */
 } yk__index_map;
 
+/* The only index tensor of a map stands for one dimension. */
+static inline void yk__index_map_one(yk__index_map *map, int dim)
+{
+    map->count = 1;
+    map->of[0].dim = map->of[0].named = (int8_t)dim;
+    map->of[0].span = 1;
+}
 /* x[count index tensors of i64 in map->of]: broadcasts them and fills the rest of the map. */
 yk_status yk__index_map_fit(yk__index_map *map, const yk_tensor *x, yk_tensor *const *index);
 /* The map of gather and scatter. */
@@ -42,11 +50,21 @@ yk_status yk__index_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
 bool yk__even_stride(const yk_tensor *x, int first, int span, int64_t *stride);
 /* An index tensor as i64, retained; an error in the name of `name` for other dtypes than i64 and i32. */
 yk_tensor *yk__index_tensor(const char *name, yk_tensor *index);
-/* Fails unless every index, of i64 or i32, lies in [0, size): where the result has no elements, so that no kernel looks
- * at them, and PyTorch does. */
-yk_status yk__index_check(const char *name, yk_tensor *index, int64_t size);
+/* Fails unless every index, of i64 or i32, is one into dimension `dim` of that size: where the result has no elements,
+ * so that no kernel looks at them, and PyTorch does. */
+yk_status yk__index_check(const char *name, yk_tensor *index, int dim, int64_t size);
+
+/* x = mask ? value : x in place, after yk__put_begin. mask, of bool, broadcasts to x; value is a tensor of one element
+ * of x's dtype, which gets no gradient. op->backward must be yk__masked_put_backward. */
+yk_status yk__masked_put(const yk__op *op, yk_tensor *x, yk_tensor *mask, yk_tensor *value);
+yk_status yk__masked_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads);
+
 /* The positions of what is not 0 in x: (dimensions, count) of i64 in C order. One reference. */
 yk_tensor *yk__raw_nonzero(yk_tensor *x);
+/* Whether a value broadcasts to the part of that shape; *leading: its sizes of 1 beyond the part's dimensions. */
+yk_status yk__index_fits_value(const char *name, int ndim, const int64_t *shape, const yk_tensor *value, int *leading);
+/* index_put_ without index tensors: x = value, which broadcasts, or x += value. */
+yk_tensor *yk__put_whole(yk_tensor *x, yk_tensor *value, bool accumulate);
 /* For functions in place: freed tensors, NULLs, devices. No scope is needed. */
 bool yk__put_begin(const char *name, int n_inputs, yk_tensor *const *inputs);
 

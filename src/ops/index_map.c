@@ -44,7 +44,7 @@ yk_status yk__index_map_fit(yk__index_map *map, const yk_tensor *x, yk_tensor *c
             indices *= shape[d];
         if (size == 0 && indices != 0)
             return yk__fail(YK_ERR_ARGUMENT, "%s: index tensor %d of %lld indices goes into dimension %d of size 0",
-                            map->name, k, (long long)indices, map->of[k].dim);
+                            map->name, k, (long long)indices, map->of[k].named);
     }
     bool together = true;
     int covered = 0;
@@ -73,9 +73,8 @@ yk_status yk__index_map_fit(yk__index_map *map, const yk_tensor *x, yk_tensor *c
 
 yk_status yk__index_map_along(yk__index_map *map, const char *name, const yk_tensor *x, int dim, const yk_tensor *index)
 {
-    *map = (yk__index_map){.name = name, .along = true, .count = 1, .ndim = x->ndim, .index_ndim = x->ndim};
-    map->of[0].dim = (int8_t)dim;
-    map->of[0].span = 1;
+    *map = (yk__index_map){.name = name, .along = true, .ndim = x->ndim, .index_ndim = x->ndim};
+    yk__index_map_one(map, dim);
     bool fits = index->ndim == x->ndim;
     for (int d = 0; fits && d < x->ndim; d++) {
         fits = d == dim || index->shape[d] <= x->shape[d];
@@ -116,7 +115,7 @@ static void views_of(const yk__index_map *map, const yk_tensor *x, yk_tensor *co
     uint32_t indexed = 0;
     for (int k = 0; k < map->count; k++) {
         int first = map->of[k].dim, last = first + map->of[k].span - 1;
-        p->of[k].dim = first;
+        p->of[k].dim = map->of[k].named;
         p->of[k].size = 1;
         yk__even_stride(x, first, map->of[k].span, &p->of[k].stride);
         for (int d = first; d <= last && d < x->ndim; d++) {
@@ -150,10 +149,11 @@ static void views_of(const yk__index_map *map, const yk_tensor *x, yk_tensor *co
 
 static yk_tensor *raw_read(const yk__index_map *map, yk_tensor *x, yk_tensor *const *index);
 
-yk_status yk__index_check(const char *name, yk_tensor *index, int64_t size)
+yk_status yk__index_check(const char *name, yk_tensor *index, int dim, int64_t size)
 {
-    yk__index_map map = {.name = name, .count = 1};
-    map.of[0].span = 1;
+    yk__index_map map = {.name = name};
+    yk__index_map_one(&map, 0);
+    map.of[0].named = (int8_t)dim;
     yk_tensor *typed = yk__index_tensor(name, index), *read = NULL;
     yk_tensor *one = typed ? yk__raw_scalar(0, YK_U8, yk__device_of(index)) : NULL;
     yk_tensor *line = one ? yk__tensor_view(one, 1, &size, (int64_t[]){0}, 0) : NULL; /* one element, `size` times */
@@ -277,21 +277,24 @@ yk_status yk__index_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     return yk__status_of(grads[1]);
 }
 
-static yk_status check_value(const yk__index_map *map, const yk_tensor *x, const yk_tensor *value, int *leading)
+yk_status yk__index_fits_value(const char *name, int ndim, const int64_t *shape, const yk_tensor *value, int *leading)
 {
     *leading = 0;
-    while (value->ndim - *leading > map->ndim && value->shape[*leading] == 1)
+    while (value->ndim - *leading > ndim && value->shape[*leading] == 1)
         ++*leading;
-    bool fits = value->ndim - *leading <= map->ndim;
-    for (int d = *leading; fits && d < value->ndim; d++) {
-        int64_t size = map->shape[d + map->ndim - value->ndim];
-        fits = value->shape[d] == 1 || value->shape[d] == size;
-    }
+    bool fits = value->ndim - *leading <= ndim;
+    for (int d = *leading; fits && d < value->ndim; d++)
+        fits = value->shape[d] == 1 || value->shape[d] == shape[d + ndim - value->ndim];
     char a[200], b[200];
-    if (!fits)
-        return yk__fail(YK_ERR_SHAPE, "%s: value %s does not broadcast to %s, the shape of the indexed part", map->name,
-                        yk_shape_format(value, a, sizeof(a)), yk__shape_text(map->ndim, map->shape, b, sizeof(b)));
-    return value->ndim == 0 ? YK_OK : yk__expect_dtype(map->name, "value", value, (yk_dtype)x->dtype);
+    return fits ? YK_OK
+                : yk__fail(YK_ERR_SHAPE, "%s: value %s does not broadcast to %s, the shape of the indexed part", name,
+                           yk_shape_format(value, a, sizeof(a)), yk__shape_text(ndim, shape, b, sizeof(b)));
+}
+
+static yk_status check_value(const yk__index_map *map, const yk_tensor *x, const yk_tensor *value, int *leading)
+{
+    yk_status status = yk__index_fits_value(map->name, map->ndim, map->shape, value, leading);
+    return status || value->ndim == 0 ? status : yk__expect_dtype(map->name, "value", value, (yk_dtype)x->dtype);
 }
 
 yk_status yk__index_put(const yk__op *op, yk_tensor *x, const yk__index_map *map, yk_tensor *const *index,

@@ -5,7 +5,7 @@
  * and a new maker where a gradient flows, of x or of the tensor that x shows a part of). A rule that needs the old
  * value keeps a copy of it, made before the write. x keeps its shape and dtype whatever it is combined with.
  */
-#include "ops/op.h"
+#include "ops/index.h"
 
 /* The first byte of x's elements and the first behind them. */
 static void extent_of(const yk_tensor *x, const char **first, const char **end)
@@ -98,17 +98,22 @@ static yk_status add_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
     return yk__status_of(grads[1]);
 }
 
+static yk_tensor *add_into(const yk__op *op, yk_tensor *x, yk_tensor *y, double alpha)
+{
+    if (!begin(op->name, x, y, true, true))
+        return NULL;
+    yk_tensor *read = NULL;
+    yk_status status = apart(op->name, x, y, &read);
+    if (!status)
+        status = yk__raw_binary_into(op->name, YK__ADD, x, x, read, alpha);
+    yk_tensor_release(read);
+    return finish(x, y, status, op, NULL, NULL, alpha);
+}
+
 yk_tensor *yk_add_(yk_tensor *x, yk_tensor *y, double alpha)
 {
     static const yk__op op = {.name = "add_", .backward = add_backward};
-    if (!begin("add_", x, y, true, true))
-        return NULL;
-    yk_tensor *read = NULL;
-    yk_status status = apart("add_", x, y, &read);
-    if (!status)
-        status = yk__raw_binary_into("add_", YK__ADD, x, x, read, alpha);
-    yk_tensor_release(read);
-    return finish(x, y, status, &op, NULL, NULL, alpha);
+    return add_into(&op, x, y, alpha);
 }
 
 static yk_status mul_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
@@ -206,28 +211,46 @@ static yk_status copy_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     return yk__status_of(grads[1]);
 }
 
-yk_tensor *yk_copy_(yk_tensor *x, yk_tensor *from)
+static yk_tensor *copy_into(const yk__op *op, yk_tensor *x, yk_tensor *from)
 {
-    static const yk__op op = {.name = "copy_", .backward = copy_backward};
-    if (!begin("copy_", x, from, true, false))
+    if (!begin(op->name, x, from, true, false))
         return NULL;
     yk_tensor *read = NULL;
-    yk_status status = apart("copy_", x, from, &read);
+    yk_status status = apart(op->name, x, from, &read);
     if (!status)
         status = yk__raw_copy(x, read);
     yk_tensor_release(read);
-    return finish(x, from, status, &op, NULL, NULL, 0);
+    return finish(x, from, status, op, NULL, NULL, 0);
+}
+
+yk_tensor *yk_copy_(yk_tensor *x, yk_tensor *from)
+{
+    static const yk__op op = {.name = "copy_", .backward = copy_backward};
+    return copy_into(&op, x, from);
+}
+
+yk_tensor *yk__put_whole(yk_tensor *x, yk_tensor *value, bool accumulate)
+{
+    static const yk__op add = {.name = "index_put_", .backward = add_backward};
+    static const yk__op copy = {.name = "index_put_", .backward = copy_backward};
+    return accumulate ? add_into(&add, x, value, 1) : copy_into(&copy, x, value);
+}
+
+static yk_tensor *fill(const yk__op *op, yk_tensor *x, double value)
+{
+    return begin(op->name, x, NULL, false, false) ? finish(x, NULL, yk__raw_fill(x, value), op, NULL, NULL, 0) : NULL;
 }
 
 yk_tensor *yk_fill_(yk_tensor *x, double value)
 {
     static const yk__op op = {.name = "fill_", .backward = constant_backward};
-    return begin("fill_", x, NULL, false, false) ? finish(x, NULL, yk__raw_fill(x, value), &op, NULL, NULL, 0) : NULL;
+    return fill(&op, x, value);
 }
 
 yk_tensor *yk_zero_(yk_tensor *x)
 {
-    return yk_fill_(x, 0);
+    static const yk__op op = {.name = "zero_", .backward = constant_backward};
+    return fill(&op, x, 0);
 }
 
 static yk_tensor *draw(const yk__op *op, yk_tensor *x, yk__random_kind kind, double p0, double p1)

@@ -180,6 +180,8 @@ static void refusals(void **state)
     REFUSED(yk_index_add_(x, 1, minus, x, 1), YK_ERR_SHAPE, "index_add_: source (3, 4) is not like (3, 4) with 1, one");
     REFUSED(yk_masked_select(x, line), YK_ERR_DTYPE, "masked_select: mask is float32, expected bool");
     REFUSED(yk_masked_select(x, mask), YK_ERR_SHAPE, "masked_select: shapes (3, 4) and (3,) do not broadcast");
+    REFUSED(yk_masked_fill(x, mask, 0), YK_ERR_SHAPE,
+            "masked_fill: shapes (3, 4) and (3,) do not broadcast: 4 against 3 in dimension 1");
     REFUSED(yk_masked_fill_(line, yk_gt(x, scalar), 0), YK_ERR_SHAPE, "masked_fill_: ");
     REFUSED(yk_masked_fill(whole, yk_gt(x, scalar), 0.5), YK_ERR_DTYPE,
             "masked_fill: a tensor of int64 cannot hold 0.5");

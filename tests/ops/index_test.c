@@ -319,6 +319,69 @@ static void writes_read_what_was_there(void **state)
     assert_null(yk_last_error());
 }
 
+static yk_tensor *bits(int ndim, const int64_t *shape, const char *text)
+{
+    uint8_t values[32];
+    for (int i = 0; text[i]; i++)
+        values[i] = text[i] == '1';
+    return yk_from_data(values, ndim, shape, &(yk_tensor_options){.dtype = YK_BOOL});
+}
+
+/* x[items with one mask] = one value takes another way than several values do: the same result and gradients. */
+static void one_value_by_a_mask(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    const yk_tensor_options wide = {.dtype = YK_F64};
+    yk_tensor *whole = bits(YK_SHAPE(2, 3, 4), "110100000111010101100011"), *plane = bits(YK_SHAPE(2, 3), "101001");
+    yk_tensor *inner = bits(YK_SHAPE(3, 4), "011010011100"), *row = bits(YK_SHAPE(4), "0110"),
+              *none = bits(YK_SHAPE(2), "00");
+    const yk_index_item items[][4] = {{yk_by(whole)},
+                                      {yk_by(plane)},
+                                      {yk_every(), yk_by(inner)},
+                                      {yk_ellipsis(), yk_by(row)},
+                                      {yk_at(1), yk_by(yk_transpose(inner, 0, 1))},
+                                      {yk_range(1, YK_END), yk_newaxis(), yk_range(0, 2), yk_by(row)},
+                                      {yk_by(none)}};
+    const int counts[] = {1, 1, 2, 2, 2, 4, 1};
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        bool turned = i == 4;
+        yk_tensor *leaves[2], *results[2];
+        for (int many = 0; many < 2; many++) {
+            yk_tensor *x = leaves[many] = leaf(yk_reshape(yk_arange(0, 24, 1, &wide), YK_SHAPE(2, 3, 4)));
+            yk_tensor *y = yk_mul_scalar(x, 2), *target = turned ? yk_transpose(y, 1, 2) : y;
+            yk_tensor *region = yk_index(yk_detach(target), items[i], counts[i]);
+            yk_tensor *value =
+                many ? yk_full(yk_ndim(region), yk_sizes(region), -3, &wide) : yk_full(YK_SHAPE(1, 1), -3, &wide);
+            assert_ptr_equal(yk_index_put_(target, items[i], counts[i], value, false), target);
+            results[many] = y;
+            expect_ok(yk_backward(yk_sum(yk_mul(y, y))));
+        }
+        assert_int_equal(yk_item_i64(yk_all(yk_eq(results[0], results[1]))), 1);
+        assert_int_equal(yk_item_i64(yk_all(yk_eq(yk_grad(leaves[0]), yk_grad(leaves[1])))), 1);
+    }
+    /* A value that requires a gradient gets it; one of another dtype is cast where it has no dimensions. */
+    yk_tensor *x = yk_zeros(YK_SHAPE(2, 3), &wide), *v = leaf(yk_full(YK_SCALAR, 4, &wide));
+    yk_index_put_(x, YK_INDEX(yk_by(plane)), v, false);
+    expect_numbers(x, NUMBERS(4, 0, 4, 0, 0, 4));
+    expect_ok(yk_backward(yk_sum(x)));
+    expect_numbers(yk_grad(v), NUMBERS(3));
+    yk_tensor *whole_numbers = yk_zeros(YK_SHAPE(2, 3), &(yk_tensor_options){.dtype = YK_I32});
+    yk_index_put_(whole_numbers, YK_INDEX(yk_by(plane)), yk_scalar(7, NULL), false);
+    expect_numbers(whole_numbers, NUMBERS(7, 0, 7, 0, 0, 7));
+    yk_tensor *made = yk_index_put_(yk_mul_scalar(leaf(yk_ones(YK_SHAPE(2, 3), NULL)), 1), YK_INDEX(yk_by(plane)),
+                                    yk_scalar(0, NULL), false);
+    assert_string_equal(yk_grad_fn_name(made), "index_put_");
+    /* Mask and value are read before they are written. */
+    yk_tensor *self = bits(YK_SHAPE(4), "0110"), *first = yk_arange(1, 5, 1, &wide);
+    yk_index_put_(self, YK_INDEX(yk_by(self)), yk_select(self, 0, 0), false);
+    expect_numbers(self, NUMBERS(0, 0, 0, 0));
+    yk_index_put_(first, YK_INDEX(yk_by(bits(YK_SHAPE(4), "1101"))), yk_select(first, 0, 1), false);
+    expect_numbers(first, NUMBERS(2, 2, 3, 2));
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
 static void history_is_kept(void **state)
 {
     (void)state;
@@ -327,6 +390,10 @@ static void history_is_kept(void **state)
     leaf(x);
     assert_null(yk_index_put_(x, YK_INDEX(yk_by(rows)), yk_scalar(1, NULL), false));
     expect_error(YK_ERR_STATE, "index_put_");
+    assert_null(yk_index_put_(x, YK_INDEX(yk_at(0)), yk_scalar(1, NULL), false));
+    expect_error(YK_ERR_STATE, "index_put_: a view of a leaf that requires a gradient cannot be changed in place");
+    assert_null(yk_index_put_(x, YK_INDEX(yk_by(yk_gt(x, x))), yk_scalar(1, NULL), false));
+    expect_error(YK_ERR_STATE, "index_put_: a leaf that requires a gradient cannot be changed in place");
     bool before = yk_no_grad_begin();
     assert_ptr_equal(yk_index_put_(x, YK_INDEX(yk_by(rows)), yk_scalar(1, NULL), false), x);
     yk_no_grad_end(before);
@@ -378,6 +445,8 @@ static void nothing_to_read(void **state)
     expect_error(YK_ERR_ARGUMENT, "index_select: index 5 is outside dimension 0 of size 3");
     assert_null(yk_index_select(rows, 0, yk_full(YK_SHAPE(1), -1, &i64)));
     expect_error(YK_ERR_ARGUMENT, "index_select: index -1 is outside dimension 0 of size 3");
+    assert_null(yk_index_select(columns, 1, five));
+    expect_error(YK_ERR_ARGUMENT, "index_select: index 5 is outside dimension 1 of size 4");
     assert_null(yk_index_select(both, 0, zero));
     expect_error(YK_ERR_ARGUMENT, "index_select: index 0 is outside dimension 0 of size 0");
     assert_null(yk_embedding(five, rows, -1));
@@ -401,6 +470,8 @@ static void refusals(void **state)
     REFUSED(YK_ERR_ARGUMENT, "index: index -5 is outside dimension 0 of size 4", yk_by(under));
     REFUSED(YK_ERR_ARGUMENT, "index: index 4 is outside dimension 1 of size 3", yk_every(), yk_by(far));
     REFUSED(YK_ERR_ARGUMENT, "index: index 3 is outside dimension 1 of size 3", yk_at(0), yk_at(3));
+    REFUSED(YK_ERR_ARGUMENT, "index: index 4 is outside dimension 1 of size 3", yk_at(0), yk_by(far));
+    REFUSED(YK_ERR_ARGUMENT, "index: index 4 is outside dimension 0 of size 4", yk_newaxis(), yk_by(far));
     REFUSED(YK_ERR_ARGUMENT, "index: index -4 is outside dimension 1 of size 3", yk_every(), yk_at(-4));
     REFUSED(YK_ERR_SHAPE, "index: the items index 3 dimensions, but (4, 3) has 2", yk_at(0), yk_at(0), yk_at(0));
     REFUSED(YK_ERR_SHAPE, "index: mask (3, 4) does not fit dimension 0 of (4, 3)", yk_by(yk_transpose(mask, 0, 1)));
@@ -424,6 +495,12 @@ static void refusals(void **state)
     expect_error(YK_ERR_SHAPE, "index_put_: value (3, 3) does not broadcast to (2, 3)");
     assert_null(yk_index_put_(x, YK_INDEX(yk_by(two)), yk_cast(yk_ones(YK_SHAPE(3), NULL), YK_I64), false));
     expect_error(YK_ERR_DTYPE, "index_put_: value is int64, expected float32");
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        assert_null(yk_index_put_(x, YK_INDEX(yk_at(1)), yk_ones(YK_SHAPE(2), NULL), accumulate));
+        expect_error(YK_ERR_SHAPE, "index_put_: value (2,) does not broadcast to (3,), the shape of the indexed part");
+        assert_null(yk_index_put_(x, YK_INDEX(yk_at(1)), yk_ones(YK_SHAPE(2, 3), NULL), accumulate));
+        expect_error(YK_ERR_SHAPE, "index_put_: value (2, 3) does not broadcast to (3,)");
+    }
     assert_null(yk_index_put_(x, YK_INDEX(yk_by(two)), NULL, false));
     expect_error(YK_ERR_ARGUMENT, "index_put_: argument 3 is NULL");
     yk_tensor *wide = yk_ones(YK_SHAPE(2, 1, 1, 1, 1), NULL), *ones = yk_zeros(YK_SHAPE(1, 1, 1, 1, 1), NULL);
@@ -483,14 +560,22 @@ static void threads_do_not_show(void **state)
     }
     expect_ok(yk_set_num_threads((yk_device){0}, 2));
     /* And the numbers themselves. */
-    double expected[ROWS] = {0};
-    float final[ROWS] = {0};
+    double expected[ROWS] = {0}, (*sums)[WIDTH] = calloc(ROWS, sizeof(*sums));
+    float final[ROWS] = {0}, *from = yk_tensor_data(table), *part = yk_tensor_data(values);
+    assert_non_null(sums);
     for (int i = 0; i < MANY; i++) {
         int64_t row = ((int64_t *)yk_tensor_data(rows))[i];
         row += row < 0 ? ROWS : 0;
+        assert_memory_equal((float *)yk_tensor_data(first[4]) + i * WIDTH, from + row * WIDTH, WIDTH * sizeof(float));
+        for (int j = 0; j < WIDTH; j++)
+            sums[row][j] += (double)part[i * WIDTH + j];
         final[row] = ((float *)yk_tensor_data(flat))[i];
         expected[row] += (double) final[row];
     }
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        expect_near((double)((float *)yk_tensor_data(first[0]))[i], (double)from[i] + sums[i / WIDTH][i % WIDTH], 1e-4,
+                    1e-4);
+    free(sums);
     for (int i = 0; i < ROWS; i++) {
         expect_near((double)((float *)yk_tensor_data(first[1]))[i], expected[i], 1e-4, 1e-4);
         assert_true(((float *)yk_tensor_data(first[2]))[i] == final[i]);
@@ -511,6 +596,7 @@ int main(void)
         cmocka_unit_test(every_dtype),
         cmocka_unit_test(halves_are_summed_wide),
         cmocka_unit_test(writes_read_what_was_there),
+        cmocka_unit_test(one_value_by_a_mask),
         cmocka_unit_test(history_is_kept),
         cmocka_unit_test(nothing_to_read),
         cmocka_unit_test(refusals),

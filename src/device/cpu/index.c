@@ -2,7 +2,8 @@
  * index.c - the slots index and index_put, and nonzero's (nonzero.c) into the table. Layer: device/cpu.
  *
  * A run of a loop is taken in blocks: the index tensors become byte offsets into x, checked on the way, then the
- * elements move. Up to FUSED index tensors are operands of the loop; more are added up in scratch memory first.
+ * elements move; or whole rows of x, where no index tensor moves along the innermost dimension. Up to FUSED index
+ * tensors are operands of the loop; more are added up in scratch memory first.
  *
  * What is written to one position comes in C order whatever the number of threads: they share a dimension along which x
  * itself moves, or no index tensor does, or else each goes through all indices and writes the targets that are its own.
@@ -181,6 +182,63 @@ static void read_run(const void *context, int64_t first, int64_t n, char *const 
     }
 }
 
+/* ---- rows ---- */
+
+/* Whether each index tensor moves along the outer one of two dimensions alone: what moves are rows of x. */
+static bool is_rows(const targets *p, const yk__loop *loop)
+{
+    return loop->ndim == 2 && is_fixed(p, loop->stride[0] + 2);
+}
+
+typedef void (*row_fn)(const targets *p, int64_t n, char *x, int64_t x_stride, char *other, int64_t other_stride);
+
+/* [begin, end) of the elements of such a loop: rows and, at both ends, parts of some. False at an index outside; what
+ * comes before it in a block of rows has not been done then. */
+static inline __attribute__((always_inline)) bool rows_piece(const yk__loop *loop, const targets *p, int64_t begin,
+                                                             int64_t end, row_fn fn)
+{
+    const int64_t width = loop->shape[0], *inner = loop->stride[0], *outer = loop->stride[1];
+    int64_t offset[BLOCK];
+    while (begin < end) {
+        int64_t row = begin / width, column = begin % width, rows = column ? 0 : (end - begin) / width;
+        int64_t n = rows ? width : width - column < end - begin ? width - column : end - begin;
+        rows = rows == 0 ? 1 : rows < BLOCK ? rows : BLOCK;
+        char *data[2 + FUSED];
+        for (int k = 0; k < 2 + p->count; k++)
+            data[k] = loop->data[k] + row * outer[k] + column * inner[k];
+        if (!offsets(p, rows, data + 2, outer + 2, offset))
+            return false;
+        for (int64_t r = 0; r < rows; r++) {
+            /* PREFETCH rows ahead the processor has the time that it takes to get one from memory. */
+            enum { PREFETCH = 8, LINE = 64, LINES = 8 };
+            int64_t ahead = r + PREFETCH < rows ? r + PREFETCH : rows - 1;
+            for (int64_t byte = 0; byte < LINES * LINE && byte < n * (int64_t)p->element; byte += LINE)
+                __builtin_prefetch(data[1] + ahead * outer[1] + offset[ahead] + byte);
+            fn(p, n, data[1] + r * outer[1] + offset[r], inner[1], data[0] + r * outer[0], inner[0]);
+        }
+        begin += rows == 1 ? n : rows * width;
+    }
+    return true;
+}
+
+static inline __attribute__((always_inline)) void read_row(const targets *p, int64_t n, char *x, int64_t x_stride,
+                                                           char *out, int64_t out_stride)
+{
+    if (out_stride == (int64_t)p->element && x_stride == (int64_t)p->element)
+        memcpy(out, x, (size_t)n * p->element);
+    else
+        yk__copy_strided(out, out_stride, x, x_stride, p->element, n);
+}
+
+static void read_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const yk__loop_job *job = arg;
+    const targets *p = job->context;
+    if (!rows_piece(job->loop, p, begin, end, read_row))
+        atomic_store_explicit(p->bad, true, memory_order_relaxed);
+}
+
 /* ---- errors ---- */
 
 /* The view without the dimensions that it is only repeated along. */
@@ -340,7 +398,11 @@ static yk_status index_read(int device, const yk__view *out, const yk__view *x, 
         return yk__error_code();
     yk__loop loop;
     yk__loop_init(&loop, 2 + at.count, views, false);
-    yk__loop_run(device, &loop, YK__GRAIN, read_run, &at);
+    yk__loop_job job = {&loop, read_run, &at};
+    if (is_rows(&at, &loop))
+        yk__cpu_parallel(device, loop.total, YK__GRAIN, read_rows, &job);
+    else
+        yk__loop_run(device, &loop, YK__GRAIN, read_run, &at);
     yk__storage_release(scratch);
     return atomic_load(&bad) ? fail_outside(p) : YK_OK;
 }
@@ -434,7 +496,8 @@ static inline __attribute__((always_inline)) void put_direct(const targets *p, i
         return;                                                                                                        \
     }
 
-static void put_row(const targets *p, int64_t n, char *x, int64_t x_stride, const char *value, int64_t value_stride)
+static inline __attribute__((always_inline)) void put_row(const targets *p, int64_t n, char *x, int64_t x_stride,
+                                                          char *value, int64_t value_stride)
 {
     if (!p->accumulate) {
         yk__copy_strided(x, x_stride, value, value_stride, p->element, n);
@@ -493,6 +556,16 @@ static void write_run(const void *context, int64_t first, int64_t n, char *const
     }
 }
 
+/* What yk__loop_piece does with write_run. */
+static void write_piece(const yk__loop *loop, const targets *p, int thread)
+{
+    yk__loop_job job = {loop, write_run, p};
+    if (is_rows(p, loop) && !p->shared)
+        rows_piece(loop, p, 0, loop->total, put_row);
+    else
+        yk__loop_piece(&job, 0, loop->total, thread);
+}
+
 typedef struct share {
     const yk__loop *loop;
     const targets *at;
@@ -519,9 +592,8 @@ static void write_share(void *arg, int64_t begin, int64_t end, int thread)
             for (int k = 0; k < loop.operands; k++)
                 loop.data[k] += from * loop.stride[s->dim][k];
         }
-        yk__loop_job job = {&loop, write_run, &at};
         if (length)
-            yk__loop_piece(&job, 0, loop.total, thread);
+            write_piece(&loop, &at, thread);
     }
 }
 
@@ -608,7 +680,7 @@ static yk_status index_put(int device, const yk__view *x, const yk__view *value,
     if (status || done)
         ;
     else if (s.pieces == 1)
-        yk__loop_piece(&(yk__loop_job){&loop, write_run, &at}, 0, loop.total, 0);
+        write_piece(&loop, &at, 0);
     else
         yk__cpu_parallel(device, s.pieces, 1, write_share, &s);
     yk__storage_release(scratch);
