@@ -505,6 +505,16 @@ static void autocast_holds_on_every_device(void **state)
     }
 }
 
+static void every_replica_has_the_modes_of_the_caller(void **state)
+{
+    (void)state;
+    for (int count = 2; count <= MOST; count *= 2) {
+        yk_scope scope = yk_scope_begin();
+        expect_the_modes_of_the_caller(over(seeing_module(), count), count);
+        yk_scope_end(scope);
+    }
+}
+
 int main(void)
 {
     setenv("YOKE_CPU_DEVICES", "8", 1);
@@ -522,6 +532,7 @@ int main(void)
         cmocka_unit_test(the_loss_stays_on_its_devices),
         cmocka_unit_test(memory_of_the_first_device),
         cmocka_unit_test(autocast_holds_on_every_device),
+        cmocka_unit_test(every_replica_has_the_modes_of_the_caller),
     };
     return cmocka_run_group_tests_name("parallel/data_parallel", tests, NULL, NULL);
 }

@@ -173,6 +173,57 @@ static void forward_and_backward(void **state)
     }
 }
 
+/* ---- the caller's modes ------------------------------------------------------------------------------------------ */
+
+static void every_stage_has_the_modes_of_the_caller(void **state)
+{
+    (void)state;
+    for (int count = 2; count <= MOST; count *= 2) {
+        yk_scope scope = yk_scope_begin();
+        yk_module *stages[MOST];
+        for (int s = 0; s < count; s++)
+            stages[s] = seeing_module();
+        expect_the_modes_of_the_caller(pipeline_of(stages, count, 5, YK_PIPELINE_1F1B), count);
+        yk_scope_end(scope);
+    }
+}
+
+/* Under autocast, too, a step has the bits of the micro-batches one after the other: losses and gradients of f32. */
+static void autocast_holds_in_every_stage(void **state)
+{
+    (void)state;
+    enum { CHUNKS = 3, BATCH = 10 };
+    for (int i = 0; i < 16; i++) {
+        int count = counts[1 + i / 4];
+        yk_dtype lower = i & 1 ? YK_F16 : YK_BF16;
+        yk_scope scope = yk_scope_begin();
+        yk_module *plain = yk_module_to_dtype(make_plain(false), YK_F32);
+        yk_module *pipeline = yk_module_to_dtype(make_pipeline(count, CHUNKS, schedules[i / 2 % 2], false), YK_F32);
+        yk_manual_seed(12);
+        yk_tensor *x = yk_randn(YK_SHAPE(BATCH, 1, 12, 12), NULL), *t = labels_of(BATCH, 10), *sum = NULL;
+        yk_tensor *wide = yk_cross_entropy(yk_forward(plain, x), t, NULL);
+        yk_autocast before = yk_autocast_begin(YK_CPU, lower, NULL);
+        for (int m = 0; m < CHUNKS; m++) {
+            int64_t start = start_of(BATCH, CHUNKS, m), size = start_of(BATCH, CHUNKS, m + 1) - start;
+            double weight = (double)size / BATCH;
+            yk_tensor *loss =
+                yk_cross_entropy(yk_forward(plain, yk_narrow(x, 0, start, size)), yk_narrow(t, 0, start, size), NULL);
+            expect_ok(yk_backward_with(loss, &(yk_backward_options){.gradient = yk_full(YK_SCALAR, weight, NULL)}));
+            yk_tensor *part = yk_mul_scalar(yk_detach(loss), weight);
+            sum = m ? yk_add(sum, part) : part;
+        }
+        yk_tensor *loss = yk_pipeline_step(pipeline, x, t), *scores = yk_forward(pipeline, x);
+        yk_autocast_end(before);
+        assert_int_equal(yk_tensor_dtype(loss), YK_F32);
+        assert_int_equal(yk_tensor_dtype(scores), lower);
+        assert_true(distance(loss, sum) == 0);
+        assert_true(distance(loss, wide) > 0 && distance(loss, wide) < 0.02);
+        assert_true(grads_apart(pipeline, plain) == 0);
+        assert_int_equal(yk_tensor_dtype(yk_forward(pipeline, x)), YK_F32); /* and no longer than it lasts */
+        yk_scope_end(scope);
+    }
+}
+
 /* ---- what goes between stages ------------------------------------------------------------------------------------ */
 
 /* Gives x W, labels that it was given as they are, and x, of which nobody makes use. */
@@ -444,6 +495,8 @@ int main(void)
         cmocka_unit_test(the_bits_of_one_micro_batch_after_the_other),
         cmocka_unit_test(the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(forward_and_backward),
+        cmocka_unit_test(every_stage_has_the_modes_of_the_caller),
+        cmocka_unit_test(autocast_holds_in_every_stage),
         cmocka_unit_test(several_tensors_between_stages),
         cmocka_unit_test(dimensions_and_frozen_stages),
         cmocka_unit_test(a_module_like_others),
