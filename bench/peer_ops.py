@@ -115,14 +115,31 @@ class Subject:
     def prepare_cross_entropy(self):
         self.index = torch.randint(0, self.inputs[0].shape[1], (self.inputs[0].shape[0],))
 
-    def prepare_embedding(self):
-        self.index = torch.randint(0, self.inputs[0].shape[0], (self.case.int("rows"),))
+    def prepare_rows(self):
+        x, dim = self.inputs[0], self.case.int("dim")
+        rows = self.case.int("rows", self.inputs[1].shape[dim] if len(self.inputs) > 1 else 1)
+        self.index = torch.randint(0, x.shape[dim], (rows,))
+
+    prepare_embedding = prepare_index = prepare_index_put_ = prepare_index_select = prepare_index_add_ = prepare_rows
+
+    def prepare_take(self):
+        self.index = torch.randint(0, self.inputs[0].numel(), (self.case.int("rows"),))
 
     def prepare_positions(self):
         x = self.inputs[0]
         self.index = torch.randint(0, x.shape[self.case.int("dim")], x.shape)
 
     prepare_gather = prepare_scatter_ = prepare_scatter_add_ = prepare_positions
+
+    def prepare_mask(self):
+        self.index = torch.rand(self.inputs[0].shape) > 0.5
+
+    prepare_index_mask = prepare_index_fill_mask_ = prepare_mask
+    prepare_masked_select = prepare_masked_fill = prepare_masked_fill_ = prepare_nonzero = prepare_mask
+
+    def prepare_index_put_mask_(self):
+        self.prepare_mask()
+        self.inputs.append(torch.randn(int(self.index.sum())))
 
     def parameters(self):
         made = [torch.randn(self.case.sizes("x")).requires_grad_() for _ in range(self.case.int("tensors"))]
@@ -188,8 +205,20 @@ class Subject:
             return torch.topk(x, case.int("k"), case.int("dim"))[0]
         if name == "gather":
             return torch.gather(x, case.int("dim"), self.index)
-        if name in ("scatter_", "scatter_add_"):
+        if name in ("scatter_", "scatter_add_", "index_add_"):
             return getattr(x, name)(case.int("dim"), self.index, i[1])
+        if name in ("index", "index_mask"):
+            return x[self.index]
+        if name in ("index_put_", "index_put_mask_"):
+            return x.index_put_((self.index,), i[1], case.int("accumulate") == 1)
+        if name == "index_select":
+            return torch.index_select(x, case.int("dim"), self.index)
+        if name in ("take", "masked_select"):
+            return getattr(torch, name)(x, self.index)
+        if name in ("masked_fill", "masked_fill_"):
+            return getattr(x, name)(self.index, 0)
+        if name == "nonzero":
+            return torch.nonzero(self.index)
         if name in ("sum_dim", "softmax", "cumsum"):
             return getattr(torch, name.removesuffix("_dim"))(x, case.int("dim"))
         if name == "max_dim":
@@ -205,6 +234,8 @@ class Subject:
     def once(self):
         if self.direction == "step":
             self.step()
+        elif self.case.operation == "index_fill_mask_":
+            self.inputs[0][self.index] = 0
         elif self.direction == "forward":
             self.forward()
         elif self.direction == "both":
@@ -222,13 +253,15 @@ class Subject:
 def measure(subject, seconds):
     """Microseconds of one run, measured as `yoke bench ops` does."""
     clock = time.process_time
+    start = clock()
     subject.once()
-    subject.once()
+    if clock() - start < 0.1:
+        subject.once()
     start = clock()
     subject.once()
     once = max(clock() - start, 1e-7)
     runs = int(min(max(1e-3 / once, 1), 100000))
-    times, begun = [], clock()
+    times, begun = [once] if runs == 1 else [], clock()
     while len(times) < 3 or (len(times) < 1000 and clock() - begun < seconds):
         start = clock()
         for _ in range(runs):

@@ -33,14 +33,17 @@ static double processor_seconds(void)
 static yk_status measure(const bench *b, ops_subject *s, ops_direction direction, double *seconds)
 {
     enum { LEAST = 3, MOST = 1000 };
+    const double long_run = 0.1; /* seconds: after one of these nothing is left to warm up */
     double times[MOST], start = processor_seconds();
-    if (ops_once(s, direction) || ops_once(s, direction))
+    if (ops_once(s, direction) || (processor_seconds() - start < long_run && ops_once(s, direction)))
         return yk__error_code();
     start = processor_seconds();
     if (ops_once(s, direction))
         return yk__error_code();
     double once = processor_seconds() - start, begun = processor_seconds();
     int64_t runs = bench_count(1e-3 / (once > 1e-9 ? once : 1e-9), 1, 100000), count = 0;
+    if (runs == 1)
+        times[count++] = once;
     while (count < LEAST || (count < MOST && processor_seconds() - begun < b->seconds)) {
         start = processor_seconds();
         for (int64_t i = 0; i < runs; i++) {
@@ -104,7 +107,9 @@ static const char about[] =
     "layout=inner is the memory order in which convolutions leave their outputs. Directions: forward (nothing is\n"
     "recorded), backward (all gradients, of a graph that is kept), grad_input and grad_weight (some of them), both\n"
     "(forward and backward), step (an optimizer's, or all of a training step). Bounds: arithmetic, memory (beyond the\n"
-    "second-level cache), small (the cost of a call), step. One thread; microseconds of processor time; medians.\n"
+    "second-level cache), large (100M elements, up to 2 GB), small (the cost of a call), step. One thread; "
+    "microseconds\n"
+    "of processor time; medians.\n"
     "With --json a row is {\"case\":...,\"direction\":...,\"bound\":...,\"us\":...}, one a line.\n";
 static const char examples[] = "  yoke bench ops --list\n"
                                "  yoke bench ops --only '^conv2d.*groups=32'\n"

@@ -11,8 +11,9 @@
 
 #include <yoke/optim.h>
 
-/* What limits a case on one core: arithmetic, memory beyond the second-level cache, or the cost of a call. */
-typedef enum ops_bound { OPS_ARITHMETIC, OPS_MEMORY, OPS_SMALL, OPS_STEP, OPS_BOUNDS } ops_bound;
+/* What limits a case on one core: arithmetic, memory beyond the second-level cache, the same with operands of 100M
+ * elements, or the cost of a call. */
+typedef enum ops_bound { OPS_ARITHMETIC, OPS_MEMORY, OPS_LARGE, OPS_SMALL, OPS_STEP, OPS_BOUNDS } ops_bound;
 
 /* What of an operation is timed. Bits: a case names several. */
 typedef enum ops_direction {
@@ -35,17 +36,31 @@ extern const int ops_case_count;
 
 enum { OPS_OPERANDS = 6 };
 
+typedef struct ops_operation ops_operation;
+
 /* An operation with its operands, made from a case's text. Everything belongs to the scope it was made in. */
 typedef struct ops_subject {
     const char *text;
-    const struct ops_operation *operation;
+    const ops_operation *operation;
     yk_tensor *in[OPS_OPERANDS]; /* floating: x, then weights and other operands; NULL where there are fewer */
-    yk_tensor *index;            /* classes or rows, where the operation takes them */
+    yk_tensor *index;            /* classes, rows or a mask, where the operation takes them */
     yk_module *model;
     yk_parameters *parameters;
     yk_optimizer *optimizer;
     yk_tensor *out, *gradient; /* of the graph that is kept */
 } ops_subject;
+
+struct ops_operation {
+    const char *name;
+    yk_tensor *(*forward)(ops_subject *s);
+    yk_status (*prepare)(ops_subject *s); /* operands beyond those that the text gives shapes of; or NULL */
+    yk_status (*step)(ops_subject *s);    /* OPS_WHOLE_STEP */
+    bool positive;                        /* operands in [0.1, 1.1), else normal */
+};
+
+/* Those with indices and masks. */
+extern const ops_operation ops_index_operations[];
+extern const int ops_index_operation_count;
 
 /* The name of one direction: "forward", "grad_input". Static. */
 const char *ops_direction_name(ops_direction direction);

@@ -1,22 +1,14 @@
 /*
  * bench_ops_build.c - an operation, its operands and one run of it, made from the text of a case. Layer: cli.
  *
- * The table at the end has a row per operation: what it takes, and the call. Weights of convolutions are those of a
- * module, in the memory order that the device asks for.
+ * The table at the end has a row per operation: what it takes, and the call; bench_ops_index.c has those with indices
+ * and masks. Weights of convolutions are those of a module, in the memory order that the device asks for.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/core.h"
 #include "cli/bench_ops.h"
-
-typedef struct ops_operation {
-    const char *name;
-    yk_tensor *(*forward)(ops_subject *s);
-    yk_status (*prepare)(ops_subject *s); /* operands beyond those that the text gives shapes of; or NULL */
-    yk_status (*step)(ops_subject *s);    /* OPS_WHOLE_STEP */
-    bool positive;                        /* operands in [0.1, 1.1), else normal */
-} ops_operation;
 
 /* ---- the text ---------------------------------------------------------------------------------------------------- */
 
@@ -272,17 +264,6 @@ static yk_tensor *mse_loss(ops_subject *s)
     return yk_mse_loss(s->in[0], s->in[1], YK_REDUCE_MEAN);
 }
 
-static yk_status prepare_rows(ops_subject *s)
-{
-    s->index = yk_randint(0, yk_size(s->in[0], 0), YK_SHAPE(whole(s, "rows", 1)), NULL);
-    return yk__error_code();
-}
-
-static yk_tensor *embedding(ops_subject *s)
-{
-    return yk_embedding(s->index, s->in[0], -1);
-}
-
 static yk_tensor *cumsum(ops_subject *s)
 {
     return yk_cumsum(s->in[0], (int)whole(s, "dim", 0));
@@ -292,29 +273,6 @@ static yk_tensor *topk(ops_subject *s)
 {
     yk_tensor *index;
     return yk_topk(s->in[0], whole(s, "k", 1), (int)whole(s, "dim", 0), true, &index);
-}
-
-/* An index of x's shape along its dimension. */
-static yk_status prepare_positions(ops_subject *s)
-{
-    s->index = yk_randint(0, yk_size(s->in[0], (int)whole(s, "dim", 0)),
-                          YK_SHAPE(yk_size(s->in[0], 0), yk_size(s->in[0], 1)), NULL);
-    return yk__error_code();
-}
-
-static yk_tensor *gather(ops_subject *s)
-{
-    return yk_gather_dim(s->in[0], (int)whole(s, "dim", 0), s->index);
-}
-
-static yk_tensor *scatter_(ops_subject *s)
-{
-    return yk_scatter_dim_(s->in[0], (int)whole(s, "dim", 0), s->index, s->in[1]);
-}
-
-static yk_tensor *scatter_add_(ops_subject *s)
-{
-    return yk_scatter_add_(s->in[0], (int)whole(s, "dim", 0), s->index, s->in[1]);
 }
 
 #define UNARY(name)                                                                                                    \
@@ -435,12 +393,8 @@ static const ops_operation operations[] = {
     {.name = "softmax", softmax},
     {.name = "cross_entropy", cross_entropy, prepare_classes},
     {.name = "mse_loss", mse_loss},
-    {.name = "embedding", embedding, prepare_rows},
     {.name = "cumsum", cumsum},
     {.name = "topk", topk},
-    {.name = "gather", gather, prepare_positions},
-    {.name = "scatter_", scatter_, prepare_positions},
-    {.name = "scatter_add_", scatter_add_, prepare_positions},
     {.name = "sgd", NULL, prepare_sgd, optimizer_step},
     {.name = "adam", NULL, prepare_adam, optimizer_step},
     {.name = "clip_grad_norm", NULL, prepare_parameters, clip_grad_norm},
@@ -464,7 +418,7 @@ const char *ops_direction_name(ops_direction direction)
 
 const char *ops_bound_name(ops_bound bound)
 {
-    static const char *const names[OPS_BOUNDS] = {"arithmetic", "memory", "small", "step"};
+    static const char *const names[OPS_BOUNDS] = {"arithmetic", "memory", "large", "small", "step"};
     return names[bound];
 }
 
@@ -505,14 +459,22 @@ static yk_status cast_operands(ops_subject *s)
     return yk__error_code();
 }
 
+static const ops_operation *find_operation(const ops_operation *table, size_t count, const char *text)
+{
+    size_t length = strcspn(text, " ");
+    for (size_t i = 0; i < count; i++) {
+        if (strlen(table[i].name) == length && strncmp(table[i].name, text, length) == 0)
+            return &table[i];
+    }
+    return NULL;
+}
+
 yk_status ops_prepare(ops_subject *s, const char *text, ops_direction direction)
 {
     *s = (ops_subject){.text = text};
-    size_t length = strcspn(text, " ");
-    for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++) {
-        if (strlen(operations[i].name) == length && strncmp(operations[i].name, text, length) == 0)
-            s->operation = &operations[i];
-    }
+    s->operation = find_operation(operations, sizeof(operations) / sizeof(*operations), text);
+    if (!s->operation)
+        s->operation = find_operation(ops_index_operations, ops_index_operation_count, text);
     if (!s->operation)
         return yk_set_error(YK_ERR_ARGUMENT, "bench ops: %s: there is no such operation", text);
     static const char *const keys[] = {"x", "y", "w"};
