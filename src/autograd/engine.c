@@ -126,8 +126,12 @@ static void task_unlock(yk__task *task)
 
 static yk_status claim(yk__task *task, yk__node *node)
 {
-    yk__task *nobody = NULL;
-    if (!atomic_compare_exchange_strong(&node->owner, &nobody, task))
+    yk__task *owner = NULL;
+    if (!yk__one_thread())
+        atomic_compare_exchange_strong(&node->owner, &owner, task);
+    else if (!(owner = atomic_load_explicit(&node->owner, memory_order_relaxed)))
+        atomic_store_explicit(&node->owner, task, memory_order_relaxed);
+    if (owner)
         return yk__fail(YK_ERR_STATE, "backward: another backward is walking this graph (at %s)", node->name);
     node->pending = 0;
     return list_push(&task->claimed, node);
@@ -215,9 +219,9 @@ static yk_status make_queues(yk__task *task, yk__node *root)
  * elements share a position (a backward may hand on an expanded view). */
 static bool exclusive(const yk_tensor *x)
 {
-    return yk__is_dense(x) && x->storage->reserved &&
-           atomic_load_explicit(&x->object.references, memory_order_acquire) == 1 &&
-           atomic_load_explicit(&x->storage->references, memory_order_acquire) == 1;
+    return atomic_load_explicit(&x->object.references, memory_order_acquire) == 1 &&
+           atomic_load_explicit(&x->storage->references, memory_order_acquire) == 1 && x->storage->reserved &&
+           yk__is_dense(x);
 }
 
 /* sum += term, in place where nobody else sees the memory. Takes over both references; NULL is zero. */
@@ -238,39 +242,6 @@ static yk_tensor *add_term(yk_tensor *sum, yk_tensor *term, yk_status *bad)
     yk_tensor_release(sum);
     yk_tensor_release(term);
     return out;
-}
-
-/* Called with the lock held in a parallel task. */
-static yk_status deliver(yk__task *task, const yk__node *from, int input, yk_tensor *grad)
-{
-    yk__node *node = from->edges[input].node;
-    yk__output *to = &node->outputs[from->edges[input].output];
-    yk_status status = YK_OK;
-    if (grad && !task->parallel) {
-        to->grad = add_term(to->grad, grad, &status);
-    } else if (grad && node->pending == 1 && !to->contributions && !to->grad) {
-        to->grad = grad; /* the last to come, and alone: there is nothing to put in order */
-    } else if (grad) {
-        yk__contribution *term = yk__calloc(1, sizeof(*term));
-        if (!term) {
-            yk_tensor_release(grad);
-            return YK_ERR_MEMORY;
-        }
-        *term = (yk__contribution){.sequence = from->sequence, .input = input, .grad = grad};
-        yk__contribution **at = &to->contributions;
-        while (*at &&
-               ((*at)->sequence > term->sequence || ((*at)->sequence == term->sequence && (*at)->input < term->input)))
-            at = &(*at)->next;
-        term->next = *at;
-        *at = term;
-    }
-    if (--node->pending == 0) {
-        device_queue *queue = queue_of(task, node->device);
-        heap_push(&queue->heap, node);
-        if (task->parallel)
-            atomic_fetch_add_explicit(&queue->filled, 1, memory_order_release);
-    }
-    return status;
 }
 
 static yk_status sum_contributions(yk__node *node)
@@ -296,8 +267,7 @@ static yk_status check_gradient(const yk__node *from, int input, const yk__node 
 {
     const yk__output *output = &to->outputs[which];
     if (grad->ndim == output->ndim && grad->dtype == output->dtype &&
-        memcmp(grad->shape, output->shape, sizeof(output->shape[0]) * (size_t)output->ndim) == 0 &&
-        yk_device_equal(yk__device_of(grad), to->device))
+        yk__equal_sizes(grad->shape, output->shape, output->ndim) && yk_device_equal(yk__device_of(grad), to->device))
         return YK_OK;
     char a[200], b[200], da[16], db[16];
     return yk__fail(
@@ -372,13 +342,12 @@ yk_tensor *yk__grad_buffer_for(const yk__node *node, int input)
     return whole ? yk_tensor_retain(meta->grad_buffer) : NULL;
 }
 
-/* The gradient of a leaf is complete: accumulates it, calls the hooks and the collector. Takes over the reference. */
-static yk_status run_leaf(yk__node *node, yk_tensor *grad)
+/* After a leaf's gradient was accumulated: those who asked to be told. */
+static yk_status run_leaf_hooks(const yk__node *node, yk_tensor *leaf)
 {
-    yk_tensor *leaf = yk_tensor_retain(node->leaf);
-    yk_status status = grad ? yk__accumulate_grad(leaf, grad) : YK_OK;
+    yk_status status = YK_OK;
     uint64_t end = yk__hook_end(), id = 0;
-    for (const yk__hook *hook; grad && !status && (hook = yk__hook_next(node->outputs, end, id));) {
+    for (const yk__hook *hook; !status && (hook = yk__hook_next(node->outputs, end, id));) {
         id = hook->id;
         if (!hook->after)
             continue;
@@ -390,10 +359,67 @@ static yk_status run_leaf(yk__node *node, yk_tensor *grad)
             yk__fail(status, "a post-accumulate hook failed with status %d and no message", (int)status);
         yk_scope_end(scope);
     }
+    return status;
+}
+
+/* The gradient of a leaf is complete: accumulates it, calls the hooks and the collector. */
+static yk_status run_leaf(yk__node *node)
+{
+    yk__output *output = node->outputs;
+    bool hooked = output->n_hooks && output->grad;
+    yk_status status = hooked ? run_hooks(node, 0) : YK_OK;
+    if (status)
+        return status;
+    yk_tensor *grad = output->grad;
+    output->grad = NULL;
+    yk__collector *collector = yk__meta(node->leaf)->collector;
+    if (!hooked && !collector)
+        return grad ? yk__accumulate_grad(node->leaf, grad) : YK_OK;
+    yk_tensor *leaf = yk_tensor_retain(node->leaf); /* a hook may drop the last reference */
+    status = grad ? yk__accumulate_grad(leaf, grad) : YK_OK;
+    if (!status && grad)
+        status = run_leaf_hooks(node, leaf);
     yk__autograd_meta *meta = yk__meta(leaf);
     if (!status && meta->collector)
         status = meta->collector->ready(meta->collector, meta->collector_index);
     yk_tensor_release(leaf);
+    return status;
+}
+
+/* Called with the lock held in a parallel task. Where there is one thread, a leaf that has got everything is done with
+ * at once: it is what the queue would give next. */
+static yk_status deliver(yk__task *task, const yk__node *from, int input, yk_tensor *grad)
+{
+    yk__node *node = from->edges[input].node;
+    yk__output *to = &node->outputs[from->edges[input].output];
+    yk_status status = YK_OK;
+    if (grad && !task->parallel) {
+        to->grad = add_term(to->grad, grad, &status);
+    } else if (grad && node->pending == 1 && !to->contributions && !to->grad) {
+        to->grad = grad; /* the last to come, and alone: there is nothing to put in order */
+    } else if (grad) {
+        yk__contribution *term = yk__calloc(1, sizeof(*term));
+        if (!term) {
+            yk_tensor_release(grad);
+            return YK_ERR_MEMORY;
+        }
+        *term = (yk__contribution){.sequence = from->sequence, .input = input, .grad = grad};
+        yk__contribution **at = &to->contributions;
+        while (*at &&
+               ((*at)->sequence > term->sequence || ((*at)->sequence == term->sequence && (*at)->input < term->input)))
+            at = &(*at)->next;
+        term->next = *at;
+        *at = term;
+    }
+    if (--node->pending == 0 && !node->op && !task->parallel) {
+        task->left--;
+        status = status ? status : run_leaf(node);
+    } else if (node->pending == 0) {
+        device_queue *queue = queue_of(task, node->device);
+        heap_push(&queue->heap, node);
+        if (task->parallel)
+            atomic_fetch_add_explicit(&queue->filled, 1, memory_order_release);
+    }
     return status;
 }
 
@@ -440,17 +466,14 @@ static void drop_gradients(yk__node *node)
 /* Runs one node on the gradients of its outputs. */
 static yk_status run_node(yk__task *task, yk__node *node)
 {
+    if (!node->op)
+        return run_leaf(node);
     bool any = false;
     for (int i = 0; i < node->n_outputs; i++) {
         yk_status status = node->outputs[i].grad && node->outputs[i].n_hooks ? run_hooks(node, i) : YK_OK;
         if (status)
             return status;
         any = any || node->outputs[i].grad;
-    }
-    if (!node->op) {
-        yk_tensor *grad = node->outputs[0].grad;
-        node->outputs[0].grad = NULL;
-        return run_leaf(node, grad);
     }
     yk_tensor *few[8] = {NULL}, **grads = few;
     if (node->n_inputs > 8 && !(grads = yk__calloc((size_t)node->n_inputs, sizeof(*grads))))
@@ -468,10 +491,12 @@ static yk_status run_node(yk__task *task, yk__node *node)
     for (int i = 0; i < node->n_inputs; i++) {
         yk_tensor *delivered = grads[i];
         grads[i] = NULL;
-        if (status || !node->edges[i].node)
-            yk_tensor_release(delivered);
-        else
+        if (status || !node->edges[i].node) {
+            if (delivered)
+                yk_tensor_release(delivered);
+        } else {
             status = deliver(task, node, i, delivered);
+        }
     }
     task_unlock(task);
     if (grads != few)

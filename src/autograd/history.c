@@ -140,13 +140,13 @@ static yk_status as_strided_backward(yk__node *node, yk_tensor *gout, yk_tensor 
 }
 
 /* x gets a new node (one reference, taken over); a wish to keep its gradient goes on. */
-static void set_node(yk__autograd_meta *meta, yk__node *node)
+static void set_node(yk_tensor *x, yk__node *node)
 {
-    yk__node *old = meta->node;
+    yk__node *old = x->node;
     if (old)
-        node->outputs[0].keep_grad = old->outputs[meta->output].keep_grad;
-    meta->node = node;
-    meta->output = 0;
+        node->outputs[0].keep_grad = old->outputs[x->output].keep_grad;
+    x->node = node;
+    x->output = 0;
     yk__node_release(old);
 }
 
@@ -165,10 +165,9 @@ yk_status yk__view_refresh(yk_tensor *x)
     yk_status status = YK_OK;
     if (yk__view_stale(x)) {
         geometry g = geometry_of(x, x->base);
-        yk__autograd_meta *meta = yk__meta_of(x);
-        yk__node *node = meta ? yk__node_record(1, &x, &op, 1, &x->base, 0, NULL, &g, sizeof(g)) : NULL;
+        yk__node *node = yk__node_record(1, &x, &op, 1, &x->base, 0, NULL, &g, sizeof(g));
         if (node) {
-            set_node(meta, node);
+            set_node(x, node);
             __atomic_store_n(&x->base_version, yk__version(x), __ATOMIC_RELEASE);
         } else {
             status = yk__error_code();
@@ -311,8 +310,7 @@ yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_te
 static yk_status write_through(yk_tensor *x, yk_tensor *base, yk__node *inner)
 {
     slices s = {.inner = inner, .g = geometry_of(x, base)};
-    yk__autograd_meta *meta = yk__meta_of(base);
-    yk__node *outer = meta ? yk__node_make(&slices_op, slices_op.name, 1, &base, inner->n_inputs, 0, sizeof(s)) : NULL;
+    yk__node *outer = yk__node_make(&slices_op, slices_op.name, 1, &base, inner->n_inputs, 0, sizeof(s));
     if (!outer) {
         yk__node_release(inner);
         return yk__error_code();
@@ -320,7 +318,7 @@ static yk_status write_through(yk_tensor *x, yk_tensor *base, yk__node *inner)
     for (int i = 0; i < inner->n_inputs; i++)
         yk__edge_copy(outer, inner, i);
     memcpy(outer->context, &s, sizeof(s));
-    set_node(meta, outer);
+    set_node(base, outer);
     return YK_OK;
 }
 
@@ -337,8 +335,7 @@ yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tens
         return yk__fail(YK_ERR_INTERNAL, "%s: %d inputs of an operation in place", op->name, n_inputs);
     memcpy(few, inputs, sizeof(*few) * (size_t)n_inputs);
     few[0] = target; /* the gradient of what was there before goes to where x's memory comes from */
-    yk__autograd_meta *meta = yk__meta_of(target);
-    yk__node *node = meta ? yk__node_record(1, &x, op, n_inputs, few, n_saved, saved, context, context_size) : NULL;
+    yk__node *node = yk__node_record(1, &x, op, n_inputs, few, n_saved, saved, context, context_size);
     yk__bump_version(x);
     if (!node) {
         yk__drop_context(op, context);
@@ -352,8 +349,8 @@ yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tens
     if (base)
         status = write_through(x, base, node);
     else
-        set_node(meta, node);
+        set_node(x, node);
     if (!status && __atomic_load_n(&target->saved, __ATOMIC_RELAXED))
-        status = drop_cycles(meta->node, target);
+        status = drop_cycles(target->node, target);
     return status;
 }

@@ -74,13 +74,11 @@ struct yk__node {
     void *context;
 };
 
+/* Of a leaf. */
 typedef struct yk__autograd_meta {
     yk__autograd base;
-    bool requires_grad;    /* a leaf that wants a gradient */
-    yk__node *node;        /* what made the tensor; NULL for a leaf */
-    int output;            /* which of the node's outputs the tensor is */
-    yk__node *accumulator; /* of a leaf, made when first needed */
-    yk_tensor *grad;       /* of a leaf */
+    yk__node *accumulator; /* made when first needed */
+    yk_tensor *grad;
     yk__collector *collector;
     int collector_index;
     yk_tensor *grad_buffer; /* what grad becomes when there is none */
@@ -103,11 +101,16 @@ static inline bool yk__is_one_of(const yk_tensor *x, int count, yk_tensor *const
 /* The node that a gradient of x is delivered to (borrowed), and as which of its outputs; NULL with an error, or without
  * one where x needs none. */
 yk__node *yk__gradient_node(yk_tensor *x, int *output);
-void yk__node_release(yk__node *node);
 /* What is wrong with a node (base/invariant.h): where its parts lie, its edges, its saved tensors, its outputs. */
 const char *yk__node_check(const yk__node *node);
 /* Of the nodes that a backward may run next, a heap with the newest on top: its order, and that each is ready. */
 const char *yk__ready_nodes_check(yk__node *const *heap, size_t count);
+/* One more reference to it. */
+static inline yk__node *yk__node_retain(yk__node *node)
+{
+    yk__count_up(&node->references);
+    return node;
+}
 /* What hangs on x, made where there is nothing yet; NULL and an error without memory. */
 yk__autograd_meta *yk__meta_of(yk_tensor *x);
 /* A node for the maker of outs[], with room for what follows it and nothing in it; edges are empty. */
@@ -127,13 +130,7 @@ static inline void yk__drop_context(const yk__op *op, const void *context)
 /* Edge i of `to` becomes what edge i of `from` is. */
 void yk__edge_copy(yk__node *to, const yk__node *from, int i);
 
-/* ---- views (history.c) ---- */
-/* Whether what x's node says is not what x holds any more: its base was changed in place since, and is in a graph. */
-bool yk__base_changed(const yk_tensor *view);
-static inline bool yk__view_stale(const yk_tensor *x)
-{
-    return x->base && yk__base_changed(x);
-}
+/* ---- views (history.c): see also yk__view_stale ---- */
 /* Makes the history of a stale view anew from its base's; an error where that cannot be. */
 yk_status yk__view_refresh(yk_tensor *x);
 /* Drops the saved tensors; a second backward through the node is an error from now on. */

@@ -7,13 +7,13 @@
 #include "autograd/node.h"
 #include "base/invariant.h"
 
-static _Thread_local bool recording_off;
+_Thread_local bool yk__recording_off;
 
-/* What the no_grad and enable_grad functions hand from begin to end is the old value of recording_off. */
+/* What the no_grad and enable_grad functions hand from begin to end is the old value of yk__recording_off. */
 static bool set_recording_off(bool off)
 {
-    bool previous = recording_off;
-    recording_off = off;
+    bool previous = yk__recording_off;
+    yk__recording_off = off;
     return previous;
 }
 
@@ -24,7 +24,7 @@ bool yk_no_grad_begin(void)
 
 void yk_no_grad_end(bool previous)
 {
-    recording_off = previous;
+    yk__recording_off = previous;
 }
 
 bool yk_enable_grad_begin(void)
@@ -34,7 +34,7 @@ bool yk_enable_grad_begin(void)
 
 void yk_enable_grad_end(bool previous)
 {
-    recording_off = previous;
+    yk__recording_off = previous;
 }
 
 bool yk_set_grad_enabled(bool enabled)
@@ -44,7 +44,7 @@ bool yk_set_grad_enabled(bool enabled)
 
 bool yk_grad_enabled(void)
 {
-    return !recording_off && !yk__inference_mode;
+    return yk__recording();
 }
 
 bool yk_inference_mode_begin(void)
@@ -84,7 +84,6 @@ static yk_status fail_inference(const char *name, const yk_tensor *x, const char
 static void meta_destroy(yk__autograd *base)
 {
     yk__autograd_meta *meta = (yk__autograd_meta *)base;
-    yk__node_release(meta->node);
     yk__node_release(meta->accumulator);
     yk_tensor_release(meta->grad);
     yk_tensor_release(meta->grad_buffer);
@@ -106,13 +105,13 @@ yk__autograd_meta *yk__meta_of(yk_tensor *x)
 bool yk_requires_grad(const yk_tensor *x)
 {
     YK__LIVE(x);
-    return x && ((x->autograd && (yk__meta(x)->requires_grad || yk__meta(x)->node)) || yk__view_stale(x));
+    return yk__wants_grad(x);
 }
 
 bool yk_is_leaf(const yk_tensor *x)
 {
     YK__LIVE(x);
-    return x && (!x->autograd || !yk__meta(x)->node) && !yk__view_stale(x);
+    return x && !x->node && !yk__view_stale(x);
 }
 
 const char *yk_grad_fn_name(const yk_tensor *x)
@@ -120,7 +119,7 @@ const char *yk_grad_fn_name(const yk_tensor *x)
     YK__LIVE(x);
     if (x && yk__view_stale(x))
         return "as_strided";
-    return x && x->autograd && yk__meta(x)->node ? yk__meta(x)->node->name : NULL;
+    return x && x->node ? x->node->name : NULL;
 }
 
 yk_status yk_set_requires_grad(yk_tensor *x, bool requires_grad)
@@ -136,14 +135,11 @@ yk_status yk_set_requires_grad(yk_tensor *x, bool requires_grad)
     if (requires_grad && !yk_dtype_is_floating((yk_dtype)x->dtype))
         return yk__fail(YK_ERR_DTYPE, "set_requires_grad: only floating tensors can require a gradient, this one is %s",
                         yk_dtype_name((yk_dtype)x->dtype));
-    if (!requires_grad && !x->autograd)
-        return YK_OK;
     if (requires_grad && x->inference && !yk__inference_mode)
         return fail_inference("set_requires_grad", x, "require a gradient");
-    yk__autograd_meta *meta = yk__meta_of(x);
-    if (!meta)
+    if (requires_grad && !yk__meta_of(x)) /* now: several threads may use it as soon as it is marked */
         return YK_ERR_MEMORY;
-    meta->requires_grad = requires_grad;
+    x->requires_grad = requires_grad;
     if (requires_grad) { /* a leaf of its own, whatever memory it shows */
         yk_tensor_release(x->base);
         x->base = NULL;
@@ -159,10 +155,9 @@ yk_status yk__mark_requires_grad(yk_tensor *x)
 yk_tensor *yk_grad(const yk_tensor *x)
 {
     YK__LIVE(x);
-    if (!x || !x->autograd)
-        return NULL;
-    const yk__autograd_meta *meta = yk__meta(x);
-    return meta->node ? meta->node->outputs[meta->output].kept_grad : meta->grad;
+    if (x && x->node)
+        return x->node->outputs[x->output].kept_grad;
+    return x && x->autograd ? yk__meta(x)->grad : NULL;
 }
 
 yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
@@ -236,8 +231,10 @@ void yk__node_free_saved(yk__node *node)
 {
     node->freed = true;
     for (int i = 0; i < node->n_saved; i++) {
-        yk_tensor_release(node->saved[i].tensor);
+        yk_tensor *kept = node->saved[i].tensor;
         node->saved[i].tensor = NULL;
+        if (kept)
+            yk_tensor_release(kept);
     }
     if (node->op && node->op->clear)
         node->op->clear(node->context);
@@ -254,8 +251,10 @@ static void node_destroy(yk__node *node)
             yk__node_release(node->edges[i].node);
     }
     for (int i = 0; i < node->n_outputs; i++) {
-        yk_tensor_release(node->outputs[i].kept_grad);
-        free(node->outputs[i].hooks);
+        if (node->outputs[i].kept_grad)
+            yk_tensor_release(node->outputs[i].kept_grad);
+        if (node->outputs[i].hooks)
+            free(node->outputs[i].hooks);
     }
     free(node);
 }
@@ -266,7 +265,7 @@ static _Thread_local bool burying;
 
 void yk__node_release(yk__node *node)
 {
-    if (!node || atomic_fetch_sub_explicit(&node->references, 1, memory_order_acq_rel) != 1)
+    if (!node || yk__count_down(&node->references) != 1)
         return;
     node->next_dead = dead;
     dead = node;
@@ -303,7 +302,7 @@ yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_te
     node->mark = 0;
     node->op = op;
     node->name = name;
-    node->sequence = atomic_fetch_add_explicit(&sequences, 1, memory_order_relaxed);
+    node->sequence = yk__count_next(&sequences);
     node->device = yk__device_of(outs[0]);
     node->n_inputs = n_inputs;
     node->n_outputs = n_outputs;
@@ -312,13 +311,16 @@ yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_te
     node->edges = (yk__edge *)((char *)node->outputs + outputs);
     node->saved = (yk__saved_tensor *)((char *)node->edges + edges);
     node->context = (char *)node->saved + saved;
-    memset(node->edges, 0, edges);
+    for (int i = 0; i < n_inputs; i++)
+        node->edges[i] = (yk__edge){0};
+    for (int i = 0; i < n_saved; i++)
+        node->saved[i].tensor = NULL;
     for (int i = 0; i < n_outputs; i++) {
         yk__output *output = &node->outputs[i];
         memset(output, 0, offsetof(yk__output, shape));
         output->dtype = outs[i]->dtype;
         output->ndim = outs[i]->ndim;
-        memcpy(output->shape, outs[i]->shape, sizeof(output->shape[0]) * (size_t)outs[i]->ndim);
+        yk__copy_sizes(output->shape, outs[i]->shape, outs[i]->ndim);
     }
     return node;
 }
@@ -326,15 +328,15 @@ yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_te
 yk__node *yk__gradient_node(yk_tensor *x, int *output)
 {
     *output = 0;
-    if (!x || (yk__view_stale(x) && yk__view_refresh(x)) || !x->autograd)
+    if (!x || (yk__view_stale(x) && yk__view_refresh(x)))
+        return NULL;
+    if (x->node) {
+        *output = x->output;
+        return x->node;
+    }
+    if (!x->requires_grad)
         return NULL;
     yk__autograd_meta *meta = yk__meta(x);
-    if (meta->node) {
-        *output = meta->output;
-        return meta->node;
-    }
-    if (!meta->requires_grad)
-        return NULL;
     yk__node *found = __atomic_load_n(&meta->accumulator, __ATOMIC_ACQUIRE);
     if (found)
         return found;
@@ -350,17 +352,6 @@ yk__node *yk__gradient_node(yk_tensor *x, int *output)
     return made;
 }
 
-bool yk__will_record(int n_inputs, yk_tensor *const *inputs)
-{
-    if (!yk_grad_enabled())
-        return false;
-    for (int i = 0; i < n_inputs; i++) {
-        if (yk_requires_grad(inputs[i]))
-            return true;
-    }
-    return false;
-}
-
 void yk__edge_copy(yk__node *to, const yk__node *from, int i)
 {
     yk__edge *edge = &to->edges[i];
@@ -368,7 +359,7 @@ void yk__edge_copy(yk__node *to, const yk__node *from, int i)
     if (edge->leaf)
         yk_tensor_retain(edge->leaf);
     else if (edge->node)
-        atomic_fetch_add_explicit(&edge->node->references, 1, memory_order_relaxed);
+        yk__node_retain(edge->node);
 }
 
 /* x as a node keeps it: history.c must know, lest x comes to hold the node that holds it. */
@@ -388,9 +379,8 @@ yk__node *yk__node_record(int n_outputs, yk_tensor *const *outs, const yk__op *o
     if (!node)
         return NULL;
     yk_status status = YK_OK;
-    memset(node->saved, 0, sizeof(yk__saved_tensor) * (size_t)n_saved);
     for (int i = 0; i < n_inputs && !status; i++) {
-        if (!yk_requires_grad(inputs[i]))
+        if (!yk__wants_grad(inputs[i]))
             continue;
         yk__edge *edge = &node->edges[i];
         edge->node = yk__gradient_node(inputs[i], &edge->output);
@@ -399,9 +389,9 @@ yk__node *yk__node_record(int n_outputs, yk_tensor *const *outs, const yk__op *o
         else if (!edge->node->op)
             edge->leaf = yk_tensor_retain(inputs[i]);
         else
-            atomic_fetch_add_explicit(&edge->node->references, 1, memory_order_relaxed);
+            yk__node_retain(edge->node);
         if (!status && edge->node->op && edge->node->sequence > node->sequence) /* made just now, of a stale view */
-            node->sequence = atomic_fetch_add_explicit(&sequences, 1, memory_order_relaxed);
+            node->sequence = yk__count_next(&sequences);
     }
     for (int i = 0; i < n_saved && !status; i++) {
         if (!saved[i])
@@ -437,15 +427,15 @@ yk_tensor *yk__record(yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor 
         return yk__scope_own(out);
     }
     /* Room first: what is recorded cannot fail any more. */
-    yk__autograd_meta *meta = yk__scope_reserve(op->name, 1) ? yk__meta_of(out) : NULL;
-    yk__node *node =
-        meta ? yk__node_record(1, &out, op, n_inputs, inputs, n_saved, saved, context, context_size) : NULL;
+    yk__node *node = yk__scope_reserve(op->name, 1)
+                         ? yk__node_record(1, &out, op, n_inputs, inputs, n_saved, saved, context, context_size)
+                         : NULL;
     if (!node) {
         yk__drop_context(op, context);
         yk_tensor_release(out);
         return NULL;
     }
-    meta->node = node;
+    out->node = node;
     return yk__scope_own(out);
 }
 
@@ -463,17 +453,11 @@ yk_status yk__record_list(int n_outputs, yk_tensor **outs, const yk__op *op, int
     }
     if (!node)
         yk__drop_context(op, context);
-    for (int i = 0; node && i < n_outputs && !status; i++) {
+    for (int i = 0; node && i < n_outputs; i++) {
         if (!yk_dtype_is_floating((yk_dtype)outs[i]->dtype))
             continue;
-        yk__autograd_meta *meta = yk__meta_of(outs[i]);
-        if (!meta) {
-            status = YK_ERR_MEMORY;
-            break;
-        }
-        atomic_fetch_add_explicit(&node->references, 1, memory_order_relaxed);
-        meta->node = node;
-        meta->output = i;
+        outs[i]->node = yk__node_retain(node);
+        outs[i]->output = i;
     }
     yk__node_release(node);
     for (int i = 0; i < n_outputs; i++) {
@@ -617,11 +601,8 @@ uint64_t yk_register_post_accumulate_hook(yk_tensor *x, yk_leaf_hook hook, void 
 yk_status yk_hook_remove(yk_tensor *x, uint64_t id)
 {
     YK__LIVE(x);
-    yk__autograd_meta *meta = x && x->autograd ? yk__meta(x) : NULL;
-    yk__output *output = !meta               ? NULL
-                         : meta->node        ? &meta->node->outputs[meta->output]
-                         : meta->accumulator ? &meta->accumulator->outputs[0]
-                                             : NULL;
+    const yk__node *accumulator = x && x->autograd ? yk__meta(x)->accumulator : NULL;
+    yk__output *output = x && x->node ? &x->node->outputs[x->output] : accumulator ? &accumulator->outputs[0] : NULL;
     for (int i = 0; output && i < output->n_hooks; i++) {
         if (output->hooks[i].id != id)
             continue;

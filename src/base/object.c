@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/core.h"
+#include "base/counter.h"
 #include "base/invariant.h"
 #include "base/log.h"
 #include "base/object_check.h"
@@ -40,8 +41,8 @@ static _Atomic uint64_t serial_blocks;
 void *yk_object_retain(void *object)
 {
     yk__object *head = object;
-    if (head && atomic_fetch_add_explicit(&head->references, 1, memory_order_relaxed) < 0) {
-        atomic_fetch_sub_explicit(&head->references, 1, memory_order_relaxed);
+    if (head && yk__count_up(&head->references) < 0) {
+        yk__count_down(&head->references);
         yk__fail_freed("retain", object);
         return NULL;
     }
@@ -53,11 +54,11 @@ static inline void release(const char *what, void *object)
     yk__object *head = object;
     if (!head)
         return;
-    int before = atomic_fetch_sub_explicit(&head->references, 1, memory_order_acq_rel);
+    int before = yk__count_down(&head->references);
     if (before == 1) {
         head->type->destroy(object);
     } else if (__builtin_expect(before <= 0, 0)) {
-        atomic_fetch_add_explicit(&head->references, 1, memory_order_relaxed);
+        yk__count_up(&head->references);
         yk__fail_released(what, object);
     }
 }

@@ -37,18 +37,17 @@ const yk__plugin_request *yk__cuda_plugin_request(void)
 /* The numbers of this thread's current devices. */
 static _Thread_local int16_t current[YK__DEVICE_TYPES];
 
+_Atomic(const yk__backend *) yk__backends[YK__DEVICE_TYPES];
+
 /* NULL with the error record set. */
 static const yk__backend *find(yk_device_type type)
 {
-    static _Atomic(const yk__backend *) cuda;
-    if (type == YK_CPU)
-        return yk__cpu_backend();
-    if (type != YK_CUDA)
+    if ((unsigned)type >= YK__DEVICE_TYPES)
         return NULL;
-    const yk__backend *backend = atomic_load_explicit(&cuda, memory_order_acquire);
+    const yk__backend *backend = atomic_load_explicit(&yk__backends[type], memory_order_acquire);
     if (!backend) {
-        backend = yk__plugin_load(&cuda_request);
-        atomic_store_explicit(&cuda, backend, memory_order_release);
+        backend = type == YK_CPU ? yk__cpu_backend() : yk__plugin_load(&cuda_request);
+        atomic_store_explicit(&yk__backends[type], backend, memory_order_release);
     }
     return backend;
 }
@@ -69,7 +68,7 @@ static const char *type_name(int type)
     return type == YK_CPU ? "cpu" : type == YK_CUDA ? "cuda" : "unknown";
 }
 
-const yk__backend *yk__backend_of(yk_device device)
+const yk__backend *yk__backend_load(yk_device device)
 {
     const yk__backend *backend = find((yk_device_type)device.type);
     if (!backend && !yk__error_code())

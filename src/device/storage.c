@@ -1,15 +1,16 @@
 /*
  * storage.c - counted memory of one device from a caching allocator. Layer: device.
  *
- * A training step asks for the same sizes again and again. Freed blocks are kept in lists by size class (four classes
- * a doubling, so a block is at most a quarter larger than asked for) and handed out again without asking the system.
- * When the system has no more, the cache of that device is emptied and the request tried once more.
- * Under the address sanitizer cached blocks are poisoned, so a use after free is seen in spite of the cache.
+ * A training step asks for the same sizes again and again. Freed storages are kept, with their blocks, in lists by size
+ * class (four classes a doubling, so a block is at most a quarter larger than asked for) and handed out again without
+ * asking the system. When the system has no more, the cache of that device is emptied and the request tried once more.
+ * Under the address sanitizer what is cached is poisoned, so a use after free is seen in spite of the cache.
  */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counter.h"
 #include "base/invariant.h"
 #include "device/table.h"
 
@@ -34,7 +35,7 @@
 enum { MAX_DEVICES = 64, CLASSES = 4 * 64, LEAST = 256 };
 
 typedef struct free_list {
-    void **blocks;
+    yk__storage **storages; /* with their blocks, which are all of the class's size */
     size_t count, capacity;
 } free_list;
 
@@ -121,18 +122,31 @@ static const char *cache_check(const cache *c)
     return NULL;
 }
 
-static void cache_empty(const yk__backend *backend, yk_device device, cache *c)
+static void poison(const yk__backend *backend, const yk__storage *s)
+{
+    if (backend->host_memory)
+        POISON(s->data, s->reserved);
+    POISON((const char *)s + sizeof(s->data), sizeof(*s) - sizeof(s->data));
+}
+
+/* The block goes back to the system, and the storage with it. Locked. */
+static void storage_free(const yk__backend *backend, cache *c, yk__storage *s)
+{
+    if (backend->host_memory)
+        UNPOISON(s->data, s->reserved);
+    backend->release(s->device.index, s->data, s->reserved);
+    c->reserved -= s->reserved;
+    free(s);
+}
+
+static void cache_empty(const yk__backend *backend, cache *c)
 {
     for (int k = 0; k < CLASSES; k++) {
         free_list *list = &c->lists[k];
-        if (!list->count)
-            continue;
-        size_t block = block_of_class(k);
         while (list->count) {
-            void *memory = list->blocks[--list->count];
-            UNPOISON(memory, block);
-            backend->release(device.index, memory, block);
-            c->reserved -= block;
+            yk__storage *s = list->storages[--list->count];
+            UNPOISON(s, sizeof(*s));
+            storage_free(backend, c, s);
         }
     }
 }
@@ -265,12 +279,12 @@ static yk_status fail_memory(cache *c, yk_device device, size_t bytes, const cha
 static yk_status reserve(const yk__backend *backend, yk_device device, cache *c, size_t block, void **memory)
 {
     if (c->limit && c->reserved + block > c->limit)
-        cache_empty(backend, device, c);
+        cache_empty(backend, c);
     bool within = !c->limit || c->reserved + block <= c->limit;
     yk_status status = within ? backend->allocate(device.index, block, memory) : YK_ERR_MEMORY;
     if (within && status && c->reserved > c->allocated) {
         yk_clear_error();
-        cache_empty(backend, device, c);
+        cache_empty(backend, c);
         status = backend->allocate(device.index, block, memory);
     }
     if (status)
@@ -282,54 +296,69 @@ static yk_status reserve(const yk__backend *backend, yk_device device, cache *c,
     return YK_OK;
 }
 
-/* Gives the storage its memory. */
-static yk_status allocate(yk__storage *s)
+/* A storage with a block from the system. Called with the lock held, which a failure gives back. */
+static yk__storage *storage_make(const yk__backend *backend, yk_device device, cache *c, size_t bytes, size_t block)
 {
     YK__OWN_RECORD;
-    const yk__backend *backend = yk__backend_of(s->device);
-    cache *c = backend ? cache_of(s->device) : NULL;
-    if (!c)
-        return yk__error_code();
-    if (s->bytes > (size_t)1 << 62)
-        return yk__fail_memory(s->bytes);
-    size_t block;
-    int k = class_of(s->bytes, &block);
-    yk_status status = YK_OK;
-    pthread_mutex_lock(&c->lock);
-    free_list *list = &c->lists[k];
-    if (list->count)
-        s->data = list->blocks[--list->count];
-    else
-        status = reserve(backend, s->device, c, block, &s->data);
+    yk__storage *s = malloc(sizeof(*s));
+    yk_status status = s ? reserve(backend, device, c, block, &s->data) : yk__fail_memory(sizeof(*s));
     if (!status) {
-        s->reserved = block;
-        s->older = c->newest;
-        if (s->older)
-            s->older->newer = s;
-        c->newest = s;
-        c->allocated += block;
-        if (c->allocated > c->peak)
-            c->peak = c->allocated;
-        if (backend->host_memory)
-            UNPOISON(s->data, s->bytes);
+        *s = (yk__storage){.data = s->data, .device = device, .reserved = block, .versions = &s->version};
+        return s;
     }
     pthread_mutex_unlock(&c->lock);
-    if (status != YK_ERR_MEMORY)
-        return status;
-    yk_error why;
-    yk__error_take(&why);
-    return fail_memory(c, s->device, s->bytes, why.code && !backend->host_memory ? why.message : "");
+    free(s);
+    if (s && status == YK_ERR_MEMORY) {
+        yk_error why;
+        yk__error_take(&why);
+        fail_memory(c, device, bytes, why.code && !backend->host_memory ? why.message : "");
+    }
+    return NULL;
 }
 
-static void free_block(yk__storage *s)
+yk__storage *yk__storage_create(yk_device device, size_t bytes)
 {
-    yk_device device = s->device;
-    void *memory = s->data;
-    size_t block = s->reserved;
     const yk__backend *backend = yk__backend_of(device);
-    cache *c = cache_of(device);
-    size_t same;
-    free_list *list = &c->lists[class_of(block, &same)];
+    cache *c = backend ? cache_of(device) : NULL;
+    if (!c)
+        return NULL;
+    if (bytes > (size_t)1 << 62) {
+        yk__fail_memory(bytes);
+        return NULL;
+    }
+    size_t block;
+    free_list *list = &c->lists[class_of(bytes, &block)];
+    pthread_mutex_lock(&c->lock);
+    yk__storage *s = list->count ? list->storages[--list->count] : storage_make(backend, device, c, bytes, block);
+    if (!s)
+        return NULL;
+    UNPOISON(s, sizeof(*s));
+    if (backend->host_memory)
+        UNPOISON(s->data, bytes);
+    atomic_init(&s->references, 1);
+    atomic_init(&s->version, 0);
+    s->bytes = bytes;
+    s->maker = yk__memory_maker;
+    s->for_backward = yk__memory_for_backward;
+    s->newer = NULL;
+    s->older = c->newest;
+    if (s->older)
+        s->older->newer = s;
+    c->newest = s;
+    c->allocated += block;
+    if (c->allocated > c->peak)
+        c->peak = c->allocated;
+    pthread_mutex_unlock(&c->lock);
+    return s;
+}
+
+/* Takes back a storage that nobody holds any more. */
+static void storage_cache(yk__storage *s)
+{
+    const yk__backend *backend = yk__backend_of(s->device);
+    cache *c = cache_of(s->device);
+    size_t block;
+    free_list *list = &c->lists[class_of(s->reserved, &block)];
     pthread_mutex_lock(&c->lock);
     *(s->newer ? &s->newer->older : &c->newest) = s->older;
     if (s->older)
@@ -338,46 +367,22 @@ static void free_block(yk__storage *s)
     bool kept = list->count < list->capacity;
     if (!kept) {
         size_t capacity = list->capacity ? 2 * list->capacity : 16;
-        void **grown = realloc(list->blocks, capacity * sizeof(*grown));
+        yk__storage **grown = realloc(list->storages, capacity * sizeof(*grown));
         if (grown) {
-            list->blocks = grown;
+            list->storages = grown;
             list->capacity = capacity;
             kept = true;
         }
     }
     if (kept) {
-        list->blocks[list->count++] = memory;
-        if (backend->host_memory)
-            POISON(memory, block);
+        list->storages[list->count++] = s;
+        poison(backend, s);
         /* Now and then: every block and every storage is counted. */
         YK__ASSERT_SOUND(list->count & (list->count - 1) || list->count < list->capacity / 2 ? NULL : cache_check(c));
     } else {
-        UNPOISON(memory, block);
-        backend->release(device.index, memory, block);
-        c->reserved -= block;
+        storage_free(backend, c, s);
     }
     pthread_mutex_unlock(&c->lock);
-}
-
-yk__storage *yk__storage_create(yk_device device, size_t bytes)
-{
-    yk__storage *storage = malloc(sizeof(*storage));
-    if (!storage) {
-        yk__fail_memory(sizeof(*storage));
-        return NULL;
-    }
-    *storage = (yk__storage){.device = device,
-                             .bytes = bytes,
-                             .versions = &storage->version,
-                             .maker = yk__memory_maker,
-                             .for_backward = yk__memory_for_backward};
-    atomic_init(&storage->references, 1);
-    atomic_init(&storage->version, 0);
-    if (allocate(storage)) {
-        free(storage);
-        return NULL;
-    }
-    return storage;
 }
 
 yk__storage *yk__storage_wrap(yk_device device, void *data, size_t bytes, void (*release)(void *), void *context)
@@ -418,17 +423,19 @@ yk__storage *yk__storage_share(yk__storage *from, yk_device device, bool own_ver
 
 yk__storage *yk__storage_retain(yk__storage *storage)
 {
-    atomic_fetch_add_explicit(&storage->references, 1, memory_order_relaxed);
+    yk__count_up(&storage->references);
     return storage;
 }
 
 void yk__storage_release(yk__storage *storage)
 {
-    if (!storage || atomic_fetch_sub_explicit(&storage->references, 1, memory_order_acq_rel) != 1)
+    if (!storage || yk__count_down(&storage->references) != 1)
         return;
-    if (storage->reserved)
-        free_block(storage);
-    else if (storage->foreign_release)
+    if (storage->reserved) {
+        storage_cache(storage);
+        return;
+    }
+    if (storage->foreign_release)
         storage->foreign_release(storage->foreign_context);
     free(storage);
 }
@@ -518,7 +525,7 @@ void yk_device_empty_cache(yk_device device)
     if (!c)
         return;
     YK__ASSERT_SOUND(cache_check(c));
-    cache_empty(yk__backend_of(device), device, c);
+    cache_empty(yk__backend_of(device), c);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -531,9 +538,9 @@ __attribute__((destructor)) static void caches_free(void)
             if (!c || c->allocated)
                 continue;
             yk_device device = {(int16_t)type, (int16_t)index};
-            cache_empty(yk__backend_of(device), device, c);
+            cache_empty(yk__backend_of(device), c);
             for (int k = 0; k < CLASSES; k++)
-                free(c->lists[k].blocks);
+                free(c->lists[k].storages);
             pthread_mutex_destroy(&c->lock);
             free(c);
             caches[type][index] = NULL;

@@ -231,8 +231,17 @@ typedef struct yk__backend {
     void (*resample)(const yk__resample *r);
 } yk__backend;
 
-/* The backend of a type, loaded at first use; NULL and an error where it is not there. (backend.c) */
-const yk__backend *yk__backend_of(yk_device device);
+/* Those that are loaded. (backend.c) */
+extern _Atomic(const yk__backend *) yk__backends[YK__DEVICE_TYPES];
+const yk__backend *yk__backend_load(yk_device device);
+/* The backend of a type, loaded at first use; NULL and an error where it is not there. */
+static inline const yk__backend *yk__backend_of(yk_device device)
+{
+    const yk__backend *loaded = (unsigned)device.type < YK__DEVICE_TYPES
+                                    ? atomic_load_explicit(&yk__backends[device.type], memory_order_acquire)
+                                    : NULL;
+    return __builtin_expect(loaded != NULL, 1) ? loaded : yk__backend_load(device);
+}
 /* Checks that the device exists. */
 yk_status yk__device_check(yk_device device);
 /* Fails in the name of `slot`: a NULL slot was needed. */
@@ -240,13 +249,13 @@ yk_status yk__slot_missing(yk_device device, const char *slot);
 
 /* ---- storage (storage.c): counted memory of one device, from a caching allocator ---- */
 typedef struct yk__storage {
+    void *data; /* first: the rest is poisoned while the storage is cached, and leak checkers must see this */
     atomic_int references;
     yk_device device;
     atomic_uint version;   /* writes in place */
     atomic_uint *versions; /* where they are counted: in `version`, or in that of a storage whose memory this shares */
-    void *data;
-    size_t bytes;                           /* as asked for */
-    size_t reserved;                        /* as the allocator gave; 0 for memory that it did not give */
+    size_t bytes;          /* as asked for */
+    size_t reserved;       /* as the allocator gave; 0 for memory that it did not give */
     void (*foreign_release)(void *context); /* memory that is not ours */
     void *foreign_context;
     const char *maker; /* what memory was made for: yk__memory_maker, static */

@@ -51,12 +51,13 @@ static yk_tensor *binary_apply(const binary_row *row, yk_tensor *a, yk_tensor *b
     yk_tensor *out = yk__raw_binary(row->op.name, row->kernel, a, b, alpha);
     if (!out || !yk__will_record(2, inputs))
         return yk__scope_own(out);
-    int reads = (yk_requires_grad(a) ? row->reads[0] : 0) | (yk_requires_grad(b) ? row->reads[1] : 0);
+    int reads = (yk__wants_grad(a) ? row->reads[0] : 0) | (yk__wants_grad(b) ? row->reads[1] : 0);
     yk_tensor *saved[2] = {reads & READS_A ? a : NULL, reads & READS_B ? b : NULL};
     binary_context c;
     c.row = row;
     c.alpha = alpha;
-    c.alike = yk_same_shape(out, a) && yk_same_shape(out, b) && a->dtype == out->dtype && b->dtype == out->dtype;
+    c.alike = a->ndim == out->ndim && yk__equal_sizes(a->shape, out->shape, out->ndim) && b->ndim == out->ndim &&
+              yk__equal_sizes(b->shape, out->shape, out->ndim) && a->dtype == out->dtype && b->dtype == out->dtype;
     if (!c.alike) {
         c.spec[0] = yk__spec_of(a);
         c.spec[1] = yk__spec_of(b);

@@ -18,7 +18,7 @@ static yk_tensor *narrowed(yk_tensor *wide, yk_dtype dtype)
 
 yk_status yk__raw_fill(yk_tensor *x, double value)
 {
-    yk__view v = yk__view_of(x);
+    yk__view v = yk__is_dense(x) ? yk__line_of(x) : yk__view_of(x);
     return x->numel ? YK__SLOT(x, fill, &v, value) : YK_OK;
 }
 
@@ -57,6 +57,10 @@ static yk_status copy_between_devices(yk_tensor *to, yk_tensor *from)
 
 yk_status yk__raw_copy(yk_tensor *to, yk_tensor *from)
 {
+    if (yk__same_line(to, from) && to->numel && yk_device_equal(yk__device_of(to), yk__device_of(from))) {
+        yk__view out = yk__line_of(to), in = yk__line_of(from);
+        return YK__SLOT(to, copy, &out, &in);
+    }
     int ndim;
     int64_t shape[YK_MAX_DIMS];
     yk_status status = yk__broadcast("copy", to, from, &ndim, shape);
@@ -170,7 +174,8 @@ yk_tensor *yk__raw_unary(const char *what, yk__unary op, yk_tensor *x, double p0
     yk_tensor *in = (yk_dtype)x->dtype == compute ? x : yk__raw_cast(x, compute);
     yk_tensor *out = in ? yk__tensor_like(in, result == YK_BOOL ? YK_BOOL : compute) : NULL;
     if (out && out->numel) {
-        yk__view vo = yk__view_of(out), vi = yk__view_of(in);
+        bool line = yk__same_line(out, in);
+        yk__view vo = line ? yk__line_of(out) : yk__view_of(out), vi = line ? yk__line_of(in) : yk__view_of(in);
         out = yk__tensor_if_ok(out, YK__SLOT(out, unary, op, &vo, &vi, p0, p1));
     }
     if (in != x)
@@ -183,7 +188,7 @@ yk_status yk__raw_unary_into(const char *what, yk__unary op, yk_tensor *x, doubl
     if (x->numel == 0)
         return YK_OK;
     if (yk__slot_dtype(x, YK__SLOT_unary, (yk_dtype)x->dtype) == (yk_dtype)x->dtype) {
-        yk__view v = yk__view_of(x);
+        yk__view v = yk__is_dense(x) ? yk__line_of(x) : yk__view_of(x);
         return YK__SLOT(x, unary, op, &v, &v, p0, p1);
     }
     yk_tensor *result = yk__raw_unary(what, op, x, p0, p1);
@@ -232,10 +237,11 @@ yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tens
 {
     if (!a || !b)
         return NULL;
-    int ndim;
-    int64_t shape[YK_MAX_DIMS];
+    int ndim = a->ndim;
+    int64_t broadcast[YK_MAX_DIMS], *shape = a->shape;
+    bool line = yk__same_line(a, b); /* the usual case, without the cost of the general one */
     yk_tensor *both[2] = {a, b};
-    if (yk__same_device(what, 2, both) || yk__broadcast(what, a, b, &ndim, shape))
+    if (yk__same_device(what, 2, both) || (!line && yk__broadcast(what, a, b, &ndim, shape = broadcast)))
         return NULL;
     yk_dtype result = operand_dtype(a, b);
     if (op == YK__DIV && !yk_dtype_is_floating(result))
@@ -258,10 +264,13 @@ yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tens
     yk_tensor *x = (yk_dtype)a->dtype == compute ? a : yk__raw_cast(a, compute);
     yk_tensor *y = (yk_dtype)b->dtype == compute ? b : yk__raw_cast(b, compute), *out = NULL;
     if (x && y) {
-        const int64_t *stride = dense_strides(ndim, shape, (const yk_tensor *[]){x, y}, 2);
+        const int64_t *stride = line ? x->stride : dense_strides(ndim, shape, (const yk_tensor *[]){x, y}, 2);
         out = yk__tensor_new(ndim, shape, stride, is_comparison(op) ? YK_BOOL : compute, yk__device_of(x));
     }
-    if (out && out->numel) {
+    if (out && out->numel && line) {
+        yk__view vo = yk__line_of(out), vx = yk__line_of(x), vy = yk__line_of(y);
+        out = yk__tensor_if_ok(out, YK__SLOT(out, binary, op, &vo, &vx, &vy, alpha));
+    } else if (out && out->numel) {
         yk__view vo = yk__view_of(out), vx = yk__view_expanded(x, ndim, shape), vy = yk__view_expanded(y, ndim, shape);
         out = yk__tensor_if_ok(out, YK__SLOT(out, binary, op, &vo, &vx, &vy, alpha));
     }
@@ -292,6 +301,10 @@ yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, y
     yk_dtype dtype = (yk_dtype)out->dtype;
     if (out->dtype == a->dtype && out->dtype == b->dtype && !is_comparison(op) &&
         yk__slot_dtype(out, YK__SLOT_binary, dtype) == dtype) {
+        if (yk__same_line(out, a) && yk__same_strides(out, b)) {
+            yk__view vo = yk__line_of(out), va = yk__line_of(a), vb = yk__line_of(b);
+            return YK__SLOT(out, binary, op, &vo, &va, &vb, alpha);
+        }
         yk__view vo = yk__view_of(out), va = yk__view_expanded(a, ndim, shape), vb = yk__view_expanded(b, ndim, shape);
         return YK__SLOT(out, binary, op, &vo, &va, &vb, alpha);
     }

@@ -12,9 +12,12 @@
 static void tensor_destroy(void *object)
 {
     yk_tensor *x = object;
+    if (x->node)
+        yk__node_release(x->node);
     if (x->autograd)
         x->autograd->destroy(x->autograd);
-    yk_tensor_release(x->base);
+    if (x->base)
+        yk_tensor_release(x->base);
     yk__storage_release(x->storage);
     yk__object_free(x);
 }
@@ -53,17 +56,19 @@ static yk_tensor *tensor_make(int ndim, const int64_t *shape, const int64_t *str
         return NULL;
     x->storage = NULL;
     x->data = NULL;
+    x->requires_grad = false;
+    x->node = NULL;
     x->autograd = NULL;
     x->base = NULL;
+    x->output = 0;
     x->saved = false;
     x->inference = yk__inference_mode;
     x->numel = numel;
     x->dtype = (int8_t)dtype;
     x->ndim = (int8_t)ndim;
-    if (ndim)
-        memcpy(x->shape, shape, (size_t)ndim * sizeof(*shape));
+    yk__copy_sizes(x->shape, shape, ndim);
     if (stride)
-        memcpy(x->stride, stride, (size_t)ndim * sizeof(*stride));
+        yk__copy_sizes(x->stride, stride, ndim);
     else
         yk__contiguous_strides(ndim, shape, x->stride);
     return x;
@@ -188,19 +193,11 @@ void yk__contiguous_strides(int ndim, const int64_t *shape, int64_t *stride)
 bool yk_is_contiguous(const yk_tensor *x)
 {
     YK__LIVE(x);
-    int64_t expected = 1;
-    for (int d = x ? x->ndim - 1 : -1; d >= 0; d--) {
-        if (x->shape[d] != 1 && x->stride[d] != expected)
-            return x->numel == 0;
-        expected *= x->shape[d];
-    }
-    return x != NULL;
+    return x && yk__in_c_order(x);
 }
 
-bool yk__is_dense(const yk_tensor *x)
+bool yk__fills_block(const yk_tensor *x)
 {
-    if (yk_is_contiguous(x))
-        return true;
     bool used[YK_MAX_DIMS] = {false};
     int64_t expected = 1;
     for (int found = 0; found < x->ndim; found++) {
@@ -217,31 +214,20 @@ bool yk__is_dense(const yk_tensor *x)
     return true;
 }
 
-bool yk__same_strides(const yk_tensor *a, const yk_tensor *b)
-{
-    if (a->ndim != b->ndim)
-        return false;
-    for (int d = 0; d < a->ndim; d++) {
-        if (a->shape[d] != b->shape[d] || (a->shape[d] != 1 && a->stride[d] != b->stride[d]))
-            return false;
-    }
-    return true;
-}
-
 yk__view yk__view_of(const yk_tensor *x)
 {
-    yk__view v;
+    yk__view v; /* what lies beyond ndim is not set: clearing it takes longer than the rest */
     v.data = x->data;
     v.dtype = (yk_dtype)x->dtype;
     v.ndim = x->ndim;
-    memcpy(v.shape, x->shape, sizeof(v.shape[0]) * (size_t)x->ndim);
-    memcpy(v.stride, x->stride, sizeof(v.stride[0]) * (size_t)x->ndim);
+    yk__copy_sizes(v.shape, x->shape, x->ndim);
+    yk__copy_sizes(v.stride, x->stride, x->ndim);
     return v;
 }
 
 yk__view yk__view_expanded(const yk_tensor *x, int ndim, const int64_t *shape)
 {
-    yk__view v; /* what lies beyond ndim is not set: clearing it takes longer than the rest */
+    yk__view v; /* as above */
     v.data = x->data;
     v.dtype = (yk_dtype)x->dtype;
     v.ndim = ndim;

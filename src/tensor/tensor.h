@@ -9,6 +9,7 @@
 
 #include <yoke/tensor.h>
 
+#include "base/counter.h"
 #include "device/table.h"
 
 /* What autograd hangs on a tensor; only autograd/ looks inside. */
@@ -19,17 +20,20 @@ typedef struct yk__autograd {
 struct yk_tensor {
     yk__object object;
     yk__storage *storage;
-    void *data;             /* the first element, inside storage */
-    yk__autograd *autograd; /* NULL for a plain tensor */
+    void *data; /* the first element, inside storage */
+    int64_t numel;
+    int8_t dtype, ndim;
+    bool requires_grad;     /* a leaf that wants a gradient */
+    bool saved;             /* a node of the tape keeps it, or a view of it */
+    bool inference;         /* made in inference mode: yk_is_inference */
+    int8_t view_kind;       /* a yk__view_kind */
+    struct yk__node *node;  /* of the tape: what made the tensor; NULL for a leaf */
+    yk__autograd *autograd; /* of a leaf that once wanted a gradient or has one; else NULL */
     /* Of a view that operations made: the tensor that it shows a part of, itself no view, retained; else NULL. What the
-     * rest is for stands in autograd/history.c. */
+     * version is for stands in autograd/history.c. */
     yk_tensor *base;
     uint32_t base_version;
-    int8_t view_kind; /* a yk__view_kind */
-    bool saved;       /* a node of the tape keeps it, or a view of it */
-    bool inference;   /* made in inference mode: yk_is_inference */
-    int8_t dtype, ndim;
-    int64_t numel;
+    int output; /* which of the node's outputs the tensor is */
     int64_t shape[YK_MAX_DIMS];
     int64_t stride[YK_MAX_DIMS];
 };
@@ -51,6 +55,8 @@ YK_API bool yk_requires_grad(const yk_tensor *x);
 YK_API const char *yk_grad_fn_name(const yk_tensor *x);
 /* And this one says whether writing a leaf from the host would go unnoticed (access.c). */
 YK_API bool yk_grad_enabled(void);
+/* Drops a tensor's reference to what made it (tape.c). */
+void yk__node_release(struct yk__node *node);
 /* Shares the storage of base; `offset` elements behind its first. */
 yk_tensor *yk__tensor_view(yk_tensor *base, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset);
 /* Another tensor object on the same storage, without autograd. */
@@ -70,12 +76,69 @@ static inline const yk__backend *yk__backend_for(const yk_tensor *x)
 {
     return yk__backend_of(x->storage->device);
 }
+/* n numbers, which are few: a call of memcpy takes longer than they do. The empty statement keeps the compiler from
+ * making one. */
+static inline void yk__copy_sizes(int64_t *to, const int64_t *from, int n)
+{
+    for (int d = 0; d < n; d++) {
+        to[d] = from[d];
+        __asm__("");
+    }
+}
+static inline bool yk__equal_sizes(const int64_t *a, const int64_t *b, int n)
+{
+    for (int d = 0; d < n; d++) {
+        if (a[d] != b[d])
+            return false;
+    }
+    return true;
+}
 yk__view yk__view_of(const yk_tensor *x);
+/* The elements of a dense tensor as one line, in the order of memory. */
+static inline yk__view yk__line_of(const yk_tensor *x)
+{
+    yk__view v;
+    v.data = x->data;
+    v.dtype = (yk_dtype)x->dtype;
+    v.ndim = 1;
+    v.shape[0] = x->numel;
+    v.stride[0] = 1;
+    return v;
+}
 /* x as a view of `ndim` dimensions of `shape`, broadcast with stride 0; the shapes were checked. */
 yk__view yk__view_expanded(const yk_tensor *x, int ndim, const int64_t *shape);
+/* yk_is_contiguous, of a live tensor. */
+static inline bool yk__in_c_order(const yk_tensor *x)
+{
+    int64_t expected = 1;
+    for (int d = x->ndim - 1; d >= 0; d--) {
+        if (x->shape[d] != 1 && x->stride[d] != expected)
+            return x->numel == 0;
+        expected *= x->shape[d];
+    }
+    return true;
+}
 /* Whether the elements fill a block of memory without gaps and overlaps, in any order of dimensions. */
-bool yk__is_dense(const yk_tensor *x);
-bool yk__same_strides(const yk_tensor *a, const yk_tensor *b);
+bool yk__fills_block(const yk_tensor *x); /* the same, where they are not in C order */
+static inline bool yk__is_dense(const yk_tensor *x)
+{
+    return yk__in_c_order(x) || yk__fills_block(x);
+}
+static inline bool yk__same_strides(const yk_tensor *a, const yk_tensor *b)
+{
+    if (a->ndim != b->ndim)
+        return false;
+    for (int d = 0; d < a->ndim; d++) {
+        if (a->shape[d] != b->shape[d] || (a->shape[d] != 1 && a->stride[d] != b->stride[d]))
+            return false;
+    }
+    return true;
+}
+/* Whether element i in memory of one belongs to element i of the other: to kernels both are one line. */
+static inline bool yk__same_line(const yk_tensor *a, const yk_tensor *b)
+{
+    return yk__same_strides(a, b) && yk__is_dense(a);
+}
 void yk__contiguous_strides(int ndim, const int64_t *shape, int64_t *stride);
 /* Brings a negative dimension into [0, ndim) (a scalar counts as one dimension); an error names `what`. */
 yk_status yk__wrap_dim(const char *what, const yk_tensor *x, int *dim);
