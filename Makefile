@@ -54,7 +54,7 @@ ISA_FLAGS_base :=
 ISA_FLAGS_v3   := -march=x86-64-v3
 ISA_FLAGS_v4   := -march=x86-64-v4 -mprefer-vector-width=512
 
-KERNEL_SOURCES := $(filter-out src/device/cpu/cpu_%.c,$(wildcard src/device/cpu/*.c)) src/base/xxh3_isa.c
+KERNEL_SOURCES := $(filter-out src/device/cpu/cpu_%.c,$(wildcard src/device/cpu/*.c)) src/base/xxh3_isa.c src/comm/native/combine_isa.c
 LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES),$(wildcard $(foreach d,base net launch device device/cpu tensor autograd \
                   ops nn optim data checkpoint/formats checkpoint/shards checkpoint/training comm comm/native parallel rpc observe,src/$(d)/*.c)))
 CLI_SOURCES    := $(wildcard src/cli/*.c)

@@ -22,6 +22,8 @@
 #include <emmintrin.h>
 #endif
 
+#include "base/isa.h"
+#include "comm/native/combine_isa.h"
 #include "comm/native/native.h"
 
 /* Bytes: BLOCK of the widest operand at a time, or less where all of the stack would not fit into STACK. */
@@ -62,54 +64,14 @@ void yk__native_stream_end(void)
 #endif
 }
 
-/* out = a op b. out may be a. NaN wins over numbers in min and max, as in PyTorch. */
-#define SUM(a, b)     ((a) + (b))
-#define PRODUCT(a, b) ((a) * (b))
-#define FMIN(a, b)    ((a) < (b) || (a) != (a) ? (a) : (b))
-#define FMAX(a, b)    ((a) > (b) || (a) != (a) ? (a) : (b))
-#define IMIN(a, b)    ((a) < (b) ? (a) : (b))
-#define IMAX(a, b)    ((a) > (b) ? (a) : (b))
-#define ANY(a, b)     (((a) | (b)) != 0)
-#define ALL(a, b)     ((a) != 0 && (b) != 0)
-#define KERNEL(name, type, expression)                                                                                 \
-    static void name(void *out, const void *a, const void *b, int64_t n)                                               \
-    {                                                                                                                  \
-        type *o = out;                                                                                                 \
-        const type *x = a, *y = b;                                                                                     \
-        for (int64_t i = 0; i < n; i++)                                                                                \
-            o[i] = (type)expression(x[i], y[i]);                                                                       \
-    }
-/* Sums and products of integers wrap around: they are computed as unsigned. */
-#define KERNELS(tag, type, wide, min, max)                                                                             \
-    KERNEL(sum_##tag, wide, SUM)                                                                                       \
-    KERNEL(product_##tag, wide, PRODUCT)                                                                               \
-    KERNEL(min_##tag, type, min)                                                                                       \
-    KERNEL(max_##tag, type, max)
-KERNELS(f32, float, float, FMIN, FMAX)
-KERNELS(f64, double, double, FMIN, FMAX)
-KERNELS(i64, int64_t, uint64_t, IMIN, IMAX)
-KERNELS(i32, int32_t, uint32_t, IMIN, IMAX)
-KERNELS(u8, uint8_t, uint8_t, IMIN, IMAX)
-KERNEL(any_bool, uint8_t, ANY)
-KERNEL(all_bool, uint8_t, ALL)
-
-typedef void (*combine_fn)(void *out, const void *a, const void *b, int64_t n);
-
-/* For f16 and bf16, the kernel of f32. */
-static combine_fn kernel_of(yk_reduce_op op, yk_dtype dtype)
+static const yk__combine_loops *loops(void)
 {
-#define ROW(tag)                                                                                                       \
-    {                                                                                                                  \
-        [YK_OP_SUM] = sum_##tag, [YK_OP_MEAN] = sum_##tag, [YK_OP_MIN] = min_##tag, [YK_OP_MAX] = max_##tag,           \
-        [YK_OP_PRODUCT] = product_##tag                                                                                \
-    }
-    static const combine_fn table[YK__DTYPES][YK_OP_PRODUCT + 1] = {
-        [YK_F32] = ROW(f32), [YK_F64] = ROW(f64),
-        [YK_F16] = ROW(f32), [YK_BF16] = ROW(f32),
-        [YK_I64] = ROW(i64), [YK_I32] = ROW(i32),
-        [YK_U8] = ROW(u8),   [YK_BOOL] = {any_bool, any_bool, all_bool, any_bool, all_bool},
-    };
-    return table[dtype][op];
+#ifdef YK__CPU_WIDE
+    int isa = yk__isa();
+    return isa == 4 ? &yk__combine_v4 : isa == 3 ? &yk__combine_v3 : &yk__combine_base;
+#else
+    return &yk__combine_base;
+#endif
 }
 
 static void divide(yk_dtype dtype, void *out, int64_t n, int by)
@@ -146,7 +108,7 @@ static int stack_depth(int ranks)
 
 typedef struct walk {
     const yk__reduction *r;
-    combine_fn fn;
+    yk__combine_fn fn;
     char *stack;        /* memory of the stack's entries, `entry` bytes each */
     size_t entry, size; /* `size`: of an element of the dtype */
     bool half;
@@ -194,12 +156,16 @@ yk_status yk__native_combine(const yk__reduction *r, int outputs, char *const *o
     _Alignas(64) char stack[STACK];
     bool half = yk__is_half(r->dtype), divides = r->reduction == YK_OP_MEAN && !r->partial;
     if (r->inputs == 2 && outputs == 1 && !half && !divides && !r->stream) { /* for speed alone: a small operation */
-        kernel_of(r->reduction, r->dtype)(out[0], in[0], in[1], count);
+        loops()->combine[r->dtype][r->reduction](out[0], in[0], in[1], count);
+        return YK_OK;
+    }
+    if (r->inputs == 2 && r->ranks == 2 && outputs == 2 && !half && !r->partial && !r->stream) {
+        loops()->both[r->dtype][r->reduction](out[0], out[1], in[0], in[1], count); /* Note [Results to two places] */
         return YK_OK;
     }
     size_t size = yk_dtype_size(r->dtype), wide_size = half ? sizeof(float) : size;
     size_t out_size = r->partial ? wide_size : size;
-    walk w = {.r = r, .fn = kernel_of(r->reduction, r->dtype), .stack = stack, .size = size, .half = half};
+    walk w = {.r = r, .fn = loops()->combine[r->dtype][r->reduction], .stack = stack, .size = size, .half = half};
     int depth = stack_depth(r->ranks) - !half; /* the topmost entry is an input: only if it is widened it takes room */
     for (w.entry = BLOCK; w.entry * (size_t)depth > STACK; w.entry /= 2)
         continue;
