@@ -56,6 +56,67 @@ static void test_middle_of_a_resize(void **state)
     free(pixels);
 }
 
+/* A line of `in` bytes to one of `out`, by the definition: PIL's triangle, its weights rounded to 22
+ * bits, a sum in integers. */
+static void resize_line(const unsigned char *from, int64_t in, unsigned char *to, int64_t out)
+{
+    double scale = (double)in / (double)out, wide = scale < 1 ? 1 : scale;
+    for (int64_t o = 0; o < out; o++) {
+        double center = ((double)o + 0.5) * scale, total = 0;
+        int64_t first = (int64_t)(center - wide + 0.5), end = (int64_t)(center + wide + 0.5), sum = 1 << 21;
+        first = first < 0 ? 0 : first;
+        end = end > in ? in : end;
+        for (int64_t i = first; i < end; i++)
+            total += fmax(0, 1 - fabs(((double)i - center + 0.5) * (1.0 / wide)));
+        for (int64_t i = first; i < end; i++) {
+            double weight = fmax(0, 1 - fabs(((double)i - center + 0.5) * (1.0 / wide))) / total;
+            sum += from[i] * (int64_t)(weight * (1 << 22) + 0.5);
+        }
+        to[o] = (unsigned char)(sum >> 22 > 255 ? 255 : sum >> 22);
+    }
+}
+
+/* From lines of one pixel to some of several vectors, shrunk and stretched by much and by little. */
+static void test_bytes_of_a_resize(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][4] = {{1, 1, 5, 3},       {2, 300, 2, 17},    {17, 64, 16, 63},   {64, 17, 65, 15},
+                                       {100, 133, 66, 88}, {75, 400, 51, 130}, {33, 257, 31, 70},  {40, 400, 20, 99},
+                                       {90, 390, 18, 33},  {5, 65, 130, 129},  {129, 20, 13, 200}, {200, 128, 31, 32}};
+    unsigned char *pixels = malloc(2 * 400 * 400), *between = malloc(400 * 400), *expected = malloc(400 * 400);
+    golden_pixels(pixels, 2 * 400 * 400);
+    for (size_t i = 0; i < 400 * 400; i += 3)
+        pixels[i] |= 0xf8; /* sums beyond 255 */
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        int64_t height = sizes[i][0], width = sizes[i][1], to_height = sizes[i][2], to_width = sizes[i][3];
+        yk_scope scope = yk_scope_begin();
+        picture p = {pixels, {2, height, width}};
+        yk_tensor *x = yk_dataset_get(picture_set(&p, 1, yk_resize_to(to_height, to_width)), 0, YK_F64, NULL);
+        expect_ok(0);
+        for (int64_t c = 0; c < 2; c++) {
+            for (int64_t y = 0; y < height; y++)
+                resize_line(pixels + (c * height + y) * width, width, between + y * to_width, to_width);
+            for (int64_t column = 0; column < to_width; column++) {
+                unsigned char in[400], out[400];
+                for (int64_t y = 0; y < height; y++)
+                    in[y] = between[y * to_width + column];
+                resize_line(in, height, out, to_height);
+                for (int64_t y = 0; y < to_height; y++)
+                    expected[y * to_width + column] = out[y];
+            }
+            const double *given = (const double *)yk_tensor_data(x) + c * to_height * to_width;
+            for (int64_t k = 0; k < to_height * to_width; k++)
+                if (llrint(given[k] * 255) != expected[k])
+                    fail_msg("%lld x %lld to %lld x %lld: byte %lld is %g, not %d", (long long)height, (long long)width,
+                             (long long)to_height, (long long)to_width, (long long)k, given[k] * 255, expected[k]);
+        }
+        yk_scope_end(scope);
+    }
+    free(pixels);
+    free(between);
+    free(expected);
+}
+
 /* Of every sampling of colours, size and kind of file: parts that begin at any column and row. */
 static void test_parts_of_jpeg_files(void **state)
 {
@@ -227,11 +288,9 @@ static void test_bad_options(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {data_test(test_middle_of_a_resize),
-                                       data_test(test_parts_of_jpeg_files),
-                                       data_test(test_damage_outside_the_part),
-                                       data_test(test_random_resized_crop),
-                                       data_test(test_fallback),
+    const struct CMUnitTest tests[] = {data_test(test_middle_of_a_resize),  data_test(test_bytes_of_a_resize),
+                                       data_test(test_parts_of_jpeg_files), data_test(test_damage_outside_the_part),
+                                       data_test(test_random_resized_crop), data_test(test_fallback),
                                        data_test(test_bad_options)};
     return cmocka_run_group_tests_name("resize", tests, NULL, NULL);
 }

@@ -5,10 +5,11 @@
  * Sums are integers, so every instruction set gives the same bytes. Both passes of a resampling are one loop: outputs
  * that are neighbours in memory take the same weights. Down the columns that is so as it stands; along the rows, a
  * group of rows is transposed, resampled as columns, and transposed back, which is cheaper than gathering bytes.
+ * Processors that multiply bytes four at a time do it another way: pictures_dot.c.
  */
 #include <string.h>
 
-#include "device/cpu/cpu.h"
+#include "device/cpu/pictures.h"
 
 enum {
     FRACTION = YK__RESAMPLE_FRACTION,
@@ -132,6 +133,8 @@ static void along_rows(const yk__resample *r, const unsigned char *from, int64_t
 
 static void resample(const yk__resample *r)
 {
+    if (YK__ISA_NAME(yk__resample_dot)(r))
+        return;
     const yk__resample_filter *v = &r->vertical;
     int64_t width = r->horizontal.out, top = v->first[0], rows = v->first[v->out - 1] + v->count[v->out - 1] - top;
     unsigned char *to = r->to;
