@@ -34,7 +34,7 @@ ifneq ($(SANITIZE),)
 YK_CFLAGS  += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all -DYK__SANITIZED=1
 YK_LDFLAGS += -fsanitize=$(SANITIZE)
 endif
-LIBS := -ldnnl -lgomp -ljansson -lsodium -ljpeg -lpng -lz -lm
+LIBS := -ljansson -lsodium -ljpeg -lpng -lz -lm
 
 # `make run` and `make test` are a newcomer's first commands: they install what is missing and use all cores.
 ifneq ($(filter run test,$(MAKECMDGOALS)),)

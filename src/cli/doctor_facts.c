@@ -158,14 +158,11 @@ static void add_plugin(json_t *group, const char *name, const yk__plugin_request
 
 static void add_libraries(json_t *group)
 {
-    const int *(*onednn)(void) = NULL;
-    void *symbol = dlsym(RTLD_DEFAULT, "dnnl_version"); /* its header is for device/cpu alone */
-    memcpy(&onednn, &symbol, sizeof(onednn));
-    const int *number = onednn ? onednn() : NULL; /* major, minor, patch come first */
-    if (number)
+    int number[3];
+    if (yk__onednn_version(number))
         put(group, "oneDNN", "%d.%d.%d", number[0], number[1], number[2]);
     else
-        put(group, "oneDNN", "does not say its version");
+        put(group, "oneDNN", "not here: large matrix products are yoke's own");
     put(group, "libsodium", "%s", sodium_version_string());
     put(group, "jansson", "%s", jansson_version_str());
     put(group, "zlib", "%s", zlibVersion());

@@ -10,5 +10,7 @@ const yk__backend *yk__cpu_backend(void);
 const yk__plugin_request *yk__cuda_plugin_request(void);
 /* Which of the CPU kernels' instruction sets this process uses, as text. */
 const char *yk__cpu_isa(void);
+/* The version of oneDNN, which this loads: major, minor, patch; false where it is not there. */
+bool yk__onednn_version(int number[3]);
 
 #endif

@@ -5,7 +5,7 @@ set -uo pipefail
 build=$(dirname "${YOKE:-build/yoke}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-libraries="-ldnnl -lgomp -ljansson -lsodium -ljpeg -lpng -lz -lm -pthread -ldl"
+libraries="-ljansson -lsodium -ljpeg -lpng -lz -lm -pthread -ldl"
 flags="-std=c++20 -Wall -Wextra -Wpedantic -Werror -Iinclude"
 [ -z "${SANITIZE:-}" ] || flags+=" -fsanitize=$SANITIZE"
 echo "1..10"

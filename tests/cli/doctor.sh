@@ -18,6 +18,22 @@ says out "no problems found"
 ok "kernels as chosen" grep -qE '^  kernels +(v4|v3|base)' out
 YOKE_CPU_ISA=base run doctor
 ok "and as asked for" grep -qE '^  kernels +base$' out
+ok "oneDNN is not part of the start" eval '! ldd "$YOKE" | grep -E "libdnnl|libgomp"'
+# Libraries by that name without a function, in place of it.
+if command -v cc > /dev/null; then
+    mkdir lacking
+    for version in 2 3; do
+        echo 'int nothing;' | cc -shared -x c -o lacking/libdnnl.so.$version -
+    done
+    LD_LIBRARY_PATH=lacking run doctor
+    ok "and may be missing" grep -qE "^  oneDNN +not here: large matrix products are yoke's own$" out
+    LD_LIBRARY_PATH=lacking YOKE_LOG=warn exits 0 "a product without it" bench ops --seconds 0 \
+        --only '^matmul x=48x256x64 y=48x256x64 transposed=1 forward'
+    says out "us forward matmul"
+    ok "it is said once" [ "$(grep -c "oneDNN is not used: libdnnl.*lacks" err)" = 1 ]
+else
+    skip "oneDNN is not there" "there is no cc"
+fi
 exits 0 "doctor --json" doctor --json
 if command -v python3 > /dev/null; then
     ok "is JSON" python3 -c 'import json

@@ -6,7 +6,7 @@ build=$(realpath "$(dirname "${YOKE:-build/yoke}")")
 . tests/support/tap.bash
 CC=${CC:-gcc}
 flags="-std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -I$root/include -I$work -O1"
-libraries="-ldnnl -lgomp -ljansson -lsodium -ljpeg -lpng -lz -lm -pthread -ldl"
+libraries="-ljansson -lsodium -ljpeg -lpng -lz -lm -pthread -ldl"
 [ -z "${SANITIZE:-}" ] || flags+=" -fsanitize=$SANITIZE -fno-sanitize-recover=all"
 
 # Block N of C of FILE goes to FILE.N; hosts and ports to some of this machine.

@@ -3,16 +3,68 @@
  *
  * oneDNN shares a product among OpenMP threads in a way that depends on their number, and so do the last bits. Here the
  * result is cut into fixed tiles, our own pool takes the tiles, and in each thread oneDNN is set to one thread.
+ *
+ * The library is loaded at the first product that is large enough: it brings libstdc++ and libgomp, whose start costs
+ * each process 1.5 ms and 4 MB, and many have no such product. Where it is not there our own kernels compute all.
  */
+#include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <pthread.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "device/backend.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/cpu_onednn.h"
 
-/* libgomp's, which libdnnl is linked with: the number is a thread's own, and is put back. */
-extern int omp_get_max_threads(void);
-extern void omp_set_num_threads(int count);
+#define TEXT_OF_(number) #number
+#define TEXT_OF(number)  TEXT_OF_(number)
+/* Its interface has the number of the headers' version: another library than that of the build is not called. */
+#define LIBRARY "libdnnl.so." TEXT_OF(DNNL_VERSION_MAJOR)
+
+static struct {
+    dnnl_status_t (*sgemm)(char, char, dnnl_dim_t, dnnl_dim_t, dnnl_dim_t, float, const float *, dnnl_dim_t,
+                           const float *, dnnl_dim_t, float, float *, dnnl_dim_t);
+    const dnnl_version_t *(*version)(void);
+    /* libgomp's, which libdnnl is linked with: the number is a thread's own, and is put back. */
+    int (*max_threads)(void);
+    void (*set_num_threads)(int count);
+    bool there;
+} onednn;
+
+static bool find(void *library, const char *name, void *function)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof(symbol)); /* ISO C converts no object pointer to a function's */
+    return symbol != NULL;
+}
+
+static void load(void)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    onednn.there = library && find(library, "dnnl_sgemm", &onednn.sgemm) &&
+                   find(library, "dnnl_version", &onednn.version) &&
+                   find(library, "omp_get_max_threads", &onednn.max_threads) &&
+                   find(library, "omp_set_num_threads", &onednn.set_num_threads);
+    if (!onednn.there)
+        yk__log(YK_LOG_WARN, "oneDNN is not used: %s; large matrix products take longer, and round otherwise",
+                library ? LIBRARY " lacks a function, or was built without OpenMP" : dlerror());
+}
+
+bool yk__onednn_there(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, load);
+    return onednn.there;
+}
+
+bool yk__onednn_version(int number[3])
+{
+    const dnnl_version_t *version = yk__onednn_there() ? onednn.version() : NULL;
+    if (version)
+        number[0] = version->major, number[1] = version->minor, number[2] = version->patch;
+    return version != NULL;
+}
 
 /* Rows and columns of a tile, which one thread computes: smaller, and oneDNN packs its operands more often; larger, and
  * there are too few for the threads. Another number may give other last bits. */
@@ -29,8 +81,8 @@ static void tiles(void *arg, int64_t begin, int64_t end, int thread)
     (void)thread;
     product *work = arg;
     const yk__sgemm *p = &work->p;
-    int before = omp_get_max_threads();
-    omp_set_num_threads(1);
+    int before = onednn.max_threads();
+    onednn.set_num_threads(1);
     for (int64_t t = begin; t < end; t++) {
         int64_t i = t / work->columns * TILE, j = t % work->columns * TILE;
         int64_t rows = p->m - i < TILE ? p->m - i : TILE, cols = p->n - j < TILE ? p->n - j : TILE;
@@ -39,11 +91,11 @@ static void tiles(void *arg, int64_t begin, int64_t end, int thread)
             memcpy(c + r * p->ldc, p->bias + j, (size_t)cols * sizeof(float));
         const float *a = p->a + i * (p->a_transposed ? 1 : p->lda), *b = p->b + j * (p->b_transposed ? p->ldb : 1);
         float beta = p->accumulate || p->bias ? 1 : 0;
-        if (dnnl_sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N', rows, cols, p->k, 1, a, p->lda, b,
-                       p->ldb, beta, c, p->ldc) != dnnl_success)
+        if (onednn.sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N', rows, cols, p->k, 1, a, p->lda, b,
+                         p->ldb, beta, c, p->ldc) != dnnl_success)
             atomic_store(&work->failed, true);
     }
-    omp_set_num_threads(before);
+    onednn.set_num_threads(before);
 }
 
 yk_status yk__onednn_sgemm(int device, const yk__sgemm *p)

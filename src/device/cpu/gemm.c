@@ -1,8 +1,8 @@
 /*
  * gemm.c - the matrix product slot. Layer: device/cpu.
  *
- * gemm_bf16.c takes bf16. Of the others there are four ways, chosen by shape and strides alone. Large products in f32 go
- * to oneDNN. Small products use B's rows where they are; few rows against transposed B are dot products; all others
+ * gemm_bf16.c takes bf16. Of the others there are four ways, chosen by shape and strides alone. Large products in f32
+ * go to oneDNN. Small products use B's rows where they are; few rows against transposed B are dot products; all others
  * pack B in panels, a block of k at a time, and take rows of A in blocks that stay in L2. Each element of the result is
  * summed in the same order whatever the number of threads.
  */
@@ -22,8 +22,10 @@
 #define BLOCK_ROWS  (YK__GEMM_ROWS * 8)
 /* Multiply-adds from which an f32 product goes to oneDNN, on the AVX-512 machine that was measured: from there on it is
  * as fast as ours or faster (by a tenth to a quarter in batches of 256 x 64 x 256), and it is tuned for processors that
- * ours were not. Its start costs show below that. */
-#define ONEDNN_WORK ((int64_t)4 << 20)
+ * ours were not. Its start costs show below that. And those of all matrices of the call: small networks, whose products
+ * are no faster by it (64 x 784 x 128), then do without the 9 MB that it takes. */
+#define ONEDNN_WORK  ((int64_t)4 << 20)
+#define ONEDNN_WHOLE ((int64_t)16 << 20)
 /* Multiply-adds below which a product is not worth a second thread. */
 #define SERIAL_WORK (256 * 1024)
 
@@ -139,7 +141,8 @@ static yk_status run_blocked(int device, const yk__gemm_product *p, bool f32)
     return YK_OK;
 }
 
-static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype)
+/* `whole`: multiply-adds of all matrices of the call. */
+static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype, int64_t whole)
 {
     bool f32 = dtype == YK_F32;
     int64_t size = f32 ? 4 : 8;
@@ -172,7 +175,7 @@ static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype)
     bool a_plain = (p->a_k == 1 && p->a_row >= p->k) || (p->a_row == 1 && p->a_k >= p->m);
     bool b_plain = (p->b_col == 1 && p->b_k >= p->n) || (p->b_k == 1 && p->b_col >= p->k);
     if (f32 && a_plain && b_plain && p->c_col == 1 && !(p->bias && p->accumulate) &&
-        p->m * p->n * p->k >= ONEDNN_WORK) {
+        p->m * p->n * p->k >= ONEDNN_WORK && whole >= ONEDNN_WHOLE && yk__onednn_there()) {
         bool a_turned = p->a_k != 1, b_turned = p->b_col != 1;
         return yk__onednn_sgemm(device, &(yk__sgemm){.m = p->m,
                                                      .n = p->n,
@@ -246,7 +249,7 @@ static yk_status run_matrix(const struct batch *s, int64_t i)
                           .c_row = out->stride[1],
                           .c_col = out->stride[2],
                           .accumulate = s->accumulate};
-    return run_product(s->device, &p, (yk_dtype)out->dtype);
+    return run_product(s->device, &p, (yk_dtype)out->dtype, out->shape[0] * p.m * p.n * p.k);
 }
 
 static void batch_piece(void *arg, int64_t begin, int64_t end, int thread)
