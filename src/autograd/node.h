@@ -26,12 +26,15 @@ typedef struct yk__hook {
     void *user;
 } yk__hook;
 
-/* Sums that must not depend on which device thread was first wait here, by the number of the node they came from. */
+/* A gradient on its way between devices, or waiting for others, lest a sum depends on which thread was first: in the
+ * order of the nodes that they come from. Each fills a cache line, since another thread reads it. */
 typedef struct yk__contribution {
-    struct yk__contribution *next;
-    uint64_t sequence;
-    int input;
-    yk_tensor *grad;
+    _Alignas(64) struct yk__contribution *next;
+    struct yk__node *to;
+    int output;
+    int input;         /* of the node it comes from */
+    uint64_t sequence; /* of that node */
+    yk_tensor *grad;   /* NULL for zero */
 } yk__contribution;
 
 /* One of the tensors that a node made, and what is known of its gradient. */

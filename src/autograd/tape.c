@@ -281,6 +281,30 @@ void yk__node_release(yk__node *node)
 }
 
 static atomic_ullong sequences;
+static _Thread_local yk__sequences of_thread; /* those that this thread takes first */
+
+uint64_t yk__sequences_reserve(uint64_t count)
+{
+    return atomic_fetch_add_explicit(&sequences, count, memory_order_relaxed);
+}
+
+yk__sequences yk__sequences_enter(yk__sequences range)
+{
+    yk__sequences before = of_thread;
+    of_thread = range;
+    return before;
+}
+
+void yk__sequence_set(yk_tensor *x, uint64_t sequence)
+{
+    if (x->node)
+        x->node->sequence = sequence;
+}
+
+static uint64_t next_sequence(void)
+{
+    return of_thread.next < of_thread.end ? of_thread.next++ : yk__count_next(&sequences);
+}
 
 /* Outputs, edges, saved and context lie behind the node in one block. */
 yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_tensor *const *outs, int n_inputs,
@@ -302,7 +326,7 @@ yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_te
     node->mark = 0;
     node->op = op;
     node->name = name;
-    node->sequence = yk__count_next(&sequences);
+    node->sequence = next_sequence();
     node->device = yk__device_of(outs[0]);
     node->n_inputs = n_inputs;
     node->n_outputs = n_outputs;
@@ -391,7 +415,7 @@ yk__node *yk__node_record(int n_outputs, yk_tensor *const *outs, const yk__op *o
         else
             yk__node_retain(edge->node);
         if (!status && edge->node->op && edge->node->sequence > node->sequence) /* made just now, of a stale view */
-            node->sequence = yk__count_next(&sequences);
+            node->sequence = next_sequence();
     }
     for (int i = 0; i < n_saved && !status; i++) {
         if (!saved[i])

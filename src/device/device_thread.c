@@ -33,12 +33,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static device_thread *idle[YK__DEVICE_TYPES][MAX_DEVICES];
 static atomic_int threads;
 
-static void sleep_on(atomic_uint *word, unsigned seen)
+void yk__device_sleep(atomic_uint *word, unsigned seen)
 {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
 
-static void wake(atomic_uint *word)
+void yk__device_wake(atomic_uint *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
@@ -77,7 +77,7 @@ static yk__device_job *next_job(device_thread *t)
         atomic_store(&t->sleeping, true);
         job = atomic_exchange(&t->job, NULL);
         if (!job && !atomic_load(&t->stop))
-            sleep_on(&t->signal, seen);
+            yk__device_sleep(&t->signal, seen);
         atomic_store(&t->sleeping, false);
         if (job || atomic_load(&t->stop))
             return job;
@@ -88,7 +88,7 @@ static void rouse(device_thread *t)
 {
     atomic_fetch_add(&t->signal, 1);
     if (atomic_load(&t->sleeping))
-        wake(&t->signal);
+        yk__device_wake(&t->signal);
 }
 
 static void put_idle(device_thread *t)
@@ -107,7 +107,7 @@ static void *thread_main(void *argument)
         job->fn(job->arg);
         put_idle(t);
         if (atomic_exchange(&job->state, DONE) == AWAITED)
-            wake(&job->state); /* the job may be gone by now: then the wake finds nobody */
+            yk__device_wake(&job->state); /* the job may be gone by now: then the wake finds nobody */
     }
     return NULL;
 }
@@ -176,7 +176,7 @@ void yk__device_job_wait(yk__device_job *job)
     unsigned running = RUNNING;
     atomic_compare_exchange_strong(&job->state, &running, AWAITED);
     while (atomic_load(&job->state) != DONE)
-        sleep_on(&job->state, AWAITED);
+        yk__device_sleep(&job->state, AWAITED);
 }
 
 /* Idle threads end with the process, so that nothing of theirs is left; one that is at work is left alone. */

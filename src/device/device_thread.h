@@ -21,6 +21,9 @@ void yk__device_job_wait(yk__device_job *job);
 /* How often a thread looks again before it sleeps: not at all where more threads work for devices than there are
  * cores. */
 int yk__device_spins(void);
+/* Sleeps until woken, or for no reason; not at all where the word is no longer `seen`. Wakes one who sleeps on it. */
+void yk__device_sleep(atomic_uint *word, unsigned seen);
+void yk__device_wake(atomic_uint *word);
 /* A pause of a thread that looks again and again. */
 void yk__device_pause(void);
 

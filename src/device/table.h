@@ -126,6 +126,10 @@ typedef struct yk__backend {
     /* gbias may be NULL. */
     yk_status (*conv2d_backward_weight)(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gbias,
                                         const yk__view *gout, const yk__view *x);
+    /* The same, but gw (of a dense layout) += the gradient, in whatever order its terms are added, without memory for
+     * another gw where that is large; gbias is written. NULL: a backend that lacks it has the sum made afterwards. */
+    yk_status (*conv2d_accumulate_weight)(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gbias,
+                                          const yk__view *gout, const yk__view *x);
 
     /* ---- pooling: x (N,C,H,W), out (N,C,OH,OW); float ---- */
     /* index (N,C,OH,OW), i32, same strides as out: iy * W + ix of the maximum (the first of equals; the last NaN wins).
@@ -254,6 +258,7 @@ typedef struct yk__storage {
     yk_device device;
     atomic_uint version;   /* writes in place */
     atomic_uint *versions; /* where they are counted: in `version`, or in that of a storage whose memory this shares */
+    atomic_int sharers;    /* storages of other devices that share the memory */
     size_t bytes;          /* as asked for */
     size_t reserved;       /* as the allocator gave; 0 for memory that it did not give */
     void (*foreign_release)(void *context); /* memory that is not ours */

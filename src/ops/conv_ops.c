@@ -88,15 +88,18 @@ static bool check(const yk__conv2d *p, const yk_tensor *x, const yk_tensor *w, c
            !yk__expect_vector("conv2d", "bias", bias, w->shape[0], "output channel");
 }
 
-/* gw and gbias (either may be NULL: not wanted) from one pass. */
-static yk_status weight_gradients(const yk__conv2d *p, yk_tensor *gw, yk_tensor *gbias, yk_tensor *g, yk_tensor *x)
+/* gw and gbias (NULL: not wanted) from one pass; gw is added to where `accumulate`. */
+static yk_status weight_gradients(const yk__conv2d *p, yk_tensor *gw, yk_tensor *gbias, yk_tensor *g, yk_tensor *x,
+                                  bool accumulate)
 {
     yk_status status = YK_OK;
     if (!g->numel || !x->numel) {
-        status = gw ? yk__raw_fill(gw, 0) : YK_OK;
+        status = accumulate ? YK_OK : yk__raw_fill(gw, 0);
         return status || !gbias ? status : yk__raw_fill(gbias, 0);
     }
     yk__view vgw = yk__view_of(gw), vgb, vg = yk__view_of(g), vx = yk__view_of(x);
+    if (accumulate)
+        return YK__SLOT(g, conv2d_accumulate_weight, p, &vgw, yk__optional_view(&vgb, gbias), &vg, &vx);
     return YK__SLOT(g, conv2d_backward_weight, p, &vgw, yk__optional_view(&vgb, gbias), &vg, &vx);
 }
 
@@ -121,9 +124,13 @@ static yk_status conv2d_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
         }
     }
     if (!status && yk__needs_grad(node, 1)) {
-        gw = yk__gradient_new(node, 1, &c->weight, device);
+        gw = yk__backend_for(g)->conv2d_accumulate_weight ? yk__gradient_sum(node, 1, &c->weight, 2, from) : NULL;
+        bool accumulate = gw;
+        if (!gw)
+            gw = yk__gradient_new(node, 1, &c->weight, device);
         gbias = wants_bias ? yk__gradient_vector(node, 2, c->weight.shape[0], (yk_dtype)g->dtype, device) : NULL;
-        status = gw && (gbias || !wants_bias) ? weight_gradients(&c->p, gw, gbias, g, x) : yk__status_of(NULL);
+        status =
+            gw && (gbias || !wants_bias) ? weight_gradients(&c->p, gw, gbias, g, x, accumulate) : yk__status_of(NULL);
     } else if (!status && wants_bias) {
         gbias = yk__raw_reduce("conv2d", YK__SUM, g, 1u << 0 | 1u << 2 | 1u << 3, false, 0);
         status = yk__status_of(gbias);

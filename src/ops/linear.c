@@ -26,15 +26,16 @@ static yk__view as_batch(const yk_tensor *m, bool transpose)
     return v;
 }
 
-/* out = a b [+ bias], or what remains of it when the inner dimension is empty. */
-static yk_status multiply(yk_tensor *out, const yk__view *vo, const yk__view *a, const yk__view *b, yk_tensor *bias)
+/* out = a b [+ bias], or out += a b, or what remains of it when the inner dimension is empty. */
+static yk_status multiply(yk_tensor *out, const yk__view *vo, const yk__view *a, const yk__view *b, yk_tensor *bias,
+                          bool accumulate)
 {
-    if (!out->numel)
+    if (!out->numel || (accumulate && a->shape[2] == 0))
         return YK_OK;
     if (a->shape[2] == 0)
         return bias ? yk__raw_copy(out, bias) : yk__raw_fill(out, 0);
     yk__view vbias;
-    return YK__SLOT(out, gemm, vo, a, b, yk__optional_view(&vbias, bias), false);
+    return YK__SLOT(out, gemm, vo, a, b, yk__optional_view(&vbias, bias), accumulate);
 }
 
 static yk_status linear_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
@@ -56,21 +57,24 @@ static yk_status linear_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
                      vgx = {.data = gx->data, .dtype = vg.dtype, .ndim = 3};
             vgx.shape[0] = 1, vgx.shape[1] = vg.shape[1], vgx.shape[2] = vw.shape[2];
             yk__contiguous_strides(3, vgx.shape, vgx.stride);
-            status = multiply(gx, &vgx, &vg, &vw, NULL);
+            status = multiply(gx, &vgx, &vg, &vw, NULL, false);
         }
         grads[0] = yk__narrow_to(yk__tensor_if_ok(gx, status), dtype);
         status = yk__status_of(grads[0]);
     }
     if (!status && yk__needs_grad(node, 1)) {
         yk_tensor *x = as_rows(wide[1]);
-        yk_tensor *gw = x ? yk__gradient_new(node, 1, x_spec + 1, yk__device_of(gout)) : NULL;
+        yk_tensor *gw = x ? yk__gradient_sum(node, 1, x_spec + 1, 2, from) : NULL;
+        bool accumulate = gw;
+        if (x && !gw)
+            gw = yk__gradient_new(node, 1, x_spec + 1, yk__device_of(gout));
         status = yk__status_of(gw);
         if (!status) {
             yk__view vg = yk__view_of(g), vx = yk__view_of(x), vgw = as_batch(gw, false);
             int64_t rows = vg.shape[1], step = vg.stride[1];
             vg.shape[1] = vg.shape[2], vg.stride[1] = vg.stride[2];
             vg.shape[2] = rows, vg.stride[2] = step;
-            status = multiply(gw, &vgw, &vg, &vx, NULL);
+            status = multiply(gw, &vgw, &vg, &vx, NULL, accumulate);
         }
         yk_tensor_release(x);
         grads[1] = yk__narrow_to(yk__tensor_if_ok(gw, status), dtype);
@@ -123,7 +127,7 @@ yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias)
                  vo = {.data = out->data, .dtype = a.dtype, .ndim = 3};
         vo.shape[0] = 1, vo.shape[1] = a.shape[1], vo.shape[2] = b.shape[2];
         yk__contiguous_strides(3, vo.shape, vo.stride);
-        out = yk__tensor_if_ok(out, multiply(out, &vo, &a, &b, wide[2]));
+        out = yk__tensor_if_ok(out, multiply(out, &vo, &a, &b, wide[2], false));
     }
     int8_t dtype = wide[0]->dtype;
     yk_tensor_release(rows);

@@ -127,18 +127,33 @@ yk_tensor *yk__spec_zeros(const yk__tensor_spec *spec, yk_device device)
     return x ? yk__tensor_if_ok(x, yk__raw_fill(x, 0)) : NULL;
 }
 
+static bool has_spec(const yk_tensor *x, const yk__tensor_spec *spec, yk_device device)
+{
+    size_t bytes = sizeof(spec->shape[0]) * (size_t)spec->ndim;
+    return x->dtype == spec->dtype && x->ndim == spec->ndim && memcmp(x->shape, spec->shape, bytes) == 0 &&
+           memcmp(x->stride, spec->stride, bytes) == 0 && yk_device_equal(yk__device_of(x), device);
+}
+
 yk_tensor *yk__gradient_new(const yk__node *node, int input, const yk__tensor_spec *spec, yk_device device)
 {
     yk_tensor *grad_buffer = yk__grad_buffer_for(node, input);
-    if (!grad_buffer)
-        return yk__spec_new(spec, device);
-    size_t bytes = sizeof(spec->shape[0]) * (size_t)spec->ndim;
-    if (grad_buffer->dtype == spec->dtype && grad_buffer->ndim == spec->ndim &&
-        memcmp(grad_buffer->shape, spec->shape, bytes) == 0 && memcmp(grad_buffer->stride, spec->stride, bytes) == 0 &&
-        yk_device_equal(yk__device_of(grad_buffer), device))
+    if (grad_buffer && has_spec(grad_buffer, spec, device))
         return grad_buffer;
     yk_tensor_release(grad_buffer);
     return yk__spec_new(spec, device);
+}
+
+yk_tensor *yk__gradient_sum(const yk__node *node, int input, const yk__tensor_spec *spec, int count,
+                            yk_tensor *const *from)
+{
+    yk_tensor *sum = yk__grad_to_add_to(node, input);
+    bool usable = sum && has_spec(sum, spec, yk__device_of(from[0])) && yk__is_dense(sum);
+    for (int i = 0; usable && i < count; i++)
+        usable = !from[i] || from[i]->storage->data != sum->storage->data;
+    if (usable)
+        return sum;
+    yk_tensor_release(sum);
+    return NULL;
 }
 
 yk_tensor *yk__gradient_vector(const yk__node *node, int input, int64_t size, yk_dtype dtype, yk_device device)

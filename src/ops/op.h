@@ -72,6 +72,10 @@ yk_tensor *yk__spec_zeros(const yk__tensor_spec *spec, yk_device device);
 /* In backward, for the gradient of an input: its gradient buffer if that has the spec, else a new tensor.
  * Uninitialised. */
 yk_tensor *yk__gradient_new(const yk__node *node, int input, const yk__tensor_spec *spec, yk_device device);
+/* In backward, the gradient that an input has from earlier ones, if it has the spec and backward may add to it in place
+ * (yk__grad_to_add_to); else NULL, without an error. from[]: what backward reads, which must be other memory. */
+yk_tensor *yk__gradient_sum(const yk__node *node, int input, const yk__tensor_spec *spec, int count,
+                            yk_tensor *const *from);
 /* The same for a vector. */
 yk_tensor *yk__gradient_vector(const yk__node *node, int input, int64_t size, yk_dtype dtype, yk_device device);
 /* Sums a gradient, taken over, to the shape of the spec and casts it to its dtype. */

@@ -22,10 +22,14 @@ typedef struct modes {
     yk_random_state random;
 } modes;
 
+/* Nodes that a member may record before it has to take their numbers where all do. */
+#define SEQUENCES ((uint64_t)1 << 20)
+
 typedef struct run {
     int index;
     yk_device device;
     const modes *modes;
+    yk__sequences sequences;
     const yk__parallel_work *work;
     yk__device_job job;
     bool started, drew;
@@ -38,7 +42,9 @@ static void call(run *r)
 {
     double began = yk__now();
     yk_scope scope = yk_scope_begin();
+    yk__sequences before = yk__sequences_enter(r->sequences);
     yk_status status = r->work->fn(r->index, r->work->user);
+    yk__sequences_enter(before);
     if (status && !yk__error_code())
         yk__fail(status, "failed with status %d and no message", (int)status);
     yk_scope_end(scope);
@@ -86,13 +92,19 @@ yk_status yk__parallel_run(const yk_device *devices, int count, const yk__parall
     for (int type = 0; type < YK__DEVICE_TYPES; type++)
         m.current[type] = yk_current_device((yk_device_type)type);
     run runs[YK__MOST_REPLICAS];
-    for (int i = 0; i < count; i++)
+    uint64_t first = m.recording ? yk__sequences_reserve((uint64_t)count * SEQUENCES) : 0;
+    for (int i = 0; i < count; i++) {
         runs[i] = (run){.index = i, .device = devices[i], .modes = &m, .work = work};
+        if (m.recording)
+            runs[i].sequences = (yk__sequences){first + (uint64_t)i * SEQUENCES, first + (uint64_t)(i + 1) * SEQUENCES};
+    }
     for (int i = 1; i < count; i++) {
         run *r = &runs[i];
         r->started = yk__device_job_start(&r->job, r->device, call_elsewhere, r) == YK_OK;
         if (r->started)
             continue;
+        char device[16];
+        yk__error_prefix("%s %d on %s", work->member, i, yk_device_format(r->device, device));
         yk__error_take(&r->error);
         if (work->failed)
             work->failed(work->user);
@@ -116,6 +128,7 @@ yk_status yk__parallel_run(const yk_device *devices, int count, const yk__parall
 }
 
 typedef struct application {
+    yk__replicas *of; /* DataParallel's, or NULL */
     yk_module *const *replicas;
     yk_tensor *const *inputs;
     yk_tensor **outputs;
@@ -126,17 +139,20 @@ static yk_status apply_one(int i, void *user)
 {
     const application *a = user;
     yk_tensor **outputs = a->outputs + i * a->n_outputs;
-    yk_status status = yk_forward_list(a->replicas[i], a->inputs + i * a->n_inputs, a->n_inputs, outputs, a->n_outputs);
+    yk_status status = a->of ? yk__replicas_finish(a->of, i) : YK_OK;
+    if (!status)
+        status = yk_forward_list(a->replicas[i], a->inputs + i * a->n_inputs, a->n_inputs, outputs, a->n_outputs);
     for (int o = 0; !status && o < a->n_outputs; o++)
         yk_tensor_retain(outputs[o]);
     return status;
 }
 
-yk_status yk__parallel_apply(yk_module *const *replicas, const yk_device *devices, int count, yk_tensor *const *inputs,
-                             int n_inputs, yk_tensor **outputs, int n_outputs, double *seconds)
+yk_status yk__parallel_apply(yk__replicas *of, yk_module *const *replicas, const yk_device *devices, int count,
+                             yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs, int n_outputs,
+                             double *seconds)
 {
     memset(outputs, 0, sizeof(*outputs) * (size_t)(count * n_outputs));
-    application a = {replicas, inputs, outputs, n_inputs, n_outputs};
+    application a = {of, replicas, inputs, outputs, n_inputs, n_outputs};
     yk__parallel_work work = {.member = "replica", .fn = apply_one, .user = &a};
     yk_status status = yk__parallel_run(devices, count, &work, seconds);
     for (int o = 0; status && o < count * n_outputs; o++) {
@@ -211,7 +227,7 @@ yk_status yk_parallel_apply(yk_module *const *replicas, int count, yk_tensor *co
         if (!yk__module_device(replicas[i], &devices[i]) && n_inputs && inputs[i * n_inputs])
             devices[i] = yk__device_of(inputs[i * n_inputs]);
     }
-    status = yk__parallel_apply(replicas, devices, count, inputs, n_inputs, outputs, n_outputs, NULL);
+    status = yk__parallel_apply(NULL, replicas, devices, count, inputs, n_inputs, outputs, n_outputs, NULL);
     for (int o = 0; !status && o < count * n_outputs; o++)
         outputs[o] = yk__scope_own(outputs[o]);
     return status;

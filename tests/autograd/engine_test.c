@@ -346,6 +346,125 @@ static void test_hooks_that_remove_hooks(void **state)
     yk_scope_end(scope);
 }
 
+/* ---- gradients added where they are computed --------------------------------------------------------------------- */
+
+static yk_tensor *random_leaf(int ndim, const int64_t *shape)
+{
+    yk_tensor *x = yk_randn(ndim, shape, &(yk_tensor_options){.dtype = YK_F64});
+    expect_ok(yk_set_requires_grad(x, true));
+    return x;
+}
+
+static void expect_close(yk_tensor *a, yk_tensor *b)
+{
+    assert_non_null(a);
+    assert_non_null(b);
+    expect_near(yk_item(yk_max(yk_abs(yk_sub(a, b)))), 0, 1e-12, 0);
+}
+
+static yk_tensor *shown;
+
+static yk_tensor *keep_shown(yk_tensor *grad, void *user)
+{
+    (void)user;
+    yk_tensor_release(shown);
+    shown = yk_tensor_retain(grad);
+    return NULL;
+}
+
+static yk_tensor *apply_to(yk_tensor *weight, yk_tensor *x)
+{
+    return yk_ndim(weight) == 4 ? yk_conv2d(x, weight, NULL, NULL) : yk_linear(x, weight, NULL);
+}
+
+/* The weights of a convolution that adds in place, of one that does not, and of a linear layer. */
+static void test_weights_accumulate(void **state)
+{
+    (void)state;
+    static const struct {
+        int ndim;
+        int64_t weight[4], x[4];
+    } cases[] = {{4, {16, 16, 3, 3}, {5, 16, 4, 4}}, {4, {4, 2, 3, 3}, {3, 2, 6, 6}}, {2, {7, 12}, {5, 12}}};
+    for (int c = 0; c < 3; c++) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *w = random_leaf(cases[c].ndim, cases[c].weight), *x[4], *each[4];
+        for (int i = 0; i < 4; i++) {
+            x[i] = random_leaf(cases[c].ndim, cases[c].x);
+            expect_ok(yk_backward(yk_sum(apply_to(w, x[i]))));
+            each[i] = yk_clone(yk_grad(w));
+            expect_ok(yk_set_grad(w, NULL));
+        }
+        expect_ok(yk_backward(yk_sum(apply_to(w, x[0]))));
+        yk_tensor *grad = yk_tensor_retain(yk_grad(w));
+        expect_ok(yk_backward(yk_sum(apply_to(w, x[1]))));
+        assert_ptr_equal(yk_grad(w), grad); /* whoever holds it sees it grow */
+        expect_close(grad, yk_add(each[0], each[1]));
+        yk_tensor_release(grad);
+        /* Two uses in one graph, and a hook, which is shown what is new. */
+        expect_ok(yk_backward(yk_add(yk_sum(apply_to(w, x[0])), yk_sum(apply_to(w, x[1])))));
+        expect_close(yk_grad(w), yk_mul_scalar(yk_add(each[0], each[1]), 2));
+        uint64_t hook = yk_register_hook(w, keep_shown, NULL);
+        expect_ok(yk_backward(yk_sum(apply_to(w, x[2]))));
+        expect_close(shown, each[2]);
+        yk_tensor_release(shown);
+        shown = NULL;
+        expect_ok(yk_hook_remove(w, hook));
+        /* A gradient in another memory order than the weight. */
+        yk_tensor *other = yk_transpose(yk_contiguous(yk_transpose(yk_grad(w), 0, 1)), 0, 1);
+        expect_ok(yk_set_grad(w, other));
+        yk_tensor *before = yk_clone(other);
+        expect_ok(yk_backward(yk_sum(apply_to(w, x[3]))));
+        expect_close(yk_grad(w), yk_add(before, each[3]));
+        /* What was recorded with the gradient notices that it was written. */
+        yk_tensor *late = yk_sum(yk_mul(yk_grad(w), w));
+        expect_ok(yk_backward(yk_sum(apply_to(w, x[0]))));
+        assert_int_equal(yk_backward(late), YK_ERR_STATE);
+        expect_error(YK_ERR_STATE, "mul: a tensor that its gradient needs has been modified by an inplace operation");
+        yk_scope_end(scope);
+    }
+}
+
+/* The gradient that backward begins with is the one that it would add to. */
+static void test_gradient_that_is_the_root(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *w = random_leaf(2, (int64_t[]){4, 4}),
+              *x = yk_randn(2, (int64_t[]){4, 4}, &(yk_tensor_options){.dtype = YK_F64});
+    expect_ok(yk_backward(yk_sum(yk_linear(x, w, NULL))));
+    yk_tensor *before = yk_clone(yk_grad(w));
+    expect_ok(yk_backward_with(yk_linear(x, w, NULL), &(yk_backward_options){.gradient = yk_grad(w)}));
+    expect_close(yk_grad(w), yk_add(before, yk_matmul(yk_transpose(before, 0, 1), x)));
+    yk_scope_end(scope);
+}
+
+/* The second backward needs no memory for another gradient of the weight. */
+static void test_memory_of_accumulation(void **state)
+{
+    (void)state;
+    for (int convolution = 0; convolution < 2; convolution++) {
+        yk_scope scope = yk_scope_begin();
+        int64_t shape[4] = {256, 256, 3, 3}, bytes = 256 * 256 * (convolution ? 9 : 1) * 4;
+        yk_tensor *w = yk_randn(convolution ? 4 : 2, shape, &(yk_tensor_options){.requires_grad = true});
+        yk_tensor *x = yk_randn(convolution ? 4 : 2, (int64_t[]){2, 256, 3, 3}, NULL);
+        for (int i = 0; i < 3; i++) {
+            yk_memory_info before, after;
+            yk_device_reset_peak_memory((yk_device){0});
+            expect_ok(yk_device_memory((yk_device){0}, &before));
+            yk_scope step = yk_scope_begin();
+            expect_ok(yk_backward(yk_sum(apply_to(w, x))));
+            yk_scope_end(step);
+            expect_ok(yk_device_memory((yk_device){0}, &after));
+            int64_t more = (int64_t)(after.peak_allocated - before.allocated);
+            if (i == 0)
+                assert_true(more >= bytes);
+            else if (more > bytes / 2)
+                fail_msg("backward %d needed %lld bytes, the gradient has %lld", i, (long long)more, (long long)bytes);
+        }
+        yk_scope_end(scope);
+    }
+}
+
 int main(void)
 {
     setenv("YOKE_CPU_DEVICES", "2", 1);
@@ -363,6 +482,9 @@ int main(void)
         cmocka_unit_test(test_gradient_order_follows_leaf),
         cmocka_unit_test(test_expanded_gradient),
         cmocka_unit_test(test_hooks_that_remove_hooks),
+        cmocka_unit_test(test_weights_accumulate),
+        cmocka_unit_test(test_gradient_that_is_the_root),
+        cmocka_unit_test(test_memory_of_accumulation),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

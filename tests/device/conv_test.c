@@ -330,22 +330,28 @@ static void check(const struct shape *s, const struct reference *r, yk_dtype dty
         strides_of(NCHW, os, ot);
     }
 
+    double *sum = numbers(numel(ws)), *sum_size = numbers(numel(ws)); /* of the weight and its gradient */
+    for (int64_t i = 0; i < numel(ws); i++) {
+        sum[i] = r->w[i] + r->gw[i];
+        sum_size[i] = fabs(r->w[i]) + r->gw_size[i];
+    }
     struct {
         const char *what;
         const int64_t *shape, *stride;
         const double *want, *size, *bias;
         yk__view first;
         size_t bytes;
-    } results[5] = {{"forward", os, ot, r->out, r->out_size, NULL, {0}, 0},
+    } results[6] = {{"forward", os, ot, r->out, r->out_size, NULL, {0}, 0},
                     {"forward with bias", os, ot, r->out, r->out_size, r->bias, {0}, 0},
                     {"gradient of the input", xs, xt, r->gx, r->gx_size, NULL, {0}, 0},
                     {"gradient of the weight", ws, wt, r->gw, r->gw_size, NULL, {0}, 0},
-                    {"gradient of the bias", bs, bt, r->gbias, r->gbias_size, NULL, {0}, 0}};
+                    {"gradient of the bias", bs, bt, r->gbias, r->gbias_size, NULL, {0}, 0},
+                    {"gradient added to the weight", ws, wt, sum, sum_size, NULL, {0}, 0}};
     int most = order == CHOSEN ? 3 : 1;
     for (int threads = 1; threads <= most; threads++) {
         assert_int_equal(yk_set_num_threads(cpu, threads), YK_OK);
-        yk__view v[5];
-        for (int i = 0; i < 5; i++) {
+        yk__view v[6];
+        for (int i = 0; i < 6; i++) {
             size_t bytes;
             void *data = allocate(results[i].shape, results[i].stride, dtype, &bytes);
             v[i] = make(dtype, 4, results[i].shape, results[i].stride, data);
@@ -355,8 +361,13 @@ static void check(const struct shape *s, const struct reference *r, yk_dtype dty
         assert_int_equal(t->conv2d(0, &p, &v[0], &x, &w, NULL), YK_OK);
         assert_int_equal(t->conv2d(0, &p, &v[1], &x, &w, &bias), YK_OK);
         assert_int_equal(t->conv2d_backward_input(0, &p, &v[2], &gout, &w), YK_OK);
-        assert_int_equal(t->conv2d_backward_weight(0, &p, &v[3], &gbias, &gout, &x), YK_OK);
-        for (int i = 0; i < 5; i++) {
+        memcpy(v[5].data, w.data, results[5].bytes);
+        assert_int_equal(t->conv2d_accumulate_weight(0, &p, &v[5], threads == 2 ? &gbias : NULL, &gout, &x), YK_OK);
+        if (threads != 2)
+            assert_int_equal(t->conv2d_backward_weight(0, &p, &v[3], &gbias, &gout, &x), YK_OK);
+        else
+            assert_int_equal(t->conv2d_backward_weight(0, &p, &v[3], NULL, &gout, &x), YK_OK);
+        for (int i = 0; i < 6; i++) {
             if (threads == 1) {
                 compare(results[i].what, s, order, &v[i], results[i].want, results[i].size, results[i].bias);
                 results[i].first = v[i];
@@ -368,8 +379,9 @@ static void check(const struct shape *s, const struct reference *r, yk_dtype dty
             free(v[i].data);
         }
     }
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         free(results[i].first.data);
+    free(sum), free(sum_size);
     free(x.data), free(w.data), free(gout.data), free(bias4.data);
 }
 
@@ -481,6 +493,9 @@ static void test_not_finite(void **state)
             }
             assert_int_equal(t->conv2d_backward_weight(0, &p, &gw, NULL, &gout, &x), YK_OK);
             expect_like("gradient of the weight", kind, &gw, r.gw, r.gw_size);
+            memset(gw.data, 0, bytes);
+            assert_int_equal(t->conv2d_accumulate_weight(0, &p, &gw, NULL, &gout, &x), YK_OK);
+            expect_like("gradient added to zeros", kind, &gw, r.gw, r.gw_size);
             free(x.data), free(w.data), free(gout.data), free(out.data), free(gx.data), free(gw.data);
             reference_clear(&r);
         }

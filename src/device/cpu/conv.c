@@ -78,7 +78,7 @@ static yk__view group_of(const yk__view *v, int dim, int64_t groups, int64_t g)
     return part;
 }
 
-enum direction { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT };
+enum direction { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, ACCUMULATE_WEIGHT };
 
 /* One group; out, x and w are those of the call or, as the direction says, their gradients. Winograd's way is left
  * where its result is not finite: it subtracts infinities that the direct one does not. */
@@ -87,16 +87,18 @@ static yk_status run_group(int device, const yk__conv2d *p, enum direction direc
 {
     if (yk__conv_winograd_applies(p, out, x, w)) {
         bool finite = false;
-        yk_status status = direction == FORWARD ? yk__conv_winograd_forward(device, p, out, x, w, bias, &finite)
-                           : direction == BACKWARD_INPUT
-                               ? yk__conv_winograd_backward_input(device, p, x, out, w, &finite)
-                               : yk__conv_winograd_backward_weight(device, p, w, out, x, &finite);
+        yk_status status =
+            direction == FORWARD ? yk__conv_winograd_forward(device, p, out, x, w, bias, &finite)
+            : direction == BACKWARD_INPUT
+                ? yk__conv_winograd_backward_input(device, p, x, out, w, &finite)
+                : yk__conv_winograd_backward_weight(device, p, w, out, x, direction == ACCUMULATE_WEIGHT, &finite);
         if (status || finite)
             return status;
     }
-    return direction == FORWARD          ? yk__conv_pixels_forward(device, p, out, x, w, bias)
-           : direction == BACKWARD_INPUT ? yk__conv_pixels_backward_input(device, p, x, out, w)
-                                         : yk__conv_pixels_backward_weight(device, p, w, out, x);
+    return direction == FORWARD ? yk__conv_pixels_forward(device, p, out, x, w, bias)
+           : direction == BACKWARD_INPUT
+               ? yk__conv_pixels_backward_input(device, p, x, out, w)
+               : yk__conv_pixels_backward_weight(device, p, w, out, x, direction == ACCUMULATE_WEIGHT);
 }
 
 /* All groups; channels are next to each other. */
@@ -223,19 +225,47 @@ struct bias_sum {
 BIAS_PIECE(float)
 BIAS_PIECE(double)
 
+static void backward_bias(int device, const yk__view *gbias, const yk__view *gout)
+{
+    struct bias_sum sum = {gbias, gout};
+    yk__cpu_parallel(device, gbias->shape[0], BIAS_CHANNELS,
+                     gbias->dtype == YK_F32 ? bias_piece_float : bias_piece_double, &sum);
+}
+
 static yk_status backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gbias,
                                  const yk__view *gout, const yk__view *x)
 {
     if (yk__conv_small_applies(p, x, gw, gout))
         return yk__conv_small_backward_weight(device, p, gw, gbias, gout, x);
-    if (gbias) {
-        struct bias_sum sum = {gbias, gout};
-        yk__cpu_parallel(device, gbias->shape[0], BIAS_CHANNELS,
-                         gbias->dtype == YK_F32 ? bias_piece_float : bias_piece_double, &sum);
-    }
+    if (gbias)
+        backward_bias(device, gbias, gout);
     if (way_of(p, gw) == COLUMNS)
         return yk__conv_columns_backward_weight(device, p, gw, gout, x);
     return run(device, p, BACKWARD_WEIGHT, gout, x, gw, NULL);
+}
+
+/* Of many channels, whose weights are large, the gradient is added where it is computed; those of others are small. */
+static yk_status accumulate_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gbias,
+                                   const yk__view *gout, const yk__view *x)
+{
+    if (way_of(p, gw) == PIXELS && !yk__conv_small_applies(p, x, gw, gout)) {
+        if (gbias)
+            backward_bias(device, gbias, gout);
+        return run(device, p, ACCUMULATE_WEIGHT, gout, x, gw, NULL);
+    }
+    yk_device here = {YK_CPU, (int16_t)device};
+    yk__storage *handle;
+    yk__view apart = *gw;
+    int64_t last = 0; /* the last element of gw, whose strides are those of a dense layout */
+    for (int d = 0; d < 4; d++)
+        last += (gw->shape[d] - 1) * gw->stride[d];
+    apart.data = yk__workspace_get(here, (size_t)(last + 1) * yk_dtype_size((yk_dtype)gw->dtype), &handle);
+    yk_status status = apart.data ? backward_weight(device, p, &apart, gbias, gout, x) : yk__error_code();
+    if (!status)
+        status = yk__backend_of(here)->binary(device, YK__ADD, gw, gw, &apart, 1);
+    if (handle)
+        yk__storage_release(handle);
+    return status;
 }
 
 void YK__ISA_NAME(yk__cpu_fill_conv)(yk__backend *table)
@@ -245,4 +275,5 @@ void YK__ISA_NAME(yk__cpu_fill_conv)(yk__backend *table)
     table->conv2d = forward;
     table->conv2d_backward_input = backward_input;
     table->conv2d_backward_weight = backward_weight;
+    table->conv2d_accumulate_weight = accumulate_weight;
 }

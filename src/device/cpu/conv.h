@@ -76,8 +76,9 @@ yk_status yk__conv_pixels_forward(int device, const yk__conv2d *p, const yk__vie
 yk_status yk__conv_pixels_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
                                          const yk__view *w);
 #define yk__conv_pixels_backward_weight YK__ISA_NAME(yk__conv_pixels_backward_weight)
+/* Where `accumulate`, sums are added to gw as they come, blocks of images in their order. */
 yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
-                                          const yk__view *x);
+                                          const yk__view *x, bool accumulate);
 #define yk__conv_columns_forward YK__ISA_NAME(yk__conv_columns_forward)
 yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
                                    const yk__view *w, const yk__view *bias);
@@ -102,8 +103,9 @@ yk_status yk__conv_winograd_forward(int device, const yk__conv2d *p, const yk__v
 yk_status yk__conv_winograd_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
                                            const yk__view *w, bool *finite);
 #define yk__conv_winograd_backward_weight YK__ISA_NAME(yk__conv_winograd_backward_weight)
+/* Where `accumulate`, the gradient is added to gw when it is complete, and nothing is where it is not finite. */
 yk_status yk__conv_winograd_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
-                                            const yk__view *x, bool *finite);
+                                            const yk__view *x, bool accumulate, bool *finite);
 
 /*
  * One axis of a convolution seen from its destination: for destination coordinate d the links [first[d], first[d + 1])

@@ -57,7 +57,7 @@ struct grad {
     int64_t left, right; /* channels of x, of gout */
     int64_t left_panels, left_width, left_size, right_panels, right_size;
     int64_t n0, n1;
-    bool first; /* gw is not yet written */
+    bool first; /* gw is to be written, not added to */
     struct tap *tap;
     yk__gemm_step *steps;
     int64_t most_steps;
@@ -68,6 +68,7 @@ struct pointwise {
     const void *x, *gout;
     void *gw;
     int64_t pixels, x_step, gout_step, left, right, left_panels, gw_stride[2];
+    bool accumulate;
 };
 
 /* Channels of panel i of x, and the first of them. */
@@ -223,7 +224,8 @@ static int64_t pixel_step(const yk__view *v, bool by_image)
 }
 
 /* Whether the gradient of the weight is one product over all pixels; then computes it. */
-static bool pointwise(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout, const yk__view *x)
+static bool pointwise(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout, const yk__view *x,
+                      bool accumulate)
 {
     for (int d = 0; d < 2; d++)
         if (gw->shape[2 + d] != 1 || p->stride[d] != 1 || p->padding[d] != 0)
@@ -238,7 +240,8 @@ static bool pointwise(int device, const yk__conv2d *p, const yk__view *gw, const
                           .left = gw->shape[1],
                           .right = gw->shape[0],
                           .left_panels = yk__ceil_div(gw->shape[1], YK__GEMM_ROWS),
-                          .gw_stride = {gw->stride[0], gw->stride[1]}};
+                          .gw_stride = {gw->stride[0], gw->stride[1]},
+                          .accumulate = accumulate};
     if (!g.pixels || !g.x_step || !g.gout_step)
         return false;
     int64_t panel = 2 * YK__VECTOR_BYTES / (int64_t)yk_dtype_size((yk_dtype)gw->dtype);
@@ -249,13 +252,13 @@ static bool pointwise(int device, const yk__conv2d *p, const yk__view *gw, const
 }
 
 yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
-                                          const yk__view *x)
+                                          const yk__view *x, bool accumulate)
 {
     bool f32 = gw->dtype == YK_F32;
     int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
     int64_t n = x->shape[0], taps = gw->shape[2] * gw->shape[3], used = 0;
     int64_t threads = yk__cpu_threads(device);
-    if (!yk__view_numel(gw) || pointwise(device, p, gw, gout, x))
+    if (!yk__view_numel(gw) || pointwise(device, p, gw, gout, x, accumulate))
         return YK_OK;
     struct grad g = {
         .gw = gw->data, .left = gw->shape[1], .right = gw->shape[0], .stride = {p->stride[0], p->stride[1]}};
@@ -285,6 +288,8 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
                 g.tap[used++] = t;
                 continue;
             }
+            if (accumulate)
+                continue;
             /* Along the channels that are next to each other. */
             int row = gw->stride[0] <= gw->stride[1] ? 1 : 0;
             struct zero z = {.data = (char *)gw->data + (ky * gw->stride[2] + kx * gw->stride[3]) * size,
@@ -328,7 +333,7 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
     g.packed_right = (char *)g.packed_left + left_bytes;
     yk__range_fn pack = f32 ? pack_gradient_f32 : pack_gradient_f64;
     yk__range_fn run = f32 ? run_gradient_f32 : run_gradient_f64;
-    g.first = true;
+    g.first = !accumulate;
     for (g.n0 = 0; g.n0 < n; g.n0 = g.n1) {
         g.n1 = g.n0 + block_n < n ? g.n0 + block_n : n;
         for (int64_t y = 0; y < oh; y += block_y) {

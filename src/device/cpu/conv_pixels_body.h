@@ -226,7 +226,7 @@ static void TYPED(pointwise_piece)(void *arg, int64_t begin, int64_t end, int th
                                   .ldc = g->gw_stride[1],
                                   .csc = g->gw_stride[0],
                                   .cols = cols,
-                                  .accumulate = at > 0};
+                                  .accumulate = at > 0 || g->accumulate};
             if (cols % WIDTH) { /* a kernel reads whole vectors */
                 if (packed != panel)
                     TYPED(yk__gemm_pack)(edge, tile.b, tile.k, g->gout_step, cols, 1, vectors * WIDTH);

@@ -72,6 +72,7 @@ struct grad {
     struct side x, gout;
     yk__view gw;
     int64_t panels, products_size, right_at, round, blocks;
+    enum { WRITE, LOOK, ADD } total; /* what total_piece does with gw; LOOK: whether it is finite, before it is added */
     bool infinite;
     void *products, *sums;
 };
@@ -240,7 +241,7 @@ yk_status yk__conv_winograd_backward_input(int device, const yk__conv2d *p, cons
 }
 
 yk_status yk__conv_winograd_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
-                                            const yk__view *x, bool *finite)
+                                            const yk__view *x, bool accumulate, bool *finite)
 {
     bool f32 = gw->dtype == YK_F32;
     int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
@@ -265,7 +266,12 @@ yk_status yk__conv_winograd_backward_weight(int device, const yk__conv2d *p, con
         yk__cpu_parallel(device, 2 * g.blocks, 1, f32 ? sides_piece_f32 : sides_piece_f64, &g);
         yk__cpu_parallel(device, 16 * g.panels, 1, f32 ? product_piece_f32 : product_piece_f64, &g);
     }
+    g.total = accumulate ? LOOK : WRITE;
     yk__cpu_parallel(device, g.x.channels, 4, f32 ? total_piece_f32 : total_piece_f64, &g);
+    if (accumulate && !g.infinite) {
+        g.total = ADD;
+        yk__cpu_parallel(device, g.x.channels, 4, f32 ? total_piece_f32 : total_piece_f64, &g);
+    }
     yk__storage_release(handle);
     *finite = !g.infinite;
     return YK_OK;

@@ -345,11 +345,15 @@ static void TYPED(total_piece)(void *arg, int64_t begin, int64_t end, int thread
             {
                 T *to = (T *)g->gw.data + channel * stride[1] + i * stride[2] + j * stride[3] + o * stride[0];
                 bad += w[i][j] * (T)0;
-                if (stride[0] == 1)
-                    TYPED(yk__store_part)(to, w[i][j], part);
-                else
-                    for (int64_t l = 0; l < part; l++)
-                        to[l * stride[0]] = w[i][j][l];
+                if (g->total == LOOK)
+                    continue;
+                if (stride[0] == 1) {
+                    V before = g->total == ADD ? TYPED(yk__load_part)(to, part) : (V){0};
+                    TYPED(yk__store_part)(to, g->total == ADD ? before + w[i][j] : w[i][j], part);
+                    continue;
+                }
+                for (int64_t l = 0; l < part; l++)
+                    to[l * stride[0]] = g->total == ADD ? to[l * stride[0]] + w[i][j][l] : w[i][j][l];
             }
         }
         for (int64_t i = 0; i < WIDTH; i++)
