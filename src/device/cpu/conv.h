@@ -6,6 +6,15 @@
 
 #include "device/cpu/cpu.h"
 
+/* Keeps a loaded vector in a register: gcc would rather load it again for every multiplication that uses it. */
+#if defined(__AVX512F__)
+#define YK__KEEP(v) __asm__("" : "+v"(v))
+#elif defined(__x86_64__)
+#define YK__KEEP(v) __asm__("" : "+x"(v))
+#else
+#define YK__KEEP(v) ((void)(v))
+#endif
+
 /*
  * conv_small.c: convolutions of few channels (LeNet's), all in NCHW. Whether it takes this one; the views are those
  * of the call, x or its gradient, out or its gradient. conv2d_layout asks with an `out` that has C order and no data,

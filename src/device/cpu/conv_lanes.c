@@ -24,18 +24,21 @@
 #define BLOCK_BYTES (384 * 1024)
 /* A gradient of the weight: bytes of a row of pixels that stay in the first-level cache while all channels pass, the
  * most pixels summed in registers, and the number of shares, each with sums of its own, which bounds the threads and
- * the memory. Where windows slide: bytes of the rows of both maps that stay in the second-level cache until the next
- * row of gout, and the most columns of gout that pass together. */
-#define CHUNK_BYTES   (16 * 1024)
-#define CHUNK_PIXELS  128
-#define SHARES        16
-#define SLIDE_BYTES   (512 * 1024)
-#define SLIDE_COLUMNS 3
+ * the memory. Depthwise: bytes of the rows of both maps that stay in the second-level cache until the next row of gout.
+ */
+#define CHUNK_BYTES  (16 * 1024)
+#define CHUNK_PIXELS 128
+#define SHARES       16
+#define SLIDE_BYTES  (512 * 1024)
 /* Pixels in a tile; sums of a weight's gradient kept in registers, as many as a 3 x 3 window has taps. */
 #define MOST_ROWS 8
 #define MOST_SUMS 9
-/* Depthwise: pixels and vectors of channels in a tile, whose sums fill half of the registers; how many pixels ahead the
- * source and the destination are fetched (for speed alone). */
+/* Depthwise: pixels whose windows slide together, which the sums of their outputs allow. They do not where neighbours
+ * are a multiple of SAME_SETS apart: all of them fall on the same sets of the first-level cache. */
+#define SLIDE_PIXELS 4
+#define SAME_SETS    4096
+/* Depthwise, other windows: pixels and vectors of channels in a tile, whose sums fill half of the registers; how many
+ * pixels ahead the source and the destination are fetched (for speed alone). */
 #define DEPTHWISE_ROWS 4
 #define AHEAD          8
 #define FETCH_BYTES    1024 /* of a pixel: longer ones the processor fetches itself */
@@ -87,7 +90,6 @@ struct grad {
     int64_t n, x_stride[3], gout_stride[3], chunk;
     int64_t image_shares, row_shares;
     int64_t share_size, block_size; /* in elements */
-    int64_t step; /* depthwise, 3 x 3 taps next to each other, stride 1 or 2: that along a row; else 0 */
     yk__conv_axis y, xs;
     struct sum *list;
 };
@@ -217,10 +219,8 @@ yk_status yk__conv_lanes_backward_weight(int device, const yk__conv2d *p, const 
     g.chunk = g.chunk < 8 ? 8 : g.chunk < CHUNK_PIXELS ? g.chunk : CHUNK_PIXELS;
     g.block_size = taps * g.lanes.cs * (YK__VECTOR_BYTES / size);
     g.share_size = g.lanes.blocks * g.block_size;
-    if (g.lanes.cs == 1 && g.lanes.cd == 1 && gw->shape[2] == 3 && gw->shape[3] == 3 && p->dilation[0] == 1 &&
-        p->dilation[1] == 1 && p->stride[1] <= 2) {
-        g.step = p->stride[1];
-        int64_t rows = (3 * x->shape[3] + gout->shape[3]) * x->shape[1] * size * g.n;
+    if (g.lanes.cs == 1 && g.lanes.cd == 1) {
+        int64_t rows = (gw->shape[2] * x->shape[3] + gout->shape[3]) * x->shape[1] * size * g.n;
         int64_t wanted = yk__ceil_div(rows, SLIDE_BYTES), most = g.n < SHARES ? g.n : SHARES;
         g.image_shares = wanted < 1 ? 1 : wanted < most ? wanted : most;
     }

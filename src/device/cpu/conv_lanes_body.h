@@ -4,6 +4,8 @@
  */
 #define WIDTH ((int64_t)(sizeof(V) / sizeof(T)))
 
+#include "device/cpu/conv_depthwise_body.h"
+
 typedef I TYPED(lane_indices) __attribute__((vector_size(sizeof(V))));
 
 /* Lane i of the result is lane index[i] of x. */
@@ -252,7 +254,8 @@ static void TYPED(run_row)(const struct map *m, int64_t y, int64_t n0, int64_t n
         bool joined = n == m->n && (run == 1 || step * m->src_stride[2] == n * m->src_stride[0]) &&
                       m->dst_stride[2] == n * m->dst_stride[0];
         bool depthwise = m->lanes.cs == 1 && m->lanes.cd == 1;
-        bool by_image = !joined && n >= run && (!depthwise || run < DEPTHWISE_ROWS);
+        bool slides = depthwise && run > 1 && count_y && m->src_stride[2] * (int64_t)sizeof(T) % SAME_SETS;
+        bool by_image = !joined && !slides && n >= run && (!depthwise || run < DEPTHWISE_ROWS);
         if (by_image)
             run = 1;
         const yk__conv_link *lx = m->x.links + m->x.first[x];
@@ -269,6 +272,16 @@ static void TYPED(run_row)(const struct map *m, int64_t y, int64_t n0, int64_t n
             }
         const T *src = (const T *)m->src + n0 * m->src_stride[0];
         T *dst = (T *)m->dst + n0 * m->dst_stride[0] + y * m->dst_stride[1] + x * m->dst_stride[2];
+        if (slides && count_x == 3) {
+            struct TYPED(slide) slide = TYPED(make_slide)(count_y, steps[0].a, steps[1].a, steps[count_y > 1 ? 3 : 0].a,
+                                                          step * m->src_stride[2], m->src_stride[0]);
+            t.w_block = m->y.slots * m->x.slots * WIDTH;
+            int64_t done = slide.step ? TYPED(run_slides)(m, &t, slide, n, run, src + steps[0].a, dst) : 0;
+            if (done) { /* one that is left finds its taps anew */
+                run = done;
+                continue;
+            }
+        }
         if (by_image || joined) {
             t.lda = m->src_stride[0];
             t.ldc = m->dst_stride[0];
@@ -379,126 +392,6 @@ static void TYPED(sum_rows)(const struct grad *g, const T *x, int64_t lda, const
     }
 }
 
-/*
- * Depthwise, 3 taps along a row of the map: the windows of `count` outputs, `step` (1 or 2) apart, slide over `rows`
- * rows of x, so that each element of x is loaded once. Adds to the sums of the taps of those rows what `blocks` vectors
- * of channels of one image give. `x` is the middle of the first window, in the first row; the first window may have no
- * column before it (`left`), the last none behind it (`right`). The rows that follow the last one are read next, and
- * are fetched.
- */
-static inline __attribute__((always_inline)) void TYPED(slide_of)(const struct grad *g, const T *x, const T *gout,
-                                                                  T *to, int64_t count, bool left, bool right,
-                                                                  int64_t blocks, int64_t lanes, const int rows,
-                                                                  const int step, const bool whole)
-{
-    const int64_t row = g->x_stride[1], column = g->x_stride[2], next = g->gout_stride[2];
-    for (; blocks > 0; blocks--, x += WIDTH, gout += WIDTH, to += g->block_size) {
-        const T *a = x, *b = gout;
-        V sum[3][3], window[3][3];
-#define LOAD(at) (whole ? (V) * (const VU *)(at) : TYPED(yk__load_part)((at), lanes))
-#define SLIDE(before, behind)                                                                                          \
-    do {                                                                                                               \
-        V grad = LOAD(b);                                                                                              \
-        YK__UNROLL for (int r = 0; r < rows; r++)                                                                      \
-        {                                                                                                              \
-            if (step == 2)                                                                                             \
-                window[r][1] = LOAD(a + r * row);                                                                      \
-            if (before)                                                                                                \
-                sum[r][0] += window[r][0] * grad;                                                                      \
-            sum[r][1] += window[r][1] * grad;                                                                          \
-            if (behind) {                                                                                              \
-                window[r][2] = LOAD(a + r * row + column);                                                             \
-                sum[r][2] += window[r][2] * grad;                                                                      \
-            }                                                                                                          \
-            window[r][0] = step == 2 ? window[r][2] : window[r][1];                                                    \
-            window[r][1] = window[r][2];                                                                               \
-        }                                                                                                              \
-        __builtin_prefetch(b + g->gout_stride[1], 0, 2);                                                               \
-        YK__UNROLL for (int r = 0; r < step; r++) YK__UNROLL for (int k = 0; k < step; k++)                            \
-            __builtin_prefetch(a + (rows + r) * row + (1 - k) * column, 0, 2);                                         \
-        a += step * column;                                                                                            \
-        b += next;                                                                                                     \
-    } while (0)
-        YK__UNROLL for (int r = 0; r < rows; r++)
-        {
-            YK__UNROLL for (int k = 0; k < 3; k++) sum[r][k] = window[r][k] = (V){0};
-            if (!left)
-                window[r][0] = LOAD(a + r * row - column);
-            if (step == 1)
-                window[r][1] = LOAD(a + r * row);
-        }
-        if (left)
-            SLIDE(false, true);
-        for (int64_t i = left + right; i < count; i++)
-            SLIDE(true, true);
-        if (right)
-            SLIDE(true, false);
-#undef SLIDE
-#undef LOAD
-        YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int k = 0; k < 3; k++) *
-            (V *)(to + (3 * r + k) * WIDTH) += sum[r][k];
-    }
-}
-
-#define SLIDE(rows, step)                                                                                              \
-    static void TYPED(slide_##rows##_##step)(const struct grad *g, const T *x, const T *gout, T *to, int64_t count,    \
-                                             bool left, bool right)                                                    \
-    {                                                                                                                  \
-        int64_t blocks = g->lanes.groups / WIDTH, rest = g->lanes.groups % WIDTH;                                      \
-        TYPED(slide_of)(g, x, gout, to, count, left, right, blocks, WIDTH, rows, step, true);                          \
-        if (rest)                                                                                                      \
-            TYPED(slide_of)                                                                                            \
-        (g, x + blocks * WIDTH, gout + blocks * WIDTH, to + blocks * g->block_size, count, left, right, 1, rest, rows, \
-         step, false);                                                                                                 \
-    }
-SLIDE(1, 1)
-SLIDE(2, 1)
-SLIDE(3, 1)
-SLIDE(1, 2)
-SLIDE(2, 2)
-SLIDE(3, 2)
-#undef SLIDE
-
-/* The outputs of row y from x on that slide may take: one without a first column at most, those with all three, one
- * without a last column at most. Gives their number: 0 where there are none with all three. */
-static int64_t TYPED(slide_run)(const struct grad *g, int64_t x, bool *left, bool *right)
-{
-    const yk__conv_axis *axis = &g->xs;
-#define LINKS(at)        (axis->first[(at) + 1] - axis->first[at])
-#define STARTS(at, with) (axis->links[axis->first[at]].tap == (with))
-    int64_t step, run;
-    *left = x + 1 < axis->size && LINKS(x) == 2 && STARTS(x, 1);
-    x += *left;
-    if (LINKS(x) != 3)
-        return 0;
-    run = yk__conv_run(axis, x, &step);
-    *right = x + run < axis->size && LINKS(x + run) == 2 && STARTS(x + run, 0);
-    return *left + run + *right;
-#undef LINKS
-#undef STARTS
-}
-
-/* Such outputs of row y, of the images [n0, n1): a few columns at a time, so that few streams of memory are read side
- * by side, and those in order. */
-static void TYPED(slide_row)(const struct grad *g, int64_t y, int64_t n0, int64_t n1, int64_t x, int64_t count,
-                             bool left, bool right, T *sums)
-{
-    static void (*const slides[2][3])(const struct grad *, const T *, const T *, T *, int64_t, bool, bool) = {
-        {TYPED(slide_1_1), TYPED(slide_2_1), TYPED(slide_3_1)}, {TYPED(slide_1_2), TYPED(slide_2_2), TYPED(slide_3_2)}};
-    const yk__conv_link *ly = g->y.links + g->y.first[y], *middle = g->xs.links + g->xs.first[x] + !left;
-    int64_t rows = g->y.first[y + 1] - g->y.first[y], pieces = yk__ceil_div(count, SLIDE_COLUMNS);
-    const T *from = (const T *)g->x + ly[0].src * g->x_stride[1] + middle->src * g->x_stride[2];
-    const T *gout = (const T *)g->gout + y * g->gout_stride[1] + x * g->gout_stride[2];
-    T *to = sums + ly[0].tap * 3 * WIDTH;
-    for (int64_t i = 0; i < pieces; i++) {
-        int64_t begin = i * count / pieces, end = (i + 1) * count / pieces;
-        for (int64_t n = n0; n < n1; n++)
-            slides[g->step - 1][rows - 1](g, from + n * g->x_stride[0] + begin * g->step * g->x_stride[2],
-                                          gout + n * g->gout_stride[0] + begin * g->gout_stride[2], to, end - begin,
-                                          left && i == 0, right && i == pieces - 1);
-    }
-}
-
 /* Row y of gout, of the images [n0, n1). */
 static void TYPED(sum_row)(const struct grad *g, int64_t y, int64_t n0, int64_t n1, struct sum *list, T *sums,
                            TYPED(lane_indices) first)
@@ -507,11 +400,6 @@ static void TYPED(sum_row)(const struct grad *g, int64_t y, int64_t n0, int64_t 
     int64_t count_y = g->y.first[y + 1] - g->y.first[y], taps_x = g->gw.shape[3], cs = g->lanes.cs, n = n1 - n0;
     for (int64_t x = 0, run; x < g->xs.size; x += run) {
         int64_t step, count = 0;
-        bool left, right;
-        if (g->step && count_y && (run = TYPED(slide_run)(g, x, &left, &right))) {
-            TYPED(slide_row)(g, y, n0, n1, x, run, left, right, sums);
-            continue;
-        }
         run = yk__conv_run(&g->xs, x, &step);
         bool joined = run == 1 || (n == g->n && step * g->x_stride[2] == n * g->x_stride[0] &&
                                    g->gout_stride[2] == n * g->gout_stride[0]);
@@ -524,6 +412,16 @@ static void TYPED(sum_row)(const struct grad *g, int64_t y, int64_t n0, int64_t 
                 for (int64_t s = 0; s < cs; s++)
                     list[count++] = (struct sum){ly[i].src * g->x_stride[1] + lx[j].src * g->x_stride[2], s,
                                                  (ly[i].tap * taps_x + lx[j].tap) * cs + s};
+        if (cs == 1 && g->lanes.cd == 1 && taps_x == 3 && count_x == 3 && count_y) {
+            struct TYPED(slide) slide = TYPED(make_slide)(count_y, list[0].a, list[1].a, list[count_y > 1 ? 3 : 0].a,
+                                                          step * g->x_stride[2], g->x_stride[0]);
+            int64_t done =
+                slide.step ? TYPED(sum_slides)(g, slide, n, run, from + list[0].a, gout, sums + list[0].at * WIDTH) : 0;
+            if (done) { /* one that is left finds its taps anew */
+                run = done;
+                continue;
+            }
+        }
         if (joined) {
             TYPED(sum_rows)(g, from, g->x_stride[0], gout, g->gout_stride[0], n * run, list, count, sums, first);
             continue;

@@ -33,15 +33,6 @@ enum {
 #define CS_UNROLL_16 _Pragma("GCC unroll 16")
 #endif
 
-/* Keeps a loaded vector in a register: gcc would rather load it again for every multiplication that uses it. */
-#if defined(__AVX512F__)
-#define CS_KEEP(v) __asm__("" : "+v"(v))
-#elif defined(__x86_64__)
-#define CS_KEEP(v) __asm__("" : "+x"(v))
-#else
-#define CS_KEEP(v) ((void)(v))
-#endif
-
 /* The sizes of one call. */
 typedef struct cs_shape {
     int64_t n, c, h, w;      /* x */

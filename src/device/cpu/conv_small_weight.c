@@ -166,7 +166,7 @@ static inline __attribute__((always_inline)) void dot(const int rows, const int 
         CS_UNROLL
         for (int k = 0; k < taps; k++) {
             b = *(const yk__vf32u *)(planes + k * pitch + q);
-            CS_KEEP(b);
+            YK__KEEP(b);
             CS_UNROLL
             for (int r = 0; r < rows; r++)
                 sum[r][k] += a[r] * b;

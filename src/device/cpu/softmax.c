@@ -111,16 +111,21 @@ typedef struct softmax_job {
                     for (int l = 0; l < SUM_LANES; l++)                                                                \
                         part[l] += g[k + l];                                                                           \
             else                                                                                                       \
-                for (; k < end; k += SUM_LANES)                                                                        \
+                for (; k < end; k += SUM_LANES) {                                                                      \
+                    for (int l = 0; l < SUM_LANES; l += 64 / (int)sizeof(T)) {                                         \
+                        __builtin_prefetch(g + k + n + l);                                                             \
+                        __builtin_prefetch(y + k + n + l);                                                             \
+                    }                                                                                                  \
                     for (int l = 0; l < SUM_LANES; l++)                                                                \
                         part[l] += g[k + l] * y[k + l];                                                                \
+                }                                                                                                      \
             for (int l = 0; l < SUM_LANES; l++)                                                                        \
                 sum += (double)part[l];                                                                                \
         }                                                                                                              \
         *done = k;                                                                                                     \
         return sum;                                                                                                    \
     }                                                                                                                  \
-    /* softmax: gx = y (g - sum g y), and the next row is fetched; its logarithm: gx = g - exp(y) sum g. */            \
+    /* softmax: gx = y (g - sum g y), while the next row is fetched; its logarithm: gx = g - exp(y) sum g. */          \
     static void backward_##S(const softmax_job *job, T *gx, const T *g, const T *y)                                    \
     {                                                                                                                  \
         int64_t n = job->n, xs = job->stride[0], gs = job->stride[1], ys = job->stride[2], k = 0;                      \
@@ -133,8 +138,6 @@ typedef struct softmax_job {
         if (!job->log && xs == 1 && gs == 1 && ys == 1) {                                                              \
             for (k = 0; k + SUM_LANES <= n; k += SUM_LANES) {                                                          \
                 for (int l = 0; l < SUM_LANES; l += 64 / (int)sizeof(T)) {                                             \
-                    __builtin_prefetch(g + k + n + l);                                                                 \
-                    __builtin_prefetch(y + k + n + l);                                                                 \
                     __builtin_prefetch(gx + k + n + l, 1);                                                             \
                 }                                                                                                      \
                 YK__INDEPENDENT for (int l = 0; l < SUM_LANES; l++)                                                    \
