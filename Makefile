@@ -72,6 +72,7 @@ endif
 CUDA_TOOLKIT   := $(word 1,$(CUDA_FOUND))
 CUDA_LIBRARIES := $(word 3,$(CUDA_FOUND))
 CUDA_VERSIONS  := $(subst _, ,$(word 4,$(CUDA_FOUND)))
+NCCL_VERSION   := $(subst _, ,$(filter NCCL_%,$(subst $(comma)_, ,$(word 4,$(CUDA_FOUND)))))
 # The processors that get code of their own; PTX is compiled by the driver for those that come later.
 CUDA_CODE      := $(foreach sm,80 90a,-gencode arch=compute_$(sm),code=sm_$(sm)) -gencode arch=compute_90,code=compute_90
 CUDA_CFLAGS    := $(if $(CUDA_TOOLKIT),-isystem $(CUDA_TOOLKIT)/include)
@@ -79,9 +80,9 @@ NVCC           := $(if $(shell command -v ccache),ccache )$(CUDA_TOOLKIT)/bin/nv
 # Our kernels fuse no multiply-adds but those that the source writes as such: the same bits as on the CPU.
 NVCC_FLAGS     := -std=c++17 -O3 -fmad=false $(CUDA_CODE) -Iinclude -Isrc -MMD -MP -Wno-deprecated-gpu-targets \
                   -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra $(if $(WERROR),-Werror all-warnings)
-BACKENDS       := $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so) $(if $(CUDA_TOOLKIT),$(BUILD)/yoke-cuda.so)
+BACKENDS       := $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so) $(if $(CUDA_TOOLKIT),$(BUILD)/yoke-cuda.so) $(if $(NCCL_VERSION),$(BUILD)/yoke-nccl.so)
 # The same sources as plain C++, with stand-ins of CUDA's calls: tests/emulator.
-EMULATOR       := $(if $(CUDA_TOOLKIT),$(BUILD)/emulator/yoke-cuda.so)
+EMULATOR       := $(if $(CUDA_TOOLKIT),$(BUILD)/emulator/yoke-cuda.so) $(if $(NCCL_VERSION),$(BUILD)/emulator/yoke-nccl.so)
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
 
 LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) \
@@ -90,6 +91,8 @@ MPI_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/mpi/*.c))
 CUDA_OBJECTS := $(patsubst %,$(BUILD)/%.o,$(basename $(wildcard src/device/cuda/*.c)) $(wildcard src/device/cuda/*.cu))
 EMULATOR_SOURCES := $(filter-out %_faults.cc,$(wildcard tests/emulator/*.cc))
 EMULATOR_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/device/cuda/*.c src/device/cuda/*.cu) $(EMULATOR_SOURCES))
+NCCL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/nccl/*.c))
+EMULATOR_NCCL_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/comm/nccl/*.c))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/support/sample_plugin.c,$(wildcard tests/support/*.c)))
 TESTS       := $(TEST_SOURCES:%.c=$(BUILD)/%)
@@ -127,18 +130,31 @@ $(BUILD)/yoke-cuda.so: $(CUDA_OBJECTS)
 	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $^ $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) \
 	    -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -L$(CUDA_LIBRARIES) -lcudart_static -ldl -lrt -lm
 
+# NCCL is looked for when a group of its backend is made, and not linked; the plug-in of CUDA, next to it, is.
+beside = -L$(@D) -l:yoke-cuda.so -Wl$(comma)-rpath$(comma)'$$ORIGIN'
+$(BUILD)/src/comm/nccl/%.o: YK_CFLAGS += $(CUDA_CFLAGS) -DYK__NCCL_BUILT_WITH='"$(NCCL_VERSION)"'
+$(BUILD)/yoke-nccl.so: $(NCCL_OBJECTS) $(BUILD)/yoke-cuda.so
+	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $(filter %.o,$^) $(beside) $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) \
+	    -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -L$(CUDA_LIBRARIES) -lcudart_static -ldl -lrt -lm
+
 EMULATOR_CXXFLAGS = $(filter-out -std=% -Wstrict-prototypes -Wmissing-prototypes -Werror=implicit-function-declaration,$(YK_CFLAGS)) \
                     -std=gnu++17 -ffp-contract=off
 $(BUILD)/emulator/%.c.o: %.c | $(BUILD)/have-build
 	@mkdir -p $(@D)
 	$(call say,CC  ,$< (emulator)) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(CUDA_CFLAGS) \
-	    -DYK__CUDA_BUILT_WITH='"the emulator of CUDA"' -Ddlopen=emulator_dlopen -Ddlsym=emulator_dlsym -Ddlerror=emulator_dlerror \
+	    -DYK__CUDA_BUILT_WITH='"the emulator of CUDA"' -DYK__NCCL_BUILT_WITH='"the emulator of NCCL"' \
+	    -Ddlopen=emulator_dlopen -Ddlsym=emulator_dlsym -Ddlerror=emulator_dlerror \
 	    -c -o $@ $<
 $(BUILD)/emulator/%.o: % | $(BUILD)/have-build
 	@mkdir -p $(@D)
 	$(call say,CXX ,$< (emulator)) $(CXX) -x c++ -Itests/emulator/include $(EMULATOR_CXXFLAGS) $(CFLAGS) $(CUDA_CFLAGS) -c -o $@ $<
+# The runtime's stand-ins are in this object, for the plug-in of NCCL too.
+$(BUILD)/emulator/tests/emulator/%.o: EMULATOR_CXXFLAGS += -fvisibility=default
 $(BUILD)/emulator/yoke-cuda.so: $(EMULATOR_OBJECTS)
 	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $^ $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs)
+$(BUILD)/emulator/yoke-nccl.so: $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/yoke-cuda.so
+	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $(filter %.o,$^) $(beside) \
+	    $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs)
 
 $(BUILD)/yoke: $(CLI_OBJECTS) $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
@@ -236,7 +252,7 @@ endif
 endif
 
 .SECONDARY:
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(EMULATOR_OBJECTS)) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/gpu/*.c)) \
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(NCCL_OBJECTS) $(EMULATOR_OBJECTS) $(EMULATOR_NCCL_OBJECTS)) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/gpu/*.c)) \
          $(EXAMPLES:%=%.d)
 
 # ---- what is done with it --------------------------------------------------------------------------------------------

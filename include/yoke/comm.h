@@ -50,8 +50,8 @@ typedef struct yk_init_options {
      */
     const char *init_method;
     /* "native", or "gloo": shared memory and sockets. "mpi": Open MPI, in a job that mpirun started; it needs
-     * yoke-mpi.so, loaded from where yoke is or from $YOKE_BACKEND_PATH, and no store. "nccl" is an error. NULL:
-     * $YOKE_COMM_BACKEND, or "native". */
+     * yoke-mpi.so, loaded from where yoke is or from $YOKE_BACKEND_PATH, and no store. "nccl": tensors on GPUs alone,
+     * each rank its own; it needs yoke-nccl.so and NCCL. NULL: $YOKE_COMM_BACKEND, or "native". */
     const char *backend;
     int rank, world_size; /* world_size 0: from the environment */
     double timeout;       /* seconds for one operation; 0: $YOKE_COMM_TIMEOUT, or 600 as PyTorch has for NCCL */

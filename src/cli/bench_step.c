@@ -18,6 +18,7 @@
 #include "cli/bench.h"
 #include "cli/options.h"
 #include "cli/ranks.h"
+#include "comm/agreement.h"
 
 typedef struct bench {
     const char *model, *dtype;
@@ -99,7 +100,7 @@ static yk_status largest(const work *w, double *number)
         return YK_OK;
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = yk_scalar(*number, &(yk_tensor_options){.dtype = YK_F64});
-    yk_status status = yk_all_reduce(x, YK_OP_MAX, NULL);
+    yk_status status = YK__HOST_TENSORS(yk_all_reduce(x, YK_OP_MAX, NULL));
     if (!status)
         *number = yk_item(x);
     yk_scope_end(scope);

@@ -141,7 +141,9 @@ static void add_backends(json_t *group)
     bool mpi = yk__plugin_describe(yk__comm_plugin_request("mpi"), path, sizeof(path)) != NULL;
     yk_clear_error();
     put(group, "mpi", mpi ? "likewise, in jobs of mpirun" : "not here");
-    put(group, "nccl", "not in yoke: tensors on GPUs go by native or mpi");
+    bool nccl = yk__plugin_describe(yk__comm_plugin_request("nccl"), path, sizeof(path)) != NULL;
+    yk_clear_error();
+    put(group, "nccl", nccl ? "all operations of tensors on GPUs, each rank its own" : "not here");
 }
 
 /* What a plug-in was built with; it is not started. */
@@ -176,6 +178,7 @@ static void add_libraries(json_t *group)
     put(group, "C library", "glibc %s", gnu_get_libc_version());
     add_plugin(group, "mpi backend", yk__comm_plugin_request("mpi"));
     add_plugin(group, "cuda backend", yk__cuda_plugin_request());
+    add_plugin(group, "nccl backend", yk__comm_plugin_request("nccl"));
     add_cuda(group);
     add_nccl(group);
 }

@@ -55,7 +55,7 @@ yk_status ranks_sum(ranks *r, double *numbers, int count)
     for (int i = 0; i < SIGNALS; i++)
         all[8 + i] = cli_interrupted() == signals[i];
     memcpy(yk_tensor_data(r->numbers), all, sizeof(all));
-    yk_status status = yk_all_reduce(r->numbers, YK_OP_SUM, NULL);
+    yk_status status = YK__HOST_TENSORS(yk_all_reduce(r->numbers, YK_OP_SUM, NULL));
     if (status)
         return status;
     memcpy(all, yk_tensor_data(r->numbers), sizeof(all));
@@ -78,7 +78,7 @@ yk_status ranks_broadcast_buffers(const ranks *r, yk_module *m)
     yk_state_dict *all = parameters ? yk_module_state_dict(m) : NULL;
     for (int64_t i = 0; !status && i < yk_state_dict_count(all); i++)
         if (yk_state_dict_find(yk__parameters_list(parameters), yk_state_dict_name(all, i)) < 0)
-            status = yk_broadcast(yk_state_dict_at(all, i), 0, NULL);
+            status = YK__HOST_TENSORS(yk_broadcast(yk_state_dict_at(all, i), 0, NULL));
     yk_scope_end(scope);
     return status ? status : yk__error_code();
 }

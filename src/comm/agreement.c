@@ -36,7 +36,7 @@ yk_status yk__gather_bytes(const void *own, void *all, size_t bytes, yk_process_
     yk_status status = part && whole ? YK_OK : yk__error_code();
     if (!status) {
         memcpy(part->data, own, bytes);
-        status = yk_all_gather(whole, part, group);
+        status = YK__HOST_TENSORS(yk_all_gather(whole, part, group));
     }
     if (!status)
         memcpy(all, whole->data, bytes * count);
@@ -145,7 +145,7 @@ yk_status yk__ranks_broadcast(yk_process_group *group, char **data, size_t *size
     if (!status && root)
         *(int64_t *)length->data = (int64_t)*size;
     if (!status)
-        status = yk_broadcast(length, 0, group);
+        status = YK__HOST_TENSORS(yk_broadcast(length, 0, group));
     if (!status) {
         *size = (size_t) * (int64_t *)length->data;
         bytes = bytes_new(*size);
@@ -154,7 +154,7 @@ yk_status yk__ranks_broadcast(yk_process_group *group, char **data, size_t *size
     if (!status && root)
         memcpy(bytes->data, *data, *size);
     if (!status)
-        status = yk_broadcast(bytes, 0, group);
+        status = YK__HOST_TENSORS(yk_broadcast(bytes, 0, group));
     if (!status && !root) {
         *data = yk__calloc(1, *size + 1);
         if (*data)

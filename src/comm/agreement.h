@@ -20,6 +20,19 @@ typedef struct yk__rank_status {
     char host[64], message[sizeof((yk_error){0}.message)];
 } yk__rank_status;
 
+/* Collectives that `call` makes may be of tensors on the CPU in a group of a backend for GPUs alone (nccl), which
+ * refuses those of programs: they go by its control group. For what the library itself has to say to other ranks.
+ * (collectives.c) */
+#define YK__HOST_TENSORS(call)                                                                                         \
+    ({                                                                                                                 \
+        yk__host_tensors_begin();                                                                                      \
+        __typeof__(call) yk__of_host = (call);                                                                         \
+        yk__host_tensors_end();                                                                                        \
+        yk__of_host;                                                                                                   \
+    })
+void yk__host_tensors_begin(void);
+void yk__host_tensors_end(void);
+
 /* 0 and 1 without a group. */
 int yk__own_rank(yk_process_group *group);
 int yk__rank_count(yk_process_group *group);

@@ -32,8 +32,8 @@ typedef enum yk__comm_kind {
 } yk__comm_kind;
 
 /*
- * One operation, checked. Memory is contiguous and of the CPU; it is valid, and not touched by others, until the
- * operation is done. NULL where a rank has no part in it, or where it has no bytes.
+ * One operation, checked. Memory is contiguous, and of the CPU but where `on_device` says otherwise; it is valid, and
+ * not touched by others, until the operation is done. NULL where a rank has no part in it, or where it has no bytes.
  *
  *   kind            in                    out                  count
  *   all_reduce      count                 the same memory      elements
@@ -57,6 +57,10 @@ typedef struct yk__comm_op {
     const void *in;
     void *out;
     const int64_t *in_counts, *out_counts; /* all_to_all: elements by rank */
+    /* Of a backend with `mark`: memory of this GPU, for what is queued on it before `marked`. */
+    bool on_device;
+    int device;
+    void *marked;
 } yk__comm_op;
 
 /* Whether the kind has a reduction, a root. */
@@ -152,6 +156,13 @@ typedef struct yk__comm_backend {
      */
     yk_status (*collective[YK__COMM_COLLECTIVES])(void *state, const yk__comm_op *op);
 
+    /* NULL in a backend of the host's memory: tensors of GPUs come to it by way of that (staging.c). Else collectives
+     * take tensors of GPUs where they are, `on_device`, and those on the CPU are the library's own. Notes for an
+     * operation what is queued on this GPU now: it begins behind that. Called before the operation has its number, by
+     * the thread that calls it, in the order of calls; fails where the rank cannot take this GPU. `what` names the
+     * operation in errors. */
+    yk_status (*mark)(void *state, const char *what, int device, void **marked);
+
     /* Begins a message and gives its handle at once; op is copied. Called from any thread, also during a collective. */
     yk_status (*post)(void *state, const yk__comm_op *op, void **message);
     /* Drives all messages of the rank for up to `seconds` (0: looks once) and returns as soon as this one is done;
@@ -171,6 +182,14 @@ typedef struct yk__comm_backend {
 } yk__comm_backend;
 
 extern const yk__comm_backend yk__comm_native;
+/* For a backend that moves the bytes itself (nccl), with a group of native beside its own: in place of the slot, the
+ * ranks agree on the operation, as they do at the beginning of each. */
+yk_status yk__native_agree(void *state, const yk__comm_op *op);
+/* While it moves them, for `waited` seconds so far: fails where the group is broken; *ended is a rank of this host
+ * whose process has ended, or -1. */
+yk_status yk__native_watch(void *state, double waited, int *ended);
+/* "rank 1 (host a, pid 12)" */
+const char *yk__native_describe_rank(const void *state, int rank, char *buffer, size_t size);
 /* Says in the store that the group of this name is over, for native ranks that come to it later. */
 void yk__native_mark_failed(yk_store *store, const char *name);
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/agreement.h"
 #include "comm/group.h"
 
 /* A group that can do something, whose size is then known. */
@@ -20,7 +21,32 @@ static yk__group *member(const char *what, yk_process_group *handle)
     return g && !yk__group_check_process(what, g) ? g : NULL;
 }
 
-static yk_status check_tensor(const char *what, const char *role, const yk_tensor *x)
+static _Thread_local int host_tensors; /* how many begins of this thread have no end yet */
+
+void yk__host_tensors_begin(void)
+{
+    host_tensors++;
+}
+
+void yk__host_tensors_end(void)
+{
+    host_tensors--;
+}
+
+/* PyTorch: "No backend type associated with device type cpu". */
+static yk_status check_device(const yk__group *g, const char *what, const char *role, const yk_tensor *x)
+{
+    char device[16];
+    if (!g->backend->mark || host_tensors || !yk__backend_for(x)->host_memory)
+        return YK_OK;
+    return yk__fail(
+        YK_ERR_DEVICE,
+        "%s: %s is on %s, and the backend '%s' of group '%s' has no type of device but cuda; 'native' takes "
+        "tensors on CPUs and GPUs",
+        what, role, yk_device_format(yk__device_of(x), device), g->backend->name, g->name);
+}
+
+static yk_status check_tensor(const yk__group *g, const char *what, const char *role, const yk_tensor *x)
 {
     char text[200];
     if (yk__is_freed(x))
@@ -31,7 +57,7 @@ static yk_status check_tensor(const char *what, const char *role, const yk_tenso
         if (x->stride[d] == 0 && x->shape[d] > 1)
             return yk__fail(YK_ERR_SHAPE, "%s: %s %s is expanded: several elements share memory", what, role,
                             yk_shape_format(x, text, sizeof(text)));
-    return YK_OK;
+    return check_device(g, what, role, x);
 }
 
 static yk_status check_rank(const char *what, const char *role, const yk__group *g, int rank)
@@ -130,7 +156,7 @@ static yk__call call_of(yk__comm_kind kind, yk_reduce_op op, int peer, yk_tensor
 static yk__group *prepare_yk_all_reduce(yk_tensor *x, yk_reduce_op op, yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("all_reduce", group);
-    if (!g || check_tensor("all_reduce", "the tensor", x) || check_reduction("all_reduce", op, x))
+    if (!g || check_tensor(g, "all_reduce", "the tensor", x) || check_reduction("all_reduce", op, x))
         return NULL;
     *call = call_of(YK__COMM_ALL_REDUCE, op, -1, x, x, x);
     return g;
@@ -141,7 +167,7 @@ BOTH_FORMS(yk_all_reduce, yk_all_reduce_async, (yk_tensor * x, yk_reduce_op op, 
 static yk__group *prepare_yk_reduce(yk_tensor *x, int dst, yk_reduce_op op, yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("reduce", group);
-    if (!g || check_tensor("reduce", "the tensor", x) || check_reduction("reduce", op, x) ||
+    if (!g || check_tensor(g, "reduce", "the tensor", x) || check_reduction("reduce", op, x) ||
         check_rank("reduce", "dst", g, dst))
         return NULL;
     *call = call_of(YK__COMM_REDUCE, op, dst, x, dst == g->rank ? x : NULL, x);
@@ -153,7 +179,7 @@ BOTH_FORMS(yk_reduce, yk_reduce_async, (yk_tensor * x, int dst, yk_reduce_op op,
 static yk__group *prepare_yk_broadcast(yk_tensor *x, int src, yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("broadcast", group);
-    if (!g || check_tensor("broadcast", "the tensor", x) || check_rank("broadcast", "src", g, src))
+    if (!g || check_tensor(g, "broadcast", "the tensor", x) || check_rank("broadcast", "src", g, src))
         return NULL;
     bool root = src == g->rank;
     *call = call_of(YK__COMM_BROADCAST, YK_OP_SUM, src, root ? x : NULL, root ? NULL : x, x);
@@ -164,7 +190,7 @@ BOTH_FORMS(yk_broadcast, yk_broadcast_async, (yk_tensor * x, int src, yk_process
 static yk__group *prepare_yk_all_gather(yk_tensor *out, yk_tensor *in, yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("all_gather", group);
-    if (!g || check_tensor("all_gather", "in", in) || check_tensor("all_gather", "out", out) ||
+    if (!g || check_tensor(g, "all_gather", "in", in) || check_tensor(g, "all_gather", "out", out) ||
         check_parts("all_gather", "out", out, "in", in, g->world_size, g->rank))
         return NULL;
     *call = call_of(YK__COMM_ALL_GATHER, YK_OP_SUM, -1, in, out, in);
@@ -176,11 +202,11 @@ BOTH_FORMS(yk_all_gather, yk_all_gather_async, (yk_tensor * out, yk_tensor *in, 
 static yk__group *prepare_yk_gather(yk_tensor *out, yk_tensor *in, int dst, yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("gather", group);
-    if (!g || check_tensor("gather", "in", in) || check_rank("gather", "dst", g, dst))
+    if (!g || check_tensor(g, "gather", "in", in) || check_rank("gather", "dst", g, dst))
         return NULL;
     bool root = dst == g->rank;
     if (root &&
-        (check_tensor("gather", "out", out) || check_parts("gather", "out", out, "in", in, g->world_size, g->rank)))
+        (check_tensor(g, "gather", "out", out) || check_parts("gather", "out", out, "in", in, g->world_size, g->rank)))
         return NULL;
     *call = call_of(YK__COMM_GATHER, YK_OP_SUM, dst, in, root ? out : NULL, in);
     return g;
@@ -191,11 +217,11 @@ BOTH_FORMS(yk_gather, yk_gather_async, (yk_tensor * out, yk_tensor *in, int dst,
 static yk__group *prepare_yk_scatter(yk_tensor *out, yk_tensor *in, int src, yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("scatter", group);
-    if (!g || check_tensor("scatter", "out", out) || check_rank("scatter", "src", g, src))
+    if (!g || check_tensor(g, "scatter", "out", out) || check_rank("scatter", "src", g, src))
         return NULL;
     bool root = src == g->rank;
     if (root &&
-        (check_tensor("scatter", "in", in) || check_parts("scatter", "in", in, "out", out, g->world_size, g->rank)))
+        (check_tensor(g, "scatter", "in", in) || check_parts("scatter", "in", in, "out", out, g->world_size, g->rank)))
         return NULL;
     *call = call_of(YK__COMM_SCATTER, YK_OP_SUM, src, root ? in : NULL, out, out);
     return g;
@@ -207,7 +233,7 @@ static yk__group *prepare_yk_reduce_scatter(yk_tensor *out, yk_tensor *in, yk_re
                                             yk__call *call)
 {
     yk__group *g = member("reduce_scatter", group);
-    if (!g || check_tensor("reduce_scatter", "in", in) || check_tensor("reduce_scatter", "out", out) ||
+    if (!g || check_tensor(g, "reduce_scatter", "in", in) || check_tensor(g, "reduce_scatter", "out", out) ||
         check_reduction("reduce_scatter", op, in) ||
         check_parts("reduce_scatter", "in", in, "out", out, g->world_size, g->rank))
         return NULL;
@@ -243,7 +269,7 @@ static yk__group *prepare_yk_all_to_all(yk_tensor *out, yk_tensor *in, const int
                                         const int64_t *in_splits, yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("all_to_all", group);
-    if (!g || check_tensor("all_to_all", "in", in) || check_tensor("all_to_all", "out", out))
+    if (!g || check_tensor(g, "all_to_all", "in", in) || check_tensor(g, "all_to_all", "out", out))
         return NULL;
     if (in->dtype != out->dtype) {
         yk__fail(YK_ERR_DTYPE, "all_to_all: in is %s but out is %s", yk_dtype_name((yk_dtype)in->dtype),
@@ -284,7 +310,7 @@ static yk__group *prepare_message(const char *what, yk__comm_kind kind, yk_tenso
 {
     bool send = kind == YK__COMM_SEND;
     yk__group *g = member(what, group);
-    if (!g || check_tensor(what, "the tensor", x) || check_rank(what, send ? "dst" : "src", g, peer))
+    if (!g || check_tensor(g, what, "the tensor", x) || check_rank(what, send ? "dst" : "src", g, peer))
         return NULL;
     if (tag < 0) {
         yk__fail(YK_ERR_ARGUMENT, "%s: tag %d is negative", what, tag);

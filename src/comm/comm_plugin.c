@@ -12,6 +12,13 @@ static const yk__comm_services services = {
     .store_set = yk_store_set,
     .store_get = yk_store_get,
     .store_name = yk_store_name,
+    .kind_name = yk__comm_kind_name,
+    .native = &yk__comm_native,
+    .native_agree = yk__native_agree,
+    .native_watch = yk__native_watch,
+    .native_rank_name = yk__native_describe_rank,
+    .workspace_get = yk__workspace_get,
+    .storage_release = yk__storage_release,
 };
 
 static const yk__plugin_request requests[] = {
@@ -25,6 +32,16 @@ static const yk__plugin_request requests[] = {
                     "libopenmpi-dev openmpi-bin, then make)",
         .to_load = "Debian: apt-get install libopenmpi3 openmpi-bin",
         .global_symbols = true, /* Open MPI's own plug-ins look for its symbols among the global ones */
+    },
+    {
+        .name = "nccl",
+        .interface = YK__COMM_PLUGIN_INTERFACE,
+        .what = "the 'nccl' backend of collectives",
+        .sizes = YK__COMM_PLUGIN_SIZES,
+        .services = &services,
+        .to_build = "it is built and installed with yoke where the CUDA toolkit and nccl.h are found (make "
+                    "CUDA_HOME=...)",
+        .to_load = "it needs the C library alone: build it on this system, or on an older one",
     },
 };
 

@@ -17,6 +17,15 @@ typedef struct yk__comm_services {
     yk_status (*store_set)(yk_store *store, const char *key, const void *value, size_t size);
     yk_status (*store_get)(yk_store *store, const char *key, void **value, size_t *size, double timeout);
     const char *(*store_name)(const yk_store *store);
+    const char *(*kind_name)(yk__comm_kind kind);
+    /* For a backend with a group of native beside its own: `state` is that group's. */
+    const yk__comm_backend *native;
+    yk_status (*native_agree)(void *state, const yk__comm_op *op);
+    yk_status (*native_watch)(void *state, double waited, int *ended);
+    const char *(*native_rank_name)(const void *state, int rank, char *buffer, size_t size);
+    /* For one that works in the memory of GPUs. */
+    void *(*workspace_get)(yk_device device, size_t bytes, yk__storage **handle);
+    void (*storage_release)(yk__storage *storage);
 } yk__comm_services;
 
 #define YK__COMM_PLUGIN_INTERFACE "comm"

@@ -29,12 +29,9 @@ static const yk__comm_backend *find_backend(const char *name)
         wanted = "native";
     if (strcmp(wanted, yk__comm_native.name) == 0 || strcmp(wanted, "gloo") == 0) /* PyTorch's name for such a one */
         return &yk__comm_native;
-    if (strcmp(wanted, "nccl") == 0) {
-        yk__fail(YK_ERR_UNSUPPORTED, "backend 'nccl': %s",
-                 yk_device_count(YK_CUDA) == 0
-                     ? "it is for NVIDIA GPUs, and there are none here (`yoke doctor` says why); 'native', or 'gloo', "
-                       "is the backend of CPUs"
-                     : "yoke has none; 'native', or 'gloo', carries tensors of GPUs by way of the host's memory");
+    if (strcmp(wanted, "nccl") == 0 && yk_device_count(YK_CUDA) == 0) {
+        yk__fail(YK_ERR_UNSUPPORTED, "backend 'nccl': it is for NVIDIA GPUs, and there are none here (`yoke doctor` "
+                                     "says why); 'native', or 'gloo', is the backend of CPUs");
         return NULL;
     }
     bool encrypted;
@@ -42,12 +39,14 @@ static const yk__comm_backend *find_backend(const char *name)
         return NULL;
     if (encrypted) {
         yk__fail(YK_ERR_UNSUPPORTED,
-                 "the job is to be encrypted (--encrypt, YOKE_ENCRYPT), and what goes by MPI cannot be");
+                 "the job is to be encrypted (--encrypt, YOKE_ENCRYPT), and what goes by %s cannot be",
+                 strcmp(wanted, "nccl") == 0 ? "NCCL" : "MPI");
         return NULL;
     }
     if (yk__comm_plugin_request(wanted))
         return yk__comm_plugin(wanted);
-    yk__fail(YK_ERR_UNSUPPORTED, "unknown backend of collectives '%s': there are 'native' ('gloo') and 'mpi'", wanted);
+    yk__fail(YK_ERR_UNSUPPORTED, "unknown backend of collectives '%s': there are 'native' ('gloo'), 'nccl' and 'mpi'",
+             wanted);
     return NULL;
 }
 

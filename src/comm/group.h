@@ -58,6 +58,8 @@ typedef struct yk__call {
     yk_tensor *in, *out;
     int64_t *counts;             /* owned: in_counts and out_counts */
     struct yk__staging *staging; /* of tensors that the host cannot touch, else NULL */
+    /* Retained: contiguous ones in place of tensors of GPUs that are not, where the backend takes those as they are. */
+    yk_tensor *dense_in, *dense_out;
 } yk__call;
 
 struct yk_work {

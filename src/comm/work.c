@@ -14,10 +14,18 @@
 
 enum { LET_GO = 30 /* seconds that a device may take to be done with memory it copies from */ };
 
+static bool is_message(const yk__comm_op *op)
+{
+    return op->kind >= YK__COMM_COLLECTIVES;
+}
+
 static void call_clear(yk__call *call)
 {
     free(call->counts);
     call->counts = NULL;
+    yk_tensor_release(call->dense_in);
+    yk_tensor_release(call->dense_out);
+    call->dense_in = call->dense_out = NULL;
 }
 
 static void work_destroy(void *object)
@@ -84,12 +92,36 @@ static yk_status unstage(yk__call *call, yk_tensor *staged_out)
     return staged_out ? yk__raw_copy(call->out, staged_out) : YK_OK;
 }
 
+/* Whether the backend takes the call's tensors where they are, on a GPU. */
+static bool is_on_device(const yk__group *g, const yk__call *call)
+{
+    return g->backend->mark && !is_message(&call->op) && yk__staging_needed(call);
+}
+
+/* For such a call, by the thread that makes it: its memory is contiguous, and what the device has to do before is
+ * noted.
+ */
+static yk_status mark_call(yk__group *g, yk__call *call)
+{
+    const char *what = yk__comm_kind_name(call->op.kind);
+    yk_tensor *both[2] = {call->in, call->out};
+    yk_status status = yk__same_device(what, 2, both);
+    if (!status)
+        status = stage(call, &call->dense_in, &call->dense_out);
+    call->op.on_device = true;
+    call->op.device = yk__device_of(call->in ? call->in : call->out).index;
+    return status ? status : g->backend->mark(g->state, what, call->op.device, &call->op.marked);
+}
+
 /* In the backend, without the lock. */
 static yk_status carry_out(yk__group *g, yk__call *call)
 {
     yk_tensor *staged_in = NULL, *staged_out = NULL;
-    yk_status status =
-        call->staging ? yk__staging_wait(call->staging, g->timeout, &call->op) : stage(call, &staged_in, &staged_out);
+    yk_status status = YK_OK;
+    if (call->staging)
+        status = yk__staging_wait(call->staging, g->timeout, &call->op);
+    else if (!call->op.on_device)
+        status = stage(call, &staged_in, &staged_out);
     if (status) { /* the others wait for this operation, which will not happen */
         const yk_error *error = yk_last_error();
         yk__progress_failed();
@@ -104,7 +136,7 @@ static yk_status carry_out(yk__group *g, yk__call *call)
     if (call->staging)
         yk__staging_end_turn(call->staging);
     else if (!status)
-        status = unstage(call, staged_out);
+        status = unstage(call, call->op.on_device ? call->dense_out : staged_out);
     yk_tensor_release(staged_in);
     yk_tensor_release(staged_out);
     return status;
@@ -187,8 +219,9 @@ static yk_status enqueue(yk__group *g, yk_work *work)
  */
 static yk_work *queue_work(yk__group *g, yk__call *call)
 {
+    bool on_device = is_on_device(g, call);
     call->staging = NULL;
-    if (yk__staging_needed(call) && !(call->staging = yk__staging_create(call))) {
+    if (!on_device && yk__staging_needed(call) && !(call->staging = yk__staging_create(call))) {
         call_clear(call);
         return NULL;
     }
@@ -199,6 +232,8 @@ static yk_work *queue_work(yk__group *g, yk__call *call)
     }
     pthread_mutex_lock(&g->lock);
     yk_status status = call->staging ? yk__staging_queue(call->staging) : YK_OK;
+    if (on_device)
+        status = mark_call(g, &work->call);
     if (!status)
         status = enqueue(g, work);
     pthread_mutex_unlock(&g->lock);
@@ -211,13 +246,19 @@ static yk_work *queue_work(yk__group *g, yk__call *call)
 
 static yk_status run_collective(yk__group *g, yk__call *call)
 {
-    if (yk__staging_needed(call)) {
+    bool on_device = is_on_device(g, call);
+    if (yk__staging_needed(call) && !on_device) {
         yk_work *work = queue_work(g, call);
         yk_status status = work ? yk_work_wait(work) : yk__error_code();
         yk_work_release(work);
         return status;
     }
     pthread_mutex_lock(&g->lock);
+    if (on_device && mark_call(g, call)) {
+        pthread_mutex_unlock(&g->lock);
+        call_clear(call);
+        return yk__error_code();
+    }
     if (!g->running && !g->first) {
         g->running = true;
         call->op.number = ++g->collectives;
@@ -341,11 +382,6 @@ static yk_work *start_message(yk__group *g, yk__call *call)
 }
 
 /* ---- both -------------------------------------------------------------------------------------------------------- */
-static bool is_message(const yk__comm_op *op)
-{
-    return op->kind >= YK__COMM_COLLECTIVES;
-}
-
 /* What broke the group while this rank was elsewhere is dumped as if the rank had been there. */
 static yk_status check_group(yk__group *g)
 {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "ops/op.h"
+#include "tensor/host_tensor.h"
 
 /* ---- triangles ---- */
 
@@ -313,9 +314,10 @@ yk_tensor *yk_linspace(double start, double end, int64_t steps, const yk_tensor_
         return NULL;
     }
     yk_tensor_options o = options ? *options : (yk_tensor_options){0};
-    yk_tensor_options plain = {.dtype = YK_F64};
+    if (yk__tensor_check("linspace", 1, &steps, &(yk_tensor_options){.dtype = YK_F64, .device = o.device}))
+        return NULL;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *host = yk_empty(1, &steps, &plain);
+    yk_tensor *host = yk__scope_own(yk__host_zeros(1, &steps, YK_F64));
     double *values = host ? host->data : NULL, step = steps > 1 ? (end - start) / (double)(steps - 1) : 0;
     for (int64_t i = 0; values && i < steps; i++)
         values[i] = i < steps / 2 || steps == 1 ? start + (double)i * step : end - (double)(steps - 1 - i) * step;

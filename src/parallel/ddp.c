@@ -9,6 +9,7 @@
 #include "nn/module.h"
 #include "parallel/reducer.h"
 #include "parallel/replicas.h"
+#include "tensor/host_tensor.h"
 
 typedef struct ddp {
     yk_module *inner; /* the child */
@@ -212,9 +213,7 @@ static yk_status list_parameters(yk__reducer *r)
 static yk_status make_used(yk__reducer *r)
 {
     int64_t count = r->count;
-    yk_scope scope = yk_scope_begin();
-    r->used = yk_tensor_retain(yk_zeros(1, &count, &(yk_tensor_options){.dtype = YK_U8}));
-    yk_scope_end(scope);
+    r->used = yk__host_zeros(1, &count, YK_U8);
     return r->used ? YK_OK : yk__error_code();
 }
 

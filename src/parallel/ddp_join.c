@@ -9,19 +9,18 @@
  *     rank 0   F B0 B1   F B0 B1   F B0 B1   -
  *     rank 1   F B0 B1   - B0 B1   - B0 B1   -     -: an empty header, then what the others' say
  */
+#include "comm/agreement.h"
 #include "parallel/reducer.h"
+#include "tensor/host_tensor.h"
 
 enum { FIELDS = sizeof(yk__join_header) / sizeof(int64_t) };
 
 static yk_status make_tensors(yk__reducer *r)
 {
-    const yk_tensor_options i64 = {.dtype = YK_I64};
-    yk_scope scope = yk_scope_begin();
     if (!r->join.mine)
-        r->join.mine = yk_tensor_retain(yk_zeros(YK_SHAPE(FIELDS), &i64));
+        r->join.mine = yk__host_zeros(YK_SHAPE(FIELDS), YK_I64);
     if (!r->join.all)
-        r->join.all = yk_tensor_retain(yk_zeros(YK_SHAPE(r->world_size, FIELDS), &i64));
-    yk_scope_end(scope);
+        r->join.all = yk__host_zeros(YK_SHAPE(r->world_size, FIELDS), YK_I64);
     return r->join.mine && r->join.all ? YK_OK : yk__error_code();
 }
 
@@ -79,7 +78,7 @@ static yk_status check_early(yk__reducer *r)
 static yk_status exchange(yk__reducer *r, yk__join_header header, yk__join_header *next)
 {
     set_header(r, header);
-    yk_status status = yk_all_gather(r->join.all, r->join.mine, r->group);
+    yk_status status = YK__HOST_TENSORS(yk_all_gather(r->join.all, r->join.mine, r->group));
     return status ? status : read_headers(r, next);
 }
 
@@ -94,7 +93,7 @@ yk_status yk__join_backward(yk__reducer *r)
 {
     set_header(r, (yk__join_header){.step = YK__JOIN_BACKWARD});
     yk_scope scope = yk_scope_begin();
-    r->join.work = yk_work_retain(yk_all_gather_async(r->join.all, r->join.mine, r->group));
+    r->join.work = yk_work_retain(YK__HOST_TENSORS(yk_all_gather_async(r->join.all, r->join.mine, r->group)));
     yk_scope_end(scope);
     return r->join.work ? YK_OK : yk__error_code();
 }

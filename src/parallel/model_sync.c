@@ -9,6 +9,7 @@
 #include "comm/agreement.h"
 #include "nn/module.h"
 #include "parallel/reducer.h"
+#include "tensor/host_tensor.h"
 
 /* ---- are they alike ---------------------------------------------------------------------------------------------- */
 
@@ -85,10 +86,10 @@ static yk_status explain(yk__reducer *r, const char *mine, model_summary *own, m
 {
     int64_t bytes = (int64_t)all[0].bytes;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *text = yk_zeros(YK_SHAPE(bytes + 1), &(yk_tensor_options){.dtype = YK_U8});
+    yk_tensor *text = yk__scope_own(yk__host_zeros(YK_SHAPE(bytes + 1), YK_U8));
     if (text && r->rank == 0)
         memcpy(text->data, mine, (size_t)bytes);
-    yk_status status = text ? yk_broadcast(text, 0, r->group) : yk__error_code();
+    yk_status status = text ? YK__HOST_TENSORS(yk_broadcast(text, 0, r->group)) : yk__error_code();
     if (!status)
         describe_difference(mine, text->data, own->difference, sizeof(own->difference));
     yk_scope_end(scope);
@@ -159,13 +160,25 @@ static yk_status copy_pieces(int count, yk_tensor *const *tensors, yk_tensor *fl
     return status;
 }
 
+/* Where the bytes travel: on the GPU that has all of the tensors, else in memory that the host's ranks share. */
+static yk_device flat_device(int count, yk_tensor *const *tensors)
+{
+    yk_device device = yk__device_of(tensors[0]), host = {YK_CPU, 0};
+    for (int i = 0; i < count; i++)
+        if (device.type == YK_CPU || !yk_device_equal(yk__device_of(tensors[i]), device))
+            return host;
+    return device;
+}
+
 static yk_status broadcast_piece(int count, yk_tensor *const *tensors, size_t bytes, int src, yk_process_group *group,
                                  yk_tensor **flat)
 {
     int64_t size = (int64_t)bytes;
-    if (!*flat || (*flat)->numel != size) {
+    yk_tensor_options o = {.dtype = YK_U8, .device = flat_device(count, tensors)};
+    if (!*flat || (*flat)->numel != size || !yk_device_equal(yk__device_of(*flat), o.device)) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor *made = yk_tensor_retain(yk_comm_alloc(1, &size, &(yk_tensor_options){.dtype = YK_U8}));
+        yk_tensor *made =
+            yk_tensor_retain(o.device.type == YK_CPU ? yk_comm_alloc(1, &size, &o) : yk_empty(1, &size, &o));
         yk_scope_end(scope);
         if (!made)
             return yk__error_code();
@@ -175,7 +188,7 @@ static yk_status broadcast_piece(int count, yk_tensor *const *tensors, size_t by
     bool root = yk_rank(group) == src;
     yk_status status = root ? copy_pieces(count, tensors, *flat, true) : YK_OK;
     if (!status)
-        status = yk_broadcast(*flat, src, group);
+        status = YK__HOST_TENSORS(yk_broadcast(*flat, src, group));
     return status || root ? status : copy_pieces(count, tensors, *flat, false);
 }
 

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/agreement.h"
 #include "parallel/reducer.h"
+#include "tensor/host_tensor.h"
 
 /* ---- starting and waiting ---------------------------------------------------------------------------------------- */
 
@@ -52,7 +54,7 @@ yk_status yk__reducer_start_used(yk__reducer *r)
     for (int i = 0; i < r->count; i++)
         used[i] = r->parameters[i].used;
     yk_scope scope = yk_scope_begin();
-    r->used_work = yk_work_retain(yk_all_reduce_async(r->used, YK_OP_MAX, r->group));
+    r->used_work = yk_work_retain(YK__HOST_TENSORS(yk_all_reduce_async(r->used, YK_OP_MAX, r->group)));
     yk_scope_end(scope);
     return r->used_work ? YK_OK : yk__error_code();
 }
@@ -141,10 +143,10 @@ yk_status yk__reducer_settle(yk__reducer *r, int src)
 {
     int64_t count = r->count;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *order_of_root = yk_full(1, &count, -1, &(yk_tensor_options){.dtype = YK_I64});
-    for (int i = 0; order_of_root && i < r->n_seen; i++)
-        ((int64_t *)order_of_root->data)[i] = r->seen[i];
-    yk_status status = order_of_root ? yk_broadcast(order_of_root, src, r->group) : yk__error_code();
+    yk_tensor *order_of_root = yk__scope_own(yk__host_zeros(1, &count, YK_I64));
+    for (int i = 0; order_of_root && i < r->count; i++)
+        ((int64_t *)order_of_root->data)[i] = i < r->n_seen ? r->seen[i] : -1;
+    yk_status status = order_of_root ? YK__HOST_TENSORS(yk_broadcast(order_of_root, src, r->group)) : yk__error_code();
     int *order = status ? NULL : yk__calloc((size_t)count + 1, sizeof(*order));
     if (order)
         status = order_from(r, order_of_root->data, order);

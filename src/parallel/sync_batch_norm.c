@@ -18,6 +18,7 @@
 #include "nn/module.h"
 #include "ops/op.h"
 #include "parallel/reducer.h"
+#include "tensor/host_tensor.h"
 
 enum { X, WEIGHT, BIAS, RESIDUAL, DIFFERENTIABLE };
 
@@ -73,14 +74,14 @@ static yk_status add_sums(const sync_context *c, const yk_tensor *gbias, const y
 {
     int64_t channels = c->x.shape[1], both = 2 * channels;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_empty(1, &both, &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *x = yk__scope_own(yk__host_zeros(1, &both, YK_F64));
     double *own = x ? x->data : NULL;
     yk_status status = x ? read_vector(gbias, channels, own) : yk__error_code();
     if (!status)
         status = read_vector(gweight, channels, own + channels);
     double began = yk__now();
     if (!status)
-        status = yk_all_reduce(x, YK_OP_SUM, c->group);
+        status = YK__HOST_TENSORS(yk_all_reduce(x, YK_OP_SUM, c->group));
     waited += yk__now() - began;
     if (!status)
         memcpy(sums, own, (size_t)both * sizeof(double));

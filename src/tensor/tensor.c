@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensor/tensor.h"
+#include "tensor/host_tensor.h"
 
 static void tensor_destroy(void *object)
 {
@@ -127,12 +127,22 @@ yk_status yk__tensor_check(const char *what, int ndim, const int64_t *shape, con
     return yk__device_check(o.device);
 }
 
+yk_tensor *yk__host_zeros(int ndim, const int64_t *shape, yk_dtype dtype)
+{
+    yk_tensor *x = yk__tensor_new(ndim, shape, NULL, dtype, (yk_device){YK_CPU, 0});
+    if (x)
+        memset(x->data, 0, (size_t)x->numel * yk_dtype_size(dtype));
+    return x;
+}
+
+yk_device_type yk__default_device_type;
+
 yk_tensor *yk__tensor_from_options(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
-    if (yk__tensor_check(what, ndim, shape, options))
-        return NULL;
     yk_tensor_options o = options ? *options : (yk_tensor_options){0};
-    return yk__tensor_new(ndim, shape, NULL, o.dtype, o.device);
+    if (yk_device_equal(o.device, (yk_device){YK_CPU, 0}))
+        o.device = yk__default_device_type == YK_CPU ? o.device : yk_current_device(yk__default_device_type);
+    return yk__tensor_check(what, ndim, shape, &o) ? NULL : yk__tensor_new(ndim, shape, NULL, o.dtype, o.device);
 }
 
 yk_tensor *yk__tensor_view(yk_tensor *base, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset)

@@ -55,6 +55,13 @@ else
     says out "YOKE_CUDA_DEVICES_PER_GPU=many 1 64"
     exits 2 "a device that is not there" train --device cuda:1
     says err "device cuda:1 1 device"
+    # Of a host's processes each has a GPU of its own, which NCCL insists on.
+    if [ -e "$build/emulator/yoke-nccl.so" ]; then
+        YOKE_EMULATOR_GPUS=2 YOKE_COMM_BACKEND=nccl exits 0 "two processes with NCCL" \
+            run -n 2 -- "$YOKE" train --device cuda --steps 1 --batch-size 4 --no-eval
+    else
+        skip "two processes with NCCL" "this build has no nccl backend"
+    fi
     unset YOKE_BACKEND_PATH
 fi
 

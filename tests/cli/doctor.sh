@@ -13,7 +13,7 @@ for name in host version oneDNN libsodium jansson zlib libpng xxHash processor k
 done
 ok "libraries have versions" grep -qE '^  oneDNN +[0-9]+\.[0-9]+\.[0-9]+$' out
 ok "backends of collectives" grep -qE '^  native, gloo +all operations of tensors on CPUs, and on GPUs' out
-ok "and what is none" grep -qE '^  nccl +not in yoke' out
+ok "NCCL's too" grep -qE '^  nccl +(all operations of tensors on GPUs|not here)' out
 says out "no problems found"
 ok "kernels as chosen" grep -qE '^  kernels +(v4|v3|base)' out
 YOKE_CPU_ISA=base run doctor

@@ -38,6 +38,8 @@ enum rank_layout {
 };
 static enum rank_layout test_layout = ONE_HOST;
 static const char *test_hosts;
+/* Each rank's current GPU is that of its number. */
+static bool test_gpus;
 
 static inline const char *host_of_rank(int rank)
 {
@@ -142,7 +144,9 @@ static inline void run_rank(rank_plan *p)
         if (!c->group)
             snprintf(c->failure, FAILURE, "rank %d did not join: %s", c->rank, yk_last_error()->message);
     }
-    if (c->group || !p->join)
+    if (test_gpus && yk_set_device((yk_device){YK_CUDA, (int16_t)c->rank}))
+        snprintf(c->failure, FAILURE, "rank %d has no GPU: %s", c->rank, yk_last_error()->message);
+    else if (c->group || !p->join)
         p->fn(c);
     yk_clear_error();
     yk_scope_end(scope);

@@ -68,6 +68,10 @@ void queue_kernel(const char *name, dim3 grid, dim3 block, size_t shared_bytes, 
 bool queue_library(const char *call, cudaStream_t stream, std::function<void()> work);
 void library_fault(const char *call, const char *why);
 int present_device();
+int device_of_stream(cudaStream_t stream); /* -1: it is none */
+/* bytes_of and draw, for threads that are not in a call of the runtime. */
+void *locate(const void *address, size_t bytes, int device, const char **why);
+uint32_t draw_locked(uint32_t bound);
 
 /* Queues a kernel with its arguments, which are what they are now. */
 template <typename... P, typename... A>

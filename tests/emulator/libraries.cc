@@ -1,8 +1,8 @@
 /*
  * libraries.cc - the loader of NVIDIA's libraries, for the emulator: finds the stand-ins of their calls. Tests only.
  *
- * YOKE_EMULATOR_LIBRARIES names what is "installed": "cublasLt,cudnn" where it is not set, "" for a machine that has
- * none.
+ * YOKE_EMULATOR_LIBRARIES names what is "installed": "cublasLt,cudnn,nccl" where it is not set, "" for a machine that
+ * has none.
  */
 #include <cstdlib>
 #include <cstring>
@@ -11,8 +11,12 @@
 
 namespace emulator
 {
-static const library *const all[] = {&blas_library, &dnn_library};
-}
+static const library *const all[] = {&blas_library, &dnn_library,
+#if __has_include(<nccl.h>)
+                                     &nccl_library
+#endif
+};
+} // namespace emulator
 
 extern "C" {
 

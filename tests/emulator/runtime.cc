@@ -199,6 +199,24 @@ int emulator::present_device()
     return device_now;
 }
 
+int emulator::device_of_stream(cudaStream_t stream)
+{
+    locked hold(lock);
+    return known(stream) ? stream->device : -1;
+}
+
+void *emulator::locate(const void *address, size_t bytes, int device, const char **why)
+{
+    locked hold(lock);
+    return bytes_of(address, bytes, device, why);
+}
+
+uint32_t emulator::draw_locked(uint32_t bound)
+{
+    locked hold(lock);
+    return draw(bound);
+}
+
 /* ---- the runtime's functions ---- */
 extern "C" {
 
@@ -397,6 +415,39 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     locked hold(lock);
     if (event->recorded)
         carry_out(nullptr, event->recorded);
+    return result(cudaSuccess);
+}
+
+/* Devices go on by themselves: a look finds a step of some stream done. */
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    locked hold(lock);
+    if (lost)
+        return result(lost);
+    std::vector<CUstream_st *> able;
+    for (CUstream_st *stream : streams)
+        if (ready(stream) && !stream->queue.front().host)
+            able.push_back(stream);
+    if (!able.empty()) {
+        CUstream_st *stream = able[draw((uint32_t)able.size())];
+        step next = std::move(stream->queue.front());
+        stream->queue.pop_front();
+        next.run();
+        changed.notify_all();
+    }
+    return !event->recorded || *event->recorded ? result(cudaSuccess) : cudaErrorNotReady;
+}
+
+/* A thread may drive it: it is empty and forgotten, and not freed. */
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    locked hold(lock);
+    if (!known(stream))
+        return refuse("cudaStreamDestroy", "the stream is not one that was made");
+    carry_out(stream, nullptr);
+    for (size_t i = 0; i < streams.size(); i++)
+        if (streams[i] == stream)
+            streams.erase(streams.begin() + (ptrdiff_t)i);
     return result(cudaSuccess);
 }
 

@@ -59,7 +59,7 @@ static yk_status send_tensors(const yk_state_dict *dict, yk_process_group *group
     yk_status status = YK_OK;
     for (int64_t i = 0; i < yk_state_dict_count(dict) && !status; i++) {
         if (yk_state_dict_at(dict, i)->numel)
-            status = yk_broadcast(yk_state_dict_at(dict, i), 0, group);
+            status = YK__HOST_TENSORS(yk_broadcast(yk_state_dict_at(dict, i), 0, group));
     }
     return status;
 }

@@ -20,6 +20,11 @@ const char *yk__native_rank_name(const native *g, int rank, char *buffer, size_t
     return buffer;
 }
 
+const char *yk__native_describe_rank(const void *state, int rank, char *buffer, size_t size)
+{
+    return yk__native_rank_name(state, rank, buffer, size);
+}
+
 const char *yk__native_local_rank_name(const native *g, int local_rank, char *buffer, size_t size)
 {
     return yk__native_rank_name(g, yk__native_rank_at(g, g->host, local_rank), buffer, size);

@@ -136,6 +136,8 @@ struct native;
 /* What a group of one host and one of several do differently: chosen once, when the group is joined. */
 typedef struct yk__native_transport {
     yk_status (*collective)(struct native *g, const yk__comm_op *op);
+    /* Returns when all ranks have come to this operation and agree on it; moves no bytes. */
+    yk_status (*agree)(struct native *g, const yk__comm_op *op);
     /* Reads what other hosts have sent on the control connections, without waiting. Takes the message lock, which may
      * be held. */
     void (*progress)(struct native *g);

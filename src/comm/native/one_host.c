@@ -329,6 +329,11 @@ static yk_status all_to_all(native *g, const yk__comm_op *op)
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
+static yk_status agree(native *g, const yk__comm_op *op)
+{
+    return yk__native_begin(g, op, NULL, NULL);
+}
+
 static yk_status collective(native *g, const yk__comm_op *op)
 {
     switch (op->kind) {
@@ -340,7 +345,7 @@ static yk_status collective(native *g, const yk__comm_op *op)
     case YK__COMM_SCATTER: return scatter_or_reduce(g, op, op->peer);
     case YK__COMM_REDUCE_SCATTER: return scatter_or_reduce(g, op, -1);
     case YK__COMM_ALL_TO_ALL: return all_to_all(g, op);
-    default: return yk__native_begin(g, op, NULL, NULL); /* barrier */
+    default: return agree(g, op); /* barrier */
     }
 }
 
@@ -365,6 +370,7 @@ static void no_receivers(native *g, yk_status code, const char *cause)
 
 const yk__native_transport yk__native_one_host = {
     .collective = collective,
+    .agree = agree,
     .progress = no_progress,
     .check_hosts = no_hosts,
     .send_broken = no_receivers,

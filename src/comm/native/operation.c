@@ -59,6 +59,27 @@ yk_status yk__native_collective(void *state, const yk__comm_op *op)
     return finish(g, op, g->transport->collective(g, op));
 }
 
+yk_status yk__native_agree(void *state, const yk__comm_op *op)
+{
+    native *g = state;
+    return finish(g, op, g->transport->agree(g, op));
+}
+
+yk_status yk__native_watch(void *state, double waited, int *ended)
+{
+    native *g = state;
+    *ended = -1;
+    yk_status status = yk__native_check(g);
+    if (!status)
+        status = g->transport->check_hosts(g, waited);
+    for (int r = 0; r < g->local_size && !status && *ended < 0; r++) {
+        bool stopped;
+        if (r != g->local_rank && !atomic_load(&g->rows[r].left) && yk__native_is_dead(g, r, &stopped))
+            *ended = yk__native_rank_at(g, g->host, r);
+    }
+    return status;
+}
+
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
 yk__region_handle yk__native_region_handle(const native *g, const void *memory, size_t bytes)
 {

@@ -14,6 +14,7 @@
 
 #include "device/cuda/checks.h"
 #include "device/cuda/cuda.h"
+#include "device/cuda/nccl_access.h"
 
 /* As many as the tables of every device type have (device/storage.c). */
 enum { MOST_DEVICES = 64 };
@@ -163,6 +164,13 @@ yk_status cuda_use(int device, cudaStream_t *stream)
     yk_status status = atomic_load(&cuda.devices[device].stream) ? YK_OK : start(device);
     pthread_mutex_unlock(&cuda.devices[device].lock);
     *stream = atomic_load(&cuda.devices[device].stream);
+    return status;
+}
+
+yk_status yk__cuda_stream(int device, cudaStream_t *stream, int *gpu)
+{
+    yk_status status = cuda_use(device, stream);
+    *gpu = cuda_gpu_of(device);
     return status;
 }
 

@@ -1,0 +1,423 @@
+/*
+ * nccl_collective.c - the collectives, out of those of NCCL. Layer: comm/nccl.
+ *
+ * gather, scatter and all_to_all are sends and receives in one group call. So are reductions in a fixed order: rank r
+ * gets its share of everybody's values, combines them in the tree of ranks by a kernel (device/cuda/combining.cu),
+ * and the results go round, or to the root; 2 (n - 1) / n of the payload out and in for each rank, as in a ring, and a
+ * workspace of the payload. NCCL's own reductions add in an order that it chooses, and f16 and bf16 in themselves.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/nccl/nccl_backend.h"
+
+/* ---- what an operation begins behind ----------------------------------------------------------------------------- */
+static yk_status take_mark(nccl_group *g, nccl_mark **mark)
+{
+    *mark = g->free_marks;
+    if (*mark) {
+        g->free_marks = (*mark)->next;
+        return YK_OK;
+    }
+    *mark = nccl_base->allocate(1, sizeof(**mark));
+    if (!*mark)
+        return nccl_base->error_code();
+    cudaError_t code = cudaEventCreateWithFlags(&(*mark)->event, cudaEventDisableTiming);
+    if (!code)
+        return YK_OK;
+    free(*mark);
+    return nccl_fail(YK_ERR_DEVICE, "cuda:%d: cudaEventCreateWithFlags: %s (%s)", g->device, cudaGetErrorString(code),
+                     cudaGetErrorName(code));
+}
+
+static void return_mark(nccl_group *g, void *marked)
+{
+    nccl_mark *mark = marked;
+    if (!mark)
+        return;
+    pthread_mutex_lock(&g->lock);
+    mark->next = g->free_marks;
+    g->free_marks = mark;
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* With the lock held. */
+static yk_status mark_queue(nccl_group *g, const char *what, int device, nccl_mark **mark)
+{
+    cudaStream_t queue = NULL;
+    int gpu = 0;
+    if (g->device >= 0 && g->device != device)
+        return nccl_fail(YK_ERR_DEVICE,
+                         "%s: the tensor is on cuda:%d, but rank %d of group '%s' is on cuda:%d: with NCCL a rank has "
+                         "one GPU",
+                         what, device, g->rank, g->name, g->device);
+    yk_status status = yk__cuda_stream(device, &queue, &gpu);
+    if (status)
+        return status;
+    cudaError_t code = cudaSetDevice(gpu);
+    if (g->device < 0) {
+        g->gpu = gpu;
+        g->device = device;
+    }
+    if (!code)
+        status = take_mark(g, mark);
+    if (!code && !status)
+        code = cudaEventRecord((*mark)->event, queue);
+    return code ? nccl_fail(YK_ERR_DEVICE, "%s: cuda:%d: cudaEventRecord: %s (%s)", what, device,
+                            cudaGetErrorString(code), cudaGetErrorName(code))
+                : status;
+}
+
+yk_status nccl_mark_queue(void *state, const char *what, int device, void **marked)
+{
+    nccl_group *g = state;
+    nccl_mark *mark = NULL;
+    pthread_mutex_lock(&g->lock);
+    yk_status status = mark_queue(g, what, device, &mark);
+    pthread_mutex_unlock(&g->lock);
+    if (status && mark)
+        return_mark(g, mark);
+    *marked = status ? NULL : mark;
+    return status;
+}
+
+/* ---- agreement --------------------------------------------------------------------------------------------------- */
+/* An i64 from each rank to each, in a native all_to_all of the operation's own dtype: the counts, which must agree. */
+static yk_status agree_on_counts(nccl_group *g, const yk__comm_op *op, size_t size)
+{
+    size_t n = (size_t)g->world_size;
+    int64_t *numbers = nccl_base->allocate(2 * n, sizeof(int64_t)), *sent = numbers + n;
+    if (!numbers)
+        return nccl_base->error_code();
+    yk__comm_op counts = *op;
+    counts.on_device = false;
+    counts.in = op->in_counts;
+    counts.out = sent;
+    for (size_t r = 0; r < n; r++)
+        numbers[r] = (int64_t)(sizeof(int64_t) / size);
+    counts.in_counts = counts.out_counts = numbers;
+    yk_status status = nccl_yoke->native->collective[YK__COMM_ALL_TO_ALL](g->control, &counts);
+    for (int r = 0; r < g->world_size && !status; r++) {
+        char a[120], b[120], what[160];
+        if (sent[r] != op->out_counts[r])
+            status =
+                nccl_fail(YK_ERR_MISMATCH, "%s: %s sends %lld elements to %s, which expects %lld",
+                          nccl_yoke->describe(op, what, sizeof(what)),
+                          nccl_yoke->native_rank_name(g->control, r, a, sizeof(a)), (long long)sent[r],
+                          nccl_yoke->native_rank_name(g->control, g->rank, b, sizeof(b)), (long long)op->out_counts[r]);
+    }
+    free(numbers);
+    return status;
+}
+
+/* ---- NCCL's words ------------------------------------------------------------------------------------------------ */
+static ncclDataType_t type_of(yk_dtype dtype)
+{
+    static const ncclDataType_t types[YK__DTYPES] = {
+        [YK_F32] = ncclFloat32, [YK_F64] = ncclFloat64, [YK_F16] = ncclFloat16, [YK_BF16] = ncclBfloat16,
+        [YK_I64] = ncclInt64,   [YK_I32] = ncclInt32,   [YK_U8] = ncclUint8,    [YK_BOOL] = ncclUint8};
+    return types[dtype];
+}
+
+/* Of bool, which is 0 or 1: any is the greatest, all is the least. */
+static ncclRedOp_t reduction_of(yk_reduce_op op, yk_dtype dtype)
+{
+    static const ncclRedOp_t all[] = {[YK_OP_SUM] = ncclSum,
+                                      [YK_OP_MEAN] = ncclAvg,
+                                      [YK_OP_MIN] = ncclMin,
+                                      [YK_OP_MAX] = ncclMax,
+                                      [YK_OP_PRODUCT] = ncclProd};
+    static const ncclRedOp_t truth[] = {[YK_OP_SUM] = ncclMax,
+                                        [YK_OP_MEAN] = ncclMax,
+                                        [YK_OP_MIN] = ncclMin,
+                                        [YK_OP_MAX] = ncclMax,
+                                        [YK_OP_PRODUCT] = ncclMin};
+    return dtype == YK_BOOL ? truth[op] : all[op];
+}
+
+/* What an operation is made of. `result` is the first failure of a call of NCCL between begin and end. */
+typedef struct calls {
+    nccl_group *g;
+    const yk__comm_op *op;
+    size_t size;
+    ncclDataType_t type;
+    ncclResult_t result;
+    const char *call;
+} calls;
+
+static void note(calls *c, const char *call, ncclResult_t result)
+{
+    if (result == ncclSuccess || result == ncclInProgress || c->result != ncclSuccess)
+        return;
+    c->result = result;
+    c->call = call;
+}
+
+static void begin(calls *c)
+{
+    note(c, "ncclGroupStart", nccl.ncclGroupStart());
+}
+
+/* The group's calls are on their way; then they are on the stream. */
+static yk_status end(calls *c, const char *call)
+{
+    ncclResult_t ended = nccl.ncclGroupEnd();
+    if (c->result != ncclSuccess)
+        return nccl_failed(c->g, c->op, c->call, c->result);
+    return nccl_settle(c->g, c->op, call, ended, c->g->timeout);
+}
+
+static void send(calls *c, const char *from, int64_t count, int to)
+{
+    if (count)
+        note(c, "ncclSend", nccl.ncclSend(from, (size_t)count, c->type, to, c->g->comm, c->g->stream));
+}
+
+static void receive(calls *c, char *to, int64_t count, int from)
+{
+    if (count)
+        note(c, "ncclRecv", nccl.ncclRecv(to, (size_t)count, c->type, from, c->g->comm, c->g->stream));
+}
+
+/* On the stream. */
+static yk_status copy(calls *c, char *to, const char *from, int64_t count)
+{
+    if (!count || to == from)
+        return YK_OK;
+    cudaError_t code = cudaMemcpyAsync(to, from, (size_t)count * c->size, cudaMemcpyDeviceToDevice, c->g->stream);
+    return code ? nccl_cuda_failed(c->g, c->op, "cudaMemcpyAsync", code) : YK_OK;
+}
+
+/* ---- NCCL's own collectives -------------------------------------------------------------------------------------- */
+static yk_status by_nccl(calls *c)
+{
+    const yk__comm_op *op = c->op;
+    nccl_group *g = c->g;
+    size_t count = (size_t)op->count;
+    bool root = op->peer == g->rank;
+    begin(c);
+    switch (op->kind) {
+    case YK__COMM_ALL_REDUCE:
+        note(c, "ncclAllReduce",
+             nccl.ncclAllReduce(op->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype), g->comm,
+                                g->stream));
+        break;
+    case YK__COMM_REDUCE:
+        note(c, "ncclReduce",
+             nccl.ncclReduce(op->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype), op->peer, g->comm,
+                             g->stream));
+        break;
+    case YK__COMM_REDUCE_SCATTER:
+        note(c, "ncclReduceScatter",
+             nccl.ncclReduceScatter(op->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype), g->comm,
+                                    g->stream));
+        break;
+    case YK__COMM_BROADCAST:
+        note(c, "ncclBroadcast",
+             nccl.ncclBroadcast(root ? op->in : op->out, root ? (void *)(uintptr_t)op->in : op->out, count, c->type,
+                                op->peer, g->comm, g->stream));
+        break;
+    default: note(c, "ncclAllGather", nccl.ncclAllGather(op->in, op->out, count, c->type, g->comm, g->stream)); break;
+    }
+    return end(c, nccl_yoke->kind_name(op->kind));
+}
+
+/* ---- sends and receives ------------------------------------------------------------------------------------------ */
+/* gather, scatter and all_to_all: part r of `in` to rank r, part r of `out` from it, where they have such. */
+static yk_status by_parts(calls *c)
+{
+    const yk__comm_op *op = c->op;
+    nccl_group *g = c->g;
+    int64_t in_at = 0, out_at = 0;
+    yk_status status = YK_OK;
+    begin(c);
+    const char *own_in = NULL;
+    char *own_out = NULL;
+    int64_t own = 0;
+    for (int r = 0; r < g->world_size; r++) {
+        bool all = op->kind == YK__COMM_ALL_TO_ALL, root = op->peer == g->rank;
+        bool sends = all || (op->kind == YK__COMM_GATHER ? r == op->peer : root);
+        bool receives = all || (op->kind == YK__COMM_GATHER ? root : r == op->peer);
+        int64_t to = !sends ? 0 : all ? op->in_counts[r] : op->count;
+        int64_t from = !receives ? 0 : all ? op->out_counts[r] : op->count;
+        const char *in = op->in;
+        char *out = op->out;
+        if (to && op->kind != YK__COMM_GATHER)
+            in += (size_t)in_at * c->size;
+        if (from && op->kind != YK__COMM_SCATTER)
+            out += (size_t)out_at * c->size;
+        in_at += all ? op->in_counts[r] : op->count;
+        out_at += all ? op->out_counts[r] : op->count;
+        if (r == g->rank) {
+            own_in = in;
+            own_out = out;
+            own = sends && receives ? to : 0;
+            continue;
+        }
+        send(c, in, to, r);
+        receive(c, out, from, r);
+    }
+    status = end(c, nccl_yoke->kind_name(op->kind));
+    return status ? status : copy(c, own_out, own_in, own);
+}
+
+/* ---- reductions in a fixed order --------------------------------------------------------------------------------- */
+/* Where rank r's share of `count` elements begins; the last ones may be shorter, or empty. */
+static int64_t share_at(int64_t count, int64_t share, int r)
+{
+    int64_t at = share * r;
+    return at < count ? at : count;
+}
+
+/* Everybody's values of this rank's share, `share` apart in `room`; rank r's share begins share_at(r), or at r parts.
+ */
+static yk_status bring_together(calls *c, char *room, int64_t share)
+{
+    const yk__comm_op *op = c->op;
+    nccl_group *g = c->g;
+    int64_t total = op->kind == YK__COMM_REDUCE_SCATTER ? op->count * g->world_size : op->count;
+    int64_t at = share_at(total, share, g->rank), mine = share_at(total, share, g->rank + 1) - at;
+    const char *in = op->in;
+    yk_status status = copy(c, room + (size_t)(g->rank * share) * c->size, in + (size_t)at * c->size, mine);
+    if (status)
+        return status;
+    begin(c);
+    for (int r = 0; r < g->world_size; r++) {
+        int64_t to = share_at(total, share, r);
+        if (r == g->rank)
+            continue;
+        send(c, in + (size_t)to * c->size, share_at(total, share, r + 1) - to, r);
+        receive(c, room + (size_t)(r * share) * c->size, mine, r);
+    }
+    return end(c, "shares");
+}
+
+/* The results, each where it belongs. This rank's is at `result`. */
+static yk_status send_round(calls *c, const char *result, int64_t share)
+{
+    const yk__comm_op *op = c->op;
+    nccl_group *g = c->g;
+    bool all = op->kind == YK__COMM_ALL_REDUCE, root = !all && op->peer == g->rank;
+    int64_t at = share_at(op->count, share, g->rank), mine = share_at(op->count, share, g->rank + 1) - at;
+    begin(c);
+    for (int r = 0; r < g->world_size; r++) {
+        int64_t from = share_at(op->count, share, r);
+        if (r == g->rank)
+            continue;
+        if (all || r == op->peer)
+            send(c, result, mine, r);
+        if (all || root)
+            receive(c, (char *)op->out + (size_t)from * c->size, share_at(op->count, share, r + 1) - from, r);
+    }
+    return end(c, "results");
+}
+
+static yk__binary binary_of(yk_reduce_op op)
+{
+    switch (op) {
+    case YK_OP_MIN: return YK__MINIMUM;
+    case YK_OP_MAX: return YK__MAXIMUM;
+    case YK_OP_PRODUCT: return YK__MUL;
+    default: return YK__ADD;
+    }
+}
+
+static yk_status reduce_in(calls *c, char *room, int64_t share)
+{
+    const yk__comm_op *op = c->op;
+    nccl_group *g = c->g;
+    bool parts = op->kind == YK__COMM_REDUCE_SCATTER;
+    int64_t at = parts ? 0 : share_at(op->count, share, g->rank);
+    int64_t mine = parts ? op->count : share_at(op->count, share, g->rank + 1) - at;
+    /* Where there is no output it is the first of what is combined, which is no longer needed then. */
+    char *result = op->out ? (char *)op->out + (size_t)at * c->size : room;
+    yk_status status = bring_together(c, room, share);
+    if (!status)
+        status = yk__cuda_combine(g->device, g->stream, binary_of(op->reduction), op->dtype,
+                                  op->reduction == YK_OP_MEAN, result, room, g->world_size, share, mine);
+    return status || parts ? status : send_round(c, result, share);
+}
+
+/* The workspace may have been another's, whose use of it is queued on the device's stream. */
+static yk_status reduce_in_order(calls *c)
+{
+    const yk__comm_op *op = c->op;
+    nccl_group *g = c->g;
+    int64_t n = g->world_size, line = (int64_t)(128 / c->size);
+    int64_t share =
+        op->kind == YK__COMM_REDUCE_SCATTER ? op->count : ((op->count + n - 1) / n + line - 1) / line * line;
+    yk__storage *handle = NULL;
+    yk_device device = {YK_CUDA, (int16_t)g->device};
+    char *room = nccl_yoke->workspace_get(device, (size_t)(share * n) * c->size, &handle);
+    void *marked = NULL;
+    yk_status status =
+        room ? nccl_mark_queue(g, nccl_yoke->kind_name(op->kind), g->device, &marked) : nccl_base->error_code();
+    cudaError_t code = status ? cudaSuccess : cudaStreamWaitEvent(g->stream, ((nccl_mark *)marked)->event, 0);
+    if (code)
+        status = nccl_cuda_failed(g, op, "cudaStreamWaitEvent", code);
+    if (!status)
+        status = reduce_in(c, room, share);
+    if (!status)
+        status = nccl_finish(g, op);
+    if (status)
+        nccl_give_up(g); /* before the workspace is another's */
+    return_mark(g, marked);
+    if (handle)
+        nccl_yoke->storage_release(handle);
+    return status;
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+static bool moves_nothing(const nccl_group *g, const yk__comm_op *op)
+{
+    if (op->kind != YK__COMM_ALL_TO_ALL)
+        return op->count == 0;
+    for (int r = 0; r < g->world_size; r++)
+        if (op->in_counts[r] || op->out_counts[r])
+            return false;
+    return true;
+}
+
+static yk_status run(nccl_group *g, const yk__comm_op *op)
+{
+    calls c = {.g = g, .op = op, .size = nccl_yoke->dtype_size(op->dtype), .type = type_of(op->dtype)};
+    yk_status status =
+        op->kind == YK__COMM_ALL_TO_ALL ? agree_on_counts(g, op, c.size) : nccl_yoke->native_agree(g->control, op);
+    cudaError_t code = status ? cudaSuccess : cudaSetDevice(g->gpu); /* the thread may be the group's */
+    if (!status && !code)
+        status = nccl_connect(g, op);
+    if (status || (!code && moves_nothing(g, op)))
+        return status;
+    if (!code)
+        code = cudaStreamWaitEvent(g->stream, ((nccl_mark *)op->marked)->event, 0);
+    if (code)
+        return nccl_cuda_failed(g, op, "cudaStreamWaitEvent", code);
+    if (g->fixed_order && yk__comm_reduces(op->kind))
+        return reduce_in_order(&c);
+    bool parts = op->kind == YK__COMM_GATHER || op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_ALL_TO_ALL;
+    status = parts ? by_parts(&c) : by_nccl(&c);
+    return status ? status : nccl_finish(g, op);
+}
+
+/* Whatever made it fail, the others must not wait for it. */
+static yk_status fail(nccl_group *g, yk_status status)
+{
+    const yk__comm_backend *native = nccl_yoke->native;
+    yk_error error;
+    nccl_base->error_take(&error);
+    if (!native->check(g->control)) /* else it is the first cause, and this may be a consequence */
+        native->abort_group(g->control, error.code ? error.code : status, error.message);
+    nccl_base->error_take(&error);
+    nccl_give_up(g);
+    return native->check(g->control);
+}
+
+yk_status nccl_collective(void *state, const yk__comm_op *op)
+{
+    nccl_group *g = state;
+    if (!op->on_device)
+        return nccl_yoke->native->collective[op->kind](g->control, op);
+    yk_status status = run(g, op);
+    return_mark(g, op->marked);
+    return status ? fail(g, status) : YK_OK;
+}

@@ -1,0 +1,63 @@
+/*
+ * nccl_library.c - NCCL, opened when the first group of its backend is made. Layer: comm/nccl.
+ *
+ * Nothing links it: the plug-in can be loaded, and says what is missing, where there is none. It stays open, because
+ * its threads and kernels may still run.
+ */
+#include <dlfcn.h>
+#include <string.h>
+
+#include "comm/nccl/nccl_backend.h"
+
+/* Non-blocking communicators, whose aborts do not wait for ranks that are gone, are as good as this says from here on.
+ */
+enum { OLDEST = NCCL_VERSION(2, 18, 0) };
+
+nccl_library nccl;
+
+static const struct {
+    const char *name;
+    void **address;
+} functions[] = {
+#define NCCL_ROW(name) {#name, (void **)(void *)&nccl.name},
+    NCCL_FUNCTIONS(NCCL_ROW)
+#undef NCCL_ROW
+};
+
+static yk_status open_library(void)
+{
+    static const char file[] = "libnccl.so.2";
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return nccl_fail(YK_ERR_UNSUPPORTED,
+                         "backend 'nccl': NCCL is not here: %s (install libnccl2, or name the folder of the one in "
+                         "PyTorch's wheels, nvidia/nccl/lib, in LD_LIBRARY_PATH); 'native' carries tensors of GPUs "
+                         "without it",
+                         dlerror());
+    nccl_library found = {0};
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+        void *address = dlsym(library, functions[i].name);
+        if (!address)
+            return nccl_fail(YK_ERR_UNSUPPORTED, "backend 'nccl': %s has no %s; NCCL 2.18 or later is needed", file,
+                             functions[i].name);
+        size_t at = (size_t)((char *)functions[i].address - (char *)&nccl);
+        memcpy((char *)&found + at, &address, sizeof(address));
+    }
+    int version = 0;
+    if (found.ncclGetVersion(&version) || version < OLDEST)
+        return nccl_fail(YK_ERR_UNSUPPORTED, "backend 'nccl': NCCL %d.%d.%d is here; 2.18 or later is needed",
+                         version / 10000, version / 100 % 100, version % 100);
+    nccl = found;
+    return YK_OK;
+}
+
+yk_status nccl_open(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static bool open;
+    pthread_mutex_lock(&lock);
+    yk_status status = open ? YK_OK : open_library();
+    open = !status;
+    pthread_mutex_unlock(&lock);
+    return status;
+}

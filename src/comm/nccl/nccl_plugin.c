@@ -1,0 +1,79 @@
+/*
+ * nccl_plugin.c - the plug-in yoke-nccl.so: its table and its description. Layer: comm/nccl.
+ */
+#include "comm/nccl/nccl_backend.h"
+
+const yk__base_services *nccl_base;
+const yk__comm_services *nccl_yoke;
+
+static yk_status check(void *state)
+{
+    const nccl_group *g = state;
+    return nccl_yoke->native->check(g->control);
+}
+
+static void abort_group(void *state, yk_status code, const char *cause)
+{
+    const nccl_group *g = state;
+    nccl_yoke->native->abort_group(g->control, code, cause);
+}
+
+static yk_status post(void *state, const yk__comm_op *op, void **message)
+{
+    const nccl_group *g = state;
+    return nccl_yoke->native->post(g->control, op, message);
+}
+
+static yk_status wait_for(void *state, void *message, double seconds, bool *done)
+{
+    const nccl_group *g = state;
+    return nccl_yoke->native->wait(g->control, message, seconds, done);
+}
+
+static void forget(void *state, void *message)
+{
+    const nccl_group *g = state;
+    nccl_yoke->native->forget(g->control, message);
+}
+
+static const yk__comm_backend backend = {
+    .name = "nccl",
+    .join = nccl_join,
+    .collective = {[YK__COMM_ALL_REDUCE] = nccl_collective,
+                   [YK__COMM_REDUCE] = nccl_collective,
+                   [YK__COMM_BROADCAST] = nccl_collective,
+                   [YK__COMM_ALL_GATHER] = nccl_collective,
+                   [YK__COMM_GATHER] = nccl_collective,
+                   [YK__COMM_SCATTER] = nccl_collective,
+                   [YK__COMM_REDUCE_SCATTER] = nccl_collective,
+                   [YK__COMM_ALL_TO_ALL] = nccl_collective,
+                   [YK__COMM_BARRIER] = nccl_collective},
+    .mark = nccl_mark_queue,
+    .post = post,
+    .wait = wait_for,
+    .forget = forget,
+    .check = check,
+    .abort_group = abort_group,
+    .leave = nccl_leave,
+};
+
+static const void *start_plugin(const yk__base_services *base, const void *services)
+{
+    nccl_base = base;
+    nccl_yoke = services;
+    return &backend;
+}
+
+#ifndef YK__NCCL_BUILT_WITH
+#error "the Makefile says which NCCL this is built with"
+#endif
+
+const yk__plugin yk__plugin_description = {
+    .format = YK__PLUGIN_FORMAT,
+    .name = "nccl",
+    .version = YK_VERSION,
+    .interface = YK__COMM_PLUGIN_INTERFACE,
+    .sizes = YK__COMM_PLUGIN_SIZES,
+    .built_with = YK__NCCL_BUILT_WITH,
+    .start = start_plugin,
+};

@@ -1,0 +1,27 @@
+/*
+ * nccl_access.h - what the backend of NCCL (comm/nccl) uses of the plug-in yoke-cuda.so, which it links.
+ * Layer: device/cuda. C and C++.
+ */
+#ifndef YOKE_DEVICE_CUDA_NCCL_ACCESS_H
+#define YOKE_DEVICE_CUDA_NCCL_ACCESS_H
+
+#include <cuda_runtime_api.h>
+
+#include "device/kernel_args.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The stream that the device's work is queued on, and the number of its GPU, which becomes the thread's. */
+YK_API yk_status yk__cuda_stream(int device, cudaStream_t *stream, int *gpu);
+/* out = the elements of `inputs` arrays that begin `stride` elements apart, combined one by one by ADD (alpha 1), MUL,
+ * MINIMUM or MAXIMUM in the tree of Note [The order of a reduction] (comm/native/combine.c), and divided by `inputs`
+ * where `mean`. Arrays of any dtype in the device's memory; out may be one of them. Queued on `stream`. */
+YK_API yk_status yk__cuda_combine(int device, cudaStream_t stream, yk__binary op, yk_dtype dtype, bool mean, void *out,
+                                  const void *in, int inputs, int64_t stride, int64_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,692 @@
+/*
+ * nccl.cc - stand-ins of the calls of NCCL that the backend makes; ranks are threads or processes of one host. Tests
+ * only.
+ *
+ * Between every two ranks there is a channel of bytes in memory that all map; a collective is made of messages on
+ * these, each behind a header (which call, count, type, reduction, root). What a rank receives must be what its own
+ * call says: else it hangs, as NCCL may, until it is aborted, and says why on stderr. A "kernel" is a host function of
+ * the stream, which blocks until all ranks have come. As in NCCL a rank that ended is not noticed. Sums are made in an
+ * order that differs from place to place, in the type itself, as a ring makes them.
+ *
+ * Refused is what the manual does not promise: a communicator that is not made yet, that was aborted or destroyed; one
+ * that is destroyed before it was finalized, or within a group; a stream of another device; memory that is no device's,
+ * or not aligned to its type. A non-blocking call returns before its work is on the stream: that happens at a later
+ * look (ncclCommGetAsyncError), so who records an event without looking finds the wrong numbers.
+ */
+#if __has_include(<nccl.h>)
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define CUDA_NO_HALF // its name would hide variables of ours
+#include <nccl.h>
+
+#include "device/convert.h"
+#include "tests/emulator/libraries.h"
+
+namespace
+{
+
+enum { MOST_RANKS = 8, CHANNEL = 64 << 10, MOST_POLLS = 3, BLOCK = 1000 };
+
+enum kind { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, SEND, RECV };
+const char *const kind_names[] = {"ncclAllReduce",     "ncclReduce", "ncclBroadcast", "ncclAllGather",
+                                  "ncclReduceScatter", "ncclSend",   "ncclRecv"};
+
+/* In front of every message. */
+struct header {
+    int32_t kind, type, op, root;
+    uint64_t count;
+};
+
+/* Bytes from one rank to another, in their order. */
+struct channel {
+    std::atomic<uint64_t> written, read;
+    char bytes[CHANNEL];
+};
+struct segment {
+    struct {
+        std::atomic<int> here;
+        int device;
+    } ranks[MOST_RANKS];
+    channel channels[MOST_RANKS][MOST_RANKS]; /* from, to */
+};
+
+struct unique_id {
+    uint32_t magic;
+    int32_t pid, fd;
+};
+enum : uint32_t { MAGIC = 0x4E43434C };
+
+struct job;
+/* Shared with what is on its streams. */
+struct communicator {
+    int rank, size, device, fd = -1;
+    segment *shared = nullptr;
+    std::atomic<int> made{ncclInProgress}; /* the result of its initialisation */
+    std::atomic<bool> aborted{false};
+    std::atomic<int> running{0}; /* jobs on streams */
+    bool blocking = true, finalized = false;
+    std::vector<std::shared_ptr<job>> issued; /* and not on their stream yet */
+    uint32_t polls = 0;                       /* looks until they are */
+
+    ~communicator()
+    {
+        if (shared)
+            munmap(shared, sizeof(segment));
+    }
+};
+
+struct operation {
+    kind what;
+    std::shared_ptr<communicator> comm;
+    cudaStream_t stream;
+    const void *in; /* NULL: none */
+    void *out;
+    uint64_t count;
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    int peer; /* or the root; -1 */
+};
+struct job {
+    std::vector<operation> operations;
+};
+
+std::mutex &lock = *new std::mutex;
+
+} // namespace
+
+struct ncclComm {
+    std::shared_ptr<communicator> c;
+};
+
+namespace
+{
+
+std::set<ncclComm *> &live = *new std::set<ncclComm *>;
+thread_local int depth;
+thread_local std::vector<operation> grouped;
+
+ncclResult_t refuse(const char *call, const char *why, ncclResult_t code = ncclInvalidUsage)
+{
+    fprintf(stderr, "emulator: %s: %s\n", call, why);
+    return code;
+}
+
+/* NULL where the handle cannot be used. */
+std::shared_ptr<communicator> find(const char *call, ncclComm_t comm)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    if (!live.count(comm)) {
+        refuse(call, "the communicator was aborted, or destroyed, or never made");
+        return nullptr;
+    }
+    return comm->c;
+}
+
+/* ---- numbers ---- */
+size_t size_of(ncclDataType_t type)
+{
+    switch (type) {
+    case ncclFloat64:
+    case ncclInt64: return 8;
+    case ncclFloat32:
+    case ncclInt32: return 4;
+    case ncclFloat16:
+    case ncclBfloat16: return 2;
+    default: return 1;
+    }
+}
+
+template <typename T> T combine(ncclRedOp_t op, T x, T y)
+{
+    return op == ncclProd ? x * y : op == ncclMin ? (y < x ? y : x) : op == ncclMax ? (y > x ? y : x) : x + y;
+}
+
+/* *to = *to op *from, `count` times, in T; whole numbers wrap as U. */
+template <typename T, typename U> void fold(char *to, const char *from, uint64_t count, ncclRedOp_t op)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        T x, y;
+        memcpy(&x, to + i * sizeof(T), sizeof(T));
+        memcpy(&y, from + i * sizeof(T), sizeof(T));
+        bool order = op == ncclMin || op == ncclMax;
+        T z = order ? combine<T>(op, x, y) : (T)combine<U>(op, (U)x, (U)y);
+        memcpy(to + i * sizeof(T), &z, sizeof(T));
+    }
+}
+
+float half(const char *at, ncclDataType_t type)
+{
+    uint16_t bits;
+    memcpy(&bits, at, 2);
+    return type == ncclFloat16 ? yk__from_f16(bits) : yk__from_bf16(bits);
+}
+void put_half(char *at, ncclDataType_t type, float x)
+{
+    uint16_t bits = type == ncclFloat16 ? yk__to_f16(x) : yk__to_bf16(x);
+    memcpy(at, &bits, 2);
+}
+
+void fold_any(char *to, const char *from, uint64_t count, ncclDataType_t type, ncclRedOp_t op)
+{
+    switch (type) {
+    case ncclFloat64: fold<double, double>(to, from, count, op); break;
+    case ncclFloat32: fold<float, float>(to, from, count, op); break;
+    case ncclInt64: fold<int64_t, uint64_t>(to, from, count, op); break;
+    case ncclInt32: fold<int32_t, uint32_t>(to, from, count, op); break;
+    case ncclUint8: fold<uint8_t, uint32_t>(to, from, count, op); break;
+    default:
+        for (uint64_t i = 0; i < count; i++)
+            put_half(to + 2 * i, type, combine(op, half(to + 2 * i, type), half(from + 2 * i, type)));
+    }
+}
+
+void divide(char *at, uint64_t count, ncclDataType_t type, int by)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        float f;
+        double d;
+        if (type == ncclFloat64) {
+            memcpy(&d, at + 8 * i, 8);
+            d /= by;
+            memcpy(at + 8 * i, &d, 8);
+        } else if (type == ncclFloat32) {
+            memcpy(&f, at + 4 * i, 4);
+            f /= (float)by;
+            memcpy(at + 4 * i, &f, 4);
+        } else {
+            put_half(at + 2 * i, type, half(at + 2 * i, type) / (float)by);
+        }
+    }
+}
+
+/* ---- messages ---- */
+struct transfer {
+    int peer;
+    bool out, started = false;
+    header head;
+    char *bytes;
+    uint64_t size, done = 0;
+};
+
+/* Moves what can be moved now; true where something was. *wrong: what came is not what was expected. */
+bool advance(communicator &c, transfer &t, bool *wrong)
+{
+    channel &way = t.out ? c.shared->channels[c.rank][t.peer] : c.shared->channels[t.peer][c.rank];
+    uint64_t written = way.written.load(), read = way.read.load();
+    uint64_t able = t.out ? CHANNEL - (written - read) : written - read;
+    uint64_t at = t.out ? written : read, moved = 0;
+    auto move = [&](char *memory, uint64_t bytes) {
+        for (uint64_t i = 0; i < bytes;) {
+            uint64_t place = (at + i) % CHANNEL, piece = std::min<uint64_t>(bytes - i, CHANNEL - place);
+            memcpy(t.out ? way.bytes + place : memory + i, t.out ? memory + i : way.bytes + place, piece);
+            i += piece;
+        }
+        at += bytes;
+        moved += bytes;
+    };
+    if (!t.started) {
+        if (able < sizeof(header))
+            return false;
+        header head = t.head;
+        move(reinterpret_cast<char *>(&head), sizeof(head));
+        able -= sizeof(head);
+        t.started = true;
+        *wrong = memcmp(&head, &t.head, sizeof(head)) != 0;
+        if (*wrong)
+            fprintf(stderr,
+                    "emulator: NCCL: rank %d called %s of %llu elements of type %d, and rank %d %s of %llu of type %d: "
+                    "it hangs\n",
+                    t.peer, kind_names[head.kind], (unsigned long long)head.count, (int)head.type, c.rank,
+                    kind_names[t.head.kind], (unsigned long long)t.head.count, (int)t.head.type);
+    }
+    uint64_t bytes = std::min(able, t.size - t.done);
+    if (bytes && !*wrong) {
+        move(t.bytes + t.done, bytes);
+        t.done += bytes;
+    }
+    (t.out ? way.written : way.read).store(at);
+    return moved > 0;
+}
+
+/* All of them, those of one channel in their order; false where the communicator was aborted. */
+bool move_all(communicator &c, std::vector<transfer> &transfers)
+{
+    for (bool wrong = false;;) {
+        bool any = false, left = false;
+        std::set<int> taken; /* channels whose first message is not done */
+        for (transfer &t : transfers) {
+            int way = 2 * t.peer + t.out;
+            if ((t.started && t.done == t.size) || taken.count(way))
+                continue;
+            if (!wrong)
+                any |= advance(c, t, &wrong);
+            if (!t.started || t.done < t.size) {
+                left = true;
+                taken.insert(way);
+            }
+        }
+        if (c.aborted)
+            return false;
+        if (!left && !wrong)
+            return true;
+        if (!any)
+            usleep(50);
+    }
+}
+
+/* ---- operations ---- */
+void *bytes_of(const operation &o, const void *address, uint64_t count, const char **why)
+{
+    return emulator::locate(address, (size_t)count * size_of(o.type), o.comm->device, why);
+}
+
+/* A received part, or this rank's own. */
+void fold_in_some_order(std::vector<std::vector<char>> &parts, const operation &o, char *out)
+{
+    size_t size = size_of(o.type), n = parts.size();
+    ncclRedOp_t op = o.op == ncclAvg ? ncclSum : o.op;
+    for (uint64_t at = 0, block = 0; at < o.count; at += BLOCK, block++) {
+        uint64_t count = std::min<uint64_t>(BLOCK, o.count - at);
+        std::vector<char> sum(parts[block % n].begin() + (ptrdiff_t)(at * size),
+                              parts[block % n].begin() + (ptrdiff_t)((at + count) * size));
+        for (size_t r = 1; r < n; r++)
+            fold_any(sum.data(), parts[(block + r) % n].data() + at * size, count, o.type, op);
+        if (o.op == ncclAvg)
+            divide(sum.data(), count, o.type, (int)n);
+        memcpy(out + at * size, sum.data(), (size_t)count * size);
+    }
+}
+
+/* One operation's messages and what is made of what they bring. */
+struct plan {
+    operation o;
+    char *in = nullptr, *out = nullptr;
+    std::vector<std::vector<char>> parts;
+};
+
+/* False where its memory is not what it must be. */
+bool prepare(plan &p, std::vector<transfer> &transfers, std::vector<std::pair<char *, char *>> &own)
+{
+    operation &o = p.o;
+    communicator &c = *o.comm;
+    uint64_t bytes = o.count * size_of(o.type), n = (uint64_t)c.size;
+    bool root = o.peer == c.rank;
+    uint64_t in_count = o.count * (o.what == REDUCE_SCATTER ? n : 1),
+             out_count = o.count * (o.what == ALL_GATHER ? n : 1);
+    bool reads = o.what != RECV && (o.what != BROADCAST || root);
+    bool writes = o.what != SEND && (o.what != REDUCE || root);
+    const char *why = nullptr;
+    if (reads)
+        p.in = static_cast<char *>(bytes_of(o, o.in, in_count, &why));
+    if (writes && !why)
+        p.out = static_cast<char *>(bytes_of(o, o.out, out_count, &why));
+    if (why) {
+        emulator::library_fault(kind_names[o.what], why);
+        return false;
+    }
+    header head = {o.what == RECV ? SEND : o.what, o.type,
+                   o.what == ALL_REDUCE || o.what == REDUCE || o.what == REDUCE_SCATTER ? o.op : 0,
+                   o.what == REDUCE || o.what == BROADCAST ? o.peer : -1, o.count};
+    auto out = [&](int peer, char *from) { transfers.push_back({peer, true, false, head, from, bytes}); };
+    auto in = [&](int peer, char *to) { transfers.push_back({peer, false, false, head, to, bytes}); };
+    if (o.what == SEND || o.what == RECV) {
+        if (o.peer == c.rank)
+            own.push_back({o.what == SEND ? p.in : nullptr, o.what == RECV ? p.out : nullptr});
+        else if (o.what == SEND)
+            out(o.peer, p.in);
+        else
+            in(o.peer, p.out);
+        return true;
+    }
+    bool all = o.what == ALL_REDUCE || o.what == ALL_GATHER || o.what == REDUCE_SCATTER;
+    bool reduces = o.what == ALL_REDUCE || o.what == REDUCE || o.what == REDUCE_SCATTER;
+    p.parts.resize(reduces && writes ? n : 0);
+    for (int r = 0; r < c.size; r++) {
+        char *part = p.in ? p.in + (o.what == REDUCE_SCATTER ? (uint64_t)r * bytes : 0) : nullptr;
+        if (!p.parts.empty())
+            p.parts[(size_t)r].resize(bytes);
+        if (r == c.rank) {
+            if (!p.parts.empty())
+                memcpy(p.parts[(size_t)r].data(), part, bytes);
+            else if (o.what == ALL_GATHER)
+                memmove(p.out + (uint64_t)r * bytes, p.in, bytes);
+            else if (o.what == BROADCAST && root && p.out != p.in)
+                memmove(p.out, p.in, bytes);
+            continue;
+        }
+        if (all || (o.what == BROADCAST ? root : r == o.peer))
+            out(r, part);
+        if (all || (o.what == BROADCAST ? r == o.peer : root))
+            in(r, reduces ? p.parts[(size_t)r].data() : p.out + (o.what == ALL_GATHER ? (uint64_t)r * bytes : 0));
+    }
+    return true;
+}
+
+/* The "kernel". */
+void run(void *argument)
+{
+    std::unique_ptr<std::shared_ptr<job>> held(static_cast<std::shared_ptr<job> *>(argument));
+    job &j = **held;
+    communicator &c = *j.operations[0].comm;
+    std::vector<plan> plans(j.operations.size());
+    std::vector<transfer> transfers;
+    std::vector<std::pair<char *, char *>> own;
+    bool good = !c.aborted;
+    for (size_t i = 0; i < plans.size() && good; i++) {
+        plans[i].o = j.operations[i];
+        good = prepare(plans[i], transfers, own);
+    }
+    if (good && move_all(c, transfers))
+        for (plan &p : plans)
+            if (!p.parts.empty())
+                fold_in_some_order(p.parts, p.o, p.out);
+    c.running--;
+}
+
+ncclResult_t put_on_stream(const std::shared_ptr<job> &j)
+{
+    j->operations[0].comm->running++;
+    auto *held = new std::shared_ptr<job>(j);
+    if (cudaLaunchHostFunc(j->operations[0].stream, run, held) == cudaSuccess)
+        return ncclSuccess;
+    delete held;
+    return ncclUnhandledCudaError;
+}
+
+ncclResult_t end_group()
+{
+    std::vector<operation> all;
+    all.swap(grouped);
+    if (all.empty())
+        return ncclSuccess;
+    auto j = std::make_shared<job>();
+    j->operations = all;
+    communicator &c = *all[0].comm;
+    for (const operation &o : all)
+        if (o.comm != all[0].comm || o.stream != all[0].stream)
+            return refuse("ncclGroupEnd", "the emulator takes one communicator and one stream for a group");
+    if (c.blocking)
+        return put_on_stream(j);
+    c.issued.push_back(j);
+    c.polls = emulator::draw_locked(MOST_POLLS);
+    return ncclInProgress;
+}
+
+ncclResult_t issue(operation o, ncclComm_t comm)
+{
+    const char *call = kind_names[o.what], *why = nullptr;
+    o.comm = find(call, comm);
+    if (!o.comm)
+        return ncclInvalidArgument;
+    communicator &c = *o.comm;
+    size_t size = size_of(o.type);
+    if (c.made != ncclSuccess)
+        return refuse(call, "the communicator is not made yet");
+    if (c.finalized)
+        return refuse(call, "the communicator was finalized");
+    if (!c.issued.empty())
+        return refuse(call, "what was called before is in progress");
+    if (o.peer >= c.size)
+        return refuse(call, "there is no such rank", ncclInvalidArgument);
+    if (emulator::device_of_stream(o.stream) != c.device)
+        return refuse(call, "the stream is not one of the communicator's device", ncclInvalidArgument);
+    bool root = o.peer == c.rank;
+    if ((o.what != RECV && (o.what != BROADCAST || root) && !bytes_of(o, o.in, 1, &why)) ||
+        (o.what != SEND && (o.what != REDUCE || root) && !bytes_of(o, o.out, 1, &why)))
+        return refuse(call, why, ncclInvalidArgument);
+    if (reinterpret_cast<uintptr_t>(o.in) % size || reinterpret_cast<uintptr_t>(o.out) % size)
+        return refuse(call, "memory that is not aligned to its type", ncclInvalidArgument);
+    if (!o.count)
+        return ncclSuccess;
+    grouped.push_back(o);
+    return depth ? ncclSuccess : end_group();
+}
+
+/* ---- communicators ---- */
+void join(std::shared_ptr<communicator> c, unique_id id)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", id.pid, id.fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    void *memory = fd < 0 ? MAP_FAILED : mmap(nullptr, sizeof(segment), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    if (memory == MAP_FAILED) {
+        c->made = ncclSystemError;
+        return;
+    }
+    c->shared = static_cast<segment *>(memory);
+    c->shared->ranks[c->rank].device = c->device;
+    c->shared->ranks[c->rank].here = 1;
+    for (int r = 0; r < c->size; r++)
+        while (!c->shared->ranks[r].here && !c->aborted)
+            usleep(100);
+    bool shares = false;
+    for (int r = 0; r < c->size; r++)
+        shares |= r != c->rank && c->shared->ranks[r].device == c->device;
+    if (shares)
+        refuse("ncclCommInitRankConfig", "two ranks are on one GPU");
+    c->made = c->aborted ? ncclInternalError : shares ? ncclInvalidUsage : ncclSuccess;
+}
+
+ncclResult_t get_version(int *version)
+{
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+ncclResult_t get_unique_id(ncclUniqueId *id)
+{
+    int fd = memfd_create("nccl of the emulator", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, sizeof(segment)))
+        return ncclSystemError;
+    unique_id made = {MAGIC, getpid(), fd};
+    memset(id, 0, sizeof(*id));
+    memcpy(id, &made, sizeof(made));
+    return ncclSuccess;
+}
+
+ncclResult_t init_rank(ncclComm_t *comm, int size, ncclUniqueId id, int rank, ncclConfig_t *config)
+{
+    unique_id from;
+    memcpy(&from, &id, sizeof(from));
+    if (from.magic != MAGIC || rank < 0 || rank >= size || size > MOST_RANKS || config->magic != 0xcafebeef)
+        return refuse("ncclCommInitRankConfig", "no identity, rank or configuration", ncclInvalidArgument);
+    auto c = std::make_shared<communicator>();
+    c->rank = rank;
+    c->size = size;
+    c->device = emulator::present_device();
+    c->blocking = config->blocking != 0;
+    c->fd = from.pid == getpid() && rank == 0 ? from.fd : -1;
+    *comm = new ncclComm{c};
+    {
+        std::lock_guard<std::mutex> hold(lock);
+        live.insert(*comm);
+    }
+    std::thread joining(join, c, from);
+    if (!c->blocking) {
+        joining.detach();
+        return ncclInProgress;
+    }
+    joining.join();
+    return (ncclResult_t)c->made.load();
+}
+
+ncclResult_t get_async_error(ncclComm_t comm, ncclResult_t *result)
+{
+    auto c = find("ncclCommGetAsyncError", comm);
+    if (!c)
+        return ncclInvalidArgument;
+    *result = (ncclResult_t)c->made.load();
+    if (*result != ncclSuccess || (c->issued.empty() && !(c->finalized && c->running)))
+        return ncclSuccess;
+    *result = ncclInProgress;
+    if (c->issued.empty() || c->polls-- > 0)
+        return ncclSuccess;
+    *result = put_on_stream(c->issued[0]);
+    c->issued.clear();
+    return ncclSuccess;
+}
+
+ncclResult_t finalize(ncclComm_t comm)
+{
+    auto c = find("ncclCommFinalize", comm);
+    if (!c)
+        return ncclInvalidArgument;
+    if (depth)
+        return refuse("ncclCommFinalize", "a group is open");
+    if (c->made != ncclSuccess || c->finalized || !c->issued.empty())
+        return refuse("ncclCommFinalize", "it is not made, or in progress, or was finalized");
+    c->finalized = true;
+    return c->blocking ? ncclSuccess : ncclInProgress;
+}
+
+void forget(ncclComm_t comm, communicator &c)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    live.erase(comm);
+    if (c.fd >= 0)
+        close(c.fd);
+    c.fd = -1;
+    c.issued.clear();
+    delete comm;
+}
+
+ncclResult_t destroy(ncclComm_t comm)
+{
+    auto c = find("ncclCommDestroy", comm);
+    if (!c)
+        return ncclInvalidArgument;
+    if (depth || (!c->blocking && !c->finalized) || c->running)
+        return refuse("ncclCommDestroy", depth ? "a group is open" : "it was not finalized, or works still");
+    forget(comm, *c);
+    return ncclSuccess;
+}
+
+ncclResult_t abort_comm(ncclComm_t comm)
+{
+    auto c = find("ncclCommAbort", comm);
+    if (!c)
+        return ncclInvalidArgument;
+    c->aborted = true;
+    forget(comm, *c);
+    return ncclSuccess;
+}
+
+const char *error_string(ncclResult_t code)
+{
+    switch (code) {
+    case ncclSuccess: return "no error";
+    case ncclUnhandledCudaError: return "unhandled cuda error";
+    case ncclSystemError: return "unhandled system error";
+    case ncclInternalError: return "internal error";
+    case ncclInvalidArgument: return "invalid argument";
+    case ncclInvalidUsage: return "invalid usage";
+    case ncclRemoteError: return "remote process exited or there was a network error";
+    default: return "NCCL operation in progress";
+    }
+}
+
+const char *last_error(ncclComm_t)
+{
+    return "";
+}
+
+ncclResult_t group_start()
+{
+    depth++;
+    return ncclSuccess;
+}
+
+ncclResult_t group_end()
+{
+    if (!depth)
+        return refuse("ncclGroupEnd", "no group is open");
+    return --depth ? ncclSuccess : end_group();
+}
+
+ncclResult_t all_reduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                        cudaStream_t stream)
+{
+    return issue({ALL_REDUCE, nullptr, stream, in, out, count, type, op, -1}, comm);
+}
+ncclResult_t reduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                    ncclComm_t comm, cudaStream_t stream)
+{
+    return issue({REDUCE, nullptr, stream, in, out, count, type, op, root}, comm);
+}
+ncclResult_t broadcast(const void *in, void *out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                       cudaStream_t stream)
+{
+    return issue({BROADCAST, nullptr, stream, in, out, count, type, ncclSum, root}, comm);
+}
+ncclResult_t all_gather(const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
+                        cudaStream_t stream)
+{
+    return issue({ALL_GATHER, nullptr, stream, in, out, count, type, ncclSum, -1}, comm);
+}
+ncclResult_t reduce_scatter(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                            ncclComm_t comm, cudaStream_t stream)
+{
+    return issue({REDUCE_SCATTER, nullptr, stream, in, out, count, type, op, -1}, comm);
+}
+ncclResult_t send(const void *in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
+{
+    return issue({SEND, nullptr, stream, in, nullptr, count, type, ncclSum, peer}, comm);
+}
+ncclResult_t recv(void *out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
+{
+    return issue({RECV, nullptr, stream, nullptr, out, count, type, ncclSum, peer}, comm);
+}
+
+template <typename F> void *address(F *function)
+{
+    return reinterpret_cast<void *>(function);
+}
+
+const emulator::function functions[] = {{"ncclGetVersion", address(get_version)},
+                                        {"ncclGetUniqueId", address(get_unique_id)},
+                                        {"ncclCommInitRankConfig", address(init_rank)},
+                                        {"ncclCommFinalize", address(finalize)},
+                                        {"ncclCommDestroy", address(destroy)},
+                                        {"ncclCommAbort", address(abort_comm)},
+                                        {"ncclCommGetAsyncError", address(get_async_error)},
+                                        {"ncclGetErrorString", address(error_string)},
+                                        {"ncclGetLastError", address(last_error)},
+                                        {"ncclGroupStart", address(group_start)},
+                                        {"ncclGroupEnd", address(group_end)},
+                                        {"ncclAllReduce", address(all_reduce)},
+                                        {"ncclReduce", address(reduce)},
+                                        {"ncclBroadcast", address(broadcast)},
+                                        {"ncclAllGather", address(all_gather)},
+                                        {"ncclReduceScatter", address(reduce_scatter)},
+                                        {"ncclSend", address(send)},
+                                        {"ncclRecv", address(recv)},
+                                        {nullptr, nullptr}};
+
+} // namespace
+
+const emulator::library emulator::nccl_library = {"nccl", functions};
+
+/* Two processes that use the first GPU use the same one. */
+extern "C" cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
+{
+    memset(properties, 0, sizeof(*properties));
+    snprintf(properties->name, sizeof(properties->name), "emulated GPU %d", device);
+    snprintf(properties->uuid.bytes, sizeof(properties->uuid.bytes), "emulated %d", device);
+    return cudaSuccess;
+}
+#endif
