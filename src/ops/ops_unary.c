@@ -209,12 +209,19 @@ static yk_tensor *erf_rule(yk_tensor *g, yk_tensor *x, const double *p)
     {                                                                                                                  \
         return unary_apply(&name##_row, x, 0, 0);                                                                      \
     }
-/* Of one that is on a list of autocast's (cast_policy.h). */
+/* Of one that is on a list of autocast's (cast_policy.h). What casts is a function of its own: x needs no address where
+ * autocast is off. */
 #define UNARY_CAST(name, kernel, keeps, slope, rule)                                                                   \
     UNARY_ROW(name, kernel, keeps, slope, rule)                                                                        \
-    yk_tensor *yk_##name(yk_tensor *x)                                                                                 \
+    static __attribute__((noinline, cold)) yk_tensor *name##_under_autocast(yk_tensor *x)                              \
     {                                                                                                                  \
         YK__AUTOCAST(name, 1, &x, yk_##name(x));                                                                       \
+        return unary_apply(&name##_row, x, 0, 0);                                                                      \
+    }                                                                                                                  \
+    yk_tensor *yk_##name(yk_tensor *x)                                                                                 \
+    {                                                                                                                  \
+        if (__builtin_expect(yk__autocast_types != 0, 0))                                                              \
+            return name##_under_autocast(x);                                                                           \
         return unary_apply(&name##_row, x, 0, 0);                                                                      \
     }
 #define BY_RULE YK__MUL /* not read */
