@@ -295,12 +295,6 @@ yk__sequences yk__sequences_enter(yk__sequences range)
     return before;
 }
 
-void yk__sequence_set(yk_tensor *x, uint64_t sequence)
-{
-    if (x->node)
-        x->node->sequence = sequence;
-}
-
 static uint64_t next_sequence(void)
 {
     return of_thread.next < of_thread.end ? of_thread.next++ : yk__count_next(&sequences);

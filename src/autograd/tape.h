@@ -100,15 +100,13 @@ static inline bool yk__will_record(int n_inputs, yk_tensor *const *inputs)
  * graph at once take theirs from ranges that were reserved for them, so that the order does not depend on which thread
  * was first, and no thread waits for another's counter. `reserve` gives the first of `count` numbers, all below those
  * that are given later; `enter` has this thread take from a range, then, where that is empty, from all, and returns the
- * range that it took from before. `set` gives the node that made x, which nobody else has seen yet, a number; nothing
- * where none did.
+ * range that it took from before.
  */
 typedef struct yk__sequences {
     uint64_t next, end;
 } yk__sequences;
 uint64_t yk__sequences_reserve(uint64_t count);
 yk__sequences yk__sequences_enter(yk__sequences range);
-void yk__sequence_set(yk_tensor *x, uint64_t sequence);
 
 /* Before the work of an op: false (with the reason recorded) when an input is NULL, no scope is open, or the inputs
  * are on two devices. `optional` bits mark inputs that may be NULL; NULL for another reason than an earlier error is

@@ -15,7 +15,7 @@ typedef struct yk__update {
     double lr, weight_decay, momentum, keep /* 1 - dampening */, beta1, beta2, eps;
     double step_size, root_scale; /* Adam: lr / (1 - beta1^t) and 1 / sqrt(1 - beta2^t) */
     double shrink;                /* AdamW: 1 - lr * weight_decay */
-    bool nesterov, maximize, first, decoupled, shared;
+    bool nesterov, maximize, first, decoupled;
 } yk__update;
 
 YK__SCALAR yk__update yk__update_of_sgd(const yk__sgd *p, double lr, bool first)
@@ -24,7 +24,6 @@ YK__SCALAR yk__update yk__update_of_sgd(const yk__sgd *p, double lr, bool first)
     u.lr = lr, u.weight_decay = p->weight_decay, u.momentum = p->momentum, u.keep = 1.0 - p->dampening;
     u.beta1 = u.beta2 = u.eps = u.step_size = u.root_scale = 0, u.shrink = 1;
     u.nesterov = p->nesterov, u.maximize = p->maximize, u.first = first, u.decoupled = false;
-    u.shared = p->shared;
     return u;
 }
 
@@ -37,7 +36,6 @@ YK__SCALAR yk__update yk__update_of_adam(const yk__adam *p, double lr, int64_t s
     u.root_scale = 1.0 / sqrt(1.0 - yk__power_of_step(p->beta2, step));
     u.shrink = yk__fma_f64(-lr, p->weight_decay, 1.0);
     u.nesterov = false, u.maximize = p->maximize, u.first = false, u.decoupled = p->decoupled;
-    u.shared = p->shared;
     return u;
 }
 

@@ -53,7 +53,6 @@ static yk_status call(const yk__backend *backend, yk_device device, const yk__op
     p.lr = group->lr;
     p.state = state;
     p.step = step;
-    p.shared = batch->shared;
     return backend->adam(device.index, &p, batch->count, batch->params, batch->grads, batch->states[0],
                          batch->states[1], p.amsgrad ? batch->states[2] : NULL);
 }

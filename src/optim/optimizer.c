@@ -233,7 +233,6 @@ static yk_status gather(yk_optimizer *o, yk__optim_group *group, int64_t first)
     const yk_tensor *leader = yk_parameters_at(group->params, first);
     int64_t step = group->states[first].step;
     batch->count = 0;
-    batch->shared = false;
     for (int64_t i = first; i < group->count; i++) {
         yk_tensor *x = yk_parameters_at(group->params, i);
         yk__optim_state *state = &group->states[i];
@@ -254,7 +253,6 @@ static yk_status gather(yk_optimizer *o, yk__optim_group *group, int64_t first)
         if (!o->wide[n])
             return yk__error_code();
         batch->count++;
-        batch->shared |= atomic_load_explicit(&x->storage->sharers, memory_order_relaxed) > 0;
         batch->params[n] = master ? batch->states[YK__OPTIM_MASTER][n] : yk__view_of(x);
         batch->grads[n] = yk__view_of(o->wide[n]);
         batch->indices[n] = i;

@@ -47,7 +47,6 @@ typedef struct yk__optim_batch {
     yk__view *params, *grads, *states[YK__OPTIM_STATES];
     int64_t *indices; /* in the group */
     int64_t count;
-    bool shared; /* other devices share the memory of a parameter */
 } yk__optim_batch;
 
 /* A hyper-parameter as it stands in a state dict: `count` doubles, or a bool, inside a group. */

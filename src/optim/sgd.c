@@ -42,7 +42,6 @@ static yk_status call(const yk__backend *backend, yk_device device, const yk__op
     p.lr = group->lr;
     p.state = state;
     p.first = step == 1;
-    p.shared = batch->shared;
     return backend->sgd(device.index, &p, batch->count, batch->params, batch->grads,
                         p.momentum != 0 ? batch->states[0] : NULL);
 }

@@ -141,7 +141,7 @@ static yk_status forward_on_all(yk__data_parallel *d, yk_tensor **parts, int n_i
     for (int i = 0; !status && i < used; i++)
         replicas[i] = yk__replicas_at(d->replicas, i);
     if (!status)
-        status = yk__parallel_apply(d->replicas, replicas, d->devices, used, parts, n_inputs, made, each, seconds);
+        status = yk__parallel_apply(replicas, d->devices, used, parts, n_inputs, made, each, seconds);
     if (!status)
         count_forward(d, parts, n_inputs, used, seconds);
     for (int o = 0; !status && o < each; o++)

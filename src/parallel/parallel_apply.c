@@ -116,6 +116,7 @@ yk_status yk__parallel_run(const yk_device *devices, int count, const yk__parall
             yk__device_job_wait(&runs[i].job);
         drew = drew || runs[i].drew;
     }
+    yk__sequences_enter((yk__sequences){0}); /* what a member records after its members has higher numbers than they */
     /* The next branches must differ from these, also where the first one drew nothing. */
     if (drew && yk_random_get_state().calls == m.random.calls)
         yk__random_next();
@@ -128,7 +129,6 @@ yk_status yk__parallel_run(const yk_device *devices, int count, const yk__parall
 }
 
 typedef struct application {
-    yk__replicas *of; /* DataParallel's, or NULL */
     yk_module *const *replicas;
     yk_tensor *const *inputs;
     yk_tensor **outputs;
@@ -139,20 +139,17 @@ static yk_status apply_one(int i, void *user)
 {
     const application *a = user;
     yk_tensor **outputs = a->outputs + i * a->n_outputs;
-    yk_status status = a->of ? yk__replicas_finish(a->of, i) : YK_OK;
-    if (!status)
-        status = yk_forward_list(a->replicas[i], a->inputs + i * a->n_inputs, a->n_inputs, outputs, a->n_outputs);
+    yk_status status = yk_forward_list(a->replicas[i], a->inputs + i * a->n_inputs, a->n_inputs, outputs, a->n_outputs);
     for (int o = 0; !status && o < a->n_outputs; o++)
         yk_tensor_retain(outputs[o]);
     return status;
 }
 
-yk_status yk__parallel_apply(yk__replicas *of, yk_module *const *replicas, const yk_device *devices, int count,
-                             yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs, int n_outputs,
-                             double *seconds)
+yk_status yk__parallel_apply(yk_module *const *replicas, const yk_device *devices, int count, yk_tensor *const *inputs,
+                             int n_inputs, yk_tensor **outputs, int n_outputs, double *seconds)
 {
     memset(outputs, 0, sizeof(*outputs) * (size_t)(count * n_outputs));
-    application a = {of, replicas, inputs, outputs, n_inputs, n_outputs};
+    application a = {replicas, inputs, outputs, n_inputs, n_outputs};
     yk__parallel_work work = {.member = "replica", .fn = apply_one, .user = &a};
     yk_status status = yk__parallel_run(devices, count, &work, seconds);
     for (int o = 0; status && o < count * n_outputs; o++) {
@@ -227,7 +224,7 @@ yk_status yk_parallel_apply(yk_module *const *replicas, int count, yk_tensor *co
         if (!yk__module_device(replicas[i], &devices[i]) && n_inputs && inputs[i * n_inputs])
             devices[i] = yk__device_of(inputs[i * n_inputs]);
     }
-    status = yk__parallel_apply(NULL, replicas, devices, count, inputs, n_inputs, outputs, n_outputs, NULL);
+    status = yk__parallel_apply(replicas, devices, count, inputs, n_inputs, outputs, n_outputs, NULL);
     for (int o = 0; !status && o < count * n_outputs; o++)
         outputs[o] = yk__scope_own(outputs[o]);
     return status;

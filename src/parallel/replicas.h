@@ -33,12 +33,9 @@ typedef struct yk__replicas yk__replicas;
 /* For the module, borrowed, on the devices; nothing is copied yet. NULL and an error without memory. */
 yk__replicas *yk__replicas_create(yk_module *m, const yk_device *devices, int count);
 void yk__replicas_free(yk__replicas *r);
-/* Brings the first `used` replicas up to date with the module, whose tensors must be on devices[0], but for what
- * yk__replicas_finish does. Replica 0 is the module itself. */
+/* Brings the first `used` replicas up to date with the module, whose tensors must be on devices[0], and makes them part
+ * of the graph where operations are recorded. Replica 0 is the module itself. */
 yk_status yk__replicas_update(yk__replicas *r, const char *what, int used);
-/* Brings the parameters of one of them up to date and, where operations are recorded, makes them part of the graph. For
- * the thread that calls its forward, at the same time as others do that for theirs. */
-yk_status yk__replicas_finish(yk__replicas *r, int replica);
 yk_module *yk__replicas_at(yk__replicas *r, int i); /* borrowed */
 
 /* ---- running them (parallel_apply.c) ---- */
@@ -56,10 +53,8 @@ typedef struct yk__parallel_work {
  * thread and random numbers of their own; seconds[i], unless NULL, grows by the time. Returns when all are done; the
  * error is that of the first that failed, which it names. */
 yk_status yk__parallel_run(const yk_device *devices, int count, const yk__parallel_work *work, double *seconds);
-/* yk_parallel_apply that leaves what it gives to the caller: outputs[] are references. `of`: whose replicas they are,
- * to be finished; or NULL. */
-yk_status yk__parallel_apply(yk__replicas *of, yk_module *const *replicas, const yk_device *devices, int count,
-                             yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs, int n_outputs,
-                             double *seconds);
+/* yk_parallel_apply that leaves what it gives to the caller: outputs[] are references. */
+yk_status yk__parallel_apply(yk_module *const *replicas, const yk_device *devices, int count, yk_tensor *const *inputs,
+                             int n_inputs, yk_tensor **outputs, int n_outputs, double *seconds);
 
 #endif

@@ -15,11 +15,7 @@
  *     0 --- 4 --- 6 --- 7        The engine adds what a tensor's uses give as soon as all have come, on the thread
  *     |     '---- 5              of the tensor's device; so a parameter's gradients are reduced along the tree while
  *     |---- 2 --- 3              the backward of other parameters goes on. Terms are added in the order of recording,
- *     '---- 1                    and the tree counts as recorded before any forward: the order of sums is always the
- *                                same.
- *
- * Replicas of an odd number have no children in the tree, so their parameters are brought up to date by the threads
- * that run them, at once, and what is made for a replica is made, used and freed by one core. The others' are before.
+ *     '---- 1                    and the tree is recorded before any forward: the order of sums is always the same.
  *
  * Replica 0 is the module itself, on its own device. What a forward does to its buffers lasts; what it does to the
  * others' does not, as in PyTorch.
@@ -61,7 +57,6 @@ struct yk__replicas {
     int64_t *table; /* hash of originals: index of the part + 1, 0 for none */
     int64_t table_size;
     twin *twins[YK__MOST_REPLICAS]; /* NULL for replica 0, and until it is first used */
-    uint64_t first_sequence;        /* of the nodes that a forward makes its parameters with */
 };
 
 /* ---- the parts of the original ---- */
@@ -251,26 +246,20 @@ static void entries_update(const yk__replicas *r, twin *twins, yk__entries *to, 
     }
 }
 
-/* Pointers in the data of a module to parameters of the original, or to its other parts, become those to the replica's.
- */
-static void data_update(const yk__replicas *r, twin *twins, yk_module *to, bool parameters)
-{
-    void **words = to->data;
-    for (size_t i = 0; i < to->cls->data_size / sizeof(*words); i++) {
-        int64_t index = words[i] ? part_find(r, words[i]) : -1;
-        if (index >= 0 && (r->parts[index].kind == PART_PARAMETER) == parameters)
-            words[i] = twins[index].object;
-    }
-}
-
-/* Mode, hooks and data become the original's, and all that it points to but parameters the replica's. */
+/* Mode, hooks and data become the original's, and pointers in the data those to the replica's parts. */
 static yk_status module_update(const yk__replicas *r, twin *twins, yk_module *to, const yk_module *from)
 {
     to->training = from->training;
+    entries_update(r, twins, &to->parameters, &from->parameters);
     entries_update(r, twins, &to->buffers, &from->buffers);
     entries_update(r, twins, &to->children, &from->children);
     memcpy(to->data, from->data, from->cls->data_size);
-    data_update(r, twins, to, false);
+    void **words = to->data;
+    for (size_t i = 0; i < from->cls->data_size / sizeof(*words); i++) {
+        int64_t index = words[i] ? part_find(r, words[i]) : -1;
+        if (index >= 0)
+            words[i] = twins[index].object;
+    }
     return yk__module_hooks_copy(to, from);
 }
 
@@ -308,7 +297,7 @@ static yk_status copy_update(twin *t, yk_tensor *x, yk_device device)
 }
 
 /* The parameter on the replica's device, made from `from`, the one of the replica above it in the tree. */
-static yk_status parameter_update(twin *t, yk_tensor *from, yk_device device, uint64_t sequence)
+static yk_status parameter_update(twin *t, yk_tensor *from, yk_device device)
 {
     bool recorded = yk__will_record(1, &from), shared = yk__same_memory(yk__device_of(from), device);
     const yk_tensor *now = t->object;
@@ -321,8 +310,6 @@ static yk_status parameter_update(twin *t, yk_tensor *from, yk_device device, ui
         x = yk_tensor_retain(yk__record_on_device(x, from));
     if (!x)
         return yk__error_code();
-    if (recorded)
-        yk__sequence_set(x, sequence);
     put(t, x);
     return YK_OK;
 }
@@ -350,49 +337,23 @@ static yk_status twins_make(yk__replicas *r, int replica)
     return YK_OK;
 }
 
-static yk_status parameters_update(yk__replicas *r, int replica)
-{
-    const twin *above = r->twins[replica & (replica - 1)];
-    twin *twins = r->twins[replica];
-    yk_status status = YK_OK;
-    for (int64_t i = 0; !status && i < r->n_parts; i++) {
-        if (r->parts[i].kind == PART_PARAMETER)
-            status = parameter_update(&twins[i], above ? above[i].object : r->parts[i].original, r->devices[replica],
-                                      r->first_sequence + (uint64_t)(replica * r->n_parts + i));
-    }
-    for (int64_t i = 0; !status && i < r->n_parts; i++) {
-        if (r->parts[i].kind != PART_MODULE)
-            continue;
-        yk_module *m = twins[i].object;
-        entries_update(r, twins, &m->parameters, &((yk_module *)r->parts[i].original)->parameters);
-        data_update(r, twins, m, true);
-    }
-    return status;
-}
-
-static bool has_children(int replica)
-{
-    return replica % 2 == 0;
-}
-
-yk_status yk__replicas_finish(yk__replicas *r, int replica)
-{
-    return has_children(replica) ? YK_OK : parameters_update(r, replica);
-}
-
 static yk_status replica_update(yk__replicas *r, int replica)
 {
     yk_status status = r->twins[replica] ? YK_OK : twins_make(r, replica);
+    const twin *above = r->twins[replica & (replica - 1)];
     twin *twins = r->twins[replica];
     for (int64_t i = 0; !status && i < r->n_parts; i++) {
-        if (r->parts[i].kind == PART_BUFFER)
-            status = buffer_update(&twins[i], r->parts[i].original, r->devices[replica]);
+        yk_tensor *original = r->parts[i].original;
+        if (r->parts[i].kind == PART_PARAMETER)
+            status = parameter_update(&twins[i], above ? above[i].object : original, r->devices[replica]);
+        else if (r->parts[i].kind == PART_BUFFER)
+            status = buffer_update(&twins[i], original, r->devices[replica]);
     }
     for (int64_t i = 0; !status && i < r->n_parts; i++) {
         if (r->parts[i].kind == PART_MODULE)
             status = module_update(r, twins, twins[i].object, r->parts[i].original);
     }
-    return status || !has_children(replica) ? status : parameters_update(r, replica);
+    return status;
 }
 
 /* Source: DataParallel.forward. */
@@ -443,8 +404,6 @@ yk_status yk__replicas_update(yk__replicas *r, const char *what, int used)
         }
     }
     status = check_devices(r, what);
-    if (yk_grad_enabled())
-        r->first_sequence = yk__sequences_reserve((uint64_t)(used * r->n_parts));
     yk_scope scope = yk_scope_begin();
     for (int i = 1; i < used && !status; i++)
         status = replica_update(r, i);
@@ -467,8 +426,6 @@ yk_status yk_replicate(yk_module *m, const yk_device *devices, int count, yk_mod
         return yk__error_code();
     yk__replicas *r = yk__replicas_create(m, devices, count);
     status = r ? yk__replicas_update(r, "replicate", count) : yk__error_code();
-    for (int i = 1; !status && i < count; i++)
-        status = yk__replicas_finish(r, i);
     for (int i = 0; !status && i < count; i++)
         replicas[i] = yk__scope_own(yk_module_retain(yk__replicas_at(r, i)));
     yk__replicas_free(r);

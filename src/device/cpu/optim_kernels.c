@@ -6,10 +6,8 @@
  * loop of iterate.h one by one.
  */
 #include <math.h>
-#include <string.h>
 
 #include "device/cpu/iterate.h"
-#include "device/cpu/stream.h"
 #include "device/optimizer_math.h"
 
 /* param, grad, and the state: momentum, or mean, square and max_square. NULL for state that is not kept. */
@@ -89,28 +87,6 @@ ADAM(f64, double, sqrt)
 
 /* ---- one call for all tensors ---- */
 
-/* SHARED_MOST: bytes of parameters that other cores may still have in their caches, a second-level cache of 1 MiB.
- * SHARED_PART: bytes that are updated in the first-level cache before they are written. */
-enum { SHARED_MOST = 1024 * 1024, SHARED_PART = 4096 };
-
-/* Parameters that other cores have read: their copies of a line have to be invalidated before it can be written, which
- * takes longer than all of the update. Writing past the cache does not wait for that. */
-static void update_shared(const yk__update *u, update_fn fn, size_t size, int64_t n, char *const *data)
-{
-    char part[SHARED_PART] __attribute__((aligned(64)));
-    int64_t most = SHARED_PART / (int64_t)size;
-    for (int64_t i = 0; i < n; i += most) {
-        int64_t count = n - i < most ? n - i : most;
-        char *operand[5] = {part};
-        for (int k = 1; k < 5; k++)
-            operand[k] = data[k] ? data[k] + i * (int64_t)size : NULL;
-        memcpy(part, data[0] + i * (int64_t)size, (size_t)count * size);
-        fn(u, count, operand);
-        yk__stream_write(data[0] + i * (int64_t)size, part, (size_t)count * size);
-    }
-    yk__stream_end();
-}
-
 /* MAX_LINEAR: tensors that share one call of the thread pool; with more there are several calls. OPERANDS: parameter,
  * gradient and three states. */
 enum { MAX_LINEAR = 256, OPERANDS = 5 };
@@ -120,7 +96,6 @@ typedef struct group {
     update_fn fn;
     const yk__view *const *views; /* OPERANDS arrays of one view per tensor, NULL for what is not there */
     size_t size;
-    bool shared; /* written past the caches */
     int64_t count;
     int64_t tensor[MAX_LINEAR], end[MAX_LINEAR]; /* linear tensors laid end to end: which, and where each ends */
 } group;
@@ -142,9 +117,7 @@ static void linear_piece(void *arg, int64_t begin, int64_t end, int thread)
         char *data[OPERANDS];
         for (int k = 0; k < OPERANDS; k++)
             data[k] = g->views[k] ? (char *)g->views[k][g->tensor[i]].data + (begin - start) * (int64_t)g->size : NULL;
-        if (stop > begin && g->shared)
-            update_shared(g->u, g->fn, g->size, stop - begin, data);
-        else if (stop > begin)
+        if (stop > begin)
             g->fn(g->u, stop - begin, data);
         begin = stop;
     }
@@ -152,11 +125,8 @@ static void linear_piece(void *arg, int64_t begin, int64_t end, int thread)
 
 static void run_linear(int device, group *g)
 {
-    if (g->count) {
-        int64_t all = g->end[g->count - 1];
-        g->shared = g->u->shared && all * (int64_t)g->size <= SHARED_MOST;
-        yk__cpu_parallel(device, all, YK__GRAIN, linear_piece, g);
-    }
+    if (g->count)
+        yk__cpu_parallel(device, g->end[g->count - 1], YK__GRAIN, linear_piece, g);
     g->count = 0;
 }
 
