@@ -188,6 +188,11 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
         m->dst_stride[d] = dst->stride[d ? d + 1 : 0];
     int64_t most = BLOCK_BYTES / (16 * m->src.width * size);
     most = most < LEAST_TILES ? LEAST_TILES : at_most(most, MOST_TILES);
+    /* Few tiles of many channels: their windows take less memory than the weights, so all are one block, and a panel's
+     * weights are transformed where they are used at once. */
+    int64_t all = dst->shape[0] * yk__ceil_div(m->height, 2) * yk__ceil_div(m->length, 2);
+    if (all <= MOST_TILES && all * m->src.width <= m->k * m->cols)
+        most = all;
     m->tiles = make_tiles(dst->shape[0], m->height, m->length, most);
     int64_t together = at_most(threads, m->tiles.blocks);
     m->panels = yk__ceil_div(m->cols, panel);
