@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """--make DIR: an image folder of 200 JPEG files of 500 x 375. Without: how many of them a second torchvision reads,
 resizes to 256, cuts the middle 224 out of and normalises on one thread, by the faster of its ways (PIL throughout;
-decode_jpeg and v2 on bytes): {"images_per_second": ..., "way": ...}."""
+decode_jpeg and v2 on bytes): {"images_per_second": ..., "way": ...}. --random: RandomResizedCrop and a flip instead."""
 import argparse
 import json
 import os
@@ -15,6 +15,7 @@ from torchvision.transforms import v2
 parser = argparse.ArgumentParser()
 parser.add_argument("folder")
 parser.add_argument("--make", action="store_true")
+parser.add_argument("--random", action="store_true")
 parser.add_argument("--seconds", type=float, default=3)
 arguments = parser.parse_args()
 torch.set_num_threads(1)
@@ -36,10 +37,13 @@ if arguments.make:
 
 mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 files = sorted(os.path.join(classes, name) for name in os.listdir(classes))
-pil = v2.Compose([v2.Resize(256), v2.CenterCrop(224), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True),
-                  v2.Normalize(mean, std)])
-bytes_ = v2.Compose([v2.Resize(256, antialias=True), v2.CenterCrop(224), v2.ToDtype(torch.float32, scale=True),
-                     v2.Normalize(mean, std)])
+if arguments.random:
+    first = [v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(0.5)]
+else:
+    first = [v2.Resize(256, antialias=True), v2.CenterCrop(224)]
+last = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]
+pil = v2.Compose(first + [v2.PILToTensor()] + last)
+bytes_ = v2.Compose(first + last)
 ways = {
     "PIL": lambda name: pil(Image.open(name).convert("RGB")),
     "decode_jpeg": lambda name: bytes_(torchvision.io.decode_jpeg(torchvision.io.read_file(name),

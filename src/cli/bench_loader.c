@@ -2,7 +2,8 @@
  * bench_loader.c - `yoke bench loader`: images per second through the default transforms of a data set. Layer: cli.
  *
  * One worker is measured inline: the caller makes the batches itself, so the figure is that of one thread. --resize
- * takes the transforms that networks for 224 x 224 are tested with in place of the default ones.
+ * takes the transforms that networks for 224 x 224 are tested with in place of the default ones, --random-crop those
+ * that they are trained with.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,17 +17,20 @@
 
 typedef struct bench {
     const char *data, *dtype;
-    int64_t batch_size, workers, resize, crop;
+    int64_t batch_size, workers, resize, crop, random_crop;
     double seconds;
     bool no_shuffle, json;
 } bench;
 
 static yk_transform *transform_of(const bench *b)
 {
-    if (!b->resize)
+    if (!b->resize && !b->random_crop)
         return yk_default_transform(b->data, YK_TRAIN, true);
     /* ImageNet's */
     double mean[] = {0.485, 0.456, 0.406}, std[] = {0.229, 0.224, 0.225};
+    if (b->random_crop)
+        return yk_compose(yk_random_resized_crop(b->random_crop, NULL), yk_random_horizontal_flip(0.5), yk_to_tensor(),
+                          yk_normalize(mean, std, 3), NULL);
     return yk_compose(yk_resize(b->resize), yk_center_crop(b->crop ? b->crop : b->resize), yk_to_tensor(),
                       yk_normalize(mean, std, 3), NULL);
 }
@@ -80,6 +84,9 @@ int cli_bench_loader(int argc, char **argv)
          .least = 1, .most = 1 << 16, .default_text = ""},
         {"crop", "N", CLI_INT, &b.crop, "side of that middle; default: that of --resize", .least = 1, .most = 1 << 16,
          .default_text = ""},
+        {"random-crop", "N", CLI_INT, &b.random_crop,
+         "side to which a random part is resized (RandomResizedCrop), and flipped or not, in place of the default",
+         .least = 1, .most = 1 << 16, .default_text = ""},
         {"no-shuffle", NULL, CLI_FLAG, &b.no_shuffle, .help = "take the files' order"},
         {"seconds", "X", CLI_REAL, &b.seconds, .help = "how long to measure"},
         {"json", NULL, CLI_FLAG, &b.json, .help = "print one JSON object"},
@@ -93,6 +100,8 @@ int cli_bench_loader(int argc, char **argv)
         return code;
     if (b.crop && !b.resize)
         return cli_usage_error(&verb, "--crop needs --resize");
+    if (b.random_crop && b.resize)
+        return cli_usage_error(&verb, "--random-crop and --resize exclude each other");
     double rate = 0;
     yk_scope program = yk_scope_begin();
     code = measure(&b, &rate) ? cli_failed() : EXIT_DONE;
