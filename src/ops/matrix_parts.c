@@ -329,6 +329,10 @@ yk_tensor *yk_linspace(double start, double end, int64_t steps, const yk_tensor_
 
 yk_tensor *yk_eye(int64_t n, int64_t m, const yk_tensor_options *options)
 {
+    if (n < 0 || m < 0) {
+        yk__fail(YK_ERR_SHAPE, "eye: %lld rows and %lld columns, expected at least 0", (long long)n, (long long)m);
+        return NULL;
+    }
     yk_tensor *out = yk_zeros(YK_SHAPE(n, m), options);
     if (!out)
         return NULL;

@@ -20,6 +20,10 @@ static bool mask_of(const char *name, const yk_tensor *x, const int *dims, int n
         int dim = dims[i];
         if (yk__wrap_dim(name, x, &dim))
             return false;
+        if (*mask >> dim & 1) {
+            yk__fail(YK_ERR_SHAPE, "%s: dimension %d is named twice", name, dim);
+            return false;
+        }
         *mask |= 1u << dim;
     }
     return true;
@@ -190,7 +194,9 @@ static yk_tensor *root_of_variance(yk_tensor *variance)
 
 yk_tensor *yk_std_dims(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim)
 {
-    if (!yk__op_begin("std", 1, &x, 0) || yk__expect_floating("std", "input", x))
+    uint32_t mask;
+    if (!yk__op_begin("std", 1, &x, 0) || yk__expect_floating("std", "input", x) ||
+        !mask_of("std", x, dims, n_dims, &mask))
         return NULL;
     YK__WITHIN_SCOPE(root_of_variance(yk_var_dims(x, dims, n_dims, correction, keepdim)));
 }

@@ -164,13 +164,17 @@ static yk_tensor *is_close(yk_tensor *a, yk_tensor *b, double rtol, double atol,
     return yk_logical_or(equal, yk_logical_and(yk_is_finite(error), yk_le(error, allowed)));
 }
 
-yk_tensor *yk_is_close(yk_tensor *a, yk_tensor *b, double rtol, double atol, bool equal_nan)
+static yk_tensor *checked_is_close(const char *name, yk_tensor *a, yk_tensor *b, double rtol, double atol,
+                                   bool equal_nan)
 {
     yk_tensor *inputs[2] = {a, b};
-    if (!yk__op_begin("is_close", 2, inputs, 0) || yk__expect_dtype("is_close", "b", b, (yk_dtype)a->dtype))
+    int ndim;
+    int64_t shape[YK_MAX_DIMS];
+    if (!yk__op_begin(name, 2, inputs, 0) || yk__expect_dtype(name, "b", b, (yk_dtype)a->dtype) ||
+        yk__broadcast(name, a, b, &ndim, shape))
         return NULL;
     if (!(rtol >= 0) || !(atol >= 0)) {
-        yk__fail(YK_ERR_ARGUMENT, "is_close: rtol %g and atol %g, expected at least 0", rtol, atol);
+        yk__fail(YK_ERR_ARGUMENT, "%s: rtol %g and atol %g, expected at least 0", name, rtol, atol);
         return NULL;
     }
     bool before = yk_no_grad_begin();
@@ -182,10 +186,15 @@ yk_tensor *yk_is_close(yk_tensor *a, yk_tensor *b, double rtol, double atol, boo
     return out;
 }
 
+yk_tensor *yk_is_close(yk_tensor *a, yk_tensor *b, double rtol, double atol, bool equal_nan)
+{
+    return checked_is_close("is_close", a, b, rtol, atol, equal_nan);
+}
+
 bool yk_all_close(yk_tensor *a, yk_tensor *b, double rtol, double atol, bool equal_nan)
 {
     yk_scope scope = yk_scope_begin();
-    yk_tensor *out = yk_is_close(a, b, rtol, atol, equal_nan), *all = out ? yk_all(out) : NULL;
+    yk_tensor *out = checked_is_close("all_close", a, b, rtol, atol, equal_nan), *all = out ? yk_all(out) : NULL;
     bool close = all && yk_item(all) == 1;
     yk_scope_end(scope);
     return close;

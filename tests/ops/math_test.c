@@ -307,7 +307,15 @@ static void refusals(void **state)
     REFUSED(yk_multinomial(x, 5, false), YK_ERR_ARGUMENT, "multinomial: 5 draws without replacement from a row with 4");
     REFUSED(yk_linspace(0, 1, -1, NULL), YK_ERR_ARGUMENT, "linspace: -1 steps");
     assert_false(yk_all_close(line, three, 0, 0, false));
-    expect_error(YK_ERR_SHAPE, "do not broadcast");
+    expect_error(YK_ERR_SHAPE, "all_close: shapes (2,) and (3,) do not broadcast");
+    assert_false(yk_all_close(line, line, -1, 0, false));
+    expect_error(YK_ERR_ARGUMENT, "all_close: rtol -1 and atol 0, expected at least 0");
+    REFUSED(yk_is_close(line, three, 0, 0, false), YK_ERR_SHAPE, "is_close: shapes (2,) and (3,) do not broadcast");
+    REFUSED(yk_std_dims(x, (int[]){0, 0}, 2, 1, false), YK_ERR_SHAPE, "std: dimension 0 is named twice");
+    REFUSED(yk_norm(x, 2, (int[]){0, -2}, 2, false), YK_ERR_SHAPE, "norm: dimension 0 is named twice");
+    REFUSED(yk_logsumexp(x, (int[]){1, 1}, 2, false), YK_ERR_SHAPE, "logsumexp: dimension 1 is named twice");
+    REFUSED(yk_std_dims(x, (int[]){2}, 1, 1, false), YK_ERR_SHAPE, "std: dimension 2 is outside [-2, 1] of shape");
+    REFUSED(yk_eye(-1, 2, NULL), YK_ERR_SHAPE, "eye: -1 rows and 2 columns, expected at least 0");
     assert_int_equal(yk_meshgrid((yk_tensor *[]){x}, 1, (yk_tensor *[]){NULL}), YK_ERR_SHAPE);
     expect_error(YK_ERR_SHAPE, "meshgrid: tensor 0 has shape (3, 4), expected (N,)");
     yk_scope_end(scope);
