@@ -9,7 +9,7 @@
 /* The collector of the leaf that this node accumulates for. */
 static yk__collector *collector_of(const yk__node *node)
 {
-    return node->op ? NULL : yk__collector_of(node->leaf);
+    return node->op ? NULL : yk__meta(node->leaf)->collector;
 }
 
 /* ---- who waits for a backward ----------------------------------------------------------------------------------- */

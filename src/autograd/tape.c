@@ -178,7 +178,7 @@ yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
                         yk_shape_format(x, b, sizeof(b)), yk_dtype_name((yk_dtype)x->dtype));
     }
     yk_tensor *both[2] = {x, grad};
-    yk_status status = yk__same_device("set_grad", 2, both);
+    yk_status status = grad ? yk__same_device("set_grad", 2, both) : YK_OK;
     yk__autograd_meta *meta = status ? NULL : yk__meta_of(x);
     if (!meta)
         return yk__error_code();
@@ -503,7 +503,9 @@ bool yk__op_begin(const char *name, int n_inputs, yk_tensor *const *inputs, uint
             yk__fail(YK_ERR_ARGUMENT, "%s: argument %d is NULL", name, i + 1);
         return false;
     }
-    return yk__scope_check(name) && yk__same_device(name, n_inputs, inputs) == YK_OK;
+    bool alike = n_inputs == 1 || (n_inputs == 2 && inputs[0] && inputs[1] && /* the usual ones, without a call */
+                                   yk_device_equal(yk__device_of(inputs[0]), yk__device_of(inputs[1])));
+    return yk__scope_check(name) && (alike || yk__same_device(name, n_inputs, inputs) == YK_OK);
 }
 
 bool yk__needs_grad(const yk__node *node, int input)

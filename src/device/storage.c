@@ -328,7 +328,9 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
     }
     size_t block;
     free_list *list = &c->lists[class_of(bytes, &block)];
-    pthread_mutex_lock(&c->lock);
+    bool alone = yk__one_thread() && list->count; /* and no backend is called, which might start a thread */
+    if (!alone)
+        pthread_mutex_lock(&c->lock);
     yk__storage *s = list->count ? list->storages[--list->count] : storage_make(backend, device, c, bytes, block);
     if (!s)
         return NULL;
@@ -349,7 +351,8 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
     c->allocated += block;
     if (c->allocated > c->peak)
         c->peak = c->allocated;
-    pthread_mutex_unlock(&c->lock);
+    if (!alone)
+        pthread_mutex_unlock(&c->lock);
     return s;
 }
 
@@ -360,7 +363,9 @@ static void storage_cache(yk__storage *s)
     cache *c = cache_of(s->device);
     size_t block;
     free_list *list = &c->lists[class_of(s->reserved, &block)];
-    pthread_mutex_lock(&c->lock);
+    bool alone = yk__one_thread() && list->count < list->capacity; /* as in yk__storage_create */
+    if (!alone)
+        pthread_mutex_lock(&c->lock);
     *(s->newer ? &s->newer->older : &c->newest) = s->older;
     if (s->older)
         s->older->newer = s->newer;
@@ -383,7 +388,8 @@ static void storage_cache(yk__storage *s)
     } else {
         storage_free(backend, c, s);
     }
-    pthread_mutex_unlock(&c->lock);
+    if (!alone)
+        pthread_mutex_unlock(&c->lock);
 }
 
 yk__storage *yk__storage_wrap(yk_device device, void *data, size_t bytes, void (*release)(void *), void *context)

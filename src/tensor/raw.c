@@ -241,7 +241,8 @@ yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tens
     int64_t broadcast[YK_MAX_DIMS], *shape = a->shape;
     bool line = yk__same_line(a, b); /* the usual case, without the cost of the general one */
     yk_tensor *both[2] = {a, b};
-    if (yk__same_device(what, 2, both) || (!line && yk__broadcast(what, a, b, &ndim, shape = broadcast)))
+    if ((!yk_device_equal(yk__device_of(a), yk__device_of(b)) && yk__same_device(what, 2, both)) ||
+        (!line && yk__broadcast(what, a, b, &ndim, shape = broadcast)))
         return NULL;
     yk_dtype result = operand_dtype(a, b);
     if (op == YK__DIV && !yk_dtype_is_floating(result))

@@ -79,7 +79,7 @@ yk_tensor *yk__tensor_new(int ndim, const int64_t *shape, const int64_t *stride,
     yk_tensor *x = tensor_make(ndim, shape, stride, dtype);
     if (!x)
         return NULL;
-    x->storage = yk__storage_create(device, (size_t)x->numel * yk_dtype_size(dtype));
+    x->storage = yk__storage_create(device, (size_t)x->numel * yk__size_of(dtype));
     if (!x->storage) {
         yk__object_free(x);
         return NULL;
