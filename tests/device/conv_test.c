@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/convert.h"
 #include "device/table.h"
 
 static const yk_device cpu = {0};
@@ -181,12 +182,16 @@ static int64_t offset(const yk__view *v, int64_t a, int64_t b, int64_t c, int64_
 
 static double get(const yk__view *v, int64_t at)
 {
+    if (v->dtype == YK_BF16)
+        return (double)yk__from_bf16(((uint16_t *)v->data)[at]);
     return v->dtype == YK_F32 ? (double)((float *)v->data)[at] : ((double *)v->data)[at];
 }
 
 static void set(const yk__view *v, int64_t at, double value)
 {
-    if (v->dtype == YK_F32)
+    if (v->dtype == YK_BF16)
+        ((uint16_t *)v->data)[at] = yk__to_bf16((float)value);
+    else if (v->dtype == YK_F32)
         ((float *)v->data)[at] = (float)value;
     else
         ((double *)v->data)[at] = value;
@@ -287,14 +292,14 @@ static void compare(const char *what, const struct shape *s, int order, const yk
                     const double *size, const double *bias)
 {
     /* Sums of up to some thousand products: the error stays far below what one wrong product would make. */
-    double eps = v->dtype == YK_F32 ? 0x1p-24 : 0x1p-53;
+    double eps = v->dtype == YK_F64 ? 0x1p-53 : 0x1p-24, rounding = v->dtype == YK_BF16 ? 0x1.01p-8 : 0;
     int64_t i = 0;
     for (int64_t a = 0; a < v->shape[0]; a++)
         for (int64_t b = 0; b < v->shape[1]; b++)
             for (int64_t c = 0; c < v->shape[2]; c++)
                 for (int64_t d = 0; d < v->shape[3]; d++, i++) {
                     double got = get(v, offset(v, a, b, c, d)), expected = want[i] + (bias ? bias[b] : 0);
-                    double allowed = 32 * eps * (size[i] + (bias ? fabs(bias[b]) : 0));
+                    double allowed = 32 * eps * (size[i] + (bias ? fabs(bias[b]) : 0)) + rounding * fabs(expected);
                     if (!(fabs(got - expected) <= allowed))
                         fail_msg("%s, %s, order %d, x (%d, %d, %d, %d), w (%d, %d, %d, %d), groups %d: at (%d, %d, %d, "
                                  "%d) got %.9g, expected %.9g within %.3g",
@@ -338,6 +343,8 @@ static void check(const struct shape *s, const struct reference *r, yk_dtype dty
     for (int64_t i = 0; i < numel(ws); i++) {
         sum[i] = r->w[i] + r->gw[i];
         sum_size[i] = fabs(r->w[i]) + r->gw_size[i];
+        /* Where it is not added in place it is rounded once more: 2^-8 of it, in units of compare's 32 eps. */
+        sum_size[i] += dtype == YK_BF16 ? 0x1p11 * fabs(r->gw[i]) : 0;
     }
     struct {
         const char *what;
@@ -407,6 +414,40 @@ static void test_against_loops(void **state)
             reference_clear(&r);
         }
     }
+}
+
+/* The smaller shapes with numbers that bf16 holds. */
+static void test_bf16_against_loops(void **state)
+{
+    (void)state;
+    const yk__backend *t = yk__backend_of(cpu);
+    if (!(t->takes[YK__SLOT_conv2d] & 1u << YK_BF16)) /* gemm_test asks whether it should */
+        skip();
+    int checked = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const struct shape *s = &shapes[i];
+        int64_t oh = (s->h + 2 * s->padding[0] - s->dilation[0] * (s->kh - 1) - 1) / s->stride[0] + 1;
+        int64_t ow = (s->w + 2 * s->padding[1] - s->dilation[1] * (s->kw - 1) - 1) / s->stride[1] + 1;
+        int64_t xs[4] = {s->n, s->c, s->h, s->w}, ws[4] = {s->o, s->c / s->groups, s->kh, s->kw};
+        if (s->n * oh * ow * numel(ws) > 6000000)
+            continue;
+        struct reference r;
+        reference_fill(&r, s, oh, ow, false);
+        struct {
+            double *of;
+            int64_t count;
+        } values[4] = {{r.x, numel(xs)}, {r.w, numel(ws)}, {r.gout, s->n * s->o * oh * ow}, {r.bias, s->o}};
+        for (int v = 0; v < 4; v++)
+            for (int64_t j = 0; j < values[v].count; j++)
+                values[v].of[j] = (double)yk__from_bf16(yk__to_bf16((float)values[v].of[j]));
+        reference_compute(&r, s, oh, ow);
+        for (int order = 0; order < ORDERS; order++)
+            if (order != EXPANDED)
+                check(s, &r, YK_BF16, (enum order)order, oh, ow);
+        reference_clear(&r);
+        checked++;
+    }
+    assert_true(checked >= 60);
 }
 
 /* A float32 gradient of a weight that sums many products stays close to float64: sums are kept in blocks. */
@@ -577,7 +618,8 @@ static void test_layouts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_loops),  cmocka_unit_test(test_long_sums), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_against_loops),  cmocka_unit_test(test_bf16_against_loops),
+        cmocka_unit_test(test_long_sums),      cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_error_of_tiles), cmocka_unit_test(test_layouts),
     };
     return cmocka_run_group_tests_name("conv", tests, NULL, NULL);

@@ -6,11 +6,15 @@
  * groups of fewer channels, depthwise ones among them, and conv_columns.c the rest: first layers, and the odd ones. All
  * but the last want their channels next to each other: maps in another memory order are repacked (conv_inner.c). All
  * give the same result up to rounding; layouts are chosen so that nothing has to be repacked in a network.
+ *
+ * bf16, where AVX512-BF16 multiplies it, is conv_pixels.c's alone; what that does not take is widened to f32 and
+ * rounded.
  */
 #include <string.h>
 
+#include "device/convert.h"
 #include "device/cpu/conv.h"
-#include "device/cpu/gemm_micro.h"
+#include "device/cpu/gemm_product.h"
 
 enum way { PIXELS, LANES, COLUMNS };
 
@@ -20,6 +24,16 @@ static enum way way_of(const yk__conv2d *p, const yk__view *w)
     if (c >= 8 && o >= 8)
         return PIXELS;
     return p->groups > 1 && yk__conv_lanes_applies((yk_dtype)w->dtype, c, o) ? LANES : COLUMNS;
+}
+
+enum direction { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, ACCUMULATE_WEIGHT };
+
+/* Whether bf16 is widened to f32: where conv_pixels.c does not take the call, and where a gradient of a weight would
+ * lose half of what multiplies pairs of images, because there is one. */
+static bool widens(const yk__conv2d *p, enum direction direction, const yk__view *x, const yk__view *w)
+{
+    return x->dtype == YK_BF16 &&
+           (way_of(p, w) != PIXELS || (direction == BACKWARD_WEIGHT && x->shape[0] < 8 && x->shape[0] % 2));
 }
 
 /* Whether weights are kept with the output channels next to each other. */
@@ -38,14 +52,16 @@ static void c_order(const int64_t shape[4], int64_t stride[4])
 static void layout(const yk__conv2d *p, const yk__view *x, const yk__view *w, const int64_t out_shape[4],
                    int64_t out_stride[4])
 {
-    yk__view out = {.dtype = x->dtype, .ndim = 4};
+    yk__view out = {.dtype = x->dtype, .ndim = 4}, wide_x = *x, wide_w = *w;
+    if (widens(p, FORWARD, x, w))
+        wide_x.dtype = wide_w.dtype = YK_F32;
     c_order(out_shape, out_stride);
     for (int d = 0; d < 4; d++) {
         out.shape[d] = out_shape[d];
         out.stride[d] = out_stride[d];
     }
-    bool inner = way_of(p, w) != COLUMNS || outputs_inner(p, out_shape[1]);
-    if (inner && !yk__conv_small_applies(p, x, w, &out))
+    bool inner = way_of(p, &wide_w) != COLUMNS || outputs_inner(p, out_shape[1]);
+    if (inner && !yk__conv_small_applies(p, &wide_x, &wide_w, &out))
         yk__conv_inner_strides(out_shape, out_stride);
 }
 
@@ -78,14 +94,12 @@ static yk__view group_of(const yk__view *v, int dim, int64_t groups, int64_t g)
     return part;
 }
 
-enum direction { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, ACCUMULATE_WEIGHT };
-
 /* One group; out, x and w are those of the call or, as the direction says, their gradients. Winograd's way is left
  * where its result is not finite: it subtracts infinities that the direct one does not. */
 static yk_status run_group(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
                            const yk__view *x, const yk__view *w, const yk__view *bias)
 {
-    if (yk__conv_winograd_applies(p, out, x, w)) {
+    if (out->dtype != YK_BF16 && yk__conv_winograd_applies(p, out, x, w)) {
         bool finite = false;
         yk_status status =
             direction == FORWARD ? yk__conv_winograd_forward(device, p, out, x, w, bias, &finite)
@@ -159,9 +173,14 @@ static yk_status dense_bias(int device, const yk__view *bias, yk__view *dense, y
     return YK_OK;
 }
 
+static yk_status in_f32(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
+                        const yk__view *x, const yk__view *w, const yk__view *bias);
+
 static yk_status forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w,
                          const yk__view *bias)
 {
+    if (widens(p, FORWARD, x, w))
+        return in_f32(device, p, FORWARD, out, x, w, bias);
     if (yk__conv_small_applies(p, x, w, out))
         return yk__conv_small_forward(device, p, out, x, w, bias);
     yk__view dense;
@@ -179,6 +198,8 @@ static yk_status forward(int device, const yk__conv2d *p, const yk__view *out, c
 static yk_status backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
                                 const yk__view *w)
 {
+    if (widens(p, BACKWARD_INPUT, gx, w))
+        return in_f32(device, p, BACKWARD_INPUT, gout, gx, w, NULL);
     if (yk__conv_small_applies(p, gx, w, gout))
         return yk__conv_small_backward_input(device, p, gx, gout, w);
     if (way_of(p, w) == COLUMNS)
@@ -192,15 +213,15 @@ struct bias_sum {
 
 /* Sums of up to 64 channels: f32 in runs of one row of the map, the runs in double. */
 #define BIAS_CHANNELS 64
-#define BIAS_PIECE(T)                                                                                                  \
-    static void bias_piece_##T(void *arg, int64_t begin, int64_t end, int thread)                                      \
+#define BIAS_PIECE(name, T, S, WIDEN, NARROW)                                                                          \
+    static void bias_piece_##name(void *arg, int64_t begin, int64_t end, int thread)                                   \
     {                                                                                                                  \
         (void)thread;                                                                                                  \
         const struct bias_sum *s = arg;                                                                                \
         const int64_t *shape = s->gout->shape, *stride = s->gout->stride;                                              \
         int inner = stride[0] > stride[3] ? 3 : 0, outer = 3 - inner;                                                  \
         double total[BIAS_CHANNELS] = {0};                                                                             \
-        T part[BIAS_CHANNELS];                                                                                         \
+        S part[BIAS_CHANNELS];                                                                                         \
         int64_t channels = end - begin;                                                                                \
         for (int64_t y = 0; y < shape[2]; y++)                                                                         \
             for (int64_t o = 0; o < shape[outer]; o++) {                                                               \
@@ -210,31 +231,40 @@ struct bias_sum {
                 if (stride[1] == 1) {                                                                                  \
                     for (int64_t i = 0; i < shape[inner]; i++)                                                         \
                         for (int64_t c = 0; c < channels; c++)                                                         \
-                            part[c] += row[i * stride[inner] + c];                                                     \
+                            part[c] += WIDEN(row[i * stride[inner] + c]);                                              \
                 } else {                                                                                               \
                     for (int64_t c = 0; c < channels; c++)                                                             \
                         for (int64_t i = 0; i < shape[inner]; i++)                                                     \
-                            part[c] += row[i * stride[inner] + c * stride[1]];                                         \
+                            part[c] += WIDEN(row[i * stride[inner] + c * stride[1]]);                                  \
                 }                                                                                                      \
                 for (int64_t c = 0; c < channels; c++)                                                                 \
                     total[c] += (double)part[c];                                                                       \
             }                                                                                                          \
         for (int64_t c = 0; c < channels; c++)                                                                         \
-            ((T *)s->gbias->data)[(begin + c) * s->gbias->stride[0]] = (T)total[c];                                    \
+            ((T *)s->gbias->data)[(begin + c) * s->gbias->stride[0]] = NARROW(total[c]);                               \
     }
-BIAS_PIECE(float)
-BIAS_PIECE(double)
+#define SAME(x)    (x)
+#define TO_F32(x)  ((float)(x))
+#define TO_BF16(x) yk__to_bf16((float)(x))
+BIAS_PIECE(f32, float, float, SAME, TO_F32)
+BIAS_PIECE(f64, double, double, SAME, SAME)
+BIAS_PIECE(bf16, uint16_t, float, yk__from_bf16, TO_BF16)
 
 static void backward_bias(int device, const yk__view *gbias, const yk__view *gout)
 {
     struct bias_sum sum = {gbias, gout};
     yk__cpu_parallel(device, gbias->shape[0], BIAS_CHANNELS,
-                     gbias->dtype == YK_F32 ? bias_piece_float : bias_piece_double, &sum);
+                     gbias->dtype == YK_BF16  ? bias_piece_bf16
+                     : gbias->dtype == YK_F32 ? bias_piece_f32
+                                              : bias_piece_f64,
+                     &sum);
 }
 
 static yk_status backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gbias,
                                  const yk__view *gout, const yk__view *x)
 {
+    if (widens(p, BACKWARD_WEIGHT, x, gw))
+        return in_f32(device, p, BACKWARD_WEIGHT, gout, x, gw, gbias);
     if (yk__conv_small_applies(p, x, gw, gout))
         return yk__conv_small_backward_weight(device, p, gw, gbias, gout, x);
     if (gbias)
@@ -248,7 +278,7 @@ static yk_status backward_weight(int device, const yk__conv2d *p, const yk__view
 static yk_status accumulate_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gbias,
                                    const yk__view *gout, const yk__view *x)
 {
-    if (way_of(p, gw) == PIXELS && !yk__conv_small_applies(p, x, gw, gout)) {
+    if (way_of(p, gw) == PIXELS && !widens(p, BACKWARD_WEIGHT, x, gw) && !yk__conv_small_applies(p, x, gw, gout)) {
         if (gbias)
             backward_bias(device, gbias, gout);
         return run(device, p, ACCUMULATE_WEIGHT, gout, x, gw, NULL);
@@ -268,8 +298,64 @@ static yk_status accumulate_weight(int device, const yk__conv2d *p, const yk__vi
     return status;
 }
 
+/* A bf16 view's numbers in f32: dense, its dimensions in the same order in memory. */
+struct wide {
+    yk__view view;
+    yk__storage *handle;
+};
+
+static yk_status widen(int device, const yk__view *v, bool filled, struct wide *wide)
+{
+    wide->view = *v;
+    wide->view.dtype = YK_F32;
+    int64_t step = 1;
+    for (unsigned done = 0; done != (1u << v->ndim) - 1;) {
+        int next = -1;
+        for (int d = v->ndim - 1; d >= 0; d--)
+            if (!(done & 1u << d) && (next < 0 || v->stride[d] < v->stride[next]))
+                next = d;
+        done |= 1u << next;
+        wide->view.stride[next] = step;
+        step *= v->shape[next];
+    }
+    wide->view.data =
+        yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, (size_t)(step + 1) * sizeof(float), &wide->handle);
+    if (!wide->view.data)
+        return yk__error_code();
+    return filled ? yk__backend_of((yk_device){YK_CPU, (int16_t)device})->copy(device, &wide->view, v) : YK_OK;
+}
+
+/* A call in f32 for bf16; bias is its gradient in BACKWARD_WEIGHT. */
+static yk_status in_f32(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
+                        const yk__view *x, const yk__view *w, const yk__view *bias)
+{
+    const yk__view *views[4] = {out, x, w, bias};
+    /* The result of each direction, and the second one. */
+    static const bool results[3][4] = {{true}, {false, true}, {false, false, true, true}};
+    struct wide wide[4] = {{.handle = NULL}};
+    yk_status status = YK_OK;
+    for (int i = 0; i < 4 && !status; i++)
+        if (views[i])
+            status = widen(device, views[i], !results[direction][i], &wide[i]);
+    const yk__view *wide_bias = bias ? &wide[3].view : NULL;
+    if (!status)
+        status = direction == FORWARD ? forward(device, p, &wide[0].view, &wide[1].view, &wide[2].view, wide_bias)
+                 : direction == BACKWARD_INPUT
+                     ? backward_input(device, p, &wide[1].view, &wide[0].view, &wide[2].view)
+                     : backward_weight(device, p, &wide[2].view, wide_bias, &wide[0].view, &wide[1].view);
+    for (int i = 0; i < 4; i++) {
+        if (!status && views[i] && results[direction][i])
+            status = yk__backend_of((yk_device){YK_CPU, (int16_t)device})->copy(device, views[i], &wide[i].view);
+        if (wide[i].handle)
+            yk__storage_release(wide[i].handle);
+    }
+    return status;
+}
+
 void YK__ISA_NAME(yk__cpu_fill_conv)(yk__backend *table)
 {
+    if (yk__gemm_bf16_there())
+        table->takes[YK__SLOT_conv2d] |= 1 << YK_BF16;
     table->conv2d_layout = layout;
     table->conv2d_weight_layout = weight_layout;
     table->conv2d = forward;

@@ -9,12 +9,14 @@
  * x[pixel under the tap]^T (C x N) gout[pixel] (N x O).
  *
  * Sums are cut at fixed positions, so that bits do not depend on threads, and after a bounded length, so that the error
- * of f32 stays small.
+ * of f32 stays small. In bf16 a sum of a map stays in registers: such errors do not show in the 8 bits of its result.
+ * In the gradient of a weight pairs of images are multiplied, and a sum in f32 waits in memory until it is whole.
  */
 #include <string.h>
 
 #include "device/cpu/conv.h"
 #include "device/cpu/gemm_micro.h"
+#include "device/cpu/gemm_micro_bf16.h"
 
 /* Products summed in registers before they are added to memory: in maps, and in gradients of weights. A chain of
  * roundings grows with its length: at 128 the error of a map is PyTorch's (2e-7), at 1,280 it was two and a half times
@@ -57,7 +59,9 @@ struct grad {
     int64_t left, right; /* channels of x, of gout */
     int64_t left_panels, left_width, left_size, right_panels, right_size;
     int64_t n0, n1;
-    bool first; /* gw is to be written, not added to */
+    bool accumulate;
+    bool first, last; /* first: what sums wait in (gw, or `sums`) is to be written, not added to; last block */
+    float *sums;      /* of bf16: tiles of YK__GEMM_ROWS x YK__BF16_PANEL by tap, panel of gout and of x */
     struct tap *tap;
     yk__gemm_step *steps;
     int64_t most_steps;
@@ -79,10 +83,16 @@ static int64_t left_rows(const struct grad *g, int64_t i, int64_t *at)
     return low + (i < high);
 }
 
-#define TYPED(name)  TYPED_(name)
-#define T            float
-#define V            yk__vf32
-#define TYPED_(name) name##_f32
+#define TYPED(name) TYPED_(name)
+#define TILE        yk__gemm_tile
+#define KERNEL      yk__gemm_kernel
+#define DEPTH(k)    (k)
+#define LENGTH      SUM_LENGTH
+#define WHOLE
+#define WAITING(tile, i, first, last_) ((void)(last_), (tile).accumulate = !(first))
+#define T                              float
+#define V                              yk__vf32
+#define TYPED_(name)                   name##_f32
 #include "device/cpu/conv_pixels_body.h"
 #undef T
 #undef V
@@ -92,6 +102,71 @@ static int64_t left_rows(const struct grad *g, int64_t i, int64_t *at)
 #define V            yk__vf64
 #define TYPED_(name) name##_f64
 #include "device/cpu/conv_pixels_body.h"
+#undef T
+#undef V
+#undef TYPED_
+#undef TILE
+#undef KERNEL
+#undef DEPTH
+#undef LENGTH
+#undef WHOLE
+#undef WAITING
+
+#if defined(__AVX512F__)
+#define HALF
+#define TILE     yk__bf16_tile
+#define KERNEL   yk__bf16_kernel
+#define DEPTH(k) ((k) + (k) % 2)
+#define LENGTH   INT64_MAX
+#define WHOLE    , .first = true, .last = true
+#define WAITING(tile, i, first_, last_)                                                                                \
+    ((tile).sums = g->sums + (i)*YK__GEMM_ROWS * PANEL, (tile).accumulate = g->accumulate, (tile).first = (first_),    \
+     (tile).last = (last_))
+#define T            uint16_t
+#define V            yk__vf32
+#define TYPED_(name) name##_bf16
+#include "device/cpu/conv_pixels_body.h"
+#endif
+
+/* By dtype: bytes of an element, columns of a panel, what a panel of x is rounded up to, and the pieces of work. */
+struct kind {
+    int64_t size, panel, align;
+    yk__range_fn pack, run, pack_gradient, run_gradient, pointwise;
+};
+
+static const struct kind *kind_of(int dtype)
+{
+    static const struct kind f32 = {4,
+                                    2 * YK__VECTOR_BYTES / 4,
+                                    1,
+                                    pack_piece_f32,
+                                    run_piece_f32,
+                                    pack_gradient_f32,
+                                    run_gradient_f32,
+                                    pointwise_piece_f32};
+    static const struct kind f64 = {8,
+                                    2 * YK__VECTOR_BYTES / 8,
+                                    1,
+                                    pack_piece_f64,
+                                    run_piece_f64,
+                                    pack_gradient_f64,
+                                    run_gradient_f64,
+                                    pointwise_piece_f64};
+#if defined(__AVX512F__)
+    static const struct kind bf16 = {
+        2,   YK__BF16_PANEL, YK__BF16_LANES, pack_piece_bf16, run_piece_bf16, pack_gradient_bf16, run_gradient_bf16,
+        NULL};
+    if (dtype == YK_BF16)
+        return &bf16;
+#endif
+    return dtype == YK_F32 ? &f32 : &f64;
+}
+
+/* Rows of k that are packed: whole pairs where the dtype is multiplied in pairs. */
+static int64_t depth_of(int dtype, int64_t k)
+{
+    return dtype == YK_BF16 ? k + k % 2 : k;
+}
 
 static size_t aligned(size_t bytes)
 {
@@ -108,8 +183,8 @@ static int64_t even(int64_t n, int64_t most)
 static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const yk__view *dst, const yk__view *src,
                          bool backward)
 {
-    bool f32 = dst->dtype == YK_F32;
-    int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
+    const struct kind *kind = kind_of(dst->dtype);
+    int64_t size = kind->size, panel = kind->panel;
     m->dst = dst->data, m->src = src->data;
     m->n = dst->shape[0], m->k = src->shape[1], m->cols = dst->shape[1];
     for (int d = 0; d < 3; d++) {
@@ -144,7 +219,7 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
     int64_t blocks = m->blocks_y * yk__ceil_div(m->n, m->block_n);
 
     m->panels = yk__ceil_div(m->cols, panel);
-    m->panel_size = m->y.slots * m->x.slots * m->k * panel;
+    m->panel_size = m->y.slots * m->x.slots * depth_of(dst->dtype, m->k) * panel;
     m->fresh = blocks == 1;
     m->packed = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
                                   (size_t)((m->fresh ? threads : m->panels) * m->panel_size * size), &panels);
@@ -153,8 +228,8 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
         return yk__error_code();
     }
     if (!m->fresh)
-        yk__cpu_parallel(device, m->panels, 1, f32 ? pack_piece_f32 : pack_piece_f64, m);
-    yk__cpu_parallel(device, blocks * m->panels, 1, f32 ? run_piece_f32 : run_piece_f64, m);
+        yk__cpu_parallel(device, m->panels, 1, kind->pack, m);
+    yk__cpu_parallel(device, blocks * m->panels, 1, kind->run, m);
     yk__storage_release(panels);
     yk__storage_release(tables);
     return YK_OK;
@@ -227,6 +302,9 @@ static int64_t pixel_step(const yk__view *v, bool by_image)
 static bool pointwise(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout, const yk__view *x,
                       bool accumulate)
 {
+    const struct kind *kind = kind_of(gw->dtype);
+    if (!kind->pointwise)
+        return false;
     for (int d = 0; d < 2; d++)
         if (gw->shape[2 + d] != 1 || p->stride[d] != 1 || p->padding[d] != 0)
             return false;
@@ -244,18 +322,16 @@ static bool pointwise(int device, const yk__conv2d *p, const yk__view *gw, const
                           .accumulate = accumulate};
     if (!g.pixels || !g.x_step || !g.gout_step)
         return false;
-    int64_t panel = 2 * YK__VECTOR_BYTES / (int64_t)yk_dtype_size((yk_dtype)gw->dtype);
-    int64_t tiles = yk__ceil_div(g.right, panel) * g.left_panels, threads = yk__cpu_threads(device);
-    yk__cpu_parallel(device, tiles, yk__ceil_div(tiles, threads),
-                     gw->dtype == YK_F32 ? pointwise_piece_f32 : pointwise_piece_f64, &g);
+    int64_t tiles = yk__ceil_div(g.right, kind->panel) * g.left_panels, threads = yk__cpu_threads(device);
+    yk__cpu_parallel(device, tiles, yk__ceil_div(tiles, threads), kind->pointwise, &g);
     return true;
 }
 
 yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
                                           const yk__view *x, bool accumulate)
 {
-    bool f32 = gw->dtype == YK_F32;
-    int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
+    const struct kind *kind = kind_of(gw->dtype);
+    int64_t size = kind->size, panel = kind->panel;
     int64_t n = x->shape[0], taps = gw->shape[2] * gw->shape[3], used = 0;
     int64_t threads = yk__cpu_threads(device);
     if (!yk__view_numel(gw) || pointwise(device, p, gw, gout, x, accumulate))
@@ -308,32 +384,39 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
     int64_t row = (p->stride[0] * x->shape[3] * g.left + ow * g.right) * size;
     int64_t image = (x->shape[2] * x->shape[3] * g.left + oh * ow * g.right) * size;
     int64_t block_n = BLOCK_BYTES / image, block_y = oh;
-    int64_t least = p->stride[1] == 1 ? yk__ceil_div(128, ow) : 16;
+    bool half = gw->dtype == YK_BF16;
+    /* Pairs are pairs of images, so their number is even. */
+    int64_t least = p->stride[1] == 1 && !half ? yk__ceil_div(128, ow) : 16;
     least = least < n ? least : n;
     if (block_n < least) {
         block_n = least;
         block_y = even(oh, BLOCK_BYTES / (block_n * row));
     }
     block_n = even(n, block_n);
+    block_n += half && block_n < n ? block_n % 2 : 0;
 
     int64_t block_in = (block_y - 1) * p->stride[0] + (gw->shape[2] - 1) * p->dilation[0] + 1;
     block_in = block_in < x->shape[2] ? block_in : x->shape[2];
     g.left_panels = yk__ceil_div(g.left, YK__GEMM_ROWS);
-    g.left_width = yk__ceil_div(g.left, g.left_panels);
+    g.left_width = yk__ceil_div(yk__ceil_div(g.left, g.left_panels), kind->align) * kind->align;
     g.right_panels = yk__ceil_div(g.right, panel);
-    g.left_size = block_in * x->shape[3] * block_n * g.left_width;
-    g.right_size = block_y * ow * block_n * panel;
+    int64_t depth = depth_of(gw->dtype, block_n);
+    g.left_size = block_in * x->shape[3] * depth * g.left_width;
+    g.right_size = block_y * ow * depth * panel;
     size_t left_bytes = aligned((size_t)(g.left_panels * g.left_size * size));
+    size_t right_bytes = aligned((size_t)(g.right_panels * g.right_size * size));
+    /* A sum in bf16 waits until it is whole; the others are added up where they will be. */
+    size_t sums = half ? (size_t)(used * g.right_panels * g.left_panels * YK__GEMM_ROWS * panel) : 0;
     g.packed_left = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
-                                      left_bytes + (size_t)(g.right_panels * g.right_size * size), &blocks);
+                                      left_bytes + right_bytes + sums * sizeof(float), &blocks);
     if (!g.packed_left) {
         yk__storage_release(tables);
         return yk__error_code();
     }
     g.packed_right = (char *)g.packed_left + left_bytes;
-    yk__range_fn pack = f32 ? pack_gradient_f32 : pack_gradient_f64;
-    yk__range_fn run = f32 ? run_gradient_f32 : run_gradient_f64;
-    g.first = !accumulate;
+    g.sums = (float *)(void *)((char *)g.packed_right + right_bytes);
+    g.accumulate = accumulate;
+    g.first = half || !accumulate;
     for (g.n0 = 0; g.n0 < n; g.n0 = g.n1) {
         g.n1 = g.n0 + block_n < n ? g.n0 + block_n : n;
         for (int64_t y = 0; y < oh; y += block_y) {
@@ -343,8 +426,9 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
             g.x.y1 = (g.gout.y1 - 1) * p->stride[0] - p->padding[0] + (gw->shape[2] - 1) * p->dilation[0] + 1;
             g.x.y0 = g.x.y0 < 0 ? 0 : g.x.y0;
             g.x.y1 = g.x.y1 < x->shape[2] ? g.x.y1 : x->shape[2];
-            yk__cpu_parallel(device, g.left_panels + g.right_panels, 1, pack, &g);
-            yk__cpu_parallel(device, used * g.right_panels, 1, run, &g);
+            g.last = g.n1 == n && g.gout.y1 == oh;
+            yk__cpu_parallel(device, g.left_panels + g.right_panels, 1, kind->pack_gradient, &g);
+            yk__cpu_parallel(device, used * g.right_panels, 1, kind->run_gradient, &g);
             g.first = false;
         }
     }

@@ -1,8 +1,11 @@
 /*
- * conv_pixels_body.h - the pixel convolutions of one dtype; included by conv_pixels.c with T, V and TYPED(name)
- * defined.
+ * conv_pixels_body.h - the pixel convolutions of one dtype; included by conv_pixels.c with T, V (a vector of sums),
+ * TYPED(name), and what the kernels of gemm_micro.h and gemm_micro_bf16.h differ in: TILE and KERNEL (their types),
+ * DEPTH(k) (rows of k that are packed), LENGTH (products of one sum in registers), WHOLE (what a tile has that
+ * is not shared), WAITING(tile, i, first, last) (where tile i of a gradient keeps its sum between parts of it) defined.
+ * HALF leaves out what takes maps that are not packed.
  */
-#define WIDTH ((int64_t)(sizeof(V) / sizeof(T)))
+#define WIDTH ((int64_t)(sizeof(V) / sizeof(((V){0})[0])))
 #define PANEL (WIDTH * YK__GEMM_VECTORS)
 
 /* Columns [panel * PANEL, ...) of every tap that is used, one tap after the other. */
@@ -16,20 +19,20 @@ static void TYPED(pack_panel)(const struct map *m, T *to, int64_t panel)
                 continue;
             const T *w = (const T *)m->w + ky * m->w_tap[0] + kx * m->w_tap[1] + panel * PANEL * m->w_col;
             TYPED(yk__gemm_pack)(to, w, m->k, m->w_k, cols, m->w_col, width);
-            to += m->k * width;
+            to += DEPTH(m->k) * width;
         }
 }
 
 /* Rows of the destination that share their links: rows x cols, in tiles. */
-static void TYPED(run_rows)(const struct map *m, yk__gemm_tile *tile, int64_t panel, int64_t rows, const T *src, T *dst)
+static void TYPED(run_rows)(const struct map *m, TILE *tile, int64_t panel, int64_t rows, const T *src, T *dst)
 {
     int64_t vectors = (tile->cols + WIDTH - 1) / WIDTH, tiles;
     int64_t low = yk__gemm_cut(rows, YK__GEMM_ROWS, &tiles), high = rows % (tiles ? tiles : 1);
-    const yk__gemm_kernel *kernels = TYPED(yk__gemm_kernels)[YK__GEMM_A_ROWS][vectors - 1];
+    const KERNEL *kernels = TYPED(yk__gemm_kernels)[YK__GEMM_A_ROWS][vectors - 1];
     const yk__gemm_step *steps = tile->steps;
     const T *packed = tile->b;
-    int64_t n_steps = tile->n_steps, depth = m->k < SUM_LENGTH ? m->k : SUM_LENGTH;
-    int64_t most = depth ? SUM_LENGTH / depth : n_steps;
+    int64_t n_steps = tile->n_steps, depth = m->k < LENGTH ? m->k : LENGTH;
+    int64_t most = depth ? LENGTH / depth : n_steps;
     const T *bias = m->bias ? (const T *)m->bias + panel * PANEL : NULL;
     for (int64_t i = 0; i < tiles; i++) {
         int64_t height = low + (i < high), done = 0;
@@ -65,7 +68,7 @@ static void TYPED(run_block)(const struct map *m, int64_t panel, const T *packed
 {
     int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
     int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH, n = n1 - n0;
-    yk__gemm_tile tile = {.b = packed, .k = m->k, .ldb = width, .csc = 1, .cols = cols, .steps = steps};
+    TILE tile = {.b = packed, .k = m->k, .ldb = width, .csc = 1, .cols = cols, .steps = steps WHOLE};
     for (int64_t y = y0; y < y1; y++)
         for (int64_t x = 0, run; x < m->x.size; x += run) {
             int64_t step;
@@ -80,9 +83,9 @@ static void TYPED(run_block)(const struct map *m, int64_t panel, const T *packed
             tile.n_steps = 0;
             for (int64_t i = 0; i < count_y; i++)
                 for (int64_t j = 0; j < count_x; j++)
-                    steps[tile.n_steps++] =
-                        (yk__gemm_step){ly[i].src * m->src_stride[1] + lx[j].src * m->src_stride[2],
-                                        (m->y.slot[ly[i].tap] * m->x.slots + m->x.slot[lx[j].tap]) * m->k * width};
+                    steps[tile.n_steps++] = (yk__gemm_step){ly[i].src * m->src_stride[1] + lx[j].src * m->src_stride[2],
+                                                            (m->y.slot[ly[i].tap] * m->x.slots + m->x.slot[lx[j].tap]) *
+                                                                DEPTH(m->k) * width};
             const T *src = (const T *)m->src + n0 * m->src_stride[0];
             T *dst = (T *)m->dst + n0 * m->dst_stride[0] + y * m->dst_stride[1] + x * m->dst_stride[2] + panel * PANEL;
             if (by_image || (joined && n > 1)) {
@@ -143,11 +146,13 @@ static void TYPED(pack_gradient)(void *arg, int64_t begin, int64_t end, int thre
             width = g->left_width;
             to = (T *)g->packed_left + piece * g->left_size;
         }
+        /* Pixels whose images follow each other evenly are packed together. */
+        int64_t depth = DEPTH(n), run = depth == n && s->stride[2] == n * s->stride[0] ? s->width : 1;
         for (int64_t y = s->y0; y < s->y1; y++)
-            for (int64_t x = 0; x < s->width; x++) {
+            for (int64_t x = 0; x < s->width; x += run) {
                 const T *src = (const T *)s->data + g->n0 * s->stride[0] + y * s->stride[1] + x * s->stride[2] + at;
-                TYPED(yk__gemm_pack)(to, src, n, s->stride[0], cols, 1, width);
-                to += n * width;
+                TYPED(yk__gemm_pack)(to, src, run * n, s->stride[0], cols, 1, width);
+                to += run * depth * width;
             }
     }
 }
@@ -156,7 +161,7 @@ static void TYPED(pack_gradient)(void *arg, int64_t begin, int64_t end, int thre
 static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct grad *g = arg;
-    int64_t n = g->n1 - g->n0;
+    int64_t n = DEPTH(g->n1 - g->n0);
     yk__gemm_step *steps = g->steps + (int64_t)thread * g->most_steps;
     for (int64_t piece = begin; piece < end; piece++) {
         int64_t tap = piece / g->right_panels, panel = piece % g->right_panels;
@@ -168,15 +173,15 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
         int64_t y0 = t->y0 > g->gout.y0 ? t->y0 : g->gout.y0, y1 = t->y1 < g->gout.y1 ? t->y1 : g->gout.y1;
         int64_t k = run * n, most = GRADIENT_LENGTH / (k ? k : 1);
         most = most < 1 ? 1 : most < g->most_steps ? most : g->most_steps;
-        yk__gemm_tile tile = {.b = (T *)g->packed_right + panel * g->right_size,
-                              .k = k,
-                              .steps = steps,
-                              .lda = g->left_width,
-                              .ldb = width,
-                              .ldc = g->gw_stride[1],
-                              .csc = g->gw_stride[0],
-                              .cols = cols,
-                              .accumulate = !g->first};
+        TILE tile = {.b = (T *)g->packed_right + panel * g->right_size,
+                     .k = k,
+                     .steps = steps,
+                     .lda = g->left_width,
+                     .ldb = width,
+                     .ldc = g->gw_stride[1],
+                     .csc = g->gw_stride[0],
+                     .cols = cols};
+        bool first = g->first;
         T *gw = (T *)g->gw + t->ky * g->gw_stride[2] + t->kx * g->gw_stride[3] + panel * PANEL * tile.csc;
         int64_t y = y0, x = t->x0;
         do {
@@ -190,17 +195,20 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
                     x = t->x0, y++;
             }
             tile.n_steps = count;
+            bool more = y < y1 && x < t->x1;
             for (int64_t i = 0; i < g->left_panels; i++) {
                 int64_t at, rows = left_rows(g, i, &at);
                 tile.a = (T *)g->packed_left + i * g->left_size;
                 tile.c = gw + at * tile.ldc;
+                WAITING(tile, piece * g->left_panels + i, first, g->last && !more);
                 TYPED(yk__gemm_kernels)[YK__GEMM_A_COLUMNS][vectors - 1][rows - 1](&tile);
             }
-            tile.accumulate = true;
+            first = false;
         } while (y < y1 && x < t->x1);
     }
 }
 
+#ifndef HALF
 /* Tiles [begin, end) of the gradient of a 1 x 1 weight: some of x's channels times a panel of gout's. */
 static void TYPED(pointwise_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
@@ -238,6 +246,8 @@ static void TYPED(pointwise_piece)(void *arg, int64_t begin, int64_t end, int th
         }
     }
 }
+
+#endif
 
 #undef WIDTH
 #undef PANEL

@@ -83,6 +83,22 @@ static const uint16_t *block_of_a(const struct blocked *g, uint16_t *left, int64
     return left;
 }
 
+/* Lets tile i of `tiles` fetch its share of what is packed after the part of `panel` at `at`. */
+static void fetch_next(const struct blocked *g, yk__bf16_tile *t, int64_t panel, int64_t at, int64_t i, int64_t tiles)
+{
+    enum { LINE = 64 / sizeof(uint16_t) };
+    const yk__gemm_product *p = &g->p;
+    int64_t k = g->k0 + at + t->k;
+    if (k >= g->k1)
+        k = g->k0, panel++;
+    t->fetch = NULL;
+    if (p->b_k != 1 || t->k != FUSED_DEPTH || panel >= g->panels)
+        return;
+    t->fetch_shift = __builtin_ctz(FUSED_DEPTH / LINE);
+    t->fetch_step = p->b_col * (int64_t)sizeof(uint16_t);
+    t->fetch = (const char *)((const uint16_t *)p->b + k + (panel * PANEL + PANEL * i / tiles) * p->b_col);
+}
+
 /* A block of rows times a group of panels. */
 static void block_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
@@ -119,6 +135,8 @@ static void block_piece(void *arg, int64_t begin, int64_t end, int thread)
                 int64_t row = 0;
                 for (int64_t i = 0; i < tiles; i++) {
                     int64_t height = low + (i < high);
+                    if (g->fused)
+                        fetch_next(g, &t, panel, at, i, tiles);
                     t.a = p->mode == YK__GEMM_A_COLUMNS ? a + at * lda + 2 * row : a + row * lda + at;
                     t.c = (uint16_t *)p->c + (m0 + row) * p->c_row + panel * PANEL * p->c_col;
                     t.sums = g->sums ? g->sums + ((block * g->tiles + i) * g->panels + panel) * ROWS * PANEL

@@ -176,6 +176,10 @@ BF16 static inline __attribute__((always_inline)) void multiply(const yk__bf16_t
         const uint16_t *r0 = a, *r3 = a + 3 * lda, *r6 = a + 6 * lda, *r9 = a + 9 * lda, *r12 = a + 12 * lda;
         YK__UNROLL_K
         for (int64_t l = 0; l < pairs; l++) {
+            if (t->fetch && l % 2 == 0)
+                _mm_prefetch(t->fetch + (l / 2 >> t->fetch_shift) * t->fetch_step +
+                                 (l / 2 & ((1 << t->fetch_shift) - 1)) * 64,
+                             _MM_HINT_T1);
             __m512bh right[2];
             YK__UNROLL
             for (int j = 0; j < vectors; j++)

@@ -30,6 +30,11 @@ typedef struct yk__bf16_tile {
      * in place of C, bias and all, where it is not the `last`. NULL where it is both. */
     float *sums;
     bool first, last;
+    /* What is packed next, fetched from far away meanwhile, a cache line every other pair: rows of 1 << fetch_shift
+     * lines, `fetch_step` bytes apart. NULL for nothing. */
+    const char *fetch;
+    int64_t fetch_step;
+    int fetch_shift;
 } yk__bf16_tile;
 
 typedef void (*yk__bf16_kernel)(const yk__bf16_tile *tile);
