@@ -410,6 +410,41 @@ static void layer_case(const slot_case *self, slot_report *r)
     }
 }
 
+/* The gradient of batch_norm's input under given statistics, of an input that is not finite everywhere. */
+static bool given_gradient(yk_dtype dtype, yk_device device, double *gradient)
+{
+    enum { N = 2, C = 3, ALL = N * C * 4 };
+    float numbers[ALL];
+    for (int i = 0; i < ALL; i++)
+        numbers[i] = i == 5 ? INFINITY : i == 18 ? NAN : (float)i / 4 - 2;
+    yk_tensor *x = yk_detach(yk_to(yk_cast(yk_from_data(numbers, YK_SHAPE(N, C, 2, 2), NULL), dtype), device));
+    yk_dtype statistic = dtype == YK_F64 ? YK_F64 : YK_F32;
+    const int64_t c[] = {C}, whole[] = {N, C, 2, 2};
+    yk_tensor *var = yk_ones(1, c, &(yk_tensor_options){.dtype = statistic, .device = device});
+    yk_tensor *mean = values(statistic, device, 1, c, 3, false), *scale = values(statistic, device, 1, c, 4, false);
+    if (yk_set_requires_grad(x, true))
+        return false;
+    yk_tensor *y = yk_batch_norm(x, scale, mean, mean, var, NULL);
+    return y && !yk_backward(yk_sum(yk_mul(y, values(dtype, device, 4, whole, 9, false)))) &&
+           !yk_tensor_read(yk_cast(yk_grad(x), YK_F64), gradient, ALL * sizeof(*gradient));
+}
+
+static void batch_norm_given_case(const slot_case *self, slot_report *r)
+{
+    static const yk_dtype floats[] = {YK_F32, YK_F64, YK_F16, YK_BF16};
+    (void)self;
+    for (int k = 0; k < 4 && slot_ready(r) && !r->failed; k++) {
+        double a[24], b[24], room = floats[k] == YK_F64 ? 1e-12 : floats[k] == YK_F32 ? 1e-6 : 1e-2;
+        yk_scope scope = yk_scope_begin();
+        slot_done(r, "cpu", given_gradient(floats[k], (yk_device){YK_CPU, 0}, a) ? YK_OK : YK_ERR_INTERNAL);
+        slot_done(r, "cuda", given_gradient(floats[k], cuda, b) ? YK_OK : YK_ERR_INTERNAL);
+        yk_scope_end(scope);
+        for (int i = 0; i < 24 && !r->failed; i++, r->compared++)
+            if (!(fabs(a[i] - b[i]) <= room))
+                slot_fail(r, "%s: gradient %d is %.9g, the CPU has %.9g", yk_dtype_name(floats[k]), i, b[i], a[i]);
+    }
+}
+
 /* clang-format off */
 #define REDUCE(op)      {"reduce", #op, reduce_case, YK__##op}
 #define LAYER(name, op) {"layer", name, layer_case, op}
@@ -425,6 +460,7 @@ const slot_case slot_network_cases[] = {
     {"attention", "bool_mask", attention_case, 2}, {"attention", "added_mask", attention_case, 3},
     {"pool", "max", pool_case, 0}, {"pool", "average", pool_case, 1}, {"pool", "adaptive", pool_case, 2},
     LAYER("conv2d", 0), LAYER("batch_norm", 1), LAYER("pools", 2), LAYER("adaptive_avg_pool2d", 3), LAYER("linear", 4),
+    {"layer", "batch_norm_given", batch_norm_given_case, 0},
     LAYER("layer_norm", 5), LAYER("softmax", 6), LAYER("log_softmax", 7), LAYER("matmul", 8), LAYER("var_gelu", 9),
     {NULL, NULL, NULL, 0},
 };

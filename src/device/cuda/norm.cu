@@ -123,7 +123,9 @@ template <typename E> YK__KERNEL(THREADS) batch_norm_backward_kernel(batch_job j
         YK__LOOP for (int64_t i = threadIdx.x; i < count; i += THREADS)
         {
             double g = batch_gradient<E>(j, c, i);
-            double gx = scale * (g - even - ((double)E::load(*batch_at<E>(j, X, c, i)) - mean) * along);
+            /* Without training no element of x is in it: 0 times one that is not finite would be NaN. */
+            double slope = j.training ? ((double)E::load(*batch_at<E>(j, X, c, i)) - mean) * along : 0;
+            double gx = scale * (g - even - slope);
             if (j.operand[TO] >= 0)
                 *batch_at<E>(j, TO, c, i) = E::store((number)gx);
             if (j.operand[GRESIDUAL] >= 0)
