@@ -9,7 +9,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if __has_include(<nccl.h>)
+#define HAS_NCCL 1
+#define CUDA_NO_HALF
+#include <nccl.h>
+#endif
+
 #include "device/cuda/kernel.h"
+#include "tests/emulator/libraries.h"
 
 enum { N = 64 };
 
@@ -244,6 +251,70 @@ static bool host_touches()
     return true;
 }
 
+#ifdef HAS_NCCL
+/* ---- NCCL, of one rank ---- */
+/* Only the loader finds it: nothing links NCCL. */
+#define NCCL(name) reinterpret_cast<decltype(&name)>(emulator_dlsym(emulator_dlopen("libnccl.so.2", 0), #name))
+
+static ncclComm_t communicator(bool blocking)
+{
+    ncclUniqueId id;
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = blocking;
+    ncclResult_t result = NCCL(ncclGetUniqueId)(&id);
+    if (!result)
+        result = NCCL(ncclCommInitRankConfig)(&comm, 1, id, 0, &config);
+    while (result == ncclInProgress)
+        NCCL(ncclCommGetAsyncError)(comm, &result);
+    return result == ncclSuccess ? comm : nullptr;
+}
+static bool all_reduce(ncclComm_t comm, const void *from)
+{
+    return NCCL(ncclAllReduce)(from, y, N, ncclFloat32, ncclSum, comm, stream) == ncclSuccess &&
+           finish() == cudaSuccess;
+}
+static bool nccl_right()
+{
+    ncclComm_t comm = communicator(true);
+    return comm && all_reduce(comm, x) && NCCL(ncclCommFinalize)(comm) == ncclSuccess &&
+           NCCL(ncclCommDestroy)(comm) == ncclSuccess;
+}
+static bool nccl_of_the_host()
+{
+    static float host[N];
+    return all_reduce(communicator(true), host);
+}
+static bool nccl_after_abort()
+{
+    ncclComm_t comm = communicator(true);
+    return NCCL(ncclCommAbort)(comm) == ncclSuccess && all_reduce(comm, x);
+}
+static bool nccl_not_finalized()
+{
+    return NCCL(ncclCommDestroy)(communicator(false)) == ncclSuccess;
+}
+static bool nccl_no_group()
+{
+    return NCCL(ncclGroupEnd)() == ncclSuccess;
+}
+static bool nccl_open_group()
+{
+    return NCCL(ncclGroupStart)() == ncclSuccess && NCCL(ncclCommFinalize)(communicator(true)) == ncclSuccess;
+}
+/* A non-blocking call has not put its work on the stream when it returns. */
+static bool nccl_not_looked_at()
+{
+    float got[N];
+    ncclComm_t comm = communicator(false);
+    cudaMemsetAsync(y, 1, N * sizeof(float), stream);
+    if (!comm || NCCL(ncclAllReduce)(x, y, N, ncclFloat32, ncclSum, comm, stream) != ncclInProgress)
+        return false;
+    cudaMemcpyAsync(got, y, sizeof(got), cudaMemcpyDeviceToHost, stream);
+    return got[0] == 0; /* as x is */
+}
+#endif
+
 /* `well`: with every seed; else with at least one of SEEDS seeds it was not, and `says` was said then. */
 static const struct {
     const char *name;
@@ -276,6 +347,15 @@ static const struct {
     {"a copy that is too long", copy_too_long, false, "goes beyond the end of its allocation"},
     {"freed twice", freed_twice, false, "the address is no allocation's"},
     {"the host touches device memory", host_touches, false, ""},
+#ifdef HAS_NCCL
+    {"NCCL: an all_reduce", nccl_right, true, ""},
+    {"NCCL: a host's pointer", nccl_of_the_host, false, "ncclAllReduce: that is no device's memory"},
+    {"NCCL: a communicator that was aborted", nccl_after_abort, false, "the communicator was aborted"},
+    {"NCCL: destroyed and not finalized", nccl_not_finalized, false, "ncclCommDestroy: it was not finalized"},
+    {"NCCL: the end of no group", nccl_no_group, false, "ncclGroupEnd: no group is open"},
+    {"NCCL: a group that is not closed", nccl_open_group, false, "ncclCommFinalize: a group is open"},
+    {"NCCL: a call in progress", nccl_not_looked_at, false, ""},
+#endif
 };
 enum { SEEDS = 8 };
 
