@@ -69,6 +69,7 @@ wrong "--num-classes 9 glyphs 10" train --num-classes 9
 wrong "device 'gpu' cpu" train --device gpu
 wrong "--json no value" bench step --json=1
 wrong "--workers 0 1" bench loader --workers 0
+wrong "--random-crop --resize" bench loader --random-crop 224 --resize 256
 wrong "--only 'conv3d' --list" bench ops --only conv3d
 wrong "--only '(' regular expression" bench ops --only '('
 wrong "--only value" bench ops --only
