@@ -265,14 +265,18 @@ test: $(TESTS) $(BUILD)/yoke $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) $(BUILD)
 
 # Every slot that the GPU has, kernel by kernel on the host, against the CPU's; SEEDS orders of threads and streams each.
 SEEDS ?= 1
-test-emulator: $(EMULATOR) $(BUILD)/tests/emulator/slots_test $(BUILD)/tests/emulator/queue_test
+# What runs on the queues besides: collectives, streams, recorded steps.
+EMULATOR_QUEUES := queue_test streams_test graph_test
+test-emulator: $(EMULATOR) $(patsubst %,$(BUILD)/tests/emulator/%,slots_test $(EMULATOR_QUEUES))
 	@$(if $(EMULATOR),,echo "test-emulator: the headers of CUDA 12 or 13 are needed (CUDA_HOME)"; exit 1)
 	@for seed in $$(seq 1 $(SEEDS)); do \
 	    YOKE_EMULATOR_SEED=$$seed scripts/run-test $(BUILD)/tests/emulator/slots_test > $(BUILD)/emulator/seed.log || \
 	        { grep -v '^ok' $(BUILD)/emulator/seed.log; echo "test-emulator: seed $$seed failed"; exit 1; }; \
 	    ! grep '^not ok' $(BUILD)/emulator/seed.log || exit 1; \
-	    YOKE_EMULATOR_SEED=$$seed scripts/run-test $(BUILD)/tests/emulator/queue_test > $(BUILD)/emulator/queue.log || \
-	        { grep -v '^ok' $(BUILD)/emulator/queue.log; echo "test-emulator: seed $$seed failed"; exit 1; }; \
+	    for name in $(EMULATOR_QUEUES); do \
+	        YOKE_EMULATOR_SEED=$$seed scripts/run-test $(BUILD)/tests/emulator/$$name > $(BUILD)/emulator/queue.log || \
+	            { grep -v '^ok' $(BUILD)/emulator/queue.log; echo "test-emulator: $$name, seed $$seed failed"; exit 1; }; \
+	    done; \
 	done; echo "test-emulator: $(SEEDS) seeds passed, $$(grep -c '^ok' $(BUILD)/emulator/seed.log) cases each"
 
 check:

@@ -76,6 +76,37 @@ YK_API void yk_device_empty_cache(yk_device device);
 YK_API yk_status yk_device_synchronize(yk_device device) YK_MUST_CHECK;
 
 /*
+ * ---- a step that is recorded once and replayed --------------------------------------------------------------------
+ *
+ * A function of fixed shapes whose work on one device is recorded and then put on the device's queue as a whole, which
+ * costs the host less than the operations one by one. Each yk_graph_run is one run of the function: the first `warm_up`
+ * (0: 3) call it; then one records it, and this one and all later replay what was recorded, with the same bits. Nothing
+ * the function does on the host happens in a replay, but for what follows by itself: an optimizer's learning rate (a
+ * schedule's, too) and number of steps, random numbers, labels that are checked.
+ *
+ *  - It reads its input from tensors that stay (yk_copy_ the next batch into them before the run), and holds what it
+ *    makes for the caller by a reference of its own: in a replay that tensor gets the new values.
+ *  - Gradients are made inside it or stay: begin with yk_optimizer_zero_grad, or end with it.
+ *  - While it runs nobody else puts work on the device.
+ *
+ * What cannot be recorded runs as it is, in each call: a function that waits for the device (yk_item, yk_to a CPU),
+ * brings values from the host, or reduces over ranks through the host; all functions on a CPU. The info says why. A
+ * parameter or state of an optimizer that was replaced, a constant of its that was changed, and yk_manual_seed make it
+ * be recorded anew. Source: torch.cuda.graph, torch.cuda.make_graphed_callables.
+ */
+typedef struct yk_graph yk_graph;
+YK_API yk_graph *yk_graph_create(yk_device device, int warm_up, yk_status (*fn)(void *user), void *user);
+/* Fails as the function does, or as a device does that was lost. */
+YK_API yk_status yk_graph_run(yk_graph *g) YK_MUST_CHECK;
+typedef struct yk_graph_info {
+    int64_t calls, replays; /* of yk_graph_run; how many of them replayed */
+    const char *why_not;    /* NULL: the next call replays; else why it calls the function. The graph's. */
+} yk_graph_info;
+YK_API yk_graph_info yk_graph_get_info(const yk_graph *g) YK_QUESTION;
+YK_API yk_graph *yk_graph_retain(yk_graph *g);
+YK_API void yk_graph_release(yk_graph *g);
+
+/*
  * The number of threads that one operation on this CPU device may use; default: the cores this process may run on
  * (its affinity mask), or OMP_NUM_THREADS, divided by the number of CPU devices, at least 1. Results do not depend
  * on it. `threads` below 1 is an error. Source: torch.set_num_threads.

@@ -49,6 +49,16 @@ bool yk__random_branch_end(void)
     return branch.calls > 0;
 }
 
+bool yk__random_branch_used(void)
+{
+    return branch.used;
+}
+
+void yk__random_skip(uint32_t more)
+{
+    atomic_fetch_add(&calls, more);
+}
+
 yk__stream yk__random_next(void)
 {
     if (branch.used)

@@ -14,5 +14,8 @@
  */
 void yk__random_branch_begin(yk_random_state from, uint32_t number);
 bool yk__random_branch_end(void);
+bool yk__random_branch_used(void);
+/* The process's generator as after `calls` more calls that draw. */
+void yk__random_skip(uint32_t calls);
 
 #endif

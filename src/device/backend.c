@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "device/backend.h"
+#include "device/graph.h"
 #include "launch/gpus.h"
 #include "launch/rank_info.h"
 
@@ -17,6 +18,8 @@ static const yk__device_services services = {
     .workspace_get = yk__workspace_get,
     .storage_release = yk__storage_release,
     .gpus_count = yk__gpus_count,
+    .queue_current = yk__queue_current,
+    .graph_forbid = yk__graph_forbid,
 };
 
 static const yk__plugin_request cuda_request = {

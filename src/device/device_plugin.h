@@ -17,6 +17,10 @@ typedef struct yk__device_services {
     void *(*workspace_get)(yk_device device, size_t bytes, yk__storage **handle);
     void (*storage_release)(yk__storage *storage);
     int (*gpus_count)(void); /* of launch/gpus.h: without the driver */
+    /* The queue that the calling thread is on: see yk__queue_begin. */
+    yk__queue (*queue_current)(void);
+    /* Of what a replay could not repeat: see yk__graph_forbid. */
+    yk_status (*graph_forbid)(yk_device device, const char *what);
 } yk__device_services;
 
 #define YK__DEVICE_PLUGIN_INTERFACE "device"

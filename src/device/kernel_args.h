@@ -29,6 +29,15 @@ typedef struct yk__view {
     int64_t stride[YK_MAX_DIMS];
 } yk__view;
 
+/* Where a device's work is put (CUDA's streams). What is on one queue is carried out in order; between two there is no
+ * order but what yk__queue_order makes. Kernels are on the first; copies that overlap with them, and collectives, have
+ * their own. */
+typedef enum yk__queue { YK__QUEUE_COMPUTE, YK__QUEUE_COPY, YK__QUEUE_COMM, YK__QUEUES } yk__queue;
+/* A place on a queue: passed once everything that was put there before is done. */
+typedef struct yk__event yk__event;
+/* Work that was recorded and can be queued again and again (CUDA's graph exec). */
+typedef struct yk__graph_exec yk__graph_exec;
+
 /* clang-format off */
 typedef enum yk__unary {
     YK__NEG, YK__ABS, YK__EXP, YK__LOG, YK__SQRT, YK__RSQRT, YK__RECIPROCAL, YK__SIN, YK__COS, YK__TANH,

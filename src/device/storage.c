@@ -5,6 +5,11 @@
  * class (four classes a doubling, so a block is at most a quarter larger than asked for) and handed out again without
  * asking the system. When the system has no more, the cache of that device is emptied and the request tried once more.
  * Under the address sanitizer what is cached is poisoned, so a use after free is seen in spite of the cache.
+ *
+ * Each queue of a device has lists of its own: what is freed is handed out again on the queue that it was allocated on,
+ * whose order keeps the two apart. A storage that other queues use, too (yk__storage_used_on), is pending until an
+ * event behind what each of them had queued when it was freed has passed. What a graph's recording frees is in its
+ * pool.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,7 +17,7 @@
 
 #include "base/counter.h"
 #include "base/invariant.h"
-#include "device/table.h"
+#include "device/cache.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define YK__HAS_ASAN 1
@@ -30,38 +35,21 @@
 #define UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
 
-/* MAX_DEVICES: of one type; no back end has more. CLASSES: four for each power of two, so that a block is at most a
- * quarter larger than asked for. LEAST: bytes of the smallest block. */
-enum { MAX_DEVICES = 64, CLASSES = 4 * 64, LEAST = 256 };
-
-typedef struct free_list {
-    yk__storage **storages; /* with their blocks, which are all of the class's size */
-    size_t count, capacity;
-} free_list;
-
-typedef struct cache {
-    pthread_mutex_t lock;
-    free_list lists[CLASSES];
-    size_t allocated, peak, reserved, peak_reserved;
-    size_t limit;        /* of what is reserved; 0: none */
-    yk__storage *newest; /* all that is allocated */
-} cache;
-
 _Thread_local const char *yk__memory_maker;
 _Thread_local bool yk__memory_for_backward;
 
-static cache *caches[YK__DEVICE_TYPES][MAX_DEVICES];
+static yk__cache *caches[YK__DEVICE_TYPES][MAX_DEVICES];
 static pthread_mutex_t caches_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static cache *cache_of(yk_device device)
+static yk__cache *cache_of(yk_device device)
 {
-    cache **slot = &caches[device.type][device.index];
-    cache *found = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
+    yk__cache **slot = &caches[device.type][device.index];
+    yk__cache *found = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
     if (found)
         return found;
     pthread_mutex_lock(&caches_lock);
     if (!*slot) {
-        cache *made = yk__calloc(1, sizeof(*made));
+        yk__cache *made = yk__calloc(1, sizeof(*made));
         if (made) {
             pthread_mutex_init(&made->lock, NULL);
             __atomic_store_n(slot, made, __ATOMIC_RELEASE);
@@ -70,6 +58,11 @@ static cache *cache_of(yk_device device)
     found = *slot;
     pthread_mutex_unlock(&caches_lock);
     return found;
+}
+
+yk__cache *yk__cache_existing(int type, int index)
+{
+    return __atomic_load_n(&caches[type][index], __ATOMIC_ACQUIRE);
 }
 
 /* The class of a size, and the size of its blocks. */
@@ -91,10 +84,23 @@ static size_t block_of_class(int k)
     return k == 0 ? LEAST : ((size_t)1 << (k / 4)) + (size_t)(k % 4 + 1) * ((size_t)1 << (k / 4 - 2));
 }
 
+/* What stands in the lists of every size is added to *cached. */
+static const char *lists_check(const yk__free_list *lists, size_t *cached)
+{
+    for (int k = 0; k < CLASSES; k++) {
+        if (lists[k].count > lists[k].capacity)
+            return yk__broken("%zu blocks of %zu bytes in memory for %zu", lists[k].count, block_of_class(k),
+                              lists[k].capacity);
+        *cached += lists[k].count ? lists[k].count * block_of_class(k) : 0;
+    }
+    return NULL;
+}
+
 /* Locked. */
-static const char *cache_check(const cache *c)
+static const char *cache_check(const yk__cache *c)
 {
     size_t allocated = 0, cached = 0;
+    const char *wrong = NULL;
     for (const yk__storage *s = c->newest; s; s = s->older) {
         allocated += s->reserved;
         size_t block;
@@ -106,12 +112,14 @@ static const char *cache_check(const cache *c)
                               "bytes in all",
                               s->reserved, c->allocated);
     }
-    for (int k = 0; k < CLASSES; k++) {
-        if (c->lists[k].count > c->lists[k].capacity)
-            return yk__broken("%zu blocks of %zu bytes in memory for %zu", c->lists[k].count, block_of_class(k),
-                              c->lists[k].capacity);
-        cached += c->lists[k].count ? c->lists[k].count * block_of_class(k) : 0;
-    }
+    for (int q = 0; q < YK__QUEUES && !wrong; q++)
+        wrong = lists_check(c->lists[q], &cached);
+    for (const yk__memory_pool *p = c->pools; p && !wrong; p = p->next)
+        wrong = lists_check(p->lists, &cached);
+    if (wrong)
+        return wrong;
+    for (size_t i = 0; i < c->n_pending; i++)
+        cached += c->pending[i].storage->reserved;
     if (allocated != c->allocated || allocated + cached != c->reserved)
         return yk__broken("storages have %zu bytes, and %zu are counted; with %zu in the cache that is not the %zu "
                           "that are reserved",
@@ -130,7 +138,7 @@ static void poison(const yk__backend *backend, const yk__storage *s)
 }
 
 /* The block goes back to the system, and the storage with it. Locked. */
-static void storage_free(const yk__backend *backend, cache *c, yk__storage *s)
+static void storage_free(const yk__backend *backend, yk__cache *c, yk__storage *s)
 {
     if (backend->host_memory)
         UNPOISON(s->data, s->reserved);
@@ -139,144 +147,126 @@ static void storage_free(const yk__backend *backend, cache *c, yk__storage *s)
     free(s);
 }
 
-static void cache_empty(const yk__backend *backend, cache *c)
+/* Keeps a storage that nobody holds; without memory for the list it is freed. Locked. */
+static void list_push(const yk__backend *backend, yk__cache *c, yk__free_list *list, yk__storage *s)
 {
-    for (int k = 0; k < CLASSES; k++) {
-        free_list *list = &c->lists[k];
-        while (list->count) {
-            yk__storage *s = list->storages[--list->count];
-            UNPOISON(s, sizeof(*s));
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 16;
+        yk__storage **grown = realloc(list->storages, capacity * sizeof(*grown));
+        if (!grown) {
             storage_free(backend, c, s);
+            return;
+        }
+        list->storages = grown;
+        list->capacity = capacity;
+    }
+    list->storages[list->count++] = s;
+    poison(backend, s);
+}
+
+static yk__storage *list_pop(yk__free_list *list)
+{
+    yk__storage *s = list->storages[--list->count];
+    UNPOISON(s, sizeof(*s));
+    return s;
+}
+
+/* ---- storages that other queues use ---- */
+
+/* Puts events behind what the queues have; a recording, which would take them for its own, is waited for. Locked. */
+static yk_status pending_mark(const yk__backend *backend, const yk__cache *c, yk__pending *p)
+{
+    yk_status status = YK_OK;
+    for (int q = 0; q < YK__QUEUES && !status && !c->open; q++) {
+        if (!(p->unmarked & 1 << q))
+            continue;
+        status = backend->event_record(p->storage->device.index, (yk__queue)q, &p->events[q]);
+        if (!status)
+            p->unmarked &= (uint8_t) ~(1 << q);
+    }
+    return status;
+}
+
+/* Whether its events have passed; waits for them where `wait` is set. Locked. */
+static bool pending_passed(const yk__backend *backend, const yk__cache *c, yk__pending *p, bool wait)
+{
+    bool passed = pending_mark(backend, c, p) == YK_OK && !p->unmarked;
+    for (int q = 0; q < YK__QUEUES && passed; q++) {
+        if (!p->events[q])
+            continue;
+        if (wait ? backend->event_wait(p->events[q]) : backend->event_query(p->events[q], &passed))
+            passed = false;
+        if (!passed)
+            return false;
+        backend->event_release(p->events[q]);
+        p->events[q] = NULL;
+    }
+    return passed;
+}
+
+/* Those that nobody uses any more are free. What fails (a device that is lost) leaves them pending, and is left to who
+ * next waits for the device. Locked. */
+static void pending_settle(const yk__backend *backend, yk__cache *c, bool wait)
+{
+    if (!c->n_pending || c->open)
+        return;
+    yk_error before;
+    yk__error_take(&before);
+    size_t kept = 0;
+    for (size_t i = 0; i < c->n_pending; i++) {
+        yk__pending p = c->pending[i];
+        size_t block;
+        if (!pending_passed(backend, c, &p, wait))
+            c->pending[kept++] = p;
+        else
+            list_push(backend, c, &c->lists[p.storage->queue][class_of(p.storage->reserved, &block)], p.storage);
+    }
+    c->n_pending = kept;
+    yk_clear_error();
+    yk__error_put(&before);
+}
+
+/* A storage that was freed while the queues `used_on` may use it. False without memory for it. Locked. */
+static bool pending_add(const yk__backend *backend, yk__cache *c, yk__storage *s, uint8_t used_on)
+{
+    if (c->n_pending == c->pending_room) {
+        size_t room = c->pending_room ? 2 * c->pending_room : 16;
+        yk__pending *grown = realloc(c->pending, room * sizeof(*grown));
+        if (!grown)
+            return false;
+        c->pending = grown;
+        c->pending_room = room;
+    }
+    yk__pending *p = &c->pending[c->n_pending++];
+    *p = (yk__pending){.storage = s, .unmarked = used_on};
+    s->pool = NULL;
+    yk_error before;
+    yk__error_take(&before);
+    yk_status status = pending_mark(backend, c, p); /* else when it is next looked at */
+    (void)status;
+    yk_clear_error();
+    yk__error_put(&before);
+    return true;
+}
+
+/* A recording under way keeps everything: the system's memory is not given back meanwhile. Locked. */
+static void cache_empty(const yk__backend *backend, yk__cache *c)
+{
+    if (c->open)
+        return;
+    pending_settle(backend, c, true);
+    for (int q = 0; q < YK__QUEUES; q++) {
+        for (int k = 0; k < CLASSES; k++) {
+            while (c->lists[q][k].count)
+                storage_free(backend, c, list_pop(&c->lists[q][k]));
         }
     }
-}
-
-/* ---- who holds how much ---- */
-
-typedef struct holder {
-    const char *maker;
-    bool for_backward;
-    size_t bytes, blocks;
-} holder;
-
-/* HOLDERS: kinds that are told apart, the rest counted together. HOLDERS_NAMED: in the message; any number. */
-enum { HOLDERS = 64, HOLDERS_NAMED = 6 };
-
-/* What is allocated, by what it was made for; gives how many kinds, those beyond the last slot in the last. Locked. */
-static int holders_of(const cache *c, holder *all)
-{
-    int count = 0;
-    for (const yk__storage *s = c->newest; s; s = s->older) {
-        int i = 0;
-        while (i < count && (all[i].maker != s->maker || all[i].for_backward != s->for_backward) && i < HOLDERS - 1)
-            i++;
-        if (i == count)
-            all[count++] = (holder){.maker = s->maker, .for_backward = s->for_backward};
-        else if (i == HOLDERS - 1)
-            all[i].maker = NULL;
-        all[i].bytes += s->reserved;
-        all[i].blocks++;
-    }
-    return count;
-}
-
-static int by_bytes(const void *a, const void *b)
-{
-    size_t x = ((const holder *)a)->bytes, y = ((const holder *)b)->bytes;
-    return x < y ? 1 : x > y ? -1 : 0;
-}
-
-/* "1.5 MiB" */
-static const char *amount(size_t bytes, char text[32])
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    int unit = 0;
-    while (value >= 1024 && unit < 4) {
-        value /= 1024;
-        unit++;
-    }
-    snprintf(text, 32, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-    return text;
-}
-
-typedef struct text {
-    char *at;
-    size_t used, size;
-} text;
-
-static void append(text *t, const char *format, ...) YK_PRINTF(2, 3);
-static void append(text *t, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    int written = vsnprintf(t->at + t->used, t->size - t->used, format, arguments);
-    va_end(arguments);
-    t->used = written < 0 || (size_t)written >= t->size - t->used ? t->size - 1 : t->used + (size_t)written;
-}
-
-/* What the tensors of this device were made for, the largest first. Locked. */
-static void append_holders(text *t, const cache *c)
-{
-    char size[32];
-    holder all[HOLDERS];
-    int count = holders_of(c, all);
-    qsort(all, (size_t)count, sizeof(all[0]), by_bytes);
-    for (int i = 0; i < count && i < HOLDERS_NAMED; i++)
-        append(t, "%s%s%s %s in %zu", i ? ", " : " (", all[i].for_backward ? "backward of " : "",
-               all[i].maker ? all[i].maker : "other", amount(all[i].bytes, size), all[i].blocks);
-    if (count)
-        append(t, "%s)", count > HOLDERS_NAMED ? ", ..." : "");
-}
-
-/* What all other devices hold. */
-static void append_others(text *t, yk_device device)
-{
-    const char *between = "; elsewhere: ";
-    for (int type = 0; type < YK__DEVICE_TYPES; type++) {
-        for (int index = 0; index < MAX_DEVICES; index++) {
-            yk_device other = {(int16_t)type, (int16_t)index};
-            cache *c = __atomic_load_n(&caches[type][index], __ATOMIC_ACQUIRE);
-            if (!c || yk_device_equal(other, device))
-                continue;
-            pthread_mutex_lock(&c->lock);
-            size_t held = c->allocated;
-            pthread_mutex_unlock(&c->lock);
-            if (!held)
-                continue;
-            char name[16], size[32];
-            append(t, "%s%s %s", between, yk_device_format(other, name), amount(held, size));
-            between = ", ";
-        }
-    }
-}
-
-/* `why` is what the backend says, which knows more than we do where the memory is not the host's. Not locked, since it
- * looks at all devices. Source: torch.OutOfMemoryError. */
-static yk_status fail_memory(cache *c, yk_device device, size_t bytes, const char *why)
-{
-    char name[16], held[32], cached[32], limit[32], message[900];
-    text t = {.at = message, .size = sizeof(message)};
-    if (why[0])
-        append(&t, "%s", why);
-    else
-        append(&t, "out of memory: %zu bytes were asked for on %s", bytes, yk_device_format(device, name));
-    pthread_mutex_lock(&c->lock);
-    if (c->limit)
-        append(&t, ", whose limit is %s", amount(c->limit, limit));
-    append(&t, "; tensors hold %s", amount(c->allocated, held));
-    append_holders(&t, c);
-    if (c->reserved > c->allocated)
-        append(&t, "; %s are cached", amount(c->reserved - c->allocated, cached));
-    pthread_mutex_unlock(&c->lock);
-    append_others(&t, device);
-    return yk__fail(YK_ERR_MEMORY, "%s", message);
 }
 
 /* ---- taking and returning ---- */
 
 /* A new block from the system within the limit; what is cached goes back first where there is not enough. Locked. */
-static yk_status reserve(const yk__backend *backend, yk_device device, cache *c, size_t block, void **memory)
+static yk_status reserve(const yk__backend *backend, yk_device device, yk__cache *c, size_t block, void **memory)
 {
     if (c->limit && c->reserved + block > c->limit)
         cache_empty(backend, c);
@@ -296,8 +286,15 @@ static yk_status reserve(const yk__backend *backend, yk_device device, cache *c,
     return YK_OK;
 }
 
+/* The pool that memory for `queue` comes from now, and goes to: the open one, or NULL. Locked. */
+static yk__memory_pool *pool_for(const yk__cache *c, yk__queue queue)
+{
+    yk__memory_pool *pool = c->open;
+    return pool && (queue == YK__QUEUE_COMPUTE || pthread_equal(pool->recorder, pthread_self())) ? pool : NULL;
+}
+
 /* A storage with a block from the system. Called with the lock held, which a failure gives back. */
-static yk__storage *storage_make(const yk__backend *backend, yk_device device, cache *c, size_t bytes, size_t block)
+static yk__storage *storage_make(const yk__backend *backend, yk_device device, yk__cache *c, size_t bytes, size_t block)
 {
     YK__OWN_RECORD;
     yk__storage *s = malloc(sizeof(*s));
@@ -311,7 +308,7 @@ static yk__storage *storage_make(const yk__backend *backend, yk_device device, c
     if (s && status == YK_ERR_MEMORY) {
         yk_error why;
         yk__error_take(&why);
-        fail_memory(c, device, bytes, why.code && !backend->host_memory ? why.message : "");
+        yk__cache_fail_memory(c, device, bytes, why.code && !backend->host_memory ? why.message : "");
     }
     return NULL;
 }
@@ -319,7 +316,7 @@ static yk__storage *storage_make(const yk__backend *backend, yk_device device, c
 yk__storage *yk__storage_create(yk_device device, size_t bytes)
 {
     const yk__backend *backend = yk__backend_of(device);
-    cache *c = backend ? cache_of(device) : NULL;
+    yk__cache *c = backend ? cache_of(device) : NULL;
     if (!c)
         return NULL;
     if (bytes > (size_t)1 << 62) {
@@ -327,14 +324,24 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
         return NULL;
     }
     size_t block;
-    free_list *list = &c->lists[class_of(bytes, &block)];
-    bool alone = yk__one_thread() && list->count; /* and no backend is called, which might start a thread */
+    int k = class_of(bytes, &block);
+    yk__queue queue = backend->host_memory ? YK__QUEUE_COMPUTE : yk__queue_current();
+    yk__free_list *list = &c->lists[queue][k];
+    /* No lock is needed where no other thread is, and no backend is called, which might start one. */
+    bool alone = yk__one_thread() && backend->host_memory && list->count;
     if (!alone)
         pthread_mutex_lock(&c->lock);
-    yk__storage *s = list->count ? list->storages[--list->count] : storage_make(backend, device, c, bytes, block);
+    yk__memory_pool *pool = c->open ? pool_for(c, queue) : NULL;
+    if (pool)
+        list = &pool->lists[k];
+    if (!list->count && c->n_pending)
+        pending_settle(backend, c, false);
+    yk__storage *s = list->count ? list_pop(list) : storage_make(backend, device, c, bytes, block);
     if (!s)
         return NULL;
-    UNPOISON(s, sizeof(*s));
+    s->pool = pool;
+    s->queue = (uint8_t)queue;
+    atomic_init(&s->used_on, 0);
     if (backend->host_memory)
         UNPOISON(s->data, bytes);
     atomic_init(&s->references, 1);
@@ -360,36 +367,91 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
 static void storage_cache(yk__storage *s)
 {
     const yk__backend *backend = yk__backend_of(s->device);
-    cache *c = cache_of(s->device);
+    yk__cache *c = cache_of(s->device);
+    uint8_t used_on = atomic_load_explicit(&s->used_on, memory_order_relaxed) & (uint8_t) ~(1 << s->queue);
     size_t block;
-    free_list *list = &c->lists[class_of(s->reserved, &block)];
-    bool alone = yk__one_thread() && list->count < list->capacity; /* as in yk__storage_create */
+    int k = class_of(s->reserved, &block);
+    const yk__free_list *first = &c->lists[YK__QUEUE_COMPUTE][k];
+    bool alone =
+        yk__one_thread() && backend->host_memory && first->count < first->capacity; /* as in yk__storage_create */
     if (!alone)
         pthread_mutex_lock(&c->lock);
     *(s->newer ? &s->newer->older : &c->newest) = s->older;
     if (s->older)
         s->older->newer = s->newer;
-    c->allocated -= block;
-    bool kept = list->count < list->capacity;
-    if (!kept) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 16;
-        yk__storage **grown = realloc(list->storages, capacity * sizeof(*grown));
-        if (grown) {
-            list->storages = grown;
-            list->capacity = capacity;
-            kept = true;
-        }
-    }
-    if (kept) {
-        list->storages[list->count++] = s;
-        poison(backend, s);
-        /* Now and then: every block and every storage is counted. */
-        YK__ASSERT_SOUND(list->count & (list->count - 1) || list->count < list->capacity / 2 ? NULL : cache_check(c));
-    } else {
-        storage_free(backend, c, s);
-    }
+    c->allocated -= s->reserved;
+    /* In a recording the pool takes what is freed, its own or not: what is recorded from here on may have it. */
+    yk__memory_pool *pool = s->pool;
+    if (!pool && c->open && s->queue == YK__QUEUE_COMPUTE)
+        pool = pool_for(c, YK__QUEUE_COMPUTE);
+    yk__free_list *list = pool ? &pool->lists[k] : &c->lists[s->queue][k];
+    if (!used_on || !backend->event_record)
+        list_push(backend, c, list, s);
+    else if (!pending_add(backend, c, s, used_on))
+        storage_free(backend, c, s); /* which waits */
+    /* Now and then: every block and every storage is counted. */
+    YK__ASSERT_SOUND(list->count & (list->count - 1) || list->count < list->capacity / 2 ? NULL : cache_check(c));
     if (!alone)
         pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- pools of graphs ---- */
+
+yk__memory_pool *yk__memory_pool_open(yk_device device)
+{
+    yk__cache *c = cache_of(device);
+    yk__memory_pool *pool = c ? yk__calloc(1, sizeof(*pool)) : NULL;
+    if (!pool)
+        return NULL;
+    pool->device = device;
+    pool->recorder = pthread_self();
+    pthread_mutex_lock(&c->lock);
+    bool busy = c->open != NULL;
+    if (!busy) {
+        pool->next = c->pools;
+        c->pools = c->open = pool;
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (!busy)
+        return pool;
+    char name[16];
+    free(pool);
+    yk__fail(YK_ERR_STATE, "%s: another thread records on this device", yk_device_format(device, name));
+    return NULL;
+}
+
+void yk__memory_pool_close(yk__memory_pool *pool)
+{
+    yk__cache *c = cache_of(pool->device);
+    pthread_mutex_lock(&c->lock);
+    c->open = NULL;
+    pthread_mutex_unlock(&c->lock);
+}
+
+void yk__memory_pool_release(yk__memory_pool *pool)
+{
+    if (!pool)
+        return;
+    const yk__backend *backend = yk__backend_of(pool->device);
+    yk__cache *c = cache_of(pool->device);
+    pthread_mutex_lock(&c->lock);
+    yk__memory_pool **at = &c->pools;
+    while (*at != pool)
+        at = &(*at)->next;
+    *at = pool->next;
+    for (yk__storage *s = c->newest; s; s = s->older) {
+        if (s->pool == pool)
+            s->pool = NULL;
+    }
+    for (int k = 0; k < CLASSES; k++) {
+        yk__free_list *list = &pool->lists[k];
+        while (list->count)
+            list_push(backend, c, &c->lists[YK__QUEUE_COMPUTE][k], list_pop(list));
+        free(list->storages);
+    }
+    YK__ASSERT_SOUND(cache_check(c));
+    pthread_mutex_unlock(&c->lock);
+    free(pool);
 }
 
 yk__storage *yk__storage_wrap(yk_device device, void *data, size_t bytes, void (*release)(void *), void *context)
@@ -438,6 +500,13 @@ yk__storage *yk__storage_share(yk__storage *from, yk_device device, bool own_ver
     return storage;
 }
 
+void yk__storage_used_on(yk__storage *storage, yk__queue queue)
+{
+    while (storage->foreign_release == release_shared)
+        storage = storage->foreign_context;
+    atomic_fetch_or_explicit(&storage->used_on, (uint8_t)(1 << queue), memory_order_relaxed);
+}
+
 yk__storage *yk__storage_retain(yk__storage *storage)
 {
     yk__count_up(&storage->references);
@@ -464,13 +533,16 @@ void yk__storage_release(yk__storage *storage)
 
 static size_t workspace_bytes(yk_device device, size_t bytes)
 {
-    cache *c = bytes < SHARED_WORKSPACE || bytes > (size_t)1 << 62 ? NULL : cache_of(device);
+    yk__cache *c = bytes < SHARED_WORKSPACE || bytes > (size_t)1 << 62 ? NULL : cache_of(device);
     if (!c)
         return bytes;
     size_t block;
     int k = class_of(bytes, &block), most = k + SHARED_CLASSES < CLASSES ? k + SHARED_CLASSES : CLASSES - 1;
     pthread_mutex_lock(&c->lock);
-    while (k <= most && !c->lists[k].count)
+    yk__queue queue = yk__queue_current();
+    const yk__memory_pool *pool = pool_for(c, queue);
+    const yk__free_list *lists = pool ? pool->lists : c->lists[queue];
+    while (k <= most && !lists[k].count)
         k++;
     pthread_mutex_unlock(&c->lock);
     return k > most ? bytes : block_of_class(k);
@@ -483,9 +555,9 @@ void *yk__workspace_get(yk_device device, size_t bytes, yk__storage **handle)
 }
 
 /* The cache of a device, locked; NULL with the error record set. */
-static cache *cache_locked(yk_device device)
+static yk__cache *cache_locked(yk_device device)
 {
-    cache *c = yk__device_check(device) ? NULL : cache_of(device);
+    yk__cache *c = yk__device_check(device) ? NULL : cache_of(device);
     if (c)
         pthread_mutex_lock(&c->lock);
     return c;
@@ -494,7 +566,7 @@ static cache *cache_locked(yk_device device)
 yk_status yk_device_memory(yk_device device, yk_memory_info *info)
 {
     *info = (yk_memory_info){0};
-    cache *c = cache_locked(device);
+    yk__cache *c = cache_locked(device);
     if (!c)
         return yk__error_code();
     *info = (yk_memory_info){.allocated = c->allocated,
@@ -508,7 +580,7 @@ yk_status yk_device_memory(yk_device device, yk_memory_info *info)
 
 void yk_device_reset_peak_memory(yk_device device)
 {
-    cache *c = cache_locked(device);
+    yk__cache *c = cache_locked(device);
     if (!c)
         return;
     c->peak = c->allocated;
@@ -518,7 +590,7 @@ void yk_device_reset_peak_memory(yk_device device)
 
 yk_status yk_device_set_memory_limit(yk_device device, size_t bytes)
 {
-    cache *c = cache_locked(device);
+    yk__cache *c = cache_locked(device);
     if (!c)
         return yk__error_code();
     c->limit = bytes;
@@ -528,7 +600,7 @@ yk_status yk_device_set_memory_limit(yk_device device, size_t bytes)
 
 const char *yk__memory_check(yk_device device)
 {
-    cache *c = cache_locked(device);
+    yk__cache *c = cache_locked(device);
     if (!c)
         return yk_last_error()->message;
     const char *wrong = cache_check(c);
@@ -538,7 +610,7 @@ const char *yk__memory_check(yk_device device)
 
 void yk_device_empty_cache(yk_device device)
 {
-    cache *c = cache_locked(device);
+    yk__cache *c = cache_locked(device);
     if (!c)
         return;
     YK__ASSERT_SOUND(cache_check(c));
@@ -551,13 +623,16 @@ __attribute__((destructor)) static void caches_free(void)
 {
     for (int type = 0; type < YK__DEVICE_TYPES; type++) {
         for (int index = 0; index < MAX_DEVICES; index++) {
-            cache *c = caches[type][index];
+            yk__cache *c = caches[type][index];
             if (!c || c->allocated)
                 continue;
             yk_device device = {(int16_t)type, (int16_t)index};
             cache_empty(yk__backend_of(device), c);
-            for (int k = 0; k < CLASSES; k++)
-                free(c->lists[k].storages);
+            for (int q = 0; q < YK__QUEUES; q++) {
+                for (int k = 0; k < CLASSES; k++)
+                    free(c->lists[q][k].storages);
+            }
+            free(c->pending);
             pthread_mutex_destroy(&c->lock);
             free(c);
             caches[type][index] = NULL;

@@ -3,8 +3,8 @@
  *
  * A backend (cpu/, cuda/) fills one yk__backend; backend.c knows them. The rules for every kernel slot:
  *  - A backend that carries kernels out later cannot fail at the call for a value (a label, an index): it keeps the
- * first such failure, in the order of its queue, in the device's error record, and the next `synchronize`, `upload` or
- *    `download` fails with it, once, naming operation, row and value. On the CPU the call fails.
+ * first such failure, in the order of its queue, in the device's error record, and the next `synchronize` or `download`
+ *    fails with it, once, naming operation, row and value. On the CPU the call fails.
  *  - Views are borrowed. Shapes, dtypes and devices were checked by the caller and match what the slot says; the
  *    kernel needs to check only what depends on values (labels, indices).
  *  - Strides are in elements and may be anything, 0 and overlapping included, for inputs; an output never overlaps
@@ -62,7 +62,7 @@ typedef struct yk__backend {
     /* 64-byte aligned memory, not cleared; fails with YK_ERR_MEMORY. Called by the caching allocator only. */
     yk_status (*allocate)(int device, size_t bytes, void **memory);
     void (*release)(int device, void *memory, size_t bytes);
-    /* Bytes between host and device memory, done when they return. */
+    /* Bytes between host and device memory. A download is done when it returns, an upload has read the host's. */
     yk_status (*upload)(int device, void *to, const void *from_host, size_t bytes);
     yk_status (*download)(int device, void *to_host, const void *from, size_t bytes);
     yk_status (*synchronize)(int device);
@@ -77,6 +77,29 @@ typedef struct yk__backend {
     void (*release_pinned)(int device, void *memory);
     yk_status (*queue_upload)(int device, void *to, const void *from_pinned, size_t bytes);
     yk_status (*queue_download)(int device, void *to_pinned, const void *from, size_t bytes);
+    /* ---- queues: a slot puts its work on the calling thread's (yk__queue_begin). All NULL on a backend that is done
+     * when a slot returns. ---- */
+    /* What is put on `queue` from here on starts when all that is on `after` of `other` by now is done. The host does
+     * not wait. */
+    yk_status (*queue_order)(int device, yk__queue queue, int other, yk__queue after);
+    yk_status (*event_record)(int device, yk__queue queue, yk__event **event);
+    yk_status (*event_query)(yk__event *event, bool *passed);
+    yk_status (*event_wait)(yk__event *event); /* the calling thread does */
+    void (*event_release)(yk__event *event);
+    /* The queue as the vendor's libraries take it (a cudaStream_t), made at its first use. */
+    yk_status (*queue_handle)(int device, yk__queue queue, void **handle);
+    /* Bytes from one device to another of the same backend, in the order of both queues of the thread's kind: after
+     * what is on either, before what comes to either. */
+    yk_status (*copy_peer)(int to_device, void *to, int from_device, const void *from, size_t bytes);
+    /* ---- recording (device/graph.c): all NULL where work cannot be recorded ---- */
+    /* From here to capture_end what is put on YK__QUEUE_COMPUTE, and on queues that come to wait for it, is recorded
+     * with its arguments instead of carried out. Both by one thread. What waits for the device meanwhile fails. After a
+     * failure capture_end is called all the same, fails, and nothing was recorded. */
+    yk_status (*capture_begin)(int device);
+    yk_status (*capture_end)(int device, yk__graph_exec **exec);
+    /* Puts all of it on YK__QUEUE_COMPUTE. */
+    yk_status (*graph_launch)(yk__graph_exec *exec);
+    void (*graph_release)(yk__graph_exec *exec);       /* waits until what was launched is done */
     yk_status (*set_threads)(int device, int threads); /* NULL where threads are not ours to set */
     int (*get_threads)(int device);
     bool host_memory; /* its memory can be read and written from the host */
@@ -251,6 +274,17 @@ yk_status yk__device_check(yk_device device);
 /* Fails in the name of `slot`: a NULL slot was needed. */
 yk_status yk__slot_missing(yk_device device, const char *slot);
 
+/* ---- queues (queues.c) ---- */
+/* The calling thread's work goes to this queue of every device until the end, which takes what begin returned. A block
+ * of memory belongs to the queue that its thread was on when it was allocated: where another uses it, order them, and
+ * say so by yk__storage_used_on. Source: torch.cuda.stream. */
+yk__queue yk__queue_begin(yk__queue queue);
+void yk__queue_end(yk__queue previous);
+yk__queue yk__queue_current(void);
+/* What is put on `queue` of a device from here on starts when all that is on `after` of `other`, a device of the same
+ * type, by now is done; nothing to do on a backend without queues. Source: torch.cuda.Stream.wait_stream. */
+yk_status yk__queue_order(yk_device device, yk__queue queue, yk_device other, yk__queue after);
+
 /* ---- storage (storage.c): counted memory of one device, from a caching allocator ---- */
 typedef struct yk__storage {
     void *data; /* first: the rest is poisoned while the storage is cached, and leak checkers must see this */
@@ -266,6 +300,9 @@ typedef struct yk__storage {
     const char *maker; /* what memory was made for: yk__memory_maker, static */
     bool for_backward;
     struct yk__storage *newer, *older; /* in the allocator's list of what is allocated on the device */
+    struct yk__memory_pool *pool;      /* of the graph in whose recording it was allocated, or NULL */
+    uint8_t queue;                     /* it was allocated on */
+    _Atomic uint8_t used_on;           /* 1 << queue: the others that use it */
 } yk__storage;
 yk__storage *yk__storage_create(yk_device device, size_t bytes);
 /*
@@ -288,6 +325,21 @@ void yk__storage_release(yk__storage *storage);
 
 /* What is wrong with what the allocator of a device counts and lists (base/invariant.h). */
 const char *yk__memory_check(yk_device device);
+
+/* Work on `queue` uses this memory: when the last reference goes, nobody gets it before what is on that queue by then
+ * is done. Source: Tensor.record_stream. */
+void yk__storage_used_on(yk__storage *storage, yk__queue queue);
+
+/*
+ * The memory of a graph (graph.c). From open to close what is allocated on YK__QUEUE_COMPUTE of the device, or by the
+ * calling thread, comes from the pool, and what is freed there goes to it; nobody else gets it before the pool's
+ * release, so that a replay finds it as the recording did. One at a time is open on a device.
+ */
+typedef struct yk__memory_pool yk__memory_pool;
+yk__memory_pool *yk__memory_pool_open(yk_device device);
+void yk__memory_pool_close(yk__memory_pool *pool);
+/* Its blocks are the device's again; tensors that have some keep them. */
+void yk__memory_pool_release(yk__memory_pool *pool);
 
 /* Memory for a kernel's own use during one call, from the same cache, 64-byte aligned. */
 void *yk__workspace_get(yk_device device, size_t bytes, yk__storage **handle);

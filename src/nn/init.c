@@ -9,14 +9,6 @@
 
 #include "nn/module.h"
 
-static yk_status fill_random(yk_tensor *x, yk__random_kind kind, yk__stream stream, double p0, double p1)
-{
-    const yk__backend *backend = yk__backend_for(x);
-    yk__view v = yk__view_of(x);
-    return backend->random ? backend->random(yk__device_of(x).index, kind, &v, stream, NULL, p0, p1)
-                           : yk__slot_missing(yk__device_of(x), "random");
-}
-
 static yk_status draw(const char *what, yk_tensor *x, yk__random_kind kind, double p0, double p1)
 {
     if (!x)
@@ -27,12 +19,11 @@ static yk_status draw(const char *what, yk_tensor *x, yk__random_kind kind, doub
     if (x->numel == 0)
         return YK_OK;
     yk__bump_version(x);
-    yk__stream stream = yk__random_next();
     if (yk_is_contiguous(x))
-        return fill_random(x, kind, stream, p0, p1);
+        return yk__raw_random(what, x, kind, p0, p1);
     /* Faster drawn in C order and copied than drawn in jumps. */
     yk_tensor *ordered = yk__tensor_new(x->ndim, x->shape, NULL, (yk_dtype)x->dtype, yk__device_of(x));
-    yk_status status = ordered ? fill_random(ordered, kind, stream, p0, p1) : yk__error_code();
+    yk_status status = ordered ? yk__raw_random(what, ordered, kind, p0, p1) : yk__error_code();
     if (!status)
         status = yk__raw_copy(x, ordered);
     yk_tensor_release(ordered);

@@ -3,10 +3,12 @@
  *
  * Which elements are kept follows from the call's random stream, so backward keeps the stream instead of a mask.
  */
+#include "device/graph.h"
 #include "ops/op.h"
 
 typedef struct dropout_context {
     yk__stream stream;
+    const uint32_t *calls; /* of a recorded call, in the graph's memory; else NULL */
     double p;
 } dropout_context;
 
@@ -22,7 +24,7 @@ static yk_tensor *dropped(yk_tensor *x, const dropout_context *c)
     yk_tensor *out = yk__tensor_like(wide, (yk_dtype)wide->dtype);
     if (out && out->numel) {
         yk__view vo = yk__view_of(out), vx = yk__view_of(wide);
-        out = yk__tensor_if_ok(out, YK__SLOT(out, dropout, &vo, &vx, c->stream, NULL, c->p));
+        out = yk__tensor_if_ok(out, YK__SLOT(out, dropout, &vo, &vx, c->stream, c->calls, c->p));
     }
     yk_tensor_release(wide);
     return yk__narrow_to(out, (yk_dtype)x->dtype);
@@ -47,6 +49,7 @@ yk_tensor *yk_dropout(yk_tensor *x, double p, bool training)
         return NULL;
     if (!training || p == 0)
         return yk__scope_own(yk_tensor_retain(x));
-    dropout_context c = {yk__random_next(), p};
+    dropout_context c = {.p = p};
+    c.stream = yk__random_draw(yk__device_of(x), &c.calls);
     return yk__record(dropped(x, &c), &op, 1, &x, 0, NULL, &c, sizeof(c));
 }

@@ -257,9 +257,7 @@ static yk_tensor *draw(const yk__op *op, yk_tensor *x, yk__random_kind kind, dou
 {
     if (!begin(op->name, x, NULL, false, false) || yk__expect_floating(op->name, "tensor", x))
         return NULL;
-    yk__view v = yk__view_of(x);
-    return finish(x, NULL, x->numel ? YK__SLOT(x, random, kind, &v, yk__random_next(), NULL, p0, p1) : YK_OK, op, NULL,
-                  NULL, 0);
+    return finish(x, NULL, x->numel ? yk__raw_random(op->name, x, kind, p0, p1) : YK_OK, op, NULL, NULL, 0);
 }
 
 yk_tensor *yk_uniform_(yk_tensor *x, double low, double high)

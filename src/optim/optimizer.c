@@ -11,6 +11,7 @@
 
 #include "base/invariant.h"
 #include "base/progress.h"
+#include "device/graph.h"
 #include "nn/module.h"
 #include "optim/optimizer.h"
 
@@ -265,6 +266,29 @@ void yk__optimizer_keep_steps_on_device(yk_optimizer *o)
     o->steps_on_device = true;
 }
 
+yk_status yk__optimizer_set_device_step(yk__device_step *record, double lr, int64_t step)
+{
+    yk_device device = record->memory->device;
+    const yk__backend *backend = yk__backend_of(device);
+    yk__step_state *state = record->memory->data;
+    if (record->step == step && record->lr == lr)
+        return YK_OK;
+    if (yk__graph_records(device)) /* it would be set to these in each replay */
+        return yk__fail(YK_ERR_STATE, "the learning rate or the step's number was changed in the recording");
+    yk_status status = YK_OK;
+    if (record->step != step) {
+        yk__view v = {.data = (char *)state + offsetof(yk__step_state, step), .dtype = YK_I64};
+        status = backend->fill(device.index, &v, (double)step);
+    }
+    if (!status && record->lr != lr) {
+        yk__view v = {.data = (char *)state + offsetof(yk__step_state, lr), .dtype = YK_F64};
+        status = backend->fill(device.index, &v, lr);
+    }
+    record->step = status ? 0 : step; /* 0: what stands there is not known */
+    record->lr = status ? NAN : lr;
+    return status;
+}
+
 /* The record in the memory of `device` that stands, or is brought, at this step and at the group's rate. */
 static yk_status settle_device_step(yk__optim_group *group, yk_device device, int64_t step, yk__device_step **found)
 {
@@ -272,7 +296,6 @@ static yk_status settle_device_step(yk__optim_group *group, yk_device device, in
     for (int i = 0; i < group->n_device_steps && !record; i++)
         if (group->device_steps[i].step == step && yk_device_equal(group->device_steps[i].memory->device, device))
             record = &group->device_steps[i];
-    const yk__backend *backend = yk__backend_of(device);
     if (!record) {
         size_t count = (size_t)group->n_device_steps + 1;
         yk__device_step *grown = yk__realloc(group->device_steps, count * sizeof(*grown));
@@ -285,20 +308,8 @@ static yk_status settle_device_step(yk__optim_group *group, yk_device device, in
             return yk__error_code();
         group->n_device_steps++;
     }
-    yk__step_state *state = record->memory->data;
-    yk_status status = YK_OK;
-    if (record->step != step) {
-        yk__view v = {.data = (char *)state + offsetof(yk__step_state, step), .dtype = YK_I64};
-        status = backend->fill(device.index, &v, (double)step);
-    }
-    if (!status && record->lr != group->lr) {
-        yk__view v = {.data = (char *)state + offsetof(yk__step_state, lr), .dtype = YK_F64};
-        status = backend->fill(device.index, &v, group->lr);
-    }
-    record->step = status ? 0 : step; /* 0: what stands there is not known */
-    record->lr = status ? NAN : group->lr;
     *found = record;
-    return status;
+    return yk__optimizer_set_device_step(record, group->lr, step);
 }
 
 /* Calls the slot for the batch, whose parameters have `step` - 1 steps behind them. */
@@ -311,10 +322,12 @@ static yk_status call_slot(yk_optimizer *o, yk__optim_group *group, yk_device de
     yk_status status = backend->step_advance ? settle_device_step(group, device, step, &record)
                                              : yk__slot_missing(device, "step_advance");
     if (!status)
+        status = yk__optimizer_graph_note(o, group, (int)(record - group->device_steps));
+    if (!status)
         status = o->kind->call(backend, device, group, step, record->memory->data, &o->batch);
     if (!status)
         status = backend->step_advance(device.index, record->memory->data, NULL);
-    if (!status)
+    if (!status && !yk__graph_records(device))
         record->step++;
     return status;
 }
@@ -352,10 +365,11 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group)
             status = round_from_masters(o, group);
         if (status)
             return status;
+        bool recorded = yk__graph_records(yk__device_of(leader)); /* nothing was computed */
         for (int64_t n = 0; n < o->batch.count; n++) {
             int64_t index = o->batch.indices[n];
             o->pending[index] = false;
-            group->states[index].step++;
+            group->states[index].step += !recorded;
             yk__bump_version(yk_parameters_at(group->params, index));
         }
         left -= o->batch.count;
@@ -369,6 +383,9 @@ yk_status yk_optimizer_step(yk_optimizer *o)
     if (!o)
         return yk__fail(YK_ERR_ARGUMENT, "optimizer_step: the optimizer is NULL");
     yk__progress_mark();
+    yk_status joined = yk__optimizer_graph_begin(o);
+    if (joined)
+        return joined;
     for (int g = 0; g < o->n_groups; g++) {
         yk_status status = group_step(o, &o->groups[g]);
         if (status)

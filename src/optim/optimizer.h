@@ -118,6 +118,12 @@ const char *yk__optimizer_check(const yk_optimizer *o);
 /* From now on the learning rate and the step's number are read from the devices' memory, where the optimizer writes
  * them: Note [What changes from step to step] in device/kernel_args.h. The results have the same bits. */
 void yk__optimizer_keep_steps_on_device(yk_optimizer *o);
+/* The step of an optimizer inside a function that is recorded and replayed: graph_member.c. begin tells the graph of
+ * it, before anything else; each batch is noted, with the index of its record of the group's device_steps. */
+yk_status yk__optimizer_graph_begin(yk_optimizer *o);
+yk_status yk__optimizer_graph_note(const yk_optimizer *o, const yk__optim_group *group, int record);
+/* Writes the record's rate and step, where others stand there. (optimizer.c) */
+yk_status yk__optimizer_set_device_step(yk__device_step *record, double lr, int64_t step);
 /* A learning rate as it stands in options: a plain 0 is an error. */
 yk_status yk__optimizer_rate(const char *what, double lr, double *rate);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/graph.h"
 #include "tensor/tensor.h"
 
 static yk_tensor *finish(yk_tensor *x, yk_status status, const yk_tensor_options *options)
@@ -107,6 +108,17 @@ yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_opti
     return finish(x, status, options);
 }
 
+yk_status yk__raw_random(const char *what, yk_tensor *x, yk__random_kind kind, double p0, double p1)
+{
+    const yk__backend *backend = yk__backend_for(x);
+    yk__view v = yk__view_of(x);
+    if (!backend->random)
+        return yk__slot_missing(yk__device_of(x), what);
+    const uint32_t *calls;
+    yk__stream stream = yk__random_draw(yk__device_of(x), &calls);
+    return backend->random(yk__device_of(x).index, kind, &v, stream, calls, p0, p1);
+}
+
 static yk_tensor *drawn(const char *what, yk__random_kind kind, int ndim, const int64_t *shape, double p0, double p1,
                         const yk_tensor_options *options)
 {
@@ -114,14 +126,11 @@ static yk_tensor *drawn(const char *what, yk__random_kind kind, int ndim, const 
     if (!x)
         return NULL;
     yk_status status = YK_OK;
-    const yk__backend *backend = yk__backend_for(x);
     if (kind != YK__RANDOM_INTEGER && !yk_dtype_is_floating((yk_dtype)x->dtype))
         status =
             yk__fail(YK_ERR_DTYPE, "%s: expected a floating dtype, not %s", what, yk_dtype_name((yk_dtype)x->dtype));
-    yk__view v = yk__view_of(x);
     if (!status)
-        status = backend->random ? backend->random(yk__device_of(x).index, kind, &v, yk__random_next(), NULL, p0, p1)
-                                 : yk__slot_missing(yk__device_of(x), what);
+        status = yk__raw_random(what, x, kind, p0, p1);
     return finish(x, status, options);
 }
 
@@ -157,8 +166,9 @@ yk_tensor *yk_randperm(int64_t n)
 {
     yk_tensor_options options = {.dtype = YK_I64};
     yk_tensor *x = begin("randperm", 1, &n, &options);
+    const uint32_t *calls;
     if (x)
-        yk__random_permutation(yk__random_next(), x->data, n);
+        yk__random_permutation(yk__random_draw((yk_device){0}, &calls), x->data, n);
     return finish(x, YK_OK, NULL);
 }
 

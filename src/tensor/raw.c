@@ -22,7 +22,8 @@ yk_status yk__raw_fill(yk_tensor *x, double value)
     return x->numel ? YK__SLOT(x, fill, &v, value) : YK_OK;
 }
 
-/* Between devices the bytes go through the host in C order; within one, a kernel does everything. */
+/* Between devices the bytes go in C order, through the host where there is no way without; within one, a kernel does
+ * everything. */
 static yk_status copy_between_devices(yk_tensor *to, yk_tensor *from)
 {
     yk_tensor *source = yk__raw_contiguous(from);
@@ -40,6 +41,8 @@ static yk_status copy_between_devices(yk_tensor *to, yk_tensor *from)
         status = b->upload(yk__device_of(to).index, target->data, typed->data, bytes);
     } else if (!status && b->host_memory) {
         status = a->download(yk__device_of(typed).index, target->data, typed->data, bytes);
+    } else if (!status && a == b && a->copy_peer) {
+        status = a->copy_peer(yk__device_of(to).index, target->data, yk__device_of(typed).index, typed->data, bytes);
     } else if (!status) {
         yk__storage *staging = NULL;
         void *host = yk__workspace_get((yk_device){0}, bytes, &staging);

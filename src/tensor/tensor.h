@@ -168,6 +168,9 @@ static inline bool yk__is_half(yk_dtype dtype)
     (yk__backend_for(x)->slot ? yk__backend_for(x)->slot(yk__device_of(x).index, __VA_ARGS__)                          \
                               : yk__slot_missing(yk__device_of(x), #slot))
 
+/* Fills x by the next call of the generator. */
+yk_status yk__raw_random(const char *what, yk_tensor *x, yk__random_kind kind, double p0, double p1);
+
 /* The dtype that a slot of x's backend is called with for x: its own, or f32 for f16 and bf16 where it lacks them. */
 static inline yk_dtype yk__slot_dtype(const yk_tensor *x, yk__slot slot, yk_dtype dtype)
 {

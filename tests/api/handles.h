@@ -93,6 +93,15 @@ static yk_grad_scaler *make_yk_grad_scaler(void)
 {
     return yk_grad_scaler_create(NULL);
 }
+static yk_status run_step(void *user)
+{
+    (void)user;
+    return YK_OK;
+}
+static yk_graph *make_yk_graph(void)
+{
+    return yk_graph_create((yk_device){0}, 1, run_step, NULL);
+}
 static yk_transform *make_yk_transform(void)
 {
     return yk_to_tensor();
@@ -142,6 +151,7 @@ static yk_spawn_context *make_yk_spawn_context(void)
 }
 
 #define KINDS(X)                                                                                                       \
+    X(yk_graph)                                                                                                        \
     X(yk_tensor)                                                                                                       \
     X(yk_module)                                                                                                       \
     X(yk_parameters)                                                                                                   \

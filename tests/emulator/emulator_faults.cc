@@ -236,6 +236,168 @@ static bool pinned_behind()
 {
     return changed_behind(true);
 }
+/* A copy to the other GPU, read there: with an event between them, and without. */
+static bool to_peer(bool with_event)
+{
+    void *theirs;
+    cudaStream_t their_stream;
+    cudaEvent_t event;
+    float got[N];
+    if (cudaSetDevice(1) || cudaMalloc(&theirs, N * sizeof(float)) || cudaStreamCreateWithFlags(&their_stream, 0) ||
+        cudaMemsetAsync(theirs, 0xFF, N * sizeof(float), their_stream) || cudaStreamSynchronize(their_stream) ||
+        cudaSetDevice(0) || cudaEventCreateWithFlags(&event, cudaEventDisableTiming))
+        return false;
+    cudaMemsetAsync(x, 0, N * sizeof(float), stream);
+    cudaMemcpyPeerAsync(theirs, 1, x, 0, N * sizeof(float), stream);
+    cudaEventRecord(event, stream);
+    cudaSetDevice(1);
+    if (with_event)
+        cudaStreamWaitEvent(their_stream, event, 0);
+    cudaMemcpyAsync(got, theirs, sizeof(got), cudaMemcpyDeviceToHost, their_stream);
+    bool good = true;
+    for (int i = 0; i < N; i++)
+        good &= got[i] == 0;
+    return good && cudaEventDestroy(event) == cudaSuccess && cudaSetDevice(0) == cudaSuccess && finish() == cudaSuccess;
+}
+static bool peer_with_event()
+{
+    return to_peer(true);
+}
+static bool peer_without()
+{
+    return to_peer(false);
+}
+
+/* ---- captures ---- */
+/* Ends the capture and launches it `times` over; false where CUDA would refuse. */
+static bool launch_captured(int times)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    if (cudaStreamEndCapture(stream, &graph) || cudaGraphInstantiate(&exec, graph, 0) || cudaGraphDestroy(graph))
+        return false;
+    for (int i = 0; i < times; i++)
+        if (cudaGraphLaunch(exec, stream))
+            return false;
+    return finish() == cudaSuccess && cudaGraphExecDestroy(exec) == cudaSuccess;
+}
+static bool all_are(const float *from, float value)
+{
+    float got[N];
+    bool good = cudaMemcpyAsync(got, from, sizeof(got), cudaMemcpyDeviceToHost, stream) == cudaSuccess;
+    for (int i = 0; i < N; i++)
+        good &= got[i] == value;
+    return good;
+}
+static void begin_capture()
+{
+    cudaMemsetAsync(x, 0, N * sizeof(float), stream);
+    cudaMemsetAsync(y, 0, N * sizeof(float), stream);
+    cudaStreamSynchronize(stream);
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+}
+static void add(float *to, const float *from, cudaStream_t on)
+{
+    YK__LAUNCH("add_one", add_one, dim3(1), dim3(N), 0, on, to, from, (int)N);
+}
+/* Nothing is carried out while it is captured, and everything in each launch. */
+static bool replayed()
+{
+    begin_capture();
+    add(y, x, stream);
+    add(x, y, stream);
+    return launch_captured(3) && all_are(x, 6) && all_are(y, 5);
+}
+/* Two streams in one graph: y = x + 1 on the other, then x = y + 1; with events between them, without the one back, and
+ * with it behind what reads y. */
+static bool forked(bool join, bool in_time)
+{
+    cudaEvent_t there, back;
+    cudaEventCreateWithFlags(&there, cudaEventDisableTiming);
+    cudaEventCreateWithFlags(&back, cudaEventDisableTiming);
+    begin_capture();
+    cudaEventRecord(there, stream);
+    cudaStreamWaitEvent(other, there, 0);
+    add(y, x, other);
+    cudaEventRecord(back, other);
+    if (join && in_time)
+        cudaStreamWaitEvent(stream, back, 0);
+    add(x, y, stream);
+    if (join && !in_time)
+        cudaStreamWaitEvent(stream, back, 0);
+    cudaEventDestroy(there);
+    cudaEventDestroy(back);
+    return launch_captured(3) && all_are(x, 6);
+}
+static bool joined()
+{
+    return forked(true, true);
+}
+static bool joined_late()
+{
+    return forked(true, false);
+}
+static bool unjoined()
+{
+    return forked(false, false);
+}
+static bool waits_for_outside()
+{
+    cudaEvent_t outside;
+    cudaEventCreateWithFlags(&outside, cudaEventDisableTiming);
+    cudaEventRecord(outside, other);
+    begin_capture();
+    cudaStreamWaitEvent(stream, outside, 0);
+    cudaEventDestroy(outside);
+    add(y, x, stream);
+    return launch_captured(1);
+}
+static bool synchronized_in_capture()
+{
+    begin_capture();
+    add(y, x, stream);
+    cudaStreamSynchronize(stream);
+    return launch_captured(1);
+}
+static bool pageable_in_capture()
+{
+    static float host[N];
+    begin_capture();
+    cudaMemcpyAsync(x, host, sizeof(host), cudaMemcpyHostToDevice, stream);
+    return launch_captured(1);
+}
+static bool allocated_in_capture(bool relaxed)
+{
+    void *memory;
+    begin_capture();
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    if (relaxed)
+        cudaThreadExchangeStreamCaptureMode(&mode);
+    cudaMalloc(&memory, N * sizeof(float));
+    if (relaxed)
+        cudaThreadExchangeStreamCaptureMode(&mode);
+    add(y, x, stream);
+    return launch_captured(2) && all_are(y, 1);
+}
+static bool allocated_relaxed()
+{
+    return allocated_in_capture(true);
+}
+static bool allocated_strictly()
+{
+    return allocated_in_capture(false);
+}
+/* Memory of a graph that was freed in between. */
+static bool freed_before_launch()
+{
+    begin_capture();
+    add(y, x, stream);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    return !cudaStreamEndCapture(stream, &graph) && !cudaGraphInstantiate(&exec, graph, 0) && !cudaFree(x) &&
+           !cudaGraphLaunch(exec, stream) && finish() == cudaSuccess && all_are(y, 1);
+}
+
 static bool copy_too_long()
 {
     static float host[2 * N];
@@ -344,6 +506,18 @@ static const struct {
     {"two streams without", without_event, false, ""},
     {"pageable memory changed behind a copy", pageable_behind, true, ""},
     {"pinned memory changed behind a copy", pinned_behind, false, ""},
+    {"a copy to another device with an event", peer_with_event, true, ""},
+    {"a copy to another device without", peer_without, false, ""},
+    {"a graph that is launched three times", replayed, true, ""},
+    {"a graph of two streams with events", joined, true, ""},
+    {"a graph of two streams whose event comes late", joined_late, false, ""},
+    {"a graph of two streams that are not joined", unjoined, false, "was not joined"},
+    {"a capture that waits for an event from outside", waits_for_outside, false, "not in the stream's capture"},
+    {"a capture in which the stream is waited for", synchronized_in_capture, false, "the stream is being captured"},
+    {"a capture with pageable memory", pageable_in_capture, false, "pageable memory"},
+    {"memory that is allocated in a capture, relaxed", allocated_relaxed, true, ""},
+    {"memory that is allocated in a capture", allocated_strictly, false, "a stream is being captured"},
+    {"memory of a graph that was freed", freed_before_launch, false, "that was freed"},
     {"a copy that is too long", copy_too_long, false, "goes beyond the end of its allocation"},
     {"freed twice", freed_twice, false, "the address is no allocation's"},
     {"the host touches device memory", host_touches, false, ""},

@@ -9,49 +9,30 @@
  * waits; a thread for each carries it out.
  */
 #include <atomic>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <memory>
-#include <mutex>
 #include <thread>
-#include <vector>
 
 #include <unistd.h>
 
-#include "tests/emulator/emulator.h"
+#include "tests/emulator/streams.h"
 
 using emulator::draw;
-
-typedef std::shared_ptr<bool> moment; /* true once it has passed */
-
-struct step {
-    std::function<void()> run;
-    moment after;      /* the step may be taken once this has passed, where it is set */
-    bool host = false; /* a host function */
-};
-struct CUstream_st {
-    int device;
-    std::deque<step> queue;
-    bool busy = false;      /* a host function of its runs */
-    bool driven = false;    /* there is a thread for it */
-    int host_functions = 0; /* that wait in the queue */
-};
-struct CUevent_st {
-    moment recorded;
-};
+using emulator::known;
+using emulator::locked;
+using emulator::refuse;
+using emulator::result;
 
 /* Never destroyed, as the memory's tables. */
-static std::recursive_mutex &lock = *new std::recursive_mutex;
-static std::vector<CUstream_st *> &streams = *new std::vector<CUstream_st *>;
+std::recursive_mutex &emulator::lock = *new std::recursive_mutex;
+std::vector<CUstream_st *> &emulator::streams = *new std::vector<CUstream_st *>;
+using emulator::lock;
+using emulator::streams;
 static cudaError_t lost = cudaSuccess; /* for good */
 static std::condition_variable_any &changed = *new std::condition_variable_any;
 static thread_local cudaError_t last = cudaSuccess;
 static thread_local int device_now;
-
-typedef std::lock_guard<std::recursive_mutex> locked;
 
 static int number(const char *name, int fallback)
 {
@@ -59,7 +40,7 @@ static int number(const char *name, int fallback)
     return text ? atoi(text) : fallback;
 }
 
-static cudaError_t result(cudaError_t code)
+cudaError_t emulator::result(cudaError_t code)
 {
     if (lost)
         code = lost;
@@ -69,15 +50,44 @@ static cudaError_t result(cudaError_t code)
 }
 
 /* A call that the manual forbids; the test fails by what comes of it, and the reader finds this. */
-static cudaError_t refuse(const char *call, const char *why)
+cudaError_t emulator::refuse(const char *call, const char *why, cudaError_t code)
 {
     fprintf(stderr, "emulator: %s: %s\n", call, why);
-    return result(cudaErrorInvalidValue);
+    return result(code);
 }
 
 static bool ready(const CUstream_st *stream)
 {
     return !stream->busy && !stream->queue.empty() && (!stream->queue.front().after || *stream->queue.front().after);
+}
+
+/* Takes the next step of the stream. */
+static void take_step(CUstream_st *stream)
+{
+    step next = std::move(stream->queue.front());
+    stream->queue.pop_front();
+    if (next.host) {
+        stream->busy = true;
+        stream->host_functions--;
+        lock.unlock();
+        next.run();
+        lock.lock();
+        stream->busy = false;
+    } else {
+        next.run();
+    }
+    changed.notify_all();
+}
+
+/* Devices go on by themselves: a look finds a step of some stream done. */
+static void go_on()
+{
+    std::vector<CUstream_st *> able;
+    for (CUstream_st *stream : streams)
+        if (ready(stream) && !stream->queue.front().host)
+            able.push_back(stream);
+    if (!able.empty() && !lost)
+        take_step(able[draw((uint32_t)able.size())]);
 }
 
 /* Until nothing is left in `wanted`, or until `until` has passed. Host functions of the stream `own` are carried out
@@ -102,20 +112,7 @@ static void carry_out(CUstream_st *wanted, const moment &until, CUstream_st *own
             lost = cudaErrorUnknown;
             break;
         }
-        CUstream_st *stream = able[draw((uint32_t)able.size())];
-        step next = std::move(stream->queue.front());
-        stream->queue.pop_front();
-        if (next.host) {
-            stream->busy = true;
-            stream->host_functions--;
-            lock.unlock();
-            next.run();
-            lock.lock();
-            stream->busy = false;
-        } else {
-            next.run();
-        }
-        changed.notify_all();
+        take_step(able[draw((uint32_t)able.size())]);
     }
     if (lost) {
         for (CUstream_st *stream : streams) {
@@ -138,7 +135,7 @@ static void drive(CUstream_st *stream)
     }
 }
 
-static bool known(CUstream_st *stream)
+bool emulator::known(CUstream_st *stream)
 {
     for (CUstream_st *s : streams)
         if (s == stream)
@@ -169,11 +166,10 @@ void emulator::queue_kernel(const char *name, dim3 grid, dim3 block, size_t shar
         return;
     }
     int device = stream->device;
-    stream->queue.push_back({[=] {
-                                 if (!emulator::run_kernel(name, device, grid, block, shared_bytes, body))
-                                     lost = cudaErrorIllegalAddress;
-                             },
-                             nullptr, false});
+    emulator::put(stream, [=] {
+        if (!emulator::run_kernel(name, device, grid, block, shared_bytes, body))
+            lost = cudaErrorIllegalAddress;
+    });
 }
 
 /* ---- libraries ---- */
@@ -184,8 +180,7 @@ bool emulator::queue_library(const char *call, cudaStream_t stream, std::functio
         refuse(call, "the stream is not one of this device");
         return false;
     }
-    stream->queue.push_back({std::move(work), nullptr, false});
-    return true;
+    return emulator::put(stream, std::move(work)) == cudaSuccess;
 }
 
 void emulator::library_fault(const char *call, const char *why)
@@ -272,6 +267,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     locked hold(lock);
     if (lost)
         return result(lost);
+    if (emulator::breaks_capture("cudaMalloc"))
+        return result(cudaErrorStreamCaptureUnsupported);
     *memory = bytes ? emulator::allocate(device_now, bytes) : nullptr;
     return result(*memory || !bytes ? cudaSuccess : cudaErrorMemoryAllocation);
 }
@@ -281,6 +278,8 @@ cudaError_t cudaFree(void *memory)
     locked hold(lock);
     if (!memory)
         return result(cudaSuccess);
+    if (emulator::breaks_capture("cudaFree"))
+        return result(cudaErrorStreamCaptureUnsupported);
     for (CUstream_st *stream : streams)
         if (stream->device == device_now)
             carry_out(stream, nullptr);
@@ -297,6 +296,8 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
 {
     locked hold(lock);
+    if (emulator::breaks_capture("cudaHostAlloc"))
+        return result(cudaErrorStreamCaptureUnsupported);
     *memory = emulator::allocate_pinned(bytes);
     return result(*memory ? cudaSuccess : cudaErrorMemoryAllocation);
 }
@@ -304,6 +305,8 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
 cudaError_t cudaFreeHost(void *memory)
 {
     locked hold(lock);
+    if (emulator::breaks_capture("cudaFreeHost"))
+        return result(cudaErrorStreamCaptureUnsupported);
     return emulator::release_pinned(memory) ? result(cudaSuccess) : refuse("cudaFreeHost", "nobody has that");
 }
 
@@ -322,13 +325,40 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
         why = "memory of a device where the host's was said";
     if (why)
         return refuse("cudaMemcpyAsync", why);
+    bool pageable =
+        (!from_device && !emulator::is_pinned(from, bytes)) || (!to_device && !emulator::is_pinned(to, bytes));
+    if (pageable && stream->capture)
+        return emulator::break_capture(stream, "cudaMemcpyAsync", "pageable memory", cudaErrorStreamCaptureUnsupported);
     std::shared_ptr<std::vector<char>> now;
-    if (!from_device && !emulator::is_pinned(from, bytes))
+    if (!from_device && pageable)
         now = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
-    stream->queue.push_back({[=] { memmove(target, now ? now->data() : source, bytes); }, nullptr, false});
-    if (!to_device && !emulator::is_pinned(to, bytes))
+    cudaError_t code = emulator::put(stream, [=] {
+        const char *gone = nullptr;
+        if ((to_device && !emulator::bytes_of(to, bytes, -1, &gone)) ||
+            (from_device && !emulator::bytes_of(from, bytes, -1, &gone)))
+            emulator::library_fault("a copy that was queued", gone);
+        else
+            memmove(target, now ? now->data() : source, bytes);
+    });
+    if (!to_device && pageable)
         carry_out(stream, nullptr);
-    return result(cudaSuccess);
+    return result(code);
+}
+
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes,
+                                cudaStream_t stream)
+{
+    locked hold(lock);
+    const char *why = nullptr;
+    if (lost)
+        return result(lost);
+    if (!known(stream) || (stream->device != to_device && stream->device != from_device))
+        return refuse("cudaMemcpyPeerAsync", "the stream is of neither device");
+    void *target = emulator::bytes_of(to, bytes, to_device, &why);
+    const void *source = why ? nullptr : emulator::bytes_of(from, bytes, from_device, &why);
+    if (why)
+        return refuse("cudaMemcpyPeerAsync", why);
+    return result(emulator::put(stream, [=] { memmove(target, source, bytes); }));
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
@@ -338,14 +368,14 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     void *target = known(stream) ? emulator::bytes_of(to, bytes, stream->device, &why) : nullptr;
     if (!target)
         return refuse("cudaMemsetAsync", why ? why : "the stream is not one that was made");
-    stream->queue.push_back({[=] { memset(target, value, bytes); }, nullptr, false});
-    return result(cudaSuccess);
+    return result(emulator::put(stream, [=] { memset(target, value, bytes); }));
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
     locked hold(lock);
-    *stream = new CUstream_st{device_now, {}, false, false, 0};
+    *stream = new CUstream_st;
+    (*stream)->device = device_now;
     streams.push_back(*stream);
     return result(cudaSuccess);
 }
@@ -355,6 +385,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     locked hold(lock);
     if (!known(stream))
         return refuse("cudaStreamSynchronize", "the stream is not one that was made");
+    if (stream->capture)
+        return emulator::break_capture(stream, "cudaStreamSynchronize", "the stream is being captured",
+                                       cudaErrorStreamCaptureUnsupported);
     carry_out(stream, nullptr);
     return result(cudaSuccess);
 }
@@ -366,6 +399,9 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *argum
         return result(lost);
     if (!known(stream))
         return refuse("cudaLaunchHostFunc", "the stream is not one that was made");
+    if (stream->capture) /* CUDA would capture it */
+        return emulator::break_capture(stream, "cudaLaunchHostFunc", "not emulated in a capture",
+                                       cudaErrorStreamCaptureUnsupported);
     stream->queue.push_back({[=] { fn(argument); }, nullptr, true});
     stream->host_functions++;
     if (!stream->driven) {
@@ -379,7 +415,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *argum
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
     locked hold(lock);
-    *event = new CUevent_st{nullptr};
+    *event = new CUevent_st;
     return result(cudaSuccess);
 }
 
@@ -395,10 +431,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     locked hold(lock);
     if (!known(stream))
         return refuse("cudaEventRecord", "the stream is not one that was made");
+    if (stream->capture) {
+        event->capture = stream->capture;
+        event->behind = stream->behind;
+        return result(cudaSuccess);
+    }
     moment passed = std::make_shared<bool>(false);
     event->recorded = passed;
-    stream->queue.push_back({[=] { *passed = true; }, nullptr, false});
-    return result(cudaSuccess);
+    event->capture = nullptr;
+    return result(emulator::put(stream, [=] { *passed = true; }));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
@@ -406,6 +447,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     locked hold(lock);
     if (!known(stream))
         return refuse("cudaStreamWaitEvent", "the stream is not one that was made");
+    if (event->capture || stream->capture)
+        return result(emulator::wait_in_capture(stream, event));
     stream->queue.push_back({[] {}, event->recorded, false}); /* one that was never recorded is no reason to wait */
     return result(cudaSuccess);
 }
@@ -413,28 +456,21 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     locked hold(lock);
+    if (event->capture)
+        return refuse("cudaEventSynchronize", "the event was recorded in a capture", cudaErrorCapturedEvent);
     if (event->recorded)
         carry_out(nullptr, event->recorded);
     return result(cudaSuccess);
 }
 
-/* Devices go on by themselves: a look finds a step of some stream done. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     locked hold(lock);
+    if (event->capture)
+        return refuse("cudaEventQuery", "the event was recorded in a capture", cudaErrorCapturedEvent);
     if (lost)
         return result(lost);
-    std::vector<CUstream_st *> able;
-    for (CUstream_st *stream : streams)
-        if (ready(stream) && !stream->queue.front().host)
-            able.push_back(stream);
-    if (!able.empty()) {
-        CUstream_st *stream = able[draw((uint32_t)able.size())];
-        step next = std::move(stream->queue.front());
-        stream->queue.pop_front();
-        next.run();
-        changed.notify_all();
-    }
+    go_on();
     return !event->recorded || *event->recorded ? result(cudaSuccess) : cudaErrorNotReady;
 }
 
@@ -466,6 +502,15 @@ const char *cudaGetErrorName(cudaError_t code)
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
     case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureMerge: return "cudaErrorStreamCaptureMerge";
+    case cudaErrorStreamCaptureUnmatched: return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorStreamCaptureWrongThread: return "cudaErrorStreamCaptureWrongThread";
     default: return "an error of CUDA";
     }
 }

@@ -5,7 +5,7 @@
  * What a kernel finds wrong cannot be returned by the call that queued it. Each device has a record in its memory: the
  * first operation, in the order of the queue, that is given an index outside its range leaves its lowest row and the
  * value there, and takes no part in what the index would have reached. Whoever next waits for the device (synchronize,
- * and copies to and from the host) reads the record, empties it and fails with it.
+ * and copies to the host) reads the record, empties it and fails with it.
  */
 #ifndef YOKE_DEVICE_CUDA_CHECKS_H
 #define YOKE_DEVICE_CUDA_CHECKS_H

@@ -2,9 +2,11 @@
  * cuda.h - what the files of the CUDA backend share on the host. Layer: device/cuda. C and C++.
  *
  * Note [Order on a device]
- * A logical device has one stream, on which everything is queued: kernels, copies, memory that is freed and taken
- * again. So a block that the cache hands out anew is written by nobody before those who had it are done. What uses
- * another stream waits for this one by an event, and this one for it.
+ * A logical device has a stream for each yk__queue: kernels, and what a program waits for, are on the first; copies
+ * that overlap with them, and collectives, on the others, which are made when they are first used. A slot puts its work
+ * on the stream of its thread's queue. A block that the cache hands out anew goes to the queue that had it, whose order
+ * keeps the two apart; where another queue used it, an event behind its work comes first (device/storage.c). Queues
+ * wait for one another by cuda_queue_order, by an event as well.
  */
 #ifndef YOKE_DEVICE_CUDA_H
 #define YOKE_DEVICE_CUDA_H
@@ -24,9 +26,10 @@ extern const yk__device_services *cuda_yoke;
 /* ---- cuda_device.c: GPUs, logical devices and their streams ---- */
 int cuda_device_count(void);
 const char *cuda_why_none(void);
-/* Makes the device's GPU this thread's, with its stream; starts it at its first use. A GPU that is never used gets no
- * context. */
+/* Makes the device's GPU this thread's, and gives the stream of the thread's queue, or of `queue`; starts either at its
+ * first use. A GPU that is never used gets no context. */
 yk_status cuda_use(int device, cudaStream_t *stream);
+yk_status cuda_stream(int device, yk__queue queue, cudaStream_t *stream);
 /* The GPU that a logical device is a share of. */
 int cuda_gpu_of(int device);
 /* The error record of a device that is in use: Note [The error record of a device]. Whoever asks is going to queue what
@@ -34,7 +37,25 @@ int cuda_gpu_of(int device);
 struct cuda_record *cuda_record_of(int device);
 /* Multiprocessors of the device's GPU; it is in use. */
 int cuda_processors(int device);
+/* Waits for the thread's queue, and fails with what the error record holds; `what` says who waits, for a graph that
+ * cannot be recorded for it. */
+yk_status cuda_wait(int device, const char *what);
 yk_status cuda_synchronize(int device);
+
+/* ---- cuda_queues.c ---- */
+yk_status cuda_queue_order(int device, yk__queue queue, int other, yk__queue after);
+yk_status cuda_queue_handle(int device, yk__queue queue, void **handle);
+yk_status cuda_event_record(int device, yk__queue queue, yk__event **event);
+yk_status cuda_event_query(yk__event *event, bool *passed);
+yk_status cuda_event_wait(yk__event *event);
+void cuda_event_release(yk__event *event);
+yk_status cuda_copy_peer(int to_device, void *to, int from_device, const void *from, size_t bytes);
+
+/* ---- cuda_graph.c ---- */
+yk_status cuda_capture_begin(int device);
+yk_status cuda_capture_end(int device, yk__graph_exec **exec);
+yk_status cuda_graph_launch(yk__graph_exec *exec);
+void cuda_graph_release(yk__graph_exec *exec);
 
 /* ---- cuda_memory.c ---- */
 yk_status cuda_allocate(int device, size_t bytes, void **memory);

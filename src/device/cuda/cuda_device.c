@@ -1,5 +1,5 @@
 /*
- * cuda_device.c - GPUs as logical devices, each with a stream of its own. Layer: device/cuda.
+ * cuda_device.c - GPUs as logical devices, each with streams of its own. Layer: device/cuda.
  *
  * YOKE_CUDA_DEVICES_PER_GPU splits each GPU into so many devices, so that programs for several run where there is one:
  * device i is a share of GPU i / that number. Counting does not start the driver where the system's files tell the
@@ -25,7 +25,8 @@ static struct {
     char why_none[600];
     struct {
         pthread_mutex_t lock;
-        _Atomic(cudaStream_t) stream; /* NULL until the device is used */
+        /* By queue; the first is NULL until the device is used, the others until they are. */
+        _Atomic(cudaStream_t) streams[YK__QUEUES];
         int processors;
         struct cuda_record *record;   /* in the device's memory */
         struct cuda_record *received; /* pinned: where it is brought */
@@ -142,11 +143,30 @@ static yk_status start(int device)
     cuda.devices[device].record = record;
     cuda.devices[device].received = received;
     cuda.devices[device].processors = processors;
-    atomic_store_explicit(&cuda.devices[device].stream, stream, memory_order_release);
+    atomic_store_explicit(&cuda.devices[device].streams[YK__QUEUE_COMPUTE], stream, memory_order_release);
+    return YK_OK;
+}
+
+/* A stream beside the first. Not in the capture of a graph that is under way: it is made in the mode that allows it. */
+static yk_status make_stream(int device, yk__queue queue)
+{
+    cudaStream_t stream = NULL;
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    cudaError_t code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    if (code)
+        return cuda_failed(device, code, "cudaStreamCreateWithFlags");
+    atomic_store_explicit(&cuda.devices[device].streams[queue], stream, memory_order_release);
     return YK_OK;
 }
 
 yk_status cuda_use(int device, cudaStream_t *stream)
+{
+    return cuda_stream(device, cuda_yoke->queue_current(), stream);
+}
+
+yk_status cuda_stream(int device, yk__queue queue, cudaStream_t *stream)
 {
     pid_t process = 0, own = getpid();
     if (!atomic_compare_exchange_strong(&cuda.process, &process, own) && process != own)
@@ -157,21 +177,37 @@ yk_status cuda_use(int device, cudaStream_t *stream)
     cudaError_t code = cudaSetDevice(cuda_gpu_of(device));
     if (code)
         return cuda_failed(device, code, "cudaSetDevice");
-    *stream = atomic_load_explicit(&cuda.devices[device].stream, memory_order_acquire);
+    _Atomic(cudaStream_t) *streams = cuda.devices[device].streams;
+    *stream = atomic_load_explicit(&streams[queue], memory_order_acquire);
     if (*stream)
         return YK_OK;
     pthread_mutex_lock(&cuda.devices[device].lock);
-    yk_status status = atomic_load(&cuda.devices[device].stream) ? YK_OK : start(device);
+    yk_status status = atomic_load(&streams[YK__QUEUE_COMPUTE]) ? YK_OK : start(device);
+    if (!status && !atomic_load(&streams[queue]))
+        status = make_stream(device, queue);
     pthread_mutex_unlock(&cuda.devices[device].lock);
-    *stream = atomic_load(&cuda.devices[device].stream);
+    *stream = atomic_load(&streams[queue]);
     return status;
 }
 
 yk_status yk__cuda_stream(int device, cudaStream_t *stream, int *gpu)
 {
-    yk_status status = cuda_use(device, stream);
+    yk_status status = cuda_stream(device, YK__QUEUE_COMPUTE, stream);
+    if (!status) /* the threads that watch over it wait for its events */
+        status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, "a collective by NCCL is queued");
     *gpu = cuda_gpu_of(device);
     return status;
+}
+
+/* Of all streams but one. */
+static bool others_are_used(int device, cudaStream_t but)
+{
+    for (int q = 0; q < YK__QUEUES; q++) {
+        cudaStream_t stream = atomic_load(&cuda.devices[device].streams[q]);
+        if (stream && stream != but)
+            return true;
+    }
+    return false;
 }
 
 static yk_status wait_for(int device, cudaStream_t stream)
@@ -179,7 +215,8 @@ static yk_status wait_for(int device, cudaStream_t stream)
     cudaError_t code = cudaStreamSynchronize(stream);
     if (code)
         return cuda_failed(device, code, "cudaStreamSynchronize");
-    cuda_all_done(device);
+    if (!others_are_used(device, stream))
+        cuda_all_done(device);
     return YK_OK;
 }
 
@@ -208,17 +245,38 @@ static yk_status wait_and_read(int device, cudaStream_t stream)
                      (long long)received->value, (long long)received->row, (long long)received->bound, device);
 }
 
-yk_status cuda_synchronize(int device)
+yk_status cuda_wait(int device, const char *what)
 {
     cudaStream_t stream = NULL;
     yk_status status = cuda_use(device, &stream);
+    if (!status)
+        status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, what);
     if (status)
         return status;
-    if (!atomic_exchange(&cuda.devices[device].checks, false))
+    /* The record is written on the first queue: read from another it could be emptied before that. */
+    if (cuda_yoke->queue_current() != YK__QUEUE_COMPUTE || !atomic_exchange(&cuda.devices[device].checks, false))
         return wait_for(device, stream);
     /* One at a time: there is one buffer for what is received. */
     pthread_mutex_lock(&cuda.devices[device].lock);
     status = wait_and_read(device, stream);
     pthread_mutex_unlock(&cuda.devices[device].lock);
+    return status;
+}
+
+yk_status cuda_synchronize(int device)
+{
+    cudaStream_t own = NULL;
+    yk_status status = cuda_use(device, &own);
+    if (!status)
+        status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, "the program waits for the device");
+    for (int q = 0; q < YK__QUEUES && !status; q++) {
+        cudaStream_t stream = atomic_load(&cuda.devices[device].streams[q]);
+        if (stream && stream != own)
+            status = wait_for(device, stream);
+    }
+    if (!status)
+        status = cuda_wait(device, "the program waits for the device");
+    if (!status)
+        cuda_all_done(device);
     return status;
 }

@@ -128,5 +128,8 @@ yk_status cuda_launched(int device, const char *operation, int count, const yk__
                          cudaGetErrorString(code), cudaGetErrorName(code));
     if (code)
         return cuda_failed(device, code, operation);
-    return synchronous ? cuda_synchronize(device) : YK_OK;
+    yk_status status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, NULL);
+    if (status)
+        return status;
+    return synchronous ? cuda_wait(device, "YOKE_CUDA_SYNCHRONOUS=1 waits for each operation") : YK_OK;
 }

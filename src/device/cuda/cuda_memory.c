@@ -1,10 +1,12 @@
 /*
  * cuda_memory.c - memory of GPUs, and copies to and from the host. Layer: device/cuda.
  *
- * The caching allocator of device/storage.c calls cuda_allocate and cuda_release; see the note in cuda.h for why its
- * blocks need no events. Copies are queued on the device's stream and done when they return.
+ * The caching allocator of device/storage.c calls cuda_allocate and cuda_release. Copies are queued on the stream of
+ * the thread's queue (Note [Order on a device] in cuda.h).
  */
+#include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "device/cuda/cuda.h"
@@ -23,7 +25,11 @@ yk_status cuda_allocate(int device, size_t bytes, void **memory)
     yk_status status = cuda_use(device, &stream);
     if (status)
         return status;
+    /* A graph that is recorded gets its memory meanwhile, which the mode of a capture forbids otherwise. */
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
     cudaError_t code = cudaMalloc(memory, bytes);
+    cudaThreadExchangeStreamCaptureMode(&mode);
     if (code != cudaErrorMemoryAllocation)
         return code ? cuda_failed(device, code, "cudaMalloc") : YK_OK;
     cudaGetLastError();
@@ -64,10 +70,100 @@ static yk_status queue_copy(int device, void *to, const void *from, size_t bytes
     return code ? cuda_failed(device, code, kind == cudaMemcpyHostToDevice ? "upload" : "download") : YK_OK;
 }
 
+/* Note [Values on their way to a device]
+ * An upload copies the host's values into pinned memory and queues the rest, so it waits for nothing that the device
+ * has to do. A piece of that memory is taken again once the event behind its copy has passed. STAGED: bytes of the
+ * largest piece; what is larger waits, as it takes long anyway. PIECES: of a device; when all are on their way the
+ * oldest is waited for. LEAST: bytes of the smallest. */
+enum { MOST_DEVICES = 64, STAGED = 64 << 20, PIECES = 8, LEAST = 4096 };
+
+typedef struct piece {
+    void *memory;
+    size_t bytes;
+    cudaEvent_t event; /* behind its last copy */
+    uint64_t turn;     /* of that; 0: there was none */
+} piece;
+
+static struct {
+    pthread_mutex_t lock;
+    piece pieces[PIECES];
+    uint64_t turns;
+} staging[MOST_DEVICES] = {[0 ... MOST_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+
+/* Makes a piece that is not in use large enough. */
+static cudaError_t grow_piece(piece *p, size_t bytes)
+{
+    size_t room = LEAST;
+    while (room < bytes)
+        room *= 2;
+    cudaError_t code = p->event ? cudaSuccess : cudaEventCreateWithFlags(&p->event, cudaEventDisableTiming);
+    if (code || p->bytes >= bytes)
+        return code;
+    p->bytes = 0;
+    if (p->memory)
+        code = cudaFreeHost(p->memory);
+    p->memory = NULL;
+    if (!code)
+        code = cudaHostAlloc(&p->memory, room, cudaHostAllocDefault);
+    if (!code)
+        p->bytes = room;
+    return code;
+}
+
+/* One that is large enough before one that has to grow; the oldest, which is waited for, where all are in use. Locked.
+ */
+static cudaError_t find_piece(int device, size_t bytes, piece **found)
+{
+    piece *all = staging[device].pieces, *idle = NULL, *oldest = &all[0];
+    for (int i = 0; i < PIECES; i++) {
+        piece *p = &all[i];
+        if (p->turn < oldest->turn)
+            oldest = p;
+        if (p->turn && cudaEventQuery(p->event) != cudaSuccess)
+            continue;
+        if (!idle || (idle->bytes < bytes && p->bytes >= bytes))
+            idle = p;
+    }
+    cudaGetLastError(); /* of the queries: not ready is no failure */
+    *found = idle ? idle : oldest;
+    cudaError_t code = idle ? cudaSuccess : cudaEventSynchronize(oldest->event);
+    return code ? code : grow_piece(*found, bytes);
+}
+
+static yk_status upload_staged(int device, void *to, const void *from, size_t bytes)
+{
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_use(device, &stream);
+    if (status)
+        return status;
+    pthread_mutex_lock(&staging[device].lock);
+    piece *p = NULL;
+    cudaError_t code = find_piece(device, bytes, &p);
+    if (!code) {
+        memcpy(p->memory, from, bytes);
+        code = cudaMemcpyAsync(to, p->memory, bytes, cudaMemcpyHostToDevice, stream);
+    }
+    if (!code)
+        code = cudaEventRecord(p->event, stream);
+    if (!code)
+        p->turn = ++staging[device].turns;
+    pthread_mutex_unlock(&staging[device].lock);
+    return code ? cuda_failed(device, code, "upload") : YK_OK;
+}
+
 static yk_status transfer(int device, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
-    yk_status status = queue_copy(device, to, from, bytes, kind);
-    return status || !bytes ? status : cuda_synchronize(device);
+    const char *what =
+        kind == cudaMemcpyHostToDevice ? "values are brought from the host" : "the host reads what the device computed";
+    if (!bytes)
+        return YK_OK;
+    yk_status status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, what);
+    if (status)
+        return status;
+    if (kind == cudaMemcpyHostToDevice && bytes <= STAGED)
+        return upload_staged(device, to, from, bytes);
+    status = queue_copy(device, to, from, bytes, kind);
+    return status ? status : cuda_wait(device, what);
 }
 
 yk_status cuda_upload(int device, void *to, const void *from_host, size_t bytes)
@@ -84,7 +180,10 @@ yk_status cuda_download(int device, void *to_host, const void *from, size_t byte
 yk_status cuda_enqueue(int device, void (*fn)(void *arg), void *arg)
 {
     cudaStream_t stream = NULL;
-    yk_status status = cuda_use(device, &stream);
+    yk_status status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device},
+                                               "the device waits for the host (a collective that goes through it)");
+    if (!status)
+        status = cuda_use(device, &stream);
     if (status)
         return status;
     cudaError_t code = cudaLaunchHostFunc(stream, fn, arg);
@@ -94,7 +193,10 @@ yk_status cuda_enqueue(int device, void (*fn)(void *arg), void *arg)
 yk_status cuda_allocate_pinned(int device, size_t bytes, void **memory)
 {
     cudaStream_t stream = NULL;
-    yk_status status = cuda_use(device, &stream);
+    yk_status status =
+        cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, "memory of the host is taken for a copy");
+    if (!status)
+        status = cuda_use(device, &stream);
     if (status)
         return status;
     cudaError_t code = cudaHostAlloc(memory, bytes, cudaHostAllocDefault);

@@ -1,0 +1,113 @@
+/*
+ * cuda_queues.c - order between the streams of devices by events, and copies between devices. Layer: device/cuda.
+ *
+ * An event is made for each use and destroyed when it was waited for or queued: CUDA keeps what it needs of it until it
+ * has passed.
+ */
+#include <stdlib.h>
+
+#include "device/cuda/cuda.h"
+
+struct yk__event {
+    int device;
+    cudaEvent_t event;
+};
+
+static yk_status make_event(int device, yk__queue queue, cudaEvent_t *event)
+{
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_stream(device, queue, &stream);
+    if (status)
+        return status;
+    cudaError_t code = cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+    if (code)
+        return cuda_failed(device, code, "cudaEventCreateWithFlags");
+    code = cudaEventRecord(*event, stream);
+    if (!code)
+        return YK_OK;
+    cudaEventDestroy(*event);
+    return cuda_failed(device, code, "cudaEventRecord");
+}
+
+yk_status cuda_queue_order(int device, yk__queue queue, int other, yk__queue after)
+{
+    cudaEvent_t event = NULL;
+    cudaStream_t stream = NULL;
+    yk_status status = make_event(other, after, &event);
+    if (status)
+        return status;
+    status = cuda_stream(device, queue, &stream);
+    cudaError_t code = status ? cudaSuccess : cudaStreamWaitEvent(stream, event, 0);
+    if (code)
+        status = cuda_failed(device, code, "cudaStreamWaitEvent");
+    cudaEventDestroy(event);
+    return status;
+}
+
+yk_status cuda_queue_handle(int device, yk__queue queue, void **handle)
+{
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_stream(device, queue, &stream);
+    *handle = stream;
+    return status;
+}
+
+yk_status cuda_event_record(int device, yk__queue queue, yk__event **event)
+{
+    *event = malloc(sizeof(**event));
+    if (!*event)
+        return cuda_fail(YK_ERR_MEMORY, "out of memory: %zu bytes were asked for", sizeof(**event));
+    (*event)->device = device;
+    yk_status status = make_event(device, queue, &(*event)->event);
+    if (status) {
+        free(*event);
+        *event = NULL;
+    }
+    return status;
+}
+
+yk_status cuda_event_query(yk__event *event, bool *passed)
+{
+    cudaError_t code = cudaEventQuery(event->event);
+    *passed = code == cudaSuccess;
+    if (code == cudaErrorNotReady)
+        cudaGetLastError(); /* no failure, and kept as one */
+    else if (code)
+        return cuda_failed(event->device, code, "cudaEventQuery");
+    return YK_OK;
+}
+
+yk_status cuda_event_wait(yk__event *event)
+{
+    cudaError_t code = cudaEventSynchronize(event->event);
+    return code ? cuda_failed(event->device, code, "cudaEventSynchronize") : YK_OK;
+}
+
+void cuda_event_release(yk__event *event)
+{
+    if (!event)
+        return;
+    if (cudaEventDestroy(event->event))
+        cudaGetLastError(); /* the driver may be gone at the end of a process */
+    free(event);
+}
+
+yk_status cuda_copy_peer(int to_device, void *to, int from_device, const void *from, size_t bytes)
+{
+    yk__queue queue = cuda_yoke->queue_current();
+    cudaStream_t stream = NULL;
+    if (!bytes)
+        return YK_OK;
+    yk_status status =
+        cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)to_device}, "values come from another device");
+    if (!status)
+        status = cuda_queue_order(to_device, queue, from_device, queue);
+    if (!status)
+        status = cuda_stream(to_device, queue, &stream);
+    if (status)
+        return status;
+    cudaError_t code = cudaMemcpyPeerAsync(to, cuda_gpu_of(to_device), from, cuda_gpu_of(from_device), bytes, stream);
+    if (code)
+        return cuda_failed(to_device, code, "cudaMemcpyPeerAsync");
+    return cuda_queue_order(from_device, queue, to_device, queue);
+}

@@ -1,0 +1,307 @@
+/*
+ * graph.c - a function whose work on a device is recorded once and then replayed. Layer: device.
+ *
+ * The first calls run the function as it is: they make what is made once (state, plans of libraries), show who takes
+ * part (graph.h), and whether anything in it cannot be repeated. Then a call records it, into memory of the graph's
+ * own, and from there on a call puts the recorded work on the queue: the call that recorded, too, since recording
+ * computes nothing. Where a recording fails, the same call runs the function as it is, so each call is one run of it
+ * for whoever calls.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random_branch.h"
+#include "device/graph.h"
+
+/* WARM_UP: calls before the recording, as torch.cuda.make_graphed_callables makes. WHY: bytes for a reason. */
+enum { WARM_UP = 3, WHY = 400 };
+
+struct yk_graph {
+    yk__object object;
+    yk_device device;
+    yk_status (*fn)(void *user);
+    void *user;
+    int warm_up;
+    yk_graph_info info;
+    char why[WHY];
+    int fit; /* calls in a row that could have been recorded */
+    bool given_up;
+    bool recording;
+    yk__graph_exec *exec;
+    yk__memory_pool *pool;
+    yk__graph_member *members;
+    int n_members;
+    /* Random numbers: what the recorded work draws from, and what it took. */
+    yk__storage *calls; /* int64: the number of calls before */
+    uint64_t seed;
+    uint32_t drawn;
+    uint32_t calls_there; /* what *calls is once everything queued is done */
+    bool calls_known;
+};
+
+static _Thread_local yk_graph *current;
+
+static void drop_recording(yk_graph *g)
+{
+    if (g->exec)
+        yk__backend_of(g->device)->graph_release(g->exec);
+    g->exec = NULL;
+    yk__memory_pool_release(g->pool);
+    g->pool = NULL;
+}
+
+static void graph_destroy(void *object)
+{
+    yk_graph *g = object;
+    drop_recording(g);
+    for (int i = 0; i < g->n_members; i++)
+        g->members[i].release(g->members[i].object, g->members[i].notes);
+    free(g->members);
+    yk__storage_release(g->calls);
+    yk__object_free(g);
+}
+
+static const yk__type graph_type = {"graph", graph_destroy};
+
+yk_graph *yk_graph_create(yk_device device, int warm_up, yk_status (*fn)(void *user), void *user)
+{
+    if (!yk__scope_check("graph_create") || yk__device_check(device))
+        return NULL;
+    if (!fn || warm_up < 0) {
+        if (fn)
+            yk__fail(YK_ERR_ARGUMENT, "graph_create: %d calls before the recording", warm_up);
+        else
+            yk__fail(YK_ERR_ARGUMENT, "graph_create: the function is NULL");
+        return NULL;
+    }
+    yk_graph *g = yk__object_new(&graph_type, sizeof(*g));
+    if (!g)
+        return NULL;
+    g->device = device;
+    g->fn = fn;
+    g->user = user;
+    g->warm_up = warm_up ? warm_up : WARM_UP;
+    char name[16];
+    if (!yk__backend_of(device)->capture_begin) {
+        g->given_up = true;
+        snprintf(g->why, WHY, "%s carries work out as it comes: there is no queue to record",
+                 yk_device_format(device, name));
+    } else if (!(g->calls = yk__storage_create(device, sizeof(int64_t)))) {
+        yk_object_release(g);
+        return NULL;
+    }
+    return yk__scope_own(g);
+}
+
+/* ---- for those who take part ---- */
+
+yk_graph *yk__graph_current(void)
+{
+    return current;
+}
+
+bool yk__graph_is_of(const yk_graph *g, yk_device device)
+{
+    return yk_device_equal(g->device, device);
+}
+
+bool yk__graph_records(yk_device device)
+{
+    return current && current->recording && yk__graph_is_of(current, device);
+}
+
+void *yk__graph_notes(const yk_graph *g, const void *object)
+{
+    for (int i = 0; i < g->n_members; i++) {
+        if (g->members[i].object == object)
+            return g->members[i].notes;
+    }
+    return NULL;
+}
+
+yk_status yk__graph_add(yk_graph *g, const yk__graph_member *member)
+{
+    yk__graph_member *grown = NULL;
+    if (g->recording)
+        yk__fail(YK_ERR_STATE, "an optimizer took no part in the calls before the recording");
+    else
+        grown = yk__realloc(g->members, (size_t)(g->n_members + 1) * sizeof(*grown));
+    if (!grown) {
+        member->release(member->object, member->notes);
+        return yk__error_code();
+    }
+    g->members = grown;
+    grown[g->n_members++] = *member;
+    return YK_OK;
+}
+
+yk_status yk__graph_forbid(yk_device device, const char *what)
+{
+    char name[16];
+    if (!current || (!what && yk__graph_is_of(current, device)))
+        return YK_OK;
+    what = what ? what : "work is put on another device than the graph's";
+    if (current->recording)
+        return yk__fail(YK_ERR_STATE, "%s: %s, which a recording cannot repeat", yk_device_format(device, name), what);
+    if (!current->why[0])
+        snprintf(current->why, WHY, "%s: %s, which a recording cannot repeat", yk_device_format(device, name), what);
+    return YK_OK;
+}
+
+yk__stream yk__random_draw(yk_device device, const uint32_t **calls)
+{
+    yk_graph *g = current;
+    *calls = NULL;
+    if (g && (yk__random_branch_used() || !yk__graph_is_of(g, device))) {
+        yk_status noted = yk__graph_forbid(
+            device, yk__graph_is_of(g, device) ? "random numbers of a part of a batch are drawn"
+                                               : "random numbers are drawn, on another device than the graph's");
+        (void)noted; /* while it is recorded, the graph sees the record */
+    } else if (g && g->recording) {
+        *calls = g->calls->data;
+        return (yk__stream){.key = g->seed, .purpose = YK__RANDOM_USER, .epoch = g->drawn++};
+    }
+    return yk__random_next();
+}
+
+/* ---- the calls ---- */
+
+/* Everything that has changed on the host since goes to the device. */
+static yk_status prepare(yk_graph *g, const char **stale)
+{
+    yk_status status = YK_OK;
+    yk_random_state random = yk_random_get_state();
+    for (int i = 0; i < g->n_members && !status; i++)
+        status = g->members[i].before(g->members[i].object, g->members[i].notes, stale);
+    if (g->exec && g->drawn && random.seed != g->seed)
+        *stale = "the generator was seeded anew";
+    g->seed = random.seed;
+    if (status || (g->exec && !g->drawn) || (g->calls_known && g->calls_there == random.calls))
+        return status;
+    yk__view calls = {.data = g->calls->data, .dtype = YK_I64};
+    status = yk__backend_of(g->device)->fill(g->device.index, &calls, (double)random.calls);
+    g->calls_known = !status;
+    g->calls_there = random.calls;
+    return status;
+}
+
+static yk_status replay(yk_graph *g)
+{
+    yk_status status = yk__backend_of(g->device)->graph_launch(g->exec);
+    if (status)
+        return status;
+    g->info.replays++;
+    yk__random_skip(g->drawn);
+    g->calls_there += g->drawn;
+    for (int i = 0; i < g->n_members; i++)
+        g->members[i].after(g->members[i].object, g->members[i].notes);
+    return YK_OK;
+}
+
+/* Calls the function with this graph as the thread's. */
+static yk_status call(yk_graph *g)
+{
+    for (int i = 0; i < g->n_members; i++)
+        g->members[i].begin(g->members[i].object, g->members[i].notes);
+    current = g;
+    yk_scope scope = yk_scope_begin();
+    yk_status status = g->fn(g->user);
+    if (!status)
+        status = yk__error_code();
+    yk_scope_end(scope);
+    current = NULL;
+    if (status && !yk__error_code())
+        yk__fail(status, "graph_run: the function failed with status %d and no message", (int)status);
+    return status;
+}
+
+/* As it is, with an eye on what could not be recorded. */
+static yk_status run(yk_graph *g)
+{
+    if (!g->given_up)
+        g->why[0] = '\0';
+    yk_status status = call(g);
+    g->fit = status || g->why[0] ? 0 : g->fit + 1;
+    if (!g->why[0] && !g->given_up && !status)
+        snprintf(g->why, WHY, "it was called %d times of the %d before it is recorded", g->fit, g->warm_up);
+    return status;
+}
+
+/* False where it could not be recorded: `why` says why, and nothing was carried out. */
+static bool record(yk_graph *g)
+{
+    YK__OWN_RECORD;
+    const yk__backend *backend = yk__backend_of(g->device);
+    g->drawn = 0;
+    g->pool = yk__memory_pool_open(g->device);
+    yk_status status = g->pool ? backend->capture_begin(g->device.index) : yk__error_code();
+    if (!status) {
+        g->recording = true;
+        status = call(g);
+        g->recording = false;
+        yk__view calls = {.data = g->calls->data, .dtype = YK_I64};
+        if (!status && g->drawn)
+            status = backend->unary(g->device.index, YK__ADD_SCALAR, &calls, &calls, g->drawn, 0);
+        yk_status ended = backend->capture_end(g->device.index, &g->exec);
+        status = status ? status : ended;
+    }
+    if (g->pool)
+        yk__memory_pool_close(g->pool);
+    if (!status) {
+        g->why[0] = '\0';
+        return true;
+    }
+    yk_error error;
+    yk__error_take(&error);
+    snprintf(g->why, WHY, "%.*s", WHY - 1, error.message);
+    drop_recording(g);
+    g->given_up = true;
+    return false;
+}
+
+yk_status yk_graph_run(yk_graph *g)
+{
+    YK__LIVE(g);
+    if (!g)
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "graph_run: the graph is NULL");
+    if (current)
+        return yk__fail(YK_ERR_STATE, "graph_run: called by the function of a graph");
+    YK__OWN_RECORD;
+    g->info.calls++;
+    if (!g->exec && (g->given_up || g->fit < g->warm_up))
+        return run(g);
+    const char *stale = NULL;
+    yk_status status = prepare(g, &stale);
+    if (status)
+        return status;
+    if (stale) { /* from the beginning */
+        drop_recording(g);
+        g->fit = 0;
+        status = run(g);
+        if (g->fit)
+            snprintf(g->why, WHY, "%s, so it is recorded anew", stale);
+        return status;
+    }
+    return g->exec || record(g) ? replay(g) : run(g);
+}
+
+yk_graph_info yk_graph_get_info(const yk_graph *g)
+{
+    YK__LIVE(g);
+    YK__QUESTION;
+    yk_graph_info info = g ? g->info : (yk_graph_info){0};
+    info.why_not = g && !g->exec ? g->why : NULL;
+    return info;
+}
+
+yk_graph *yk_graph_retain(yk_graph *g)
+{
+    YK__LIVE(g);
+    return yk_object_retain(g);
+}
+
+void yk_graph_release(yk_graph *g)
+{
+    yk_object_release(g);
+}

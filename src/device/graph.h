@@ -1,0 +1,50 @@
+/*
+ * graph.h - what the layers above device/ do for a function whose work is recorded and replayed (yk_graph). Layer:
+ * device.
+ *
+ * Note [What a replay leaves out]
+ * A replay repeats what was put on the device's queue, with the arguments that it was recorded with. What the function
+ * does on the host besides is repeated by members: whoever keeps numbers on the host that go on with each step (the
+ * steps of an optimizer) adds itself when the function calls it, and is told before each replay, to bring what has
+ * changed since to the device, and behind it, to let its numbers go on. What cannot be repeated at all (an answer from
+ * the device that the host waits for, a collective that goes through the host) is named by yk__graph_forbid: a function
+ * that did such a thing in its last call is not recorded.
+ */
+#ifndef YOKE_DEVICE_GRAPH_H
+#define YOKE_DEVICE_GRAPH_H
+
+#include "device/table.h"
+
+typedef struct yk__graph_member {
+    void *object; /* what it is, borrowed; `release` gives back what keeps it alive */
+    void *notes;
+    /* Brings what the recorded work reads to the device. *stale becomes a static text where the recorded work would no
+     * longer be what the function does (its memory was replaced, a frozen number changed). */
+    yk_status (*before)(void *object, void *notes, const char **stale);
+    /* The work was queued once: numbers on the host go on by that. */
+    void (*after)(void *object, void *notes);
+    /* The function is going to be called: notes of the call before are void. */
+    void (*begin)(void *object, void *notes);
+    void (*release)(void *object, void *notes);
+} yk__graph_member;
+
+/* The graph whose function this thread runs; NULL outside of one. */
+yk_graph *yk__graph_current(void);
+/* Whether what this thread puts on the device's queue is recorded, not carried out. */
+bool yk__graph_records(yk_device device);
+/* Whether work on this device would be recorded: the current graph is of this device. */
+bool yk__graph_is_of(const yk_graph *g, yk_device device);
+/* The notes of the member for this object, NULL where there is none yet. */
+void *yk__graph_notes(const yk_graph *g, const void *object);
+/* Takes the member over, on failure too. Not while recording: a member is there from the calls before. */
+yk_status yk__graph_add(yk_graph *g, const yk__graph_member *member);
+/* The function of the current graph does something that a replay could not repeat; `what` names it. Fails while it is
+ * recorded, else notes it. NULL: it works on this device, which is forbidden where the graph is another's. YK_OK
+ * outside of a graph. */
+yk_status yk__graph_forbid(yk_device device, const char *what);
+/* The stream for an operation on the device that draws random numbers. Where the call is recorded, its number of calls
+ * counts from what *calls points to in the device's memory (Note [What changes from step to step]); else that is NULL.
+ */
+yk__stream yk__random_draw(yk_device device, const uint32_t **calls);
+
+#endif

@@ -1,0 +1,153 @@
+/*
+ * graph_member.c - an optimizer's step inside a function that is recorded and replayed (yk_graph). Layer: optim.
+ *
+ * The step reads the learning rate and its own number from the device's memory, so its kernels are right in each
+ * replay; what is left is the host's side (Note [What a replay leaves out] in device/graph.h). Of each batch that the
+ * function's last call handed to the table there is a note: its record in the device's memory and its parameters.
+ * Before a replay the records are brought to the rates and steps that the host has; behind it, the host's numbers of
+ * steps go on. What the recorded kernels were given else (pointers, constants) is compared with what stands there now.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/graph.h"
+#include "optim/optimizer.h"
+
+typedef struct noted_batch {
+    int group, record;
+    int64_t count;
+    int64_t *indices; /* in the group */
+    uint64_t given;   /* hash of what the kernels were given */
+} noted_batch;
+
+typedef struct notes {
+    noted_batch *batches;
+    int count, room;
+} notes;
+
+/* FNV-1a. */
+static uint64_t hash(uint64_t h, const void *data, size_t size)
+{
+    const unsigned char *byte = data;
+    for (size_t i = 0; i < size; i++)
+        h = (h ^ byte[i]) * 1099511628211u;
+    return h;
+}
+
+/* Of the options, and where parameters and state are. */
+static uint64_t given(const yk_optimizer *o, const yk__optim_group *group, const int64_t *indices, int64_t count)
+{
+    uint64_t h = hash(14695981039346656037u, &group->options, sizeof(group->options));
+    for (int64_t n = 0; n < count; n++) {
+        const yk_tensor *x = yk_parameters_at(group->params, indices[n]);
+        h = hash(h, &x->data, sizeof(x->data));
+        for (int s = 0; s < YK__OPTIM_STATES; s++) {
+            const yk_tensor *state = group->states[indices[n]].tensors[s];
+            if (state)
+                h = hash(h, &state->data, sizeof(state->data));
+        }
+    }
+    return hash(h, &o->n_groups, sizeof(o->n_groups));
+}
+
+static void forget(void *object, void *of)
+{
+    notes *all = of;
+    (void)object;
+    for (int i = 0; i < all->count; i++)
+        free(all->batches[i].indices);
+    all->count = 0;
+}
+
+static void release(void *object, void *of)
+{
+    notes *all = of;
+    if (all) {
+        forget(object, of);
+        free(all->batches);
+        free(all);
+    }
+    yk_object_release(object);
+}
+
+static yk_status before(void *object, void *of, const char **stale)
+{
+    const yk_optimizer *o = object;
+    const notes *all = of;
+    for (int i = 0; i < all->count; i++) {
+        const noted_batch *b = &all->batches[i];
+        yk__optim_group *group = &o->groups[b->group];
+        int64_t step = group->states[b->indices[0]].step + 1;
+        if (given(o, group, b->indices, b->count) != b->given)
+            *stale = "a constant, a parameter or the state of an optimizer was replaced";
+        for (int64_t n = 1; n < b->count; n++) {
+            if (group->states[b->indices[n]].step + 1 != step)
+                *stale = "parameters that an optimizer changed together have different steps behind them";
+        }
+        yk_status status =
+            *stale ? YK_OK : yk__optimizer_set_device_step(&group->device_steps[b->record], group->lr, step);
+        if (status)
+            return status;
+    }
+    return YK_OK;
+}
+
+static void after(void *object, void *of)
+{
+    const yk_optimizer *o = object;
+    const notes *all = of;
+    for (int i = 0; i < all->count; i++) {
+        const noted_batch *b = &all->batches[i];
+        yk__optim_group *group = &o->groups[b->group];
+        group->device_steps[b->record].step++;
+        for (int64_t n = 0; n < b->count; n++) {
+            group->states[b->indices[n]].step++;
+            yk__bump_version(yk_parameters_at(group->params, b->indices[n]));
+        }
+    }
+}
+
+yk_status yk__optimizer_graph_begin(yk_optimizer *o)
+{
+    yk_graph *g = yk__graph_current();
+    if (!g || yk__graph_notes(g, o))
+        return YK_OK;
+    yk__optimizer_keep_steps_on_device(o);
+    yk__graph_member member = {.object = yk_object_retain(o),
+                               .notes = yk__calloc(1, sizeof(notes)),
+                               .before = before,
+                               .after = after,
+                               .begin = forget,
+                               .release = release};
+    if (member.notes)
+        return yk__graph_add(g, &member);
+    release(o, NULL);
+    return YK_ERR_MEMORY;
+}
+
+yk_status yk__optimizer_graph_note(const yk_optimizer *o, const yk__optim_group *group, int record)
+{
+    const yk_graph *g = yk__graph_current();
+    notes *all = g ? yk__graph_notes(g, o) : NULL;
+    if (!all)
+        return YK_OK;
+    if (all->count == all->room) {
+        int room = all->room ? 2 * all->room : 4;
+        noted_batch *grown = yk__realloc(all->batches, (size_t)room * sizeof(*grown));
+        if (!grown)
+            return YK_ERR_MEMORY;
+        all->batches = grown;
+        all->room = room;
+    }
+    const yk__optim_batch *batch = &o->batch;
+    int64_t *indices = yk__calloc((size_t)batch->count, sizeof(*indices));
+    if (!indices)
+        return YK_ERR_MEMORY;
+    memcpy(indices, batch->indices, (size_t)batch->count * sizeof(*indices));
+    all->batches[all->count++] = (noted_batch){.group = (int)(group - o->groups),
+                                               .record = record,
+                                               .count = batch->count,
+                                               .indices = indices,
+                                               .given = given(o, group, indices, batch->count)};
+    return YK_OK;
+}

@@ -1,0 +1,202 @@
+/*
+ * capture.cc - stand-ins of the calls that capture streams as graphs and launch those. Tests only.
+ *
+ * What is put on a stream that is captured becomes a node behind the stream's last ones, its arguments as they are
+ * then. A stream that comes to wait for an event of a capture is in it from there on; where the capture ends,
+ * everything on such streams must lead back to the stream where it began. A launch is one step of its stream, in which
+ * the nodes run in an order that is drawn from those that their edges allow: a missing event inside a graph shows, too.
+ */
+#include <algorithm>
+#include <cstdio>
+
+#include "tests/emulator/streams.h"
+
+using emulator::draw;
+using emulator::known;
+using emulator::locked;
+using emulator::refuse;
+using emulator::result;
+using emulator::streams;
+
+struct CUgraphExec_st {
+    std::vector<node> nodes;
+};
+
+static thread_local cudaStreamCaptureMode mode_now = cudaStreamCaptureModeGlobal;
+
+cudaError_t emulator::put(CUstream_st *stream, std::function<void()> work)
+{
+    capture *c = stream->capture.get();
+    if (!c) {
+        stream->queue.push_back({std::move(work), nullptr, false});
+        return cudaSuccess;
+    }
+    if (c->broken)
+        return result(cudaErrorStreamCaptureInvalidated);
+    c->nodes.push_back({std::move(work), stream->behind});
+    stream->behind = {c->nodes.size() - 1};
+    return cudaSuccess;
+}
+
+cudaError_t emulator::break_capture(CUstream_st *stream, const char *call, const char *why, cudaError_t code)
+{
+    stream->capture->broken = true;
+    return refuse(call, why, code);
+}
+
+bool emulator::breaks_capture(const char *call)
+{
+    if (mode_now == cudaStreamCaptureModeRelaxed)
+        return false;
+    for (CUstream_st *stream : streams) {
+        capture *c = stream->capture.get();
+        if (!c || c->mode == cudaStreamCaptureModeRelaxed)
+            continue;
+        bool own = c->thread == std::this_thread::get_id();
+        if (own || (c->mode == cudaStreamCaptureModeGlobal && mode_now == cudaStreamCaptureModeGlobal)) {
+            break_capture(stream, call, "a stream is being captured", cudaErrorStreamCaptureUnsupported);
+            return true;
+        }
+    }
+    return false;
+}
+
+cudaError_t emulator::wait_in_capture(CUstream_st *stream, const CUevent_st *event)
+{
+    if (!event->capture)
+        return !event->recorded ? cudaSuccess
+                                : break_capture(stream, "cudaStreamWaitEvent",
+                                                "the event is of work that is not in the stream's capture",
+                                                cudaErrorStreamCaptureIsolation);
+    bool under_way = event->capture->origin->capture == event->capture;
+    if (!under_way || event->capture->broken)
+        return refuse("cudaStreamWaitEvent", "the event's capture is over", cudaErrorStreamCaptureInvalidated);
+    if (stream->capture && stream->capture != event->capture)
+        return break_capture(stream, "cudaStreamWaitEvent", "two captures would become one",
+                             cudaErrorStreamCaptureMerge);
+    if (!stream->capture)
+        stream->behind.clear();
+    stream->capture = event->capture;
+    for (size_t n : event->behind)
+        if (std::find(stream->behind.begin(), stream->behind.end(), n) == stream->behind.end())
+            stream->behind.push_back(n);
+    return cudaSuccess;
+}
+
+/* All nodes are among those that lead to `ends`. */
+static bool all_lead_to(const std::vector<node> &nodes, const std::vector<size_t> &ends)
+{
+    std::vector<bool> leads(nodes.size());
+    for (size_t n : ends)
+        leads[n] = true;
+    for (size_t n = nodes.size(); n-- > 0;)
+        if (leads[n])
+            for (size_t before : nodes[n].after)
+                leads[before] = true;
+    return std::find(leads.begin(), leads.end(), false) == leads.end();
+}
+
+static void run_nodes(const std::vector<node> &nodes)
+{
+    std::vector<size_t> waits(nodes.size());
+    std::vector<std::vector<size_t>> next(nodes.size());
+    std::vector<size_t> able;
+    for (size_t n = 0; n < nodes.size(); n++) {
+        waits[n] = nodes[n].after.size();
+        for (size_t before : nodes[n].after)
+            next[before].push_back(n);
+        if (!waits[n])
+            able.push_back(n);
+    }
+    while (!able.empty()) {
+        size_t at = draw((uint32_t)able.size()), n = able[at];
+        able.erase(able.begin() + (long)at);
+        nodes[n].run();
+        for (size_t behind : next[n])
+            if (--waits[behind] == 0)
+                able.push_back(behind);
+    }
+}
+
+extern "C" {
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+    std::swap(*mode, mode_now);
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+    locked hold(emulator::lock);
+    if (!known(stream))
+        return refuse("cudaStreamBeginCapture",
+                      "the stream is not one that was made (the legacy one is never captured)",
+                      cudaErrorStreamCaptureUnsupported);
+    if (stream->capture)
+        return refuse("cudaStreamBeginCapture", "the stream is being captured");
+    stream->capture = std::make_shared<capture>();
+    stream->capture->origin = stream;
+    stream->capture->mode = mode;
+    stream->capture->thread = std::this_thread::get_id();
+    stream->behind.clear();
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    locked hold(emulator::lock);
+    *graph = nullptr;
+    if (!known(stream) || !stream->capture)
+        return refuse("cudaStreamEndCapture", "the stream is not being captured");
+    std::shared_ptr<capture> c = stream->capture;
+    if (c->origin != stream)
+        return refuse("cudaStreamEndCapture", "the capture began on another stream", cudaErrorStreamCaptureUnmatched);
+    if (c->mode != cudaStreamCaptureModeRelaxed && c->thread != std::this_thread::get_id())
+        return refuse("cudaStreamEndCapture", "another thread began it", cudaErrorStreamCaptureWrongThread);
+    bool joined = all_lead_to(c->nodes, stream->behind);
+    for (CUstream_st *s : streams)
+        if (s->capture == c)
+            s->capture = nullptr;
+    if (c->broken)
+        return refuse("cudaStreamEndCapture", "a call in between cannot be captured",
+                      cudaErrorStreamCaptureInvalidated);
+    if (!joined)
+        return refuse("cudaStreamEndCapture", "a stream that was forked off was not joined",
+                      cudaErrorStreamCaptureUnjoined);
+    *graph = new CUgraph_st{std::move(c->nodes)};
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+    locked hold(emulator::lock);
+    *exec = new CUgraphExec_st{graph->nodes};
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    locked hold(emulator::lock);
+    delete exec;
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    locked hold(emulator::lock);
+    if (!known(stream))
+        return refuse("cudaGraphLaunch", "the stream is not one that was made");
+    if (stream->capture)
+        return emulator::break_capture(stream, "cudaGraphLaunch", "not emulated in a capture",
+                                       cudaErrorStreamCaptureUnsupported);
+    return result(emulator::put(stream, [exec] { run_nodes(exec->nodes); }));
+}
+
+} // extern "C"

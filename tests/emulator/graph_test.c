@@ -1,0 +1,288 @@
+/* graph_test.c - steps that are recorded once and replayed on an (emulated) GPU: the same bits as steps that run as
+ * they are, whatever else uses memory and random numbers in between; what is not recorded, and why; what makes a graph
+ * be recorded anew.
+ */
+#include "tests/emulator/use_emulator.h"
+#include "tests/support/expect.h"
+
+#include <yoke/yoke.h>
+
+#include "tensor/tensor.h"
+
+enum { BATCH = 4, SIDE = 3, HIDDEN = 2, CLASSES = 3, PIXELS = BATCH * SIDE * SIDE, STEPS = 100, WARM_UP = 3 };
+
+static const yk_device gpu = {YK_CUDA, 0};
+
+/* A network with dropout in training, and all that its step needs. */
+typedef struct job {
+    yk_module *net;
+    yk_optimizer *optimizer;
+    yk_schedule *schedule;
+    yk_tensor *input, *target;
+    yk_tensor *loss; /* retained: of the last run, or the recording's */
+    bool reads;      /* the step waits for its loss */
+    bool fails;
+    int calls;
+} job;
+
+static yk_status step(void *user)
+{
+    job *j = user;
+    j->calls++;
+    if (j->fails)
+        return yk_set_error(YK_ERR_ARGUMENT, "the step fails");
+    yk_optimizer_zero_grad(j->optimizer);
+    yk_tensor *loss = yk_cross_entropy(yk_forward(j->net, j->input), j->target, NULL);
+    yk_status status = yk_backward(loss);
+    if (!status)
+        status = yk_optimizer_step(j->optimizer);
+    if (!status && j->reads)
+        (void)yk_item(loss);
+    yk_tensor_release(j->loss);
+    j->loss = yk_tensor_retain(loss);
+    return status;
+}
+
+static job make(yk_device device, bool adam)
+{
+    job j = {0};
+    yk_manual_seed(7);
+    yk_module *conv = yk_conv2d_create(1, HIDDEN, 2, NULL), *norm = yk_batch_norm2d_create(HIDDEN, NULL);
+    yk_module *last = yk_linear_create(HIDDEN * (SIDE - 1) * (SIDE - 1), CLASSES, NULL);
+    j.net = yk_sequential(conv, norm, yk_relu_create(), yk_flatten_create(), yk_dropout_create(0.4), last, NULL);
+    j.net = yk_module_to(j.net, device);
+    yk_parameters *params = yk_module_parameters(j.net);
+    j.optimizer = adam ? yk_adamw(params, &(yk_adam_options){.lr = 0.05})
+                       : yk_sgd(params, &(yk_sgd_options){.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3});
+    j.schedule = yk_cosine_lr(j.optimizer, STEPS, 1e-3);
+    j.input = yk_zeros(YK_SHAPE(BATCH, 1, SIDE, SIDE), &(yk_tensor_options){.device = device});
+    j.target = yk_zeros(YK_SHAPE(BATCH), &(yk_tensor_options){.device = device, .dtype = YK_I64});
+    expect_ok(YK_OK);
+    return j;
+}
+
+/* The batch of step `at`, brought to where the step reads it. */
+static void load(const job *j, int at)
+{
+    float input[PIXELS];
+    int64_t target[BATCH];
+    for (int i = 0; i < PIXELS; i++)
+        input[i] = sinf((float)(at * PIXELS + i));
+    for (int i = 0; i < BATCH; i++)
+        target[i] = (at + i * i) % CLASSES;
+    expect_ok(yk_tensor_write(j->input, input, sizeof(input)));
+    expect_ok(yk_tensor_write(j->target, target, sizeof(target)));
+}
+
+/* One run of the step, by the graph or (NULL) as it is; gives its loss. */
+static float run(job *j, yk_graph *g, int at)
+{
+    yk_scope scope = yk_scope_begin();
+    load(j, at);
+    expect_ok(g ? yk_graph_run(g) : step(j));
+    yk_schedule_step(j->schedule);
+    float loss = (float)yk_item(j->loss);
+    expect_ok(YK_OK);
+    yk_scope_end(scope);
+    return loss;
+}
+
+static void expect_same_parameters(const job *a, const job *b)
+{
+    yk_state_dict *of[2] = {yk_module_state_dict(a->net), yk_module_state_dict(b->net)};
+    for (int64_t i = 0; i < yk_state_dict_count(of[0]); i++) {
+        static unsigned char bytes[2][4096];
+        for (int k = 0; k < 2; k++) {
+            yk_tensor *x = yk_state_dict_at(of[k], i);
+            size_t size = (size_t)yk_numel(x) * yk_dtype_size(yk_tensor_dtype(x));
+            assert_true(size <= sizeof(bytes[k]));
+            expect_ok(yk_tensor_read(x, bytes[k], size));
+            if (k && memcmp(bytes[0], bytes[1], size))
+                fail_msg("%s differs", yk_state_dict_name(of[0], i));
+        }
+    }
+}
+
+/* Somebody else's tensors between the steps: they take whatever memory is free, and write it. */
+static void disturb(void)
+{
+    yk_scope scope = yk_scope_begin();
+    for (int64_t n = 1; n <= 1024; n *= 4) {
+        for (int i = 0; i < 3; i++)
+            assert_non_null(yk_full(YK_SHAPE(n), 1e30, &(yk_tensor_options){.device = gpu}));
+    }
+    yk_scope_end(scope);
+}
+
+static void replays_equal_steps(bool adam)
+{
+    yk_scope scope = yk_scope_begin();
+    float losses[STEPS];
+    job plain = make(gpu, adam);
+    for (int i = 0; i < STEPS; i++)
+        losses[i] = run(&plain, NULL, i);
+    yk_random_state drawn = yk_random_get_state();
+    job replayed = make(gpu, adam);
+    yk_graph *g = yk_graph_create(gpu, 0, step, &replayed);
+    for (int i = 0; i < STEPS; i++) {
+        float loss = run(&replayed, g, i);
+        if (loss != losses[i])
+            fail_msg("step %d: the loss is %.9g, and %.9g as it is", i, (double)loss, (double)losses[i]);
+        if (i % 10 == 9)
+            disturb();
+    }
+    yk_graph_info info = yk_graph_get_info(g);
+    assert_int_equal(info.calls, STEPS);
+    assert_int_equal(info.replays, STEPS - WARM_UP);
+    assert_null(info.why_not);
+    assert_int_equal(replayed.calls, WARM_UP + 1);
+    expect_same_parameters(&plain, &replayed);
+    assert_true(yk_random_get_state().calls == drawn.calls);
+    yk_tensor *first = yk_parameters_at(yk_module_parameters(replayed.net), 0);
+    assert_int_equal(yk_optimizer_state_step(replayed.optimizer, first), STEPS);
+    /* What it made is good for as long as it is held, and its memory is the device's again. */
+    float last = (float)yk_item(replayed.loss);
+    yk_tensor_release(plain.loss);
+    yk_scope_end(scope);
+    disturb();
+    assert_true((float)yk_item(replayed.loss) == last);
+    yk_tensor_release(replayed.loss);
+    assert_null(yk__memory_check(gpu));
+    yk_memory_info held;
+    expect_ok(yk_device_memory(gpu, &held));
+    assert_int_equal(held.allocated, 0);
+    yk_device_empty_cache(gpu);
+    expect_ok(yk_device_memory(gpu, &held));
+    assert_int_equal(held.reserved, 0);
+}
+
+static void test_sgd(void **state)
+{
+    (void)state;
+    replays_equal_steps(false);
+}
+
+static void test_adam(void **state)
+{
+    (void)state;
+    replays_equal_steps(true);
+}
+
+/* What waits for the device runs as it is, as long as it does. */
+static void test_not_recorded(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    job j = make(gpu, false);
+    yk_graph *g = yk_graph_create(gpu, 2, step, &j);
+    j.reads = true;
+    for (int i = 0; i < 5; i++)
+        run(&j, g, i);
+    yk_graph_info info = yk_graph_get_info(g);
+    assert_int_equal(info.replays, 0);
+    assert_int_equal(j.calls, 5);
+    assert_non_null(info.why_not);
+    assert_true(expect_says(info.why_not, "cuda:0: the host reads what the device computed"));
+    j.reads = false;
+    for (int i = 0; i < 5; i++)
+        run(&j, g, i);
+    assert_int_equal(yk_graph_get_info(g).replays, 3);
+    assert_int_equal(j.calls, 8);
+    yk_tensor_release(j.loss);
+    yk_scope_end(scope);
+}
+
+/* It waits for the device for the first time while it is recorded: the call runs it as it is, and it stays so. */
+static void test_fails_in_recording(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    job plain = make(gpu, true);
+    for (int i = 0; i < 5; i++)
+        run(&plain, NULL, i);
+    job j = make(gpu, true);
+    yk_graph *g = yk_graph_create(gpu, 2, step, &j);
+    for (int i = 0; i < 5; i++) {
+        j.reads = i >= 2;
+        run(&j, g, i);
+    }
+    yk_graph_info info = yk_graph_get_info(g);
+    assert_int_equal(info.replays, 0);
+    assert_true(expect_says(info.why_not, "the host reads what the device computed"));
+    assert_int_equal(j.calls, 6);
+    expect_same_parameters(&plain, &j);
+    yk_tensor_release(plain.loss);
+    yk_tensor_release(j.loss);
+    yk_scope_end(scope);
+    assert_null(yk__memory_check(gpu));
+}
+
+/* What was recorded is no longer what the function does. */
+static void test_recorded_anew(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    job plain = make(gpu, false), j = make(gpu, false);
+    yk_graph *g = yk_graph_create(gpu, 1, step, &j);
+    yk_state_dict *saved = NULL;
+    for (int i = 0; i < 9; i++) {
+        for (int k = 0; k < 2; k++) {
+            job *of = k ? &j : &plain;
+            if (i == 4)
+                expect_ok(yk_optimizer_load_state_dict(of->optimizer, saved)); /* with another momentum */
+            yk_random_set_state((yk_random_state){i < 7 ? 3 : 4, (uint32_t)i});
+            run(of, k ? g : NULL, i);
+        }
+        if (i == 3) {
+            saved = yk_optimizer_state_dict(plain.optimizer);
+            yk_tensor *momentum = yk_state_dict_get(saved, "param_groups.0.momentum");
+            assert_non_null(momentum);
+            assert_non_null(yk_fill_(momentum, 0.5));
+        }
+        expect_same_parameters(&plain, &j);
+    }
+    /* Recorded at steps 1, 5 and 8; 4 and 7 found it stale. */
+    assert_int_equal(yk_graph_get_info(g).replays, 9 - 3);
+    assert_int_equal(j.calls, 6);
+    yk_tensor_release(plain.loss);
+    yk_tensor_release(j.loss);
+    yk_scope_end(scope);
+}
+
+/* On a CPU it is the function; errors are the function's. */
+static void test_cpu_and_errors(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    const yk_device cpu = {YK_CPU, 0};
+    job j = make(cpu, false);
+    yk_graph *g = yk_graph_create(cpu, 1, step, &j);
+    for (int i = 0; i < 4; i++)
+        run(&j, g, i);
+    assert_int_equal(j.calls, 4);
+    assert_int_equal(yk_graph_get_info(g).replays, 0);
+    assert_true(expect_says(yk_graph_get_info(g).why_not, "cpu:0"));
+    j.fails = true;
+    assert_int_equal(yk_graph_run(g), YK_ERR_ARGUMENT);
+    assert_true(expect_says(yk_last_error()->message, "the step fails"));
+    yk_clear_error();
+    yk_tensor_release(j.loss);
+    assert_null(yk_graph_create(cpu, 0, NULL, NULL));
+    yk_clear_error();
+    assert_null(yk_graph_create(cpu, -1, step, &j));
+    yk_clear_error();
+    yk_graph *kept = yk_graph_retain(g);
+    yk_scope_end(scope);
+    assert_int_equal(yk_graph_get_info(kept).calls, 5);
+    yk_graph_release(kept);
+}
+
+int main(void)
+{
+    if (!use_emulator())
+        return 0;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sgd),           cmocka_unit_test(test_adam),
+                                       cmocka_unit_test(test_not_recorded),  cmocka_unit_test(test_fails_in_recording),
+                                       cmocka_unit_test(test_recorded_anew), cmocka_unit_test(test_cpu_and_errors)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

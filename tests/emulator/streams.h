@@ -1,0 +1,81 @@
+/*
+ * streams.h - streams, events and captures, as runtime.cc and capture.cc share them. Tests only.
+ */
+#ifndef YOKE_TESTS_EMULATOR_STREAMS_H
+#define YOKE_TESTS_EMULATOR_STREAMS_H
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tests/emulator/emulator.h"
+
+typedef std::shared_ptr<bool> moment; /* true once it has passed */
+
+struct step {
+    std::function<void()> run;
+    moment after;      /* the step may be taken once this has passed, where it is set */
+    bool host = false; /* a host function */
+};
+
+/* What a graph does: each node runs after those that are named, which have smaller numbers. */
+struct node {
+    std::function<void()> run;
+    std::vector<size_t> after;
+};
+struct CUgraph_st {
+    std::vector<node> nodes;
+};
+
+/* A capture under way; it ends with the stream that it began on. */
+struct capture {
+    CUstream_st *origin;
+    cudaStreamCaptureMode mode;
+    std::thread::id thread;
+    bool broken = false;
+    std::vector<node> nodes;
+};
+
+struct CUstream_st {
+    int device = 0;
+    std::deque<step> queue;
+    bool busy = false;      /* a host function of its runs */
+    bool driven = false;    /* there is a thread for it */
+    int host_functions = 0; /* that wait in the queue */
+    std::shared_ptr<struct capture> capture;
+    std::vector<size_t> behind; /* the nodes that the next one of this stream follows */
+};
+struct CUevent_st {
+    moment recorded;
+    std::shared_ptr<struct capture> capture; /* it was recorded in, */
+    std::vector<size_t> behind;              /* behind these */
+};
+
+namespace emulator
+{
+
+typedef std::lock_guard<std::recursive_mutex> locked;
+extern std::recursive_mutex &lock; /* around everything here */
+extern std::vector<CUstream_st *> &streams;
+
+/* What a call returns, noted for cudaGetLastError. */
+cudaError_t result(cudaError_t code);
+/* A call that the manual forbids; the test fails by what comes of it, and the reader finds this. */
+cudaError_t refuse(const char *call, const char *why, cudaError_t code = cudaErrorInvalidValue);
+bool known(CUstream_st *stream);
+
+/* ---- capture.cc ---- */
+/* Queues work on a stream, or adds it to the stream's capture. */
+cudaError_t put(CUstream_st *stream, std::function<void()> work);
+/* A call that may not be in a capture: the capture can only be ended from here on. */
+cudaError_t break_capture(CUstream_st *stream, const char *call, const char *why, cudaError_t code);
+/* Whether a call that the modes of captures forbid (memory) comes while one is under way, which then is broken. */
+bool breaks_capture(const char *call);
+cudaError_t wait_in_capture(CUstream_st *stream, const CUevent_st *event);
+
+} // namespace emulator
+
+#endif
