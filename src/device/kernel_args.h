@@ -140,7 +140,6 @@ typedef struct yk__scaling {
 typedef struct yk__sgd {
     double lr, momentum, dampening, weight_decay;
     bool nesterov, maximize;
-    bool shared;                 /* other devices have read the parameters since the last step */
     bool first;                  /* the momentum buffer is not yet set: it becomes the gradient */
     const yk__step_state *state; /* in the device's memory, in place of lr and first (step 1), or NULL */
     const int32_t *skip;         /* in the device's memory, or NULL; where it is not 0 nothing is changed */
@@ -150,7 +149,6 @@ typedef struct yk__adam {
     double lr, beta1, beta2, eps, weight_decay;
     bool decoupled; /* AdamW */
     bool amsgrad, maximize;
-    bool shared;                 /* as above */
     int64_t step;                /* from 1 */
     const yk__step_state *state; /* in the device's memory, in place of lr and step, or NULL */
     const int32_t *skip;         /* as above */

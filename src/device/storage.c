@@ -346,7 +346,6 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
         UNPOISON(s->data, bytes);
     atomic_init(&s->references, 1);
     atomic_init(&s->version, 0);
-    atomic_init(&s->sharers, 0);
     s->bytes = bytes;
     s->maker = yk__memory_maker;
     s->for_backward = yk__memory_for_backward;
@@ -479,22 +478,12 @@ static void release_shared(void *from)
     yk__storage_release(from);
 }
 
-static void release_elsewhere(void *from)
-{
-    atomic_fetch_sub_explicit(&((yk__storage *)from)->sharers, 1, memory_order_relaxed);
-    yk__storage_release(from);
-}
-
 yk__storage *yk__storage_share(yk__storage *from, yk_device device, bool own_versions)
 {
-    bool elsewhere = !yk_device_equal(from->device, device);
-    yk__storage *storage =
-        yk__storage_wrap(device, from->data, from->bytes, elsewhere ? release_elsewhere : release_shared, from);
+    yk__storage *storage = yk__storage_wrap(device, from->data, from->bytes, release_shared, from);
     if (!storage)
         return NULL;
     yk__storage_retain(from);
-    if (elsewhere)
-        atomic_fetch_add_explicit(&from->sharers, 1, memory_order_relaxed);
     if (!own_versions)
         storage->versions = from->versions;
     return storage;
