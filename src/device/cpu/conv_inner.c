@@ -29,17 +29,25 @@ static void repack_piece(void *arg, int64_t begin, int64_t end, int thread)
         int64_t n = piece % shape[0], y = piece / shape[0];
         const char *from = (const char *)r->from->data + n * in[0] + y * in[2];
         char *to = (char *)r->to->data + n * out[0] + y * out[2];
-        for (int64_t c0 = 0; c0 < shape[1]; c0 += TILE)
-            for (int64_t x0 = 0; x0 < shape[3]; x0 += TILE) {
+        for (int64_t x0 = 0; x0 < shape[3]; x0 += TILE)
+            for (int64_t c0 = 0; c0 < shape[1]; c0 += TILE) {
                 int64_t c = shape[1] - c0 < TILE ? shape[1] - c0 : TILE,
                         x = shape[3] - x0 < TILE ? shape[3] - x0 : TILE;
                 const char *corner = from + c0 * in[1] + x0 * in[3];
                 char *there = to + c0 * out[1] + x0 * out[3];
                 /* Too many streams for the processor to foresee: the next tiles are fetched ahead. */
-                for (int64_t i = 0; i < c; i++)
-                    __builtin_prefetch(corner + i * in[1] + 2 * TILE * in[3]);
-                for (int64_t i = 0; i < x; i++)
-                    __builtin_prefetch(there + (TILE + i) * out[3], 1);
+                if (in[1] == step)
+                    for (int64_t i = 0; i < x; i++)
+                        __builtin_prefetch(corner + (TILE + i) * in[3]);
+                else
+                    for (int64_t i = 0; i < c; i++)
+                        __builtin_prefetch(corner + i * in[1] + 2 * TILE * in[3]);
+                if (out[1] == step)
+                    for (int64_t i = 0; i < x; i++)
+                        __builtin_prefetch(there + (TILE + i) * out[3], 1);
+                else
+                    for (int64_t i = 0; i < c; i++)
+                        __builtin_prefetch(there + i * out[1] + TILE * out[3], 1);
                 if (in[3] == step && out[1] == step)
                     yk__transpose(there, out[3], corner, in[1], x, c, size);
                 else if (in[1] == step && out[3] == step)
