@@ -176,11 +176,11 @@ static void test_bench_ops_list(void **state)
 {
     (void)state;
     static const char *const directions[] = {"forward", "backward", "grad_input", "grad_weight", "both", "step", NULL};
-    static const char *const bounds[] = {"arithmetic", "memory", "small", "step", NULL};
+    static const char *const bounds[] = {"arithmetic", "memory", "small", "step", "large", NULL};
     FILE *out = run("bench ops --list --json");
     char line[1000];
     json_t *json, *seen = json_object();
-    int count = 0, of_bound[4] = {0};
+    int count = 0, of_bound[5] = {0};
     while ((json = next_line(out, line, sizeof(line)))) {
         const char *direction = json_string_value(json_object_get(json, "direction"));
         const char *bound = json_string_value(json_object_get(json, "bound"));
@@ -199,9 +199,11 @@ static void test_bench_ops_list(void **state)
     }
     fclose(out);
     json_decref(seen);
-    assert_true(count >= 120);
+    int operations = of_bound[0] + of_bound[1] + of_bound[2];
+    assert_int_equal(count, operations + of_bound[3] + of_bound[4]);
+    assert_true(operations >= 120);
     for (int i = 0; i < 3; i++)
-        assert_in_range(of_bound[i], (count - of_bound[3]) / 4, (count - of_bound[3]) / 2);
+        assert_in_range(of_bound[i], operations / 4, operations / 2);
 }
 
 /* Every small row can be made and measured; a pattern of a direction gives rows of that direction alone. */
