@@ -383,7 +383,7 @@ static yk_module *lstm_create(void)
         return NULL;
     lstm *d = yk_module_data(m);
     for (int i = 0; i < LSTM_LAYERS; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof(name), "input%d", i);
         d->input[i] = yk_module_add(m, name, yk_linear_create(i ? LSTM_HIDDEN : LSTM_INPUT, 4 * LSTM_HIDDEN, NULL));
         snprintf(name, sizeof(name), "hidden%d", i);

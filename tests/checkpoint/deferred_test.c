@@ -313,7 +313,7 @@ static void takes_no_second_copy(void **state)
     enum { LAYERS = 16, SIDE = 1024 };
     yk_module *model = yk_sequential(yk_identity_create(), NULL);
     for (int i = 0; i < LAYERS; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof(name), "fc%d", i);
         yk_module_add(model, name, yk_linear_create(SIDE, SIDE, NULL));
     }
