@@ -62,6 +62,16 @@ else
     else
         skip "two processes with NCCL" "this build has no nccl backend"
     fi
+    step=(bench step --model mlp --batch-size 2 --steps 3)
+    exits 0 "a step on a GPU" "${step[@]}" --device cuda
+    says out "mlp, batch 2 f32, cuda:0 ms a step"
+    ok "how long the host is kept" grep -qE '^the host is kept for [0-9.]+ us by a step$' out
+    exits 0 "steps that are recorded, in bf16" "${step[@]}" --device cuda --record --precision bf16 --channels-last --json
+    ok "they are" grep -qE '"device":"cuda:0","precision":"bf16","channels_last":true,"recorded":true,' out
+    exits 0 "on a CPU nothing is" "${step[@]}" --record
+    says out "steps were not recorded: cpu:0"
+    exits 1 "a step on a GPU that is not there" "${step[@]}" --device cuda:5
+    says err "device cuda:5 1 cuda device"
     unset YOKE_BACKEND_PATH
 fi
 

@@ -125,7 +125,7 @@ static void test_log_f64(void **state)
 /* The last line that the command prints. */
 static json_t *last_line(const char *arguments)
 {
-    char line[512], last[512] = "";
+    char line[1024], last[1024] = "";
     FILE *out = run(arguments);
     while (fgets(line, sizeof(line), out))
         strcpy(last, line);

@@ -68,6 +68,7 @@ wrong 'unknown "glyps" "glyphs"' train --data glyps
 wrong "--num-classes 9 glyphs 10" train --num-classes 9
 wrong "device 'gpu' cpu" train --device gpu
 wrong "--json no value" bench step --json=1
+wrong "--precision bf16 --dtype f32" bench step --precision bf16 --dtype f64
 wrong "--workers 0 1" bench loader --workers 0
 wrong "--random-crop --resize" bench loader --random-crop 224 --resize 256
 wrong "--only 'conv3d' --list" bench ops --only conv3d
