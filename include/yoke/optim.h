@@ -73,6 +73,12 @@ YK_API yk_parameters *yk_optimizer_group(const yk_optimizer *o, int group) YK_QU
 
 /* Changes every parameter that has a gradient; the others are left alone, their state too. Nothing is recorded. */
 YK_API yk_status yk_optimizer_step(yk_optimizer *o) YK_MUST_CHECK;
+/*
+ * The step, which the device leaves out, the state and its number of steps with it, where *found, one int32 on the
+ * device of all parameters that have a gradient, is not 0 when the step is carried out. The host does not wait for it:
+ * a question for the number of steps, or for the state, does. Source: found_inf of torch's fused optimizers.
+ */
+YK_API yk_status yk_optimizer_step_unless(yk_optimizer *o, yk_tensor *found) YK_MUST_CHECK;
 /* Drops the gradients of all parameters: the next backward sets them. */
 YK_API void yk_optimizer_zero_grad(yk_optimizer *o);
 
@@ -168,13 +174,15 @@ YK_API yk_tensor *yk_grad_scaler_scale(const yk_grad_scaler *s, yk_tensor *loss)
  * otherwise. Source: unscale_. */
 YK_API yk_status yk_grad_scaler_unscale(yk_grad_scaler *s, yk_optimizer *o) YK_MUST_CHECK;
 /* The optimizer's step, unless a gradient is not finite; *skipped (may be NULL) tells. Once between updates; an error
- * where no parameter has a gradient. */
+ * where no parameter has a gradient. Where all gradients are on one GPU and `skipped` is NULL the host does not wait
+ * for it: the step is yk_optimizer_step_unless. */
 YK_API yk_status yk_grad_scaler_step(yk_grad_scaler *s, yk_optimizer *o, bool *skipped) YK_MUST_CHECK;
 /* Changes the factor by what the steps since the last update found; an error where none looked at gradients. */
 YK_API yk_status yk_grad_scaler_update(yk_grad_scaler *s) YK_MUST_CHECK;
 YK_API bool yk_grad_scaler_enabled(const yk_grad_scaler *s) YK_QUESTION;
 
-/* What a resumed run needs, taken after an update; the scale is a float32. Source: GradScaler.state_dict. */
+/* What a resumed run needs, taken after an update; the scale is a float32. Waits for a GPU that has updated it. Source:
+ * GradScaler.state_dict. */
 typedef struct yk_grad_scaler_state {
     double scale, growth_factor, backoff_factor;
     int64_t growth_interval;
@@ -188,7 +196,7 @@ YK_API void yk_grad_scaler_release(yk_grad_scaler *s);
 /* ---- clipping: parameters without a gradient are passed over ----------------------------------------------------- */
 /* Multiplies all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the 2-norm of all of them together; it
  * goes to *total unless that is NULL. A norm that is not finite makes the gradients NaN or zero, as in PyTorch: check
- * *total. Source: clip_grad_norm_. */
+ * *total. Where all gradients are on one GPU the host waits for it only for *total. Source: clip_grad_norm_. */
 YK_API yk_status yk_clip_grad_norm(const yk_parameters *params, double max_norm, double *total) YK_MUST_CHECK;
 /* Brings every element into [-limit, limit]. Source: clip_grad_value_. */
 YK_API yk_status yk_clip_grad_value(const yk_parameters *params, double limit) YK_MUST_CHECK;

@@ -45,13 +45,14 @@ static int states(const yk__optim_group *group)
 }
 
 static yk_status call(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
-                      const yk__step_state *state, const yk__optim_batch *batch)
+                      const yk__step_state *state, const int32_t *skip, const yk__optim_batch *batch)
 {
     if (!backend->adam)
         return yk__slot_missing(device, "adam");
     yk__adam p = group->options.adam;
     p.lr = group->lr;
     p.state = state;
+    p.skip = skip;
     p.step = step;
     return backend->adam(device.index, &p, batch->count, batch->params, batch->grads, batch->states[0],
                          batch->states[1], p.amsgrad ? batch->states[2] : NULL);

@@ -2,7 +2,9 @@
  * clip.c - gradient clipping. Layer: optim.
  *
  * The norm is one pass over the gradients: their sums of squares land side by side in one vector per device and dtype,
- * which is read once. What is over the limit takes a second pass, in place.
+ * which is read once. What is over the limit takes a second pass, in place. Where all gradients are on one device that
+ * carries work out later, the factor stays in its memory, and the host waits for nothing unless it wants the norm: the
+ * second pass is always taken then, by a factor of 1 too, which changes no bit.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -34,14 +36,14 @@ static yk_status sum_squares(yk_tensor *x, yk_tensor *sums, int64_t i)
     return status;
 }
 
-/* Adds the squares of all gradients that lie where the first pending one does to *total. */
-static yk_status add_place(yk_tensor **grads, int64_t count, double *total)
+/* (count) f64: the squares of all gradients that lie where the first pending one does, which are pending no more, and
+ * zeros. */
+static yk_tensor *squares_of_place(yk_tensor **grads, int64_t count)
 {
     const yk_tensor *leader = grads[0];
     yk_dtype dtype = yk__is_half((yk_dtype)leader->dtype) ? YK_F32 : (yk_dtype)leader->dtype;
     yk_tensor *sums = yk__tensor_new(1, &count, NULL, dtype, yk__device_of(leader));
-    double *read = yk__calloc((size_t)count, sizeof(*read));
-    yk_status status = sums && read ? yk__raw_fill(sums, 0) : YK_ERR_MEMORY;
+    yk_status status = sums ? yk__raw_fill(sums, 0) : YK_ERR_MEMORY;
     for (int64_t i = 0; i < count && !status; i++) {
         if (!grads[i] || !same_place(grads[i], leader))
             continue;
@@ -51,37 +53,46 @@ static yk_status add_place(yk_tensor **grads, int64_t count, double *total)
     }
     grads[0] = NULL;
     yk_tensor *wide = status ? NULL : yk__raw_cast(sums, YK_F64);
-    if (wide)
-        status = yk_tensor_read(wide, read, (size_t)count * sizeof(*read));
-    else if (!status)
-        status = yk__error_code();
+    yk_tensor_release(sums);
+    return wide;
+}
+
+/* Adds what squares_of_place finds to *total. */
+static yk_status add_place(yk_tensor **grads, int64_t count, double *total)
+{
+    yk_tensor *squares = squares_of_place(grads, count);
+    double *read = squares ? yk__calloc((size_t)count, sizeof(*read)) : NULL;
+    yk_status status = read ? yk_tensor_read(squares, read, (size_t)count * sizeof(*read)) : yk__error_code();
     for (int64_t i = 0; i < count && !status; i++)
         *total += read[i];
-    yk_tensor_release(wide);
-    yk_tensor_release(sums);
+    yk_tensor_release(squares);
     free(read);
     return status;
 }
 
-/* The 2-norm of all gradients together. */
-static yk_status norm_of_grads(const yk_parameters *params, double *norm)
+/* The gradients that there are, which the caller frees, and how many; NULL without memory. */
+static yk_tensor **list_grads(const yk_parameters *params, int64_t *found)
 {
-    int64_t count = yk_parameters_count(params), found = 0;
-    *norm = 0;
+    int64_t count = yk_parameters_count(params);
     yk_tensor **grads = yk__calloc((size_t)count, sizeof(*grads));
-    if (!grads)
-        return YK_ERR_MEMORY;
-    for (int64_t i = 0; i < count; i++) {
+    *found = 0;
+    for (int64_t i = 0; grads && i < count; i++) {
         yk_tensor *grad = yk_grad(yk_parameters_at(params, i));
         if (grad)
-            grads[found++] = grad;
+            grads[(*found)++] = grad;
     }
+    return grads;
+}
+
+/* The 2-norm of all gradients together; they are pending no more. */
+static yk_status norm_of_grads(yk_tensor **grads, int64_t count, double *norm)
+{
     yk_status status = YK_OK;
-    for (int64_t i = 0; i < found && !status; i++) {
+    *norm = 0;
+    for (int64_t i = 0; i < count && !status; i++) {
         if (grads[i])
-            status = add_place(grads + i, found - i, norm);
+            status = add_place(grads + i, count - i, norm);
     }
-    free(grads);
     *norm = sqrt(*norm);
     return status;
 }
@@ -106,6 +117,91 @@ static yk_status change_grads(const yk_parameters *params, yk__unary op, double 
     return status;
 }
 
+/* ---- the factor in a device's memory ----------------------------------------------------------------------------- */
+
+static bool on_one_queue(yk_tensor *const *grads, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (yk__backend_for(grads[i])->host_memory ||
+            !yk_device_equal(yk__device_of(grads[i]), yk__device_of(grads[0])))
+            return false;
+    }
+    return count > 0;
+}
+
+/* x = op(x), which is released where that fails. */
+static yk_tensor *changed(yk_tensor *x, yk__unary op, double p0, double p1)
+{
+    return x ? yk__tensor_if_ok(x, yk__raw_unary_into("clip_grad_norm", op, x, p0, p1)) : NULL;
+}
+
+/* The norm, f64 without dimensions; the gradients are pending no more. */
+static yk_tensor *norm_on_device(yk_tensor **grads, int64_t count)
+{
+    yk_tensor *total = NULL;
+    bool failed = false;
+    for (int64_t i = 0; i < count && !failed; i++) {
+        if (!grads[i])
+            continue;
+        yk_tensor *squares = squares_of_place(grads + i, count - i);
+        yk_tensor *sum = squares ? yk__raw_reduce("clip_grad_norm", YK__SUM, squares, 0, false, 0) : NULL;
+        yk_tensor *both = !sum    ? NULL
+                          : total ? yk__raw_binary("clip_grad_norm", YK__ADD, total, sum, 1)
+                                  : yk_tensor_retain(sum);
+        yk_tensor_release(squares);
+        yk_tensor_release(sum);
+        yk_tensor_release(total);
+        total = both;
+        failed = !both;
+    }
+    return changed(total, YK__SQRT, 0, 0);
+}
+
+/* min(1, max_norm / (norm + 1e-6)), NaN where the norm is. */
+static yk_tensor *factor_on_device(yk_tensor *norm, double max_norm)
+{
+    yk_tensor *divisor = yk__raw_unary("clip_grad_norm", YK__ADD_SCALAR, norm, 1e-6, 0);
+    yk_tensor *factor = divisor ? yk__tensor_full_like(norm, max_norm) : NULL;
+    if (factor)
+        factor = yk__tensor_if_ok(factor, yk__raw_binary_into("clip_grad_norm", YK__DIV, factor, factor, divisor, 0));
+    yk_tensor_release(divisor);
+    return changed(factor, YK__CLAMP, 0, 1);
+}
+
+/* grad *= factor, in f32 where the gradient is f16 or bf16. */
+static yk_status multiply(yk_tensor *grad, yk_tensor *factor)
+{
+    yk_dtype dtype = yk__is_half((yk_dtype)grad->dtype) ? YK_F32 : (yk_dtype)grad->dtype;
+    yk_tensor *wide = yk__raw_cast(grad, dtype), *by = wide ? yk__raw_cast(factor, dtype) : NULL;
+    yk_status status = by ? yk__raw_binary_into("clip_grad_norm", YK__MUL, wide, wide, by, 0) : yk__error_code();
+    if (!status) {
+        yk__bump_version(grad);
+        if (wide != grad)
+            status = yk__raw_copy(grad, wide);
+    }
+    yk_tensor_release(wide);
+    yk_tensor_release(by);
+    return status;
+}
+
+static yk_status clip_on_device(yk_tensor **grads, int64_t count, const yk_parameters *params, double max_norm,
+                                double *total)
+{
+    yk_tensor *norm = norm_on_device(grads, count);
+    yk_tensor *factor = norm ? factor_on_device(norm, max_norm) : NULL;
+    yk_status status = factor ? YK_OK : yk__error_code();
+    for (int64_t i = 0; i < yk_parameters_count(params) && !status; i++) {
+        yk_tensor *grad = yk_grad(yk_parameters_at(params, i));
+        if (grad)
+            status = multiply(grad, factor);
+    }
+    if (!status && total)
+        status = yk_tensor_read(norm, total, sizeof(*total));
+    yk_tensor_release(norm);
+    yk_tensor_release(factor);
+    return status;
+}
+
 yk_status yk_clip_grad_norm(const yk_parameters *params, double max_norm, double *total)
 {
     YK__LIVE(params);
@@ -113,9 +209,16 @@ yk_status yk_clip_grad_norm(const yk_parameters *params, double max_norm, double
         return yk__fail(YK_ERR_ARGUMENT, "clip_grad_norm: the list of parameters is NULL");
     if (!(max_norm >= 0))
         return yk__fail(YK_ERR_ARGUMENT, "clip_grad_norm: max_norm is %g, it must not be negative", max_norm);
+    int64_t count;
     double norm;
-    yk_status status = norm_of_grads(params, &norm);
-    if (status)
+    yk_tensor **grads = list_grads(params, &count);
+    if (!grads)
+        return YK_ERR_MEMORY;
+    bool on_device = on_one_queue(grads, count);
+    yk_status status =
+        on_device ? clip_on_device(grads, count, params, max_norm, total) : norm_of_grads(grads, count, &norm);
+    free(grads);
+    if (status || on_device)
         return status;
     if (total)
         *total = norm;

@@ -5,15 +5,20 @@
  * The factor is a float32, as PyTorch's, so that both go through the same values. It lies in the memory of the device
  * whose loss or gradient came first, in a yk__scale_state: the product with the loss, the division of the gradients and
  * the update are operations of that device, which read it when they are carried out. Each optimizer has a copy on every
- * device of its gradients, which notes whether one of them was not finite; a step reads that note.
+ * device of its gradients, which notes whether one of them was not finite. On a CPU a step reads that note; on a device
+ * that carries work out later the optimizer's kernels do, and so does the update, unless somebody wants to know (the
+ * caller, other ranks) or the gradients are on several devices.
  *
  * Invariant: `state` is what the device's memory holds once everything queued is done, so that questions and
- * checkpoints wait for no device.
+ * checkpoints wait for no device; but where an update was left to the device (`unread`), scale and growth_tracker are
+ * read by who asks for them.
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/invariant.h"
+#include "device/graph.h"
 #include "device/optimizer_math.h"
 #include "optim/optimizer.h"
 
@@ -37,6 +42,7 @@ _Static_assert(sizeof(yk__scale_state) % sizeof(int32_t) == 0 && offsetof(yk__sc
 typedef struct device_scale {
     yk_tensor *record; /* a yk__scale_state: RECORD_WORDS of int32 */
     yk_tensor *scale;  /* its first element: a float32 without dimensions on the same memory */
+    bool unread;       /* updates were left to the device: the host has the scale before them */
 } device_scale;
 
 struct yk_grad_scaler {
@@ -167,7 +173,8 @@ static yk_status settle_on_device(const yk_grad_scaler *s, yk_device device)
         return status ? status : yk__error_code();
     }
     scale->inference = false;
-    *d = (device_scale){record, scale};
+    d->record = record;
+    d->scale = scale;
     return YK_OK;
 }
 
@@ -176,7 +183,7 @@ static yk_status settle_on_device(const yk_grad_scaler *s, yk_device device)
 static const char *check_record(const yk_grad_scaler *s)
 {
     const yk_tensor *record = s->on_device->record;
-    if (!record || !yk__backend_for(record)->host_memory)
+    if (!record || s->on_device->unread || !yk__backend_for(record)->host_memory)
         return NULL;
     const yk__scale_state *there = record->data;
     if (there->scale != (float)s->state.scale || there->inverse != (float)(1 / (double)there->scale))
@@ -186,6 +193,94 @@ static const char *check_record(const yk_grad_scaler *s)
                : "the growth tracker on the device is not the one that stands in the state";
 }
 #endif
+
+/* What the device holds once everything queued is done goes to *state; waits for it where updates were left to it. */
+static yk_status read_state(const yk_grad_scaler *s, yk_grad_scaler_state *state)
+{
+    yk__scale_state there;
+    *state = s->state;
+    if (!s->on_device->unread)
+        return YK_OK;
+    yk_status status = YK__SLOT(s->on_device->record, download, &there, s->on_device->record->data, sizeof(there));
+    if (!status) {
+        state->scale = there.scale;
+        state->growth_tracker = there.growth_tracker;
+    }
+    return status;
+}
+
+/* ---- inside a function that is recorded and replayed ------------------------------------------------------------- */
+
+/* What the recorded update was given. */
+typedef struct graph_notes {
+    yk__scaling given;
+    bool recording; /* a recording began on gradients, and may have ended before the update */
+} graph_notes;
+
+static yk__scaling scaling_of(const yk_grad_scaler *s)
+{
+    yk__scaling p;
+    memset(&p, 0, sizeof(p)); /* it is compared by its bytes */
+    p.growth_factor = s->state.growth_factor;
+    p.backoff_factor = s->state.backoff_factor;
+    p.growth_interval = s->state.growth_interval;
+    return p;
+}
+
+static yk_status graph_before(void *object, void *of, const char **stale)
+{
+    const graph_notes *notes = of;
+    yk__scaling now = scaling_of(object);
+    if (memcmp(&now, &notes->given, sizeof(now)) != 0)
+        *stale = "a constant of a gradient scaler was changed";
+    return YK_OK;
+}
+
+static void graph_after(void *object, void *of)
+{
+    const yk_grad_scaler *s = object;
+    (void)of;
+    s->on_device->unread = true;
+}
+
+static void graph_begin(void *object, void *of)
+{
+    graph_notes *notes = of;
+    if (notes->recording) /* it failed, and nothing of it was carried out */
+        forget(object);
+    notes->recording = false;
+}
+
+static void graph_release(void *object, void *of)
+{
+    free(of);
+    yk_object_release(object);
+}
+
+/* Takes part in the graph whose function looks at gradients on this device. */
+static yk_status graph_join(yk_grad_scaler *s, yk_device device)
+{
+    yk_graph *g = yk__graph_current();
+    graph_notes *notes = g ? yk__graph_notes(g, s) : NULL;
+    if (!g)
+        return YK_OK;
+    if (!notes) {
+        notes = yk__calloc(1, sizeof(*notes));
+        if (!notes)
+            return YK_ERR_MEMORY;
+        yk_status status = yk__graph_add(g, &(yk__graph_member){.object = yk_object_retain(s),
+                                                                .notes = notes,
+                                                                .before = graph_before,
+                                                                .after = graph_after,
+                                                                .begin = graph_begin,
+                                                                .release = graph_release});
+        if (status)
+            return status;
+    }
+    notes->given = scaling_of(s);
+    notes->recording = yk__graph_records(device);
+    return YK_OK;
+}
 
 /* ---- scaling ----------------------------------------------------------------------------------------------------- */
 
@@ -315,15 +410,23 @@ static yk_status unscale_group(const yk_grad_scaler *s, entry *e, const yk_param
     return status;
 }
 
-static yk_status unscale(const yk_grad_scaler *s, entry *e)
+static yk_status unscale(yk_grad_scaler *s, entry *e)
 {
     const yk_optimizer *o = e->optimizer;
-    yk_status status = YK_OK;
+    yk_status status = s->on_device->record ? graph_join(s, yk__device_of(s->on_device->record)) : YK_OK;
     for (int g = 0; g < o->n_groups && !status; g++)
         status = unscale_group(s, e, o->groups[g].params);
     if (!status)
         e->stage = UNSCALED;
     return status;
+}
+
+/* Whether what was found can stay where it is: all gradients are on one device, that of the scale, whose work is
+ * carried out later. */
+static bool stays_on_device(const yk_grad_scaler *s, const entry *e)
+{
+    return e->n_copies == 1 && !yk__backend_for(e->copies[0])->host_memory &&
+           yk_device_equal(yk__device_of(e->copies[0]), yk__device_of(s->on_device->record));
 }
 
 /* Whether a gradient that was divided was not finite: waits for the devices, once. */
@@ -373,6 +476,13 @@ yk_status yk_grad_scaler_step(yk_grad_scaler *s, yk_optimizer *o, bool *skipped)
         status = unscale(s, e);
     if (!status && !e->has_grads)
         status = yk__fail(YK_ERR_STATE, "grad_scaler_step: no parameter of the optimizer has a gradient");
+    if (!status && !skipped && !s->others.agree && !e->found_known && stays_on_device(s, e)) {
+        const yk_tensor *copy = e->copies[0];
+        status = yk__optimizer_step_skipping(o, yk__device_of(copy), &((const yk__scale_state *)copy->data)->found);
+        if (!status)
+            e->stage = STEPPED;
+        return status;
+    }
     if (!status)
         status = read_found(e);
     bool found = !status && e->found;
@@ -391,6 +501,60 @@ yk_status yk_grad_scaler_step(yk_grad_scaler *s, yk_optimizer *o, bool *skipped)
     return YK_OK;
 }
 
+/* What the optimizers' copies of the record have found goes to the record; the host learns of it when it asks. */
+static yk_status update_on_device(yk_grad_scaler *s)
+{
+    yk_tensor *record = s->on_device->record;
+    const yk__scaling p = scaling_of(s);
+    yk__view all = {.data = (char *)record->data + offsetof(yk__scale_state, found), .dtype = YK_I32};
+    yk_status status = graph_join(s, yk__device_of(record));
+    for (int i = 0; i < s->count && !status; i++) {
+        yk__view one = {.data = (char *)s->entries[i].copies[0]->data + offsetof(yk__scale_state, found),
+                        .dtype = YK_I32};
+        status = YK__SLOT(record, binary, YK__MAXIMUM, &all, &all, &one, 0);
+    }
+    yk__bump_version(record);
+    if (!status)
+        status = YK__SLOT(record, scale_update, &p, record->data);
+    if (status)
+        return status;
+    s->on_device->unread = true;
+    graph_notes *notes = yk__graph_current() ? yk__graph_notes(yk__graph_current(), s) : NULL;
+    if (notes)
+        notes->recording = false;
+    forget(s);
+    return YK_OK;
+}
+
+static yk_status update_from_host(yk_grad_scaler *s)
+{
+    bool found = false;
+    yk_status status = read_state(s, &s->state);
+    for (int i = 0; i < s->count && !status; i++) {
+        status = read_found(&s->entries[i]);
+        found |= s->entries[i].found;
+    }
+    const yk__scaling p = scaling_of(s);
+    yk_tensor *record = s->on_device->record;
+    if (!status) {
+        s->on_device->unread = false;
+        yk__bump_version(record);
+        status = found ? set_field(record, offsetof(yk__scale_state, found), YK_I32, 1) : YK_OK;
+    }
+    if (!status)
+        status = YK__SLOT(record, scale_update, &p, record->data);
+    if (status)
+        return status;
+    yk__scale_state next = {.scale = (float)s->state.scale, .growth_tracker = (int32_t)s->state.growth_tracker};
+    next.found = found;
+    yk__scale_next(&p, &next);
+    s->state.scale = next.scale;
+    s->state.growth_tracker = next.growth_tracker;
+    forget(s);
+    YK__ASSERT_SOUND(check_record(s));
+    return YK_OK;
+}
+
 yk_status yk_grad_scaler_update(yk_grad_scaler *s)
 {
     YK__LIVE(s);
@@ -398,39 +562,24 @@ yk_status yk_grad_scaler_update(yk_grad_scaler *s)
         return yk__fail(YK_ERR_ARGUMENT, "grad_scaler_update: the scaler is NULL");
     if (s->disabled)
         return YK_OK;
-    bool has_grads = false, found = false;
+    bool has_grads = false, on_device = true;
     for (int i = 0; i < s->count; i++) {
-        yk_status status = read_found(&s->entries[i]);
-        if (status)
-            return status;
         has_grads |= s->entries[i].has_grads;
-        found |= s->entries[i].found;
+        on_device &= !s->entries[i].found_known && stays_on_device(s, &s->entries[i]);
     }
     if (!has_grads)
         return yk__fail(YK_ERR_STATE, "grad_scaler_update: no gradients were looked at since the last update");
-    yk_grad_scaler_state *state = &s->state;
-    const yk__scaling p = {state->growth_factor, state->backoff_factor, state->growth_interval};
-    yk_tensor *record = s->on_device->record;
-    yk__bump_version(record);
-    yk_status status = found ? set_field(record, offsetof(yk__scale_state, found), YK_I32, 1) : YK_OK;
-    if (!status)
-        status = YK__SLOT(record, scale_update, &p, record->data);
-    if (status)
-        return status;
-    yk__scale_state next = {.scale = (float)state->scale, .growth_tracker = (int32_t)state->growth_tracker};
-    next.found = found;
-    yk__scale_next(&p, &next);
-    state->scale = next.scale;
-    state->growth_tracker = next.growth_tracker;
-    forget(s);
-    YK__ASSERT_SOUND(check_record(s));
-    return YK_OK;
+    return on_device ? update_on_device(s) : update_from_host(s);
 }
 
 yk_grad_scaler_state yk_grad_scaler_get_state(const yk_grad_scaler *s)
 {
     YK__LIVE(s);
-    return s ? s->state : (yk_grad_scaler_state){0};
+    YK__QUESTION;
+    yk_grad_scaler_state state = {0};
+    yk_status lost = s ? read_state(s, &state) : YK_OK; /* the scale as the host had it last */
+    (void)lost;
+    return state;
 }
 
 yk_status yk_grad_scaler_set_state(yk_grad_scaler *s, const yk_grad_scaler_state *state)
@@ -443,6 +592,7 @@ yk_status yk_grad_scaler_set_state(yk_grad_scaler *s, const yk_grad_scaler_state
         return status;
     s->state = *state;
     s->state.scale = (float)state->scale;
+    s->on_device->unread = false;
     return s->on_device->record ? set_record(s->on_device->record, &s->state) : YK_OK;
 }
 

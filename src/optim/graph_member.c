@@ -18,6 +18,7 @@ typedef struct noted_batch {
     int64_t count;
     int64_t *indices; /* in the group */
     uint64_t given;   /* hash of what the kernels were given */
+    bool skips;       /* the device may leave the step out */
 } noted_batch;
 
 typedef struct notes {
@@ -100,8 +101,10 @@ static void after(void *object, void *of)
         const noted_batch *b = &all->batches[i];
         yk__optim_group *group = &o->groups[b->group];
         group->device_steps[b->record].step++;
+        group->device_steps[b->record].unsure |= b->skips;
         for (int64_t n = 0; n < b->count; n++) {
             group->states[b->indices[n]].step++;
+            group->states[b->indices[n]].record = b->record + 1;
             yk__bump_version(yk_parameters_at(group->params, b->indices[n]));
         }
     }
@@ -125,7 +128,7 @@ yk_status yk__optimizer_graph_begin(yk_optimizer *o)
     return YK_ERR_MEMORY;
 }
 
-yk_status yk__optimizer_graph_note(const yk_optimizer *o, const yk__optim_group *group, int record)
+yk_status yk__optimizer_graph_note(const yk_optimizer *o, const yk__optim_group *group, int record, bool skips)
 {
     const yk_graph *g = yk__graph_current();
     notes *all = g ? yk__graph_notes(g, o) : NULL;
@@ -148,6 +151,7 @@ yk_status yk__optimizer_graph_note(const yk_optimizer *o, const yk__optim_group 
                                                .record = record,
                                                .count = batch->count,
                                                .indices = indices,
+                                               .skips = skips,
                                                .given = given(o, group, indices, batch->count)};
     return YK_OK;
 }

@@ -227,17 +227,78 @@ static yk_status settle_state(const yk__optim_kind *kind, const yk__optim_group 
     return YK_OK;
 }
 
+/* ---- steps that a device may have left out ---- */
+
+static yk_status settle_record(const yk__optim_group *group, int record)
+{
+    yk__device_step *there = &group->device_steps[record - 1];
+    yk_device device = there->memory->device;
+    yk__step_state state;
+    yk_status status = yk__backend_of(device)->download(device.index, &state, there->memory->data, sizeof(state));
+    if (status)
+        return status;
+    for (int64_t i = 0; i < group->count; i++) {
+        if (group->states[i].record == record)
+            group->states[i].step -= there->step - state.step;
+    }
+    there->step = state.step;
+    there->unsure = false;
+    return YK_OK;
+}
+
+yk_status yk__optimizer_settle(const yk_optimizer *o)
+{
+    yk_status status = YK_OK;
+    for (int g = 0; g < o->n_groups; g++) {
+        for (int r = 1; r <= o->groups[g].n_device_steps && !status; r++) {
+            if (o->groups[g].device_steps[r - 1].unsure)
+                status = settle_record(&o->groups[g], r);
+        }
+    }
+    return status;
+}
+
+/* Whether the pending parameters may be told apart by the host's numbers of steps: where one is unsure, all whose last
+ * step took the same record are pending, of one dtype and on one device. */
+static bool steps_are_sure(const yk_optimizer *o, const yk__optim_group *group)
+{
+    for (int r = 1; r <= group->n_device_steps; r++) {
+        const yk_tensor *leader = NULL;
+        if (!group->device_steps[r - 1].unsure)
+            continue;
+        for (int64_t i = 0; i < group->count; i++) {
+            const yk_tensor *x = yk_parameters_at(group->params, i);
+            if (group->states[i].record != r)
+                continue;
+            leader = leader ? leader : x;
+            if (!o->pending[i] || x->dtype != leader->dtype ||
+                !yk_device_equal(yk__device_of(x), yk__device_of(leader)))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Whether a step of parameter i can go with that of the first: the same number, that the device counts in one place
+ * where it may have left some out. */
+static bool goes_with(const yk__optim_group *group, int64_t i, int64_t first)
+{
+    const yk__optim_state *a = &group->states[i], *b = &group->states[first];
+    bool unsure = (a->record && group->device_steps[a->record - 1].unsure) ||
+                  (b->record && group->device_steps[b->record - 1].unsure);
+    return a->step == b->step && (!unsure || a->record == b->record);
+}
+
 /* Gathers what can go with the first pending parameter, at `first`, into the batch. */
 static yk_status gather(yk_optimizer *o, yk__optim_group *group, int64_t first)
 {
     yk__optim_batch *batch = &o->batch;
     const yk_tensor *leader = yk_parameters_at(group->params, first);
-    int64_t step = group->states[first].step;
     batch->count = 0;
     for (int64_t i = first; i < group->count; i++) {
         yk_tensor *x = yk_parameters_at(group->params, i);
         yk__optim_state *state = &group->states[i];
-        if (!o->pending[i] || state->step != step || x->dtype != leader->dtype ||
+        if (!o->pending[i] || !goes_with(group, i, first) || x->dtype != leader->dtype ||
             !yk_device_equal(yk__device_of(x), yk__device_of(leader)))
             continue;
         int64_t n = batch->count;
@@ -289,12 +350,21 @@ yk_status yk__optimizer_set_device_step(yk__device_step *record, double lr, int6
     return status;
 }
 
-/* The record in the memory of `device` that stands, or is brought, at this step and at the group's rate. */
-static yk_status settle_device_step(yk__optim_group *group, yk_device device, int64_t step, yk__device_step **found)
+static bool stands_at(const yk__device_step *record, yk_device device, int64_t step)
 {
-    yk__device_step *record = NULL;
+    return record->step == step && yk_device_equal(record->memory->device, device);
+}
+
+/* The record in the memory of `device` that stands, or is brought, at this step and at the group's rate: `last`, that
+ * the batch's last step took (0: none), where that one does. */
+static yk_status settle_device_step(yk__optim_group *group, yk_device device, int64_t step, int last,
+                                    yk__device_step **found)
+{
+    yk__device_step *record = last ? &group->device_steps[last - 1] : NULL;
+    if (record && !stands_at(record, device, step))
+        record = NULL;
     for (int i = 0; i < group->n_device_steps && !record; i++)
-        if (group->device_steps[i].step == step && yk_device_equal(group->device_steps[i].memory->device, device))
+        if (!group->device_steps[i].unsure && stands_at(&group->device_steps[i], device, step))
             record = &group->device_steps[i];
     if (!record) {
         size_t count = (size_t)group->n_device_steps + 1;
@@ -313,23 +383,30 @@ static yk_status settle_device_step(yk__optim_group *group, yk_device device, in
 }
 
 /* Calls the slot for the batch, whose parameters have `step` - 1 steps behind them. */
-static yk_status call_slot(yk_optimizer *o, yk__optim_group *group, yk_device device, int64_t step)
+static yk_status call_slot(yk_optimizer *o, yk__optim_group *group, yk_device device, int64_t step, const int32_t *skip)
 {
     const yk__backend *backend = yk__backend_of(device);
     if (!o->steps_on_device)
-        return o->kind->call(backend, device, group, step, NULL, &o->batch);
+        return o->kind->call(backend, device, group, step, NULL, NULL, &o->batch);
     yk__device_step *record = NULL;
-    yk_status status = backend->step_advance ? settle_device_step(group, device, step, &record)
+    int last = group->states[o->batch.indices[0]].record;
+    yk_status status = backend->step_advance ? settle_device_step(group, device, step, last, &record)
                                              : yk__slot_missing(device, "step_advance");
+    if (status)
+        return status;
+    int number = (int)(record - group->device_steps);
+    status = yk__optimizer_graph_note(o, group, number, skip != NULL);
     if (!status)
-        status = yk__optimizer_graph_note(o, group, (int)(record - group->device_steps));
+        status = o->kind->call(backend, device, group, step, record->memory->data, skip, &o->batch);
     if (!status)
-        status = o->kind->call(backend, device, group, step, record->memory->data, &o->batch);
-    if (!status)
-        status = backend->step_advance(device.index, record->memory->data, NULL);
-    if (!status && !yk__graph_records(device))
-        record->step++;
-    return status;
+        status = backend->step_advance(device.index, record->memory->data, skip);
+    if (status || yk__graph_records(device))
+        return status;
+    record->step++;
+    record->unsure |= skip != NULL;
+    for (int64_t n = 0; n < o->batch.count; n++)
+        group->states[o->batch.indices[n]].record = number + 1;
+    return YK_OK;
 }
 
 /* The batch's parameters that have master weights become what those are, rounded. */
@@ -345,20 +422,35 @@ static yk_status round_from_masters(const yk_optimizer *o, yk__optim_group *grou
     return status;
 }
 
-static yk_status group_step(yk_optimizer *o, yk__optim_group *group)
+static yk_status fail_devices(const yk__optim_group *group, int64_t i, yk_device device)
+{
+    char own[16], other[16];
+    return yk__fail(YK_ERR_DEVICE, "optimizer_step_unless: the tensor is on %s, but parameter %s is on %s",
+                    yk_device_format(device, other), yk_parameters_name(group->params, i),
+                    yk_device_format(yk__device_of(yk_parameters_at(group->params, i)), own));
+}
+
+static yk_status group_step(yk_optimizer *o, yk__optim_group *group, yk_device device, const int32_t *skip)
 {
     int64_t left = 0;
     for (int64_t i = 0; i < group->count; i++) {
         o->pending[i] = yk_grad(yk_parameters_at(group->params, i)) != NULL;
         left += o->pending[i];
     }
+    if (!steps_are_sure(o, group)) {
+        yk_status settled = yk__optimizer_settle(o);
+        if (settled)
+            return settled;
+    }
     for (int64_t first = 0; left > 0; first++) {
         if (!o->pending[first])
             continue;
         const yk_tensor *leader = yk_parameters_at(group->params, first);
         yk_status status = gather(o, group, first);
+        if (!status && skip && !yk_device_equal(yk__device_of(leader), device))
+            status = fail_devices(group, first, device);
         if (!status)
-            status = call_slot(o, group, yk__device_of(leader), group->states[first].step + 1);
+            status = call_slot(o, group, yk__device_of(leader), group->states[first].step + 1, skip);
         for (int64_t n = 0; n < o->batch.count; n++)
             yk_tensor_release(o->wide[n]);
         if (!status)
@@ -377,22 +469,46 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group)
     return YK_OK;
 }
 
-yk_status yk_optimizer_step(yk_optimizer *o)
+yk_status yk__optimizer_step_skipping(yk_optimizer *o, yk_device device, const int32_t *skip)
 {
-    YK__LIVE(o);
-    if (!o)
-        return yk__fail(YK_ERR_ARGUMENT, "optimizer_step: the optimizer is NULL");
     yk__progress_mark();
+    if (skip)
+        yk__optimizer_keep_steps_on_device(o);
     yk_status joined = yk__optimizer_graph_begin(o);
     if (joined)
         return joined;
     for (int g = 0; g < o->n_groups; g++) {
-        yk_status status = group_step(o, &o->groups[g]);
+        yk_status status = group_step(o, &o->groups[g], device, skip);
         if (status)
             return status;
     }
     YK__ASSERT_SOUND(yk__optimizer_check(o));
     return YK_OK;
+}
+
+yk_status yk_optimizer_step(yk_optimizer *o)
+{
+    YK__LIVE(o);
+    if (!o)
+        return yk__fail(YK_ERR_ARGUMENT, "optimizer_step: the optimizer is NULL");
+    return yk__optimizer_step_skipping(o, (yk_device){0}, NULL);
+}
+
+yk_status yk_optimizer_step_unless(yk_optimizer *o, yk_tensor *found)
+{
+    YK__LIVE(o);
+    YK__LIVE(found);
+    if (!o || !found)
+        return yk__error_code()
+                   ? yk__error_code()
+                   : yk__fail(YK_ERR_ARGUMENT, "optimizer_step_unless: the %s is NULL", o ? "tensor" : "optimizer");
+    if ((yk_dtype)found->dtype != YK_I32 || found->numel != 1) {
+        char shape[200];
+        return yk__fail((yk_dtype)found->dtype != YK_I32 ? YK_ERR_DTYPE : YK_ERR_SHAPE,
+                        "optimizer_step_unless: the tensor is %s of shape %s, expected one int32",
+                        yk_dtype_name((yk_dtype)found->dtype), yk_shape_format(found, shape, sizeof(shape)));
+    }
+    return yk__optimizer_step_skipping(o, yk__device_of(found), found->data);
 }
 
 void yk_optimizer_zero_grad(yk_optimizer *o)
@@ -448,7 +564,10 @@ yk_tensor *yk_optimizer_state(const yk_optimizer *o, const yk_tensor *parameter,
 {
     YK__LIVE(o);
     YK__LIVE(parameter);
+    YK__QUESTION;
     const yk__optim_state *state = o && parameter && name ? find_state(o, parameter) : NULL;
+    if (state && yk__optimizer_settle(o))
+        return NULL;
     for (int s = 0; state && state->step && s < YK__OPTIM_STATES; s++) {
         const char *own = yk__optim_state_name(o->kind, s);
         if (own && strcmp(own, name) == 0)
@@ -461,7 +580,10 @@ int64_t yk_optimizer_state_step(const yk_optimizer *o, const yk_tensor *paramete
 {
     YK__LIVE(o);
     YK__LIVE(parameter);
+    YK__QUESTION;
     const yk__optim_state *state = o && parameter ? find_state(o, parameter) : NULL;
+    if (state && yk__optimizer_settle(o))
+        return 0;
     return state ? state->step : 0;
 }
 

@@ -16,15 +16,26 @@ enum { YK__OPTIM_MASTER = 3, YK__OPTIM_STATES };
 
 /* What a parameter has besides its value. */
 typedef struct yk__optim_state {
-    int64_t step; /* how many steps have changed the parameter */
+    int64_t step; /* how many steps have changed the parameter: Note [Steps that the device leaves out] */
+    int record;   /* of the group's device_steps, from 1, the one that the last step took; 0: none */
     yk_tensor *tensors[YK__OPTIM_STATES];
 } yk__optim_state;
 
+/*
+ * Note [Steps that the device leaves out]
+ * yk_optimizer_step_unless queues a step that the device leaves out where it finds a number that is not 0, which the
+ * host does not wait for. The device's number of steps is right then, and the host counts each as taken: `unsure` is
+ * set in the record until yk__optimizer_settle has read it and taken back what was left out, from the record and from
+ * each parameter whose last step took it. Whoever needs the number settles first. Until then a batch of parameters
+ * takes the record that all of them took in the step before, or the numbers are settled: two that were left out another
+ * number of times may have the same number on the host.
+ */
 /* A rate and a step's number in a device's memory, and what stands there once everything queued is done. */
 typedef struct yk__device_step {
     yk__storage *memory; /* a yk__step_state */
     double lr;
     int64_t step;
+    bool unsure; /* steps may have been left out: `step` is the most that it can be */
 } yk__device_step;
 
 typedef struct yk__optim_group {
@@ -71,9 +82,9 @@ typedef struct yk__optim_kind {
     yk_status (*configure)(const struct yk__optim_kind *kind, const void *options, yk__optim_group *group);
     /* How many of the state's tensors these options need. */
     int (*states)(const yk__optim_group *group);
-    /* `step` counts from 1; `state` is the same and the rate in the device's memory, or NULL. */
+    /* `step` counts from 1; `state` is the same and the rate in the device's memory, or NULL; `skip` as in yk__sgd. */
     yk_status (*call)(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
-                      const yk__step_state *state, const yk__optim_batch *batch);
+                      const yk__step_state *state, const int32_t *skip, const yk__optim_batch *batch);
 } yk__optim_kind;
 
 /* Whether the optimizer keeps an f32 copy of x. */
@@ -121,7 +132,13 @@ void yk__optimizer_keep_steps_on_device(yk_optimizer *o);
 /* The step of an optimizer inside a function that is recorded and replayed: graph_member.c. begin tells the graph of
  * it, before anything else; each batch is noted, with the index of its record of the group's device_steps. */
 yk_status yk__optimizer_graph_begin(yk_optimizer *o);
-yk_status yk__optimizer_graph_note(const yk_optimizer *o, const yk__optim_group *group, int record);
+yk_status yk__optimizer_graph_note(const yk_optimizer *o, const yk__optim_group *group, int record, bool skips);
+/* yk_optimizer_step; where `skip` is there, a number in the memory of `device` that the parameters are on, yet the step
+ * is left out where that is not 0. */
+yk_status yk__optimizer_step_skipping(yk_optimizer *o, yk_device device, const int32_t *skip);
+/* Waits for the devices and takes back, on the host, the steps that they left out: Note [Steps that the device leaves
+ * out]. Nothing to do where there are none that could have been. */
+yk_status yk__optimizer_settle(const yk_optimizer *o);
 /* Writes the record's rate and step, where others stand there. (optimizer.c) */
 yk_status yk__optimizer_set_device_step(yk__device_step *record, double lr, int64_t step);
 /* A learning rate as it stands in options: a plain 0 is an error. */

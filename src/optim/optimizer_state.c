@@ -100,7 +100,7 @@ yk_state_dict *yk_optimizer_state_dict(const yk_optimizer *o)
         return NULL;
     }
     yk_state_dict *dict = yk__scope_check("optimizer_state_dict") ? yk__state_dict_new() : NULL;
-    yk_status status = dict ? YK_OK : yk__error_code();
+    yk_status status = dict ? yk__optimizer_settle(o) : yk__error_code();
     for (int g = 0; g < o->n_groups && !status; g++) {
         for (int64_t i = 0; i < o->groups[g].count && !status; i++)
             status = add_parameter(o, &o->groups[g], i, dict);
@@ -407,10 +407,13 @@ yk_status yk__optimizer_load_state(yk_optimizer *o, const yk_state_dict *dict, b
     if (found != o->n_groups)
         return yk__fail(YK_ERR_SHAPE, "%s: the optimizer has %d groups of parameters, but the state has %d",
                         o->kind->name, o->n_groups, found);
+    yk_status status = yk__optimizer_settle(o); /* the records stay, and are brought to the steps that are loaded */
+    if (status)
+        return status;
     yk__optim_group *groups = yk__calloc((size_t)o->n_groups, sizeof(*groups));
     if (!groups)
         return YK_ERR_MEMORY;
-    yk_status status = prepare(o, dict, adopt, groups);
+    status = prepare(o, dict, adopt, groups);
     if (!status)
         status = fill(o, dict, groups);
     for (int g = 0; g < o->n_groups; g++) {

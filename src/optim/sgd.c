@@ -34,13 +34,14 @@ static int states(const yk__optim_group *group)
 }
 
 static yk_status call(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
-                      const yk__step_state *state, const yk__optim_batch *batch)
+                      const yk__step_state *state, const int32_t *skip, const yk__optim_batch *batch)
 {
     if (!backend->sgd)
         return yk__slot_missing(device, "sgd");
     yk__sgd p = group->options.sgd;
     p.lr = group->lr;
     p.state = state;
+    p.skip = skip;
     p.first = step == 1;
     return backend->sgd(device.index, &p, batch->count, batch->params, batch->grads,
                         p.momentum != 0 ? batch->states[0] : NULL);

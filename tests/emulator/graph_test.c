@@ -19,11 +19,29 @@ typedef struct job {
     yk_optimizer *optimizer;
     yk_schedule *schedule;
     yk_tensor *input, *target;
-    yk_tensor *loss; /* retained: of the last run, or the recording's */
-    bool reads;      /* the step waits for its loss */
+    yk_tensor *loss;        /* retained: of the last run, or the recording's */
+    yk_grad_scaler *scaler; /* f16 autocast and clipping by norm; NULL: f32 */
+    bool asks;              /* the host waits for what the scaler finds, and for the norm */
+    int skipped;            /* steps that were left out, where it asks */
+    bool reads;             /* the step waits for its loss */
     bool fails;
     int calls;
 } job;
+
+static yk_status scaled_step(job *j)
+{
+    double norm = 0;
+    bool skipped = false;
+    yk_status status = yk_grad_scaler_unscale(j->scaler, j->optimizer);
+    if (!status)
+        status = yk_clip_grad_norm(yk_module_parameters(j->net), 0.5, j->asks ? &norm : NULL);
+    if (!status)
+        status = yk_clip_grad_value(yk_module_parameters(j->net), 0.2);
+    if (!status)
+        status = yk_grad_scaler_step(j->scaler, j->optimizer, j->asks ? &skipped : NULL);
+    j->skipped += skipped;
+    return status ? status : yk_grad_scaler_update(j->scaler);
+}
 
 static yk_status step(void *user)
 {
@@ -32,15 +50,24 @@ static yk_status step(void *user)
     if (j->fails)
         return yk_set_error(YK_ERR_ARGUMENT, "the step fails");
     yk_optimizer_zero_grad(j->optimizer);
+    yk_autocast before = yk_autocast_begin(YK_CUDA, YK_F16, &(yk_autocast_options){.disabled = !j->scaler});
     yk_tensor *loss = yk_cross_entropy(yk_forward(j->net, j->input), j->target, NULL);
-    yk_status status = yk_backward(loss);
+    yk_autocast_end(before);
+    yk_status status = yk_backward(j->scaler ? yk_grad_scaler_scale(j->scaler, loss) : loss);
     if (!status)
-        status = yk_optimizer_step(j->optimizer);
+        status = j->scaler ? scaled_step(j) : yk_optimizer_step(j->optimizer);
     if (!status && j->reads)
         (void)yk_item(loss);
     yk_tensor_release(j->loss);
     j->loss = yk_tensor_retain(loss);
     return status;
+}
+
+/* The scale begins where f16 overflows, and comes there again and again. */
+static void scale(job *j)
+{
+    j->scaler = yk_grad_scaler_create(&(yk_grad_scaler_options){.init_scale = 0x1p24, .growth_interval = 3});
+    assert_non_null(j->scaler);
 }
 
 static job make(yk_device device, bool adam)
@@ -190,6 +217,214 @@ static void test_adam(void **state)
     replays_equal_steps(true);
 }
 
+/* f16, a scaler that leaves steps out, clipping, dropout and a schedule: 100 replayed steps, 100 that run as they are
+ * and 100 in which the host asks what was found have the same bits. */
+static void scaled_replays_equal_steps(bool adam, int count)
+{
+    yk_scope scope = yk_scope_begin();
+    float losses[STEPS];
+    job asking = make(gpu, adam);
+    scale(&asking);
+    asking.asks = true;
+    for (int i = 0; i < count; i++)
+        losses[i] = run(&asking, NULL, i);
+    job plain = make(gpu, adam);
+    scale(&plain);
+    for (int i = 0; i < count; i++)
+        assert_true(run(&plain, NULL, i) == losses[i]);
+    job replayed = make(gpu, adam);
+    scale(&replayed);
+    yk_graph *g = yk_graph_create(gpu, 0, step, &replayed);
+    for (int i = 0; i < count; i++) {
+        float loss = run(&replayed, g, i);
+        if (loss != losses[i])
+            fail_msg("step %d: the loss is %.9g, and %.9g as it is", i, (double)loss, (double)losses[i]);
+        if (i % 25 == 24)
+            disturb();
+        if (i % 20 == 19) { /* a question in between changes nothing */
+            assert_true(yk_grad_scaler_get_state(replayed.scaler).scale > 0);
+            yk_tensor *any = yk_parameters_at(yk_module_parameters(replayed.net), 1);
+            assert_true(yk_optimizer_state_step(replayed.optimizer, any) <= i + 1);
+        }
+    }
+    assert_int_equal(yk_graph_get_info(g).replays, count - WARM_UP);
+    assert_null(yk_graph_get_info(g).why_not);
+    assert_in_range(asking.skipped, count / 10, count / 2);
+    job *others[] = {&plain, &replayed};
+    yk_grad_scaler_state state = yk_grad_scaler_get_state(asking.scaler);
+    for (int k = 0; k < 2; k++) {
+        expect_same_parameters(&asking, others[k]);
+        yk_grad_scaler_state other = yk_grad_scaler_get_state(others[k]->scaler);
+        assert_true(other.scale == state.scale && other.growth_tracker == state.growth_tracker);
+        for (int64_t p = 0; p < yk_parameters_count(yk_module_parameters(plain.net)); p++) {
+            yk_tensor *x = yk_parameters_at(yk_module_parameters(others[k]->net), p);
+            assert_int_equal(yk_optimizer_state_step(others[k]->optimizer, x), count - asking.skipped);
+        }
+    }
+    yk_tensor_release(asking.loss);
+    yk_tensor_release(plain.loss);
+    yk_tensor_release(replayed.loss);
+    yk_scope_end(scope);
+    assert_null(yk__memory_check(gpu));
+}
+
+static void test_scaled_sgd(void **state)
+{
+    (void)state;
+    scaled_replays_equal_steps(false, STEPS / 4);
+}
+
+static void test_scaled_adam(void **state)
+{
+    (void)state;
+    scaled_replays_equal_steps(true, STEPS);
+}
+
+/* A recording that fails between the scaler's step and its update: the step runs as it is, once. */
+static void test_scaled_fails_in_recording(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    job plain = make(gpu, true), j = make(gpu, true);
+    scale(&plain);
+    scale(&j);
+    yk_graph *g = yk_graph_create(gpu, 2, step, &j);
+    for (int k = 0; k < 2; k++) {
+        job *of = k ? &j : &plain;
+        yk_manual_seed(11);
+        for (int i = 0; i < 5; i++) {
+            of->asks = i >= 2;
+            run(of, k ? g : NULL, i);
+        }
+    }
+    assert_int_equal(yk_graph_get_info(g).replays, 0);
+    assert_true(expect_says(yk_graph_get_info(g).why_not, "the host reads what the device computed"));
+    assert_int_equal(j.calls, 6);
+    expect_same_parameters(&plain, &j);
+    yk_tensor_release(plain.loss);
+    yk_tensor_release(j.loss);
+    yk_scope_end(scope);
+}
+
+/* Steps that are left out by a number of the program's own, of parameters that do not all have a gradient in each. */
+static void test_step_unless(void **state)
+{
+    (void)state;
+    enum { COUNT = 3, ROUNDS = 8 };
+    static const int skip[ROUNDS] = {0, 1, 0, 1, 1, 0, 0, 1}, has[ROUNDS] = {7, 7, 5, 7, 6, 7, 3, 7};
+    for (int variant = 0; variant < 4; variant++) {
+        const yk_device device = variant & 2 ? gpu : (yk_device){YK_CPU, 0};
+        yk_scope scope = yk_scope_begin();
+        float last[2][COUNT];
+        int64_t steps[2][COUNT];
+        for (int queued = 0; queued < 2; queued++) {
+            yk_parameters *params = yk_parameters_create();
+            yk_tensor *x[COUNT], *found = yk_zeros(0, NULL, &(yk_tensor_options){.device = device, .dtype = YK_I32});
+            for (int p = 0; p < COUNT; p++) {
+                char name[8];
+                snprintf(name, sizeof(name), "p%d", p);
+                x[p] = yk_full(YK_SHAPE(1), p + 1, &(yk_tensor_options){.device = device, .requires_grad = true});
+                expect_ok(yk_parameters_add(params, name, x[p]));
+            }
+            yk_optimizer *o = variant & 1 ? yk_adamw(params, &(yk_adam_options){.lr = 0.1})
+                                          : yk_sgd(params, &(yk_sgd_options){.lr = 0.1, .momentum = 0.5});
+            for (int r = 0; r < ROUNDS; r++) {
+                for (int p = 0; p < COUNT; p++)
+                    expect_ok(yk_set_grad(x[p], has[r] & 1 << p ? yk_full_like(x[p], r + p - 3) : NULL));
+                if (queued)
+                    expect_ok(yk_optimizer_step_unless(o, yk_fill_(found, skip[r])));
+                else if (!skip[r])
+                    expect_ok(yk_optimizer_step(o));
+            }
+            for (int p = 0; p < COUNT; p++) {
+                steps[queued][p] = yk_optimizer_state_step(o, x[p]);
+                last[queued][p] = (float)yk_item(x[p]);
+            }
+        }
+        for (int p = 0; p < COUNT; p++) {
+            assert_int_equal(steps[1][p], steps[0][p]);
+            assert_true(last[1][p] == last[0][p]);
+        }
+        assert_int_equal(steps[0][0], 4);
+        yk_scope_end(scope);
+    }
+}
+
+/* The first step is left out: there is no state yet; and what is loaded after steps that were left out stands. */
+static void test_step_unless_state(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    job j = make(gpu, false);
+    yk_tensor *x = yk_parameters_at(yk_module_parameters(j.net), 0);
+    yk_tensor *found = yk_full(0, NULL, 1, &(yk_tensor_options){.device = gpu, .dtype = YK_I32});
+    load(&j, 0);
+    expect_ok(yk_backward(yk_cross_entropy(yk_forward(j.net, j.input), j.target, NULL)));
+    expect_ok(yk_optimizer_step_unless(j.optimizer, found));
+    assert_null(yk_optimizer_state(j.optimizer, x, "momentum_buffer"));
+    assert_int_equal(yk_state_dict_find(yk_optimizer_state_dict(j.optimizer), "state.0.weight.step"), -1);
+    yk_fill_(found, 0);
+    expect_ok(yk_optimizer_step_unless(j.optimizer, found));
+    yk_state_dict *saved = yk_optimizer_state_dict(j.optimizer);
+    assert_int_equal(yk_item_i64(yk_state_dict_get(saved, "state.0.weight.step")), 1);
+    yk_fill_(found, 1);
+    expect_ok(yk_optimizer_step_unless(j.optimizer, found));
+    expect_ok(yk_optimizer_load_state_dict(j.optimizer, saved));
+    expect_ok(yk_optimizer_step(j.optimizer));
+    assert_int_equal(yk_optimizer_state_step(j.optimizer, x), 2);
+    assert_non_null(yk_optimizer_state(j.optimizer, x, "momentum_buffer"));
+    const yk_tensor_options on_cpu = {.dtype = YK_I32};
+    assert_int_equal(yk_optimizer_step_unless(j.optimizer, yk_zeros(0, NULL, &on_cpu)), YK_ERR_DEVICE);
+    expect_error(YK_ERR_DEVICE, "the tensor is on cpu:0, but parameter 0.weight is on cuda:0");
+    assert_int_equal(yk_optimizer_step_unless(j.optimizer, j.input), YK_ERR_DTYPE);
+    expect_error(YK_ERR_DTYPE, "float32 of shape (4, 1, 3, 3), expected one int32");
+    yk_scope_end(scope);
+}
+
+/* Clipping on a GPU gives what it gives on the CPU, for gradients of several dtypes, and not a bit changes below the
+ * limit; with and without a question for the norm. */
+static void test_clip(void **state)
+{
+    (void)state;
+    enum { COUNT = 4, N = 5 };
+    static const yk_dtype dtypes[COUNT] = {YK_F32, YK_F64, YK_BF16, YK_F32};
+    static const double limits[] = {0, 0.3, 1e3};
+    for (int variant = 0; variant < 12; variant++) {
+        yk_scope scope = yk_scope_begin();
+        double got[2][COUNT][N], norm[2] = {0};
+        double limit = limits[variant % 3], bad = variant >= 9 ? NAN : 0;
+        bool asks = variant & 1;
+        for (int d = 0; d < 2; d++) {
+            const yk_device device = d ? gpu : (yk_device){YK_CPU, 0};
+            yk_parameters *params = yk_parameters_create();
+            for (int p = 0; p < COUNT; p++) {
+                char name[8];
+                double values[N];
+                for (int i = 0; i < N; i++)
+                    values[i] = sin(p * N + i + 1) + (p == 1 && i == 2 ? bad : 0);
+                snprintf(name, sizeof(name), "p%d", p);
+                yk_tensor *grad =
+                    yk_cast(yk_from_data(values, YK_SHAPE(N), &(yk_tensor_options){.dtype = YK_F64}), dtypes[p]);
+                yk_tensor *x = yk_zeros(
+                    YK_SHAPE(N), &(yk_tensor_options){.dtype = dtypes[p], .device = device, .requires_grad = true});
+                expect_ok(yk_set_grad(x, yk_to(grad, device)));
+                expect_ok(yk_parameters_add(params, name, x));
+            }
+            expect_ok(yk_clip_grad_norm(params, limit, asks ? &norm[d] : NULL));
+            for (int p = 0; p < COUNT; p++)
+                expect_ok(yk_tensor_read(yk_cast(yk_grad(yk_parameters_at(params, p)), YK_F64), got[d][p],
+                                         sizeof(got[d][p])));
+        }
+        expect_near(norm[1], norm[0], 1e-6, 0);
+        assert_true(!asks || bad != 0 || norm[0] > 1);
+        for (int p = 0; p < COUNT; p++) {
+            for (int i = 0; i < N; i++)
+                expect_near(got[1][p][i], got[0][p][i], limit == 1e3 ? 0 : dtypes[p] == YK_BF16 ? 1e-2 : 1e-6, 0);
+        }
+        yk_scope_end(scope);
+    }
+}
+
 /* What waits for the device runs as it is, as long as it does. */
 static void test_not_recorded(void **state)
 {
@@ -303,8 +538,12 @@ int main(void)
 {
     if (!use_emulator())
         return 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sgd),           cmocka_unit_test(test_adam),
-                                       cmocka_unit_test(test_not_recorded),  cmocka_unit_test(test_fails_in_recording),
-                                       cmocka_unit_test(test_recorded_anew), cmocka_unit_test(test_cpu_and_errors)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scaled_sgd),    cmocka_unit_test(test_clip),
+        cmocka_unit_test(test_scaled_adam),   cmocka_unit_test(test_scaled_fails_in_recording),
+        cmocka_unit_test(test_step_unless),   cmocka_unit_test(test_step_unless_state),
+        cmocka_unit_test(test_sgd),           cmocka_unit_test(test_adam),
+        cmocka_unit_test(test_not_recorded),  cmocka_unit_test(test_fails_in_recording),
+        cmocka_unit_test(test_recorded_anew), cmocka_unit_test(test_cpu_and_errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
