@@ -1,5 +1,6 @@
 #!/bin/bash
-# gpu_check.sh - scripts/gpu-check makes a bundle, and DIR/run carries it out: here without a driver, and on the emulator.
+# gpu_check.sh - scripts/gpu-check makes a bundle, and DIR/run carries it out: here without a driver, and on the bundle's
+# emulator, where cases hang, die or find something, and tools and libraries are missing.
 sources=$PWD
 . tests/support/tap.bash
 build=${YOKE%/*}
@@ -21,13 +22,16 @@ fi
 BUILD=$build "$sources/scripts/gpu-check" --bundle "$work/bundle" > out 2> err
 ok "gpu-check --bundle" [ $? = 0 ]
 ok "at most 60 MB" [ "$(du -sb bundle | cut -f1)" -le 60000000 ]
-for file in run gpu_cases yoke-cuda.so sources.tar.gz about; do
+for file in run peer.py peer_step.py yoke gpu_cases yoke-cuda.so emulator/yoke-cuda.so lib/c/libc.so.6.gz sources.tar.gz about; do
     ok "the bundle has $file" [ -s "bundle/$file" ]
 done
 BUILD=$build "$sources/scripts/gpu-check" --bundle "$work/bundle" > out 2> err
 ok "a folder that is not empty is refused" [ $? = 1 ]
 "$sources/scripts/gpu-check" > out 2> err
 ok "usage" [ $? = 2 ]
+bundle/run --parts smoke,speed > out 2> err
+ok "an unknown part" [ $? = 2 ]
+says err "no part 'speed'"
 
 if ldconfig -p | grep -q libcuda.so.1; then
     skip "no driver" "there is one here"
@@ -43,21 +47,89 @@ r = json.load(open("report/gpu-report.json"))
 assert r["versions"]["driver, CUDA"] == "not here" and r["cases"] == [], r'
 fi
 
-export YOKE_BACKEND_PATH=$build/emulator
-bundle/run --small --report emulated > out 2> err
-ok "on the emulator: exit code 0" [ $? = 0 ]
-ok "every case passed" "$python" -c '
+# check NAME CODE: what the emulated run of this name ended with, and its report, on which the expression on stdin holds.
+check()
+{
+    ok "$1: exit code $2" [ "$code" = "$2" ]
+    ok "$1: the report" "$python" -c '
+import json, sys
+r = json.load(open(sys.argv[1] + "/gpu-report.json"))
+parts = {p["part"]: p for p in r["parts"]}
+cases = {c["case"]: c for c in r["cases"]}
+assert eval("(" + sys.stdin.read() + ")"), str(r)[:4000]' "$1"
+}
+
+emulate()
+{
+    local name=$1 folder=$2
+    shift 2
+    "$folder/run" --emulator --jobs 2 --report "$name" "$@" > out 2> err
+    code=$?
+}
+
+# The tool that is not here: memcheck does not work, racecheck finds something. And what says which GPU there is.
+mkdir tools
+printf '#!/bin/sh\ncase $2 in memcheck) echo "Device not supported"; exit 1;; *) echo "a race"; exit 9;; esac\n' \
+    > tools/compute-sanitizer
+printf '#!/bin/sh\necho "NVIDIA Emulated, 580.95, 1024 MiB"\n' > tools/nvidia-smi
+
+# PyTorch takes its time to load: it takes part where a Python that has it is named.
+printf '#!/bin/sh\nexec "%s" -S "$@"\n' "$python" > tools/plain
+chmod +x tools/*
+peer=${YOKE_PEER_PYTHON:-$work/tools/plain}
+PATH=$work/tools:$PATH emulate whole bundle --python "$peer"
+check whole 1 <<< 'all(c["passed"] and c["compared"] > 0 for c in r["cases"]) and len(cases) > 30
+    and all(p["failed"] == 0 and p["passed"] > 0 for n, p in parts.items() if n[:6] not in ("comput", "parity"))
+    and list(parts) == ["smoke", "every slot against the CPU", "every slot against the emulator",
+                        "gradients against finite differences", "two logical devices", "two processes on one GPU",
+                        "parity with float64, next to PyTorch", "recorded steps against steps as they are",
+                        "compute-sanitizer", "steps next to PyTorch", "rates of slots"]
+    and all(c["code"] == (1 if c["tool"] == "memcheck" else 9) for c in r["compute-sanitizer"])
+    and parts["compute-sanitizer"]["failed"] == parts["compute-sanitizer"]["not run"] > 2
+    and r["ddp"]["passed"] and r["steps"][0]["recorded"] and r["versions"]["GPUs"][0].startswith("NVIDIA Emulated")
+    and len(r["benchmarks"]) > 8 and not any("error" in b for b in r["benchmarks"]) and r["targets"] == []' > whole.txt
+cat whole.txt
+says whole/gpu-report.txt "NOT RUN memcheck Device not supported"
+says whole/gpu-report.txt "FAILED racecheck a race"
+if "$peer" -c 'import torch' 2> /dev/null; then
+    ok "next to PyTorch" "$python" -c '
 import json
-r = json.load(open("emulated/gpu-report.json"))
-assert len(r["cases"]) > 50 and all(c["passed"] and c["compared"] > 0 for c in r["cases"]), r'
-ok "every benchmark can be carried out" "$python" -c '
-import json
-r = json.load(open("emulated/gpu-report.json"))
-assert len(r["benchmarks"]) > 40 and not any("error" in b for b in r["benchmarks"]), r'
-YOKE_EMULATOR_MEMORY=1 bundle/run --small --report broken > out 2> err
-ok "a GPU of 1 MiB: exit code 1" [ $? = 1 ]
-says out "out of memory"
-bundle/run --small --seconds 0.5 --report short > out 2> err
-ok "no time: exit code 1" [ $? = 1 ]
-says out "NOT RUN"
+r = json.load(open("whole/gpu-report.json"))
+assert len(r["parity"]) == 4 and all(p["passed"] for p in r["parity"]), r
+assert [s["who"] for s in r["steps"]][2:] == ["PyTorch, eager", "PyTorch, compiled"], r'
+else
+    says whole/gpu-report.txt "NOT RUN there is no PyTorch here"
+    ok "without PyTorch the versions say so" grep -qE '^torch +not here: .*No module' whole/gpu-report.txt
+fi
+
+# One case hangs, one dies by a signal, one says nothing: those behind them run, and the report says which.
+cp -al bundle broken
+rm broken/gpu_cases
+cat > broken/gpu_cases << END
+#!/bin/sh
+case "\$*" in
+"run memory round_trip") sleep 60 ;;
+"run memory order_of_reuse") kill -SEGV \$\$ ;;
+"run record sgd") exit 0 ;;
+esac
+exec "$work/bundle/gpu_cases" "\$@"
+END
+chmod +x broken/gpu_cases
+emulate faults broken --parts smoke,recorded,rates --case-seconds 1
+check faults 1 <<< 'cases["memory round_trip"]["text"] == "no result: ran too long"
+    and cases["memory order_of_reuse"]["text"] == "no result: ended by signal 11 (SIGSEGV)"
+    and cases["fill all"]["passed"] and cases["record sgd"]["text"] == "no result: exit code 0"
+    and parts["rates of slots"]["failed"] == 0 and parts["rates of slots"]["passed"] > 8'
+
+# A machine without the libraries, and programs that its C library is too old for.
+YOKE_EMULATOR_LIBRARIES='' emulate bare bundle --parts smoke,slots,rates --own-c-library
+check bare 0 <<< 'r["own C library"]
+    and all("gemm: 0 by library, 2 by own kernel" in b["libraries"] for b in r["benchmarks"] if b["bench"][:4] == "gemm")'
+YOKE_EMULATOR_MEMORY=1 emulate small bundle --parts smoke,rates
+check small 1 <<< '"out of memory" in cases["memory round_trip"]["text"]'
+emulate late bundle --seconds 1
+check late 1 <<< 'sum(p["not run"] for p in r["parts"]) > 10 and len(r["parts"]) == 11'
+printf '#!/bin/sh\nexit 127\n' > broken/gpu_cases
+emulate dead broken
+check dead 1 <<< '"do not run here: exit code 127" in r["verdict"] and r["cases"] == []'
 finish

@@ -9,8 +9,10 @@
 
 typedef struct slot_report {
     bool failed;
-    long compared;  /* elements */
-    double worst;   /* distance in units of the last place, of the results that need not be equal to the bit */
+    long compared; /* elements */
+    double worst;  /* distance in units of the last place, of the results that need not be equal to the bit */
+    unsigned long long
+        digest;     /* of all the GPU's results, to the bit: two GPUs, or a GPU and the emulator, compute alike */
     char text[900]; /* the first failure */
 } slot_report;
 

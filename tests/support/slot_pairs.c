@@ -137,6 +137,17 @@ static double ulps(double x, double y, yk_dtype dtype)
     return fabs(x - y) / ldexp(1, exponent - digits < least ? least : exponent - digits);
 }
 
+/* FNV-1a; of a NaN that it is one, whichever. */
+static void add_to_digest(slot_report *r, const char *got, size_t bytes, yk_dtype dtype)
+{
+    size_t size = yk_dtype_size(dtype);
+    for (size_t i = 0; i < bytes / size; i++) {
+        bool nan = yk_dtype_is_floating(dtype) && isnan(pair_value(got, dtype, i));
+        for (size_t k = 0; k < size; k++)
+            r->digest = (r->digest ^ (nan ? 0xFFu : (unsigned char)got[i * size + k])) * 1099511628211u;
+    }
+}
+
 /* All of the memory: the view's elements and what lies between them. `room` in units of the last place, 0: to the bit,
  * where any NaN is like another. */
 void pair_compare(slot_report *r, const char *what, const pair *p, double room)
@@ -147,6 +158,7 @@ void pair_compare(slot_report *r, const char *what, const pair *p, double room)
     size_t size = yk_dtype_size(dtype);
     char *got = malloc(p->bytes + 1);
     if (slot_done(r, "download", slot_gpu->download(0, got, p->gpu.data, p->bytes))) {
+        add_to_digest(r, got, p->bytes, dtype);
         for (size_t i = 0; i < p->bytes / size; i++) {
             r->compared++;
             if (memcmp(got + i * size, (char *)p->cpu.data + i * size, size) == 0)
@@ -200,6 +212,7 @@ void pair_compare_sums(slot_report *r, const char *what, const pair *p, double r
     char *got = malloc(p->bytes + 1);
     double greatest = 0;
     if (slot_done(r, "download", slot_gpu->download(0, got, p->gpu.data, p->bytes))) {
+        add_to_digest(r, got, p->bytes, dtype);
         for (size_t i = 0; i < count; i++) {
             double y = fabs(pair_value(p->cpu.data, dtype, i));
             greatest = y < 1e30 && y > greatest ? y : greatest; /* not what lies in gaps */

@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""What PyTorch does on this GPU, for a comparison: started by `run`, with bench/peer_step.py beside it.
+
+  peer.py parity MODEL --program GPU_CASES --folder DIR    the first step's loss and gradients, how far from float64
+  peer.py step --model MODEL --batch-size N --mode MODE    the time of a training step
+  peer.py version
+
+Each result is a line of JSON.
+"""
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import struct
+import subprocess
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [here, os.path.join(here, "..", "..", "bench")]
+import peer_step  # noqa: E402: it lies beside this file in a bundle, and in bench/ in the sources
+
+HEADS = 4  # as in gpu_parity.c
+NAMES = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
+# What an error is counted as at least, relative to the numbers: below it one is as good as another.
+FLOORS = {"fp32": 2.0**-22, "bf16": 2.0**-10}
+MOST_RATIO = 2.0
+
+
+class TransformerBlock(nn.Module):
+    """gpu_parity.c's block; its loss is the mean of the squares."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.fc, self.out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        n, l, d = x.shape
+        q, k, v = (t.reshape(n, l, HEADS, d // HEADS).transpose(1, 2) for t in self.qkv(self.ln1(x)).split(d, 2))
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(n, l, d)
+        x = x + self.proj(seen)
+        return x + self.out(F.gelu(self.fc(self.ln2(x))))
+
+
+def print_json(row):
+    print(json.dumps(row), flush=True)
+
+
+# ---- safetensors, by hand: the package may not be there ---------------------------------------------------------------
+def save(path, tensors):
+    header, at, parts = {}, 0, []
+    for name, x in tensors.items():
+        data = x.detach().cpu().contiguous().numpy().tobytes()
+        header[name] = {"dtype": NAMES[x.dtype], "shape": list(x.shape), "data_offsets": [at, at + len(data)]}
+        at += len(data)
+        parts.append(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
+
+
+def load(path):
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(size))
+        data = bytearray(file.read())
+    kinds = {name: dtype for dtype, name in NAMES.items()}
+    tensors = {}
+    for name, about in header.items():
+        if name == "__metadata__":
+            continue
+        dtype, (begin, end) = kinds[about["dtype"]], about["data_offsets"]
+        tensors[name] = torch.frombuffer(data[begin:end], dtype=dtype).reshape(about["shape"])
+    return tensors
+
+
+# ---- how far from float64 ----------------------------------------------------------------------------------------------
+def without_tf32():
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def problem(model, small):
+    """The network in float32 and its input and target."""
+    torch.manual_seed(3)
+    if model == "block":
+        width, shape = (16, (2, 5, 16)) if small else (256, (4, 128, 256))
+        return TransformerBlock(width), torch.randn(shape), torch.zeros(1, dtype=torch.int64)
+    size, batch = (28, 2) if model == "lenet" else (32 if small else 64, 2 if small else 16)
+    net, channels = peer_step.build(model, size, 10)
+    return net, torch.randn(batch, channels, size, size), torch.randint(0, 10, (batch,))
+
+
+def gradients(net, x, y, precision):
+    """The loss and the gradients by name."""
+    net.zero_grad()
+    lower = torch.autocast(x.device.type, torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
+    with lower:
+        out = net(x)
+        loss = out.to(next(net.parameters()).dtype).square().mean() if isinstance(net, TransformerBlock) else (
+            F.cross_entropy(out, y))
+    loss.backward()
+    found = {name: p.grad for name, p in net.named_parameters()}
+    found["loss"] = loss
+    return {name: t.detach().double().cpu() for name, t in found.items()}
+
+
+def apart(found, exact):
+    """||found - exact|| / ||exact|| of each tensor; infinite where one is missing or not finite."""
+    errors = {}
+    for name, want in exact.items():
+        got = found.get(name)
+        if got is None or got.numel() != want.numel() or not torch.isfinite(got).all():
+            errors[name] = float("inf")
+        else:
+            errors[name] = ((got.reshape(want.shape) - want).norm() / max(want.norm().item(), 1e-300)).item()
+    return errors
+
+
+def parity(args):
+    without_tf32()
+    net, x, y = problem(args.model, args.small)
+    start = os.path.join(args.folder, args.model + ".start.safetensors")
+    save(start, {**{k: v for k, v in net.state_dict().items() if v.dtype.is_floating_point}, "input": x, "target": y})
+    state = {k: v.clone() for k, v in net.state_dict().items()}
+    exact = gradients(net.double(), x.double(), y, "f64")
+    failed = 0
+    for precision in args.precisions.split(","):
+        net.float().load_state_dict(state)
+        net.to(args.device)
+        theirs = apart(gradients(net, x.to(args.device), y.to(args.device), precision), exact)
+        net.cpu()
+        path = os.path.join(args.folder, "%s.%s.safetensors" % (args.model, precision))
+        command = args.program.split("\n") + ["parity", args.model, precision, args.yoke_device, start, path]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=args.seconds)
+        row = {"parity": args.model, "precision": precision, "tensors": len(exact), "torch": torch.__version__,
+               "floor": FLOORS[precision], "allowed": MOST_RATIO}
+        if said.returncode:
+            row.update(passed=False, text="yoke failed: %s" % (said.stderr.strip()[-500:] or said.returncode))
+        else:
+            ours = apart({k: v.double() for k, v in load(path).items()}, exact)
+            ratios = {k: ours[k] / max(theirs[k], FLOORS[precision]) for k in exact}
+            worst = max(ratios, key=ratios.get)
+            row.update(worst=worst, yoke=ours[worst], pytorch=theirs[worst], ratio=ratios[worst],
+                       passed=ratios[worst] <= MOST_RATIO, loss={"yoke": ours["loss"], "pytorch": theirs["loss"]},
+                       median_ratio=statistics.median(ratios.values()),
+                       text="%s: yoke %.3g from float64, PyTorch %.3g" % (worst, ours[worst], theirs[worst]))
+        failed += not row["passed"]
+        print_json(row)
+    return 1 if failed else 0
+
+
+# ---- a step's time -----------------------------------------------------------------------------------------------------
+def wait(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def step_time(args):
+    """peer_step.measure on a GPU: by rounds, each of which ends with a wait."""
+    cuda = args.device == "cuda"
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = args.mode != "eager"
+    if args.tf32:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    else:
+        without_tf32()
+    size = args.image_size or (28 if args.model in ("lenet", "mlp") else 32)
+    net, channels = peer_step.build(args.model, size, 10)
+    layout = torch.channels_last if args.channels_last else torch.contiguous_format
+    net = net.to(args.device).to(memory_format=layout)
+    x = torch.randn(args.batch_size, channels, size, size, device=args.device).contiguous(memory_format=layout)
+    y = torch.randint(0, 10, (args.batch_size,), device=args.device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9, weight_decay=1e-5)
+    loss_fn = nn.CrossEntropyLoss()
+    called = net
+    if args.mode == "compiled":
+        how = {"backend": args.compile_backend} if args.compile_backend else {"mode": "max-autotune"}
+        called = torch.compile(net, **how)
+
+    def step():
+        sgd.zero_grad()
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.precision == "bf16"):
+            loss = loss_fn(called(x), y)
+        loss.backward()
+        sgd.step()
+
+    def one_round(steps):
+        start = time.perf_counter()
+        for _ in range(steps):
+            step()
+        wait(args.device)
+        return (time.perf_counter() - start) / steps
+
+    first = one_round(3)
+    if args.prepare:
+        print_json({"prepared": args.model, "batch_size": args.batch_size, "seconds": 3 * first})
+        return 0
+    once = one_round(2)
+    steps = max(10, min(100000, int(args.seconds / once)))
+    each = max(1, min(int(0.02 / once), (steps + 4) // 5))
+    if cuda:
+        torch.cuda.empty_cache()  # of what trying kernels took
+        torch.cuda.reset_peak_memory_stats()
+    one_round(steps // 10 + 1)
+    rounds = [one_round(each) for _ in range((steps + each - 1) // each)]
+    host = []
+    for _ in range(21):
+        start = time.perf_counter()
+        step()
+        host.append(time.perf_counter() - start)
+        wait(args.device)
+    median = statistics.median(rounds)
+    print_json({"peer": "PyTorch " + torch.__version__, "model": args.model, "batch_size": args.batch_size,
+                "mode": args.mode, "precision": args.precision, "tf32": args.tf32,
+                "channels_last": args.channels_last, "step_ms_median": round(median * 1e3, 4),
+                "images_per_second": round(args.batch_size / median, 1),
+                "host_us_median": round(statistics.median(host) * 1e6, 1), "first_seconds": round(3 * first, 1),
+                "peak_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20, 1) if cuda else None,
+                "peak_reserved_mb": round(torch.cuda.max_memory_reserved() / 2**20, 1) if cuda else None})
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("version")
+    a = verbs.add_parser("parity")
+    a.add_argument("model")
+    a.add_argument("--program", required=True, help="gpu_cases; its first arguments, if any, behind line ends")
+    a.add_argument("--folder", required=True)
+    a.add_argument("--precisions", default="fp32,bf16")
+    a.add_argument("--yoke-device", default="cuda:0")
+    a.add_argument("--seconds", type=float, default=60)
+    a.add_argument("--small", action="store_true")
+    b = verbs.add_parser("step")
+    b.add_argument("--model", default="resnet18-cifar")
+    b.add_argument("--batch-size", type=int, default=32)
+    b.add_argument("--image-size", type=int, default=0)
+    b.add_argument("--mode", choices=["eager", "compiled"], default="eager")
+    b.add_argument("--compile-backend", default="", help="default: Inductor with max-autotune")
+    b.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    b.add_argument("--tf32", action="store_true")
+    b.add_argument("--channels-last", action="store_true")
+    b.add_argument("--prepare", action="store_true", help="compile, and leave it in the cache")
+    b.add_argument("--seconds", type=float, default=3)
+    for one in (a, b):
+        one.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    args = parser.parse_args()
+    if args.verb == "version":
+        name = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no GPU"
+        print_json({"torch": torch.__version__, "cuda": torch.version.cuda, "gpu": name})
+        return 0
+    return parity(args) if args.verb == "parity" else step_time(args)
+
+
+sys.exit(main())
