@@ -1,46 +1,34 @@
 /*
- * dnn.cc - stand-ins of the calls of cuDNN that the backend makes. Tests only.
+ * dnn.cc - stand-ins of the calls of cuDNN that the backend makes: its backend API, by descriptors. Tests only.
  *
- * A convolution is computed from the manual's definition when the stream's turn comes. Refused is what the manual does
- * not have: operands of several types, a compute type that does not fit, an output of another shape, a filter in
- * another order of channels than the tensors, groups with channels last, strides that are not dense, a workspace other
- * than the algorithm's. The proposals begin with one that is not deterministic, and go on with one that is not
- * supported when it is carried out. The workspace is overwritten, as the library may do.
+ * A descriptor keeps the attributes that it is given, of the types and counts that the manual has for it, until it is
+ * finalised; then what must be there is looked for. Refused is what the manual does not have: an attribute of another
+ * kind of descriptor, a descriptor that is not finalised as a value, a change after finalising, a plan of a proposal
+ * that no heuristics made, pointers that are fewer than the graph's tensors, less aligned than it says, or of another
+ * device, a workspace that is not aligned. What the engines compute is in dnn_engines.cc.
+ *
+ * The heuristics of mode A propose all engines, the good one last, those of the fallback the good one.
  */
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <unistd.h>
+#include <vector>
 
-#define CUDA_NO_HALF // its name would hide variables of ours
-#include <cudnn.h>
-
-#include "base/philox.h"
-#include "device/convert.h"
-#include "tests/emulator/libraries.h"
+#include "tests/emulator/dnn.h"
 
 struct cudnnContext {
     int device;
     cudaStream_t stream;
 };
-struct cudnnTensorStruct {
-    cudnnDataType_t type;
-    int shape[4], stride[4];
-};
-struct cudnnFilterStruct {
-    cudnnDataType_t type;
-    cudnnTensorFormat_t format;
-    int shape[4];
-};
-struct cudnnConvolutionStruct {
-    int padding[2], stride[2], dilation[2], groups;
-    cudnnConvolutionMode_t mode;
-    cudnnDataType_t compute;
-    cudnnMathType_t math;
-};
 
 namespace
 {
 
-enum { WORKSPACE = 500, PROPOSALS = 3, REFUSED_LATE = 1, GOOD = 2 };
+using namespace dnn_emulation;
 
 cudnnStatus_t refuse(const char *call, const char *why)
 {
@@ -48,184 +36,275 @@ cudnnStatus_t refuse(const char *call, const char *why)
     return CUDNN_STATUS_BAD_PARAM;
 }
 
-size_t size_of(cudnnDataType_t type)
-{
-    return type == CUDNN_DATA_DOUBLE ? 8 : type == CUDNN_DATA_FLOAT ? 4 : 2;
-}
+/* ---- what there is ---- */
+struct rule {
+    cudnnBackendDescriptorType_t of;
+    cudnnBackendAttributeName_t name;
+    cudnnBackendAttributeType_t type;
+    int64_t least, most; /* elements; least 0: it need not be there */
+    int kind;            /* of descriptor, for a value that is one; else -1 */
+};
 
-double value(const void *memory, cudnnDataType_t type, int64_t i)
-{
-    switch (type) {
-    case CUDNN_DATA_DOUBLE: return static_cast<const double *>(memory)[i];
-    case CUDNN_DATA_HALF: return (double)yk__from_f16(static_cast<const uint16_t *>(memory)[i]);
-    case CUDNN_DATA_BFLOAT16: return (double)yk__from_bf16(static_cast<const uint16_t *>(memory)[i]);
-    default: return (double)static_cast<const float *>(memory)[i];
-    }
-}
-void put(void *memory, cudnnDataType_t type, int64_t i, double x)
-{
-    switch (type) {
-    case CUDNN_DATA_DOUBLE: static_cast<double *>(memory)[i] = x; break;
-    case CUDNN_DATA_HALF: static_cast<uint16_t *>(memory)[i] = yk__to_f16((float)x); break;
-    case CUDNN_DATA_BFLOAT16: static_cast<uint16_t *>(memory)[i] = yk__to_bf16((float)x); break;
-    default: static_cast<float *>(memory)[i] = (float)x; break;
-    }
-}
+#define TENSOR   CUDNN_BACKEND_TENSOR_DESCRIPTOR
+#define CONV     CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR
+#define FORWARD  CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
+#define INPUT    CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR
+#define WEIGHT   CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR
+#define POINT    CUDNN_BACKEND_POINTWISE_DESCRIPTOR
+#define POINT_OP CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR
+#define GRAPH    CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR
+#define HEUR     CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR
+#define CONFIG   CUDNN_BACKEND_ENGINECFG_DESCRIPTOR
+#define ENGINE   CUDNN_BACKEND_ENGINE_DESCRIPTOR
+#define PLAN     CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR
+#define PACK     CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR
+#define DESC     CUDNN_TYPE_BACKEND_DESCRIPTOR
+enum { ANY_OPERATION = -2, MOST_DIMENSIONS = 8 };
 
-bool is_last(const int *shape, const int *stride)
-{
-    int64_t wanted[] = {(int64_t)shape[1] * shape[2] * shape[3], 1, (int64_t)shape[3] * shape[1], shape[1]};
-    for (int d = 0; d < 4; d++)
-        if (stride[d] != wanted[d])
-            return false;
-    return true;
-}
-bool is_first(const int *shape, const int *stride)
-{
-    int64_t wanted[] = {(int64_t)shape[1] * shape[2] * shape[3], (int64_t)shape[2] * shape[3], shape[3], 1};
-    for (int d = 0; d < 4; d++)
-        if (stride[d] != wanted[d])
-            return false;
-    return true;
-}
+const rule rules[] = {
+    {TENSOR, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, 1, -1},
+    {TENSOR, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 1, -1},
+    {TENSOR, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 1, MOST_DIMENSIONS, -1},
+    {TENSOR, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 1, MOST_DIMENSIONS, -1},
+    {TENSOR, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, 1, -1},
+    {TENSOR, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 0, 1, -1},
+    {CONV, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, 1, -1},
+    {CONV, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 1, -1},
+    {CONV, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, 1, -1},
+    {CONV, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 1, 2, -1},
+    {CONV, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 1, 2, -1},
+    {CONV, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 1, 2, -1},
+    {CONV, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 1, 2, -1},
+    {FORWARD, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, DESC, 1, 1, CONV},
+    {FORWARD, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, DESC, 1, 1, TENSOR},
+    {FORWARD, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, DESC, 1, 1, TENSOR},
+    {FORWARD, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, DESC, 1, 1, TENSOR},
+    {FORWARD, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_TYPE_FLOAT, 1, 1, -1},
+    {FORWARD, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_TYPE_FLOAT, 1, 1, -1},
+    {INPUT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, DESC, 1, 1, CONV},
+    {INPUT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, DESC, 1, 1, TENSOR},
+    {INPUT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, DESC, 1, 1, TENSOR},
+    {INPUT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, DESC, 1, 1, TENSOR},
+    {INPUT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_TYPE_FLOAT, 1, 1, -1},
+    {INPUT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_TYPE_FLOAT, 1, 1, -1},
+    {WEIGHT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, DESC, 1, 1, CONV},
+    {WEIGHT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, DESC, 1, 1, TENSOR},
+    {WEIGHT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, DESC, 1, 1, TENSOR},
+    {WEIGHT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, DESC, 1, 1, TENSOR},
+    {WEIGHT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_TYPE_FLOAT, 1, 1, -1},
+    {WEIGHT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, CUDNN_TYPE_FLOAT, 1, 1, -1},
+    {POINT, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, 1, -1},
+    {POINT, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, 1, -1},
+    {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, DESC, 1, 1, POINT},
+    {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, DESC, 1, 1, TENSOR},
+    {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, DESC, 1, 1, TENSOR},
+    {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, DESC, 1, 1, TENSOR},
+    {GRAPH, CUDNN_ATTR_OPERATIONGRAPH_OPS, DESC, 1, 2, ANY_OPERATION},
+    {GRAPH, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, 1, -1},
+    {HEUR, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, DESC, 1, 1, GRAPH},
+    {HEUR, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, 1, -1},
+    {PLAN, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, 1, -1},
+    {PLAN, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, DESC, 1, 1, CONFIG},
+    {PACK, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 1, 4, -1},
+    {PACK, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 1, 4, -1},
+    {PACK, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, 1, -1},
+};
 
-/* Whether the manual has such a convolution; why not. */
-const char *check(const cudnnTensorStruct &x, const cudnnFilterStruct &w, const cudnnConvolutionStruct &p,
-                  const cudnnTensorStruct &out)
+const rule *rule_of(cudnnBackendDescriptorType_t of, cudnnBackendAttributeName_t name)
 {
-    bool last = w.format == CUDNN_TENSOR_NHWC, half = x.type == CUDNN_DATA_HALF || x.type == CUDNN_DATA_BFLOAT16;
-    if (x.type != w.type || x.type != out.type)
-        return "operands are of several types";
-    if (p.compute != (x.type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT))
-        return "no such type of computing";
-    if (half != (p.math == CUDNN_TENSOR_OP_MATH))
-        return "halves want the tensor cores, and the others may not round on them";
-    if (last ? !is_last(x.shape, x.stride) || !is_last(out.shape, out.stride)
-             : !is_first(x.shape, x.stride) || !is_first(out.shape, out.stride))
-        return "the tensors are not dense, or in another order of channels than the filter";
-    if (p.mode != CUDNN_CROSS_CORRELATION || p.groups < 1 || x.shape[1] != w.shape[1] * p.groups ||
-        w.shape[0] % p.groups || out.shape[1] != w.shape[0] || out.shape[0] != x.shape[0])
-        return "the channels do not fit together";
-    for (int d = 0; d < 2; d++)
-        if (out.shape[2 + d] !=
-            (x.shape[2 + d] + 2 * p.padding[d] - p.dilation[d] * (w.shape[2 + d] - 1) - 1) / p.stride[d] + 1)
-            return "the output has another shape";
+    for (const rule &r : rules)
+        if (r.of == of && r.name == name)
+            return &r;
     return nullptr;
 }
 
-int64_t extent(const cudnnTensorStruct &t)
+size_t size_of(cudnnBackendAttributeType_t type)
 {
-    return (int64_t)t.shape[0] * t.shape[1] * t.shape[2] * t.shape[3] * (int64_t)size_of(t.type);
+    switch (type) {
+    case CUDNN_TYPE_BOOLEAN: return sizeof(bool);
+    case CUDNN_TYPE_INT64: return sizeof(int64_t);
+    case CUDNN_TYPE_FLOAT: return sizeof(float);
+    case CUDNN_TYPE_DOUBLE: return sizeof(double);
+    case CUDNN_TYPE_HANDLE:
+    case CUDNN_TYPE_VOID_PTR: return sizeof(void *);
+    default: return sizeof(int); // an enumeration
+    }
 }
 
-/* Of the three operands, the one that `made` numbers is the sum of products of the others. */
-struct convolution {
-    cudnnTensorStruct x, out;
-    cudnnFilterStruct w;
-    cudnnConvolutionStruct p;
-    const void *memory[3], *workspace; /* x, w, out */
-    int made, device;
-
-    int64_t filter_at(int o, int c, int ky, int kx) const
+/* What a descriptor says; the library keeps it as long as another needs it. */
+struct content {
+    cudnnBackendDescriptorType_t type;
+    bool finalized = false;
+    std::map<int, std::vector<unsigned char>> values;
+    std::map<int, std::vector<std::shared_ptr<content>>> descriptors;
+    graph g;                                           // GRAPH, and what is made of one
+    engine e = ENGINES;                                // CONFIG, ENGINE, PLAN
+    std::vector<engine> proposed;                      // HEUR
+    template <typename T> const T *all(int name) const // NULL: it was not set
     {
-        const int *s = w.shape;
-        return w.format == CUDNN_TENSOR_NHWC ? (((int64_t)o * s[2] + ky) * s[3] + kx) * s[1] + c
-                                             : (((int64_t)o * s[1] + c) * s[2] + ky) * s[3] + kx;
+        auto found = values.find(name);
+        return found == values.end() ? nullptr : reinterpret_cast<const T *>(found->second.data());
     }
-    static int64_t at(const cudnnTensorStruct &t, int n, int c, int y, int z)
+    template <typename T> T value(int name) const
     {
-        return (int64_t)n * t.stride[0] + (int64_t)c * t.stride[1] + (int64_t)y * t.stride[2] +
-               (int64_t)z * t.stride[3];
+        return *all<T>(name);
     }
-    void run() const
+    template <typename T> size_t count(int name) const
     {
-        const char *call = "a convolution", *why = nullptr;
-        int64_t filter = (int64_t)w.shape[0] * w.shape[1] * w.shape[2] * w.shape[3];
-        const int64_t bytes[] = {extent(x), filter * (int64_t)size_of(w.type), extent(out)};
-        void *data[3];
-        for (int i = 0; i < 3; i++) {
-            data[i] = emulator::bytes_of(memory[i], (size_t)bytes[i], device, &why);
-            if (why)
-                return emulator::library_fault(call, why);
-        }
-        void *scratch = emulator::bytes_of(workspace, WORKSPACE, device, &why);
-        if (why)
-            return emulator::library_fault(call, why);
-        memset(scratch, 0xA5, WORKSPACE);
-        size_t count = (size_t)bytes[made] / size_of(x.type);
-        double *sums = new double[count]();
-        int each = w.shape[0] / p.groups;
-        for (int n = 0; n < out.shape[0]; n++)
-            for (int o = 0; o < out.shape[1]; o++)
-                for (int oy = 0; oy < out.shape[2]; oy++)
-                    for (int ox = 0; ox < out.shape[3]; ox++)
-                        for (int c = 0; c < w.shape[1]; c++)
-                            for (int ky = 0; ky < w.shape[2]; ky++)
-                                for (int kx = 0; kx < w.shape[3]; kx++) {
-                                    int y = oy * p.stride[0] - p.padding[0] + ky * p.dilation[0];
-                                    int z = ox * p.stride[1] - p.padding[1] + kx * p.dilation[1];
-                                    if (y < 0 || y >= x.shape[2] || z < 0 || z >= x.shape[3])
-                                        continue;
-                                    const int64_t places[] = {at(x, n, o / each * w.shape[1] + c, y, z),
-                                                              filter_at(o, c, ky, kx), at(out, n, o, oy, ox)};
-                                    int a = made == 0 ? 1 : 0, b = made == 2 ? 1 : 2;
-                                    sums[places[made]] +=
-                                        value(data[a], x.type, places[a]) * value(data[b], x.type, places[b]);
-                                }
-        for (size_t i = 0; i < count; i++)
-            put(data[made], x.type, (int64_t)i, sums[i]);
-        delete[] sums;
+        auto found = values.find(name);
+        return found == values.end() ? 0 : found->second.size() / sizeof(T);
+    }
+    const content &descriptor(int name, size_t i = 0) const
+    {
+        return *descriptors.at(name)[i];
     }
 };
+struct handle {
+    std::shared_ptr<content> of;
+};
 
-cudnnStatus_t queue(const char *call, cudnnHandle_t handle, const void *alpha, const cudnnTensorStruct *x,
-                    const void *x_data, const cudnnFilterStruct *w, const void *w_data, const cudnnConvolutionStruct *p,
-                    const cudnnTensorStruct *out, const void *out_data, int algorithm, void *workspace, size_t bytes,
-                    const void *beta, int made)
+std::mutex lock;
+std::set<handle *> alive;
+
+/* At the end of the process plans alone are left: they are kept for good. */
+struct leak_check {
+    ~leak_check()
+    {
+        for (handle *h : alive)
+            if (h->of->type != PLAN) {
+                fprintf(stderr, "emulator: cuDNN: a descriptor of kind %d was never destroyed\n", (int)h->of->type);
+                _exit(1);
+            }
+    }
+} leak_check;
+
+/* Under the lock. */
+content *content_of(cudnnBackendDescriptor_t d)
 {
-    const char *why = check(*x, *w, *p, *out);
-    bool wide = x->type == CUDNN_DATA_DOUBLE;
-    double scale = wide ? *static_cast<const double *>(alpha) : (double)*static_cast<const float *>(alpha);
-    double kept = wide ? *static_cast<const double *>(beta) : (double)*static_cast<const float *>(beta);
-    if (algorithm == REFUSED_LATE)
-        return CUDNN_STATUS_NOT_SUPPORTED;
-    if (!why && algorithm != GOOD)
-        why = "that algorithm is not deterministic, or none";
-    if (!why && (scale != 1 || kept != 0))
-        why = "alpha is 1 and beta 0, or the stand-in does not know it";
-    if (!why && (bytes < WORKSPACE || reinterpret_cast<uintptr_t>(workspace) % 16))
-        why = "the workspace is too small, or not aligned";
-    if (!why && handle->device != emulator::present_device())
-        why = "the handle is another device's";
-    if (why)
-        return refuse(call, why);
-    convolution c;
-    c.x = *x, c.w = *w, c.p = *p, c.out = *out, c.made = made, c.workspace = workspace;
-    c.memory[0] = x_data, c.memory[1] = w_data, c.memory[2] = out_data;
-    c.device = emulator::present_device();
-    return emulator::queue_library(call, handle->stream, [c] { c.run(); }) ? CUDNN_STATUS_SUCCESS
-                                                                           : CUDNN_STATUS_EXECUTION_FAILED;
+    handle *h = static_cast<handle *>(d);
+    return alive.count(h) ? h->of.get() : nullptr;
 }
 
-template <typename Result>
-cudnnStatus_t propose(const cudnnTensorStruct *x, const cudnnFilterStruct *w, const cudnnConvolutionStruct *p,
-                      const cudnnTensorStruct *out, int asked, int *count, Result *results)
+/* ---- graphs ---- */
+tensor tensor_of(const content &c)
 {
-    const char *why = check(*x, *w, *p, *out);
-    if (why)
-        return refuse("a question for algorithms", why);
-    *count = 0;
-    if (w->format == CUDNN_TENSOR_NHWC && p->groups > 1)
-        return CUDNN_STATUS_NOT_SUPPORTED;
-    for (int i = 0; i < PROPOSALS && i < asked; i++) {
-        memset(&results[i], 0, sizeof(results[i]));
-        results[i].algo = (decltype(results[i].algo))i;
-        results[i].status = CUDNN_STATUS_SUCCESS;
-        results[i].memory = WORKSPACE;
-        results[i].determinism = i ? CUDNN_DETERMINISTIC : CUDNN_NON_DETERMINISTIC;
-        *count = i + 1;
+    tensor t = {};
+    t.id = c.value<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
+    t.alignment = c.value<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
+    t.type = c.value<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
+    t.is_virtual = c.all<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL) && c.value<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL);
+    memcpy(t.shape, c.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS), sizeof(t.shape));
+    memcpy(t.stride, c.all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES), sizeof(t.stride));
+    return t;
+}
+
+struct convolution_names {
+    cudnnBackendDescriptorType_t of;
+    int conv, x, w, out, alpha, beta, made;
+};
+const convolution_names convolutions[] = {
+    {FORWARD, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 2},
+    {INPUT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, 0},
+    {WEIGHT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, 1},
+};
+const convolution_names *convolution_of(const content &c)
+{
+    for (const convolution_names &n : convolutions)
+        if (n.of == c.type)
+            return &n;
+    return nullptr;
+}
+
+double scale_of(const content &c, int name)
+{
+    return c.count<float>(name) == 1 ? (double)c.value<float>(name) : c.value<double>(name);
+}
+
+/* The graph of one convolution, and an addition behind it where there are two operations; why not. */
+const char *read_graph(const content &c, graph *g)
+{
+    const auto &operations = c.descriptors.at(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    const content &first = *operations[0];
+    const convolution_names *n = convolution_of(first);
+    if (!n)
+        return "the stand-in knows graphs that begin with a convolution";
+    *g = graph{};
+    const content &conv = first.descriptor(n->conv);
+    g->x = tensor_of(first.descriptor(n->x)), g->w = tensor_of(first.descriptor(n->w));
+    g->out = tensor_of(first.descriptor(n->out)), g->made = n->made;
+    memcpy(g->stride, conv.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES), sizeof(g->stride));
+    memcpy(g->padding, conv.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS), sizeof(g->padding));
+    memcpy(g->dilation, conv.all<int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS), sizeof(g->dilation));
+    g->groups = g->x.shape[1] / g->w.shape[1];
+    g->compute = conv.value<cudnnDataType_t>(CUDNN_ATTR_CONVOLUTION_COMP_TYPE);
+    if (scale_of(first, n->alpha) != 1 || scale_of(first, n->beta) != 0)
+        return "alpha is 1 and beta 0, or the stand-in does not know it";
+    if (g->x.is_virtual || g->w.is_virtual || g->out.is_virtual != (operations.size() == 2))
+        return "a tensor without memory is neither input nor output of a graph";
+    if (operations.size() == 2) {
+        const content &second = *operations[1];
+        if (second.type != POINT_OP)
+            return "the stand-in knows an addition behind a convolution";
+        const content &point = second.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+        if (&second.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_XDESC) != &first.descriptor(n->out) ||
+            point.value<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE) != CUDNN_POINTWISE_ADD ||
+            point.value<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC) != g->compute)
+            return "the second operation does not add to the first one's result, in its type";
+        g->has_bias = true;
+        g->sum = g->out;
+        g->bias = tensor_of(second.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_BDESC));
+        g->out = tensor_of(second.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
+        if (g->bias.is_virtual || g->out.is_virtual)
+            return "a tensor without memory is neither input nor output of a graph";
     }
-    return CUDNN_STATUS_SUCCESS;
+    std::set<int64_t> ids = {g->x.id, g->w.id, g->out.id};
+    if (g->has_bias)
+        ids.insert(g->bias.id), ids.insert(g->sum.id);
+    if (ids.size() != (g->has_bias ? 5u : 3u))
+        return "two tensors have one id";
+    return check(*g);
+}
+
+/* ---- finalising ---- */
+const char *finalize_tensor(const content &c)
+{
+    size_t dimensions = c.count<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
+    int64_t alignment = c.value<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
+    if (dimensions != 4 || c.count<int64_t>(CUDNN_ATTR_TENSOR_STRIDES) != dimensions)
+        return "a tensor of four dimensions and four strides is what the stand-in knows";
+    for (size_t d = 0; d < dimensions; d++)
+        if (c.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS)[d] < 1 || c.all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES)[d] < 1)
+            return "an empty tensor, or a stride that is not positive";
+    return alignment < 1 || alignment & (alignment - 1) ? "an alignment is a power of two" : nullptr;
+}
+
+const char *finalize_convolution(const content &c)
+{
+    const int lists[] = {CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS,
+                         CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_ATTR_CONVOLUTION_DILATIONS};
+    for (int name : lists)
+        if (c.count<int64_t>(name) != 2)
+            return "a list has another length than the spatial dimensions";
+    if (c.value<int64_t>(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) != 2 ||
+        c.value<cudnnConvolutionMode_t>(CUDNN_ATTR_CONVOLUTION_CONV_MODE) != CUDNN_CROSS_CORRELATION ||
+        memcmp(c.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS),
+               c.all<int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS), 2 * sizeof(int64_t)) != 0)
+        return "a cross-correlation over two dimensions with equal paddings is what the stand-in knows";
+    return nullptr;
+}
+
+const char *finalize_pack(const content &c)
+{
+    return c.count<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS) ==
+                   c.count<void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)
+               ? nullptr
+               : "there are as many ids as pointers";
 }
 
 // ---- the library's functions ----
@@ -237,98 +316,194 @@ const char *error_string(cudnnStatus_t)
 {
     return "the emulator's error of cuDNN";
 }
+void last_error(char *message, size_t size)
+{
+    snprintf(message, size, "the emulator keeps no message");
+}
 cudnnStatus_t create(cudnnHandle_t *made)
 {
     *made = new cudnnContext{emulator::present_device(), nullptr};
     return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t set_stream(cudnnHandle_t handle, cudaStream_t stream)
+cudnnStatus_t set_stream(cudnnHandle_t h, cudaStream_t stream)
 {
-    handle->stream = stream;
+    h->stream = stream;
     return CUDNN_STATUS_SUCCESS;
 }
-template <typename T> cudnnStatus_t make(T **made)
+
+cudnnStatus_t descriptor_create(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *made)
 {
-    *made = new T();
+    std::lock_guard<std::mutex> held(lock);
+    handle *h = new handle{std::make_shared<content>()};
+    h->of->type = type;
+    alive.insert(h);
+    *made = h;
     return CUDNN_STATUS_SUCCESS;
 }
-template <typename T> cudnnStatus_t destroy(T *gone)
+
+cudnnStatus_t descriptor_destroy(cudnnBackendDescriptor_t d)
 {
-    delete gone;
+    std::lock_guard<std::mutex> held(lock);
+    handle *h = static_cast<handle *>(d);
+    if (!alive.erase(h))
+        return refuse("cudnnBackendDestroyDescriptor", "there is no such descriptor");
+    delete h;
     return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t tensor_set(cudnnTensorDescriptor_t t, cudnnDataType_t type, int n, int c, int h, int w, int ns, int cs,
-                         int hs, int ws)
+
+cudnnStatus_t attribute_set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                            cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
-    if (n < 1 || c < 1 || h < 1 || w < 1)
-        return refuse("cudnnSetTensor4dDescriptorEx", "an empty tensor");
-    *t = cudnnTensorStruct{type, {n, c, h, w}, {ns, cs, hs, ws}};
+    const char *call = "cudnnBackendSetAttribute";
+    std::lock_guard<std::mutex> held(lock);
+    content *c = content_of(d);
+    if (!c || c->finalized)
+        return refuse(call, c ? "the descriptor is finalised" : "there is no such descriptor");
+    const rule *r = rule_of(c->type, name);
+    bool scale = r && r->type == CUDNN_TYPE_FLOAT && type == CUDNN_TYPE_DOUBLE; // alpha and beta may be either
+    if (!r || (type != r->type && !scale))
+        return refuse(call, r ? "the attribute has another type" : "the descriptor has no such attribute");
+    if (count < 1 || count > r->most || !values)
+        return refuse(call, "the attribute has another number of elements");
+    if (type != DESC) {
+        const unsigned char *bytes = static_cast<const unsigned char *>(values);
+        c->values[name].assign(bytes, bytes + (size_t)count * size_of(type));
+        return CUDNN_STATUS_SUCCESS;
+    }
+    std::vector<std::shared_ptr<content>> list;
+    for (int64_t i = 0; i < count; i++) {
+        cudnnBackendDescriptor_t value = static_cast<const cudnnBackendDescriptor_t *>(values)[i];
+        content *of = content_of(value);
+        if (!of || !of->finalized)
+            return refuse(call, "a descriptor that is a value is not there, or not finalised");
+        if (r->kind == ANY_OPERATION ? of->type != POINT_OP && !convolution_of(*of) : (int)of->type != r->kind)
+            return refuse(call, "a descriptor that is a value is of another kind");
+        list.push_back(static_cast<handle *>(value)->of);
+    }
+    c->descriptors[name] = list;
     return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t filter_set(cudnnFilterDescriptor_t f, cudnnDataType_t type, cudnnTensorFormat_t format, int k, int c,
-                         int h, int w)
+
+cudnnStatus_t finalize(cudnnBackendDescriptor_t d)
 {
-    *f = cudnnFilterStruct{type, format, {k, c, h, w}};
+    const char *call = "cudnnBackendFinalize", *why = nullptr;
+    std::lock_guard<std::mutex> held(lock);
+    content *c = content_of(d);
+    if (!c || c->finalized)
+        return refuse(call, c ? "it is finalised already" : "there is no such descriptor");
+    if (c->type == CONFIG || c->type == ENGINE)
+        return refuse(call, "the heuristics make these");
+    for (const rule &r : rules)
+        if (r.of == c->type && r.least && !c->values.count(r.name) && !c->descriptors.count(r.name))
+            return refuse(call, "an attribute that must be there is not");
+    switch (c->type) {
+    case TENSOR: why = finalize_tensor(*c); break;
+    case CONV: why = finalize_convolution(*c); break;
+    case PACK: why = finalize_pack(*c); break;
+    case GRAPH: why = read_graph(*c, &c->g); break;
+    case HEUR: {
+        c->g = c->descriptor(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH).g;
+        cudnnBackendHeurMode_t mode = c->value<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE);
+        for (int e = mode == CUDNN_HEUR_MODE_FALLBACK ? GOOD : 0; e < ENGINES; e++)
+            if (takes((engine)e, c->g))
+                c->proposed.push_back((engine)e);
+        break;
+    }
+    case PLAN:
+        c->g = c->descriptor(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).g;
+        c->e = c->descriptor(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).e;
+        if (c->e == NOT_MADE)
+            return CUDNN_STATUS_NOT_SUPPORTED;
+        break;
+    default: break;
+    }
+    if (why)
+        return refuse(call, why);
+    c->finalized = true;
     return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t conv_set(cudnnConvolutionDescriptor_t p, int pad_h, int pad_w, int stride_h, int stride_w, int dilation_h,
-                       int dilation_w, cudnnConvolutionMode_t mode, cudnnDataType_t compute)
+
+cudnnStatus_t attribute_get(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                            cudnnBackendAttributeType_t type, int64_t asked, int64_t *count, void *values)
 {
-    *p = cudnnConvolutionStruct{{pad_h, pad_w}, {stride_h, stride_w}, {dilation_h, dilation_w}, 1, mode,
-                                compute,        CUDNN_DEFAULT_MATH};
+    const char *call = "cudnnBackendGetAttribute";
+    std::lock_guard<std::mutex> held(lock);
+    content *c = content_of(d);
+    if (!c || !c->finalized)
+        return refuse(call, "there is no such descriptor, or it is not finalised");
+    cudnnBackendDescriptor_t *into = static_cast<cudnnBackendDescriptor_t *>(values);
+    if (c->type == HEUR && name == CUDNN_ATTR_ENGINEHEUR_RESULTS && type == DESC) {
+        int64_t all = (int64_t)c->proposed.size();
+        *count = !into || all < asked ? all : asked;
+        for (int64_t i = 0; into && i < *count; i++) {
+            content *made = content_of(into[i]);
+            if (!made || made->type != CONFIG || made->finalized)
+                return refuse(call, "the proposals go to engine configurations that were just made");
+            made->g = c->g, made->e = c->proposed[(size_t)i], made->finalized = true;
+        }
+    } else if (c->type == CONFIG && name == CUDNN_ATTR_ENGINECFG_ENGINE && type == DESC && asked == 1) {
+        content *made = content_of(into[0]);
+        if (!made || made->type != ENGINE || made->finalized)
+            return refuse(call, "the engine goes to one that was just made");
+        made->g = c->g, made->e = c->e, made->finalized = true;
+        *count = 1;
+    } else if (c->type == ENGINE && name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE &&
+               asked == CUDNN_NUMERICAL_NOTE_TYPE_COUNT) {
+        *count = notes(c->e, c->g, static_cast<cudnnBackendNumericalNote_t *>(values));
+    } else if (c->type == PLAN && name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64 &&
+               asked == 1) {
+        *static_cast<int64_t *>(values) = workspace_of(c->e);
+        *count = 1;
+    } else {
+        return refuse(call, "the descriptor has no such attribute, or not of this type and number");
+    }
     return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t conv_groups(cudnnConvolutionDescriptor_t p, int groups)
+
+/* The memory of the graph's tensors, in the order x, w, out, bias; why not. */
+const char *read_pack(const content &pack, const graph &g, const void **memory)
 {
-    p->groups = groups;
-    return CUDNN_STATUS_SUCCESS;
+    const tensor *tensors[] = {&g.x, &g.w, &g.out, &g.bias};
+    size_t count = g.has_bias ? 4 : 3;
+    if (pack.count<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS) != count)
+        return "the graph has another number of tensors with memory";
+    for (size_t i = 0; i < count; i++) {
+        memory[i] = nullptr;
+        for (size_t k = 0; k < count; k++)
+            if (pack.all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS)[k] == tensors[i]->id)
+                memory[i] = pack.all<const void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)[k];
+        if (!memory[i])
+            return "a tensor of the graph has no pointer";
+        if (reinterpret_cast<uintptr_t>(memory[i]) % (uintptr_t)tensors[i]->alignment)
+            return "a pointer is less aligned than its tensor says";
+    }
+    return nullptr;
 }
-cudnnStatus_t conv_math(cudnnConvolutionDescriptor_t p, cudnnMathType_t math)
+
+cudnnStatus_t execute(cudnnHandle_t h, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack)
 {
-    p->math = math;
-    return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t forward_algorithms(cudnnHandle_t, cudnnTensorDescriptor_t x, cudnnFilterDescriptor_t w,
-                                 cudnnConvolutionDescriptor_t p, cudnnTensorDescriptor_t out, int asked, int *count,
-                                 cudnnConvolutionFwdAlgoPerf_t *results)
-{
-    return propose(x, w, p, out, asked, count, results);
-}
-cudnnStatus_t input_algorithms(cudnnHandle_t, cudnnFilterDescriptor_t w, cudnnTensorDescriptor_t out,
-                               cudnnConvolutionDescriptor_t p, cudnnTensorDescriptor_t x, int asked, int *count,
-                               cudnnConvolutionBwdDataAlgoPerf_t *results)
-{
-    return propose(x, w, p, out, asked, count, results);
-}
-cudnnStatus_t weight_algorithms(cudnnHandle_t, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t out,
-                                cudnnConvolutionDescriptor_t p, cudnnFilterDescriptor_t w, int asked, int *count,
-                                cudnnConvolutionBwdFilterAlgoPerf_t *results)
-{
-    return propose(x, w, p, out, asked, count, results);
-}
-cudnnStatus_t forward(cudnnHandle_t handle, const void *alpha, cudnnTensorDescriptor_t x, const void *x_data,
-                      cudnnFilterDescriptor_t w, const void *w_data, cudnnConvolutionDescriptor_t p,
-                      cudnnConvolutionFwdAlgo_t algorithm, void *workspace, size_t bytes, const void *beta,
-                      cudnnTensorDescriptor_t out, void *out_data)
-{
-    return queue("cudnnConvolutionForward", handle, alpha, x, x_data, w, w_data, p, out, out_data, algorithm, workspace,
-                 bytes, beta, 2);
-}
-cudnnStatus_t backward_input(cudnnHandle_t handle, const void *alpha, cudnnFilterDescriptor_t w, const void *w_data,
-                             cudnnTensorDescriptor_t out, const void *out_data, cudnnConvolutionDescriptor_t p,
-                             cudnnConvolutionBwdDataAlgo_t algorithm, void *workspace, size_t bytes, const void *beta,
-                             cudnnTensorDescriptor_t x, void *x_data)
-{
-    return queue("cudnnConvolutionBackwardData", handle, alpha, x, x_data, w, w_data, p, out, out_data, algorithm,
-                 workspace, bytes, beta, 0);
-}
-cudnnStatus_t backward_weight(cudnnHandle_t handle, const void *alpha, cudnnTensorDescriptor_t x, const void *x_data,
-                              cudnnTensorDescriptor_t out, const void *out_data, cudnnConvolutionDescriptor_t p,
-                              cudnnConvolutionBwdFilterAlgo_t algorithm, void *workspace, size_t bytes,
-                              const void *beta, cudnnFilterDescriptor_t w, void *w_data)
-{
-    return queue("cudnnConvolutionBackwardFilter", handle, alpha, x, x_data, w, w_data, p, out, out_data, algorithm,
-                 workspace, bytes, beta, 1);
+    const char *call = "cudnnBackendExecute";
+    std::unique_lock<std::mutex> held(lock);
+    content *p = content_of(plan), *v = content_of(pack);
+    if (!p || !v || p->type != PLAN || v->type != PACK || !p->finalized || !v->finalized)
+        return refuse(call, "a plan and a variant pack, both finalised, are what it takes");
+    execution e = {};
+    e.g = p->g, e.e = p->e, e.device = emulator::present_device();
+    const char *why = read_pack(*v, e.g, e.memory);
+    e.workspace = v->value<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
+    if (!why && h->device != e.device)
+        why = "the handle is another device's";
+    if (!why && p->value<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE) != h)
+        why = "the plan was made for another handle";
+    if (!why && (!e.workspace || reinterpret_cast<uintptr_t>(e.workspace) % 16))
+        why = "the workspace is not there, or not aligned";
+    if (why)
+        return refuse(call, why);
+    if (e.e == REFUSED_LATE)
+        return CUDNN_STATUS_NOT_SUPPORTED;
+    held.unlock();
+    return emulator::queue_library(call, h->stream, [e] { e.run(); }) ? CUDNN_STATUS_SUCCESS
+                                                                      : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
 template <typename F> void *address(F *function)
@@ -339,25 +514,15 @@ template <typename F> void *address(F *function)
 const emulator::function functions[] = {
     {"cudnnGetVersion", address(get_version)},
     {"cudnnGetErrorString", address(error_string)},
+    {"cudnnGetLastErrorString", address(last_error)},
     {"cudnnCreate", address(create)},
     {"cudnnSetStream", address(set_stream)},
-    {"cudnnCreateTensorDescriptor", address(make<cudnnTensorStruct>)},
-    {"cudnnDestroyTensorDescriptor", address(destroy<cudnnTensorStruct>)},
-    {"cudnnSetTensor4dDescriptorEx", address(tensor_set)},
-    {"cudnnCreateFilterDescriptor", address(make<cudnnFilterStruct>)},
-    {"cudnnDestroyFilterDescriptor", address(destroy<cudnnFilterStruct>)},
-    {"cudnnSetFilter4dDescriptor", address(filter_set)},
-    {"cudnnCreateConvolutionDescriptor", address(make<cudnnConvolutionStruct>)},
-    {"cudnnDestroyConvolutionDescriptor", address(destroy<cudnnConvolutionStruct>)},
-    {"cudnnSetConvolution2dDescriptor", address(conv_set)},
-    {"cudnnSetConvolutionGroupCount", address(conv_groups)},
-    {"cudnnSetConvolutionMathType", address(conv_math)},
-    {"cudnnGetConvolutionForwardAlgorithm_v7", address(forward_algorithms)},
-    {"cudnnGetConvolutionBackwardDataAlgorithm_v7", address(input_algorithms)},
-    {"cudnnGetConvolutionBackwardFilterAlgorithm_v7", address(weight_algorithms)},
-    {"cudnnConvolutionForward", address(forward)},
-    {"cudnnConvolutionBackwardData", address(backward_input)},
-    {"cudnnConvolutionBackwardFilter", address(backward_weight)},
+    {"cudnnBackendCreateDescriptor", address(descriptor_create)},
+    {"cudnnBackendDestroyDescriptor", address(descriptor_destroy)},
+    {"cudnnBackendSetAttribute", address(attribute_set)},
+    {"cudnnBackendGetAttribute", address(attribute_get)},
+    {"cudnnBackendFinalize", address(finalize)},
+    {"cudnnBackendExecute", address(execute)},
     {nullptr, nullptr},
 };
 

@@ -218,6 +218,42 @@ static void conv_case(const slot_case *self, slot_report *r)
         slot_fail(r, "%lld gradients of weights by a library", by_library);
 }
 
+/* Halves whose products and sums are exact in f32: the result is theirs, with the bias, rounded once. */
+static void half_conv_case(const slot_case *self, slot_report *r)
+{
+    yk_dtype dtype = (yk_dtype)self->op;
+    for (int k = 0; k < 8 && slot_ready(r) && !r->failed; k++) {
+        int64_t groups = k & 4 ? 2 : 1, c = 4, o = 6;
+        const yk__conv2d p = {.stride = {1 + (k & 1), 1}, .padding = {1, 0}, .dilation = {1, 1}, .groups = groups};
+        const int64_t x_shape[] = {2, c, 7, 6}, w_shape[] = {o, c / groups, 3, 2}, gap = 2;
+        const int64_t out_shape[] = {2, o, (7 + 2 - 3) / p.stride[0] + 1, 5},
+                      *shapes[] = {x_shape, w_shape, &o, out_shape};
+        pair narrow[4] = {0}, wide[4] = {0}; /* x, w, bias, out */
+        bool made = true;
+        for (int i = 0; i < 4; i++) {
+            int ndim = i == 2 ? 1 : 4;
+            made = made && pair_make(&wide[i], r, YK_F32, ndim, shapes[i], C_ORDER) &&
+                   pair_make(&narrow[i], r, dtype, ndim, shapes[i], i == 2 ? GAPS : k % gap) &&
+                   pair_fill_range(&narrow[i], r, (uint32_t)(k * 10 + i), -2, 2);
+            float *values = made ? wide[i].cpu.data : NULL;
+            for (size_t e = 0; made && e < wide[i].bytes / sizeof(float); e++) /* 5 bits behind the point */
+                values[e] = (float)((int)(slot_word((uint32_t)(k * 10 + i), e) % 129) - 64) / 32;
+            made = made && pair_upload(&wide[i], r) &&
+                   slot_done(r, "cpu", slot_cpu->copy(0, &narrow[i].cpu, &wide[i].cpu)) && pair_upload(&narrow[i], r);
+        }
+        if (made &&
+            slot_done(r, "cpu", slot_cpu->conv2d(0, &p, &wide[3].cpu, &wide[0].cpu, &wide[1].cpu, &wide[2].cpu)) &&
+            slot_done(r, "cpu", slot_cpu->copy(0, &narrow[3].cpu, &wide[3].cpu)) &&
+            slot_done(r, "cuda",
+                      slot_gpu->conv2d(0, &p, &narrow[3].gpu, &narrow[0].gpu, &narrow[1].gpu, &narrow[2].gpu)))
+            pair_compare(r, "out", &narrow[3], 0);
+        for (int i = 0; i < 4; i++) {
+            pair_free(&narrow[i]);
+            pair_free(&wide[i]);
+        }
+    }
+}
+
 /* op 0: no mask, 1: causal, 2: bool mask, 3: added mask; the first query may look at no key of a bool mask. */
 static void attention_case(const slot_case *self, slot_report *r)
 {
@@ -456,6 +492,8 @@ const slot_case slot_network_cases[] = {
     {"softmax", "log", softmax_case, 1},
     {"gemm", "all", gemm_case, 0},
     {"conv2d", "all", conv_case, 0},
+    {"conv2d", "bf16", half_conv_case, YK_BF16},
+    {"conv2d", "f16", half_conv_case, YK_F16},
     {"attention", "plain", attention_case, 0}, {"attention", "causal", attention_case, 1},
     {"attention", "bool_mask", attention_case, 2}, {"attention", "added_mask", attention_case, 3},
     {"pool", "max", pool_case, 0}, {"pool", "average", pool_case, 1}, {"pool", "adaptive", pool_case, 2},

@@ -130,15 +130,15 @@ static int64_t elements_of(const yk__view *v)
 
 /* By the library, where it takes the case; counted either way. */
 static yk_status by_library(int device, enum cuda_work work, const yk__conv2d *p, const yk__view *x, const yk__view *w,
-                            const yk__view *out, bool *taken)
+                            const yk__view *out, const yk__view *bias, bool *taken)
 {
-    yk_status status = cuda_dnn_conv(device, work, p, x, w, out, taken);
+    yk_status status = cuda_dnn_conv(device, work, p, x, w, out, bias, taken);
     if (!status)
         cuda_count_work(work, *taken);
     return status;
 }
 
-/* A bias (O), or its gradient, as a tensor (1,O,1,1). */
+/* The gradient of a bias (O) as a tensor (1,O,1,1). */
 static yk__view as_channels(const yk__view *bias)
 {
     yk__view v = *bias;
@@ -159,13 +159,7 @@ yk_status cuda_conv2d(int device, const yk__conv2d *p, const yk__view *out, cons
         return YK_OK;
     bool taken = false;
     cudaStream_t stream = NULL;
-    yk_status status = by_library(device, CUDA_CONV, p, x, w, out, &taken);
-    if (!status && taken && bias) {
-        yk__view all = as_channels(bias);
-        for (int d = 0; d < 4; d++)
-            all.shape[d] = out->shape[d];
-        return cuda_binary(device, YK__ADD, out, out, &all, 1);
-    }
+    yk_status status = by_library(device, CUDA_CONV, p, x, w, out, bias, &taken);
     if (!status)
         status = cuda_use(device, &stream);
     if (status || taken)
@@ -186,7 +180,7 @@ yk_status cuda_conv2d_backward_input(int device, const yk__conv2d *p, const yk__
         return YK_OK;
     bool taken = false;
     cudaStream_t stream = NULL;
-    yk_status status = by_library(device, CUDA_CONV_INPUT, p, gx, w, gout, &taken);
+    yk_status status = by_library(device, CUDA_CONV_INPUT, p, gx, w, gout, NULL, &taken);
     if (!status)
         status = cuda_use(device, &stream);
     if (status || taken)
@@ -212,7 +206,7 @@ yk_status cuda_conv2d_backward_weight(int device, const yk__conv2d *p, const yk_
     }
     if (status || elements_of(gw) == 0)
         return status;
-    status = by_library(device, CUDA_CONV_WEIGHT, p, x, gw, gout, &taken);
+    status = by_library(device, CUDA_CONV_WEIGHT, p, x, gw, gout, NULL, &taken);
     if (!status)
         status = cuda_use(device, &stream);
     if (status || taken)

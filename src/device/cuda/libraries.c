@@ -27,6 +27,11 @@ bool cuda_allows_tf32(void)
     return is_set("YOKE_CUDA_TF32", "1");
 }
 
+bool cuda_is_deterministic(void)
+{
+    return is_set("YOKE_DETERMINISTIC", "1");
+}
+
 bool cuda_library_open(const char *const *files, const cuda_symbol *symbols, int count, char *why)
 {
     if (is_set("YOKE_CUDA_LIBRARIES", "0")) {

@@ -8,6 +8,7 @@
 #define YOKE_DEVICE_CUDA_LIBRARIES_H
 
 #include "device/cuda/cuda.h"
+#include "device/cuda/dnn_form.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,13 +24,13 @@ typedef struct cuda_symbol {
  * one is too old, or YOKE_CUDA_LIBRARIES=0 keeps to our own kernels; `why`, of 300 bytes, says which. */
 bool cuda_library_open(const char *const *files, const cuda_symbol *symbols, int count, char *why);
 
-enum cuda_work { CUDA_GEMM, CUDA_CONV, CUDA_CONV_INPUT, CUDA_CONV_WEIGHT, CUDA_WORKS };
 /* Notes that a library did a piece of work, or one of our own kernels. */
 void cuda_count_work(enum cuda_work work, bool by_library);
-/* A convolution (CUDA_CONV), or the gradient of its input or of its weight, by cuDNN; without bias. The one of x, w and
- * out that is made is written. *taken as above. (dnn.c) */
+/* A convolution (CUDA_CONV), with a bias where that is not NULL, or the gradient of its input or of its weight, by
+ * cuDNN. The one of x, w and out that is made is written. *taken is false where it was not done. (dnn.c) */
 yk_status cuda_dnn_conv(int device, enum cuda_work work, const yk__conv2d *p, const yk__view *x, const yk__view *w,
-                        const yk__view *out, bool *taken);
+                        const yk__view *out, const yk__view *bias, bool *taken);
+/* What there is of cuDNN, for reports. (dnn_plan.c) */
 const char *cuda_dnn_described(void);
 
 /* What libraries there are, and "gemm: 12 by library, 0 by own kernel" for each kind of work. The plug-in exports it
@@ -37,6 +38,8 @@ const char *cuda_dnn_described(void);
 __attribute__((visibility("default"))) void yk__cuda_describe(char *text, size_t size);
 /* Whether f32 products may round their factors to TF32: YOKE_CUDA_TF32=1. */
 bool cuda_allows_tf32(void);
+/* Whether the same call must give the same bits each time: YOKE_DETERMINISTIC=1. */
+bool cuda_is_deterministic(void);
 
 /* The product by cuBLASLt. *taken is false where it was not done, and is to be done otherwise: the library is not here,
  * or takes no such layout. */

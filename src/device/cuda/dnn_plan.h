@@ -1,0 +1,57 @@
+/*
+ * dnn_plan.h - convolutions as cuDNN's operation graphs, and execution plans of them. Layer: device/cuda.
+ *
+ * A form says which convolution, of what and with what behind it; a plan is the library's way to compute it on one kind
+ * of GPU. Plans are made for the GPU of a handle, or for a GPU that is not there, from its properties as JSON: that is
+ * how a machine without one checks that each graph is taken.
+ */
+#ifndef YOKE_DEVICE_CUDA_DNN_PLAN_H
+#define YOKE_DEVICE_CUDA_DNN_PLAN_H
+
+#if defined(__has_include)
+#if __has_include(<cudnn.h>)
+#define HAS_DNN 1 /* else the backend is built without cuDNN */
+#endif
+#endif
+
+#include "device/cuda/libraries.h"
+
+#ifdef HAS_DNN
+#include <cudnn.h>
+
+/* The functions of cuDNN that are used; all there where dnn_open says so. */
+typedef struct dnn_functions {
+    __typeof__(cudnnGetVersion) *version;
+    __typeof__(cudnnGetErrorString) *error_string;
+    __typeof__(cudnnGetLastErrorString) *last_error;
+    __typeof__(cudnnCreate) *create;
+    __typeof__(cudnnSetStream) *set_stream;
+    __typeof__(cudnnBackendCreateDescriptor) *descriptor_create;
+    __typeof__(cudnnBackendDestroyDescriptor) *descriptor_destroy;
+    __typeof__(cudnnBackendSetAttribute) *attribute_set;
+    __typeof__(cudnnBackendGetAttribute) *attribute_get;
+    __typeof__(cudnnBackendFinalize) *finalize;
+    __typeof__(cudnnBackendExecute) *execute;
+} dnn_functions;
+extern dnn_functions dnn;
+
+/* Opens the library, once: false where it is not there. */
+bool dnn_open(void);
+
+/* The unique ids of a graph's tensors that have memory; the bias is there where the form has one. */
+enum { DNN_X = 1, DNN_W, DNN_OUT, DNN_BIAS };
+
+/* An execution plan, which nobody releases: recorded steps replay its kernels. NULL where there is none. */
+typedef struct dnn_plan {
+    cudnnBackendDescriptor_t plan;
+    size_t workspace;  /* bytes */
+    int64_t candidate; /* its number among the engines that the heuristics proposed */
+} dnn_plan;
+
+/* The first plan, from candidate `from` on, that the form allows and the library makes, for the GPU of `handle`, or,
+ * where that is NULL, of `properties`. False where there is none: `why`, of DNN_WHY bytes, says what was tried. */
+bool dnn_plan_make(const dnn_form *f, cudnnHandle_t handle, cudnnBackendDescriptor_t properties, int64_t from,
+                   dnn_plan *made, char *why);
+
+#endif
+#endif

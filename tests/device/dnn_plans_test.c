@@ -1,0 +1,173 @@
+/*
+ * dnn_plans_test.c - the real cuDNN makes a plan of every graph that the backend builds, for GPUs that are not here:
+ * the library takes a GPU's properties in its stead. Convolutions of the networks that are measured, in every dtype, in
+ * both orders of channels, forward with and without bias and both gradients, in turn deterministic and not.
+ *
+ * What it shows is that each graph is well formed and that an engine of the library supports it, with operands as
+ * aligned as the caching allocator's and as little as can be. It shows neither numbers nor speed.
+ */
+#include <dlfcn.h>
+#include <libgen.h>
+
+#include "device/cuda/dnn_form.h"
+#include "tests/support/expect.h"
+#include "tests/support/machine.h"
+
+/* cuDNN and cuBLASLt keep memory that nothing points to when they are unloaded; what of ours is left over, descriptors,
+ * the emulator's stand-in sees. */
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void); /* the leak checker's, of this name */
+int __lsan_is_turned_off(void)
+{
+    return 1;
+}
+
+static bool (*make_plan)(const dnn_form *f, const char *properties, char *why);
+
+/* As cuDNN writes them of such GPUs. */
+#define PROPERTIES(name, version, processors, shared, memory, l2, clock, memory_clock)                                 \
+    "{\"deviceVer\":" #version ",\"multiProcessorCount\":" #processors ",\"warpSize\":32,"                             \
+    "\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":" #shared ","                                  \
+    "\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,"                           \
+    "\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"regsPerBlock\":65536,\"totalGlobalMem\":" #memory ","      \
+    "\"smClockRateKHz\":" #clock ",\"l2CacheSize\":" #l2 ",\"maxBlockSize\":[1024,1024,64],"                           \
+    "\"memClockRateKHz\":" #memory_clock ",\"maxGridSize\":[2147483647,65535,65535],\"supportCoopLaunch\":1,"          \
+    "\"pciDeviceId\":0,\"isTccDriver\":0,\"cudaDeviceId\":0,\"driverVer\":13000,\"deviceName\":\"" name "\"}"
+static const char h200[] = PROPERTIES("NVIDIA H200", 900, 132, 232448, 150754820096, 62914560, 1980000, 3201000);
+static const char a100[] =
+    PROPERTIES("NVIDIA A100-SXM4-80GB", 800, 108, 166912, 85094825984, 41943040, 1410000, 1593000);
+
+/* x (n,c,h,w), o filters of (c/groups,k,k). */
+static const struct layer {
+    const char *name;
+    int64_t n, c, h, w, o, k, stride, padding, dilation, groups;
+} layers[] = {
+    {"lenet 1", 4, 1, 28, 28, 6, 5, 1, 0, 1, 1},
+    {"lenet 2", 4, 6, 12, 12, 16, 5, 1, 0, 1, 1},
+    {"resnet18@32 stem", 512, 3, 32, 32, 64, 3, 1, 1, 1, 1},
+    {"resnet18@32 64", 512, 64, 32, 32, 64, 3, 1, 1, 1, 1},
+    {"resnet18@32 128, stride 2", 32, 64, 32, 32, 128, 3, 2, 1, 1, 1},
+    {"resnet18@32 shortcut", 32, 64, 32, 32, 128, 1, 2, 0, 1, 1},
+    {"resnet18@32 512", 4, 512, 4, 4, 512, 3, 1, 1, 1, 1},
+    {"resnet50 stem", 32, 3, 224, 224, 64, 7, 2, 3, 1, 1},
+    {"resnet50 1x1", 32, 64, 56, 56, 256, 1, 1, 0, 1, 1},
+    {"mobilenet depthwise", 8, 96, 56, 56, 96, 3, 2, 1, 1, 96},
+    {"groups", 8, 64, 16, 16, 64, 3, 1, 1, 1, 4},
+    {"dilated", 2, 32, 33, 35, 48, 3, 1, 2, 2, 1},
+    {"vit patches", 8, 3, 224, 224, 768, 16, 16, 0, 1, 1},
+    {"odd sizes", 3, 5, 9, 8, 7, 3, 2, 1, 1, 1},
+};
+enum { LAYERS = sizeof(layers) / sizeof(layers[0]) };
+
+static dnn_form form_of(const struct layer *l, enum cuda_work work, yk_dtype dtype, bool tf32)
+{
+    dnn_form f;
+    memset(&f, 0, sizeof(f));
+    f.work = work, f.dtype = dtype, f.tf32 = tf32;
+    f.x[0] = l->n, f.x[1] = l->c, f.x[2] = l->h, f.x[3] = l->w;
+    f.w[0] = l->o, f.w[1] = l->c / l->groups, f.w[2] = f.w[3] = l->k;
+    f.out[0] = l->n, f.out[1] = l->o;
+    for (int d = 0; d < 2; d++) {
+        f.stride[d] = l->stride, f.padding[d] = l->padding, f.dilation[d] = l->dilation;
+        f.out[2 + d] = (f.x[2 + d] + 2 * l->padding - l->dilation * (l->k - 1) - 1) / l->stride + 1;
+    }
+    return f;
+}
+
+static void plan_all(const char *gpu, const char *properties)
+{
+    static const struct {
+        yk_dtype dtype;
+        bool tf32;
+    } kinds[] = {{YK_F32, false}, {YK_F32, true}, {YK_F64, false}, {YK_F16, false}, {YK_BF16, false}};
+    int made = 0, refused = 0;
+    for (int i = 0; i < LAYERS * 5 * 3; i++) {
+        const struct layer *l = &layers[i % LAYERS];
+        int kind = i / LAYERS % 5, work = CUDA_CONV + i / LAYERS / 5;
+        dnn_form f = form_of(l, (enum cuda_work)work, kinds[kind].dtype, kinds[kind].tf32);
+        for (int k = 0; k < 3; k++) {
+            char why[DNN_WHY] = "";
+            bool aligned = k < 2;
+            f.last = k & 1, f.deterministic = (i + k) & 1;
+            f.bias = work == CUDA_CONV && (i + k) % 3; /* two of three have one */
+            for (int t = 0; t < 4; t++)
+                f.alignment[t] = aligned ? 16 : (int64_t)yk_dtype_size(kinds[kind].dtype);
+            if (make_plan(&f, properties, why)) {
+                made++;
+                continue;
+            }
+            refused++;
+            print_error("%s: %s, work %d, %s%s, channels %s%s%s, %s: %s\n", gpu, l->name, work,
+                        yk_dtype_name(kinds[kind].dtype), kinds[kind].tf32 ? " as TF32" : "", f.last ? "last" : "first",
+                        f.bias ? ", bias" : "", f.deterministic ? ", deterministic" : "",
+                        aligned ? "aligned" : "not aligned", why);
+        }
+    }
+    assert_int_equal(refused, 0);
+    assert_int_equal(made, LAYERS * 5 * 3 * 3);
+}
+
+/* The smallest of graphs tells whether the library is here. */
+static bool can_plan(void)
+{
+    char why[DNN_WHY] = "";
+    dnn_form f = form_of(&layers[1], CUDA_CONV, YK_F32, false);
+    for (int t = 0; t < 4; t++)
+        f.alignment[t] = 16;
+    if (make_plan && (make_plan(&f, h200, why) || *why))
+        return true;
+    print_message("cuDNN 9.8 or later is not here\n");
+    return false;
+}
+
+static void every_graph_has_a_plan_on_an_h200(void **state)
+{
+    (void)state;
+    if (!can_plan())
+        skip();
+    plan_all("H200", h200);
+}
+
+static void every_graph_has_a_plan_on_an_a100(void **state)
+{
+    (void)state;
+    if (!can_plan())
+        skip();
+    plan_all("A100", a100);
+}
+
+/* What cannot be is refused: the two tests above would see it. */
+static void graphs_that_do_not_fit_together_are_refused(void **state)
+{
+    (void)state;
+    if (!can_plan())
+        skip();
+    char why[DNN_WHY] = "";
+    dnn_form f = form_of(&layers[3], CUDA_CONV, YK_BF16, false);
+    for (int t = 0; t < 4; t++)
+        f.alignment[t] = 16;
+    f.last = 1;
+    assert_true(make_plan(&f, h200, why));
+    f.out[2]++;
+    assert_false(make_plan(&f, h200, why));
+    assert_true(strlen(why) > 10);
+    f.out[2]--;
+    assert_false(make_plan(&f, "{\"deviceVer\":900}", why));
+    assert_non_null(strstr(why, "a GPU's properties"));
+}
+
+int main(void)
+{
+    char program[4096], plugin[4200];
+    snprintf(program, sizeof(program), "%s", own_program());
+    snprintf(plugin, sizeof(plugin), "%s/yoke-cuda.so", dirname(dirname(dirname(program))));
+    void *opened = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
+    if (!opened) {
+        printf("1..0 # SKIP this build has no yoke-cuda.so: it needs CUDA 12 or 13\n");
+        return 0;
+    }
+    *(void **)&make_plan = dlsym(opened, "yk__cuda_dnn_plan");
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_graph_has_a_plan_on_an_h200),
+                                       cmocka_unit_test(every_graph_has_a_plan_on_an_a100),
+                                       cmocka_unit_test(graphs_that_do_not_fit_together_are_refused)};
+    return cmocka_run_group_tests_name("plans of cuDNN", tests, NULL, NULL);
+}

@@ -1,0 +1,85 @@
+/* convolution_test.c - which of cuDNN's engines is taken, as the stand-in's show: one whose sums have another order
+ * each time only where nobody asked for the same bits, one that rounds to TF32 only where that is allowed.
+ */
+#include "tests/emulator/use_emulator.h"
+#include "tests/support/expect.h"
+
+#include <yoke/yoke.h>
+
+enum { N = 7, C = 3, O = 4, SIDE = 5, K = 3, WEIGHTS = O * C * K * K, RUNS = 12 };
+
+static const yk_device gpu = {YK_CUDA, 0};
+
+static yk_tensor *numbers(const int64_t shape[4], yk_device device, int seed)
+{
+    static float values[N * O * SIDE * SIDE + N * C * SIDE * SIDE];
+    int64_t count = shape[0] * shape[1] * shape[2] * shape[3];
+    for (int64_t i = 0; i < count; i++)
+        values[i] = sinf((float)(i * 7 + seed));
+    yk_tensor *t = yk_from_data(values, 4, shape, &(yk_tensor_options){.device = device});
+    expect_ok(YK_OK);
+    return t;
+}
+
+/* The gradient of a weight, and the result. */
+static void compute(yk_device device, float gradient[WEIGHTS], float out[N * O * SIDE * SIDE])
+{
+    yk_scope scope = yk_scope_begin();
+    static const int64_t x_shape[] = {N, C, SIDE, SIDE}, w_shape[] = {O, C, K, K}, y_shape[] = {N, O, SIDE, SIDE};
+    yk_tensor *x = numbers(x_shape, device, 1), *w = numbers(w_shape, device, 2), *scale = numbers(y_shape, device, 3);
+    expect_ok(yk_set_requires_grad(w, true));
+    yk_tensor *y = yk_conv2d(x, w, NULL, &(yk_conv2d_options){.padding = {1, 1}});
+    expect_ok(yk_backward(yk_sum(yk_mul(y, scale))));
+    expect_ok(yk_tensor_read(yk_grad(w), gradient, WEIGHTS * sizeof(float)));
+    expect_ok(yk_tensor_read(y, out, N * O * SIDE * SIDE * sizeof(float)));
+    yk_scope_end(scope);
+}
+
+/* How many of RUNS gradients differ from the first. */
+static int different(void)
+{
+    float first[WEIGHTS], again[WEIGHTS], out[N * O * SIDE * SIDE];
+    int count = 0;
+    compute(gpu, first, out);
+    for (int i = 1; i < RUNS; i++) {
+        compute(gpu, again, out);
+        count += memcmp(first, again, sizeof(first)) != 0;
+    }
+    return count;
+}
+
+static void same_bits_where_they_are_asked_for(void **state)
+{
+    (void)state;
+    assert_true(different() > 0); /* else the stand-in shows nothing */
+    setenv("YOKE_DETERMINISTIC", "1", 1);
+    assert_int_equal(different(), 0);
+    unsetenv("YOKE_DETERMINISTIC");
+}
+
+static void tf32_where_it_is_allowed(void **state)
+{
+    (void)state;
+    float gradient[WEIGHTS], expected[N * O * SIDE * SIDE], out[N * O * SIDE * SIDE];
+    compute((yk_device){YK_CPU, 0}, gradient, expected);
+    for (int tf32 = 0; tf32 < 2; tf32++) {
+        double worst = 0;
+        if (tf32)
+            setenv("YOKE_CUDA_TF32", "1", 1);
+        compute(gpu, gradient, out);
+        for (int i = 0; i < N * O * SIDE * SIDE; i++)
+            worst = fmax(worst, fabs((double)out[i] - (double)expected[i]));
+        if (tf32 ? worst < 1e-5 || worst > 1e-2 : worst > 3e-6)
+            fail_msg("TF32 %s: as far as %g from the CPU", tf32 ? "allowed" : "not allowed", worst);
+    }
+    unsetenv("YOKE_CUDA_TF32");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_where_they_are_asked_for),
+                                       cmocka_unit_test(tf32_where_it_is_allowed)};
+    if (!use_emulator())
+        return 0;
+    return cmocka_run_group_tests_name("convolutions", tests, NULL, NULL);
+}

@@ -1,0 +1,63 @@
+/*
+ * dnn.h - cuDNN's graphs as the stand-in understands them: what a descriptor of one says, and what an engine computes
+ * of it. Tests only.
+ */
+#ifndef YOKE_TESTS_EMULATOR_DNN_H
+#define YOKE_TESTS_EMULATOR_DNN_H
+
+#define CUDA_NO_HALF // its name would hide variables of ours
+#include <cudnn.h>
+
+#include "tests/emulator/libraries.h"
+
+namespace dnn_emulation
+{
+
+struct tensor {
+    int64_t id, shape[4], stride[4], alignment;
+    cudnnDataType_t type;
+    bool is_virtual;
+};
+
+/* A convolution, whose `made` is x, w or out (0, 1, 2), and perhaps a bias that is added to its out. */
+struct graph {
+    tensor x, w, out, bias, sum;
+    bool has_bias;
+    int made;
+    int64_t stride[2], padding[2], dilation[2], groups;
+    cudnnDataType_t compute;
+};
+
+/* What an engine does that another does not. */
+enum engine {
+    ATOMIC,       /* its sums have another order each time */
+    TF32,         /* f32 factors lose bits */
+    DOWN_CONVERT, /* f32 factors become f16 */
+    HALF_SUMS,    /* sums are kept in f16 */
+    NOT_MADE,     /* its plan is refused */
+    REFUSED_LATE, /* the plan is made, and refused when it is carried out */
+    GREEDY,       /* wants more memory than there is room for */
+    GOOD,
+    ENGINES
+};
+enum { WORKSPACE = 500 };
+
+/* Whether the engine takes the graph at all, its numerical notes, and the bytes that it wants. */
+bool takes(engine e, const graph &g);
+int notes(engine e, const graph &g, cudnnBackendNumericalNote_t *to);
+int64_t workspace_of(engine e);
+/* Why the manual has no such graph; NULL where it has. */
+const char *check(const graph &g);
+
+/* Carries it out on memory, by id: x, w, out, bias. */
+struct execution {
+    graph g;
+    engine e;
+    const void *memory[4], *workspace;
+    int device;
+    void run() const;
+};
+
+} // namespace dnn_emulation
+
+#endif

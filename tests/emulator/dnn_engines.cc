@@ -1,0 +1,202 @@
+/*
+ * dnn_engines.cc - what the engines of cuDNN's stand-in compute, from the manual's definition. Tests only.
+ *
+ * A tensor is rounded to its type when it is stored, one that has no memory as well. Of the engines the good one comes
+ * last: those before it do what a caller may have to refuse by their notes, or are refused themselves.
+ */
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "tests/emulator/dnn.h"
+
+#include "base/philox.h"
+#include "device/convert.h"
+
+namespace dnn_emulation
+{
+
+static bool is_half(cudnnDataType_t type)
+{
+    return type == CUDNN_DATA_HALF || type == CUDNN_DATA_BFLOAT16;
+}
+static size_t size_of(cudnnDataType_t type)
+{
+    return type == CUDNN_DATA_DOUBLE ? 8 : type == CUDNN_DATA_FLOAT ? 4 : 2;
+}
+
+static double value(const void *memory, cudnnDataType_t type, int64_t i)
+{
+    switch (type) {
+    case CUDNN_DATA_DOUBLE: return static_cast<const double *>(memory)[i];
+    case CUDNN_DATA_HALF: return (double)yk__from_f16(static_cast<const uint16_t *>(memory)[i]);
+    case CUDNN_DATA_BFLOAT16: return (double)yk__from_bf16(static_cast<const uint16_t *>(memory)[i]);
+    default: return (double)static_cast<const float *>(memory)[i];
+    }
+}
+static void put(void *memory, cudnnDataType_t type, int64_t i, double x)
+{
+    switch (type) {
+    case CUDNN_DATA_DOUBLE: static_cast<double *>(memory)[i] = x; break;
+    case CUDNN_DATA_HALF: static_cast<uint16_t *>(memory)[i] = yk__to_f16((float)x); break;
+    case CUDNN_DATA_BFLOAT16: static_cast<uint16_t *>(memory)[i] = yk__to_bf16((float)x); break;
+    default: static_cast<float *>(memory)[i] = (float)x; break;
+    }
+}
+/* As a tensor of the type keeps it. */
+static double rounded(cudnnDataType_t type, double x)
+{
+    double kept = 0;
+    put(&kept, type, 0, x);
+    return value(&kept, type, 0);
+}
+/* With the 10 bits behind the point that TF32 keeps, to nearest. */
+static double to_tf32(double x)
+{
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof(bits));
+    bits = (bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFFu;
+    memcpy(&f, &bits, sizeof(bits));
+    return std::isfinite(x) ? (double)f : x;
+}
+
+bool takes(engine e, const graph &g)
+{
+    switch (e) {
+    case ATOMIC: return g.made == 1;
+    case TF32:
+    case DOWN_CONVERT: return g.compute == CUDNN_DATA_FLOAT && g.x.type == CUDNN_DATA_FLOAT;
+    case HALF_SUMS: return is_half(g.x.type);
+    /* Groups with channels last are not in the manual for all operations; what is dilated in f64 is nobody's, so that
+     * our own kernels have work beside the library's. */
+    case GOOD:
+        return !(g.groups > 1 && g.x.stride[1] == 1 && g.x.shape[1] > 1) &&
+               !(g.compute == CUDNN_DATA_DOUBLE && (g.dilation[0] > 1 || g.dilation[1] > 1));
+    default: return true;
+    }
+}
+
+int notes(engine e, const graph &g, cudnnBackendNumericalNote_t *to)
+{
+    int count = 0;
+    if (e == ATOMIC)
+        to[count++] = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    if (e == DOWN_CONVERT)
+        to[count++] = CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
+    if (e == HALF_SUMS)
+        to[count++] = CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
+    if (e == TF32 || is_half(g.x.type))
+        to[count++] = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+    return count;
+}
+
+int64_t workspace_of(engine e)
+{
+    return e == GREEDY ? (int64_t)1 << 40 : (int64_t)WORKSPACE;
+}
+
+static bool is_dense(const tensor &t, bool last)
+{
+    const int64_t *s = t.shape;
+    const int64_t with_last[] = {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]};
+    const int64_t with_first[] = {s[1] * s[2] * s[3], s[2] * s[3], s[3], 1};
+    return memcmp(t.stride, last ? with_last : with_first, sizeof(with_last)) == 0;
+}
+
+const char *check(const graph &g)
+{
+    const tensor &x = g.x, &w = g.w, &out = g.out;
+    cudnnDataType_t compute = x.type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
+    if (x.type != w.type || x.type != out.type || (g.has_bias && g.bias.type != x.type))
+        return "operands are of several types";
+    if (g.compute != compute)
+        return "no such type of computing";
+    if (g.has_bias && (!g.sum.is_virtual || g.made != 2))
+        return "what goes from one operation to the next has memory, or is no convolution's output";
+    bool first = is_dense(x, false) && is_dense(w, false) && is_dense(out, false);
+    bool last = is_dense(x, true) && is_dense(w, true) && is_dense(out, true);
+    if (!first && !last)
+        return "the tensors are not dense, or in several orders of channels";
+    if (x.shape[1] % w.shape[1] || w.shape[0] % g.groups || out.shape[1] != w.shape[0] || out.shape[0] != x.shape[0])
+        return "the channels do not fit together";
+    for (int d = 0; d < 2; d++)
+        if (g.stride[d] < 1 || g.dilation[d] < 1 || g.padding[d] < 0 ||
+            out.shape[2 + d] !=
+                (x.shape[2 + d] + 2 * g.padding[d] - g.dilation[d] * (w.shape[2 + d] - 1) - 1) / g.stride[d] + 1)
+            return "the output has another shape";
+    const int64_t *b = g.bias.shape;
+    if (g.has_bias && (b[0] != 1 || b[1] != out.shape[1] || b[2] != 1 || b[3] != 1 ||
+                       memcmp(g.sum.shape, out.shape, sizeof(out.shape)) != 0))
+        return "the bias, or the sum that it is added to, has another shape";
+    return nullptr;
+}
+
+static int64_t at(const tensor &t, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return a * t.stride[0] + b * t.stride[1] + c * t.stride[2] + d * t.stride[3];
+}
+static int64_t count_of(const tensor &t)
+{
+    return t.shape[0] * t.shape[1] * t.shape[2] * t.shape[3];
+}
+
+void execution::run() const
+{
+    const char *call = "cudnnBackendExecute", *why = nullptr;
+    const tensor *tensors[] = {&g.x, &g.w, &g.out, &g.bias};
+    void *data[4] = {nullptr, nullptr, nullptr, nullptr};
+    for (int i = 0; i < (g.has_bias ? 4 : 3); i++) {
+        data[i] =
+            emulator::bytes_of(memory[i], (size_t)count_of(*tensors[i]) * size_of(tensors[i]->type), device, &why);
+        if (why)
+            return emulator::library_fault(call, why);
+    }
+    void *scratch = emulator::bytes_of(workspace, WORKSPACE, device, &why);
+    if (why)
+        return emulator::library_fault(call, why);
+    memset(scratch, 0xA5, WORKSPACE); // as the library may
+    std::vector<double> sums((size_t)count_of(*tensors[g.made]));
+    int64_t each = g.w.shape[0] / g.groups;
+    /* The atomic engine begins anywhere, and goes round. */
+    int64_t images = g.out.shape[0], start = e == ATOMIC ? emulator::draw((uint32_t)images) : 0;
+    for (int64_t k = 0; k < images; k++)
+        for (int64_t o = 0, n = (start + k) % images; o < g.out.shape[1]; o++)
+            for (int64_t oy = 0; oy < g.out.shape[2]; oy++)
+                for (int64_t ox = 0; ox < g.out.shape[3]; ox++)
+                    for (int64_t c = 0; c < g.w.shape[1]; c++)
+                        for (int64_t ky = 0; ky < g.w.shape[2]; ky++)
+                            for (int64_t kx = 0; kx < g.w.shape[3]; kx++) {
+                                int64_t y = oy * g.stride[0] - g.padding[0] + ky * g.dilation[0];
+                                int64_t z = ox * g.stride[1] - g.padding[1] + kx * g.dilation[1];
+                                if (y < 0 || y >= g.x.shape[2] || z < 0 || z >= g.x.shape[3])
+                                    continue;
+                                const int64_t places[] = {at(g.x, n, o / each * g.w.shape[1] + c, y, z),
+                                                          at(g.w, o, c, ky, kx), at(g.out, n, o, oy, ox)};
+                                int first = g.made == 0 ? 1 : 0, second = g.made == 2 ? 1 : 2;
+                                double p = value(data[first], g.x.type, places[first]);
+                                double q = value(data[second], g.x.type, places[second]);
+                                if (e == TF32)
+                                    p = to_tf32(p), q = to_tf32(q);
+                                if (e == DOWN_CONVERT)
+                                    p = rounded(CUDNN_DATA_HALF, p), q = rounded(CUDNN_DATA_HALF, q);
+                                double &sum = sums[(size_t)places[g.made]];
+                                sum += p * q;
+                                if (e == HALF_SUMS)
+                                    sum = rounded(CUDNN_DATA_HALF, sum);
+                                if (e == ATOMIC && g.compute == CUDNN_DATA_FLOAT)
+                                    sum = (double)(float)sum;
+                            }
+    for (int64_t n = 0; g.has_bias && n < g.out.shape[0]; n++)
+        for (int64_t o = 0; o < g.out.shape[1]; o++)
+            for (int64_t oy = 0; oy < g.out.shape[2]; oy++)
+                for (int64_t ox = 0; ox < g.out.shape[3]; ox++) {
+                    double &sum = sums[(size_t)at(g.out, n, o, oy, ox)];
+                    sum = rounded(g.compute,
+                                  rounded(g.sum.type, sum) + value(data[3], g.bias.type, at(g.bias, 0, o, 0, 0)));
+                }
+    for (size_t i = 0; i < sums.size(); i++)
+        put(data[g.made], tensors[g.made]->type, (int64_t)i, sums[i]);
+}
+
+} // namespace dnn_emulation
