@@ -110,10 +110,15 @@ static void draw(progress *p, double now)
     p->shown = true;
 }
 
+double progress_interval(const progress *p)
+{
+    return p->terminal && !p->silent ? REDRAW_SECONDS : LINE_SECONDS;
+}
+
 static void show(progress *p)
 {
     double now = yk__now();
-    if (p->silent || now - p->last < (p->terminal ? REDRAW_SECONDS : LINE_SECONDS))
+    if (p->silent || now - p->last < progress_interval(p))
         return;
     if (p->terminal) {
         draw(p, now);

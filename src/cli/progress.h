@@ -27,6 +27,8 @@ void progress_begin(progress *p, int64_t epochs, int64_t total_steps);
 void progress_resume(progress *p, int64_t done);
 /* A new epoch of `steps` steps, `step` of them done before this run. */
 void progress_epoch(progress *p, int64_t epoch, int64_t steps, int64_t step);
+/* Seconds from one time that something is shown to the next. */
+double progress_interval(const progress *p);
 /* One step is done: redraws where it is time to. */
 void progress_step(progress *p, double loss, int64_t samples);
 /* Testing, or anything else without a loss: `step` of `steps` done. */

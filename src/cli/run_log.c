@@ -74,6 +74,11 @@ yk_status run_log_flush(run_log *log)
     return YK_OK;
 }
 
+bool run_log_due(const run_log *log)
+{
+    return log->file && yk__now() - log->flushed >= FLUSH_SECONDS;
+}
+
 /* Takes over the object; NULL is want of memory. */
 static yk_status write_line(run_log *log, json_t *object)
 {
@@ -82,10 +87,9 @@ static yk_status write_line(run_log *log, json_t *object)
         return yk__fail(YK_ERR_MEMORY, "%s: out of memory for a line", log->path);
     fputs(line, log->file);
     free(line);
-    double now = yk__now();
-    if (now - log->flushed >= FLUSH_SECONDS) {
+    if (run_log_due(log)) {
         fflush(log->file);
-        log->flushed = now;
+        log->flushed = yk__now();
     }
     return ferror(log->file) ? yk__fail_errno("%s", log->path) : YK_OK;
 }

@@ -4,6 +4,7 @@
 #ifndef YOKE_CLI_RUN_LOG_H
 #define YOKE_CLI_RUN_LOG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -23,6 +24,8 @@ yk_status run_log_open(run_log *log, const char *path, yk_dtype dtype);
 yk_status run_log_resume(run_log *log, const char *path, yk_dtype dtype, int64_t step);
 /* Everything logged so far is in the file. */
 yk_status run_log_flush(run_log *log);
+/* Whether lines should reach the file now. */
+bool run_log_due(const run_log *log);
 /* Epochs count from 0, steps from 1. What was written reaches the file within about a second. */
 yk_status run_log_step(run_log *log, int64_t epoch, int64_t step, double loss, double samples_per_second);
 yk_status run_log_eval(run_log *log, int64_t epoch, double loss, double accuracy);

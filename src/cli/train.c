@@ -106,6 +106,7 @@ int cli_train(int argc, char **argv)
         {"threads", "N", CLI_INT, &s.threads, "threads of one operation", .least = 1, .most = 1024,
          .default_text = "the cores there are"},
         {"workers", "N", CLI_INT, &s.workers, "threads that read data; 0 reads between steps", .most = 1024},
+        {"no-graph", NULL, CLI_FLAG, &s.no_graph, .help = "on a GPU: do not record a step (CUDA graph) and replay it"},
         {"sync-bn", NULL, CLI_FLAG, &s.sync_bn, .help = "batch normalisation over the batches of all processes"},
         {"no-shuffle", NULL, CLI_FLAG, &s.no_shuffle, .help = "take the files' order"},
         {"no-augment", NULL, CLI_FLAG, &s.no_augment, .help = "leave out random crops and flips"},

@@ -1,7 +1,8 @@
 /*
  * train.h - `yoke train`: what its parts share. Layer: cli.
  *
- * train.c reads the command line, train_build.c makes what it asks for, train_loop.c trains.
+ * train.c reads the command line, train_build.c makes what it asks for, train_loop.c trains; train_queue.c has the
+ * steps of a device that carries work out later.
  */
 #ifndef YOKE_CLI_TRAIN_H
 #define YOKE_CLI_TRAIN_H
@@ -20,8 +21,10 @@ typedef struct settings {
     const char *model, *data, *dtype, *precision, *schedule, *device, *init, *save, *log, *checkpoint, *save_every;
     int64_t epochs, steps, batch_size, accumulate, step_size, warmup, seed, num_classes, threads, workers, keep;
     double lr, momentum, weight_decay, gamma;
-    bool no_shuffle, no_augment, no_eval, allow_nan, resume, async_save, sharded_save, sync_bn;
+    bool no_shuffle, no_augment, no_eval, allow_nan, resume, async_save, sharded_save, sync_bn, no_graph;
 } settings;
+
+typedef struct train_queue train_queue;
 
 typedef struct train_job {
     const settings *set;
@@ -44,6 +47,7 @@ typedef struct train_job {
     double loss_sum, seen; /* over this epoch's samples, and how many they are */
     bool failed;           /* in training; a run that was asked to end may do that too */
     bool resumed;          /* the loader stands in the middle of an epoch that another process began */
+    train_queue *queue;    /* NULL on a CPU: `loss` and `loss_sum` are those of the step */
     progress progress;
     run_log log;
     saver saver;
@@ -59,6 +63,26 @@ yk_status train_find(train_job *r);
 yk_status train_build(train_job *r);
 /* Trains and says how it ended; returns the exit code. */
 int train_conduct(train_job *r);
+
+/* The loss of a batch, and what `model` gives for it, in --precision. */
+yk_tensor *train_loss(const train_job *r, yk_module *model, yk_tensor *input, yk_tensor *target, yk_tensor **output);
+/* Fails: the loss of `step`, from 1, is not finite, at a learning rate. */
+yk_status train_not_finite(const train_job *r, double loss, int64_t step, double lr);
+
+/* ---- train_queue.c: steps that the host queues, and does not wait for ---- */
+/* r->queue, where the device is one for which there is any; free takes NULL. */
+yk_status train_queue_create(train_job *r);
+void train_queue_free(train_job *r);
+/* An epoch's first step comes: from here on its time is measured. */
+void train_queue_begin(train_job *r);
+/* Queues a step, of which `batch` is the first; gives how many samples it has, over all ranks. The caller counts it in
+ * r->step. */
+yk_status train_queue_step(train_job *r, yk_batch *batch, int64_t *samples);
+/* Whether the losses are to be read now: to be shown, logged or saved, or because no more can be kept. */
+bool train_queue_is_due(const train_job *r);
+/* Waits for the device; brings r->loss, loss_sum, seen and the log to the last step that was queued. Fails where a loss
+ * was not finite, with the first step that had one; r->step is then the one before. */
+yk_status train_queue_read(train_job *r);
 
 /* Steps that are left of the epoch that the loader stands in. */
 int64_t train_steps_left(const train_job *r);

@@ -315,7 +315,9 @@ static yk_status make_model(train_job *r)
                                                                           .weight_decay = s->weight_decay});
     if (r->lower == YK_F16)
         r->scaler = yk_grad_scaler_create(NULL);
-    if (r->scaler && r->ranks.world > 1 && yk_grad_scaler_set_group(r->scaler, yk_default_process_group()))
+    /* All ranks have the same gradients. On a CPU, where it costs little, that is checked. */
+    if (r->scaler && r->ranks.world > 1 && r->device.type == YK_CPU &&
+        yk_grad_scaler_set_group(r->scaler, yk_default_process_group()))
         return yk__error_code();
     if (!r->model || !r->optimizer)
         return yk__error_code();
@@ -351,6 +353,8 @@ yk_status train_build(train_job *r)
         return yk__error_code();
     introduce(r);
     yk_status status = open_checkpoints(r);
+    if (!status)
+        status = train_queue_create(r);
     fflush(stdout);
     if (status)
         return status;

@@ -41,10 +41,8 @@ static yk_status save_checkpoint(train_job *r)
 
 /* ---- training --------------------------------------------------------------------------------------------------- */
 
-/* The loss of a batch, and what `model` gives for it, in --precision. */
-static yk_tensor *batch_loss(train_job *r, yk_module *model, const yk_batch *batch, yk_tensor **output)
+yk_tensor *train_loss(const train_job *r, yk_module *model, yk_tensor *input, yk_tensor *target, yk_tensor **output)
 {
-    yk_tensor *input = yk_to(batch->input, r->device), *target = yk_to(batch->target, r->device);
     yk_autocast_options options = {.disabled = r->lower == r->dtype};
     yk_autocast before = yk_autocast_begin((yk_device_type)r->device.type, r->lower, &options);
     *output = yk_forward(model, input);
@@ -56,7 +54,8 @@ static yk_tensor *batch_loss(train_job *r, yk_module *model, const yk_batch *bat
 /* Forward and backward of one of a step's `parts` batches: the gradients are of the mean over them. */
 static yk_status train_batch(train_job *r, const yk_batch *batch, int64_t parts)
 {
-    yk_tensor *output, *loss = batch_loss(r, r->model, batch, &output);
+    yk_tensor *output, *input = yk_to(batch->input, r->device), *target = yk_to(batch->target, r->device);
+    yk_tensor *loss = train_loss(r, r->model, input, target, &output);
     if (!loss)
         return yk__error_code();
     r->loss += yk_item(loss) / (double)parts;
@@ -85,6 +84,14 @@ static yk_status train_batches(train_job *r, yk_batch *batch, int64_t *samples)
     return status;
 }
 
+yk_status train_not_finite(const train_job *r, double loss, int64_t step, double lr)
+{
+    return yk_set_error(YK_ERR_NUMERIC,
+                        "the loss is %s at step %" PRId64 " (epoch %" PRId64
+                        ", learning rate %g); this step was not taken. Lower --lr, or go on with --allow-nan",
+                        isnan(loss) ? "NaN" : "infinite", step, r->epoch + 1, lr);
+}
+
 static yk_status train_step(train_job *r, yk_batch *batch, int64_t *samples)
 {
     yk_optimizer_zero_grad(r->optimizer);
@@ -97,11 +104,7 @@ static yk_status train_step(train_job *r, yk_batch *batch, int64_t *samples)
     r->loss = sums[0] / r->ranks.world;
     r->saver.late = sums[1] > 0;
     if (!isfinite(r->loss) && !r->set->allow_nan)
-        return yk_set_error(YK_ERR_NUMERIC,
-                            "the loss is %s at step %" PRId64 " (epoch %" PRId64
-                            ", learning rate %g); this step was not taken. Lower --lr, or go on with --allow-nan",
-                            isnan(r->loss) ? "NaN" : "infinite", r->step + 1, r->epoch + 1,
-                            yk_optimizer_lr(r->optimizer, 0));
+        return train_not_finite(r, r->loss, r->step + 1, yk_optimizer_lr(r->optimizer, 0));
     status = r->scaler ? yk_grad_scaler_step(r->scaler, r->optimizer, NULL) : yk_optimizer_step(r->optimizer);
     if (!status && r->scaler)
         status = yk_grad_scaler_update(r->scaler);
@@ -110,24 +113,35 @@ static yk_status train_step(train_job *r, yk_batch *batch, int64_t *samples)
     return status;
 }
 
+/* Counts a step whose loss is known, and logs it. */
+static yk_status note_step(train_job *r, int64_t samples, double seconds)
+{
+    r->loss_sum += r->loss * (double)samples;
+    r->seen += (double)samples;
+    return run_log_step(&r->log, r->epoch, r->step, r->loss, (double)samples / seconds);
+}
+
 /* One step, with all that comes after it. `before` is when the last one ended. */
 static yk_status step_and_report(train_job *r, yk_batch *batch, double *before)
 {
     int64_t samples = 0;
     yk_scope scope = yk_scope_begin();
-    yk_status status = train_step(r, batch, &samples);
+    yk_status status = (r->queue ? train_queue_step : train_step)(r, batch, &samples);
     yk_scope_end(scope);
     if (status)
         return status;
     r->step++;
-    r->loss_sum += r->loss * (double)samples;
-    r->seen += (double)samples;
-    double now = yk__now();
-    status = run_log_step(&r->log, r->epoch, r->step, r->loss, (double)samples / (now - *before));
-    *before = now;
-    progress_step(&r->progress, r->loss, samples);
     r->state.step = r->step;
-    return !status && saver_due(&r->saver) ? save_checkpoint(r) : status;
+    double now = yk__now();
+    if (!r->queue)
+        status = note_step(r, samples, now - *before);
+    else if (train_queue_is_due(r))
+        status = train_queue_read(r);
+    *before = now;
+    if (status)
+        return status;
+    progress_step(&r->progress, r->loss, samples);
+    return saver_due(&r->saver) ? save_checkpoint(r) : status;
 }
 
 /* Writes the mean loss of the epoch's samples. Ends early when the run's steps are done or it is interrupted. */
@@ -141,12 +155,17 @@ static yk_status train_epoch(train_job *r, double *mean_loss, double *images_per
     double begun = yk__now(), before = begun, seen = r->seen;
     yk_batch batch;
     int64_t taken = yk_loader_get_state(r->train).batch / r->set->accumulate;
+    if (r->queue)
+        train_queue_begin(r);
     progress_epoch(&r->progress, r->epoch, taken + train_steps_left(r), taken);
     while (r->step < r->total && !stopped(r) && yk_loader_next(r->train, &batch)) {
         yk_status status = step_and_report(r, &batch, &before);
         if (status)
             return status;
     }
+    if (r->queue && !yk__error_code() && train_queue_read(r))
+        return yk__error_code();
+    before = r->queue ? yk__now() : before;
     *mean_loss = r->loss_sum / r->seen;
     *images_per_second = before > begun ? (r->seen - seen) / (before - begun) : 0;
     return yk__error_code();
@@ -154,19 +173,33 @@ static yk_status train_epoch(train_job *r, double *mean_loss, double *images_per
 
 /* ---- testing ---------------------------------------------------------------------------------------------------- */
 
-/* This rank's part of the test: the sum of its samples' losses, how many it gets right, how many they are. */
+/* This rank's part of the test: the sum of its samples' losses, how many it gets right, how many they are. On a device
+ * that carries work out later the first two are summed there, and read once. */
 static void test_part(train_job *r, double sums[3])
 {
     yk_batch batch;
+    yk_tensor *there = r->queue ? yk_zeros(0, NULL, &(yk_tensor_options){.dtype = YK_F64, .device = r->device}) : NULL;
+    yk_tensor *right = r->queue ? yk_zeros(0, NULL, &(yk_tensor_options){.dtype = YK_I64, .device = r->device}) : NULL;
     yk_loader_start(r->test, 0);
     while (!yk_last_error() && !cli_interrupted() && yk_loader_next(r->test, &batch)) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor *output, *loss = batch_loss(r, r->net, &batch, &output), *target = yk_to(batch.target, r->device);
-        sums[0] += yk_item(loss) * (double)batch.count;
-        sums[1] += (double)yk_item_i64(yk_sum(yk_eq(yk_argmax(output, 1, false), target)));
+        yk_tensor *output, *input = yk_to(batch.input, r->device), *target = yk_to(batch.target, r->device);
+        yk_tensor *loss = train_loss(r, r->net, input, target, &output);
+        yk_tensor *hits = yk_sum(yk_eq(yk_argmax(output, 1, false), target));
+        if (r->queue) {
+            yk_add_(there, yk_mul_scalar(yk_cast(loss, YK_F64), (double)batch.count), 1);
+            yk_add_(right, hits, 1);
+        } else {
+            sums[0] += yk_item(loss) * (double)batch.count;
+            sums[1] += (double)yk_item_i64(hits);
+        }
         sums[2] += (double)batch.count;
         yk_scope_end(scope);
         progress_other(&r->progress, "test", batch.index + 1, yk_loader_length(r->test));
+    }
+    if (r->queue && !yk_last_error()) {
+        sums[0] = yk_item(there);
+        sums[1] = (double)yk_item_i64(right);
     }
 }
 
@@ -263,6 +296,7 @@ int train_conduct(train_job *r)
 {
     cli_catch_signals();
     yk_status status = train_epochs(r);
+    train_queue_free(r);
     progress_clear(&r->progress);
     if (!status)
         status = saver_finish(&r->saver);
