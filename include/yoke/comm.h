@@ -205,7 +205,8 @@ YK_API yk_status yk_recv(yk_tensor *x, int src, int tag, yk_process_group *group
 
 /* ---- the same without waiting: a work, owned by the thread's current scope, or NULL and an error ----------------- */
 /*
- * The tensors are kept until the work is done, and must not be touched before; a work may be dropped without waiting.
+ * The tensors are kept until the work is done, and must not be touched before (with "nccl": before it was waited for);
+ * a work may be dropped without waiting.
  * Collectives, blocking ones too, are carried out in the order of the calls. Sends and receives go on while any call of
  * this rank on the group waits, or is tested.
  */
@@ -224,9 +225,12 @@ YK_API yk_work *yk_isend(yk_tensor *x, int dst, int tag, yk_process_group *group
 YK_API yk_work *yk_irecv(yk_tensor *x, int src, int tag, yk_process_group *group);
 
 /* Waits until the work is done, and returns its status with the error record set; bounded by the time-out. NULL gives
- * the status of the record. */
+ * the status of the record. With "nccl" the host waits no longer than until all ranks have called a collective: what
+ * the thread does with the tensors on their GPU from then on comes after it. A failure that comes later is that of the
+ * next wait for the device (a value that is read, yk_device_synchronize) and of every later call on the group; blocking
+ * calls are such works. */
 YK_API yk_status yk_work_wait(yk_work *work) YK_MUST_CHECK;
-/* Whether it is done, well or not; does not wait. Source: is_completed. */
+/* Whether it is done, well or not; does not wait. With "nccl": on the GPU. Source: is_completed. */
 YK_API bool yk_work_test(yk_work *work) YK_QUESTION;
 /* The error of a work that is done, NULL if it has none or is not done; valid while the work lives. */
 YK_API const yk_error *yk_work_error(yk_work *work) YK_QUESTION;

@@ -37,6 +37,16 @@ YK_API const char *yk_device_format(yk_device device, char buffer[16]) YK_QUESTI
 /* How many devices of a type there are; 0 for a type that is not built in or has no driver here. */
 YK_API int yk_device_count(yk_device_type type) YK_QUESTION;
 
+/*
+ * Whether operations that have several algorithms keep to those that give the same bits in every run: of the process,
+ * for what is called from here on. It begins as $YOKE_DETERMINISTIC says (unset, empty or 0: off). On the CPU, by our
+ * own kernels for GPUs and by cuDNN all are so anyway; what changes are sums over ranks by NCCL, for which all ranks
+ * must have the same setting (docs/determinism.md). Nothing that has no such algorithm becomes an error.
+ * Source: torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled.
+ */
+YK_API void yk_use_deterministic_algorithms(bool on);
+YK_API bool yk_deterministic_algorithms_enabled(void) YK_QUESTION;
+
 /* The device of this process: cuda:LOCAL_RANK where there is one, else cpu:0. Launchers' variables that contradict one
  * another are an error (YK_ERR_ARGUMENT, in the record), and cpu:0. */
 YK_API yk_device yk_device_local(void);

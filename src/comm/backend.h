@@ -57,6 +57,7 @@ typedef struct yk__comm_op {
     const void *in;
     void *out;
     const int64_t *in_counts, *out_counts; /* all_to_all: elements by rank */
+    bool deterministic;                    /* on_device: a reduction in the order of native's, which all ranks want */
     /* Of a backend with `mark`: memory of this GPU, for what is queued on it before `marked`. */
     bool on_device;
     int device;
@@ -79,7 +80,7 @@ static inline bool yk__comm_has_root(yk__comm_kind kind)
 typedef struct yk__comm_header {
     uint64_t number;
     int64_t count;
-    int32_t kind, dtype, reduction, peer; /* reduction 0 and peer -1 where the kind has none */
+    int32_t kind, dtype, reduction, peer; /* reduction (256 more: deterministic) 0 and peer -1 where there is none */
 } yk__comm_header;
 
 static inline yk__comm_header yk__comm_header_of(const yk__comm_op *op)
@@ -88,7 +89,8 @@ static inline yk__comm_header yk__comm_header_of(const yk__comm_op *op)
                              .count = op->count,
                              .kind = (int32_t)op->kind,
                              .dtype = (int32_t)op->dtype,
-                             .reduction = yk__comm_reduces(op->kind) ? (int32_t)op->reduction : 0,
+                             .reduction =
+                                 yk__comm_reduces(op->kind) ? (int32_t)op->reduction | op->deterministic << 8 : 0,
                              .peer = yk__comm_has_root(op->kind) ? op->peer : -1};
 }
 
@@ -102,7 +104,8 @@ static inline yk__comm_op yk__comm_header_op(const yk__comm_header *h)
 {
     return (yk__comm_op){.kind = (yk__comm_kind)h->kind,
                          .dtype = (yk_dtype)h->dtype,
-                         .reduction = (yk_reduce_op)h->reduction,
+                         .reduction = (yk_reduce_op)(h->reduction & 0xFF),
+                         .deterministic = h->reduction >> 8 & 1,
                          .peer = h->peer,
                          .number = h->number,
                          .count = h->count};
@@ -158,10 +161,24 @@ typedef struct yk__comm_backend {
 
     /* NULL in a backend of the host's memory: tensors of GPUs come to it by way of that (staging.c). Else collectives
      * take tensors of GPUs where they are, `on_device`, and those on the CPU are the library's own. Notes for an
-     * operation what is queued on this GPU now: it begins behind that. Called before the operation has its number, by
-     * the thread that calls it, in the order of calls; fails where the rank cannot take this GPU. `what` names the
-     * operation in errors. */
+     * operation what is on the thread's queue of this GPU now: it begins behind that. Called before the operation has
+     * its number, by the thread that calls it, in the order of calls; fails where the rank cannot take this GPU. `what`
+     * names the operation in errors. */
     yk_status (*mark)(void *state, const char *what, int device, void **marked);
+    /* In place of `collective` for such an operation, with its rules; it is not waited for: the ranks agree on it, and
+     * it is put on a queue of the device. *queued is what the slots below take, NULL where there was nothing to do. */
+    yk_status (*queue_collective)(void *state, const yk__comm_op *op, void **queued);
+    /* What the calling thread puts on its queue of the device from here on comes after the operation. Fails where the
+     * group is broken. A failure that comes later is what the next wait for the device fails with. */
+    yk_status (*queue_behind)(void *state, void *queued);
+    /* The operation is done only when what the calling thread has on its queue by now is, too. */
+    yk_status (*queue_until)(void *state, void *queued);
+    /* Whether it is done, well or not; does not wait. Called again and again by one thread, for the operations in the
+     * order in which they were queued, each until it is done; it watches the time and the other ranks. A failure breaks
+     * the group. */
+    yk_status (*queued_done)(void *state, void *queued, bool *done);
+    /* Frees it, once it is done. */
+    void (*queued_free)(void *state, void *queued);
 
     /* Begins a message and gives its handle at once; op is copied. Called from any thread, also during a collective. */
     yk_status (*post)(void *state, const yk__comm_op *op, void **message);

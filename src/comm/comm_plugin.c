@@ -19,6 +19,8 @@ static const yk__comm_services services = {
     .native_rank_name = yk__native_describe_rank,
     .workspace_get = yk__workspace_get,
     .storage_release = yk__storage_release,
+    .queue_begin = yk__queue_begin,
+    .queue_end = yk__queue_end,
 };
 
 static const yk__plugin_request requests[] = {

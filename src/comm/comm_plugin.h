@@ -26,6 +26,8 @@ typedef struct yk__comm_services {
     /* For one that works in the memory of GPUs. */
     void *(*workspace_get)(yk_device device, size_t bytes, yk__storage **handle);
     void (*storage_release)(yk__storage *storage);
+    yk__queue (*queue_begin)(yk__queue queue);
+    void (*queue_end)(yk__queue previous);
 } yk__comm_services;
 
 #define YK__COMM_PLUGIN_INTERFACE "comm"

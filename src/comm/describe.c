@@ -30,6 +30,7 @@ const char *yk__comm_reduction_name(yk_reduce_op op)
 const char *yk__comm_describe(const yk__comm_op *op, char *buffer, size_t size)
 {
     char more[64] = "";
+    const char *order = op->deterministic ? ", deterministic" : "";
     unsigned long long number = (unsigned long long)op->number;
     if (op->kind == YK__COMM_BARRIER) {
         snprintf(buffer, size, "barrier #%llu", number);
@@ -40,9 +41,9 @@ const char *yk__comm_describe(const yk__comm_op *op, char *buffer, size_t size)
         return buffer;
     }
     if (op->kind == YK__COMM_REDUCE)
-        snprintf(more, sizeof(more), ", %s, to rank %d", yk__comm_reduction_name(op->reduction), op->peer);
+        snprintf(more, sizeof(more), ", %s%s, to rank %d", yk__comm_reduction_name(op->reduction), order, op->peer);
     else if (yk__comm_reduces(op->kind))
-        snprintf(more, sizeof(more), ", %s", yk__comm_reduction_name(op->reduction));
+        snprintf(more, sizeof(more), ", %s%s", yk__comm_reduction_name(op->reduction), order);
     else if (op->kind == YK__COMM_SEND || op->kind == YK__COMM_RECV)
         snprintf(more, sizeof(more), ", %s rank %d, tag %d", op->kind == YK__COMM_SEND ? "to" : "from", op->peer,
                  op->tag);

@@ -34,13 +34,14 @@ typedef struct yk__group {
     int pid, forks;      /* of the process that made it: see yk__group_is_parents */
 
     pthread_mutex_t lock;
-    pthread_cond_t changed;         /* the queue, `running`, or a work's `done` */
-    uint64_t collectives, messages; /* numbers given so far */
-    bool running;                   /* a thread is in the backend's collective */
-    yk_work *first, *last;          /* collectives that wait for their turn */
-    yk_work *pending;               /* messages that are not done */
-    bool has_worker, stop;
-    pthread_t worker;
+    pthread_cond_t changed;              /* the queue, `running`, or a work's `done` */
+    uint64_t collectives, messages;      /* numbers given so far */
+    bool running;                        /* a thread is in the backend's collective */
+    yk_work *first, *last;               /* collectives that wait for their turn */
+    yk_work *pending;                    /* messages that are not done */
+    yk_work *queued_first, *queued_last; /* collectives on a queue of a device, in its order */
+    bool has_worker, has_watcher, stop;
+    pthread_t worker, watcher;
     bool dumped;
 
     yk__trace_entry trace[YK__TRACE];
@@ -68,6 +69,7 @@ struct yk_work {
     yk__call call;
     yk_tensor *staged_in, *staged_out;
     void *message; /* the backend's */
+    void *queued;  /* the backend's, of a collective on a queue of its device; with the group's lock held */
     uint64_t traced;
     bool done;
     yk_error error; /* code YK_OK: none */
@@ -110,8 +112,20 @@ yk_status yk__comm_run(yk__group *g, yk__call *call);
 yk_work *yk__comm_start(yk__group *g, yk__call *call);
 /* Returns when nothing is outstanding. */
 void yk__comm_drain(yk__group *g);
-/* Ends the group's thread, after a drain. */
+/* Ends the group's threads, after a drain. */
 void yk__comm_stop(yk__group *g);
+/* The thread's record, or the status alone, becomes the error of a work; the record is emptied. */
+void yk__work_fail(yk_work *work, yk_status status);
+/* With the lock held: it is done, well or not. */
+void yk__work_finish(yk__group *g, yk_work *work);
+
+/* ---- queued.c ---- */
+/* With the lock held: the watcher is there. */
+yk_status yk__queued_prepare(yk__group *g);
+/* With the lock held: the work's operation is on a queue of its device; takes a reference. */
+void yk__queued_add(yk__group *g, yk_work *work);
+/* What this thread puts on its queue from here on comes behind the work's operation, if it is not done. */
+yk_status yk__queued_wait(yk__group *g, yk_work *work);
 
 /* ---- trace.c ---- */
 /* With the lock held. Gives the entry's number, for trace_state. */

@@ -4,13 +4,15 @@
  *
  * A collective gets its number under the lock and goes to the backend in the order of numbers, one at a time: on the
  * calling thread if the queue is empty and nobody is in the backend (the fast case: no other thread is involved), else
- * through the queue, which a thread of the group works off. Messages are posted to the backend at once.
+ * through the queue, which a thread of the group works off. Where the backend puts it on a queue of the tensors' device
+ * it is out of its turn then, and not done: see queued.c. Messages are posted to the backend at once.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/progress.h"
 #include "comm/staging.h"
+#include "device/graph.h"
 
 enum { LET_GO = 30 /* seconds that a device may take to be done with memory it copies from */ };
 
@@ -99,18 +101,54 @@ static bool is_on_device(const yk__group *g, const yk__call *call)
 }
 
 /* For such a call, by the thread that makes it: its memory is contiguous, and what the device has to do before is
- * noted.
- */
+ * noted. With the lock held. */
 static yk_status mark_call(yk__group *g, yk__call *call)
 {
     const char *what = yk__comm_kind_name(call->op.kind);
     yk_tensor *both[2] = {call->in, call->out};
+    yk_device device = yk__device_of(call->in ? call->in : call->out);
     yk_status status = yk__same_device(what, 2, both);
+    if (!status) /* the ranks agree on each by the host */
+        status = yk__graph_forbid(device, "a collective is queued");
     if (!status)
         status = stage(call, &call->dense_in, &call->dense_out);
+    if (!status)
+        status = yk__queued_prepare(g);
     call->op.on_device = true;
-    call->op.device = yk__device_of(call->in ? call->in : call->out).index;
+    call->op.device = device.index;
+    call->op.deterministic = yk__comm_reduces(call->op.kind) && yk_deterministic_algorithms_enabled();
     return status ? status : g->backend->mark(g->state, what, call->op.device, &call->op.marked);
+}
+
+/* The results of an operation on a queue go where they belong, behind it. */
+static yk_status unstage_queued(yk__group *g, yk__call *call, void *queued)
+{
+    if (!call->out)
+        return YK_OK;
+    yk__bump_version(call->out);
+    if (!call->dense_out || !queued)
+        return YK_OK;
+    yk__queue before = yk__queue_begin(YK__QUEUE_COPY);
+    yk_status status = g->backend->queue_behind(g->state, queued);
+    if (!status)
+        status = yk__raw_copy(call->out, call->dense_out);
+    if (!status)
+        status = g->backend->queue_until(g->state, queued);
+    yk__queue_end(before);
+    return status;
+}
+
+/* In the backend, without the lock. */
+static yk_status queue_on_device(yk__group *g, yk_work *work)
+{
+    void *queued = NULL;
+    yk_status status = g->backend->queue_collective(g->state, &work->call.op, &queued);
+    if (!status)
+        status = unstage_queued(g, &work->call, queued);
+    pthread_mutex_lock(&g->lock);
+    work->queued = queued;
+    pthread_mutex_unlock(&g->lock);
+    return status;
 }
 
 /* In the backend, without the lock. */
@@ -120,7 +158,7 @@ static yk_status carry_out(yk__group *g, yk__call *call)
     yk_status status = YK_OK;
     if (call->staging)
         status = yk__staging_wait(call->staging, g->timeout, &call->op);
-    else if (!call->op.on_device)
+    else
         status = stage(call, &staged_in, &staged_out);
     if (status) { /* the others wait for this operation, which will not happen */
         const yk_error *error = yk_last_error();
@@ -136,14 +174,13 @@ static yk_status carry_out(yk__group *g, yk__call *call)
     if (call->staging)
         yk__staging_end_turn(call->staging);
     else if (!status)
-        status = unstage(call, call->op.on_device ? call->dense_out : staged_out);
+        status = unstage(call, staged_out);
     yk_tensor_release(staged_in);
     yk_tensor_release(staged_out);
     return status;
 }
 
-/* The thread's record, or the status alone, as the error of a work; the record is emptied. */
-static void move_error(yk_work *work, yk_status status)
+void yk__work_fail(yk_work *work, yk_status status)
 {
     if (!status)
         return;
@@ -152,8 +189,7 @@ static void move_error(yk_work *work, yk_status status)
         work->error.code = status;
 }
 
-/* With the lock held; the caller gives up its reference. */
-static void finish_work(yk__group *g, yk_work *work)
+void yk__work_finish(yk__group *g, yk_work *work)
 {
     work->done = true;
     yk__trace_state_set(g, work->traced, work->error.code ? YK__TRACE_FAILED : YK__TRACE_DONE);
@@ -161,6 +197,22 @@ static void finish_work(yk__group *g, yk_work *work)
     yk_tensor_release(work->call.out);
     work->call.in = work->call.out = NULL;
     pthread_cond_broadcast(&g->changed);
+}
+
+/* In its turn; comes back with the lock, and the operation done or on its device's queue. */
+static void run_work(yk__group *g, yk_work *work)
+{
+    yk_status status = work->call.op.on_device ? queue_on_device(g, work) : carry_out(g, &work->call);
+    if (status)
+        yk__trace_dump_failure(g);
+    yk__work_fail(work, status);
+    pthread_mutex_lock(&g->lock);
+    g->running = false; /* and from here on the group may be gone: yk__comm_drain waits for this */
+    if (work->queued) {
+        yk__queued_add(g, work); /* one that failed behind the operation, too: the watcher sees its end */
+    } else {
+        yk__work_finish(g, work);
+    }
 }
 
 static void *worker(void *arg)
@@ -179,13 +231,7 @@ static void *worker(void *arg)
         g->running = true;
         yk__trace_state_set(g, work->traced, YK__TRACE_RUNNING);
         pthread_mutex_unlock(&g->lock);
-        yk_status status = carry_out(g, &work->call);
-        if (status)
-            yk__trace_dump_failure(g);
-        move_error(work, status);
-        pthread_mutex_lock(&g->lock);
-        g->running = false;
-        finish_work(g, work);
+        run_work(g, work);
         pthread_mutex_unlock(&g->lock);
         yk_work_release(work);
         pthread_mutex_lock(&g->lock);
@@ -244,21 +290,42 @@ static yk_work *queue_work(yk__group *g, yk__call *call)
     return work;
 }
 
+/* By the calling thread where nothing is ahead; what the thread queues next comes behind it. */
+static yk_status run_on_device(yk__group *g, yk__call *call)
+{
+    call->staging = NULL;
+    yk_work *work = work_create(g, call);
+    if (!work)
+        return yk__error_code();
+    pthread_mutex_lock(&g->lock);
+    yk_status status = mark_call(g, &work->call);
+    if (!status && !g->running && !g->first) {
+        g->running = true;
+        work->call.op.number = ++g->collectives;
+        work->traced = yk__trace_add(g, &work->call.op, YK__TRACE_RUNNING);
+        pthread_mutex_unlock(&g->lock);
+        run_work(g, work);
+    } else if (!status) {
+        status = enqueue(g, work);
+    }
+    pthread_mutex_unlock(&g->lock);
+    if (!status)
+        status = yk_work_wait(work);
+    yk_work_release(work);
+    return status;
+}
+
 static yk_status run_collective(yk__group *g, yk__call *call)
 {
-    bool on_device = is_on_device(g, call);
-    if (yk__staging_needed(call) && !on_device) {
+    if (is_on_device(g, call))
+        return run_on_device(g, call);
+    if (yk__staging_needed(call)) {
         yk_work *work = queue_work(g, call);
         yk_status status = work ? yk_work_wait(work) : yk__error_code();
         yk_work_release(work);
         return status;
     }
     pthread_mutex_lock(&g->lock);
-    if (on_device && mark_call(g, call)) {
-        pthread_mutex_unlock(&g->lock);
-        call_clear(call);
-        return yk__error_code();
-    }
     if (!g->running && !g->first) {
         g->running = true;
         call->op.number = ++g->collectives;
@@ -313,7 +380,7 @@ static bool message_done(yk__group *g, yk_work *work, double seconds)
         listed = *at != NULL;
         if (listed)
             *at = work->next;
-        finish_work(g, work);
+        yk__work_finish(g, work);
     }
     pthread_mutex_unlock(&g->lock);
     yk__error_put(&before);
@@ -435,7 +502,7 @@ static void wait_for(yk_work *work)
         return;
     }
     pthread_mutex_lock(&g->lock);
-    while (!work->done)
+    while (!work->done && !work->queued)
         pthread_cond_wait(&g->changed, &g->lock);
     pthread_mutex_unlock(&g->lock);
 }
@@ -449,9 +516,10 @@ yk_status yk_work_wait(yk_work *work)
     if (!work_done(work) && yk__group_check_process("work_wait", work->group))
         return yk__error_code();
     wait_for(work);
-    if (work->error.code)
+    yk_status status = yk__group_is_parents(work->group) ? YK_OK : yk__queued_wait(work->group, work);
+    if (!status && work->error.code)
         yk__error_put(&work->error);
-    return work->error.code;
+    return status ? status : work->error.code;
 }
 
 bool yk_work_test(yk_work *work)
@@ -483,7 +551,7 @@ void yk_work_release(yk_work *work)
 void yk__comm_drain(yk__group *g)
 {
     pthread_mutex_lock(&g->lock);
-    while (g->first || g->running)
+    while (g->first || g->running || g->queued_first)
         pthread_cond_wait(&g->changed, &g->lock);
     while (g->pending) {
         yk_work *work = yk_object_retain(g->pending);
@@ -499,9 +567,11 @@ void yk__comm_stop(yk__group *g)
 {
     pthread_mutex_lock(&g->lock);
     g->stop = true;
-    bool has = g->has_worker;
+    bool has = g->has_worker, watched = g->has_watcher;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
     if (has)
         pthread_join(g->worker, NULL);
+    if (watched)
+        pthread_join(g->watcher, NULL);
 }

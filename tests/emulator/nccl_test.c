@@ -37,11 +37,11 @@ static void suite_of_threads(void **state)
 static void fixed_order(void **state)
 {
     (void)state;
-    setenv("YOKE_DETERMINISTIC", "1", 1);
+    yk_use_deterministic_algorithms(true);
     assert_true(prepare_bits(3));
     run_ranks(THREADS, 3, test_rank_values, NULL, patience(60), true);
     run_ranks(THREADS, 3, test_rank_bits, NULL, patience(60), true);
-    unsetenv("YOKE_DETERMINISTIC");
+    yk_use_deterministic_algorithms(false);
 }
 
 /* ---- the stream -------------------------------------------------------------------------------------------------- */
@@ -50,10 +50,11 @@ static void sleep_for(void *seconds)
     usleep((useconds_t)(*(const double *)seconds * 1e6));
 }
 
-/* What was queued before is in the sum, though it takes time; what is queued behind the call does not hold it up. */
+/* What was queued before is in the sum, though it takes time; what is queued behind the call does not hold it up, and
+ * the host waits for neither. */
 static void beside(rank_context *c)
 {
-    static const double before = 0.05, behind = 2;
+    static const double before = 0.05, behind = 0.5;
     const yk__backend *gpu = yk__backend_of(own_gpu(c));
     yk_tensor *x = yk_full(YK_SHAPE(5003), c->rank, NULL);
     CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group)); /* makes the communicator */
@@ -63,16 +64,84 @@ static void beside(rank_context *c)
     double began = yk__now();
     yk_work *work = yk_all_reduce_async(y, YK_OP_SUM, c->group);
     CHECK_OK(gpu->enqueue(c->rank, sleep_for, (void *)(uintptr_t)&behind));
-    CHECK_OK(yk_work_wait(work));
+    while (!yk_work_test(work) && yk__now() < began + patience(20))
+        usleep(500);
     double seconds = yk__now() - began;
+    CHECK(yk_work_test(work) && !yk_work_error(work), "the work is not done after %g s", seconds);
     CHECK(seconds < behind, "an all_reduce waited %g s for what was queued behind it", seconds);
+    CHECK_OK(yk_work_wait(work));
     CHECK(yk_get(y, (int64_t[]){5002}) == 3, "element 5002 is %g", yk_get(y, (int64_t[]){5002}));
+}
+
+/* The device is busy before the operation: the host goes on all the same, and what it queues comes behind the result,
+ * which by then may be in memory that the program has freed. */
+static void not_waited_for(rank_context *c)
+{
+    static const double before = 0.4;
+    const yk__backend *gpu = yk__backend_of(own_gpu(c));
+    yk_tensor *first = yk_full(YK_SHAPE(5003), c->rank, NULL);
+    CHECK_OK(yk_all_reduce(first, YK_OP_SUM, c->group)); /* makes the communicator */
+    CHECK_OK(yk_device_synchronize(own_gpu(c)));
+    CHECK_MET(c);
+    double began = yk__now();
+    CHECK_OK(gpu->enqueue(c->rank, sleep_for, (void *)(uintptr_t)&before));
+    yk_tensor *sums[4];
+    for (int i = 0; i < 4; i++) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *x = yk_full(YK_SHAPE(5003), c->rank + i, NULL), *wide = yk_full(YK_SHAPE(7, 3), c->rank + i, NULL);
+        yk_tensor *parts = yk_zeros(YK_SHAPE(2, 5003), NULL), *turned = yk_transpose(wide, 0, 1);
+        CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
+        CHECK_OK(yk_all_reduce(turned, YK_OP_SUM, c->group)); /* no contiguous memory */
+        CHECK_OK(yk_all_gather(parts, x, c->group));
+        sums[i] = yk_scope_return(scope, yk_add(yk_sum(parts), yk_sum(wide)));
+        yk_scope_end(scope);
+    }
+    double seconds = yk__now() - began;
+    CHECK(seconds < before, "the host waited %g s", seconds);
+    for (int i = 0; i < 4; i++) {
+        double sum = (2 * i + 1) * (2 * 5003 + 21);
+        CHECK(yk_item(sums[i]) == sum, "sum %d is %g, not %g", i, yk_item(sums[i]), sum);
+    }
 }
 
 static void test_beside(void **state)
 {
     (void)state;
     run_ranks(THREADS, 2, beside, NULL, patience(60), true);
+    run_ranks(THREADS, 2, not_waited_for, NULL, patience(60), true);
+}
+
+/* Two groups whose operations come in another order on either rank: each has a stream of its own. */
+static void two_groups(rank_context *c)
+{
+    yk_process_group *both[2];
+    yk_tensor *x[2], *y[2];
+    for (int k = 0; k < 2; k++) {
+        both[k] = yk_process_group_create(
+            c->store, c->rank, c->size,
+            &(yk_process_group_options){.name = k ? "second" : "first", .timeout = patience(20)});
+        CHECK(both[k], "%s", yk_last_error()->message);
+        x[k] = yk_full(YK_SHAPE(303), c->rank + k, NULL);
+        CHECK_OK(yk_all_reduce(x[k], YK_OP_SUM, both[k]));
+        y[k] = yk_add_scalar(x[k], 1);
+    }
+    yk_work *works[2];
+    for (int k = 0; k < 2; k++) {
+        int of = c->rank ? 1 - k : k;
+        works[of] = yk_all_reduce_async(y[of], YK_OP_SUM, both[of]);
+        CHECK(works[of], "%s", yk_last_error()->message);
+        usleep(c->rank ? 2000 : 0);
+    }
+    for (int k = 0; k < 2; k++) {
+        CHECK_OK(yk_work_wait(works[k]));
+        CHECK(yk_get(y[k], (int64_t[]){302}) == 4 + 4 * k, "group %d: %g", k, yk_get(y[k], (int64_t[]){302}));
+    }
+}
+
+static void test_two_groups(void **state)
+{
+    (void)state;
+    run_ranks(THREADS, 2, two_groups, NULL, patience(20), false);
 }
 
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
@@ -80,8 +149,10 @@ static void different(rank_context *c)
 {
     yk_tensor *x = yk_full(YK_SHAPE(12), 1, NULL), *y = yk_full(YK_SHAPE(13), 1, NULL);
     CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
+    CHECK_OK(yk_device_synchronize(own_gpu(c))); /* it is done: what fails later does not concern it */
     CHECK_FAILS(yk_all_reduce(c->rank ? y : x, YK_OP_SUM, c->group), YK_ERR_MISMATCH, "rank 1 (host ",
                 "all_reduce #2 (float32, ", "elements, sum)");
+    CHECK(yk_get(x, (int64_t[]){0}) == c->size, "%g", yk_get(x, (int64_t[]){0}));
 }
 
 static void different_parts(rank_context *c)
@@ -180,9 +251,9 @@ static void ddp(rank_context *c)
 static void test_ddp(void **state)
 {
     (void)state;
-    setenv("YOKE_DETERMINISTIC", "1", 1);
+    yk_use_deterministic_algorithms(true);
     run_ranks(THREADS, 3, ddp, NULL, patience(60), false);
-    unsetenv("YOKE_DETERMINISTIC");
+    yk_use_deterministic_algorithms(false);
 }
 
 /* ---- in processes ------------------------------------------------------------------------------------------------ */
@@ -208,26 +279,36 @@ static void in_the_middle(rank_context *c)
     int how = *(const int *)c->arg;
     yk_tensor *x = yk_full(YK_SHAPE(5003), 1, NULL);
     CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
+    CHECK_OK(yk_device_synchronize(own_gpu(c)));
     CHECK_MET(c);
     if (c->rank == 1)
         CHECK_OK(yk__backend_of(own_gpu(c))->enqueue(c->rank, sleep_for, (void *)(uintptr_t)&busy));
     pthread_t thread;
     if (how == 2 && c->rank == 0)
         CHECK(pthread_create(&thread, NULL, give_up_soon, c->group) == 0, "no thread");
+    double began = yk__now();
     yk_work *work = yk_all_reduce_async(x, YK_OP_SUM, c->group);
     CHECK(work, "%s", yk_last_error()->message);
-    if (how == 0 && c->rank == 1) {
-        usleep(300000); /* until both have agreed on the operation, if the machine is quick */
+    CHECK_OK(yk_work_wait(work)); /* all have come to it: kernels are behind it from here on */
+    if (how == 0 && c->rank == 1)
         kill(getpid(), SIGKILL);
-    }
-    double began = yk__now();
     yk_status expected = how == 1 ? YK_ERR_STALLED : YK_ERR_CONNECTION;
     const char *say = how == 0   ? "rank 1 (host "
                       : how == 1 ? "for NCCL to move the bytes, though all ranks have come"
                                  : "group 'world' was given up by rank 0";
-    CHECK_FAILS(yk_work_wait(work), expected, how < 2 ? "all_reduce #3 (float32, 5003 elements, sum)" : "", say);
+    const char *what = how < 2 ? "all_reduce #3 (float32, 5003 elements, sum)" : "";
+    float read[5003];
+    if (c->rank == 0) { /* nothing is read that was computed from what the operation left; the GPU is good then */
+        CHECK_FAILS(yk_tensor_read(x, read, sizeof(read)), expected, what, say);
+        CHECK_OK(yk_tensor_read(x, read, sizeof(read)));
+    }
+    while (!yk_work_test(work) && yk__now() < began + busy / 2)
+        usleep(1000);
+    const yk_error *error = yk_work_error(work);
+    CHECK(error && error->code == expected && expect_says(error->message, say), "%s", error ? error->message : "good");
     double seconds = yk__now() - began;
     CHECK(seconds < busy / 2, "%g s", seconds);
+    CHECK_FAILS(yk_work_wait(work), expected, what, say);
     CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), expected, say); /* the group's first cause, for good */
     if (how == 2 && c->rank == 0)
         pthread_join(thread, NULL);
@@ -250,9 +331,14 @@ static void one_gpu(rank_context *c)
 
 static void orders_differ(rank_context *c)
 {
-    setenv("YOKE_DETERMINISTIC", c->rank == 1 ? "1" : "", 1);
-    CHECK_FAILS(yk_all_reduce(yk_full(YK_SHAPE(12), 1, NULL), YK_OP_SUM, c->group), YK_ERR_MISMATCH,
-                "does not have YOKE_DETERMINISTIC=1", "rank 1 (host ");
+    CHECK(!yk_deterministic_algorithms_enabled(), "it is not off at the start");
+    setenv("YOKE_DETERMINISTIC", c->rank == 1 ? "1" : "0", 1);
+    CHECK(yk_deterministic_algorithms_enabled() == (c->rank == 1), "it is not as the environment says");
+    yk_tensor *x = yk_full(YK_SHAPE(12), 1, NULL);
+    yk_use_deterministic_algorithms(c->rank == 0);
+    CHECK_OK(yk_broadcast(x, 0, c->group)); /* nothing is added there */
+    CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), YK_ERR_MISMATCH, "all_reduce #2 (float32, 12 elements, sum)",
+                "all_reduce #2 (float32, 12 elements, sum, deterministic)", "rank 1 (host ");
 }
 
 static void test_mistakes_of_processes(void **state)
@@ -301,6 +387,7 @@ int main(void)
         cmocka_unit_test(suite_of_threads),
         cmocka_unit_test(fixed_order),
         cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_two_groups),
         cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_ddp)};
     return cmocka_run_group_tests_name("nccl", tests, NULL, NULL);

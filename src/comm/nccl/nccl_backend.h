@@ -9,9 +9,14 @@
  * memory goes by it, and so do messages.
  *
  * Note [Streams of NCCL]
- * A communicator has a stream of its own. An operation on it begins behind an event of the device's stream that was
- * recorded when the operation was called, so it runs beside what the program queued later (backward). It is waited for
- * on the host: then it is known to have succeeded, and whatever is queued from then on comes after it.
+ * Operations are put on the device's queue for collectives (YK__QUEUE_COMM). Groups are not ordered with one another,
+ * and a rank that put two operations of two groups on one stream in another order than its peer would wait for it for
+ * ever: so the queue is the first communicator's of a device, and others have streams of their own. An operation begins
+ * behind an event of the stream of kernels that was recorded when it was called, so it runs beside what the program
+ * queued later (backward). The host does not wait for its end: yk_work_wait makes the stream of kernels wait for an
+ * event behind it, and the group's watcher (comm/queued.c) asks for that event, the clock and the other ranks. Where an
+ * operation fails that kernels wait for already, the device is told before the communicator is aborted, which lets them
+ * go on: whoever waits for the device next fails with the cause (yk__cuda_note_failure).
  */
 #ifndef YOKE_COMM_NCCL_BACKEND_H
 #define YOKE_COMM_NCCL_BACKEND_H
@@ -29,24 +34,36 @@ extern const yk__base_services *nccl_base;
 extern const yk__comm_services *nccl_yoke;
 #define nccl_fail(code, ...) nccl_base->fail_at((code), __FILE__, __LINE__, __VA_ARGS__)
 
-/* What a collective begins behind; kept for the next one. */
+/* What a collective begins behind, or what is behind it; kept for the next one. */
 typedef struct nccl_mark {
     cudaEvent_t event;
     struct nccl_mark *next;
 } nccl_mark;
+
+/* A collective on its stream. */
+typedef struct nccl_queued {
+    yk__comm_op op;    /* for messages: its pointers are not looked at */
+    nccl_mark *end;    /* behind it */
+    yk__storage *room; /* memory that it works in, or NULL */
+    bool awaited;      /* kernels come behind it: it is in the group's list of these */
+    struct nccl_queued *next;
+    struct {
+        double began, looked, ended_at;
+    } waited; /* of nccl_look_around */
+} nccl_queued;
 
 typedef struct nccl_group {
     void *control; /* the state of the native group */
     int rank, world_size;
     char name[304], host_name[64];
     double timeout, join_timeout;
-    int device, gpu;  /* of the first operation, and of all others; -1: none yet */
-    ncclComm_t comm;  /* NULL before the first operation, and after a failure */
-    bool given_up;    /* a failure: there will be no other communicator */
-    bool fixed_order; /* sums in the tree of ranks: YOKE_DETERMINISTIC=1 */
+    int device, gpu; /* of the first operation, and of all others; -1: none yet */
+    ncclComm_t comm; /* NULL before the first operation, and after a failure; its calls are made with the lock held */
+    bool given_up;   /* a failure: there will be no other communicator */
     cudaStream_t stream;
-    cudaEvent_t done;
-    pthread_mutex_t lock; /* marks, and device as long as it is -1 */
+    bool owns_stream;     /* one beside YK__QUEUE_COMM */
+    nccl_queued *awaited; /* those that are not known to be done, and kernels come behind them */
+    pthread_mutex_t lock; /* marks, comm, awaited, and device as long as it is -1 */
     nccl_mark *free_marks;
 } nccl_group;
 
@@ -93,13 +110,24 @@ yk_status nccl_cuda_failed(const nccl_group *g, const yk__comm_op *op, const cha
 /* Until the communicator has done what a call of it left in progress (`code` is what the call returned), for up to
  * `seconds`. */
 yk_status nccl_settle(nccl_group *g, const yk__comm_op *op, const char *call, ncclResult_t code, double seconds);
-/* Until what is queued on the stream is done. */
-yk_status nccl_finish(nccl_group *g, const yk__comm_op *op);
+/* Whatever made an operation fail with `status`, the others must not wait for it, nor kernels go on unnoticed: breaks
+ * the group, gives the communicator up, and fails with the group's first cause. */
+yk_status nccl_broken(nccl_group *g, yk_status status);
 /* After a failure: the communicator is given up, and nothing of it touches memory any more. */
 void nccl_give_up(nccl_group *g);
+/* The slots of the table. */
+yk_status nccl_queue_behind(void *state, void *queued);
+yk_status nccl_queue_until(void *state, void *queued);
+yk_status nccl_queued_done(void *state, void *queued, bool *done);
+void nccl_queued_free(void *state, void *queued);
 
 /* ---- nccl_collective.c ---- */
-yk_status nccl_collective(void *state, const yk__comm_op *op);
+yk_status nccl_queue_collective(void *state, const yk__comm_op *op, void **queued);
+/* For the library's own tensors on the CPU, by the control group. */
+yk_status nccl_host_collective(void *state, const yk__comm_op *op);
 yk_status nccl_mark_queue(void *state, const char *what, int device, void **marked);
+/* An event of the group's, and its way back. */
+yk_status nccl_take_mark(nccl_group *g, nccl_mark **mark);
+void nccl_return_mark(nccl_group *g, nccl_mark *mark);
 
 #endif

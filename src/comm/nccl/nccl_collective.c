@@ -12,13 +12,15 @@
 #include "comm/nccl/nccl_backend.h"
 
 /* ---- what an operation begins behind ----------------------------------------------------------------------------- */
-static yk_status take_mark(nccl_group *g, nccl_mark **mark)
+yk_status nccl_take_mark(nccl_group *g, nccl_mark **mark)
 {
+    pthread_mutex_lock(&g->lock);
     *mark = g->free_marks;
-    if (*mark) {
+    if (*mark)
         g->free_marks = (*mark)->next;
+    pthread_mutex_unlock(&g->lock);
+    if (*mark)
         return YK_OK;
-    }
     *mark = nccl_base->allocate(1, sizeof(**mark));
     if (!*mark)
         return nccl_base->error_code();
@@ -26,13 +28,13 @@ static yk_status take_mark(nccl_group *g, nccl_mark **mark)
     if (!code)
         return YK_OK;
     free(*mark);
+    *mark = NULL;
     return nccl_fail(YK_ERR_DEVICE, "cuda:%d: cudaEventCreateWithFlags: %s (%s)", g->device, cudaGetErrorString(code),
                      cudaGetErrorName(code));
 }
 
-static void return_mark(nccl_group *g, void *marked)
+void nccl_return_mark(nccl_group *g, nccl_mark *mark)
 {
-    nccl_mark *mark = marked;
     if (!mark)
         return;
     pthread_mutex_lock(&g->lock);
@@ -41,43 +43,43 @@ static void return_mark(nccl_group *g, void *marked)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* With the lock held. */
-static yk_status mark_queue(nccl_group *g, const char *what, int device, nccl_mark **mark)
+/* The thread's queue of the device, which is the rank's from the first operation on. */
+static yk_status find_queue(nccl_group *g, const char *what, int device, cudaStream_t *queue)
 {
-    cudaStream_t queue = NULL;
     int gpu = 0;
+    pthread_mutex_lock(&g->lock);
+    yk_status status = YK_OK;
     if (g->device >= 0 && g->device != device)
-        return nccl_fail(YK_ERR_DEVICE,
-                         "%s: the tensor is on cuda:%d, but rank %d of group '%s' is on cuda:%d: with NCCL a rank has "
-                         "one GPU",
-                         what, device, g->rank, g->name, g->device);
-    yk_status status = yk__cuda_stream(device, &queue, &gpu);
-    if (status)
-        return status;
-    cudaError_t code = cudaSetDevice(gpu);
-    if (g->device < 0) {
+        status = nccl_fail(YK_ERR_DEVICE,
+                           "%s: the tensor is on cuda:%d, but rank %d of group '%s' is on cuda:%d: with NCCL a rank "
+                           "has one GPU",
+                           what, device, g->rank, g->name, g->device);
+    if (!status)
+        status = yk__cuda_stream(device, YK__QUEUES, queue, &gpu);
+    if (!status && g->device < 0) {
         g->gpu = gpu;
         g->device = device;
     }
-    if (!code)
-        status = take_mark(g, mark);
-    if (!code && !status)
-        code = cudaEventRecord((*mark)->event, queue);
-    return code ? nccl_fail(YK_ERR_DEVICE, "%s: cuda:%d: cudaEventRecord: %s (%s)", what, device,
-                            cudaGetErrorString(code), cudaGetErrorName(code))
-                : status;
+    pthread_mutex_unlock(&g->lock);
+    return status;
 }
 
 yk_status nccl_mark_queue(void *state, const char *what, int device, void **marked)
 {
     nccl_group *g = state;
     nccl_mark *mark = NULL;
-    pthread_mutex_lock(&g->lock);
-    yk_status status = mark_queue(g, what, device, &mark);
-    pthread_mutex_unlock(&g->lock);
-    if (status && mark)
-        return_mark(g, mark);
-    *marked = status ? NULL : mark;
+    cudaStream_t queue = NULL;
+    *marked = NULL;
+    yk_status status = find_queue(g, what, device, &queue);
+    if (!status)
+        status = nccl_take_mark(g, &mark);
+    cudaError_t code = status ? cudaSuccess : cudaEventRecord(mark->event, queue);
+    if (code) {
+        nccl_return_mark(g, mark);
+        return nccl_fail(YK_ERR_DEVICE, "%s: cuda:%d: cudaEventRecord: %s (%s)", what, device, cudaGetErrorString(code),
+                         cudaGetErrorName(code));
+    }
+    *marked = mark;
     return status;
 }
 
@@ -135,10 +137,12 @@ static ncclRedOp_t reduction_of(yk_reduce_op op, yk_dtype dtype)
     return dtype == YK_BOOL ? truth[op] : all[op];
 }
 
-/* What an operation is made of. `result` is the first failure of a call of NCCL between begin and end. */
+/* What an operation is made of. `comm` is the group's between begin and end, NULL where it was given up meanwhile;
+ * `result` is the first failure of a call of NCCL there. */
 typedef struct calls {
     nccl_group *g;
     const yk__comm_op *op;
+    ncclComm_t comm;
     size_t size;
     ncclDataType_t type;
     ncclResult_t result;
@@ -153,15 +157,23 @@ static void note(calls *c, const char *call, ncclResult_t result)
     c->call = call;
 }
 
+/* To `end` the communicator is not aborted: the watcher, which may want to, waits. */
 static void begin(calls *c)
 {
-    note(c, "ncclGroupStart", nccl.ncclGroupStart());
+    pthread_mutex_lock(&c->g->lock);
+    c->comm = c->g->comm;
+    if (c->comm)
+        note(c, "ncclGroupStart", nccl.ncclGroupStart());
 }
 
 /* The group's calls are on their way; then they are on the stream. */
 static yk_status end(calls *c, const char *call)
 {
-    ncclResult_t ended = nccl.ncclGroupEnd();
+    bool whole = c->comm;
+    ncclResult_t ended = whole ? nccl.ncclGroupEnd() : ncclSuccess;
+    pthread_mutex_unlock(&c->g->lock);
+    if (!whole)
+        return nccl_fail(YK_ERR_STATE, "group '%s': its communicator was given up", c->g->name);
     if (c->result != ncclSuccess)
         return nccl_failed(c->g, c->op, c->call, c->result);
     return nccl_settle(c->g, c->op, call, ended, c->g->timeout);
@@ -169,14 +181,14 @@ static yk_status end(calls *c, const char *call)
 
 static void send(calls *c, const char *from, int64_t count, int to)
 {
-    if (count)
-        note(c, "ncclSend", nccl.ncclSend(from, (size_t)count, c->type, to, c->g->comm, c->g->stream));
+    if (count && c->comm)
+        note(c, "ncclSend", nccl.ncclSend(from, (size_t)count, c->type, to, c->comm, c->g->stream));
 }
 
 static void receive(calls *c, char *to, int64_t count, int from)
 {
-    if (count)
-        note(c, "ncclRecv", nccl.ncclRecv(to, (size_t)count, c->type, from, c->g->comm, c->g->stream));
+    if (count && c->comm)
+        note(c, "ncclRecv", nccl.ncclRecv(to, (size_t)count, c->type, from, c->comm, c->g->stream));
 }
 
 /* On the stream. */
@@ -189,37 +201,43 @@ static yk_status copy(calls *c, char *to, const char *from, int64_t count)
 }
 
 /* ---- NCCL's own collectives -------------------------------------------------------------------------------------- */
-static yk_status by_nccl(calls *c)
+static void issue(calls *c)
 {
     const yk__comm_op *op = c->op;
-    nccl_group *g = c->g;
+    cudaStream_t stream = c->g->stream;
     size_t count = (size_t)op->count;
-    bool root = op->peer == g->rank;
-    begin(c);
+    bool root = op->peer == c->g->rank;
     switch (op->kind) {
     case YK__COMM_ALL_REDUCE:
         note(c, "ncclAllReduce",
-             nccl.ncclAllReduce(op->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype), g->comm,
-                                g->stream));
+             nccl.ncclAllReduce(op->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype), c->comm,
+                                stream));
         break;
     case YK__COMM_REDUCE:
         note(c, "ncclReduce",
-             nccl.ncclReduce(op->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype), op->peer, g->comm,
-                             g->stream));
+             nccl.ncclReduce(op->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype), op->peer, c->comm,
+                             stream));
         break;
     case YK__COMM_REDUCE_SCATTER:
         note(c, "ncclReduceScatter",
-             nccl.ncclReduceScatter(op->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype), g->comm,
-                                    g->stream));
+             nccl.ncclReduceScatter(op->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype), c->comm,
+                                    stream));
         break;
     case YK__COMM_BROADCAST:
         note(c, "ncclBroadcast",
              nccl.ncclBroadcast(root ? op->in : op->out, root ? (void *)(uintptr_t)op->in : op->out, count, c->type,
-                                op->peer, g->comm, g->stream));
+                                op->peer, c->comm, stream));
         break;
-    default: note(c, "ncclAllGather", nccl.ncclAllGather(op->in, op->out, count, c->type, g->comm, g->stream)); break;
+    default: note(c, "ncclAllGather", nccl.ncclAllGather(op->in, op->out, count, c->type, c->comm, stream)); break;
     }
-    return end(c, nccl_yoke->kind_name(op->kind));
+}
+
+static yk_status by_nccl(calls *c)
+{
+    begin(c);
+    if (c->comm)
+        issue(c);
+    return end(c, nccl_yoke->kind_name(c->op->kind));
 }
 
 /* ---- sends and receives ------------------------------------------------------------------------------------------ */
@@ -338,33 +356,28 @@ static yk_status reduce_in(calls *c, char *room, int64_t share)
     return status || parts ? status : send_round(c, result, share);
 }
 
-/* The workspace may have been another's, whose use of it is queued on the device's stream. */
-static yk_status reduce_in_order(calls *c)
+/* The workspace is of the queue for collectives, whose order keeps its users apart; for another stream it is one of the
+ * queue of kernels, where somebody's use of it may be queued. */
+static yk_status reduce_in_order(calls *c, nccl_queued *q)
 {
     const yk__comm_op *op = c->op;
     nccl_group *g = c->g;
     int64_t n = g->world_size, line = (int64_t)(128 / c->size);
     int64_t share =
         op->kind == YK__COMM_REDUCE_SCATTER ? op->count : ((op->count + n - 1) / n + line - 1) / line * line;
-    yk__storage *handle = NULL;
     yk_device device = {YK_CUDA, (int16_t)g->device};
-    char *room = nccl_yoke->workspace_get(device, (size_t)(share * n) * c->size, &handle);
+    yk__queue before = nccl_yoke->queue_begin(g->owns_stream ? YK__QUEUE_COMPUTE : YK__QUEUE_COMM);
+    char *room = nccl_yoke->workspace_get(device, (size_t)(share * n) * c->size, &q->room);
     void *marked = NULL;
-    yk_status status =
-        room ? nccl_mark_queue(g, nccl_yoke->kind_name(op->kind), g->device, &marked) : nccl_base->error_code();
-    cudaError_t code = status ? cudaSuccess : cudaStreamWaitEvent(g->stream, ((nccl_mark *)marked)->event, 0);
+    yk_status status = room ? YK_OK : nccl_base->error_code();
+    if (!status && g->owns_stream)
+        status = nccl_mark_queue(g, nccl_yoke->kind_name(op->kind), g->device, &marked);
+    nccl_yoke->queue_end(before);
+    cudaError_t code = marked ? cudaStreamWaitEvent(g->stream, ((nccl_mark *)marked)->event, 0) : cudaSuccess;
+    nccl_return_mark(g, marked);
     if (code)
         status = nccl_cuda_failed(g, op, "cudaStreamWaitEvent", code);
-    if (!status)
-        status = reduce_in(c, room, share);
-    if (!status)
-        status = nccl_finish(g, op);
-    if (status)
-        nccl_give_up(g); /* before the workspace is another's */
-    return_mark(g, marked);
-    if (handle)
-        nccl_yoke->storage_release(handle);
-    return status;
+    return status ? status : reduce_in(c, room, share);
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
@@ -378,46 +391,60 @@ static bool moves_nothing(const nccl_group *g, const yk__comm_op *op)
     return true;
 }
 
-static yk_status run(nccl_group *g, const yk__comm_op *op)
+static yk_status queue(calls *c, nccl_queued *q)
+{
+    const yk__comm_op *op = c->op;
+    nccl_group *g = c->g;
+    yk_status status = nccl_take_mark(g, &q->end);
+    cudaError_t code = status ? cudaSuccess : cudaStreamWaitEvent(g->stream, ((nccl_mark *)op->marked)->event, 0);
+    if (status || code)
+        return status ? status : nccl_cuda_failed(g, op, "cudaStreamWaitEvent", code);
+    bool parts = op->kind == YK__COMM_GATHER || op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_ALL_TO_ALL;
+    if (op->deterministic)
+        status = reduce_in_order(c, q);
+    else
+        status = parts ? by_parts(c) : by_nccl(c);
+    code = status ? cudaSuccess : cudaEventRecord(q->end->event, g->stream);
+    return code ? nccl_cuda_failed(g, op, "cudaEventRecord", code) : status;
+}
+
+static yk_status run(nccl_group *g, const yk__comm_op *op, nccl_queued **queued)
 {
     calls c = {.g = g, .op = op, .size = nccl_yoke->dtype_size(op->dtype), .type = type_of(op->dtype)};
     yk_status status =
         op->kind == YK__COMM_ALL_TO_ALL ? agree_on_counts(g, op, c.size) : nccl_yoke->native_agree(g->control, op);
     cudaError_t code = status ? cudaSuccess : cudaSetDevice(g->gpu); /* the thread may be the group's */
-    if (!status && !code)
-        status = nccl_connect(g, op);
-    if (status || (!code && moves_nothing(g, op)))
-        return status;
-    if (!code)
-        code = cudaStreamWaitEvent(g->stream, ((nccl_mark *)op->marked)->event, 0);
     if (code)
-        return nccl_cuda_failed(g, op, "cudaStreamWaitEvent", code);
-    if (g->fixed_order && yk__comm_reduces(op->kind))
-        return reduce_in_order(&c);
-    bool parts = op->kind == YK__COMM_GATHER || op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_ALL_TO_ALL;
-    status = parts ? by_parts(&c) : by_nccl(&c);
-    return status ? status : nccl_finish(g, op);
+        return nccl_cuda_failed(g, op, "cudaSetDevice", code);
+    if (!status)
+        status = nccl_connect(g, op);
+    if (status || moves_nothing(g, op))
+        return status;
+    *queued = nccl_base->allocate(1, sizeof(**queued));
+    if (!*queued)
+        return nccl_base->error_code();
+    (*queued)->op = *op;
+    return queue(&c, *queued);
 }
 
-/* Whatever made it fail, the others must not wait for it. */
-static yk_status fail(nccl_group *g, yk_status status)
-{
-    const yk__comm_backend *native = nccl_yoke->native;
-    yk_error error;
-    nccl_base->error_take(&error);
-    if (!native->check(g->control)) /* else it is the first cause, and this may be a consequence */
-        native->abort_group(g->control, error.code ? error.code : status, error.message);
-    nccl_base->error_take(&error);
-    nccl_give_up(g);
-    return native->check(g->control);
-}
-
-yk_status nccl_collective(void *state, const yk__comm_op *op)
+yk_status nccl_queue_collective(void *state, const yk__comm_op *op, void **queued)
 {
     nccl_group *g = state;
-    if (!op->on_device)
-        return nccl_yoke->native->collective[op->kind](g->control, op);
-    yk_status status = run(g, op);
-    return_mark(g, op->marked);
-    return status ? fail(g, status) : YK_OK;
+    nccl_queued *q = NULL;
+    *queued = NULL;
+    yk_status status = run(g, op, &q);
+    nccl_return_mark(g, op->marked);
+    if (status) {
+        status = nccl_broken(g, status);
+        nccl_queued_free(g, q);
+        return status;
+    }
+    *queued = q;
+    return YK_OK;
+}
+
+yk_status nccl_host_collective(void *state, const yk__comm_op *op)
+{
+    const nccl_group *g = state;
+    return nccl_yoke->native->collective[op->kind](g->control, op);
 }

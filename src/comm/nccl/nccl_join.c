@@ -5,6 +5,7 @@
  * ranks show each other their GPUs, by messages of the control group, and rank 0's identity of the communicator
  * comes along.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@
 typedef struct record {
     char gpu[16]; /* its UUID */
     char host[64];
-    int32_t device, version, fixed_order, unused;
+    int32_t device, version;
     ncclUniqueId id; /* rank 0's */
 } record;
 
@@ -106,39 +107,49 @@ static yk_status compare(const nccl_group *g, const record *all)
             return nccl_fail(YK_ERR_MISMATCH, "group '%s': %s has NCCL %d, but %s has %d", g->name,
                              nccl_yoke->native_rank_name(g->control, 0, a, sizeof(a)), (int)all[0].version,
                              nccl_yoke->native_rank_name(g->control, r, b, sizeof(b)), (int)all[r].version);
-        if (all[r].fixed_order != all[0].fixed_order)
-            return nccl_fail(
-                YK_ERR_MISMATCH, "group '%s': %s %s YOKE_DETERMINISTIC=1, but %s %s", g->name,
-                nccl_yoke->native_rank_name(g->control, 0, a, sizeof(a)), all[0].fixed_order ? "has" : "does not have",
-                nccl_yoke->native_rank_name(g->control, r, b, sizeof(b)), all[r].fixed_order ? "does" : "does not");
     }
     return YK_OK;
 }
 
-static bool is_deterministic(void)
+/* By device: the group whose stream the queue for collectives is. */
+enum { MOST_DEVICES = 64 };
+static _Atomic(nccl_group *) owners[MOST_DEVICES];
+
+/* Note [Streams of NCCL] */
+static yk_status make_stream(nccl_group *g, const yk__comm_op *op)
 {
-    const char *text = getenv("YOKE_DETERMINISTIC");
-    return text && strcmp(text, "1") == 0;
+    nccl_group *none = NULL;
+    int gpu = 0;
+    if (atomic_compare_exchange_strong(&owners[g->device], &none, g))
+        return yk__cuda_stream(g->device, YK__QUEUE_COMM, &g->stream, &gpu);
+    cudaError_t code = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
+    g->owns_stream = !code;
+    return code ? nccl_cuda_failed(g, op, "cudaStreamCreateWithFlags", code) : YK_OK;
 }
 
 static yk_status make_comm(nccl_group *g, const yk__comm_op *op, const ncclUniqueId *id)
 {
-    cudaError_t code = g->stream ? cudaSuccess : cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
-    if (!code && !g->done)
-        code = cudaEventCreateWithFlags(&g->done, cudaEventDisableTiming);
-    if (code)
-        return nccl_cuda_failed(g, op, "making a stream", code);
+    yk_status status = make_stream(g, op);
+    if (status)
+        return status;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    ncclResult_t result = nccl.ncclCommInitRankConfig(&g->comm, g->world_size, *id, g->rank, &config);
+    ncclComm_t comm = NULL;
+    ncclResult_t result = nccl.ncclCommInitRankConfig(&comm, g->world_size, *id, g->rank, &config);
+    pthread_mutex_lock(&g->lock);
+    g->comm = comm;
+    pthread_mutex_unlock(&g->lock);
     return nccl_settle(g, op, "ncclCommInitRankConfig", result, g->join_timeout);
 }
 
 yk_status nccl_connect(nccl_group *g, const yk__comm_op *op)
 {
-    if (g->comm)
+    pthread_mutex_lock(&g->lock);
+    bool made = g->comm, given_up = g->given_up;
+    pthread_mutex_unlock(&g->lock);
+    if (made)
         return YK_OK;
-    if (g->given_up)
+    if (given_up)
         return nccl_fail(YK_ERR_STATE, "group '%s': its communicator was given up", g->name);
     record *all = nccl_base->allocate((size_t)g->world_size, sizeof(*all));
     if (!all)
@@ -153,7 +164,6 @@ yk_status nccl_connect(nccl_group *g, const yk__comm_op *op)
         memcpy(own->gpu, &properties.uuid, sizeof(own->gpu));
     snprintf(own->host, sizeof(own->host), "%s", g->host_name);
     own->device = g->device;
-    own->fixed_order = g->fixed_order = is_deterministic();
     nccl.ncclGetVersion(&own->version);
     ncclResult_t result = !status && g->rank == 0 ? nccl.ncclGetUniqueId(&own->id) : ncclSuccess;
     if (result)
@@ -201,10 +211,10 @@ void nccl_leave(void *state)
         cudaEventDestroy(mark->event);
         free(mark);
     }
-    if (g->done)
-        cudaEventDestroy(g->done);
-    if (g->stream)
+    if (g->owns_stream)
         cudaStreamDestroy(g->stream);
+    else if (g->stream)
+        atomic_store(&owners[g->device], NULL);
     nccl_yoke->native->leave(g->control);
     pthread_mutex_destroy(&g->lock);
     free(g);

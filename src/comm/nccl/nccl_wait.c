@@ -2,10 +2,12 @@
  * nccl_wait.c - waiting for NCCL, and failures. Layer: comm/nccl.
  *
  * NCCL itself notices a rank that is gone over a network, and none that is stopped, or gone on the same host: its
- * kernels wait for ever. So every wait looks at the clock, at the communicator's own error, and at the control group:
- * whether it is broken, and whether the processes of the others run.
+ * kernels wait for ever. So who waits for it, and who watches over what is queued, looks at the clock, at the
+ * communicator's own error, and at the control group: whether it is broken, and whether the processes of the others
+ * run. What is queued is watched in the order of its stream, so an operation's time begins when the one before is done.
  */
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,7 +29,7 @@ static const char *describe(const nccl_group *g, const yk__comm_op *op, char *te
 yk_status nccl_failed(const nccl_group *g, const yk__comm_op *op, const char *call, ncclResult_t code)
 {
     char text[300];
-    const char *last = nccl.ncclGetLastError(g->comm);
+    const char *last = nccl.ncclGetLastError(NULL);
     return nccl_fail(code == ncclUnhandledCudaError ? YK_ERR_DEVICE : YK_ERR_CONNECTION,
                      "%s: %s: NCCL says: %s%s%.300s", describe(g, op, text, sizeof(text)), call,
                      nccl.ncclGetErrorString(code), last && *last ? ": " : "", last ? last : "");
@@ -41,11 +43,9 @@ yk_status nccl_cuda_failed(const nccl_group *g, const yk__comm_op *op, const cha
                      cudaGetErrorName(code));
 }
 
-typedef struct waiting {
-    double began, looked, ended_at;
-} waiting;
+typedef __typeof__(((nccl_queued *)NULL)->waited) waiting;
 
-/* What a wait does between two looks at what it waits for. `for_what`: for the error when time is up. */
+/* Between two looks at what is waited for. `for_what`: for the error when time is up. */
 static yk_status look_around(nccl_group *g, const yk__comm_op *op, waiting *w, double seconds, const char *for_what)
 {
     double now = nccl_base->now();
@@ -56,7 +56,7 @@ static yk_status look_around(nccl_group *g, const yk__comm_op *op, waiting *w, d
         int ended = -1;
         char who[120], text[300];
         w->looked = now;
-        status = nccl_yoke->native_watch(g->control, now - w->began, &ended);
+        status = nccl_yoke->native_watch(g->control, 0, &ended); /* the clock is looked at below */
         if (!status && ended >= 0) {
             w->ended_at = w->ended_at > 0 ? w->ended_at : now;
             if (now - w->ended_at >= AFTER_END)
@@ -70,11 +70,20 @@ static yk_status look_around(nccl_group *g, const yk__comm_op *op, waiting *w, d
         status = nccl_fail(YK_ERR_STALLED, "%s waited %g s for %s, though all ranks have come",
                            describe(g, op, text, sizeof(text)), seconds, for_what);
     }
-    if (now - w->began < OFFER)
-        sched_yield();
-    else
-        usleep((useconds_t)(NAP * 1e6));
     return status;
+}
+
+/* What the communicator says of the calls that are in progress. */
+static yk_status ask(nccl_group *g, ncclResult_t *result)
+{
+    pthread_mutex_lock(&g->lock);
+    bool whole = g->comm;
+    ncclResult_t asked = whole ? nccl.ncclCommGetAsyncError(g->comm, result) : ncclSuccess;
+    pthread_mutex_unlock(&g->lock);
+    if (!whole)
+        return nccl_fail(YK_ERR_STATE, "group '%s': its communicator was given up", g->name);
+    *result = asked ? asked : *result;
+    return YK_OK;
 }
 
 yk_status nccl_settle(nccl_group *g, const yk__comm_op *op, const char *call, ncclResult_t code, double seconds)
@@ -88,48 +97,142 @@ yk_status nccl_settle(nccl_group *g, const yk__comm_op *op, const char *call, nc
         yk_status status = look_around(g, op, &w, seconds, call);
         if (status)
             return status;
-        ncclResult_t asked = nccl.ncclCommGetAsyncError(g->comm, &result);
-        if (asked)
-            result = asked;
-    }
-}
-
-yk_status nccl_finish(nccl_group *g, const yk__comm_op *op)
-{
-    waiting w = {0};
-    cudaError_t code = cudaEventRecord(g->done, g->stream);
-    if (code)
-        return nccl_cuda_failed(g, op, "cudaEventRecord", code);
-    for (;;) {
-        code = cudaEventQuery(g->done);
-        if (code == cudaSuccess)
-            return YK_OK;
-        if (code != cudaErrorNotReady)
-            return nccl_cuda_failed(g, op, "cudaEventQuery", code);
-        ncclResult_t result = ncclSuccess, asked = nccl.ncclCommGetAsyncError(g->comm, &result);
-        result = asked ? asked : result;
-        if (result != ncclSuccess && result != ncclInProgress)
-            return nccl_failed(g, op, "ncclCommGetAsyncError", result);
-        yk_status status = look_around(g, op, &w, g->timeout, "NCCL to move the bytes");
+        if (nccl_base->now() - w.began < OFFER)
+            sched_yield();
+        else
+            usleep((useconds_t)(NAP * 1e6));
+        status = ask(g, &result);
         if (status)
             return status;
     }
 }
 
+/* ---- what is queued ---------------------------------------------------------------------------------------------- */
+yk_status nccl_queue_behind(void *state, void *queued)
+{
+    nccl_group *g = state;
+    nccl_queued *q = queued;
+    cudaStream_t own = NULL;
+    int gpu = 0;
+    pthread_mutex_lock(&g->lock);
+    if (!q->awaited) {
+        q->next = g->awaited;
+        g->awaited = q;
+    }
+    q->awaited = true;
+    pthread_mutex_unlock(&g->lock);
+    /* Who breaks the group looks at the list after that: one of the two sees the other. */
+    yk_status status = nccl_yoke->native->check(g->control);
+    if (!status)
+        status = yk__cuda_stream(g->device, YK__QUEUES, &own, &gpu);
+    cudaError_t code = status ? cudaSuccess : cudaStreamWaitEvent(own, q->end->event, 0);
+    return code ? nccl_cuda_failed(g, &q->op, "cudaStreamWaitEvent", code) : status;
+}
+
+yk_status nccl_queue_until(void *state, void *queued)
+{
+    nccl_group *g = state;
+    nccl_queued *q = queued;
+    cudaStream_t own = NULL;
+    int gpu = 0;
+    yk_status status = yk__cuda_stream(g->device, YK__QUEUES, &own, &gpu);
+    cudaError_t code = status ? cudaSuccess : cudaEventRecord(q->end->event, own);
+    return code ? nccl_cuda_failed(g, &q->op, "cudaEventRecord", code) : status;
+}
+
+static yk_status look(nccl_group *g, nccl_queued *q, bool *done)
+{
+    cudaError_t code = cudaEventQuery(q->end->event);
+    pthread_mutex_lock(&g->lock);
+    bool given_up = g->given_up; /* then the event may have passed by that alone */
+    pthread_mutex_unlock(&g->lock);
+    *done = code == cudaSuccess && !given_up;
+    if (*done)
+        return YK_OK;
+    if (code && code != cudaErrorNotReady)
+        return nccl_cuda_failed(g, &q->op, "cudaEventQuery", code);
+    ncclResult_t result = ncclSuccess;
+    yk_status status = look_around(g, &q->op, &q->waited, g->timeout, "NCCL to move the bytes");
+    if (!status)
+        status = ask(g, &result);
+    if (!status && result != ncclSuccess && result != ncclInProgress)
+        status = nccl_failed(g, &q->op, "ncclCommGetAsyncError", result);
+    return status;
+}
+
+yk_status nccl_queued_done(void *state, void *queued, bool *done)
+{
+    nccl_group *g = state;
+    yk_status status = look(g, queued, done);
+    if (!status)
+        return YK_OK;
+    *done = true;
+    return nccl_broken(g, status);
+}
+
+void nccl_queued_free(void *state, void *queued)
+{
+    nccl_group *g = state;
+    nccl_queued *q = queued;
+    if (!q)
+        return;
+    pthread_mutex_lock(&g->lock);
+    nccl_queued **at = &g->awaited;
+    while (*at && *at != q)
+        at = &(*at)->next;
+    if (*at)
+        *at = q->next;
+    pthread_mutex_unlock(&g->lock);
+    if (q->room)
+        nccl_yoke->storage_release(q->room);
+    nccl_return_mark(g, q->end);
+    free(q);
+}
+
+/* ---- failures ---------------------------------------------------------------------------------------------------- */
+yk_status nccl_broken(nccl_group *g, yk_status status)
+{
+    const yk__comm_backend *native = nccl_yoke->native;
+    yk_error error;
+    nccl_base->error_take(&error);
+    if (!native->check(g->control)) /* else it is the first cause, and this may be a consequence */
+        native->abort_group(g->control, error.code ? error.code : status, error.message);
+    nccl_base->error_take(&error);
+    pthread_mutex_lock(&g->lock);
+    bool cut = false; /* kernels go on behind an operation that is not done */
+    for (const nccl_queued *q = g->awaited; q && !g->given_up; q = q->next)
+        cut |= cudaEventQuery(q->end->event) != cudaSuccess;
+    g->given_up = true;
+    pthread_mutex_unlock(&g->lock);
+    cudaGetLastError(); /* that an event has not passed is no failure, and kept as one */
+    status = native->check(g->control);
+    nccl_base->error_take(&error);
+    if (cut)
+        yk__cuda_note_failure(g->device, status, error.message);
+    nccl_give_up(g);
+    nccl_base->error_put(&error);
+    return status;
+}
+
 void nccl_give_up(nccl_group *g)
 {
+    pthread_mutex_lock(&g->lock);
+    ncclComm_t comm = g->comm;
+    g->comm = NULL;
     g->given_up = true;
-    if (!g->comm)
+    pthread_mutex_unlock(&g->lock);
+    if (!comm)
         return;
     yk_error before, unused;
+    nccl_mark *mark = NULL;
     nccl_base->error_take(&before);
     cudaSetDevice(g->gpu);
-    nccl.ncclCommAbort(g->comm);
-    g->comm = NULL;
+    nccl.ncclCommAbort(comm);
     double until = nccl_base->now() + AFTER_ABORT;
-    bool recorded = g->stream && g->done && cudaEventRecord(g->done, g->stream) == cudaSuccess;
-    while (recorded && cudaEventQuery(g->done) == cudaErrorNotReady && nccl_base->now() < until)
+    bool recorded = !nccl_take_mark(g, &mark) && cudaEventRecord(mark->event, g->stream) == cudaSuccess;
+    while (recorded && cudaEventQuery(mark->event) == cudaErrorNotReady && nccl_base->now() < until)
         usleep(200);
+    nccl_return_mark(g, mark);
     nccl_base->error_take(&unused);
     nccl_base->error_put(&before);
 }

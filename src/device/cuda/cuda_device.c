@@ -31,6 +31,9 @@ static struct {
         struct cuda_record *record;   /* in the device's memory */
         struct cuda_record *received; /* pinned: where it is brought */
         atomic_bool checks;           /* queued since the record was last read */
+        pthread_mutex_t note_lock;
+        yk_error noted; /* yk__cuda_note_failure's */
+        atomic_bool has_noted;
     } devices[MOST_DEVICES];
 } cuda;
 
@@ -50,7 +53,7 @@ static void count_devices(void)
     char a[16], b[16];
     yk_error before, error;
     for (int i = 0; i < MOST_DEVICES; i++)
-        pthread_mutex_init(&cuda.devices[i].lock, NULL);
+        pthread_mutex_init(&cuda.devices[i].lock, NULL), pthread_mutex_init(&cuda.devices[i].note_lock, NULL);
     cuda_base->error_take(&before);
     yk_status status = cuda_base->env_int("YOKE_CUDA_DEVICES_PER_GPU", 1, 1, MOST_DEVICES, &per_gpu);
     cuda_base->error_take(&error);
@@ -190,13 +193,31 @@ yk_status cuda_stream(int device, yk__queue queue, cudaStream_t *stream)
     return status;
 }
 
-yk_status yk__cuda_stream(int device, cudaStream_t *stream, int *gpu)
+yk_status yk__cuda_stream(int device, yk__queue queue, cudaStream_t *stream, int *gpu)
 {
-    yk_status status = cuda_stream(device, YK__QUEUE_COMPUTE, stream);
-    if (!status) /* the threads that watch over it wait for its events */
-        status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, "a collective by NCCL is queued");
     *gpu = cuda_gpu_of(device);
-    return status;
+    return queue == YK__QUEUES ? cuda_use(device, stream) : cuda_stream(device, queue, stream);
+}
+
+void yk__cuda_note_failure(int device, yk_status code, const char *message)
+{
+    pthread_mutex_lock(&cuda.devices[device].note_lock);
+    if (!atomic_load(&cuda.devices[device].has_noted)) {
+        cuda.devices[device].noted.code = code;
+        snprintf(cuda.devices[device].noted.message, sizeof(cuda.devices[device].noted.message), "%s", message);
+        atomic_store(&cuda.devices[device].has_noted, true);
+    }
+    pthread_mutex_unlock(&cuda.devices[device].note_lock);
+}
+
+static yk_status fail_noted(int device)
+{
+    yk_error noted = {0};
+    pthread_mutex_lock(&cuda.devices[device].note_lock);
+    if (atomic_exchange(&cuda.devices[device].has_noted, false))
+        noted = cuda.devices[device].noted;
+    pthread_mutex_unlock(&cuda.devices[device].note_lock);
+    return noted.code ? cuda_fail(noted.code, "%s", noted.message) : YK_OK;
 }
 
 /* Of all streams but one. */
@@ -217,7 +238,7 @@ static yk_status wait_for(int device, cudaStream_t stream)
         return cuda_failed(device, code, "cudaStreamSynchronize");
     if (!others_are_used(device, stream))
         cuda_all_done(device);
-    return YK_OK;
+    return atomic_load(&cuda.devices[device].has_noted) ? fail_noted(device) : YK_OK;
 }
 
 /* Waits, and fails with what the record holds. */

@@ -13,8 +13,12 @@
 extern "C" {
 #endif
 
-/* The stream that the device's work is queued on, and the number of its GPU, which becomes the thread's. */
-YK_API yk_status yk__cuda_stream(int device, cudaStream_t *stream, int *gpu);
+/* The stream of a queue of the device, or (YK__QUEUES) of the one that the thread is on, and the number of its GPU,
+ * which becomes the thread's. */
+YK_API yk_status yk__cuda_stream(int device, yk__queue queue, cudaStream_t *stream, int *gpu);
+/* Work of others on the device has failed, and what was queued behind it computes with what it left: the next wait for
+ * the device fails with this, once. The first of several is kept. */
+YK_API void yk__cuda_note_failure(int device, yk_status code, const char *message);
 /* out = the elements of `inputs` arrays that begin `stride` elements apart, combined one by one by ADD (alpha 1), MUL,
  * MINIMUM or MAXIMUM in the tree of Note [The order of a reduction] (comm/native/combine.c), and divided by `inputs`
  * where `mean`. Arrays of any dtype in the device's memory; out may be one of them. Queued on `stream`. */

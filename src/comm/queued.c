@@ -1,0 +1,115 @@
+/*
+ * queued.c - collectives that a device carries out after their call: who waits for them, and who watches over them.
+ * Layer: comm.
+ *
+ * Where the backend puts an operation on a queue of the device, the host does not wait for it: yk_work_wait puts what
+ * its thread queues from then on behind it. A thread of the group, the watcher, asks for each in the order in which
+ * they were queued until it is done, and ends the work; time-outs and ranks that are gone are seen there.
+ *
+ *   thread that calls         group's thread                device's queues          watcher
+ *   -----------------------   ---------------------------   ----------------------   --------------------------
+ *   mark, number ---------->  ranks agree, operation on
+ *                             the queue ----------------->  behind the mark
+ *   wait: until it is there,
+ *   then orders its queue  ---------------------------->    kernels behind it
+ *                                                           done ----------------->  ends the work
+ *
+ * Tensors are held until the work is done, or until the queue that they were allocated on is behind the operation.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/group.h"
+
+/* Microseconds between two looks at an operation: at first, and at most, doubled in between. */
+enum { FIRST_NAP = 50, LONGEST_NAP = 2000 };
+
+/* With the lock held. */
+static void drop_tensors(yk_work *work)
+{
+    yk_tensor **all[] = {&work->call.in, &work->call.out, &work->call.dense_in, &work->call.dense_out};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        yk_tensor_release(*all[i]);
+        *all[i] = NULL;
+    }
+}
+
+/* With the lock held: the first of them is done. */
+static void end_first(yk__group *g, yk_work *work)
+{
+    g->queued_first = work->next;
+    if (!g->queued_first)
+        g->queued_last = NULL;
+    work->next = NULL;
+    g->backend->queued_free(g->state, work->queued);
+    work->queued = NULL;
+    drop_tensors(work);
+    yk__work_finish(g, work);
+}
+
+static void *watch(void *arg)
+{
+    yk__group *g = arg;
+    unsigned nap = FIRST_NAP;
+    pthread_mutex_lock(&g->lock);
+    while (!g->stop || g->queued_first) {
+        yk_work *work = g->queued_first;
+        if (!work) {
+            nap = FIRST_NAP;
+            pthread_cond_wait(&g->changed, &g->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&g->lock);
+        bool done = false;
+        yk_status status = g->backend->queued_done(g->state, work->queued, &done);
+        if (status)
+            yk__trace_dump_failure(g);
+        if (done)
+            yk__work_fail(work, status);
+        else
+            usleep(nap);
+        nap = done ? FIRST_NAP : nap < LONGEST_NAP ? 2 * nap : nap;
+        pthread_mutex_lock(&g->lock);
+        if (!done)
+            continue;
+        end_first(g, work);
+        pthread_mutex_unlock(&g->lock);
+        yk_work_release(work);
+        pthread_mutex_lock(&g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
+yk_status yk__queued_prepare(yk__group *g)
+{
+    int error = g->has_watcher ? 0 : pthread_create(&g->watcher, NULL, watch, g);
+    if (error)
+        return yk__fail(YK_ERR_IO, "group '%s': no thread can be started: %s", g->name, strerror(error));
+    g->has_watcher = true;
+    return YK_OK;
+}
+
+void yk__queued_add(yk__group *g, yk_work *work)
+{
+    yk_object_retain(work);
+    work->next = NULL;
+    if (g->queued_last)
+        g->queued_last->next = work;
+    else
+        g->queued_first = work;
+    g->queued_last = work;
+    pthread_cond_broadcast(&g->changed);
+}
+
+yk_status yk__queued_wait(yk__group *g, yk_work *work)
+{
+    yk_status status = YK_OK;
+    pthread_mutex_lock(&g->lock);
+    if (work->queued)
+        status = g->backend->queue_behind(g->state, work->queued);
+    if (work->queued && !status && yk__queue_current() == YK__QUEUE_COMPUTE)
+        drop_tensors(work);
+    pthread_mutex_unlock(&g->lock);
+    return status;
+}
