@@ -197,7 +197,7 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) -fsanitize=fuzzer $(LIBS)
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(BUILD)/libyoke.a
-	$(call say,LINK,$@) $(link) -lcmocka $(LIBS)
+	$(call say,LINK,$@) $(link) -Wl,--wrap=_cmocka_run_group_tests -lcmocka $(LIBS)
 
 $(BUILD)/examples/%: $(BUILD)/examples/%.o $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
@@ -263,26 +263,29 @@ test: $(TESTS) $(BUILD)/yoke $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) $(BUILD)
 	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(TEST_JOBS) --exec scripts/run-test \
 	    $$(printf '%s\n' $(TESTS) $(EMULATOR_FAULTS) $(TEST_SCRIPTS) | scripts/order-tests)
 
-# Every slot that the GPU has, kernel by kernel on the host, against the CPU's; SEEDS orders of threads and streams each.
+# GPUs that are emulated on the host, with SEEDS orders of threads, blocks and streams: every slot against the CPU's, what
+# runs on the queues, and every test that makes tensors, with cuda:0 as its default device (scripts/emulated-tests).
 SEEDS ?= 1
-# What runs on the queues besides: collectives, streams, recorded steps.
-EMULATOR_QUEUES := queue_test streams_test graph_test
-test-emulator: $(EMULATOR) $(patsubst %,$(BUILD)/tests/emulator/%,slots_test $(EMULATOR_QUEUES))
+EMULATOR_TESTS = $(filter $(BUILD)/tests/emulator/%,$(TESTS))
+EMULATED_TESTS = $(filter $(TESTS),$(addprefix $(BUILD)/tests/,$(shell scripts/emulated-tests)))
+ifneq ($(filter test-emulator,$(MAKECMDGOALS)),)
+test-emulator: $(EMULATOR) $(EMULATOR_TESTS) $(EMULATED_TESTS)
 	@$(if $(EMULATOR),,echo "test-emulator: the headers of CUDA 12 or 13 are needed (CUDA_HOME)"; exit 1)
-	@for seed in $$(seq 1 $(SEEDS)); do \
-	    YOKE_EMULATOR_SEED=$$seed scripts/run-test $(BUILD)/tests/emulator/slots_test > $(BUILD)/emulator/seed.log || \
-	        { grep -v '^ok' $(BUILD)/emulator/seed.log; echo "test-emulator: seed $$seed failed"; exit 1; }; \
-	    ! grep '^not ok' $(BUILD)/emulator/seed.log || exit 1; \
-	    for name in $(EMULATOR_QUEUES); do \
-	        YOKE_EMULATOR_SEED=$$seed scripts/run-test $(BUILD)/tests/emulator/$$name > $(BUILD)/emulator/queue.log || \
-	            { grep -v '^ok' $(BUILD)/emulator/queue.log; echo "test-emulator: $$name, seed $$seed failed"; exit 1; }; \
-	    done; \
-	done; echo "test-emulator: $(SEEDS) seeds passed, $$(grep -c '^ok' $(BUILD)/emulator/seed.log) cases each"
+	@export SANITIZE=$(SANITIZE); for seed in $$(seq 1 $(SEEDS)); do \
+	    export YOKE_EMULATOR_SEED=$$seed; \
+	    printf '%s\n' $(EMULATOR_TESTS) | scripts/order-tests | xargs -r prove --timer -j$(TEST_JOBS) --exec scripts/run-test || \
+	        { echo "test-emulator: seed $$seed failed"; exit 1; }; \
+	    printf '%s\n' $(EMULATED_TESTS) | scripts/order-tests | YOKE_TEST_DEVICE=cuda YOKE_TEST_EXCEPTIONS=tests/emulator/exceptions \
+	        xargs -r prove --timer -j$(TEST_JOBS) --exec scripts/run-test || \
+	        { echo "test-emulator: seed $$seed failed with cuda:0 as the default device"; exit 1; }; \
+	done; echo "test-emulator: $(SEEDS) seeds passed, $(words $(EMULATED_TESTS)) programs with cuda:0 as their default device"
+endif
 
 check:
 	scripts/check-layers
 	scripts/check-sources
 	scripts/check-tested
+	scripts/emulated-tests --check
 	$(if $(shell command -v gcc),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-gcc CC=gcc OPTIMISE=-O2 DEBUG_INFO= WERROR=1 all tests)
 	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang OPTIMISE=-O1 DEBUG_INFO= WERROR=1 all tests)
 	@echo "check: all passed"
@@ -347,7 +350,7 @@ help:
 	    'make            the library, the program and the examples, in build/' \
 	    'make run        install what is missing, build, and train LeNet on the built-in data (ARGS=... for yoke train)' \
 	    'make test       install what is missing, build, and run all tests (ONLY="pool conv*", SANITIZE=thread)' \
-	    'make test-emulator  the kernels for GPUs, emulated on the host, with SEEDS (1) orders of their threads' \
+	    'make test-emulator  GPUs emulated on the host: their kernels, and all tests with cuda:0 as the default device (SEEDS=1)' \
 	    'make check      layers, layout, comments, a test of every public function, and builds without warnings by gcc and clang' \
 	    'make bench      speed, next to PyTorch where it is installed (ARGS=... for bench/run, OPS_ARGS=... for bench/ops)' \
 	    'make fuzz       feed the parsers of files with mutated input for FUZZ_SECONDS each' \

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "nn/module.h"
+#include "tensor/host_tensor.h"
 
 typedef struct conv2d {
     yk_tensor *weight, *bias;
@@ -109,7 +110,8 @@ yk_module *yk__conv2d_make(int64_t in_channels, int64_t out_channels, int64_t ke
     const yk_conv2d_module_options *given = options ? options : &defaults;
     yk_conv2d_options o = {0};
     int64_t size[2], stride[4];
-    if (!settle(in_channels, out_channels, kernel, given, size, &o))
+    yk_device device = yk__default_options(NULL).device;
+    if (!settle(in_channels, out_channels, kernel, given, size, &o) || yk__device_check(device))
         return NULL;
     yk_module *m = yk_module_create(&conv2d_class);
     if (!m)
@@ -118,9 +120,9 @@ yk_module *yk__conv2d_make(int64_t in_channels, int64_t out_channels, int64_t ke
     d->options = o;
     d->in_channels = in_channels;
     int64_t shape[4] = {out_channels, in_channels / o.groups, size[0], size[1]};
-    bool ordered = weight_strides(d, shape, YK_F32, (yk_device){0}, stride);
-    d->weight = yk__module_take_parameter(m, "weight",
-                                          yk__tensor_new(4, shape, ordered ? stride : NULL, YK_F32, (yk_device){0}));
+    bool ordered = weight_strides(d, shape, YK_F32, device, stride);
+    d->weight =
+        yk__module_take_parameter(m, "weight", yk__tensor_new(4, shape, ordered ? stride : NULL, YK_F32, device));
     if (!given->no_bias)
         d->bias = yk__module_take_parameter(m, "bias", yk__module_tensor("conv2d_create", 1, &out_channels, YK_F32));
     return yk_module_check(m);

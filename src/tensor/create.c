@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "device/graph.h"
-#include "tensor/tensor.h"
+#include "tensor/host_tensor.h"
 
 static yk_tensor *finish(yk_tensor *x, yk_status status, const yk_tensor_options *options)
 {
@@ -19,10 +19,18 @@ static yk_tensor *finish(yk_tensor *x, yk_status status, const yk_tensor_options
     return yk__scope_own(x);
 }
 
-static yk_tensor *begin(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
+/* On exactly the options' device: what is like another tensor is where that one is. */
+static yk_tensor *begin_there(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
     yk__memory_maker = what;
-    return yk__scope_check(what) ? yk__tensor_from_options(what, ndim, shape, options) : NULL;
+    bool fine = yk__scope_check(what) && !yk__tensor_check(what, ndim, shape, options);
+    return fine ? yk__tensor_new(ndim, shape, NULL, options->dtype, options->device) : NULL;
+}
+
+static yk_tensor *begin(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    yk_tensor_options o = yk__default_options(options);
+    return begin_there(what, ndim, shape, &o);
 }
 
 yk_tensor *yk_empty(int ndim, const int64_t *shape, const yk_tensor_options *options)
@@ -30,11 +38,18 @@ yk_tensor *yk_empty(int ndim, const int64_t *shape, const yk_tensor_options *opt
     return finish(begin("empty", ndim, shape, options), YK_OK, options);
 }
 
+static yk_tensor *filled_there(const char *what, int ndim, const int64_t *shape, double value,
+                               const yk_tensor_options *options)
+{
+    yk_tensor *x = begin_there(what, ndim, shape, options);
+    return finish(x, x ? yk__raw_fill(x, value) : YK_OK, options);
+}
+
 static yk_tensor *filled(const char *what, int ndim, const int64_t *shape, double value,
                          const yk_tensor_options *options)
 {
-    yk_tensor *x = begin(what, ndim, shape, options);
-    return finish(x, x ? yk__raw_fill(x, value) : YK_OK, options);
+    yk_tensor_options o = yk__default_options(options);
+    return filled_there(what, ndim, shape, value, &o);
 }
 
 yk_tensor *yk_zeros(int ndim, const int64_t *shape, const yk_tensor_options *options)
@@ -119,10 +134,10 @@ yk_status yk__raw_random(const char *what, yk_tensor *x, yk__random_kind kind, d
     return backend->random(yk__device_of(x).index, kind, &v, stream, calls, p0, p1);
 }
 
-static yk_tensor *drawn(const char *what, yk__random_kind kind, int ndim, const int64_t *shape, double p0, double p1,
-                        const yk_tensor_options *options)
+static yk_tensor *drawn_there(const char *what, yk__random_kind kind, int ndim, const int64_t *shape, double p0,
+                              double p1, const yk_tensor_options *options)
 {
-    yk_tensor *x = begin(what, ndim, shape, options);
+    yk_tensor *x = begin_there(what, ndim, shape, options);
     if (!x)
         return NULL;
     yk_status status = YK_OK;
@@ -132,6 +147,13 @@ static yk_tensor *drawn(const char *what, yk__random_kind kind, int ndim, const 
     if (!status)
         status = yk__raw_random(what, x, kind, p0, p1);
     return finish(x, status, options);
+}
+
+static yk_tensor *drawn(const char *what, yk__random_kind kind, int ndim, const int64_t *shape, double p0, double p1,
+                        const yk_tensor_options *options)
+{
+    yk_tensor_options o = yk__default_options(options);
+    return drawn_there(what, kind, ndim, shape, p0, p1, &o);
 }
 
 yk_tensor *yk_rand(int ndim, const int64_t *shape, const yk_tensor_options *options)
@@ -165,17 +187,20 @@ yk_tensor *yk_randint(int64_t low, int64_t high, int ndim, const int64_t *shape,
 yk_tensor *yk_randperm(int64_t n)
 {
     yk_tensor_options options = {.dtype = YK_I64};
-    yk_tensor *x = begin("randperm", 1, &n, &options);
+    yk_tensor *host = begin_there("randperm", 1, &n, &options);
+    if (!host)
+        return NULL;
     const uint32_t *calls;
-    if (x)
-        yk__random_permutation(yk__random_draw((yk_device){0}, &calls), x->data, n);
+    yk__random_permutation(yk__random_draw((yk_device){0}, &calls), host->data, n);
+    yk_tensor *x = yk__raw_to(host, yk__default_options(NULL).device);
+    yk_tensor_release(host);
     return finish(x, YK_OK, NULL);
 }
 
-static yk_tensor *from_data(const char *what, const void *data, int ndim, const int64_t *shape,
-                            const yk_tensor_options *options)
+static yk_tensor *from_data_there(const char *what, const void *data, int ndim, const int64_t *shape,
+                                  const yk_tensor_options *options)
 {
-    yk_tensor *x = begin(what, ndim, shape, options);
+    yk_tensor *x = begin_there(what, ndim, shape, options);
     if (!x)
         return NULL;
     yk_status status = YK_OK;
@@ -189,7 +214,8 @@ static yk_tensor *from_data(const char *what, const void *data, int ndim, const 
 
 yk_tensor *yk_from_data(const void *data, int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
-    return from_data("from_data", data, ndim, shape, options);
+    yk_tensor_options o = yk__default_options(options);
+    return from_data_there("from_data", data, ndim, shape, &o);
 }
 
 yk_tensor *yk_from_memory(void *data, int ndim, const int64_t *shape, yk_dtype dtype, void (*release)(void *),
@@ -280,7 +306,7 @@ static yk_tensor *drawn_like(const char *what, yk__random_kind kind, const yk_te
     if (!yk__is_there(what, "tensor", x))
         return NULL;
     yk_tensor_options o = options_like(x, options);
-    return drawn(what, kind, x->ndim, x->shape, 0, 1, &o);
+    return drawn_there(what, kind, x->ndim, x->shape, 0, 1, &o);
 }
 
 yk_tensor *yk_rand_like_with(const yk_tensor *x, const yk_like_options *options)
@@ -333,7 +359,7 @@ yk_tensor *yk_new_empty(const yk_tensor *x, int ndim, const int64_t *shape, cons
     if (!yk__is_there("new_empty", "tensor", x))
         return NULL;
     yk_tensor_options o = options_like(x, options);
-    return finish(begin("new_empty", ndim, shape, &o), YK_OK, &o);
+    return finish(begin_there("new_empty", ndim, shape, &o), YK_OK, &o);
 }
 
 static yk_tensor *new_filled(const char *what, const yk_tensor *x, int ndim, const int64_t *shape, double value,
@@ -342,7 +368,7 @@ static yk_tensor *new_filled(const char *what, const yk_tensor *x, int ndim, con
     if (!yk__is_there(what, "tensor", x))
         return NULL;
     yk_tensor_options o = options_like(x, options);
-    return filled(what, ndim, shape, value, &o);
+    return filled_there(what, ndim, shape, value, &o);
 }
 
 yk_tensor *yk_new_zeros(const yk_tensor *x, int ndim, const int64_t *shape, const yk_like_options *options)
@@ -370,5 +396,5 @@ yk_tensor *yk_new_tensor(const yk_tensor *x, const void *data, int ndim, const i
     if (!yk__is_there("new_tensor", "tensor", x))
         return NULL;
     yk_tensor_options o = options_like(x, options);
-    return from_data("new_tensor", data, ndim, shape, &o);
+    return from_data_there("new_tensor", data, ndim, shape, &o);
 }

@@ -137,11 +137,17 @@ yk_tensor *yk__host_zeros(int ndim, const int64_t *shape, yk_dtype dtype)
 
 yk_device_type yk__default_device_type;
 
-yk_tensor *yk__tensor_from_options(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
+yk_tensor_options yk__default_options(const yk_tensor_options *options)
 {
     yk_tensor_options o = options ? *options : (yk_tensor_options){0};
-    if (yk_device_equal(o.device, (yk_device){YK_CPU, 0}))
-        o.device = yk__default_device_type == YK_CPU ? o.device : yk_current_device(yk__default_device_type);
+    if (yk_device_equal(o.device, (yk_device){YK_CPU, 0}) && yk__default_device_type != YK_CPU)
+        o.device = yk_current_device(yk__default_device_type);
+    return o;
+}
+
+yk_tensor *yk__tensor_from_options(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    yk_tensor_options o = yk__default_options(options);
     return yk__tensor_check(what, ndim, shape, &o) ? NULL : yk__tensor_new(ndim, shape, NULL, o.dtype, o.device);
 }
 

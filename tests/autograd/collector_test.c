@@ -2,6 +2,7 @@
  * collector_test.c - the engine and one who collects gradients: who is told what and when, and where gradients go.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <stdio.h>
 
@@ -131,7 +132,7 @@ static void expect_home(yk_tensor *x, yk_tensor *grad_buffer, const double *valu
 {
     assert_ptr_equal(yk_grad(x), grad_buffer);
     for (int64_t i = 0; i < yk_numel(x); i++)
-        expect_near(((float *)yk_tensor_data(grad_buffer))[i], values[i], 1e-6, 0);
+        expect_near(((const float *)host_data(grad_buffer))[i], values[i], 1e-6, 0);
 }
 
 static void test_home(void **state)
@@ -200,10 +201,10 @@ static void test_no_second_memory(void **state)
         if (homed)
             expect_ok(yk__collect_gradients(w, &d.collector, 0, grad_buffer));
         yk_memory_info before, after;
-        yk_device_reset_peak_memory((yk_device){0});
-        expect_ok(yk_device_memory((yk_device){0}, &before));
+        yk_device_reset_peak_memory(test_device(0));
+        expect_ok(yk_device_memory(test_device(0), &before));
         expect_ok(yk_backward(loss));
-        expect_ok(yk_device_memory((yk_device){0}, &after));
+        expect_ok(yk_device_memory(test_device(0), &after));
         grown[homed] = after.peak_allocated - before.allocated;
         yk_scope_end(scope);
     }

@@ -2,6 +2,7 @@
  * engine_test.c - backward: values, accumulation, retain_graph, order, memory, several devices.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <pthread.h>
 
@@ -105,7 +106,7 @@ static void test_no_grad_and_detach(void **state)
 static size_t allocated(void)
 {
     yk_memory_info info;
-    assert_int_equal(yk_device_memory((yk_device){0}, &info), YK_OK);
+    assert_int_equal(yk_device_memory(test_device(0), &info), YK_OK);
     return info.allocated;
 }
 
@@ -157,7 +158,7 @@ static void test_two_devices(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_device second;
-    expect_ok(yk_device_parse("cpu:1", &second));
+    expect_ok(yk_device_parse(device_text("cpu:1"), &second));
     yk_tensor *x = yk_full(YK_SHAPE(3), 2, &f64_leaf);
     yk_tensor *w =
         yk_full(YK_SHAPE(3), 5, &(yk_tensor_options){.dtype = YK_F64, .requires_grad = true, .device = second});
@@ -165,10 +166,10 @@ static void test_two_devices(void **state)
         yk_scope inner = yk_scope_begin();
         expect_ok(yk_set_grad(x, NULL));
         expect_ok(yk_set_grad(w, NULL));
-        /* x goes to cpu:1 twice and back once; z = sum(x (w x)) + sum(w x) */
+        /* x goes to the second twice and back once; z = sum(x (w x)) + sum(w x) */
         yk_tensor *there = yk_mul(yk_to(x, second), w);
-        yk_tensor *here = yk_mul(yk_to(there, (yk_device){0}), x);
-        yk_tensor *z = yk_add(yk_sum(here), yk_to(yk_sum(there), (yk_device){0}));
+        yk_tensor *here = yk_mul(yk_to(there, test_device(0)), x);
+        yk_tensor *z = yk_add(yk_sum(here), yk_to(yk_sum(there), test_device(0)));
         expect_ok(yk_backward(z));
         expect_near(yk_get(yk_grad(x), (int64_t[]){0}), 2 * 5 * 2 + 5, 0, 0);
         expect_near(yk_get(yk_grad(w), (int64_t[]){2}), 2 * 2 + 2, 0, 0);
@@ -176,7 +177,7 @@ static void test_two_devices(void **state)
         yk_scope_end(inner);
     }
     assert_null(yk_mul(x, w));
-    expect_error(YK_ERR_DEVICE, "cpu:0 and cpu:1");
+    expect_error(YK_ERR_DEVICE, device_text("cpu:0 and cpu:1"));
     yk_scope_end(scope);
 }
 
@@ -438,23 +439,23 @@ static void test_gradient_that_is_the_root(void **state)
     yk_scope_end(scope);
 }
 
-/* The second backward needs no memory for another gradient of the weight. */
+/* The second backward needs no memory for another gradient of the weight; on a GPU a convolution's is made beside. */
 static void test_memory_of_accumulation(void **state)
 {
     (void)state;
-    for (int convolution = 0; convolution < 2; convolution++) {
+    for (int convolution = 0; convolution < (test_device_type == YK_CPU ? 2 : 1); convolution++) {
         yk_scope scope = yk_scope_begin();
         int64_t shape[4] = {256, 256, 3, 3}, bytes = 256 * 256 * (convolution ? 9 : 1) * 4;
         yk_tensor *w = yk_randn(convolution ? 4 : 2, shape, &(yk_tensor_options){.requires_grad = true});
         yk_tensor *x = yk_randn(convolution ? 4 : 2, (int64_t[]){2, 256, 3, 3}, NULL);
         for (int i = 0; i < 3; i++) {
             yk_memory_info before, after;
-            yk_device_reset_peak_memory((yk_device){0});
-            expect_ok(yk_device_memory((yk_device){0}, &before));
+            yk_device_reset_peak_memory(test_device(0));
+            expect_ok(yk_device_memory(test_device(0), &before));
             yk_scope step = yk_scope_begin();
             expect_ok(yk_backward(yk_sum(apply_to(w, x))));
             yk_scope_end(step);
-            expect_ok(yk_device_memory((yk_device){0}, &after));
+            expect_ok(yk_device_memory(test_device(0), &after));
             int64_t more = (int64_t)(after.peak_allocated - before.allocated);
             if (i == 0)
                 assert_true(more >= bytes);
@@ -467,7 +468,7 @@ static void test_memory_of_accumulation(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chain_and_accumulation),
         cmocka_unit_test(test_diamond),

@@ -1,5 +1,6 @@
 /* modes_test.c - what a thread records, and what it makes in inference mode; data against detach. */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <pthread.h>
 
@@ -19,7 +20,7 @@ static void a_write_through_data_goes_unnoticed(void **state)
     yk_scope scope = yk_scope_begin();
     yk_tensor *a = one_two_three(), *out = yk_sigmoid(a), *c = yk_data(out);
     assert_false(yk_requires_grad(c));
-    assert_true(yk_tensor_data(c) == yk_tensor_data(out));
+    assert_true(data_ptr(c) == data_ptr(out));
     assert_non_null(yk_zero_(c));
     assert_int_equal(yk_tensor_version(c), 1);
     assert_int_equal(yk_tensor_version(out), 0);
@@ -183,13 +184,13 @@ static void inference_tensors(void **state)
 static size_t peak_of(int steps, bool sum_first, bool numbers)
 {
     enum { SIZE = 1 << 16 };
-    yk_device cpu = {0};
+    const yk_device device = test_device(0);
     yk_memory_info info;
-    yk_device_empty_cache(cpu);
+    yk_device_empty_cache(device);
     yk_scope program = yk_scope_begin();
     yk_tensor *w = yk_full(YK_SHAPE(SIZE), 0.5, &leaf), *total = NULL;
-    yk_device_reset_peak_memory(cpu);
-    expect_ok(yk_device_memory(cpu, &info));
+    yk_device_reset_peak_memory(device);
+    expect_ok(yk_device_memory(device, &info));
     size_t before = info.allocated;
     double sum = 0;
     for (int i = 0; i < steps; i++) {
@@ -205,7 +206,7 @@ static size_t peak_of(int steps, bool sum_first, bool numbers)
     }
     if (total)
         expect_ok(yk_backward(total));
-    expect_ok(yk_device_memory(cpu, &info));
+    expect_ok(yk_device_memory(device, &info));
     yk_scope_end(program);
     assert_true(numbers ? sum > 0 : sum == 0);
     return info.peak_allocated - before;

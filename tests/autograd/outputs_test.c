@@ -3,6 +3,7 @@
  * several inputs and outputs.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <yoke/ops.h>
 
@@ -275,7 +276,7 @@ static void test_each_output_by_itself(void **state)
 static void test_two_devices(void **state)
 {
     (void)state;
-    const yk_device other = {YK_CPU, 1};
+    const yk_device other = test_device(1);
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = yk_randn(YK_SHAPE(64, 3), &f64_leaf);
     double first[192], again[192];
@@ -287,7 +288,7 @@ static void test_two_devices(void **state)
         expect_ok(yk_unbind(x, 1, parts, 3, &count));
         for (int i = 0; i < 3; i++)
             there[i] = yk_mul_scalar(yk_to(parts[i], other), 0.1 + i);
-        yk_tensor *sum = yk_add(yk_to(yk_add(there[0], there[1]), (yk_device){0}), yk_mul(parts[0], parts[1]));
+        yk_tensor *sum = yk_add(yk_to(yk_add(there[0], there[1]), test_device(0)), yk_mul(parts[0], parts[1]));
         expect_ok(yk_backward(yk_sum(sum)));
         expect_ok(yk_tensor_read(yk_grad(x), round ? again : first, sizeof(first)));
         if (round)
@@ -300,7 +301,7 @@ static void test_two_devices(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradcheck_of_lists),
         cmocka_unit_test(test_custom_list),

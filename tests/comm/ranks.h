@@ -7,6 +7,7 @@
 
 #include "tests/support/expect.h"
 #include "tests/support/machine.h"
+#include "tests/support/test_device.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -38,7 +39,8 @@ enum rank_layout {
 };
 static enum rank_layout test_layout = ONE_HOST;
 static const char *test_hosts;
-/* Each rank's current GPU is that of its number. */
+/* Each rank's current GPU is that of its number: also where GPUs are what tests run on, since ranks that are threads
+ * would share one's queue. */
 static bool test_gpus;
 
 static inline const char *host_of_rank(int rank)
@@ -144,7 +146,7 @@ static inline void run_rank(rank_plan *p)
         if (!c->group)
             snprintf(c->failure, FAILURE, "rank %d did not join: %s", c->rank, yk_last_error()->message);
     }
-    if (test_gpus && yk_set_device((yk_device){YK_CUDA, (int16_t)c->rank}))
+    if ((test_gpus || test_device_type == YK_CUDA) && yk_set_device((yk_device){YK_CUDA, (int16_t)c->rank}))
         snprintf(c->failure, FAILURE, "rank %d has no GPU: %s", c->rank, yk_last_error()->message);
     else if (c->group || !p->join)
         p->fn(c);

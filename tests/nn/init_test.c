@@ -2,6 +2,7 @@
  * init_test.c - initial distributions are PyTorch's, and do not depend on the memory order of a weight.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <yoke/nn.h>
 
@@ -131,9 +132,9 @@ static void test_memory_order(void **unused)
     (void)unused;
     yk_scope scope = yk_scope_begin();
     int64_t shape[4] = {8, 6, 3, 5}, last[4] = {90, 1, 30, 6}, odd[4] = {1, 8, 48, 144};
-    yk_tensor *orders[3] = {yk__scope_own(yk__tensor_new(4, shape, NULL, YK_F32, (yk_device){0})),
-                            yk__scope_own(yk__tensor_new(4, shape, last, YK_F32, (yk_device){0})),
-                            yk__scope_own(yk__tensor_new(4, shape, odd, YK_F32, (yk_device){0}))};
+    yk_tensor *orders[3] = {yk__scope_own(yk__tensor_new(4, shape, NULL, YK_F32, test_device(0))),
+                            yk__scope_own(yk__tensor_new(4, shape, last, YK_F32, test_device(0))),
+                            yk__scope_own(yk__tensor_new(4, shape, odd, YK_F32, test_device(0)))};
     for (int normal = 0; normal < 2; normal++) {
         float values[3][720];
         for (int i = 0; i < 3; i++) {

@@ -2,6 +2,7 @@
  * memory_test.c - activations die when nothing needs them, and training keeps nothing from step to step.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <yoke/nn.h>
 #include <yoke/optim.h>
@@ -9,14 +10,14 @@
 static size_t allocated(void)
 {
     yk_memory_info info;
-    expect_ok(yk_device_memory((yk_device){0}, &info));
+    expect_ok(yk_device_memory(test_device(0), &info));
     return info.allocated;
 }
 
 static size_t peak(void)
 {
     yk_memory_info info;
-    expect_ok(yk_device_memory((yk_device){0}, &info));
+    expect_ok(yk_device_memory(test_device(0), &info));
     return info.peak_allocated;
 }
 
@@ -35,7 +36,7 @@ static void test_no_grad(void **unused)
     yk_tensor *x = yk_randn(YK_SHAPE(ROWS, WIDTH), NULL);
     bool previous = yk_no_grad_begin();
     size_t before = allocated();
-    yk_device_reset_peak_memory((yk_device){0});
+    yk_device_reset_peak_memory(test_device(0));
     yk_scope inner = yk_scope_begin();
     assert_non_null(yk_forward(m, x));
     assert_true(peak() - before >= 2 * ACTIVATION); /* the measure sees activations at all */
@@ -46,7 +47,7 @@ static void test_no_grad(void **unused)
     yk_no_grad_end(previous);
 
     /* With recording the inputs of the linear layers stay: the outputs of the ReLUs. */
-    yk_device_reset_peak_memory((yk_device){0});
+    yk_device_reset_peak_memory(test_device(0));
     assert_non_null(yk_forward(m, x));
     assert_true(allocated() - before >= LAYERS / 2 * ACTIVATION);
     yk_scope_end(scope);
@@ -97,7 +98,7 @@ static void test_steps(void **unused)
 {
     (void)unused;
     static const char *const models[] = {"lenet", "resnet18-cifar"};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < work_size(2, 1); i++) {
         size_t outside = allocated();
         yk_scope scope = yk_scope_begin();
         yk_manual_seed(1);

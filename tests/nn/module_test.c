@@ -2,6 +2,7 @@
  * module_test.c - the module tree: names, walking, moving, errors with paths, a user's own module.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <stdio.h>
 
@@ -381,10 +382,10 @@ static void test_dtype(void **unused)
     yk_scope_end(scope);
 }
 
-static void test_device(void **unused)
+static void test_moves(void **unused)
 {
     (void)unused;
-    yk_device second = {YK_CPU, 1};
+    yk_device second = test_device(1);
     yk_scope scope = yk_scope_begin();
     yk_module *m = yk_sequential(yk_conv2d_create(8, 16, 3, NULL), yk_batch_norm2d_create(16, NULL), NULL);
     yk_tensor *w = yk_module_get(m, "0.weight"), *x = yk_randn(YK_SHAPE(2, 8, 5, 5), NULL);
@@ -402,7 +403,7 @@ static void test_device(void **unused)
     yk_tensor *twice = yk_grad(w);
     assert_true(yk_device_equal(yk_tensor_device(twice), second));
     assert_true(yk_item(yk_all(yk_eq(yk_mul_scalar(kept, 2), twice))) == 1); /* added to what moved along */
-    assert_true(yk_item(yk_all(yk_eq(yk_to(yk_detach(after), (yk_device){0}), yk_detach(before)))) == 1);
+    assert_true(yk_item(yk_all(yk_eq(yk_to(yk_detach(after), test_device(0)), yk_detach(before)))) == 1);
     /* a graph that was recorded before the move notices */
     assert_int_not_equal(yk_backward(yk_sum(yk_square(graph))), YK_OK);
     assert_non_null(strstr(yk_last_error()->message, "modified by an inplace operation"));
@@ -410,7 +411,7 @@ static void test_device(void **unused)
     assert_null(yk_forward(m, x));
     assert_non_null(strstr(yk_last_error()->message, "0: conv2d: the tensors are on two devices"));
     yk_clear_error();
-    assert_null(yk_module_to(m, (yk_device){YK_CPU, 7}));
+    assert_null(yk_module_to(m, test_device(7)));
     assert_non_null(yk_last_error());
     yk_clear_error();
     yk_scope_end(scope);
@@ -418,11 +419,11 @@ static void test_device(void **unused)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_module), cmocka_unit_test(test_tree),   cmocka_unit_test(test_apply),
         cmocka_unit_test(test_print),      cmocka_unit_test(test_adding), cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_dtype),      cmocka_unit_test(test_device),
+        cmocka_unit_test(test_dtype),      cmocka_unit_test(test_moves),
     };
     return cmocka_run_group_tests_name("module", tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * state_dict_test.c - lists of named tensors; saving and loading a module's state; what a wrong dict is told.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <yoke/nn.h>
 
@@ -96,7 +97,7 @@ static void test_round_trip(void **unused)
     /* The state dict shares memory with the module and is not on the tape. */
     yk_tensor *bias = yk_state_dict_get(state, "3.bias");
     assert_false(yk_requires_grad(bias));
-    assert_ptr_equal(yk_tensor_data(bias), yk_tensor_data(yk_module_get(a, "3.bias")));
+    assert_ptr_equal(data_ptr(bias), data_ptr(yk_module_get(a, "3.bias")));
     yk_scope_end(scope);
     assert_null(yk_last_error());
 }

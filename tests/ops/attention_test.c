@@ -4,6 +4,7 @@
  * errors.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include "tensor/tensor.h"
 #include <yoke/ops.h>
@@ -32,7 +33,7 @@ static const double *expect_values(const char *what, int test, yk_tensor *x, con
 {
     yk_tensor *dense = yk_contiguous(yk_detach(x));
     assert_non_null(dense);
-    const double *got = yk_tensor_data(dense);
+    const double *got = host_data(dense);
     for (int64_t i = 0; i < yk_numel(dense); i++)
         if (!(fabs(got[i] - values[i]) <= tolerance))
             fail_msg("case %d: %s %lld is %.17g, expected %.17g", test, what, (long long)i, got[i], values[i]);
@@ -251,7 +252,7 @@ static void test_threads(void **state)
         yk_tensor *now[4] = {out, yk_grad(in[0]), yk_grad(in[1]), yk_grad(in[2])};
         for (int i = 0; i < 4; i++) {
             if (first[i])
-                assert_memory_equal(yk_tensor_data(first[i]), yk_tensor_data(now[i]), 3 * 1100 * 16 * sizeof(float));
+                assert_memory_equal(host_data(first[i]), host_data(now[i]), 3 * 1100 * 16 * sizeof(float));
             else
                 first[i] = yk_clone(yk_detach(now[i]));
         }

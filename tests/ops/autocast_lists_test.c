@@ -6,6 +6,7 @@
  */
 #include "tests/support/expect.h"
 
+#include "tensor/host_tensor.h"
 #include "tests/emulator/use_emulator.h"
 #include <yoke/yoke.h>
 
@@ -222,7 +223,10 @@ static void run(yk_device_type type)
 static void on_the_cpu(void **state)
 {
     (void)state;
+    yk_device_type usual = yk__default_device_type;
+    yk__default_device_type = YK_CPU;
     run(YK_CPU);
+    yk__default_device_type = usual;
 }
 
 static bool emulated;

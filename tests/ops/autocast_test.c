@@ -3,6 +3,7 @@
  * them, threads, custom functions, and what may not be. Which operations are cast is autocast_lists_test.c's.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <pthread.h>
 
@@ -57,7 +58,7 @@ static void casts_are_those_of_hand(void **state)
         yk_scope scope = yk_scope_begin();
         layer a = make_layer(), b = make_layer();
         yk_tensor *target = numbers(YK_SHAPE(ROWS, OUT), 4, false);
-        yk_autocast before = yk_autocast_begin(YK_CPU, lower, NULL);
+        yk_autocast before = yk_autocast_begin(test_device_type, lower, NULL);
         yk_tensor *out = yk_linear(a.x, a.w, a.b), *loss = yk_mse_loss(out, target, YK_REDUCE_MEAN);
         yk_autocast_end(before);
         yk_tensor *by_hand = yk_linear(yk_cast(b.x, lower), yk_cast(b.w, lower), yk_cast(b.b, lower));
@@ -81,12 +82,12 @@ static void parameters_are_cast_once(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     layer a = make_layer();
-    yk_autocast before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+    yk_autocast before = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     assert_null(yk__autocast_cached(a.w, YK_BF16));
     assert_non_null(yk_linear(a.x, a.w, a.b));
     yk_tensor *kept = yk__autocast_cached(a.w, YK_BF16);
     assert_non_null(kept);
-    yk_autocast inner = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+    yk_autocast inner = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     assert_non_null(yk_linear(a.x, a.w, NULL));
     yk_autocast_end(inner);
     assert_ptr_equal(yk__autocast_cached(a.w, YK_BF16), kept);
@@ -110,7 +111,7 @@ static void parameters_are_cast_once(void **state)
     assert_non_null(yk_linear(a.x, a.w, NULL));
     yk_autocast_end(before);
     assert_null(yk__autocast_cached(a.w, YK_BF16));
-    before = yk_autocast_begin(YK_CPU, YK_BF16, &(yk_autocast_options){.no_cache = true});
+    before = yk_autocast_begin(test_device_type, YK_BF16, &(yk_autocast_options){.no_cache = true});
     assert_non_null(yk_linear(a.x, a.w, a.b));
     assert_null(yk__autocast_cached(a.w, YK_BF16));
     yk_autocast_end(before);
@@ -124,7 +125,7 @@ static void many_parameters_are_kept(void **state)
     enum { COUNT = 300 };
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = numbers(YK_SHAPE(1, 4), 1, false), *w[COUNT], *kept[COUNT], *sum = NULL;
-    yk_autocast before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+    yk_autocast before = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     for (int i = 0; i < COUNT; i++) {
         w[i] = numbers(YK_SHAPE(4, 4), (unsigned)i, true);
         yk_tensor *out = yk_linear(x, w[i], NULL);
@@ -148,7 +149,7 @@ static void a_cast_of_no_grad_is_not_trained_through(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     layer a = make_layer();
-    yk_autocast before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+    yk_autocast before = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     bool recording = yk_no_grad_begin();
     assert_non_null(yk_linear(a.x, a.w, a.b));
     yk_no_grad_end(recording);
@@ -169,7 +170,7 @@ static void two_backwards_share_a_cast(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     layer a = make_layer();
-    yk_autocast before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+    yk_autocast before = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     yk_tensor *first = yk_sum(yk_linear(a.x, a.w, NULL)), *second = yk_sum(yk_linear(a.x, a.w, a.b));
     yk_autocast_end(before);
     expect_ok(yk_backward(first));
@@ -178,7 +179,7 @@ static void two_backwards_share_a_cast(void **state)
     expect_equal(yk_grad(a.w), yk_mul_scalar(once, 2));
     assert_non_null(yk_grad(a.b));
     /* And one that is called inside. */
-    before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+    before = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     for (int i = 0; i < 2; i++)
         expect_ok(yk_backward(yk_sum(yk_linear(a.x, a.w, a.b))));
     yk_autocast_end(before);
@@ -197,28 +198,29 @@ static void regions_nest(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    assert_false(yk_autocast_enabled(YK_CPU));
+    assert_false(yk_autocast_enabled(test_device_type));
     assert_int_equal(yk_autocast_dtype(YK_CPU), YK_BF16);
     assert_int_equal(yk_autocast_dtype(YK_CUDA), YK_F16);
-    yk_autocast a = yk_autocast_begin(YK_CPU, YK_F16, NULL);
-    assert_true(yk_autocast_enabled(YK_CPU));
-    assert_false(yk_autocast_enabled(YK_CUDA));
+    yk_device_type other = test_device_type == YK_CPU ? YK_CUDA : YK_CPU;
+    yk_autocast a = yk_autocast_begin(test_device_type, YK_F16, NULL);
+    assert_true(yk_autocast_enabled(test_device_type));
+    assert_false(yk_autocast_enabled(other));
     assert_int_equal(dtype_of_product(), YK_F16);
-    yk_autocast b = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+    yk_autocast b = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     assert_int_equal(dtype_of_product(), YK_BF16);
-    yk_autocast c = yk_autocast_begin(YK_CPU, YK_F32, &(yk_autocast_options){.disabled = true});
-    assert_false(yk_autocast_enabled(YK_CPU));
+    yk_autocast c = yk_autocast_begin(test_device_type, YK_F32, &(yk_autocast_options){.disabled = true});
+    assert_false(yk_autocast_enabled(test_device_type));
     assert_int_equal(dtype_of_product(), YK_F32);
     yk_autocast_end(c);
-    /* That of GPUs is nothing to tensors of the CPU. */
-    yk_autocast d = yk_autocast_begin(YK_CUDA, YK_F16, NULL);
+    /* That of GPUs is nothing to tensors of the CPU, nor the CPU's to those of GPUs. */
+    yk_autocast d = yk_autocast_begin(other, YK_F16, NULL);
     assert_int_equal(dtype_of_product(), YK_BF16);
     yk_autocast_end(d);
     yk_autocast_end(b);
     assert_int_equal(dtype_of_product(), YK_F16);
     yk_autocast_end(a);
     assert_int_equal(dtype_of_product(), YK_F32);
-    assert_int_equal(yk_autocast_dtype(YK_CPU), YK_BF16);
+    assert_int_equal(yk_autocast_dtype(test_device_type), test_device_type == YK_CPU ? YK_BF16 : YK_F16);
     yk_scope_end(scope);
 }
 
@@ -234,7 +236,7 @@ static void a_thread_has_its_own(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_autocast before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+    yk_autocast before = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     yk_dtype found = YK_F64;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, product_elsewhere, &found), 0);
@@ -247,7 +249,8 @@ static void a_thread_has_its_own(void **state)
 
 static void refused(yk_device_type type, yk_dtype dtype, yk_status code, const char *text)
 {
-    yk_autocast outer = yk_autocast_begin(YK_CPU, YK_BF16, NULL), inner = yk_autocast_begin(type, dtype, NULL);
+    yk_autocast outer = yk_autocast_begin(test_device_type, YK_BF16, NULL),
+                inner = yk_autocast_begin(type, dtype, NULL);
     expect_error(code, text);
     assert_int_equal(dtype_of_product(), YK_BF16);
     yk_autocast_end(inner);
@@ -260,10 +263,12 @@ static void other_dtypes_are_refused(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    refused(YK_CPU, YK_F32, YK_ERR_DTYPE, "autocast_begin: the dtype is float32, expected bfloat16 or float16");
-    refused(YK_CPU, YK_F64, YK_ERR_DTYPE, "autocast_begin: the dtype is float64, expected bfloat16 or float16");
+    refused(test_device_type, YK_F32, YK_ERR_DTYPE,
+            "autocast_begin: the dtype is float32, expected bfloat16 or float16");
+    refused(test_device_type, YK_F64, YK_ERR_DTYPE,
+            "autocast_begin: the dtype is float64, expected bfloat16 or float16");
     refused(YK_CUDA, YK_I64, YK_ERR_DTYPE, "autocast_begin: the dtype is int64, expected bfloat16 or float16");
-    refused(YK_CPU, (yk_dtype)77, YK_ERR_DTYPE, "autocast_begin: 77 is not a dtype");
+    refused(test_device_type, (yk_dtype)77, YK_ERR_DTYPE, "autocast_begin: 77 is not a dtype");
     refused((yk_device_type)7, YK_BF16, YK_ERR_ARGUMENT, "autocast_begin: 7 is no type of device");
     assert_false(yk_autocast_enabled((yk_device_type)7));
     yk_scope_end(scope);
@@ -276,17 +281,19 @@ static void bad_input_is_refused_as_ever(void **state)
     yk_scope scope = yk_scope_begin();
     layer a = make_layer();
     yk_tensor *half = yk_cast(a.x, YK_F16), *lower = yk_cast(a.x, YK_BF16);
-    yk_autocast before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+    yk_autocast before = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     assert_null(yk_linear(a.x, NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "linear: argument 2 is NULL");
     assert_null(yk_linear(a.x, a.b, NULL));
     expect_error(YK_ERR_SHAPE, "linear: weight has shape (3,), expected (out, in)");
-    assert_null(yk_cat((yk_tensor *[]){half, half}, 2, 0));
-    expect_error(YK_ERR_DTYPE, "cat: a float16 tensor under autocast to bfloat16; cast it with yk_cast");
+    if (test_device_type == YK_CPU) { /* on GPUs autocast leaves cat alone */
+        assert_null(yk_cat((yk_tensor *[]){half, half}, 2, 0));
+        expect_error(YK_ERR_DTYPE, "cat: a float16 tensor under autocast to bfloat16; cast it with yk_cast");
+    }
     assert_null(yk_cat((yk_tensor *[]){lower, NULL}, 2, 0));
     expect_error(YK_ERR_ARGUMENT, "cat: argument 2 is NULL");
     assert_int_equal(yk_tensor_dtype(yk_cat((yk_tensor *[]){lower, a.x}, 2, 0)), YK_F32);
-    assert_true(yk_autocast_enabled(YK_CPU) && yk__autocast_types);
+    assert_true(yk_autocast_enabled(test_device_type) && yk__autocast_types);
     yk_scope_end(scope);
     assert_null(yk_linear(NULL, NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "linear: argument 1 is NULL");
@@ -305,11 +312,11 @@ static void ends_are_counted(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_autocast before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+    yk_autocast before = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     yk_autocast_end(before);
     yk_autocast_end(before);
     layer a = make_layer();
-    before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+    before = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     assert_non_null(yk_linear(a.x, a.w, a.b));
     assert_non_null(yk__autocast_cached(a.w, YK_BF16));
     yk_autocast_end(before);
@@ -352,14 +359,14 @@ static void custom_functions_keep_their_modes(void **state)
         /* Forward in one mode, backward called in another. */
         yk_autocast before = {0};
         if (inside)
-            before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+            before = yk_autocast_begin(test_device_type, YK_BF16, NULL);
         yk_tensor *out = yk_custom_apply(&f, (yk_tensor *[]){a, b}, 2, NULL), *plain = yk_matmul(a2, b2);
         if (inside == 1)
             yk_autocast_end(before);
         yk_dtype lower = inside ? YK_BF16 : YK_F32;
         yk_autocast around = {0};
         if (!inside)
-            around = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+            around = yk_autocast_begin(test_device_type, YK_BF16, NULL);
         expect_ok(yk_backward(yk_sum(out)));
         if (!inside)
             yk_autocast_end(around);
@@ -382,7 +389,7 @@ static void gradients_have_the_order_of_the_parameter(void **state)
     yk_scope scope = yk_scope_begin();
     yk_module *conv = yk_conv2d_create(4, 6, 3, NULL);
     yk_tensor *w = yk_module_get(conv, "weight"), *x = numbers(YK_SHAPE(1, 4, 5, 5), 6, false);
-    yk_autocast before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+    yk_autocast before = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     yk_tensor *out = yk_forward(conv, x);
     yk_autocast_end(before);
     assert_int_equal(yk_tensor_dtype(out), YK_BF16);

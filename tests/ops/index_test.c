@@ -3,6 +3,7 @@
  * gradients; what the tests by numbers there cannot say: views, dtypes, refusals, threads.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include "tensor/tensor.h"
 #include "tests/golden/index_golden.h"
@@ -174,7 +175,7 @@ static void check_case(const char *line, enum layout layout)
             expect_hash(line, "gradient of what was put into", yk_grad(x) ? yk_grad(x) : yk_zeros_like(x), c.put_grad);
         else
             for (int64_t i = 0; i < yk_numel(x); i++)
-                assert_true(((double *)yk_tensor_data(yk_contiguous(yk_grad(x))))[i] == 1 + (double)(i % 7));
+                assert_true(((const double *)host_data(yk_contiguous(yk_grad(x))))[i] == 1 + (double)(i % 7));
         yk_tensor *grad = yk_grad(value) ? yk_grad(value) : yk_zeros_like(value);
         expect_hash(line, "gradient of the value", grad, accumulate ? c.sum_value : c.put_value);
     }
@@ -431,25 +432,25 @@ static void nothing_to_read(void **state)
     assert_int_equal(yk_size(yk_embedding(zero, rows, -1), 0), 1);
     assert_int_equal(yk_size(yk_index_select(rows, 0, yk_full(YK_SHAPE(2), 2, &i64)), 0), 2);
     expect_ok(YK_OK);
-    assert_null(yk_index(columns, YK_INDEX(yk_by(zero))));
+    assert_null(finished(yk_index(columns, YK_INDEX(yk_by(zero)))));
     expect_error(YK_ERR_ARGUMENT, "index: dimension 0 of size 0");
-    assert_null(yk_index(both, YK_INDEX(yk_by(five))));
+    assert_null(finished(yk_index(both, YK_INDEX(yk_by(five)))));
     expect_error(YK_ERR_ARGUMENT, "index: dimension 0 of size 0");
-    assert_null(yk_index_put_(both, YK_INDEX(yk_by(five)), value, false));
+    assert_null(finished(yk_index_put_(both, YK_INDEX(yk_by(five)), value, false)));
     expect_error(YK_ERR_ARGUMENT, "index_put_: dimension 0 of size 0");
-    assert_null(yk_index_put_(columns, YK_INDEX(yk_by(zero)), yk_scalar(1, NULL), false));
+    assert_null(finished(yk_index_put_(columns, YK_INDEX(yk_by(zero)), yk_scalar(1, NULL), false)));
     expect_error(YK_ERR_ARGUMENT, "index_put_: dimension 0 of size 0");
-    assert_null(yk_take(none, zero));
+    assert_null(finished(yk_take(none, zero)));
     expect_error(YK_ERR_ARGUMENT, "take: dimension 0 of size 0");
-    assert_null(yk_index_select(rows, 0, five));
+    assert_null(finished(yk_index_select(rows, 0, five)));
     expect_error(YK_ERR_ARGUMENT, "index_select: index 5 is outside dimension 0 of size 3");
-    assert_null(yk_index_select(rows, 0, yk_full(YK_SHAPE(1), -1, &i64)));
+    assert_null(finished(yk_index_select(rows, 0, yk_full(YK_SHAPE(1), -1, &i64))));
     expect_error(YK_ERR_ARGUMENT, "index_select: index -1 is outside dimension 0 of size 3");
-    assert_null(yk_index_select(columns, 1, five));
+    assert_null(finished(yk_index_select(columns, 1, five)));
     expect_error(YK_ERR_ARGUMENT, "index_select: index 5 is outside dimension 1 of size 4");
-    assert_null(yk_index_select(both, 0, zero));
+    assert_null(finished(yk_index_select(both, 0, zero)));
     expect_error(YK_ERR_ARGUMENT, "index_select: index 0 is outside dimension 0 of size 0");
-    assert_null(yk_embedding(five, rows, -1));
+    assert_null(finished(yk_embedding(five, rows, -1)));
     expect_error(YK_ERR_ARGUMENT, "embedding: index 5 is outside dimension 0 of size 3");
     yk_scope_end(scope);
 }
@@ -462,10 +463,10 @@ static void refusals(void **state)
               *three = integers(YK_SHAPE(3), (int64_t[]){0, 1, 2}), *far = integers(YK_SHAPE(2), (int64_t[]){1, 4}),
               *under = integers(YK_SHAPE(2), (int64_t[]){-5, 0});
     yk_tensor *bytes = yk_cast(two, YK_U8), *reals = yk_cast(two, YK_F32), *mask = yk_gt(x, yk_scalar(3, NULL));
-    yk_tensor *elsewhere = yk_to(two, (yk_device){YK_CPU, 1});
+    yk_tensor *elsewhere = yk_to(two, test_device(1));
 #define REFUSED(code, text, ...)                                                                                       \
-    assert_null(yk_index(x, YK_INDEX(__VA_ARGS__)));                                                                   \
-    expect_error(code, text)
+    assert_null(finished(yk_index(x, YK_INDEX(__VA_ARGS__))));                                                         \
+    expect_error(code, device_text(text))
     REFUSED(YK_ERR_ARGUMENT, "index: index 4 is outside dimension 0 of size 4", yk_by(far));
     REFUSED(YK_ERR_ARGUMENT, "index: index -5 is outside dimension 0 of size 4", yk_by(under));
     REFUSED(YK_ERR_ARGUMENT, "index: index 4 is outside dimension 1 of size 3", yk_every(), yk_by(far));
@@ -488,7 +489,7 @@ static void refusals(void **state)
     expect_error(YK_ERR_ARGUMENT, "index: argument 1 is NULL");
     /* Nothing is written where an index is wrong. */
     yk_tensor *before = yk_clone(x);
-    assert_null(yk_index_put_(x, YK_INDEX(yk_by(far)), yk_scalar(9, NULL), false));
+    assert_null(finished(yk_index_put_(x, YK_INDEX(yk_by(far)), yk_scalar(9, NULL), false)));
     expect_error(YK_ERR_ARGUMENT, "index_put_: index 4 is outside dimension 0 of size 4");
     assert_int_equal(yk_item_i64(yk_all(yk_eq(x, before))), 1);
     assert_null(yk_index_put_(x, YK_INDEX(yk_by(two)), yk_ones(YK_SHAPE(3, 3), NULL), false));
@@ -524,7 +525,7 @@ static void many_index_tensors(void **state)
     yk_index_put_(x, YK_INDEX(yk_by(a), yk_by(b), yk_by(a), yk_by(b), yk_by(a)), yk_scalar(1000, NULL), true);
     expect_numbers(yk_index(x, YK_INDEX(yk_by(a), yk_by(b), yk_by(a), yk_by(b), yk_by(a))),
                    NUMBERS(1030, 1212, 1060, 1242));
-    assert_null(yk_index(x, YK_INDEX(yk_by(a), yk_by(b), yk_by(a), yk_by(yk_add_scalar(b, 2)), yk_by(a))));
+    assert_null(finished(yk_index(x, YK_INDEX(yk_by(a), yk_by(b), yk_by(a), yk_by(yk_add_scalar(b, 2)), yk_by(a)))));
     expect_error(YK_ERR_ARGUMENT, "index: index 3 is outside dimension 3 of size 3");
     yk_scope_end(scope);
 }
@@ -533,12 +534,13 @@ static void many_index_tensors(void **state)
 static void threads_do_not_show(void **state)
 {
     (void)state;
-    enum { ROWS = 700, WIDTH = 33, MANY = 40000 };
+    enum { ROWS = 700, WIDTH = 33 };
+    const int many = work_size(40000, 2000);
     yk_scope scope = yk_scope_begin();
     yk_manual_seed(3);
-    yk_tensor *rows = yk_randint(-ROWS, ROWS, YK_SHAPE(MANY), NULL);
-    yk_tensor *table = yk_randn(YK_SHAPE(ROWS, WIDTH), NULL), *values = yk_randn(YK_SHAPE(MANY, WIDTH), NULL);
-    yk_tensor *flat = yk_randn(YK_SHAPE(MANY), NULL), *mask = yk_gt(values, yk_scalar(0.3, NULL));
+    yk_tensor *rows = yk_randint(-ROWS, ROWS, YK_SHAPE(many), NULL);
+    yk_tensor *table = yk_randn(YK_SHAPE(ROWS, WIDTH), NULL), *values = yk_randn(YK_SHAPE(many, WIDTH), NULL);
+    yk_tensor *flat = yk_randn(YK_SHAPE(many), NULL), *mask = yk_gt(values, yk_scalar(0.3, NULL));
     yk_tensor *first[5] = {NULL};
     for (int threads = 1; threads <= 4; threads++) {
         expect_ok(yk_set_num_threads((yk_device){0}, threads));
@@ -554,31 +556,31 @@ static void threads_do_not_show(void **state)
             if (threads == 1)
                 first[i] = results[i];
             assert_true(yk_same_shape(first[i], results[i]));
-            assert_memory_equal(yk_tensor_data(first[i]), yk_tensor_data(results[i]),
-                                (size_t)yk_numel(first[i]) * sizeof(float));
+            assert_memory_equal(host_data(first[i]), host_data(results[i]), (size_t)yk_numel(first[i]) * sizeof(float));
         }
     }
     expect_ok(yk_set_num_threads((yk_device){0}, 2));
     /* And the numbers themselves. */
     double expected[ROWS] = {0}, (*sums)[WIDTH] = calloc(ROWS, sizeof(*sums));
-    float final[ROWS] = {0}, *from = yk_tensor_data(table), *part = yk_tensor_data(values);
+    float final[ROWS] = {0};
+    const float *from = host_data(table), *part = host_data(values);
     assert_non_null(sums);
-    for (int i = 0; i < MANY; i++) {
-        int64_t row = ((int64_t *)yk_tensor_data(rows))[i];
+    for (int i = 0; i < many; i++) {
+        int64_t row = ((const int64_t *)host_data(rows))[i];
         row += row < 0 ? ROWS : 0;
-        assert_memory_equal((float *)yk_tensor_data(first[4]) + i * WIDTH, from + row * WIDTH, WIDTH * sizeof(float));
+        assert_memory_equal((const float *)host_data(first[4]) + i * WIDTH, from + row * WIDTH, WIDTH * sizeof(float));
         for (int j = 0; j < WIDTH; j++)
             sums[row][j] += (double)part[i * WIDTH + j];
-        final[row] = ((float *)yk_tensor_data(flat))[i];
+        final[row] = ((const float *)host_data(flat))[i];
         expected[row] += (double) final[row];
     }
     for (int i = 0; i < ROWS * WIDTH; i++)
-        expect_near((double)((float *)yk_tensor_data(first[0]))[i], (double)from[i] + sums[i / WIDTH][i % WIDTH], 1e-4,
+        expect_near((double)((const float *)host_data(first[0]))[i], (double)from[i] + sums[i / WIDTH][i % WIDTH], 1e-4,
                     1e-4);
     free(sums);
     for (int i = 0; i < ROWS; i++) {
-        expect_near((double)((float *)yk_tensor_data(first[1]))[i], expected[i], 1e-4, 1e-4);
-        assert_true(((float *)yk_tensor_data(first[2]))[i] == final[i]);
+        expect_near((double)((const float *)host_data(first[1]))[i], expected[i], 1e-4, 1e-4);
+        assert_true(((const float *)host_data(first[2]))[i] == final[i]);
     }
     yk_scope_end(scope);
     assert_null(yk_last_error());
@@ -586,7 +588,7 @@ static void threads_do_not_show(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
     setenv("OMP_NUM_THREADS", "4", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_pytorch_indexes),

@@ -3,6 +3,7 @@
  * lines, tensors made by a rule, draws, what is refused.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <yoke/ops.h>
 
@@ -88,10 +89,10 @@ static void every_dtype_is_sorted(void **state)
 static void long_lines(void **state)
 {
     (void)state;
-    enum { LINES = 9, LENGTH = 20000 };
+    const int lines = 9, length = work_size(20000, 900);
     yk_scope scope = yk_scope_begin();
     yk_manual_seed(7);
-    yk_tensor *x = yk_round(yk_mul_scalar(yk_randn(YK_SHAPE(LINES, LENGTH), NULL), 300)), *kept = NULL, *sums = NULL;
+    yk_tensor *x = yk_round(yk_mul_scalar(yk_randn(YK_SHAPE(lines, length), NULL), 300)), *kept = NULL, *sums = NULL;
     for (int threads = 1; threads <= 4; threads++) {
         expect_ok(yk_set_num_threads((yk_device){0}, threads));
         yk_tensor *index = yk_argsort(x, 1, false), *columns = yk_argsort(yk_transpose(x, 0, 1), 0, false);
@@ -103,12 +104,12 @@ static void long_lines(void **state)
         assert_int_equal(yk_item_i64(yk_all(yk_eq(sum, sums))), 1);
     }
     expect_ok(yk_set_num_threads((yk_device){0}, 2));
-    const int64_t *index = yk_tensor_data(kept);
-    const float *values = yk_tensor_data(x), *total = yk_tensor_data(sums);
-    for (int line = 0; line < LINES; line++, values += LENGTH, index += LENGTH, total += LENGTH) {
+    const int64_t *index = host_data(kept);
+    const float *values = host_data(x), *total = host_data(sums);
+    for (int line = 0; line < lines; line++, values += length, index += length, total += length) {
         double sum = 0;
-        for (int i = 0; i < LENGTH; i++) {
-            assert_true(index[i] >= 0 && index[i] < LENGTH);
+        for (int i = 0; i < length; i++) {
+            assert_true(index[i] >= 0 && index[i] < length);
             if (i > 0)
                 assert_true(values[index[i - 1]] < values[index[i]] ||
                             (values[index[i - 1]] == values[index[i]] && index[i - 1] < index[i]));
@@ -129,7 +130,7 @@ static void first_of_a_line(void **state)
     yk_scope scope = yk_scope_begin();
     yk_manual_seed(11);
     for (int d = 0; d < 5; d++)
-        for (int l = 0; l < 6; l++) {
+        for (int l = 0; l < work_size(6, 5); l++) {
             yk_scope inner = yk_scope_begin();
             yk_tensor *real = yk_round(yk_mul_scalar(yk_rand(YK_SHAPE(7, lengths[l]), NULL), d % 2 ? 1e6 : 90));
             real = d < 2 ? yk_log(yk_sub_scalar(real, 10)) : real; /* NaN, infinities and both signs */
@@ -241,12 +242,12 @@ static void draws(void **state)
     yk_tensor *counts = yk_bincount(yk_multinomial(weights, DRAWS, true), NULL, 6);
     static const double share[6] = {0, 0.25, 0.125, 0, 0.625, 0};
     for (int i = 0; i < 6; i++) {
-        double got = (double)((int64_t *)yk_tensor_data(counts))[i] / DRAWS;
+        double got = (double)((const int64_t *)host_data(counts))[i] / DRAWS;
         expect_near(got, share[i], 0, share[i] > 0 ? 0.015 : 0);
     }
     yk_tensor *rows = yk_expand(weights, YK_SHAPE(DRAWS, 6)), *pairs = yk_multinomial(rows, 2, false);
     assert_int_equal(yk_size(pairs, 0), DRAWS);
-    const int64_t *drawn = yk_tensor_data(yk_contiguous(pairs));
+    const int64_t *drawn = host_data(yk_contiguous(pairs));
     int first[6] = {0};
     for (int i = 0; i < DRAWS; i++) {
         assert_true(drawn[2 * i] != drawn[2 * i + 1] && share[drawn[2 * i]] > 0 && share[drawn[2 * i + 1]] > 0);

@@ -2,10 +2,11 @@
  * op_errors_test.c - what may not be: shapes, dtypes, devices and values, each refused with a message that says why.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <yoke/ops.h>
 
-/* Short makers; all on cpu:0. */
+/* Short makers; all on the first device. */
 #define T(...) yk_ones(YK_SHAPE(__VA_ARGS__), NULL)
 #define S      yk_ones(YK_SCALAR, NULL)
 
@@ -16,7 +17,7 @@ static yk_tensor *of(yk_dtype dtype, int64_t n)
 
 static yk_tensor *away(void)
 {
-    return yk_ones(YK_SHAPE(2), &(yk_tensor_options){.device = {YK_CPU, 1}});
+    return yk_ones(YK_SHAPE(2), &(yk_tensor_options){.device = test_device(1)});
 }
 
 static yk_tensor *labels(int64_t a, int64_t b)
@@ -121,7 +122,7 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     ROW(split(T(5), 2, 0, 2), ARGUMENT, "split: dimension 0 of shape (5,) makes 3 parts, there is room for 2")                    \
     ROW(split(S, 1, 0, 2), SHAPE, "split: a 0-dimensional tensor has no dimension 0")                                  \
     ROW(as_dtype(T(2), (yk_dtype)77), DTYPE, "cast: 77 is not a dtype")                                                \
-    ROW(yk_to(T(2), (yk_device){YK_CPU, 2}), DEVICE, "device cpu:2 does not exist: there are 2 cpu devices")           \
+    ROW(yk_to(T(2), test_device(2)), DEVICE, "device cpu:2 does not exist: there are 2 cpu devices")           \
     /* reductions */                                                                                                   \
     ROW(yk_sum_dims(T(2, 3), (int[]){0, -2}, 2, false), SHAPE, "sum: dimension 0 is named twice")                      \
     ROW(yk_mean_dims(T(2, 3), (int[]){2}, 1, false), SHAPE, "mean: dimension 2 is outside [-2, 1] of shape (2, 3)")    \
@@ -146,7 +147,7 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     ROW(yk_linear(T(4, 3), T(2, 3), T(3)), SHAPE,                                                                      \
         "linear: bias has shape (3,), expected (2,): one value per output feature")                                    \
     ROW(yk_linear(T(4, 3), yk_cast(T(2, 3), YK_F64), NULL), DTYPE, "linear: input is float32, expected float64 as the weight is")      \
-    ROW(yk_linear(T(2), yk_to(T(3, 2), (yk_device){YK_CPU, 1}), NULL), DEVICE,                                         \
+    ROW(yk_linear(T(2), yk_to(T(3, 2), test_device(1)), NULL), DEVICE,                                         \
         "linear: the tensors are on two devices, cpu:0 and cpu:1")                                                     \
     /* convolution */                                                                                                  \
     ROW(yk_conv2d(T(1, 3, 8, 8), T(64, 4, 3, 3), NULL, NULL), SHAPE,                                                   \
@@ -254,9 +255,9 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
 #define NUMBERED(call, code, text)                                                                                     \
     do {                                                                                                               \
         yk_scope scope = yk_scope_begin();                                                                             \
-        if (call)                                                                                                      \
+        if (finished(call))                                                                                            \
             fail_msg("%s is accepted, expected '%s'", #call, text);                                                    \
-        expect_error(YK_ERR_##code, text);                                                                             \
+        expect_error(YK_ERR_##code, device_text(text));                                                                \
         yk_scope_end(scope);                                                                                           \
         count++;                                                                                                       \
     } while (0);
@@ -271,7 +272,7 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests_name("op_errors", tests, NULL, NULL);
 }

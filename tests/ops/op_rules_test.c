@@ -3,6 +3,7 @@
  * order, views of one storage, sums of gradients, larger tensors in f32 against f64.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include "tensor/tensor.h"
 #include <yoke/ops.h>
@@ -257,7 +258,7 @@ static void test_views_share(void **state)
     assert_ptr_equal(yk_view(odd, YK_SHAPE(2, 4))->storage, x->storage);
     assert_ptr_equal(yk_contiguous(x), x);
     assert_ptr_equal(yk_cast(x, YK_F64), x);
-    assert_ptr_equal(yk_to(x, (yk_device){0}), x);
+    assert_ptr_equal(yk_to(x, test_device(0)), x);
     assert_true(yk_clone(x)->storage != x->storage);
     yk_scope_end(scope);
 }
@@ -382,7 +383,7 @@ static void test_memory_order_is_kept(void **state)
                          yk_batch_norm(x, NULL, NULL, NULL, NULL, &train),
                          yk_clone(x),
                          yk_cast(x, YK_F32),
-                         yk_to(x, (yk_device){YK_CPU, 1}),
+                         yk_to(x, test_device(1)),
                          yk_cat((yk_tensor *[]){x, y}, 2, 1),
                          yk_max_pool2d(yk_cast(x, YK_BF16), &pool)};
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
@@ -542,7 +543,7 @@ static void test_scalars(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_dropout_by_place),

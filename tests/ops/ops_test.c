@@ -5,6 +5,7 @@
  * A row names a case of tests/golden/make_ops.py and makes the call; inputs and expected numbers come from there.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include "tensor/tensor.h"
 #include "tests/golden/ops_golden.h"
@@ -46,7 +47,7 @@ static yk_tensor *unbind_and_multiply(yk_tensor *x)
 
 static yk_tensor *there_and_back(yk_tensor *x)
 {
-    yk_device other = {YK_CPU, (int16_t)(1 - yk_tensor_device(x).index)};
+    yk_device other = test_device(1 - yk_tensor_device(x).index);
     return yk_to(yk_mul_scalar(yk_to(x, other), 2), yk_tensor_device(x));
 }
 
@@ -550,16 +551,16 @@ static void test_golden(void **state)
     for (int r = 0; r < ROW_COUNT; r++) {
         const golden_case *c = golden_of(rows[r].name);
         for (int layout = C_ORDER; layout <= GAPS; layout++)
-            against_golden(&rows[r], c, layout_name[layout], (enum layout)layout, (yk_device){0});
+            against_golden(&rows[r], c, layout_name[layout], (enum layout)layout, test_device(0));
     }
 }
 
 static void test_second_device(void **state)
 {
     (void)state;
-    yk_device second = {YK_CPU, 1};
+    yk_device second = test_device(1);
     for (int r = 0; r < ROW_COUNT; r++)
-        against_golden(&rows[r], golden_of(rows[r].name), "on cpu:1", C_ORDER, second);
+        against_golden(&rows[r], golden_of(rows[r].name), "on the second device", C_ORDER, second);
 }
 
 static void test_gradcheck(void **state)
@@ -573,7 +574,7 @@ static void test_gradcheck(void **state)
         for (int layout = C_ORDER; layout <= GAPS; layout++) {
             yk_scope scope = yk_scope_begin();
             yk_tensor *x[GOLDEN_INPUTS] = {NULL};
-            make_inputs(c, YK_F64, (enum layout)layout, (yk_device){0}, true, x);
+            make_inputs(c, YK_F64, (enum layout)layout, test_device(0), true, x);
             if (yk_gradcheck(rows[r].call, x, c->n_inputs, NULL, NULL))
                 fail_msg("%s, %s: %s", c->name, layout_name[layout], yk_last_error()->message);
             checked++;
@@ -594,7 +595,7 @@ static void test_one_gradient_at_a_time(void **state)
                 continue;
             yk_scope scope = yk_scope_begin();
             yk_tensor *x[GOLDEN_INPUTS] = {NULL};
-            make_inputs(c, YK_F64, C_ORDER, (yk_device){0}, false, x);
+            make_inputs(c, YK_F64, C_ORDER, test_device(0), false, x);
             expect_ok(yk_set_requires_grad(x[only], true));
             yk_tensor *out = rows[r].call(x, c->n_inputs, NULL);
             assert_non_null(out);
@@ -614,7 +615,7 @@ static void against_f64(const struct row *row, const golden_case *c, yk_dtype dt
 {
     yk_scope scope = yk_scope_begin();
     yk_tensor *x[GOLDEN_INPUTS] = {NULL}, *exact[GOLDEN_INPUTS] = {NULL};
-    make_inputs(c, dtype, C_ORDER, (yk_device){0}, true, x);
+    make_inputs(c, dtype, C_ORDER, test_device(0), true, x);
     for (int i = 0; i < c->n_inputs; i++) {
         exact[i] = c->input[i].dtype == YK_F64 ? yk_detach(yk_cast(x[i], YK_F64)) : x[i];
         if (c->input[i].requires_grad)
@@ -675,7 +676,7 @@ static void test_null_is_passed_through(void **state)
         const golden_case *c = golden_of(rows[r].name);
         yk_scope scope = yk_scope_begin();
         yk_tensor *x[GOLDEN_INPUTS] = {NULL};
-        make_inputs(c, YK_F64, C_ORDER, (yk_device){0}, false, x);
+        make_inputs(c, YK_F64, C_ORDER, test_device(0), false, x);
         x[0] = NULL;
         yk_set_error(YK_ERR_IO, "the first error");
         assert_null(rows[r].call(x, c->n_inputs, NULL));
@@ -691,7 +692,7 @@ static void test_no_scope(void **state)
         const golden_case *c = golden_of(rows[r].name);
         yk_tensor *x[GOLDEN_INPUTS] = {NULL};
         yk_scope scope = yk_scope_begin();
-        make_inputs(c, YK_F64, C_ORDER, (yk_device){0}, false, x);
+        make_inputs(c, YK_F64, C_ORDER, test_device(0), false, x);
         for (int i = 0; i < c->n_inputs; i++)
             yk_tensor_retain(x[i]);
         yk_scope_end(scope);
@@ -710,7 +711,7 @@ static void test_no_grad_records_nothing(void **state)
         const golden_case *c = golden_of(rows[r].name);
         yk_scope scope = yk_scope_begin();
         yk_tensor *x[GOLDEN_INPUTS] = {NULL};
-        make_inputs(c, YK_F64, C_ORDER, (yk_device){0}, true, x);
+        make_inputs(c, YK_F64, C_ORDER, test_device(0), true, x);
         bool previous = yk_no_grad_begin();
         yk_tensor *out = rows[r].call(x, c->n_inputs, NULL);
         yk_no_grad_end(previous);
@@ -733,13 +734,13 @@ static void test_mixed_devices(void **state)
                 continue;
             yk_scope scope = yk_scope_begin();
             yk_tensor *x[GOLDEN_INPUTS] = {NULL};
-            make_inputs(c, YK_F64, C_ORDER, (yk_device){0}, false, x);
-            x[moved] = yk_to(x[moved], (yk_device){YK_CPU, 1});
+            make_inputs(c, YK_F64, C_ORDER, test_device(0), false, x);
+            x[moved] = yk_to(x[moved], test_device(1));
             yk_tensor *out = rows[r].call(x, c->n_inputs, NULL);
             if (out)
                 fail_msg("%s takes input %d on another device", c->name, moved);
             const char *message = yk_last_error() ? yk_last_error()->message : "no error";
-            if (!strstr(message, "cpu:0") || !strstr(message, "cpu:1"))
+            if (!strstr(message, device_text("cpu:0")) || !strstr(message, device_text("cpu:1")))
                 fail_msg("%s with input %d on another device says '%s'", c->name, moved, message);
             yk_clear_error();
             mixed++;
@@ -757,12 +758,12 @@ static void test_memory_comes_back(void **state)
     for (int r = 0; r < ROW_COUNT; r++) {
         const golden_case *c = golden_of(rows[r].name);
         for (int device = 0; device < 2; device++) {
-            yk_device d = {YK_CPU, (int16_t)device};
+            yk_device d = test_device(device);
             expect_ok(yk_device_memory(d, &before));
             against_golden(&rows[r], c, "memory", REVERSED, d);
             expect_ok(yk_device_memory(d, &after));
             if (after.allocated != before.allocated)
-                fail_msg("%s leaves %zd bytes on cpu:%d", c->name, (ptrdiff_t)(after.allocated - before.allocated),
+                fail_msg("%s leaves %zd bytes on device %d", c->name, (ptrdiff_t)(after.allocated - before.allocated),
                          device);
         }
     }
@@ -770,7 +771,8 @@ static void test_memory_comes_back(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
+    start_devices();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_case_has_a_row),    cmocka_unit_test(test_golden),
         cmocka_unit_test(test_second_device),           cmocka_unit_test(test_gradcheck),

@@ -2,6 +2,7 @@
  * clip_test.c - gradient clipping against PyTorch's.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <yoke/optim.h>
 
@@ -40,7 +41,8 @@ static void expect_grads(yk_parameters *p, const double *expected, double tolera
     assert_null(yk_grad(yk_parameters_at(p, 1)));
 }
 
-static const yk_device first = {YK_CPU, 0}, second = {YK_CPU, 1};
+#define first  test_device(0)
+#define second test_device(1)
 
 static void test_norm(void **unused)
 {
@@ -114,13 +116,13 @@ static void test_not_finite(void **unused)
     yk_scope scope = yk_scope_begin();
     yk_parameters *p = parameters(YK_F64, YK_F64, first);
     yk_tensor *grad = yk_grad(yk_parameters_at(p, 0));
-    ((double *)yk_tensor_data(grad))[1] = NAN;
+    host_write(grad, sizeof(double), &(double){NAN}, sizeof(double));
     double total;
     expect_ok(yk_clip_grad_norm(p, 1, &total));
     assert_true(isnan(total));
     assert_true(isnan(yk_get(yk_grad(yk_parameters_at(p, 2)), (int64_t[]){0})));
     p = parameters(YK_F64, YK_F64, first);
-    ((double *)yk_tensor_data(yk_grad(yk_parameters_at(p, 0))))[1] = INFINITY;
+    host_write(yk_grad(yk_parameters_at(p, 0)), sizeof(double), &(double){INFINITY}, sizeof(double));
     expect_ok(yk_clip_grad_norm(p, 1, &total));
     assert_true(isinf(total));
     assert_true(yk_get(yk_grad(yk_parameters_at(p, 2)), (int64_t[]){0}) == 0);
@@ -138,7 +140,7 @@ static void test_not_finite(void **unused)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm),
         cmocka_unit_test(test_value),

@@ -3,6 +3,7 @@
  * torch.amp.GradScaler (PyTorch 2.15) does with the same gradients; misuse is an error.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <math.h>
 
@@ -127,8 +128,7 @@ static void test_two_devices(void **state)
         yk_parameters *params = yk_parameters_create();
         yk_tensor *x[2];
         for (int d = 0; d < 2; d++) {
-            yk_tensor_options on = {
-                .device = {YK_CPU, (int16_t)d}, .dtype = d ? YK_F64 : YK_F32, .requires_grad = true};
+            yk_tensor_options on = {.device = test_device(d), .dtype = d ? YK_F64 : YK_F32, .requires_grad = true};
             x[d] = yk_ones(YK_SHAPE(2), &on);
             expect_ok(yk_parameters_add(params, d ? "b" : "a", x[d]));
         }
@@ -318,7 +318,7 @@ static void test_value(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_follows_pytorch), cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_scale),           cmocka_unit_test(test_two_devices),

@@ -2,6 +2,7 @@
  * optimizer_test.c - SGD, Adam and AdamW against PyTorch step by step; groups, devices, state, refusals.
  */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <yoke/optim.h>
 
@@ -122,7 +123,8 @@ static void follow(const golden_track *g, yk_parameters *p, double tolerance)
     }
 }
 
-static const yk_device first = {YK_CPU, 0}, second = {YK_CPU, 1};
+#define first  test_device(0)
+#define second test_device(1)
 
 static void follow_all(bool columns, yk_dtype dtype, yk_device device_b, double tolerance)
 {
@@ -348,7 +350,7 @@ static void test_refusals(void **unused)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_float64),         cmocka_unit_test(test_float32),
         cmocka_unit_test(test_memory_order),    cmocka_unit_test(test_two_devices),

@@ -152,20 +152,16 @@ static void batch_norm_equals_the_parts(void **state)
             int n = 0;
             expect_ok(yk_chunk(x, counts[c], 0, parts, MOST, &n));
             for (int i = 0; i < n; i++) { /* each part meets the statistics that stood before the step */
-                expect_ok(
-                    yk_tensor_write(yk_module_get(alone, "1.running_mean"), yk_tensor_data(mean), 4 * sizeof(double)));
-                expect_ok(
-                    yk_tensor_write(yk_module_get(alone, "1.running_var"), yk_tensor_data(var), 4 * sizeof(double)));
+                expect_ok(yk_tensor_write(yk_module_get(alone, "1.running_mean"), host_data(mean), 4 * sizeof(double)));
+                expect_ok(yk_tensor_write(yk_module_get(alone, "1.running_var"), host_data(var), 4 * sizeof(double)));
                 outs[i] = yk_forward(alone, parts[i]);
                 if (i == 0) {
                     mean_0 = yk_clone(yk_module_get(alone, "1.running_mean"));
                     var_0 = yk_clone(yk_module_get(alone, "1.running_var"));
                 }
             }
-            expect_ok(
-                yk_tensor_write(yk_module_get(alone, "1.running_mean"), yk_tensor_data(mean_0), 4 * sizeof(double)));
-            expect_ok(
-                yk_tensor_write(yk_module_get(alone, "1.running_var"), yk_tensor_data(var_0), 4 * sizeof(double)));
+            expect_ok(yk_tensor_write(yk_module_get(alone, "1.running_mean"), host_data(mean_0), 4 * sizeof(double)));
+            expect_ok(yk_tensor_write(yk_module_get(alone, "1.running_var"), host_data(var_0), 4 * sizeof(double)));
             yk_tensor *z = yk_cat(outs, n, 0), *w = randn(YK_SHAPE(21, 5));
             assert_true(distance(y, z) <= 1e-12);
             expect_ok(yk_backward(yk_sum(yk_mul(y, w))));
@@ -227,7 +223,7 @@ static void another_dim_and_output_device(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_module *net = yk_module_to_dtype(yk_linear_create(6, 4, NULL), YK_F64);
-    yk_device_type type = YK_CPU;
+    yk_device_type type = test_device_type;
     assert_int_equal(yk_device_count(type), MOST);
     yk_module *dp = yk_data_parallel(
         net, &(yk_data_parallel_options){.devices = devices, .count = 3, .output_device = &devices[2], .dim = 1});
@@ -249,7 +245,7 @@ static void another_dim_and_output_device(void **state)
     yk_device reversed[3] = {devices[5], devices[3], devices[1]};
     assert_non_null(yk_module_to(net, reversed[0]));
     yk_module *elsewhere = yk_data_parallel(net, &(yk_data_parallel_options){.devices = reversed, .count = 3});
-    yk_tensor *z = yk_forward(elsewhere, randn(YK_SHAPE(6, 6))); /* the input comes from cpu:0 */
+    yk_tensor *z = yk_forward(elsewhere, randn(YK_SHAPE(6, 6))); /* the input comes from the first */
     assert_non_null(z);
     assert_true(yk_device_equal(yk_tensor_device(z), reversed[0]));
     yk_scope_end(scope);
@@ -346,7 +342,7 @@ static void a_scatter_of_the_program(void **state)
     expect_error(YK_ERR_ARGUMENT, "scatter used 9 of 3 devices");
     how = 3;
     assert_int_equal(yk_forward_list(dp, (yk_tensor *[]){x, s}, 2, &y, 1), YK_ERR_DEVICE);
-    expect_error(YK_ERR_DEVICE, "scatter gave part 1 of input 0 on cpu:0, not on cpu:1");
+    expect_error(YK_ERR_DEVICE, device_text("scatter gave part 1 of input 0 on cpu:0, not on cpu:1"));
     yk_scope_end(scope);
 }
 
@@ -409,7 +405,7 @@ static void the_loss_stays_on_its_devices(void **state)
         expect_error(YK_ERR_ARGUMENT, "the criterion is NULL");
         yk_tensor *swapped[4] = {outputs[1], outputs[0], outputs[2], outputs[3]};
         assert_null(yk_data_parallel_criterion(dp, swapped, 4, target, squares, NULL, YK_REDUCE_SUM));
-        expect_error(YK_ERR_DEVICE, "output 0 is on cpu:1, not on cpu:0");
+        expect_error(YK_ERR_DEVICE, device_text("output 0 is on cpu:1, not on cpu:0"));
         assert_int_equal(yk_forward_list(dp, &x, 1, outputs, 3), YK_ERR_ARGUMENT);
         expect_error(YK_ERR_ARGUMENT,
                      "3 outputs were asked for; without gather they are as many, or a multiple, of the 4");
@@ -455,10 +451,10 @@ static void memory_of_the_first_device(void **state)
             assert_int_equal(times[i].samples, 64);
             assert_true(times[i].forward > 0 && times[i].backward > 0 && times[i].wait >= 0);
             char line[20];
-            snprintf(line, sizeof(line), "cpu:%d  ", i);
+            snprintf(line, sizeof(line), "%s:%d  ", test_device_type == YK_CPU ? "cpu" : "cuda", i);
             assert_non_null(strstr(text, line));
         }
-        assert_non_null(strstr(text, "cpu:0 held"));
+        assert_non_null(strstr(text, device_text("cpu:0 held")));
         if (!stay)
             assert_non_null(strstr(text, "with no_gather and yk_data_parallel_criterion the outputs stay"));
         free(text);
@@ -482,7 +478,7 @@ static void autocast_holds_on_every_device(void **state)
             copy_state(net, alone);
             yk_module *dp = over(net, count);
             yk_tensor *x = yk_randn(YK_SHAPE(9, 1, 28, 28), NULL), *t = labels_of(9, 10);
-            yk_autocast before = yk_autocast_begin(YK_CPU, lower, NULL);
+            yk_autocast before = yk_autocast_begin(test_device_type, lower, NULL);
             yk_tensor *y = yk_forward(dp, x), *z = yk_forward(alone, x);
             assert_int_equal(yk_tensor_dtype(y), lower);
             assert_int_equal(yk_tensor_dtype(z), lower);
@@ -517,7 +513,7 @@ static void every_replica_has_the_modes_of_the_caller(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "8", 1);
+    use_devices(8);
     setenv("OMP_NUM_THREADS", "8", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_split_like_chunk),

@@ -6,9 +6,9 @@
 
 #include "parallel/reducer.h"
 
-static const yk_device second = {YK_CPU, 1};
+#define second test_device(1)
 
-/* The first layer on cpu:0, the others on cpu:1. */
+/* The first layer on the first device, the others on the second. */
 static yk_tensor *split_forward(yk_module *m, yk_tensor *x)
 {
     yk_tensor *y = yk_relu(yk_forward(yk_module_child(m, 0), x));
@@ -52,7 +52,7 @@ static void two_devices(rank_context *c)
         for (int i = 0; i < 6; i++) {
             static const char *const names[] = {"a.weight", "a.bias", "b.weight", "b.bias", "c.weight", "c.bias"};
             yk_tensor *g = yk_grad(yk_module_get(net, names[i]));
-            CHECK(g && yk_device_equal(yk_tensor_device(g), (yk_device){YK_CPU, i >= 2}), "the device of %s", names[i]);
+            CHECK(g && yk_device_equal(yk_tensor_device(g), test_device(i >= 2)), "the device of %s", names[i]);
             double one = distance(g, yk_grad(yk_module_get(alone, names[i])));
             d = one > d ? one : d;
         }
@@ -68,8 +68,8 @@ static void pipelines(rank_context *c)
     for (int i = 0; i < 2; i++) {
         yk_module *parts[] = {yk_linear_create(6, 40, NULL),
                               yk_sequential(yk_relu_create(), yk_linear_create(40, 10, NULL), NULL)};
-        nets[i] = yk_pipeline(parts, 2,
-                              &(yk_pipeline_options){.devices = (yk_device[]){{YK_CPU, 0}, {YK_CPU, 1}}, .chunks = 3});
+        nets[i] = yk_pipeline(
+            parts, 2, &(yk_pipeline_options){.devices = (yk_device[]){test_device(0), test_device(1)}, .chunks = 3});
         CHECK(nets[i], "%s", yk_last_error()->message);
         known_values(yk_module_to_dtype(nets[i], YK_F64), i ? 1 : 1 + (uint32_t)c->rank);
     }
@@ -126,7 +126,7 @@ static void test_pipelines(void **state)
 static void test_two_devices(void **state)
 {
     (void)state;
-    assert_int_equal(yk_device_count(YK_CPU), 2);
+    assert_int_equal(yk_device_count(test_device_type), 2);
     run_ranks(PROCESSES, 2, two_devices, NULL, patience(10), true);
     run_ranks(THREADS, 3, two_devices, NULL, patience(10), true);
 }
@@ -137,7 +137,7 @@ static void device_ids(rank_context *c)
     yk_module *net = yk_linear_create(10, 5, NULL), *alone = yk_linear_create(10, 5, NULL);
     known_values(yk_module_to_dtype(net, YK_F64), 3);
     known_values(yk_module_to_dtype(alone, YK_F64), 3);
-    yk_device own = {YK_CPU, (int16_t)(c->rank % 2)}, other = {YK_CPU, (int16_t)(1 - c->rank % 2)};
+    yk_device own = test_device(c->rank % 2), other = test_device(1 - c->rank % 2);
     CHECK(yk_module_to(net, own), "%s", yk_last_error()->message);
     yk_ddp_options o = {.group = c->group, .devices = &own, .count = 1};
     yk_module *ddp = yk_ddp(net, &o);
@@ -146,7 +146,7 @@ static void device_ids(rank_context *c)
         yk_scope scope = yk_scope_begin();
         yk_module_zero_grad(ddp);
         yk_module_zero_grad(alone);
-        yk_tensor *x = samples(step, 4 * c->rank, 4, 1, (int64_t[]){10}); /* on cpu:0 on every rank */
+        yk_tensor *x = samples(step, 4 * c->rank, 4, 1, (int64_t[]){10}); /* on the first device on every rank */
         yk_tensor *y = yk_forward(ddp, x);
         CHECK(y && yk_device_equal(yk_tensor_device(y), own), "%s", y ? "its device" : yk_last_error()->message);
         CHECK_OK(yk_backward(yk_mean(yk_square(y))));
@@ -178,7 +178,7 @@ static void test_device_ids(void **state)
     run_ranks(THREADS, 2, device_ids, NULL, 10, true);
     run_ranks(THREADS, 1, device_ids, NULL, 10, true);
     yk_scope scope = yk_scope_begin();
-    static const yk_device first = {YK_CPU, 0}, both[] = {{YK_CPU, 0}, {YK_CPU, 1}}, none = {YK_CPU, 2};
+    const yk_device first = test_device(0), both[] = {first, test_device(1)}, none = test_device(2);
     yk_module *one = yk_linear_create(2, 2, NULL), *two = make_split(1);
     const struct {
         yk_module *module;
@@ -196,12 +196,12 @@ static void test_device_ids(void **state)
          "ddp: device_ids and output_device only work with a module on one device, which device_ids names, but got "
          "device_ids [cpu:0], output_device None, and parameters on [cpu:0, cpu:1]"},
         {two,
-         {.devices = both, .count = 2, .output_device = &second},
+         {.devices = both, .count = 2, .output_device = &both[1]},
          YK_ERR_ARGUMENT,
          "device_ids [cpu:0, cpu:1], output_device cpu:1, and parameters on [cpu:0, cpu:1]"},
-        {one, {.output_device = &second}, YK_ERR_ARGUMENT, "device_ids None, output_device cpu:1"},
+        {one, {.output_device = &both[1]}, YK_ERR_ARGUMENT, "device_ids None, output_device cpu:1"},
         {one,
-         {.devices = &second, .count = 1},
+         {.devices = &both[1], .count = 1},
          YK_ERR_DEVICE,
          "ddp: device_ids is [cpu:1], but the module's parameters are on cpu:0"},
         {one, {.devices = &none, .count = 1}, YK_ERR_DEVICE, "ddp: device cpu:2 does not exist"},
@@ -214,7 +214,7 @@ static void test_device_ids(void **state)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_null(yk_ddp(cases[i].module, &cases[i].options));
-        expect_error(cases[i].code, cases[i].message);
+        expect_error(cases[i].code, device_text(cases[i].message));
     }
     assert_non_null(yk_ddp(two, &(yk_ddp_options){.devices = both})); /* an empty list is none */
     yk_scope_end(scope);
@@ -223,7 +223,7 @@ static void test_device_ids(void **state)
 int main(void)
 {
     setenv("OMP_NUM_THREADS", "2", 1); /* one for each device */
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_devices), cmocka_unit_test(test_pipelines),
                                        cmocka_unit_test(test_device_ids)};
     return cmocka_run_group_tests_name("ddp_devices", tests, NULL, NULL);

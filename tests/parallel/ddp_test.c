@@ -193,7 +193,7 @@ static void views(rank_context *c)
     CHECK(ddp, "%s", yk_last_error()->message);
     yk_parameters *list = yk_module_parameters(ddp);
     yk_optimizer *sgd = yk_sgd(list, &(yk_sgd_options){.lr = 0.1});
-    void *places[16] = {NULL};
+    const void *places[16] = {NULL};
     for (uint32_t step = 0; step < 4; step++) {
         yk_optimizer_zero_grad(sgd);
         CHECK(!yk_grad(yk_parameters_at(list, 0)), "zero_grad left a gradient");
@@ -201,13 +201,13 @@ static void views(rank_context *c)
         uint64_t region = 0;
         for (int64_t p = 0; p < yk_parameters_count(list); p++) {
             yk_tensor *g = yk_grad(yk_parameters_at(list, p));
-            yk__region_handle place = yk__region_find(yk_tensor_data(g), (size_t)yk_numel(g) * sizeof(float));
+            yk__region_handle place = yk__region_find(data_ptr(g), (size_t)yk_numel(g) * sizeof(float));
             CHECK(place.id && (!region || place.id == region), "gradient %d lies in region %d, expected %d", (int)p,
                   (int)place.id, (int)region);
-            CHECK(((uintptr_t)yk_tensor_data(g) & 63) == 0, "gradient %d is not aligned", (int)p);
+            CHECK(((uintptr_t)data_ptr(g) & 63) == 0, "gradient %d is not aligned", (int)p);
             region = place.id;
-            CHECK(step < 2 || places[p] == yk_tensor_data(g), "step %u: gradient %d moved", step, (int)p);
-            places[p] = yk_tensor_data(g);
+            CHECK(step < 2 || places[p] == data_ptr(g), "step %u: gradient %d moved", step, (int)p);
+            places[p] = data_ptr(g);
         }
         CHECK_OK(yk_optimizer_step(sgd));
     }
@@ -216,7 +216,7 @@ static void views(rank_context *c)
     yk_tensor *w = yk_parameters_at(list, 0), *own = yk_full_like(w, c->rank + 1);
     CHECK_OK(yk_set_grad(w, own));
     CHECK_OK(yk_backward(loss_of(ddp, 9, c->rank * 2, 2, YK_F32)));
-    CHECK(yk_tensor_data(yk_grad(w)) == places[0], "the gradient stayed in the user's tensor");
+    CHECK(data_ptr(yk_grad(w)) == places[0], "the gradient stayed in the user's tensor");
     yk_tensor *sum = yk_clone(yk_grad(w));
     yk_module_zero_grad(ddp);
     CHECK_OK(yk_backward(loss_of(ddp, 9, c->rank * 2, 2, YK_F32)));
@@ -512,7 +512,7 @@ static void changes(rank_context *c)
         CHECK(d < (dtype == YK_F32 ? 1e-5 : 1e-6), "step %u: %g", step, d);
         yk_tensor *g = yk_grad(yk_module_get(net, "fc1.weight"));
         CHECK(yk_tensor_dtype(g) == dtype, "the gradient is %s", yk_dtype_name(yk_tensor_dtype(g)));
-        CHECK(yk__region_find(yk_tensor_data(g), 8).id, "step %u: the gradient left the buckets", step);
+        CHECK(yk__region_find(data_ptr(g), 8).id, "step %u: the gradient left the buckets", step);
     }
 }
 
@@ -744,7 +744,7 @@ static void autocast(rank_context *c)
         yk_scope scope = yk_scope_begin();
         yk_module_zero_grad(ddp);
         yk_module_zero_grad(alone);
-        yk_autocast before = yk_autocast_begin(YK_CPU, *lower, NULL);
+        yk_autocast before = yk_autocast_begin(test_device_type, *lower, NULL);
         yk_tensor *loss = loss_of(ddp, step, c->rank * 2, 2, YK_F32), *sum = NULL;
         for (int r = 0; r < c->size; r++) {
             yk_tensor *part = loss_of(alone, step, r * 2, 2, YK_F32);

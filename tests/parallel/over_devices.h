@@ -10,11 +10,17 @@
 #include <yoke/yoke.h>
 
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 enum { MOST = 8 };
 
-static const yk_device devices[MOST] = {{YK_CPU, 0}, {YK_CPU, 1}, {YK_CPU, 2}, {YK_CPU, 3},
-                                        {YK_CPU, 4}, {YK_CPU, 5}, {YK_CPU, 6}, {YK_CPU, 7}};
+static yk_device devices[MOST];
+
+__attribute__((constructor(65535))) static void choose_devices(void)
+{
+    for (int i = 0; i < MOST; i++)
+        devices[i] = test_device(i);
+}
 
 static inline yk_tensor *randn(int ndim, const int64_t *shape)
 {
@@ -114,7 +120,7 @@ static inline yk_status seeing_backward(yk_custom *context, yk_tensor *grad_outp
     (void)context, (void)n_inputs;
     modes_seen *m = &seen_on[yk_tensor_device(grad_output).index];
     m->backwards++;
-    m->autocast_backward = yk_autocast_enabled(YK_CPU) && yk_autocast_dtype(YK_CPU) == m->dtype;
+    m->autocast_backward = yk_autocast_enabled(test_device_type) && yk_autocast_dtype(test_device_type) == m->dtype;
     grad_inputs[0] = grad_output;
     return YK_OK;
 }
@@ -129,10 +135,10 @@ static inline yk_tensor *seeing_module_forward(yk_module *m, yk_tensor *x)
     seen->forwards++;
     seen->recording = yk_grad_enabled();
     seen->inference = yk_inference_mode_enabled();
-    seen->autocast = yk_autocast_enabled(YK_CPU);
+    seen->autocast = yk_autocast_enabled(test_device_type);
     seen->no_cache = modes.no_cache;
-    seen->dtype = yk_autocast_dtype(YK_CPU);
-    seen->current = yk_current_device(YK_CPU).index;
+    seen->dtype = yk_autocast_dtype(test_device_type);
+    seen->current = yk_current_device(test_device_type).index;
     yk_tensor *y = yk_matmul(x, yk_module_get(m, "w"));
     return yk_custom_apply(&f, &y, 1, NULL);
 }
@@ -158,8 +164,8 @@ static inline void expect_the_modes_of_the_caller(yk_module *model, int count)
         yk_device device = yk_device_guard_begin(devices[modes % count]);
         bool was_inference = inference ? yk_inference_mode_begin() : false;
         bool was_recording = yk_set_grad_enabled(recording && !inference);
-        yk_autocast before =
-            yk_autocast_begin(YK_CPU, dtype, &(yk_autocast_options){.disabled = !autocast, .no_cache = no_cache != 0});
+        yk_autocast before = yk_autocast_begin(
+            test_device_type, dtype, &(yk_autocast_options){.disabled = !autocast, .no_cache = no_cache != 0});
         yk_tensor *y = yk_forward(model, x);
         yk_autocast_end(before);
         yk_set_grad_enabled(was_recording);

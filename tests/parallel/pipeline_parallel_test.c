@@ -202,7 +202,7 @@ static void autocast_holds_in_every_stage(void **state)
         yk_manual_seed(12);
         yk_tensor *x = yk_randn(YK_SHAPE(BATCH, 1, 12, 12), NULL), *t = labels_of(BATCH, 10), *sum = NULL;
         yk_tensor *wide = yk_cross_entropy(yk_forward(plain, x), t, NULL);
-        yk_autocast before = yk_autocast_begin(YK_CPU, lower, NULL);
+        yk_autocast before = yk_autocast_begin(test_device_type, lower, NULL);
         for (int m = 0; m < CHUNKS; m++) {
             int64_t start = start_of(BATCH, CHUNKS, m), size = start_of(BATCH, CHUNKS, m + 1) - start;
             double weight = (double)size / BATCH;
@@ -347,7 +347,7 @@ static void dimensions_and_frozen_stages(void **state)
     /* All of it frozen: there is nothing to go backward through. */
     expect_ok(yk_module_requires_grad(pipeline, false));
     assert_null(yk_pipeline_step(rows, x, t));
-    assert_non_null(strstr(yk_last_error()->message, "stage 2 on cpu:3: micro-batch 0: backward: "));
+    assert_non_null(strstr(yk_last_error()->message, device_text("stage 2 on cpu:3: micro-batch 0: backward: ")));
     yk_clear_error();
     yk_scope_end(scope);
 }
@@ -393,11 +393,11 @@ static void what_cannot_be_made(void **state)
         {{.devices = devices, .reduction = YK_REDUCE_NONE}, 3, YK_ERR_ARGUMENT, "neither a mean nor a sum"},
         {{.devices = devices, .dim = 8}, 3, YK_ERR_ARGUMENT, "no tensor has a dimension 8"},
         {{.devices = devices, .tensors = (int[]){1, 0}}, 3, YK_ERR_ARGUMENT, "stage 1 hands on 0 tensors"},
-        {{.devices = (yk_device[]){{YK_CPU, 0}, {YK_CPU, 8}, {YK_CPU, 1}}},
+        {{.devices = (yk_device[]){devices[0], test_device(8), devices[1]}},
          3,
          YK_ERR_DEVICE,
          "pipeline: device cpu:8 does not exist: there are 8 cpu devices"},
-        {{.devices = (yk_device[]){{YK_CPU, 0}, {YK_CPU, 1}, {YK_CPU, 0}}},
+        {{.devices = (yk_device[]){devices[0], devices[1], devices[0]}},
          3,
          YK_ERR_DEVICE,
          "pipeline: cpu:0 is named twice, as devices 0 and 2"},
@@ -405,7 +405,7 @@ static void what_cannot_be_made(void **state)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_null(yk_pipeline(stages, cases[i].count, &cases[i].options));
-        expect_error(cases[i].code, cases[i].message);
+        expect_error(cases[i].code, device_text(cases[i].message));
     }
     const yk_pipeline_options on = {.devices = devices};
     assert_null(yk_pipeline(NULL, 2, &on));
@@ -424,7 +424,7 @@ static void what_cannot_be_made(void **state)
     yk_module *mixed = yk_sequential(yk_linear_create(4, 4, NULL), yk_linear_create(4, 4, NULL), NULL);
     assert_non_null(yk_module_to(yk_module_child(mixed, 1), devices[2]));
     assert_null(yk_pipeline((yk_module *[]){mixed}, 1, NULL));
-    expect_error(YK_ERR_DEVICE, "pipeline: stage 0 is on cpu:0, but its 1.weight is on cpu:2");
+    expect_error(YK_ERR_DEVICE, device_text("pipeline: stage 0 is on cpu:0, but its 1.weight is on cpu:2"));
     assert_null(yk_pipeline((yk_module *[]){yk_ddp(yk_linear_create(2, 2, NULL), NULL)}, 1, NULL));
     expect_error(YK_ERR_STATE, "pipeline: stage 0 has a module of yk_ddp in it");
     yk_scope_end(scope);
@@ -482,13 +482,13 @@ static void what_cannot_be_run(void **state)
     /* A stage that has been moved since. */
     assert_non_null(yk_module_to(yk_module_child(stages[1], 0), devices[0]));
     assert_null(yk_forward(without, x));
-    expect_error(YK_ERR_DEVICE, "pipeline: stage 1 is on cpu:1, but its 0.0.weight is on cpu:0");
+    expect_error(YK_ERR_DEVICE, device_text("pipeline: stage 1 is on cpu:1, but its 0.0.weight is on cpu:0"));
     yk_scope_end(scope);
 }
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "8", 1);
+    use_devices(8);
     setenv("OMP_NUM_THREADS", "8", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_and_gradients_of_the_plain_run),

@@ -186,7 +186,7 @@ static void the_bubble(void **state)
         FILE *to = open_memstream(&text, &size);
         expect_ok(yk_pipeline_report_print(to, times, 4));
         fclose(to);
-        assert_non_null(strstr(text, "\n3      cpu:3  "));
+        assert_non_null(strstr(text, device_text("\n3      cpu:3  ")));
         assert_non_null(strstr(text, i ? "of 2 steps; with stages of equal time it is 27.3 %"
                                        : "of 2 steps; with stages of equal time it is 75.0 %"));
         free(text);
@@ -299,8 +299,9 @@ static void a_stage_that_fails(void **state)
             plan.stage = cases[c].stage;
             plan.micro_batch = cases[c].micro_batch;
             assert_null(yk_pipeline_step(pipeline, x, NULL));
-            if (!yk_last_error() || strncmp(yk_last_error()->message, cases[c].message, strlen(cases[c].message)) != 0)
-                fail_msg("%s instead of %s", yk_last_error() ? yk_last_error()->message : "nothing", cases[c].message);
+            const char *message = device_text(cases[c].message);
+            if (!yk_last_error() || strncmp(yk_last_error()->message, message, strlen(message)) != 0)
+                fail_msg("%s instead of %s", yk_last_error() ? yk_last_error()->message : "nothing", message);
             yk_clear_error();
             yk_module_zero_grad(pipeline);
             for (int s = 0; s < 4; s++) { /* nothing of it is left */
@@ -319,7 +320,7 @@ static void a_stage_that_fails(void **state)
         plan.micro_batch = 3;
         plan.forwards = 0;
         assert_null(yk_forward(pipeline, yk_ones(YK_SHAPE(12, 3), NULL)));
-        assert_non_null(strstr(yk_last_error()->message, "stage 1 on cpu:1: micro-batch 3: "));
+        assert_non_null(strstr(yk_last_error()->message, device_text("stage 1 on cpu:1: micro-batch 3: ")));
         yk_clear_error();
         plan.how = NO_FAILURE;
         assert_non_null(yk_forward(pipeline, yk_ones(YK_SHAPE(12, 3), NULL)));
@@ -329,7 +330,7 @@ static void a_stage_that_fails(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "8", 1);
+    use_devices(8);
     setenv("OMP_NUM_THREADS", "8", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_the_schedules), cmocka_unit_test(fewer_micro_batches_than_stages),

@@ -17,8 +17,8 @@ static yk_tensor *copies_forward(yk_module *m, yk_tensor *x)
     void **data = yk_module_data(m);
     yk_tensor *w = data[0], *b = data[1];
     int i = yk_tensor_device(x).index;
-    atomic_store(&weights_seen[i], (uintptr_t)yk_tensor_data(w));
-    atomic_store(&buffers_seen[i], (uintptr_t)yk_tensor_data(b));
+    atomic_store(&weights_seen[i], (uintptr_t)data_ptr(w));
+    atomic_store(&buffers_seen[i], (uintptr_t)data_ptr(b));
     atomic_store(&modules_seen[i], (uintptr_t)m);
     atomic_store(&counts_seen[i], (int64_t)(intptr_t)data[2]);
     data[2] = (void *)((intptr_t)data[2] + 1); /* lasts in the first replica alone */
@@ -47,7 +47,7 @@ static void nothing_is_copied_without_need(void **state)
         assert_true(distance(y, yk_add(yk_mul(x, data[0]), data[1])) == 0);
         yk_scope_end(inner);
         for (int i = 0; i < 4; i++) {
-            assert_true(atomic_load(&weights_seen[i]) == (uintptr_t)yk_tensor_data(data[0])); /* one memory */
+            assert_true(atomic_load(&weights_seen[i]) == (uintptr_t)data_ptr(data[0])); /* one memory */
             assert_true(i == 0 || atomic_load(&buffers_seen[i]) != atomic_load(&buffers_seen[0]));
             assert_int_equal(atomic_load(&counts_seen[i]), round);
             if (round == 0) {
@@ -248,13 +248,13 @@ static void a_replica_that_fails_is_named(void **state)
     int64_t *bad = yk_module_data(part);
     *bad = 1 << 2;
     assert_null(yk_forward(dp, x));
-    expect_error(YK_ERR_SHAPE, "replica 2 on cpu:2: 0: matmul: ");
+    expect_error(YK_ERR_SHAPE, device_text("replica 2 on cpu:2: 0: matmul: "));
     *bad = 1 << 3 | 1 << 1;
     assert_null(yk_forward(dp, x));
-    expect_error(YK_ERR_SHAPE, "replica 1 on cpu:1: "); /* the first of those that failed */
+    expect_error(YK_ERR_SHAPE, device_text("replica 1 on cpu:1: ")); /* the first of those that failed */
     *bad = 1;
     assert_null(yk_forward(dp, x));
-    expect_error(YK_ERR_SHAPE, "replica 0 on cpu:0: ");
+    expect_error(YK_ERR_SHAPE, device_text("replica 0 on cpu:0: "));
     *bad = 0;
     assert_true(distance(yk_forward(dp, x), yk_mul_scalar(x, 2)) == 0); /* all goes on */
     yk_scope_end(scope);
@@ -293,7 +293,7 @@ static void a_backward_that_fails_names_the_device(void **state)
     yk_module *dp = over(net, 4), *two = over(net, 2);
     yk_tensor *x = randn(YK_SHAPE(8, 3));
     assert_int_equal(yk_backward(yk_sum(yk_forward(dp, x))), YK_ERR_NUMERIC);
-    expect_error(YK_ERR_NUMERIC, "backward on cpu:2: ");
+    expect_error(YK_ERR_NUMERIC, device_text("backward on cpu:2: "));
     yk_module_zero_grad(net);
     expect_ok(yk_backward(yk_sum(yk_forward(two, x))));
     assert_true(distance(yk_grad(yk_module_get(net, "w")), yk_sum_dims(x, (int[]){0}, 1, false)) <= 1e-14);
@@ -314,23 +314,24 @@ static void wrong_devices(void **state)
     yk_tensor *x = randn(YK_SHAPE(4, 1, 28, 28));
     assert_non_null(yk_module_to(yk_module_get_module(net, "conv2"), devices[1]));
     assert_null(yk_forward(dp, x));
-    expect_error(YK_ERR_DEVICE,
-                 "module must have its parameters and buffers on device cpu:0 (device_ids[0]) but found one "
-                 "of them on device: cpu:1 (conv2.weight)");
+    expect_error(
+        YK_ERR_DEVICE,
+        device_text("module must have its parameters and buffers on device cpu:0 (device_ids[0]) but found one "
+                    "of them on device: cpu:1 (conv2.weight)"));
     yk_module *one = over(net, 1); /* with one device as well */
     assert_null(yk_forward(one, x));
-    expect_error(YK_ERR_DEVICE, "(device_ids[0]) but found one of them on device: cpu:1 (conv2.weight)");
-    yk_device wrong[] = {devices[0], {YK_CPU, 8}}, twice[] = {devices[0], devices[1], devices[0]};
+    expect_error(YK_ERR_DEVICE, device_text("(device_ids[0]) but found one of them on device: cpu:1 (conv2.weight)"));
+    yk_device wrong[] = {devices[0], test_device(8)}, twice[] = {devices[0], devices[1], devices[0]};
     assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.devices = wrong, .count = 2}));
-    expect_error(YK_ERR_DEVICE, "data_parallel: device cpu:8 does not exist: there are 8 cpu devices");
+    expect_error(YK_ERR_DEVICE, device_text("data_parallel: device cpu:8 does not exist: there are 8 cpu devices"));
     assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.devices = twice, .count = 3}));
-    expect_error(YK_ERR_DEVICE, "data_parallel: cpu:0 is named twice, as devices 0 and 2");
+    expect_error(YK_ERR_DEVICE, device_text("data_parallel: cpu:0 is named twice, as devices 0 and 2"));
     assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.devices = devices, .count = 0}));
     expect_error(YK_ERR_ARGUMENT, "data_parallel: 0 devices");
     assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.count = 2}));
     expect_error(YK_ERR_ARGUMENT, "2 devices in a list that is NULL");
     assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.output_device = &wrong[1]}));
-    expect_error(YK_ERR_DEVICE, "cpu:8 does not exist");
+    expect_error(YK_ERR_DEVICE, device_text("cpu:8 does not exist"));
     assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.dim = 8}));
     expect_error(YK_ERR_ARGUMENT, "no tensor has a dimension 8");
     assert_null(yk_data_parallel(NULL, NULL));
@@ -437,14 +438,14 @@ static void replicate_and_apply(void **state)
     expect_error(YK_ERR_ARGUMENT, "parallel_apply: 0 replicas");
     yk_tensor *swapped[2] = {parts[1], parts[0]};
     assert_int_equal(yk_parallel_apply(replicas, 2, swapped, 1, outputs, 1), YK_ERR_DEVICE);
-    expect_error(YK_ERR_DEVICE, "replica 0 on cpu:0: ");
+    expect_error(YK_ERR_DEVICE, device_text("replica 0 on cpu:0: "));
     assert_null(outputs[0]);
     assert_null(outputs[1]);
     yk_device twice[] = {devices[0], devices[0]};
     assert_int_equal(yk_replicate(net, twice, 2, replicas), YK_ERR_DEVICE);
-    expect_error(YK_ERR_DEVICE, "replicate: cpu:0 is named twice");
+    expect_error(YK_ERR_DEVICE, device_text("replicate: cpu:0 is named twice"));
     assert_int_equal(yk_replicate(net, devices + 1, 2, replicas), YK_ERR_DEVICE);
-    expect_error(YK_ERR_DEVICE, "replicate: module must have its parameters and buffers on device cpu:1");
+    expect_error(YK_ERR_DEVICE, device_text("replicate: module must have its parameters and buffers on device cpu:1"));
     assert_null(replicas[0]);
     assert_int_equal(yk_replicate(net, devices, 2, NULL), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "replicate: replicas is NULL");
@@ -505,7 +506,7 @@ static void one_inside_another(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "8", 1);
+    use_devices(8);
     setenv("OMP_NUM_THREADS", "8", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_copied_without_need),

@@ -33,8 +33,8 @@ static void expect_thread_error(const char *text)
     assert_int_equal(atomic_load(&failing), 0); /* it was reached */
     assert_non_null(yk_last_error());
     assert_int_equal(yk_last_error()->code, YK_ERR_MEMORY);
-    if (!strstr(yk_last_error()->message, text))
-        fail_msg("\"%s\" does not say \"%s\"", yk_last_error()->message, text);
+    if (!strstr(yk_last_error()->message, device_text(text)))
+        fail_msg("\"%s\" does not say \"%s\"", yk_last_error()->message, device_text(text));
     yk_clear_error();
 }
 
@@ -78,7 +78,7 @@ static void a_stage_without_a_thread(void **state)
         yk_device three[3];
         yk_module *stages[3], *plain = make_plain(false);
         for (int s = 0; s < 3; s++)
-            three[s] = (yk_device){YK_CPU, (int16_t)(schedule ? 2 * s + 1 : s + 4)};
+            three[s] = test_device(schedule ? 2 * s + 1 : s + 4);
         make_stages(stages, 3, false);
         yk_module *pipeline = yk_pipeline(stages, 3,
                                           &(yk_pipeline_options){.devices = three,
@@ -131,7 +131,7 @@ static void a_backward_without_a_thread(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "8", 1);
+    use_devices(8);
     setenv("OMP_NUM_THREADS", "1", 1); /* kernels have no threads of their own, which would count */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_backward_without_a_thread),

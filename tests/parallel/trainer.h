@@ -5,6 +5,7 @@
 #define YOKE_TESTS_TRAINER_H
 
 #include "tests/comm/ranks.h"
+#include "tests/support/test_device.h"
 
 #include <yoke/optim.h>
 #include <yoke/parallel.h>

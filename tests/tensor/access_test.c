@@ -1,5 +1,6 @@
 /* access_test.c - elements to and from the host: item, get, read and write. */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <yoke/autograd.h>
 
@@ -14,7 +15,7 @@ static void item_of_every_dtype(void **state)
     for (int i = 0; i < DTYPES; i++) {
         for (int16_t device = 0; device < 2; device++) {
             yk_scope scope = yk_scope_begin();
-            yk_tensor_options options = {.dtype = dtypes[i], .device = {YK_CPU, device}};
+            yk_tensor_options options = {.dtype = dtypes[i], .device = test_device(device)};
             double value = dtypes[i] == YK_BOOL ? 1 : 3;
             assert_true(yk_item(yk_scalar(value, &options)) == value);
             assert_int_equal(yk_item_i64(yk_full(YK_SHAPE(1, 1), value, &options)), (int64_t)value);
@@ -72,7 +73,7 @@ static void read_in_c_order(void **state)
     (void)state;
     for (int16_t device = 0; device < 2; device++) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor_options options = {.dtype = YK_I32, .device = {YK_CPU, device}};
+        yk_tensor_options options = {.dtype = YK_I32, .device = test_device(device)};
         int32_t numbers[] = {1, 2, 3, 4, 5, 6}, back[6];
         yk_tensor *x = yk_from_data(numbers, YK_SHAPE(2, 3), &options);
         yk_tensor *turned = yk__tensor_view(x, 2, (int64_t[]){3, 2}, (int64_t[]){1, 3}, 0);
@@ -101,7 +102,7 @@ static void write_in_c_order(void **state)
     (void)state;
     for (int16_t device = 0; device < 2; device++) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor_options options = {.dtype = YK_F64, .device = {YK_CPU, device}};
+        yk_tensor_options options = {.dtype = YK_F64, .device = test_device(device)};
         double numbers[] = {1, 2, 3, 4, 5, 6}, back[6];
         yk_tensor *x = yk_zeros(YK_SHAPE(2, 3), &options);
         yk_tensor *turned = yk__tensor_view(x, 2, (int64_t[]){3, 2}, (int64_t[]){1, 3}, 0);
@@ -141,9 +142,15 @@ static void data_is_the_first_element(void **state)
     float numbers[] = {1, 2, 3, 4};
     yk_tensor *x = yk_from_data(numbers, YK_SHAPE(4), NULL);
     yk_tensor *tail = yk__tensor_view(x, 1, (int64_t[]){2}, (int64_t[]){1}, 2);
-    assert_true(*(float *)yk_tensor_data(tail) == 3);
-    ((float *)yk_tensor_data(x))[3] = 9;
-    assert_true(yk_get(tail, (int64_t[]){1}) == 9);
+    assert_ptr_equal(data_ptr(tail), (const float *)data_ptr(x) + 2);
+    if (test_device_type == YK_CPU) {
+        assert_true(*(float *)yk_tensor_data(tail) == 3);
+        ((float *)yk_tensor_data(x))[3] = 9;
+        assert_true(yk_get(tail, (int64_t[]){1}) == 9);
+    } else {
+        assert_null(yk_tensor_data(x));
+        expect_error(YK_ERR_DEVICE, "tensor_data: the tensor is on cuda:0, whose memory the host cannot reach");
+    }
     assert_null(yk_tensor_data(NULL));
     expect_error(YK_ERR_ARGUMENT, "tensor_data: the tensor is NULL");
     yk_tensor_release(tail);
@@ -152,7 +159,7 @@ static void data_is_the_first_element(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(item_of_every_dtype),       cmocka_unit_test(get_by_index),
         cmocka_unit_test(read_in_c_order),           cmocka_unit_test(write_in_c_order),

@@ -1,11 +1,12 @@
 /* like_test.c - tensors like others, moves between devices, and what a tensor's type is called. */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <pthread.h>
 
 #include <yoke/yoke.h>
 
-static const yk_device second = {YK_CPU, 1};
+#define second test_device(1)
 
 static void expect_all(yk_tensor *x, double value)
 {
@@ -56,8 +57,8 @@ static void like_with_options(void **state)
     expect_error(YK_ERR_DTYPE, "zeros_like: only floating tensors can require a gradient");
     assert_null(yk_rand_like_with(x, &ints));
     expect_error(YK_ERR_DTYPE, "rand_like: expected a floating dtype, not int32");
-    assert_null(yk_ones_like_with(x, &(yk_like_options){.device_set = true, .device = {YK_CPU, 9}}));
-    expect_error(YK_ERR_DEVICE, "cpu:9 does not exist");
+    assert_null(yk_ones_like_with(x, &(yk_like_options){.device_set = true, .device = test_device(9)}));
+    expect_error(YK_ERR_DEVICE, device_text("cpu:9 does not exist"));
     assert_null(yk_empty_like_with(NULL, &ints));
     expect_error(YK_ERR_ARGUMENT, "empty_like: the tensor is NULL");
     yk_scope_end(scope);
@@ -93,16 +94,20 @@ static void new_of_another_shape(void **state)
 static void types_have_names(void **state)
 {
     (void)state;
-    static const char *const names[YK__DTYPES] = {"torch.FloatTensor",    "torch.DoubleTensor", "torch.HalfTensor",
-                                                  "torch.BFloat16Tensor", "torch.LongTensor",   "torch.IntTensor",
-                                                  "torch.ByteTensor",     "torch.BoolTensor"};
+    static const char *const names[YK__DTYPES] = {"FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor",
+                                                  "LongTensor",  "IntTensor",    "ByteTensor", "BoolTensor"};
     yk_scope scope = yk_scope_begin();
-    for (int d = 0; d < YK__DTYPES; d++)
-        assert_string_equal(yk_tensor_type(yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.dtype = (yk_dtype)d})),
-                            names[d]);
+    for (int d = 0; d < YK__DTYPES; d++) {
+        char name[40];
+        snprintf(name, sizeof(name), "torch.%s%s", test_device_type == YK_CPU ? "" : "cuda.", names[d]);
+        yk_tensor_options options = {.dtype = (yk_dtype)d};
+        assert_string_equal(yk_tensor_type(yk_zeros(YK_SHAPE(1), &options)), name);
+    }
     assert_null(yk_tensor_type(NULL));
-    assert_int_equal(yk_get_device(yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.device = second})), -1);
-    expect_error(YK_ERR_DEVICE, "get_device: the tensor is on cpu:1, and only one on a GPU has such a number");
+    int number = yk_get_device(yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.device = second}));
+    assert_int_equal(number, test_device_type == YK_CPU ? -1 : 1);
+    if (test_device_type == YK_CPU)
+        expect_error(YK_ERR_DEVICE, "get_device: the tensor is on cpu:1, and only one on a GPU has such a number");
     yk_scope_end(scope);
 }
 
@@ -111,23 +116,26 @@ static void moves_that_change_nothing(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = yk_ones(YK_SHAPE(3), &(yk_tensor_options){.requires_grad = true});
-    assert_ptr_equal(yk_cpu(x), x);
-    assert_ptr_equal(yk_to(x, (yk_device){0}), x);
+    if (test_device_type == YK_CPU)
+        assert_ptr_equal(yk_cpu(x), x);
+    assert_ptr_equal(yk_to(x, test_device(0)), x);
     assert_ptr_equal(yk_cast(x, YK_F32), x);
     yk_tensor *there = yk_to(x, second);
     assert_ptr_not_equal(there, x);
     assert_ptr_equal(yk_to(there, second), there);
-    yk_device before = yk_device_guard_begin(second); /* "cpu" is the current CPU device */
-    assert_ptr_equal(yk_cpu(there), there);
+    yk_device before = yk_device_guard_begin(second); /* "cpu" is the current CPU device, "cuda" the current GPU */
+    assert_ptr_equal(test_device_type == YK_CPU ? yk_cpu(there) : yk_cuda(there, -1), there);
     yk_device_guard_end(before);
     yk_tensor *back = yk_cpu(there);
     expect_kind(back, YK_F32, (yk_device){0}, true);
     expect_ok(yk_backward(yk_sum(back)));
     expect_all(yk_grad(x), 1);
-    assert_null(yk_cuda(x, -1)); /* there is none here */
-    assert_non_null(yk_last_error());
-    assert_true(yk_last_error()->code == YK_ERR_UNSUPPORTED || yk_last_error()->code == YK_ERR_DEVICE);
-    yk_clear_error();
+    if (test_device_type == YK_CPU) {
+        assert_null(yk_cuda(x, -1)); /* there is none here */
+        assert_non_null(yk_last_error());
+        assert_true(yk_last_error()->code == YK_ERR_UNSUPPORTED || yk_last_error()->code == YK_ERR_DEVICE);
+        yk_clear_error();
+    }
     assert_null(yk_cuda(x, -2));
     expect_error(YK_ERR_DEVICE, "cuda: -2 is not the number of a GPU");
     yk_scope_end(scope);
@@ -135,48 +143,50 @@ static void moves_that_change_nothing(void **state)
 
 static void *current_of_a_thread(void *seen)
 {
-    *(int *)seen = yk_current_device(YK_CPU).index;
+    *(int *)seen = yk_current_device(test_device_type).index;
     return NULL;
 }
 
 static void the_current_device(void **state)
 {
     (void)state;
-    yk_device device, third = {YK_CPU, 2};
-    assert_true(yk_device_equal(yk_current_device(YK_CPU), (yk_device){0}));
+    yk_device device, third = test_device(2);
+    assert_true(yk_device_equal(yk_current_device(test_device_type), test_device(0)));
     expect_ok(yk_set_device(third));
-    expect_ok(yk_device_parse("cpu", &device));
+    expect_ok(yk_device_parse(test_device_type == YK_CPU ? "cpu" : "cuda", &device));
     assert_true(yk_device_equal(device, third));
-    expect_ok(yk_device_parse("cpu:1", &device));
+    expect_ok(yk_device_parse(device_text("cpu:1"), &device));
     assert_true(yk_device_equal(device, second));
-    yk_device outer = yk_device_guard_begin(second), inner = yk_device_guard_begin((yk_device){YK_CPU, 3});
-    assert_int_equal(yk_current_device(YK_CPU).index, 3);
+    yk_device outer = yk_device_guard_begin(second), inner = yk_device_guard_begin(test_device(3));
+    assert_int_equal(yk_current_device(test_device_type).index, 3);
     int seen = -1;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, current_of_a_thread, &seen), 0);
     pthread_join(thread, NULL);
     assert_int_equal(seen, 0);
     yk_device_guard_end(inner);
-    assert_int_equal(yk_current_device(YK_CPU).index, 1);
+    assert_int_equal(yk_current_device(test_device_type).index, 1);
     yk_device_guard_end(outer);
-    assert_int_equal(yk_current_device(YK_CPU).index, 2);
-    assert_int_equal(yk_set_device((yk_device){YK_CPU, 4}), YK_ERR_DEVICE);
-    expect_error(YK_ERR_DEVICE, "cpu:4 does not exist: there are 4 cpu devices");
-    yk_device unchanged = yk_device_guard_begin((yk_device){YK_CPU, -1});
-    expect_error(YK_ERR_DEVICE, "cpu:-1 does not exist");
+    assert_int_equal(yk_current_device(test_device_type).index, 2);
+    assert_int_equal(yk_set_device(test_device(4)), YK_ERR_DEVICE);
+    expect_error(YK_ERR_DEVICE, device_text("cpu:4 does not exist: there are 4 cpu devices"));
+    yk_device unchanged = yk_device_guard_begin(test_device(-1));
+    expect_error(YK_ERR_DEVICE, device_text("cpu:-1 does not exist"));
     assert_int_equal(unchanged.index, 2);
-    assert_int_equal(yk_current_device(YK_CPU).index, 2);
-    assert_int_equal(yk_current_device(YK_CUDA).index, 0);
-    /* Options that name no device go on meaning cpu:0. */
-    yk_scope scope = yk_scope_begin();
-    assert_int_equal(yk_tensor_device(yk_zeros(YK_SHAPE(1), NULL)).index, 0);
-    yk_scope_end(scope);
-    expect_ok(yk_set_device((yk_device){0}));
+    assert_int_equal(yk_current_device(test_device_type).index, 2);
+    if (test_device_type == YK_CPU) {
+        assert_int_equal(yk_current_device(YK_CUDA).index, 0);
+        /* Options that name no device go on meaning cpu:0. */
+        yk_scope scope = yk_scope_begin();
+        assert_int_equal(yk_tensor_device(yk_zeros(YK_SHAPE(1), NULL)).index, 0);
+        yk_scope_end(scope);
+    }
+    expect_ok(yk_set_device(test_device(0)));
 }
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "4", 1);
+    use_devices(4);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(like_with_options),  cmocka_unit_test(new_of_another_shape),
         cmocka_unit_test(types_have_names),   cmocka_unit_test(moves_that_change_nothing),

@@ -1,5 +1,6 @@
 /* print_test.c - tensors as text, against what PyTorch prints (golden/make_print.py). */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include "tensor/tensor.h"
 #include "tests/golden/print_golden.h"
@@ -74,7 +75,7 @@ static void strides_do_not_show(void **state)
                 stride[d] = step;
                 step *= c->shape[d];
             }
-            yk_tensor *other = yk__tensor_new(c->ndim, c->shape, stride, c->dtype, (yk_device){0});
+            yk_tensor *other = yk__tensor_new(c->ndim, c->shape, stride, c->dtype, test_device(0));
             expect_ok(yk__raw_copy(other, x));
             expect_text(other, c->expected);
             yk_tensor_release(other);
@@ -103,7 +104,9 @@ static void what_is_not_the_default_is_named(void **state)
     yk_tensor_options second = {.device = {YK_CPU, 1}}, leaf = {.requires_grad = true};
     yk_tensor_options all = {.device = {YK_CPU, 1}, .dtype = YK_F64, .requires_grad = true};
     expect_text(yk_ones(YK_SHAPE(2), &second), "tensor([1., 1.], device=cpu:1)");
-    expect_text(yk_ones(YK_SHAPE(2), &leaf), "tensor([1., 1.], requires_grad=True)");
+    expect_text(yk_ones(YK_SHAPE(2), &leaf), test_device_type == YK_CPU
+                                                 ? "tensor([1., 1.], requires_grad=True)"
+                                                 : "tensor([1., 1.], device=cuda:0, requires_grad=True)");
     expect_text(yk_ones(YK_SCALAR, &all), "tensor(1., device=cpu:1, dtype=float64, requires_grad=True)");
     expect_text(yk_ones(YK_SHAPE(0, 2), &all),
                 "tensor([], device=cpu:1, size=(0, 2), dtype=float64, requires_grad=True)");
@@ -125,7 +128,7 @@ static void to_a_stream(void **state)
     FILE *stream = open_memstream(&text, &size);
     expect_ok(yk_print(stream, yk_ones(YK_SHAPE(2), NULL)));
     fclose(stream);
-    assert_string_equal(text, "tensor([1., 1.])\n");
+    assert_string_equal(text, test_device_type == YK_CPU ? "tensor([1., 1.])\n" : "tensor([1., 1.], device=cuda:0)\n");
     free(text);
     FILE *full = fopen("/dev/full", "w");
     assert_non_null(full);
@@ -188,7 +191,7 @@ static void options_hold(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_pytorch_prints),
         cmocka_unit_test(strides_do_not_show),

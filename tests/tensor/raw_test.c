@@ -1,5 +1,6 @@
 /* raw_test.c - the raw kernels' front door: dtype and shape rules, layouts, devices, against float64 loops. */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include "tensor/tensor.h"
 #include "tests/golden/promotion_golden.h"
@@ -33,7 +34,7 @@ static const double *values_of(yk_tensor *x)
     if (!x)
         fail_msg("no tensor: %s", yk_last_error() ? yk_last_error()->message : "no record");
     yk_tensor *wide = own(yk__raw_cast(x, YK_F64));
-    return yk_tensor_data(own(yk__raw_contiguous(wide)));
+    return host_data(own(yk__raw_contiguous(wide)));
 }
 
 enum { C_ORDER, REVERSED, GAPS, LAYOUTS };
@@ -48,7 +49,7 @@ static yk_tensor *numbers(yk_dtype dtype, int ndim, const int64_t *shape, int la
         step *= layout == GAPS ? 2 * shape[d] + 1 : shape[d];
         numel *= shape[d];
     }
-    yk_tensor *base = own(yk__tensor_new(1, (int64_t[]){step + 1}, NULL, dtype, (yk_device){0}));
+    yk_tensor *base = own(yk__tensor_new(1, (int64_t[]){step + 1}, NULL, dtype, test_device(0)));
     expect_ok(yk__raw_fill(base, 1));
     yk_tensor *x = own(yk__tensor_view(base, ndim, shape, stride, 0));
     yk_tensor *host = own(yk__tensor_new(ndim, shape, NULL, YK_F64, (yk_device){0}));
@@ -179,13 +180,13 @@ static void binary_refuses(void **state)
     yk_tensor *x = numbers(YK_F32, 2, (int64_t[]){3, 4}, C_ORDER, 1),
               *y = numbers(YK_F32, 1, (int64_t[]){3}, C_ORDER, 1);
     yk_tensor *flags = numbers(YK_BOOL, 1, (int64_t[]){3}, C_ORDER, 1);
-    yk_tensor *away = own(yk__raw_to(y, (yk_device){YK_CPU, 1}));
+    yk_tensor *away = own(yk__raw_to(y, test_device(1)));
     assert_null(yk__raw_binary("add", YK__ADD, x, y, 1));
     expect_error(YK_ERR_SHAPE, "add: shapes (3, 4) and (3,) do not broadcast: 4 against 3 in dimension 1");
     assert_null(yk__raw_binary("sub", YK__SUB, flags, flags, 1));
     expect_error(YK_ERR_DTYPE, "sub: bool minus bool");
     assert_null(yk__raw_binary("mul", YK__MUL, y, away, 1));
-    expect_error(YK_ERR_DEVICE, "mul: the tensors are on two devices, cpu:0 and cpu:1");
+    expect_error(YK_ERR_DEVICE, device_text("mul: the tensors are on two devices, cpu:0 and cpu:1"));
     assert_null(yk__raw_binary("mul", YK__MUL, y, NULL, 1));
     assert_null(yk__raw_binary("mul", YK__MUL, NULL, y, 1));
     assert_null(yk_last_error());
@@ -306,7 +307,7 @@ static void binary_into_a_tensor(void **state)
     expect_error(YK_ERR_DTYPE, "add_: a float32 result cannot be written into a int64 tensor");
     assert_int_equal(yk__raw_binary_into("add_", YK__ADD, row, row, x, 1), YK_ERR_SHAPE);
     expect_error(YK_ERR_SHAPE, "add_: the result has shape (3, 4) and cannot be written into (4,)");
-    yk_tensor *away = own(yk__raw_to(row, (yk_device){YK_CPU, 1}));
+    yk_tensor *away = own(yk__raw_to(row, test_device(1)));
     assert_int_equal(yk__raw_binary_into("add_", YK__ADD, away, row, row, 1), YK_ERR_DEVICE);
     expect_error(YK_ERR_DEVICE, "add_: the tensors are on two devices");
 }
@@ -355,10 +356,9 @@ static void copies_cast_broadcast_and_cross(void **state)
                 yk_tensor *from = numbers(from_type, 2, (int64_t[]){3, 5}, form % LAYOUTS, 1);
                 yk_tensor *to = numbers(to_type, 3, (int64_t[]){2, 3, 5}, form / LAYOUTS % LAYOUTS, 2);
                 if (form >= LAYOUTS * LAYOUTS) {
-                    yk_tensor *there = own(yk__tensor_new(3, to->shape, NULL, to_type, (yk_device){YK_CPU, 1}));
+                    yk_tensor *there = own(yk__tensor_new(3, to->shape, NULL, to_type, test_device(1)));
                     if (form % 2)
-                        there =
-                            own(yk__tensor_new(3, to->shape, (int64_t[]){15, 1, 3}, to_type, (yk_device){YK_CPU, 1}));
+                        there = own(yk__tensor_new(3, to->shape, (int64_t[]){15, 1, 3}, to_type, test_device(1)));
                     to = there;
                 }
                 expect_ok(yk__raw_copy(to, from));
@@ -389,19 +389,19 @@ static void what_is_there_is_not_copied(void **state)
     yk_tensor *x = numbers(YK_F32, 2, (int64_t[]){3, 4}, C_ORDER, 2);
     assert_ptr_equal(own(yk__raw_contiguous(x)), x);
     assert_ptr_equal(own(yk__raw_cast(x, YK_F32)), x);
-    assert_ptr_equal(own(yk__raw_to(x, (yk_device){0})), x);
+    assert_ptr_equal(own(yk__raw_to(x, test_device(0))), x);
     assert_ptr_not_equal(own(yk__raw_clone(x)), x);
     yk_tensor *turned = numbers(YK_F32, 2, (int64_t[]){3, 4}, REVERSED, 2);
     yk_tensor *copy = own(yk__raw_clone(turned));
     assert_true(yk__same_strides(copy, turned));
     assert_ptr_not_equal(copy->data, turned->data);
-    assert_true(yk__same_strides(own(yk__raw_to(turned, (yk_device){YK_CPU, 1})), turned));
+    assert_true(yk__same_strides(own(yk__raw_to(turned, test_device(1))), turned));
     assert_true(yk_is_contiguous(own(yk__raw_contiguous(turned))));
     assert_memory_equal(values_of(own(yk__raw_contiguous(turned))), values_of(turned), 12 * sizeof(double));
     assert_true(yk_is_contiguous(own(yk__raw_clone(numbers(YK_F32, 2, (int64_t[]){3, 4}, GAPS, 2)))));
     assert_null(yk__raw_clone(NULL));
     assert_null(yk__raw_cast(NULL, YK_F64));
-    assert_null(yk__raw_to(NULL, (yk_device){0}));
+    assert_null(yk__raw_to(NULL, test_device(0)));
     assert_null(yk__raw_contiguous(NULL));
     assert_null(yk_last_error());
 }
@@ -496,7 +496,7 @@ static void reductions(void **state)
 static void reductions_of_nothing_and_of_scalars(void **state)
 {
     (void)state;
-    yk_tensor *empty = own(yk__tensor_new(2, (int64_t[]){0, 3}, NULL, YK_F32, (yk_device){0}));
+    yk_tensor *empty = own(yk__tensor_new(2, (int64_t[]){0, 3}, NULL, YK_F32, test_device(0)));
     assert_true(yk_item(own(yk__raw_reduce("sum", YK__SUM, empty, 0, false, 0))) == 0);
     assert_true(yk_item(own(yk__raw_reduce("prod", YK__PROD, empty, 0, false, 0))) == 1);
     assert_true(isnan(yk_item(own(yk__raw_reduce("mean", YK__MEAN, empty, 0, false, 0)))));
@@ -553,7 +553,7 @@ static void products(void **state)
             yk_tensor *b = numbers(dtype, 3, (int64_t[]){shared ? 1 : batch, k, n}, form & 8 ? GAPS : C_ORDER, 2);
             yk_tensor *bias = biased ? numbers(dtype, 1, (int64_t[]){n}, GAPS, 3) : NULL;
             yk__view va = yk__view_of(a), vb = yk__view_expanded(b, 3, (int64_t[]){batch, k, n});
-            yk_tensor *out = own(yk__raw_gemm(&va, &vb, bias, (yk_device){0}));
+            yk_tensor *out = own(yk__raw_gemm(&va, &vb, bias, test_device(0)));
             const double *xa = values_of(a), *xb = values_of(b), *xc = biased ? values_of(bias) : NULL,
                          *got = values_of(out);
             assert_int_equal(yk_numel(out), batch * m * n);
@@ -571,7 +571,8 @@ static void products(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
+    start_devices();
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_scope, close_scope)
     const struct CMUnitTest tests[] = {
         TEST(binary_of_all_dtypes),

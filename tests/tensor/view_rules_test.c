@@ -1,5 +1,6 @@
 /* view_rules_test.c - what strides say: contiguous, dense, views, broadcasting, and the checks that name shapes. */
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include "tensor/tensor.h"
 
@@ -43,7 +44,7 @@ static void dense_and_contiguous(void **state)
     (void)state;
     static const int64_t sizes[] = {1, 2, 3}, strides[] = {0, 1, 2, 3, 4, 6, 9};
     int dense = 0, contiguous = 0, all = 0;
-    yk_tensor *base = yk__tensor_new(1, (int64_t[]){200}, NULL, YK_U8, (yk_device){0});
+    yk_tensor *base = yk__tensor_new(1, (int64_t[]){200}, NULL, YK_U8, test_device(0));
     for (int s = 0; s < 27; s++) {
         for (int t = 0; t < 343; t++) {
             int64_t shape[3] = {sizes[s % 3], sizes[s / 3 % 3], sizes[s / 9]};
@@ -143,8 +144,8 @@ static void shapes_as_text(void **state)
 static void dims_wrap(void **state)
 {
     (void)state;
-    yk_tensor *x = yk__tensor_new(3, (int64_t[]){2, 3, 4}, NULL, YK_F32, (yk_device){0});
-    yk_tensor *scalar = yk__tensor_new(0, NULL, NULL, YK_F32, (yk_device){0});
+    yk_tensor *x = yk__tensor_new(3, (int64_t[]){2, 3, 4}, NULL, YK_F32, test_device(0));
+    yk_tensor *scalar = yk__tensor_new(0, NULL, NULL, YK_F32, test_device(0));
     for (int dim = -3; dim < 3; dim++) {
         int wrapped = dim;
         expect_ok(yk__wrap_dim("sum", x, &wrapped));
@@ -191,8 +192,8 @@ static void broadcasting(void **state)
         {{2, {2, 3}}, {2, {3, 2}}, {-1, {0}}},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        yk_tensor *a = yk__tensor_new(cases[i].a.ndim, cases[i].a.sizes, NULL, YK_F32, (yk_device){0});
-        yk_tensor *b = yk__tensor_new(cases[i].b.ndim, cases[i].b.sizes, NULL, YK_F32, (yk_device){0});
+        yk_tensor *a = yk__tensor_new(cases[i].a.ndim, cases[i].a.sizes, NULL, YK_F32, test_device(0));
+        yk_tensor *b = yk__tensor_new(cases[i].b.ndim, cases[i].b.sizes, NULL, YK_F32, test_device(0));
         int ndim;
         int64_t sizes[YK_MAX_DIMS];
         yk_status status = yk__broadcast("add", a, b, &ndim, sizes);
@@ -214,8 +215,8 @@ static void broadcasting(void **state)
         yk_tensor_release(a);
         yk_tensor_release(b);
     }
-    yk_tensor *a = yk__tensor_new(2, (int64_t[]){2, 3}, NULL, YK_F32, (yk_device){0});
-    yk_tensor *b = yk__tensor_new(2, (int64_t[]){2, 4}, NULL, YK_F32, (yk_device){0});
+    yk_tensor *a = yk__tensor_new(2, (int64_t[]){2, 3}, NULL, YK_F32, test_device(0));
+    yk_tensor *b = yk__tensor_new(2, (int64_t[]){2, 4}, NULL, YK_F32, test_device(0));
     int ndim;
     int64_t sizes[YK_MAX_DIMS];
     assert_int_equal(yk__broadcast("add", a, b, &ndim, sizes), YK_ERR_SHAPE);
@@ -227,12 +228,13 @@ static void broadcasting(void **state)
 static void one_device(void **state)
 {
     (void)state;
-    yk_tensor *a = yk__tensor_new(0, NULL, NULL, YK_F32, (yk_device){YK_CPU, 0});
-    yk_tensor *b = yk__tensor_new(0, NULL, NULL, YK_F32, (yk_device){YK_CPU, 1});
+    yk_tensor *a = yk__tensor_new(0, NULL, NULL, YK_F32, test_device(0));
+    yk_tensor *b = yk__tensor_new(0, NULL, NULL, YK_F32, test_device(1));
     yk_tensor *same[] = {a, NULL, a}, *two[] = {NULL, a, b};
     expect_ok(yk__same_device("conv2d", 3, same));
     assert_int_equal(yk__same_device("conv2d", 3, two), YK_ERR_DEVICE);
-    expect_error(YK_ERR_DEVICE, "conv2d: the tensors are on two devices, cpu:0 and cpu:1; move one with yk_to");
+    expect_error(YK_ERR_DEVICE,
+                 device_text("conv2d: the tensors are on two devices, cpu:0 and cpu:1; move one with yk_to"));
     yk_tensor_release(a);
     yk_tensor_release(b);
 }
@@ -240,9 +242,9 @@ static void one_device(void **state)
 static void same_strides(void **state)
 {
     (void)state;
-    yk_tensor *x = yk__tensor_new(3, (int64_t[]){2, 1, 3}, NULL, YK_F32, (yk_device){0});
-    yk_tensor *other = yk__tensor_new(3, (int64_t[]){2, 1, 3}, (int64_t[]){3, 77, 1}, YK_F32, (yk_device){0});
-    yk_tensor *turned = yk__tensor_new(3, (int64_t[]){2, 1, 3}, (int64_t[]){1, 1, 2}, YK_F32, (yk_device){0});
+    yk_tensor *x = yk__tensor_new(3, (int64_t[]){2, 1, 3}, NULL, YK_F32, test_device(0));
+    yk_tensor *other = yk__tensor_new(3, (int64_t[]){2, 1, 3}, (int64_t[]){3, 77, 1}, YK_F32, test_device(0));
+    yk_tensor *turned = yk__tensor_new(3, (int64_t[]){2, 1, 3}, (int64_t[]){1, 1, 2}, YK_F32, test_device(0));
     assert_true(yk__same_strides(x, other)); /* the stride of a size of one says nothing */
     assert_false(yk__same_strides(x, turned));
     assert_true(yk_same_shape(x, turned));
@@ -253,7 +255,8 @@ static void same_strides(void **state)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1);
+    use_devices(2);
+    start_devices();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dense_and_contiguous), cmocka_unit_test(strides_of_shapes),
         cmocka_unit_test(views_share),          cmocka_unit_test(of_null),
