@@ -82,7 +82,7 @@ NVCC_FLAGS     := -std=c++17 -O3 -fmad=false $(CUDA_CODE) -Iinclude -Isrc -MMD -
                   -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra $(if $(WERROR),-Werror all-warnings)
 BACKENDS       := $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so) $(if $(CUDA_TOOLKIT),$(BUILD)/yoke-cuda.so) $(if $(NCCL_VERSION),$(BUILD)/yoke-nccl.so)
 # The same sources as plain C++, with stand-ins of CUDA's calls: tests/emulator.
-EMULATOR       := $(if $(CUDA_TOOLKIT),$(BUILD)/emulator/yoke-cuda.so) $(if $(NCCL_VERSION),$(BUILD)/emulator/yoke-nccl.so)
+EMULATOR       := $(if $(CUDA_TOOLKIT),$(BUILD)/emulator/yoke-cuda.so $(BUILD)/emulator/libnvidia-ml.so.1) $(if $(NCCL_VERSION),$(BUILD)/emulator/yoke-nccl.so)
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
 
 LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) \
@@ -152,6 +152,9 @@ $(BUILD)/emulator/%.o: % | $(BUILD)/have-build
 $(BUILD)/emulator/tests/emulator/%.o: EMULATOR_CXXFLAGS += -fvisibility=default
 $(BUILD)/emulator/yoke-cuda.so: $(EMULATOR_OBJECTS)
 	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $^ $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs)
+$(BUILD)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c | $(BUILD)/have-build
+	@mkdir -p $(@D)
+	$(call say,LINK,$@) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -MF $(@:.so.1=.d) $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $<
 $(BUILD)/emulator/yoke-nccl.so: $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/yoke-cuda.so
 	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $(filter %.o,$^) $(beside) \
 	    $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs)

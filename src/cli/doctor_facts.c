@@ -33,6 +33,7 @@
 #include "cli/doctor.h"
 #include "comm/comm_plugin.h"
 #include "device/backend.h"
+#include "launch/nvml.h"
 #include "net/handshake.h"
 
 #define TEXT_OF_(x) #x
@@ -258,39 +259,6 @@ static void add_memory(json_t *group, json_t *problems)
         close(fd);
 }
 
-typedef struct nvml_memory {
-    unsigned long long total, free, used;
-} nvml_memory;
-
-/* What of NVML is used; its types are opaque pointers and numbers. */
-typedef struct nvml {
-    int (*init)(void), (*shutdown)(void);
-    int (*driver)(char *text, unsigned size);
-    int (*count)(unsigned *count);
-    int (*handle)(unsigned index, void **device);
-    int (*name)(void *device, char *text, unsigned size);
-    int (*memory)(void *device, nvml_memory *memory);
-} nvml;
-
-static bool nvml_find(void *library, nvml *n)
-{
-    static const char *const names[] = {"nvmlInit_v2",
-                                        "nvmlShutdown",
-                                        "nvmlSystemGetDriverVersion",
-                                        "nvmlDeviceGetCount_v2",
-                                        "nvmlDeviceGetHandleByIndex_v2",
-                                        "nvmlDeviceGetName",
-                                        "nvmlDeviceGetMemoryInfo"};
-    void *symbols[7];
-    _Static_assert(sizeof(symbols) == sizeof(*n), "one function for each name");
-    for (int i = 0; i < 7; i++) {
-        if (!(symbols[i] = dlsym(library, names[i])))
-            return false;
-    }
-    memcpy(n, symbols, sizeof(symbols));
-    return true;
-}
-
 /* What programs can ask for as cuda:N, or why there is none. */
 static void add_cuda_devices(json_t *group)
 {
@@ -304,31 +272,26 @@ static void add_cuda_devices(json_t *group)
 
 static void add_gpus(json_t *group)
 {
-    nvml n;
-    unsigned count = 0;
-    char text[128] = "";
-    void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (!library || !nvml_find(library, &n) || n.init()) {
+    char version[80], name[16], all[32], used[32], links[64], holders[600];
+    int count = yk__nvml_count(version);
+    if (count < 0) {
         put(group, "GPUs", "none");
-    } else {
-        (void)n.driver(text, sizeof(text));
-        if (n.count(&count))
-            count = 0;
-        put(group, "GPUs", "%u, driver %s", count, text);
-        for (unsigned i = 0; i < count; i++) {
-            void *device;
-            nvml_memory memory = {0};
-            char name[16], all[32], used[32];
-            if (n.handle(i, &device) || n.name(device, text, sizeof(text)) || n.memory(device, &memory))
-                continue;
-            snprintf(name, sizeof(name), "GPU %u", i);
-            put(group, name, "%s, %s, %s in use", text, amount((double)memory.total, all),
-                amount((double)memory.used, used));
-        }
-        n.shutdown();
+        return;
     }
-    if (library)
-        dlclose(library);
+    put(group, "GPUs", "%d, driver %s", count, version);
+    for (int i = 0; i < count; i++) {
+        yk__gpu gpu;
+        if (!yk__nvml_gpu(i, NULL, &gpu))
+            continue;
+        links[0] = '\0';
+        if (gpu.pcie_lanes)
+            snprintf(links, sizeof(links), "; PCIe %u x%u, %u NVLinks", gpu.pcie_generation, gpu.pcie_lanes,
+                     gpu.nvlinks);
+        yk__gpu_holders_format(&gpu, holders, sizeof(holders));
+        snprintf(name, sizeof(name), "GPU %d", i);
+        put(group, name, "%s, %s, %s in use%s%s%s", gpu.name, amount(gpu.total, all), amount(gpu.used, used), links,
+            holders[0] ? "; held by " : "", holders);
+    }
 }
 
 /* ---- limits and network ---------------------------------------------------------------------------------------- */

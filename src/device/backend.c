@@ -11,6 +11,7 @@
 #include "device/backend.h"
 #include "device/graph.h"
 #include "launch/gpus.h"
+#include "launch/nvml.h"
 #include "launch/rank_info.h"
 
 static const yk__device_services services = {
@@ -18,6 +19,7 @@ static const yk__device_services services = {
     .workspace_get = yk__workspace_get,
     .storage_release = yk__storage_release,
     .gpus_count = yk__gpus_count,
+    .gpu_holders = yk__gpu_holders_of,
     .queue_current = yk__queue_current,
     .graph_forbid = yk__graph_forbid,
 };

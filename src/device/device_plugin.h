@@ -17,6 +17,8 @@ typedef struct yk__device_services {
     void *(*workspace_get)(yk_device device, size_t bytes, yk__storage **handle);
     void (*storage_release)(yk__storage *storage);
     int (*gpus_count)(void); /* of launch/gpus.h: without the driver */
+    /* Which processes hold the GPU with this PCI address, and how much of it: launch/nvml.h. "" where none is seen. */
+    const char *(*gpu_holders)(const char *bus, char *text, size_t size);
     /* The queue that the calling thread is on: see yk__queue_begin. */
     yk__queue (*queue_current)(void);
     /* Of what a replay could not repeat: see yk__graph_forbid. */

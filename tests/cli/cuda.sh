@@ -72,7 +72,35 @@ else
     says out "steps were not recorded: cpu:0"
     exits 1 "a step on a GPU that is not there" "${step[@]}" --device cuda:5
     says err "device cuda:5 1 cuda device"
-    unset YOKE_BACKEND_PATH
+
+    # ---- GPUs that are full, lost, or faulted
+    few=(train --device cuda --model mlp --batch-size 8 --steps 20 --no-eval)
+    YOKE_EMULATOR_DRIVER=12080 exits 2 "a driver that is too old" "${few[@]}"
+    says err "the NVIDIA driver here serves CUDA 12.8, and yoke was built with CUDA 13"
+    YOKE_EMULATOR_GPUS=0 exits 2 "no GPU" "${few[@]}"
+    says err "sees no GPU"
+    export LD_LIBRARY_PATH=$build/emulator
+    YOKE_EMULATOR_HOLDERS="1:2.5 4194300:0.25" YOKE_EMULATOR_MEMORY=1 exits 1 "a GPU that is full" "${few[@]}"
+    says err "cuda:0: out of memory MiB were asked for GPU 0 MiB free of 1.0 MiB; it is held by process 1"
+    says err "2.5 GiB, process 4194300 0.2 GiB (a smaller batch, or bf16, needs less); tensors hold"
+    for call in 2 40 120 300; do
+        YOKE_EMULATOR_LOSE_AFTER=$call exits 1 "a GPU that is lost at call $call" "${few[@]}"
+        says err "cuda:0: GPU 0 is lost cudaErrorUnknown noticed; this process cannot use it any more dmesg: Xid"
+        ok "said once" [ "$(wc -l < err)" = 1 ]
+    done
+    YOKE_EMULATOR_LOSE_AFTER=300 exits 1 "a rank whose GPU is lost" run -n 2 -- "$YOKE" "${few[@]}" --device cuda:0
+    says err "GPU 0 is lost"
+    YOKE_EMULATOR_FAULT=sgd exits 1 "a kernel that faults" "${few[@]}" --steps 1
+    says err "an operation failed on the GPU it was one of: cross_entropy_backward (8, 10) float32; sgd (128, 784) float32; noticed it"
+    says err "YOKE_CUDA_SYNCHRONOUS=1 finds which it is"
+    YOKE_EMULATOR_FAULT=cross_entropy YOKE_CUDA_SYNCHRONOUS=1 exits 1 "the same, one by one" "${few[@]}"
+    ok "it alone is named" grep -qE 'it was cross_entropy \(\) float32, \(8, 10\) float32, \(8\) int64\. ' err
+    YOKE_EMULATOR_GPUS=2 YOKE_EMULATOR_HOLDERS="$$:1 77:-1" exits 0 "doctor knows GPUs" doctor
+    says out "GPUs 2, driver 580.00"
+    says out "GPU 0 Emulated 0, 4.0 GiB, 3.0 GiB in use; PCIe 5 x16, 4 NVLinks; held by process $$"
+    says out "1.0 GiB, process 77"
+    ok "the other GPU" grep -qE 'GPU 1 +Emulated 1, 4.0 GiB, 3.0 GiB in use; PCIe 5 x16, 4 NVLinks$' out
+    unset LD_LIBRARY_PATH YOKE_BACKEND_PATH
 fi
 
 # ---- what `make` finds

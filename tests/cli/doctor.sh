@@ -119,12 +119,11 @@ ok "what differs is told by node" grep -qE '^  CPU devices +1 with [0-9]+ thread
 ok "and by the other" grep -qE '^  +2 with [0-9]+ threads each   \(node 1\)$' out.0
 says out.0 "no problems found"
 
-# ---- GPUs, as a driver's library would tell them
+# ---- GPUs, as an old driver's library would tell them
 if command -v cc > /dev/null; then
     cat > nvml.c << 'C'
 #include <string.h>
 int nvmlInit_v2(void) { return 0; }
-int nvmlShutdown(void) { return 0; }
 int nvmlSystemGetDriverVersion(char *t, unsigned n) { strncpy(t, "999.1", n); return 0; }
 int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(1L + i); return 0; }

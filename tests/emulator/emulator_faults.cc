@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #if __has_include(<nccl.h>)
@@ -236,6 +237,8 @@ static bool pinned_behind()
 {
     return changed_behind(true);
 }
+static bool may_reach = true;
+
 /* A copy to the other GPU, read there: with an event between them, and without. */
 static bool to_peer(bool with_event)
 {
@@ -245,7 +248,8 @@ static bool to_peer(bool with_event)
     float got[N];
     if (cudaSetDevice(1) || cudaMalloc(&theirs, N * sizeof(float)) || cudaStreamCreateWithFlags(&their_stream, 0) ||
         cudaMemsetAsync(theirs, 0xFF, N * sizeof(float), their_stream) || cudaStreamSynchronize(their_stream) ||
-        cudaSetDevice(0) || cudaEventCreateWithFlags(&event, cudaEventDisableTiming))
+        (may_reach && cudaDeviceEnablePeerAccess(0, 0)) || cudaSetDevice(0) ||
+        (may_reach && cudaDeviceEnablePeerAccess(1, 0)) || cudaEventCreateWithFlags(&event, cudaEventDisableTiming))
         return false;
     cudaMemsetAsync(x, 0, N * sizeof(float), stream);
     cudaMemcpyPeerAsync(theirs, 1, x, 0, N * sizeof(float), stream);
@@ -266,6 +270,22 @@ static bool peer_with_event()
 static bool peer_without()
 {
     return to_peer(false);
+}
+/* Legal, and slow: through the host. */
+static bool peer_slow()
+{
+    may_reach = false;
+    return to_peer(true);
+}
+/* CUDA would take GPU 0, which the program perhaps does not use. */
+static bool of_no_gpu()
+{
+    cudaError_t code = cudaSuccess;
+    cudaEvent_t event;
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    cudaEventRecord(event, stream);
+    std::thread([&] { code = cudaEventSynchronize(event); }).join();
+    return code == cudaSuccess;
 }
 
 /* ---- captures ---- */
@@ -508,6 +528,8 @@ static const struct {
     {"pinned memory changed behind a copy", pinned_behind, false, ""},
     {"a copy to another device with an event", peer_with_event, true, ""},
     {"a copy to another device without", peer_without, false, ""},
+    {"a copy to another device by way of the host", peer_slow, false, "peer access is not enabled"},
+    {"a thread that chose no GPU", of_no_gpu, false, "this thread has chosen no GPU"},
     {"a graph that is launched three times", replayed, true, ""},
     {"a graph of two streams with events", joined, true, ""},
     {"a graph of two streams whose event comes late", joined_late, false, ""},

@@ -7,6 +7,10 @@
  * memory waits. After a fault every call fails, as on a GPU. One lock is around everything, but not around a host
  * function: it may block until another stream's has run. So a stream that has one queued is not left until somebody
  * waits; a thread for each carries it out.
+ *
+ * What a thread does before it chose a GPU is refused: CUDA would take GPU 0, and make a context there. So is a copy
+ * between GPUs that could reach each other and may not. YOKE_EMULATOR_LOSE_AFTER=N loses all GPUs at the N-th call;
+ * YOKE_EMULATOR_FAULT=softmax lets the kernels of that operation fault.
  */
 #include <atomic>
 #include <cstdio>
@@ -33,6 +37,9 @@ static cudaError_t lost = cudaSuccess; /* for good */
 static std::condition_variable_any &changed = *new std::condition_variable_any;
 static thread_local cudaError_t last = cudaSuccess;
 static thread_local int device_now;
+static thread_local bool chosen; /* by this thread: device_now */
+enum { MOST_GPUS = 64 };
+static bool peers[MOST_GPUS][MOST_GPUS]; /* the first may reach the second's memory */
 
 static int number(const char *name, int fallback)
 {
@@ -42,6 +49,10 @@ static int number(const char *name, int fallback)
 
 cudaError_t emulator::result(cudaError_t code)
 {
+    static const int lose_after = number("YOKE_EMULATOR_LOSE_AFTER", 0);
+    static std::atomic<int> calls{0};
+    if (lose_after && ++calls >= lose_after)
+        lost = cudaErrorUnknown;
     if (lost)
         code = lost;
     if (code)
@@ -54,6 +65,14 @@ cudaError_t emulator::refuse(const char *call, const char *why, cudaError_t code
 {
     fprintf(stderr, "emulator: %s: %s\n", call, why);
     return result(code);
+}
+
+/* Whether the thread may make this call, and CUDA no context where nobody asked for one. */
+static bool has_chosen(const char *call)
+{
+    if (!chosen && !lost)
+        refuse(call, "this thread has chosen no GPU: CUDA would make a context on GPU 0", cudaErrorInvalidDevice);
+    return chosen;
 }
 
 static bool ready(const CUstream_st *stream)
@@ -166,8 +185,10 @@ void emulator::queue_kernel(const char *name, dim3 grid, dim3 block, size_t shar
         return;
     }
     int device = stream->device;
+    const char *faulty = getenv("YOKE_EMULATOR_FAULT");
+    bool faults = faulty && strcmp(faulty, name) == 0;
     emulator::put(stream, [=] {
-        if (!emulator::run_kernel(name, device, grid, block, shared_bytes, body))
+        if (faults || !emulator::run_kernel(name, device, grid, block, shared_bytes, body))
             lost = cudaErrorIllegalAddress;
     });
 }
@@ -252,6 +273,31 @@ cudaError_t cudaSetDevice(int device)
     if (device < 0 || device >= number("YOKE_EMULATOR_GPUS", 1))
         return result(cudaErrorInvalidDevice);
     device_now = device;
+    chosen = true;
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *bus, int size, int device)
+{
+    snprintf(bus, (size_t)size, "0000:%02X:00.0", device);
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int other)
+{
+    *can = device != other;
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned)
+{
+    locked hold(lock);
+    if (!has_chosen("cudaDeviceEnablePeerAccess"))
+        return cudaErrorInvalidDevice;
+    if (other == device_now || peers[device_now][other])
+        return refuse("cudaDeviceEnablePeerAccess", "it is this GPU, or was enabled before",
+                      cudaErrorPeerAccessAlreadyEnabled);
+    peers[device_now][other] = true;
     return result(cudaSuccess);
 }
 
@@ -267,6 +313,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     locked hold(lock);
     if (lost)
         return result(lost);
+    if (!has_chosen("cudaMalloc"))
+        return cudaErrorInvalidDevice;
     if (emulator::breaks_capture("cudaMalloc"))
         return result(cudaErrorStreamCaptureUnsupported);
     *memory = bytes ? emulator::allocate(device_now, bytes) : nullptr;
@@ -296,6 +344,8 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
 {
     locked hold(lock);
+    if (!has_chosen("cudaHostAlloc"))
+        return cudaErrorInvalidDevice;
     if (emulator::breaks_capture("cudaHostAlloc"))
         return result(cudaErrorStreamCaptureUnsupported);
     *memory = emulator::allocate_pinned(bytes);
@@ -358,6 +408,8 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
     const void *source = why ? nullptr : emulator::bytes_of(from, bytes, from_device, &why);
     if (why)
         return refuse("cudaMemcpyPeerAsync", why);
+    if (to_device != from_device && !(peers[to_device][from_device] && peers[from_device][to_device]))
+        return refuse("cudaMemcpyPeerAsync", "it would go through the host: peer access is not enabled");
     return result(emulator::put(stream, [=] { memmove(target, source, bytes); }));
 }
 
@@ -374,6 +426,8 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
     locked hold(lock);
+    if (!has_chosen("cudaStreamCreateWithFlags"))
+        return cudaErrorInvalidDevice;
     *stream = new CUstream_st;
     (*stream)->device = device_now;
     streams.push_back(*stream);
@@ -415,6 +469,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *argum
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
     locked hold(lock);
+    if (!has_chosen("cudaEventCreateWithFlags"))
+        return cudaErrorInvalidDevice;
     *event = new CUevent_st;
     return result(cudaSuccess);
 }
@@ -422,6 +478,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     locked hold(lock);
+    if (!has_chosen("cudaEventDestroy"))
+        return cudaErrorInvalidDevice;
     delete event;
     return result(cudaSuccess);
 }
@@ -456,6 +514,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     locked hold(lock);
+    if (!has_chosen("cudaEventSynchronize"))
+        return cudaErrorInvalidDevice;
     if (event->capture)
         return refuse("cudaEventSynchronize", "the event was recorded in a capture", cudaErrorCapturedEvent);
     if (event->recorded)
@@ -502,6 +562,8 @@ const char *cudaGetErrorName(cudaError_t code)
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
     case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    case cudaErrorUnknown: return "cudaErrorUnknown";
+    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";

@@ -72,6 +72,8 @@ yk_status cuda_queue_download(int device, void *to_pinned, const void *from, siz
 /* ---- cuda_errors.c ---- */
 /* Fails with CUDA's name and text of `code`, behind "cuda:1: CALL"; clears what CUDA keeps of it. */
 yk_status cuda_failed(int device, cudaError_t code, const char *call);
+/* "; process 4711 (python3) 12.1 GiB, this process 3.0 GiB hold the GPU": who is seen to, or "". */
+const char *cuda_holders(int device, char *text, size_t size);
 /* After a launch: YK_OK, or the failure with the operation's name and the views' shapes; notes the operation, so that a
  * fault that shows later can be put down to it. */
 yk_status cuda_launched(int device, const char *operation, int count, const yk__view *const *views);

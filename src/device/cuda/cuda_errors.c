@@ -4,7 +4,9 @@
  *
  * A kernel that faults shows at a later call, whichever that is. Each device therefore keeps the operations that were
  * queued since it was last known to be idle, and the error names them: one of them it was. YOKE_CUDA_SYNCHRONOUS=1
- * waits after every operation, so that there is only one.
+ * waits after every operation, so that there is only one. A GPU that is lost (its driver reports it so, memory that
+ * cannot be corrected) is told from an operation at fault; where memory is short or the GPU is another's alone, the
+ * error says who holds it.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -13,13 +15,14 @@
 
 #include "device/cuda/cuda.h"
 
-/* MOST_DEVICES: as in cuda_device.c. KEPT: the last kernels queued that an error names; TEXT: characters of each. */
-enum { MOST_DEVICES = 64, KEPT = 16, TEXT = 96 };
+/* MOST_DEVICES: as in cuda_device.c. KEPT: the last kernels queued that an error may name; TEXT: characters of each. */
+enum { MOST_DEVICES = 64, KEPT = 32, TEXT = 96 };
 
 static struct {
     pthread_mutex_t lock;
     char text[KEPT][TEXT];
-    uint64_t queued; /* since the device was last idle */
+    uint8_t brief[KEPT]; /* characters of the operation and its first view */
+    uint64_t queued;     /* since the device was last idle */
 } logs[MOST_DEVICES] = {[0 ... MOST_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static bool synchronous;
@@ -52,19 +55,27 @@ static size_t append_view(char *text, size_t at, size_t size, const yk__view *vi
     return append(text, at, size, cuda_yoke->dtype_name(view->dtype));
 }
 
+/* One alone with all its views; of several the last that there is room for, with one each. */
 const char *cuda_queued(int device, char *text, size_t size)
 {
-    size_t at = 0;
+    enum { OTHERS = 32 }; /* characters of "123 others, " and of what stands between */
+    size_t at = 0, room = OTHERS;
     text[0] = 0;
     pthread_mutex_lock(&logs[device].lock);
-    uint64_t n = logs[device].queued, first = n > KEPT ? n - KEPT : 0;
-    if (first) {
+    uint64_t n = logs[device].queued, first = n;
+    while (first > 0 && n - first < KEPT && room + logs[device].brief[(first - 1) % KEPT] + 2 < size)
+        room += logs[device].brief[--first % KEPT] + 2u;
+    if (n == 1)
+        append(text, 0, size, logs[device].text[0]);
+    if (first && n > 1) {
         char more[48];
         snprintf(more, sizeof(more), "%llu others, ", (unsigned long long)first);
         at = append(text, at, size, more);
     }
-    for (uint64_t i = first; i < n; i++) {
-        at = append(text, at, size, logs[device].text[i % KEPT]);
+    for (uint64_t i = first; i < n && n > 1; i++) {
+        char one[TEXT];
+        snprintf(one, sizeof(one), "%.*s", logs[device].brief[i % KEPT], logs[device].text[i % KEPT]);
+        at = append(text, at, size, one);
         at = append(text, at, size, i + 1 < n ? "; " : "");
     }
     pthread_mutex_unlock(&logs[device].lock);
@@ -90,40 +101,83 @@ static bool is_fault(cudaError_t code)
     case cudaErrorMisalignedAddress:
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
-    case cudaErrorLaunchFailure:
-    case cudaErrorECCUncorrectable:
-    case cudaErrorNvlinkUncorrectable: return true;
+    case cudaErrorLaunchFailure: return true;
     default: return false;
     }
 }
 
+/* Errors after which nobody can use the GPU, or not before it is reset, whatever ran there. */
+static bool is_lost(cudaError_t code)
+{
+    switch (code) {
+    case cudaErrorUnknown: /* what calls give for a GPU that no longer answers */
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+#if CUDART_VERSION >= 12080
+    case cudaErrorContained:
+#endif
+    case cudaErrorMpsClientTerminated: return true;
+    default: return false;
+    }
+}
+
+const char *cuda_holders(int device, char *text, size_t size)
+{
+    char bus[32], holders[300];
+    text[0] = 0;
+    if (cudaDeviceGetPCIBusId(bus, sizeof(bus), cuda_gpu_of(device))) {
+        cudaGetLastError();
+        return text;
+    }
+    if (cuda_yoke->gpu_holders(bus, holders, sizeof(holders))[0])
+        snprintf(text, size, "; it is held by %s", holders);
+    return text;
+}
+
 yk_status cuda_failed(int device, cudaError_t code, const char *call)
 {
+    char queued[600];
     cudaGetLastError(); /* one that is not sticky would be found by the next who asks */
+    if (code == cudaErrorMemoryAllocation || code == cudaErrorDevicesUnavailable)
+        return cuda_fail(code == cudaErrorMemoryAllocation ? YK_ERR_MEMORY : YK_ERR_DEVICE, "cuda:%d: %s: %s (%s)%s",
+                         device, call, cudaGetErrorString(code), cudaGetErrorName(code),
+                         cuda_holders(device, queued, sizeof(queued)));
+    cuda_queued(device, queued, sizeof(queued));
+    if (is_lost(code))
+        return cuda_fail(
+            YK_ERR_DEVICE,
+            "cuda:%d: GPU %d is lost: %s (%s), which %s noticed; this process cannot use it any more. "
+            "nvidia-smi says whether it answers, the kernel's log (dmesg: Xid) why it does not; a run with "
+            "checkpoints goes on from its newest%s%s",
+            device, cuda_gpu_of(device), cudaGetErrorString(code), cudaGetErrorName(code), call,
+            queued[0] ? ". Queued were: " : "", queued);
     if (!is_fault(code))
-        return cuda_fail(code == cudaErrorMemoryAllocation ? YK_ERR_MEMORY : YK_ERR_DEVICE, "cuda:%d: %s: %s (%s)",
-                         device, call, cudaGetErrorString(code), cudaGetErrorName(code));
-    char queued[700];
-    return cuda_fail(YK_ERR_DEVICE,
-                     "cuda:%d: an operation failed on the GPU: %s (%s); it was one of: %s. %s noticed it; this process "
-                     "cannot use the GPU any more",
-                     device, cudaGetErrorString(code), cudaGetErrorName(code),
-                     cuda_queued(device, queued, sizeof(queued)), call);
+        return cuda_fail(YK_ERR_DEVICE, "cuda:%d: %s: %s (%s)", device, call, cudaGetErrorString(code),
+                         cudaGetErrorName(code));
+    bool several = strchr(queued, ';') != NULL;
+    return cuda_fail(
+        YK_ERR_DEVICE,
+        "cuda:%d: an operation failed on the GPU: %s (%s); it was %s%s. %s noticed it; this process cannot "
+        "use the GPU any more%s",
+        device, cudaGetErrorString(code), cudaGetErrorName(code), several ? "one of: " : "",
+        queued[0] ? queued : "not one of yoke's", call, several ? " (YOKE_CUDA_SYNCHRONOUS=1 finds which it is)" : "");
 }
 
 yk_status cuda_launched(int device, const char *operation, int count, const yk__view *const *views)
 {
     char text[TEXT];
-    size_t at = append(text, 0, sizeof(text), operation);
+    size_t at = append(text, 0, sizeof(text), operation), brief = at;
     for (int i = 0; i < count; i++) {
         at = append(text, at, sizeof(text), i ? ", " : " ");
         at = append_view(text, at, sizeof(text), views[i]);
+        brief = i ? brief : at;
     }
     pthread_mutex_lock(&logs[device].lock);
+    logs[device].brief[logs[device].queued % KEPT] = (uint8_t)brief;
     memcpy(logs[device].text[logs[device].queued++ % KEPT], text, sizeof(text));
     pthread_mutex_unlock(&logs[device].lock);
     cudaError_t code = cudaGetLastError();
-    if (code && !is_fault(code))
+    if (code && !is_fault(code) && !is_lost(code))
         return cuda_fail(YK_ERR_DEVICE, "cuda:%d: %s: the launch was refused: %s (%s)", device, text,
                          cudaGetErrorString(code), cudaGetErrorName(code));
     if (code)

@@ -34,13 +34,15 @@ yk_status cuda_allocate(int device, size_t bytes, void **memory)
         return code ? cuda_failed(device, code, "cudaMalloc") : YK_OK;
     cudaGetLastError();
     size_t left = 0, total = 0;
-    char a[32], b[32], c[32];
+    char a[32], b[32], c[32], holders[340];
     if (cudaMemGetInfo(&left, &total))
         cudaGetLastError();
-    return cuda_fail(YK_ERR_MEMORY,
-                     "cuda:%d: out of memory: %s were asked for, and GPU %d has %s free of %s (yoke doctor says which "
-                     "processes have the rest; a smaller batch, or bf16, needs less)",
-                     device, amount(bytes, a), cuda_gpu_of(device), amount(left, b), amount(total, c));
+    return cuda_fail(
+        YK_ERR_MEMORY,
+        "cuda:%d: out of memory: %s were asked for, and GPU %d has %s free of %s%s (a smaller batch, or bf16, "
+        "needs less)",
+        device, amount(bytes, a), cuda_gpu_of(device), amount(left, b), amount(total, c),
+        cuda_holders(device, holders, sizeof(holders)));
 }
 
 void cuda_release(int device, void *memory, size_t bytes)

@@ -2,11 +2,15 @@
  * cuda_queues.c - order between the streams of devices by events, and copies between devices. Layer: device/cuda.
  *
  * An event is made for each use and destroyed when it was waited for or queued: CUDA keeps what it needs of it until it
- * has passed.
+ * has passed. Whoever asks for one makes its GPU the thread's first: CUDA gives a thread that chose none GPU 0, and
+ * that a context.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "device/cuda/cuda.h"
+
+enum { MOST_GPUS = 64 };
 
 struct yk__event {
     int device;
@@ -68,7 +72,9 @@ yk_status cuda_event_record(int device, yk__queue queue, yk__event **event)
 
 yk_status cuda_event_query(yk__event *event, bool *passed)
 {
-    cudaError_t code = cudaEventQuery(event->event);
+    cudaError_t code = cudaSetDevice(cuda_gpu_of(event->device));
+    if (!code)
+        code = cudaEventQuery(event->event);
     *passed = code == cudaSuccess;
     if (code == cudaErrorNotReady)
         cudaGetLastError(); /* no failure, and kept as one */
@@ -79,7 +85,9 @@ yk_status cuda_event_query(yk__event *event, bool *passed)
 
 yk_status cuda_event_wait(yk__event *event)
 {
-    cudaError_t code = cudaEventSynchronize(event->event);
+    cudaError_t code = cudaSetDevice(cuda_gpu_of(event->device));
+    if (!code)
+        code = cudaEventSynchronize(event->event);
     return code ? cuda_failed(event->device, code, "cudaEventSynchronize") : YK_OK;
 }
 
@@ -87,9 +95,23 @@ void cuda_event_release(yk__event *event)
 {
     if (!event)
         return;
-    if (cudaEventDestroy(event->event))
+    if (cudaSetDevice(cuda_gpu_of(event->device)) || cudaEventDestroy(event->event))
         cudaGetLastError(); /* the driver may be gone at the end of a process */
     free(event);
+}
+
+/* Lets each of two GPUs reach the other's memory where it can, once: copies go through the host's otherwise. */
+static void enable_peers(int a, int b)
+{
+    static atomic_bool asked[MOST_GPUS][MOST_GPUS];
+    if (a == b || atomic_exchange(&asked[a < b ? a : b][a < b ? b : a], true))
+        return;
+    for (int turn = 0; turn < 2; turn++) {
+        int own = turn ? b : a, other = turn ? a : b, can = 0;
+        if (cudaSetDevice(own) || cudaDeviceCanAccessPeer(&can, own, other) ||
+            (can && cudaDeviceEnablePeerAccess(other, 0)))
+            cudaGetLastError(); /* some other library did, or it cannot be: then the slow way */
+    }
 }
 
 yk_status cuda_copy_peer(int to_device, void *to, int from_device, const void *from, size_t bytes)
@@ -102,8 +124,10 @@ yk_status cuda_copy_peer(int to_device, void *to, int from_device, const void *f
         cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)to_device}, "values come from another device");
     if (!status)
         status = cuda_queue_order(to_device, queue, from_device, queue);
-    if (!status)
+    if (!status) {
+        enable_peers(cuda_gpu_of(to_device), cuda_gpu_of(from_device));
         status = cuda_stream(to_device, queue, &stream);
+    }
     if (status)
         return status;
     cudaError_t code = cudaMemcpyPeerAsync(to, cuda_gpu_of(to_device), from, cuda_gpu_of(from_device), bytes, stream);

@@ -1,0 +1,74 @@
+/* refusals_test.c - what the public functions say of GPUs that are not there, are full, or are two where one is wanted.
+ */
+#include "tests/emulator/use_emulator.h"
+#include "tests/support/expect.h"
+
+#include <yoke/yoke.h>
+
+static yk_tensor *ones(int16_t device, int64_t count)
+{
+    return yk_full(YK_SHAPE(count), 1, &(yk_tensor_options){.device = {YK_CUDA, device}});
+}
+
+static void test_two_gpus(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *a = ones(0, 3), *b = ones(1, 3), *c = yk_zeros(YK_SHAPE(3), NULL);
+    assert_null(yk_add(a, b));
+    expect_error(YK_ERR_DEVICE, "add: the tensors are on two devices, cuda:0 and cuda:1; move one with yk_to");
+    assert_null(yk_matmul(yk_reshape(b, YK_SHAPE(1, 3)), yk_reshape(a, YK_SHAPE(3, 1))));
+    expect_error(YK_ERR_DEVICE, "matmul: the tensors are on two devices, cuda:1 and cuda:0");
+    assert_null(yk_mul(c, a));
+    expect_error(YK_ERR_DEVICE, "mul: the tensors are on two devices, cpu:0 and cuda:0");
+    assert_null(yk_cross_entropy(yk_reshape(a, YK_SHAPE(1, 3)),
+                                 yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_I64}), NULL));
+    expect_error(YK_ERR_DEVICE, "cross_entropy: the tensors are on two devices, cuda:0 and cpu:0");
+    float got[3];
+    expect_ok(yk_tensor_read(yk_add(a, yk_to(b, (yk_device){YK_CUDA, 0})), got, sizeof(got)));
+    assert_true(got[0] == 2 && got[2] == 2);
+    yk_scope_end(scope);
+}
+
+static void test_no_such_gpu(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_device device;
+    assert_null(ones(2, 3));
+    expect_error(YK_ERR_DEVICE, "device cuda:2 does not exist: there are 2 cuda devices");
+    assert_int_equal(yk_device_parse("cuda:7", &device), YK_ERR_DEVICE);
+    expect_error(YK_ERR_DEVICE, "device cuda:7 does not exist: there are 2 cuda devices");
+    assert_null(yk_module_to(yk_linear_create(2, 2, NULL), (yk_device){YK_CUDA, 9}));
+    expect_error(YK_ERR_DEVICE, "device cuda:9 does not exist");
+    yk_scope_end(scope);
+}
+
+static void test_full(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *kept = yk_relu(ones(1, 1 << 18)); /* with its operand 2 MiB of 8 */
+    assert_null(ones(1, 1 << 21));
+    expect_error(YK_ERR_MEMORY, "cuda:1: out of memory: 8.0 MiB were asked for, and GPU 1 has 6.0 MiB free of 8.0 MiB");
+    assert_null(ones(1, 1 << 21));
+    expect_error(YK_ERR_MEMORY, "(a smaller batch, or bf16, needs less); tensors hold 2.0 MiB (");
+    assert_null(ones(1, 1 << 21));
+    expect_error(YK_ERR_MEMORY, "relu 1.0 MiB in 1");
+    float got;
+    expect_ok(yk_tensor_read(yk_sum(kept), &got, sizeof(got))); /* the GPU goes on */
+    assert_true(got == 1 << 18);
+    yk_scope_end(scope);
+}
+
+int main(void)
+{
+    setenv("YOKE_EMULATOR_GPUS", "2", 1);
+    setenv("YOKE_EMULATOR_MEMORY", "8", 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    if (!use_emulator())
+        return 0;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_gpus), cmocka_unit_test(test_no_such_gpu),
+                                       cmocka_unit_test(test_full)};
+    return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);
+}
