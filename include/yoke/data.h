@@ -239,12 +239,16 @@ typedef struct yk_loader_options {
     /* To test: nothing is filled up, so each sample is given once, by one rank. The parts differ by a sample, and the
      * ranks' numbers of batches may differ by one. */
     bool no_padding;
+    /* Where batches are given; 0: cpu:0. On a GPU: workers make them in pinned memory, from which they are copied while
+     * kernels run, the next one while the program works with one. Source: pin_memory, non_blocking. */
+    yk_device device;
 } yk_loader_options;
 
 /* The tensors and indices belong to the loader and are valid until the next call of next, start or seek on it; to keep
  * a tensor longer, retain it. */
 typedef struct yk_batch {
-    yk_tensor *input;  /* the first tensor, (count, ...), on cpu:0; images are (count, C, H, W) of the loader's dtype */
+    yk_tensor *input;  /* the first tensor, (count, ...), on the options' device; images are (count, C, H, W) of the
+                          loader's dtype */
     yk_tensor *target; /* the second: (count) of i64 where samples have labels; NULL where there is none */
     yk_tensor *tensors[YK_SAMPLE_TENSORS]; /* all, the two above among them */
     int n_tensors;

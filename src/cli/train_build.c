@@ -27,6 +27,7 @@ static yk_loader *make_loader(const train_job *r, yk_dataset *set, yk_data_split
                                  .workers = (int)s->workers,
                                  .seed = (uint64_t)s->seed,
                                  .dtype = r->dtype,
+                                 .device = r->device,
                                  .rank = r->ranks.rank,
                                  .world_size = r->ranks.world,
                                  .no_padding = split == YK_TEST};

@@ -52,7 +52,8 @@ static yk_status make_tensors(const yk__batch_plan *plan, const yk_sample *sampl
         int64_t shape[YK_MAX_DIMS] = {plan->count};
         memcpy(shape + 1, from.shape, (size_t)from.ndim * sizeof(*shape));
         r->bytes[i] = yk__sample_tensor_bytes(&from);
-        tensors[i] = yk__tensor_new(1 + from.ndim, shape, NULL, from.dtype, (yk_device){0});
+        tensors[i] = plan->pinned ? yk__pinned_tensor(plan->pinned, 1 + from.ndim, shape, from.dtype)
+                                  : yk__tensor_new(1 + from.ndim, shape, NULL, from.dtype, (yk_device){0});
         if (!tensors[i])
             return yk__error_code();
     }
@@ -125,8 +126,10 @@ static yk_status collate(const yk__batch_plan *plan, const yk_sample *samples, y
         if (!made[i])
             status = yk__fail(YK_ERR_CALLBACK, "collate left tensor %d of %d NULL", i, n);
     }
-    for (int i = 0; i < n && !status; i++)
-        tensors[i] = yk_tensor_retain(made[i]);
+    for (int i = 0; i < n && !status; i++) {
+        tensors[i] = plan->pinned ? yk__pinned_copy(plan->pinned, made[i]) : yk_tensor_retain(made[i]);
+        status = tensors[i] ? YK_OK : yk__error_code();
+    }
     yk_scope_end(scope);
     if (status)
         yk__error_prefix("%s: samples from %lld on", name, (long long)plan->order[0]);

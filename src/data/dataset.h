@@ -157,6 +157,22 @@ yk_status yk__pipeline_load(const yk__pipeline *pipeline, yk__data_worker *worke
 /* Writes the elements of its input, of the dtype that the sample says, to `to`. */
 void yk__pipeline_store(const yk__pipeline *pipeline, const yk__loaded *loaded, void *to);
 
+/* ---- batches for a device that copies while it computes (pinned.c) --------------------------------------------- */
+typedef struct yk__pinned yk__pinned;
+yk__pinned *yk__pinned_create(yk_device device);
+/* Waits for its copies. All its tensors in pinned memory were released. */
+void yk__pinned_destroy(yk__pinned *p);
+/* One reference to a tensor of cpu:0 in C order in pinned memory, not initialised; and to a copy of x in such memory,
+ * or to x where that is on a device. Any thread. */
+yk_tensor *yk__pinned_tensor(yk__pinned *p, int ndim, const int64_t *shape, yk_dtype dtype);
+yk_tensor *yk__pinned_copy(yk__pinned *p, yk_tensor *x);
+/* One reference to x on the device, whose copy is queued. x may be released at once. */
+yk_tensor *yk__pinned_upload(yk__pinned *p, yk_tensor *x);
+/* Kernels that are queued from here on see what was uploaded so far. */
+yk_status yk__pinned_await(const yk__pinned *p);
+/* Once for each batch: waits where the host is too many of them in front of the device. */
+yk_status yk__pinned_hold_back(yk__pinned *p);
+
 /* ---- batches (batch.c) ----------------------------------------------------------------------------------- */
 /* What a batch is made from. */
 typedef struct yk__batch_plan {
@@ -167,6 +183,7 @@ typedef struct yk__batch_plan {
     const atomic_bool *abort;
     yk_collate_fn collate;
     void *collate_user;
+    yk__pinned *pinned; /* whose memory the tensors get; NULL: that of cpu:0 */
 } yk__batch_plan;
 /* Fills tensors[] with references of the caller's, *count of them, none of them after a failure or when *abort is set
  * on the way; entries were NULL. */

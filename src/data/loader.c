@@ -10,6 +10,9 @@
  *
  *   claimed by workers ->  [ b+3 filling ] [ b+2 ready ] [ b+1 filling ]  -> taken by the caller: b
  *
+ * For a device that copies while it computes (pinned.c) the caller's thread brings a batch there, and the one behind it
+ * where that is ready: it is `ahead`, taken from its slot and not yet given to the caller.
+ *
  * A batch gets new tensors each time; the ones given back come out of the device's cache again, so memory is reused
  * unless the caller kept a reference. A failed batch is put into its slot like any other: the caller meets it at its
  * position in the order, whatever came after it.
@@ -79,7 +82,17 @@ struct yk_loader {
     worker *workers; /* options.workers of them; one, without a thread, for workers = 0 */
     int running;     /* threads */
     made_batch held; /* what the caller has */
+
+    yk__pinned *pinned; /* NULL: the device's memory is the host's */
+    made_batch ahead;   /* on its way to the device */
+    bool has_ahead;
 };
+
+/* The batch that the caller gets next. */
+static int64_t next_batch(const yk_loader *l)
+{
+    return l->taken - l->has_ahead;
+}
 
 static void batch_clear(made_batch *made)
 {
@@ -118,7 +131,8 @@ static void make_batch(yk_loader *loader, yk__data_worker *data, int64_t batch, 
                            .order = loader->order + batch * loader->options.batch_size,
                            .abort = &loader->abort,
                            .collate = loader->options.collate,
-                           .collate_user = loader->options.collate_user};
+                           .collate_user = loader->options.collate_user,
+                           .pinned = loader->pinned};
     yk_status status = yk__batch_make(&plan, data, made->tensors, &made->count);
     if (!status) {
         return;
@@ -186,6 +200,8 @@ static void cancel(yk_loader *l)
         l->slots[i].ready = false;
     }
     pthread_mutex_unlock(&l->lock);
+    batch_clear(&l->ahead);
+    l->has_ahead = false;
     release_held(l);
 }
 
@@ -215,6 +231,7 @@ static void loader_destroy(void *object)
         pthread_join(l->workers[i].thread, NULL);
     for (int i = 0; l->workers && (i < l->options.workers || i == 0); i++)
         yk__data_worker_clear(&l->workers[i].data);
+    yk__pinned_destroy(l->pinned);
     pthread_cond_destroy(&l->ready);
     pthread_cond_destroy(&l->work);
     pthread_mutex_destroy(&l->lock);
@@ -257,6 +274,10 @@ static yk_status check_options(const char *name, yk_loader_options *o)
         o->prefetch = 2 * o->workers;
     if (o->distributed && o->world_size == 0 && find_rank(name, o))
         return yk__error_code();
+    if (yk__device_check(o->device)) {
+        yk__error_prefix("loader of %s", name);
+        return yk__error_code();
+    }
     if (o->world_size == 0 && o->rank == 0)
         o->world_size = 1;
     if (o->world_size < 1 || o->rank < 0 || o->rank >= o->world_size)
@@ -291,6 +312,9 @@ static yk_status allocate(yk_loader *l)
         return YK_ERR_MEMORY;
     for (int i = 0; i < l->options.workers; i++)
         l->workers[i].loader = l;
+    const yk__backend *backend = yk__backend_of(l->options.device);
+    if (!backend->host_memory && !(l->pinned = yk__pinned_create(l->options.device)))
+        return YK_ERR_MEMORY;
     return yk__pipeline_init(&l->pipeline, l->dataset, l->options.dtype);
 }
 
@@ -352,7 +376,7 @@ int64_t yk_loader_samples(const yk_loader *loader)
 int64_t yk_loader_left(const yk_loader *loader)
 {
     YK__LIVE(loader);
-    return !loader || loader->over ? 0 : loader->batches - loader->taken;
+    return !loader || loader->over ? 0 : loader->batches - next_batch(loader);
 }
 
 /* The epoch's order: see yk_loader_options. */
@@ -433,7 +457,7 @@ yk_loader_state yk_loader_get_state(const yk_loader *l)
     const yk_loader_options *o = &l->options;
     return (yk_loader_state){.epoch = l->epoch,
                              .start = l->over ? 0 : l->sampler.start,
-                             .batch = l->over ? 0 : l->taken,
+                             .batch = l->over ? 0 : next_batch(l),
                              .dataset_length = l->dataset->table.length,
                              .batch_size = o->batch_size,
                              .seed = o->seed,
@@ -517,6 +541,72 @@ static void wait_for_batch(yk_loader *l, made_batch *made)
     pthread_mutex_unlock(&l->lock);
 }
 
+static bool batch_is_ready(yk_loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    bool ready = l->taken < l->batches && l->slots[l->taken % l->slot_count].ready;
+    pthread_mutex_unlock(&l->lock);
+    return ready;
+}
+
+/* The tensors of a batch on the options' device: their copies are queued. What fails goes into `made`. */
+static void bring_to_device(const yk_loader *l, made_batch *made)
+{
+    YK__OWN_RECORD;
+    if (yk_device_equal(l->options.device, (yk_device){0})) /* they are made there */
+        return;
+    for (int i = 0; i < made->count && !made->failed; i++) {
+        yk_tensor *there = l->pinned ? yk__pinned_upload(l->pinned, made->tensors[i])
+                                     : yk__raw_to(made->tensors[i], l->options.device);
+        if (there) {
+            yk_tensor_release(made->tensors[i]);
+            made->tensors[i] = there;
+            yk__object_set_maker(there, "loader_next");
+        } else {
+            batch_clear(made);
+            made->failed = true;
+            yk__error_take(&made->error);
+        }
+    }
+}
+
+/* The batch at l->taken, made here where there are no workers, on the options' device. */
+static void take_batch(yk_loader *l, made_batch *made)
+{
+    if (l->options.workers)
+        wait_for_batch(l, made);
+    else
+        make_batch(l, &l->workers[0].data, l->taken++, made);
+    bring_to_device(l, made);
+}
+
+/* The next batch to l->held. On a device the one behind it is on its way when this returns. */
+static void take_next(yk_loader *l)
+{
+    if (!l->pinned) {
+        take_batch(l, &l->held);
+        return;
+    }
+    yk_status status = yk__pinned_hold_back(l->pinned);
+    if (l->has_ahead)
+        l->held = l->ahead;
+    else if (!status)
+        take_batch(l, &l->held);
+    l->ahead = (made_batch){0};
+    l->has_ahead = false;
+    if (!status && !l->held.failed)
+        status = yk__pinned_await(l->pinned);
+    if (status) {
+        batch_clear(&l->held);
+        l->held.failed = true;
+        yk__error_take(&l->held.error);
+    }
+    if (!l->held.failed && l->options.workers && batch_is_ready(l)) {
+        take_batch(l, &l->ahead);
+        l->has_ahead = true;
+    }
+}
+
 bool yk_loader_next(yk_loader *l, yk_batch *batch)
 {
     YK__OWN_RECORD;
@@ -529,13 +619,10 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
     l->restored = false;
     if (l->fresh)
         start_at(l, l->next_epoch, 0, 0);
-    if (l->over || l->taken == l->batches)
+    int64_t index = next_batch(l);
+    if (l->over || index == l->batches)
         return false;
-    int64_t index = l->taken;
-    if (l->options.workers)
-        wait_for_batch(l, &l->held);
-    else
-        make_batch(l, &l->workers[0].data, l->taken++, &l->held);
+    take_next(l);
     if (l->held.failed) {
         cancel(l); /* no worker asks the data set for more once the caller knows */
         yk__error_put(&l->held.error);

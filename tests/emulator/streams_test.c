@@ -2,16 +2,14 @@
  * copies between devices. With every seed of the emulator the numbers are right; that they are wrong with some where an
  * event is missing shows that it is the events which make them so.
  */
-#include <sys/wait.h>
-
+#include "tests/emulator/seeds.h"
 #include "tests/emulator/use_emulator.h"
-#include "tests/support/expect.h"
 
 #include <yoke/yoke.h>
 
 #include "tensor/tensor.h"
 
-enum { N = 3000, SEEDS = 8 };
+enum { N = 3000 };
 
 static const yk_device gpu = {YK_CUDA, 0}, second = {YK_CUDA, 1};
 
@@ -29,33 +27,6 @@ static bool all_are(yk_tensor *x, float expected)
         if (got[i] != expected)
             return false;
     return true;
-}
-
-/* Runs `fn` in a process of its own for each seed; gives how many of them it was right with. */
-static int right_with(bool (*fn)(void))
-{
-    int right = 0;
-    for (int seed = 0; seed < SEEDS; seed++) {
-        fflush(NULL);
-        pid_t child = fork();
-        assert_true(child >= 0);
-        if (child == 0) {
-            char text[16];
-            snprintf(text, sizeof(text), "%d", seed);
-            setenv("YOKE_EMULATOR_SEED", text, 1);
-            yk_scope scope = yk_scope_begin();
-            bool good = fn() && !yk_last_error();
-            if (yk_last_error())
-                fprintf(stderr, "%s\n", yk_last_error()->message);
-            yk_scope_end(scope);
-            _exit(!good);
-        }
-        int status;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFEXITED(status));
-        right += WEXITSTATUS(status) == 0;
-    }
-    return right;
 }
 
 /* A pinned copy to the device on a queue of its own, then a kernel on the first that reads it. */

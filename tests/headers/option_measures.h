@@ -548,6 +548,16 @@ MEASURE(loader_seed, yk_loader_options, seed, loader_of, .batch_size = 2, .shuff
 MEASURE(loader_dtype, yk_loader_options, dtype, loader_of, .batch_size = 2)
 MEASURE(loader_rank, yk_loader_options, rank, loader_of, .batch_size = 2, .world_size = 4)
 MEASURE(loader_world_size, yk_loader_options, world_size, loader_of, .batch_size = 2)
+static double loader_device(double v)
+{
+    yk_loader *l = loader_for(&(yk_loader_options){.batch_size = 2, .device = {.index = (int16_t)v}});
+    yk_batch batch;
+    if (!l)
+        return NAN;
+    yk_loader_start(l, 0);
+    assert_true(yk_loader_next(l, &batch));
+    return yk_tensor_device(batch.input).index;
+}
 static double loader_workers(double v)
 {
     double result = loader_of(&(yk_loader_options){.batch_size = 2, .workers = (int)v});

@@ -243,6 +243,8 @@ static const row rows[] = {
     {"yk_loader_options", "world_size", .kind = WHOLE, .measure = loader_world_size, .fallback = 1, .other = 2,
      .above = true, .refused = {-1}},
     {"yk_loader_options", "no_padding", .kind = FLAG},
+    {"yk_loader_options", "device", .kind = WHOLE, .measure = loader_device, .fallback = 0, .other = 1,
+     .stated = "0: cpu:0", .refused = {77}, .code = YK_ERR_DEVICE},
     {"yk_init_options", "init_method", .kind = OBJECT},
     {"yk_init_options", "backend", .kind = OBJECT},
     {"yk_init_options", "rank", .kind = WHOLE, .measure = init_rank, .fallback = 0, .other = NONE, .refused = {-1, 1}},
