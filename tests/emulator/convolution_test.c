@@ -75,10 +75,35 @@ static void tf32_where_it_is_allowed(void **state)
     unsetenv("YOKE_CUDA_TF32");
 }
 
+/* Channels last, so that products on tensor cores find them so; casts and gradients follow, f64 does not. */
+static void weights_lie_with_channels_last(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_BF16};
+    yk_scope scope = yk_scope_begin();
+    yk_module *conv = yk_module_to(yk_conv2d_create(C, O, K, NULL), gpu);
+    yk_tensor *weight = yk_module_get(conv, "weight");
+    for (int i = 0; i < 3; i++) {
+        conv = yk_module_to_dtype(conv, dtypes[i]);
+        expect_ok(YK_OK);
+        bool last = dtypes[i] != YK_F64;
+        assert_int_equal(yk_stride(weight, 1), last ? 1 : K * K);
+        assert_int_equal(yk_stride(weight, 3), last ? C : 1);
+        assert_int_equal(yk_stride(weight, 0), C * K * K);
+    }
+    conv = yk_module_to_dtype(conv, YK_F32);
+    assert_int_equal(yk_stride(yk_cast(weight, YK_F16), 1), 1);
+    yk_tensor *x = yk_zeros(YK_SHAPE(1, C, SIDE, SIDE), &(yk_tensor_options){.device = gpu});
+    expect_ok(yk_backward(yk_sum(yk_forward(conv, x))));
+    assert_int_equal(yk_stride(yk_grad(weight), 1), 1);
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_where_they_are_asked_for),
-                                       cmocka_unit_test(tf32_where_it_is_allowed)};
+                                       cmocka_unit_test(tf32_where_it_is_allowed),
+                                       cmocka_unit_test(weights_lie_with_channels_last)};
     if (!use_emulator())
         return 0;
     return cmocka_run_group_tests_name("convolutions", tests, NULL, NULL);

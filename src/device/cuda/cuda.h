@@ -118,6 +118,7 @@ yk_status cuda_adaptive_avg_pool2d(int device, const yk__view *out, const yk__vi
 yk_status cuda_adaptive_avg_pool2d_backward(int device, const yk__view *gx, const yk__view *gout);
 void cuda_conv2d_layout(const yk__conv2d *p, const yk__view *x, const yk__view *w, const int64_t out_shape[4],
                         int64_t out_stride[4]);
+void cuda_conv2d_weight_layout(const yk__conv2d *p, yk_dtype dtype, const int64_t w_shape[4], int64_t w_stride[4]);
 yk_status cuda_conv2d(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w,
                       const yk__view *bias);
 yk_status cuda_conv2d_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,

@@ -81,6 +81,7 @@ static const yk__backend backend = {
     .adaptive_avg_pool2d = cuda_adaptive_avg_pool2d,
     .adaptive_avg_pool2d_backward = cuda_adaptive_avg_pool2d_backward,
     .conv2d_layout = cuda_conv2d_layout,
+    .conv2d_weight_layout = cuda_conv2d_weight_layout,
     .conv2d = cuda_conv2d,
     .conv2d_backward_input = cuda_conv2d_backward_input,
     .conv2d_backward_weight = cuda_conv2d_backward_weight,

@@ -294,6 +294,14 @@ void cuda_conv2d_layout(const yk__conv2d *p, const yk__view *x, const yk__view *
     dense_strides(out_shape, dnn_open() && prefers_last(x), out_stride);
 }
 
+/* Channels last, as halves and TF32 want them, which f32 weights are cast to under autocast: the cast keeps the order.
+ */
+void cuda_conv2d_weight_layout(const yk__conv2d *p, yk_dtype dtype, const int64_t w_shape[4], int64_t w_stride[4])
+{
+    (void)p;
+    dense_strides(w_shape, dtype != YK_F64 && dnn_open(), w_stride);
+}
+
 #else /* built without its headers */
 
 yk_status cuda_dnn_conv(int device, enum cuda_work work, const yk__conv2d *p, const yk__view *x, const yk__view *w,
@@ -304,14 +312,25 @@ yk_status cuda_dnn_conv(int device, enum cuda_work work, const yk__conv2d *p, co
     return YK_OK;
 }
 
+static void c_order(const int64_t shape[4], int64_t stride[4])
+{
+    for (int64_t d = 3, step = 1; d >= 0; d--) {
+        stride[d] = step;
+        step *= shape[d];
+    }
+}
+
 void cuda_conv2d_layout(const yk__conv2d *p, const yk__view *x, const yk__view *w, const int64_t out_shape[4],
                         int64_t out_stride[4])
 {
     (void)p, (void)x, (void)w;
-    for (int64_t d = 3, step = 1; d >= 0; d--) {
-        out_stride[d] = step;
-        step *= out_shape[d];
-    }
+    c_order(out_shape, out_stride);
+}
+
+void cuda_conv2d_weight_layout(const yk__conv2d *p, yk_dtype dtype, const int64_t w_shape[4], int64_t w_stride[4])
+{
+    (void)p, (void)dtype;
+    c_order(w_shape, w_stride);
 }
 
 #endif
