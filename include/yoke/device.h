@@ -39,10 +39,10 @@ YK_API int yk_device_count(yk_device_type type) YK_QUESTION;
 
 /*
  * Whether operations that have several algorithms keep to those that give the same bits in every run: of the process,
- * for what is called from here on. It begins as $YOKE_DETERMINISTIC says (unset, empty or 0: off). On the CPU, by our
- * own kernels for GPUs and by cuDNN all are so anyway; what changes are sums over ranks by NCCL, for which all ranks
- * must have the same setting (docs/determinism.md). Nothing that has no such algorithm becomes an error.
- * Source: torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled.
+ * for what is called from here on. It begins as $YOKE_DETERMINISTIC says (unset, empty or 0: off). On the CPU and by
+ * our own kernels for GPUs all are so anyway; what changes are convolutions by cuDNN, and sums over ranks by NCCL, for
+ * which all ranks must have the same setting (docs/determinism.md). Nothing that has no such algorithm becomes an
+ * error. Source: torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled.
  */
 YK_API void yk_use_deterministic_algorithms(bool on);
 YK_API bool yk_deterministic_algorithms_enabled(void) YK_QUESTION;

@@ -13,11 +13,23 @@
 #include <unistd.h>
 
 #include "base/core.h"
+#include "base/library_path.h"
+#include "base/log.h"
 #include "base/plugin.h"
 
 /* MOST_PLUGINS: loaded in one process; any number above the kinds there are (device back ends, MPI). PATH_ROOM:
  * PATH_MAX. */
 enum { MOST_PLUGINS = 8, PATH_ROOM = 4096 };
+
+static void warn(const char *format, ...)
+{
+    char message[1000];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof(message), format, arguments);
+    va_end(arguments);
+    yk__log(YK_LOG_WARN, "%s", message);
+}
 
 static const yk__base_services base_services = {
     .fail_at = yk__fail_at,
@@ -27,6 +39,8 @@ static const yk__base_services base_services = {
     .now = yk__now,
     .allocate = yk__calloc,
     .env_int = yk__env_int,
+    .library_path = yk__library_path,
+    .warn = warn,
 };
 
 /* Under the lock, which is held while a plug-in starts: another thread that wants it waits for that. */

@@ -30,6 +30,7 @@
 #include <yoke/comm.h>
 #include <yoke/device.h>
 
+#include "base/library_path.h"
 #include "cli/doctor.h"
 #include "comm/comm_plugin.h"
 #include "device/backend.h"
@@ -96,7 +97,10 @@ static void line_of(const char *path, const char *key, char *text, size_t size)
 /* The library is there, and its own function says which version. */
 static void add_nccl(json_t *group)
 {
-    void *library = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
+    char path[4096];
+    void *library = NULL;
+    for (int i = 0; !library && yk__library_path("libnccl.so.2", i, path, sizeof(path)); i++)
+        library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
     int (*version)(int *) = NULL;
     void *symbol = library ? dlsym(library, "ncclGetVersion") : NULL;
     memcpy(&version, &symbol, sizeof(version)); /* a function's address, which dlsym gives as an object's */

@@ -22,6 +22,7 @@ static const yk__device_services services = {
     .gpu_holders = yk__gpu_holders_of,
     .queue_current = yk__queue_current,
     .graph_forbid = yk__graph_forbid,
+    .deterministic = yk_deterministic_algorithms_enabled,
 };
 
 static const yk__plugin_request cuda_request = {

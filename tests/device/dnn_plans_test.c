@@ -159,8 +159,11 @@ int main(void)
 {
     char program[4096], plugin[4200];
     snprintf(program, sizeof(program), "%s", own_program());
-    snprintf(plugin, sizeof(plugin), "%s/yoke-cuda.so", dirname(dirname(dirname(program))));
-    void *opened = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
+    const char *folder = dirname(dirname(dirname(program)));
+    snprintf(plugin, sizeof(plugin), "%s/yoke-cuda.so", folder);
+    setenv("YOKE_BACKEND_PATH", folder, 1);
+    (void)yk_device_count(YK_CUDA); /* starts it */
+    void *opened = dlopen(plugin, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     if (!opened) {
         printf("1..0 # SKIP this build has no yoke-cuda.so: it needs CUDA 12 or 13\n");
         return 0;

@@ -52,9 +52,9 @@ static void same_bits_where_they_are_asked_for(void **state)
 {
     (void)state;
     assert_true(different() > 0); /* else the stand-in shows nothing */
-    setenv("YOKE_DETERMINISTIC", "1", 1);
+    yk_use_deterministic_algorithms(true);
     assert_int_equal(different(), 0);
-    unsetenv("YOKE_DETERMINISTIC");
+    yk_use_deterministic_algorithms(false);
 }
 
 static void tf32_where_it_is_allowed(void **state)

@@ -538,7 +538,7 @@ int main(void)
 {
     if (!use_emulator())
         return 0;
-    setenv("YOKE_DETERMINISTIC", "1", 1); /* bits are compared */
+    yk_use_deterministic_algorithms(true); /* bits are compared */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scaled_sgd),    cmocka_unit_test(test_clip),
         cmocka_unit_test(test_scaled_adam),   cmocka_unit_test(test_scaled_fails_in_recording),

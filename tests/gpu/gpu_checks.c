@@ -197,7 +197,7 @@ static void record_case(const slot_case *self, slot_report *r)
     float losses[STEPS];
     if (!slot_ready(r))
         return;
-    setenv("YOKE_DETERMINISTIC", "1", 1); /* bits are compared */
+    yk_use_deterministic_algorithms(true); /* bits are compared */
     yk_scope scope = yk_scope_begin();
     course plain = course_make(self->op, 0.3);
     for (uint32_t i = 0; i < STEPS && slot_done(r, "a step", YK_OK); i++)

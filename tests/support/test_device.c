@@ -27,6 +27,7 @@ __attribute__((constructor(1000))) static void choose_device(void)
     test_device_type = yk__default_device_type = YK_CUDA;
     unsetenv("CUDA_VISIBLE_DEVICES");
     setenv("YOKE_EMULATOR_GPUS", "16", 0);
+    setenv("YOKE_DETERMINISTIC", "1", 0); /* bits are compared */
 }
 
 void start_devices(void)

@@ -5,8 +5,10 @@
  * its threads and kernels may still run.
  */
 #include <dlfcn.h>
+#include <limits.h>
 #include <string.h>
 
+#include "base/library_path.h"
 #include "comm/nccl/nccl_backend.h"
 
 /* Non-blocking communicators, whose aborts do not wait for ranks that are gone, are as good as this says from here on.
@@ -27,13 +29,18 @@ static const struct {
 static yk_status open_library(void)
 {
     static const char file[] = "libnccl.so.2";
-    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    char path[PATH_MAX], first[200] = "";
+    void *library = NULL;
+    for (int i = 0; !library && nccl_base->library_path(file, i, path, sizeof(path)); i++) {
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!library && i == 0)
+            snprintf(first, sizeof(first), "%s", dlerror());
+    }
     if (!library)
         return nccl_fail(YK_ERR_UNSUPPORTED,
-                         "backend 'nccl': NCCL is not here: %s (install libnccl2, or name the folder of the one in "
-                         "PyTorch's wheels, nvidia/nccl/lib, in LD_LIBRARY_PATH); 'native' carries tensors of GPUs "
-                         "without it",
-                         dlerror());
+                         "backend 'nccl': NCCL is not here: %s; %s (or install libnccl2); 'native' carries tensors of "
+                         "GPUs without it",
+                         first, YK__LIBRARY_PATH_HELP);
     nccl_library found = {0};
     for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
         void *address = dlsym(library, functions[i].name);

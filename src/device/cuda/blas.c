@@ -42,7 +42,7 @@ static struct {
     __typeof__(cublasLtMatmulAlgoGetHeuristic) *heuristic;
     __typeof__(cublasLtMatmul) *matmul;
     bool there;
-    char text[300];
+    char text[CUDA_WHY];
 } blas;
 
 /* Two matrices of the library's are multiplied: first (rows,k), second (k,columns), result (rows,columns). */
@@ -75,7 +75,7 @@ static void open_library(void)
 {
 #define TEXT(x)    #x
 #define VERSION(x) TEXT(x)
-    static const char *const files[] = {"libcublasLt.so." VERSION(CUBLAS_VER_MAJOR), NULL};
+    static const char file[] = "libcublasLt.so." VERSION(CUBLAS_VER_MAJOR);
     const cuda_symbol symbols[] = {
         {"cublasLtGetVersion", (void **)&blas.version},
         {"cublasLtCreate", (void **)&blas.create},
@@ -89,7 +89,7 @@ static void open_library(void)
         {"cublasLtMatmulAlgoGetHeuristic", (void **)&blas.heuristic},
         {"cublasLtMatmul", (void **)&blas.matmul},
     };
-    blas.there = cuda_library_open(files, symbols, sizeof(symbols) / sizeof(symbols[0]), blas.text);
+    blas.there = cuda_library_open(file, symbols, sizeof(symbols) / sizeof(symbols[0]), blas.text);
     if (blas.there)
         snprintf(blas.text, sizeof(blas.text), "cuBLASLt %zu", blas.version());
 }

@@ -221,7 +221,7 @@ static yk_status in_order(int device, enum cuda_work work, const yk__conv2d *p, 
     memset(&f, 0, sizeof(f));
     f.device = device, f.work = work, f.dtype = x->dtype, f.last = last;
     f.tf32 = x->dtype == YK_F32 && cuda_allows_tf32();
-    f.deterministic = cuda_is_deterministic();
+    f.deterministic = cuda_yoke->deterministic();
     f.bias = bias != NULL;
     memcpy(f.x, x->shape, sizeof(f.x));
     memcpy(f.w, w->shape, sizeof(f.w));

@@ -23,13 +23,12 @@ enum { MOST_PROPOSALS = 100, MOST_MADE = 32 };
 static const int64_t MOST_WORKSPACE = (int64_t)1 << 30;
 
 dnn_functions dnn;
-static char opened[300];
+static char opened[CUDA_WHY];
 static bool there;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void open_library(void)
 {
-    static const char *const files[] = {"libcudnn.so.9", NULL};
     const cuda_symbol symbols[] = {
         {"cudnnGetVersion", (void **)&dnn.version},
         {"cudnnGetErrorString", (void **)&dnn.error_string},
@@ -43,7 +42,7 @@ static void open_library(void)
         {"cudnnBackendFinalize", (void **)&dnn.finalize},
         {"cudnnBackendExecute", (void **)&dnn.execute},
     };
-    there = cuda_library_open(files, symbols, sizeof(symbols) / sizeof(symbols[0]), opened);
+    there = cuda_library_open("libcudnn.so.9", symbols, sizeof(symbols) / sizeof(symbols[0]), opened);
     if (there)
         snprintf(opened, sizeof(opened), "cuDNN %zu", dnn.version());
 }

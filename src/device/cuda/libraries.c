@@ -4,15 +4,14 @@
  * A library that was opened stays so until the process ends: its kernels may still be queued.
  */
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/library_path.h"
 #include "device/cuda/libraries.h"
-
-/* Room for why a library is not used; longer text is cut. */
-enum { WHY = 300 };
 
 static _Atomic int64_t done[CUDA_WORKS][2];
 
@@ -27,34 +26,41 @@ bool cuda_allows_tf32(void)
     return is_set("YOKE_CUDA_TF32", "1");
 }
 
-bool cuda_is_deterministic(void)
+/* The library at one place; false where it is not there or lacks a function. */
+static bool open_at(const char *path, const cuda_symbol *symbols, int count, char *why)
 {
-    return is_set("YOKE_DETERMINISTIC", "1");
-}
-
-bool cuda_library_open(const char *const *files, const cuda_symbol *symbols, int count, char *why)
-{
-    if (is_set("YOKE_CUDA_LIBRARIES", "0")) {
-        snprintf(why, WHY, "not used: YOKE_CUDA_LIBRARIES=0");
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        snprintf(why, CUDA_WHY, "%s", dlerror());
         return false;
     }
-    void *library = NULL;
-    for (int i = 0; files[i] && !library; i++) {
-        library = dlopen(files[i], RTLD_NOW | RTLD_LOCAL);
-        if (!library)
-            snprintf(why, WHY, "%s", dlerror());
-    }
-    if (!library)
-        return false;
     for (int i = 0; i < count; i++) {
         void *address = dlsym(library, symbols[i].name);
         if (!address) {
-            snprintf(why, WHY, "%s is there, and has no %s", files[0], symbols[i].name);
+            snprintf(why, CUDA_WHY, "%.300s is there, and has no %s", path, symbols[i].name);
             return false;
         }
         *symbols[i].address = address;
     }
     return true;
+}
+
+bool cuda_library_open(const char *file, const cuda_symbol *symbols, int count, char *why)
+{
+    char path[PATH_MAX], first[CUDA_WHY / 2] = "", next[CUDA_WHY];
+    if (is_set("YOKE_CUDA_LIBRARIES", "0")) {
+        snprintf(why, CUDA_WHY, "not used: YOKE_CUDA_LIBRARIES=0");
+        return false;
+    }
+    for (int i = 0; cuda_base->library_path(file, i, path, sizeof(path)); i++) {
+        if (open_at(path, symbols, count, next))
+            return true;
+        if (i == 0)
+            snprintf(first, sizeof(first), "%.200s", next);
+    }
+    snprintf(why, CUDA_WHY, "%s; %s", first, YK__LIBRARY_PATH_HELP);
+    cuda_base->warn("%s: our own, slower kernels compute in its place", why);
+    return false;
 }
 
 void cuda_count_work(enum cuda_work work, bool by_library)

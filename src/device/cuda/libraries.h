@@ -20,9 +20,10 @@ typedef struct cuda_symbol {
     void **address;
 } cuda_symbol;
 
-/* Opens the first of `files` (ended by NULL) that is there, and finds its `count` functions. False where there is none,
- * one is too old, or YOKE_CUDA_LIBRARIES=0 keeps to our own kernels; `why`, of 300 bytes, says which. */
-bool cuda_library_open(const char *const *files, const cuda_symbol *symbols, int count, char *why);
+/* Opens `file` at the first of the places of base/library_path.h that has all its `count` functions. False where none
+ * does, or YOKE_CUDA_LIBRARIES=0 keeps to our own kernels; `why`, of CUDA_WHY bytes, says which. */
+enum { CUDA_WHY = 500 };
+bool cuda_library_open(const char *file, const cuda_symbol *symbols, int count, char *why);
 
 /* Notes that a library did a piece of work, or one of our own kernels. */
 void cuda_count_work(enum cuda_work work, bool by_library);
@@ -38,8 +39,6 @@ const char *cuda_dnn_described(void);
 __attribute__((visibility("default"))) void yk__cuda_describe(char *text, size_t size);
 /* Whether f32 products may round their factors to TF32: YOKE_CUDA_TF32=1. */
 bool cuda_allows_tf32(void);
-/* Whether the same call must give the same bits each time: YOKE_DETERMINISTIC=1. */
-bool cuda_is_deterministic(void);
 
 /* The product by cuBLASLt. *taken is false where it was not done, and is to be done otherwise: the library is not here,
  * or takes no such layout. */
