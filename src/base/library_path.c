@@ -16,18 +16,18 @@
 
 typedef struct search {
     const char *file;
-    int left;   /* places before the one that is asked for */
+    int left;   /* candidates before the one that is asked for */
     char *path; /* where it goes */
     size_t size;
     bool found;
 } search;
 
-/* Counts a place; the one that is asked for is kept. */
-static void offer(search *s, const char *place)
+/* Counts a candidate; the one that is asked for is kept. */
+static void offer(search *s, const char *candidate)
 {
     if (s->found || s->left--)
         return;
-    s->found = (size_t)snprintf(s->path, s->size, "%s", place) < s->size;
+    s->found = (size_t)snprintf(s->path, s->size, "%s", candidate) < s->size;
 }
 
 /* Offers what the pattern with the file behind it finds, in the order of names. */
