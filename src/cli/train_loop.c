@@ -144,6 +144,20 @@ static yk_status step_and_report(train_job *r, yk_batch *batch, double *before)
     return saver_due(&r->saver) ? save_checkpoint(r) : status;
 }
 
+/* Reads the losses that are still on the device. What failed first stands: a loss that is not finite is of a step
+ * before the one that failed otherwise. */
+static yk_status read_rest(train_job *r, yk_status failed)
+{
+    yk_error before;
+    yk__error_take(&before);
+    yk_status status = train_queue_read(r);
+    if (!failed || status == YK_ERR_NUMERIC)
+        return status;
+    yk_clear_error();
+    yk__error_put(&before);
+    return failed;
+}
+
 /* Writes the mean loss of the epoch's samples. Ends early when the run's steps are done or it is interrupted. */
 static yk_status train_epoch(train_job *r, double *mean_loss, double *images_per_second)
 {
@@ -158,17 +172,18 @@ static yk_status train_epoch(train_job *r, double *mean_loss, double *images_per
     if (r->queue)
         train_queue_begin(r);
     progress_epoch(&r->progress, r->epoch, taken + train_steps_left(r), taken);
-    while (r->step < r->total && !stopped(r) && yk_loader_next(r->train, &batch)) {
-        yk_status status = step_and_report(r, &batch, &before);
-        if (status)
-            return status;
-    }
-    if (r->queue && !yk__error_code() && train_queue_read(r))
-        return yk__error_code();
+    yk_status status = YK_OK;
+    while (!status && r->step < r->total && !stopped(r) && yk_loader_next(r->train, &batch))
+        status = step_and_report(r, &batch, &before);
+    status = status ? status : yk__error_code();
+    if (r->queue)
+        status = read_rest(r, status);
+    if (status)
+        return status;
     before = r->queue ? yk__now() : before;
     *mean_loss = r->loss_sum / r->seen;
     *images_per_second = before > begun ? (r->seen - seen) / (before - begun) : 0;
-    return yk__error_code();
+    return YK_OK;
 }
 
 /* ---- testing ---------------------------------------------------------------------------------------------------- */

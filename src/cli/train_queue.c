@@ -46,7 +46,8 @@ struct train_queue {
     double *values;                                      /* (room): losses as they are read */
     int64_t room, n_steps, n_losses;
     double read_at;
-    bool said; /* whether steps are recorded */
+    bool said;  /* whether steps are recorded */
+    bool plain; /* they cannot be */
 };
 
 /* ---- what is queued ---------------------------------------------------------------------------------------------- */
@@ -178,7 +179,10 @@ static void say_whether(train_job *r)
     q->said = true;
     if (info.replays) {
         yk__log(YK_LOG_INFO, "step %" PRId64 " is recorded, and replayed from here on", r->step + 1);
-    } else if (r->ranks.rank == 0) {
+        return;
+    }
+    q->plain = true;
+    if (r->ranks.rank == 0) {
         progress_clear(&r->progress);
         fprintf(stderr, "yoke: notice: steps are not recorded, and run as they are: %s\n", info.why_not);
     }
@@ -222,7 +226,7 @@ yk_status train_queue_step(train_job *r, yk_batch *batch, int64_t *samples)
     train_queue *q = r->queue;
     int64_t left = yk_loader_left(r->train), more = r->set->accumulate - 1;
     q->parts = 1 + (left < more ? left : more);
-    yk_status status = (q->graph ? recorded_step : plain_step)(r, batch, samples);
+    yk_status status = (q->graph && !q->plain ? recorded_step : plain_step)(r, batch, samples);
     double sums[] = {r->ranks.rank == 0 && saver_late(&r->saver)}; /* rank 0's clock is that of all */
     if (!status)
         status = ranks_sum(&r->ranks, sums, 1);

@@ -79,6 +79,15 @@ ok "one in a replay, at step ${late:-?}" [ "${late:-0}" -gt 6 ]
 ok "the last checkpoint is that of the step before" test -e nan/step-*0$((late - 1))
 exits 1 "the same without a recording" "${bad[@]}" --epochs 9 --lr 1e-20 --schedule step --step-size 1 --gamma 1e99 --no-graph
 ok "the same step" [ "$(sed -n 's/.*at step \([0-9]*\) .*/\1/p' err)" = "$late" ]
+# A sample that cannot be read, in the fifth step: the four before it count.
+mkdir cifar
+for ((i = 0; i < 20; i++)); do
+    { printf '%b' "\\0$([ $i = 17 ] && echo 310 || echo $((i % 8)))" && seq $i 9999 | head -c 3072; } >> cifar/data_batch_$((i / 4 + 1)).bin
+done
+exits 1 "a damaged sample" train --device cuda --data cifar10:cifar --model mlp --batch-size 4 --no-shuffle --no-eval --log log
+says err "cifar10: sample 17 label 200"
+ok "the steps before it are in the log" [ "$(grep -c '"loss":[0-9]' log)" = 4 ]
+
 exits 0 "--allow-nan" "${bad[@]}" --lr 1e30 --steps 10 --allow-nan --log log
 ok "--allow-nan goes on" grep -q '"step":10,' log
 ok "the log says null" grep -q '"loss":null' log
