@@ -77,8 +77,9 @@ NCCL_VERSION   := $(subst _, ,$(filter NCCL_%,$(subst $(comma)_, ,$(word 4,$(CUD
 CUDA_CODE      := $(foreach sm,80 90a,-gencode arch=compute_$(sm),code=sm_$(sm)) -gencode arch=compute_90,code=compute_90
 CUDA_CFLAGS    := $(if $(CUDA_TOOLKIT),-isystem $(CUDA_TOOLKIT)/include)
 NVCC           := $(if $(shell command -v ccache),ccache )$(CUDA_TOOLKIT)/bin/nvcc
-# Our kernels fuse no multiply-adds but those that the source writes as such: the same bits as on the CPU.
-NVCC_FLAGS     := -std=c++17 -O3 -fmad=false $(CUDA_CODE) -Iinclude -Isrc -MMD -MP -Wno-deprecated-gpu-targets \
+# Our kernels fuse no multiply-adds but those that the source writes as such: the same bits as on the CPU. What ptxas says
+# of each (registers, stack, spills) is kept beside the object for scripts/check-kernels.
+NVCC_FLAGS     := -std=c++17 -O3 -fmad=false $(CUDA_CODE) -Iinclude -Isrc -MMD -MP -Wno-deprecated-gpu-targets -Xptxas -v \
                   -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra $(if $(WERROR),-Werror all-warnings)
 BACKENDS       := $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so) $(if $(CUDA_TOOLKIT),$(BUILD)/yoke-cuda.so) $(if $(NCCL_VERSION),$(BUILD)/yoke-nccl.so)
 # The same sources as plain C++, with stand-ins of CUDA's calls: tests/emulator.
@@ -124,7 +125,8 @@ $(BUILD)/yoke-mpi.so: $(MPI_OBJECTS)
 $(BUILD)/src/device/cuda/%.o: YK_CFLAGS += $(CUDA_CFLAGS) -DYK__CUDA_BUILT_WITH='"$(CUDA_VERSIONS)"'
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(call say,NVCC,$<) $(NVCC) $(NVCC_FLAGS) -c -o $@ $<
+	$(call say,NVCC,$<) { $(NVCC) $(NVCC_FLAGS) -c -o $@ $< 2> $@.ptxas || { cat $@.ptxas >&2; rm -f $@; exit 1; }; } && \
+	    { grep -vE '^(ptxas info|    [0-9]+ bytes stack frame)' $@.ptxas >&2 || true; }
 # cudart is linked statically; the driver is looked for by it when a program asks for a GPU.
 $(BUILD)/yoke-cuda.so: $(CUDA_OBJECTS)
 	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $^ $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) \
@@ -290,6 +292,7 @@ check:
 	scripts/check-tested
 	scripts/emulated-tests --check
 	$(if $(shell command -v gcc),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-gcc CC=gcc OPTIMISE=-O2 DEBUG_INFO= WERROR=1 all tests)
+	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-kernels $(BUILD)/check-gcc))
 	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang OPTIMISE=-O1 DEBUG_INFO= WERROR=1 all tests)
 	@echo "check: all passed"
 

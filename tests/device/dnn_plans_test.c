@@ -4,7 +4,8 @@
  * both orders of channels, forward with and without bias and both gradients, in turn deterministic and not.
  *
  * What it shows is that each graph is well formed and that an engine of the library supports it, with operands as
- * aligned as the caching allocator's and as little as can be. It shows neither numbers nor speed.
+ * aligned as the caching allocator's and as little as can be, and one that uses tensor cores where they should be. It
+ * shows neither numbers nor speed.
  */
 #include <dlfcn.h>
 #include <libgen.h>
@@ -91,9 +92,13 @@ static void plan_all(const char *gpu, const char *properties)
             f.bias = work == CUDA_CONV && (i + k) % 3; /* two of three have one */
             for (int t = 0; t < 4; t++)
                 f.alignment[t] = aligned ? 16 : (int64_t)yk_dtype_size(kinds[kind].dtype);
+            /* On tensor cores: halves and TF32 but for 1x1, for which the heuristics may prefer another engine. */
+            bool half = kinds[kind].dtype == YK_F16 || kinds[kind].dtype == YK_BF16;
+            bool fast = (half || (f.tf32 && l->k > 1)) && f.last && aligned && l->c % 8 == 0 && l->groups == 1;
             if (make_plan(&f, properties, why)) {
                 made++;
-                continue;
+                if (!fast || strstr(why, "tensor cores"))
+                    continue;
             }
             refused++;
             print_error("%s: %s, work %d, %s%s, channels %s%s%s, %s: %s\n", gpu, l->name, work,

@@ -233,8 +233,8 @@ static cudnnBackendDescriptor_t graph(builder *b, const dnn_form *f, cudnnHandle
 }
 
 /* ---- engines ---- */
-/* Whether the engine of a proposal computes as the form allows. */
-static bool allowed(const dnn_form *f, cudnnBackendDescriptor_t proposal)
+/* Whether the engine of a proposal computes as the form allows, and on tensor cores. */
+static bool allowed(const dnn_form *f, cudnnBackendDescriptor_t proposal, bool *tensor_cores)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendDescriptor_t engine = NULL;
@@ -249,11 +249,15 @@ static bool allowed(const dnn_form *f, cudnnBackendDescriptor_t proposal)
                                  CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes);
     dnn.descriptor_destroy(engine);
     bool good = !code;
+    *tensor_cores = false;
     for (int64_t i = 0; i < count && good; i++)
         switch (notes[i]) {
         case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC: good = !f->deterministic; break;
         case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS: good = half; break;
-        case CUDNN_NUMERICAL_NOTE_TENSOR_CORE: good = half || f->tf32; break;
+        case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
+            good = half || f->tf32;
+            *tensor_cores = true;
+            break;
         case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION: good = false; break;
         default: break;
         }
@@ -329,7 +333,7 @@ static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackend
         if (candidate < from)
             continue;
         t->proposed++;
-        if (!allowed(f, proposals[i])) {
+        if (!allowed(f, proposals[i], &made->tensor_cores)) {
             t->forbidden++;
             continue;
         }
@@ -391,7 +395,8 @@ bool yk__cuda_dnn_plan(const dnn_form *f, const char *properties, char *why)
     } else {
         done = dnn_plan_make(f, NULL, d, 0, &made, why);
         if (done) {
-            snprintf(why, DNN_WHY, "candidate %lld, workspace of %zu bytes", (long long)made.candidate, made.workspace);
+            snprintf(why, DNN_WHY, "candidate %lld,%s workspace of %zu bytes", (long long)made.candidate,
+                     made.tensor_cores ? " tensor cores," : "", made.workspace);
             dnn.descriptor_destroy(made.plan);
         }
     }

@@ -46,6 +46,7 @@ typedef struct dnn_plan {
     cudnnBackendDescriptor_t plan;
     size_t workspace;  /* bytes */
     int64_t candidate; /* its number among the engines that the heuristics proposed */
+    bool tensor_cores; /* the engine uses them */
 } dnn_plan;
 
 /* The first plan, from candidate `from` on, that the form allows and the library makes, for the GPU of `handle`, or,
