@@ -35,13 +35,13 @@ struct description {
 };
 struct preference {
     uint64_t workspace;
-    uint32_t alignment[4];
+    uint32_t alignment[4], schemes;
 };
 /* What an algorithm was chosen for. */
 struct algorithm {
     uint64_t hash;
     uint32_t alignment[3];
-    uint32_t magic;
+    uint32_t magic, parts; /* those that k is cut into, each of which is rounded as the result is */
 };
 struct handle {
     int device;
@@ -151,6 +151,7 @@ struct product {
     const void *first, *second, *workspace;
     void *result;
     double beta;
+    uint32_t parts;
     size_t workspace_bytes;
     int device;
 
@@ -173,11 +174,15 @@ struct product {
         for (int64_t n = 0; n < c.batches; n++)
             for (int64_t column = 0; column < c.columns; column++)
                 for (int64_t row = 0; row < c.rows; row++) {
-                    double sum = 0;
+                    double sum = 0, kept = 0;
                     for (int64_t i = 0; i < k; i++) {
                         int64_t p = d.first == CUBLAS_OP_N ? i * a.ld + row : row * a.ld + i;
                         int64_t q = d.second == CUBLAS_OP_N ? column * b.ld + i : i * b.ld + column;
                         sum += value(x, a.type, n * a.batch + p) * value(y, b.type, n * b.batch + q);
+                        if (parts > 1 && i == k / 2) {
+                            put(&kept, c.type, 0, sum);
+                            sum = value(&kept, c.type, 0);
+                        }
                     }
                     int64_t at = n * c.batch + column * c.ld + row;
                     if (beta != 0)
@@ -262,7 +267,7 @@ cublasStatus_t preference_init(cublasLtMatmulPreference_t made, size_t size)
 {
     if (size != sizeof(*made))
         return refuse("cublasLtMatmulPreferenceInit", "another size");
-    write(made, preference{0, {256, 256, 256, 256}});
+    write(made, preference{0, {256, 256, 256, 256}, CUBLASLT_REDUCTION_SCHEME_MASK});
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -275,6 +280,8 @@ cublasStatus_t preference_set(cublasLtMatmulPreference_t made, cublasLtMatmulPre
         memcpy(&p.workspace, from, size);
     else if (which >= 0 && which < 4 && size == sizeof(p.alignment[0]))
         memcpy(&p.alignment[which], from, size);
+    else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && size == sizeof(p.schemes))
+        memcpy(&p.schemes, from, size);
     else
         return refuse("cublasLtMatmulPreferenceSetAttribute", "no such attribute, or another size");
     write(made, p);
@@ -296,7 +303,10 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
     if (!*count)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     memset(found, 0, sizeof(*found));
-    write(&found->algo, algorithm{hash_of(d, a, b, c), {p.alignment[0], p.alignment[1], p.alignment[3]}, MAGIC});
+    bool half = c.type == CUDA_R_16F || c.type == CUDA_R_16BF;
+    uint32_t rounding = CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    uint32_t parts = half && p.schemes & rounding ? 2 : 1;
+    write(&found->algo, algorithm{hash_of(d, a, b, c), {p.alignment[0], p.alignment[1], p.alignment[3]}, MAGIC, parts});
     found->workspaceSize = WORKSPACE;
     found->state = CUBLAS_STATUS_SUCCESS;
     return CUBLAS_STATUS_SUCCESS;
@@ -334,7 +344,7 @@ cublasStatus_t matmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t desc, const void
         return refuse(call, "alpha is not 1, which is all that the stand-in knows");
     p.beta = wide ? *static_cast<const double *>(beta) : (double)*static_cast<const float *>(beta);
     p.first = first, p.second = second, p.result = result, p.workspace = workspace;
-    p.workspace_bytes = workspace_bytes;
+    p.workspace_bytes = workspace_bytes, p.parts = chosen.parts;
     p.device = emulator::present_device();
     return emulator::queue_library(call, stream, [p] { p.run(); }) ? CUBLAS_STATUS_SUCCESS
                                                                    : CUBLAS_STATUS_EXECUTION_FAILED;

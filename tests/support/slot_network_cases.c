@@ -164,6 +164,44 @@ static void gemm_case(const slot_case *self, slot_report *r)
         slot_fail(r, "%lld products by a library and %lld by our own kernel", by_library, by_own);
 }
 
+/* The same operand in f32 and in the half that holds it exactly: 5 bits behind the point, below 2. */
+static bool make_exact(pair *wide, pair *narrow, slot_report *r, yk_dtype dtype, int ndim, const int64_t *shape,
+                       int layout, uint32_t seed)
+{
+    if (!pair_make(wide, r, YK_F32, ndim, shape, C_ORDER) || !pair_make(narrow, r, dtype, ndim, shape, layout))
+        return false;
+    float *values = wide->cpu.data;
+    for (size_t i = 0; i < wide->bytes / sizeof(float); i++)
+        values[i] = (float)((int)(slot_word(seed, i) % 129) - 64) / 32;
+    return pair_upload(wide, r) && slot_done(r, "cpu", slot_cpu->copy(0, &narrow->cpu, &wide->cpu)) &&
+           pair_upload(narrow, r);
+}
+
+/* Halves whose products and sums are exact in f32: the result is theirs, with the bias, rounded once. */
+static void half_gemm_case(const slot_case *self, slot_report *r)
+{
+    static const int64_t a[] = {2, 9, 70}, b[] = {2, 70, 8}, out[] = {2, 9, 8}, *shapes[] = {a, b, &b[2], out};
+    for (int k = 0; k < 4 && slot_ready(r) && !r->failed; k++) {
+        pair narrow[4] = {0}, wide[4] = {0}; /* a, b, bias, out */
+        bool made = true, with = k & 1;
+        for (int i = 0; i < 4; i++)
+            made = made && make_exact(&wide[i], &narrow[i], r, (yk_dtype)self->op, i == 2 ? 1 : 3, shapes[i],
+                                      i < 2 && k & 2 ? REVERSED : C_ORDER, (uint32_t)(k * 10 + i));
+        if (made &&
+            slot_done(r, "cpu",
+                      slot_cpu->gemm(0, &wide[3].cpu, &wide[0].cpu, &wide[1].cpu, with ? &wide[2].cpu : NULL, false)) &&
+            slot_done(r, "cpu", slot_cpu->copy(0, &narrow[3].cpu, &wide[3].cpu)) &&
+            slot_done(
+                r, "cuda",
+                slot_gpu->gemm(0, &narrow[3].gpu, &narrow[0].gpu, &narrow[1].gpu, with ? &narrow[2].gpu : NULL, false)))
+            pair_compare(r, "out", &narrow[3], 0);
+        for (int i = 0; i < 4; i++) {
+            pair_free(&narrow[i]);
+            pair_free(&wide[i]);
+        }
+    }
+}
+
 static void conv_case(const slot_case *self, slot_report *r)
 {
     (void)self;
@@ -230,17 +268,9 @@ static void half_conv_case(const slot_case *self, slot_report *r)
                       *shapes[] = {x_shape, w_shape, &o, out_shape};
         pair narrow[4] = {0}, wide[4] = {0}; /* x, w, bias, out */
         bool made = true;
-        for (int i = 0; i < 4; i++) {
-            int ndim = i == 2 ? 1 : 4;
-            made = made && pair_make(&wide[i], r, YK_F32, ndim, shapes[i], C_ORDER) &&
-                   pair_make(&narrow[i], r, dtype, ndim, shapes[i], i == 2 ? GAPS : k % gap) &&
-                   pair_fill_range(&narrow[i], r, (uint32_t)(k * 10 + i), -2, 2);
-            float *values = made ? wide[i].cpu.data : NULL;
-            for (size_t e = 0; made && e < wide[i].bytes / sizeof(float); e++) /* 5 bits behind the point */
-                values[e] = (float)((int)(slot_word((uint32_t)(k * 10 + i), e) % 129) - 64) / 32;
-            made = made && pair_upload(&wide[i], r) &&
-                   slot_done(r, "cpu", slot_cpu->copy(0, &narrow[i].cpu, &wide[i].cpu)) && pair_upload(&narrow[i], r);
-        }
+        for (int i = 0; i < 4; i++)
+            made = made && make_exact(&wide[i], &narrow[i], r, dtype, i == 2 ? 1 : 4, shapes[i],
+                                      i == 2 ? GAPS : k % gap, (uint32_t)(k * 10 + i));
         if (made &&
             slot_done(r, "cpu", slot_cpu->conv2d(0, &p, &wide[3].cpu, &wide[0].cpu, &wide[1].cpu, &wide[2].cpu)) &&
             slot_done(r, "cpu", slot_cpu->copy(0, &narrow[3].cpu, &wide[3].cpu)) &&
@@ -491,6 +521,8 @@ const slot_case slot_network_cases[] = {
     {"softmax", "plain", softmax_case, 0},
     {"softmax", "log", softmax_case, 1},
     {"gemm", "all", gemm_case, 0},
+    {"gemm", "bf16", half_gemm_case, YK_BF16},
+    {"gemm", "f16", half_gemm_case, YK_F16},
     {"conv2d", "all", conv_case, 0},
     {"conv2d", "bf16", half_conv_case, YK_BF16},
     {"conv2d", "f16", half_conv_case, YK_F16},

@@ -5,7 +5,7 @@
  * has columns in memory, it is (M,N) = a b. Either way one of its factors' dimensions must have stride 1; what does not
  * fit (an expanded factor, a batch that overlaps) is left to our own kernel. Which algorithm does a product is asked
  * once for each form of it, and kept: the same form gives the same bits. The bias is added by the library's epilogue
- * where it can be.
+ * where it can be. Halves are added up in f32 and rounded once.
  *
  * Invariant: an algorithm is asked for with the alignment that the pointers have, for it may rely on that.
  */
@@ -197,6 +197,10 @@ static cublasStatus_t choose(plan *p, description *d)
     if (!code)
         code =
             blas.preference_set(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
+    /* Where k is cut into parts, halves are added in f32, in the workspace: the other ways round every part. */
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (!code && (p->of.dtype == YK_F16 || p->of.dtype == YK_BF16))
+        code = blas.preference_set(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes));
     for (int i = 0; i < 4 && !code; i++) {
         uint32_t bytes = (uint32_t)alignments[i].bytes;
         code = blas.preference_set(&preference, alignments[i].attribute, &bytes, sizeof(bytes));
