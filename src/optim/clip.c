@@ -184,17 +184,51 @@ static yk_status multiply(yk_tensor *grad, yk_tensor *factor)
     return status;
 }
 
+/* All of them, f32, in one call of the slot that divides gradients by a loss's scale: the factor stands for the inverse
+ * of that, with the bits of the product of each by it. */
+static yk_status multiply_together(yk_tensor *const *grads, int64_t count, yk_tensor *factor)
+{
+    const int64_t words = sizeof(yk__scale_state) / sizeof(int32_t);
+    yk__view *views = yk__calloc((size_t)count, sizeof(*views));
+    yk_tensor *record = views ? yk__tensor_new(1, &words, NULL, YK_I32, yk__device_of(factor)) : NULL;
+    yk_status status = record ? YK_OK : yk__error_code();
+    if (record) {
+        yk__view to = {.data = (char *)record->data + offsetof(yk__scale_state, inverse), .dtype = YK_F32};
+        yk__view from = yk__view_of(factor);
+        status = YK__SLOT(record, copy, &to, &from);
+    }
+    for (int64_t i = 0; i < count && !status; i++) {
+        yk__bump_version(grads[i]);
+        views[i] = yk__view_of(grads[i]);
+    }
+    if (!status)
+        status = YK__SLOT(record, unscale, count, views, record->data);
+    yk_tensor_release(record);
+    free(views);
+    return status;
+}
+
+static yk_status multiply_all(yk_tensor *const *grads, int64_t count, yk_tensor *factor)
+{
+    bool together = true;
+    yk_status status = YK_OK;
+    for (int64_t i = 0; i < count; i++)
+        together &= grads[i]->dtype == YK_F32;
+    if (together)
+        return multiply_together(grads, count, factor);
+    for (int64_t i = 0; i < count && !status; i++)
+        status = multiply(grads[i], factor);
+    return status;
+}
+
 static yk_status clip_on_device(yk_tensor **grads, int64_t count, const yk_parameters *params, double max_norm,
                                 double *total)
 {
     yk_tensor *norm = norm_on_device(grads, count);
     yk_tensor *factor = norm ? factor_on_device(norm, max_norm) : NULL;
-    yk_status status = factor ? YK_OK : yk__error_code();
-    for (int64_t i = 0; i < yk_parameters_count(params) && !status; i++) {
-        yk_tensor *grad = yk_grad(yk_parameters_at(params, i));
-        if (grad)
-            status = multiply(grad, factor);
-    }
+    yk_tensor **again = factor ? list_grads(params, &count) : NULL;
+    yk_status status = again ? multiply_all(again, count, factor) : yk__error_code();
+    free(again);
     if (!status && total)
         status = yk_tensor_read(norm, total, sizeof(*total));
     yk_tensor_release(norm);

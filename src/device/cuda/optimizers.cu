@@ -103,6 +103,21 @@ static YK__DEVICE bool settle(const plan &p, yk__block<yk__update> shared, yk__u
     return true;
 }
 
+/* The tensor that a piece is of; *first: its element that is this thread's first. */
+static YK__DEVICE int tensor_of(const tensors &all, int64_t piece, int64_t *first)
+{
+    int low = 0, high = all.count - 1;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (all.end[middle] <= piece)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *first = (piece - (low ? all.end[low - 1] : 0)) * PIECE + threadIdx.x;
+    return low;
+}
+
 template <typename Update> YK__KERNEL(WALK_THREADS) update_kernel(plan p, tensors all)
 {
     YK__SHARED(yk__update, shared);
@@ -111,18 +126,11 @@ template <typename Update> YK__KERNEL(WALK_THREADS) update_kernel(plan p, tensor
         return;
     YK__LOOP for (int64_t piece = blockIdx.x; piece < all.end[all.count - 1]; piece += gridDim.x)
     {
-        int low = 0, high = all.count - 1;
-        while (low < high) {
-            int middle = (low + high) / 2;
-            if (all.end[middle] <= piece)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        int64_t first = (piece - (low ? all.end[low - 1] : 0)) * PIECE + threadIdx.x;
+        int64_t first;
+        int t = tensor_of(all, piece, &first);
         for (int e = 0; e < WALK_ITEMS; e++)
-            if (first + e * WALK_THREADS < all.of[low].numel)
-                Update::apply(u, first + e * WALK_THREADS, all.of[low].data);
+            if (first + e * WALK_THREADS < all.of[t].numel)
+                Update::apply(u, first + e * WALK_THREADS, all.of[t].data);
     }
 }
 
@@ -190,6 +198,16 @@ static yk_status launch_strided(int device, const char *name, const plan &p, con
     return cuda_launched(device, name, 2, present);
 }
 
+/* Tensor t goes to the end of a launch. */
+static void append(tensors *all, const yk__view *const *views, int64_t t, int64_t numel)
+{
+    for (int k = 0; k < OPERANDS; k++)
+        all->of[all->count].data[k] = views[k] ? static_cast<char *>(views[k][t].data) : NULL;
+    all->of[all->count].numel = numel;
+    all->end[all->count] = (all->count ? all->end[all->count - 1] : 0) + (numel + PIECE - 1) / PIECE;
+    all->count++;
+}
+
 /* The tensors of one dtype, in launches of MOST_TENSORS. */
 static yk_status run(int device, const char *name, const plan &p, int64_t count, const yk__view *const *views)
 {
@@ -207,11 +225,8 @@ static yk_status run(int device, const char *name, const plan &p, int64_t count,
                 continue;
             }
             first = all.count ? first : &views[0][t];
-            for (int k = 0; k < OPERANDS; k++)
-                all.of[all.count].data[k] = views[k] ? static_cast<char *>(views[k][t].data) : NULL;
-            all.of[all.count].numel = numel;
-            all.end[all.count] = (all.count ? all.end[all.count - 1] : 0) + (numel + PIECE - 1) / PIECE;
-            if (++all.count == MOST_TENSORS) {
+            append(&all, views, t, numel);
+            if (all.count == MOST_TENSORS) {
                 yk_status status = launch(device, name, p, all, f64, first);
                 if (status)
                     return status;
@@ -264,37 +279,95 @@ yk_status cuda_step_advance(int device, yk__step_state *state, const int32_t *sk
     return cuda_launched(device, "step_advance", 0, NULL);
 }
 
+/* g *= inverse; gives whether it was finite. */
+template <typename T> static YK__DEVICE bool unscale_element(yk__global<T> g, T inverse)
+{
+    T before = *g;
+    *g = before * inverse;
+    return before - before == 0; /* NaN of infinity minus itself */
+}
+
 /* Any thread that finds something writes the same 1. */
-template <typename T> YK__KERNEL(WALK_THREADS) unscale_kernel(yk__loop loop, yk__scale_state *at)
+template <typename T> YK__KERNEL(WALK_THREADS) unscale_kernel(tensors all, yk__scale_state *at)
 {
     yk__global<yk__scale_state> scale(at);
     T inverse = (T)scale->inverse;
-    bool bad = false;
-    int64_t step = (int64_t)WALK_THREADS * gridDim.x;
-    YK__LOOP for (int64_t i = (int64_t)WALK_THREADS * blockIdx.x + threadIdx.x; i < loop.total; i += step)
+    bool finite = true;
+    YK__LOOP for (int64_t piece = blockIdx.x; piece < all.end[all.count - 1]; piece += gridDim.x)
     {
-        T g = *walk_at<const T>(loop, 0, i);
-        bad = bad || !(g - g == 0); /* NaN of infinity minus itself */
-        *walk_at<T>(loop, 0, i) = g * inverse;
+        int64_t first;
+        int t = tensor_of(all, piece, &first);
+        yk__global<T> grad(reinterpret_cast<T *>(all.of[t].data[0]));
+        for (int e = 0; e < WALK_ITEMS; e++)
+            if (first + e * WALK_THREADS < all.of[t].numel)
+                finite = unscale_element(grad + (first + e * WALK_THREADS), inverse) && finite;
     }
-    if (bad)
+    if (!finite)
         scale->found = 1;
+}
+
+/* One whose elements are not one run in memory. */
+template <typename T> YK__KERNEL(WALK_THREADS) unscale_strided_kernel(yk__loop loop, yk__scale_state *at)
+{
+    yk__global<yk__scale_state> scale(at);
+    T inverse = (T)scale->inverse;
+    bool finite = true;
+    int64_t step = (int64_t)WALK_THREADS * gridDim.x;
+    YK__LOOP for (int64_t i = (int64_t)WALK_THREADS * blockIdx.x + threadIdx.x; i < loop.total; i += step) finite =
+        unscale_element(walk_at<T>(loop, 0, i), inverse) && finite;
+    if (!finite)
+        scale->found = 1;
+}
+
+static yk_status unscale_together(int device, const tensors &all, bool f64, const yk__view *first,
+                                  yk__scale_state *scale)
+{
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_use(device, &stream);
+    if (status || all.count == 0 || all.end[all.count - 1] == 0)
+        return status;
+    void (*kernel)(tensors, yk__scale_state *) = f64 ? unscale_kernel<double> : unscale_kernel<float>;
+    YK__LAUNCH("unscale", kernel, walk_rows(device, all.end[all.count - 1]), WALK_THREADS, 0, stream, all, scale);
+    return cuda_launched(device, "unscale", 1, &first);
+}
+
+static yk_status unscale_strided(int device, const yk__view *view, bool f64, yk__scale_state *scale)
+{
+    yk__loop loop;
+    yk__loop_init(&loop, 1, &view, false);
+    cudaStream_t stream = NULL;
+    yk_status status = cuda_use(device, &stream);
+    if (status || loop.total == 0)
+        return status;
+    void (*kernel)(yk__loop, yk__scale_state *) = f64 ? unscale_strided_kernel<double> : unscale_strided_kernel<float>;
+    YK__LAUNCH("unscale", kernel, walk_blocks(device, loop.total), WALK_THREADS, 0, stream, loop, scale);
+    return cuda_launched(device, "unscale", 1, &view);
 }
 
 yk_status cuda_unscale(int device, int64_t count, const yk__view *grads, yk__scale_state *scale)
 {
-    cudaStream_t stream = NULL;
-    yk_status status = cuda_use(device, &stream);
-    for (int64_t t = 0; t < count && !status; t++) {
-        const yk__view *view = &grads[t];
-        yk__loop loop;
-        yk__loop_init(&loop, 1, &view, false);
-        if (loop.total == 0)
-            continue;
-        void (*kernel)(yk__loop, yk__scale_state *) =
-            view->dtype == YK_F64 ? unscale_kernel<double> : unscale_kernel<float>;
-        YK__LAUNCH("unscale", kernel, walk_blocks(device, loop.total), WALK_THREADS, 0, stream, loop, scale);
-        status = cuda_launched(device, "unscale", 1, &view);
+    const yk__view *views[OPERANDS] = {grads, NULL, NULL, NULL, NULL};
+    yk_status status = YK_OK;
+    for (int f64 = 0; f64 < 2; f64++) {
+        tensors all = {};
+        const yk__view *first = NULL;
+        for (int64_t t = 0; t < count && !status; t++) {
+            int64_t numel;
+            if ((grads[t].dtype == YK_F64) != (f64 == 1))
+                continue;
+            if (!yk__update_is_linear(views, 1, t, &numel)) {
+                status = unscale_strided(device, &grads[t], f64, scale);
+                continue;
+            }
+            first = all.count ? first : &grads[t];
+            append(&all, views, t, numel);
+            if (all.count < MOST_TENSORS)
+                continue;
+            status = unscale_together(device, all, f64, first, scale);
+            all.count = 0;
+        }
+        if (!status)
+            status = unscale_together(device, all, f64, first, scale);
     }
     return status;
 }
