@@ -62,6 +62,8 @@ typedef struct yk__comm_op {
     bool on_device;
     int device;
     void *marked;
+    bool captured;    /* it is recorded in a graph (comm/recorded.c): the ranks do not agree on it */
+    int64_t recorded; /* not an operation, but replay `number` of a step that has so many, of which this is the first */
 } yk__comm_op;
 
 /* Whether the kind has a reduction, a root. */
@@ -166,8 +168,11 @@ typedef struct yk__comm_backend {
      * names the operation in errors. */
     yk_status (*mark)(void *state, const char *what, int device, void **marked);
     /* In place of `collective` for such an operation, with its rules; it is not waited for: the ranks agree on it, and
-     * it is put on a queue of the device. *queued is what the slots below take, NULL where there was nothing to do. */
+     * it is put on a queue of the device. *queued is what the slots below take, NULL where there was nothing to do.
+     * One that is `captured` is recorded there: nothing is sent, and a failure leaves the group whole. */
     yk_status (*queue_collective)(void *state, const yk__comm_op *op, void **queued);
+    /* The last on the calling thread's queue is the replay of a step: what the slots below take of that. */
+    yk_status (*queue_replay)(void *state, const yk__comm_op *op, void **queued);
     /* What the calling thread puts on its queue of the device from here on comes after the operation. Fails where the
      * group is broken. A failure that comes later is what the next wait for the device fails with. */
     yk_status (*queue_behind)(void *state, void *queued);

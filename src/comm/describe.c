@@ -32,6 +32,13 @@ const char *yk__comm_describe(const yk__comm_op *op, char *buffer, size_t size)
     char more[64] = "";
     const char *order = op->deterministic ? ", deterministic" : "";
     unsigned long long number = (unsigned long long)op->number;
+    if (op->recorded) {
+        snprintf(buffer, size,
+                 "replay #%llu of a recorded step (%lld collective%s, the first %s of %s, %lld element%s)", number,
+                 (long long)op->recorded, op->recorded == 1 ? "" : "s", yk__comm_kind_name(op->kind),
+                 yk_dtype_name(op->dtype), (long long)op->count, op->count == 1 ? "" : "s");
+        return buffer;
+    }
     if (op->kind == YK__COMM_BARRIER) {
         snprintf(buffer, size, "barrier #%llu", number);
         return buffer;

@@ -118,6 +118,7 @@ static void handle_destroy(void *object)
         yk__error_take(&before);
         yk__comm_drain(g);
         yk__comm_stop(g);
+        yk__recorded_leave(g); /* a communicator is not left before the graphs that have its calls are gone */
         dump_if_broken(g);
         g->backend->leave(g->state);
         yk__progress_join(-1);

@@ -40,6 +40,8 @@ typedef struct yk__group {
     yk_work *first, *last;               /* collectives that wait for their turn */
     yk_work *pending;                    /* messages that are not done */
     yk_work *queued_first, *queued_last; /* collectives on a queue of a device, in its order */
+    struct yk__recorded *recorded;       /* graphs that this group is a member of */
+    bool recording;                      /* a thread records a step with collectives of this group */
     bool has_worker, has_watcher, stop;
     pthread_t worker, watcher;
     bool dumped;
@@ -126,6 +128,17 @@ yk_status yk__queued_prepare(yk__group *g);
 void yk__queued_add(yk__group *g, yk_work *work);
 /* What this thread puts on its queue from here on comes behind the work's operation, if it is not done. */
 yk_status yk__queued_wait(yk__group *g, yk_work *work);
+/* This thread has put a replay on its queue: it is watched from here on. */
+void yk__queued_replay(yk__group *g, const yk__comm_op *op);
+
+/* ---- recorded.c ---- */
+/* With the lock held: the function of the thread's graph calls an operation on the device; the group becomes a member
+ * of the graph. Fails where that cannot be recorded, and is. */
+yk_status yk__recorded_note(yk__group *g, yk_device device, const yk__comm_op *op);
+/* The same for an operation that is carried out by the host. */
+yk_status yk__recorded_forbid_host(const yk__group *g, const yk__call *call);
+/* The group is left: graphs with its operations run their functions as they are from here on. */
+void yk__recorded_leave(yk__group *g);
 
 /* ---- trace.c ---- */
 /* With the lock held. Gives the entry's number, for trace_state. */

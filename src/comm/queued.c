@@ -110,6 +110,10 @@ yk_status yk__queued_wait(yk__group *g, yk_work *work)
         status = g->backend->queue_behind(g->state, work->queued);
     if (work->queued && !status && yk__queue_current() == YK__QUEUE_COMPUTE)
         drop_tensors(work);
+    if (work->queued && work->call.op.captured) { /* nobody watches that */
+        g->backend->queued_free(g->state, work->queued);
+        work->queued = NULL;
+    }
     pthread_mutex_unlock(&g->lock);
     return status;
 }

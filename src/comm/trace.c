@@ -67,6 +67,8 @@ static json_t *entry_json(const yk__trace_entry *e)
     json_t *o = json_object();
     json_object_set_new(o, "number", json_integer((json_int_t)op->number));
     json_object_set_new(o, "operation", json_string(yk__comm_kind_name(op->kind)));
+    if (op->recorded)
+        json_object_set_new(o, "recorded", json_integer(op->recorded));
     if (op->kind != YK__COMM_BARRIER)
         json_object_set_new(o, "dtype", json_string(yk_dtype_name(op->dtype)));
     if (op->kind != YK__COMM_BARRIER && op->kind != YK__COMM_ALL_TO_ALL)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/progress.h"
 #include "comm/staging.h"
 #include "device/graph.h"
@@ -33,6 +34,8 @@ static void call_clear(yk__call *call)
 static void work_destroy(void *object)
 {
     yk_work *work = object;
+    if (work->queued) /* a recorded one that nobody waited for */
+        work->group->backend->queued_free(work->group->state, work->queued);
     if (work->message)
         work->group->backend->forget(work->group->state, work->message);
     yk_tensor_release(work->call.in);
@@ -108,15 +111,16 @@ static yk_status mark_call(yk__group *g, yk__call *call)
     yk_tensor *both[2] = {call->in, call->out};
     yk_device device = yk__device_of(call->in ? call->in : call->out);
     yk_status status = yk__same_device(what, 2, both);
-    if (!status) /* the ranks agree on each by the host */
-        status = yk__graph_forbid(device, "a collective is queued");
+    call->op.on_device = true;
+    call->op.device = device.index;
+    call->op.deterministic = yk__comm_reduces(call->op.kind) && yk_deterministic_algorithms_enabled();
+    call->op.captured = yk__graph_recording();
+    if (!status)
+        status = yk__recorded_note(g, device, &call->op);
     if (!status)
         status = stage(call, &call->dense_in, &call->dense_out);
     if (!status)
         status = yk__queued_prepare(g);
-    call->op.on_device = true;
-    call->op.device = device.index;
-    call->op.deterministic = yk__comm_reduces(call->op.kind) && yk_deterministic_algorithms_enabled();
     return status ? status : g->backend->mark(g->state, what, call->op.device, &call->op.marked);
 }
 
@@ -220,7 +224,7 @@ static void *worker(void *arg)
     yk__group *g = arg;
     pthread_mutex_lock(&g->lock);
     while (!g->stop || g->first) {
-        if (!g->first || g->running) {
+        if (!g->first || g->running || g->recording) {
             pthread_cond_wait(&g->changed, &g->lock);
             continue;
         }
@@ -261,12 +265,39 @@ static yk_status enqueue(yk__group *g, yk_work *work)
     return YK_OK;
 }
 
+/* While a step is recorded: at once, by this thread, and nothing is sent. */
+static yk_work *record_on_device(yk__group *g, yk__call *call)
+{
+    yk_work *work = work_create(g, call);
+    if (!work)
+        return NULL;
+    pthread_mutex_lock(&g->lock);
+    while (!g->recording && (g->running || g->first)) /* until what was called before is on its queue */
+        pthread_cond_wait(&g->changed, &g->lock);
+    yk_status status = mark_call(g, &work->call);
+    g->recording |= !status;
+    work->done = true;
+    pthread_mutex_unlock(&g->lock);
+    if (!status)
+        status = queue_on_device(g, work);
+    if (!status)
+        return work;
+    yk_work_release(work);
+    return NULL;
+}
+
 /* A work for the call, queued on the tensors' device where it has one, and in the group; NULL and an error on failure.
  */
 static yk_work *queue_work(yk__group *g, yk__call *call)
 {
     bool on_device = is_on_device(g, call);
     call->staging = NULL;
+    if (on_device && yk__graph_recording())
+        return record_on_device(g, call);
+    if (!on_device && yk__recorded_forbid_host(g, call)) {
+        call_clear(call);
+        return NULL;
+    }
     if (!on_device && yk__staging_needed(call) && !(call->staging = yk__staging_create(call))) {
         call_clear(call);
         return NULL;
@@ -293,13 +324,12 @@ static yk_work *queue_work(yk__group *g, yk__call *call)
 /* By the calling thread where nothing is ahead; what the thread queues next comes behind it. */
 static yk_status run_on_device(yk__group *g, yk__call *call)
 {
-    call->staging = NULL;
     yk_work *work = work_create(g, call);
     if (!work)
         return yk__error_code();
     pthread_mutex_lock(&g->lock);
     yk_status status = mark_call(g, &work->call);
-    if (!status && !g->running && !g->first) {
+    if (!status && !g->running && !g->first && !g->recording) {
         g->running = true;
         work->call.op.number = ++g->collectives;
         work->traced = yk__trace_add(g, &work->call.op, YK__TRACE_RUNNING);
@@ -317,7 +347,9 @@ static yk_status run_on_device(yk__group *g, yk__call *call)
 
 static yk_status run_collective(yk__group *g, yk__call *call)
 {
-    if (is_on_device(g, call))
+    bool on_device = is_on_device(g, call);
+    call->staging = NULL;
+    if (on_device && !yk__graph_recording())
         return run_on_device(g, call);
     if (yk__staging_needed(call)) {
         yk_work *work = queue_work(g, call);
@@ -325,8 +357,12 @@ static yk_status run_collective(yk__group *g, yk__call *call)
         yk_work_release(work);
         return status;
     }
+    if (yk__recorded_forbid_host(g, call)) {
+        call_clear(call);
+        return yk__error_code();
+    }
     pthread_mutex_lock(&g->lock);
-    if (!g->running && !g->first) {
+    if (!g->running && !g->first && !g->recording) {
         g->running = true;
         call->op.number = ++g->collectives;
         uint64_t entry = yk__trace_add(g, &call->op, YK__TRACE_RUNNING);
@@ -352,6 +388,29 @@ static yk_status run_collective(yk__group *g, yk__call *call)
         status = yk_work_wait(work);
     yk_work_release(work);
     return status;
+}
+
+void yk__queued_replay(yk__group *g, const yk__comm_op *op)
+{
+    yk_error before;
+    yk__error_take(&before);
+    yk__call call = {.op = *op};
+    void *queued = NULL;
+    yk_work *work = work_create(g, &call);
+    yk_status status = work ? g->backend->queue_replay(g->state, op, &queued) : YK_ERR_MEMORY;
+    pthread_mutex_lock(&g->lock);
+    if (!status) {
+        work->queued = queued;
+        work->traced = yk__trace_add(g, op, YK__TRACE_RUNNING);
+        yk__queued_add(g, work);
+    }
+    pthread_mutex_unlock(&g->lock);
+    if (status) /* the device itself has failed, or there is no memory */
+        yk__log(YK_LOG_WARN, "group '%s', rank %d: nobody watches over replay #%llu of a recorded step", g->name,
+                g->rank, (unsigned long long)op->number);
+    yk_work_release(work);
+    yk_clear_error();
+    yk__error_put(&before);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
  * part (graph.h), and whether anything in it cannot be repeated. Then a call records it, into memory of the graph's
  * own, and from there on a call puts the recorded work on the queue: the call that recorded, too, since recording
  * computes nothing. Where a recording fails, the same call runs the function as it is, so each call is one run of it
- * for whoever calls.
+ * for whoever calls. Where ranks share the graph's collectives they do so together: Note [Ranks record together].
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -27,6 +27,7 @@ struct yk_graph {
     char why[WHY];
     int fit; /* calls in a row that could have been recorded */
     bool given_up;
+    bool announced; /* and the other ranks know */
     bool recording;
     yk__graph_exec *exec;
     yk__memory_pool *pool;
@@ -101,6 +102,27 @@ yk_graph *yk__graph_current(void)
     return current;
 }
 
+bool yk__graph_recording(void)
+{
+    return current && current->recording;
+}
+
+bool yk__graph_is_shared(const yk_graph *g)
+{
+    for (int i = 0; i < g->n_members; i++) {
+        if (g->members[i].decide)
+            return true;
+    }
+    return false;
+}
+
+void yk__graph_give_up(yk_graph *g, const char *why)
+{
+    drop_recording(g);
+    g->given_up = true;
+    snprintf(g->why, WHY, "%.*s", WHY - 1, why);
+}
+
 bool yk__graph_is_of(const yk_graph *g, yk_device device)
 {
     return yk_device_equal(g->device, device);
@@ -124,7 +146,8 @@ yk_status yk__graph_add(yk_graph *g, const yk__graph_member *member)
 {
     yk__graph_member *grown = NULL;
     if (g->recording)
-        yk__fail(YK_ERR_STATE, "an optimizer took no part in the calls before the recording");
+        yk__fail(YK_ERR_STATE, "%s took no part in the calls before the recording",
+                 member->decide ? "a process group" : "an optimizer");
     else
         grown = yk__realloc(g->members, (size_t)(g->n_members + 1) * sizeof(*grown));
     if (!grown) {
@@ -228,6 +251,23 @@ static yk_status run(yk_graph *g)
     return status;
 }
 
+/* *can becomes what all ranks can that share the graph's collectives. */
+static yk_status decide(yk_graph *g, bool *can)
+{
+    yk__graph_vote vote = {.can = g->given_up ? -1 : *can};
+    snprintf(vote.why, sizeof(vote.why), "%.*s", (int)sizeof(vote.why) - 1, g->why);
+    yk_status status = YK_OK;
+    for (int i = 0; i < g->n_members && !status && !g->announced; i++) {
+        if (g->members[i].decide)
+            status = g->members[i].decide(g->members[i].object, g->members[i].notes, &vote);
+    }
+    if (!status && vote.can < 0 && !g->given_up)
+        yk__graph_give_up(g, vote.why);
+    g->announced |= vote.can < 0;
+    *can = !status && vote.can > 0;
+    return status;
+}
+
 /* False where it could not be recorded: `why` says why, and nothing was carried out. */
 static bool record(yk_graph *g)
 {
@@ -254,9 +294,7 @@ static bool record(yk_graph *g)
     }
     yk_error error;
     yk__error_take(&error);
-    snprintf(g->why, WHY, "%.*s", WHY - 1, error.message);
-    drop_recording(g);
-    g->given_up = true;
+    yk__graph_give_up(g, error.message);
     return false;
 }
 
@@ -269,10 +307,14 @@ yk_status yk_graph_run(yk_graph *g)
         return yk__fail(YK_ERR_STATE, "graph_run: called by the function of a graph");
     YK__OWN_RECORD;
     g->info.calls++;
-    if (!g->exec && (g->given_up || g->fit < g->warm_up))
+    bool shared = yk__graph_is_shared(g), can = g->exec || (!g->given_up && g->fit >= g->warm_up);
+    yk_status status = shared && !g->exec ? decide(g, &can) : YK_OK;
+    if (status)
+        return status;
+    if (!can)
         return run(g);
     const char *stale = NULL;
-    yk_status status = prepare(g, &stale);
+    status = prepare(g, &stale);
     if (status)
         return status;
     if (stale) { /* from the beginning */
@@ -283,7 +325,13 @@ yk_status yk_graph_run(yk_graph *g)
             snprintf(g->why, WHY, "%s, so it is recorded anew", stale);
         return status;
     }
-    return g->exec || record(g) ? replay(g) : run(g);
+    if (!g->exec) {
+        can = record(g);
+        status = shared ? decide(g, &can) : YK_OK;
+    }
+    if (status)
+        return status;
+    return can ? replay(g) : run(g);
 }
 
 yk_graph_info yk_graph_get_info(const yk_graph *g)

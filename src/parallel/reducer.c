@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "comm/agreement.h"
+#include "device/graph.h"
 #include "parallel/reducer.h"
 #include "tensor/host_tensor.h"
 
@@ -108,7 +109,8 @@ void yk__reducer_abort(yk__reducer *r, const char *what)
     char reason[sizeof(error.message) + 40];
     yk__error_take(&error);
     snprintf(reason, sizeof(reason), "%s failed: %s", what, error.message);
-    yk_process_group_abort(r->group, reason);
+    if (!yk__graph_recording()) /* in which nothing was sent: the step will run as it is */
+        yk_process_group_abort(r->group, reason);
     yk_status status = yk__reducer_wait(r);
     status = wait_for(&r->join.work);
     (void)status; /* a consequence of the error that is known */

@@ -5,13 +5,13 @@
  * then. A stream that comes to wait for an event of a capture is in it from there on; where the capture ends,
  * everything on such streams must lead back to the stream where it began. A launch is one step of its stream, in which
  * the nodes run in an order that is drawn from those that their edges allow: a missing event inside a graph shows, too.
+ * A node that may block (a collective) runs without the lock, and the launch then is a host function of the stream.
  */
 #include <algorithm>
 #include <cstdio>
 
 #include "tests/emulator/streams.h"
 
-using emulator::draw;
 using emulator::known;
 using emulator::locked;
 using emulator::refuse;
@@ -33,7 +33,7 @@ cudaError_t emulator::put(CUstream_st *stream, std::function<void()> work)
     }
     if (c->broken)
         return result(cudaErrorStreamCaptureInvalidated);
-    c->nodes.push_back({std::move(work), stream->behind});
+    c->nodes.push_back({std::move(work), stream->behind, false});
     stream->behind = {c->nodes.size() - 1};
     return cudaSuccess;
 }
@@ -109,9 +109,14 @@ static void run_nodes(const std::vector<node> &nodes)
             able.push_back(n);
     }
     while (!able.empty()) {
-        size_t at = draw((uint32_t)able.size()), n = able[at];
+        size_t at = emulator::draw_locked((uint32_t)able.size()), n = able[at];
         able.erase(able.begin() + (long)at);
-        nodes[n].run();
+        if (nodes[n].host) {
+            nodes[n].run();
+        } else {
+            locked hold(emulator::lock);
+            nodes[n].run();
+        }
         for (size_t behind : next[n])
             if (--waits[behind] == 0)
                 able.push_back(behind);
@@ -196,7 +201,11 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     if (stream->capture)
         return emulator::break_capture(stream, "cudaGraphLaunch", "not emulated in a capture",
                                        cudaErrorStreamCaptureUnsupported);
-    return result(emulator::put(stream, [exec] { run_nodes(exec->nodes); }));
+    bool blocks = std::any_of(exec->nodes.begin(), exec->nodes.end(), [](const node &n) { return n.host; });
+    if (!blocks)
+        return result(emulator::put(stream, [exec] { run_nodes(exec->nodes); }));
+    emulator::put_host(stream, [exec] { run_nodes(exec->nodes); });
+    return result(cudaSuccess);
 }
 
 } // extern "C"

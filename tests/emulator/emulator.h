@@ -66,6 +66,9 @@ void queue_kernel(const char *name, dim3 grid, dim3 block, size_t shared_bytes, 
 /* Queues work of a library on a stream of the present device; false where it is none. A failure in it is told by
  * library_fault, which loses the device as a kernel's does. */
 bool queue_library(const char *call, cudaStream_t stream, std::function<void()> work);
+/* The same for work that blocks until that of other ranks has come. `work` may be run several times, if the stream is
+ * being captured: *captured. */
+bool queue_blocking(const char *call, cudaStream_t stream, std::function<void()> work, bool *captured);
 void library_fault(const char *call, const char *why);
 int present_device();
 int device_of_stream(cudaStream_t stream); /* -1: it is none */

@@ -76,7 +76,8 @@ struct communicator {
     segment *shared = nullptr;
     std::atomic<int> made{ncclInProgress}; /* the result of its initialisation */
     std::atomic<bool> aborted{false};
-    std::atomic<int> running{0}; /* jobs on streams */
+    std::atomic<int> running{0};  /* jobs on streams */
+    std::atomic<int> captured{0}; /* jobs in graphs */
     bool blocking = true, finalized = false;
     std::vector<std::shared_ptr<job>> issued; /* and not on their stream yet */
     uint32_t polls = 0;                       /* looks until they are */
@@ -376,10 +377,8 @@ bool prepare(plan &p, std::vector<transfer> &transfers, std::vector<std::pair<ch
 }
 
 /* The "kernel". */
-void run(void *argument)
+void run(job &j)
 {
-    std::unique_ptr<std::shared_ptr<job>> held(static_cast<std::shared_ptr<job> *>(argument));
-    job &j = **held;
     communicator &c = *j.operations[0].comm;
     std::vector<plan> plans(j.operations.size());
     std::vector<transfer> transfers;
@@ -396,14 +395,38 @@ void run(void *argument)
     c.running--;
 }
 
+/* As long as a graph has its job. */
+struct in_graph {
+    std::shared_ptr<communicator> c;
+    std::atomic<bool> captured{false};
+    ~in_graph()
+    {
+        if (captured)
+            c->captured--;
+    }
+};
+
 ncclResult_t put_on_stream(const std::shared_ptr<job> &j)
 {
-    j->operations[0].comm->running++;
-    auto *held = new std::shared_ptr<job>(j);
-    if (cudaLaunchHostFunc(j->operations[0].stream, run, held) == cudaSuccess)
-        return ncclSuccess;
-    delete held;
-    return ncclUnhandledCudaError;
+    auto held = std::make_shared<in_graph>();
+    held->c = j->operations[0].comm;
+    bool captured = false;
+    held->c->running++;
+    bool put = emulator::queue_blocking(
+        "NCCL", j->operations[0].stream,
+        [j, held] {
+            if (held->captured) /* once for each launch */
+                held->c->running++;
+            run(*j);
+        },
+        &captured);
+    if (captured || !put)
+        held->c->running--;
+    if (captured && put) {
+        held->c->captured++;
+        held->captured = true;
+    }
+    return put ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 ncclResult_t end_group()
@@ -550,6 +573,8 @@ ncclResult_t finalize(ncclComm_t comm)
         return refuse("ncclCommFinalize", "a group is open");
     if (c->made != ncclSuccess || c->finalized || !c->issued.empty())
         return refuse("ncclCommFinalize", "it is not made, or in progress, or was finalized");
+    if (c->captured) /* NCCL waits for that */
+        return refuse("ncclCommFinalize", "a graph that has calls of it is not destroyed yet");
     c->finalized = true;
     return c->blocking ? ncclSuccess : ncclInProgress;
 }

@@ -256,6 +256,221 @@ static void test_ddp(void **state)
     yk_use_deterministic_algorithms(false);
 }
 
+/* ---- steps that are recorded ------------------------------------------------------------------------------------- */
+enum { ROWS = 3, PLANES = 2, SIDE = 2, CLASSES = 3, REPLAYED = 100 };
+
+/* A network under DDP, and what its step needs. */
+typedef struct job {
+    yk_process_group *group;
+    yk_module *net, *ddp;
+    yk_optimizer *sgd;
+    yk_schedule *schedule;
+    yk_tensor *input, *target, *loss; /* loss: retained */
+    int calls, reads_from;            /* the step reads its loss from this call on; 0: never */
+    bool meets;                       /* and has a barrier */
+} job;
+
+static yk_status recorded_step(void *user)
+{
+    job *j = user;
+    j->calls++;
+    yk_optimizer_zero_grad(j->sgd);
+    yk_tensor *loss = yk_cross_entropy(yk_forward(j->ddp, j->input), j->target, NULL);
+    yk_status status = yk_backward(loss);
+    if (!status)
+        status = yk_optimizer_step(j->sgd);
+    if (!status && j->reads_from && j->calls >= j->reads_from)
+        (void)yk_item(loss);
+    if (!status && j->meets)
+        status = yk_barrier(j->group);
+    yk_tensor_release(j->loss);
+    j->loss = yk_tensor_retain(loss);
+    return status;
+}
+
+static bool job_make(const rank_context *c, job *j, const char *backend, const char *name, double timeout)
+{
+    *j = (job){0};
+    yk_tensor_options there = {.device = own_gpu(c)}, whole = {.device = own_gpu(c), .dtype = YK_I64};
+    j->group = yk_process_group_create(
+        c->store, c->rank, c->size, &(yk_process_group_options){.backend = backend, .name = name, .timeout = timeout});
+    yk_module *conv = yk_conv2d_create(PLANES, 4, 1, NULL), *norm = yk_batch_norm2d_create(4, NULL);
+    j->net = yk_sequential(conv, norm, yk_relu_create(), yk_flatten_create(),
+                           yk_linear_create(4 * SIDE * SIDE, CLASSES, NULL), NULL);
+    j->net = yk_module_to(j->net, own_gpu(c));
+    yk_parameters *all = yk_module_parameters(j->net);
+    bool recording = yk_no_grad_begin();
+    for (int i = 0; i < yk_parameters_count(all); i++) { /* the generator is all ranks' */
+        float values[4 * SIDE * SIDE * CLASSES];
+        int64_t n = yk_numel(yk_parameters_at(all, i));
+        for (int64_t k = 0; k < n; k++)
+            values[k] = cosf((float)(k + 10 * i)) / 2;
+        if (yk_tensor_write(yk_parameters_at(all, i), values, (size_t)n * sizeof(*values)))
+            return false;
+    }
+    yk_no_grad_end(recording);
+    j->ddp = yk_ddp(j->net, &(yk_ddp_options){.group = j->group, .first_bucket_mb = 1e-4, .bucket_cap_mb = 2e-4});
+    j->sgd = yk_sgd(yk_module_parameters(j->ddp), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    j->schedule = yk_cosine_lr(j->sgd, REPLAYED, 1e-3);
+    j->input = yk_zeros(YK_SHAPE(ROWS, PLANES, SIDE, SIDE), &there);
+    j->target = yk_zeros(YK_SHAPE(ROWS), &whole);
+    return !yk_last_error();
+}
+
+/* Step `at` on this rank's batch, by the graph or (NULL) as it is; its loss. */
+static yk_status job_run(const rank_context *c, job *j, yk_graph *g, int at, float *loss)
+{
+    float input[ROWS * PLANES * SIDE * SIDE];
+    int64_t target[ROWS];
+    for (int k = 0; k < ROWS * PLANES * SIDE * SIDE; k++)
+        input[k] = sinf((float)(k + 100 * at + 1000 * c->rank));
+    for (int k = 0; k < ROWS; k++)
+        target[k] = (at + k + c->rank) % CLASSES;
+    yk_scope scope = yk_scope_begin();
+    yk_status status = yk_tensor_write(j->input, input, sizeof(input));
+    if (!status)
+        status = yk_tensor_write(j->target, target, sizeof(target));
+    if (!status)
+        status = g ? yk_graph_run(g) : recorded_step(j);
+    if (!status) {
+        yk_schedule_step(j->schedule);
+        status = yk_tensor_read(j->loss, loss, sizeof(*loss));
+    }
+    yk_scope_end(scope);
+    return status;
+}
+
+/* The weights of two jobs. */
+static bool job_same(const job *a, const job *b)
+{
+    float x[4 * SIDE * SIDE * CLASSES], y[4 * SIDE * SIDE * CLASSES];
+    yk_state_dict *of[2] = {yk_module_state_dict(a->net), yk_module_state_dict(b->net)};
+    for (int64_t i = 0; i < yk_state_dict_count(of[0]); i++) {
+        yk_tensor *p = yk_state_dict_at(of[0], i), *q = yk_state_dict_at(of[1], i);
+        size_t bytes = (size_t)yk_numel(p) * yk_dtype_size(yk_tensor_dtype(p));
+        if (yk_tensor_read(p, x, bytes) || yk_tensor_read(q, y, bytes) || memcmp(x, y, bytes))
+            return false;
+    }
+    return true;
+}
+
+/* Replays have the losses and the weights of steps that run as they are. */
+static void replayed(rank_context *c)
+{
+    job plain, j;
+    float losses[REPLAYED], loss = 0;
+    CHECK(job_make(c, &plain, "nccl", "plain", patience(60)), "%s", yk_last_error()->message);
+    for (int i = 0; i < REPLAYED; i++)
+        CHECK_OK(job_run(c, &plain, NULL, i, &losses[i]));
+    CHECK(job_make(c, &j, "nccl", "replayed", patience(60)), "%s", yk_last_error()->message);
+    yk_graph *g = yk_graph_create(own_gpu(c), 0, recorded_step, &j);
+    for (int i = 0; i < REPLAYED; i++) {
+        CHECK_OK(job_run(c, &j, g, i, &loss));
+        CHECK(loss == losses[i], "step %d: the loss is %.9g, and %.9g as it is", i, (double)loss, (double)losses[i]);
+    }
+    yk_graph_info info = yk_graph_get_info(g);
+    CHECK(!info.why_not, "%s", info.why_not);
+    /* The second call lays the buckets anew, by the host; three more, and the recording. */
+    CHECK(info.replays == REPLAYED - 5 && j.calls == 6, "%lld replays, %d calls", (long long)info.replays, j.calls);
+    CHECK(job_same(&plain, &j), "the weights differ");
+    yk_tensor_release(plain.loss);
+    yk_tensor_release(j.loss);
+}
+
+/* Rank 1 reads its loss in each call (arg 1), or from the call on that is recorded (6): no rank records. With a barrier
+ * (0), and by native (-1), nobody can. */
+static void not_recorded(rank_context *c)
+{
+    int how = *(const int *)c->arg;
+    job plain, j;
+    float loss = 0, expected = 0;
+    const char *backend = how < 0 ? "native" : "nccl";
+    CHECK(job_make(c, &plain, backend, "plain", patience(60)), "%s", yk_last_error()->message);
+    CHECK(job_make(c, &j, backend, "graph", patience(60)), "%s", yk_last_error()->message);
+    j.reads_from = how > 0 && c->rank == 1 ? how : 0;
+    j.meets = how == 0;
+    yk_graph *g = yk_graph_create(own_gpu(c), 0, recorded_step, &j);
+    for (int i = 0; i < 8; i++) {
+        CHECK_OK(job_run(c, &plain, NULL, i, &expected));
+        CHECK_OK(job_run(c, &j, g, i, &loss));
+        CHECK(loss == expected, "step %d: the loss is %.9g, and %.9g as it is", i, (double)loss, (double)expected);
+    }
+    yk_graph_info info = yk_graph_get_info(g);
+    CHECK(info.replays == 0 && j.calls == (how == 6 ? 9 : 8), "%lld replays, %d calls", (long long)info.replays,
+          j.calls);
+    CHECK(info.why_not, "no reason");
+    const char *why = how < 0    ? "a collective of the backend 'native' goes through the host (broadcast)"
+                      : how == 0 ? "a collective of the backend 'nccl' goes through the host (barrier)"
+                                 : "cuda:1: the host reads what the device computed";
+    CHECK(expect_says(info.why_not, why) || (how == 1 && c->rank == 0), "%s", info.why_not);
+    if (how == 6 && c->rank == 0)
+        CHECK(expect_says(info.why_not, "rank 1 of group 'graph' cannot: "), "%s", info.why_not);
+    yk_tensor_release(plain.loss);
+    yk_tensor_release(j.loss);
+}
+
+/* Rank 1 does not come to a replay: rank 0, whose GPU waits for it, is told which, and where. */
+static void replay_hangs(rank_context *c)
+{
+    job j;
+    float loss = 0;
+    static const char *const says[] = {"replay #3 of a recorded step (", "the first broadcast of uint8",
+                                       "rank 0 (host ", "waited 1 s for NCCL to move the bytes"};
+    CHECK(job_make(c, &j, "nccl", "hangs", 1), "%s", yk_last_error()->message);
+    yk_graph *g = yk_graph_create(own_gpu(c), 0, recorded_step, &j);
+    for (int i = 0; i < 7; i++)
+        CHECK_OK(job_run(c, &j, g, i, &loss));
+    CHECK(yk_graph_get_info(g).replays == 2, "%lld replays", (long long)yk_graph_get_info(g).replays);
+    if (c->rank == 0)
+        CHECK_FAILS(job_run(c, &j, g, 7, &loss), YK_ERR_STALLED, says[0], says[1], says[2], says[3]);
+    CHECK(all_come(c, 0), "the other rank did not end");
+    CHECK_FAILS(job_run(c, &j, g, 8, &loss), YK_ERR_STALLED, says[0], says[1], says[2], says[3]);
+    CHECK(yk_graph_get_info(g).replays == (c->rank ? 2 : 3), "a replay on a broken group");
+    yk_tensor_release(j.loss);
+}
+
+/* The group is left before the graph goes: its recording goes first, since NCCL waits for that. */
+static void left_before(rank_context *c)
+{
+    job j;
+    float loss = 0;
+    yk_scope outer = yk_scope_begin();
+    CHECK(job_make(c, &j, "nccl", "left", patience(60)), "%s", yk_last_error()->message);
+    yk_graph *g = yk_graph_retain(yk_graph_create(own_gpu(c), 0, recorded_step, &j));
+    for (int i = 0; i < 7; i++)
+        CHECK_OK(job_run(c, &j, g, i, &loss));
+    CHECK(yk_graph_get_info(g).replays == 2, "%lld replays", (long long)yk_graph_get_info(g).replays);
+    yk_tensor_release(j.loss);
+    yk_scope_end(outer);
+    const char *why = yk_graph_get_info(g).why_not;
+    CHECK(why && expect_says(why, "the process group 'left' of its collectives was left"), "%s", why ? why : "none");
+    yk_graph_release(g);
+}
+
+static void test_recorded(void **state)
+{
+    (void)state;
+    run_ranks(THREADS, 2, replayed, NULL, patience(60), false);
+    yk_use_deterministic_algorithms(true);
+    run_ranks(THREADS, 2, replayed, NULL, patience(60), false);
+    yk_use_deterministic_algorithms(false);
+}
+
+static void test_not_recorded(void **state)
+{
+    (void)state;
+    static const int ways[] = {1, 6, 0, -1};
+    for (int i = 0; i < 4; i++)
+        run_ranks(THREADS, 2, not_recorded, &ways[i], patience(60), false);
+}
+
+static void test_replay_hangs(void **state)
+{
+    (void)state;
+    run_ranks(THREADS, 2, replay_hangs, NULL, patience(60), false);
+    run_ranks(THREADS, 2, left_before, NULL, patience(60), false);
+}
+
 /* ---- in processes ------------------------------------------------------------------------------------------------ */
 #ifndef __SANITIZE_THREAD__ /* which does not follow a fork */
 static void suite_of_processes(void **state)
@@ -366,6 +581,8 @@ int main(void)
 {
     setenv("YOKE_EMULATOR_GPUS", "4", 1);
     setenv("YOKE_COMM_BACKEND", "nccl", 1);
+    /* Convolutions by kernels of our own, which give the same bits whatever else this process computes. */
+    setenv("YOKE_EMULATOR_LIBRARIES", "cublasLt,nccl", 1);
     if (!use_emulator())
         return 0;
     char plugin[4200];
@@ -389,6 +606,9 @@ int main(void)
         cmocka_unit_test(test_beside),
         cmocka_unit_test(test_two_groups),
         cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_ddp)};
+        cmocka_unit_test(test_ddp),
+        cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_not_recorded),
+        cmocka_unit_test(test_replay_hangs)};
     return cmocka_run_group_tests_name("nccl", tests, NULL, NULL);
 }

@@ -154,6 +154,17 @@ static void drive(CUstream_st *stream)
     }
 }
 
+void emulator::put_host(CUstream_st *stream, std::function<void()> work)
+{
+    stream->queue.push_back({std::move(work), nullptr, true});
+    stream->host_functions++;
+    if (!stream->driven) {
+        stream->driven = true;
+        std::thread(drive, stream).detach();
+    }
+    changed.notify_all();
+}
+
 bool emulator::known(CUstream_st *stream)
 {
     for (CUstream_st *s : streams)
@@ -202,6 +213,25 @@ bool emulator::queue_library(const char *call, cudaStream_t stream, std::functio
         return false;
     }
     return emulator::put(stream, std::move(work)) == cudaSuccess;
+}
+
+bool emulator::queue_blocking(const char *call, cudaStream_t stream, std::function<void()> work, bool *captured)
+{
+    locked hold(lock);
+    *captured = false;
+    if (!known(stream) || lost) {
+        refuse(call, "the stream is not one that was made, or the device is lost");
+        return false;
+    }
+    *captured = stream->capture != nullptr;
+    if (!*captured) {
+        put_host(stream, std::move(work));
+        return true;
+    }
+    if (put(stream, std::move(work)) != cudaSuccess)
+        return false;
+    stream->capture->nodes.back().host = true;
+    return true;
 }
 
 void emulator::library_fault(const char *call, const char *why)
@@ -456,13 +486,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *argum
     if (stream->capture) /* CUDA would capture it */
         return emulator::break_capture(stream, "cudaLaunchHostFunc", "not emulated in a capture",
                                        cudaErrorStreamCaptureUnsupported);
-    stream->queue.push_back({[=] { fn(argument); }, nullptr, true});
-    stream->host_functions++;
-    if (!stream->driven) {
-        stream->driven = true;
-        std::thread(drive, stream).detach();
-    }
-    changed.notify_all();
+    emulator::put_host(stream, [=] { fn(argument); });
     return result(cudaSuccess);
 }
 

@@ -25,6 +25,7 @@ struct step {
 struct node {
     std::function<void()> run;
     std::vector<size_t> after;
+    bool host = false; /* it may block: without the lock */
 };
 struct CUgraph_st {
     std::vector<node> nodes;
@@ -66,6 +67,8 @@ cudaError_t result(cudaError_t code);
 /* A call that the manual forbids; the test fails by what comes of it, and the reader finds this. */
 cudaError_t refuse(const char *call, const char *why, cudaError_t code = cudaErrorInvalidValue);
 bool known(CUstream_st *stream);
+/* Queues what may block until another stream's has run, as a host function; not for a capture. */
+void put_host(CUstream_st *stream, std::function<void()> work);
 
 /* ---- capture.cc ---- */
 /* Queues work on a stream, or adds it to the stream's capture. */

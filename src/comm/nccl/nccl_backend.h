@@ -116,6 +116,7 @@ yk_status nccl_broken(nccl_group *g, yk_status status);
 /* After a failure: the communicator is given up, and nothing of it touches memory any more. */
 void nccl_give_up(nccl_group *g);
 /* The slots of the table. */
+yk_status nccl_queue_replay(void *state, const yk__comm_op *op, void **queued);
 yk_status nccl_queue_behind(void *state, void *queued);
 yk_status nccl_queue_until(void *state, void *queued);
 yk_status nccl_queued_done(void *state, void *queued, bool *done);

@@ -411,8 +411,9 @@ static yk_status queue(calls *c, nccl_queued *q)
 static yk_status run(nccl_group *g, const yk__comm_op *op, nccl_queued **queued)
 {
     calls c = {.g = g, .op = op, .size = nccl_yoke->dtype_size(op->dtype), .type = type_of(op->dtype)};
-    yk_status status =
-        op->kind == YK__COMM_ALL_TO_ALL ? agree_on_counts(g, op, c.size) : nccl_yoke->native_agree(g->control, op);
+    yk_status status = op->captured                      ? YK_OK
+                       : op->kind == YK__COMM_ALL_TO_ALL ? agree_on_counts(g, op, c.size)
+                                                         : nccl_yoke->native_agree(g->control, op);
     cudaError_t code = status ? cudaSuccess : cudaSetDevice(g->gpu); /* the thread may be the group's */
     if (code)
         return nccl_cuda_failed(g, op, "cudaSetDevice", code);
@@ -435,7 +436,7 @@ yk_status nccl_queue_collective(void *state, const yk__comm_op *op, void **queue
     yk_status status = run(g, op, &q);
     nccl_return_mark(g, op->marked);
     if (status) {
-        status = nccl_broken(g, status);
+        status = op->captured ? status : nccl_broken(g, status);
         nccl_queued_free(g, q);
         return status;
     }

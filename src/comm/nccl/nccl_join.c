@@ -149,6 +149,8 @@ yk_status nccl_connect(nccl_group *g, const yk__comm_op *op)
     pthread_mutex_unlock(&g->lock);
     if (made)
         return YK_OK;
+    if (op->captured)
+        return nccl_fail(YK_ERR_STATE, "group '%s': there is no communicator before the recording", g->name);
     if (given_up)
         return nccl_fail(YK_ERR_STATE, "group '%s': its communicator was given up", g->name);
     record *all = nccl_base->allocate((size_t)g->world_size, sizeof(*all));

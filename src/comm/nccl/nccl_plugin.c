@@ -50,6 +50,7 @@ static const yk__comm_backend backend = {
                    [YK__COMM_BARRIER] = nccl_host_collective},
     .mark = nccl_mark_queue,
     .queue_collective = nccl_queue_collective,
+    .queue_replay = nccl_queue_replay,
     .queue_behind = nccl_queue_behind,
     .queue_until = nccl_queue_until,
     .queued_done = nccl_queued_done,

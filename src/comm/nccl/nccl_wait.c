@@ -108,12 +108,8 @@ yk_status nccl_settle(nccl_group *g, const yk__comm_op *op, const char *call, nc
 }
 
 /* ---- what is queued ---------------------------------------------------------------------------------------------- */
-yk_status nccl_queue_behind(void *state, void *queued)
+static void note_awaited(nccl_group *g, nccl_queued *q)
 {
-    nccl_group *g = state;
-    nccl_queued *q = queued;
-    cudaStream_t own = NULL;
-    int gpu = 0;
     pthread_mutex_lock(&g->lock);
     if (!q->awaited) {
         q->next = g->awaited;
@@ -121,6 +117,42 @@ yk_status nccl_queue_behind(void *state, void *queued)
     }
     q->awaited = true;
     pthread_mutex_unlock(&g->lock);
+}
+
+/* Kernels come behind a replay without being asked to: they are on its stream. */
+yk_status nccl_queue_replay(void *state, const yk__comm_op *op, void **queued)
+{
+    nccl_group *g = state;
+    nccl_queued *q = *queued = nccl_base->allocate(1, sizeof(*q));
+    if (!q)
+        return nccl_base->error_code();
+    q->op = *op;
+    yk_status status = nccl_take_mark(g, &q->end);
+    if (!status)
+        status = nccl_queue_until(g, q);
+    if (status) {
+        nccl_queued_free(g, q);
+        *queued = NULL;
+        return status;
+    }
+    note_awaited(g, q);
+    status = nccl_yoke->native->check(g->control);
+    if (status) { /* who broke the group may have looked before */
+        yk_error error;
+        nccl_base->error_take(&error);
+        yk__cuda_note_failure(g->device, status, error.message);
+    }
+    return YK_OK;
+}
+
+yk_status nccl_queue_behind(void *state, void *queued)
+{
+    nccl_group *g = state;
+    nccl_queued *q = queued;
+    cudaStream_t own = NULL;
+    int gpu = 0;
+    if (!q->op.captured) /* else there is nothing to ask for */
+        note_awaited(g, q);
     /* Who breaks the group looks at the list after that: one of the two sees the other. */
     yk_status status = nccl_yoke->native->check(g->control);
     if (!status)
@@ -142,7 +174,9 @@ yk_status nccl_queue_until(void *state, void *queued)
 
 static yk_status look(nccl_group *g, nccl_queued *q, bool *done)
 {
-    cudaError_t code = cudaEventQuery(q->end->event);
+    cudaError_t code = cudaSetDevice(g->gpu); /* the watcher's own is another */
+    if (!code)
+        code = cudaEventQuery(q->end->event);
     pthread_mutex_lock(&g->lock);
     bool given_up = g->given_up; /* then the event may have passed by that alone */
     pthread_mutex_unlock(&g->lock);
@@ -200,6 +234,8 @@ yk_status nccl_broken(nccl_group *g, yk_status status)
     nccl_base->error_take(&error);
     pthread_mutex_lock(&g->lock);
     bool cut = false; /* kernels go on behind an operation that is not done */
+    if (g->awaited)
+        cudaSetDevice(g->gpu);
     for (const nccl_queued *q = g->awaited; q && !g->given_up; q = q->next)
         cut |= cudaEventQuery(q->end->event) != cudaSuccess;
     g->given_up = true;

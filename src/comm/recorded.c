@@ -1,0 +1,206 @@
+/*
+ * recorded.c - collectives in a step that is recorded and replayed (yk_graph), on a backend that puts them on a queue
+ * of the device. Layer: comm.
+ *
+ * In the calls before the recording they are collectives as any, and the group becomes a member of the graph. While it
+ * is recorded, the ranks exchange nothing on the host: an operation goes to the device's queue, which records it. What
+ * they exchange then is whether all can record, and behind it whether all have recorded the same operations, by a hash
+ * of them (Note [Ranks record together]). A replay is watched as a whole, by an event behind it; there is no comparison
+ * of headers in it, because every rank replays what all have compared.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/group.h"
+#include "device/graph.h"
+
+typedef struct yk__recorded {
+    yk__group *group; /* retained */
+    yk_graph *graph;
+    struct yk__recorded *next; /* of the group's */
+    uint64_t hash;             /* of the operations of the last call */
+    int64_t count;             /* of these */
+    yk__comm_op first;
+    uint64_t replays;
+} recorded;
+
+/* FNV-1a, as between ranks that compare what else they joined with (group.c). */
+static uint64_t mix(uint64_t hash, const void *data, size_t size)
+{
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001B3u;
+    return hash;
+}
+
+/* ---- the graph's member ------------------------------------------------------------------------------------------ */
+static void member_begin(void *object, void *notes)
+{
+    (void)object;
+    recorded *r = notes;
+    r->hash = 0xCBF29CE484222325u;
+    r->count = 0;
+}
+
+/* A replay on a broken group would wait for ranks that are gone. */
+static yk_status member_before(void *object, void *notes, const char **stale)
+{
+    const yk__group *g = object;
+    (void)notes, (void)stale;
+    return g->backend->check(g->state);
+}
+
+static void member_after(void *object, void *notes)
+{
+    recorded *r = notes;
+    yk__comm_op op = r->first;
+    op.number = ++r->replays;
+    op.recorded = r->count;
+    yk__queued_replay(object, &op);
+}
+
+static void member_release(void *object, void *notes)
+{
+    yk__group *g = object;
+    recorded *r = notes;
+    pthread_mutex_lock(&g->lock);
+    recorded **at = &g->recorded;
+    while (*at && *at != r)
+        at = &(*at)->next;
+    if (*at)
+        *at = r->next;
+    pthread_mutex_unlock(&g->lock);
+    yk__group_release(g);
+    free(r);
+}
+
+/* What the ranks show each other. */
+typedef struct ballot {
+    int64_t can;
+    uint64_t hash;
+    char why[sizeof((yk__graph_vote){0}.why)];
+} ballot;
+
+static yk_status exchange(yk__group *g, const ballot *own, ballot *all)
+{
+    int64_t bytes = (int64_t)sizeof(*own), total = bytes * g->world_size;
+    yk_tensor *part = yk__tensor_new(1, &bytes, NULL, YK_U8, (yk_device){0});
+    yk_tensor *whole = yk__tensor_new(1, &total, NULL, YK_U8, (yk_device){0});
+    yk_status status = part && whole ? YK_OK : yk__error_code();
+    if (!status) {
+        memcpy(part->data, own, sizeof(*own));
+        yk__call call = {.op = {.kind = YK__COMM_ALL_GATHER, .dtype = YK_U8, .peer = -1, .tag = -1, .count = bytes},
+                         .in = part,
+                         .out = whole};
+        status = yk__comm_run(g, &call);
+    }
+    if (!status)
+        memcpy(all, whole->data, (size_t)total);
+    yk_tensor_release(part);
+    yk_tensor_release(whole);
+    return status;
+}
+
+static yk_status member_decide(void *object, void *notes, yk__graph_vote *vote)
+{
+    yk__group *g = object;
+    const recorded *r = notes;
+    pthread_mutex_lock(&g->lock);
+    g->recording = false; /* it is over, if there was one */
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+    ballot own = {.can = vote->can, .hash = r->hash}, *all = yk__calloc((size_t)g->world_size, sizeof(*all));
+    if (!all)
+        return yk__error_code();
+    memcpy(own.why, vote->why, sizeof(own.why));
+    yk_status status = exchange(g, &own, all);
+    int least = 0;
+    for (int k = 1; k < g->world_size && !status; k++) {
+        if (all[k].can < all[least].can)
+            least = k;
+    }
+    for (int k = 1; k < g->world_size && !status && all[least].can > 0; k++) {
+        if (all[k].hash == all[0].hash)
+            continue;
+        vote->can = -1;
+        snprintf(vote->why, sizeof(vote->why), "group '%s': rank %d recorded other collectives than rank 0", g->name,
+                 k);
+        free(all);
+        return YK_OK;
+    }
+    if (!status && all[least].can < vote->can) {
+        vote->can = (int)all[least].can;
+        snprintf(vote->why, sizeof(vote->why), "rank %d of group '%s' cannot: %.250s", least, g->name, all[least].why);
+    }
+    free(all);
+    return status;
+}
+
+static yk_status add_member(yk__group *g, yk_graph *graph, recorded **made)
+{
+    if (yk__graph_is_shared(graph))
+        return yk__graph_forbid((yk_device){0}, "collectives of two groups are called");
+    recorded *r = yk__calloc(1, sizeof(*r));
+    if (!r)
+        return yk__error_code();
+    r->group = g;
+    r->graph = graph;
+    yk__group_retain(g);
+    r->next = g->recorded;
+    g->recorded = r;
+    member_begin(g, r);
+    yk__graph_member member = {.object = g,
+                               .notes = r,
+                               .before = member_before,
+                               .after = member_after,
+                               .begin = member_begin,
+                               .release = member_release,
+                               .decide = member_decide};
+    pthread_mutex_unlock(&g->lock); /* which release takes */
+    yk_status status = yk__graph_add(graph, &member);
+    pthread_mutex_lock(&g->lock);
+    *made = status ? NULL : r;
+    return status;
+}
+
+/* ---- for operations ---------------------------------------------------------------------------------------------- */
+yk_status yk__recorded_note(yk__group *g, yk_device device, const yk__comm_op *op)
+{
+    yk_graph *graph = yk__graph_current();
+    if (!graph)
+        return YK_OK;
+    if (!yk__graph_is_of(graph, device))
+        return yk__graph_forbid(device, NULL);
+    recorded *r = yk__graph_notes(graph, g);
+    yk_status status = r ? YK_OK : add_member(g, graph, &r);
+    if (status || !r)
+        return status;
+    yk__comm_op plain = *op;
+    plain.number = 0;
+    if (r->count++ == 0)
+        r->first = plain;
+    yk__comm_header header = yk__comm_header_of(&plain);
+    r->hash = mix(r->hash, &header, sizeof(header));
+    return YK_OK;
+}
+
+yk_status yk__recorded_forbid_host(const yk__group *g, const yk__call *call)
+{
+    if (!yk__graph_current())
+        return YK_OK;
+    char what[120];
+    snprintf(what, sizeof(what), "a collective of the backend '%s' goes through the host (%s)", g->backend->name,
+             yk__comm_kind_name(call->op.kind));
+    const yk_tensor *x = call->in ? call->in : call->out;
+    return yk__graph_forbid(x ? yk__device_of(x) : (yk_device){0}, what);
+}
+
+void yk__recorded_leave(yk__group *g)
+{
+    char why[360];
+    snprintf(why, sizeof(why), "the process group '%.300s' of its collectives was left", g->name);
+    pthread_mutex_lock(&g->lock);
+    for (recorded *r = g->recorded; r; r = r->next)
+        yk__graph_give_up(r->graph, why);
+    pthread_mutex_unlock(&g->lock);
+}
