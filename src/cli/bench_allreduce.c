@@ -2,7 +2,8 @@
  * bench_allreduce.c - `yoke bench allreduce`: time and bandwidth of all_reduce between the ranks of a job. Layer: cli.
  *
  * A job of one process measures what the call costs. The buffers are written anew before every operation, so that no
- * rank finds in its caches what it would not find there in training, and every sum is checked.
+ * rank finds in its caches what it would not find there in training, and every sum is checked. On GPUs a time is from
+ * an idle device to an idle device.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,13 +15,15 @@
 #include "base/core.h"
 #include "cli/bench.h"
 #include "cli/options.h"
+#include "comm/agreement.h"
 #include "comm/group.h"
 
 /* Of arrays: sizes in one run; measurements of one size, however short it is. */
 enum { MOST_SIZES = 64, MOST_REPEATS = 2000 };
 
 typedef struct bench {
-    const char *bytes, *backend;
+    const char *bytes, *backend, *device;
+    yk_device on;
     double seconds;
     bool copies, json;
     int64_t sizes[MOST_SIZES];
@@ -58,21 +61,25 @@ static yk_status measure(const bench *b, int64_t bytes, double seconds[2])
     int rank = yk_rank(NULL), ranks = yk_world_size(NULL);
     double times[MOST_REPEATS];
     int64_t repeats = MOST_REPEATS;
-    yk_tensor *x = b->copies ? yk_empty(1, &n, NULL) : yk_comm_alloc(1, &n, NULL);
+    bool gpu = b->on.type == YK_CUDA;
+    yk_tensor *host = b->copies || gpu ? yk_empty(1, &n, NULL) : yk_comm_alloc(1, &n, NULL);
+    yk_tensor *x = gpu ? yk_empty(1, &n, &(yk_tensor_options){.device = b->on}) : host;
     yk_tensor *plan = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_F64});
-    float *p = yk_tensor_data(x);
+    float *p = x ? yk_tensor_data(host) : NULL;
     double *planned = yk_tensor_data(plan), begun = yk__now();
     if (!p || !planned)
         return yk__error_code();
     for (int64_t k = -3; k < repeats; k++) {
         for (int64_t i = 0; i < n; i++)
             p[i] = value(i, rank, k + 3);
-        if (yk_barrier(NULL))
+        if ((gpu && (yk_tensor_write(x, p, (size_t)bytes) || yk_device_synchronize(b->on))) || yk_barrier(NULL))
             return yk__error_code();
         double start = yk__now();
-        if (yk_all_reduce(x, YK_OP_SUM, NULL))
+        if (yk_all_reduce(x, YK_OP_SUM, NULL) || (gpu && yk_device_synchronize(b->on)))
             return yk__error_code();
         double end = yk__now();
+        if (gpu && yk_tensor_read(x, p, (size_t)bytes))
+            return yk__error_code();
         for (int64_t i = 0; i < n; i++) {
             float expected = (float)(ranks * ((i + 3 * (k + 3)) % 61) + ranks * (ranks - 1) / 2);
             if (p[i] != expected)
@@ -84,14 +91,14 @@ static yk_status measure(const bench *b, int64_t bytes, double seconds[2])
         if (k == -1) { /* three warmed it up; as many as fit into the time, the same on all ranks */
             double each = (yk__now() - begun) / 3;
             *planned = (double)bench_count(b->seconds / each, least, MOST_REPEATS);
-            if (yk_all_reduce(plan, YK_OP_MIN, NULL))
+            if (YK__HOST_TENSORS(yk_all_reduce(plan, YK_OP_MIN, NULL)))
                 return yk__error_code();
             repeats = (int64_t)*planned;
         }
     }
     planned[0] = bench_median(times, repeats);
     planned[1] = times[0]; /* they were sorted */
-    if (yk_all_reduce(plan, YK_OP_MAX, NULL))
+    if (YK__HOST_TENSORS(yk_all_reduce(plan, YK_OP_MAX, NULL)))
         return yk__error_code();
     memcpy(seconds, planned, 2 * sizeof(*seconds));
     return YK_OK;
@@ -111,7 +118,7 @@ static int count_hosts(void)
             hash = (hash ^ (unsigned char)*c) * 0x100000001B3u;
         *(int64_t *)yk_tensor_data(mine) = (int64_t)hash;
     }
-    if (mine && all && g && !yk_all_gather(all, mine, NULL)) {
+    if (mine && all && g && !YK__HOST_TENSORS(yk_all_gather(all, mine, NULL))) {
         const int64_t *ids = yk_tensor_data(all);
         for (int i = 0; i < ranks; i++) {
             int first = 0;
@@ -127,9 +134,12 @@ static int count_hosts(void)
 /* What the bytes go through. */
 static const char *describe_path(const bench *b, int hosts, char text[80])
 {
-    const char *memory = b->copies ? "private memory" : "shared memory";
-    if (strcmp(yk_process_group_backend(NULL), "native") != 0)
-        snprintf(text, 80, "Open MPI");
+    const char *backend = yk_process_group_backend(NULL);
+    const char *memory = b->on.type == YK_CUDA ? "the host's pinned memory"
+                         : b->copies           ? "private memory"
+                                               : "shared memory";
+    if (strcmp(backend, "native") != 0)
+        snprintf(text, 80, "%s", strcmp(backend, "nccl") == 0 ? "NCCL" : "Open MPI");
     else if (hosts == 1)
         snprintf(text, 80, "%s", memory);
     else if (hosts == yk_world_size(NULL))
@@ -143,6 +153,8 @@ static yk_status run(const bench *b)
 {
     if (yk_init_process_group(&(yk_init_options){.backend = b->backend}))
         return yk__error_code();
+    if (b->on.type == YK_CPU && strcmp(yk_process_group_backend(NULL), "nccl") == 0)
+        return yk__fail(YK_ERR_ARGUMENT, "NCCL moves tensors of GPUs alone: add --device cuda");
     int ranks = yk_world_size(NULL);
     bool first = yk_rank(NULL) == 0;
     int hosts = count_hosts();
@@ -151,8 +163,9 @@ static yk_status run(const bench *b)
         return yk__error_code();
     describe_path(b, hosts, path);
     if (first && !b->json)
-        printf("all_reduce, %d rank%s, %s, %s\n%14s %14s %12s %12s\n", ranks, ranks == 1 ? "" : "s",
-               yk_process_group_backend(NULL), path, "bytes", "median us", "algbw GB/s", "busbw GB/s");
+        printf("all_reduce, %d rank%s, %s, %s, %s\n%14s %14s %12s %12s\n", ranks, ranks == 1 ? "" : "s",
+               b->on.type == YK_CUDA ? "cuda" : "cpu", yk_process_group_backend(NULL), path, "bytes", "median us",
+               "algbw GB/s", "busbw GB/s");
     for (int i = 0; i < b->count; i++) {
         yk_scope scope = yk_scope_begin();
         double times[2] = {0};
@@ -163,12 +176,12 @@ static yk_status run(const bench *b)
         double seconds = times[0], algorithm = (double)b->sizes[i] / seconds / 1e9,
                bus = algorithm * 2 * (ranks - 1) / ranks;
         if (first && b->json)
-            status = bench_print_json(
-                json_pack("{s:s,s:i,s:s,s:s,s:I,s:o,s:o,s:o,s:o}", "subject", "allreduce", "ranks", ranks, "backend",
-                          yk_process_group_backend(NULL), "path", path, "bytes", (json_int_t)b->sizes[i],
-                          "time_us_median", yk__json_number(seconds * 1e6, BENCH_DIGITS), "time_us_least",
-                          yk__json_number(times[1] * 1e6, BENCH_DIGITS), "algbw_gbps",
-                          yk__json_number(algorithm, BENCH_DIGITS), "busbw_gbps", yk__json_number(bus, BENCH_DIGITS)));
+            status = bench_print_json(json_pack(
+                "{s:s,s:i,s:s,s:s,s:s,s:I,s:o,s:o,s:o,s:o}", "subject", "allreduce", "ranks", ranks, "device",
+                b->on.type == YK_CUDA ? "cuda" : "cpu", "backend", yk_process_group_backend(NULL), "path", path,
+                "bytes", (json_int_t)b->sizes[i], "time_us_median", yk__json_number(seconds * 1e6, BENCH_DIGITS),
+                "time_us_least", yk__json_number(times[1] * 1e6, BENCH_DIGITS), "algbw_gbps",
+                yk__json_number(algorithm, BENCH_DIGITS), "busbw_gbps", yk__json_number(bus, BENCH_DIGITS)));
         else if (first)
             printf("%14" PRId64 " %14.2f %12.3f %12.3f\n", b->sizes[i], seconds * 1e6, algorithm, bus);
         fflush(stdout);
@@ -182,18 +195,21 @@ static const char about[] =
     "algbw is bytes / time; busbw is algbw * 2 (n - 1) / n for n ranks, what each would move at least over links of "
     "its\n"
     "own. The time is the median of the slowest rank. Buffers are rewritten before, and all sums checked after every\n"
-    "operation. --private takes memory that other processes cannot map, as of an ordinary tensor.";
+    "operation. On GPUs it is from an idle device to an idle device, each rank's cuda:LOCAL_RANK. --private takes "
+    "memory that other processes cannot map, as of an ordinary tensor.";
 static const char examples[] = "  yoke run -n 2 -- yoke bench allreduce\n"
-                               "  yoke run -n 2 -- yoke bench allreduce --bytes 4,16K,46800000 --json\n";
+                               "  yoke run -n 2 -- yoke bench allreduce --bytes 4,16K,46800000 --json\n"
+                               "  yoke run -n 8 -- yoke bench allreduce --device cuda --backend nccl\n";
 
 int cli_bench_allreduce(int argc, char **argv)
 {
-    bench b = {.bytes = "4,64,1K,4K,16K,64K,256K,1M,4M,16M,46800000,128M", .seconds = 0.5};
-    static const char *const backends[] = {"native", "mpi", NULL};
+    bench b = {.bytes = "4,64,1K,4K,16K,64K,256K,1M,4M,16M,46800000,128M", .device = "cpu", .seconds = 0.5};
+    static const char *const backends[] = {"native", "mpi", "nccl", NULL};
     const cli_option options[] = {
         {"bytes", "LIST", CLI_TEXT, &b.bytes, .help = "sizes of f32 buffers; K, M and G are powers of 1024"},
         {"backend", "NAME", CLI_CHOICE, &b.backend, "what moves the bytes", .choices = backends,
          .default_text = "$YOKE_COMM_BACKEND or native"},
+        {"device", "NAME", CLI_TEXT, &b.device, .help = "cpu, cuda, cuda:1, ...; auto: a GPU where there is one"},
         {"private", NULL, CLI_FLAG, &b.copies, .help = "ordinary tensors in place of shared memory"},
         {"seconds", "X", CLI_REAL, &b.seconds, .help = "how long to measure each size"},
         {"json", NULL, CLI_FLAG, &b.json, .help = "print one JSON object a size"},
@@ -211,7 +227,7 @@ int cli_bench_allreduce(int argc, char **argv)
         return cli_usage_error(&verb, "--bytes %s: expected up to %d multiples of 4, such as 4,16K,128M", b.bytes,
                                MOST_SIZES);
     yk_scope program = yk_scope_begin();
-    code = run(&b) ? cli_failed() : EXIT_DONE;
+    code = bench_device(b.device, &b.on) || run(&b) ? cli_failed() : EXIT_DONE;
     yk_destroy_process_group();
     yk_scope_end(program);
     return code;

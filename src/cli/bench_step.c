@@ -106,22 +106,12 @@ static yk_tensor *images(const bench *b, int64_t channels, const yk_tensor_optio
                       (const int[]){0, 3, 1, 2});
 }
 
-/* The device of --device; "cuda" is, of a host's processes, each its own. */
-static yk_status find_device(const bench *b, work *w)
-{
-    w->device = yk_device_local();
-    bool own = w->device.type == YK_CUDA && (strcmp(b->device, "cuda") == 0 || strcmp(b->device, "auto") == 0);
-    if (own || strcmp(b->device, "auto") == 0)
-        return yk__error_code();
-    return yk_device_parse(b->device, &w->device);
-}
-
 static yk_status prepare(const bench *b, work *w)
 {
     bool grey = strcmp(b->model, "lenet") == 0 || strcmp(b->model, "mlp") == 0;
     int64_t channels = grey ? 1 : 3;
     yk_tensor_options floats = {0};
-    if (find_device(b, w) || yk_dtype_parse(b->dtype, &floats.dtype) ||
+    if (bench_device(b->device, &w->device) || yk_dtype_parse(b->dtype, &floats.dtype) ||
         yk_set_num_threads(w->device.type == YK_CPU ? w->device : (yk_device){0}, (int)b->threads))
         return yk__error_code();
     floats.device = w->device;

@@ -59,6 +59,24 @@ else
     if [ -e "$build/emulator/yoke-nccl.so" ]; then
         YOKE_EMULATOR_GPUS=2 YOKE_COMM_BACKEND=nccl exits 0 "two processes with NCCL" \
             run -n 2 -- "$YOKE" train --device cuda --steps 1 --batch-size 4 --no-eval
+        reduce=(bench allreduce --device cuda --bytes 4,64K --seconds 0.01)
+        YOKE_EMULATOR_GPUS=2 exits 0 "all_reduce with NCCL" run -n 2 -- "$YOKE" "${reduce[@]}" --backend nccl --json
+        ok "which it says" grep -qE '"ranks":2,"device":"cuda","backend":"nccl","path":"NCCL","bytes":65536,' out
+        YOKE_EMULATOR_GPUS=1 exits 1 "two processes with NCCL on one GPU" \
+            run -n 2 -- "$YOKE" "${reduce[@]}" --backend nccl
+        says err "are on one GPU give every rank a GPU of its own, or take the backend 'native', whose ranks may share one"
+        YOKE_EMULATOR_GPUS=1 exits 0 "and with native" run -n 2 -- "$YOKE" "${reduce[@]}" --backend native
+        says out "all_reduce, 2 ranks, cuda, native, the host's pinned memory"
+        YOKE_EMULATOR_GPUS=2 YOKE_EMULATOR_NCCL_FAILS=1 exits 1 "NCCL that cannot start on a rank" \
+            run -n 2 -- "$YOKE" "${reduce[@]}" --backend nccl
+        says err "all_reduce of rank 1 (host ncclCommInitRankConfig: NCCL says: unhandled system error: Bootstrap : no socket"
+        lose='[ $RANK = 1 ] && export YOKE_EMULATOR_LOSE_AFTER=600; exec "$0" "$@"'
+        YOKE_EMULATOR_GPUS=2 exits 1 "a GPU that is lost while a collective is queued" \
+            run -n 2 -- bash -c "$lose" "$YOKE" bench allreduce --device cuda --bytes 64K --seconds 20 --backend nccl
+        says err "cuda:1: GPU 1 is lost this process cannot use it any more"
+        says err "yoke run: rank 1 failed"
+        exits 1 "NCCL on a CPU" bench allreduce --backend nccl --bytes 4
+        says err "NCCL moves tensors of GPUs alone: add --device cuda"
     else
         skip "two processes with NCCL" "this build has no nccl backend"
     fi

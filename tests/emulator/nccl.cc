@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -499,7 +500,7 @@ void join(std::shared_ptr<communicator> c, unique_id id)
             usleep(100);
     bool shares = false;
     for (int r = 0; r < c->size; r++)
-        shares |= r != c->rank && c->shared->ranks[r].device == c->device;
+        shares |= r != c->rank && c->shared->ranks[r].here && c->shared->ranks[r].device == c->device;
     if (shares)
         refuse("ncclCommInitRankConfig", "two ranks are on one GPU");
     c->made = c->aborted ? ncclInternalError : shares ? ncclInvalidUsage : ncclSuccess;
@@ -538,6 +539,11 @@ ncclResult_t init_rank(ncclComm_t *comm, int size, ncclUniqueId id, int rank, nc
     {
         std::lock_guard<std::mutex> hold(lock);
         live.insert(*comm);
+    }
+    const char *fails = getenv("YOKE_EMULATOR_NCCL_FAILS"); /* the rank whose initialisation does */
+    if (fails && atoi(fails) == rank) {
+        c->made = ncclSystemError;
+        return c->blocking ? ncclSystemError : ncclInProgress;
     }
     std::thread joining(join, c, from);
     if (!c->blocking) {
@@ -627,7 +633,7 @@ const char *error_string(ncclResult_t code)
 
 const char *last_error(ncclComm_t)
 {
-    return "";
+    return getenv("YOKE_EMULATOR_NCCL_FAILS") ? "Bootstrap : no socket interface found" : "";
 }
 
 ncclResult_t group_start()

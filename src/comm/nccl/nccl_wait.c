@@ -38,9 +38,10 @@ yk_status nccl_failed(const nccl_group *g, const yk__comm_op *op, const char *ca
 yk_status nccl_cuda_failed(const nccl_group *g, const yk__comm_op *op, const char *call, cudaError_t code)
 {
     char text[300];
-    return nccl_fail(code == cudaErrorMemoryAllocation ? YK_ERR_MEMORY : YK_ERR_DEVICE, "%s on cuda:%d: %s: %s (%s)",
-                     describe(g, op, text, sizeof(text)), g->device, call, cudaGetErrorString(code),
-                     cudaGetErrorName(code));
+    yk_error error;
+    yk_status status = yk__cuda_failed(g->device, code, call);
+    nccl_base->error_take(&error);
+    return nccl_fail(status, "%s: %.650s", describe(g, op, text, sizeof(text)), error.message);
 }
 
 typedef __typeof__(((nccl_queued *)NULL)->waited) waiting;

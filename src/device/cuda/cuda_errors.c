@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "device/cuda/cuda.h"
+#include "device/cuda/nccl_access.h"
 
 /* MOST_DEVICES: as in cuda_device.c. KEPT: the last kernels queued that an error may name; TEXT: characters of each. */
 enum { MOST_DEVICES = 64, KEPT = 32, TEXT = 96 };
@@ -161,6 +162,11 @@ yk_status cuda_failed(int device, cudaError_t code, const char *call)
         "use the GPU any more%s",
         device, cudaGetErrorString(code), cudaGetErrorName(code), several ? "one of: " : "",
         queued[0] ? queued : "not one of yoke's", call, several ? " (YOKE_CUDA_SYNCHRONOUS=1 finds which it is)" : "");
+}
+
+yk_status yk__cuda_failed(int device, cudaError_t code, const char *call)
+{
+    return cuda_failed(device, code, call);
 }
 
 yk_status cuda_launched(int device, const char *operation, int count, const yk__view *const *views)

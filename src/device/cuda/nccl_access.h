@@ -16,6 +16,8 @@ extern "C" {
 /* The stream of a queue of the device, or (YK__QUEUES) of the one that the thread is on, and the number of its GPU,
  * which becomes the thread's. */
 YK_API yk_status yk__cuda_stream(int device, yk__queue queue, cudaStream_t *stream, int *gpu);
+/* Fails with CUDA's words for `code`, the call, and what is known of the device. */
+YK_API yk_status yk__cuda_failed(int device, cudaError_t code, const char *call);
 /* Work of others on the device has failed, and what was queued behind it computes with what it left: the next wait for
  * the device fails with this, once. The first of several is kept. */
 YK_API void yk__cuda_note_failure(int device, yk_status code, const char *message);
