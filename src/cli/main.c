@@ -22,6 +22,7 @@ static const verb verbs[] = {
 };
 static const verb subjects[] = {
     {"step", cli_bench_step, "one training step: forward, backward, optimizer"},
+    {"device", cli_bench_device, "copies and matrix products of GPUs, or of the CPU"},
     {"ops", cli_bench_ops, "single operations at the shapes of known networks"},
     {"data-parallel", cli_bench_data_parallel, "training steps on several devices of one process"},
     {"checkpoint", cli_bench_checkpoint, "saving and loading training state"},

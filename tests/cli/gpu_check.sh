@@ -87,7 +87,7 @@ check whole 1 <<< 'all(c["passed"] and c["compared"] > 0 for c in r["cases"]) an
     and all(c["code"] == (1 if c["tool"] == "memcheck" else 9) for c in r["compute-sanitizer"])
     and parts["compute-sanitizer"]["failed"] == parts["compute-sanitizer"]["not run"] > 2
     and r["ddp"]["passed"] and r["steps"][0]["recorded"] and r["versions"]["GPUs"][0].startswith("NVIDIA Emulated")
-    and len(r["benchmarks"]) > 8 and not any("error" in b for b in r["benchmarks"]) and r["targets"] == []' > whole.txt
+    and "emulator of CUDA" in r["doctor"] and len(r["device rates"]) == 7 and len(r["benchmarks"]) > 8 and not any("error" in b for b in r["benchmarks"]) and r["targets"] == []' > whole.txt
 cat whole.txt
 says whole/gpu-report.txt "NOT RUN memcheck Device not supported"
 says whole/gpu-report.txt "FAILED racecheck a race"

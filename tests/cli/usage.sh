@@ -19,7 +19,7 @@ says out "loader"
 exits 2 "misspelt subject" bench stp
 says err "unknown 'stp' 'step'"
 
-for command in train "bench step" "bench ops" "bench loader"; do
+for command in train "bench step" "bench device" "bench ops" "bench loader"; do
     # shellcheck disable=SC2086
     exits 0 "$command --help" $command --help
     says out "usage yoke $command"
