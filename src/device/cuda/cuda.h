@@ -77,8 +77,8 @@ const char *cuda_holders(int device, char *text, size_t size);
 /* After a launch: YK_OK, or the failure with the operation's name and the views' shapes; notes the operation, so that a
  * fault that shows later can be put down to it. */
 yk_status cuda_launched(int device, const char *operation, int count, const yk__view *const *views);
-/* Everything that was queued before is done: nothing of it is to blame from here on. */
-void cuda_all_done(int device);
+/* Everything that the queue had is done: nothing of it is to blame from here on. */
+void cuda_all_done(int device, yk__queue queue);
 /* "add (2, 3), mul (2, 3)": the operations queued since, oldest first. */
 const char *cuda_queued(int device, char *text, size_t size);
 

@@ -220,24 +220,12 @@ static yk_status fail_noted(int device)
     return noted.code ? cuda_fail(noted.code, "%s", noted.message) : YK_OK;
 }
 
-/* Of all streams but one. */
-static bool others_are_used(int device, cudaStream_t but)
-{
-    for (int q = 0; q < YK__QUEUES; q++) {
-        cudaStream_t stream = atomic_load(&cuda.devices[device].streams[q]);
-        if (stream && stream != but)
-            return true;
-    }
-    return false;
-}
-
-static yk_status wait_for(int device, cudaStream_t stream)
+static yk_status wait_for(int device, yk__queue queue, cudaStream_t stream)
 {
     cudaError_t code = cudaStreamSynchronize(stream);
     if (code)
         return cuda_failed(device, code, "cudaStreamSynchronize");
-    if (!others_are_used(device, stream))
-        cuda_all_done(device);
+    cuda_all_done(device, queue);
     return atomic_load(&cuda.devices[device].has_noted) ? fail_noted(device) : YK_OK;
 }
 
@@ -251,7 +239,7 @@ static yk_status wait_and_read(int device, cudaStream_t stream)
         code = cudaMemsetAsync(cuda.devices[device].record, 0, sizeof(*received), stream);
     if (code)
         return cuda_failed(device, code, "reading the error record");
-    yk_status status = wait_for(device, stream);
+    yk_status status = wait_for(device, YK__QUEUE_COMPUTE, stream);
     if (status || received->check == 0)
         return status;
     if (received->check == CUDA_CHECK_INDEX)
@@ -275,8 +263,9 @@ yk_status cuda_wait(int device, const char *what)
     if (status)
         return status;
     /* The record is written on the first queue: read from another it could be emptied before that. */
-    if (cuda_yoke->queue_current() != YK__QUEUE_COMPUTE || !atomic_exchange(&cuda.devices[device].checks, false))
-        return wait_for(device, stream);
+    yk__queue queue = cuda_yoke->queue_current();
+    if (queue != YK__QUEUE_COMPUTE || !atomic_exchange(&cuda.devices[device].checks, false))
+        return wait_for(device, queue, stream);
     /* One at a time: there is one buffer for what is received. */
     pthread_mutex_lock(&cuda.devices[device].lock);
     status = wait_and_read(device, stream);
@@ -293,11 +282,7 @@ yk_status cuda_synchronize(int device)
     for (int q = 0; q < YK__QUEUES && !status; q++) {
         cudaStream_t stream = atomic_load(&cuda.devices[device].streams[q]);
         if (stream && stream != own)
-            status = wait_for(device, stream);
+            status = wait_for(device, (yk__queue)q, stream);
     }
-    if (!status)
-        status = cuda_wait(device, "the program waits for the device");
-    if (!status)
-        cuda_all_done(device);
-    return status;
+    return status ? status : cuda_wait(device, "the program waits for the device");
 }

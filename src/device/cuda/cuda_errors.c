@@ -3,10 +3,10 @@
  * Layer: device/cuda.
  *
  * A kernel that faults shows at a later call, whichever that is. Each device therefore keeps the operations that were
- * queued since it was last known to be idle, and the error names them: one of them it was. YOKE_CUDA_SYNCHRONOUS=1
- * waits after every operation, so that there is only one. A GPU that is lost (its driver reports it so, memory that
- * cannot be corrected) is told from an operation at fault; where memory is short or the GPU is another's alone, the
- * error says who holds it.
+ * queued since their queue was last known to be idle, and the error names them: one of them it was.
+ * YOKE_CUDA_SYNCHRONOUS=1 waits after every operation, so that there is only one. A GPU that is lost (its driver
+ * reports it so, memory that cannot be corrected) is told from an operation at fault; where memory is short or the GPU
+ * is another's alone, the error says who holds it.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -19,11 +19,16 @@
 /* MOST_DEVICES: as in cuda_device.c. KEPT: the last kernels queued that an error may name; TEXT: characters of each. */
 enum { MOST_DEVICES = 64, KEPT = 32, TEXT = 96 };
 
-static struct {
-    pthread_mutex_t lock;
+/* Of a queue. */
+typedef struct queued {
     char text[KEPT][TEXT];
     uint8_t brief[KEPT]; /* characters of the operation and its first view */
-    uint64_t queued;     /* since the device was last idle */
+    uint64_t count;      /* since the queue was last idle */
+} queued;
+
+static struct {
+    pthread_mutex_t lock;
+    queued of[YK__QUEUES];
 } logs[MOST_DEVICES] = {[0 ... MOST_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static bool synchronous;
@@ -56,37 +61,49 @@ static size_t append_view(char *text, size_t at, size_t size, const yk__view *vi
     return append(text, at, size, cuda_yoke->dtype_name(view->dtype));
 }
 
-/* One alone with all its views; of several the last that there is room for, with one each. */
-const char *cuda_queued(int device, char *text, size_t size)
+/* What a queue has; one operation alone with all its views, of several the last that there is room for, with one each.
+ * Returns the length of the text. */
+static size_t append_queued(char *text, size_t at, size_t size, const queued *q)
 {
     enum { OTHERS = 32 }; /* characters of "123 others, " and of what stands between */
-    size_t at = 0, room = OTHERS;
-    text[0] = 0;
-    pthread_mutex_lock(&logs[device].lock);
-    uint64_t n = logs[device].queued, first = n;
-    while (first > 0 && n - first < KEPT && room + logs[device].brief[(first - 1) % KEPT] + 2 < size)
-        room += logs[device].brief[--first % KEPT] + 2u;
+    size_t room = at + OTHERS;
+    uint64_t n = q->count, first = n;
     if (n == 1)
-        append(text, 0, size, logs[device].text[0]);
-    if (first && n > 1) {
+        return append(text, at, size, q->text[0]);
+    while (first > 0 && n - first < KEPT && room + q->brief[(first - 1) % KEPT] + 2 < size)
+        room += q->brief[--first % KEPT] + 2u;
+    if (first) {
         char more[48];
         snprintf(more, sizeof(more), "%llu others, ", (unsigned long long)first);
         at = append(text, at, size, more);
     }
-    for (uint64_t i = first; i < n && n > 1; i++) {
+    for (uint64_t i = first; i < n; i++) {
         char one[TEXT];
-        snprintf(one, sizeof(one), "%.*s", logs[device].brief[i % KEPT], logs[device].text[i % KEPT]);
+        snprintf(one, sizeof(one), "%.*s", q->brief[i % KEPT], q->text[i % KEPT]);
         at = append(text, at, size, one);
         at = append(text, at, size, i + 1 < n ? "; " : "");
+    }
+    return at;
+}
+
+const char *cuda_queued(int device, char *text, size_t size)
+{
+    size_t at = 0;
+    text[0] = 0;
+    pthread_mutex_lock(&logs[device].lock);
+    for (int q = 0; q < YK__QUEUES; q++) {
+        if (at && logs[device].of[q].count)
+            at = append(text, at, size, "; ");
+        at = logs[device].of[q].count ? append_queued(text, at, size, &logs[device].of[q]) : at;
     }
     pthread_mutex_unlock(&logs[device].lock);
     return text;
 }
 
-void cuda_all_done(int device)
+void cuda_all_done(int device, yk__queue queue)
 {
     pthread_mutex_lock(&logs[device].lock);
-    logs[device].queued = 0;
+    logs[device].of[queue].count = 0;
     pthread_mutex_unlock(&logs[device].lock);
 }
 
@@ -137,13 +154,13 @@ const char *cuda_holders(int device, char *text, size_t size)
 
 yk_status cuda_failed(int device, cudaError_t code, const char *call)
 {
-    char queued[600];
+    char ops[600];
     cudaGetLastError(); /* one that is not sticky would be found by the next who asks */
     if (code == cudaErrorMemoryAllocation || code == cudaErrorDevicesUnavailable)
         return cuda_fail(code == cudaErrorMemoryAllocation ? YK_ERR_MEMORY : YK_ERR_DEVICE, "cuda:%d: %s: %s (%s)%s",
                          device, call, cudaGetErrorString(code), cudaGetErrorName(code),
-                         cuda_holders(device, queued, sizeof(queued)));
-    cuda_queued(device, queued, sizeof(queued));
+                         cuda_holders(device, ops, sizeof(ops)));
+    cuda_queued(device, ops, sizeof(ops));
     if (is_lost(code))
         return cuda_fail(
             YK_ERR_DEVICE,
@@ -151,17 +168,17 @@ yk_status cuda_failed(int device, cudaError_t code, const char *call)
             "nvidia-smi says whether it answers, the kernel's log (dmesg: Xid) why it does not; a run with "
             "checkpoints goes on from its newest%s%s",
             device, cuda_gpu_of(device), cudaGetErrorString(code), cudaGetErrorName(code), call,
-            queued[0] ? ". Queued were: " : "", queued);
+            ops[0] ? ". Queued were: " : "", ops);
     if (!is_fault(code))
         return cuda_fail(YK_ERR_DEVICE, "cuda:%d: %s: %s (%s)", device, call, cudaGetErrorString(code),
                          cudaGetErrorName(code));
-    bool several = strchr(queued, ';') != NULL;
+    bool several = strchr(ops, ';') != NULL;
     return cuda_fail(
         YK_ERR_DEVICE,
         "cuda:%d: an operation failed on the GPU: %s (%s); it was %s%s. %s noticed it; this process cannot "
         "use the GPU any more%s",
         device, cudaGetErrorString(code), cudaGetErrorName(code), several ? "one of: " : "",
-        queued[0] ? queued : "not one of yoke's", call, several ? " (YOKE_CUDA_SYNCHRONOUS=1 finds which it is)" : "");
+        ops[0] ? ops : "not one of yoke's", call, several ? " (YOKE_CUDA_SYNCHRONOUS=1 finds which it is)" : "");
 }
 
 yk_status yk__cuda_failed(int device, cudaError_t code, const char *call)
@@ -179,8 +196,9 @@ yk_status cuda_launched(int device, const char *operation, int count, const yk__
         brief = i ? brief : at;
     }
     pthread_mutex_lock(&logs[device].lock);
-    logs[device].brief[logs[device].queued % KEPT] = (uint8_t)brief;
-    memcpy(logs[device].text[logs[device].queued++ % KEPT], text, sizeof(text));
+    queued *q = &logs[device].of[cuda_yoke->queue_current()];
+    q->brief[q->count % KEPT] = (uint8_t)brief;
+    memcpy(q->text[q->count++ % KEPT], text, sizeof(text));
     pthread_mutex_unlock(&logs[device].lock);
     cudaError_t code = cudaGetLastError();
     if (code && !is_fault(code) && !is_lost(code))
