@@ -607,6 +607,17 @@ void yk_device_empty_cache(yk_device device)
     pthread_mutex_unlock(&c->lock);
 }
 
+/* Storages whose events never pass, of a device that was lost. */
+static void pending_drop(const yk__backend *backend, yk__cache *c)
+{
+    for (size_t i = 0; i < c->n_pending; i++) {
+        for (int q = 0; q < YK__QUEUES; q++)
+            backend->event_release(c->pending[i].events[q]);
+        storage_free(backend, c, c->pending[i].storage);
+    }
+    c->n_pending = 0;
+}
+
 /* At exit everything cached goes back, so that leak checkers see only what the program kept. */
 __attribute__((destructor)) static void caches_free(void)
 {
@@ -617,6 +628,7 @@ __attribute__((destructor)) static void caches_free(void)
                 continue;
             yk_device device = {(int16_t)type, (int16_t)index};
             cache_empty(yk__backend_of(device), c);
+            pending_drop(yk__backend_of(device), c);
             for (int q = 0; q < YK__QUEUES; q++) {
                 for (int k = 0; k < CLASSES; k++)
                     free(c->lists[q][k].storages);

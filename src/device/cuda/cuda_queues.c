@@ -95,8 +95,9 @@ void cuda_event_release(yk__event *event)
 {
     if (!event)
         return;
-    if (cudaSetDevice(cuda_gpu_of(event->device)) || cudaEventDestroy(event->event))
-        cudaGetLastError(); /* the driver may be gone at the end of a process */
+    cudaError_t chosen = cudaSetDevice(cuda_gpu_of(event->device));
+    if (cudaEventDestroy(event->event) || chosen)
+        cudaGetLastError(); /* the driver may be gone at the end of a process, or the GPU */
     free(event);
 }
 
