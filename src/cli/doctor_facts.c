@@ -94,23 +94,47 @@ static void line_of(const char *path, const char *key, char *text, size_t size)
 }
 
 /* ---- libraries ------------------------------------------------------------------------------------------------- */
-/* The library is there, and its own function says which version. */
-static void add_nccl(json_t *group)
+/* One of NVIDIA's libraries, where the plug-ins look for it; its own function says which version. */
+static void add_vendor(json_t *group, const char *name, const char *file, const char *function)
 {
-    char path[4096];
-    void *library = NULL;
-    for (int i = 0; !library && yk__library_path("libnccl.so.2", i, path, sizeof(path)); i++)
-        library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-    int (*version)(int *) = NULL;
-    void *symbol = library ? dlsym(library, "ncclGetVersion") : NULL;
-    memcpy(&version, &symbol, sizeof(version)); /* a function's address, which dlsym gives as an object's */
-    int number = 0;
-    if (version && version(&number) == 0)
-        put(group, "NCCL", "%d.%d.%d", number / 10000, number / 100 % 100, number % 100);
-    else
-        put(group, "NCCL", "not here");
-    if (library)
-        dlclose(library);
+    char path[4096], text[4200] = "not here";
+    bool found = false;
+    for (int i = 0; !found && yk__library_path(file, i, path, sizeof(path)); i++) {
+        void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+        void *symbol = library ? dlsym(library, function) : NULL;
+        size_t (*version)(void) = NULL;
+        int (*version_to)(int *) = NULL; /* NCCL's */
+        size_t number = 0;
+        int to = 0;
+        bool nccl = strncmp(function, "nccl", 4) == 0;
+        memcpy(&version, &symbol, sizeof(version)); /* a function's address, which dlsym gives as an object's */
+        memcpy(&version_to, &symbol, sizeof(version_to));
+        if (symbol)
+            number = nccl ? (version_to(&to) == 0 ? (size_t)to : 0) : version();
+        found = number > 0;
+        if (found)
+            snprintf(text, sizeof(text), "%zu.%zu.%zu%s%s", number / 10000, number / 100 % 100, number % 100,
+                     strchr(path, '/') ? ", " : "", strchr(path, '/') ? path : "");
+        if (library)
+            dlclose(library);
+    }
+    put(group, name, "%s", text);
+}
+
+/* Those that the plug-in of CUDA uses, where there is a GPU for it (cuBLASLt, of the CUDA that it was built with, takes
+ * 200 ms to load); and NCCL. */
+static void add_vendors(json_t *group)
+{
+    char path[4096], file[40];
+    const yk__plugin *plugin = yk__plugin_describe(yk__cuda_plugin_request(), path, sizeof(path));
+    const char *built = plugin && yk_device_count(YK_CUDA) ? strstr(plugin->built_with, "CUDA ") : NULL;
+    yk_clear_error();
+    if (built) {
+        snprintf(file, sizeof(file), "libcublasLt.so.%d", atoi(built + 5));
+        add_vendor(group, "cuBLASLt", file, "cublasLtGetVersion");
+        add_vendor(group, "cuDNN", "libcudnn.so.9", "cudnnGetVersion");
+    }
+    add_vendor(group, "NCCL", "libnccl.so.2", "ncclGetVersion");
 }
 
 static void add_cuda(json_t *group)
@@ -185,7 +209,7 @@ static void add_libraries(json_t *group)
     add_plugin(group, "cuda backend", yk__cuda_plugin_request());
     add_plugin(group, "nccl backend", yk__comm_plugin_request("nccl"));
     add_cuda(group);
-    add_nccl(group);
+    add_vendors(group);
 }
 
 /* ---- devices --------------------------------------------------------------------------------------------------- */

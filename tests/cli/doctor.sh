@@ -134,6 +134,18 @@ C
     LD_LIBRARY_PATH=$PWD exits 0 "a driver with two GPUs" doctor
     ok "they are counted" grep -qE '^  GPUs +2, driver 999.1$' out
     ok "and named" grep -qE '^  GPU 1 +Cow, 8.0 GiB, 2.0 GiB in use$' out
+
+    # NVIDIA's libraries, where the plug-ins look: first in the folders that are named, then as the loader does, then in
+    # PyTorch's wheels.
+    mkdir -p named venv/lib/python3.11/site-packages/nvidia/nccl/lib
+    echo 'int ncclGetVersion(int *v) { *v = 21903; return 0; }' | cc -shared -fPIC -o named/libnccl.so.2 -x c -
+    YOKE_LIBRARY_PATH=$work/other:$work/named exits 0 "a folder that is named" doctor
+    ok "its library is the one" grep -qxF "  NCCL                   2.19.3, $work/named/libnccl.so.2" out
+    cp named/libnccl.so.2 venv/lib/python3.11/site-packages/nvidia/nccl/lib
+    echo 'int nothing;' | cc -shared -o lacking/libnccl.so.2 -x c - # the loader finds this, whatever the machine has
+    CUDA_HOME= LD_LIBRARY_PATH=$work/lacking VIRTUAL_ENV=$work/venv exits 0 "PyTorch's wheels" doctor
+    ok "it is found there" grep -qxF \
+        "  NCCL                   2.19.3, $work/venv/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2" out
 else
     skip "a driver with two GPUs" "there is no compiler to make one"
 fi
