@@ -7,6 +7,9 @@
  * gradient of the input is the same with the parts swapped. The gradient of the weight is, for each tap and s, the sum
  * over output pixels of permute(x, s) gout.
  *
+ * Depthwise convolutions of 3 x 3 taps have ways of their own: conv_strips_body.h takes those of stride 1 and pixels of
+ * 1 KiB and more, conv_depthwise_body.h others.
+ *
  * Sums are cut at positions that the shapes fix, and added in order: bits do not depend on threads. Vectors at the end
  * of a pixel are read and written in part, so nothing beyond a view is touched.
  */
@@ -42,6 +45,10 @@
 #define DEPTHWISE_ROWS 4
 #define AHEAD          8
 #define FETCH_BYTES    1024 /* of a pixel: longer ones the processor fetches itself */
+/* Strips: outputs of a row of which all vectors of channels pass before the next ones, which read two of their columns
+ * again; in a gradient, columns of x of one vector. Few lines of one set of the caches are in use then. */
+#define STRIP_OUTPUTS 3
+#define STRIP_COLUMNS 7
 #if defined(__AVX512F__)
 #define DEPTHWISE_VECTORS 4
 #else
@@ -53,15 +60,32 @@ struct lanes {
     int64_t groups, cs, cd, per_block, blocks;
 };
 
+/* Depthwise, 3 x 3 taps, stride 1 and long pixels: what pairs of rows of outputs share (conv_strips_body.h). */
+struct strips {
+    bool applies;
+    int64_t padding[2], rows, source[2]; /* rows of outputs; the size of the source */
+    bool backward;                       /* the taps run from the last to the first */
+};
+
+/* A pair of rows, or the last row alone: `outputs` of them. Of the four rows of the source that they need those in
+ * [first, last) exist. Distances are in elements. */
+struct strip {
+    int first, last, outputs;
+    int64_t padding, columns, width; /* columns of the source, of the outputs */
+    int64_t row, column, out_row, out_column;
+    bool backward;
+};
+
 struct map {
     struct lanes lanes;
+    struct strips strips;
     const void *src, *w, *bias;
     void *dst, *packed;
     int64_t n, src_stride[3], dst_stride[3]; /* N, H, W */
     int64_t taps[2], w_tap[2], w_g, w_s, w_d;
     yk__conv_axis y, x;
     bool backward;
-    int64_t block_n;
+    int64_t block_n, rows; /* images of one piece of work; rows of destinations, or pairs of them */
     yk__gemm_step *steps;
 };
 
@@ -84,10 +108,12 @@ struct sum {
 
 struct grad {
     struct lanes lanes;
+    struct strips strips;
     const void *x, *gout;
     void *sums;
     yk__view gw;
     int64_t n, x_stride[3], gout_stride[3], chunk;
+    int64_t rows; /* of gout, or pairs of them */
     int64_t image_shares, row_shares;
     int64_t share_size, block_size; /* in elements */
     yk__conv_axis y, xs;
@@ -102,6 +128,45 @@ static size_t aligned(size_t bytes)
 static int64_t lanes_of(yk_dtype dtype)
 {
     return YK__VECTOR_BYTES / (int64_t)yk_dtype_size(dtype);
+}
+
+/* To `rows` rows of outputs; `backward`: from the gradient of the output to that of the input. */
+static struct strips make_strips(const yk__conv2d *p, const struct lanes *l, const int64_t taps[2],
+                                 const int64_t source[2], int64_t rows, int64_t size, bool backward)
+{
+    struct strips s = {
+        .rows = rows, .backward = backward, .applies = l->cs == 1 && l->cd == 1 && l->groups * size >= FETCH_BYTES};
+    for (int d = 0; d < 2; d++) {
+        s.source[d] = source[d];
+        s.padding[d] = backward ? 2 - p->padding[d] : p->padding[d];
+        s.applies = s.applies && taps[d] == 3 && p->stride[d] == 1 && p->dilation[d] == 1 && s.padding[d] >= 0 &&
+                    s.padding[d] <= 2 && (source[d] > 1 || s.padding[d] == 2); /* else taps have no link */
+    }
+    return s;
+}
+
+/* The one whose first row is y. */
+static struct strip strip_at(const struct strips *of, int64_t y, const int64_t src_stride[3],
+                             const int64_t out_stride[3])
+{
+    int64_t first = of->padding[0] - y, last = of->source[0] + first;
+    return (struct strip){.first = first > 0 ? (int)first : 0,
+                          .last = last < 4 ? (int)last : 4,
+                          .outputs = of->rows - y < 2 ? 1 : 2,
+                          .padding = of->padding[1],
+                          .columns = of->source[1],
+                          .width = of->source[1] + 2 * of->padding[1] - 2,
+                          .row = src_stride[1],
+                          .column = src_stride[2],
+                          .out_row = out_stride[1],
+                          .out_column = out_stride[2],
+                          .backward = of->backward};
+}
+
+/* Where the span that begins at `at` ends: after `length`, or half as much more where it is the last. */
+static int64_t span_end(int64_t at, int64_t end, int64_t length)
+{
+    return end - at < length + length / 2 ? end : at + length;
 }
 
 #define TYPED(name)  TYPED_(name)
@@ -168,7 +233,9 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
     m->block_n = BLOCK_BYTES / (rows ? rows : 1);
     m->block_n = m->block_n < 1 ? 1 : m->block_n < m->n ? m->block_n : m->n;
     yk__cpu_parallel(device, m->lanes.blocks, 64, f32 ? pack_piece_f32 : pack_piece_f64, m);
-    yk__cpu_parallel(device, yk__ceil_div(m->n, m->block_n) * m->y.size, 1, f32 ? run_piece_f32 : run_piece_f64, m);
+    m->strips = make_strips(p, &m->lanes, m->taps, src->shape + 2, m->y.size, size, backward);
+    m->rows = m->strips.applies ? yk__ceil_div(m->y.size, 2) : m->y.size;
+    yk__cpu_parallel(device, yk__ceil_div(m->n, m->block_n) * m->rows, 1, f32 ? run_piece_f32 : run_piece_f64, m);
     yk__storage_release(handle);
     return YK_OK;
 }
@@ -224,7 +291,9 @@ yk_status yk__conv_lanes_backward_weight(int device, const yk__conv2d *p, const 
         int64_t wanted = yk__ceil_div(rows, SLIDE_BYTES), most = g.n < SHARES ? g.n : SHARES;
         g.image_shares = wanted < 1 ? 1 : wanted < most ? wanted : most;
     }
-    g.row_shares = SHARES / g.image_shares < oh ? SHARES / g.image_shares : oh;
+    g.strips = make_strips(p, &g.lanes, gw->shape + 2, x->shape + 2, oh, size, false);
+    g.rows = g.strips.applies ? yk__ceil_div(oh, 2) : oh;
+    g.row_shares = SHARES / g.image_shares < g.rows ? SHARES / g.image_shares : g.rows;
     int64_t shares = g.image_shares * g.row_shares;
     size_t axis_y = aligned(yk__conv_axis_bytes(oh, gw->shape[2]));
     size_t axis_x = aligned(yk__conv_axis_bytes(gout->shape[3], gw->shape[3]));

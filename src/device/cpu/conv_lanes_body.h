@@ -5,6 +5,7 @@
 #define WIDTH ((int64_t)(sizeof(V) / sizeof(T)))
 
 #include "device/cpu/conv_depthwise_body.h"
+#include "device/cpu/conv_strips_body.h"
 
 typedef I TYPED(lane_indices) __attribute__((vector_size(sizeof(V))));
 
@@ -305,8 +306,11 @@ static void TYPED(run_piece)(void *arg, int64_t begin, int64_t end, int thread)
     yk__gemm_step *steps = m->steps + (int64_t)thread * m->taps[0] * m->taps[1];
     TYPED(lane_indices) first = TYPED(first_indices)(&m->lanes);
     for (int64_t piece = begin; piece < end; piece++) {
-        int64_t n0 = piece / m->y.size * m->block_n, n1 = n0 + m->block_n < m->n ? n0 + m->block_n : m->n;
-        TYPED(run_row)(m, piece % m->y.size, n0, n1, steps, &first);
+        int64_t n0 = piece / m->rows * m->block_n, n1 = n0 + m->block_n < m->n ? n0 + m->block_n : m->n;
+        if (m->strips.applies)
+            TYPED(run_strip)(m, piece % m->rows * 2, n0, n1);
+        else
+            TYPED(run_row)(m, piece % m->rows, n0, n1, steps, &first);
     }
 }
 
@@ -445,8 +449,11 @@ static void TYPED(share_piece)(void *arg, int64_t begin, int64_t end, int thread
         int64_t of_images = share / g->row_shares, of_rows = share % g->row_shares;
         int64_t n0 = of_images * g->n / g->image_shares, n1 = (of_images + 1) * g->n / g->image_shares;
         memset(sums, 0, (size_t)g->share_size * sizeof(T));
-        for (int64_t y = of_rows * g->y.size / g->row_shares; y < (of_rows + 1) * g->y.size / g->row_shares; y++)
-            TYPED(sum_row)(g, y, n0, n1, list, sums, first);
+        for (int64_t y = of_rows * g->rows / g->row_shares; y < (of_rows + 1) * g->rows / g->row_shares; y++)
+            if (g->strips.applies)
+                TYPED(sum_strip)(g, 2 * y, n0, n1, sums);
+            else
+                TYPED(sum_row)(g, y, n0, n1, list, sums, first);
     }
 }
 

@@ -1,0 +1,167 @@
+/*
+ * conv_strips_body.h - depthwise convolutions of 3 x 3 taps and stride 1 for one dtype; included by conv_lanes_body.h.
+ *
+ * Two rows of outputs at a time, a strip, of one vector of channels after the other, from the first column to the last.
+ * Each element of the source is loaded once for the up to six outputs that it belongs to, whose sums, or in a gradient
+ * of the weight those of the nine taps, stay in registers with the weights. How far pixels lie apart does not matter
+ * then; where it is a multiple of 4 KiB all lines of a window fall on the same sets of the first-level cache.
+ */
+#define LOAD(from) (whole ? (V) * (const VU *)(from) : TYPED(yk__load_part)((from), lanes))
+#define TAPS(i, k) YK__UNROLL for (int i = 0; i < 3; i++) YK__UNROLL for (int k = 0; k < 3; k++)
+
+/* Outputs [x0, x1) of both rows, of one vector of channels, its first `lanes` where not `whole`; `inside`: all rows
+ * exist. `src` is the first column of row 0 of the four. */
+static inline __attribute__((always_inline)) void TYPED(strip_of)(const struct strip *s, const T *src, T *dst,
+                                                                  const T *weights, const T *bias, int64_t x0,
+                                                                  int64_t x1, int64_t lanes, const bool inside,
+                                                                  const bool whole)
+{
+    const int64_t row = s->row, column = s->column, out_row = s->out_row, out_column = s->out_column;
+    const int64_t columns = s->columns, end = x1 + 2 - s->padding;
+    int64_t begin = x0 - s->padding;
+    begin = begin < 0 ? 0 : begin;
+    const int first = s->first, last = s->last, outputs = s->outputs;
+    const V start = *(const V *)bias;
+    V w[3][3], sum[2][3];
+    TAPS(i, k) w[i][k] = *(const V *)(weights + (s->backward ? 8 - (i * 3 + k) : i * 3 + k) * WIDTH);
+    YK__UNROLL for (int i = 0; i < 3; i++) sum[0][i] = sum[1][i] = start;
+    int64_t x = begin + s->padding - 2; /* the output that is whole after this column */
+    T *to = dst + x * out_column;
+    src += begin * column;
+    for (int64_t c = begin; c < end;)
+        YK__UNROLL for (int j = 0; j < 3; j++)
+        {
+            if (j && c == end)
+                break;
+            if (c < columns)
+                YK__UNROLL for (int r = 0; r < 4; r++)
+                {
+                    if (!inside && (r < first || r >= last))
+                        continue;
+                    V v = LOAD(src + r * row);
+                    YK__KEEP(v);
+                    YK__UNROLL for (int o = 0; o < 2; o++) if (r - o >= 0 && r - o < 3)
+                        YK__UNROLL for (int k = 0; k < 3; k++) sum[o][(j - k + 3) % 3] += v * w[r - o][k];
+                }
+            const int whole_sum = (j + 1) % 3;
+            if (x >= x0) {
+                if (whole)
+                    *(VU *)to = sum[0][whole_sum];
+                else
+                    TYPED(yk__store_part)(to, sum[0][whole_sum], lanes);
+                if (inside || outputs == 2) {
+                    if (whole)
+                        *(VU *)(to + out_row) = sum[1][whole_sum];
+                    else
+                        TYPED(yk__store_part)(to + out_row, sum[1][whole_sum], lanes);
+                }
+            }
+            sum[0][whole_sum] = sum[1][whole_sum] = start;
+            c++, x++, src += column, to += out_column;
+        }
+}
+
+/* Adds to the nine sums of one vector of channels what columns [begin, end) of the source give. */
+static inline __attribute__((always_inline)) void TYPED(strip_sums_of)(const struct strip *s, const T *from,
+                                                                       const T *gout, T *to, int64_t begin, int64_t end,
+                                                                       int64_t lanes, const bool inside,
+                                                                       const bool whole)
+{
+    const int64_t row = s->row, column = s->column, out_row = s->out_row, out_column = s->out_column, width = s->width;
+    const int first = s->first, last = s->last, outputs = s->outputs;
+    V sum[3][3], grad[2][3] = {{{0}}};
+    TAPS(i, k) sum[i][k] = (V){0};
+    int64_t x = begin + s->padding; /* the output whose first tap meets this column */
+    const T *a = from + begin * column, *g = gout + x * out_column;
+    YK__UNROLL for (int k = 1; k < 3; k++)
+    {
+        bool exists = x - k >= 0 && x - k < width;
+        if (!exists)
+            continue;
+        grad[0][3 - k] = LOAD(g - k * out_column);
+        if (outputs == 2)
+            grad[1][3 - k] = LOAD(g - k * out_column + out_row);
+    }
+    for (int64_t c = begin; c < end;)
+        YK__UNROLL for (int j = 0; j < 3; j++)
+        {
+            if (j && c == end)
+                break;
+            if (x < width) {
+                grad[0][j] = LOAD(g);
+                if (inside || outputs == 2)
+                    grad[1][j] = LOAD(g + out_row);
+            }
+            bool all = x >= 2 && x < width;
+            YK__UNROLL for (int r = 0; r < 4; r++)
+            {
+                if (!inside && (r < first || r >= last))
+                    continue;
+                V v = LOAD(a + r * row);
+                YK__KEEP(v);
+                YK__UNROLL for (int o = 0; o < 2; o++)
+                {
+                    if (r - o < 0 || r - o > 2 || (o == 1 && !inside && outputs == 1))
+                        continue;
+                    if (all) {
+                        YK__UNROLL for (int k = 0; k < 3; k++) sum[r - o][k] += v * grad[o][(j - k + 3) % 3];
+                        continue;
+                    }
+                    YK__UNROLL for (int k = 0; k < 3; k++) if (x - k >= 0 && x - k < width) sum[r - o][k] +=
+                        v * grad[o][(j - k + 3) % 3];
+                }
+            }
+            c++, x++, a += column, g += out_column;
+        }
+    TAPS(i, k) * (V *)(to + (i * 3 + k) * WIDTH) += sum[i][k];
+}
+
+/* The strip whose first row is y, images [n0, n1). */
+static void TYPED(run_strip)(const struct map *m, int64_t y, int64_t n0, int64_t n1)
+{
+    const struct strip s = strip_at(&m->strips, y, m->src_stride, m->dst_stride);
+    const bool inside = s.first == 0 && s.last == 4 && s.outputs == 2;
+    const int64_t rest = m->lanes.groups % WIDTH, whole = m->lanes.groups - rest;
+    const T *bias = (const T *)m->packed + m->lanes.blocks * 9 * WIDTH;
+    for (int64_t x0 = 0, x1; x0 < s.width; x0 = x1) {
+        x1 = span_end(x0, s.width, STRIP_OUTPUTS);
+        for (int64_t n = n0; n < n1; n++) {
+            const T *src = (const T *)m->src + n * m->src_stride[0] + (y - m->strips.padding[0]) * s.row;
+            const T *w = m->packed;
+            T *dst = (T *)m->dst + n * m->dst_stride[0] + y * s.out_row;
+            for (int64_t c = 0; c < whole; c += WIDTH) {
+                if (inside)
+                    TYPED(strip_of)(&s, src + c, dst + c, w + c * 9, bias + c, x0, x1, WIDTH, true, true);
+                else
+                    TYPED(strip_of)(&s, src + c, dst + c, w + c * 9, bias + c, x0, x1, WIDTH, false, true);
+            }
+            if (rest)
+                TYPED(strip_of)
+            (&s, src + whole, dst + whole, w + whole * 9, bias + whole, x0, x1, rest, false, false);
+        }
+    }
+}
+
+/* As run_strip, for the gradient of the weight. */
+static void TYPED(sum_strip)(const struct grad *g, int64_t y, int64_t n0, int64_t n1, T *sums)
+{
+    const struct strip s = strip_at(&g->strips, y, g->x_stride, g->gout_stride);
+    const bool inside = s.first == 0 && s.last == 4 && s.outputs == 2;
+    const int64_t rest = g->lanes.groups % WIDTH, whole = g->lanes.groups - rest;
+    for (int64_t n = n0; n < n1; n++) {
+        const T *x = (const T *)g->x + n * g->x_stride[0] + (y - g->strips.padding[0]) * s.row;
+        const T *gout = (const T *)g->gout + n * g->gout_stride[0] + y * s.out_row;
+        for (int64_t c = 0; c < whole + rest; c += WIDTH)
+            for (int64_t begin = 0, end; begin < s.columns; begin = end) {
+                end = span_end(begin, s.columns, STRIP_COLUMNS);
+                if (c == whole)
+                    TYPED(strip_sums_of)(&s, x + c, gout + c, sums + c * 9, begin, end, rest, false, false);
+                else if (inside)
+                    TYPED(strip_sums_of)(&s, x + c, gout + c, sums + c * 9, begin, end, WIDTH, true, true);
+                else
+                    TYPED(strip_sums_of)(&s, x + c, gout + c, sums + c * 9, begin, end, WIDTH, false, true);
+            }
+    }
+}
+#undef TAPS
+#undef LOAD
