@@ -120,6 +120,9 @@ void yk__comm_stop(yk__group *g);
 void yk__work_fail(yk_work *work, yk_status status);
 /* With the lock held: it is done, well or not. */
 void yk__work_finish(yk__group *g, yk_work *work);
+/* Without the lock, while the thread has the error: the operation counts as failed, and the group's last ones are
+ * written to the dump. */
+void yk__work_dump_failure(yk__group *g, yk_work *work);
 
 /* ---- queued.c ---- */
 /* With the lock held: the watcher is there. */

@@ -63,7 +63,7 @@ static void *watch(void *arg)
         bool done = false;
         yk_status status = g->backend->queued_done(g->state, work->queued, &done);
         if (status)
-            yk__trace_dump_failure(g);
+            yk__work_dump_failure(g, work);
         if (done)
             yk__work_fail(work, status);
         else

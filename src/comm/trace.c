@@ -50,6 +50,8 @@ void yk__trace_state_set(yk__group *g, uint64_t entry, yk__trace_state state)
     if (g->traced - entry > YK__TRACE)
         return; /* overwritten since */
     yk__trace_entry *e = &g->trace[entry % YK__TRACE];
+    if (e->state == YK__TRACE_FAILED)
+        return; /* at the end of an operation whose failure has been dumped */
     e->state = state;
     double now = yk__now() - g->born;
     if (state == YK__TRACE_RUNNING)

@@ -193,6 +193,14 @@ void yk__work_fail(yk_work *work, yk_status status)
         work->error.code = status;
 }
 
+void yk__work_dump_failure(yk__group *g, yk_work *work)
+{
+    pthread_mutex_lock(&g->lock);
+    yk__trace_state_set(g, work->traced, YK__TRACE_FAILED);
+    pthread_mutex_unlock(&g->lock);
+    yk__trace_dump_failure(g);
+}
+
 void yk__work_finish(yk__group *g, yk_work *work)
 {
     work->done = true;
@@ -208,7 +216,7 @@ static void run_work(yk__group *g, yk_work *work)
 {
     yk_status status = work->call.op.on_device ? queue_on_device(g, work) : carry_out(g, &work->call);
     if (status)
-        yk__trace_dump_failure(g);
+        yk__work_dump_failure(g, work);
     yk__work_fail(work, status);
     pthread_mutex_lock(&g->lock);
     g->running = false; /* and from here on the group may be gone: yk__comm_drain waits for this */

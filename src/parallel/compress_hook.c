@@ -8,8 +8,10 @@
 static yk_work *start(yk_ddp_bucket *bucket, yk_dtype dtype)
 {
     yk_tensor *g = bucket->gradients;
-    if (!bucket->scratch)
-        bucket->scratch = yk_comm_alloc(g->ndim, g->shape, &(yk_tensor_options){dtype, yk__device_of(g), false});
+    yk_tensor_options o = {.dtype = dtype, .device = yk__device_of(g)};
+    if (!bucket->scratch) /* a GPU's memory is not shared between processes */
+        bucket->scratch =
+            o.device.type == YK_CPU ? yk_comm_alloc(g->ndim, g->shape, &o) : yk_empty(g->ndim, g->shape, &o);
     if (!bucket->scratch || yk__raw_copy(bucket->scratch, g))
         return NULL;
     return yk_all_reduce_async(bucket->scratch, YK_OP_MEAN, bucket->group);

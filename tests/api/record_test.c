@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "tests/api/handles.h"
+#include "tests/support/test_device.h"
 
 static void begin(void)
 {
@@ -191,7 +192,8 @@ static void training_goes_on(void **state)
         yk_loader_start(loader, 0);
         for (int i = 0; i < 2; i++) {
             assert_true(yk_loader_next(loader, &batch));
-            yk_tensor *loss = yk_cross_entropy(yk_forward(model, batch.input), batch.target, NULL);
+            yk_tensor *loss =
+                yk_cross_entropy(yk_forward(model, to_test_device(batch.input)), to_test_device(batch.target), NULL);
             yk_optimizer_zero_grad(sgd);
             assert_int_equal(yk_backward(loss), YK_OK);
             assert_int_equal(yk_optimizer_step(sgd), YK_OK);

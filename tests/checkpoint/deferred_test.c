@@ -4,6 +4,7 @@
  * asynchronous save copies to.
  */
 #include "tests/data/files.h"
+#include "tests/support/test_device.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -61,7 +62,7 @@ static void expect_same_bits(const yk_tensor *a, const yk_tensor *b, const char 
 {
     assert_int_equal(a->dtype, b->dtype);
     yk_tensor *x = yk_contiguous((yk_tensor *)a), *y = yk_contiguous((yk_tensor *)b);
-    if (memcmp(x->data, y->data, (size_t)x->numel * yk_dtype_size((yk_dtype)x->dtype)))
+    if (memcmp(host_data(x), host_data(y), (size_t)x->numel * yk_dtype_size((yk_dtype)x->dtype)))
         fail_msg("%s differs", name);
 }
 
@@ -261,7 +262,7 @@ static void new_state_is_read_once(void **state)
 static size_t allocated(void)
 {
     yk_memory_info info;
-    expect_ok(yk_device_memory((yk_device){0}, &info));
+    expect_ok(yk_device_memory(test_device(0), &info));
     return info.allocated;
 }
 

@@ -3,6 +3,7 @@
  * checkpoint refuses, and damage in every byte that matters.
  */
 #include "tests/checkpoint/folders.h"
+#include "tests/support/test_device.h"
 
 #include <yoke/checkpoint.h>
 
@@ -55,7 +56,8 @@ static void run_until(run *r, int64_t step)
             continue;
         }
         yk_scope scope = yk_scope_begin();
-        yk_tensor *loss = yk_cross_entropy(yk_forward(r->model, batch.input), batch.target, NULL);
+        yk_tensor *loss =
+            yk_cross_entropy(yk_forward(r->model, to_test_device(batch.input)), to_test_device(batch.target), NULL);
         r->loss = yk_item(loss);
         yk_optimizer_zero_grad(r->optimizer);
         expect_ok(yk_backward(loss));

@@ -39,8 +39,8 @@ enum rank_layout {
 };
 static enum rank_layout test_layout = ONE_HOST;
 static const char *test_hosts;
-/* Each rank's current GPU is that of its number: also where GPUs are what tests run on, since ranks that are threads
- * would share one's queue. */
+/* Each rank's current GPU is that of its number. So it is also where GPUs are what tests run on and ranks are threads,
+ * which would wait for each other on one's queue. */
 static bool test_gpus;
 
 static inline const char *host_of_rank(int rank)
@@ -146,7 +146,8 @@ static inline void run_rank(rank_plan *p)
         if (!c->group)
             snprintf(c->failure, FAILURE, "rank %d did not join: %s", c->rank, yk_last_error()->message);
     }
-    if ((test_gpus || test_device_type == YK_CUDA) && yk_set_device((yk_device){YK_CUDA, (int16_t)c->rank}))
+    if ((test_gpus || (test_device_type == YK_CUDA && !c->process)) &&
+        yk_set_device((yk_device){YK_CUDA, (int16_t)c->rank}))
         snprintf(c->failure, FAILURE, "rank %d has no GPU: %s", c->rank, yk_last_error()->message);
     else if (c->group || !p->join)
         p->fn(c);
@@ -164,6 +165,27 @@ static inline void *rank_thread(void *arg)
 
 enum rank_kind { THREADS, PROCESSES };
 
+/* CUDA does not survive a fork: where GPUs are what tests run on, ranks that are threads are those of a process of
+ * their own, so that this one can go on making processes; unless it has used CUDA itself. False in the process that
+ * waited. */
+static inline bool in_own_process(enum rank_kind kind, char *failure, bool *own)
+{
+    enum { USED_BEFORE = 77 };
+    int status = 0;
+    pid_t child = kind == THREADS && test_device_type == YK_CUDA ? fork() : 0;
+    *own = kind == THREADS && test_device_type == YK_CUDA && child == 0;
+    if (*own && yk_device_synchronize(test_device(0)))
+        _exit(USED_BEFORE);
+    if (child <= 0)
+        return true;
+    if (waitpid(child, &status, 0) != child || status)
+        snprintf(failure, FAILURE, "the process of the threads ended with wait status %d", status);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != USED_BEFORE)
+        return false;
+    failure[0] = 0;
+    return true;
+}
+
 /* Runs fn on `size` ranks; fails the test with the first rank's message. A process that is killed by a signal of the
  * test's own is no failure; one that ends otherwise is. */
 static inline void run_ranks(enum rank_kind kind, int size, rank_fn fn, const void *arg, double timeout, bool join)
@@ -179,7 +201,8 @@ static inline void run_ranks(enum rank_kind kind, int size, rank_fn fn, const vo
     pthread_t threads[MOST_TEST_RANKS];
     pid_t *pids = (pid_t *)(void *)(memory + MOST_TEST_RANKS * FAILURE);
     yk_store *store = kind == THREADS ? yk_hash_store() : NULL;
-    for (int r = 0; r < size; r++) {
+    bool own, here = in_own_process(kind, memory, &own);
+    for (int r = 0; here && r < size; r++) {
         plans[r] = (rank_plan){.fn = fn,
                                .join = join,
                                .context = {.rank = r,
@@ -208,7 +231,7 @@ static inline void run_ranks(enum rank_kind kind, int size, rank_fn fn, const vo
         }
         pids[r] = pid;
     }
-    for (int r = 0; r < size; r++) {
+    for (int r = 0; here && r < size; r++) {
         int status = 0;
         if (kind == THREADS)
             assert_int_equal(pthread_join(threads[r], NULL), 0);
@@ -218,6 +241,8 @@ static inline void run_ranks(enum rank_kind kind, int size, rank_fn fn, const vo
         if (status && !ours && !memory[r * FAILURE])
             snprintf(memory + r * FAILURE, FAILURE, "rank %d ended with wait status %d", r, status);
     }
+    if (own)
+        _exit(0);
     yk_scope_end(scope);
     unlink(path);
     char lock[80];

@@ -135,20 +135,20 @@ static yk_status pad(void *user, const yk_sample *samples, int64_t count, yk_ten
     int64_t longest = 0;
     for (int64_t i = 0; i < count; i++)
         longest = samples[i].shape[0] > longest ? samples[i].shape[0] : longest;
-    tensors[0] = yk_zeros(YK_SHAPE(count, longest), NULL);
-    tensors[1] = yk_zeros(YK_SHAPE(count, longest), &(yk_tensor_options){.dtype = YK_BOOL});
-    tensors[2] = c->leave_null ? NULL : yk_zeros(YK_SHAPE(count), &(yk_tensor_options){.dtype = YK_I64});
     *n_tensors = c->too_many ? 99 : 3;
-    float *x = yk_tensor_data(tensors[0]);
-    bool *mask = yk_tensor_data(tensors[1]);
-    int64_t *labels = tensors[2] ? yk_tensor_data(tensors[2]) : NULL;
+    float x[100] = {0};
+    bool mask[100] = {0};
+    int64_t labels[100];
     for (int64_t i = 0; i < count; i++) {
         memcpy(x + i * longest, samples[i].data, sizeof(float) * (size_t)samples[i].shape[0]);
         for (int64_t k = 0; k < samples[i].shape[0]; k++)
             mask[i * longest + k] = true;
-        if (labels)
-            labels[i] = *(const int64_t *)samples[i].more[0].data;
+        labels[i] = *(const int64_t *)samples[i].more[0].data;
     }
+    const yk_tensor_options whole = {.dtype = YK_I64};
+    tensors[0] = yk_from_data(x, YK_SHAPE(count, longest), NULL);
+    tensors[1] = yk_from_data(mask, YK_SHAPE(count, longest), &(yk_tensor_options){.dtype = YK_BOOL});
+    tensors[2] = c->leave_null ? NULL : yk_from_data(labels, YK_SHAPE(count), &whole);
     return c->fail ? YK_ERR_CALLBACK : YK_OK;
 }
 

@@ -32,7 +32,7 @@ static double digest(yk_tensor *x)
     if (!x)
         return NAN;
     yk_tensor *flat = yk_cast(yk_reshape(yk_detach(x), 1, (int64_t[]){-1}), YK_F64);
-    yk_tensor *weights = yk_cos(yk_arange(1, (double)yk_numel(x) + 1, 1, &f64));
+    yk_tensor *weights = yk_to(yk_cos(yk_arange(1, (double)yk_numel(x) + 1, 1, &f64)), yk_tensor_device(x));
     return yk_item(yk_sum(yk_mul(flat, weights))) + (double)yk_numel(x);
 }
 

@@ -127,7 +127,8 @@ static void test_failing_before_the_walk(void **state)
 {
     (void)state;
     for (int way = 0; way < WAYS; way++)
-        run_ranks(PROCESSES, 3, failing_before_the_walk, &way, patience(60), true);
+        if (way != IN_LOSS || test_device_type == YK_CPU) /* a GPU finds a wrong label after the walk has begun */
+            run_ranks(PROCESSES, 3, failing_before_the_walk, &way, patience(60), true);
 }
 
 static void killed(rank_context *c)

@@ -8,6 +8,8 @@
 #include <libgen.h>
 #include <stdio.h>
 
+#include <yoke/ops.h>
+
 #include "tensor/host_tensor.h"
 #include "tests/emulator/use_emulator.h"
 #include "tests/support/expect.h"
@@ -71,6 +73,11 @@ const void *host_data(yk_tensor *x)
 yk_tensor *finished(yk_tensor *x)
 {
     return x && !yk_device_synchronize(yk__device_of(x)) ? x : NULL;
+}
+
+yk_tensor *to_test_device(yk_tensor *x)
+{
+    return yk_to(x, yk_current_device(test_device_type));
 }
 
 const void *data_ptr(const yk_tensor *x)

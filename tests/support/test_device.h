@@ -41,6 +41,8 @@ const void *host_data(yk_tensor *x);
 /* x once its device has done what was queued; NULL where that failed: a GPU finds an index that is out of range late.
  */
 yk_tensor *finished(yk_tensor *x);
+/* x where options without a device put tensors now: what a loader gives, say, which is in the host's memory. */
+yk_tensor *to_test_device(yk_tensor *x);
 /* Where the elements of x lie, to be compared: Tensor.data_ptr. */
 const void *data_ptr(const yk_tensor *x);
 /* Writes `size` bytes over those that lie `offset` bytes behind the first element, on any device; x is dense. Not
