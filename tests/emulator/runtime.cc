@@ -550,6 +550,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     locked hold(lock);
+    if (!has_chosen("cudaEventQuery"))
+        return cudaErrorInvalidDevice;
     if (event->capture)
         return refuse("cudaEventQuery", "the event was recorded in a capture", cudaErrorCapturedEvent);
     if (lost)
