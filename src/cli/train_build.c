@@ -224,9 +224,9 @@ static yk_status check_alike(train_job *r)
     const struct {
         const char *name;
         bool given;
-    } flags[] = {{"sync-bn", s->sync_bn},       {"no-shuffle", s->no_shuffle},    {"no-eval", s->no_eval},
-                 {"allow-nan", s->allow_nan},   {"checkpoint", s->checkpoint},    {"resume", s->resume},
-                 {"async-save", s->async_save}, {"sharded-save", s->sharded_save}};
+    } flags[] = {{"sync-bn", s->sync_bn},       {"no-shuffle", s->no_shuffle},     {"no-eval", s->no_eval},
+                 {"allow-nan", s->allow_nan},   {"checkpoint", s->checkpoint},     {"resume", s->resume},
+                 {"async-save", s->async_save}, {"sharded-save", s->sharded_save}, {"no-graph", s->no_graph}};
     for (const yk_metadata *m = r->settings; m->key; m++)
         add_line(lines, strcmp(m->key, "augmentation") == 0 ? "%s %s\n" : "--%s %s\n", m->key, m->value);
     add_line(lines, "--gamma %s\n", yk__number_format(s->gamma, number));

@@ -25,7 +25,7 @@
 
 /* LEAST: losses that are kept on the device, at least. MOST_PARTS: batches of a step that is recorded, all of which are
  * on the device at once. PATIENCE: steps in which a recording should have begun. */
-enum { LEAST = 512, MOST_PARTS = 16, PATIENCE = 6 };
+enum { LEAST = 512, MOST_PARTS = 16, PATIENCE = 10 };
 
 /* A step that is queued, and its losses not yet read. */
 typedef struct queued_step {
@@ -188,12 +188,25 @@ static void say_whether(train_job *r)
     }
 }
 
+/* What the ranks have to do alike: rank 0's clock is that of all, and a rank that replays a step meets no other that
+ * runs it as it is. */
+static yk_status agree(train_job *r, bool *alike)
+{
+    double sums[] = {r->ranks.rank == 0 && saver_late(&r->saver), !*alike};
+    yk_status status = ranks_sum(&r->ranks, sums, 2);
+    r->saver.late = sums[0] > 0;
+    *alike = sums[1] == 0;
+    return status;
+}
+
 /* By the recording, or as it is. */
 static yk_status recorded_step(train_job *r, yk_batch *batch, int64_t *samples)
 {
     train_queue *q = r->queue;
     bool alike;
     yk_status status = take_batches(r, batch, samples, &alike);
+    if (!status)
+        status = agree(r, &alike);
     if (!status && alike) {
         status = yk_graph_run(q->graph);
         say_whether(r);
@@ -218,7 +231,10 @@ static yk_status plain_step(train_job *r, yk_batch *batch, int64_t *samples)
         status = queue_part(r, part, yk_to(batch->input, r->device), yk_to(batch->target, r->device));
         yk_scope_end(scope);
     }
-    return status ? status : queue_update(r);
+    bool alike = true;
+    if (!status)
+        status = queue_update(r);
+    return status ? status : agree(r, &alike);
 }
 
 yk_status train_queue_step(train_job *r, yk_batch *batch, int64_t *samples)
@@ -227,12 +243,8 @@ yk_status train_queue_step(train_job *r, yk_batch *batch, int64_t *samples)
     int64_t left = yk_loader_left(r->train), more = r->set->accumulate - 1;
     q->parts = 1 + (left < more ? left : more);
     yk_status status = (q->graph && !q->plain ? recorded_step : plain_step)(r, batch, samples);
-    double sums[] = {r->ranks.rank == 0 && saver_late(&r->saver)}; /* rank 0's clock is that of all */
-    if (!status)
-        status = ranks_sum(&r->ranks, sums, 1);
     if (status)
         return status;
-    r->saver.late = sums[0] > 0;
     q->steps[q->n_steps++] =
         (queued_step){.samples = *samples, .parts = q->parts, .lr = yk_optimizer_lr(r->optimizer, 0)};
     q->n_losses += q->parts;

@@ -95,11 +95,27 @@ ok "the log says null" grep -q '"loss":null' log
 # Not recorded, and why is said once.
 exits 0 "many batches a step" "${bad[@]}" --batch-size 1 --accumulate 17 --steps 2
 says err "notice: steps are not recorded --accumulate 17 16 batches"
-exits 0 "two processes on the CPU's ways" run --no-prefix -n 2 -- "$YOKE" "${bad[@]}" --device cuda:0 --steps 8 --log a.log
+exits 0 "two processes on the CPU's ways" run --no-prefix -n 2 -- "$YOKE" "${bad[@]}" --device cuda:0 --steps 18 --log a.log
 ok "why it is not recorded is said once" [ "$(grep -c 'notice: steps are not recorded, and run as they are: cuda:0' err)" = 1 ]
-exits 0 "two processes on CPUs" run --no-prefix -n 2 -- "$YOKE" "${bad[@]}" --device cpu --steps 8 --log b.log
+exits 0 "two processes on CPUs" run --no-prefix -n 2 -- "$YOKE" "${bad[@]}" --device cpu --steps 18 --log b.log
 ok "the losses are those of the CPU" awk -F'[:,}]' '
     FNR == NR { loss[FNR] = $9 } FNR != NR { d = $9 - loss[FNR]; bad += d * d > 1e-8; seen++ }
-    END { exit bad || seen != 8 }' a.log b.log
+    END { exit bad || seen != 18 }' a.log b.log
+if [ -e "$build/emulator/yoke-nccl.so" ]; then
+    # Several ranks with NCCL: the reduction is in the recording.
+    export YOKE_EMULATOR_GPUS=2 YOKE_COMM_BACKEND=nccl
+    ranks=(run --no-prefix -n 2 -- "$YOKE" "${bad[@]}" --device cuda --steps 12)
+    YOKE_LOG=info exits 0 "two processes with NCCL" "${ranks[@]}" --log a.log --save a.safetensors
+    ok "they record a step" said err "is recorded, and replayed" 2
+    exits 0 "two processes with NCCL, --no-graph" "${ranks[@]}" --log b.log --save b.safetensors --no-graph
+    ok "the same losses" [ "$(losses a.log)" = "$(losses b.log)" ]
+    ok "the same weights" cmp -s a.safetensors b.safetensors
+else
+    skip "two processes with NCCL" "this build has no nccl backend"
+fi
+# shellcheck disable=SC2016
+exits 1 "one process with --no-graph, one without" run -n 2 -- \
+    bash -c '"$0" train --data mnist:data --steps 2 $([ $RANK = 1 ] && echo --no-graph)' "$YOKE"
+says err "rank 1 --no-graph rank 0"
 exits 0 "--no-graph on a CPU" train --device cpu --data mnist:data --steps 1 --no-eval --no-graph
 finish
