@@ -40,6 +40,9 @@ else
     }
     devices
     ok "one GPU" grep -qx '1 cuda devices' out
+    mkdir -p driver/gpus
+    YOKE_NVIDIA_DRIVER=$work/driver devices
+    ok "one that the driver's files do not show" grep -qx '1 cuda devices' out
     YOKE_EMULATOR_GPUS=2 YOKE_CUDA_DEVICES_PER_GPU=3 devices
     ok "logical devices" grep -qx '6 cuda devices' out
     YOKE_EMULATOR_GPUS=0 devices

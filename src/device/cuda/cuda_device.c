@@ -71,7 +71,7 @@ static void count_devices(void)
         return;
     }
     gpus = driver / 1000 >= runtime / 1000 ? cuda_yoke->gpus_count() : -1;
-    if (gpus < 0) {
+    if (gpus <= 0) { /* "none", too: a container may show CUDA what it does not show in files */
         atomic_store(&cuda.process, getpid());
         code = cudaGetDeviceCount(&gpus);
     }
