@@ -257,7 +257,7 @@ endif
 endif
 
 .SECONDARY:
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(NCCL_OBJECTS) $(EMULATOR_OBJECTS) $(EMULATOR_NCCL_OBJECTS)) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/gpu/*.c)) \
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(NCCL_OBJECTS) $(EMULATOR_OBJECTS) $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/tests/emulator/emulator_faults.cc.o) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/gpu/*.c)) \
          $(EXAMPLES:%=%.d)
 
 # ---- what is done with it --------------------------------------------------------------------------------------------

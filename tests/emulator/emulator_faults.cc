@@ -17,6 +17,7 @@
 #endif
 
 #include "device/cuda/kernel.h"
+#include "tests/emulator/dnn_faults.h"
 #include "tests/emulator/libraries.h"
 
 enum { N = 64 };
@@ -497,6 +498,13 @@ static bool nccl_not_looked_at()
 }
 #endif
 
+#ifdef HAS_DNN
+template <dnn_faults::mistake M> static bool dnn_with()
+{
+    return dnn_faults::convolution(M, stream, x, y);
+}
+#endif
+
 /* `well`: with every seed; else with at least one of SEEDS seeds it was not, and `says` was said then. */
 static const struct {
     const char *name;
@@ -551,6 +559,20 @@ static const struct {
     {"NCCL: the end of no group", nccl_no_group, false, "ncclGroupEnd: no group is open"},
     {"NCCL: a group that is not closed", nccl_open_group, false, "ncclCommFinalize: a group is open"},
     {"NCCL: a call in progress", nccl_not_looked_at, false, ""},
+#endif
+#ifdef HAS_DNN
+    {"cuDNN: a convolution", dnn_with<dnn_faults::NONE>, true, ""},
+    {"cuDNN: a change after finalising", dnn_with<dnn_faults::CHANGED_LATE>, false, "the descriptor is finalised"},
+    {"cuDNN: a value that is not finalised", dnn_with<dnn_faults::VALUE_NOT_FINALIZED>, false, "or not finalised"},
+    {"cuDNN: a value that was destroyed", dnn_with<dnn_faults::VALUE_DESTROYED>, false, "is not there"},
+    {"cuDNN: a tensor without alignment", dnn_with<dnn_faults::NO_ALIGNMENT>, false, "must be there is not"},
+    {"cuDNN: another descriptor's attribute", dnn_with<dnn_faults::OTHER_ATTRIBUTE>, false, "no such attribute"},
+    {"cuDNN: sums in halves", dnn_with<dnn_faults::HALF_SUMS>, false, "no such type of computing"},
+    {"cuDNN: an output of another shape", dnn_with<dnn_faults::OTHER_SHAPE>, false, "the output has another shape"},
+    {"cuDNN: a misaligned pointer", dnn_with<dnn_faults::MISALIGNED>, false, "less aligned than its tensor says"},
+    {"cuDNN: a pointer less", dnn_with<dnn_faults::A_POINTER_LESS>, false, "another number of tensors with memory"},
+    {"cuDNN: no workspace", dnn_with<dnn_faults::NO_WORKSPACE>, false, "the workspace is not there"},
+    {"cuDNN: a descriptor that is left over", dnn_with<dnn_faults::LEFT_OVER>, false, "was never destroyed"},
 #endif
 };
 enum { SEEDS = 8 };

@@ -309,6 +309,8 @@ static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackend
 #if CUDNN_VERSION >= 90800
     if (properties)
         set_descriptor(&b, h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, properties, what);
+#else
+    (void)properties;
 #endif
     finalized(&b, h, what);
     if (!b.code)
