@@ -208,8 +208,8 @@ extern const yk__comm_backend yk__comm_native;
  * ranks agree on the operation, as they do at the beginning of each. */
 yk_status yk__native_agree(void *state, const yk__comm_op *op);
 /* While it moves them, for `waited` seconds so far: fails where the group is broken; *ended is a rank of this host
- * whose process has ended, or -1. */
-yk_status yk__native_watch(void *state, double waited, int *ended);
+ * whose process has ended, *stopped one whose process is stopped, or -1. */
+yk_status yk__native_watch(void *state, double waited, int *ended, int *stopped);
 /* "rank 1 (host a, pid 12)" */
 const char *yk__native_describe_rank(const void *state, int rank, char *buffer, size_t size);
 /* Says in the store that the group of this name is over, for native ranks that come to it later. */

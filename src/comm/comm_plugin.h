@@ -21,7 +21,7 @@ typedef struct yk__comm_services {
     /* For a backend with a group of native beside its own: `state` is that group's. */
     const yk__comm_backend *native;
     yk_status (*native_agree)(void *state, const yk__comm_op *op);
-    yk_status (*native_watch)(void *state, double waited, int *ended);
+    yk_status (*native_watch)(void *state, double waited, int *ended, int *stopped);
     const char *(*native_rank_name)(const void *state, int rank, char *buffer, size_t size);
     /* For one that works in the memory of GPUs. */
     void *(*workspace_get)(yk_device device, size_t bytes, yk__storage **handle);

@@ -56,6 +56,24 @@ ok "they are those of the CPU" awk -F'[:,}]' '
 both "fp16" --model mlp --batch-size 4 --epochs 2 --precision fp16 --warmup 4
 both "two batches a step" --model lenet --batch-size 4 --epochs 3 --accumulate 2
 
+# Two processes with a GPU each, and NCCL: the reduction is recorded, too.
+if [ -e "$build/emulator/yoke-nccl.so" ]; then
+    export YOKE_EMULATOR_GPUS=2
+    pair=(-n 2 -- "$YOKE" train --device cuda --data mnist:data --model mlp --batch-size 2 --epochs 2 --no-eval)
+    YOKE_COMM_BACKEND=nccl YOKE_LOG=info exits 0 "two ranks" run "${pair[@]}" --log a.log --save a.safetensors
+    ok "both ranks record" [ "$(grep -c 'info: step [0-9]* is recorded, and replayed' err)" = 2 ]
+    YOKE_COMM_BACKEND=nccl exits 0 "two ranks, --no-graph" run "${pair[@]}" --no-graph --log b.log --save b.safetensors
+    ok "two ranks: the same losses" [ "$(losses a.log)" = "$(losses b.log)" ]
+    ok "two ranks: the same weights" cmp -s a.safetensors b.safetensors
+    YOKE_COMM_BACKEND=native exits 0 "two ranks by native" run "${pair[@]}" --log b.log --save b.safetensors
+    ok "native: why nothing is recorded" grep -q "a collective of the backend 'native' goes through the host" err
+    ok "native: the same losses" [ "$(losses a.log)" = "$(losses b.log)" ]
+    ok "native: the same weights" cmp -s a.safetensors b.safetensors
+    unset YOKE_EMULATOR_GPUS
+else
+    skip "two ranks" "this build has no nccl backend"
+fi
+
 # A run that goes on in the middle of an epoch has the bits of one that was not interrupted.
 whole=(train --device cuda --data mnist:data --model mlp --batch-size 4 --no-eval --precision fp16)
 exits 0 "the first half" "${whole[@]}" --steps 7 --checkpoint ck

@@ -487,8 +487,8 @@ static void *give_up_soon(void *group)
 }
 
 /* Rank 1's GPU is busy: it has come to the operation, but NCCL cannot begin there. It is killed (arg 0), or the time of
- * the group is over (1), or rank 0 gives up (2). */
-static void in_the_middle(rank_context *c)
+ * the group is over (1, and 3: rank 1 is stopped), or rank 0 gives up (2). */
+static void cut_in_the_middle(rank_context *c)
 {
     static const double busy = 20;
     int how = *(const int *)c->arg;
@@ -507,11 +507,14 @@ static void in_the_middle(rank_context *c)
     CHECK_OK(yk_work_wait(work)); /* all have come to it: kernels are behind it from here on */
     if (how == 0 && c->rank == 1)
         kill(getpid(), SIGKILL);
-    yk_status expected = how == 1 ? YK_ERR_STALLED : YK_ERR_CONNECTION;
+    if (how == 3 && c->rank == 1)
+        raise(SIGSTOP);
+    yk_status expected = how == 1 || how == 3 ? YK_ERR_STALLED : YK_ERR_CONNECTION;
     const char *say = how == 0   ? "rank 1 (host "
                       : how == 1 ? "for NCCL to move the bytes, though all ranks have come"
+                      : how == 3 ? ") is stopped"
                                  : "group 'world' was given up by rank 0";
-    const char *what = how < 2 ? "all_reduce #3 (float32, 5003 elements, sum)" : "";
+    const char *what = how != 2 ? "all_reduce #3 (float32, 5003 elements, sum)" : "";
     float read[5003];
     if (c->rank == 0) { /* nothing is read that was computed from what the operation left; the GPU is good then */
         CHECK_FAILS(yk_tensor_read(x, read, sizeof(read)), expected, what, say);
@@ -527,14 +530,21 @@ static void in_the_middle(rank_context *c)
     CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), expected, say); /* the group's first cause, for good */
     if (how == 2 && c->rank == 0)
         pthread_join(thread, NULL);
-    _exit(0); /* the busy GPU is not waited for */
+}
+
+static void in_the_middle(rank_context *c)
+{
+    cut_in_the_middle(c);
+    if (*(const int *)c->arg == 3 && c->rank == 0)
+        kill(c->pids[1], SIGKILL); /* the one that is stopped */
+    _exit(0);                      /* the busy GPU is not waited for */
 }
 
 static void test_in_the_middle(void **state)
 {
     (void)state;
-    for (int how = 0; how < 3; how++)
-        run_ranks(PROCESSES, 2, in_the_middle, &how, how == 1 ? 2 : patience(60), true);
+    for (int how = 0; how < 4; how++)
+        run_ranks(PROCESSES, 2, in_the_middle, &how, how == 1 || how == 3 ? 2 : patience(60), true);
 }
 
 static void one_gpu(rank_context *c)

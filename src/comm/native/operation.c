@@ -65,17 +65,19 @@ yk_status yk__native_agree(void *state, const yk__comm_op *op)
     return finish(g, op, g->transport->agree(g, op));
 }
 
-yk_status yk__native_watch(void *state, double waited, int *ended)
+yk_status yk__native_watch(void *state, double waited, int *ended, int *stopped)
 {
     native *g = state;
-    *ended = -1;
+    *ended = *stopped = -1;
     yk_status status = yk__native_check(g);
     if (!status)
         status = g->transport->check_hosts(g, waited);
     for (int r = 0; r < g->local_size && !status && *ended < 0; r++) {
-        bool stopped;
-        if (r != g->local_rank && !atomic_load(&g->rows[r].left) && yk__native_is_dead(g, r, &stopped))
+        bool stands = false;
+        if (r != g->local_rank && !atomic_load(&g->rows[r].left) && yk__native_is_dead(g, r, &stands))
             *ended = yk__native_rank_at(g, g->host, r);
+        if (stands)
+            *stopped = yk__native_rank_at(g, g->host, r);
     }
     return status;
 }

@@ -46,6 +46,23 @@ yk_status nccl_cuda_failed(const nccl_group *g, const yk__comm_op *op, const cha
 
 typedef __typeof__(((nccl_queued *)NULL)->waited) waiting;
 
+/* All ranks have come to an operation, which they agreed on; to a replay perhaps not. */
+static yk_status time_is_up(const nccl_group *g, const yk__comm_op *op, double seconds, const char *for_what)
+{
+    char who[120], text[300], more[160] = "";
+    int ended, stopped;
+    yk_status status = nccl_yoke->native_watch(g->control, 0, &ended, &stopped);
+    if (status)
+        return status;
+    if (stopped >= 0)
+        snprintf(more, sizeof(more), "; %s is stopped",
+                 nccl_yoke->native_rank_name(g->control, stopped, who, sizeof(who)));
+    else if (!op->recorded)
+        snprintf(more, sizeof(more), ", though all ranks have come");
+    return nccl_fail(YK_ERR_STALLED, "%s waited %g s for %s%s", describe(g, op, text, sizeof(text)), seconds, for_what,
+                     more);
+}
+
 /* Between two looks at what is waited for. `for_what`: for the error when time is up. */
 static yk_status look_around(nccl_group *g, const yk__comm_op *op, waiting *w, double seconds, const char *for_what)
 {
@@ -54,10 +71,10 @@ static yk_status look_around(nccl_group *g, const yk__comm_op *op, waiting *w, d
         w->began = w->looked = now;
     yk_status status = nccl_yoke->native->check(g->control);
     if (!status && now - w->looked >= LOOK) {
-        int ended = -1;
+        int ended, stopped;
         char who[120], text[300];
         w->looked = now;
-        status = nccl_yoke->native_watch(g->control, 0, &ended); /* the clock is looked at below */
+        status = nccl_yoke->native_watch(g->control, 0, &ended, &stopped); /* the clock is looked at below */
         if (!status && ended >= 0) {
             w->ended_at = w->ended_at > 0 ? w->ended_at : now;
             if (now - w->ended_at >= AFTER_END)
@@ -66,12 +83,7 @@ static yk_status look_around(nccl_group *g, const yk__comm_op *op, waiting *w, d
                                    nccl_yoke->native_rank_name(g->control, ended, who, sizeof(who)));
         }
     }
-    if (!status && now - w->began >= seconds) {
-        char text[300];
-        status = nccl_fail(YK_ERR_STALLED, "%s waited %g s for %s, though all ranks have come",
-                           describe(g, op, text, sizeof(text)), seconds, for_what);
-    }
-    return status;
+    return status || now - w->began < seconds ? status : time_is_up(g, op, seconds, for_what);
 }
 
 /* What the communicator says of the calls that are in progress. */
