@@ -129,6 +129,55 @@ YOKE_EMULATOR_MEMORY=1 emulate small bundle --parts smoke,rates
 check small 1 <<< '"out of memory" in cases["memory round_trip"]["text"]'
 emulate late bundle --seconds 1
 check late 1 <<< 'sum(p["not run"] for p in r["parts"]) > 10 and len(r["parts"]) == 11'
+# What is measured on a GPU, here by programs that print figures: which targets are met, and which missed.
+cp -al bundle measured
+rm measured/gpu_cases measured/yoke
+cat > measured/gpu_cases << 'END'
+#!/bin/sh
+case "$1" in
+devices) echo "1 cuda devices" ;;
+benches) printf 'copy float32 256 MiB\nadd float32\ngelu float32\ngemm float32 4096\n' ;;
+bench)
+    rate=4000
+    [ "$2" = "gelu float32" ] && rate=3000
+    echo "{\"bench\": \"$2\", \"microseconds\": 1, \"first\": 2, \"gigabytes_per_second\": $rate, \"teraflops\": 0}" ;;
+esac
+END
+cat > measured/yoke << 'END'
+#!/bin/sh
+if [ "$2" = device ]; then
+    for i in 1 2 3 4 5 6 7; do
+        echo '{"device": "cuda:0", "row": "copy", "dtype": "float32", "rate": 4.5, "unit": "GB/s"}'
+    done
+    exit
+fi
+case "$*" in *--record*) host=20 ;; *) host=400 ;; esac
+case "$*" in *"--batch-size 4 "*) rate=1000 ;; *) rate=900 ;; esac
+echo "{\"step_ms_median\": 1, \"images_per_second\": $rate, \"host_us_median\": $host, \"peak_memory_mb\": 5, \"peak_reserved_mb\": 10, \"recorded\": true}"
+END
+cat > tools/peer << END
+#!/bin/sh
+case "\$*" in
+*peer.py\ version) echo '{"torch": "2.11.0", "cuda": "13.0", "gpu": "NVIDIA H200"}' ;;
+*--prepare*) echo prepared ;;
+*peer.py\ step*)
+    echo '{"step_ms_median": 1, "images_per_second": 500, "host_us_median": 700, "peak_memory_mb": 6, "peak_reserved_mb": 9}' ;;
+*) exec "$python" -S "\$@" ;;
+esac
+END
+chmod +x measured/gpu_cases measured/yoke tools/peer
+measured/run --report figures --python "$work/tools/peer" --parts steps,rates > out 2> err
+code=$?
+check figures 0 <<< '{t["target"]: (t["value"], t["met"]) for t in r["targets"]} == {
+    "batch 1024: times PyTorch\u0027s images/s, compiled": (1.8, True), "batch 1024: peak reserved memory, MB": (10, False),
+    "batch 512: times PyTorch\u0027s images/s, compiled": (1.8, True), "batch 512: peak reserved memory, MB": (10, False),
+    "batch 32: times PyTorch\u0027s images/s, eager": (1.8, False), "batch 32: us of the host for a recorded step": (20, True),
+    "batch 32: peak reserved memory, MB": (10, False), "batch 4: times PyTorch\u0027s images/s, eager": (2.0, True),
+    "batch 4: us of the host for a recorded step": (20, True), "batch 4: peak reserved memory, MB": (10, False),
+    "add float32: % of a copy": (100, True),
+    "gelu float32: % of a copy": (75, False)}'
+says figures/gpu-report.txt "MISSED gelu float32: % of a copy: 75, wanted >= 80"
+
 printf '#!/bin/sh\nexit 127\n' > broken/gpu_cases
 emulate dead broken
 check dead 1 <<< '"do not run here: exit code 127" in r["verdict"] and r["cases"] == []'
