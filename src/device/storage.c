@@ -3,8 +3,9 @@
  *
  * A training step asks for the same sizes again and again. Freed storages are kept, with their blocks, in lists by size
  * class (four classes a doubling, so a block is at most a quarter larger than asked for) and handed out again without
- * asking the system. When the system has no more, the cache of that device is emptied and the request tried once more.
- * Under the address sanitizer what is cached is poisoned, so a use after free is seen in spite of the cache.
+ * asking the system; a large one, in host memory, also for what is up to two classes smaller. When the system has no
+ * more, the cache of that device is emptied and the request tried once more. Under the address sanitizer what is cached
+ * is poisoned, so a use after free is seen in spite of the cache.
  *
  * Each queue of a device has lists of its own: what is freed is handed out again on the queue that it was allocated on,
  * whose order keeps the two apart. A storage that other queues use, too (yk__storage_used_on), is pending until an
@@ -313,6 +314,19 @@ static yk__storage *storage_make(const yk__backend *backend, yk_device device, y
     return NULL;
 }
 
+/* The list of a large block's class or, where that is empty, the next one or two that are not, so that layers of
+ * different sizes share blocks. On the CPU ResNet-18's peak is up to 5 % lower with blocks of at most half as much
+ * again; with blocks of twice the size it is higher with some batches: larger tensors miss them. */
+#define NEAR_BLOCK   ((size_t)1 << 20)
+#define NEAR_CLASSES 2
+static yk__free_list *list_near(yk__free_list *lists, int k)
+{
+    for (int near = k; near <= k + NEAR_CLASSES && near < CLASSES; near++)
+        if (lists[near].count)
+            return &lists[near];
+    return &lists[k];
+}
+
 yk__storage *yk__storage_create(yk_device device, size_t bytes)
 {
     const yk__backend *backend = yk__backend_of(device);
@@ -336,6 +350,8 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
         list = &pool->lists[k];
     if (!list->count && c->n_pending)
         pending_settle(backend, c, false);
+    if (!list->count && backend->host_memory && bytes >= NEAR_BLOCK)
+        list = list_near(pool ? pool->lists : c->lists[queue], k);
     yk__storage *s = list->count ? list_pop(list) : storage_make(backend, device, c, bytes, block);
     if (!s)
         return NULL;
@@ -354,7 +370,7 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
     if (s->older)
         s->older->newer = s;
     c->newest = s;
-    c->allocated += block;
+    c->allocated += s->reserved;
     if (c->allocated > c->peak)
         c->peak = c->allocated;
     if (!alone)

@@ -71,6 +71,44 @@ static void workspaces_share_a_larger_block(void **state)
     yk__storage_release(tensor);
 }
 
+/* A block of 6 MiB serves 4 MiB, too, and not less; it is accounted with its own size, and goes back to its own list.
+ */
+static void large_blocks_serve_smaller_storages(void **state)
+{
+    (void)state;
+    const size_t mib = (size_t)1 << 20;
+    yk__storage *s = yk__storage_create(cpu, 6 * mib);
+    assert_non_null(s);
+    void *block = s->data;
+    yk__storage_release(s);
+    static const double sizes[] = {4.5, 4, 6};
+    for (int i = 0; i < 3; i++) {
+        size_t bytes = (size_t)(sizes[i] * (double)mib);
+        s = yk__storage_create(cpu, bytes);
+        assert_non_null(s);
+        assert_ptr_equal(s->data, block);
+        assert_int_equal(s->bytes, bytes);
+        assert_int_equal(s->reserved, 6 * mib);
+        assert_int_equal(info_now().allocated, 6 * mib);
+        assert_int_equal(info_now().reserved, 6 * mib);
+        ((char *)s->data)[bytes - 1] = 1;
+        yk__storage_release(s);
+        assert_int_equal(info_now().allocated, 0);
+        assert_null(yk__memory_check(cpu));
+    }
+    s = yk__storage_create(cpu, 7 * mib / 2);
+    assert_non_null(s);
+    assert_ptr_not_equal(s->data, block);
+    assert_int_equal(info_now().reserved, 6 * mib + s->reserved);
+    yk__storage_release(s);
+    yk_device_empty_cache(cpu);
+    s = yk__storage_create(cpu, 900 * 1024); /* below a MiB each has its own class */
+    yk__storage_release(s);
+    s = yk__storage_create(cpu, 700 * 1024);
+    assert_int_equal(info_now().reserved, (1024 + 768) * 1024);
+    yk__storage_release(s);
+}
+
 static void accounts_add_up(void **state)
 {
     (void)state;
@@ -304,6 +342,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(blocks_are_aligned_and_not_much_larger, fresh),
         cmocka_unit_test_setup(workspaces_share_a_larger_block, fresh),
+        cmocka_unit_test_setup(large_blocks_serve_smaller_storages, fresh),
         cmocka_unit_test_setup(accounts_add_up, fresh),
         cmocka_unit_test_setup(freed_blocks_are_used_again, fresh),
         cmocka_unit_test_setup(references_are_counted, fresh),
