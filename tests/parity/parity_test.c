@@ -132,7 +132,7 @@ static void compare_first_step(const run *r, double loss_error, const gradient *
 static void test_lenet_losses(void **state)
 {
     (void)state;
-    follow(&lenet, lenet_losses, COUNT(lenet_losses));
+    follow(&lenet, lenet_losses, work_size(COUNT(lenet_losses), 20));
 }
 
 static void test_resnet18_losses(void **state)

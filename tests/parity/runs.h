@@ -6,6 +6,7 @@
 #define YOKE_TESTS_RUNS_H
 
 #include "tests/support/expect.h"
+#include "tests/support/test_device.h"
 
 #include <yoke/nn.h>
 
