@@ -29,8 +29,7 @@ yk_status nccl_take_mark(nccl_group *g, nccl_mark **mark)
         return YK_OK;
     free(*mark);
     *mark = NULL;
-    return nccl_fail(YK_ERR_DEVICE, "cuda:%d: cudaEventCreateWithFlags: %s (%s)", g->device, cudaGetErrorString(code),
-                     cudaGetErrorName(code));
+    return yk__cuda_failed(g->device, code, "cudaEventCreateWithFlags");
 }
 
 void nccl_return_mark(nccl_group *g, nccl_mark *mark)
@@ -76,8 +75,10 @@ yk_status nccl_mark_queue(void *state, const char *what, int device, void **mark
     cudaError_t code = status ? cudaSuccess : cudaEventRecord(mark->event, queue);
     if (code) {
         nccl_return_mark(g, mark);
-        return nccl_fail(YK_ERR_DEVICE, "%s: cuda:%d: cudaEventRecord: %s (%s)", what, device, cudaGetErrorString(code),
-                         cudaGetErrorName(code));
+        yk_error error;
+        status = yk__cuda_failed(device, code, "cudaEventRecord");
+        nccl_base->error_take(&error);
+        return nccl_fail(status, "%s: %.650s", what, error.message);
     }
     *marked = mark;
     return status;
