@@ -321,7 +321,7 @@ static void test_step_unless(void **state)
             yk_parameters *params = yk_parameters_create();
             yk_tensor *x[COUNT], *found = yk_zeros(0, NULL, &(yk_tensor_options){.device = device, .dtype = YK_I32});
             for (int p = 0; p < COUNT; p++) {
-                char name[8];
+                char name[16];
                 snprintf(name, sizeof(name), "p%d", p);
                 x[p] = yk_full(YK_SHAPE(1), p + 1, &(yk_tensor_options){.device = device, .requires_grad = true});
                 expect_ok(yk_parameters_add(params, name, x[p]));
@@ -399,7 +399,7 @@ static void test_clip(void **state)
             const yk_device device = d ? gpu : (yk_device){YK_CPU, 0};
             yk_parameters *params = yk_parameters_create();
             for (int p = 0; p < COUNT; p++) {
-                char name[8];
+                char name[16];
                 double values[N];
                 for (int i = 0; i < N; i++)
                     values[i] = sin(p * N + i + 1) + (p == 1 && i == 2 ? bad : 0);
