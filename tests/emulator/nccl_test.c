@@ -591,7 +591,8 @@ int main(void)
 {
     setenv("YOKE_EMULATOR_GPUS", "4", 1);
     setenv("YOKE_COMM_BACKEND", "nccl", 1);
-    /* Convolutions by kernels of our own, which give the same bits whatever else this process computes. */
+    /* Convolutions by kernels of our own: bits are compared without deterministic, too, where cuDNN may take an engine
+     * that adds in another order each time, and its stand-in does. */
     setenv("YOKE_EMULATOR_LIBRARIES", "cublasLt,nccl", 1);
     if (!use_emulator())
         return 0;
