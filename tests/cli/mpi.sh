@@ -26,10 +26,10 @@ else
     says out '"bytes":3145728,"time_us_median":'
 
     YOKE_COMM_BACKEND=mpi under_mpirun 3 bench allreduce --bytes 4 --seconds 0.05 --json
-    says out '"ranks":3,"backend":"mpi"'
+    says out '"ranks":3 "backend":"mpi"'
 
     under_mpirun 2 bench allreduce --bytes 4 --seconds 0.05 --json
-    says out '"ranks":2,"backend":"native"'
+    says out '"ranks":2 "backend":"native"'
 
     exits 0 "a world of one needs no mpirun" bench allreduce --backend mpi --bytes 4 --seconds 0.05
 
