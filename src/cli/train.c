@@ -102,7 +102,7 @@ int cli_train(int argc, char **argv)
         {"seed", "N", CLI_INT, &s.seed, "of initial weights, order and augmentation", .most = big},
         {"num-classes", "N", CLI_INT, &s.num_classes, "outputs of the network", .least = 1, .most = 1e9,
          .default_text = "the data set's classes"},
-        {"device", "NAME", CLI_TEXT, &s.device, .help = "auto, cpu, cpu:1, ..."},
+        {"device", "NAME", CLI_TEXT, &s.device, .help = "auto, cpu, cpu:1, ..., cuda, cuda:1, ..."},
         {"threads", "N", CLI_INT, &s.threads, "threads of one operation", .least = 1, .most = 1024,
          .default_text = "the cores there are"},
         {"workers", "N", CLI_INT, &s.workers, "threads that read data; 0 reads between steps", .most = 1024},

@@ -329,19 +329,19 @@ static yk_status make_model(train_job *r)
 static void introduce(const train_job *r)
 {
     const settings *s = r->set;
-    char device[16], batch[64], processes[64] = "";
+    char device[16], batch[64], processes[64] = "", cores[32] = "";
     int threads = yk_get_num_threads(r->device);
     snprintf(batch, sizeof(batch), "%" PRId64, s->batch_size);
     if (s->accumulate > 1)
         snprintf(batch, sizeof(batch), "%" PRId64 " x %" PRId64, s->accumulate, s->batch_size);
     if (r->ranks.world > 1)
         snprintf(processes, sizeof(processes), " in each of %d processes", r->ranks.world);
-    train_say(r,
-              "%s (%" PRId64 " parameters, %s) on %s (%" PRId64 " images, %" PRId64
-              " classes), batches of %s%s, %s with %d thread%s\n",
-              s->model, yk_module_parameter_count(r->net), r->dtype_text, s->data, yk_dataset_length(r->train_set),
-              yk_dataset_classes(r->train_set), batch, processes, yk_device_format(r->device, device), threads,
-              threads == 1 ? "" : "s");
+    if (r->device.type == YK_CPU)
+        snprintf(cores, sizeof(cores), " with %d thread%s", threads, threads == 1 ? "" : "s");
+    train_say(
+        r, "%s (%" PRId64 " parameters, %s) on %s (%" PRId64 " images, %" PRId64 " classes), batches of %s%s, %s%s\n",
+        s->model, yk_module_parameter_count(r->net), r->dtype_text, s->data, yk_dataset_length(r->train_set),
+        yk_dataset_classes(r->train_set), batch, processes, yk_device_format(r->device, device), cores);
 }
 
 yk_status train_build(train_job *r)
