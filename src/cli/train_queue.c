@@ -136,9 +136,11 @@ static bool keep(const train_job *r, int64_t part, const yk_batch *batch)
                !yk_copy_(q->targets[part], batch->target)) {
         return false;
     }
+    if (!q->inputs[part] || !q->targets[part])
+        return false;
     q->batch[part][0] = yk_tensor_retain(q->inputs[part]);
     q->batch[part][1] = yk_tensor_retain(q->targets[part]);
-    return q->targets[part] != NULL;
+    return true;
 }
 
 /* All batches of a step to q->batch; *alike: they are in the tensors that stay, as many as a recorded step has. */
