@@ -169,15 +169,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     if (!joined)
         return refuse("cudaStreamEndCapture", "a stream that was forked off was not joined",
                       cudaErrorStreamCaptureUnjoined);
-    *graph = new CUgraph_st{std::move(c->nodes)};
-    return result(cudaSuccess);
+    return emulator::give(graph, new CUgraph_st{std::move(c->nodes)});
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
 {
     locked hold(emulator::lock);
-    *exec = new CUgraphExec_st{graph->nodes};
-    return result(cudaSuccess);
+    return emulator::give(exec, new CUgraphExec_st{graph->nodes});
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)

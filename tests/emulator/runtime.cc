@@ -378,8 +378,13 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
         return cudaErrorInvalidDevice;
     if (emulator::breaks_capture("cudaHostAlloc"))
         return result(cudaErrorStreamCaptureUnsupported);
-    *memory = emulator::allocate_pinned(bytes);
-    return result(*memory ? cudaSuccess : cudaErrorMemoryAllocation);
+    void *made = emulator::allocate_pinned(bytes);
+    cudaError_t code = result(made ? cudaSuccess : cudaErrorMemoryAllocation);
+    if (!code)
+        *memory = made;
+    else if (made)
+        emulator::release_pinned(made);
+    return code;
 }
 
 cudaError_t cudaFreeHost(void *memory)
@@ -495,8 +500,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
     locked hold(lock);
     if (!has_chosen("cudaEventCreateWithFlags"))
         return cudaErrorInvalidDevice;
-    *event = new CUevent_st;
-    return result(cudaSuccess);
+    return emulator::give(event, new CUevent_st);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)

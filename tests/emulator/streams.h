@@ -64,6 +64,16 @@ extern std::vector<CUstream_st *> &streams;
 
 /* What a call returns, noted for cudaGetLastError. */
 cudaError_t result(cudaError_t code);
+/* Gives the caller what it asked for, unless the GPUs are lost in this call. */
+template <typename T> cudaError_t give(T **to, T *made)
+{
+    cudaError_t code = result(cudaSuccess);
+    if (code)
+        delete made;
+    else
+        *to = made;
+    return code;
+}
 /* A call that the manual forbids; the test fails by what comes of it, and the reader finds this. */
 cudaError_t refuse(const char *call, const char *why, cudaError_t code = cudaErrorInvalidValue);
 bool known(CUstream_st *stream);
