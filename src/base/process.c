@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/process.h"
 
 static bool has_proc(void)
@@ -126,7 +127,6 @@ bool yk__process_can_open(void)
 static bool name_of_hardware(char *name, size_t size)
 {
     char host[65] = "";
-    uint64_t hash = 0xCBF29CE484222325u;
     struct ifaddrs *all = NULL;
     struct stat root;
     if (stat("/", &root) || gethostname(host, sizeof(host) - 1) || getifaddrs(&all))
@@ -143,8 +143,7 @@ static bool name_of_hardware(char *name, size_t size)
     }
     freeifaddrs(all);
     const uint64_t parts[] = {sum, (uint64_t)root.st_dev, (uint64_t)root.st_ino};
-    for (size_t i = 0; i < sizeof(parts); i++)
-        hash = (hash ^ ((const unsigned char *)parts)[i]) * 0x100000001B3u;
+    uint64_t hash = yk__hash(YK__HASH_BASIS, parts, sizeof(parts));
     snprintf(name, size, "%s/%016llx", host, (unsigned long long)hash);
     return true;
 }

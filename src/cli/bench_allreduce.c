@@ -13,6 +13,7 @@
 #include <yoke/comm.h>
 
 #include "base/core.h"
+#include "base/hash.h"
 #include "cli/bench.h"
 #include "cli/options.h"
 #include "comm/agreement.h"
@@ -112,12 +113,8 @@ static int count_hosts(void)
     const yk_tensor_options i64 = {.dtype = YK_I64};
     yk_tensor *mine = yk_zeros(YK_SHAPE(1), &i64), *all = yk_zeros(YK_SHAPE(ranks), &i64);
     yk__group *g = yk__group_of("bench allreduce", NULL);
-    if (mine && all && g) {
-        uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
-        for (const char *c = g->host_id; *c; c++)
-            hash = (hash ^ (unsigned char)*c) * 0x100000001B3u;
-        *(int64_t *)yk_tensor_data(mine) = (int64_t)hash;
-    }
+    if (mine && all && g)
+        *(int64_t *)yk_tensor_data(mine) = (int64_t)yk__hash(YK__HASH_BASIS, g->host_id, strlen(g->host_id));
     if (mine && all && g && !YK__HOST_TENSORS(yk_all_gather(all, mine, NULL))) {
         const int64_t *ids = yk_tensor_data(all);
         for (int i = 0; i < ranks; i++) {

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/process.h"
 #include "base/progress.h"
 #include "comm/comm_plugin.h"
@@ -153,14 +154,6 @@ static char *this_host(void)
     return known ? yk__strdup(name) : yk__format("%s/process%d", name, (int)getpid());
 }
 
-static uint64_t hash(uint64_t seed, const void *data, size_t size)
-{
-    const unsigned char *bytes = data;
-    for (size_t i = 0; i < size; i++)
-        seed = (seed ^ bytes[i]) * 0x100000001B3u; /* FNV-1a */
-    return seed;
-}
-
 /* A handle that has not joined yet; all but `store` is copied. */
 static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *store, const char *name,
                                     const char *host_id, int rank, int world_size, double timeout, double join_timeout)
@@ -210,7 +203,7 @@ static yk_process_group *join(yk_process_group *handle, uint64_t members, yk__co
                                .name = g->name,
                                .host_id = g->host_id,
                                .host_name = g->host_name,
-                               .members = hash(members, g->backend->name, strlen(g->backend->name)),
+                               .members = yk__hash(members, g->backend->name, strlen(g->backend->name)),
                                .rank = g->rank,
                                .world_size = g->world_size,
                                .timeout = g->timeout,
@@ -269,7 +262,7 @@ static yk_process_group *create(const char *what, yk_store *store, int rank, int
         return NULL;
     }
     return join(handle_new(backend, store, name, shares ? o->host_id : alone, rank, world_size, timeout, join_timeout),
-                0xCBF29CE484222325u, attempt, NULL, NULL);
+                YK__HASH_BASIS, attempt, NULL, NULL);
 }
 
 yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_size,
@@ -299,7 +292,7 @@ yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *r
         return NULL;
     }
     int rank = -1;
-    uint64_t members = 0xCBF29CE484222325u;
+    uint64_t members = YK__HASH_BASIS;
     for (int i = 0; i < count; i++) {
         for (int j = 0; j < i; j++) {
             if (ranks[i] == ranks[j]) {
@@ -314,7 +307,7 @@ yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *r
         }
         if (ranks[i] == p->rank)
             rank = i;
-        members = hash(members, &ranks[i], sizeof(ranks[i]));
+        members = yk__hash(members, &ranks[i], sizeof(ranks[i]));
     }
     char name[300];
     snprintf(name, sizeof(name), "%s/%d", p->name, atomic_fetch_add(&p->children, 1) + 1);

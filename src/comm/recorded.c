@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "comm/group.h"
 #include "device/graph.h"
 
@@ -24,21 +25,12 @@ typedef struct yk__recorded {
     uint64_t replays;
 } recorded;
 
-/* FNV-1a, as between ranks that compare what else they joined with (group.c). */
-static uint64_t mix(uint64_t hash, const void *data, size_t size)
-{
-    const unsigned char *bytes = data;
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001B3u;
-    return hash;
-}
-
 /* ---- the graph's member ------------------------------------------------------------------------------------------ */
 static void member_begin(void *object, void *notes)
 {
     (void)object;
     recorded *r = notes;
-    r->hash = 0xCBF29CE484222325u;
+    r->hash = YK__HASH_BASIS;
     r->count = 0;
 }
 
@@ -180,7 +172,7 @@ yk_status yk__recorded_note(yk__group *g, yk_device device, const yk__comm_op *o
     if (r->count++ == 0)
         r->first = plain;
     yk__comm_header header = yk__comm_header_of(&plain);
-    r->hash = mix(r->hash, &header, sizeof(header));
+    r->hash = yk__hash(r->hash, &header, sizeof(header));
     return YK_OK;
 }
 

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "base/invariant.h"
 #include "net/keyspace.h"
 
@@ -20,11 +21,9 @@ typedef struct yk__entry {
     yk__waiter *waiters;
 } entry;
 
-static uint64_t hash_of(yk__bytes key) /* FNV-1a: only members of the job get here */
+static uint64_t hash_of(yk__bytes key) /* only members of the job get here */
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < key.size; i++)
-        hash = (hash ^ key.data[i]) * 0x100000001b3u;
+    uint64_t hash = yk__hash(YK__HASH_BASIS, key.data, key.size);
     return hash ^ hash >> 32;
 }
 

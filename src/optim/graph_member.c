@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "device/graph.h"
 #include "optim/optimizer.h"
 
@@ -26,29 +27,20 @@ typedef struct notes {
     int count, room;
 } notes;
 
-/* FNV-1a. */
-static uint64_t hash(uint64_t h, const void *data, size_t size)
-{
-    const unsigned char *byte = data;
-    for (size_t i = 0; i < size; i++)
-        h = (h ^ byte[i]) * 1099511628211u;
-    return h;
-}
-
 /* Of the options, and where parameters and state are. */
 static uint64_t given(const yk_optimizer *o, const yk__optim_group *group, const int64_t *indices, int64_t count)
 {
-    uint64_t h = hash(14695981039346656037u, &group->options, sizeof(group->options));
+    uint64_t h = yk__hash(YK__HASH_BASIS, &group->options, sizeof(group->options));
     for (int64_t n = 0; n < count; n++) {
         const yk_tensor *x = yk_parameters_at(group->params, indices[n]);
-        h = hash(h, &x->data, sizeof(x->data));
+        h = yk__hash(h, &x->data, sizeof(x->data));
         for (int s = 0; s < YK__OPTIM_STATES; s++) {
             const yk_tensor *state = group->states[indices[n]].tensors[s];
             if (state)
-                h = hash(h, &state->data, sizeof(state->data));
+                h = yk__hash(h, &state->data, sizeof(state->data));
         }
     }
-    return hash(h, &o->n_groups, sizeof(o->n_groups));
+    return yk__hash(h, &o->n_groups, sizeof(o->n_groups));
 }
 
 static void forget(void *object, void *of)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "comm/agreement.h"
 #include "nn/module.h"
 #include "parallel/reducer.h"
@@ -38,14 +39,6 @@ static char *manifest(const yk__reducer *r)
         return NULL;
     }
     return text;
-}
-
-static uint64_t hash(const char *text)
-{
-    uint64_t h = 0xCBF29CE484222325u; /* FNV-1a */
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 0x100000001B3u;
-    return h;
 }
 
 /* What a rank says of itself. */
@@ -108,7 +101,7 @@ yk_status yk__model_compare(yk__reducer *r)
     model_summary own = {0}, *all = yk__calloc((size_t)r->world_size, sizeof(*all));
     yk_status status = mine && all ? YK_OK : yk__error_code();
     if (!status) {
-        own.hash = hash(mine);
+        own.hash = yk__hash(YK__HASH_BASIS, mine, strlen(mine));
         own.bytes = strlen(mine);
         own.pid = getpid();
         if (gethostname(own.host, sizeof(own.host) - 1))

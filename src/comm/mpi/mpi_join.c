@@ -11,15 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "comm/mpi/mpi_backend.h"
-
-static uint64_t hash_text(const char *text)
-{
-    uint64_t h = 0xCBF29CE484222325u;
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 0x100000001B3u;
-    return h;
-}
 
 /* The MPI ranks of all members by the store. */
 static yk_status read_places(const yk__comm_join_args *args, mpi_group *g, double until)
@@ -304,7 +297,7 @@ yk_status mpi_join(const yk__comm_join_args *args, void **state)
         own->pid = (int32_t)getpid();
         own->members = args->members;
         snprintf(own->host, sizeof(own->host), "%s", args->host_name);
-        uint64_t name = hash_text(args->name);
+        uint64_t name = yk__hash(YK__HASH_BASIS, args->name, strlen(args->name));
         status = g->rank == 0 ? gather_joins(args, g, name, until) : ask_to_join(args, g, name, until);
     }
     if (!status)

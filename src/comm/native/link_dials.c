@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "base/hash.h"
 #include "comm/native/links.h"
 
 /* Seconds: between two tries to connect, and that the first try may take. */
@@ -14,10 +15,7 @@ static const uint64_t hash_seed = 0x31656B6F79636F6Du; /* its hash in another by
 
 uint64_t yk__native_group_hash(const yk__comm_join_args *args)
 {
-    uint64_t h = hash_seed ^ args->members ^ (uint64_t)args->world_size;
-    for (const char *c = args->name; *c; c++)
-        h = (h ^ (unsigned char)*c) * 0x100000001B3u;
-    return h;
+    return yk__hash(hash_seed ^ args->members ^ (uint64_t)args->world_size, args->name, strlen(args->name));
 }
 
 static yk_status unreachable(const native *g, const yk__native_dial *d)

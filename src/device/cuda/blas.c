@@ -19,6 +19,7 @@
 #endif
 #endif
 
+#include "base/hash.h"
 #include "device/cuda/libraries.h"
 
 #ifdef HAS_BLAS
@@ -219,10 +220,7 @@ static cublasStatus_t choose(plan *p, description *d)
 /* The plan of a form, made where there is none yet. */
 static yk_status plan_of(int device, const form *f, description *d, plan *found)
 {
-    uint64_t hash = 1469598103934665603u; /* FNV-1a */
-    for (size_t i = 0; i < sizeof(*f); i++)
-        hash = (hash ^ ((const unsigned char *)f)[i]) * 1099511628211u;
-    plan *kept = &plans[(hash >> 32) % PLANS];
+    plan *kept = &plans[(yk__hash(YK__HASH_BASIS, f, sizeof(*f)) >> 32) % PLANS];
     cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
     const char *call = "cublasLtMatmulAlgoGetHeuristic";
     pthread_mutex_lock(&lock);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "device/cuda/dnn_plan.h"
 
 #ifdef HAS_DNN
@@ -122,10 +123,7 @@ static int64_t alignment(const void *data)
 /* The form's place in the table, made where there is none; NULL: no memory. *known: it had been made. */
 static entry *entry_of(const dnn_form *f, bool *known)
 {
-    uint64_t hash = 1469598103934665603u; /* FNV-1a */
-    for (size_t i = 0; i < sizeof(*f); i++)
-        hash = (hash ^ ((const unsigned char *)f)[i]) * 1099511628211u;
-    entry **at = &entries[(hash >> 32) % BUCKETS], *e = *at;
+    entry **at = &entries[(yk__hash(YK__HASH_BASIS, f, sizeof(*f)) >> 32) % BUCKETS], *e = *at;
     while (e && memcmp(&e->of, f, sizeof(*f)) != 0)
         e = e->next;
     *known = e;
