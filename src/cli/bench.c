@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 static int ascending(const void *a, const void *b)
@@ -32,15 +31,6 @@ int64_t bench_count(double wanted, int64_t least, int64_t most)
     if (!(wanted > (double)least))
         return least;
     return wanted < (double)most ? (int64_t)wanted : most;
-}
-
-yk_status bench_device(const char *name, yk_device *device)
-{
-    bool any = strcmp(name, "auto") == 0;
-    *device = yk_device_local();
-    if (any || (device->type == YK_CUDA && strcmp(name, "cuda") == 0))
-        return yk__error_code();
-    return yk_device_parse(name, device);
 }
 
 yk_status bench_print_json(json_t *object)

@@ -8,8 +8,6 @@
 
 #include <jansson.h>
 
-#include <yoke/device.h>
-
 #include "base/core.h"
 #include "base/json_line.h"
 
@@ -19,9 +17,6 @@ double bench_median(double *values, int64_t count);
 double bench_peak_rss_mb(void);
 /* A number of repetitions, brought into [least, most]. */
 int64_t bench_count(double wanted, int64_t least, int64_t most);
-
-/* What --device names; "cuda" is, of a host's processes, each its own GPU, and "auto" that, or the CPU. */
-yk_status bench_device(const char *name, yk_device *device);
 
 /* Prints a row of `--json` and passes it on at once; takes over the object, where NULL is want of memory. */
 yk_status bench_print_json(json_t *object);

@@ -111,7 +111,7 @@ static yk_status prepare(const bench *b, work *w)
     bool grey = strcmp(b->model, "lenet") == 0 || strcmp(b->model, "mlp") == 0;
     int64_t channels = grey ? 1 : 3;
     yk_tensor_options floats = {0};
-    if (bench_device(b->device, &w->device) || yk_dtype_parse(b->dtype, &floats.dtype) ||
+    if (cli_device(b->device, &w->device) || yk_dtype_parse(b->dtype, &floats.dtype) ||
         yk_set_num_threads(w->device.type == YK_CPU ? w->device : (yk_device){0}, (int)b->threads))
         return yk__error_code();
     floats.device = w->device;

@@ -318,3 +318,12 @@ const char *cli_plain(const char *text)
     static unsigned next;
     return text ? yk__escape(text, strlen(text), buffers[next++ % 4], sizeof(buffers[0])) : "";
 }
+
+yk_status cli_device(const char *name, yk_device *device)
+{
+    bool any = strcmp(name, "auto") == 0;
+    *device = yk_device_local();
+    if (any || (device->type == YK_CUDA && strcmp(name, "cuda") == 0))
+        return yk__error_code();
+    return yk_device_parse(name, device);
+}

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <yoke/device.h>
+
 #include "launch/exit_codes.h"
 
 typedef enum cli_kind {
@@ -54,6 +56,8 @@ int cli_usage_error(const cli_verb *verb, const char *format, ...) __attribute__
 
 /* Prints the library's error record after "yoke: " to stderr; returns EXIT_FAILED. */
 int cli_failed(void);
+/* What --device names; "cuda" is, of a host's processes, each its own GPU, and "auto" that, or the CPU. */
+yk_status cli_device(const char *name, yk_device *device);
 
 /* From now on the first SIGINT or SIGTERM only makes cli_interrupted return its number; the second ends the program. */
 void cli_catch_signals(void);

@@ -287,12 +287,10 @@ yk_status train_find(train_job *r)
 {
     const settings *s = r->set;
     yk_manual_seed((uint64_t)s->seed);
-    r->device = yk_device_local();
     yk_status status = yk_dtype_parse(s->dtype, &r->dtype);
     r->lower = strcmp(s->precision, "bf16") == 0 ? YK_BF16 : strcmp(s->precision, "fp16") == 0 ? YK_F16 : r->dtype;
-    bool own_gpu = strcmp(s->device, "cuda") == 0 && r->device.type == YK_CUDA; /* of a host's processes each its own */
-    if (!status && strcmp(s->device, "auto") != 0 && !own_gpu)
-        status = yk_device_parse(s->device, &r->device);
+    if (!status)
+        status = cli_device(s->device, &r->device);
     if (!status && s->threads)
         status = yk_set_num_threads(r->device, (int)s->threads);
     if (!status)
