@@ -138,7 +138,7 @@ YK_API yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps,
                                         double start_factor /* in [0, 1]; 0: 1/3, YK_ZERO: 0 */, yk_schedule *after);
 /* lr fn(t, user). Source: LambdaLR. */
 YK_API yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), void *user);
-/* One step on; NULL is allowed and does nothing. */
+/* One step on. Of NULL, as from a call that failed, only an error record remains (YK_ERR_ARGUMENT). */
 YK_API void yk_schedule_step(yk_schedule *s);
 /* t, and setting it (a resumed run). */
 YK_API int64_t yk_schedule_time(const yk_schedule *s) YK_QUESTION;

@@ -69,7 +69,7 @@ static int format_numbers(const progress *p, double now, char *text, size_t size
     if (strcmp(p->phase, "epoch") != 0)
         return snprintf(text, size, "%s %*" PRId64 "/%" PRId64, p->phase, digits, p->step, p->steps);
     int n = snprintf(text, size, "epoch %" PRId64 "/%" PRId64 "  step %*" PRId64 "/%" PRId64 "  loss %.4f",
-                     p->epoch + 1, p->epochs, digits, p->step, p->steps, p->loss);
+                     p->epoch + 1, p->epochs, digits, p->step, p->steps, printed(p->loss));
     if (now > p->mark && p->samples > p->mark_samples)
         n += snprintf(text + n, size - (size_t)n, "  %5.0f images/s",
                       (double)(p->samples - p->mark_samples) / (now - p->mark));

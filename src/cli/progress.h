@@ -4,6 +4,7 @@
 #ifndef YOKE_CLI_PROGRESS_H
 #define YOKE_CLI_PROGRESS_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,6 +22,12 @@ typedef struct progress {
     double mark;           /* start of the stretch that the speed is measured over */
     int64_t mark_samples, samples;
 } progress;
+
+/* As it is printed: x86 makes NaN with the sign set, and printf shows that. */
+static inline double printed(double x)
+{
+    return isnan(x) ? fabs(x) : x;
+}
 
 void progress_begin(progress *p, int64_t epochs, int64_t total_steps);
 /* A run that goes on: steps done before it began. */

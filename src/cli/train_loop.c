@@ -260,9 +260,9 @@ static yk_status end_epoch(train_job *r, double train_loss, double images_per_se
     progress_clear(&r->progress);
     if (status || stopped(r))
         return status;
-    train_say(r, "epoch %" PRId64 "/%" PRId64 "  train loss %.4f", r->epoch + 1, r->epochs, train_loss);
+    train_say(r, "epoch %" PRId64 "/%" PRId64 "  train loss %.4f", r->epoch + 1, r->epochs, printed(train_loss));
     if (!r->set->no_eval)
-        train_say(r, "  test loss %.4f  test accuracy %.4f", loss, r->accuracy);
+        train_say(r, "  test loss %.4f  test accuracy %.4f", printed(loss), r->accuracy);
     train_say(r, "  %.0f images/s\n", images_per_second);
     fflush(stdout);
     return r->set->no_eval ? YK_OK : run_log_eval(&r->log, r->epoch, loss, r->accuracy);
@@ -299,7 +299,7 @@ static int interrupted(const train_job *r)
 {
     int number = ranks_stop(&r->ranks);
     train_say(r, "interrupted after step %" PRId64 " of %" PRId64 ", in epoch %" PRId64 "/%" PRId64 ", loss %.4f\n",
-              r->step, r->total, r->epoch + 1, r->epochs, r->loss);
+              r->step, r->total, r->epoch + 1, r->epochs, printed(r->loss));
     if (!r->saver.manager || r->epochs == 0)
         return EXIT_SIGNAL + number;
     train_say(r, "saved a checkpoint of step %" PRId64 " in %s; --resume goes on from it\n", r->step,

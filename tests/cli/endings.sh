@@ -46,6 +46,7 @@ says err "--allow-nan"
 ok "the steps before it are in the log" grep -q '"step":1,' log
 exits 0 "--allow-nan" train --lr 1e30 --steps 10 --allow-nan --no-eval --log log
 ok "--allow-nan goes on" grep -q '"step":10,' log
+ok "NaN is printed without a sign" grep -q 'train loss nan' out
 ok "the log says null" grep -q '"loss":null' log
 
 exits 0 "a file to be kept" train --steps 1 --no-eval --save keep.safetensors
