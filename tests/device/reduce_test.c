@@ -165,6 +165,36 @@ static double reduce_values(yk__reduce op, yk_dtype dtype, int64_t n, const doub
     return result;
 }
 
+/* The greatest, the least and the first NaN at each place of rows that take one, four and more vectors, and a block. */
+static void test_places(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_I64, YK_I32, YK_U8};
+    static const int64_t lengths[] = {7, 63, 64, 65, 127, 131, 1024, 1100};
+    static double x[1100];
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+        for (int64_t at = 0; at<lengths[l]; at += lengths[l]> 200 ? 13 : 1)
+            for (int d = 0; d < 5; d++) {
+                int64_t n = lengths[l], later = at + 1 + (n - 1 - at) / 2;
+                for (int64_t i = 0; i < n; i++)
+                    x[i] = 40 + (double)(i * 7 % 11);
+                x[at] = 100;
+                if (later < n)
+                    x[later] = 100; /* an equal one behind it */
+                expect_near(reduce_values(YK__ARGMAX, dtypes[d], n, x, 0), (double)at, 0, 0);
+                expect_near(reduce_values(YK__AMAX, dtypes[d], n, x, 0), 100, 0, 0);
+                x[at] = 1;
+                if (later < n)
+                    x[later] = 1;
+                expect_near(reduce_values(YK__ARGMIN, dtypes[d], n, x, 0), (double)at, 0, 0);
+                if (!yk_dtype_is_floating(dtypes[d]))
+                    continue;
+                x[at] = NAN;
+                expect_near(reduce_values(YK__ARGMAX, dtypes[d], n, x, 0), (double)at, 0, 0);
+                expect_near(reduce_values(YK__ARGMIN, dtypes[d], n, x, 0), (double)at, 0, 0);
+            }
+}
+
 static void test_special_values(void **state)
 {
     (void)state;
@@ -278,10 +308,8 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),
-        cmocka_unit_test(test_special_values),
-        cmocka_unit_test(test_long_sums),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_all),       cmocka_unit_test(test_places),  cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_long_sums), cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
 }

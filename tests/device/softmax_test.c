@@ -95,6 +95,25 @@ static void test_special_values(void **state)
         }
 }
 
+/* What the exponents are taken from: the greatest of a long row, wherever it is. Any other would give infinity. */
+static void test_greatest_of_a_row(void **state)
+{
+    (void)state;
+    int64_t shape[] = {1, 101};
+    for (int t = 0; t < 2; t++) {
+        yk__view x = view_make(t ? YK_F64 : YK_F32, 2, shape, LAYOUT_C), y = view_make(x.dtype, 2, shape, LAYOUT_C);
+        for (int at = 0; at < 101; at++) {
+            for (int i = 0; i < 101; i++)
+                view_set(&x, i, i == at ? 3000 : -i);
+            expect_ok(cpu_backend()->softmax(0, &y, &x, 1, false));
+            for (int i = 0; i < 101; i++)
+                assert_true(view_get(&y, i) == (i == at));
+        }
+        view_free(&x);
+        view_free(&y);
+    }
+}
+
 static void test_in_place_and_threads(void **state)
 {
     (void)state;
@@ -128,6 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward_and_backward),
         cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_greatest_of_a_row),
         cmocka_unit_test(test_in_place_and_threads),
     };
     return cmocka_run_group_tests_name("softmax", tests, NULL, NULL);

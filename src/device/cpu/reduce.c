@@ -201,7 +201,28 @@ enum { EXTREME_BLOCK = 1024 };
         if (stride == (int64_t)sizeof(T) && n >= LANES) {                                                              \
             V top = *(const U *)x;                                                                                     \
             W nans = (W)(top != top);                                                                                  \
-            for (i = LANES; i + LANES <= n; i += LANES) {                                                              \
+            i = LANES;                                                                                                 \
+            if (n >= 4 * LANES) { /* four that do not wait for each other */                                           \
+                V tops[4];                                                                                             \
+                W not [4];                                                                                             \
+                for (int v = 0; v < 4; v++) {                                                                          \
+                    tops[v] = ((const U *)x)[v];                                                                       \
+                    not [v] = (W)(tops[v] != tops[v]);                                                                 \
+                }                                                                                                      \
+                for (i = 4 * LANES; i + 4 * LANES <= n; i += 4 * LANES)                                                \
+                    for (int v = 0; v < 4; v++) {                                                                      \
+                        V next = ((const U *)(x + i * (int64_t)sizeof(T)))[v];                                         \
+                        W beats = (W)(next better tops[v]);                                                            \
+                        not [v] |= (W)(next != next);                                                                  \
+                        tops[v] = (V)((beats & (W)next) | (~beats & (W)tops[v]));                                      \
+                    }                                                                                                  \
+                for (int v = 0; v < 4; v++) {                                                                          \
+                    W beats = (W)(tops[v] better top);                                                                 \
+                    nans |= not [v];                                                                                   \
+                    top = (V)((beats & (W)tops[v]) | (~beats & (W)top));                                               \
+                }                                                                                                      \
+            }                                                                                                          \
+            for (; i + LANES <= n; i += LANES) {                                                                       \
                 V v = *(const U *)(x + i * (int64_t)sizeof(T));                                                        \
                 W beats = (W)(v better top);                                                                           \
                 nans |= (W)(v != v);                                                                                   \

@@ -22,14 +22,15 @@
         T top = (T)-INFINITY;                                                                                          \
         int64_t i = 0;                                                                                                 \
         if (stride == 1 && n >= 2 * LANES) {                                                                           \
-            T lanes[LANES];                                                                                            \
-            for (int l = 0; l < LANES; l++)                                                                            \
-                lanes[l] = top;                                                                                        \
-            for (; i + LANES <= n; i += LANES)                                                                         \
-                for (int l = 0; l < LANES; l++)                                                                        \
-                    lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];                                              \
-            for (int l = 0; l < LANES; l++)                                                                            \
-                top = lanes[l] > top ? lanes[l] : top;                                                                 \
+            V tops[2] = {(V){0} + top, (V){0} + top};                                                                  \
+            for (; i + 2 * LANES <= n; i += 2 * LANES)                                                                 \
+                for (int v = 0; v < 2; v++) {                                                                          \
+                    V next = *(const V *)(x + i + v * LANES);                                                          \
+                    __typeof__(next > next) more = next > tops[v];                                                     \
+                    tops[v] = (V)((more & (__typeof__(more))next) | (~more & (__typeof__(more))tops[v]));              \
+                }                                                                                                      \
+            for (int l = 0; l < 2 * LANES; l++)                                                                        \
+                top = tops[l / LANES][l % LANES] > top ? tops[l / LANES][l % LANES] : top;                             \
         }                                                                                                              \
         for (; i < n; i++)                                                                                             \
             top = x[i * stride] > top ? x[i * stride] : top;                                                           \
