@@ -172,10 +172,11 @@ static void test_places(void **state)
     static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_I64, YK_I32, YK_U8};
     static const int64_t lengths[] = {7, 63, 64, 65, 127, 131, 1024, 1100};
     static double x[1100];
-    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
-        for (int64_t at = 0; at<lengths[l]; at += lengths[l]> 200 ? 13 : 1)
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        int64_t n = lengths[l], step = n > 200 ? 13 : 1;
+        for (int64_t at = 0; at < n; at += step)
             for (int d = 0; d < 5; d++) {
-                int64_t n = lengths[l], later = at + 1 + (n - 1 - at) / 2;
+                int64_t later = at + 1 + (n - 1 - at) / 2;
                 for (int64_t i = 0; i < n; i++)
                     x[i] = 40 + (double)(i * 7 % 11);
                 x[at] = 100;
@@ -193,6 +194,7 @@ static void test_places(void **state)
                 expect_near(reduce_values(YK__ARGMAX, dtypes[d], n, x, 0), (double)at, 0, 0);
                 expect_near(reduce_values(YK__ARGMIN, dtypes[d], n, x, 0), (double)at, 0, 0);
             }
+    }
 }
 
 static void test_special_values(void **state)
