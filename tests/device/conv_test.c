@@ -130,6 +130,12 @@ static const struct shape shapes[] = {
     {1, 32, 5, 520, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
     {2, 300, 5, 6, 48, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
     {5, 96, 8, 7, 96, 3, 3, {1, 1}, {1, 1}, {1, 1}, 3},
+    /* dilated, in parts of such tiles: odd parts, windows that begin outside and inside, parts that are too small */
+    {2, 32, 21, 13, 40, 3, 3, {1, 1}, {3, 2}, {3, 2}, 1},
+    {1, 48, 17, 22, 32, 3, 3, {1, 1}, {0, 4}, {2, 3}, 1},
+    {2, 32, 10, 9, 32, 3, 3, {1, 1}, {4, 1}, {2, 1}, 1},
+    {3, 32, 9, 8, 64, 3, 3, {1, 1}, {1, 1}, {2, 1}, 1},
+    {5, 64, 16, 17, 32, 3, 3, {1, 1}, {1, 2}, {1, 3}, 2},
     /* nothing */
     {0, 16, 8, 8, 16, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
     {0, 3, 8, 8, 5, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
@@ -510,12 +516,14 @@ static void expect_like(const char *what, int kind, const yk__view *v, const dou
  * Infinities, NaN, and numbers of which four can be added but not multiplied by the sum of nine weights: where the taps
  * meet them the results are what a direct sum gives, and nowhere else do they show.
  */
-static void test_not_finite(void **state)
+static void check_not_finite(int64_t dilation)
 {
-    (void)state;
     const yk__backend *t = yk__backend_of(cpu);
-    struct shape s = {2, 32, 6, 7, 40, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1};
-    yk__conv2d p = {{1, 1}, {1, 1}, {1, 1}, 1};
+    struct shape s = {.n = 2, .c = 32, .h = 6 * dilation, .w = 7 * dilation, .o = 40, .kh = 3, .kw = 3, .groups = 1};
+    yk__conv2d p = {.stride = {1, 1}, .padding = {dilation, dilation}, .dilation = {dilation, dilation}, .groups = 1};
+    memcpy(s.stride, p.stride, sizeof s.stride);
+    memcpy(s.padding, p.padding, sizeof s.padding);
+    memcpy(s.dilation, p.dilation, sizeof s.dilation);
     int64_t xs[4] = {s.n, s.c, s.h, s.w}, ws[4] = {s.o, s.c, 3, 3}, os[4] = {s.n, s.o, s.h, s.w}, xt[4], wt[4], ot[4];
     strides_of(HWNC, xs, xt);
     strides_of(NCHW, ws, wt);
@@ -556,6 +564,13 @@ static void test_not_finite(void **state)
             free(x.data), free(w.data), free(gout.data), free(out.data), free(gx.data), free(gw.data);
             reference_clear(&r);
         }
+}
+
+static void test_not_finite(void **state)
+{
+    (void)state;
+    check_not_finite(1);
+    check_not_finite(2);
 }
 
 /* Errors are those of direct sums: some units in the last place of the largest results, not of the sums of their parts.

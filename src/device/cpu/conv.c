@@ -94,21 +94,64 @@ static yk__view group_of(const yk__view *v, int dim, int64_t groups, int64_t g)
     return part;
 }
 
+/* Every step-th element of a dimension, from `first` on. */
+static void take_every(yk__view *v, int dim, int64_t first, int64_t step)
+{
+    v->data = (char *)v->data + first * v->stride[dim] * (int64_t)yk_dtype_size((yk_dtype)v->dtype);
+    v->shape[dim] = v->shape[dim] > first ? yk__ceil_div(v->shape[dim] - first, step) : 0;
+    v->stride[dim] *= step;
+}
+
+/* Outputs that are `dilation` apart take their inputs from pixels that are as far apart, so that each such part of the
+ * maps is a convolution without dilation. This is part i of dilation[0] x dilation[1]. */
+static yk__conv2d part_of(const yk__conv2d *p, int64_t i, yk__view *out, yk__view *x)
+{
+    yk__conv2d part = *p;
+    for (int d = 0; d < 2; d++) {
+        int64_t step = p->dilation[d], first = d ? i % p->dilation[1] : i / p->dilation[1];
+        part.dilation[d] = 1;
+        part.padding[d] = p->padding[d] > first ? yk__ceil_div(p->padding[d] - first, step) : 0;
+        take_every(out, 2 + d, first, step);
+        take_every(x, 2 + d, first - p->padding[d] + part.padding[d] * step, step);
+    }
+    return part;
+}
+
+static bool winograd_applies(const yk__conv2d *p, enum direction direction, int64_t parts, const yk__view *out,
+                             const yk__view *x, const yk__view *w)
+{
+    /* Gradients that are added to others are not, part by part: they would stay where a later part is not finite. */
+    if (out->dtype == YK_BF16 || p->stride[0] != 1 || p->stride[1] != 1 ||
+        (parts > 1 && direction == ACCUMULATE_WEIGHT))
+        return false;
+    for (int64_t i = 0; i < parts; i++) {
+        yk__view of_out = *out, of_x = *x;
+        yk__conv2d part = part_of(p, i, &of_out, &of_x);
+        if (!yk__conv_winograd_applies(&part, &of_out, &of_x, w))
+            return false;
+    }
+    return true;
+}
+
 /* One group; out, x and w are those of the call or, as the direction says, their gradients. Winograd's way is left
  * where its result is not finite: it subtracts infinities that the direct one does not. */
 static yk_status run_group(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
                            const yk__view *x, const yk__view *w, const yk__view *bias)
 {
-    if (out->dtype != YK_BF16 && yk__conv_winograd_applies(p, out, x, w)) {
-        bool finite = false;
-        yk_status status =
-            direction == FORWARD ? yk__conv_winograd_forward(device, p, out, x, w, bias, &finite)
-            : direction == BACKWARD_INPUT
-                ? yk__conv_winograd_backward_input(device, p, x, out, w, &finite)
-                : yk__conv_winograd_backward_weight(device, p, w, out, x, direction == ACCUMULATE_WEIGHT, &finite);
-        if (status || finite)
-            return status;
+    int64_t parts = p->dilation[0] * p->dilation[1];
+    bool finite = winograd_applies(p, direction, parts, out, x, w);
+    yk_status status = YK_OK;
+    for (int64_t i = 0; i < parts && finite && !status; i++) {
+        yk__view of_out = *out, of_x = *x;
+        yk__conv2d part = part_of(p, i, &of_out, &of_x);
+        bool add = direction == ACCUMULATE_WEIGHT || i > 0;
+        status = direction == FORWARD ? yk__conv_winograd_forward(device, &part, &of_out, &of_x, w, bias, &finite)
+                 : direction == BACKWARD_INPUT
+                     ? yk__conv_winograd_backward_input(device, &part, &of_x, &of_out, w, &finite)
+                     : yk__conv_winograd_backward_weight(device, &part, w, &of_out, &of_x, add, &finite);
     }
+    if (status || finite)
+        return status;
     return direction == FORWARD ? yk__conv_pixels_forward(device, p, out, x, w, bias)
            : direction == BACKWARD_INPUT
                ? yk__conv_pixels_backward_input(device, p, x, out, w)
