@@ -256,51 +256,71 @@ static yk_status argsort(int device, const yk__view *index, const yk__view *x, i
 /* ---- scan ---- */
 
 /* Lines side by side that are scanned together: enough for whole cache lines of each row, few enough for their sums to
- * stay in the first-level cache. */
-enum { SCAN_COLUMNS = 256 };
+ * stay in the first-level cache. Other lines: as many as keep the adder busy, whose sums do not wait for each other. */
+enum { SCAN_COLUMNS = 256, SCAN_LINES = 4 };
 
-#define SCAN_ROWS(T, Sum, combine)                                                                                     \
-    for (int64_t i = 0, m; i < n; i += m) {                                                                            \
+#define SCAN(S, T, Sum, combine)                                                                                       \
+    static void S##_rows(const lines *l, char *out_row, const char *x_row, int64_t n)                                  \
+    {                                                                                                                  \
         Sum sum[SCAN_COLUMNS];                                                                                         \
-        m = n - i < SCAN_COLUMNS ? n - i : SCAN_COLUMNS;                                                               \
         for (int64_t k = 0; k < l->length; k++) {                                                                      \
             int64_t row = l->flipped ? l->length - 1 - k : k;                                                          \
-            const T *x = (const T *)(data[1] + row * l->x_stride) + i;                                                 \
-            T *out = (T *)(data[0] + row * l->out_stride) + i;                                                         \
+            const T *x = (const T *)(x_row + row * l->x_stride);                                                       \
+            T *out = (T *)(out_row + row * l->out_stride);                                                             \
             if (k == 0)                                                                                                \
-                YK__INDEPENDENT for (int64_t j = 0; j < m; j++)                                                        \
+                YK__INDEPENDENT for (int64_t j = 0; j < n; j++)                                                        \
                 {                                                                                                      \
                     sum[j] = (Sum)x[j];                                                                                \
                     out[j] = x[j];                                                                                     \
                 }                                                                                                      \
             else                                                                                                       \
-                YK__INDEPENDENT for (int64_t j = 0; j < m; j++)                                                        \
+                YK__INDEPENDENT for (int64_t j = 0; j < n; j++)                                                        \
                 {                                                                                                      \
                     sum[j] = sum[j] combine(Sum) x[j];                                                                 \
                     out[j] = (T)sum[j];                                                                                \
                 }                                                                                                      \
         }                                                                                                              \
     }                                                                                                                  \
-    return;
-
-#define SCAN(T, Sum, combine)                                                                                          \
-    if (n > 1 && stride[0] == (int64_t)sizeof(T) && stride[1] == (int64_t)sizeof(T)) {                                 \
-        SCAN_ROWS(T, Sum, combine)                                                                                     \
-    }                                                                                                                  \
-    for (int64_t i = 0; i < n; i++) {                                                                                  \
-        int64_t last = l->length - 1;                                                                                  \
-        const char *x = data[1] + i * stride[1] + (l->flipped ? last * l->x_stride : 0);                               \
-        char *out = data[0] + i * stride[0] + (l->flipped ? last * l->out_stride : 0);                                 \
+    static inline void S##_some(const lines *l, int n, char *out, const char *x, const int64_t *stride)                \
+    {                                                                                                                  \
         int64_t x_step = l->flipped ? -l->x_stride : l->x_stride;                                                      \
         int64_t out_step = l->flipped ? -l->out_stride : l->out_stride;                                                \
-        Sum sum = (Sum) * (const T *)x;                                                                                \
-        *(T *)out = (T)sum;                                                                                            \
+        x += l->flipped ? (l->length - 1) * l->x_stride : 0;                                                           \
+        out += l->flipped ? (l->length - 1) * l->out_stride : 0;                                                       \
+        Sum sum[SCAN_LINES];                                                                                           \
+        for (int j = 0; j < n; j++) {                                                                                  \
+            sum[j] = (Sum) * (const T *)(x + j * stride[1]);                                                           \
+            *(T *)(out + j * stride[0]) = (T)sum[j];                                                                   \
+        }                                                                                                              \
         for (int64_t k = 1; k < l->length; k++) {                                                                      \
-            sum = sum combine(Sum) * (const T *)(x + k * x_step);                                                      \
-            *(T *)(out + k * out_step) = (T)sum;                                                                       \
+            T next[SCAN_LINES];                                                                                        \
+            for (int j = 0; j < n; j++)                                                                                \
+                next[j] = *(const T *)(x + k * x_step + j * stride[1]);                                                \
+            for (int j = 0; j < n; j++) {                                                                              \
+                sum[j] = sum[j] combine(Sum) next[j];                                                                  \
+                *(T *)(out + k * out_step + j * stride[0]) = (T)sum[j];                                                \
+            }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
-    return;
+    static void S(const lines *l, int64_t n, char *out, const char *x, const int64_t *stride)                          \
+    {                                                                                                                  \
+        int64_t i = 0;                                                                                                 \
+        if (n > 1 && stride[0] == (int64_t)sizeof(T) && stride[1] == (int64_t)sizeof(T))                               \
+            for (int64_t m; i < n; i += m) {                                                                           \
+                m = n - i < SCAN_COLUMNS ? n - i : SCAN_COLUMNS;                                                       \
+                S##_rows(l, out + i * stride[0], x + i * stride[1], m);                                                \
+            }                                                                                                          \
+        for (; i + SCAN_LINES <= n; i += SCAN_LINES)                                                                   \
+            S##_some(l, SCAN_LINES, out + i * stride[0], x + i * stride[1], stride);                                   \
+        for (; i < n; i++)                                                                                             \
+            S##_some(l, 1, out + i * stride[0], x + i * stride[1], stride);                                            \
+    }
+SCAN(cumsum_f32, float, double, +)
+SCAN(cumsum_f64, double, double, +)
+SCAN(cumsum_i64, uint64_t, uint64_t, +)
+SCAN(cumprod_f32, float, double, *)
+SCAN(cumprod_f64, double, double, *)
+SCAN(cumprod_i64, uint64_t, uint64_t, *)
 
 static void scan_lines(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
 {
@@ -308,21 +328,9 @@ static void scan_lines(const void *context, int64_t first, int64_t n, char *cons
     const lines *l = context;
     bool adds = l->op == YK__CUMSUM;
     switch (l->dtype) {
-    case YK_F32:
-        if (adds) {
-            SCAN(float, double, +)
-        }
-        SCAN(float, double, *)
-    case YK_F64:
-        if (adds) {
-            SCAN(double, double, +)
-        }
-        SCAN(double, double, *)
-    default:
-        if (adds) {
-            SCAN(uint64_t, uint64_t, +)
-        }
-        SCAN(uint64_t, uint64_t, *)
+    case YK_F32: (adds ? cumsum_f32 : cumprod_f32)(l, n, data[0], data[1], stride); break;
+    case YK_F64: (adds ? cumsum_f64 : cumprod_f64)(l, n, data[0], data[1], stride); break;
+    default: (adds ? cumsum_i64 : cumprod_i64)(l, n, data[0], data[1], stride);
     }
 }
 
