@@ -198,7 +198,7 @@ YK_API yk_status yk_barrier(yk_process_group *group) YK_MUST_CHECK;
  * From rank to rank: a message goes to the receive with its tag, in order among equal tags (any int that is not
  * negative). Shape may differ, dtype and number of elements may not. send may return before the receive was called,
  * but need not. They are not ordered with collectives. A rank may send to itself if the send or the receive is
- * asynchronous.
+ * asynchronous, but not with "nccl".
  */
 YK_API yk_status yk_send(yk_tensor *x, int dst, int tag, yk_process_group *group) YK_MUST_CHECK;
 YK_API yk_status yk_recv(yk_tensor *x, int src, int tag, yk_process_group *group) YK_MUST_CHECK;
@@ -225,10 +225,10 @@ YK_API yk_work *yk_isend(yk_tensor *x, int dst, int tag, yk_process_group *group
 YK_API yk_work *yk_irecv(yk_tensor *x, int src, int tag, yk_process_group *group);
 
 /* Waits until the work is done, and returns its status with the error record set; bounded by the time-out. NULL gives
- * the status of the record. With "nccl" the host waits no longer than until all ranks have called a collective: what
- * the thread does with the tensors on their GPU from then on comes after it. A failure that comes later is that of the
- * next wait for the device (a value that is read, yk_device_synchronize) and of every later call on the group; blocking
- * calls are such works. */
+ * the status of the record. With "nccl" the host waits no longer than until all ranks have called a collective, or both
+ * a message: what the thread does with the tensors on their GPU from then on comes after it. A failure that comes later
+ * is that of the next wait for the device (a value that is read, yk_device_synchronize) and of every later call on the
+ * group; blocking calls are such works. */
 YK_API yk_status yk_work_wait(yk_work *work) YK_MUST_CHECK;
 /* Whether it is done, well or not; does not wait. With "nccl": on the GPU. Source: is_completed. */
 YK_API bool yk_work_test(yk_work *work) YK_QUESTION;

@@ -62,9 +62,17 @@ typedef struct yk__comm_op {
     bool on_device;
     int device;
     void *marked;
-    bool captured;    /* it is recorded in a graph (comm/recorded.c): the ranks do not agree on it */
+    uint32_t announced; /* a message whose elements are not sent, but so many bytes of `in` and `out`; a send is done
+                         * when its receive has taken it (Note [The pair's order] in nccl/nccl_messages.c) */
+    bool captured;      /* it is recorded in a graph (comm/recorded.c): the ranks do not agree on it */
     int64_t recorded; /* not an operation, but replay `number` of a step that has so many, of which this is the first */
 } yk__comm_op;
+
+/* Bytes that a message sends. */
+static inline size_t yk__comm_message_bytes(const yk__comm_op *op)
+{
+    return op->announced ? op->announced : (size_t)op->count * yk_dtype_size(op->dtype);
+}
 
 /* Whether the kind has a reduction, a root. */
 static inline bool yk__comm_reduces(yk__comm_kind kind)
@@ -167,9 +175,10 @@ typedef struct yk__comm_backend {
      * its number, by the thread that calls it, in the order of calls; fails where the rank cannot take this GPU. `what`
      * names the operation in errors. */
     yk_status (*mark)(void *state, const char *what, int device, void **marked);
-    /* In place of `collective` for such an operation, with its rules; it is not waited for: the ranks agree on it, and
-     * it is put on a queue of the device. *queued is what the slots below take, NULL where there was nothing to do.
-     * One that is `captured` is recorded there: nothing is sent, and a failure leaves the group whole. */
+    /* In place of `collective` for such an operation (and of `post` for a message that is `captured`), with its rules;
+     * it is not waited for: the ranks agree on it, and it is put on a queue of the device. *queued is what the slots
+     * below take, NULL where there was nothing to do. One that is `captured` is recorded there: nothing is sent, and a
+     * failure leaves the group whole. */
     yk_status (*queue_collective)(void *state, const yk__comm_op *op, void **queued);
     /* The last on the calling thread's queue is the replay of a step: what the slots below take of that. */
     yk_status (*queue_replay)(void *state, const yk__comm_op *op, void **queued);
@@ -187,6 +196,10 @@ typedef struct yk__comm_backend {
 
     /* Begins a message and gives its handle at once; op is copied. Called from any thread, also during a collective. */
     yk_status (*post)(void *state, const yk__comm_op *op, void **message);
+    /* NULL where messages of tensors of GPUs go by way of the host's memory. Else they are posted `on_device`, and done
+     * for `wait` when they are on a queue of the device: what the slots of queued operations take, once, NULL where
+     * there was nothing to do. */
+    void *(*message_queued)(void *state, void *message);
     /* Drives all messages of the rank for up to `seconds` (0: looks once) and returns as soon as this one is done;
      * `done` also on failure, whose status it returns every time it is asked. Any thread, several at once. A failure
      * breaks the group. */

@@ -39,6 +39,7 @@ typedef struct yk__group {
     bool running;                        /* a thread is in the backend's collective */
     yk_work *first, *last;               /* collectives that wait for their turn */
     yk_work *pending;                    /* messages that are not done */
+    int claimed;                         /* and those on their way from there to the next */
     yk_work *queued_first, *queued_last; /* collectives on a queue of a device, in its order */
     struct yk__recorded *recorded;       /* graphs that this group is a member of */
     bool recording;                      /* a thread records a step with collectives of this group */

@@ -3,8 +3,9 @@
  * Layer: comm.
  *
  * Where the backend puts an operation on a queue of the device, the host does not wait for it: yk_work_wait puts what
- * its thread queues from then on behind it. A thread of the group, the watcher, asks for each in the order in which
- * they were queued until it is done, and ends the work; time-outs and ranks that are gone are seen there.
+ * its thread queues from then on behind it. A thread of the group, the watcher, asks for each until it is done, and
+ * ends the work: for collectives in the order in which they were queued, and likewise for the messages of each
+ * direction with each rank, which have streams of their own. Time-outs and ranks that are gone are seen there.
  *
  *   thread that calls         group's thread                device's queues          watcher
  *   -----------------------   ---------------------------   ----------------------   --------------------------
@@ -34,17 +35,55 @@ static void drop_tensors(yk_work *work)
     }
 }
 
-/* With the lock held: the first of them is done. */
-static void end_first(yk__group *g, yk_work *work)
+/* With the lock held. */
+static void end_work(yk__group *g, yk_work *work)
 {
-    g->queued_first = work->next;
-    if (!g->queued_first)
-        g->queued_last = NULL;
+    yk_work **at = &g->queued_first, *before = NULL;
+    while (*at != work) {
+        before = *at;
+        at = &before->next;
+    }
+    *at = work->next;
+    if (g->queued_last == work)
+        g->queued_last = before;
     work->next = NULL;
     g->backend->queued_free(g->state, work->queued);
     work->queued = NULL;
     drop_tensors(work);
     yk__work_finish(g, work);
+}
+
+/* Whether two operations are carried out one after the other: collectives, and messages of one direction with one rank.
+ */
+static bool in_one_line(const yk__comm_op *a, const yk__comm_op *b)
+{
+    bool messages = a->kind >= YK__COMM_COLLECTIVES;
+    return messages ? a->kind == b->kind && a->peer == b->peer : b->kind < YK__COMM_COLLECTIVES;
+}
+
+/* With the lock held: the next behind `work` (NULL: the first) that no other of its line stands before. */
+static yk_work *next_in_turn(const yk__group *g, const yk_work *work)
+{
+    for (yk_work *next = work ? work->next : g->queued_first; next; next = next->next) {
+        const yk_work *before = g->queued_first;
+        while (before != next && !in_one_line(&before->call.op, &next->call.op))
+            before = before->next;
+        if (before == next)
+            return next;
+    }
+    return NULL;
+}
+
+/* Takes the lock for what it does with the group. Whether the work is done. */
+static bool look(yk__group *g, yk_work *work)
+{
+    bool done = false;
+    yk_status status = g->backend->queued_done(g->state, work->queued, &done);
+    if (status)
+        yk__work_dump_failure(g, work);
+    if (done)
+        yk__work_fail(work, status);
+    return done;
 }
 
 static void *watch(void *arg)
@@ -53,28 +92,30 @@ static void *watch(void *arg)
     unsigned nap = FIRST_NAP;
     pthread_mutex_lock(&g->lock);
     while (!g->stop || g->queued_first) {
-        yk_work *work = g->queued_first;
-        if (!work) {
+        if (!g->queued_first) {
             nap = FIRST_NAP;
             pthread_cond_wait(&g->changed, &g->lock);
             continue;
         }
-        pthread_mutex_unlock(&g->lock);
-        bool done = false;
-        yk_status status = g->backend->queued_done(g->state, work->queued, &done);
-        if (status)
-            yk__work_dump_failure(g, work);
-        if (done)
-            yk__work_fail(work, status);
-        else
-            usleep(nap);
-        nap = done ? FIRST_NAP : nap < LONGEST_NAP ? 2 * nap : nap;
-        pthread_mutex_lock(&g->lock);
-        if (!done)
+        bool any = false;
+        for (yk_work *work = next_in_turn(g, NULL), *next; work; work = next) {
+            pthread_mutex_unlock(&g->lock);
+            bool done = look(g, work);
+            pthread_mutex_lock(&g->lock);
+            next = next_in_turn(g, work); /* none goes but by this thread */
+            if (!done)
+                continue;
+            end_work(g, work);
+            pthread_mutex_unlock(&g->lock);
+            yk_work_release(work);
+            pthread_mutex_lock(&g->lock);
+            any = true;
+        }
+        nap = any ? FIRST_NAP : nap < LONGEST_NAP ? 2 * nap : nap;
+        if (any)
             continue;
-        end_first(g, work);
         pthread_mutex_unlock(&g->lock);
-        yk_work_release(work);
+        usleep(nap);
         pthread_mutex_lock(&g->lock);
     }
     pthread_mutex_unlock(&g->lock);

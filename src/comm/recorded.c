@@ -19,8 +19,9 @@ typedef struct yk__recorded {
     yk__group *group; /* retained */
     yk_graph *graph;
     struct yk__recorded *next; /* of the group's */
-    uint64_t hash;             /* of the operations of the last call */
-    int64_t count;             /* of these */
+    uint64_t hash;             /* of the collectives of the last call */
+    uint64_t *to, *from;       /* and of the messages to and from each rank, in one allocation */
+    int64_t count;             /* of all */
     yk__comm_op first;
     uint64_t replays;
 } recorded;
@@ -28,9 +29,11 @@ typedef struct yk__recorded {
 /* ---- the graph's member ------------------------------------------------------------------------------------------ */
 static void member_begin(void *object, void *notes)
 {
-    (void)object;
+    const yk__group *g = object;
     recorded *r = notes;
     r->hash = YK__HASH_BASIS;
+    for (int k = 0; k < 2 * g->world_size; k++)
+        r->to[k] = YK__HASH_BASIS;
     r->count = 0;
 }
 
@@ -63,24 +66,36 @@ static void member_release(void *object, void *notes)
         *at = r->next;
     pthread_mutex_unlock(&g->lock);
     yk__group_release(g);
+    free(r->to);
     free(r);
 }
 
-/* What the ranks show each other. */
+/* What the ranks show each other; the hashes of messages, to and from each rank, follow. */
 typedef struct ballot {
     int64_t can;
     uint64_t hash;
     char why[sizeof((yk__graph_vote){0}.why)];
+    uint64_t messages[];
 } ballot;
+
+static size_t ballot_size(const yk__group *g)
+{
+    return sizeof(ballot) + 2 * (size_t)g->world_size * sizeof(uint64_t);
+}
+
+static const ballot *ballot_of(const yk__group *g, const ballot *all, int rank)
+{
+    return (const void *)((const char *)all + (size_t)rank * ballot_size(g));
+}
 
 static yk_status exchange(yk__group *g, const ballot *own, ballot *all)
 {
-    int64_t bytes = (int64_t)sizeof(*own), total = bytes * g->world_size;
+    int64_t bytes = (int64_t)ballot_size(g), total = bytes * g->world_size;
     yk_tensor *part = yk__tensor_new(1, &bytes, NULL, YK_U8, (yk_device){0});
     yk_tensor *whole = yk__tensor_new(1, &total, NULL, YK_U8, (yk_device){0});
     yk_status status = part && whole ? YK_OK : yk__error_code();
     if (!status) {
-        memcpy(part->data, own, sizeof(*own));
+        memcpy(part->data, own, (size_t)bytes);
         yk__call call = {.op = {.kind = YK__COMM_ALL_GATHER, .dtype = YK_U8, .peer = -1, .tag = -1, .count = bytes},
                          .in = part,
                          .out = whole};
@@ -93,6 +108,29 @@ static yk_status exchange(yk__group *g, const ballot *own, ballot *all)
     return status;
 }
 
+/* Whether all have recorded what belongs together: the same collectives, and for each message its other end. */
+static bool fits(const yk__group *g, const ballot *all, yk__graph_vote *vote)
+{
+    int n = g->world_size;
+    for (int k = 0; k < n; k++) {
+        const ballot *of = ballot_of(g, all, k);
+        if (of->hash != all->hash) {
+            snprintf(vote->why, sizeof(vote->why), "group '%s': rank %d recorded other collectives than rank 0",
+                     g->name, k);
+            return false;
+        }
+        for (int to = 0; to < n; to++) {
+            if (of->messages[to] == ballot_of(g, all, to)->messages[n + k])
+                continue;
+            snprintf(vote->why, sizeof(vote->why),
+                     "group '%s': rank %d recorded other sends to rank %d than rank %d receives from it", g->name, k,
+                     to, to);
+            return false;
+        }
+    }
+    return true;
+}
+
 static yk_status member_decide(void *object, void *notes, yk__graph_vote *vote)
 {
     yk__group *g = object;
@@ -101,28 +139,28 @@ static yk_status member_decide(void *object, void *notes, yk__graph_vote *vote)
     g->recording = false; /* it is over, if there was one */
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
-    ballot own = {.can = vote->can, .hash = r->hash}, *all = yk__calloc((size_t)g->world_size, sizeof(*all));
+    ballot *all = yk__calloc((size_t)g->world_size + 1, ballot_size(g));
     if (!all)
         return yk__error_code();
-    memcpy(own.why, vote->why, sizeof(own.why));
-    yk_status status = exchange(g, &own, all);
-    int least = 0;
+    ballot *own = (ballot *)(uintptr_t)ballot_of(g, all, g->world_size);
+    own->can = vote->can;
+    own->hash = r->hash;
+    memcpy(own->why, vote->why, sizeof(own->why));
+    memcpy(own->messages, r->to, 2 * (size_t)g->world_size * sizeof(uint64_t));
+    yk_status status = exchange(g, own, all);
+    const ballot *least = all;
+    int of = 0;
     for (int k = 1; k < g->world_size && !status; k++) {
-        if (all[k].can < all[least].can)
-            least = k;
+        if (ballot_of(g, all, k)->can < least->can) {
+            least = ballot_of(g, all, k);
+            of = k;
+        }
     }
-    for (int k = 1; k < g->world_size && !status && all[least].can > 0; k++) {
-        if (all[k].hash == all[0].hash)
-            continue;
+    if (!status && least->can > 0 && !fits(g, all, vote)) {
         vote->can = -1;
-        snprintf(vote->why, sizeof(vote->why), "group '%s': rank %d recorded other collectives than rank 0", g->name,
-                 k);
-        free(all);
-        return YK_OK;
-    }
-    if (!status && all[least].can < vote->can) {
-        vote->can = (int)all[least].can;
-        snprintf(vote->why, sizeof(vote->why), "rank %d of group '%s' cannot: %.250s", least, g->name, all[least].why);
+    } else if (!status && least->can < vote->can) {
+        vote->can = (int)least->can;
+        snprintf(vote->why, sizeof(vote->why), "rank %d of group '%s' cannot: %.250s", of, g->name, least->why);
     }
     free(all);
     return status;
@@ -133,8 +171,14 @@ static yk_status add_member(yk__group *g, yk_graph *graph, recorded **made)
     if (yk__graph_is_shared(graph))
         return yk__graph_forbid((yk_device){0}, "collectives of two groups are called");
     recorded *r = yk__calloc(1, sizeof(*r));
-    if (!r)
+    uint64_t *hashes = yk__calloc(2 * (size_t)g->world_size, sizeof(*hashes));
+    if (!r || !hashes) {
+        free(r);
+        free(hashes);
         return yk__error_code();
+    }
+    r->to = hashes;
+    r->from = hashes + g->world_size;
     r->group = g;
     r->graph = graph;
     yk__group_retain(g);
@@ -172,6 +216,13 @@ yk_status yk__recorded_note(yk__group *g, yk_device device, const yk__comm_op *o
     if (r->count++ == 0)
         r->first = plain;
     yk__comm_header header = yk__comm_header_of(&plain);
+    if (op->kind >= YK__COMM_COLLECTIVES) { /* the same on either end */
+        header.kind = YK__COMM_SEND;
+        header.peer = op->tag;
+        uint64_t *hash = &(op->kind == YK__COMM_SEND ? r->to : r->from)[op->peer];
+        *hash = yk__hash(*hash, &header, sizeof(header));
+        return YK_OK;
+    }
     r->hash = yk__hash(r->hash, &header, sizeof(header));
     return YK_OK;
 }

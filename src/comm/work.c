@@ -5,7 +5,8 @@
  * A collective gets its number under the lock and goes to the backend in the order of numbers, one at a time: on the
  * calling thread if the queue is empty and nobody is in the backend (the fast case: no other thread is involved), else
  * through the queue, which a thread of the group works off. Where the backend puts it on a queue of the tensors' device
- * it is out of its turn then, and not done: see queued.c. Messages are posted to the backend at once.
+ * it is out of its turn then, and not done: see queued.c. Messages are posted to the backend at once, and where it puts
+ * them on a queue of the device they are that once somebody looks.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +101,8 @@ static yk_status unstage(yk__call *call, yk_tensor *staged_out)
 /* Whether the backend takes the call's tensors where they are, on a GPU. */
 static bool is_on_device(const yk__group *g, const yk__call *call)
 {
-    return g->backend->mark && !is_message(&call->op) && yk__staging_needed(call);
+    return (is_message(&call->op) ? g->backend->message_queued != NULL : g->backend->mark != NULL) &&
+           yk__staging_needed(call);
 }
 
 /* For such a call, by the thread that makes it: its memory is contiguous, and what the device has to do before is
@@ -422,6 +424,44 @@ void yk__queued_replay(yk__group *g, const yk__comm_op *op)
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
+/* With the lock held: whether the work was among those that are not done. */
+static bool unlist(yk__group *g, const yk_work *work)
+{
+    yk_work **at = &g->pending;
+    while (*at && *at != work)
+        at = &(*at)->next;
+    if (!*at)
+        return false;
+    *at = work->next;
+    g->claimed++;
+    return true;
+}
+
+/* The backend has put the message on a queue of the device, which the first who asks finds. */
+static void message_on_queue(yk__group *g, yk_work *work)
+{
+    yk_error before;
+    yk__error_take(&before);
+    pthread_mutex_lock(&g->lock);
+    bool listed = unlist(g, work);
+    pthread_mutex_unlock(&g->lock);
+    if (listed) {
+        void *queued = g->backend->message_queued(g->state, work->message);
+        yk__work_fail(work, unstage_queued(g, &work->call, queued));
+        pthread_mutex_lock(&g->lock);
+        work->queued = queued;
+        if (queued)
+            yk__queued_add(g, work);
+        else
+            yk__work_finish(g, work);
+        g->claimed--;
+        pthread_cond_broadcast(&g->changed);
+        pthread_mutex_unlock(&g->lock);
+        yk_work_release(work);
+    }
+    yk__error_put(&before);
+}
+
 /* Asks the backend for up to `seconds`; finishes the work if it is done, once. */
 static bool message_done(yk__group *g, yk_work *work, double seconds)
 {
@@ -434,6 +474,11 @@ static bool message_done(yk__group *g, yk_work *work, double seconds)
     yk_error error = {0};
     if (status)
         yk__error_take(&error);
+    if (done && !status && work->call.op.on_device) {
+        message_on_queue(g, work);
+        yk__error_put(&before);
+        return done;
+    }
     bool listed = false;
     pthread_mutex_lock(&g->lock);
     if (done && !work->done) {
@@ -441,12 +486,8 @@ static bool message_done(yk__group *g, yk_work *work, double seconds)
             (work->call.staging ? yk__staging_deliver(work->call.staging) : unstage(&work->call, work->staged_out)))
             yk__error_take(&error);
         work->error = error;
-        yk_work **at = &g->pending;
-        while (*at && *at != work)
-            at = &(*at)->next;
-        listed = *at != NULL;
-        if (listed)
-            *at = work->next;
+        listed = unlist(g, work);
+        g->claimed -= listed;
         yk__work_finish(g, work);
     }
     pthread_mutex_unlock(&g->lock);
@@ -481,10 +522,46 @@ static void reap(yk__group *g)
     }
 }
 
+/* With the lock held. */
+static yk_status post(yk__group *g, yk_work *work)
+{
+    work->call.op.number = ++g->messages;
+    work->traced = yk__trace_add(g, &work->call.op, YK__TRACE_RUNNING);
+    yk_status status = g->backend->post(g->state, &work->call.op, &work->message);
+    if (status) {
+        yk__trace_state_set(g, work->traced, YK__TRACE_FAILED);
+        return status;
+    }
+    yk_object_retain(work);
+    work->next = g->pending;
+    g->pending = work;
+    return YK_OK;
+}
+
+static yk_work *start_on_device(yk__group *g, yk__call *call)
+{
+    yk_work *work = work_create(g, call);
+    if (!work)
+        return NULL;
+    pthread_mutex_lock(&g->lock);
+    while (g->recording) /* its stream is another thread's until then */
+        pthread_cond_wait(&g->changed, &g->lock);
+    yk_status status = mark_call(g, &work->call);
+    if (!status)
+        status = post(g, work);
+    pthread_mutex_unlock(&g->lock);
+    if (!status)
+        return work;
+    yk_work_release(work);
+    return NULL;
+}
+
 static yk_work *start_message(yk__group *g, yk__call *call)
 {
     reap(g);
     call->staging = NULL;
+    if (is_on_device(g, call))
+        return yk__graph_recording() ? record_on_device(g, call) : start_on_device(g, call);
     if (yk__staging_needed(call) && !(call->staging = yk__staging_create(call)))
         return NULL;
     yk_work *work = work_create(g, call);
@@ -498,16 +575,7 @@ static yk_work *start_message(yk__group *g, yk__call *call)
         return NULL;
     }
     pthread_mutex_lock(&g->lock);
-    work->call.op.number = ++g->messages;
-    work->traced = yk__trace_add(g, &work->call.op, YK__TRACE_RUNNING);
-    yk_status status = g->backend->post(g->state, &work->call.op, &work->message);
-    if (!status) {
-        yk_object_retain(work);
-        work->next = g->pending;
-        g->pending = work;
-    } else {
-        yk__trace_state_set(g, work->traced, YK__TRACE_FAILED);
-    }
+    yk_status status = post(g, work);
     pthread_mutex_unlock(&g->lock);
     if (!status)
         return work;
@@ -563,13 +631,10 @@ static bool work_done(yk_work *work)
 static void wait_for(yk_work *work)
 {
     yk__group *g = work->group;
-    if (work->message) {
-        while (!work_done(work) && !message_done(g, work, 1.0))
-            continue;
-        return;
-    }
+    while (work->message && !work_done(work) && !message_done(g, work, 1.0))
+        continue;
     pthread_mutex_lock(&g->lock);
-    while (!work->done && !work->queued)
+    while (!work->done && !work->queued) /* a message, too: who found it on its queue may be another thread */
         pthread_cond_wait(&g->changed, &g->lock);
     pthread_mutex_unlock(&g->lock);
 }
@@ -595,8 +660,9 @@ bool yk_work_test(yk_work *work)
     YK__QUESTION;
     if (!work)
         return false;
-    return work_done(work) ||
-           (work->message && !yk__group_is_parents(work->group) && message_done(work->group, work, 0));
+    if (!work_done(work) && work->message && !yk__group_is_parents(work->group))
+        message_done(work->group, work, 0);
+    return work_done(work);
 }
 
 const yk_error *yk_work_error(yk_work *work)
@@ -618,7 +684,7 @@ void yk_work_release(yk_work *work)
 void yk__comm_drain(yk__group *g)
 {
     pthread_mutex_lock(&g->lock);
-    while (g->first || g->running || g->queued_first)
+    while (g->first || g->running)
         pthread_cond_wait(&g->changed, &g->lock);
     while (g->pending) {
         yk_work *work = yk_object_retain(g->pending);
@@ -627,6 +693,8 @@ void yk__comm_drain(yk__group *g)
         yk_work_release(work);
         pthread_mutex_lock(&g->lock);
     }
+    while (g->queued_first || g->claimed)
+        pthread_cond_wait(&g->changed, &g->lock);
     pthread_mutex_unlock(&g->lock);
 }
 

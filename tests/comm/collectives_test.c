@@ -300,6 +300,15 @@ static void test_rank_splits(rank_context *c)
                 "all_to_all: in and out share memory");
 }
 
+/* Of a work that was waited for. With NCCL it is the device that waits, so it is done within some time. */
+static bool is_done(const rank_context *c, yk_work *work)
+{
+    bool queued = strcmp(yk_process_group_backend(c->group), "nccl") == 0;
+    for (int i = 0; i < 10000 && queued && !yk_work_test(work); i++)
+        usleep(500);
+    return yk_work_test(work);
+}
+
 static void test_rank_messages(rank_context *c)
 {
     int next = (c->rank + 1) % c->size, before = (c->rank + c->size - 1) % c->size;
@@ -311,7 +320,7 @@ static void test_rank_messages(rank_context *c)
             yk_work *sent = yk_isend(out, next, s, c->group);
             CHECK_OK(yk_recv(in, before, s, c->group));
             CHECK_OK(yk_work_wait(sent));
-            CHECK(yk_work_test(sent) && !yk_work_error(sent), "the work is not done");
+            CHECK(is_done(c, sent) && !yk_work_error(sent), "the work is not done");
             bool mean = false;
             const char *what = "send";
             int64_t n = counts[s];
@@ -335,15 +344,6 @@ static void test_rank_messages(rank_context *c)
         CHECK(yk_item(in[k]) == before * 100 + sent, "message %d is %g", k, yk_item(in[k]));
     }
     CHECK_OK(yk_barrier(c->group));
-}
-
-/* Of a work that was waited for. With NCCL it is the device that waits, so it is done within some time. */
-static bool is_done(const rank_context *c, yk_work *work)
-{
-    bool queued = strcmp(yk_process_group_backend(c->group), "nccl") == 0;
-    for (int i = 0; i < 10000 && queued && !yk_work_test(work); i++)
-        usleep(500);
-    return yk_work_test(work);
 }
 
 /* Asynchronous operations, blocking ones between them, and works that nobody waits for. */

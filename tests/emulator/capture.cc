@@ -5,10 +5,14 @@
  * then. A stream that comes to wait for an event of a capture is in it from there on; where the capture ends,
  * everything on such streams must lead back to the stream where it began. A launch is one step of its stream, in which
  * the nodes run in an order that is drawn from those that their edges allow: a missing event inside a graph shows, too.
- * A node that may block (a collective) runs without the lock, and the launch then is a host function of the stream.
+ * A node that may block (a collective) runs without the lock, on a thread of its own, as branches of a graph run beside
+ * one another on a GPU, and the launch then is a host function of the stream.
  */
 #include <algorithm>
+#include <condition_variable>
 #include <cstdio>
+#include <mutex>
+#include <thread>
 
 #include "tests/emulator/streams.h"
 
@@ -108,19 +112,44 @@ static void run_nodes(const std::vector<node> &nodes)
         if (!waits[n])
             able.push_back(n);
     }
-    while (!able.empty()) {
-        size_t at = emulator::draw_locked((uint32_t)able.size()), n = able[at];
-        able.erase(able.begin() + (long)at);
-        if (nodes[n].host) {
-            nodes[n].run();
-        } else {
-            locked hold(emulator::lock);
-            nodes[n].run();
-        }
+    std::mutex own;
+    std::condition_variable ended;
+    std::vector<size_t> done; /* of those on threads */
+    std::vector<std::thread> threads;
+    size_t running = 0;
+    auto follow = [&](size_t n) {
         for (size_t behind : next[n])
             if (--waits[behind] == 0)
                 able.push_back(behind);
+    };
+    while (!able.empty() || running) {
+        if (able.empty()) {
+            std::unique_lock<std::mutex> hold(own);
+            ended.wait(hold, [&] { return !done.empty(); });
+            running -= done.size();
+            for (size_t n : done)
+                follow(n);
+            done.clear();
+            continue;
+        }
+        size_t at = emulator::draw_locked((uint32_t)able.size()), n = able[at];
+        able.erase(able.begin() + (long)at);
+        if (!nodes[n].host) {
+            locked hold(emulator::lock);
+            nodes[n].run();
+            follow(n);
+            continue;
+        }
+        running++;
+        threads.emplace_back([&, n] {
+            nodes[n].run();
+            std::lock_guard<std::mutex> hold(own);
+            done.push_back(n);
+            ended.notify_one();
+        });
     }
+    for (std::thread &t : threads)
+        t.join();
 }
 
 extern "C" {

@@ -270,8 +270,11 @@ static bool is_well_formed(const control_frame *f)
     uint64_t size = yk_dtype_size((yk_dtype)f->dtype), most = size ? INT64_MAX / size : 0;
     bool counted = size && f->number && f->count >= 0 && (uint64_t)f->count <= most;
     switch (f->type) {
-    case CONTROL_MESSAGE: return counted && f->bytes <= CONTROL_EAGER && f->bytes == (uint64_t)f->count * size;
-    case CONTROL_OFFER: return counted && f->bytes == 0 && (uint64_t)f->count * size > CONTROL_EAGER;
+    case CONTROL_MESSAGE:
+        return counted && !f->code && f->bytes <= CONTROL_EAGER && f->bytes == (uint64_t)f->count * size;
+    case CONTROL_OFFER:
+        return counted && f->bytes == 0 &&
+               (f->code ? f->code > 0 && f->code <= CONTROL_EAGER : (uint64_t)f->count * size > CONTROL_EAGER);
     case CONTROL_BYTES: return f->number && f->bytes && f->bytes <= CONTROL_PIECE;
     case CONTROL_BROKEN: /* another cause than one of yk_status would be taken for none */
         return f->bytes && f->bytes <= CONTROL_EAGER && f->code &&
@@ -337,7 +340,7 @@ static bool frame_begins(native *g, yk__native_link *l)
     }
     if (f->type == CONTROL_BYTES) {
         yk__native_message *m = message_of_offer(g, rank_of(g, l), f->number);
-        size_t all = m ? (size_t)m->op.count * yk_dtype_size(m->op.dtype) : 0;
+        size_t all = m ? yk__comm_message_bytes(&m->op) : 0;
         if (m && m->arrived + f->bytes <= all) {
             l->in_begin = l->in_to = (char *)m->op.out + m->arrived;
             return true;
@@ -367,7 +370,7 @@ static void accepted(native *g, yk__native_link *l, uint64_t number)
         m = m->next;
     if (m)
         m->accepted = true; /* once: the message ends, and its memory may go, when its last byte is sent */
-    size_t all = m ? (size_t)m->op.count * yk_dtype_size(m->op.dtype) : 0;
+    size_t all = m ? yk__comm_message_bytes(&m->op) : 0;
     for (size_t at = 0; at < all; at += CONTROL_PIECE) {
         size_t n = all - at < CONTROL_PIECE ? all - at : CONTROL_PIECE;
         control_frame frame = {.type = CONTROL_BYTES, .number = number, .bytes = n};

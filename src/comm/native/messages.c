@@ -137,7 +137,7 @@ static void advance_send(native *g, yk__native_message *m)
     yk__native_slot *slot = free_slot(g, channel_of(g, g->local_rank, m->local_rank));
     if (!slot)
         return;
-    size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
+    size_t bytes = yk__comm_message_bytes(op);
     yk__native_buffer *buffer = NULL;
     slot->where = bytes > NATIVE_INLINE;
     if (!slot->where) {
@@ -164,7 +164,7 @@ static void advance_send(native *g, yk__native_message *m)
     atomic_store_explicit(&slot->state, SLOT_POSTED, memory_order_release);
     ring(g, m->local_rank);
     m->posted = true;
-    if (slot->where && !buffer)
+    if (op->announced || (slot->where && !buffer))
         m->slot = slot;
     else
         end(g, m, YK_OK);
@@ -200,7 +200,7 @@ static void advance_recv(native *g, yk__native_message *m)
         end(g, m, yk__native_mismatch(g, op->peer, &sent, g->rank, op));
         return;
     }
-    size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
+    size_t bytes = yk__comm_message_bytes(op);
     uint32_t state = SLOT_POSTED;
     if (slot->where && !atomic_compare_exchange_strong(&slot->state, &state, SLOT_READING))
         return; /* taken back: the group is broken */

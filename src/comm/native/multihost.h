@@ -41,7 +41,7 @@ enum { NATIVE_SIGNAL_WAIT = 1 };
 
 enum {
     CONTROL_MESSAGE = 1, /* a message with its bytes */
-    CONTROL_OFFER,       /* a message whose bytes are to be asked for */
+    CONTROL_OFFER,       /* a message whose bytes are to be asked for; code: so many, where they are not its elements */
     CONTROL_ACCEPT,      /* the bytes of offer `number` are wanted */
     CONTROL_BYTES,       /* some of them, in order */
     CONTROL_BROKEN,      /* the group is broken: code, and the cause as text */

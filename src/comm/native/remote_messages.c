@@ -20,10 +20,11 @@ bool yk__native_remote_send(native *g, yk__native_message *m, yk_status *status)
         if (!before->done && before->local_rank < 0 && before->op.kind == YK__COMM_SEND &&
             before->op.peer == op->peer && !before->offer)
             return false; /* messages keep their order */
-    size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
-    control_frame frame = {.type = bytes > CONTROL_EAGER ? CONTROL_OFFER : CONTROL_MESSAGE,
+    size_t bytes = yk__comm_message_bytes(op);
+    control_frame frame = {.type = bytes > CONTROL_EAGER || op->announced ? CONTROL_OFFER : CONTROL_MESSAGE,
                            .tag = op->tag,
                            .dtype = (int32_t)op->dtype,
+                           .code = (int32_t)op->announced,
                            .number = op->number,
                            .count = op->count};
     if (l->closed || l->queued > CONTROL_QUEUE)
@@ -41,7 +42,7 @@ bool yk__native_remote_recv(native *g, yk__native_message *m, yk_status *status)
 {
     const yk__comm_op *op = &m->op;
     yk__native_link *l = &g->net->links[op->peer];
-    size_t bytes = (size_t)op->count * yk_dtype_size(op->dtype);
+    size_t bytes = yk__comm_message_bytes(op);
     *status = YK_OK;
     if (m->offer)
         return m->arrived == bytes;
@@ -60,7 +61,8 @@ bool yk__native_remote_recv(native *g, yk__native_message *m, yk_status *status)
         l->arrived_end = at;
     l->unclaimed -= yk__native_arrived_size(a);
     control_frame f = a->frame;
-    if (f.dtype != (int32_t)op->dtype || f.count != op->count || (f.type == CONTROL_MESSAGE && f.bytes != bytes)) {
+    if (f.dtype != (int32_t)op->dtype || f.count != op->count || f.code != (int32_t)op->announced ||
+        (f.type == CONTROL_MESSAGE && f.bytes != bytes)) {
         yk__comm_op sent = {.kind = YK__COMM_SEND,
                             .dtype = (yk_dtype)f.dtype,
                             .count = f.count,

@@ -5,18 +5,20 @@
  * A group of this backend has one of the native backend beside it, of the same ranks. Every collective begins there:
  * the ranks agree on operation, dtype, count, reduction and root, as native's do, so NCCL is called only where all have
  * come to the same operation. Failures go through it too: whoever sees one breaks the control group, which all look at
- * while NCCL works, and then gives its communicator up (ncclCommAbort). What the library itself sends in the host's
- * memory goes by it, and so do messages.
+ * while NCCL works, and then gives its communicators up (ncclCommAbort). What the library itself sends in the host's
+ * memory goes by it.
  *
  * Note [Streams of NCCL]
- * Operations are put on the device's queue for collectives (YK__QUEUE_COMM). Groups are not ordered with one another,
+ * Collectives are put on the device's queue for collectives (YK__QUEUE_COMM). Groups are not ordered with one another,
  * and a rank that put two operations of two groups on one stream in another order than its peer would wait for it for
  * ever: so the queue is the first communicator's of a device, and others have streams of their own. An operation begins
  * behind an event of the stream of kernels that was recorded when it was called, so it runs beside what the program
- * queued later (backward). The host does not wait for its end: yk_work_wait makes the stream of kernels wait for an
- * event behind it, and the group's watcher (comm/queued.c) asks for that event, the clock and the other ranks. Where an
- * operation fails that kernels wait for already, the device is told before the communicator is aborted, which lets them
- * go on: whoever waits for the device next fails with the cause (yk__cuda_note_failure).
+ * queued later (backward). Messages have a communicator and a stream for each pair of ranks and direction, since they
+ * are ordered neither with collectives nor with those of another pair. The host does not wait for its end: yk_work_wait
+ * makes the stream of kernels wait for an event behind it, and the group's watcher (comm/queued.c) asks for that event,
+ * the clock and the other ranks. Where an operation fails that kernels wait for already, the device is told before the
+ * communicator is aborted, which lets them go on: whoever waits for the device next fails with the cause
+ * (yk__cuda_note_failure).
  */
 #ifndef YOKE_COMM_NCCL_BACKEND_H
 #define YOKE_COMM_NCCL_BACKEND_H
@@ -40,9 +42,18 @@ typedef struct nccl_mark {
     struct nccl_mark *next;
 } nccl_mark;
 
-/* A collective on its stream. */
+/* A communicator and the stream of its operations. Its calls are made with the group's lock held. */
+typedef struct nccl_line {
+    ncclComm_t comm; /* NULL before the first operation, and after a failure */
+    cudaStream_t stream;
+    bool owns_stream; /* one beside YK__QUEUE_COMM */
+    struct nccl_line *next;
+} nccl_line;
+
+/* An operation on its stream. */
 typedef struct nccl_queued {
     yk__comm_op op;    /* for messages: its pointers are not looked at */
+    nccl_line *line;   /* NULL: a replay, which may have operations of all */
     nccl_mark *end;    /* behind it */
     yk__storage *room; /* memory that it works in, or NULL */
     bool awaited;      /* kernels come behind it: it is in the group's list of these */
@@ -57,15 +68,27 @@ typedef struct nccl_group {
     int rank, world_size;
     char name[304], host_name[64];
     double timeout, join_timeout;
-    int device, gpu; /* of the first operation, and of all others; -1: none yet */
-    ncclComm_t comm; /* NULL before the first operation, and after a failure; its calls are made with the lock held */
-    bool given_up;   /* a failure: there will be no other communicator */
-    cudaStream_t stream;
-    bool owns_stream;     /* one beside YK__QUEUE_COMM */
+    int device, gpu;      /* of the first operation, and of all others; -1: none yet */
+    nccl_line all;        /* of all ranks */
+    nccl_line *lines;     /* those that were made */
+    bool given_up;        /* a failure: there will be no other communicator */
     nccl_queued *awaited; /* those that are not known to be done, and kernels come behind them */
-    pthread_mutex_t lock; /* marks, comm, awaited, and device as long as it is -1 */
+    struct nccl_pair *pairs;
+    bool leaving;           /* the pairs' threads end */
+    pthread_mutex_t lock;   /* marks, lines, awaited, pairs, and device as long as it is -1 */
+    pthread_cond_t changed; /* pairs' messages */
     nccl_mark *free_marks;
 } nccl_group;
+
+/* What a rank shows another before they have a communicator. */
+typedef struct nccl_record {
+    char gpu[16]; /* its UUID */
+    char host[64];
+    int32_t device, version;
+    ncclUniqueId id; /* of the communicator, from one of them */
+} nccl_record;
+
+enum { NCCL_RECORD_TAG = -2, NCCL_TURN_TAG = -3 /* no program's: theirs are not negative */ };
 
 /* ---- nccl_library.c ---- */
 /* Its functions, set by nccl_open. */
@@ -100,8 +123,14 @@ yk_status nccl_open(void);
 /* ---- nccl_join.c ---- */
 yk_status nccl_join(const yk__comm_join_args *args, void **state);
 void nccl_leave(void *state);
-/* Makes the communicator of the group, with all ranks, in the first operation on a GPU. */
+/* Makes the communicator of all ranks, in the first collective on a GPU. */
 yk_status nccl_connect(nccl_group *g, const yk__comm_op *op);
+yk_status nccl_own_record(const nccl_group *g, const yk__comm_op *op, nccl_record *own);
+/* Fails where NCCL does not join two ranks with these. */
+yk_status nccl_compare(const nccl_group *g, int a, const nccl_record *of_a, int b, const nccl_record *of_b);
+/* This is rank `rank` of `size` in a communicator of this identity; its stream is one of its own where `own_stream`. */
+yk_status nccl_make_comm(nccl_group *g, const yk__comm_op *op, nccl_line *line, int size, int rank,
+                         const ncclUniqueId *id, bool own_stream);
 
 /* ---- nccl_wait.c: waiting and failures ---- */
 /* Fails with "all_reduce #2 (...) of rank 0 (host a, pid 12): CALL: NCCL says: ..." or CUDA's words. */
@@ -109,11 +138,12 @@ yk_status nccl_failed(const nccl_group *g, const yk__comm_op *op, const char *ca
 yk_status nccl_cuda_failed(const nccl_group *g, const yk__comm_op *op, const char *call, cudaError_t code);
 /* Until the communicator has done what a call of it left in progress (`code` is what the call returned), for up to
  * `seconds`. */
-yk_status nccl_settle(nccl_group *g, const yk__comm_op *op, const char *call, ncclResult_t code, double seconds);
+yk_status nccl_settle(nccl_group *g, nccl_line *line, const yk__comm_op *op, const char *call, ncclResult_t code,
+                      double seconds);
 /* Whatever made an operation fail with `status`, the others must not wait for it, nor kernels go on unnoticed: breaks
  * the group, gives the communicator up, and fails with the group's first cause. */
 yk_status nccl_broken(nccl_group *g, yk_status status);
-/* After a failure: the communicator is given up, and nothing of it touches memory any more. */
+/* After a failure: the communicators are given up, and nothing of them touches memory any more. */
 void nccl_give_up(nccl_group *g);
 /* The slots of the table. */
 yk_status nccl_queue_replay(void *state, const yk__comm_op *op, void **queued);
@@ -130,5 +160,19 @@ yk_status nccl_mark_queue(void *state, const char *what, int device, void **mark
 /* An event of the group's, and its way back. */
 yk_status nccl_take_mark(nccl_group *g, nccl_mark **mark);
 void nccl_return_mark(nccl_group *g, nccl_mark *mark);
+ncclDataType_t nccl_type_of(yk_dtype dtype);
+
+/* ---- nccl_messages.c ---- */
+yk_status nccl_post(void *state, const yk__comm_op *op, void **message);
+yk_status nccl_wait(void *state, void *message, double seconds, bool *done);
+void *nccl_message_queued(void *state, void *message);
+void nccl_forget(void *state, void *message);
+/* One that is recorded. */
+yk_status nccl_record_message(nccl_group *g, const yk__comm_op *op, nccl_queued **queued);
+/* One message of the control group, to its end. */
+yk_status nccl_end_message(nccl_group *g, void *message, yk_status status);
+/* Ends the pairs' threads, when no message is outstanding. */
+void nccl_stop_pairs(nccl_group *g);
+void nccl_free_pairs(nccl_group *g);
 
 #endif

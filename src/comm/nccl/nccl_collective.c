@@ -114,7 +114,7 @@ static yk_status agree_on_counts(nccl_group *g, const yk__comm_op *op, size_t si
 }
 
 /* ---- NCCL's words ------------------------------------------------------------------------------------------------ */
-static ncclDataType_t type_of(yk_dtype dtype)
+ncclDataType_t nccl_type_of(yk_dtype dtype)
 {
     static const ncclDataType_t types[YK__DTYPES] = {
         [YK_F32] = ncclFloat32, [YK_F64] = ncclFloat64, [YK_F16] = ncclFloat16, [YK_BF16] = ncclBfloat16,
@@ -162,7 +162,7 @@ static void note(calls *c, const char *call, ncclResult_t result)
 static void begin(calls *c)
 {
     pthread_mutex_lock(&c->g->lock);
-    c->comm = c->g->comm;
+    c->comm = c->g->all.comm;
     if (c->comm)
         note(c, "ncclGroupStart", nccl.ncclGroupStart());
 }
@@ -177,19 +177,19 @@ static yk_status end(calls *c, const char *call)
         return nccl_fail(YK_ERR_STATE, "group '%s': its communicator was given up", c->g->name);
     if (c->result != ncclSuccess)
         return nccl_failed(c->g, c->op, c->call, c->result);
-    return nccl_settle(c->g, c->op, call, ended, c->g->timeout);
+    return nccl_settle(c->g, &c->g->all, c->op, call, ended, c->g->timeout);
 }
 
 static void send(calls *c, const char *from, int64_t count, int to)
 {
     if (count && c->comm)
-        note(c, "ncclSend", nccl.ncclSend(from, (size_t)count, c->type, to, c->comm, c->g->stream));
+        note(c, "ncclSend", nccl.ncclSend(from, (size_t)count, c->type, to, c->comm, c->g->all.stream));
 }
 
 static void receive(calls *c, char *to, int64_t count, int from)
 {
     if (count && c->comm)
-        note(c, "ncclRecv", nccl.ncclRecv(to, (size_t)count, c->type, from, c->comm, c->g->stream));
+        note(c, "ncclRecv", nccl.ncclRecv(to, (size_t)count, c->type, from, c->comm, c->g->all.stream));
 }
 
 /* On the stream. */
@@ -197,7 +197,7 @@ static yk_status copy(calls *c, char *to, const char *from, int64_t count)
 {
     if (!count || to == from)
         return YK_OK;
-    cudaError_t code = cudaMemcpyAsync(to, from, (size_t)count * c->size, cudaMemcpyDeviceToDevice, c->g->stream);
+    cudaError_t code = cudaMemcpyAsync(to, from, (size_t)count * c->size, cudaMemcpyDeviceToDevice, c->g->all.stream);
     return code ? nccl_cuda_failed(c->g, c->op, "cudaMemcpyAsync", code) : YK_OK;
 }
 
@@ -205,7 +205,7 @@ static yk_status copy(calls *c, char *to, const char *from, int64_t count)
 static void issue(calls *c)
 {
     const yk__comm_op *op = c->op;
-    cudaStream_t stream = c->g->stream;
+    cudaStream_t stream = c->g->all.stream;
     size_t count = (size_t)op->count;
     bool root = op->peer == c->g->rank;
     switch (op->kind) {
@@ -352,7 +352,7 @@ static yk_status reduce_in(calls *c, char *room, int64_t share)
     char *result = op->out ? (char *)op->out + (size_t)at * c->size : room;
     yk_status status = bring_together(c, room, share);
     if (!status)
-        status = yk__cuda_combine(g->device, g->stream, binary_of(op->reduction), op->dtype,
+        status = yk__cuda_combine(g->device, g->all.stream, binary_of(op->reduction), op->dtype,
                                   op->reduction == YK_OP_MEAN, result, room, g->world_size, share, mine);
     return status || parts ? status : send_round(c, result, share);
 }
@@ -367,14 +367,14 @@ static yk_status reduce_in_order(calls *c, nccl_queued *q)
     int64_t share =
         op->kind == YK__COMM_REDUCE_SCATTER ? op->count : ((op->count + n - 1) / n + line - 1) / line * line;
     yk_device device = {YK_CUDA, (int16_t)g->device};
-    yk__queue before = nccl_yoke->queue_begin(g->owns_stream ? YK__QUEUE_COMPUTE : YK__QUEUE_COMM);
+    yk__queue before = nccl_yoke->queue_begin(g->all.owns_stream ? YK__QUEUE_COMPUTE : YK__QUEUE_COMM);
     char *room = nccl_yoke->workspace_get(device, (size_t)(share * n) * c->size, &q->room);
     void *marked = NULL;
     yk_status status = room ? YK_OK : nccl_base->error_code();
-    if (!status && g->owns_stream)
+    if (!status && g->all.owns_stream)
         status = nccl_mark_queue(g, nccl_yoke->kind_name(op->kind), g->device, &marked);
     nccl_yoke->queue_end(before);
-    cudaError_t code = marked ? cudaStreamWaitEvent(g->stream, ((nccl_mark *)marked)->event, 0) : cudaSuccess;
+    cudaError_t code = marked ? cudaStreamWaitEvent(g->all.stream, ((nccl_mark *)marked)->event, 0) : cudaSuccess;
     nccl_return_mark(g, marked);
     if (code)
         status = nccl_cuda_failed(g, op, "cudaStreamWaitEvent", code);
@@ -397,7 +397,7 @@ static yk_status queue(calls *c, nccl_queued *q)
     const yk__comm_op *op = c->op;
     nccl_group *g = c->g;
     yk_status status = nccl_take_mark(g, &q->end);
-    cudaError_t code = status ? cudaSuccess : cudaStreamWaitEvent(g->stream, ((nccl_mark *)op->marked)->event, 0);
+    cudaError_t code = status ? cudaSuccess : cudaStreamWaitEvent(g->all.stream, ((nccl_mark *)op->marked)->event, 0);
     if (status || code)
         return status ? status : nccl_cuda_failed(g, op, "cudaStreamWaitEvent", code);
     bool parts = op->kind == YK__COMM_GATHER || op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_ALL_TO_ALL;
@@ -405,13 +405,13 @@ static yk_status queue(calls *c, nccl_queued *q)
         status = reduce_in_order(c, q);
     else
         status = parts ? by_parts(c) : by_nccl(c);
-    code = status ? cudaSuccess : cudaEventRecord(q->end->event, g->stream);
+    code = status ? cudaSuccess : cudaEventRecord(q->end->event, g->all.stream);
     return code ? nccl_cuda_failed(g, op, "cudaEventRecord", code) : status;
 }
 
 static yk_status run(nccl_group *g, const yk__comm_op *op, nccl_queued **queued)
 {
-    calls c = {.g = g, .op = op, .size = nccl_yoke->dtype_size(op->dtype), .type = type_of(op->dtype)};
+    calls c = {.g = g, .op = op, .size = nccl_yoke->dtype_size(op->dtype), .type = nccl_type_of(op->dtype)};
     yk_status status = op->captured                      ? YK_OK
                        : op->kind == YK__COMM_ALL_TO_ALL ? agree_on_counts(g, op, c.size)
                                                          : nccl_yoke->native_agree(g->control, op);
@@ -426,6 +426,7 @@ static yk_status run(nccl_group *g, const yk__comm_op *op, nccl_queued **queued)
     if (!*queued)
         return nccl_base->error_code();
     (*queued)->op = *op;
+    (*queued)->line = &g->all;
     return queue(&c, *queued);
 }
 
@@ -434,7 +435,7 @@ yk_status nccl_queue_collective(void *state, const yk__comm_op *op, void **queue
     nccl_group *g = state;
     nccl_queued *q = NULL;
     *queued = NULL;
-    yk_status status = run(g, op, &q);
+    yk_status status = op->kind < YK__COMM_COLLECTIVES ? run(g, op, &q) : nccl_record_message(g, op, &q);
     nccl_return_mark(g, op->marked);
     if (status) {
         status = op->captured ? status : nccl_broken(g, status);

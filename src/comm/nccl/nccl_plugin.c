@@ -18,24 +18,6 @@ static void abort_group(void *state, yk_status code, const char *cause)
     nccl_yoke->native->abort_group(g->control, code, cause);
 }
 
-static yk_status post(void *state, const yk__comm_op *op, void **message)
-{
-    const nccl_group *g = state;
-    return nccl_yoke->native->post(g->control, op, message);
-}
-
-static yk_status wait_for(void *state, void *message, double seconds, bool *done)
-{
-    const nccl_group *g = state;
-    return nccl_yoke->native->wait(g->control, message, seconds, done);
-}
-
-static void forget(void *state, void *message)
-{
-    const nccl_group *g = state;
-    nccl_yoke->native->forget(g->control, message);
-}
-
 static const yk__comm_backend backend = {
     .name = "nccl",
     .join = nccl_join,
@@ -55,9 +37,10 @@ static const yk__comm_backend backend = {
     .queue_until = nccl_queue_until,
     .queued_done = nccl_queued_done,
     .queued_free = nccl_queued_free,
-    .post = post,
-    .wait = wait_for,
-    .forget = forget,
+    .post = nccl_post,
+    .message_queued = nccl_message_queued,
+    .wait = nccl_wait,
+    .forget = nccl_forget,
     .check = check,
     .abort_group = abort_group,
     .leave = nccl_leave,

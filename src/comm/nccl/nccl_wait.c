@@ -58,7 +58,7 @@ static yk_status time_is_up(const nccl_group *g, const yk__comm_op *op, double s
         snprintf(more, sizeof(more), "; %s is stopped",
                  nccl_yoke->native_rank_name(g->control, stopped, who, sizeof(who)));
     else if (!op->recorded)
-        snprintf(more, sizeof(more), ", though all ranks have come");
+        snprintf(more, sizeof(more), ", though %s ranks have come", op->kind < YK__COMM_COLLECTIVES ? "all" : "both");
     return nccl_fail(YK_ERR_STALLED, "%s waited %g s for %s%s", describe(g, op, text, sizeof(text)), seconds, for_what,
                      more);
 }
@@ -86,20 +86,31 @@ static yk_status look_around(nccl_group *g, const yk__comm_op *op, waiting *w, d
     return status || now - w->began < seconds ? status : time_is_up(g, op, seconds, for_what);
 }
 
-/* What the communicator says of the calls that are in progress. */
-static yk_status ask(nccl_group *g, ncclResult_t *result)
+/* With the lock held. */
+static ncclResult_t ask_line(const nccl_line *line, ncclResult_t *result)
 {
-    pthread_mutex_lock(&g->lock);
-    bool whole = g->comm;
-    ncclResult_t asked = whole ? nccl.ncclCommGetAsyncError(g->comm, result) : ncclSuccess;
-    pthread_mutex_unlock(&g->lock);
-    if (!whole)
-        return nccl_fail(YK_ERR_STATE, "group '%s': its communicator was given up", g->name);
+    ncclResult_t asked = nccl.ncclCommGetAsyncError(line->comm, result);
     *result = asked ? asked : *result;
-    return YK_OK;
+    return *result;
 }
 
-yk_status nccl_settle(nccl_group *g, const yk__comm_op *op, const char *call, ncclResult_t code, double seconds)
+/* What the communicator says of the calls that are in progress; all of them, where `line` is NULL. */
+static yk_status ask(nccl_group *g, const nccl_line *line, ncclResult_t *result)
+{
+    *result = ncclSuccess;
+    pthread_mutex_lock(&g->lock);
+    bool whole = line ? line->comm != NULL : !g->given_up;
+    if (whole && line)
+        ask_line(line, result);
+    for (const nccl_line *l = g->lines; whole && !line && l && *result == ncclSuccess; l = l->next)
+        if (l->comm)
+            ask_line(l, result);
+    pthread_mutex_unlock(&g->lock);
+    return whole ? YK_OK : nccl_fail(YK_ERR_STATE, "group '%s': its communicator was given up", g->name);
+}
+
+yk_status nccl_settle(nccl_group *g, nccl_line *line, const yk__comm_op *op, const char *call, ncclResult_t code,
+                      double seconds)
 {
     waiting w = {0};
     for (ncclResult_t result = code;;) {
@@ -114,7 +125,7 @@ yk_status nccl_settle(nccl_group *g, const yk__comm_op *op, const char *call, nc
             sched_yield();
         else
             usleep((useconds_t)(NAP * 1e6));
-        status = ask(g, &result);
+        status = ask(g, line, &result);
         if (status)
             return status;
     }
@@ -201,7 +212,7 @@ static yk_status look(nccl_group *g, nccl_queued *q, bool *done)
     ncclResult_t result = ncclSuccess;
     yk_status status = look_around(g, &q->op, &q->waited, g->timeout, "NCCL to move the bytes");
     if (!status)
-        status = ask(g, &result);
+        status = ask(g, q->line, &result);
     if (!status && result != ncclSuccess && result != ncclInProgress)
         status = nccl_failed(g, &q->op, "ncclCommGetAsyncError", result);
     return status;
@@ -263,25 +274,36 @@ yk_status nccl_broken(nccl_group *g, yk_status status)
     return status;
 }
 
-void nccl_give_up(nccl_group *g)
+/* One that is there, which from here on is the caller's to abort. */
+static nccl_line *take_line(nccl_group *g, ncclComm_t *comm)
 {
     pthread_mutex_lock(&g->lock);
-    ncclComm_t comm = g->comm;
-    g->comm = NULL;
     g->given_up = true;
+    nccl_line *line = g->lines;
+    while (line && !line->comm)
+        line = line->next;
+    *comm = line ? line->comm : NULL;
+    if (line)
+        line->comm = NULL;
     pthread_mutex_unlock(&g->lock);
-    if (!comm)
-        return;
+    return line;
+}
+
+void nccl_give_up(nccl_group *g)
+{
     yk_error before, unused;
-    nccl_mark *mark = NULL;
+    ncclComm_t comm = NULL;
     nccl_base->error_take(&before);
-    cudaSetDevice(g->gpu);
-    nccl.ncclCommAbort(comm);
-    double until = nccl_base->now() + AFTER_ABORT;
-    bool recorded = !nccl_take_mark(g, &mark) && cudaEventRecord(mark->event, g->stream) == cudaSuccess;
-    while (recorded && cudaEventQuery(mark->event) == cudaErrorNotReady && nccl_base->now() < until)
-        usleep(200);
-    nccl_return_mark(g, mark);
+    for (nccl_line *line; (line = take_line(g, &comm));) {
+        nccl_mark *mark = NULL;
+        cudaSetDevice(g->gpu);
+        nccl.ncclCommAbort(comm);
+        double until = nccl_base->now() + AFTER_ABORT;
+        bool recorded = !nccl_take_mark(g, &mark) && cudaEventRecord(mark->event, line->stream) == cudaSuccess;
+        while (recorded && cudaEventQuery(mark->event) == cudaErrorNotReady && nccl_base->now() < until)
+            usleep(200);
+        nccl_return_mark(g, mark);
+    }
     nccl_base->error_take(&unused);
     nccl_base->error_put(&before);
 }
