@@ -130,6 +130,15 @@ static const struct shape shapes[] = {
     {1, 32, 5, 520, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
     {2, 300, 5, 6, 48, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
     {5, 96, 8, 7, 96, 3, 3, {1, 1}, {1, 1}, {1, 1}, 3},
+    /* maps of 2 x 2 that are one tile: odd channels, two blocks, all in one, groups, as the parts of a dilated one; and
+     * with other paddings, which are none */
+    {20, 40, 2, 2, 49, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {260, 33, 2, 2, 33, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {19, 64, 2, 2, 96, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {25, 64, 2, 2, 96, 3, 3, {1, 1}, {1, 1}, {1, 1}, 2},
+    {32, 32, 4, 4, 32, 3, 3, {1, 1}, {2, 2}, {2, 2}, 1},
+    {20, 48, 4, 2, 32, 3, 3, {1, 1}, {0, 1}, {1, 1}, 1},
+    {20, 32, 2, 2, 48, 3, 3, {1, 1}, {2, 2}, {1, 1}, 1},
     /* dilated, in parts of such tiles: odd parts, windows that begin outside and inside, parts that are too small */
     {2, 32, 21, 13, 40, 3, 3, {1, 1}, {3, 2}, {3, 2}, 1},
     {1, 48, 17, 22, 32, 3, 3, {1, 1}, {0, 4}, {2, 3}, 1},
@@ -516,10 +525,10 @@ static void expect_like(const char *what, int kind, const yk__view *v, const dou
  * Infinities, NaN, and numbers of which four can be added but not multiplied by the sum of nine weights: where the taps
  * meet them the results are what a direct sum gives, and nowhere else do they show.
  */
-static void check_not_finite(int64_t dilation)
+static void check_not_finite(int64_t n, int64_t height, int64_t width, int64_t dilation)
 {
     const yk__backend *t = yk__backend_of(cpu);
-    struct shape s = {.n = 2, .c = 32, .h = 6 * dilation, .w = 7 * dilation, .o = 40, .kh = 3, .kw = 3, .groups = 1};
+    struct shape s = {.n = n, .c = 32, .h = height, .w = width, .o = 40, .kh = 3, .kw = 3, .groups = 1};
     yk__conv2d p = {.stride = {1, 1}, .padding = {dilation, dilation}, .dilation = {dilation, dilation}, .groups = 1};
     memcpy(s.stride, p.stride, sizeof s.stride);
     memcpy(s.padding, p.padding, sizeof s.padding);
@@ -534,10 +543,10 @@ static void check_not_finite(int64_t dilation)
             struct reference r;
             reference_fill(&r, &s, s.h, s.w, false);
             /* Channel 3 of image 1, in a square of 2 x 2. */
-            int64_t channels = in_gout ? s.o : s.c;
+            int64_t channels = in_gout ? s.o : s.c, y = height / 2 - 1, x_at = width / 2 - 1;
             double *map = (in_gout ? r.gout : r.x) + (channels + 3) * s.h * s.w;
             for (int i = 0; i < (kind < 3 ? 1 : 4); i++)
-                map[(3 + i / 2) * s.w + 3 + i % 2] = kind < 3 ? kinds[kind] : (double)(float)kinds[kind];
+                map[(y + i / 2) * s.w + x_at + i % 2] = kind < 3 ? kinds[kind] : (double)(float)kinds[kind];
             for (int64_t o = 0; o < s.o; o++)
                 for (int64_t c = 0; c < s.c; c++)
                     for (int tap = 0; tap < 9 && (in_gout ? o : c) == 3; tap++)
@@ -569,17 +578,17 @@ static void check_not_finite(int64_t dilation)
 static void test_not_finite(void **state)
 {
     (void)state;
-    check_not_finite(1);
-    check_not_finite(2);
+    check_not_finite(2, 6, 7, 1);
+    check_not_finite(2, 12, 14, 2);
+    check_not_finite(12, 2, 2, 1);
 }
 
 /* Errors are those of direct sums: some units in the last place of the largest results, not of the sums of their parts.
  */
-static void test_error_of_tiles(void **state)
+static void check_error_of_tiles(int64_t n, int64_t side)
 {
-    (void)state;
     const yk__backend *t = yk__backend_of(cpu);
-    struct shape s = {4, 128, 14, 14, 128, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1};
+    struct shape s = {n, 128, side, side, 128, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1};
     struct reference r;
     reference_fill(&r, &s, s.h, s.w, false);
     for (int64_t i = 0; i < s.o * s.c * 9; i++)
@@ -601,9 +610,16 @@ static void test_error_of_tiles(void **state)
                 for (int64_t d = 0; d < xs[3]; d++, i++)
                     worst = fmax(worst, fabs(get(&out, offset(&out, a, b, c, d)) - r.out[i]));
     if (!(worst < 2e-6))
-        fail_msg("largest error %.3g, of results up to about 4", worst);
+        fail_msg("maps of %d x %d: largest error %.3g, of results up to about 4", (int)side, (int)side, worst);
     free(x.data), free(w.data), free(out.data);
     reference_clear(&r);
+}
+
+static void test_error_of_tiles(void **state)
+{
+    (void)state;
+    check_error_of_tiles(4, 14);
+    check_error_of_tiles(64, 2);
 }
 
 /* Outputs get the memory order that the fast kernels want; weights likewise. */

@@ -8,6 +8,10 @@
  * the input is the same with the taps mirrored and the channels swapped. The gradient of the weight is
  * G^T [sum over tiles of (B^T d B)^T (A g A^T)] G.
  *
+ * A map of 2 x 2 with one row of padding on each side is a single window whose border is zero. Along an axis
+ * y0 = w1 (x0 + x1) + (w2 - w1) x1 and y1 = w1 (x0 + x1) + (w0 - w1) x0, so that 9 planes take the place of 16, which
+ * is what a direct sum multiplies there.
+ *
  * The transformations only add and halve, so that an error is as large as that of the direct sum. They also subtract
  * infinities: where a result is not finite the call reports it, and conv.c computes it directly, so that infinities
  * and NaN come out as everywhere else. Every sum is cut at positions that the shapes fix: bits do not depend on
@@ -29,14 +33,15 @@
 #define MOST_TILES  256
 /* Source channels whose weights are transformed together: bounds the memory for their taps, which each thread has. */
 #define WEIGHT_ROWS 16
-/* What transforming costs, in multiply-adds: a channel of a window, a pair of channels of the weight. Estimates, by
- * which this way or the direct one is chosen: larger, and fewer convolutions come here. */
-#define WINDOW_COST 80
-#define WEIGHT_COST 80
+/* What transforming costs for each plane, in multiply-adds: a channel of a window, a pair of channels of the weight.
+ * Estimates, by which this way or the direct one is chosen: larger, and fewer convolutions come here. */
+#define WINDOW_COST 5
+#define WEIGHT_COST 5
 
 /* Tiles of 2 x 2 outputs, and blocks of them: some images, some rows of tiles, all of a row. */
 struct tiles {
     int64_t n, ty, tx, block_n, block_ty, blocks_ty, blocks, most; /* `most`: tiles of a block */
+    int64_t planes;                                                /* 16, or 9 where a tile is a whole map */
 };
 
 struct block {
@@ -82,9 +87,20 @@ static int64_t at_most(int64_t n, int64_t most)
     return n < most ? n : most;
 }
 
-static struct tiles make_tiles(int64_t n, int64_t h, int64_t w, int64_t most)
+/* Whether both maps are of 2 x 2, and so the padding 1 x 1. */
+static bool whole_maps(const yk__view *a, const yk__view *b)
 {
-    struct tiles t = {.n = n, .ty = yk__ceil_div(h, 2), .tx = yk__ceil_div(w, 2)};
+    return a->shape[2] == 2 && a->shape[3] == 2 && b->shape[2] == 2 && b->shape[3] == 2;
+}
+
+/* Of the map dst, whose windows are in src. */
+static struct tiles make_tiles(const yk__view *dst, const yk__view *src, int64_t most)
+{
+    int64_t n = dst->shape[0];
+    struct tiles t = {.n = n,
+                      .ty = yk__ceil_div(dst->shape[2], 2),
+                      .tx = yk__ceil_div(dst->shape[3], 2),
+                      .planes = whole_maps(dst, src) ? 9 : 16};
     t.block_n = most / (t.ty * t.tx);
     t.block_ty = t.ty;
     if (t.block_n < 1) {
@@ -162,14 +178,14 @@ bool yk__conv_winograd_applies(const yk__conv2d *p, const yk__view *out, const y
 {
     if (w->shape[2] != 3 || w->shape[3] != 3)
         return false;
+    int64_t n = out->shape[0], c = x->shape[1], o = out->shape[1], planes = whole_maps(out, x) ? 9 : 16;
     for (int d = 0; d < 2; d++)
-        if (p->stride[d] != 1 || p->dilation[d] != 1 || p->padding[d] > 2 || out->shape[2 + d] < 4)
+        if (p->stride[d] != 1 || p->dilation[d] != 1 || p->padding[d] > 2 || (planes == 16 && out->shape[2 + d] < 4))
             return false;
-    int64_t n = out->shape[0], c = x->shape[1], o = out->shape[1];
     int64_t tiles = n * yk__ceil_div(out->shape[2], 2) * yk__ceil_div(out->shape[3], 2);
     int64_t direct =
         n * links(out->shape[2], x->shape[2], p->padding[0]) * links(out->shape[3], x->shape[3], p->padding[1]) * c * o;
-    return tiles * (16 * c * o + WINDOW_COST * (c + o)) + WEIGHT_COST * c * o < direct;
+    return tiles * planes * (c * o + WINDOW_COST * (c + o)) + planes * WEIGHT_COST * c * o < direct;
 }
 
 static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const yk__view *dst, const yk__view *src,
@@ -193,12 +209,12 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
     int64_t all = dst->shape[0] * yk__ceil_div(m->height, 2) * yk__ceil_div(m->length, 2);
     if (all <= MOST_TILES && all * m->src.width <= m->k * m->cols)
         most = all;
-    m->tiles = make_tiles(dst->shape[0], m->height, m->length, most);
+    m->tiles = make_tiles(dst, src, most);
     int64_t together = at_most(threads, m->tiles.blocks);
     m->panels = yk__ceil_div(m->cols, panel);
-    m->panel_size = 16 * m->k * panel;
-    m->products_size = 16 * plane_size(m->tiles.most, m->src.width);
-    m->sums_size = 16 * plane_size(m->tiles.most, panel);
+    m->panel_size = m->tiles.planes * m->k * panel;
+    m->products_size = m->tiles.planes * plane_size(m->tiles.most, m->src.width);
+    m->sums_size = m->tiles.planes * plane_size(m->tiles.most, panel);
     m->fresh = m->tiles.blocks == 1;
     int64_t weights = (m->fresh ? threads : m->panels) * m->panel_size, taps = threads * WEIGHT_ROWS * 9 * panel;
     yk__storage *handle;
@@ -250,15 +266,15 @@ yk_status yk__conv_winograd_backward_weight(int device, const yk__conv2d *p, con
 {
     bool f32 = gw->dtype == YK_F32;
     int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
-    struct grad g = {.tiles = make_tiles(gout->shape[0], gout->shape[2], gout->shape[3], GRADIENT_LENGTH),
+    struct grad g = {.tiles = make_tiles(gout, x, GRADIENT_LENGTH),
                      .x = make_side(x, 4, p->padding[0], p->padding[1]),
                      .gout = make_side(gout, 2, 0, 0),
                      .gw = *gw};
     int64_t together = at_most(yk__cpu_threads(device), g.tiles.blocks);
     g.panels = yk__ceil_div(g.gout.width, panel);
-    g.right_at = 16 * plane_size(g.tiles.most, g.x.width);
-    g.products_size = g.right_at + 16 * plane_size(g.tiles.most, g.gout.width);
-    int64_t sums = 16 * g.x.channels * g.gout.width;
+    g.right_at = g.tiles.planes * plane_size(g.tiles.most, g.x.width);
+    g.products_size = g.right_at + g.tiles.planes * plane_size(g.tiles.most, g.gout.width);
+    int64_t sums = g.tiles.planes * g.x.channels * g.gout.width;
     yk__storage *handle;
     char *memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
                                      (size_t)((sums + together * g.products_size) * size), &handle);
@@ -269,7 +285,7 @@ yk_status yk__conv_winograd_backward_weight(int device, const yk__conv2d *p, con
     for (g.round = 0; g.round < g.tiles.blocks; g.round += together) {
         g.blocks = at_most(together, g.tiles.blocks - g.round);
         yk__cpu_parallel(device, 2 * g.blocks, 1, f32 ? sides_piece_f32 : sides_piece_f64, &g);
-        yk__cpu_parallel(device, 16 * g.panels, 1, f32 ? product_piece_f32 : product_piece_f64, &g);
+        yk__cpu_parallel(device, g.tiles.planes * g.panels, 1, f32 ? product_piece_f32 : product_piece_f64, &g);
     }
     g.total = accumulate ? LOOK : WRITE;
     yk__cpu_parallel(device, g.x.channels, 4, f32 ? total_piece_f32 : total_piece_f64, &g);

@@ -86,7 +86,37 @@ static void TYPED(window)(const struct window *w, const T *from, T *to, int64_t 
         TYPED(window_of)(w, from, to, len, 2, false);
 }
 
-/* The windows of a block, transformed: [16][tile][width of the map]. */
+/* `len` channels of whole maps of 2 x 2 of the source: x0, x0 + x1, x1 along each axis; of the gradient of the outputs,
+ * g1, g0 + g1, g0. */
+static void TYPED(whole_window)(const struct window *w, const T *from, T *to, int64_t len, bool gradient)
+{
+    const int64_t sh = w->stride[0], sw = w->stride[1], ld = w->ld, first = gradient ? sh + sw : 0;
+    const int64_t down = gradient ? -sh : sh, right = gradient ? -sw : sw;
+    from += first;
+    for (int64_t c = 0; c < len; c += WIDTH) {
+        V d[2][2], e[3][2];
+        int64_t part = len - c < WIDTH ? len - c : WIDTH;
+        YK__UNROLL for (int i = 0; i < 2; i++) YK__UNROLL for (int j = 0; j < 2; j++)
+        {
+            const T *at = from + (i * down + j * right + c);
+            d[i][j] = part == WIDTH ? (V) * (const VU *)at : TYPED(yk__load_part)(at, part);
+        }
+        YK__UNROLL for (int j = 0; j < 2; j++)
+        {
+            e[0][j] = d[0][j];
+            e[1][j] = d[0][j] + d[1][j];
+            e[2][j] = d[1][j];
+        }
+        YK__UNROLL for (int i = 0; i < 3; i++)
+        {
+            *(VU *)(to + (3 * i + 0) * ld + c) = e[i][0];
+            *(VU *)(to + (3 * i + 1) * ld + c) = e[i][0] + e[i][1];
+            *(VU *)(to + (3 * i + 2) * ld + c) = e[i][1];
+        }
+    }
+}
+
+/* The windows of a block, transformed: [plane][tile][width of the map]. */
 static void TYPED(gather)(const struct side *m, const struct tiles *tiles, int64_t block, T *to)
 {
     struct block b = block_of(tiles, block);
@@ -101,14 +131,65 @@ static void TYPED(gather)(const struct side *m, const struct tiles *tiles, int64
             w.end[0] = m->height - y < m->side ? (int)(m->height - y) : m->side;
             w.end[1] = m->length - x < m->side ? (int)(m->length - x) : m->side;
             const T *from = (const T *)m->data + (b.n0 * m->stride[0] + y * w.stride[0] + x * w.stride[1]);
-            for (int64_t n = 0; n < (joined ? 1 : count); n++, to += m->width, from += m->stride[0])
-                TYPED(window)(&w, from, to, joined ? count * m->channels : m->channels, m->side);
+            if (tiles->planes == 9)
+                from = (const T *)m->data + b.n0 * m->stride[0];
+            for (int64_t n = 0; n < (joined ? 1 : count); n++, to += m->width, from += m->stride[0]) {
+                int64_t len = joined ? count * m->channels : m->channels;
+                if (tiles->planes == 9)
+                    TYPED(whole_window)(&w, from, to, len, m->side == 2);
+                else
+                    TYPED(window)(&w, from, to, len, m->side);
+            }
             if (joined)
                 to += (count - 1) * m->width;
         }
 }
 
-/* The weights of one panel of columns, G w G^T, as [16][k][width]; `taps` has room for 9 x WEIGHT_ROWS x PANEL. */
+/* G w G^T of a vector of weights, the taps of which are tap_size apart, to planes that are ld apart. */
+static inline __attribute__((always_inline)) void TYPED(weights_to_products)(const T *taps, int64_t tap_size, T *u,
+                                                                             int64_t ld)
+{
+    V e[4][3];
+    YK__UNROLL for (int j = 0; j < 3; j++)
+    {
+        V w0 = *(const VU *)(taps + j * tap_size), w1 = *(const VU *)(taps + (3 + j) * tap_size),
+          w2 = *(const VU *)(taps + (6 + j) * tap_size), half = (w0 + w2) * (T)0.5;
+        e[0][j] = w0;
+        e[1][j] = half + w1 * (T)0.5;
+        e[2][j] = half - w1 * (T)0.5;
+        e[3][j] = w2;
+    }
+    EACH(i)
+    {
+        V half = (e[i][0] + e[i][2]) * (T)0.5;
+        *(VU *)(u + (4 * i + 0) * ld) = e[i][0];
+        *(VU *)(u + (4 * i + 1) * ld) = half + e[i][1] * (T)0.5;
+        *(VU *)(u + (4 * i + 2) * ld) = half - e[i][1] * (T)0.5;
+        *(VU *)(u + (4 * i + 3) * ld) = e[i][2];
+    }
+}
+
+/* The same for whole maps: w0 - w1, w1, w2 - w1 along each axis. */
+static inline __attribute__((always_inline)) void TYPED(whole_weights)(const T *taps, int64_t tap_size, T *u,
+                                                                       int64_t ld)
+{
+    V e[3][3];
+    YK__UNROLL for (int j = 0; j < 3; j++)
+    {
+        e[1][j] = *(const VU *)(taps + (3 + j) * tap_size);
+        e[0][j] = *(const VU *)(taps + j * tap_size) - e[1][j];
+        e[2][j] = *(const VU *)(taps + (6 + j) * tap_size) - e[1][j];
+    }
+    YK__UNROLL for (int i = 0; i < 3; i++)
+    {
+        *(VU *)(u + (3 * i + 0) * ld) = e[i][0] - e[i][1];
+        *(VU *)(u + (3 * i + 1) * ld) = e[i][1];
+        *(VU *)(u + (3 * i + 2) * ld) = e[i][2] - e[i][1];
+    }
+}
+
+/* The weights of one panel of columns, transformed, as [plane][k][width]; `taps` has room for
+ * 9 x WEIGHT_ROWS x PANEL. */
 static void TYPED(pack_weights)(const struct map *m, int64_t panel, T *to, T *taps)
 {
     int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
@@ -121,25 +202,10 @@ static void TYPED(pack_weights)(const struct map *m, int64_t panel, T *to, T *ta
             TYPED(yk__gemm_pack)(taps + tap * tap_size, w, rows, m->w_k, cols, m->w_col, width);
         }
         for (int64_t at = 0; at < tap_size; at += WIDTH) {
-            V e[4][3];
-            YK__UNROLL for (int j = 0; j < 3; j++)
-            {
-                V w0 = *(const VU *)(taps + j * tap_size + at), w1 = *(const VU *)(taps + (3 + j) * tap_size + at),
-                  w2 = *(const VU *)(taps + (6 + j) * tap_size + at), half = (w0 + w2) * (T)0.5;
-                e[0][j] = w0;
-                e[1][j] = half + w1 * (T)0.5;
-                e[2][j] = half - w1 * (T)0.5;
-                e[3][j] = w2;
-            }
-            T *u = to + k0 * width + at;
-            EACH(i)
-            {
-                V half = (e[i][0] + e[i][2]) * (T)0.5;
-                *(VU *)(u + (4 * i + 0) * ld) = e[i][0];
-                *(VU *)(u + (4 * i + 1) * ld) = half + e[i][1] * (T)0.5;
-                *(VU *)(u + (4 * i + 2) * ld) = half - e[i][1] * (T)0.5;
-                *(VU *)(u + (4 * i + 3) * ld) = e[i][2];
-            }
+            if (m->tiles.planes == 9)
+                TYPED(whole_weights)(taps + at, tap_size, to + k0 * width + at, ld);
+            else
+                TYPED(weights_to_products)(taps + at, tap_size, to + k0 * width + at, ld);
         }
     }
 }
@@ -177,7 +243,43 @@ static void TYPED(multiply)(yk__gemm_tile *tile, enum yk__gemm_mode mode, int64_
     }
 }
 
-/* A^T m A of a block and a panel, with the bias, to the outputs that exist. Returns whether all of them are finite. */
+/* A^T m A of a vector of products, from planes that are ld apart. */
+static inline __attribute__((always_inline)) void TYPED(products_to_outputs)(const T *from, int64_t ld, V out[2][2])
+{
+    V e[2][4];
+    EACH(j)
+    {
+        V m0 = *(const VU *)(from + j * ld), m1 = *(const VU *)(from + (4 + j) * ld),
+          m2 = *(const VU *)(from + (8 + j) * ld), m3 = *(const VU *)(from + (12 + j) * ld);
+        e[0][j] = m0 + (m1 + m2);
+        e[1][j] = (m1 - m2) - m3;
+    }
+    YK__UNROLL for (int i = 0; i < 2; i++)
+    {
+        out[i][0] = e[i][0] + (e[i][1] + e[i][2]);
+        out[i][1] = (e[i][1] - e[i][2]) - e[i][3];
+    }
+}
+
+/* The same for whole maps: m1 + m2, m0 + m1 along each axis. */
+static inline __attribute__((always_inline)) void TYPED(whole_outputs)(const T *from, int64_t ld, V out[2][2])
+{
+    V e[2][3];
+    YK__UNROLL for (int j = 0; j < 3; j++)
+    {
+        V m0 = *(const VU *)(from + j * ld), m1 = *(const VU *)(from + (3 + j) * ld),
+          m2 = *(const VU *)(from + (6 + j) * ld);
+        e[0][j] = m1 + m2;
+        e[1][j] = m0 + m1;
+    }
+    YK__UNROLL for (int i = 0; i < 2; i++)
+    {
+        out[i][0] = e[i][1] + e[i][2];
+        out[i][1] = e[i][0] + e[i][1];
+    }
+}
+
+/* The outputs of a block and a panel that exist, with the bias. Returns whether all of them are finite. */
 static bool TYPED(scatter)(const struct map *m, const struct block *b, int64_t panel, const T *from)
 {
     int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
@@ -190,22 +292,15 @@ static bool TYPED(scatter)(const struct map *m, const struct block *b, int64_t p
             T *to = (T *)m->dst + b->n0 * stride[0] + 2 * ty * stride[1] + 2 * tx * stride[2] + panel * PANEL;
             for (int64_t n = b->n0; n < b->n1; n++, to += stride[0], from += width)
                 for (int64_t c = 0; c < cols; c += WIDTH) {
-                    V e[2][4], out[2][2], bias = {0};
+                    V out[2][2], bias = {0};
                     int64_t part = cols - c < WIDTH ? cols - c : WIDTH;
                     if (m->bias)
                         bias = TYPED(yk__load_part)((const T *)m->bias + panel * PANEL + c, part);
-                    EACH(j)
-                    {
-                        V m0 = *(const VU *)(from + j * ld + c), m1 = *(const VU *)(from + (4 + j) * ld + c),
-                          m2 = *(const VU *)(from + (8 + j) * ld + c), m3 = *(const VU *)(from + (12 + j) * ld + c);
-                        e[0][j] = m0 + (m1 + m2);
-                        e[1][j] = (m1 - m2) - m3;
-                    }
-                    YK__UNROLL for (int i = 0; i < 2; i++)
-                    {
-                        out[i][0] = e[i][0] + (e[i][1] + e[i][2]) + bias;
-                        out[i][1] = (e[i][1] - e[i][2]) - e[i][3] + bias;
-                    }
+                    if (m->tiles.planes == 9)
+                        TYPED(whole_outputs)(from + c, ld, out);
+                    else
+                        TYPED(products_to_outputs)(from + c, ld, out);
+                    YK__UNROLL for (int i = 0; i < 2; i++) YK__UNROLL for (int j = 0; j < 2; j++) out[i][j] += bias;
                     bad += ((out[0][0] + out[0][1]) + (out[1][0] + out[1][1])) * (T)0;
                     YK__UNROLL for (int i = 0; i < 2; i++) YK__UNROLL for (int j = 0; j < 2; j++)
                     {
@@ -242,7 +337,7 @@ static void TYPED(map_piece)(void *arg, int64_t begin, int64_t end, int thread)
         yk__gemm_step step = {0, 0};
         yk__gemm_tile tile = {
             .steps = &step, .n_steps = 1, .lda = m->src.width, .ldb = width, .ldc = width, .csc = 1, .cols = width};
-        for (int64_t t = 0; t < 16; t++) {
+        for (int64_t t = 0; t < m->tiles.planes; t++) {
             const T *a = (const T *)m->products + block * m->products_size + t * plane_size(b.tiles, m->src.width);
             T *c = to + t * plane_size(b.tiles, width);
             for (int64_t i = 0; i < tiles; i++) {
@@ -275,7 +370,7 @@ static void TYPED(sides_piece)(void *arg, int64_t begin, int64_t end, int thread
     }
 }
 
-/* One of the 16 positions and a panel of gout's channels: x's channels x gout's, summed over the tiles of the round. */
+/* One of the planes and a panel of gout's channels: x's channels x gout's, summed over the tiles of the round. */
 static void TYPED(product_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -312,7 +407,47 @@ static void TYPED(product_piece)(void *arg, int64_t begin, int64_t end, int thre
     }
 }
 
-/* G^T s G of the sums of one channel of x. */
+/* G^T s G of a vector of sums, from planes that are ld apart. */
+static inline __attribute__((always_inline)) void TYPED(sums_to_weights)(const T *from, int64_t ld, V w[3][3])
+{
+    V e[3][4];
+    EACH(j)
+    {
+        V s0 = *(const VU *)(from + j * ld), s1 = *(const VU *)(from + (4 + j) * ld),
+          s2 = *(const VU *)(from + (8 + j) * ld), s3 = *(const VU *)(from + (12 + j) * ld);
+        V half = (s1 + s2) * (T)0.5;
+        e[0][j] = s0 + half;
+        e[1][j] = (s1 - s2) * (T)0.5;
+        e[2][j] = half + s3;
+    }
+    YK__UNROLL for (int i = 0; i < 3; i++)
+    {
+        V half = (e[i][1] + e[i][2]) * (T)0.5;
+        w[i][0] = e[i][0] + half;
+        w[i][1] = (e[i][1] - e[i][2]) * (T)0.5;
+        w[i][2] = half + e[i][3];
+    }
+}
+
+/* The same for whole maps: s0, s1 - s0 - s2, s2 along each axis. */
+static inline __attribute__((always_inline)) void TYPED(whole_sums)(const T *from, int64_t ld, V w[3][3])
+{
+    V e[3][3];
+    YK__UNROLL for (int j = 0; j < 3; j++)
+    {
+        e[0][j] = *(const VU *)(from + j * ld);
+        e[2][j] = *(const VU *)(from + (6 + j) * ld);
+        e[1][j] = *(const VU *)(from + (3 + j) * ld) - (e[0][j] + e[2][j]);
+    }
+    YK__UNROLL for (int i = 0; i < 3; i++)
+    {
+        w[i][0] = e[i][0];
+        w[i][1] = e[i][1] - (e[i][0] + e[i][2]);
+        w[i][2] = e[i][2];
+    }
+}
+
+/* The gradient of the weights of one channel of x, from its sums. */
 static void TYPED(total_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -323,24 +458,12 @@ static void TYPED(total_piece)(void *arg, int64_t begin, int64_t end, int thread
         const int64_t ld = g->x.channels * g->gout.width;
         V bad = {0};
         for (int64_t o = 0; o < g->gout.channels; o += WIDTH) {
-            V e[3][4], w[3][3];
+            V w[3][3];
             int64_t part = g->gout.channels - o < WIDTH ? g->gout.channels - o : WIDTH;
-            EACH(j)
-            {
-                V s0 = *(const VU *)(from + j * ld + o), s1 = *(const VU *)(from + (4 + j) * ld + o),
-                  s2 = *(const VU *)(from + (8 + j) * ld + o), s3 = *(const VU *)(from + (12 + j) * ld + o);
-                V half = (s1 + s2) * (T)0.5;
-                e[0][j] = s0 + half;
-                e[1][j] = (s1 - s2) * (T)0.5;
-                e[2][j] = half + s3;
-            }
-            YK__UNROLL for (int i = 0; i < 3; i++)
-            {
-                V half = (e[i][1] + e[i][2]) * (T)0.5;
-                w[i][0] = e[i][0] + half;
-                w[i][1] = (e[i][1] - e[i][2]) * (T)0.5;
-                w[i][2] = half + e[i][3];
-            }
+            if (g->tiles.planes == 9)
+                TYPED(whole_sums)(from + o, ld, w);
+            else
+                TYPED(sums_to_weights)(from + o, ld, w);
             YK__UNROLL for (int i = 0; i < 3; i++) YK__UNROLL for (int j = 0; j < 3; j++)
             {
                 T *to = (T *)g->gw.data + channel * stride[1] + i * stride[2] + j * stride[3] + o * stride[0];
