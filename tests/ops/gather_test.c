@@ -154,6 +154,60 @@ static void leading_dimension(void **state)
     many_rows(YK_F16, work_size(1030, 128), false);
 }
 
+/* One list of `count` positions for every row, and one for each, of elements of one size: counts that are and are not
+ * multiples of what a kernel moves at a time. Sums are of ones, so that every dtype holds them. */
+static void lists(yk_dtype dtype, int64_t count)
+{
+    enum { ROWS = 3, COLUMNS = 7, MOST = 1030 };
+    yk_scope scope = yk_scope_begin();
+    yk_tensor_options options = {.dtype = dtype};
+    yk_tensor *x = yk_cast(yk_reshape(yk_arange(1, ROWS * COLUMNS + 1, 1, NULL), YK_SHAPE(ROWS, COLUMNS)), dtype);
+    int64_t same[MOST], each[ROWS * MOST];
+    assert_true(count <= MOST);
+    double picked[2][ROWS * MOST], sums[2][ROWS * COLUMNS] = {{0}};
+    for (int64_t r = 0; r < ROWS; r++)
+        for (int64_t i = 0; i < count; i++) {
+            same[i] = i * i % COLUMNS;
+            each[r * count + i] = (i * 5 + r) % COLUMNS;
+            int64_t at[2] = {same[i], each[r * count + i]};
+            for (int k = 0; k < 2; k++) {
+                picked[k][r * count + i] = (double)(r * COLUMNS + at[k] + 1);
+                sums[k][r * COLUMNS + at[k]] += 1;
+            }
+        }
+    yk_tensor *list = integers(YK_SHAPE(count), same), *lists = integers(YK_SHAPE(ROWS, count), each);
+    yk_tensor *ones = yk_ones(YK_SHAPE(ROWS, count), &options), *zeros = yk_zeros(YK_SHAPE(ROWS, COLUMNS), &options);
+    expect_row(yk_index_select(x, 1, list), (int)(ROWS * count), picked[0]);
+    expect_row(yk_gather_dim(x, 1, lists), (int)(ROWS * count), picked[1]);
+    expect_row(yk_index_select(yk_transpose(x, 0, 1), 0, list), (int)(ROWS * count),
+               host_data(yk_cast(yk_contiguous(yk_transpose(yk_index_select(x, 1, list), 0, 1)), YK_F64)));
+    if (dtype != YK_F16 && count < 255 * COLUMNS / 2) {
+        expect_row(yk_index_add_(yk_clone(zeros), 1, list, ones, 1), ROWS * COLUMNS, sums[0]);
+        expect_row(yk_scatter_add_(yk_clone(zeros), 1, lists, ones), ROWS * COLUMNS, sums[1]);
+    }
+    /* The last one outside. */
+    same[count - 1] = COLUMNS;
+    each[ROWS * count - 1] = -1;
+    assert_null(finished(yk_index_select(x, 1, integers(YK_SHAPE(count), same))));
+    expect_error(YK_ERR_ARGUMENT, "index_select: index 7 is outside dimension 1 of size 7");
+    assert_null(finished(yk_gather_dim(x, 1, integers(YK_SHAPE(ROWS, count), each))));
+    expect_error(YK_ERR_ARGUMENT, "gather_dim: index -1 is outside dimension 1 of size 7");
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+static void lists_of_every_length(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_U8, YK_F16, YK_F32, YK_I32, YK_F64, YK_I64};
+    for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
+        for (int64_t count = 1; count <= 9; count++)
+            lists(dtypes[d], count);
+        lists(dtypes[d], 515);
+        lists(dtypes[d], 1030);
+    }
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -198,8 +252,9 @@ int main(void)
 {
     setenv("OMP_NUM_THREADS", "4", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(larger_sources),    cmocka_unit_test(whole_numbers), cmocka_unit_test(threads_do_not_show),
-        cmocka_unit_test(leading_dimension), cmocka_unit_test(refusals),
+        cmocka_unit_test(larger_sources),        cmocka_unit_test(whole_numbers),
+        cmocka_unit_test(threads_do_not_show),   cmocka_unit_test(leading_dimension),
+        cmocka_unit_test(lists_of_every_length), cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests_name("ops/gather", tests, NULL, NULL);
 }

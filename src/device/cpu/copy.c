@@ -7,6 +7,7 @@
 #include "device/convert.h"
 #include "device/cpu/elementwise.h"
 #include "device/cpu/iterate.h"
+#include "device/cpu/row_copy.h"
 #include "device/cpu/transpose.h"
 
 #if defined(__F16C__)
@@ -217,20 +218,7 @@ static bool transpose(int device, const yk__loop *loop, size_t size)
     return true;
 }
 
-/* Short dense rows, as cat, narrow and a permutation of heads leave them: a call of memmove for each would cost as much
- * as the copy. Bytes: at least one step of the loop, a cache line; from 2 KiB on the call hardly counts. */
-#define ROW_LEAST 64
-#define ROW_BYTES 2048
-
-/* `bytes` is at least ROW_LEAST: the end of a row is copied with some of what stands before it. */
-static inline void copy_row(char *to, const char *from, int64_t bytes)
-{
-    int64_t last = bytes - ROW_LEAST;
-    for (int64_t at = 0; at < last; at += ROW_LEAST)
-        memcpy(to + at, from + at, ROW_LEAST);
-    memcpy(to + last, from + last, ROW_LEAST);
-}
-
+/* Short dense rows, as cat, narrow and a permutation of heads leave them. */
 static void rows_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -248,15 +236,15 @@ static void rows_piece(void *arg, int64_t begin, int64_t end, int thread)
             rest /= loop->shape[d];
         }
         for (int64_t i = 0; i < n; i++)
-            copy_row(to + i * to_step, from + i * from_step, bytes);
+            yk__copy_lines(to + i * to_step, from + i * from_step, bytes);
     }
 }
 
 static bool copy_rows(int device, yk__loop *loop, size_t size)
 {
     int64_t bytes = loop->shape[0] * (int64_t)size;
-    if (loop->stride[0][0] != (int64_t)size || loop->stride[0][1] != (int64_t)size || bytes < ROW_LEAST ||
-        bytes > ROW_BYTES)
+    if (loop->stride[0][0] != (int64_t)size || loop->stride[0][1] != (int64_t)size || bytes < YK__LINE ||
+        bytes >= YK__LONG_ROW)
         return false;
     yk__cpu_parallel(device, loop->total / loop->shape[0], YK__GRAIN / loop->shape[0] + 1, rows_piece, loop);
     return true;

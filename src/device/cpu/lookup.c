@@ -5,6 +5,7 @@
  * all indices, so nothing depends on the number of threads.
  */
 #include "device/cpu/iterate.h"
+#include "device/cpu/row_copy.h"
 
 typedef struct lookup {
     const yk__view *table, *rows, *index; /* (V,D), (M,D), (M) */
@@ -28,20 +29,30 @@ static yk_status check(const yk__view *index, int64_t size)
     return YK_OK;
 }
 
+/* The row of the table that index i names. */
+static const char *row_at(const lookup *l, int64_t i)
+{
+    return (const char *)l->table->data +
+           index_at(l->index, i) * l->table->stride[0] * (int64_t)yk_dtype_size(l->table->dtype);
+}
+
 static void gather(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const lookup *l = arg;
-    int64_t width = l->rows->shape[1];
-    size_t size = yk_dtype_size(l->rows->dtype);
-    int64_t from_step = l->table->stride[1] * (int64_t)size, to_step = l->rows->stride[1] * (int64_t)size;
+    int64_t width = l->rows->shape[1], size = (int64_t)yk_dtype_size(l->rows->dtype), bytes = width * size;
+    int64_t from_step = l->table->stride[1] * size, to_step = l->rows->stride[1] * size;
+    bool dense = from_step == size && to_step == size;
+    int64_t ahead = yk__rows_ahead(bytes);
     for (int64_t i = begin; i < end; i++) {
-        const char *from = (const char *)l->table->data + index_at(l->index, i) * l->table->stride[0] * (int64_t)size;
-        char *to = (char *)l->rows->data + i * l->rows->stride[0] * (int64_t)size;
-        if (from_step == (int64_t)size && to_step == (int64_t)size)
-            memcpy(to, from, (size_t)width * size);
-        else
-            yk__copy_strided(to, to_step, from, from_step, size, width);
+        char *to = (char *)l->rows->data + i * l->rows->stride[0] * size;
+        if (!dense) {
+            yk__copy_strided(to, to_step, row_at(l, i), from_step, (size_t)size, width);
+            continue;
+        }
+        if (i + ahead < end)
+            yk__fetch_row(row_at(l, i + ahead), bytes);
+        yk__copy_row(to, row_at(l, i), bytes);
     }
 }
 
