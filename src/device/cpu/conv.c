@@ -2,10 +2,11 @@
  * conv.c - the convolution slots: which way takes a call, memory orders, gradient of the bias. Layer: device/cpu.
  *
  * conv_small.c takes small float maps of few channels in C order. Of the others conv_pixels.c takes groups of 8 and
- * more channels, one group at a time, and conv_winograd.c those of them that it is faster at; conv_lanes.c several
- * groups of fewer channels, depthwise ones among them, and conv_columns.c the rest: first layers, and the odd ones. All
- * but the last want their channels next to each other: maps in another memory order are repacked (conv_inner.c). All
- * give the same result up to rounding; layouts are chosen so that nothing has to be repacked in a network.
+ * more channels on both sides, one group at a time, and a single group of 8 and more inputs, and conv_winograd.c those
+ * of them that it is faster at; conv_lanes.c several groups of fewer channels, depthwise ones among them, and
+ * conv_columns.c the rest: first layers, and the odd ones. All but the last want their channels next to each other:
+ * maps in another memory order are repacked (conv_inner.c). All give the same result up to rounding; layouts are chosen
+ * so that nothing has to be repacked in a network.
  *
  * bf16, where AVX512-BF16 multiplies it, is conv_pixels.c's alone; what that does not take is widened to f32 and
  * rounded.
@@ -21,7 +22,7 @@ enum way { PIXELS, LANES, COLUMNS };
 static enum way way_of(const yk__conv2d *p, const yk__view *w)
 {
     int64_t c = w->shape[1], o = w->shape[0] / p->groups;
-    if (c >= 8 && o >= 8)
+    if (c >= 8 && (o >= 8 || p->groups == 1))
         return PIXELS;
     return p->groups > 1 && yk__conv_lanes_applies((yk_dtype)w->dtype, c, o) ? LANES : COLUMNS;
 }

@@ -62,7 +62,7 @@ void yk__conv_inner_store(int device, const yk__conv_map *map, const yk__view *v
 void yk__conv_inner_release(yk__conv_map *map);
 
 /*
- * conv_pixels.c: groups 1 (conv.c runs each group alone), 8 channels and more on both sides, channels next to each
+ * conv_pixels.c: groups 1 (conv.c runs each group alone), any channels, made for 8 and more on both sides, next to each
  * other in both maps: one matrix product per output pixel and tap inside the image. conv_lanes.c: any number of groups
  * of at most a vector of channels, channels next to each other in both maps. conv_columns.c: everything else, whatever
  * the strides. The arguments are those of the slots; a bias has stride 1.

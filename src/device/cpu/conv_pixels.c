@@ -59,26 +59,34 @@ struct grad {
     struct side x, gout;
     void *gw, *packed_left, *packed_right;
     int64_t gw_stride[4], stride[2];
-    int64_t left, right; /* channels of x, of gout */
+    bool swapped;        /* gout is on the left */
+    int64_t left, right; /* channels of x, of gout, unless swapped */
     int64_t left_panels, left_width, left_size, right_panels, right_size;
     int64_t n0, n1;
     bool accumulate;
     bool first, last; /* first: what sums wait in (gw, or `sums`) is to be written, not added to; last block */
-    float *sums;      /* of bf16: tiles of YK__GEMM_ROWS x YK__BF16_PANEL by tap, panel of gout and of x */
+    float *sums;      /* of bf16: tiles of YK__GEMM_ROWS x YK__BF16_PANEL by tap, right panel and left one */
     struct tap *tap;
     yk__gemm_step *steps;
     int64_t most_steps;
 };
 
-/* The gradient of a 1 x 1 weight as one product, where the pixels of both maps follow each other in the same order. */
+/* The gradient of a 1 x 1 weight as one product, where the pixels of both maps follow each other in the same order:
+ * one of them is the left side, the other the right one. */
 struct pointwise {
-    const void *x, *gout;
+    const void *map[2];
     void *gw;
-    int64_t pixels, x_step, gout_step, left, right, left_panels, gw_stride[2];
+    int64_t pixels, step[2], left, right, left_panels, gw_stride[2]; /* gw's: from one channel of a side to the next */
     bool accumulate;
 };
 
-/* Channels of panel i of x, and the first of them. */
+/* The channels of the right side take whole vectors: a few outputs are the left one. */
+static bool swaps(const yk__view *gw)
+{
+    return gw->shape[0] < 8 && gw->shape[0] < gw->shape[1];
+}
+
+/* Channels of panel i of the left side, and the first of them. */
 static int64_t left_rows(const struct grad *g, int64_t i, int64_t *at)
 {
     int64_t high = g->left % g->left_panels, low = g->left / g->left_panels;
@@ -335,18 +343,17 @@ static bool pointwise(int device, const yk__conv2d *p, const yk__view *gw, const
         if (gw->shape[2 + d] != 1 || p->stride[d] != 1 || p->padding[d] != 0)
             return false;
     bool by_image = !pixel_step(x, false) || !pixel_step(gout, false);
-    struct pointwise g = {.x = x->data,
-                          .gout = gout->data,
+    const yk__view *side[2] = {swaps(gw) ? gout : x, swaps(gw) ? x : gout};
+    struct pointwise g = {.map = {side[0]->data, side[1]->data},
                           .gw = gw->data,
                           .pixels = x->shape[0] * x->shape[2] * x->shape[3],
-                          .x_step = pixel_step(x, by_image),
-                          .gout_step = pixel_step(gout, by_image),
-                          .left = gw->shape[1],
-                          .right = gw->shape[0],
-                          .left_panels = yk__ceil_div(gw->shape[1], YK__GEMM_ROWS),
-                          .gw_stride = {gw->stride[0], gw->stride[1]},
+                          .step = {pixel_step(side[0], by_image), pixel_step(side[1], by_image)},
+                          .left = side[0]->shape[1],
+                          .right = side[1]->shape[1],
+                          .left_panels = yk__ceil_div(side[0]->shape[1], YK__GEMM_ROWS),
+                          .gw_stride = {gw->stride[!swaps(gw)], gw->stride[swaps(gw)]},
                           .accumulate = accumulate};
-    if (!g.pixels || !g.x_step || !g.gout_step)
+    if (!g.pixels || !g.step[0] || !g.step[1])
         return false;
     int64_t tiles = yk__ceil_div(g.right, kind->panel) * g.left_panels, threads = yk__cpu_threads(device);
     yk__cpu_parallel(device, tiles, yk__ceil_div(tiles, threads), kind->pointwise, &g);
@@ -362,8 +369,11 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
     int64_t threads = yk__cpu_threads(device);
     if (!yk__view_numel(gw) || pointwise(device, p, gw, gout, x, accumulate))
         return YK_OK;
-    struct grad g = {
-        .gw = gw->data, .left = gw->shape[1], .right = gw->shape[0], .stride = {p->stride[0], p->stride[1]}};
+    struct grad g = {.gw = gw->data,
+                     .swapped = swaps(gw),
+                     .left = gw->shape[!swaps(gw)],
+                     .right = gw->shape[swaps(gw)],
+                     .stride = {p->stride[0], p->stride[1]}};
     g.x = (struct side){x->data, {x->stride[0], x->stride[2], x->stride[3]}, x->shape[3], 0, 0};
     g.gout = (struct side){gout->data, {gout->stride[0], gout->stride[2], gout->stride[3]}, gout->shape[3], 0, 0};
     memcpy(g.gw_stride, gw->stride, sizeof g.gw_stride);
@@ -408,8 +418,8 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
         return YK_OK;
     }
 
-    int64_t row = (p->stride[0] * x->shape[3] * g.left + ow * g.right) * size;
-    int64_t image = (x->shape[2] * x->shape[3] * g.left + oh * ow * g.right) * size;
+    int64_t row = (p->stride[0] * x->shape[3] * gw->shape[1] + ow * gw->shape[0]) * size;
+    int64_t image = (x->shape[2] * x->shape[3] * gw->shape[1] + oh * ow * gw->shape[0]) * size;
     int64_t block_n = BLOCK_BYTES / image, block_y = oh;
     bool half = gw->dtype == YK_BF16;
     /* Pairs are pairs of images, so their number is even. */
@@ -428,8 +438,9 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
     g.left_width = yk__ceil_div(yk__ceil_div(g.left, g.left_panels), kind->align) * kind->align;
     g.right_panels = yk__ceil_div(g.right, panel);
     int64_t depth = depth_of(gw->dtype, block_n);
-    g.left_size = block_in * x->shape[3] * depth * g.left_width;
-    g.right_size = block_y * ow * depth * panel;
+    int64_t of_x = block_in * x->shape[3] * depth, of_gout = block_y * ow * depth;
+    g.left_size = (g.swapped ? of_gout : of_x) * g.left_width;
+    g.right_size = (g.swapped ? of_x : of_gout) * panel;
     size_t left_bytes = aligned((size_t)(g.left_panels * g.left_size * size));
     size_t right_bytes = aligned((size_t)(g.right_panels * g.right_size * size));
     /* A sum in bf16 waits until it is whole; the others are added up where they will be. */

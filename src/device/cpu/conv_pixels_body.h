@@ -125,7 +125,8 @@ static void TYPED(run_piece)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Packs panel i of x, or panel i - left_panels of gout, for the block of images and rows of the call. */
+/* Packs panel i of the left side, or panel i - left_panels of the right one, for the block of images and rows of the
+ * call. */
 static void TYPED(pack_gradient)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -133,7 +134,7 @@ static void TYPED(pack_gradient)(void *arg, int64_t begin, int64_t end, int thre
     int64_t n = g->n1 - g->n0;
     for (int64_t piece = begin; piece < end; piece++) {
         bool right = piece >= g->left_panels;
-        const struct side *s = right ? &g->gout : &g->x;
+        const struct side *s = right != g->swapped ? &g->gout : &g->x;
         int64_t at, width, cols;
         T *to;
         if (right) {
@@ -157,7 +158,7 @@ static void TYPED(pack_gradient)(void *arg, int64_t begin, int64_t end, int thre
     }
 }
 
-/* One tap and panel of gout, all of x's channels, over the packed block. */
+/* One tap and panel of the right side, all channels of the left one, over the packed block. */
 static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct grad *g = arg;
@@ -178,8 +179,8 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
                      .steps = steps,
                      .lda = g->left_width,
                      .ldb = width,
-                     .ldc = g->gw_stride[1],
-                     .csc = g->gw_stride[0],
+                     .ldc = g->gw_stride[!g->swapped],
+                     .csc = g->gw_stride[g->swapped],
                      .cols = cols};
         bool first = g->first;
         T *gw = (T *)g->gw + t->ky * g->gw_stride[2] + t->kx * g->gw_stride[3] + panel * PANEL * tile.csc;
@@ -188,8 +189,10 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
             int64_t count = 0;
             while (count < most && y < y1 && x < t->x1) {
                 int64_t iy = y * g->stride[0] + t->dy, ix = x * g->stride[1] + t->dx;
-                steps[count++] = (yk__gemm_step){((iy - g->x.y0) * g->x.width + ix) * n * g->left_width,
-                                                 ((y - g->gout.y0) * g->gout.width + x) * n * width};
+                int64_t of_x = ((iy - g->x.y0) * g->x.width + ix) * n;
+                int64_t of_gout = ((y - g->gout.y0) * g->gout.width + x) * n;
+                steps[count++] = (yk__gemm_step){(g->swapped ? of_gout : of_x) * g->left_width,
+                                                 (g->swapped ? of_x : of_gout) * width};
                 x += run;
                 if (x >= t->x1)
                     x = t->x0, y++;
@@ -209,7 +212,7 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
 }
 
 #ifndef HALF
-/* Tiles [begin, end) of the gradient of a 1 x 1 weight: some of x's channels times a panel of gout's. */
+/* Tiles [begin, end) of the gradient of a 1 x 1 weight: some channels of the left side times a panel of the right. */
 static void TYPED(pointwise_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -223,21 +226,21 @@ static void TYPED(pointwise_piece)(void *arg, int64_t begin, int64_t end, int th
             int64_t panel = piece / g->left_panels, i = piece % g->left_panels;
             int64_t cols = g->right - panel * PANEL < PANEL ? g->right - panel * PANEL : PANEL;
             int64_t vectors = (cols + WIDTH - 1) / WIDTH, row = i * low + (i < high ? i : high);
-            yk__gemm_tile tile = {.a = (const T *)g->x + at * g->x_step + row,
-                                  .b = (const T *)g->gout + at * g->gout_step + panel * PANEL,
+            yk__gemm_tile tile = {.a = (const T *)g->map[0] + at * g->step[0] + row,
+                                  .b = (const T *)g->map[1] + at * g->step[1] + panel * PANEL,
                                   .steps = &step,
                                   .n_steps = 1,
                                   .k = g->pixels - at < GRADIENT_LENGTH ? g->pixels - at : GRADIENT_LENGTH,
-                                  .lda = g->x_step,
-                                  .ldb = g->gout_step,
-                                  .c = (T *)g->gw + row * g->gw_stride[1] + panel * PANEL * g->gw_stride[0],
-                                  .ldc = g->gw_stride[1],
-                                  .csc = g->gw_stride[0],
+                                  .lda = g->step[0],
+                                  .ldb = g->step[1],
+                                  .c = (T *)g->gw + row * g->gw_stride[0] + panel * PANEL * g->gw_stride[1],
+                                  .ldc = g->gw_stride[0],
+                                  .csc = g->gw_stride[1],
                                   .cols = cols,
                                   .accumulate = at > 0 || g->accumulate};
             if (cols % WIDTH) { /* a kernel reads whole vectors */
                 if (packed != panel)
-                    TYPED(yk__gemm_pack)(edge, tile.b, tile.k, g->gout_step, cols, 1, vectors * WIDTH);
+                    TYPED(yk__gemm_pack)(edge, tile.b, tile.k, g->step[1], cols, 1, vectors * WIDTH);
                 packed = panel;
                 tile.b = edge;
                 tile.ldb = vectors * WIDTH;
