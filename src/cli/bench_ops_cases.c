@@ -142,6 +142,13 @@ const ops_case ops_cases[] = {
     {"adam x=1024x1024 tensors=4", OPS_MEMORY, OPS_WHOLE_STEP},
     {"clip_grad_norm x=1024x1024 tensors=4", OPS_MEMORY, OPS_WHOLE_STEP},
 
+    /* ---- beyond the second-level cache: maps in C order, rows of a few elements and of many ---- */
+    {"avg_pool2d x=8x192x28x28 kernel=2 stride=2", OPS_MEMORY, TWO},
+    {"avg_pool2d x=8x192x28x28 kernel=3 stride=1 padding=1", OPS_MEMORY, TWO},
+    {"adaptive_avg_pool2d x=8x256x13x13 size=6", OPS_MEMORY, TWO},
+    {"adaptive_avg_pool2d x=8x512x7x7 size=1", OPS_MEMORY, TWO},
+    {"max_pool2d x=8x64x112x112 kernel=3 stride=2 padding=1", OPS_MEMORY, TWO},
+
     /* ---- 100M elements: indices and masks ---- */
     {"index x=100000000 rows=100000000", OPS_LARGE, OPS_FORWARD},
     {"index x=1000000x100 rows=1000000", OPS_LARGE, OPS_FORWARD},
