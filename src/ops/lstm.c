@@ -493,7 +493,8 @@ yk_status yk_lstm(yk_tensor *x, yk_tensor *h_0, yk_tensor *c_0, yk_tensor *const
     call.layers = call.o.num_layers ? call.o.num_layers : 1;
     call.directions = call.o.bidirectional ? 2 : 1;
     call.parts = call.o.no_bias ? 2 : 4;
-    if (!yk__op_begin("lstm", W_IH, (yk_tensor *[]){x, h_0, c_0}, 1u << H0 | 1u << C0))
+    if (!yk__op_begin("lstm", W_IH, (yk_tensor *[]){x, h_0, c_0}, 1u << H0 | 1u << C0) ||
+        (count > 0 && !yk__op_begin("lstm", count, weights, 0)))
         return yk__status_of(NULL);
     if (yk__check_number("lstm", "dropout", call.o.dropout, 0, 1))
         return yk__error_code();
@@ -508,9 +509,7 @@ yk_status yk_lstm(yk_tensor *x, yk_tensor *h_0, yk_tensor *c_0, yk_tensor *const
         return yk__error_code();
     memcpy(call.in, (yk_tensor *[]){x, h_0, c_0}, sizeof(*call.in) * W_IH);
     memcpy(call.in + W_IH, weights, sizeof(*weights) * (size_t)count);
-    yk_status status = YK_OK;
-    if (!yk__op_begin("lstm", count, weights, 0) || yk__same_device("lstm", count + W_IH, call.in))
-        status = yk__status_of(NULL);
+    yk_status status = yk__same_device("lstm", count + W_IH, call.in);
     if (!status) {
         yk_scope scope = yk_scope_begin();
         yk__autocast_inputs(YK__CAST_OP_lstm, count + W_IH, call.in);
