@@ -4,7 +4,8 @@
  * What a block of output pixels sees is gathered into rows of columns (ky, c, kx), kernel rows outside the image left
  * out (forward, where a row has enough taps, the rows of x are the columns as they stand); then out = columns w, gw =
  * columns^T gout, and gx collects gout w^T. A block is one output row of some images, so the gathered part stays in the
- * caches. A network's first layer, with its few channels, takes this way too.
+ * caches; for gw, where the images of a pixel are neighbours, part of a row of as many images as it takes, so that gout
+ * is read as it lies. A network's first layer, with its few channels, takes this way too.
  *
  * The shares of work are fixed by the shapes and their sums are added in order: bits do not depend on threads.
  */
@@ -17,9 +18,11 @@
  * in conv_pixels.c), a shorter one more additions. */
 #define SUM_LENGTH      256
 #define GRADIENT_LENGTH 256
-/* Output pixels in a block, but at least a row of one image: bounds the gathered columns, so that they stay in the
- * cache. */
+/* Output pixels in a block, but at least a row of one image, or one pixel of all: bounds the gathered columns, so that
+ * they stay in the cache. */
 #define BLOCK_PIXELS 256
+/* Pixels of a row for which its columns are worth gathering. */
+#define LEAST_PIXELS 32
 /* A gradient of the weight is summed in up to SHARES shares, which threads take, each in memory of its own, where these
  * take SHARE_BYTES together at most; larger ones are shared out by channels. */
 #define SHARE_BYTES (512 * 1024)
@@ -33,9 +36,9 @@ struct columns {
     const yk__conv2d *p;
     yk__view x, w, out; /* or their gradients */
     const void *bias;
-    int64_t groups, c, o, kh, kw, h_in, w_in, oh, ow; /* c, o: channels of a group */
-    int64_t k;                                        /* c * kh * kw */
-    int64_t panels, block_n, blocks;                  /* blocks of one group */
+    int64_t groups, c, o, kh, kw, h_in, w_in, oh, ow;   /* c, o: channels of a group */
+    int64_t k;                                          /* c * kh * kw */
+    int64_t panels, block_n, block_x, blocks_x, blocks; /* pixels of a row in a block; blocks of a row, of a group */
     int64_t chunk, chunks, shares;
     bool images_inner; /* rows of columns are (ox, n), else (n, ox) */
     bool in_rows;      /* forward: columns are not gathered, see forward_rows */
@@ -45,15 +48,17 @@ struct columns {
 };
 
 struct block {
-    int64_t group, n0, n1, oy, ky0, ky1, c0, c1;
+    int64_t group, n0, n1, oy, x0, x1, ky0, ky1, c0, c1;
 };
 
 static void block_of(const struct columns *c, int64_t index, struct block *b)
 {
     b->group = index / c->blocks;
-    b->n0 = index % c->blocks / c->oh * c->block_n;
+    b->n0 = index % c->blocks / (c->oh * c->blocks_x) * c->block_n;
     b->n1 = b->n0 + c->block_n < c->out.shape[0] ? b->n0 + c->block_n : c->out.shape[0];
-    b->oy = index % c->oh;
+    b->oy = index / c->blocks_x % c->oh;
+    b->x0 = index % c->blocks_x * c->block_x;
+    b->x1 = b->x0 + c->block_x < c->ow ? b->x0 + c->block_x : c->ow;
     b->c0 = 0;
     b->c1 = c->c;
     int64_t top = b->oy * c->p->stride[0] - c->p->padding[0], step = c->p->dilation[0];
@@ -83,6 +88,15 @@ static int64_t round_up(int64_t n, int64_t to)
     return yk__ceil_div(n, to) * to;
 }
 
+static void make_blocks(struct columns *c, int64_t images, int64_t pixels)
+{
+    int64_t n = c->out.shape[0];
+    c->block_n = n ? yk__ceil_div(n, yk__ceil_div(n, images < 1 ? 1 : images)) : 1;
+    c->block_x = c->ow ? yk__ceil_div(c->ow, yk__ceil_div(c->ow, pixels < 1 ? 1 : pixels)) : 1;
+    c->blocks_x = c->ow ? yk__ceil_div(c->ow, c->block_x) : 1;
+    c->blocks = yk__ceil_div(n, c->block_n) * c->oh * c->blocks_x;
+}
+
 static void prepare(struct columns *c, const yk__conv2d *p, const yk__view *x, const yk__view *w, const yk__view *out)
 {
     int64_t n = out->shape[0];
@@ -104,13 +118,10 @@ static void prepare(struct columns *c, const yk__conv2d *p, const yk__view *x, c
                           .chunks = 1,
                           .shares = 1};
     c->images_inner = out->stride[0] <= out->stride[3] && n > 1;
-    int64_t images = c->ow ? BLOCK_PIXELS / c->ow : 1;
-    images = images < 1 ? 1 : images;
-    c->block_n = n ? yk__ceil_div(n, yk__ceil_div(n, images)) : 1;
-    c->blocks = yk__ceil_div(n, c->block_n) * c->oh;
-    /* fill writes up to 8 numbers beyond a row's last, and reads as many beyond a padded line's. */
-    c->ld = round_up(c->k + 8, 16);
-    c->row_size = round_up(c->w_in + 2 * p->padding[1] + 8, 16);
+    make_blocks(c, c->ow ? BLOCK_PIXELS / c->ow : 1, c->ow);
+    /* fill writes up to 16 numbers beyond a row's last, and reads as many beyond a padded line's. */
+    c->ld = round_up(c->k + 16, 16);
+    c->row_size = round_up(c->w_in + 2 * p->padding[1] + 16, 16);
     c->columns_size = c->block_n * c->ow * c->ld + 16;
 }
 
@@ -182,6 +193,11 @@ yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, cons
     bool f32 = gw->dtype == YK_F32;
     prepare(&c, p, x, gw, gout);
     c.panels = yk__ceil_div(c.o, panel_of(&c));
+    if (c.images_inner) {
+        int64_t least = c.ow < LEAST_PIXELS ? c.ow : LEAST_PIXELS, images = least ? BLOCK_PIXELS / least : 1;
+        images = images < c.out.shape[0] ? images : c.out.shape[0];
+        make_blocks(&c, images, BLOCK_PIXELS / (images ? images : 1));
+    }
     int64_t bytes = yk__view_numel(gw) * (int64_t)yk_dtype_size(gw->dtype), taps = c.kh * c.kw;
     if (bytes * SHARES <= SHARE_BYTES) {
         c.shares = SHARES < c.blocks ? SHARES : c.blocks;
@@ -190,9 +206,9 @@ yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, cons
         c.chunk = yk__ceil_div(128, taps);
         c.chunks = yk__ceil_div(c.c, c.chunk);
     }
-    c.ld = round_up(c.chunk * taps + 8, 16);
-    c.columns_size = c.block_n * c.ow * c.ld + 16;
-    if (!reserve(&c, device, c.shares * c.groups * c.k * c.o, c.block_n * c.ow * panel_of(&c), &handle))
+    c.ld = round_up(c.chunk * taps + 16, 16);
+    c.columns_size = c.block_n * c.block_x * c.ld + 16;
+    if (!reserve(&c, device, c.shares * c.groups * c.k * c.o, c.block_n * c.block_x * panel_of(&c), &handle))
         return yk__error_code();
     yk__cpu_parallel(device, c.groups * c.chunks * c.shares, 1, f32 ? weight_piece_f32 : weight_piece_f64, &c);
     yk__cpu_parallel(device, c.groups * c.c, 16, f32 ? weight_sum_piece_f32 : weight_sum_piece_f64, &c);

@@ -58,13 +58,45 @@ static void TYPED(copy_row)(const struct columns *c, const struct block *b, int6
     row += c->p->padding[1];
     if (c->x.stride[3] == 1 && c->w_in >= 16) {
         /* The last piece overlaps the one before it. */
-        for (int64_t j = 0; j + 16 < c->w_in; j += 16)
+        for (int64_t j = 0; j + 16 < c->w_in; j += 16) {
+            __builtin_prefetch(x + j + c->p->stride[0] * c->x.stride[2]); /* the next output row's */
             memcpy(row + j, x + j, 16 * sizeof(T));
+        }
         memcpy(row + c->w_in - 16, x + c->w_in - 16, 16 * sizeof(T));
     } else {
         for (int64_t j = 0; j < c->w_in; j++)
             row[j] = x[j * c->x.stride[3]];
     }
+}
+
+/* Where the pixels of a row of x begin that the block's output pixels see, the first tap of the first of them: in x, or
+ * in `row` with zeros for those outside. Sixteen can be read at the last one. */
+static const T *TYPED(pixels_of_row)(const struct columns *c, const struct block *b, int64_t n, int64_t channel,
+                                     int64_t iy, T *row)
+{
+    const T *x =
+        (const T *)c->x.data + n * c->x.stride[0] + (b->group * c->c + channel) * c->x.stride[1] + iy * c->x.stride[2];
+    int64_t first = b->x0 * c->p->stride[1] - c->p->padding[1], last = first + (b->x1 - b->x0 - 1) * c->p->stride[1];
+    int64_t reach = (c->kw - 1) * c->p->dilation[1], end = last + (reach > 15 ? reach : 15) + 1;
+    if (first >= 0 && end <= c->w_in && c->x.stride[3] == 1)
+        return x + first;
+    int64_t from = first > 0 ? first : 0, to = end < c->w_in ? end : c->w_in;
+    from = from < end ? from : end;
+    to = to > from ? to : from;
+    for (int64_t j = first; j < from; j++)
+        row[j - first] = 0;
+    if (c->x.stride[3] == 1 && to - from >= 16) {
+        /* The last piece overlaps the one before it. */
+        for (int64_t j = from; j + 16 < to; j += 16)
+            memcpy(row + j - first, x + j, 16 * sizeof(T));
+        memcpy(row + to - 16 - first, x + to - 16, 16 * sizeof(T));
+    } else {
+        for (int64_t j = from; j < to; j++)
+            row[j - first] = x[j * c->x.stride[3]];
+    }
+    for (int64_t j = to; j < end; j++)
+        row[j - first] = 0;
+    return row;
 }
 
 /*
@@ -74,24 +106,30 @@ static void TYPED(copy_row)(const struct columns *c, const struct block *b, int6
 static void TYPED(fill)(const struct columns *c, const struct block *b, T *rows, T *to)
 {
     int64_t channels = b->c1 - b->c0, images = b->n1 - b->n0, kw = c->kw, step = c->p->stride[1];
-    bool plain = kw <= 8 && c->p->dilation[1] == 1;
+    int64_t width = b->x1 - b->x0;
+    int together = c->p->dilation[1] > 1 || kw > 16 ? 0 : kw > 8 ? 16 : 8;
     for (int64_t n = 0; n < images; n++)
         for (int64_t ky = b->ky0; ky < b->ky1; ky++) {
             int64_t iy = b->oy * c->p->stride[0] - c->p->padding[0] + ky * c->p->dilation[0];
             for (int64_t i = 0; i < channels; i++) {
-                /* The row with its padding, so that the copies need no bounds. */
-                TYPED(copy_row)(c, b, b->n0 + n, b->c0 + i, iy, rows);
+                const T *from = TYPED(pixels_of_row)(c, b, b->n0 + n, b->c0 + i, iy, rows);
+                if (from != rows) /* what the next output row takes up */
+                    for (int64_t j = 0; j < width * step; j += 16)
+                        __builtin_prefetch(from + j + c->p->stride[0] * c->x.stride[2]);
                 T *out = to + ((ky - b->ky0) * channels + i) * kw;
                 int64_t next = c->images_inner ? images * c->ld : c->ld;
-                out += c->images_inner ? n * c->ld : n * c->ow * c->ld;
-                if (plain) {
-                    /* Eight at a time: what is too much is overwritten by the next channel's, or is the row's slack. */
-                    for (int64_t ox = 0; ox < c->ow; ox++)
-                        memcpy(out + ox * next, rows + ox * step, 8 * sizeof(T));
+                out += c->images_inner ? n * c->ld : n * width * c->ld;
+                /* Eight or sixteen at a time: what is too much is overwritten by the next channel's, or is slack. */
+                if (together == 8) {
+                    for (int64_t ox = 0; ox < width; ox++)
+                        memcpy(out + ox * next, from + ox * step, 8 * sizeof(T));
+                } else if (together == 16) {
+                    for (int64_t ox = 0; ox < width; ox++)
+                        memcpy(out + ox * next, from + ox * step, 16 * sizeof(T));
                 } else {
-                    for (int64_t ox = 0; ox < c->ow; ox++)
+                    for (int64_t ox = 0; ox < width; ox++)
                         for (int64_t kx = 0; kx < kw; kx++)
-                            out[ox * next + kx] = rows[ox * step + kx * c->p->dilation[1]];
+                            out[ox * next + kx] = from[ox * step + kx * c->p->dilation[1]];
                 }
             }
         }
@@ -206,20 +244,30 @@ static void TYPED(forward_piece)(void *arg, int64_t begin, int64_t end, int thre
     }
 }
 
-/* The gradients of the block's output pixels: rows as those of fill, channels [o0, o0 + cols) of the group in `width`.
- */
-static void TYPED(gather_gout)(const struct columns *c, const struct block *b, int64_t o0, int64_t cols, int64_t width,
-                               T *to)
+/* The gradients of the block's output pixels, rows as those of fill, channels [o0, o0 + cols) of the group in `width`,
+ * *ld apart: where they lie if that serves, else copied to `to`. */
+static const T *TYPED(gather_gout)(const struct columns *c, const struct block *b, int64_t o0, int64_t cols,
+                                   int64_t width, T *to, int64_t *ld)
 {
-    int64_t images = b->n1 - b->n0, outer = c->images_inner ? c->ow : images;
-    int64_t inner = c->images_inner ? images : c->ow;
+    int64_t images = b->n1 - b->n0, pixels = b->x1 - b->x0;
+    int64_t outer = c->images_inner ? pixels : images, inner = c->images_inner ? images : pixels;
     int64_t outer_stride = c->images_inner ? c->out.stride[3] : c->out.stride[0];
     int64_t inner_stride = c->images_inner ? c->out.stride[0] : c->out.stride[3];
     const T *gout = (const T *)c->out.data + b->n0 * c->out.stride[0] + (b->group * c->o + o0) * c->out.stride[1] +
-                    b->oy * c->out.stride[2];
+                    b->oy * c->out.stride[2] + b->x0 * c->out.stride[3];
+    if (outer == 1 || outer_stride == inner * inner_stride) {
+        inner *= outer;
+        outer = 1;
+    }
+    if (outer == 1 && cols == width && c->out.stride[1] == 1) {
+        *ld = inner_stride;
+        return gout;
+    }
+    *ld = width;
     for (int64_t i = 0; i < outer; i++)
         TYPED(yk__gemm_pack)
     (to + i * inner * width, gout + i * outer_stride, inner, inner_stride, cols, c->out.stride[1], width);
+    return to;
 }
 
 /* One group, one range of channels, one share of the blocks: its sum of columns^T gout goes to a block of its own. */
@@ -241,23 +289,23 @@ static void TYPED(weight_piece)(void *arg, int64_t begin, int64_t end, int threa
             block_of(c, group * c->blocks + block, &b);
             b.c0 = c0, b.c1 = c1;
             TYPED(fill)(c, &b, rows, columns);
-            int64_t k = (b.ky1 - b.ky0) * channels * c->kw, m = (b.n1 - b.n0) * c->ow;
+            int64_t k = (b.ky1 - b.ky0) * channels * c->kw, m = (b.n1 - b.n0) * (b.x1 - b.x0), ldb;
             int64_t tiles, low = yk__gemm_cut(k, YK__GEMM_ROWS, &tiles), high = tiles ? k % tiles : 0;
             for (int64_t panel = 0; panel < c->panels; panel++) {
                 int64_t cols = c->o - panel * PANEL < PANEL ? c->o - panel * PANEL : PANEL;
                 int64_t width = TYPED(panel_width)(c->o, panel);
-                TYPED(gather_gout)(c, &b, panel * PANEL, cols, width, right);
+                const T *gout = TYPED(gather_gout)(c, &b, panel * PANEL, cols, width, right, &ldb);
                 const yk__gemm_kernel *kernels = TYPED(yk__gemm_kernels)[YK__GEMM_A_COLUMNS][width / WIDTH - 1];
                 for (int64_t m0 = 0; m0 < m; m0 += GRADIENT_LENGTH) {
-                    yk__gemm_step step = {m0 * c->ld, m0 * width};
+                    yk__gemm_step step = {m0 * c->ld, m0 * ldb};
                     yk__gemm_tile tile = {.a = columns,
-                                          .b = right,
+                                          .b = gout,
                                           .c = sum + b.ky0 * channels * c->kw * c->o + panel * PANEL,
                                           .steps = &step,
                                           .n_steps = 1,
                                           .k = m - m0 < GRADIENT_LENGTH ? m - m0 : GRADIENT_LENGTH,
                                           .lda = c->ld,
-                                          .ldb = width,
+                                          .ldb = ldb,
                                           .ldc = c->o,
                                           .csc = 1,
                                           .cols = cols,
@@ -318,17 +366,18 @@ static void TYPED(input_piece)(void *arg, int64_t begin, int64_t end, int thread
             block_of(c, (piece / per_group) * c->blocks + piece % per_group * c->oh + oy, &b);
             int64_t images = b.n1 - b.n0, m = images * c->ow;
             int64_t tiles, low = yk__gemm_cut(m, YK__GEMM_ROWS, &tiles), high = tiles ? m % tiles : 0;
-            TYPED(gather_gout)(c, &b, 0, c->o, c->o, left);
+            int64_t lda;
+            const T *gout = TYPED(gather_gout)(c, &b, 0, c->o, c->o, left, &lda);
             for (int64_t panel = 0; panel < c->panels; panel++) {
                 int64_t width = TYPED(panel_width)(c->k, panel);
                 yk__gemm_step step = {0, 0};
-                yk__gemm_tile tile = {.a = left,
+                yk__gemm_tile tile = {.a = gout,
                                       .b = (const T *)c->packed + (b.group * c->panels + panel) * c->o * PANEL,
                                       .c = columns + panel * PANEL,
                                       .steps = &step,
                                       .n_steps = 1,
                                       .k = c->o,
-                                      .lda = c->o,
+                                      .lda = lda,
                                       .ldb = width,
                                       .ldc = c->ld,
                                       .csc = 1,
@@ -336,7 +385,7 @@ static void TYPED(input_piece)(void *arg, int64_t begin, int64_t end, int thread
                 for (int64_t i = 0; i < tiles; i++) {
                     int64_t height = low + (i < high);
                     TYPED(yk__gemm_kernels)[YK__GEMM_A_ROWS][width / WIDTH - 1][height - 1](&tile);
-                    tile.a = (const T *)tile.a + height * c->o;
+                    tile.a = (const T *)tile.a + height * lda;
                     tile.c = (T *)tile.c + height * c->ld;
                 }
             }
