@@ -239,7 +239,7 @@ $(BUILD)/$(1)/%.o: src/%.c | $(BUILD)/have-build
 endef
 $(foreach isa,$(CPU_ISAS),$(eval $(call ISA_RULE,$(isa))))
 # Elementwise functions give the same bits on every instruction set: multiply-adds are fused only where the source says so.
-UNFUSED := unary binary softmax loss attention random_kernels
+UNFUSED := unary binary softmax loss attention lstm random_kernels
 $(foreach isa,$(CPU_ISAS),$(UNFUSED:%=$(BUILD)/$(isa)/device/cpu/%.o)): YK_CFLAGS += -ffp-contract=off
 
 # Whether the libraries are there is looked up once for a build folder, before anything is compiled.

@@ -102,9 +102,13 @@ class Subject:
 
     def prepare_lstm_cell(self):
         batch, gates = self.inputs[0].shape[0], self.inputs[1].shape[0]
-        self.inputs += [torch.randn(gates, gates // 4), torch.randn(gates), torch.randn(batch, gates // 4),
-                        torch.randn(batch, gates // 4)]
-        self.no_bias = torch.zeros(gates)
+        self.inputs += [torch.randn(gates, gates // 4), torch.randn(gates), torch.randn(gates),
+                        torch.randn(batch, gates // 4), torch.randn(batch, gates // 4)]
+
+    def prepare_lstm(self):
+        batch, gates = self.inputs[0].shape[1], self.inputs[1].shape[0]
+        self.inputs += [torch.randn(gates, gates // 4), torch.randn(gates), torch.randn(gates)]
+        self.zeros = torch.zeros(1, batch, gates // 4)
 
     def prepare_batch_norm(self):
         self.inputs += [torch.ones(self.inputs[0].shape[1]), torch.zeros(self.inputs[0].shape[1])]
@@ -176,7 +180,9 @@ class Subject:
         if name == "attention":
             return torch.softmax((x * 0.125) @ i[1].transpose(-1, -2), -1) @ i[2]
         if name == "lstm_cell":
-            return torch.lstm_cell(x, (i[4], i[5]), i[1], i[2], i[3], self.no_bias)[0]
+            return torch.lstm_cell(x, (i[5], i[6]), *i[1:5])[0]
+        if name == "lstm":
+            return torch.lstm(x, (self.zeros, self.zeros), i[1:], True, 1, 0.0, True, False, False)[0]
         if name == "batch_norm":
             out = F.batch_norm(x, None, None, i[1], i[2], True)
             return F.relu(out, inplace=True) if case.int("relu") else out

@@ -250,6 +250,18 @@ typedef struct yk_lstm_cell_options {
 } yk_lstm_cell_options;
 YK_API yk_module *yk_lstm_cell_create(int64_t input_size, int64_t hidden_size, const yk_lstm_cell_options *options);
 
+/*
+ * Whole sequences: x [, h_0 [, c_0]] give output [, h_n [, c_n]] (yk_forward_list); the states may be NULL for zeros.
+ * Shapes are yk_lstm's. Parameters weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, with _reverse behind that for
+ * the other direction, then _l1 and so on. Source: torch.nn.LSTM.
+ */
+typedef struct yk_lstm_module_options {
+    int64_t num_layers; /* 0: 1 */
+    bool no_bias, batch_first, bidirectional;
+    double dropout; /* of every layer's output but the last one's, in training; in [0, 1] */
+} yk_lstm_module_options;
+YK_API yk_module *yk_lstm_create(int64_t input_size, int64_t hidden_size, const yk_lstm_module_options *options);
+
 /* The operation of the name, element by element; identity gives its input. */
 YK_API yk_module *yk_relu_create(void);
 YK_API yk_module *yk_gelu_create(void);

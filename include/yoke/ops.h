@@ -201,6 +201,30 @@ YK_API yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *k
                                                   const yk_attention_options *options);
 /* index (...) i64 or i32, weight (V,D): (..., D). Rows at padding_idx (-1: none) get no gradient. */
 YK_API yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx);
+/*
+ * A long short-term memory (Hochreiter and Schmidhuber, 1997) over a sequence, of num_layers layers: x
+ * (T,N,input_size), or (N,T,input_size) with batch_first, or (T,input_size), whose results have no N either; h_0 and
+ * c_0 (states,N, hidden_size), or NULL for zeros; states is num_layers, times 2 if bidirectional. weights[]: weight_ih
+ * (4 hidden_size, in), weight_hh (4 hidden_size, hidden_size), bias_ih and bias_hh (4 hidden_size) of the first layer,
+ * then of its reverse direction, then of the next layer, with the gates in the order i, f, g, o. Fills *output, of x's
+ * layout with hidden_size features, or twice as many where both directions stand side by side, *h_n and *c_n
+ * (states,N,hidden_size); each may be NULL, and all are on failure. Source: torch.lstm.
+ */
+typedef struct yk_lstm_options {
+    int64_t num_layers; /* 0: 1 */
+    bool no_bias;       /* weights[] are pairs */
+    bool batch_first, bidirectional;
+    double dropout; /* of every layer's output but the last one's where `train` is set, in [0, 1] */
+    bool train;
+} yk_lstm_options;
+YK_API yk_status yk_lstm(yk_tensor *x, yk_tensor *h_0, yk_tensor *c_0, yk_tensor *const *weights, int count,
+                         const yk_lstm_options *options, yk_tensor **output, yk_tensor **h_n,
+                         yk_tensor **c_n) YK_MUST_CHECK;
+/* One step of it: x (N,input_size), h and c (N,hidden_size) or NULL for zeros, give *next_h and *next_c, each of which
+ * may be NULL; the biases may be, both. Source: torch.lstm_cell. */
+YK_API yk_status yk_lstm_cell(yk_tensor *x, yk_tensor *h, yk_tensor *c, yk_tensor *weight_ih, yk_tensor *weight_hh,
+                              yk_tensor *bias_ih, yk_tensor *bias_hh, yk_tensor **next_h,
+                              yk_tensor **next_c) YK_MUST_CHECK;
 /* Zeroes elements with probability p and scales the rest by 1 / (1 - p) if `training`; else x itself. */
 YK_API yk_tensor *yk_dropout(yk_tensor *x, double p, bool training);
 

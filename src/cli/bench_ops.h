@@ -34,7 +34,7 @@ typedef struct ops_case {
 extern const ops_case ops_cases[];
 extern const int ops_case_count;
 
-enum { OPS_OPERANDS = 6 };
+enum { OPS_OPERANDS = 7 };
 
 typedef struct ops_operation ops_operation;
 

@@ -134,25 +134,28 @@ static yk_tensor *attention(ops_subject *s)
     return yk_matmul(yk_softmax(scores, -1), s->in[2]);
 }
 
-/* One step of an LSTM as PyTorch's LSTMCell defines it: gates i, f, g, o. in: x, w_ih, w_hh, bias, h, c. */
+/* in: x, w_ih, w_hh, b_ih, b_hh; of a cell also h and c. */
 static yk_status prepare_lstm(ops_subject *s)
 {
     int64_t batch = yk_size(s->in[0], 0), gates = yk_size(s->in[1], 0);
     s->in[2] = random_tensor(s, YK_SHAPE(gates, gates / 4));
-    s->in[3] = random_tensor(s, YK_SHAPE(gates));
-    s->in[4] = random_tensor(s, YK_SHAPE(batch, gates / 4));
-    s->in[5] = random_tensor(s, YK_SHAPE(batch, gates / 4));
+    for (int i = 3; i < 5; i++)
+        s->in[i] = random_tensor(s, YK_SHAPE(gates));
+    for (int i = 5; i < 7 && yk_ndim(s->in[0]) == 2; i++)
+        s->in[i] = random_tensor(s, YK_SHAPE(batch, gates / 4));
     return yk__error_code();
 }
 
 static yk_tensor *lstm_cell(ops_subject *s)
 {
-    int64_t hidden = yk_size(s->in[5], 1);
-    yk_tensor *gates = yk_add(yk_linear(s->in[0], s->in[1], s->in[3]), yk_linear(s->in[4], s->in[2], NULL));
-    yk_tensor *i = yk_sigmoid(yk_narrow(gates, 1, 0, hidden)), *f = yk_sigmoid(yk_narrow(gates, 1, hidden, hidden));
-    yk_tensor *g = yk_tanh(yk_narrow(gates, 1, 2 * hidden, hidden));
-    yk_tensor *o = yk_sigmoid(yk_narrow(gates, 1, 3 * hidden, hidden));
-    return yk_mul(o, yk_tanh(yk_add(yk_mul(f, s->in[5]), yk_mul(i, g))));
+    yk_tensor *const *in = s->in, *out;
+    return yk_lstm_cell(in[0], in[5], in[6], in[1], in[2], in[3], in[4], &out, NULL) ? NULL : out;
+}
+
+static yk_tensor *lstm(ops_subject *s)
+{
+    yk_tensor *out;
+    return yk_lstm(s->in[0], NULL, NULL, s->in + 1, 4, NULL, &out, NULL, NULL) ? NULL : out;
 }
 
 static yk_status prepare_norm(ops_subject *s)
@@ -366,6 +369,7 @@ static const ops_operation operations[] = {
     {.name = "matmul", matmul},
     {.name = "attention", attention, prepare_attention},
     {.name = "lstm_cell", lstm_cell, prepare_lstm},
+    {.name = "lstm", lstm, prepare_lstm},
     {.name = "batch_norm", batch_norm, prepare_norm},
     {.name = "layer_norm", layer_norm, prepare_norm},
     {.name = "max_pool2d", max_pool2d},

@@ -54,6 +54,7 @@ const ops_case ops_cases[] = {
     {"linear x=512x768 w=3072x768 bias=1 dtype=bf16", OPS_ARITHMETIC, CONV},
     {"linear x=64x4096 w=4096x4096 bias=1 dtype=bf16", OPS_ARITHMETIC, OPS_FORWARD},
     {"matmul x=48x256x64 y=48x256x64 transposed=1 dtype=bf16", OPS_ARITHMETIC, TWO},
+    {"lstm x=32x32x128 w=1024x128", OPS_ARITHMETIC, TWO},
     {"matmul x=1024x1024 y=1024x1024 dtype=bf16", OPS_ARITHMETIC, TWO},
     {"matmul x=1024x1024 y=1024x1024 dtype=f16", OPS_ARITHMETIC, TWO},
     {"conv2d x=8x64x56x56 w=64x64x3x3 padding=1 layout=inner dtype=bf16", OPS_ARITHMETIC, CONV},
@@ -142,6 +143,13 @@ const ops_case ops_cases[] = {
     {"adam x=1024x1024 tensors=4", OPS_MEMORY, OPS_WHOLE_STEP},
     {"clip_grad_norm x=1024x1024 tensors=4", OPS_MEMORY, OPS_WHOLE_STEP},
 
+    /* ---- beyond the second-level cache: maps in C order, rows of a few elements and of many ---- */
+    {"avg_pool2d x=8x192x28x28 kernel=2 stride=2", OPS_MEMORY, TWO},
+    {"avg_pool2d x=8x192x28x28 kernel=3 stride=1 padding=1", OPS_MEMORY, TWO},
+    {"adaptive_avg_pool2d x=8x256x13x13 size=6", OPS_MEMORY, TWO},
+    {"adaptive_avg_pool2d x=8x512x7x7 size=1", OPS_MEMORY, TWO},
+    {"max_pool2d x=8x64x112x112 kernel=3 stride=2 padding=1", OPS_MEMORY, TWO},
+
     /* ---- 100M elements: indices and masks ---- */
     {"index x=100000000 rows=100000000", OPS_LARGE, OPS_FORWARD},
     {"index x=1000000x100 rows=1000000", OPS_LARGE, OPS_FORWARD},
@@ -183,6 +191,7 @@ const ops_case ops_cases[] = {
     {"matmul x=8x32x32 y=8x32x32", OPS_SMALL, TWO},
     {"attention x=4x16x16", OPS_SMALL, OPS_BOTH},
     {"lstm_cell x=32x64 w=256x64", OPS_SMALL, TWO},
+    {"lstm x=8x4x32 w=128x32", OPS_SMALL, TWO},
     {"add x=1 y=1", OPS_SMALL, OPS_FORWARD | OPS_BOTH},
     {"add x=64x64 y=64x64", OPS_SMALL, OPS_FORWARD | OPS_BOTH},
     {"mul x=32x10 y=10", OPS_SMALL, OPS_BOTH},

@@ -2,9 +2,8 @@
  * bench_ops_networks.c - the networks of which `yoke bench ops` times whole steps, beyond the library's own models.
  * Layer: cli.
  *
- * bench/peer_networks.py has the same in PyTorch. What the library has no module for is made of its operations:
- * an LSTM of its gates; a transposed convolution whose stride is its kernel of a 1x1 convolution that makes every
- * output pixel's channels.
+ * bench/peer_networks.py has the same in PyTorch. What the library has no module for is made of its operations: a
+ * transposed convolution whose stride is its kernel of a 1x1 convolution that makes every output pixel's channels.
  */
 #include <string.h>
 
@@ -344,51 +343,26 @@ static yk_module *transformer_create(int64_t size, bool pictures)
 
 enum { LSTM_LAYERS = 2, LSTM_INPUT = 128, LSTM_HIDDEN = 256 };
 typedef struct lstm {
-    yk_module *input[LSTM_LAYERS], *hidden[LSTM_LAYERS], *head;
+    yk_module *lstm, *head;
 } lstm;
 
-/* x (N, T, F). The inputs' part of the gates is one product for all steps. */
+/* x (N, T, F) */
 static yk_tensor *lstm_forward(yk_module *m, yk_tensor *x)
 {
     const lstm *d = yk_module_data(m);
-    int64_t n = yk_size(x, 0), steps = yk_size(x, 1);
-    enum { MOST_STEPS = 256 };
-    yk_tensor *out[MOST_STEPS], *step[MOST_STEPS];
-    if (steps > MOST_STEPS) {
-        yk_set_error(YK_ERR_ARGUMENT, "bench ops: an LSTM of more than %d steps", MOST_STEPS);
-        return NULL;
-    }
-    for (int layer = 0; layer < LSTM_LAYERS && x; layer++) {
-        if (yk_unbind(yk_forward(d->input[layer], x), 1, step, MOST_STEPS, NULL))
-            return NULL;
-        yk_tensor *h = yk_zeros(YK_SHAPE(n, LSTM_HIDDEN), NULL), *c = yk_zeros(YK_SHAPE(n, LSTM_HIDDEN), NULL);
-        for (int64_t t = 0; t < steps; t++) {
-            yk_tensor *gates[4];
-            if (yk_chunk(yk_add(step[t], yk_forward(d->hidden[layer], h)), 4, 1, gates, 4, NULL))
-                return NULL;
-            yk_tensor *i = yk_sigmoid(gates[0]), *f = yk_sigmoid(gates[1]), *g = yk_tanh(gates[2]);
-            c = yk_add(yk_mul(f, c), yk_mul(i, g));
-            out[t] = h = yk_mul(yk_sigmoid(gates[3]), yk_tanh(c));
-        }
-        x = layer + 1 < LSTM_LAYERS ? yk_stack(out, (int)steps, 1) : out[steps - 1];
-    }
-    return yk_forward(d->head, x);
+    return yk_forward(d->head, yk_select(yk_forward(d->lstm, x), 1, -1));
 }
 
 static yk_module *lstm_create(void)
 {
-    static const yk_module_class cls = {.name = "LSTM", .data_size = sizeof(lstm), .forward = lstm_forward};
+    static const yk_module_class cls = {.name = "Classifier", .data_size = sizeof(lstm), .forward = lstm_forward};
     yk_module *m = yk_module_create(&cls);
     if (!m)
         return NULL;
     lstm *d = yk_module_data(m);
-    for (int i = 0; i < LSTM_LAYERS; i++) {
-        char name[24];
-        snprintf(name, sizeof(name), "input%d", i);
-        d->input[i] = yk_module_add(m, name, yk_linear_create(i ? LSTM_HIDDEN : LSTM_INPUT, 4 * LSTM_HIDDEN, NULL));
-        snprintf(name, sizeof(name), "hidden%d", i);
-        d->hidden[i] = yk_module_add(m, name, yk_linear_create(LSTM_HIDDEN, 4 * LSTM_HIDDEN, NULL));
-    }
+    d->lstm = yk_module_add(m, "lstm",
+                            yk_lstm_create(LSTM_INPUT, LSTM_HIDDEN,
+                                           &(yk_lstm_module_options){.num_layers = LSTM_LAYERS, .batch_first = true}));
     d->head = yk_module_add(m, "head", yk_linear_create(LSTM_HIDDEN, 10, NULL));
     return yk_module_check(m);
 }

@@ -11,7 +11,7 @@
 #include "base/process.h"
 #include "base/progress.h"
 #include "comm/comm_plugin.h"
-#include "comm/group.h"
+#include "comm/staging.h"
 #include "net/handshake.h"
 
 static pthread_mutex_t default_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -90,6 +90,7 @@ void yk__group_release(yk__group *g)
 {
     if (!g || atomic_fetch_sub_explicit(&g->references, 1, memory_order_acq_rel) != 1)
         return;
+    yk__staging_leave(g);
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->changed);
     yk_store_release(g->store);

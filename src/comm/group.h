@@ -46,6 +46,7 @@ typedef struct yk__group {
     bool has_worker, has_watcher, stop;
     pthread_t worker, watcher;
     bool dumped;
+    struct yk__pinned *pinned; /* memory that is kept for tensors of GPUs (staging.c) */
 
     yk__trace_entry trace[YK__TRACE];
     uint64_t traced; /* entries ever made; the next goes to traced % YK__TRACE */

@@ -1,33 +1,43 @@
 /*
- * staging.c - collectives of tensors whose memory the host cannot touch, in their turn on the device's queue; messages
- * of such tensors. Layer: comm.
+ * staging.c - collectives and messages of tensors whose memory the host cannot touch, by way of pinned memory.
+ * Layer: comm.
  *
- *   thread that calls        device's queue               group's thread
- *   ----------------------   --------------------------   ------------------------------------
- *   queues -------------->   inputs to pinned memory
- *                            turn: ready; waits ------>   waits for ready, collective, end_turn
- *                            outputs from pinned memory
- *                            let_go
+ *   thread that calls          YK__QUEUE_COMM of the device    group's thread
+ *   ------------------------   -----------------------------   ---------------------------------
+ *   queues, behind its own --> inputs to pinned memory
+ *                              event ----------------------->  waits for it, collective
+ *                              outputs from pinned memory <--  queues, waits for them
+ *   yk_work_wait <-------------------------------------------  the work is done
  *
- * What the program queues on the device afterwards sees the outputs; nothing waits for the host but the queue itself.
- * The device waits only for the group's thread, which ends every turn, by time-out or abort if need be; that thread
- * waits for the device no longer than the group's time-out. Turns are queued under the group's lock, in the order in
- * which its thread takes them.
+ * No queue of a device ever waits for the host: a function of the host that waited for other ranks would be one of
+ * those that CUDA may carry out by one thread for all streams of a process, and a stream that waited for a value in
+ * memory may share a queue of the hardware with the one that it waits for. Ranks that are threads on one GPU would so
+ * wait for each other. Whoever waits is a thread, for no longer than the group's time-out. What the program queues
+ * while the collective is under way does not wait for it; it must wait for the work before it uses the tensors.
+ *
+ * Pinned memory is kept by the group, for the next calls: to take and release it costs more than most collectives.
  */
-#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
-#include <time.h>
+#include <unistd.h>
 
 #include "comm/staging.h"
 
-struct yk__staging {
+typedef struct yk__pinned {
     yk_device device;
-    yk_tensor *in, *out;          /* retained; contiguous ones in place of those that are not, `out` may be `in` */
-    yk_tensor *wanted;            /* retained: where out goes, if it is a contiguous copy */
-    void *in_memory, *out_memory; /* pinned; one where in is out */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool ready, ended, let_go, queued;
+    void *memory;
+    size_t bytes;
+    struct yk__pinned *next;
+} yk__pinned;
+
+struct yk__staging {
+    yk__group *group;
+    yk_device device;
+    yk_tensor *in, *out;   /* retained; contiguous ones in place of those that are not, `out` may be `in` */
+    yk_tensor *wanted;     /* retained: where out goes, if it is a contiguous copy */
+    yk__pinned *from, *to; /* one where in is out */
+    yk__event *copied;     /* behind the copies that are queued, or NULL */
 };
 
 static const yk_tensor *any_tensor(const yk__call *call)
@@ -46,6 +56,69 @@ static size_t bytes_of(const yk_tensor *x)
     return (size_t)x->numel * yk_dtype_size((yk_dtype)x->dtype);
 }
 
+/* ---- pinned memory ----------------------------------------------------------------------------------------------- */
+/* Of all groups' lists; nothing that waits is done under it. */
+static pthread_mutex_t pinned_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* What is asked for, so that a request that is somewhat larger the next time finds the same memory. */
+static size_t rounded(size_t bytes)
+{
+    size_t step = 4096;
+    while (step * 8 < bytes)
+        step *= 2;
+    return (bytes + step) / step * step;
+}
+
+static yk__pinned *pinned_take(yk__group *g, yk_device device, size_t bytes)
+{
+    yk__pinned **best = NULL;
+    pthread_mutex_lock(&pinned_lock);
+    for (yk__pinned **at = &g->pinned; *at; at = &(*at)->next)
+        if (yk_device_equal((*at)->device, device) && (*at)->bytes >= bytes && (!best || (*at)->bytes < (*best)->bytes))
+            best = at;
+    yk__pinned *p = best ? *best : NULL;
+    if (p)
+        *best = p->next;
+    pthread_mutex_unlock(&pinned_lock);
+    if (p)
+        return p;
+    p = yk__calloc(1, sizeof(*p));
+    if (!p)
+        return NULL;
+    p->device = device;
+    p->bytes = rounded(bytes);
+    if (!yk__backend_of(device)->allocate_pinned(device.index, p->bytes, &p->memory))
+        return p;
+    free(p);
+    return NULL;
+}
+
+static void pinned_give(yk__group *g, yk__pinned *p)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&pinned_lock);
+    p->next = g->pinned;
+    g->pinned = p;
+    pthread_mutex_unlock(&pinned_lock);
+}
+
+const yk__pinned *yk__staging_next(const yk__pinned *piece)
+{
+    return piece->next;
+}
+
+void yk__staging_leave(yk__group *g)
+{
+    while (g->pinned) {
+        yk__pinned *p = g->pinned;
+        g->pinned = p->next;
+        yk__backend_of(p->device)->release_pinned(p->device.index, p->memory);
+        free(p);
+    }
+}
+
+/* ---- a call's ---------------------------------------------------------------------------------------------------- */
 static yk_tensor *dense_room(yk_tensor *x)
 {
     return yk_is_contiguous(x) ? yk_tensor_retain(x)
@@ -54,194 +127,134 @@ static yk_tensor *dense_room(yk_tensor *x)
 
 static yk_status prepare(yk__staging *s, const yk__call *call)
 {
-    const yk__backend *backend = yk__backend_of(s->device);
     yk_tensor *both[2] = {call->in, call->out};
     yk_status status = yk__same_device(yk__comm_kind_name(call->op.kind), 2, both);
     if (status)
         return status;
-    if (!backend->enqueue)
-        return yk__slot_missing(s->device, "enqueue");
     s->in = call->in ? dense_room(call->in) : NULL;
     s->out = !call->out ? NULL : call->out == call->in ? yk_tensor_retain(s->in) : dense_room(call->out);
-    s->wanted = yk_tensor_retain(call->out ? call->out : call->in);
+    s->wanted = yk_tensor_retain(call->out);
     if ((call->in && !s->in) || (call->out && !s->out))
         return yk__error_code();
     if (s->in)
-        status = backend->allocate_pinned(s->device.index, bytes_of(s->in) + 1, &s->in_memory);
-    if (!status && s->out && s->out != s->in)
-        status = backend->allocate_pinned(s->device.index, bytes_of(s->out) + 1, &s->out_memory);
-    else if (s->out)
-        s->out_memory = s->in_memory;
-    return status;
+        s->from = pinned_take(s->group, s->device, bytes_of(s->in));
+    if (s->out)
+        s->to = s->out == s->in ? s->from : pinned_take(s->group, s->device, bytes_of(s->out));
+    return (s->in && !s->from) || (s->out && !s->to) ? yk__error_code() : YK_OK;
 }
 
-yk__staging *yk__staging_create(const yk__call *call)
+yk__staging *yk__staging_create(yk__group *g, const yk__call *call)
 {
     yk__staging *s = yk__calloc(1, sizeof(*s));
     if (!s)
         return NULL;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    s->group = g;
     s->device = yk__device_of(any_tensor(call));
-    if (prepare(s, call)) {
-        yk__staging_free(s, 0);
-        return NULL;
-    }
-    /* `in` keeps the tensor that the program gave, too, until its elements were copied. */
-    if (call->in && s->in != call->in && yk__raw_copy(s->in, call->in)) {
+    if (prepare(s, call) || (call->in && s->in != call->in && yk__raw_copy(s->in, call->in))) {
         yk__staging_free(s, 0);
         return NULL;
     }
     return s;
 }
 
-/* On the device's queue. */
-static void run_in_queue(void *arg)
-{
-    yk__staging *s = arg;
-    pthread_mutex_lock(&s->lock);
-    s->ready = true;
-    pthread_cond_broadcast(&s->changed);
-    while (!s->ended)
-        pthread_cond_wait(&s->changed, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-}
-
-static void let_go(void *arg)
-{
-    yk__staging *s = arg;
-    pthread_mutex_lock(&s->lock);
-    s->let_go = true;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
-}
-
-static yk_status queue_output(yk__staging *s)
+/* Behind what the calling thread has put on its queue for collectives: what wait_for_copies waits for. */
+static yk_status record_copies(yk__staging *s)
 {
     const yk__backend *backend = yk__backend_of(s->device);
-    yk_status status = backend->queue_upload(s->device.index, s->out->data, s->out_memory, bytes_of(s->out));
-    if (!status && s->out != s->wanted)
-        status = yk__raw_copy(s->wanted, s->out);
-    if (!status)
-        yk__bump_version(s->wanted);
-    return status;
+    return backend->event_record ? backend->event_record(s->device.index, YK__QUEUE_COMM, &s->copied) : YK_OK;
+}
+
+/* For up to `seconds`; *done: nothing is under way. */
+static yk_status wait_for_copies(yk__staging *s, double seconds, bool *done)
+{
+    /* Seconds for which the core is offered between looks; then naps of a share of the time that it took so far. */
+    static const double offer = 1e-4, share = 1.0 / 16, longest = 1e-3;
+    const yk__backend *backend = yk__backend_of(s->device);
+    double began = yk__now();
+    *done = !s->copied;
+    while (!*done) {
+        yk_status status = backend->event_query(s->copied, done);
+        if (status)
+            return status;
+        double waited = yk__now() - began, nap = waited * share < longest ? waited * share : longest;
+        if (*done || waited >= seconds)
+            break;
+        if (waited < offer)
+            sched_yield();
+        else
+            usleep((useconds_t)(nap * 1e6));
+    }
+    if (*done && s->copied) {
+        backend->event_release(s->copied);
+        s->copied = NULL;
+    }
+    return YK_OK;
+}
+
+static yk_status wait_in_time(yk__staging *s, double seconds, const yk__comm_op *op)
+{
+    char text[64];
+    bool done;
+    yk_status status = wait_for_copies(s, seconds, &done);
+    if (status || done)
+        return status;
+    return yk__fail(YK_ERR_TIMEOUT, "%s did not come to %s #%llu within %g s", yk_device_format(s->device, text),
+                    yk__comm_kind_name(op->kind), (unsigned long long)op->number, seconds);
 }
 
 yk_status yk__staging_queue(yk__staging *s)
 {
     const yk__backend *backend = yk__backend_of(s->device);
-    int index = s->device.index;
-    yk_status status = YK_OK;
-    s->queued = true;
-    if (s->in)
-        status = backend->queue_download(index, s->in_memory, s->in->data, bytes_of(s->in));
-    if (!status)
-        status = backend->enqueue(index, run_in_queue, s);
-    if (!status && s->out)
-        status = queue_output(s);
-    yk_status last = backend->enqueue(index, let_go, s);
-    if (last) /* then nobody will */
-        s->let_go = true;
+    yk_status status = yk__queue_order(s->device, YK__QUEUE_COMM, s->device, yk__queue_current());
+    if (status || !s->in)
+        return status;
+    yk__queue before = yk__queue_begin(YK__QUEUE_COMM);
+    status = backend->queue_download(s->device.index, s->from->memory, s->in->data, bytes_of(s->in));
+    yk__queue_end(before);
+    yk_status last = record_copies(s);
     return status ? status : last;
-}
-
-/* The moment in `seconds`; those that no clock reaches are cut. */
-static struct timespec moment_in(double seconds)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    double whole = seconds < 1e9 ? seconds : 1e9;
-    t.tv_sec += (time_t)whole;
-    t.tv_nsec += (long)((whole - (double)(time_t)whole) * 1e9);
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    return t;
-}
-
-/* With the lock held: until *flag, or not longer than `seconds`. */
-static bool wait_until(yk__staging *s, const bool *flag, double seconds)
-{
-    struct timespec end = moment_in(seconds);
-    while (!*flag && pthread_cond_timedwait(&s->changed, &s->lock, &end) != ETIMEDOUT)
-        continue;
-    return *flag;
 }
 
 yk_status yk__staging_fetch(yk__staging *s, double seconds, yk__comm_op *op)
 {
+    op->in = s->from ? s->from->memory : NULL;
+    op->out = s->to ? s->to->memory : NULL;
+    return wait_in_time(s, seconds, op);
+}
+
+yk_status yk__staging_deliver(yk__staging *s, double seconds, const yk__comm_op *op)
+{
     const yk__backend *backend = yk__backend_of(s->device);
-    int index = s->device.index;
-    op->in = s->in_memory;
-    op->out = s->out_memory;
-    if (!s->in)
+    if (!s->out)
         return YK_OK;
-    s->queued = s->ended = true; /* nothing waits for a turn */
-    yk_status status = backend->queue_download(index, s->in_memory, s->in->data, bytes_of(s->in));
-    if (!status)
-        status = backend->enqueue(index, run_in_queue, s);
-    yk_status last = backend->enqueue(index, let_go, s);
-    if (last) /* then nobody will */
-        s->let_go = true;
+    yk__queue before = yk__queue_begin(YK__QUEUE_COMM);
+    yk_status status = backend->queue_upload(s->device.index, s->out->data, s->to->memory, bytes_of(s->out));
+    if (!status && s->out != s->wanted)
+        status = yk__raw_copy(s->wanted, s->out);
+    yk__queue_end(before);
+    yk_status last = record_copies(s);
+    yk__bump_version(s->wanted);
     status = status ? status : last;
-    return status ? status : yk__staging_wait(s, seconds, op);
-}
-
-yk_status yk__staging_deliver(yk__staging *s)
-{
-    s->queued = true;
-    yk_status status = queue_output(s);
-    yk_status last = yk__backend_of(s->device)->enqueue(s->device.index, let_go, s);
-    if (last) /* then nobody will */
-        s->let_go = true;
-    return status ? status : last;
-}
-
-yk_status yk__staging_wait(yk__staging *s, double seconds, yk__comm_op *op)
-{
-    pthread_mutex_lock(&s->lock);
-    bool ready = wait_until(s, &s->ready, seconds);
-    pthread_mutex_unlock(&s->lock);
-    char text[64];
-    if (!ready)
-        return yk__fail(YK_ERR_TIMEOUT, "%s did not come to %s #%llu within %g s", yk_device_format(s->device, text),
-                        yk__comm_kind_name(op->kind), (unsigned long long)op->number, seconds);
-    op->in = s->in_memory;
-    op->out = s->out_memory;
-    return YK_OK;
-}
-
-void yk__staging_end_turn(yk__staging *s)
-{
-    pthread_mutex_lock(&s->lock);
-    s->ended = true;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
+    return status ? status : wait_in_time(s, seconds, op);
 }
 
 void yk__staging_free(yk__staging *s, double seconds)
 {
     if (!s)
         return;
-    const yk__backend *backend = yk__backend_of(s->device);
-    pthread_mutex_lock(&s->lock);
-    s->ended = true;
-    pthread_cond_broadcast(&s->changed);
-    bool free_now = !s->queued || wait_until(s, &s->let_go, seconds);
-    pthread_mutex_unlock(&s->lock);
-    if (!free_now) /* the device failed, or hangs: it may touch this memory yet */
+    yk_error before, unused;
+    yk__error_take(&before);
+    bool done = false;
+    yk_status status = wait_for_copies(s, seconds, &done);
+    yk__error_take(&unused);
+    yk__error_put(&before);
+    if (status || !done) /* the device failed, or hangs: it may touch this memory yet */
         return;
-    if (s->out_memory && s->out_memory != s->in_memory)
-        backend->release_pinned(s->device.index, s->out_memory);
-    if (s->in_memory)
-        backend->release_pinned(s->device.index, s->in_memory);
+    if (s->to != s->from)
+        pinned_give(s->group, s->to);
+    pinned_give(s->group, s->from);
     yk_tensor_release(s->in);
     yk_tensor_release(s->out);
     yk_tensor_release(s->wanted);
-    pthread_cond_destroy(&s->changed);
-    pthread_mutex_destroy(&s->lock);
     free(s);
 }

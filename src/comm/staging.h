@@ -1,5 +1,5 @@
 /*
- * staging.h - collectives and messages of tensors whose memory the host cannot touch, on the device's queue.
+ * staging.h - collectives and messages of tensors whose memory the host cannot touch, by way of pinned memory.
  * Layer: comm.
  */
 #ifndef YOKE_COMM_STAGING_H
@@ -11,20 +11,19 @@ typedef struct yk__staging yk__staging;
 
 /* Whether a call's tensors need it. */
 bool yk__staging_needed(const yk__call *call);
-/* Pinned memory for the call; nothing is queued yet. NULL and an error on failure. */
-yk__staging *yk__staging_create(const yk__call *call);
-/* Queues, behind all that the device has to do: the inputs' way to the host, the collective's turn, the outputs' way
- * back. Calls of one group are queued in the order of their numbers. */
+/* Pinned memory for the call; nothing is copied yet. NULL and an error on failure. Not outlived by the group. */
+yk__staging *yk__staging_create(yk__group *g, const yk__call *call);
+/* Queues, behind what the calling thread has put on its queue of the device, the inputs' way to the host. */
 yk_status yk__staging_queue(yk__staging *s);
-/* Messages have no turn: what is sent is brought to the host first, for which this waits up to `seconds`, and put into
- * the operation; so is the memory for what comes, which is queued on its way to the device by deliver. */
+/* Waits until the inputs are there, for up to `seconds`, and puts the memory into the operation. Any thread. */
 yk_status yk__staging_fetch(yk__staging *s, double seconds, yk__comm_op *op);
-yk_status yk__staging_deliver(yk__staging *s);
-/* Waits until the turn has come, for up to `seconds`, and puts the memory into the operation. */
-yk_status yk__staging_wait(yk__staging *s, double seconds, yk__comm_op *op);
-/* The turn is over: the device goes on. Always called once where something may have been queued. */
-void yk__staging_end_turn(yk__staging *s);
-/* Waits, for up to `seconds`, until the device has let go of the memory. */
+/* Brings the outputs to the device, and waits for that. Any thread. */
+yk_status yk__staging_deliver(yk__staging *s, double seconds, const yk__comm_op *op);
+/* Waits, for up to `seconds`, until the device has let go of the memory, which the group keeps. */
 void yk__staging_free(yk__staging *s, double seconds);
+/* Of the list of memory that a group keeps; for tests. */
+const struct yk__pinned *yk__staging_next(const struct yk__pinned *piece);
+/* The memory that the group keeps goes. */
+void yk__staging_leave(yk__group *g);
 
 #endif

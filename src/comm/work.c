@@ -163,7 +163,7 @@ static yk_status carry_out(yk__group *g, yk__call *call)
     yk_tensor *staged_in = NULL, *staged_out = NULL;
     yk_status status = YK_OK;
     if (call->staging)
-        status = yk__staging_wait(call->staging, g->timeout, &call->op);
+        status = yk__staging_fetch(call->staging, g->timeout, &call->op);
     else
         status = stage(call, &staged_in, &staged_out);
     if (status) { /* the others wait for this operation, which will not happen */
@@ -177,10 +177,8 @@ static yk_status carry_out(yk__group *g, yk__call *call)
                           g->rank, g->backend->name, yk__comm_kind_name(call->op.kind));
     else if (!status)
         status = collective(g->state, &call->op);
-    if (call->staging)
-        yk__staging_end_turn(call->staging);
-    else if (!status)
-        status = unstage(call, staged_out);
+    if (!status)
+        status = call->staging ? yk__staging_deliver(call->staging, g->timeout, &call->op) : unstage(call, staged_out);
     yk_tensor_release(staged_in);
     yk_tensor_release(staged_out);
     return status;
@@ -308,7 +306,7 @@ static yk_work *queue_work(yk__group *g, yk__call *call)
         call_clear(call);
         return NULL;
     }
-    if (!on_device && yk__staging_needed(call) && !(call->staging = yk__staging_create(call))) {
+    if (!on_device && yk__staging_needed(call) && !(call->staging = yk__staging_create(g, call))) {
         call_clear(call);
         return NULL;
     }
@@ -462,6 +460,26 @@ static void message_on_queue(yk__group *g, yk_work *work)
     yk__error_put(&before);
 }
 
+/* The backend is done with the message, well or with this error: so is the work, by the first who asks. */
+static void end_message(yk__group *g, yk_work *work, yk_error error)
+{
+    pthread_mutex_lock(&g->lock);
+    bool listed = unlist(g, work);
+    pthread_mutex_unlock(&g->lock);
+    if (!listed)
+        return;
+    if (!error.code && work->call.op.kind == YK__COMM_RECV &&
+        (work->call.staging ? yk__staging_deliver(work->call.staging, g->timeout, &work->call.op)
+                            : unstage(&work->call, work->staged_out)))
+        yk__error_take(&error);
+    pthread_mutex_lock(&g->lock);
+    work->error = error;
+    yk__work_finish(g, work);
+    g->claimed--;
+    pthread_mutex_unlock(&g->lock);
+    yk_work_release(work);
+}
+
 /* Asks the backend for up to `seconds`; finishes the work if it is done, once. */
 static bool message_done(yk__group *g, yk_work *work, double seconds)
 {
@@ -474,26 +492,11 @@ static bool message_done(yk__group *g, yk_work *work, double seconds)
     yk_error error = {0};
     if (status)
         yk__error_take(&error);
-    if (done && !status && work->call.op.on_device) {
+    if (done && !status && work->call.op.on_device)
         message_on_queue(g, work);
-        yk__error_put(&before);
-        return done;
-    }
-    bool listed = false;
-    pthread_mutex_lock(&g->lock);
-    if (done && !work->done) {
-        if (!status && work->call.op.kind == YK__COMM_RECV &&
-            (work->call.staging ? yk__staging_deliver(work->call.staging) : unstage(&work->call, work->staged_out)))
-            yk__error_take(&error);
-        work->error = error;
-        listed = unlist(g, work);
-        g->claimed -= listed;
-        yk__work_finish(g, work);
-    }
-    pthread_mutex_unlock(&g->lock);
+    else if (done)
+        end_message(g, work, error);
     yk__error_put(&before);
-    if (listed)
-        yk_work_release(work);
     return done;
 }
 
@@ -562,20 +565,22 @@ static yk_work *start_message(yk__group *g, yk__call *call)
     call->staging = NULL;
     if (is_on_device(g, call))
         return yk__graph_recording() ? record_on_device(g, call) : start_on_device(g, call);
-    if (yk__staging_needed(call) && !(call->staging = yk__staging_create(call)))
+    if (yk__recorded_forbid_host(g, call))
+        return NULL;
+    if (yk__staging_needed(call) && !(call->staging = yk__staging_create(g, call)))
         return NULL;
     yk_work *work = work_create(g, call);
     if (!work) {
         yk__staging_free(call->staging, 0);
         return NULL;
     }
-    if (work->call.staging ? yk__staging_fetch(work->call.staging, g->timeout, &work->call.op)
-                           : stage(&work->call, &work->staged_in, &work->staged_out)) {
-        yk_work_release(work);
-        return NULL;
-    }
+    yk__staging *staging = work->call.staging;
+    yk_status status = staging ? yk__staging_queue(staging) : stage(&work->call, &work->staged_in, &work->staged_out);
+    if (!status && staging)
+        status = yk__staging_fetch(staging, g->timeout, &work->call.op);
     pthread_mutex_lock(&g->lock);
-    yk_status status = post(g, work);
+    if (!status)
+        status = post(g, work);
     pthread_mutex_unlock(&g->lock);
     if (!status)
         return work;

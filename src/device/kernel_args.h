@@ -106,6 +106,11 @@ typedef struct yk__attention {
     bool causal;  /* query i looks at keys 0 to i only */
 } yk__attention;
 
+typedef struct yk__lstm {
+    bool reverse; /* from the last step to the first */
+    bool want_h0; /* backward: the gradient of the state before the first step, which is a product */
+} yk__lstm;
+
 typedef struct yk__cross_entropy {
     int64_t ignore_index;
     double label_smoothing; /* [0, 1] */

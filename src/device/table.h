@@ -32,8 +32,8 @@
 /* clang-format off */
 #define YK__TYPED_SLOTS(X)                                                                                             \
     X(unary) X(binary) X(random) X(dropout) X(reduce) X(softmax) X(gemm) X(conv2d) X(max_pool2d) X(avg_pool2d)         \
-    X(adaptive_avg_pool2d) X(batch_norm) X(layer_norm) X(attention) X(embedding) X(index) X(index_put) X(nonzero)      \
-    X(argsort) X(scan) X(cross_entropy) X(sgd) X(adam) X(unscale)
+    X(adaptive_avg_pool2d) X(batch_norm) X(layer_norm) X(attention) X(lstm) X(embedding) X(index) X(index_put)         \
+    X(nonzero) X(argsort) X(scan) X(cross_entropy) X(sgd) X(adam) X(unscale)
 #define YK__SLOT_NAME(slot) YK__SLOT_##slot,
 typedef enum yk__slot { YK__TYPED_SLOTS(YK__SLOT_NAME) YK__SLOTS } yk__slot;
 #undef YK__SLOT_NAME
@@ -198,6 +198,19 @@ typedef struct yk__backend {
     yk_status (*attention_backward)(int device, const yk__attention *p, const yk__view *gq, const yk__view *gk,
                                     const yk__view *gv, const yk__view *gout, const yk__view *q, const yk__view *k,
                                     const yk__view *v, const yk__view *mask, const yk__view *out, const yk__view *lse);
+
+    /* ---- one layer of an LSTM in one direction: gates (T,N,4H), h and c (T,N,H), weight (4H,H), states (N,H); all in
+     * C order but the weight; T at least 1; float ---- */
+    /* Before, gates holds what the inputs and the biases give: x W_ih^T + b_ih + b_hh. Step t adds h_before weight^T,
+     * and leaves i = sigmoid, f = sigmoid, g = tanh, o = sigmoid of it in its place, c = f c_before + i g and h = o
+     * tanh(c). h0 and c0, NULL for zeros, come before the first step, which is the last one where p->reverse. */
+    yk_status (*lstm)(int device, const yk__lstm *p, const yk__view *gates, const yk__view *h, const yk__view *c,
+                      const yk__view *h0, const yk__view *c0, const yk__view *weight);
+    /* ggates: the gradients of what gates held before; gh0 and gc0: those of the states, of which gh0 is left undefined
+     * unless p->want_h0. gh, ghn and gcn, NULL for zeros, are the gradients of h, of its last step and of that of c. */
+    yk_status (*lstm_backward)(int device, const yk__lstm *p, const yk__view *ggates, const yk__view *gh0,
+                               const yk__view *gc0, const yk__view *gh, const yk__view *ghn, const yk__view *gcn,
+                               const yk__view *gates, const yk__view *c, const yk__view *c0, const yk__view *weight);
 
     /* ---- lookup ---- */
     /* out (M,D) = weight (V,D) rows by index (M), i64 or i32; an index outside [0, V) is an error that names it. */

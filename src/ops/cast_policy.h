@@ -23,6 +23,7 @@ typedef enum yk__cast_policy { YK__CAST_NONE, YK__CAST_LOWER, YK__CAST_WIDE, YK_
     X(conv2d,           LOWER,  LOWER)                                                                                 \
     X(attention,        LOWER,  LOWER)                                                                                 \
     X(einsum,           NONE,   LOWER)                                                                                 \
+    X(lstm,             LOWER,  LOWER)                                                                                 \
     X(lstm_cell,        NONE,   LOWER)                                                                                 \
     X(mse_loss,         WIDE,   WIDE)                                                                                  \
     X(cross_entropy,    WIDE,   WIDE)                                                                                  \

@@ -6,38 +6,6 @@
  */
 #include "ops/cast_policy.h"
 
-/* x as one matrix (1, M, size) for gemm; a view where the leading dimensions lie evenly, else a copy. */
-static yk_tensor *as_rows(yk_tensor *x)
-{
-    int64_t size = x->shape[x->ndim - 1], shape[3] = {1, 1, size};
-    for (int d = 0; d < x->ndim - 1; d++)
-        shape[1] *= x->shape[d];
-    return yk__raw_reshape(x, 3, shape);
-}
-
-/* A matrix as the batch of one, or its transpose. */
-static yk__view as_batch(const yk_tensor *m, bool transpose)
-{
-    yk__view v = {.data = m->data, .dtype = (yk_dtype)m->dtype, .ndim = 3, .shape = {1}};
-    v.shape[1] = m->shape[transpose];
-    v.stride[1] = m->stride[transpose];
-    v.shape[2] = m->shape[!transpose];
-    v.stride[2] = m->stride[!transpose];
-    return v;
-}
-
-/* out = a b [+ bias], or out += a b, or what remains of it when the inner dimension is empty. */
-static yk_status multiply(yk_tensor *out, const yk__view *vo, const yk__view *a, const yk__view *b, yk_tensor *bias,
-                          bool accumulate)
-{
-    if (!out->numel || (accumulate && a->shape[2] == 0))
-        return YK_OK;
-    if (a->shape[2] == 0)
-        return bias ? yk__raw_copy(out, bias) : yk__raw_fill(out, 0);
-    yk__view vbias;
-    return YK__SLOT(out, gemm, vo, a, b, yk__optional_view(&vbias, bias), accumulate);
-}
-
 static yk_status linear_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     const yk__tensor_spec *x_spec = yk__context(node);
@@ -46,38 +14,26 @@ static yk_status linear_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     if (status || (status = yk__operands(YK__SLOT_gemm, 7u, 3, from, wide)))
         return status;
     yk_dtype dtype = (yk_dtype)gout->dtype;
-    yk_tensor *g = as_rows(wide[0]);
+    yk_tensor *g = yk__as_rows(wide[0]);
     status = yk__status_of(g);
     if (!status && yk__needs_grad(node, 0)) {
         yk_tensor *gx =
             yk__tensor_new(x_spec->ndim, x_spec->shape, NULL, (yk_dtype)wide[0]->dtype, yk__device_of(gout));
         status = yk__status_of(gx);
         if (!status) {
-            yk__view vg = yk__view_of(g), vw = as_batch(wide[2], false),
+            yk__view vg = yk__view_of(g), vw = yk__matrix_of(wide[2], false),
                      vgx = {.data = gx->data, .dtype = vg.dtype, .ndim = 3};
             vgx.shape[0] = 1, vgx.shape[1] = vg.shape[1], vgx.shape[2] = vw.shape[2];
             yk__contiguous_strides(3, vgx.shape, vgx.stride);
-            status = multiply(gx, &vgx, &vg, &vw, NULL, false);
+            status = yk__multiply(gx, &vgx, &vg, &vw, NULL, false);
         }
         grads[0] = yk__narrow_to(yk__tensor_if_ok(gx, status), dtype);
         status = yk__status_of(grads[0]);
     }
     if (!status && yk__needs_grad(node, 1)) {
-        yk_tensor *x = as_rows(wide[1]);
-        yk_tensor *gw = x ? yk__gradient_sum(node, 1, x_spec + 1, 2, from) : NULL;
-        bool accumulate = gw;
-        if (x && !gw)
-            gw = yk__gradient_new(node, 1, x_spec + 1, yk__device_of(gout));
-        status = yk__status_of(gw);
-        if (!status) {
-            yk__view vg = yk__view_of(g), vx = yk__view_of(x), vgw = as_batch(gw, false);
-            int64_t rows = vg.shape[1], step = vg.stride[1];
-            vg.shape[1] = vg.shape[2], vg.stride[1] = vg.stride[2];
-            vg.shape[2] = rows, vg.stride[2] = step;
-            status = multiply(gw, &vgw, &vg, &vx, NULL, accumulate);
-        }
+        yk_tensor *x = yk__as_rows(wide[1]);
+        grads[1] = yk__narrow_to(yk__weight_gradient(node, 1, x_spec + 1, g, x), dtype);
         yk_tensor_release(x);
-        grads[1] = yk__narrow_to(yk__tensor_if_ok(gw, status), dtype);
         status = yk__status_of(grads[1]);
     }
     if (!status && yk__needs_grad(node, 2)) {
@@ -120,14 +76,14 @@ yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias)
     int64_t shape[YK_MAX_DIMS];
     memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)x->ndim);
     shape[x->ndim - 1] = weight->shape[0];
-    yk_tensor *rows = as_rows(wide[0]);
+    yk_tensor *rows = yk__as_rows(wide[0]);
     yk_tensor *out = rows ? yk__tensor_new(x->ndim, shape, NULL, (yk_dtype)rows->dtype, yk__device_of(x)) : NULL;
     if (out) {
-        yk__view a = yk__view_of(rows), b = as_batch(wide[1], true),
+        yk__view a = yk__view_of(rows), b = yk__matrix_of(wide[1], true),
                  vo = {.data = out->data, .dtype = a.dtype, .ndim = 3};
         vo.shape[0] = 1, vo.shape[1] = a.shape[1], vo.shape[2] = b.shape[2];
         yk__contiguous_strides(3, vo.shape, vo.stride);
-        out = yk__tensor_if_ok(out, multiply(out, &vo, &a, &b, wide[2], false));
+        out = yk__tensor_if_ok(out, yk__multiply(out, &vo, &a, &b, wide[2], false));
     }
     int8_t dtype = wide[0]->dtype;
     yk_tensor_release(rows);

@@ -260,3 +260,52 @@ void yk__strides_in_order(const yk_tensor *x, const int64_t *shape, int64_t *str
         step *= shape[order[i]] ? shape[order[i]] : 1;
     }
 }
+
+yk_tensor *yk__as_rows(yk_tensor *x)
+{
+    int64_t size = x->shape[x->ndim - 1], shape[3] = {1, 1, size};
+    for (int d = 0; d < x->ndim - 1; d++)
+        shape[1] *= x->shape[d];
+    return yk__raw_reshape(x, 3, shape);
+}
+
+yk__view yk__matrix_of(const yk_tensor *m, bool transpose)
+{
+    yk__view v = {.data = m->data, .dtype = (yk_dtype)m->dtype, .ndim = 3, .shape = {1}};
+    v.shape[1] = m->shape[transpose];
+    v.stride[1] = m->stride[transpose];
+    v.shape[2] = m->shape[!transpose];
+    v.stride[2] = m->stride[!transpose];
+    return v;
+}
+
+yk_status yk__multiply(yk_tensor *out, const yk__view *vo, const yk__view *a, const yk__view *b, yk_tensor *bias,
+                       bool accumulate)
+{
+    if (!out->numel || (accumulate && a->shape[2] == 0))
+        return YK_OK;
+    if (a->shape[2] == 0)
+        return bias ? yk__raw_copy(out, bias) : yk__raw_fill(out, 0);
+    yk__view vbias;
+    return YK__SLOT(out, gemm, vo, a, b, yk__optional_view(&vbias, bias), accumulate);
+}
+
+yk_status yk__add_weight_gradient(yk_tensor *gw, const yk_tensor *g, const yk_tensor *x, bool accumulate)
+{
+    yk__view vg = yk__view_of(g), vx = yk__view_of(x), vgw = yk__matrix_of(gw, false);
+    int64_t rows = vg.shape[1], step = vg.stride[1];
+    vg.shape[1] = vg.shape[2], vg.stride[1] = vg.stride[2];
+    vg.shape[2] = rows, vg.stride[2] = step;
+    return yk__multiply(gw, &vgw, &vg, &vx, NULL, accumulate);
+}
+
+yk_tensor *yk__weight_gradient(const yk__node *node, int input, const yk__tensor_spec *spec, yk_tensor *g, yk_tensor *x)
+{
+    if (!g || !x)
+        return NULL;
+    yk_tensor *gw = yk__gradient_sum(node, input, spec, 2, (yk_tensor *[]){g, x});
+    bool accumulate = gw;
+    if (!gw)
+        gw = yk__gradient_new(node, input, spec, yk__device_of(g));
+    return gw ? yk__tensor_if_ok(gw, yk__add_weight_gradient(gw, g, x, accumulate)) : NULL;
+}

@@ -81,6 +81,21 @@ yk_tensor *yk__gradient_vector(const yk__node *node, int input, int64_t size, yk
 /* Sums a gradient, taken over, to the shape of the spec and casts it to its dtype. */
 yk_tensor *yk__sum_to_spec(yk_tensor *grad, const yk__tensor_spec *spec);
 
+/* ---- products with a weight (out, in) ---- */
+/* x as one matrix (1, M, size) for gemm; a view where the leading dimensions lie evenly, else a copy. */
+yk_tensor *yk__as_rows(yk_tensor *x);
+/* A matrix as the batch of one, or its transpose. */
+yk__view yk__matrix_of(const yk_tensor *m, bool transpose);
+/* out = a b [+ bias], or out += a b, or what remains of it when the inner dimension is empty. */
+yk_status yk__multiply(yk_tensor *out, const yk__view *vo, const yk__view *a, const yk__view *b, yk_tensor *bias,
+                       bool accumulate);
+/* gw = or += g^T x, of rows g (1, M, out) and x (1, M, in). */
+yk_status yk__add_weight_gradient(yk_tensor *gw, const yk_tensor *g, const yk_tensor *x, bool accumulate);
+/* In backward, g^T x as the gradient of an input, a weight: in its gradient buffer, or added to what it has already,
+ * where that may be. */
+yk_tensor *yk__weight_gradient(const yk__node *node, int input, const yk__tensor_spec *spec, yk_tensor *g,
+                               yk_tensor *x);
+
 /* The expression's tensor, computed in a scope of its own, out of which it alone comes, and without autocast: the end
  * of a function that is made of other operations. */
 #define YK__WITHIN_SCOPE(expression)                                                                                   \

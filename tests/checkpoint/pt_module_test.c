@@ -4,7 +4,7 @@
  */
 #include "tests/checkpoint/pt_files.h"
 
-#include <yoke/ops.h>
+#include <yoke/nn.h>
 
 #include "checkpoint/formats/zip.h"
 #include "tests/checkpoint/pt_module_golden.h"
@@ -18,9 +18,16 @@ static yk_value *load(const void *data, size_t size)
     return value;
 }
 
+/* Without a prefix the values may differ. */
 static void same_tensors(const yk_state_dict *got, const yk_state_dict *expected, const char *prefix)
 {
     assert_int_equal(yk_state_dict_count(got), yk_state_dict_count(expected));
+    for (int64_t i = 0; !prefix && i < yk_state_dict_count(got); i++) {
+        assert_string_equal(yk_state_dict_name(got, i), yk_state_dict_name(expected, i));
+        assert_true(yk_same_shape(yk_state_dict_at(got, i), yk_state_dict_at(expected, i)));
+    }
+    if (!prefix)
+        return;
     for (int64_t i = 0; i < yk_state_dict_count(got); i++) {
         char name[200];
         snprintf(name, sizeof(name), "%s%s", prefix, yk_state_dict_name(expected, i));
@@ -54,6 +61,30 @@ static void the_names_of_the_state_dict(void **state)
     assert_string_equal(yk_state_dict_name(legacy, 0), "weight");
     assert_int_equal(yk_numel(yk_state_dict_at(legacy, 0)), 2);
     assert_string_equal(yk_state_dict_name(legacy, 1), "bias");
+    yk_scope_end(scope);
+}
+
+/* nn.LSTM's weights are those of yk_lstm_create, in its order, and the other way round. */
+static void an_lstm_is_exchanged(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_state_dict *dict = yk_value_weights(load(pt_lstm, sizeof(pt_lstm)), NULL);
+    yk_module *m = yk_lstm_create(2, 2, &(yk_lstm_module_options){.bidirectional = true});
+    same_tensors(yk_module_state_dict(m), dict, NULL);
+    expect_ok(yk_module_load_state_dict(m, dict, NULL, NULL));
+    same_tensors(yk_module_state_dict(m), dict, "");
+    const float x[] = {0.5f, -1, 2, 0.25f, -0.75f, 1.5f};
+    float out[12];
+    yk_tensor *y = yk_forward(m, yk_from_data(x, 3, (int64_t[]){3, 1, 2}, NULL));
+    expect_ok(yk_tensor_read(y, out, sizeof(out)));
+    for (int i = 0; i < 12; i++)
+        expect_near((double)out[i], (double)pt_lstm_output[i], 1e-6, 0);
+    expect_ok(yk_pt_save(path, yk_value_from_state_dict(yk_module_state_dict(m))));
+    same_tensors(yk_value_weights(yk_pt_load(path, NULL), NULL), dict, "");
+    yk_module *two = yk_lstm_create(2, 2, NULL);
+    assert_int_equal(yk_module_load_state_dict(two, dict, NULL, NULL), YK_ERR_NOT_FOUND);
+    expect_error(YK_ERR_NOT_FOUND, "weight_ih_l0_reverse");
     yk_scope_end(scope);
 }
 
@@ -126,6 +157,7 @@ int main(void)
         cmocka_unit_test(the_names_of_the_state_dict),
         cmocka_unit_test(it_can_be_saved_again),
         cmocka_unit_test(other_objects_are_refused),
+        cmocka_unit_test(an_lstm_is_exchanged),
     };
     return cmocka_run_group_tests_name("pt_module", tests, make_directory, remove_directory);
 }

@@ -35,6 +35,10 @@ static const pool_case cases[] = {
     {{2, 3, 11, 12}, {3, 2}, {1, 3}, {1, 0}, {2, 3}, false},  /* dilation, unequal in both directions */
     {{1, 5, 7, 7}, {2, 3}, {3, 4}, {0, 1}, {1, 1}, true},     /* inputs that no window sees */
     {{70, 40, 4, 4}, {5, 4}, {2, 1}, {2, 2}, {1, 1}, false},  /* more than four windows around an input; a long run */
+    {{2, 3, 13, 70}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, true},   /* rows in several pieces of lanes */
+    {{3, 2, 9, 61}, {2, 5}, {1, 4}, {0, 2}, {2, 7}, false},   /* taps far apart: few outputs in a piece */
+    {{2, 2, 3, 90}, {3, 8}, {1, 7}, {1, 3}, {1, 5}, false},   /* as many taps as lanes take; 36 apart */
+    {{2, 2, 12, 40}, {9, 9}, {2, 3}, {4, 4}, {1, 1}, false},  /* more than they take */
     {{2, 2, 1, 1}, {1, 1}, {1, 1}, {0, 0}, {1, 1}, false},
     {{0, 3, 8, 8}, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false}, /* an empty batch */
 };
@@ -279,8 +283,9 @@ static void adaptive_average_matches_the_reference(void **state)
 {
     (void)state;
     static const int64_t sizes[][6] = {
-        {2, 3, 7, 10, 3, 4}, {3, 64, 4, 4, 1, 1}, {1, 5, 56, 56, 1, 1}, {2, 17, 3, 2, 5, 7},
-        {2, 2, 8, 8, 8, 8},  {0, 4, 6, 6, 2, 2},  {3, 1, 9, 9, 1, 1},
+        {2, 3, 7, 10, 3, 4},  {3, 64, 4, 4, 1, 1},  {1, 5, 56, 56, 1, 1}, {2, 17, 3, 2, 5, 7},
+        {2, 2, 8, 8, 8, 8},   {0, 4, 6, 6, 2, 2},   {3, 1, 9, 9, 1, 1},   {2, 3, 13, 13, 6, 6},
+        {2, 1, 5, 50, 3, 33}, {1, 2, 20, 9, 3, 37}, {2, 2, 80, 70, 1, 1}, {2, 3, 6, 40, 4, 1},
     };
     for (int isa = 0; isa < isa_count(); isa++) {
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {

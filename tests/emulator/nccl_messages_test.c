@@ -309,6 +309,7 @@ int main(void)
 {
     setenv("YOKE_EMULATOR_GPUS", "4", 1);
     setenv("YOKE_COMM_BACKEND", "nccl", 1);
+    setenv("YOKE_EMULATOR_HOST_FUNCTIONS", "parallel", 1); /* GPUs that are busy */
     if (!use_emulator())
         return 0;
     char plugin[4200];

@@ -3,7 +3,7 @@
 
 int main(void)
 {
-    static const char *const groups[] = {"gemm", "conv2d", "layer", "attention", "model", NULL};
+    static const char *const groups[] = {"gemm", "conv2d", "layer", "attention", "lstm", "model", NULL};
     setenv("YOKE_CUDA_LIBRARIES", "0", 1);
     return run_slots(groups);
 }

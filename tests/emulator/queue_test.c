@@ -1,6 +1,6 @@
-/* queue_test.c - collectives of tensors on (emulated) GPUs, in their turn on the devices' queues: results, order with
- * what is queued before and behind, operations that do not match, time-out, a rank that is killed. Ranks are threads,
- * each with a device of its own, or processes.
+/* queue_test.c - collectives and messages of tensors on (emulated) GPUs by way of the host: results, order with what is
+ * queued before and behind, ranks that share a GPU, operations that do not match, time-out, a rank that is killed.
+ * Ranks are threads, each with a device of its own, or processes.
  */
 #include "tests/comm/ranks.h"
 #include "tests/emulator/use_emulator.h"
@@ -28,7 +28,7 @@ static void check_all(rank_context *c, yk_tensor *x, double expected, const char
               expected);
 }
 
-/* What was queued before is in the sum, what is queued behind sees it, with no wait of the program's between. */
+/* What was queued before is in the sum, what is queued behind the wait sees it. */
 static void sums(rank_context *c)
 {
     for (int round = 0; round < 5; round++) {
@@ -37,10 +37,10 @@ static void sums(rank_context *c)
         for (int i = 0; i < 4; i++)
             x = yk_add_scalar(x, 1); /* rank + 5 */
         yk_work *work = yk_all_reduce_async(x, YK_OP_SUM, c->group);
-        yk_tensor *twice = yk_mul_scalar(x, 2), *y = filled(c, 10 * (c->rank + 1));
+        yk_tensor *y = filled(c, 10 * (c->rank + 1));
         CHECK_OK(yk_all_reduce(y, YK_OP_MEAN, c->group));
         CHECK_OK(yk_work_wait(work));
-        check_all(c, twice, 22, "behind an all_reduce");
+        check_all(c, yk_mul_scalar(x, 2), 22, "behind an all_reduce");
         check_all(c, x, 11, "all_reduce");
         check_all(c, y, 15, "mean");
         if (c->failure[0])
@@ -77,10 +77,63 @@ static void results(rank_context *c)
         others(c);
 }
 
+static int pinned_pieces(const rank_context *c)
+{
+    int count = 0;
+    for (const struct yk__pinned *p = c->group->group->pinned; p; p = yk__staging_next(p))
+        count++;
+    return count;
+}
+
+/* Ranks that are threads, all on one GPU, whose host functions CUDA may carry out one at a time; the memory of the
+ * first operation serves the later ones. */
+static void on_one_gpu(rank_context *c)
+{
+    yk_tensor_options o = {.device = {YK_CUDA, 0}};
+    int next = (c->rank + 1) % c->size, before = (c->rank + c->size - 1) % c->size, kept = 0;
+    for (int round = 0; round < 6; round++) {
+        yk_tensor *x = yk_full(YK_SHAPE(N), c->rank + round, &o), *y = yk_zeros(YK_SHAPE(N), &o);
+        yk_work *work = yk_all_reduce_async(yk_full(YK_SHAPE(N), 1, &o), YK_OP_SUM, c->group);
+        CHECK_OK(yk_all_reduce(x, YK_OP_MAX, c->group));
+        CHECK_OK(yk_work_wait(work));
+        check_all(c, x, c->size - 1 + round, "all_reduce on one GPU");
+        CHECK(yk_fill_(x, c->rank), "fill_ failed");
+        work = yk_isend(x, next, 0, c->group);
+        CHECK_OK(yk_recv(y, before, 0, c->group));
+        CHECK_OK(yk_work_wait(work));
+        check_all(c, y, before, "a message on one GPU");
+        if (c->failure[0])
+            return;
+        if (round == 1)
+            kept = pinned_pieces(c);
+        CHECK(round < 2 || pinned_pieces(c) <= kept + 1, "%d pieces of memory, %d before", pinned_pieces(c), kept);
+    }
+}
+
+/* Rank 1 comes late: rank 0's device does not wait for it meanwhile. */
+static void late(rank_context *c)
+{
+    const double late = patience(0.3);
+    yk_tensor *x = filled(c, 1), *other = filled(c, 5);
+    CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
+    CHECK_MET(c);
+    if (c->rank == 1)
+        usleep((useconds_t)(late * 1e6));
+    double began = yk__now();
+    yk_work *work = yk_all_reduce_async(x, YK_OP_SUM, c->group);
+    check_all(c, yk_add_scalar(other, 1), 6, "beside an all_reduce");
+    double seconds = yk__now() - began;
+    CHECK(c->rank == 1 || seconds < late, "a kernel beside an all_reduce took %g s", seconds);
+    CHECK_OK(yk_work_wait(work));
+    check_all(c, x, 4, "all_reduce");
+}
+
 static void test_results(void **state)
 {
     (void)state;
     run_ranks(THREADS, RANKS, results, NULL, patience(60), true);
+    run_ranks(THREADS, 3, on_one_gpu, NULL, patience(20), true);
+    run_ranks(THREADS, RANKS, late, NULL, patience(20), true);
 }
 
 /* Rank 1 stays away: rank 0's operation ends by the group's time-out, and its device goes on. */

@@ -5,8 +5,10 @@
  * from those whose next step may be taken, so that a wait for an event that was forgotten shows as wrong numbers. A
  * copy from pageable memory reads it at the call, one from pinned memory when it is carried out; a copy to pageable
  * memory waits. After a fault every call fails, as on a GPU. One lock is around everything, but not around a host
- * function: it may block until another stream's has run. So a stream that has one queued is not left until somebody
- * waits; a thread for each carries it out.
+ * function: it may block. So a stream that has one queued is not left until somebody waits; a thread for each carries
+ * it out. Host functions of the program run one at a time, in all streams of the process, as CUDA may carry them out:
+ * one that waits for another hangs. YOKE_EMULATOR_HOST_FUNCTIONS=parallel is for tests that keep several GPUs busy by
+ * them. What stands for a kernel of a library that blocks does not count.
  *
  * What a thread does before it chose a GPU is refused: CUDA would take GPU 0, and make a context there. So is a copy
  * between GPUs that could reach each other and may not. YOKE_EMULATOR_LOSE_AFTER=N loses all GPUs at the N-th call;
@@ -75,9 +77,13 @@ static bool has_chosen(const char *call)
     return chosen;
 }
 
+static bool program_runs; /* a host function of the program */
+
 static bool ready(const CUstream_st *stream)
 {
-    return !stream->busy && !stream->queue.empty() && (!stream->queue.front().after || *stream->queue.front().after);
+    if (stream->busy || stream->queue.empty() || (stream->queue.front().program && program_runs))
+        return false;
+    return !stream->queue.front().after || *stream->queue.front().after;
 }
 
 /* Takes the next step of the stream. */
@@ -88,9 +94,11 @@ static void take_step(CUstream_st *stream)
     if (next.host) {
         stream->busy = true;
         stream->host_functions--;
+        program_runs |= next.program;
         lock.unlock();
         next.run();
         lock.lock();
+        program_runs &= !next.program;
         stream->busy = false;
     } else {
         next.run();
@@ -154,9 +162,9 @@ static void drive(CUstream_st *stream)
     }
 }
 
-void emulator::put_host(CUstream_st *stream, std::function<void()> work)
+void emulator::put_host(CUstream_st *stream, std::function<void()> work, bool program)
 {
-    stream->queue.push_back({std::move(work), nullptr, true});
+    stream->queue.push_back({std::move(work), nullptr, true, program});
     stream->host_functions++;
     if (!stream->driven) {
         stream->driven = true;
@@ -491,7 +499,9 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *argum
     if (stream->capture) /* CUDA would capture it */
         return emulator::break_capture(stream, "cudaLaunchHostFunc", "not emulated in a capture",
                                        cudaErrorStreamCaptureUnsupported);
-    emulator::put_host(stream, [=] { fn(argument); });
+    const char *how = getenv("YOKE_EMULATOR_HOST_FUNCTIONS");
+    emulator::put_host(
+        stream, [=] { fn(argument); }, !how || strcmp(how, "parallel") != 0);
     return result(cudaSuccess);
 }
 

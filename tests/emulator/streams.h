@@ -17,8 +17,9 @@ typedef std::shared_ptr<bool> moment; /* true once it has passed */
 
 struct step {
     std::function<void()> run;
-    moment after;      /* the step may be taken once this has passed, where it is set */
-    bool host = false; /* a host function */
+    moment after;         /* the step may be taken once this has passed, where it is set */
+    bool host = false;    /* it may block: without the lock */
+    bool program = false; /* a host function of the program */
 };
 
 /* What a graph does: each node runs after those that are named, which have smaller numbers. */
@@ -78,7 +79,7 @@ template <typename T> cudaError_t give(T **to, T *made)
 cudaError_t refuse(const char *call, const char *why, cudaError_t code = cudaErrorInvalidValue);
 bool known(CUstream_st *stream);
 /* Queues what may block until another stream's has run, as a host function; not for a capture. */
-void put_host(CUstream_st *stream, std::function<void()> work);
+void put_host(CUstream_st *stream, std::function<void()> work, bool program = false);
 
 /* ---- capture.cc ---- */
 /* Queues work on a stream, or adds it to the stream's capture. */

@@ -46,6 +46,10 @@ def main():
     put("module_state", net.state_dict())
     put("parallel", {"epoch": 3, "model": nn.DataParallel(net)})
     put("legacy_module", nn.Linear(2, 1), zipped=False)
+    lstm, x = nn.LSTM(2, 2, bidirectional=True), torch.tensor([[[0.5, -1.0]], [[2.0, 0.25]], [[-0.75, 1.5]]])
+    put("lstm", lstm.state_dict())
+    out = ", ".join(f"{v:.9g}f" for v in lstm(x)[0].detach().reshape(-1).tolist())
+    print(f"static const float pt_lstm_output[] = {{\n    {out}}};")
 
 
 main()

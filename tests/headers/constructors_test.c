@@ -55,6 +55,11 @@ static yk_module *make_lstm_cell(void)
 {
     return yk_lstm_cell_create(1, 1, NULL);
 }
+
+static yk_module *make_lstm(void)
+{
+    return yk_lstm_create(1, 1, NULL);
+}
 static yk_module *make_max_pool2d(void)
 {
     return yk_max_pool2d_create(2, 0, NULL);
@@ -121,6 +126,7 @@ static const struct {
     {"yk_dropout_create", make_dropout},
     {"yk_embedding_create", make_embedding},
     {"yk_lstm_cell_create", make_lstm_cell},
+    {"yk_lstm_create", make_lstm},
     {"yk_relu_create", yk_relu_create},
     {"yk_gelu_create", yk_gelu_create},
     {"yk_tanh_create", yk_tanh_create},

@@ -264,6 +264,22 @@ static double layer_of(yk_module *m, yk_tensor *x)
         expect_ok(yk_init_constant(yk_parameters_at(list, i), 0.5));
     return digest(yk_forward(m, yk_cast(x, YK_F32)));
 }
+static double lstm_layer_of(const yk_lstm_module_options *o)
+{
+    return layer_of(yk_lstm_create(2, 3, o), numbers(YK_SHAPE(2, 3, 2)));
+}
+MEASURE(lstm_layer_num_layers, yk_lstm_module_options, num_layers, lstm_layer_of, .batch_first = true)
+MEASURE(lstm_layer_dropout, yk_lstm_module_options, dropout, lstm_layer_of, .num_layers = 2)
+static double lstm_of(const yk_lstm_options *o)
+{
+    yk_tensor *weights[] = {numbers(YK_SHAPE(12, 3)), numbers(YK_SHAPE(12, 3)), numbers(YK_SHAPE(12, 3)),
+                            numbers(YK_SHAPE(12, 3))};
+    int count = o->num_layers == 1 || !o->num_layers ? 2 : 4;
+    yk_tensor *out;
+    return yk_lstm(numbers(YK_SHAPE(2, 3, 3)), NULL, NULL, weights, count, o, &out, NULL, NULL) ? NAN : digest(out);
+}
+MEASURE(lstm_num_layers, yk_lstm_options, num_layers, lstm_of, .no_bias = true)
+MEASURE(lstm_dropout, yk_lstm_options, dropout, lstm_of, .num_layers = 2, .no_bias = true, .train = true)
 static double conv2d_layer_of(const yk_conv2d_module_options *o)
 {
     return layer_of(yk_conv2d_create(2, 4, 3, o), numbers(YK_SHAPE(1, 2, 12, 12)));

@@ -287,6 +287,19 @@ static void lists(void **state)
     expect_ok(yk_forward_list(dp, (yk_tensor *[]){x, NULL, NULL}, 3, a, 2));
     expect_ok(yk_forward_list(cell, (yk_tensor *[]){x, NULL, NULL}, 3, b, 2));
     assert_true(distance(a[0], b[0]) <= 1e-14 && distance(a[1], b[1]) <= 1e-14);
+    /* A sequence, split along the batch, and the gradients of its weights. */
+    yk_module *lstm = yk_module_to_dtype(
+        yk_lstm_create(5, 4, &(yk_lstm_module_options){.num_layers = 2, .batch_first = true, .bidirectional = true}),
+        YK_F64);
+    yk_tensor *weight = yk_module_get(lstm, "weight_hh_l1_reverse"), *sequence = randn(YK_SHAPE(8, 3, 5)), *grad[2];
+    yk_module *ways[2] = {over(lstm, 3), lstm};
+    for (int i = 0; i < 2; i++) {
+        yk_module_zero_grad(lstm);
+        a[i] = yk_forward(ways[i], sequence);
+        expect_ok(yk_backward(yk_sum(yk_square(a[i]))));
+        grad[i] = yk_clone(yk_grad(weight));
+    }
+    assert_true(distance(a[0], a[1]) <= 1e-14 && distance(grad[0], grad[1]) <= 1e-13);
     assert_int_equal(yk_forward_list(dp, (yk_tensor *[]){x, randn(YK_SHAPE(2, 4)), c}, 3, a, 2), YK_ERR_SHAPE);
     expect_error(YK_ERR_SHAPE,
                  "data_parallel: input 1 of shape (2, 4) splits into 2 parts along dimension 0, but input 0 of "

@@ -144,7 +144,7 @@ static void gemm_case(const slot_case *self, slot_report *r)
     long long by_library = work_done("gemm", true), by_own = work_done("gemm", false);
     static const int64_t sizes[][4] = {
         {2, 65, 70, 17}, {1, 1, 1, 1}, {3, 5, 4, 100}, {1, 64, 64, 16}, {2, 3, 0, 5}}; /* B, M, N, K */
-    for (int k = 0; k < 5 * 8 && slot_ready(r) && !r->failed; k++) {
+    for (int k = 0; k < 4 * 8 && slot_ready(r) && !r->failed; k++) {
         const int64_t *n = sizes[k % 5], a[] = {n[0], n[1], n[3]}, b[] = {n[0], n[3], n[2]}, out[] = {n[0], n[1], n[2]};
         yk_dtype dtype = k & 1 ? YK_F64 : YK_F32;
         pairs p = {.count = 0};
@@ -335,6 +335,96 @@ static void attention_case(const slot_case *self, slot_report *r)
 #undef GPU
         clear(&all);
     }
+}
+
+/* op 0: forwards, 1: in reverse; with states and gradients of the ends, and without. */
+static void lstm_case(const slot_case *self, slot_report *r)
+{
+    static const int64_t sizes[][3] = {{1, 1, 1}, {2, 3, 5}, {4, 9, 40}, {3, 70, 33}}; /* T, N, H */
+    enum { GATES, HS, CS, WEIGHT, H0, C0, GGATES, GH0, GC0, GH };
+    for (int k = 0; k < 4 * 8 && slot_ready(r) && !r->failed; k++) {
+        const int64_t *n = sizes[k % 4], four = 4 * n[2];
+        bool given = k / 4 & 1, turned = k / 4 & 2;
+        yk_dtype dtype = k / 4 & 4 ? YK_F64 : YK_F32;
+        const int64_t gates[] = {n[0], n[1], four}, states[] = {n[0], n[1], n[2]}, end[] = {n[1], n[2]};
+        const int64_t weight[] = {four, n[2]};
+        const int64_t *shapes[] = {gates, states, states, weight, end, end, gates, end, end, states};
+        const yk__lstm p = {.reverse = self->op == 1, .want_h0 = given};
+        pairs all = {.count = 0};
+        for (int i = 0; i < MOST; i++) {
+            bool matrix = i == WEIGHT || i == H0 || i == C0 || i == GH0 || i == GC0;
+            next(&all, r, dtype, matrix ? 2 : 3, shapes[i], i == WEIGHT && turned ? REVERSED : C_ORDER, -1, 1);
+        }
+#define CPU(i)          (&all.of[i].cpu)
+#define GPU(i)          (&all.of[i].gpu)
+#define EITHER(i, side) (given ? side(i) : NULL)
+        /* The gradients of the ends are as h0 and c0 are: any numbers. */
+        if (!r->failed &&
+            slot_done(
+                r, "cpu",
+                slot_cpu->lstm(0, &p, CPU(GATES), CPU(HS), CPU(CS), EITHER(H0, CPU), EITHER(C0, CPU), CPU(WEIGHT))) &&
+            slot_done(
+                r, "cuda",
+                slot_gpu->lstm(0, &p, GPU(GATES), GPU(HS), GPU(CS), EITHER(H0, GPU), EITHER(C0, GPU), GPU(WEIGHT))) &&
+            slot_done(r, "cpu",
+                      slot_cpu->lstm_backward(0, &p, CPU(GGATES), CPU(GH0), CPU(GC0), EITHER(GH, CPU), EITHER(C0, CPU),
+                                              EITHER(H0, CPU), CPU(GATES), CPU(CS), EITHER(C0, CPU), CPU(WEIGHT))) &&
+            slot_done(r, "cuda",
+                      slot_gpu->lstm_backward(0, &p, GPU(GGATES), GPU(GH0), GPU(GC0), EITHER(GH, GPU), EITHER(C0, GPU),
+                                              EITHER(H0, GPU), GPU(GATES), GPU(CS), EITHER(C0, GPU), GPU(WEIGHT)))) {
+            pair_compare_sums(r, "gates", &all.of[GATES], 4 * sum_room(dtype));
+            pair_compare_sums(r, "h", &all.of[HS], 4 * sum_room(dtype));
+            pair_compare_sums(r, "c", &all.of[CS], 4 * sum_room(dtype));
+            pair_compare_sums(r, "ggates", &all.of[GGATES], 8 * sum_room(dtype));
+            if (given)
+                pair_compare_sums(r, "gh0", &all.of[GH0], 8 * sum_room(dtype));
+            pair_compare_sums(r, "gc0", &all.of[GC0], 8 * sum_room(dtype));
+        }
+#undef CPU
+#undef GPU
+#undef EITHER
+        clear(&all);
+    }
+}
+
+/* f16 and bf16 against f32 of the same numbers: what a step leaves is rounded each time. */
+static void half_lstm_case(const slot_case *self, slot_report *r)
+{
+    const int64_t gates[] = {3, 5, 24}, states[] = {3, 5, 6}, end[] = {5, 6}, weight[] = {24, 6};
+    enum { GATES, HS, CS, WEIGHT, H0, C0, GGATES, GH0, GC0, GH };
+    const int64_t *shapes[] = {gates, states, states, weight, end, end, gates, end, end, states};
+    yk_dtype dtype = (yk_dtype)self->op;
+    const yk__lstm p = {.want_h0 = true};
+    pairs wide = {.count = 0}, narrow = {.count = 0};
+    for (int i = 0; i < MOST && slot_ready(r); i++) {
+        bool matrix = i == WEIGHT || i == H0 || i == C0 || i == GH0 || i == GC0;
+        pair *from = next(&wide, r, YK_F32, matrix ? 2 : 3, shapes[i], C_ORDER, -1, 1);
+        pair *to = next(&narrow, r, dtype, matrix ? 2 : 3, shapes[i], C_ORDER, -1, 1);
+        if (!r->failed && slot_done(r, "cpu", slot_cpu->copy(0, &to->cpu, &from->cpu)) &&
+            slot_done(r, "cpu", slot_cpu->copy(0, &from->cpu, &to->cpu)))
+            pair_upload(to, r);
+    }
+#define W(i) (&wide.of[i].cpu)
+#define G(i) (&narrow.of[i].gpu)
+    if (!r->failed && slot_done(r, "cpu", slot_cpu->lstm(0, &p, W(GATES), W(HS), W(CS), W(H0), W(C0), W(WEIGHT))) &&
+        slot_done(r, "cpu",
+                  slot_cpu->lstm_backward(0, &p, W(GGATES), W(GH0), W(GC0), W(GH), W(H0), W(C0), W(GATES), W(CS), W(C0),
+                                          W(WEIGHT))) &&
+        slot_done(r, "cuda", slot_gpu->lstm(0, &p, G(GATES), G(HS), G(CS), G(H0), G(C0), G(WEIGHT))) &&
+        slot_done(r, "cuda",
+                  slot_gpu->lstm_backward(0, &p, G(GGATES), G(GH0), G(GC0), G(GH), G(H0), G(C0), G(GATES), G(CS), G(C0),
+                                          G(WEIGHT)))) {
+        static const int results[] = {GATES, HS, CS, GGATES, GH0, GC0};
+        for (int k = 0; k < 6; k++) {
+            pair *made = &narrow.of[results[k]];
+            if (slot_done(r, "cpu", slot_cpu->copy(0, &made->cpu, W(results[k]))))
+                pair_compare_sums(r, "a result", made, dtype == YK_F16 ? 4e-3 : 4e-2);
+        }
+    }
+#undef W
+#undef G
+    clear(&wide);
+    clear(&narrow);
 }
 
 /* op 0: max, 1: average, 2: adaptive average */
@@ -528,6 +618,8 @@ const slot_case slot_network_cases[] = {
     {"conv2d", "f16", half_conv_case, YK_F16},
     {"attention", "plain", attention_case, 0}, {"attention", "causal", attention_case, 1},
     {"attention", "bool_mask", attention_case, 2}, {"attention", "added_mask", attention_case, 3},
+    {"lstm", "forwards", lstm_case, 0}, {"lstm", "reverse", lstm_case, 1},
+    {"lstm", "bf16", half_lstm_case, YK_BF16}, {"lstm", "f16", half_lstm_case, YK_F16},
     {"pool", "max", pool_case, 0}, {"pool", "average", pool_case, 1}, {"pool", "adaptive", pool_case, 2},
     LAYER("conv2d", 0), LAYER("batch_norm", 1), LAYER("pools", 2), LAYER("adaptive_avg_pool2d", 3), LAYER("linear", 4),
     {"layer", "batch_norm_given", batch_norm_given_case, 0},

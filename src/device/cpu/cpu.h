@@ -72,6 +72,7 @@ typedef double yk__vf64u __attribute__((vector_size(YK__VECTOR_BYTES), aligned(8
     X(pool2d)      /* max, average and adaptive average pooling */                                                     \
     X(norm)        /* batch_norm, layer_norm and their backwards */                                                    \
     X(attention)   /* attention and its backward */                                                                    \
+    X(lstm)        /* lstm and its backward */                                                                         \
     X(lookup)      /* embedding */                                                                                     \
     X(index)       /* index index_put nonzero */                                                                       \
     X(order)       /* argsort scan */                                                                                  \

@@ -242,6 +242,7 @@ static yk__backend backend = {
               [YK__SLOT_batch_norm] = YK__FLOATS,
               [YK__SLOT_layer_norm] = YK__FLOATS,
               [YK__SLOT_attention] = YK__FLOATS,
+              [YK__SLOT_lstm] = YK__FLOATS,
               [YK__SLOT_embedding] = YK__FLOATS,
               [YK__SLOT_index] = YK__ALL_DTYPES,
               [YK__SLOT_index_put] = YK__FLOATS | YK__WHOLES,

@@ -3,7 +3,8 @@
  *
  * Two ways through memory. Where channels are innermost (channels_last, and [H][W][N][C], where the channels of a
  * whole batch lie next to each other) a window is a handful of long runs that are folded together in vectors. For all
- * other strides it goes plane by plane; halving a map by 2x2 windows with dense rows has a path of its own.
+ * other strides it goes plane by plane, where rows are dense by sixteen outputs of a row (pool2d_lanes.h); halving a
+ * map by 2x2 windows has a path of its own.
  *
  * Invariants: backward over runs gathers, each input position once, in the order of the outputs; backward over planes
  * clears and scatters, a plane on one thread. Neither depends on the number of threads.
@@ -11,16 +12,14 @@
 #include <math.h>
 #include <string.h>
 
-#include "device/cpu/cpu.h"
-
-#ifdef __AVX512F__
-#include <immintrin.h>
-#endif
+#include "device/cpu/partial_vectors.h"
 
 enum {
-    RUN_CHUNK = 2048, /* elements of a run folded at a time: they stay in L1 */
-    MOST_TAPS = 16,   /* taps of a window folded at a time */
-    GRAIN = 1 << 15   /* elements in a piece of work, at least */
+    RUN_CHUNK = 2048,   /* elements of a run folded at a time: they stay in L1 */
+    MOST_TAPS = 16,     /* taps of a window folded at a time */
+    MOST_LANE_TAPS = 8, /* taps along a row, where neighbours are done together */
+    SUM_BLOCK = 4096,   /* elements added up in float before double takes over */
+    GRAIN = 1 << 15     /* elements in a piece of work, at least */
 };
 
 /* One side of a pooling: x or gx, out or gout. */
@@ -40,6 +39,24 @@ typedef struct window {
     int64_t low, high, full;
 } window;
 
+/* What an element of a row is made of: `taps` elements of the other side's row from `first` on, `step` apart; of those
+ * the ones that are there. */
+typedef struct lane_reads {
+    int64_t first, taps, step;
+} lane_reads;
+
+/* Tap t of what lane l makes is element base + tap[t].from[l], where the mask has l. */
+typedef struct lane_piece {
+    int64_t at, count;   /* the lanes: elements at to at + count - 1 of a row that is written */
+    int64_t base, reach; /* what they read: base to base + reach - 1 */
+    int taps;
+    struct {
+        int32_t from[16], mask;
+    } tap[MOST_LANE_TAPS];
+    float size[32];    /* averages: widths of the windows, forward in the lanes, backward as they are read */
+    float inverse[32]; /* and 1 over that times the rows of the window in the middle */
+} lane_piece;
+
 typedef struct pooling {
     const yk__pool2d *p; /* NULL: adaptive */
     side in, out, index;
@@ -50,6 +67,8 @@ typedef struct pooling {
     int32_t owner[2][16];  /* and the output whose window each input is in */
     const cover *rows, *cols;
     const window *row_windows, *col_windows;
+    lane_piece *piece; /* planes with dense rows */
+    int64_t pieces;    /* 0: not in lanes */
     yk__storage *tables;
 } pooling;
 
@@ -58,13 +77,24 @@ static inline int64_t offset(const side *s, int64_t n, int64_t y, int64_t x)
     return n * s->n_step + y * s->h_step + x * s->w_step;
 }
 
-static inline double divisor(const pooling *j, const window *y, const window *x)
+/* An average divides by the product of the two. */
+static inline double row_size(const pooling *j, const window *y)
 {
     if (j->p && j->p->divisor)
         return (double)j->p->divisor;
-    if (j->p && j->p->count_exclude_pad)
-        return (double)((y->high - y->low) * (x->high - x->low));
-    return (double)(y->full * x->full);
+    return (double)(j->p && j->p->count_exclude_pad ? y->high - y->low : y->full);
+}
+
+static inline double col_size(const pooling *j, const window *x)
+{
+    if (j->p && j->p->divisor)
+        return 1;
+    return (double)(j->p && j->p->count_exclude_pad ? x->high - x->low : x->full);
+}
+
+static inline double divisor(const pooling *j, const window *y, const window *x)
+{
+    return row_size(j, y) * col_size(j, x);
 }
 
 /* ---- folding the taps of a window over a run, in vectors --------------------------------------------------------- */
@@ -136,15 +166,25 @@ static int64_t max_vectors_f64(int taps, bool first, double *best, int32_t *inde
 
 #include "device/cpu/pool2d_halves.h"
 
+#include "device/cpu/pool2d_lanes.h"
+
 #define T       float
+#define V       yk__vf32
+#define VU      yk__vf32u
 #define NAME(x) x##_f32
 #include "device/cpu/pool2d_body.h"
 #undef T
+#undef V
+#undef VU
 #undef NAME
 #define T       double
+#define V       yk__vf64
+#define VU      yk__vf64u
 #define NAME(x) x##_f64
 #include "device/cpu/pool2d_body.h"
 #undef T
+#undef V
+#undef VU
 #undef NAME
 
 /* ---- the slots --------------------------------------------------------------------------------------------------- */
@@ -241,6 +281,14 @@ static void find_pairs(pooling *j)
 /* Which tables are needed. */
 enum { WINDOWS = 1, COVERS = 2 };
 
+/* Whether a plane may go in lanes: all but windows that hold whole rows, which are sums of what lies in order, the
+ * gradient of a maximum, which scatters, and maps that are halved. */
+static bool takes_lanes(const pooling *j, const yk__view *in, const yk__view *out, const yk__view *index, int tables)
+{
+    bool dense = in->stride[3] == 1 && out->stride[3] == 1 && (!index || index->stride[3] == 1);
+    return dense && !j->run && in->dtype == YK_F32 && j->out.w > 1 && !(index && (j->halves || tables & COVERS));
+}
+
 static yk_status prepare(int device, pooling *j, const yk__view *in, const yk__view *out, const yk__view *index,
                          int tables)
 {
@@ -253,11 +301,17 @@ static yk_status prepare(int device, pooling *j, const yk__view *in, const yk__v
     j->halves = index && halves(j->p, in, out, index);
     if (j->halves && !j->run && in->dtype == YK_F32)
         find_pairs(j);
-    if (!tables || (index && !j->run)) /* by planes the index says it all */
+    bool lanes = takes_lanes(j, in, out, index, tables);
+    if (index && !j->run) /* by planes the index says it all */
+        tables = 0;
+    if (!tables && !lanes)
         return YK_OK;
+    bool backward = tables & COVERS;
+    int64_t written = !lanes ? 0 : backward ? j->in.w : j->out.w;
     size_t windows = (size_t)(tables & WINDOWS ? j->out.h + j->out.w : 0);
     size_t covers = (size_t)(tables & COVERS ? j->in.h + j->in.w : 0);
     size_t bytes = windows * sizeof(window) + covers * sizeof(cover);
+    bytes += (size_t)written * (sizeof(lane_piece) + sizeof(lane_reads));
     window *w = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, bytes, &j->tables);
     if (!w)
         return yk__error_code();
@@ -273,6 +327,19 @@ static yk_status prepare(int device, pooling *j, const yk__view *in, const yk__v
         fill_covers(c + j->in.h, j->p, 1, j->col_windows, j->in.w, j->out.w);
         j->rows = c;
         j->cols = c + j->in.h;
+    }
+    if (lanes) {
+        lane_reads *reads = (lane_reads *)(c + covers);
+        j->piece = (lane_piece *)(reads + written);
+        for (int64_t i = 0; i < written; i++) {
+            if (backward)
+                reads[i] = (lane_reads){j->cols[i].first, j->cols[i].last - j->cols[i].first + 1, 1};
+            else if (index)
+                reads[i] = (lane_reads){i * j->p->stride[1] - j->p->padding[1], j->p->kernel[1], j->p->dilation[1]};
+            else
+                reads[i] = (lane_reads){j->col_windows[i].low, j->col_windows[i].high - j->col_windows[i].low, 1};
+        }
+        prepare_lanes(j, reads, written, backward ? j->out.w : j->in.w, backward);
     }
     return YK_OK;
 }

@@ -1,7 +1,7 @@
 /*
- * pool2d_body.h - the pooling kernels for one type. Layer: device/cpu. Included by pool2d.c with T (float or double)
- * and NAME(x) defined, and what it has in vectors for that type: max_vectors, max_plane,
- * max_halves, grad_plane, grad_halves.
+ * pool2d_body.h - the pooling kernels for one type. Layer: device/cpu. Included by pool2d.c with T (float or double),
+ * NAME(x), V (a vector of T) and VU (one that is not aligned) defined, and what it has in vectors for that type:
+ * max_vectors, max_plane, max_halves, grad_plane, grad_halves, and planes in lanes.
  */
 
 /* ---- maximum over runs: positions whose (n, c) lie next to each other in memory ---------------------------------- */
@@ -157,7 +157,7 @@ static void NAME(max_planes)(void *arg, int64_t begin, int64_t end, int thread)
         const T *x = (const T *)j->in.data + n * j->in.n_step + c * j->in.c_step;
         T *out = (T *)j->out.data + n * j->out.n_step + c * j->out.c_step;
         int32_t *index = (int32_t *)j->index.data + n * j->index.n_step + c * j->index.c_step;
-        if (NAME(max_plane)(j, out, index, x))
+        if (NAME(max_plane)(j, out, index, x) || NAME(max_plane_lanes)(j, out, index, x))
             continue;
         if (j->halves) {
             for (int64_t oy = 0; oy < j->out.h; oy++) {
@@ -277,18 +277,35 @@ static void NAME(average_runs)(void *arg, int64_t begin, int64_t end, int thread
     }
 }
 
-/* A row in eight sums, so that additions do not wait for each other. */
-static double NAME(row_sum)(const T *row, int64_t n)
+/* The sum of n neighbours: four vectors of sums, so that additions do not wait for each other. */
+static double NAME(line_sum)(const T *x, int64_t n)
 {
-    double sums[8] = {0};
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        for (int k = 0; k < 8; k++)
-            sums[k] += (double)row[i + k];
+    enum { LANES = (int)(sizeof(V) / sizeof(T)) };
+    double total = 0;
+    for (int64_t from = 0; from < n; from += SUM_BLOCK) {
+        int64_t to = n - from < SUM_BLOCK ? n : from + SUM_BLOCK, i = from;
+        V s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+        for (; i + 4 * LANES <= to; i += 4 * LANES) {
+            s0 += *(const VU *)(x + i);
+            s1 += *(const VU *)(x + i + LANES);
+            s2 += *(const VU *)(x + i + 2 * LANES);
+            s3 += *(const VU *)(x + i + 3 * LANES);
+        }
+        for (; i + LANES <= to; i += LANES)
+            s0 += *(const VU *)(x + i);
+        if (i < to)
+            s1 += NAME(yk__load_part)(x + i, to - i);
+        s0 = (s0 + s1) + (s2 + s3);
+        T half[LANES / 2];
+        for (int l = 0; l < LANES / 2; l++)
+            half[l] = s0[l] + s0[l + LANES / 2];
+        for (int size = LANES / 4; size; size /= 2) {
+            for (int l = 0; l < size; l++)
+                half[l] += half[l + size];
+        }
+        total += (double)half[0];
     }
-    for (; i < n; i++)
-        sums[0] += (double)row[i];
-    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    return total;
 }
 
 static void NAME(average_planes)(void *arg, int64_t begin, int64_t end, int thread)
@@ -299,20 +316,27 @@ static void NAME(average_planes)(void *arg, int64_t begin, int64_t end, int thre
         int64_t n = item / j->channels, c = item % j->channels;
         const T *x = (const T *)j->in.data + n * j->in.n_step + c * j->in.c_step;
         T *out = (T *)j->out.data + n * j->out.n_step + c * j->out.c_step;
+        if (NAME(average_plane)(j, out, x))
+            continue;
         for (int64_t oy = 0; oy < j->out.h; oy++) {
             const window *wy = &j->row_windows[oy];
             for (int64_t ox = 0; ox < j->out.w; ox++) {
                 const window *wx = &j->col_windows[ox];
+                int64_t width = wx->high - wx->low, height = wy->high - wy->low;
                 double sum = 0;
-                bool long_rows = j->in.w_step == 1 && wx->high - wx->low >= 8;
-                for (int64_t iy = wy->low; iy < wy->high; iy++) {
-                    const T *row = x + iy * j->in.h_step;
+                if (j->in.w_step == 1 && width == j->in.h_step && height > 1) { /* whole rows lie in order */
+                    width *= height;
+                    height = 1;
+                }
+                bool long_rows = j->in.w_step == 1 && width >= 8;
+                for (int64_t iy = wy->low; iy < wy->low + height; iy++) {
+                    const T *row = x + iy * j->in.h_step + wx->low * j->in.w_step;
                     if (long_rows)
-                        sum += NAME(row_sum)(row + wx->low, wx->high - wx->low);
-                    for (int64_t ix = wx->low; !long_rows && ix < wx->high; ix++)
+                        sum += NAME(line_sum)(row, width);
+                    for (int64_t ix = 0; !long_rows && ix < width; ix++)
                         sum += (double)row[ix * j->in.w_step];
                 }
-                bool empty = wy->low >= wy->high || wx->low >= wx->high;
+                bool empty = height <= 0 || width <= 0;
                 out[oy * j->out.h_step + ox * j->out.w_step] = empty ? 0 : (T)(sum / divisor(j, wy, wx));
             }
         }
@@ -361,15 +385,22 @@ static void NAME(average_grad_planes)(void *arg, int64_t begin, int64_t end, int
             }
             continue;
         }
+        if (NAME(average_grad_plane)(j, gx, g))
+            continue;
         for (int64_t iy = 0; iy < j->in.h; iy++) {
             const cover *cy = &j->rows[iy];
+            if (iy > 0 && j->in.w_step == 1 && cy->first == cy[-1].first && cy->last == cy[-1].last) {
+                memcpy(gx + iy * j->in.h_step, gx + (iy - 1) * j->in.h_step, (size_t)j->in.w * sizeof(T));
+                continue;
+            }
             for (int64_t ix = 0; ix < j->in.w; ix++) {
                 const cover *cx = &j->cols[ix];
                 double sum = 0;
                 for (int64_t oy = cy->first; oy <= cy->last; oy++) {
+                    double height = row_size(j, &j->row_windows[oy]);
                     for (int64_t ox = cx->first; ox <= cx->last; ox++)
                         sum += (double)g[oy * j->out.h_step + ox * j->out.w_step] /
-                               divisor(j, &j->row_windows[oy], &j->col_windows[ox]);
+                               (height * col_size(j, &j->col_windows[ox]));
                 }
                 gx[iy * j->in.h_step + ix * j->in.w_step] = (T)sum;
             }

@@ -130,6 +130,11 @@ yk_status cuda_attention(int device, const yk__attention *p, const yk__view *out
 yk_status cuda_attention_backward(int device, const yk__attention *p, const yk__view *gq, const yk__view *gk,
                                   const yk__view *gv, const yk__view *gout, const yk__view *q, const yk__view *k,
                                   const yk__view *v, const yk__view *mask, const yk__view *out, const yk__view *lse);
+yk_status cuda_lstm(int device, const yk__lstm *p, const yk__view *gates, const yk__view *h, const yk__view *c,
+                    const yk__view *h0, const yk__view *c0, const yk__view *weight);
+yk_status cuda_lstm_backward(int device, const yk__lstm *p, const yk__view *ggates, const yk__view *gh0,
+                             const yk__view *gc0, const yk__view *gh, const yk__view *ghn, const yk__view *gcn,
+                             const yk__view *gates, const yk__view *c, const yk__view *c0, const yk__view *weight);
 yk_status cuda_index(int device, const yk__view *out, const yk__view *x, const yk__indices *p);
 yk_status cuda_index_put(int device, const yk__view *x, const yk__view *value, const yk__indices *p, bool accumulate);
 yk_status cuda_nonzero(int device, const yk__view *x, int64_t *count, const yk__view *out);
