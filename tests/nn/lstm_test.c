@@ -327,7 +327,7 @@ static void test_dtypes(void **state)
     yk_tensor *x = yk_randn(YK_SHAPE(4, 3, 6), NULL), *out[3], *cast[3];
     expect_ok(yk_forward_list(m, &x, 1, out, 3));
     /* Under autocast everything is in the region's dtype, as PyTorch's is, and gradients are the parameters'. */
-    yk_autocast before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
+    yk_autocast before = yk_autocast_begin(yk_tensor_device(x).type, YK_BF16, NULL);
     expect_ok(yk_forward_list(m, &x, 1, cast, 3));
     yk_autocast_end(before);
     for (int i = 0; i < 3; i++) {
