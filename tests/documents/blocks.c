@@ -286,6 +286,15 @@ static int modules_attention(void)
     return 0;
 }
 
+static int modules_lstm(void)
+{
+    yk_tensor *x = yk_rand(YK_SHAPE(2, 3, 128), NULL), *h = yk_zeros(YK_SHAPE(2, 2, 256), NULL), *c = h;
+#include "modules.md.4"
+    CHECK(yk_size(out[0], 1) == 3 && yk_size(out[1], 0) == 2 && yk_size(out[2], 2) == 256);
+    CHECK(yk_item(yk_max(yk_abs(yk_sub(last, yk_select(out[1], 0, 1))))) == 0);
+    return 0;
+}
+
 /* ---- docs/ownership.md ---- */
 static int ownership_sum(void)
 {
@@ -353,6 +362,7 @@ int main(void)
         {"mixed_precision.md", mixed_precision},
         {"modules.md: a module", modules_gate},
         {"modules.md: several tensors", modules_attention},
+        {"modules.md: an LSTM", modules_lstm},
         {"ownership.md: sums", ownership_sum},
         {"ownership.md: scopes", ownership_scope},
         {"ownership.md: a helper", ownership_return},
