@@ -155,6 +155,14 @@ static const struct shape shapes[] = {
     {1, 17, 6, 21, 5, 1, 3, {2, 1}, {0, 1}, {1, 1}, 1},
     {2, 300, 4, 3, 1, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
     {3, 8, 2, 2, 1, 3, 3, {2, 2}, {3, 3}, {1, 1}, 1},
+    /* likewise, several groups at once: fewer in the last part, blocks, parts of vectors, a bias across them */
+    {2, 160, 10, 13, 160, 3, 3, {1, 1}, {1, 1}, {1, 1}, 10},
+    {3, 88, 8, 8, 104, 3, 3, {1, 1}, {0, 2}, {1, 1}, 4},
+    {1, 120, 6, 40, 100, 3, 3, {1, 1}, {2, 1}, {1, 1}, 5},
+    {9, 48, 12, 6, 64, 3, 3, {1, 1}, {1, 0}, {1, 1}, 2},
+    {1, 42, 4, 150, 45, 3, 3, {1, 1}, {1, 1}, {1, 1}, 3},
+    {2, 84, 8, 7, 93, 3, 3, {1, 1}, {1, 1}, {1, 1}, 3},
+    {2, 64, 16, 19, 64, 3, 3, {1, 1}, {2, 1}, {2, 1}, 4},
     /* nothing */
     {0, 16, 8, 8, 16, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
     {0, 3, 8, 8, 5, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
@@ -535,15 +543,19 @@ static void expect_like(const char *what, int kind, const yk__view *v, const dou
  * Infinities, NaN, and numbers of which four can be added but not multiplied by the sum of nine weights: where the taps
  * meet them the results are what a direct sum gives, and nowhere else do they show.
  */
-static void check_not_finite(int64_t n, int64_t height, int64_t width, int64_t dilation)
+static void check_not_finite(int64_t n, int64_t height, int64_t width, int64_t groups, int64_t dilation)
 {
     const yk__backend *t = yk__backend_of(cpu);
-    struct shape s = {.n = n, .c = 32, .h = height, .w = width, .o = 40, .kh = 3, .kw = 3, .groups = 1};
-    yk__conv2d p = {.stride = {1, 1}, .padding = {dilation, dilation}, .dilation = {dilation, dilation}, .groups = 1};
+    const int64_t of_group = 32;
+    struct shape s = {.n = n, .c = groups * of_group, .h = height, .w = width, .kh = 3, .kw = 3, .groups = groups};
+    yk__conv2d p = {
+        .stride = {1, 1}, .padding = {dilation, dilation}, .dilation = {dilation, dilation}, .groups = groups};
+    s.o = groups == 1 ? 40 : s.c;
     memcpy(s.stride, p.stride, sizeof s.stride);
     memcpy(s.padding, p.padding, sizeof s.padding);
     memcpy(s.dilation, p.dilation, sizeof s.dilation);
-    int64_t xs[4] = {s.n, s.c, s.h, s.w}, ws[4] = {s.o, s.c, 3, 3}, os[4] = {s.n, s.o, s.h, s.w}, xt[4], wt[4], ot[4];
+    int64_t xs[4] = {s.n, s.c, s.h, s.w}, ws[4] = {s.o, of_group, 3, 3}, os[4] = {s.n, s.o, s.h, s.w};
+    int64_t xt[4], wt[4], ot[4];
     strides_of(HWNC, xs, xt);
     strides_of(NCHW, ws, wt);
     strides_of(HWNC, os, ot);
@@ -558,9 +570,9 @@ static void check_not_finite(int64_t n, int64_t height, int64_t width, int64_t d
             for (int i = 0; i < (kind < 3 ? 1 : 4); i++)
                 map[(y + i / 2) * s.w + x_at + i % 2] = kind < 3 ? kinds[kind] : (double)(float)kinds[kind];
             for (int64_t o = 0; o < s.o; o++)
-                for (int64_t c = 0; c < s.c; c++)
+                for (int64_t c = 0; c < of_group; c++)
                     for (int tap = 0; tap < 9 && (in_gout ? o : c) == 3; tap++)
-                        r.w[(o * s.c + c) * 9 + tap] = 0.875;
+                        r.w[(o * of_group + c) * 9 + tap] = 0.875;
             reference_compute(&r, &s, s.h, s.w);
             yk__view x = holding(YK_F32, xs, xt, r.x), w = holding(YK_F32, ws, wt, r.w);
             yk__view gout = holding(YK_F32, os, ot, r.gout);
@@ -588,9 +600,10 @@ static void check_not_finite(int64_t n, int64_t height, int64_t width, int64_t d
 static void test_not_finite(void **state)
 {
     (void)state;
-    check_not_finite(2, 6, 7, 1);
-    check_not_finite(2, 12, 14, 2);
-    check_not_finite(12, 2, 2, 1);
+    check_not_finite(2, 6, 7, 1, 1);
+    check_not_finite(2, 12, 14, 1, 2);
+    check_not_finite(12, 2, 2, 1, 1);
+    check_not_finite(2, 6, 7, 3, 1);
 }
 
 /* Errors are those of direct sums: some units in the last place of the largest results, not of the sums of their parts.

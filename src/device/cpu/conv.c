@@ -121,36 +121,46 @@ static yk__conv2d part_of(const yk__conv2d *p, int64_t i, yk__view *out, yk__vie
 static bool winograd_applies(const yk__conv2d *p, enum direction direction, int64_t parts, const yk__view *out,
                              const yk__view *x, const yk__view *w)
 {
+    bool of_map = direction == FORWARD || direction == BACKWARD_INPUT;
     /* Gradients that are added to others are not, part by part: they would stay where a later part is not finite. */
-    if (out->dtype == YK_BF16 || p->stride[0] != 1 || p->stride[1] != 1 ||
+    if (out->dtype == YK_BF16 || p->stride[0] != 1 || p->stride[1] != 1 || (p->groups > 1 && !of_map) ||
         (parts > 1 && direction == ACCUMULATE_WEIGHT))
         return false;
     for (int64_t i = 0; i < parts; i++) {
         yk__view of_out = *out, of_x = *x;
         yk__conv2d part = part_of(p, i, &of_out, &of_x);
-        if (!yk__conv_winograd_applies(&part, &of_out, &of_x, w))
+        if (!(p->groups > 1 ? yk__conv_winograd_joins : yk__conv_winograd_applies)(&part, &of_out, &of_x, w))
             return false;
     }
     return true;
 }
 
-/* One group; out, x and w are those of the call or, as the direction says, their gradients. Winograd's way is left
- * where its result is not finite: it subtracts infinities that the direct one does not. */
-static yk_status run_group(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
-                           const yk__view *x, const yk__view *w, const yk__view *bias)
+/* One group, or several of a map, by Winograd's tiles. *finite: whether that is the result; where it is not finite the
+ * tiles are not what the direct sum is: they subtract infinities that it does not. */
+static yk_status run_winograd(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
+                              const yk__view *x, const yk__view *w, const yk__view *bias, bool *finite)
 {
     int64_t parts = p->dilation[0] * p->dilation[1];
-    bool finite = winograd_applies(p, direction, parts, out, x, w);
     yk_status status = YK_OK;
-    for (int64_t i = 0; i < parts && finite && !status; i++) {
+    *finite = winograd_applies(p, direction, parts, out, x, w);
+    for (int64_t i = 0; i < parts && *finite && !status; i++) {
         yk__view of_out = *out, of_x = *x;
         yk__conv2d part = part_of(p, i, &of_out, &of_x);
         bool add = direction == ACCUMULATE_WEIGHT || i > 0;
-        status = direction == FORWARD ? yk__conv_winograd_forward(device, &part, &of_out, &of_x, w, bias, &finite)
+        status = direction == FORWARD ? yk__conv_winograd_forward(device, &part, &of_out, &of_x, w, bias, finite)
                  : direction == BACKWARD_INPUT
-                     ? yk__conv_winograd_backward_input(device, &part, &of_x, &of_out, w, &finite)
-                     : yk__conv_winograd_backward_weight(device, &part, w, &of_out, &of_x, add, &finite);
+                     ? yk__conv_winograd_backward_input(device, &part, &of_x, &of_out, w, finite)
+                     : yk__conv_winograd_backward_weight(device, &part, w, &of_out, &of_x, add, finite);
     }
+    return status;
+}
+
+/* One group; out, x and w are those of the call or, as the direction says, their gradients. */
+static yk_status run_group(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
+                           const yk__view *x, const yk__view *w, const yk__view *bias)
+{
+    bool finite;
+    yk_status status = run_winograd(device, p, direction, out, x, w, bias, &finite);
     if (status || finite)
         return status;
     return direction == FORWARD ? yk__conv_pixels_forward(device, p, out, x, w, bias)
@@ -170,6 +180,11 @@ static yk_status run_inner(int device, const yk__conv2d *p, enum direction direc
     yk__conv2d alone = *p;
     alone.groups = 1;
     yk_status status = YK_OK;
+    bool finite = false;
+    if (p->groups > 1)
+        status = run_winograd(device, p, direction, out, x, w, bias, &finite);
+    if (finite)
+        return status;
     for (int64_t g = 0; g < p->groups && !status; g++) {
         yk__view of_out = group_of(out, 1, p->groups, g), of_x = group_of(x, 1, p->groups, g);
         yk__view of_w = group_of(w, 0, p->groups, g), of_bias;

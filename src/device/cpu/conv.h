@@ -99,12 +99,15 @@ yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, cons
                                            const yk__view *x);
 
 /*
- * conv_winograd.c: one group of 3 x 3 taps with stride 1, channels next to each other in both maps, where that takes
- * fewer operations than conv_pixels.c does (out and x may be the gradients). *finite: whether the result is; where not,
- * it is not what a direct sum would be, and has to be computed again.
+ * conv_winograd.c: 3 x 3 taps with stride 1, channels next to each other in both maps, where that takes fewer
+ * operations than conv_pixels.c does (out and x may be the gradients): one group, or all groups in forward and
+ * backward_input where `joins` says so. *finite: whether the result is; where not, it is not what a direct sum would
+ * be, and has to be computed again.
  */
 #define yk__conv_winograd_applies YK__ISA_NAME(yk__conv_winograd_applies)
 bool yk__conv_winograd_applies(const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w);
+#define yk__conv_winograd_joins YK__ISA_NAME(yk__conv_winograd_joins)
+bool yk__conv_winograd_joins(const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w);
 #define yk__conv_winograd_forward YK__ISA_NAME(yk__conv_winograd_forward)
 yk_status yk__conv_winograd_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
                                     const yk__view *w, const yk__view *bias, bool *finite);

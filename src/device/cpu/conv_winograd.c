@@ -12,6 +12,8 @@
  * y0 = w1 (x0 + x1) + (w2 - w1) x1 and y1 = w1 (x0 + x1) + (w0 - w1) x0, so that 9 planes take the place of 16, which
  * is what a direct sum multiplies there.
  *
+ * Groups of few channels pass several at once (conv_winograd_groups_body.h).
+ *
  * The transformations only add and halve, so that an error is as large as that of the direct sum. They also subtract
  * infinities: where a result is not finite the call reports it, and conv.c computes it directly, so that infinities
  * and NaN come out as everywhere else. Every sum is cut at positions that the shapes fix: bits do not depend on
@@ -31,6 +33,10 @@
 #define BLOCK_BYTES (512 * 1024)
 #define LEAST_TILES 112
 #define MOST_TILES  256
+/* Groups that pass together: bytes of their channels of a pixel, and of a block's windows and products, which leave
+ * half of such a cache to weights and maps. */
+#define GROUPS_PIXEL_BYTES 256
+#define GROUPS_BLOCK_BYTES (256 * 1024)
 /* Source channels whose weights are transformed together: bounds the memory for their taps, which each thread has. */
 #define WEIGHT_ROWS 16
 /* What transforming costs for each plane, in multiply-adds: a channel of a window, a pair of channels of the weight.
@@ -66,8 +72,9 @@ struct map {
     const void *w, *bias;
     void *dst;
     int64_t dst_stride[3], height, length;
-    int64_t k, cols, w_tap[2], w_k, w_col;
-    bool backward, fresh, infinite; /* fresh: each piece transforms the weights of its own panel */
+    int64_t groups, together;                       /* how many pass together, of conv_winograd_groups_body.h */
+    int64_t k, cols, w_tap[2], w_k, w_col, w_group; /* channels of a group */
+    bool backward, fresh, infinite;                 /* fresh: each piece transforms the weights of its own panel */
     int64_t panels, panel_size, products_size, sums_size, round;
     void *weights, *taps, *products, *sums;
 };
@@ -188,6 +195,47 @@ bool yk__conv_winograd_applies(const yk__conv2d *p, const yk__view *out, const y
     return tiles * planes * (c * o + WINDOW_COST * (c + o)) + planes * WEIGHT_COST * c * o < direct;
 }
 
+bool yk__conv_winograd_joins(const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w)
+{
+    int64_t panel = 2 * YK__VECTOR_BYTES / (int64_t)yk_dtype_size((yk_dtype)out->dtype);
+    yk__view of_out = *out, of_x = *x, of_w = *w; /* those of a group */
+    of_out.shape[1] /= p->groups, of_x.shape[1] /= p->groups, of_w.shape[0] /= p->groups;
+    return p->groups > 1 && !whole_maps(out, x) && of_out.shape[1] <= panel && of_x.shape[1] <= panel &&
+           yk__conv_winograd_applies(p, &of_out, &of_x, &of_w);
+}
+
+/* All groups of a map whose members are filled in up to dst_stride. */
+static yk_status run_groups(int device, struct map *m, const yk__view *dst, const yk__view *src)
+{
+    bool f32 = dst->dtype == YK_F32;
+    int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size, threads = yk__cpu_threads(device);
+    int64_t pixel = GROUPS_PIXEL_BYTES / size / (m->k > m->cols ? m->k : m->cols);
+    m->together = pixel < 1 ? 1 : at_most(pixel, m->groups);
+    int64_t left = yk__ceil_div(m->together * m->k, panel / 2) * panel / 2,
+            right = m->together * (yk__ceil_div(m->cols, panel / 2) * panel / 2);
+    int64_t most = GROUPS_BLOCK_BYTES / (16 * (left + right) * size);
+    m->tiles = make_tiles(dst, src, most < 1 ? 1 : most);
+    m->panel_size = 16 * m->k * panel;
+    m->products_size = 16 * plane_size(m->tiles.most, left);
+    m->sums_size = 16 * plane_size(m->tiles.most, right);
+    int64_t weights = m->groups * m->panel_size, taps = threads * WEIGHT_ROWS * 9 * panel;
+    yk__storage *handle;
+    char *memory =
+        yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                          (size_t)((weights + taps + threads * (m->products_size + m->sums_size)) * size), &handle);
+    if (!memory)
+        return yk__error_code();
+    m->weights = memory;
+    m->taps = memory + weights * size;
+    m->products = (char *)m->taps + taps * size;
+    m->sums = (char *)m->products + threads * m->products_size * size;
+    yk__cpu_parallel(device, m->groups, 1, f32 ? group_weight_piece_f32 : group_weight_piece_f64, m);
+    yk__cpu_parallel(device, m->tiles.blocks * yk__ceil_div(m->groups, m->together), 1,
+                     f32 ? group_piece_f32 : group_piece_f64, m);
+    yk__storage_release(handle);
+    return YK_OK;
+}
+
 static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const yk__view *dst, const yk__view *src,
                          bool *finite)
 {
@@ -198,10 +246,16 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
         offset[d] = m->backward ? 2 - (int)p->padding[d] : (int)p->padding[d];
     m->src = make_side(src, 4, offset[0], offset[1]);
     m->dst = dst->data;
-    m->k = src->shape[1], m->cols = dst->shape[1];
+    m->groups = p->groups;
+    m->k = src->shape[1] / p->groups, m->cols = dst->shape[1] / p->groups;
     m->height = dst->shape[2], m->length = dst->shape[3];
     for (int d = 0; d < 3; d++)
         m->dst_stride[d] = dst->stride[d ? d + 1 : 0];
+    if (m->groups > 1) {
+        yk_status status = run_groups(device, m, dst, src);
+        *finite = !m->infinite;
+        return status;
+    }
     int64_t most = BLOCK_BYTES / (16 * m->src.width * size);
     most = most < LEAST_TILES ? LEAST_TILES : at_most(most, MOST_TILES);
     /* Few tiles of many channels: their windows take less memory than the weights, so all are one block, and a panel's
@@ -246,6 +300,7 @@ yk_status yk__conv_winograd_forward(int device, const yk__conv2d *p, const yk__v
                     .w_tap = {w->stride[2], w->stride[3]},
                     .w_k = w->stride[1],
                     .w_col = w->stride[0],
+                    .w_group = w->stride[0] * (w->shape[0] / p->groups),
                     .bias = bias ? bias->data : NULL};
     return run_map(device, &m, p, out, x, finite);
 }
@@ -257,6 +312,7 @@ yk_status yk__conv_winograd_backward_input(int device, const yk__conv2d *p, cons
                     .w_tap = {w->stride[2], w->stride[3]},
                     .w_k = w->stride[0],
                     .w_col = w->stride[1],
+                    .w_group = w->stride[0] * (w->shape[0] / p->groups),
                     .backward = true};
     return run_map(device, &m, p, gx, gout, finite);
 }

@@ -194,19 +194,30 @@ static void TYPED(pack_weights)(const struct map *m, int64_t panel, T *to, T *ta
 {
     int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
     int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH, ld = m->k * width;
+    /* Weights in C order have the taps next to each other: they are transposed with the taps of a row, or of all rows
+     * where these follow each other. */
+    bool dense = m->w_tap[1] == 1 && m->w_tap[0] == 3, joined = dense && m->w_k == 9;
     for (int64_t k0 = 0; k0 < m->k; k0 += WEIGHT_ROWS) {
-        int64_t rows = m->k - k0 < WEIGHT_ROWS ? m->k - k0 : WEIGHT_ROWS, tap_size = rows * width;
-        for (int tap = 0; tap < 9; tap++) {
-            int ky = m->backward ? 2 - tap / 3 : tap / 3, kx = m->backward ? 2 - tap % 3 : tap % 3;
-            const T *w = (const T *)m->w + ky * m->w_tap[0] + kx * m->w_tap[1] + k0 * m->w_k + panel * PANEL * m->w_col;
-            TYPED(yk__gemm_pack)(taps + tap * tap_size, w, rows, m->w_k, cols, m->w_col, width);
+        int64_t rows = m->k - k0 < WEIGHT_ROWS ? m->k - k0 : WEIGHT_ROWS;
+        int64_t tap_size = dense ? width : rows * width, row_size = dense ? 9 * width : width;
+        const T *w = (const T *)m->w + k0 * m->w_k + panel * PANEL * m->w_col;
+        if (joined)
+            TYPED(yk__gemm_pack)(taps, w, 9 * rows, 1, cols, m->w_col, width);
+        for (int64_t row = 0; dense && !joined && row < rows; row++)
+            TYPED(yk__gemm_pack)(taps + row * row_size, w + row * m->w_k, 9, 1, cols, m->w_col, width);
+        for (int tap = 0; !dense && tap < 9; tap++) {
+            const T *at = w + tap / 3 * m->w_tap[0] + tap % 3 * m->w_tap[1];
+            TYPED(yk__gemm_pack)(taps + tap * tap_size, at, rows, m->w_k, cols, m->w_col, width);
         }
-        for (int64_t at = 0; at < tap_size; at += WIDTH) {
-            if (m->tiles.planes == 9)
-                TYPED(whole_weights)(taps + at, tap_size, to + k0 * width + at, ld);
-            else
-                TYPED(weights_to_products)(taps + at, tap_size, to + k0 * width + at, ld);
-        }
+        for (int64_t row = 0; row < rows; row++)
+            for (int64_t c = 0; c < width; c += WIDTH) {
+                const T *from = taps + row * row_size + c + (m->backward ? 8 * tap_size : 0);
+                T *u = to + (k0 + row) * width + c;
+                if (m->tiles.planes == 9)
+                    TYPED(whole_weights)(from, m->backward ? -tap_size : tap_size, u, ld);
+                else
+                    TYPED(weights_to_products)(from, m->backward ? -tap_size : tap_size, u, ld);
+            }
     }
 }
 
@@ -279,40 +290,52 @@ static inline __attribute__((always_inline)) void TYPED(whole_outputs)(const T *
     }
 }
 
-/* The outputs of a block and a panel that exist, with the bias. Returns whether all of them are finite. */
-static bool TYPED(scatter)(const struct map *m, const struct block *b, int64_t panel, const T *from)
+/* The outputs of one vector of channels that exist, of which `part` lanes do, with the bias; returns 0 in all lanes
+ * whose outputs are finite. */
+static inline __attribute__((always_inline)) V TYPED(store_outputs)(const struct map *m, const T *from, int64_t ld,
+                                                                    V bias, T *to, bool below, bool right, int64_t part)
 {
-    int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
-    int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH, ld = plane_size(b->tiles, width);
+    const int64_t *stride = m->dst_stride;
+    V out[2][2];
+    if (m->tiles.planes == 9)
+        TYPED(whole_outputs)(from, ld, out);
+    else
+        TYPED(products_to_outputs)(from, ld, out);
+    YK__UNROLL for (int i = 0; i < 2; i++) YK__UNROLL for (int j = 0; j < 2; j++) out[i][j] += bias;
+    YK__UNROLL for (int i = 0; i < 2; i++) YK__UNROLL for (int j = 0; j < 2; j++)
+    {
+        if ((i && !below) || (j && !right))
+            continue;
+        T *at = to + i * stride[1] + j * stride[2];
+        if (part == WIDTH)
+            *(VU *)at = out[i][j];
+        else
+            TYPED(yk__store_part)(at, out[i][j], part);
+    }
+    return ((out[0][0] + out[0][1]) + (out[1][0] + out[1][1])) * (T)0;
+}
+
+/* The outputs of a block and of `count` panels of `cols` columns, which follow each other; `to`, `bias`: of the first
+ * one. Returns whether all of them are finite. */
+static bool TYPED(scatter)(const struct map *m, const struct block *b, const T *from, T *to, const T *bias,
+                           int64_t count, int64_t cols)
+{
+    int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH, ld = plane_size(b->tiles, count * width);
     const int64_t *stride = m->dst_stride;
     V bad = {0};
     for (int64_t ty = b->y0; ty < b->y1; ty++)
         for (int64_t tx = 0; tx < m->tiles.tx; tx++) {
             bool below = 2 * ty + 1 < m->height, right = 2 * tx + 1 < m->length;
-            T *to = (T *)m->dst + b->n0 * stride[0] + 2 * ty * stride[1] + 2 * tx * stride[2] + panel * PANEL;
-            for (int64_t n = b->n0; n < b->n1; n++, to += stride[0], from += width)
-                for (int64_t c = 0; c < cols; c += WIDTH) {
-                    V out[2][2], bias = {0};
-                    int64_t part = cols - c < WIDTH ? cols - c : WIDTH;
-                    if (m->bias)
-                        bias = TYPED(yk__load_part)((const T *)m->bias + panel * PANEL + c, part);
-                    if (m->tiles.planes == 9)
-                        TYPED(whole_outputs)(from + c, ld, out);
-                    else
-                        TYPED(products_to_outputs)(from + c, ld, out);
-                    YK__UNROLL for (int i = 0; i < 2; i++) YK__UNROLL for (int j = 0; j < 2; j++) out[i][j] += bias;
-                    bad += ((out[0][0] + out[0][1]) + (out[1][0] + out[1][1])) * (T)0;
-                    YK__UNROLL for (int i = 0; i < 2; i++) YK__UNROLL for (int j = 0; j < 2; j++)
-                    {
-                        if ((i && !below) || (j && !right))
-                            continue;
-                        T *at = to + i * stride[1] + j * stride[2] + c;
-                        if (part == WIDTH)
-                            *(VU *)at = out[i][j];
-                        else
-                            TYPED(yk__store_part)(at, out[i][j], part);
+            T *row = to + b->n0 * stride[0] + 2 * ty * stride[1] + 2 * tx * stride[2];
+            for (int64_t n = b->n0; n < b->n1; n++, row += stride[0])
+                for (int64_t at = 0; at < count * cols; at += cols, from += width)
+                    for (int64_t c = 0; c < cols; c += WIDTH) {
+                        V add = {0};
+                        int64_t part = cols - c < WIDTH ? cols - c : WIDTH;
+                        if (bias)
+                            add = TYPED(yk__load_part)(bias + at + c, part);
+                        bad += TYPED(store_outputs)(m, from + c, ld, add, row + at + c, below, right, part);
                     }
-                }
         }
     bool finite = true;
     for (int64_t i = 0; i < WIDTH; i++)
@@ -350,10 +373,13 @@ static void TYPED(map_piece)(void *arg, int64_t begin, int64_t end, int thread)
                 c += height * width;
             }
         }
-        if (!TYPED(scatter)(m, &b, panel, to))
+        if (!TYPED(scatter)(m, &b, to, (T *)m->dst + panel * PANEL, m->bias ? (const T *)m->bias + panel * PANEL : NULL,
+                            1, cols))
             __atomic_store_n(&m->infinite, true, __ATOMIC_RELAXED);
     }
 }
+
+#include "device/cpu/conv_winograd_groups_body.h"
 
 /* The windows of x and of gout of a block of the round. */
 static void TYPED(sides_piece)(void *arg, int64_t begin, int64_t end, int thread)
