@@ -1,6 +1,6 @@
 /*
  * The slot reduce: every operation over every set of dimensions in several layouts and dtypes against loops in double,
- * NaN and empty input, the accuracy of long f32 sums, and the same bits for 1, 2 and 3 threads.
+ * NaN, short rows and empty input, the accuracy of long f32 sums, and the same bits for 1, 2 and 3 threads.
  */
 #include <float.h>
 
@@ -10,8 +10,8 @@ static const struct {
     int ndim;
     int64_t shape[4];
 } shapes[] = {
-    {0, {0}},      {1, {1}},        {1, {37}},          {1, {5000}},       {2, {64, 120}}, {2, {3, 300}},
-    {2, {300, 3}}, {3, {5, 1, 70}}, {4, {2, 17, 5, 6}}, {4, {3, 4, 9, 9}}, {2, {0, 3}},    {3, {2, 0, 4}},
+    {0, {0}},        {1, {1}},           {1, {37}},         {1, {5000}}, {2, {64, 120}}, {2, {3, 300}}, {2, {300, 3}},
+    {3, {5, 1, 70}}, {4, {2, 17, 5, 6}}, {4, {3, 4, 9, 9}}, {2, {0, 3}}, {3, {2, 0, 4}}, {2, {70, 32}}, {3, {4, 20, 5}},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -197,6 +197,43 @@ static void test_places(void **state)
     }
 }
 
+/* The same in many short rows, which are reduced together. */
+static void test_short_rows(void **state)
+{
+    (void)state;
+    enum { ROWS = 290 };
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_I64, YK_I32, YK_U8};
+    static const yk__reduce ops[] = {YK__ARGMAX, YK__AMAX, YK__ARGMIN, YK__AMIN};
+    static const int64_t lengths[] = {1, 2, 5, 8, 17, 32};
+    for (int l = 0; l < 6; l++)
+        for (int d = 0; d < 5; d++)
+            for (int op = 0; op < 4; op++) {
+                int64_t n = lengths[l];
+                bool least = op > 1, where = op % 2 == 0;
+                yk__view in = view_make(dtypes[d], 2, (int64_t[]){ROWS, n}, LAYOUT_C);
+                yk__view out = view_make(where ? YK_I64 : dtypes[d], 2, (int64_t[]){ROWS, 1}, LAYOUT_C);
+                for (int64_t r = 0; r < ROWS; r++) {
+                    for (int64_t i = 0; i < n; i++)
+                        view_set(&in, r * n + i, 40 + (double)(i * 7 % 11));
+                    int64_t at = r % n,
+                            later = at + 1 + (n - 1 - at) / 2; /* an equal one, or a second NaN, behind it */
+                    double best = d < 2 && r % 3 == 2 ? NAN : least ? 1 : 100;
+                    view_set(&in, r * n + at, best);
+                    if (later < n)
+                        view_set(&in, r * n + later, best);
+                }
+                expect_ok(cpu_backend()->reduce(0, ops[op], &out, &in, 0));
+                for (int64_t r = 0; r < ROWS; r++) {
+                    double got = view_get(&out, r), want = where ? (double)(r % n) : view_get(&in, r * n + r % n);
+                    if (got != want && !(isnan(got) && isnan(want)))
+                        fail_msg("%s of %s: row %lld of %lld elements gives %g, expected %g", op_names[ops[op]],
+                                 yk_dtype_name(dtypes[d]), (long long)r, (long long)n, got, want);
+                }
+                view_free(&in);
+                view_free(&out);
+            }
+}
+
 static void test_special_values(void **state)
 {
     (void)state;
@@ -310,8 +347,8 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),       cmocka_unit_test(test_places),  cmocka_unit_test(test_special_values),
-        cmocka_unit_test(test_long_sums), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_all),        cmocka_unit_test(test_places),    cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_short_rows), cmocka_unit_test(test_long_sums), cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
 }

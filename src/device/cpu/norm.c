@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "device/cpu/iterate.h"
+#include "device/cpu/partial_vectors.h"
 
 #ifdef __clang__
 #define NORM_UNROLL _Pragma("clang loop unroll(full)")
@@ -22,6 +23,7 @@
 
 enum {
     ROW_GROUP = 32,     /* rows summed in float before double takes over */
+    LAYER_ROWS = 16,    /* rows of a block, at least, whose sums of the parameters' gradients are as wide as the rows */
     LAYER_BLOCK = 256,  /* elements of a row between two looks ahead */
     BLOCK_SIZE = 16384, /* elements in a block of rows, at least */
     MOST_BLOCKS = 64,
@@ -409,6 +411,7 @@ static yk_status layer_norm_backward(int device, const yk__view *gx, const yk__v
     }
     j.block = (j.rows + MOST_BLOCKS - 1) / MOST_BLOCKS;
     int64_t least = (BLOCK_SIZE + j.width - 1) / j.width;
+    least = least < LAYER_ROWS ? LAYER_ROWS : least;
     j.block = j.block < least ? least : j.block;
     int64_t blocks = (j.rows + j.block - 1) / j.block;
     size_t sums = gweight || gbias ? (size_t)(blocks * 4 * j.width) * sizeof(double) : 0;

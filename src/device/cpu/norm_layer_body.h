@@ -16,9 +16,8 @@
                 lanes_[l_] += (VECTOR);                                                                                \
             }                                                                                                          \
         }                                                                                                              \
-        lanes_[0] = (lanes_[0] + lanes_[1]) + (lanes_[2] + lanes_[3]);                                                 \
-        for (int l_ = 0; l_ < NAME(LANES); l_++)                                                                       \
-            sum_ += (double)lanes_[0][l_];                                                                             \
+        if (at_)                                                                                                       \
+            sum_ = NAME(yk__lanes_sum)((lanes_[0] + lanes_[1]) + (lanes_[2] + lanes_[3]));                             \
         for (int64_t i = at_; i < width; i++)                                                                          \
             sum_ += (double)(ONE);                                                                                     \
         (result) = sum_;                                                                                               \
@@ -71,11 +70,8 @@ static void NAME(layer_grad_sums)(const T *g, const T *weight, const T *x, T mea
         }
     }
     double sums[2] = {0, 0};
-    for (int k = 0; k < 2; k++) {
-        V total = (lanes[k][0] + lanes[k][1]) + (lanes[k][2] + lanes[k][3]);
-        for (int l = 0; l < NAME(LANES); l++)
-            sums[k] += (double)total[l];
-    }
+    for (int k = 0; i && k < 2; k++)
+        sums[k] = NAME(yk__lanes_sum)((lanes[k][0] + lanes[k][1]) + (lanes[k][2] + lanes[k][3]));
     for (; i < width; i++) {
         T scaled = weight ? g[i] * weight[i] : g[i];
         sums[0] += (double)scaled;
@@ -134,7 +130,7 @@ static void NAME(layer_grad_rows)(void *arg, int64_t begin, int64_t end, int thr
         double *d1 = j->sums ? j->sums + b * 4 * width : NULL, *d2 = j->sums ? d1 + width : NULL;
         T *p1 = (T *)(d1 ? d2 + width : NULL), *p2 = p1 ? p1 + width : NULL;
         if (d1)
-            memset(d1, 0, (size_t)(4 * width) * sizeof(double));
+            memset(p1, 0, (size_t)(2 * width) * sizeof(T));
         int64_t last = (b + 1) * j->block < j->rows ? (b + 1) * j->block : j->rows;
         for (int64_t r = b * j->block; r < last; r++) {
             const T *x = (const T *)j->x + r * j->x_step, *g = (const T *)j->gout + r * j->gout_step;
@@ -152,9 +148,11 @@ static void NAME(layer_grad_rows)(void *arg, int64_t begin, int64_t end, int thr
                 NAME(layer_grad_row)(j, x, g, gx, p1, p2, mean, scale, centre, slope, false);
             if (!d1 || ((r + 1 - b * j->block) % ROW_GROUP && r + 1 < last))
                 continue;
-            for (int64_t i = 0; i < width; i++) {
-                d1[i] += (double)p1[i];
-                d2[i] += (double)p2[i];
+            bool first = r - b * j->block < ROW_GROUP;
+            YK__INDEPENDENT for (int64_t i = 0; i < width; i++)
+            {
+                d1[i] = (first ? 0 : d1[i]) + (double)p1[i];
+                d2[i] = (first ? 0 : d2[i]) + (double)p2[i];
                 p1[i] = p2[i] = 0;
             }
         }

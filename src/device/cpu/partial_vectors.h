@@ -58,4 +58,32 @@ static inline void yk__store_part_f64(double *to, yk__vf64 v, int64_t n)
 }
 #endif
 
+/* The sum of all lanes, in double: halves, then quarters, so that additions do not wait for each other. */
+static inline double yk__lanes_sum_f32(yk__vf32 v)
+{
+    typedef float quad __attribute__((vector_size(16)));
+    typedef double wide __attribute__((vector_size(32)));
+    union {
+        yk__vf32 v;
+        quad q[YK__VECTOR_BYTES / 16];
+    } u = {v};
+    wide sum = __builtin_convertvector(u.q[0], wide);
+    for (int i = 1; i < YK__VECTOR_BYTES / 16; i++)
+        sum += __builtin_convertvector(u.q[i], wide);
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+}
+
+static inline double yk__lanes_sum_f64(yk__vf64 v)
+{
+    typedef double pair __attribute__((vector_size(16)));
+    union {
+        yk__vf64 v;
+        pair p[YK__VECTOR_BYTES / 16];
+    } u = {v};
+    pair sum = u.p[0];
+    for (int i = 1; i < YK__VECTOR_BYTES / 16; i++)
+        sum += u.p[i];
+    return sum[0] + sum[1];
+}
+
 #endif

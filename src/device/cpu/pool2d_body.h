@@ -295,15 +295,7 @@ static double NAME(line_sum)(const T *x, int64_t n)
             s0 += *(const VU *)(x + i);
         if (i < to)
             s1 += NAME(yk__load_part)(x + i, to - i);
-        s0 = (s0 + s1) + (s2 + s3);
-        T half[LANES / 2];
-        for (int l = 0; l < LANES / 2; l++)
-            half[l] = s0[l] + s0[l + LANES / 2];
-        for (int size = LANES / 4; size; size /= 2) {
-            for (int l = 0; l < size; l++)
-                half[l] += half[l + size];
-        }
-        total += (double)half[0];
+        total += NAME(yk__lanes_sum)((s0 + s1) + (s2 + s3));
     }
     return total;
 }

@@ -4,7 +4,7 @@
  * One loop (iterate.h) walks over the outputs, another over what one output reduces. Each output has a state that
  * runs of elements are fed into; the range that is reduced may be cut into pieces whose states are merged in order.
  * Outputs whose inputs lie side by side in memory are reduced as columns, a row of the input at a time
- * (reduce_columns.h).
+ * (reduce_columns.h); so are short rows, through a tile in which they are transposed.
  *
  * Sums of f32 are kept in double, of eight that were added up before, so the error does not grow with the count. Pieces
  * depend on the sizes alone, never on the threads.
@@ -20,6 +20,9 @@
 /* Bounds the threads, and the states that are merged at the end. Sums are cut by it: another number may give other last
  * bits. */
 enum { MAX_PIECES = 64 };
+
+/* Elements of a row that counts as short, and bytes of the tile. */
+enum { SHORT_ROW = 32, TILE_BYTES = 16384 };
 
 typedef struct state {
     double a, b, shift; /* sum, product or extreme; var: sums of (x - shift) and its square */
@@ -427,6 +430,29 @@ static state column_state(const reduction *r, const yk__columns *columns, int64_
     return s;
 }
 
+/* What columns say, written one output after the other: false where finish must do it. */
+static bool finish_together(const reduction *r, const yk__columns *columns, char *out, int64_t stride)
+{
+    const int64_t n = columns->width;
+    bool total = r->op == YK__SUM || r->op == YK__MEAN || r->op == YK__PROD || r->op == YK__SUM_SQUARES;
+    if (total && r->out == YK_F32 && stride == (int64_t)sizeof(float)) {
+        double divisor = r->op == YK__MEAN ? (double)r->count : 1;
+        for (int64_t j = 0; j < n; j++)
+            ((float *)out)[j] = (float)(columns->a[j] / divisor);
+        return true;
+    }
+    if (columns->seen && (r->op == YK__AMAX || r->op == YK__AMIN) && r->in == r->out) {
+        yk__copy_strided(out, stride, &columns->best, (int64_t)r->in_size, r->in_size, n);
+        return true;
+    }
+    if (columns->seen && (r->op == YK__ARGMAX || r->op == YK__ARGMIN)) {
+        for (int64_t j = 0; j < n; j++)
+            *(int64_t *)(out + j * stride) = columns->at[j];
+        return true;
+    }
+    return false;
+}
+
 /* ---- the slot ---- */
 
 /* A piece of the outputs, for every piece of what they reduce. */
@@ -443,15 +469,31 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
     state *partial = r->pieces > 1 ? r->partial + run->piece * r->outer->total + first : NULL;
     yk__loop inner = r->inner;
     yk__run_fn columns_run = column_runs[r->op][r->in];
-    if (columns_run && n >= 4 && stride[1] == (int64_t)r->in_size && r->count <= INT32_MAX) {
+    bool side_by_side = stride[1] == (int64_t)r->in_size;
+    bool short_rows = !side_by_side && r->count <= SHORT_ROW && n >= 16 && inner.ndim == 1 && run->end == r->count &&
+                      run->begin == 0 && inner.stride[0][0] == (int64_t)r->in_size;
+    if (columns_run && n >= 4 && (side_by_side || short_rows) && r->count > 0 && r->count <= INT32_MAX) {
         yk__columns columns;
         yk__loop_job job = {&inner, columns_run, &columns};
-        for (int64_t i = 0; i < n; i += YK__COLUMNS) {
-            columns.width = n - i < YK__COLUMNS ? n - i : YK__COLUMNS;
+        char tile[TILE_BYTES] __attribute__((aligned(64)));
+        int64_t most = YK__COLUMNS, row = (int64_t)r->in_size;
+        if (short_rows) {
+            most = TILE_BYTES / (r->count * row) < most ? TILE_BYTES / (r->count * row) : most;
+            row *= most;
+            inner.stride[0][0] = row;
+        }
+        for (int64_t i = 0; i < n; i += most) {
+            columns.width = n - i < most ? n - i : most;
             inner.data[0] = data[1] + i * stride[1];
+            if (short_rows) {
+                yk__transpose(tile, row, inner.data[0], stride[1], r->count, columns.width, r->in_size);
+                inner.data[0] = tile;
+            }
             columns_start(r, &columns, inner.data[0]);
             if (run->begin < run->end)
                 yk__loop_piece(&job, run->begin, run->end, 0);
+            if (!partial && finish_together(r, &columns, data[0] + i * stride[0], stride[0]))
+                continue;
             for (int64_t j = 0; j < columns.width; j++) {
                 state s = column_state(r, &columns, j);
                 if (partial)
