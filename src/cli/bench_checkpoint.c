@@ -1,6 +1,7 @@
 /*
  * bench_checkpoint.c - `yoke bench checkpoint`: saving against a plain write with fsync, loading from the page cache,
- * the stall of an asynchronous save against a memcpy. Layer: cli.
+ * the stall of an asynchronous save against a memcpy; with --sharded that of a save to which each rank gives its share.
+ * Layer: cli.
  *
  * The rounds take turns, so that a disk that slows down slows down both sides. The state is half weights, half
  * momentum, in tensors of 4 MB. A .pt is read with every checksum compared, whether it is copied or mapped.
@@ -15,8 +16,10 @@
 #include <unistd.h>
 
 #include <yoke/checkpoint.h>
+#include <yoke/comm.h>
 
 #include "base/core.h"
+#include "checkpoint/shards/folder.h"
 #include "cli/bench.h"
 #include "cli/options.h"
 #include "tensor/tensor.h"
@@ -28,7 +31,7 @@ typedef struct bench {
     const char *dir, *pt;
     double megabytes;
     int64_t rounds;
-    bool json;
+    bool json, sharded;
     /* what is measured */
     yk_checkpoint_state state;
     char *folder, *plain, *root, *copy;
@@ -148,26 +151,12 @@ static yk_status measure_pt(bench *b)
     return status;
 }
 
-/* Removes a checkpoint. */
-static void remove_checkpoint(const char *dir)
-{
-    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
-    for (int i = 0; dir && i < 3; i++) {
-        char *path = yk__format("%s/%s", dir, files[i]);
-        if (path)
-            unlink(path);
-        free(path);
-    }
-    if (dir)
-        rmdir(dir);
-}
-
 static yk_status measure_round(bench *b, yk_checkpoint_manager *async)
 {
     int64_t i = b->done;
     double begun, ignored;
     yk_status status = write_plain(b, &b->write[i]);
-    remove_checkpoint(b->folder);
+    yk__folder_remove(AT_FDCWD, b->folder);
     begun = yk__now();
     if (!status)
         status = timed(yk_checkpoint_save(b->folder, &b->state), begun, &b->save[i]);
@@ -207,12 +196,50 @@ static yk_status measure(bench *b)
     return !status && b->pt ? measure_pt(b) : status;
 }
 
+/* Asynchronous saves of shares; the ranks begin each together. */
+static yk_status measure_sharded(bench *b)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_checkpoint_manager *manager = yk_checkpoint_manager_create(
+        b->root, &(yk_checkpoint_manager_options){
+                     .keep = 1, .async = true, .sharded = true, .group = yk_default_process_group()});
+    b->copy = malloc(b->bytes);
+    yk_status status = !b->copy ? yk__fail_memory(b->bytes) : !manager ? yk__error_code() : YK_OK;
+    if (!status)
+        memset(b->copy, 1, b->bytes);
+    for (int64_t i = -1; i < b->rounds && !status; i++) {
+        b->state.step = b->saves++;
+        copy_state(b, &b->memcpy_[i < 0 ? 0 : i]);
+        status = yk_barrier(NULL);
+        double begun = yk__now();
+        if (!status)
+            status =
+                timed(yk_checkpoint_manager_save(manager, &b->state), begun, i < 0 ? &b->first_stall : &b->stall[i]);
+        status = status ? status : yk_checkpoint_manager_wait(manager);
+    }
+    yk_scope_end(scope);
+    free(b->copy);
+    return status ? status : yk_barrier(NULL); /* until then a rank has the folder open */
+}
+
+/* What names the folder of all ranks: rank 0's number. */
+static yk_status shared_number(int64_t *number)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_full(1, (int64_t[]){1}, (double)getpid(), &(yk_tensor_options){.dtype = YK_I64});
+    yk_status status = x ? yk_broadcast(x, 0, NULL) : yk__error_code();
+    *number = status ? 0 : yk_item_i64(x);
+    yk_scope_end(scope);
+    return status;
+}
+
 static yk_status remove_folders(const bench *b)
 {
-    remove_checkpoint(b->folder);
+    yk__folder_remove(AT_FDCWD, b->folder);
     for (int64_t step = 0; step <= b->saves; step++) {
         char *dir = yk__format("%s/step-%08" PRId64, b->root, step);
-        remove_checkpoint(dir);
+        if (dir)
+            yk__folder_remove(AT_FDCWD, dir);
         free(dir);
     }
     return rmdir(b->root) < 0 && errno != ENOENT ? yk__fail_errno("%s", b->root) : YK_OK;
@@ -256,7 +283,57 @@ static yk_status report(bench *b)
     return YK_OK;
 }
 
-static const char examples[] = "  yoke bench checkpoint --megabytes 2000 --dir /data\n";
+static yk_status report_sharded(bench *b)
+{
+    int ranks = yk_world_size(NULL);
+    double copy = bench_median(b->memcpy_, b->rounds) / ranks, stall = bench_median(b->stall, b->rounds);
+    if (b->json)
+        return bench_print_json(json_pack("{s:s,s:i,s:I,s:o,s:o,s:o}", "subject", "sharded checkpoint", "ranks", ranks,
+                                          "bytes", (json_int_t)b->bytes, "memcpy_ms",
+                                          yk__json_number(1e3 * copy, BENCH_DIGITS), "stall_ms",
+                                          yk__json_number(1e3 * stall, BENCH_DIGITS), "first_stall_ms",
+                                          yk__json_number(1e3 * b->first_stall, BENCH_DIGITS)));
+    printf("%.1f MB of state, %d rank%s, medians of %" PRId64 " rounds of rank 0\n", (double)b->bytes / 1e6, ranks,
+           ranks == 1 ? "" : "s", b->rounds);
+    printf("memcpy of a share %8.2f ms\n", 1e3 * copy);
+    printf("asynchronous save %8.2f ms     %.2f of that; the first one %.2f ms\n", 1e3 * stall, stall / copy,
+           1e3 * b->first_stall);
+    return YK_OK;
+}
+
+/* A group of one without a launcher. */
+static yk_status run_sharded(bench *b)
+{
+    int64_t number;
+    if (yk_init_process_group(NULL) || shared_number(&number))
+        return yk__error_code();
+    b->folder = yk__format("%s/yoke-bench-%" PRId64, b->dir, number);
+    b->root = b->folder ? yk__format("%s.root", b->folder) : NULL;
+    yk_status status = b->root ? make_state(b) : YK_ERR_MEMORY;
+    if (!status)
+        status = measure_sharded(b);
+    if (yk_rank(NULL))
+        return status;
+    if (b->root && remove_folders(b) && !status)
+        status = yk__error_code();
+    return status ? status : report_sharded(b);
+}
+
+static yk_status run_alone(bench *b)
+{
+    b->folder = yk__format("%s/yoke-bench-%ld", b->dir, (long)getpid());
+    b->plain = b->folder ? yk__format("%s.plain", b->folder) : NULL;
+    b->root = b->plain ? yk__format("%s.root", b->folder) : NULL;
+    yk_status status = b->root ? make_state(b) : YK_ERR_MEMORY;
+    if (!status)
+        status = measure(b);
+    if (b->root && remove_folders(b) && !status)
+        status = yk__error_code();
+    return status ? status : report(b);
+}
+
+static const char examples[] = "  yoke bench checkpoint --megabytes 2000 --dir /data\n"
+                               "  yoke run -n 2 yoke bench checkpoint --sharded --dir /data\n";
 
 int cli_bench_checkpoint(int argc, char **argv)
 {
@@ -265,6 +342,8 @@ int cli_bench_checkpoint(int argc, char **argv)
         {"megabytes", "X", CLI_REAL, &b.megabytes, "the state's size", .least = 0.1, .most = 1e6},
         {"dir", "DIR", CLI_TEXT, &b.dir, .help = "where to write; everything is removed afterwards"},
         {"pt", "FILE", CLI_TEXT, &b.pt, .help = "also write the state as this .pt, which stays, and load it"},
+        {"sharded", NULL, CLI_FLAG, &b.sharded,
+         .help = "of asynchronous saves alone, where each rank writes a share: what the caller waits for"},
         {"rounds", "N", CLI_INT, &b.rounds, "measurements", .least = 1, .most = MOST_ROUNDS},
         {"json", NULL, CLI_FLAG, &b.json, .help = "print one JSON object"},
         {0},
@@ -276,17 +355,9 @@ int cli_bench_checkpoint(int argc, char **argv)
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
     yk_scope program = yk_scope_begin();
-    b.folder = yk__format("%s/yoke-bench-%ld", b.dir, (long)getpid());
-    b.plain = b.folder ? yk__format("%s.plain", b.folder) : NULL;
-    b.root = b.plain ? yk__format("%s.root", b.folder) : NULL;
-    yk_status status = b.root ? make_state(&b) : YK_ERR_MEMORY;
-    if (!status)
-        status = measure(&b);
-    if (b.root && remove_folders(&b) && !status)
-        status = yk__error_code();
-    if (!status)
-        status = report(&b);
-    code = status ? cli_failed() : EXIT_DONE;
+    code = (b.sharded ? run_sharded(&b) : run_alone(&b)) ? cli_failed() : EXIT_DONE;
+    if (b.sharded)
+        yk_destroy_process_group();
     free(b.folder);
     free(b.plain);
     free(b.root);

@@ -161,4 +161,12 @@ ok "which they reduce together" grep -qE '"steps":20,.*"accumulate":3,"world_siz
 odd 8 4 "$YOKE" bench step --model lenet --steps 20 --batch-size
 ok "bench step, a rank with other batches: exit code 1" [ "$code" = 1 ]
 says err "--batch-size 4 rank 0"
+
+mkdir shares
+exits 0 "bench checkpoint, shares of 2 processes" run --no-prefix -n 2 -- "$YOKE" bench checkpoint --sharded --megabytes 1 --rounds 2 --dir shares --json
+ok "one line for both" [ "$(wc -l < out)" = 1 ]
+ok "with what the caller waited for" grep -qE '"ranks":2,"bytes":[0-9]+,"memcpy_ms":[0-9.e-]+,"stall_ms":[0-9.e-]+,"first_stall_ms":[0-9.e-]+}' out
+exits 0 "and of one" bench checkpoint --sharded --megabytes 1 --rounds 1 --dir shares
+says out "1 rank, "
+ok "nothing of theirs is left" [ -z "$(ls -A shares)" ]
 finish

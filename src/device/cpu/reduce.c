@@ -81,6 +81,9 @@ SUM(sum_f64, f64, double, v)
 SUM(squares_f32, f32, float, v *v)
 SUM(squares_f64, f64, double, v *v)
 
+/* Bytes. What the processor fetches by itself ends with a page of 4 KiB, and the next begins late. */
+enum { CACHE_LINE = 64, SUM_AHEAD = 4096 };
+
 /* Contiguous floats are added by eights before they are widened, as columns are. */
 static void sum_f32(state *s, int64_t first, int64_t n, const char *x, int64_t stride)
 {
@@ -90,6 +93,8 @@ static void sum_f32(state *s, int64_t first, int64_t n, const char *x, int64_t s
         yk__vf64 even = {0}, odd = {0};
         for (; i + 8 * LANES <= n; i += 8 * LANES) {
             const yk__vf32u *v = (const yk__vf32u *)(x + i * (int64_t)sizeof(float));
+            for (int l = 0; l < 8 * YK__VECTOR_BYTES; l += CACHE_LINE)
+                __builtin_prefetch((const char *)v + SUM_AHEAD + l);
             yk__vf32 sum = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
             half_vector halves[2];
             memcpy(halves, &sum, sizeof sum);
