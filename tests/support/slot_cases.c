@@ -239,8 +239,9 @@ static const slot_case cases[] = {
 const slot_case *slot_cases(void)
 {
     static slot_case all[200];
-    const slot_case *const lists[] = {cases, slot_training_cases, slot_network_cases, slot_index_cases,
-                                      slot_model_cases};
+    const slot_case *const lists[] = {
+        cases,           slot_training_cases, slot_network_cases, slot_index_cases, slot_model_cases,
+        slot_pack_cases, slot_norm_cases};
     size_t n = 0;
     for (size_t l = 0; l < sizeof(lists) / sizeof(lists[0]); l++)
         for (const slot_case *c = lists[l]; c->name && n + 1 < sizeof(all) / sizeof(all[0]); c++)

@@ -25,7 +25,9 @@ typedef struct slot_case {
 /* All of them, ended by one without a name; the same every time. */
 const slot_case *slot_cases(void);
 
-/* Parts of them: optimizers, losses, random numbers; what layers are made of; indices and order; whole models. */
-extern const slot_case slot_training_cases[], slot_network_cases[], slot_index_cases[], slot_model_cases[];
+/* Parts of them: optimizers, losses, random numbers; what layers are made of; indices and order; whole models;
+ * operands that are read in packs; normalisation in every order of dimensions. */
+extern const slot_case slot_training_cases[], slot_network_cases[], slot_index_cases[], slot_model_cases[],
+    slot_pack_cases[], slot_norm_cases[];
 
 #endif

@@ -1,15 +1,15 @@
 /*
  * checks.cu - labels and indices, checked in front of the kernels that use them. Layer: device/cuda.
  *
- * One block looks at all of them, so that the lowest row is found without an atomic; a batch's labels take it less time
- * than its launch.
+ * One block looks at all of them, so that the lowest row is found without an atomic; it reads AT_ONCE rows of a thread
+ * at a time, so that the labels of a batch take it less time than its launch.
  */
 #include "device/cuda/kernel.h"
 
 #include "device/cuda/checks.h"
 #include "device/cuda/indices.h"
 
-enum { THREADS = 256 };
+enum { THREADS = 1024, AT_ONCE = 4 };
 
 YK__KERNEL(THREADS)
 check_kernel(yk__view index, int64_t check, int64_t bound, int64_t ignored, struct cuda_record *at)
@@ -17,11 +17,17 @@ check_kernel(yk__view index, int64_t check, int64_t bound, int64_t ignored, stru
     YK__SHARED(int64_t, lowest);
     int thread = (int)threadIdx.x;
     int64_t mine = INT64_MAX;
-    YK__LOOP for (int64_t i = thread; i < index.shape[0] && mine == INT64_MAX; i += THREADS)
+    YK__LOOP for (int64_t first = thread; first < index.shape[0] && mine == INT64_MAX; first += AT_ONCE * THREADS)
     {
-        int64_t value = index_at(index, i);
-        if ((value < 0 || value >= bound) && value != ignored)
-            mine = i;
+        int64_t value[AT_ONCE];
+        YK__UNROLL for (int k = 0; k < AT_ONCE; k++) value[k] =
+            first + k * THREADS < index.shape[0] ? index_at(index, first + k * THREADS) : ignored;
+        YK__UNROLL for (int k = AT_ONCE - 1; k >= 0; k--)
+        {
+            bool there = first + k * THREADS < index.shape[0];
+            if (there && (value[k] < 0 || value[k] >= bound) && value[k] != ignored)
+                mine = first + k * THREADS;
+        }
     }
     lowest[thread] = mine;
     __syncthreads();

@@ -1,13 +1,14 @@
 /*
  * elementwise.cu - the slots unary, binary and where. Layer: device/cuda.
  *
- * The expressions of device/elementwise_ops.h: in f32 each is a kernel; the other dtypes have one kernel for all unary
- * and one for all binary operations, which chooses when it runs. All threads choose alike, and compiling them one by
- * one takes minutes.
+ * The expressions of device/elementwise_ops.h: in f32, and in f16 and bf16 where the operands allow packs (packs.h),
+ * each is a kernel; else the other dtypes have one kernel for all unary and one for all binary operations, which
+ * chooses when it runs. All threads choose alike, and compiling them one by one takes minutes.
  */
 #include "device/cuda/walk.h"
 
 #include "device/cuda/elements.h"
+#include "device/cuda/packs.h"
 
 /* ---- one operation on an element; the struct is copied to the GPU with the launch ---- */
 #define UNARY_STRUCT(name, In, Out, expression)                                                                        \
@@ -56,6 +57,18 @@ struct unary_f64 {
 #define CHOICE_F32(op, expression)                                                                                     \
     case YK__##op: return (float)(expression);
 /* f16 and bf16: computed in float, rounded once. */
+template <typename Element, typename F32> struct unary_rounded {
+    typedef typename Element::stored in;
+    typedef typename Element::stored out;
+    F32 op;
+    unary_rounded(int chosen, const double *p) : op(chosen, p)
+    {
+    }
+    YK__DEVICE out operator()(in x) const
+    {
+        return Element::store(op(Element::load(x)));
+    }
+};
 template <typename Element> struct unary_half {
     typedef typename Element::stored in;
     typedef typename Element::stored out;
@@ -133,6 +146,18 @@ struct binary_f64 {
             YK__REAL_BINARY(CHOICE, YK__F64)
         default: return 0;
         }
+    }
+};
+template <typename Element, typename F32> struct binary_rounded {
+    typedef typename Element::stored in;
+    typedef typename Element::stored out;
+    F32 op;
+    binary_rounded(int chosen, double given) : op(chosen, given)
+    {
+    }
+    YK__DEVICE out operator()(in x, in y) const
+    {
+        return Element::store(op(Element::load(x), Element::load(y)));
     }
 };
 template <typename Element> struct binary_half {
@@ -256,6 +281,16 @@ template <typename Op> YK__KERNEL(WALK_THREADS) binary_kernel(Op op, yk__loop lo
         op(*walk_at<const typename Op::in>(loop, 1, i), *walk_at<const typename Op::in>(loop, 2, i));
 }
 
+template <typename Op> YK__KERNEL(WALK_THREADS) unary_packs_kernel(Op op, packed_loop packed)
+{
+    map_packs<typename Op::out, typename Op::in, pack_of<typename Op::in>::N>(packed, op);
+}
+
+template <typename Op> YK__KERNEL(WALK_THREADS) binary_packs_kernel(Op op, packed_loop packed)
+{
+    map_packs<typename Op::out, typename Op::in, typename Op::in, pack_of<typename Op::in>::N>(packed, op);
+}
+
 template <typename T> YK__KERNEL(WALK_THREADS) where_kernel(yk__loop loop)
 {
     int64_t step = (int64_t)WALK_THREADS * gridDim.x;
@@ -278,6 +313,19 @@ struct unary_call {
                        *loop);
         return true;
     }
+    /* False where the operands allow no packs. */
+    template <typename Op> bool launch_packs() const
+    {
+        const int64_t n = pack_of<typename Op::in>::N;
+        const size_t size[] = {sizeof(typename Op::out), sizeof(typename Op::in)};
+        packed_loop packed;
+        if (!pack_loop(&packed, *loop, size, n))
+            return false;
+        if (loop->total)
+            YK__LAUNCH(name, unary_packs_kernel<Op>, pack_blocks(device, loop->total, PACKS * n), WALK_THREADS, 0,
+                       stream, Op(kernel, p), packed);
+        return true;
+    }
 };
 
 struct binary_call {
@@ -293,11 +341,48 @@ struct binary_call {
                        Op(kernel, alpha), *loop);
         return true;
     }
+    template <typename Op> bool launch_packs() const
+    {
+        const int64_t n = pack_of<typename Op::in>::N;
+        const size_t size[] = {sizeof(typename Op::out), sizeof(typename Op::in), sizeof(typename Op::in)};
+        packed_loop packed;
+        if (!pack_loop(&packed, *loop, size, n))
+            return false;
+        if (loop->total)
+            YK__LAUNCH(name, binary_packs_kernel<Op>, pack_blocks(device, loop->total, n), WALK_THREADS, 0, stream,
+                       Op(kernel, alpha), packed);
+        return true;
+    }
 };
 
 /* Launch the kernel of an operation and a dtype; false where there is none. */
-#define UNARY_CASE(op, expression)                                                                                     \
-    case YK__##op: return call.launch<unary_##op##_f32>();
+/* clang-format off */
+#define UNARY_CASE(op, expression) case YK__##op: return call.launch<unary_##op##_f32>();
+#define UNARY_PACKS(op, expression) case YK__##op: return call.launch_packs<unary_##op##_f32>();
+#define UNARY_ROUNDED_PACKS(op, expression) case YK__##op: return call.launch_packs<unary_rounded<Element, unary_##op##_f32>>();
+/* clang-format on */
+template <typename Element> static bool launch_unary_half(const unary_call &call)
+{
+    switch (call.kernel) {
+        YK__REAL_UNARY(UNARY_ROUNDED_PACKS, YK__F32)
+    default: return false;
+    }
+}
+/* False where the operands allow no packs, or the operation has no such kernel. */
+static bool launch_unary_packs(const unary_call &call, yk_dtype dtype)
+{
+    if (dtype == YK_F16)
+        return launch_unary_half<element_f16>(call);
+    if (dtype == YK_BF16)
+        return launch_unary_half<element_bf16>(call);
+    if (dtype != YK_F32)
+        return false;
+    switch (call.kernel) {
+        YK__REAL_UNARY(UNARY_PACKS, YK__F32)
+    default: return false;
+    }
+}
+
 static bool launch_unary(const unary_call &call, yk_dtype dtype)
 {
     if (call.kernel == YK__LOGICAL_NOT) {
@@ -334,8 +419,32 @@ static bool launch_unary(const unary_call &call, yk_dtype dtype)
     }
 }
 
-#define BINARY_CASE(op, expression)                                                                                    \
-    case YK__##op: return call.launch<binary_##op##_f32>();
+/* clang-format off */
+#define BINARY_CASE(op, expression) case YK__##op: return call.launch<binary_##op##_f32>();
+#define BINARY_PACKS(op, expression) case YK__##op: return call.launch_packs<binary_##op##_f32>();
+#define BINARY_ROUNDED_PACKS(op, expression) case YK__##op: return call.launch_packs<binary_rounded<Element, binary_##op##_f32>>();
+/* clang-format on */
+template <typename Element> static bool launch_binary_half(const binary_call &call)
+{
+    switch (call.kernel) {
+        YK__REAL_BINARY(BINARY_ROUNDED_PACKS, YK__F32)
+    default: return false;
+    }
+}
+static bool launch_binary_packs(const binary_call &call, yk_dtype dtype)
+{
+    if (dtype == YK_F16)
+        return launch_binary_half<element_f16>(call);
+    if (dtype == YK_BF16)
+        return launch_binary_half<element_bf16>(call);
+    if (dtype != YK_F32)
+        return false;
+    switch (call.kernel) {
+        YK__REAL_BINARY(BINARY_PACKS, YK__F32)
+    default: return false;
+    }
+}
+
 static bool launch_binary(const binary_call &given, yk_dtype dtype)
 {
     binary_call call = given;
@@ -384,7 +493,7 @@ yk_status cuda_unary(int device, yk__unary op, const yk__view *out, const yk__vi
     yk_status status = cuda_use(device, &call.stream);
     if (status)
         return status;
-    if (!launch_unary(call, in->dtype))
+    if (!launch_unary_packs(call, in->dtype) && !launch_unary(call, in->dtype))
         return cuda_fail(YK_ERR_DTYPE, "%s: not defined for %s", call.name, cuda_yoke->dtype_name(in->dtype));
     return loop.total ? cuda_launched(device, call.name, 2, views) : YK_OK;
 }
@@ -399,7 +508,7 @@ yk_status cuda_binary(int device, yk__binary op, const yk__view *out, const yk__
     yk_status status = cuda_use(device, &call.stream);
     if (status)
         return status;
-    if (!launch_binary(call, a->dtype))
+    if (!launch_binary_packs(call, a->dtype) && !launch_binary(call, a->dtype))
         return cuda_fail(YK_ERR_DTYPE, "%s: not defined for %s", call.name, cuda_yoke->dtype_name(a->dtype));
     return loop.total ? cuda_launched(device, call.name, 3, views) : YK_OK;
 }

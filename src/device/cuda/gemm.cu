@@ -12,7 +12,8 @@
 #include "device/cuda/libraries.h"
 
 enum { TILE = 64, DEPTH = 16, THREADS = 256, SIDE = 16, EACH = TILE / SIDE, PITCH = TILE + 1 };
-static const int64_t MOST_BLOCKS = 65535; /* of a grid, in y and in z */
+/* Of a grid in z; in y, where a block goes on with rows of tiles further down: enough to fill any GPU. */
+static const int64_t MOST_BLOCKS = 65535, MOST_ROWS = 1024;
 
 typedef struct product {
     void *out, *bias;
@@ -32,10 +33,14 @@ template <typename E> YK__KERNEL(THREADS) gemm_kernel(product p)
         bias(static_cast<const stored *>(p.bias));
     yk__global<stored> out(static_cast<stored *>(p.out));
     int thread = (int)threadIdx.x, row = thread / SIDE, column = thread % SIDE;
-    int64_t first_row = (int64_t)TILE * blockIdx.y, first_column = (int64_t)TILE * blockIdx.x;
+    int64_t first_column = (int64_t)TILE * blockIdx.x, tile_rows = (p.m + TILE - 1) / TILE;
+    int64_t own_rows = (tile_rows - blockIdx.y + gridDim.y - 1) / gridDim.y;
     bool a_along_k = p.a_stride[2] == 1, b_along_n = p.b_stride[2] == 1;
-    YK__LOOP for (int64_t batch = blockIdx.z; batch < p.batches; batch += gridDim.z)
+    int64_t own_batches = (p.batches - blockIdx.z + gridDim.z - 1) / gridDim.z;
+    YK__LOOP for (int64_t tile = 0; tile < own_batches * own_rows; tile++)
     {
+        int64_t batch = tile / own_rows * gridDim.z + blockIdx.z,
+                first_row = (tile % own_rows * gridDim.y + blockIdx.y) * TILE;
         T sum[EACH][EACH];
         for (int i = 0; i < EACH; i++)
             for (int j = 0; j < EACH; j++)
@@ -69,8 +74,10 @@ template <typename E> YK__KERNEL(THREADS) gemm_kernel(product p)
             }
             __syncthreads();
         }
-        for (int i = 0; i < EACH; i++) {
-            for (int j = 0; j < EACH; j++) {
+        YK__UNROLL for (int i = 0; i < EACH; i++)
+        {
+            YK__UNROLL for (int j = 0; j < EACH; j++)
+            {
                 int64_t m = first_row + row + SIDE * i, n = first_column + column + SIDE * j;
                 if (m >= p.m || n >= p.n)
                     continue;
@@ -109,11 +116,9 @@ yk_status cuda_gemm(int device, const yk__view *out, const yk__view *a, const yk
     cuda_count_work(CUDA_GEMM, taken);
     if (taken)
         return YK_OK;
-    int64_t rows = (p.m + TILE - 1) / TILE, columns = (p.n + TILE - 1) / TILE;
-    if (rows > MOST_BLOCKS) /* of the grid in y: 4 million rows; the columns have room for 2^37 */
-        return cuda_fail(YK_ERR_UNSUPPORTED, "cuda:%d: gemm: %lld rows are more than the %lld of one launch", device,
-                         (long long)p.m, (long long)MOST_BLOCKS * TILE);
-    dim3 grid((unsigned)columns, (unsigned)rows, (unsigned)(p.batches < MOST_BLOCKS ? p.batches : MOST_BLOCKS));
+    int64_t rows = (p.m + TILE - 1) / TILE, columns = (p.n + TILE - 1) / TILE; /* these have room for 2^37 */
+    dim3 grid((unsigned)columns, (unsigned)(rows < MOST_ROWS ? rows : MOST_ROWS),
+              (unsigned)(p.batches < MOST_BLOCKS ? p.batches : MOST_BLOCKS));
     size_t shared = 2 * DEPTH * PITCH * (out->dtype == YK_F64 ? sizeof(double) : sizeof(float));
 #define GEMM(E) YK__LAUNCH("gemm", gemm_kernel<E>, grid, THREADS, shared, stream, p)
     FLOATING(out->dtype, GEMM);

@@ -36,6 +36,8 @@
 #define YK__FULL_MASK 0xFFFFFFFFu
 /* In front of a loop that is to stay one: there the code would grow for nothing. */
 #define YK__LOOP _Pragma("unroll 1")
+/* In front of a loop that must not stay one: an array in registers has no index that is found when it runs. */
+#define YK__UNROLL _Pragma("unroll")
 
 template <typename T> using yk__global = T *;
 template <typename T> using yk__block = T *;

@@ -13,6 +13,10 @@
 #include "device/cuda/sums.h"
 
 enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES, PARTS = 3 /* of a row: nll, smooth, weight */ };
+/* Of the one block that adds up the rows, and rows that each thread reads at a time. */
+enum { SUM_THREADS = 1024, AT_ONCE = 4 };
+/* Classes that a lane reads before it uses the first. */
+enum { CLASSES_AT_ONCE = 4 };
 
 typedef struct loss_job {
     yk__view x, target, weight, lse, loss, total, gx, gloss;
@@ -32,6 +36,29 @@ static YK__DEVICE bool counts(const loss_job &job, int64_t label)
     return label != job.ignore_index && label >= 0 && label < job.x.shape[1];
 }
 
+/* x of classes first, first + LANES, ... of the row that begins at `at`; `none` behind its end. */
+template <typename E>
+static YK__DEVICE void read_some(const loss_job &job, int64_t at, int64_t first, typename E::number none,
+                                 typename E::number *x)
+{
+    YK__UNROLL for (int u = 0; u < CLASSES_AT_ONCE; u++) x[u] =
+        first + u * LANES < job.x.shape[1] ? get<E>(job.x, at + (first + u * LANES) * job.x.stride[1]) : none;
+}
+
+/* The lane's part of the sum of e^(x - less). */
+template <typename E> static YK__DEVICE double sum_of_powers(const loss_job &job, int64_t at, typename E::number less)
+{
+    typename E::number x[CLASSES_AT_ONCE];
+    double sum = 0;
+    YK__LOOP for (int64_t first = (int)threadIdx.x % LANES; first < job.x.shape[1]; first += CLASSES_AT_ONCE * LANES)
+    {
+        read_some<E>(job, at, first, 0, x);
+        YK__UNROLL for (int u = 0; u < CLASSES_AT_ONCE; u++) if (first + u * LANES < job.x.shape[1]) sum +=
+            (double)exponential(x[u] - less);
+    }
+    return sum;
+}
+
 template <typename E> YK__KERNEL(THREADS) row_kernel(loss_job job)
 {
     typedef typename E::number number;
@@ -42,17 +69,14 @@ template <typename E> YK__KERNEL(THREADS) row_kernel(loss_job job)
                   row += (int64_t)ROWS * gridDim.x)
     {
         int64_t at = row * job.x.stride[0], label = index_at(job.target, row);
-        number top = -INFINITY;
-        YK__LOOP for (int64_t c = lane; c < classes; c += LANES)
+        number top = -INFINITY, x[CLASSES_AT_ONCE];
+        YK__LOOP for (int64_t first = lane; first < classes; first += CLASSES_AT_ONCE * LANES)
         {
-            number x = get<E>(job.x, at + c * step);
-            top = top != top || top > x ? top : x;
+            read_some<E>(job, at, first, -INFINITY, x);
+            YK__UNROLL for (int u = 0; u < CLASSES_AT_ONCE; u++) top = top != top || top > x[u] ? top : x[u];
         }
         top = warp_max(top);
-        double sum = 0, smooth = 0;
-        YK__LOOP for (int64_t c = lane; c < classes; c += LANES) sum +=
-            (double)exponential(get<E>(job.x, at + c * step) - top);
-        double lse = (double)top + log(warp_sum(sum));
+        double smooth = 0, lse = (double)top + log(warp_sum(sum_of_powers<E>(job, at, top)));
         if (job.smoothing != 0.0)
             YK__LOOP for (int64_t c = lane; c < classes; c += LANES) smooth +=
                 weight_of<S>(job, c) * (lse - (double)get<E>(job.x, at + c * step));
@@ -69,13 +93,21 @@ template <typename E> YK__KERNEL(THREADS) row_kernel(loss_job job)
     }
 }
 
-template <typename S> YK__KERNEL(THREADS) sum_kernel(loss_job job)
+template <typename S> YK__KERNEL(SUM_THREADS) sum_kernel(loss_job job)
 {
     YK__SHARED(double, shared);
     yk__global<const double> parts(job.parts);
     double sum[PARTS] = {0, 0, 0};
-    YK__LOOP for (int64_t row = threadIdx.x; row < job.x.shape[0]; row += THREADS) for (int k = 0; k < PARTS; k++)
-        sum[k] += parts[row * PARTS + k];
+    YK__LOOP for (int64_t first = threadIdx.x; first < job.x.shape[0]; first += AT_ONCE * SUM_THREADS)
+    {
+        double part[AT_ONCE][PARTS];
+        YK__UNROLL for (int u = 0; u < AT_ONCE; u++) YK__UNROLL for (int k = 0; k < PARTS; k++)
+        {
+            int64_t row = first + u * SUM_THREADS;
+            part[u][k] = row < job.x.shape[0] ? parts[row * PARTS + k] : 0;
+        }
+        YK__UNROLL for (int u = 0; u < AT_ONCE; u++) YK__UNROLL for (int k = 0; k < PARTS; k++) sum[k] += part[u][k];
+    }
     for (int k = 0; k < PARTS; k++)
         sum[k] = block_sum<double>(shared, sum[k]);
     if (threadIdx.x)
@@ -91,7 +123,7 @@ template <typename E> YK__KERNEL(THREADS) gradient_kernel(loss_job job)
 {
     typedef typename E::number number;
     typedef typename E::statistic S;
-    int64_t rows = job.x.shape[0], classes = job.x.shape[1], step = job.x.stride[1];
+    int64_t rows = job.x.shape[0], classes = job.x.shape[1];
     int lane = (int)threadIdx.x % LANES;
     double scale = (double)get<S>(job.gloss, 0) / (job.mean ? (double)get<S>(job.total, 0) : 1.0);
     double weights = 0, share = job.smoothing / (double)classes;
@@ -108,18 +140,25 @@ template <typename E> YK__KERNEL(THREADS) gradient_kernel(loss_job job)
             continue;
         }
         number lse = (number)get<S>(job.lse, row * job.lse.stride[0]);
-        double sum = 0, direct = (1.0 - job.smoothing) * weight_of<S>(job, label) * scale;
-        YK__LOOP for (int64_t c = lane; c < classes; c += LANES) sum +=
-            (double)exponential(get<E>(job.x, at + c * step) - lse);
-        number all = (number)((direct + share * weights * scale) / warp_sum(sum)), even = (number)(share * scale);
-        YK__LOOP for (int64_t c = lane; c < classes; c += LANES)
+        double direct = (1.0 - job.smoothing) * weight_of<S>(job, label) * scale;
+        double sum = warp_sum(sum_of_powers<E>(job, at, lse));
+        number all = (number)((direct + share * weights * scale) / sum), even = (number)(share * scale);
+        YK__LOOP for (int64_t first = lane; first < classes; first += CLASSES_AT_ONCE * LANES)
         {
-            number g = all * exponential(get<E>(job.x, at + c * step) - lse);
-            if (even != 0)
-                g -= even * (number)weight_of<S>(job, c);
-            if (c == label)
-                g -= (number)direct;
-            put<E>(job.gx, to + c * job.gx.stride[1], g);
+            number x[CLASSES_AT_ONCE];
+            read_some<E>(job, at, first, 0, x);
+            YK__UNROLL for (int u = 0; u < CLASSES_AT_ONCE; u++)
+            {
+                int64_t c = first + u * LANES;
+                if (c >= classes)
+                    continue;
+                number g = all * exponential(x[u] - lse);
+                if (even != 0)
+                    g -= even * (number)weight_of<S>(job, c);
+                if (c == label)
+                    g -= (number)direct;
+                put<E>(job.gx, to + c * job.gx.stride[1], g);
+            }
         }
     }
 }
@@ -160,7 +199,8 @@ yk_status cuda_cross_entropy(int device, const yk__cross_entropy *p, const yk__v
     do {                                                                                                               \
         if (rows)                                                                                                      \
             YK__LAUNCH("cross_entropy", row_kernel<E>, blocks, THREADS, 0, stream, job);                               \
-        YK__LAUNCH("cross_entropy", sum_kernel<E::statistic>, 1, THREADS, ROWS * sizeof(double), stream, job);         \
+        YK__LAUNCH("cross_entropy", sum_kernel<E::statistic>, 1, SUM_THREADS, SUM_THREADS / LANES * sizeof(double),    \
+                   stream, job);                                                                                       \
     } while (0)
     FLOATING(x->dtype, ROW);
     cuda_yoke->storage_release(memory); /* for those behind on the device's queue */

@@ -3,9 +3,10 @@
  *
  * The formulas are those of device/cpu/optim_kernels.c, term by term and without fused multiply-adds, so that both give
  * the same bits. The tensors of a launch, at most 64, are laid end to end; a block takes pieces of them, and finds by a
- * search in which tensor a piece lies. A tensor whose views are not one run in memory has a launch of its own.
+ * search in which tensor a piece lies. A tensor whose operands are aligned is read and written in packs (packs.h), with
+ * the same bits; one whose views are not one run in memory has a launch of its own.
  */
-#include "device/cuda/walk.h"
+#include "device/cuda/packs.h"
 
 #include "device/cuda/sums.h"
 #include "device/optimizer_math.h"
@@ -20,6 +21,7 @@ typedef struct tensors {
         char *data[OPERANDS]; /* param, grad, state; NULL for what is not kept */
         int64_t numel;
     } of[MOST_TENSORS];
+    uint64_t aligned; /* bit t: all operands of t, for packs */
 } tensors;
 
 static YK__DEVICE float root(float x)
@@ -31,48 +33,92 @@ static YK__DEVICE double root(double x)
     return sqrt(x);
 }
 
-template <typename T> struct sgd_update {
-    static YK__DEVICE void apply(const yk__update &u, int64_t i, char *const *data)
+/* An update takes param, gradient and states of an element, as `x`, and changes them; it reads and writes those
+ * operands k that it says. */
+template <typename Number> struct sgd_update {
+    typedef Number T;
+    T lr, decay, momentum, keep, sign;
+    bool first, nesterov;
+    YK__DEVICE explicit sgd_update(const yk__update &u)
+        : lr((T)u.lr), decay((T)u.weight_decay), momentum((T)u.momentum), keep((T)u.keep),
+          sign(u.maximize ? (T)-1 : (T)1), first(u.first), nesterov(u.nesterov)
     {
-        yk__global<T> p(reinterpret_cast<T *>(data[0])), m(reinterpret_cast<T *>(data[2]));
-        yk__global<const T> g(reinterpret_cast<const T *>(data[1]));
-        T lr = (T)u.lr, decay = (T)u.weight_decay, momentum = (T)u.momentum, keep = (T)u.keep;
-        T sign = u.maximize ? (T)-1 : (T)1, x = p[i], d = sign * g[i] + decay * x;
+    }
+    YK__DEVICE bool reads(int k) const
+    {
+        return k < 2 || (k == 2 && momentum != 0 && !first);
+    }
+    YK__DEVICE bool writes(int k) const
+    {
+        return k == 0 || (k == 2 && momentum != 0);
+    }
+    YK__DEVICE void apply(T *x, bool) const
+    {
+        T p = x[0], d = sign * x[1] + decay * p;
         if (momentum == 0) {
-            p[i] = x - lr * d;
-        } else if (u.first) {
-            T reach = u.nesterov ? 1 + momentum : (T)1;
-            m[i] = d;
-            p[i] = x - lr * (reach * d);
+            x[0] = p - lr * d;
+        } else if (first) {
+            T reach = nesterov ? 1 + momentum : (T)1;
+            x[2] = d;
+            x[0] = p - lr * (reach * d);
         } else {
-            T b = momentum * m[i] + keep * d;
-            m[i] = b;
-            p[i] = x - lr * (u.nesterov ? d + momentum * b : b);
+            T b = momentum * x[2] + keep * d;
+            x[2] = b;
+            x[0] = p - lr * (nesterov ? d + momentum * b : b);
         }
     }
 };
 
-template <typename T> struct adam_update {
-    static YK__DEVICE void apply(const yk__update &u, int64_t i, char *const *data)
+template <typename Number> struct adam_update {
+    typedef Number T;
+    T decay, shrink, toward, beta2, rest, eps, step_size, root_scale, sign;
+    YK__DEVICE explicit adam_update(const yk__update &u)
+        : decay(u.decoupled ? (T)0 : (T)u.weight_decay), shrink(u.decoupled ? (T)u.shrink : (T)1),
+          toward((T)(1 - u.beta1)), beta2((T)u.beta2), rest((T)(1 - u.beta2)), eps((T)u.eps), step_size((T)u.step_size),
+          root_scale((T)u.root_scale), sign(u.maximize ? (T)-1 : (T)1)
     {
-        yk__global<T> p(reinterpret_cast<T *>(data[0])), m(reinterpret_cast<T *>(data[2])),
-            v(reinterpret_cast<T *>(data[3])), top(reinterpret_cast<T *>(data[4]));
-        yk__global<const T> g(reinterpret_cast<const T *>(data[1]));
-        T decay = u.decoupled ? (T)0 : (T)u.weight_decay, shrink = u.decoupled ? (T)u.shrink : (T)1;
-        T toward = (T)(1 - u.beta1), beta2 = (T)u.beta2, rest = (T)(1 - u.beta2), eps = (T)u.eps;
-        T step_size = (T)u.step_size, root_scale = (T)u.root_scale, sign = u.maximize ? (T)-1 : (T)1;
-        T x = p[i] * shrink, d = sign * g[i] + decay * p[i];
-        T mean = m[i] + toward * (d - m[i]), square = beta2 * v[i] + rest * (d * d), greatest = square;
-        if (data[4]) {
-            T before = top[i];
+    }
+    YK__DEVICE bool reads(int) const
+    {
+        return true;
+    }
+    YK__DEVICE bool writes(int k) const
+    {
+        return k != 1;
+    }
+    YK__DEVICE void apply(T *x, bool amsgrad) const
+    {
+        T p = x[0] * shrink, d = sign * x[1] + decay * x[0];
+        T mean = x[2] + toward * (d - x[2]), square = beta2 * x[3] + rest * (d * d), greatest = square;
+        if (amsgrad) {
+            T before = x[4];
             greatest = before > square || before != before ? before : square;
-            top[i] = greatest;
+            x[4] = greatest;
         }
-        m[i] = mean;
-        v[i] = square;
-        p[i] = x - step_size * (mean / (root(greatest) * root_scale + eps));
+        x[2] = mean;
+        x[3] = square;
+        x[0] = p - step_size * (mean / (root(greatest) * root_scale + eps));
     }
 };
+
+/* N elements from `at` on: all operands are read before the first is written. */
+template <typename Update, int N>
+static YK__DEVICE void update_pack(const Update &update, int64_t at, char *const *data)
+{
+    typedef typename Update::T T;
+    pack<T, N> x[OPERANDS] = {};
+    YK__UNROLL for (int k = 0; k < OPERANDS; k++) if (data[k] && update.reads(k)) x[k] =
+        *yk__global<pack<T, N>>(reinterpret_cast<pack<T, N> *>(data[k] + at * (int64_t)sizeof(T)));
+    YK__UNROLL for (int i = 0; i < N; i++)
+    {
+        T own[OPERANDS];
+        YK__UNROLL for (int k = 0; k < OPERANDS; k++) own[k] = x[k].of[i];
+        update.apply(own, data[OPERANDS - 1] != NULL);
+        YK__UNROLL for (int k = 0; k < OPERANDS; k++) x[k].of[i] = own[k];
+    }
+    YK__UNROLL for (int k = 0; k < OPERANDS; k++) if (data[k] && update.writes(k)) *
+        yk__global<pack<T, N>>(reinterpret_cast<pack<T, N> *>(data[k] + at * (int64_t)sizeof(T))) = x[k];
+}
 
 /* What a launch computes with: the numbers of the call, or where `state` is there those that are made of it. */
 typedef struct plan {
@@ -103,7 +149,7 @@ static YK__DEVICE bool settle(const plan &p, yk__block<yk__update> shared, yk__u
     return true;
 }
 
-/* The tensor that a piece is of; *first: its element that is this thread's first. */
+/* The tensor that a piece is of; *first: the piece's first element there. */
 static YK__DEVICE int tensor_of(const tensors &all, int64_t piece, int64_t *first)
 {
     int low = 0, high = all.count - 1;
@@ -114,7 +160,7 @@ static YK__DEVICE int tensor_of(const tensors &all, int64_t piece, int64_t *firs
         else
             high = middle;
     }
-    *first = (piece - (low ? all.end[low - 1] : 0)) * PIECE + threadIdx.x;
+    *first = (piece - (low ? all.end[low - 1] : 0)) * PIECE;
     return low;
 }
 
@@ -124,13 +170,20 @@ template <typename Update> YK__KERNEL(WALK_THREADS) update_kernel(plan p, tensor
     yk__update u;
     if (!settle(p, shared, &u))
         return;
+    const Update update(u);
     YK__LOOP for (int64_t piece = blockIdx.x; piece < all.end[all.count - 1]; piece += gridDim.x)
     {
         int64_t first;
         int t = tensor_of(all, piece, &first);
-        for (int e = 0; e < WALK_ITEMS; e++)
-            if (first + e * WALK_THREADS < all.of[t].numel)
-                Update::apply(u, first + e * WALK_THREADS, all.of[t].data);
+        const int n = pack_of<typename Update::T>::N;
+        int64_t left = all.of[t].numel - first, to = first + (left < PIECE ? left : (int64_t)PIECE);
+        if (all.aligned >> t & 1) {
+            YK__LOOP for (int64_t i = first + (int64_t)threadIdx.x * n; i + n <= to; i += WALK_THREADS * n)
+                update_pack<Update, n>(update, i, all.of[t].data);
+            first += (to - first) / n * n;
+        }
+        YK__LOOP for (int64_t i = first + threadIdx.x; i < to; i += WALK_THREADS)
+            update_pack<Update, 1>(update, i, all.of[t].data);
     }
 }
 
@@ -146,13 +199,14 @@ template <typename Update> YK__KERNEL(WALK_THREADS) strided_kernel(plan p, strid
     yk__update u;
     if (!settle(p, shared, &u))
         return;
+    const Update update(u);
     int64_t step = (int64_t)WALK_THREADS * gridDim.x;
     YK__LOOP for (int64_t i = (int64_t)WALK_THREADS * blockIdx.x + threadIdx.x; i < tensor.loop.total; i += step)
     {
         char *data[OPERANDS] = {NULL, NULL, NULL, NULL, NULL};
         for (int k = 0; k < tensor.loop.operands; k++)
             data[tensor.operand[k]] = tensor.loop.data[k] + walk_offset(tensor.loop, k, i);
-        Update::apply(u, 0, data);
+        update_pack<Update, 1>(update, 0, data);
     }
 }
 
@@ -201,8 +255,12 @@ static yk_status launch_strided(int device, const char *name, const plan &p, con
 /* Tensor t goes to the end of a launch. */
 static void append(tensors *all, const yk__view *const *views, int64_t t, int64_t numel)
 {
-    for (int k = 0; k < OPERANDS; k++)
+    uintptr_t bits = 0;
+    for (int k = 0; k < OPERANDS; k++) {
         all->of[all->count].data[k] = views[k] ? static_cast<char *>(views[k][t].data) : NULL;
+        bits |= reinterpret_cast<uintptr_t>(all->of[all->count].data[k]);
+    }
+    all->aligned = (all->aligned & ~(1ull << all->count)) | (uint64_t)(bits % PACK_BYTES == 0) << all->count;
     all->of[all->count].numel = numel;
     all->end[all->count] = (all->count ? all->end[all->count - 1] : 0) + (numel + PIECE - 1) / PIECE;
     all->count++;
@@ -280,7 +338,7 @@ yk_status cuda_step_advance(int device, yk__step_state *state, const int32_t *sk
 }
 
 /* g *= inverse; gives whether it was finite. */
-template <typename T> static YK__DEVICE bool unscale_element(yk__global<T> g, T inverse)
+template <typename T> static YK__DEVICE bool unscale(T *g, T inverse)
 {
     T before = *g;
     *g = before * inverse;
@@ -297,10 +355,22 @@ template <typename T> YK__KERNEL(WALK_THREADS) unscale_kernel(tensors all, yk__s
     {
         int64_t first;
         int t = tensor_of(all, piece, &first);
+        const int n = pack_of<T>::N;
+        int64_t left = all.of[t].numel - first, to = first + (left < PIECE ? left : (int64_t)PIECE);
         yk__global<T> grad(reinterpret_cast<T *>(all.of[t].data[0]));
-        for (int e = 0; e < WALK_ITEMS; e++)
-            if (first + e * WALK_THREADS < all.of[t].numel)
-                finite = unscale_element(grad + (first + e * WALK_THREADS), inverse) && finite;
+        if (all.aligned >> t & 1) {
+            YK__LOOP for (int64_t i = first + (int64_t)threadIdx.x * n; i + n <= to; i += WALK_THREADS * n)
+            {
+                yk__global<pack<T, n>> grads(
+                    reinterpret_cast<pack<T, n> *>(all.of[t].data[0] + i * (int64_t)sizeof(T)));
+                pack<T, n> x = *grads;
+                YK__UNROLL for (int k = 0; k < n; k++) finite = unscale(&x.of[k], inverse) && finite;
+                *grads = x;
+            }
+            first += (to - first) / n * n;
+        }
+        YK__LOOP for (int64_t i = first + threadIdx.x; i < to; i += WALK_THREADS) finite =
+            unscale(&grad[i], inverse) && finite;
     }
     if (!finite)
         scale->found = 1;
@@ -314,7 +384,7 @@ template <typename T> YK__KERNEL(WALK_THREADS) unscale_strided_kernel(yk__loop l
     bool finite = true;
     int64_t step = (int64_t)WALK_THREADS * gridDim.x;
     YK__LOOP for (int64_t i = (int64_t)WALK_THREADS * blockIdx.x + threadIdx.x; i < loop.total; i += step) finite =
-        unscale_element(walk_at<T>(loop, 0, i), inverse) && finite;
+        unscale(&*walk_at<T>(loop, 0, i), inverse) && finite;
     if (!finite)
         scale->found = 1;
 }

@@ -3,9 +3,9 @@
  *
  * An element takes the words that device/cpu/random_kernels.c gives it: those from i * W on of the stream's Philox
  * blocks. So uniform values, integers and the choice of dropout are the CPU's bits; normal ones are by the same
- * polynomials.
+ * polynomials. Dropout of a tensor that is one run in memory makes four elements of each Philox block.
  */
-#include "device/cuda/walk.h"
+#include "device/cuda/packs.h"
 
 #include "device/cuda/elements.h"
 
@@ -138,6 +138,44 @@ template <typename E> YK__KERNEL(THREADS) integer_kernel(drawing d)
     }
 }
 
+/* Packs of the four elements that a block of random words has one each for. */
+enum { WORDS = 4 };
+template <typename E> YK__KERNEL(THREADS) dropout_packs_kernel(drawing d, packed_loop packed)
+{
+    typedef typename E::number number;
+    typedef typename E::stored stored;
+    yk__stream s = stream_of(d);
+    number scale = d.p0 < 1.0 ? (number)(1.0 / (1.0 - d.p0)) : (number)0;
+    int64_t packs = (packed.loop.total + WORDS - 1) / WORDS, tile = (int64_t)THREADS * PACKS, step = tile * gridDim.x;
+    YK__LOOP for (int64_t first = tile * blockIdx.x + threadIdx.x; first < packs; first += step)
+    {
+        pack<stored, WORDS> x[PACKS];
+        YK__UNROLL for (int u = 0; u < PACKS; u++)
+        {
+            int64_t i = (first + u * THREADS) * WORDS;
+            if (i + WORDS <= packed.loop.total)
+                x[u] = load_pack<stored, WORDS>(packed, 1, i * (int64_t)sizeof(stored));
+            else
+                for (int k = 0; k < WORDS; k++)
+                    x[u].of[k] = i + k < packed.loop.total ? *walk_at<const stored>(packed.loop, 1, i + k) : (stored)0;
+        }
+        YK__UNROLL for (int u = 0; u < PACKS; u++)
+        {
+            int64_t i = (first + u * THREADS) * WORDS;
+            uint32_t w[WORDS];
+            yk__philox(s, (uint64_t)i / WORDS, w);
+            for (int k = 0; k < WORDS; k++)
+                x[u].of[k] = E::store(E::load(x[u].of[k]) * (w[k] >> 8 >= d.threshold ? scale : (number)0));
+            if (i + WORDS <= packed.loop.total)
+                store_pack<stored, WORDS>(packed, i * (int64_t)sizeof(stored), x[u]);
+            else
+                for (int k = 0; k < WORDS; k++)
+                    if (i + k < packed.loop.total)
+                        *walk_at<stored>(packed.loop, 0, i + k) = x[u].of[k];
+        }
+    }
+}
+
 template <typename E> YK__KERNEL(THREADS) dropout_kernel(drawing d)
 {
     typedef typename E::number number;
@@ -199,7 +237,17 @@ yk_status cuda_dropout(int device, const yk__view *out, const yk__view *x, yk__s
     yk_status status = cuda_use(device, &stream);
     if (status || d.loop.total == 0)
         return status;
-#define DROPOUT(E) YK__LAUNCH("dropout", dropout_kernel<E>, walk_blocks(device, d.loop.total), THREADS, 0, stream, d)
+    packed_loop packed;
+    const size_t size[] = {yk__size_of(out->dtype), yk__size_of(x->dtype)};
+    bool packs = d.loop.ndim == 1 && pack_loop(&packed, d.loop, size, WORDS) && !packed.repeated;
+    unsigned blocks = packs ? pack_blocks(device, d.loop.total, PACKS * WORDS) : walk_blocks(device, d.loop.total);
+#define DROPOUT(E)                                                                                                     \
+    do {                                                                                                               \
+        if (packs)                                                                                                     \
+            YK__LAUNCH("dropout", dropout_packs_kernel<E>, blocks, THREADS, 0, stream, d, packed);                     \
+        else                                                                                                           \
+            YK__LAUNCH("dropout", dropout_kernel<E>, blocks, THREADS, 0, stream, d);                                   \
+    } while (0)
     FLOATING(out->dtype, DROPOUT);
     return cuda_launched(device, "dropout", 2, views);
 }

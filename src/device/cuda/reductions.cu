@@ -11,8 +11,10 @@
 
 #include "device/cuda/elements.h"
 
-enum { THREADS = WALK_THREADS, AT_ONCE = 4 };
-static const int64_t LEAST_PART = 4096, MOST_PARTS = 1024, ENOUGH_OUTPUTS = 1024;
+/* AT_ONCE: elements that a thread reads before it uses the first. */
+enum { THREADS = WALK_THREADS, AT_ONCE = 4, COLUMN_TEAM = 8 };
+/* The least elements of a part, along rows and along columns; so many threads fill any GPU there is. */
+static const int64_t LEAST_PART = 4096, LEAST_COLUMN_PART = 128, MOST_PARTS = 1024, ENOUGH_THREADS = 1 << 18;
 
 /* What a launch does. An output's elements are those of `reduced`, from the output's first one in `kept` (operand 0 is
  * written, 1 is the first element) on. */
@@ -258,18 +260,20 @@ struct request {
 static void divide(reduction *r)
 {
     int64_t outputs = r->kept.total, elements = r->reduced.total;
+    r->columns = outputs > 1 && yk__magnitude(r->kept.stride[0][1]) < yk__magnitude(r->reduced.stride[0][0]);
+    int64_t least = r->columns ? LEAST_COLUMN_PART : LEAST_PART,
+            team = r->columns ? (int64_t)COLUMN_TEAM : (int64_t)THREADS;
+    int64_t wanted = (ENOUGH_THREADS + outputs * team - 1) / (outputs * team);
     r->parts = 1;
     r->part = elements;
-    if (outputs < ENOUGH_OUTPUTS && elements >= 2 * LEAST_PART) {
-        int64_t most = elements / LEAST_PART, wanted = (2 * ENOUGH_OUTPUTS + outputs - 1) / outputs;
-        r->parts = most < wanted ? most : wanted;
+    if (wanted > 1 && elements >= 2 * least) {
+        r->parts = elements / least < wanted ? elements / least : wanted;
         r->parts = r->parts < MOST_PARTS ? r->parts : MOST_PARTS;
         r->part = (elements + r->parts - 1) / r->parts;
         r->parts = (elements + r->part - 1) / r->part;
     }
-    r->columns = outputs > 1 && yk__magnitude(r->kept.stride[0][1]) < yk__magnitude(r->reduced.stride[0][0]);
     r->team = 1;
-    while (r->team < (r->columns ? 8 : (int)THREADS) && r->team * AT_ONCE < r->part)
+    while (r->team < team && r->team * AT_ONCE < r->part)
         r->team *= 2;
 }
 

@@ -1,22 +1,26 @@
 /*
  * softmax.cu - the slots softmax and softmax_backward. Layer: device/cuda.
  *
- * A warp takes a row, which may lie anyhow in memory, in three passes: its greatest element, the sum of the
- * exponentials (in f64), the results.
+ * A row, which may lie anyhow in memory, is taken in three passes: its greatest element, the sum of the exponentials
+ * (in f64), the results. A warp takes a row of up to 1,024 elements, a block one of up to 4,096 (f64: half as many),
+ * and holds it (rows.h); of a longer one a block reads the elements again, AT_ONCE at a time.
  */
-#include "device/cuda/walk.h"
+#include "device/cuda/rows.h"
 
 #include "device/cuda/exponential.h"
-#include "device/cuda/sums.h"
 
-enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES };
+enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES, WARP_HOLDS = 8, BLOCK_HOLDS = 4, AT_ONCE = 4 };
 
 /* Operand k of `rows` is the first element of a row; its elements are step[k] bytes apart. */
 typedef struct softmax_rows {
     yk__loop rows;
     int64_t size, step[3];
-    bool log;
+    bool log, aligned; /* packs of all rows can be read at once */
 } softmax_rows;
+
+#define EACH_ROW(row, rows, team)                                                                                      \
+    YK__LOOP for (int64_t row = (int64_t)(THREADS / (team)) * blockIdx.x + threadIdx.x / (team); row < (rows);         \
+                  row += (int64_t)(THREADS / (team)) * gridDim.x)
 
 template <typename E>
 static YK__DEVICE yk__global<typename E::stored> row_at(const softmax_rows &s, int k, int64_t base, int64_t i)
@@ -25,53 +29,138 @@ static YK__DEVICE yk__global<typename E::stored> row_at(const softmax_rows &s, i
         reinterpret_cast<typename E::stored *>(s.rows.data[k] + base + i * s.step[k]));
 }
 
-template <typename E> YK__KERNEL(THREADS) softmax_kernel(softmax_rows s)
+template <typename E, typename Row> static YK__DEVICE void load_row(const softmax_rows &s, int k, int64_t row, Row *to)
+{
+    to->load(s.rows.data[k] + walk_offset(s.rows, k, row), s.step[k], s.size, s.aligned);
+}
+template <typename E, typename Row>
+static YK__DEVICE void store_row(const softmax_rows &s, int64_t row, const Row &from)
+{
+    from.store(s.rows.data[0] + walk_offset(s.rows, 0, row), s.step[0], s.size, s.aligned);
+}
+
+template <typename E, int TEAM, int HELD> YK__KERNEL(THREADS) held_softmax_kernel(softmax_rows s)
 {
     typedef typename E::number number;
-    int lane = (int)threadIdx.x % LANES;
-    YK__LOOP for (int64_t r = (int64_t)ROWS * blockIdx.x + threadIdx.x / LANES; r < s.rows.total;
-                  r += (int64_t)ROWS * gridDim.x)
+    typedef held_row<E, TEAM, HELD> row_type;
+    YK__SHARED(double, shared);
+    EACH_ROW(row, s.rows.total, TEAM)
     {
-        int64_t to = walk_offset(s.rows, 0, r), from = walk_offset(s.rows, 1, r);
-        number top = -INFINITY;
-        YK__LOOP for (int64_t i = lane; i < s.size; i += LANES)
+        row_type x;
+        number y[HELD][row_type::V] = {}, top = -INFINITY;
+        load_row<E>(s, 1, row, &x);
+        EACH_HELD(row_type, h, v, i, s.size)
         {
-            number x = E::load(*row_at<E>(s, 1, from, i));
-            top = top != top || top > x ? top : x;
+            y[h][v] = E::load(x.x[h].of[v]);
+            top = top != top || top > y[h][v] ? top : y[h][v];
         }
-        top = warp_max(top);
+        top = team_max<TEAM, number>(shared, top);
         double sum = 0;
-        YK__LOOP for (int64_t i = lane; i < s.size; i += LANES) sum +=
-            (double)exponential(E::load(*row_at<E>(s, 1, from, i)) - top);
-        sum = warp_sum(sum);
-        number less = (number)log(sum), scale = (number)(1.0 / sum);
-        YK__LOOP for (int64_t i = lane; i < s.size; i += LANES)
+        EACH_HELD(row_type, h, v, i, s.size)
         {
-            number x = E::load(*row_at<E>(s, 1, from, i)) - top;
-            *row_at<E>(s, 0, to, i) = E::store(s.log ? x - less : exponential(x) * scale);
+            number power = exponential(y[h][v] - top);
+            y[h][v] = s.log ? y[h][v] - top : power;
+            sum += (double)power;
+        }
+        sum = team_sum<TEAM, double>(shared, sum);
+        number less = (number)log(sum), scale = (number)(1.0 / sum);
+        EACH_HELD(row_type, h, v, i, s.size) x.x[h].of[v] = E::store(s.log ? y[h][v] - less : y[h][v] * scale);
+        store_row<E>(s, row, x);
+    }
+}
+
+template <typename E, int TEAM, int HELD> YK__KERNEL(THREADS) held_softmax_backward_kernel(softmax_rows s)
+{
+    typedef typename E::number number;
+    typedef held_row<E, TEAM, HELD> row_type;
+    YK__SHARED(double, shared);
+    EACH_ROW(row, s.rows.total, TEAM)
+    {
+        row_type g, y;
+        double sum = 0;
+        load_row<E>(s, 1, row, &g);
+        load_row<E>(s, 2, row, &y);
+        EACH_HELD(row_type, h, v, i, s.size)
+        {
+            double gradient = (double)E::load(g.x[h].of[v]);
+            sum += s.log ? gradient : gradient * (double)E::load(y.x[h].of[v]);
+        }
+        number all = (number)team_sum<TEAM, double>(shared, sum);
+        EACH_HELD(row_type, h, v, i, s.size)
+        {
+            number gradient = E::load(g.x[h].of[v]), out = E::load(y.x[h].of[v]);
+            g.x[h].of[v] = E::store(s.log ? gradient - exponential(out) * all : out * (gradient - all));
+        }
+        store_row<E>(s, row, g);
+    }
+}
+
+/* ---- rows that no team holds ---- */
+/* Elements first, first + THREADS, ...; those behind the row's end are `none`. */
+template <typename E>
+static YK__DEVICE void read_some(const softmax_rows &s, int k, int64_t base, int64_t first, typename E::number none,
+                                 typename E::number *x)
+{
+    YK__UNROLL for (int u = 0; u < AT_ONCE; u++) x[u] =
+        first + u * THREADS < s.size ? E::load(*row_at<E>(s, k, base, first + u * THREADS)) : none;
+}
+
+template <typename E> YK__KERNEL(THREADS) long_softmax_kernel(softmax_rows s)
+{
+    typedef typename E::number number;
+    YK__SHARED(double, shared);
+    EACH_ROW(row, s.rows.total, THREADS)
+    {
+        int64_t to = walk_offset(s.rows, 0, row), from = walk_offset(s.rows, 1, row);
+        number top = -INFINITY, x[AT_ONCE];
+        YK__LOOP for (int64_t first = threadIdx.x; first < s.size; first += AT_ONCE * THREADS)
+        {
+            read_some<E>(s, 1, from, first, -INFINITY, x);
+            YK__UNROLL for (int u = 0; u < AT_ONCE; u++) top = top != top || top > x[u] ? top : x[u];
+        }
+        top = team_max<THREADS, number>(shared, top);
+        double sum = 0;
+        YK__LOOP for (int64_t first = threadIdx.x; first < s.size; first += AT_ONCE * THREADS)
+        {
+            read_some<E>(s, 1, from, first, -INFINITY, x);
+            YK__UNROLL for (int u = 0; u < AT_ONCE; u++) if (first + u * THREADS < s.size) sum +=
+                (double)exponential(x[u] - top);
+        }
+        sum = block_sum<double>(shared, sum);
+        number less = (number)log(sum), scale = (number)(1.0 / sum);
+        YK__LOOP for (int64_t first = threadIdx.x; first < s.size; first += AT_ONCE * THREADS)
+        {
+            read_some<E>(s, 1, from, first, -INFINITY, x);
+            YK__UNROLL for (int u = 0; u < AT_ONCE; u++) if (first + u * THREADS < s.size) *
+                row_at<E>(s, 0, to, first + u * THREADS) =
+                E::store(s.log ? x[u] - top - less : exponential(x[u] - top) * scale);
         }
     }
 }
 
-template <typename E> YK__KERNEL(THREADS) softmax_backward_kernel(softmax_rows s)
+template <typename E> YK__KERNEL(THREADS) long_softmax_backward_kernel(softmax_rows s)
 {
     typedef typename E::number number;
-    int lane = (int)threadIdx.x % LANES;
-    YK__LOOP for (int64_t r = (int64_t)ROWS * blockIdx.x + threadIdx.x / LANES; r < s.rows.total;
-                  r += (int64_t)ROWS * gridDim.x)
+    YK__SHARED(double, shared);
+    EACH_ROW(row, s.rows.total, THREADS)
     {
-        int64_t to = walk_offset(s.rows, 0, r), grad = walk_offset(s.rows, 1, r), out = walk_offset(s.rows, 2, r);
+        int64_t to = walk_offset(s.rows, 0, row), grad = walk_offset(s.rows, 1, row), out = walk_offset(s.rows, 2, row);
+        number g[AT_ONCE], y[AT_ONCE];
         double sum = 0;
-        YK__LOOP for (int64_t i = lane; i < s.size; i += LANES)
+        YK__LOOP for (int64_t first = threadIdx.x; first < s.size; first += AT_ONCE * THREADS)
         {
-            double g = (double)E::load(*row_at<E>(s, 1, grad, i));
-            sum += s.log ? g : g * (double)E::load(*row_at<E>(s, 2, out, i));
+            read_some<E>(s, 1, grad, first, 0, g);
+            read_some<E>(s, 2, out, first, 0, y);
+            YK__UNROLL for (int u = 0; u < AT_ONCE; u++) sum += s.log ? (double)g[u] : (double)g[u] * (double)y[u];
         }
-        number all = (number)warp_sum(sum);
-        YK__LOOP for (int64_t i = lane; i < s.size; i += LANES)
+        number all = (number)block_sum<double>(shared, sum);
+        YK__LOOP for (int64_t first = threadIdx.x; first < s.size; first += AT_ONCE * THREADS)
         {
-            number g = E::load(*row_at<E>(s, 1, grad, i)), y = E::load(*row_at<E>(s, 2, out, i));
-            *row_at<E>(s, 0, to, i) = E::store(s.log ? g - exponential(y) * all : y * (g - all));
+            read_some<E>(s, 1, grad, first, 0, g);
+            read_some<E>(s, 2, out, first, 0, y);
+            YK__UNROLL for (int u = 0; u < AT_ONCE; u++) if (first + u * THREADS < s.size) *
+                row_at<E>(s, 0, to, first + u * THREADS) =
+                E::store(s.log ? g[u] - exponential(y[u]) * all : y[u] * (g[u] - all));
         }
     }
 }
@@ -89,7 +178,24 @@ static void rows_of(softmax_rows *s, int operands, const yk__view *const *views,
     yk__loop_init(&s->rows, operands, all, false);
     s->size = views[0]->shape[dim];
     s->log = log;
+    s->aligned = true;
+    for (int k = 0; k < operands; k++)
+        for (int d = 0; d < s->rows.ndim; d++)
+            s->aligned = s->aligned && rows_aligned(s->rows.data[k], s->step[k], s->rows.stride[d][k], s->size,
+                                                    yk__size_of(views[k]->dtype));
 }
+
+/* Launches the kernel of the team that holds a row, or the one for rows that none holds. */
+#define BY_SIZE(name, held, longer, E)                                                                                 \
+    do {                                                                                                               \
+        bool warp = s.size <= held_row<E, LANES, WARP_HOLDS>::MOST;                                                    \
+        void (*kernel)(softmax_rows) = warp ? held<E, LANES, WARP_HOLDS>                                               \
+                                       : s.size <= held_row<E, THREADS, BLOCK_HOLDS>::MOST                             \
+                                           ? held<E, THREADS, BLOCK_HOLDS>                                             \
+                                           : longer<E>;                                                                \
+        YK__LAUNCH(name, kernel, walk_rows(device, warp ? (s.rows.total + ROWS - 1) / ROWS : s.rows.total), THREADS,   \
+                   ROWS * sizeof(double), stream, s);                                                                  \
+    } while (0)
 
 yk_status cuda_softmax(int device, const yk__view *out, const yk__view *x, int dim, bool log)
 {
@@ -100,8 +206,7 @@ yk_status cuda_softmax(int device, const yk__view *out, const yk__view *x, int d
     yk_status status = cuda_use(device, &stream);
     if (status || s.rows.total == 0)
         return status;
-#define SOFTMAX(E)                                                                                                     \
-    YK__LAUNCH("softmax", softmax_kernel<E>, walk_rows(device, (s.rows.total + ROWS - 1) / ROWS), THREADS, 0, stream, s)
+#define SOFTMAX(E) BY_SIZE("softmax", held_softmax_kernel, long_softmax_kernel, E)
     FLOATING(x->dtype, SOFTMAX);
     return cuda_launched(device, "softmax", 2, views);
 }
@@ -116,9 +221,7 @@ yk_status cuda_softmax_backward(int device, const yk__view *gx, const yk__view *
     yk_status status = cuda_use(device, &stream);
     if (status || s.rows.total == 0)
         return status;
-#define SOFTMAX_BACKWARD(E)                                                                                            \
-    YK__LAUNCH("softmax_backward", softmax_backward_kernel<E>, walk_rows(device, (s.rows.total + ROWS - 1) / ROWS),    \
-               THREADS, 0, stream, s)
+#define SOFTMAX_BACKWARD(E) BY_SIZE("softmax_backward", held_softmax_backward_kernel, long_softmax_backward_kernel, E)
     FLOATING(gx->dtype, SOFTMAX_BACKWARD);
     return cuda_launched(device, "softmax_backward", 3, views);
 }

@@ -22,6 +22,7 @@
 #define YK__SHARED(T, name) emulator::checked_pointer<T> name(static_cast<T *>(emulator::shared_memory()))
 #define YK__FULL_MASK       0xFFFFFFFFu
 #define YK__LOOP
+#define YK__UNROLL
 
 template <typename T> using yk__global = emulator::checked_pointer<T>;
 template <typename T> using yk__block = emulator::checked_pointer<T>;

@@ -1,0 +1,496 @@
+/*
+ * batch_norm.cu - the slots batch_norm and batch_norm_backward. Layer: device/cuda.
+ *
+ * Three launches: sums of parts of each channel; from these each channel's statistics, or sums of its gradient, and the
+ * numbers that an element needs; the elements. Sums are kept in f64; the parts, and the order within them and among
+ * them, follow from the sizes, the order of the dimensions, and whether packs can be read (packs.h). Where the channels
+ * lie side by side (channels last, or a matrix), a thread takes V channels of every so manieth position, and neighbours
+ * the channels beside them; else a block takes a part of one channel, its threads V positions each. V is 1 where the
+ * operands allow no packs. Derivations: docs/autograd.md.
+ */
+#include "device/cuda/packs.h"
+
+#include "device/cuda/elements.h"
+#include "device/cuda/sums.h"
+
+/* ENOUGH_BLOCKS fill any GPU there is, four to a multiprocessor. */
+enum { THREADS = WALK_THREADS, WARPS = THREADS / LANES, ENOUGH_BLOCKS = 528, MOST_COLUMNS = 64 };
+
+/* A tensor (N,C,...) as channels: operand k of `inside` is the first element of a channel 0, and channels are step[k]
+ * bytes apart. Operands: x, then out or gx, residual, gout, out again, by their roles. */
+enum { X, TO, RESIDUAL, GOUT, GRESIDUAL, ROLES };
+typedef struct batch_job {
+    yk__loop inside;
+    int64_t channels, step[YK__LOOP_OPERANDS];
+    int operand[ROLES]; /* operand, or -1 */
+    bool packs;         /* V elements of every operand can be read at once */
+    bool channels_last;
+    int columns;            /* threads side by side that take V channels each; a power of two */
+    int64_t groups;         /* of channels; a block takes one of them, or a channel */
+    int64_t parts, part;    /* of a channel, and the positions of one */
+    double *sums, *numbers; /* (channels, parts, 2); (channels, NUMBERS) */
+    yk__view mean, invstd, weight, bias, running_mean, running_var, gweight, gbias;
+    bool has_weight, has_bias, has_running, has_gweight, has_gbias, training, relu;
+    double momentum, eps;
+} batch_job;
+
+/* What an element needs of its channel: forward, y = SLOPE x + REST; backward, gx = SLOPE g + ALONG x + REST. */
+enum { SLOPE, REST, ALONG, NUMBERS };
+
+/* How a kernel takes elements: V at a time; across channels, or along them. TIMES: packs of x that it reads before it
+ * uses the first. */
+template <typename E, bool PACKS_OF, bool CHANNELS_LAST> struct batch_way {
+    typedef E element;
+    typedef typename E::number number;
+    enum { WIDEST = sizeof(typename E::stored) == 8 ? 2 : 4, V = PACKS_OF ? WIDEST : 1 };
+    enum { LAST = CHANNELS_LAST, CHANNELS = LAST ? V : 1 };
+    enum { TIMES = sizeof(typename E::stored) == 2 && CHANNELS_LAST ? 4 : 2 };
+    typedef pack<typename E::stored, V> packed;
+
+    /* V elements: channels c, c + 1, ... at position i, or positions i, i + 1, ... of channel c. */
+    static YK__DEVICE yk__global<packed> at(const batch_job &j, int role, int64_t c, int64_t i)
+    {
+        int k = j.operand[role];
+        int64_t offset = LAST ? i * j.inside.stride[0][k] : walk_offset(j.inside, k, i);
+        return yk__global<packed>(reinterpret_cast<packed *>(j.inside.data[k] + c * j.step[k] + offset));
+    }
+};
+
+template <typename S> static YK__DEVICE double vector_at(const yk__view &v, int64_t c)
+{
+    return (double)get<S>(v, c * v.stride[0]);
+}
+template <typename S> static YK__DEVICE void vector_put(const yk__view &v, int64_t c, double x)
+{
+    put<S>(v, c * v.stride[0], (typename S::number)x);
+}
+
+/* What a thread takes of a group, of which the block takes part blockIdx.y: channel c (and those beside it), positions
+ * from `from`. */
+typedef struct batch_range {
+    int64_t c, from, to, step, part;
+} batch_range;
+template <typename Way> static YK__DEVICE batch_range range_of(const batch_job &j, int64_t group)
+{
+    int thread = (int)threadIdx.x;
+    batch_range r;
+    r.part = blockIdx.y;
+    r.from = r.part * j.part;
+    r.to = r.from + j.part < j.inside.total ? r.from + j.part : j.inside.total;
+    r.c = Way::LAST ? (group * j.columns + thread % j.columns) * Way::V : group;
+    r.step = Way::LAST ? THREADS / j.columns : THREADS * Way::V;
+    r.from += Way::LAST ? thread / j.columns : thread * Way::V;
+    if (r.c >= j.channels)
+        r.to = r.from;
+    return r;
+}
+
+/* The sums over the block's threads that have the same channel go to j.sums. */
+template <typename Way>
+static YK__DEVICE void sums_put(const batch_job &j, const batch_range &r, yk__block<double> shared, double *sum,
+                                double *other)
+{
+    const int v = Way::V;
+    int thread = (int)threadIdx.x;
+    yk__global<double> sums(j.sums);
+    if (!Way::LAST) {
+        double all = sum[0], rest = other[0];
+        YK__UNROLL for (int k = 1; k < v; k++) all += sum[k], rest += other[k];
+        all = block_sum<double>(shared, all);
+        rest = block_sum<double>(shared, rest);
+        if (thread == 0) {
+            sums[(r.c * j.parts + r.part) * 2] = all;
+            sums[(r.c * j.parts + r.part) * 2 + 1] = rest;
+        }
+        return;
+    }
+    int columns = j.columns, down = thread / columns;
+    YK__UNROLL for (int which = 0; which < 2; which++)
+    {
+        double *own = which ? other : sum;
+        for (int half = THREADS / columns / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (down >= half && down < 2 * half)
+                YK__UNROLL for (int k = 0; k < v; k++) shared[(thread - half * columns) * v + k] = own[k];
+            __syncthreads();
+            if (down < half)
+                YK__UNROLL for (int k = 0; k < v; k++) own[k] += shared[thread * v + k];
+        }
+    }
+    if (down == 0 && r.c < j.channels)
+        YK__UNROLL for (int k = 0; k < v; k++)
+        {
+            sums[((r.c + k) * j.parts + r.part) * 2] = sum[k];
+            sums[((r.c + k) * j.parts + r.part) * 2 + 1] = other[k];
+        }
+}
+
+/* The channel's number that its elements are taken as distances from, so that the sum of squares loses nothing. */
+template <typename E> static YK__DEVICE double pivot_of(const batch_job &j, int64_t c)
+{
+    double x = (double)E::load(batch_way<E, false, false>::at(j, X, c, 0)->of[0]);
+    return x - x == 0 ? x : 0;
+}
+
+template <typename Way> YK__KERNEL(THREADS) batch_sums_kernel(batch_job j)
+{
+    typedef typename Way::element E;
+    enum { V = Way::V, TIMES = Way::TIMES };
+    YK__SHARED(double, shared);
+    YK__LOOP for (int64_t group = blockIdx.x; group < j.groups; group += gridDim.x)
+    {
+        batch_range r = range_of<Way>(j, group);
+        double pivot[Way::CHANNELS], sum[V], squares[V];
+        YK__UNROLL for (int v = 0; v < Way::CHANNELS; v++) pivot[v] = r.c < j.channels ? pivot_of<E>(j, r.c + v) : 0;
+        YK__UNROLL for (int v = 0; v < V; v++) sum[v] = squares[v] = 0;
+        YK__LOOP for (int64_t i = r.from; i < r.to; i += TIMES * r.step)
+        {
+            typename Way::packed x[TIMES] = {};
+            YK__UNROLL for (int u = 0; u < TIMES; u++) if (i + u * r.step < r.to) x[u] =
+                *Way::at(j, X, r.c, i + u * r.step);
+            YK__UNROLL for (int u = 0; u < TIMES; u++) if (i + u * r.step < r.to) YK__UNROLL for (int v = 0; v < V; v++)
+            {
+                double d = (double)E::load(x[u].of[v]) - pivot[v % Way::CHANNELS];
+                sum[v] += d;
+                squares[v] = yk__fma_f64(d, d, squares[v]);
+            }
+        }
+        sums_put<Way>(j, r, shared, sum, squares);
+    }
+}
+
+/* The channel's sums over its parts, for all threads of the block. */
+static YK__DEVICE void sums_of(const batch_job &j, yk__block<double> shared, int64_t c, double *sum, double *other)
+{
+    yk__global<const double> sums(j.sums);
+    double a = 0, b = 0;
+    YK__LOOP for (int64_t part = threadIdx.x; part < j.parts; part += THREADS)
+    {
+        a += sums[(c * j.parts + part) * 2];
+        b += sums[(c * j.parts + part) * 2 + 1];
+    }
+    *sum = block_sum<double>(shared, a);
+    *other = block_sum<double>(shared, b);
+}
+
+template <typename E> YK__KERNEL(THREADS) batch_statistics_kernel(batch_job j)
+{
+    typedef typename E::statistic S;
+    YK__SHARED(double, shared);
+    double count = (double)j.inside.total;
+    YK__LOOP for (int64_t c = blockIdx.x; c < j.channels; c += gridDim.x)
+    {
+        double mean, var, sum = 0, squares = 0;
+        if (j.training) {
+            sums_of(j, shared, c, &sum, &squares);
+            mean = pivot_of<E>(j, c) + sum / count;
+            squares -= sum / count * sum;
+            squares = squares < 0 ? 0 : squares;
+            var = squares / count;
+        } else {
+            mean = vector_at<S>(j.running_mean, c);
+            var = vector_at<S>(j.running_var, c);
+        }
+        if (threadIdx.x)
+            continue;
+        if (j.training && j.has_running) {
+            double old_mean = vector_at<S>(j.running_mean, c), old_var = vector_at<S>(j.running_var, c);
+            vector_put<S>(j.running_mean, c, old_mean + j.momentum * (mean - old_mean));
+            vector_put<S>(j.running_var, c, old_var + j.momentum * (squares / (count - 1) - old_var));
+        }
+        double invstd = 1.0 / sqrt(var + j.eps), scale = invstd * (j.has_weight ? vector_at<S>(j.weight, c) : 1.0);
+        yk__global<double> numbers(j.numbers);
+        vector_put<S>(j.mean, c, mean);
+        vector_put<S>(j.invstd, c, invstd);
+        numbers[c * NUMBERS + SLOPE] = scale;
+        numbers[c * NUMBERS + REST] = (j.has_bias ? vector_at<S>(j.bias, c) : 0.0) - mean * scale;
+    }
+}
+
+/* Number `which` of the thread's channels. */
+template <typename Way>
+static YK__DEVICE void numbers_of(const batch_job &j, const batch_range &r, int which, double *to)
+{
+    yk__global<const double> numbers(j.numbers);
+    YK__UNROLL for (int v = 0; v < Way::CHANNELS; v++) to[v] =
+        r.c < j.channels ? numbers[(r.c + v) * NUMBERS + which] : 0;
+}
+
+template <typename Way> YK__KERNEL(THREADS) batch_norm_kernel(batch_job j)
+{
+    typedef typename Way::element E;
+    enum { V = Way::V, TIMES = 2 };
+    YK__LOOP for (int64_t group = blockIdx.x; group < j.groups; group += gridDim.x)
+    {
+        batch_range r = range_of<Way>(j, group);
+        double slope[Way::CHANNELS], rest[Way::CHANNELS];
+        numbers_of<Way>(j, r, SLOPE, slope);
+        numbers_of<Way>(j, r, REST, rest);
+        YK__LOOP for (int64_t i = r.from; i < r.to; i += TIMES * r.step)
+        {
+            typename Way::packed x[TIMES] = {}, residual[TIMES] = {};
+            YK__UNROLL for (int u = 0; u < TIMES; u++)
+            {
+                if (i + u * r.step < r.to) {
+                    x[u] = *Way::at(j, X, r.c, i + u * r.step);
+                    if (j.operand[RESIDUAL] >= 0)
+                        residual[u] = *Way::at(j, RESIDUAL, r.c, i + u * r.step);
+                }
+            }
+            YK__UNROLL for (int u = 0; u < TIMES; u++)
+            {
+                YK__UNROLL for (int v = 0; v < V; v++)
+                {
+                    double y =
+                        yk__fma_f64((double)E::load(x[u].of[v]), slope[v % Way::CHANNELS], rest[v % Way::CHANNELS]);
+                    if (j.operand[RESIDUAL] >= 0)
+                        y += (double)E::load(residual[u].of[v]);
+                    if (j.relu)
+                        y = y <= 0 ? 0 : y;
+                    x[u].of[v] = E::store((typename E::number)y);
+                }
+                if (i + u * r.step < r.to)
+                    *Way::at(j, TO, r.c, i + u * r.step) = x[u];
+            }
+        }
+    }
+}
+
+/* The gradient that reaches the normalisation: none where the fused relu cut. RESIDUAL is then the result. */
+template <typename Way> static YK__DEVICE typename Way::packed gradient_at(const batch_job &j, int64_t c, int64_t i)
+{
+    typename Way::packed g = *Way::at(j, GOUT, c, i);
+    if (j.relu) {
+        typename Way::packed out = *Way::at(j, RESIDUAL, c, i);
+        YK__UNROLL for (int v = 0; v < Way::V; v++) if (Way::element::load(out.of[v]) <= 0) g.of[v] = 0;
+    }
+    return g;
+}
+
+template <typename Way> YK__KERNEL(THREADS) gradient_sums_kernel(batch_job j)
+{
+    typedef typename Way::element E;
+    typedef typename E::statistic S;
+    enum { V = Way::V };
+    YK__SHARED(double, shared);
+    YK__LOOP for (int64_t group = blockIdx.x; group < j.groups; group += gridDim.x)
+    {
+        batch_range r = range_of<Way>(j, group);
+        double mean[Way::CHANNELS], sum[V], dot[V];
+        YK__UNROLL for (int v = 0; v < Way::CHANNELS; v++) mean[v] =
+            r.c < j.channels ? vector_at<S>(j.mean, r.c + v) : 0;
+        YK__UNROLL for (int v = 0; v < V; v++) sum[v] = dot[v] = 0;
+        YK__LOOP for (int64_t i = r.from; i < r.to; i += r.step)
+        {
+            typename Way::packed x = *Way::at(j, X, r.c, i), g = gradient_at<Way>(j, r.c, i);
+            YK__UNROLL for (int v = 0; v < V; v++)
+            {
+                double gradient = (double)E::load(g.of[v]);
+                sum[v] += gradient;
+                dot[v] = yk__fma_f64(gradient, (double)E::load(x.of[v]) - mean[v % Way::CHANNELS], dot[v]);
+            }
+        }
+        sums_put<Way>(j, r, shared, sum, dot);
+    }
+}
+
+template <typename E> YK__KERNEL(THREADS) gradient_numbers_kernel(batch_job j)
+{
+    typedef typename E::statistic S;
+    YK__SHARED(double, shared);
+    double count = (double)j.inside.total;
+    YK__LOOP for (int64_t c = blockIdx.x; c < j.channels; c += gridDim.x)
+    {
+        double sum, dot, invstd = vector_at<S>(j.invstd, c);
+        sums_of(j, shared, c, &sum, &dot);
+        dot *= invstd;
+        if (threadIdx.x)
+            continue;
+        yk__global<double> numbers(j.numbers);
+        if (j.has_gweight)
+            vector_put<S>(j.gweight, c, dot);
+        if (j.has_gbias)
+            vector_put<S>(j.gbias, c, sum);
+        double scale = invstd * (j.has_weight ? vector_at<S>(j.weight, c) : 1.0);
+        double along = j.training ? -scale * (dot / count * invstd) : 0;
+        numbers[c * NUMBERS + SLOPE] = scale;
+        numbers[c * NUMBERS + ALONG] = along;
+        numbers[c * NUMBERS + REST] = j.training ? -scale * (sum / count) - along * vector_at<S>(j.mean, c) : 0;
+    }
+}
+
+template <typename Way> YK__KERNEL(THREADS) batch_gradient_kernel(batch_job j)
+{
+    typedef typename Way::element E;
+    enum { V = Way::V };
+    YK__LOOP for (int64_t group = blockIdx.x; group < j.groups; group += gridDim.x)
+    {
+        batch_range r = range_of<Way>(j, group);
+        double slope[Way::CHANNELS], along[Way::CHANNELS], rest[Way::CHANNELS];
+        numbers_of<Way>(j, r, SLOPE, slope);
+        numbers_of<Way>(j, r, ALONG, along);
+        numbers_of<Way>(j, r, REST, rest);
+        YK__LOOP for (int64_t i = r.from; i < r.to; i += r.step)
+        {
+            typename Way::packed x = {}, g = gradient_at<Way>(j, r.c, i);
+            if (j.training) /* else no element of x is in it: 0 times one that is not finite would be NaN */
+                x = *Way::at(j, X, r.c, i);
+            YK__UNROLL for (int v = 0; v < V; v++)
+            {
+                double gx = yk__fma_f64((double)E::load(x.of[v]), along[v % Way::CHANNELS], rest[v % Way::CHANNELS]);
+                x.of[v] =
+                    E::store((typename E::number)yk__fma_f64((double)E::load(g.of[v]), slope[v % Way::CHANNELS], gx));
+            }
+            if (j.operand[TO] >= 0)
+                *Way::at(j, TO, r.c, i) = x;
+            if (j.operand[GRESIDUAL] >= 0)
+                *Way::at(j, GRESIDUAL, r.c, i) = g;
+        }
+    }
+}
+
+static void set_vector(yk__view *to, bool *there, const yk__view *from)
+{
+    *there = from != NULL;
+    if (from)
+        *to = *from;
+}
+
+/* views[role], NULL for what is not there. */
+static void batch_shape(batch_job *j, const yk__view *const *views)
+{
+    yk__view firsts[YK__LOOP_OPERANDS];
+    const yk__view *all[YK__LOOP_OPERANDS];
+    int operands = 0;
+    int64_t size = (int64_t)yk__size_of(views[X]->dtype), v = size == 8 ? 2 : 4, least;
+    for (int p = 0; p < ROLES; p++) {
+        j->operand[p] = -1;
+        if (!views[p])
+            continue;
+        yk__view *first = &firsts[operands];
+        *first = *views[p];
+        j->step[operands] = first->stride[1] * size;
+        first->shape[1] = 1;
+        all[operands] = first;
+        j->operand[p] = operands++;
+    }
+    yk__loop_init(&j->inside, operands, all, false);
+    j->channels = views[X]->shape[1];
+
+    bool beside = j->channels > 1 && j->inside.ndim == 1, dense = true, multiples = true;
+    for (int k = 0; k < operands; k++) {
+        beside = beside && j->step[k] == size;
+        dense = dense && j->inside.stride[0][k] == size;
+    }
+    j->channels_last = beside;
+    int64_t run = beside ? j->channels : j->inside.shape[0];
+    for (int k = 0; k < operands; k++) {
+        multiples = multiples && (uintptr_t)j->inside.data[k] % (uintptr_t)(v * size) == 0;
+        multiples = multiples && (beside || j->step[k] % (v * size) == 0);
+        for (int d = beside ? 0 : 1; d < j->inside.ndim; d++)
+            multiples = multiples && j->inside.stride[d][k] % (v * size) == 0;
+    }
+    j->packs = (beside || dense) && run % v == 0 && multiples;
+    v = j->packs ? v : 1;
+
+    j->columns = 1;
+    while (beside && j->columns < MOST_COLUMNS && j->columns * v < j->channels)
+        j->columns *= 2;
+    j->groups = beside ? (j->channels + j->columns * v - 1) / (j->columns * v) : j->channels;
+    least = beside ? THREADS / j->columns : THREADS * v; /* positions that a block takes at once */
+    int64_t wanted = (ENOUGH_BLOCKS + j->groups - 1) / j->groups, count = j->inside.total;
+    j->part = (count + wanted - 1) / wanted;
+    j->part = (j->part + least - 1) / least * least;
+    j->parts = j->part ? (count + j->part - 1) / j->part : 0;
+}
+
+/* Memory for sums and numbers. */
+static yk_status batch_begin(int device, batch_job *j, cudaStream_t *stream, yk__storage **memory)
+{
+    yk_device where = {YK_CUDA, (int16_t)device};
+    yk_status status = cuda_use(device, stream);
+    if (status)
+        return status;
+    size_t sums = (size_t)(j->channels * j->parts * 2), numbers = (size_t)(j->channels * NUMBERS);
+    j->sums = (double *)cuda_yoke->workspace_get(where, (sums + numbers) * sizeof(double), memory);
+    j->numbers = j->sums ? j->sums + sums : NULL;
+    return j->sums ? YK_OK : YK_ERR_MEMORY;
+}
+
+#define EACH_WAY(kernel, E, name, shared)                                                                              \
+    do {                                                                                                               \
+        void (*packs)(batch_job) =                                                                                     \
+            j.channels_last ? kernel<batch_way<E, true, true>> : kernel<batch_way<E, true, false>>;                    \
+        void (*single)(batch_job) =                                                                                    \
+            j.channels_last ? kernel<batch_way<E, false, true>> : kernel<batch_way<E, false, false>>;                  \
+        void (*chosen)(batch_job) = j.packs ? packs : single;                                                          \
+        YK__LAUNCH(name, chosen, dim3(walk_rows(device, j.groups), (unsigned)j.parts), THREADS, shared, stream, j);    \
+    } while (0)
+/* Shared memory of sums_put. */
+#define SUMS(E) ((size_t)(THREADS * batch_way<E, true, true>::V) * sizeof(double))
+#define EACH_CHANNEL(kernel, E, name)                                                                                  \
+    YK__LAUNCH(name, kernel<E>, walk_rows(device, j.channels), THREADS, WARPS * sizeof(double), stream, j)
+
+yk_status cuda_batch_norm(int device, const yk__batch_norm *p, const yk__view *out, const yk__view *mean,
+                          const yk__view *invstd, const yk__view *x, const yk__view *residual, const yk__view *weight,
+                          const yk__view *bias, const yk__view *running_mean, const yk__view *running_var)
+{
+    const yk__view *views[] = {out, x}, *roles[ROLES] = {x, out, residual, NULL, NULL};
+    batch_job j = {};
+    bool unused;
+    cudaStream_t stream = NULL;
+    yk__storage *memory = NULL;
+    batch_shape(&j, roles);
+    j.mean = *mean, j.invstd = *invstd, j.training = p->training, j.relu = p->relu;
+    j.momentum = p->momentum, j.eps = p->eps;
+    set_vector(&j.weight, &j.has_weight, weight);
+    set_vector(&j.bias, &j.has_bias, bias);
+    set_vector(&j.running_mean, &j.has_running, running_mean);
+    set_vector(&j.running_var, &unused, running_var);
+    if (j.channels == 0 || j.inside.total == 0)
+        return YK_OK;
+    yk_status status = batch_begin(device, &j, &stream, &memory);
+    if (status)
+        return status;
+#define BATCH_NORM(E)                                                                                                  \
+    do {                                                                                                               \
+        if (j.training)                                                                                                \
+            EACH_WAY(batch_sums_kernel, E, "batch_norm", SUMS(E));                                                     \
+        EACH_CHANNEL(batch_statistics_kernel, E, "batch_norm");                                                        \
+        EACH_WAY(batch_norm_kernel, E, "batch_norm", 0);                                                               \
+    } while (0)
+    FLOATING(x->dtype, BATCH_NORM);
+    cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    return cuda_launched(device, "batch_norm", 2, views);
+}
+
+yk_status cuda_batch_norm_backward(int device, const yk__batch_norm *p, const yk__view *gx, const yk__view *gresidual,
+                                   const yk__view *gweight, const yk__view *gbias, const yk__view *gout,
+                                   const yk__view *x, const yk__view *out, const yk__view *weight, const yk__view *mean,
+                                   const yk__view *invstd)
+{
+    const yk__view *views[] = {gout, x}, *roles[ROLES] = {x, gx, p->relu ? out : NULL, gout, gresidual};
+    batch_job j = {};
+    cudaStream_t stream = NULL;
+    yk__storage *memory = NULL;
+    batch_shape(&j, roles);
+    j.mean = *mean, j.invstd = *invstd, j.training = p->training, j.relu = p->relu;
+    set_vector(&j.weight, &j.has_weight, weight);
+    set_vector(&j.gweight, &j.has_gweight, gweight);
+    set_vector(&j.gbias, &j.has_gbias, gbias);
+    if (j.channels == 0 || j.inside.total == 0)
+        return YK_OK;
+    yk_status status = batch_begin(device, &j, &stream, &memory);
+    if (status)
+        return status;
+#define BATCH_NORM_BACKWARD(E)                                                                                         \
+    do {                                                                                                               \
+        EACH_WAY(gradient_sums_kernel, E, "batch_norm_backward", SUMS(E));                                             \
+        EACH_CHANNEL(gradient_numbers_kernel, E, "batch_norm_backward");                                               \
+        if (gx || gresidual)                                                                                           \
+            EACH_WAY(batch_gradient_kernel, E, "batch_norm_backward", 0);                                              \
+    } while (0)
+    FLOATING(x->dtype, BATCH_NORM_BACKWARD);
+    cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    return cuda_launched(device, "batch_norm_backward", 2, views);
+}
