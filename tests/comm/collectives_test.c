@@ -300,6 +300,29 @@ static void test_rank_splits(rank_context *c)
                 "all_to_all: in and out share memory");
 }
 
+/* Payloads around those that go with a round, with barriers between, so that they come in even rounds and in odd ones;
+ * ranks come late by turns. */
+static void test_rank_tiny(rank_context *c)
+{
+    static const yk_dtype kinds[] = {YK_F32, YK_F64, YK_U8, YK_BF16};
+    for (int64_t n = 0; n < 33; n++) {
+        yk_tensor_options o = {.dtype = kinds[n % 4]};
+        int root = (int)n % c->size;
+        double sum = c->size * (c->size + 1) / 2.0;
+        yk_tensor *x = yk_full(YK_SHAPE(n), c->rank + 1, &o), *y = yk_full(YK_SHAPE(n), c->rank + 1, &o);
+        if (n % c->size == c->rank)
+            usleep(200);
+        CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
+        if (n % 3 == 0)
+            CHECK_OK(yk_barrier(c->group));
+        CHECK_OK(yk_reduce(y, root, YK_OP_MAX, c->group));
+        double largest = c->rank == root ? c->size : c->rank + 1;
+        for (int64_t i = 0; i<n; i += n> 1 ? n - 1 : 1) /* the first and the last */
+            CHECK(yk_get(x, &i) == sum && yk_get(y, &i) == largest, "element %lld of %lld: %g and %g, not %g and %g",
+                  (long long)i, (long long)n, yk_get(x, &i), yk_get(y, &i), sum, largest);
+    }
+}
+
 /* Of a work that was waited for. With NCCL it is the device that waits, so it is done within some time. */
 static bool is_done(const rank_context *c, yk_work *work)
 {
@@ -483,7 +506,7 @@ typedef struct suite_entry {
 static const suite_entry suite[] = {
     {"values", test_rank_values},         {"bits", test_rank_bits},           {"splits", test_rank_splits},
     {"messages", test_rank_messages},     {"async", test_rank_async},         {"groups", test_rank_groups},
-    {"both forms", test_rank_both_forms}, {"arguments", test_rank_arguments},
+    {"both forms", test_rank_both_forms}, {"arguments", test_rank_arguments}, {"tiny", test_rank_tiny},
 };
 
 static void run_suite(enum rank_kind kind, int size)

@@ -39,24 +39,33 @@ void yk__native_wake(_Atomic uint32_t *word)
 static bool complete(const native *g)
 {
     for (int r = 0; r < g->local_size; r++)
-        if ((int32_t)(atomic_load(&g->rows[r].progress) - g->round) < 0)
+        if (atomic_load(&yk__native_round_of(g, r)->number) != g->round)
             return false;
     return true;
+}
+
+/* How far a rank is behind this one's round; it can be one ahead, which counts as none. */
+static int32_t rounds_behind(const native *g, int local_rank)
+{
+    const yk__native_round *rounds = g->rows[local_rank].rounds;
+    int32_t a = (int32_t)(g->round - atomic_load(&rounds[0].number));
+    int32_t b = (int32_t)(g->round - atomic_load(&rounds[1].number)), least = a < b ? a : b;
+    return least > 0 ? least : 0;
 }
 
 /* Time is up. The ranks that are furthest behind are the cause: the others wait for them. */
 static yk_status break_round(native *g)
 {
     char list[480] = "";
-    int32_t least = 0;
+    int32_t most = 0;
     for (int r = 0; r < g->local_size; r++) {
-        int32_t behind = (int32_t)(atomic_load(&g->rows[r].progress) - g->round);
-        least = behind < least ? behind : least;
+        int32_t behind = rounds_behind(g, r);
+        most = behind > most ? behind : most;
     }
-    if (least == 0)
+    if (most == 0)
         return YK_OK;
     for (int r = 0; r < g->local_size; r++) {
-        if ((int32_t)(atomic_load(&g->rows[r].progress) - g->round) == least)
+        if (rounds_behind(g, r) == most)
             yk__native_append_late(g, list, sizeof(list), yk__native_rank_at(g, g->host, r), true);
     }
     return yk__native_break_stalled(g, &g->current, list);
@@ -104,8 +113,9 @@ yk_status yk__native_sync(native *g)
     yk__native_head *head = g->head;
     uint32_t round = ++g->round;
     int32_t cpu = sched_getcpu();
-    atomic_store_explicit(&g->rows[g->local_rank].cpu, cpu, memory_order_relaxed);
-    atomic_store(&g->rows[g->local_rank].progress, round);
+    yk__native_round *own = yk__native_round_of(g, g->local_rank);
+    atomic_store_explicit(&own->cpu, cpu, memory_order_relaxed);
+    atomic_store(&own->number, round);
     if (atomic_load(&head->sleepers) && complete(g)) {
         atomic_fetch_add(&head->epoch, 1);
         yk__native_wake(&head->epoch);
@@ -115,7 +125,7 @@ yk_status yk__native_sync(native *g)
     for (int r = 0; r < g->local_size; r++) {
         while (!yk__native_reached(g, r)) {
             /* Who waits for a rank of its own core must let it run. */
-            if (++spin <= spins && atomic_load_explicit(&g->rows[r].cpu, memory_order_relaxed) != cpu) {
+            if (++spin <= spins && atomic_load_explicit(&yk__native_round_of(g, r)->cpu, memory_order_relaxed) != cpu) {
                 yk__native_relax();
                 continue;
             }

@@ -9,10 +9,12 @@
  *
  * Note [Rounds]
  * Ranks run in step: yk__native_sync is a full barrier, counted by a round number that is the same on every rank. A
- * rank passes round k when all have published k or more. An operation begins with one: each rank writes the header of
- * its operation into headers[number % 2] before, and compares everybody's after. Two headers and two staging halves are
- * enough: who writes for operation n + 2 has passed the first round of n + 1, which all publish after they are
- * done with n. For the same reason each use of a staging half must contain at least one round after the writing.
+ * rank passes round k when all have published k; each publishes it in rounds[k % 2] of its row, where k + 2 can come no
+ * sooner than all have published k + 1. An operation begins with a round: each rank writes what it is about to do
+ * beside its number, and compares everybody's after, before it publishes the next. Where its memory is, which is read
+ * until the last round, it writes into headers[number % 2]. Two headers and two staging halves are enough: who writes
+ * for operation n + 2 has passed the first round of n + 1, which all publish after they are done with n. For the same
+ * reason each use of a staging half must contain at least one round after the writing.
  *
  * Note [Direct sections]
  * Where ranks work on each other's buffers, after the last round of an operation nobody does any more. In a group
@@ -37,20 +39,29 @@ enum {
     NATIVE_LINE = 128, /* two cache lines: processors fetch them in pairs */
     NATIVE_SLOTS = 16, /* messages under way per pair of ranks */
     NATIVE_INLINE = 824,
+    NATIVE_TINY = 24, /* bytes of a payload that go with a round */
     NATIVE_MAX_RANKS = 1024,
 };
 #define NATIVE_HALF  ((size_t)512 << 10) /* bytes of a staging half */
 #define NATIVE_BOARD ((size_t)4 << 20)   /* of a half of a board: see multihost.c */
 
-/* What a rank is about to do, for the others to compare, and where its memory is. */
-typedef struct yk__native_header {
+/* A round that a rank publishes, in one cache line: what a small operation has to say comes with the news that the rank
+ * has come. `op`, what it is about to do, and `bytes`, a payload, are those of the round in which an operation begins.
+ */
+typedef struct yk__native_round {
+    _Alignas(64) _Atomic uint32_t number;
+    _Atomic int32_t cpu; /* where the rank ran then */
     yk__comm_header op;
+    char bytes[NATIVE_TINY];
+} yk__native_round;
+
+/* Where the memory of an operation is. */
+typedef struct yk__native_header {
     yk__region_handle in, out;
 } yk__native_header;
 
 typedef struct yk__native_row {
-    _Alignas(NATIVE_LINE) _Atomic uint32_t progress; /* the last round published */
-    _Atomic int32_t cpu;                             /* where the rank ran then */
+    _Alignas(NATIVE_LINE) yk__native_round rounds[2]; /* the last even and the last odd one */
     /* The rank's doorbell: rung when a message for it arrives or is taken. */
     _Alignas(NATIVE_LINE) _Atomic uint32_t bell;
     _Atomic uint32_t bell_sleepers;
@@ -257,12 +268,22 @@ yk_status yk__native_break_stalled(native *g, const yk__comm_op *op, const char 
 yk_status yk__native_check_local_peers(native *g, bool thorough);
 
 /* ---- barrier.c ---- */
+/* What this rank publishes next; until then it is its own. */
+static inline yk__native_round *yk__native_next_round(const native *g)
+{
+    return &g->rows[g->local_rank].rounds[(g->round + 1) & 1];
+}
+/* What a rank of this host publishes in this rank's round. It stays until all have published the next. */
+static inline yk__native_round *yk__native_round_of(const native *g, int local_rank)
+{
+    return &g->rows[local_rank].rounds[g->round & 1];
+}
 /* Publishes the next round and waits until all have. */
 yk_status yk__native_sync(native *g);
 /* Whether a rank of this host has published this rank's round. */
 static inline bool yk__native_reached(const native *g, int local_rank)
 {
-    return (int32_t)(atomic_load_explicit(&g->rows[local_rank].progress, memory_order_acquire) - g->round) >= 0;
+    return atomic_load_explicit(&yk__native_round_of(g, local_rank)->number, memory_order_acquire) == g->round;
 }
 /* What a rank that waits for other hosts does between looks: has the group broken, did a rank of this host end, is the
  * time over. `rank` is the one that it waits for. */

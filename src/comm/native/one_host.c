@@ -92,14 +92,27 @@ static yk_status reduce_direct(native *g, const yk__comm_op *op, int root)
     return status ? status : yk__native_sync(g);
 }
 
+/* The values came with the round in which the operation began. */
+static yk_status reduce_tiny(native *g, const yk__comm_op *op)
+{
+    const char *in[NATIVE_MAX_RANKS];
+    const yk__reduction reduction = reduction_of(g, op);
+    char *out = op->out;
+    for (int r = 0; r < g->local_size; r++)
+        in[r] = yk__native_round_of(g, r)->bytes;
+    return yk__native_combine(&reduction, 1, &out, in, op->count);
+}
+
 static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
 {
     size_t size = yk_dtype_size(op->dtype), total = (size_t)op->count * size;
-    bool early = total <= EARLY, wanted = root < 0 || root == g->local_rank;
+    bool tiny = total <= NATIVE_TINY, early = total <= EARLY, wanted = root < 0 || root == g->local_rank;
     int n = g->local_size;
     yk__region_handle handle = {0};
     int half = -1;
-    if (early) {
+    if (tiny) {
+        copy(yk__native_next_round(g)->bytes, op->in, total);
+    } else if (early) {
         half = yk__native_next_half(g);
         copy(yk__native_stage(g, g->local_rank, half), op->in, total);
     } else {
@@ -108,6 +121,8 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
     yk_status status = yk__native_begin(g, op, early ? NULL : &handle, NULL);
     if (status)
         return status;
+    if (tiny)
+        return wanted ? reduce_tiny(g, op) : YK_OK;
     if (!early && yk__native_all_direct(g, op->number, -1, false))
         return reduce_direct(g, op, root);
 

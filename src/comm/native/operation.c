@@ -15,12 +15,13 @@ yk_status yk__native_mismatch(native *g, int a, const yk__comm_op *of_a, int b, 
 
 yk_status yk__native_begin(native *g, const yk__comm_op *op, const yk__region_handle *in, const yk__region_handle *out)
 {
-    yk__native_header *own = &g->rows[g->local_rank].headers[op->number & 1];
-    own->op = yk__comm_header_of(op);
+    yk__native_header *handles = &g->rows[g->local_rank].headers[op->number & 1];
+    const yk__comm_header own = yk__comm_header_of(op);
+    yk__native_next_round(g)->op = own;
     if (in)
-        own->in = *in;
+        handles->in = *in;
     if (out)
-        own->out = *out;
+        handles->out = *out;
     g->current = *op;
     g->op_begin = 0;
     atomic_store_explicit(&g->rows[g->local_rank].begun, op->number, memory_order_relaxed);
@@ -28,10 +29,10 @@ yk_status yk__native_begin(native *g, const yk__comm_op *op, const yk__region_ha
     if (status)
         return status;
     for (int r = 0; r < g->local_size; r++) {
-        const yk__native_header *other = &g->rows[r].headers[op->number & 1];
-        if (yk__comm_header_equal(&other->op, &own->op))
+        const yk__native_round *other = yk__native_round_of(g, r);
+        if (yk__comm_header_equal(&other->op, &own))
             continue;
-        yk__comm_op theirs = yk__comm_header_op(&other->op), ours = yk__comm_header_op(&own->op);
+        yk__comm_op theirs = yk__comm_header_op(&other->op), ours = yk__comm_header_op(&own);
         return yk__native_mismatch(g, g->rank, &ours, g->order[g->first[g->host] + r], &theirs);
     }
     return YK_OK;
