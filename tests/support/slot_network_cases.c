@@ -147,7 +147,7 @@ static void gemm_case(const slot_case *self, slot_report *r)
     long long by_library = work_done("gemm", true), by_own = work_done("gemm", false);
     static const int64_t sizes[][4] = {
         {2, 65, 70, 17}, {1, 1, 1, 1}, {3, 5, 4, 100}, {1, 64, 64, 16}, {2, 3, 0, 5}}; /* B, M, N, K */
-    for (int k = 0; k < 4 * 8 && slot_ready(r) && !r->failed; k++) {
+    for (int k = 0; k < 5 * 8 && slot_ready(r) && !r->failed; k++) {
         const int64_t *n = sizes[k % 5], a[] = {n[0], n[1], n[3]}, b[] = {n[0], n[3], n[2]}, out[] = {n[0], n[1], n[2]};
         yk_dtype dtype = k & 1 ? YK_F64 : YK_F32;
         pairs p = {.count = 0};
