@@ -94,12 +94,25 @@ static int64_t left_rows(const struct grad *g, int64_t i, int64_t *at)
     return low + (i < high);
 }
 
+/* What packing `cols` columns from `col` on will read. */
+static yk__gemm_lines weight_lines(const struct map *m, int64_t col, int64_t cols, size_t size)
+{
+    int64_t first[2];
+    const int64_t taps[2] = {m->y.slots, m->x.slots};
+    for (int d = 0; d < 2; d++)
+        for (first[d] = 0; first[d] < m->taps[d] - 1 && (d ? &m->x : &m->y)->slot[first[d]] < 0; first[d]++)
+            ;
+    const char *data =
+        (const char *)m->w + (first[0] * m->w_tap[0] + first[1] * m->w_tap[1] + col * m->w_col) * (int64_t)size;
+    return yk__gemm_weight_lines(data, taps, m->w_tap, m->k, m->w_k, cols, m->w_col, (int64_t)size);
+}
+
 #define TYPED(name) TYPED_(name)
 #define TILE        yk__gemm_tile
-#define KERNEL      yk__gemm_kernel
 #define DEPTH(k)    (k)
 #define LENGTH      SUM_LENGTH
 #define WHOLE
+#define MODE(lines, tile)              (yk__gemm_fetches(lines, tile) ? YK__GEMM_A_ROWS_FETCHING : YK__GEMM_A_ROWS)
 #define WAITING(tile, i, first, last_) ((void)(last_), (tile).accumulate = !(first))
 #define T                              float
 #define V                              yk__vf32
@@ -117,19 +130,19 @@ static int64_t left_rows(const struct grad *g, int64_t i, int64_t *at)
 #undef V
 #undef TYPED_
 #undef TILE
-#undef KERNEL
 #undef DEPTH
 #undef LENGTH
 #undef WHOLE
+#undef MODE
 #undef WAITING
 
 #if defined(__AVX512F__)
 #define HALF
-#define TILE     yk__bf16_tile
-#define KERNEL   yk__bf16_kernel
-#define DEPTH(k) ((k) + (k) % 2)
-#define LENGTH   INT64_MAX
-#define WHOLE    , .first = true, .last = true
+#define TILE              yk__bf16_tile
+#define DEPTH(k)          ((k) + (k) % 2)
+#define LENGTH            INT64_MAX
+#define WHOLE             , .first = true, .last = true
+#define MODE(lines, tile) ((void)(lines), YK__GEMM_A_ROWS)
 #define WAITING(tile, i, first_, last_)                                                                                \
     ((tile).sums = g->sums + (i)*YK__GEMM_ROWS * PANEL, (tile).accumulate = g->accumulate, (tile).first = (first_),    \
      (tile).last = (last_))

@@ -1,8 +1,9 @@
 /*
  * conv_pixels_body.h - the pixel convolutions of one dtype; included by conv_pixels.c with T, V (a vector of sums),
- * TYPED(name), and what the kernels of gemm_micro.h and gemm_micro_bf16.h differ in: TILE and KERNEL (their types),
- * DEPTH(k) (rows of k that are packed), LENGTH (products of one sum in registers), WHOLE (what a tile has that
- * is not shared), WAITING(tile, i, first, last) (where tile i of a gradient keeps its sum between parts of it) defined.
+ * TYPED(name), and what the kernels of gemm_micro.h and gemm_micro_bf16.h differ in: TILE (their type), MODE(lines,
+ * tile) (of the kernel of a map, which may fetch lines), DEPTH(k) (rows of k that are packed), LENGTH (products of one
+ * sum in registers), WHOLE (what a tile has that is not shared), WAITING(tile, i, first, last) (where tile i of a
+ * gradient keeps its sum between parts of it) defined.
  * HALF leaves out what takes maps that are not packed.
  */
 #define WIDTH ((int64_t)(sizeof(V) / sizeof(((V){0})[0])))
@@ -24,11 +25,11 @@ static void TYPED(pack_panel)(const struct map *m, T *to, int64_t panel)
 }
 
 /* Rows of the destination that share their links: rows x cols, in tiles. */
-static void TYPED(run_rows)(const struct map *m, TILE *tile, int64_t panel, int64_t rows, const T *src, T *dst)
+static void TYPED(run_rows)(const struct map *m, TILE *tile, int64_t panel, int64_t rows, const T *src, T *dst,
+                            yk__gemm_lines *ahead)
 {
     int64_t vectors = (tile->cols + WIDTH - 1) / WIDTH, tiles;
     int64_t low = yk__gemm_cut(rows, YK__GEMM_ROWS, &tiles), high = rows % (tiles ? tiles : 1);
-    const KERNEL *kernels = TYPED(yk__gemm_kernels)[YK__GEMM_A_ROWS][vectors - 1];
     const yk__gemm_step *steps = tile->steps;
     const T *packed = tile->b;
     int64_t n_steps = tile->n_steps, depth = m->k < LENGTH ? m->k : LENGTH;
@@ -47,7 +48,7 @@ static void TYPED(run_rows)(const struct map *m, TILE *tile, int64_t panel, int6
                 tile->k = m->k - at < depth ? m->k - at : depth;
                 tile->a = src + at;
                 tile->b = packed + at * tile->ldb;
-                kernels[height - 1](tile);
+                TYPED(yk__gemm_kernels)[MODE(ahead, tile)][vectors - 1][height - 1](tile);
                 tile->bias = NULL;
                 tile->accumulate = true;
                 at += depth;
@@ -64,7 +65,7 @@ static void TYPED(run_rows)(const struct map *m, TILE *tile, int64_t panel, int6
 
 /* Destination rows [y0, y1), images [n0, n1), one panel of columns, whose weights are packed at `packed`. */
 static void TYPED(run_block)(const struct map *m, int64_t panel, const T *packed, int64_t n0, int64_t n1, int64_t y0,
-                             int64_t y1, yk__gemm_step *steps)
+                             int64_t y1, yk__gemm_step *steps, yk__gemm_lines *ahead)
 {
     int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
     int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH, n = n1 - n0;
@@ -91,13 +92,13 @@ static void TYPED(run_block)(const struct map *m, int64_t panel, const T *packed
             if (by_image || (joined && n > 1)) {
                 tile.lda = m->src_stride[0];
                 tile.ldc = m->dst_stride[0];
-                TYPED(run_rows)(m, &tile, panel, by_image ? n : n * run, src, dst);
+                TYPED(run_rows)(m, &tile, panel, by_image ? n : n * run, src, dst, ahead);
                 continue;
             }
             tile.lda = step * m->src_stride[2];
             tile.ldc = m->dst_stride[2];
             for (int64_t i = 0; i < n; i++)
-                TYPED(run_rows)(m, &tile, panel, run, src + i * m->src_stride[0], dst + i * m->dst_stride[0]);
+                TYPED(run_rows)(m, &tile, panel, run, src + i * m->src_stride[0], dst + i * m->dst_stride[0], ahead);
         }
 }
 
@@ -119,9 +120,12 @@ static void TYPED(run_piece)(void *arg, int64_t begin, int64_t end, int thread)
         int64_t n1 = n0 + m->block_n < m->n ? n0 + m->block_n : m->n;
         int64_t y1 = y0 + m->block_y < m->y.size ? y0 + m->block_y : m->y.size;
         T *packed = (T *)m->packed + (m->fresh ? (int64_t)thread : panel) * m->panel_size;
+        yk__gemm_lines ahead = {0};
         if (m->fresh)
             TYPED(pack_panel)(m, packed, panel);
-        TYPED(run_block)(m, panel, packed, n0, n1, y0, y1, steps);
+        if (m->fresh && panel + 1 < m->panels && (m->w_k == 1 || m->w_col == 1))
+            ahead = weight_lines(m, (panel + 1) * PANEL, PANEL, sizeof(T));
+        TYPED(run_block)(m, panel, packed, n0, n1, y0, y1, steps, &ahead);
     }
 }
 

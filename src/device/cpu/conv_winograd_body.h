@@ -237,19 +237,20 @@ static void TYPED(source_piece)(void *arg, int64_t begin, int64_t end, int threa
         TYPED(gather)(&m->src, &m->tiles, m->round + block, (T *)m->products + block * m->products_size);
 }
 
-/* Adds, up to `rows` of a tile, what k gives; the sums are kept short, as in conv_pixels.c. */
+/* Adds, up to `rows` of a tile, what k gives; the sums are kept short, as in conv_pixels.c. `ahead` is fetched
+ * meanwhile, or NULL. */
 static void TYPED(multiply)(yk__gemm_tile *tile, enum yk__gemm_mode mode, int64_t rows, int64_t k, int64_t most,
-                            bool accumulate)
+                            bool accumulate, yk__gemm_lines *ahead)
 {
     int64_t vectors = (tile->cols + WIDTH - 1) / WIDTH;
-    yk__gemm_kernel kernel = TYPED(yk__gemm_kernels)[mode][vectors - 1][rows - 1];
     const T *a = tile->a, *b = tile->b;
     tile->accumulate = accumulate;
     for (int64_t at = 0; at < k; at += most) {
         tile->k = k - at < most ? k - at : most;
         tile->a = a + at * (mode == YK__GEMM_A_COLUMNS ? tile->lda : 1);
         tile->b = b + at * tile->ldb;
-        kernel(tile);
+        enum yk__gemm_mode with = ahead && yk__gemm_fetches(ahead, tile) ? YK__GEMM_A_ROWS_FETCHING : mode;
+        TYPED(yk__gemm_kernels)[with][vectors - 1][rows - 1](tile);
         tile->accumulate = true;
     }
 }
@@ -360,6 +361,10 @@ static void TYPED(map_piece)(void *arg, int64_t begin, int64_t end, int thread)
         yk__gemm_step step = {0, 0};
         yk__gemm_tile tile = {
             .steps = &step, .n_steps = 1, .lda = m->src.width, .ldb = width, .ldc = width, .csc = 1, .cols = width};
+        yk__gemm_lines ahead = {0};
+        if (m->fresh && panel + 1 < m->panels && (m->w_k == 1 || m->w_col == 1))
+            ahead = yk__gemm_weight_lines((const T *)m->w + (panel + 1) * PANEL * m->w_col, (const int64_t[2]){3, 3},
+                                          m->w_tap, m->k, m->w_k, PANEL, m->w_col, (int64_t)sizeof(T));
         for (int64_t t = 0; t < m->tiles.planes; t++) {
             const T *a = (const T *)m->products + block * m->products_size + t * plane_size(b.tiles, m->src.width);
             T *c = to + t * plane_size(b.tiles, width);
@@ -368,7 +373,7 @@ static void TYPED(map_piece)(void *arg, int64_t begin, int64_t end, int thread)
                 tile.a = a;
                 tile.b = weights + t * m->k * width;
                 tile.c = c;
-                TYPED(multiply)(&tile, YK__GEMM_A_ROWS, height, m->k, SUM_LENGTH, false);
+                TYPED(multiply)(&tile, YK__GEMM_A_ROWS, height, m->k, SUM_LENGTH, false, &ahead);
                 a += height * m->src.width;
                 c += height * width;
             }
@@ -425,7 +430,7 @@ static void TYPED(product_piece)(void *arg, int64_t begin, int64_t end, int thre
                 tile.b = right;
                 tile.c = c;
                 TYPED(multiply)
-                (&tile, YK__GEMM_A_COLUMNS, height, b.tiles, GRADIENT_LENGTH, g->round + block > 0);
+                (&tile, YK__GEMM_A_COLUMNS, height, b.tiles, GRADIENT_LENGTH, g->round + block > 0, NULL);
                 a += height;
                 c += height * g->gout.width;
             }

@@ -27,7 +27,56 @@ typedef struct yk__gemm_tile {
     int64_t cols;     /* columns that exist, at most the kernel's */
     const void *bias; /* added to every row, `cols` numbers; or NULL */
     bool accumulate;  /* add to what C holds */
+    /* What is packed next, fetched from far away meanwhile, a cache line for each k of the last step, `fetch_step`
+     * bytes apart. By the kernels that are FETCHING. */
+    const char *fetch;
+    int64_t fetch_step;
 } yk__gemm_tile;
+
+/* Lines that tiles fetch one after the other: lines of runs of planes of planes; bytes. A hint, whose addresses need
+ * not be exact. */
+typedef struct yk__gemm_lines {
+    const char *data;
+    int64_t count[4], step[4], at[4];
+} yk__gemm_lines;
+
+/* Whether lines are left; then the tile fetches the next ones of a run. */
+static inline bool yk__gemm_fetches(yk__gemm_lines *lines, yk__gemm_tile *tile)
+{
+    if (lines->at[0] == lines->count[0])
+        return false;
+    tile->fetch = lines->data;
+    for (int d = 0; d < 4; d++)
+        tile->fetch += lines->at[d] * lines->step[d];
+    tile->fetch_step = lines->step[3];
+    lines->at[3] += tile->k;
+    for (int d = 3; d > 0 && lines->at[d] >= lines->count[d]; d--) {
+        lines->at[d] = 0;
+        lines->at[d - 1]++;
+    }
+    return true;
+}
+
+/* The lines of `rows` x `cols` weights of some taps: element (row, col) of a tap at row_step and col_step, one of which
+ * is 1, of numbers of `size` bytes. */
+static inline yk__gemm_lines yk__gemm_weight_lines(const void *data, const int64_t taps[2], const int64_t tap_step[2],
+                                                   int64_t rows, int64_t row_step, int64_t cols, int64_t col_step,
+                                                   int64_t size)
+{
+    enum { LINE = 64 };
+    int64_t run = row_step == 1 ? cols : rows, run_step = row_step == 1 ? col_step : row_step,
+            width = row_step == 1 ? rows : cols;
+    yk__gemm_lines l = {.data = data,
+                        .count = {taps[0], taps[1], yk__ceil_div(width * size, LINE), run},
+                        .step = {tap_step[0] * size, tap_step[1] * size, LINE, run_step * size}};
+    if (run_step == width) { /* one run after the other */
+        l.count[3] = yk__ceil_div(run * width * size, LINE), l.step[3] = LINE;
+        l.count[2] = 1;
+    }
+    if (!l.count[1] || !l.count[2] || !l.count[3])
+        l.count[0] = 0;
+    return l;
+}
 
 /* The largest tile: rows, and vectors of columns. Its sums and the vectors of B fill 30 of 32 registers with AVX-512,
  * 14 of 16 otherwise; more would not stay in registers. Any smaller number of rows has its own kernel. */
@@ -64,14 +113,15 @@ typedef struct yk__gemm_tile {
 #define YK__UNROLL_K _Pragma("GCC unroll 2")
 #endif
 
-enum yk__gemm_mode { YK__GEMM_A_ROWS, YK__GEMM_A_COLUMNS };
+/* FETCHING: of rows, and fetches lines; one load more for each k costs 1 to 3 % where there is nothing to fetch. */
+enum yk__gemm_mode { YK__GEMM_A_ROWS, YK__GEMM_A_COLUMNS, YK__GEMM_A_ROWS_FETCHING, YK__GEMM_MODES };
 
 typedef void (*yk__gemm_kernel)(const yk__gemm_tile *tile);
 #define yk__gemm_kernels_f32 YK__ISA_NAME(yk__gemm_kernels_f32)
 #define yk__gemm_kernels_f64 YK__ISA_NAME(yk__gemm_kernels_f64)
 /* By mode, number of vectors - 1, number of rows - 1. */
-extern const yk__gemm_kernel yk__gemm_kernels_f32[2][YK__GEMM_VECTORS][YK__GEMM_ROWS];
-extern const yk__gemm_kernel yk__gemm_kernels_f64[2][YK__GEMM_VECTORS][YK__GEMM_ROWS];
+extern const yk__gemm_kernel yk__gemm_kernels_f32[YK__GEMM_MODES][YK__GEMM_VECTORS][YK__GEMM_ROWS];
+extern const yk__gemm_kernel yk__gemm_kernels_f64[YK__GEMM_MODES][YK__GEMM_VECTORS][YK__GEMM_ROWS];
 
 /*
  * Packs a k x cols matrix, element (l, j) at src[l * ks + j * cs], into rows of `width` >= cols numbers one after the

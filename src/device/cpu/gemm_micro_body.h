@@ -20,10 +20,10 @@ static __attribute__((noinline)) void TYPED(finish)(const yk__gemm_tile *t, cons
 }
 
 static inline __attribute__((always_inline)) void TYPED(tile)(const yk__gemm_tile *t, const int rows, const int vectors,
-                                                              const bool columns)
+                                                              const bool columns, const bool fetching)
 {
     V sum[YK__GEMM_ROWS][YK__GEMM_VECTORS];
-    const int64_t lda = t->lda, ldb = t->ldb, k = t->k;
+    const int64_t lda = t->lda, ldb = t->ldb, k = t->k, fetch_step = t->fetch_step;
     YK__UNROLL
     for (int i = 0; i < rows; i++)
         YK__UNROLL
@@ -43,8 +43,13 @@ static inline __attribute__((always_inline)) void TYPED(tile)(const yk__gemm_til
         const T *b = (const T *)t->b + t->steps[s].b;
         /* Few enough pointers to stay in registers: a row is a base and up to two times lda. */
         const T *r0 = a, *r3 = a + 3 * lda, *r6 = a + 6 * lda, *r9 = a + 9 * lda, *r12 = a + 12 * lda;
+        const char *fetch = t->fetch;
         YK__UNROLL_K
         for (int64_t l = 0; l < k; l++) {
+            if (fetching) {
+                __builtin_prefetch(fetch, 0, 2);
+                fetch += fetch_step;
+            }
             V right[YK__GEMM_VECTORS];
             YK__UNROLL
             for (int j = 0; j < vectors; j++)
@@ -100,22 +105,29 @@ static inline __attribute__((always_inline)) void TYPED(tile)(const yk__gemm_til
 #define KERNEL(rows, vectors)                                                                                          \
     static void TYPED(rows_##rows##x##vectors)(const yk__gemm_tile *t)                                                 \
     {                                                                                                                  \
-        TYPED(tile)(t, rows, vectors, false);                                                                          \
+        TYPED(tile)(t, rows, vectors, false, false);                                                                   \
     }                                                                                                                  \
     static void TYPED(columns_##rows##x##vectors)(const yk__gemm_tile *t)                                              \
     {                                                                                                                  \
-        TYPED(tile)(t, rows, vectors, true);                                                                           \
+        TYPED(tile)(t, rows, vectors, true, false);                                                                    \
+    }                                                                                                                  \
+    static void TYPED(fetching_##rows##x##vectors)(const yk__gemm_tile *t)                                             \
+    {                                                                                                                  \
+        TYPED(tile)(t, rows, vectors, false, true);                                                                    \
     }
-#define ENTRY_ROWS(rows, vectors)    TYPED(rows_##rows##x##vectors),
-#define ENTRY_COLUMNS(rows, vectors) TYPED(columns_##rows##x##vectors),
+#define ENTRY_ROWS(rows, vectors)     TYPED(rows_##rows##x##vectors),
+#define ENTRY_COLUMNS(rows, vectors)  TYPED(columns_##rows##x##vectors),
+#define ENTRY_FETCHING(rows, vectors) TYPED(fetching_##rows##x##vectors),
 YK__GEMM_EACH_ROWS(KERNEL, 1)
 YK__GEMM_EACH_ROWS(KERNEL, 2)
-const yk__gemm_kernel TYPED(yk__gemm_kernels)[2][YK__GEMM_VECTORS][YK__GEMM_ROWS] = {
+const yk__gemm_kernel TYPED(yk__gemm_kernels)[YK__GEMM_MODES][YK__GEMM_VECTORS][YK__GEMM_ROWS] = {
     {{YK__GEMM_EACH_ROWS(ENTRY_ROWS, 1)}, {YK__GEMM_EACH_ROWS(ENTRY_ROWS, 2)}},
     {{YK__GEMM_EACH_ROWS(ENTRY_COLUMNS, 1)}, {YK__GEMM_EACH_ROWS(ENTRY_COLUMNS, 2)}},
+    {{YK__GEMM_EACH_ROWS(ENTRY_FETCHING, 1)}, {YK__GEMM_EACH_ROWS(ENTRY_FETCHING, 2)}},
 };
 
 #undef KERNEL
 #undef ENTRY_ROWS
 #undef ENTRY_COLUMNS
+#undef ENTRY_FETCHING
 #undef WIDTH
