@@ -36,6 +36,15 @@ static const struct shape shapes[] = {
     {1, 7, 12, 20, 40, 7, 7, {1, 2}, {3, 3}, {1, 1}, 1},
     {3, 5, 9, 8, 70, 3, 5, {2, 3}, {1, 2}, {1, 1}, 1},
     {2, 12, 9, 20, 5, 3, 3, {2, 1}, {1, 0}, {2, 1}, 1},
+    /* first layers whose gradients of weights take all images of a pixel: blocks of uneven images, parts of rows, more
+     * rows than one tile, windows that leave rows out, groups; dilated ones and odd channels, which do not */
+    {9, 3, 15, 40, 32, 7, 7, {2, 2}, {3, 3}, {1, 1}, 1},
+    {35, 2, 6, 9, 48, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    {4, 5, 11, 37, 16, 3, 16, {3, 2}, {0, 4}, {1, 1}, 1},
+    {17, 3, 14, 12, 64, 2, 3, {5, 1}, {1, 0}, {1, 1}, 1},
+    {6, 4, 3, 50, 96, 5, 3, {1, 3}, {4, 2}, {1, 1}, 2},
+    {8, 3, 9, 10, 32, 3, 3, {1, 1}, {1, 2}, {1, 2}, 1},
+    {8, 3, 9, 10, 40, 3, 3, {2, 1}, {1, 1}, {1, 1}, 1},
     /* LeNet's */
     {4, 1, 28, 28, 6, 5, 5, {1, 1}, {0, 0}, {1, 1}, 1},
     {5, 6, 12, 12, 16, 5, 5, {1, 1}, {0, 0}, {1, 1}, 1},
@@ -155,7 +164,7 @@ static const struct shape shapes[] = {
     {1, 17, 6, 21, 5, 1, 3, {2, 1}, {0, 1}, {1, 1}, 1},
     {2, 300, 4, 3, 1, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
     {3, 8, 2, 2, 1, 3, 3, {2, 2}, {3, 3}, {1, 1}, 1},
-    /* likewise, several groups at once: fewer in the last part, blocks, parts of vectors, a bias across them */
+    /* tiles of 2 x 2, several groups at once: fewer in the last part, blocks, parts of vectors, a bias across them */
     {2, 160, 10, 13, 160, 3, 3, {1, 1}, {1, 1}, {1, 1}, 10},
     {3, 88, 8, 8, 104, 3, 3, {1, 1}, {0, 2}, {1, 1}, 4},
     {1, 120, 6, 40, 100, 3, 3, {1, 1}, {2, 1}, {1, 1}, 5},

@@ -5,7 +5,8 @@
  * out (forward, where a row has enough taps, the rows of x are the columns as they stand); then out = columns w, gw =
  * columns^T gout, and gx collects gout w^T. A block is one output row of some images, so the gathered part stays in the
  * caches; for gw, where the images of a pixel are neighbours, part of a row of as many images as it takes, so that gout
- * is read as it lies. A network's first layer, with its few channels, takes this way too.
+ * is read as it lies. A network's first layer, with its few channels, takes this way too; where that is possible the
+ * gradient of its weight does not gather columns either (conv_columns_images_body.h).
  *
  * The shares of work are fixed by the shapes and their sums are added in order: bits do not depend on threads.
  */
@@ -27,6 +28,11 @@
  * take SHARE_BYTES together at most; larger ones are shared out by channels. */
 #define SHARE_BYTES (512 * 1024)
 #define SHARES      8
+/* A gradient of a weight without gathered columns (conv_columns_images_body.h): images of a block, at least and at
+ * most, and products in a sum, whose gradients of the output stay in the first-level cache while all taps pass. */
+#define LEAST_IMAGES 4
+#define MOST_IMAGES  16
+#define PIXEL_IMAGES 128
 /* Forward without gathered columns: the least number of taps in a row, since each row is a step of its own, and the
  * most rows of x for an output pixel, of an array on the stack. */
 #define LEAST_TAPS 3
@@ -183,6 +189,20 @@ yk_status yk__conv_columns_backward_input(int device, const yk__conv2d *p, const
     return YK_OK;
 }
 
+/* Whether gout can be read where it is, by the images of a pixel; then cuts the images into blocks. */
+static bool by_images(struct columns *c)
+{
+    const yk__view *gout = &c->out;
+    int64_t n = gout->shape[0];
+    if (c->p->dilation[0] != 1 || c->p->dilation[1] != 1 || c->kw < LEAST_TAPS || n < LEAST_IMAGES ||
+        c->o % (panel_of(c) / 2) || gout->stride[1] != 1 || gout->stride[0] > gout->stride[3])
+        return false;
+    make_blocks(c, MOST_IMAGES, c->ow);
+    c->row_size = c->block_n * (c->w_in + 2 * c->p->padding[1]);
+    c->columns_size = (c->kh * c->c - 1) * c->row_size;
+    return true;
+}
+
 yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
                                            const yk__view *x)
 {
@@ -199,7 +219,8 @@ yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, cons
         make_blocks(&c, images, BLOCK_PIXELS / (images ? images : 1));
     }
     int64_t bytes = yk__view_numel(gw) * (int64_t)yk_dtype_size(gw->dtype), taps = c.kh * c.kw;
-    if (bytes * SHARES <= SHARE_BYTES) {
+    bool shared = bytes * SHARES <= SHARE_BYTES, images = shared && by_images(&c);
+    if (shared) {
         c.shares = SHARES < c.blocks ? SHARES : c.blocks;
         c.shares = c.shares < 1 ? 1 : c.shares;
     } else if (c.c * taps > 128) {
@@ -207,10 +228,15 @@ yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, cons
         c.chunks = yk__ceil_div(c.c, c.chunk);
     }
     c.ld = round_up(c.chunk * taps + 16, 16);
-    c.columns_size = c.block_n * c.block_x * c.ld + 16;
-    if (!reserve(&c, device, c.shares * c.groups * c.k * c.o, c.block_n * c.block_x * panel_of(&c), &handle))
+    if (!images)
+        c.columns_size = c.block_n * c.block_x * c.ld + 16;
+    int64_t packed_gout = images ? 0 : c.block_n * c.block_x * panel_of(&c);
+    if (!reserve(&c, device, c.shares * c.groups * c.k * c.o, packed_gout, &handle))
         return yk__error_code();
-    yk__cpu_parallel(device, c.groups * c.chunks * c.shares, 1, f32 ? weight_piece_f32 : weight_piece_f64, &c);
+    if (images)
+        yk__cpu_parallel(device, c.groups * c.shares, 1, f32 ? weight_images_piece_f32 : weight_images_piece_f64, &c);
+    else
+        yk__cpu_parallel(device, c.groups * c.chunks * c.shares, 1, f32 ? weight_piece_f32 : weight_piece_f64, &c);
     yk__cpu_parallel(device, c.groups * c.c, 16, f32 ? weight_sum_piece_f32 : weight_sum_piece_f64, &c);
     yk__storage_release(handle);
     return YK_OK;

@@ -322,6 +322,8 @@ static void TYPED(weight_piece)(void *arg, int64_t begin, int64_t end, int threa
     }
 }
 
+#include "device/cpu/conv_columns_images_body.h"
+
 /* Adds the shares in order and writes them with the strides of gw: piece is (group, c). */
 static void TYPED(weight_sum_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
