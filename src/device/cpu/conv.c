@@ -163,6 +163,8 @@ static yk_status run_group(int device, const yk__conv2d *p, enum direction direc
     yk_status status = run_winograd(device, p, direction, out, x, w, bias, &finite);
     if (status || finite)
         return status;
+    if (direction == FORWARD && yk__conv_few_applies(w))
+        return yk__conv_few_forward(device, p, out, x, w, bias);
     return direction == FORWARD ? yk__conv_pixels_forward(device, p, out, x, w, bias)
            : direction == BACKWARD_INPUT
                ? yk__conv_pixels_backward_input(device, p, x, out, w)

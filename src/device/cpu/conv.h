@@ -98,6 +98,13 @@ yk_status yk__conv_columns_backward_input(int device, const yk__conv2d *p, const
 yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
                                            const yk__view *x);
 
+/* conv_few.c: forward of one group to fewer than eight outputs, channels next to each other in both maps. */
+#define yk__conv_few_applies YK__ISA_NAME(yk__conv_few_applies)
+bool yk__conv_few_applies(const yk__view *w);
+#define yk__conv_few_forward YK__ISA_NAME(yk__conv_few_forward)
+yk_status yk__conv_few_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
+                               const yk__view *w, const yk__view *bias);
+
 /*
  * conv_winograd.c: 3 x 3 taps with stride 1, channels next to each other in both maps, where that takes fewer
  * operations than conv_pixels.c does (out and x may be the gradients): one group, or all groups in forward and
