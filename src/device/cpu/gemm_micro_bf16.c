@@ -56,22 +56,23 @@ static inline __attribute__((always_inline)) void transpose(__m512i r[LANES])
     }
 }
 
-/* Columns whose k are next to each other. Their lines are fetched some time before they are used: there are too many
- * streams for the processor to foresee. */
+/* Columns whose k are next to each other. Their lines are fetched some time before they are used, further along k or,
+ * where columns are short, of those to come: there are too many streams for the processor to foresee. */
 static void pack_transposed(uint16_t *to, const uint16_t *src, int64_t k, int64_t cols, int64_t cs, int64_t width)
 {
-    enum { AHEAD = 4 * 2 * LANES };
+    enum { AHEAD = 4 * 2 * LANES, COLUMNS_AHEAD = 4 * LANES };
     for (int64_t l = 0; l < k; l += 2 * LANES, to += 2 * LANES * width) {
         __mmask32 there = first_halves(k - l);
         int64_t pairs = (k - l + 1) / 2;
+        int64_t ahead = k - l >= 2 * LANES + AHEAD ? AHEAD : cs <= AHEAD ? COLUMNS_AHEAD * cs : 0;
         for (int64_t j = 0; j < width; j += LANES) {
             __m512i r[LANES];
             const uint16_t *from = src + j * cs + l;
-            if (cols - j >= LANES && k - l >= 2 * LANES + AHEAD) {
+            if (cols - j >= LANES && k - l >= 2 * LANES) {
                 YK__UNROLL
                 for (int i = 0; i < LANES; i++) {
                     r[i] = _mm512_loadu_si512(from + i * cs);
-                    __builtin_prefetch(from + i * cs + AHEAD);
+                    __builtin_prefetch(from + i * cs + ahead);
                 }
             } else {
                 YK__UNROLL
