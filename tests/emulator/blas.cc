@@ -21,7 +21,9 @@
 namespace
 {
 
-enum { WORKSPACE = 1000, WORKSPACE_ALIGNMENT = 256 };
+/* NO_ALGORITHM, REFUSED_LATE: inner dimensions that the library has no algorithm for, and refuses the one that it gave:
+ * its answer is no mistake of the caller's. */
+enum { WORKSPACE = 1000, WORKSPACE_ALIGNMENT = 256, NO_ALGORITHM = 29, REFUSED_LATE = 31 };
 
 struct layout {
     cudaDataType type;
@@ -100,6 +102,11 @@ uint64_t hash_of(const description &d, const layout &a, const layout &b, const l
     for (int64_t word : words)
         hash = (hash ^ (uint64_t)word) * 1099511628211u;
     return hash;
+}
+
+int64_t inner_of(const description &d, const layout &a)
+{
+    return d.first == CUBLAS_OP_N ? a.columns : a.rows;
 }
 
 /* Whether the manual has such a product; `why` otherwise. */
@@ -299,7 +306,7 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
     const char *why = check(d, a, b, c);
     if (why || asked < 1)
         return refuse("cublasLtMatmulAlgoGetHeuristic", why ? why : "none was asked for");
-    *count = p.workspace >= WORKSPACE;
+    *count = p.workspace >= WORKSPACE && inner_of(d, a) != NO_ALGORITHM;
     if (!*count)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     memset(found, 0, sizeof(*found));
@@ -326,6 +333,8 @@ cublasStatus_t matmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t desc, const void
     const char *why = check(p.d, p.a, p.b, p.c);
     if (why)
         return refuse(call, why);
+    if (inner_of(p.d, p.a) == REFUSED_LATE)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (chosen.magic != MAGIC || chosen.hash != hash_of(p.d, p.a, p.b, p.c))
         return refuse(call, "the algorithm was chosen for another product");
     const void *pointers[] = {first, second, result};

@@ -177,6 +177,18 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     return result(cudaSuccess);
 }
 
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
+{
+    locked hold(emulator::lock);
+    if (!known(stream))
+        return refuse("cudaStreamIsCapturing", "the stream is not one that was made");
+    const capture *c = stream->capture.get();
+    *status = !c          ? cudaStreamCaptureStatusNone
+              : c->broken ? cudaStreamCaptureStatusInvalidated
+                          : cudaStreamCaptureStatusActive;
+    return result(cudaSuccess);
+}
+
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
     locked hold(emulator::lock);

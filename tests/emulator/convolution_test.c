@@ -1,8 +1,10 @@
 /* convolution_test.c - which of cuDNN's engines is taken, as the stand-in's show: one whose sums have another order
- * each time only where nobody asked for the same bits, one that rounds to TF32 only where that is allowed.
+ * each time only where nobody asked for the same bits, one that rounds to TF32 only where that is allowed, the
+ * fastest where it is asked for.
  */
 #include "tests/emulator/use_emulator.h"
 #include "tests/support/expect.h"
+#include "tests/support/slot_pairs.h"
 
 #include <yoke/yoke.h>
 
@@ -102,11 +104,111 @@ static void weights_lie_with_channels_last(void **state)
     yk_scope_end(scope);
 }
 
+/* The number behind `what` in what the backend has counted. */
+static long long counted(const char *what)
+{
+    char text[1000] = "";
+    slot_describe(text, sizeof(text));
+    const char *at = strstr(text, what);
+    assert_non_null(at);
+    return strtoll(at + strlen(what), NULL, 10);
+}
+
+/* The result of a convolution of `images` images, by its own form. */
+static yk_tensor *convolution_of(int64_t images)
+{
+    const int64_t x_shape[] = {images, C, SIDE, SIDE}, w_shape[] = {O, C, K, K};
+    return yk_conv2d(numbers(x_shape, gpu, 1), numbers(w_shape, gpu, 2), NULL, NULL);
+}
+
+enum { RESULT = O * (SIDE - K + 1) * (SIDE - K + 1) };
+
+static void read_convolution(int64_t images, float out[N * RESULT])
+{
+    yk_scope scope = yk_scope_begin();
+    expect_ok(yk_tensor_read(convolution_of(images), out, (size_t)images * RESULT * sizeof(float)));
+    yk_scope_end(scope);
+}
+
+/* The stand-in's quick engine is proposed behind the good one, and adds in another order. */
+static void the_fastest_where_it_is_asked_for(void **state)
+{
+    (void)state;
+    float proposed[N * RESULT], fastest[N * RESULT], out[N * RESULT];
+    read_convolution(N, proposed);
+    long long before = counted("plans timed: ");
+    setenv("YOKE_BENCHMARK", "1", 1);
+    read_convolution(N, fastest);
+    assert_true(memcmp(proposed, fastest, sizeof(out)) != 0);
+    for (int i = 0; i < N * RESULT; i++)
+        assert_true(fabsf(proposed[i] - fastest[i]) <= 1e-5f);
+    assert_true(counted("plans timed: ") == before + 1);
+    read_convolution(N, out); /* the plan is kept */
+    assert_memory_equal(fastest, out, sizeof(out));
+    assert_true(counted("plans timed: ") == before + 1);
+    yk_use_deterministic_algorithms(true); /* another run may time them otherwise */
+    read_convolution(N, out);
+    assert_memory_equal(proposed, out, sizeof(out));
+    assert_true(counted("plans timed: ") == before + 1);
+    yk_use_deterministic_algorithms(false);
+    unsetenv("YOKE_BENCHMARK");
+    read_convolution(N, out);
+    assert_memory_equal(proposed, out, sizeof(out));
+}
+
+typedef struct recorded {
+    yk_tensor *x, *w, *b, *out;
+    int calls;
+} recorded;
+
+/* A form that comes for the first time in the call that is recorded. */
+static yk_status new_form_when_recorded(void *user)
+{
+    recorded *r = user;
+    bool last = ++r->calls == 3;
+    yk_tensor *x = last ? r->x : yk_narrow(r->x, 0, 0, 1);
+    yk_tensor *y = yk_conv2d(x, r->w, r->b, NULL);
+    yk_tensor_release(r->out);
+    r->out = yk_tensor_retain(yk_conv2d(y, yk_narrow(r->w, 1, 0, 1), NULL, &(yk_conv2d_options){.groups = O}));
+    return r->out ? YK_OK : yk_last_error()->code;
+}
+
+/* A trial would wait for the GPU, which a capture forbids. */
+static void nothing_is_tried_in_a_recording(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    static const int64_t x_shape[] = {2, C, 7, 6}, w_shape[] = {O, C, K, K}, o = O;
+    static const float bias[O] = {0.5f, 0.5f, 0.5f, 0.5f};
+    recorded r = {.x = numbers(x_shape, gpu, 1), .w = numbers(w_shape, gpu, 2)};
+    r.b = yk_from_data(bias, 1, &o, &(yk_tensor_options){.device = gpu});
+    setenv("YOKE_BENCHMARK", "1", 1);
+    yk_graph *g = yk_graph_create(gpu, 2, new_form_when_recorded, &r);
+    expect_ok(yk_graph_run(g));
+    expect_ok(yk_graph_run(g));
+    long long timed = counted("plans timed: ");
+    expect_ok(yk_graph_run(g));
+    assert_int_equal(yk_graph_get_info(g).replays, 1);
+    assert_true(counted("plans timed: ") == timed);
+    float replayed[2 * O * 3 * 2], eager[2 * O * 3 * 2];
+    expect_ok(yk_tensor_read(r.out, replayed, sizeof(replayed)));
+    r.calls = 2;
+    expect_ok(new_form_when_recorded(&r));
+    expect_ok(yk_tensor_read(r.out, eager, sizeof(eager)));
+    assert_true(counted("plans timed: ") > timed); /* now they are */
+    for (size_t i = 0; i < sizeof(eager) / sizeof(eager[0]); i++)
+        assert_true(fabsf(replayed[i] - eager[i]) <= 1e-5f);
+    yk_tensor_release(r.out);
+    unsetenv("YOKE_BENCHMARK");
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_where_they_are_asked_for),
-                                       cmocka_unit_test(tf32_where_it_is_allowed),
-                                       cmocka_unit_test(weights_lie_with_channels_last)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bits_where_they_are_asked_for), cmocka_unit_test(tf32_where_it_is_allowed),
+        cmocka_unit_test(weights_lie_with_channels_last), cmocka_unit_test(the_fastest_where_it_is_asked_for),
+        cmocka_unit_test(nothing_is_tried_in_a_recording)};
     if (!use_emulator())
         return 0;
     return cmocka_run_group_tests_name("convolutions", tests, NULL, NULL);

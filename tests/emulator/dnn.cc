@@ -7,7 +7,7 @@
  * that no heuristics made, pointers that are fewer than the graph's tensors, less aligned than it says, or of another
  * device, a workspace that is not aligned. What the engines compute is in dnn_engines.cc.
  *
- * The heuristics of mode A propose all engines, the good one last, those of the fallback the good one.
+ * The heuristics of mode A propose all engines, the good ones last, those of the fallback the good ones.
  */
 #include <cstdio>
 #include <cstring>
@@ -166,12 +166,12 @@ struct handle {
 std::mutex lock;
 std::set<handle *> alive;
 
-/* At the end of the process plans alone are left: they are kept for good. */
+/* At the end of the process plans and their pointers alone are left: they are kept for good. */
 struct leak_check {
     ~leak_check()
     {
         for (handle *h : alive)
-            if (h->of->type != PLAN) {
+            if (h->of->type != PLAN && (h->of->type != PACK || !h->of->finalized)) {
                 fprintf(stderr, "emulator: cuDNN: a descriptor of kind %d was never destroyed\n", (int)h->of->type);
                 _exit(1);
             }
@@ -502,8 +502,10 @@ cudnnStatus_t execute(cudnnHandle_t h, cudnnBackendDescriptor_t plan, cudnnBacke
     if (e.e == REFUSED_LATE)
         return CUDNN_STATUS_NOT_SUPPORTED;
     held.unlock();
-    return emulator::queue_library(call, h->stream, [e] { e.run(); }) ? CUDNN_STATUS_SUCCESS
-                                                                      : CUDNN_STATUS_EXECUTION_FAILED;
+    return emulator::queue_timed(
+               call, h->stream, [e] { e.run(); }, milliseconds_of(e.e))
+               ? CUDNN_STATUS_SUCCESS
+               : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
 template <typename F> void *address(F *function)

@@ -38,6 +38,7 @@ enum engine {
     REFUSED_LATE, /* the plan is made, and refused when it is carried out */
     GREEDY,       /* wants more memory than there is room for */
     GOOD,
+    QUICK, /* as good, takes less time, and adds in f32 from the last term on */
     ENGINES
 };
 enum { WORKSPACE = 500 };
@@ -46,6 +47,7 @@ enum { WORKSPACE = 500 };
 bool takes(engine e, const graph &g);
 int notes(engine e, const graph &g, cudnnBackendNumericalNote_t *to);
 int64_t workspace_of(engine e);
+float milliseconds_of(engine e); /* that the GPU is said to take */
 /* Why the manual has no such graph; NULL where it has. */
 const char *check(const graph &g);
 

@@ -19,6 +19,10 @@ struct library {
 };
 extern const library blas_library, dnn_library, nccl_library;
 
+/* queue_library of work that is said to take so long: the stream's clock goes on by it, which cudaEventElapsedTime
+ * reads. (runtime.cc) */
+bool queue_timed(const char *call, cudaStream_t stream, std::function<void()> work, float milliseconds);
+
 } // namespace emulator
 
 /* Plain C, as the files that call them are. */

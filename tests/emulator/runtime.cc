@@ -22,6 +22,7 @@
 
 #include <unistd.h>
 
+#include "tests/emulator/libraries.h"
 #include "tests/emulator/streams.h"
 
 using emulator::draw;
@@ -213,14 +214,24 @@ void emulator::queue_kernel(const char *name, dim3 grid, dim3 block, size_t shar
 }
 
 /* ---- libraries ---- */
-bool emulator::queue_library(const char *call, cudaStream_t stream, std::function<void()> work)
+bool emulator::queue_timed(const char *call, cudaStream_t stream, std::function<void()> work, float milliseconds)
 {
     locked hold(lock);
     if (!known(stream) || stream->device != device_now) {
         refuse(call, "the stream is not one of this device");
         return false;
     }
-    return emulator::put(stream, std::move(work)) == cudaSuccess;
+    if (stream->capture)
+        return emulator::put(stream, std::move(work)) == cudaSuccess;
+    return emulator::put(stream, [=] {
+               work();
+               stream->clock += milliseconds;
+           }) == cudaSuccess;
+}
+
+bool emulator::queue_library(const char *call, cudaStream_t stream, std::function<void()> work)
+{
+    return queue_timed(call, stream, std::move(work), 0);
 }
 
 bool emulator::queue_blocking(const char *call, cudaStream_t stream, std::function<void()> work, bool *captured)
@@ -505,12 +516,32 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *argum
     return result(cudaSuccess);
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     locked hold(lock);
     if (!has_chosen("cudaEventCreateWithFlags"))
         return cudaErrorInvalidDevice;
-    return emulator::give(event, new CUevent_st);
+    CUevent_st *made = new CUevent_st;
+    made->timing = !(flags & cudaEventDisableTiming);
+    return emulator::give(event, made);
+}
+
+/* Both have passed, and were made to be timed. */
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end)
+{
+    locked hold(lock);
+    if (!has_chosen("cudaEventElapsedTime"))
+        return cudaErrorInvalidDevice;
+    for (cudaEvent_t event : {begin, end})
+        if (!event->timing || !event->recorded || event->capture)
+            return refuse("cudaEventElapsedTime", "an event was made without timing, or is not recorded",
+                          cudaErrorInvalidResourceHandle);
+    if (lost)
+        return result(lost);
+    if (!*begin->recorded || !*end->recorded)
+        return cudaErrorNotReady;
+    *milliseconds = *end->time - *begin->time;
+    return result(cudaSuccess);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
@@ -533,9 +564,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
         return result(cudaSuccess);
     }
     moment passed = std::make_shared<bool>(false);
+    std::shared_ptr<float> time = std::make_shared<float>(0.0f);
     event->recorded = passed;
+    event->time = time;
     event->capture = nullptr;
-    return result(emulator::put(stream, [=] { *passed = true; }));
+    return result(emulator::put(stream, [=] {
+        *passed = true;
+        *time = stream->clock;
+    }));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)

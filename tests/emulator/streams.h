@@ -49,9 +49,12 @@ struct CUstream_st {
     int host_functions = 0; /* that wait in the queue */
     std::shared_ptr<struct capture> capture;
     std::vector<size_t> behind; /* the nodes that the next one of this stream follows */
+    float clock = 0;            /* milliseconds that its work is said to have taken */
 };
 struct CUevent_st {
     moment recorded;
+    bool timing = false;                     /* it was made to be timed */
+    std::shared_ptr<float> time;             /* the stream's clock as it passed */
     std::shared_ptr<struct capture> capture; /* it was recorded in, */
     std::vector<size_t> behind;              /* behind these */
 };

@@ -5,12 +5,14 @@
  * has columns in memory, it is (M,N) = a b. Either way one of its factors' dimensions must have stride 1; what does not
  * fit (an expanded factor, a batch that overlaps) is left to our own kernel. Which algorithm does a product is asked
  * once for each form of it, and kept: the same form gives the same bits. The bias is added by the library's epilogue
- * where it can be. Halves are added up in f32 and rounded once.
+ * where it can be. Halves are added up in f32 and rounded once. A form that the library has no algorithm for, or
+ * refuses when it comes to it, is our own kernel's from then on.
  *
  * Invariant: an algorithm is asked for with the alignment that the pointers have, for it may rely on that.
  */
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(__has_include)
@@ -56,7 +58,8 @@ typedef struct operand {
 typedef struct form {
     int64_t gpu, dtype, rows, columns, k, batches;
     int64_t first_ld, first_batch, second_ld, second_batch, result_ld, result_batch;
-    int64_t first_transposed, second_transposed, bias, accumulate, tf32;
+    int64_t first_transposed, second_transposed, accumulate, tf32;
+    int64_t epilogue; /* cublasLtEpilogue_t: none, or a bias */
     int64_t first_alignment, second_alignment, result_alignment, bias_alignment;
 } form;
 
@@ -67,10 +70,15 @@ typedef struct plan {
     bool known, usable;
 } plan;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* A GPU's handle, and what was asked by it; `plans` (PLANS) is made with the handle. */
+typedef struct gpu_state {
+    pthread_mutex_t lock;
+    cublasLtHandle_t handle;
+    plan *plans;
+} gpu_state;
+
+static gpu_state gpus[MOST_GPUS] = {[0 ... MOST_GPUS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static cublasLtHandle_t handles[MOST_GPUS];
-static plan plans[PLANS];
 
 static void open_library(void)
 {
@@ -126,6 +134,12 @@ static int64_t alignment(const void *data)
     return (int64_t)(bits & -bits);
 }
 
+/* The library cannot do it, which is no mistake of ours and no failure of the device. */
+static bool is_refusal(cublasStatus_t code)
+{
+    return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
 static cudaDataType_t type_of(yk_dtype dtype)
 {
     return dtype == YK_F64 ? CUDA_R_64F : dtype == YK_F16 ? CUDA_R_16F : dtype == YK_BF16 ? CUDA_R_16BF : CUDA_R_32F;
@@ -163,8 +177,8 @@ static cublasStatus_t describe(description *d, const form *f, const void *bias)
         code = blas.desc_set(&d->desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first));
     if (!code)
         code = blas.desc_set(&d->desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second));
-    if (!code && f->bias) {
-        uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    if (!code && f->epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+        uint32_t epilogue = (uint32_t)f->epilogue;
         int32_t bias_type = (int32_t)type;
         code = blas.desc_set(&d->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
         if (!code)
@@ -209,34 +223,68 @@ static cublasStatus_t choose(plan *p, description *d)
     int found = 0;
     memset(&best, 0, sizeof(best));
     if (!code)
-        code = blas.heuristic(handles[p->of.gpu], &d->desc, &d->first, &d->second, &d->result, &d->result, &preference,
-                              1, &best, &found);
+        code = blas.heuristic(gpus[p->of.gpu].handle, &d->desc, &d->first, &d->second, &d->result, &d->result,
+                              &preference, 1, &best, &found);
     p->usable = !code && found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
     p->algorithm = best.algo;
     p->workspace = best.workspaceSize;
-    return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_INVALID_VALUE ? CUBLAS_STATUS_SUCCESS : code;
+    return is_refusal(code) || code == CUBLAS_STATUS_INVALID_VALUE ? CUBLAS_STATUS_SUCCESS : code;
+}
+
+static plan *place_of(const form *f)
+{
+    return &gpus[f->gpu].plans[(yk__hash(YK__HASH_BASIS, f, sizeof(*f)) >> 32) % PLANS];
+}
+
+static void say_refused(int device, const form *f, const char *call)
+{
+    char text[300];
+    snprintf(text, sizeof(text),
+             "cuda:%d: gemm: %s has no algorithm for (%lld,%lld) x (%lld,%lld), %lld of them, of %s: our own, slower "
+             "kernel computes it",
+             device, call, (long long)f->rows, (long long)f->k, (long long)f->k, (long long)f->columns,
+             (long long)f->batches, cuda_yoke->dtype_name((yk_dtype)f->dtype));
+    cuda_base->warn("%s", text);
 }
 
 /* The plan of a form, made where there is none yet. */
 static yk_status plan_of(int device, const form *f, description *d, plan *found)
 {
-    plan *kept = &plans[(yk__hash(YK__HASH_BASIS, f, sizeof(*f)) >> 32) % PLANS];
+    gpu_state *gpu = &gpus[f->gpu];
     cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
-    const char *call = "cublasLtMatmulAlgoGetHeuristic";
-    pthread_mutex_lock(&lock);
-    if (!handles[f->gpu]) {
-        call = "cublasLtCreate";
-        code = blas.create(&handles[f->gpu]);
-    }
-    if (!code && (!kept->known || memcmp(&kept->of, f, sizeof(*f)) != 0)) {
+    const char *call = "cublasLtCreate";
+    bool refused = false;
+    pthread_mutex_lock(&gpu->lock);
+    if (!gpu->plans && !(gpu->plans = calloc(PLANS, sizeof(*gpu->plans))))
+        code = CUBLAS_STATUS_ALLOC_FAILED;
+    if (!code && !gpu->handle)
+        code = blas.create(&gpu->handle);
+    plan *kept = code ? NULL : place_of(f);
+    if (kept && (!kept->known || memcmp(&kept->of, f, sizeof(*f)) != 0)) {
         call = "cublasLtMatmulAlgoGetHeuristic";
         kept->of = *f;
         code = choose(kept, d);
         kept->known = !code;
+        refused = !code && !kept->usable;
     }
-    *found = *kept;
-    pthread_mutex_unlock(&lock);
+    if (kept)
+        *found = *kept;
+    pthread_mutex_unlock(&gpu->lock);
+    if (refused)
+        say_refused(device, f, call);
     return code ? failed(device, code, call) : YK_OK;
+}
+
+/* The library's algorithm was refused when it came to it: the form is left to our own kernel from here on. */
+static void forget_algorithm(int device, const form *f)
+{
+    gpu_state *gpu = &gpus[f->gpu];
+    plan *kept = place_of(f);
+    pthread_mutex_lock(&gpu->lock);
+    if (memcmp(&kept->of, f, sizeof(*f)) == 0)
+        kept->usable = false;
+    pthread_mutex_unlock(&gpu->lock);
+    say_refused(device, f, "cublasLtMatmul");
 }
 
 /* f, of the product's operands as the library sees them; false where it cannot take them. */
@@ -279,44 +327,59 @@ static yk_status add_bias(int device, const yk__view *out, const yk__view *bias,
     return accumulate ? cuda_binary(device, YK__ADD, out, out, &rows, 1) : cuda_copy(device, out, &rows);
 }
 
+/* The epilogue, and its vector, or NULL; false where the product is not the library's. */
+static bool epilogue_of(form *f, const yk__view *out, const yk__view *bias, bool columns, const void **vector)
+{
+    bool half = out->dtype == YK_F16 || out->dtype == YK_BF16;
+    bool dense = bias && (bias->stride[0] == 1 || bias->shape[0] == 1);
+    f->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    *vector = NULL;
+    if (dense && !columns && out->dtype != YK_F64) {
+        f->epilogue = CUBLASLT_EPILOGUE_BIAS;
+        *vector = bias->data;
+    } else if (bias && half) {
+        return false; /* it would be rounded twice */
+    }
+    f->bias_alignment = *vector ? alignment(*vector) : 0;
+    return true;
+}
+
 yk_status cuda_blas_gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
                          bool accumulate, bool *taken)
 {
     const yk__view *views[] = {out, a, b};
-    const void *first, *second;
+    const void *first, *second, *vector;
     cudaStream_t stream = NULL;
     form f;
     *taken = false;
     pthread_once(&once, open_library);
     if (!blas.there)
         return YK_OK;
-    bool half = out->dtype == YK_F16 || out->dtype == YK_BF16, columns = false;
+    bool columns = false;
     if (!form_of(&f, &first, &second, out, a, b, false)) {
         columns = true;
         if (!form_of(&f, &first, &second, out, a, b, true))
             return YK_OK;
     }
-    bool epilogue = bias && !columns && out->dtype != YK_F64 && (bias->stride[0] == 1 || bias->shape[0] == 1);
-    if (bias && !epilogue && half)
-        return YK_OK; /* it would be rounded twice */
+    if (!epilogue_of(&f, out, bias, columns, &vector))
+        return YK_OK;
+    bool apart = bias && f.epilogue != CUBLASLT_EPILOGUE_BIAS; /* before the product, or behind one that adds to out */
     f.gpu = cuda_gpu_of(device);
-    f.bias = epilogue;
-    f.bias_alignment = epilogue ? alignment(bias->data) : 0;
-    f.accumulate = accumulate || (bias && !epilogue);
+    f.accumulate = accumulate || apart;
     f.tf32 = out->dtype == YK_F32 && cuda_allows_tf32();
     plan p;
     description d;
     yk_status status = cuda_use(device, &stream);
     if (status)
         return status;
-    cublasStatus_t code = describe(&d, &f, epilogue ? bias->data : NULL);
+    cublasStatus_t code = describe(&d, &f, vector);
     if (code)
-        return failed(device, code, "description of a matrix product");
+        return is_refusal(code) ? YK_OK : failed(device, code, "description of a matrix product");
     status = plan_of(device, &f, &d, &p);
     if (status || !p.usable)
         return status;
-    if (bias && !epilogue)
-        status = add_bias(device, out, bias, accumulate);
+    if (apart && !accumulate)
+        status = add_bias(device, out, bias, false);
     if (status)
         return status;
     yk__storage *memory = NULL;
@@ -332,14 +395,20 @@ yk_status cuda_blas_gemm(int device, const yk__view *out, const yk__view *a, con
     const float one_f32 = 1, zero_f32 = 0;
     bool wide = out->dtype == YK_F64;
     const void *alpha = wide ? (const void *)&one : &one_f32, *beta = wide ? (const void *)&zero : &zero_f32;
-    code = blas.matmul(handles[f.gpu], &d.desc, alpha, first, &d.first, second, &d.second, f.accumulate ? alpha : beta,
-                       out->data, &d.result, out->data, &d.result, &p.algorithm, workspace, p.workspace, stream);
+    code =
+        blas.matmul(gpus[f.gpu].handle, &d.desc, alpha, first, &d.first, second, &d.second, f.accumulate ? alpha : beta,
+                    out->data, &d.result, out->data, &d.result, &p.algorithm, workspace, p.workspace, stream);
     if (memory)
         cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    if (is_refusal(code)) {
+        forget_algorithm(device, &f);
+        return YK_OK;
+    }
     if (code)
         return failed(device, code, "cublasLtMatmul");
     *taken = true;
-    return cuda_launched(device, "gemm (cuBLASLt)", 3, views);
+    status = cuda_launched(device, "gemm (cuBLASLt)", 3, views);
+    return status || !apart || !accumulate ? status : add_bias(device, out, bias, true);
 }
 
 const char *cuda_blas_described(void)

@@ -5,45 +5,15 @@
  * rounded to TF32, go with channels last, the others as x lies; an operand that lies otherwise is copied there and
  * back. A plan (dnn_plan.h) is made once for a form of convolution and kept for good. Where there is none for either
  * order of the channels, our own kernels do the work.
- *
- * A device's handle is used by one thread at a time, and plans are looked up: `lock`.
  */
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "device/cuda/dnn_plan.h"
 
 #ifdef HAS_DNN
 
-/* BUCKETS: of the table of plans. ALIGNMENT: of the workspace, that of cudaMalloc. MOST_ALIGNMENT: what the library is
- * told of operands at most: 16 bytes are what it loads at once. */
-enum { MOST_DEVICES = 64, BUCKETS = 512, ALIGNMENT = 256, MOST_ALIGNMENT = 16 };
-
-/* A form and its plan; without one (plan.plan is NULL) the form is not the library's. */
-typedef struct entry {
-    dnn_form of;
-    dnn_plan plan;
-    struct entry *next;
-} entry;
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static cudnnHandle_t handles[MOST_DEVICES];
-static entry *entries[BUCKETS];
-
-static yk_status failed(int device, cudnnStatus_t code, const char *call)
-{
-    char last[300] = "";
-    bool memory = code == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
-                  code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
-    dnn.last_error(last, sizeof(last));
-    return cuda_fail(memory ? YK_ERR_MEMORY : YK_ERR_DEVICE,
-                     "cuda:%d: %s: %s (%d): %s; where it cannot start, another process may hold the GPU's memory: yoke "
-                     "doctor says which",
-                     device, call, dnn.error_string(code), (int)code, last);
-}
+/* What the library is told of operands at most: 16 bytes are what it loads at once. */
+enum { MOST_ALIGNMENT = 16 };
 
 /* ---- operands as the library takes them ---- */
 /* The strides of a dense tensor, with channels last or first. */
@@ -119,97 +89,6 @@ static int64_t alignment(const void *data)
     return (int64_t)(bits & -bits);
 }
 
-/* ---- plans ---- */
-/* The form's place in the table, made where there is none; NULL: no memory. *known: it had been made. */
-static entry *entry_of(const dnn_form *f, bool *known)
-{
-    entry **at = &entries[(yk__hash(YK__HASH_BASIS, f, sizeof(*f)) >> 32) % BUCKETS], *e = *at;
-    while (e && memcmp(&e->of, f, sizeof(*f)) != 0)
-        e = e->next;
-    *known = e;
-    if (!e && (e = calloc(1, sizeof(*e)))) {
-        e->of = *f;
-        e->next = *at;
-        *at = e;
-    }
-    return e;
-}
-
-/* Carries the plan out on memory: in the order of the ids of dnn_plan.h, `bias` may be NULL. */
-static cudnnStatus_t execute(cudnnHandle_t handle, const dnn_plan *p, void *workspace, void *x, void *w, void *out,
-                             void *bias)
-{
-    static const int64_t ids[] = {DNN_X, DNN_W, DNN_OUT, DNN_BIAS};
-    void *const pointers[] = {x, w, out, bias};
-    int64_t count = bias ? 4 : 3;
-    cudnnBackendDescriptor_t pack = NULL;
-    cudnnStatus_t code = dnn.descriptor_create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
-    if (code)
-        return code;
-    code = dnn.attribute_set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids);
-    if (!code)
-        code = dnn.attribute_set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointers);
-    if (!code)
-        code = dnn.attribute_set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
-    if (!code)
-        code = dnn.finalize(pack);
-    if (!code)
-        code = dnn.execute(handle, p->plan, pack);
-    dnn.descriptor_destroy(pack);
-    return code;
-}
-
-static yk_status attempt(int device, const dnn_plan *p, void *x, void *w, void *out, void *bias, cudnnStatus_t *code)
-{
-    yk__storage *memory = NULL;
-    char *workspace = NULL;
-    if (p->workspace) {
-        workspace = cuda_yoke->workspace_get((yk_device){YK_CUDA, (int16_t)device}, p->workspace + ALIGNMENT, &memory);
-        if (!workspace)
-            return YK_ERR_MEMORY;
-        workspace += -(uintptr_t)workspace & (ALIGNMENT - 1);
-    }
-    *code = execute(handles[device], p, workspace, x, w, out, bias);
-    if (memory)
-        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
-    return YK_OK;
-}
-
-/* Under the lock. *taken is false where no plan does it. One that the library made and then says not to support is
- * replaced by the next candidate's. */
-static yk_status run(const dnn_form *f, cudaStream_t stream, void *x, void *w, void *out, void *bias, bool *taken)
-{
-    int device = (int)f->device;
-    bool known = false;
-    char why[DNN_WHY];
-    cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
-    if (!handles[device])
-        code = dnn.create(&handles[device]);
-    if (code) {
-        handles[device] = NULL;
-        return failed(device, code, "cudnnCreate");
-    }
-    code = dnn.set_stream(handles[device], stream);
-    if (code)
-        return failed(device, code, "cudnnSetStream");
-    entry *e = entry_of(f, &known);
-    if (!e)
-        return cuda_fail(YK_ERR_MEMORY, "conv2d: no memory for a plan of cuDNN");
-    if (!known)
-        dnn_plan_make(f, handles[device], NULL, 0, &e->plan, why);
-    while (e->plan.plan) {
-        yk_status status = attempt(device, &e->plan, x, w, out, bias, &code);
-        *taken = !status && code == CUDNN_STATUS_SUCCESS;
-        if (status || *taken)
-            return status;
-        if (CUDNN_STATUS_CATEGORY(code) != CUDNN_STATUS_NOT_SUPPORTED)
-            return failed(device, code, "cudnnBackendExecute");
-        dnn.descriptor_destroy(e->plan.plan);
-        dnn_plan_make(f, handles[device], NULL, e->plan.candidate + 1, &e->plan, why);
-    }
-    return YK_OK;
-}
-
 static yk_status in_order(int device, enum cuda_work work, const yk__conv2d *p, const yk__view *x, const yk__view *w,
                           const yk__view *out, const yk__view *bias, bool last, bool *taken)
 {
@@ -220,6 +99,7 @@ static yk_status in_order(int device, enum cuda_work work, const yk__conv2d *p, 
     f.device = device, f.work = work, f.dtype = x->dtype, f.last = last;
     f.tf32 = x->dtype == YK_F32 && cuda_allows_tf32();
     f.deterministic = cuda_yoke->deterministic();
+    f.benchmark = !f.deterministic && cuda_wants_benchmark();
     f.bias = bias != NULL;
     memcpy(f.x, x->shape, sizeof(f.x));
     memcpy(f.w, w->shape, sizeof(f.w));
@@ -239,9 +119,8 @@ static yk_status in_order(int device, enum cuda_work work, const yk__conv2d *p, 
     if (!status) {
         f.alignment[0] = alignment(a.view.data), f.alignment[1] = alignment(b.view.data);
         f.alignment[2] = alignment(c.view.data), f.alignment[3] = bias ? alignment(d.view.data) : 0;
-        pthread_mutex_lock(&lock);
-        status = run(&f, stream, a.view.data, b.view.data, c.view.data, d.view.data, taken);
-        pthread_mutex_unlock(&lock);
+        void *const memory[] = {a.view.data, b.view.data, c.view.data, d.view.data};
+        status = dnn_run(&f, stream, memory, taken);
     }
     bool done = !status && *taken;
     yk_status ends[] = {operand_end(&a, device, done && work == CUDA_CONV_INPUT),

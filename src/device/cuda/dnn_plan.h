@@ -54,5 +54,9 @@ typedef struct dnn_plan {
 bool dnn_plan_make(const dnn_form *f, cudnnHandle_t handle, cudnnBackendDescriptor_t properties, int64_t from,
                    dnn_plan *made, char *why);
 
+/* Queues the form's convolution on memory, in the order of the ids, the bias NULL where there is none. *taken stays
+ * false where no plan does it. (dnn_run.c) */
+yk_status dnn_run(const dnn_form *f, cudaStream_t stream, void *const memory[4], bool *taken);
+
 #endif
 #endif

@@ -13,7 +13,7 @@
 #include "base/library_path.h"
 #include "device/cuda/libraries.h"
 
-static _Atomic int64_t done[CUDA_WORKS][2];
+static _Atomic int64_t done[CUDA_WORKS][2], timed;
 
 static bool is_set(const char *name, const char *value)
 {
@@ -24,6 +24,11 @@ static bool is_set(const char *name, const char *value)
 bool cuda_allows_tf32(void)
 {
     return is_set("YOKE_CUDA_TF32", "1");
+}
+
+bool cuda_wants_benchmark(void)
+{
+    return is_set("YOKE_BENCHMARK", "1");
 }
 
 /* The library at one place; false where it is not there or lacks a function. */
@@ -68,6 +73,11 @@ void cuda_count_work(enum cuda_work work, bool by_library)
     atomic_fetch_add_explicit(&done[work][by_library], 1, memory_order_relaxed);
 }
 
+void cuda_count_timed(void)
+{
+    atomic_fetch_add_explicit(&timed, 1, memory_order_relaxed);
+}
+
 void yk__cuda_describe(char *text, size_t size)
 {
     static const char *const names[CUDA_WORKS] = {"gemm", "conv2d", "conv2d_backward_input", "conv2d_backward_weight"};
@@ -76,4 +86,7 @@ void yk__cuda_describe(char *text, size_t size)
         at += snprintf(text + at, size - (size_t)at, "; %s: %lld by library, %lld by own kernel", names[i],
                        (long long)atomic_load_explicit(&done[i][1], memory_order_relaxed),
                        (long long)atomic_load_explicit(&done[i][0], memory_order_relaxed));
+    if (at >= 0 && (size_t)at < size)
+        snprintf(text + at, size - (size_t)at, "; plans timed: %lld",
+                 (long long)atomic_load_explicit(&timed, memory_order_relaxed));
 }

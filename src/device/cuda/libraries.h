@@ -27,6 +27,8 @@ bool cuda_library_open(const char *file, const cuda_symbol *symbols, int count, 
 
 /* Notes that a library did a piece of work, or one of our own kernels. */
 void cuda_count_work(enum cuda_work work, bool by_library);
+/* Notes that a plan was chosen by timing. */
+void cuda_count_timed(void);
 /* A convolution (CUDA_CONV), with a bias where that is not NULL, or the gradient of its input or of its weight, by
  * cuDNN. The one of x, w and out that is made is written. *taken is false where it was not done. (dnn.c) */
 yk_status cuda_dnn_conv(int device, enum cuda_work work, const yk__conv2d *p, const yk__view *x, const yk__view *w,
@@ -34,14 +36,16 @@ yk_status cuda_dnn_conv(int device, enum cuda_work work, const yk__conv2d *p, co
 /* What there is of cuDNN, for reports. (dnn_plan.c) */
 const char *cuda_dnn_described(void);
 
-/* What libraries there are, and "gemm: 12 by library, 0 by own kernel" for each kind of work. The plug-in exports it
- * for tests and reports. */
+/* What libraries there are, "gemm: 12 by library, 0 by own kernel" for each kind of work, and "plans timed: 3". The
+ * plug-in exports it for tests and reports. */
 __attribute__((visibility("default"))) void yk__cuda_describe(char *text, size_t size);
 /* Whether f32 products may round their factors to TF32: YOKE_CUDA_TF32=1. */
 bool cuda_allows_tf32(void);
+/* Whether plans of cuDNN's are chosen by timing them: YOKE_BENCHMARK=1. */
+bool cuda_wants_benchmark(void);
 
 /* The product by cuBLASLt. *taken is false where it was not done, and is to be done otherwise: the library is not here,
- * or takes no such layout. */
+ * takes no such layout, or has no algorithm for it; out may have been written then, but not where it is added to. */
 yk_status cuda_blas_gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
                          bool accumulate, bool *taken);
 /* What there is of cuBLASLt, for reports: a version, or why there is none. */

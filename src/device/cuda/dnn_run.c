@@ -1,0 +1,325 @@
+/*
+ * dnn_run.c - which plan of cuDNN's computes a form of convolution, and carrying it out. Layer: device/cuda.
+ *
+ * A form's plan is chosen when it first comes, and kept for good: the first that the heuristics propose, or, where the
+ * user asked for it (YOKE_BENCHMARK=1), the fastest of the first MOST_TIMED by the GPU's own clock. One that the
+ * library made and then says not to support gives way to the next; a form without a plan is our own kernel's.
+ *
+ * The trial waits for the GPU, so there is none while the stream is captured: then a form that was not seen before gets
+ * the heuristics' plan.
+ *
+ * A device's handle and plans are used by one thread at a time, under its lock; devices do not wait for one another.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "device/cuda/dnn_plan.h"
+
+#ifdef HAS_DNN
+
+/* BUCKETS: of a device's table of plans. ALIGNMENT: of the workspace, that of cudaMalloc. MOST_TIMED: PyTorch's
+ * benchmark_limit. RUNS: that are timed of one plan. PACKS: sets of pointers that are kept of a form. */
+enum { MOST_DEVICES = 64, BUCKETS = 128, ALIGNMENT = 256, MOST_TIMED = 10, RUNS = 3, PACKS = 8 };
+
+/* Pointers as the library takes them, by the ids of dnn_plan.h: steps that are repeated bring the same ones. */
+typedef struct pack {
+    void *memory[4], *workspace;
+    cudnnBackendDescriptor_t made;
+} pack;
+
+/* A form and its plan; without one (plan.plan is NULL) the form is not the library's. */
+typedef struct entry {
+    dnn_form of;
+    dnn_plan plan;
+    pack packs[PACKS];
+    int next_pack; /* to be replaced */
+    struct entry *next;
+} entry;
+
+typedef struct device_state {
+    pthread_mutex_t lock;
+    cudnnHandle_t handle;
+    cudaStream_t stream; /* the handle's */
+    entry *entries[BUCKETS];
+} device_state;
+
+static device_state devices[MOST_DEVICES] = {[0 ... MOST_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+
+/* A call: what is computed, on what, by whom. */
+typedef struct job {
+    device_state *state;
+    int device;
+    cudaStream_t stream;
+    void *memory[4]; /* x, w, out, bias or NULL */
+} job;
+
+static yk_status failed(int device, cudnnStatus_t code, const char *call)
+{
+    char last[300] = "";
+    bool memory = code == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+                  code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+    dnn.last_error(last, sizeof(last));
+    return cuda_fail(memory ? YK_ERR_MEMORY : YK_ERR_DEVICE,
+                     "cuda:%d: %s: %s (%d): %s; where it cannot start, another process may hold the GPU's memory: yoke "
+                     "doctor says which",
+                     device, call, dnn.error_string(code), (int)code, last);
+}
+
+static entry **bucket_of(device_state *state, const dnn_form *f)
+{
+    return &state->entries[(yk__hash(YK__HASH_BASIS, f, sizeof(*f)) >> 32) % BUCKETS];
+}
+
+static entry *find(device_state *state, const dnn_form *f)
+{
+    entry *e = *bucket_of(state, f);
+    while (e && memcmp(&e->of, f, sizeof(*f)) != 0)
+        e = e->next;
+    return e;
+}
+
+/* ---- carrying a plan out ---- */
+
+static cudnnStatus_t pack_make(pack *p, void *const memory[4], void *workspace)
+{
+    static const int64_t ids[] = {DNN_X, DNN_W, DNN_OUT, DNN_BIAS};
+    int64_t count = memory[3] ? 4 : 3;
+    cudnnStatus_t code = dnn.descriptor_create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &p->made);
+    if (code) {
+        p->made = NULL;
+        return code;
+    }
+    code = dnn.attribute_set(p->made, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids);
+    if (!code)
+        code = dnn.attribute_set(p->made, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, memory);
+    if (!code)
+        code = dnn.attribute_set(p->made, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    if (!code)
+        code = dnn.finalize(p->made);
+    if (code) {
+        dnn.descriptor_destroy(p->made);
+        p->made = NULL;
+        return code;
+    }
+    memcpy(p->memory, memory, sizeof(p->memory));
+    p->workspace = workspace;
+    return code;
+}
+
+/* The library's description of these pointers: one that is kept, or a new one in place of the oldest. */
+static cudnnStatus_t pack_of(entry *e, void *const memory[4], void *workspace, cudnnBackendDescriptor_t *found)
+{
+    for (int i = 0; i < PACKS; i++) {
+        const pack *p = &e->packs[i];
+        if (p->made && p->workspace == workspace && memcmp(p->memory, memory, sizeof(p->memory)) == 0) {
+            *found = p->made;
+            return CUDNN_STATUS_SUCCESS;
+        }
+    }
+    pack *p = &e->packs[e->next_pack];
+    e->next_pack = (e->next_pack + 1) % PACKS;
+    if (p->made)
+        dnn.descriptor_destroy(p->made);
+    cudnnStatus_t code = pack_make(p, memory, workspace);
+    *found = p->made;
+    return code;
+}
+
+/* Queues the plan; *code is the library's answer. */
+static yk_status execute(entry *e, const dnn_plan *p, const job *j, cudnnStatus_t *code)
+{
+    yk__storage *memory = NULL;
+    char *workspace = NULL;
+    cudnnBackendDescriptor_t pointers;
+    if (p->workspace) {
+        workspace =
+            cuda_yoke->workspace_get((yk_device){YK_CUDA, (int16_t)j->device}, p->workspace + ALIGNMENT, &memory);
+        if (!workspace)
+            return YK_ERR_MEMORY;
+        workspace += -(uintptr_t)workspace & (ALIGNMENT - 1);
+    }
+    *code = pack_of(e, j->memory, workspace, &pointers);
+    if (!*code)
+        *code = dnn.execute(j->state->handle, p->plan, pointers);
+    if (memory)
+        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    return YK_OK;
+}
+
+static bool is_refusal(cudnnStatus_t code)
+{
+    return CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+/* ---- trials ---- */
+
+/* Milliseconds of one run, the mean of RUNS behind one that is not timed. */
+static yk_status time_of(entry *e, const dnn_plan *p, const job *j, cudnnStatus_t *code, float *milliseconds)
+{
+    cudaEvent_t begin = NULL, end = NULL;
+    const char *call = "cudaEventCreateWithFlags";
+    cudaError_t error = cudaEventCreateWithFlags(&begin, cudaEventDefault);
+    if (!error)
+        error = cudaEventCreateWithFlags(&end, cudaEventDefault);
+    yk_status status = error ? YK_OK : execute(e, p, j, code);
+    if (!error && !status && !*code) {
+        call = "cudaEventRecord";
+        error = cudaEventRecord(begin, j->stream);
+        for (int i = 0; i < RUNS && !error && !status && !*code; i++)
+            status = execute(e, p, j, code);
+        if (!error)
+            error = cudaEventRecord(end, j->stream);
+        if (!error) {
+            call = "cudaEventSynchronize";
+            error = cudaEventSynchronize(end);
+        }
+        if (!error)
+            error = cudaEventElapsedTime(milliseconds, begin, end);
+    }
+    if (begin)
+        (void)cudaEventDestroy(begin);
+    if (end)
+        (void)cudaEventDestroy(end);
+    return error ? cuda_failed(j->device, error, call) : status;
+}
+
+/* ---- choosing ---- */
+
+/* The fastest of the first plans. One whose workspace there is no memory for is left out. */
+static yk_status fastest_plan(entry *e, const job *j, dnn_plan *best, char *why)
+{
+    float least = INFINITY;
+    int64_t from = 0;
+    *best = (dnn_plan){.plan = NULL};
+    for (int timed = 0; timed < MOST_TIMED; timed++) {
+        dnn_plan p;
+        float taken = INFINITY;
+        cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
+        if (!dnn_plan_make(&e->of, j->state->handle, NULL, from, &p, why))
+            break;
+        from = p.candidate + 1;
+        yk_status status = time_of(e, &p, j, &code, &taken);
+        bool short_of_memory = status == YK_ERR_MEMORY;
+        if (short_of_memory) {
+            yk_error ignored;
+            cuda_base->error_take(&ignored);
+            status = YK_OK;
+        }
+        if (!status && code && !is_refusal(code))
+            status = failed(j->device, code, "cudnnBackendExecute");
+        bool better = !status && !code && !short_of_memory && taken < least;
+        cudnnBackendDescriptor_t unused = better ? best->plan : p.plan;
+        if (better)
+            *best = p, least = taken;
+        if (unused)
+            dnn.descriptor_destroy(unused);
+        if (status)
+            return status;
+    }
+    cuda_count_timed();
+    return YK_OK;
+}
+
+/* Makes the form's entry, with the plan that is to compute it. */
+static yk_status choose(const dnn_form *f, const job *j, entry **made)
+{
+    char why[DNN_WHY] = "";
+    entry *e = cuda_base->allocate(1, sizeof(*e));
+    if (!e)
+        return YK_ERR_MEMORY;
+    e->of = *f;
+    yk_status status = f->benchmark ? fastest_plan(e, j, &e->plan, why) : YK_OK;
+    if (!status && !e->plan.plan) /* or none could be timed */
+        dnn_plan_make(f, j->state->handle, NULL, 0, &e->plan, why);
+    if (status) {
+        for (int i = 0; i < PACKS; i++)
+            if (e->packs[i].made)
+                dnn.descriptor_destroy(e->packs[i].made);
+        free(e);
+        return status;
+    }
+    if (!e->plan.plan)
+        cuda_base->warn("cuda:%d: cuDNN makes no plan of this convolution, channels %s: %s", j->device,
+                        f->last ? "last" : "first", why);
+    entry **bucket = bucket_of(j->state, f);
+    e->next = *bucket;
+    *made = *bucket = e;
+    return YK_OK;
+}
+
+/* The entry of the form; NULL where there is none, and none can be made while the stream is captured. */
+static yk_status entry_of(const dnn_form *f, const job *j, entry **found)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    *found = find(j->state, f);
+    if (*found || !f->benchmark)
+        return *found ? YK_OK : choose(f, j, found);
+    cudaError_t code = cudaStreamIsCapturing(j->stream, &capture);
+    if (code)
+        return cuda_failed(j->device, code, "cudaStreamIsCapturing");
+    if (capture == cudaStreamCaptureStatusNone)
+        return choose(f, j, found);
+    dnn_form plain = *f;
+    plain.benchmark = 0;
+    *found = find(j->state, &plain);
+    return *found ? YK_OK : choose(&plain, j, found);
+}
+
+/* The device's handle, on the stream. */
+static yk_status get_ready(const job *j)
+{
+    device_state *s = j->state;
+    cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
+    if (!s->handle) {
+        code = dnn.create(&s->handle);
+        if (code) {
+            s->handle = NULL;
+            return failed(j->device, code, "cudnnCreate");
+        }
+        s->stream = NULL;
+    }
+    if (s->stream == j->stream)
+        return YK_OK;
+    code = dnn.set_stream(s->handle, j->stream);
+    s->stream = code ? NULL : j->stream;
+    return code ? failed(j->device, code, "cudnnSetStream") : YK_OK;
+}
+
+static yk_status run(const dnn_form *f, const job *j, bool *taken)
+{
+    entry *e = NULL;
+    char why[DNN_WHY];
+    yk_status status = get_ready(j);
+    if (!status)
+        status = entry_of(f, j, &e);
+    while (!status && e && e->plan.plan) {
+        cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
+        status = execute(e, &e->plan, j, &code);
+        *taken = !status && code == CUDNN_STATUS_SUCCESS;
+        if (status || *taken)
+            return status;
+        if (!is_refusal(code))
+            return failed(j->device, code, "cudnnBackendExecute");
+        int64_t refused = e->plan.candidate;
+        dnn.descriptor_destroy(e->plan.plan);
+        e->plan.plan = NULL;
+        dnn_plan_make(&e->of, j->state->handle, NULL, refused + 1, &e->plan, why);
+    }
+    return status;
+}
+
+yk_status dnn_run(const dnn_form *f, cudaStream_t stream, void *const memory[4], bool *taken)
+{
+    job j = {.state = &devices[f->device], .device = (int)f->device, .stream = stream};
+    memcpy(j.memory, memory, sizeof(j.memory));
+    pthread_mutex_lock(&j.state->lock);
+    yk_status status = run(f, &j, taken);
+    pthread_mutex_unlock(&j.state->lock);
+    return status;
+}
+
+#endif
