@@ -6,8 +6,9 @@
  * first loss on that is not finite; from then on no step changes anything, and the host reports the step when it reads.
  * So what is saved, printed and logged is what a run would say that looks at each loss.
  *
- * A step of full batches is recorded after a few that ran as they are, and replayed from then on (yk_graph): its
- * batches are copied into tensors that stay. Others (the last ones of an epoch) run as they are.
+ * Steps are recorded after a few that ran as they are, and replayed from then on (yk_graph), the last one of an epoch,
+ * which may have fewer batches, or a smaller one at its end, apart from the others: batches are copied into tensors
+ * that stay. What is neither runs as it is.
  *
  * Invariants: `position` on the device is n_losses once everything queued is done; steps[0 .. n_steps) are the last
  * n_steps steps of the run, whose losses are losses[0 .. n_losses).
@@ -24,8 +25,20 @@
 #include "cli/train.h"
 
 /* LEAST: losses that are kept on the device, at least. MOST_PARTS: batches of a step that is recorded, all of which are
- * on the device at once. PATIENCE: steps in which a recording should have begun. */
-enum { LEAST = 512, MOST_PARTS = 16, PATIENCE = 10 };
+ * on the device at once. PATIENCE: steps in which a recording should have begun. LAST_WARM_UP: epochs whose last step
+ * runs as it is before it is recorded: what other steps have to find out is known by then. */
+enum { LEAST = 512, MOST_PARTS = 16, PATIENCE = 10, LAST_WARM_UP = 1 };
+
+/* Steps of full batches, as many as there should be; the last one of an epoch where it differs; what else comes. */
+typedef enum kind { FULL, LAST, RECORDINGS, OTHER = RECORDINGS } kind;
+
+typedef struct recording {
+    yk_graph *graph; /* NULL: steps are not recorded */
+    bool said;       /* whether they are */
+} recording;
+
+/* Input and target of a batch. */
+enum { INPUT, TARGET, TENSORS };
 
 /* A step that is queued, and its losses not yet read. */
 typedef struct queued_step {
@@ -34,20 +47,22 @@ typedef struct queued_step {
 } queued_step;
 
 struct train_queue {
-    yk_graph *graph;     /* NULL: steps are not recorded */
+    recording recordings[RECORDINGS];
     yk_tensor *losses;   /* (room): of the batches since the last read; over all ranks their sum, in f64 */
     yk_tensor *position; /* (1) i64: where in `losses` the next one goes */
     yk_tensor *one;      /* (1) i64 */
     yk_tensor *fault;    /* no dimensions: 0 or NaN; NULL with --allow-nan */
-    yk_tensor *inputs[MOST_PARTS], *targets[MOST_PARTS]; /* those that stay; NULL before the first full batch */
-    yk_tensor *batch[MOST_PARTS][2];                     /* input and target of the step: those, or others */
-    int64_t parts;                                       /* batches of the step */
-    queued_step *steps;                                  /* (room) */
-    double *values;                                      /* (room): losses as they are read */
+    yk_tensor *stay[MOST_PARTS][TENSORS];  /* full batches are copied there; NULL before the first */
+    yk_tensor *smaller[TENSORS];           /* the one that is not full */
+    int64_t last_parts;                    /* batches of the last step of an epoch, as it is recorded; 0: none yet */
+    bool last_is_smaller;                  /* the last of them is not full */
+    yk_tensor *batch[MOST_PARTS][TENSORS]; /* of the step: those above, or others */
+    int64_t parts;                         /* batches of the step */
+    queued_step *steps;                    /* (room) */
+    double *values;                        /* (room): losses as they are read */
     int64_t room, n_steps, n_losses;
     double read_at;
-    bool said;  /* whether steps are recorded */
-    bool plain; /* they cannot be */
+    bool plain; /* steps cannot be recorded */
 };
 
 /* ---- what is queued ---------------------------------------------------------------------------------------------- */
@@ -116,106 +131,132 @@ static yk_status queue_all(void *user)
     yk_status status = YK_OK;
     yk_optimizer_zero_grad(r->optimizer);
     for (int64_t part = 0; part < q->parts && !status; part++)
-        status = queue_part(r, part, q->batch[part][0], q->batch[part][1]);
+        status = queue_part(r, part, q->batch[part][INPUT], q->batch[part][TARGET]);
     return status ? status : queue_update(r);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
-/* Copies a full batch into the tensors that stay, which the first one makes; false where it is another kind of batch.
+static bool is_full(const train_job *r, const yk_batch *batch)
+{
+    return batch->count == r->set->batch_size;
+}
+
+/* Copies a batch into the tensors that stay for it, which the first of its kind makes; false where it has another
+ * shape.
  */
 static bool keep(const train_job *r, int64_t part, const yk_batch *batch)
 {
     train_queue *q = r->queue;
-    if (batch->count != r->set->batch_size)
+    yk_tensor *const from[TENSORS] = {batch->input, batch->target};
+    yk_tensor **stay = is_full(r, batch) ? q->stay[part] : q->smaller;
+    if (stay == q->smaller && part != q->parts - 1)
         return false;
-    if (!q->inputs[part]) {
-        q->inputs[part] = yk_tensor_retain(yk_clone(yk_to(batch->input, r->device)));
-        q->targets[part] = yk_tensor_retain(yk_clone(yk_to(batch->target, r->device)));
-    } else if (!yk_same_shape(q->inputs[part], batch->input) || !yk_copy_(q->inputs[part], batch->input) ||
-               !yk_copy_(q->targets[part], batch->target)) {
-        return false;
+    for (int i = 0; i < TENSORS; i++) {
+        if (!stay[i])
+            stay[i] = yk_tensor_retain(yk_clone(yk_to(from[i], r->device)));
+        else if (!yk_same_shape(stay[i], from[i]) || !yk_copy_(stay[i], from[i]))
+            return false;
+        if (!stay[i])
+            return false;
     }
-    if (!q->inputs[part] || !q->targets[part])
-        return false;
-    q->batch[part][0] = yk_tensor_retain(q->inputs[part]);
-    q->batch[part][1] = yk_tensor_retain(q->targets[part]);
+    for (int i = 0; i < TENSORS; i++)
+        q->batch[part][i] = yk_tensor_retain(stay[i]);
     return true;
 }
 
-/* All batches of a step to q->batch; *alike: they are in the tensors that stay, as many as a recorded step has. */
-static yk_status take_batches(train_job *r, yk_batch *batch, int64_t *samples, bool *alike)
+/* What the batches of a step make it, of which all are in the tensors that stay. */
+static kind kind_of(train_job *r, bool smaller)
 {
     train_queue *q = r->queue;
-    *alike = q->parts == r->set->accumulate;
+    if (q->parts == r->set->accumulate && !smaller)
+        return FULL;
+    if (!q->last_parts)
+        q->last_parts = q->parts, q->last_is_smaller = smaller;
+    return q->parts == q->last_parts && smaller == q->last_is_smaller ? LAST : OTHER;
+}
+
+/* All batches of a step to q->batch, and what kind of step they make. */
+static yk_status take_batches(train_job *r, yk_batch *batch, int64_t *samples, kind *made)
+{
+    train_queue *q = r->queue;
+    bool kept = true, smaller = false;
     for (int64_t part = 0; part < q->parts; part++) {
         if (part > 0 && !yk_loader_next(r->train, batch))
             return yk__error_code();
         *samples += batch->count * r->ranks.world;
+        smaller |= !is_full(r, batch);
         if (keep(r, part, batch))
             continue;
-        *alike = false;
-        q->batch[part][0] = yk_tensor_retain(yk_to(batch->input, r->device));
-        q->batch[part][1] = yk_tensor_retain(yk_to(batch->target, r->device));
+        kept = false;
+        q->batch[part][INPUT] = yk_tensor_retain(yk_to(batch->input, r->device));
+        q->batch[part][TARGET] = yk_tensor_retain(yk_to(batch->target, r->device));
     }
+    *made = kept ? kind_of(r, smaller) : OTHER;
     return yk__error_code();
 }
 
 static void drop_batches(train_queue *q)
 {
     for (int part = 0; part < MOST_PARTS; part++) {
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < TENSORS; i++) {
             yk_tensor_release(q->batch[part][i]);
             q->batch[part][i] = NULL;
         }
     }
 }
 
-/* Says once whether steps are recorded, and why not. */
-static void say_whether(train_job *r)
+/* Says once whether steps of a kind are recorded, and why not. */
+static void say_whether(train_job *r, kind k)
 {
     train_queue *q = r->queue;
-    yk_graph_info info = yk_graph_get_info(q->graph);
-    if (q->said || (!info.replays && info.calls < PATIENCE))
+    recording *of = &q->recordings[k];
+    yk_graph_info info = yk_graph_get_info(of->graph);
+    if (of->said || (!info.replays && info.calls < PATIENCE))
         return;
-    q->said = true;
-    if (info.replays) {
+    of->said = true;
+    if (info.replays && k == FULL) {
         yk__log(YK_LOG_INFO, "step %" PRId64 " is recorded, and replayed from here on", r->step + 1);
-        return;
-    }
-    q->plain = true;
-    if (r->ranks.rank == 0) {
-        progress_clear(&r->progress);
-        fprintf(stderr, "yoke: notice: steps are not recorded, and run as they are: %s\n", info.why_not);
+    } else if (info.replays) {
+        yk__log(YK_LOG_INFO, "the last step of an epoch is recorded, too: step %" PRId64, r->step + 1);
+    } else if (k == LAST) {
+        yk__log(YK_LOG_INFO, "the last step of an epoch is not recorded: %s", info.why_not);
+    } else {
+        q->plain = true;
+        if (r->ranks.rank == 0) {
+            progress_clear(&r->progress);
+            fprintf(stderr, "yoke: notice: steps are not recorded, and run as they are: %s\n", info.why_not);
+        }
     }
 }
 
 /* What the ranks have to do alike: rank 0's clock is that of all, and a rank that replays a step meets no other that
- * runs it as it is. */
-static yk_status agree(train_job *r, bool *alike)
+ * runs it as it is. Steps that are not of one kind on all ranks are OTHER. */
+static yk_status agree(train_job *r, kind *k)
 {
-    double sums[] = {r->ranks.rank == 0 && saver_late(&r->saver), !*alike};
-    yk_status status = ranks_sum(&r->ranks, sums, 2);
+    double sums[] = {r->ranks.rank == 0 && saver_late(&r->saver), *k == FULL, *k == LAST};
+    yk_status status = ranks_sum(&r->ranks, sums, 3);
     r->saver.late = sums[0] > 0;
-    *alike = sums[1] == 0;
+    *k = sums[1] == r->ranks.world ? FULL : sums[2] == r->ranks.world ? LAST : OTHER;
     return status;
 }
 
-/* By the recording, or as it is. */
+/* By a recording, or as it is. */
 static yk_status recorded_step(train_job *r, yk_batch *batch, int64_t *samples)
 {
     train_queue *q = r->queue;
-    bool alike;
-    yk_status status = take_batches(r, batch, samples, &alike);
+    kind k;
+    yk_status status = take_batches(r, batch, samples, &k);
     if (!status)
-        status = agree(r, &alike);
-    if (!status && alike) {
-        status = yk_graph_run(q->graph);
-        say_whether(r);
+        status = agree(r, &k);
+    if (!status && k != OTHER) {
+        status = yk_graph_run(q->recordings[k].graph);
+        say_whether(r, k);
     } else if (!status) {
         status = queue_all(r);
-        yk_optimizer_zero_grad(r->optimizer); /* the recording has memory of its own for them */
     }
+    if (k != FULL)
+        yk_optimizer_zero_grad(r->optimizer); /* the recordings have memory of their own for them */
     drop_batches(q);
     return status;
 }
@@ -233,10 +274,10 @@ static yk_status plain_step(train_job *r, yk_batch *batch, int64_t *samples)
         status = queue_part(r, part, yk_to(batch->input, r->device), yk_to(batch->target, r->device));
         yk_scope_end(scope);
     }
-    bool alike = true;
+    kind k = OTHER;
     if (!status)
         status = queue_update(r);
-    return status ? status : agree(r, &alike);
+    return status ? status : agree(r, &k);
 }
 
 yk_status train_queue_step(train_job *r, yk_batch *batch, int64_t *samples)
@@ -244,7 +285,7 @@ yk_status train_queue_step(train_job *r, yk_batch *batch, int64_t *samples)
     train_queue *q = r->queue;
     int64_t left = yk_loader_left(r->train), more = r->set->accumulate - 1;
     q->parts = 1 + (left < more ? left : more);
-    yk_status status = (q->graph && !q->plain ? recorded_step : plain_step)(r, batch, samples);
+    yk_status status = (q->recordings[FULL].graph && !q->plain ? recorded_step : plain_step)(r, batch, samples);
     if (status)
         return status;
     q->steps[q->n_steps++] =
@@ -338,8 +379,13 @@ yk_status train_queue_create(train_job *r)
     if (!q->steps || !q->values || !q->losses || !q->position || !q->one || (!s->allow_nan && !q->fault))
         return yk__error_code();
     if (s->accumulate <= MOST_PARTS && !s->no_graph) {
-        q->graph = yk_graph_retain(yk_graph_create(r->device, 0, queue_all, r));
-        return q->graph ? YK_OK : yk__error_code();
+        for (kind k = FULL; k < RECORDINGS; k++) {
+            yk_graph *made = yk_graph_create(r->device, k == LAST ? LAST_WARM_UP : 0, queue_all, r);
+            if (!made)
+                return yk__error_code();
+            q->recordings[k].graph = yk_graph_retain(made);
+        }
+        return YK_OK;
     }
     if (!s->no_graph && r->ranks.rank == 0)
         fprintf(stderr,
@@ -355,11 +401,13 @@ void train_queue_free(train_job *r)
     if (!q)
         return;
     drop_batches(q);
-    for (int part = 0; part < MOST_PARTS; part++) {
-        yk_tensor_release(q->inputs[part]);
-        yk_tensor_release(q->targets[part]);
+    for (int i = 0; i < TENSORS; i++) {
+        for (int part = 0; part < MOST_PARTS; part++)
+            yk_tensor_release(q->stay[part][i]);
+        yk_tensor_release(q->smaller[i]);
     }
-    yk_graph_release(q->graph);
+    for (kind k = FULL; k < RECORDINGS; k++)
+        yk_graph_release(q->recordings[k].graph);
     yk_tensor_release(q->losses);
     yk_tensor_release(q->position);
     yk_tensor_release(q->one);

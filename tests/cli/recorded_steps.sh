@@ -36,6 +36,7 @@ both()
     YOKE_LOG=info exits 0 "$name" train --device cuda --data mnist:data --log a.log --save a.safetensors "$@"
     ok "$name: a step is recorded" grep -q "info: step [45] is recorded, and replayed" err
     cp out a.out
+    cp err a.err
     YOKE_LOG=info exits 0 "$name, --no-graph" train --device cuda --data mnist:data --log b.log --save b.safetensors \
         --no-graph "$@"
     ok "$name: --no-graph records none" [ "$(grep -c recorded err)" = 0 ]
@@ -46,6 +47,7 @@ both()
 }
 
 both "epochs that end with a smaller batch" --model lenet --batch-size 4 --epochs 2 --schedule cosine
+ok "the last step of an epoch is recorded, too" grep -q "the last step of an epoch is recorded, too: step 12" a.err
 ok "every step is logged" [ "$(grep -c '"event":"step"' a.log)" = 12 ]
 ok "the losses are finite" [ "$(grep -c null a.log)" = 0 ]
 ok "they are those of the CPU" awk -F'[:,}]' '
@@ -55,6 +57,9 @@ ok "they are those of the CPU" awk -F'[:,}]' '
         --epochs 2 --schedule cosine --log /dev/stdout | grep event)
 both "fp16" --model mlp --batch-size 4 --epochs 2 --precision fp16 --warmup 4
 both "two batches a step" --model lenet --batch-size 4 --epochs 3 --accumulate 2
+ok "the last step of an epoch, too" grep -q "the last step of an epoch is recorded, too: step 6" a.err
+both "fewer batches in the last step" --model mlp --batch-size 2 --epochs 3 --accumulate 4
+ok "that is recorded, too" grep -q "the last step of an epoch is recorded, too: step 6" a.err
 
 # Two processes with a GPU each, and NCCL: the reduction is recorded, too.
 if [ -e "$build/emulator/yoke-nccl.so" ]; then
@@ -62,6 +67,7 @@ if [ -e "$build/emulator/yoke-nccl.so" ]; then
     pair=(-n 2 -- "$YOKE" train --device cuda --data mnist:data --model mlp --batch-size 2 --epochs 2 --no-eval)
     YOKE_COMM_BACKEND=nccl YOKE_LOG=info exits 0 "two ranks" run "${pair[@]}" --log a.log --save a.safetensors
     ok "both ranks record" [ "$(grep -c 'info: step [0-9]* is recorded, and replayed' err)" = 2 ]
+    ok "the last step of an epoch, too" [ "$(grep -c 'the last step of an epoch is recorded, too: step 12' err)" = 2 ]
     YOKE_COMM_BACKEND=nccl exits 0 "two ranks, --no-graph" run "${pair[@]}" --no-graph --log b.log --save b.safetensors
     ok "two ranks: the same losses" [ "$(losses a.log)" = "$(losses b.log)" ]
     ok "two ranks: the same weights" cmp -s a.safetensors b.safetensors
