@@ -146,8 +146,8 @@ static bool convolution(mistake made, cudaStream_t stream, float *x, float *y)
     j.set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     j.finalize(pack);
     j.good = j.good && !DNN(cudnnBackendExecute)(handle, plan, pack);
-    if (made == LEFT_OVER)
-        j.descriptors.pop_back();
+    if (made == LEFT_OVER) /* a tensor: plans and their pointers may be kept for good */
+        j.descriptors.erase(j.descriptors.begin());
     for (cudnnBackendDescriptor_t d : j.descriptors)
         DNN(cudnnBackendDestroyDescriptor)(d);
     return j.good && cudaStreamSynchronize(stream) == cudaSuccess;
