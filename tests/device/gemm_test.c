@@ -152,10 +152,11 @@ static void check(const struct problem *q, yk_dtype dtype, bool threads)
 static void test_orders(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{1, 1, 1},    {1, 10, 84},  {4, 120, 256}, {4, 256, 120}, {120, 256, 4},
-                                       {4, 84, 120}, {2, 16, 3},   {3, 15, 33},   {5, 17, 16},   {8, 47, 40},
-                                       {9, 31, 70},  {14, 32, 20}, {29, 33, 34},  {64, 10, 84},  {10, 84, 64},
-                                       {1, 70, 1},   {70, 1, 9},   {3, 2, 0},     {7, 100, 5},   {13, 64, 600}};
+    static const int64_t sizes[][3] = {
+        {1, 1, 1},    {1, 10, 84}, {4, 120, 256}, {4, 256, 120}, {120, 256, 4}, {4, 84, 120},  {2, 16, 3},
+        {3, 15, 33},  {5, 17, 16}, {8, 47, 40},   {9, 31, 70},   {14, 32, 20},  {29, 33, 34},  {64, 10, 84},
+        {10, 84, 64}, {1, 70, 1},  {70, 1, 9},    {3, 2, 0},     {7, 100, 5},   {13, 64, 600}, {37, 1, 19},
+        {1, 300, 19}, {70, 1, 33}, {19, 40, 1},   {37, 1, 1},    {1, 300, 1},   {66, 1, 4100}, {1, 66, 4100}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int a = 0; a < ORDERS; a++)
             for (int b = 0; b < ORDERS; b++)
@@ -174,8 +175,9 @@ static void test_orders(void **state)
 static void test_blocks(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {
-        {130, 70, 1030}, {256, 130, 512}, {115, 200, 300}, {7, 520, 1500}, {300, 5, 2100}};
+    static const int64_t sizes[][3] = {{130, 70, 1030}, {256, 130, 512}, {115, 200, 300},
+                                       {7, 520, 1500},  {300, 5, 2100},  {300, 1, 1030},
+                                       {1, 700, 1030},  {600, 900, 1}}; /* and a matrix and a vector, and two vectors */
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int a = 0; a < SPARSE; a++)
             for (int b = 0; b < SPARSE; b++)

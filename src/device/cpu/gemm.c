@@ -1,10 +1,11 @@
 /*
  * gemm.c - the matrix product slot. Layer: device/cpu.
  *
- * gemm_bf16.c takes bf16. Of the others there are four ways, chosen by shape and strides alone. Large products in f32
- * go to oneDNN. Small products use B's rows where they are; few rows against transposed B are dot products; all others
- * pack B in panels, a block of k at a time, and take rows of A in blocks that stay in L2. Each element of the result is
- * summed in the same order whatever the number of threads.
+ * gemm_bf16.c takes bf16. Of the others there are five ways, chosen by shape and strides alone. Large products in f32
+ * go to oneDNN. A dimension of 1 makes it a matrix and a vector, or two vectors (gemm_vector_body.h). Small products
+ * use B's rows where they are; few rows against transposed B are dot products; all others pack B in panels, a block of
+ * k at a time, and take rows of A in blocks that stay in L2. Each element of the result is summed in the same order
+ * whatever the number of threads.
  */
 #include <string.h>
 
@@ -38,6 +39,17 @@ struct blocked {
     int64_t rows, panels, groups;
     bool copy; /* A's rows are copied: they lie so far apart that they would share a few cache sets, or not in order */
 };
+
+/* y (rows) = the matrix (rows, depth) times x (depth), dense, and a bias. One of the matrix's strides is 1. */
+struct vector_product {
+    int64_t rows, depth;
+    const void *matrix, *x, *bias; /* bias: NULL or one for each row, bias_step apart */
+    void *y;
+    int64_t row, column, y_step, bias_step;
+    bool accumulate;
+};
+/* Depth that is summed at a time; vectors of results that are summed together, where columns are added. */
+enum { VECTOR_DEPTH = 4096, VECTOR_COLUMNS = 8 };
 
 #if defined(__AVX512F__)
 static inline yk__vf32 masked_f32(const float *from, int64_t count)
@@ -87,6 +99,8 @@ static inline void add_up_f64(const yk__vf64 v[4], double total[4])
 #define VU           yk__vf32u
 #define TYPED_(name) name##_f32
 #include "device/cpu/gemm_body.h"
+
+#include "device/cpu/gemm_vector_body.h"
 #undef T
 #undef V
 #undef VU
@@ -97,6 +111,50 @@ static inline void add_up_f64(const yk__vf64 v[4], double total[4])
 #define VU           yk__vf64u
 #define TYPED_(name) name##_f64
 #include "device/cpu/gemm_body.h"
+
+#include "device/cpu/gemm_vector_body.h"
+
+/* A matrix times a vector; *taken is false where neither rows nor columns of the matrix are dense. */
+static yk_status run_vector(int device, const yk__gemm_product *p, bool f32, bool *taken)
+{
+    bool of_b = p->m == 1; /* the matrix is B, and A the vector */
+    struct vector_product v = {.rows = of_b ? p->n : p->m,
+                               .depth = p->k,
+                               .matrix = of_b ? p->b : p->a,
+                               .x = of_b ? p->a : p->b,
+                               .bias = p->bias,
+                               .y = p->c,
+                               .row = of_b ? p->b_col : p->a_row,
+                               .column = of_b ? p->b_k : p->a_k,
+                               .y_step = of_b ? p->c_col : p->c_row,
+                               .bias_step = of_b,
+                               .accumulate = p->accumulate};
+    int64_t step = of_b ? p->a_k : p->b_k, size = f32 ? 4 : 8;
+    *taken = v.column == 1 || v.row == 1;
+    if (!*taken)
+        return YK_OK;
+    yk__storage *handle = NULL;
+    if (step != 1 && p->k > 1) {
+        char *dense = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, (size_t)(p->k * size), &handle);
+        if (!dense)
+            return yk__error_code();
+        for (int64_t l = 0; l < p->k; l++)
+            memcpy(dense + l * size, (const char *)v.x + l * step * size, (size_t)size);
+        v.x = dense;
+    }
+    int64_t columns = VECTOR_COLUMNS * YK__VECTOR_BYTES / size;
+    if (v.column == 1) {
+        int64_t grain = SERIAL_WORK / p->k / 4 * 4;
+        yk__cpu_parallel(device, v.rows, grain < 4 ? 4 : grain, f32 ? dots_of_rows_f32 : dots_of_rows_f64, &v);
+    } else {
+        int64_t grain = SERIAL_WORK / p->k / columns;
+        yk__cpu_parallel(device, yk__ceil_div(v.rows, columns), grain < 1 ? 1 : grain,
+                         f32 ? sums_of_columns_f32 : sums_of_columns_f64, &v);
+    }
+    if (handle)
+        yk__storage_release(handle);
+    return YK_OK;
+}
 
 static yk_status run_blocked(int device, const yk__gemm_product *p, bool f32)
 {
@@ -199,6 +257,16 @@ static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype, in
         else
             run_dots_f64(p);
         return YK_OK;
+    }
+    if (p->k == 1 && p->n >= 16 && p->b_col == 1 && p->c_col == 1) {
+        yk__cpu_parallel(device, p->m, yk__ceil_div(SERIAL_WORK, p->n), f32 ? outer_rows_f32 : outer_rows_f64, p);
+        return YK_OK;
+    }
+    if ((p->m == 1 || p->n == 1) && p->k > 1) {
+        bool taken;
+        yk_status status = run_vector(device, p, f32, &taken);
+        if (status || taken)
+            return status;
     }
     if (p->b_col == 1 && rows_in_order && p->k <= 2 * BLOCK_DEPTH && (p->m <= 2 * YK__GEMM_ROWS || p->k <= 32) &&
         p->m * p->n * p->k < SERIAL_WORK) {
