@@ -571,6 +571,36 @@ static void test_copy(void **state)
                 }
 }
 
+/* Rows of 2 to 80 bytes to and from wider matrices, as cat and its gradient do: what stands between them stays. */
+static void test_copy_of_short_rows(void **state)
+{
+    (void)state;
+    enum { ROWS = 37, MOST = 20, GAP = 3 };
+    static const yk_dtype dtypes[] = {YK_U8, YK_BF16, YK_F32, YK_F64};
+    static uint8_t from[8 * ROWS * (MOST + GAP)], to[sizeof from];
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (uint8_t)(i * 7 % 251);
+    for (int t = 0; t < 4; t++)
+        for (int64_t width = 1; width <= MOST; width++)
+            for (int gaps = 0; gaps < 4; gaps++) {
+                int64_t size = (int64_t)yk_dtype_size(dtypes[t]), in_step = width + (gaps & 1 ? GAP : 0);
+                int64_t out_step = width + (gaps & 2 ? GAP : 0);
+                yk__view in = {.data = from, .dtype = dtypes[t], .ndim = 2, .shape = {ROWS, width}};
+                yk__view out = in;
+                in.stride[0] = in_step, out.stride[0] = out_step, in.stride[1] = out.stride[1] = 1;
+                out.data = to;
+                memset(to, 255, sizeof to);
+                expect_ok(cpu_backend()->copy(0, &out, &in));
+                for (int64_t i = 0; i < (int64_t)sizeof to; i++) {
+                    int64_t row = i / (out_step * size), at = i % (out_step * size);
+                    int want = row < ROWS && at < width * size ? from[row * in_step * size + at] : 255;
+                    if (to[i] != want)
+                        fail_msg("%s, rows of %lld: byte %lld of row %lld is %d, expected %d", yk_dtype_name(dtypes[t]),
+                                 (long long)width, (long long)at, (long long)row, to[i], want);
+                }
+            }
+}
+
 /* Both through a long vector, where the vectorised loop runs, and as its own tail. */
 static double cast_of(yk_dtype from, yk_dtype to, double x)
 {
@@ -777,6 +807,7 @@ int main(void)
         cmocka_unit_test(test_fused_multiply_add),
         cmocka_unit_test(test_gelu_gradient_accuracy),
         cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_copy_of_short_rows),
         cmocka_unit_test(test_cast_edges),
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_fill),

@@ -218,6 +218,37 @@ static bool transpose(int device, const yk__loop *loop, size_t size)
     return true;
 }
 
+/* n rows of `bytes`, at least as many as an Unaligned has and at most twice those: its first ones and its last ones. */
+#define COPY_SHORT(Unaligned)                                                                                          \
+    {                                                                                                                  \
+        int64_t last = bytes - (int64_t)sizeof(Unaligned);                                                             \
+        for (int64_t i = 0; i < n; i++, to += to_step, from += from_step) {                                            \
+            Unaligned head = *(const Unaligned *)from, tail = *(const Unaligned *)(from + last);                       \
+            *(Unaligned *)to = head;                                                                                   \
+            *(Unaligned *)(to + last) = tail;                                                                          \
+        }                                                                                                              \
+    }
+
+/* Rows of less than a cache line. */
+static void copy_short_rows(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t bytes, int64_t n)
+{
+    typedef uint16_t two __attribute__((aligned(1), may_alias));
+    typedef uint32_t four __attribute__((aligned(1), may_alias));
+    typedef uint64_t eight __attribute__((aligned(1), may_alias));
+    typedef uint8_t sixteen __attribute__((vector_size(16), aligned(1), may_alias));
+    typedef uint8_t half_line __attribute__((vector_size(32), aligned(1), may_alias));
+    if (bytes >= 32)
+        COPY_SHORT(half_line)
+    else if (bytes >= 16)
+        COPY_SHORT(sixteen)
+    else if (bytes >= 8)
+        COPY_SHORT(eight)
+    else if (bytes >= 4)
+        COPY_SHORT(four)
+    else
+        COPY_SHORT(two)
+}
+
 /* Short dense rows, as cat, narrow and a permutation of heads leave them. */
 static void rows_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
@@ -235,7 +266,9 @@ static void rows_piece(void *arg, int64_t begin, int64_t end, int thread)
             from += rest % loop->shape[d] * loop->stride[d][1];
             rest /= loop->shape[d];
         }
-        for (int64_t i = 0; i < n; i++)
+        if (bytes < YK__LINE)
+            copy_short_rows(to, to_step, from, from_step, bytes, n);
+        for (int64_t i = 0; bytes >= YK__LINE && i < n; i++)
             yk__copy_lines(to + i * to_step, from + i * from_step, bytes);
     }
 }
@@ -243,7 +276,7 @@ static void rows_piece(void *arg, int64_t begin, int64_t end, int thread)
 static bool copy_rows(int device, yk__loop *loop, size_t size)
 {
     int64_t bytes = loop->shape[0] * (int64_t)size;
-    if (loop->stride[0][0] != (int64_t)size || loop->stride[0][1] != (int64_t)size || bytes < YK__LINE ||
+    if (loop->stride[0][0] != (int64_t)size || loop->stride[0][1] != (int64_t)size || bytes < 2 ||
         bytes >= YK__LONG_ROW)
         return false;
     yk__cpu_parallel(device, loop->total / loop->shape[0], YK__GRAIN / loop->shape[0] + 1, rows_piece, loop);
