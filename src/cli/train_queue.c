@@ -72,7 +72,7 @@ static yk_status note_loss(const train_job *r, yk_tensor *loss)
 {
     const train_queue *q = r->queue;
     const int64_t shape[] = {1};
-    bool recording = yk_no_grad_begin();
+    bool before = yk_no_grad_begin();
     yk_tensor *value = yk_reshape(yk_detach(loss), 1, shape);
     yk_status status = YK_OK;
     if (r->ranks.world > 1) {
@@ -83,7 +83,7 @@ static yk_status note_loss(const train_job *r, yk_tensor *loss)
     if (!sum || !yk_scatter_dim_(q->losses, 0, q->position, value) || !yk_add_(q->position, q->one, 1) ||
         (q->fault && !yk_add_(q->fault, sum, 0)))
         status = yk__error_code();
-    yk_no_grad_end(recording);
+    yk_no_grad_end(before);
     return status;
 }
 
@@ -245,7 +245,7 @@ static yk_status agree(train_job *r, kind *k)
 static yk_status recorded_step(train_job *r, yk_batch *batch, int64_t *samples)
 {
     train_queue *q = r->queue;
-    kind k;
+    kind k = OTHER;
     yk_status status = take_batches(r, batch, samples, &k);
     if (!status)
         status = agree(r, &k);
