@@ -106,9 +106,10 @@ static void check(const loss *l, const yk__cross_entropy *p, bool weighted, doub
 static void test_shapes(void **state)
 {
     (void)state;
-    static const int64_t sizes[][2] = {{1, 1}, {4, 10}, {64, 10}, {3, 17}, {700, 5}, {5, 1000}, {2, 3000}};
+    static const int64_t sizes[][2] = {{1, 1},    {4, 10},  {64, 10}, {3, 17},  {700, 5}, {5, 1000},
+                                       {2, 3000}, {16, 16}, {15, 16}, {130, 2}, {81, 1},  {40, 17}};
     for (int t = 0; t < 2; t++)
-        for (int s = 0; s < 7; s++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
             for (int layout = 0; layout < INPUT_LAYOUTS; layout++)
                 for (int options = 0; options < 8; options++) {
                     yk__cross_entropy p = {

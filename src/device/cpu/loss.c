@@ -15,6 +15,10 @@
 /* Bounds the threads, and the array of their sums. Sums are cut by it: another number may give other last bits. */
 enum { MAX_PIECES = 128 };
 
+/* Rows of up to SHORT classes are turned, and up to ROWS of them worked on side by side, for alone they would not fill
+ * vectors; not where they are fewer than FEW. */
+enum { SHORT = 16, ROWS = 64, FEW = 16 };
+
 typedef struct loss_job {
     const yk__cross_entropy *p;
     const yk__view *x, *target, *weight, *lse, *gx;
@@ -59,20 +63,71 @@ static double weight_of(const loss_job *job, int64_t c)
             sum += yk__row_exp_##S(x + i * stride, stride, n - i < YK__ROW_CHUNK ? n - i : YK__ROW_CHUNK, top, e);     \
         return (double)top + log(sum);                                                                                 \
     }
+#define SHORT_ROWS(S, T)                                                                                               \
+    /* to[c][r] = x[r][c] for some rows; 0 for the others. */                                                          \
+    static void turn_##S(T to[SHORT][ROWS], const yk__view *x, int64_t row, int64_t rows)                              \
+    {                                                                                                                  \
+        const T *from = (const T *)x->data + row * x->stride[0];                                                       \
+        for (int64_t c = 0; c < x->shape[1]; c++) {                                                                    \
+            for (int64_t r = 0; r < rows; r++)                                                                         \
+                to[c][r] = from[r * x->stride[0] + c * x->stride[1]];                                                  \
+            for (int64_t r = rows; r < ROWS; r++)                                                                      \
+                to[c][r] = 0;                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void log_sums_exp_##S(const yk__view *x, int64_t row, int64_t rows, double *lse)                            \
+    {                                                                                                                  \
+        T t[SHORT][ROWS], top[ROWS];                                                                                   \
+        double sum[ROWS];                                                                                              \
+        turn_##S(t, x, row, rows);                                                                                     \
+        for (int64_t r = 0; r < ROWS; r++)                                                                             \
+            top[r] = (T)-INFINITY, sum[r] = 0;                                                                         \
+        for (int64_t c = 0; c < x->shape[1]; c++)                                                                      \
+            for (int64_t r = 0; r < ROWS; r++)                                                                         \
+                top[r] = t[c][r] > top[r] ? t[c][r] : top[r];                                                          \
+        for (int64_t c = 0; c < x->shape[1]; c++)                                                                      \
+            YK__INDEPENDENT for (int64_t r = 0; r < ROWS; r++)                                                         \
+            {                                                                                                          \
+                sum[r] += (double)yk__exp_##S(t[c][r] - top[r]);                                                       \
+            }                                                                                                          \
+        for (int64_t r = 0; r < rows; r++)                                                                             \
+            lse[r] = (double)top[r] + log(sum[r]);                                                                     \
+    }
 LOG_SUM_EXP(f32, float)
 LOG_SUM_EXP(f64, double)
+SHORT_ROWS(f32, float)
+SHORT_ROWS(f64, double)
+
+/* Of up to ROWS rows from `row` on; gives how many. */
+static int64_t log_sums_exp(const loss_job *job, int64_t row, int64_t rows, double *lse)
+{
+    const yk__view *x = job->x;
+    bool alone = job->classes > SHORT || rows < FEW;
+    rows = alone ? 1 : rows < ROWS ? rows : ROWS;
+    if (alone) {
+        int64_t at = row * x->stride[0];
+        *lse = x->dtype == YK_F32 ? log_sum_exp_f32((const float *)x->data + at, x->stride[1], job->classes)
+                                  : log_sum_exp_f64((const double *)x->data + at, x->stride[1], job->classes);
+    } else if (x->dtype == YK_F32) {
+        log_sums_exp_f32(x, row, rows, lse);
+    } else {
+        log_sums_exp_f64(x, row, rows, lse);
+    }
+    return rows;
+}
 
 static void forward_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     loss_job *job = arg;
     int64_t piece = begin / job->grain, step = job->x->stride[1];
-    double nll = 0, smooth = 0, weight = 0;
-    int64_t bad = -1;
+    double nll = 0, smooth = 0, weight = 0, some[ROWS];
+    int64_t bad = -1, first = begin, next = begin;
     for (int64_t row = begin; row < end; row++) {
+        if (row == next)
+            next += log_sums_exp(job, first = row, end - row, some);
         int64_t at = row * job->x->stride[0], label = label_of(job, row);
-        double lse = job->x->dtype == YK_F32 ? log_sum_exp_f32((const float *)job->x->data + at, step, job->classes)
-                                             : log_sum_exp_f64((const double *)job->x->data + at, step, job->classes);
+        double lse = some[row - first];
         store(job->lse, row * job->lse->stride[0], lse);
         if (label == job->p->ignore_index)
             continue;
@@ -155,13 +210,59 @@ static yk_status cross_entropy(int device, const yk__cross_entropy *p, const yk_
         }                                                                                                              \
         gx[label * gx_step] -= (T)direct;                                                                              \
     }
+#define GRADIENT_SHORT_ROWS(S, T)                                                                                      \
+    static void gradient_rows_##S(const loss_job *job, int64_t row, int64_t rows)                                      \
+    {                                                                                                                  \
+        T e[SHORT][ROWS], lse[ROWS], all[ROWS];                                                                        \
+        double sum[ROWS], direct[ROWS], smoothing = job->p->label_smoothing / (double)job->classes;                    \
+        T even = (T)(smoothing * job->scale);                                                                          \
+        turn_##S(e, job->x, row, rows);                                                                                \
+        for (int64_t r = 0; r < ROWS; r++) {                                                                           \
+            lse[r] = r < rows ? ((const T *)job->lse->data)[(row + r) * job->lse->stride[0]] : 0;                      \
+            sum[r] = 0;                                                                                                \
+        }                                                                                                              \
+        for (int64_t c = 0; c < job->classes; c++)                                                                     \
+            YK__INDEPENDENT for (int64_t r = 0; r < ROWS; r++)                                                         \
+            {                                                                                                          \
+                e[c][r] = yk__exp_##S(e[c][r] - lse[r]);                                                               \
+                sum[r] += (double)e[c][r];                                                                             \
+            }                                                                                                          \
+        for (int64_t r = 0; r < rows; r++) {                                                                           \
+            int64_t label = label_of(job, row + r);                                                                    \
+            direct[r] = label == job->p->ignore_index                                                                  \
+                            ? 0                                                                                        \
+                            : (1.0 - job->p->label_smoothing) * weight_of(job, label) * job->scale;                    \
+            all[r] = (T)((direct[r] + smoothing * job->weight_sum * job->scale) / sum[r]);                             \
+        }                                                                                                              \
+        T *gx = (T *)job->gx->data + row * job->gx->stride[0];                                                         \
+        int64_t gx_row = job->gx->stride[0], gx_step = job->gx->stride[1];                                             \
+        for (int64_t c = 0; c < job->classes; c++) {                                                                   \
+            T less = even != 0 ? even * (T)weight_of(job, c) : 0;                                                      \
+            for (int64_t r = 0; r < rows; r++)                                                                         \
+                gx[r * gx_row + c * gx_step] = even != 0 ? all[r] * e[c][r] - less : all[r] * e[c][r];                 \
+        }                                                                                                              \
+        for (int64_t r = 0; r < rows; r++) {                                                                           \
+            int64_t label = label_of(job, row + r);                                                                    \
+            if (label != job->p->ignore_index)                                                                         \
+                gx[r * gx_row + label * gx_step] -= (T)direct[r];                                                      \
+            else                                                                                                       \
+                for (int64_t c = 0; c < job->classes; c++)                                                             \
+                    gx[r * gx_row + c * gx_step] = 0;                                                                  \
+        }                                                                                                              \
+    }
 GRADIENT_ROW(f32, float)
 GRADIENT_ROW(f64, double)
+GRADIENT_SHORT_ROWS(f32, float)
+GRADIENT_SHORT_ROWS(f64, double)
 
 static void backward_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const loss_job *job = arg;
+    for (int64_t rows; job->classes <= SHORT && end - begin >= FEW; begin += rows) {
+        rows = end - begin < ROWS ? end - begin : ROWS;
+        (job->gx->dtype == YK_F32 ? gradient_rows_f32 : gradient_rows_f64)(job, begin, rows);
+    }
     for (int64_t row = begin; row < end; row++) {
         int64_t label = label_of(job, row);
         if (label == job->p->ignore_index)
