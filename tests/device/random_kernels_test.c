@@ -163,32 +163,39 @@ static void test_integers(void **state)
     view_free(&v);
 }
 
+/* A view's element is kept or dropped by its place in C order, whatever the two memory orders. */
+static void check_dropout(yk_dtype dtype, int ndim, const int64_t *shape, int layout, double p)
+{
+    yk__view x = view_make(dtype, ndim, shape, layout % INPUT_LAYOUTS);
+    yk__view out = view_make(dtype, ndim, shape, layout / INPUT_LAYOUTS);
+    view_random(&x, 11, 1, 2);
+    expect_ok(cpu_backend()->dropout(0, &out, &x, stream, NULL, p));
+    for (int64_t i = 0, n = view_count(&out); i < n; i++) {
+        bool keep = (double)yk__unit_float(word(stream, (uint64_t)i)) >= p;
+        expect_near(view_get(&out, i), keep ? view_get(&x, i) / (1 - p) : 0, 1e-6, 0);
+    }
+    if (layout % INPUT_LAYOUTS < LAYOUTS) { /* and in place */
+        expect_ok(cpu_backend()->dropout(0, &x, &x, stream, NULL, p));
+        for (int64_t i = 0, n = view_count(&out); i < n; i++)
+            expect_near(view_get(&x, i), view_get(&out, i), 0, 0);
+    }
+    view_free(&x);
+    view_free(&out);
+}
+
 static void test_dropout(void **state)
 {
     (void)state;
     static const double rates[] = {0, 0.25, 0.5, 1};
+    static const int64_t wide[][4] = {{2, 9, 3, 131}, {70, 2, 61, 1}, {3, 64, 1, 60}, {1, 130, 2, 2}};
     for (int t = 0; t < 2; t++)
-        for (int r = 0; r < 4; r++)
+        for (int layout = 0; layout < LAYOUTS * INPUT_LAYOUTS; layout++) {
             for (int s = 0; s < SHAPES; s++)
-                for (int layout = 0; layout < LAYOUTS * INPUT_LAYOUTS; layout++) {
-                    double p = rates[r];
-                    yk_dtype dtype = t ? YK_F64 : YK_F32;
-                    yk__view x = view_make(dtype, shapes[s].ndim, shapes[s].shape, layout % INPUT_LAYOUTS);
-                    yk__view out = view_make(dtype, shapes[s].ndim, shapes[s].shape, layout / INPUT_LAYOUTS);
-                    view_random(&x, 11, 1, 2);
-                    expect_ok(cpu_backend()->dropout(0, &out, &x, stream, NULL, p));
-                    for (int64_t i = 0, n = view_count(&out); i < n; i++) {
-                        bool keep = (double)yk__unit_float(word(stream, (uint64_t)i)) >= p;
-                        expect_near(view_get(&out, i), keep ? view_get(&x, i) / (1 - p) : 0, 1e-6, 0);
-                    }
-                    if (layout % INPUT_LAYOUTS < LAYOUTS) { /* and in place */
-                        expect_ok(cpu_backend()->dropout(0, &x, &x, stream, NULL, p));
-                        for (int64_t i = 0, n = view_count(&out); i < n; i++)
-                            expect_near(view_get(&x, i), view_get(&out, i), 0, 0);
-                    }
-                    view_free(&x);
-                    view_free(&out);
-                }
+                for (int r = 0; r < 4; r++)
+                    check_dropout(t ? YK_F64 : YK_F32, shapes[s].ndim, shapes[s].shape, layout, rates[r]);
+            for (int s = 0; s < 4; s++)
+                check_dropout(t ? YK_F64 : YK_F32, 4, wide[s], layout, 0.25);
+        }
     yk__view x = view_make(YK_F32, 0, NULL, LAYOUT_C);
     view_set(&x, 0, NAN);
     expect_ok(cpu_backend()->dropout(0, &x, &x, stream, NULL, 1));

@@ -275,6 +275,85 @@ static void draw_piece(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/*
+ * Dropout of maps whose channels, say, are next to each other: in C order neighbours are far apart in memory, and
+ * neighbours in memory far apart in the stream. Words are made for lines of the last dimension and up to ACROSS
+ * neighbours in memory, and used by columns.
+ */
+enum { LINE = 60, LINE_WORDS = 64, ACROSS = 64 }; /* LINE: with up to three words before, 16 blocks */
+
+typedef struct turned {
+    drawing d;
+    const yk__view *out, *x;
+    int across, last;                          /* dimensions: the one that is dense in memory, and C order's last one */
+    int64_t place[YK_MAX_DIMS], parts, pieces; /* place: elements from one to the next, in C order */
+} turned;
+
+/* Whether dropout is done that way. */
+static bool turned_init(turned *t, const yk__view *out, const yk__view *x)
+{
+    int64_t place = 1;
+    t->out = out, t->x = x;
+    t->across = t->last = -1;
+    for (int dim = out->ndim - 1; dim >= 0; dim--) {
+        t->place[dim] = place;
+        place *= out->shape[dim];
+        if (out->shape[dim] == 1)
+            continue;
+        if (t->last < 0)
+            t->last = dim;
+        else if (out->stride[dim] == 1 && x->stride[dim] == 1 && out->shape[dim] >= 8)
+            t->across = dim;
+    }
+    if (t->across < 0 || out->stride[t->last] == 1)
+        return false;
+    t->parts = yk__ceil_div(out->shape[t->across], ACROSS);
+    t->pieces = place / out->shape[t->across] / out->shape[t->last] * t->parts;
+    return true;
+}
+
+static void turned_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const turned *t = arg;
+    drawing d = t->d;
+    uint32_t words[ACROSS * LINE_WORDS] __attribute__((aligned(64))), column[ACROSS];
+    int64_t size = (int64_t)yk_dtype_size(d.dtype), before[ACROSS];
+    const int64_t steps[2] = {size, size};
+    d.drawn = column;
+    d.first = 0;
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t a0 = piece % t->parts * ACROSS, rest = piece / t->parts, place = a0 * t->place[t->across];
+        int64_t n = t->out->shape[t->across] - a0 < ACROSS ? t->out->shape[t->across] - a0 : ACROSS;
+        char *out = (char *)t->out->data + a0 * size;
+        char *x = (char *)t->x->data + a0 * size;
+        for (int dim = t->out->ndim - 1; dim >= 0; dim--) {
+            if (dim == t->across || dim == t->last)
+                continue;
+            int64_t at = rest % t->out->shape[dim];
+            rest /= t->out->shape[dim];
+            place += at * t->place[dim];
+            out += at * t->out->stride[dim] * size;
+            x += at * t->x->stride[dim] * size;
+        }
+        for (int64_t l0 = 0; l0 < t->out->shape[t->last]; l0 += LINE) {
+            int64_t line = t->out->shape[t->last] - l0 < LINE ? t->out->shape[t->last] - l0 : LINE;
+            for (int64_t a = 0; a < n; a++) {
+                int64_t at = place + a * t->place[t->across] + l0 * t->place[t->last];
+                before[a] = a * LINE_WORDS + at % 4;
+                philox_words(d.stream, (uint64_t)at / 4, (at % 4 + line + 3) / 4, words + a * LINE_WORDS);
+            }
+            for (int64_t l = 0; l < line; l++) {
+                for (int64_t a = 0; a < n; a++)
+                    column[a] = words[before[a] + l];
+                char *data[2] = {out + (l0 + l) * t->out->stride[t->last] * size,
+                                 x + (l0 + l) * t->x->stride[t->last] * size};
+                dropout_run(&d, 0, n, data, steps);
+            }
+        }
+    }
+}
+
 static yk_status random_values(int device, yk__random_kind kind, const yk__view *out, yk__stream stream,
                                const uint32_t *calls, double p0, double p1)
 {
@@ -299,6 +378,11 @@ static yk_status dropout(int device, const yk__view *out, const yk__view *x, yk_
     stream.epoch += calls ? *calls : 0;
     drawing d = {.stream = stream, .dtype = out->dtype, .words = 1, .p0 = p};
     d.threshold = (uint32_t)ceil(p * 0x1p24);
+    turned t = {.d = d};
+    if (yk__view_numel(out) > 0 && turned_init(&t, out, x)) {
+        yk__cpu_parallel(device, t.pieces, 1, turned_piece, &t);
+        return YK_OK;
+    }
     yk__loop_init(&d.loop, 2, views, true);
     if (d.loop.total > 0)
         yk__cpu_parallel(device, d.loop.total, YK__GRAIN, draw_piece, &d);
