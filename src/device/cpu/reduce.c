@@ -114,10 +114,17 @@ static void sum_f32(state *s, int64_t first, int64_t n, const char *x, int64_t s
     {                                                                                                                  \
         (void)first;                                                                                                   \
         uint64_t sum = start, v;                                                                                       \
-        for (int64_t i = 0; i < n; i++) {                                                                              \
-            v = (uint64_t)AT(T, i);                                                                                    \
-            sum step;                                                                                                  \
-        }                                                                                                              \
+        const T *from = (const T *)x;                                                                                  \
+        if (stride == (int64_t)sizeof(T))                                                                              \
+            for (int64_t i = 0; i < n; i++) {                                                                          \
+                v = (uint64_t)from[i];                                                                                 \
+                sum step;                                                                                              \
+            }                                                                                                          \
+        else                                                                                                           \
+            for (int64_t i = 0; i < n; i++) {                                                                          \
+                v = (uint64_t)AT(T, i);                                                                                \
+                sum step;                                                                                              \
+            }                                                                                                          \
         s->i = (int64_t)sum;                                                                                           \
     }
 #define SUMS_WHOLE(S, T)                                                                                               \
@@ -296,7 +303,7 @@ static const feed_fn feeds[][YK__DTYPES] = {
     [YK__SUM_SQUARES] = {REAL(squares), WHOLE(squares)},
 };
 static const yk__run_fn column_runs[][YK__DTYPES] = {
-    [YK__SUM] = {REAL(columns_sum)},
+    [YK__SUM] = {REAL(columns_sum), WHOLE(columns_sum)},
     [YK__MEAN] = {REAL(columns_sum)},
     [YK__PROD] = {REAL(columns_prod)},
     [YK__VAR] = {REAL(columns_var)},
@@ -412,6 +419,7 @@ static void columns_start(const reduction *r, yk__columns *columns, const char *
     columns->seen = false;
     for (int64_t j = 0; j < columns->width; j++) {
         columns->a[j] = r->op == YK__PROD;
+        columns->i[j] = 0;
         columns->b[j] = 0;
         columns->shift[j] = 0;
         if (r->op == YK__VAR && r->count > 0)
@@ -421,7 +429,7 @@ static void columns_start(const reduction *r, yk__columns *columns, const char *
 
 static state column_state(const reduction *r, const yk__columns *columns, int64_t j)
 {
-    state s = {.a = columns->a[j], .b = columns->b[j], .shift = columns->shift[j], .at = -1};
+    state s = {.a = columns->a[j], .b = columns->b[j], .shift = columns->shift[j], .i = columns->i[j], .at = -1};
     if (!columns->seen)
         return s;
     s.at = columns->at[j];
@@ -440,7 +448,7 @@ static bool finish_together(const reduction *r, const yk__columns *columns, char
 {
     const int64_t n = columns->width;
     bool total = r->op == YK__SUM || r->op == YK__MEAN || r->op == YK__PROD || r->op == YK__SUM_SQUARES;
-    if (total && r->out == YK_F32 && stride == (int64_t)sizeof(float)) {
+    if (total && yk_dtype_is_floating(r->in) && r->out == YK_F32 && stride == (int64_t)sizeof(float)) {
         double divisor = r->op == YK__MEAN ? (double)r->count : 1;
         for (int64_t j = 0; j < n; j++)
             ((float *)out)[j] = (float)(columns->a[j] / divisor);

@@ -15,9 +15,10 @@
 
 typedef struct yk__columns {
     int64_t width;
-    bool seen;             /* extremes: whether a row has been fed */
-    double a[YK__COLUMNS]; /* sum, product, or the sum of x - shift */
-    double b[YK__COLUMNS]; /* var: the sum of (x - shift)^2 */
+    bool seen;              /* extremes: whether a row has been fed */
+    double a[YK__COLUMNS];  /* sum, product, or the sum of x - shift */
+    int64_t i[YK__COLUMNS]; /* sum of integers */
+    double b[YK__COLUMNS];  /* var: the sum of (x - shift)^2 */
     double shift[YK__COLUMNS];
     union {
         float f32[YK__COLUMNS];
@@ -76,6 +77,21 @@ typedef struct yk__columns {
     })
 YK__COLUMN_REALS(f32, float)
 YK__COLUMN_REALS(f64, double)
+
+#define YK__COLUMN_WHOLE(S, T)                                                                                         \
+    YK__COLUMN_RUN(columns_sum_##S, T, {                                                                               \
+        int64_t *restrict sums = columns->i;                                                                           \
+        for (; row + 4 <= n; row += 4, x += 4 * step)                                                                  \
+            for (int64_t j = 0; j < width; j++)                                                                        \
+                sums[j] = (int64_t)((uint64_t)sums[j] + (((uint64_t)x[j] + (uint64_t)x[j + step]) +                    \
+                                                         ((uint64_t)x[j + 2 * step] + (uint64_t)x[j + 3 * step])));    \
+        for (; row < n; row++, x += step)                                                                              \
+            for (int64_t j = 0; j < width; j++)                                                                        \
+                sums[j] = (int64_t)((uint64_t)sums[j] + (uint64_t)x[j]);                                               \
+    })
+YK__COLUMN_WHOLE(i64, int64_t)
+YK__COLUMN_WHOLE(i32, int32_t)
+YK__COLUMN_WHOLE(u8, uint8_t)
 
 /* The first of equals; a NaN beats every number, and the first NaN stays. `worse`: the comparison that keeps `best`. */
 #define YK__COLUMN_EXTREME(name, S, T, worse)                                                                          \
