@@ -67,6 +67,47 @@ def mobilenet_v2():
                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(1280, 10))
 
 
+def mnist():
+    return nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Dropout(0.25), nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5),
+                         nn.Linear(128, 10))
+
+
+def alexnet():
+    parts, inputs = [], 3
+    for i, (width, kernel, stride) in enumerate(((64, 11, 4), (192, 5, 1), (384, 3, 1), (256, 3, 1), (256, 3, 1))):
+        parts += [nn.Conv2d(inputs, width, kernel, stride, kernel // 2 if i else 2), nn.ReLU(inplace=True)]
+        if i in (0, 1, 4):
+            parts.append(nn.MaxPool2d(3, 2))
+        inputs = width
+    return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(6), nn.Flatten(), nn.Dropout(0.5), nn.Linear(256 * 36, 4096),
+                         nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Linear(4096, 4096), nn.ReLU(inplace=True),
+                         nn.Linear(4096, 10))
+
+
+class Dense(nn.Module):
+    def __init__(self, inputs, growth):
+        super().__init__()
+        self.body = nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), conv(inputs, 4 * growth, 1),
+                                  nn.BatchNorm2d(4 * growth), nn.ReLU(inplace=True), conv(4 * growth, growth, 3))
+
+    def forward(self, x):
+        return torch.cat((x, self.body(x)), 1)
+
+
+def densenet121():
+    parts, inputs, growth = [conv(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)], 64, 32
+    for b, depth in enumerate((6, 12, 24, 16)):
+        for _ in range(depth):
+            parts.append(Dense(inputs, growth))
+            inputs += growth
+        parts += [nn.BatchNorm2d(inputs), nn.ReLU(inplace=True)]
+        if b < 3:
+            parts += [conv(inputs, inputs // 2, 1), nn.AvgPool2d(2, 2)]
+            inputs //= 2
+    return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 10))
+
+
 def vgg16():
     parts, inputs = [], 3
     for width, depth in zip((64, 128, 256, 512, 512), (2, 2, 3, 3, 3)):
@@ -162,10 +203,10 @@ class LSTM(nn.Module):
 
 def training_step(model, batch, size, memory_format):
     """A function that does one step: drop the gradients, forward, cross-entropy, backward, optimizer."""
-    own = {"resnet50": resnet50, "mobilenet_v2": mobilenet_v2, "vgg16": vgg16, "unet": UNet, "lstm": LSTM,
-           "vit_b": lambda: ViT(size), "gpt2": lambda: GPT2(size)}
+    own = {"resnet50": resnet50, "mobilenet_v2": mobilenet_v2, "mnist": mnist, "alexnet": alexnet,
+           "densenet121": densenet121, "vgg16": vgg16, "unet": UNet, "lstm": LSTM, "vit_b": lambda: ViT(size), "gpt2": lambda: GPT2(size)}
     if model in own:
-        net, channels = own[model](), 3
+        net, channels = own[model](), 1 if model == "mnist" else 3
     else:
         net, channels = peer_step.build(model, size, 10)
     net = net.to(memory_format=memory_format)

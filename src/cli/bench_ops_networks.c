@@ -177,6 +177,89 @@ static yk_module *vgg16(void)
     return yk_sequential_list(parts, count);
 }
 
+/* ---- MNIST's example, AlexNet ------------------------------------------------------------------------------------ */
+
+/* The network of PyTorch's examples/mnist. */
+static yk_module *mnist(void)
+{
+    return yk_sequential(yk_conv2d_create(1, 32, 3, NULL), yk_relu_create(), yk_conv2d_create(32, 64, 3, NULL),
+                         yk_relu_create(), yk_max_pool2d_create(2, 2, NULL), yk_dropout_create(0.25),
+                         yk_flatten_create(), yk_linear_create(9216, 128, NULL), yk_relu_create(),
+                         yk_dropout_create(0.5), yk_linear_create(128, 10, NULL), NULL);
+}
+
+static yk_module *alexnet(void)
+{
+    static const int64_t layers[5][3] = {{64, 11, 4}, {192, 5, 1}, {384, 3, 1}, {256, 3, 1}, {256, 3, 1}};
+    yk_module *parts[24];
+    int count = 0;
+    int64_t in = 3;
+    for (int i = 0; i < 5; i++) {
+        const yk_conv2d_module_options options = {.stride = layers[i][2], .padding = i == 0 ? 2 : layers[i][1] / 2};
+        parts[count++] = yk_conv2d_create(in, layers[i][0], layers[i][1], &options);
+        parts[count++] = yk_relu_create();
+        if (i == 0 || i == 1 || i == 4)
+            parts[count++] = yk_max_pool2d_create(3, 2, NULL);
+        in = layers[i][0];
+    }
+    parts[count++] = yk_adaptive_avg_pool2d_create(6, 6);
+    parts[count++] = yk_flatten_create();
+    for (int i = 0; i < 2; i++) {
+        parts[count++] = yk_dropout_create(0.5);
+        parts[count++] = yk_linear_create(i ? 4096 : 256 * 36, 4096, NULL);
+        parts[count++] = yk_relu_create();
+    }
+    parts[count++] = yk_linear_create(4096, 10, NULL);
+    return yk_sequential_list(parts, count);
+}
+
+/* ---- DenseNet-121 ------------------------------------------------------------------------------------------------ */
+
+static yk_tensor *dense_forward(yk_module *m, yk_tensor *x)
+{
+    yk_tensor *all[] = {x, yk_forward(yk_module_child(m, 0), x)};
+    return yk_cat(all, 2, 1);
+}
+
+/* x and what the body makes of it, one behind the other */
+static yk_module *dense_create(int64_t in, int64_t growth)
+{
+    static const yk_module_class cls = {.name = "Dense", .forward = dense_forward};
+    yk_module *m = yk_module_create(&cls);
+    yk_module_add(m, "body",
+                  yk_sequential(yk_batch_norm2d_create(in, NULL), yk_relu_create(),
+                                conv(in, 4 * growth, 1, 1, 1, false), yk_batch_norm2d_create(4 * growth, NULL),
+                                yk_relu_create(), conv(4 * growth, growth, 3, 1, 1, false), NULL));
+    return yk_module_check(m);
+}
+
+static yk_module *densenet121(void)
+{
+    static const int64_t blocks[4] = {6, 12, 24, 16};
+    yk_module *parts[96];
+    int count = 0;
+    int64_t in = 64, growth = 32;
+    parts[count++] = conv(3, in, 7, 2, 1, false);
+    parts[count++] = yk_batch_norm2d_create(in, NULL);
+    parts[count++] = yk_relu_create();
+    parts[count++] = yk_max_pool2d_create(3, 2, &(yk_pool2d_options){.padding = {1, 1}});
+    for (int b = 0; b < 4; b++) {
+        for (int64_t i = 0; i < blocks[b]; i++, in += growth)
+            parts[count++] = dense_create(in, growth);
+        parts[count++] = yk_batch_norm2d_create(in, NULL);
+        parts[count++] = yk_relu_create();
+        if (b == 3)
+            break;
+        parts[count++] = conv(in, in / 2, 1, 1, 1, false);
+        parts[count++] = yk_avg_pool2d_create(2, 2, NULL);
+        in /= 2;
+    }
+    parts[count++] = yk_adaptive_avg_pool2d_create(1, 1);
+    parts[count++] = yk_flatten_create();
+    parts[count++] = yk_linear_create(in, 10, NULL);
+    return yk_sequential_list(parts, count);
+}
+
 /* ---- U-Net ------------------------------------------------------------------------------------------------------- */
 
 static yk_module *double_conv(int64_t in, int64_t out)
@@ -371,13 +454,20 @@ static yk_module *lstm_create(void)
 
 yk_status ops_prepare_network(ops_subject *s, const char *name, int64_t batch, int64_t size)
 {
-    int64_t channels = strcmp(name, "lenet") == 0 || strcmp(name, "mlp") == 0 ? 1 : 3, classes = 10, targets = batch;
+    bool grey = strcmp(name, "lenet") == 0 || strcmp(name, "mlp") == 0 || strcmp(name, "mnist") == 0;
+    int64_t channels = grey ? 1 : 3, classes = 10, targets = batch;
     bool transforms = false;
     s->in[0] = NULL;
     if (strcmp(name, "resnet50") == 0) {
         s->model = resnet50();
     } else if (strcmp(name, "mobilenet_v2") == 0) {
         s->model = mobilenet_v2();
+    } else if (strcmp(name, "mnist") == 0) {
+        s->model = mnist();
+    } else if (strcmp(name, "alexnet") == 0) {
+        s->model = alexnet();
+    } else if (strcmp(name, "densenet121") == 0) {
+        s->model = densenet121();
     } else if (strcmp(name, "vgg16") == 0) {
         s->model = vgg16();
     } else if (strcmp(name, "unet") == 0) {

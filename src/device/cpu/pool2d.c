@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "device/cpu/conv.h"
 #include "device/cpu/partial_vectors.h"
 
 enum {
@@ -371,18 +372,31 @@ static yk_status max_pool2d(int device, const yk__pool2d *p, const yk__view *out
     return YK_OK;
 }
 
+/* A gradient in C order, as it comes from a layer that is not a map, for a map whose channels are innermost: repacked
+ * like the map, for else one of the two is walked with large strides. */
+static yk_status like_map(int device, const yk__view *gx, const yk__view *gout, const yk__view *index,
+                          yk__conv_map *map)
+{
+    *map = (yk__conv_map){.view = *gout};
+    if (gx->shape[1] == 1 || gx->stride[1] != 1 || (index && index->stride[1] != 1))
+        return YK_OK;
+    return yk__conv_inner(device, gout, true, map);
+}
+
 static yk_status max_pool2d_backward(int device, const yk__pool2d *p, const yk__view *gx, const yk__view *gout,
                                      const yk__view *index)
 {
     pooling j = {.p = p};
-    yk_status status = prepare(device, &j, gx, gout, index, COVERS);
-    if (status)
-        return status;
-    if (gx->dtype == YK_F32)
+    yk__conv_map map;
+    yk_status status = like_map(device, gx, gout, index, &map);
+    if (!status)
+        status = prepare(device, &j, gx, &map.view, index, COVERS);
+    if (!status && gx->dtype == YK_F32)
         go(device, &j, gx, max_grad_runs_f32, max_grad_planes_f32);
-    else
+    else if (!status)
         go(device, &j, gx, max_grad_runs_f64, max_grad_planes_f64);
-    return YK_OK;
+    yk__conv_inner_release(&map);
+    return status;
 }
 
 static yk_status average(int device, const yk__pool2d *p, const yk__view *out, const yk__view *x)
@@ -401,14 +415,16 @@ static yk_status average(int device, const yk__pool2d *p, const yk__view *out, c
 static yk_status average_backward(int device, const yk__pool2d *p, const yk__view *gx, const yk__view *gout)
 {
     pooling j = {.p = p};
-    yk_status status = prepare(device, &j, gx, gout, NULL, WINDOWS | COVERS);
-    if (status)
-        return status;
-    if (gx->dtype == YK_F32)
+    yk__conv_map map;
+    yk_status status = like_map(device, gx, gout, NULL, &map);
+    if (!status)
+        status = prepare(device, &j, gx, &map.view, NULL, WINDOWS | COVERS);
+    if (!status && gx->dtype == YK_F32)
         go(device, &j, gx, average_grad_runs_f32, average_grad_planes_f32);
-    else
+    else if (!status)
         go(device, &j, gx, average_grad_runs_f64, average_grad_planes_f64);
-    return YK_OK;
+    yk__conv_inner_release(&map);
+    return status;
 }
 
 static yk_status avg_pool2d(int device, const yk__pool2d *p, const yk__view *out, const yk__view *x)
