@@ -277,38 +277,38 @@ static void draw_piece(void *arg, int64_t begin, int64_t end, int thread)
 
 /*
  * Dropout of maps whose channels, say, are next to each other: in C order neighbours are far apart in memory, and
- * neighbours in memory far apart in the stream. Words are made for lines of the last dimension and up to ACROSS
+ * neighbours in memory far apart in the stream. Words are made for lines of the last dimension and up to DENSE
  * neighbours in memory, and used by columns.
  */
-enum { LINE = 60, LINE_WORDS = 64, ACROSS = 64 }; /* LINE: with up to three words before, 16 blocks */
+enum { LINE = 60, LINE_WORDS = 64, DENSE = 64 }; /* LINE: with up to three words before, 16 blocks */
 
 typedef struct turned {
     drawing d;
     const yk__view *out, *x;
-    int across, last;                          /* dimensions: the one that is dense in memory, and C order's last one */
-    int64_t place[YK_MAX_DIMS], parts, pieces; /* place: elements from one to the next, in C order */
+    int dense, last; /* dimensions: the one that is dense in memory, and C order's last one */
+    int64_t c_step[YK_MAX_DIMS], parts, pieces; /* c_step: elements from one to the next, in C order */
 } turned;
 
 /* Whether dropout is done that way. */
 static bool turned_init(turned *t, const yk__view *out, const yk__view *x)
 {
-    int64_t place = 1;
+    int64_t step = 1;
     t->out = out, t->x = x;
-    t->across = t->last = -1;
+    t->dense = t->last = -1;
     for (int dim = out->ndim - 1; dim >= 0; dim--) {
-        t->place[dim] = place;
-        place *= out->shape[dim];
+        t->c_step[dim] = step;
+        step *= out->shape[dim];
         if (out->shape[dim] == 1)
             continue;
         if (t->last < 0)
             t->last = dim;
         else if (out->stride[dim] == 1 && x->stride[dim] == 1 && out->shape[dim] >= 8)
-            t->across = dim;
+            t->dense = dim;
     }
-    if (t->across < 0 || out->stride[t->last] == 1)
+    if (t->dense < 0 || out->stride[t->last] == 1)
         return false;
-    t->parts = yk__ceil_div(out->shape[t->across], ACROSS);
-    t->pieces = place / out->shape[t->across] / out->shape[t->last] * t->parts;
+    t->parts = yk__ceil_div(out->shape[t->dense], DENSE);
+    t->pieces = step / out->shape[t->dense] / out->shape[t->last] * t->parts;
     return true;
 }
 
@@ -317,29 +317,29 @@ static void turned_piece(void *arg, int64_t begin, int64_t end, int thread)
     (void)thread;
     const turned *t = arg;
     drawing d = t->d;
-    uint32_t words[ACROSS * LINE_WORDS] __attribute__((aligned(64))), column[ACROSS];
-    int64_t size = (int64_t)yk_dtype_size(d.dtype), before[ACROSS];
+    uint32_t words[DENSE * LINE_WORDS] __attribute__((aligned(64))), column[DENSE];
+    int64_t size = (int64_t)yk_dtype_size(d.dtype), before[DENSE];
     const int64_t steps[2] = {size, size};
     d.drawn = column;
     d.first = 0;
     for (int64_t piece = begin; piece < end; piece++) {
-        int64_t a0 = piece % t->parts * ACROSS, rest = piece / t->parts, place = a0 * t->place[t->across];
-        int64_t n = t->out->shape[t->across] - a0 < ACROSS ? t->out->shape[t->across] - a0 : ACROSS;
+        int64_t a0 = piece % t->parts * DENSE, rest = piece / t->parts, index = a0 * t->c_step[t->dense];
+        int64_t n = t->out->shape[t->dense] - a0 < DENSE ? t->out->shape[t->dense] - a0 : DENSE;
         char *out = (char *)t->out->data + a0 * size;
         char *x = (char *)t->x->data + a0 * size;
         for (int dim = t->out->ndim - 1; dim >= 0; dim--) {
-            if (dim == t->across || dim == t->last)
+            if (dim == t->dense || dim == t->last)
                 continue;
             int64_t at = rest % t->out->shape[dim];
             rest /= t->out->shape[dim];
-            place += at * t->place[dim];
+            index += at * t->c_step[dim];
             out += at * t->out->stride[dim] * size;
             x += at * t->x->stride[dim] * size;
         }
         for (int64_t l0 = 0; l0 < t->out->shape[t->last]; l0 += LINE) {
             int64_t line = t->out->shape[t->last] - l0 < LINE ? t->out->shape[t->last] - l0 : LINE;
             for (int64_t a = 0; a < n; a++) {
-                int64_t at = place + a * t->place[t->across] + l0 * t->place[t->last];
+                int64_t at = index + a * t->c_step[t->dense] + l0 * t->c_step[t->last];
                 before[a] = a * LINE_WORDS + at % 4;
                 philox_words(d.stream, (uint64_t)at / 4, (at % 4 + line + 3) / 4, words + a * LINE_WORDS);
             }
