@@ -39,6 +39,11 @@ static const pool_case cases[] = {
     {{3, 2, 9, 61}, {2, 5}, {1, 4}, {0, 2}, {2, 7}, false},   /* taps far apart: few outputs in a piece */
     {{2, 2, 3, 90}, {3, 8}, {1, 7}, {1, 3}, {1, 5}, false},   /* as many taps as lanes take; 36 apart */
     {{2, 2, 12, 40}, {9, 9}, {2, 3}, {4, 4}, {1, 1}, false},  /* more than they take */
+    {{1, 2, 30, 20}, {11, 3}, {2, 2}, {5, 1}, {1, 1}, false}, /* more rows than are kept */
+    {{1, 2, 40, 19}, {9, 2}, {3, 1}, {4, 1}, {2, 1}, true},
+    {{2, 3, 20, 17}, {3, 3}, {1, 2}, {1, 1}, {5, 1}, false}, /* rows of a window farther apart than those kept */
+    {{1, 3, 7, 300}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false}, /* two groups of pieces */
+    {{3, 7, 14, 14}, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false}, /* averages of two rows at a time, a last one alone */
     {{2, 2, 1, 1}, {1, 1}, {1, 1}, {0, 0}, {1, 1}, false},
     {{0, 3, 8, 8}, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false}, /* an empty batch */
 };
@@ -103,12 +108,13 @@ static double *zeros(int64_t count)
     return values;
 }
 
-/* Values from a small set, so that windows hold equals; now and then a NaN. */
+/* Values from a small set, so that windows hold equals, of which 0 has two signs; now and then a NaN. */
 static void fill_ties(block *b, uint64_t seed, bool nan)
 {
     uint64_t state = seed;
     for (int64_t i = 0; i < b->count; i++) {
         double v = floor(test_random(&state) * 4);
+        v = i % 11 == 3 ? (double)-INFINITY : i % 17 == 2 ? -0.0 : v;
         block_set(b, i, nan && i % 13 == 5 ? (double)NAN : v);
     }
 }
@@ -286,6 +292,7 @@ static void adaptive_average_matches_the_reference(void **state)
         {2, 3, 7, 10, 3, 4},  {3, 64, 4, 4, 1, 1},  {1, 5, 56, 56, 1, 1}, {2, 17, 3, 2, 5, 7},
         {2, 2, 8, 8, 8, 8},   {0, 4, 6, 6, 2, 2},   {3, 1, 9, 9, 1, 1},   {2, 3, 13, 13, 6, 6},
         {2, 1, 5, 50, 3, 33}, {1, 2, 20, 9, 3, 37}, {2, 2, 80, 70, 1, 1}, {2, 3, 6, 40, 4, 1},
+        {3, 11, 7, 7, 1, 1},  {2, 9, 3, 4, 1, 1},   {2, 3, 14, 14, 7, 7}, {5, 1, 5, 8, 1, 1},
     };
     for (int isa = 0; isa < isa_count(); isa++) {
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -298,10 +305,11 @@ static void adaptive_average_matches_the_reference(void **state)
     }
 }
 
-/* One forward and backward of every pooling at a number of threads, into out[0..5]. */
-static void all_at(const yk__backend *table, int threads, layout order, block out[6], block *index)
+/* One forward and backward of every pooling at a number of threads, into out[0..6]. */
+static void all_at(const yk__backend *table, int threads, layout order, block out[7], block *index)
 {
-    static const int64_t in[4] = {37, 24, 18, 18}, small[4] = {37, 24, 9, 9}, adaptive[4] = {37, 24, 5, 5};
+    static const int64_t in[4] = {37, 24, 18, 18}, small[4] = {37, 24, 9, 9}, adaptive[4] = {37, 24, 5, 5},
+                         whole[4] = {37, 24, 1, 1};
     yk__pool2d p = {{3, 3}, {2, 2}, {1, 1}, {1, 1}, false, 0};
     expect_ok(yk_set_num_threads((yk_device){0}, threads));
     block x = block_make(YK_F32, order, 4, in), gout = block_make(YK_F32, order, 4, small);
@@ -309,8 +317,8 @@ static void all_at(const yk__backend *table, int threads, layout order, block ou
     block_randomize(&x, 1, 1, 0);
     block_randomize(&gout, 2, 1, 0);
     block_randomize(&gadaptive, 3, 1, 0);
-    for (int i = 0; i < 6; i++)
-        out[i] = block_make(YK_F32, order, 4, i % 2 ? in : i < 4 ? small : adaptive);
+    for (int i = 0; i < 7; i++)
+        out[i] = block_make(YK_F32, order, 4, i % 2 ? in : i < 4 ? small : i < 6 ? adaptive : whole);
     *index = block_make(YK_I32, order, 4, small);
     expect_ok(table->max_pool2d(0, &p, &out[0].view, &index->view, &x.view));
     expect_ok(table->max_pool2d_backward(0, &p, &out[1].view, &gout.view, &index->view));
@@ -318,6 +326,7 @@ static void all_at(const yk__backend *table, int threads, layout order, block ou
     expect_ok(table->avg_pool2d_backward(0, &p, &out[3].view, &gout.view));
     expect_ok(table->adaptive_avg_pool2d(0, &out[4].view, &x.view));
     expect_ok(table->adaptive_avg_pool2d_backward(0, &out[5].view, &gadaptive.view));
+    expect_ok(table->adaptive_avg_pool2d(0, &out[6].view, &x.view));
     block_free(&x), block_free(&gout), block_free(&gadaptive);
 }
 
@@ -327,19 +336,19 @@ static void threads_do_not_change_a_bit(void **state)
     int before = yk_get_num_threads((yk_device){0});
     for (int isa = 0; isa < isa_count(); isa++) {
         for (int order = 0; order < LAYOUTS; order++) {
-            block one[6], one_index;
+            block one[7], one_index;
             all_at(&tables[isa], 1, order, one, &one_index);
             for (int threads = 2; threads <= 3; threads++) {
-                block more[6], more_index;
+                block more[7], more_index;
                 all_at(&tables[isa], threads, order, more, &more_index);
-                for (int i = 0; i < 6; i++) {
+                for (int i = 0; i < 7; i++) {
                     block_expect_same_bits(&one[i], &more[i], layout_names[order]);
                     block_free(&more[i]);
                 }
                 block_expect_same_bits(&one_index, &more_index, "index");
                 block_free(&more_index);
             }
-            for (int i = 0; i < 6; i++)
+            for (int i = 0; i < 7; i++)
                 block_free(&one[i]);
             block_free(&one_index);
         }

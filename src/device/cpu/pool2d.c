@@ -28,11 +28,13 @@ typedef struct side {
     void *data;
     int64_t h, w;
     int64_t n_step, c_step, h_step, w_step;
+    int64_t total; /* elements from `data` on where there are no gaps, else 0 */
 } side;
 
-/* The outputs whose windows may hold an input coordinate: [first, last], empty if last < first. */
+/* The outputs whose windows may hold an input coordinate: [first, last], empty if last < first. So many coordinates
+ * from this one on have the same. */
 typedef struct cover {
-    int64_t first, last;
+    int64_t first, last, same;
 } cover;
 
 /* The inputs of an output coordinate, [low, high), and its size before it was cut to the input. */
@@ -54,8 +56,10 @@ typedef struct lane_piece {
     struct {
         int32_t from[16], mask;
     } tap[MOST_LANE_TAPS];
-    float size[32];    /* averages: widths of the windows, forward in the lanes, backward as they are read */
-    float inverse[32]; /* and 1 over that times the rows of the window in the middle */
+    int32_t lanes;     /* `count` bits */
+    int32_t empty;     /* maximum: lanes whose windows hold no input */
+    float inverse[32]; /* averages: 1 over the inputs of a window of the usual rows, forward in the lanes, backward as
+                          they are read */
 } lane_piece;
 
 typedef struct pooling {
@@ -68,8 +72,13 @@ typedef struct pooling {
     int32_t owner[2][16];  /* and the output whose window each input is in */
     const cover *rows, *cols;
     const window *row_windows, *col_windows;
-    lane_piece *piece; /* planes with dense rows */
-    int64_t pieces;    /* 0: not in lanes */
+    lane_piece *piece;       /* planes with dense rows */
+    int64_t pieces;          /* 0: not in lanes */
+    int taps;                /* of a lane, at most */
+    bool two;                /* some piece reads more than one vector */
+    bool paired;             /* averages: the only piece is two rows of outputs */
+    bool single;             /* their gradient: there is one piece, and at most two windows share a row */
+    const float *row_factor; /* averages in lanes: what the rows of each window change in `inverse`; NULL: nothing */
     yk__storage *tables;
 } pooling;
 
@@ -192,7 +201,8 @@ static int64_t max_vectors_f64(int taps, bool first, double *best, int32_t *inde
 
 static side side_of(const yk__view *v)
 {
-    return (side){v->data, v->shape[2], v->shape[3], v->stride[0], v->stride[1], v->stride[2], v->stride[3]};
+    int64_t total = yk__view_contiguous(v) ? yk__view_numel(v) : 0;
+    return (side){v->data, v->shape[2], v->shape[3], v->stride[0], v->stride[1], v->stride[2], v->stride[3], total};
 }
 
 /* The windows of one axis: of a pooling, or the adaptive ones. */
@@ -230,8 +240,10 @@ static void fill_covers(cover *to, const yk__pool2d *p, int d, const window *win
             last = (i + p->padding[d]) / p->stride[d];
             last = last < out ? last : out - 1;
         }
-        to[i] = (cover){first, last};
+        to[i] = (cover){first, last, 1};
     }
+    for (int64_t i = in - 2; i >= 0; i--)
+        to[i].same += to[i].first == to[i + 1].first && to[i].last == to[i + 1].last ? to[i + 1].same : 0;
 }
 
 /* How long runs are: the channels where they are innermost in all views (NULLs aside), of the whole batch where the
@@ -313,6 +325,7 @@ static yk_status prepare(int device, pooling *j, const yk__view *in, const yk__v
     size_t covers = (size_t)(tables & COVERS ? j->in.h + j->in.w : 0);
     size_t bytes = windows * sizeof(window) + covers * sizeof(cover);
     bytes += (size_t)written * (sizeof(lane_piece) + sizeof(lane_reads));
+    bytes += lanes ? (size_t)j->out.h * sizeof(float) : 0;
     window *w = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, bytes, &j->tables);
     if (!w)
         return yk__error_code();
@@ -340,7 +353,7 @@ static yk_status prepare(int device, pooling *j, const yk__view *in, const yk__v
             else
                 reads[i] = (lane_reads){j->col_windows[i].low, j->col_windows[i].high - j->col_windows[i].low, 1};
         }
-        prepare_lanes(j, reads, written, backward ? j->out.w : j->in.w, backward);
+        prepare_lanes(j, reads, written, backward ? j->out.w : j->in.w, (float *)(j->piece + written), backward);
     }
     return YK_OK;
 }

@@ -304,6 +304,8 @@ static void NAME(average_planes)(void *arg, int64_t begin, int64_t end, int thre
 {
     (void)thread;
     const pooling *j = arg;
+    if (NAME(average_whole_planes)(j, begin, end))
+        return;
     for (int64_t item = begin; item < end; item++) {
         int64_t n = item / j->channels, c = item % j->channels;
         const T *x = (const T *)j->in.data + n * j->in.n_step + c * j->in.c_step;
