@@ -278,15 +278,53 @@ static void draw_piece(void *arg, int64_t begin, int64_t end, int thread)
 /*
  * Dropout of maps whose channels, say, are next to each other: in C order neighbours are far apart in memory, and
  * neighbours in memory far apart in the stream. Words are made for lines of the last dimension and up to DENSE
- * neighbours in memory, and used by columns.
+ * neighbours in memory; a bit of each says whether the element is kept, and the matrix of bits is transposed.
  */
 enum { LINE = 60, LINE_WORDS = 64, DENSE = 64 }; /* LINE: with up to three words before, 16 blocks */
+
+/* Bit i: words[i] is one that keeps its element. */
+static uint64_t kept_bits(const uint32_t words[LINE_WORDS], uint32_t threshold)
+{
+    uint64_t bits = 0;
+#if defined(__AVX512F__)
+    for (int i = 0; i < LINE_WORDS; i += 16) {
+        __m512i w = _mm512_srli_epi32(_mm512_loadu_si512(words + i), 8);
+        bits |= (uint64_t)_mm512_cmpge_epu32_mask(w, _mm512_set1_epi32((int)threshold)) << i;
+    }
+#elif defined(__AVX2__)
+    for (int i = 0; i < LINE_WORDS; i += 8) { /* of 24 bits, so their signs do not matter */
+        __m256i w = _mm256_srli_epi32(_mm256_loadu_si256((const __m256i *)(words + i)), 8);
+        __m256i dropped = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)threshold), w);
+        bits |= (uint64_t)(~_mm256_movemask_ps(_mm256_castsi256_ps(dropped)) & 0xFF) << i;
+    }
+#else
+    for (int i = 0; i < LINE_WORDS; i++)
+        bits |= (uint64_t)(words[i] >> 8 >= threshold) << i;
+#endif
+    return bits;
+}
+
+/* Bit a of row l and bit l of row a change places: blocks of half the size at each step. */
+static void transpose_bits(uint64_t rows[64])
+{
+    uint64_t mask = 0x00000000FFFFFFFFu;
+    for (int half = 32; half > 0; half /= 2, mask ^= mask << half) {
+        for (int block = 0; block < 64; block += 2 * half) {
+            for (int i = block; i < block + half; i++) {
+                uint64_t change = (rows[i] >> half ^ rows[i + half]) & mask;
+                rows[i] ^= change << half;
+                rows[i + half] ^= change;
+            }
+        }
+    }
+}
 
 typedef struct turned {
     drawing d;
     const yk__view *out, *x;
     int dense, last; /* dimensions: the one that is dense in memory, and C order's last one */
     int64_t c_step[YK_MAX_DIMS], parts, pieces; /* c_step: elements from one to the next, in C order */
+    int others, other[YK_MAX_DIMS];             /* the other dimensions, those closest in memory first */
 } turned;
 
 /* Whether dropout is done that way. */
@@ -307,6 +345,14 @@ static bool turned_init(turned *t, const yk__view *out, const yk__view *x)
     }
     if (t->dense < 0 || out->stride[t->last] == 1)
         return false;
+    for (int dim = 0; dim < out->ndim; dim++) {
+        if (dim == t->dense || dim == t->last)
+            continue;
+        int at = t->others++;
+        for (; at > 0 && out->stride[t->other[at - 1]] > out->stride[dim]; at--)
+            t->other[at] = t->other[at - 1];
+        t->other[at] = dim;
+    }
     t->parts = yk__ceil_div(out->shape[t->dense], DENSE);
     t->pieces = step / out->shape[t->dense] / out->shape[t->last] * t->parts;
     return true;
@@ -317,8 +363,9 @@ static void turned_piece(void *arg, int64_t begin, int64_t end, int thread)
     (void)thread;
     const turned *t = arg;
     drawing d = t->d;
-    uint32_t words[DENSE * LINE_WORDS] __attribute__((aligned(64))), column[DENSE];
-    int64_t size = (int64_t)yk_dtype_size(d.dtype), before[DENSE];
+    uint32_t words[LINE_WORDS] __attribute__((aligned(64))) = {0}, column[DENSE] __attribute__((aligned(64)));
+    uint64_t bits[DENSE] = {0};
+    int64_t size = (int64_t)yk_dtype_size(d.dtype);
     const int64_t steps[2] = {size, size};
     d.drawn = column;
     d.first = 0;
@@ -327,9 +374,8 @@ static void turned_piece(void *arg, int64_t begin, int64_t end, int thread)
         int64_t n = t->out->shape[t->dense] - a0 < DENSE ? t->out->shape[t->dense] - a0 : DENSE;
         char *out = (char *)t->out->data + a0 * size;
         char *x = (char *)t->x->data + a0 * size;
-        for (int dim = t->out->ndim - 1; dim >= 0; dim--) {
-            if (dim == t->dense || dim == t->last)
-                continue;
+        for (int i = 0; i < t->others; i++) {
+            int dim = t->other[i];
             int64_t at = rest % t->out->shape[dim];
             rest /= t->out->shape[dim];
             index += at * t->c_step[dim];
@@ -340,12 +386,13 @@ static void turned_piece(void *arg, int64_t begin, int64_t end, int thread)
             int64_t line = t->out->shape[t->last] - l0 < LINE ? t->out->shape[t->last] - l0 : LINE;
             for (int64_t a = 0; a < n; a++) {
                 int64_t at = index + a * t->c_step[t->dense] + l0 * t->c_step[t->last];
-                before[a] = a * LINE_WORDS + at % 4;
-                philox_words(d.stream, (uint64_t)at / 4, (at % 4 + line + 3) / 4, words + a * LINE_WORDS);
+                philox_words(d.stream, (uint64_t)at / 4, (at % 4 + line + 3) / 4, words);
+                bits[a] = kept_bits(words, d.threshold) >> at % 4;
             }
+            transpose_bits(bits);
             for (int64_t l = 0; l < line; l++) {
-                for (int64_t a = 0; a < n; a++)
-                    column[a] = words[before[a] + l];
+                for (int a = 0; a < DENSE; a++)
+                    column[a] = 0 - (uint32_t)(bits[l] >> a & 1); /* a word that keeps, or drops */
                 char *data[2] = {out + (l0 + l) * t->out->stride[t->last] * size,
                                  x + (l0 + l) * t->x->stride[t->last] * size};
                 dropout_run(&d, 0, n, data, steps);
