@@ -11,7 +11,9 @@ from torch.nn import functional as F
 
 import peer_networks
 
-HALVES = {"bf16": torch.bfloat16, "f16": torch.float16}
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64, "i64": torch.int64, "i32": torch.int32,
+          "u8": torch.uint8, "bool": torch.bool}
+POSITIVE = ("log", "pow_scalar", "sqrt", "rsqrt", "log1p", "pow")
 FORMATS = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
@@ -59,7 +61,7 @@ class Subject:
                 self.inputs.append(self.random(key))
         getattr(self, "prepare_" + self.case.operation, lambda: None)()
         if "dtype" in self.case.values:
-            self.inputs = [x.to(HALVES[self.case.values["dtype"]]) for x in self.inputs]
+            self.inputs = [x.to(DTYPES[self.case.values["dtype"]]) for x in self.inputs]
         self.direction = direction
         if direction in ("forward", "step"):
             return
@@ -75,7 +77,7 @@ class Subject:
 
     def random(self, key):
         sizes = self.case.sizes(key)
-        if self.case.operation in ("log", "pow_scalar"):
+        if self.case.operation in POSITIVE:
             return torch.rand(sizes) + 0.1
         if key == "y" and self.case.values.get("layout") == "transposed":
             return torch.randn(sizes[::-1]).t()
@@ -140,6 +142,9 @@ class Subject:
 
     prepare_index_mask = prepare_index_fill_mask_ = prepare_mask
     prepare_masked_select = prepare_masked_fill = prepare_masked_fill_ = prepare_nonzero = prepare_mask
+
+    def prepare_where(self):
+        self.index = self.inputs[0] < self.inputs[1]
 
     def prepare_index_put_mask_(self):
         self.prepare_mask()
@@ -206,7 +211,7 @@ class Subject:
             digits = case.values.get("permute")
             return (x.permute([int(d) for d in digits]) if digits else x).contiguous()
         if name == "cast":
-            return x.to(torch.bfloat16)
+            return x.to(DTYPES.get(case.values["to"], torch.float32))
         if name == "topk":
             return torch.topk(x, case.int("k"), case.int("dim"))[0]
         if name == "gather":
@@ -225,7 +230,9 @@ class Subject:
             return getattr(x, name)(self.index, 0)
         if name == "nonzero":
             return torch.nonzero(self.index)
-        if name in ("sum_dim", "softmax", "cumsum"):
+        if name == "where":
+            return torch.where(self.index, x, i[1])
+        if name in ("sum_dim", "softmax", "log_softmax", "logsumexp", "cumsum"):
             return getattr(torch, name.removesuffix("_dim"))(x, case.int("dim"))
         if name == "max_dim":
             return torch.max(x, case.int("dim"))[0]

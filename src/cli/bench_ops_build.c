@@ -230,9 +230,24 @@ static yk_tensor *contiguous(ops_subject *s)
     return yk_contiguous(digits ? yk_permute(s->in[0], dims) : s->in[0]);
 }
 
+/* The dtype that a key names; YK_F32 where the text does not have it. */
+static yk_dtype dtype_of(const char *text, const char *key)
+{
+    static const struct {
+        const char *name;
+        yk_dtype dtype;
+    } dtypes[] = {{"bf16", YK_BF16}, {"f16", YK_F16}, {"f64", YK_F64},  {"i64", YK_I64},
+                  {"i32", YK_I32},   {"u8", YK_U8},   {"bool", YK_BOOL}};
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(*dtypes); i++) {
+        if (ops_text_is(text, key, dtypes[i].name))
+            return dtypes[i].dtype;
+    }
+    return YK_F32;
+}
+
 static yk_tensor *cast(ops_subject *s)
 {
-    return yk_cast(s->in[0], ops_text_is(s->text, "to", "bf16") ? YK_BF16 : YK_F64);
+    return yk_cast(s->in[0], dtype_of(s->text, "to"));
 }
 
 static yk_tensor *sum_dim(ops_subject *s)
@@ -249,6 +264,27 @@ static yk_tensor *max_dim(ops_subject *s)
 static yk_tensor *softmax(ops_subject *s)
 {
     return yk_softmax(s->in[0], (int)whole(s, "dim", 0));
+}
+
+static yk_tensor *log_softmax(ops_subject *s)
+{
+    return yk_log_softmax(s->in[0], (int)whole(s, "dim", 0));
+}
+
+static yk_tensor *logsumexp(ops_subject *s)
+{
+    return yk_logsumexp(s->in[0], &(int){(int)whole(s, "dim", 0)}, 1, false);
+}
+
+static yk_status prepare_condition(ops_subject *s)
+{
+    s->index = yk_lt(operand(s, "x"), operand(s, "y"));
+    return yk__error_code();
+}
+
+static yk_tensor *where(ops_subject *s)
+{
+    return yk_where(s->index, s->in[0], s->in[1]);
 }
 
 static yk_status prepare_classes(ops_subject *s)
@@ -296,9 +332,28 @@ UNARY(tanh)
 UNARY(sigmoid)
 UNARY(sin)
 UNARY(cos)
+UNARY(sqrt)
+UNARY(rsqrt)
+UNARY(log1p)
+UNARY(expm1)
+UNARY(erf)
+UNARY(abs)
+UNARY(neg)
+UNARY(sign)
+UNARY(floor)
+UNARY(round)
+UNARY(square)
+UNARY(reciprocal)
 UNARY(sum)
 BINARY(add)
+BINARY(sub)
 BINARY(mul)
+BINARY(div)
+BINARY(pow)
+BINARY(atan2)
+BINARY(maximum)
+BINARY(eq)
+BINARY(lt)
 
 /* ---- optimizers and training steps ------------------------------------------------------------------------------- */
 
@@ -384,10 +439,30 @@ static const ops_operation operations[] = {
     {.name = "sigmoid", sigmoid_},
     {.name = "sin", sin_},
     {.name = "cos", cos_},
+    {.name = "sqrt", sqrt_, .positive = true},
+    {.name = "rsqrt", rsqrt_, .positive = true},
+    {.name = "log1p", log1p_, .positive = true},
+    {.name = "expm1", expm1_},
+    {.name = "erf", erf_},
+    {.name = "abs", abs_},
+    {.name = "neg", neg_},
+    {.name = "sign", sign_},
+    {.name = "floor", floor_},
+    {.name = "round", round_},
+    {.name = "square", square_},
+    {.name = "reciprocal", reciprocal_},
     {.name = "pow_scalar", pow_scalar, .positive = true},
     {.name = "dropout", dropout},
     {.name = "add", add_},
+    {.name = "sub", sub_},
     {.name = "mul", mul_},
+    {.name = "div", div_},
+    {.name = "pow", pow_, .positive = true},
+    {.name = "atan2", atan2_},
+    {.name = "maximum", maximum_},
+    {.name = "eq", eq_},
+    {.name = "lt", lt_},
+    {.name = "where", where, prepare_condition},
     {.name = "cat", cat},
     {.name = "contiguous", contiguous},
     {.name = "cast", cast},
@@ -395,6 +470,8 @@ static const ops_operation operations[] = {
     {.name = "sum_dim", sum_dim},
     {.name = "max_dim", max_dim},
     {.name = "softmax", softmax},
+    {.name = "log_softmax", log_softmax},
+    {.name = "logsumexp", logsumexp},
     {.name = "cross_entropy", cross_entropy, prepare_classes},
     {.name = "mse_loss", mse_loss},
     {.name = "cumsum", cumsum},
@@ -454,12 +531,12 @@ yk_status ops_once(ops_subject *s, ops_direction direction)
     return status;
 }
 
-/* "dtype=bf16" or "dtype=f16": all operands. */
+/* "dtype=f64" and the like: all operands. */
 static yk_status cast_operands(ops_subject *s)
 {
-    bool bf16 = ops_text_is(s->text, "dtype", "bf16"), f16 = ops_text_is(s->text, "dtype", "f16");
-    for (int i = 0; i < OPS_OPERANDS && (bf16 || f16); i++)
-        s->in[i] = s->in[i] ? yk_cast(s->in[i], bf16 ? YK_BF16 : YK_F16) : NULL;
+    yk_dtype dtype = dtype_of(s->text, "dtype");
+    for (int i = 0; i < OPS_OPERANDS && dtype != YK_F32; i++)
+        s->in[i] = s->in[i] ? yk_cast(s->in[i], dtype) : NULL;
     return yk__error_code();
 }
 

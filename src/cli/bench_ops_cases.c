@@ -3,8 +3,8 @@
  * GPT-2, LSTMs and LeNet are made of. Layer: cli.
  *
  * layout=inner is the order that convolutions leave their outputs in (height, width, batch, channels), layout=nhwc that
- * of PyTorch's channels_last; without it a tensor is in C order. dtype=bf16 or f16: all operands. grad=nchw: the
- * gradient that comes in is in C order.
+ * of PyTorch's channels_last; without it a tensor is in C order. dtype=f64, bf16, u8 and so on: all operands.
+ * grad=nchw: the gradient that comes in is in C order.
  */
 #include "cli/bench_ops.h"
 
@@ -155,6 +155,40 @@ const ops_case ops_cases[] = {
     {"add x=1000x1000 y=1000x1", OPS_MEMORY, OPS_FORWARD},
     {"add x=128x128x128 y=128x1x128", OPS_MEMORY, OPS_FORWARD},
 
+    /* ---- beyond the second-level cache: mathematics of f64 and of halves, whole numbers ---- */
+    {"exp x=1024x1024 dtype=f64", OPS_MEMORY, OPS_FORWARD},
+    {"log x=1024x1024 dtype=f64", OPS_MEMORY, OPS_FORWARD},
+    {"log1p x=1024x1024 dtype=f64", OPS_MEMORY, OPS_FORWARD},
+    {"expm1 x=1024x1024 dtype=f64", OPS_MEMORY, OPS_FORWARD},
+    {"tanh x=1024x1024 dtype=f64", OPS_MEMORY, TWO},
+    {"sigmoid x=1024x1024 dtype=f64", OPS_MEMORY, OPS_FORWARD},
+    {"erf x=1024x1024 dtype=f64", OPS_MEMORY, TWO},
+    {"gelu x=1024x1024 dtype=f64", OPS_MEMORY, TWO},
+    {"sin x=1024x1024 dtype=f64", OPS_MEMORY, OPS_FORWARD},
+    {"cos x=1024x1024 dtype=f64", OPS_MEMORY, OPS_FORWARD},
+    {"pow_scalar x=1024x1024 exponent=2.5 dtype=f64", OPS_MEMORY, TWO},
+    {"pow x=1024x1024 y=1024x1024 dtype=f64", OPS_MEMORY, OPS_FORWARD},
+    {"atan2 x=1024x1024 y=1024x1024 dtype=f64", OPS_MEMORY, OPS_FORWARD},
+    {"softmax x=1024x1024 dim=1 dtype=f64", OPS_MEMORY, TWO},
+    {"log_softmax x=1024x1024 dim=1 dtype=f64", OPS_MEMORY, TWO},
+    {"logsumexp x=1024x1024 dim=1 dtype=f64", OPS_MEMORY, OPS_FORWARD},
+    {"log1p x=1024x1024", OPS_MEMORY, OPS_FORWARD},
+    {"expm1 x=1024x1024", OPS_MEMORY, OPS_FORWARD},
+    {"erf x=1024x1024", OPS_MEMORY, TWO},
+    {"atan2 x=1024x1024 y=1024x1024", OPS_MEMORY, OPS_FORWARD},
+    {"abs x=1024x1024 dtype=bf16", OPS_MEMORY, OPS_FORWARD},
+    {"neg x=1024x1024 dtype=f16", OPS_MEMORY, OPS_FORWARD},
+    {"sqrt x=1024x1024 dtype=bf16", OPS_MEMORY, OPS_FORWARD},
+    {"relu x=1024x1024 dtype=bf16", OPS_MEMORY, OPS_FORWARD},
+    {"maximum x=1024x1024 y=1024x1024 dtype=bf16", OPS_MEMORY, OPS_FORWARD},
+    {"div x=1024x1024 y=1024x1024 dtype=f16", OPS_MEMORY, OPS_FORWARD},
+    {"clamp x=1024x1024 dtype=u8", OPS_MEMORY, OPS_FORWARD},
+    {"clamp x=1024x1024 dtype=i32", OPS_MEMORY, OPS_FORWARD},
+    {"sign x=1024x1024 dtype=i32", OPS_MEMORY, OPS_FORWARD},
+    {"cast x=1024x1024 to=i32 dtype=bf16", OPS_MEMORY, OPS_FORWARD},
+    {"cast x=1024x1024 to=bf16 dtype=u8", OPS_MEMORY, OPS_FORWARD},
+    {"cast x=1024x1024 to=i32 dtype=i64", OPS_MEMORY, OPS_FORWARD},
+
     /* ---- 100M elements: indices and masks ---- */
     {"index x=100000000 rows=100000000", OPS_LARGE, OPS_FORWARD},
     {"index x=1000000x100 rows=1000000", OPS_LARGE, OPS_FORWARD},
@@ -207,6 +241,9 @@ const ops_case ops_cases[] = {
     {"exp x=1000", OPS_SMALL, OPS_FORWARD | OPS_BOTH},
     {"sin x=1000", OPS_SMALL, OPS_FORWARD},
     {"gelu x=1000", OPS_SMALL, OPS_BOTH},
+    {"erf x=1000", OPS_SMALL, OPS_FORWARD},
+    {"exp x=1000 dtype=f64", OPS_SMALL, OPS_BOTH},
+    {"clamp x=1000 dtype=u8", OPS_SMALL, OPS_FORWARD},
     {"sigmoid x=32x256", OPS_SMALL, OPS_FORWARD},
     {"tanh x=32x256", OPS_SMALL, OPS_FORWARD},
     {"softmax x=64x10 dim=1", OPS_SMALL, TWO},

@@ -25,9 +25,9 @@
     X(RSQRT, 1 / F(sqrt)(x))                                                                                           \
     X(RECIPROCAL, 1 / x)                                                                                               \
     X(TANH, F(yk__tanh)(x))                                                                                            \
-    X(LOG1P, F(log1p)(x))                                                                                              \
-    X(EXPM1, F(expm1)(x))                                                                                              \
-    X(ERF, F(erf)(x))                                                                                                  \
+    X(LOG1P, F(yk__log1p)(x))                                                                                              \
+    X(EXPM1, F(yk__expm1)(x))                                                                                              \
+    X(ERF, F(yk__erf)(x))                                                                                                  \
     X(SIGMOID, F(yk__sigmoid)(x))                                                                                      \
     X(RELU, x < 0 ? 0 : x)                                                                                             \
     X(GELU, F(yk__gelu)(x))                                                                                            \
@@ -71,7 +71,7 @@
     X(POW, F(yk__pow)(x, y))                                                                                           \
     X(MAXIMUM, x > y || x != x ? x : y)                                                                                \
     X(MINIMUM, x < y || x != x ? x : y)                                                                                \
-    X(ATAN2, F(atan2)(x, y))                                                                                           \
+    X(ATAN2, F(yk__atan2)(x, y))                                                                                           \
     X(RELU_GRAD, y <= 0 ? 0 : x)                                                                                       \
     X(TANH_GRAD, x * (1 - y * y))                                                                                      \
     X(SIGMOID_GRAD, x * ((1 - y) * y))                                                                                 \
@@ -100,20 +100,12 @@
 
 #define YK__F32(f) f##_f32
 #define fabs_f32 fabsf
-#define log1p_f32 log1pf
-#define expm1_f32 expm1f
-#define erf_f32 erff
-#define atan2_f32 atan2f
 #define sqrt_f32 sqrtf
 #define floor_f32 floorf
 #define ceil_f32 ceilf
 #define rint_f32 rintf
 #define YK__F64(f) f##_f64
 #define fabs_f64 fabs
-#define log1p_f64 log1p
-#define expm1_f64 expm1
-#define erf_f64 erf
-#define atan2_f64 atan2
 #define sqrt_f64 sqrt
 #define floor_f64 floor
 #define ceil_f64 ceil

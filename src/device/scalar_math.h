@@ -3,9 +3,10 @@
  * device.
  *
  * The f32 versions have no branches, table look-ups or calls, but for sin and cos of great arguments. They are right
- * for every input, denormals, infinities and NaN included: exp, log, sin, cos and pow within 2 ulp, tanh and sigmoid
- * within 4, gelu within 3 2^-24 |x| (tests/device/elementwise_test.c). Their polynomials are our own minimax fits
- * (Remez exchange in 40 digits); the error of the fit stands beside each. The f64 versions are libm's.
+ * for every input, denormals, infinities and NaN included: exp, expm1, log, log1p, sin, cos, pow, erf and atan2 within
+ * 2 ulp, tanh and sigmoid within 4, gelu within 3 2^-24 |x| (tests/device/elementwise_test.c). Their polynomials are
+ * our own minimax fits (Remez exchange in 40 digits); the error of the fit stands beside each. The f64 versions are in
+ * scalar_math_f64.h.
  *
  * The bits are the same on every instruction set: every fused multiply-add is written as one, and the files that
  * include this header are compiled with -ffp-contract=off (Makefile: UNFUSED), so that there are no others.
@@ -15,6 +16,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -93,10 +95,10 @@ YK__SCALAR float yk__scale(float p, int32_t k)
 }
 
 /*
- * e^(hi + lo) = p 2^k for hi in [-150, 90] and |lo| < 0.06; p is in [0.65, 1.55]. ln 2 is taken off in two parts, of
- * which the first has 9 bits.
+ * e^(hi + lo) = (1 + p) 2^k for hi in [-150, 90] and |lo| < 0.06; p is in [-0.35, 0.55]. ln 2 is taken off in two
+ * parts, of which the first has 9 bits.
  */
-YK__SCALAR float yk__exp_parts(float hi, float lo, int32_t *k)
+YK__SCALAR float yk__exp_less_one_f32(float hi, float lo, int32_t *k)
 {
     float shifted = YK__FMA(hi, 1.44269504f, 0x1.8p23f); /* the low bits of the mantissa are now the integer nearest */
     float n = shifted - 0x1.8p23f;
@@ -108,7 +110,13 @@ YK__SCALAR float yk__exp_parts(float hi, float lo, int32_t *k)
     q = YK__FMA(q, r, 0x1.5553aep-5f);
     q = YK__FMA(q, r, 0x1.555552p-3f);
     q = YK__FMA(q, r, 0.5f);
-    return YK__FMA(q, r * r, r) + 1.0f;
+    return YK__FMA(q, r * r, r);
+}
+
+/* e^(hi + lo) = p 2^k, likewise. */
+YK__SCALAR float yk__exp_parts(float hi, float lo, int32_t *k)
+{
+    return yk__exp_less_one_f32(hi, lo, k) + 1.0f;
 }
 
 /* What lies outside is put right at the end: that is quicker than bounding x first. */
@@ -121,14 +129,29 @@ YK__SCALAR float yk__exp_f32(float x)
     return x < -104.0f ? 0.0f : y;
 }
 
-YK__SCALAR float yk__log_f32(float x)
+/* 2^k (e^r - 1) + 2^k - 1, halved, so that 2^128 does not overflow. */
+YK__SCALAR float yk__expm1_f32(float x)
 {
-    float scaled = x < FLT_MIN ? x * 0x1p25f : x;
-    float shift = x < FLT_MIN ? 25.0f : 0.0f;
-    uint32_t bits = yk__bits_of(scaled);
-    int32_t k = (int32_t)(bits - 0x3F3504F3u) >> 23; /* x = 2^k (1 + f), 1 + f in [sqrt(1/2), sqrt(2)) */
-    float f = yk__float_of(bits - ((uint32_t)k << 23)) - 1.0f;
-    float n = (float)k - shift;
+    int32_t k;
+    float p = yk__exp_less_one_f32(x, 0.0f, &k);
+    float half = yk__float_of((uint32_t)(k + 126) << 23);
+    float y = 2.0f * YK__FMA(half, p, half - 0.5f);
+    y = x > 89.0f ? INFINITY : y;
+    y = x < -20.0f ? -1.0f : y;
+    return fabsf(x) < 0x1p-25f ? x : y; /* keeps -0 and all of a denormal */
+}
+
+/* x = 2^k m for a normal x > 0, m in [sqrt(1/2), sqrt(2)). */
+YK__SCALAR float yk__log_split_f32(float x, int32_t *k)
+{
+    uint32_t bits = yk__bits_of(x);
+    *k = (int32_t)(bits - 0x3F3504F3u) >> 23;
+    return yk__float_of(bits - ((uint32_t)*k << 23));
+}
+
+/* n ln 2 + log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)). */
+YK__SCALAR float yk__log_sum_f32(float n, float f)
+{
     /* (log(1 + f) - f + f^2 / 2) / f^3: 7.5e-10 */
     float q = YK__FMA(0x1.1457acp-4f, f, -0x1.de3c58p-4f);
     q = YK__FMA(q, f, 0x1.e6f08ep-4f);
@@ -140,10 +163,33 @@ YK__SCALAR float yk__log_f32(float x)
     q = YK__FMA(q, f, 0x1.555548p-2f);
     float ff = f * f;
     float low = YK__FMA(n, -2.12194440e-4f, ff * (f * q));
-    float y = YK__FMA(n, 0.693359375f, YK__FMA(ff, -0.5f, low) + f);
+    return YK__FMA(n, 0.693359375f, YK__FMA(ff, -0.5f, low) + f);
+}
+
+YK__SCALAR float yk__log_f32(float x)
+{
+    float scaled = x < FLT_MIN ? x * 0x1p25f : x;
+    float shift = x < FLT_MIN ? 25.0f : 0.0f;
+    int32_t k;
+    float m = yk__log_split_f32(scaled, &k);
+    float y = yk__log_sum_f32((float)k - shift, m - 1.0f);
     y = x < INFINITY ? y : x;
     float outside = x == 0.0f ? -INFINITY : NAN;
     return x > 0.0f ? y : outside;
+}
+
+/* What 1 + x loses when it is rounded is added to the mantissa; without an exponent that gives x back. */
+YK__SCALAR float yk__log1p_f32(float x)
+{
+    float u = 1.0f + x, part = u - 1.0f, lost = (1.0f - (u - part)) + (x - part);
+    int32_t k;
+    float m = yk__log_split_f32(u, &k);
+    lost = x > 0x1p30f ? 0.0f : lost * yk__float_of((uint32_t)(127 - k) << 23);
+    float y = yk__log_sum_f32((float)k, (m - 1.0f) + lost);
+    y = u < INFINITY ? y : u;
+    float outside = u == 0.0f ? -INFINITY : NAN;
+    y = u > 0.0f ? y : outside;
+    return fabsf(x) < 0x1p-25f ? x : y;
 }
 
 /*
@@ -320,51 +366,54 @@ YK__SCALAR float yk__gelu_grad_f32(float x)
     return (x < 0.0f ? w : 1.0f - w) + x * 0.0f;
 }
 
-YK__SCALAR double yk__exp_f64(double x)
+YK__SCALAR float yk__erf_f32(float x)
 {
-    return exp(x);
+    float a = fabsf(x), z = x * x;
+    /* (erf(x) - x) / x in x^2 up to 0.93: 4.6e-10 */
+    float q = YK__FMA(0x1.5e0632p-14f, z, -0x1.aaa2dap-11f);
+    q = YK__FMA(q, z, 0x1.54d42ap-8f);
+    q = YK__FMA(q, z, -0x1.b80ff2p-6f);
+    q = YK__FMA(q, z, 0x1.ce2e1cp-4f);
+    q = YK__FMA(q, z, -0x1.812744p-2f);
+    q = YK__FMA(q, z, 0x1.06eba8p-3f);
+    /* log(erfc(a)) from 0.91 to 4: 1.6e-9 of erf(a), which is 1 in f32 from 3.92 on */
+    float t = a > 4.0f ? 4.0f : a;
+    float e = YK__FMA(0x1.9b2ecep-13f, t, -0x1.8f1376p-9f);
+    e = YK__FMA(e, t, 0x1.6c4742p-6f);
+    e = YK__FMA(e, t, -0x1.a9c53ep-4f);
+    e = YK__FMA(e, t, -0x1.463a02p-1f);
+    e = YK__FMA(e, t, -0x1.20b044p+0f);
+    e = YK__FMA(e, t, -0x1.9287e4p-13f);
+    int32_t k;
+    float p = yk__exp_parts(e, 0.0f, &k);
+    float large = copysignf(1.0f - p * yk__float_of((uint32_t)(k + 127) << 23), x);
+    return a < 0.92f ? YK__FMA(x, q, x) : large;
 }
 
-YK__SCALAR double yk__log_f64(double x)
+/* As yk__atan2_f64, which says how. */
+YK__SCALAR float yk__atan2_f32(float y, float x)
 {
-    return log(x);
-}
-
-YK__SCALAR double yk__sin_f64(double x)
-{
-    return sin(x);
-}
-
-YK__SCALAR double yk__cos_f64(double x)
-{
-    return cos(x);
-}
-
-YK__SCALAR double yk__pow_f64(double x, double y)
-{
-    return pow(x, y);
-}
-
-YK__SCALAR double yk__tanh_f64(double x)
-{
-    return tanh(x);
-}
-
-YK__SCALAR double yk__sigmoid_f64(double x)
-{
-    double e = exp(-fabs(x));
-    return x < 0.0 ? e / (1.0 + e) : 1.0 / (1.0 + e);
-}
-
-YK__SCALAR double yk__gelu_f64(double x)
-{
-    return x < -40.0 ? x * 0.0 : 0.5 * x * erfc(x * -0.70710678118654752440);
-}
-
-YK__SCALAR double yk__gelu_grad_f64(double x)
-{
-    double phi = 0.39894228040143267794 * exp(-0.5 * x * x);
-    return 0.5 * erfc(x * -0.70710678118654752440) + x * phi;
+    float a = fabsf(y), b = fabsf(x);
+    bool steep = a > b, left = copysignf(1.0f, x) < 0.0f;
+    float small = steep ? b : a, great = steep ? a : b;
+    float scale = great > 0x1p100f ? 0x1p-30f : 1.0f;
+    small = great == INFINITY ? (small == INFINITY ? 1.0f : 0.0f) : small * scale;
+    great = great == INFINITY ? 1.0f : great * scale;
+    bool middle = small > 0.5f * great;
+    float over = middle ? small - great : small, under = middle ? small + great : great;
+    float t = small == 0.0f ? 0.0f : over / under, z = t * t;
+    /* (atan(t) / t - 1) / t^2 in t^2 on [0, 1/4]: 2.8e-10 in atan(t) / t */
+    float q = YK__FMA(0x1.405fb2p-5f, z, -0x1.483c88p-4f);
+    q = YK__FMA(q, z, 0x1.c07de8p-4f);
+    q = YK__FMA(q, z, -0x1.2450c4p-3f);
+    q = YK__FMA(q, z, 0x1.999748p-3f);
+    q = YK__FMA(q, z, -0x1.555552p-2f);
+    float sign = steep != left ? -1.0f : 1.0f;
+    float eighths = (steep ? 2.0f : left ? 4.0f : 0.0f) + (middle ? sign : 0.0f);
+    float low = YK__FMA(t * z, q, sign * eighths * 0x1.54442ep-21f);
+    float angle = YK__FMA(sign, t + low, eighths * 0x1.921fap-1f);
+    angle = x != x || y != y ? x + y : angle;
+    return copysignf(angle, y);
 }
 
 /* Box and Muller (1958): a radius from the first word, an angle from the second. */
@@ -413,5 +462,7 @@ YK__SCALAR double yk__power_of_step(double base, int64_t n)
     }
     return high + low;
 }
+
+#include "device/scalar_math_f64.h"
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include <float.h>
 
+#include "tests/device/elementwise_sets.h"
 #include "tests/support/views.h"
 
 static const struct {
@@ -35,6 +36,9 @@ static const struct {
     {YK__SIN, "sin", -7, 7, 0, 0, false},
     {YK__COS, "cos", -7, 7, 0, 0, false},
     {YK__TANH, "tanh", -4, 4, 0, 0, false},
+    {YK__LOG1P, "log1p", -0.999, 40, 0, 0, false},
+    {YK__EXPM1, "expm1", -20, 20, 0, 0, false},
+    {YK__ERF, "erf", -5, 5, 0, 0, false},
     {YK__SIGMOID, "sigmoid", -9, 9, 0, 0, false},
     {YK__RELU, "relu", -3, 3, 0, 0, true},
     {YK__GELU, "gelu", -6, 6, 0, 0, false},
@@ -67,6 +71,9 @@ static double unary_reference(yk__unary op, double x, double p0, double p1)
     case YK__SIN: return sin(x);
     case YK__COS: return cos(x);
     case YK__TANH: return tanh(x);
+    case YK__LOG1P: return log1p(x);
+    case YK__EXPM1: return expm1(x);
+    case YK__ERF: return erf(x);
     case YK__SIGMOID: return 1 / (1 + exp(-x));
     case YK__RELU: return x > 0 ? x : 0;
     case YK__GELU: return 0.5 * x * erfc(-x * 0.70710678118654752440);
@@ -141,6 +148,7 @@ static const struct {
     {YK__POW, "pow", 1, false, false},
     {YK__MAXIMUM, "maximum", 1, true, false},
     {YK__MINIMUM, "minimum", 1, true, false},
+    {YK__ATAN2, "atan2", 1, false, false},
     {YK__EQ, "eq", 1, true, true},
     {YK__NE, "ne", 1, true, true},
     {YK__LT, "lt", 1, true, true},
@@ -166,6 +174,7 @@ static double binary_reference(yk__binary op, double a, double b, double alpha)
     case YK__POW: return pow(a, b);
     case YK__MAXIMUM: return fmax(a, b);
     case YK__MINIMUM: return fmin(a, b);
+    case YK__ATAN2: return atan2(a, b);
     case YK__EQ: return a == b;
     case YK__NE: return a != b;
     case YK__LT: return a < b;
@@ -354,6 +363,8 @@ static void sweep(yk__unary op, const char *name, double limit)
                                                          : ulps((double)y[i], want);
             if (op == YK__SIGMOID && want < (double)FLT_MIN && (double)y[i] < (double)FLT_MIN)
                 continue; /* 0, or what is left */
+            if (d == 0 && (op == YK__EXPM1 || op == YK__LOG1P || op == YK__ERF))
+                assert_int_equal(yk__bits_of(y[i]), yk__bits_of(x[i]));
             if (!(error <= limit))
                 fail_msg("%s(%a) is %a, %.2f ulp from %a", name, d, (double)y[i], error, want);
         }
@@ -367,6 +378,9 @@ static void test_every_float(void **state)
     (void)state;
     sweep(YK__EXP, "exp", 2);
     sweep(YK__LOG, "log", 2);
+    sweep(YK__EXPM1, "expm1", 2);
+    sweep(YK__LOG1P, "log1p", 2);
+    sweep(YK__ERF, "erf", 2);
     sweep(YK__TANH, "tanh", 4);
     sweep(YK__SIGMOID, "sigmoid", 4);
     sweep(YK__GELU, "gelu", 3);
@@ -400,7 +414,7 @@ static void test_trigonometric_near_zeros(void **state)
     view_free(&out);
 }
 
-static void test_power(void **state)
+static void test_power_and_angle(void **state)
 {
     (void)state;
     static const float special[] = {0.0f,         -0.0f,  1.0f,     -1.0f,     2.0f,   -2.0f,       0.5f,
@@ -429,33 +443,18 @@ static void test_power(void **state)
         if (!(error <= 1) || (o[i] == 0 && !signbit(o[i]) != !signbit(want)))
             fail_msg("pow(%a, %a) is %a, %.2f ulp from %a", (double)x[i], (double)y[i], (double)o[i], error, want);
     }
+    expect_ok(cpu_backend()->binary(0, YK__ATAN2, &out, &a, &b, 1));
+    for (int64_t i = 0; i < shape[0]; i++) {
+        double want = atan2((double)x[i], (double)y[i]), error = ulps((double)o[i], want);
+        if (!(error <= 2) || (!isnan(want) && !signbit(o[i]) != !signbit(want)))
+            fail_msg("atan2(%a, %a) is %a, %.2f ulp from %a", (double)x[i], (double)y[i], (double)o[i], error, want);
+    }
     view_free(&a);
     view_free(&b);
     view_free(&out);
 }
 
 /* ---- every instruction set that this processor has ---- */
-
-void yk__cpu_fill_elementwise_base(yk__backend *table);
-#ifdef YK__CPU_WIDE
-void yk__cpu_fill_elementwise_v3(yk__backend *table);
-void yk__cpu_fill_elementwise_v4(yk__backend *table);
-#endif
-
-static int instruction_sets(yk__backend tables[3])
-{
-    int count = 0;
-    yk__cpu_fill_elementwise_base(&tables[count++]);
-#ifdef YK__CPU_WIDE
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        yk__cpu_fill_elementwise_v3(&tables[count++]);
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq"))
-        yk__cpu_fill_elementwise_v4(&tables[count++]);
-#endif
-    return count;
-}
 
 static void test_same_bits_on_every_instruction_set(void **state)
 {
@@ -802,7 +801,7 @@ int main(void)
         cmocka_unit_test(test_undefined_dtypes),
         cmocka_unit_test(test_every_float),
         cmocka_unit_test(test_trigonometric_near_zeros),
-        cmocka_unit_test(test_power),
+        cmocka_unit_test(test_power_and_angle),
         cmocka_unit_test(test_same_bits_on_every_instruction_set),
         cmocka_unit_test(test_fused_multiply_add),
         cmocka_unit_test(test_gelu_gradient_accuracy),

@@ -31,49 +31,52 @@ YK__REAL_UNARY(UNARY_F32, YK__F32)
 #define UNARY_F64(op, expression) UNARY_LOOP(op##_f64, double, double, double, YK__TO_ITSELF, expression)
 YK__REAL_UNARY(UNARY_F64, YK__F64)
 
-YK__REAL_UNARY_WITH_CALLS(UNARY_F64, YK__F64)
-
-/* Arguments beyond YK__TRIG_LIMIT, infinities and NaN go to libm one by one; they are rare enough to be looked for. */
-#define TRIGONOMETRIC(op, near, any)                                                                                   \
-    UNARY_LOOP(op##_near, float, float, float, YK__TO_ITSELF, near(x))                                                 \
-    static void op##_f32(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)           \
+/* Arguments beyond the limit, infinities and NaN go to libm one by one; they are rare enough to be looked for. */
+#define TRIGONOMETRIC(op, S, T, ABS, LIMIT, near, any)                                                                 \
+    UNARY_LOOP(op##_near_##S, T, T, T, YK__TO_ITSELF, near##_##S(x))                                                   \
+    static void op##_##S(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)           \
     {                                                                                                                  \
         enum { PIECE = 512 };                                                                                          \
-        const float *x = a;                                                                                            \
-        float *o = out;                                                                                                \
+        const T *x = a;                                                                                                \
+        T *o = out;                                                                                                    \
         for (int64_t i = 0; i < n; i += PIECE) {                                                                       \
             int64_t end = n - i < PIECE ? n : i + PIECE;                                                               \
             int32_t outside = 0;                                                                                       \
             for (int64_t k = i; k < end; k++)                                                                          \
-                outside |= !(fabsf(x[k]) <= YK__TRIG_LIMIT);                                                           \
+                outside |= !(ABS(x[k]) <= LIMIT);                                                                      \
             if (!outside)                                                                                              \
-                op##_near(end - i, o + i, x + i, b, c, p);                                                             \
+                op##_near_##S(end - i, o + i, x + i, b, c, p);                                                         \
             else                                                                                                       \
                 for (int64_t k = i; k < end; k++)                                                                      \
-                    o[k] = any(x[k]);                                                                                  \
+                    o[k] = any##_##S(x[k]);                                                                            \
         }                                                                                                              \
     }
-TRIGONOMETRIC(SIN, yk__sin_near_f32, yk__sin_f32)
-TRIGONOMETRIC(COS, yk__cos_near_f32, yk__cos_f32)
+TRIGONOMETRIC(SIN, f32, float, fabsf, YK__TRIG_LIMIT, yk__sin_near, yk__sin)
+TRIGONOMETRIC(COS, f32, float, fabsf, YK__TRIG_LIMIT, yk__cos_near, yk__cos)
+TRIGONOMETRIC(SIN, f64, double, fabs, YK__TRIG_LIMIT_F64, yk__sin_near, yk__sin)
+TRIGONOMETRIC(COS, f64, double, fabs, YK__TRIG_LIMIT_F64, yk__cos_near, yk__cos)
 
 /* The exponent is read from memory, as the base is: with a constant one GCC 12 leaves the loop scalar. */
-static void POW_SCALAR_f32(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)
-{
-    (void)b, (void)c;
-    enum { PIECE = 128 };
-    float exponent[PIECE];
-    const float *x = a;
-    float *o = out;
-    for (int k = 0; k < PIECE; k++)
-        exponent[k] = (float)p[0];
-    for (int64_t i = 0; i < n; i += PIECE) {
-        int64_t end = n - i < PIECE ? n : i + PIECE;
-        YK__INDEPENDENT for (int64_t k = i; k < end; k++)
-        {
-            o[k] = yk__pow_f32(x[k], exponent[k - i]);
-        }
+#define POWER(S, T)                                                                                                    \
+    static void POW_SCALAR_##S(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)     \
+    {                                                                                                                  \
+        (void)b, (void)c;                                                                                              \
+        enum { PIECE = 128 };                                                                                          \
+        T exponent[PIECE];                                                                                             \
+        const T *x = a;                                                                                                \
+        T *o = out;                                                                                                    \
+        for (int k = 0; k < PIECE; k++)                                                                                \
+            exponent[k] = (T)p[0];                                                                                     \
+        for (int64_t i = 0; i < n; i += PIECE) {                                                                       \
+            int64_t end = n - i < PIECE ? n : i + PIECE;                                                               \
+            YK__INDEPENDENT for (int64_t k = i; k < end; k++)                                                          \
+            {                                                                                                          \
+                o[k] = yk__pow_##S(x[k], exponent[k - i]);                                                             \
+            }                                                                                                          \
+        }                                                                                                              \
     }
-}
+POWER(f32, float)
+POWER(f64, double)
 
 #define UNARY_I64(op, expression) UNARY_LOOP(op##_i64, int64_t, int64_t, int64_t, YK__TO_I64, expression)
 #define UNARY_I32(op, expression) UNARY_LOOP(op##_i32, int32_t, int64_t, int32_t, YK__TO_I64, expression)

@@ -12,7 +12,7 @@ static YK__DEVICE float exponential(float x)
 }
 static YK__DEVICE double exponential(double x)
 {
-    return exp(x);
+    return yk__exp_f64(x);
 }
 
 #endif
