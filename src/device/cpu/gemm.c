@@ -1,11 +1,12 @@
 /*
  * gemm.c - the matrix product slot. Layer: device/cpu.
  *
- * gemm_bf16.c takes bf16. Of the others there are five ways, chosen by shape and strides alone. Large products in f32
- * go to oneDNN. A dimension of 1 makes it a matrix and a vector, or two vectors (gemm_vector_body.h). Small products
- * use B's rows where they are; few rows against transposed B are dot products; all others pack B in panels, a block of
- * k at a time, and take rows of A in blocks that stay in L2. Each element of the result is summed in the same order
- * whatever the number of threads.
+ * gemm_bf16.c takes bf16. Of the others there are six ways, chosen by shape and strides alone. Matrices of a few
+ * numbers are a loop. Large products in f32 go to oneDNN. A dimension of 1 makes it a matrix and a vector, or two
+ * vectors (gemm_vector_body.h). Few rows or columns of operands that are both in order of k are dot products. Small
+ * products, and those of few rows, use B's rows where they are; all others pack B in panels, a block of k at a time,
+ * and take rows of A in blocks that stay in L2. Each element of the result is summed in the same order whatever the
+ * number of threads.
  */
 #include <string.h>
 
@@ -40,6 +41,16 @@ struct blocked {
     bool copy; /* A's rows are copied: they lie so far apart that they would share a few cache sets, or not in order */
 };
 
+/* A product made of dot products. The bias of row i and column j is at i * bias_row + j * bias_col. */
+struct dot_products {
+    yk__gemm_product p;
+    int64_t bias_row, bias_col;
+};
+/* Depth that is summed at a time. */
+enum { DOTS_DEPTH = 4096 };
+/* Multiply-adds of a product that is a loop of its own: choosing another way would take longer. */
+enum { TINY_WORK = 128 };
+
 /* y (rows) = the matrix (rows, depth) times x (depth), dense, and a bias. One of the matrix's strides is 1. */
 struct vector_product {
     int64_t rows, depth;
@@ -48,8 +59,8 @@ struct vector_product {
     int64_t row, column, y_step, bias_step;
     bool accumulate;
 };
-/* Depth that is summed at a time; vectors of results that are summed together, where columns are added. */
-enum { VECTOR_DEPTH = 4096, VECTOR_COLUMNS = 8 };
+/* Depth that is summed at a time, of rows; bytes of results that are summed together, where columns are added. */
+enum { VECTOR_DEPTH = 4096, VECTOR_COLUMN_BYTES = 4096 };
 
 #if defined(__AVX512F__)
 static inline yk__vf32 masked_f32(const float *from, int64_t count)
@@ -142,7 +153,7 @@ static yk_status run_vector(int device, const yk__gemm_product *p, bool f32, boo
             memcpy(dense + l * size, (const char *)v.x + l * step * size, (size_t)size);
         v.x = dense;
     }
-    int64_t columns = VECTOR_COLUMNS * YK__VECTOR_BYTES / size;
+    int64_t columns = VECTOR_COLUMN_BYTES / size;
     if (v.column == 1) {
         int64_t grain = SERIAL_WORK / p->k / 4 * 4;
         yk__cpu_parallel(device, v.rows, grain < 4 ? 4 : grain, f32 ? dots_of_rows_f32 : dots_of_rows_f64, &v);
@@ -199,6 +210,54 @@ static yk_status run_blocked(int device, const yk__gemm_product *p, bool f32)
     return YK_OK;
 }
 
+/* Few rows or few columns, both operands in order of k. A dot product ends with the sum of its lanes, which pays where
+ * packing B, or lanes of missing columns, would take longer. */
+static bool dot_products_pay(const yk__gemm_product *p)
+{
+    if (p->a_k != 1 || p->b_k != 1 || p->k < 2)
+        return false;
+    return p->m <= 8 || (p->m <= 14 && p->k >= 128) || (p->n <= 4 && p->k >= 64) || (p->n <= 14 && p->k >= 256);
+}
+
+/* Dot products of all rows of A and all columns of B; of the fewer of the two four are taken at a time. */
+static void run_dot_products(int device, const yk__gemm_product *p, bool f32)
+{
+    struct dot_products d = {.p = *p, .bias_col = 1};
+    if (p->n < p->m) {
+        d.p.m = p->n, d.p.n = p->m;
+        d.p.a = p->b, d.p.b = p->a;
+        d.p.a_row = p->b_col, d.p.b_col = p->a_row;
+        d.p.c_row = p->c_col, d.p.c_col = p->c_row;
+        d.bias_row = 1, d.bias_col = 0;
+    }
+    int64_t pieces = yk__ceil_div(d.p.n, 4), grain = SERIAL_WORK / (d.p.m * d.p.k * 4);
+    yk__range_fn run = f32 ? run_dots_f32 : run_dots_f64;
+    if (pieces <= grain)
+        run(&d, 0, pieces, 0);
+    else
+        yk__cpu_parallel(device, pieces, grain < 1 ? 1 : grain, run, &d);
+}
+
+/* Rows of B that are walked side by side, no more than the first-level TLB has entries. */
+enum { IN_PLACE_DEPTH = 128 };
+/* Few rows of A against rows of B: see panels_in_place. */
+static yk_status run_panels_in_place(int device, const yk__gemm_product *p, bool f32)
+{
+    int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
+    struct blocked g = {.p = *p, .depth = p->k < IN_PLACE_DEPTH ? p->k : IN_PLACE_DEPTH};
+    g.scratch_bytes = yk__ceil_div(g.depth * panel * size, 64) * 64;
+    yk__storage *handle;
+    g.scratch = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                  (size_t)(yk__cpu_threads(device) * g.scratch_bytes), &handle);
+    if (!g.scratch)
+        return yk__error_code();
+    int64_t grain = SERIAL_WORK / (p->m * p->k * panel);
+    yk__cpu_parallel(device, yk__ceil_div(p->n, panel), grain < 1 ? 1 : grain,
+                     f32 ? panels_in_place_f32 : panels_in_place_f64, &g);
+    yk__storage_release(handle);
+    return YK_OK;
+}
+
 /* `whole`: multiply-adds of all matrices of the call. */
 static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype, int64_t whole)
 {
@@ -224,6 +283,13 @@ static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype, in
     }
     if (dtype == YK_BF16)
         return yk__gemm_bf16(device, p);
+    if (p->m * p->n * p->k <= TINY_WORK) {
+        if (f32)
+            run_tiny_f32(p);
+        else
+            run_tiny_f64(p);
+        return YK_OK;
+    }
     if (p->k == 1)
         p->a_k = 1;
     if (p->m == 1 && p->a_k != 1)
@@ -232,7 +298,9 @@ static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype, in
         p->b_col = 1;
     bool a_plain = (p->a_k == 1 && p->a_row >= p->k) || (p->a_row == 1 && p->a_k >= p->m);
     bool b_plain = (p->b_col == 1 && p->b_k >= p->n) || (p->b_k == 1 && p->b_col >= p->k);
-    if (f32 && a_plain && b_plain && p->c_col == 1 && !(p->bias && p->accumulate) &&
+    /* Read once, where it is; in rows that begin within a cache line oneDNN is faster. */
+    bool few = p->b_col == 1 ? p->m <= YK__GEMM_ROWS && p->b_k * size % 64 == 0 : p->m <= 8;
+    if (f32 && !few && a_plain && b_plain && p->c_col == 1 && !(p->bias && p->accumulate) &&
         p->m * p->n * p->k >= ONEDNN_WORK && whole >= ONEDNN_WHOLE && yk__onednn_there()) {
         bool a_turned = p->a_k != 1, b_turned = p->b_col != 1;
         return yk__onednn_sgemm(device, &(yk__sgemm){.m = p->m,
@@ -251,11 +319,8 @@ static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype, in
     }
     p->mode = p->a_k != 1 && p->a_row == 1 ? YK__GEMM_A_COLUMNS : YK__GEMM_A_ROWS;
     bool rows_in_order = p->a_k == 1 || p->a_row == 1;
-    if (p->m <= 8 && p->a_k == 1 && p->b_k == 1 && p->k > 1 && p->k <= 4096) {
-        if (f32)
-            run_dots_f32(p);
-        else
-            run_dots_f64(p);
+    if (dot_products_pay(p)) {
+        run_dot_products(device, p, f32);
         return YK_OK;
     }
     if (p->k == 1 && p->n >= 16 && p->b_col == 1 && p->c_col == 1) {
@@ -287,6 +352,8 @@ static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype, in
             yk__storage_release(handle);
         return YK_OK;
     }
+    if (p->m <= YK__GEMM_ROWS && p->b_col == 1 && p->c_col == 1 && rows_in_order && p->k > 1)
+        return run_panels_in_place(device, p, f32);
     return run_blocked(device, p, f32);
 }
 

@@ -4,25 +4,41 @@
 #define WIDTH ((int64_t)(sizeof(V) / sizeof(T)))
 #define PANEL (WIDTH * YK__GEMM_VECTORS)
 
-/* All rows of columns [column, column + cols), whose B rows lie `ldb` apart at b. */
-static void TYPED(panel_rows)(const yk__gemm_product *p, int64_t column, int64_t cols, const T *b, int64_t ldb)
+/* A product of a few numbers. */
+static void TYPED(run_tiny)(const yk__gemm_product *p)
+{
+    const T *a = p->a, *b = p->b, *bias = p->bias;
+    T *c = p->c;
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->n; j++) {
+            T sum = 0, *to = c + i * p->c_row + j * p->c_col;
+            for (int64_t l = 0; l < p->k; l++)
+                sum += a[i * p->a_row + l * p->a_k] * b[l * p->b_k + j * p->b_col];
+            sum += bias ? bias[j] : 0;
+            *to = p->accumulate ? *to + sum : sum;
+        }
+}
+
+/* All rows of columns [column, column + cols), k from k0 to k1 of the sums: row k0 of B is at b, the next `ldb` on. */
+static void TYPED(panel_rows)(const yk__gemm_product *p, int64_t column, int64_t cols, const T *b, int64_t ldb,
+                              int64_t k0, int64_t k1)
 {
     const yk__gemm_kernel *kernels = TYPED(yk__gemm_kernels)[p->mode][(cols - 1) / WIDTH];
     int64_t tiles, low = yk__gemm_cut(p->m, YK__GEMM_ROWS, &tiles), high = tiles ? p->m % tiles : 0;
     yk__gemm_step step = {0, 0};
-    yk__gemm_tile tile = {.a = p->a,
+    yk__gemm_tile tile = {.a = (const T *)p->a + k0 * p->a_k,
                           .b = b,
                           .steps = &step,
                           .n_steps = 1,
-                          .k = p->k,
+                          .k = k1 - k0,
                           .lda = p->mode == YK__GEMM_A_ROWS ? p->a_row : p->a_k,
                           .ldb = ldb,
                           .c = (T *)p->c + column * p->c_col,
                           .ldc = p->c_row,
                           .csc = p->c_col,
                           .cols = cols,
-                          .bias = p->bias ? (const T *)p->bias + column : NULL,
-                          .accumulate = p->accumulate};
+                          .bias = p->bias && !k0 ? (const T *)p->bias + column : NULL,
+                          .accumulate = p->accumulate || k0};
     for (int64_t i = 0; i < tiles; i++) {
         int64_t height = low + (i < high);
         kernels[height - 1](&tile);
@@ -38,16 +54,39 @@ static void TYPED(run_direct)(const yk__gemm_product *p, void *memory)
     const T *b = p->b;
     int64_t column = 0;
     for (; column + PANEL <= p->n; column += PANEL)
-        TYPED(panel_rows)(p, column, PANEL, b + column, p->b_k);
+        TYPED(panel_rows)(p, column, PANEL, b + column, p->b_k, 0, p->k);
     int64_t rest = p->n - column, width = (rest + WIDTH - 1) / WIDTH * WIDTH;
     if (!rest)
         return;
     if (rest == width || (!p->accumulate && p->n >= width)) {
-        TYPED(panel_rows)(p, p->n - width, width, b + p->n - width, p->b_k);
+        TYPED(panel_rows)(p, p->n - width, width, b + p->n - width, p->b_k, 0, p->k);
         return;
     }
     TYPED(yk__gemm_pack)(memory, b + column, p->k, p->b_k, rest, 1, width);
-    TYPED(panel_rows)(p, column, rest, memory, width);
+    TYPED(panel_rows)(p, column, rest, memory, width, 0, p->k);
+}
+
+/* Panels of a product of few rows: every number of B is used once, so it is read where it is. Columns that do not fill
+ * vectors are packed. */
+static void TYPED(panels_in_place)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const struct blocked *g = arg;
+    const yk__gemm_product *p = &g->p;
+    T *memory = (T *)(g->scratch + thread * g->scratch_bytes);
+    for (int64_t k0 = 0; k0 < p->k; k0 += g->depth) {
+        int64_t k1 = k0 + g->depth < p->k ? k0 + g->depth : p->k;
+        for (int64_t panel = begin; panel < end; panel++) {
+            int64_t column = panel * PANEL, cols = p->n - column < PANEL ? p->n - column : PANEL;
+            int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH;
+            const T *b = (const T *)p->b + k0 * p->b_k + column;
+            if (cols == width) {
+                TYPED(panel_rows)(p, column, cols, b, p->b_k, k0, k1);
+                continue;
+            }
+            TYPED(yk__gemm_pack)(memory, b, k1 - k0, p->b_k, cols, 1, width);
+            TYPED(panel_rows)(p, column, cols, memory, width, k0, k1);
+        }
+    }
 }
 
 static inline V TYPED(load_some)(const T *from, int64_t count)
@@ -64,10 +103,11 @@ static inline V TYPED(load_some)(const T *from, int64_t count)
 #endif
 }
 
-/* rows x 4 dot products of rows of A and columns of B, both with k in order in memory. */
-static inline __attribute__((always_inline)) void TYPED(dots)(const yk__gemm_product *p, const T *a, const T *b,
-                                                              int64_t row, int64_t column, const int rows)
+/* rows x 4 dot products of rows of A and columns of B, both with k in order in memory, k from k0 to k1. */
+static inline __attribute__((always_inline)) void TYPED(dots)(const struct dot_products *d, int64_t row, int64_t column,
+                                                              const int rows, int64_t k0, int64_t k1)
 {
+    const yk__gemm_product *p = &d->p;
     V sum[4][4];
     YK__UNROLL
     for (int i = 0; i < rows; i++)
@@ -76,12 +116,11 @@ static inline __attribute__((always_inline)) void TYPED(dots)(const yk__gemm_pro
         sum[i][j] = (V){0};
     /* A missing column repeats the last one. */
     int64_t columns = p->n - column < 4 ? p->n - column : 4;
-    const T *bs[4];
+    const T *a = (const T *)p->a + row * p->a_row, *bs[4];
     for (int64_t j = 0; j < 4; j++)
-        bs[j] = b + (column + (j < columns ? j : columns - 1)) * p->b_col;
-    a += row * p->a_row;
-    int64_t l = 0;
-    for (; l + WIDTH <= p->k; l += WIDTH) {
+        bs[j] = (const T *)p->b + (column + (j < columns ? j : columns - 1)) * p->b_col;
+    int64_t l = k0;
+    for (; l + WIDTH <= k1; l += WIDTH) {
         V left[4];
         YK__UNROLL
         for (int i = 0; i < rows; i++)
@@ -94,44 +133,53 @@ static inline __attribute__((always_inline)) void TYPED(dots)(const yk__gemm_pro
                 sum[i][j] += left[i] * right;
         }
     }
-    if (l < p->k) {
+    if (l < k1) {
         V left[4];
         YK__UNROLL
         for (int i = 0; i < rows; i++)
-            left[i] = TYPED(load_some)(a + i * p->a_row + l, p->k - l);
+            left[i] = TYPED(load_some)(a + i * p->a_row + l, k1 - l);
         YK__UNROLL
         for (int j = 0; j < 4; j++) {
-            V right = TYPED(load_some)(bs[j] + l, p->k - l);
+            V right = TYPED(load_some)(bs[j] + l, k1 - l);
             YK__UNROLL
             for (int i = 0; i < rows; i++)
                 sum[i][j] += left[i] * right;
         }
     }
+    const T *bias = k0 ? NULL : p->bias;
+    bool accumulate = p->accumulate || k0;
     YK__UNROLL
     for (int i = 0; i < rows; i++) {
         T total[4];
         TYPED(add_up)(sum[i], total);
         T *c = (T *)p->c + (row + i) * p->c_row + column * p->c_col;
         for (int64_t j = 0; j < columns; j++) {
-            T value = total[j] + (p->bias ? ((const T *)p->bias)[column + j] : 0);
-            c[j * p->c_col] = p->accumulate ? c[j * p->c_col] + value : value;
+            T value = total[j] + (bias ? bias[(row + i) * d->bias_row + (column + j) * d->bias_col] : 0);
+            c[j * p->c_col] = accumulate ? c[j * p->c_col] + value : value;
         }
     }
 }
 
-/* Few rows of A against columns of B that lie in memory in order of k: x w^T of a small batch. */
-static void TYPED(run_dots)(const yk__gemm_product *p)
+/* Few rows of A against columns of B that lie in memory in order of k: x w^T of a small batch. Pieces are four columns.
+ */
+static void TYPED(run_dots)(void *arg, int64_t begin, int64_t end, int thread)
 {
-    for (int64_t column = 0; column < p->n; column += 4) {
-        int64_t row = 0;
-        for (; row + 4 <= p->m; row += 4)
-            TYPED(dots)(p, p->a, p->b, row, column, 4);
-        if (p->m - row == 3)
-            TYPED(dots)(p, p->a, p->b, row, column, 3);
-        else if (p->m - row == 2)
-            TYPED(dots)(p, p->a, p->b, row, column, 2);
-        else if (p->m - row == 1)
-            TYPED(dots)(p, p->a, p->b, row, column, 1);
+    (void)thread;
+    const struct dot_products *d = arg;
+    int64_t rows = d->p.m, k = d->p.k;
+    for (int64_t k0 = 0, k1; k0 < k; k0 = k1) {
+        k1 = k - k0 > DOTS_DEPTH ? k0 + DOTS_DEPTH : k;
+        for (int64_t column = begin * 4; column < end * 4; column += 4) {
+            int64_t row = 0;
+            for (; row + 4 <= rows; row += 4)
+                TYPED(dots)(d, row, column, 4, k0, k1);
+            if (rows - row == 3)
+                TYPED(dots)(d, row, column, 3, k0, k1);
+            else if (rows - row == 2)
+                TYPED(dots)(d, row, column, 2, k0, k1);
+            else if (rows - row == 1)
+                TYPED(dots)(d, row, column, 1, k0, k1);
+        }
     }
 }
 

@@ -56,52 +56,53 @@ static void TYPED(dots_of_rows)(void *arg, int64_t begin, int64_t end, int threa
         TYPED(vector_dots)(p, row, 1);
 }
 
-/* Sums of columns of the matrix, each times a number of x: `vectors` vectors of results at a time, the last of `last`
- * lanes. */
-static inline __attribute__((always_inline)) void TYPED(vector_columns)(const struct vector_product *p, int64_t at,
-                                                                        const int vectors, int64_t last)
+/* part (columns) += `rows` rows of the matrix, each times a number of x. */
+static inline __attribute__((always_inline)) void TYPED(add_rows)(const struct vector_product *p, T *part, int64_t at,
+                                                                  int64_t columns, int64_t row, const int rows)
 {
-    const T *x = p->x;
-    T *y = (T *)p->y + at * p->y_step;
-    V total[VECTOR_COLUMNS] = {{0}};
-    for (int64_t from = 0; from < p->depth; from += VECTOR_DEPTH) {
-        const T *m = (const T *)p->matrix + at + from * p->column;
-        int64_t to = p->depth - from < VECTOR_DEPTH ? p->depth : from + VECTOR_DEPTH;
-        V sum[VECTOR_COLUMNS] = {{0}};
-        for (int64_t l = from; l < to; l++, m += p->column) {
-            YK__UNROLL
-            for (int v = 0; v < vectors - 1; v++)
-                sum[v] += x[l] * *(const VU *)(m + v * WIDTH);
-            sum[vectors - 1] += x[l] * TYPED(load_some)(m + (vectors - 1) * WIDTH, last);
-        }
+    const T *m = (const T *)p->matrix + at + row * p->column, *x = (const T *)p->x + row;
+    int64_t j = 0;
+    for (; j + WIDTH <= columns; j += WIDTH) {
+        V sum = *(const VU *)(part + j);
         YK__UNROLL
-        for (int v = 0; v < vectors; v++)
-            total[v] += sum[v];
+        for (int i = 0; i < rows; i++)
+            sum += x[i] * *(const VU *)(m + i * p->column + j);
+        *(VU *)(part + j) = sum;
     }
-    for (int v = 0; v < vectors; v++) {
-        int64_t lanes = v < vectors - 1 ? WIDTH : last;
-        for (int64_t i = 0; i < lanes; i++) {
-            int64_t to = v * WIDTH + i;
-            T value = total[v][i] + (p->bias ? ((const T *)p->bias)[(at + to) * p->bias_step] : 0);
-            y[to * p->y_step] = p->accumulate ? y[to * p->y_step] + value : value;
-        }
+    if (j < columns) { /* part has whole vectors */
+        V sum = *(const VU *)(part + j);
+        YK__UNROLL
+        for (int i = 0; i < rows; i++)
+            sum += x[i] * TYPED(load_some)(m + i * p->column + j, columns - j);
+        *(VU *)(part + j) = sum;
     }
 }
 
+/* Sums of columns of the matrix, each times a number of x: a few rows at a time, from left to right, which is how
+ * memory is fetched ahead; what is added to stays in the first-level cache. */
 static void TYPED(sums_of_columns)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const struct vector_product *p = arg;
+    enum { COLUMNS = VECTOR_COLUMN_BYTES / sizeof(T) };
     for (int64_t piece = begin; piece < end; piece++) {
-        int64_t at = piece * VECTOR_COLUMNS * WIDTH, rest = p->rows - at;
-        if (rest >= VECTOR_COLUMNS * WIDTH) {
-            TYPED(vector_columns)(p, at, VECTOR_COLUMNS, WIDTH);
-            continue;
+        T total[COLUMNS] = {0}, part[COLUMNS] __attribute__((aligned(64)));
+        int64_t at = piece * COLUMNS, columns = p->rows - at < COLUMNS ? p->rows - at : COLUMNS;
+        for (int64_t row = 0, to; row < p->depth; row = to) {
+            to = p->depth - row < VECTOR_DEPTH ? p->depth : row + VECTOR_DEPTH;
+            memset(part, 0, sizeof part);
+            for (; row + 8 <= to; row += 8)
+                TYPED(add_rows)(p, part, at, columns, row, 8);
+            for (; row < to; row++)
+                TYPED(add_rows)(p, part, at, columns, row, 1);
+            for (int64_t j = 0; j < columns; j++)
+                total[j] += part[j];
         }
-        for (; rest >= 4 * WIDTH; at += 4 * WIDTH, rest -= 4 * WIDTH)
-            TYPED(vector_columns)(p, at, 4, WIDTH);
-        for (; rest > 0; at += WIDTH, rest -= WIDTH)
-            TYPED(vector_columns)(p, at, 1, rest < WIDTH ? rest : WIDTH);
+        T *y = (T *)p->y + at * p->y_step;
+        for (int64_t j = 0; j < columns; j++) {
+            T value = total[j] + (p->bias ? ((const T *)p->bias)[(at + j) * p->bias_step] : 0);
+            y[j * p->y_step] = p->accumulate ? y[j * p->y_step] + value : value;
+        }
     }
 }
 
