@@ -46,6 +46,11 @@ YK_API int yk_device_count(yk_device_type type) YK_QUESTION;
  */
 YK_API void yk_use_deterministic_algorithms(bool on);
 YK_API bool yk_deterministic_algorithms_enabled(void) YK_QUESTION;
+/* Whether convolutions on GPUs take the plan of cuDNN's that is the fastest in a trial, which each form of convolution
+ * has when it first comes from then on; none under deterministic algorithms. $YOKE_BENCHMARK=1 is what it begins with.
+ * Source: torch.backends.cudnn.benchmark. */
+YK_API void yk_use_benchmark(bool on);
+YK_API bool yk_benchmark_enabled(void) YK_QUESTION;
 
 /* The device of this process: cuda:LOCAL_RANK where there is one, else cpu:0. Launchers' variables that contradict one
  * another are an error (YK_ERR_ARGUMENT, in the record), and cpu:0. */

@@ -150,12 +150,15 @@ YK_API yk_tensor *yk_log_softmax(yk_tensor *x, int dim);
 YK_API yk_tensor *yk_matmul(yk_tensor *a, yk_tensor *b);
 /* x (..., in), weight (out, in), bias (out) or NULL: (..., out) = x weight^T + bias. */
 YK_API yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias);
+/* yk_relu of it, in one operation. */
+YK_API yk_tensor *yk_linear_relu(yk_tensor *x, yk_tensor *weight, yk_tensor *bias);
 
 /* ---- networks ---------------------------------------------------------------------------------------------------- */
 /* Pairs are height, width. */
 typedef struct yk_conv2d_options {
     int64_t stride[2], padding[2], dilation[2]; /* 0: 1, 0 and 1 */
     int64_t groups;                             /* 0: 1 */
+    bool relu;                                  /* max(0, ...) of it, in one operation */
 } yk_conv2d_options;
 /* x (N,C,H,W), weight (O,C/groups,KH,KW), bias (O) or NULL: (N,O,OH,OW). */
 YK_API yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv2d_options *options);

@@ -25,6 +25,7 @@ typedef struct settings {
 } settings;
 
 typedef struct train_queue train_queue;
+typedef struct train_eval train_eval;
 
 typedef struct train_job {
     const settings *set;
@@ -47,6 +48,7 @@ typedef struct train_job {
     double loss_sum, seen; /* over this epoch's samples, and how many they are */
     bool failed;           /* in training; a run that was asked to end may do that too */
     bool resumed;          /* the loader stands in the middle of an epoch that another process began */
+    train_eval *eval;      /* what a test needs on a device; NULL on a CPU, and before the first */
     train_queue *queue;    /* NULL on a CPU: `loss` and `loss_sum` are those of the step */
     progress progress;
     run_log log;
@@ -83,6 +85,13 @@ bool train_queue_is_due(const train_job *r);
 /* Waits for the device; brings r->loss, loss_sum, seen and the log to the last step that was queued. Fails where a loss
  * was not finite, with the first step that had one; r->step is then the one before. */
 yk_status train_queue_read(train_job *r);
+
+/* ---- train_eval.c: a test on such a device ---- */
+/* Begins a test; a batch of it; the sums of the samples' losses and of those that are right, for which it waits. */
+yk_status train_eval_begin(train_job *r);
+yk_status train_eval_batch(train_job *r, const yk_batch *batch);
+void train_eval_read(const train_job *r, double *loss, double *hits);
+void train_eval_free(train_job *r); /* takes NULL */
 
 /* Steps that are left of the epoch that the loader stands in. */
 int64_t train_steps_left(const train_job *r);

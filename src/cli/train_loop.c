@@ -193,29 +193,25 @@ static yk_status train_epoch(train_job *r, double *mean_loss, double *images_per
 static void test_part(train_job *r, double sums[3])
 {
     yk_batch batch;
-    yk_tensor *there = r->queue ? yk_zeros(0, NULL, &(yk_tensor_options){.dtype = YK_F64, .device = r->device}) : NULL;
-    yk_tensor *right = r->queue ? yk_zeros(0, NULL, &(yk_tensor_options){.dtype = YK_I64, .device = r->device}) : NULL;
+    if (r->queue && train_eval_begin(r))
+        return;
     yk_loader_start(r->test, 0);
     while (!yk_last_error() && !cli_interrupted() && yk_loader_next(r->test, &batch)) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor *output, *input = yk_to(batch.input, r->device), *target = yk_to(batch.target, r->device);
-        yk_tensor *loss = train_loss(r, r->net, input, target, &output);
-        yk_tensor *hits = yk_sum(yk_eq(yk_argmax(output, 1, false), target));
         if (r->queue) {
-            yk_add_(there, yk_mul_scalar(yk_cast(loss, YK_F64), (double)batch.count), 1);
-            yk_add_(right, hits, 1);
+            (void)train_eval_batch(r, &batch); /* the record ends the loop */
         } else {
+            yk_tensor *output, *target = yk_to(batch.target, r->device);
+            yk_tensor *loss = train_loss(r, r->net, yk_to(batch.input, r->device), target, &output);
             sums[0] += yk_item(loss) * (double)batch.count;
-            sums[1] += (double)yk_item_i64(hits);
+            sums[1] += (double)yk_item_i64(yk_sum(yk_eq(yk_argmax(output, 1, false), target)));
         }
         sums[2] += (double)batch.count;
         yk_scope_end(scope);
         progress_other(&r->progress, "test", batch.index + 1, yk_loader_length(r->test));
     }
-    if (r->queue && !yk_last_error()) {
-        sums[0] = yk_item(there);
-        sums[1] = (double)yk_item_i64(right);
-    }
+    if (r->queue && !yk_last_error())
+        train_eval_read(r, &sums[0], &sums[1]);
 }
 
 /* Writes the mean loss over the test set and the share of it that the network gets right. Each rank tests a part; every
@@ -312,6 +308,7 @@ int train_conduct(train_job *r)
     cli_catch_signals();
     yk_status status = train_epochs(r);
     train_queue_free(r);
+    train_eval_free(r);
     progress_clear(&r->progress);
     if (!status)
         status = saver_finish(&r->saver);

@@ -23,6 +23,7 @@ static const yk__device_services services = {
     .queue_current = yk__queue_current,
     .graph_forbid = yk__graph_forbid,
     .deterministic = yk_deterministic_algorithms_enabled,
+    .benchmark = yk_benchmark_enabled,
 };
 
 static const yk__plugin_request cuda_request = {

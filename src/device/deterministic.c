@@ -1,5 +1,6 @@
 /*
- * deterministic.c - whether algorithms are kept to those that give the same bits in every run. Layer: device.
+ * deterministic.c - which algorithms are taken: those alone that give the same bits in every run, or the fastest in a
+ * trial. Layer: device.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -8,7 +9,17 @@
 #include <yoke/device.h>
 
 /* What the program chose; until then it is the environment's. */
-static enum { OFF, ON, NOT_CHOSEN } _Atomic chosen = NOT_CHOSEN;
+enum choice { OFF, ON, NOT_CHOSEN };
+static enum choice _Atomic chosen = NOT_CHOSEN, benchmark = NOT_CHOSEN;
+
+static bool is_on(enum choice _Atomic *of, const char *variable)
+{
+    enum choice now = atomic_load(of);
+    if (now != NOT_CHOSEN)
+        return now == ON;
+    const char *text = getenv(variable);
+    return text && *text && strcmp(text, "0") != 0;
+}
 
 void yk_use_deterministic_algorithms(bool on)
 {
@@ -17,9 +28,15 @@ void yk_use_deterministic_algorithms(bool on)
 
 bool yk_deterministic_algorithms_enabled(void)
 {
-    int now = atomic_load(&chosen);
-    if (now != NOT_CHOSEN)
-        return now == ON;
-    const char *text = getenv("YOKE_DETERMINISTIC");
-    return text && *text && strcmp(text, "0") != 0;
+    return is_on(&chosen, "YOKE_DETERMINISTIC");
+}
+
+void yk_use_benchmark(bool on)
+{
+    atomic_store(&benchmark, on ? ON : OFF);
+}
+
+bool yk_benchmark_enabled(void)
+{
+    return is_on(&benchmark, "YOKE_BENCHMARK");
 }

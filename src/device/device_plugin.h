@@ -24,6 +24,7 @@ typedef struct yk__device_services {
     /* Of what a replay could not repeat: see yk__graph_forbid. */
     yk_status (*graph_forbid)(yk_device device, const char *what);
     bool (*deterministic)(void); /* yk_deterministic_algorithms_enabled */
+    bool (*benchmark)(void);     /* yk_benchmark_enabled */
 } yk__device_services;
 
 #define YK__DEVICE_PLUGIN_INTERFACE "device"

@@ -87,6 +87,7 @@ typedef struct yk__indices {
 
 typedef struct yk__conv2d {
     int64_t stride[2], padding[2], dilation[2], groups; /* height, width */
+    bool relu; /* forward: out = max(0, ...): the activation is fused; nothing to the backward slots */
 } yk__conv2d;
 
 typedef struct yk__pool2d {

@@ -136,8 +136,15 @@ typedef struct yk__backend {
      * what out holds. bias may be NULL. float. */
     yk_status (*gemm)(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
                       bool accumulate);
+    /* out = max(0, a b [+ bias]), NaN staying NaN. NULL: a backend that lacks it has ReLU computed afterwards. */
+    yk_status (*gemm_relu)(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias);
+    /* gemm without a bias, and sums (M), of one dtype with out, the sum of a over K: the gradients of a weight and of
+     * its bias. B is 1. *done: whether the sums were made as well; else out was not touched. NULL: never. */
+    yk_status (*gemm_row_sums)(int device, const yk__view *out, const yk__view *sums, const yk__view *a,
+                               const yk__view *b, bool accumulate, bool *done);
 
-    /* ---- convolution: x (N,C,H,W), w (O,C/groups,KH,KW), out (N,O,OH,OW), bias (O) or NULL; float ---- */
+    /* ---- convolution: x (N,C,H,W), w (O,C/groups,KH,KW), out (N,O,OH,OW), bias (O) or NULL; float;
+     * ReLU behind it where p->relu ---- */
     /* The strides that out should have (dense, any order), given x and w; and those that a weight should have. */
     void (*conv2d_layout)(const yk__conv2d *p, const yk__view *x, const yk__view *w, const int64_t out_shape[4],
                           int64_t out_stride[4]);

@@ -20,6 +20,15 @@ static yk_tensor *conv2d_forward(yk_module *m, yk_tensor *x)
     return yk_conv2d(x, d->weight, d->bias, &d->options);
 }
 
+static yk_tensor *conv2d_relu(yk_module *m, yk_tensor *x, void *user)
+{
+    conv2d *d = yk_module_data(m);
+    yk_conv2d_options o = d->options;
+    (void)user;
+    o.relu = true;
+    return yk_conv2d(x, d->weight, d->bias, &o);
+}
+
 static void conv2d_describe(yk_module *m, char *buffer, size_t size)
 {
     conv2d *d = yk_module_data(m);
@@ -66,6 +75,11 @@ static const yk_module_class conv2d_class = {.name = "Conv2d",
                                              .forward = conv2d_forward,
                                              .describe = conv2d_describe,
                                              .parameter_strides = conv2d_parameter_strides};
+
+yk__module_body yk__conv2d_relu_body(const yk_module *m)
+{
+    return m->cls == &conv2d_class ? conv2d_relu : NULL;
+}
 
 /* Checks what the user gave and completes it: kernel[] and o without zeros that mean a default. */
 static bool settle(int64_t in, int64_t out, int64_t square, const yk_conv2d_module_options *given, int64_t kernel[2],

@@ -25,8 +25,8 @@ static yk_tensor *lenet_forward(yk_module *m, yk_tensor *x)
         return NULL;
     }
     x = convolve(d->conv2, convolve(d->conv1, x));
-    x = yk_relu(yk_forward(d->fc1, yk_flatten(x, 1, -1)));
-    return yk_forward(d->fc3, yk_relu(yk_forward(d->fc2, x)));
+    x = yk__scope_own(yk__forward_relu(d->fc1, yk_flatten(x, 1, -1)));
+    return yk_forward(d->fc3, yk__scope_own(yk__forward_relu(d->fc2, x)));
 }
 
 static const yk_module_class lenet_class = {.name = "LeNet", .data_size = sizeof(lenet), .forward = lenet_forward};

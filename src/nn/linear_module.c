@@ -17,6 +17,13 @@ static yk_tensor *linear_forward(yk_module *m, yk_tensor *x)
     return yk_linear(x, d->weight, d->bias);
 }
 
+static yk_tensor *linear_relu(yk_module *m, yk_tensor *x, void *user)
+{
+    linear *d = yk_module_data(m);
+    (void)user;
+    return yk_linear_relu(x, d->weight, d->bias);
+}
+
 static void linear_describe(yk_module *m, char *buffer, size_t size)
 {
     linear *d = yk_module_data(m);
@@ -26,6 +33,11 @@ static void linear_describe(yk_module *m, char *buffer, size_t size)
 
 static const yk_module_class linear_class = {
     .name = "Linear", .data_size = sizeof(linear), .forward = linear_forward, .describe = linear_describe};
+
+yk__module_body yk__linear_relu_body(const yk_module *m)
+{
+    return m->cls == &linear_class ? linear_relu : NULL;
+}
 
 yk_module *yk_linear_create(int64_t in_features, int64_t out_features, const yk_linear_options *options)
 {

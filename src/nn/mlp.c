@@ -15,9 +15,8 @@ static yk_tensor *mlp_forward(yk_module *m, yk_tensor *x)
     int64_t layers = yk_module_child_count(m);
     x = yk_flatten(x, 1, -1);
     for (int64_t i = 0; i < layers; i++) {
-        x = yk_forward(yk_module_child(m, i), x);
-        if (i + 1 < layers)
-            x = yk_relu(x);
+        yk_module *layer = yk_module_child(m, i);
+        x = i + 1 < layers ? yk__scope_own(yk__forward_relu(layer, x)) : yk_forward(layer, x);
         if (i + 1 < layers && d->dropout > 0)
             x = yk_dropout(x, d->dropout, yk_module_is_training(m));
     }

@@ -54,6 +54,13 @@ yk_tensor *yk__batch_norm2d_forward(yk_module *m, yk_tensor *x, yk_tensor *resid
 /* Runs `body` as the forward of m: scope, hooks, error prefix. yk__forward is this with the class's forward. */
 typedef yk_tensor *(*yk__module_body)(yk_module *m, yk_tensor *x, void *user);
 yk_tensor *yk__module_run(yk_module *m, yk__module_body body, yk_tensor *x, void *user);
+/* yk_relu of the module's forward, a reference of the caller's: one operation where there is one, and no hook wants to
+ * see the module's result alone. */
+yk_tensor *yk__forward_relu(yk_module *m, yk_tensor *x);
+bool yk__fuses_relu(const yk_module *m);
+/* The body that is both, or NULL. */
+yk__module_body yk__conv2d_relu_body(const yk_module *m);
+yk__module_body yk__linear_relu_body(const yk_module *m);
 
 /* yk_conv2d_create without initial values: the caller sets them. */
 yk_module *yk__conv2d_make(int64_t in_channels, int64_t out_channels, int64_t kernel,

@@ -57,6 +57,30 @@ bool yk__is_relu(const yk_module *m)
     return m->cls == &relu_class;
 }
 
+static yk__module_body relu_body(const yk_module *m)
+{
+    yk__module_body body = yk__conv2d_relu_body(m);
+    return body ? body : yk__linear_relu_body(m);
+}
+
+bool yk__fuses_relu(const yk_module *m)
+{
+    return yk__is_batch_norm2d(m) || relu_body(m);
+}
+
+yk_tensor *yk__forward_relu(yk_module *m, yk_tensor *x)
+{
+    if (m && yk__is_batch_norm2d(m))
+        return yk__batch_norm2d_forward(m, x, NULL, true);
+    yk__module_body body = !m || m->hooks ? NULL : relu_body(m);
+    if (body)
+        return yk__module_run(m, body, x, NULL);
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *out = yk_tensor_retain(yk_relu(yk_forward(m, x)));
+    yk_scope_end(scope);
+    return out;
+}
+
 yk_module *yk_gelu_create(void)
 {
     return yk_module_create(&gelu_class);

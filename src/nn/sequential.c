@@ -1,8 +1,8 @@
 /*
  * sequential.c - modules run one after the other. Layer: nn.
  *
- * A result that backward does not need dies as soon as the next module has read it. A batch norm followed by a ReLU
- * is one pass.
+ * A result that backward does not need dies as soon as the next module has read it. A batch norm, a convolution
+ * or a linear layer and the ReLU behind it are one operation.
  */
 #include <stdarg.h>
 
@@ -16,8 +16,8 @@ static yk_tensor *sequential_forward(yk_module *m, yk_tensor *x)
         yk_module *child = m->children.items[i].object;
         yk_tensor *next;
         yk_module *after = i + 1 < count ? m->children.items[i + 1].object : NULL;
-        if (after && yk__is_batch_norm2d(child) && yk__is_relu(after) && !after->hooks) {
-            next = yk__batch_norm2d_forward(child, value, NULL, true);
+        if (after && yk__is_relu(after) && !after->hooks && yk__fuses_relu(child)) {
+            next = yk__forward_relu(child, value);
             i++;
         } else {
             next = yk__forward(child, value);

@@ -17,6 +17,7 @@ static bool fill_options(const yk_conv2d_options *options, yk__conv2d *p)
 {
     yk_conv2d_options o = options ? *options : (yk_conv2d_options){0};
     p->groups = o.groups ? o.groups : 1;
+    p->relu = o.relu;
     for (int i = 0; i < 2; i++) {
         p->stride[i] = o.stride[i] ? o.stride[i] : 1;
         p->dilation[i] = o.dilation[i] ? o.dilation[i] : 1;
@@ -108,8 +109,15 @@ static yk_status conv2d_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     const conv_context *c = yk__context(node);
     yk_status status = YK_OK;
     yk_tensor *from[3] = {gout, yk__saved(node, 0, &status), yk__saved(node, 1, &status)}, *wide[3];
-    if (status || (status = yk__operands(YK__SLOT_conv2d, 7u, 3, from, wide)))
+    yk_tensor *out = yk__saved(node, 2, &status), *masked = NULL;
+    if (!status && c->p.relu) {
+        from[0] = masked = yk__raw_binary("conv2d", YK__RELU_GRAD, gout, out, 1);
+        status = yk__status_of(masked);
+    }
+    if (status || (status = yk__operands(YK__SLOT_conv2d, 7u, 3, from, wide))) {
+        yk_tensor_release(masked);
         return status;
+    }
     yk_tensor *g = wide[0], *x = wide[1], *w = wide[2], *gx = NULL, *gw = NULL, *gbias = NULL;
     yk_device device = yk__device_of(gout);
     bool wants_bias = yk__needs_grad(node, 2);
@@ -136,6 +144,7 @@ static yk_status conv2d_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
         status = yk__status_of(gbias);
     }
     yk__release_all(3, wide);
+    yk_tensor_release(masked);
     yk_tensor *made[3] = {gx, gw, gbias};
     for (int i = 0; i < 3; i++) {
         grads[i] = yk__narrow_to(made[i], (yk_dtype)gout->dtype);
@@ -148,6 +157,7 @@ static yk_status conv2d_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
 yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv2d_options *options)
 {
     static const yk__op op = {.name = "conv2d", .backward = conv2d_backward};
+    static const yk__op op_relu = {.name = "conv2d_relu", .backward = conv2d_backward};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
     conv_context c;
     int64_t shape[4], stride[4];
@@ -173,6 +183,7 @@ yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_
     c.x = yk__spec_of(x);
     c.weight = yk__spec_of(weight);
     c.x.dtype = c.weight.dtype = (int8_t)vx.dtype;
-    yk_tensor *saved[2] = {yk_requires_grad(weight) ? x : NULL, yk_requires_grad(x) ? weight : NULL};
-    return yk__record(out, &op, 3, inputs, 2, saved, &c, sizeof(c));
+    yk_tensor *saved[3] = {yk_requires_grad(weight) ? x : NULL, yk_requires_grad(x) ? weight : NULL,
+                           c.p.relu ? out : NULL};
+    return yk__record(out, c.p.relu ? &op_relu : &op, 3, inputs, 3, saved, &c, sizeof(c));
 }

@@ -2,46 +2,84 @@
  * linear.c - x weight^T + bias over the last dimension. Layer: ops.
  *
  * With x as (M, in) rows: out = x W^T + b, gx = g W, gW = g^T x, gb = the sum of g over the rows. Transposes are
- * strides, nothing is copied; the gradient of the weight is written in the weight's own memory order.
+ * strides, nothing is copied; the gradient of the weight is written in the weight's own memory order. Where the backend
+ * sums the rows of g while it multiplies (slot gemm_row_sums), gb comes with gW. With a ReLU behind it, g is 0 where
+ * out is.
  */
 #include "ops/cast_policy.h"
 
+typedef struct linear_context {
+    yk__tensor_spec x, weight;
+    bool relu;
+} linear_context;
+
+static yk_tensor *input_gradient(const linear_context *c, yk_tensor *g, yk_tensor *weight)
+{
+    yk_tensor *gx = yk__tensor_new(c->x.ndim, c->x.shape, NULL, (yk_dtype)weight->dtype, yk__device_of(g));
+    if (!gx)
+        return NULL;
+    yk__view vg = yk__view_of(g), vw = yk__matrix_of(weight, false),
+             vgx = {.data = gx->data, .dtype = vg.dtype, .ndim = 3};
+    vgx.shape[0] = 1, vgx.shape[1] = vg.shape[1], vgx.shape[2] = vw.shape[2];
+    yk__contiguous_strides(3, vgx.shape, vgx.stride);
+    return yk__tensor_if_ok(gx, yk__multiply(gx, &vgx, &vg, &vw, NULL, false));
+}
+
+/* The gradients of weight and bias (those that are wanted), of g (1, M, out) and x (1, M, in) or NULL. */
+static yk_status parameter_gradients(yk__node *node, const linear_context *c, yk_tensor *g, yk_tensor *x,
+                                     yk_tensor **gw, yk_tensor **gbias)
+{
+    bool wants_bias = yk__needs_grad(node, 2), summed = false;
+    if (yk__needs_grad(node, 1)) {
+        if (wants_bias && yk__backend_for(g)->gemm_row_sums) {
+            *gbias = yk__gradient_vector(node, 2, c->weight.shape[0], (yk_dtype)g->dtype, yk__device_of(g));
+            if (!*gbias)
+                return yk__error_code();
+        }
+        *gw = yk__weight_and_bias_gradient(node, 1, &c->weight, g, x, *gbias, &summed);
+        if (!*gw)
+            return yk__error_code();
+    }
+    if (!wants_bias || summed)
+        return YK_OK;
+    yk_tensor_release(*gbias);
+    *gbias = yk__raw_reduce("linear", YK__SUM, g, 3, false, 0);
+    return yk__status_of(*gbias);
+}
+
 static yk_status linear_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
-    const yk__tensor_spec *x_spec = yk__context(node);
+    const linear_context *c = yk__context(node);
     yk_status status = YK_OK;
     yk_tensor *from[3] = {gout, yk__saved(node, 0, &status), yk__saved(node, 1, &status)}, *wide[3];
-    if (status || (status = yk__operands(YK__SLOT_gemm, 7u, 3, from, wide)))
+    yk_tensor *out = yk__saved(node, 2, &status), *masked = NULL, *made[3] = {NULL, NULL, NULL};
+    if (!status && c->relu) {
+        from[0] = masked = yk__raw_binary("linear", YK__RELU_GRAD, gout, out, 1);
+        status = yk__status_of(masked);
+    }
+    if (!status)
+        status = yk__operands(YK__SLOT_gemm, 7u, 3, from, wide);
+    if (status) {
+        yk_tensor_release(masked);
         return status;
-    yk_dtype dtype = (yk_dtype)gout->dtype;
-    yk_tensor *g = yk__as_rows(wide[0]);
-    status = yk__status_of(g);
+    }
+    yk_tensor *g = yk__as_rows(wide[0]), *x = wide[1] ? yk__as_rows(wide[1]) : NULL;
+    status = g && (x || !wide[1]) ? YK_OK : yk__error_code();
     if (!status && yk__needs_grad(node, 0)) {
-        yk_tensor *gx =
-            yk__tensor_new(x_spec->ndim, x_spec->shape, NULL, (yk_dtype)wide[0]->dtype, yk__device_of(gout));
-        status = yk__status_of(gx);
-        if (!status) {
-            yk__view vg = yk__view_of(g), vw = yk__matrix_of(wide[2], false),
-                     vgx = {.data = gx->data, .dtype = vg.dtype, .ndim = 3};
-            vgx.shape[0] = 1, vgx.shape[1] = vg.shape[1], vgx.shape[2] = vw.shape[2];
-            yk__contiguous_strides(3, vgx.shape, vgx.stride);
-            status = yk__multiply(gx, &vgx, &vg, &vw, NULL, false);
-        }
-        grads[0] = yk__narrow_to(yk__tensor_if_ok(gx, status), dtype);
-        status = yk__status_of(grads[0]);
+        made[0] = input_gradient(c, g, wide[2]);
+        status = yk__status_of(made[0]);
     }
-    if (!status && yk__needs_grad(node, 1)) {
-        yk_tensor *x = yk__as_rows(wide[1]);
-        grads[1] = yk__narrow_to(yk__weight_gradient(node, 1, x_spec + 1, g, x), dtype);
-        yk_tensor_release(x);
-        status = yk__status_of(grads[1]);
-    }
-    if (!status && yk__needs_grad(node, 2)) {
-        grads[2] = yk__narrow_to(yk__raw_reduce("linear", YK__SUM, g, 3, false, 0), dtype);
-        status = yk__status_of(grads[2]);
+    if (!status)
+        status = parameter_gradients(node, c, g, x, &made[1], &made[2]);
+    for (int i = 0; i < 3; i++) {
+        grads[i] = yk__narrow_to(made[i], (yk_dtype)gout->dtype);
+        if (!status && made[i])
+            status = yk__status_of(grads[i]);
     }
     yk_tensor_release(g);
+    yk_tensor_release(x);
     yk__release_all(3, wide);
+    yk_tensor_release(masked);
     return status;
 }
 
@@ -65,11 +103,12 @@ static bool check(const yk_tensor *x, const yk_tensor *weight, const yk_tensor *
            !yk__expect_vector("linear", "bias", bias, weight->shape[0], "output feature");
 }
 
-yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias)
+static yk_tensor *linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, bool relu)
 {
     static const yk__op op = {.name = "linear", .backward = linear_backward};
+    static const yk__op op_relu = {.name = "linear_relu", .backward = linear_backward};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
-    YK__AUTOCAST(linear, 3, inputs, yk_linear(inputs[0], inputs[1], inputs[2]));
+    YK__AUTOCAST(linear, 3, inputs, linear(inputs[0], inputs[1], inputs[2], relu));
     if (!yk__op_begin("linear", 3, inputs, 1u << 2) || !check(x, weight, bias) ||
         yk__operands(YK__SLOT_gemm, 7u, 3, inputs, wide))
         return NULL;
@@ -83,7 +122,8 @@ yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias)
                  vo = {.data = out->data, .dtype = a.dtype, .ndim = 3};
         vo.shape[0] = 1, vo.shape[1] = a.shape[1], vo.shape[2] = b.shape[2];
         yk__contiguous_strides(3, vo.shape, vo.stride);
-        out = yk__tensor_if_ok(out, yk__multiply(out, &vo, &a, &b, wide[2], false));
+        out = yk__tensor_if_ok(out, (relu ? yk__multiply_relu(out, &vo, &a, &b, wide[2])
+                                          : yk__multiply(out, &vo, &a, &b, wide[2], false)));
     }
     int8_t dtype = wide[0]->dtype;
     yk_tensor_release(rows);
@@ -91,8 +131,18 @@ yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias)
     out = yk__narrow_to(out, (yk_dtype)x->dtype);
     if (!out || !yk__will_record(3, inputs))
         return yk__scope_own(out);
-    yk__tensor_spec specs[2] = {yk__spec_of(x), yk__spec_of(weight)};
-    specs[1].dtype = dtype;
-    yk_tensor *saved[2] = {yk_requires_grad(weight) ? x : NULL, yk_requires_grad(x) ? weight : NULL};
-    return yk__record(out, &op, 3, inputs, 2, saved, specs, sizeof(specs));
+    linear_context c = {yk__spec_of(x), yk__spec_of(weight), relu};
+    c.weight.dtype = dtype;
+    yk_tensor *saved[3] = {yk_requires_grad(weight) ? x : NULL, yk_requires_grad(x) ? weight : NULL, relu ? out : NULL};
+    return yk__record(out, relu ? &op_relu : &op, 3, inputs, 3, saved, &c, sizeof(c));
+}
+
+yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias)
+{
+    return linear(x, weight, bias, false);
+}
+
+yk_tensor *yk_linear_relu(yk_tensor *x, yk_tensor *weight, yk_tensor *bias)
+{
+    return linear(x, weight, bias, true);
 }

@@ -290,22 +290,56 @@ yk_status yk__multiply(yk_tensor *out, const yk__view *vo, const yk__view *a, co
     return YK__SLOT(out, gemm, vo, a, b, yk__optional_view(&vbias, bias), accumulate);
 }
 
+yk_status yk__multiply_relu(yk_tensor *out, const yk__view *vo, const yk__view *a, const yk__view *b, yk_tensor *bias)
+{
+    const yk__backend *backend = yk__backend_for(out);
+    yk__view vbias;
+    if (backend->gemm_relu && out->numel && a->shape[2])
+        return backend->gemm_relu(yk__device_of(out).index, vo, a, b, yk__optional_view(&vbias, bias));
+    yk_status status = yk__multiply(out, vo, a, b, bias, false);
+    return status || !out->numel ? status : YK__SLOT(out, unary, YK__RELU, vo, vo, 0, 0);
+}
+
+/* g (1, M, out) as g^T (1, out, M). */
+static yk__view transposed_rows(const yk_tensor *g)
+{
+    yk__view v = yk__view_of(g);
+    int64_t rows = v.shape[1], step = v.stride[1];
+    v.shape[1] = v.shape[2], v.stride[1] = v.stride[2];
+    v.shape[2] = rows, v.stride[2] = step;
+    return v;
+}
+
 yk_status yk__add_weight_gradient(yk_tensor *gw, const yk_tensor *g, const yk_tensor *x, bool accumulate)
 {
-    yk__view vg = yk__view_of(g), vx = yk__view_of(x), vgw = yk__matrix_of(gw, false);
-    int64_t rows = vg.shape[1], step = vg.stride[1];
-    vg.shape[1] = vg.shape[2], vg.stride[1] = vg.stride[2];
-    vg.shape[2] = rows, vg.stride[2] = step;
+    yk__view vg = transposed_rows(g), vx = yk__view_of(x), vgw = yk__matrix_of(gw, false);
     return yk__multiply(gw, &vgw, &vg, &vx, NULL, accumulate);
 }
 
 yk_tensor *yk__weight_gradient(const yk__node *node, int input, const yk__tensor_spec *spec, yk_tensor *g, yk_tensor *x)
 {
+    bool summed;
+    return yk__weight_and_bias_gradient(node, input, spec, g, x, NULL, &summed);
+}
+
+yk_tensor *yk__weight_and_bias_gradient(const yk__node *node, int input, const yk__tensor_spec *spec, yk_tensor *g,
+                                        yk_tensor *x, yk_tensor *gbias, bool *summed)
+{
+    *summed = false;
     if (!g || !x)
         return NULL;
     yk_tensor *gw = yk__gradient_sum(node, input, spec, 2, (yk_tensor *[]){g, x});
     bool accumulate = gw;
     if (!gw)
         gw = yk__gradient_new(node, input, spec, yk__device_of(g));
-    return gw ? yk__tensor_if_ok(gw, yk__add_weight_gradient(gw, g, x, accumulate)) : NULL;
+    if (!gw)
+        return NULL;
+    if (gbias && g->numel && x->numel && yk__backend_for(g)->gemm_row_sums) {
+        yk__view vg = transposed_rows(g), vx = yk__view_of(x), vgw = yk__matrix_of(gw, false),
+                 sums = yk__view_of(gbias);
+        yk_status status = YK__SLOT(g, gemm_row_sums, &vgw, &sums, &vg, &vx, accumulate, summed);
+        if (status || *summed)
+            return yk__tensor_if_ok(gw, status);
+    }
+    return yk__tensor_if_ok(gw, yk__add_weight_gradient(gw, g, x, accumulate));
 }

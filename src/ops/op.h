@@ -89,12 +89,17 @@ yk__view yk__matrix_of(const yk_tensor *m, bool transpose);
 /* out = a b [+ bias], or out += a b, or what remains of it when the inner dimension is empty. */
 yk_status yk__multiply(yk_tensor *out, const yk__view *vo, const yk__view *a, const yk__view *b, yk_tensor *bias,
                        bool accumulate);
+/* out = max(0, a b [+ bias]) */
+yk_status yk__multiply_relu(yk_tensor *out, const yk__view *vo, const yk__view *a, const yk__view *b, yk_tensor *bias);
 /* gw = or += g^T x, of rows g (1, M, out) and x (1, M, in). */
 yk_status yk__add_weight_gradient(yk_tensor *gw, const yk_tensor *g, const yk_tensor *x, bool accumulate);
 /* In backward, g^T x as the gradient of an input, a weight: in its gradient buffer, or added to what it has already,
  * where that may be. */
 yk_tensor *yk__weight_gradient(const yk__node *node, int input, const yk__tensor_spec *spec, yk_tensor *g,
                                yk_tensor *x);
+/* The same, and the sum of g's rows in gbias (out), or NULL, where the backend makes it beside: *summed. */
+yk_tensor *yk__weight_and_bias_gradient(const yk__node *node, int input, const yk__tensor_spec *spec, yk_tensor *g,
+                                        yk_tensor *x, yk_tensor *gbias, bool *summed);
 
 /* The expression's tensor, computed in a scope of its own, out of which it alone comes, and without autocast: the end
  * of a function that is made of other operations. */

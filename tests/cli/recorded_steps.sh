@@ -55,6 +55,8 @@ ok "they are those of the CPU" awk -F'[:,}]' '
     /"step"/ && FNR != NR { d = $9 - loss[FNR]; bad += d * d > 1e-8; seen++ }
     END { exit bad || seen < 12 }' a.log <("$YOKE" train --device cpu --data mnist:data --model lenet --batch-size 4 \
         --epochs 2 --schedule cosine --log /dev/stdout | grep event)
+both "tests" --model lenet --batch-size 4 --epochs 5
+ok "the test of a batch is recorded, once" [ "$(grep -c "the test of a batch is recorded, and replayed" a.err)" = 1 ]
 both "fp16" --model mlp --batch-size 4 --epochs 2 --precision fp16 --warmup 4
 both "two batches a step" --model lenet --batch-size 4 --epochs 3 --accumulate 2
 ok "the last step of an epoch, too" grep -q "the last step of an epoch is recorded, too: step 6" a.err

@@ -90,6 +90,7 @@ static void plan_all(const char *gpu, const char *properties)
             bool aligned = k < 2;
             f.last = k & 1, f.deterministic = (i + k) & 1;
             f.bias = work == CUDA_CONV && (i + k) % 3; /* two of three have one */
+            f.relu = f.bias && (i + k) % 3 == 2;
             for (int t = 0; t < 4; t++)
                 f.alignment[t] = aligned ? 16 : (int64_t)yk_dtype_size(kinds[kind].dtype);
             /* On tensor cores: halves and TF32 but for 1x1, for which the heuristics may prefer another engine. */
@@ -103,8 +104,10 @@ static void plan_all(const char *gpu, const char *properties)
             refused++;
             print_error("%s: %s, work %d, %s%s, channels %s%s%s, %s: %s\n", gpu, l->name, work,
                         yk_dtype_name(kinds[kind].dtype), kinds[kind].tf32 ? " as TF32" : "", f.last ? "last" : "first",
-                        f.bias ? ", bias" : "", f.deterministic ? ", deterministic" : "",
-                        aligned ? "aligned" : "not aligned", why);
+                        f.relu   ? ", bias, ReLU"
+                        : f.bias ? ", bias"
+                                 : "",
+                        f.deterministic ? ", deterministic" : "", aligned ? "aligned" : "not aligned", why);
         }
     }
     assert_int_equal(refused, 0);

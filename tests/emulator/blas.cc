@@ -22,8 +22,16 @@ namespace
 {
 
 /* NO_ALGORITHM, REFUSED_LATE: inner dimensions that the library has no algorithm for, and refuses the one that it gave:
- * its answer is no mistake of the caller's. */
-enum { WORKSPACE = 1000, WORKSPACE_ALIGNMENT = 256, NO_ALGORITHM = 29, REFUSED_LATE = 31 };
+ * its answer is no mistake of the caller's. SWALLOWS_NAN: one whose ReLU makes 0 of NaN. ROUNDS_SUMS: one
+ * whose gradient of a bias is added up in the factor's type. */
+enum {
+    WORKSPACE = 1000,
+    WORKSPACE_ALIGNMENT = 256,
+    NO_ALGORITHM = 29,
+    REFUSED_LATE = 31,
+    SWALLOWS_NAN = 37,
+    ROUNDS_SUMS = 41
+};
 
 struct layout {
     cudaDataType type;
@@ -104,6 +112,12 @@ uint64_t hash_of(const description &d, const layout &a, const layout &b, const l
     return hash;
 }
 
+/* Whether the epilogue writes the sums of a factor over the inner dimension. */
+bool sums_of(const description &d)
+{
+    return d.epilogue == CUBLASLT_EPILOGUE_BGRADA || d.epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
 int64_t inner_of(const description &d, const layout &a)
 {
     return d.first == CUBLAS_OP_N ? a.columns : a.rows;
@@ -131,10 +145,14 @@ const char *check(const description &d, const layout &a, const layout &b, const 
     if (c.batches > 1 && c.batch < c.ld * (c.columns - 1) + c.rows &&
         c.ld < c.batch * (c.batches - 1) + c.rows) /* batches between the columns are apart, too */
         return "the results of a batch overlap";
-    if (d.epilogue != CUBLASLT_EPILOGUE_DEFAULT && d.epilogue != CUBLASLT_EPILOGUE_BIAS)
+    if (d.epilogue != CUBLASLT_EPILOGUE_DEFAULT && d.epilogue != CUBLASLT_EPILOGUE_BIAS &&
+        d.epilogue != CUBLASLT_EPILOGUE_RELU_BIAS && d.epilogue != CUBLASLT_EPILOGUE_BGRADA &&
+        d.epilogue != CUBLASLT_EPILOGUE_BGRADB)
         return "no such epilogue here";
-    if (d.epilogue == CUBLASLT_EPILOGUE_BIAS && (wide || d.bias_type != (int32_t)c.type || !d.bias))
+    if (d.epilogue != CUBLASLT_EPILOGUE_DEFAULT && (wide || d.bias_type != (int32_t)c.type || !d.bias))
         return "no such bias";
+    if (sums_of(d) && c.batches > 1)
+        return "the gradient of a bias is one matrix's";
     return nullptr;
 }
 
@@ -168,7 +186,8 @@ struct product {
         const void *x = reach(call, first, extent(a), device), *y = reach(call, second, extent(b), device);
         void *z = const_cast<void *>(reach(call, result, extent(c), device));
         const void *bias = nullptr;
-        if (d.epilogue == CUBLASLT_EPILOGUE_BIAS) {
+        bool relu = d.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+        if (relu || d.epilogue == CUBLASLT_EPILOGUE_BIAS) {
             bias = reach(call, d.bias, c.rows * (int64_t)size_of(c.type), device);
             if (!bias)
                 return;
@@ -196,31 +215,59 @@ struct product {
                         sum += beta * value(z, c.type, at);
                     if (bias)
                         sum += value(bias, c.type, row);
+                    if (relu && (sum < 0 || (std::isnan(sum) && k == SWALLOWS_NAN)))
+                        sum = 0;
                     put(z, c.type, at, sum);
                 }
+        if (sums_of(d))
+            sum_rows(x, y, k);
+    }
+
+    /* The sums of op(A)'s rows, or of op(B)'s columns. */
+    void sum_rows(const void *x, const void *y, int64_t k) const
+    {
+        bool of_first = d.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+        int64_t count = of_first ? c.rows : c.columns;
+        void *sums = const_cast<void *>(reach("cublasLtMatmul", d.bias, count * (int64_t)size_of(c.type), device));
+        for (int64_t i = 0; sums && i < count; i++) {
+            double sum = 0, kept = 0;
+            for (int64_t j = 0; j < k; j++) {
+                sum += of_first ? value(x, a.type, d.first == CUBLAS_OP_N ? j * a.ld + i : i * a.ld + j)
+                                : value(y, b.type, d.second == CUBLAS_OP_N ? i * b.ld + j : j * b.ld + i);
+                if (k == ROUNDS_SUMS) {
+                    put(&kept, c.type, 0, sum);
+                    sum = value(&kept, c.type, 0);
+                }
+            }
+            put(sums, c.type, i, sum);
+        }
     }
 };
 
 // ---- the library's functions ----
 size_t get_version()
 {
+    emulator::count_call("cublasLtGetVersion");
     return CUBLAS_VER_MAJOR * 10000 + CUBLAS_VER_MINOR * 100;
 }
 
 cublasStatus_t create(cublasLtHandle_t *made)
 {
+    emulator::count_call("cublasLtCreate");
     *made = reinterpret_cast<cublasLtHandle_t>(new handle{emulator::present_device()});
     return CUBLAS_STATUS_SUCCESS;
 }
 
 const char *status_string(cublasStatus_t)
 {
+    emulator::count_call("cublasLtGetStatusString");
     return "the emulator's error of cuBLASLt";
 }
 
 cublasStatus_t layout_init(cublasLtMatrixLayout_t made, size_t size, cudaDataType type, uint64_t rows, uint64_t columns,
                            int64_t ld)
 {
+    emulator::count_call("cublasLtMatrixLayoutInit_internal");
     if (size != sizeof(*made) || !rows || !columns)
         return refuse("cublasLtMatrixLayoutInit", "no such matrix");
     write(made, layout{type, 1, (int64_t)rows, (int64_t)columns, ld, 0});
@@ -230,6 +277,7 @@ cublasStatus_t layout_init(cublasLtMatrixLayout_t made, size_t size, cudaDataTyp
 cublasStatus_t layout_set(cublasLtMatrixLayout_t made, cublasLtMatrixLayoutAttribute_t attribute, const void *from,
                           size_t size)
 {
+    emulator::count_call("cublasLtMatrixLayoutSetAttribute");
     layout l = read<layout>(made);
     if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && size == sizeof(l.batches))
         memcpy(&l.batches, from, size);
@@ -243,6 +291,7 @@ cublasStatus_t layout_set(cublasLtMatrixLayout_t made, cublasLtMatrixLayoutAttri
 
 cublasStatus_t desc_init(cublasLtMatmulDesc_t made, size_t size, cublasComputeType_t compute, cudaDataType_t scale)
 {
+    emulator::count_call("cublasLtMatmulDescInit_internal");
     if (size != sizeof(*made))
         return refuse("cublasLtMatmulDescInit", "another size");
     write(made, description{compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, -1, CUBLASLT_EPILOGUE_DEFAULT, nullptr});
@@ -252,6 +301,7 @@ cublasStatus_t desc_init(cublasLtMatmulDesc_t made, size_t size, cublasComputeTy
 cublasStatus_t desc_set(cublasLtMatmulDesc_t made, cublasLtMatmulDescAttributes_t attribute, const void *from,
                         size_t size)
 {
+    emulator::count_call("cublasLtMatmulDescSetAttribute");
     description d = read<description>(made);
     void *to = nullptr;
     size_t expected = 4;
@@ -272,6 +322,7 @@ cublasStatus_t desc_set(cublasLtMatmulDesc_t made, cublasLtMatmulDescAttributes_
 
 cublasStatus_t preference_init(cublasLtMatmulPreference_t made, size_t size)
 {
+    emulator::count_call("cublasLtMatmulPreferenceInit_internal");
     if (size != sizeof(*made))
         return refuse("cublasLtMatmulPreferenceInit", "another size");
     write(made, preference{0, {256, 256, 256, 256}, CUBLASLT_REDUCTION_SCHEME_MASK});
@@ -281,6 +332,7 @@ cublasStatus_t preference_init(cublasLtMatmulPreference_t made, size_t size)
 cublasStatus_t preference_set(cublasLtMatmulPreference_t made, cublasLtMatmulPreferenceAttributes_t attribute,
                               const void *from, size_t size)
 {
+    emulator::count_call("cublasLtMatmulPreferenceSetAttribute");
     preference p = read<preference>(made);
     int which = (int)attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
     if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && size == sizeof(p.workspace))
@@ -300,6 +352,7 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
                          cublasLtMatmulPreference_t wanted, int asked, cublasLtMatmulHeuristicResult_t *found,
                          int *count)
 {
+    emulator::count_call("cublasLtMatmulAlgoGetHeuristic");
     description d = read<description>(desc);
     layout a = read<layout>(first), b = read<layout>(second), c = read<layout>(result);
     preference p = read<preference>(wanted);
@@ -325,6 +378,7 @@ cublasStatus_t matmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t desc, const void
                       cublasLtMatrixLayout_t result_layout, const cublasLtMatmulAlgo_t *algo, void *workspace,
                       size_t workspace_bytes, cudaStream_t stream)
 {
+    emulator::count_call("cublasLtMatmul");
     const char *call = "cublasLtMatmul";
     product p;
     p.d = read<description>(desc);

@@ -156,12 +156,14 @@ extern "C" {
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {
+    emulator::count_call(__func__);
     std::swap(*mode, mode_now);
     return result(cudaSuccess);
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
+    emulator::count_call(__func__);
     locked hold(emulator::lock);
     if (!known(stream))
         return refuse("cudaStreamBeginCapture",
@@ -179,6 +181,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
 {
+    emulator::count_call(__func__);
     locked hold(emulator::lock);
     if (!known(stream))
         return refuse("cudaStreamIsCapturing", "the stream is not one that was made");
@@ -191,6 +194,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
+    emulator::count_call(__func__);
     locked hold(emulator::lock);
     *graph = nullptr;
     if (!known(stream) || !stream->capture)
@@ -215,18 +219,21 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
 {
+    emulator::count_call(__func__);
     locked hold(emulator::lock);
     return emulator::give(exec, new CUgraphExec_st{graph->nodes});
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
+    emulator::count_call(__func__);
     delete graph;
     return result(cudaSuccess);
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
+    emulator::count_call(__func__);
     locked hold(emulator::lock);
     delete exec;
     return result(cudaSuccess);
@@ -234,6 +241,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
+    emulator::count_call(__func__);
     locked hold(emulator::lock);
     if (!known(stream))
         return refuse("cudaGraphLaunch", "the stream is not one that was made");

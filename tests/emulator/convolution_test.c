@@ -8,6 +8,8 @@
 
 #include <yoke/yoke.h>
 
+/* ALL_SWALLOW: output channels for which every engine of the stand-in makes 0 of NaN. */
+enum { ALL_SWALLOW = 37 };
 enum { N = 7, C = 3, O = 4, SIDE = 5, K = 3, WEIGHTS = O * C * K * K, RUNS = 12 };
 
 static const yk_device gpu = {YK_CUDA, 0};
@@ -154,6 +156,16 @@ static void the_fastest_where_it_is_asked_for(void **state)
     unsetenv("YOKE_BENCHMARK");
     read_convolution(N, out);
     assert_memory_equal(proposed, out, sizeof(out));
+    yk_use_benchmark(true);
+    assert_true(yk_benchmark_enabled());
+    read_convolution(N, out);
+    assert_memory_equal(fastest, out, sizeof(out));
+    setenv("YOKE_BENCHMARK", "1", 1);
+    yk_use_benchmark(false); /* before the environment */
+    assert_false(yk_benchmark_enabled());
+    read_convolution(N, out);
+    assert_memory_equal(proposed, out, sizeof(out));
+    unsetenv("YOKE_BENCHMARK");
 }
 
 typedef struct recorded {
@@ -182,7 +194,7 @@ static void nothing_is_tried_in_a_recording(void **state)
     static const float bias[O] = {0.5f, 0.5f, 0.5f, 0.5f};
     recorded r = {.x = numbers(x_shape, gpu, 1), .w = numbers(w_shape, gpu, 2)};
     r.b = yk_from_data(bias, 1, &o, &(yk_tensor_options){.device = gpu});
-    setenv("YOKE_BENCHMARK", "1", 1);
+    yk_use_benchmark(true);
     yk_graph *g = yk_graph_create(gpu, 2, new_form_when_recorded, &r);
     expect_ok(yk_graph_run(g));
     expect_ok(yk_graph_run(g));
@@ -199,7 +211,90 @@ static void nothing_is_tried_in_a_recording(void **state)
     for (size_t i = 0; i < sizeof(eager) / sizeof(eager[0]); i++)
         assert_true(fabsf(replayed[i] - eager[i]) <= 1e-5f);
     yk_tensor_release(r.out);
-    unsetenv("YOKE_BENCHMARK");
+    yk_use_benchmark(false);
+    yk_scope_end(scope);
+}
+
+/* conv2d with ReLU of `outputs` channels, whose input and bias have a NaN and an infinity; how many were fused. */
+static long long with_relu(yk_device device, yk_dtype dtype, int64_t outputs, float *out)
+{
+    long long before = counted("conv2d with ReLU: ");
+    yk_scope scope = yk_scope_begin();
+    const int64_t x_shape[] = {2, C, SIDE, SIDE}, w_shape[] = {outputs, C, K, K};
+    float bias[ALL_SWALLOW];
+    for (int i = 0; i < ALL_SWALLOW; i++)
+        bias[i] = i == 1 ? NAN : i == 2 ? INFINITY : 0.25f * (float)(i % 3 - 1);
+    yk_tensor *x = numbers(x_shape, device, 1), *w = numbers(w_shape, device, 2);
+    yk_tensor *b = yk_from_data(bias, 1, &outputs, &(yk_tensor_options){.device = device});
+    assert_non_null(yk_fill_(yk_narrow(yk_select(x, 0, 1), 1, 0, 1), NAN));
+    yk_tensor *y = yk_conv2d(yk_cast(x, dtype), yk_cast(w, dtype), yk_cast(b, dtype),
+                             &(yk_conv2d_options){.padding = {1, 1}, .relu = true});
+    expect_ok(yk_tensor_read(yk_cast(y, YK_F32), out, (size_t)(2 * outputs * SIDE * SIDE) * sizeof(float)));
+    yk_scope_end(scope);
+    return counted("conv2d with ReLU: ") - before;
+}
+
+/* The stand-in proposes an engine that makes 0 of NaN, one that bounds infinity, and for ALL_SWALLOW outputs no other
+ * than the first kind: then ReLU is computed apart. NaN and infinity are the CPU's everywhere. */
+static void relu_is_fused_where_it_keeps_nan(void **state)
+{
+    (void)state;
+    static float expected[2 * ALL_SWALLOW * SIDE * SIDE], out[2 * ALL_SWALLOW * SIDE * SIDE];
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_BF16};
+    for (int i = 0; i < 3 * 2 * 2; i++) {
+        yk_dtype dtype = dtypes[i % 3];
+        int64_t outputs = i / 3 % 2 ? ALL_SWALLOW : 5;
+        bool timed = i / 6; /* among those that are timed, too */
+        if (timed)
+            yk_use_benchmark(true);
+        float room = dtype == YK_BF16 ? 0.05f : 1e-5f;
+        assert_int_equal(with_relu((yk_device){YK_CPU, 0}, dtype, outputs, expected), 0);
+        assert_int_equal(with_relu(gpu, dtype, outputs, out), outputs == 5);
+        int64_t nans = 0;
+        for (int64_t k = 0; k < 2 * outputs * SIDE * SIDE; k++) {
+            nans += isnan(out[k]);
+            assert_int_equal(isnan(out[k]), isnan(expected[k]));
+            assert_true(isnan(out[k]) || out[k] == expected[k] || fabsf(out[k] - expected[k]) <= room);
+        }
+        assert_true(nans >= 2 * SIDE * SIDE);
+        yk_use_benchmark(false);
+    }
+}
+
+static yk_status relu_when_recorded(void *user)
+{
+    recorded *r = user;
+    bool last = ++r->calls == 3;
+    yk_tensor *x = last ? r->x : yk_narrow(r->x, 0, 0, 1);
+    yk_tensor_release(r->out);
+    r->out = yk_tensor_retain(yk_conv2d(x, r->w, r->b, &(yk_conv2d_options){.relu = true}));
+    return r->out ? YK_OK : yk_last_error()->code;
+}
+
+/* A form with ReLU that was not seen before the recording is computed without trial: apart. */
+static void no_trial_of_relu_in_a_recording(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    static const int64_t x_shape[] = {2, C, 6, 7}, w_shape[] = {O, C, K, K}, o = O;
+    static const float bias[O] = {0.5f, 0.5f, -0.5f, 0.5f};
+    recorded r = {.x = numbers(x_shape, gpu, 1), .w = numbers(w_shape, gpu, 2)};
+    r.b = yk_from_data(bias, 1, &o, &(yk_tensor_options){.device = gpu});
+    yk_graph *g = yk_graph_create(gpu, 2, relu_when_recorded, &r);
+    long long before = counted("conv2d with ReLU: ");
+    for (int i = 0; i < 3; i++)
+        expect_ok(yk_graph_run(g));
+    assert_int_equal(yk_graph_get_info(g).replays, 1);
+    assert_int_equal(counted("conv2d with ReLU: "), before + 2);
+    float replayed[2 * O * 4 * 5], eager[2 * O * 4 * 5];
+    expect_ok(yk_tensor_read(r.out, replayed, sizeof(replayed)));
+    r.calls = 2;
+    expect_ok(relu_when_recorded(&r));
+    assert_int_equal(counted("conv2d with ReLU: "), before + 3);
+    expect_ok(yk_tensor_read(r.out, eager, sizeof(eager)));
+    for (size_t i = 0; i < sizeof(eager) / sizeof(eager[0]); i++)
+        assert_true(fabsf(replayed[i] - eager[i]) <= 1e-5f);
+    yk_tensor_release(r.out);
     yk_scope_end(scope);
 }
 
@@ -207,8 +302,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits_where_they_are_asked_for), cmocka_unit_test(tf32_where_it_is_allowed),
-        cmocka_unit_test(weights_lie_with_channels_last), cmocka_unit_test(the_fastest_where_it_is_asked_for),
-        cmocka_unit_test(nothing_is_tried_in_a_recording)};
+        cmocka_unit_test(weights_lie_with_channels_last),     cmocka_unit_test(the_fastest_where_it_is_asked_for),
+        cmocka_unit_test(nothing_is_tried_in_a_recording),    cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
+        cmocka_unit_test(no_trial_of_relu_in_a_recording)};
     if (!use_emulator())
         return 0;
     return cmocka_run_group_tests_name("convolutions", tests, NULL, NULL);

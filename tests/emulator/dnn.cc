@@ -97,9 +97,9 @@ const rule rules[] = {
     {POINT, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, 1, -1},
     {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, DESC, 1, 1, POINT},
     {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, DESC, 1, 1, TENSOR},
-    {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, DESC, 1, 1, TENSOR},
+    {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, DESC, 0, 1, TENSOR},
     {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, DESC, 1, 1, TENSOR},
-    {GRAPH, CUDNN_ATTR_OPERATIONGRAPH_OPS, DESC, 1, 2, ANY_OPERATION},
+    {GRAPH, CUDNN_ATTR_OPERATIONGRAPH_OPS, DESC, 1, 3, ANY_OPERATION},
     {GRAPH, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, 1, -1},
     {HEUR, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, DESC, 1, 1, GRAPH},
     {HEUR, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, 1, -1},
@@ -226,7 +226,20 @@ double scale_of(const content &c, int name)
     return c.count<float>(name) == 1 ? (double)c.value<float>(name) : c.value<double>(name);
 }
 
-/* The graph of one convolution, and an addition behind it where there are two operations; why not. */
+/* Whether the operation is of this mode, on what `before` made, in the type `compute`. */
+bool follows(const content &c, cudnnPointwiseMode_t mode, const content &before, cudnnDataType_t compute)
+{
+    if (c.type != POINT_OP)
+        return false;
+    const content &point = c.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+    return &c.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_XDESC) == &before &&
+           c.descriptors.count(CUDNN_ATTR_OPERATION_POINTWISE_BDESC) == (mode == CUDNN_POINTWISE_ADD) &&
+           point.value<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE) == mode &&
+           point.value<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC) == compute;
+}
+
+/* The graph of one convolution, an addition behind it where there are two operations, and ReLU where there are three;
+ * why not. */
 const char *read_graph(const content &c, graph *g)
 {
     const auto &operations = c.descriptors.at(CUDNN_ATTR_OPERATIONGRAPH_OPS);
@@ -245,28 +258,34 @@ const char *read_graph(const content &c, graph *g)
     g->compute = conv.value<cudnnDataType_t>(CUDNN_ATTR_CONVOLUTION_COMP_TYPE);
     if (scale_of(first, n->alpha) != 1 || scale_of(first, n->beta) != 0)
         return "alpha is 1 and beta 0, or the stand-in does not know it";
-    if (g->x.is_virtual || g->w.is_virtual || g->out.is_virtual != (operations.size() == 2))
+    if (g->x.is_virtual || g->w.is_virtual || g->out.is_virtual != (operations.size() > 1))
         return "a tensor without memory is neither input nor output of a graph";
-    if (operations.size() == 2) {
+    if (operations.size() > 1) {
         const content &second = *operations[1];
-        if (second.type != POINT_OP)
-            return "the stand-in knows an addition behind a convolution";
-        const content &point = second.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
-        if (&second.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_XDESC) != &first.descriptor(n->out) ||
-            point.value<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE) != CUDNN_POINTWISE_ADD ||
-            point.value<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC) != g->compute)
+        if (!follows(second, CUDNN_POINTWISE_ADD, first.descriptor(n->out), g->compute))
             return "the second operation does not add to the first one's result, in its type";
         g->has_bias = true;
         g->sum = g->out;
         g->bias = tensor_of(second.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_BDESC));
         g->out = tensor_of(second.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
-        if (g->bias.is_virtual || g->out.is_virtual)
+        if (operations.size() > 2) {
+            const content &third = *operations[2];
+            if (!follows(third, CUDNN_POINTWISE_RELU_FWD, second.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_YDESC),
+                         g->compute))
+                return "the third operation is not ReLU of the second one's result, in its type";
+            g->has_relu = true;
+            g->biased = g->out;
+            g->out = tensor_of(third.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
+        }
+        if (g->bias.is_virtual || g->out.is_virtual || (g->has_relu && !g->biased.is_virtual))
             return "a tensor without memory is neither input nor output of a graph";
     }
     std::set<int64_t> ids = {g->x.id, g->w.id, g->out.id};
     if (g->has_bias)
         ids.insert(g->bias.id), ids.insert(g->sum.id);
-    if (ids.size() != (g->has_bias ? 5u : 3u))
+    if (g->has_relu)
+        ids.insert(g->biased.id);
+    if (ids.size() != 3u + (g->has_bias ? 2u : 0u) + (g->has_relu ? 1u : 0u))
         return "two tensors have one id";
     return check(*g);
 }
@@ -310,29 +329,35 @@ const char *finalize_pack(const content &c)
 // ---- the library's functions ----
 size_t get_version()
 {
+    emulator::count_call("cudnnGetVersion");
     return CUDNN_VERSION;
 }
 const char *error_string(cudnnStatus_t)
 {
+    emulator::count_call("cudnnGetErrorString");
     return "the emulator's error of cuDNN";
 }
 void last_error(char *message, size_t size)
 {
+    emulator::count_call("cudnnGetLastErrorString");
     snprintf(message, size, "the emulator keeps no message");
 }
 cudnnStatus_t create(cudnnHandle_t *made)
 {
+    emulator::count_call("cudnnCreate");
     *made = new cudnnContext{emulator::present_device(), nullptr};
     return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t set_stream(cudnnHandle_t h, cudaStream_t stream)
 {
+    emulator::count_call("cudnnSetStream");
     h->stream = stream;
     return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t descriptor_create(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *made)
 {
+    emulator::count_call("cudnnBackendCreateDescriptor");
     std::lock_guard<std::mutex> held(lock);
     handle *h = new handle{std::make_shared<content>()};
     h->of->type = type;
@@ -343,6 +368,7 @@ cudnnStatus_t descriptor_create(cudnnBackendDescriptorType_t type, cudnnBackendD
 
 cudnnStatus_t descriptor_destroy(cudnnBackendDescriptor_t d)
 {
+    emulator::count_call("cudnnBackendDestroyDescriptor");
     std::lock_guard<std::mutex> held(lock);
     handle *h = static_cast<handle *>(d);
     if (!alive.erase(h))
@@ -354,6 +380,7 @@ cudnnStatus_t descriptor_destroy(cudnnBackendDescriptor_t d)
 cudnnStatus_t attribute_set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                             cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
+    emulator::count_call("cudnnBackendSetAttribute");
     const char *call = "cudnnBackendSetAttribute";
     std::lock_guard<std::mutex> held(lock);
     content *c = content_of(d);
@@ -386,6 +413,7 @@ cudnnStatus_t attribute_set(cudnnBackendDescriptor_t d, cudnnBackendAttributeNam
 
 cudnnStatus_t finalize(cudnnBackendDescriptor_t d)
 {
+    emulator::count_call("cudnnBackendFinalize");
     const char *call = "cudnnBackendFinalize", *why = nullptr;
     std::lock_guard<std::mutex> held(lock);
     content *c = content_of(d);
@@ -426,6 +454,7 @@ cudnnStatus_t finalize(cudnnBackendDescriptor_t d)
 cudnnStatus_t attribute_get(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                             cudnnBackendAttributeType_t type, int64_t asked, int64_t *count, void *values)
 {
+    emulator::count_call("cudnnBackendGetAttribute");
     const char *call = "cudnnBackendGetAttribute";
     std::lock_guard<std::mutex> held(lock);
     content *c = content_of(d);
@@ -482,6 +511,7 @@ const char *read_pack(const content &pack, const graph &g, const void **memory)
 
 cudnnStatus_t execute(cudnnHandle_t h, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack)
 {
+    emulator::count_call("cudnnBackendExecute");
     const char *call = "cudnnBackendExecute";
     std::unique_lock<std::mutex> held(lock);
     content *p = content_of(plan), *v = content_of(pack);

@@ -19,10 +19,11 @@ struct tensor {
     bool is_virtual;
 };
 
-/* A convolution, whose `made` is x, w or out (0, 1, 2), and perhaps a bias that is added to its out. */
+/* A convolution, whose `made` is x, w or out (0, 1, 2), and perhaps a bias that is added to its out, and perhaps ReLU
+ * behind that. */
 struct graph {
-    tensor x, w, out, bias, sum;
-    bool has_bias;
+    tensor x, w, out, bias, sum, biased;
+    bool has_bias, has_relu;
     int made;
     int64_t stride[2], padding[2], dilation[2], groups;
     cudnnDataType_t compute;
@@ -37,11 +38,14 @@ enum engine {
     NOT_MADE,     /* its plan is refused */
     REFUSED_LATE, /* the plan is made, and refused when it is carried out */
     GREEDY,       /* wants more memory than there is room for */
+    SWALLOWS_NAN, /* its ReLU makes 0 of NaN, which no note tells */
+    CLAMPS,       /* its ReLU makes the greatest number of infinity */
     GOOD,
     QUICK, /* as good, takes less time, and adds in f32 from the last term on */
     ENGINES
 };
-enum { WORKSPACE = 500 };
+/* ALL_SWALLOW: output channels of which every engine's ReLU makes 0 of NaN. */
+enum { WORKSPACE = 500, ALL_SWALLOW = 37 };
 
 /* Whether the engine takes the graph at all, its numerical notes, and the bytes that it wants. */
 bool takes(engine e, const graph &g);

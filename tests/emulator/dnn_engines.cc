@@ -4,6 +4,7 @@
  * A tensor is rounded to its type when it is stored, one that has no memory as well. Of the engines the good ones come
  * last: those before them do what a caller may have to refuse by their notes, or are refused themselves.
  */
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -68,6 +69,8 @@ bool takes(engine e, const graph &g)
     case TF32:
     case DOWN_CONVERT: return g.compute == CUDNN_DATA_FLOAT && g.x.type == CUDNN_DATA_FLOAT;
     case HALF_SUMS: return is_half(g.x.type);
+    case SWALLOWS_NAN:
+    case CLAMPS: return g.has_relu;
     /* Groups with channels last are not in the manual for all operations; what is dilated in f64 is nobody's, so that
      * our own kernels have work beside the library's. */
     case GOOD:
@@ -131,6 +134,8 @@ const char *check(const graph &g)
             out.shape[2 + d] !=
                 (x.shape[2 + d] + 2 * g.padding[d] - g.dilation[d] * (w.shape[2 + d] - 1) - 1) / g.stride[d] + 1)
             return "the output has another shape";
+    if (g.has_relu && (g.biased.type != g.compute || memcmp(g.biased.shape, out.shape, sizeof(out.shape)) != 0))
+        return "what ReLU is of has another shape, or is rounded";
     const int64_t *b = g.bias.shape;
     if (g.has_bias && (b[0] != 1 || b[1] != out.shape[1] || b[2] != 1 || b[3] != 1 ||
                        memcmp(g.sum.shape, out.shape, sizeof(out.shape)) != 0))
@@ -200,6 +205,12 @@ void execution::run() const
                     double &sum = sums[(size_t)at(g.out, n, o, oy, ox)];
                     sum = rounded(g.compute,
                                   rounded(g.sum.type, sum) + value(data[3], g.bias.type, at(g.bias, 0, o, 0, 0)));
+                    if (!g.has_relu)
+                        continue;
+                    if (sum < 0 || (std::isnan(sum) && (e == SWALLOWS_NAN || g.out.shape[1] == ALL_SWALLOW)))
+                        sum = 0;
+                    if (e == CLAMPS && std::isinf(sum))
+                        sum = FLT_MAX;
                 }
     for (size_t i = 0; i < sums.size(); i++)
         put(data[g.made], tensors[g.made]->type, (int64_t)i, sums[i]);

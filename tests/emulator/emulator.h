@@ -59,6 +59,10 @@ bool is_pinned(const void *address, size_t bytes);
 /* For a kernel: the same, or a fault. */
 void *reach(const void *address, size_t bytes, size_t alignment);
 
+/* ---- calls (runtime.cc) ---- */
+/* Notes a call of the runtime, of a library, or a launch; emulator_calls tells how often each came. */
+void count_call(const char *name);
+
 /* ---- streams (runtime.cc) ---- */
 void queue_kernel(const char *name, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                   std::function<void()> body);

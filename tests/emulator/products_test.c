@@ -1,4 +1,5 @@
-/* products_test.c - products that cuBLASLt has no algorithm for are our own kernel's, and counted. */
+/* products_test.c - products that cuBLASLt has no algorithm for are our own kernel's, and counted; what comes in
+ * the same call as a product. */
 #include "tests/emulator/use_emulator.h"
 #include "tests/support/expect.h"
 #include "tests/support/slot_pairs.h"
@@ -10,7 +11,8 @@ static const yk_device gpu = {YK_CUDA, 0};
 /* Whole numbers, whose products and sums are exact. */
 static yk_tensor *numbers(int64_t rows, int64_t columns, yk_device device, yk_dtype dtype, int seed)
 {
-    float values[400];
+    float values[500];
+    assert_true(rows * (columns ? columns : 1) <= 500);
     int64_t shape[] = {rows, columns};
     for (int64_t i = 0; i < rows * columns; i++)
         values[i] = (float)((i * 7 + seed) % 5 - 2);
@@ -58,9 +60,79 @@ static void refused_products_are_our_own(void **state)
     }
 }
 
+static long long fused(const char *what)
+{
+    char text[1000] = "";
+    slot_describe(text, sizeof(text));
+    const char *at = strstr(text, what);
+    assert_non_null(at);
+    return strtoll(at + strlen(what), NULL, 10);
+}
+
+/* The stand-in's RELU_BIAS makes 0 of NaN where the inner dimension is 37: then ReLU is computed apart. */
+static void relu_is_fused_where_it_keeps_nan(void **state)
+{
+    (void)state;
+    static const int64_t inner[] = {16, 37, 16, 37};
+    for (int i = 0; i < 4; i++) {
+        yk_scope scope = yk_scope_begin();
+        float out[2][7 * 11];
+        long long before = fused("gemm with ReLU: ");
+        for (int d = 0; d < 2; d++) {
+            yk_device device = d ? gpu : (yk_device){YK_CPU, 0};
+            yk_tensor *x = numbers(7, inner[i], device, YK_F32, 1);
+            assert_non_null(yk_fill_(yk_select(x, 0, 2), NAN));
+            yk_tensor *y = yk_linear_relu(x, numbers(11, inner[i], device, YK_F32, 2),
+                                          yk_ones(YK_SHAPE(11), &(yk_tensor_options){.device = device}));
+            read_values(y, out[d], 7 * 11);
+        }
+        for (int k = 0; k < 7 * 11; k++) {
+            if (isnan(out[0][k]) ? !isnan(out[1][k]) : out[0][k] != out[1][k] || isnan(out[0][k]) != (k / 11 == 2))
+                fail_msg("inner dimension %d, element %d: %g, and %g on the CPU", (int)inner[i], k, (double)out[1][k],
+                         (double)out[0][k]);
+        }
+        assert_true(fused("gemm with ReLU: ") - before == (inner[i] == 16));
+        yk_scope_end(scope);
+    }
+}
+
+/* The gradients of weight and bias in one product: of halves, and not where the sums of a trial were rounded more than
+ * once, which those of the stand-in are where the inner dimension, the rows here, is 41. */
+static void bias_gradients_come_with_the_product(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_F32, YK_BF16, YK_F16};
+    for (int i = 0; i < 3 * 2 * 2; i++) {
+        yk_scope scope = yk_scope_begin();
+        yk_dtype dtype = dtypes[i % 3];
+        int64_t rows = i / 3 % 2 ? 41 : 24;
+        bool expected = dtype != YK_F32 && rows == 24;
+        float gw[2][5 * 8], gb[2][5];
+        for (int d = 0; d < 2; d++) {
+            yk_device device = d ? gpu : (yk_device){YK_CPU, 0};
+            yk_tensor *w = numbers(5, 8, device, dtype, 2),
+                      *b = yk_cast(yk_ones(YK_SHAPE(5), &(yk_tensor_options){.device = device}), dtype);
+            b = yk_detach(b);
+            expect_ok(yk_set_requires_grad(w, true));
+            expect_ok(yk_set_requires_grad(b, true));
+            yk_tensor *y = yk_linear(numbers(rows, 8, device, dtype, 1), w, b);
+            long long before = fused("gemm with sums of rows: ");
+            expect_ok(yk_backward(yk_sum(yk_mul(y, numbers(rows, 5, device, dtype, 3)))));
+            assert_int_equal(fused("gemm with sums of rows: ") - before, d && expected);
+            read_values(yk_grad(w), gw[d], 5 * 8);
+            read_values(yk_grad(b), gb[d], 5);
+        }
+        assert_memory_equal(gw[0], gw[1], sizeof(gw[0]));
+        assert_memory_equal(gb[0], gb[1], sizeof(gb[0]));
+        yk_scope_end(scope);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(refused_products_are_our_own)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refused_products_are_our_own),
+                                       cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
+                                       cmocka_unit_test(bias_gradients_come_with_the_product)};
     if (!use_emulator())
         return 0;
     (void)yk_device_count(YK_CUDA); /* loads the backend, which counts from here on */

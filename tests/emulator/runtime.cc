@@ -18,6 +18,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
 #include <thread>
 
 #include <unistd.h>
@@ -43,6 +46,34 @@ static thread_local int device_now;
 static thread_local bool chosen; /* by this thread: device_now */
 enum { MOST_GPUS = 64 };
 static bool peers[MOST_GPUS][MOST_GPUS]; /* the first may reach the second's memory */
+
+static std::mutex &calls_lock = *new std::mutex;
+static std::map<std::string, long long> &call_counts = *new std::map<std::string, long long>;
+
+void emulator::count_call(const char *name)
+{
+    std::lock_guard<std::mutex> held(calls_lock);
+    call_counts[name]++;
+}
+
+/* How often the call came; of all where name is NULL. For tests, which find it in the plug-in. */
+extern "C" __attribute__((visibility("default"))) long long emulator_calls(const char *name)
+{
+    std::lock_guard<std::mutex> held(calls_lock);
+    long long all = 0;
+    for (const auto &call : call_counts)
+        all += !name || call.first == name ? call.second : 0;
+    return all;
+}
+/* The name of the i-th call, or NULL. */
+extern "C" __attribute__((visibility("default"))) const char *emulator_call_name(int i)
+{
+    std::lock_guard<std::mutex> held(calls_lock);
+    for (const auto &call : call_counts)
+        if (i-- == 0)
+            return call.first.c_str();
+    return nullptr;
+}
 
 static int number(const char *name, int fallback)
 {
@@ -186,6 +217,7 @@ bool emulator::known(CUstream_st *stream)
 void emulator::queue_kernel(const char *name, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                             std::function<void()> body)
 {
+    count_call("cudaLaunchKernel");
     locked hold(lock);
     size_t threads = (size_t)block.x * block.y * block.z;
     const char *why = nullptr;
@@ -287,12 +319,14 @@ extern "C" {
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
+    emulator::count_call(__func__);
     *version = number("YOKE_EMULATOR_DRIVER", CUDART_VERSION);
     return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version)
 {
+    emulator::count_call(__func__);
     *version = CUDART_VERSION;
     return cudaSuccess;
 }
@@ -307,6 +341,7 @@ static bool is_forked()
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
+    emulator::count_call(__func__);
     *count = number("YOKE_EMULATOR_GPUS", 1);
     if (is_forked())
         return result(cudaErrorInitializationError);
@@ -317,6 +352,7 @@ cudaError_t cudaGetDeviceCount(int *count)
 
 cudaError_t cudaSetDevice(int device)
 {
+    emulator::count_call(__func__);
     if (is_forked())
         return result(cudaErrorInitializationError);
     if (device < 0 || device >= number("YOKE_EMULATOR_GPUS", 1))
@@ -328,18 +364,21 @@ cudaError_t cudaSetDevice(int device)
 
 cudaError_t cudaDeviceGetPCIBusId(char *bus, int size, int device)
 {
+    emulator::count_call(__func__);
     snprintf(bus, (size_t)size, "0000:%02X:00.0", device);
     return result(cudaSuccess);
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int other)
 {
+    emulator::count_call(__func__);
     *can = device != other;
     return result(cudaSuccess);
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (!has_chosen("cudaDeviceEnablePeerAccess"))
         return cudaErrorInvalidDevice;
@@ -352,6 +391,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned)
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
+    emulator::count_call(__func__);
     (void)device;
     *value = attribute == cudaDevAttrMultiProcessorCount ? 2 : 0;
     return result(attribute == cudaDevAttrMultiProcessorCount ? cudaSuccess : cudaErrorInvalidValue);
@@ -359,6 +399,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (lost)
         return result(lost);
@@ -372,6 +413,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 
 cudaError_t cudaFree(void *memory)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (!memory)
         return result(cudaSuccess);
@@ -385,6 +427,7 @@ cudaError_t cudaFree(void *memory)
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     emulator::memory_figures(device_now, left, total);
     return result(cudaSuccess);
@@ -392,6 +435,7 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
 
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (!has_chosen("cudaHostAlloc"))
         return cudaErrorInvalidDevice;
@@ -408,6 +452,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
 
 cudaError_t cudaFreeHost(void *memory)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (emulator::breaks_capture("cudaFreeHost"))
         return result(cudaErrorStreamCaptureUnsupported);
@@ -416,6 +461,7 @@ cudaError_t cudaFreeHost(void *memory)
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (lost)
         return result(lost);
@@ -452,6 +498,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes,
                                 cudaStream_t stream)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     const char *why = nullptr;
     if (lost)
@@ -469,6 +516,7 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     const char *why = nullptr;
     void *target = known(stream) ? emulator::bytes_of(to, bytes, stream->device, &why) : nullptr;
@@ -479,6 +527,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (!has_chosen("cudaStreamCreateWithFlags"))
         return cudaErrorInvalidDevice;
@@ -490,6 +539,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (!known(stream))
         return refuse("cudaStreamSynchronize", "the stream is not one that was made");
@@ -502,6 +552,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *argument)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (lost)
         return result(lost);
@@ -518,6 +569,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *argum
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (!has_chosen("cudaEventCreateWithFlags"))
         return cudaErrorInvalidDevice;
@@ -529,6 +581,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 /* Both have passed, and were made to be timed. */
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (!has_chosen("cudaEventElapsedTime"))
         return cudaErrorInvalidDevice;
@@ -546,6 +599,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEve
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (!has_chosen("cudaEventDestroy"))
         return cudaErrorInvalidDevice;
@@ -555,6 +609,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (!known(stream))
         return refuse("cudaEventRecord", "the stream is not one that was made");
@@ -576,6 +631,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (!known(stream))
         return refuse("cudaStreamWaitEvent", "the stream is not one that was made");
@@ -587,6 +643,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (!has_chosen("cudaEventSynchronize"))
         return cudaErrorInvalidDevice;
@@ -599,6 +656,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (!has_chosen("cudaEventQuery"))
         return cudaErrorInvalidDevice;
@@ -613,6 +671,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 /* A thread may drive it: it is empty and forgotten, and not freed. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    emulator::count_call(__func__);
     locked hold(lock);
     if (!known(stream))
         return refuse("cudaStreamDestroy", "the stream is not one that was made");
@@ -625,6 +684,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaGetLastError(void)
 {
+    emulator::count_call(__func__);
     cudaError_t code = lost ? lost : last;
     last = cudaSuccess;
     return code;

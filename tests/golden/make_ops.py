@@ -333,6 +333,11 @@ case("einsum_dots", lambda a, b: torch.einsum("...i,...ij->...j", a, b), x(2, 1,
 case("einsum_three", lambda a, b, c: torch.einsum("i,ij,kj->k", a, b, c), x(3), x(3, 4), x(2, 4))
 case("einsum_outer", lambda a, b: torch.einsum("ab,c->cba", a, b), x(2, 3), x(4))
 case("einsum_sums", lambda a, b: torch.einsum("ijk,jl->i", a, b), x(2, 3, 4), x(3, 2))
+case("linear_relu", lambda a, w, b: F.relu(F.linear(a, w, b)), x(4, 3), x(2, 3), x(2), smooth=False)
+case("linear_relu_plain", lambda a, w: F.relu(F.linear(a, w)), x(2, 2, 3), x(2, 3), smooth=False)
+case("conv2d_relu", lambda a, w, b: F.relu(F.conv2d(a, w, b, padding=1)), x(2, 2, 4, 5), x(3, 2, 3, 3), x(3),
+     smooth=False)
+case("conv2d_relu_plain", lambda a, w: F.relu(F.conv2d(a, w, stride=2)), x(2, 2, 5, 5), x(9, 2, 3, 3), smooth=False)
 
 
 def describe(tensor, at, kind, grad):

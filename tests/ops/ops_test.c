@@ -244,6 +244,8 @@ static yk_tensor *empty_like_dtype(yk_tensor *x)
     ROW(linear, yk_linear(x[0], x[1], x[2]))                                                                           \
     ROW(linear_plain, yk_linear(x[0], x[1], NULL))                                                                     \
     ROW(linear_vector, yk_linear(x[0], x[1], x[2]))                                                                    \
+    ROW(linear_relu, yk_linear_relu(x[0], x[1], x[2]))                                                                 \
+    ROW(linear_relu_plain, yk_linear_relu(x[0], x[1], NULL))                                                           \
     ROW(index_select, yk_index_select(x[0], 1, x[1]))                                                                  \
     ROW(index_select_one, yk_index_select(x[0], 0, x[1]))                                                              \
     ROW(index_add, yk_index_add_(yk_clone(x[0]), 1, x[1], x[2], -1.5))                                                 \
@@ -332,6 +334,8 @@ static yk_tensor *empty_like_dtype(yk_tensor *x)
     ROW(einsum_outer, yk_einsum("ab,c->cba", x, 2))                                                                    \
     ROW(einsum_sums, yk_einsum("ijk,jl->i", x, 2))                                                                     \
     ROW(conv2d, yk_conv2d(x[0], x[1], x[2], NULL))                                                                     \
+    ROW(conv2d_relu, yk_conv2d(x[0], x[1], x[2], CONV(.padding = {1, 1}, .relu = true)))                               \
+    ROW(conv2d_relu_plain, yk_conv2d(x[0], x[1], NULL, CONV(.stride = {2, 2}, .relu = true)))                          \
     ROW(conv2d_plain, yk_conv2d(x[0], x[1], NULL, NULL))                                                               \
     ROW(conv2d_all, yk_conv2d(x[0], x[1], x[2],                                                                        \
                               CONV(.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}, .groups = 2)))             \

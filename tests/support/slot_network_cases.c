@@ -238,7 +238,8 @@ static void conv_case(const slot_case *self, slot_report *r)
         int64_t n = cases[k % 5].n, c = cases[k % 5].c, h = cases[k % 5].h, w = cases[k % 5].w, o = cases[k % 5].o;
         int64_t kh = cases[k % 5].kh, kw = cases[k % 5].kw, g = cases[k % 5].groups, s = cases[k % 5].stride;
         int64_t pad = cases[k % 5].padding, dil = cases[k % 5].dilation;
-        const yk__conv2d p = {.stride = {s, s}, .padding = {pad, pad}, .dilation = {dil, dil}, .groups = g};
+        const yk__conv2d p = {
+            .stride = {s, s}, .padding = {pad, pad}, .dilation = {dil, dil}, .groups = g, .relu = k % 3 == 1};
         const int64_t x_shape[] = {n, c, h, w}, w_shape[] = {o, c / g, kh, kw};
         const int64_t out_shape[] = {n, o, (h + 2 * pad - dil * (kh - 1) - 1) / s + 1,
                                      (w + 2 * pad - dil * (kw - 1) - 1) / s + 1};
@@ -281,7 +282,8 @@ static void half_conv_case(const slot_case *self, slot_report *r)
     yk_dtype dtype = (yk_dtype)self->op;
     for (int k = 0; k < 8 && slot_ready(r) && !r->failed; k++) {
         int64_t groups = k & 4 ? 2 : 1, c = 4, o = 6;
-        const yk__conv2d p = {.stride = {1 + (k & 1), 1}, .padding = {1, 0}, .dilation = {1, 1}, .groups = groups};
+        const yk__conv2d p = {
+            .stride = {1 + (k & 1), 1}, .padding = {1, 0}, .dilation = {1, 1}, .groups = groups, .relu = k & 2};
         const int64_t x_shape[] = {2, c, 7, 6}, w_shape[] = {o, c / groups, 3, 2}, gap = 2;
         const int64_t out_shape[] = {2, o, (7 + 2 - 3) / p.stride[0] + 1, 5},
                       *shapes[] = {x_shape, w_shape, &o, out_shape};

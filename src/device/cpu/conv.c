@@ -268,6 +268,15 @@ static yk_status backward_input(int device, const yk__conv2d *p, const yk__view 
     return run(device, p, BACKWARD_INPUT, gout, gx, w, NULL);
 }
 
+static yk_status forward_slot(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
+                              const yk__view *w, const yk__view *bias)
+{
+    yk_status status = forward(device, p, out, x, w, bias);
+    if (status || !p->relu)
+        return status;
+    return yk__backend_of((yk_device){YK_CPU, (int16_t)device})->unary(device, YK__RELU, out, out, 0, 0);
+}
+
 struct bias_sum {
     const yk__view *gbias, *gout;
 };
@@ -419,7 +428,7 @@ void YK__ISA_NAME(yk__cpu_fill_conv)(yk__backend *table)
         table->takes[YK__SLOT_conv2d] |= 1 << YK_BF16;
     table->conv2d_layout = layout;
     table->conv2d_weight_layout = weight_layout;
-    table->conv2d = forward;
+    table->conv2d = forward_slot;
     table->conv2d_backward_input = backward_input;
     table->conv2d_backward_weight = backward_weight;
     table->conv2d_accumulate_weight = accumulate_weight;

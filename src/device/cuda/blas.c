@@ -4,12 +4,21 @@
  * The library's matrices are column-major. out (M,N) with rows in memory is to it the matrix (N,M) = b^T a^T; where out
  * has columns in memory, it is (M,N) = a b. Either way one of its factors' dimensions must have stride 1; what does not
  * fit (an expanded factor, a batch that overlaps) is left to our own kernel. Which algorithm does a product is asked
- * once for each form of it, and kept: the same form gives the same bits. The bias is added by the library's epilogue
+ * once for each form of it, and kept with the library's descriptions: the same form gives the same bits, and a product
+ * whose form is known is one call, or two where an epilogue has a vector. The bias is added by the library's epilogue
  * where it can be. Halves are added up in f32 and rounded once. A form that the library has no algorithm for, or
  * refuses when it comes to it, is our own kernel's from then on.
  *
+ * Note [Trials of epilogues]
+ * The manual does not say what RELU_BIAS makes of NaN, nor in what BGRADA and BGRADB add. So a form with one of them is
+ * carried out once on numbers whose result tells, before its first use, and left to others where that is not right:
+ * with a bias of NaN and infinities, out must be NaN, infinity or 0; sums of equal terms must be those of f32, rounded
+ * once. The trial waits for the GPU, so there is none while the stream is captured: then the form is not taken.
+ *
  * Invariant: an algorithm is asked for with the alignment that the pointers have, for it may rely on that.
+ * A GPU's handle and plans are used by one thread at a time, under its lock.
  */
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,14 +31,16 @@
 #endif
 
 #include "base/hash.h"
+#include "device/convert.h"
 #include "device/cuda/libraries.h"
 
 #ifdef HAS_BLAS
 #include <cublasLt.h>
 
-/* PLANS: each form has one slot, by its hash; of two forms in one slot the later stays, and the other is planned again.
+/* PLANS: each form has PROBES slots, from its hash on; where others have all of them, the first gives way, and is
+ * planned again when it comes.
  * MOST_ALIGNMENT: what the library is told at most, that of cudaMalloc. */
-enum { MOST_GPUS = 64, PLANS = 1024, MOST_ALIGNMENT = 256, WORKSPACE_ALIGNMENT = 256 };
+enum { MOST_GPUS = 64, PLANS = 1024, PROBES = 16, MOST_ALIGNMENT = 256, WORKSPACE_ALIGNMENT = 256, LEAST_TERMS = 16 };
 static const size_t MOST_WORKSPACE = (size_t)32 << 20; /* what NVIDIA advises for sm_90 */
 
 static struct {
@@ -59,15 +70,23 @@ typedef struct form {
     int64_t gpu, dtype, rows, columns, k, batches;
     int64_t first_ld, first_batch, second_ld, second_batch, result_ld, result_batch;
     int64_t first_transposed, second_transposed, accumulate, tf32;
-    int64_t epilogue; /* cublasLtEpilogue_t: none, or a bias */
-    int64_t first_alignment, second_alignment, result_alignment, bias_alignment;
+    int64_t epilogue; /* cublasLtEpilogue_t */
+    int64_t first_alignment, second_alignment, result_alignment, vector_alignment;
 } form;
+
+/* The library's descriptions of a product. */
+typedef struct description {
+    cublasLtMatmulDescOpaque_t desc;
+    cublasLtMatrixLayoutOpaque_t first, second, result;
+    const void *vector; /* that desc has */
+} description;
 
 typedef struct plan {
     form of;
+    description described;
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace;
-    bool known, usable;
+    bool known, usable, tried;
 } plan;
 
 /* A GPU's handle, and what was asked by it; `plans` (PLANS) is made with the handle. */
@@ -145,12 +164,6 @@ static cudaDataType_t type_of(yk_dtype dtype)
     return dtype == YK_F64 ? CUDA_R_64F : dtype == YK_F16 ? CUDA_R_16F : dtype == YK_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* The library's descriptions of a product. */
-typedef struct description {
-    cublasLtMatmulDescOpaque_t desc;
-    cublasLtMatrixLayoutOpaque_t first, second, result;
-} description;
-
 static cublasStatus_t lay_out(cublasLtMatrixLayoutOpaque_t *made, const form *f, int64_t rows, int64_t columns,
                               int64_t ld, int64_t batch)
 {
@@ -164,7 +177,7 @@ static cublasStatus_t lay_out(cublasLtMatrixLayoutOpaque_t *made, const form *f,
     return code;
 }
 
-static cublasStatus_t describe(description *d, const form *f, const void *bias)
+static cublasStatus_t describe(description *d, const form *f, const void *vector)
 {
     cudaDataType_t type = type_of((yk_dtype)f->dtype), scale = f->dtype == YK_F64 ? CUDA_R_64F : CUDA_R_32F;
     cublasComputeType_t compute = f->dtype == YK_F64 ? CUBLAS_COMPUTE_64F
@@ -184,8 +197,9 @@ static cublasStatus_t describe(description *d, const form *f, const void *bias)
         if (!code)
             code = blas.desc_set(&d->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof(bias_type));
         if (!code)
-            code = blas.desc_set(&d->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
+            code = blas.desc_set(&d->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof(vector));
     }
+    d->vector = vector;
     if (!code)
         code = f->first_transposed ? lay_out(&d->first, f, f->k, f->rows, f->first_ld, f->first_batch)
                                    : lay_out(&d->first, f, f->rows, f->k, f->first_ld, f->first_batch);
@@ -196,8 +210,9 @@ static cublasStatus_t describe(description *d, const form *f, const void *bias)
 }
 
 /* Asks for an algorithm; one that is not there is a plan that cannot be used. */
-static cublasStatus_t choose(plan *p, description *d)
+static cublasStatus_t choose(plan *p)
 {
+    description *d = &p->described;
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t best;
     const uint64_t workspace = MOST_WORKSPACE;
@@ -231,9 +246,17 @@ static cublasStatus_t choose(plan *p, description *d)
     return is_refusal(code) || code == CUBLAS_STATUS_INVALID_VALUE ? CUBLAS_STATUS_SUCCESS : code;
 }
 
+/* Where the form's plan is, or is to be: one of PROBES places from that of its hash on. */
 static plan *place_of(const form *f)
 {
-    return &gpus[f->gpu].plans[(yk__hash(YK__HASH_BASIS, f, sizeof(*f)) >> 32) % PLANS];
+    uint64_t start = yk__hash(YK__HASH_BASIS, f, sizeof(*f)) >> 32;
+    plan *plans = gpus[f->gpu].plans, *first = &plans[start % PLANS];
+    for (uint64_t i = 0; i < PROBES; i++) {
+        plan *p = &plans[(start + i) % PLANS];
+        if (!p->known || memcmp(&p->of, f, sizeof(*f)) == 0)
+            return p;
+    }
+    return first;
 }
 
 static void say_refused(int device, const form *f, const char *call)
@@ -247,44 +270,32 @@ static void say_refused(int device, const form *f, const char *call)
     cuda_base->warn("%s", text);
 }
 
-/* The plan of a form, made where there is none yet. */
-static yk_status plan_of(int device, const form *f, description *d, plan *found)
+/* The plan of a form, made where there is none yet; *refused says that the library has none. Under the lock. */
+static yk_status plan_of(int device, const form *f, const void *vector, plan **found, bool *refused)
 {
     gpu_state *gpu = &gpus[f->gpu];
     cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
     const char *call = "cublasLtCreate";
-    bool refused = false;
-    pthread_mutex_lock(&gpu->lock);
     if (!gpu->plans && !(gpu->plans = calloc(PLANS, sizeof(*gpu->plans))))
         code = CUBLAS_STATUS_ALLOC_FAILED;
     if (!code && !gpu->handle)
         code = blas.create(&gpu->handle);
-    plan *kept = code ? NULL : place_of(f);
+    plan *kept = *found = code ? NULL : place_of(f);
     if (kept && (!kept->known || memcmp(&kept->of, f, sizeof(*f)) != 0)) {
-        call = "cublasLtMatmulAlgoGetHeuristic";
-        kept->of = *f;
-        code = choose(kept, d);
+        *kept = (plan){.of = *f};
+        call = "description of a matrix product";
+        code = describe(&kept->described, f, vector);
+        *refused = is_refusal(code);
+        if (!code) {
+            call = "cublasLtMatmulAlgoGetHeuristic";
+            code = choose(kept);
+            *refused = !code && !kept->usable;
+        }
+        if (is_refusal(code))
+            code = CUBLAS_STATUS_SUCCESS;
         kept->known = !code;
-        refused = !code && !kept->usable;
     }
-    if (kept)
-        *found = *kept;
-    pthread_mutex_unlock(&gpu->lock);
-    if (refused)
-        say_refused(device, f, call);
     return code ? failed(device, code, call) : YK_OK;
-}
-
-/* The library's algorithm was refused when it came to it: the form is left to our own kernel from here on. */
-static void forget_algorithm(int device, const form *f)
-{
-    gpu_state *gpu = &gpus[f->gpu];
-    plan *kept = place_of(f);
-    pthread_mutex_lock(&gpu->lock);
-    if (memcmp(&kept->of, f, sizeof(*f)) == 0)
-        kept->usable = false;
-    pthread_mutex_unlock(&gpu->lock);
-    say_refused(device, f, "cublasLtMatmul");
 }
 
 /* f, of the product's operands as the library sees them; false where it cannot take them. */
@@ -327,88 +338,231 @@ static yk_status add_bias(int device, const yk__view *out, const yk__view *bias,
     return accumulate ? cuda_binary(device, YK__ADD, out, out, &rows, 1) : cuda_copy(device, out, &rows);
 }
 
+/* A product as the library is to compute it, on what, by whom. */
+typedef struct job {
+    const cuda_product *product;
+    form of;
+    const void *first, *second, *vector;
+    int device;
+    cudaStream_t stream;
+} job;
+
 /* The epilogue, and its vector, or NULL; false where the product is not the library's. */
-static bool epilogue_of(form *f, const yk__view *out, const yk__view *bias, bool columns, const void **vector)
+static bool epilogue_of(job *j, bool columns)
 {
-    bool half = out->dtype == YK_F16 || out->dtype == YK_BF16;
-    bool dense = bias && (bias->stride[0] == 1 || bias->shape[0] == 1);
-    f->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    *vector = NULL;
-    if (dense && !columns && out->dtype != YK_F64) {
-        f->epilogue = CUBLASLT_EPILOGUE_BIAS;
-        *vector = bias->data;
-    } else if (bias && half) {
+    const cuda_product *p = j->product;
+    yk_dtype dtype = p->out->dtype;
+    bool half = dtype == YK_F16 || dtype == YK_BF16,
+         dense = p->bias && (p->bias->stride[0] == 1 || p->bias->shape[0] == 1);
+    bool added = dense && !columns && dtype != YK_F64;
+    j->of.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    if (p->sums) { /* a is the second factor of (N,M) = b^T a^T */
+        if (!half || p->sums->stride[0] != 1 || p->a->shape[2] < LEAST_TERMS)
+            return false;
+        j->of.epilogue = columns ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
+        j->vector = p->sums->data;
+    } else if (p->relu && !added) {
+        return false;
+    } else if (added) {
+        j->of.epilogue = p->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+        j->vector = p->bias->data;
+    } else if (p->bias && half) {
         return false; /* it would be rounded twice */
     }
-    f->bias_alignment = *vector ? alignment(*vector) : 0;
+    j->of.vector_alignment = j->vector ? alignment(j->vector) : 0;
     return true;
 }
 
-yk_status cuda_blas_gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
-                         bool accumulate, bool *taken)
+/* Queues the product, with these operands; *code is the library's answer. Under the lock. */
+static yk_status multiply(const job *j, plan *p, const void *first, const void *second, const void *vector,
+                          bool accumulate, cublasStatus_t *code)
 {
-    const yk__view *views[] = {out, a, b};
-    const void *first, *second, *vector;
-    cudaStream_t stream = NULL;
-    form f;
+    static const double one = 1, zero = 0;
+    static const float one_f32 = 1, zero_f32 = 0;
+    const yk__view *out = j->product->out;
+    description *d = &p->described;
+    yk__storage *memory = NULL;
+    void *workspace = NULL;
+    if (p->workspace) {
+        yk_device where = {YK_CUDA, (int16_t)j->device};
+        char *got = cuda_yoke->workspace_get(where, p->workspace + WORKSPACE_ALIGNMENT, &memory);
+        if (!got)
+            return YK_ERR_MEMORY;
+        workspace = got + (-(uintptr_t)got & (WORKSPACE_ALIGNMENT - 1));
+    }
+    *code = CUBLAS_STATUS_SUCCESS;
+    if (vector != d->vector) {
+        *code = blas.desc_set(&d->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof(vector));
+        d->vector = *code ? NULL : vector;
+    }
+    bool wide = out->dtype == YK_F64;
+    const void *alpha = wide ? (const void *)&one : &one_f32, *beta = wide ? (const void *)&zero : &zero_f32;
+    if (!*code)
+        *code = blas.matmul(gpus[p->of.gpu].handle, &d->desc, alpha, first, &d->first, second, &d->second,
+                            accumulate ? alpha : beta, out->data, &d->result, out->data, &d->result, &p->algorithm,
+                            workspace, p->workspace, j->stream);
+    if (memory)
+        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    return YK_OK;
+}
+
+/* ---- Note [Trials of epilogues] ---- */
+
+/* A bias of NaN and infinities; out, which is written, tells what the epilogue makes of them. */
+static yk_status try_relu(const job *j, plan *p, bool *good, cublasStatus_t *code)
+{
+    yk_device where = {YK_CUDA, (int16_t)j->device};
+    const yk__view *out = j->product->out;
+    size_t count = (size_t)out->shape[2];
+    yk__storage *memory = NULL;
+    char *bias = cuda_yoke->workspace_get(where, count * yk__size_of(out->dtype) + MOST_ALIGNMENT, &memory);
+    if (!bias)
+        return YK_ERR_MEMORY;
+    bias += -(uintptr_t)bias & (MOST_ALIGNMENT - 1);
+    yk_status status = cuda_nan_trial_bias(j->device, j->stream, out->dtype, bias, (int64_t)count);
+    if (!status)
+        status = multiply(j, p, j->first, j->second, bias, false, code);
+    if (!status && !*code) /* the first row of the first matrix: (N) in memory */
+        status =
+            cuda_nan_trial_passed(j->device, j->stream, out->dtype, out->data, out->shape[2], 1, out->shape[2], good);
+    cuda_yoke->storage_release(memory);
+    return status;
+}
+
+/* a of one number, b as it is; the sums tell in what they were added. */
+static yk_status try_sums_of(const job *j, plan *p, double term, bool *good, cublasStatus_t *code)
+{
+    enum { SAMPLES = 64 };
+    const cuda_product *of = j->product;
+    yk_device where = {YK_CUDA, (int16_t)j->device};
+    bool bf16 = of->out->dtype == YK_BF16, a_first = j->first == of->a->data;
+    size_t size = yk__size_of(of->a->dtype), last = 0; /* its last element, as it lies */
+    for (int d = 1; d < 3; d++)
+        last += (size_t)((of->a->shape[d] - 1) * of->a->stride[d]);
+    yk__storage *memory = NULL;
+    char *same = cuda_yoke->workspace_get(where, (last + 1) * size + MOST_ALIGNMENT, &memory);
+    if (!same)
+        return YK_ERR_MEMORY;
+    same += -(uintptr_t)same & (MOST_ALIGNMENT - 1);
+    const yk__view all = {.data = same, .dtype = of->a->dtype, .ndim = 1, .shape = {(int64_t)last + 1}, .stride = {1}};
+    yk_status status = cuda_fill(j->device, &all, term);
+    if (!status)
+        status = multiply(j, p, a_first ? same : j->first, a_first ? j->second : same, j->vector, false, code);
+    uint16_t sums[SAMPLES];
+    int64_t count = of->sums->shape[0] < SAMPLES ? of->sums->shape[0] : SAMPLES;
+    cudaError_t error = cudaSuccess;
+    if (!status && !*code)
+        error = cudaMemcpyAsync(sums, of->sums->data, (size_t)count * size, cudaMemcpyDeviceToHost, j->stream);
+    if (!status && !*code && !error)
+        error = cudaStreamSynchronize(j->stream);
+    float expected = (float)(term * (double)of->a->shape[2]); /* f16 makes infinity of it where it is too great */
+    uint16_t right = bf16 ? yk__to_bf16(expected) : yk__to_f16(expected);
+    for (int64_t i = 0; i < count && !status && !*code && !error; i++)
+        *good = *good && sums[i] == right;
+    cuda_yoke->storage_release(memory);
+    return error ? cuda_failed(j->device, error, "trial of a sum") : status;
+}
+
+/* Sums of these that are rounded at each term differ from those that are rounded once, for one of the two at least,
+ * wherever there are LEAST_TERMS or more. */
+static yk_status try_sums(const job *j, plan *p, bool *good, cublasStatus_t *code)
+{
+    bool bf16 = j->product->out->dtype == YK_BF16;
+    const double terms[] = {bf16 ? 1 + 85.0 / 128 : 1 + 683.0 / 1024, bf16 ? 1 + 107.0 / 128 : 1 + 857.0 / 1024};
+    yk_status status = YK_OK;
+    for (int i = 0; i < 2 && !status && !*code && *good; i++)
+        status = try_sums_of(j, p, terms[i], good, code);
+    return status;
+}
+
+/* Whether the plan's epilogue does what it should, found out once; *code is the library's answer. */
+static yk_status try_epilogue(const job *j, plan *p, cublasStatus_t *code)
+{
+    bool good = true, relu = p->of.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+    yk_status status = relu ? try_relu(j, p, &good, code) : try_sums(j, p, &good, code);
+    p->tried = !status && !*code;
+    if (p->tried && !good) {
+        p->usable = false;
+        cuda_base->warn("cuda:%d: gemm: cuBLASLt's %s here: computed apart", j->device,
+                        relu ? "RELU_BIAS does not keep NaN and infinities"
+                             : "gradient of a bias is rounded more than once");
+    }
+    return status;
+}
+
+static bool is_captured(const job *j)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(j->stream, &capture) || capture != cudaStreamCaptureStatusNone;
+}
+
+/* Under the lock. *refused: the library cannot do it, which is to be said; *taken: it was queued. */
+static yk_status run(const job *j, bool apart, const char **refused, bool *taken)
+{
+    plan *p;
+    cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
+    const cuda_product *of = j->product;
+    bool none = false, doubtful = of->relu || of->sums;
+    yk_status status = plan_of(j->device, &j->of, j->vector, &p, &none);
+    if (none)
+        *refused = "cublasLtMatmulAlgoGetHeuristic";
+    if (status || !p->usable)
+        return status;
+    if (doubtful && !p->tried) {
+        if (is_captured(j) || (of->sums && of->accumulate)) /* nothing that must stay may be written */
+            return YK_OK;
+        status = try_epilogue(j, p, &code);
+        if (status || (!code && !p->usable))
+            return status;
+    }
+    if (!code && apart && !of->accumulate)
+        status = add_bias(j->device, of->out, of->bias, false);
+    if (!status && !code)
+        status = multiply(j, p, j->first, j->second, j->vector, j->of.accumulate, &code);
+    if (is_refusal(code)) { /* the form is left to our own kernel from here on */
+        p->usable = false;
+        *refused = "cublasLtMatmul";
+        return status;
+    }
+    *taken = !status && !code;
+    if (*taken && doubtful)
+        cuda_count_fused(of->relu ? CUDA_GEMM_RELU : CUDA_GEMM_ROW_SUMS);
+    return code && !status ? failed(j->device, code, "cublasLtMatmul") : status;
+}
+
+yk_status cuda_blas_gemm(int device, const cuda_product *p, bool *taken)
+{
+    const yk__view *views[] = {p->out, p->a, p->b};
+    job j = {.product = p, .device = device};
+    const char *refused = NULL;
     *taken = false;
     pthread_once(&once, open_library);
     if (!blas.there)
         return YK_OK;
     bool columns = false;
-    if (!form_of(&f, &first, &second, out, a, b, false)) {
+    if (!form_of(&j.of, &j.first, &j.second, p->out, p->a, p->b, false)) {
         columns = true;
-        if (!form_of(&f, &first, &second, out, a, b, true))
+        if (!form_of(&j.of, &j.first, &j.second, p->out, p->a, p->b, true))
             return YK_OK;
     }
-    if (!epilogue_of(&f, out, bias, columns, &vector))
+    if (!epilogue_of(&j, columns))
         return YK_OK;
-    bool apart = bias && f.epilogue != CUBLASLT_EPILOGUE_BIAS; /* before the product, or behind one that adds to out */
-    f.gpu = cuda_gpu_of(device);
-    f.accumulate = accumulate || apart;
-    f.tf32 = out->dtype == YK_F32 && cuda_allows_tf32();
-    plan p;
-    description d;
-    yk_status status = cuda_use(device, &stream);
+    bool apart = p->bias && !j.vector; /* before the product, or behind one that adds to out */
+    j.of.gpu = cuda_gpu_of(device);
+    j.of.accumulate = p->accumulate || apart;
+    j.of.tf32 = p->out->dtype == YK_F32 && cuda_allows_tf32();
+    yk_status status = cuda_use(device, &j.stream);
     if (status)
         return status;
-    cublasStatus_t code = describe(&d, &f, vector);
-    if (code)
-        return is_refusal(code) ? YK_OK : failed(device, code, "description of a matrix product");
-    status = plan_of(device, &f, &d, &p);
-    if (status || !p.usable)
+    pthread_mutex_lock(&gpus[j.of.gpu].lock);
+    status = run(&j, apart, &refused, taken);
+    pthread_mutex_unlock(&gpus[j.of.gpu].lock);
+    if (refused)
+        say_refused(device, &j.of, refused);
+    if (status || !*taken)
         return status;
-    if (apart && !accumulate)
-        status = add_bias(device, out, bias, false);
-    if (status)
-        return status;
-    yk__storage *memory = NULL;
-    void *workspace = NULL;
-    if (p.workspace) {
-        char *got =
-            cuda_yoke->workspace_get((yk_device){YK_CUDA, (int16_t)device}, p.workspace + WORKSPACE_ALIGNMENT, &memory);
-        if (!got)
-            return YK_ERR_MEMORY;
-        workspace = got + (-(uintptr_t)got & (WORKSPACE_ALIGNMENT - 1));
-    }
-    const double one = 1, zero = 0;
-    const float one_f32 = 1, zero_f32 = 0;
-    bool wide = out->dtype == YK_F64;
-    const void *alpha = wide ? (const void *)&one : &one_f32, *beta = wide ? (const void *)&zero : &zero_f32;
-    code =
-        blas.matmul(gpus[f.gpu].handle, &d.desc, alpha, first, &d.first, second, &d.second, f.accumulate ? alpha : beta,
-                    out->data, &d.result, out->data, &d.result, &p.algorithm, workspace, p.workspace, stream);
-    if (memory)
-        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
-    if (is_refusal(code)) {
-        forget_algorithm(device, &f);
-        return YK_OK;
-    }
-    if (code)
-        return failed(device, code, "cublasLtMatmul");
-    *taken = true;
     status = cuda_launched(device, "gemm (cuBLASLt)", 3, views);
-    return status || !apart || !accumulate ? status : add_bias(device, out, bias, true);
+    return status || !apart || !p->accumulate ? status : add_bias(device, p->out, p->bias, true);
 }
 
 const char *cuda_blas_described(void)
@@ -419,10 +573,9 @@ const char *cuda_blas_described(void)
 
 #else /* built without its headers */
 
-yk_status cuda_blas_gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
-                         bool accumulate, bool *taken)
+yk_status cuda_blas_gemm(int device, const cuda_product *p, bool *taken)
 {
-    (void)device, (void)out, (void)a, (void)b, (void)bias, (void)accumulate;
+    (void)device, (void)p;
     *taken = false;
     return YK_OK;
 }

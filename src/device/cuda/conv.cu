@@ -159,7 +159,7 @@ yk_status cuda_conv2d(int device, const yk__conv2d *p, const yk__view *out, cons
         return YK_OK;
     bool taken = false;
     cudaStream_t stream = NULL;
-    yk_status status = by_library(device, CUDA_CONV, p, x, w, out, bias, &taken);
+    yk_status status = by_library(device, CUDA_CONV, p, x, w, out, bias, &taken); /* ReLU, too */
     if (!status)
         status = cuda_use(device, &stream);
     if (status || taken)
@@ -168,7 +168,8 @@ yk_status cuda_conv2d(int device, const yk__conv2d *p, const yk__view *out, cons
     YK__LAUNCH("conv2d", conv_kernel<E>, walk_rows(device, (elements_of(out) + THREADS - 1) / THREADS), THREADS, 0,    \
                stream, j)
     FLOATING(x->dtype, CONV);
-    return cuda_launched(device, "conv2d", 3, views);
+    status = cuda_launched(device, "conv2d", 3, views);
+    return status || !p->relu ? status : cuda_unary(device, YK__RELU, out, out, 0, 0);
 }
 
 yk_status cuda_conv2d_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,

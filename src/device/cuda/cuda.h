@@ -96,6 +96,9 @@ yk_status cuda_softmax_backward(int device, const yk__view *gx, const yk__view *
                                 bool log);
 yk_status cuda_gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
                     bool accumulate);
+yk_status cuda_gemm_relu(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias);
+yk_status cuda_gemm_row_sums(int device, const yk__view *out, const yk__view *sums, const yk__view *a,
+                             const yk__view *b, bool accumulate, bool *done);
 yk_status cuda_batch_norm(int device, const yk__batch_norm *p, const yk__view *out, const yk__view *mean,
                           const yk__view *invstd, const yk__view *x, const yk__view *residual, const yk__view *weight,
                           const yk__view *bias, const yk__view *running_mean, const yk__view *running_var);

@@ -1,35 +1,67 @@
 /*
  * cuda_queues.c - order between the streams of devices by events, and copies between devices. Layer: device/cuda.
  *
- * An event is made for each use and destroyed when it was waited for or queued: CUDA keeps what it needs of it until it
- * has passed. Whoever asks for one makes its GPU the thread's first: CUDA gives a thread that chose none GPU 0, and
- * that a context.
+ * An event is used from its recording until it was waited for or queued: CUDA keeps what it needs of it until it has
+ * passed, so that it can be recorded anew at once. Those that are not used are kept by GPU, up to KEPT. Whoever asks
+ * for one makes its GPU the thread's first: CUDA gives a thread that chose none GPU 0, and that a context.
  */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "device/cuda/cuda.h"
 
-enum { MOST_GPUS = 64 };
+enum { MOST_GPUS = 64, KEPT = 64 };
 
 struct yk__event {
     int device;
     cudaEvent_t event;
 };
 
-static yk_status make_event(int device, yk__queue queue, cudaEvent_t *event)
+static struct {
+    pthread_mutex_t lock;
+    int count;
+    cudaEvent_t events[KEPT];
+} kept[MOST_GPUS] = {[0 ... MOST_GPUS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+
+/* Of the GPU, which is the thread's. */
+static cudaError_t take_event(int gpu, cudaEvent_t *event)
+{
+    *event = NULL;
+    pthread_mutex_lock(&kept[gpu].lock);
+    if (kept[gpu].count)
+        *event = kept[gpu].events[--kept[gpu].count];
+    pthread_mutex_unlock(&kept[gpu].lock);
+    return *event ? cudaSuccess : cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+}
+
+static cudaError_t give_event(int gpu, cudaEvent_t event)
+{
+    pthread_mutex_lock(&kept[gpu].lock);
+    bool room = kept[gpu].count < KEPT;
+    if (room)
+        kept[gpu].events[kept[gpu].count++] = event;
+    pthread_mutex_unlock(&kept[gpu].lock);
+    if (room)
+        return cudaSuccess;
+    cudaError_t chosen = cudaSetDevice(gpu), code = cudaEventDestroy(event);
+    return chosen ? chosen : code;
+}
+
+/* An event behind what is on the queue. */
+static yk_status record_event(int device, yk__queue queue, cudaEvent_t *event)
 {
     cudaStream_t stream = NULL;
     yk_status status = cuda_stream(device, queue, &stream);
     if (status)
         return status;
-    cudaError_t code = cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+    cudaError_t code = take_event(cuda_gpu_of(device), event);
     if (code)
         return cuda_failed(device, code, "cudaEventCreateWithFlags");
     code = cudaEventRecord(*event, stream);
     if (!code)
         return YK_OK;
-    cudaEventDestroy(*event);
+    give_event(cuda_gpu_of(device), *event);
     return cuda_failed(device, code, "cudaEventRecord");
 }
 
@@ -37,14 +69,14 @@ yk_status cuda_queue_order(int device, yk__queue queue, int other, yk__queue aft
 {
     cudaEvent_t event = NULL;
     cudaStream_t stream = NULL;
-    yk_status status = make_event(other, after, &event);
+    yk_status status = record_event(other, after, &event);
     if (status)
         return status;
     status = cuda_stream(device, queue, &stream);
     cudaError_t code = status ? cudaSuccess : cudaStreamWaitEvent(stream, event, 0);
     if (code)
         status = cuda_failed(device, code, "cudaStreamWaitEvent");
-    cudaEventDestroy(event);
+    give_event(cuda_gpu_of(other), event);
     return status;
 }
 
@@ -62,7 +94,7 @@ yk_status cuda_event_record(int device, yk__queue queue, yk__event **event)
     if (!*event)
         return cuda_fail(YK_ERR_MEMORY, "out of memory: %zu bytes were asked for", sizeof(**event));
     (*event)->device = device;
-    yk_status status = make_event(device, queue, &(*event)->event);
+    yk_status status = record_event(device, queue, &(*event)->event);
     if (status) {
         free(*event);
         *event = NULL;
@@ -95,8 +127,7 @@ void cuda_event_release(yk__event *event)
 {
     if (!event)
         return;
-    cudaError_t chosen = cudaSetDevice(cuda_gpu_of(event->device));
-    if (cudaEventDestroy(event->event) || chosen)
+    if (give_event(cuda_gpu_of(event->device), event->event))
         cudaGetLastError(); /* the driver may be gone at the end of a process, or the GPU */
     free(event);
 }

@@ -90,7 +90,7 @@ static int64_t alignment(const void *data)
 }
 
 static yk_status in_order(int device, enum cuda_work work, const yk__conv2d *p, const yk__view *x, const yk__view *w,
-                          const yk__view *out, const yk__view *bias, bool last, bool *taken)
+                          const yk__view *out, const yk__view *bias, bool last, bool relu, bool *taken)
 {
     dnn_form f;
     operand a = {0}, b = {0}, c = {0}, d = {0};
@@ -99,8 +99,9 @@ static yk_status in_order(int device, enum cuda_work work, const yk__conv2d *p, 
     f.device = device, f.work = work, f.dtype = x->dtype, f.last = last;
     f.tf32 = x->dtype == YK_F32 && cuda_allows_tf32();
     f.deterministic = cuda_yoke->deterministic();
-    f.benchmark = !f.deterministic && cuda_wants_benchmark();
+    f.benchmark = !f.deterministic && cuda_yoke->benchmark();
     f.bias = bias != NULL;
+    f.relu = relu;
     memcpy(f.x, x->shape, sizeof(f.x));
     memcpy(f.w, w->shape, sizeof(f.w));
     memcpy(f.out, out->shape, sizeof(f.out));
@@ -158,10 +159,18 @@ yk_status cuda_dnn_conv(int device, enum cuda_work work, const yk__conv2d *p, co
     if (!dnn_open() || !fits(x) || !fits(w) || !fits(out))
         return YK_OK;
     bool last = prefers_last(work == CUDA_CONV_INPUT ? out : x);
-    yk_status status = in_order(device, work, p, x, w, out, bias, last, taken);
-    if (!status && !*taken)
-        status = in_order(device, work, p, x, w, out, bias, !last, taken);
-    return status || !*taken ? status : cuda_launched(device, names[work], 3, views);
+    bool relu = work == CUDA_CONV && p->relu, fused = false;
+    yk_status status = YK_OK;
+    if (relu && bias) /* in one plan, where one keeps NaN (nan_trial.c) */
+        status = in_order(device, work, p, x, w, out, bias, last, true, &fused);
+    *taken = fused;
+    for (int i = 0; i < 2 && !status && !*taken; i++)
+        status = in_order(device, work, p, x, w, out, bias, i ? !last : last, false, taken);
+    if (!status && *taken)
+        status = cuda_launched(device, names[work], 3, views);
+    if (fused)
+        cuda_count_fused(CUDA_CONV_RELU);
+    return status || !*taken || fused || !relu ? status : cuda_unary(device, YK__RELU, out, out, 0, 0);
 }
 
 void cuda_conv2d_layout(const yk__conv2d *p, const yk__view *x, const yk__view *w, const int64_t out_shape[4],

@@ -15,7 +15,7 @@ enum cuda_work { CUDA_GEMM, CUDA_CONV, CUDA_CONV_INPUT, CUDA_CONV_WEIGHT, CUDA_W
 typedef struct dnn_form {
     int64_t device, work /* cuda_work */, dtype /* of all tensors */, last /* the channels, in memory */;
     int64_t tf32 /* f32 factors may be rounded to it */, deterministic, benchmark /* chosen by timing */;
-    int64_t bias /* (O); CUDA_CONV alone */;
+    int64_t bias /* (O); CUDA_CONV alone */, relu /* behind the bias */;
     int64_t x[4], w[4], out[4], stride[2], padding[2], dilation[2];
     int64_t alignment[4]; /* bytes, of x, w, out and bias */
 } dnn_form;

@@ -1,10 +1,11 @@
 /*
  * dnn_plan.c - see dnn_plan.h. Layer: device/cuda.
  *
- * The graph of a form is one operation, or, with a bias, two: the sum goes on in f32 (f64) through a tensor that has no
- * memory ("virtual") and is rounded once. The library's heuristics name engines and their settings, the fastest first
- * by their estimate; the first is taken that the form allows (deterministic, no factor rounded to fewer bits than it
- * may be, sums in f32) and whose plan is made within the workspace. Source: cuDNN's backend API, "Graph API".
+ * The graph of a form is one operation, or, with a bias, two, and with ReLU three: the sum goes on in f32 (f64) through
+ * tensors that have no memory ("virtual") and is rounded once. The library's heuristics name engines and their
+ * settings, the fastest first by their estimate; the first is taken that the form allows (deterministic, no factor
+ * rounded to fewer bits than it may be, sums in f32) and whose plan is made within the workspace. Source: cuDNN's
+ * backend API, "Graph API".
  *
  * A descriptor's attributes are set, then it is finalised; the first call that fails ends the making, and is what `why`
  * is about. All descriptors but the plan's are destroyed at the end: the library keeps what it needs of them.
@@ -188,12 +189,12 @@ static cudnnBackendDescriptor_t convolution(builder *b, const dnn_form *f, cudnn
     return finalized(b, o, what);
 }
 
-/* out = x + bias */
-static cudnnBackendDescriptor_t addition(builder *b, const dnn_form *f, cudnnBackendDescriptor_t x,
-                                         cudnnBackendDescriptor_t bias, cudnnBackendDescriptor_t out)
+/* out = x + other, or ReLU of x, where other is NULL. That ReLU keeps NaN is no attribute of it any more. */
+static cudnnBackendDescriptor_t pointwise(builder *b, const dnn_form *f, cudnnPointwiseMode_t mode,
+                                          cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t other,
+                                          cudnnBackendDescriptor_t out)
 {
-    static const char what[] = "the addition of a bias";
-    const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_ADD;
+    static const char what[] = "what follows a convolution";
     cudnnDataType_t compute = compute_type(f);
     cudnnBackendDescriptor_t p = create(b, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, what);
     set(b, p, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode, what);
@@ -202,7 +203,8 @@ static cudnnBackendDescriptor_t addition(builder *b, const dnn_form *f, cudnnBac
     cudnnBackendDescriptor_t o = create(b, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, what);
     set_descriptor(b, o, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, p, what);
     set_descriptor(b, o, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x, what);
-    set_descriptor(b, o, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, bias, what);
+    if (other)
+        set_descriptor(b, o, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, other, what);
     set_descriptor(b, o, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, out, what);
     return finalized(b, o, what);
 }
@@ -210,10 +212,10 @@ static cudnnBackendDescriptor_t addition(builder *b, const dnn_form *f, cudnnBac
 static cudnnBackendDescriptor_t graph(builder *b, const dnn_form *f, cudnnHandle_t handle)
 {
     static const char what[] = "an operation graph";
-    enum { SUM = DNN_BIAS + 1 };
+    enum { SUM = DNN_BIAS + 1, BIASED };
     cudnnDataType_t type = type_of(f->dtype);
-    cudnnBackendDescriptor_t operations[2] = {NULL, NULL};
-    int64_t count = f->bias ? 2 : 1, channels[4] = {1, f->w[0], 1, 1};
+    cudnnBackendDescriptor_t operations[3] = {NULL, NULL, NULL};
+    int64_t count = f->bias ? 2 + f->relu : 1, channels[4] = {1, f->w[0], 1, 1};
     cudnnBackendDescriptor_t x = tensor(b, f, DNN_X, type, f->x, f->alignment[0], false);
     cudnnBackendDescriptor_t w = tensor(b, f, DNN_W, type, f->w, f->alignment[1], false);
     cudnnBackendDescriptor_t out = tensor(b, f, DNN_OUT, type, f->out, f->alignment[2], false);
@@ -221,7 +223,13 @@ static cudnnBackendDescriptor_t graph(builder *b, const dnn_form *f, cudnnHandle
         cudnnBackendDescriptor_t sum = tensor(b, f, SUM, compute_type(f), f->out, 16, true);
         cudnnBackendDescriptor_t bias = tensor(b, f, DNN_BIAS, type, channels, f->alignment[3], false);
         operations[0] = convolution(b, f, x, w, sum);
-        operations[1] = addition(b, f, sum, bias, out);
+        if (f->relu) {
+            cudnnBackendDescriptor_t biased = tensor(b, f, BIASED, compute_type(f), f->out, 16, true);
+            operations[1] = pointwise(b, f, CUDNN_POINTWISE_ADD, sum, bias, biased);
+            operations[2] = pointwise(b, f, CUDNN_POINTWISE_RELU_FWD, biased, NULL, out);
+        } else {
+            operations[1] = pointwise(b, f, CUDNN_POINTWISE_ADD, sum, bias, out);
+        }
     } else {
         operations[0] = convolution(b, f, x, w, out);
     }

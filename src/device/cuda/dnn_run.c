@@ -2,11 +2,17 @@
  * dnn_run.c - which plan of cuDNN's computes a form of convolution, and carrying it out. Layer: device/cuda.
  *
  * A form's plan is chosen when it first comes, and kept for good: the first that the heuristics propose, or, where the
- * user asked for it (YOKE_BENCHMARK=1), the fastest of the first MOST_TIMED by the GPU's own clock. One that the
+ * user asked for it (yk_use_benchmark), the fastest of the first MOST_TIMED by the GPU's own clock. One that the
  * library made and then says not to support gives way to the next; a form without a plan is our own kernel's.
  *
- * The trial waits for the GPU, so there is none while the stream is captured: then a form that was not seen before gets
- * the heuristics' plan.
+ * Note [Plans with ReLU]
+ * cuDNN has no promise that a fused ReLU keeps NaN: the numerical note of engines that do (STRICT_NAN_PROP) is on none
+ * of the fast ones. So each such plan is carried out once with a bias of NaN and infinities (nan_trial.c) before it is
+ * taken, and the next one is tried where that comes out wrong. A form of which none passes is computed without ReLU,
+ * and ReLU behind it.
+ *
+ * Trials wait for the GPU, so there are none while the stream is captured: then a form that was not seen before gets
+ * the heuristics' plan, or none with ReLU.
  *
  * A device's handle and plans are used by one thread at a time, under its lock; devices do not wait for one another.
  */
@@ -187,7 +193,56 @@ static yk_status time_of(entry *e, const dnn_plan *p, const job *j, cudnnStatus_
     return error ? cuda_failed(j->device, error, call) : status;
 }
 
+/* Note [Plans with ReLU]: whether the plan keeps NaN; not whether it is refused, which is *code. Writes out. */
+static yk_status keeps_nan(entry *e, const dnn_plan *p, const job *j, cudnnStatus_t *code, bool *good)
+{
+    const int64_t *shape = e->of.out;
+    yk_dtype dtype = (yk_dtype)e->of.dtype;
+    yk__storage *memory = NULL;
+    *good = true;
+    if (!e->of.relu)
+        return YK_OK;
+    job trial = *j;
+    trial.memory[3] = cuda_yoke->workspace_get((yk_device){YK_CUDA, (int16_t)j->device},
+                                               (size_t)shape[1] * yk__size_of(dtype), &memory);
+    if (!trial.memory[3])
+        return YK_ERR_MEMORY;
+    yk_status status = cuda_nan_trial_bias(j->device, j->stream, dtype, trial.memory[3], shape[1]);
+    if (!status)
+        status = execute(e, p, &trial, code);
+    if (!status && !*code)
+        status =
+            cuda_nan_trial_passed(j->device, j->stream, dtype, j->memory[2], shape[0] * shape[1] * shape[2] * shape[3],
+                                  e->of.last ? 1 : shape[2] * shape[3], shape[1], good);
+    cuda_yoke->storage_release(memory);
+    return status;
+}
+
 /* ---- choosing ---- */
+
+/* The first plan, from candidate `from` on, that keeps NaN where the form has ReLU; *p has none where there is none. */
+static yk_status next_plan(entry *e, const job *j, int64_t from, dnn_plan *p, char *why)
+{
+    for (int tried = 0; tried < MOST_TIMED; tried++) {
+        cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
+        bool good = true;
+        if (!dnn_plan_make(&e->of, j->state->handle, NULL, from, p, why))
+            return YK_OK;
+        yk_status status = keeps_nan(e, p, j, &code, &good);
+        if (!status && code && !is_refusal(code))
+            status = failed(j->device, code, "cudnnBackendExecute");
+        if (!status && good && !code)
+            return YK_OK;
+        if (!good)
+            snprintf(why, DNN_WHY, "candidate %lld does not keep NaN and infinities", (long long)p->candidate);
+        from = p->candidate + 1;
+        dnn.descriptor_destroy(p->plan);
+        *p = (dnn_plan){.plan = NULL};
+        if (status)
+            return status;
+    }
+    return YK_OK;
+}
 
 /* The fastest of the first plans. One whose workspace there is no memory for is left out. */
 static yk_status fastest_plan(entry *e, const job *j, dnn_plan *best, char *why)
@@ -199,10 +254,12 @@ static yk_status fastest_plan(entry *e, const job *j, dnn_plan *best, char *why)
         dnn_plan p;
         float taken = INFINITY;
         cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
-        if (!dnn_plan_make(&e->of, j->state->handle, NULL, from, &p, why))
+        yk_status status = next_plan(e, j, from, &p, why);
+        if (!status && !p.plan)
             break;
         from = p.candidate + 1;
-        yk_status status = time_of(e, &p, j, &code, &taken);
+        if (!status)
+            status = time_of(e, &p, j, &code, &taken);
         bool short_of_memory = status == YK_ERR_MEMORY;
         if (short_of_memory) {
             yk_error ignored;
@@ -234,7 +291,7 @@ static yk_status choose(const dnn_form *f, const job *j, entry **made)
     e->of = *f;
     yk_status status = f->benchmark ? fastest_plan(e, j, &e->plan, why) : YK_OK;
     if (!status && !e->plan.plan) /* or none could be timed */
-        dnn_plan_make(f, j->state->handle, NULL, 0, &e->plan, why);
+        status = next_plan(e, j, 0, &e->plan, why);
     if (status) {
         for (int i = 0; i < PACKS; i++)
             if (e->packs[i].made)
@@ -243,8 +300,8 @@ static yk_status choose(const dnn_form *f, const job *j, entry **made)
         return status;
     }
     if (!e->plan.plan)
-        cuda_base->warn("cuda:%d: cuDNN makes no plan of this convolution, channels %s: %s", j->device,
-                        f->last ? "last" : "first", why);
+        cuda_base->warn("cuda:%d: cuDNN makes no plan of this convolution%s, channels %s: %s", j->device,
+                        f->relu ? " with ReLU, which is computed apart" : "", f->last ? "last" : "first", why);
     entry **bucket = bucket_of(j->state, f);
     e->next = *bucket;
     *made = *bucket = e;
@@ -256,13 +313,15 @@ static yk_status entry_of(const dnn_form *f, const job *j, entry **found)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     *found = find(j->state, f);
-    if (*found || !f->benchmark)
+    if (*found || (!f->benchmark && !f->relu))
         return *found ? YK_OK : choose(f, j, found);
     cudaError_t code = cudaStreamIsCapturing(j->stream, &capture);
     if (code)
         return cuda_failed(j->device, code, "cudaStreamIsCapturing");
     if (capture == cudaStreamCaptureStatusNone)
         return choose(f, j, found);
+    if (f->relu)
+        return YK_OK;
     dnn_form plain = *f;
     plain.benchmark = 0;
     *found = find(j->state, &plain);
@@ -307,7 +366,8 @@ static yk_status run(const dnn_form *f, const job *j, bool *taken)
         int64_t refused = e->plan.candidate;
         dnn.descriptor_destroy(e->plan.plan);
         e->plan.plan = NULL;
-        dnn_plan_make(&e->of, j->state->handle, NULL, refused + 1, &e->plan, why);
+        if (!e->of.relu)
+            dnn_plan_make(&e->of, j->state->handle, NULL, refused + 1, &e->plan, why);
     }
     return status;
 }

@@ -108,7 +108,8 @@ yk_status cuda_gemm(int device, const yk__view *out, const yk__view *a, const yk
         return YK_OK;
     bool taken = false;
     cudaStream_t stream = NULL;
-    yk_status status = cuda_blas_gemm(device, out, a, b, bias, accumulate, &taken);
+    const cuda_product all = {out, a, b, bias, NULL, accumulate, false};
+    yk_status status = cuda_blas_gemm(device, &all, &taken);
     if (!status && !taken)
         status = cuda_use(device, &stream);
     if (status)
@@ -123,4 +124,30 @@ yk_status cuda_gemm(int device, const yk__view *out, const yk__view *a, const yk
 #define GEMM(E) YK__LAUNCH("gemm", gemm_kernel<E>, grid, THREADS, shared, stream, p)
     FLOATING(out->dtype, GEMM);
     return cuda_launched(device, "gemm", 3, views);
+}
+
+yk_status cuda_gemm_relu(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias)
+{
+    bool taken = false;
+    const cuda_product all = {out, a, b, bias, NULL, false, true};
+    yk_status status = out->shape[0] && out->shape[1] && out->shape[2] ? cuda_blas_gemm(device, &all, &taken) : YK_OK;
+    if (taken)
+        cuda_count_work(CUDA_GEMM, true);
+    if (status || taken)
+        return status;
+    status = cuda_gemm(device, out, a, b, bias, false);
+    return status ? status : cuda_unary(device, YK__RELU, out, out, 0, 0);
+}
+
+yk_status cuda_gemm_row_sums(int device, const yk__view *out, const yk__view *sums, const yk__view *a,
+                             const yk__view *b, bool accumulate, bool *done)
+{
+    const cuda_product all = {out, a, b, NULL, sums, accumulate, false};
+    *done = false;
+    if (!out->shape[1] || !out->shape[2] || !a->shape[2])
+        return YK_OK;
+    yk_status status = cuda_blas_gemm(device, &all, done);
+    if (*done)
+        cuda_count_work(CUDA_GEMM, true);
+    return status;
 }

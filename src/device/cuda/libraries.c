@@ -13,7 +13,7 @@
 #include "base/library_path.h"
 #include "device/cuda/libraries.h"
 
-static _Atomic int64_t done[CUDA_WORKS][2], timed;
+static _Atomic int64_t done[CUDA_WORKS][2], timed, fused[CUDA_FUSIONS];
 
 static bool is_set(const char *name, const char *value)
 {
@@ -24,11 +24,6 @@ static bool is_set(const char *name, const char *value)
 bool cuda_allows_tf32(void)
 {
     return is_set("YOKE_CUDA_TF32", "1");
-}
-
-bool cuda_wants_benchmark(void)
-{
-    return is_set("YOKE_BENCHMARK", "1");
 }
 
 /* The library at one place; false where it is not there or lacks a function. */
@@ -78,6 +73,11 @@ void cuda_count_timed(void)
     atomic_fetch_add_explicit(&timed, 1, memory_order_relaxed);
 }
 
+void cuda_count_fused(enum cuda_fusion fusion)
+{
+    atomic_fetch_add_explicit(&fused[fusion], 1, memory_order_relaxed);
+}
+
 void yk__cuda_describe(char *text, size_t size)
 {
     static const char *const names[CUDA_WORKS] = {"gemm", "conv2d", "conv2d_backward_input", "conv2d_backward_weight"};
@@ -87,6 +87,10 @@ void yk__cuda_describe(char *text, size_t size)
                        (long long)atomic_load_explicit(&done[i][1], memory_order_relaxed),
                        (long long)atomic_load_explicit(&done[i][0], memory_order_relaxed));
     if (at >= 0 && (size_t)at < size)
-        snprintf(text + at, size - (size_t)at, "; plans timed: %lld",
-                 (long long)atomic_load_explicit(&timed, memory_order_relaxed));
+        at += snprintf(text + at, size - (size_t)at, "; plans timed: %lld",
+                       (long long)atomic_load_explicit(&timed, memory_order_relaxed));
+    static const char *const fusions[CUDA_FUSIONS] = {"conv2d with ReLU", "gemm with ReLU", "gemm with sums of rows"};
+    for (int i = 0; i < CUDA_FUSIONS && at >= 0 && (size_t)at < size; i++)
+        at += snprintf(text + at, size - (size_t)at, "; %s: %lld fused", fusions[i],
+                       (long long)atomic_load_explicit(&fused[i], memory_order_relaxed));
 }

@@ -29,8 +29,12 @@ bool cuda_library_open(const char *file, const cuda_symbol *symbols, int count, 
 void cuda_count_work(enum cuda_work work, bool by_library);
 /* Notes that a plan was chosen by timing. */
 void cuda_count_timed(void);
-/* A convolution (CUDA_CONV), with a bias where that is not NULL, or the gradient of its input or of its weight, by
- * cuDNN. The one of x, w and out that is made is written. *taken is false where it was not done. (dnn.c) */
+/* Notes that a library's call did more than the product or the convolution: ReLU, or the sums of rows. */
+enum cuda_fusion { CUDA_CONV_RELU, CUDA_GEMM_RELU, CUDA_GEMM_ROW_SUMS, CUDA_FUSIONS };
+void cuda_count_fused(enum cuda_fusion fusion);
+/* A convolution (CUDA_CONV), with a bias where that is not NULL and ReLU where p->relu, or the gradient of its input or
+ * of its weight, by cuDNN. The one of x, w and out that is made is written. *taken is false where it was not done.
+ * (dnn.c) */
 yk_status cuda_dnn_conv(int device, enum cuda_work work, const yk__conv2d *p, const yk__view *x, const yk__view *w,
                         const yk__view *out, const yk__view *bias, bool *taken);
 /* What there is of cuDNN, for reports. (dnn_plan.c) */
@@ -41,13 +45,21 @@ const char *cuda_dnn_described(void);
 __attribute__((visibility("default"))) void yk__cuda_describe(char *text, size_t size);
 /* Whether f32 products may round their factors to TF32: YOKE_CUDA_TF32=1. */
 bool cuda_allows_tf32(void);
-/* Whether plans of cuDNN's are chosen by timing them: YOKE_BENCHMARK=1. */
-bool cuda_wants_benchmark(void);
 
+/* out = or += a b [+ bias], perhaps with ReLU behind it, or with the sums of a over K beside it; bias and sums may be
+ * NULL. */
+typedef struct cuda_product {
+    const yk__view *out, *a, *b, *bias, *sums;
+    bool accumulate, relu;
+} cuda_product;
 /* The product by cuBLASLt. *taken is false where it was not done, and is to be done otherwise: the library is not here,
  * takes no such layout, or has no algorithm for it; out may have been written then, but not where it is added to. */
-yk_status cuda_blas_gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
-                         bool accumulate, bool *taken);
+yk_status cuda_blas_gemm(int device, const cuda_product *p, bool *taken);
+/* What a fused ReLU makes of a bias of NaN and infinities (nan_trial.c): fills the bias; then whether out, dense, is
+ * right, where element i belongs to the channel (i / inner) % channels. Waits for the stream. */
+yk_status cuda_nan_trial_bias(int device, cudaStream_t stream, yk_dtype dtype, void *bias, int64_t count);
+yk_status cuda_nan_trial_passed(int device, cudaStream_t stream, yk_dtype dtype, const void *out, int64_t count,
+                                int64_t inner, int64_t channels, bool *passed);
 /* What there is of cuBLASLt, for reports: a version, or why there is none. */
 const char *cuda_blas_described(void);
 
