@@ -3,9 +3,9 @@
  *
  * A training step asks for the same sizes again and again. Freed storages are kept, with their blocks, in lists by size
  * class (four classes a doubling, so a block is at most a quarter larger than asked for) and handed out again without
- * asking the system; a large one, in host memory, also for what is up to two classes smaller. When the system has no
- * more, the cache of that device is emptied and the request tried once more. Under the address sanitizer what is cached
- * is poisoned, so a use after free is seen in spite of the cache.
+ * asking the system; large ones, in host memory, are split and joined instead (heap.c). When the system has no more,
+ * the cache of that device is emptied and the request tried once more. Under the address sanitizer what is cached is
+ * poisoned, so a use after free is seen in spite of the cache.
  *
  * Each queue of a device has lists of its own: what is freed is handed out again on the queue that it was allocated on,
  * whose order keeps the two apart. A storage that other queues use, too (yk__storage_used_on), is pending until an
@@ -19,22 +19,6 @@
 #include "base/counter.h"
 #include "base/invariant.h"
 #include "device/cache.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define YK__HAS_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define YK__HAS_ASAN 1
-#endif
-#endif
-#ifdef YK__HAS_ASAN
-#include <sanitizer/asan_interface.h>
-#define POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
-#define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
-#else
-#define POISON(p, n)   ((void)(p), (void)(n))
-#define UNPOISON(p, n) ((void)(p), (void)(n))
-#endif
 
 _Thread_local const char *yk__memory_maker;
 _Thread_local bool yk__memory_for_backward;
@@ -105,7 +89,10 @@ static const char *cache_check(const yk__cache *c)
     for (const yk__storage *s = c->newest; s; s = s->older) {
         allocated += s->reserved;
         size_t block;
-        class_of(s->reserved, &block);
+        if (s->heaped)
+            block = yk__heap_block(s->reserved);
+        else
+            class_of(s->reserved, &block);
         if (s->reserved < s->bytes || block != s->reserved)
             return yk__broken("a storage of %zu bytes has a block of %zu", s->bytes, s->reserved);
         if ((s->older && s->older->newer != s) || (s == c->newest && s->newer) || allocated > c->allocated)
@@ -115,8 +102,11 @@ static const char *cache_check(const yk__cache *c)
     }
     for (int q = 0; q < YK__QUEUES && !wrong; q++)
         wrong = lists_check(c->lists[q], &cached);
-    for (const yk__memory_pool *p = c->pools; p && !wrong; p = p->next)
+    wrong = wrong ? wrong : yk__heap_check(c, NULL, &cached);
+    for (const yk__memory_pool *p = c->pools; p && !wrong; p = p->next) {
         wrong = lists_check(p->lists, &cached);
+        wrong = wrong ? wrong : yk__heap_check(c, p, &cached);
+    }
     if (wrong)
         return wrong;
     for (size_t i = 0; i < c->n_pending; i++)
@@ -262,26 +252,37 @@ static void cache_empty(const yk__backend *backend, yk__cache *c)
                 storage_free(backend, c, list_pop(&c->lists[q][k]));
         }
     }
+    yk__heap_empty(backend, c);
 }
 
 /* ---- taking and returning ---- */
 
-/* A new block from the system within the limit; what is cached goes back first where there is not enough. Locked. */
-static yk_status reserve(const yk__backend *backend, yk_device device, yk__cache *c, size_t block, void **memory)
+/* Asks the system for a block, or for a larger heap. Locked. */
+static yk_status ask(const yk__backend *backend, yk_device device, yk__cache *c, yk__memory_pool *pool, size_t block,
+                     void **memory)
 {
-    if (c->limit && c->reserved + block > c->limit)
-        cache_empty(backend, c);
-    bool within = !c->limit || c->reserved + block <= c->limit;
-    yk_status status = within ? backend->allocate(device.index, block, memory) : YK_ERR_MEMORY;
-    if (within && status && c->reserved > c->allocated) {
+    size_t growth = memory ? block : yk__heap_growth(c, pool, block);
+    if (c->limit && c->reserved + growth > c->limit)
+        return YK_ERR_MEMORY;
+    return memory ? backend->allocate(device.index, block, memory) : yk__heap_grow(backend, device, c, pool, block);
+}
+
+/* New memory from the system within the limit; what is cached goes back first where there is not enough. Where `memory`
+ * is NULL a free block of the heap is made. Locked. */
+static yk_status reserve(const yk__backend *backend, yk_device device, yk__cache *c, yk__memory_pool *pool,
+                         size_t block, void **memory)
+{
+    yk_status status = ask(backend, device, c, pool, block, memory);
+    if (status && c->reserved > c->allocated) {
         yk_clear_error();
         cache_empty(backend, c);
-        status = backend->allocate(device.index, block, memory);
+        status = ask(backend, device, c, pool, block, memory);
     }
     if (status)
         return status;
     yk_clear_error(); /* of the attempt before the cache was emptied */
-    c->reserved += block;
+    if (memory)
+        c->reserved += block;
     if (c->reserved > c->peak_reserved)
         c->peak_reserved = c->reserved;
     return YK_OK;
@@ -294,37 +295,51 @@ static yk__memory_pool *pool_for(const yk__cache *c, yk__queue queue)
     return pool && (queue == YK__QUEUE_COMPUTE || pthread_equal(pool->recorder, pthread_self())) ? pool : NULL;
 }
 
+/* Names what is missing, and who holds what. Gives back the lock. */
+static void no_memory(const yk__backend *backend, yk_device device, yk__cache *c, size_t bytes, yk_status status)
+{
+    pthread_mutex_unlock(&c->lock);
+    if (status == YK_ERR_MEMORY) {
+        yk_error why;
+        yk__error_take(&why);
+        yk__cache_fail_memory(c, device, bytes, why.code && !backend->host_memory ? why.message : "");
+    }
+}
+
 /* A storage with a block from the system. Called with the lock held, which a failure gives back. */
 static yk__storage *storage_make(const yk__backend *backend, yk_device device, yk__cache *c, size_t bytes, size_t block)
 {
     YK__OWN_RECORD;
     yk__storage *s = malloc(sizeof(*s));
-    yk_status status = s ? reserve(backend, device, c, block, &s->data) : yk__fail_memory(sizeof(*s));
+    if (!s) {
+        yk__fail_memory(sizeof(*s));
+        pthread_mutex_unlock(&c->lock);
+        return NULL;
+    }
+    yk_status status = reserve(backend, device, c, NULL, block, &s->data);
     if (!status) {
         *s = (yk__storage){.data = s->data, .device = device, .reserved = block, .versions = &s->version};
         return s;
     }
-    pthread_mutex_unlock(&c->lock);
     free(s);
-    if (s && status == YK_ERR_MEMORY) {
-        yk_error why;
-        yk__error_take(&why);
-        yk__cache_fail_memory(c, device, bytes, why.code && !backend->host_memory ? why.message : "");
-    }
+    no_memory(backend, device, c, bytes, status);
     return NULL;
 }
 
-/* The list of a large block's class or, where that is empty, the next one or two that are not, so that layers of
- * different sizes share blocks. On the CPU ResNet-18's peak is up to 5 % lower with blocks of at most half as much
- * again; with blocks of twice the size it is higher with some batches: larger tensors miss them. */
-#define NEAR_BLOCK   ((size_t)1 << 20)
-#define NEAR_CLASSES 2
-static yk__free_list *list_near(yk__free_list *lists, int k)
+/* A storage with a large block. Called with the lock held, which a failure gives back. */
+static yk__storage *storage_of_heap(const yk__backend *backend, yk_device device, yk__cache *c, yk__memory_pool *pool,
+                                    size_t bytes)
 {
-    for (int near = k; near <= k + NEAR_CLASSES && near < CLASSES; near++)
-        if (lists[near].count)
-            return &lists[near];
-    return &lists[k];
+    size_t block = yk__heap_block(bytes);
+    yk__storage *s = yk__heap_take(c, pool, block);
+    if (s)
+        return s;
+    YK__OWN_RECORD;
+    yk_status status = reserve(backend, device, c, pool, block, NULL);
+    if (!status)
+        return yk__heap_take(c, pool, block);
+    no_memory(backend, device, c, bytes, status);
+    return NULL;
 }
 
 yk__storage *yk__storage_create(yk_device device, size_t bytes)
@@ -339,10 +354,11 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
     }
     size_t block;
     int k = class_of(bytes, &block);
+    bool heaped = backend->map && bytes >= HEAP_LEAST;
     yk__queue queue = backend->host_memory ? YK__QUEUE_COMPUTE : yk__queue_current();
     yk__free_list *list = &c->lists[queue][k];
     /* No lock is needed where no other thread is, and no backend is called, which might start one. */
-    bool alone = yk__one_thread() && backend->host_memory && list->count;
+    bool alone = yk__one_thread() && backend->host_memory && list->count && !heaped;
     if (!alone)
         pthread_mutex_lock(&c->lock);
     yk__memory_pool *pool = c->open ? pool_for(c, queue) : NULL;
@@ -350,9 +366,9 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
         list = &pool->lists[k];
     if (!list->count && c->n_pending)
         pending_settle(backend, c, false);
-    if (!list->count && backend->host_memory && bytes >= NEAR_BLOCK)
-        list = list_near(pool ? pool->lists : c->lists[queue], k);
-    yk__storage *s = list->count ? list_pop(list) : storage_make(backend, device, c, bytes, block);
+    yk__storage *s = heaped        ? storage_of_heap(backend, device, c, pool, bytes)
+                     : list->count ? list_pop(list)
+                                   : storage_make(backend, device, c, bytes, block);
     if (!s)
         return NULL;
     s->pool = pool;
@@ -387,8 +403,8 @@ static void storage_cache(yk__storage *s)
     size_t block;
     int k = class_of(s->reserved, &block);
     const yk__free_list *first = &c->lists[YK__QUEUE_COMPUTE][k];
-    bool alone =
-        yk__one_thread() && backend->host_memory && first->count < first->capacity; /* as in yk__storage_create */
+    bool alone = yk__one_thread() && backend->host_memory && !s->heaped &&
+                 first->count < first->capacity; /* as in yk__storage_create */
     if (!alone)
         pthread_mutex_lock(&c->lock);
     *(s->newer ? &s->newer->older : &c->newest) = s->older;
@@ -400,7 +416,11 @@ static void storage_cache(yk__storage *s)
     if (!pool && c->open && s->queue == YK__QUEUE_COMPUTE)
         pool = pool_for(c, YK__QUEUE_COMPUTE);
     yk__free_list *list = pool ? &pool->lists[k] : &c->lists[s->queue][k];
-    if (!used_on || !backend->event_record)
+    if (s->heaped) {
+        s->pool = pool;
+        POISON(s->data, s->reserved);
+        yk__heap_put(c, s);
+    } else if (!used_on || !backend->event_record)
         list_push(backend, c, list, s);
     else if (!pending_add(backend, c, s, used_on))
         storage_free(backend, c, s); /* which waits */
@@ -464,6 +484,7 @@ void yk__memory_pool_release(yk__memory_pool *pool)
             list_push(backend, c, &c->lists[YK__QUEUE_COMPUTE][k], list_pop(list));
         free(list->storages);
     }
+    yk__heap_move(c, pool);
     YK__ASSERT_SOUND(cache_check(c));
     pthread_mutex_unlock(&c->lock);
     free(pool);
@@ -531,14 +552,17 @@ void yk__storage_release(yk__storage *storage)
     free(storage);
 }
 
-/* Scratch memory is given back when the kernel ends: it may be a larger cached block, so that the layers of a network,
- * which want a different size each, share a few. It counts as allocated, so not many times larger. */
+/* Scratch memory is given back when the kernel ends: where blocks are not split it may be a larger cached block, so
+ * that the layers of a network, which want a different size each, share a few. It counts as allocated, so not many
+ * times larger. */
 #define SHARED_WORKSPACE ((size_t)1 << 20) /* smaller ones are too quick to come by to search */
 #define SHARED_CLASSES   8                 /* up to four times the size */
 
 static size_t workspace_bytes(yk_device device, size_t bytes)
 {
-    yk__cache *c = bytes < SHARED_WORKSPACE || bytes > (size_t)1 << 62 ? NULL : cache_of(device);
+    const yk__backend *backend = yk__backend_of(device);
+    bool shared = backend && !backend->map && bytes >= SHARED_WORKSPACE && bytes <= (size_t)1 << 62;
+    yk__cache *c = shared ? cache_of(device) : NULL;
     if (!c)
         return bytes;
     size_t block;

@@ -62,6 +62,10 @@ typedef struct yk__backend {
     /* 64-byte aligned memory, not cleared; fails with YK_ERR_MEMORY. Called by the caching allocator only. */
     yk_status (*allocate)(int device, size_t bytes, void **memory);
     void (*release)(int device, void *memory, size_t bytes);
+    /* Host memory in whole pages, cleared: at `near`, where that is not NULL and the place is free, else anywhere with
+     * room behind it. unmap gives back any pages of what map gave. NULL where blocks cannot be split. */
+    yk_status (*map)(int device, size_t bytes, void *near, void **memory);
+    void (*unmap)(int device, void *memory, size_t bytes);
     /* Bytes between host and device memory. A download is done when it returns, an upload has read the host's. */
     yk_status (*upload)(int device, void *to, const void *from_host, size_t bytes);
     yk_status (*download)(int device, void *to_host, const void *from, size_t bytes);
@@ -318,7 +322,9 @@ typedef struct yk__storage {
     void *foreign_context;
     const char *maker; /* what memory was made for: yk__memory_maker, static */
     bool for_backward;
-    struct yk__storage *newer, *older; /* in the allocator's list of what is allocated on the device */
+    struct yk__storage *newer, *older; /* in the allocator's list of what is allocated on the device, or is free */
+    struct yk__storage *below, *above; /* large blocks (heap.c): those that lie next to it, or NULL */
+    bool heaped, idle;                 /* has a large block; that is free */
     struct yk__memory_pool *pool;      /* of the graph in whose recording it was allocated, or NULL */
     uint8_t queue;                     /* it was allocated on */
     _Atomic uint8_t used_on;           /* 1 << queue: the others that use it */

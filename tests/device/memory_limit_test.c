@@ -65,11 +65,11 @@ static void a_limit_holds(void **state)
     expect_ok(yk_device_set_memory_limit(second, 8 * mib));
     assert_int_equal(info_of(second).limit, 8 * mib);
     yk_scope inner = yk_scope_begin();
-    mebibytes(second, 4); /* cached in two sizes that the next does not fit */
+    mebibytes(second, 4);
     mebibytes(second, 2);
     yk_scope_end(inner);
     assert_int_equal(info_of(second).reserved, 6 * mib);
-    assert_non_null(mebibytes(second, 7)); /* the cache is given up for it */
+    assert_non_null(mebibytes(second, 7)); /* what is cached grows by what it lacks */
     assert_int_equal(info_of(second).reserved, 7 * mib);
     assert_null(mebibytes(second, 2));
     expect_error(YK_ERR_MEMORY, "out of memory: 2097152 bytes were asked for on cpu:1, whose limit is 8.0 MiB; tensors "

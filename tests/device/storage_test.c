@@ -2,6 +2,7 @@
 #include "tests/support/broken.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,67 +47,160 @@ static void blocks_are_aligned_and_not_much_larger(void **state)
     }
 }
 
-/* A kernel's scratch memory may be a cached block of up to four times the size. */
-static void workspaces_share_a_larger_block(void **state)
-{
-    (void)state;
-    yk__storage *handle;
-    void *large = yk__workspace_get(cpu, (size_t)6 << 20, &handle);
-    assert_non_null(large);
-    size_t reserved = info_now().reserved;
-    yk__storage_release(handle);
-    static const size_t sizes[] = {(size_t)6 << 20, (size_t)5 << 20, (size_t)3 << 20, (size_t)7 << 18};
-    for (int i = 0; i < 4; i++) {
-        assert_ptr_equal(yk__workspace_get(cpu, sizes[i], &handle), large);
-        assert_true(handle->bytes >= sizes[i]);
-        assert_int_equal(info_now().reserved, reserved);
-        yk__storage_release(handle);
-    }
-    assert_ptr_not_equal(yk__workspace_get(cpu, (size_t)1 << 20, &handle), large);
-    assert_int_equal(handle->bytes, (size_t)1 << 20);
-    yk__storage_release(handle);
-    yk__storage *tensor = yk__storage_create(cpu, (size_t)3 << 20); /* what lasts takes its own size */
-    assert_int_equal(tensor->bytes, (size_t)3 << 20);
-    assert_ptr_not_equal(tensor->data, large);
-    yk__storage_release(tensor);
-}
-
-/* A block of 6 MiB serves 4 MiB, too, and not less; it is accounted with its own size, and goes back to its own list.
- */
-static void large_blocks_serve_smaller_storages(void **state)
+/* Large storages take their size of a larger free block, and free neighbours are one block again. */
+static void large_blocks_are_split_and_joined(void **state)
 {
     (void)state;
     const size_t mib = (size_t)1 << 20;
-    yk__storage *s = yk__storage_create(cpu, 6 * mib);
+    yk__storage *s = yk__storage_create(cpu, 8 * mib), *parts[4], *handle;
     assert_non_null(s);
-    void *block = s->data;
+    char *block = s->data;
     yk__storage_release(s);
-    static const double sizes[] = {4.5, 4, 6};
-    for (int i = 0; i < 3; i++) {
-        size_t bytes = (size_t)(sizes[i] * (double)mib);
-        s = yk__storage_create(cpu, bytes);
-        assert_non_null(s);
-        assert_ptr_equal(s->data, block);
-        assert_int_equal(s->bytes, bytes);
-        assert_int_equal(s->reserved, 6 * mib);
-        assert_int_equal(info_now().allocated, 6 * mib);
-        assert_int_equal(info_now().reserved, 6 * mib);
-        ((char *)s->data)[bytes - 1] = 1;
-        yk__storage_release(s);
-        assert_int_equal(info_now().allocated, 0);
-        assert_null(yk__memory_check(cpu));
+    static const size_t sizes[] = {1 << 20, (2 << 20) + 1, (3 << 20) - (64 << 10), 2 << 20};
+    size_t at = 0;
+    for (int i = 0; i < 4; i++) {
+        parts[i] = yk__storage_create(cpu, sizes[i]);
+        assert_non_null(parts[i]);
+        assert_ptr_equal(parts[i]->data, block + at);
+        assert_int_equal(parts[i]->bytes, sizes[i]);
+        assert_true(parts[i]->reserved >= sizes[i] && parts[i]->reserved < sizes[i] + (64 << 10));
+        at += parts[i]->reserved;
+        assert_int_equal(info_now().allocated, at);
+        assert_int_equal(info_now().reserved, 8 * mib);
+        expect_sound(yk__memory_check(cpu));
     }
-    s = yk__storage_create(cpu, 7 * mib / 2);
-    assert_non_null(s);
-    assert_ptr_not_equal(s->data, block);
-    assert_int_equal(info_now().reserved, 6 * mib + s->reserved);
+    assert_int_equal(at, 8 * mib);
+    static const int order[] = {1, 3, 2, 0}; /* with neighbours above, below, on both sides and on none */
+    for (int i = 0; i < 4; i++) {
+        yk__storage_release(parts[order[i]]);
+        expect_sound(yk__memory_check(cpu));
+    }
+    static const size_t scratch[] = {8, 3, 1, 5};
+    for (int i = 0; i < 4; i++) {
+        assert_ptr_equal(yk__workspace_get(cpu, scratch[i] * mib, &handle), block);
+        assert_int_equal(info_now().allocated, scratch[i] * mib);
+        yk__storage_release(handle);
+    }
+    assert_int_equal(info_now().reserved, 8 * mib);
+    s = yk__storage_create(cpu, 11 * mib); /* a free block at the end grows */
+    assert_ptr_equal(s->data, block);
+    assert_int_equal(info_now().reserved, 11 * mib);
     yk__storage_release(s);
+    /* The smallest that is large enough. */
+    for (int i = 0; i < 4; i++)
+        parts[i] = yk__storage_create(cpu, (size_t)(4 - i) * mib);
+    yk__storage_release(parts[0]);
+    yk__storage_release(parts[2]);
+    s = yk__storage_create(cpu, 2 * mib);
+    assert_ptr_equal(s->data, block + 7 * mib);
+    yk__storage_release(s);
+    yk__storage_release(parts[1]);
+    yk__storage_release(parts[3]);
     yk_device_empty_cache(cpu);
     s = yk__storage_create(cpu, 900 * 1024); /* below a MiB each has its own class */
     yk__storage_release(s);
     s = yk__storage_create(cpu, 700 * 1024);
     assert_int_equal(info_now().reserved, (1024 + 768) * 1024);
     yk__storage_release(s);
+}
+
+/* What is free in the middle goes back to the system; what is held stays as it is, and the range grows on. */
+static void parts_of_a_range_go_back(void **state)
+{
+    (void)state;
+    enum { N = 9 };
+    const size_t mib = (size_t)1 << 20;
+    yk__storage *all[N];
+    for (int i = 0; i < N; i++) {
+        all[i] = yk__storage_create(cpu, (size_t)(i % 3 + 1) * mib);
+        assert_non_null(all[i]);
+        memset(all[i]->data, i, all[i]->bytes);
+    }
+    for (int i = 0; i < N; i += 2)
+        yk__storage_release(all[i]);
+    yk_device_empty_cache(cpu);
+    expect_sound(yk__memory_check(cpu));
+    assert_int_equal(info_now().reserved, info_now().allocated);
+    for (int i = 0; i < N; i += 2) {
+        all[i] = yk__storage_create(cpu, 3 * mib);
+        assert_non_null(all[i]);
+        memset(all[i]->data, i, all[i]->bytes);
+        expect_sound(yk__memory_check(cpu));
+    }
+    for (int i = 0; i < N; i++) {
+        const unsigned char *bytes = all[i]->data;
+        for (size_t k = 0; k < all[i]->bytes; k += 4096)
+            assert_int_equal(bytes[k], i);
+        assert_int_equal(bytes[all[i]->bytes - 1], i);
+        yk__storage_release(all[i]);
+        expect_sound(yk__memory_check(cpu));
+    }
+    yk_device_empty_cache(cpu);
+    assert_int_equal(info_now().reserved, 0);
+}
+
+/* Where somebody else has the place behind the last block, a new range begins. */
+static void a_range_that_cannot_grow(void **state)
+{
+    (void)state;
+    const size_t mib = (size_t)1 << 20;
+    yk__storage *first = yk__storage_create(cpu, 4 * mib);
+    assert_non_null(first);
+    char *end = (char *)first->data + 4 * mib;
+    assert_ptr_equal(mmap(end, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), end);
+    *end = 7;
+    yk__storage_release(first);
+    yk__storage *second = yk__storage_create(cpu, 6 * mib);
+    assert_non_null(second);
+    assert_ptr_not_equal(second->data, first->data);
+    memset(second->data, 1, second->bytes);
+    assert_int_equal(info_now().reserved, 10 * mib);
+    yk__storage *third = yk__storage_create(cpu, 4 * mib);
+    assert_ptr_equal(third->data, end - 4 * mib);
+    expect_sound(yk__memory_check(cpu));
+    yk__storage_release(second);
+    yk__storage_release(third);
+    expect_sound(yk__memory_check(cpu));
+    yk_device_empty_cache(cpu);
+    assert_int_equal(info_now().reserved, 0);
+    assert_int_equal(*end, 7);
+    munmap(end, 4096);
+}
+
+/* What a recording frees is its pool's, whoever allocated it, until the pool goes. */
+static void large_blocks_of_a_pool(void **state)
+{
+    (void)state;
+    const size_t mib = (size_t)1 << 20;
+    yk__storage *held = yk__storage_create(cpu, 2 * mib), *outside = yk__storage_create(cpu, 3 * mib);
+    char *block = held->data;
+    yk__storage_release(held);
+    yk__memory_pool *pool = yk__memory_pool_open(cpu);
+    assert_non_null(pool);
+    yk__storage *inside = yk__storage_create(cpu, 2 * mib);
+    assert_ptr_not_equal(inside->data, block); /* the cache's */
+    char *of_pool = inside->data;
+    yk__storage_release(inside);
+    yk__storage_release(outside);
+    expect_sound(yk__memory_check(cpu));
+    inside = yk__storage_create(cpu, 5 * mib); /* both are neighbours */
+    assert_ptr_equal(inside->data, block + 2 * mib);
+    yk__memory_pool_close(pool);
+    held = yk__storage_create(cpu, mib);
+    assert_ptr_equal(held->data, block);
+    yk__storage_release(inside);
+    expect_sound(yk__memory_check(cpu));
+    outside = yk__storage_create(cpu, 4 * mib);
+    assert_ptr_equal(outside->data, of_pool + 2 * mib);
+    yk__storage_release(outside);
+    yk__memory_pool_release(pool);
+    yk__storage_release(held);
+    expect_sound(yk__memory_check(cpu));
+    size_t reserved = info_now().reserved;
+    held = yk__storage_create(cpu, reserved); /* one block again */
+    assert_ptr_equal(held->data, block);
+    assert_int_equal(info_now().reserved, reserved);
+    yk__storage_release(held);
 }
 
 static void accounts_add_up(void **state)
@@ -144,7 +238,7 @@ static void freed_blocks_are_used_again(void **state)
 {
     (void)state;
     /* The two sizes of each row are of one class: a quarter of a power of two. */
-    static const size_t sizes[][2] = {{1, 256}, {257, 320}, {98305, 114688}, {2621441, 3145728}};
+    static const size_t sizes[][2] = {{1, 256}, {257, 320}, {98305, 114688}};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         for (int larger = 0; larger < 2; larger++) {
             yk__storage *s = yk__storage_create(cpu, sizes[i][!larger]);
@@ -237,22 +331,24 @@ static int exhaust(void)
     fclose(statm);
     rlim_t limit = (rlim_t)pages * 4096 + ((rlim_t)400 << 20);
     setrlimit(RLIMIT_AS, &(struct rlimit){limit, limit});
-    yk__storage *small[10];
+    yk__storage *held[10];
     for (int i = 0; i < 10; i++) {
-        small[i] = yk__storage_create(cpu, (size_t)30 << 20);
-        if (!small[i])
+        held[i] = yk__storage_create(cpu, (size_t)30 << 20);
+        if (!held[i])
             return 11;
     }
-    for (int i = 0; i < 10; i++)
-        yk__storage_release(small[i]);
+    for (int i = 0; i < 10; i += 2) /* no two are neighbours */
+        yk__storage_release(held[i]);
     if (info_now().reserved < (size_t)300 << 20)
         return 12;
     yk__storage *large = yk__storage_create(cpu, (size_t)200 << 20);
-    if (!large || yk_last_error() || info_now().reserved != large->reserved)
+    if (!large || yk_last_error() || info_now().reserved != large->reserved + ((size_t)150 << 20))
         return 13;
     if (yk__storage_create(cpu, (size_t)390 << 20) || yk__error_code() != YK_ERR_MEMORY)
         return 14;
     yk__storage_release(large);
+    for (int i = 1; i < 10; i += 2)
+        yk__storage_release(held[i]);
     return 0;
 }
 
@@ -277,6 +373,7 @@ static void the_cache_is_given_up_when_memory_is_short(void **state)
 static void *churn(void *argument)
 {
     unsigned random = (unsigned)(uintptr_t)argument;
+    unsigned shift = random & 1 ? 0 : 9; /* small blocks and large ones */
     yk__storage *held[16] = {NULL};
     uintptr_t wrong = 0;
     for (int i = 0; i < 4000; i++) {
@@ -287,8 +384,10 @@ static void *churn(void *argument)
             wrong += bytes[0] != (unsigned char)(uintptr_t)argument || bytes[(*slot)->bytes - 1] != bytes[0];
         }
         yk__storage_release(*slot);
-        *slot = yk__storage_create(cpu, 1 + (random >> 8 & 0x3fff));
-        memset((*slot)->data, (int)(uintptr_t)argument, (*slot)->bytes);
+        *slot = yk__storage_create(cpu, 1 + ((size_t)(random >> 8 & 0x3fff) << shift));
+        char *first = (*slot)->data;
+        first[0] = first[(*slot)->bytes - 1] = (char)(uintptr_t)argument;
+        wrong += i % 64 == 0 && yk__memory_check(cpu);
     }
     for (int i = 0; i < 16; i++)
         yk__storage_release(held[i]);
@@ -327,6 +426,21 @@ static void damage_is_found(void **state)
     b->older = NULL;
     expect_broken(yk__memory_check(cpu), "storages have 5120 bytes, and 6144 are counted");
     b->older = a;
+    yk__storage *whole = yk__storage_create(cpu, (size_t)4 << 20);
+    yk__storage_release(whole);
+    yk__storage *low = yk__storage_create(cpu, (size_t)1 << 20), *high = low->above;
+    assert_non_null(high);
+    high->reserved += 4096;
+    expect_broken(yk__memory_check(cpu), "is not one of this heap");
+    high->reserved -= 4096;
+    low->above = NULL;
+    expect_broken(yk__memory_check(cpu), "and its neighbours do not know each other");
+    low->above = high;
+    high->idle = false;
+    expect_broken(yk__memory_check(cpu), "is not one of this heap");
+    high->idle = true;
+    yk__storage_release(low);
+    expect_sound(yk__memory_check(cpu));
     yk__storage *newer = a->newer;
     a->newer = a;
     expect_broken(yk__memory_check(cpu), "the list of storages: one of 5120 bytes does not lead back");
@@ -341,8 +455,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(blocks_are_aligned_and_not_much_larger, fresh),
-        cmocka_unit_test_setup(workspaces_share_a_larger_block, fresh),
-        cmocka_unit_test_setup(large_blocks_serve_smaller_storages, fresh),
+        cmocka_unit_test_setup(large_blocks_are_split_and_joined, fresh),
+        cmocka_unit_test_setup(parts_of_a_range_go_back, fresh),
+        cmocka_unit_test_setup(a_range_that_cannot_grow, fresh),
+        cmocka_unit_test_setup(large_blocks_of_a_pool, fresh),
         cmocka_unit_test_setup(accounts_add_up, fresh),
         cmocka_unit_test_setup(freed_blocks_are_used_again, fresh),
         cmocka_unit_test_setup(references_are_counted, fresh),

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/isa.h"
 #include "device/backend.h"
@@ -61,40 +62,68 @@ static int device_count(void)
     return cpu.count;
 }
 
-/*
- * Large blocks come straight from the system in huge pages where it has them: training walks tens of megabytes over
- * and over, and 4 KiB pages cost it a tenth of its time in TLB misses and first touches.
- */
 static yk_status allocate(int device, size_t bytes, void **memory)
 {
     (void)device;
-    if (bytes < huge_page) {
-        if (posix_memalign(memory, 64, bytes))
-            return yk__fail_memory(bytes);
-        return YK_OK;
-    }
-    size_t slack = bytes + huge_page;
-    char *raw = mmap(NULL, slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw == MAP_FAILED)
+    if (posix_memalign(memory, 64, bytes))
         return yk__fail_memory(bytes);
-    char *start = (char *)(((uintptr_t)raw + huge_page - 1) & ~(uintptr_t)(huge_page - 1));
-    char *end = (char *)(((uintptr_t)start + bytes + 4095) & ~(uintptr_t)4095);
-    if (start > raw)
-        munmap(raw, (size_t)(start - raw));
-    if (end < raw + slack)
-        munmap(end, (size_t)(raw + slack - end));
-    madvise(start, bytes, MADV_HUGEPAGE); /* advice: what the system makes of it is its own business */
-    *memory = start;
     return YK_OK;
 }
 
 static void release(int device, void *memory, size_t bytes)
 {
     (void)device;
-    if (bytes < huge_page)
-        free(memory);
-    else
-        munmap(memory, (bytes + 4095) & ~(size_t)4095);
+    (void)bytes;
+    free(memory);
+}
+
+/*
+ * Large blocks come straight from the system in huge pages where it has them: training walks tens of megabytes over
+ * and over, and 4 KiB pages cost it a tenth of its time in TLB misses and first touches.
+ *
+ * A new range begins where as much address space as the machine has memory is free: Linux gives out addresses from the
+ * top down, so that what others map comes from the far end, and the range can be mapped on. Where so much cannot be had
+ * (a limit on address space), ranges are as they come.
+ */
+static yk_status map(int device, size_t bytes, void *near, void **memory)
+{
+    (void)device;
+    int kind = MAP_PRIVATE | MAP_ANONYMOUS;
+    if (near) {
+        char *there = mmap(near, bytes, PROT_READ | PROT_WRITE, kind, -1, 0);
+        if (there == near) {
+            madvise(there, bytes, MADV_HUGEPAGE);
+            *memory = there;
+            return YK_OK;
+        }
+        if (there != MAP_FAILED)
+            munmap(there, bytes);
+    }
+    size_t ahead = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE), slack = bytes + huge_page;
+    char *raw = mmap(NULL, slack + ahead, PROT_NONE, kind | MAP_NORESERVE, -1, 0);
+    if (raw == MAP_FAILED) {
+        ahead = 0;
+        raw = mmap(NULL, slack, PROT_NONE, kind | MAP_NORESERVE, -1, 0);
+    }
+    if (raw == MAP_FAILED)
+        return yk__fail_memory(bytes);
+    char *end = raw + slack + ahead, *start = (char *)(((uintptr_t)raw + huge_page - 1) & ~(uintptr_t)(huge_page - 1));
+    if (mmap(start, bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED, -1, 0) == MAP_FAILED) {
+        munmap(raw, (size_t)(end - raw));
+        return yk__fail_memory(bytes);
+    }
+    if (start > raw)
+        munmap(raw, (size_t)(start - raw));
+    munmap(start + bytes, (size_t)(end - (start + bytes)));
+    madvise(start, bytes, MADV_HUGEPAGE); /* advice: what the system makes of it is its own business */
+    *memory = start;
+    return YK_OK;
+}
+
+static void unmap(int device, void *memory, size_t bytes)
+{
+    (void)device;
+    munmap(memory, bytes);
 }
 
 static yk_status transfer(int device, void *to, const void *from, size_t bytes)
@@ -256,6 +285,8 @@ static yk__backend backend = {
     .device_count = device_count,
     .allocate = allocate,
     .release = release,
+    .map = map,
+    .unmap = unmap,
     .upload = transfer,
     .download = transfer,
     .synchronize = synchronize,
