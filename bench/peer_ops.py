@@ -113,7 +113,9 @@ class Subject:
         self.zeros = torch.zeros(1, batch, gates // 4)
 
     def prepare_batch_norm(self):
-        self.inputs += [torch.ones(self.inputs[0].shape[1]), torch.zeros(self.inputs[0].shape[1])]
+        channels = self.inputs[0].shape[1]
+        self.inputs += [torch.ones(channels), torch.zeros(channels)]
+        self.statistics = (torch.zeros(channels), torch.ones(channels)) if self.case.int("eval") else (None, None)
 
     def prepare_layer_norm(self):
         self.inputs += [torch.ones(self.inputs[0].shape[-1]), torch.zeros(self.inputs[0].shape[-1])]
@@ -189,7 +191,7 @@ class Subject:
         if name == "lstm":
             return torch.lstm(x, (self.zeros, self.zeros), i[1:], True, 1, 0.0, True, False, False)[0]
         if name == "batch_norm":
-            out = F.batch_norm(x, None, None, i[1], i[2], True)
+            out = F.batch_norm(x, *self.statistics, i[1], i[2], not self.case.int("eval"))
             return F.relu(out, inplace=True) if case.int("relu") else out
         if name == "layer_norm":
             return F.layer_norm(x, x.shape[-1:], i[1], i[2])

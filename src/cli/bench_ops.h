@@ -43,6 +43,7 @@ typedef struct ops_subject {
     const char *text;
     const ops_operation *operation;
     yk_tensor *in[OPS_OPERANDS]; /* floating: x, then weights and other operands; NULL where there are fewer */
+    yk_tensor *mean, *variance;  /* running statistics that are used; else NULL */
     yk_tensor *index;            /* classes, rows or a mask, where the operation takes them */
     yk_module *model;
     yk_parameters *parameters;

@@ -166,10 +166,22 @@ static yk_status prepare_norm(ops_subject *s)
     return yk__error_code();
 }
 
+/* Also the running statistics, where they are used. */
+static yk_status prepare_batch_norm(ops_subject *s)
+{
+    if (prepare_norm(s))
+        return yk__error_code();
+    if (whole(s, "eval", 0)) {
+        s->mean = yk_zeros(YK_SHAPE(yk_size(s->in[0], 1)), NULL);
+        s->variance = yk_ones(YK_SHAPE(yk_size(s->in[0], 1)), NULL);
+    }
+    return yk__error_code();
+}
+
 static yk_tensor *batch_norm(ops_subject *s)
 {
-    return yk_batch_norm(s->in[0], s->in[1], s->in[2], NULL, NULL,
-                         &(yk_batch_norm_options){.training = true, .relu = whole(s, "relu", 0) != 0});
+    return yk_batch_norm(s->in[0], s->in[1], s->in[2], s->mean, s->variance,
+                         &(yk_batch_norm_options){.training = !s->mean, .relu = whole(s, "relu", 0) != 0});
 }
 
 static yk_tensor *layer_norm(ops_subject *s)
@@ -425,7 +437,7 @@ static const ops_operation operations[] = {
     {.name = "attention", attention, prepare_attention},
     {.name = "lstm_cell", lstm_cell, prepare_lstm},
     {.name = "lstm", lstm, prepare_lstm},
-    {.name = "batch_norm", batch_norm, prepare_norm},
+    {.name = "batch_norm", batch_norm, prepare_batch_norm},
     {.name = "layer_norm", layer_norm, prepare_norm},
     {.name = "max_pool2d", max_pool2d},
     {.name = "avg_pool2d", avg_pool2d},

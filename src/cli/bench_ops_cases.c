@@ -158,6 +158,15 @@ const ops_case ops_cases[] = {
     {"topk x=100000x10 k=1 dim=1", OPS_MEMORY, OPS_FORWARD},
     {"add x=1000x1000 y=1000x1", OPS_MEMORY, OPS_FORWARD},
     {"add x=128x128x128 y=128x1x128", OPS_MEMORY, OPS_FORWARD},
+    /* ---- beyond the second-level cache: more of maps ---- */
+    {"max_pool2d x=16x64x56x56 kernel=2 stride=2", OPS_MEMORY, TWO},
+    {"max_dim x=4096x49 dim=1", OPS_MEMORY, OPS_FORWARD},
+    {"batch_norm x=16x64x56x56 eval=1", OPS_MEMORY, OPS_FORWARD},
+    {"batch_norm x=16x64x56x56 eval=1 layout=inner", OPS_MEMORY, TWO},
+    {"batch_norm x=16x64x56x56 grad=nchw", OPS_MEMORY, OPS_BACKWARD},
+    {"cat x=8x64x56x56 y=8x64x56x56 dim=1", OPS_MEMORY, OPS_FORWARD},
+    {"cat x=8x256x28x28 y=8x32x28x28 dim=1 layout=inner", OPS_MEMORY, TWO},
+    {"contiguous x=8x16x2x2x56x56 permute=014253", OPS_MEMORY, OPS_FORWARD},
 
     /* ---- beyond the second-level cache: mathematics of f64 and of halves, whole numbers ---- */
     {"exp x=1024x1024 dtype=f64", OPS_MEMORY, OPS_FORWARD},

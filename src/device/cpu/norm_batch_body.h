@@ -24,13 +24,14 @@ static void NAME(stats_rows)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Later blocks first: the statistics read them last, and what the cache still has should not be read again. */
+/* Later blocks first: the statistics read them last, and what the cache still has should not be read again. Without
+ * statistics as memory lies. */
 static void NAME(apply_row_blocks)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const batch *j = arg;
     for (int64_t i = begin; i < end; i++) {
-        int64_t first = (j->blocks - 1 - i) * j->block, at = first * j->channels;
+        int64_t first = (j->p->training ? j->blocks - 1 - i : i) * j->block, at = first * j->channels;
         int64_t rows = j->rows - first < j->block ? j->rows - first : j->block;
         NAME(apply)
         (j->p->relu, (T *)j->to + at, (const T *)j->x + at, j->residual ? (const T *)j->residual + at : NULL, rows,

@@ -106,6 +106,28 @@ static inline __attribute__((always_inline)) void NAME(apply_rows)(const bool re
                                                                    int64_t step, const T *mean, const T *scale,
                                                                    const T *shift)
 {
+    if (width == 4 * NAME(LANES)) { /* what all rows share stays in registers: planes, and maps of so many channels */
+        V m[4], s[4], b[4];
+        NORM_UNROLL
+        for (int v = 0; v < 4; v++) {
+            m[v] = NAME(load)(mean + v * NAME(LANES));
+            s[v] = NAME(load)(scale + v * NAME(LANES));
+            b[v] = NAME(load)(shift + v * NAME(LANES));
+        }
+        for (int64_t r = 0; r < rows; r++, out += step, x += step, residual += add ? step : 0) {
+            V y[4];
+            NORM_UNROLL
+            for (int v = 0; v < 4; v++) {
+                y[v] = (NAME(load)(x + v * NAME(LANES)) - m[v]) * s[v] + b[v];
+                if (add)
+                    y[v] += NAME(load)(residual + v * NAME(LANES));
+            }
+            NORM_UNROLL
+            for (int v = 0; v < 4; v++)
+                NAME(store)(out + v * NAME(LANES), relu ? NAME(positive)(y[v]) : y[v]);
+        }
+        return;
+    }
     for (int64_t r = 0; r < rows; r++, out += step, x += step, residual += add ? step : 0) {
         int64_t i = 0;
         for (; i + NAME(LANES) <= width; i += NAME(LANES)) {
