@@ -101,7 +101,8 @@ FUZZERS     := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
 
 .PHONY: all lib cli tests fuzzers examples run test test-emulator check bench fuzz soak install uninstall clean help
-all: lib cli examples
+# An emulator that was built before is kept up to date: a program that is pointed to it takes what lies there.
+all: lib cli examples $(wildcard $(EMULATOR))
 lib: $(BUILD)/libyoke.a $(BUILD)/libyoke.so $(BACKENDS)
 cli: $(BUILD)/yoke $(BACKENDS)
 tests: $(TESTS) $(BACKENDS) $(EMULATOR) $(BUILD)/tests/gpu/gpu_cases

@@ -8,8 +8,8 @@
 #include "device/cuda/walk.h"
 
 #include "device/cuda/checks.h"
-#include "device/cuda/exponential.h"
 #include "device/cuda/indices.h"
+#include "device/cuda/powers.h"
 #include "device/cuda/sums.h"
 
 enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES, PARTS = 3 /* of a row: nll, smooth, weight */ };
@@ -69,14 +69,15 @@ template <typename E> YK__KERNEL(THREADS) row_kernel(loss_job job)
                   row += (int64_t)ROWS * gridDim.x)
     {
         int64_t at = row * job.x.stride[0], label = index_at(job.target, row);
-        number top = -INFINITY, x[CLASSES_AT_ONCE];
+        number x[CLASSES_AT_ONCE];
+        powers<number> seen;
         YK__LOOP for (int64_t first = lane; first < classes; first += CLASSES_AT_ONCE * LANES)
         {
             read_some<E>(job, at, first, -INFINITY, x);
-            YK__UNROLL for (int u = 0; u < CLASSES_AT_ONCE; u++) top = top != top || top > x[u] ? top : x[u];
+            seen.template add<CLASSES_AT_ONCE>(x);
         }
-        top = warp_max(top);
-        double smooth = 0, lse = (double)top + log(warp_sum(sum_of_powers<E>(job, at, top)));
+        number top = warp_max(seen.top);
+        double smooth = 0, lse = (double)top + log(warp_sum(seen.scaled_to(top)));
         if (job.smoothing != 0.0)
             YK__LOOP for (int64_t c = lane; c < classes; c += LANES) smooth +=
                 weight_of<S>(job, c) * (lse - (double)get<E>(job.x, at + c * step));

@@ -3,11 +3,12 @@
  *
  * A row, which may lie anyhow in memory, is taken in three passes: its greatest element, the sum of the exponentials
  * (in f64), the results. A warp takes a row of up to 1,024 elements, a block one of up to 4,096 (f64: half as many),
- * and holds it (rows.h); of a longer one a block reads the elements again, AT_ONCE at a time.
+ * and holds it (rows.h); of a longer one a block makes the first two in one reading (powers.h), and reads the elements
+ * again for the results, AT_ONCE at a time.
  */
 #include "device/cuda/rows.h"
 
-#include "device/cuda/exponential.h"
+#include "device/cuda/powers.h"
 
 enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES, WARP_HOLDS = 8, BLOCK_HOLDS = 4, AT_ONCE = 4 };
 
@@ -112,21 +113,15 @@ template <typename E> YK__KERNEL(THREADS) long_softmax_kernel(softmax_rows s)
     EACH_ROW(row, s.rows.total, THREADS)
     {
         int64_t to = walk_offset(s.rows, 0, row), from = walk_offset(s.rows, 1, row);
-        number top = -INFINITY, x[AT_ONCE];
+        number x[AT_ONCE];
+        powers<number> seen;
         YK__LOOP for (int64_t first = threadIdx.x; first < s.size; first += AT_ONCE * THREADS)
         {
             read_some<E>(s, 1, from, first, -INFINITY, x);
-            YK__UNROLL for (int u = 0; u < AT_ONCE; u++) top = top != top || top > x[u] ? top : x[u];
+            seen.template add<AT_ONCE>(x);
         }
-        top = team_max<THREADS, number>(shared, top);
-        double sum = 0;
-        YK__LOOP for (int64_t first = threadIdx.x; first < s.size; first += AT_ONCE * THREADS)
-        {
-            read_some<E>(s, 1, from, first, -INFINITY, x);
-            YK__UNROLL for (int u = 0; u < AT_ONCE; u++) if (first + u * THREADS < s.size) sum +=
-                (double)exponential(x[u] - top);
-        }
-        sum = block_sum<double>(shared, sum);
+        number top = team_max<THREADS, number>(shared, seen.top);
+        double sum = block_sum<double>(shared, seen.scaled_to(top));
         number less = (number)log(sum), scale = (number)(1.0 / sum);
         YK__LOOP for (int64_t first = threadIdx.x; first < s.size; first += AT_ONCE * THREADS)
         {
