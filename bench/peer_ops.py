@@ -178,7 +178,7 @@ class Subject:
         case, i = self.case, self.inputs
         name, x = case.operation, i[0]
         if name == "conv2d":
-            return F.conv2d(x, i[1], i[2] if len(i) > 2 else None, case.int("stride", 1), case.int("padding"),
+            return F.conv2d(x, i[1], i[2] if len(i) > 2 else None, case.int("stride", 1), case.sizes("padding") or 0,
                             case.int("dilation", 1), case.int("groups", 1))
         if name == "linear":
             return F.linear(x, i[1], i[2] if len(i) > 2 else None)

@@ -80,10 +80,8 @@ static yk_status prepare_conv(ops_subject *s)
     int64_t x[8], w[8];
     if (ops_text_sizes(s->text, "x", x) != 4 || ops_text_sizes(s->text, "w", w) != 4)
         return yk_set_error(YK_ERR_ARGUMENT, "bench ops: %s: x and w have four dimensions", s->text);
-    yk_module *m = yk_conv2d_create(x[1], w[0], w[2],
-                                    &(yk_conv2d_module_options){.stride = whole(s, "stride", 1),
-                                                                .padding = whole(s, "padding", 0),
-                                                                .dilation = whole(s, "dilation", 1),
+    yk_module *m = yk_conv2d_create(x[1], w[0], 0,
+                                    &(yk_conv2d_module_options){.kernel_size = {w[2], w[3]},
                                                                 .groups = whole(s, "groups", 1),
                                                                 .no_bias = whole(s, "bias", 0) == 0});
     s->model = m;
@@ -94,10 +92,11 @@ static yk_status prepare_conv(ops_subject *s)
 
 static yk_tensor *conv(ops_subject *s)
 {
-    int64_t stride = whole(s, "stride", 1), padding = whole(s, "padding", 0), dilation = whole(s, "dilation", 1);
+    int64_t stride = whole(s, "stride", 1), dilation = whole(s, "dilation", 1), padding[8] = {0};
+    bool one = ops_text_sizes(s->text, "padding", padding) < 2;
     return yk_conv2d(s->in[0], s->in[1], s->in[2],
                      &(yk_conv2d_options){.stride = {stride, stride},
-                                          .padding = {padding, padding},
+                                          .padding = {padding[0], padding[one ? 0 : 1]},
                                           .dilation = {dilation, dilation},
                                           .groups = whole(s, "groups", 1)});
 }

@@ -1,10 +1,10 @@
 /*
- * bench_ops_cases.c - the table of `yoke bench ops`: what the layers of ResNet-50, MobileNetV2, VGG, U-Net, ViT-B,
- * GPT-2, LSTMs and LeNet are made of. Layer: cli.
+ * bench_ops_cases.c - the table of `yoke bench ops`: what the layers of ResNet-50, ResNeXt, MobileNetV2, EfficientNet,
+ * ConvNeXt, ShuffleNet, Inception, VGG, U-Net, ViT-B, GPT-2, LSTMs and LeNet are made of. Layer: cli.
  *
  * layout=inner is the order that convolutions leave their outputs in (height, width, batch, channels), layout=nhwc that
  * of PyTorch's channels_last; without it a tensor is in C order. dtype=f64, bf16, u8 and so on: all operands.
- * grad=nchw: the gradient that comes in is in C order.
+ * grad=nchw: the gradient that comes in is in C order. padding=0x3: of the height, of the width.
  */
 #include "cli/bench_ops.h"
 
@@ -28,6 +28,15 @@ const ops_case ops_cases[] = {
     {"conv2d x=8x24x56x56 w=24x24x3x3 padding=1 layout=inner", OPS_ARITHMETIC, CONV},
     {"conv2d x=8x128x56x56 w=128x4x3x3 padding=1 groups=32 layout=inner", OPS_ARITHMETIC, CONV},
     {"conv2d x=8x512x14x14 w=512x16x3x3 padding=1 groups=32 layout=inner", OPS_ARITHMETIC, CONV},
+    {"conv2d x=8x256x28x28 w=256x8x3x3 padding=1 groups=32 layout=inner", OPS_ARITHMETIC, CONV},
+    {"conv2d x=8x256x56x56 w=256x8x3x3 stride=2 padding=1 groups=32 layout=inner", OPS_ARITHMETIC, CONV},
+    {"conv2d x=8x512x28x28 w=512x16x3x3 stride=2 padding=1 groups=32 layout=inner", OPS_ARITHMETIC, CONV},
+    {"conv2d x=8x240x28x28 w=240x1x5x5 padding=2 groups=240 layout=inner", OPS_ARITHMETIC, CONV},
+    {"conv2d x=8x1152x7x7 w=1152x1x5x5 padding=2 groups=1152 layout=inner", OPS_ARITHMETIC, CONV},
+    {"conv2d x=8x384x14x14 w=384x1x7x7 padding=3 groups=384 layout=inner", OPS_ARITHMETIC, CONV},
+    {"conv2d x=8x128x17x17 w=192x128x7x1 padding=3x0 layout=inner", OPS_ARITHMETIC, CONV},
+    {"conv2d x=8x116x28x28 w=116x116x1x1 layout=inner", OPS_ARITHMETIC, CONV},
+    {"conv2d x=128x16x32x32 w=16x16x3x3 padding=1 layout=inner", OPS_ARITHMETIC, CONV},
     {"conv2d x=8x64x56x56 w=64x64x3x3 padding=1", OPS_ARITHMETIC, CONV},
     {"conv2d x=8x64x56x56 w=64x64x3x3 padding=1 layout=nhwc", OPS_ARITHMETIC, CONV},
     {"conv2d x=8x64x56x56 w=64x64x3x3 padding=1 layout=inner grad=nchw", OPS_ARITHMETIC,
@@ -56,6 +65,9 @@ const ops_case ops_cases[] = {
     /* ---- beyond the second-level cache: convolutions with little arithmetic ---- */
     {"conv2d x=8x128x56x56 w=128x1x3x3 padding=1 groups=128 layout=inner", OPS_MEMORY, CONV},
     {"conv2d x=8x512x14x14 w=512x1x3x3 padding=1 groups=512 layout=inner", OPS_MEMORY, CONV},
+    {"conv2d x=8x1152x7x7 w=1152x1x3x3 padding=1 groups=1152 layout=inner", OPS_MEMORY, CONV},
+    {"conv2d x=8x512x14x14 w=512x1x3x3 padding=1 groups=512", OPS_MEMORY, CONV},
+    {"conv2d x=8x256x1x256 w=256x1x1x3 padding=0x1 groups=256", OPS_MEMORY, CONV},
     {"conv2d x=8x144x56x56 w=144x1x3x3 stride=2 padding=1 groups=144 layout=inner", OPS_MEMORY, CONV},
     {"conv2d x=8x32x112x112 w=32x1x3x3 padding=1 groups=32 layout=inner", OPS_MEMORY, CONV},
     {"conv2d x=8x24x56x56 w=144x24x1x1 layout=inner", OPS_MEMORY, CONV},

@@ -1,12 +1,12 @@
 /*
  * conv.c - the convolution slots: which way takes a call, memory orders, gradient of the bias. Layer: device/cpu.
  *
- * conv_small.c takes small float maps of few channels in C order. Of the others conv_pixels.c takes groups of 8 and
- * more channels on both sides, one group at a time, and a single group of 8 and more inputs, and conv_winograd.c those
- * of them that it is faster at; conv_lanes.c several groups of fewer channels, depthwise ones among them, and
- * conv_columns.c the rest: first layers, and the odd ones. All but the last want their channels next to each other:
- * maps in another memory order are repacked (conv_inner.c). All give the same result up to rounding; layouts are chosen
- * so that nothing has to be repacked in a network.
+ * conv_small.c takes small float maps of few channels in C order. Of the others conv_pixels.c takes groups of more
+ * than 8 channels on both sides, one group at a time, and a single group of 8 and more inputs, and conv_winograd.c
+ * those of them that it is faster at; conv_lanes.c several groups of up to 8 channels, depthwise ones among them, and
+ * maps of groups that fit in a vector, and conv_columns.c the rest: first layers, and the odd ones. All but the last
+ * want their channels next to each other: maps in another memory order are repacked (conv_inner.c). All give the same
+ * result up to rounding; layouts are chosen so that nothing has to be repacked in a network.
  *
  * bf16, where AVX512-BF16 multiplies it, is conv_pixels.c's alone; what that does not take is widened to f32 and
  * rounded.
@@ -19,11 +19,23 @@
 
 enum way { PIXELS, LANES, COLUMNS };
 
+/* Products of one sum that conv_lanes.c adds up in a register: longer sums, which lose digits, are conv_pixels.c's. */
+#define LANES_LENGTH 256
+
+/* Whether several groups of 8 and more channels are faster all at once, a vector of them, than one by one: of those of
+ * 8, half of a vector would be empty, and a group by itself is a line or less of every pixel. */
+static bool joins_lanes(const yk__conv2d *p, const yk__view *w, int64_t most)
+{
+    int64_t c = w->shape[1], o = w->shape[0] / p->groups, larger = c > o ? c : o;
+    return p->groups > 1 && w->dtype != YK_BF16 && larger <= most &&
+           larger * w->shape[2] * w->shape[3] <= LANES_LENGTH && yk__conv_lanes_applies((yk_dtype)w->dtype, c, o);
+}
+
 static enum way way_of(const yk__conv2d *p, const yk__view *w)
 {
     int64_t c = w->shape[1], o = w->shape[0] / p->groups;
     if (c >= 8 && (o >= 8 || p->groups == 1))
-        return PIXELS;
+        return joins_lanes(p, w, 8) ? LANES : PIXELS;
     return p->groups > 1 && yk__conv_lanes_applies((yk_dtype)w->dtype, c, o) ? LANES : COLUMNS;
 }
 
@@ -171,14 +183,20 @@ static yk_status run_group(int device, const yk__conv2d *p, enum direction direc
                : yk__conv_pixels_backward_weight(device, p, w, out, x, direction == ACCUMULATE_WEIGHT);
 }
 
+static yk_status run_lanes(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
+                           const yk__view *x, const yk__view *w, const yk__view *bias)
+{
+    return direction == FORWARD          ? yk__conv_lanes_forward(device, p, out, x, w, bias)
+           : direction == BACKWARD_INPUT ? yk__conv_lanes_backward_input(device, p, x, out, w)
+                                         : yk__conv_lanes_backward_weight(device, p, w, out, x);
+}
+
 /* All groups; channels are next to each other. */
 static yk_status run_inner(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
                            const yk__view *x, const yk__view *w, const yk__view *bias)
 {
     if (way_of(p, w) == LANES)
-        return direction == FORWARD          ? yk__conv_lanes_forward(device, p, out, x, w, bias)
-               : direction == BACKWARD_INPUT ? yk__conv_lanes_backward_input(device, p, x, out, w)
-                                             : yk__conv_lanes_backward_weight(device, p, w, out, x);
+        return run_lanes(device, p, direction, out, x, w, bias);
     yk__conv2d alone = *p;
     alone.groups = 1;
     yk_status status = YK_OK;
@@ -187,6 +205,8 @@ static yk_status run_inner(int device, const yk__conv2d *p, enum direction direc
         status = run_winograd(device, p, direction, out, x, w, bias, &finite);
     if (finite)
         return status;
+    if (!status && (direction == FORWARD || direction == BACKWARD_INPUT) && joins_lanes(p, w, 16))
+        return run_lanes(device, p, direction, out, x, w, bias);
     for (int64_t g = 0; g < p->groups && !status; g++) {
         yk__view of_out = group_of(out, 1, p->groups, g), of_x = group_of(x, 1, p->groups, g);
         yk__view of_w = group_of(w, 0, p->groups, g), of_bias;

@@ -8,7 +8,8 @@
  * over output pixels of permute(x, s) gout.
  *
  * Depthwise convolutions of 3 x 3 taps have ways of their own: conv_strips_body.h takes those of stride 1 and pixels of
- * 1 KiB and more, conv_depthwise_body.h others.
+ * 1 KiB and more, conv_depthwise_body.h others. conv_bands_body.h takes maps of windows of 5 and 7 columns, and those
+ * of strips whose pixels fall on few sets of the first-level cache.
  *
  * Sums are cut at positions that the shapes fix, and added in order: bits do not depend on threads. Vectors at the end
  * of a pixel are read and written in part, so nothing beyond a view is touched.
@@ -32,6 +33,7 @@
 #define CHUNK_BYTES  (16 * 1024)
 #define CHUNK_PIXELS 128
 #define SHARES       16
+#define LONG_CHUNKS  8 /* channels of a group from which its many sums are loaded and stored less often */
 #define SLIDE_BYTES  (512 * 1024)
 /* Pixels in a tile; sums of a weight's gradient kept in registers, as many as a 3 x 3 window has taps. */
 #define MOST_ROWS 8
@@ -46,9 +48,24 @@
 #define AHEAD          8
 #define FETCH_BYTES    1024 /* of a pixel: longer ones the processor fetches itself */
 /* Strips: outputs of a row of which all vectors of channels pass before the next ones, which read two of their columns
- * again; in a gradient, columns of x of one vector. Few lines of one set of the caches are in use then. */
+ * again: as many as the registers have sums for, a divisor of the usual widths. In a gradient, columns of x of one
+ * vector: few lines of one set of the caches are in use then. */
+#if defined(__AVX512F__)
+#define STRIP_OUTPUTS 7
+#else
 #define STRIP_OUTPUTS 3
+#endif
 #define STRIP_COLUMNS 7
+/* Bands: windows of a row that slide together, a divisor of the usual widths; columns that a window has at most;
+ * vectors of channels; bytes of the copy, a quarter of a usual L2; pixels that are fetched ahead. A strip is copied
+ * where its pixels fall on the same sets, and the map is small enough to come from a cache: memory is better read in
+ * its order. */
+#define BAND_OUTPUTS   7
+#define BAND_TAPS      7
+#define BAND_VECTORS   8
+#define BAND_BYTES     (256 * 1024)
+#define BAND_AHEAD     4
+#define BAND_MAP_BYTES (5 * 1024 * 1024)
 #if defined(__AVX512F__)
 #define DEPTHWISE_VECTORS 4
 #else
@@ -76,9 +93,19 @@ struct strip {
     bool backward;
 };
 
+/* Depthwise maps of some channels of one image at a time (conv_bands_body.h). */
+struct bands {
+    bool applies;
+    int64_t columns, padding, step;       /* columns of the source; of a window's first one, and to the next window */
+    int64_t vectors, blocks, rows, count; /* of channels, such blocks; rows of destinations, bands of an image */
+    int64_t copy_size;                    /* elements, of one thread */
+    void *copies;
+};
+
 struct map {
     struct lanes lanes;
     struct strips strips;
+    struct bands bands;
     const void *src, *w, *bias;
     void *dst, *packed;
     int64_t n, src_stride[3], dst_stride[3]; /* N, H, W */
@@ -169,6 +196,18 @@ static int64_t span_end(int64_t at, int64_t end, int64_t length)
     return end - at < length + length / 2 ? end : at + length;
 }
 
+/* The rows of the source that destination rows [y0, y1) need. */
+static void band_source(const struct map *m, int64_t y0, int64_t y1, int64_t *s0, int64_t *s1)
+{
+    *s0 = INT64_MAX, *s1 = 0;
+    for (int64_t i = m->y.first[y0]; i < m->y.first[y1]; i++) {
+        int64_t src = m->y.links[i].src;
+        *s0 = src < *s0 ? src : *s0;
+        *s1 = src >= *s1 ? src + 1 : *s1;
+    }
+    *s0 = *s0 < *s1 ? *s0 : *s1;
+}
+
 #define TYPED(name)  TYPED_(name)
 #define T            float
 #define V            yk__vf32
@@ -199,6 +238,58 @@ static struct lanes make_lanes(yk_dtype dtype, int64_t groups, int64_t cs, int64
     struct lanes l = {.groups = groups, .cs = cs, .cd = cd, .per_block = lanes_of(dtype) / (cs > cd ? cs : cd)};
     l.blocks = yk__ceil_div(groups, l.per_block);
     return l;
+}
+
+/* Needs the axes and strips. */
+static struct bands make_bands(const struct map *m, const yk__conv2d *p, const yk__view *src, int64_t size,
+                               int64_t threads)
+{
+    int64_t width = YK__VECTOR_BYTES / size, taps = m->taps[1], most = yk__ceil_div(m->lanes.groups, width);
+    struct bands b = {.columns = src->shape[3],
+                      .padding = m->backward ? taps - 1 - p->padding[1] : p->padding[1],
+                      .step = m->backward ? 1 : p->stride[1]};
+    if (m->lanes.cs > 1 || m->lanes.cd > 1 || m->x.slots < taps || p->dilation[1] != 1)
+        return b;
+    if (m->strips.applies)
+        b.applies = src->stride[3] * size % SAME_SETS == 0 && yk__view_numel(src) * size <= BAND_MAP_BYTES;
+    else
+        b.applies = (taps == 5 || taps == 7) && p->stride[1] <= (m->backward ? 1 : 2);
+    if (!b.applies)
+        return b;
+    /* Fewer channels where a band would be few rows; of bands all but the last have an even number of them. */
+    int64_t need, row;
+    for (b.vectors = most < BAND_VECTORS ? most : BAND_VECTORS;; b.vectors = (b.vectors + 1) / 2) {
+        row = b.columns * b.vectors * YK__VECTOR_BYTES;
+        for (b.rows = m->y.size, need = src->shape[2]; b.rows > 2 && need * row > BAND_BYTES;) {
+            b.rows = (b.rows + 3) / 4 * 2;
+            need = 0;
+            for (int64_t y = 0, s0, s1; y < m->y.size; y += b.rows) {
+                band_source(m, y, y + b.rows < m->y.size ? y + b.rows : m->y.size, &s0, &s1);
+                need = s1 - s0 > need ? s1 - s0 : need;
+            }
+        }
+        if (b.vectors == 1 || b.rows >= 4 * m->taps[0] || b.rows >= m->y.size)
+            break;
+    }
+    b.copy_size = need * row / size;
+    b.blocks = yk__ceil_div(most, b.vectors);
+    while (b.rows > 2 && m->n * b.blocks * yk__ceil_div(m->y.size, b.rows) < threads)
+        b.rows = (b.rows + 3) / 4 * 2; /* work for all threads */
+    b.count = yk__ceil_div(m->y.size, b.rows);
+    return b;
+}
+
+static yk_status run_bands(int device, struct map *m, int64_t size, int64_t threads)
+{
+    struct bands *b = &m->bands;
+    yk__storage *handle;
+    b->copies =
+        yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, (size_t)(threads * b->copy_size * size), &handle);
+    if (!b->copies)
+        return yk__error_code();
+    yk__cpu_parallel(device, m->n * b->blocks * b->count, 1, size == 4 ? band_piece_f32 : band_piece_f64, m);
+    yk__storage_release(handle);
+    return YK_OK;
 }
 
 static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const yk__view *dst, const yk__view *src,
@@ -234,6 +325,12 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
     m->block_n = m->block_n < 1 ? 1 : m->block_n < m->n ? m->block_n : m->n;
     yk__cpu_parallel(device, m->lanes.blocks, 64, f32 ? pack_piece_f32 : pack_piece_f64, m);
     m->strips = make_strips(p, &m->lanes, m->taps, src->shape + 2, m->y.size, size, backward);
+    m->bands = make_bands(m, p, src, size, threads);
+    if (m->bands.applies) {
+        yk_status status = run_bands(device, m, size, threads);
+        yk__storage_release(handle);
+        return status;
+    }
     m->rows = m->strips.applies ? yk__ceil_div(m->y.size, 2) : m->y.size;
     yk__cpu_parallel(device, yk__ceil_div(m->n, m->block_n) * m->rows, 1, f32 ? run_piece_f32 : run_piece_f64, m);
     yk__storage_release(handle);
@@ -283,7 +380,8 @@ yk_status yk__conv_lanes_backward_weight(int device, const yk__conv2d *p, const 
                      .image_shares = 1};
     int64_t pixel = (x->shape[1] + gout->shape[1]) * size;
     g.chunk = CHUNK_BYTES / (pixel ? pixel : 1);
-    g.chunk = g.chunk < 8 ? 8 : g.chunk < CHUNK_PIXELS ? g.chunk : CHUNK_PIXELS;
+    int64_t least = g.lanes.cs < LONG_CHUNKS ? 8 : 32;
+    g.chunk = g.chunk < least ? least : g.chunk < CHUNK_PIXELS ? g.chunk : CHUNK_PIXELS;
     g.block_size = taps * g.lanes.cs * (YK__VECTOR_BYTES / size);
     g.share_size = g.lanes.blocks * g.block_size;
     if (g.lanes.cs == 1 && g.lanes.cd == 1) {

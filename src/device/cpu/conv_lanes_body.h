@@ -7,6 +7,8 @@
 #include "device/cpu/conv_depthwise_body.h"
 #include "device/cpu/conv_strips_body.h"
 
+#include "device/cpu/conv_bands_body.h"
+
 typedef I TYPED(lane_indices) __attribute__((vector_size(sizeof(V))));
 
 /* Lane i of the result is lane index[i] of x. */

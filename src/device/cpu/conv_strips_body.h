@@ -9,56 +9,51 @@
 #define LOAD(from) (whole ? (V) * (const VU *)(from) : TYPED(yk__load_part)((from), lanes))
 #define TAPS(i, k) YK__UNROLL for (int i = 0; i < 3; i++) YK__UNROLL for (int k = 0; k < 3; k++)
 
-/* Outputs [x0, x1) of both rows, of one vector of channels, its first `lanes` where not `whole`; `inside`: all rows
- * exist. `src` is the first column of row 0 of the four. */
+/* Outputs [x, x + outputs) of both rows, of one vector of channels, its first `lanes` where not `whole`; `inside`: all
+ * rows and columns exist, and STRIP_OUTPUTS outputs. `src` is the first column of row 0 of the four. Nothing is stored
+ * before all is loaded: a load waits for an earlier store to the same place of another page. */
 static inline __attribute__((always_inline)) void TYPED(strip_of)(const struct strip *s, const T *src, T *dst,
-                                                                  const T *weights, const T *bias, int64_t x0,
-                                                                  int64_t x1, int64_t lanes, const bool inside,
+                                                                  const T *weights, const T *bias, int64_t x,
+                                                                  int64_t outputs, int64_t lanes, const bool inside,
                                                                   const bool whole)
 {
-    const int64_t row = s->row, column = s->column, out_row = s->out_row, out_column = s->out_column;
-    const int64_t columns = s->columns, end = x1 + 2 - s->padding;
-    int64_t begin = x0 - s->padding;
-    begin = begin < 0 ? 0 : begin;
-    const int first = s->first, last = s->last, outputs = s->outputs;
-    const V start = *(const V *)bias;
-    V w[3][3], sum[2][3];
+    const int64_t row = s->row, column = s->column, columns = s->columns, at = x - s->padding;
+    const int first = s->first, last = s->last;
+    V w[3][3], sum[2][STRIP_OUTPUTS];
     TAPS(i, k) w[i][k] = *(const V *)(weights + (s->backward ? 8 - (i * 3 + k) : i * 3 + k) * WIDTH);
-    YK__UNROLL for (int i = 0; i < 3; i++) sum[0][i] = sum[1][i] = start;
-    int64_t x = begin + s->padding - 2; /* the output that is whole after this column */
-    T *to = dst + x * out_column;
-    src += begin * column;
-    for (int64_t c = begin; c < end;)
-        YK__UNROLL for (int j = 0; j < 3; j++)
+    YK__UNROLL for (int i = 0; i < STRIP_OUTPUTS; i++) sum[0][i] = sum[1][i] = *(const V *)bias;
+    src += at * column;
+    YK__UNROLL for (int c = 0; c < STRIP_OUTPUTS + 2; c++, src += column)
+    {
+        if (!inside && (at + c < 0 || at + c >= columns))
+            continue;
+        YK__UNROLL for (int r = 0; r < 4; r++)
         {
-            if (j && c == end)
-                break;
-            if (c < columns)
-                YK__UNROLL for (int r = 0; r < 4; r++)
-                {
-                    if (!inside && (r < first || r >= last))
-                        continue;
-                    V v = LOAD(src + r * row);
-                    YK__KEEP(v);
-                    YK__UNROLL for (int o = 0; o < 2; o++) if (r - o >= 0 && r - o < 3)
-                        YK__UNROLL for (int k = 0; k < 3; k++) sum[o][(j - k + 3) % 3] += v * w[r - o][k];
-                }
-            const int whole_sum = (j + 1) % 3;
-            if (x >= x0) {
-                if (whole)
-                    *(VU *)to = sum[0][whole_sum];
-                else
-                    TYPED(yk__store_part)(to, sum[0][whole_sum], lanes);
-                if (inside || outputs == 2) {
-                    if (whole)
-                        *(VU *)(to + out_row) = sum[1][whole_sum];
-                    else
-                        TYPED(yk__store_part)(to + out_row, sum[1][whole_sum], lanes);
-                }
-            }
-            sum[0][whole_sum] = sum[1][whole_sum] = start;
-            c++, x++, src += column, to += out_column;
+            if (!inside && (r < first || r >= last))
+                continue;
+            V v = LOAD(src + r * row);
+            YK__KEEP(v);
+            YK__UNROLL for (int o = 0; o < 2; o++)
+                YK__UNROLL for (int k = 0; k < 3; k++) if (r - o >= 0 && r - o < 3 && c - k >= 0 &&
+                                                           c - k < STRIP_OUTPUTS) sum[o][c - k] += v * w[r - o][k];
         }
+    }
+    dst += x * s->out_column;
+    YK__UNROLL for (int o = 0; o < 2; o++)
+    {
+        if (!inside && o >= s->outputs)
+            break;
+        T *to = dst + o * s->out_row;
+        YK__UNROLL for (int k = 0; k < STRIP_OUTPUTS; k++, to += s->out_column)
+        {
+            if (!inside && k >= outputs)
+                break;
+            if (whole)
+                *(VU *)to = sum[o][k];
+            else
+                TYPED(yk__store_part)(to, sum[o][k], lanes);
+        }
+    }
 }
 
 /* Adds to the nine sums of one vector of channels what columns [begin, end) of the source give. */
@@ -116,30 +111,35 @@ static inline __attribute__((always_inline)) void TYPED(strip_sums_of)(const str
     TAPS(i, k) * (V *)(to + (i * 3 + k) * WIDTH) += sum[i][k];
 }
 
+/* Outputs [x, x + outputs) of `channels` channels. */
+static void TYPED(strip_span)(const struct strip *s, const T *src, T *dst, const T *weights, const T *bias, int64_t x,
+                              int64_t outputs, int64_t channels)
+{
+    const bool inside = s->first == 0 && s->last == 4 && s->outputs == 2 && outputs == STRIP_OUTPUTS &&
+                        x >= s->padding && x - s->padding + STRIP_OUTPUTS + 2 <= s->columns;
+    const int64_t rest = channels % WIDTH, whole = channels - rest;
+    for (int64_t c = 0; c < whole; c += WIDTH) {
+        if (inside)
+            TYPED(strip_of)(s, src + c, dst + c, weights + c * 9, bias + c, x, outputs, WIDTH, true, true);
+        else
+            TYPED(strip_of)(s, src + c, dst + c, weights + c * 9, bias + c, x, outputs, WIDTH, false, true);
+    }
+    if (rest)
+        TYPED(strip_of)
+    (s, src + whole, dst + whole, weights + whole * 9, bias + whole, x, outputs, rest, false, false);
+}
+
 /* The strip whose first row is y, images [n0, n1). */
 static void TYPED(run_strip)(const struct map *m, int64_t y, int64_t n0, int64_t n1)
 {
     const struct strip s = strip_at(&m->strips, y, m->src_stride, m->dst_stride);
-    const bool inside = s.first == 0 && s.last == 4 && s.outputs == 2;
-    const int64_t rest = m->lanes.groups % WIDTH, whole = m->lanes.groups - rest;
     const T *bias = (const T *)m->packed + m->lanes.blocks * 9 * WIDTH;
-    for (int64_t x0 = 0, x1; x0 < s.width; x0 = x1) {
-        x1 = span_end(x0, s.width, STRIP_OUTPUTS);
-        for (int64_t n = n0; n < n1; n++) {
-            const T *src = (const T *)m->src + n * m->src_stride[0] + (y - m->strips.padding[0]) * s.row;
-            const T *w = m->packed;
-            T *dst = (T *)m->dst + n * m->dst_stride[0] + y * s.out_row;
-            for (int64_t c = 0; c < whole; c += WIDTH) {
-                if (inside)
-                    TYPED(strip_of)(&s, src + c, dst + c, w + c * 9, bias + c, x0, x1, WIDTH, true, true);
-                else
-                    TYPED(strip_of)(&s, src + c, dst + c, w + c * 9, bias + c, x0, x1, WIDTH, false, true);
-            }
-            if (rest)
-                TYPED(strip_of)
-            (&s, src + whole, dst + whole, w + whole * 9, bias + whole, x0, x1, rest, false, false);
-        }
-    }
+    for (int64_t x = 0; x < s.width; x += STRIP_OUTPUTS)
+        for (int64_t n = n0; n < n1; n++)
+            TYPED(strip_span)
+    (&s, (const T *)m->src + n * m->src_stride[0] + (y - m->strips.padding[0]) * s.row,
+     (T *)m->dst + n * m->dst_stride[0] + y * s.out_row, m->packed, bias, x,
+     s.width - x < STRIP_OUTPUTS ? s.width - x : STRIP_OUTPUTS, m->lanes.groups);
 }
 
 /* As run_strip, for the gradient of the weight. */
