@@ -81,6 +81,41 @@ static void binary_packs(const slot_case *self, slot_report *r)
     }
 }
 
+/* Comparisons, operations of whole numbers, and choices by a condition. */
+static void choice_packs(const slot_case *self, slot_report *r)
+{
+    static const yk_dtype all[] = {YK_F32, YK_I32, YK_BF16, YK_I64, YK_F64, YK_U8, YK_F16};
+    static const yk__binary ops[] = {YK__LT, YK__EQ, YK__GE, YK__NE};
+    (void)self;
+    for (int k = 0; k < MATRICES * FORMS * 7 && slot_ready(r) && !r->failed; k++) {
+        const int64_t *shape = matrices[k % MATRICES];
+        yk_dtype dtype = all[k / (MATRICES * FORMS)];
+        int form = k / MATRICES % FORMS;
+        bool odd = k % 4 == 3;
+        region truth, out, x, y;
+        memset(&truth, 0, sizeof(truth)), out = x = y = truth;
+        if (matrix_make(&truth, r, YK_BOOL, shape, odd ? GAP_OF_ONE : DENSE, 0, 1) &&
+            matrix_make(&out, r, dtype, shape, DENSE, odd, 2) && matrix_make(&x, r, dtype, shape, form, 0, 3) &&
+            matrix_make(&y, r, dtype, shape, k % 3 ? DENSE : form, k % 5 == 4, 4)) {
+            yk__binary op = ops[k % 4];
+            if (slot_done(r, "cpu", slot_cpu->binary(0, op, &truth.cpu, &x.cpu, &y.cpu, 1)) &&
+                slot_done(r, "cuda", slot_gpu->binary(0, op, &truth.gpu, &x.gpu, &y.gpu, 1)))
+                pair_compare(r, "comparison", &truth.memory, 0);
+            if (slot_done(r, "cpu", slot_cpu->where(0, &out.cpu, &truth.cpu, &x.cpu, &y.cpu)) &&
+                slot_done(r, "cuda", slot_gpu->where(0, &out.gpu, &truth.gpu, &x.gpu, &y.gpu)))
+                pair_compare(r, "where", &out.memory, 0);
+            if (!yk_dtype_is_floating(dtype) && dtype != YK_U8 &&
+                slot_done(r, "cpu", slot_cpu->binary(0, YK__ADD, &out.cpu, &x.cpu, &y.cpu, 2)) &&
+                slot_done(r, "cuda", slot_gpu->binary(0, YK__ADD, &out.gpu, &x.gpu, &y.gpu, 2)))
+                pair_compare(r, "sum of whole numbers", &out.memory, 0);
+        }
+        region_free(&y);
+        region_free(&x);
+        region_free(&out);
+        region_free(&truth);
+    }
+}
+
 /* Of one operand: unary operations, copies with and without a cast, fill. */
 static void unary_packs(const slot_case *self, slot_report *r)
 {
@@ -200,6 +235,7 @@ static void optimizer_packs(const slot_case *self, slot_report *r)
 const slot_case slot_pack_cases[] = {
     {"binary", "packs", binary_packs, 0},
     {"unary", "packs", unary_packs, 0},
+    {"where", "packs", choice_packs, 0},
     {"copy", "turned", turned_copy, 0},
     {"dropout", "packs", dropout_packs, 0},
     {"sgd", "packs_and_adam", optimizer_packs, 0},

@@ -299,6 +299,27 @@ template <typename T> YK__KERNEL(WALK_THREADS) where_kernel(yk__loop loop)
         *walk_at<const uint8_t>(loop, 1, i) ? *walk_at<const T>(loop, 2, i) : *walk_at<const T>(loop, 3, i);
 }
 
+/* The same by packs of out, a and b, with as many bytes of the condition. */
+template <typename T> YK__KERNEL(WALK_THREADS) where_packs_kernel(packed_loop packed)
+{
+    enum { N = pack_of<T>::N };
+    int64_t packs = packed.loop.total / N, step = (int64_t)WALK_THREADS * gridDim.x;
+    YK__LOOP for (int64_t i = (int64_t)WALK_THREADS * blockIdx.x + threadIdx.x; i < packs; i += step)
+    {
+        int64_t at[4];
+        walk_offsets<4>(packed.loop, i * N, at);
+        pack<uint8_t, N> condition = load_pack<uint8_t, N>(packed, 1, at[1]);
+        pack<T, N> x = load_pack<T, N>(packed, 2, at[2]), y = load_pack<T, N>(packed, 3, at[3]);
+        YK__UNROLL for (int k = 0; k < N; k++) x.of[k] = condition.of[k] ? x.of[k] : y.of[k];
+        store_pack<T, N>(packed, at[0], x);
+    }
+    int64_t rest = packs * N + threadIdx.x;
+    if (blockIdx.x == 0 && rest < packed.loop.total)
+        *walk_at<T>(packed.loop, 0, rest) = *walk_at<const uint8_t>(packed.loop, 1, rest)
+                                                ? *walk_at<const T>(packed.loop, 2, rest)
+                                                : *walk_at<const T>(packed.loop, 3, rest);
+}
+
 /* ---- slots ---- */
 struct unary_call {
     int device, kernel;
@@ -352,6 +373,11 @@ struct binary_call {
             YK__LAUNCH(name, binary_packs_kernel<Op>, pack_blocks(device, loop->total, n), WALK_THREADS, 0, stream,
                        Op(kernel, alpha), packed);
         return true;
+    }
+    /* By packs where the operands allow them. */
+    template <typename Op> bool launch_any() const
+    {
+        return launch_packs<Op>() || launch<Op>();
     }
 };
 
@@ -456,14 +482,14 @@ static bool launch_binary(const binary_call &given, yk_dtype dtype)
     }
     if (is_truth(call.kernel)) {
         switch (dtype) {
-        case YK_F32: return call.launch<binary_truth<float>>();
-        case YK_F64: return call.launch<binary_truth<double>>();
-        case YK_F16: return call.launch<binary_half_truth<element_f16>>();
-        case YK_BF16: return call.launch<binary_half_truth<element_bf16>>();
-        case YK_I64: return call.launch<binary_truth<int64_t>>();
-        case YK_I32: return call.launch<binary_truth<int32_t>>();
+        case YK_F32: return call.launch_any<binary_truth<float>>();
+        case YK_F64: return call.launch_any<binary_truth<double>>();
+        case YK_F16: return call.launch_any<binary_half_truth<element_f16>>();
+        case YK_BF16: return call.launch_any<binary_half_truth<element_bf16>>();
+        case YK_I64: return call.launch_any<binary_truth<int64_t>>();
+        case YK_I32: return call.launch_any<binary_truth<int32_t>>();
         case YK_U8:
-        case YK_BOOL: return call.launch<binary_truth<uint8_t>>();
+        case YK_BOOL: return call.launch_any<binary_truth<uint8_t>>();
         default: return false;
         }
     }
@@ -476,8 +502,8 @@ static bool launch_binary(const binary_call &given, yk_dtype dtype)
     case YK_F64: return has_real_binary(call.kernel) && call.launch<binary_f64>();
     case YK_F16: return has_real_binary(call.kernel) && call.launch<binary_half<element_f16>>();
     case YK_BF16: return has_real_binary(call.kernel) && call.launch<binary_half<element_bf16>>();
-    case YK_I64: return has_whole_binary(call.kernel) && call.launch<binary_whole<int64_t>>();
-    case YK_I32: return has_whole_binary(call.kernel) && call.launch<binary_whole<int32_t>>();
+    case YK_I64: return has_whole_binary(call.kernel) && call.launch_any<binary_whole<int64_t>>();
+    case YK_I32: return has_whole_binary(call.kernel) && call.launch_any<binary_whole<int32_t>>();
     case YK_U8: return has_whole_binary(call.kernel) && call.launch<binary_whole<uint8_t>>();
     default: return false;
     }
@@ -513,6 +539,17 @@ yk_status cuda_binary(int device, yk__binary op, const yk__view *out, const yk__
     return loop.total ? cuda_launched(device, call.name, 3, views) : YK_OK;
 }
 
+template <typename T> static void launch_where(int device, const yk__loop &loop, cudaStream_t stream)
+{
+    const size_t size[] = {sizeof(T), 1, sizeof(T), sizeof(T)};
+    const int64_t n = pack_of<T>::N;
+    packed_loop packed;
+    if (pack_loop(&packed, loop, size, n))
+        YK__LAUNCH("where", where_packs_kernel<T>, pack_blocks(device, loop.total, n), WALK_THREADS, 0, stream, packed);
+    else
+        YK__LAUNCH("where", where_kernel<T>, walk_blocks(device, loop.total), WALK_THREADS, 0, stream, loop);
+}
+
 yk_status cuda_where(int device, const yk__view *out, const yk__view *condition, const yk__view *a, const yk__view *b)
 {
     const yk__view *views[] = {out, condition, a, b};
@@ -522,11 +559,11 @@ yk_status cuda_where(int device, const yk__view *out, const yk__view *condition,
     yk_status status = cuda_use(device, &stream);
     if (status || loop.total == 0)
         return status;
-    size_t size = yk__size_of(out->dtype);
-    void (*kernel)(yk__loop) = size == 1   ? where_kernel<uint8_t>
-                               : size == 2 ? where_kernel<uint16_t>
-                               : size == 4 ? where_kernel<uint32_t>
-                                           : where_kernel<uint64_t>;
-    YK__LAUNCH("where", kernel, walk_blocks(device, loop.total), WALK_THREADS, 0, stream, loop);
+    switch (yk__size_of(out->dtype)) {
+    case 1: launch_where<uint8_t>(device, loop, stream); break;
+    case 2: launch_where<uint16_t>(device, loop, stream); break;
+    case 4: launch_where<uint32_t>(device, loop, stream); break;
+    default: launch_where<uint64_t>(device, loop, stream); break;
+    }
     return cuda_launched(device, "where", 4, views);
 }
