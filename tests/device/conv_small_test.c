@@ -65,7 +65,7 @@ typedef struct conv_run {
 
 static yk__conv2d params(const conv_case *c)
 {
-    return (yk__conv2d){{1, 1}, {c->ph, c->pw}, {1, 1}, 1};
+    return (yk__conv2d){.stride = {1, 1}, .padding = {c->ph, c->pw}, .dilation = {1, 1}, .groups = 1};
 }
 
 static void conv_make(conv_run *r, const conv_case *c, bool bias)

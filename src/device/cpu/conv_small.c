@@ -236,7 +236,7 @@ static void input_images(void *arg, int64_t begin, int64_t end, int thread)
         for (int64_t kx = 0; kx < s->kw; kx++)
             weight_at[c * s->kw + kx] = c * taps + kx;
     }
-    int64_t wide = 2; /* a wider tile skips less */
+    int64_t wide = s->ow <= CS_LANES / 2 ? 1 : 2; /* two vectors need fewer loads, but of short rows skip less */
     int64_t rows = cs_even(all, cs_tile_rows((int)wide));
     int64_t size = s->rows * s->ow;
     for (int64_t n = begin; n < end; n++) {
