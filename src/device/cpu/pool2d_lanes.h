@@ -131,6 +131,14 @@ INLINE void sum_rows(__m512 sum[2], const lane_piece *p, const float *x, int64_t
 {
     sum[0] = sum[1] = _mm512_setzero_ps();
     int64_t at = first * step + p->base;
+    if (count == 2 && !factor) { /* the usual number */
+        __m512 v[2];
+        load_reach(sum, p, x, at, limit, two);
+        load_reach(v, p, x, at + step, limit, two);
+        sum[0] = _mm512_add_ps(sum[0], v[0]);
+        sum[1] = two ? _mm512_add_ps(sum[1], v[1]) : sum[0];
+        return;
+    }
     for (int64_t i = 0; i < count; i++, at += step) {
         __m512 v[2];
         load_reach(v, p, x, at, limit, two);
