@@ -16,21 +16,12 @@
 #define YK__LESSER(x, y) ((x) > (y) ? (y) : (x)) /* x where it is NaN */
 
 /* ---- real numbers; F(f) is f for float and double ---- */
-#define YK__REAL_UNARY(X, F)                                                                                           \
-    X(NEG, -x)                                                                                                         \
-    X(ABS, F(fabs)(x))                                                                                                 \
-    X(EXP, F(yk__exp)(x))                                                                                              \
-    X(LOG, F(yk__log)(x))                                                                                              \
+/* What costs little more than reading x. */
+#define YK__CHEAP_UNARY(X, F)                                                                                          \
     X(SQRT, F(sqrt)(x))                                                                                                \
     X(RSQRT, 1 / F(sqrt)(x))                                                                                           \
     X(RECIPROCAL, 1 / x)                                                                                               \
-    X(TANH, F(yk__tanh)(x))                                                                                            \
-    X(LOG1P, F(yk__log1p)(x))                                                                                              \
-    X(EXPM1, F(yk__expm1)(x))                                                                                              \
-    X(ERF, F(yk__erf)(x))                                                                                                  \
-    X(SIGMOID, F(yk__sigmoid)(x))                                                                                      \
     X(RELU, x < 0 ? 0 : x)                                                                                             \
-    X(GELU, F(yk__gelu)(x))                                                                                            \
     X(SIGN, x > 0 ? 1 : x < 0 ? -1 : 0)                                                                                \
     X(FLOOR, F(floor)(x))                                                                                              \
     X(CEIL, F(ceil)(x))                                                                                                \
@@ -41,6 +32,19 @@
     X(CUBE, x * x * x)                                                                                                 \
     X(CLAMP, x < p0 ? YK__LESSER(p0, p1) : YK__LESSER(x, p1))
 
+#define YK__REAL_UNARY(X, F)                                                                                           \
+    YK__CHEAP_UNARY(X, F)                                                                                              \
+    X(NEG, -x)                                                                                                         \
+    X(ABS, F(fabs)(x))                                                                                                 \
+    X(EXP, F(yk__exp)(x))                                                                                              \
+    X(LOG, F(yk__log)(x))                                                                                              \
+    X(TANH, F(yk__tanh)(x))                                                                                            \
+    X(LOG1P, F(yk__log1p)(x))                                                                                          \
+    X(EXPM1, F(yk__expm1)(x))                                                                                          \
+    X(ERF, F(yk__erf)(x))                                                                                              \
+    X(SIGMOID, F(yk__sigmoid)(x))                                                                                      \
+    X(GELU, F(yk__gelu)(x))
+
 /* Those that a loop of vectors cannot take as they stand. */
 #define YK__REAL_UNARY_WITH_CALLS(X, F)                                                                                \
     X(SIN, F(yk__sin)(x))                                                                                              \
@@ -48,35 +52,41 @@
     X(POW_SCALAR, F(yk__pow)(x, p0))
 
 /* ---- integers, computed as i64; YK__WRAP(x) is x as an unsigned number, which wraps ---- */
-#define YK__WHOLE_UNARY(X)                                                                                             \
-    X(NEG, 0 - YK__WRAP(x))                                                                                            \
-    X(ABS, x < 0 ? 0 - YK__WRAP(x) : YK__WRAP(x))                                                                      \
+/* What no wider type changes. */
+#define YK__ORDER_UNARY(X)                                                                                             \
     X(RELU, x < 0 ? 0 : x)                                                                                             \
     X(SIGN, x > 0 ? 1 : x < 0 ? -1 : 0)                                                                                \
     X(FLOOR, x)                                                                                                        \
     X(CEIL, x)                                                                                                         \
-    X(ROUND, x)                                                                                                        \
+    X(ROUND, x)
+#define YK__WIDE_UNARY(X)                                                                                              \
+    X(NEG, 0 - YK__WRAP(x))                                                                                            \
+    X(ABS, x < 0 ? 0 - YK__WRAP(x) : YK__WRAP(x))                                                                      \
     X(ADD_SCALAR, YK__WRAP(x) + YK__WRAP(p0))                                                                          \
     X(MUL_SCALAR, YK__WRAP(x) * YK__WRAP(p0))                                                                          \
-    X(POW_SCALAR, yk__power(x, p0))                                                                                    \
-    X(CLAMP, x < p0 ? YK__LESSER(p0, p1) : YK__LESSER(x, p1))
+    X(POW_SCALAR, yk__power(x, p0))
+#define YK__CLAMP_UNARY(X) X(CLAMP, x < p0 ? YK__LESSER(p0, p1) : YK__LESSER(x, p1))
+#define YK__WHOLE_UNARY(X) YK__ORDER_UNARY(X) YK__WIDE_UNARY(X) YK__CLAMP_UNARY(X)
 
 /* ---- of two numbers ---- */
-#define YK__REAL_BINARY(X, F)                                                                                          \
+#define YK__CHEAP_BINARY(X, F)                                                                                         \
     X(ADD, F(yk__fma)(alpha, y, x))                                                                                    \
     X(PLUS, x + y)                                                                                                     \
     X(SUB, F(yk__fma)(-alpha, y, x))                                                                                   \
     X(MUL, x * y)                                                                                                      \
     X(DIV, x / y)                                                                                                      \
-    X(POW, F(yk__pow)(x, y))                                                                                           \
     X(MAXIMUM, x > y || x != x ? x : y)                                                                                \
     X(MINIMUM, x < y || x != x ? x : y)                                                                                \
-    X(ATAN2, F(yk__atan2)(x, y))                                                                                           \
     X(RELU_GRAD, y <= 0 ? 0 : x)                                                                                       \
     X(TANH_GRAD, x * (1 - y * y))                                                                                      \
     X(SIGMOID_GRAD, x * ((1 - y) * y))                                                                                 \
-    X(GELU_GRAD, x * F(yk__gelu_grad)(y))                                                                              \
     X(ABS_GRAD, x * (y > 0 ? 1 : y < 0 ? -1 : 0))
+
+#define YK__REAL_BINARY(X, F)                                                                                          \
+    YK__CHEAP_BINARY(X, F)                                                                                             \
+    X(POW, F(yk__pow)(x, y))                                                                                           \
+    X(ATAN2, F(yk__atan2)(x, y))                                                                                       \
+    X(GELU_GRAD, x * F(yk__gelu_grad)(y))
 
 /* Integers, computed as i64; YK__WRAP(x) is x as an unsigned number, which wraps. */
 #define YK__WHOLE_BINARY(X)                                                                                            \

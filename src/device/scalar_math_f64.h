@@ -34,12 +34,14 @@ YK__SCALAR double yk__power_of_two(double rounded)
     return yk__double_of((yk__bits_of_double(rounded) << 52) + ((uint64_t)1023 << 52));
 }
 
-/* p 2^n for n in [-2044, 2046]: the scale in two factors, so that neither overflows and a denormal is rounded once. */
-YK__SCALAR double yk__scale_f64(double p, double n)
+/*
+ * p 2^n for n in [-1121, 1024], of n + YK__ROUNDER, and `small` where n < -900 and nowhere where n > 900: the scale in
+ * two factors, so that neither overflows and a denormal is rounded once.
+ */
+YK__SCALAR double yk__scale_f64(double p, double rounded, bool small)
 {
-    double rounded = n * 0.5 + YK__ROUNDER;
-    double rest = n - (rounded - YK__ROUNDER);
-    return p * yk__power_of_two(rounded) * yk__power_of_two(rest + YK__ROUNDER);
+    uint64_t bias = (uint64_t)(small ? 1122 : 1022) << 52;
+    return p * yk__double_of((yk__bits_of_double(rounded) << 52) + bias) * (small ? 0x1p-99 : 2.0);
 }
 
 /* The upper 26 bits of x, so that a product of two such is exact. */
@@ -48,13 +50,15 @@ YK__SCALAR double yk__upper(double x)
     return yk__double_of(yk__bits_of_double(x) & ~(uint64_t)0x7FFFFFF);
 }
 
-/* x = n ln 2 + r + rest: n whole, |r| < 0.35, rest what r lost when it was rounded. For |x| <= 1100. */
-YK__SCALAR double yk__exp_reduce(double x, double *n, double *rest)
+/* x = n ln 2 + r + rest: n whole, |r| < 0.35, rest what r lost when it was rounded. Gives n + YK__ROUNDER. |x| <= 1100.
+ */
+YK__SCALAR double yk__exp_reduce(double x, double *r, double *rest)
 {
-    *n = (x * 0x1.71547652b82fep+0 + YK__ROUNDER) - YK__ROUNDER;
-    double high = x - *n * YK__LN2_HIGH, low = *n * YK__LN2_LOW, r = high - low;
-    *rest = (high - r) - low;
-    return r;
+    double rounded = x * 0x1.71547652b82fep+0 + YK__ROUNDER, n = rounded - YK__ROUNDER;
+    double high = x - n * YK__LN2_HIGH, low = n * YK__LN2_LOW;
+    *r = high - low;
+    *rest = (high - *r) - low;
+    return rounded;
 }
 
 /* e^r - 1 - r for |r| <= 0.35. */
@@ -77,17 +81,17 @@ YK__SCALAR double yk__exp_less_one(double r, double rest)
 
 YK__SCALAR double yk__exp_f64(double x)
 {
-    double n, rest, r = yk__exp_reduce(x, &n, &rest);
-    double y = yk__scale_f64(1.0 + yk__exp_less_one(r, rest), n);
-    y = x > 710.0 ? (double)INFINITY : y;
+    double r, rest, rounded = yk__exp_reduce(x, &r, &rest);
+    double y = yk__scale_f64(1.0 + (r + yk__exp_beyond(r)), rounded, x < -700.0);
+    y = x > 709.79 ? (double)INFINITY : y;
     return x < -746.0 ? 0.0 : y;
 }
 
 /* For |x| <= 710. 2^n - 1 and 2^n (e^r - 1) are halved, so that 2^1024 does not overflow. */
 YK__SCALAR double yk__expm1_near(double x)
 {
-    double n, rest, r = yk__exp_reduce(x, &n, &rest), p = yk__exp_less_one(r, rest);
-    double half = yk__power_of_two(n - 1.0 + YK__ROUNDER);
+    double r, rest, rounded = yk__exp_reduce(x, &r, &rest), p = yk__exp_less_one(r, rest);
+    double half = yk__power_of_two(rounded - 1.0);
     return 2.0 * (half * p + (half - 0.5));
 }
 
@@ -231,11 +235,10 @@ YK__SCALAR double yk__pow_f64(double x, double y)
     power = power < -0x1p65 ? -0x1p65 : power;
     double power_high = yk__upper(power);
     double high = power_high * log_high, low = (power - power_high) * log_high + power * log_low;
-    bool far = fabs(high + low) > 1100.0;
-    double bound = high > 0.0 ? 1100.0 : -1100.0;
-    high = far ? bound : high;
-    low = far ? 0.0 : low;
-    double n = (high + low + YK__ROUNDER) - YK__ROUNDER, r = (high - n) + low;
+    bool tiny = high < -1100.0;
+    high = tiny ? -1100.0 : high;
+    low = tiny ? 0.0 : low;
+    double t = high + low, rounded = t + YK__ROUNDER, r = (high - (rounded - YK__ROUNDER)) + low;
     double r2 = r * r, r4 = r2 * r2, r8 = r4 * r4;
     /* (2^r - 1 - r ln 2) / r^2 on [-1/2, 1/2]: 3.5e-18 of 2^r */
     double e =
@@ -243,7 +246,8 @@ YK__SCALAR double yk__pow_f64(double x, double y)
                   0x1.4309130f4c77bp-13, 0x1.ffcbfc79cc580p-17, 0x1.62bfc669df950p-20, 0x1.b524d185e3961p-24) +
         r8 * YK__POLY2(r, 0x1.e61d76d149f3bp-28, 0x1.ea144c10ff155p-32);
     e = 1.0 + (r * 0x1.62e42fefa39efp-1 + (r * 0x1.abc9e3b39803fp-56 + r2 * e));
-    double result = yk__scale_f64(e, n);
+    double result = yk__scale_f64(e, rounded, t < -1000.0);
+    result = t > 1025.0 ? (double)INFINITY : result;
     bool rises = (a > 1.0) == (y > 0.0);
     double edge = rises ? (double)INFINITY : 0.0; /* of 0 or infinity, and of any number to a power of infinity */
     result = a == 0.0 || a == (double)INFINITY || fabs(y) == (double)INFINITY ? edge : result;
@@ -268,21 +272,21 @@ YK__SCALAR double yk__tanh_f64(double x)
 /* 1 / (1 + e^-x) as 0.5 / (0.5 + e^-x / 2); 0 where that is a denormal, as PyTorch's. */
 YK__SCALAR double yk__sigmoid_f64(double x)
 {
-    double n, rest, r = yk__exp_reduce(-x, &n, &rest);
+    double r, rest, rounded = yk__exp_reduce(-x, &r, &rest);
     double p = 1.0 + (r + yk__exp_beyond(r));
-    double y = 0.5 / (p * yk__power_of_two(n - 1.0 + YK__ROUNDER) + 0.5);
+    double y = 0.5 / (p * yk__power_of_two(rounded - 1.0) + 0.5);
     y = x > 40.0 ? 1.0 : y;
     return x < -709.0 ? 0.0 : y;
 }
 
 /*
  * The normal distribution's tail Q(t) = erfc(t / sqrt 2) / 2 = e^(-t^2/2) R(t) for t in [0, 38.7]: gives R(t), and
- * e^(-t^2/2) as p 2^n. t^2 is split so that its rounding is not magnified by the exponential.
+ * e^(-t^2/2) as p 2^n, with n + YK__ROUNDER. t^2 is split so that its rounding is not magnified by the exponential.
  */
-YK__SCALAR double yk__normal_tail_f64(double t, double *p, double *n)
+YK__SCALAR double yk__normal_tail_f64(double t, double *p, double *rounded)
 {
-    double h = yk__upper(t);
-    double rest, reduced = yk__exp_reduce(-0.5 * (h * h), n, &rest);
+    double h = yk__upper(t), reduced, rest;
+    *rounded = yk__exp_reduce(-0.5 * (h * h), &reduced, &rest);
     rest -= 0.5 * ((t - h) * (t + h)); /* less than 2^-15 */
     double sum = reduced + rest;
     *p = 1.0 + yk__exp_less_one(sum, (reduced - sum) + rest);
@@ -311,8 +315,8 @@ YK__SCALAR double yk__erf_f64(double x)
                   0x1.565bcd03671c8p-8, -0x1.c02db12201f38p-11, 0x1.f9a2af960294cp-14, -0x1.f4c5dcb986ef6p-17) +
         z8 * (YK__POLY2(z, 0x1.b90ea955da290p-20, -0x1.564e3425f42a2p-23) + z2 * 0x1.8a286925352fap-27);
     double t = a > 5.95 ? 5.95 : a; /* 1 from there on */
-    double n, rest, reduced = yk__exp_reduce(-(t * t), &n, &rest);
-    double p = 1.0 + yk__exp_less_one(reduced, rest);
+    double reduced, rest, rounded = yk__exp_reduce(-(t * t), &reduced, &rest);
+    double p = 1.0 + (reduced + yk__exp_beyond(reduced));
     double v = 1.0 / (t + 2.5), u = (t - 2.5) * v, u2 = u * u, u4 = u2 * u2, u8 = u4 * u4;
     /* erfc(t) e^(t^2) (t + 2.5) in u from 0.75 on: 3.5e-18 of erf(t) */
     double r =
@@ -321,17 +325,17 @@ YK__SCALAR double yk__erf_f64(double x)
         u8 * (YK__POLY4(u, u2, 0x1.6e6d1a65dbc58p-11, 0x1.820d1c7ca5e7cp-15, -0x1.20922aaf55465p-13,
                         -0x1.af27647c3aafbp-15) +
               u4 * -0x1.584369383df74p-18);
-    double large = 1.0 - p * (r * v) * yk__power_of_two(n + YK__ROUNDER);
+    double large = 1.0 - p * (r * v) * yk__power_of_two(rounded);
     return a < 0.75 ? x + x * q : copysign(large, x);
 }
 
 /* x Phi(x); NaN at minus infinity, as PyTorch's. */
 YK__SCALAR double yk__gelu_f64(double x)
 {
-    double t = fabs(x), p, n;
+    double t = fabs(x), p, rounded;
     t = t > 38.7 ? 38.7 : t;
-    double r = yk__normal_tail_f64(t, &p, &n);
-    double tail = yk__scale_f64(x * (p * r), n);
+    double r = yk__normal_tail_f64(t, &p, &rounded);
+    double tail = yk__scale_f64(x * (p * r), rounded, t > 37.0);
     tail = x > 38.7 ? 0.0 : tail;
     tail = x < -38.7 ? x * 0.0 : tail;
     return x <= 0.0 ? tail : x - tail; /* -0 for -0 */
@@ -340,10 +344,10 @@ YK__SCALAR double yk__gelu_f64(double x)
 /* Its derivative, Phi(x) + x phi(x); at the infinities NaN, infinity times 0. */
 YK__SCALAR double yk__gelu_grad_f64(double x)
 {
-    double t = fabs(x), p, n;
+    double t = fabs(x), p, rounded;
     t = t > 38.7 ? 38.7 : t;
-    double r = yk__normal_tail_f64(t, &p, &n);
-    double w = yk__scale_f64(p * (r - t * 0x1.9884533d43651p-2), n);
+    double r = yk__normal_tail_f64(t, &p, &rounded);
+    double w = yk__scale_f64(p * (r - t * 0x1.9884533d43651p-2), rounded, t > 37.0);
     return (x < 0.0 ? w : 1.0 - w) + x * 0.0;
 }
 

@@ -540,6 +540,118 @@ static void test_gelu_gradient_accuracy(void **state)
     view_free(&out);
 }
 
+/* ---- halves: as f32, rounded once ---- */
+
+static bool same_half(const yk__view *a, const yk__view *b, int64_t i)
+{
+    double x = view_get(a, i), y = view_get(b, i);
+    return (isnan(x) && isnan(y)) ||
+           memcmp((const char *)a->data + 2 * view_offset(a, i), (const char *)b->data + 2 * view_offset(b, i), 2) == 0;
+}
+
+/* Every half, and with it another: all operations against those of f32, on every instruction set. */
+static void test_computed_halves(void **state)
+{
+    (void)state;
+    enum { HALVES = 65536 };
+    int64_t shape[] = {HALVES};
+    yk__backend tables[3];
+    int count = instruction_sets(tables);
+    for (int t = 0; t < 2 * count; t++) {
+        const yk__backend *cpu = &tables[t / 2];
+        yk_dtype dtype = t % 2 ? YK_BF16 : YK_F16;
+        yk__view x = view_make(dtype, 1, shape, LAYOUT_C), y = view_make(dtype, 1, shape, LAYOUT_C);
+        yk__view wide_x = view_make(YK_F32, 1, shape, LAYOUT_C), wide_y = view_make(YK_F32, 1, shape, LAYOUT_C);
+        yk__view made = view_make(YK_F32, 1, shape, LAYOUT_C), want = view_make(dtype, 1, shape, LAYOUT_C);
+        yk__view got = view_make(dtype, 1, shape, LAYOUT_C);
+        for (int i = 0; i < HALVES; i++) {
+            ((uint16_t *)x.data)[i] = (uint16_t)i;
+            ((uint16_t *)y.data)[i] = (uint16_t)(i * 40503 + 977);
+        }
+        expect_ok(cpu->copy(0, &wide_x, &x));
+        expect_ok(cpu->copy(0, &wide_y, &y));
+        for (size_t u = 0; u < sizeof unaries / sizeof unaries[0]; u++) {
+            expect_ok(cpu->unary(0, unaries[u].op, &made, &wide_x, unaries[u].p0, unaries[u].p1));
+            expect_ok(cpu->copy(0, &want, &made));
+            expect_ok(cpu->unary(0, unaries[u].op, &got, &x, unaries[u].p0, unaries[u].p1));
+            for (int i = 0; i < HALVES; i++)
+                if (!same_half(&got, &want, i))
+                    fail_msg("%s %s set %d: of %g is %g, expected %g", unaries[u].name, yk_dtype_name(dtype), t / 2,
+                             view_get(&x, i), view_get(&got, i), view_get(&want, i));
+        }
+        for (size_t u = 0; u < sizeof binaries / sizeof binaries[0]; u++) {
+            if (binaries[u].truth)
+                continue;
+            expect_ok(cpu->binary(0, binaries[u].op, &made, &wide_x, &wide_y, binaries[u].alpha));
+            expect_ok(cpu->copy(0, &want, &made));
+            expect_ok(cpu->binary(0, binaries[u].op, &got, &x, &y, binaries[u].alpha));
+            for (int i = 0; i < HALVES; i++)
+                if (!same_half(&got, &want, i))
+                    fail_msg("%s %s set %d: of (%g, %g) is %g, expected %g", binaries[u].name, yk_dtype_name(dtype),
+                             t / 2, view_get(&x, i), view_get(&y, i), view_get(&got, i), view_get(&want, i));
+        }
+        yk__view *all[] = {&x, &y, &wide_x, &wide_y, &made, &want, &got};
+        for (int k = 0; k < 7; k++)
+            view_free(all[k]);
+    }
+}
+
+/* Parts of blocks, every memory order, and the output in place of an input. */
+static void test_parts_of_halves(void **state)
+{
+    (void)state;
+    const yk__backend *cpu = cpu_backend();
+    for (int s = 0; s < SHAPES; s++)
+        for (int layout = 0; layout < LAYOUTS * INPUT_LAYOUTS; layout++)
+            for (int t = 0; t < 2; t++) {
+                yk_dtype dtype = t ? YK_BF16 : YK_F16;
+                int ndim = shapes[s].ndim;
+                const int64_t *shape = shapes[s].shape;
+                yk__view x = view_make(dtype, ndim, shape, layout % INPUT_LAYOUTS);
+                yk__view y = view_make(dtype, ndim, shape, LAYOUT_C);
+                yk__view out = view_make(dtype, ndim, shape, layout / INPUT_LAYOUTS);
+                view_random(&x, 7, 0.5, 4);
+                view_random(&y, 8, 0.5, 4);
+                expect_ok(cpu->unary(0, YK__SQRT, &out, &x, 0, 0));
+                expect_ok(cpu->binary(0, YK__DIV, &out, &out, &y, 1));
+                expect_ok(cpu->unary(0, YK__NEG, &out, &out, 0, 0));
+                for (int64_t i = 0, n = view_count(&out); i < n; i++)
+                    expect_near(view_get(&out, i), -sqrt(view_get(&x, i)) / view_get(&y, i), t ? 8e-3 : 1e-3, 0);
+                view_free(&x);
+                view_free(&y);
+                view_free(&out);
+            }
+}
+
+/* A clamp of integers between numbers that the dtype has, and that it has not. */
+static void test_clamp_of_integers(void **state)
+{
+    (void)state;
+    static const double bounds[][2] = {
+        {-5, 7},          {7, -5},       {0, 255},     {0, 256},     {-1, 5},
+        {3, 300},         {300, 400},    {-0x1p40, 9}, {-9, 0x1p40}, {INT32_MIN, INT32_MAX},
+        {0x1p31, 0x1p33}, {-INFINITY, 3}};
+    static const double numbers[] = {0,   1,   2,   3,  4,  5,  6,     7,         8,        9,
+                                     100, 254, 255, -1, -5, -6, -1000, INT32_MAX, INT32_MIN};
+    enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
+    static const yk_dtype dtypes[] = {YK_I32, YK_U8, YK_I64};
+    int64_t shape[] = {NUMBERS * 7};
+    for (size_t t = 0; t < 3; t++)
+        for (size_t k = 0; k < sizeof bounds / sizeof bounds[0]; k++) {
+            yk__view x = view_make(dtypes[t], 1, shape, LAYOUT_C), out = view_make(dtypes[t], 1, shape, LAYOUT_C);
+            for (int64_t i = 0; i < shape[0]; i++)
+                view_set(&x, i, dtypes[t] == YK_U8 ? fabs(fmod(numbers[i % NUMBERS], 256)) : numbers[i % NUMBERS]);
+            expect_ok(cpu_backend()->unary(0, YK__CLAMP, &out, &x, bounds[k][0], bounds[k][1]));
+            double low = fmax(bounds[k][0], -0x1p63), high = bounds[k][1];
+            for (int64_t i = 0; i < shape[0]; i++) {
+                double v = view_get(&x, i), want = wrapped(dtypes[t], v < low ? fmin(low, high) : fmin(v, high));
+                expect_near(view_get(&out, i), want, 0, 0);
+            }
+            view_free(&x);
+            view_free(&out);
+        }
+}
+
 /* ---- copy ---- */
 
 static void test_copy(void **state)
@@ -809,6 +921,9 @@ int main(void)
         cmocka_unit_test(test_copy_of_short_rows),
         cmocka_unit_test(test_cast_edges),
         cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_computed_halves),
+        cmocka_unit_test(test_parts_of_halves),
+        cmocka_unit_test(test_clamp_of_integers),
         cmocka_unit_test(test_fill),
         cmocka_unit_test(test_where),
         cmocka_unit_test(test_in_place),

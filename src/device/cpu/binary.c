@@ -6,6 +6,7 @@
  */
 #include "device/convert.h"
 #include "device/cpu/elementwise.h"
+#include "device/cpu/halves.h"
 #include "device/cpu/iterate.h"
 #include "device/elementwise_ops.h"
 #include "device/scalar_math.h"
@@ -36,6 +37,11 @@ YK__WHOLE_BINARY(BINARY_I64)
 YK__WHOLE_BINARY(BINARY_I32)
 YK__WHOLE_BINARY(BINARY_U8)
 
+#define BINARY_F16(op, expression)  YK__HALF_BINARY(op##_f16, f16, expression)
+#define BINARY_BF16(op, expression) YK__HALF_BINARY(op##_bf16, bf16, expression)
+YK__CHEAP_BINARY(BINARY_F16, YK__F32)
+YK__CHEAP_BINARY(BINARY_BF16, YK__F32)
+
 #define TRUTH_F32(op, expression) BINARY_LOOP(op##_f32, float, float, uint8_t, YK__TO_ITSELF, expression)
 #define TRUTH_F64(op, expression) BINARY_LOOP(op##_f64, double, double, uint8_t, YK__TO_ITSELF, expression)
 #define TRUTH_I64(op, expression) BINARY_LOOP(op##_i64, int64_t, int64_t, uint8_t, YK__TO_I64, expression)
@@ -52,11 +58,14 @@ YK__TRUTH_BINARY(TRUTH_U8)
 #define ENTRY_I64(op, expression)  [YK__##op][YK_I64] = op##_i64,
 #define ENTRY_I32(op, expression)  [YK__##op][YK_I32] = op##_i32,
 #define ENTRY_U8(op, expression)   [YK__##op][YK_U8] = op##_u8,
+#define ENTRY_F16(op, expression)  [YK__##op][YK_F16] = op##_f16,
+#define ENTRY_BF16(op, expression) [YK__##op][YK_BF16] = op##_bf16,
 #define ENTRY_BOOL(op, expression) [YK__##op][YK_BOOL] = op##_u8,
 
 /* clang-format off */
 static const yk__apply_fn kernels[YK__BINARY_KERNELS][YK__DTYPES] = {
     YK__REAL_BINARY(ENTRY_F32, YK__F32) YK__REAL_BINARY(ENTRY_F64, YK__F64)
+    YK__CHEAP_BINARY(ENTRY_F16, YK__F32) YK__CHEAP_BINARY(ENTRY_BF16, YK__F32)
     YK__WHOLE_BINARY(ENTRY_I64) YK__WHOLE_BINARY(ENTRY_I32) YK__WHOLE_BINARY(ENTRY_U8)
     YK__TRUTH_BINARY(ENTRY_F32) YK__TRUTH_BINARY(ENTRY_F64) YK__TRUTH_BINARY(ENTRY_I64)
     YK__TRUTH_BINARY(ENTRY_I32) YK__TRUTH_BINARY(ENTRY_U8) YK__TRUTH_BINARY(ENTRY_BOOL)
@@ -69,8 +78,9 @@ static yk_status binary(int device, yk__binary op, const yk__view *out, const yk
                         double alpha)
 {
     int kernel = yk__binary_kernel(op, alpha);
-    bool half = a->dtype == YK_F16 || a->dtype == YK_BF16;
-    yk__apply_fn fn = kernels[kernel][half ? YK_F32 : a->dtype];
+    yk__apply_fn fn = kernels[kernel][a->dtype];
+    bool half = !fn && (a->dtype == YK_F16 || a->dtype == YK_BF16);
+    fn = half ? kernels[kernel][YK_F32] : fn;
     if (!fn)
         return yk__fail(YK_ERR_DTYPE, "%s: not defined for %s", yk__binary_name(op), yk_dtype_name(a->dtype));
     const yk__view *views[] = {out, a, b};

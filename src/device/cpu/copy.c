@@ -113,6 +113,35 @@ static void f32_to_bf16(int64_t n, void *out, const void *a, const void *b, cons
     }
 }
 
+/* bf16 and f32 are so near that one loop does both casts. */
+#define CASTS_OF_BF16(other, Other)                                                                                    \
+    static void other##_to_bf16(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)    \
+    {                                                                                                                  \
+        (void)b, (void)c, (void)p;                                                                                     \
+        uint16_t *o = out;                                                                                             \
+        const Other *in = a;                                                                                           \
+        YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                                \
+        {                                                                                                              \
+            o[i] = yk__to_bf16((float)LOAD_##other(in[i]));                                                            \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void bf16_to_##other(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)    \
+    {                                                                                                                  \
+        (void)b, (void)c, (void)p;                                                                                     \
+        Other *o = out;                                                                                                \
+        const uint16_t *in = a;                                                                                        \
+        YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                                \
+        {                                                                                                              \
+            float x = yk__from_bf16(in[i]);                                                                            \
+            o[i] = CAST_real_##other(x);                                                                               \
+        }                                                                                                              \
+    }
+CASTS_OF_BF16(f64, double)
+CASTS_OF_BF16(i64, int64_t)
+CASTS_OF_BF16(i32, int32_t)
+CASTS_OF_BF16(u8, uint8_t)
+CASTS_OF_BF16(b8, uint8_t)
+
 /* A cast by way of f32. */
 #define CAST_BY_F32(from, from_size, to, to_size)                                                                      \
     static void from##_to_##to(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)     \
@@ -136,7 +165,6 @@ static void f32_to_bf16(int64_t n, void *out, const void *a, const void *b, cons
     CAST_BY_F32(half, 2, u8, 1)                                                                                        \
     CAST_BY_F32(half, 2, b8, 1)
 CASTS_BY_F32(f16)
-CASTS_BY_F32(bf16)
 CAST_BY_F32(f16, 2, bf16, 2)
 CAST_BY_F32(bf16, 2, f16, 2)
 

@@ -6,6 +6,7 @@
  */
 #include "device/convert.h"
 #include "device/cpu/elementwise.h"
+#include "device/cpu/halves.h"
 #include "device/cpu/iterate.h"
 #include "device/elementwise_ops.h"
 #include "device/scalar_math.h"
@@ -81,9 +82,34 @@ POWER(f64, double)
 #define UNARY_I64(op, expression) UNARY_LOOP(op##_i64, int64_t, int64_t, int64_t, YK__TO_I64, expression)
 #define UNARY_I32(op, expression) UNARY_LOOP(op##_i32, int32_t, int64_t, int32_t, YK__TO_I64, expression)
 #define UNARY_U8(op, expression)  UNARY_LOOP(op##_u8, uint8_t, int64_t, uint8_t, YK__TO_I64, expression)
+#define ORDER_I32(op, expression) UNARY_LOOP(op##_i32, int32_t, int32_t, int32_t, YK__TO_I32, expression)
+#define ORDER_U8(op, expression)  UNARY_LOOP(op##_u8, uint8_t, int32_t, uint8_t, YK__TO_I32, expression)
 YK__WHOLE_UNARY(UNARY_I64)
-YK__WHOLE_UNARY(UNARY_I32)
-YK__WHOLE_UNARY(UNARY_U8)
+YK__WIDE_UNARY(UNARY_I32)
+YK__WIDE_UNARY(UNARY_U8)
+YK__CLAMP_UNARY(UNARY_I32)
+YK__CLAMP_UNARY(UNARY_U8)
+YK__ORDER_UNARY(ORDER_I32)
+YK__ORDER_UNARY(ORDER_U8)
+
+/* A clamp between numbers of the dtype itself needs no wider type. */
+#define NARROW_CLAMP(S, T, TO, LOW, HIGH)                                                                              \
+    UNARY_LOOP(CLAMP_within_##S, T, T, T, TO, x < p0 ? YK__LESSER(p0, p1) : YK__LESSER(x, p1))                         \
+    static void CLAMP_any_##S(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)      \
+    {                                                                                                                  \
+        bool within = p[0] >= LOW && p[0] <= HIGH && p[1] >= LOW && p[1] <= HIGH;                                      \
+        (within ? CLAMP_within_##S : CLAMP_##S)(n, out, a, b, c, p);                                                   \
+    }
+NARROW_CLAMP(i32, int32_t, YK__TO_I32, INT32_MIN, INT32_MAX)
+NARROW_CLAMP(u8, uint8_t, (uint8_t)YK__TO_I32, 0, UINT8_MAX)
+
+#define UNARY_F16(op, expression)  YK__HALF_UNARY(op##_f16, f16, expression)
+#define UNARY_BF16(op, expression) YK__HALF_UNARY(op##_bf16, bf16, expression)
+YK__CHEAP_UNARY(UNARY_F16, YK__F32)
+YK__CHEAP_UNARY(UNARY_BF16, YK__F32)
+/* The sign is the same bit in both. */
+UNARY_LOOP(NEG_half, uint16_t, uint16_t, uint16_t, YK__TO_I32, x ^ 0x8000u)
+UNARY_LOOP(ABS_half, uint16_t, uint16_t, uint16_t, YK__TO_I32, x & 0x7FFFu)
 
 UNARY_LOOP(LOGICAL_NOT_f32, float, float, uint8_t, YK__TO_ITSELF, x == 0)
 UNARY_LOOP(LOGICAL_NOT_f64, double, double, uint8_t, YK__TO_ITSELF, x == 0)
@@ -93,17 +119,24 @@ UNARY_LOOP(LOGICAL_NOT_u8, uint8_t, int64_t, uint8_t, YK__TO_I64, x == 0)
 UNARY_LOOP(IS_FINITE_f32, float, float, uint8_t, YK__TO_ITSELF, fabsf(x) <= FLT_MAX)
 UNARY_LOOP(IS_FINITE_f64, double, double, uint8_t, YK__TO_ITSELF, fabs(x) <= DBL_MAX)
 
-#define ENTRY_F32(op, expression) [YK__##op][YK_F32] = op##_f32,
-#define ENTRY_F64(op, expression) [YK__##op][YK_F64] = op##_f64,
-#define ENTRY_I64(op, expression) [YK__##op][YK_I64] = op##_i64,
-#define ENTRY_I32(op, expression) [YK__##op][YK_I32] = op##_i32,
-#define ENTRY_U8(op, expression)  [YK__##op][YK_U8] = op##_u8,
+#define ENTRY_F32(op, expression)  [YK__##op][YK_F32] = op##_f32,
+#define ENTRY_F64(op, expression)  [YK__##op][YK_F64] = op##_f64,
+#define ENTRY_I64(op, expression)  [YK__##op][YK_I64] = op##_i64,
+#define ENTRY_I32(op, expression)  [YK__##op][YK_I32] = op##_i32,
+#define ENTRY_U8(op, expression)   [YK__##op][YK_U8] = op##_u8,
+#define ENTRY_F16(op, expression)  [YK__##op][YK_F16] = op##_f16,
+#define ENTRY_BF16(op, expression) [YK__##op][YK_BF16] = op##_bf16,
 
 /* clang-format off */
 static const yk__apply_fn kernels[YK__UNARY_KERNELS][YK__DTYPES] = {
     YK__REAL_UNARY(ENTRY_F32, YK__F32) YK__REAL_UNARY(ENTRY_F64, YK__F64)
     YK__REAL_UNARY_WITH_CALLS(ENTRY_F32, YK__F32) YK__REAL_UNARY_WITH_CALLS(ENTRY_F64, YK__F64)
-    YK__WHOLE_UNARY(ENTRY_I64) YK__WHOLE_UNARY(ENTRY_I32) YK__WHOLE_UNARY(ENTRY_U8)
+    YK__WHOLE_UNARY(ENTRY_I64) YK__ORDER_UNARY(ENTRY_I32) YK__ORDER_UNARY(ENTRY_U8)
+    YK__CHEAP_UNARY(ENTRY_F16, YK__F32) YK__CHEAP_UNARY(ENTRY_BF16, YK__F32)
+    YK__WIDE_UNARY(ENTRY_I32) YK__WIDE_UNARY(ENTRY_U8)
+    [YK__CLAMP][YK_I32] = CLAMP_any_i32, [YK__CLAMP][YK_U8] = CLAMP_any_u8,
+    [YK__NEG][YK_F16] = NEG_half, [YK__NEG][YK_BF16] = NEG_half,
+    [YK__ABS][YK_F16] = ABS_half, [YK__ABS][YK_BF16] = ABS_half,
     [YK__LOGICAL_NOT] = {[YK_F32] = LOGICAL_NOT_f32, [YK_F64] = LOGICAL_NOT_f64, [YK_I64] = LOGICAL_NOT_i64,
                          [YK_I32] = LOGICAL_NOT_i32, [YK_U8] = LOGICAL_NOT_u8, [YK_BOOL] = LOGICAL_NOT_u8},
     [YK__IS_FINITE] = {[YK_F32] = IS_FINITE_f32, [YK_F64] = IS_FINITE_f64},
@@ -113,8 +146,9 @@ static const yk__apply_fn kernels[YK__UNARY_KERNELS][YK__DTYPES] = {
 static yk_status unary(int device, yk__unary op, const yk__view *out, const yk__view *in, double p0, double p1)
 {
     int kernel = yk__unary_kernel(op, in->dtype, p0);
-    bool half = in->dtype == YK_F16 || in->dtype == YK_BF16;
-    yk__apply_fn fn = kernels[kernel][half ? YK_F32 : in->dtype];
+    yk__apply_fn fn = kernels[kernel][in->dtype];
+    bool half = !fn && (in->dtype == YK_F16 || in->dtype == YK_BF16);
+    fn = half ? kernels[kernel][YK_F32] : fn;
     if (!fn)
         return yk__fail(YK_ERR_DTYPE, "%s: not defined for %s", yk__unary_name(op), yk_dtype_name(in->dtype));
     const yk__view *views[] = {out, in};
