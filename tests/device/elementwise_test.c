@@ -566,7 +566,7 @@ static void test_computed_halves(void **state)
         yk__view got = view_make(dtype, 1, shape, LAYOUT_C);
         for (int i = 0; i < HALVES; i++) {
             ((uint16_t *)x.data)[i] = (uint16_t)i;
-            ((uint16_t *)y.data)[i] = (uint16_t)(i * 40503 + 977);
+            ((uint16_t *)y.data)[i] = (uint16_t)((uint32_t)i * 40503u + 977u);
         }
         expect_ok(cpu->copy(0, &wide_x, &x));
         expect_ok(cpu->copy(0, &wide_y, &y));
