@@ -69,14 +69,16 @@
 #define YK__WHOLE_UNARY(X) YK__ORDER_UNARY(X) YK__WIDE_UNARY(X) YK__CLAMP_UNARY(X)
 
 /* ---- of two numbers ---- */
-#define YK__CHEAP_BINARY(X, F)                                                                                         \
+#define YK__REAL_ARITHMETIC(X, F)                                                                                      \
     X(ADD, F(yk__fma)(alpha, y, x))                                                                                    \
     X(PLUS, x + y)                                                                                                     \
     X(SUB, F(yk__fma)(-alpha, y, x))                                                                                   \
     X(MUL, x * y)                                                                                                      \
     X(DIV, x / y)                                                                                                      \
     X(MAXIMUM, x > y || x != x ? x : y)                                                                                \
-    X(MINIMUM, x < y || x != x ? x : y)                                                                                \
+    X(MINIMUM, x < y || x != x ? x : y)
+#define YK__CHEAP_BINARY(X, F)                                                                                         \
+    YK__REAL_ARITHMETIC(X, F)                                                                                          \
     X(RELU_GRAD, y <= 0 ? 0 : x)                                                                                       \
     X(TANH_GRAD, x * (1 - y * y))                                                                                      \
     X(SIGMOID_GRAD, x * ((1 - y) * y))                                                                                 \

@@ -870,6 +870,65 @@ static void test_in_place(void **state)
         }
 }
 
+/* A view of `shape` whose own memory has size 1 along the dimensions that are set in `repeated`. */
+static yk__view repeated_view(yk_dtype dtype, const int64_t *shape, unsigned repeated)
+{
+    int64_t own[3];
+    for (int d = 0; d < 3; d++)
+        own[d] = repeated >> d & 1 ? 1 : shape[d];
+    yk__view v = view_make(dtype, 3, own, LAYOUT_C);
+    for (int d = 0; d < 3; d++)
+        if (repeated >> d & 1) {
+            v.shape[d] = shape[d];
+            v.stride[d] = 0;
+        }
+    return v;
+}
+
+/* Operands that repeat rows, columns or one element, against the same operands written out, to the bit. */
+static void test_repeated_operands(void **state)
+{
+    (void)state;
+    static const int64_t several[][3] = {{1, 37, 3},  {1, 700, 1}, {2, 70, 16}, {2, 3, 700},
+                                         {3, 7, 100}, {2, 3, 256}, {2, 3, 257}, {10, 33, 5}};
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8};
+    static const yk__binary ops[] = {YK__ADD, YK__SUB, YK__MUL, YK__DIV, YK__MAXIMUM, YK__MINIMUM, YK__GT};
+    const yk__backend *cpu = cpu_backend();
+    for (size_t s = 0; s < sizeof several / sizeof several[0]; s++)
+        for (unsigned repeated = 0; repeated < 64; repeated++)
+            for (int t = 0; t < 7; t++) {
+                yk_dtype dtype = dtypes[t];
+                const int64_t *shape = several[s];
+                yk__view in[2], whole[2];
+                for (int k = 0; k < 2; k++) {
+                    in[k] = repeated_view(dtype, shape, repeated >> 3 * k & 7);
+                    whole[k] = view_make(dtype, 3, shape, LAYOUT_C);
+                    view_random(&in[k], 7 + (uint32_t)k, dtype == YK_U8 ? 1 : -4, 4);
+                    if (yk_dtype_is_floating(dtype))
+                        view_set(&in[k], 0, k ? -0.0 : NAN);
+                    expect_ok(cpu->copy(0, &whole[k], &in[k]));
+                }
+                for (int op = 0; op < 7; op++) {
+                    if (ops[op] == YK__DIV && !yk_dtype_is_floating(dtype))
+                        continue;
+                    yk_dtype result = ops[op] == YK__GT ? YK_BOOL : dtype;
+                    yk__view got = view_make(result, 3, shape, LAYOUT_C), want = view_make(result, 3, shape, LAYOUT_C);
+                    double alpha = ops[op] == YK__ADD ? 1 + 2 * (double)(repeated % 2) : 1;
+                    expect_ok(cpu->binary(0, ops[op], &got, &in[0], &in[1], alpha));
+                    expect_ok(cpu->binary(0, ops[op], &want, &whole[0], &whole[1], alpha));
+                    if (!view_same_bits(&got, &want))
+                        fail_msg("binary %d of %s, shape %d, repeated %#x: not as of dense operands", ops[op],
+                                 yk_dtype_name(dtype), (int)s, repeated);
+                    view_free(&got);
+                    view_free(&want);
+                }
+                for (int k = 0; k < 2; k++) {
+                    view_free(&in[k]);
+                    view_free(&whole[k]);
+                }
+            }
+}
+
 static void test_threads(void **state)
 {
     (void)state;
@@ -927,6 +986,7 @@ int main(void)
         cmocka_unit_test(test_fill),
         cmocka_unit_test(test_where),
         cmocka_unit_test(test_in_place),
+        cmocka_unit_test(test_repeated_operands),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests_name("elementwise", tests, NULL, NULL);

@@ -26,6 +26,31 @@
         }                                                                                                              \
     }
 
+/* The same with one element for a, or for b. */
+#define BINARY_ONE(name, T, LEFT, RIGHT, expression)                                                                   \
+    static void name(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)               \
+    {                                                                                                                  \
+        (void)c;                                                                                                       \
+        T alpha = (T)p[0];                                                                                             \
+        (void)alpha;                                                                                                   \
+        T *o = out;                                                                                                    \
+        const T *left = a, *right = b, first_left = *left, first_right = *right;                                       \
+        (void)first_left, (void)first_right;                                                                           \
+        YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                                \
+        {                                                                                                              \
+            T x = LEFT, y = RIGHT;                                                                                     \
+            o[i] = expression;                                                                                         \
+        }                                                                                                              \
+    }
+#define ONE_F32(op, expression)                                                                                        \
+    BINARY_ONE(op##_one_a_f32, float, first_left, right[i], expression)                                                \
+    BINARY_ONE(op##_one_b_f32, float, left[i], first_right, expression)
+#define ONE_F64(op, expression)                                                                                        \
+    BINARY_ONE(op##_one_a_f64, double, first_left, right[i], expression)                                               \
+    BINARY_ONE(op##_one_b_f64, double, left[i], first_right, expression)
+YK__REAL_ARITHMETIC(ONE_F32, YK__F32)
+YK__REAL_ARITHMETIC(ONE_F64, YK__F64)
+
 #define BINARY_F32(op, expression) BINARY_LOOP(op##_f32, float, float, float, YK__TO_ITSELF, expression)
 #define BINARY_F64(op, expression) BINARY_LOOP(op##_f64, double, double, double, YK__TO_ITSELF, expression)
 #define BINARY_I64(op, expression) BINARY_LOOP(op##_i64, int64_t, int64_t, int64_t, YK__TO_I64, expression)
@@ -72,6 +97,18 @@ static const yk__apply_fn kernels[YK__BINARY_KERNELS][YK__DTYPES] = {
     [YK__ADD][YK_BOOL] = OR_u8, [YK__PLUS][YK_BOOL] = OR_u8, [YK__MAXIMUM][YK_BOOL] = OR_u8,
     [YK__MUL][YK_BOOL] = AND_u8, [YK__MINIMUM][YK_BOOL] = AND_u8,
 };
+
+#define ENTRY_A_F32(op, expression) [YK__##op][0] = op##_one_a_f32,
+#define ENTRY_A_F64(op, expression) [YK__##op][1] = op##_one_a_f64,
+#define ENTRY_B_F32(op, expression) [YK__##op][0] = op##_one_b_f32,
+#define ENTRY_B_F64(op, expression) [YK__##op][1] = op##_one_b_f64,
+/* Of f32 and f64. */
+static const yk__apply_fn kernels_one_a[YK__BINARY_KERNELS][2] = {
+    YK__REAL_ARITHMETIC(ENTRY_A_F32, YK__F32) YK__REAL_ARITHMETIC(ENTRY_A_F64, YK__F64)
+};
+static const yk__apply_fn kernels_one_b[YK__BINARY_KERNELS][2] = {
+    YK__REAL_ARITHMETIC(ENTRY_B_F32, YK__F32) YK__REAL_ARITHMETIC(ENTRY_B_F64, YK__F64)
+};
 /* clang-format on */
 
 static yk_status binary(int device, yk__binary op, const yk__view *out, const yk__view *a, const yk__view *b,
@@ -84,10 +121,15 @@ static yk_status binary(int device, yk__binary op, const yk__view *out, const yk
     if (!fn)
         return yk__fail(YK_ERR_DTYPE, "%s: not defined for %s", yk__binary_name(op), yk_dtype_name(a->dtype));
     const yk__view *views[] = {out, a, b};
+    yk__apply apply = {.fn = fn, .p = &alpha, .operands = 3};
+    if (a->dtype == YK_F32 || a->dtype == YK_F64) {
+        apply.one_a = kernels_one_a[kernel][a->dtype == YK_F64];
+        apply.one_b = kernels_one_b[kernel][a->dtype == YK_F64];
+    }
     if (half)
-        YK__ISA_NAME(yk__cpu_apply_halves)(device, fn, 3, views, &alpha);
+        YK__ISA_NAME(yk__cpu_apply_halves)(device, &apply, views);
     else
-        yk__apply_views(device, fn, 3, views, &alpha);
+        yk__apply_all(device, &apply, views);
     return YK_OK;
 }
 

@@ -122,6 +122,7 @@ typedef void (*yk__apply_fn)(int64_t n, void *out, const void *a, const void *b,
 #define YK__APPLY_CHUNK 512
 typedef struct yk__apply {
     yk__apply_fn fn;
+    yk__apply_fn one_a, one_b; /* the same of two inputs where a, or b, is a single element; or NULL */
     const double *p;
     int operands; /* with the output, at most 4 */
     size_t size[4];
@@ -141,6 +142,14 @@ static inline void yk__apply_run(const void *context, int64_t first, int64_t n, 
             in[k - 1] = data[k];
         apply->fn(n, data[0], in[0], in[1], in[2], apply->p);
         return;
+    }
+    if (apply->operands == 3 && stride[0] == (int64_t)apply->size[0]) {
+        bool one_a = apply->one_a && stride[1] == 0 && stride[2] == (int64_t)apply->size[2];
+        bool one_b = apply->one_b && stride[2] == 0 && stride[1] == (int64_t)apply->size[1];
+        if (one_a || one_b) {
+            (one_a ? apply->one_a : apply->one_b)(n, data[0], data[1], data[2], NULL, apply->p);
+            return;
+        }
     }
     char buffer[4][YK__APPLY_CHUNK * 8] __attribute__((aligned(64)));
     for (int k = 1; k < apply->operands; k++)
@@ -260,17 +269,124 @@ static inline bool yk__apply_blocks(int device, const yk__loop *loop, const yk__
     return true;
 }
 
-/* out = fn(views[1], ...): the whole of an elementwise slot. */
+/*
+ * Rows of at most YK__SHORT_RUN elements of a dense output, while inputs repeat a row, or one element along a row: as
+ * many rows as YK__APPLY_CHUNK holds are one run of the kernel, of inputs that are written out into a buffer where they
+ * are not dense like the output.
+ */
+#define YK__SHORT_RUN 256
+typedef struct yk__short_rows {
+    const yk__loop *loop;
+    const yk__apply *apply;
+} yk__short_rows;
+
+/* `rows` times an element, `step` bytes apart, n of each side by side; a vector of bytes may be written behind them. */
+#define YK__SPREAD_(T)                                                                                                 \
+    {                                                                                                                  \
+        typedef T V __attribute__((vector_size(YK__VECTOR_BYTES)));                                                    \
+        typedef T U __attribute__((vector_size(YK__VECTOR_BYTES), aligned(sizeof(T)), may_alias));                     \
+        for (int64_t r = 0; r < rows; r++) {                                                                           \
+            V v = (V){0} + *(const T *)(from + r * step);                                                              \
+            for (int64_t j = 0; j < n; j += YK__VECTOR_BYTES / (int64_t)sizeof(T))                                     \
+                *(U *)((T *)to + r * n + j) = v;                                                                       \
+        }                                                                                                              \
+        break;                                                                                                         \
+    }
+static inline void yk__spread(void *to, const char *from, int64_t step, size_t size, int64_t rows, int64_t n)
+{
+    switch (size) {
+    case 1: YK__SPREAD_(yk__raw8)
+    case 2: YK__SPREAD_(yk__raw16)
+    case 4: YK__SPREAD_(yk__raw32)
+    default: YK__SPREAD_(yk__raw64)
+    }
+}
+
+/* The same row of `bytes`, `rows` times. */
+static inline void yk__tile_row(char *to, const char *row, int64_t bytes, int64_t rows)
+{
+    memcpy(to, row, (size_t)bytes);
+    for (int64_t done = 1; done < rows; done *= 2)
+        memcpy(to + done * bytes, to, (size_t)((done < rows - done ? done : rows - done) * bytes));
+}
+
+static inline void yk__short_rows_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const yk__short_rows *s = arg;
+    const yk__loop *loop = s->loop;
+    const yk__apply *apply = s->apply;
+    const int64_t n = loop->shape[0];
+    int64_t most = YK__APPLY_CHUNK / n, lines = 1; /* lines: rows after which the output is at a cache line again */
+    while (lines < most && lines * n * (int64_t)apply->size[0] % 64)
+        lines *= 2;
+    most -= lines < most ? most % lines : 0;
+    char buffer[3][YK__APPLY_CHUNK * 8 + YK__VECTOR_BYTES] __attribute__((aligned(64)));
+    const char *tiled[3] = {NULL, NULL, NULL}; /* the row that a buffer repeats */
+    for (int64_t row = begin, m; row < end; row += m) {
+        int64_t at = row % loop->shape[1], rest = row / loop->shape[1];
+        m = loop->shape[1] - at < end - row ? loop->shape[1] - at : end - row;
+        m = m < most ? m : most;
+        char *data[4];
+        for (int k = 0; k < apply->operands; k++)
+            data[k] = loop->data[k] + at * loop->stride[1][k];
+        for (int d = 2; d < loop->ndim; d++) {
+            int64_t i = rest % loop->shape[d];
+            rest /= loop->shape[d];
+            for (int k = 0; k < apply->operands; k++)
+                data[k] += i * loop->stride[d][k];
+        }
+        const void *in[3] = {NULL, NULL, NULL};
+        for (int k = 1; k < apply->operands; k++) {
+            int64_t size = (int64_t)apply->size[k], along = loop->stride[0][k], over = loop->stride[1][k];
+            char *to = buffer[k - 1];
+            in[k - 1] = to;
+            if (along == size && over == n * size) {
+                in[k - 1] = data[k];
+            } else if (along == 0) {
+                yk__spread(to, data[k], over, apply->size[k], m, n);
+            } else if (along == size && over == 0) {
+                if (tiled[k - 1] != data[k])
+                    yk__tile_row(to, data[k], n * size, loop->shape[1] < most ? loop->shape[1] : most);
+                tiled[k - 1] = data[k];
+            } else {
+                for (int64_t r = 0; r < m; r++)
+                    yk__copy_strided(to + r * n * size, size, data[k] + r * over, along, apply->size[k], n);
+            }
+        }
+        apply->fn(m * n, data[0], in[0], in[1], in[2], apply->p);
+    }
+}
+
+/* Runs the loop so where that pays; else false. */
+static inline bool yk__apply_short_rows(int device, const yk__loop *loop, const yk__apply *apply)
+{
+    int64_t size = (int64_t)apply->size[0], n = loop->shape[0];
+    if (loop->ndim < 2 || n > YK__SHORT_RUN || loop->stride[0][0] != size || loop->stride[1][0] != n * size ||
+        loop->total == 0)
+        return false;
+    yk__short_rows rows = {loop, apply};
+    yk__cpu_parallel(device, loop->total / n, YK__GRAIN / n + 1, yk__short_rows_piece, &rows);
+    return true;
+}
+
+/* The whole of an elementwise slot; views[0] is the output. */
+static inline void yk__apply_all(int device, yk__apply *apply, const yk__view *const *views)
+{
+    yk__loop loop;
+    yk__loop_init(&loop, apply->operands, views, false);
+    for (int k = 0; k < apply->operands; k++)
+        apply->size[k] = yk_dtype_size(views[k]->dtype);
+    if (!yk__apply_blocks(device, &loop, apply) && !yk__apply_short_rows(device, &loop, apply))
+        yk__loop_run(device, &loop, YK__GRAIN, yk__apply_run, apply);
+}
+
+/* out = fn(views[1], ...) */
 static inline void yk__apply_views(int device, yk__apply_fn fn, int operands, const yk__view *const *views,
                                    const double *p)
 {
-    yk__loop loop;
     yk__apply apply = {.fn = fn, .p = p, .operands = operands};
-    yk__loop_init(&loop, operands, views, false);
-    for (int k = 0; k < operands; k++)
-        apply.size[k] = yk_dtype_size(views[k]->dtype);
-    if (!yk__apply_blocks(device, &loop, &apply))
-        yk__loop_run(device, &loop, YK__GRAIN, yk__apply_run, &apply);
+    yk__apply_all(device, &apply, views);
 }
 
 #endif

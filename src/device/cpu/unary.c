@@ -153,10 +153,11 @@ static yk_status unary(int device, yk__unary op, const yk__view *out, const yk__
         return yk__fail(YK_ERR_DTYPE, "%s: not defined for %s", yk__unary_name(op), yk_dtype_name(in->dtype));
     const yk__view *views[] = {out, in};
     double p[] = {p0, p1};
+    yk__apply apply = {.fn = fn, .p = p, .operands = 2};
     if (half)
-        YK__ISA_NAME(yk__cpu_apply_halves)(device, fn, 2, views, p);
+        YK__ISA_NAME(yk__cpu_apply_halves)(device, &apply, views);
     else
-        yk__apply_views(device, fn, 2, views, p);
+        yk__apply_all(device, &apply, views);
     return YK_OK;
 }
 
