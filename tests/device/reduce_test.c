@@ -10,8 +10,9 @@ static const struct {
     int ndim;
     int64_t shape[4];
 } shapes[] = {
-    {0, {0}},        {1, {1}},           {1, {37}},         {1, {5000}}, {2, {64, 120}}, {2, {3, 300}}, {2, {300, 3}},
-    {3, {5, 1, 70}}, {4, {2, 17, 5, 6}}, {4, {3, 4, 9, 9}}, {2, {0, 3}}, {3, {2, 0, 4}}, {2, {70, 32}}, {3, {4, 20, 5}},
+    {0, {0}},      {1, {1}},        {1, {37}},          {1, {5000}},       {2, {64, 120}},   {2, {3, 300}},
+    {2, {300, 3}}, {3, {5, 1, 70}}, {4, {2, 17, 5, 6}}, {4, {3, 4, 9, 9}}, {2, {0, 3}},      {3, {2, 0, 4}},
+    {2, {70, 32}}, {3, {4, 20, 5}}, {2, {400, 5}},      {2, {75, 2}},      {3, {3, 500, 7}},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -234,6 +235,65 @@ static void test_short_rows(void **state)
             }
 }
 
+/* The same in few columns, of which rows are taken together, and in pieces. */
+static void test_few_columns(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_I64, YK_I32, YK_U8};
+    static const yk__reduce ops[] = {YK__ARGMAX, YK__AMAX, YK__ARGMIN, YK__AMIN};
+    static const int64_t several[][2] = {{64, 2}, {131, 2}, {100, 3}, {70, 4}, {67, 5}, {333, 7}, {50, 15}, {40000, 3}};
+    for (int l = 0; l < 8; l++)
+        for (int d = 0; d < 5; d++)
+            for (int op = 0; op < 4; op++) {
+                int64_t rows = several[l][0], n = several[l][1], step = rows > 1000 ? 7919 : rows / 17 + 1;
+                bool least = op > 1, where = op % 2 == 0;
+                yk__view in = view_make(dtypes[d], 2, several[l], LAYOUT_C);
+                yk__view out = view_make(where ? YK_I64 : dtypes[d], 2, (int64_t[]){1, n}, LAYOUT_C);
+                for (int64_t at = 0; at < rows; at += step) {
+                    for (int64_t i = 0; i < rows * n; i++)
+                        view_set(&in, i, 40 + (double)(i * 7 % 11));
+                    for (int64_t j = 0; j < n; j++) {
+                        double best = d < 2 && (at + j) % 3 == 2 ? NAN : least ? 1 : 100;
+                        int64_t first = (at + j) % rows, later = first + 1 + (rows - 1 - first) / 3;
+                        view_set(&in, first * n + j, best);
+                        if (later < rows)
+                            view_set(&in, later * n + j, best); /* an equal one, or a second NaN, behind it */
+                    }
+                    expect_ok(cpu_backend()->reduce(0, ops[op], &out, &in, 0));
+                    for (int64_t j = 0; j < n; j++) {
+                        int64_t first = (at + j) % rows;
+                        double got = view_get(&out, j), want = where ? (double)first : view_get(&in, first * n + j);
+                        if (got != want && !(isnan(got) && isnan(want)))
+                            fail_msg("%s of %s: column %lld of %lld x %lld gives %g, expected %g", op_names[ops[op]],
+                                     yk_dtype_name(dtypes[d]), (long long)j, (long long)rows, (long long)n, got, want);
+                    }
+                }
+                view_free(&in);
+                view_free(&out);
+            }
+}
+
+/* One element that decides, at each place of a row of more than one block. */
+static void test_truth(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_I64, YK_I32, YK_U8, YK_BOOL};
+    enum { N = 700 };
+    static double x[N];
+    for (int d = 0; d < 6; d++)
+        for (int all = 0; all < 2; all++) {
+            yk__reduce op = all ? YK__ALL : YK__ANY;
+            for (int i = 0; i < N; i++)
+                x[i] = all;
+            expect_near(reduce_values(op, dtypes[d], N, x, 0), all, 0, 0);
+            for (int at = 0; at < N; at++) {
+                x[at] = !all;
+                expect_near(reduce_values(op, dtypes[d], N, x, 0), !all, 0, 0);
+                x[at] = all;
+            }
+        }
+}
+
 static void test_special_values(void **state)
 {
     (void)state;
@@ -347,8 +407,9 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),        cmocka_unit_test(test_places),    cmocka_unit_test(test_special_values),
-        cmocka_unit_test(test_short_rows), cmocka_unit_test(test_long_sums), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_all),       cmocka_unit_test(test_places),         cmocka_unit_test(test_few_columns),
+        cmocka_unit_test(test_truth),     cmocka_unit_test(test_special_values), cmocka_unit_test(test_short_rows),
+        cmocka_unit_test(test_long_sums), cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
 }

@@ -14,12 +14,13 @@
 
 #include "device/convert.h"
 #include "device/cpu/iterate.h"
+#include "device/cpu/partial_vectors.h"
 #include "device/cpu/reduce.h"
 #include "device/cpu/reduce_columns.h"
 
-/* Bounds the threads, and the states that are merged at the end. Sums are cut by it: another number may give other last
- * bits. */
-enum { MAX_PIECES = 64 };
+/* MAX_PIECES bounds the threads, and the states that are merged at the end; pieces are of a multiple of PIECE_MULTIPLE
+ * elements, whole cache lines. Sums are cut by them: other numbers may give other last bits. */
+enum { MAX_PIECES = 64, PIECE_MULTIPLE = 64 };
 
 /* Elements of a row that counts as short, and bytes of the tile. */
 enum { SHORT_ROW = 32, TILE_BYTES = 16384 };
@@ -40,6 +41,26 @@ typedef float half_vector __attribute__((vector_size(YK__VECTOR_BYTES / 2), alig
 #define WIDEN_f32(from) __builtin_convertvector(*(const half_vector *)(from), yk__vf64)
 #define WIDEN_f64(from) (*(const yk__vf64u *)(from))
 
+/* Bytes. What the processor fetches by itself ends with a page of 4 KiB, and the next begins late: a line of each
+ * block is fetched that far ahead. All lines of it took 2 to 9 % longer. */
+enum { SUM_AHEAD = 4096 };
+
+static inline void fetch_ahead(const void *block)
+{
+    __builtin_prefetch((const char *)block + SUM_AHEAD);
+}
+
+/* Pairs, then pairs of these. */
+static inline double sum_of_lanes(yk__vf64 v)
+{
+    double lane[sizeof(v) / sizeof(double)];
+    memcpy(lane, &v, sizeof(v));
+    for (size_t n = sizeof(lane) / sizeof(*lane) / 2; n > 0; n /= 2)
+        for (size_t l = 0; l < n; l++)
+            lane[l] += lane[l + n];
+    return lane[0];
+}
+
 /* `term` is an expression of v, a vector of doubles or a single one. */
 #define SUM(name, S, T, term)                                                                                          \
     static void name(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                                \
@@ -52,6 +73,7 @@ typedef float half_vector __attribute__((vector_size(YK__VECTOR_BYTES / 2), alig
             const T *from = (const T *)x;                                                                              \
             yk__vf64 a0 = {0}, a1 = {0}, a2 = {0}, a3 = {0}, v;                                                        \
             for (; i + 4 * LANES <= n; i += 4 * LANES) {                                                               \
+                fetch_ahead(from + i);                                                                                 \
                 v = WIDEN_##S(from + i), a0 += term;                                                                   \
                 v = WIDEN_##S(from + i + LANES), a1 += term;                                                           \
                 v = WIDEN_##S(from + i + 2 * LANES), a2 += term;                                                       \
@@ -59,9 +81,7 @@ typedef float half_vector __attribute__((vector_size(YK__VECTOR_BYTES / 2), alig
             }                                                                                                          \
             for (; i + LANES <= n; i += LANES)                                                                         \
                 v = WIDEN_##S(from + i), a0 += term;                                                                   \
-            a0 = (a0 + a1) + (a2 + a3);                                                                                \
-            for (int l = 0; l < LANES; l++)                                                                            \
-                total += a0[l];                                                                                        \
+            total = sum_of_lanes((a0 + a1) + (a2 + a3));                                                               \
         }                                                                                                              \
         while (i < n) { /* strided, or the tail: in blocks, so that f64 too adds few numbers one after the other */    \
             int64_t end = n - i < 64 ? n : i + 64;                                                                     \
@@ -81,47 +101,72 @@ SUM(sum_f64, f64, double, v)
 SUM(squares_f32, f32, float, v *v)
 SUM(squares_f64, f64, double, v *v)
 
-/* Bytes. What the processor fetches by itself ends with a page of 4 KiB, and the next begins late. */
-enum { CACHE_LINE = 64, SUM_AHEAD = 4096 };
-
-/* Contiguous floats are added by eights before they are widened, as columns are. */
-static void sum_f32(state *s, int64_t first, int64_t n, const char *x, int64_t stride)
+/* Contiguous floats are added by eights before they are widened, as columns are; so are the at most eight vectors that
+ * are left, the last of which may be a part of one. */
+static inline double sum_of_row(const float *from, int64_t n)
 {
     enum { LANES = YK__VECTOR_BYTES / sizeof(float) };
-    int64_t i = 0;
-    if (stride == (int64_t)sizeof(float) && n >= 8 * LANES) {
-        yk__vf64 even = {0}, odd = {0};
-        for (; i + 8 * LANES <= n; i += 8 * LANES) {
-            const yk__vf32u *v = (const yk__vf32u *)(x + i * (int64_t)sizeof(float));
-            for (int l = 0; l < 8 * YK__VECTOR_BYTES; l += CACHE_LINE)
-                __builtin_prefetch((const char *)v + SUM_AHEAD + l);
-            yk__vf32 sum = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
-            half_vector halves[2];
-            memcpy(halves, &sum, sizeof sum);
-            even += WIDEN_f32(&halves[0]);
-            odd += WIDEN_f32(&halves[1]);
-        }
-        even += odd;
-        for (int l = 0; l < LANES / 2; l++)
-            s->a += even[l];
+    half_vector halves[2];
+    yk__vf64 even = {0}, odd = {0};
+    for (; n >= 8 * LANES; n -= 8 * LANES, from += 8 * LANES) {
+        const yk__vf32u *v = (const yk__vf32u *)from;
+        fetch_ahead(v);
+        yk__vf32 sum = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+        memcpy(halves, &sum, sizeof sum);
+        even += WIDEN_f32(&halves[0]);
+        odd += WIDEN_f32(&halves[1]);
     }
-    if (i < n)
-        sum_rest_f32(s, first + i, n - i, x + i * stride, stride);
+    if (n > 0) {
+        yk__vf32 sum = {0}, other = {0};
+        for (; n >= 2 * LANES; n -= 2 * LANES, from += 2 * LANES) {
+            sum += *(const yk__vf32u *)from;
+            other += *(const yk__vf32u *)(from + LANES);
+        }
+        if (n >= LANES) {
+            sum += *(const yk__vf32u *)from;
+            from += LANES;
+            n -= LANES;
+        }
+        if (n > 0)
+            other += yk__load_part_f32(from, n);
+        sum += other;
+        memcpy(halves, &sum, sizeof sum);
+        even += WIDEN_f32(&halves[0]);
+        odd += WIDEN_f32(&halves[1]);
+    }
+    return sum_of_lanes(even + odd);
 }
 
+static void sum_f32(state *s, int64_t first, int64_t n, const char *x, int64_t stride)
+{
+    if (stride == (int64_t)sizeof(float))
+        s->a += sum_of_row((const float *)x, n);
+    else
+        sum_rest_f32(s, first, n, x, stride);
+}
+
+enum { WHOLE_BLOCK = 64 }; /* elements */
 #define SUM_WHOLE(name, T, start, step)                                                                                \
     static void name(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                                \
     {                                                                                                                  \
         (void)first;                                                                                                   \
         uint64_t sum = start, v;                                                                                       \
         const T *from = (const T *)x;                                                                                  \
+        int64_t i = 0;                                                                                                 \
+        for (; stride == (int64_t)sizeof(T) && i + WHOLE_BLOCK <= n; i += WHOLE_BLOCK) {                               \
+            fetch_ahead(from + i);                                                                                     \
+            for (int l = 0; l < WHOLE_BLOCK; l++) {                                                                    \
+                v = (uint64_t)from[i + l];                                                                             \
+                sum step;                                                                                              \
+            }                                                                                                          \
+        }                                                                                                              \
         if (stride == (int64_t)sizeof(T))                                                                              \
-            for (int64_t i = 0; i < n; i++) {                                                                          \
+            for (; i < n; i++) {                                                                                       \
                 v = (uint64_t)from[i];                                                                                 \
                 sum step;                                                                                              \
             }                                                                                                          \
         else                                                                                                           \
-            for (int64_t i = 0; i < n; i++) {                                                                          \
+            for (; i < n; i++) {                                                                                       \
                 v = (uint64_t)AT(T, i);                                                                                \
                 sum step;                                                                                              \
             }                                                                                                          \
@@ -177,19 +222,29 @@ SUMS_WHOLE(u8, uint8_t)
 REAL_REST(f32, float)
 REAL_REST(f64, double)
 
-#define TRUTH(S, T)                                                                                                    \
-    static void any_##S(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                             \
+/* In blocks of TRUTH_BLOCK, of which the first that decides is the last one. */
+enum { TRUTH_BLOCK = 256 };
+#define TRUTH_OF(name, T, decided, decides)                                                                            \
+    static void name(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                                \
     {                                                                                                                  \
         (void)first;                                                                                                   \
-        for (int64_t i = 0; i < n; i++)                                                                                \
-            s->i |= AT(T, i) != 0;                                                                                     \
-    }                                                                                                                  \
-    static void all_##S(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                             \
-    {                                                                                                                  \
-        (void)first;                                                                                                   \
-        for (int64_t i = 0; i < n; i++)                                                                                \
-            s->i &= AT(T, i) != 0;                                                                                     \
+        for (int64_t i = 0; i < n && s->i != (decided); i += TRUTH_BLOCK) {                                            \
+            int64_t end = n - i < TRUTH_BLOCK ? n : i + TRUTH_BLOCK, found = 0;                                        \
+            if (stride == (int64_t)sizeof(T) && end - i == TRUTH_BLOCK) {                                              \
+                uint8_t some = 0;                                                                                      \
+                for (int l = 0; l < TRUTH_BLOCK; l++)                                                                  \
+                    some |= ((const T *)x)[i + l] decides 0;                                                           \
+                found = some;                                                                                          \
+            } else {                                                                                                   \
+                for (int64_t k = i; k < end; k++)                                                                      \
+                    found |= AT(T, k) decides 0;                                                                       \
+            }                                                                                                          \
+            s->i = found ? (decided) : s->i;                                                                           \
+        }                                                                                                              \
     }
+#define TRUTH(S, T)                                                                                                    \
+    TRUTH_OF(any_##S, T, 1, !=)                                                                                        \
+    TRUTH_OF(all_##S, T, 0, ==)
 TRUTH(f32, float)
 TRUTH(f64, double)
 TRUTH(i64, int64_t)
@@ -326,7 +381,8 @@ typedef struct reduction {
     int64_t count, pieces; /* of that: elements, pieces */
     double p0;
     size_t in_size, out_size;
-    state *partial; /* (pieces, outputs), where there are several pieces */
+    state *partial;    /* (pieces, outputs), where there are several pieces */
+    bool side_by_side; /* the outputs' inputs, in memory */
     const yk__loop *outer;
 } reduction;
 
@@ -354,7 +410,7 @@ static void merge(const reduction *r, state *s, const state *next)
         bool max = r->op == YK__AMAX || r->op == YK__ARGMAX;
         bool better = yk_dtype_is_floating(r->in) ? (max ? next->a > s->a : next->a < s->a) || next->a != next->a
                                                   : (max ? next->i > s->i : next->i < s->i);
-        if (s->at < 0 || (s->a == s->a && better))
+        if (next->at >= 0 && (s->at < 0 || (s->a == s->a && better)))
             *s = *next;
         break;
     }
@@ -416,20 +472,30 @@ static void feed_run(const void *context, int64_t first, int64_t n, char *const 
 
 static void columns_start(const reduction *r, yk__columns *columns, const char *x)
 {
+    const int64_t n = columns->width;
     columns->seen = false;
-    for (int64_t j = 0; j < columns->width; j++) {
+    for (int64_t j = 0; j < n; j++)
         columns->a[j] = r->op == YK__PROD;
-        columns->i[j] = 0;
-        columns->b[j] = 0;
-        columns->shift[j] = 0;
-        if (r->op == YK__VAR && r->count > 0)
-            columns->shift[j] = r->in == YK_F32 ? (double)((const float *)x)[j] : ((const double *)x)[j];
-    }
+    if (!yk_dtype_is_floating(r->in))
+        memset(columns->i, 0, (size_t)n * sizeof(*columns->i));
+    if (r->op != YK__VAR)
+        return;
+    memset(columns->b, 0, (size_t)n * sizeof(*columns->b));
+    for (int64_t j = 0; j < n; j++)
+        columns->shift[j] = r->count == 0     ? 0
+                            : r->in == YK_F32 ? (double)((const float *)x)[j]
+                                              : ((const double *)x)[j];
 }
 
 static state column_state(const reduction *r, const yk__columns *columns, int64_t j)
 {
-    state s = {.a = columns->a[j], .b = columns->b[j], .shift = columns->shift[j], .i = columns->i[j], .at = -1};
+    state s = {.a = columns->a[j], .at = -1};
+    if (!yk_dtype_is_floating(r->in))
+        s.i = columns->i[j];
+    if (r->op == YK__VAR) {
+        s.b = columns->b[j];
+        s.shift = columns->shift[j];
+    }
     if (!columns->seen)
         return s;
     s.at = columns->at[j];
@@ -449,9 +515,13 @@ static bool finish_together(const reduction *r, const yk__columns *columns, char
     const int64_t n = columns->width;
     bool total = r->op == YK__SUM || r->op == YK__MEAN || r->op == YK__PROD || r->op == YK__SUM_SQUARES;
     if (total && yk_dtype_is_floating(r->in) && r->out == YK_F32 && stride == (int64_t)sizeof(float)) {
-        double divisor = r->op == YK__MEAN ? (double)r->count : 1;
-        for (int64_t j = 0; j < n; j++)
-            ((float *)out)[j] = (float)(columns->a[j] / divisor);
+        double divisor = (double)r->count;
+        if (r->op == YK__MEAN)
+            for (int64_t j = 0; j < n; j++)
+                ((float *)out)[j] = (float)(columns->a[j] / divisor);
+        else
+            for (int64_t j = 0; j < n; j++)
+                ((float *)out)[j] = (float)columns->a[j];
         return true;
     }
     if (columns->seen && (r->op == YK__AMAX || r->op == YK__AMIN) && r->in == r->out) {
@@ -467,6 +537,56 @@ static bool finish_together(const reduction *r, const yk__columns *columns, char
 }
 
 /* ---- the slot ---- */
+
+/* Fewer columns than FOLD_BELOW do not fill vectors: rows that lie one behind the other are taken together, as many as
+ * make FOLD_WIDTH columns or more, whole vectors of 64 bytes. */
+enum { FOLD_BELOW = 16, FOLD_WIDTH = 64 };
+
+static int64_t rows_folded(int64_t n)
+{
+    int64_t rows = 16;
+    while (rows > 1 && n * rows / 2 % 16 == 0)
+        rows /= 2;
+    return n * rows < FOLD_WIDTH ? FOLD_WIDTH / n / rows * rows : rows;
+}
+
+/* Of two states of one output, whose positions may come in any order, the one that stays; sums are added up. */
+static void merge_folded(const reduction *r, state *s, const state *next)
+{
+    bool extreme = r->op == YK__AMAX || r->op == YK__AMIN || r->op == YK__ARGMAX || r->op == YK__ARGMIN;
+    bool equal = s->a == next->a && s->i == next->i, nans = s->a != s->a && next->a != next->a;
+    if (extreme && (equal || nans)) {
+        if (next->at < s->at)
+            *s = *next;
+    } else {
+        merge(r, s, next);
+    }
+}
+
+/* [begin, end) of the rows of n columns, dense, into states[n]. */
+static void feed_folded(const reduction *r, yk__run_fn columns_run, int64_t n, int64_t begin, int64_t end,
+                        const char *x, state *states)
+{
+    const int64_t size = (int64_t)r->in_size, rows = rows_folded(n), groups = (end - begin) / rows;
+    yk__columns columns = {.width = n * rows};
+    char *data[] = {(char *)(uintptr_t)x + begin * n * size};
+    columns_start(r, &columns, x);
+    for (int64_t j = n; r->op == YK__VAR && j < columns.width; j++)
+        columns.shift[j] = columns.shift[j - n];
+    columns_run(&columns, 0, groups, data, &(int64_t){rows * n * size});
+    for (int64_t j = 0; j < columns.width; j++) {
+        state s = column_state(r, &columns, j);
+        if (s.at >= 0)
+            s.at = begin + s.at * rows + j / n;
+        if (j < n)
+            states[j] = s;
+        else
+            merge_folded(r, &states[j % n], &s);
+    }
+    begin += groups * rows;
+    for (int64_t j = 0; j < n && begin < end; j++)
+        r->feed(&states[j], begin, end - begin, x + begin * n * size + j * size, n * size);
+}
 
 /* A piece of the outputs, for every piece of what they reduce. */
 typedef struct outputs_run {
@@ -485,6 +605,18 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
     bool side_by_side = stride[1] == (int64_t)r->in_size;
     bool short_rows = !side_by_side && r->count <= SHORT_ROW && n >= 16 && inner.ndim == 1 && run->end == r->count &&
                       run->begin == 0 && inner.stride[0][0] == (int64_t)r->in_size;
+    if (columns_run && n > 1 && n < FOLD_BELOW && side_by_side && inner.ndim == 1 && r->count <= INT32_MAX &&
+        inner.stride[0][0] == n * (int64_t)r->in_size && run->end - run->begin >= 2 * rows_folded(n)) {
+        state states[FOLD_BELOW];
+        feed_folded(r, columns_run, n, run->begin, run->end, data[1], states);
+        for (int64_t j = 0; j < n; j++) {
+            if (partial)
+                partial[j] = states[j];
+            else
+                finish(r, &states[j], data[0] + j * stride[0]);
+        }
+        return;
+    }
     if (columns_run && n >= 4 && (side_by_side || short_rows) && r->count > 0 && r->count <= INT32_MAX) {
         yk__columns columns;
         yk__loop_job job = {&inner, columns_run, &columns};
@@ -517,6 +649,14 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
         }
         return;
     }
+    bool rows = inner.ndim == 1 && inner.stride[0][0] == (int64_t)sizeof(float) && r->in == YK_F32 && r->out == YK_F32;
+    if (rows && !partial && r->count > 0 && (r->op == YK__SUM || r->op == YK__MEAN)) {
+        double divisor = r->op == YK__MEAN ? (double)r->count : 1;
+        for (int64_t i = 0; i < n; i++)
+            *(float *)(data[0] + i * stride[0]) =
+                (float)(sum_of_row((const float *)(data[1] + i * stride[1]), r->count) / divisor);
+        return;
+    }
     state s;
     feeding f = {r->feed, &s};
     yk__loop_job job = {&inner, feed_run, &f};
@@ -537,15 +677,18 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
     }
 }
 
+/* Of all outputs, or of one where these do not lie side by side: then units count the pieces of the first one, then
+ * those of the second. */
 static void feed_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     const reduction *r = arg;
-    int64_t grain = (r->count + r->pieces - 1) / r->pieces;
-    for (int64_t piece = begin; piece < end; piece++) {
+    int64_t grain = yk__ceil_div(yk__ceil_div(r->count, r->pieces), PIECE_MULTIPLE) * PIECE_MULTIPLE;
+    for (int64_t unit = begin; unit < end; unit++) {
+        int64_t piece = r->side_by_side ? unit : unit % r->pieces, first = r->side_by_side ? 0 : unit / r->pieces;
         int64_t from = piece * grain, to = from + grain;
         outputs_run run = {r, from < r->count ? from : r->count, to < r->count ? to : r->count, piece};
         yk__loop_job job = {r->outer, feed_outputs, &run};
-        yk__loop_piece(&job, 0, r->outer->total, thread);
+        yk__loop_piece(&job, first, r->side_by_side ? r->outer->total : first + 1, thread);
     }
 }
 
@@ -590,20 +733,25 @@ static yk_status reduce(int device, yk__reduce op, const yk__view *out, const yk
         return YK_OK;
 
     int64_t work = r.count * outer.total;
-    if (work <= YK__GRAIN || r.count == 0 || outer.total * YK__GRAIN >= 512 * r.count) {
+    r.side_by_side = outer.total > 1 && outer.stride[0][1] == (int64_t)r.in_size;
+    if (work > YK__GRAIN && r.count > 0 && outer.total * YK__GRAIN < 512 * r.count) {
+        r.pieces = work / YK__GRAIN + 1 < MAX_PIECES ? work / YK__GRAIN + 1 : MAX_PIECES;
+        if (!r.side_by_side)
+            r.pieces = yk__ceil_div(r.pieces, outer.total);
+    }
+    if (r.pieces == 1) {
         outputs_run run = {&r, 0, r.count, 0};
         int64_t grain = YK__GRAIN / (r.count > 0 ? r.count : 1);
         int64_t least = outer.stride[0][1] == (int64_t)r.in_size ? YK__COLUMNS : 1;
         yk__loop_run(device, &outer, grain > least ? grain : least, feed_outputs, &run);
         return YK_OK;
     }
-    r.pieces = work / YK__GRAIN + 1 < MAX_PIECES ? work / YK__GRAIN + 1 : MAX_PIECES;
     yk__storage *handle = NULL;
     r.partial = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
                                   (size_t)(r.pieces * outer.total) * sizeof(state), &handle);
     if (!r.partial)
         return yk__error_code();
-    yk__cpu_parallel(device, r.pieces, 1, feed_piece, &r);
+    yk__cpu_parallel(device, r.side_by_side ? r.pieces : r.pieces * outer.total, 1, feed_piece, &r);
     yk__loop_job job = {&outer, merge_outputs, &r};
     yk__loop_piece(&job, 0, outer.total, 0);
     yk__storage_release(handle);
