@@ -66,18 +66,28 @@ yk__stream yk__random_next(void)
     return (yk__stream){.key = atomic_load(&seed), .purpose = YK__RANDOM_USER, .epoch = atomic_fetch_add(&calls, 1)};
 }
 
+/* Draws made at a time: what they exchange is fetched before it is its turn. */
+enum { DRAWS = 64 };
+
 void yk__random_permutation(yk__stream s, int64_t *order, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         order[i] = i;
-    uint32_t words[4] = {0};
-    for (int64_t i = n - 1, drawn = 0; i > 0; i--, drawn++) {
-        if (drawn % 2 == 0)
-            yk__philox(s, (uint64_t)(drawn / 2), words);
-        const uint32_t *pair = words + 2 * (drawn % 2);
-        int64_t j = (int64_t)yk__below(pair[0], pair[1], (uint64_t)i + 1);
-        int64_t kept = order[i];
-        order[i] = order[j];
-        order[j] = kept;
+    int64_t picked[DRAWS];
+    for (int64_t i = n - 1, drawn = 0; i > 0; i -= DRAWS, drawn += DRAWS) {
+        int64_t m = i < DRAWS ? i : DRAWS;
+        for (int64_t k = 0; k < m; k += 2) {
+            uint32_t words[4];
+            yk__philox(s, (uint64_t)((drawn + k) / 2), words);
+            picked[k] = (int64_t)yk__below(words[0], words[1], (uint64_t)(i - k) + 1);
+            picked[k + 1] = (int64_t)yk__below(words[2], words[3], (uint64_t)(i - k));
+            __builtin_prefetch(&order[picked[k]], 1);
+            __builtin_prefetch(&order[picked[k + 1]], 1);
+        }
+        for (int64_t k = 0; k < m; k++) {
+            int64_t kept = order[i - k];
+            order[i - k] = order[picked[k]];
+            order[picked[k]] = kept;
+        }
     }
 }

@@ -105,38 +105,45 @@ yk_tensor *yk_diagonal(yk_tensor *x, int64_t offset, int dim0, int dim1)
 
 /* ---- positions exchanged and repeated ---- */
 
-static yk_tensor *reversed(yk_tensor *x, int dim)
+/* A copy of x, from its far end along the dimensions of the mask. */
+static yk_tensor *flipped(yk_tensor *x, uint32_t mask)
 {
-    int64_t size = x->shape[dim];
-    yk_tensor *order =
-        yk_arange((double)(size - 1), -1, -1, &(yk_tensor_options){.dtype = YK_I64, .device = yk__device_of(x)});
-    return order ? yk_index_select(x, dim, order) : NULL;
+    yk_tensor *out = yk__tensor_like(x, (yk_dtype)x->dtype);
+    if (!out || out->numel == 0)
+        return out;
+    yk__view to = yk__view_of(out), from = yk__view_of(x);
+    for (int d = 0; d < x->ndim; d++)
+        if (mask >> d & 1) {
+            from.data = (char *)from.data + (x->shape[d] - 1) * x->stride[d] * (int64_t)yk_dtype_size(from.dtype);
+            from.stride[d] = -from.stride[d];
+        }
+    return yk__tensor_if_ok(out, YK__SLOT(out, copy, &to, &from));
 }
 
-static yk_tensor *flip_all(yk_tensor *x, const int *dims, int n_dims)
+static yk_status flip_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
-    uint32_t seen = 0;
-    for (int i = 0; i < n_dims; i++) {
-        int dim = dims[i];
-        if (yk__wrap_dim("flip", x, &dim))
-            return NULL;
-        if (seen >> dim & 1) {
-            yk__fail(YK_ERR_SHAPE, "flip: dimension %d is named twice", dim);
-            return NULL;
-        }
-        seen |= 1u << dim;
-    }
-    yk_tensor *out = seen && x->ndim ? x : yk_clone(x);
-    for (int d = 0; d < x->ndim && out; d++)
-        out = seen >> d & 1 ? reversed(out, d) : out;
-    return out;
+    const uint32_t *mask = yk__context(node);
+    grads[0] = flipped(gout, *mask);
+    return yk__status_of(grads[0]);
 }
 
 yk_tensor *yk_flip(yk_tensor *x, const int *dims, int n_dims)
 {
+    static const yk__op op = {.name = "flip", .backward = flip_backward};
+    uint32_t mask = 0;
     if (!yk__op_begin("flip", 1, &x, 0))
         return NULL;
-    YK__WITHIN_SCOPE(flip_all(x, dims, n_dims));
+    for (int i = 0; i < n_dims; i++) {
+        int dim = dims[i];
+        if (yk__wrap_dim("flip", x, &dim))
+            return NULL;
+        if (mask >> dim & 1) {
+            yk__fail(YK_ERR_SHAPE, "flip: dimension %d is named twice", dim);
+            return NULL;
+        }
+        mask |= 1u << dim;
+    }
+    return yk__record(flipped(x, mask), &op, 1, &x, 0, NULL, &mask, sizeof(mask));
 }
 
 yk_tensor *yk_roll(yk_tensor *x, int64_t shift, int dim)
@@ -172,23 +179,29 @@ yk_tensor *yk_roll_dims(yk_tensor *x, const int64_t *shifts, const int *dims, in
     YK__WITHIN_SCOPE(roll_all(x, shifts, dims, n_dims));
 }
 
+/* One dimension after the other from the last: what is before it and what is behind it are one dimension each. */
 static yk_tensor *repeat_dims(yk_tensor *x, int ndim, const int64_t *repeats)
 {
     while (x && x->ndim < ndim)
         x = yk_unsqueeze(x, 0);
     yk_tensor *out = x;
-    for (int d = 0; d < ndim && out; d++) {
-        if (repeats[d] == 1)
-            continue;
-        if (repeats[d] == 0) {
+    int64_t behind = 1, shape[YK_MAX_DIMS];
+    for (int d = 0; out && d < ndim; d++)
+        shape[d] = x->shape[d];
+    for (int d = ndim - 1; out && d >= 0; d--) {
+        int64_t size = x->shape[d], before = 1;
+        for (int k = 0; k < d; k++)
+            before *= x->shape[k];
+        shape[d] = size * repeats[d];
+        if (repeats[d] == 0)
             out = yk_narrow(out, d, 0, 0);
-            continue;
-        }
-        yk_tensor **copies = yk__calloc((size_t)repeats[d], sizeof(*copies));
-        for (int64_t i = 0; copies && i < repeats[d]; i++)
-            copies[i] = out;
-        out = copies ? yk_cat(copies, (int)repeats[d], d) : NULL;
-        free(copies);
+        else if (repeats[d] > 1 && out->numel)
+            out = yk_reshape(yk_contiguous(yk_expand(yk_reshape(out, 4, (int64_t[]){before, 1, size, behind}), 4,
+                                                     (int64_t[]){before, repeats[d], size, behind})),
+                             ndim, shape);
+        else if (repeats[d] > 1)
+            out = yk_reshape(out, ndim, shape);
+        behind *= shape[d];
     }
     return out && out->storage == x->storage ? yk_clone(out) : out;
 }
@@ -316,12 +329,23 @@ yk_tensor *yk_linspace(double start, double end, int64_t steps, const yk_tensor_
     yk_tensor_options o = options ? *options : (yk_tensor_options){0};
     if (yk__tensor_check("linspace", 1, &steps, &(yk_tensor_options){.dtype = YK_F64, .device = o.device}))
         return NULL;
+    /* f32 and f64 are made in place, other dtypes from f64. */
+    yk_dtype made = o.dtype == YK_F32 ? YK_F32 : YK_F64;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *host = yk__scope_own(yk__host_zeros(1, &steps, YK_F64));
-    double *values = host ? host->data : NULL, step = steps > 1 ? (end - start) / (double)(steps - 1) : 0;
-    for (int64_t i = 0; values && i < steps; i++)
-        values[i] = i < steps / 2 || steps == 1 ? start + (double)i * step : end - (double)(steps - 1 - i) * step;
-    yk_tensor *out = values ? yk_to(yk_cast(host, o.dtype), o.device) : NULL;
+    yk_tensor *host = yk_empty(1, &steps, &(yk_tensor_options){.dtype = made});
+    double step = steps > 1 ? (end - start) / (double)(steps - 1) : 0;
+    int64_t half = steps == 1 ? 1 : steps / 2;
+    float *f32 = host && made == YK_F32 ? host->data : NULL;
+    double *f64 = host && made == YK_F64 ? host->data : NULL;
+    for (int64_t i = 0; f32 && i < half; i++)
+        f32[i] = (float)(start + (double)i * step);
+    for (int64_t i = half; f32 && i < steps; i++)
+        f32[i] = (float)(end - (double)(steps - 1 - i) * step);
+    for (int64_t i = 0; f64 && i < half; i++)
+        f64[i] = start + (double)i * step;
+    for (int64_t i = half; f64 && i < steps; i++)
+        f64[i] = end - (double)(steps - 1 - i) * step;
+    yk_tensor *out = host ? yk_to(yk_cast(host, o.dtype), o.device) : NULL;
     out = out ? yk_scope_return(scope, out) : NULL;
     yk_scope_end(scope);
     return out && o.requires_grad && yk_set_requires_grad(out, true) ? NULL : out;

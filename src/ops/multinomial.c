@@ -29,6 +29,27 @@ static bool usable(yk_tensor *x, int64_t samples, bool replacement)
     return true;
 }
 
+/* How many of the sums of a row are at most each number, for all rows in the host's memory: where these are ordered a
+ * search by halves. */
+static yk_tensor *search(const yk_tensor *sums, const yk_tensor *at)
+{
+    yk_tensor *out = yk__scope_own(yk__tensor_new(at->ndim, at->shape, NULL, YK_I64, yk__device_of(at)));
+    int64_t columns = sums->shape[sums->ndim - 1], samples = at->shape[at->ndim - 1];
+    for (int64_t i = 0; out && i < at->numel; i++) {
+        const double *row = (const double *)sums->data + i / samples * columns, value = ((const double *)at->data)[i];
+        int64_t low = 0, high = columns;
+        while (low < high) {
+            int64_t middle = low + (high - low) / 2;
+            if (row[middle] <= value)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        ((int64_t *)out->data)[i] = low;
+    }
+    return out;
+}
+
 static yk_tensor *draw(yk_tensor *x, int64_t samples, bool replacement)
 {
     if (!usable(x, samples, replacement))
@@ -45,6 +66,8 @@ static yk_tensor *draw(yk_tensor *x, int64_t samples, bool replacement)
     yk_tensor *sums = yk_cumsum(weights, -1), *total = sums ? yk_narrow(sums, -1, x->shape[x->ndim - 1] - 1, 1) : NULL;
     shape[x->ndim - 1] = samples;
     yk_tensor *at = yk_mul(yk_rand(x->ndim, shape, &wide), total);
+    if (at && yk__backend_for(at)->host_memory && yk_is_contiguous(sums) && yk_is_contiguous(at))
+        return search(sums, at);
     return at ? yk_sum_dims(yk_le(yk_unsqueeze(sums, -2), yk_unsqueeze(at, -1)), (int[]){-1}, 1, false) : NULL;
 }
 

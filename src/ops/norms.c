@@ -32,7 +32,9 @@ static bool mask_of(const char *name, const yk_tensor *x, const int *dims, int n
 /* With the reduced dimensions kept, of a wide x. */
 static yk_tensor *raw_norm(yk_tensor *x, double p, uint32_t mask)
 {
-    yk_tensor *size = yk__raw_unary("norm", YK__ABS, x, 0, 0), *terms = NULL, *sum = NULL, *out = NULL;
+    bool signless = p == 0 || p == 2; /* the signs of x make no difference */
+    yk_tensor *size = signless ? yk_tensor_retain(x) : yk__raw_unary("norm", YK__ABS, x, 0, 0);
+    yk_tensor *terms = NULL, *sum = NULL, *out = NULL;
     if (size && isinf(p)) {
         out = yk__raw_reduce("norm", p > 0 ? YK__AMAX : YK__AMIN, size, mask, true, 0);
     } else if (size && p == 0) {
@@ -157,10 +159,86 @@ yk_tensor *yk_norm(yk_tensor *x, double p, const int *dims, int n_dims, bool kee
     return yk__record(out, &op, 1, &x, 2, saved, &c, sizeof(c));
 }
 
-static yk_tensor *distances(yk_tensor *x, yk_tensor *y, double p)
+/* ---- distances ---- */
+
+static yk_tensor *differences(yk_tensor *x, yk_tensor *y, double p)
 {
     yk_tensor *difference = yk_sub(yk_unsqueeze(x, -2), yk_unsqueeze(y, -3));
     return difference ? yk_norm(difference, p, (int[]){-1}, 1, false) : NULL;
+}
+
+/* Rows of more than this many, on one side at least, are taken by a product, as torch.cdist does. */
+enum { PRODUCT_ROWS = 25 };
+
+/* The roots of |x|^2 - 2 x y^T + |y|^2: one product, of the rows -2 x, |x|^2, 1 and y, 1, |y|^2. */
+static yk_tensor *roots_of_product(yk_tensor *x, yk_tensor *y)
+{
+    yk_tensor *rows[2] = {x, y}, *squares[2], *ones[2];
+    for (int i = 0; i < 2; i++) {
+        squares[i] = yk_sum_dims(yk_square(rows[i]), (int[]){-1}, 1, true);
+        ones[i] = squares[i] ? yk_ones_like(squares[i]) : NULL;
+    }
+    if (!ones[0] || !ones[1])
+        return NULL;
+    yk_tensor *a = yk_cat((yk_tensor *[]){yk_mul_scalar(x, -2), squares[0], ones[0]}, 3, -1);
+    yk_tensor *b = yk_cat((yk_tensor *[]){y, ones[1], squares[1]}, 3, -1);
+    yk_tensor *out = yk_matmul(a, yk_transpose(b, -1, -2));
+    return yk_sqrt(yk_clamp(out, 0, INFINITY));
+}
+
+typedef struct cdist_context {
+    yk__tensor_spec of[2];
+} cdist_context;
+
+/* With r = g / distance, 0 where that is 0: the gradient of x is x times the row sums of r, less r y; y's likewise. */
+static yk_tensor *cdist_gradient(yk_tensor *x, yk_tensor *y, yk_tensor *ratio)
+{
+    yk_tensor *sum = yk_sum_dims(ratio, (int[]){-1}, 1, true);
+    return sum ? yk_sub(yk_mul(x, sum), yk_matmul(ratio, y)) : NULL;
+}
+
+static yk_status cdist_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const cdist_context *c = yk__context(node);
+    yk_status bad = YK_OK;
+    yk_tensor *x = yk__saved(node, 0, &bad), *y = yk__saved(node, 1, &bad), *out = yk__saved(node, 2, &bad);
+    if (bad)
+        return bad;
+    bool before = yk_no_grad_begin();
+    yk_scope scope = yk_scope_begin();
+    uint32_t cast_types = yk__autocast_pause();
+    yk_tensor *zero = yk_scalar(0, &(yk_tensor_options){.dtype = (yk_dtype)out->dtype, .device = yk__device_of(out)});
+    yk_tensor *ratio = yk_masked_fill(yk_div(gout, out), yk_eq(out, zero), 0);
+    yk_tensor *made[2] = {NULL, NULL};
+    if (ratio && yk__needs_grad(node, 0))
+        made[0] = yk_tensor_retain(cdist_gradient(x, y, ratio));
+    if (ratio && yk__needs_grad(node, 1))
+        made[1] = yk_tensor_retain(cdist_gradient(y, x, yk_transpose(ratio, -1, -2)));
+    yk__autocast_types = cast_types;
+    yk_scope_end(scope);
+    yk_no_grad_end(before);
+    for (int i = 0; i < 2; i++)
+        if (yk__needs_grad(node, i)) {
+            grads[i] = made[i] ? yk__sum_to_spec(made[i], &c->of[i]) : NULL;
+            bad = bad ? bad : yk__status_of(grads[i]);
+        }
+    return bad;
+}
+
+static yk_tensor *euclidean(yk_tensor *x, yk_tensor *y)
+{
+    static const yk__op op = {.name = "cdist", .backward = cdist_backward};
+    bool before = yk_no_grad_begin();
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *out = roots_of_product(x, y);
+    out = out ? yk_scope_return(scope, out) : NULL;
+    yk_scope_end(scope);
+    yk_no_grad_end(before);
+    yk_tensor *inputs[2] = {x, y}, *saved[3] = {x, y, out};
+    if (!out || !yk__will_record(2, inputs))
+        return out;
+    cdist_context c = {{yk__spec_of(x), yk__spec_of(y)}};
+    return yk__record(yk_tensor_retain(out), &op, 2, inputs, 3, saved, &c, sizeof(c));
 }
 
 yk_tensor *yk_cdist(yk_tensor *x, yk_tensor *y, double p)
@@ -176,7 +254,9 @@ yk_tensor *yk_cdist(yk_tensor *x, yk_tensor *y, double p)
                  yk_shape_format(x, a, sizeof(a)), yk_shape_format(y, b, sizeof(b)), p);
         return NULL;
     }
-    YK__WITHIN_SCOPE(distances(x, y, p));
+    bool many = x->shape[x->ndim - 2] > PRODUCT_ROWS || y->shape[y->ndim - 2] > PRODUCT_ROWS;
+    bool product = p == 2 && many && x->numel && y->numel && !yk__is_half((yk_dtype)x->dtype);
+    YK__WITHIN_SCOPE(product ? euclidean(x, y) : differences(x, y, p));
 }
 
 /* ---- deviations ---- */

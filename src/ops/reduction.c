@@ -186,18 +186,29 @@ static yk_status extreme_dim_backward(yk__node *node, yk_tensor *gout, yk_tensor
 {
     const reduction *r = yk__context(node);
     yk_status bad = YK_OK;
-    yk_tensor *index = yk__saved(node, 0, &bad);
-    if (bad)
-        return bad;
+    yk_tensor *index = yk__saved(node, 0, &bad), *grad = bad ? NULL : yk__spec_zeros(&r->x, yk__device_of(gout));
+    if (!grad)
+        return bad ? bad : yk__error_code();
     int dim = r->x.ndim ? __builtin_ctz(r->mask) : 0;
-    yk_tensor *positions = r->x.ndim ? yk__raw_positions(r->x.shape[dim], r->x.ndim - dim, yk__device_of(gout))
-                                     : yk__raw_positions(1, 0, yk__device_of(gout));
-    yk_tensor *index_value = seen_in_x(index, r), *g = seen_in_x(gout, r);
-    yk_tensor *hits = yk__raw_binary("max_dim", YK__EQ, index_value, positions, 1);
-    yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
-    grads[0] = yk__raw_where(hits, g, zero);
-    yk__release_all(5, (yk_tensor *[]){positions, index_value, g, hits, zero});
-    return yk__status_of(grads[0]);
+    yk_tensor *at = seen_in_x(index, r), *g = seen_in_x(gout, r);
+    if (at && g && at->numel) {
+        yk__view to = yk__view_of(grad), value = yk__view_of(g);
+        yk__indices p = {.name = "max_dim", .count = 1};
+        p.of[0].view = yk__view_of(at);
+        p.of[0].dim = dim;
+        p.of[0].size = r->x.ndim ? to.shape[dim] : 1;
+        p.of[0].stride = r->x.ndim ? to.stride[dim] : 0;
+        if (r->x.ndim) {
+            to.shape[dim] = value.shape[dim] = p.of[0].view.shape[dim] = 1;
+            to.stride[dim] = 0;
+        }
+        bad = YK__SLOT(grad, index_put, &to, &value, &p, false);
+    } else if (!at || !g) {
+        bad = yk__error_code();
+    }
+    yk__release_all(2, (yk_tensor *[]){at, g});
+    grads[0] = yk__tensor_if_ok(grad, bad);
+    return bad;
 }
 
 static yk_tensor *extreme_dim(const yk__op *op, yk__reduce value, yk__reduce index_value, yk_tensor *x, int dim,

@@ -241,7 +241,8 @@ static void test_few_columns(void **state)
     (void)state;
     static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_I64, YK_I32, YK_U8};
     static const yk__reduce ops[] = {YK__ARGMAX, YK__AMAX, YK__ARGMIN, YK__AMIN};
-    static const int64_t several[][2] = {{64, 2}, {131, 2}, {100, 3}, {70, 4}, {67, 5}, {333, 7}, {50, 15}, {40000, 3}};
+    static const int64_t several[][2] = {{512, 2}, {1111, 2}, {300, 3},  {270, 4},
+                                         {261, 5}, {333, 7},  {270, 15}, {40000, 3}};
     for (int l = 0; l < 8; l++)
         for (int d = 0; d < 5; d++)
             for (int op = 0; op < 4; op++) {

@@ -248,6 +248,56 @@ static void refusals(void **state)
     yk_scope_end(scope);
 }
 
+/* Lines of some elements, of views too, of every size of element; an index outside in the last line. */
+static void short_lines(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_U8, YK_I64};
+    static const int64_t lengths[] = {1, 2, 3, 4, 5, 10, 16, 63, 64, 65};
+    enum { LINES = 700 };
+    for (int d = 0; d < 5; d++)
+        for (int l = 0; l < 10; l++)
+            for (int form = 0; form < 2; form++) {
+                yk_scope scope = yk_scope_begin();
+                int64_t n = lengths[l], wide = n + 3;
+                yk_tensor_options o = {.dtype = dtypes[d]};
+                yk_tensor *x = yk_cast(yk_randint(0, 9, YK_SHAPE(LINES, wide), NULL), dtypes[d]);
+                yk_tensor *index = yk_randint(0, wide - form, YK_SHAPE(LINES, n), NULL);
+                x = form ? yk_narrow(x, 1, 1, wide - 1) : x; /* lines with a gap behind them */
+                int64_t *at = malloc(sizeof(*at) * (size_t)(LINES * n));
+                assert_non_null(at);
+                expect_ok(yk_tensor_read(index, at, sizeof(*at) * (size_t)(LINES * n)));
+                yk_tensor *got = yk_gather_dim(x, 1, index), *sums = yk_zeros(YK_SHAPE(LINES, wide), &o);
+                yk_tensor *last = yk_zeros(YK_SHAPE(LINES, wide), &o);
+                yk_tensor *source = yk_cast(yk_randint(0, 9, YK_SHAPE(LINES, n), NULL), dtypes[d]);
+                assert_non_null(yk_scatter_add_(sums, 1, index, source));
+                assert_non_null(yk_scatter_dim_(last, 1, index, source));
+                for (int64_t i = 0; i < LINES; i += 37) {
+                    double sum[80] = {0}, kept[80] = {0};
+                    for (int64_t j = 0; j < n; j++) {
+                        int64_t to = at[i * n + j];
+                        expect_near(yk_get(got, (int64_t[]){i, j}), yk_get(x, (int64_t[]){i, to}), 0, 0);
+                        kept[to] = yk_get(source, (int64_t[]){i, j});
+                        sum[to] += kept[to];
+                    }
+                    for (int64_t j = 0; j < wide; j++) {
+                        expect_near(yk_get(sums, (int64_t[]){i, j}), sum[j], 0, 0);
+                        expect_near(yk_get(last, (int64_t[]){i, j}), kept[j], 0, 0);
+                    }
+                }
+                yk_tensor *columns = yk_index_select(x, 1, yk_select(index, 0, 0));
+                for (int64_t j = 0; j < n; j++)
+                    expect_near(yk_get(columns, (int64_t[]){LINES - 1, j}), yk_get(x, (int64_t[]){LINES - 1, at[j]}), 0,
+                                0);
+                at[LINES * n - 1] = wide;
+                expect_ok(yk_tensor_write(index, at, sizeof(*at) * (size_t)(LINES * n)));
+                assert_null(finished(yk_gather_dim(x, 1, index)));
+                expect_error(YK_ERR_ARGUMENT, "is outside dimension 1");
+                free(at);
+                yk_scope_end(scope);
+            }
+}
+
 int main(void)
 {
     setenv("OMP_NUM_THREADS", "4", 1);
@@ -255,6 +305,7 @@ int main(void)
         cmocka_unit_test(larger_sources),        cmocka_unit_test(whole_numbers),
         cmocka_unit_test(threads_do_not_show),   cmocka_unit_test(leading_dimension),
         cmocka_unit_test(lists_of_every_length), cmocka_unit_test(refusals),
+        cmocka_unit_test(short_lines),
     };
     return cmocka_run_group_tests_name("ops/gather", tests, NULL, NULL);
 }

@@ -322,6 +322,121 @@ static void refusals(void **state)
     yk_scope_end(scope);
 }
 
+/* Rows of more than 25 are taken by a product: against the norm of the differences, with gradients, in batches that
+ * broadcast. What is the same on both sides is at distance 0, without a gradient. */
+static void distances_by_product(void **state)
+{
+    (void)state;
+    static const int64_t several[][5] = {{1, 1, 30, 26, 5}, {2, 2, 3, 40, 17}, {3, 1, 27, 4, 64}, {1, 2, 26, 26, 1}};
+    for (int s = 0; s < 4; s++)
+        for (int wide = s == 3; wide < 2; wide++) { /* neighbours on a line are closer than squares in f32 can tell */
+            yk_scope scope = yk_scope_begin();
+            const int64_t *n = several[s];
+            yk_tensor_options o = {.dtype = wide ? YK_F64 : YK_F32};
+            yk_tensor *x[2] = {yk_randn(YK_SHAPE(n[0], n[2], n[4]), &o), yk_randn(YK_SHAPE(n[1], n[3], n[4]), &o)};
+            double tolerance = wide ? 1e-11 : 2e-4;
+            yk_tensor *copies[2] = {yk_clone(x[0]), yk_clone(x[1])};
+            for (int i = 0; i < 2; i++) {
+                expect_ok(yk_set_requires_grad(x[i], true));
+                expect_ok(yk_set_requires_grad(copies[i], true));
+            }
+            yk_tensor *got = yk_cdist(x[0], x[1], 2);
+            yk_tensor *want =
+                yk_norm(yk_sub(yk_unsqueeze(copies[0], -2), yk_unsqueeze(copies[1], -3)), 2, (int[]){-1}, 1, false);
+            assert_true(yk_all_close(got, want, tolerance, tolerance, false));
+            yk_tensor *weights = yk_randn_like(want);
+            expect_ok(yk_backward_with(got, &(yk_backward_options){.gradient = weights}));
+            expect_ok(yk_backward_with(want, &(yk_backward_options){.gradient = weights}));
+            for (int i = 0; i < 2; i++)
+                assert_true(yk_all_close(yk_grad(x[i]), yk_grad(copies[i]), 50 * tolerance, 50 * tolerance, false));
+            yk_scope_end(scope);
+        }
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_reshape(yk_arange(0, 60, 1, NULL), YK_SHAPE(30, 2)); /* of integers, so that squares are exact */
+    expect_ok(yk_set_requires_grad(x = yk_detach(x), true));
+    yk_tensor *out = yk_cdist(x, yk_detach(x), 2), *line = yk_diagonal(out, 0, 0, 1);
+    assert_int_equal(yk_item_i64(yk_sum(yk_eq(line, yk_zeros_like(line)))), 30);
+    expect_ok(yk_backward(yk_sum(line)));
+    assert_int_equal(yk_item_i64(yk_sum(yk_eq(yk_grad(x), yk_zeros_like(x)))), 60);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+/* Of every dtype's size, along each dimension and several, of views with gaps and turned ones. */
+static void flipped_and_repeated(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_BF16, YK_U8};
+    for (int d = 0; d < 4; d++)
+        for (int form = 0; form < 3; form++)
+            for (int mask = 0; mask < 8; mask++) {
+                yk_scope scope = yk_scope_begin();
+                yk_tensor *x = yk_cast(yk_reshape(yk_arange(0, 240, 1, NULL), YK_SHAPE(3, 4, 20)), dtypes[d]);
+                x = form == 0 ? x : form == 1 ? yk_slice(x, 2, 1, YK_END, 3) : yk_permute(x, (int[]){2, 0, 1});
+                const int64_t *size = yk_sizes(x);
+                int dims[3], n = 0;
+                for (int k = 0; k < 3; k++)
+                    if (mask >> k & 1)
+                        dims[n++] = k;
+                yk_tensor *got = yk_flip(x, dims, n), *twice = yk_repeat(x, YK_SHAPE(1 + mask % 2, 3, 1 + mask / 2));
+                for (int64_t i = 0; i < yk_numel(x); i++) {
+                    int64_t at[3] = {i / (size[1] * size[2]), i / size[2] % size[1], i % size[2]}, from[3], again[3];
+                    for (int k = 0; k < 3; k++) {
+                        from[k] = mask >> k & 1 ? size[k] - 1 - at[k] : at[k];
+                        again[k] = yk_size(twice, k) - size[k] + at[k];
+                    }
+                    expect_near(yk_get(got, at), yk_get(x, from), 0, 0);
+                    expect_near(yk_get(twice, at), yk_get(x, at), 0, 0);
+                    expect_near(yk_get(twice, again), yk_get(x, at), 0, 0);
+                }
+                yk_scope_end(scope);
+            }
+    yk_scope scope = yk_scope_begin();
+    EXPECT(yk_repeat(yk_reshape(REALS(1, 2, 3), YK_SHAPE(3, 1)), YK_SHAPE(1, 2)), 1, 1, 2, 2, 3, 3);
+    yk_tensor *eight = yk_reshape(REALS(1, 2), YK_SHAPE(1, 1, 1, 1, 1, 1, 1, 2));
+    EXPECT(yk_repeat(eight, YK_SHAPE(1, 1, 1, 1, 1, 1, 2, 2)), 1, 2, 1, 2, 1, 2, 1, 2);
+    assert_int_equal(yk_size(yk_repeat(yk_zeros(YK_SHAPE(2, 0), NULL), YK_SHAPE(3, 2)), 0), 6);
+    assert_int_equal(yk_numel(yk_flip(yk_zeros(YK_SHAPE(2, 0), NULL), (int[]){0}, 1)), 0);
+    /* Longer than what is counted at a time; beyond what a double counts by one. */
+    yk_tensor_options whole = {.dtype = YK_I64}, narrow = {.dtype = YK_I32};
+    yk_tensor *line = yk_arange(-7, 5000, 3, &whole), *f32 = yk_arange(5, -1500, -0.5, NULL);
+    assert_int_equal(yk_numel(line), 1669);
+    assert_int_equal(yk_numel(f32), 3010);
+    for (int64_t i = 0; i < 1669; i++)
+        assert_int_equal((int64_t)yk_get(line, &i), 3 * i - 7);
+    for (int64_t i = 0; i < 3010; i++)
+        expect_near(yk_get(f32, &i), 5 - 0.5 * (double)i, 0, 0);
+    EXPECT(yk_arange(2147483645.0, 2147483648.0, 1, &narrow), 2147483645.0, 2147483646.0, 2147483647.0);
+    assert_int_equal(yk_item_i64(yk_select(yk_arange(0x1p60, 0x1p60 + 1024, 256, &whole), 0, 3)),
+                     ((int64_t)1 << 60) + 768);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+/* One of the greatest of each line is the first of them, where -0 is 0 and NaN the greatest. */
+static void greatest_of_a_line(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x =
+                  yk_reshape(REALS(-0.0, 0, -1, 2, NAN, NAN, 3, 3, 1, -INFINITY, -INFINITY, -INFINITY), YK_SHAPE(4, 3)),
+              *index;
+    for (int half = 0; half < 2; half++, x = yk_cast(x, YK_BF16)) {
+        EXPECT(yk_topk(x, 1, 1, true, &index), 0, NAN, 3, -INFINITY);
+        EXPECT(index, 0, 1, 0, 0);
+        EXPECT(yk_topk(x, 1, 0, true, &index), 3, NAN, NAN);
+        EXPECT(index, 2, 1, 1);
+        EXPECT(yk_topk(x, 1, 1, false, &index), -1, 2, 1, -INFINITY);
+        EXPECT(index, 2, 0, 2, 0);
+    }
+    yk_tensor *line = REALS(1, 5, 2);
+    expect_ok(yk_set_requires_grad(line, true));
+    expect_ok(yk_backward(yk_sum(yk_topk(line, 1, 0, true, NULL))));
+    EXPECT(yk_grad(line), 0, 1, 0);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
 int main(void)
 {
     setenv("OMP_NUM_THREADS", "4", 1);
@@ -334,6 +449,9 @@ int main(void)
         cmocka_unit_test(special_values_are_told_apart),
         cmocka_unit_test(made_by_a_rule),
         cmocka_unit_test(draws),
+        cmocka_unit_test(distances_by_product),
+        cmocka_unit_test(flipped_and_repeated),
+        cmocka_unit_test(greatest_of_a_line),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests_name("ops/math", tests, NULL, NULL);

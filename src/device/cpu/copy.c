@@ -198,11 +198,13 @@ typedef struct transposition {
     const yk__loop *loop;
     size_t size;
     int tiled_dim;
+    int64_t side[2];            /* of a tile along dimension 0 and `tiled_dim` */
     int64_t tiles[YK_MAX_DIMS]; /* per dimension; the dimensions other than 0 and tiled_dim have one per index */
 } transposition;
 
-/* Elements, each way: with 4 bytes each a cache line, so that both sides are read and written in whole lines. */
-#define TILE 16
+/* Elements. TILE each way: with 4 bytes each a cache line, so that both sides are read and written in whole lines.
+ * Where one side has fewer than NARROW, all of it and LONG of the other: pixels of some channels. */
+enum { TILE = 16, NARROW = 8, LONG = 256 };
 
 static void transpose_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
@@ -218,8 +220,9 @@ static void transpose_piece(void *arg, int64_t begin, int64_t end, int thread)
             int64_t i = rest % t->tiles[d];
             rest /= t->tiles[d];
             if (d == 0 || d == tiled_dim) {
-                i *= TILE;
-                edge[d != 0] = loop->shape[d] - i < TILE ? loop->shape[d] - i : TILE;
+                int64_t side = t->side[d != 0];
+                i *= side;
+                edge[d != 0] = loop->shape[d] - i < side ? loop->shape[d] - i : side;
             }
             out += i * loop->stride[d][0];
             in += i * loop->stride[d][1];
@@ -235,11 +238,14 @@ static bool transpose(int device, const yk__loop *loop, size_t size)
         if (loop->stride[d][1] == (int64_t)size)
             t.tiled_dim = d;
     if (t.tiled_dim == 0 || loop->stride[0][0] != (int64_t)size || loop->stride[0][1] == (int64_t)size ||
-        loop->stride[0][1] == 0 || loop->shape[0] < 4 || loop->shape[t.tiled_dim] < 4)
+        loop->stride[0][1] == 0 || loop->shape[0] * loop->shape[t.tiled_dim] < 2 * NARROW)
         return false;
     int64_t count = 1;
+    t.side[0] = loop->shape[t.tiled_dim] < NARROW ? LONG : TILE;
+    t.side[1] = loop->shape[0] < NARROW ? LONG : TILE;
     for (int d = 0; d < loop->ndim; d++) {
-        t.tiles[d] = d == 0 || d == t.tiled_dim ? (loop->shape[d] + TILE - 1) / TILE : loop->shape[d];
+        bool tiled = d == 0 || d == t.tiled_dim;
+        t.tiles[d] = tiled ? yk__ceil_div(loop->shape[d], t.side[d != 0]) : loop->shape[d];
         count *= t.tiles[d];
     }
     yk__cpu_parallel(device, count, YK__GRAIN / (TILE * TILE), transpose_piece, &t);

@@ -252,6 +252,80 @@ static void read_rows(void *arg, int64_t begin, int64_t end, int thread)
         atomic_store_explicit(p->bad, true, memory_order_relaxed);
 }
 
+/* ---- short lines ---- */
+
+/* Elements along a dimension that has few: the lines of x, of the index and of the other operand follow each other, so
+ * that a call for each line would weigh more than its elements. */
+enum { SHORT_LINE = 64 };
+
+typedef struct short_lines {
+    const yk__loop *loop;
+    const targets *at;
+} short_lines;
+
+static bool is_short_lines(const targets *p, const yk__loop *loop)
+{
+    return loop->ndim == 2 && loop->shape[0] <= SHORT_LINE && !p->wrap && !p->shared &&
+           is_direct(p, loop->stride[0][0], loop->stride[0][1], loop->stride[0][2]);
+}
+
+/* `lines` of n elements each, of which 2, 3 and 4 are constants. */
+#define LINES(T, EACH)                                                                                                 \
+    {                                                                                                                  \
+        if (n == 2)                                                                                                    \
+            LINES_OF(T, 2, EACH)                                                                                       \
+        else if (n == 3)                                                                                               \
+            LINES_OF(T, 3, EACH)                                                                                       \
+        else if (n == 4)                                                                                               \
+            LINES_OF(T, 4, EACH)                                                                                       \
+        else                                                                                                           \
+            LINES_OF(T, n, EACH)                                                                                       \
+        return;                                                                                                        \
+    }
+#define LINES_OF(T, N, EACH)                                                                                           \
+    for (int64_t r = 0; r < lines; r++, x += step[1], other += step[0], index += step[2]) {                            \
+        T *row = (T *)x, *line = (T *)other;                                                                           \
+        const int64_t *at = (const int64_t *)index;                                                                    \
+        for (int64_t i = 0; i < N; i++) {                                                                              \
+            EACH;                                                                                                      \
+        }                                                                                                              \
+    }
+#define READ_LINES(T) LINES(T, line[i] = row[at[i]])
+
+static void read_lines(const targets *p, int64_t n, int64_t lines, char *other, char *x, const char *index,
+                       const int64_t *step)
+{
+    switch (p->element) {
+    case 1: READ_LINES(yk__raw8)
+    case 2: READ_LINES(yk__raw16)
+    case 4: READ_LINES(yk__raw32)
+    default: READ_LINES(yk__raw64)
+    }
+}
+
+static void read_short_lines(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const short_lines *s = arg;
+    const targets *p = s->at;
+    const int64_t n = s->loop->shape[0], *step = s->loop->stride[1];
+    const int64_t most =
+        step[2] == n * (int64_t)sizeof(int64_t) ? BLOCK / n : 1; /* whose indices are checked at once */
+    char *data[3];
+    for (int k = 0; k < 3; k++)
+        data[k] = s->loop->data[k] + begin * step[k];
+    for (int64_t r = begin, m; r < end; r += m) {
+        m = p->checked ? end - r : end - r < most ? end - r : most;
+        if (!p->checked && !all_inside((const int64_t *)data[2], m * n, 0, (uint64_t)p->size[0])) {
+            atomic_store_explicit(p->bad, true, memory_order_relaxed);
+            return;
+        }
+        read_lines(p, n, m, data[0], data[1], data[2], step);
+        for (int k = 0; k < 3; k++)
+            data[k] += m * step[k];
+    }
+}
+
 /* ---- errors ---- */
 
 /* The view without the dimensions that it is only repeated along. */
@@ -425,7 +499,10 @@ static yk_status index_read(int device, const yk__view *out, const yk__view *x, 
     } else {
         at.checked = is_repeated(&at, &loop);
         status = at.checked ? check(device, p) : YK_OK;
-        if (!status)
+        short_lines lines = {&loop, &at};
+        if (!status && loop.total && is_short_lines(&at, &loop))
+            yk__cpu_parallel(device, loop.shape[1], YK__GRAIN / loop.shape[0], read_short_lines, &lines);
+        else if (!status)
             yk__loop_run(device, &loop, YK__GRAIN, read_run, &at);
     }
     yk__storage_release(scratch);
@@ -591,11 +668,21 @@ static void write_run(const void *context, int64_t first, int64_t n, char *const
     }
 }
 
+#define WRITE_LINE(T, WRITE) LINES(T, T *to = row + at[i]; T v = line[i]; WRITE)
+
+static void write_lines(const targets *p, int64_t n, int64_t lines, char *other, char *x, const char *index,
+                        const int64_t *step)
+{
+    PUT_TYPES(p, WRITE_LINE)
+}
+
 /* What yk__loop_piece does with write_run. */
 static void write_piece(const yk__loop *loop, const targets *p, int thread)
 {
     yk__loop_job job = {loop, write_run, p};
-    if (is_rows(p, loop) && !p->shared)
+    if (is_short_lines(p, loop))
+        write_lines(p, loop->shape[0], loop->shape[1], loop->data[0], loop->data[1], loop->data[2], loop->stride[1]);
+    else if (is_rows(p, loop) && !p->shared)
         rows_piece(loop, p, 0, loop->total, put_row);
     else
         yk__loop_piece(&job, 0, loop->total, thread);

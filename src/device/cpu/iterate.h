@@ -94,11 +94,26 @@ typedef uint8_t yk__raw8 __attribute__((may_alias));
 typedef uint16_t yk__raw16 __attribute__((may_alias));
 typedef uint32_t yk__raw32 __attribute__((may_alias));
 typedef uint64_t yk__raw64 __attribute__((may_alias));
+/* Every second element, and a line from its end, are read in vectors. */
 #define YK__COPY_STRIDED_(T)                                                                                           \
     if (from_stride == 0 && to_stride == (int64_t)sizeof(T)) {                                                         \
         T *o = to, x = *(const T *)from;                                                                               \
         for (int64_t i = 0; i < n; i++)                                                                                \
             o[i] = x;                                                                                                  \
+    } else if (from_stride == 2 * (int64_t)sizeof(T) && to_stride == (int64_t)sizeof(T)) {                             \
+        T *o = to;                                                                                                     \
+        const T *x = from;                                                                                             \
+        YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                                \
+        {                                                                                                              \
+            o[i] = x[2 * i];                                                                                           \
+        }                                                                                                              \
+    } else if (from_stride == -(int64_t)sizeof(T) && to_stride == (int64_t)sizeof(T)) {                                \
+        T *o = to;                                                                                                     \
+        const T *x = from;                                                                                             \
+        YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                                \
+        {                                                                                                              \
+            o[i] = x[-i];                                                                                              \
+        }                                                                                                              \
     } else {                                                                                                           \
         for (int64_t i = 0; i < n; i++)                                                                                \
             *(T *)((char *)to + i * to_stride) = *(const T *)((const char *)from + i * from_stride);                   \

@@ -539,8 +539,9 @@ static bool finish_together(const reduction *r, const yk__columns *columns, char
 /* ---- the slot ---- */
 
 /* Fewer columns than FOLD_BELOW do not fill vectors: rows that lie one behind the other are taken together, as many as
- * make FOLD_WIDTH columns or more, whole vectors of 64 bytes. */
-enum { FOLD_BELOW = 16, FOLD_WIDTH = 64 };
+ * make FOLD_WIDTH columns or more, whole vectors of 64 bytes. Bringing these together at the end takes longer than it
+ * saves where there are fewer than FOLD_LEAST of such rows. */
+enum { FOLD_BELOW = 16, FOLD_WIDTH = 64, FOLD_LEAST = 16 };
 
 static int64_t rows_folded(int64_t n)
 {
@@ -606,7 +607,7 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
     bool short_rows = !side_by_side && r->count <= SHORT_ROW && n >= 16 && inner.ndim == 1 && run->end == r->count &&
                       run->begin == 0 && inner.stride[0][0] == (int64_t)r->in_size;
     if (columns_run && n > 1 && n < FOLD_BELOW && side_by_side && inner.ndim == 1 && r->count <= INT32_MAX &&
-        inner.stride[0][0] == n * (int64_t)r->in_size && run->end - run->begin >= 2 * rows_folded(n)) {
+        inner.stride[0][0] == n * (int64_t)r->in_size && run->end - run->begin >= FOLD_LEAST * rows_folded(n)) {
         state states[FOLD_BELOW];
         feed_folded(r, columns_run, n, run->begin, run->end, data[1], states);
         for (int64_t j = 0; j < n; j++) {
