@@ -13,7 +13,7 @@ import peer_networks
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64, "i64": torch.int64, "i32": torch.int32,
           "u8": torch.uint8, "bool": torch.bool}
-POSITIVE = ("log", "pow_scalar", "sqrt", "rsqrt", "log1p", "pow")
+POSITIVE = ("log", "pow_scalar", "sqrt", "rsqrt", "log1p", "pow", "multinomial")
 FORMATS = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
@@ -62,6 +62,7 @@ class Subject:
         getattr(self, "prepare_" + self.case.operation, lambda: None)()
         if "dtype" in self.case.values:
             self.inputs = [x.to(DTYPES[self.case.values["dtype"]]) for x in self.inputs]
+        self.call = self.by_name()
         self.direction = direction
         if direction in ("forward", "step"):
             return
@@ -152,6 +153,11 @@ class Subject:
         self.prepare_mask()
         self.inputs.append(torch.randn(int(self.index.sum())))
 
+    def prepare_bincount(self):
+        self.index = torch.randint(0, self.case.int("bins"), (self.case.int("rows"),))
+
+    prepare_one_hot = prepare_bincount
+
     def parameters(self):
         made = [torch.randn(self.case.sizes("x")).requires_grad_() for _ in range(self.case.int("tensors"))]
         for p in made:
@@ -174,7 +180,46 @@ class Subject:
         self.step = peer_networks.training_step(case.values["model"], case.int("batch"), case.int("size"), self.format)
 
     # ---- the operation ----
+    def by_name(self):
+        """A function of no arguments for what bench_ops_reduce.c has; None for the others. Looked up once."""
+        case, i = self.case, self.inputs
+        x, y = (i + [None, None])[:2]
+        dims, dim, n = case.sizes("dims"), case.int("dim"), case.int("n")
+        keys = (slice(None),) * dim + (slice(None, None, case.int("step", 1)),)
+        dtype, p = DTYPES.get(case.values.get("dtype"), torch.float32), float(case.values.get("p", "2"))
+
+        def over_dims(function):
+            return lambda: function(x, dims) if dims else function(x)
+
+        return {
+            "sum_dims": over_dims(torch.sum), "mean": over_dims(torch.mean), "var": over_dims(torch.var),
+            "std": over_dims(torch.std),
+            "sum_transposed": lambda: torch.sum(x.transpose(0, -1), dims),
+            "norm": lambda: torch.linalg.vector_norm(x, p, dims),
+            "argmax": lambda: torch.argmax(x, dim), "argmin": lambda: torch.argmin(x, dim),
+            "cumprod": lambda: torch.cumprod(x, dim), "argsort": lambda: torch.argsort(x, dim),
+            "sort": lambda: torch.sort(x, dim)[0], "median_dim": lambda: torch.median(x, dim)[0],
+            "quantile": lambda: torch.quantile(x, float(case.values.get("q", "0.5")), dim),
+            "bincount": lambda: torch.bincount(self.index), "cdist": lambda: torch.cdist(x, y, p),
+            "one_hot": lambda: F.one_hot(self.index, case.int("bins")),
+            "arange": lambda: torch.arange(n, dtype=dtype), "linspace": lambda: torch.linspace(0, 1, n, dtype=dtype),
+            "rand": lambda: torch.rand(n, dtype=dtype), "randn": lambda: torch.randn(n, dtype=dtype),
+            "randint": lambda: torch.randint(0, 10, (n,), dtype=dtype), "randperm": lambda: torch.randperm(n),
+            "zeros": lambda: torch.zeros(n, dtype=dtype), "full": lambda: torch.full((n,), 1.5, dtype=dtype),
+            "eye": lambda: torch.eye(n, dtype=dtype),
+            "multinomial": lambda: torch.multinomial(x, case.int("rows", 1), case.int("replacement") == 1),
+            "uniform_": lambda: x.uniform_(), "normal_": lambda: x.normal_(), "zero_": lambda: x.zero_(),
+            "flip": lambda: torch.flip(x, dims), "roll": lambda: torch.roll(x, case.int("shift", 1), dim),
+            "tril": lambda: torch.tril(x), "clone": lambda: torch.clone(x),
+            "repeat": lambda: x.repeat(case.sizes("repeats")), "stack": lambda: torch.stack(i, dim),
+            "einsum": lambda: torch.einsum(case.values["equation"], x, y),
+            "contiguous_part": lambda: x[keys].contiguous(), "add_part_": lambda: x[keys].add_(y),
+            "copy_part_": lambda: x[keys].copy_(y), "fill_part_": lambda: x[keys].fill_(1.5),
+        }.get(case.operation)
+
     def forward(self):
+        if self.call:
+            return self.call()
         case, i = self.case, self.inputs
         name, x = case.operation, i[0]
         if name == "conv2d":

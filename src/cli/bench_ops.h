@@ -62,6 +62,9 @@ struct ops_operation {
 /* Those with indices and masks. */
 extern const ops_operation ops_index_operations[];
 extern const int ops_index_operation_count;
+/* Those that reduce, order, draw and copy. */
+extern const ops_operation ops_reduce_operations[];
+extern const int ops_reduce_operation_count;
 
 /* The name of one direction: "forward", "grad_input". Static. */
 const char *ops_direction_name(ops_direction direction);
@@ -73,6 +76,8 @@ int ops_text_sizes(const char *text, const char *key, int64_t *shape);
 double ops_text_number(const char *text, const char *key, double otherwise);
 /* Whether the text has "key=word". */
 bool ops_text_is(const char *text, const char *key, const char *word);
+/* The dtype that a key names ("dtype=f64"); YK_F32 where the text does not have it. */
+yk_dtype ops_text_dtype(const char *text, const char *key);
 
 /* Makes the operation and its operands for one direction. */
 yk_status ops_prepare(ops_subject *s, const char *text, ops_direction direction) YK_MUST_CHECK;

@@ -241,8 +241,7 @@ static yk_tensor *contiguous(ops_subject *s)
     return yk_contiguous(digits ? yk_permute(s->in[0], dims) : s->in[0]);
 }
 
-/* The dtype that a key names; YK_F32 where the text does not have it. */
-static yk_dtype dtype_of(const char *text, const char *key)
+yk_dtype ops_text_dtype(const char *text, const char *key)
 {
     static const struct {
         const char *name;
@@ -258,7 +257,7 @@ static yk_dtype dtype_of(const char *text, const char *key)
 
 static yk_tensor *cast(ops_subject *s)
 {
-    return yk_cast(s->in[0], dtype_of(s->text, "to"));
+    return yk_cast(s->in[0], ops_text_dtype(s->text, "to"));
 }
 
 static yk_tensor *sum_dim(ops_subject *s)
@@ -545,7 +544,7 @@ yk_status ops_once(ops_subject *s, ops_direction direction)
 /* "dtype=f64" and the like: all operands. */
 static yk_status cast_operands(ops_subject *s)
 {
-    yk_dtype dtype = dtype_of(s->text, "dtype");
+    yk_dtype dtype = ops_text_dtype(s->text, "dtype");
     for (int i = 0; i < OPS_OPERANDS && dtype != YK_F32; i++)
         s->in[i] = s->in[i] ? yk_cast(s->in[i], dtype) : NULL;
     return yk__error_code();
@@ -567,6 +566,8 @@ yk_status ops_prepare(ops_subject *s, const char *text, ops_direction direction)
     s->operation = find_operation(operations, sizeof(operations) / sizeof(*operations), text);
     if (!s->operation)
         s->operation = find_operation(ops_index_operations, ops_index_operation_count, text);
+    if (!s->operation)
+        s->operation = find_operation(ops_reduce_operations, ops_reduce_operation_count, text);
     if (!s->operation)
         return yk_set_error(YK_ERR_ARGUMENT, "bench ops: %s: there is no such operation", text);
     static const char *const keys[] = {"x", "y", "w"};
