@@ -135,9 +135,9 @@ static yk_tensor *raw_argsort(yk_tensor *x, int dim, bool descending, int64_t k)
     if (k >= 0 && x->ndim)
         shape[dim] = k;
     if (k == 1 && descending && x->ndim && x->numel && wide->dtype != YK_BOOL) { /* the first of the greatest */
-        yk_tensor *place = yk__raw_reduce("topk", YK__ARGMAX, wide, 1u << dim, true, 0);
+        yk_tensor *position = yk__raw_reduce("topk", YK__ARGMAX, wide, 1u << dim, true, 0);
         yk_tensor_release(wide);
-        return place;
+        return position;
     }
     yk_tensor *index = yk__tensor_new(x->ndim, shape, NULL, YK_I64, yk__device_of(x));
     if (index && index->numel) {
