@@ -332,7 +332,7 @@ yk_tensor *yk_linspace(double start, double end, int64_t steps, const yk_tensor_
     /* f32 and f64 are made in place, other dtypes from f64. */
     yk_dtype made = o.dtype == YK_F32 ? YK_F32 : YK_F64;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *host = yk_empty(1, &steps, &(yk_tensor_options){.dtype = made});
+    yk_tensor *host = yk__scope_own(yk__tensor_new(1, &steps, NULL, made, (yk_device){YK_CPU, 0}));
     double step = steps > 1 ? (end - start) / (double)(steps - 1) : 0;
     int64_t half = steps == 1 ? 1 : steps / 2;
     float *f32 = host && made == YK_F32 ? host->data : NULL;

@@ -207,8 +207,8 @@ static yk_status cdist_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
     bool before = yk_no_grad_begin();
     yk_scope scope = yk_scope_begin();
     uint32_t cast_types = yk__autocast_pause();
-    yk_tensor *zero = yk_scalar(0, &(yk_tensor_options){.dtype = (yk_dtype)out->dtype, .device = yk__device_of(out)});
-    yk_tensor *ratio = yk_masked_fill(yk_div(gout, out), yk_eq(out, zero), 0);
+    yk_tensor *zero = yk__scope_own(yk__raw_scalar(0, (yk_dtype)out->dtype, yk__device_of(out)));
+    yk_tensor *ratio = zero ? yk_masked_fill(yk_div(gout, out), yk_eq(out, zero), 0) : NULL;
     yk_tensor *made[2] = {NULL, NULL};
     if (ratio && yk__needs_grad(node, 0))
         made[0] = yk_tensor_retain(cdist_gradient(x, y, ratio));
