@@ -390,8 +390,11 @@ static void check(const struct shape *s, const struct reference *r, yk_dtype dty
 {
     const yk__backend *t = yk__backend_of(cpu);
     assert_non_null(t);
-    yk__conv2d p = {
-        {s->stride[0], s->stride[1]}, {s->padding[0], s->padding[1]}, {s->dilation[0], s->dilation[1]}, s->groups};
+    yk__conv2d p = {{s->stride[0], s->stride[1]},
+                    {s->padding[0], s->padding[1]},
+                    {s->dilation[0], s->dilation[1]},
+                    s->groups,
+                    false};
     int64_t xs[4] = {s->n, s->c, s->h, s->w}, ws[4] = {s->o, s->c / s->groups, s->kh, s->kw},
             os[4] = {s->n, s->o, oh, ow};
     int64_t xt[4], wt[4], ot[4];
@@ -533,7 +536,7 @@ static void test_long_sums(void **state)
     struct shape s = {256, 16, 16, 16, 16, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1};
     struct reference r;
     reference_init(&r, &s, s.h, s.w, false);
-    yk__conv2d p = {{1, 1}, {1, 1}, {1, 1}, 1};
+    yk__conv2d p = {{1, 1}, {1, 1}, {1, 1}, 1, false};
     int64_t xs[4] = {s.n, s.c, s.h, s.w}, ws[4] = {s.o, s.c, 3, 3}, xt[4], wt[4];
     strides_of(HWNC, xs, xt);
     strides_of(NCHW, ws, wt);
@@ -647,7 +650,7 @@ static void check_error_of_tiles(int64_t n, int64_t side)
     for (int64_t i = 0; i < s.o * s.c * 9; i++)
         r.w[i] = (double)(float)(r.w[i] * 0.05);
     reference_compute(&r, &s, s.h, s.w);
-    yk__conv2d p = {{1, 1}, {1, 1}, {1, 1}, 1};
+    yk__conv2d p = {{1, 1}, {1, 1}, {1, 1}, 1, false};
     int64_t xs[4] = {s.n, s.c, s.h, s.w}, ws[4] = {s.o, s.c, 3, 3}, xt[4], wt[4];
     strides_of(HWNC, xs, xt);
     strides_of(NCHW, ws, wt);
@@ -680,7 +683,7 @@ static void test_layouts(void **state)
 {
     (void)state;
     const yk__backend *t = yk__backend_of(cpu);
-    yk__conv2d p = {{1, 1}, {1, 1}, {1, 1}, 1}, grouped = {{1, 1}, {1, 1}, {1, 1}, 2};
+    yk__conv2d p = {{1, 1}, {1, 1}, {1, 1}, 1, false}, grouped = {{1, 1}, {1, 1}, {1, 1}, 2, false};
     int64_t xs[4] = {8, 64, 4, 4}, ws[4] = {32, 64, 3, 3}, os[4] = {8, 32, 4, 4}, xt[4], wt[4], ot[4];
     strides_of(NCHW, xs, xt);
     t->conv2d_weight_layout(&p, YK_F32, ws, wt);
@@ -697,7 +700,7 @@ static void test_layouts(void **state)
     assert_memory_equal(ot, batch_inner, sizeof ot);
     assert_memory_equal(wt, w_order, sizeof wt);
     /* Depthwise, and channels that do not fill vectors. */
-    yk__conv2d depthwise = {{1, 1}, {1, 1}, {1, 1}, 64};
+    yk__conv2d depthwise = {{1, 1}, {1, 1}, {1, 1}, 64, false};
     int64_t ds[4] = {64, 1, 3, 3}, dos[4] = {8, 64, 4, 4};
     strides_of(NCHW, ds, wt);
     w = make(YK_F32, 4, ds, wt, NULL);
