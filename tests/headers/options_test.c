@@ -84,6 +84,7 @@ static const row rows[] = {
      .stated = "0: 1, 0 and 1", .refused = {-2}},
     {"yk_conv2d_options", "groups", .kind = WHOLE, .measure = conv2d_groups, .fallback = 1, .other = 4,
      .stated = "0: 1", .refused = {-1}},
+    {"yk_conv2d_options", "relu", .kind = FLAG},
     {"yk_pool2d_options", "kernel", .kind = WHOLE, .measure = pool2d_kernel, .fallback = NONE, .other = 3,
      .stated = "no default", .refused = {-1}},
     {"yk_pool2d_options", "stride", .kind = WHOLE, .measure = pool2d_stride, .fallback = 2, .other = 1,
