@@ -74,6 +74,11 @@ const char *ops_bound_name(ops_bound bound);
 int ops_text_sizes(const char *text, const char *key, int64_t *shape);
 /* The number behind "key=", or `otherwise`. */
 double ops_text_number(const char *text, const char *key, double otherwise);
+/* The whole number behind "key=" of the subject's text, or `otherwise`; that behind "dim=", or 0. */
+int64_t ops_whole(const ops_subject *s, const char *key, int64_t otherwise);
+int ops_dim(const ops_subject *s);
+/* The word behind "key=" into word[], "" where the text has no such key. */
+void ops_text_word(const char *text, const char *key, char *word, size_t size);
 /* Whether the text has "key=word". */
 bool ops_text_is(const char *text, const char *key, const char *word);
 /* The dtype that a key names ("dtype=f64"); YK_F32 where the text does not have it. */

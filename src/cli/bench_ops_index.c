@@ -7,16 +7,11 @@
 #include "base/core.h"
 #include "cli/bench_ops.h"
 
-static int dim_of(const ops_subject *s)
-{
-    return (int)ops_text_number(s->text, "dim", 0);
-}
-
 /* ---- one index for each row of the result, or of y ---- */
 
 static yk_status prepare_rows(ops_subject *s)
 {
-    int dim = dim_of(s);
+    int dim = ops_dim(s);
     int64_t given = s->in[1] ? yk_size(s->in[1], dim) : 1;
     int64_t rows = (int64_t)ops_text_number(s->text, "rows", (double)given);
     s->index = yk_randint(0, yk_size(s->in[0], dim), YK_SHAPE(rows), NULL);
@@ -40,12 +35,12 @@ static yk_tensor *index_put_(ops_subject *s)
 
 static yk_tensor *index_select(ops_subject *s)
 {
-    return yk_index_select(s->in[0], dim_of(s), s->index);
+    return yk_index_select(s->in[0], ops_dim(s), s->index);
 }
 
 static yk_tensor *index_add_(ops_subject *s)
 {
-    return yk_index_add_(s->in[0], dim_of(s), s->index, s->in[1], 1);
+    return yk_index_add_(s->in[0], ops_dim(s), s->index, s->in[1], 1);
 }
 
 /* One into all elements. */
@@ -65,23 +60,23 @@ static yk_tensor *take(ops_subject *s)
 static yk_status prepare_positions(ops_subject *s)
 {
     yk_tensor *x = s->in[0];
-    s->index = yk_randint(0, yk_size(x, dim_of(s)), yk_ndim(x), yk_sizes(x), NULL);
+    s->index = yk_randint(0, yk_size(x, ops_dim(s)), yk_ndim(x), yk_sizes(x), NULL);
     return yk__error_code();
 }
 
 static yk_tensor *gather(ops_subject *s)
 {
-    return yk_gather_dim(s->in[0], dim_of(s), s->index);
+    return yk_gather_dim(s->in[0], ops_dim(s), s->index);
 }
 
 static yk_tensor *scatter_(ops_subject *s)
 {
-    return yk_scatter_dim_(s->in[0], dim_of(s), s->index, s->in[1]);
+    return yk_scatter_dim_(s->in[0], ops_dim(s), s->index, s->in[1]);
 }
 
 static yk_tensor *scatter_add_(ops_subject *s)
 {
-    return yk_scatter_add_(s->in[0], dim_of(s), s->index, s->in[1]);
+    return yk_scatter_add_(s->in[0], ops_dim(s), s->index, s->in[1]);
 }
 
 /* ---- masks ---- */

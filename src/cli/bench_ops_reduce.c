@@ -5,20 +5,9 @@
  * What has no operands but a number of elements (n=1000000) is made anew in each run; what is in place writes the same
  * operand again.
  */
-#include <string.h>
 
 #include "base/core.h"
 #include "cli/bench_ops.h"
-
-static int64_t whole(const ops_subject *s, const char *key, int64_t otherwise)
-{
-    return (int64_t)ops_text_number(s->text, key, (double)otherwise);
-}
-
-static int dim_of(const ops_subject *s)
-{
-    return (int)whole(s, "dim", 0);
-}
 
 /* ---- reductions ---- */
 
@@ -54,44 +43,37 @@ OVER_DIMS(flip, yk_flip(x, dims, n))
     }
 OF_ONE(prod, yk_prod(x))
 OF_ONE(max, yk_max(x))
-OF_ONE(any, yk_any(x))
-OF_ONE(all, yk_all(x))
-OF_ONE(argmax, yk_argmax(x, dim_of(s), false))
-OF_ONE(argmin, yk_argmin(x, dim_of(s), false))
+OF_ONE(argmax, yk_argmax(x, ops_dim(s), false))
+OF_ONE(argmin, yk_argmin(x, ops_dim(s), false))
 
 /* ---- order, counts, distances ---- */
 
-OF_ONE(cumprod, yk_cumprod(x, dim_of(s)))
-OF_ONE(argsort, yk_argsort(x, dim_of(s), false))
-OF_ONE(quantile, yk_quantile(x, ops_text_number(s->text, "q", 0.5), dim_of(s), false))
+OF_ONE(cumprod, yk_cumprod(x, ops_dim(s)))
+OF_ONE(argsort, yk_argsort(x, ops_dim(s), false))
+OF_ONE(quantile, yk_quantile(x, ops_text_number(s->text, "q", 0.5), ops_dim(s), false))
 
 static yk_tensor *sort(ops_subject *s)
 {
     yk_tensor *index;
-    return yk_sort(s->in[0], dim_of(s), false, &index);
+    return yk_sort(s->in[0], ops_dim(s), false, &index);
 }
 
 static yk_tensor *median_dim(ops_subject *s)
 {
     yk_tensor *index;
-    return yk_median_dim(s->in[0], dim_of(s), false, &index);
+    return yk_median_dim(s->in[0], ops_dim(s), false, &index);
 }
 
 /* "rows=" integers below "bins=". */
 static yk_status prepare_bins(ops_subject *s)
 {
-    s->index = yk_randint(0, whole(s, "bins", 1), YK_SHAPE(whole(s, "rows", 1)), NULL);
+    s->index = yk_randint(0, ops_whole(s, "bins", 1), YK_SHAPE(ops_whole(s, "rows", 1)), NULL);
     return yk__error_code();
-}
-
-static yk_tensor *bincount(ops_subject *s)
-{
-    return yk_bincount(s->index, NULL, 0);
 }
 
 static yk_tensor *one_hot(ops_subject *s)
 {
-    return yk_one_hot(s->index, whole(s, "bins", 1));
+    return yk_one_hot(s->index, ops_whole(s, "bins", 1));
 }
 
 static yk_tensor *cdist(ops_subject *s)
@@ -104,31 +86,26 @@ static yk_tensor *cdist(ops_subject *s)
 #define MADE(name, call)                                                                                               \
     static yk_tensor *name(ops_subject *s)                                                                             \
     {                                                                                                                  \
-        int64_t n = whole(s, "n", 1);                                                                                  \
+        int64_t n = ops_whole(s, "n", 1);                                                                              \
         yk_tensor_options options = {.dtype = ops_text_dtype(s->text, "dtype")};                                       \
         (void)options;                                                                                                 \
         return call;                                                                                                   \
     }
 MADE(arange, yk_arange(0, (double)n, 1, &options))
-MADE(linspace, yk_linspace(0, 1, n, &options))
 MADE(rand_, yk_rand(1, &n, &options))
 MADE(randn, yk_randn(1, &n, &options))
 MADE(randint, yk_randint(0, 10, 1, &n, &options))
 MADE(randperm, yk_randperm(n))
 MADE(zeros, yk_zeros(1, &n, &options))
 MADE(full, yk_full(1, &n, 1.5, &options))
-MADE(eye, yk_eye(n, n, &options))
 
-OF_ONE(multinomial, yk_multinomial(x, whole(s, "rows", 1), whole(s, "replacement", 0) != 0))
-OF_ONE(uniform_, yk_uniform_(x, 0, 1))
-OF_ONE(normal_, yk_normal_(x, 0, 1))
+OF_ONE(multinomial, yk_multinomial(x, ops_whole(s, "rows", 1), ops_whole(s, "replacement", 0) != 0))
 
 /* ---- repeated, turned, parts ---- */
 
-OF_ONE(roll, yk_roll(x, whole(s, "shift", 1), dim_of(s)))
+OF_ONE(roll, yk_roll(x, ops_whole(s, "shift", 1), ops_dim(s)))
 OF_ONE(tril, yk_tril(x, 0))
 OF_ONE(clone, yk_clone(x))
-OF_ONE(zero_, yk_zero_(x))
 
 static yk_tensor *repeat(ops_subject *s)
 {
@@ -139,7 +116,7 @@ static yk_tensor *repeat(ops_subject *s)
 
 static yk_tensor *stack(ops_subject *s)
 {
-    return yk_stack(s->in, 2, dim_of(s));
+    return yk_stack(s->in, 2, ops_dim(s));
 }
 
 static yk_tensor *outer(ops_subject *s)
@@ -149,17 +126,15 @@ static yk_tensor *outer(ops_subject *s)
 
 static yk_tensor *einsum(ops_subject *s)
 {
-    char equation[64] = "";
-    const char *from = strstr(s->text, " equation=");
-    from = from ? from + strlen(" equation=") : "";
-    snprintf(equation, sizeof(equation), "%.*s", (int)strcspn(from, " "), from);
+    char equation[64];
+    ops_text_word(s->text, "equation", equation, sizeof(equation));
     return yk_einsum(equation, s->in, 2);
 }
 
 /* A part of x, every "step="th element along a dimension. */
 static yk_tensor *part(ops_subject *s)
 {
-    return yk_slice(s->in[0], dim_of(s), 0, YK_END, whole(s, "step", 1));
+    return yk_slice(s->in[0], ops_dim(s), 0, YK_END, ops_whole(s, "step", 1));
 }
 
 static yk_tensor *contiguous_part(ops_subject *s)
@@ -182,23 +157,14 @@ static yk_tensor *fill_part_(ops_subject *s)
     return yk_fill_(part(s), 1.5);
 }
 
-static yk_tensor *sum_transposed(ops_subject *s)
-{
-    int dims[8], n = dims_of(s, dims);
-    return yk_sum_dims(yk_transpose(s->in[0], 0, -1), dims, n, false);
-}
-
 const ops_operation ops_reduce_operations[] = {
     {.name = "sum_dims", sum_dims},
-    {.name = "sum_transposed", sum_transposed},
     {.name = "mean", mean},
     {.name = "var", var},
     {.name = "std", std_dims},
     {.name = "norm", norm},
     {.name = "prod", prod},
     {.name = "max", max},
-    {.name = "any", any},
-    {.name = "all", all},
     {.name = "argmax", argmax},
     {.name = "argmin", argmin},
     {.name = "cumprod", cumprod},
@@ -206,26 +172,20 @@ const ops_operation ops_reduce_operations[] = {
     {.name = "argsort", argsort},
     {.name = "median_dim", median_dim},
     {.name = "quantile", quantile},
-    {.name = "bincount", bincount, prepare_bins},
     {.name = "one_hot", one_hot, prepare_bins},
     {.name = "cdist", cdist},
     {.name = "arange", arange},
-    {.name = "linspace", linspace},
     {.name = "rand", rand_},
     {.name = "randn", randn},
     {.name = "randint", randint},
     {.name = "randperm", randperm},
     {.name = "zeros", zeros},
     {.name = "full", full},
-    {.name = "eye", eye},
     {.name = "multinomial", multinomial, .positive = true},
-    {.name = "uniform_", uniform_},
-    {.name = "normal_", normal_},
     {.name = "flip", flip},
     {.name = "roll", roll},
     {.name = "tril", tril},
     {.name = "clone", clone},
-    {.name = "zero_", zero_},
     {.name = "repeat", repeat},
     {.name = "stack", stack},
     {.name = "outer", outer},

@@ -86,6 +86,21 @@ bool train_queue_is_due(const train_job *r);
  * was not finite, with the first step that had one; r->step is then the one before. */
 yk_status train_queue_read(train_job *r);
 
+/* Input and target of a batch. */
+enum { INPUT, TARGET, BATCH_TENSORS };
+
+/* What is done again and again, recorded where that can be. */
+typedef struct train_recording {
+    yk_graph *graph; /* NULL: nothing is recorded */
+    bool said;       /* whether it is */
+} train_recording;
+
+/* True once: when the recording is replayed, or should have been by now, as info says. */
+bool train_recording_is_decided(train_recording *of, yk_graph_info *info);
+/* Copies a batch into the tensors that stay for a recording, which the first batch makes on the device; false where it
+ * has another shape. The caller releases them. */
+bool train_batch_stays(yk_tensor *stay[BATCH_TENSORS], const yk_batch *batch, yk_device device);
+
 /* ---- train_eval.c: a test on such a device ---- */
 /* Begins a test; a batch of it; the sums of the samples' losses and of those that are right, for which it waits. */
 yk_status train_eval_begin(train_job *r);

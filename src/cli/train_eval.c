@@ -12,49 +12,30 @@
 #include "base/log.h"
 #include "cli/train.h"
 
-/* PATIENCE: batches in which a recording should have begun. */
-enum { PATIENCE = 10 };
-
 struct train_eval {
-    yk_graph *graph;           /* NULL: nothing is recorded */
-    yk_tensor *loss, *hits;    /* no dimensions: sums over samples, f64 and i64 */
-    yk_tensor *input, *target; /* of the recording; NULL before the first batch */
-    yk_tensor *now[2];         /* the batch that is tested */
-    bool said;                 /* whether it is recorded */
+    train_recording recording;
+    yk_tensor *loss, *hits;         /* no dimensions: sums over samples, f64 and i64 */
+    yk_tensor *stay[BATCH_TENSORS]; /* of the recording; NULL before the first batch */
+    yk_tensor *now[BATCH_TENSORS];  /* the batch that is tested */
 };
 
 static yk_status test_batch(void *user)
 {
     train_job *r = user;
     const train_eval *e = r->eval;
-    yk_tensor *output, *loss = train_loss(r, r->net, e->now[0], e->now[1], &output);
-    yk_tensor *hits = yk_sum(yk_eq(yk_argmax(output, 1, false), e->now[1]));
-    if (!yk_add_(e->loss, yk_mul_scalar(yk_cast(loss, YK_F64), (double)yk_size(e->now[0], 0)), 1) ||
+    yk_tensor *output, *loss = train_loss(r, r->net, e->now[INPUT], e->now[TARGET], &output);
+    yk_tensor *hits = yk_sum(yk_eq(yk_argmax(output, 1, false), e->now[TARGET]));
+    if (!yk_add_(e->loss, yk_mul_scalar(yk_cast(loss, YK_F64), (double)yk_size(e->now[INPUT], 0)), 1) ||
         !yk_add_(e->hits, hits, 1))
         return yk__error_code();
     return YK_OK;
 }
 
-/* Copies the batch into the tensors that stay, which the first one makes; false where it has another shape. */
-static bool keep(const train_job *r, const yk_batch *batch)
-{
-    train_eval *e = r->eval;
-    if (!e->input) {
-        e->input = yk_tensor_retain(yk_clone(yk_to(batch->input, r->device)));
-        e->target = yk_tensor_retain(yk_clone(yk_to(batch->target, r->device)));
-        return e->input && e->target;
-    }
-    return yk_same_shape(e->input, batch->input) && yk_same_shape(e->target, batch->target) &&
-           yk_copy_(e->input, batch->input) && yk_copy_(e->target, batch->target);
-}
-
 static void say_whether(const train_job *r)
 {
-    train_eval *e = r->eval;
-    yk_graph_info info = yk_graph_get_info(e->graph);
-    if (e->said || (!info.replays && info.calls < PATIENCE))
+    yk_graph_info info;
+    if (!train_recording_is_decided(&r->eval->recording, &info))
         return;
-    e->said = true;
     if (info.replays)
         yk__log(YK_LOG_INFO, "the test of a batch is recorded, and replayed from here on");
     else
@@ -64,14 +45,15 @@ static void say_whether(const train_job *r)
 yk_status train_eval_batch(train_job *r, const yk_batch *batch)
 {
     train_eval *e = r->eval;
-    bool kept = e->graph && keep(r, batch);
-    e->now[0] = kept ? e->input : yk_to(batch->input, r->device);
-    e->now[1] = kept ? e->target : yk_to(batch->target, r->device);
-    if (!e->now[0] || !e->now[1])
+    yk_graph *graph = e->recording.graph;
+    bool kept = graph && train_batch_stays(e->stay, batch, r->device);
+    e->now[INPUT] = kept ? e->stay[INPUT] : yk_to(batch->input, r->device);
+    e->now[TARGET] = kept ? e->stay[TARGET] : yk_to(batch->target, r->device);
+    if (!e->now[INPUT] || !e->now[TARGET])
         return yk__error_code();
     if (!kept)
         return test_batch(r);
-    yk_status status = yk_graph_run(e->graph);
+    yk_status status = yk_graph_run(graph);
     say_whether(r);
     return status;
 }
@@ -86,10 +68,11 @@ yk_status train_eval_begin(train_job *r)
         r->eval->loss = yk_tensor_retain(yk_zeros(0, NULL, &options));
         options.dtype = YK_I64;
         r->eval->hits = yk_tensor_retain(yk_zeros(0, NULL, &options));
-        r->eval->graph = r->set->no_graph ? NULL : yk_graph_retain(yk_graph_create(r->device, 0, test_batch, r));
+        r->eval->recording.graph =
+            r->set->no_graph ? NULL : yk_graph_retain(yk_graph_create(r->device, 0, test_batch, r));
     }
     const train_eval *e = r->eval;
-    if (!e->loss || !e->hits || (!e->graph && !r->set->no_graph) || !yk_zero_(e->loss) || !yk_zero_(e->hits))
+    if (!e->loss || !e->hits || (!e->recording.graph && !r->set->no_graph) || !yk_zero_(e->loss) || !yk_zero_(e->hits))
         return yk__error_code();
     return YK_OK;
 }
@@ -105,11 +88,11 @@ void train_eval_free(train_job *r)
     train_eval *e = r->eval;
     if (!e)
         return;
-    yk_graph_release(e->graph);
+    yk_graph_release(e->recording.graph);
     yk_tensor_release(e->loss);
     yk_tensor_release(e->hits);
-    yk_tensor_release(e->input);
-    yk_tensor_release(e->target);
+    yk_tensor_release(e->stay[INPUT]);
+    yk_tensor_release(e->stay[TARGET]);
     free(e);
     r->eval = NULL;
 }

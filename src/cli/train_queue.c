@@ -25,20 +25,12 @@
 #include "cli/train.h"
 
 /* LEAST: losses that are kept on the device, at least. MOST_PARTS: batches of a step that is recorded, all of which are
- * on the device at once. PATIENCE: steps in which a recording should have begun. LAST_WARM_UP: epochs whose last step
+ * on the device at once. PATIENCE: runs in which a recording should have begun. LAST_WARM_UP: epochs whose last step
  * runs as it is before it is recorded: what other steps have to find out is known by then. */
 enum { LEAST = 512, MOST_PARTS = 16, PATIENCE = 10, LAST_WARM_UP = 1 };
 
 /* Steps of full batches, as many as there should be; the last one of an epoch where it differs; what else comes. */
 typedef enum kind { FULL, LAST, RECORDINGS, OTHER = RECORDINGS } kind;
-
-typedef struct recording {
-    yk_graph *graph; /* NULL: steps are not recorded */
-    bool said;       /* whether they are */
-} recording;
-
-/* Input and target of a batch. */
-enum { INPUT, TARGET, TENSORS };
 
 /* A step that is queued, and its losses not yet read. */
 typedef struct queued_step {
@@ -47,19 +39,19 @@ typedef struct queued_step {
 } queued_step;
 
 struct train_queue {
-    recording recordings[RECORDINGS];
+    train_recording recordings[RECORDINGS];
     yk_tensor *losses;   /* (room): of the batches since the last read; over all ranks their sum, in f64 */
     yk_tensor *position; /* (1) i64: where in `losses` the next one goes */
     yk_tensor *one;      /* (1) i64 */
     yk_tensor *fault;    /* no dimensions: 0 or NaN; NULL with --allow-nan */
-    yk_tensor *stay[MOST_PARTS][TENSORS];  /* full batches are copied there; NULL before the first */
-    yk_tensor *smaller[TENSORS];           /* the one that is not full */
-    int64_t last_parts;                    /* batches of the last step of an epoch, as it is recorded; 0: none yet */
-    bool last_is_smaller;                  /* the last of them is not full */
-    yk_tensor *batch[MOST_PARTS][TENSORS]; /* of the step: those above, or others */
-    int64_t parts;                         /* batches of the step */
-    queued_step *steps;                    /* (room) */
-    double *values;                        /* (room): losses as they are read */
+    yk_tensor *stay[MOST_PARTS][BATCH_TENSORS]; /* full batches are copied there; NULL before the first */
+    yk_tensor *smaller[BATCH_TENSORS];          /* the one that is not full */
+    int64_t last_parts;   /* batches of the last step of an epoch, as it is recorded; 0: none yet */
+    bool last_is_smaller; /* the last of them is not full */
+    yk_tensor *batch[MOST_PARTS][BATCH_TENSORS]; /* of the step: those above, or others */
+    int64_t parts;                               /* batches of the step */
+    queued_step *steps;                          /* (room) */
+    double *values;                              /* (room): losses as they are read */
     int64_t room, n_steps, n_losses;
     double read_at;
     bool plain; /* steps cannot be recorded */
@@ -142,25 +134,28 @@ static bool is_full(const train_job *r, const yk_batch *batch)
     return batch->count == r->set->batch_size;
 }
 
-/* Copies a batch into the tensors that stay for it, which the first of its kind makes; false where it has another
- * shape.
- */
-static bool keep(const train_job *r, int64_t part, const yk_batch *batch)
+bool train_batch_stays(yk_tensor *stay[BATCH_TENSORS], const yk_batch *batch, yk_device device)
 {
-    train_queue *q = r->queue;
-    yk_tensor *const from[TENSORS] = {batch->input, batch->target};
-    yk_tensor **stay = is_full(r, batch) ? q->stay[part] : q->smaller;
-    if (stay == q->smaller && part != q->parts - 1)
-        return false;
-    for (int i = 0; i < TENSORS; i++) {
+    yk_tensor *const from[BATCH_TENSORS] = {batch->input, batch->target};
+    for (int i = 0; i < BATCH_TENSORS; i++) {
         if (!stay[i])
-            stay[i] = yk_tensor_retain(yk_clone(yk_to(from[i], r->device)));
+            stay[i] = yk_tensor_retain(yk_clone(yk_to(from[i], device)));
         else if (!yk_same_shape(stay[i], from[i]) || !yk_copy_(stay[i], from[i]))
             return false;
         if (!stay[i])
             return false;
     }
-    for (int i = 0; i < TENSORS; i++)
+    return true;
+}
+
+/* Copies a batch into the tensors that stay for it; false where there are none. */
+static bool keep(const train_job *r, int64_t part, const yk_batch *batch)
+{
+    train_queue *q = r->queue;
+    yk_tensor **stay = is_full(r, batch) ? q->stay[part] : q->smaller;
+    if ((stay == q->smaller && part != q->parts - 1) || !train_batch_stays(stay, batch, r->device))
+        return false;
+    for (int i = 0; i < BATCH_TENSORS; i++)
         q->batch[part][i] = yk_tensor_retain(stay[i]);
     return true;
 }
@@ -199,22 +194,29 @@ static yk_status take_batches(train_job *r, yk_batch *batch, int64_t *samples, k
 static void drop_batches(train_queue *q)
 {
     for (int part = 0; part < MOST_PARTS; part++) {
-        for (int i = 0; i < TENSORS; i++) {
+        for (int i = 0; i < BATCH_TENSORS; i++) {
             yk_tensor_release(q->batch[part][i]);
             q->batch[part][i] = NULL;
         }
     }
 }
 
+bool train_recording_is_decided(train_recording *of, yk_graph_info *info)
+{
+    *info = yk_graph_get_info(of->graph);
+    if (of->said || (!info->replays && info->calls < PATIENCE))
+        return false;
+    of->said = true;
+    return true;
+}
+
 /* Says once whether steps of a kind are recorded, and why not. */
 static void say_whether(train_job *r, kind k)
 {
     train_queue *q = r->queue;
-    recording *of = &q->recordings[k];
-    yk_graph_info info = yk_graph_get_info(of->graph);
-    if (of->said || (!info.replays && info.calls < PATIENCE))
+    yk_graph_info info;
+    if (!train_recording_is_decided(&q->recordings[k], &info))
         return;
-    of->said = true;
     if (info.replays && k == FULL) {
         yk__log(YK_LOG_INFO, "step %" PRId64 " is recorded, and replayed from here on", r->step + 1);
     } else if (info.replays) {
@@ -401,7 +403,7 @@ void train_queue_free(train_job *r)
     if (!q)
         return;
     drop_batches(q);
-    for (int i = 0; i < TENSORS; i++) {
+    for (int i = 0; i < BATCH_TENSORS; i++) {
         for (int part = 0; part < MOST_PARTS; part++)
             yk_tensor_release(q->stay[part][i]);
         yk_tensor_release(q->smaller[i]);

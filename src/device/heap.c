@@ -185,8 +185,6 @@ yk_status yk__heap_grow(const yk__backend *backend, yk_device device, yk__cache 
     c->top = s;
     c->room -= want;
     c->reserved += want;
-    if (c->reserved > c->peak_reserved)
-        c->peak_reserved = c->reserved;
     yk__heap_put(c, s);
     return YK_OK;
 }

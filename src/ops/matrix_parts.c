@@ -319,7 +319,20 @@ yk_tensor *yk_one_hot(yk_tensor *index, int64_t classes)
 
 /* ---- creation ---- */
 
-/* From both ends, as PyTorch does, so that the last one is `end`. */
+/* steps points from `start` to `end` into data[]: from both ends, as PyTorch does, so that the last one is `end`. */
+#define LINE_OF(name, type)                                                                                            \
+    static void name(type *data, double start, double end, int64_t steps)                                              \
+    {                                                                                                                  \
+        double step = steps > 1 ? (end - start) / (double)(steps - 1) : 0;                                             \
+        int64_t half = steps == 1 ? 1 : steps / 2;                                                                     \
+        for (int64_t i = 0; i < half; i++)                                                                             \
+            data[i] = (type)(start + (double)i * step);                                                                \
+        for (int64_t i = half; i < steps; i++)                                                                         \
+            data[i] = (type)(end - (double)(steps - 1 - i) * step);                                                    \
+    }
+LINE_OF(line_f32, float)
+LINE_OF(line_f64, double)
+
 yk_tensor *yk_linspace(double start, double end, int64_t steps, const yk_tensor_options *options)
 {
     if (steps < 0) {
@@ -333,18 +346,10 @@ yk_tensor *yk_linspace(double start, double end, int64_t steps, const yk_tensor_
     yk_dtype made = o.dtype == YK_F32 ? YK_F32 : YK_F64;
     yk_scope scope = yk_scope_begin();
     yk_tensor *host = yk__scope_own(yk__tensor_new(1, &steps, NULL, made, (yk_device){YK_CPU, 0}));
-    double step = steps > 1 ? (end - start) / (double)(steps - 1) : 0;
-    int64_t half = steps == 1 ? 1 : steps / 2;
-    float *f32 = host && made == YK_F32 ? host->data : NULL;
-    double *f64 = host && made == YK_F64 ? host->data : NULL;
-    for (int64_t i = 0; f32 && i < half; i++)
-        f32[i] = (float)(start + (double)i * step);
-    for (int64_t i = half; f32 && i < steps; i++)
-        f32[i] = (float)(end - (double)(steps - 1 - i) * step);
-    for (int64_t i = 0; f64 && i < half; i++)
-        f64[i] = start + (double)i * step;
-    for (int64_t i = half; f64 && i < steps; i++)
-        f64[i] = end - (double)(steps - 1 - i) * step;
+    if (host && made == YK_F32)
+        line_f32(host->data, start, end, steps);
+    else if (host)
+        line_f64(host->data, start, end, steps);
     yk_tensor *out = host ? yk_to(yk_cast(host, o.dtype), o.device) : NULL;
     out = out ? yk_scope_return(scope, out) : NULL;
     yk_scope_end(scope);

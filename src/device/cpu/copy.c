@@ -6,13 +6,10 @@
  */
 #include "device/convert.h"
 #include "device/cpu/elementwise.h"
+#include "device/cpu/halves.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/row_copy.h"
 #include "device/cpu/transpose.h"
-
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 /* ---- casts of contiguous runs ---- */
 
@@ -63,55 +60,19 @@ CASTS_FROM(i32, int32_t, whole)
 CASTS_FROM(u8, uint8_t, whole)
 CASTS_FROM(b8, uint8_t, whole)
 
-static void f16_to_f32(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)
-{
-    (void)b, (void)c, (void)p;
-    float *o = out;
-    const uint16_t *in = a;
-    int64_t i = 0;
-#if defined(__F16C__)
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(o + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(in + i))));
-#endif
-    for (; i < n; i++)
-        o[i] = yk__from_f16(in[i]);
-}
-
-static void f32_to_f16(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)
-{
-    (void)b, (void)c, (void)p;
-    uint16_t *o = out;
-    const float *in = a;
-    int64_t i = 0;
-#if defined(__F16C__)
-    for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128((__m128i *)(o + i), _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
-#endif
-    for (; i < n; i++)
-        o[i] = yk__to_f16(in[i]);
-}
-
-static void bf16_to_f32(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)
-{
-    (void)b, (void)c, (void)p;
-    float *o = out;
-    const uint16_t *in = a;
-    YK__INDEPENDENT for (int64_t i = 0; i < n; i++)
-    {
-        o[i] = yk__from_bf16(in[i]);
+#define CASTS_OF_HALVES(half)                                                                                          \
+    static void half##_to_f32(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)      \
+    {                                                                                                                  \
+        (void)b, (void)c, (void)p;                                                                                     \
+        yk__widen_##half(n, out, a);                                                                                   \
+    }                                                                                                                  \
+    static void f32_to_##half(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)      \
+    {                                                                                                                  \
+        (void)b, (void)c, (void)p;                                                                                     \
+        yk__round_##half(n, out, a);                                                                                   \
     }
-}
-
-static void f32_to_bf16(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)
-{
-    (void)b, (void)c, (void)p;
-    uint16_t *o = out;
-    const float *in = a;
-    YK__INDEPENDENT for (int64_t i = 0; i < n; i++)
-    {
-        o[i] = yk__to_bf16(in[i]);
-    }
-}
+CASTS_OF_HALVES(f16)
+CASTS_OF_HALVES(bf16)
 
 /* bf16 and f32 are so near that one loop does both casts. */
 #define CASTS_OF_BF16(other, Other)                                                                                    \

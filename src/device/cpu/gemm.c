@@ -231,11 +231,7 @@ static void run_dot_products(int device, const yk__gemm_product *p, bool f32)
         d.bias_row = 1, d.bias_col = 0;
     }
     int64_t pieces = yk__ceil_div(d.p.n, 4), grain = SERIAL_WORK / (d.p.m * d.p.k * 4);
-    yk__range_fn run = f32 ? run_dots_f32 : run_dots_f64;
-    if (pieces <= grain)
-        run(&d, 0, pieces, 0);
-    else
-        yk__cpu_parallel(device, pieces, grain < 1 ? 1 : grain, run, &d);
+    yk__cpu_parallel(device, pieces, grain < 1 ? 1 : grain, f32 ? run_dots_f32 : run_dots_f64, &d);
 }
 
 /* Rows of B that are walked side by side, no more than the first-level TLB has entries. */

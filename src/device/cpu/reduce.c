@@ -394,6 +394,7 @@ static void start(const reduction *r, state *s, const char *x)
         s->shift = r->in == YK_F32 ? (double)*(const float *)x : *(const double *)x;
 }
 
+/* s and `next`, whose positions may come in any order: of equals the first stays. */
 static void merge(const reduction *r, state *s, const state *next)
 {
     switch (r->op) {
@@ -410,7 +411,9 @@ static void merge(const reduction *r, state *s, const state *next)
         bool max = r->op == YK__AMAX || r->op == YK__ARGMAX;
         bool better = yk_dtype_is_floating(r->in) ? (max ? next->a > s->a : next->a < s->a) || next->a != next->a
                                                   : (max ? next->i > s->i : next->i < s->i);
-        if (next->at >= 0 && (s->at < 0 || (s->a == s->a && better)))
+        bool tied = (s->a == next->a && s->i == next->i) || (s->a != s->a && next->a != next->a);
+        bool first = s->at < 0 || (tied ? next->at < s->at : s->a == s->a && better);
+        if (next->at >= 0 && first)
             *s = *next;
         break;
     }
@@ -551,19 +554,6 @@ static int64_t rows_folded(int64_t n)
     return n * rows < FOLD_WIDTH ? FOLD_WIDTH / n / rows * rows : rows;
 }
 
-/* Of two states of one output, whose positions may come in any order, the one that stays; sums are added up. */
-static void merge_folded(const reduction *r, state *s, const state *next)
-{
-    bool extreme = r->op == YK__AMAX || r->op == YK__AMIN || r->op == YK__ARGMAX || r->op == YK__ARGMIN;
-    bool equal = s->a == next->a && s->i == next->i, nans = s->a != s->a && next->a != next->a;
-    if (extreme && (equal || nans)) {
-        if (next->at < s->at)
-            *s = *next;
-    } else {
-        merge(r, s, next);
-    }
-}
-
 /* [begin, end) of the rows of n columns, dense, into states[n]. */
 static void feed_folded(const reduction *r, yk__run_fn columns_run, int64_t n, int64_t begin, int64_t end,
                         const char *x, state *states)
@@ -582,7 +572,7 @@ static void feed_folded(const reduction *r, yk__run_fn columns_run, int64_t n, i
         if (j < n)
             states[j] = s;
         else
-            merge_folded(r, &states[j % n], &s);
+            merge(r, &states[j % n], &s);
     }
     begin += groups * rows;
     for (int64_t j = 0; j < n && begin < end; j++)

@@ -119,21 +119,13 @@ UNARY_LOOP(LOGICAL_NOT_u8, uint8_t, int64_t, uint8_t, YK__TO_I64, x == 0)
 UNARY_LOOP(IS_FINITE_f32, float, float, uint8_t, YK__TO_ITSELF, fabsf(x) <= FLT_MAX)
 UNARY_LOOP(IS_FINITE_f64, double, double, uint8_t, YK__TO_ITSELF, fabs(x) <= DBL_MAX)
 
-#define ENTRY_F32(op, expression)  [YK__##op][YK_F32] = op##_f32,
-#define ENTRY_F64(op, expression)  [YK__##op][YK_F64] = op##_f64,
-#define ENTRY_I64(op, expression)  [YK__##op][YK_I64] = op##_i64,
-#define ENTRY_I32(op, expression)  [YK__##op][YK_I32] = op##_i32,
-#define ENTRY_U8(op, expression)   [YK__##op][YK_U8] = op##_u8,
-#define ENTRY_F16(op, expression)  [YK__##op][YK_F16] = op##_f16,
-#define ENTRY_BF16(op, expression) [YK__##op][YK_BF16] = op##_bf16,
-
 /* clang-format off */
 static const yk__apply_fn kernels[YK__UNARY_KERNELS][YK__DTYPES] = {
-    YK__REAL_UNARY(ENTRY_F32, YK__F32) YK__REAL_UNARY(ENTRY_F64, YK__F64)
-    YK__REAL_UNARY_WITH_CALLS(ENTRY_F32, YK__F32) YK__REAL_UNARY_WITH_CALLS(ENTRY_F64, YK__F64)
-    YK__WHOLE_UNARY(ENTRY_I64) YK__ORDER_UNARY(ENTRY_I32) YK__ORDER_UNARY(ENTRY_U8)
-    YK__CHEAP_UNARY(ENTRY_F16, YK__F32) YK__CHEAP_UNARY(ENTRY_BF16, YK__F32)
-    YK__WIDE_UNARY(ENTRY_I32) YK__WIDE_UNARY(ENTRY_U8)
+    YK__REAL_UNARY(YK__ENTRY_F32, YK__F32) YK__REAL_UNARY(YK__ENTRY_F64, YK__F64)
+    YK__REAL_UNARY_WITH_CALLS(YK__ENTRY_F32, YK__F32) YK__REAL_UNARY_WITH_CALLS(YK__ENTRY_F64, YK__F64)
+    YK__WHOLE_UNARY(YK__ENTRY_I64) YK__ORDER_UNARY(YK__ENTRY_I32) YK__ORDER_UNARY(YK__ENTRY_U8)
+    YK__CHEAP_UNARY(YK__ENTRY_F16, YK__F32) YK__CHEAP_UNARY(YK__ENTRY_BF16, YK__F32)
+    YK__WIDE_UNARY(YK__ENTRY_I32) YK__WIDE_UNARY(YK__ENTRY_U8)
     [YK__CLAMP][YK_I32] = CLAMP_any_i32, [YK__CLAMP][YK_U8] = CLAMP_any_u8,
     [YK__NEG][YK_F16] = NEG_half, [YK__NEG][YK_BF16] = NEG_half,
     [YK__ABS][YK_F16] = ABS_half, [YK__ABS][YK_BF16] = ABS_half,
