@@ -256,11 +256,7 @@ static void test_same_bits(void **state)
 {
     (void)state;
     yk__backend tables[3];
-    int count = instruction_sets(tables);
-    if (count < 2) {
-        print_message("one instruction set only: nothing to compare\n");
-        skip();
-    }
+    int count = several_instruction_sets(tables);
     for (int u = 0; u < UNARIES; u++) {
         yk__view in = unary_arguments(u), first = view_make(YK_F64, 1, in.shape, LAYOUT_C);
         yk__view other = view_make(YK_F64, 1, in.shape, LAYOUT_C);

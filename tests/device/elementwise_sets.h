@@ -5,6 +5,7 @@
 #define YOKE_TESTS_DEVICE_ELEMENTWISE_SETS_H
 
 #include "device/table.h"
+#include "tests/support/expect.h"
 
 void yk__cpu_fill_elementwise_base(yk__backend *table);
 #ifdef YK__CPU_WIDE
@@ -24,6 +25,17 @@ static inline int instruction_sets(yk__backend tables[3])
         __builtin_cpu_supports("avx512dq"))
         yk__cpu_fill_elementwise_v4(&tables[count++]);
 #endif
+    return count;
+}
+
+/* The same; a test that compares them is skipped where there is one alone. */
+static inline int several_instruction_sets(yk__backend tables[3])
+{
+    int count = instruction_sets(tables);
+    if (count < 2) {
+        print_message("one instruction set only: nothing to compare\n");
+        skip();
+    }
     return count;
 }
 

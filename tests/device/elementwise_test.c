@@ -460,11 +460,7 @@ static void test_same_bits_on_every_instruction_set(void **state)
 {
     (void)state;
     yk__backend tables[3];
-    int count = instruction_sets(tables);
-    if (count < 2) {
-        print_message("one instruction set only: nothing to compare\n");
-        skip();
-    }
+    int count = several_instruction_sets(tables);
     int64_t shape[] = {50021};
     for (int t = 0; t < 2; t++) {
         yk_dtype dtype = t ? YK_F64 : YK_F32;

@@ -106,16 +106,6 @@ static void weights_lie_with_channels_last(void **state)
     yk_scope_end(scope);
 }
 
-/* The number behind `what` in what the backend has counted. */
-static long long counted(const char *what)
-{
-    char text[1000] = "";
-    slot_describe(text, sizeof(text));
-    const char *at = strstr(text, what);
-    assert_non_null(at);
-    return strtoll(at + strlen(what), NULL, 10);
-}
-
 /* The result of a convolution of `images` images, by its own form. */
 static yk_tensor *convolution_of(int64_t images)
 {
@@ -138,20 +128,20 @@ static void the_fastest_where_it_is_asked_for(void **state)
     (void)state;
     float proposed[N * RESULT], fastest[N * RESULT], out[N * RESULT];
     read_convolution(N, proposed);
-    long long before = counted("plans timed: ");
+    long long before = slot_counted("plans timed: ");
     setenv("YOKE_BENCHMARK", "1", 1);
     read_convolution(N, fastest);
     assert_true(memcmp(proposed, fastest, sizeof(out)) != 0);
     for (int i = 0; i < N * RESULT; i++)
         assert_true(fabsf(proposed[i] - fastest[i]) <= 1e-5f);
-    assert_true(counted("plans timed: ") == before + 1);
+    assert_true(slot_counted("plans timed: ") == before + 1);
     read_convolution(N, out); /* the plan is kept */
     assert_memory_equal(fastest, out, sizeof(out));
-    assert_true(counted("plans timed: ") == before + 1);
+    assert_true(slot_counted("plans timed: ") == before + 1);
     yk_use_deterministic_algorithms(true); /* another run may time them otherwise */
     read_convolution(N, out);
     assert_memory_equal(proposed, out, sizeof(out));
-    assert_true(counted("plans timed: ") == before + 1);
+    assert_true(slot_counted("plans timed: ") == before + 1);
     yk_use_deterministic_algorithms(false);
     unsetenv("YOKE_BENCHMARK");
     read_convolution(N, out);
@@ -198,16 +188,16 @@ static void nothing_is_tried_in_a_recording(void **state)
     yk_graph *g = yk_graph_create(gpu, 2, new_form_when_recorded, &r);
     expect_ok(yk_graph_run(g));
     expect_ok(yk_graph_run(g));
-    long long timed = counted("plans timed: ");
+    long long timed = slot_counted("plans timed: ");
     expect_ok(yk_graph_run(g));
     assert_int_equal(yk_graph_get_info(g).replays, 1);
-    assert_true(counted("plans timed: ") == timed);
+    assert_true(slot_counted("plans timed: ") == timed);
     float replayed[2 * O * 3 * 2], eager[2 * O * 3 * 2];
     expect_ok(yk_tensor_read(r.out, replayed, sizeof(replayed)));
     r.calls = 2;
     expect_ok(new_form_when_recorded(&r));
     expect_ok(yk_tensor_read(r.out, eager, sizeof(eager)));
-    assert_true(counted("plans timed: ") > timed); /* now they are */
+    assert_true(slot_counted("plans timed: ") > timed); /* now they are */
     for (size_t i = 0; i < sizeof(eager) / sizeof(eager[0]); i++)
         assert_true(fabsf(replayed[i] - eager[i]) <= 1e-5f);
     yk_tensor_release(r.out);
@@ -218,7 +208,7 @@ static void nothing_is_tried_in_a_recording(void **state)
 /* conv2d with ReLU of `outputs` channels, whose input and bias have a NaN and an infinity; how many were fused. */
 static long long with_relu(yk_device device, yk_dtype dtype, int64_t outputs, float *out)
 {
-    long long before = counted("conv2d with ReLU: ");
+    long long before = slot_counted("conv2d with ReLU: ");
     yk_scope scope = yk_scope_begin();
     const int64_t x_shape[] = {2, C, SIDE, SIDE}, w_shape[] = {outputs, C, K, K};
     float bias[ALL_SWALLOW];
@@ -231,7 +221,7 @@ static long long with_relu(yk_device device, yk_dtype dtype, int64_t outputs, fl
                              &(yk_conv2d_options){.padding = {1, 1}, .relu = true});
     expect_ok(yk_tensor_read(yk_cast(y, YK_F32), out, (size_t)(2 * outputs * SIDE * SIDE) * sizeof(float)));
     yk_scope_end(scope);
-    return counted("conv2d with ReLU: ") - before;
+    return slot_counted("conv2d with ReLU: ") - before;
 }
 
 /* The stand-in proposes an engine that makes 0 of NaN, one that bounds infinity, and for ALL_SWALLOW outputs no other
@@ -281,16 +271,16 @@ static void no_trial_of_relu_in_a_recording(void **state)
     recorded r = {.x = numbers(x_shape, gpu, 1), .w = numbers(w_shape, gpu, 2)};
     r.b = yk_from_data(bias, 1, &o, &(yk_tensor_options){.device = gpu});
     yk_graph *g = yk_graph_create(gpu, 2, relu_when_recorded, &r);
-    long long before = counted("conv2d with ReLU: ");
+    long long before = slot_counted("conv2d with ReLU: ");
     for (int i = 0; i < 3; i++)
         expect_ok(yk_graph_run(g));
     assert_int_equal(yk_graph_get_info(g).replays, 1);
-    assert_int_equal(counted("conv2d with ReLU: "), before + 2);
+    assert_int_equal(slot_counted("conv2d with ReLU: "), before + 2);
     float replayed[2 * O * 4 * 5], eager[2 * O * 4 * 5];
     expect_ok(yk_tensor_read(r.out, replayed, sizeof(replayed)));
     r.calls = 2;
     expect_ok(relu_when_recorded(&r));
-    assert_int_equal(counted("conv2d with ReLU: "), before + 3);
+    assert_int_equal(slot_counted("conv2d with ReLU: "), before + 3);
     expect_ok(yk_tensor_read(r.out, eager, sizeof(eager)));
     for (size_t i = 0; i < sizeof(eager) / sizeof(eager[0]); i++)
         assert_true(fabsf(replayed[i] - eager[i]) <= 1e-5f);

@@ -25,17 +25,6 @@ static void read_values(yk_tensor *t, float *to, int64_t count)
     expect_ok(yk_tensor_read(yk_cast(t, YK_F32), to, (size_t)count * sizeof(float)));
 }
 
-/* "gemm: 12 by library, 3 by own kernel": the two. */
-static void counted(const char *what, long long *library, long long *own)
-{
-    char text[1000] = "", pattern[80];
-    slot_describe(text, sizeof(text));
-    const char *at = strstr(text, what);
-    assert_non_null(at);
-    snprintf(pattern, sizeof(pattern), "%s: %%lld by library, %%lld by own", what);
-    assert_int_equal(sscanf(at, pattern, library, own), 2);
-}
-
 /* The stand-in has no algorithm where the inner dimension is 29, and refuses the one that it gave where it is 31. */
 static void refused_products_are_our_own(void **state)
 {
@@ -44,8 +33,7 @@ static void refused_products_are_our_own(void **state)
     for (int i = 0; i < 4; i++) {
         yk_scope scope = yk_scope_begin();
         float out[2][7 * 11];
-        long long library, own, library_after, own_after;
-        counted("gemm", &library, &own);
+        long long library = slot_work_done("gemm", true), own = slot_work_done("gemm", false);
         for (int d = 0; d < 2; d++) {
             yk_device device = d ? gpu : (yk_device){YK_CPU, 0};
             yk_tensor *y = yk_linear(numbers(7, inner[i], device, YK_F32, 1), numbers(11, inner[i], device, YK_F32, 2),
@@ -53,20 +41,10 @@ static void refused_products_are_our_own(void **state)
             read_values(y, out[d], 7 * 11);
         }
         assert_memory_equal(out[0], out[1], sizeof(out[0]));
-        counted("gemm", &library_after, &own_after);
-        assert_true(library_after - library == (i == 0));
-        assert_true(own_after - own == (i != 0));
+        assert_true(slot_work_done("gemm", true) - library == (i == 0));
+        assert_true(slot_work_done("gemm", false) - own == (i != 0));
         yk_scope_end(scope);
     }
-}
-
-static long long fused(const char *what)
-{
-    char text[1000] = "";
-    slot_describe(text, sizeof(text));
-    const char *at = strstr(text, what);
-    assert_non_null(at);
-    return strtoll(at + strlen(what), NULL, 10);
 }
 
 /* The stand-in's RELU_BIAS makes 0 of NaN where the inner dimension is 37: then ReLU is computed apart. */
@@ -77,7 +55,7 @@ static void relu_is_fused_where_it_keeps_nan(void **state)
     for (int i = 0; i < 4; i++) {
         yk_scope scope = yk_scope_begin();
         float out[2][7 * 11];
-        long long before = fused("gemm with ReLU: ");
+        long long before = slot_counted("gemm with ReLU: ");
         for (int d = 0; d < 2; d++) {
             yk_device device = d ? gpu : (yk_device){YK_CPU, 0};
             yk_tensor *x = numbers(7, inner[i], device, YK_F32, 1);
@@ -91,7 +69,7 @@ static void relu_is_fused_where_it_keeps_nan(void **state)
                 fail_msg("inner dimension %d, element %d: %g, and %g on the CPU", (int)inner[i], k, (double)out[1][k],
                          (double)out[0][k]);
         }
-        assert_true(fused("gemm with ReLU: ") - before == (inner[i] == 16));
+        assert_true(slot_counted("gemm with ReLU: ") - before == (inner[i] == 16));
         yk_scope_end(scope);
     }
 }
@@ -116,9 +94,9 @@ static void bias_gradients_come_with_the_product(void **state)
             expect_ok(yk_set_requires_grad(w, true));
             expect_ok(yk_set_requires_grad(b, true));
             yk_tensor *y = yk_linear(numbers(rows, 8, device, dtype, 1), w, b);
-            long long before = fused("gemm with sums of rows: ");
+            long long before = slot_counted("gemm with sums of rows: ");
             expect_ok(yk_backward(yk_sum(yk_mul(y, numbers(rows, 5, device, dtype, 3)))));
-            assert_int_equal(fused("gemm with sums of rows: ") - before, d && expected);
+            assert_int_equal(slot_counted("gemm with sums of rows: ") - before, d && expected);
             read_values(yk_grad(w), gw[d], 5 * 8);
             read_values(yk_grad(b), gb[d], 5);
         }

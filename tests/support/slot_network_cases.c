@@ -124,18 +124,6 @@ static void softmax_case(const slot_case *self, slot_report *r)
     }
 }
 
-/* How much of a kind of work a library has done, or our own kernel, as the plug-in describes it. */
-static long long work_done(const char *kind, bool by_library)
-{
-    char text[1000] = "";
-    slot_describe(text, sizeof(text));
-    const char *at = strstr(text, kind);
-    long long library = -1, own = -1;
-    if (at)
-        sscanf(at + strlen(kind), ": %lld by library, %lld by own", &library, &own);
-    return by_library ? library : own;
-}
-
 /* Without libraries every product is our own kernel's; with them, those that have no layout of theirs. */
 static void gemm_case(const slot_case *self, slot_report *r)
 {
@@ -144,7 +132,7 @@ static void gemm_case(const slot_case *self, slot_report *r)
         return;
     const char *libraries = getenv("YOKE_CUDA_LIBRARIES");
     bool own = libraries && strcmp(libraries, "0") == 0;
-    long long by_library = work_done("gemm", true), by_own = work_done("gemm", false);
+    long long by_library = slot_work_done("gemm", true), by_own = slot_work_done("gemm", false);
     static const int64_t sizes[][4] = {
         {2, 65, 70, 17}, {1, 1, 1, 1}, {3, 5, 4, 100}, {1, 64, 64, 16}, {2, 3, 0, 5}}; /* B, M, N, K */
     for (int k = 0; k < 5 * 8 && slot_ready(r) && !r->failed; k++) {
@@ -162,7 +150,7 @@ static void gemm_case(const slot_case *self, slot_report *r)
             pair_compare_sums(r, yk_dtype_name(dtype), o, sum_room(dtype));
         clear(&p);
     }
-    by_library = work_done("gemm", true) - by_library, by_own = work_done("gemm", false) - by_own;
+    by_library = slot_work_done("gemm", true) - by_library, by_own = slot_work_done("gemm", false) - by_own;
     if (!r->failed && (own ? by_library != 0 || by_own != 32 : by_library < 10 || by_own < 5))
         slot_fail(r, "%lld products by a library and %lld by our own kernel", by_library, by_own);
 }
@@ -233,7 +221,7 @@ static void conv_case(const slot_case *self, slot_report *r)
                  {2, 1, 1, 1, 3, 3, 3, 1, 1, 1, 1}};
     const char *libraries = getenv("YOKE_CUDA_LIBRARIES");
     bool own = libraries && strcmp(libraries, "0") == 0;
-    long long library_before = slot_ready(r) ? work_done("conv2d_backward_weight", true) : 0;
+    long long library_before = slot_ready(r) ? slot_work_done("conv2d_backward_weight", true) : 0;
     for (int k = 0; k < 5 * 4 && slot_ready(r) && !r->failed; k++) {
         int64_t n = cases[k % 5].n, c = cases[k % 5].c, h = cases[k % 5].h, w = cases[k % 5].w, o = cases[k % 5].o;
         int64_t kh = cases[k % 5].kh, kw = cases[k % 5].kw, g = cases[k % 5].groups, s = cases[k % 5].stride;
@@ -271,7 +259,7 @@ static void conv_case(const slot_case *self, slot_report *r)
         }
         clear(&all);
     }
-    long long by_library = work_done("conv2d_backward_weight", true) - library_before;
+    long long by_library = slot_work_done("conv2d_backward_weight", true) - library_before;
     if (!r->failed && (own ? by_library != 0 : by_library < 10))
         slot_fail(r, "%lld gradients of weights by a library", by_library);
 }

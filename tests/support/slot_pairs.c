@@ -52,6 +52,25 @@ void slot_describe(char *text, size_t size)
         dlclose(plugin);
 }
 
+long long slot_counted(const char *what)
+{
+    char text[1000];
+    slot_describe(text, sizeof(text));
+    const char *at = strstr(text, what);
+    return at ? strtoll(at + strlen(what), NULL, 10) : -1;
+}
+
+long long slot_work_done(const char *kind, bool by_library)
+{
+    char text[1000];
+    long long library = -1, own = -1;
+    slot_describe(text, sizeof(text));
+    const char *at = strstr(text, kind);
+    if (at)
+        sscanf(at + strlen(kind), ": %lld by library, %lld by own", &library, &own);
+    return by_library ? library : own;
+}
+
 uint32_t slot_word(uint32_t seed, uint64_t i)
 {
     uint32_t words[4];

@@ -35,6 +35,10 @@ bool slot_both(slot_report *r, const char *what, yk_status cpu, yk_status gpu);
 bool slot_ready(slot_report *r);
 /* What the plug-in says of its libraries and of their share of the work; "" where it does not. */
 void slot_describe(char *text, size_t size);
+/* The number behind `what` in that, "plans timed: ", say; -1 where it is not there. */
+long long slot_counted(const char *what);
+/* How much of a kind of work ("gemm") a library has done, or our own kernel; -1 where that is not said. */
+long long slot_work_done(const char *kind, bool by_library);
 uint32_t slot_word(uint32_t seed, uint64_t i);
 bool pair_make(pair *p, slot_report *r, yk_dtype dtype, int ndim, const int64_t *shape, int layout);
 void pair_free(pair *p);

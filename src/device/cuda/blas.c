@@ -38,9 +38,8 @@
 #include <cublasLt.h>
 
 /* PLANS: each form has PROBES slots, from its hash on; where others have all of them, the first gives way, and is
- * planned again when it comes.
- * MOST_ALIGNMENT: what the library is told at most, that of cudaMalloc. */
-enum { MOST_GPUS = 64, PLANS = 1024, PROBES = 16, MOST_ALIGNMENT = 256, WORKSPACE_ALIGNMENT = 256, LEAST_TERMS = 16 };
+ * planned again when it comes. */
+enum { MOST_GPUS = 64, PLANS = 1024, PROBES = 16, LEAST_TERMS = 16 };
 static const size_t MOST_WORKSPACE = (size_t)32 << 20; /* what NVIDIA advises for sm_90 */
 
 static struct {
@@ -147,9 +146,10 @@ static bool factor(operand *made, const yk__view *v, int row, int column)
     return made->batch >= 0;
 }
 
+/* What the library is told at most is that of cudaMalloc. */
 static int64_t alignment(const void *data)
 {
-    uintptr_t bits = (uintptr_t)data | MOST_ALIGNMENT;
+    uintptr_t bits = (uintptr_t)data | CUDA_MALLOC_ALIGNMENT;
     return (int64_t)(bits & -bits);
 }
 
@@ -382,14 +382,9 @@ static yk_status multiply(const job *j, plan *p, const void *first, const void *
     const yk__view *out = j->product->out;
     description *d = &p->described;
     yk__storage *memory = NULL;
-    void *workspace = NULL;
-    if (p->workspace) {
-        yk_device where = {YK_CUDA, (int16_t)j->device};
-        char *got = cuda_yoke->workspace_get(where, p->workspace + WORKSPACE_ALIGNMENT, &memory);
-        if (!got)
-            return YK_ERR_MEMORY;
-        workspace = got + (-(uintptr_t)got & (WORKSPACE_ALIGNMENT - 1));
-    }
+    void *workspace = p->workspace ? cuda_workspace(j->device, p->workspace, &memory) : NULL;
+    if (p->workspace && !workspace)
+        return YK_ERR_MEMORY;
     *code = CUBLAS_STATUS_SUCCESS;
     if (vector != d->vector) {
         *code = blas.desc_set(&d->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof(vector));
@@ -411,14 +406,12 @@ static yk_status multiply(const job *j, plan *p, const void *first, const void *
 /* A bias of NaN and infinities; out, which is written, tells what the epilogue makes of them. */
 static yk_status try_relu(const job *j, plan *p, bool *good, cublasStatus_t *code)
 {
-    yk_device where = {YK_CUDA, (int16_t)j->device};
     const yk__view *out = j->product->out;
     size_t count = (size_t)out->shape[2];
     yk__storage *memory = NULL;
-    char *bias = cuda_yoke->workspace_get(where, count * yk__size_of(out->dtype) + MOST_ALIGNMENT, &memory);
+    void *bias = cuda_workspace(j->device, count * yk__size_of(out->dtype), &memory);
     if (!bias)
         return YK_ERR_MEMORY;
-    bias += -(uintptr_t)bias & (MOST_ALIGNMENT - 1);
     yk_status status = cuda_nan_trial_bias(j->device, j->stream, out->dtype, bias, (int64_t)count);
     if (!status)
         status = multiply(j, p, j->first, j->second, bias, false, code);
@@ -434,16 +427,14 @@ static yk_status try_sums_of(const job *j, plan *p, double term, bool *good, cub
 {
     enum { SAMPLES = 64 };
     const cuda_product *of = j->product;
-    yk_device where = {YK_CUDA, (int16_t)j->device};
     bool bf16 = of->out->dtype == YK_BF16, a_first = j->first == of->a->data;
     size_t size = yk__size_of(of->a->dtype), last = 0; /* its last element, as it lies */
     for (int d = 1; d < 3; d++)
         last += (size_t)((of->a->shape[d] - 1) * of->a->stride[d]);
     yk__storage *memory = NULL;
-    char *same = cuda_yoke->workspace_get(where, (last + 1) * size + MOST_ALIGNMENT, &memory);
+    void *same = cuda_workspace(j->device, (last + 1) * size, &memory);
     if (!same)
         return YK_ERR_MEMORY;
-    same += -(uintptr_t)same & (MOST_ALIGNMENT - 1);
     const yk__view all = {.data = same, .dtype = of->a->dtype, .ndim = 1, .shape = {(int64_t)last + 1}, .stride = {1}};
     yk_status status = cuda_fill(j->device, &all, term);
     if (!status)

@@ -27,9 +27,9 @@
 
 #ifdef HAS_DNN
 
-/* BUCKETS: of a device's table of plans. ALIGNMENT: of the workspace, that of cudaMalloc. MOST_TIMED: PyTorch's
- * benchmark_limit. RUNS: that are timed of one plan. PACKS: sets of pointers that are kept of a form. */
-enum { MOST_DEVICES = 64, BUCKETS = 128, ALIGNMENT = 256, MOST_TIMED = 10, RUNS = 3, PACKS = 8 };
+/* BUCKETS: of a device's table of plans. MOST_TIMED: PyTorch's benchmark_limit. RUNS: that are timed of one plan.
+ * PACKS: sets of pointers that are kept of a form. */
+enum { MOST_DEVICES = 64, BUCKETS = 128, MOST_TIMED = 10, RUNS = 3, PACKS = 8 };
 
 /* Pointers as the library takes them, by the ids of dnn_plan.h: steps that are repeated bring the same ones. */
 typedef struct pack {
@@ -139,15 +139,10 @@ static cudnnStatus_t pack_of(entry *e, void *const memory[4], void *workspace, c
 static yk_status execute(entry *e, const dnn_plan *p, const job *j, cudnnStatus_t *code)
 {
     yk__storage *memory = NULL;
-    char *workspace = NULL;
     cudnnBackendDescriptor_t pointers;
-    if (p->workspace) {
-        workspace =
-            cuda_yoke->workspace_get((yk_device){YK_CUDA, (int16_t)j->device}, p->workspace + ALIGNMENT, &memory);
-        if (!workspace)
-            return YK_ERR_MEMORY;
-        workspace += -(uintptr_t)workspace & (ALIGNMENT - 1);
-    }
+    void *workspace = p->workspace ? cuda_workspace(j->device, p->workspace, &memory) : NULL;
+    if (p->workspace && !workspace)
+        return YK_ERR_MEMORY;
     *code = pack_of(e, j->memory, workspace, &pointers);
     if (!*code)
         *code = dnn.execute(j->state->handle, p->plan, pointers);
@@ -203,8 +198,7 @@ static yk_status keeps_nan(entry *e, const dnn_plan *p, const job *j, cudnnStatu
     if (!e->of.relu)
         return YK_OK;
     job trial = *j;
-    trial.memory[3] = cuda_yoke->workspace_get((yk_device){YK_CUDA, (int16_t)j->device},
-                                               (size_t)shape[1] * yk__size_of(dtype), &memory);
+    trial.memory[3] = cuda_workspace(j->device, (size_t)shape[1] * yk__size_of(dtype), &memory);
     if (!trial.memory[3])
         return YK_ERR_MEMORY;
     yk_status status = cuda_nan_trial_bias(j->device, j->stream, dtype, trial.memory[3], shape[1]);

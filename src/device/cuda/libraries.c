@@ -63,6 +63,13 @@ bool cuda_library_open(const char *file, const cuda_symbol *symbols, int count, 
     return false;
 }
 
+void *cuda_workspace(int device, size_t bytes, yk__storage **memory)
+{
+    yk_device where = {YK_CUDA, (int16_t)device};
+    char *got = cuda_yoke->workspace_get(where, bytes + CUDA_MALLOC_ALIGNMENT, memory);
+    return got ? got + (-(uintptr_t)got & (CUDA_MALLOC_ALIGNMENT - 1)) : NULL;
+}
+
 void cuda_count_work(enum cuda_work work, bool by_library)
 {
     atomic_fetch_add_explicit(&done[work][by_library], 1, memory_order_relaxed);

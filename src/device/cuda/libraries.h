@@ -25,6 +25,10 @@ typedef struct cuda_symbol {
 enum { CUDA_WHY = 500 };
 bool cuda_library_open(const char *file, const cuda_symbol *symbols, int count, char *why);
 
+/* Memory for one call, as aligned as cudaMalloc's, which is what libraries are told: yk__workspace_get's contract. */
+enum { CUDA_MALLOC_ALIGNMENT = 256 };
+void *cuda_workspace(int device, size_t bytes, yk__storage **memory);
+
 /* Notes that a library did a piece of work, or one of our own kernels. */
 void cuda_count_work(enum cuda_work work, bool by_library);
 /* Notes that a plan was chosen by timing. */

@@ -15,20 +15,13 @@ enum { MOST_SAMPLES = 1 << 15 }; /* that are looked at */
 
 yk_status cuda_nan_trial_bias(int device, cudaStream_t stream, yk_dtype dtype, void *bias, int64_t count)
 {
-    const float kinds[] = {NAN, INFINITY, -INFINITY};
+    const double kinds[] = {NAN, INFINITY, -INFINITY};
     size_t size = yk__size_of(dtype);
     char *host = cuda_base->allocate((size_t)count, size);
     if (!host)
         return YK_ERR_MEMORY;
-    for (int64_t i = 0; i < count; i++) {
-        float value = kinds[i % 3];
-        if (dtype == YK_F64)
-            ((double *)(void *)host)[i] = (double)value;
-        else if (dtype == YK_F32)
-            ((float *)(void *)host)[i] = value;
-        else
-            ((uint16_t *)(void *)host)[i] = dtype == YK_F16 ? yk__to_f16(value) : yk__to_bf16(value);
-    }
+    for (int64_t i = 0; i < count; i++)
+        yk__store_scalar(host + (size_t)i * size, dtype, kinds[i % 3]);
     /* from pageable memory, which is read when the call returns */
     cudaError_t error = cudaMemcpyAsync(bias, host, (size_t)count * size, cudaMemcpyHostToDevice, stream);
     free(host);
