@@ -15,6 +15,8 @@
 #include "base/core.h"
 #include "base/wakeup.h"
 #include "cli/options.h"
+#include "device/table.h"
+#include "launch/gpus.h"
 
 enum { MOST_OPTIONS = 64, FIRST = 256 /* beyond every letter; 0 is an unknown option's optopt */, HELP = 1000 };
 
@@ -319,11 +321,27 @@ const char *cli_plain(const char *text)
     return text ? yk__escape(text, strlen(text), buffers[next++ % 4], sizeof(buffers[0])) : "";
 }
 
+/* A machine's GPU that the CPU is taken in place of: whoever has one wants to know. */
+static void tell_unused_gpu(void)
+{
+    yk_error error;
+    if (yk__gpus_count() <= 0 || !yk__device_check((yk_device){YK_CUDA, 0}))
+        return;
+    yk__error_take(&error);
+    fprintf(stderr, "yoke: there is a GPU here, and --device auto takes the CPU: %s\n", error.message);
+}
+
 yk_status cli_device(const char *name, yk_device *device)
 {
     bool any = strcmp(name, "auto") == 0;
     *device = yk_device_local();
+    if (any && device->type == YK_CPU && !yk__error_code())
+        tell_unused_gpu();
     if (any || (device->type == YK_CUDA && strcmp(name, "cuda") == 0))
         return yk__error_code();
-    return yk_device_parse(name, device);
+    if (!yk_device_parse(name, device) || yk__error_code() != YK_ERR_ARGUMENT)
+        return yk__error_code();
+    yk_error error;
+    yk__error_take(&error);
+    return yk__fail(error.code, "--device: %s; auto takes a GPU where there is one", error.message);
 }

@@ -223,8 +223,9 @@ static yk_process_group *join(yk_process_group *handle, uint64_t members, yk__co
 /* Times that are not given come from the environment, or are the defaults. */
 static yk_status find_times(const char *what, double *timeout, double *join_timeout)
 {
-    int64_t usual, usual_join;
-    if (yk__env_int("YOKE_COMM_TIMEOUT", default_timeout, 1, YK__MOST_SECONDS, &usual) ||
+    int64_t usual, usual_join, ignored; /* YOKE_DETERMINISTIC is read call by call, where nothing can be refused */
+    if (yk__env_int("YOKE_DETERMINISTIC", 0, 0, 1, &ignored) ||
+        yk__env_int("YOKE_COMM_TIMEOUT", default_timeout, 1, YK__MOST_SECONDS, &usual) ||
         yk__env_int("YOKE_JOIN_TIMEOUT", default_join_timeout, 1, YK__MOST_SECONDS, &usual_join))
         return yk__error_code();
     yk_status status = yk__check_timeout(what, "timeout", *timeout, (double)usual, timeout);

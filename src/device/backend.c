@@ -123,7 +123,7 @@ yk_status yk_device_parse(const char *text, yk_device *device)
         if (strlen(type_name(candidate)) == length && memcmp(text, type_name(candidate), length) == 0)
             type = candidate;
     }
-    if (type < 0)
+    if (type < 0 || (text[length] && !text[length + 1]))
         return yk__fail(YK_ERR_ARGUMENT, "device '%s': expected cpu, cpu:N, cuda or cuda:N", text);
     long index = current[type];
     if (text[length]) {
@@ -195,7 +195,8 @@ yk_status yk_set_num_threads(yk_device device, int threads)
     if (threads < 1)
         return yk__fail(YK_ERR_ARGUMENT, "set_num_threads: %d is not a number of threads", threads);
     if (!backend->set_threads)
-        return yk__slot_missing(device, "set_num_threads");
+        return yk__fail(YK_ERR_UNSUPPORTED, "set_num_threads: %s:%d does not compute with threads of the host's",
+                        type_name(device.type), device.index);
     return backend->set_threads(device.index, threads);
 }
 

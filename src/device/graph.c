@@ -246,7 +246,11 @@ static yk_status run(yk_graph *g)
         g->why[0] = '\0';
     yk_status status = call(g);
     g->fit = status || g->why[0] ? 0 : g->fit + 1;
-    if (!g->why[0] && !g->given_up && !status)
+    if (status && !g->given_up) {
+        const yk_error *error = yk_last_error();
+        snprintf(g->why, WHY, "the function failed: %.*s", WHY - 32, error ? error->message : "without a message");
+    }
+    if (!g->why[0] && !g->given_up)
         snprintf(g->why, WHY, "it was called %d times of the %d before it is recorded", g->fit, g->warm_up);
     return status;
 }

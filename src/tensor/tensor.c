@@ -287,9 +287,11 @@ yk_status yk__same_device(const char *what, int count, yk_tensor *const *tensors
         if (!first)
             first = tensors[i];
         if (!yk_device_equal(yk__device_of(first), yk__device_of(tensors[i]))) {
-            char a[16], b[16];
-            return yk__fail(YK_ERR_DEVICE, "%s: the tensors are on two devices, %s and %s; move one with yk_to", what,
-                            yk_device_format(yk__device_of(first), a), yk_device_format(yk__device_of(tensors[i]), b));
+            char a[16], b[16], shape[200], other[200];
+            return yk__fail(
+                YK_ERR_DEVICE, "%s: the tensors are on two devices, %s and %s; move one with yk_to (shapes %s and %s)",
+                what, yk_device_format(yk__device_of(first), a), yk_device_format(yk__device_of(tensors[i]), b),
+                yk_shape_format(first, shape, sizeof(shape)), yk_shape_format(tensors[i], other, sizeof(other)));
         }
     }
     return YK_OK;

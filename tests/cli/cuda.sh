@@ -56,6 +56,26 @@ else
     says out "no NVIDIA driver"
     YOKE_CUDA_DEVICES_PER_GPU=many devices
     says out "YOKE_CUDA_DEVICES_PER_GPU=many 1 64"
+    for switch in YOKE_CUDA_TF32=on YOKE_CUDA_LIBRARIES=own YOKE_CUDA_SYNCHRONOUS=yes YOKE_BENCHMARK=true YOKE_DETERMINISTIC=false; do
+        (export "$switch" && devices)
+        says out "$switch: expected an integer from 0 to 1"
+    done
+    # A GPU that its driver's files show, and that cannot be used.
+    mkdir -p "shown/gpus/0000:01:00.0"
+    printf 'GPU UUID: \t GPU-01234567\nDevice Minor: \t 0\n' > "shown/gpus/0000:01:00.0/information"
+    touch shown/nvidia0
+    export YOKE_NVIDIA_DRIVER=$work/shown
+    YOKE_CUDA_DEVICES_PER_GPU=0 exits 0 "auto where a GPU is misconfigured" train --steps 1 --device auto
+    says err "there is a GPU here, and --device auto takes the CPU: device cuda:0: YOKE_CUDA_DEVICES_PER_GPU=0: expected"
+    YOKE_BACKEND_PATH=$work/none exits 0 "auto where there is a GPU and no plug-in" train --steps 1 --device auto
+    says err "there is a GPU here, and --device auto takes the CPU: the 'cuda' device backend is not there"
+    exits 0 "auto where it can be used" train --steps 1 --device auto --model mlp --no-eval
+    ok "nothing is said then" [ ! -s err ]
+    unset YOKE_NVIDIA_DRIVER
+    for name in gpu cuda: CUDA; do
+        exits 2 "the device $name" train --device "$name"
+        says err "--device: device '$name': expected cpu, cpu:N, cuda or cuda:N; auto takes a GPU where there is one"
+    done
     exits 2 "a device that is not there" train --device cuda:1
     says err "device cuda:1 1 device"
     # Of a host's processes each has a GPU of its own, which NCCL insists on.

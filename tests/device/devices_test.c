@@ -84,7 +84,7 @@ static void names(void **state)
                {"cuda:1", YK_ERR_UNSUPPORTED, "/yoke-cuda.so): it is built and installed with yoke where"},
                {"gpu", YK_ERR_ARGUMENT, "device 'gpu': expected cpu, cpu:N, cuda or cuda:N"},
                {"", YK_ERR_ARGUMENT, "device ''"},
-               {"cpu:", YK_ERR_ARGUMENT, "'' is not a device number"},
+               {"cpu:", YK_ERR_ARGUMENT, "device 'cpu:': expected cpu, cpu:N, cuda or cuda:N"},
                {"cpu:x", YK_ERR_ARGUMENT, "'x' is not a device number"},
                {"cpu:-1", YK_ERR_ARGUMENT, "'-1' is not a device number"},
                {"cpu: 1", YK_ERR_ARGUMENT, "' 1' is not a device number"},

@@ -535,17 +535,50 @@ static void test_cpu_and_errors(void **state)
     yk_graph_release(kept);
 }
 
+/* Its first calls fail; it is recorded when enough have not. */
+static yk_status fails_at_first(void *user)
+{
+    int *calls = user;
+    yk_tensor *a = yk_ones(YK_SHAPE(2, 3), &(yk_tensor_options){.device = gpu});
+    return (*calls)++ < 3 && !yk_matmul(a, a) ? yk_last_error()->code : yk_sum(a) ? YK_OK : yk_last_error()->code;
+}
+
+static void test_a_function_that_fails(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    int calls = 0;
+    yk_graph *g = yk_graph_create(gpu, 2, fails_at_first, &calls);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(yk_graph_run(g), YK_ERR_SHAPE);
+        expect_error(YK_ERR_SHAPE, "matmul: shapes (2, 3) and (2, 3)");
+        assert_true(expect_says(yk_graph_get_info(g).why_not, "the function failed: matmul: shapes (2, 3) and (2, 3)"));
+    }
+    for (int i = 0; i < 3; i++)
+        expect_ok(yk_graph_run(g));
+    assert_null(yk_graph_get_info(g).why_not);
+    assert_int_equal(yk_graph_get_info(g).replays, 1);
+    assert_int_equal(calls, 6);
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     if (!use_emulator())
         return 0;
     yk_use_deterministic_algorithms(true); /* bits are compared */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scaled_sgd),    cmocka_unit_test(test_clip),
-        cmocka_unit_test(test_scaled_adam),   cmocka_unit_test(test_scaled_fails_in_recording),
-        cmocka_unit_test(test_step_unless),   cmocka_unit_test(test_step_unless_state),
-        cmocka_unit_test(test_sgd),           cmocka_unit_test(test_adam),
-        cmocka_unit_test(test_not_recorded),  cmocka_unit_test(test_fails_in_recording),
-        cmocka_unit_test(test_recorded_anew), cmocka_unit_test(test_cpu_and_errors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scaled_sgd),
+                                       cmocka_unit_test(test_clip),
+                                       cmocka_unit_test(test_scaled_adam),
+                                       cmocka_unit_test(test_scaled_fails_in_recording),
+                                       cmocka_unit_test(test_step_unless),
+                                       cmocka_unit_test(test_step_unless_state),
+                                       cmocka_unit_test(test_sgd),
+                                       cmocka_unit_test(test_adam),
+                                       cmocka_unit_test(test_not_recorded),
+                                       cmocka_unit_test(test_fails_in_recording),
+                                       cmocka_unit_test(test_recorded_anew),
+                                       cmocka_unit_test(test_cpu_and_errors),
+                                       cmocka_unit_test(test_a_function_that_fails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,8 @@ static void test_two_gpus(void **state)
     yk_scope scope = yk_scope_begin();
     yk_tensor *a = ones(0, 3), *b = ones(1, 3), *c = yk_zeros(YK_SHAPE(3), NULL);
     assert_null(yk_add(a, b));
-    expect_error(YK_ERR_DEVICE, "add: the tensors are on two devices, cuda:0 and cuda:1; move one with yk_to");
+    expect_error(YK_ERR_DEVICE,
+                 "add: the tensors are on two devices, cuda:0 and cuda:1; move one with yk_to (shapes (3,) and (3,))");
     assert_null(yk_matmul(yk_reshape(b, YK_SHAPE(1, 3)), yk_reshape(a, YK_SHAPE(3, 1))));
     expect_error(YK_ERR_DEVICE, "matmul: the tensors are on two devices, cuda:1 and cuda:0");
     assert_null(yk_mul(c, a));
@@ -41,6 +42,8 @@ static void test_no_such_gpu(void **state)
     expect_error(YK_ERR_DEVICE, "device cuda:7 does not exist: there are 2 cuda devices");
     assert_null(yk_module_to(yk_linear_create(2, 2, NULL), (yk_device){YK_CUDA, 9}));
     expect_error(YK_ERR_DEVICE, "device cuda:9 does not exist");
+    assert_int_equal(yk_set_num_threads((yk_device){YK_CUDA, 0}, 4), YK_ERR_UNSUPPORTED);
+    expect_error(YK_ERR_UNSUPPORTED, "set_num_threads: cuda:0 does not compute with threads of the host's");
     yk_scope_end(scope);
 }
 

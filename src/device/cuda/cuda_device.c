@@ -46,6 +46,18 @@ static const char *version_text(int version, char text[16])
     return text;
 }
 
+/* What is to be 0 or 1 is looked at before it counts: YOKE_CUDA_TF32=on would be off, and nobody be told. */
+static yk_status check_switches(void)
+{
+    static const char *const switches[] = {"YOKE_CUDA_LIBRARIES", "YOKE_CUDA_TF32", "YOKE_CUDA_SYNCHRONOUS",
+                                           "YOKE_BENCHMARK", "YOKE_DETERMINISTIC"};
+    int64_t ignored;
+    yk_status status = YK_OK;
+    for (size_t i = 0; i < sizeof(switches) / sizeof(switches[0]) && !status; i++)
+        status = cuda_base->env_int(switches[i], 0, 0, 1, &ignored);
+    return status;
+}
+
 static void count_devices(void)
 {
     int driver = 0, runtime = 0, gpus = 0;
@@ -56,6 +68,8 @@ static void count_devices(void)
         pthread_mutex_init(&cuda.devices[i].lock, NULL), pthread_mutex_init(&cuda.devices[i].note_lock, NULL);
     cuda_base->error_take(&before);
     yk_status status = cuda_base->env_int("YOKE_CUDA_DEVICES_PER_GPU", 1, 1, MOST_DEVICES, &per_gpu);
+    if (!status)
+        status = check_switches();
     cuda_base->error_take(&error);
     cuda_base->error_put(&before);
     if (status) {
