@@ -32,6 +32,18 @@ ok "usage" [ $? = 2 ]
 bundle/run --parts smoke,speed > out 2> err
 ok "an unknown part" [ $? = 2 ]
 says err "no part 'speed'"
+bundle/run --python "$work/no-python" > out 2> err
+ok "no such Python" [ $? = 2 ]
+says err "--python: there is no program '$work/no-python'"
+bundle/run --report /proc/no-report > out 2> err
+ok "a report that cannot be written" [ $? = 2 ]
+says err "--report: '/proc/no-report': name a folder that can be written"
+if [ ! -e /opt/conda/bin/python3 ]; then
+    mkdir nothing
+    PATH=$work/nothing bundle/run > out 2> err
+    ok "no Python" [ $? = 2 ]
+    says err "nothing was checked: Python 3.9 or later is needed"
+fi
 
 if ldconfig -p | grep -q libcuda.so.1; then
     skip "no driver" "there is one here"
@@ -177,6 +189,13 @@ check figures 0 <<< '{t["target"]: (t["value"], t["met"]) for t in r["targets"]}
     "add float32: % of a copy": (100, True),
     "gelu float32: % of a copy": (75, False)}'
 says figures/gpu-report.txt "MISSED gelu float32: % of a copy: 75, wanted >= 80"
+
+# PyTorch that cannot compile is no failure of what is checked.
+sed -i 's/^\*peer.py\\ step\*)$/*compiled*) echo "no C compiler" >\&2; exit 1 ;;\n&/' tools/peer
+measured/run --report uncompiled --python "$work/tools/peer" --parts steps > out 2> err
+code=$?
+check uncompiled 0 <<< 'parts["steps next to PyTorch"]["failed"] == 0 and parts["steps next to PyTorch"]["not run"] == 4'
+says uncompiled/gpu-report.txt "NOT RUN PyTorch, compiled, batch 4: exit code 1 no C compiler"
 
 printf '#!/bin/sh\nexit 127\n' > broken/gpu_cases
 emulate dead broken
