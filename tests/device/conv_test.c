@@ -113,6 +113,24 @@ static const struct shape shapes[] = {
     {4, 256, 7, 5, 256, 3, 3, {1, 1}, {0, 2}, {1, 1}, 256},
     {2, 512, 5, 8, 512, 3, 3, {1, 1}, {2, 0}, {1, 1}, 512},
     {8, 128, 61, 9, 128, 3, 3, {1, 1}, {1, 1}, {1, 1}, 128}, /* several bands of rows */
+    /* planes in C order, windows of 3 columns: one strip, several, whole and in part; all paddings; fewer rows than a
+     * window; sums that are cut, in rows and in strips; images in shares, channels in blocks */
+    {3, 5, 6, 16, 5, 3, 3, {1, 1}, {1, 1}, {1, 1}, 5},
+    {2, 6, 5, 15, 6, 3, 3, {1, 1}, {1, 0}, {1, 1}, 6},
+    {2, 7, 9, 35, 7, 3, 3, {1, 1}, {0, 0}, {1, 1}, 7},
+    {1, 3, 5, 33, 3, 3, 3, {1, 1}, {2, 2}, {1, 1}, 3},
+    {2, 5, 7, 6, 5, 3, 3, {1, 1}, {2, 0}, {1, 1}, 5},
+    {2, 6, 1, 70, 6, 1, 3, {1, 1}, {0, 1}, {1, 1}, 6},
+    {2, 4, 3, 34, 4, 1, 3, {1, 1}, {0, 2}, {1, 1}, 4},
+    {2, 4, 2, 100, 4, 2, 3, {1, 1}, {1, 0}, {1, 1}, 4},
+    {2, 3, 6, 18, 3, 2, 3, {1, 1}, {0, 1}, {1, 1}, 3},
+    {3, 3, 1, 9, 3, 3, 3, {1, 1}, {1, 1}, {1, 1}, 3},
+    {2, 9, 1, 4, 9, 3, 3, {1, 1}, {2, 2}, {1, 1}, 9},
+    {1, 2, 2, 17, 2, 3, 3, {1, 1}, {1, 2}, {1, 1}, 2},
+    {2, 3, 70, 120, 3, 3, 3, {1, 1}, {1, 1}, {1, 1}, 3},
+    {1, 2, 3, 4400, 2, 1, 3, {1, 1}, {0, 2}, {1, 1}, 2},
+    {40, 3, 5, 8, 3, 3, 3, {1, 1}, {1, 1}, {1, 1}, 3},
+    {2, 40, 4, 8, 40, 3, 3, {1, 1}, {1, 1}, {1, 1}, 40},
     /* windows of 5 and 7 columns: parts of vectors, rows longer and shorter than what passes together, strides, rows
      * that leave some out, paddings of all of a window, several bands of rows */
     {2, 37, 11, 9, 37, 5, 5, {1, 1}, {2, 2}, {1, 1}, 37},
@@ -678,6 +696,46 @@ static void test_error_of_tiles(void **state)
     check_error_of_tiles(64, 2);
 }
 
+/* Depthwise planes: what is not finite shows where a tap meets it, and where a tap is outside the image it does not. */
+static void test_planes_not_finite(void **state)
+{
+    (void)state;
+    const yk__backend *t = yk__backend_of(cpu);
+    const double kinds[3] = {INFINITY, -INFINITY, NAN};
+    for (int kind = 0; kind < 3; kind++)
+        for (int where = 0; where < 3; where++) /* in x, w, gout */
+            for (int64_t width = 7; width <= 40; width += 7) {
+                struct shape s = {2, 4, 4, width, 4, 3, 3, {1, 1}, {1, 1}, {1, 1}, 4};
+                yk__conv2d p = {{1, 1}, {1, 1}, {1, 1}, 4, false};
+                int64_t xs[4] = {s.n, s.c, s.h, s.w}, ws[4] = {s.o, 1, 3, 3}, xt[4], wt[4];
+                struct reference r;
+                reference_fill(&r, &s, s.h, s.w, false);
+                if (where == 1) {
+                    r.w[0] = r.w[9 + 2] = r.w[18 + 8] = kinds[kind];
+                } else { /* both ends of the first row of one channel, and of the last row of another */
+                    double *map = where ? r.gout : r.x, *last = map + 2 * s.h * s.w - s.w;
+                    map[0] = map[s.w - 1] = last[0] = last[s.w - 1] = kinds[kind];
+                }
+                reference_compute(&r, &s, s.h, s.w);
+                strides_of(NCHW, xs, xt);
+                strides_of(NCHW, ws, wt);
+                yk__view x = holding(YK_F32, xs, xt, r.x), w = holding(YK_F32, ws, wt, r.w);
+                yk__view gout = holding(YK_F32, xs, xt, r.gout);
+                size_t bytes;
+                yk__view out = make(YK_F32, 4, xs, xt, allocate(xs, xt, YK_F32, &bytes));
+                yk__view gx = make(YK_F32, 4, xs, xt, allocate(xs, xt, YK_F32, &bytes));
+                yk__view gw = make(YK_F32, 4, ws, wt, allocate(ws, wt, YK_F32, &bytes));
+                assert_int_equal(t->conv2d(0, &p, &out, &x, &w, NULL), YK_OK);
+                expect_like("forward", where == 2 ? 3 : kind, &out, r.out, r.out_size);
+                assert_int_equal(t->conv2d_backward_input(0, &p, &gx, &gout, &w), YK_OK);
+                expect_like("gradient of the input", where == 0 ? 3 : kind, &gx, r.gx, r.gx_size);
+                assert_int_equal(t->conv2d_backward_weight(0, &p, &gw, NULL, &gout, &x), YK_OK);
+                expect_like("gradient of the weight", where == 1 ? 3 : kind, &gw, r.gw, r.gw_size);
+                free(x.data), free(w.data), free(gout.data), free(out.data), free(gx.data), free(gw.data);
+                reference_clear(&r);
+            }
+}
+
 /* Outputs get the memory order that the fast kernels want; weights likewise. */
 static void test_layouts(void **state)
 {
@@ -707,6 +765,14 @@ static void test_layouts(void **state)
     t->conv2d_layout(&depthwise, &x, &w, dos, ot);
     const int64_t of_64[4] = {64, 1, 4 * 8 * 64, 8 * 64}, of_24[4] = {24, 1, 4 * 8 * 24, 8 * 24};
     assert_memory_equal(ot, of_64, sizeof ot);
+    /* Depthwise with longer rows: that of the input. */
+    int64_t ls[4] = {8, 64, 4, 9}, lt[4];
+    for (int order = 0; order < 2; order++) {
+        strides_of(order ? HWNC : NCHW, ls, lt);
+        yk__view longer = make(YK_F32, 4, ls, lt, NULL);
+        t->conv2d_layout(&depthwise, &longer, &w, ls, ot);
+        assert_memory_equal(ot, lt, sizeof ot);
+    }
     int64_t us[4] = {24, 64, 3, 3}, uos[4] = {8, 24, 4, 4};
     strides_of(NCHW, us, wt);
     w = make(YK_F32, 4, us, wt, NULL);
@@ -719,7 +785,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_loops),  cmocka_unit_test(test_bf16_against_loops),
         cmocka_unit_test(test_long_sums),      cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_error_of_tiles), cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_error_of_tiles), cmocka_unit_test(test_planes_not_finite),
+        cmocka_unit_test(test_layouts),
     };
     return cmocka_run_group_tests_name("conv", tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /*
  * conv.c - the convolution slots: which way takes a call, memory orders, gradient of the bias. Layer: device/cpu.
  *
- * conv_small.c takes small float maps of few channels in C order. Of the others conv_pixels.c takes groups of more
+ * conv_small.c takes small float maps of few channels in C order, conv_planes.c depthwise convolutions of maps in C
+ * order. Of the others conv_pixels.c takes groups of more
  * than 8 channels on both sides, one group at a time, and a single group of 8 and more inputs, and conv_winograd.c
  * those of them that it is faster at; conv_lanes.c several groups of up to 8 channels, depthwise ones among them, and
  * maps of groups that fit in a vector, and conv_columns.c the rest: first layers, and the odd ones. All but the last
@@ -74,7 +75,8 @@ static void layout(const yk__conv2d *p, const yk__view *x, const yk__view *w, co
         out.stride[d] = out_stride[d];
     }
     bool inner = way_of(p, &wide_w) != COLUMNS || outputs_inner(p, out_shape[1]);
-    if (inner && !yk__conv_small_applies(p, &wide_x, &wide_w, &out))
+    if (inner && !yk__conv_small_applies(p, &wide_x, &wide_w, &out) &&
+        !yk__conv_planes_applies(p, &wide_x, &wide_w, &out))
         yk__conv_inner_strides(out_shape, out_stride);
 }
 
@@ -269,8 +271,9 @@ static yk_status forward(int device, const yk__conv2d *p, const yk__view *out, c
     if (bias && dense_bias(device, bias, &dense, &handle))
         return yk__error_code();
     const yk__view *add = bias ? &dense : NULL;
-    yk_status status = way_of(p, w) == COLUMNS ? yk__conv_columns_forward(device, p, out, x, w, add)
-                                               : run(device, p, FORWARD, out, x, w, add);
+    yk_status status = yk__conv_planes_applies(p, x, w, out) ? yk__conv_planes_forward(device, p, out, x, w, add)
+                       : way_of(p, w) == COLUMNS             ? yk__conv_columns_forward(device, p, out, x, w, add)
+                                                             : run(device, p, FORWARD, out, x, w, add);
     if (handle)
         yk__storage_release(handle);
     return status;
@@ -283,6 +286,8 @@ static yk_status backward_input(int device, const yk__conv2d *p, const yk__view 
         return in_f32(device, p, BACKWARD_INPUT, gout, gx, w, NULL);
     if (yk__conv_small_applies(p, gx, w, gout))
         return yk__conv_small_backward_input(device, p, gx, gout, w);
+    if (yk__conv_planes_applies(p, gx, w, gout))
+        return yk__conv_planes_backward_input(device, p, gx, gout, w);
     if (way_of(p, w) == COLUMNS)
         return yk__conv_columns_backward_input(device, p, gx, gout, w);
     return run(device, p, BACKWARD_INPUT, gout, gx, w, NULL);
@@ -359,6 +364,8 @@ static yk_status backward_weight(int device, const yk__conv2d *p, const yk__view
         return yk__conv_small_backward_weight(device, p, gw, gbias, gout, x);
     if (gbias)
         backward_bias(device, gbias, gout);
+    if (yk__conv_planes_applies(p, x, gw, gout))
+        return yk__conv_planes_backward_weight(device, p, gw, gout, x);
     if (way_of(p, gw) == COLUMNS)
         return yk__conv_columns_backward_weight(device, p, gw, gout, x);
     return run(device, p, BACKWARD_WEIGHT, gout, x, gw, NULL);

@@ -98,6 +98,23 @@ yk_status yk__conv_columns_backward_input(int device, const yk__conv2d *p, const
 yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
                                            const yk__view *x);
 
+/*
+ * conv_planes.c: depthwise convolutions of maps in C order, windows of three columns. Whether it takes this one: as
+ * yk__conv_small_applies; conv2d_layout gives the output C order then.
+ */
+#define yk__conv_planes_applies YK__ISA_NAME(yk__conv_planes_applies)
+bool yk__conv_planes_applies(const yk__conv2d *p, const yk__view *x_or_gx, const yk__view *w,
+                             const yk__view *out_or_gout);
+#define yk__conv_planes_forward YK__ISA_NAME(yk__conv_planes_forward)
+yk_status yk__conv_planes_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
+                                  const yk__view *w, const yk__view *bias);
+#define yk__conv_planes_backward_input YK__ISA_NAME(yk__conv_planes_backward_input)
+yk_status yk__conv_planes_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
+                                         const yk__view *w);
+#define yk__conv_planes_backward_weight YK__ISA_NAME(yk__conv_planes_backward_weight)
+yk_status yk__conv_planes_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
+                                          const yk__view *x);
+
 /* conv_few.c: forward of one group to fewer than eight outputs, channels next to each other in both maps. */
 #define yk__conv_few_applies YK__ISA_NAME(yk__conv_few_applies)
 bool yk__conv_few_applies(const yk__view *w);
