@@ -64,8 +64,8 @@ void *reach(const void *address, size_t bytes, size_t alignment);
 void count_call(const char *name);
 
 /* ---- streams (runtime.cc) ---- */
-void queue_kernel(const char *name, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                  std::function<void()> body);
+cudaError_t queue_kernel(const char *name, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                         std::function<void()> body);
 
 /* Queues work of a library on a stream of the present device; false where it is none. A failure in it is told by
  * library_fault, which loses the device as a kernel's does. */
@@ -80,12 +80,17 @@ int device_of_stream(cudaStream_t stream); /* -1: it is none */
 void *locate(const void *address, size_t bytes, int device, const char **why);
 uint32_t draw_locked(uint32_t bound);
 
+/* The backend's: see src/device/cuda/cuda.h. */
+extern "C" void cuda_note_launch(cudaError_t code);
+
 /* Queues a kernel with its arguments, which are what they are now. */
 template <typename... P, typename... A>
 void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
             A... arguments)
 {
-    queue_kernel(name, grid, block, shared_bytes, stream, [=] { kernel(arguments...); });
+    cudaError_t code = queue_kernel(name, grid, block, shared_bytes, stream, [=] { kernel(arguments...); });
+    if (code)
+        cuda_note_launch(code);
 }
 
 /* A pointer that is checked at every access. Arithmetic is free: only what is read or written counts. */

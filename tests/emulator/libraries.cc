@@ -1,8 +1,8 @@
 /*
  * libraries.cc - the loader of NVIDIA's libraries, for the emulator: finds the stand-ins of their calls. Tests only.
  *
- * YOKE_EMULATOR_LIBRARIES names what is "installed": "cublasLt,cudnn,nccl" where it is not set, "" for a machine that
- * has none.
+ * YOKE_EMULATOR_LIBRARIES names what is "installed": "libcuda.so,cublasLt,cudnn,nccl" where it is not set, "" for a
+ * machine that has none.
  */
 #include <cstdlib>
 #include <cstring>
@@ -11,7 +11,7 @@
 
 namespace emulator
 {
-static const library *const all[] = {&blas_library, &dnn_library,
+static const library *const all[] = {&driver_library, &blas_library, &dnn_library,
 #if __has_include(<nccl.h>)
                                      &nccl_library
 #endif

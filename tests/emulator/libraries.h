@@ -17,7 +17,7 @@ struct library {
     const char *name;          /* part of its file's */
     const function *functions; /* ended by one without a name */
 };
-extern const library blas_library, dnn_library, nccl_library;
+extern const library blas_library, dnn_library, nccl_library, driver_library;
 
 /* queue_library of work that is said to take so long: the stream's clock goes on by it, which cudaEventElapsedTime
  * reads. (runtime.cc) */

@@ -23,6 +23,7 @@
 #include <string>
 #include <thread>
 
+#include <cuda.h>
 #include <unistd.h>
 
 #include "tests/emulator/libraries.h"
@@ -44,6 +45,7 @@ static std::condition_variable_any &changed = *new std::condition_variable_any;
 static thread_local cudaError_t last = cudaSuccess;
 static thread_local int device_now;
 static thread_local bool chosen; /* by this thread: device_now */
+static thread_local CUcontext foreign;
 enum { MOST_GPUS = 64 };
 static bool peers[MOST_GPUS][MOST_GPUS]; /* the first may reach the second's memory */
 
@@ -106,7 +108,10 @@ static bool has_chosen(const char *call)
 {
     if (!chosen && !lost)
         refuse(call, "this thread has chosen no GPU: CUDA would make a context on GPU 0", cudaErrorInvalidDevice);
-    return chosen;
+    else if (foreign && !lost)
+        refuse(call, "another library's context is this thread's, which has none of the streams",
+               cudaErrorInvalidDevice);
+    return chosen && !foreign;
 }
 
 static bool program_runs; /* a host function of the program */
@@ -214,11 +219,13 @@ bool emulator::known(CUstream_st *stream)
 }
 
 /* ---- kernels ---- */
-void emulator::queue_kernel(const char *name, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                            std::function<void()> body)
+cudaError_t emulator::queue_kernel(const char *name, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                                   std::function<void()> body)
 {
     count_call("cudaLaunchKernel");
     locked hold(lock);
+    if (!lost && !has_chosen(name))
+        return cudaErrorInvalidDevice;
     size_t threads = (size_t)block.x * block.y * block.z;
     const char *why = nullptr;
     if (!known(stream))
@@ -233,16 +240,16 @@ void emulator::queue_kernel(const char *name, dim3 grid, dim3 block, size_t shar
         why = "more than 48 KiB of shared memory";
     if (why) {
         fprintf(stderr, "emulator: launch of %s: %s\n", name, why);
-        result(cudaErrorInvalidConfiguration);
-        return;
+        return result(cudaErrorInvalidConfiguration);
     }
     int device = stream->device;
     const char *faulty = getenv("YOKE_EMULATOR_FAULT");
     bool faults = faulty && strcmp(faulty, name) == 0;
-    emulator::put(stream, [=] {
+    cudaError_t code = emulator::put(stream, [=] {
         if (faults || !emulator::run_kernel(name, device, grid, block, shared_bytes, body))
             lost = cudaErrorIllegalAddress;
     });
+    return code ? code : result(cudaSuccess); /* or what failed before */
 }
 
 /* ---- libraries ---- */
@@ -359,7 +366,32 @@ cudaError_t cudaSetDevice(int device)
         return result(cudaErrorInvalidDevice);
     device_now = device;
     chosen = true;
+    foreign = nullptr;
     return result(cudaSuccess);
+}
+
+/* Of the driver: a GPU's primary context is the address of its byte. */
+static char contexts[MOST_GPUS];
+
+CUresult cuCtxGetCurrent(CUcontext *context)
+{
+    emulator::count_call(__func__);
+    if (is_forked())
+        return CUDA_ERROR_NOT_INITIALIZED;
+    *context = foreign ? foreign : chosen ? reinterpret_cast<CUcontext>(&contexts[device_now]) : nullptr;
+    return CUDA_SUCCESS;
+}
+
+/* What another library may do between our calls: for tests. */
+CUresult cuCtxSetCurrent(CUcontext context)
+{
+    char *byte = reinterpret_cast<char *>(context);
+    bool primary = byte >= contexts && byte < contexts + MOST_GPUS;
+    chosen = context;
+    foreign = primary ? nullptr : context;
+    if (primary)
+        device_now = (int)(byte - contexts);
+    return CUDA_SUCCESS;
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char *bus, int size, int device)
@@ -719,3 +751,9 @@ const char *cudaGetErrorString(cudaError_t code)
 }
 
 } // extern "C"
+
+static const emulator::function driver_functions[] = {
+    {"cuCtxGetCurrent", reinterpret_cast<void *>(cuCtxGetCurrent)},
+    {nullptr, nullptr},
+};
+const emulator::library emulator::driver_library = {"libcuda.so", driver_functions};

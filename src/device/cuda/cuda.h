@@ -29,6 +29,8 @@ const char *cuda_why_none(void);
 /* Makes the device's GPU this thread's, and gives the stream of the thread's queue, or of `queue`; starts either at its
  * first use. A GPU that is never used gets no context. */
 yk_status cuda_use(int device, cudaStream_t *stream);
+/* Makes the GPU this thread's, where it is not. */
+cudaError_t cuda_choose_gpu(int gpu);
 yk_status cuda_stream(int device, yk__queue queue, cudaStream_t *stream);
 /* The GPU that a logical device is a share of. */
 int cuda_gpu_of(int device);
@@ -74,6 +76,8 @@ yk_status cuda_queue_download(int device, void *to_pinned, const void *from, siz
 yk_status cuda_failed(int device, cudaError_t code, const char *call);
 /* "; process 4711 (python3) 12.1 GiB, this process 3.0 GiB hold the GPU": who is seen to, or "". */
 const char *cuda_holders(int device, char *text, size_t size);
+/* Notes that this thread's launch was refused, which the next cuda_launched tells. */
+void cuda_note_launch(cudaError_t code);
 /* After a launch: YK_OK, or the failure with the operation's name and the views' shapes; notes the operation, so that a
  * fault that shows later can be put down to it. */
 yk_status cuda_launched(int device, const char *operation, int count, const yk__view *const *views);

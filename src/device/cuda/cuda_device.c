@@ -5,7 +5,15 @@
  * device i is a share of GPU i / that number. Counting does not start the driver where the system's files tell the
  * number (launch/gpus.h); cuda_use does, and makes a context on the device's GPU alone. The process that started the
  * driver is kept: CUDA does not survive a fork, and a child of it that uses CUDA gets that error.
+ *
+ * Note [The thread's GPU]
+ * Which GPU a thread's calls go to is kept by the driver, for every library in the process: each may change it between
+ * two of our calls, to another GPU or to a context of its own on the same one. So it is looked at before each
+ * operation. The driver's answer is read from the thread's memory, and set where it is not the GPU's primary context,
+ * which is the one that cudaSetDevice takes; without that function it is set each time.
  */
+#include <cuda.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,6 +30,9 @@ enum { MOST_DEVICES = 64 };
 static struct {
     int count, per_gpu;
     _Atomic pid_t process; /* that started the driver; 0: none yet */
+    atomic_bool forked;    /* from it: this is another */
+    CUresult (*context_get)(CUcontext *context);
+    _Atomic(CUcontext) contexts[MOST_DEVICES]; /* by GPU: the primary one, where it is known */
     char why_none[600];
     struct {
         pthread_mutex_t lock;
@@ -58,6 +69,12 @@ static yk_status check_switches(void)
     return status;
 }
 
+/* In the child of a fork. */
+static void note_fork(void)
+{
+    atomic_store(&cuda.forked, atomic_load(&cuda.process) != 0);
+}
+
 static void count_devices(void)
 {
     int driver = 0, runtime = 0, gpus = 0;
@@ -84,6 +101,10 @@ static void count_devices(void)
                  "container, start it with the host's GPUs");
         return;
     }
+    pthread_atfork(NULL, NULL, note_fork);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* which the runtime has opened */
+    if (library)
+        *(void **)&cuda.context_get = dlsym(library, "cuCtxGetCurrent");
     gpus = driver / 1000 >= runtime / 1000 ? cuda_yoke->gpus_count() : -1;
     if (gpus <= 0) { /* "none", too: a container may show CUDA what it does not show in files */
         atomic_store(&cuda.process, getpid());
@@ -183,15 +204,27 @@ yk_status cuda_use(int device, cudaStream_t *stream)
     return cuda_stream(device, cuda_yoke->queue_current(), stream);
 }
 
+cudaError_t cuda_choose_gpu(int gpu)
+{
+    CUcontext primary = atomic_load_explicit(&cuda.contexts[gpu], memory_order_relaxed), present = NULL;
+    if (primary && cuda.context_get(&present) == CUDA_SUCCESS && present == primary)
+        return cudaSuccess;
+    cudaError_t code = cudaSetDevice(gpu);
+    if (!code && cuda.context_get && cuda.context_get(&present) == CUDA_SUCCESS && present)
+        atomic_store_explicit(&cuda.contexts[gpu], present, memory_order_relaxed);
+    return code;
+}
+
 yk_status cuda_stream(int device, yk__queue queue, cudaStream_t *stream)
 {
-    pid_t process = 0, own = getpid();
-    if (!atomic_compare_exchange_strong(&cuda.process, &process, own) && process != own)
+    if (atomic_load_explicit(&cuda.forked, memory_order_relaxed))
         return cuda_fail(YK_ERR_STATE,
                          "cuda:%d: process %d used CUDA before it forked this one (%d), and CUDA does not survive a "
                          "fork: use it in the children alone, or start them by yoke run",
-                         device, (int)process, (int)own);
-    cudaError_t code = cudaSetDevice(cuda_gpu_of(device));
+                         device, (int)atomic_load(&cuda.process), (int)getpid());
+    if (atomic_load_explicit(&cuda.process, memory_order_relaxed) == 0)
+        atomic_store(&cuda.process, getpid());
+    cudaError_t code = cuda_choose_gpu(cuda_gpu_of(device));
     if (code)
         return cuda_failed(device, code, "cudaSetDevice");
     _Atomic(cudaStream_t) *streams = cuda.devices[device].streams;

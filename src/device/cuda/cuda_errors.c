@@ -186,6 +186,14 @@ yk_status yk__cuda_failed(int device, cudaError_t code, const char *call)
     return cuda_failed(device, code, call);
 }
 
+static _Thread_local cudaError_t refused; /* the first since the last cuda_launched */
+
+void cuda_note_launch(cudaError_t code)
+{
+    cudaGetLastError(); /* one that is not sticky would be found by the next who asks */
+    refused = refused ? refused : code;
+}
+
 yk_status cuda_launched(int device, const char *operation, int count, const yk__view *const *views)
 {
     char text[TEXT];
@@ -200,7 +208,8 @@ yk_status cuda_launched(int device, const char *operation, int count, const yk__
     q->brief[q->count % KEPT] = (uint8_t)brief;
     memcpy(q->text[q->count++ % KEPT], text, sizeof(text));
     pthread_mutex_unlock(&logs[device].lock);
-    cudaError_t code = cudaGetLastError();
+    cudaError_t code = refused;
+    refused = cudaSuccess;
     if (code && !is_fault(code) && !is_lost(code))
         return cuda_fail(YK_ERR_DEVICE, "cuda:%d: %s: the launch was refused: %s (%s)", device, text,
                          cudaGetErrorString(code), cudaGetErrorName(code));

@@ -44,7 +44,7 @@ static cudaError_t give_event(int gpu, cudaEvent_t event)
     pthread_mutex_unlock(&kept[gpu].lock);
     if (room)
         return cudaSuccess;
-    cudaError_t chosen = cudaSetDevice(gpu), code = cudaEventDestroy(event);
+    cudaError_t chosen = cuda_choose_gpu(gpu), code = cudaEventDestroy(event);
     return chosen ? chosen : code;
 }
 
@@ -104,7 +104,7 @@ yk_status cuda_event_record(int device, yk__queue queue, yk__event **event)
 
 yk_status cuda_event_query(yk__event *event, bool *passed)
 {
-    cudaError_t code = cudaSetDevice(cuda_gpu_of(event->device));
+    cudaError_t code = cuda_choose_gpu(cuda_gpu_of(event->device));
     if (!code)
         code = cudaEventQuery(event->event);
     *passed = code == cudaSuccess;
@@ -117,7 +117,7 @@ yk_status cuda_event_query(yk__event *event, bool *passed)
 
 yk_status cuda_event_wait(yk__event *event)
 {
-    cudaError_t code = cudaSetDevice(cuda_gpu_of(event->device));
+    cudaError_t code = cuda_choose_gpu(cuda_gpu_of(event->device));
     if (!code)
         code = cudaEventSynchronize(event->event);
     return code ? cuda_failed(event->device, code, "cudaEventSynchronize") : YK_OK;

@@ -25,9 +25,9 @@
 
 /* A kernel for blocks of at most `threads`. */
 #define YK__KERNEL(threads) static __global__ void __launch_bounds__(threads)
-/* `kernel` is a pointer to a kernel; `operation` names it where it fails. */
+/* `kernel` is a pointer to a kernel; `operation` names it where it fails, which cuda_launched tells. */
 #define YK__LAUNCH(operation, kernel, grid, block, shared_bytes, stream, ...)                                          \
-    ((void)(operation), kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__))
+    ((void)(operation), yk__launch(kernel, (grid), (block), (shared_bytes), (stream), __VA_ARGS__))
 /* `name` points to the block's shared memory, as T. */
 #define YK__SHARED(T, name)                                                                                            \
     extern __shared__ __align__(16) unsigned char yk__shared_bytes[];                                                  \
@@ -38,6 +38,22 @@
 #define YK__LOOP _Pragma("unroll 1")
 /* In front of a loop that must not stay one: an array in registers has no index that is found when it runs. */
 #define YK__UNROLL _Pragma("unroll")
+
+extern "C" void cuda_note_launch(cudaError_t code); /* see cuda.h */
+
+/* What <<<>>> does, but for its two calls to hand on the configuration, and with the launch's own answer: that of
+ * cudaGetLastError may be the failure of somebody else's call. */
+template <typename... P, typename... A>
+static inline void yk__launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                              A... arguments)
+{
+    cudaError_t code = [&](P... values) {
+        void *pointers[] = {(void *)&values...};
+        return cudaLaunchKernel((const void *)kernel, grid, block, pointers, shared_bytes, stream);
+    }(arguments...);
+    if (code)
+        cuda_note_launch(code);
+}
 
 template <typename T> using yk__global = T *;
 template <typename T> using yk__block = T *;
