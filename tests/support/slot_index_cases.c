@@ -4,17 +4,28 @@
 static const yk_device cuda = {YK_CUDA, 0};
 
 /* Index tensors of a value of `shape`, in x of `x_shape`; kinds: 0 rows by one tensor (M), 1 pairs (M) of the first two
- * dimensions, 2 gather along dimension 0, 3 rows with a mask-like column index (M,1) (1,N). */
-enum { INDEX_KINDS = 4, M = 37, COLUMNS = 11, X_ROWS = 7, X_COLUMNS = 13 };
+ * dimensions, 2 gather along dimension 0, 3 rows with a mask-like column index (M,1) (1,N); 4 and 5 rows whose bytes
+ * can be moved by 16, 8 or 4. */
+enum { INDEX_KINDS = 6, M = 37, COLUMNS = 11, X_ROWS = 7, X_COLUMNS = 13 };
 typedef struct index_case_data {
     pair x, value, index[2];
     yk__indices cpu, gpu;
 } index_case_data;
 
+/* Whether whole rows are moved; of how many columns. */
+static bool of_rows(int kind)
+{
+    return kind == 0 || kind >= 4;
+}
+static int64_t columns_of(int kind)
+{
+    return kind == 4 ? 24 : kind == 5 ? 20 : COLUMNS;
+}
+
 static bool make_index(index_case_data *d, slot_report *r, yk_dtype dtype, int kind, bool wrap, int layout)
 {
-    const int64_t rows = M, x_shape[] = {X_ROWS, kind == 0 ? COLUMNS : X_COLUMNS};
-    const int64_t value_shape[] = {M, COLUMNS};
+    const int64_t rows = M, x_shape[] = {X_ROWS, of_rows(kind) ? columns_of(kind) : X_COLUMNS};
+    const int64_t value_shape[] = {M, columns_of(kind)};
     int value_dims = kind == 1 ? 1 : 2, tensors = kind == 1 || kind == 3 ? 2 : 1;
     memset(d, 0, sizeof(*d));
     if (!pair_make(&d->x, r, dtype, 2, x_shape, layout) || !pair_make(&d->value, r, dtype, value_dims, value_shape, 0))
@@ -36,7 +47,7 @@ static bool make_index(index_case_data *d, slot_report *r, yk_dtype dtype, int k
             if (kind == 3 && k == 1) {
                 v.stride[1] = v.stride[0];
                 v.stride[0] = 0;
-            } else if (kind == 0 || kind == 3) {
+            } else if (of_rows(kind) || kind == 3) {
                 v.stride[1] = 0;
             }
             v.ndim = value_dims;
@@ -56,7 +67,7 @@ static yk__view expanded(const yk__view *x, const yk__view *value, int kind)
     for (int d = 0; d < value->ndim; d++)
         v.shape[d] = value->shape[d];
     v.stride[0] = 0;
-    v.stride[1] = kind == 0 || kind == 2 ? x->stride[1] : 0;
+    v.stride[1] = of_rows(kind) || kind == 2 ? x->stride[1] : 0;
     return v;
 }
 
@@ -84,7 +95,8 @@ static void index_case(const slot_case *self, slot_report *r)
         if (self->op == 2 && !both_take(YK__SLOT_index_put, dtype))
             continue;
         index_case_data d;
-        if (make_index(&d, r, dtype, kind, k / YK__DTYPES / INDEX_KINDS, k % LAYOUTS) &&
+        bool wrap = k / YK__DTYPES / INDEX_KINDS;
+        if (make_index(&d, r, dtype, kind, wrap, kind >= 4 && wrap ? C_ORDER : k % LAYOUTS) &&
             pair_fill_range(&d.x, r, 1, -50, 50) && pair_fill_range(&d.value, r, 2, 0, 90)) {
             yk__view cpu = expanded(&d.x.cpu, &d.value.cpu, kind), gpu = expanded(&d.x.gpu, &d.value.cpu, kind);
             yk_status a, b;
@@ -114,7 +126,7 @@ static void outside_case(const slot_case *self, slot_report *r)
             index[9] = 99, index[30] = -99;
             pair_upload(&d.index[kind == 1], r);
             yk__view gpu = expanded(&d.x.gpu, &d.value.cpu, kind);
-            yk_status queued = self->op ? slot_gpu->index_put(0, &gpu, &d.value.gpu, &d.gpu, true)
+            yk_status queued = self->op ? slot_gpu->index_put(0, &gpu, &d.value.gpu, &d.gpu, kind % 2)
                                         : slot_gpu->index(0, &d.value.gpu, &gpu, &d.gpu);
             slot_done(r, "the call", queued);
             yk_status found = slot_gpu->synchronize(0);

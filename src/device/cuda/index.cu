@@ -5,6 +5,9 @@
  * the positions along the dimensions that these move along (the tuples) are sorted by the element that they lead to; of
  * those that lead to one, the last writes, or the first adds what all have to give.
  *
+ * What no index parts is moved by packs (packs.h) where it lies side by side in x and in value, as rows do: these are
+ * the elements then, for reading and for writing, which look at no value.
+ *
  * An index outside its dimension goes to the error record (Note [The error record of a device]); index reads 0 there,
  * and index_put writes nothing at all.
  */
@@ -13,6 +16,7 @@
 #include "device/cuda/checks.h"
 #include "device/cuda/elements.h"
 #include "device/cuda/merge_sort.h"
+#include "device/cuda/packs.h"
 #include "device/cuda/sums.h"
 
 enum { THREADS = WALK_THREADS, TENSOR_SHIFT = 56 };
@@ -74,6 +78,39 @@ static index_job job_of(const yk__view *x, const yk__view *value, const yk__indi
     }
     return job;
 }
+
+/* Makes packs of `wide` bytes the job's elements, of which each has `size`; false where they do not lie so. */
+static bool widen(index_job *job, int64_t size, int64_t wide)
+{
+    int last = job->ndim - 1;
+    if (last < 0 || job->value_step[last] != size || job->x_step[last] != size || job->shape[last] * size % wide)
+        return false;
+    int64_t steps = (int64_t)((uintptr_t)job->value | (uintptr_t)job->x);
+    for (int d = 0; d < last; d++)
+        steps |= job->value_step[d] | job->x_step[d];
+    for (int k = 0; k < job->count; k++) {
+        if (job->of[k].step[last])
+            return false;
+        steps |= job->of[k].reach;
+    }
+    if (steps & (wide - 1))
+        return false;
+    job->shape[last] /= wide / size;
+    job->total /= wide / size;
+    job->value_step[last] = job->x_step[last] = wide;
+    return true;
+}
+
+/* The widest, of which the bytes are returned. */
+static int64_t widest(index_job *job, int64_t size)
+{
+    int64_t wide = (int64_t)PACK_BYTES;
+    while (wide > size && !widen(job, size, wide))
+        wide /= 2;
+    return wide;
+}
+
+typedef pack<uint64_t, 2> widest_word;
 
 /* Where element `position` lies: bytes behind value and behind x, and elements behind each index tensor's first. */
 struct offsets {
@@ -137,7 +174,7 @@ template <typename T> YK__KERNEL(THREADS) read_kernel(index_job job)
     YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < job.total; i += step)
     {
         offsets at = offsets_of(job, i);
-        T x = 0;
+        T x = T();
         if (follow(job, i, &at))
             x = *yk__global<const T>(reinterpret_cast<const T *>(job.x + at.x));
         *yk__global<T>(reinterpret_cast<T *>(job.value + at.value)) = x;
@@ -172,8 +209,10 @@ yk_status cuda_index(int device, const yk__view *out, const yk__view *x, const y
         return YK_OK;
     yk_status status = begin(device, &job, 0, &stream, &memory, &rest);
     if (!status) {
+        int64_t wide = widest(&job, (int64_t)yk__size_of(x->dtype));
         unsigned blocks = walk_blocks(device, job.total);
-        switch (yk__size_of(x->dtype)) {
+        switch (wide) {
+        case 16: YK__LAUNCH(p->name, read_kernel<widest_word>, blocks, THREADS, 0, stream, job); break;
         case 1: YK__LAUNCH(p->name, read_kernel<uint8_t>, blocks, THREADS, 0, stream, job); break;
         case 2: YK__LAUNCH(p->name, read_kernel<uint16_t>, blocks, THREADS, 0, stream, job); break;
         case 4: YK__LAUNCH(p->name, read_kernel<uint32_t>, blocks, THREADS, 0, stream, job); break;
@@ -232,6 +271,13 @@ template <typename Word> struct put_whole {
         return (T)(s + v);
     }
 };
+struct put_widest {
+    typedef widest_word T;
+    static YK__DEVICE T add(T, T v) /* never called */
+    {
+        return v;
+    }
+};
 struct put_bool {
     typedef uint8_t T;
     static YK__DEVICE T add(T s, T v)
@@ -282,6 +328,7 @@ yk_status cuda_index_put(int device, const yk__view *x, const yk__view *value, c
 {
     const yk__view *views[] = {x, value};
     index_job job = job_of(x, value, p);
+    int64_t size = (int64_t)yk__size_of(x->dtype), wide = accumulate ? size : widest(&job, size);
     bool moves[YK_MAX_DIMS] = {false};
     for (int d = 0; d < job.ndim; d++)
         for (int k = 0; k < job.count; k++)
@@ -298,7 +345,6 @@ yk_status cuda_index_put(int device, const yk__view *x, const yk__view *value, c
         YK__LAUNCH(p->name, tuple_kernel, walk_blocks(device, tuples.total), THREADS, 0, stream, tuples, entries);
         YK__LAUNCH(p->name, record_kernel, 1, 1, 0, stream, tuples, p->name, cuda_record_of(device));
         entries = merge_sort(device, p->name, entries, entries + tuples.total, 1, tuples.total, stream);
-        size_t size = yk__size_of(x->dtype);
 #define WRITE(Put) write<Put>(device, tuples, fixed, entries, accumulate, p->name, stream)
         if (accumulate && x->dtype == YK_F32)
             WRITE(put_f32);
@@ -306,11 +352,13 @@ yk_status cuda_index_put(int device, const yk__view *x, const yk__view *value, c
             WRITE(put_f64);
         else if (accumulate && x->dtype == YK_BOOL)
             WRITE(put_bool);
-        else if (size == 8)
+        else if (wide == 16)
+            WRITE(put_widest);
+        else if (wide == 8)
             WRITE(put_whole<uint64_t>);
-        else if (size == 4)
+        else if (wide == 4)
             WRITE(put_whole<uint32_t>);
-        else if (size == 2)
+        else if (wide == 2)
             WRITE(put_whole<uint16_t>);
         else
             WRITE(put_whole<uint8_t>);
