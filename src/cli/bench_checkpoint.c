@@ -71,14 +71,14 @@ static yk_status make_state(bench *b)
     return status;
 }
 
-/* What `dd bs=1M conv=fsync` does. */
-static yk_status write_plain(bench *b, double *seconds)
+/* What `dd bs=1M conv=fsync` does with so many bytes. */
+static yk_status write_plain(const bench *b, size_t bytes, double *seconds)
 {
     double begun = yk__now();
     int fd = open(b->plain, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     yk_status status = fd < 0 ? yk__fail_errno("%s", b->plain) : YK_OK;
-    for (size_t at = 0; !status && at < b->bytes;) {
-        size_t piece = b->bytes - at < 1 << 20 ? b->bytes - at : 1 << 20;
+    for (size_t at = 0; !status && at < bytes;) {
+        size_t piece = bytes - at < 1 << 20 ? bytes - at : 1 << 20;
         ssize_t put = write(fd, b->copy + at, piece);
         if (put < 0 && errno != EINTR)
             status = yk__fail_errno("%s", b->plain);
@@ -155,7 +155,7 @@ static yk_status measure_round(bench *b, yk_checkpoint_manager *async)
 {
     int64_t i = b->done;
     double begun, ignored;
-    yk_status status = write_plain(b, &b->write[i]);
+    yk_status status = write_plain(b, b->bytes, &b->write[i]);
     yk__folder_remove(AT_FDCWD, b->folder);
     begun = yk__now();
     if (!status)
@@ -196,21 +196,25 @@ static yk_status measure(bench *b)
     return !status && b->pt ? measure_pt(b) : status;
 }
 
-/* Asynchronous saves of shares; the ranks begin each together. */
+/* Asynchronous saves of shares; the ranks begin each together. Between them every rank writes as much plainly: a run,
+ * too, does other work between making the manager and its first save. */
 static yk_status measure_sharded(bench *b)
 {
     yk_scope scope = yk_scope_begin();
     yk_checkpoint_manager *manager = yk_checkpoint_manager_create(
-        b->root, &(yk_checkpoint_manager_options){
-                     .keep = 1, .async = true, .sharded = true, .group = yk_default_process_group()});
+        b->root,
+        &(yk_checkpoint_manager_options){
+            .keep = 1, .async = true, .sharded = true, .state = &b->state, .group = yk_default_process_group()});
     b->copy = malloc(b->bytes);
     yk_status status = !b->copy ? yk__fail_memory(b->bytes) : !manager ? yk__error_code() : YK_OK;
     if (!status)
         memset(b->copy, 1, b->bytes);
     for (int64_t i = -1; i < b->rounds && !status; i++) {
+        double ignored;
         b->state.step = b->saves++;
+        status = write_plain(b, b->bytes / (size_t)yk_world_size(NULL), &ignored);
         copy_state(b, &b->memcpy_[i < 0 ? 0 : i]);
-        status = yk_barrier(NULL);
+        status = status ? status : yk_barrier(NULL);
         double begun = yk__now();
         if (!status)
             status =
@@ -308,7 +312,8 @@ static yk_status run_sharded(bench *b)
     if (yk_init_process_group(NULL) || shared_number(&number))
         return yk__error_code();
     b->folder = yk__format("%s/yoke-bench-%" PRId64, b->dir, number);
-    b->root = b->folder ? yk__format("%s.root", b->folder) : NULL;
+    b->plain = b->folder ? yk__format("%s.plain-%d", b->folder, yk_rank(NULL)) : NULL;
+    b->root = b->plain ? yk__format("%s.root", b->folder) : NULL;
     yk_status status = b->root ? make_state(b) : YK_ERR_MEMORY;
     if (!status)
         status = measure_sharded(b);

@@ -11,7 +11,7 @@
 
 #include "base/core.h"
 
-enum { YK__STATUS_VALUES = 4 }; /* a save compares three numbers of all ranks; one to spare */
+enum { YK__STATUS_VALUES = 4 }; /* making a manager of checkpoints compares four numbers of all ranks */
 
 /* What each rank sends to all others. */
 typedef struct yk__rank_status {

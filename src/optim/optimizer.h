@@ -151,9 +151,9 @@ yk_status yk__optimizer_load_state(yk_optimizer *o, const yk_state_dict *dict, b
 /* Whether a tensor in C order on cpu:0, of that name in a state dict and of that dtype, becomes the state by
  * yk__optimizer_load_state with `adopt`, where there is none yet. */
 bool yk__optimizer_adopts(const yk_optimizer *o, const char *name, yk_dtype dtype);
-/* One reference to tensors on the CPU, of any values, like those that the state dict has for the parameters once all
- * have been stepped, under their names. */
-yk_state_dict *yk__optimizer_state_room(const yk_optimizer *o);
+/* One reference to tensors without memory that have dtype, shape and order of those that the state dict has for the
+ * parameters once all have been stepped, under their names. */
+yk_state_dict *yk__optimizer_state_outline(const yk_optimizer *o);
 
 /* What a schedule sets the rates of, borrowed. */
 yk_optimizer *yk__schedule_optimizer(const yk_schedule *s);

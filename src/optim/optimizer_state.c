@@ -114,7 +114,18 @@ yk_state_dict *yk_optimizer_state_dict(const yk_optimizer *o)
     return yk__scope_own(dict);
 }
 
-static yk_status add_room(const yk_optimizer *o, const yk__optim_group *group, int64_t i, yk_state_dict *dict)
+/* A tensor on the CPU of x's shape, and of its order where it is dense, whose data is NULL. */
+static yk_tensor *outline_of(const yk_tensor *x, yk_dtype dtype)
+{
+    size_t bytes = (size_t)x->numel * yk_dtype_size(dtype);
+    yk_tensor *outline =
+        yk__tensor_over(yk__storage_wrap((yk_device){0}, NULL, bytes, NULL, NULL), x->ndim, x->shape, dtype);
+    if (outline && yk__is_dense(x))
+        memcpy(outline->stride, x->stride, sizeof(outline->stride));
+    return outline;
+}
+
+static yk_status add_outline(const yk_optimizer *o, const yk__optim_group *group, int64_t i, yk_state_dict *dict)
 {
     const yk_tensor *x = yk_parameters_at(group->params, i);
     yk_status status = YK_OK;
@@ -125,21 +136,20 @@ static yk_status add_room(const yk_optimizer *o, const yk__optim_group *group, i
         status = state_name(name, yk_parameters_name(group->params, i), yk__optim_state_name(o->kind, s));
         if (status)
             break;
-        yk_tensor *room = yk__tensor_new(x->ndim, x->shape, yk__is_dense(x) ? x->stride : NULL,
-                                         yk__optim_state_dtype(group, x), (yk_device){0});
-        status = yk_state_dict_add(dict, name, room);
-        yk_tensor_release(room);
+        yk_tensor *outline = outline_of(x, yk__optim_state_dtype(group, x));
+        status = yk_state_dict_add(dict, name, outline);
+        yk_tensor_release(outline);
     }
     return status;
 }
 
-yk_state_dict *yk__optimizer_state_room(const yk_optimizer *o)
+yk_state_dict *yk__optimizer_state_outline(const yk_optimizer *o)
 {
     yk_state_dict *dict = yk__state_dict_new();
     yk_status status = dict ? YK_OK : YK_ERR_MEMORY;
     for (int g = 0; g < o->n_groups && !status; g++) {
         for (int64_t i = 0; i < o->groups[g].count && !status; i++)
-            status = add_room(o, &o->groups[g], i, dict);
+            status = add_outline(o, &o->groups[g], i, dict);
     }
     if (!status)
         return dict;

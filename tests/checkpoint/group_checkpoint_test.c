@@ -93,14 +93,15 @@ static float draw(void)
 }
 
 typedef struct how {
-    bool sharded, async, broadcast;
+    bool sharded, async, broadcast, known; /* known: the manager is told the state */
     int steps;
 } how;
 
-static yk_checkpoint_manager *manage(rank_context *c, const how *h)
+static yk_checkpoint_manager *manage(rank_context *c, const how *h, const run *r)
 {
     return yk_checkpoint_manager_create(
-        "root", &(yk_checkpoint_manager_options){.sharded = h->sharded, .async = h->async, .group = c->group});
+        "root", &(yk_checkpoint_manager_options){
+                    .sharded = h->sharded, .async = h->async, .group = c->group, .state = h->known ? &r->state : NULL});
 }
 
 /* Trains, saves at every step, and notes what comes next in a file of this rank. */
@@ -110,7 +111,7 @@ static void train_and_save(rank_context *c)
     run r;
     run_make(&r, c->rank, c->size, 7);
     CHECK_OK(set_buffers(&r, c->rank + 1));
-    yk_checkpoint_manager *m = manage(c, h);
+    yk_checkpoint_manager *m = manage(c, h, &r);
     CHECK(m, "%s", yk_last_error()->message);
     for (int i = 0; i < h->steps; i++) {
         CHECK_OK(run_step(&r));
@@ -163,8 +164,8 @@ static void go_on(rank_context *c)
 static void goes_on_to_the_bit(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        how h = {.sharded = i & 1, .async = i & 2, .steps = 4};
+    for (int i = 0; i < 8; i++) {
+        how h = {.sharded = i & 1, .async = i & 2, .known = i & 4, .steps = 4};
         run_ranks(PROCESSES, 3, train_and_save, &h, patience(20), true);
         struct stat info;
         assert_int_equal(stat("root/step-00000004/optimizer-00003-of-00003.safetensors", &info) == 0, h.sharded);
@@ -212,7 +213,7 @@ static void next_leg(rank_context *c)
             fprintf(f, "%lld\n", (long long)batch.samples[k]);
     }
     fclose(f);
-    yk_checkpoint_manager *m = manage(c, &(how){.sharded = l->sharded});
+    yk_checkpoint_manager *m = manage(c, &(how){.sharded = l->sharded}, &r);
     CHECK(m, "%s", yk_last_error()->message);
     CHECK_OK(yk_checkpoint_manager_save(m, &r.state));
 }
@@ -312,7 +313,7 @@ static void full_disk(rank_context *c)
     int bad = h->sharded;
     run r;
     run_make(&r, c->rank, c->size, 7);
-    yk_checkpoint_manager *m = manage(c, h);
+    yk_checkpoint_manager *m = manage(c, h, &r);
     CHECK(m, "%s", yk_last_error()->message);
     r.state.step = 1;
     CHECK_OK(yk_checkpoint_manager_save(m, &r.state));
@@ -415,6 +416,106 @@ static void not_the_same(rank_context *c)
                 YK_ERR_NOT_FOUND, "root: no valid checkpoint; 2 are broken: rank 0 (host ");
 }
 
+/* ---- the memory of the first asynchronous save ------------------------------------------------------------------ */
+
+static size_t allocated(void)
+{
+    yk_memory_info info = {0};
+    return yk_device_memory((yk_device){0}, &info) ? 0 : info.allocated;
+}
+
+/* Their weights are about as large, and none is small. */
+enum { LAYERS = 9, SIDE = 250 };
+
+/* Two averages of every weight come with the first step. */
+static void run_make_large(run *r)
+{
+    yk_manual_seed(3);
+    *r = (run){.model = yk_sequential(yk_identity_create(), NULL)};
+    for (int i = 0; i < LAYERS; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "fc%d", i);
+        yk_module_add(r->model, name,
+                      i % 2 ? yk_linear_create(SIDE, SIDE, &(yk_linear_options){.no_bias = true})
+                            : yk_conv2d_create(SIDE, SIDE / 9, 3, &(yk_conv2d_module_options){.no_bias = true}));
+    }
+    r->state = (yk_checkpoint_state){
+        .model = r->model, .optimizer = yk_adam(yk_module_parameters(r->model), &(yk_adam_options){.lr = 0.01})};
+}
+
+/* What a manager that knows the state has allocated is what this rank's share is copied to, though the optimizer had
+ * no state then; the shares of all ranks are the state, once. */
+static void memory_of_a_share(rank_context *c)
+{
+    const how *h = c->arg;
+    run r;
+    run_make_large(&r);
+    size_t bytes = 0, before = allocated();
+    yk_parameters *params = yk_module_parameters(r.model);
+    for (int64_t i = 0; i < yk_parameters_count(params); i++)
+        bytes += 3 * sizeof(float) * (size_t)yk_numel(yk_parameters_at(params, i));
+    yk_checkpoint_manager *m = manage(c, h, &r);
+    CHECK(m, "%s", yk_last_error()->message);
+    size_t room = allocated() - before, least = bytes / (size_t)c->size * 3 / 4, most = bytes / (size_t)c->size * 3 / 2;
+    CHECK(h->known ? room >= least && room <= most : room == 0, "%zu bytes of %zu by %d ranks", room, bytes, c->size);
+    CHECK_OK(run_step(&r));
+    before = allocated();
+    CHECK_OK(yk_checkpoint_manager_save(m, &r.state));
+    size_t more = allocated() - before;
+    CHECK(h->known ? more < least / 8 : more >= least, "%zu bytes more of a share of %zu", more, least);
+    CHECK_OK(yk_checkpoint_manager_wait(m));
+    run other;
+    run_make_large(&other);
+    CHECK_OK(yk_checkpoint_load_latest("root", &other.state, &(yk_checkpoint_options){.group = c->group}, NULL));
+    CHECK(other.state.step == 1, "step %lld", (long long)other.state.step);
+    CHECK_OK(run_step(&r));
+    CHECK_OK(run_step(&other));
+    for (int64_t i = 0; i < yk_parameters_count(params); i++) {
+        yk_tensor *a = yk_parameters_at(params, i), *b = yk_module_get(other.model, yk_parameters_name(params, i));
+        CHECK(memcmp(host_data(a), host_data(b), sizeof(float) * (size_t)yk_numel(a)) == 0, "%s differs",
+              yk_parameters_name(params, i));
+    }
+}
+
+static void the_first_share_finds_its_memory(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        how h = {.sharded = true, .async = true, .known = i & 1};
+        run_ranks(PROCESSES, (const int[]){4, 3, 1}[i / 2], memory_of_a_share, &h, patience(20), true);
+        assert_int_equal(nftw("root", remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+    }
+}
+
+/* All ranks lay out their shares, or none. */
+static void some_know_the_state(rank_context *c)
+{
+    run r;
+    run_make(&r, c->rank, c->size, 7);
+    how h = {.sharded = true, .async = true, .known = c->rank == 1};
+    CHECK_FAILS(manage(c, &h, &r), YK_ERR_MISMATCH, "rank 1 (host ",
+                "has a state, but rank 0 has none: all of a sharded one give theirs, or none");
+    h.known = c->rank != 1;
+    CHECK_FAILS(manage(c, &h, &r), YK_ERR_MISMATCH, "rank 1 (host ", "has no state, but rank 0 has one");
+    h.known = true;
+    r.state.model = c->rank == 1 ? NULL : r.model;
+    CHECK_FAILS(manage(c, &h, &r), YK_ERR_ARGUMENT, "rank 1 (host ", "the state's model is NULL");
+    r.state.model = c->rank == 1 ? yk_linear_create(5, 2, NULL) : yk_linear_create(5, 3, NULL);
+    CHECK_FAILS(manage(c, &h, &r), YK_ERR_SHAPE, "weight");
+    /* Where rank 0 alone writes, the others' states are not looked at. */
+    r.state.model = r.model;
+    yk_checkpoint_manager *m = manage(c, &(how){.async = true, .known = c->rank == 0}, &r);
+    CHECK(m, "%s", yk_last_error()->message);
+    CHECK_OK(yk_checkpoint_manager_save(m, &r.state));
+    CHECK_OK(yk_checkpoint_manager_wait(m));
+}
+
+static void ranks_agree_on_the_state(void **state)
+{
+    (void)state;
+    run_ranks(PROCESSES, 2, some_know_the_state, NULL, patience(20), true);
+}
+
 static void all_pick_the_same(void **state)
 {
     (void)state;
@@ -434,14 +535,14 @@ static void managers(rank_context *c)
     CHECK_FAILS(yk_checkpoint_manager_create("no/where", &(yk_checkpoint_manager_options){.group = c->group}),
                 YK_ERR_IO, "rank 0 (host ", "no/where: No such file");
     yk_scope scope = yk_scope_begin();
-    yk_checkpoint_manager *m = manage(c, &(how){0});
+    yk_checkpoint_manager *m = manage(c, &(how){0}, &r);
     CHECK(m, "%s", yk_last_error()->message);
-    CHECK_FAILS(manage(c, &(how){0}), YK_ERR_STATE, "rank 0 (host ", "another process saves its checkpoints here");
+    CHECK_FAILS(manage(c, &(how){0}, &r), YK_ERR_STATE, "rank 0 (host ", "another process saves its checkpoints here");
     yk_scope_end(scope);
     /* Ranks that do not save must not need the folder: rank 1 is somewhere else. */
     if (c->rank)
         CHECK(mkdir("elsewhere", 0777) == 0 && chdir("elsewhere") == 0, "%s", strerror(errno));
-    m = manage(c, &(how){0});
+    m = manage(c, &(how){0}, &r);
     CHECK(m, "%s", yk_last_error()->message);
     r.state.step = 5;
     CHECK_OK(yk_checkpoint_manager_save(m, &r.state));
@@ -469,6 +570,8 @@ int main(void)
         data_test(a_full_disk_is_everybodys_error),
         data_test(all_pick_the_same),
         data_test(managers_agree),
+        data_test(the_first_share_finds_its_memory),
+        data_test(ranks_agree_on_the_state),
         data_test(
             any_number_of_processes), /* the last: it makes tensors here, after which CUDA cannot be used in a fork */
     };

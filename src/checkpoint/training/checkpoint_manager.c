@@ -255,24 +255,29 @@ static yk_checkpoint_manager *manager_new(const char *root, const yk_checkpoint_
     return NULL;
 }
 
-/* All ranks must ask for the same step. */
+/* All ranks must ask for the same. */
 static yk_status agree_options(const yk_checkpoint_manager_options *o)
 {
     if (!o->group)
         return yk__error_code();
-    const int64_t values[YK__STATUS_VALUES] = {o->keep, o->async, o->sharded};
+    const int64_t values[YK__STATUS_VALUES] = {o->keep, o->async, o->sharded, o->async && o->sharded && o->state};
     yk__rank_status *all;
     yk_status status = yk__ranks_gather_status(o->group, values, &all);
     int count = yk__rank_count(o->group);
     if (!status)
         status = yk__ranks_first_error(all, count);
     for (int r = 1; r < count && !status; r++) {
-        if (memcmp(all[r].values, all[0].values, sizeof(all[0].values)) != 0)
+        if (memcmp(all[r].values, all[0].values, 3 * sizeof(*all[0].values)) != 0)
             status = yk__fail(YK_ERR_MISMATCH,
                               "checkpoint_manager: rank %d (host %s) has keep %d, async %d, sharded %d, but rank 0 has "
                               "%d, %d, %d",
                               r, all[r].host, (int)all[r].values[0], (int)all[r].values[1], (int)all[r].values[2],
                               (int)all[0].values[0], (int)all[0].values[1], (int)all[0].values[2]);
+        else if (all[r].values[3] != all[0].values[3])
+            status = yk__fail(YK_ERR_MISMATCH,
+                              "checkpoint_manager: rank %d (host %s) has %s state, but rank 0 has %s: all of a sharded "
+                              "one give theirs, or none",
+                              r, all[r].host, all[r].values[3] ? "a" : "no", all[0].values[3] ? "one" : "none");
     }
     free(all);
     return status;
@@ -295,20 +300,66 @@ static yk_process_group *writers_group(const yk_checkpoint_manager *m, yk_proces
     return group;
 }
 
-/* Memory for asynchronous saves of the state, where this rank writes all of it: which share of it a rank writes is
- * known at the first save. */
-static yk_status make_room(yk_checkpoint_manager *m, const yk_checkpoint_state *state)
+/* The tensors of a dict that this rank holds as all others do: with `only` those in it, on rank 0 all. */
+static yk_status share_dict(const yk_checkpoint_manager *m, yk__save *s, const char *stem, const yk_state_dict *dict,
+                            const yk_state_dict *only)
 {
-    if (!m->async || m->sharded || m->rank)
+    int64_t count = 0;
+    yk_shard *shards = yk__calloc((size_t)yk_state_dict_count(dict) + 1, sizeof(*shards));
+    for (int64_t i = 0; shards && i < yk_state_dict_count(dict); i++) {
+        const char *name = yk_state_dict_name(dict, i);
+        if (m->rank == 0 || !only || yk_state_dict_find(only, name) >= 0)
+            shards[count++] = (yk_shard){.name = name, .part = yk_state_dict_at(dict, i)};
+    }
+    yk_status status = yk__ranks_agree(m->group); /* an error record here says that there is no memory */
+    if (!status)
+        status = yk__share_plan(&s->shares[s->share_count], stem, shards, count, m->group);
+    s->share_count += !status;
+    free(shards);
+    return status;
+}
+
+/* Who writes what of a snapshot or an outline. Buffers are rank 0's, which is where DistributedDataParallel has them
+ * from. What this rank does not write it need not keep. Agreed upon when it returns. */
+static yk_status plan_shares(const yk_checkpoint_manager *m, const yk_checkpoint_state *state, yk__save *s)
+{
+    yk__snapshot *snapshot = &s->snapshot;
+    yk_scope scope = yk_scope_begin();
+    yk_status status =
+        share_dict(m, s, "model", snapshot->model, yk__parameters_list(yk_module_parameters(state->model)));
+    yk_scope_end(scope);
+    if (!status && snapshot->optimizer)
+        status = share_dict(m, s, "optimizer", snapshot->optimizer, NULL);
+    if (status)
+        return status;
+    yk_state_dict_release(snapshot->model);
+    yk_state_dict_release(snapshot->optimizer);
+    snapshot->model = yk_state_dict_retain(s->shares[0].own);
+    snapshot->optimizer = s->share_count > 1 ? yk_state_dict_retain(s->shares[1].own) : NULL;
+    return YK_OK;
+}
+
+/* What asynchronous saves of the state will copy, if this rank writes any of it. */
+static yk_status outline(const yk_checkpoint_manager *m, const yk_checkpoint_state *state, yk__save *s)
+{
+    if (!state || !m->async || (m->rank && !m->sharded))
         return YK_OK;
     if (!state->model)
         return yk__fail(YK_ERR_ARGUMENT, "checkpoint_manager: the state's model is NULL");
+    return yk__snapshot_outline(state, &s->snapshot);
+}
+
+/* Takes memory for copies of what is outlined, of shares for this rank's. Agreed upon when it returns. */
+static yk_status make_room(yk_checkpoint_manager *m, const yk_checkpoint_state *state, yk__save *s)
+{
+    if (m->sharded && s->snapshot.model && plan_shares(m, state, s))
+        return yk__error_code();
     yk__snapshot room;
-    yk_status status = yk__snapshot_room(state, &room);
-    if (status)
-        return status;
-    use_room(m, room);
-    return start_thread(m);
+    if (s->snapshot.model && !yk__snapshot_room_like(&s->snapshot, &room)) {
+        use_room(m, room);
+        (void)!start_thread(m); /* the error record goes to the other ranks */
+    }
+    return yk__ranks_agree(m->group);
 }
 
 yk_checkpoint_manager *yk_checkpoint_manager_create(const char *root, const yk_checkpoint_manager_options *options)
@@ -320,13 +371,17 @@ yk_checkpoint_manager *yk_checkpoint_manager_create(const char *root, const yk_c
         return NULL;
     }
     yk_checkpoint_manager *m = manager_new(root, &o);
-    if (m && o.state)
-        (void)!make_room(m, o.state); /* the error record goes to the other ranks */
+    yk__save planned = {.step = 0};
+    if (m)
+        (void)!outline(m, o.state, &planned); /* the error record goes to the other ranks */
     yk_status status = agree_options(&o);
     if (!status && o.group) {
         m->group = writers_group(m, o.group);
         status = yk__error_code();
     }
+    if (!status && o.async)
+        status = make_room(m, o.state, &planned);
+    yk__save_clear(&planned);
     if (!status)
         return yk__scope_own(m);
     yk_object_release(m);
@@ -383,46 +438,6 @@ static yk_status begin_save(yk_checkpoint_manager *m, const yk_checkpoint_state 
     return status;
 }
 
-/* The tensors of a dict that this rank holds as all others do: with `only` those in it, on rank 0 all. */
-static yk_status share_dict(const yk_checkpoint_manager *m, yk__save *s, const char *stem, const yk_state_dict *dict,
-                            const yk_state_dict *only)
-{
-    int64_t count = 0;
-    yk_shard *shards = yk__calloc((size_t)yk_state_dict_count(dict) + 1, sizeof(*shards));
-    for (int64_t i = 0; shards && i < yk_state_dict_count(dict); i++) {
-        const char *name = yk_state_dict_name(dict, i);
-        if (m->rank == 0 || !only || yk_state_dict_find(only, name) >= 0)
-            shards[count++] = (yk_shard){.name = name, .part = yk_state_dict_at(dict, i)};
-    }
-    yk_status status = yk__ranks_agree(m->group); /* an error record here says that there is no memory */
-    if (!status)
-        status = yk__share_plan(&s->shares[s->share_count], stem, shards, count, m->group);
-    s->share_count += !status;
-    free(shards);
-    return status;
-}
-
-/* Who writes what. Buffers are rank 0's, which is where DistributedDataParallel has them from. What this rank does not
- * write it need not keep. */
-static yk_status plan_shares(const yk_checkpoint_manager *m, const yk_checkpoint_state *state, yk__save *s)
-{
-    yk__snapshot *snapshot = &s->snapshot;
-    json_object_set_new(snapshot->state, "sharded", json_integer(m->ranks));
-    yk_scope scope = yk_scope_begin();
-    yk_status status =
-        share_dict(m, s, "model", snapshot->model, yk__parameters_list(yk_module_parameters(state->model)));
-    yk_scope_end(scope);
-    if (!status && snapshot->optimizer)
-        status = share_dict(m, s, "optimizer", snapshot->optimizer, NULL);
-    if (status)
-        return status;
-    yk_state_dict_release(snapshot->model);
-    yk_state_dict_release(snapshot->optimizer);
-    snapshot->model = yk_state_dict_retain(s->shares[0].own);
-    snapshot->optimizer = s->share_count > 1 ? yk_state_dict_retain(s->shares[1].own) : NULL;
-    return YK_OK;
-}
-
 /* The state as it is now, sharing memory with the objects. Agreed upon when it returns. */
 static yk_status take(const yk_checkpoint_manager *m, const yk_checkpoint_state *state, const yk_random_state *random,
                       yk__save *s)
@@ -438,11 +453,14 @@ static yk_status take(const yk_checkpoint_manager *m, const yk_checkpoint_state 
         status = m->group ? yk__snapshot_note_random(&s->snapshot, random, m->ranks) : YK_OK;
     }
     status = yk__ranks_agree(m->group);
-    if (!status && m->sharded)
-        status = plan_shares(m, state, s);
-    else if (!status)
+    if (status)
+        return status;
+    if (!m->sharded) {
         yk__save_whole(s);
-    return status;
+        return YK_OK;
+    }
+    json_object_set_new(s->snapshot.state, "sharded", json_integer(m->ranks));
+    return plan_shares(m, state, s);
 }
 
 /* Copies what this rank writes and hands it to the thread. Agreed upon when it returns. */

@@ -58,15 +58,15 @@ yk_status yk__snapshot_room_like(const yk__snapshot *snapshot, yk__snapshot *roo
     return yk__error_code();
 }
 
-yk_status yk__snapshot_room(const yk_checkpoint_state *state, yk__snapshot *room)
+yk_status yk__snapshot_outline(const yk_checkpoint_state *state, yk__snapshot *outline)
 {
     yk_scope scope = yk_scope_begin();
-    *room = (yk__snapshot){.model = room_like(yk_module_state_dict(state->model)),
-                           .optimizer = state->optimizer ? yk__optimizer_state_room(state->optimizer) : NULL};
+    *outline = (yk__snapshot){.model = yk_state_dict_retain(yk_module_state_dict(state->model)),
+                              .optimizer = state->optimizer ? yk__optimizer_state_outline(state->optimizer) : NULL};
     yk_scope_end(scope);
-    if (room->model && (room->optimizer || !state->optimizer))
+    if (outline->model && (outline->optimizer || !state->optimizer))
         return YK_OK;
-    yk__snapshot_clear(room);
+    yk__snapshot_clear(outline);
     return yk__error_code();
 }
 

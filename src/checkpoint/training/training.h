@@ -30,9 +30,10 @@ yk_status yk__snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpo
                              const yk_checkpoint_options *options, yk_load_report *report);
 
 /* ---- snapshot_copy.c: the copy that an asynchronous save writes ---- */
-/* Memory on the CPU for copies of the state's tensors, with those that the optimizer will have once it has stepped
- * every parameter; and for copies of a snapshot's. The values are no one's. */
-yk_status yk__snapshot_room(const yk_checkpoint_state *state, yk__snapshot *room);
+/* What will be saved, without state.json: the model's tensors, and tensors without memory for those that the optimizer
+ * will have once it has stepped every parameter. */
+yk_status yk__snapshot_outline(const yk_checkpoint_state *state, yk__snapshot *outline);
+/* Memory on the CPU for copies of a snapshot's tensors, or of an outline's. The values are no one's. */
 yk_status yk__snapshot_room_like(const yk__snapshot *snapshot, yk__snapshot *room);
 /* Has the system provide the pages of the room, until *stop; the room may be copied to meanwhile. */
 void yk__snapshot_populate(const yk__snapshot *room, const atomic_bool *stop);
