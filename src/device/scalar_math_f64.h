@@ -145,6 +145,26 @@ YK__SCALAR double yk__log1p_f64(double x)
     return fabs(x) < 0x1p-54 ? x : y;
 }
 
+/* sin(r + rest) for |r| <= pi/4 where the last two bits of q are 0; then cos, -sin, -cos. */
+YK__SCALAR double yk__quadrant_f64(double r, double rest, uint64_t q)
+{
+    double z = r * r, half = 0.5 * z;
+    double z2 = z * z, z4 = z2 * z2;
+    /* (sin(r) / r - 1 + z / 6) / z^2 on [0, pi/4]: 5.5e-18 of sin(r) / r */
+    double s =
+        YK__POLY4(z, z2, 0x1.1111111110800p-7, -0x1.a01a019db5286p-13, 0x1.71de36b522058p-19, -0x1.ae5f43e0c80fdp-26) +
+        z4 * 0x1.5dcd3b849dd59p-33;
+    s = r + (z * r * (s * z - 0x1.5555555555555p-3) + rest * (1.0 - half));
+    /* (cos(r) - 1 + z / 2) / z^2 there: 5.3e-20 of cos(r) */
+    double t =
+        YK__POLY4(z, z2, 0x1.555555555554dp-5, -0x1.6c16c16c154c7p-10, 0x1.a01a019cf8cc3p-16, -0x1.27e4f83761970p-22) +
+        z4 * YK__POLY2(z, 0x1.1eea07b8482cfp-29, -0x1.8fbbbd8e95348p-37);
+    double w = 1.0 - half;
+    t = w + (((1.0 - w) - half) + (z2 * t - r * rest));
+    double y = q & 1 ? t : s;
+    return yk__double_of(yk__bits_of_double(y) ^ (q & 2) << 62);
+}
+
 /*
  * sin and cos for 0 <= x <= YK__TRIG_LIMIT_F64, x = n pi/2 + r: pi/2 in three parts of 33 bits, of which the products
  * with n are exact, and a fourth; r as a sum of two doubles. Quarter of the circle: 0 sin, 1 cos.
@@ -162,21 +182,8 @@ YK__SCALAR double yk__circle_f64(double x, uint64_t quarter)
     back = second - first;
     low += (first - (second - back)) - (c + back);
     low -= n * 0x1.b839a252049c1p-104;
-    double r = second + low, rest = (second - r) + low, z = r * r, half = 0.5 * z;
-    double z2 = z * z, z4 = z2 * z2;
-    /* (sin(r) / r - 1 + z / 6) / z^2 on [0, pi/4]: 5.5e-18 of sin(r) / r */
-    double s =
-        YK__POLY4(z, z2, 0x1.1111111110800p-7, -0x1.a01a019db5286p-13, 0x1.71de36b522058p-19, -0x1.ae5f43e0c80fdp-26) +
-        z4 * 0x1.5dcd3b849dd59p-33;
-    s = r + (z * r * (s * z - 0x1.5555555555555p-3) + rest * (1.0 - half));
-    /* (cos(r) - 1 + z / 2) / z^2 there: 5.3e-20 of cos(r) */
-    double t =
-        YK__POLY4(z, z2, 0x1.555555555554dp-5, -0x1.6c16c16c154c7p-10, 0x1.a01a019cf8cc3p-16, -0x1.27e4f83761970p-22) +
-        z4 * YK__POLY2(z, 0x1.1eea07b8482cfp-29, -0x1.8fbbbd8e95348p-37);
-    double w = 1.0 - half;
-    t = w + (((1.0 - w) - half) + (z2 * t - r * rest));
-    double y = q & 1 ? t : s;
-    return yk__double_of(yk__bits_of_double(y) ^ (q & 2) << 62);
+    double r = second + low;
+    return yk__quadrant_f64(r, (second - r) + low, q);
 }
 
 YK__SCALAR double yk__sin_near_f64(double x)
@@ -198,6 +205,19 @@ YK__SCALAR double yk__sin_f64(double x)
 YK__SCALAR double yk__cos_f64(double x)
 {
     return fabs(x) <= YK__TRIG_LIMIT_F64 ? yk__cos_near_f64(x) : cos(x);
+}
+
+/* Of two numbers of 53 bits, u in (0, 1] and an angle: sqrt(-2 log u) cos(2 pi angle). The angle in quarters of a turn
+ * is the nearest whole one and a rest, which is exact. */
+YK__SCALAR double yk__standard_normal_f64(const uint32_t words[4])
+{
+    double high = (double)(int32_t)(words[0] ^ 0x80000000u) + 0x1p31, low = (double)(int32_t)(words[1] >> 11);
+    double k, m = yk__log_split(high * 0x1p-32 + low * 0x1p-53 + 0x1p-54, &k);
+    double radius = sqrt(-2.0 * yk__log_sum(k, m - 1.0));
+    high = (double)(int32_t)(words[2] ^ 0x80000000u) + 0x1p31, low = (double)(int32_t)(words[3] >> 11);
+    double turn = high * 0x1p-30 + low * 0x1p-51, rounded = turn + YK__ROUNDER;
+    double r = (turn - (rounded - YK__ROUNDER)) * 0x1.921fb54442d18p+0;
+    return radius * yk__quadrant_f64(r, 0.0, yk__bits_of_double(rounded) + 1);
 }
 
 /*

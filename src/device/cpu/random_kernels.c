@@ -134,9 +134,10 @@ static void normal_f32(const drawing *d, int64_t n, const uint32_t *w, float *o)
 
 static void normal_f64(const drawing *d, int64_t n, const uint32_t *w, double *o)
 {
-    for (int64_t i = 0; i < n; i++, w += 4) {
-        double u = yk__unit_double(w[0], w[1]) + 0x1p-54, angle = yk__unit_double(w[2], w[3]);
-        o[i] = d->p0 + d->p1 * (sqrt(-2.0 * log(u)) * cos(6.28318530717958647693 * angle));
+    double mean = d->p0, deviation = d->p1;
+    YK__INDEPENDENT for (int64_t i = 0; i < n; i++)
+    {
+        o[i] = mean + deviation * yk__standard_normal_f64(w + 4 * i);
     }
 }
 

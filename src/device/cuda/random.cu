@@ -64,8 +64,7 @@ static YK__DEVICE float normal_f32(const drawing &d, const uint32_t *w)
 
 static YK__DEVICE double normal_f64(const drawing &d, const uint32_t *w)
 {
-    double u = yk__unit_double(w[0], w[1]) + 0x1p-54, angle = yk__unit_double(w[2], w[3]);
-    return d.p0 + d.p1 * (sqrt(-2.0 * log(u)) * cos(6.28318530717958647693 * angle));
+    return d.p0 + d.p1 * yk__standard_normal_f64(w);
 }
 
 /* A float as the dtype; in f16 and bf16 what would be rounded up to p1 becomes the number below it. */
