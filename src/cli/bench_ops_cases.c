@@ -211,6 +211,10 @@ const ops_case ops_cases[] = {
     {"clamp x=1024x1024 dtype=i32", OPS_MEMORY, OPS_FORWARD},
     {"sign x=1024x1024 dtype=i32", OPS_MEMORY, OPS_FORWARD},
     {"cast x=1024x1024 to=i32 dtype=bf16", OPS_MEMORY, OPS_FORWARD},
+    {"cast x=1024x1024 to=i32", OPS_MEMORY, OPS_FORWARD},
+    {"cast x=1024x1024 to=i64", OPS_MEMORY, OPS_FORWARD},
+    {"cast x=1024x1024 to=i64 dtype=f64", OPS_MEMORY, OPS_FORWARD},
+    {"cast x=1024x1024 to=u8", OPS_MEMORY, OPS_FORWARD},
     {"cast x=1024x1024 to=bf16 dtype=u8", OPS_MEMORY, OPS_FORWARD},
     {"cast x=1024x1024 to=i32 dtype=i64", OPS_MEMORY, OPS_FORWARD},
 
@@ -256,7 +260,17 @@ const ops_case ops_cases[] = {
     {"mul x=16x64x56x56 y=64x1x1", OPS_MEMORY, OPS_FORWARD},
     {"contiguous x=16x3x224x224 permute=0231", OPS_MEMORY, OPS_FORWARD},
     {"contiguous_part x=1000x1000 dim=1 step=2", OPS_MEMORY, OPS_FORWARD},
+    {"contiguous_part x=1000x1000 dim=1 step=3", OPS_MEMORY, OPS_FORWARD},
+    {"contiguous_part x=1000x1000 dim=1 step=4", OPS_MEMORY, OPS_FORWARD},
+    {"contiguous_part x=1000x1000 dim=1 step=2 dtype=bf16", OPS_MEMORY, OPS_FORWARD},
     {"copy_part_ x=1000x1000 y=1000x500 dim=1 step=2", OPS_MEMORY, OPS_FORWARD},
+    {"copy_part_ x=1000x1000 y=1000x334 dim=1 step=3", OPS_MEMORY, OPS_FORWARD},
+    {"copy_part_ x=1000x1000 y=1000x250 dim=1 step=4", OPS_MEMORY, OPS_FORWARD},
+    {"copy_part_ x=1000x1000 y=1000x500 dim=1 step=2 dtype=bf16", OPS_MEMORY, OPS_FORWARD},
+    {"fill_part_ x=1000x1000 dim=1 step=2", OPS_MEMORY, OPS_FORWARD},
+    {"fill_part_ x=1000x1000 dim=1 step=3", OPS_MEMORY, OPS_FORWARD},
+    {"add_part_ x=1000x1000 y=1000x500 dim=1 step=2", OPS_MEMORY, OPS_FORWARD},
+    {"add_part_ x=1000x1000 y=1000x334 dim=1 step=3", OPS_MEMORY, OPS_FORWARD},
     {"gather x=1000000x2 dim=1", OPS_MEMORY, OPS_FORWARD},
 
     /* ---- 100M elements: indices and masks ---- */

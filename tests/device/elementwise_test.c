@@ -708,6 +708,46 @@ static void test_copy_of_short_rows(void **state)
             }
 }
 
+/* Every second to fifth element, read from and written to blocks that end with the last of them: what stands between
+ * the elements stays. */
+static void test_copy_of_small_steps(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_U8, YK_BF16, YK_F32, YK_F64};
+    static const int64_t counts[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 129, 1001};
+    yk__backend sets[3] = {{0}};
+    for (int set = 0, all = instruction_sets(sets); set < all; set++)
+        for (int t = 0; t < 4; t++)
+            for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+                for (int64_t step = 1; step <= 5; step++)
+                    for (int64_t out_step = 1; out_step <= 5; out_step++) {
+                        size_t n = (size_t)counts[c], size = yk_dtype_size(dtypes[t]);
+                        size_t in_bytes = ((n - 1) * (size_t)step + 1) * size;
+                        size_t out_bytes = ((n - 1) * (size_t)out_step + 1) * size;
+                        uint8_t *from = malloc(in_bytes), *to = malloc(out_bytes);
+                        for (size_t i = 0; i < in_bytes; i++)
+                            from[i] = (uint8_t)(i * 7 % 251);
+                        memset(to, 255, out_bytes);
+                        yk__view in = {.data = from, .dtype = dtypes[t], .ndim = 1, .shape = {(int64_t)n}};
+                        yk__view out = in;
+                        in.stride[0] = step, out.stride[0] = out_step;
+                        out.data = to;
+                        expect_ok(sets[set].copy(0, &out, &in));
+                        for (size_t i = 0; i < out_bytes; i++) {
+                            size_t at = i / size;
+                            bool written = at % (size_t)out_step == 0;
+                            size_t place = (at / (size_t)out_step * (size_t)step) * size + i % size;
+                            int want = written ? from[place] : 255;
+                            if (to[i] != want)
+                                fail_msg("set %d, %zu of %s, every %lld to every %lld: byte %zu is %d, expected %d",
+                                         set, n, yk_dtype_name(dtypes[t]), (long long)step, (long long)out_step, i,
+                                         to[i], want);
+                        }
+                        free(from);
+                        free(to);
+                    }
+}
+
 /* Both through a long vector, where the vectorised loop runs, and as its own tail. */
 static double cast_of(yk_dtype from, yk_dtype to, double x)
 {
@@ -754,10 +794,42 @@ static void test_cast_edges(void **state)
         expect_near(cast_of(d, YK_BF16, 259), 260, 0, 0);
         expect_near(cast_of(d, YK_BF16, FLT_MAX), INFINITY, 0, 0);
     }
+    for (int x = 0; x < 256; x++)
+        expect_near(cast_of(YK_U8, YK_BF16, x), x, 0, 0);
+    expect_near(cast_of(YK_BOOL, YK_BF16, 1), 1, 0, 0);
     expect_near(cast_of(YK_I64, YK_I32, 0x1p32 + 5), 5, 0, 0);
     expect_near(cast_of(YK_I64, YK_BOOL, 0x1p32), 1, 0, 0);
     expect_near(cast_of(YK_F16, YK_I32, -7.5), -7, 0, 0);
     expect_near(cast_of(YK_BF16, YK_F16, 1e-30), 0, 0, 0);
+}
+
+/* Numbers at, within and beyond the ends of i32, at every place of a vector, of every instruction set. */
+static void test_casts_to_i32(void **state)
+{
+    (void)state;
+    static const float numbers[] = {0.0f,     -0.0f,           1.5f,       -1.5f,  0x1.fffffep30f, 0x1p31f,   0x1.8p31f,
+                                    -0x1p31f, -0x1.000002p31f, 3e38f,      -3e38f, INFINITY,       -INFINITY, NAN,
+                                    -NAN,     0x1p-149f,       -0x1.fep30f};
+    enum { NUMBERS = sizeof numbers / sizeof *numbers, MOST = 101 };
+    static const yk_dtype dtypes[] = {YK_F32, YK_BF16, YK_F16, YK_F64};
+    yk__backend sets[3] = {{0}};
+    for (int set = 0, all = instruction_sets(sets); set < all; set++)
+        for (int t = 0; t < 4; t++)
+            for (int64_t n = 1; n <= MOST; n++) {
+                yk__view in = view_make(dtypes[t], 1, &n, LAYOUT_C), out = view_make(YK_I32, 1, &n, LAYOUT_C);
+                for (int64_t i = 0; i < n; i++)
+                    view_set(&in, i, (double)numbers[(i + n) % NUMBERS]);
+                expect_ok(sets[set].copy(0, &out, &in));
+                for (int64_t i = 0; i < n; i++) {
+                    double x = view_get(&in, i);
+                    double want = isnan(x) ? 0 : x >= 0x1p31 ? INT32_MAX : x <= -0x1p31 ? INT32_MIN : trunc(x);
+                    if (view_get(&out, i) != want)
+                        fail_msg("set %d, %s: element %lld of %lld, %.9g, is %.17g, expected %.17g", set,
+                                 yk_dtype_name(dtypes[t]), (long long)i, (long long)n, x, view_get(&out, i), want);
+                }
+                view_free(&in);
+                view_free(&out);
+            }
 }
 
 /* All 65,536 halves there and back; and f32 to f16 against rounding by scaled integers. */
@@ -974,7 +1046,9 @@ int main(void)
         cmocka_unit_test(test_gelu_gradient_accuracy),
         cmocka_unit_test(test_copy),
         cmocka_unit_test(test_copy_of_short_rows),
+        cmocka_unit_test(test_copy_of_small_steps),
         cmocka_unit_test(test_cast_edges),
+        cmocka_unit_test(test_casts_to_i32),
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_computed_halves),
         cmocka_unit_test(test_parts_of_halves),

@@ -9,6 +9,7 @@
 #include "device/cpu/halves.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/row_copy.h"
+#include "device/cpu/saturate.h"
 #include "device/cpu/transpose.h"
 
 /* ---- casts of contiguous runs ---- */
@@ -50,15 +51,28 @@
     CAST(from, From, kind, f32, float)                                                                                 \
     CAST(from, From, kind, f64, double)                                                                                \
     CAST(from, From, kind, i64, int64_t)                                                                               \
-    CAST(from, From, kind, i32, int32_t)                                                                               \
     CAST(from, From, kind, u8, uint8_t)                                                                                \
     CAST(from, From, kind, b8, uint8_t)
 CASTS_FROM(f32, float, real)
 CASTS_FROM(f64, double, real)
+CAST(f64, double, real, i32, int32_t)
+CAST(i64, int64_t, whole, i32, int32_t)
+CAST(i32, int32_t, whole, i32, int32_t)
+CAST(u8, uint8_t, whole, i32, int32_t)
+CAST(b8, uint8_t, whole, i32, int32_t)
 CASTS_FROM(i64, int64_t, whole)
 CASTS_FROM(i32, int32_t, whole)
 CASTS_FROM(u8, uint8_t, whole)
 CASTS_FROM(b8, uint8_t, whole)
+
+#define CAST_TO_I32(from, From)                                                                                        \
+    static void from##_to_i32(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)      \
+    {                                                                                                                  \
+        (void)b, (void)c, (void)p;                                                                                     \
+        yk__##from##_as_i32(n, out, a);                                                                                \
+    }
+CAST_TO_I32(f32, float)
+CAST_TO_I32(bf16, uint16_t)
 
 #define CASTS_OF_HALVES(half)                                                                                          \
     static void half##_to_f32(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)      \
@@ -74,8 +88,10 @@ CASTS_FROM(b8, uint8_t, whole)
 CASTS_OF_HALVES(f16)
 CASTS_OF_HALVES(bf16)
 
-/* bf16 and f32 are so near that one loop does both casts. */
-#define CASTS_OF_BF16(other, Other)                                                                                    \
+/* bf16 and f32 are so near that one loop does both casts. Whole numbers of 8 bits need no rounding. */
+#define ROUNDED(x)   yk__to_bf16(x)
+#define UNROUNDED(x) (uint16_t)(yk__bits_of(x) >> 16)
+#define TO_BF16(other, Other, ROUND)                                                                                   \
     static void other##_to_bf16(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)    \
     {                                                                                                                  \
         (void)b, (void)c, (void)p;                                                                                     \
@@ -83,9 +99,10 @@ CASTS_OF_HALVES(bf16)
         const Other *in = a;                                                                                           \
         YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                                \
         {                                                                                                              \
-            o[i] = yk__to_bf16((float)LOAD_##other(in[i]));                                                            \
+            o[i] = ROUND((float)LOAD_##other(in[i]));                                                                  \
         }                                                                                                              \
-    }                                                                                                                  \
+    }
+#define OF_BF16(other, Other)                                                                                          \
     static void bf16_to_##other(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)    \
     {                                                                                                                  \
         (void)b, (void)c, (void)p;                                                                                     \
@@ -97,11 +114,15 @@ CASTS_OF_HALVES(bf16)
             o[i] = CAST_real_##other(x);                                                                               \
         }                                                                                                              \
     }
-CASTS_OF_BF16(f64, double)
-CASTS_OF_BF16(i64, int64_t)
-CASTS_OF_BF16(i32, int32_t)
-CASTS_OF_BF16(u8, uint8_t)
-CASTS_OF_BF16(b8, uint8_t)
+TO_BF16(f64, double, ROUNDED)
+TO_BF16(i64, int64_t, ROUNDED)
+TO_BF16(i32, int32_t, ROUNDED)
+TO_BF16(u8, uint8_t, UNROUNDED)
+TO_BF16(b8, uint8_t, UNROUNDED)
+OF_BF16(f64, double)
+OF_BF16(i64, int64_t)
+OF_BF16(u8, uint8_t)
+OF_BF16(b8, uint8_t)
 
 /* A cast by way of f32. */
 #define CAST_BY_F32(from, from_size, to, to_size)                                                                      \

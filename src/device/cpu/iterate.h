@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "device/cpu/cpu.h"
+#include "device/cpu/small_steps.h"
 #include "device/cpu/transpose.h"
 #include "device/loop.h"
 
@@ -121,6 +122,14 @@ typedef uint64_t yk__raw64 __attribute__((may_alias));
 static inline void yk__copy_strided(void *to, int64_t to_stride, const void *from, int64_t from_stride, size_t size,
                                     int64_t n)
 {
+    int64_t bytes = (int64_t)size, done = 0;
+    if (to_stride == bytes && from_stride > bytes)
+        done = from_stride % bytes ? 0 : yk__read_step(to, from, size, n, from_stride / bytes);
+    else if (from_stride == bytes && to_stride > bytes)
+        done = to_stride % bytes ? 0 : yk__write_step(to, from, size, n, to_stride / bytes);
+    to = (char *)to + done * to_stride;
+    from = (const char *)from + done * from_stride;
+    n -= done;
     switch (size) {
     case 1: YK__COPY_STRIDED_(yk__raw8) break;
     case 2: YK__COPY_STRIDED_(yk__raw16) break;
