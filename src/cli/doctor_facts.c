@@ -34,6 +34,7 @@
 #include "cli/doctor.h"
 #include "comm/comm_plugin.h"
 #include "device/backend.h"
+#include "launch/gpus.h"
 #include "launch/nvml.h"
 #include "net/handshake.h"
 
@@ -288,13 +289,16 @@ static void add_memory(json_t *group, json_t *problems)
 }
 
 /* What programs can ask for as cuda:N, or why there is none. */
-static void add_cuda_devices(json_t *group)
+static void add_cuda_devices(json_t *group, json_t *problems)
 {
     int count = yk_device_count(YK_CUDA);
-    if (count)
+    if (count) {
         put(group, "CUDA devices", "%d", count);
-    else if (yk__device_check((yk_device){.type = YK_CUDA}))
+    } else if (yk__device_check((yk_device){.type = YK_CUDA})) {
         put(group, "CUDA devices", "none: %s", yk_last_error()->message);
+        if (yk__gpus_count() > 0)
+            problem(problems, "there is a GPU, and none can be used: %s", yk_last_error()->message);
+    }
     yk_clear_error();
 }
 
@@ -393,7 +397,7 @@ json_t *doctor_facts(json_t *problems)
     add_cores(groups[3], problems);
     add_memory(groups[3], problems);
     add_gpus(groups[3]);
-    add_cuda_devices(groups[3]);
+    add_cuda_devices(groups[3], problems);
     add_limits(groups[4], problems);
     add_network(groups[5]);
     return facts;

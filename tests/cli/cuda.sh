@@ -69,6 +69,9 @@ else
     says err "there is a GPU here, and --device auto takes the CPU: device cuda:0: YOKE_CUDA_DEVICES_PER_GPU=0: expected"
     YOKE_BACKEND_PATH=$work/none exits 0 "auto where there is a GPU and no plug-in" train --steps 1 --device auto
     says err "there is a GPU here, and --device auto takes the CPU: the 'cuda' device backend is not there"
+    YOKE_CUDA_DEVICES_PER_GPU=0 exits 1 "doctor where a GPU is misconfigured" doctor
+    says out "problem: there is a GPU, and none can be used: device cuda:0: YOKE_CUDA_DEVICES_PER_GPU=0: expected"
+    exits 0 "doctor where it can be used" doctor
     exits 0 "auto where it can be used" train --steps 1 --device auto --model mlp --no-eval
     ok "nothing is said then" [ ! -s err ]
     unset YOKE_NVIDIA_DRIVER
