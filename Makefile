@@ -73,8 +73,9 @@ CUDA_TOOLKIT   := $(word 1,$(CUDA_FOUND))
 CUDA_LIBRARIES := $(word 3,$(CUDA_FOUND))
 CUDA_VERSIONS  := $(subst _, ,$(word 4,$(CUDA_FOUND)))
 NCCL_VERSION   := $(subst _, ,$(filter NCCL_%,$(subst $(comma)_, ,$(word 4,$(CUDA_FOUND)))))
-# The processors that get code of their own; PTX is compiled by the driver for those that come later.
-CUDA_CODE      := $(foreach sm,80 90a,-gencode arch=compute_$(sm),code=sm_$(sm)) -gencode arch=compute_90,code=compute_90
+# The processors that get code of their own; PTX is compiled by the driver for those that come later. That of compute_80
+# serves them all, since no kernel has anything of its own for one, and costs no third run of the compiler.
+CUDA_CODE      := -gencode arch=compute_80,code=[sm_80$(comma)compute_80] -gencode arch=compute_90a,code=sm_90a
 CUDA_CFLAGS    := $(if $(CUDA_TOOLKIT),-isystem $(CUDA_TOOLKIT)/include)
 NVCC           := $(if $(shell command -v ccache),ccache )$(CUDA_TOOLKIT)/bin/nvcc
 # Our kernels fuse no multiply-adds but those that the source writes as such: the same bits as on the CPU. What ptxas says
