@@ -40,6 +40,14 @@ static enum way way_of(const yk__conv2d *p, const yk__view *w)
     return p->groups > 1 && yk__conv_lanes_applies((yk_dtype)w->dtype, c, o) ? LANES : COLUMNS;
 }
 
+/* Likewise for the gradient of the weight, where its sums are turned and Winograd's tiles of one group are no choice.
+ */
+static bool joins_weights(const yk__conv2d *p, const yk__view *w)
+{
+    bool tiles = w->shape[2] == 3 && w->shape[3] == 3 && p->stride[0] == 1 && p->stride[1] == 1;
+    return !tiles && joins_lanes(p, w, 16) && yk__conv_lanes_turns(w->shape[1], w->shape[0] / p->groups);
+}
+
 enum direction { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, ACCUMULATE_WEIGHT };
 
 /* Whether bf16 is widened to f32: where conv_pixels.c does not take the call, and where a gradient of a weight would
@@ -207,7 +215,7 @@ static yk_status run_inner(int device, const yk__conv2d *p, enum direction direc
         status = run_winograd(device, p, direction, out, x, w, bias, &finite);
     if (finite)
         return status;
-    if (!status && (direction == FORWARD || direction == BACKWARD_INPUT) && joins_lanes(p, w, 16))
+    if (!status && (direction == FORWARD || direction == BACKWARD_INPUT ? joins_lanes(p, w, 16) : joins_weights(p, w)))
         return run_lanes(device, p, direction, out, x, w, bias);
     for (int64_t g = 0; g < p->groups && !status; g++) {
         yk__view of_out = group_of(out, 1, p->groups, g), of_x = group_of(x, 1, p->groups, g);
@@ -375,7 +383,8 @@ static yk_status backward_weight(int device, const yk__conv2d *p, const yk__view
 static yk_status accumulate_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gbias,
                                    const yk__view *gout, const yk__view *x)
 {
-    if (way_of(p, gw) == PIXELS && !widens(p, BACKWARD_WEIGHT, x, gw) && !yk__conv_small_applies(p, x, gw, gout)) {
+    if (way_of(p, gw) == PIXELS && !joins_weights(p, gw) && !widens(p, BACKWARD_WEIGHT, x, gw) &&
+        !yk__conv_small_applies(p, x, gw, gout)) {
         if (gbias)
             backward_bias(device, gbias, gout);
         return run(device, p, ACCUMULATE_WEIGHT, gout, x, gw, NULL);

@@ -69,6 +69,9 @@ void yk__conv_inner_release(yk__conv_map *map);
  */
 #define yk__conv_lanes_applies YK__ISA_NAME(yk__conv_lanes_applies)
 bool yk__conv_lanes_applies(yk_dtype dtype, int64_t c, int64_t o); /* channels of a group */
+/* Whether the gradient of the weight is made of turned sums, which are the faster ones. */
+#define yk__conv_lanes_turns YK__ISA_NAME(yk__conv_lanes_turns)
+bool yk__conv_lanes_turns(int64_t c, int64_t o);
 #define yk__conv_lanes_forward YK__ISA_NAME(yk__conv_lanes_forward)
 yk_status yk__conv_lanes_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
                                  const yk__view *w, const yk__view *bias);

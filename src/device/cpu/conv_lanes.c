@@ -7,6 +7,12 @@
  * gradient of the input is the same with the parts swapped. The gradient of the weight is, for each tap and s, the sum
  * over output pixels of permute(x, s) gout.
  *
+ * Note [Turned sums]
+ * In the gradient of the weight of groups of as many source as destination channels, 8 or 16, it is gout that is
+ * permuted: turned by k channels within its groups, once for all taps of a row, it gives the products of channel i of x
+ * with channel i + k of gout for all i. The tables of sums are put in order when they are added up. A permutation for
+ * each product took as long as the products.
+ *
  * Depthwise convolutions of 3 x 3 taps have ways of their own: conv_strips_body.h takes those of stride 1 and pixels of
  * 1 KiB and more, conv_depthwise_body.h others. conv_bands_body.h takes maps of windows of 5 and 7 columns, and those
  * of strips whose pixels fall on few sets of the first-level cache.
@@ -38,6 +44,15 @@
 /* Pixels in a tile; sums of a weight's gradient kept in registers, as many as a 3 x 3 window has taps. */
 #define MOST_ROWS 8
 #define MOST_SUMS 9
+/* Groups of as many source as destination channels, a multiple of TURNS: the sums of TURN_TAPS taps fit in registers.
+ */
+#define TURNS      8
+#define MOST_TURNS 16
+#if defined(__AVX512F__)
+#define TURN_TAPS 3
+#else
+#define TURN_TAPS 1
+#endif
 /* Depthwise: pixels whose windows slide together, which the sums of their outputs allow. They do not where neighbours
  * are a multiple of SAME_SETS apart: all of them fall on the same sets of the first-level cache. */
 #define SLIDE_PIXELS 4
@@ -133,9 +148,16 @@ struct sum {
     int64_t a, s, at; /* `at`: its vector among those of the block */
 };
 
+/* Of a gradient of the weight, the pixels of gout, and those of x that one tap meets: inner and outer ones, and how far
+ * apart they are. */
+struct pixels {
+    int64_t inner, outer, x_inner, x_outer, gout_inner, gout_outer;
+};
+
 struct grad {
     struct lanes lanes;
     struct strips strips;
+    bool turned; /* gout is turned within its groups, in place of x (Note [Turned sums]) */
     const void *x, *gout;
     void *sums;
     yk__view gw;
@@ -233,6 +255,11 @@ bool yk__conv_lanes_applies(yk_dtype dtype, int64_t c, int64_t o)
     return c > 0 && o > 0 && c <= lanes_of(dtype) && o <= lanes_of(dtype);
 }
 
+bool yk__conv_lanes_turns(int64_t c, int64_t o)
+{
+    return c == o && c % TURNS == 0;
+}
+
 static struct lanes make_lanes(yk_dtype dtype, int64_t groups, int64_t cs, int64_t cd)
 {
     struct lanes l = {.groups = groups, .cs = cs, .cd = cd, .per_block = lanes_of(dtype) / (cs > cd ? cs : cd)};
@@ -320,7 +347,8 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
     yk__conv_axis_init(&m->x, memory + axis_y, p, 1, dst->shape[3], src->shape[3], m->taps[1], backward);
     m->steps = (yk__gemm_step *)(memory + axis_y + axis_x);
     m->packed = memory + axis_y + axis_x + steps;
-    int64_t rows = m->taps[0] * src->shape[3] * src->shape[1] * size;
+    /* In the gradient of the input a row of destinations needs one of every few rows of taps. */
+    int64_t rows = m->taps[0] * src->shape[3] * src->shape[1] * size / (backward ? p->stride[0] : 1);
     m->block_n = BLOCK_BYTES / (rows ? rows : 1);
     m->block_n = m->block_n < 1 ? 1 : m->block_n < m->n ? m->block_n : m->n;
     yk__cpu_parallel(device, m->lanes.blocks, 64, f32 ? pack_piece_f32 : pack_piece_f64, m);
@@ -382,9 +410,10 @@ yk_status yk__conv_lanes_backward_weight(int device, const yk__conv2d *p, const 
     g.chunk = CHUNK_BYTES / (pixel ? pixel : 1);
     int64_t least = g.lanes.cs < LONG_CHUNKS ? 8 : 32;
     g.chunk = g.chunk < least ? least : g.chunk < CHUNK_PIXELS ? g.chunk : CHUNK_PIXELS;
+    g.turned = yk__conv_lanes_turns(g.lanes.cs, g.lanes.cd);
     g.block_size = taps * g.lanes.cs * (YK__VECTOR_BYTES / size);
     g.share_size = g.lanes.blocks * g.block_size;
-    if (g.lanes.cs == 1 && g.lanes.cd == 1) {
+    if (g.turned || (g.lanes.cs == 1 && g.lanes.cd == 1)) {
         int64_t rows = (gw->shape[2] * x->shape[3] + gout->shape[3]) * x->shape[1] * size * g.n;
         int64_t wanted = yk__ceil_div(rows, SLIDE_BYTES), most = g.n < SHARES ? g.n : SHARES;
         g.image_shares = wanted < 1 ? 1 : wanted < most ? wanted : most;

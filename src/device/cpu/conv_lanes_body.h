@@ -76,7 +76,11 @@ static inline __attribute__((always_inline)) void TYPED(tile_of)(const struct ti
 {
     V sum[MOST_ROWS];
     TYPED(lane_indices) first = *(const TYPED(lane_indices) *)t->first;
-    YK__UNROLL for (int r = 0; r < rows; r++) sum[r] = *(const V *)t->bias;
+    YK__UNROLL for (int r = 0; r < rows; r++)
+    {
+        sum[r] = *(const V *)t->bias;
+        __builtin_prefetch((const T *)t->dst + r * t->ldc + WIDTH, 1); /* the next block's */
+    }
     for (int64_t i = 0; i < t->n_steps; i++) {
         const T *a = (const T *)t->src + t->steps[i].a;
         const V *w = (const V *)((const T *)t->w + t->steps[i].b);
@@ -398,9 +402,110 @@ static void TYPED(sum_rows)(const struct grad *g, const T *x, int64_t lda, const
     }
 }
 
+/* turns[k] brings the channel k further in its group to each lane. */
+static void TYPED(find_turns)(const struct lanes *l, TYPED(lane_indices) turns[MOST_TURNS])
+{
+    for (int64_t k = 0; k < l->cd; k++)
+        for (int64_t i = 0; i < WIDTH; i++) {
+            int64_t first = i / l->cd * l->cd;
+            turns[k][i] = (I)(first + l->cd > WIDTH ? i : first + (i - first + k) % l->cd);
+        }
+}
+
+/* Adds to `count` taps of one block, TURNS sums each, what the pixels give: lane i of sum k of a tap is channel i of x
+ * times the channel of gout that turns[k] brings there. */
+static inline __attribute__((always_inline)) void TYPED(turned_of)(const T *x, const T *gout, const struct pixels *p,
+                                                                   const struct sum *list, T *to, int64_t lanes,
+                                                                   const TYPED(lane_indices) * turns, const int count,
+                                                                   const bool whole)
+{
+    V sum[3][TURNS];
+    YK__UNROLL for (int i = 0; i < count; i++) YK__UNROLL for (int k = 0; k < TURNS; k++) sum[i][k] = (V){0};
+    for (int64_t o = 0; o < p->outer; o++, x += p->x_outer, gout += p->gout_outer) {
+        const T *b = gout, *a[3];
+        YK__UNROLL for (int i = 0; i < count; i++) a[i] = x + list[i].a;
+        for (int64_t j = 0, at = 0; j < p->inner; j++, at += p->x_inner, b += p->gout_inner) {
+            V right = whole ? (V) * (const VU *)b : TYPED(yk__load_part)(b, lanes), left[3];
+            YK__KEEP(right);
+            __builtin_prefetch(b + WIDTH, 0, 2);
+            YK__UNROLL for (int i = 0; i < count; i++)
+            {
+                left[i] = whole ? (V) * (const VU *)(a[i] + at) : TYPED(yk__load_part)(a[i] + at, lanes);
+                __builtin_prefetch(a[i] + at + WIDTH, 0, 2);
+            }
+            YK__UNROLL for (int k = 0; k < TURNS; k++)
+            {
+                V turned = TYPED(permute)(right, turns[k]);
+                YK__UNROLL for (int i = 0; i < count; i++) sum[i][k] += left[i] * turned;
+            }
+        }
+    }
+    YK__UNROLL for (int i = 0; i < count; i++) YK__UNROLL for (int k = 0; k < TURNS; k++) *
+        (V *)(to + (list[i].at + k) * WIDTH) += sum[i][k];
+}
+
+#define TURNED(count)                                                                                                  \
+    static void TYPED(turned_##count)(const T *x, const T *gout, const struct pixels *p, const struct sum *list,       \
+                                      T *to, int64_t lanes, const TYPED(lane_indices) * turns)                         \
+    {                                                                                                                  \
+        if (lanes == WIDTH)                                                                                            \
+            TYPED(turned_of)(x, gout, p, list, to, lanes, turns, count, true);                                         \
+        else                                                                                                           \
+            TYPED(turned_of)(x, gout, p, list, to, lanes, turns, count, false);                                        \
+    }
+TURNED(3)
+TURNED(2)
+TURNED(1)
+#undef TURNED
+
+/* As sum_rows, of `run` pixels of each of n images, with a list of taps. */
+static void TYPED(sum_turned)(const struct grad *g, const T *x, int64_t step, const T *gout, int64_t n, int64_t run,
+                              const struct sum *list, int64_t count, T *sums, const TYPED(lane_indices) * turns)
+{
+    const struct lanes *l = &g->lanes;
+    const bool by_image = g->gout_stride[0] < g->gout_stride[2];
+    struct pixels p = {.x_inner = g->x_stride[0],
+                       .gout_inner = g->gout_stride[0],
+                       .x_outer = step * g->x_stride[2],
+                       .gout_outer = g->gout_stride[2]},
+                  some = p;
+    int64_t inner = n, outer = run;
+    if (!by_image) {
+        some.x_inner = p.x_outer, some.gout_inner = p.gout_outer;
+        some.x_outer = p.x_inner, some.gout_outer = p.gout_inner;
+        inner = run, outer = n;
+    }
+    const int64_t most_inner = inner < g->chunk ? inner : g->chunk, most_outer = g->chunk / most_inner;
+    for (int64_t o = 0; o < outer; o += most_outer)
+        for (int64_t i = 0; i < inner; i += most_inner) {
+            some.inner = inner - i < most_inner ? inner - i : most_inner;
+            some.outer = outer - o < most_outer ? outer - o : most_outer;
+            const T *left = x + o * some.x_outer + i * some.x_inner;
+            const T *right = gout + o * some.gout_outer + i * some.gout_inner;
+            for (int64_t block = 0; block < l->blocks; block++) {
+                int64_t from = block * l->per_block * l->cs, lanes = TYPED(block_lanes)(l, block, l->cs);
+                for (int64_t k = 0; k < l->cs; k += TURNS) {
+                    T *to = sums + block * g->block_size + k * WIDTH;
+                    for (int64_t t = 0, now; t < count; t += now) {
+                        now = count - t < TURN_TAPS ? count - t : TURN_TAPS;
+                        switch (now) {
+                        case 3:
+                            TYPED(turned_3)(left + from, right + from, &some, list + t, to, lanes, turns + k);
+                            break;
+                        case 2:
+                            TYPED(turned_2)(left + from, right + from, &some, list + t, to, lanes, turns + k);
+                            break;
+                        default: TYPED(turned_1)(left + from, right + from, &some, list + t, to, lanes, turns + k);
+                        }
+                    }
+                }
+            }
+        }
+}
+
 /* Row y of gout, of the images [n0, n1). */
 static void TYPED(sum_row)(const struct grad *g, int64_t y, int64_t n0, int64_t n1, struct sum *list, T *sums,
-                           TYPED(lane_indices) first)
+                           TYPED(lane_indices) first, const TYPED(lane_indices) * turns)
 {
     const yk__conv_link *ly = g->y.links + g->y.first[y];
     int64_t count_y = g->y.first[y + 1] - g->y.first[y], taps_x = g->gw.shape[3], cs = g->lanes.cs, n = n1 - n0;
@@ -415,7 +520,7 @@ static void TYPED(sum_row)(const struct grad *g, int64_t y, int64_t n0, int64_t 
         const T *from = (const T *)g->x + n0 * g->x_stride[0];
         for (int64_t i = 0; i < count_y; i++)
             for (int64_t j = 0; j < count_x; j++)
-                for (int64_t s = 0; s < cs; s++)
+                for (int64_t s = 0; s < (g->turned ? 1 : cs); s++)
                     list[count++] = (struct sum){ly[i].src * g->x_stride[1] + lx[j].src * g->x_stride[2], s,
                                                  (ly[i].tap * taps_x + lx[j].tap) * cs + s};
         if (cs == 1 && g->lanes.cd == 1 && taps_x == 3 && count_x == 3 && count_y) {
@@ -427,6 +532,10 @@ static void TYPED(sum_row)(const struct grad *g, int64_t y, int64_t n0, int64_t 
                 run = done;
                 continue;
             }
+        }
+        if (g->turned) {
+            TYPED(sum_turned)(g, from, step, gout, n, run, list, count, sums, turns);
+            continue;
         }
         if (joined) {
             TYPED(sum_rows)(g, from, g->x_stride[0], gout, g->gout_stride[0], n * run, list, count, sums, first);
@@ -445,7 +554,9 @@ static void TYPED(share_piece)(void *arg, int64_t begin, int64_t end, int thread
 {
     const struct grad *g = arg;
     struct sum *list = g->list + (int64_t)thread * g->gw.shape[2] * g->gw.shape[3] * g->lanes.cs;
-    TYPED(lane_indices) first = TYPED(first_indices)(&g->lanes);
+    TYPED(lane_indices) first = TYPED(first_indices)(&g->lanes), turns[MOST_TURNS];
+    if (g->turned)
+        TYPED(find_turns)(&g->lanes, turns);
     for (int64_t share = begin; share < end; share++) {
         T *sums = (T *)g->sums + share * g->share_size;
         int64_t of_images = share / g->row_shares, of_rows = share % g->row_shares;
@@ -455,7 +566,7 @@ static void TYPED(share_piece)(void *arg, int64_t begin, int64_t end, int thread
             if (g->strips.applies)
                 TYPED(sum_strip)(g, 2 * y, n0, n1, sums);
             else
-                TYPED(sum_row)(g, y, n0, n1, list, sums, first);
+                TYPED(sum_row)(g, y, n0, n1, list, sums, first, turns);
     }
 }
 
@@ -472,13 +583,18 @@ static void TYPED(total_piece)(void *arg, int64_t begin, int64_t end, int thread
         for (int64_t ky = 0; ky < g->gw.shape[2]; ky++)
             for (int64_t kx = 0; kx < g->gw.shape[3]; kx++)
                 for (int64_t s = 0; s < l->cs; s++, sums += WIDTH) {
-                    T *gw = (T *)g->gw.data + block * l->per_block * l->cd * g->gw.stride[0] + s * g->gw.stride[1] +
-                            ky * g->gw.stride[2] + kx * g->gw.stride[3];
+                    T *gw = (T *)g->gw.data + block * l->per_block * l->cd * g->gw.stride[0] + ky * g->gw.stride[2] +
+                            kx * g->gw.stride[3];
                     V total = {0};
                     for (int64_t share = 0; share < shares; share++)
                         total += *(const V *)(sums + share * g->share_size);
-                    for (int64_t i = 0; i < lanes; i++)
-                        gw[i * g->gw.stride[0]] = total[i];
+                    for (int64_t i = 0; i < lanes; i++) {
+                        int64_t of = i % l->cd; /* where sums are turned: the channel of x, and s how far gout's is */
+                        if (g->turned)
+                            gw[(i - of + (of + s) % l->cd) * g->gw.stride[0] + of * g->gw.stride[1]] = total[i];
+                        else
+                            gw[i * g->gw.stride[0] + s * g->gw.stride[1]] = total[i];
+                    }
                 }
     }
 }
