@@ -8,10 +8,10 @@
  * over output pixels of permute(x, s) gout.
  *
  * Note [Turned sums]
- * In the gradient of the weight of groups of as many source as destination channels, 8 or 16, it is gout that is
- * permuted: turned by k channels within its groups, once for all taps of a row, it gives the products of channel i of x
- * with channel i + k of gout for all i. The tables of sums are put in order when they are added up. A permutation for
- * each product took as long as the products.
+ * A permutation for each product takes as long as the products. Groups of as many source as destination channels, 8 or
+ * 16, do with fewer: channel i of the source times the weight to the channel k further, for all i, is the product of
+ * two vectors as they are, and one permutation for each k turns the sums of all taps to their channels. In the gradient
+ * of the weight gout is turned by k, once for the taps of a row, and the sums are put in order when they are added up.
  *
  * Depthwise convolutions of 3 x 3 taps have ways of their own: conv_strips_body.h takes those of stride 1 and pixels of
  * 1 KiB and more, conv_depthwise_body.h others. conv_bands_body.h takes maps of windows of 5 and 7 columns, and those
@@ -46,8 +46,9 @@
 #define MOST_SUMS 9
 /* Groups of as many source as destination channels, a multiple of TURNS: the sums of TURN_TAPS taps fit in registers.
  */
-#define TURNS      8
-#define MOST_TURNS 16
+#define TURNS       8
+#define MOST_TURNS  16
+#define TURN_PIXELS 24
 #if defined(__AVX512F__)
 #define TURN_TAPS 3
 #else
@@ -119,6 +120,7 @@ struct bands {
 
 struct map {
     struct lanes lanes;
+    bool turned; /* Note [Turned sums] */
     struct strips strips;
     struct bands bands;
     const void *src, *w, *bias;
@@ -327,6 +329,9 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
     if (!yk__view_numel(dst))
         return YK_OK;
     m->lanes = make_lanes((yk_dtype)dst->dtype, p->groups, src->shape[1] / p->groups, dst->shape[1] / p->groups);
+    /* Few taps do not pay for the permutations of the sums. */
+    m->turned = yk__conv_lanes_turns(m->lanes.cs, m->lanes.cd) && TURN_TAPS == 3 &&
+                taps >= 4 * (backward ? p->stride[0] * p->stride[1] : 1);
     m->dst = dst->data, m->src = src->data;
     m->n = dst->shape[0];
     m->backward = backward;

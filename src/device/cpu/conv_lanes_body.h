@@ -61,8 +61,10 @@ static void TYPED(pack_piece)(void *arg, int64_t begin, int64_t end, int thread)
                     continue;
                 const T *w = (const T *)m->w + ky * m->w_tap[0] + kx * m->w_tap[1] + block * l->per_block * m->w_g;
                 for (int64_t s = 0; s < l->cs; s++, to += WIDTH)
-                    for (int64_t i = 0; i < WIDTH; i++)
-                        to[i] = i < lanes ? w[i / l->cd * m->w_g + i % l->cd * m->w_d + s * m->w_s] : 0;
+                    for (int64_t i = 0; i < WIDTH; i++) {
+                        int64_t of = i % l->cd, from = m->turned ? of : s, dest = m->turned ? (of + s) % l->cd : of;
+                        to[i] = i < lanes ? w[i / l->cd * m->w_g + dest * m->w_d + from * m->w_s] : 0;
+                    }
             }
         to = (T *)m->packed + l->blocks * per_block + block * WIDTH;
         for (int64_t i = 0; i < WIDTH; i++)
@@ -121,6 +123,96 @@ TILE(4)
 TILE(2)
 TILE(1)
 #undef TILE
+
+/* turns[k] brings the channel k further in its group to each lane; that of an earlier one where `back`. */
+static void TYPED(find_turns)(const struct lanes *l, TYPED(lane_indices) turns[MOST_TURNS], bool back)
+{
+    for (int64_t k = 0; k < l->cd; k++)
+        for (int64_t i = 0; i < WIDTH; i++) {
+            int64_t first = i / l->cd * l->cd;
+            turns[k][i] = (I)(first + l->cd > WIDTH ? i : first + (i - first + (back ? l->cd - k : k)) % l->cd);
+        }
+}
+
+/* `rows` pixels of one block, sums turned: lane i of sum k is what channel i gives to the channel k further. */
+static inline __attribute__((always_inline)) void TYPED(turned_tile_of)(const struct tile *t, const int rows,
+                                                                        const bool whole)
+{
+    const TYPED(lane_indices) *back = t->first;
+    V out[3];
+    YK__UNROLL for (int r = 0; r < rows; r++)
+    {
+        out[r] = *(const V *)t->bias;
+        __builtin_prefetch((const T *)t->dst + r * t->ldc + WIDTH, 1);
+    }
+    for (int64_t k0 = 0; k0 < t->cs; k0 += TURNS) {
+        V sum[3][TURNS];
+        YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int k = 0; k < TURNS; k++) sum[r][k] = (V){0};
+        for (int64_t i = 0; i < t->n_steps; i++) {
+            const T *a = (const T *)t->src + t->steps[i].a;
+            const V *w = (const V *)((const T *)t->w + t->steps[i].b) + k0;
+            V x[3];
+            YK__UNROLL for (int r = 0; r < rows; r++) x[r] =
+                whole ? (V) * (const VU *)(a + r * t->lda) : TYPED(yk__load_part)(a + r * t->lda, t->load);
+            YK__UNROLL for (int k = 0; k < TURNS; k++)
+            {
+                V weights = w[k];
+                YK__KEEP(weights);
+                YK__UNROLL for (int r = 0; r < rows; r++) sum[r][k] += x[r] * weights;
+            }
+        }
+        YK__UNROLL for (int k = 0; k < TURNS; k++)
+        {
+            TYPED(lane_indices) index = back[k0 + k];
+            YK__UNROLL for (int r = 0; r < rows; r++) out[r] += TYPED(permute)(sum[r][k], index);
+        }
+    }
+    T *to = t->dst;
+    YK__UNROLL for (int r = 0; r < rows; r++)
+    {
+        if (whole)
+            *(VU *)(to + r * t->ldc) = out[r];
+        else
+            TYPED(yk__store_part)(to + r * t->ldc, out[r], t->store);
+    }
+}
+
+#define TURNED_TILE(rows)                                                                                              \
+    static void TYPED(turned_tile_##rows)(const struct tile *t)                                                        \
+    {                                                                                                                  \
+        if (t->store == WIDTH)                                                                                         \
+            TYPED(turned_tile_of)(t, rows, true);                                                                      \
+        else                                                                                                           \
+            TYPED(turned_tile_of)(t, rows, false);                                                                     \
+    }
+TURNED_TILE(3)
+TURNED_TILE(2)
+TURNED_TILE(1)
+#undef TURNED_TILE
+
+/* As run_rows, with turned sums: some pixels of a block, then those of the next one. */
+static void TYPED(run_turned)(const struct map *m, struct tile *t, int64_t rows, const T *src, T *dst)
+{
+    const struct lanes *l = &m->lanes;
+    int64_t per_block = m->y.slots * m->x.slots * l->cs * WIDTH;
+    for (int64_t done = 0; done < rows; done += TURN_PIXELS)
+        for (int64_t block = 0; block < l->blocks; block++) {
+            int64_t at = block * l->per_block * l->cs, end = rows - done < TURN_PIXELS ? rows : done + TURN_PIXELS;
+            t->w = (const T *)m->packed + block * per_block;
+            t->bias = (const T *)m->packed + l->blocks * per_block + block * WIDTH;
+            t->load = t->store = TYPED(block_lanes)(l, block, l->cs);
+            for (int64_t row = done, now; row < end; row += now) {
+                t->src = src + row * t->lda + at;
+                t->dst = dst + row * t->ldc + at;
+                now = end - row < TURN_TAPS ? end - row : TURN_TAPS;
+                switch (now) {
+                case 3: TYPED(turned_tile_3)(t); break;
+                case 2: TYPED(turned_tile_2)(t); break;
+                default: TYPED(turned_tile_1)(t);
+                }
+            }
+        }
+}
 
 /* `rows` pixels of `vectors` blocks that are whole, depthwise. */
 static inline __attribute__((always_inline)) void TYPED(depthwise_of)(const struct tile *t, const int rows,
@@ -222,6 +314,10 @@ static void TYPED(run_rows)(const struct map *m, struct tile *t, int64_t rows, c
         TYPED(run_depthwise)(m, t, 1, rows, src, dst);
         return;
     }
+    if (m->turned) {
+        TYPED(run_turned)(m, t, rows, src, dst);
+        return;
+    }
     bool permuted = l->cs > 1 || l->cd > 1;
     int64_t per_block = m->y.slots * m->x.slots * l->cs * WIDTH, channels = l->groups * l->cs;
     const T *bias = (const T *)m->packed + l->blocks * per_block;
@@ -310,13 +406,15 @@ static void TYPED(run_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct map *m = arg;
     yk__gemm_step *steps = m->steps + (int64_t)thread * m->taps[0] * m->taps[1];
-    TYPED(lane_indices) first = TYPED(first_indices)(&m->lanes);
+    TYPED(lane_indices) first = TYPED(first_indices)(&m->lanes), back[MOST_TURNS];
+    if (m->turned)
+        TYPED(find_turns)(&m->lanes, back, true);
     for (int64_t piece = begin; piece < end; piece++) {
         int64_t n0 = piece / m->rows * m->block_n, n1 = n0 + m->block_n < m->n ? n0 + m->block_n : m->n;
         if (m->strips.applies)
             TYPED(run_strip)(m, piece % m->rows * 2, n0, n1);
         else
-            TYPED(run_row)(m, piece % m->rows, n0, n1, steps, &first);
+            TYPED(run_row)(m, piece % m->rows, n0, n1, steps, m->turned ? back : &first);
     }
 }
 
@@ -400,16 +498,6 @@ static void TYPED(sum_rows)(const struct grad *g, const T *x, int64_t lda, const
             }
         }
     }
-}
-
-/* turns[k] brings the channel k further in its group to each lane. */
-static void TYPED(find_turns)(const struct lanes *l, TYPED(lane_indices) turns[MOST_TURNS])
-{
-    for (int64_t k = 0; k < l->cd; k++)
-        for (int64_t i = 0; i < WIDTH; i++) {
-            int64_t first = i / l->cd * l->cd;
-            turns[k][i] = (I)(first + l->cd > WIDTH ? i : first + (i - first + k) % l->cd);
-        }
 }
 
 /* Adds to `count` taps of one block, TURNS sums each, what the pixels give: lane i of sum k of a tap is channel i of x
@@ -556,7 +644,7 @@ static void TYPED(share_piece)(void *arg, int64_t begin, int64_t end, int thread
     struct sum *list = g->list + (int64_t)thread * g->gw.shape[2] * g->gw.shape[3] * g->lanes.cs;
     TYPED(lane_indices) first = TYPED(first_indices)(&g->lanes), turns[MOST_TURNS];
     if (g->turned)
-        TYPED(find_turns)(&g->lanes, turns);
+        TYPED(find_turns)(&g->lanes, turns, false);
     for (int64_t share = begin; share < end; share++) {
         T *sums = (T *)g->sums + share * g->share_size;
         int64_t of_images = share / g->row_shares, of_rows = share % g->row_shares;
