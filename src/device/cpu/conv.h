@@ -200,15 +200,16 @@ static inline void yk__conv_axis_init(yk__conv_axis *axis, void *memory, const y
             axis->slot[k] = axis->slots++;
 }
 
-/* How many destinations from x on have the same taps, each with sources `*step` further than the one before. */
-static inline int64_t yk__conv_run(const yk__conv_axis *axis, int64_t x, int64_t *step)
+/* How many destinations x, x + period, ... have the same taps, each with sources `*step` further than the one before.
+ */
+static inline int64_t yk__conv_run_every(const yk__conv_axis *axis, int64_t x, int64_t period, int64_t *step)
 {
     const yk__conv_link *links = axis->links + axis->first[x];
     int64_t count = axis->first[x + 1] - axis->first[x], run = 1;
     *step = 0;
-    for (; x + run < axis->size; run++) {
-        const yk__conv_link *next = axis->links + axis->first[x + run];
-        if (axis->first[x + run + 1] - axis->first[x + run] != count)
+    for (int64_t at = x + period; at < axis->size; at += period, run++) {
+        const yk__conv_link *next = axis->links + axis->first[at];
+        if (axis->first[at + 1] - axis->first[at] != count)
             break;
         int64_t i = 0;
         if (run == 1 && count)
@@ -219,6 +220,12 @@ static inline int64_t yk__conv_run(const yk__conv_axis *axis, int64_t x, int64_t
             break;
     }
     return run;
+}
+
+/* The same of neighbours. */
+static inline int64_t yk__conv_run(const yk__conv_axis *axis, int64_t x, int64_t *step)
+{
+    return yk__conv_run_every(axis, x, 1, step);
 }
 
 #endif

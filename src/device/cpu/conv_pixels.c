@@ -26,6 +26,8 @@
  * that; the additions cost 1% of the time. */
 #define SUM_LENGTH      128
 #define GRADIENT_LENGTH 256
+/* Images of a pixel that fill a tile well enough: half of its rows keep the multipliers busy. */
+#define LEAST_IMAGES (YK__GEMM_ROWS / 2 + 1)
 /* Bytes of a map that one block of work reads: half of a usual L2. */
 #define BLOCK_BYTES (384 * 1024)
 
@@ -37,6 +39,7 @@ struct map {
     int64_t src_stride[3], dst_stride[3]; /* N, H, W */
     int64_t taps[2], w_tap[2], w_k, w_col;
     yk__conv_axis y, x;
+    int64_t period;             /* so far apart along a row are destination pixels with the same taps */
     int64_t panels, panel_size; /* of packed weights, in elements */
     bool fresh;                 /* each piece packs its own panel, in the thread's memory */
     yk__gemm_step *steps;
@@ -92,6 +95,13 @@ static int64_t left_rows(const struct grad *g, int64_t i, int64_t *at)
     int64_t high = g->left % g->left_panels, low = g->left / g->left_panels;
     *at = i * low + (i < high ? i : high);
     return low + (i < high);
+}
+
+/* Rows of a tile at most, where they are `step` bytes apart: the line of each that is being read has to stay in the
+ * first-level cache, whose sets repeat after 4 KiB. */
+static int64_t most_rows(int64_t step)
+{
+    return step % 2048 ? YK__GEMM_ROWS : yk__ceil_div(YK__GEMM_ROWS, 2);
 }
 
 /* What packing `cols` columns from `col` on will read. */
@@ -228,6 +238,7 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
         return yk__error_code();
     yk__conv_axis_init(&m->y, memory, p, 0, dst->shape[2], src->shape[2], m->taps[0], backward);
     yk__conv_axis_init(&m->x, memory + axis_y, p, 1, dst->shape[3], src->shape[3], m->taps[1], backward);
+    m->period = backward ? p->stride[1] : 1;
     m->steps = (yk__gemm_step *)(memory + axis_y + axis_x);
 
     int64_t row = src->shape[3] * m->k * size, image = src->shape[2] * row;

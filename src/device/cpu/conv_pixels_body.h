@@ -29,7 +29,8 @@ static void TYPED(run_rows)(const struct map *m, TILE *tile, int64_t panel, int6
                             yk__gemm_lines *ahead)
 {
     int64_t vectors = (tile->cols + WIDTH - 1) / WIDTH, tiles;
-    int64_t low = yk__gemm_cut(rows, YK__GEMM_ROWS, &tiles), high = rows % (tiles ? tiles : 1);
+    int64_t low = yk__gemm_cut(rows, most_rows(tile->lda * (int64_t)sizeof(T)), &tiles),
+            high = rows % (tiles ? tiles : 1);
     const yk__gemm_step *steps = tile->steps;
     const T *packed = tile->b;
     int64_t n_steps = tile->n_steps, depth = m->k < LENGTH ? m->k : LENGTH;
@@ -63,6 +64,19 @@ static void TYPED(run_rows)(const struct map *m, TILE *tile, int64_t panel, int6
     tile->b = packed;
 }
 
+/* Zeros for all channels of `run` pixels, `step` apart, of n images. */
+static void TYPED(clear)(const struct map *m, T *dst, int64_t run, int64_t step, int64_t n)
+{
+    size_t bytes = (size_t)m->cols * sizeof(T);
+    if (m->dst_stride[0] == m->cols && step == n * m->cols) {
+        memset(dst, 0, (size_t)(run * n) * bytes);
+        return;
+    }
+    for (int64_t i = 0; i < run; i++)
+        for (int64_t j = 0; j < n; j++)
+            memset(dst + i * step + j * m->dst_stride[0], 0, bytes);
+}
+
 /* Destination rows [y0, y1), images [n0, n1), one panel of columns, whose weights are packed at `packed`. */
 static void TYPED(run_block)(const struct map *m, int64_t panel, const T *packed, int64_t n0, int64_t n1, int64_t y0,
                              int64_t y1, yk__gemm_step *steps, yk__gemm_lines *ahead)
@@ -70,36 +84,49 @@ static void TYPED(run_block)(const struct map *m, int64_t panel, const T *packed
     int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
     int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH, n = n1 - n0;
     TILE tile = {.b = packed, .k = m->k, .ldb = width, .csc = 1, .cols = cols, .steps = steps WHOLE};
-    for (int64_t y = y0; y < y1; y++)
-        for (int64_t x = 0, run; x < m->x.size; x += run) {
-            int64_t step;
-            run = yk__conv_run(&m->x, x, &step);
-            bool joined = n == 1 || (run > 1 && n == m->n && step * m->src_stride[2] == n * m->src_stride[0] &&
-                                     m->dst_stride[2] == n * m->dst_stride[0]);
-            bool by_image = !joined && n >= run;
-            if (by_image)
-                run = 1;
-            const yk__conv_link *ly = m->y.links + m->y.first[y], *lx = m->x.links + m->x.first[x];
-            int64_t count_y = m->y.first[y + 1] - m->y.first[y], count_x = m->x.first[x + 1] - m->x.first[x];
-            tile.n_steps = 0;
-            for (int64_t i = 0; i < count_y; i++)
-                for (int64_t j = 0; j < count_x; j++)
-                    steps[tile.n_steps++] = (yk__gemm_step){ly[i].src * m->src_stride[1] + lx[j].src * m->src_stride[2],
-                                                            (m->y.slot[ly[i].tap] * m->x.slots + m->x.slot[lx[j].tap]) *
-                                                                DEPTH(m->k) * width};
-            const T *src = (const T *)m->src + n0 * m->src_stride[0];
-            T *dst = (T *)m->dst + n0 * m->dst_stride[0] + y * m->dst_stride[1] + x * m->dst_stride[2] + panel * PANEL;
-            if (by_image || (joined && n > 1)) {
-                tile.lda = m->src_stride[0];
-                tile.ldc = m->dst_stride[0];
-                TYPED(run_rows)(m, &tile, panel, by_image ? n : n * run, src, dst, ahead);
-                continue;
+    /* Whether images that lie closer than pixels fill a tile as well. */
+    bool filled = n >= LEAST_IMAGES && m->src_stride[0] < m->src_stride[2];
+    for (int64_t y = y0; y < y1; y++) {
+        const yk__conv_link *ly = m->y.links + m->y.first[y];
+        int64_t count_y = m->y.first[y + 1] - m->y.first[y], period = count_y && !filled ? m->period : 1;
+        for (int64_t first = 0; first < period; first++)
+            for (int64_t x = first, run; x < m->x.size; x += run * period) {
+                int64_t step;
+                run = yk__conv_run_every(&m->x, x, period, &step);
+                T *dst = (T *)m->dst + n0 * m->dst_stride[0] + y * m->dst_stride[1] + x * m->dst_stride[2];
+                const yk__conv_link *lx = m->x.links + m->x.first[x];
+                int64_t count_x = m->x.first[x + 1] - m->x.first[x], ldc = period * m->dst_stride[2];
+                if ((!count_x || !count_y) && !m->bias) {
+                    if (panel == 0)
+                        TYPED(clear)(m, dst, run, ldc, n);
+                    continue;
+                }
+                bool joined = n == 1 || (run > 1 && n == m->n && step * m->src_stride[2] == n * m->src_stride[0] &&
+                                         ldc == n * m->dst_stride[0]);
+                bool by_image = !joined && (n >= run || filled);
+                if (by_image)
+                    run = 1;
+                tile.n_steps = 0;
+                for (int64_t i = 0; i < count_y; i++)
+                    for (int64_t j = 0; j < count_x; j++)
+                        steps[tile.n_steps++] = (yk__gemm_step){
+                            ly[i].src * m->src_stride[1] + lx[j].src * m->src_stride[2],
+                            (m->y.slot[ly[i].tap] * m->x.slots + m->x.slot[lx[j].tap]) * DEPTH(m->k) * width};
+                const T *src = (const T *)m->src + n0 * m->src_stride[0];
+                dst += panel * PANEL;
+                if (by_image || (joined && n > 1)) {
+                    tile.lda = m->src_stride[0];
+                    tile.ldc = m->dst_stride[0];
+                    TYPED(run_rows)(m, &tile, panel, by_image ? n : n * run, src, dst, ahead);
+                    continue;
+                }
+                tile.lda = step * m->src_stride[2];
+                tile.ldc = ldc;
+                for (int64_t i = 0; i < n; i++)
+                    TYPED(run_rows)
+                (m, &tile, panel, run, src + i * m->src_stride[0], dst + i * m->dst_stride[0], ahead);
             }
-            tile.lda = step * m->src_stride[2];
-            tile.ldc = m->dst_stride[2];
-            for (int64_t i = 0; i < n; i++)
-                TYPED(run_rows)(m, &tile, panel, run, src + i * m->src_stride[0], dst + i * m->dst_stride[0], ahead);
-        }
+    }
 }
 
 static void TYPED(pack_piece)(void *arg, int64_t begin, int64_t end, int thread)
