@@ -19,6 +19,7 @@
 #include <yoke/ops.h>
 
 #include "base/core.h"
+#include "comm/backend.h"
 #include "net/socket.h"
 #include "tests/support/machine.h"
 
@@ -220,6 +221,28 @@ static void test_store_that_stays(void **unused)
     waitpid(server, NULL, 0);
 }
 
+/* A rank has said that it is there when rank 0, which serves a new store, says that this attempt has failed before. */
+static void test_marked_late(void **unused)
+{
+    (void)unused;
+    pid_t server = start(serve, 0), pids[RANKS];
+    pids[2] = start(by_store_once, 2);
+    yk_scope scope = yk_scope_begin();
+    yk_store *store =
+        yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1", .port = atoi(strrchr(method, ':') + 1)});
+    const char *record = "world/rank/2";
+    assert_non_null(store);
+    assert_int_equal(yk_store_wait(store, &record, 1, patience(30)), YK_OK);
+    yk__native_mark_failed(store, "world");
+    yk_scope_end(scope);
+    pids[0] = start(by_store_once, 0);
+    pids[1] = start(by_store_once, 1);
+    expect_ends(pids, RANKS);
+    assert_int_equal(shared->failed[0] + shared->failed[1] + shared->failed[2], 0);
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+}
+
 /* ---- a new process ----------------------------------------------------------------------------------------------- */
 /* A rank is killed while it waits for the last one, and started again. */
 static void test_killed(void **unused)
@@ -249,7 +272,8 @@ int main(void)
     shared = memory == MAP_FAILED ? NULL : memory;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_unannounced, begin), cmocka_unit_test_setup(test_timed_out, begin),
-        cmocka_unit_test_setup(test_store_that_stays, begin), cmocka_unit_test_setup(test_killed, begin)};
+        cmocka_unit_test_setup(test_store_that_stays, begin), cmocka_unit_test_setup(test_marked_late, begin),
+        cmocka_unit_test_setup(test_killed, begin)};
     int failed = shared ? cmocka_run_group_tests_name("joining again", tests, NULL, NULL) : 1;
     unlink(right);
     unlink(wrong);

@@ -76,13 +76,15 @@ static bool publish_failure(const yk__comm_join_args *args)
     return published_failure;
 }
 
+/* What the key of an attempt that failed before its store was made holds. */
+static const char failed_before[] = "7 an earlier attempt to join failed";
+
 void yk__native_mark_failed(yk_store *store, const char *name)
 {
-    static const char cause[] = "7 an earlier attempt to join failed";
     char key[300];
     void *now = NULL;
     snprintf(key, sizeof(key), "%s/failed", name);
-    if (yk_store_compare_set(store, key, "", 0, cause, sizeof(cause) - 1, &now, NULL, NULL))
+    if (yk_store_compare_set(store, key, "", 0, failed_before, sizeof(failed_before) - 1, &now, NULL, NULL))
         yk_clear_error(); /* then this rank finds it out, too */
     free(now);
 }
@@ -232,7 +234,9 @@ static yk_status exchange_records(native *g, const yk__comm_join_args *args, uin
             all.own = yk__text_bytes(own), all.value = yk__text_bytes(value);
         status = gather(g, args, &all, records_slice, until);
         complete = !status && all.complete;
-        bool over = !status && args->attempt && all.own.data && all.stopped.data && !values[args->rank].data;
+        /* It had failed when this rank came, or is marked so by a rank 0 that serves a new store, a moment after. */
+        bool over = !status && args->attempt && all.stopped.data &&
+                    ((all.own.data && !values[args->rank].data) || strcmp(all.stopped.data, failed_before) == 0);
         if (!status && !over && all.conflict.data && !replace_ended_process(args, names, all.conflict.data, value))
             status = conflict(args, own, start, all.conflict.data);
         free(all.conflict.data);
@@ -240,9 +244,11 @@ static yk_status exchange_records(native *g, const yk__comm_join_args *args, uin
             args->attempt->over = over;
         /* Two processes of one rank are published_failure to all, the other one too; a second try of this process is
          * its own mistake. */
-        if (all.own.data)
-            *published = all.sent && !over &&
-                         (status != YK_ERR_ARGUMENT || strstr(yk_last_error()->message, "two processes") != NULL);
+        if (over)
+            *published = false;
+        else if (all.own.data)
+            *published =
+                all.sent && (status != YK_ERR_ARGUMENT || strstr(yk_last_error()->message, "two processes") != NULL);
         for (int r = 0; r < n && !status; r++)
             status = values[r].data ? check_record(args, r, values[r].data, &records[r]) : YK_OK;
         if (status) /* this rank's own reason counts here, not one that another rank had */
