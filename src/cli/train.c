@@ -55,6 +55,7 @@ static int train(train_job *r)
     yk_status status = train_find(r);
     if (status || train_build(r)) {
         int code = ranks_failed(&r->ranks);
+        train_queue_free(r);
         return status == YK_ERR_ARGUMENT || status == YK_ERR_NOT_FOUND || status == YK_ERR_DEVICE ? EXIT_USAGE : code;
     }
     return train_conduct(r);

@@ -376,9 +376,10 @@ yk_status train_queue_create(train_job *r)
     q->values = yk__calloc((size_t)q->room, sizeof(*q->values));
     q->losses = zeros(r, 1, q->room, r->ranks.world > 1 ? YK_F64 : r->dtype);
     q->position = zeros(r, 1, 1, YK_I64);
-    q->one = yk_fill_(zeros(r, 1, 1, YK_I64), 1);
+    q->one = zeros(r, 1, 1, YK_I64);
     q->fault = s->allow_nan ? NULL : zeros(r, 0, 0, r->dtype);
-    if (!q->steps || !q->values || !q->losses || !q->position || !q->one || (!s->allow_nan && !q->fault))
+    if (!q->steps || !q->values || !q->losses || !q->position || !q->one || (!s->allow_nan && !q->fault) ||
+        !yk_fill_(q->one, 1))
         return yk__error_code();
     if (s->accumulate <= MOST_PARTS && !s->no_graph) {
         for (kind k = FULL; k < RECORDINGS; k++) {
