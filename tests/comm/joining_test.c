@@ -445,12 +445,52 @@ static void test_stalled_store(void **unused)
     waitpid(server, NULL, 0);
 }
 
+/* ---- a rank that is done at once -------------------------------------------------------------------------------- */
+enum { TIMES = 60, LEAVING = 4 };
+
+static void join_and_end(int rank, const char *method, int wait_for)
+{
+    char byte;
+    bool told = read(wait_for, &byte, 1) == 0;
+    yk_scope_begin();
+    yk_init_options o = {.init_method = method, .rank = rank, .world_size = LEAVING, .join_timeout = patience(30)};
+    yk_status status = told ? yk_init_process_group(&o) : YK_ERR_ARGUMENT;
+    if (status)
+        fprintf(stderr, "rank %d: %s\n", rank, yk_last_error()->message);
+    _exit(status ? 1 : 0);
+}
+
+/* Ranks that have joined and ended while others still look for them have not failed. */
+static void test_early_ends(void **unused)
+{
+    (void)unused;
+    char method[100];
+    for (int time = 0; time < TIMES; time++) {
+        int begin[2], status = 0;
+        pid_t ranks[LEAVING];
+        snprintf(method, sizeof(method), "file:///tmp/yoke-joining-%d-%d", (int)getpid(), time);
+        assert_int_equal(pipe(begin), 0);
+        for (int r = 0; r < LEAVING; r++)
+            if ((ranks[r] = fork()) == 0) {
+                close(begin[1]);
+                join_and_end(r, method, begin[0]);
+            }
+        close(begin[0]);
+        close(begin[1]);
+        for (int r = 0; r < LEAVING; r++) {
+            assert_int_equal(waitpid(ranks[r], &status, 0), ranks[r]);
+            assert_int_equal(status, 0);
+        }
+        unlink(method + strlen("file://"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tcp),       cmocka_unit_test(test_file),          cmocka_unit_test(test_methods),
         cmocka_unit_test(test_launchers), cmocka_unit_test(test_misfits),       cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_strangers), cmocka_unit_test(test_stalled_store),
+        cmocka_unit_test(test_strangers), cmocka_unit_test(test_stalled_store), cmocka_unit_test(test_early_ends),
     };
     unsetenv("YOKE_COMM_BACKEND");
     return cmocka_run_group_tests_name("joining", tests, NULL, NULL);

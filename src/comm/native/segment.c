@@ -247,7 +247,8 @@ static yk_status wait_for_all(native *g, const yk__comm_join_args *args, double 
         for (int r = 0; r < g->local_size; r++) {
             char who[120];
             int rank = yk__native_rank_at(g, g->host, r);
-            if (!atomic_load(&g->rows[r].here) && (now > until || yk__native_is_gone(g, rank)))
+            bool missing = !atomic_load(&g->rows[r].here) && (now > until || yk__native_is_gone(g, rank));
+            if (missing && !atomic_load(&g->rows[r].here)) /* it may have joined and ended meanwhile */
                 return yk__fail(now > until ? YK_ERR_TIMEOUT : YK_ERR_CONNECTION, "group '%s': %s %s while it joined",
                                 args->name, yk__native_rank_name(g, rank, who, sizeof(who)),
                                 now > until ? "stalled" : "failed or ended");
