@@ -42,13 +42,13 @@ static void reduce_case(const slot_case *self, slot_report *r)
         for (int k = 0; k < 4 * 7; k++) {
             const int64_t *shape = shapes[k % 4];
             int mask = k / 4 + 1;
-            bool whole = !yk_dtype_is_floating((yk_dtype)dtype), half = dtype == YK_F16 || dtype == YK_BF16;
+            bool whole = !yk_dtype_is_floating((yk_dtype)dtype);
             int64_t reduced[3], count = 1;
             for (int d = 0; d < 3; d++) {
                 reduced[d] = mask & 1 << d ? 1 : shape[d];
                 count *= mask & 1 << d ? shape[d] : 1;
             }
-            if (half || (argument && mask != 1 && mask != 2 && mask != 4) || (extreme && count == 0) ||
+            if ((argument && mask != 1 && mask != 2 && mask != 4) || (extreme && count == 0) ||
                 (op == YK__VAR && count < 2))
                 continue;
             bool i64 = argument || (whole && (op == YK__SUM || op == YK__PROD));

@@ -14,349 +14,18 @@
 
 #include "device/convert.h"
 #include "device/cpu/iterate.h"
-#include "device/cpu/partial_vectors.h"
 #include "device/cpu/reduce.h"
 #include "device/cpu/reduce_columns.h"
+#include "device/cpu/reduce_feeds.h"
 
 /* MAX_PIECES bounds the threads, and the states that are merged at the end; pieces are of a multiple of PIECE_MULTIPLE
- * elements, whole cache lines. Sums are cut by them: other numbers may give other last bits. */
-enum { MAX_PIECES = 64, PIECE_MULTIPLE = 64 };
+ * elements, whole cache lines, and of some PIECE_LEAST of them, for the end of one and the start of the next take 0.1
+ * us. Sums are cut by them: other numbers may give other last bits. */
+enum { MAX_PIECES = 64, PIECE_MULTIPLE = 64, PIECE_LEAST = 65536 };
 
 /* Elements of a row that counts as short, and bytes of the tile. */
 enum { SHORT_ROW = 32, TILE_BYTES = 16384 };
 
-typedef struct state {
-    double a, b, shift; /* sum, product or extreme; var: sums of (x - shift) and its square */
-    int64_t i, at;      /* the same of integers; argmax: where. at = -1: nothing seen yet */
-} state;
-
-/* Feeds n elements, `stride` bytes apart, into s; `first` is the position of the first in what is reduced. */
-typedef void (*feed_fn)(state *s, int64_t first, int64_t n, const char *x, int64_t stride);
-
-#define AT(T, i) (*(const T *)(x + (i)*stride))
-
-/* ---- sums ---- */
-
-typedef float half_vector __attribute__((vector_size(YK__VECTOR_BYTES / 2), aligned(4), may_alias));
-#define WIDEN_f32(from) __builtin_convertvector(*(const half_vector *)(from), yk__vf64)
-#define WIDEN_f64(from) (*(const yk__vf64u *)(from))
-
-/* Bytes. What the processor fetches by itself ends with a page of 4 KiB, and the next begins late: a line of each
- * block is fetched that far ahead. All lines of it took 2 to 9 % longer. */
-enum { SUM_AHEAD = 4096 };
-
-static inline void fetch_ahead(const void *block)
-{
-    __builtin_prefetch((const char *)block + SUM_AHEAD);
-}
-
-/* Pairs, then pairs of these. */
-static inline double sum_of_lanes(yk__vf64 v)
-{
-    double lane[sizeof(v) / sizeof(double)];
-    memcpy(lane, &v, sizeof(v));
-    for (size_t n = sizeof(lane) / sizeof(*lane) / 2; n > 0; n /= 2)
-        for (size_t l = 0; l < n; l++)
-            lane[l] += lane[l + n];
-    return lane[0];
-}
-
-/* `term` is an expression of v, a vector of doubles or a single one. */
-#define SUM(name, S, T, term)                                                                                          \
-    static void name(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                                \
-    {                                                                                                                  \
-        (void)first;                                                                                                   \
-        enum { LANES = YK__VECTOR_BYTES / sizeof(double) };                                                            \
-        int64_t i = 0;                                                                                                 \
-        double total = 0;                                                                                              \
-        if (stride == (int64_t)sizeof(T) && n >= LANES) {                                                              \
-            const T *from = (const T *)x;                                                                              \
-            yk__vf64 a0 = {0}, a1 = {0}, a2 = {0}, a3 = {0}, v;                                                        \
-            for (; i + 4 * LANES <= n; i += 4 * LANES) {                                                               \
-                fetch_ahead(from + i);                                                                                 \
-                v = WIDEN_##S(from + i), a0 += term;                                                                   \
-                v = WIDEN_##S(from + i + LANES), a1 += term;                                                           \
-                v = WIDEN_##S(from + i + 2 * LANES), a2 += term;                                                       \
-                v = WIDEN_##S(from + i + 3 * LANES), a3 += term;                                                       \
-            }                                                                                                          \
-            for (; i + LANES <= n; i += LANES)                                                                         \
-                v = WIDEN_##S(from + i), a0 += term;                                                                   \
-            total = sum_of_lanes((a0 + a1) + (a2 + a3));                                                               \
-        }                                                                                                              \
-        while (i < n) { /* strided, or the tail: in blocks, so that f64 too adds few numbers one after the other */    \
-            int64_t end = n - i < 64 ? n : i + 64;                                                                     \
-            double even = 0, odd = 0, v;                                                                               \
-            for (; i + 2 <= end; i += 2) {                                                                             \
-                v = (double)AT(T, i), even += term;                                                                    \
-                v = (double)AT(T, i + 1), odd += term;                                                                 \
-            }                                                                                                          \
-            for (; i < end; i++)                                                                                       \
-                v = (double)AT(T, i), even += term;                                                                    \
-            total += even + odd;                                                                                       \
-        }                                                                                                              \
-        s->a += total;                                                                                                 \
-    }
-SUM(sum_rest_f32, f32, float, v)
-SUM(sum_f64, f64, double, v)
-SUM(squares_f32, f32, float, v *v)
-SUM(squares_f64, f64, double, v *v)
-
-/* Contiguous floats are added by eights before they are widened, as columns are; so are the at most eight vectors that
- * are left, the last of which may be a part of one. */
-static inline double sum_of_row(const float *from, int64_t n)
-{
-    enum { LANES = YK__VECTOR_BYTES / sizeof(float) };
-    half_vector halves[2];
-    yk__vf64 even = {0}, odd = {0};
-    for (; n >= 8 * LANES; n -= 8 * LANES, from += 8 * LANES) {
-        const yk__vf32u *v = (const yk__vf32u *)from;
-        fetch_ahead(v);
-        yk__vf32 sum = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
-        memcpy(halves, &sum, sizeof sum);
-        even += WIDEN_f32(&halves[0]);
-        odd += WIDEN_f32(&halves[1]);
-    }
-    if (n > 0) {
-        yk__vf32 sum = {0}, other = {0};
-        for (; n >= 2 * LANES; n -= 2 * LANES, from += 2 * LANES) {
-            sum += *(const yk__vf32u *)from;
-            other += *(const yk__vf32u *)(from + LANES);
-        }
-        if (n >= LANES) {
-            sum += *(const yk__vf32u *)from;
-            from += LANES;
-            n -= LANES;
-        }
-        if (n > 0)
-            other += yk__load_part_f32(from, n);
-        sum += other;
-        memcpy(halves, &sum, sizeof sum);
-        even += WIDEN_f32(&halves[0]);
-        odd += WIDEN_f32(&halves[1]);
-    }
-    return sum_of_lanes(even + odd);
-}
-
-static void sum_f32(state *s, int64_t first, int64_t n, const char *x, int64_t stride)
-{
-    if (stride == (int64_t)sizeof(float))
-        s->a += sum_of_row((const float *)x, n);
-    else
-        sum_rest_f32(s, first, n, x, stride);
-}
-
-enum { WHOLE_BLOCK = 64 }; /* elements */
-#define SUM_WHOLE(name, T, start, step)                                                                                \
-    static void name(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                                \
-    {                                                                                                                  \
-        (void)first;                                                                                                   \
-        uint64_t sum = start, v;                                                                                       \
-        const T *from = (const T *)x;                                                                                  \
-        int64_t i = 0;                                                                                                 \
-        for (; stride == (int64_t)sizeof(T) && i + WHOLE_BLOCK <= n; i += WHOLE_BLOCK) {                               \
-            fetch_ahead(from + i);                                                                                     \
-            for (int l = 0; l < WHOLE_BLOCK; l++) {                                                                    \
-                v = (uint64_t)from[i + l];                                                                             \
-                sum step;                                                                                              \
-            }                                                                                                          \
-        }                                                                                                              \
-        if (stride == (int64_t)sizeof(T))                                                                              \
-            for (; i < n; i++) {                                                                                       \
-                v = (uint64_t)from[i];                                                                                 \
-                sum step;                                                                                              \
-            }                                                                                                          \
-        else                                                                                                           \
-            for (; i < n; i++) {                                                                                       \
-                v = (uint64_t)AT(T, i);                                                                                \
-                sum step;                                                                                              \
-            }                                                                                                          \
-        s->i = (int64_t)sum;                                                                                           \
-    }
-#define SUMS_WHOLE(S, T)                                                                                               \
-    SUM_WHOLE(sum_##S, T, (uint64_t)s->i, += v)                                                                        \
-    SUM_WHOLE(squares_##S, T, (uint64_t)s->i, += v * v)                                                                \
-    SUM_WHOLE(prod_##S, T, (uint64_t)s->i, *= v)
-SUMS_WHOLE(i64, int64_t)
-SUMS_WHOLE(i32, int32_t)
-SUMS_WHOLE(u8, uint8_t)
-
-#define REAL_REST(S, T)                                                                                                \
-    static void prod_##S(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                            \
-    {                                                                                                                  \
-        (void)first;                                                                                                   \
-        enum { LANES = 32 };                                                                                           \
-        double products[LANES];                                                                                        \
-        int64_t i = 0;                                                                                                 \
-        if (stride == (int64_t)sizeof(T) && n >= LANES) {                                                              \
-            const T *from = (const T *)x;                                                                              \
-            for (int l = 0; l < LANES; l++)                                                                            \
-                products[l] = 1;                                                                                       \
-            for (; i + LANES <= n; i += LANES)                                                                         \
-                for (int l = 0; l < LANES; l++)                                                                        \
-                    products[l] *= (double)from[i + l];                                                                \
-            for (int l = 0; l < LANES; l++)                                                                            \
-                s->a *= products[l];                                                                                   \
-        }                                                                                                              \
-        for (; i < n; i++)                                                                                             \
-            s->a *= (double)AT(T, i);                                                                                  \
-    }                                                                                                                  \
-    static void var_##S(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                             \
-    {                                                                                                                  \
-        (void)first;                                                                                                   \
-        double sums[4] = {0}, squares[4] = {0}, shift = s->shift;                                                      \
-        int64_t i = 0;                                                                                                 \
-        for (; i + 4 <= n; i += 4)                                                                                     \
-            for (int l = 0; l < 4; l++) {                                                                              \
-                double d = (double)AT(T, i + l) - shift;                                                               \
-                sums[l] += d;                                                                                          \
-                squares[l] += d * d;                                                                                   \
-            }                                                                                                          \
-        for (; i < n; i++) {                                                                                           \
-            double d = (double)AT(T, i) - shift;                                                                       \
-            sums[0] += d;                                                                                              \
-            squares[0] += d * d;                                                                                       \
-        }                                                                                                              \
-        s->a += (sums[0] + sums[1]) + (sums[2] + sums[3]);                                                             \
-        s->b += (squares[0] + squares[1]) + (squares[2] + squares[3]);                                                 \
-    }
-REAL_REST(f32, float)
-REAL_REST(f64, double)
-
-/* In blocks of TRUTH_BLOCK, of which the first that decides is the last one. */
-enum { TRUTH_BLOCK = 256 };
-#define TRUTH_OF(name, T, decided, decides)                                                                            \
-    static void name(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                                \
-    {                                                                                                                  \
-        (void)first;                                                                                                   \
-        for (int64_t i = 0; i < n && s->i != (decided); i += TRUTH_BLOCK) {                                            \
-            int64_t end = n - i < TRUTH_BLOCK ? n : i + TRUTH_BLOCK, found = 0;                                        \
-            if (stride == (int64_t)sizeof(T) && end - i == TRUTH_BLOCK) {                                              \
-                uint8_t some = 0;                                                                                      \
-                for (int l = 0; l < TRUTH_BLOCK; l++)                                                                  \
-                    some |= ((const T *)x)[i + l] decides 0;                                                           \
-                found = some;                                                                                          \
-            } else {                                                                                                   \
-                for (int64_t k = i; k < end; k++)                                                                      \
-                    found |= AT(T, k) decides 0;                                                                       \
-            }                                                                                                          \
-            s->i = found ? (decided) : s->i;                                                                           \
-        }                                                                                                              \
-    }
-#define TRUTH(S, T)                                                                                                    \
-    TRUTH_OF(any_##S, T, 1, !=)                                                                                        \
-    TRUTH_OF(all_##S, T, 0, ==)
-TRUTH(f32, float)
-TRUTH(f64, double)
-TRUTH(i64, int64_t)
-TRUTH(i32, int32_t)
-TRUTH(u8, uint8_t)
-
-/* ---- extremes and their positions: the first of equals, and a NaN beats every number ---- */
-
-/*
- * The best of a block is found first, in vectors where it is contiguous; its position only if it beats what came
- * before. A block may keep a NaN or not in `best`: the flag counts.
- */
-enum { EXTREME_BLOCK = 1024 };
-#define EXTREME(name, T, M, field, better)                                                                             \
-    static void name##_block(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                        \
-    {                                                                                                                  \
-        typedef T V __attribute__((vector_size(YK__VECTOR_BYTES)));                                                    \
-        typedef T U __attribute__((vector_size(YK__VECTOR_BYTES), aligned(sizeof(T)), may_alias));                     \
-        typedef M W __attribute__((vector_size(YK__VECTOR_BYTES)));                                                    \
-        enum { LANES = YK__VECTOR_BYTES / sizeof(T) };                                                                 \
-        T best = AT(T, 0);                                                                                             \
-        bool nan = best != best;                                                                                       \
-        int64_t i = 1;                                                                                                 \
-        if (stride == (int64_t)sizeof(T) && n >= LANES) {                                                              \
-            V top = *(const U *)x;                                                                                     \
-            W nans = (W)(top != top);                                                                                  \
-            i = LANES;                                                                                                 \
-            if (n >= 4 * LANES) { /* four that do not wait for each other */                                           \
-                V tops[4];                                                                                             \
-                W not [4];                                                                                             \
-                for (int v = 0; v < 4; v++) {                                                                          \
-                    tops[v] = ((const U *)x)[v];                                                                       \
-                    not [v] = (W)(tops[v] != tops[v]);                                                                 \
-                }                                                                                                      \
-                for (i = 4 * LANES; i + 4 * LANES <= n; i += 4 * LANES)                                                \
-                    for (int v = 0; v < 4; v++) {                                                                      \
-                        V next = ((const U *)(x + i * (int64_t)sizeof(T)))[v];                                         \
-                        W beats = (W)(next better tops[v]);                                                            \
-                        not [v] |= (W)(next != next);                                                                  \
-                        tops[v] = (V)((beats & (W)next) | (~beats & (W)tops[v]));                                      \
-                    }                                                                                                  \
-                for (int v = 0; v < 4; v++) {                                                                          \
-                    W beats = (W)(tops[v] better top);                                                                 \
-                    nans |= not [v];                                                                                   \
-                    top = (V)((beats & (W)tops[v]) | (~beats & (W)top));                                               \
-                }                                                                                                      \
-            }                                                                                                          \
-            for (; i + LANES <= n; i += LANES) {                                                                       \
-                V v = *(const U *)(x + i * (int64_t)sizeof(T));                                                        \
-                W beats = (W)(v better top);                                                                           \
-                nans |= (W)(v != v);                                                                                   \
-                top = (V)((beats & (W)v) | (~beats & (W)top));                                                         \
-            }                                                                                                          \
-            for (int l = 0; l < LANES; l++) {                                                                          \
-                best = top[l] better best ? top[l] : best;                                                             \
-                nan |= nans[l] != 0;                                                                                   \
-            }                                                                                                          \
-        }                                                                                                              \
-        for (; i < n; i++) {                                                                                           \
-            T v = AT(T, i);                                                                                            \
-            nan |= v != v;                                                                                             \
-            best = v better best ? v : best;                                                                           \
-        }                                                                                                              \
-        bool seen = s->at >= 0, seen_nan = s->field != s->field;                                                       \
-        if (seen && (seen_nan || (!nan && !(best better(T) s->field))))                                                \
-            return;                                                                                                    \
-        for (i = 0; stride == (int64_t)sizeof(T) && i + 64 <= n; i += 64) {                                            \
-            const U *from = (const U *)(x + i * (int64_t)sizeof(T));                                                   \
-            W found = {0};                                                                                             \
-            for (int v = 0; v < 64 / LANES; v++)                                                                       \
-                found |= nan ? (W)(from[v] != from[v]) : (W)(from[v] == best);                                         \
-            bool any = false;                                                                                          \
-            for (int l = 0; l < LANES; l++)                                                                            \
-                any |= found[l] != 0;                                                                                  \
-            if (any)                                                                                                   \
-                break;                                                                                                 \
-        }                                                                                                              \
-        for (; nan ? AT(T, i) == AT(T, i) : AT(T, i) != best;)                                                         \
-            i++;                                                                                                       \
-        s->field = AT(T, i);                                                                                           \
-        s->at = first + i;                                                                                             \
-    }                                                                                                                  \
-    static void name(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                                \
-    {                                                                                                                  \
-        for (int64_t i = 0; i < n; i += EXTREME_BLOCK)                                                                 \
-            name##_block(s, first + i, n - i < EXTREME_BLOCK ? n - i : EXTREME_BLOCK, x + i * stride, stride);         \
-    }
-/* M: the signed integer as wide as T */
-#define EXTREMES(S, T, M, field)                                                                                       \
-    EXTREME(max_##S, T, M, field, >)                                                                                   \
-    EXTREME(min_##S, T, M, field, <)
-EXTREMES(f32, float, int32_t, a)
-EXTREMES(f64, double, int64_t, a)
-EXTREMES(i64, int64_t, int64_t, i)
-EXTREMES(i32, int32_t, int32_t, i)
-EXTREMES(u8, uint8_t, int8_t, i)
-
-#define REAL(S)  [YK_F32] = S##_f32, [YK_F64] = S##_f64
-#define WHOLE(S) [YK_I64] = S##_i64, [YK_I32] = S##_i32, [YK_U8] = S##_u8, [YK_BOOL] = S##_u8
-static const feed_fn feeds[][YK__DTYPES] = {
-    [YK__SUM] = {REAL(sum), WHOLE(sum)},
-    [YK__MEAN] = {REAL(sum)},
-    [YK__PROD] = {REAL(prod), WHOLE(prod)},
-    [YK__AMAX] = {REAL(max), WHOLE(max)},
-    [YK__AMIN] = {REAL(min), WHOLE(min)},
-    [YK__ANY] = {REAL(any), WHOLE(any)},
-    [YK__ALL] = {REAL(all), WHOLE(all)},
-    [YK__ARGMAX] = {REAL(max), WHOLE(max)},
-    [YK__ARGMIN] = {REAL(min), WHOLE(min)},
-    [YK__VAR] = {REAL(var)},
-    [YK__SUM_SQUARES] = {REAL(squares), WHOLE(squares)},
-};
 static const yk__run_fn column_runs[][YK__DTYPES] = {
     [YK__SUM] = {REAL(columns_sum), WHOLE(columns_sum)},
     [YK__MEAN] = {REAL(columns_sum)},
@@ -367,6 +36,12 @@ static const yk__run_fn column_runs[][YK__DTYPES] = {
     [YK__AMIN] = {REAL(columns_min), WHOLE(columns_min)},
     [YK__ARGMAX] = {REAL(columns_max), WHOLE(columns_max)},
     [YK__ARGMIN] = {REAL(columns_min), WHOLE(columns_min)},
+};
+#define HALVES_AND_F32(S) [YK_F32] = S##_f32, [YK_F16] = S##_f16, [YK_BF16] = S##_bf16
+static const yk__row_sums_fn row_sums[][YK__DTYPES] = {
+    [YK__SUM] = {HALVES_AND_F32(yk__row_sum)},
+    [YK__MEAN] = {HALVES_AND_F32(yk__row_sum)},
+    [YK__SUM_SQUARES] = {HALVES_AND_F32(yk__row_squares)},
 };
 static const char *const names[] = {"sum", "mean",   "prod",   "amax", "amin",          "any",
                                     "all", "argmax", "argmin", "var",  "sum of squares"};
@@ -382,16 +57,29 @@ typedef struct reduction {
     double p0;
     size_t in_size, out_size;
     state *partial;    /* (pieces, outputs), where there are several pieces */
-    bool side_by_side; /* the outputs' inputs, in memory */
+    int64_t grain;     /* elements of a piece */
+    int64_t block;     /* outputs that are fed together */
+    bool pieces_first; /* a piece of all blocks comes before the next one of the first block */
+    yk__row_sums_fn row_sums;
     const yk__loop *outer;
 } reduction;
+
+static double real_at(yk_dtype dtype, const char *x, int64_t i)
+{
+    switch (dtype) {
+    case YK_F64: return ((const double *)x)[i];
+    case YK_F16: return (double)yk__from_f16(((const uint16_t *)x)[i]);
+    case YK_BF16: return (double)yk__from_bf16(((const uint16_t *)x)[i]);
+    default: return (double)((const float *)x)[i];
+    }
+}
 
 static void start(const reduction *r, state *s, const char *x)
 {
     bool product = r->op == YK__PROD || r->op == YK__ALL;
     *s = (state){.a = product, .i = product, .at = -1};
     if (r->op == YK__VAR && r->count > 0)
-        s->shift = r->in == YK_F32 ? (double)*(const float *)x : *(const double *)x;
+        s->shift = real_at(r->in, x, 0);
 }
 
 /* s and `next`, whose positions may come in any order: of equals the first stays. */
@@ -485,9 +173,7 @@ static void columns_start(const reduction *r, yk__columns *columns, const char *
         return;
     memset(columns->b, 0, (size_t)n * sizeof(*columns->b));
     for (int64_t j = 0; j < n; j++)
-        columns->shift[j] = r->count == 0     ? 0
-                            : r->in == YK_F32 ? (double)((const float *)x)[j]
-                                              : ((const double *)x)[j];
+        columns->shift[j] = r->count == 0 ? 0 : real_at(r->in, x, j);
 }
 
 static state column_state(const reduction *r, const yk__columns *columns, int64_t j)
@@ -503,7 +189,9 @@ static state column_state(const reduction *r, const yk__columns *columns, int64_
         return s;
     s.at = columns->at[j];
     switch (r->in) {
-    case YK_F32: s.a = (double)columns->best.f32[j]; break;
+    case YK_F32:
+    case YK_F16:
+    case YK_BF16: s.a = (double)columns->best.f32[j]; break;
     case YK_F64: s.a = columns->best.f64[j]; break;
     case YK_I64: s.i = columns->best.i64[j]; break;
     case YK_I32: s.i = columns->best.i32[j]; break;
@@ -512,23 +200,52 @@ static state column_state(const reduction *r, const yk__columns *columns, int64_
     return s;
 }
 
+/* n outputs that are floats, rounded to the dtype of out. */
+static void store_floats(yk_dtype dtype, char *out, int64_t stride, const float *values, int64_t n)
+{
+    uint16_t rounded[YK__COLUMNS];
+    switch (dtype) {
+    case YK_F16: yk__round_f16(n, rounded, values); break;
+    case YK_BF16: yk__round_bf16(n, rounded, values); break;
+    default:
+        if (stride == (int64_t)sizeof(*values))
+            memcpy(out, values, (size_t)n * sizeof(*values));
+        else
+            yk__copy_strided(out, stride, values, sizeof(*values), sizeof(*values), n);
+        return;
+    }
+    yk__copy_strided(out, stride, rounded, sizeof(*rounded), sizeof(*rounded), n);
+}
+
+/* Totals, or means, of which there are at most YK__COLUMNS; not f64. */
+static void finish_totals(const reduction *r, const double *totals, char *out, int64_t stride, int64_t n)
+{
+    double divisor = (double)r->count;
+    float values[YK__COLUMNS];
+    if (r->op == YK__MEAN)
+        for (int64_t j = 0; j < n; j++)
+            values[j] = (float)(totals[j] / divisor);
+    else
+        for (int64_t j = 0; j < n; j++)
+            values[j] = (float)totals[j];
+    store_floats(r->out, out, stride, values, n);
+}
+
 /* What columns say, written one output after the other: false where finish must do it. */
 static bool finish_together(const reduction *r, const yk__columns *columns, char *out, int64_t stride)
 {
     const int64_t n = columns->width;
     bool total = r->op == YK__SUM || r->op == YK__MEAN || r->op == YK__PROD || r->op == YK__SUM_SQUARES;
-    if (total && yk_dtype_is_floating(r->in) && r->out == YK_F32 && stride == (int64_t)sizeof(float)) {
-        double divisor = (double)r->count;
-        if (r->op == YK__MEAN)
-            for (int64_t j = 0; j < n; j++)
-                ((float *)out)[j] = (float)(columns->a[j] / divisor);
-        else
-            for (int64_t j = 0; j < n; j++)
-                ((float *)out)[j] = (float)columns->a[j];
+    bool half = r->in == YK_F16 || r->in == YK_BF16;
+    if (total && (half || r->in == YK_F32) && r->in == r->out) {
+        finish_totals(r, columns->a, out, stride, n);
         return true;
     }
     if (columns->seen && (r->op == YK__AMAX || r->op == YK__AMIN) && r->in == r->out) {
-        yk__copy_strided(out, stride, &columns->best, (int64_t)r->in_size, r->in_size, n);
+        if (half)
+            store_floats(r->out, out, stride, columns->best.f32, n);
+        else
+            yk__copy_strided(out, stride, &columns->best, (int64_t)r->in_size, r->in_size, n);
         return true;
     }
     if (columns->seen && (r->op == YK__ARGMAX || r->op == YK__ARGMIN)) {
@@ -586,6 +303,25 @@ typedef struct outputs_run {
     int64_t piece;
 } outputs_run;
 
+/* The sums of m outputs, the first elements of which are `step` bytes apart: what is reduced is rows of neighbours, and
+ * all outputs' shares of one are added up before the next. */
+static void sum_rows(const reduction *r, const outputs_run *run, const char *x, int64_t step, int64_t m, double *totals)
+{
+    const yk__loop *inner = &r->inner;
+    double sums[YK__COLUMNS];
+    memset(totals, 0, (size_t)m * sizeof(*totals));
+    for (int64_t at = run->begin, n; at < run->end; at += n) {
+        int64_t row = at / inner->shape[0], first = at - row * inner->shape[0];
+        n = inner->shape[0] - first < run->end - at ? inner->shape[0] - first : run->end - at;
+        const char *from = x + first * (int64_t)r->in_size;
+        for (int d = 1; d < inner->ndim; d++, row /= inner->shape[d - 1])
+            from += row % inner->shape[d] * inner->stride[d][0];
+        r->row_sums(sums, m, from, step, n);
+        for (int64_t j = 0; j < m; j++)
+            totals[j] += sums[j];
+    }
+}
+
 static void feed_outputs(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
 {
     const outputs_run *run = context;
@@ -640,12 +376,16 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
         }
         return;
     }
-    bool rows = inner.ndim == 1 && inner.stride[0][0] == (int64_t)sizeof(float) && r->in == YK_F32 && r->out == YK_F32;
-    if (rows && !partial && r->count > 0 && (r->op == YK__SUM || r->op == YK__MEAN)) {
-        double divisor = r->op == YK__MEAN ? (double)r->count : 1;
-        for (int64_t i = 0; i < n; i++)
-            *(float *)(data[0] + i * stride[0]) =
-                (float)(sum_of_row((const float *)(data[1] + i * stride[1]), r->count) / divisor);
+    if (r->row_sums && inner.stride[0][0] == (int64_t)r->in_size) {
+        for (int64_t i = 0; i < n; i += YK__COLUMNS) {
+            double totals[YK__COLUMNS];
+            int64_t m = n - i < YK__COLUMNS ? n - i : YK__COLUMNS;
+            sum_rows(r, run, data[1] + i * stride[1], stride[1], m, totals);
+            if (!partial)
+                finish_totals(r, totals, data[0] + i * stride[0], stride[0], m);
+            for (int64_t j = 0; partial && j < m; j++)
+                partial[i + j] = (state){.a = totals[j], .at = -1};
+        }
         return;
     }
     state s;
@@ -668,19 +408,61 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
     }
 }
 
-/* Of all outputs, or of one where these do not lie side by side: then units count the pieces of the first one, then
- * those of the second. */
+/* A unit is a piece of a block of outputs. */
 static void feed_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     const reduction *r = arg;
-    int64_t grain = yk__ceil_div(yk__ceil_div(r->count, r->pieces), PIECE_MULTIPLE) * PIECE_MULTIPLE;
+    int64_t blocks = yk__ceil_div(r->outer->total, r->block);
     for (int64_t unit = begin; unit < end; unit++) {
-        int64_t piece = r->side_by_side ? unit : unit % r->pieces, first = r->side_by_side ? 0 : unit / r->pieces;
-        int64_t from = piece * grain, to = from + grain;
+        int64_t piece = r->pieces_first ? unit / blocks : unit % r->pieces;
+        int64_t first = (r->pieces_first ? unit % blocks : unit / r->pieces) * r->block, last = first + r->block;
+        int64_t from = piece * r->grain, to = from + r->grain;
         outputs_run run = {r, from < r->count ? from : r->count, to < r->count ? to : r->count, piece};
         yk__loop_job job = {r->outer, feed_outputs, &run};
-        yk__loop_piece(&job, first, r->side_by_side ? r->outer->total : first + 1, thread);
+        yk__loop_piece(&job, first, last < r->outer->total ? last : r->outer->total, thread);
     }
+}
+
+/*
+ * Where one output after the other would jump over all others' inputs (channels of images in C order), pieces are whole
+ * planes of such inputs, and what lies together in memory is read together: a piece of one block of outputs, then of
+ * the next. At most PLANE_PIECES of them, of blocks of outputs that have at least PLANE_BLOCK elements in a plane.
+ */
+enum { PLANE_PIECES = 16, LEAST_PLANES = 4, PLANE_BLOCK = 16384 };
+static bool cut_at_planes(reduction *r)
+{
+    const yk__loop *inner = &r->inner, *outer = r->outer;
+    int64_t plane = 1, least = yk__magnitude(outer->stride[0][1]);
+    int64_t most = yk__magnitude(outer->stride[outer->ndim - 1][1]);
+    int d = 0;
+    for (; d < inner->ndim && yk__magnitude(inner->stride[d][0]) < least; d++)
+        plane *= inner->shape[d];
+    for (int high = d; high < inner->ndim; high++)
+        if (yk__magnitude(inner->stride[high][0]) <= most)
+            return false;
+    int64_t planes = r->count / plane;
+    if (d == 0 || planes < LEAST_PLANES || outer->total == 1)
+        return false;
+    r->grain = yk__ceil_div(planes, PLANE_PIECES) * plane;
+    r->pieces = yk__ceil_div(r->count, r->grain);
+    r->block = yk__ceil_div(PLANE_BLOCK, plane);
+    r->pieces_first = true;
+    return true;
+}
+
+static void cut(reduction *r)
+{
+    int64_t outputs = r->outer->total, work = r->count * outputs;
+    bool side_by_side = outputs > 1 && r->outer->stride[0][1] == (int64_t)r->in_size;
+    r->block = side_by_side ? outputs : 1;
+    if (work <= YK__GRAIN || r->count == 0 || (!side_by_side && cut_at_planes(r)))
+        return;
+    if (outputs * YK__GRAIN >= 512 * r->count)
+        return;
+    r->pieces = work / PIECE_LEAST + 1 < MAX_PIECES ? work / PIECE_LEAST + 1 : MAX_PIECES;
+    if (!side_by_side)
+        r->pieces = yk__ceil_div(r->pieces, outputs);
+    r->grain = yk__ceil_div(yk__ceil_div(r->count, r->pieces), PIECE_MULTIPLE) * PIECE_MULTIPLE;
 }
 
 static void merge_outputs(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
@@ -700,6 +482,7 @@ static yk_status reduce(int device, yk__reduce op, const yk__view *out, const yk
     r.feed = feeds[op][in->dtype];
     if (!r.feed)
         return yk__fail(YK_ERR_DTYPE, "%s: not defined for %s", names[op], yk_dtype_name(in->dtype));
+    r.row_sums = row_sums[op][in->dtype];
     r.in_size = yk_dtype_size(in->dtype);
     r.out_size = yk_dtype_size(out->dtype);
     yk__view kept = *in, reduced = *in;
@@ -723,13 +506,7 @@ static yk_status reduce(int device, yk__reduce op, const yk__view *out, const yk
     if (outer.total == 0)
         return YK_OK;
 
-    int64_t work = r.count * outer.total;
-    r.side_by_side = outer.total > 1 && outer.stride[0][1] == (int64_t)r.in_size;
-    if (work > YK__GRAIN && r.count > 0 && outer.total * YK__GRAIN < 512 * r.count) {
-        r.pieces = work / YK__GRAIN + 1 < MAX_PIECES ? work / YK__GRAIN + 1 : MAX_PIECES;
-        if (!r.side_by_side)
-            r.pieces = yk__ceil_div(r.pieces, outer.total);
-    }
+    cut(&r);
     if (r.pieces == 1) {
         outputs_run run = {&r, 0, r.count, 0};
         int64_t grain = YK__GRAIN / (r.count > 0 ? r.count : 1);
@@ -742,7 +519,7 @@ static yk_status reduce(int device, yk__reduce op, const yk__view *out, const yk
                                   (size_t)(r.pieces * outer.total) * sizeof(state), &handle);
     if (!r.partial)
         return yk__error_code();
-    yk__cpu_parallel(device, r.side_by_side ? r.pieces : r.pieces * outer.total, 1, feed_piece, &r);
+    yk__cpu_parallel(device, r.pieces * yk__ceil_div(outer.total, r.block), 1, feed_piece, &r);
     yk__loop_job job = {&outer, merge_outputs, &r};
     yk__loop_piece(&job, 0, outer.total, 0);
     yk__storage_release(handle);

@@ -7,7 +7,7 @@
 #ifndef YOKE_DEVICE_CPU_REDUCE_COLUMNS_H
 #define YOKE_DEVICE_CPU_REDUCE_COLUMNS_H
 
-#include "device/cpu/iterate.h"
+#include "device/cpu/halves.h"
 
 /* Outputs fed together: whole vectors and cache lines of a row. The state of each takes 8 bytes and more in every
  * array. */
@@ -42,7 +42,7 @@ typedef struct yk__columns {
     }
 
 #define YK__COLUMN_REALS(S, T)                                                                                         \
-    /* Eight rows are added up before they are widened. */                                                             \
+    /* Eight rows, or their squares, are added up before they are widened. */                                          \
     YK__COLUMN_RUN(columns_sum_##S, T, {                                                                               \
         double *restrict sums = columns->a;                                                                            \
         for (; row + 8 <= n; row += 8, x += 8 * step)                                                                  \
@@ -55,6 +55,14 @@ typedef struct yk__columns {
     })                                                                                                                 \
     YK__COLUMN_RUN(columns_squares_##S, T, {                                                                           \
         double *restrict sums = columns->a;                                                                            \
+        for (; row + 8 <= n; row += 8, x += 8 * step)                                                                  \
+            for (int64_t j = 0; j < width; j++) {                                                                      \
+                T sum = x[j] * x[j], other = x[j + step] * x[j + step];                                                \
+                sum += x[j + 2 * step] * x[j + 2 * step], other += x[j + 3 * step] * x[j + 3 * step];                  \
+                sum += x[j + 4 * step] * x[j + 4 * step], other += x[j + 5 * step] * x[j + 5 * step];                  \
+                sum += x[j + 6 * step] * x[j + 6 * step], other += x[j + 7 * step] * x[j + 7 * step];                  \
+                sums[j] += (double)(sum + other);                                                                      \
+            }                                                                                                          \
         for (; row < n; row++, x += step)                                                                              \
             for (int64_t j = 0; j < width; j++)                                                                        \
                 sums[j] += (double)x[j] * (double)x[j];                                                                \
@@ -121,5 +129,29 @@ YK__COLUMN_EXTREMES(f64, double)
 YK__COLUMN_EXTREMES(i64, int64_t)
 YK__COLUMN_EXTREMES(i32, int32_t)
 YK__COLUMN_EXTREMES(u8, uint8_t)
+
+/* f16 and bf16: eight rows at a time are widened into a tile. */
+#define YK__COLUMN_HALF(name, S)                                                                                       \
+    static void name##_##S(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)    \
+    {                                                                                                                  \
+        float tile[8 * YK__COLUMNS] __attribute__((aligned(64)));                                                      \
+        for (int64_t row = 0, m; row < n; row += m) {                                                                  \
+            m = n - row < 8 ? n - row : 8;                                                                             \
+            for (int64_t i = 0; i < m; i++)                                                                            \
+                yk__widen_##S(((const yk__columns *)context)->width, tile + i * YK__COLUMNS,                           \
+                              (const uint16_t *)(data[0] + (row + i) * stride[0]));                                    \
+            name##_f32(context, first + row, m, (char *const[]){(char *)tile},                                         \
+                       (const int64_t[]){YK__COLUMNS * sizeof(float)});                                                \
+        }                                                                                                              \
+    }
+#define YK__COLUMN_HALVES(S)                                                                                           \
+    YK__COLUMN_HALF(columns_sum, S)                                                                                    \
+    YK__COLUMN_HALF(columns_squares, S)                                                                                \
+    YK__COLUMN_HALF(columns_prod, S)                                                                                   \
+    YK__COLUMN_HALF(columns_var, S)                                                                                    \
+    YK__COLUMN_HALF(columns_max, S)                                                                                    \
+    YK__COLUMN_HALF(columns_min, S)
+YK__COLUMN_HALVES(f16)
+YK__COLUMN_HALVES(bf16)
 
 #endif
