@@ -181,6 +181,42 @@ yk_tensor *yk_min(yk_tensor *x)
     return reduce(&min_op, YK__AMIN, x, NULL, 0, false, 0, true, true);
 }
 
+/* The one dimension in `r`, along which `index` tells where the elements of x are that the views `from`, of x, and
+ * `small`, of the reduction's result in the shape of x, stand for: both get the shape of `small` with size 1 there. */
+static yk__indices positions_along(const char *name, const reduction *r, yk_tensor *index, yk__view *from,
+                                   yk__view *small)
+{
+    yk__indices p = {.name = name, .count = 1};
+    int dim = r->x.ndim ? __builtin_ctz(r->mask) : 0;
+    p.of[0].view = yk__view_of(index);
+    p.of[0].dim = dim;
+    p.of[0].size = r->x.ndim ? from->shape[dim] : 1;
+    p.of[0].stride = r->x.ndim ? from->stride[dim] : 0;
+    if (r->x.ndim) {
+        from->shape[dim] = small->shape[dim] = p.of[0].view.shape[dim] = 1;
+        from->stride[dim] = 0;
+    }
+    return p;
+}
+
+/* The elements of x at the positions that were found. */
+static yk_tensor *values_at(const yk__op *op, yk_tensor *x, yk_tensor *index, const reduction *r)
+{
+    yk_tensor *at = seen_in_x(index, r);
+    yk_tensor *out = at ? yk__tensor_new(index->ndim, index->shape, NULL, (yk_dtype)x->dtype, yk__device_of(x)) : NULL;
+    yk_tensor *shaped = out ? seen_in_x(out, r) : NULL;
+    if (!shaped) {
+        yk_tensor_release(out);
+        out = NULL;
+    } else if (out->numel) {
+        yk__view from = yk__view_of(x), to = yk__view_of(shaped);
+        yk__indices p = positions_along(op->name, r, at, &from, &to);
+        out = yk__tensor_if_ok(out, YK__SLOT(out, index, &to, &from, &p));
+    }
+    yk__release_all(2, (yk_tensor *[]){at, shaped});
+    return out;
+}
+
 /* Of one dimension: the gradient goes to the position that was found. */
 static yk_status extreme_dim_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
@@ -189,19 +225,10 @@ static yk_status extreme_dim_backward(yk__node *node, yk_tensor *gout, yk_tensor
     yk_tensor *index = yk__saved(node, 0, &bad), *grad = bad ? NULL : yk__spec_zeros(&r->x, yk__device_of(gout));
     if (!grad)
         return bad ? bad : yk__error_code();
-    int dim = r->x.ndim ? __builtin_ctz(r->mask) : 0;
     yk_tensor *at = seen_in_x(index, r), *g = seen_in_x(gout, r);
     if (at && g && at->numel) {
         yk__view to = yk__view_of(grad), value = yk__view_of(g);
-        yk__indices p = {.name = "max_dim", .count = 1};
-        p.of[0].view = yk__view_of(at);
-        p.of[0].dim = dim;
-        p.of[0].size = r->x.ndim ? to.shape[dim] : 1;
-        p.of[0].stride = r->x.ndim ? to.stride[dim] : 0;
-        if (r->x.ndim) {
-            to.shape[dim] = value.shape[dim] = p.of[0].view.shape[dim] = 1;
-            to.stride[dim] = 0;
-        }
+        yk__indices p = positions_along("max_dim", r, at, &to, &value);
         bad = YK__SLOT(grad, index_put, &to, &value, &p, false);
     } else if (!at || !g) {
         bad = yk__error_code();
@@ -220,13 +247,15 @@ static yk_tensor *extreme_dim(const yk__op *op, yk__reduce value, yk__reduce ind
     if (!yk__op_begin(op->name, 1, &x, 0) || !mask_of(op->name, x, &dim, 1, &r.mask))
         return NULL;
     bool records = yk__will_record(1, &x);
-    yk_tensor *out = yk__raw_reduce(op->name, value, x, r.mask, keepdim, 0), *found = NULL;
-    if (out && (index || records)) {
+    yk_tensor *out, *found = NULL;
+    r.x = yk__spec_of(x);
+    if (index || records) {
         found = yk__raw_reduce(op->name, index_value, x, r.mask, keepdim, 0);
-        out = yk__tensor_if_ok(out, yk__status_of(found));
+        out = found ? values_at(op, x, found, &r) : NULL;
+    } else {
+        out = yk__raw_reduce(op->name, value, x, r.mask, keepdim, 0);
     }
     if (out) {
-        r.x = yk__spec_of(x);
         out = yk__record(out, op, 1, &x, 1, &found, &r, sizeof(r));
     }
     if (out && index) {

@@ -233,6 +233,41 @@ static void test_places(void **state)
     yk_scope_end(scope);
 }
 
+/* The values at the places are those of a search for values alone: NaN, zeros of both signs, every layout and dtype. */
+static void test_values_at_places(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8};
+    enum { A = 5, B = 49, C = 33 };
+    static double values[A * B * C];
+    for (int i = 0; i < A * B * C; i++)
+        values[i] = i * 7919 % 31;
+    for (int d = 0; d < 7; d++)
+        for (int layout = 0; layout < 4; layout++)
+            for (int dim = -1; dim < 2; dim++)
+                for (int keep = 0; keep < 2; keep++)
+                    for (int least = 0; least < 2; least++) {
+                        yk_scope scope = yk_scope_begin();
+                        for (int i = 0; d < 4 && i < A * B * C; i += 97)
+                            values[i] = i % 3 ? -0.0 : i % 2 ? NAN : 0.0;
+                        yk_tensor *x = yk_cast(yk_from_data(values, YK_SHAPE(A, B, C), &f64), dtypes[d]);
+                        x = layout == 1   ? yk_transpose(x, 0, 2)
+                            : layout == 2 ? yk_slice(x, 1, 3, B, 5)
+                            : layout == 3 ? yk_expand(yk_slice(x, 0, 1, 2, 1), YK_SHAPE(3, B, C))
+                                          : x;
+                        yk_tensor *place = NULL;
+                        yk_tensor *alone = least ? yk_min_dim(x, dim, keep, NULL) : yk_max_dim(x, dim, keep, NULL);
+                        yk_tensor *found = least ? yk_min_dim(x, dim, keep, &place) : yk_max_dim(x, dim, keep, &place);
+                        assert_non_null(alone);
+                        assert_non_null(found);
+                        assert_true(yk_same_shape(alone, found) && yk_same_shape(place, found));
+                        alone = yk_cast(alone, YK_F64), found = yk_cast(found, YK_F64);
+                        assert_memory_equal(yk_tensor_data(yk_contiguous(alone)), yk_tensor_data(yk_contiguous(found)),
+                                            (size_t)yk_numel(alone) * sizeof(double));
+                        yk_scope_end(scope);
+                    }
+}
+
 /* ---- views, sums of gradients ---- */
 
 static void test_views_share(void **state)
@@ -552,6 +587,7 @@ int main(void)
         cmocka_unit_test(test_mixed_dtypes),
         cmocka_unit_test(test_half_in_place),
         cmocka_unit_test(test_places),
+        cmocka_unit_test(test_values_at_places),
         cmocka_unit_test(test_views_share),
         cmocka_unit_test(test_unchanged_is_owned),
         cmocka_unit_test(test_gradients_add_up),
