@@ -24,7 +24,6 @@
 enum {
     ROW_GROUP = 32,     /* rows summed in float before double takes over */
     LAYER_ROWS = 16,    /* rows of a block, at least, whose sums of the parameters' gradients are as wide as the rows */
-    LAYER_BLOCK = 256,  /* elements of a row between two looks ahead */
     BLOCK_SIZE = 16384, /* elements in a block of rows, at least */
     MOST_BLOCKS = 64,
     MOST_VIEWS = 5

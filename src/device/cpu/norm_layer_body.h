@@ -81,41 +81,31 @@ static void NAME(layer_grad_sums)(const T *g, const T *weight, const T *x, T mea
     *s2 = sums[1];
 }
 
-/* What a row adds to the sums of the parameters' gradients, and its gradient; p1 and p2, or gx, may be NULL. The next
- * row is fetched. */
+/* What a row adds to the sums of the parameters' gradients, and its gradient; p1 and p2, or gx, may be NULL. */
 static inline __attribute__((always_inline)) void NAME(layer_grad_row)(const layer *j, const T *x, const T *g, T *gx,
                                                                        T *p1, T *p2, T mean, T scale, T centre, T slope,
                                                                        const bool weighted)
 {
     const T *weight = j->weight;
     const int64_t width = j->width;
-    for (int64_t from = 0; from < width; from += LAYER_BLOCK) {
-        int64_t to = width - from < LAYER_BLOCK ? width : from + LAYER_BLOCK;
-        for (int64_t i = from; i < to; i += 64 / (int64_t)sizeof(T)) {
-            __builtin_prefetch(x + j->x_step + i);
-            __builtin_prefetch(g + j->gout_step + i);
-            if (gx)
-                __builtin_prefetch(gx + j->to_step + i, 1);
+    if (gx && p1) {
+        YK__INDEPENDENT for (int64_t i = 0; i < width; i++)
+        {
+            T centred = x[i] - mean, grad = g[i];
+            gx[i] = ((weighted ? grad * weight[i] : grad) - centre - centred * slope) * scale;
+            p1[i] += grad;
+            p2[i] += grad * (centred * scale);
         }
-        if (gx && p1) {
-            YK__INDEPENDENT for (int64_t i = from; i < to; i++)
-            {
-                T centred = x[i] - mean, grad = g[i];
-                gx[i] = ((weighted ? grad * weight[i] : grad) - centre - centred * slope) * scale;
-                p1[i] += grad;
-                p2[i] += grad * (centred * scale);
-            }
-        } else if (gx) {
-            YK__INDEPENDENT for (int64_t i = from; i < to; i++)
-            {
-                gx[i] = ((weighted ? g[i] * weight[i] : g[i]) - centre - (x[i] - mean) * slope) * scale;
-            }
-        } else if (p1) {
-            YK__INDEPENDENT for (int64_t i = from; i < to; i++)
-            {
-                p1[i] += g[i];
-                p2[i] += g[i] * ((x[i] - mean) * scale);
-            }
+    } else if (gx) {
+        YK__INDEPENDENT for (int64_t i = 0; i < width; i++)
+        {
+            gx[i] = ((weighted ? g[i] * weight[i] : g[i]) - centre - (x[i] - mean) * slope) * scale;
+        }
+    } else if (p1) {
+        YK__INDEPENDENT for (int64_t i = 0; i < width; i++)
+        {
+            p1[i] += g[i];
+            p2[i] += g[i] * ((x[i] - mean) * scale);
         }
     }
 }
