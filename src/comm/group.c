@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/process.h"
 #include "base/progress.h"
+#include "base/ticks.h"
 #include "comm/comm_plugin.h"
 #include "comm/staging.h"
 #include "net/handshake.h"
@@ -182,7 +183,9 @@ static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *s
     g->world_size = world_size;
     g->timeout = timeout;
     g->join_timeout = join_timeout;
+    yk__ticks_choose();
     g->born = yk__now();
+    g->born_ticks = yk__ticks();
     g->pid = (int)getpid();
     g->forks = forks;
     if (g->name && g->host_id) {

@@ -18,8 +18,8 @@ typedef enum yk__trace_state { YK__TRACE_QUEUED, YK__TRACE_RUNNING, YK__TRACE_DO
 typedef struct yk__trace_entry {
     yk__comm_op op; /* its pointers are not looked at */
     yk__trace_state state;
-    double queued, began, ended; /* seconds since the group was made; 0: not yet */
-    int shown;                   /* its entry for the launcher (base/progress.h), or -1 */
+    uint64_t queued, began, ended; /* ticks (base/ticks.h); 0: not yet */
+    int shown;                     /* its entry for the launcher (base/progress.h), or -1 */
 } yk__trace_entry;
 
 typedef struct yk__group {
@@ -30,6 +30,7 @@ typedef struct yk__group {
     char *name, *host_id, host_name[64];
     int rank, world_size; /* rank -1: not a member */
     double timeout, join_timeout, born;
+    uint64_t born_ticks; /* at `born` */
     atomic_int children; /* groups made out of this one, for their names */
     int pid, forks;      /* of the process that made it: see yk__group_is_parents */
 

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/ticks.h"
 #include "comm/group.h"
 
 /* To the launcher that watches over this rank, where one does. */
@@ -37,7 +38,7 @@ uint64_t yk__trace_add(yk__group *g, const yk__comm_op *op, yk__trace_state stat
 {
     uint64_t entry = g->traced++;
     yk__trace_entry *e = &g->trace[entry % YK__TRACE];
-    double now = yk__now() - g->born;
+    uint64_t now = yk__ticks();
     if (g->traced > YK__TRACE && e->state != YK__TRACE_DONE && e->state != YK__TRACE_FAILED)
         yk__progress_end(e->shown); /* nobody would find it again */
     *e = (yk__trace_entry){
@@ -53,7 +54,7 @@ void yk__trace_state_set(yk__group *g, uint64_t entry, yk__trace_state state)
     if (e->state == YK__TRACE_FAILED)
         return; /* at the end of an operation whose failure has been dumped */
     e->state = state;
-    double now = yk__now() - g->born;
+    uint64_t now = yk__ticks();
     if (state == YK__TRACE_RUNNING)
         e->began = now;
     else
@@ -62,7 +63,13 @@ void yk__trace_state_set(yk__group *g, uint64_t entry, yk__trace_state state)
         yk__progress_end(e->shown);
 }
 
-static json_t *entry_json(const yk__trace_entry *e)
+/* Seconds from when the group was made; 0 where it has not come to that. */
+static json_t *seconds_json(const yk__group *g, uint64_t ticks, double of_tick)
+{
+    return json_real(ticks ? (double)(ticks - g->born_ticks) * of_tick : 0);
+}
+
+static json_t *entry_json(const yk__group *g, const yk__trace_entry *e, double of_tick)
 {
     static const char *const states[] = {"queued", "running", "done", "failed"};
     const yk__comm_op *op = &e->op;
@@ -84,11 +91,11 @@ static json_t *entry_json(const yk__trace_entry *e)
         json_object_set_new(o, "tag", json_integer(op->tag));
     }
     json_object_set_new(o, "state", json_string(states[e->state]));
-    json_object_set_new(o, "queued_s", json_real(e->queued));
+    json_object_set_new(o, "queued_s", seconds_json(g, e->queued, of_tick));
     if (e->state != YK__TRACE_QUEUED)
-        json_object_set_new(o, "began_s", json_real(e->began));
+        json_object_set_new(o, "began_s", seconds_json(g, e->began, of_tick));
     if (e->state == YK__TRACE_DONE || e->state == YK__TRACE_FAILED)
-        json_object_set_new(o, "ended_s", json_real(e->ended));
+        json_object_set_new(o, "ended_s", seconds_json(g, e->ended, of_tick));
     return o;
 }
 
@@ -118,9 +125,10 @@ yk_status yk__trace_write(yk__group *g, const yk_error *cause, FILE *to)
     if (cause)
         json_object_set_new(o, "code", json_string(yk_status_name(cause->code)));
     pthread_mutex_lock(&g->lock);
+    double of_tick = (yk__now() - g->born) / (double)(yk__ticks() - g->born_ticks);
     uint64_t from = g->traced > YK__TRACE ? g->traced - YK__TRACE : 0;
     for (uint64_t i = from; i < g->traced; i++)
-        json_array_append_new(list, entry_json(&g->trace[i % YK__TRACE]));
+        json_array_append_new(list, entry_json(g, &g->trace[i % YK__TRACE], of_tick));
     pthread_mutex_unlock(&g->lock);
     json_object_set_new(o, "operations", list);
     int failed = !o || !list || json_dumpf(o, to, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) || fputc('\n', to) == EOF;

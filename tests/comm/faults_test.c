@@ -224,14 +224,39 @@ static void test_leaving(void **unused)
     }
 }
 
+static double seconds_of(const json_t *list, size_t i, const char *name)
+{
+    return json_real_value(json_object_get(json_array_get(list, i), name));
+}
+
+/* One after the other; the last 0.1 s after the one before, and all within `passed` seconds. */
+static void check_times(rank_context *c, const json_t *list, double passed)
+{
+    size_t n = json_array_size(list);
+    double before = 0, rounding = 1e-6;
+    for (size_t i = 0; i < n; i++) {
+        double queued = seconds_of(list, i, "queued_s"), began = seconds_of(list, i, "began_s"),
+               ended = seconds_of(list, i, "ended_s");
+        CHECK(before <= queued + rounding && queued <= began + rounding && began <= ended + rounding,
+              "operation %zu: queued %.9f, began %.9f, ended %.9f s, the one before ended %.9f", i, queued, began,
+              ended, before);
+        CHECK(i < n - 1 || queued - before > 0.099, "%.9f and %.9f s, 0.1 s apart", before, queued);
+        before = ended;
+    }
+    CHECK(before - seconds_of(list, 0, "queued_s") < passed + rounding, "%.9f of %.9f s", before, passed);
+}
+
 static void dumping(rank_context *c)
 {
     yk_tensor *x = yk_zeros(YK_SHAPE(10), NULL);
     char *text = NULL;
     size_t size = 0;
+    double begin = yk__now();
     for (int i = 0; i < 70; i++)
         CHECK_OK(yk_barrier(c->group));
+    usleep(100000);
     CHECK_OK(yk_all_reduce(x, YK_OP_MEAN, c->group));
+    double end = yk__now();
     FILE *to = open_memstream(&text, &size);
     CHECK_OK(yk_process_group_dump(c->group, to));
     fclose(to);
@@ -245,6 +270,7 @@ static void dumping(rank_context *c)
     CHECK(strcmp(json_string_value(json_object_get(last, "operation")), "all_reduce") == 0, "the last operation");
     CHECK(strcmp(json_string_value(json_object_get(last, "reduction")), "mean") == 0, "the last reduction");
     CHECK(strcmp(json_string_value(json_object_get(last, "state")), "done") == 0, "the last state");
+    check_times(c, list, end - begin);
     json_decref(o);
     CHECK_OK(yk_barrier(c->group));
     CHECK_FAILS(c->rank ? yk_barrier(c->group) : yk_all_reduce(x, YK_OP_SUM, c->group), YK_ERR_MISMATCH, "barrier #73");
