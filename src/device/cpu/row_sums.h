@@ -126,18 +126,18 @@ static inline void yk__row_two_f16(const uint16_t *from, yk__vf32 *first, yk__vf
 YK__ROW_PART_HALF(bf16)
 YK__ROW_PART_HALF(f16)
 
-/* The halves of v, added to *even and *odd. */
+/* The halves of v. */
 static inline void yk__row_widen(yk__vf32 v, yk__vf64 *even, yk__vf64 *odd)
 {
 #if defined(__AVX512F__)
-    *even += (yk__vf64)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
-    *odd += (yk__vf64)_mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)v), 1)));
+    *even = (yk__vf64)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
+    *odd = (yk__vf64)_mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)v), 1)));
 #else
     typedef float half __attribute__((vector_size(YK__VECTOR_BYTES / 2)));
     half halves[2];
     memcpy(halves, &v, sizeof(v));
-    *even += __builtin_convertvector(halves[0], yk__vf64);
-    *odd += __builtin_convertvector(halves[1], yk__vf64);
+    *even = __builtin_convertvector(halves[0], yk__vf64);
+    *odd = __builtin_convertvector(halves[1], yk__vf64);
 #endif
 }
 
@@ -148,11 +148,37 @@ typedef void (*yk__row_sums_fn)(double *sums, int64_t rows, const char *x, int64
     {                                                                                                                  \
         return term;                                                                                                   \
     }                                                                                                                  \
+    /* Of less than eight vectors, at least one element. */                                                            \
+    static inline __attribute__((always_inline)) yk__vf32 name##_few(const T *from, int64_t n)                         \
+    {                                                                                                                  \
+        enum { LANES = YK__ROW_LANES };                                                                                \
+        yk__vf32 sum = {0}, other = {0}, v, w;                                                                         \
+        if (n >= 2 * LANES) {                                                                                          \
+            yk__row_two_##S(from, &v, &w);                                                                             \
+            sum = name##_term(v), other = name##_term(w);                                                              \
+            n -= 2 * LANES, from += 2 * LANES;                                                                         \
+        }                                                                                                              \
+        for (; n >= 2 * LANES; n -= 2 * LANES, from += 2 * LANES) {                                                    \
+            yk__row_two_##S(from, &v, &w);                                                                             \
+            sum += name##_term(v), other += name##_term(w);                                                            \
+        }                                                                                                              \
+        if (n >= LANES) {                                                                                              \
+            sum += name##_term(yk__row_one_##S(from));                                                                 \
+            n -= LANES, from += LANES;                                                                                 \
+        }                                                                                                              \
+        if (n > 0)                                                                                                     \
+            other += name##_term(yk__row_part_##S(from, n));                                                           \
+        return sum + other;                                                                                            \
+    }                                                                                                                  \
     static inline __attribute__((always_inline)) yk__vf64 name##_lanes(const T *from, int64_t n)                       \
     {                                                                                                                  \
         enum { LANES = YK__ROW_LANES };                                                                                \
-        yk__vf64 even = {0}, odd = {0};                                                                                \
+        yk__vf64 even = {0}, odd = {0}, e, o;                                                                          \
         yk__vf32 sum, other, v, w;                                                                                     \
+        if (n < 8 * LANES && n > 0) {                                                                                  \
+            yk__row_widen(name##_few(from, n), &even, &odd);                                                           \
+            return even + odd;                                                                                         \
+        }                                                                                                              \
         for (; n >= 8 * LANES; n -= 8 * LANES, from += 8 * LANES) {                                                    \
             yk__row_two_##S(from, &v, &w);                                                                             \
             sum = name##_term(v), other = name##_term(w);                                                              \
@@ -162,23 +188,12 @@ typedef void (*yk__row_sums_fn)(double *sums, int64_t rows, const char *x, int64
                 yk__row_two_##S(from + i * LANES, &v, &w);                                                             \
                 sum += name##_term(v), other += name##_term(w);                                                        \
             }                                                                                                          \
-            yk__row_widen(sum + other, &even, &odd);                                                                   \
+            yk__row_widen(sum + other, &e, &o);                                                                        \
+            even += e, odd += o;                                                                                       \
         }                                                                                                              \
         if (n > 0) {                                                                                                   \
-            sum = other = (yk__vf32){0};                                                                               \
-            for (; n >= 2 * LANES; n -= 2 * LANES, from += 2 * LANES) {                                                \
-                yk__row_two_##S(from, &v, &w);                                                                         \
-                sum += name##_term(v);                                                                                 \
-                other += name##_term(w);                                                                               \
-            }                                                                                                          \
-            if (n >= LANES) {                                                                                          \
-                sum += name##_term(yk__row_one_##S(from));                                                             \
-                from += LANES;                                                                                         \
-                n -= LANES;                                                                                            \
-            }                                                                                                          \
-            if (n > 0)                                                                                                 \
-                other += name##_term(yk__row_part_##S(from, n));                                                       \
-            yk__row_widen(sum + other, &even, &odd);                                                                   \
+            yk__row_widen(name##_few(from, n), &e, &o);                                                                \
+            even += e, odd += o;                                                                                       \
         }                                                                                                              \
         return even + odd;                                                                                             \
     }                                                                                                                  \
