@@ -36,8 +36,9 @@ static const struct shape shapes[] = {
     {1, 7, 12, 20, 40, 7, 7, {1, 2}, {3, 3}, {1, 1}, 1},
     {3, 5, 9, 8, 70, 3, 5, {2, 3}, {1, 2}, {1, 1}, 1},
     {2, 12, 9, 20, 5, 3, 3, {2, 1}, {1, 0}, {2, 1}, 1},
-    /* first layers whose gradients of weights take all images of a pixel: blocks of uneven images, parts of rows, more
-     * rows than one tile, windows that leave rows out, groups; dilated ones and odd channels, which do not */
+    /* first layers that take images of a pixel together, forward and in gradients of weights: blocks of uneven images,
+     * parts of rows, more rows than one tile, windows that leave rows out, sums in several parts, groups; dilated ones,
+     * taps that are longer than a sum, and gradients of odd channels, which do not */
     {9, 3, 15, 40, 32, 7, 7, {2, 2}, {3, 3}, {1, 1}, 1},
     {35, 2, 6, 9, 48, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
     {4, 5, 11, 37, 16, 3, 16, {3, 2}, {0, 4}, {1, 1}, 1},
@@ -45,6 +46,11 @@ static const struct shape shapes[] = {
     {6, 4, 3, 50, 96, 5, 3, {1, 3}, {4, 2}, {1, 1}, 2},
     {8, 3, 9, 10, 32, 3, 3, {1, 1}, {1, 2}, {1, 2}, 1},
     {8, 3, 9, 10, 40, 3, 3, {2, 1}, {1, 1}, {1, 1}, 1},
+    {300, 3, 5, 6, 32, 3, 3, {1, 2}, {1, 1}, {1, 1}, 1},
+    {20, 7, 12, 300, 48, 7, 7, {4, 5}, {3, 3}, {1, 1}, 1},
+    {5, 3, 8, 9, 70, 1, 2, {1, 1}, {2, 3}, {1, 1}, 1},
+    {7, 1, 20, 6, 16, 3, 3, {1, 1}, {5, 1}, {1, 1}, 1},
+    {4, 7, 3, 50, 33, 1, 40, {1, 1}, {0, 0}, {1, 1}, 1},
     /* LeNet's */
     {4, 1, 28, 28, 6, 5, 5, {1, 1}, {0, 0}, {1, 1}, 1},
     {5, 6, 12, 12, 16, 5, 5, {1, 1}, {0, 0}, {1, 1}, 1},

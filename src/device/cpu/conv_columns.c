@@ -5,8 +5,8 @@
  * out (forward, where a row has enough taps, the rows of x are the columns as they stand); then out = columns w, gw =
  * columns^T gout, and gx collects gout w^T. A block is one output row of some images, so the gathered part stays in the
  * caches; for gw, where the images of a pixel are neighbours, part of a row of as many images as it takes, so that gout
- * is read as it lies. A network's first layer, with its few channels, takes this way too; where that is possible the
- * gradient of its weight does not gather columns either (conv_columns_images_body.h).
+ * is read as it lies. A network's first layer, with its few channels, takes this way too; where the images of a pixel
+ * are neighbours neither its output nor the gradient of its weight needs columns (conv_columns_images_body.h).
  *
  * The shares of work are fixed by the shapes and their sums are added in order: bits do not depend on threads.
  */
@@ -14,6 +14,7 @@
 
 #include "device/cpu/conv.h"
 #include "device/cpu/gemm_micro.h"
+#include "device/cpu/transpose.h"
 
 /* Products summed in registers before they are added to memory: a longer chain of roundings has larger errors (figures
  * in conv_pixels.c), a shorter one more additions. */
@@ -28,11 +29,12 @@
  * take SHARE_BYTES together at most; larger ones are shared out by channels. */
 #define SHARE_BYTES (512 * 1024)
 #define SHARES      8
-/* A gradient of a weight without gathered columns (conv_columns_images_body.h): images of a block, at least and at
- * most, and products in a sum, whose gradients of the output stay in the first-level cache while all taps pass. */
+/* Images of a pixel that are taken together (conv_columns_images_body.h): at least, and as many as rows of x in
+ * RING_BYTES have, at most a sum: the output, or its gradient, passes in the order of memory where these are all. BAND
+ * rows of outputs are taken one after the other. */
 #define LEAST_IMAGES 4
-#define MOST_IMAGES  16
-#define PIXEL_IMAGES 128
+#define RING_BYTES   (384 * 1024)
+#define BAND         16
 /* Forward without gathered columns: the least number of taps in a row, since each row is a step of its own, and the
  * most rows of x for an output pixel, of an array on the stack. */
 #define LEAST_TAPS 3
@@ -48,6 +50,7 @@ struct columns {
     int64_t chunk, chunks, shares;
     bool images_inner; /* rows of columns are (ox, n), else (n, ox) */
     bool in_rows;      /* forward: columns are not gathered, see forward_rows */
+    bool by_images;    /* nor here, see conv_columns_images_body.h; rows of `packed` are (ky, kx, c) */
     void *packed;
     char *scratch; /* of each thread: rows, columns, and for gradients of weights a panel of gout */
     int64_t scratch_bytes, row_size, columns_size, ld;
@@ -148,6 +151,25 @@ static int64_t panel_of(const struct columns *c)
     return 2 * YK__VECTOR_BYTES / (int64_t)yk_dtype_size(c->x.dtype);
 }
 
+/* Whether images of a pixel can be taken together, the output or its gradient used where it is; then cuts the images
+ * into blocks. */
+static bool takes_images(struct columns *c)
+{
+    const yk__view *out = &c->out;
+    int64_t n = out->shape[0], taps = c->kw * c->c;
+    if (c->p->dilation[0] != 1 || c->p->dilation[1] != 1 || taps < LEAST_TAPS || n < LEAST_IMAGES ||
+        out->stride[1] != 1 || out->stride[0] > out->stride[3])
+        return false;
+    int64_t of_one = c->c * (c->w_in + 2 * c->p->padding[1]);
+    int64_t most = RING_BYTES / (int64_t)yk_dtype_size(c->x.dtype) / (c->kh * of_one);
+    most = most < GRADIENT_LENGTH ? most : GRADIENT_LENGTH;
+    make_blocks(c, most > 2 * LEAST_IMAGES ? most : 2 * LEAST_IMAGES, c->ow);
+    c->row_size = c->block_n * of_one;
+    c->columns_size = (c->kh - 1) * c->row_size;
+    c->by_images = true;
+    return true;
+}
+
 yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
                                    const yk__view *w, const yk__view *bias)
 {
@@ -159,13 +181,19 @@ yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__vi
     prepare(&c, p, x, w, out);
     c.bias = bias ? bias->data : NULL;
     c.panels = yk__ceil_div(c.o, panel_of(&c));
-    c.in_rows = c.kw >= LEAST_TAPS && c.kh * c.c <= MOST_ROWS && p->dilation[1] == 1;
-    if (c.in_rows)
-        c.columns_size = c.kh * c.c * c.row_size;
+    if (c.kh > MOST_ROWS || c.kw * c.c > SUM_LENGTH || !takes_images(&c)) {
+        c.in_rows = c.kw >= LEAST_TAPS && c.kh * c.c <= MOST_ROWS && p->dilation[1] == 1;
+        if (c.in_rows)
+            c.columns_size = c.kh * c.c * c.row_size;
+    }
     if (!reserve(&c, device, c.groups * c.panels * c.k * panel_of(&c), 0, &handle))
         return yk__error_code();
     yk__cpu_parallel(device, c.groups * c.panels, 1, f32 ? pack_forward_f32 : pack_forward_f64, &c);
-    yk__cpu_parallel(device, c.groups * c.blocks, 1, f32 ? forward_piece_f32 : forward_piece_f64, &c);
+    if (c.by_images)
+        yk__cpu_parallel(device, c.groups * c.blocks, BAND, f32 ? forward_images_piece_f32 : forward_images_piece_f64,
+                         &c);
+    else
+        yk__cpu_parallel(device, c.groups * c.blocks, 1, f32 ? forward_piece_f32 : forward_piece_f64, &c);
     yk__storage_release(handle);
     return YK_OK;
 }
@@ -189,20 +217,6 @@ yk_status yk__conv_columns_backward_input(int device, const yk__conv2d *p, const
     return YK_OK;
 }
 
-/* Whether gout can be read where it is, by the images of a pixel; then cuts the images into blocks. */
-static bool by_images(struct columns *c)
-{
-    const yk__view *gout = &c->out;
-    int64_t n = gout->shape[0];
-    if (c->p->dilation[0] != 1 || c->p->dilation[1] != 1 || c->kw < LEAST_TAPS || n < LEAST_IMAGES ||
-        c->o % (panel_of(c) / 2) || gout->stride[1] != 1 || gout->stride[0] > gout->stride[3])
-        return false;
-    make_blocks(c, MOST_IMAGES, c->ow);
-    c->row_size = c->block_n * (c->w_in + 2 * c->p->padding[1]);
-    c->columns_size = (c->kh * c->c - 1) * c->row_size;
-    return true;
-}
-
 yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
                                            const yk__view *x)
 {
@@ -219,7 +233,7 @@ yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, cons
         make_blocks(&c, images, BLOCK_PIXELS / (images ? images : 1));
     }
     int64_t bytes = yk__view_numel(gw) * (int64_t)yk_dtype_size(gw->dtype), taps = c.kh * c.kw;
-    bool shared = bytes * SHARES <= SHARE_BYTES, images = shared && by_images(&c);
+    bool shared = bytes * SHARES <= SHARE_BYTES, images = shared && c.o % (panel_of(&c) / 2) == 0 && takes_images(&c);
     if (shared) {
         c.shares = SHARES < c.blocks ? SHARES : c.blocks;
         c.shares = c.shares < 1 ? 1 : c.shares;

@@ -11,7 +11,8 @@ static inline int64_t TYPED(panel_width)(int64_t cols, int64_t panel)
     return rest >= PANEL ? PANEL : (rest + WIDTH - 1) / WIDTH * WIDTH;
 }
 
-/* w of a group as C * taps rows of O columns, in panels; rows are ordered (ky, c, kx) as the columns of fill are. */
+/* w of a group as C * taps rows of O columns, in panels; rows are ordered (ky, c, kx) as the columns of fill are, or
+ * (ky, kx, c) where images of a pixel are taken together. */
 static void TYPED(pack_forward)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -21,11 +22,13 @@ static void TYPED(pack_forward)(void *arg, int64_t begin, int64_t end, int threa
         int64_t cols = c->o - panel * PANEL < PANEL ? c->o - panel * PANEL : PANEL;
         T *to = (T *)c->packed + piece * c->k * PANEL;
         const T *w = (const T *)c->w.data + (group * c->o + panel * PANEL) * c->w.stride[0];
+        int64_t inner = c->by_images ? c->c : c->kw, outer = c->by_images ? c->kw : c->c;
+        int64_t inner_stride = c->w.stride[c->by_images ? 1 : 3], outer_stride = c->w.stride[c->by_images ? 3 : 1];
         for (int64_t ky = 0; ky < c->kh; ky++)
-            for (int64_t i = 0; i < c->c; i++) {
+            for (int64_t i = 0; i < outer; i++) {
                 TYPED(yk__gemm_pack)
-                (to, w + ky * c->w.stride[2] + i * c->w.stride[1], c->kw, c->w.stride[3], cols, c->w.stride[0], width);
-                to += c->kw * width;
+                (to, w + ky * c->w.stride[2] + i * outer_stride, inner, inner_stride, cols, c->w.stride[0], width);
+                to += inner * width;
             }
     }
 }
@@ -135,6 +138,23 @@ static void TYPED(fill)(const struct columns *c, const struct block *b, T *rows,
         }
 }
 
+/* A tile of `count` steps, at most `most` of them in a sum. */
+static inline void TYPED(run_steps)(yk__gemm_kernel kernel, yk__gemm_tile *tile, const yk__gemm_step *steps,
+                                    int64_t count, int64_t most, const T *bias)
+{
+    int64_t done = 0;
+    tile->bias = bias;
+    tile->accumulate = false;
+    do {
+        tile->steps = steps + done;
+        tile->n_steps = count - done < most ? count - done : most;
+        kernel(tile);
+        done += tile->n_steps;
+        tile->bias = NULL;
+        tile->accumulate = true;
+    } while (done < count);
+}
+
 /* A block whose columns are not gathered: in a row of x with its padding, what the next output pixel sees begins
  * stride[1] numbers further, and a step of the product is a row. */
 static void TYPED(forward_rows)(const struct columns *c, const struct block *b, T *rows)
@@ -149,6 +169,7 @@ static void TYPED(forward_rows)(const struct columns *c, const struct block *b, 
         }
         for (int64_t panel = 0; panel < c->panels; panel++) {
             int64_t width = TYPED(panel_width)(c->o, panel), column = b->group * c->o + panel * PANEL;
+            const T *bias = c->bias ? (const T *)c->bias + column : NULL;
             const yk__gemm_kernel *kernels = TYPED(yk__gemm_kernels)[YK__GEMM_A_ROWS][width / WIDTH - 1];
             for (int64_t i = 0; i < count; i++)
                 steps[i] = (yk__gemm_step){i * c->row_size, i * c->kw * width};
@@ -164,17 +185,8 @@ static void TYPED(forward_rows)(const struct columns *c, const struct block *b, 
                                   .csc = c->out.stride[1],
                                   .cols = c->o - panel * PANEL < PANEL ? c->o - panel * PANEL : PANEL};
             for (int64_t j = 0; j < tiles; j++) {
-                int64_t height = low + (j < high), done = 0;
-                tile.bias = c->bias ? (const T *)c->bias + column : NULL;
-                tile.accumulate = false;
-                do {
-                    tile.steps = steps + done;
-                    tile.n_steps = count - done < most ? count - done : most;
-                    kernels[height - 1](&tile);
-                    done += tile.n_steps;
-                    tile.bias = NULL;
-                    tile.accumulate = true;
-                } while (done < count);
+                int64_t height = low + (j < high);
+                TYPED(run_steps)(kernels[height - 1], &tile, steps, count, most, bias);
                 tile.a = (const T *)tile.a + height * tile.lda;
                 tile.c = (T *)tile.c + height * tile.ldc;
             }
@@ -335,7 +347,8 @@ static void TYPED(weight_sum_piece)(void *arg, int64_t begin, int64_t end, int t
         int64_t channels = c0 + c->chunk < c->c ? c->chunk : c->c - c0;
         for (int64_t ky = 0; ky < c->kh; ky++)
             for (int64_t kx = 0; kx < c->kw; kx++) {
-                int64_t row = c0 * c->kh * c->kw + (ky * channels + i - c0) * c->kw + kx;
+                int64_t row = c->by_images ? (ky * c->kw + kx) * c->c + i
+                                           : c0 * c->kh * c->kw + (ky * channels + i - c0) * c->kw + kx;
                 const T *sum = (const T *)c->packed + (group * c->k + row) * c->o;
                 T *gw = (T *)c->w.data + group * c->o * c->w.stride[0] + i * c->w.stride[1] + ky * c->w.stride[2] +
                         kx * c->w.stride[3];
