@@ -110,6 +110,9 @@ const ops_case ops_cases[] = {
     {"cat x=8x64x56x56 y=8x64x56x56 dim=1 layout=inner", OPS_MEMORY, OPS_FORWARD},
     {"contiguous x=8x256x12x64 permute=0213", OPS_MEMORY, OPS_FORWARD},
     {"contiguous x=16x64x56x56 layout=nhwc", OPS_MEMORY, OPS_FORWARD},
+    {"contiguous x=16x224x224x3 permute=0312", OPS_MEMORY, OPS_FORWARD},
+    {"contiguous x=16x4x224x224 permute=0231", OPS_MEMORY, OPS_FORWARD},
+    {"contiguous x=16x224x224x4 permute=0312", OPS_MEMORY, OPS_FORWARD},
     {"cast x=2048x1024 to=bf16", OPS_MEMORY, OPS_FORWARD},
     /* ---- beyond the second-level cache: reductions, losses, tables, optimizers ---- */
     {"sum x=2048x1024", OPS_MEMORY, OPS_FORWARD},

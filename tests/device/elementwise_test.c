@@ -748,6 +748,50 @@ static void test_copy_of_small_steps(void **state)
                     }
 }
 
+/* Planes to pixels of 1 to 6 channels and back, blocks that end with the last element; the planes also with gaps, which
+ * stay. */
+static void test_copy_of_pixels(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_U8, YK_BF16, YK_F32, YK_F64};
+    static const int64_t counts[] = {1, 2, 7, 8, 9, 15, 16, 17, 63, 255, 256, 257, 264, 521};
+    yk__backend sets[3] = {{0}};
+    for (int set = 0, all = instruction_sets(sets); set < all; set++)
+        for (int t = 0; t < 4; t++)
+            for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+                for (int64_t channels = 1; channels <= 6; channels++)
+                    for (int how = 0; how < 4; how++) {
+                        int64_t n = counts[c], gap = how & 1 ? 3 : 0, size = (int64_t)yk_dtype_size(dtypes[t]);
+                        int64_t elements[2] = {n * channels, (channels - 1) * (n + gap) + n}; /* pixels, planes */
+                        int64_t strides[2][2] = {{channels, 1}, {1, n + gap}};
+                        bool back = how & 2;
+                        uint8_t *from = malloc((size_t)(elements[!back] * size));
+                        uint8_t *to = malloc((size_t)(elements[back] * size));
+                        for (int64_t i = 0; i < elements[!back] * size; i++)
+                            from[i] = (uint8_t)(i * 7 % 251);
+                        memset(to, 255, (size_t)(elements[back] * size));
+                        yk__view in = {.data = from, .dtype = dtypes[t], .ndim = 2, .shape = {n, channels}};
+                        yk__view out = in;
+                        out.data = to;
+                        for (int d = 0; d < 2; d++)
+                            in.stride[d] = strides[!back][d], out.stride[d] = strides[back][d];
+                        expect_ok(sets[set].copy(0, &out, &in));
+                        for (int64_t i = 0; i < elements[back] * size; i++) {
+                            int64_t at = i / size, pixel = back ? at % (n + gap) : at / channels;
+                            int64_t channel = back ? at / (n + gap) : at % channels;
+                            int64_t place = pixel * in.stride[0] + channel * in.stride[1];
+                            int want = pixel < n ? from[place * size + i % size] : 255;
+                            if (to[i] != want)
+                                fail_msg("set %d, %lld pixels of %lld channels of %s, way %d: byte %lld is %d, "
+                                         "expected %d",
+                                         set, (long long)n, (long long)channels, yk_dtype_name(dtypes[t]), how,
+                                         (long long)i, to[i], want);
+                        }
+                        free(from);
+                        free(to);
+                    }
+}
+
 /* Both through a long vector, where the vectorised loop runs, and as its own tail. */
 static double cast_of(yk_dtype from, yk_dtype to, double x)
 {
@@ -1047,6 +1091,7 @@ int main(void)
         cmocka_unit_test(test_copy),
         cmocka_unit_test(test_copy_of_short_rows),
         cmocka_unit_test(test_copy_of_small_steps),
+        cmocka_unit_test(test_copy_of_pixels),
         cmocka_unit_test(test_cast_edges),
         cmocka_unit_test(test_casts_to_i32),
         cmocka_unit_test(test_halves),
