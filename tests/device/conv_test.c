@@ -59,6 +59,7 @@ static const struct shape shapes[] = {
     /* blocks of rows: maps too large for one block; more images than one block takes */
     {2, 16, 40, 36, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
     {40, 16, 30, 30, 16, 3, 3, {2, 2}, {1, 1}, {1, 1}, 1},
+    {9, 200, 13, 13, 40, 3, 3, {2, 2}, {1, 1}, {1, 1}, 1}, /* of 1 MiB; sums in several parts for one tap */
     {300, 32, 8, 8, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
     /* one image, odd channels, uneven everything */
     {1, 16, 9, 9, 16, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},

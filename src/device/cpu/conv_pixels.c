@@ -30,6 +30,10 @@
 #define LEAST_IMAGES (YK__GEMM_ROWS / 2 + 1)
 /* Bytes of a map that one block of work reads: half of a usual L2. */
 #define BLOCK_BYTES (384 * 1024)
+/* Maps of at least so many bytes come from far away. A gradient of a weight of so many is not read before much else
+ * was: its zeros are written past the caches. */
+#define FAR_BYTES (1024 * 1024)
+#define LINE      64
 
 /* The work of forward and of backward to the input: destination and source map, weights as seen from there. */
 struct map {
@@ -42,6 +46,7 @@ struct map {
     int64_t period;             /* so far apart along a row are destination pixels with the same taps */
     int64_t panels, panel_size; /* of packed weights, in elements */
     bool fresh;                 /* each piece packs its own panel, in the thread's memory */
+    bool far_src, far_dst;      /* whether the maps are larger than the caches */
     yk__gemm_step *steps;
     int64_t block_n, block_y, blocks_y;
 };
@@ -117,12 +122,25 @@ static yk__gemm_lines weight_lines(const struct map *m, int64_t col, int64_t col
     return yk__gemm_weight_lines(data, taps, m->w_tap, m->k, m->w_k, cols, m->w_col, (int64_t)size);
 }
 
-#define TYPED(name) TYPED_(name)
-#define TILE        yk__gemm_tile
-#define DEPTH(k)    (k)
-#define LENGTH      SUM_LENGTH
-#define WHOLE
-#define MODE(lines, tile)              (yk__gemm_fetches(lines, tile) ? YK__GEMM_A_ROWS_FETCHING : YK__GEMM_A_ROWS)
+/* The kernel for a tile that fetches the next of `lines`, or where none are left those at `next`, unless it is NULL. */
+static enum yk__gemm_mode mode_of(yk__gemm_lines *lines, yk__gemm_tile *tile, const char *next, int64_t size)
+{
+    if (yk__gemm_fetches(lines, tile))
+        return YK__GEMM_A_ROWS_FETCHING;
+    if (!next)
+        return YK__GEMM_A_ROWS;
+    tile->fetch = next;
+    tile->fetch_step = LINE;
+    tile->fetch_a = size;
+    return YK__GEMM_A_ROWS_FETCHING;
+}
+
+#define TYPED(name)                    TYPED_(name)
+#define TILE                           yk__gemm_tile
+#define DEPTH(k)                       (k)
+#define LENGTH                         SUM_LENGTH
+#define WHOLE                          , .far = m->far_dst
+#define MODE(lines, tile, next)        mode_of(lines, tile, next, sizeof(T))
 #define WAITING(tile, i, first, last_) ((void)(last_), (tile).accumulate = !(first))
 #define T                              float
 #define V                              yk__vf32
@@ -148,11 +166,11 @@ static yk__gemm_lines weight_lines(const struct map *m, int64_t col, int64_t col
 
 #if defined(__AVX512F__)
 #define HALF
-#define TILE              yk__bf16_tile
-#define DEPTH(k)          ((k) + (k) % 2)
-#define LENGTH            INT64_MAX
-#define WHOLE             , .first = true, .last = true
-#define MODE(lines, tile) ((void)(lines), YK__GEMM_A_ROWS)
+#define TILE                    yk__bf16_tile
+#define DEPTH(k)                ((k) + (k) % 2)
+#define LENGTH                  INT64_MAX
+#define WHOLE                   , .first = true, .last = true
+#define MODE(lines, tile, next) ((void)(lines), (void)(next), YK__GEMM_A_ROWS)
 #define WAITING(tile, i, first_, last_)                                                                                \
     ((tile).sums = g->sums + (i)*YK__GEMM_ROWS * PANEL, (tile).accumulate = g->accumulate, (tile).first = (first_),    \
      (tile).last = (last_))
@@ -221,6 +239,8 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
     int64_t size = kind->size, panel = kind->panel;
     m->dst = dst->data, m->src = src->data;
     m->n = dst->shape[0], m->k = src->shape[1], m->cols = dst->shape[1];
+    m->far_src = yk__view_numel(src) * size >= FAR_BYTES;
+    m->far_dst = yk__view_numel(dst) * size >= FAR_BYTES;
     for (int d = 0; d < 3; d++) {
         m->dst_stride[d] = dst->stride[d ? d + 1 : 0];
         m->src_stride[d] = src->stride[d ? d + 1 : 0];
@@ -303,9 +323,6 @@ static void inside(int64_t count, int64_t size, int64_t stride, int64_t offset, 
     if (*begin > *end)
         *begin = *end;
 }
-
-/* A gradient of at least so many bytes is not read before much else was: its zeros are written past the caches. */
-#define FAR_BYTES (1024 * 1024)
 
 struct zero {
     char *data;

@@ -1,10 +1,10 @@
 /*
  * conv_pixels_body.h - the pixel convolutions of one dtype; included by conv_pixels.c with T, V (a vector of sums),
  * TYPED(name), and what the kernels of gemm_micro.h and gemm_micro_bf16.h differ in: TILE (their type), MODE(lines,
- * tile) (of the kernel of a map, which may fetch lines), DEPTH(k) (rows of k that are packed), LENGTH (products of one
- * sum in registers), WHOLE (what a tile has that is not shared), WAITING(tile, i, first, last) (where tile i of a
- * gradient keeps its sum between parts of it) defined.
- * HALF leaves out what takes maps that are not packed.
+ * tile, next) (of the kernel of a map, which may fetch lines, or what is at `next` unless that is NULL), DEPTH(k) (rows
+ * of k that are packed), LENGTH (products of one sum in registers), WHOLE (what a tile has that is not shared),
+ * WAITING(tile, i, first, last) (where tile i of a gradient keeps its sum between parts of it) defined. HALF leaves out
+ * what takes maps that are not packed.
  */
 #define WIDTH ((int64_t)(sizeof(V) / sizeof(((V){0})[0])))
 #define PANEL (WIDTH * YK__GEMM_VECTORS)
@@ -24,9 +24,10 @@ static void TYPED(pack_panel)(const struct map *m, T *to, int64_t panel)
         }
 }
 
-/* Rows of the destination that share their links: rows x cols, in tiles. */
+/* Rows of the destination that share their links: rows x cols, in tiles. The rows after them read what is `next`
+ * elements further, which the first panel fetches; 0 where they do not follow each other. */
 static void TYPED(run_rows)(const struct map *m, TILE *tile, int64_t panel, int64_t rows, const T *src, T *dst,
-                            yk__gemm_lines *ahead)
+                            yk__gemm_lines *ahead, int64_t next)
 {
     int64_t vectors = (tile->cols + WIDTH - 1) / WIDTH, tiles;
     int64_t low = yk__gemm_cut(rows, most_rows(tile->lda * (int64_t)sizeof(T)), &tiles),
@@ -36,8 +37,11 @@ static void TYPED(run_rows)(const struct map *m, TILE *tile, int64_t panel, int6
     int64_t n_steps = tile->n_steps, depth = m->k < LENGTH ? m->k : LENGTH;
     int64_t most = depth ? LENGTH / depth : n_steps;
     const T *bias = m->bias ? (const T *)m->bias + panel * PANEL : NULL;
+    const bool fetches = m->far_src && panel == 0 && next && tile->lda == m->k;
+    const T *after = src + next;
     for (int64_t i = 0; i < tiles; i++) {
         int64_t height = low + (i < high), done = 0;
+        const T *then = i + 1 < tiles ? src + height * tile->lda : after;
         tile->c = dst;
         tile->bias = bias;
         tile->accumulate = false;
@@ -49,7 +53,9 @@ static void TYPED(run_rows)(const struct map *m, TILE *tile, int64_t panel, int6
                 tile->k = m->k - at < depth ? m->k - at : depth;
                 tile->a = src + at;
                 tile->b = packed + at * tile->ldb;
-                TYPED(yk__gemm_kernels)[MODE(ahead, tile)][vectors - 1][height - 1](tile);
+                /* A line for each k: of the parts of a long step each fetches the next lines. */
+                const char *line = fetches ? (const char *)then + at * LINE : NULL;
+                TYPED(yk__gemm_kernels)[MODE(ahead, tile, line)][vectors - 1][height - 1](tile);
                 tile->bias = NULL;
                 tile->accumulate = true;
                 at += depth;
@@ -104,8 +110,6 @@ static void TYPED(run_block)(const struct map *m, int64_t panel, const T *packed
                 bool joined = n == 1 || (run > 1 && n == m->n && step * m->src_stride[2] == n * m->src_stride[0] &&
                                          ldc == n * m->dst_stride[0]);
                 bool by_image = !joined && (n >= run || filled);
-                if (by_image)
-                    run = 1;
                 tile.n_steps = 0;
                 for (int64_t i = 0; i < count_y; i++)
                     for (int64_t j = 0; j < count_x; j++)
@@ -114,17 +118,19 @@ static void TYPED(run_block)(const struct map *m, int64_t panel, const T *packed
                             (m->y.slot[ly[i].tap] * m->x.slots + m->x.slot[lx[j].tap]) * DEPTH(m->k) * width};
                 const T *src = (const T *)m->src + n0 * m->src_stride[0];
                 dst += panel * PANEL;
-                if (by_image || (joined && n > 1)) {
-                    tile.lda = m->src_stride[0];
-                    tile.ldc = m->dst_stride[0];
-                    TYPED(run_rows)(m, &tile, panel, by_image ? n : n * run, src, dst, ahead);
-                    continue;
-                }
+                /* Groups of rows: all, the images of a pixel, or the pixels of an image. */
+                int64_t groups = n, rows = run, src_step = m->src_stride[0], dst_step = m->dst_stride[0];
                 tile.lda = step * m->src_stride[2];
                 tile.ldc = ldc;
-                for (int64_t i = 0; i < n; i++)
-                    TYPED(run_rows)
-                (m, &tile, panel, run, src + i * m->src_stride[0], dst + i * m->dst_stride[0], ahead);
+                if (by_image || (joined && n > 1)) {
+                    groups = by_image ? run : 1, rows = by_image ? n : n * run;
+                    src_step = tile.lda, dst_step = tile.ldc;
+                    tile.lda = m->src_stride[0];
+                    tile.ldc = m->dst_stride[0];
+                }
+                int64_t next = groups == 1 ? rows * tile.lda : src_step;
+                for (int64_t i = 0; i < groups; i++)
+                    TYPED(run_rows)(m, &tile, panel, rows, src + i * src_step, dst + i * dst_step, ahead, next);
             }
     }
 }

@@ -27,10 +27,11 @@ typedef struct yk__gemm_tile {
     int64_t cols;     /* columns that exist, at most the kernel's */
     const void *bias; /* added to every row, `cols` numbers; or NULL */
     bool accumulate;  /* add to what C holds */
-    /* What is packed next, fetched from far away meanwhile, a cache line for each k of the last step, `fetch_step`
-     * bytes apart. By the kernels that are FETCHING. */
+    bool far;         /* C is far from the caches: its lines are fetched before they are written, for speed alone */
+    /* What is packed or read next, fetched from far away meanwhile, a cache line for each k of a step, `fetch_step`
+     * bytes apart; each step's lines begin `fetch_a` bytes times its `a` further. By the kernels that are FETCHING. */
     const char *fetch;
-    int64_t fetch_step;
+    int64_t fetch_step, fetch_a;
 } yk__gemm_tile;
 
 /* Lines that tiles fetch one after the other: lines of runs of planes of planes; bytes. A hint, whose addresses need
@@ -49,6 +50,7 @@ static inline bool yk__gemm_fetches(yk__gemm_lines *lines, yk__gemm_tile *tile)
     for (int d = 0; d < 4; d++)
         tile->fetch += lines->at[d] * lines->step[d];
     tile->fetch_step = lines->step[3];
+    tile->fetch_a = 0;
     lines->at[3] += tile->k;
     for (int d = 3; d > 0 && lines->at[d] >= lines->count[d]; d--) {
         lines->at[d] = 0;

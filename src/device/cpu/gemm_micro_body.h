@@ -29,8 +29,8 @@ static inline __attribute__((always_inline)) void TYPED(tile)(const yk__gemm_til
         YK__UNROLL
     for (int j = 0; j < vectors; j++)
         sum[i][j] = (V){0};
-    if (t->accumulate) {
-        /* What is added to comes from far away; the products take long enough to fetch it. */
+    if (t->accumulate || t->far) {
+        /* What is added to, or written, comes from far away; the products take long enough to fetch it. */
         T *c = t->c;
         YK__UNROLL
         for (int i = 0; i < rows; i++)
@@ -43,7 +43,7 @@ static inline __attribute__((always_inline)) void TYPED(tile)(const yk__gemm_til
         const T *b = (const T *)t->b + t->steps[s].b;
         /* Few enough pointers to stay in registers: a row is a base and up to two times lda. */
         const T *r0 = a, *r3 = a + 3 * lda, *r6 = a + 6 * lda, *r9 = a + 9 * lda, *r12 = a + 12 * lda;
-        const char *fetch = t->fetch;
+        const char *fetch = fetching ? t->fetch + t->steps[s].a * t->fetch_a : NULL;
         YK__UNROLL_K
         for (int64_t l = 0; l < k; l++) {
             if (fetching) {
