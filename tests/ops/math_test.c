@@ -362,6 +362,73 @@ static void distances_by_product(void **state)
     assert_null(yk_last_error());
 }
 
+/* More differences than a block, with gradients of both sides or of one, against the norm of the differences. */
+static void distances_in_blocks(void **state)
+{
+    (void)state;
+    static const double p[] = {0, 1, 2, 3, INFINITY};
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_BF16};
+    static const struct {
+        int ndim[2];
+        int64_t shape[2][4];
+    } cases[] = {
+        {{2, 2}, {{301, 7}, {53, 7}}},               /* rows of x */
+        {{2, 2}, {{3, 3001}, {25, 3001}}},           /* rows of y */
+        {{2, 2}, {{1, 70001}, {2, 70001}}},          /* a row is more than a block */
+        {{4, 3}, {{3, 2, 9, 40}, {2, 130, 40}}},     /* y repeated along the first dimension */
+        {{3, 4}, {{1, 130, 40}, {3, 2, 25, 40}}},    /* x along both */
+        {{4, 4}, {{1, 5, 20, 601}, {4, 1, 7, 601}}}, /* both */
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (int d = 0; d < 3; d++)
+            for (int k = 0; k < 5; k++) {
+                int64_t rows[2];
+                for (int i = 0; i < 2; i++)
+                    rows[i] = cases[c].shape[i][cases[c].ndim[i] - 2];
+                if (p[k] == 2 && (rows[0] > 25 || rows[1] > 25))
+                    continue; /* a product */
+                yk_scope scope = yk_scope_begin();
+                yk_tensor *x[2], *copies[2];
+                for (int i = 0; i < 2; i++)
+                    x[i] = yk_cast(yk_randn(cases[c].ndim[i], cases[c].shape[i], NULL), dtypes[d]);
+                if (c == 0) { /* columns side by side, what is not a number, and rows that are the same */
+                    x[0] = yk_transpose(yk_contiguous(yk_transpose(x[0], 0, 1)), 0, 1);
+                    assert_non_null(yk_copy_(yk_narrow(x[1], 0, 9, 1), yk_narrow(x[0], 0, 100, 1)));
+                    assert_non_null(yk_fill_(yk_narrow(yk_narrow(x[1], 0, 5, 1), 1, 2, 1), NAN));
+                    assert_non_null(yk_fill_(yk_narrow(yk_narrow(x[1], 0, 7, 1), 1, 3, 1), -INFINITY));
+                }
+                yk_tensor *plain = yk_cdist(x[0], x[1], p[k]);
+                assert_non_null(plain);
+                assert_false(yk_requires_grad(plain));
+                bool wanted[2] = {k != 1, k != 3};
+                for (int i = 0; i < 2; i++) {
+                    copies[i] = yk_clone(x[i]);
+                    x[i] = yk_detach(x[i]);
+                    expect_ok(yk_set_requires_grad(x[i], wanted[i]));
+                    expect_ok(yk_set_requires_grad(copies[i], wanted[i]));
+                }
+                yk_tensor *got = yk_cdist(x[0], x[1], p[k]);
+                yk_tensor *difference = yk_sub(yk_unsqueeze(copies[0], -2), yk_unsqueeze(copies[1], -3));
+                yk_tensor *want = yk_norm(difference, p[k], (int[]){-1}, 1, false);
+                assert_non_null(got);
+                assert_true(yk_same_shape(got, want) && yk_same_shape(plain, want));
+                assert_true(yk_all_close(got, want, 1e-6, 1e-6, true));
+                assert_true(yk_all_close(plain, want, 1e-6, 1e-6, true));
+                yk_tensor *weights = yk_randn_like(want);
+                expect_ok(yk_backward_with(got, &(yk_backward_options){.gradient = weights}));
+                expect_ok(yk_backward_with(want, &(yk_backward_options){.gradient = weights}));
+                double tolerance = dtypes[d] == YK_F64 ? 1e-12 : dtypes[d] == YK_F32 ? 1e-4 : 0;
+                for (int i = 0; i < 2; i++) {
+                    if (!wanted[i])
+                        assert_null(yk_grad(x[i]));
+                    else
+                        assert_true(yk_all_close(yk_grad(x[i]), yk_grad(copies[i]), tolerance, tolerance, true));
+                }
+                yk_scope_end(scope);
+            }
+    assert_null(yk_last_error());
+}
+
 /* Of every dtype's size, along each dimension and several, of views with gaps and turned ones. */
 static void flipped_and_repeated(void **state)
 {
@@ -450,6 +517,7 @@ int main(void)
         cmocka_unit_test(made_by_a_rule),
         cmocka_unit_test(draws),
         cmocka_unit_test(distances_by_product),
+        cmocka_unit_test(distances_in_blocks),
         cmocka_unit_test(flipped_and_repeated),
         cmocka_unit_test(greatest_of_a_line),
         cmocka_unit_test(refusals),
