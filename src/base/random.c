@@ -4,6 +4,7 @@
  * It holds a seed and a number of calls, nothing else: each call that draws gets a Philox stream of its own, so what
  * it draws does not depend on how many threads share the work.
  */
+#include "base/philox_words.h"
 #include "base/random_branch.h"
 
 static _Atomic uint64_t seed;
@@ -67,22 +68,20 @@ yk__stream yk__random_next(void)
 }
 
 /* Draws made at a time: what they exchange is fetched before it is its turn. */
-enum { DRAWS = 64 };
+enum { DRAWS = 256 };
 
 void yk__random_permutation(yk__stream s, int64_t *order, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         order[i] = i;
     int64_t picked[DRAWS];
+    uint32_t words[2 * DRAWS];
     for (int64_t i = n - 1, drawn = 0; i > 0; i -= DRAWS, drawn += DRAWS) {
         int64_t m = i < DRAWS ? i : DRAWS;
-        for (int64_t k = 0; k < m; k += 2) {
-            uint32_t words[4];
-            yk__philox(s, (uint64_t)((drawn + k) / 2), words);
-            picked[k] = (int64_t)yk__below(words[0], words[1], (uint64_t)(i - k) + 1);
-            picked[k + 1] = (int64_t)yk__below(words[2], words[3], (uint64_t)(i - k));
+        yk__philox_words(s, (uint64_t)drawn / 2, (m + 1) / 2, words);
+        for (int64_t k = 0; k < m; k++) {
+            picked[k] = (int64_t)yk__below(words[2 * k], words[2 * k + 1], (uint64_t)(i - k) + 1);
             __builtin_prefetch(&order[picked[k]], 1);
-            __builtin_prefetch(&order[picked[k + 1]], 1);
         }
         for (int64_t k = 0; k < m; k++) {
             int64_t kept = order[i - k];

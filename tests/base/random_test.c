@@ -79,7 +79,7 @@ static void permutations_hold_each_number_once(void **state)
 static void permutations_follow_the_stream(void **state)
 {
     (void)state;
-    enum { N = 100 };
+    enum { N = 700 };
     yk__stream s = {.key = 12345, .purpose = YK__RANDOM_SHUFFLE, .epoch = 2};
     int64_t order[N], expected[N];
     for (int64_t i = 0; i < N; i++)

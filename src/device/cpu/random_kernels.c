@@ -8,6 +8,7 @@
  */
 #include <math.h>
 
+#include "base/philox_words.h"
 #include "device/convert.h"
 #include "device/cpu/iterate.h"
 #include "device/scalar_math.h"
@@ -18,69 +19,6 @@
 
 #define CHUNK     1024 /* elements whose words are made at a time; divides YK__GRAIN */
 #define MAX_WORDS 4    /* per element */
-
-#if defined(__AVX512F__)
-#define LANES            8
-#define WIDE             __m512i
-#define WIDE_SET1(x)     _mm512_set1_epi64((long long)(x))
-#define WIDE_MUL(a, b)   _mm512_mul_epu32(a, b)
-#define WIDE_ADD(a, b)   _mm512_add_epi64(a, b)
-#define WIDE_HIGH(a)     _mm512_srli_epi64(a, 32)
-#define WIDE_LEFT(a)     _mm512_slli_epi64(a, 32)
-#define WIDE_XOR(a, b)   _mm512_xor_si512(a, b)
-#define WIDE_OR(a, b)    _mm512_or_si512(a, b)
-#define WIDE_AND(a, b)   _mm512_and_si512(a, b)
-#define WIDE_LO(a, b)    _mm512_unpacklo_epi64(a, b)
-#define WIDE_HI(a, b)    _mm512_unpackhi_epi64(a, b)
-#define WIDE_STORE(p, a) _mm512_storeu_si512(p, a)
-#define WIDE_LANES       _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7)
-#elif defined(__AVX2__)
-#define LANES            4
-#define WIDE             __m256i
-#define WIDE_SET1(x)     _mm256_set1_epi64x((long long)(x))
-#define WIDE_MUL(a, b)   _mm256_mul_epu32(a, b)
-#define WIDE_ADD(a, b)   _mm256_add_epi64(a, b)
-#define WIDE_HIGH(a)     _mm256_srli_epi64(a, 32)
-#define WIDE_LEFT(a)     _mm256_slli_epi64(a, 32)
-#define WIDE_XOR(a, b)   _mm256_xor_si256(a, b)
-#define WIDE_OR(a, b)    _mm256_or_si256(a, b)
-#define WIDE_AND(a, b)   _mm256_and_si256(a, b)
-#define WIDE_LO(a, b)    _mm256_unpacklo_epi64(a, b)
-#define WIDE_HI(a, b)    _mm256_unpackhi_epi64(a, b)
-#define WIDE_STORE(p, a) _mm256_storeu_si256((__m256i *)(p), a)
-#define WIDE_LANES       _mm256_setr_epi64x(0, 2, 1, 3)
-#endif
-
-/* The words of blocks first, first + 1, ... into `words`; `blocks` is rounded up to the next 8. */
-static void philox_words(yk__stream s, uint64_t first, int64_t blocks, uint32_t *words)
-{
-#if defined(LANES)
-    /* Each 64-bit lane holds one block's word in its low half; the high half is rubbish, which the products ignore.
-     * The lanes take the blocks in an order for which unpacking leaves them sorted. */
-    const WIDE m0 = WIDE_SET1(0xD2511F53u), m1 = WIDE_SET1(0xCD9E8D57u), low = WIDE_SET1(0xFFFFFFFFu);
-    blocks = (blocks + 7) & ~(int64_t)7;
-    for (int64_t block = 0; block < blocks; block += LANES) {
-        WIDE c0 = WIDE_ADD(WIDE_SET1(first + (uint64_t)block), WIDE_LANES), c1 = WIDE_HIGH(c0);
-        WIDE c2 = WIDE_SET1(s.epoch), c3 = WIDE_SET1(s.purpose);
-        uint32_t k0 = (uint32_t)s.key, k1 = (uint32_t)(s.key >> 32);
-        for (int round = 0; round < 10; round++) {
-            WIDE p0 = WIDE_MUL(m0, c0), p1 = WIDE_MUL(m1, c2);
-            c0 = WIDE_XOR(WIDE_XOR(WIDE_HIGH(p1), c1), WIDE_SET1(k0));
-            c1 = p1;
-            c2 = WIDE_XOR(WIDE_XOR(WIDE_HIGH(p0), c3), WIDE_SET1(k1));
-            c3 = p0;
-            k0 += 0x9E3779B9u;
-            k1 += 0xBB67AE85u;
-        }
-        WIDE c01 = WIDE_OR(WIDE_AND(c0, low), WIDE_LEFT(c1)), c23 = WIDE_OR(WIDE_AND(c2, low), WIDE_LEFT(c3));
-        WIDE_STORE(words + block * 4, WIDE_LO(c01, c23));
-        WIDE_STORE(words + block * 4 + LANES * 2, WIDE_HI(c01, c23));
-    }
-#else
-    for (int64_t block = 0; block < blocks; block++)
-        yk__philox(s, first + (uint64_t)block, words + block * 4);
-#endif
-}
 
 typedef struct drawing {
     yk__loop loop;
@@ -264,7 +202,7 @@ static void draw_piece(void *arg, int64_t begin, int64_t end, int thread)
     d.values = values;
     for (int64_t i = begin; i < end; i += CHUNK) {
         int64_t n = end - i < CHUNK ? end - i : CHUNK;
-        philox_words(d.stream, (uint64_t)i * (uint64_t)d.words / 4, (n * d.words + 3) / 4, words);
+        yk__philox_words(d.stream, (uint64_t)i * (uint64_t)d.words / 4, (n * d.words + 3) / 4, words);
         if (linear) {
             make(&d, n, words, d.loop.data[0] + i * d.loop.stride[0][0]);
             continue;
@@ -387,7 +325,7 @@ static void turned_piece(void *arg, int64_t begin, int64_t end, int thread)
             int64_t line = t->out->shape[t->last] - l0 < LINE ? t->out->shape[t->last] - l0 : LINE;
             for (int64_t a = 0; a < n; a++) {
                 int64_t at = index + a * t->c_step[t->dense] + l0 * t->c_step[t->last];
-                philox_words(d.stream, (uint64_t)at / 4, (at % 4 + line + 3) / 4, words);
+                yk__philox_words(d.stream, (uint64_t)at / 4, (at % 4 + line + 3) / 4, words);
                 bits[a] = kept_bits(words, d.threshold) >> at % 4;
             }
             transpose_bits(bits);
