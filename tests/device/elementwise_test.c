@@ -648,6 +648,58 @@ static void test_clamp_of_integers(void **state)
         }
 }
 
+/* Sums and products that are written past the caches, from 24 MiB on, are those of small parts to the bit: rows of odd
+ * lengths, at odd places, of two whole operands, of a repeated row, and over one of the operands. */
+static void test_large_outputs(void **state)
+{
+    (void)state;
+    enum { ROWS = 701, COLUMNS = 9001 };
+    yk__backend sets[3] = {{0}};
+    int64_t bytes = (int64_t)ROWS * COLUMNS * 8 + 64;
+    char *memory[4];
+    for (int k = 0; k < 4; k++)
+        assert_non_null(memory[k] = malloc((size_t)bytes));
+    for (int set = 0, all = instruction_sets(sets); set < all; set++)
+        for (int t = 0; t < 2; t++)
+            for (int op = 0; op < 2; op++)
+                for (int how = 0; how < 3; how++) {
+                    int64_t size = t ? 8 : 4, n = (int64_t)ROWS * COLUMNS;
+                    assert_true(n * size >= 24 << 20);
+                    yk__view x[4]; /* a, b, the whole, the parts */
+                    for (int k = 0; k < 4; k++) {
+                        x[k] = (yk__view){.data = memory[k] + size * (k + 1), .dtype = t ? YK_F64 : YK_F32, .ndim = 2};
+                        x[k].shape[0] = ROWS, x[k].shape[1] = COLUMNS;
+                        x[k].stride[0] = k == 1 && how == 1 ? 0 : COLUMNS, x[k].stride[1] = 1;
+                    }
+                    for (int k = 0; k < 2; k++)
+                        for (int64_t i = 0; i < n; i++) {
+                            double v = i % 1009 ? (double)((i * 7919 + k) % 100003) / 1009 - 37 : i % 2 ? NAN : -0.0;
+                            if (t)
+                                ((double *)x[k].data)[i] = v;
+                            else
+                                ((float *)x[k].data)[i] = (float)v;
+                        }
+                    yk__binary what = op ? YK__MUL : YK__ADD;
+                    for (int64_t row = 0; row < ROWS; row++) {
+                        yk__view part[3] = {x[3], x[0], x[1]};
+                        for (int k = 0; k < 3; k++) {
+                            part[k].data = (char *)part[k].data + row * part[k].stride[0] * size;
+                            part[k].shape[0] = 1;
+                        }
+                        expect_ok(sets[set].binary(0, what, &part[0], &part[1], &part[2], 1));
+                    }
+                    yk__view *out = how == 2 ? &x[0] : &x[2];
+                    memset(memory[2], 255, (size_t)bytes);
+                    expect_ok(sets[set].binary(0, what, out, &x[0], &x[1], 1));
+                    assert_memory_equal(out->data, x[3].data, (size_t)(n * size));
+                    const unsigned char *end = (unsigned char *)x[2].data + n * size;
+                    assert_int_equal(end[0], 255);
+                    assert_int_equal(end[-n * size - 1], 255);
+                }
+    for (int k = 0; k < 4; k++)
+        free(memory[k]);
+}
+
 /* ---- copy ---- */
 
 static void test_copy(void **state)
@@ -1088,6 +1140,7 @@ int main(void)
         cmocka_unit_test(test_same_bits_on_every_instruction_set),
         cmocka_unit_test(test_fused_multiply_add),
         cmocka_unit_test(test_gelu_gradient_accuracy),
+        cmocka_unit_test(test_large_outputs),
         cmocka_unit_test(test_copy),
         cmocka_unit_test(test_copy_of_short_rows),
         cmocka_unit_test(test_copy_of_small_steps),
