@@ -2,12 +2,12 @@
  * conv.c - the convolution slots: which way takes a call, memory orders, gradient of the bias. Layer: device/cpu.
  *
  * conv_small.c takes small float maps of few channels in C order, conv_planes.c depthwise convolutions of maps in C
- * order. Of the others conv_pixels.c takes groups of more
- * than 8 channels on both sides, one group at a time, and a single group of 8 and more inputs, and conv_winograd.c
- * those of them that it is faster at; conv_lanes.c several groups of up to 8 channels, depthwise ones among them, and
- * maps of groups that fit in a vector, and conv_columns.c the rest: first layers, and the odd ones. All but the last
- * want their channels next to each other: maps in another memory order are repacked (conv_inner.c). All give the same
- * result up to rounding; layouts are chosen so that nothing has to be repacked in a network.
+ * order. Of the others conv_pixels.c takes groups of more than 8 channels on both sides, one group at a time, and a
+ * single group of 8 and more inputs, and conv_winograd.c those of them that it is faster at; conv_lanes.c several
+ * groups of up to 8 channels, depthwise ones among them, and maps of groups that fit in a vector, and conv_columns.c
+ * the rest: first layers, and the odd ones; and gradients of the input of few outputs. All but the last want their
+ * channels next to each other: maps in another memory order are repacked (conv_inner.c). All give the same result up to
+ * rounding; layouts are chosen so that nothing has to be repacked in a network.
  *
  * bf16, where AVX512-BF16 multiplies it, is conv_pixels.c's alone; what that does not take is widened to f32 and
  * rounded.
@@ -187,6 +187,8 @@ static yk_status run_group(int device, const yk__conv2d *p, enum direction direc
         return status;
     if (direction == FORWARD && yk__conv_few_applies(w))
         return yk__conv_few_forward(device, p, out, x, w, bias);
+    if (direction == BACKWARD_INPUT && yk__conv_columns_turns(p, x, w))
+        return yk__conv_columns_turned_input(device, p, x, out, w);
     return direction == FORWARD ? yk__conv_pixels_forward(device, p, out, x, w, bias)
            : direction == BACKWARD_INPUT
                ? yk__conv_pixels_backward_input(device, p, x, out, w)

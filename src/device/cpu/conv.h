@@ -97,6 +97,12 @@ yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__vi
 #define yk__conv_columns_backward_input YK__ISA_NAME(yk__conv_columns_backward_input)
 yk_status yk__conv_columns_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
                                           const yk__view *w);
+/* The gradient of the input of fewer than eight outputs, computed as a first layer of gout: whether it can be. */
+#define yk__conv_columns_turns YK__ISA_NAME(yk__conv_columns_turns)
+bool yk__conv_columns_turns(const yk__conv2d *p, const yk__view *gx, const yk__view *w);
+#define yk__conv_columns_turned_input YK__ISA_NAME(yk__conv_columns_turned_input)
+yk_status yk__conv_columns_turned_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
+                                        const yk__view *w);
 #define yk__conv_columns_backward_weight YK__ISA_NAME(yk__conv_columns_backward_weight)
 yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
                                            const yk__view *x);

@@ -151,14 +151,17 @@ static int64_t panel_of(const struct columns *c)
     return 2 * YK__VECTOR_BYTES / (int64_t)yk_dtype_size(c->x.dtype);
 }
 
-/* Whether images of a pixel can be taken together, the output or its gradient used where it is; then cuts the images
- * into blocks. */
+/* Whether images of a pixel can be taken together, `out` (the output or its gradient) used where it is. */
+static bool images_together(const yk__conv2d *p, const yk__view *out, int64_t taps)
+{
+    return p->dilation[0] == 1 && p->dilation[1] == 1 && taps >= LEAST_TAPS && out->shape[0] >= LEAST_IMAGES &&
+           out->stride[1] == 1 && out->stride[0] <= out->stride[3];
+}
+
+/* Where they can, cuts the images into blocks. */
 static bool takes_images(struct columns *c)
 {
-    const yk__view *out = &c->out;
-    int64_t n = out->shape[0], taps = c->kw * c->c;
-    if (c->p->dilation[0] != 1 || c->p->dilation[1] != 1 || taps < LEAST_TAPS || n < LEAST_IMAGES ||
-        out->stride[1] != 1 || out->stride[0] > out->stride[3])
+    if (!images_together(c->p, &c->out, c->kw * c->c))
         return false;
     int64_t of_one = c->c * (c->w_in + 2 * c->p->padding[1]);
     int64_t most = RING_BYTES / (int64_t)yk_dtype_size(c->x.dtype) / (c->kh * of_one);
@@ -196,6 +199,38 @@ yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__vi
         yk__cpu_parallel(device, c.groups * c.blocks, 1, f32 ? forward_piece_f32 : forward_piece_f64, &c);
     yk__storage_release(handle);
     return YK_OK;
+}
+
+/* The gradient of the input as a forward convolution of gout, whose few channels make it a first layer. */
+static yk__conv2d turned(const yk__conv2d *p, const yk__view *w, yk__view *turned_w)
+{
+    yk__conv2d q = *p;
+    int64_t size = (int64_t)yk_dtype_size((yk_dtype)w->dtype);
+    *turned_w = *w;
+    for (int d = 0; d < 2; d++) {
+        q.padding[d] = w->shape[2 + d] - 1 - p->padding[d];
+        turned_w->shape[d] = w->shape[1 - d];
+        turned_w->stride[d] = w->stride[1 - d];
+        turned_w->data = (char *)turned_w->data + (w->shape[2 + d] - 1) * w->stride[2 + d] * size;
+        turned_w->stride[2 + d] = -w->stride[2 + d];
+    }
+    return q;
+}
+
+bool yk__conv_columns_turns(const yk__conv2d *p, const yk__view *gx, const yk__view *w)
+{
+    return w->dtype != YK_BF16 && p->groups == 1 && p->stride[0] == 1 && p->stride[1] == 1 && w->shape[0] < 8 &&
+           w->shape[2] * w->shape[3] > 1 && w->shape[2] <= MOST_ROWS && w->shape[3] * w->shape[0] <= SUM_LENGTH &&
+           p->padding[0] < w->shape[2] && p->padding[1] < w->shape[3] &&
+           images_together(p, gx, w->shape[3] * w->shape[0]);
+}
+
+yk_status yk__conv_columns_turned_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
+                                        const yk__view *w)
+{
+    yk__view turned_w;
+    yk__conv2d q = turned(p, w, &turned_w);
+    return yk__conv_columns_forward(device, &q, gx, gout, &turned_w, NULL);
 }
 
 yk_status yk__conv_columns_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
