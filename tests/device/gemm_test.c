@@ -190,6 +190,16 @@ static void test_blocks(void **state)
                     check(&q, YK_F64, flags == 3);
                     check(&q, YK_BF16, flags == 3);
                 }
+    /* Some rows times a large B in order of k: edges of panels, groups of columns, blocks of k and sums. */
+    static const struct problem turned[] = {
+        {1, 33, 1030, 4100, ROWS, COLUMNS, ROWS, DENSE, DENSE, true, false},
+        {1, 64, 8203, 513, COLUMNS, COLUMNS, PADDED, DENSE, DENSE, true, true},
+        {1, 50, 517, 8195, PADDED, COLUMNS, ROWS, DENSE, DENSE, false, true},
+    };
+    for (size_t i = 0; i < sizeof turned / sizeof *turned; i++) {
+        check(&turned[i], YK_F32, true);
+        check(&turned[i], YK_F64, i == 0);
+    }
     /* A k of several blocks, of one and of two lengths. */
     for (int64_t k = 8192; k <= 9001; k += 809)
         for (int flags = 0; flags < 4; flags++) {

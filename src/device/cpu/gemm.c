@@ -1,12 +1,13 @@
 /*
  * gemm.c - the matrix product slot. Layer: device/cpu.
  *
- * gemm_bf16.c takes bf16. Of the others there are six ways, chosen by shape and strides alone. Matrices of a few
- * numbers are a loop. Large products in f32 go to oneDNN. A dimension of 1 makes it a matrix and a vector, or two
- * vectors (gemm_vector_body.h). Few rows or columns of operands that are both in order of k are dot products. Small
- * products, and those of few rows, use B's rows where they are; all others pack B in panels, a block of k at a time,
- * and take rows of A in blocks that stay in L2. Each element of the result is summed in the same order whatever the
- * number of threads.
+ * gemm_bf16.c takes bf16. Of the others there are seven ways, chosen by shape and strides alone. Matrices of a few
+ * numbers are a loop. Some rows times a large B in order of k are computed turned, so that B is read once, where it is.
+ * Other large products in f32 go to oneDNN. A dimension of 1 makes it a matrix and a vector, or two vectors
+ * (gemm_vector_body.h). Few rows or columns of operands that are both in order of k are dot products. Small products,
+ * and those of few rows, use B's rows where they are; all others pack B in panels, a block of k at a time, and take
+ * rows of A in blocks that stay in L2. Each element of the result is summed in the same order whatever the number of
+ * threads.
  */
 #include <string.h>
 
@@ -50,6 +51,12 @@ struct dot_products {
 enum { DOTS_DEPTH = 4096 };
 /* Multiply-adds of a product that is a loop of its own: choosing another way would take longer. */
 enum { TINY_WORK = 128 };
+
+/* Products of some rows of A and a large B in order of k (run_turned): k of B's columns that are copied to the
+ * first-level cache, and from one to the next; products of a sum; bytes of packed A that stay in the second-level
+ * cache; rows of A, and bytes of B, from which it was measured to be faster than oneDNN. */
+enum { TURNED_DEPTH = 256, TURNED_LD = TURNED_DEPTH + 16, TURNED_SUM = 128, TURNED_BYTES = 512 * 1024 };
+enum { TURNED_LEAST_ROWS = 33, TURNED_MOST_ROWS = 64, TURNED_LEAST_BYTES = 16 * 1024 * 1024 };
 
 /* y (rows) = the matrix (rows, depth) times x (depth), dense, and a bias. One of the matrix's strides is 1. */
 struct vector_product {
@@ -254,6 +261,37 @@ static yk_status run_panels_in_place(int device, const yk__gemm_product *p, bool
     return YK_OK;
 }
 
+/* A batch times the weights of a linear layer, which are read once, from memory: packing them would take as long as
+ * reading them, and what is packed for a whole product does not stay in the cache. */
+static bool turned_pays(const yk__gemm_product *p, int64_t size)
+{
+    return p->m >= TURNED_LEAST_ROWS && p->m <= TURNED_MOST_ROWS && p->b_k == 1 && p->b_col >= p->k && p->c_col == 1 &&
+           (p->a_k == 1 || p->a_row == 1) && p->n * p->k * size >= TURNED_LEAST_BYTES && p->k >= TURNED_DEPTH;
+}
+
+static yk_status run_turned(int device, const yk__gemm_product *p, bool f32)
+{
+    int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
+    struct blocked g = {.p = *p, .panels = yk__ceil_div(p->m, panel)};
+    int64_t depths = yk__ceil_div(p->k * g.panels * panel * size, TURNED_BYTES);
+    g.depth = yk__ceil_div(yk__ceil_div(p->k, depths), TURNED_DEPTH) * TURNED_DEPTH;
+    g.scratch_bytes = yk__ceil_div(YK__GEMM_ROWS * (TURNED_LD + g.panels * panel) * size, 64) * 64;
+    int64_t packed_bytes = g.panels * panel * g.depth * size;
+    yk__storage *handle;
+    g.packed = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                 (size_t)(packed_bytes + yk__cpu_threads(device) * g.scratch_bytes), &handle);
+    if (!g.packed)
+        return yk__error_code();
+    g.scratch = (char *)g.packed + packed_bytes;
+    for (; g.k0 < p->k; g.k0 = g.k1) {
+        g.k1 = g.k0 + g.depth < p->k ? g.k0 + g.depth : p->k;
+        yk__cpu_parallel(device, g.panels, 1, f32 ? pack_turned_f32 : pack_turned_f64, &g);
+        yk__cpu_parallel(device, yk__ceil_div(p->n, YK__GEMM_ROWS), 4, f32 ? turned_piece_f32 : turned_piece_f64, &g);
+    }
+    yk__storage_release(handle);
+    return YK_OK;
+}
+
 /* `whole`: multiply-adds of all matrices of the call. */
 static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype, int64_t whole)
 {
@@ -294,6 +332,8 @@ static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype, in
         p->b_col = 1;
     bool a_plain = (p->a_k == 1 && p->a_row >= p->k) || (p->a_row == 1 && p->a_k >= p->m);
     bool b_plain = (p->b_col == 1 && p->b_k >= p->n) || (p->b_k == 1 && p->b_col >= p->k);
+    if (turned_pays(p, size))
+        return run_turned(device, p, f32);
     /* Read once, where it is; in rows that begin within a cache line oneDNN is faster. */
     bool few = p->b_col == 1 ? p->m <= YK__GEMM_ROWS && p->b_k * size % 64 == 0 : p->m <= 8;
     if (f32 && !few && a_plain && b_plain && p->c_col == 1 && !(p->bias && p->accumulate) &&

@@ -183,6 +183,76 @@ static void TYPED(run_dots)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* Groups [begin, end) of columns of the result for k from k0 to k1, A packed. A group's columns of B, which lie in
+ * memory in order of k, are the rows of tiles, and A's rows the columns: C is made turned. The next group is fetched
+ * meanwhile. */
+static void TYPED(turned_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const struct blocked *g = arg;
+    const yk__gemm_product *p = &g->p;
+    int64_t width = g->panels * PANEL, depth = g->k1 - g->k0;
+    T *left = (T *)(g->scratch + thread * g->scratch_bytes), *sums = left + YK__GEMM_ROWS * TURNED_LD;
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t column = piece * YK__GEMM_ROWS, cols = p->n - column < YK__GEMM_ROWS ? p->n - column : YK__GEMM_ROWS;
+        const T *b = (const T *)p->b + column * p->b_col + g->k0, *next = b + cols * p->b_col;
+        int64_t fetched = 0, to_fetch = p->n - column - cols < YK__GEMM_ROWS ? p->n - column - cols : YK__GEMM_ROWS;
+        yk__gemm_step step = {0, 0};
+        for (int64_t k = 0; k < depth; k += TURNED_DEPTH) {
+            int64_t count = depth - k < TURNED_DEPTH ? depth - k : TURNED_DEPTH;
+            for (int64_t i = 0; i < cols; i++)
+                memcpy(left + i * TURNED_LD, b + i * p->b_col + k, (size_t)count * sizeof(T));
+            for (int64_t panel = 0; panel < g->panels; panel++)
+                for (int64_t at = 0; at < count; at += TURNED_SUM) {
+                    /* A run of the next group's is fetched by one tile: a line for each k. */
+                    int64_t line = 64 / (int64_t)sizeof(T), length = count - at < TURNED_SUM ? count - at : TURNED_SUM;
+                    bool fetches = fetched < to_fetch * depth;
+                    yk__gemm_tile tile = {.a = left + at,
+                                          .b = (const T *)g->packed + (panel * g->depth + k + at) * PANEL,
+                                          .steps = &step,
+                                          .n_steps = 1,
+                                          .k = length,
+                                          .lda = TURNED_LD,
+                                          .ldb = PANEL,
+                                          .c = sums + panel * PANEL,
+                                          .ldc = width,
+                                          .csc = 1,
+                                          .cols = PANEL,
+                                          .accumulate = k + at > 0};
+                    if (fetches) {
+                        tile.fetch = (const char *)(next + fetched / depth * p->b_col + fetched % depth);
+                        tile.fetch_step = 64;
+                        int64_t rest = depth - fetched % depth;
+                        fetched += length * line < rest ? length * line : rest;
+                    }
+                    TYPED(yk__gemm_kernels)
+                    [fetches ? YK__GEMM_A_ROWS_FETCHING : YK__GEMM_A_ROWS][YK__GEMM_VECTORS - 1][cols - 1](&tile);
+                }
+        }
+        bool accumulate = p->accumulate || g->k0;
+        const T *bias = p->bias && !g->k0 ? (const T *)p->bias + column : NULL;
+        for (int64_t i = 0; i < p->m; i++) {
+            T *c = (T *)p->c + i * p->c_row + column;
+            for (int64_t j = 0; j < cols; j++) {
+                T value = sums[j * width + i] + (bias ? bias[j] : 0);
+                c[j] = accumulate ? c[j] + value : value;
+            }
+        }
+    }
+}
+
+static void TYPED(pack_turned)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct blocked *g = arg;
+    const yk__gemm_product *p = &g->p;
+    for (int64_t panel = begin; panel < end; panel++) {
+        int64_t rows = p->m - panel * PANEL < PANEL ? p->m - panel * PANEL : PANEL;
+        TYPED(yk__gemm_pack)
+        ((T *)g->packed + panel * PANEL * g->depth, (const T *)p->a + panel * PANEL * p->a_row + g->k0 * p->a_k,
+         g->k1 - g->k0, p->a_k, rows, p->a_row, PANEL);
+    }
+}
+
 static void TYPED(pack_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
