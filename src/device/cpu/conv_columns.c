@@ -35,6 +35,8 @@
 #define LEAST_IMAGES 4
 #define RING_BYTES   (384 * 1024)
 #define BAND         16
+/* An output of at least so many bytes comes from far away. */
+#define FAR_BYTES (1024 * 1024)
 /* Forward without gathered columns: the least number of taps in a row, since each row is a step of its own, and the
  * most rows of x for an output pixel, of an array on the stack. */
 #define LEAST_TAPS 3
@@ -51,6 +53,7 @@ struct columns {
     bool images_inner; /* rows of columns are (ox, n), else (n, ox) */
     bool in_rows;      /* forward: columns are not gathered, see forward_rows */
     bool by_images;    /* nor here, see conv_columns_images_body.h; rows of `packed` are (ky, kx, c) */
+    bool far;          /* whether the output is larger than the caches */
     void *packed;
     char *scratch; /* of each thread: rows, columns, and for gradients of weights a panel of gout */
     int64_t scratch_bytes, row_size, columns_size, ld;
@@ -183,6 +186,7 @@ yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__vi
     bool f32 = out->dtype == YK_F32;
     prepare(&c, p, x, w, out);
     c.bias = bias ? bias->data : NULL;
+    c.far = yk__view_numel(out) * (int64_t)yk_dtype_size(out->dtype) >= FAR_BYTES;
     c.panels = yk__ceil_div(c.o, panel_of(&c));
     if (c.kh > MOST_ROWS || c.kw * c.c > SUM_LENGTH || !takes_images(&c)) {
         c.in_rows = c.kw >= LEAST_TAPS && c.kh * c.c <= MOST_ROWS && p->dilation[1] == 1;

@@ -72,7 +72,8 @@ static void TYPED(forward_images_piece)(void *arg, int64_t begin, int64_t end, i
                                   .ldb = width,
                                   .ldc = c->out.stride[0],
                                   .csc = 1,
-                                  .cols = c->o - panel * PANEL < PANEL ? c->o - panel * PANEL : PANEL};
+                                  .cols = c->o - panel * PANEL < PANEL ? c->o - panel * PANEL : PANEL,
+                                  .far = c->far};
             for (int64_t x = 0; x < c->ow; x++) {
                 int64_t n = 0;
                 for (int64_t j = 0; j < tiles; j++) {
