@@ -124,7 +124,11 @@ static const struct shape shapes[] = {
     {4, 256, 3, 14, 256, 3, 3, {2, 2}, {1, 1}, {1, 1}, 256},
     {4, 256, 7, 5, 256, 3, 3, {1, 1}, {0, 2}, {1, 1}, 256},
     {2, 512, 5, 8, 512, 3, 3, {1, 1}, {2, 0}, {1, 1}, 512},
-    {8, 128, 61, 9, 128, 3, 3, {1, 1}, {1, 1}, {1, 1}, 128}, /* several bands of rows */
+    {8, 128, 61, 9, 128, 3, 3, {1, 1}, {1, 1}, {1, 1}, 128},  /* several bands of rows */
+    {4, 256, 61, 5, 256, 3, 3, {1, 1}, {2, 1}, {1, 1}, 256},  /* the same in f32 */
+    {4, 256, 25, 50, 256, 3, 3, {1, 1}, {1, 0}, {1, 1}, 256}, /* few vectors at once; sums of several spans of columns
+                                                               */
+    {128, 264, 3, 5, 264, 3, 3, {1, 1}, {1, 1}, {1, 1}, 264}, /* parts of vectors */
     /* planes in C order, windows of 3 columns: one strip, several, whole and in part; all paddings; fewer rows than a
      * window; sums that are cut, in rows and in strips; images in shares, channels in blocks */
     {3, 5, 6, 16, 5, 3, 3, {1, 1}, {1, 1}, {1, 1}, 5},

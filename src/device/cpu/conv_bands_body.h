@@ -82,16 +82,17 @@ SPANS(7)
 static TYPED(span_fn) *const TYPED(spans)[2][2][2] = {OF_TAPS(5), OF_TAPS(7)};
 #undef OF_TAPS
 
-/* Rows [y0, y1) of the source, `vectors` of them from `channel` on, of image n. */
-static void TYPED(copy_band)(const struct map *m, T *to, int64_t n, int64_t channel, int64_t vectors, int64_t lanes,
-                             int64_t y0, int64_t y1)
+/* Rows [y0, y1) of a map of `columns` columns, `vectors` vectors of the channels at `map`, the last of which has
+ * `lanes`; stride: N, H, W. */
+static void TYPED(copy_band)(T *to, const T *map, const int64_t stride[3], int64_t columns, int64_t vectors,
+                             int64_t lanes, int64_t y0, int64_t y1)
 {
-    const int64_t columns = m->bands.columns, column = m->src_stride[2];
+    const int64_t row = stride[1], column = stride[2];
     for (int64_t y = y0; y < y1; y++) {
-        const T *from = (const T *)m->src + n * m->src_stride[0] + y * m->src_stride[1] + channel;
+        const T *from = map + y * row;
         for (int64_t x = 0; x < columns; x++, from += column) {
-            const T *ahead = from + (x + BAND_AHEAD < columns ? BAND_AHEAD * column
-                                                              : m->src_stride[1] + (BAND_AHEAD - columns) * column);
+            const T *ahead =
+                from + (x + BAND_AHEAD < columns ? BAND_AHEAD * column : row + (BAND_AHEAD - columns) * column);
             for (int64_t v = 0; v < vectors - 1; v++, to += WIDTH) {
                 __builtin_prefetch(ahead + v * WIDTH);
                 *(V *)to = *(const VU *)(from + v * WIDTH);
@@ -162,7 +163,8 @@ static void TYPED(band_piece)(void *arg, int64_t begin, int64_t end, int thread)
         int64_t lanes = left < vectors * WIDTH ? left - (vectors - 1) * WIDTH : WIDTH;
         int64_t s0, s1;
         band_source(m, y0, y1, &s0, &s1);
-        TYPED(copy_band)(m, copy, n, channel, vectors, lanes, s0, s1);
+        TYPED(copy_band)
+        (copy, (const T *)m->src + n * m->src_stride[0] + channel, m->src_stride, b->columns, vectors, lanes, s0, s1);
         const T *weights = (const T *)m->packed + channel / WIDTH * per_vector;
         const T *bias = (const T *)m->packed + m->lanes.blocks * per_vector + channel;
         T *dst = (T *)m->dst + n * m->dst_stride[0] + channel;
@@ -173,5 +175,44 @@ static void TYPED(band_piece)(void *arg, int64_t begin, int64_t end, int thread)
             else
                 TYPED(band_row)(m, copy, to, weights, bias, y, s0, vectors, lanes, rows);
         }
+    }
+}
+
+/* The gradient of the weight: strips of copies of both maps. Pieces are the blocks of channels of a share of the
+ * images, then those of the next share. */
+static void TYPED(copied_piece)(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const struct grad *g = arg;
+    const struct copied *of = &g->copied;
+    const int64_t padding = g->strips.padding[0], height = g->strips.source[0], columns = g->strips.source[1],
+                  width = columns + 2 * g->strips.padding[1] - 2;
+    T *x = (T *)of->copies + (int64_t)thread * of->size, *gout = x + of->gout;
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t share = piece / of->blocks, block = piece % of->blocks * of->vectors;
+        int64_t n0 = share * g->n / g->image_shares, n1 = (share + 1) * g->n / g->image_shares;
+        int64_t channel = block * WIDTH, left = g->lanes.groups - channel, all = yk__ceil_div(left, WIDTH);
+        int64_t vectors = all < of->vectors ? all : of->vectors;
+        int64_t lanes = left < vectors * WIDTH ? left - (vectors - 1) * WIDTH : WIDTH, pixel = vectors * WIDTH;
+        const int64_t stride[3] = {0, columns * pixel, pixel}, out_stride[3] = {0, width * pixel, pixel};
+        T *sums = (T *)g->sums + share * g->share_size + block * g->block_size;
+        memset(sums, 0, (size_t)(vectors * g->block_size) * sizeof(T));
+        for (int64_t n = n0; n < n1; n++)
+            for (int64_t y0 = 0, y1; y0 < g->strips.rows; y0 = y1) {
+                y1 = y0 + of->rows < g->strips.rows ? y0 + of->rows : g->strips.rows;
+                int64_t s0 = y0 > padding ? y0 - padding : 0, s1 = y1 - padding + 2;
+                s1 = s1 < height ? s1 : height;
+                TYPED(copy_band)
+                (x, (const T *)g->x + n * g->x_stride[0] + channel, g->x_stride, columns, vectors, lanes, s0, s1);
+                TYPED(copy_band)
+                (gout, (const T *)g->gout + n * g->gout_stride[0] + channel, g->gout_stride, width, vectors, lanes, y0,
+                 y1);
+                for (int64_t v = 0; v < vectors; v++)
+                    for (int64_t y = y0; y < y1; y += 2) {
+                        const struct strip s = strip_at(&g->strips, y, stride, out_stride);
+                        TYPED(sum_spans)
+                        (&s, x + (y - padding - s0) * s.row + v * WIDTH, gout + (y - y0) * s.out_row + v * WIDTH,
+                         sums + v * g->block_size, COPIED_COLUMNS, v == vectors - 1 ? lanes : WIDTH);
+                    }
+            }
     }
 }

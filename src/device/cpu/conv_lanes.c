@@ -8,10 +8,12 @@
  * over output pixels of permute(x, s) gout.
  *
  * Note [Turned sums]
- * A permutation for each product takes as long as the products. Groups of as many source as destination channels, 8 or
- * 16, do with fewer: channel i of the source times the weight to the channel k further, for all i, is the product of
- * two vectors as they are, and one permutation for each k turns the sums of all taps to their channels. In the gradient
- * of the weight gout is turned by k, once for the taps of a row, and the sums are put in order when they are added up.
+ * A permutation for each product takes as long as the products. A map whose vectors hold one group needs none: each
+ * source channel is one number, which loads spread to all lanes. Others of groups of 8 source and destination channels,
+ * and gradients of the weight of 8 or 16, do with fewer: channel i of the source times the weight to the channel k
+ * further, for all i, is the product of two vectors as they are, and one permutation for each k turns the sums of all
+ * taps to their channels. In the gradient of the weight gout is turned by k, once for the taps of a row, and the sums
+ * are put in order when they are added up.
  *
  * Depthwise convolutions of 3 x 3 taps have ways of their own: conv_strips_body.h takes those of stride 1 and pixels of
  * 1 KiB and more, conv_depthwise_body.h others. conv_bands_body.h takes maps of windows of 5 and 7 columns, and those
@@ -82,6 +84,10 @@
 #define BAND_BYTES     (256 * 1024)
 #define BAND_AHEAD     4
 #define BAND_MAP_BYTES (5 * 1024 * 1024)
+/* The same of both maps for a gradient of the weight: shares of the images; columns of x whose products are summed in
+ * registers. */
+#define COPIED_SHARES  4
+#define COPIED_COLUMNS 32
 #if defined(__AVX512F__)
 #define DEPTHWISE_VECTORS 4
 #else
@@ -133,6 +139,10 @@ struct map {
     yk__gemm_step *steps;
 };
 
+/* Where the lanes of a vector take source channel s of their group: where they are (there is but one), by a
+ * permutation, or all from one number, because the vector holds one group. */
+enum channels { EACH_LANE, PERMUTED, ONE_GROUP };
+
 struct tile {
     const void *src, *w, *bias; /* of this block; bias a vector, or NULL */
     void *dst;
@@ -156,9 +166,18 @@ struct pixels {
     int64_t inner, outer, x_inner, x_outer, gout_inner, gout_outer;
 };
 
+/* Of a gradient of the weight, both maps as they are copied (conv_bands_body.h): rows of gout and vectors of channels
+ * at once, such blocks of channels; elements of the copies of one thread, and where gout's begins. */
+struct copied {
+    bool applies;
+    int64_t rows, vectors, blocks, size, gout;
+    void *copies;
+};
+
 struct grad {
     struct lanes lanes;
     struct strips strips;
+    struct copied copied;
     bool turned; /* gout is turned within its groups, in place of x (Note [Turned sums]) */
     const void *x, *gout;
     void *sums;
@@ -329,8 +348,8 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
     if (!yk__view_numel(dst))
         return YK_OK;
     m->lanes = make_lanes((yk_dtype)dst->dtype, p->groups, src->shape[1] / p->groups, dst->shape[1] / p->groups);
-    /* Few taps do not pay for the permutations of the sums. */
-    m->turned = yk__conv_lanes_turns(m->lanes.cs, m->lanes.cd) && TURN_TAPS == 3 &&
+    /* Few taps do not pay for the permutations of the sums, and one group needs none. */
+    m->turned = m->lanes.cs == TURNS && m->lanes.cd == TURNS && m->lanes.per_block > 1 && TURN_TAPS == 3 &&
                 taps >= 4 * (backward ? p->stride[0] * p->stride[1] : 1);
     m->dst = dst->data, m->src = src->data;
     m->n = dst->shape[0];
@@ -395,6 +414,37 @@ yk_status yk__conv_lanes_backward_input(int device, const yk__conv2d *p, const y
     return run_map(device, &m, p, gx, gout, true);
 }
 
+/* Needs the strips. */
+static struct copied make_copied(const struct grad *g, const yk__view *gout, const yk__view *x, int64_t size)
+{
+    int64_t width = YK__VECTOR_BYTES / size, most = yk__ceil_div(g->lanes.groups, width), columns = x->shape[3];
+    struct copied of = {.applies = g->strips.applies && yk__view_numel(x) * size <= BAND_MAP_BYTES &&
+                                   x->stride[3] * size % SAME_SETS == 0 && gout->stride[3] * size % SAME_SETS == 0};
+    /* An even number of rows but for the last ones; fewer channels where that would be few rows. */
+    for (of.vectors = most < BAND_VECTORS ? most : BAND_VECTORS;; of.vectors = (of.vectors + 1) / 2) {
+        int64_t pixel = of.vectors * YK__VECTOR_BYTES, fit = BAND_BYTES / (pixel * (columns + gout->shape[3]));
+        of.rows = g->strips.rows < fit ? g->strips.rows + g->strips.rows % 2 : fit < 4 ? 2 : fit / 2 * 2;
+        if (of.vectors == 1 || of.rows >= 12 || of.rows >= g->strips.rows)
+            break;
+    }
+    of.gout = (of.rows + 2) * columns * of.vectors * width;
+    of.size = of.gout + of.rows * gout->shape[3] * of.vectors * width;
+    of.blocks = yk__ceil_div(most, of.vectors);
+    return of;
+}
+
+static yk_status sum_copied(int device, struct grad *g, int64_t size)
+{
+    yk__storage *handle;
+    g->copied.copies = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                         (size_t)(yk__cpu_threads(device) * g->copied.size * size), &handle);
+    if (!g->copied.copies)
+        return yk__error_code();
+    yk__cpu_parallel(device, g->image_shares * g->copied.blocks, 1, size == 4 ? copied_piece_f32 : copied_piece_f64, g);
+    yk__storage_release(handle);
+    return YK_OK;
+}
+
 yk_status yk__conv_lanes_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
                                          const yk__view *x)
 {
@@ -424,8 +474,13 @@ yk_status yk__conv_lanes_backward_weight(int device, const yk__conv2d *p, const 
         g.image_shares = wanted < 1 ? 1 : wanted < most ? wanted : most;
     }
     g.strips = make_strips(p, &g.lanes, gw->shape + 2, x->shape + 2, oh, size, false);
+    g.copied = make_copied(&g, gout, x, size);
+    if (g.copied.applies)
+        g.image_shares = g.n < 1 ? 1 : g.n < COPIED_SHARES ? g.n : COPIED_SHARES;
     g.rows = g.strips.applies ? yk__ceil_div(oh, 2) : oh;
     g.row_shares = SHARES / g.image_shares < g.rows ? SHARES / g.image_shares : g.rows;
+    if (g.copied.applies)
+        g.row_shares = 1;
     int64_t shares = g.image_shares * g.row_shares;
     size_t axis_y = aligned(yk__conv_axis_bytes(oh, gw->shape[2]));
     size_t axis_x = aligned(yk__conv_axis_bytes(gout->shape[3], gw->shape[3]));
@@ -439,8 +494,13 @@ yk_status yk__conv_lanes_backward_weight(int device, const yk__conv2d *p, const 
     yk__conv_axis_init(&g.xs, memory + axis_y, p, 1, gout->shape[3], x->shape[3], gw->shape[3], false);
     g.list = (struct sum *)(memory + axis_y + axis_x);
     g.sums = memory + axis_y + axis_x + list;
-    yk__cpu_parallel(device, shares, 1, f32 ? share_piece_f32 : share_piece_f64, &g);
-    yk__cpu_parallel(device, g.lanes.blocks, 16, f32 ? total_piece_f32 : total_piece_f64, &g);
+    yk_status status = YK_OK;
+    if (g.copied.applies)
+        status = sum_copied(device, &g, size);
+    else
+        yk__cpu_parallel(device, shares, 1, f32 ? share_piece_f32 : share_piece_f64, &g);
+    if (!status)
+        yk__cpu_parallel(device, g.lanes.blocks, 16, f32 ? total_piece_f32 : total_piece_f64, &g);
     yk__storage_release(handle);
-    return YK_OK;
+    return status;
 }

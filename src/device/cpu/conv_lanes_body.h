@@ -72,9 +72,9 @@ static void TYPED(pack_piece)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* `rows` pixels of one block. */
+/* `rows` pixels of one block, whose source channels are taken as `from` says. */
 static inline __attribute__((always_inline)) void TYPED(tile_of)(const struct tile *t, const int rows,
-                                                                 const bool permuted, const bool whole)
+                                                                 const enum channels from, const bool whole)
 {
     V sum[MOST_ROWS];
     TYPED(lane_indices) first = *(const TYPED(lane_indices) *)t->first;
@@ -86,13 +86,17 @@ static inline __attribute__((always_inline)) void TYPED(tile_of)(const struct ti
     for (int64_t i = 0; i < t->n_steps; i++) {
         const T *a = (const T *)t->src + t->steps[i].a;
         const V *w = (const V *)((const T *)t->w + t->steps[i].b);
-        for (int64_t s = 0; s < (permuted ? t->cs : 1); s++) {
+        for (int64_t s = 0; s < (from == EACH_LANE ? 1 : t->cs); s++) {
             TYPED(lane_indices) index = first + (I)s;
             V weights = w[s];
             YK__UNROLL for (int r = 0; r < rows; r++)
             {
+                if (from == ONE_GROUP) {
+                    sum[r] += a[r * t->lda + s] * weights;
+                    continue;
+                }
                 V x = whole ? (V) * (const VU *)(a + r * t->lda) : TYPED(yk__load_part)(a + r * t->lda, t->load);
-                sum[r] += (permuted ? TYPED(permute)(x, index) : x) * weights;
+                sum[r] += (from == PERMUTED ? TYPED(permute)(x, index) : x) * weights;
             }
         }
     }
@@ -106,23 +110,26 @@ static inline __attribute__((always_inline)) void TYPED(tile_of)(const struct ti
     }
 }
 
+#define TILE_FROM(rows, from)                                                                                          \
+    if (whole)                                                                                                         \
+        TYPED(tile_of)(t, rows, from, true);                                                                           \
+    else                                                                                                               \
+        TYPED(tile_of)(t, rows, from, false);
 #define TILE(rows)                                                                                                     \
-    static void TYPED(tile_##rows)(const struct tile *t, bool permuted, bool whole)                                    \
+    static void TYPED(tile_##rows)(const struct tile *t, enum channels from, bool whole)                               \
     {                                                                                                                  \
-        if (permuted && whole)                                                                                         \
-            TYPED(tile_of)(t, rows, true, true);                                                                       \
-        else if (permuted)                                                                                             \
-            TYPED(tile_of)(t, rows, true, false);                                                                      \
-        else if (whole)                                                                                                \
-            TYPED(tile_of)(t, rows, false, true);                                                                      \
-        else                                                                                                           \
-            TYPED(tile_of)(t, rows, false, false);                                                                     \
+        switch (from) {                                                                                                \
+        case EACH_LANE: TILE_FROM(rows, EACH_LANE) break;                                                              \
+        case ONE_GROUP: TILE_FROM(rows, ONE_GROUP) break;                                                              \
+        default: TILE_FROM(rows, PERMUTED)                                                                             \
+        }                                                                                                              \
     }
 TILE(8)
 TILE(4)
 TILE(2)
 TILE(1)
 #undef TILE
+#undef TILE_FROM
 
 /* turns[k] brings the channel k further in its group to each lane; that of an earlier one where `back`. */
 static void TYPED(find_turns)(const struct lanes *l, TYPED(lane_indices) turns[MOST_TURNS], bool back)
@@ -145,27 +152,25 @@ static inline __attribute__((always_inline)) void TYPED(turned_tile_of)(const st
         out[r] = *(const V *)t->bias;
         __builtin_prefetch((const T *)t->dst + r * t->ldc + WIDTH, 1);
     }
-    for (int64_t k0 = 0; k0 < t->cs; k0 += TURNS) {
-        V sum[3][TURNS];
-        YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int k = 0; k < TURNS; k++) sum[r][k] = (V){0};
-        for (int64_t i = 0; i < t->n_steps; i++) {
-            const T *a = (const T *)t->src + t->steps[i].a;
-            const V *w = (const V *)((const T *)t->w + t->steps[i].b) + k0;
-            V x[3];
-            YK__UNROLL for (int r = 0; r < rows; r++) x[r] =
-                whole ? (V) * (const VU *)(a + r * t->lda) : TYPED(yk__load_part)(a + r * t->lda, t->load);
-            YK__UNROLL for (int k = 0; k < TURNS; k++)
-            {
-                V weights = w[k];
-                YK__KEEP(weights);
-                YK__UNROLL for (int r = 0; r < rows; r++) sum[r][k] += x[r] * weights;
-            }
-        }
+    V sum[3][TURNS];
+    YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int k = 0; k < TURNS; k++) sum[r][k] = (V){0};
+    for (int64_t i = 0; i < t->n_steps; i++) {
+        const T *a = (const T *)t->src + t->steps[i].a;
+        const V *w = (const V *)((const T *)t->w + t->steps[i].b);
+        V x[3];
+        YK__UNROLL for (int r = 0; r < rows; r++) x[r] =
+            whole ? (V) * (const VU *)(a + r * t->lda) : TYPED(yk__load_part)(a + r * t->lda, t->load);
         YK__UNROLL for (int k = 0; k < TURNS; k++)
         {
-            TYPED(lane_indices) index = back[k0 + k];
-            YK__UNROLL for (int r = 0; r < rows; r++) out[r] += TYPED(permute)(sum[r][k], index);
+            V weights = w[k];
+            YK__KEEP(weights);
+            YK__UNROLL for (int r = 0; r < rows; r++) sum[r][k] += x[r] * weights;
         }
+    }
+    YK__UNROLL for (int k = 0; k < TURNS; k++)
+    {
+        TYPED(lane_indices) index = back[k];
+        YK__UNROLL for (int r = 0; r < rows; r++) out[r] += TYPED(permute)(sum[r][k], index);
     }
     T *to = t->dst;
     YK__UNROLL for (int r = 0; r < rows; r++)
@@ -301,7 +306,7 @@ static void TYPED(run_depthwise)(const struct map *m, struct tile *t, int64_t im
                 t->bias = (const T *)t->bias + wide * WIDTH;
             }
             if (rest)
-                (high ? TYPED(tile_4) : TYPED(tile_1))(t, false, false);
+                (high ? TYPED(tile_4) : TYPED(tile_1))(t, EACH_LANE, false);
         }
     }
 }
@@ -318,7 +323,7 @@ static void TYPED(run_rows)(const struct map *m, struct tile *t, int64_t rows, c
         TYPED(run_turned)(m, t, rows, src, dst);
         return;
     }
-    bool permuted = l->cs > 1 || l->cd > 1;
+    enum channels of = l->per_block == 1 ? ONE_GROUP : PERMUTED;
     int64_t per_block = m->y.slots * m->x.slots * l->cs * WIDTH, channels = l->groups * l->cs;
     const T *bias = (const T *)m->packed + l->blocks * per_block;
     for (int64_t done = 0, count; done < rows; done += count) {
@@ -334,10 +339,10 @@ static void TYPED(run_rows)(const struct map *m, struct tile *t, int64_t rows, c
             t->store = TYPED(block_lanes)(l, block, l->cd);
             bool whole = from + WIDTH <= channels;
             switch (count) {
-            case 8: TYPED(tile_8)(t, permuted, whole); break;
-            case 4: TYPED(tile_4)(t, permuted, whole); break;
-            case 2: TYPED(tile_2)(t, permuted, whole); break;
-            default: TYPED(tile_1)(t, permuted, whole); break;
+            case 8: TYPED(tile_8)(t, of, whole); break;
+            case 4: TYPED(tile_4)(t, of, whole); break;
+            case 2: TYPED(tile_2)(t, of, whole); break;
+            default: TYPED(tile_1)(t, of, whole); break;
             }
         }
     }

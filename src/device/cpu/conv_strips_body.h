@@ -142,25 +142,32 @@ static void TYPED(run_strip)(const struct map *m, int64_t y, int64_t n0, int64_t
      s.width - x < STRIP_OUTPUTS ? s.width - x : STRIP_OUTPUTS, m->lanes.groups);
 }
 
+/* Adds to the sums of one vector of channels, of which there are `lanes`, what a strip gives, in spans of columns. */
+static void TYPED(sum_spans)(const struct strip *s, const T *x, const T *gout, T *to, int64_t length, int64_t lanes)
+{
+    const bool inside = s->first == 0 && s->last == 4 && s->outputs == 2;
+    for (int64_t begin = 0, end; begin < s->columns; begin = end) {
+        end = span_end(begin, s->columns, length);
+        if (lanes < WIDTH)
+            TYPED(strip_sums_of)(s, x, gout, to, begin, end, lanes, false, false);
+        else if (inside)
+            TYPED(strip_sums_of)(s, x, gout, to, begin, end, WIDTH, true, true);
+        else
+            TYPED(strip_sums_of)(s, x, gout, to, begin, end, WIDTH, false, true);
+    }
+}
+
 /* As run_strip, for the gradient of the weight. */
 static void TYPED(sum_strip)(const struct grad *g, int64_t y, int64_t n0, int64_t n1, T *sums)
 {
     const struct strip s = strip_at(&g->strips, y, g->x_stride, g->gout_stride);
-    const bool inside = s.first == 0 && s.last == 4 && s.outputs == 2;
-    const int64_t rest = g->lanes.groups % WIDTH, whole = g->lanes.groups - rest;
+    const int64_t groups = g->lanes.groups;
     for (int64_t n = n0; n < n1; n++) {
         const T *x = (const T *)g->x + n * g->x_stride[0] + (y - g->strips.padding[0]) * s.row;
         const T *gout = (const T *)g->gout + n * g->gout_stride[0] + y * s.out_row;
-        for (int64_t c = 0; c < whole + rest; c += WIDTH)
-            for (int64_t begin = 0, end; begin < s.columns; begin = end) {
-                end = span_end(begin, s.columns, STRIP_COLUMNS);
-                if (c == whole)
-                    TYPED(strip_sums_of)(&s, x + c, gout + c, sums + c * 9, begin, end, rest, false, false);
-                else if (inside)
-                    TYPED(strip_sums_of)(&s, x + c, gout + c, sums + c * 9, begin, end, WIDTH, true, true);
-                else
-                    TYPED(strip_sums_of)(&s, x + c, gout + c, sums + c * 9, begin, end, WIDTH, false, true);
-            }
+        for (int64_t c = 0; c < groups; c += WIDTH)
+            TYPED(sum_spans)
+        (&s, x + c, gout + c, sums + c * 9, STRIP_COLUMNS, groups - c < WIDTH ? groups - c : WIDTH);
     }
 }
 #undef TAPS
