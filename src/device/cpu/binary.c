@@ -99,13 +99,28 @@ BINARY_PAST(MUL_past_f32, float, yk__vf32, yk__vf32u, x *y)
 BINARY_PAST(PLUS_past_f64, double, yk__vf64, yk__vf64u, x + y)
 BINARY_PAST(MUL_past_f64, double, yk__vf64, yk__vf64u, x *y)
 
-/* NULL where the output is not so large, is an input too, or has gaps. */
+/* Elements that follow each other in all three, at the end of their order. */
+static int64_t common_run(const yk__view *out, const yk__view *a, const yk__view *b)
+{
+    int64_t run = 1;
+    for (int d = out->ndim - 1; d >= 0; d--) {
+        bool follow = out->stride[d] == run && a->stride[d] == run && b->stride[d] == run;
+        if (out->shape[d] != 1 && !follow)
+            break;
+        run *= out->shape[d];
+    }
+    return run;
+}
+
+/* NULL where the output is not so large, is an input too, has gaps, or is made in short runs, the ends of which would
+ * be waited for, and which may go through buffers. */
 static yk__apply_fn past_caches(int kernel, const yk__view *out, const yk__view *a, const yk__view *b)
 {
     const int64_t much = 24 << 20; /* of 32 MiB, the last cache of eight cores of an EPYC, which inputs need, too */
+    const int64_t least_run = 2048;
     int64_t bytes = yk__view_numel(out) * (int64_t)yk_dtype_size(out->dtype);
     if ((kernel != YK__PLUS && kernel != YK__MUL) || bytes < much || out->data == a->data || out->data == b->data ||
-        !yk__view_contiguous(out))
+        !yk__view_contiguous(out) || common_run(out, a, b) < least_run)
         return NULL;
     if (out->dtype == YK_F32)
         return kernel == YK__PLUS ? PLUS_past_f32 : MUL_past_f32;
