@@ -313,15 +313,16 @@ static yk_tensor *distances(yk_tensor *x, yk_tensor *y, double p)
     if (count <= b.most || (record && yk__is_half((yk_dtype)x->dtype)))
         return differences(x, y, p);
     bool before = yk_no_grad_begin();
-    yk_tensor_options options = {.dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)};
-    yk_tensor *out = yk_empty(b.ndim - 1, shape, &options);
+    yk_tensor *out = yk__tensor_new(b.ndim - 1, shape, NULL, (yk_dtype)x->dtype, yk__device_of(x));
     yk_tensor *t[BLOCKED] = {as_rows(x, -2, b.ndim), as_rows(y, -3, b.ndim), out ? yk_unsqueeze(out, -1) : NULL};
     bool made = t[0] && t[1] && t[2] && !each_block(&b, t, 0);
     yk_no_grad_end(before);
-    if (!made || !record)
-        return made ? out : NULL;
+    if (!made) {
+        yk_tensor_release(out);
+        return NULL;
+    }
     yk_tensor *saved[3] = {x, y, out};
-    return yk__record(yk_tensor_retain(out), &op, 2, inputs, 3, saved, &c, sizeof(c));
+    return yk__record(out, &op, 2, inputs, 3, saved, &c, sizeof(c));
 }
 
 /* Rows of more than this many, on one side at least, are taken by a product, as torch.cdist does. */
