@@ -53,6 +53,12 @@ const ops_case ops_cases[] = {
     {"conv2d x=8x256x56x56 w=64x256x1x1", OPS_ARITHMETIC, CONV},
     {"conv2d x=8x64x56x56 w=256x64x1x1 layout=inner", OPS_ARITHMETIC, CONV},
     {"conv2d x=128x16x32x32 w=16x16x3x3 padding=1", OPS_ARITHMETIC, CONV},
+    {"conv2d x=128x16x32x32 w=32x16x3x3 padding=1", OPS_ARITHMETIC, CONV},
+    {"conv2d x=128x32x32x32 w=32x32x3x3 padding=1", OPS_ARITHMETIC, CONV},
+    {"conv2d x=128x32x32x32 w=32x32x3x3 padding=1 layout=inner", OPS_ARITHMETIC, CONV},
+    {"conv2d x=8x16x112x112 w=16x16x3x3 padding=1", OPS_ARITHMETIC, CONV},
+    {"conv2d x=8x512x28x28 w=128x512x1x1", OPS_ARITHMETIC, CONV},
+    {"conv2d x=8x64x56x56 w=256x64x1x1", OPS_ARITHMETIC, CONV},
     /* ---- bound by arithmetic: products ---- */
     {"linear x=512x768 w=3072x768 bias=1", OPS_ARITHMETIC, CONV},
     {"linear x=1024x768 w=2304x768 bias=1", OPS_ARITHMETIC, OPS_FORWARD},

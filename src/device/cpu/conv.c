@@ -6,8 +6,9 @@
  * single group of 8 and more inputs, and conv_winograd.c those of them that it is faster at; conv_lanes.c several
  * groups of up to 8 channels, depthwise ones among them, and maps of groups that fit in a vector, and conv_columns.c
  * the rest: first layers, and the odd ones; and gradients of the input of few outputs. All but the last want their
- * channels next to each other: maps in another memory order are repacked (conv_inner.c). All give the same result up to
- * rounding; layouts are chosen so that nothing has to be repacked in a network.
+ * channels next to each other: maps in another memory order are repacked (conv_inner.c), but for few channels in
+ * Winograd's tiles, which copy a few rows at a time, and for single taps (conv_matrices.c). All give the same result up
+ * to rounding; layouts are chosen so that nothing has to be repacked in a network.
  *
  * bf16, where AVX512-BF16 multiplies it, is conv_pixels.c's alone; what that does not take is widened to f32 and
  * rounded.
@@ -177,12 +178,12 @@ static yk_status run_winograd(int device, const yk__conv2d *p, enum direction di
     return status;
 }
 
-/* One group; out, x and w are those of the call or, as the direction says, their gradients. */
+/* One group; out, x and w are those of the call or, as the direction says, their gradients. `direct`: not by tiles. */
 static yk_status run_group(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
-                           const yk__view *x, const yk__view *w, const yk__view *bias)
+                           const yk__view *x, const yk__view *w, const yk__view *bias, bool direct)
 {
-    bool finite;
-    yk_status status = run_winograd(device, p, direction, out, x, w, bias, &finite);
+    bool finite = false;
+    yk_status status = direct ? YK_OK : run_winograd(device, p, direction, out, x, w, bias, &finite);
     if (status || finite)
         return status;
     if (direction == FORWARD && yk__conv_few_applies(w))
@@ -203,9 +204,9 @@ static yk_status run_lanes(int device, const yk__conv2d *p, enum direction direc
                                          : yk__conv_lanes_backward_weight(device, p, w, out, x);
 }
 
-/* All groups; channels are next to each other. */
+/* All groups; channels are next to each other. `direct`: one group, not by tiles. */
 static yk_status run_inner(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
-                           const yk__view *x, const yk__view *w, const yk__view *bias)
+                           const yk__view *x, const yk__view *w, const yk__view *bias, bool direct)
 {
     if (way_of(p, w) == LANES)
         return run_lanes(device, p, direction, out, x, w, bias);
@@ -224,9 +225,16 @@ static yk_status run_inner(int device, const yk__conv2d *p, enum direction direc
         yk__view of_w = group_of(w, 0, p->groups, g), of_bias;
         if (bias)
             of_bias = group_of(bias, 0, p->groups, g);
-        status = run_group(device, &alone, direction, &of_out, &of_x, &of_w, bias ? &of_bias : NULL);
+        status = run_group(device, &alone, direction, &of_out, &of_x, &of_w, bias ? &of_bias : NULL, direct);
     }
     return status;
+}
+
+/* Whether Winograd's tiles are made of rows that are copied from maps in any memory order. */
+static bool copies_rows(const yk__conv2d *p, enum direction direction, const yk__view *out, const yk__view *x)
+{
+    return p->groups == 1 && p->dilation[0] == 1 && p->dilation[1] == 1 && (out->stride[1] != 1 || x->stride[1] != 1) &&
+           yk__conv_winograd_copies_rows(out, x, direction != FORWARD && direction != BACKWARD_INPUT);
 }
 
 /* In any memory order: maps are repacked where their channels are not next to each other. */
@@ -234,11 +242,22 @@ static yk_status run(int device, const yk__conv2d *p, enum direction direction, 
                      const yk__view *w, const yk__view *bias)
 {
     yk__conv_map of_x = {.handle = NULL}, of_out = {.handle = NULL};
-    yk_status status = yk__conv_inner(device, x, direction != BACKWARD_INPUT, &of_x);
+    yk_status status = YK_OK;
+    if (yk__conv_matrices_applies(p, x, w, out))
+        return direction == FORWARD ? yk__conv_matrices_forward(device, p, out, x, w, bias)
+               : direction == BACKWARD_INPUT
+                   ? yk__conv_matrices_backward_input(device, p, x, out, w)
+                   : yk__conv_matrices_backward_weight(device, p, w, out, x, direction == ACCUMULATE_WEIGHT);
+    bool copies = copies_rows(p, direction, out, x) && winograd_applies(p, direction, 1, out, x, w), finite = false;
+    if (copies)
+        status = run_winograd(device, p, direction, out, x, w, bias, &finite);
+    if (status || finite)
+        return status;
+    status = yk__conv_inner(device, x, direction != BACKWARD_INPUT, &of_x);
     if (!status)
         status = yk__conv_inner(device, out, direction != FORWARD, &of_out);
     if (!status)
-        status = run_inner(device, p, direction, &of_out.view, &of_x.view, w, bias);
+        status = run_inner(device, p, direction, &of_out.view, &of_x.view, w, bias, copies);
     if (!status && direction == FORWARD)
         yk__conv_inner_store(device, &of_out, out);
     if (!status && direction == BACKWARD_INPUT)

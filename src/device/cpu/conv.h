@@ -124,6 +124,22 @@ yk_status yk__conv_planes_backward_input(int device, const yk__conv2d *p, const 
 yk_status yk__conv_planes_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
                                           const yk__view *x);
 
+/*
+ * conv_matrices.c: one tap of stride 1, of maps in C order, as matrices: whether it takes this one (out may have no
+ * data).
+ */
+#define yk__conv_matrices_applies YK__ISA_NAME(yk__conv_matrices_applies)
+bool yk__conv_matrices_applies(const yk__conv2d *p, const yk__view *x, const yk__view *w, const yk__view *out);
+#define yk__conv_matrices_forward YK__ISA_NAME(yk__conv_matrices_forward)
+yk_status yk__conv_matrices_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
+                                    const yk__view *w, const yk__view *bias);
+#define yk__conv_matrices_backward_input YK__ISA_NAME(yk__conv_matrices_backward_input)
+yk_status yk__conv_matrices_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
+                                           const yk__view *w);
+#define yk__conv_matrices_backward_weight YK__ISA_NAME(yk__conv_matrices_backward_weight)
+yk_status yk__conv_matrices_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
+                                            const yk__view *x, bool accumulate);
+
 /* conv_few.c: forward of one group to fewer than eight outputs, channels next to each other in both maps. */
 #define yk__conv_few_applies YK__ISA_NAME(yk__conv_few_applies)
 bool yk__conv_few_applies(const yk__view *w);
@@ -139,6 +155,9 @@ yk_status yk__conv_few_forward(int device, const yk__conv2d *p, const yk__view *
  */
 #define yk__conv_winograd_applies YK__ISA_NAME(yk__conv_winograd_applies)
 bool yk__conv_winograd_applies(const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w);
+/* Whether one group's maps, which may be in any memory order then, are copied row by row: few channels. */
+#define yk__conv_winograd_copies_rows YK__ISA_NAME(yk__conv_winograd_copies_rows)
+bool yk__conv_winograd_copies_rows(const yk__view *out, const yk__view *x, bool gradient); /* of the weight */
 #define yk__conv_winograd_joins YK__ISA_NAME(yk__conv_winograd_joins)
 bool yk__conv_winograd_joins(const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w);
 #define yk__conv_winograd_forward YK__ISA_NAME(yk__conv_winograd_forward)

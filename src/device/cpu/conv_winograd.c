@@ -19,9 +19,13 @@
  * and NaN come out as everywhere else. Every sum is cut at positions that the shapes fix: bits do not depend on
  * threads.
  */
+#include <string.h>
+
 #include "device/cpu/conv.h"
 #include "device/cpu/gemm_micro.h"
+#include "device/cpu/iterate.h"
 #include "device/cpu/partial_vectors.h"
+#include "device/cpu/transpose.h"
 
 /* Products summed in registers before they are added to memory: a longer chain of roundings has larger errors (figures
  * in conv_pixels.c), a shorter one more additions. In a gradient of the weight: tiles of a block. */
@@ -39,10 +43,24 @@
 #define GROUPS_BLOCK_BYTES (256 * 1024)
 /* Source channels whose weights are transformed together: bounds the memory for their taps, which each thread has. */
 #define WEIGHT_ROWS 16
+/* Few channels (conv_winograd_cached_body.h): bytes of transformed weights, and of the sums of their gradient, which
+ * are read for each strip; bytes of copied rows; tiles of a strip of a map, whose windows and products are next to the
+ * weights in the caches, and of a gradient, whose sums are loaded and stored once for each; tiles of a gradient whose
+ * sums are added apart, and the most such parts. */
+#define FEW_WEIGHTS     (256 * 1024)
+#define FEW_SUMS        (144 * 1024)
+#define FEW_ROWS        (128 * 1024)
+#define FEW_MAP_TILES   28
+#define FEW_GRAD_TILES  42
+#define FEW_CHUNK_TILES 128
+#define FEW_CHUNKS      32
+#define LINE            64 /* bytes of a line of the caches, which are fetched */
 /* What transforming costs for each plane, in multiply-adds: a channel of a window, a pair of channels of the weight.
  * Estimates, by which this way or the direct one is chosen: larger, and fewer convolutions come here. */
 #define WINDOW_COST 5
 #define WEIGHT_COST 5
+
+#define LINE 64 /* bytes of a line of the caches */
 
 /* Tiles of 2 x 2 outputs, and blocks of them: some images, some rows of tiles, all of a row. */
 struct tiles {
@@ -57,7 +75,7 @@ struct block {
 /* One map as windows of side x side, the first `offset` rows and columns outside. */
 struct side {
     const void *data;
-    int64_t stride[3], height, length, channels, width, offset[2]; /* N, H, W; width: channels in whole vectors */
+    int64_t stride[3], channel, height, length, channels, width, offset[2]; /* N, H, W; width: in whole vectors */
     int side;
 };
 
@@ -66,21 +84,30 @@ struct window {
     int begin[2], end[2];  /* the rows and columns inside the map */
 };
 
+/* How conv_winograd_cached_body.h cuts a map: blocks of images, bands of rows of tiles, strips of tiles of a row. */
+struct strips {
+    int64_t images, blocks, rows, bands, most; /* images of a block, rows of a band, tiles of a strip */
+    int64_t row_size, out_size, memory;        /* numbers of a copied row; bytes of a thread */
+    int64_t chunks;                            /* of bands, whose sums are added apart */
+};
+
 struct map {
     struct tiles tiles;
+    struct strips strips;
     struct side src;
     const void *w, *bias;
     void *dst;
-    int64_t dst_stride[3], height, length;
+    int64_t dst_stride[3], dst_channel, height, length;
     int64_t groups, together;                       /* how many pass together, of conv_winograd_groups_body.h */
     int64_t k, cols, w_tap[2], w_k, w_col, w_group; /* channels of a group */
     bool backward, fresh, infinite;                 /* fresh: each piece transforms the weights of its own panel */
     int64_t panels, panel_size, products_size, sums_size, round;
-    void *weights, *taps, *products, *sums;
+    void *weights, *taps, *products, *sums, *memory;
 };
 
 struct grad {
     struct tiles tiles;
+    struct strips strips;
     struct side x, gout;
     yk__view gw;
     int64_t panels, products_size, right_at, round, blocks;
@@ -161,6 +188,7 @@ static struct side make_side(const yk__view *v, int side, int64_t offset_y, int6
     int64_t lanes = YK__VECTOR_BYTES / (int64_t)yk_dtype_size((yk_dtype)v->dtype);
     return (struct side){.data = v->data,
                          .stride = {v->stride[0], v->stride[2], v->stride[3]},
+                         .channel = v->stride[1],
                          .height = v->shape[2],
                          .length = v->shape[3],
                          .channels = v->shape[1],
@@ -236,6 +264,60 @@ static yk_status run_groups(int device, struct map *m, const yk__view *dst, cons
     return YK_OK;
 }
 
+bool yk__conv_winograd_copies_rows(const yk__view *out, const yk__view *x, bool gradient)
+{
+    int64_t bytes = 16 * out->shape[1] * x->shape[1] * (int64_t)yk_dtype_size((yk_dtype)x->dtype);
+    if (whole_maps(out, x) || bytes > (gradient ? FEW_SUMS : FEW_WEIGHTS))
+        return false;
+    /* Of rows with fewer tiles the sums would be loaded and stored too often. */
+    return !gradient || out->shape[0] * yk__ceil_div(out->shape[3], 2) >= FEW_GRAD_TILES;
+}
+
+/* Of a map dst, or gout, with at least about as many pieces. */
+static struct strips make_strips(const struct tiles *t, int64_t width, int64_t out_width, int64_t size, int64_t pieces,
+                                 int64_t most)
+{
+    struct strips s = {.images = FEW_ROWS / (4 * (t->tx * 2 + 2) * width * size)};
+    s.images = s.images < 1 ? 1 : at_most(s.images, t->n);
+    s.blocks = yk__ceil_div(t->n, s.images);
+    s.images = yk__ceil_div(t->n, s.blocks);
+    s.blocks = yk__ceil_div(t->n, s.images);
+    s.bands = at_most(yk__ceil_div(pieces, s.blocks), yk__ceil_div(t->ty, 4));
+    s.rows = yk__ceil_div(t->ty, s.bands);
+    s.bands = yk__ceil_div(t->ty, s.rows);
+    s.most = at_most(most, t->tx * s.images);
+    s.row_size = (t->tx * 2 + 2) * s.images * width + 64;
+    s.out_size = t->tx * 2 * s.images * out_width;
+    return s;
+}
+
+static yk_status run_strips(int device, struct map *m, const yk__view *dst, const yk__view *src, bool *finite)
+{
+    bool f32 = dst->dtype == YK_F32;
+    int64_t size = f32 ? 4 : 8, lanes = YK__VECTOR_BYTES / size, panel = 2 * lanes, threads = yk__cpu_threads(device);
+    m->tiles = make_tiles(dst, src, 1);
+    m->panels = yk__ceil_div(m->cols, panel);
+    m->panel_size = 16 * m->k * panel;
+    m->strips = make_strips(&m->tiles, m->src.width, yk__ceil_div(m->cols, lanes) * lanes, size,
+                            threads > 1 ? 4 * threads : 1, FEW_MAP_TILES);
+    m->strips.memory = size * (4 * m->strips.row_size + 2 * m->strips.out_size +
+                               16 * (plane_size(m->strips.most, m->src.width) + plane_size(m->strips.most, panel)));
+    int64_t weights = m->panels * m->panel_size, taps = threads * WEIGHT_ROWS * 9 * panel;
+    yk__storage *handle;
+    char *memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
+                                     (size_t)((weights + taps) * size + threads * m->strips.memory), &handle);
+    if (!memory)
+        return yk__error_code();
+    m->weights = memory;
+    m->taps = memory + weights * size;
+    m->memory = (char *)m->taps + taps * size;
+    yk__cpu_parallel(device, m->panels, 1, f32 ? weight_piece_f32 : weight_piece_f64, m);
+    yk__cpu_parallel(device, m->strips.blocks * m->strips.bands, 1, f32 ? strip_piece_f32 : strip_piece_f64, m);
+    yk__storage_release(handle);
+    *finite = !m->infinite;
+    return YK_OK;
+}
+
 static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const yk__view *dst, const yk__view *src,
                          bool *finite)
 {
@@ -251,11 +333,14 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
     m->height = dst->shape[2], m->length = dst->shape[3];
     for (int d = 0; d < 3; d++)
         m->dst_stride[d] = dst->stride[d ? d + 1 : 0];
+    m->dst_channel = dst->stride[1];
     if (m->groups > 1) {
         yk_status status = run_groups(device, m, dst, src);
         *finite = !m->infinite;
         return status;
     }
+    if (yk__conv_winograd_copies_rows(dst, src, false))
+        return run_strips(device, m, dst, src, finite);
     int64_t most = BLOCK_BYTES / (16 * m->src.width * size);
     most = most < LEAST_TILES ? LEAST_TILES : at_most(most, MOST_TILES);
     /* Few tiles of many channels: their windows take less memory than the weights, so all are one block, and a panel's
@@ -326,19 +411,36 @@ yk_status yk__conv_winograd_backward_weight(int device, const yk__conv2d *p, con
                      .x = make_side(x, 4, p->padding[0], p->padding[1]),
                      .gout = make_side(gout, 2, 0, 0),
                      .gw = *gw};
-    int64_t together = at_most(yk__cpu_threads(device), g.tiles.blocks);
     g.panels = yk__ceil_div(g.gout.width, panel);
-    g.right_at = g.tiles.planes * plane_size(g.tiles.most, g.x.width);
-    g.products_size = g.right_at + g.tiles.planes * plane_size(g.tiles.most, g.gout.width);
-    int64_t sums = g.tiles.planes * g.x.channels * g.gout.width;
+    int64_t threads = yk__cpu_threads(device), together = at_most(threads, g.tiles.blocks);
+    int64_t sums = g.tiles.planes * g.x.channels * g.gout.width, bytes;
+    bool strips = yk__conv_winograd_copies_rows(gout, x, true);
+    if (strips) {
+        int64_t chunks = at_most(FEW_CHUNKS, yk__ceil_div(g.tiles.n * g.tiles.ty * g.tiles.tx, FEW_CHUNK_TILES));
+        g.strips = make_strips(&g.tiles, g.x.width, g.gout.width, size, chunks, FEW_GRAD_TILES);
+        g.strips.chunks = at_most(chunks, g.strips.blocks * g.strips.bands);
+        g.strips.memory =
+            size * (4 * g.strips.row_size + 2 * g.strips.out_size +
+                    16 * (plane_size(g.strips.most, g.x.width) + plane_size(g.strips.most, g.gout.width)));
+        sums *= g.strips.chunks;
+        bytes = threads * g.strips.memory;
+    } else {
+        g.right_at = g.tiles.planes * plane_size(g.tiles.most, g.x.width);
+        g.products_size = g.right_at + g.tiles.planes * plane_size(g.tiles.most, g.gout.width);
+        bytes = together * g.products_size * size;
+    }
     yk__storage *handle;
-    char *memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
-                                     (size_t)((sums + together * g.products_size) * size), &handle);
+    char *memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, (size_t)(sums * size + bytes), &handle);
     if (!memory)
         return yk__error_code();
     g.sums = memory;
     g.products = memory + sums * size;
-    for (g.round = 0; g.round < g.tiles.blocks; g.round += together) {
+    if (strips) {
+        yk__cpu_parallel(device, g.strips.chunks, 1, f32 ? strip_sums_piece_f32 : strip_sums_piece_f64, &g);
+        yk__cpu_parallel(device, sums / g.strips.chunks * size / YK__VECTOR_BYTES, 64,
+                         f32 ? add_sums_piece_f32 : add_sums_piece_f64, &g);
+    }
+    for (g.round = 0; g.round < g.tiles.blocks && !strips; g.round += together) {
         g.blocks = at_most(together, g.tiles.blocks - g.round);
         yk__cpu_parallel(device, 2 * g.blocks, 1, f32 ? sides_piece_f32 : sides_piece_f64, &g);
         yk__cpu_parallel(device, g.tiles.planes * g.panels, 1, f32 ? product_piece_f32 : product_piece_f64, &g);

@@ -384,6 +384,7 @@ static void TYPED(map_piece)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+#include "device/cpu/conv_winograd_cached_body.h"
 #include "device/cpu/conv_winograd_groups_body.h"
 
 /* The windows of x and of gout of a block of the round. */
