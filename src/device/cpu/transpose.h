@@ -132,24 +132,23 @@ typedef uint16_t yk__element16 __attribute__((may_alias));
 typedef uint32_t yk__element32 __attribute__((may_alias));
 typedef uint64_t yk__element64 __attribute__((may_alias));
 
-/* Two to four of 4 bytes: gives how many rows, or columns, are done. Without AVX2 gcc takes the shuffles of columns
- * apart, which takes five times as long as one element at a time. */
+/* Rows, or columns, that are at most four, of 4 bytes. Without AVX2 gcc takes the shuffles of columns apart, which
+ * takes five times as long as one element at a time. */
 #define YK__TRANSPOSE_NARROW_(count)                                                                                   \
     if (cols == (count) && to_stride == 4 * (count)) {                                                                 \
-        for (; done + 8 <= rows; done += 8)                                                                            \
-            yk__interleave_f32((float *)to + done * (count), (const float *)from + done, from_stride / 4, count);      \
+        for (; rows >= 8; rows -= 8, to += 8 * (count), from += 8)                                                     \
+            yk__interleave_f32(to, from, from_stride / 4, count);                                                      \
     } else if (YK__VECTOR_BYTES >= 32 && rows == (count) && from_stride == 4 * (count)) {                              \
-        for (; done + 8 <= cols; done += 8)                                                                            \
-            yk__deinterleave_f32((float *)to + done, to_stride / 4, (const float *)from + done * (count), count);      \
+        for (; cols >= 8; cols -= 8, to += 8, from += 8 * (count))                                                     \
+            yk__deinterleave_f32(to, to_stride / 4, from, count);                                                      \
     }
-static inline int64_t yk__transpose_narrow(void *to, int64_t to_stride, const void *from, int64_t from_stride,
-                                           int64_t rows, int64_t cols)
+static __attribute__((noinline, unused)) void yk__transpose_narrow(float *to, int64_t to_stride, const float *from,
+                                                                   int64_t from_stride, int64_t rows, int64_t cols)
 {
-    int64_t done = 0;
     YK__TRANSPOSE_NARROW_(2)
     YK__TRANSPOSE_NARROW_(3)
     YK__TRANSPOSE_NARROW_(4)
-    return done;
+    YK__TRANSPOSE_EDGES_(yk__element32, 0)
 }
 
 /* Element (i, j) of `to`, rows x cols, becomes element (j, i) of `from`; `size` bytes each. Columns are next to each
@@ -157,13 +156,10 @@ static inline int64_t yk__transpose_narrow(void *to, int64_t to_stride, const vo
 static inline void yk__transpose(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows,
                                  int64_t cols, size_t size)
 {
-    int64_t done =
-        size == 4 && (rows <= 4 || cols <= 4) ? yk__transpose_narrow(to, to_stride, from, from_stride, rows, cols) : 0;
-    bool by_rows = cols <= 4;
-    to = (char *)to + (by_rows ? done * to_stride : 4 * done);
-    from = (const char *)from + (by_rows ? 4 * done : done * from_stride);
-    rows -= by_rows ? done : 0;
-    cols -= by_rows ? 0 : done;
+    if (size == 4 && (rows <= 4 || cols <= 4)) {
+        yk__transpose_narrow(to, to_stride, from, from_stride, rows, cols);
+        return;
+    }
     switch (size) {
     case 1: YK__TRANSPOSE_EDGES_(yk__element8, 0) break;
     case 2: YK__TRANSPOSE_EDGES_(yk__element16, 0) break;
