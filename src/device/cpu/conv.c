@@ -243,7 +243,9 @@ static yk_status run(int device, const yk__conv2d *p, enum direction direction, 
 {
     yk__conv_map of_x = {.handle = NULL}, of_out = {.handle = NULL};
     yk_status status = YK_OK;
-    if (yk__conv_matrices_applies(p, x, w, out))
+    /* Fewer channels than the output's, which is in our order, are repacked in less time than products write planes. */
+    bool planes_pay = direction != BACKWARD_INPUT || w->shape[1] >= w->shape[0];
+    if (planes_pay && yk__conv_matrices_applies(p, x, w, out))
         return direction == FORWARD ? yk__conv_matrices_forward(device, p, out, x, w, bias)
                : direction == BACKWARD_INPUT
                    ? yk__conv_matrices_backward_input(device, p, x, out, w)
