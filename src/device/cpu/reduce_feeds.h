@@ -22,10 +22,6 @@ typedef void (*feed_fn)(state *s, int64_t first, int64_t n, const char *x, int64
 
 /* ---- sums ---- */
 
-typedef float half_vector __attribute__((vector_size(YK__VECTOR_BYTES / 2), aligned(4), may_alias));
-#define WIDEN_f32(from) __builtin_convertvector(*(const half_vector *)(from), yk__vf64)
-#define WIDEN_f64(from) (*(const yk__vf64u *)(from))
-
 /* Bytes. What the processor fetches by itself ends with a page of 4 KiB, and the next begins late: a line of each
  * block is fetched that far ahead. All lines of it took 2 to 9 % longer. */
 enum { SUM_AHEAD = 4096 };
@@ -35,29 +31,13 @@ static inline void fetch_ahead(const void *block)
     __builtin_prefetch((const char *)block + SUM_AHEAD);
 }
 
-/* `term` is an expression of v, a vector of doubles or a single one. */
-#define SUM(name, S, T, term)                                                                                          \
-    static void name(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                                \
+/* `term` is an expression of v, a vector of doubles or a single one. One by one: in blocks, so that f64 too adds few
+ * numbers one after the other. */
+#define SUM_STRIDED(name, T, term)                                                                                     \
+    static double name(int64_t n, const char *x, int64_t stride)                                                       \
     {                                                                                                                  \
-        (void)first;                                                                                                   \
-        enum { LANES = YK__VECTOR_BYTES / sizeof(double) };                                                            \
-        int64_t i = 0;                                                                                                 \
         double total = 0;                                                                                              \
-        if (stride == (int64_t)sizeof(T) && n >= LANES) {                                                              \
-            const T *from = (const T *)x;                                                                              \
-            yk__vf64 a0 = {0}, a1 = {0}, a2 = {0}, a3 = {0}, v;                                                        \
-            for (; i + 4 * LANES <= n; i += 4 * LANES) {                                                               \
-                fetch_ahead(from + i);                                                                                 \
-                v = WIDEN_##S(from + i), a0 += term;                                                                   \
-                v = WIDEN_##S(from + i + LANES), a1 += term;                                                           \
-                v = WIDEN_##S(from + i + 2 * LANES), a2 += term;                                                       \
-                v = WIDEN_##S(from + i + 3 * LANES), a3 += term;                                                       \
-            }                                                                                                          \
-            for (; i + LANES <= n; i += LANES)                                                                         \
-                v = WIDEN_##S(from + i), a0 += term;                                                                   \
-            total = yk__sum_of_lanes((a0 + a1) + (a2 + a3));                                                           \
-        }                                                                                                              \
-        while (i < n) { /* strided, or the tail: in blocks, so that f64 too adds few numbers one after the other */    \
+        for (int64_t i = 0; i < n;) {                                                                                  \
             int64_t end = n - i < 64 ? n : i + 64;                                                                     \
             double even = 0, odd = 0, v;                                                                               \
             for (; i + 2 <= end; i += 2) {                                                                             \
@@ -68,22 +48,49 @@ static inline void fetch_ahead(const void *block)
                 v = (double)AT(T, i), even += term;                                                                    \
             total += even + odd;                                                                                       \
         }                                                                                                              \
-        s->a += total;                                                                                                 \
+        return total;                                                                                                  \
     }
-SUM(sum_rest_f32, f32, float, v)
-SUM(sum_f64, f64, double, v)
-SUM(squares_rest_f32, f32, float, v *v)
-SUM(squares_f64, f64, double, v *v)
+SUM_STRIDED(sum_strided_f32, float, v)
+SUM_STRIDED(sum_strided_f64, double, v)
+SUM_STRIDED(squares_strided_f32, float, v *v)
+SUM_STRIDED(squares_strided_f64, double, v *v)
+
+#define SUM_F64(name, term)                                                                                            \
+    static void name##_f64(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                          \
+    {                                                                                                                  \
+        (void)first;                                                                                                   \
+        enum { LANES = YK__VECTOR_BYTES / sizeof(double) };                                                            \
+        int64_t i = 0;                                                                                                 \
+        double total = 0;                                                                                              \
+        if (stride == (int64_t)sizeof(double) && n >= LANES) {                                                         \
+            const yk__vf64u *from = (const yk__vf64u *)x;                                                              \
+            yk__vf64 a0 = {0}, a1 = {0}, a2 = {0}, a3 = {0}, v;                                                        \
+            for (; i + 4 * LANES <= n; i += 4 * LANES, from += 4) {                                                    \
+                fetch_ahead(from);                                                                                     \
+                v = from[0], a0 += term;                                                                               \
+                v = from[1], a1 += term;                                                                               \
+                v = from[2], a2 += term;                                                                               \
+                v = from[3], a3 += term;                                                                               \
+            }                                                                                                          \
+            for (; i + LANES <= n; i += LANES, from++)                                                                 \
+                v = *from, a0 += term;                                                                                 \
+            total = yk__sum_of_lanes((a0 + a1) + (a2 + a3));                                                           \
+        }                                                                                                              \
+        s->a += total + name##_strided_f64(n - i, x + i * stride, stride);                                             \
+    }
+SUM_F64(sum, v)
+SUM_F64(squares, v *v)
 
 #define SUM_F32(name)                                                                                                  \
     static void name##_f32(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                          \
     {                                                                                                                  \
+        (void)first;                                                                                                   \
         double sum;                                                                                                    \
         if (stride == (int64_t)sizeof(float)) {                                                                        \
             yk__row_##name##_f32(&sum, 1, x, 0, n);                                                                    \
             s->a += sum;                                                                                               \
         } else {                                                                                                       \
-            name##_rest_f32(s, first, n, x, stride);                                                                   \
+            s->a += name##_strided_f32(n, x, stride);                                                                  \
         }                                                                                                              \
     }
 SUM_F32(sum)
