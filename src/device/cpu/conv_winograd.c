@@ -60,8 +60,6 @@
 #define WINDOW_COST 5
 #define WEIGHT_COST 5
 
-#define LINE 64 /* bytes of a line of the caches */
-
 /* Tiles of 2 x 2 outputs, and blocks of them: some images, some rows of tiles, all of a row. */
 struct tiles {
     int64_t n, ty, tx, block_n, block_ty, blocks_ty, blocks, most; /* `most`: tiles of a block */
@@ -291,6 +289,12 @@ static struct strips make_strips(const struct tiles *t, int64_t width, int64_t o
     return s;
 }
 
+/* What a thread needs: rows of the source and of the outputs, and all planes of a strip of two widths. */
+static int64_t strips_numbers(const struct strips *s, int64_t width, int64_t other)
+{
+    return 4 * s->row_size + 2 * s->out_size + 16 * (plane_size(s->most, width) + plane_size(s->most, other));
+}
+
 static yk_status run_strips(int device, struct map *m, const yk__view *dst, const yk__view *src, bool *finite)
 {
     bool f32 = dst->dtype == YK_F32;
@@ -300,8 +304,7 @@ static yk_status run_strips(int device, struct map *m, const yk__view *dst, cons
     m->panel_size = 16 * m->k * panel;
     m->strips = make_strips(&m->tiles, m->src.width, yk__ceil_div(m->cols, lanes) * lanes, size,
                             threads > 1 ? 4 * threads : 1, FEW_MAP_TILES);
-    m->strips.memory = size * (4 * m->strips.row_size + 2 * m->strips.out_size +
-                               16 * (plane_size(m->strips.most, m->src.width) + plane_size(m->strips.most, panel)));
+    m->strips.memory = size * strips_numbers(&m->strips, m->src.width, panel);
     int64_t weights = m->panels * m->panel_size, taps = threads * WEIGHT_ROWS * 9 * panel;
     yk__storage *handle;
     char *memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
@@ -419,9 +422,7 @@ yk_status yk__conv_winograd_backward_weight(int device, const yk__conv2d *p, con
         int64_t chunks = at_most(FEW_CHUNKS, yk__ceil_div(g.tiles.n * g.tiles.ty * g.tiles.tx, FEW_CHUNK_TILES));
         g.strips = make_strips(&g.tiles, g.x.width, g.gout.width, size, chunks, FEW_GRAD_TILES);
         g.strips.chunks = at_most(chunks, g.strips.blocks * g.strips.bands);
-        g.strips.memory =
-            size * (4 * g.strips.row_size + 2 * g.strips.out_size +
-                    16 * (plane_size(g.strips.most, g.x.width) + plane_size(g.strips.most, g.gout.width)));
+        g.strips.memory = size * strips_numbers(&g.strips, g.x.width, g.gout.width);
         sums *= g.strips.chunks;
         bytes = threads * g.strips.memory;
     } else {

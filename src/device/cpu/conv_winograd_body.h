@@ -255,6 +255,24 @@ static void TYPED(multiply)(yk__gemm_tile *tile, enum yk__gemm_mode mode, int64_
     }
 }
 
+/* The same of any number of rows, of which the tile's a and c are the first. */
+static void TYPED(multiply_rows)(yk__gemm_tile *tile, enum yk__gemm_mode mode, int64_t rows, int64_t k, int64_t most,
+                                 bool accumulate, yk__gemm_lines *ahead)
+{
+    int64_t tiles, low = yk__gemm_cut(rows, YK__GEMM_ROWS, &tiles), high = rows % tiles;
+    const T *a = tile->a, *b = tile->b;
+    T *c = tile->c;
+    for (int64_t i = 0; i < tiles; i++) {
+        int64_t height = low + (i < high);
+        tile->a = a;
+        tile->b = b;
+        tile->c = c;
+        TYPED(multiply)(tile, mode, height, k, most, accumulate, ahead);
+        a += height * (mode == YK__GEMM_A_COLUMNS ? 1 : tile->lda);
+        c += height * tile->ldc;
+    }
+}
+
 /* A^T m A of a vector of products, from planes that are ld apart. */
 static inline __attribute__((always_inline)) void TYPED(products_to_outputs)(const T *from, int64_t ld, V out[2][2])
 {
@@ -353,8 +371,7 @@ static void TYPED(map_piece)(void *arg, int64_t begin, int64_t end, int thread)
         int64_t panel = piece % m->panels, block = piece / m->panels;
         struct block b = block_of(&m->tiles, m->round + block);
         int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
-        int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH, tiles;
-        int64_t low = yk__gemm_cut(b.tiles, YK__GEMM_ROWS, &tiles), high = b.tiles % tiles;
+        int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH;
         T *weights = (T *)m->weights + (m->fresh ? (int64_t)thread : panel) * m->panel_size;
         if (m->fresh)
             TYPED(pack_weights)(m, panel, weights, (T *)m->taps + thread * WEIGHT_ROWS * 9 * PANEL);
@@ -366,17 +383,10 @@ static void TYPED(map_piece)(void *arg, int64_t begin, int64_t end, int thread)
             ahead = yk__gemm_weight_lines((const T *)m->w + (panel + 1) * PANEL * m->w_col, (const int64_t[2]){3, 3},
                                           m->w_tap, m->k, m->w_k, PANEL, m->w_col, (int64_t)sizeof(T));
         for (int64_t t = 0; t < m->tiles.planes; t++) {
-            const T *a = (const T *)m->products + block * m->products_size + t * plane_size(b.tiles, m->src.width);
-            T *c = to + t * plane_size(b.tiles, width);
-            for (int64_t i = 0; i < tiles; i++) {
-                int64_t height = low + (i < high);
-                tile.a = a;
-                tile.b = weights + t * m->k * width;
-                tile.c = c;
-                TYPED(multiply)(&tile, YK__GEMM_A_ROWS, height, m->k, SUM_LENGTH, false, &ahead);
-                a += height * m->src.width;
-                c += height * width;
-            }
+            tile.a = (const T *)m->products + block * m->products_size + t * plane_size(b.tiles, m->src.width);
+            tile.b = weights + t * m->k * width;
+            tile.c = to + t * plane_size(b.tiles, width);
+            TYPED(multiply_rows)(&tile, YK__GEMM_A_ROWS, b.tiles, m->k, SUM_LENGTH, false, &ahead);
         }
         if (!TYPED(scatter)(m, &b, to, (T *)m->dst + panel * PANEL, m->bias ? (const T *)m->bias + panel * PANEL : NULL,
                             1, cols))
@@ -409,8 +419,7 @@ static void TYPED(product_piece)(void *arg, int64_t begin, int64_t end, int thre
     const struct grad *g = arg;
     for (int64_t piece = begin; piece < end; piece++) {
         int64_t panel = piece % g->panels, t = piece / g->panels;
-        int64_t cols = g->gout.width - panel * PANEL < PANEL ? g->gout.width - panel * PANEL : PANEL, tiles;
-        int64_t low = yk__gemm_cut(g->x.channels, YK__GEMM_ROWS, &tiles), high = g->x.channels % tiles;
+        int64_t cols = g->gout.width - panel * PANEL < PANEL ? g->gout.width - panel * PANEL : PANEL;
         yk__gemm_step step = {0, 0};
         yk__gemm_tile tile = {.steps = &step,
                               .n_steps = 1,
@@ -421,20 +430,12 @@ static void TYPED(product_piece)(void *arg, int64_t begin, int64_t end, int thre
                               .cols = cols};
         for (int64_t block = 0; block < g->blocks; block++) {
             struct block b = block_of(&g->tiles, g->round + block);
-            const T *a = (const T *)g->products + block * g->products_size + t * plane_size(b.tiles, g->x.width);
-            const T *right = (const T *)g->products + block * g->products_size + g->right_at +
-                             t * plane_size(b.tiles, g->gout.width) + panel * PANEL;
-            T *c = (T *)g->sums + t * g->x.channels * g->gout.width + panel * PANEL;
-            for (int64_t i = 0; i < tiles; i++) {
-                int64_t height = low + (i < high);
-                tile.a = a;
-                tile.b = right;
-                tile.c = c;
-                TYPED(multiply)
-                (&tile, YK__GEMM_A_COLUMNS, height, b.tiles, GRADIENT_LENGTH, g->round + block > 0, NULL);
-                a += height;
-                c += height * g->gout.width;
-            }
+            tile.a = (const T *)g->products + block * g->products_size + t * plane_size(b.tiles, g->x.width);
+            tile.b = (const T *)g->products + block * g->products_size + g->right_at +
+                     t * plane_size(b.tiles, g->gout.width) + panel * PANEL;
+            tile.c = (T *)g->sums + t * g->x.channels * g->gout.width + panel * PANEL;
+            TYPED(multiply_rows)
+            (&tile, YK__GEMM_A_COLUMNS, g->x.channels, b.tiles, GRADIENT_LENGTH, g->round + block > 0, NULL);
         }
     }
 }

@@ -163,8 +163,6 @@ static void TYPED(strip_piece)(void *arg, int64_t begin, int64_t end, int thread
                 TYPED(windows)(&m->src, rows, s->row_size, images, ty, first, last, products);
                 for (int64_t panel = 0; panel < m->panels; panel++) {
                     int64_t cols = at_most(m->cols - panel * PANEL, PANEL), width = (cols + WIDTH - 1) / WIDTH * WIDTH;
-                    int64_t tiles, lower = yk__gemm_cut(last - first, YK__GEMM_ROWS, &tiles),
-                                   higher = (last - first) % tiles;
                     yk__gemm_step step = {0, 0};
                     yk__gemm_tile tile = {.steps = &step,
                                           .n_steps = 1,
@@ -174,17 +172,10 @@ static void TYPED(strip_piece)(void *arg, int64_t begin, int64_t end, int thread
                                           .csc = 1,
                                           .cols = width};
                     for (int64_t t = 0; t < 16; t++) {
-                        const T *a = products + t * plane_size(last - first, m->src.width);
-                        T *c = sums + t * plane_size(last - first, width);
-                        for (int64_t j = 0; j < tiles; j++) {
-                            int64_t height = lower + (j < higher);
-                            tile.a = a;
-                            tile.b = (const T *)m->weights + panel * m->panel_size + t * m->k * width;
-                            tile.c = c;
-                            TYPED(multiply)(&tile, YK__GEMM_A_ROWS, height, m->k, SUM_LENGTH, false, NULL);
-                            a += height * m->src.width;
-                            c += height * width;
-                        }
+                        tile.a = products + t * plane_size(last - first, m->src.width);
+                        tile.b = (const T *)m->weights + panel * m->panel_size + t * m->k * width;
+                        tile.c = sums + t * plane_size(last - first, width);
+                        TYPED(multiply_rows)(&tile, YK__GEMM_A_ROWS, last - first, m->k, SUM_LENGTH, false, NULL);
                     }
                     bad += TYPED(outputs)(&to, images, below || turns, first, last, sums, pixel + panel * PANEL,
                                           m->bias ? (const T *)m->bias + panel * PANEL : NULL, cols);
@@ -207,7 +198,6 @@ static void TYPED(strip_sums_piece)(void *arg, int64_t begin, int64_t end, int t
     T *rows = (T *)((char *)g->products + thread * s->memory), *gout_rows = rows + s->row_size * 4,
       *products = gout_rows + s->out_size * 2, *right = products + 16 * plane_size(s->most, g->x.width);
     const int64_t width = g->gout.width, bands = s->blocks * s->bands, sums_size = 16 * g->x.channels * width;
-    int64_t pieces, lower = yk__gemm_cut(g->x.channels, YK__GEMM_ROWS, &pieces), higher = g->x.channels % pieces;
     for (int64_t chunk = begin; chunk < end; chunk++) {
         T *sums = (T *)g->sums + chunk * sums_size;
         bool fresh = true;
@@ -233,18 +223,11 @@ static void TYPED(strip_sums_piece)(void *arg, int64_t begin, int64_t end, int t
                                               .csc = 1,
                                               .cols = at_most(width - panel * PANEL, PANEL)};
                         for (int64_t t = 0; t < 16; t++) {
-                            const T *a = products + t * plane_size(last - first, g->x.width);
-                            T *c = sums + t * g->x.channels * width + panel * PANEL;
-                            for (int64_t j = 0; j < pieces; j++) {
-                                int64_t height = lower + (j < higher);
-                                tile.a = a;
-                                tile.b = right + t * plane_size(last - first, width) + panel * PANEL;
-                                tile.c = c;
-                                TYPED(multiply)
-                                (&tile, YK__GEMM_A_COLUMNS, height, last - first, GRADIENT_LENGTH, !fresh, NULL);
-                                a += height;
-                                c += height * width;
-                            }
+                            tile.a = products + t * plane_size(last - first, g->x.width);
+                            tile.b = right + t * plane_size(last - first, width) + panel * PANEL;
+                            tile.c = sums + t * g->x.channels * width + panel * PANEL;
+                            TYPED(multiply_rows)
+                            (&tile, YK__GEMM_A_COLUMNS, g->x.channels, last - first, GRADIENT_LENGTH, !fresh, NULL);
                         }
                     }
                 }
