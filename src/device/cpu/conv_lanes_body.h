@@ -51,20 +51,30 @@ static void TYPED(pack_piece)(void *arg, int64_t begin, int64_t end, int thread)
     (void)thread;
     const struct map *m = arg;
     const struct lanes *l = &m->lanes;
-    int64_t per_block = m->y.slots * m->x.slots * l->cs * WIDTH;
+    int64_t taps = m->taps[0] * m->taps[1], per_block = m->y.slots * m->x.slots * l->cs * WIDTH;
+    /* Depthwise: rows of the taps of a channel, which are transposed. */
+    bool rows =
+        l->cs == 1 && l->cd == 1 && m->y.slots * m->x.slots == taps && m->w_tap[1] == 1 && m->w_tap[0] == m->taps[1];
     for (int64_t block = begin; block < end; block++) {
         T *to = (T *)m->packed + block * per_block;
         int64_t lanes = TYPED(block_lanes)(l, block, l->cd);
-        for (int64_t ky = 0; ky < m->taps[0]; ky++)
+        if (rows)
+            TYPED(yk__gemm_pack)(to, (const T *)m->w + block * WIDTH * m->w_g, taps, 1, lanes, m->w_g, WIDTH);
+        for (int64_t ky = 0; ky < m->taps[0] && !rows; ky++)
             for (int64_t kx = 0; kx < m->taps[1]; kx++) {
                 if (m->y.slot[ky] < 0 || m->x.slot[kx] < 0)
                     continue;
                 const T *w = (const T *)m->w + ky * m->w_tap[0] + kx * m->w_tap[1] + block * l->per_block * m->w_g;
-                for (int64_t s = 0; s < l->cs; s++, to += WIDTH)
-                    for (int64_t i = 0; i < WIDTH; i++) {
-                        int64_t of = i % l->cd, from = m->turned ? of : s, dest = m->turned ? (of + s) % l->cd : of;
-                        to[i] = i < lanes ? w[i / l->cd * m->w_g + dest * m->w_d + from * m->w_s] : 0;
-                    }
+                for (int64_t s = 0; s < l->cs; s++, to += WIDTH) {
+                    T *at = to;
+                    for (const T *of_group = w; at < to + lanes; of_group += m->w_g)
+                        for (int64_t of = 0; of < l->cd; of++) {
+                            int64_t turned = of + s < l->cd ? of + s : of + s - l->cd;
+                            *at++ = of_group[(m->turned ? turned : of) * m->w_d + (m->turned ? of : s) * m->w_s];
+                        }
+                    while (at < to + WIDTH)
+                        *at++ = 0;
+                }
             }
         to = (T *)m->packed + l->blocks * per_block + block * WIDTH;
         for (int64_t i = 0; i < WIDTH; i++)
