@@ -66,6 +66,14 @@ static const struct shape shapes[] = {
     {40, 16, 30, 30, 16, 3, 3, {2, 2}, {1, 1}, {1, 1}, 1},
     {9, 200, 13, 13, 40, 3, 3, {2, 2}, {1, 1}, {1, 1}, 1}, /* of 1 MiB; sums in several parts for one tap */
     {300, 32, 8, 8, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
+    /* gradients of weights in blocks of rows, some of which the next block needs again; rows and columns that no tap
+     * meets, between taps or after the last one; rows in uneven pieces */
+    {6, 33, 40, 23, 17, 5, 5, {2, 1}, {3, 2}, {1, 1}, 1},
+    {9, 72, 41, 37, 40, 2, 2, {3, 3}, {1, 0}, {1, 1}, 1},
+    {20, 16, 70, 30, 16, 1, 1, {4, 3}, {0, 0}, {1, 1}, 1},
+    {19, 24, 30, 21, 16, 2, 3, {1, 4}, {6, 1}, {5, 2}, 1},
+    {5, 40, 9, 131, 24, 2, 3, {1, 1}, {0, 1}, {1, 1}, 1},
+    {1, 64, 61, 50, 48, 3, 2, {2, 3}, {1, 1}, {1, 1}, 1},
     /* one image, odd channels, uneven everything */
     {1, 16, 9, 9, 16, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1},
     {2, 17, 5, 7, 19, 3, 2, {1, 2}, {1, 0}, {1, 1}, 1},

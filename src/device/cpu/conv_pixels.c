@@ -34,6 +34,8 @@
  * was: its zeros are written past the caches. */
 #define FAR_BYTES (1024 * 1024)
 #define LINE      64
+/* Images that a block of a gradient of a weight has at least: they lie together, so its packing reads long pieces. */
+#define LEAST_BLOCK 16
 
 /* The work of forward and of backward to the input: destination and source map, weights as seen from there. */
 struct map {
@@ -51,10 +53,15 @@ struct map {
     int64_t block_n, block_y, blocks_y;
 };
 
+/* What is packed of a map in a gradient of the weight: the rows and columns that some tap meets. */
 struct side {
     const void *data;
-    int64_t stride[3];     /* N, H, W */
-    int64_t width, y0, y1; /* the rows of this block */
+    int64_t stride[3];      /* N, H, W */
+    int64_t height, y0, y1; /* rows; those of this block */
+    int64_t *row, *of_row;  /* [y]: how many rows before y are packed; [i]: the row that is packed after i others */
+    int64_t *col, *of_col;  /* the same of columns */
+    int64_t width;          /* of a packed row */
+    int64_t ring, packed;   /* rows that memory is for: packed row i is at i % ring; how many were packed so far */
 };
 
 struct tap {
@@ -75,6 +82,7 @@ struct grad {
     bool first, last; /* first: what sums wait in (gw, or `sums`) is to be written, not added to; last block */
     float *sums;      /* of bf16: tiles of YK__GEMM_ROWS x YK__BF16_PANEL by tap, right panel and left one */
     struct tap *tap;
+    int64_t taps; /* that meet a pixel */
     yk__gemm_step *steps;
     int64_t most_steps;
 };
@@ -100,6 +108,19 @@ static int64_t left_rows(const struct grad *g, int64_t i, int64_t *at)
     int64_t high = g->left % g->left_panels, low = g->left / g->left_panels;
     *at = i * low + (i < high ? i : high);
     return low + (i < high);
+}
+
+/* How many columns from the i-th packed one on have all their n images at even distances, which is *step. `depth`: rows
+ * of k of a pixel. */
+static int64_t evenly(const struct side *s, int64_t i, int64_t n, int64_t depth, int64_t *step)
+{
+    int64_t columns = i + 1 < s->width ? s->of_col[i + 1] - s->of_col[i] : 1, run = 1;
+    *step = n == 1 ? columns * s->stride[2] : s->stride[0];
+    if (depth != n || columns * s->stride[2] != n * *step)
+        return 1;
+    while (i + run < s->width && s->of_col[i + run] - s->of_col[i + run - 1] == columns)
+        run++;
+    return run;
 }
 
 /* Rows of a tile at most, where they are `step` bytes apart: the line of each that is being read has to stay in the
@@ -324,6 +345,62 @@ static void inside(int64_t count, int64_t size, int64_t stride, int64_t offset, 
         *begin = *end;
 }
 
+/* The tables of a side that packs pixels of a map of `size` rows and columns. */
+static size_t side_bytes(const int64_t size[2])
+{
+    return aligned((size_t)(2 * size[0] + 1 + 2 * size[1]) * sizeof(int64_t));
+}
+
+static struct side side_in(void *memory, const yk__view *v)
+{
+    int64_t *row = memory, *of_row = row + v->shape[2] + 1, *col = of_row + v->shape[2], *of_col = col + v->shape[3];
+    memset(memory, 0, side_bytes(v->shape + 2));
+    return (struct side){.data = v->data,
+                         .stride = {v->stride[0], v->stride[2], v->stride[3]},
+                         .height = v->shape[2],
+                         .row = row,
+                         .of_row = of_row,
+                         .col = col,
+                         .of_col = of_col};
+}
+
+/* Marks `count` rows or columns that a tap meets. */
+static void side_meets(int64_t *table, int64_t first, int64_t step, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        table[first + i * step] = 1;
+}
+
+/* Turns the marks of `size` rows or columns into places; how many there are. */
+static int64_t side_places(int64_t *table, int64_t *of, int64_t size)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < size; i++) {
+        bool met = table[i] != 0;
+        table[i] = count;
+        if (met)
+            of[count++] = i;
+    }
+    return count;
+}
+
+static void side_done(struct side *s, int64_t columns)
+{
+    s->row[s->height] = side_places(s->row, s->of_row, s->height);
+    s->width = side_places(s->col, s->of_col, columns);
+}
+
+/* The block of outputs of `rows` rows from y on: its rows of both sides. */
+static void block_of(struct grad *g, int64_t y, int64_t rows)
+{
+    int64_t height = g->x.height, end = y + rows < g->gout.height ? y + rows : g->gout.height;
+    int64_t first = y * g->stride[0] + g->tap[0].dy, last = (end - 1) * g->stride[0] + g->tap[g->taps - 1].dy;
+    g->gout.y0 = y;
+    g->gout.y1 = end;
+    g->x.y0 = first < 0 ? 0 : first < height ? first : height;
+    g->x.y1 = last < g->x.y0 ? g->x.y0 : last < height ? last + 1 : height;
+}
+
 struct zero {
     char *data;
     int64_t rows, cols, row_stride, col_stride, size; /* bytes; cols in elements */
@@ -406,7 +483,7 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
 {
     const struct kind *kind = kind_of(gw->dtype);
     int64_t size = kind->size, panel = kind->panel;
-    int64_t n = x->shape[0], taps = gw->shape[2] * gw->shape[3], used = 0;
+    int64_t n = x->shape[0], taps = gw->shape[2] * gw->shape[3];
     int64_t threads = yk__cpu_threads(device);
     if (!yk__view_numel(gw) || pointwise(device, p, gw, gout, x, accumulate))
         return YK_OK;
@@ -415,20 +492,21 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
                      .left = gw->shape[!swaps(gw)],
                      .right = gw->shape[swaps(gw)],
                      .stride = {p->stride[0], p->stride[1]}};
-    g.x = (struct side){x->data, {x->stride[0], x->stride[2], x->stride[3]}, x->shape[3], 0, 0};
-    g.gout = (struct side){gout->data, {gout->stride[0], gout->stride[2], gout->stride[3]}, gout->shape[3], 0, 0};
     memcpy(g.gw_stride, gw->stride, sizeof g.gw_stride);
     int64_t oh = gout->shape[2], ow = gout->shape[3];
     g.most_steps = oh * ow < GRADIENT_LENGTH ? oh * ow : GRADIENT_LENGTH;
 
     size_t step_bytes = aligned((size_t)(threads * g.most_steps) * sizeof(yk__gemm_step));
+    size_t x_bytes = side_bytes(x->shape + 2), gout_bytes = side_bytes(gout->shape + 2);
     yk__storage *tables, *blocks;
     char *memory = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
-                                     step_bytes + (size_t)taps * sizeof(struct tap), &tables);
+                                     step_bytes + x_bytes + gout_bytes + (size_t)taps * sizeof(struct tap), &tables);
     if (!memory)
         return yk__error_code();
     g.steps = (yk__gemm_step *)memory;
-    g.tap = (struct tap *)(memory + step_bytes);
+    g.x = side_in(memory + step_bytes, x);
+    g.gout = side_in(memory + step_bytes + x_bytes, gout);
+    g.tap = (struct tap *)(memory + step_bytes + x_bytes + gout_bytes);
     for (int64_t ky = 0; ky < gw->shape[2]; ky++)
         for (int64_t kx = 0; kx < gw->shape[3]; kx++) {
             struct tap t = {.ky = ky,
@@ -438,7 +516,11 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
             inside(oh, x->shape[2], p->stride[0], t.dy, &t.y0, &t.y1);
             inside(ow, x->shape[3], p->stride[1], t.dx, &t.x0, &t.x1);
             if (n && t.y0 < t.y1 && t.x0 < t.x1) {
-                g.tap[used++] = t;
+                g.tap[g.taps++] = t;
+                side_meets(g.x.row, t.y0 * p->stride[0] + t.dy, p->stride[0], t.y1 - t.y0);
+                side_meets(g.x.col, t.x0 * p->stride[1] + t.dx, p->stride[1], t.x1 - t.x0);
+                side_meets(g.gout.row, t.y0, 1, t.y1 - t.y0);
+                side_meets(g.gout.col, t.x0, 1, t.x1 - t.x0);
                 continue;
             }
             if (accumulate)
@@ -454,38 +536,44 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
                              .far = yk__view_numel(gw) * size >= FAR_BYTES};
             yk__cpu_parallel(device, z.rows, 64, zero_piece, &z);
         }
-    if (!used) {
+    if (!g.taps) {
         yk__storage_release(tables);
         return YK_OK;
     }
 
-    int64_t row = (p->stride[0] * x->shape[3] * gw->shape[1] + ow * gw->shape[0]) * size;
-    int64_t image = (x->shape[2] * x->shape[3] * gw->shape[1] + oh * ow * gw->shape[0]) * size;
+    side_done(&g.x, x->shape[3]);
+    side_done(&g.gout, ow);
+    int64_t image = (g.x.row[x->shape[2]] * g.x.width * gw->shape[1] + oh * ow * gw->shape[0]) * size;
     int64_t block_n = BLOCK_BYTES / image, block_y = oh;
     bool half = gw->dtype == YK_BF16;
-    /* Pairs are pairs of images, so their number is even. */
-    int64_t least = p->stride[1] == 1 && !half ? yk__ceil_div(128, ow) : 16;
-    least = least < n ? least : n;
+    int64_t least = LEAST_BLOCK < n ? LEAST_BLOCK : n;
     if (block_n < least) {
+        /* Rows for whole sums, or all of gw would be added to more often. */
         block_n = least;
-        block_y = even(oh, BLOCK_BYTES / (block_n * row));
+        int64_t fit = BLOCK_BYTES * oh / (block_n * image), whole = yk__ceil_div(GRADIENT_LENGTH, block_n * ow);
+        block_y = even(oh, fit > whole ? fit : whole);
     }
     block_n = even(n, block_n);
+    /* Pairs are pairs of images, so their number is even. */
     block_n += half && block_n < n ? block_n % 2 : 0;
 
-    int64_t block_in = (block_y - 1) * p->stride[0] + (gw->shape[2] - 1) * p->dilation[0] + 1;
-    block_in = block_in < x->shape[2] ? block_in : x->shape[2];
+    g.gout.ring = block_y;
+    for (int64_t y = 0; y < oh; y += block_y) {
+        block_of(&g, y, block_y);
+        int64_t rows = g.x.row[g.x.y1] - g.x.row[g.x.y0];
+        g.x.ring = rows > g.x.ring ? rows : g.x.ring;
+    }
     g.left_panels = yk__ceil_div(g.left, YK__GEMM_ROWS);
     g.left_width = yk__ceil_div(yk__ceil_div(g.left, g.left_panels), kind->align) * kind->align;
     g.right_panels = yk__ceil_div(g.right, panel);
     int64_t depth = depth_of(gw->dtype, block_n);
-    int64_t of_x = block_in * x->shape[3] * depth, of_gout = block_y * ow * depth;
+    int64_t of_x = g.x.ring * g.x.width * depth, of_gout = g.gout.ring * g.gout.width * depth;
     g.left_size = (g.swapped ? of_gout : of_x) * g.left_width;
     g.right_size = (g.swapped ? of_x : of_gout) * panel;
     size_t left_bytes = aligned((size_t)(g.left_panels * g.left_size * size));
     size_t right_bytes = aligned((size_t)(g.right_panels * g.right_size * size));
     /* A sum in bf16 waits until it is whole; the others are added up where they will be. */
-    size_t sums = half ? (size_t)(used * g.right_panels * g.left_panels * YK__GEMM_ROWS * panel) : 0;
+    size_t sums = half ? (size_t)(g.taps * g.right_panels * g.left_panels * YK__GEMM_ROWS * panel) : 0;
     g.packed_left = yk__workspace_get((yk_device){YK_CPU, (int16_t)device},
                                       left_bytes + right_bytes + sums * sizeof(float), &blocks);
     if (!g.packed_left) {
@@ -498,17 +586,15 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
     g.first = half || !accumulate;
     for (g.n0 = 0; g.n0 < n; g.n0 = g.n1) {
         g.n1 = g.n0 + block_n < n ? g.n0 + block_n : n;
+        g.x.packed = g.gout.packed = 0;
         for (int64_t y = 0; y < oh; y += block_y) {
-            g.gout.y0 = y;
-            g.gout.y1 = y + block_y < oh ? y + block_y : oh;
-            g.x.y0 = y * p->stride[0] - p->padding[0];
-            g.x.y1 = (g.gout.y1 - 1) * p->stride[0] - p->padding[0] + (gw->shape[2] - 1) * p->dilation[0] + 1;
-            g.x.y0 = g.x.y0 < 0 ? 0 : g.x.y0;
-            g.x.y1 = g.x.y1 < x->shape[2] ? g.x.y1 : x->shape[2];
+            block_of(&g, y, block_y);
             g.last = g.n1 == n && g.gout.y1 == oh;
             yk__cpu_parallel(device, g.left_panels + g.right_panels, 1, kind->pack_gradient, &g);
-            yk__cpu_parallel(device, used * g.right_panels, 1, kind->run_gradient, &g);
+            yk__cpu_parallel(device, g.taps * g.right_panels, 1, kind->run_gradient, &g);
             g.first = false;
+            g.x.packed = g.x.row[g.x.y1];
+            g.gout.packed = g.gout.row[g.gout.y1];
         }
     }
     yk__storage_release(blocks);

@@ -162,36 +162,38 @@ static void TYPED(run_piece)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Packs panel i of the left side, or panel i - left_panels of the right one, for the block of images and rows of the
- * call. */
+/* Packs panel i of the left side, or panel i - left_panels of the right one: of the block of images and rows of the
+ * call, what the block of rows before it did not pack. */
 static void TYPED(pack_gradient)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const struct grad *g = arg;
-    int64_t n = g->n1 - g->n0;
+    int64_t n = g->n1 - g->n0, depth = DEPTH(n);
     for (int64_t piece = begin; piece < end; piece++) {
         bool right = piece >= g->left_panels;
         const struct side *s = right != g->swapped ? &g->gout : &g->x;
         int64_t at, width, cols;
-        T *to;
+        T *panel;
         if (right) {
             at = (piece - g->left_panels) * PANEL;
             cols = g->right - at < PANEL ? g->right - at : PANEL;
             width = (cols + WIDTH - 1) / WIDTH * WIDTH;
-            to = (T *)g->packed_right + (piece - g->left_panels) * g->right_size;
+            panel = (T *)g->packed_right + (piece - g->left_panels) * g->right_size;
         } else {
             cols = left_rows(g, piece, &at);
             width = g->left_width;
-            to = (T *)g->packed_left + piece * g->left_size;
+            panel = (T *)g->packed_left + piece * g->left_size;
         }
-        /* Pixels whose images follow each other evenly are packed together. */
-        int64_t depth = DEPTH(n), run = depth == n && s->stride[2] == n * s->stride[0] ? s->width : 1;
-        for (int64_t y = s->y0; y < s->y1; y++)
-            for (int64_t x = 0; x < s->width; x += run) {
-                const T *src = (const T *)s->data + g->n0 * s->stride[0] + y * s->stride[1] + x * s->stride[2] + at;
-                TYPED(yk__gemm_pack)(to, src, run * n, s->stride[0], cols, 1, width);
+        int64_t row = s->row[s->y0] > s->packed ? s->row[s->y0] : s->packed;
+        for (; row < s->row[s->y1]; row++) {
+            const T *src = (const T *)s->data + g->n0 * s->stride[0] + s->of_row[row] * s->stride[1] + at;
+            T *to = panel + row % s->ring * s->width * depth * width;
+            for (int64_t i = 0, run, step; i < s->width; i += run) {
+                run = evenly(s, i, n, depth, &step);
+                TYPED(yk__gemm_pack)(to, src + s->of_col[i] * s->stride[2], run * n, step, cols, 1, width);
                 to += run * depth * width;
             }
+        }
     }
 }
 
@@ -206,13 +208,17 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
         const struct tap *t = &g->tap[tap];
         int64_t cols = g->right - panel * PANEL < PANEL ? g->right - panel * PANEL : PANEL;
         int64_t vectors = (cols + WIDTH - 1) / WIDTH, width = vectors * WIDTH;
-        /* Neighbouring pixels lie one behind the other in both packed blocks where the stride is 1. */
-        int64_t run = g->stride[1] == 1 ? t->x1 - t->x0 : 1;
+        /* Where the pixels of a row lie one behind the other in both packed blocks they are one step, or several where
+         * it is long. */
+        int64_t row = t->x1 - t->x0, from = t->x0 * g->stride[1] + t->dx, run = 1;
+        if (row == 1 || g->x.col[from + g->stride[1]] == g->x.col[from] + 1) {
+            int64_t pieces = (row * n + GRADIENT_LENGTH / 2) / GRADIENT_LENGTH;
+            run = yk__ceil_div(row, pieces < 1 ? 1 : pieces);
+        }
+        int64_t most = row % run ? 1 : GRADIENT_LENGTH / (run * n);
         int64_t y0 = t->y0 > g->gout.y0 ? t->y0 : g->gout.y0, y1 = t->y1 < g->gout.y1 ? t->y1 : g->gout.y1;
-        int64_t k = run * n, most = GRADIENT_LENGTH / (k ? k : 1);
         most = most < 1 ? 1 : most < g->most_steps ? most : g->most_steps;
         TILE tile = {.b = (T *)g->packed_right + panel * g->right_size,
-                     .k = k,
                      .steps = steps,
                      .lda = g->left_width,
                      .ldb = width,
@@ -224,18 +230,21 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
         int64_t y = y0, x = t->x0;
         do {
             int64_t count = 0;
-            while (count < most && y < y1 && x < t->x1) {
-                int64_t iy = y * g->stride[0] + t->dy, ix = x * g->stride[1] + t->dx;
-                int64_t of_x = ((iy - g->x.y0) * g->x.width + ix) * n;
-                int64_t of_gout = ((y - g->gout.y0) * g->gout.width + x) * n;
-                steps[count++] = (yk__gemm_step){(g->swapped ? of_gout : of_x) * g->left_width,
-                                                 (g->swapped ? of_x : of_gout) * width};
-                x += run;
+            tile.k = (t->x1 - x < run ? t->x1 - x : run) * n;
+            while (count < most && y < y1) {
+                int64_t row_x = g->x.row[y * g->stride[0] + t->dy] % g->x.ring * g->x.width;
+                int64_t row_gout = g->gout.row[y] % g->gout.ring * g->gout.width;
+                for (; count < most && x < t->x1; x += run) {
+                    int64_t of_x = (row_x + g->x.col[x * g->stride[1] + t->dx]) * n;
+                    int64_t of_gout = (row_gout + g->gout.col[x]) * n;
+                    steps[count++] = (yk__gemm_step){(g->swapped ? of_gout : of_x) * g->left_width,
+                                                     (g->swapped ? of_x : of_gout) * width};
+                }
                 if (x >= t->x1)
                     x = t->x0, y++;
             }
             tile.n_steps = count;
-            bool more = y < y1 && x < t->x1;
+            bool more = y < y1;
             for (int64_t i = 0; i < g->left_panels; i++) {
                 int64_t at, rows = left_rows(g, i, &at);
                 tile.a = (T *)g->packed_left + i * g->left_size;
@@ -244,7 +253,7 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
                 TYPED(yk__gemm_kernels)[YK__GEMM_A_COLUMNS][vectors - 1][rows - 1](&tile);
             }
             first = false;
-        } while (y < y1 && x < t->x1);
+        } while (y < y1);
     }
 }
 
