@@ -2,9 +2,10 @@
  * order.c - the slots argsort and scan: what goes along one dimension. Layer: device/cpu.
  *
  * Elements become unsigned keys of the same order, which are sorted with their positions, eight bits at a time from the
- * lowest (radix sort), so that equal ones stay in order; a short line by insertion. Where only the first k are asked
- * for, they are selected: of a buffer the first k stay whenever it is full, and what is not below the last of them
- * never enters it. The lines are shared by the threads.
+ * lowest (radix sort), so that equal ones stay in order; a short line by insertion. Keys count from the least of a line
+ * on, so that whole numbers near each other have few bits, and share a word with their positions where both fit. Where
+ * only the first k are asked for, they are selected: of a buffer the first k stay whenever it is full, and what is not
+ * below the last of them never enters it. The lines are shared by the threads.
  *
  * Scans go down lines that lie side by side in memory together, a row of SCAN_COLUMNS sums at a time.
  */
@@ -50,9 +51,9 @@ typedef struct entry {
 } entry;
 
 /* SHORT: entries up to which insertion is used in place of a radix sort, whose tables cost the same for any number.
- * DIGITS: values of a byte. KEYS: made at a time; a block of them without one that belongs to the first k is skipped.
- * */
-enum { SHORT = 40, DIGITS = 256, KEYS = 64 };
+ * DIGITS: values of a byte. COUNTS: tables in turns, for a number in memory that was just added to is waited for. KEYS:
+ * made at a time; a block of them without one that belongs to the first k is skipped. */
+enum { SHORT = 40, DIGITS = 256, COUNTS = 2, KEYS = 64 };
 
 /* NaN behind everything, -0 as 0; integers with their sign bit turned. */
 static inline uint64_t key_f32(float value)
@@ -100,38 +101,50 @@ static void keys_of(yk_dtype dtype, const char *x, int64_t stride, int64_t n, ui
     }
 }
 
-static entry *sort_entries(entry *from, entry *to, int64_t n, int bytes)
-{
-    if (n <= SHORT) {
-        for (int64_t i = 1; i < n; i++) {
-            entry e = from[i];
-            int64_t j = i;
-            for (; j > 0 && from[j - 1].key > e.key; j--)
-                from[j] = from[j - 1];
-            from[j] = e;
-        }
-        return from;
+/* n of T sorted by `bits` bits of KEY(x) from `shift` on, at `from` or at `to`. */
+#define SORT(name, T, KEY)                                                                                             \
+    static T *name(T *from, T *to, int64_t n, int shift, int bits)                                                     \
+    {                                                                                                                  \
+        if (n <= SHORT) {                                                                                              \
+            for (int64_t i = 1; i < n; i++) {                                                                          \
+                T e = from[i];                                                                                         \
+                int64_t j = i;                                                                                         \
+                for (; j > 0 && KEY(from[j - 1]) > KEY(e); j--)                                                        \
+                    from[j] = from[j - 1];                                                                             \
+                from[j] = e;                                                                                           \
+            }                                                                                                          \
+            return from;                                                                                               \
+        }                                                                                                              \
+        for (int end = shift + bits; shift < end; shift += 8) {                                                        \
+            int64_t counts[COUNTS][DIGITS] = {0}, *count = counts[0], sum = 0, i = 0;                                  \
+            bool same = false; /* a digit that all have */                                                             \
+            for (; i + COUNTS <= n; i += COUNTS)                                                                       \
+                for (int c = 0; c < COUNTS; c++)                                                                       \
+                    counts[c][KEY(from[i + c]) >> shift & 255]++;                                                      \
+            for (; i < n; i++)                                                                                         \
+                count[KEY(from[i]) >> shift & 255]++;                                                                  \
+            for (int k = 0; k < DIGITS; k++) {                                                                         \
+                int64_t here = 0;                                                                                      \
+                for (int c = 0; c < COUNTS; c++)                                                                       \
+                    here += counts[c][k];                                                                              \
+                count[k] = sum;                                                                                        \
+                sum += here;                                                                                           \
+                same = same || here == n;                                                                              \
+            }                                                                                                          \
+            if (same)                                                                                                  \
+                continue;                                                                                              \
+            for (i = 0; i < n; i++)                                                                                    \
+                to[count[KEY(from[i]) >> shift & 255]++] = from[i];                                                    \
+            T *swap = from;                                                                                            \
+            from = to;                                                                                                 \
+            to = swap;                                                                                                 \
+        }                                                                                                              \
+        return from;                                                                                                   \
     }
-    for (int digit = 0; digit < bytes; digit++) {
-        int64_t count[DIGITS] = {0}, sum = 0;
-        int shift = 8 * digit;
-        for (int64_t i = 0; i < n; i++)
-            count[from[i].key >> shift & 255]++;
-        if (count[from[0].key >> shift & 255] == n)
-            continue;
-        for (int k = 0; k < DIGITS; k++) {
-            int64_t here = count[k];
-            count[k] = sum;
-            sum += here;
-        }
-        for (int64_t i = 0; i < n; i++)
-            to[count[from[i].key >> shift & 255]++] = from[i];
-        entry *swap = from;
-        from = to;
-        to = swap;
-    }
-    return from;
-}
+#define KEY_OF_ENTRY(e) ((e).key)
+#define KEY_OF_WORD(w)  (w)
+SORT(sort_entries, entry, KEY_OF_ENTRY)
+SORT(sort_words, uint64_t, KEY_OF_WORD)
 
 /* Of one thread, or with room for all. */
 typedef struct sorting {
@@ -175,7 +188,7 @@ static const entry *select_first(const lines *l, const char *x, uint64_t turn, i
             continue;
         }
         if (count + n > room) {
-            entry *sorted = sort_entries(a, b, count, bytes);
+            entry *sorted = sort_entries(a, b, count, 0, 8 * bytes);
             b = sorted == a ? b : a;
             a = sorted;
             count = first;
@@ -187,30 +200,73 @@ static const entry *select_first(const lines *l, const char *x, uint64_t turn, i
             count += !full || key[i] < limit;
         }
     }
-    return first <= SHORT ? a : sort_entries(a, b, count, bytes);
+    return first <= SHORT ? a : sort_entries(a, b, count, 0, 8 * bytes);
+}
+
+/* Bits that values up to `most` take. */
+static inline int bits_of(uint64_t most)
+{
+    return most ? 64 - __builtin_clzll(most) : 0;
+}
+
+/* The first l->first of a line, of which all is sorted. Keys count from the least one on, so that few bits are sorted
+ * where they are near each other; with the position behind it a key is one word where both fit. `scratch` has room for
+ * two entries of each element. */
+static void sort_all(const lines *l, const char *x, uint64_t turn, int bytes, entry *scratch, char *out)
+{
+    const int64_t n = l->length, step = l->x_stride;
+    const int position_bits = bits_of((uint64_t)n - 1);
+    uint64_t key[KEYS], least = 0, most = bytes == 8 ? UINT64_MAX : ((uint64_t)1 << (8 * bytes)) - 1;
+    if (n > SHORT) {
+        uint64_t low = UINT64_MAX, high = 0;
+        for (int64_t k = 0; k < n; k += KEYS) {
+            int64_t some = n - k < KEYS ? n - k : KEYS;
+            keys_of(l->dtype, x + k * step, step, some, turn, key);
+            for (int64_t j = 0; j < some; j++) {
+                low = key[j] < low ? key[j] : low;
+                high = key[j] > high ? key[j] : high;
+            }
+        }
+        least = low, most = high - low;
+    }
+    const int bits = bits_of(most);
+    if (bits + position_bits <= 64) {
+        uint64_t *word = (uint64_t *)scratch;
+        for (int64_t k = 0; k < n; k += KEYS) {
+            int64_t some = n - k < KEYS ? n - k : KEYS;
+            keys_of(l->dtype, x + k * step, step, some, turn, key);
+            for (int64_t j = 0; j < some; j++)
+                word[k + j] = (key[j] - least) << position_bits | (uint64_t)(k + j);
+        }
+        word = sort_words(word, word + n, n, position_bits, bits);
+        for (int64_t k = 0; k < l->first; k++)
+            *(int64_t *)(out + k * l->out_stride) = (int64_t)(word[k] & (((uint64_t)1 << position_bits) - 1));
+        return;
+    }
+    for (int64_t k = 0; k < n; k += KEYS) {
+        int64_t some = n - k < KEYS ? n - k : KEYS;
+        keys_of(l->dtype, x + k * step, step, some, turn, key);
+        for (int64_t j = 0; j < some; j++)
+            scratch[k + j] = (entry){key[j] - least, k + j};
+    }
+    const entry *sorted = sort_entries(scratch, scratch + n, n, 0, bits);
+    for (int64_t k = 0; k < l->first; k++)
+        *(int64_t *)(out + k * l->out_stride) = sorted[k].at;
 }
 
 static void sort_run(const sorting *s, int64_t n, char *const *data, const int64_t *stride)
 {
     const lines *l = s->l;
-    entry *a = s->scratch;
     int bytes = (int)yk_dtype_size(l->dtype);
-    uint64_t mask = bytes == 8 ? UINT64_MAX : ((uint64_t)1 << (8 * bytes)) - 1, turn = l->flipped ? mask : 0, key[KEYS];
+    uint64_t mask = bytes == 8 ? UINT64_MAX : ((uint64_t)1 << (8 * bytes)) - 1, turn = l->flipped ? mask : 0;
     for (int64_t i = 0; i < n; i++) {
         const char *x = data[1] + i * stride[1];
         char *out = data[0] + i * stride[0];
-        const entry *sorted;
-        if (s->room < l->length) {
-            sorted = select_first(l, x, turn, bytes, a, s->room);
-        } else {
-            for (int64_t k = 0; k < l->length; k += KEYS) {
-                int64_t some = l->length - k < KEYS ? l->length - k : KEYS;
-                keys_of(l->dtype, x + k * l->x_stride, l->x_stride, some, turn, key);
-                for (int64_t j = 0; j < some; j++)
-                    a[k + j] = (entry){key[j], k + j};
-            }
-            sorted = sort_entries(a, a + l->length, l->length, bytes);
+        if (s->room >= l->length) {
+            sort_all(l, x, turn, bytes, s->scratch, out);
+            continue;
         }
+        const entry *sorted = select_first(l, x, turn, bytes, s->scratch, s->room);
         for (int64_t k = 0; k < l->first; k++)
             *(int64_t *)(out + k * l->out_stride) = sorted[k].at;
     }
