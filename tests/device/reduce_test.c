@@ -282,6 +282,36 @@ static void test_few_columns(void **state)
             }
 }
 
+/* A column has the same sum, and sum of squares, beside any number of others: their vectors differ. */
+static void test_widths(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16};
+    static const yk__reduce ops[] = {YK__SUM, YK__MEAN, YK__SUM_SQUARES};
+    enum { ROWS = 29, MOST = 48 };
+    for (int d = 0; d < 4; d++)
+        for (int op = 0; op < 3; op++)
+            for (int64_t rows = 1; rows <= ROWS; rows++) {
+                yk__view in = view_make(dtypes[d], 2, (int64_t[]){rows, MOST}, LAYOUT_C);
+                yk__view all = view_make(dtypes[d], 2, (int64_t[]){1, MOST}, LAYOUT_C);
+                view_random(&in, 5, -3, 3);
+                view_set(&in, (rows - 1) * MOST + 5, NAN);
+                expect_ok(cpu_backend()->reduce(0, ops[op], &all, &in, 0));
+                check(ops[op], &all, &in, "widths");
+                for (int64_t width = 4; width < MOST; width++) { /* fewer are added up one by one */
+                    yk__view some = in, out = view_make(dtypes[d], 2, (int64_t[]){1, width}, LAYOUT_C);
+                    some.shape[1] = width;
+                    expect_ok(cpu_backend()->reduce(0, ops[op], &out, &some, 0));
+                    if (memcmp(out.data, all.data, (size_t)width * yk_dtype_size(dtypes[d])) != 0)
+                        fail_msg("%s of %s: %lld rows of %lld columns differ from those of %d", op_names[ops[op]],
+                                 yk_dtype_name(dtypes[d]), (long long)rows, (long long)width, MOST);
+                    view_free(&out);
+                }
+                view_free(&in);
+                view_free(&all);
+            }
+}
+
 /* One element that decides, at each place of a row of more than one block. */
 static void test_truth(void **state)
 {
@@ -421,7 +451,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all),       cmocka_unit_test(test_places),         cmocka_unit_test(test_few_columns),
         cmocka_unit_test(test_truth),     cmocka_unit_test(test_special_values), cmocka_unit_test(test_short_rows),
-        cmocka_unit_test(test_long_sums), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_long_sums), cmocka_unit_test(test_threads),        cmocka_unit_test(test_widths),
     };
     return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /*
- * partial_vectors.h - vectors at the end of a row, of which only some lanes exist in memory. Layer: device/cpu.
+ * partial_vectors.h - vectors at the end of a row, of which only some lanes exist in memory; sums of lanes. Layer:
+ * device/cpu.
  *
  * The lanes beyond the first n are 0 when loaded, and memory beyond them is neither read nor written.
  */
@@ -57,6 +58,32 @@ static inline void yk__store_part_f64(double *to, yk__vf64 v, int64_t n)
     memcpy(to, &v, (size_t)n * sizeof(double));
 }
 #endif
+
+/* The halves of v, in double. */
+static inline void yk__widen_lanes(yk__vf32 v, yk__vf64 *low, yk__vf64 *high)
+{
+#if defined(__AVX512F__)
+    *low = (yk__vf64)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
+    *high = (yk__vf64)_mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)v), 1)));
+#else
+    typedef float half __attribute__((vector_size(YK__VECTOR_BYTES / 2)));
+    half halves[2];
+    memcpy(halves, &v, sizeof(v));
+    *low = __builtin_convertvector(halves[0], yk__vf64);
+    *high = __builtin_convertvector(halves[1], yk__vf64);
+#endif
+}
+
+/* The sum of all lanes: halves, then halves of these. */
+static inline double yk__sum_of_lanes(yk__vf64 v)
+{
+    double lane[sizeof(v) / sizeof(double)];
+    memcpy(lane, &v, sizeof(v));
+    for (size_t n = sizeof(lane) / sizeof(*lane) / 2; n > 0; n /= 2)
+        for (size_t l = 0; l < n; l++)
+            lane[l] += lane[l + n];
+    return lane[0];
+}
 
 /* The sum of all lanes, in double: halves, then quarters, so that additions do not wait for each other. */
 static inline double yk__lanes_sum_f32(yk__vf32 v)

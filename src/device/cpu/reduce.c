@@ -322,18 +322,35 @@ static void sum_rows(const reduction *r, const outputs_run *run, const char *x, 
     }
 }
 
+/* The run's range of what an output, or a block of them, reduces; its first element is at x. */
+static void feed_range(const outputs_run *run, yk__run_fn fn, const void *context, char *x)
+{
+    const yk__loop *inner = &run->r->inner;
+    if (run->begin >= run->end)
+        return;
+    if (inner->ndim == 1) {
+        x += run->begin * inner->stride[0][0];
+        fn(context, run->begin, run->end - run->begin, &x, inner->stride[0]);
+        return;
+    }
+    yk__loop loop = *inner;
+    yk__loop_job job = {&loop, fn, context};
+    loop.data[0] = x;
+    yk__loop_piece(&job, run->begin, run->end, 0);
+}
+
 static void feed_outputs(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride)
 {
     const outputs_run *run = context;
     const reduction *r = run->r;
     state *partial = r->pieces > 1 ? r->partial + run->piece * r->outer->total + first : NULL;
-    yk__loop inner = r->inner;
+    const yk__loop *inner = &r->inner;
     yk__run_fn columns_run = column_runs[r->op][r->in];
     bool side_by_side = stride[1] == (int64_t)r->in_size;
-    bool short_rows = !side_by_side && r->count <= SHORT_ROW && n >= 16 && inner.ndim == 1 && run->end == r->count &&
-                      run->begin == 0 && inner.stride[0][0] == (int64_t)r->in_size;
-    if (columns_run && n > 1 && n < FOLD_BELOW && side_by_side && inner.ndim == 1 && r->count <= INT32_MAX &&
-        inner.stride[0][0] == n * (int64_t)r->in_size && run->end - run->begin >= FOLD_LEAST * rows_folded(n)) {
+    bool short_rows = !side_by_side && r->count <= SHORT_ROW && n >= 16 && inner->ndim == 1 && run->end == r->count &&
+                      run->begin == 0 && inner->stride[0][0] == (int64_t)r->in_size;
+    if (columns_run && n > 1 && n < FOLD_BELOW && side_by_side && inner->ndim == 1 && r->count <= INT32_MAX &&
+        inner->stride[0][0] == n * (int64_t)r->in_size && run->end - run->begin >= FOLD_LEAST * rows_folded(n)) {
         state states[FOLD_BELOW];
         feed_folded(r, columns_run, n, run->begin, run->end, data[1], states);
         for (int64_t j = 0; j < n; j++) {
@@ -346,24 +363,24 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
     }
     if (columns_run && n >= 4 && (side_by_side || short_rows) && r->count > 0 && r->count <= INT32_MAX) {
         yk__columns columns;
-        yk__loop_job job = {&inner, columns_run, &columns};
         char tile[TILE_BYTES] __attribute__((aligned(64)));
         int64_t most = YK__COLUMNS, row = (int64_t)r->in_size;
         if (short_rows) {
             most = TILE_BYTES / (r->count * row) < most ? TILE_BYTES / (r->count * row) : most;
             row *= most;
-            inner.stride[0][0] = row;
         }
         for (int64_t i = 0; i < n; i += most) {
             columns.width = n - i < most ? n - i : most;
-            inner.data[0] = data[1] + i * stride[1];
+            char *x = data[1] + i * stride[1];
             if (short_rows) {
-                yk__transpose(tile, row, inner.data[0], stride[1], r->count, columns.width, r->in_size);
-                inner.data[0] = tile;
+                yk__transpose(tile, row, x, stride[1], r->count, columns.width, r->in_size);
+                x = tile;
             }
-            columns_start(r, &columns, inner.data[0]);
-            if (run->begin < run->end)
-                yk__loop_piece(&job, run->begin, run->end, 0);
+            columns_start(r, &columns, x);
+            if (short_rows)
+                columns_run(&columns, 0, r->count, &x, &row);
+            else
+                feed_range(run, columns_run, &columns, x);
             if (!partial && finish_together(r, &columns, data[0] + i * stride[0], stride[0]))
                 continue;
             for (int64_t j = 0; j < columns.width; j++) {
@@ -376,7 +393,7 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
         }
         return;
     }
-    if (r->row_sums && inner.stride[0][0] == (int64_t)r->in_size) {
+    if (r->row_sums && inner->stride[0][0] == (int64_t)r->in_size) {
         for (int64_t i = 0; i < n; i += YK__COLUMNS) {
             double totals[YK__COLUMNS];
             int64_t m = n - i < YK__COLUMNS ? n - i : YK__COLUMNS;
@@ -390,17 +407,10 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
     }
     state s;
     feeding f = {r->feed, &s};
-    yk__loop_job job = {&inner, feed_run, &f};
     for (int64_t i = 0; i < n; i++) {
-        inner.data[0] = data[1] + i * stride[1];
-        start(r, &s, inner.data[0]);
-        if (run->begin >= run->end)
-            ;
-        else if (inner.ndim == 1)
-            r->feed(&s, run->begin, run->end - run->begin, inner.data[0] + run->begin * inner.stride[0][0],
-                    inner.stride[0][0]);
-        else
-            yk__loop_piece(&job, run->begin, run->end, 0);
+        char *x = data[1] + i * stride[1];
+        start(r, &s, x);
+        feed_range(run, feed_run, &f, x);
         if (partial)
             partial[i] = s;
         else

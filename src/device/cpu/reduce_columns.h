@@ -8,6 +8,7 @@
 #define YOKE_DEVICE_CPU_REDUCE_COLUMNS_H
 
 #include "device/cpu/halves.h"
+#include "device/cpu/partial_vectors.h"
 
 /* Outputs fed together: whole vectors and cache lines of a row. The state of each takes 8 bytes and more in every
  * array. */
@@ -41,9 +42,84 @@ typedef struct yk__columns {
         __VA_ARGS__                                                                                                    \
     }
 
+/*
+ * Fewer columns than a vector has lanes, or the last ones: as a masked vector of each row, with totals that stay in
+ * registers. The same sums in the same order as those of whole vectors. Only AVX-512 loads a part of a vector as fast
+ * as all of it.
+ */
+#if defined(__AVX512F__)
+typedef struct yk__totals {
+    yk__vf64 low, high; /* of f64 the first alone */
+} yk__totals;
+
+static inline yk__totals yk__totals_of_f32(yk__vf32 v)
+{
+    yk__totals totals;
+    yk__widen_lanes(v, &totals.low, &totals.high);
+    return totals;
+}
+
+static inline yk__totals yk__totals_of_f64(yk__vf64 v)
+{
+    return (yk__totals){v, (yk__vf64){0}};
+}
+
+/* `eight`: what the vectors of eight rows, YK__FEW_ROW(S, 0) to 7, add to the totals; `one`: what a vector of doubles,
+ * that of a single row, does. */
+#define YK__FEW_COLUMNS(name, S, T, V, eight, one)                                                                     \
+    static void name##_few_##S(double *sums, const T *x, int64_t step, int64_t width, int64_t n)                       \
+    {                                                                                                                  \
+        enum { LANES = sizeof(V) / sizeof(T), WIDE = sizeof(yk__vf64) / sizeof(double) };                              \
+        for (int64_t j = 0; j < width; j += LANES, sums += LANES) {                                                    \
+            const T *from = x + j;                                                                                     \
+            int64_t row = 0, m = width - j < LANES ? width - j : LANES, low = m < WIDE ? m : WIDE, high = m - low;     \
+            yk__totals total = {yk__load_part_f64(sums, low), {0}};                                                    \
+            if (high)                                                                                                  \
+                total.high = yk__load_part_f64(sums + low, high);                                                      \
+            for (; row + 8 <= n; row += 8, from += 8 * step) {                                                         \
+                yk__totals next = yk__totals_of_##S(eight);                                                            \
+                total.low += next.low, total.high += next.high;                                                        \
+            }                                                                                                          \
+            for (; row < n; row++, from += step) {                                                                     \
+                yk__totals next = yk__totals_of_##S(YK__FEW_ROW(S, 0));                                                \
+                total.low += one(next.low), total.high += one(next.high);                                              \
+            }                                                                                                          \
+            yk__store_part_f64(sums, total.low, low);                                                                  \
+            if (high)                                                                                                  \
+                yk__store_part_f64(sums + low, total.high, high);                                                      \
+        }                                                                                                              \
+    }
+#define YK__FEW_ROW(S, i)    yk__load_part_##S(from + (i)*step, m)
+#define YK__FEW_SQUARE(S, i) (YK__FEW_ROW(S, i) * YK__FEW_ROW(S, i))
+#define YK__ITSELF(v)        (v)
+#define YK__SQUARE(v)        ((v) * (v))
+#define YK__FEW_SUM(S)                                                                                                 \
+    ((YK__FEW_ROW(S, 0) + YK__FEW_ROW(S, 1)) + (YK__FEW_ROW(S, 2) + YK__FEW_ROW(S, 3))) +                              \
+        ((YK__FEW_ROW(S, 4) + YK__FEW_ROW(S, 5)) + (YK__FEW_ROW(S, 6) + YK__FEW_ROW(S, 7)))
+#define YK__FEW_SQUARES(S)                                                                                             \
+    (((YK__FEW_SQUARE(S, 0) + YK__FEW_SQUARE(S, 2)) + YK__FEW_SQUARE(S, 4)) + YK__FEW_SQUARE(S, 6)) +                  \
+        (((YK__FEW_SQUARE(S, 1) + YK__FEW_SQUARE(S, 3)) + YK__FEW_SQUARE(S, 5)) + YK__FEW_SQUARE(S, 7))
+YK__FEW_COLUMNS(columns_sum, f32, float, yk__vf32, YK__FEW_SUM(f32), YK__ITSELF)
+YK__FEW_COLUMNS(columns_sum, f64, double, yk__vf64, YK__FEW_SUM(f64), YK__ITSELF)
+YK__FEW_COLUMNS(columns_squares, f32, float, yk__vf32, YK__FEW_SQUARES(f32), YK__SQUARE)
+YK__FEW_COLUMNS(columns_squares, f64, double, yk__vf64, YK__FEW_SQUARES(f64), YK__SQUARE)
+/* Takes the columns behind the last whole vector of f32 out of the width. */
+#define YK__TAKE_FEW(name, S)                                                                                          \
+    if (width % YK__FEW) {                                                                                             \
+        width -= width % YK__FEW;                                                                                      \
+        name##_few_##S(columns->a + width, x + width, step, columns->width - width, n);                                \
+        if (!width)                                                                                                    \
+            return;                                                                                                    \
+    }
+enum { YK__FEW = sizeof(yk__vf32) / sizeof(float) };
+#else
+#define YK__TAKE_FEW(name, S)
+#endif
+
 #define YK__COLUMN_REALS(S, T)                                                                                         \
     /* Eight rows, or their squares, are added up before they are widened. */                                          \
     YK__COLUMN_RUN(columns_sum_##S, T, {                                                                               \
+        YK__TAKE_FEW(columns_sum, S)                                                                                   \
         double *restrict sums = columns->a;                                                                            \
         for (; row + 8 <= n; row += 8, x += 8 * step)                                                                  \
             for (int64_t j = 0; j < width; j++)                                                                        \
@@ -54,6 +130,7 @@ typedef struct yk__columns {
                 sums[j] += (double)x[j];                                                                               \
     })                                                                                                                 \
     YK__COLUMN_RUN(columns_squares_##S, T, {                                                                           \
+        YK__TAKE_FEW(columns_squares, S)                                                                               \
         double *restrict sums = columns->a;                                                                            \
         for (; row + 8 <= n; row += 8, x += 8 * step)                                                                  \
             for (int64_t j = 0; j < width; j++) {                                                                      \

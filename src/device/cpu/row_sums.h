@@ -16,18 +16,7 @@
  * fetched later: 4 to 8 MB took 20 % longer on an EPYC of family 25, and fetching ahead is of no use where they are. */
 #define YK__LOADS_IN_ORDER() __asm__ volatile("" ::: "memory")
 
-/* Pairs, then pairs of these. */
-static inline double yk__sum_of_lanes(yk__vf64 v)
-{
-    double lane[sizeof(v) / sizeof(double)];
-    memcpy(lane, &v, sizeof(v));
-    for (size_t n = sizeof(lane) / sizeof(*lane) / 2; n > 0; n /= 2)
-        for (size_t l = 0; l < n; l++)
-            lane[l] += lane[l + n];
-    return lane[0];
-}
-
-/* The same of as many vectors as one has lanes. */
+/* yk__sum_of_lanes of as many vectors as one has lanes. */
 enum { YK__ROWS_AT_ONCE = YK__VECTOR_BYTES / sizeof(double) };
 static inline yk__vf64 yk__sums_of_lanes(const yk__vf64 *a)
 {
@@ -126,21 +115,6 @@ static inline void yk__row_two_f16(const uint16_t *from, yk__vf32 *first, yk__vf
 YK__ROW_PART_HALF(bf16)
 YK__ROW_PART_HALF(f16)
 
-/* The halves of v. */
-static inline void yk__row_widen(yk__vf32 v, yk__vf64 *even, yk__vf64 *odd)
-{
-#if defined(__AVX512F__)
-    *even = (yk__vf64)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
-    *odd = (yk__vf64)_mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)v), 1)));
-#else
-    typedef float half __attribute__((vector_size(YK__VECTOR_BYTES / 2)));
-    half halves[2];
-    memcpy(halves, &v, sizeof(v));
-    *even = __builtin_convertvector(halves[0], yk__vf64);
-    *odd = __builtin_convertvector(halves[1], yk__vf64);
-#endif
-}
-
 /* `rows` rows of n elements of type T, `step` bytes apart, into sums[rows]; `term` is an expression of the vector v. */
 typedef void (*yk__row_sums_fn)(double *sums, int64_t rows, const char *x, int64_t step, int64_t n);
 #define YK__ROW_SUMS(name, S, T, term)                                                                                 \
@@ -176,7 +150,7 @@ typedef void (*yk__row_sums_fn)(double *sums, int64_t rows, const char *x, int64
         yk__vf64 even = {0}, odd = {0}, e, o;                                                                          \
         yk__vf32 sum, other, v, w;                                                                                     \
         if (n < 8 * LANES && n > 0) {                                                                                  \
-            yk__row_widen(name##_few(from, n), &even, &odd);                                                           \
+            yk__widen_lanes(name##_few(from, n), &even, &odd);                                                         \
             return even + odd;                                                                                         \
         }                                                                                                              \
         for (; n >= 8 * LANES; n -= 8 * LANES, from += 8 * LANES) {                                                    \
@@ -188,11 +162,11 @@ typedef void (*yk__row_sums_fn)(double *sums, int64_t rows, const char *x, int64
                 yk__row_two_##S(from + i * LANES, &v, &w);                                                             \
                 sum += name##_term(v), other += name##_term(w);                                                        \
             }                                                                                                          \
-            yk__row_widen(sum + other, &e, &o);                                                                        \
+            yk__widen_lanes(sum + other, &e, &o);                                                                      \
             even += e, odd += o;                                                                                       \
         }                                                                                                              \
         if (n > 0) {                                                                                                   \
-            yk__row_widen(name##_few(from, n), &e, &o);                                                                \
+            yk__widen_lanes(name##_few(from, n), &e, &o);                                                              \
             even += e, odd += o;                                                                                       \
         }                                                                                                              \
         return even + odd;                                                                                             \
