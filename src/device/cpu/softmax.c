@@ -7,12 +7,15 @@
  * row.
  */
 #include "device/cpu/iterate.h"
+#include "device/cpu/partial_vectors.h"
 #include "device/cpu/reduce.h"
 #include "device/cpu/rows.h"
 
-/* COLUMNS: see above. Lanes that a row of gradients is summed in, several vectors that do not wait for each other, and
- * how many elements of one are summed before they become a double, which bounds the rounding error of f32. */
-enum { COLUMNS = 512, SUM_LANES = 64, SUM_BLOCKS = 16 };
+/* COLUMNS: see above. SUM_BYTES of a row of gradients are added up side by side, in several vectors that do not wait
+ * for each other; SUM_BLOCKS: how many elements one after the other before they become a double, which bounds the
+ * rounding error of f32. STEP: elements of a gradient that are made together, a vector or two: more are no longer read
+ * in the order of memory. */
+enum { COLUMNS = 512, SUM_BYTES = 256, SUM_BLOCKS = 16, STEP = 16 };
 
 typedef struct softmax_job {
     int64_t n;         /* elements of a row */
@@ -24,32 +27,68 @@ typedef struct softmax_job {
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 
-#define SOFTMAX(S, T)                                                                                                  \
+/* Eight sums in double: with the elements of part[], each of which goes to the lane of its number modulo 8; and the sum
+ * of all. They stay in registers: a load waits for an earlier store to the same place of another page, and a row of
+ * stores has just gone to memory. */
+enum { SUM_VECTORS = SUM_BYTES / YK__VECTOR_BYTES, DOUBLES = 64 / YK__VECTOR_BYTES };
+
+static inline __attribute__((always_inline)) void add_f64(yk__vf64 *total, const yk__vf64u *part)
+{
+    for (int v = 0; v < SUM_VECTORS; v++)
+        total[v % DOUBLES] += part[v];
+}
+
+static inline __attribute__((always_inline)) void add_f32(yk__vf64 *total, const yk__vf32u *part)
+{
+    for (int v = 0; v < SUM_VECTORS; v++) {
+        yk__vf64 low, high;
+        yk__widen_lanes(part[v], &low, &high);
+        total[2 * v % DOUBLES] += low;
+        total[(2 * v + 1) % DOUBLES] += high;
+    }
+}
+
+static inline __attribute__((always_inline)) double sum_of_doubles(yk__vf64 *total)
+{
+    for (int v = DOUBLES / 2; v > 0; v /= 2)
+        for (int w = 0; w < v; w++)
+            total[w] += total[w + v];
+    return yk__sum_of_lanes(total[0]);
+}
+
+#define SOFTMAX(S, T, V)                                                                                               \
+    /* Exponentials of a row that does not fit into e are kept in out. */                                              \
     static void row_##S(const softmax_job *job, T *out, const T *x)                                                    \
     {                                                                                                                  \
         T e[YK__ROW_CHUNK] __attribute__((aligned(64)));                                                               \
         int64_t n = job->n, os = job->stride[0], xs = job->stride[1];                                                  \
         T top = yk__row_max_##S(x, xs, n);                                                                             \
+        bool kept = !job->log && n > YK__ROW_CHUNK;                                                                    \
         double sum = 0;                                                                                                \
-        for (int64_t i = 0; i < n; i += YK__ROW_CHUNK)                                                                 \
-            sum += yk__row_exp_##S(x + i * xs, xs, MIN(n - i, YK__ROW_CHUNK), top, e);                                 \
-        T log_sum = job->log ? (T)log(sum) : 0, scale = (T)(1.0 / sum);                                                \
         for (int64_t i = 0; i < n; i += YK__ROW_CHUNK) {                                                               \
             int64_t m = MIN(n - i, YK__ROW_CHUNK);                                                                     \
-            if (job->log) {                                                                                            \
-                for (int64_t k = i; k < i + m; k++)                                                                    \
-                    out[k * os] = (x[k * xs] - top) - log_sum;                                                         \
-                continue;                                                                                              \
-            }                                                                                                          \
-            if (n > YK__ROW_CHUNK)                                                                                     \
-                yk__row_exp_##S(x + i * xs, xs, m, top, e);                                                            \
-            if (os == 1)                                                                                               \
+            bool direct = kept && os == 1 && m == YK__ROW_CHUNK;                                                       \
+            sum += yk__row_exp_##S(x + i * xs, xs, m, top, direct ? out + i : e);                                      \
+            if (kept && !direct)                                                                                       \
                 for (int64_t k = 0; k < m; k++)                                                                        \
-                    out[i + k] = e[k] * scale;                                                                         \
-            else                                                                                                       \
-                for (int64_t k = 0; k < m; k++)                                                                        \
-                    out[(i + k) * os] = e[k] * scale;                                                                  \
+                    out[(i + k) * os] = e[k];                                                                          \
         }                                                                                                              \
+        T log_sum = job->log ? (T)log(sum) : 0, scale = (T)(1.0 / sum);                                                \
+        if (job->log)                                                                                                  \
+            for (int64_t k = 0; k < n; k++)                                                                            \
+                out[k * os] = (x[k * xs] - top) - log_sum;                                                             \
+        else if (kept && os == 1)                                                                                      \
+            for (int64_t k = 0; k < n; k++)                                                                            \
+                out[k] *= scale;                                                                                       \
+        else if (kept)                                                                                                 \
+            for (int64_t k = 0; k < n; k++)                                                                            \
+                out[k * os] *= scale;                                                                                  \
+        else if (os == 1)                                                                                              \
+            for (int64_t k = 0; k < n; k++)                                                                            \
+                out[k] = e[k] * scale;                                                                                 \
+        else                                                                                                           \
+            for (int64_t k = 0; k < n; k++)                                                                            \
+                out[k * os] = e[k] * scale;                                                                            \
     }                                                                                                                  \
     static void columns_##S(const softmax_job *job, T *out, const T *x, int m)                                         \
     {                                                                                                                  \
@@ -96,58 +135,40 @@ typedef struct softmax_job {
             }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
-    /* The sum of g, times y unless `log`, over whole blocks of the n: in T over up to SUM_BLOCKS blocks, then double. \
-     */                                                                                                                \
-    static double dense_sum_##S(bool log, const T *g, const T *y, int64_t n, int64_t *done)                            \
+    /* The sum of g, times y unless `log`, over whole steps of the n: in T over up to SUM_BLOCKS steps, then in        \
+       double, in an order that does not depend on the vectors. */                                                     \
+    static inline __attribute__((always_inline)) double dense_sum_##S(bool log, const T *g, const T *y, int64_t n)     \
     {                                                                                                                  \
-        double sum = 0;                                                                                                \
-        int64_t k = 0;                                                                                                 \
-        while (k + SUM_LANES <= n) {                                                                                   \
-            T part[SUM_LANES] = {0};                                                                                   \
-            int64_t end =                                                                                              \
-                n - k < SUM_BLOCKS * SUM_LANES ? k + (n - k) / SUM_LANES * SUM_LANES : k + SUM_BLOCKS * SUM_LANES;     \
-            if (log)                                                                                                   \
-                for (; k < end; k += SUM_LANES)                                                                        \
-                    for (int l = 0; l < SUM_LANES; l++)                                                                \
-                        part[l] += g[k + l];                                                                           \
-            else                                                                                                       \
-                for (; k < end; k += SUM_LANES) {                                                                      \
-                    for (int l = 0; l < SUM_LANES; l += 64 / (int)sizeof(T)) {                                         \
-                        __builtin_prefetch(g + k + n + l);                                                             \
-                        __builtin_prefetch(y + k + n + l);                                                             \
-                    }                                                                                                  \
-                    for (int l = 0; l < SUM_LANES; l++)                                                                \
-                        part[l] += g[k + l] * y[k + l];                                                                \
+        enum { LANES = sizeof(V) / sizeof(T), VECTORS = SUM_BYTES / sizeof(V), ALL = SUM_BYTES / sizeof(T) };          \
+        yk__vf64 total[DOUBLES] = {{0}};                                                                               \
+        for (int64_t k = 0; k + ALL <= n;) {                                                                           \
+            V part[VECTORS] = {{0}};                                                                                   \
+            int64_t left = (n - k) / ALL * ALL, end = k + MIN(left, SUM_BLOCKS * ALL);                                 \
+            for (; k < end; k += ALL)                                                                                  \
+                for (int v = 0; v < VECTORS; v++) {                                                                    \
+                    const V *from = (const V *)(g + k + v * LANES), *by = (const V *)(y + k + v * LANES);              \
+                    if (log)                                                                                           \
+                        part[v] += *from;                                                                              \
+                    else                                                                                               \
+                        part[v] += *from * *by;                                                                        \
                 }                                                                                                      \
-            for (int l = 0; l < SUM_LANES; l++)                                                                        \
-                sum += (double)part[l];                                                                                \
+            add_##S(total, part);                                                                                      \
         }                                                                                                              \
-        *done = k;                                                                                                     \
-        return sum;                                                                                                    \
+        return sum_of_doubles(total);                                                                                  \
     }                                                                                                                  \
-    /* softmax: gx = y (g - sum g y), while the next row is fetched; its logarithm: gx = g - exp(y) sum g. */          \
+    /* softmax: gx = y (g - sum g y); its logarithm: gx = g - exp(y) sum g. */                                         \
     static void backward_##S(const softmax_job *job, T *gx, const T *g, const T *y)                                    \
     {                                                                                                                  \
         int64_t n = job->n, xs = job->stride[0], gs = job->stride[1], ys = job->stride[2], k = 0;                      \
         double sum = 0;                                                                                                \
-        if (gs == 1 && (job->log || ys == 1))                                                                          \
-            sum = dense_sum_##S(job->log, g, y, n, &k);                                                                \
+        if (gs == 1 && (job->log || ys == 1)) {                                                                        \
+            sum = job->log ? dense_sum_##S(true, g, g, n) : dense_sum_##S(false, g, y, n);                             \
+            k = n - n % (SUM_BYTES / (int)sizeof(T));                                                                  \
+        }                                                                                                              \
         for (; k < n; k++)                                                                                             \
             sum += (double)g[k * gs] * (job->log ? 1.0 : (double)y[k * ys]);                                           \
         T total = (T)sum;                                                                                              \
-        if (!job->log && xs == 1 && gs == 1 && ys == 1) {                                                              \
-            for (k = 0; k + SUM_LANES <= n; k += SUM_LANES) {                                                          \
-                for (int l = 0; l < SUM_LANES; l += 64 / (int)sizeof(T)) {                                             \
-                    __builtin_prefetch(gx + k + n + l, 1);                                                             \
-                }                                                                                                      \
-                YK__INDEPENDENT for (int l = 0; l < SUM_LANES; l++)                                                    \
-                {                                                                                                      \
-                    gx[k + l] = y[k + l] * (g[k + l] - total);                                                         \
-                }                                                                                                      \
-            }                                                                                                          \
-            for (; k < n; k++)                                                                                         \
-                gx[k] = y[k] * (g[k] - total);                                                                         \
-        } else if (job->log && xs == 1 && gs == 1 && ys == 1) {                                                        \
+        if (job->log && xs == 1 && gs == 1 && ys == 1) {                                                               \
             YK__INDEPENDENT for (k = 0; k < n; k++)                                                                    \
             {                                                                                                          \
                 gx[k] = g[k] - yk__exp_##S(y[k]) * total;                                                              \
@@ -158,6 +179,29 @@ typedef struct softmax_job {
         } else {                                                                                                       \
             for (k = 0; k < n; k++)                                                                                    \
                 gx[k * xs] = y[k * ys] * (g[k * gs] - total);                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    /* softmax of rows whose elements are neighbours. */                                                               \
+    static __attribute__((noinline)) void backward_rows_##S(int64_t rows, int64_t n, char *const *data,                \
+                                                            const int64_t *stride)                                     \
+    {                                                                                                                  \
+        const int64_t gx_step = stride[0], g_step = stride[1], y_step = stride[2];                                     \
+        char *gx_row = data[0], *g_row = data[1], *y_row = data[2];                                                    \
+        for (; rows > 0; rows--, gx_row += gx_step, g_row += g_step, y_row += y_step) {                                \
+            T *gx = (T *)gx_row;                                                                                       \
+            const T *g = (const T *)g_row, *y = (const T *)y_row;                                                      \
+            double sum = dense_sum_##S(false, g, y, n);                                                                \
+            for (int64_t k = n - n % (SUM_BYTES / (int)sizeof(T)); k < n; k++)                                         \
+                sum += (double)g[k] * (double)y[k];                                                                    \
+            T total = (T)sum;                                                                                          \
+            int64_t k = 0;                                                                                             \
+            for (; k + STEP <= n; k += STEP)                                                                           \
+                YK__INDEPENDENT for (int l = 0; l < STEP; l++)                                                         \
+                {                                                                                                      \
+                    gx[k + l] = y[k + l] * (g[k + l] - total);                                                         \
+                }                                                                                                      \
+            for (; k < n; k++)                                                                                         \
+                gx[k] = y[k] * (g[k] - total);                                                                         \
         }                                                                                                              \
     }                                                                                                                  \
     static void backward_columns_##S(const softmax_job *job, T *gx, const T *g, const T *y, int m)                     \
@@ -188,8 +232,8 @@ typedef struct softmax_job {
             }                                                                                                          \
         }                                                                                                              \
     }
-SOFTMAX(f32, float)
-SOFTMAX(f64, double)
+SOFTMAX(f32, float, yk__vf32u)
+SOFTMAX(f64, double, yk__vf64u)
 
 static bool side_by_side(const softmax_job *job, int operands, int64_t n, const int64_t *stride)
 {
@@ -221,6 +265,10 @@ static void backward_run(const void *context, int64_t first, int64_t n, char *co
     const softmax_job *job = context;
     bool columns = side_by_side(job, 3, n, stride);
     int64_t step = columns ? COLUMNS : 1;
+    if (!columns && !job->log && job->stride[0] == 1 && job->stride[1] == 1 && job->stride[2] == 1) {
+        (job->dtype == YK_F32 ? backward_rows_f32 : backward_rows_f64)(n, job->n, data, stride);
+        return;
+    }
     for (int64_t i = 0; i < n; i += step) {
         char *gx = data[0] + i * stride[0], *g = data[1] + i * stride[1], *y = data[2] + i * stride[2];
         int m = (int)MIN(n - i, step);
