@@ -11,6 +11,9 @@
  * Sums are cut at fixed positions, so that bits do not depend on threads, and after a bounded length, so that the error
  * of f32 stays small. In bf16 a sum of a map stays in registers: such errors do not show in the 8 bits of its result.
  * In the gradient of a weight pairs of images are multiplied, and a sum in f32 waits in memory until it is whole.
+ *
+ * For that gradient, blocks of rows of outputs, and the rows of x that they meet, are packed into panels for the tiles;
+ * rows that the next block meets, too, stay where they are. Tiles fetch what the next block packs.
  */
 #include <string.h>
 #if defined(__x86_64__)
@@ -34,8 +37,12 @@
  * was: its zeros are written past the caches. */
 #define FAR_BYTES (1024 * 1024)
 #define LINE      64
-/* Images that a block of a gradient of a weight has at least: they lie together, so its packing reads long pieces. */
+/* Gradients of weights: images that a block has at least: they lie together, so packing reads long pieces. Bytes that
+ * all panels take from the first-level cache; how far ahead they are fetched; pieces of work for each thread. */
 #define LEAST_BLOCK 16
+#define PACK_BYTES  8192
+#define PACK_AHEAD  16384
+#define PACK_PIECES 4
 
 /* The work of forward and of backward to the input: destination and source map, weights as seen from there. */
 struct map {
@@ -55,13 +62,20 @@ struct map {
 
 /* What is packed of a map in a gradient of the weight: the rows and columns that some tap meets. */
 struct side {
-    const void *data;
-    int64_t stride[3];      /* N, H, W */
-    int64_t height, y0, y1; /* rows; those of this block */
-    int64_t *row, *of_row;  /* [y]: how many rows before y are packed; [i]: the row that is packed after i others */
-    int64_t *col, *of_col;  /* the same of columns */
-    int64_t width;          /* of a packed row */
-    int64_t ring, packed;   /* rows that memory is for: packed row i is at i % ring; how many were packed so far */
+    const char *data;      /* of the images of the call */
+    int64_t stride[3];     /* N, H, W */
+    int64_t height, pixel; /* rows of the map; bytes of a pixel of an image */
+    int64_t *row, *of_row; /* [y]: how many rows before y are packed; [i]: the row that is packed after i others */
+    int64_t *col, *of_col; /* the same of columns */
+    int64_t width;         /* of a packed row */
+    int64_t ring;          /* rows that memory is for: packed row i is at i % ring */
+    int64_t from, to, end; /* the rows that this block packs; behind those that the next one will */
+    int64_t share;         /* lines of those that each tile fetches */
+};
+
+/* Lines of the pixels of a side, `count` each, one after the other. */
+struct lines {
+    int64_t row, column, line, count;
 };
 
 struct tap {
@@ -73,9 +87,10 @@ struct tap {
 struct grad {
     struct side x, gout;
     void *gw, *packed_left, *packed_right;
-    int64_t gw_stride[4], stride[2];
-    bool swapped;        /* gout is on the left */
-    int64_t left, right; /* channels of x, of gout, unless swapped */
+    int64_t gw_stride[4], stride[2], size; /* size: bytes of an element */
+    int64_t y0, y1;                        /* outputs of this block */
+    bool swapped;                          /* gout is on the left */
+    int64_t left, right;                   /* channels of x, of gout, unless swapped */
     int64_t left_panels, left_width, left_size, right_panels, right_size;
     int64_t n0, n1;
     bool accumulate;
@@ -110,17 +125,54 @@ static int64_t left_rows(const struct grad *g, int64_t i, int64_t *at)
     return low + (i < high);
 }
 
-/* How many columns from the i-th packed one on have all their n images at even distances, which is *step. `depth`: rows
- * of k of a pixel. */
-static int64_t evenly(const struct side *s, int64_t i, int64_t n, int64_t depth, int64_t *step)
+/* How many of at most `most` columns from the i-th packed one on have all their n images at even distances, which is
+ * *step. `depth`: rows of k of a pixel. */
+static int64_t evenly(const struct side *s, int64_t i, int64_t most, int64_t n, int64_t depth, int64_t *step)
 {
-    int64_t columns = i + 1 < s->width ? s->of_col[i + 1] - s->of_col[i] : 1, run = 1;
+    const int64_t *of = s->of_col + i;
+    most = most < s->width - i ? most : s->width - i;
+    int64_t columns = most > 1 ? of[1] - of[0] : 1, run = 1;
     *step = n == 1 ? columns * s->stride[2] : s->stride[0];
     if (depth != n || columns * s->stride[2] != n * *step)
         return 1;
-    while (i + run < s->width && s->of_col[i + run] - s->of_col[i + run - 1] == columns)
+    while (run < most && of[run] - of[run - 1] == columns)
         run++;
     return run;
+}
+
+/* How many pixels this block packs; where one of them is in the map, in elements. */
+static int64_t pixels(const struct side *s)
+{
+    return (s->to - s->from) * s->width;
+}
+
+static int64_t pixel_at(const struct side *s, int64_t i)
+{
+    return s->of_row[s->from + i / s->width] * s->stride[1] + s->of_col[i % s->width] * s->stride[2];
+}
+
+/* Where the lines are that the tiles from `tile` on fetch for the next block. */
+static struct lines lines_from(const struct side *s, int64_t n, int64_t tile)
+{
+    if (!s->share)
+        return (struct lines){0};
+    int64_t count = yk__ceil_div(n * s->pixel, LINE), at = tile * s->share, pixel = at / count;
+    return (struct lines){s->to + pixel / s->width, pixel % s->width, at % count, count};
+}
+
+/* Fetches the share of one tile. (Calls of a function without any effect but that gcc leaves out.) */
+static void fetch_share(const struct side *s, int64_t size, struct lines *l)
+{
+    for (int64_t left = s->share; left && l->row < s->end;) {
+        const char *pixel = s->data + (s->of_row[l->row] * s->stride[1] + s->of_col[l->column] * s->stride[2]) * size;
+        for (; left && l->line < l->count; left--)
+            __builtin_prefetch(pixel + l->line++ * LINE, 0, 2);
+        if (l->line < l->count)
+            return;
+        l->line = 0;
+        if (++l->column == s->width)
+            l->column = 0, l->row++;
+    }
 }
 
 /* Rows of a tile at most, where they are `step` bytes apart: the line of each that is being read has to stay in the
@@ -355,9 +407,9 @@ static struct side side_in(void *memory, const yk__view *v)
 {
     int64_t *row = memory, *of_row = row + v->shape[2] + 1, *col = of_row + v->shape[2], *of_col = col + v->shape[3];
     memset(memory, 0, side_bytes(v->shape + 2));
-    return (struct side){.data = v->data,
-                         .stride = {v->stride[0], v->stride[2], v->stride[3]},
+    return (struct side){.stride = {v->stride[0], v->stride[2], v->stride[3]},
                          .height = v->shape[2],
+                         .pixel = v->shape[1] * (int64_t)yk_dtype_size((yk_dtype)v->dtype),
                          .row = row,
                          .of_row = of_row,
                          .col = col,
@@ -371,8 +423,8 @@ static void side_meets(int64_t *table, int64_t first, int64_t step, int64_t coun
         table[first + i * step] = 1;
 }
 
-/* Turns the marks of `size` rows or columns into places; how many there are. */
-static int64_t side_places(int64_t *table, int64_t *of, int64_t size)
+/* Turns the marks of `size` rows or columns into positions; how many there are. */
+static int64_t side_positions(int64_t *table, int64_t *of, int64_t size)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < size; i++) {
@@ -386,19 +438,37 @@ static int64_t side_places(int64_t *table, int64_t *of, int64_t size)
 
 static void side_done(struct side *s, int64_t columns)
 {
-    s->row[s->height] = side_places(s->row, s->of_row, s->height);
-    s->width = side_places(s->col, s->of_col, columns);
+    s->row[s->height] = side_positions(s->row, s->of_row, s->height);
+    s->width = side_positions(s->col, s->of_col, columns);
 }
 
-/* The block of outputs of `rows` rows from y on: its rows of both sides. */
-static void block_of(struct grad *g, int64_t y, int64_t rows)
+/* The rows of x, of those that are packed, which outputs [y0, y1) meet. */
+static void rows_met(const struct grad *g, int64_t y0, int64_t y1, int64_t *begin, int64_t *end)
 {
-    int64_t height = g->x.height, end = y + rows < g->gout.height ? y + rows : g->gout.height;
-    int64_t first = y * g->stride[0] + g->tap[0].dy, last = (end - 1) * g->stride[0] + g->tap[g->taps - 1].dy;
-    g->gout.y0 = y;
-    g->gout.y1 = end;
-    g->x.y0 = first < 0 ? 0 : first < height ? first : height;
-    g->x.y1 = last < g->x.y0 ? g->x.y0 : last < height ? last + 1 : height;
+    int64_t height = g->x.height, low = y0 * g->stride[0] + g->tap[0].dy,
+            high = (y1 - 1) * g->stride[0] + g->tap[g->taps - 1].dy + 1;
+    low = low < 0 ? 0 : low < height ? low : height;
+    *begin = g->x.row[low];
+    *end = g->x.row[high < low ? low : high < height ? high : height];
+}
+
+/* The next block, outputs [y0, y1), which another one to y2 follows. Rows that the block before packed are kept. */
+static void next_block(struct grad *g, int64_t y0, int64_t y1, int64_t y2)
+{
+    int64_t begin, n = g->n1 - g->n0, tiles = g->taps * g->right_panels * g->left_panels;
+    g->y0 = y0;
+    g->y1 = y1;
+    g->x.from = g->x.to;
+    g->gout.from = g->gout.to;
+    rows_met(g, y0, y1, &begin, &g->x.to);
+    rows_met(g, y1, y2, &begin, &g->x.end);
+    g->gout.to = g->gout.row[y1];
+    g->gout.end = g->gout.row[y2];
+    for (int i = 0; i < 2; i++) {
+        struct side *s = i ? &g->gout : &g->x;
+        int64_t lines = (s->end - s->to) * s->width * yk__ceil_div(n * s->pixel, LINE);
+        s->share = y2 > y1 && (n == 1 || s->stride[0] * g->size == s->pixel) ? yk__ceil_div(lines, tiles) : 0;
+    }
 }
 
 struct zero {
@@ -491,7 +561,8 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
                      .swapped = swaps(gw),
                      .left = gw->shape[!swaps(gw)],
                      .right = gw->shape[swaps(gw)],
-                     .stride = {p->stride[0], p->stride[1]}};
+                     .stride = {p->stride[0], p->stride[1]},
+                     .size = size};
     memcpy(g.gw_stride, gw->stride, sizeof g.gw_stride);
     int64_t oh = gout->shape[2], ow = gout->shape[3];
     g.most_steps = oh * ow < GRADIENT_LENGTH ? oh * ow : GRADIENT_LENGTH;
@@ -558,10 +629,9 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
     block_n += half && block_n < n ? block_n % 2 : 0;
 
     g.gout.ring = block_y;
-    for (int64_t y = 0; y < oh; y += block_y) {
-        block_of(&g, y, block_y);
-        int64_t rows = g.x.row[g.x.y1] - g.x.row[g.x.y0];
-        g.x.ring = rows > g.x.ring ? rows : g.x.ring;
+    for (int64_t y = 0, begin, end; y < oh; y += block_y) {
+        rows_met(&g, y, y + block_y < oh ? y + block_y : oh, &begin, &end);
+        g.x.ring = end - begin > g.x.ring ? end - begin : g.x.ring;
     }
     g.left_panels = yk__ceil_div(g.left, YK__GEMM_ROWS);
     g.left_width = yk__ceil_div(yk__ceil_div(g.left, g.left_panels), kind->align) * kind->align;
@@ -586,15 +656,18 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
     g.first = half || !accumulate;
     for (g.n0 = 0; g.n0 < n; g.n0 = g.n1) {
         g.n1 = g.n0 + block_n < n ? g.n0 + block_n : n;
-        g.x.packed = g.gout.packed = 0;
-        for (int64_t y = 0; y < oh; y += block_y) {
-            block_of(&g, y, block_y);
-            g.last = g.n1 == n && g.gout.y1 == oh;
-            yk__cpu_parallel(device, g.left_panels + g.right_panels, 1, kind->pack_gradient, &g);
+        g.x.data = (const char *)x->data + g.n0 * x->stride[0] * size;
+        g.gout.data = (const char *)gout->data + g.n0 * gout->stride[0] * size;
+        g.x.to = g.gout.to = 0;
+        for (int64_t y = 0, y1, y2; y < oh; y = y1) {
+            y1 = y + block_y < oh ? y + block_y : oh;
+            y2 = y1 + block_y < oh ? y1 + block_y : oh;
+            next_block(&g, y, y1, y2);
+            g.last = g.n1 == n && y1 == oh;
+            int64_t count = pixels(&g.x) + pixels(&g.gout), pieces = threads > 1 ? PACK_PIECES * threads : 1;
+            yk__cpu_parallel(device, count, yk__ceil_div(count, pieces), kind->pack_gradient, &g);
             yk__cpu_parallel(device, g.taps * g.right_panels, 1, kind->run_gradient, &g);
             g.first = false;
-            g.x.packed = g.x.row[g.x.y1];
-            g.gout.packed = g.gout.row[g.gout.y1];
         }
     }
     yk__storage_release(blocks);

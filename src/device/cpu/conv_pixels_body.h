@@ -162,39 +162,46 @@ static void TYPED(run_piece)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Packs panel i of the left side, or panel i - left_panels of the right one: of the block of images and rows of the
- * call, what the block of rows before it did not pack. */
+/* Packs pixels [begin, end) of those that the block packs of a side, a few at a time for all panels. */
+static void TYPED(pack_pixels)(const struct grad *g, bool right, int64_t begin, int64_t end)
+{
+    const struct side *s = right != g->swapped ? &g->gout : &g->x;
+    const int64_t n = g->n1 - g->n0, depth = DEPTH(n), all = pixels(s);
+    const int64_t most = yk__ceil_div(PACK_BYTES, s->pixel * n), far = yk__ceil_div(PACK_AHEAD, s->pixel * n);
+    const T *map = (const T *)(const void *)s->data;
+    for (int64_t pixel = begin, run, step; pixel < end; pixel += run) {
+        int64_t i = pixel % s->width, row = s->from + pixel / s->width;
+        int64_t slot = (row % s->ring * s->width + i) * depth;
+        run = evenly(s, i, most < end - pixel ? most : end - pixel, n, depth, &step);
+        if (pixel + far + run <= all) {
+            const char *ahead = (const char *)(map + pixel_at(s, pixel + far));
+            for (int64_t l = 0; l < run * n; l++, ahead += step * (int64_t)sizeof(T))
+                for (int64_t at = 0; at < s->pixel; at += LINE)
+                    __builtin_prefetch(ahead + at, 0, 2);
+        }
+        const T *src = map + pixel_at(s, pixel);
+        for (int64_t p = 0; p < (right ? g->right_panels : g->left_panels); p++) {
+            int64_t at = p * PANEL, cols = g->right - at < PANEL ? g->right - at : PANEL;
+            int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH;
+            T *to = (T *)g->packed_right + p * g->right_size;
+            if (!right) {
+                cols = left_rows(g, p, &at);
+                width = g->left_width;
+                to = (T *)g->packed_left + p * g->left_size;
+            }
+            TYPED(yk__gemm_pack)(to + slot * width, src + at, run * n, step, cols, 1, width);
+        }
+    }
+}
+
+/* Packs what the block adds: pixels of the left side, then of the right one. */
 static void TYPED(pack_gradient)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const struct grad *g = arg;
-    int64_t n = g->n1 - g->n0, depth = DEPTH(n);
-    for (int64_t piece = begin; piece < end; piece++) {
-        bool right = piece >= g->left_panels;
-        const struct side *s = right != g->swapped ? &g->gout : &g->x;
-        int64_t at, width, cols;
-        T *panel;
-        if (right) {
-            at = (piece - g->left_panels) * PANEL;
-            cols = g->right - at < PANEL ? g->right - at : PANEL;
-            width = (cols + WIDTH - 1) / WIDTH * WIDTH;
-            panel = (T *)g->packed_right + (piece - g->left_panels) * g->right_size;
-        } else {
-            cols = left_rows(g, piece, &at);
-            width = g->left_width;
-            panel = (T *)g->packed_left + piece * g->left_size;
-        }
-        int64_t row = s->row[s->y0] > s->packed ? s->row[s->y0] : s->packed;
-        for (; row < s->row[s->y1]; row++) {
-            const T *src = (const T *)s->data + g->n0 * s->stride[0] + s->of_row[row] * s->stride[1] + at;
-            T *to = panel + row % s->ring * s->width * depth * width;
-            for (int64_t i = 0, run, step; i < s->width; i += run) {
-                run = evenly(s, i, n, depth, &step);
-                TYPED(yk__gemm_pack)(to, src + s->of_col[i] * s->stride[2], run * n, step, cols, 1, width);
-                to += run * depth * width;
-            }
-        }
-    }
+    int64_t left = pixels(g->swapped ? &g->gout : &g->x);
+    TYPED(pack_pixels)(g, false, begin, end < left ? end : left);
+    TYPED(pack_pixels)(g, true, begin < left ? 0 : begin - left, end - left);
 }
 
 /* One tap and panel of the right side, all channels of the left one, over the packed block. */
@@ -216,7 +223,7 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
             run = yk__ceil_div(row, pieces < 1 ? 1 : pieces);
         }
         int64_t most = row % run ? 1 : GRADIENT_LENGTH / (run * n);
-        int64_t y0 = t->y0 > g->gout.y0 ? t->y0 : g->gout.y0, y1 = t->y1 < g->gout.y1 ? t->y1 : g->gout.y1;
+        int64_t y0 = t->y0 > g->y0 ? t->y0 : g->y0, y1 = t->y1 < g->y1 ? t->y1 : g->y1;
         most = most < 1 ? 1 : most < g->most_steps ? most : g->most_steps;
         TILE tile = {.b = (T *)g->packed_right + panel * g->right_size,
                      .steps = steps,
@@ -225,7 +232,9 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
                      .ldc = g->gw_stride[!g->swapped],
                      .csc = g->gw_stride[g->swapped],
                      .cols = cols};
-        bool first = g->first;
+        bool first = g->first, fetches = true;
+        struct lines of_x = lines_from(&g->x, g->n1 - g->n0, piece * g->left_panels);
+        struct lines of_gout = lines_from(&g->gout, g->n1 - g->n0, piece * g->left_panels);
         T *gw = (T *)g->gw + t->ky * g->gw_stride[2] + t->kx * g->gw_stride[3] + panel * PANEL * tile.csc;
         int64_t y = y0, x = t->x0;
         do {
@@ -235,10 +244,10 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
                 int64_t row_x = g->x.row[y * g->stride[0] + t->dy] % g->x.ring * g->x.width;
                 int64_t row_gout = g->gout.row[y] % g->gout.ring * g->gout.width;
                 for (; count < most && x < t->x1; x += run) {
-                    int64_t of_x = (row_x + g->x.col[x * g->stride[1] + t->dx]) * n;
-                    int64_t of_gout = (row_gout + g->gout.col[x]) * n;
-                    steps[count++] = (yk__gemm_step){(g->swapped ? of_gout : of_x) * g->left_width,
-                                                     (g->swapped ? of_x : of_gout) * width};
+                    int64_t at_x = (row_x + g->x.col[x * g->stride[1] + t->dx]) * n;
+                    int64_t at_gout = (row_gout + g->gout.col[x]) * n;
+                    steps[count++] = (yk__gemm_step){(g->swapped ? at_gout : at_x) * g->left_width,
+                                                     (g->swapped ? at_x : at_gout) * width};
                 }
                 if (x >= t->x1)
                     x = t->x0, y++;
@@ -250,9 +259,13 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
                 tile.a = (T *)g->packed_left + i * g->left_size;
                 tile.c = gw + at * tile.ldc;
                 WAITING(tile, piece * g->left_panels + i, first, g->last && !more);
+                if (fetches) {
+                    fetch_share(&g->x, sizeof(T), &of_x);
+                    fetch_share(&g->gout, sizeof(T), &of_gout);
+                }
                 TYPED(yk__gemm_kernels)[YK__GEMM_A_COLUMNS][vectors - 1][rows - 1](&tile);
             }
-            first = false;
+            first = fetches = false;
         } while (y < y1);
     }
 }
