@@ -691,13 +691,17 @@ static void TYPED(total_piece)(void *arg, int64_t begin, int64_t end, int thread
                     V total = {0};
                     for (int64_t share = 0; share < shares; share++)
                         total += *(const V *)(sums + share * g->share_size);
-                    for (int64_t i = 0; i < lanes; i++) {
-                        int64_t of = i % l->cd; /* where sums are turned: the channel of x, and s how far gout's is */
-                        if (g->turned)
-                            gw[(i - of + (of + s) % l->cd) * g->gw.stride[0] + of * g->gw.stride[1]] = total[i];
-                        else
+                    if (!g->turned) {
+                        for (int64_t i = 0; i < lanes; i++)
                             gw[i * g->gw.stride[0] + s * g->gw.stride[1]] = total[i];
+                        continue;
                     }
+                    /* Where sums are turned: `of` is the channel of x, and s how far gout's is. */
+                    for (int64_t i = 0; i < lanes; i += l->cd)
+                        for (int64_t of = 0; of < l->cd; of++) {
+                            int64_t to = of + s < l->cd ? of + s : of + s - l->cd;
+                            gw[(i + to) * g->gw.stride[0] + of * g->gw.stride[1]] = total[i + of];
+                        }
                 }
     }
 }
