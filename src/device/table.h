@@ -113,6 +113,9 @@ typedef struct yk__backend {
     yk_status (*fill)(int device, const yk__view *out, double value); /* any dtype; an i64 beyond 2^53 comes by copy */
     /* Any dtype to any dtype, PyTorch's casts (float to integer truncates, to bool is != 0). */
     yk_status (*copy)(int device, const yk__view *out, const yk__view *in);
+    /* `copy` of each of `count` pairs, in any order, for parts of one tensor that lie between each other (cat): no
+     * output overlaps another one or an input. */
+    yk_status (*copy_parts)(int device, int count, const yk__view *outs, const yk__view *ins);
     yk_status (*unary)(int device, yk__unary op, const yk__view *out, const yk__view *in, double p0, double p1);
     yk_status (*binary)(int device, yk__binary op, const yk__view *out, const yk__view *a, const yk__view *b,
                         double alpha);

@@ -21,17 +21,60 @@ typedef struct join_context {
 } join_context;
 
 /* The part of `x` that a piece takes; without the dimension where the tensors were stacked. */
-static yk_tensor *piece_of(yk_tensor *x, const join_context *c, const piece *p)
+static void piece_of(const yk_tensor *x, const join_context *c, const piece *p, yk__view *part)
 {
-    int ndim = 0;
-    int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];
+    part->dtype = (yk_dtype)x->dtype;
+    part->ndim = 0;
     for (int d = 0; d < x->ndim; d++) {
         if (d == c->dim && c->stacked)
             continue;
-        shape[ndim] = d == c->dim ? p->length : x->shape[d];
-        stride[ndim++] = x->stride[d];
+        part->shape[part->ndim] = d == c->dim ? p->length : x->shape[d];
+        part->stride[part->ndim++] = x->stride[d];
     }
-    return yk__tensor_view(x, ndim, shape, stride, p->length ? p->start * x->stride[c->dim] : 0);
+    int64_t offset = p->length ? p->start * x->stride[c->dim] : 0;
+    part->data = (char *)x->data + offset * (int64_t)yk_dtype_size(part->dtype);
+}
+
+/* Makes `part` and `all` the views of a copy of `x` to that part, in memory's order where it is the same in both. */
+static void piece_views(const yk_tensor *x, yk__view *part, yk__view *all)
+{
+    bool line = yk__is_dense(x);
+    for (int d = 0; line && d < x->ndim; d++)
+        line = x->shape[d] == 1 || x->stride[d] == part->stride[d];
+    all->data = x->data;
+    all->dtype = (yk_dtype)x->dtype;
+    all->ndim = x->ndim;
+    if (line) {
+        part->ndim = all->ndim = 1;
+        part->shape[0] = all->shape[0] = x->numel;
+        part->stride[0] = all->stride[0] = 1;
+        return;
+    }
+    for (int d = 0; d < x->ndim; d++) {
+        all->shape[d] = x->shape[d];
+        all->stride[d] = x->stride[d];
+    }
+}
+
+static yk_status copy_pieces(yk_tensor *out, yk_tensor *const *xs, const join_context *c)
+{
+    enum { FEW = 8 };
+    yk__view few[2 * FEW], *outs = c->count > FEW ? yk__calloc(2 * (size_t)c->count, sizeof(*outs)) : few;
+    if (!outs)
+        return yk__error_code();
+    yk__view *ins = outs + c->count;
+    int count = 0;
+    for (int i = 0; i < c->count; i++) {
+        if (xs[i]->numel == 0)
+            continue;
+        piece_of(out, c, &c->pieces[i], &outs[count]);
+        piece_views(xs[i], &outs[count], &ins[count]);
+        count++;
+    }
+    yk_status status = count ? YK__SLOT(out, copy_parts, count, outs, ins) : YK_OK;
+    if (outs != few)
+        free(outs);
+    return status;
 }
 
 static yk_status join_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
@@ -40,7 +83,11 @@ static yk_status join_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     for (int i = 0; i < c->count; i++) {
         if (!yk__needs_grad(node, i) || c->pieces[i].empty)
             continue;
-        grads[i] = yk__narrow_to(piece_of(gout, c, &c->pieces[i]), (yk_dtype)c->pieces[i].dtype);
+        yk__view part;
+        piece_of(gout, c, &c->pieces[i], &part);
+        int64_t offset = c->pieces[i].length ? c->pieces[i].start * gout->stride[c->dim] : 0;
+        grads[i] = yk__narrow_to(yk__tensor_view(gout, part.ndim, part.shape, part.stride, offset),
+                                 (yk_dtype)c->pieces[i].dtype);
         if (!grads[i])
             return yk__status_of(NULL);
     }
@@ -156,13 +203,7 @@ static yk_tensor *join(const yk__op *op, bool stacked, yk_tensor *const *xs, int
             yk__strides_in_order(first, shape, stride);
         out = yk__tensor_new(ndim, shape, stacked ? NULL : stride, dtype, yk__device_of(first));
     }
-    for (int i = 0; out && i < count; i++) {
-        if (c->pieces[i].empty)
-            continue;
-        yk_tensor *part = piece_of(out, c, &c->pieces[i]);
-        out = yk__tensor_if_ok(out, part ? yk__raw_copy(part, xs[i]) : yk__status_of(NULL));
-        yk_tensor_release(part);
-    }
+    out = out ? yk__tensor_if_ok(out, copy_pieces(out, xs, c)) : NULL;
     out = out ? yk__record(out, op, count, xs, 0, NULL, c, bytes) : NULL;
     free(c);
     return out;

@@ -844,6 +844,69 @@ static void test_copy_of_pixels(void **state)
                     }
 }
 
+/* Parts between each other in one matrix, some of them cast or with fewer rows, leave what `copy` of each leaves. */
+static void test_copy_parts(void **state)
+{
+    (void)state;
+    enum { MOST = 19 };
+    static const struct {
+        int64_t rows, gap, width[MOST + 1];
+    } cases[] = {
+        {37, 3, {16, 16}},
+        {37, 0, {16, 17, 18, 1, 0, 100}},
+        {1, 5, {64, 64}},
+        {0, 5, {64, 64}},
+        {5, 0, {2047, 2048, 2049, 64}},
+        {41, 7, {40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58}},
+        {9001, 0, {130, 3, 140}}, /* with 8 bytes more than the output that is fetched ahead */
+    };
+    static const yk_dtype dtypes[] = {YK_BF16, YK_F32, YK_F64};
+    yk__backend sets[3] = {{0}};
+    for (int set = 0, all = instruction_sets(sets); set < all; set++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+            for (int t = 0; t < 3; t++)
+                for (int how = 0; how < 8;
+                     how++) { /* bits: a gap in inputs; a part that is cast; one with half the rows */
+                    yk_dtype dtype = dtypes[t];
+                    int64_t size = (int64_t)yk_dtype_size(dtype), width = cases[c].gap, rows = cases[c].rows, at = 0;
+                    int count = 0;
+                    for (; count < MOST && (cases[c].width[count] || cases[c].width[count + 1]); count++)
+                        width += cases[c].width[count];
+                    size_t bytes = (size_t)(rows * width * size) + 64;
+                    uint8_t *together = malloc(bytes), *single = malloc(bytes);
+                    memset(together, 255, bytes);
+                    memset(single, 255, bytes);
+                    yk__view outs[MOST], ins[MOST];
+                    for (int i = 0; i < count; i++) {
+                        int64_t part = cases[c].width[i], step = part + (how & 1 ? 5 : 0);
+                        yk_dtype from = how & 2 && i == 1 ? YK_I32 : dtype;
+                        size_t all_of_it = (size_t)(rows * step) * yk_dtype_size(from) + 1;
+                        ins[i] = (yk__view){.data = malloc(all_of_it), .dtype = from, .ndim = 2};
+                        for (size_t k = 0; k < all_of_it; k++)
+                            ((uint8_t *)ins[i].data)[k] = (uint8_t)((k * 7 + (size_t)i) % 61);
+                        ins[i].shape[0] = how & 4 && i == 0 ? rows / 2 : rows;
+                        ins[i].shape[1] = part;
+                        ins[i].stride[0] = step;
+                        ins[i].stride[1] = 1;
+                        outs[i] = ins[i];
+                        outs[i].dtype = dtype;
+                        outs[i].data = single + at * size;
+                        outs[i].stride[0] = width;
+                        expect_ok(sets[set].copy(0, &outs[i], &ins[i]));
+                        outs[i].data = together + at * size;
+                        at += part;
+                    }
+                    expect_ok(sets[set].copy_parts(0, count, outs, ins));
+                    if (memcmp(together, single, bytes))
+                        fail_msg("set %d, case %zu, %s, way %d: not what copies leave", set, c, yk_dtype_name(dtype),
+                                 how);
+                    for (int i = 0; i < count; i++)
+                        free(ins[i].data);
+                    free(together);
+                    free(single);
+                }
+}
+
 /* Both through a long vector, where the vectorised loop runs, and as its own tail. */
 static double cast_of(yk_dtype from, yk_dtype to, double x)
 {
@@ -1143,6 +1206,7 @@ int main(void)
         cmocka_unit_test(test_large_outputs),
         cmocka_unit_test(test_copy),
         cmocka_unit_test(test_copy_of_short_rows),
+        cmocka_unit_test(test_copy_parts),
         cmocka_unit_test(test_copy_of_small_steps),
         cmocka_unit_test(test_copy_of_pixels),
         cmocka_unit_test(test_cast_edges),

@@ -102,6 +102,39 @@ static void copy_case(const slot_case *self, slot_report *r)
             }
 }
 
+/* The columns of one matrix from four, one of them cast. */
+static void copy_parts_case(const slot_case *self, slot_report *r)
+{
+    enum { PARTS = 4, ROWS = 33 };
+    static const int64_t widths[PARTS] = {20, 1, 64, 17};
+    static const yk_dtype dtypes[] = {YK_U8, YK_BF16, YK_F32, YK_F64};
+    (void)self;
+    for (int k = 0; k < 4 * LAYOUTS && slot_ready(r) && !r->failed; k++) {
+        pair out = {0}, ins[PARTS];
+        yk__view cpu_outs[PARTS], gpu_outs[PARTS], cpu_ins[PARTS], gpu_ins[PARTS];
+        int64_t at = 0, whole[2] = {ROWS, 102};
+        memset(ins, 0, sizeof(ins));
+        bool made = pair_make(&out, r, dtypes[k % 4], 2, whole, k / 4);
+        for (int i = 0; i < PARTS && made; i++) {
+            int64_t shape[2] = {ROWS, widths[i]}, size = (int64_t)yk_dtype_size(dtypes[k % 4]);
+            made = pair_make(&ins[i], r, i == 1 ? YK_F16 : dtypes[k % 4], 2, shape, (k + i) % LAYOUTS) &&
+                   pair_fill(&ins[i], r, (uint32_t)(k * PARTS + i));
+            cpu_ins[i] = ins[i].cpu, gpu_ins[i] = ins[i].gpu;
+            cpu_outs[i] = out.cpu, gpu_outs[i] = out.gpu;
+            cpu_outs[i].shape[1] = gpu_outs[i].shape[1] = widths[i];
+            cpu_outs[i].data = (char *)out.cpu.data + at * out.cpu.stride[1] * size;
+            gpu_outs[i].data = (char *)out.gpu.data + at * out.gpu.stride[1] * size;
+            at += widths[i];
+        }
+        if (made && slot_done(r, "cpu", slot_cpu->copy_parts(0, PARTS, cpu_outs, cpu_ins)) &&
+            slot_done(r, "cuda", slot_gpu->copy_parts(0, PARTS, gpu_outs, gpu_ins)))
+            pair_compare(r, "copy_parts", &out, 0);
+        for (int i = 0; i < PARTS; i++)
+            pair_free(&ins[i]);
+        pair_free(&out);
+    }
+}
+
 /* Units of the last place that functions of a library may be apart. */
 static double unary_room(int op, yk_dtype dtype)
 {
@@ -223,6 +256,7 @@ static const slot_case cases[] = {
     {"memory", "round_trip", round_trip, 0},
     {"memory", "order_of_reuse", order_of_reuse, 0},
     {"fill", "all", fill_case, 0},
+    {"copy_parts", "all", copy_parts_case, 0},
     COPY(F32), COPY(F64), COPY(F16), COPY(BF16), COPY(I64), COPY(I32), COPY(U8), COPY(BOOL),
     UNARY(NEG), UNARY(ABS), UNARY(EXP), UNARY(LOG), UNARY(SQRT), UNARY(RSQRT), UNARY(RECIPROCAL), UNARY(SIN), UNARY(COS),
     UNARY(TANH), UNARY(LOG1P), UNARY(EXPM1), UNARY(ERF), UNARY(SIGMOID), UNARY(RELU), UNARY(GELU), UNARY(SIGN), UNARY(FLOOR), UNARY(CEIL), UNARY(ROUND),

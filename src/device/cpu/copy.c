@@ -1,5 +1,5 @@
 /*
- * copy.c - the slots copy (any dtype and strides to any other) and fill. Layer: device/cpu.
+ * copy.c - the slots copy and copy_parts (any dtype and strides to any other) and fill. Layer: device/cpu.
  *
  * Casts are as convert.h says. A copy between two memory orders of one dtype goes through tiles, so that both sides
  * are read and written in whole cache lines.
@@ -299,6 +299,12 @@ static bool copy_rows(int device, yk__loop *loop, size_t size)
     return true;
 }
 
+static void copy_same(int device, yk__loop *loop, size_t size)
+{
+    if (!(loop->ndim > 1 && (transpose(device, loop, size) || copy_rows(device, loop, size))))
+        yk__loop_run(device, loop, YK__GRAIN, same_run, &size);
+}
+
 static yk_status copy(int device, const yk__view *out, const yk__view *in)
 {
     const yk__view *views[] = {out, in};
@@ -307,12 +313,88 @@ static yk_status copy(int device, const yk__view *out, const yk__view *in)
         return YK_OK;
     }
     yk__loop loop;
-    size_t size = yk_dtype_size(out->dtype);
     yk__loop_init(&loop, 2, views, false);
-    if (loop.total > 0 && !(loop.ndim > 1 && (transpose(device, &loop, size) || copy_rows(device, &loop, size))))
-        yk__loop_run(device, &loop, YK__GRAIN, same_run, &size);
+    if (loop.total > 0)
+        copy_same(device, &loop, yk_dtype_size(out->dtype));
     return YK_OK;
 }
+
+/* ---- parts of rows ---- */
+
+/* Parts that are written in turns, row by row, so that the output is written from its beginning to its end: an output
+ * of FETCHED bytes and more is also fetched, AHEAD bytes before its turn comes. */
+enum { PARTS = 8, FETCHED = 8 << 20, AHEAD = 2048 };
+typedef struct row_parts {
+    int count;
+    int64_t rows, to_step, bytes; /* bytes: of a row of all parts */
+    struct row_part {
+        char *to;
+        const char *from;
+        int64_t from_step, bytes;
+    } part[PARTS];
+} row_parts;
+
+static void row_parts_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const row_parts *r = arg;
+    bool fetch = r->rows * r->to_step >= FETCHED;
+    for (int64_t row = begin; row < end; row++)
+        for (const struct row_part *p = r->part; p < r->part + r->count; p++) {
+            char *to = p->to + row * r->to_step;
+            for (int64_t at = 0; fetch && at < p->bytes; at += YK__LINE)
+                __builtin_prefetch(to + AHEAD + at, 1);
+            yk__copy_lines(to, p->from + row * p->from_step, p->bytes);
+        }
+}
+
+/* Whether this copy is one of rows that go with those of *r, to which it then belongs. */
+static bool row_parts_add(row_parts *r, const yk__loop *loop, size_t size)
+{
+    int64_t bytes = loop->ndim == 2 ? loop->shape[0] * (int64_t)size : 0;
+    if (r->count == PARTS || bytes < YK__LINE || bytes >= YK__LONG_ROW || loop->stride[0][0] != (int64_t)size ||
+        loop->stride[0][1] != (int64_t)size)
+        return false;
+    if (r->count && (loop->shape[1] != r->rows || loop->stride[1][0] != r->to_step))
+        return false;
+    r->rows = loop->shape[1];
+    r->to_step = loop->stride[1][0];
+    r->bytes += bytes;
+    r->part[r->count++] = (struct row_part){loop->data[0], loop->data[1], loop->stride[1][1], bytes};
+    return true;
+}
+
+static void row_parts_copy(int device, row_parts *r)
+{
+    if (r->count)
+        yk__cpu_parallel(device, r->rows, YK__GRAIN * (int64_t)sizeof(float) / r->bytes + 1, row_parts_piece, r);
+    r->count = 0;
+    r->bytes = 0;
+}
+
+static yk_status copy_parts(int device, int count, const yk__view *outs, const yk__view *ins)
+{
+    row_parts r = {0};
+    for (int i = 0; i < count; i++) {
+        const yk__view *views[] = {&outs[i], &ins[i]};
+        size_t size = yk_dtype_size(outs[i].dtype);
+        yk__loop loop;
+        if (outs[i].dtype != ins[i].dtype) {
+            copy(device, &outs[i], &ins[i]);
+            continue;
+        }
+        yk__loop_init(&loop, 2, views, false);
+        if (loop.total == 0 || row_parts_add(&r, &loop, size))
+            continue;
+        row_parts_copy(device, &r);
+        if (!row_parts_add(&r, &loop, size))
+            copy_same(device, &loop, size);
+    }
+    row_parts_copy(device, &r);
+    return YK_OK;
+}
+
+/* ---- fill ---- */
 
 typedef struct filling {
     uint64_t element;
@@ -347,5 +429,6 @@ yk__apply_fn YK__ISA_NAME(yk__cpu_cast)(yk_dtype from, yk_dtype to)
 void YK__ISA_NAME(yk__cpu_fill_copy)(yk__backend *table)
 {
     table->copy = copy;
+    table->copy_parts = copy_parts;
     table->fill = fill;
 }

@@ -298,6 +298,14 @@ yk_status cuda_copy(int device, const yk__view *out, const yk__view *in)
     return cuda_launched(device, "copy", 2, views);
 }
 
+yk_status cuda_copy_parts(int device, int count, const yk__view *outs, const yk__view *ins)
+{
+    yk_status status = YK_OK;
+    for (int i = 0; i < count && !status; i++)
+        status = cuda_copy(device, &outs[i], &ins[i]);
+    return status;
+}
+
 template <typename T> static void fill_with(int device, const yk__loop &loop, T element, cudaStream_t stream)
 {
     const size_t size = sizeof(T);

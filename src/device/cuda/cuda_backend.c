@@ -64,6 +64,7 @@ static const yk__backend backend = {
     .graph_release = cuda_graph_release,
     .fill = cuda_fill,
     .copy = cuda_copy,
+    .copy_parts = cuda_copy_parts,
     .unary = cuda_unary,
     .binary = cuda_binary,
     .where = cuda_where,
