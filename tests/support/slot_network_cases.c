@@ -130,8 +130,7 @@ static void gemm_case(const slot_case *self, slot_report *r)
     (void)self;
     if (!slot_ready(r))
         return;
-    const char *libraries = getenv("YOKE_CUDA_LIBRARIES");
-    bool own = libraries && strcmp(libraries, "0") == 0;
+    bool own = !slot_uses("cuBLASLt ");
     long long by_library = slot_work_done("gemm", true), by_own = slot_work_done("gemm", false);
     static const int64_t sizes[][4] = {
         {2, 65, 70, 17}, {1, 1, 1, 1}, {3, 5, 4, 100}, {1, 64, 64, 16}, {2, 3, 0, 5}}; /* B, M, N, K */
@@ -219,9 +218,10 @@ static void conv_case(const slot_case *self, slot_report *r)
                  {3, 2, 5, 6, 2, 1, 1, 1, 1, 0, 1},
                  {1, 6, 11, 9, 6, 3, 3, 6, 2, 2, 2},
                  {2, 1, 1, 1, 3, 3, 3, 1, 1, 1, 1}};
-    const char *libraries = getenv("YOKE_CUDA_LIBRARIES");
-    bool own = libraries && strcmp(libraries, "0") == 0;
-    long long library_before = slot_ready(r) ? slot_work_done("conv2d_backward_weight", true) : 0;
+    if (!slot_ready(r))
+        return;
+    bool own = !slot_uses("cuDNN ");
+    long long library_before = slot_work_done("conv2d_backward_weight", true);
     for (int k = 0; k < 5 * 4 && slot_ready(r) && !r->failed; k++) {
         int64_t n = cases[k % 5].n, c = cases[k % 5].c, h = cases[k % 5].h, w = cases[k % 5].w, o = cases[k % 5].o;
         int64_t kh = cases[k % 5].kh, kw = cases[k % 5].kw, g = cases[k % 5].groups, s = cases[k % 5].stride;

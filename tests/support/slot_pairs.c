@@ -60,6 +60,11 @@ long long slot_counted(const char *what)
     return at ? strtoll(at + strlen(what), NULL, 10) : -1;
 }
 
+bool slot_uses(const char *library)
+{
+    return slot_counted(library) > 0; /* its version stands behind its name */
+}
+
 long long slot_work_done(const char *kind, bool by_library)
 {
     char text[1000];

@@ -37,6 +37,8 @@ bool slot_ready(slot_report *r);
 void slot_describe(char *text, size_t size);
 /* The number behind `what` in that, "plans timed: ", say; -1 where it is not there. */
 long long slot_counted(const char *what);
+/* Whether the plug-in computes with that library ("cuDNN"): it is there, and YOKE_CUDA_LIBRARIES is not 0. */
+bool slot_uses(const char *library);
 /* How much of a kind of work ("gemm") a library has done, or our own kernel; -1 where that is not said. */
 long long slot_work_done(const char *kind, bool by_library);
 uint32_t slot_word(uint32_t seed, uint64_t i);
