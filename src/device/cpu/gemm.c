@@ -336,7 +336,7 @@ static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype, in
         return run_turned(device, p, f32);
     /* Read once, where it is; in rows that begin within a cache line oneDNN is faster. */
     bool few = p->b_col == 1 ? p->m <= YK__GEMM_ROWS && p->b_k * size % 64 == 0 : p->m <= 8;
-    if (f32 && !few && a_plain && b_plain && p->c_col == 1 && !(p->bias && p->accumulate) &&
+    if (f32 && !few && a_plain && b_plain && p->c_col == 1 && !(p->bias && p->accumulate) && p->k > 1 &&
         p->m * p->n * p->k >= ONEDNN_WORK && whole >= ONEDNN_WHOLE && yk__onednn_there()) {
         bool a_turned = p->a_k != 1, b_turned = p->b_col != 1;
         return yk__onednn_sgemm(device, &(yk__sgemm){.m = p->m,
