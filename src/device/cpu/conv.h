@@ -6,6 +6,10 @@
 
 #include "device/cpu/cpu.h"
 
+/* Bytes. Maps and outputs of at least so many come from far away. A gradient of a weight of so many is not read before
+ * much else was: its zeros are written past the caches. */
+enum { YK__FAR_BYTES = 1024 * 1024 };
+
 /* Keeps a loaded vector in a register: gcc would rather load it again for every multiplication that uses it. */
 #if defined(__AVX512F__)
 #define YK__KEEP(v) __asm__("" : "+v"(v))

@@ -35,8 +35,6 @@
 #define LEAST_IMAGES 4
 #define RING_BYTES   (384 * 1024)
 #define BAND         16
-/* An output of at least so many bytes comes from far away. */
-#define FAR_BYTES (1024 * 1024)
 /* Forward without gathered columns: the least number of taps in a row, since each row is a step of its own, and the
  * most rows of x for an output pixel, of an array on the stack. */
 #define LEAST_TAPS 3
@@ -186,7 +184,7 @@ yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__vi
     bool f32 = out->dtype == YK_F32;
     prepare(&c, p, x, w, out);
     c.bias = bias ? bias->data : NULL;
-    c.far = yk__view_numel(out) * (int64_t)yk_dtype_size(out->dtype) >= FAR_BYTES;
+    c.far = yk__view_numel(out) * (int64_t)yk_dtype_size(out->dtype) >= YK__FAR_BYTES;
     c.panels = yk__ceil_div(c.o, panel_of(&c));
     if (c.kh > MOST_ROWS || c.kw * c.c > SUM_LENGTH || !takes_images(&c)) {
         c.in_rows = c.kw >= LEAST_TAPS && c.kh * c.c <= MOST_ROWS && p->dilation[1] == 1;

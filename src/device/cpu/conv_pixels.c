@@ -33,10 +33,6 @@
 #define LEAST_IMAGES (YK__GEMM_ROWS / 2 + 1)
 /* Bytes of a map that one block of work reads: half of a usual L2. */
 #define BLOCK_BYTES (384 * 1024)
-/* Maps of at least so many bytes come from far away. A gradient of a weight of so many is not read before much else
- * was: its zeros are written past the caches. */
-#define FAR_BYTES (1024 * 1024)
-#define LINE      64
 /* Gradients of weights: images that a block has at least: they lie together, so packing reads long pieces. Bytes that
  * all panels take from the first-level cache; how far ahead they are fetched; pieces of work for each thread. */
 #define LEAST_BLOCK 16
@@ -156,7 +152,7 @@ static struct lines lines_from(const struct side *s, int64_t n, int64_t tile)
 {
     if (!s->share)
         return (struct lines){0};
-    int64_t count = yk__ceil_div(n * s->pixel, LINE), at = tile * s->share, pixel = at / count;
+    int64_t count = yk__ceil_div(n * s->pixel, YK__LINE), at = tile * s->share, pixel = at / count;
     return (struct lines){s->to + pixel / s->width, pixel % s->width, at % count, count};
 }
 
@@ -166,7 +162,7 @@ static void fetch_share(const struct side *s, int64_t size, struct lines *l)
     for (int64_t left = s->share; left && l->row < s->end;) {
         const char *pixel = s->data + (s->of_row[l->row] * s->stride[1] + s->of_col[l->column] * s->stride[2]) * size;
         for (; left && l->line < l->count; left--)
-            __builtin_prefetch(pixel + l->line++ * LINE, 0, 2);
+            __builtin_prefetch(pixel + l->line++ * YK__LINE, 0, 2);
         if (l->line < l->count)
             return;
         l->line = 0;
@@ -203,7 +199,7 @@ static enum yk__gemm_mode mode_of(yk__gemm_lines *lines, yk__gemm_tile *tile, co
     if (!next)
         return YK__GEMM_A_ROWS;
     tile->fetch = next;
-    tile->fetch_step = LINE;
+    tile->fetch_step = YK__LINE;
     tile->fetch_a = size;
     return YK__GEMM_A_ROWS_FETCHING;
 }
@@ -312,8 +308,8 @@ static yk_status run_map(int device, struct map *m, const yk__conv2d *p, const y
     int64_t size = kind->size, panel = kind->panel;
     m->dst = dst->data, m->src = src->data;
     m->n = dst->shape[0], m->k = src->shape[1], m->cols = dst->shape[1];
-    m->far_src = yk__view_numel(src) * size >= FAR_BYTES;
-    m->far_dst = yk__view_numel(dst) * size >= FAR_BYTES;
+    m->far_src = yk__view_numel(src) * size >= YK__FAR_BYTES;
+    m->far_dst = yk__view_numel(dst) * size >= YK__FAR_BYTES;
     for (int d = 0; d < 3; d++) {
         m->dst_stride[d] = dst->stride[d ? d + 1 : 0];
         m->src_stride[d] = src->stride[d ? d + 1 : 0];
@@ -466,7 +462,7 @@ static void next_block(struct grad *g, int64_t y0, int64_t y1, int64_t y2)
     g->gout.end = g->gout.row[y2];
     for (int i = 0; i < 2; i++) {
         struct side *s = i ? &g->gout : &g->x;
-        int64_t lines = (s->end - s->to) * s->width * yk__ceil_div(n * s->pixel, LINE);
+        int64_t lines = (s->end - s->to) * s->width * yk__ceil_div(n * s->pixel, YK__LINE);
         s->share = y2 > y1 && (n == 1 || s->stride[0] * g->size == s->pixel) ? yk__ceil_div(lines, tiles) : 0;
     }
 }
@@ -604,7 +600,7 @@ yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const
                              .row_stride = gw->stride[row] * size,
                              .col_stride = gw->stride[!row] * size,
                              .size = size,
-                             .far = yk__view_numel(gw) * size >= FAR_BYTES};
+                             .far = yk__view_numel(gw) * size >= YK__FAR_BYTES};
             yk__cpu_parallel(device, z.rows, 64, zero_piece, &z);
         }
     if (!g.taps) {

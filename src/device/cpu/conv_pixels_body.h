@@ -54,7 +54,7 @@ static void TYPED(run_rows)(const struct map *m, TILE *tile, int64_t panel, int6
                 tile->a = src + at;
                 tile->b = packed + at * tile->ldb;
                 /* A line for each k: of the parts of a long step each fetches the next lines. */
-                const char *line = fetches ? (const char *)then + at * LINE : NULL;
+                const char *line = fetches ? (const char *)then + at * YK__LINE : NULL;
                 TYPED(yk__gemm_kernels)[MODE(ahead, tile, line)][vectors - 1][height - 1](tile);
                 tile->bias = NULL;
                 tile->accumulate = true;
@@ -176,7 +176,7 @@ static void TYPED(pack_pixels)(const struct grad *g, bool right, int64_t begin, 
         if (pixel + far + run <= all) {
             const char *ahead = (const char *)(map + pixel_at(s, pixel + far));
             for (int64_t l = 0; l < run * n; l++, ahead += step * (int64_t)sizeof(T))
-                for (int64_t at = 0; at < s->pixel; at += LINE)
+                for (int64_t at = 0; at < s->pixel; at += YK__LINE)
                     __builtin_prefetch(ahead + at, 0, 2);
         }
         const T *src = map + pixel_at(s, pixel);

@@ -54,7 +54,6 @@
 #define FEW_GRAD_TILES  42
 #define FEW_CHUNK_TILES 128
 #define FEW_CHUNKS      32
-#define LINE            64 /* bytes of a line of the caches, which are fetched */
 /* What transforming costs for each plane, in multiply-adds: a channel of a window, a pair of channels of the weight.
  * Estimates, by which this way or the direct one is chosen: larger, and fewer convolutions come here. */
 #define WINDOW_COST 5

@@ -36,7 +36,7 @@ static void TYPED(load_row)(const struct side *m, int64_t n0, int64_t images, in
         for (int64_t c = 0, count; m->stride[2] == 1 && c < m->channels; c += count) {
             count = at_most(m->channels - c, 8);
             for (int64_t i = c; i < c + count; i++)
-                for (int64_t x = 0; x < m->length; x += LINE / size)
+                for (int64_t x = 0; x < m->length; x += YK__LINE / size)
                     __builtin_prefetch(from + m->stride[0] + i * m->channel + x, 0, 2);
             yk__transpose(to + c, column * size, from + c * m->channel, m->channel * size, m->length, count, sizeof(T));
         }
@@ -54,7 +54,7 @@ static void TYPED(store_row)(const struct map *m, int64_t n0, int64_t images, in
         if (stride[2] != 1)
             continue;
         for (int64_t c = 0; c < m->cols; c++)
-            for (int64_t x = 0; x < m->length; x += LINE / size)
+            for (int64_t x = 0; x < m->length; x += YK__LINE / size)
                 __builtin_prefetch(to + stride[0] + c * m->dst_channel + x, 1, 2);
         yk__transpose(to, m->dst_channel * size, from, column * size, m->cols, m->length, sizeof(T));
     }

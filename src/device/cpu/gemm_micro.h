@@ -10,6 +10,7 @@
 #define YOKE_DEVICE_CPU_GEMM_MICRO_H
 
 #include "device/cpu/cpu.h"
+#include "device/cpu/row_copy.h"
 
 /* Where a step's operands start, in elements from the tile's a and b. */
 typedef struct yk__gemm_step {
@@ -65,14 +66,13 @@ static inline yk__gemm_lines yk__gemm_weight_lines(const void *data, const int64
                                                    int64_t rows, int64_t row_step, int64_t cols, int64_t col_step,
                                                    int64_t size)
 {
-    enum { LINE = 64 };
     int64_t run = row_step == 1 ? cols : rows, run_step = row_step == 1 ? col_step : row_step,
             width = row_step == 1 ? rows : cols;
     yk__gemm_lines l = {.data = data,
-                        .count = {taps[0], taps[1], yk__ceil_div(width * size, LINE), run},
-                        .step = {tap_step[0] * size, tap_step[1] * size, LINE, run_step * size}};
+                        .count = {taps[0], taps[1], yk__ceil_div(width * size, YK__LINE), run},
+                        .step = {tap_step[0] * size, tap_step[1] * size, YK__LINE, run_step * size}};
     if (run_step == width) { /* one run after the other */
-        l.count[3] = yk__ceil_div(run * width * size, LINE), l.step[3] = LINE;
+        l.count[3] = yk__ceil_div(run * width * size, YK__LINE), l.step[3] = YK__LINE;
         l.count[2] = 1;
     }
     if (!l.count[1] || !l.count[2] || !l.count[3])
