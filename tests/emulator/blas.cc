@@ -17,6 +17,7 @@
 #include "base/philox.h"
 #include "device/convert.h"
 #include "tests/emulator/libraries.h"
+#include "tests/emulator/traffic.h"
 
 namespace
 {
@@ -197,6 +198,10 @@ struct product {
             return;
         memset(scratch, 0xA5, workspace_bytes);
         int64_t k = d.first == CUBLAS_OP_N ? a.columns : a.rows;
+        double products = (double)(c.batches * c.rows * c.columns) * (double)k;
+        note_traffic(k, products);
+        if (emulator::skips_product(products))
+            return memset_result(static_cast<char *>(z));
         for (int64_t n = 0; n < c.batches; n++)
             for (int64_t column = 0; column < c.columns; column++)
                 for (int64_t row = 0; row < c.rows; row++) {
@@ -221,6 +226,24 @@ struct product {
                 }
         if (sums_of(d))
             sum_rows(x, y, k);
+    }
+
+    void note_traffic(int64_t k, double products) const
+    {
+        char detail[100];
+        snprintf(detail, sizeof(detail), "%lld x %lld of %lld", (long long)c.rows, (long long)c.columns, (long long)k);
+        double of_a = (double)a.batches * (double)(a.rows * a.columns) * (double)size_of(a.type);
+        double of_b = (double)b.batches * (double)(b.rows * b.columns) * (double)size_of(b.type);
+        double of_c = (double)c.batches * (double)(c.rows * c.columns) * (double)size_of(c.type);
+        emulator::traffic_call(detail, of_a + of_b + (beta != 0 ? of_c : 0), of_c, products);
+    }
+
+    void memset_result(char *z) const
+    {
+        for (int64_t n = 0; n < c.batches; n++)
+            for (int64_t column = 0; column < c.columns; column++)
+                memset(z + (size_t)(n * c.batch + column * c.ld) * size_of(c.type), 0,
+                       (size_t)c.rows * size_of(c.type));
     }
 
     /* The sums of op(A)'s rows, or of op(B)'s columns. */

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/emulator/emulator.h"
+#include "tests/emulator/traffic.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define HAS_ASAN 1
@@ -238,7 +239,7 @@ void *shared_memory()
     return machine.shared;
 }
 
-void *reach(const void *address, size_t bytes, size_t alignment)
+void *reach(const void *address, size_t bytes, size_t alignment, bool written)
 {
     uintptr_t at = reinterpret_cast<uintptr_t>(address), shared = reinterpret_cast<uintptr_t>(machine.shared);
     if (at % alignment)
@@ -252,6 +253,8 @@ void *reach(const void *address, size_t bytes, size_t alignment)
     void *found = bytes_of(address, bytes, machine.device, &why);
     if (!found)
         fault("%zu bytes at %p: %s", bytes, address, why);
+    if (traffic_counted)
+        traffic_access(machine.device, offset_of(machine.device, address), bytes, written);
     return found;
 }
 

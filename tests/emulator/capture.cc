@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "tests/emulator/streams.h"
+#include "tests/emulator/traffic.h"
 
 using emulator::known;
 using emulator::locked;
@@ -100,7 +101,7 @@ static bool all_lead_to(const std::vector<node> &nodes, const std::vector<size_t
     return std::find(leads.begin(), leads.end(), false) == leads.end();
 }
 
-static void run_nodes(const std::vector<node> &nodes)
+static void run_all(const std::vector<node> &nodes)
 {
     std::vector<size_t> waits(nodes.size());
     std::vector<std::vector<size_t>> next(nodes.size());
@@ -150,6 +151,11 @@ static void run_nodes(const std::vector<node> &nodes)
     }
     for (std::thread &t : threads)
         t.join();
+}
+
+static void run_nodes(const std::vector<node> &nodes)
+{
+    emulator::traffic_replay([&] { run_all(nodes); });
 }
 
 extern "C" {

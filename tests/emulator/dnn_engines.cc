@@ -6,6 +6,7 @@
  */
 #include <cfloat>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -13,6 +14,7 @@
 
 #include "base/philox.h"
 #include "device/convert.h"
+#include "tests/emulator/traffic.h"
 
 namespace dnn_emulation
 {
@@ -152,6 +154,20 @@ static int64_t count_of(const tensor &t)
     return t.shape[0] * t.shape[1] * t.shape[2] * t.shape[3];
 }
 
+static void note_traffic(const graph &g, double products)
+{
+    static const char *const directions[] = {"input's gradient", "weight's gradient", "forward"};
+    const tensor *tensors[] = {&g.x, &g.w, &g.out};
+    char detail[160];
+    double read = g.has_bias ? (double)count_of(g.bias) * (double)size_of(g.bias.type) : 0, written = 0;
+    for (int i = 0; i < 3; i++)
+        (i == g.made ? written : read) += (double)count_of(*tensors[i]) * (double)size_of(tensors[i]->type);
+    snprintf(detail, sizeof(detail), "%s: %lld of %lld x %lld, %lld of %lld x %lld", directions[g.made],
+             (long long)g.x.shape[1], (long long)g.x.shape[2], (long long)g.x.shape[3], (long long)g.w.shape[0],
+             (long long)g.w.shape[2], (long long)g.w.shape[3]);
+    emulator::traffic_call(detail, read, written, products);
+}
+
 void execution::run() const
 {
     const char *call = "cudnnBackendExecute", *why = nullptr;
@@ -167,6 +183,12 @@ void execution::run() const
     if (why)
         return emulator::library_fault(call, why);
     memset(scratch, 0xA5, WORKSPACE); // as the library may
+    double products = (double)(count_of(g.out) * g.w.shape[1]) * (double)(g.w.shape[2] * g.w.shape[3]);
+    note_traffic(g, products);
+    if (emulator::skips_product(products)) {
+        memset(data[g.made], 0, (size_t)count_of(*tensors[g.made]) * size_of(tensors[g.made]->type));
+        return;
+    }
     std::vector<double> sums((size_t)count_of(*tensors[g.made]));
     int64_t each = g.w.shape[0] / g.groups;
     /* The atomic engine begins anywhere, and goes round. */

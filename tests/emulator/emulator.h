@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <type_traits>
 
 #include <cuda_runtime_api.h>
 
@@ -57,15 +58,17 @@ bool release_pinned(void *address);
 bool is_pinned(const void *address, size_t bytes);
 
 /* For a kernel: the same, or a fault. */
-void *reach(const void *address, size_t bytes, size_t alignment);
+void *reach(const void *address, size_t bytes, size_t alignment, bool written);
+/* Where in the device's memory an address lies. */
+size_t offset_of(int device, const void *address);
 
 /* ---- calls (runtime.cc) ---- */
 /* Notes a call of the runtime, of a library, or a launch; emulator_calls tells how often each came. */
 void count_call(const char *name);
 
 /* ---- streams (runtime.cc) ---- */
-cudaError_t queue_kernel(const char *name, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                         std::function<void()> body);
+cudaError_t queue_kernel(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+                         cudaStream_t stream, std::function<void()> body);
 
 /* Queues work of a library on a stream of the present device; false where it is none. A failure in it is told by
  * library_fault, which loses the device as a kernel's does. */
@@ -88,7 +91,8 @@ template <typename... P, typename... A>
 void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
             A... arguments)
 {
-    cudaError_t code = queue_kernel(name, grid, block, shared_bytes, stream, [=] { kernel(arguments...); });
+    cudaError_t code = queue_kernel(name, reinterpret_cast<const void *>(kernel), grid, block, shared_bytes, stream,
+                                    [=] { kernel(arguments...); });
     if (code)
         cuda_note_launch(code);
 }
@@ -105,11 +109,11 @@ template <typename T> class checked_pointer
     }
     T &operator*() const
     {
-        return *static_cast<T *>(reach(address, sizeof(T), alignof(T)));
+        return *operator->();
     }
     T *operator->() const
     {
-        return static_cast<T *>(reach(address, sizeof(T), alignof(T)));
+        return static_cast<T *>(reach(address, sizeof(T), alignof(T), !std::is_const<T>::value));
     }
     T &operator[](int64_t i) const
     {

@@ -149,6 +149,11 @@ void *bytes_of(const void *address, size_t bytes, int device, const char **why)
     return *why ? nullptr : a.bytes + offset;
 }
 
+size_t offset_of(int device, const void *address)
+{
+    return (size_t)(static_cast<const char *>(address) - arenas[device].addresses);
+}
+
 bool is_device_memory(const void *address)
 {
     return device_of(address) >= 0;

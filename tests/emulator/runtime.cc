@@ -28,6 +28,7 @@
 
 #include "tests/emulator/libraries.h"
 #include "tests/emulator/streams.h"
+#include "tests/emulator/traffic.h"
 
 using emulator::draw;
 using emulator::known;
@@ -219,8 +220,8 @@ bool emulator::known(CUstream_st *stream)
 }
 
 /* ---- kernels ---- */
-cudaError_t emulator::queue_kernel(const char *name, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                                   std::function<void()> body)
+cudaError_t emulator::queue_kernel(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+                                   cudaStream_t stream, std::function<void()> body)
 {
     count_call("cudaLaunchKernel");
     locked hold(lock);
@@ -245,9 +246,12 @@ cudaError_t emulator::queue_kernel(const char *name, dim3 grid, dim3 block, size
     int device = stream->device;
     const char *faulty = getenv("YOKE_EMULATOR_FAULT");
     bool faults = faulty && strcmp(faulty, name) == 0;
+    traffic_item item = traffic_queued(name, kernel, (size_t)grid.x * grid.y * grid.z, threads);
     cudaError_t code = emulator::put(stream, [=] {
-        if (faults || !emulator::run_kernel(name, device, grid, block, shared_bytes, body))
-            lost = cudaErrorIllegalAddress;
+        traffic_run(item, [&] {
+            if (faults || !emulator::run_kernel(name, device, grid, block, shared_bytes, body))
+                lost = cudaErrorIllegalAddress;
+        });
     });
     return code ? code : result(cudaSuccess); /* or what failed before */
 }
@@ -260,11 +264,11 @@ bool emulator::queue_timed(const char *call, cudaStream_t stream, std::function<
         refuse(call, "the stream is not one of this device");
         return false;
     }
-    if (stream->capture)
-        return emulator::put(stream, std::move(work)) == cudaSuccess;
+    traffic_item item = traffic_queued(call);
+    bool captured = stream->capture != nullptr;
     return emulator::put(stream, [=] {
-               work();
-               stream->clock += milliseconds;
+               traffic_run(item, work);
+               stream->clock += captured ? 0 : milliseconds;
            }) == cudaSuccess;
 }
 
@@ -425,7 +429,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 {
     emulator::count_call(__func__);
     (void)device;
-    *value = attribute == cudaDevAttrMultiProcessorCount ? 2 : 0;
+    *value = attribute == cudaDevAttrMultiProcessorCount ? number("YOKE_EMULATOR_PROCESSORS", 2) : 0;
     return result(attribute == cudaDevAttrMultiProcessorCount ? cudaSuccess : cudaErrorInvalidValue);
 }
 
@@ -514,13 +518,17 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     std::shared_ptr<std::vector<char>> now;
     if (!from_device && pageable)
         now = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
+    emulator::traffic_item item = emulator::traffic_queued("cudaMemcpyAsync");
     cudaError_t code = emulator::put(stream, [=] {
         const char *gone = nullptr;
         if ((to_device && !emulator::bytes_of(to, bytes, -1, &gone)) ||
             (from_device && !emulator::bytes_of(from, bytes, -1, &gone)))
             emulator::library_fault("a copy that was queued", gone);
         else
-            memmove(target, now ? now->data() : source, bytes);
+            emulator::traffic_run(item, [&] {
+                emulator::traffic_call("", from_device ? (double)bytes : 0, to_device ? (double)bytes : 0, 0);
+                memmove(target, now ? now->data() : source, bytes);
+            });
     });
     if (!to_device && pageable)
         carry_out(stream, nullptr);
@@ -554,7 +562,13 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     void *target = known(stream) ? emulator::bytes_of(to, bytes, stream->device, &why) : nullptr;
     if (!target)
         return refuse("cudaMemsetAsync", why ? why : "the stream is not one that was made");
-    return result(emulator::put(stream, [=] { memset(target, value, bytes); }));
+    emulator::traffic_item item = emulator::traffic_queued("cudaMemsetAsync");
+    return result(emulator::put(stream, [=] {
+        emulator::traffic_run(item, [&] {
+            emulator::traffic_call("", 0, (double)bytes, 0);
+            memset(target, value, bytes);
+        });
+    }));
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
