@@ -12,6 +12,11 @@
  * that is destroyed before it was finalized, or within a group; a stream of another device; memory that is no device's,
  * or not aligned to its type. A non-blocking call returns before its work is on the stream: that happens at a later
  * look (ncclCommGetAsyncError), so who records an event without looking finds the wrong numbers.
+ *
+ * ncclCommAbort and ncclCommDestroy return when NCCL's may at the latest: when what the rank has on streams is over (an
+ * abort ends kernels that wait for other ranks, not what is queued before them), the graphs that have calls of the
+ * communicator are destroyed (commDestroySync of NCCL's init.cc), and all ranks whose processes run have called one of
+ * the two, since a rank's proxy serves the others until they let go.
  */
 #if __has_include(<nccl.h>)
 #include <atomic>
@@ -58,8 +63,9 @@ struct channel {
 };
 struct segment {
     struct {
-        std::atomic<int> here;
+        std::atomic<int> here, left; /* it has joined; it has called ncclCommAbort or ncclCommDestroy */
         int device;
+        pid_t pid;
     } ranks[MOST_RANKS];
     channel channels[MOST_RANKS][MOST_RANKS]; /* from, to */
 };
@@ -393,40 +399,41 @@ void run(job &j)
         for (plan &p : plans)
             if (!p.parts.empty())
                 fold_in_some_order(p.parts, p.o, p.out);
-    c.running--;
 }
 
-/* As long as a graph has its job. */
-struct in_graph {
+/* As long as a stream or a graph has a job, run or not. */
+struct holder {
     std::shared_ptr<communicator> c;
-    std::atomic<bool> captured{false};
-    ~in_graph()
+    std::atomic<int> *counted; /* of c */
+    explicit holder(std::shared_ptr<communicator> of) : c(std::move(of)), counted(&c->running)
     {
-        if (captured)
-            c->captured--;
+        (*counted)++;
+    }
+    ~holder()
+    {
+        (*counted)--;
+    }
+    void in_graph()
+    {
+        c->captured++;
+        c->running--;
+        counted = &c->captured;
     }
 };
 
 ncclResult_t put_on_stream(const std::shared_ptr<job> &j)
 {
-    auto held = std::make_shared<in_graph>();
-    held->c = j->operations[0].comm;
+    auto held = std::make_shared<holder>(j->operations[0].comm);
     bool captured = false;
-    held->c->running++;
     bool put = emulator::queue_blocking(
         "NCCL", j->operations[0].stream,
         [j, held] {
-            if (held->captured) /* once for each launch */
-                held->c->running++;
+            holder launched(held->c); /* a graph's, as often as that is launched */
             run(*j);
         },
         &captured);
-    if (captured || !put)
-        held->c->running--;
-    if (captured && put) {
-        held->c->captured++;
-        held->captured = true;
-    }
+    if (captured && put)
+        held->in_graph();
     return put ? ncclSuccess : ncclUnhandledCudaError;
 }
 
@@ -494,6 +501,7 @@ void join(std::shared_ptr<communicator> c, unique_id id)
     }
     c->shared = static_cast<segment *>(memory);
     c->shared->ranks[c->rank].device = c->device;
+    c->shared->ranks[c->rank].pid = getpid();
     c->shared->ranks[c->rank].here = 1;
     for (int r = 0; r < c->size; r++)
         while (!c->shared->ranks[r].here && !c->aborted)
@@ -596,6 +604,32 @@ void forget(ncclComm_t comm, communicator &c)
     delete comm;
 }
 
+/* Whether a process is there that is no zombie. */
+bool runs(pid_t pid)
+{
+    char path[32], text[400] = "";
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    const char *state = size > 0 ? strrchr(text, ')') : nullptr;
+    return state && state[1] && state[2] != 'Z' && state[2] != 'X';
+}
+
+/* What ncclCommAbort and ncclCommDestroy wait for. */
+void wait_for_end(communicator &c)
+{
+    if (c.made != ncclSuccess)
+        return;
+    while (c.running || c.captured)
+        usleep(200);
+    c.shared->ranks[c.rank].left = 1;
+    for (int r = 0; r < c.size; r++)
+        while (!c.shared->ranks[r].left && runs(c.shared->ranks[r].pid))
+            usleep(200);
+}
+
 ncclResult_t destroy(ncclComm_t comm)
 {
     auto c = find("ncclCommDestroy", comm);
@@ -604,6 +638,7 @@ ncclResult_t destroy(ncclComm_t comm)
     if (depth || (!c->blocking && !c->finalized) || c->running)
         return refuse("ncclCommDestroy", depth ? "a group is open" : "it was not finalized, or works still");
     forget(comm, *c);
+    wait_for_end(*c);
     return ncclSuccess;
 }
 
@@ -614,6 +649,7 @@ ncclResult_t abort_comm(ncclComm_t comm)
         return ncclInvalidArgument;
     c->aborted = true;
     forget(comm, *c);
+    wait_for_end(*c);
     return ncclSuccess;
 }
 

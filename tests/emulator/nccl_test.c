@@ -174,6 +174,25 @@ static void absent(rank_context *c)
     CHECK(all_come(c, 0), "rank 1 did not end");
 }
 
+/* Rank 1 leaves, which NCCL does not let it finish before the others come to the same: they hear of it all the same. */
+static void left(rank_context *c)
+{
+    static const double soon = 3; /* NCCL is waited for longer */
+    yk_scope scope = yk_scope_begin();
+    yk_process_group *group = yk_process_group_create(
+        c->store, c->rank, c->size, &(yk_process_group_options){.name = "left", .timeout = patience(60)});
+    CHECK(group, "%s", yk_last_error()->message);
+    yk_tensor *x = yk_full(YK_SHAPE(12), 1, NULL);
+    CHECK_OK(yk_all_reduce(x, YK_OP_SUM, group));
+    CHECK_OK(yk_device_synchronize(own_gpu(c)));
+    CHECK_MET(c);
+    double began = yk__now();
+    if (c->rank == 0)
+        CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, group), YK_ERR_CONNECTION, "all_reduce #2", "rank 1 (host ", " left ");
+    CHECK(c->rank == 1 || yk__now() - began < patience(soon), "%g s", yk__now() - began);
+    yk_scope_end(scope);
+}
+
 /* Memory that the backend does not take; nothing is sent, and the group stays whole. */
 static void other_devices(rank_context *c)
 {
@@ -195,6 +214,7 @@ static void test_mistakes(void **state)
     run_ranks(THREADS, 2, different, NULL, patience(20), true);
     run_ranks(THREADS, 3, different_parts, NULL, patience(20), true);
     run_ranks(THREADS, 2, absent, NULL, 1, true);
+    run_ranks(THREADS, 2, left, NULL, patience(60), true);
     run_ranks(THREADS, 2, other_devices, NULL, patience(20), true);
 }
 

@@ -19,6 +19,13 @@
  * the clock and the other ranks. Where an operation fails that kernels wait for already, the device is told before the
  * communicator is aborted, which lets them go on: whoever waits for the device next fails with the cause
  * (yk__cuda_note_failure).
+ *
+ * Note [The end of a communicator]
+ * ncclCommAbort tells kernels that wait for other ranks to end, and then does not return before the stream is done with
+ * what it had, the graphs that have calls of the communicator are destroyed, and the other ranks of the host have come
+ * to the same end; nor does ncclCommDestroy before that. So a GPU that is busy with something else, a recorded step
+ * that the program holds, or a rank that is stopped would hold up whoever calls them: a thread of its own does
+ * (nccl_end_comm), and nccl_leave waits for these threads, for a while.
  */
 #ifndef YOKE_COMM_NCCL_BACKEND_H
 #define YOKE_COMM_NCCL_BACKEND_H
@@ -50,6 +57,15 @@ typedef struct nccl_line {
     struct nccl_line *next;
 } nccl_line;
 
+/* A communicator that is being ended; the thread and the group have it, and the second of them to let go frees it. */
+typedef struct nccl_end {
+    ncclComm_t comm;
+    int gpu;
+    ncclResult_t (*call)(ncclComm_t comm);
+    bool done, left; /* by the thread, by the group */
+    struct nccl_end *next;
+} nccl_end;
+
 /* An operation on its stream. */
 typedef struct nccl_queued {
     yk__comm_op op;    /* for messages: its pointers are not looked at */
@@ -71,11 +87,12 @@ typedef struct nccl_group {
     int device, gpu;      /* of the first operation, and of all others; -1: none yet */
     nccl_line all;        /* of all ranks */
     nccl_line *lines;     /* those that were made */
+    nccl_end *ends;       /* of those that are no longer there */
     bool given_up;        /* a failure: there will be no other communicator */
     nccl_queued *awaited; /* those that are not known to be done, and kernels come behind them */
     struct nccl_pair *pairs;
     bool leaving;           /* the pairs' threads end */
-    pthread_mutex_t lock;   /* marks, lines, awaited, pairs, and device as long as it is -1 */
+    pthread_mutex_t lock;   /* marks, lines, ends, awaited, pairs, and device as long as it is -1 */
     pthread_cond_t changed; /* pairs' messages */
     nccl_mark *free_marks;
 } nccl_group;
@@ -145,6 +162,10 @@ yk_status nccl_settle(nccl_group *g, nccl_line *line, const yk__comm_op *op, con
 yk_status nccl_broken(nccl_group *g, yk_status status);
 /* After a failure: the communicators are given up, and nothing of them touches memory any more. */
 void nccl_give_up(nccl_group *g);
+/* Calls ncclCommAbort or ncclCommDestroy: Note [The end of a communicator]. */
+void nccl_end_comm(nccl_group *g, ncclComm_t comm, ncclResult_t (*call)(ncclComm_t comm));
+/* Waits for all such calls for up to `seconds` together; those that are not over are nobody's from here on. */
+void nccl_wait_for_ends(nccl_group *g, double seconds);
 /* The slots of the table. */
 yk_status nccl_queue_replay(void *state, const yk__comm_op *op, void **queued);
 yk_status nccl_queue_behind(void *state, void *queued);

@@ -131,7 +131,7 @@ yk_status nccl_make_comm(nccl_group *g, const yk__comm_op *op, nccl_line *line, 
     g->lines = line;
     pthread_mutex_unlock(&g->lock);
     if (given_up && comm)
-        nccl.ncclCommAbort(comm);
+        nccl_end_comm(g, comm, nccl.ncclCommAbort);
     return nccl_settle(g, line, op, "ncclCommInitRankConfig", result, g->join_timeout);
 }
 
@@ -179,11 +179,9 @@ yk_status nccl_connect(nccl_group *g, const yk__comm_op *op)
 
 /* ---- leaving ----------------------------------------------------------------------------------------------------- */
 /* What this rank has still to send is sent; all ranks of a group that is whole come here. */
-static void close_comm(nccl_group *g, nccl_line *line)
+static void close_comm(nccl_group *g, nccl_line *line, double seconds)
 {
     static const yk__comm_op leaving = {.kind = YK__COMM_BARRIER, .peer = -1, .tag = -1};
-    static const double most = 5; /* seconds; a rank that was killed meanwhile does not come */
-    double seconds = g->timeout < most ? g->timeout : most;
     yk_status status = nccl_yoke->native->check(g->control);
     if (!status)
         status = nccl_settle(g, line, &leaving, "ncclCommFinalize", nccl.ncclCommFinalize(line->comm), seconds);
@@ -191,13 +189,15 @@ static void close_comm(nccl_group *g, nccl_line *line)
         nccl_give_up(g);
         return;
     }
-    nccl.ncclCommDestroy(line->comm);
+    nccl_end_comm(g, line->comm, nccl.ncclCommDestroy);
     line->comm = NULL;
 }
 
 void nccl_leave(void *state)
 {
     nccl_group *g = state;
+    static const double most = 5; /* seconds; a rank that was killed meanwhile does not come */
+    double seconds = g->timeout < most ? g->timeout : most;
     yk_error before, unused;
     nccl_base->error_take(&before);
     nccl_stop_pairs(g);
@@ -205,7 +205,7 @@ void nccl_leave(void *state)
         cudaSetDevice(g->gpu);
     for (nccl_line *line = g->lines; line; line = line->next)
         if (line->comm)
-            close_comm(g, line);
+            close_comm(g, line, seconds);
     while (g->free_marks) {
         nccl_mark *mark = g->free_marks;
         g->free_marks = mark->next;
@@ -219,7 +219,8 @@ void nccl_leave(void *state)
             atomic_store(&owners[g->device], NULL);
     }
     nccl_free_pairs(g);
-    nccl_yoke->native->leave(g->control);
+    nccl_yoke->native->leave(g->control); /* first: the others come to the same end when they hear of it */
+    nccl_wait_for_ends(g, seconds);
     pthread_cond_destroy(&g->changed);
     pthread_mutex_destroy(&g->lock);
     free(g);

@@ -274,7 +274,61 @@ yk_status nccl_broken(nccl_group *g, yk_status status)
     return status;
 }
 
-/* One that is there, which from here on is the caller's to abort. */
+/* Of all groups' `done` and `left`. */
+static pthread_mutex_t ends_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *end_comm(void *arg)
+{
+    nccl_end *e = arg;
+    cudaSetDevice(e->gpu); /* the thread's own would be the first GPU, where NCCL would make a context */
+    e->call(e->comm);
+    pthread_mutex_lock(&ends_lock);
+    e->done = true;
+    bool left = e->left;
+    pthread_mutex_unlock(&ends_lock);
+    if (left)
+        free(e);
+    return NULL;
+}
+
+void nccl_end_comm(nccl_group *g, ncclComm_t comm, ncclResult_t (*call)(ncclComm_t comm))
+{
+    pthread_t thread;
+    nccl_end *e = nccl_base->allocate(1, sizeof(*e));
+    if (e)
+        *e = (nccl_end){.comm = comm, .gpu = g->gpu, .call = call};
+    if (!e || pthread_create(&thread, NULL, end_comm, e)) {
+        free(e);
+        call(comm);
+        return;
+    }
+    pthread_detach(thread);
+    pthread_mutex_lock(&g->lock);
+    e->next = g->ends;
+    g->ends = e;
+    pthread_mutex_unlock(&g->lock);
+}
+
+void nccl_wait_for_ends(nccl_group *g, double seconds)
+{
+    static const useconds_t nap = 200;
+    for (double until = nccl_base->now() + seconds; g->ends;) {
+        nccl_end *e = g->ends;
+        pthread_mutex_lock(&ends_lock);
+        bool done = e->done;
+        e->left = !done && nccl_base->now() >= until;
+        bool left = e->left;
+        pthread_mutex_unlock(&ends_lock);
+        if (done || left)
+            g->ends = e->next;
+        else
+            usleep(nap);
+        if (done)
+            free(e);
+    }
+}
+
+/* One that is there, which from here on is the caller's to end. */
 static nccl_line *take_line(nccl_group *g, ncclComm_t *comm)
 {
     pthread_mutex_lock(&g->lock);
@@ -297,11 +351,12 @@ void nccl_give_up(nccl_group *g)
     for (nccl_line *line; (line = take_line(g, &comm));) {
         nccl_mark *mark = NULL;
         cudaSetDevice(g->gpu);
-        nccl.ncclCommAbort(comm);
+        nccl_end_comm(g, comm, nccl.ncclCommAbort);
         double until = nccl_base->now() + AFTER_ABORT;
         bool recorded = !nccl_take_mark(g, &mark) && cudaEventRecord(mark->event, line->stream) == cudaSuccess;
         while (recorded && cudaEventQuery(mark->event) == cudaErrorNotReady && nccl_base->now() < until)
             usleep(200);
+        cudaGetLastError(); /* that an event has not passed is no failure, and kept as one */
         nccl_return_mark(g, mark);
     }
     nccl_base->error_take(&unused);
