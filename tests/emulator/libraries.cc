@@ -1,8 +1,8 @@
 /*
  * libraries.cc - the loader of NVIDIA's libraries, for the emulator: finds the stand-ins of their calls. Tests only.
  *
- * YOKE_EMULATOR_LIBRARIES names what is "installed": "libcuda.so,cublasLt,cudnn,nccl" where it is not set, "" for a
- * machine that has none.
+ * YOKE_EMULATOR_LIBRARIES names what is "installed": "cublasLt,cudnn,nccl" where it is not set, "" for a machine that
+ * has none. The driver's library is there but where YOKE_EMULATOR_DRIVER is 0.
  */
 #include <cstdlib>
 #include <cstring>
@@ -18,13 +18,20 @@ static const library *const all[] = {&driver_library, &blas_library, &dnn_librar
 };
 } // namespace emulator
 
+static bool is_installed(const emulator::library *l)
+{
+    const char *driver = getenv("YOKE_EMULATOR_DRIVER"), *installed = getenv("YOKE_EMULATOR_LIBRARIES");
+    if (l == &emulator::driver_library)
+        return !driver || strcmp(driver, "0") != 0;
+    return !installed || strstr(installed, l->name);
+}
+
 extern "C" {
 
 void *emulator_dlopen(const char *file, int)
 {
-    const char *installed = getenv("YOKE_EMULATOR_LIBRARIES");
     for (const emulator::library *l : emulator::all)
-        if (strstr(file, l->name) && (!installed || strstr(installed, l->name)))
+        if (strstr(file, l->name) && is_installed(l))
             return const_cast<emulator::library *>(l);
     return nullptr;
 }

@@ -328,13 +328,6 @@ uint32_t emulator::draw_locked(uint32_t bound)
 /* ---- the runtime's functions ---- */
 extern "C" {
 
-cudaError_t cudaDriverGetVersion(int *version)
-{
-    emulator::count_call(__func__);
-    *version = number("YOKE_EMULATOR_DRIVER", CUDART_VERSION);
-    return cudaSuccess;
-}
-
 cudaError_t cudaRuntimeGetVersion(int *version)
 {
     emulator::count_call(__func__);
@@ -372,6 +365,14 @@ cudaError_t cudaSetDevice(int device)
     chosen = true;
     foreign = nullptr;
     return result(cudaSuccess);
+}
+
+/* Of the driver, which it does not start. */
+CUresult cuDriverGetVersion(int *version)
+{
+    emulator::count_call(__func__);
+    *version = number("YOKE_EMULATOR_DRIVER", CUDART_VERSION);
+    return CUDA_SUCCESS;
 }
 
 /* Of the driver: a GPU's primary context is the address of its byte. */
@@ -767,6 +768,7 @@ const char *cudaGetErrorString(cudaError_t code)
 } // extern "C"
 
 static const emulator::function driver_functions[] = {
+    {"cuDriverGetVersion", reinterpret_cast<void *>(cuDriverGetVersion)},
     {"cuCtxGetCurrent", reinterpret_cast<void *>(cuCtxGetCurrent)},
     {nullptr, nullptr},
 };

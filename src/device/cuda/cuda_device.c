@@ -75,6 +75,22 @@ static void note_fork(void)
     atomic_store(&cuda.forked, atomic_load(&cuda.process) != 0);
 }
 
+/* *version becomes that of the CUDA that the driver serves, 0 without one. It is the driver that is asked: the
+ * runtime's function for that may start it (its comment in cuda_runtime_api.h), and a process that forks must not have.
+ */
+static void open_driver(int *version)
+{
+    CUresult (*get_version)(int *version) = NULL;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* as the runtime opens it */
+    *version = 0;
+    if (!library)
+        return;
+    *(void **)&get_version = dlsym(library, "cuDriverGetVersion");
+    *(void **)&cuda.context_get = dlsym(library, "cuCtxGetCurrent");
+    if (!get_version || get_version(version))
+        *version = 0;
+}
+
 static void count_devices(void)
 {
     int driver = 0, runtime = 0, gpus = 0;
@@ -94,17 +110,15 @@ static void count_devices(void)
         return;
     }
     cudaRuntimeGetVersion(&runtime);
-    cudaError_t code = cudaDriverGetVersion(&driver);
-    if (code || driver == 0) {
+    open_driver(&driver);
+    if (driver == 0) {
         snprintf(cuda.why_none, sizeof(cuda.why_none),
                  "there is no NVIDIA driver here (libcuda.so.1 cannot be loaded): install the driver, or, in a "
                  "container, start it with the host's GPUs");
         return;
     }
     pthread_atfork(NULL, NULL, note_fork);
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* which the runtime has opened */
-    if (library)
-        *(void **)&cuda.context_get = dlsym(library, "cuCtxGetCurrent");
+    cudaError_t code = cudaSuccess;
     gpus = driver / 1000 >= runtime / 1000 ? cuda_yoke->gpus_count() : -1;
     if (gpus <= 0) { /* "none", too: a container may show CUDA what it does not show in files */
         atomic_store(&cuda.process, getpid());
