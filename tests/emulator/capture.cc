@@ -17,6 +17,7 @@
 #include "tests/emulator/streams.h"
 #include "tests/emulator/traffic.h"
 
+using emulator::has_chosen;
 using emulator::known;
 using emulator::locked;
 using emulator::refuse;
@@ -163,6 +164,8 @@ extern "C" {
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {
     emulator::count_call(__func__);
+    if (!has_chosen("cudaThreadExchangeStreamCaptureMode"))
+        return cudaErrorInvalidDevice;
     std::swap(*mode, mode_now);
     return result(cudaSuccess);
 }
@@ -171,6 +174,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
 {
     emulator::count_call(__func__);
     locked hold(emulator::lock);
+    if (!has_chosen("cudaStreamBeginCapture"))
+        return cudaErrorInvalidDevice;
     if (!known(stream))
         return refuse("cudaStreamBeginCapture",
                       "the stream is not one that was made (the legacy one is never captured)",
@@ -189,6 +194,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 {
     emulator::count_call(__func__);
     locked hold(emulator::lock);
+    if (!has_chosen("cudaStreamIsCapturing"))
+        return cudaErrorInvalidDevice;
     if (!known(stream))
         return refuse("cudaStreamIsCapturing", "the stream is not one that was made");
     const capture *c = stream->capture.get();
@@ -202,6 +209,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
     emulator::count_call(__func__);
     locked hold(emulator::lock);
+    if (!has_chosen("cudaStreamEndCapture"))
+        return cudaErrorInvalidDevice;
     *graph = nullptr;
     if (!known(stream) || !stream->capture)
         return refuse("cudaStreamEndCapture", "the stream is not being captured");
@@ -227,6 +236,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
 {
     emulator::count_call(__func__);
     locked hold(emulator::lock);
+    if (!has_chosen("cudaGraphInstantiate"))
+        return cudaErrorInvalidDevice;
     return emulator::give(exec, new CUgraphExec_st{graph->nodes});
 }
 
@@ -241,6 +252,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     emulator::count_call(__func__);
     locked hold(emulator::lock);
+    if (!has_chosen("cudaGraphExecDestroy"))
+        return cudaErrorInvalidDevice;
     delete exec;
     return result(cudaSuccess);
 }
@@ -249,6 +262,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     emulator::count_call(__func__);
     locked hold(emulator::lock);
+    if (!has_chosen("cudaGraphLaunch"))
+        return cudaErrorInvalidDevice;
     if (!known(stream))
         return refuse("cudaGraphLaunch", "the stream is not one that was made");
     if (stream->capture)

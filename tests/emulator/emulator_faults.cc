@@ -128,7 +128,8 @@ static bool run_reverse(bool with_barrier)
 {
     float got[N];
     YK__LAUNCH("reverse", reverse, dim3(1), dim3(N), N * sizeof(float), stream, y, with_barrier);
-    bool good = cudaMemcpyAsync(got, y, sizeof(got), cudaMemcpyDeviceToHost, stream) == cudaSuccess;
+    bool good =
+        cudaMemcpyAsync(got, y, sizeof(got), cudaMemcpyDeviceToHost, stream) == cudaSuccess && finish() == cudaSuccess;
     for (int i = 0; i < N; i++)
         good &= got[i] == (float)(N - 1 - i);
     return good;
@@ -207,7 +208,7 @@ static bool two_streams(bool with_event)
     if (with_event)
         cudaStreamWaitEvent(other, event, 0);
     cudaMemcpyAsync(got, y, sizeof(got), cudaMemcpyDeviceToHost, other);
-    bool good = true;
+    bool good = cudaStreamSynchronize(other) == cudaSuccess;
     for (int i = 0; i < N; i++)
         good &= got[i] == 1;
     return finish() == cudaSuccess && cudaEventDestroy(event) == cudaSuccess && good;
@@ -221,11 +222,11 @@ static bool without_event()
     return two_streams(false);
 }
 
-/* Memory that is changed behind a copy which has been queued: pageable memory was read at the call, pinned is not yet.
- */
+/* Memory that is changed behind a copy which has been queued: the copy may not have read it yet. */
 static bool changed_behind(bool pinned)
 {
-    float pageable[N] = {}, got[N];
+    static float pageable[N];
+    float got[N];
     void *memory = pageable;
     if (pinned && cudaHostAlloc(&memory, sizeof(pageable), 0) != cudaSuccess)
         return false;
@@ -233,7 +234,7 @@ static bool changed_behind(bool pinned)
     cudaMemcpyAsync(x, memory, sizeof(pageable), cudaMemcpyHostToDevice, stream);
     static_cast<float *>(memory)[5] = 7;
     cudaMemcpyAsync(got, x, sizeof(got), cudaMemcpyDeviceToHost, stream);
-    return got[5] == 0;
+    return finish() == cudaSuccess && got[5] == 0;
 }
 static bool pageable_behind()
 {
@@ -242,6 +243,29 @@ static bool pageable_behind()
 static bool pinned_behind()
 {
     return changed_behind(true);
+}
+/* What a copy brings to pageable memory, read without waiting for it. */
+static bool pageable_read(bool waits)
+{
+    static float got[N];
+    cudaMemsetAsync(x, 0xFF, N * sizeof(float), stream);
+    cudaMemcpyAsync(got, x, sizeof(got), cudaMemcpyDeviceToHost, stream);
+    return (!waits || finish() == cudaSuccess) && got[5] != 0;
+}
+static bool pageable_waited()
+{
+    return pageable_read(true);
+}
+static bool pageable_unwaited()
+{
+    return pageable_read(false);
+}
+static bool pinned_freed()
+{
+    void *memory;
+    return cudaHostAlloc(&memory, N * sizeof(float), 0) == cudaSuccess &&
+           cudaMemcpyAsync(memory, x, N * sizeof(float), cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
+           cudaFreeHost(memory) == cudaSuccess && finish() == cudaSuccess;
 }
 static bool may_reach = true;
 
@@ -264,7 +288,7 @@ static bool to_peer(bool with_event)
     if (with_event)
         cudaStreamWaitEvent(their_stream, event, 0);
     cudaMemcpyAsync(got, theirs, sizeof(got), cudaMemcpyDeviceToHost, their_stream);
-    bool good = true;
+    bool good = cudaStreamSynchronize(their_stream) == cudaSuccess;
     for (int i = 0; i < N; i++)
         good &= got[i] == 0;
     return good && cudaEventDestroy(event) == cudaSuccess && cudaSetDevice(0) == cudaSuccess && finish() == cudaSuccess;
@@ -294,6 +318,29 @@ static bool of_no_gpu()
     return code == cudaSuccess;
 }
 
+static bool waits_with_no_gpu()
+{
+    cudaError_t code = cudaSuccess;
+    std::thread([&] { code = cudaStreamSynchronize(stream); }).join();
+    return code == cudaSuccess;
+}
+/* An event belongs to the GPU that was the thread's when it was made. */
+static bool event_of(int gpu)
+{
+    cudaEvent_t event;
+    return cudaSetDevice(gpu) == cudaSuccess &&
+           cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess && cudaSetDevice(0) == cudaSuccess &&
+           cudaEventRecord(event, stream) == cudaSuccess && cudaEventDestroy(event) == cudaSuccess;
+}
+static bool own_event()
+{
+    return event_of(0);
+}
+static bool others_event()
+{
+    return event_of(1);
+}
+
 /* ---- captures ---- */
 /* Ends the capture and launches it `times` over; false where CUDA would refuse. */
 static bool launch_captured(int times)
@@ -310,7 +357,8 @@ static bool launch_captured(int times)
 static bool all_are(const float *from, float value)
 {
     float got[N];
-    bool good = cudaMemcpyAsync(got, from, sizeof(got), cudaMemcpyDeviceToHost, stream) == cudaSuccess;
+    bool good = cudaMemcpyAsync(got, from, sizeof(got), cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
+                finish() == cudaSuccess;
     for (int i = 0; i < N; i++)
         good &= got[i] == value;
     return good;
@@ -384,6 +432,47 @@ static bool synchronized_in_capture()
     add(y, x, stream);
     cudaStreamSynchronize(stream);
     return launch_captured(1);
+}
+/* Looks at an event that is no part of the capture, or waits for it or for the stream that it is on: forbidden to the
+ * thread that captures, in the modes but Relaxed. */
+static bool looked_at_outside(int how, bool relaxed)
+{
+    cudaEvent_t outside;
+    cudaEventCreateWithFlags(&outside, cudaEventDisableTiming);
+    cudaEventRecord(outside, other);
+    begin_capture();
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    if (relaxed)
+        cudaThreadExchangeStreamCaptureMode(&mode);
+    (void)(how == 0   ? cudaEventQuery(outside)
+           : how == 1 ? cudaEventSynchronize(outside)
+                      : cudaStreamSynchronize(other));
+    if (relaxed)
+        cudaThreadExchangeStreamCaptureMode(&mode);
+    add(y, x, stream);
+    return launch_captured(2) && all_are(y, 1) && cudaEventDestroy(outside) == cudaSuccess;
+}
+static bool queried_relaxed()
+{
+    return looked_at_outside(0, true);
+}
+template <int HOW> static bool waited_outside()
+{
+    return looked_at_outside(HOW, false);
+}
+static bool queried_by_another()
+{
+    cudaEvent_t outside;
+    cudaEventCreateWithFlags(&outside, cudaEventDisableTiming);
+    cudaEventRecord(outside, other);
+    begin_capture();
+    std::thread([&] {
+        cudaSetDevice(0);
+        while (cudaEventQuery(outside) == cudaErrorNotReady)
+            ;
+    }).join();
+    add(y, x, stream);
+    return launch_captured(2) && all_are(y, 1) && cudaEventDestroy(outside) == cudaSuccess;
 }
 static bool pageable_in_capture()
 {
@@ -537,18 +626,29 @@ static const struct {
     {"64 KiB of shared memory", too_much_shared, false, "more than 48 KiB of shared memory"},
     {"two streams with an event", with_event, true, ""},
     {"two streams without", without_event, false, ""},
-    {"pageable memory changed behind a copy", pageable_behind, true, ""},
+    {"pageable memory changed behind a copy", pageable_behind, false, ""},
     {"pinned memory changed behind a copy", pinned_behind, false, ""},
+    {"a copy to pageable memory that is waited for", pageable_waited, true, ""},
+    {"a copy to pageable memory that is not", pageable_unwaited, false, ""},
+    {"pinned memory freed behind a copy", pinned_freed, false, "its pinned memory was freed"},
     {"a copy to another device with an event", peer_with_event, true, ""},
     {"a copy to another device without", peer_without, false, ""},
     {"a copy to another device by way of the host", peer_slow, false, "peer access is not enabled"},
     {"a thread that chose no GPU", of_no_gpu, false, "this thread has chosen no GPU"},
+    {"a stream waited for by a thread that chose no GPU", waits_with_no_gpu, false, "this thread has chosen no GPU"},
+    {"an event of the stream's GPU", own_event, true, ""},
+    {"an event of another GPU", others_event, false, "the event is another GPU's than the stream"},
     {"a graph that is launched three times", replayed, true, ""},
     {"a graph of two streams with events", joined, true, ""},
     {"a graph of two streams whose event comes late", joined_late, false, ""},
     {"a graph of two streams that are not joined", unjoined, false, "was not joined"},
     {"a capture that waits for an event from outside", waits_for_outside, false, "not in the stream's capture"},
     {"a capture in which the stream is waited for", synchronized_in_capture, false, "the stream is being captured"},
+    {"a capture and a look at another event, relaxed", queried_relaxed, true, ""},
+    {"a capture and another thread's look at an event", queried_by_another, true, ""},
+    {"a capture with a look at another event", waited_outside<0>, false, "cudaEventQuery: a stream is being captured"},
+    {"a capture that waits for another event", waited_outside<1>, false, "cudaEventSynchronize: a stream is being"},
+    {"a capture that waits for another stream", waited_outside<2>, false, "cudaStreamSynchronize: a stream is being"},
     {"a capture with pageable memory", pageable_in_capture, false, "pageable memory"},
     {"memory that is allocated in a capture, relaxed", allocated_relaxed, true, ""},
     {"memory that is allocated in a capture", allocated_strictly, false, "a stream is being captured"},

@@ -3,12 +3,12 @@
  *
  * What is queued on a stream is carried out when somebody waits for it: one step at a time, from a stream that is drawn
  * from those whose next step may be taken, so that a wait for an event that was forgotten shows as wrong numbers. A
- * copy from pageable memory reads it at the call, one from pinned memory when it is carried out; a copy to pageable
- * memory waits. After a fault every call fails, as on a GPU. One lock is around everything, but not around a host
- * function: it may block. So a stream that has one queued is not left until somebody waits; a thread for each carries
- * it out. Host functions of the program run one at a time, in all streams of the process, as CUDA may carry them out:
- * one that waits for another hangs. YOKE_EMULATOR_HOST_FUNCTIONS=parallel is for tests that keep several GPUs busy by
- * them. What stands for a kernel of a library that blocks does not count.
+ * copy from or to pinned memory is carried out then, too; one from or to pageable memory either then or at the call, by
+ * a draw: CUDA promises neither. After a fault every call fails, as on a GPU. One lock is around everything, but not
+ * around a host function: it may block. So a stream that has one queued is not left until somebody waits; a thread for
+ * each carries it out. Host functions of the program run one at a time, in all streams of the process, as CUDA may
+ * carry them out: one that waits for another hangs. YOKE_EMULATOR_HOST_FUNCTIONS=parallel is for tests that keep
+ * several GPUs busy by them. What stands for a kernel of a library that blocks does not count.
  *
  * What a thread does before it chose a GPU is refused: CUDA would take GPU 0, and make a context there. So is a copy
  * between GPUs that could reach each other and may not. YOKE_EMULATOR_LOSE_AFTER=N loses all GPUs at the N-th call;
@@ -31,6 +31,7 @@
 #include "tests/emulator/traffic.h"
 
 using emulator::draw;
+using emulator::has_chosen;
 using emulator::known;
 using emulator::locked;
 using emulator::refuse;
@@ -104,8 +105,7 @@ cudaError_t emulator::refuse(const char *call, const char *why, cudaError_t code
     return result(code);
 }
 
-/* Whether the thread may make this call, and CUDA no context where nobody asked for one. */
-static bool has_chosen(const char *call)
+bool emulator::has_chosen(const char *call)
 {
     if (!chosen && !lost)
         refuse(call, "this thread has chosen no GPU: CUDA would make a context on GPU 0", cudaErrorInvalidDevice);
@@ -454,6 +454,8 @@ cudaError_t cudaFree(void *memory)
     locked hold(lock);
     if (!memory)
         return result(cudaSuccess);
+    if (!lost && !has_chosen("cudaFree"))
+        return cudaErrorInvalidDevice;
     if (emulator::breaks_capture("cudaFree"))
         return result(cudaErrorStreamCaptureUnsupported);
     for (CUstream_st *stream : streams)
@@ -466,6 +468,8 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
 {
     emulator::count_call(__func__);
     locked hold(lock);
+    if (!lost && !has_chosen("cudaMemGetInfo"))
+        return cudaErrorInvalidDevice;
     emulator::memory_figures(device_now, left, total);
     return result(cudaSuccess);
 }
@@ -491,6 +495,8 @@ cudaError_t cudaFreeHost(void *memory)
 {
     emulator::count_call(__func__);
     locked hold(lock);
+    if (!lost && !has_chosen("cudaFreeHost"))
+        return cudaErrorInvalidDevice;
     if (emulator::breaks_capture("cudaFreeHost"))
         return result(cudaErrorStreamCaptureUnsupported);
     return emulator::release_pinned(memory) ? result(cudaSuccess) : refuse("cudaFreeHost", "nobody has that");
@@ -500,6 +506,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 {
     emulator::count_call(__func__);
     locked hold(lock);
+    if (!lost && !has_chosen("cudaMemcpyAsync"))
+        return cudaErrorInvalidDevice;
     if (lost)
         return result(lost);
     if (!known(stream) || stream->device != device_now)
@@ -516,14 +524,18 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
         (!from_device && !emulator::is_pinned(from, bytes)) || (!to_device && !emulator::is_pinned(to, bytes));
     if (pageable && stream->capture)
         return emulator::break_capture(stream, "cudaMemcpyAsync", "pageable memory", cudaErrorStreamCaptureUnsupported);
+    bool at_once = pageable && draw(2); /* "might be synchronous with respect to host" */
     std::shared_ptr<std::vector<char>> now;
-    if (!from_device && pageable)
+    if (!from_device && at_once)
         now = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
     emulator::traffic_item item = emulator::traffic_queued("cudaMemcpyAsync");
     cudaError_t code = emulator::put(stream, [=] {
         const char *gone = nullptr;
-        if ((to_device && !emulator::bytes_of(to, bytes, -1, &gone)) ||
-            (from_device && !emulator::bytes_of(from, bytes, -1, &gone)))
+        const void *host = to_device ? from : to;
+        if (!pageable && !(to_device && from_device) && !emulator::is_pinned(host, bytes))
+            emulator::library_fault("a copy that was queued", "its pinned memory was freed");
+        else if ((to_device && !emulator::bytes_of(to, bytes, -1, &gone)) ||
+                 (from_device && !emulator::bytes_of(from, bytes, -1, &gone)))
             emulator::library_fault("a copy that was queued", gone);
         else
             emulator::traffic_run(item, [&] {
@@ -531,7 +543,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
                 memmove(target, now ? now->data() : source, bytes);
             });
     });
-    if (!to_device && pageable)
+    if (!to_device && at_once)
         carry_out(stream, nullptr);
     return result(code);
 }
@@ -541,6 +553,8 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
 {
     emulator::count_call(__func__);
     locked hold(lock);
+    if (!lost && !has_chosen("cudaMemcpyPeerAsync"))
+        return cudaErrorInvalidDevice;
     const char *why = nullptr;
     if (lost)
         return result(lost);
@@ -559,6 +573,8 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 {
     emulator::count_call(__func__);
     locked hold(lock);
+    if (!lost && !has_chosen("cudaMemsetAsync"))
+        return cudaErrorInvalidDevice;
     const char *why = nullptr;
     void *target = known(stream) ? emulator::bytes_of(to, bytes, stream->device, &why) : nullptr;
     if (!target)
@@ -588,11 +604,15 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     emulator::count_call(__func__);
     locked hold(lock);
+    if (!lost && !has_chosen("cudaStreamSynchronize"))
+        return cudaErrorInvalidDevice;
     if (!known(stream))
         return refuse("cudaStreamSynchronize", "the stream is not one that was made");
     if (stream->capture)
         return emulator::break_capture(stream, "cudaStreamSynchronize", "the stream is being captured",
                                        cudaErrorStreamCaptureUnsupported);
+    if (emulator::breaks_capture("cudaStreamSynchronize"))
+        return result(cudaErrorStreamCaptureUnsupported);
     carry_out(stream, nullptr);
     return result(cudaSuccess);
 }
@@ -601,6 +621,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *argum
 {
     emulator::count_call(__func__);
     locked hold(lock);
+    if (!lost && !has_chosen("cudaLaunchHostFunc"))
+        return cudaErrorInvalidDevice;
     if (lost)
         return result(lost);
     if (!known(stream))
@@ -622,6 +644,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
         return cudaErrorInvalidDevice;
     CUevent_st *made = new CUevent_st;
     made->timing = !(flags & cudaEventDisableTiming);
+    made->device = device_now;
     return emulator::give(event, made);
 }
 
@@ -658,8 +681,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     emulator::count_call(__func__);
     locked hold(lock);
+    if (!lost && !has_chosen("cudaEventRecord"))
+        return cudaErrorInvalidDevice;
     if (!known(stream))
         return refuse("cudaEventRecord", "the stream is not one that was made");
+    if (event->device != stream->device)
+        return refuse("cudaEventRecord", "the event is another GPU's than the stream", cudaErrorInvalidResourceHandle);
     if (stream->capture) {
         event->capture = stream->capture;
         event->behind = stream->behind;
@@ -680,6 +707,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 {
     emulator::count_call(__func__);
     locked hold(lock);
+    if (!lost && !has_chosen("cudaStreamWaitEvent"))
+        return cudaErrorInvalidDevice;
     if (!known(stream))
         return refuse("cudaStreamWaitEvent", "the stream is not one that was made");
     if (event->capture || stream->capture)
@@ -696,6 +725,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
         return cudaErrorInvalidDevice;
     if (event->capture)
         return refuse("cudaEventSynchronize", "the event was recorded in a capture", cudaErrorCapturedEvent);
+    if (emulator::breaks_capture("cudaEventSynchronize"))
+        return result(cudaErrorStreamCaptureUnsupported);
     if (event->recorded)
         carry_out(nullptr, event->recorded);
     return result(cudaSuccess);
@@ -709,10 +740,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
         return cudaErrorInvalidDevice;
     if (event->capture)
         return refuse("cudaEventQuery", "the event was recorded in a capture", cudaErrorCapturedEvent);
+    if (emulator::breaks_capture("cudaEventQuery"))
+        return result(cudaErrorStreamCaptureUnsupported);
     if (lost)
         return result(lost);
     go_on();
-    return !event->recorded || *event->recorded ? result(cudaSuccess) : cudaErrorNotReady;
+    return result(!event->recorded || *event->recorded ? cudaSuccess : cudaErrorNotReady);
 }
 
 /* A thread may drive it: it is empty and forgotten, and not freed. */
@@ -720,6 +753,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     emulator::count_call(__func__);
     locked hold(lock);
+    if (!lost && !has_chosen("cudaStreamDestroy"))
+        return cudaErrorInvalidDevice;
     if (!known(stream))
         return refuse("cudaStreamDestroy", "the stream is not one that was made");
     carry_out(stream, nullptr);

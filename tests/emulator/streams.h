@@ -52,6 +52,7 @@ struct CUstream_st {
     float clock = 0;            /* milliseconds that its work is said to have taken */
 };
 struct CUevent_st {
+    int device = 0;
     moment recorded;
     bool timing = false;                     /* it was made to be timed */
     std::shared_ptr<float> time;             /* the stream's clock as it passed */
@@ -81,6 +82,8 @@ template <typename T> cudaError_t give(T **to, T *made)
 /* A call that the manual forbids; the test fails by what comes of it, and the reader finds this. */
 cudaError_t refuse(const char *call, const char *why, cudaError_t code = cudaErrorInvalidValue);
 bool known(CUstream_st *stream);
+/* Whether the thread may make this call, and CUDA no context where nobody asked for one. */
+bool has_chosen(const char *call);
 /* Queues what may block until another stream's has run, as a host function; not for a capture. */
 void put_host(CUstream_st *stream, std::function<void()> work, bool program = false);
 
@@ -89,7 +92,8 @@ void put_host(CUstream_st *stream, std::function<void()> work, bool program = fa
 cudaError_t put(CUstream_st *stream, std::function<void()> work);
 /* A call that may not be in a capture: the capture can only be ended from here on. */
 cudaError_t break_capture(CUstream_st *stream, const char *call, const char *why, cudaError_t code);
-/* Whether a call that the modes of captures forbid (memory) comes while one is under way, which then is broken. */
+/* Whether a call that the modes of captures forbid (memory, waiting for anything, looking at any event) comes while one
+ * is under way, which then is broken. */
 bool breaks_capture(const char *call);
 cudaError_t wait_in_capture(CUstream_st *stream, const CUevent_st *event);
 

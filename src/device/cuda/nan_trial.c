@@ -22,8 +22,9 @@ yk_status cuda_nan_trial_bias(int device, cudaStream_t stream, yk_dtype dtype, v
         return YK_ERR_MEMORY;
     for (int64_t i = 0; i < count; i++)
         yk__store_scalar(host + (size_t)i * size, dtype, kinds[i % 3]);
-    /* from pageable memory, which is read when the call returns */
     cudaError_t error = cudaMemcpyAsync(bias, host, (size_t)count * size, cudaMemcpyHostToDevice, stream);
+    if (!error) /* from pageable memory, which need not have been read when that call returns */
+        error = cudaStreamSynchronize(stream);
     free(host);
     return error ? cuda_failed(device, error, "trial of a ReLU") : YK_OK;
 }
