@@ -189,6 +189,10 @@ static yk_status measure(const bench *b, work *w, figures *f)
     int64_t each = w->device.type == YK_CPU ? 1 : bench_count(ROUND / once, 1, (steps + 4) / 5);
     f->count = (steps + each - 1) / each;
     f->steps = f->count * each;
+    if (w->device.type != YK_CPU) { /* the peaks are those of steps, and not of what was tried before them */
+        yk_device_empty_cache(w->device);
+        yk_device_reset_peak_memory(w->device);
+    }
     if (one_round(w, steps / 10 + 1, &once))
         return yk__error_code();
     f->rounds = yk__calloc((size_t)f->count, sizeof(*f->rounds));

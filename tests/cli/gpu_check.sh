@@ -22,7 +22,7 @@ fi
 BUILD=$build "$sources/scripts/gpu-check" --bundle "$work/bundle" > out 2> err
 ok "gpu-check --bundle" [ $? = 0 ]
 ok "at most 60 MB" [ "$(du -sb bundle | cut -f1)" -le 60000000 ]
-for file in run peer.py peer_step.py yoke gpu_cases yoke-cuda.so emulator/yoke-cuda.so lib/c/libc.so.6.gz sources.tar.gz about; do
+for file in run peer.py peer_step.py yoke gpu_cases yoke-cuda.so emulator/yoke-cuda.so symbols/gpu_cases.gz lib/c/libc.so.6.gz sources.tar.gz about; do
     ok "the bundle has $file" [ -s "bundle/$file" ]
 done
 BUILD=$build "$sources/scripts/gpu-check" --bundle "$work/bundle" > out 2> err
@@ -85,6 +85,29 @@ printf '#!/bin/sh\ncase $2 in memcheck) echo "Device not supported"; exit 1;; *)
     > tools/compute-sanitizer
 printf '#!/bin/sh\necho "NVIDIA Emulated, 580.95, 1024 MiB"\n' > tools/nvidia-smi
 
+# ncu: a line for each metric, or for each launch; it may not know a metric.
+cat > tools/ncu << 'END'
+#!/bin/sh
+case "$*" in *"--batch-size 2 "*"dram"* | *"dram"*"--batch-size 2 "*) echo "Failed to find metric dram__bytes.sum"; exit 1 ;; esac
+echo "==PROF== Connected to process 7"
+case "$*" in
+*"--batch-size 32 "*)
+    echo '"ID","Process ID","Kernel Name","dram__bytes.sum","gpu__time_duration.sum"'
+    echo '"","","","byte","ns"'
+    for kernel in a update_kernel b b update_kernel c; do
+        at=$((${at:-0} + 1))
+        echo "\"$at\",\"7\",\"void $kernel<float, int>(int, float *)\",\"4,000,000\",\"2,000\""
+    done ;;
+*)
+    echo '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+    for kernel in a update_kernel b b update_kernel c; do
+        at=$((${at:-0} + 1))
+        echo "\"$at\",\"7\",\"$kernel\",\"gpu__time_duration.sum\",\"ns\",\"1,500\""
+        echo "\"$at\",\"7\",\"$kernel\",\"dram__bytes.sum\",\"byte\",\"3,000,000\""
+    done ;;
+esac
+END
+
 # PyTorch takes its time to load: it takes part where a Python that has it is named.
 printf '#!/bin/sh\nexec "%s" -S "$@"\n' "$python" > tools/plain
 chmod +x tools/*
@@ -95,7 +118,8 @@ check whole 1 <<< 'all(c["passed"] and c["compared"] > 0 for c in r["cases"]) an
     and list(parts) == ["smoke", "every slot against the CPU", "every slot against the emulator",
                         "gradients against finite differences", "two logical devices", "two processes on one GPU",
                         "parity with float64, next to PyTorch", "recorded steps against steps as they are",
-                        "compute-sanitizer", "steps next to PyTorch", "rates of slots"]
+                        "compute-sanitizer", "steps next to PyTorch", "where a step\u0027s time goes", "rates of slots"]
+    and [p["kernels"][0]["us"] for p in r["profiles"] if p["who"] == "yoke"] == [3.0]
     and all(c["code"] == (1 if c["tool"] == "memcheck" else 9) for c in r["compute-sanitizer"])
     and parts["compute-sanitizer"]["failed"] == parts["compute-sanitizer"]["not run"] > 2
     and r["ddp"]["passed"] and r["steps"][0]["recorded"] and r["versions"]["GPUs"][0].startswith("NVIDIA Emulated")
@@ -103,34 +127,52 @@ check whole 1 <<< 'all(c["passed"] and c["compared"] > 0 for c in r["cases"]) an
 cat whole.txt
 says whole/gpu-report.txt "NOT RUN memcheck Device not supported"
 says whole/gpu-report.txt "FAILED racecheck a race"
+ok "the text begins with the verdict, and ends with all of it in order" "$python" -c '
+text = open("whole/gpu-report.txt").read()
+assert text.startswith("gpu-check: ") and "\nfailed: racecheck" in text.split("==== versions")[0], text[:2000]
+assert "\n== smoke\nok     memory round_trip" in text, text[:4000]'
 if "$peer" -c 'import torch' 2> /dev/null; then
     ok "next to PyTorch" "$python" -c '
 import json
 r = json.load(open("whole/gpu-report.json"))
 assert len(r["parity"]) == 4 and all(p["passed"] for p in r["parity"]), r
-assert [s["who"] for s in r["steps"]][2:] == ["PyTorch, eager", "PyTorch, compiled"], r'
+assert [s["who"] for s in r["steps"]] == ["yoke, recorded", "PyTorch, eager", "yoke, as it is", "PyTorch, compiled"], r'
 else
     says whole/gpu-report.txt "NOT RUN there is no PyTorch here"
     ok "without PyTorch the versions say so" grep -qE '^torch +not here: .*No module' whole/gpu-report.txt
 fi
 
-# One case hangs, one dies by a signal, one says nothing: those behind them run, and the report says which.
+# One case hangs, one dies by a signal, one says nothing, one faults: those behind them run, and the report says which,
+# where (by the names of functions) and what it was once more.
 cp -al bundle broken
 rm broken/gpu_cases
 cat > broken/gpu_cases << END
-#!/bin/sh
+#!/bin/bash
+in_it() # SIGNAL: reaches the program in the middle of its work, and is what this script ends with
+{
+    "$work/bundle/gpu_cases" run record adamw & # which takes seconds
+    sleep 0.4
+    kill -\$1 \$!
+    wait \$!
+    kill -\$1 \$\$
+}
 case "\$*" in
-"run memory round_trip") sleep 60 ;;
-"run memory order_of_reuse") kill -SEGV \$\$ ;;
+"run memory round_trip") trap 'trap - QUIT; in_it QUIT' QUIT; sleep 60 & wait ;;
+"run memory order_of_reuse") in_it SEGV ;;
+"run fill all") export YOKE_EMULATOR_FAULT=fill ;;
 "run record sgd") exit 0 ;;
 esac
 exec "$work/bundle/gpu_cases" "\$@"
 END
 chmod +x broken/gpu_cases
-emulate faults broken --parts smoke,recorded,rates --case-seconds 1
+emulate faults broken --parts smoke,recorded,again,rates --case-seconds 1
 check faults 1 <<< 'cases["memory round_trip"]["text"] == "no result: ran too long"
-    and cases["memory order_of_reuse"]["text"] == "no result: ended by signal 11 (SIGSEGV)"
-    and cases["fill all"]["passed"] and cases["record sgd"]["text"] == "no result: exit code 0"
+    and cases["memory order_of_reuse"]["text"].startswith("no result: ended by signal 11 (SIGSEGV)")
+    and "gpu_cases(print_stack+0x" in cases["memory order_of_reuse"]["stderr"]
+    and cases["record sgd"]["text"] == "no result: exit code 0"
+    and len(r["failures"]) == 4
+    and [a["text"] for a in r["again"] if a["what"] == "fill all" and a["how"] == "YOKE_CUDA_SYNCHRONOUS=1"][0].count("it was fill")
+    and {a["how"] for a in r["again"] if a["what"] == "record sgd"} == {"as it was", "YOKE_CUDA_SYNCHRONOUS=1", "YOKE_CUDA_LIBRARIES=0"}
     and parts["rates of slots"]["failed"] == 0 and parts["rates of slots"]["passed"] > 8'
 
 # A machine without the libraries, and programs that its C library is too old for.
@@ -140,7 +182,7 @@ check bare 0 <<< 'r["own C library"]
 YOKE_EMULATOR_MEMORY=1 emulate small bundle --parts smoke,rates
 check small 1 <<< '"out of memory" in cases["memory round_trip"]["text"]'
 emulate late bundle --seconds 1
-check late 1 <<< 'sum(p["not run"] for p in r["parts"]) > 10 and len(r["parts"]) == 11'
+check late 1 <<< 'sum(p["not run"] for p in r["parts"]) > 10 and len(r["parts"]) == 12'
 # What is measured on a GPU, here by programs that print figures: which targets are met, and which missed.
 cp -al bundle measured
 rm measured/gpu_cases measured/yoke
@@ -170,15 +212,20 @@ END
 cat > tools/peer << END
 #!/bin/sh
 case "\$*" in
-*peer.py\ version) echo '{"torch": "2.11.0", "cuda": "13.0", "gpu": "NVIDIA H200"}' ;;
-*--prepare*) echo prepared ;;
+*peer.py\ version) echo '{"torch": "2.11.0", "cuda": "13.0", "cudnn": 91900, "triton": "3.6.0", "gpu": "NVIDIA H200"}' ;;
 *peer.py\ step*)
+    for word; do
+        [ "\$before" = --wait ] && stem=\$word
+        before=\$word
+    done
+    [ -z "\$stem" ] || touch "\$stem.ready"
+    while [ -n "\$stem" ] && [ ! -e "\$stem.go" ]; do sleep 0.05; done
     echo '{"step_ms_median": 1, "images_per_second": 500, "host_us_median": 700, "peak_memory_mb": 6, "peak_reserved_mb": 9}' ;;
 *) exec "$python" -S "\$@" ;;
 esac
 END
 chmod +x measured/gpu_cases measured/yoke tools/peer
-measured/run --report figures --python "$work/tools/peer" --parts steps,rates > out 2> err
+PATH=$work/tools:$PATH measured/run --report figures --python "$work/tools/peer" --parts steps,profile,rates > out 2> err
 code=$?
 check figures 0 <<< '{t["target"]: (t["value"], t["met"]) for t in r["targets"]} == {
     "batch 1024: times PyTorch\u0027s images/s, compiled": (1.8, True), "batch 1024: peak reserved memory, MB": (10, False),
@@ -187,7 +234,10 @@ check figures 0 <<< '{t["target"]: (t["value"], t["met"]) for t in r["targets"]}
     "batch 32: peak reserved memory, MB": (10, False), "batch 4: times PyTorch\u0027s images/s, eager": (2.0, True),
     "batch 4: us of the host for a recorded step": (20, True), "batch 4: peak reserved memory, MB": (10, False),
     "add float32: % of a copy": (100, True),
-    "gelu float32: % of a copy": (75, False)}'
+    "gelu float32: % of a copy": (75, False)}
+    and [(p["batch_size"], [(k["name"], k["launches"], k["us"], k["megabytes"]) for k in p["kernels"]]) for p in r["profiles"]] == [
+        (1024, [("b", 2, 3.0, 6.0), ("update_kernel", 1, 1.5, 3.0)]),
+        (32, [("b<float, int>", 2, 4.0, 8.0), ("update_kernel<float, int>", 1, 2.0, 4.0)])]'
 says figures/gpu-report.txt "MISSED gelu float32: % of a copy: 75, wanted >= 80"
 
 # PyTorch that cannot compile is no failure of what is checked.

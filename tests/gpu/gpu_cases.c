@@ -80,6 +80,7 @@ static int list(const slot_case *cases)
 
 int main(int argc, char **argv)
 {
+    gpu_stack_install();
     setenv("YOKE_CPU_ISA", "base", 1); /* fuses no multiply-adds: see slot_cases.c */
     if (argc == 2 && strcmp(argv[1], "devices") == 0)
         return devices();

@@ -149,6 +149,20 @@ double pair_value(const void *memory, yk_dtype dtype, size_t i)
     }
 }
 
+/* Behind the text of the first difference: how many there are, and of what view. */
+static void tell_view(slot_report *r, size_t differ, const pair *p)
+{
+    size_t at = strlen(r->text);
+    at += (size_t)snprintf(r->text + at, sizeof(r->text) - at, "; %zu differ so; shape (", differ);
+    for (int d = 0; d < p->cpu.ndim && at < sizeof(r->text); d++)
+        at += (size_t)snprintf(r->text + at, sizeof(r->text) - at, d ? ", %lld" : "%lld", (long long)p->cpu.shape[d]);
+    for (int d = 0; d < p->cpu.ndim && at < sizeof(r->text); d++)
+        at += (size_t)snprintf(r->text + at, sizeof(r->text) - at, d ? ", %lld" : ") strides (%lld",
+                               (long long)p->cpu.stride[d]);
+    if (at < sizeof(r->text))
+        snprintf(r->text + at, sizeof(r->text) - at, ")");
+}
+
 /* Distance of x from y in units of y's last place. */
 static double ulps(double x, double y, yk_dtype dtype)
 {
@@ -183,6 +197,7 @@ void pair_compare(slot_report *r, const char *what, const pair *p, double room)
     char *got = malloc(p->bytes + 1);
     if (slot_done(r, "download", slot_gpu->download(0, got, p->gpu.data, p->bytes))) {
         add_to_digest(r, got, p->bytes, dtype);
+        size_t differ = 0;
         for (size_t i = 0; i < p->bytes / size; i++) {
             r->compared++;
             if (memcmp(got + i * size, (char *)p->cpu.data + i * size, size) == 0)
@@ -191,12 +206,16 @@ void pair_compare(slot_report *r, const char *what, const pair *p, double room)
             bool zeros = x == 0 && y == 0 && room == 0; /* of two signs */
             if (distance > r->worst)
                 r->worst = distance;
-            if ((distance > room || zeros || !yk_dtype_is_floating(dtype)) && !(isnan(x) && isnan(y)))
+            if ((distance > room || zeros || !yk_dtype_is_floating(dtype)) && !(isnan(x) && isnan(y))) {
+                differ++;
                 slot_fail(r,
                           "%s: element %zu of %zu (%s) is %.17g, the CPU has %.17g: %.3g units of the last place, %.3g "
                           "allowed",
                           what, i, p->bytes / size, yk_dtype_name(dtype), x, y, distance, room);
+            }
         }
+        if (differ)
+            tell_view(r, differ, p);
     }
     free(got);
 }
@@ -235,6 +254,7 @@ void pair_compare_sums(slot_report *r, const char *what, const pair *p, double r
     size_t size = yk_dtype_size(dtype), count = p->bytes / size;
     char *got = malloc(p->bytes + 1);
     double greatest = 0;
+    size_t differ = 0;
     if (slot_done(r, "download", slot_gpu->download(0, got, p->gpu.data, p->bytes))) {
         add_to_digest(r, got, p->bytes, dtype);
         for (size_t i = 0; i < count; i++) {
@@ -244,10 +264,14 @@ void pair_compare_sums(slot_report *r, const char *what, const pair *p, double r
         for (size_t i = 0; i < count; i++, r->compared++) {
             double x = pair_value(got, dtype, i), y = pair_value(p->cpu.data, dtype, i);
             bool same = x == y || (isnan(x) && isnan(y));
-            if (!same && !(fabs(x - y) <= room * greatest))
+            if (!same && !(fabs(x - y) <= room * greatest)) {
+                differ++;
                 slot_fail(r, "%s: element %zu of %zu (%s) is %.9g, the CPU has %.9g: %.3g apart, %.3g allowed", what, i,
                           count, yk_dtype_name(dtype), x, y, fabs(x - y), room * greatest);
+            }
         }
+        if (differ)
+            tell_view(r, differ, p);
     }
     free(got);
 }
