@@ -64,7 +64,7 @@ struct channel {
 struct segment {
     struct {
         std::atomic<int> here, left; /* it has joined; it has called ncclCommAbort or ncclCommDestroy */
-        int device;
+        int device, version;
         pid_t pid;
     } ranks[MOST_RANKS];
     channel channels[MOST_RANKS][MOST_RANKS]; /* from, to */
@@ -487,6 +487,12 @@ ncclResult_t issue(operation o, ncclComm_t comm)
 }
 
 /* ---- communicators ---- */
+int own_version()
+{
+    const char *other = getenv("YOKE_EMULATOR_NCCL_VERSION");
+    return other ? atoi(other) : NCCL_VERSION_CODE;
+}
+
 void join(std::shared_ptr<communicator> c, unique_id id)
 {
     char path[64];
@@ -501,22 +507,25 @@ void join(std::shared_ptr<communicator> c, unique_id id)
     }
     c->shared = static_cast<segment *>(memory);
     c->shared->ranks[c->rank].device = c->device;
+    c->shared->ranks[c->rank].version = own_version();
     c->shared->ranks[c->rank].pid = getpid();
     c->shared->ranks[c->rank].here = 1;
     for (int r = 0; r < c->size; r++)
         while (!c->shared->ranks[r].here && !c->aborted)
             usleep(100);
-    bool shares = false;
-    for (int r = 0; r < c->size; r++)
+    bool shares = false, differs = false;
+    for (int r = 0; r < c->size; r++) {
         shares |= r != c->rank && c->shared->ranks[r].here && c->shared->ranks[r].device == c->device;
-    if (shares)
-        refuse("ncclCommInitRankConfig", "two ranks are on one GPU");
-    c->made = c->aborted ? ncclInternalError : shares ? ncclInvalidUsage : ncclSuccess;
+        differs |= c->shared->ranks[r].here && c->shared->ranks[r].version != own_version();
+    }
+    if (shares || differs)
+        refuse("ncclCommInitRankConfig", shares ? "two ranks are on one GPU" : "ranks have other versions of NCCL");
+    c->made = c->aborted ? ncclInternalError : shares || differs ? ncclInvalidUsage : ncclSuccess;
 }
 
 ncclResult_t get_version(int *version)
 {
-    *version = NCCL_VERSION_CODE;
+    *version = own_version();
     return ncclSuccess;
 }
 
@@ -541,7 +550,8 @@ ncclResult_t init_rank(ncclComm_t *comm, int size, ncclUniqueId id, int rank, nc
     c->rank = rank;
     c->size = size;
     c->device = emulator::present_device();
-    c->blocking = config->blocking != 0;
+    const char *blocking = getenv("NCCL_COMM_BLOCKING"); /* the environment's word is the last, as NCCL has it */
+    c->blocking = blocking ? atoi(blocking) == 1 : config->blocking != 0;
     c->fd = from.pid == getpid() && rank == 0 ? from.fd : -1;
     *comm = new ncclComm{c};
     {
@@ -751,6 +761,7 @@ const emulator::library emulator::nccl_library = {"nccl", functions};
 /* Two processes that use the first GPU use the same one. */
 extern "C" cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
 {
+    emulator::count_call(__func__);
     memset(properties, 0, sizeof(*properties));
     snprintf(properties->name, sizeof(properties->name), "emulated GPU %d", device);
     snprintf(properties->uuid.bytes, sizeof(properties->uuid.bytes), "emulated %d", device);

@@ -4,6 +4,8 @@
  */
 #include "tests/comm/ranks.h"
 
+#include <dlfcn.h>
+
 #include <yoke/yoke.h>
 
 #include "device/table.h"
@@ -64,6 +66,25 @@ static void both_ways(rank_context *c)
     CHECK(all_are(got, 10 + other), "tag 5: %g", yk_item(yk_max(got)));
 }
 
+static long long (*calls_of)(const char *name); /* of CUDA, of all ranks */
+
+/* What CUDA takes long to answer is asked once, and not for each message. */
+static void asked_once(rank_context *c)
+{
+    yk_tensor *x = yk_full(YK_SHAPE(5), c->rank, NULL);
+    long long before = 0;
+    for (int i = 0; i < 6; i++) {
+        CHECK_OK(c->rank ? yk_recv(x, 0, 0, c->group) : yk_send(x, 1, 0, c->group));
+        if (i)
+            continue;
+        CHECK(all_come(c, 0), "rank %d did not come", 1 - c->rank);
+        before = calls_of("cudaGetDeviceProperties");
+        CHECK(all_come(c, 1), "rank %d did not come", 1 - c->rank);
+    }
+    long long asked = calls_of("cudaGetDeviceProperties") - before;
+    CHECK(before && !asked, "%lld times, then %lld", before, asked);
+}
+
 /* A ring of blocking calls, in which rank 0 receives first; beside collectives, with which messages are not ordered. */
 static void ring(rank_context *c)
 {
@@ -116,6 +137,13 @@ static void test_results(void **state)
     run_ranks(THREADS, 2, both_ways, NULL, patience(60), true);
     run_ranks(THREADS, 3, ring, NULL, patience(60), true);
     run_ranks(THREADS, 2, not_waited_for, NULL, patience(60), true);
+    (void)yk_device_count(YK_CUDA); /* loads the plug-in */
+    char path[4200];
+    snprintf(path, sizeof(path), "%.4000s/yoke-cuda.so", getenv("YOKE_BACKEND_PATH"));
+    void *plugin = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    *(void **)&calls_of = plugin ? dlsym(plugin, "emulator_calls") : NULL;
+    assert_non_null(calls_of);
+    run_ranks(THREADS, 2, asked_once, NULL, patience(60), true);
     test_layout = EACH_ALONE; /* announcements over TCP */
     run_ranks(THREADS, 2, both_ways, NULL, patience(60), true);
     test_layout = ONE_HOST;

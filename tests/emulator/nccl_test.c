@@ -574,6 +574,15 @@ static void one_gpu(rank_context *c)
                 "give every rank a GPU of its own, or take the backend 'native'");
 }
 
+/* A difference in the last number is enough for NCCL, which does not say which rank has which. */
+static void versions_differ(rank_context *c)
+{
+    setenv("YOKE_EMULATOR_NCCL_VERSION", c->rank == 1 ? "22810" : "22809", 1);
+    yk_tensor *x = yk_full(YK_SHAPE(12), 1, NULL);
+    CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), YK_ERR_MISMATCH, "rank 0 (host ",
+                ") has NCCL 2.28.9, but rank 1 (", ") has 2.28.10");
+}
+
 static void orders_differ(rank_context *c)
 {
     CHECK(!yk_deterministic_algorithms_enabled(), "it is not off at the start");
@@ -590,6 +599,7 @@ static void test_mistakes_of_processes(void **state)
 {
     (void)state;
     run_ranks(PROCESSES, 2, one_gpu, NULL, patience(20), true);
+    run_ranks(PROCESSES, 2, versions_differ, NULL, patience(20), true);
     run_ranks(PROCESSES, 2, orders_differ, NULL, patience(20), true);
 }
 
@@ -600,10 +610,21 @@ static void without_the_library(rank_context *c)
                 "backend 'nccl': NCCL is not here", "'native' carries tensors of GPUs without it");
 }
 
+/* The environment outdoes what a communicator is made with, and a call that waits for a rank cannot be given up. */
+static void blocking_calls(rank_context *c)
+{
+    setenv("NCCL_COMM_BLOCKING", "1", 1);
+    CHECK_FAILS(yk_process_group_create(c->store, c->rank, c->size, NULL), YK_ERR_UNSUPPORTED,
+                "backend 'nccl': NCCL_COMM_BLOCKING=1 in the environment", "unset it");
+    setenv("NCCL_COMM_BLOCKING", "0", 1);
+    CHECK(yk_process_group_create(c->store, c->rank, c->size, NULL), "%s", yk_last_error()->message);
+}
+
 static void test_without_the_library(void **state)
 {
     (void)state;
     run_ranks(PROCESSES, 1, without_the_library, NULL, patience(20), false);
+    run_ranks(PROCESSES, 1, blocking_calls, NULL, patience(20), false);
 }
 #endif
 

@@ -84,7 +84,9 @@ typedef struct nccl_group {
     int rank, world_size;
     char name[304], host_name[64];
     double timeout, join_timeout;
-    int device, gpu;      /* of the first operation, and of all others; -1: none yet */
+    int device, gpu; /* of the first operation, and of all others; -1: none yet */
+    char uuid[16];   /* of the GPU */
+    bool uuid_known;
     nccl_line all;        /* of all ranks */
     nccl_line *lines;     /* those that were made */
     nccl_end *ends;       /* of those that are no longer there */
@@ -92,10 +94,13 @@ typedef struct nccl_group {
     nccl_queued *awaited; /* those that are not known to be done, and kernels come behind them */
     struct nccl_pair *pairs;
     bool leaving;           /* the pairs' threads end */
-    pthread_mutex_t lock;   /* marks, lines, ends, awaited, pairs, and device as long as it is -1 */
+    pthread_mutex_t lock;   /* marks, lines, ends, awaited, pairs, uuid, and device as long as it is -1 */
     pthread_cond_t changed; /* pairs' messages */
     nccl_mark *free_marks;
 } nccl_group;
+
+/* Of a version, for "%d.%d.%d". */
+#define NCCL_NUMBERS(version) (int)(version) / 10000, (int)(version) / 100 % 100, (int)(version) % 100
 
 /* What a rank shows another before they have a communicator. */
 typedef struct nccl_record {
@@ -142,7 +147,7 @@ yk_status nccl_join(const yk__comm_join_args *args, void **state);
 void nccl_leave(void *state);
 /* Makes the communicator of all ranks, in the first collective on a GPU. */
 yk_status nccl_connect(nccl_group *g, const yk__comm_op *op);
-yk_status nccl_own_record(const nccl_group *g, const yk__comm_op *op, nccl_record *own);
+yk_status nccl_own_record(nccl_group *g, const yk__comm_op *op, nccl_record *own);
 /* Fails where NCCL does not join two ranks with these. */
 yk_status nccl_compare(const nccl_group *g, int a, const nccl_record *of_a, int b, const nccl_record *of_b);
 /* This is rank `rank` of `size` in a communicator of this identity; its stream is one of its own where `own_stream`. */

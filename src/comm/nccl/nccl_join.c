@@ -83,9 +83,9 @@ yk_status nccl_compare(const nccl_group *g, int a, const nccl_record *of_a, int 
                          "for each: give every rank a GPU of its own, or take the backend 'native', whose ranks may "
                          "share one",
                          g->name, one, (int)of_a->device, other, (int)of_b->device);
-    if (of_a->version / 100 != of_b->version / 100)
-        return nccl_fail(YK_ERR_MISMATCH, "group '%s': %s has NCCL %d, but %s has %d", g->name, one, (int)of_a->version,
-                         other, (int)of_b->version);
+    if (of_a->version != of_b->version) /* which NCCL calls an invalid usage, and no more */
+        return nccl_fail(YK_ERR_MISMATCH, "group '%s': %s has NCCL %d.%d.%d, but %s has %d.%d.%d", g->name, one,
+                         NCCL_NUMBERS(of_a->version), other, NCCL_NUMBERS(of_b->version));
     return YK_OK;
 }
 
@@ -135,13 +135,25 @@ yk_status nccl_make_comm(nccl_group *g, const yk__comm_op *op, nccl_line *line, 
     return nccl_settle(g, line, op, "ncclCommInitRankConfig", result, g->join_timeout);
 }
 
-yk_status nccl_own_record(const nccl_group *g, const yk__comm_op *op, nccl_record *own)
+/* Asked for once: all of the properties take CUDA about a millisecond, and every message shows the UUID. */
+static yk_status find_uuid(nccl_group *g, const yk__comm_op *op)
 {
     struct cudaDeviceProp properties;
-    cudaError_t code = cudaGetDeviceProperties(&properties, g->gpu);
-    if (code)
-        return nccl_cuda_failed(g, op, "cudaGetDeviceProperties", code);
-    memcpy(own->gpu, &properties.uuid, sizeof(own->gpu));
+    pthread_mutex_lock(&g->lock);
+    cudaError_t code = g->uuid_known ? cudaSuccess : cudaGetDeviceProperties(&properties, g->gpu);
+    if (!code && !g->uuid_known)
+        memcpy(g->uuid, &properties.uuid, sizeof(g->uuid));
+    g->uuid_known = !code;
+    pthread_mutex_unlock(&g->lock);
+    return code ? nccl_cuda_failed(g, op, "cudaGetDeviceProperties", code) : YK_OK;
+}
+
+yk_status nccl_own_record(nccl_group *g, const yk__comm_op *op, nccl_record *own)
+{
+    yk_status status = find_uuid(g, op);
+    if (status)
+        return status;
+    memcpy(own->gpu, g->uuid, sizeof(own->gpu));
     snprintf(own->host, sizeof(own->host), "%s", g->host_name);
     own->device = g->device;
     nccl.ncclGetVersion(&own->version);

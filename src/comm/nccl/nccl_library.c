@@ -6,6 +6,7 @@
  */
 #include <dlfcn.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/library_path.h"
@@ -53,7 +54,7 @@ static yk_status open_library(void)
     int version = 0;
     if (found.ncclGetVersion(&version) || version < OLDEST)
         return nccl_fail(YK_ERR_UNSUPPORTED, "backend 'nccl': NCCL %d.%d.%d is here; 2.18 or later is needed",
-                         version / 10000, version / 100 % 100, version % 100);
+                         NCCL_NUMBERS(version));
     nccl = found;
     return YK_OK;
 }
@@ -62,6 +63,12 @@ yk_status nccl_open(void)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static bool open;
+    const char *blocking = getenv("NCCL_COMM_BLOCKING"); /* which outdoes what a communicator is made with */
+    if (blocking && strtol(blocking, NULL, 0) == 1)
+        return nccl_fail(YK_ERR_UNSUPPORTED,
+                         "backend 'nccl': NCCL_COMM_BLOCKING=%s in the environment makes calls of NCCL wait for the "
+                         "other ranks, whatever becomes of them: unset it",
+                         blocking);
     pthread_mutex_lock(&lock);
     yk_status status = open ? YK_OK : open_library();
     open = !status;
