@@ -132,18 +132,24 @@ void cuda_event_release(yk__event *event)
     free(event);
 }
 
-/* Lets each of two GPUs reach the other's memory where it can, once: copies go through the host's otherwise. */
+/* Lets each of two GPUs reach the other's memory where it can, once: copies go through the host's otherwise. A second
+ * thread waits until the first has done so. */
 static void enable_peers(int a, int b)
 {
-    static atomic_bool asked[MOST_GPUS][MOST_GPUS];
-    if (a == b || atomic_exchange(&asked[a < b ? a : b][a < b ? b : a], true))
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static atomic_bool enabled[MOST_GPUS][MOST_GPUS];
+    atomic_bool *done = &enabled[a < b ? a : b][a < b ? b : a];
+    if (a == b || atomic_load(done))
         return;
-    for (int turn = 0; turn < 2; turn++) {
+    pthread_mutex_lock(&lock);
+    for (int turn = 0; turn < 2 && !atomic_load(done); turn++) {
         int own = turn ? b : a, other = turn ? a : b, can = 0;
         if (cudaSetDevice(own) || cudaDeviceCanAccessPeer(&can, own, other) ||
             (can && cudaDeviceEnablePeerAccess(other, 0)))
             cudaGetLastError(); /* some other library did, or it cannot be: then the slow way */
     }
+    atomic_store(done, true);
+    pthread_mutex_unlock(&lock);
 }
 
 yk_status cuda_copy_peer(int to_device, void *to, int from_device, const void *from, size_t bytes)
