@@ -12,6 +12,16 @@
 
 #include "tests/support/machine.h"
 
+#ifdef __SANITIZE_THREAD__
+/* The C library keeps stacks of threads that have ended, and frees what such a thread had of the plug-ins' thread-local
+ * variables in any other thread, behind a lock of its own that the thread sanitizer does not see. */
+const char *__tsan_default_suppressions(void);
+__attribute__((weak, visibility("default"))) const char *__tsan_default_suppressions(void)
+{
+    return "race:_dl_deallocate_tls\n";
+}
+#endif
+
 /* Makes `cuda` the emulator's. False where this build has none. */
 static inline bool find_emulator(void)
 {

@@ -57,8 +57,9 @@ typedef struct nccl_line {
     struct nccl_line *next;
 } nccl_line;
 
-/* A communicator that is being ended; the thread and the group have it, and the second of them to let go frees it. */
+/* A communicator that is being ended. The group joins a thread that is done, and leaves one that is not to itself. */
 typedef struct nccl_end {
+    pthread_t thread;
     ncclComm_t comm;
     int gpu;
     ncclResult_t (*call)(ncclComm_t comm);

@@ -293,16 +293,14 @@ static void *end_comm(void *arg)
 
 void nccl_end_comm(nccl_group *g, ncclComm_t comm, ncclResult_t (*call)(ncclComm_t comm))
 {
-    pthread_t thread;
     nccl_end *e = nccl_base->allocate(1, sizeof(*e));
     if (e)
         *e = (nccl_end){.comm = comm, .gpu = g->gpu, .call = call};
-    if (!e || pthread_create(&thread, NULL, end_comm, e)) {
+    if (!e || pthread_create(&e->thread, NULL, end_comm, e)) {
         free(e);
         call(comm);
         return;
     }
-    pthread_detach(thread);
     pthread_mutex_lock(&g->lock);
     e->next = g->ends;
     g->ends = e;
@@ -318,13 +316,17 @@ void nccl_wait_for_ends(nccl_group *g, double seconds)
         bool done = e->done;
         e->left = !done && nccl_base->now() >= until;
         bool left = e->left;
-        pthread_mutex_unlock(&ends_lock);
+        if (left)
+            pthread_detach(e->thread);
         if (done || left)
             g->ends = e->next;
-        else
-            usleep(nap);
+        pthread_mutex_unlock(&ends_lock);
+        if (done)
+            pthread_join(e->thread, NULL);
         if (done)
             free(e);
+        else if (!left)
+            usleep(nap);
     }
 }
 
