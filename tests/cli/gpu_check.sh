@@ -175,6 +175,15 @@ check faults 1 <<< 'cases["memory round_trip"]["text"] == "no result: ran too lo
     and {a["how"] for a in r["again"] if a["what"] == "record sgd"} == {"as it was", "YOKE_CUDA_SYNCHRONOUS=1", "YOKE_CUDA_LIBRARIES=0"}
     and parts["rates of slots"]["failed"] == 0 and parts["rates of slots"]["passed"] > 8'
 
+# Ended from outside: what was under way is no failure of it.
+broken/run --emulator --report ended --parts smoke > out 2> err &
+ended=$!
+sleep 3
+kill -TERM $ended
+wait $ended
+code=$?
+check ended 1 <<< '"SIGTERM" in r["verdict"] and r["failures"] == [] and "torch" in r["versions"]'
+
 # A machine without the libraries, and programs that its C library is too old for.
 YOKE_EMULATOR_LIBRARIES='' emulate bare bundle --parts smoke,slots,rates --own-c-library
 check bare 0 <<< 'r["own C library"]
@@ -182,7 +191,8 @@ check bare 0 <<< 'r["own C library"]
 YOKE_EMULATOR_MEMORY=1 emulate small bundle --parts smoke,rates
 check small 1 <<< '"out of memory" in cases["memory round_trip"]["text"]'
 emulate late bundle --seconds 1
-check late 1 <<< 'sum(p["not run"] for p in r["parts"]) > 10 and len(r["parts"]) == 12'
+check late 1 <<< 'sum(p["not run"] for p in r["parts"]) > 10 and len(r["parts"]) == 12 and len(r["not reached"]) > 10'
+says late/gpu-report.txt "NOT RUN its time was over"
 # What is measured on a GPU, here by programs that print figures: which targets are met, and which missed.
 cp -al bundle measured
 rm measured/gpu_cases measured/yoke
