@@ -560,11 +560,49 @@ static void in_the_middle(rank_context *c)
     _exit(0);                      /* the busy GPU is not waited for */
 }
 
+/* All communicators are given up at once, however many there are: a busy GPU holds up the group's end but once. */
+static void several_communicators(rank_context *c)
+{
+    static const double busy = 20, once = 2.5;
+    int other = 1 - c->rank;
+    yk_tensor *x = yk_full(YK_SHAPE(5003), 1, NULL), *out = yk_full(YK_SHAPE(503), 1, NULL);
+    yk_tensor *in = yk_zeros(YK_SHAPE(503), NULL);
+    yk_work *works[3] = {0};
+    for (int i = 0; i < 2; i++) {
+        if (i) {
+            CHECK_OK(yk_device_synchronize(own_gpu(c)));
+            CHECK_MET(c);
+            CHECK_OK(yk__backend_of(own_gpu(c))->enqueue(c->rank, sleep_for, (void *)(uintptr_t)&busy));
+        }
+        works[0] = yk_all_reduce_async(x, YK_OP_SUM, c->group);
+        works[1] = yk_isend(out, other, i, c->group);
+        works[2] = yk_irecv(in, other, i, c->group);
+        for (int k = 0; k < 3; k++)
+            CHECK_OK(yk_work_wait(works[k])); /* it is on its stream */
+    }
+    CHECK(all_come(c, 0), "rank %d did not come", other);
+    double began = yk__now();
+    if (c->rank == 0)
+        yk_process_group_abort(c->group, "the test says so");
+    for (int k = 0; k < 3; k++)
+        while (!yk_work_test(works[k]) && yk__now() < began + busy / 2)
+            usleep(1000);
+    double seconds = yk__now() - began;
+    CHECK(seconds < patience(once), "%g s", seconds);
+}
+
+static void several_at_once(rank_context *c)
+{
+    several_communicators(c);
+    _exit(0); /* the busy GPU is not waited for */
+}
+
 static void test_in_the_middle(void **state)
 {
     (void)state;
     for (int how = 0; how < 4; how++)
         run_ranks(PROCESSES, 2, in_the_middle, &how, how == 1 || how == 3 ? 2 : patience(60), true);
+    run_ranks(PROCESSES, 2, several_at_once, NULL, patience(60), true);
 }
 
 static void one_gpu(rank_context *c)

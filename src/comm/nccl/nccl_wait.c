@@ -331,7 +331,7 @@ void nccl_wait_for_ends(nccl_group *g, double seconds)
 }
 
 /* One that is there, which from here on is the caller's to end. */
-static nccl_line *take_line(nccl_group *g, ncclComm_t *comm)
+static bool take_comm(nccl_group *g, ncclComm_t *comm)
 {
     pthread_mutex_lock(&g->lock);
     g->given_up = true;
@@ -342,25 +342,37 @@ static nccl_line *take_line(nccl_group *g, ncclComm_t *comm)
     if (line)
         line->comm = NULL;
     pthread_mutex_unlock(&g->lock);
-    return line;
+    return line != NULL;
+}
+
+/* Until the streams are done with what they have, or `until` has passed. */
+static void drain_lines(nccl_group *g, double until)
+{
+    static const useconds_t nap = 200;
+    pthread_mutex_lock(&g->lock);
+    const nccl_line *line = g->lines; /* new ones come before it */
+    pthread_mutex_unlock(&g->lock);
+    cudaSetDevice(g->gpu);
+    for (; line; line = line->next) {
+        nccl_mark *mark = NULL;
+        bool recorded = !nccl_take_mark(g, &mark) && cudaEventRecord(mark->event, line->stream) == cudaSuccess;
+        while (recorded && cudaEventQuery(mark->event) == cudaErrorNotReady && nccl_base->now() < until)
+            usleep(nap);
+        cudaGetLastError(); /* that an event has not passed is no failure, and kept as one */
+        nccl_return_mark(g, mark);
+    }
 }
 
 void nccl_give_up(nccl_group *g)
 {
     yk_error before, unused;
     ncclComm_t comm = NULL;
+    bool any = false;
     nccl_base->error_take(&before);
-    for (nccl_line *line; (line = take_line(g, &comm));) {
-        nccl_mark *mark = NULL;
-        cudaSetDevice(g->gpu);
+    for (; take_comm(g, &comm); any = true) /* all before any is waited for: one may be behind another */
         nccl_end_comm(g, comm, nccl.ncclCommAbort);
-        double until = nccl_base->now() + AFTER_ABORT;
-        bool recorded = !nccl_take_mark(g, &mark) && cudaEventRecord(mark->event, line->stream) == cudaSuccess;
-        while (recorded && cudaEventQuery(mark->event) == cudaErrorNotReady && nccl_base->now() < until)
-            usleep(200);
-        cudaGetLastError(); /* that an event has not passed is no failure, and kept as one */
-        nccl_return_mark(g, mark);
-    }
+    if (any)
+        drain_lines(g, nccl_base->now() + AFTER_ABORT);
     nccl_base->error_take(&unused);
     nccl_base->error_put(&before);
 }
