@@ -165,7 +165,7 @@ esac
 exec "$work/bundle/gpu_cases" "\$@"
 END
 chmod +x broken/gpu_cases
-emulate faults broken --parts smoke,recorded,again,rates --case-seconds 1
+emulate faults broken --parts smoke,recorded,again,rates --case-seconds 2
 check faults 1 <<< 'cases["memory round_trip"]["text"] == "no result: ran too long"
     and cases["memory order_of_reuse"]["text"].startswith("no result: ended by signal 11 (SIGSEGV)")
     and "gpu_cases(print_stack+0x" in cases["memory order_of_reuse"]["stderr"]
@@ -178,11 +178,14 @@ check faults 1 <<< 'cases["memory round_trip"]["text"] == "no result: ran too lo
 # Ended from outside: what was under way is no failure of it.
 broken/run --emulator --report ended --parts smoke > out 2> err &
 ended=$!
-sleep 3
+for ((i = 0; i < 600; i++)); do
+    grep -q '^== smoke' out && break
+    read -rt 0.1 <> .nap
+done
 kill -TERM $ended
 wait $ended
 code=$?
-check ended 1 <<< '"SIGTERM" in r["verdict"] and r["failures"] == [] and "torch" in r["versions"]'
+check ended 1 <<< '"SIGTERM" in r["verdict"] and r["failures"] == [] and "driver, CUDA" in r["versions"]'
 
 # A machine without the libraries, and programs that its C library is too old for.
 YOKE_EMULATOR_LIBRARIES='' emulate bare bundle --parts smoke,slots,rates --own-c-library
