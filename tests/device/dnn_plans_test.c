@@ -48,6 +48,7 @@ static const struct layer {
     {"resnet18@32 64", 512, 64, 32, 32, 64, 3, 1, 1, 1, 1},
     {"resnet18@32 128, stride 2", 32, 64, 32, 32, 128, 3, 2, 1, 1, 1},
     {"resnet18@32 shortcut", 32, 64, 32, 32, 128, 1, 2, 0, 1, 1},
+    {"resnet18@32 shortcut, 512", 512, 64, 32, 32, 128, 1, 2, 0, 1, 1},
     {"resnet18@32 512", 4, 512, 4, 4, 512, 3, 1, 1, 1, 1},
     {"resnet50 stem", 32, 3, 224, 224, 64, 7, 2, 3, 1, 1},
     {"resnet50 1x1", 32, 64, 56, 56, 256, 1, 1, 0, 1, 1},
@@ -93,7 +94,7 @@ static void plan_all(const char *gpu, const char *properties)
             f.relu = f.bias && (i + k) % 3 == 2;
             for (int t = 0; t < 4; t++)
                 f.alignment[t] = aligned ? 16 : (int64_t)yk_dtype_size(kinds[kind].dtype);
-            /* On tensor cores: halves and TF32 but for 1x1, for which the heuristics may prefer another engine. */
+            /* On tensor cores: halves and TF32 but for 1x1, for which an A100's copy their operands. */
             bool half = kinds[kind].dtype == YK_F16 || kinds[kind].dtype == YK_BF16;
             bool fast = (half || (f.tf32 && l->k > 1)) && f.last && aligned && l->c % 8 == 0 && l->groups == 1;
             if (make_plan(&f, properties, why)) {

@@ -1,7 +1,9 @@
 /* convolution_test.c - which of cuDNN's engines is taken, as the stand-in's show: one whose sums have another order
- * each time only where nobody asked for the same bits, one that rounds to TF32 only where that is allowed, the
- * fastest where it is asked for.
+ * each time only where nobody asked for the same bits, one that rounds to TF32 only where that is allowed, one with
+ * tensor cores before one without, the fastest where it is asked for.
  */
+#include <dlfcn.h>
+
 #include "tests/emulator/use_emulator.h"
 #include "tests/support/expect.h"
 #include "tests/support/slot_pairs.h"
@@ -104,6 +106,31 @@ static void weights_lie_with_channels_last(void **state)
     expect_ok(yk_backward(yk_sum(yk_forward(conv, x))));
     assert_int_equal(yk_stride(yk_grad(weight), 1), 1);
     yk_scope_end(scope);
+}
+
+/* The stand-in proposes an engine for halves that does not use them before those that do. */
+static void tensor_cores_come_first(void **state)
+{
+    (void)state;
+    static const char call[] = "cudnnBackendExecute without tensor cores";
+    static const int64_t x_shape[] = {4, 8, SIDE, SIDE}, w_shape[] = {8, 8, 1, 1}, odd_shape[] = {4, 8, 1, 1};
+    long long (*calls_of)(const char *name) = NULL;
+    char path[4200];
+    snprintf(path, sizeof(path), "%.4000s/yoke-cuda.so", getenv("YOKE_BACKEND_PATH"));
+    void *plugin = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(plugin);
+    *(void **)&calls_of = dlsym(plugin, "emulator_calls");
+    assert_non_null(calls_of);
+    yk_scope scope = yk_scope_begin();
+    long long before = calls_of(call), library = slot_work_done("conv2d", true);
+    yk_tensor *x = yk_cast(numbers(x_shape, gpu, 1), YK_BF16), *w = yk_cast(numbers(w_shape, gpu, 2), YK_BF16);
+    assert_non_null(yk_conv2d(x, w, NULL, &(yk_conv2d_options){.stride = {2, 2}}));
+    assert_non_null(yk_conv2d(x, yk_cast(numbers(odd_shape, gpu, 2), YK_BF16), NULL, NULL));
+    expect_ok(yk_device_synchronize(gpu));
+    assert_true(slot_work_done("conv2d", true) == library + 2);
+    assert_true(calls_of(call) == before);
+    yk_scope_end(scope);
+    dlclose(plugin);
 }
 
 /* The result of a convolution of `images` images, by its own form. */
@@ -294,7 +321,7 @@ int main(void)
         cmocka_unit_test(same_bits_where_they_are_asked_for), cmocka_unit_test(tf32_where_it_is_allowed),
         cmocka_unit_test(weights_lie_with_channels_last),     cmocka_unit_test(the_fastest_where_it_is_asked_for),
         cmocka_unit_test(nothing_is_tried_in_a_recording),    cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
-        cmocka_unit_test(no_trial_of_relu_in_a_recording)};
+        cmocka_unit_test(no_trial_of_relu_in_a_recording),    cmocka_unit_test(tensor_cores_come_first)};
     if (!use_emulator())
         return 0;
     return cmocka_run_group_tests_name("convolutions", tests, NULL, NULL);

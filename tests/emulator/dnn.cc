@@ -7,7 +7,8 @@
  * that no heuristics made, pointers that are fewer than the graph's tensors, less aligned than it says, or of another
  * device, a workspace that is not aligned. What the engines compute is in dnn_engines.cc.
  *
- * The heuristics of mode A propose all engines, the good ones last, those of the fallback the good ones.
+ * The heuristics of mode A propose all engines, the good ones last, those of the fallback the good ones. For halves one
+ * without tensor cores is before those with them, as cuDNN 9.19 has it for some forms.
  */
 #include <cstdio>
 #include <cstring>
@@ -531,6 +532,8 @@ cudnnStatus_t execute(cudnnHandle_t h, cudnnBackendDescriptor_t plan, cudnnBacke
         return refuse(call, why);
     if (e.e == REFUSED_LATE)
         return CUDNN_STATUS_NOT_SUPPORTED;
+    if (e.e == PLAIN)
+        emulator::count_call("cudnnBackendExecute without tensor cores");
     held.unlock();
     return emulator::queue_timed(
                call, h->stream, [e] { e.run(); }, milliseconds_of(e.e))

@@ -40,6 +40,7 @@ enum engine {
     GREEDY,       /* wants more memory than there is room for */
     SWALLOWS_NAN, /* its ReLU makes 0 of NaN, which no note tells */
     CLAMPS,       /* its ReLU makes the greatest number of infinity */
+    PLAIN,        /* without tensor cores, for halves that others take on them: slow, and counted where it runs */
     GOOD,
     QUICK, /* as good, takes less time, and adds in f32 from the last term on */
     ENGINES

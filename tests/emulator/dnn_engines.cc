@@ -73,6 +73,9 @@ bool takes(engine e, const graph &g)
     case HALF_SUMS: return is_half(g.x.type);
     case SWALLOWS_NAN:
     case CLAMPS: return g.has_relu;
+    case PLAIN:
+        return is_half(g.x.type) && g.x.stride[1] == 1 && g.groups == 1 && g.x.shape[1] % 8 == 0 &&
+               g.w.shape[0] % 8 == 0;
     /* Groups with channels last are not in the manual for all operations; what is dilated in f64 is nobody's, so that
      * our own kernels have work beside the library's. */
     case GOOD:
@@ -92,7 +95,7 @@ int notes(engine e, const graph &g, cudnnBackendNumericalNote_t *to)
         to[count++] = CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
     if (e == HALF_SUMS)
         to[count++] = CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
-    if (e == TF32 || is_half(g.x.type))
+    if (e == TF32 || (is_half(g.x.type) && e != PLAIN))
         to[count++] = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
     return count;
 }
@@ -104,7 +107,7 @@ int64_t workspace_of(engine e)
 
 float milliseconds_of(engine e)
 {
-    return e == QUICK ? 1 : 5;
+    return e == QUICK ? 1 : e == PLAIN ? 20 : 5;
 }
 
 static bool is_dense(const tensor &t, bool last)

@@ -7,6 +7,13 @@
  * rounded to fewer bits than it may be, sums in f32) and whose plan is made within the workspace. Source: cuDNN's
  * backend API, "Graph API".
  *
+ * Note [Tensor cores come first]
+ * For some forms cuDNN 9.19 puts engines without tensor cores first: for the 1x1 convolution with stride 2 from 64 to
+ * 128 channels in ResNet-18, halves in batches of 512, one that brings its operands to another order of channels, in
+ * 100 MB of workspace. Another of its modes, and cuDNN 9.26, have one with tensor cores there, which takes them as they
+ * lie. So where tensor cores take the operands, engines that do not use them are passed over for one that does, but not
+ * for one whose workspace has room for a copy of an operand: such stay where the heuristics put them.
+ *
  * A descriptor's attributes are set, then it is finalised; the first call that fails ends the making, and is what `why`
  * is about. All descriptors but the plan's are destroyed at the end: the library keeps what it needs of them.
  */
@@ -272,9 +279,9 @@ static bool allowed(const dnn_form *f, cudnnBackendDescriptor_t proposal, bool *
     return good;
 }
 
-/* The plan of a proposal; NULL where the library does not make it. */
-static cudnnBackendDescriptor_t plan_of(cudnnBackendDescriptor_t proposal, cudnnHandle_t handle, int64_t *workspace,
-                                        cudnnStatus_t *code)
+/* The plan of a proposal; NULL where the library does not make it, or it wants more than `most` bytes of workspace. */
+static cudnnBackendDescriptor_t plan_of(cudnnBackendDescriptor_t proposal, cudnnHandle_t handle, int64_t most,
+                                        int64_t *workspace, cudnnStatus_t *code)
 {
     cudnnBackendDescriptor_t made = NULL;
     int64_t count = 0;
@@ -291,7 +298,7 @@ static cudnnBackendDescriptor_t plan_of(cudnnBackendDescriptor_t proposal, cudnn
     if (!*code)
         *code =
             dnn.attribute_get(made, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, workspace);
-    if (!*code && *workspace >= 0 && *workspace <= MOST_WORKSPACE)
+    if (!*code && *workspace >= 0 && *workspace <= most)
         return made;
     dnn.descriptor_destroy(made);
     return NULL;
@@ -303,9 +310,31 @@ typedef struct tally {
     cudnnStatus_t code; /* of the last that was refused */
 } tally;
 
-/* Tries what one mode of the heuristics proposes, behind the `*number` candidates that came before. */
-static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackendHeurMode_t mode, cudnnHandle_t handle,
-                     cudnnBackendDescriptor_t properties, int64_t from, int64_t *number, dnn_plan *made, tally *t)
+/* The first of two rounds, where there are two: Note [Tensor cores come first]. */
+typedef struct preference {
+    bool wanted, passed; /* tensor cores; an engine without them was passed over */
+    int64_t most;        /* bytes of workspace, of an engine that others are passed over for */
+} preference;
+
+static preference preference_of(const dnn_form *f)
+{
+    enum { CHANNELS = 8, BYTES = 16 }; /* of which there must be a multiple */
+    bool half = f->dtype == YK_F16 || f->dtype == YK_BF16, aligned = true;
+    int64_t x = half ? 2 : 4, out = x; /* bytes */
+    for (int d = 0; d < 4; d++)
+        x *= f->x[d], out *= f->out[d];
+    for (int i = 0; i < 3; i++)
+        aligned = aligned && f->alignment[i] >= BYTES;
+    return (preference){.wanted = (half || f->tf32) && f->last && aligned && f->x[1] == f->w[1] &&
+                                  f->x[1] % CHANNELS == 0 && f->w[0] % CHANNELS == 0,
+                        .most = (x < out ? x : out) - 1};
+}
+
+/* Tries what one mode of the heuristics proposes, behind the `*number` candidates that came before. `first` is NULL in
+ * a round that takes what comes. */
+static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackendHeurMode_t mode, preference *first,
+                     cudnnHandle_t handle, cudnnBackendDescriptor_t properties, int64_t from, int64_t *number,
+                     dnn_plan *made, tally *t)
 {
     static const char what[] = "heuristics";
     builder b = {.code = CUDNN_STATUS_SUCCESS};
@@ -338,16 +367,23 @@ static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackend
     if (b.code)
         got = 0, t->code = b.code;
     for (int64_t i = 0; i < got && !made->plan; i++) {
-        int64_t candidate = (*number)++, workspace = 0;
+        int64_t candidate = (*number)++, workspace = 0, most = MOST_WORKSPACE;
         cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
+        bool good = allowed(f, proposals[i], &made->tensor_cores);
+        if (first && good && !made->tensor_cores) {
+            first->passed = true;
+            continue;
+        }
         if (candidate < from)
             continue;
         t->proposed++;
-        if (!allowed(f, proposals[i], &made->tensor_cores)) {
+        if (!good) {
             t->forbidden++;
             continue;
         }
-        made->plan = plan_of(proposals[i], handle, &workspace, &code);
+        if (first && first->passed && first->most < most)
+            most = first->most;
+        made->plan = plan_of(proposals[i], handle, most, &workspace, &code);
         made->workspace = (size_t)workspace;
         made->candidate = candidate;
         if (!made->plan)
@@ -369,8 +405,12 @@ bool dnn_plan_make(const dnn_form *f, cudnnHandle_t handle, cudnnBackendDescript
     *made = (dnn_plan){.plan = NULL};
     *why = '\0';
     cudnnBackendDescriptor_t g = graph(&b, f, handle);
-    for (int i = 0; i < 2 && g && !made->plan; i++)
-        try_mode(f, g, modes[i], handle, properties, from, &number, made, &t);
+    preference first = preference_of(f);
+    for (int round = first.wanted ? 0 : 1; round < 2 && g && !made->plan; round++) {
+        t = (tally){.code = CUDNN_STATUS_SUCCESS};
+        for (int i = 0; i < 2 && !made->plan; i++)
+            try_mode(f, g, modes[i], round ? NULL : &first, handle, properties, from, &number, made, &t);
+    }
     if (!made->plan) {
         char last[300] = "";
         dnn.last_error(last, sizeof(last));
