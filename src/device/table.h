@@ -204,7 +204,8 @@ typedef struct yk__backend {
                                      const yk__view *gout, const yk__view *x, const yk__view *weight,
                                      const yk__view *mean, const yk__view *invstd);
 
-    /* ---- attention: q (B,H,L,E), k (B,H,S,E), v (B,H,S,D), out (B,H,L,D), lse (B,H,L); float ---- */
+    /* ---- attention: q (B,H,L,E), k (B,H,S,E), v (B,H,S,D), out (B,H,L,D), lse (B,H,L); float, or
+     * halves ---- */
     /* out = softmax(scale q k^T + mask) v; lse, dense, a statistic, is the logarithm of the sum of e^score, kept for
      * backward. mask (B,H,L,S) is NULL, bool (false: the query may not look at the key) or of q's dtype (added). A
      * query that may look at no key gives 0. The columns of q, out, gout and the gradients have stride 1. */

@@ -104,9 +104,9 @@ void put(void *memory, cudaDataType type, int64_t i, double x)
 
 uint64_t hash_of(const description &d, const layout &a, const layout &b, const layout &c)
 {
-    const int64_t words[] = {d.compute, d.scale,   d.first, d.second, d.epilogue, a.type, a.rows,
-                             a.columns, a.ld,      a.batch, b.rows,   b.columns,  b.ld,   b.batch,
-                             c.rows,    c.columns, c.ld,    c.batch,  c.batches};
+    const int64_t words[] = {d.compute, d.scale, d.first,   d.second, d.epilogue, a.type,   a.rows,
+                             a.columns, a.ld,    a.batch,   b.rows,   b.columns,  b.ld,     b.batch,
+                             c.type,    c.rows,  c.columns, c.ld,     c.batch,    c.batches};
     uint64_t hash = 88172645463325252u;
     for (int64_t word : words)
         hash = (hash ^ (uint64_t)word) * 1099511628211u;
@@ -127,15 +127,15 @@ int64_t inner_of(const description &d, const layout &a)
 /* Whether the manual has such a product; `why` otherwise. */
 const char *check(const description &d, const layout &a, const layout &b, const layout &c)
 {
-    bool wide = c.type == CUDA_R_64F;
+    bool wide = c.type == CUDA_R_64F, half = a.type == CUDA_R_16F || a.type == CUDA_R_16BF;
     int64_t rows = d.first == CUBLAS_OP_N ? a.rows : a.columns, k = d.first == CUBLAS_OP_N ? a.columns : a.rows;
     int64_t other = d.second == CUBLAS_OP_N ? b.rows : b.columns;
     int64_t columns = d.second == CUBLAS_OP_N ? b.columns : b.rows;
-    if (a.type != c.type || b.type != c.type)
-        return "factors and result are of several types";
+    if (a.type != b.type || (a.type != c.type && !(half && c.type == CUDA_R_32F)))
+        return "factors and result are of types that do not go together";
     if (d.scale != (wide ? CUDA_R_64F : CUDA_R_32F) ||
         (wide ? d.compute != CUBLAS_COMPUTE_64F
-              : d.compute != CUBLAS_COMPUTE_32F && (d.compute != CUBLAS_COMPUTE_32F_FAST_TF32 || c.type != CUDA_R_32F)))
+              : d.compute != CUBLAS_COMPUTE_32F && (d.compute != CUBLAS_COMPUTE_32F_FAST_TF32 || a.type != CUDA_R_32F)))
         return "no such types of computing and scaling";
     if (rows != c.rows || columns != c.columns || k != other || k < 1)
         return "the shapes do not fit together";

@@ -329,6 +329,8 @@ static const row rows[] = {
     {"conv2d bfloat16 512x64x32 to 64", conv_row, YK_BF16, {512, 64, 32, 64}, 0},
     {"attention float32 8x12x1024x64", attention_row, YK_F32, {8, 12, 1024, 64}, 0},
     {"attention backward float32", attention_row, YK_F32, {8, 12, 1024, 64}, 1},
+    {"attention bfloat16 8x12x1024x64", attention_row, YK_BF16, {8, 12, 1024, 64}, 0},
+    {"attention backward bfloat16", attention_row, YK_BF16, {8, 12, 1024, 64}, 1},
     {"cross_entropy float32 8192x50257", cross_entropy_row, YK_F32, {8192, 50257}, 0},
     {"cross_entropy backward", cross_entropy_row, YK_F32, {8192, 50257}, 1},
     {"embedding float32", embedding_row, YK_F32, {50257, 1024, 8192}, 0},

@@ -346,6 +346,67 @@ static void attention_case(const slot_case *self, slot_report *r)
     }
 }
 
+/* f16 and bf16 against f32 of the same numbers, with the masks of attention_case, heads in both orders: scores are not
+ * rounded, which lse tells; probabilities and gradients of scores are. */
+static void half_attention_case(const slot_case *self, slot_report *r)
+{
+    static const int64_t sizes[][6] = {
+        {2, 3, 5, 7, 4, 6}, {1, 2, 33, 40, 8, 8}, {3, 2, 4, 4, 16, 2}, {2, 1, 9, 8, 8, 8}};
+    enum { Q, K, V, OUT, LSE, GOUT, GQ, GK, GV, MASK };
+    yk_dtype dtype = (yk_dtype)self->op;
+    for (int k = 0; k < 4 * 4 * 2 && slot_ready(r) && !r->failed; k++) {
+        const int64_t *n = sizes[k % 4], b = n[0], h = n[1];
+        int masks = k / 4 % 4;
+        const int64_t q[] = {b, h, n[2], n[4]}, key[] = {b, h, n[3], n[4]}, v[] = {b, h, n[3], n[5]};
+        const int64_t out[] = {b, h, n[2], n[5]}, mask[] = {b, h, n[2], n[3]};
+        const int64_t *shapes[] = {q, key, v, out, out, out, q, key, v, mask};
+        const yk__attention p = {.scale = 0.3, .causal = masks == 1};
+        pairs wide = {.count = 0}, narrow = {.count = 0};
+        for (int i = 0; i < MOST; i++) {
+            bool is_bool = i == MASK && masks == 2;
+            pair *from =
+                next(&wide, r, is_bool ? YK_BOOL : YK_F32, i == LSE ? 3 : 4, shapes[i], C_ORDER, is_bool ? 0 : -2, 2);
+            pair *to = next(&narrow, r,
+                            is_bool    ? YK_BOOL
+                            : i == LSE ? YK_F32
+                                       : dtype,
+                            i == LSE ? 3 : 4, shapes[i], C_ORDER, is_bool ? 0 : -2, 2);
+            if (!r->failed && slot_done(r, "cpu", slot_cpu->copy(0, &to->cpu, &from->cpu)) &&
+                slot_done(r, "cpu", slot_cpu->copy(0, &from->cpu, &to->cpu)))
+                pair_upload(to, r);
+            for (int side = 0; k >= 16 && i != LSE && i != MASK && side < 3; side++) { /* (B, L, H, E) in memory */
+                yk__view *view = side == 2 ? &from->cpu : side ? &to->gpu : &to->cpu;
+                view->stride[1] = view->shape[3];
+                view->stride[2] = view->shape[3] * view->shape[1];
+            }
+        }
+#define W(i) (&wide.of[i].cpu)
+#define G(i) (&narrow.of[i].gpu)
+        const yk__view *cpu_mask = masks > 1 ? W(MASK) : NULL, *gpu_mask = masks > 1 ? G(MASK) : NULL;
+        if (!r->failed && slot_done(r, "cpu", slot_cpu->attention(0, &p, W(OUT), W(LSE), W(Q), W(K), W(V), cpu_mask)) &&
+            slot_done(r, "cuda", slot_gpu->attention(0, &p, G(OUT), G(LSE), G(Q), G(K), G(V), gpu_mask)) &&
+            slot_done(r, "cpu",
+                      slot_cpu->attention_backward(0, &p, W(GQ), W(GK), W(GV), W(GOUT), W(Q), W(K), W(V), cpu_mask,
+                                                   W(OUT), W(LSE))) &&
+            slot_done(r, "cuda",
+                      slot_gpu->attention_backward(0, &p, G(GQ), G(GK), G(GV), G(GOUT), G(Q), G(K), G(V), gpu_mask,
+                                                   G(OUT), G(LSE)))) {
+            static const int results[] = {OUT, LSE, GQ, GK, GV};
+            static const char *const names[] = {"out", "lse", "gq", "gk", "gv"};
+            for (int i = 0; i < 5; i++) {
+                pair *made = &narrow.of[results[i]];
+                double room = results[i] == LSE ? sum_room(YK_F32) : dtype == YK_F16 ? 2e-3 : 1.5e-2;
+                if (slot_done(r, "cpu", slot_cpu->copy(0, &made->cpu, W(results[i]))))
+                    pair_compare_sums(r, names[i], made, room);
+            }
+        }
+#undef W
+#undef G
+        clear(&wide);
+        clear(&narrow);
+    }
+}
+
 /* op 0: forwards, 1: in reverse; with states and gradients of the ends, and without. */
 static void lstm_case(const slot_case *self, slot_report *r)
 {
@@ -628,6 +689,7 @@ const slot_case slot_network_cases[] = {
     {"conv2d", "f16", half_conv_case, YK_F16},
     {"attention", "plain", attention_case, 0}, {"attention", "causal", attention_case, 1},
     {"attention", "bool_mask", attention_case, 2}, {"attention", "added_mask", attention_case, 3},
+    {"attention", "bf16", half_attention_case, YK_BF16}, {"attention", "f16", half_attention_case, YK_F16},
     {"lstm", "forwards", lstm_case, 0}, {"lstm", "reverse", lstm_case, 1},
     {"lstm", "bf16", half_lstm_case, YK_BF16}, {"lstm", "f16", half_lstm_case, YK_F16},
     {"pool", "max", pool_case, 0}, {"pool", "average", pool_case, 1}, {"pool", "adaptive", pool_case, 2},

@@ -66,7 +66,7 @@ typedef struct operand {
 
 /* What an algorithm is chosen for; without padding, for it is compared byte by byte. */
 typedef struct form {
-    int64_t gpu, dtype, rows, columns, k, batches;
+    int64_t gpu, dtype /* of the factors */, out_dtype, rows, columns, k, batches;
     int64_t first_ld, first_batch, second_ld, second_batch, result_ld, result_batch;
     int64_t first_transposed, second_transposed, accumulate, tf32;
     int64_t epilogue; /* cublasLtEpilogue_t */
@@ -164,12 +164,12 @@ static cudaDataType_t type_of(yk_dtype dtype)
     return dtype == YK_F64 ? CUDA_R_64F : dtype == YK_F16 ? CUDA_R_16F : dtype == YK_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-static cublasStatus_t lay_out(cublasLtMatrixLayoutOpaque_t *made, const form *f, int64_t rows, int64_t columns,
-                              int64_t ld, int64_t batch)
+static cublasStatus_t lay_out(cublasLtMatrixLayoutOpaque_t *made, const form *f, int64_t dtype, int64_t rows,
+                              int64_t columns, int64_t ld, int64_t batch)
 {
     int32_t count = (int32_t)f->batches;
     cublasStatus_t code =
-        blas.layout_init(made, sizeof(*made), type_of((yk_dtype)f->dtype), (uint64_t)rows, (uint64_t)columns, ld);
+        blas.layout_init(made, sizeof(*made), type_of((yk_dtype)dtype), (uint64_t)rows, (uint64_t)columns, ld);
     if (!code && count > 1)
         code = blas.layout_set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count));
     if (!code && count > 1)
@@ -179,7 +179,7 @@ static cublasStatus_t lay_out(cublasLtMatrixLayoutOpaque_t *made, const form *f,
 
 static cublasStatus_t describe(description *d, const form *f, const void *vector)
 {
-    cudaDataType_t type = type_of((yk_dtype)f->dtype), scale = f->dtype == YK_F64 ? CUDA_R_64F : CUDA_R_32F;
+    cudaDataType_t scale = f->dtype == YK_F64 ? CUDA_R_64F : CUDA_R_32F;
     cublasComputeType_t compute = f->dtype == YK_F64 ? CUBLAS_COMPUTE_64F
                                   : f->tf32          ? CUBLAS_COMPUTE_32F_FAST_TF32
                                                      : CUBLAS_COMPUTE_32F;
@@ -192,7 +192,7 @@ static cublasStatus_t describe(description *d, const form *f, const void *vector
         code = blas.desc_set(&d->desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second));
     if (!code && f->epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
         uint32_t epilogue = (uint32_t)f->epilogue;
-        int32_t bias_type = (int32_t)type;
+        int32_t bias_type = (int32_t)type_of((yk_dtype)f->out_dtype);
         code = blas.desc_set(&d->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
         if (!code)
             code = blas.desc_set(&d->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof(bias_type));
@@ -201,12 +201,12 @@ static cublasStatus_t describe(description *d, const form *f, const void *vector
     }
     d->vector = vector;
     if (!code)
-        code = f->first_transposed ? lay_out(&d->first, f, f->k, f->rows, f->first_ld, f->first_batch)
-                                   : lay_out(&d->first, f, f->rows, f->k, f->first_ld, f->first_batch);
+        code = f->first_transposed ? lay_out(&d->first, f, f->dtype, f->k, f->rows, f->first_ld, f->first_batch)
+                                   : lay_out(&d->first, f, f->dtype, f->rows, f->k, f->first_ld, f->first_batch);
     if (!code)
-        code = f->second_transposed ? lay_out(&d->second, f, f->columns, f->k, f->second_ld, f->second_batch)
-                                    : lay_out(&d->second, f, f->k, f->columns, f->second_ld, f->second_batch);
-    return code ? code : lay_out(&d->result, f, f->rows, f->columns, f->result_ld, f->result_batch);
+        code = f->second_transposed ? lay_out(&d->second, f, f->dtype, f->columns, f->k, f->second_ld, f->second_batch)
+                                    : lay_out(&d->second, f, f->dtype, f->k, f->columns, f->second_ld, f->second_batch);
+    return code ? code : lay_out(&d->result, f, f->out_dtype, f->rows, f->columns, f->result_ld, f->result_batch);
 }
 
 /* Asks for an algorithm; one that is not there is a plan that cannot be used. */
@@ -229,7 +229,7 @@ static cublasStatus_t choose(plan *p)
             blas.preference_set(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
     /* Where k is cut into parts, halves are added in f32, in the workspace: the other ways round every part. */
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    if (!code && (p->of.dtype == YK_F16 || p->of.dtype == YK_BF16))
+    if (!code && (p->of.out_dtype == YK_F16 || p->of.out_dtype == YK_BF16))
         code = blas.preference_set(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes));
     for (int i = 0; i < 4 && !code; i++) {
         uint32_t bytes = (uint32_t)alignments[i].bytes;
@@ -304,7 +304,7 @@ static bool form_of(form *f, const void **first, const void **second, const yk__
 {
     operand x, y, z;
     memset(f, 0, sizeof(*f));
-    f->dtype = out->dtype, f->batches = out->shape[0], f->k = a->shape[2];
+    f->dtype = a->dtype, f->out_dtype = out->dtype, f->batches = out->shape[0], f->k = a->shape[2];
     if (columns) { /* out's columns lie in memory: (M,N) = a b */
         f->rows = out->shape[1], f->columns = out->shape[2];
         *first = a->data, *second = b->data;
@@ -541,7 +541,7 @@ yk_status cuda_blas_gemm(int device, const cuda_product *p, bool *taken)
     bool apart = p->bias && !j.vector; /* before the product, or behind one that adds to out */
     j.of.gpu = cuda_gpu_of(device);
     j.of.accumulate = p->accumulate || apart;
-    j.of.tf32 = p->out->dtype == YK_F32 && cuda_allows_tf32();
+    j.of.tf32 = p->a->dtype == YK_F32 && cuda_allows_tf32();
     yk_status status = cuda_use(device, &j.stream);
     if (status)
         return status;

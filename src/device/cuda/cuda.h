@@ -99,6 +99,7 @@ yk_status cuda_reduce(int device, yk__reduce op, const yk__view *out, const yk__
 yk_status cuda_softmax(int device, const yk__view *out, const yk__view *x, int dim, bool log);
 yk_status cuda_softmax_backward(int device, const yk__view *gx, const yk__view *gout, const yk__view *out, int dim,
                                 bool log);
+/* Besides, a and b may be of a half where out is of f32. */
 yk_status cuda_gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
                     bool accumulate);
 yk_status cuda_gemm_relu(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias);

@@ -5,6 +5,8 @@
  * threads adds up 4 x 4 elements, 16 apart in both directions, so that neighbours read neighbouring words. An element
  * is summed in the order of k by fused multiply-adds, whatever the shape: the same bits for the same operands. It reads
  * what is there by any strides, along whichever dimension is contiguous.
+ *
+ * Beside the slot's dtypes, cuda_gemm takes factors of halves with out, and a bias, of f32, which attention wants.
  */
 #include "device/cuda/walk.h"
 
@@ -23,15 +25,17 @@ typedef struct product {
     bool accumulate;
 } product;
 
-template <typename E> YK__KERNEL(THREADS) gemm_kernel(product p)
+/* Factors of E, out and bias of R; both are computed in the same type. */
+template <typename E, typename R> YK__KERNEL(THREADS) gemm_kernel(product p)
 {
     typedef typename E::number T;
     typedef typename E::stored stored;
+    typedef typename R::stored stored_out;
     YK__SHARED(T, shared);
     yk__block<T> tile_a = shared, tile_b = shared + DEPTH * PITCH;
-    yk__global<const stored> a(static_cast<const stored *>(p.a)), b(static_cast<const stored *>(p.b)),
-        bias(static_cast<const stored *>(p.bias));
-    yk__global<stored> out(static_cast<stored *>(p.out));
+    yk__global<const stored> a(static_cast<const stored *>(p.a)), b(static_cast<const stored *>(p.b));
+    yk__global<const stored_out> bias(static_cast<const stored_out *>(p.bias));
+    yk__global<stored_out> out(static_cast<stored_out *>(p.out));
     int thread = (int)threadIdx.x, row = thread / SIDE, column = thread % SIDE;
     int64_t first_column = (int64_t)TILE * blockIdx.x, tile_rows = (p.m + TILE - 1) / TILE;
     int64_t own_rows = (tile_rows - blockIdx.y + gridDim.y - 1) / gridDim.y;
@@ -84,10 +88,10 @@ template <typename E> YK__KERNEL(THREADS) gemm_kernel(product p)
                 int64_t at = batch * p.out_stride[0] + m * p.out_stride[1] + n * p.out_stride[2];
                 T value = sum[i][j];
                 if (p.bias)
-                    value += E::load(bias[n * p.bias_stride]);
+                    value += R::load(bias[n * p.bias_stride]);
                 if (p.accumulate)
-                    value += E::load(out[at]);
-                out[at] = E::store(value);
+                    value += R::load(out[at]);
+                out[at] = R::store(value);
             }
         }
     }
@@ -121,8 +125,11 @@ yk_status cuda_gemm(int device, const yk__view *out, const yk__view *a, const yk
     dim3 grid((unsigned)columns, (unsigned)(rows < MOST_ROWS ? rows : MOST_ROWS),
               (unsigned)(p.batches < MOST_BLOCKS ? p.batches : MOST_BLOCKS));
     size_t shared = 2 * DEPTH * PITCH * (out->dtype == YK_F64 ? sizeof(double) : sizeof(float));
-#define GEMM(E) YK__LAUNCH("gemm", gemm_kernel<E>, grid, THREADS, shared, stream, p)
-    FLOATING(out->dtype, GEMM);
+    void (*kernel)(product);
+    bool same = out->dtype == a->dtype;
+#define GEMM(E) kernel = same ? gemm_kernel<E, E> : gemm_kernel<E, E::statistic>
+    FLOATING(a->dtype, GEMM);
+    YK__LAUNCH("gemm", kernel, grid, THREADS, shared, stream, p);
     return cuda_launched(device, "gemm", 3, views);
 }
 

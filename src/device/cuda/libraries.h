@@ -51,7 +51,7 @@ __attribute__((visibility("default"))) void yk__cuda_describe(char *text, size_t
 bool cuda_allows_tf32(void);
 
 /* out = or += a b [+ bias], perhaps with ReLU behind it, or with the sums of a over K beside it; bias and sums may be
- * NULL. */
+ * NULL. All are of one dtype, or a and b of a half, out and bias of f32; then there are no sums. */
 typedef struct cuda_product {
     const yk__view *out, *a, *b, *bias, *sums;
     bool accumulate, relu;
