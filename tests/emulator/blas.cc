@@ -22,14 +22,18 @@
 namespace
 {
 
-/* NO_ALGORITHM, REFUSED_LATE: inner dimensions that the library has no algorithm for, and refuses the one that it gave:
- * its answer is no mistake of the caller's. SWALLOWS_NAN: one whose ReLU makes 0 of NaN. ROUNDS_SUMS: one
- * whose gradient of a bias is added up in the factor's type. */
+/* NO_ALGORITHM, REFUSED_LATE, ALL_REFUSED: inner dimensions that the library has no algorithm for, of whose algorithms
+ * it refuses the first, or all: its answer is no mistake of the caller's. NOT_READY: the first algorithm's state says
+ * that it is none. SWALLOWS_NAN: one whose ReLU makes 0 of NaN. ROUNDS_SUMS: one whose gradient of a bias is added up
+ * in the factor's type. ALGORITHMS: that there are of a product. */
 enum {
     WORKSPACE = 1000,
     WORKSPACE_ALIGNMENT = 256,
     NO_ALGORITHM = 29,
     REFUSED_LATE = 31,
+    ALL_REFUSED = 43,
+    NOT_READY = 47,
+    ALGORITHMS = 3,
     SWALLOWS_NAN = 37,
     ROUNDS_SUMS = 41
 };
@@ -51,8 +55,9 @@ struct preference {
 /* What an algorithm was chosen for. */
 struct algorithm {
     uint64_t hash;
-    uint32_t alignment[3];
+    uint32_t alignment[4]; /* of the factors, the result and the bias */
     uint32_t magic, parts; /* those that k is cut into, each of which is rounded as the result is */
+    uint32_t number;
 };
 struct handle {
     int device;
@@ -382,16 +387,30 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
     const char *why = check(d, a, b, c);
     if (why || asked < 1)
         return refuse("cublasLtMatmulAlgoGetHeuristic", why ? why : "none was asked for");
-    *count = p.workspace >= WORKSPACE && inner_of(d, a) != NO_ALGORITHM;
-    if (!*count)
+    int64_t inner = inner_of(d, a);
+    *count = 0;
+    if (p.workspace < WORKSPACE || inner == NO_ALGORITHM)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    memset(found, 0, sizeof(*found));
     bool half = c.type == CUDA_R_16F || c.type == CUDA_R_16BF;
     uint32_t rounding = CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
     uint32_t parts = half && p.schemes & rounding ? 2 : 1;
-    write(&found->algo, algorithm{hash_of(d, a, b, c), {p.alignment[0], p.alignment[1], p.alignment[3]}, MAGIC, parts});
-    found->workspaceSize = WORKSPACE;
-    found->state = CUBLAS_STATUS_SUCCESS;
+    /* The pointer to the bias tells how it is aligned, at most as cudaMalloc's memory. */
+    uint64_t at = reinterpret_cast<uintptr_t>(d.bias) | 256;
+    for (; *count < asked && *count < ALGORITHMS; ++*count) {
+        cublasLtMatmulHeuristicResult_t &f = found[*count];
+        memset(&f, 0, sizeof(f));
+        if (inner == NOT_READY && *count == 0) {
+            f.state = CUBLAS_STATUS_NOT_SUPPORTED; // what else it holds is not valid
+            continue;
+        }
+        write(&f.algo, algorithm{hash_of(d, a, b, c),
+                                 {p.alignment[0], p.alignment[1], p.alignment[3], (uint32_t)(at & (0 - at))},
+                                 MAGIC,
+                                 parts,
+                                 (uint32_t)*count});
+        f.workspaceSize = WORKSPACE;
+        f.state = CUBLAS_STATUS_SUCCESS;
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -410,12 +429,12 @@ cublasStatus_t matmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t desc, const void
     const char *why = check(p.d, p.a, p.b, p.c);
     if (why)
         return refuse(call, why);
-    if (inner_of(p.d, p.a) == REFUSED_LATE)
+    if (inner_of(p.d, p.a) == ALL_REFUSED || (inner_of(p.d, p.a) == REFUSED_LATE && chosen.number == 0))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (chosen.magic != MAGIC || chosen.hash != hash_of(p.d, p.a, p.b, p.c))
         return refuse(call, "the algorithm was chosen for another product");
-    const void *pointers[] = {first, second, result};
-    for (int i = 0; i < 3; i++)
+    const void *pointers[] = {first, second, result, p.d.bias};
+    for (int i = 0; i < 4; i++)
         if (reinterpret_cast<uintptr_t>(pointers[i]) % chosen.alignment[i])
             return refuse(call, "a pointer is less aligned than the algorithm was asked for");
     if (workspace_bytes < WORKSPACE || reinterpret_cast<uintptr_t>(workspace) % WORKSPACE_ALIGNMENT)

@@ -6,8 +6,8 @@
  * fit (an expanded factor, a batch that overlaps) is left to our own kernel. Which algorithm does a product is asked
  * once for each form of it, and kept with the library's descriptions: the same form gives the same bits, and a product
  * whose form is known is one call, or two where an epilogue has a vector. The bias is added by the library's epilogue
- * where it can be. Halves are added up in f32 and rounded once. A form that the library has no algorithm for, or
- * refuses when it comes to it, is our own kernel's from then on.
+ * where it can be. Halves are added up in f32 and rounded once. An algorithm that the library proposed and then refuses
+ * gives way to the next. A form that it has none for, or of which it refuses all, is our own kernel's from then on.
  *
  * Note [Trials of epilogues]
  * The manual does not say what RELU_BIAS makes of NaN, nor in what BGRADA and BGRADB add. So a form with one of them is
@@ -39,7 +39,7 @@
 
 /* PLANS: each form has PROBES slots, from its hash on; where others have all of them, the first gives way, and is
  * planned again when it comes. */
-enum { MOST_GPUS = 64, PLANS = 1024, PROBES = 16, LEAST_TERMS = 16 };
+enum { MOST_GPUS = 64, PLANS = 1024, PROBES = 16, LEAST_TERMS = 16, MOST_ALGORITHMS = 4 };
 static const size_t MOST_WORKSPACE = (size_t)32 << 20; /* what NVIDIA advises for sm_90 */
 
 static struct {
@@ -80,11 +80,17 @@ typedef struct description {
     const void *vector; /* that desc has */
 } description;
 
+typedef struct algorithm {
+    cublasLtMatmulAlgo_t made;
+    size_t workspace;
+} algorithm;
+
+/* The first of `left` algorithms is taken, the fastest by the library's estimate. */
 typedef struct plan {
     form of;
     description described;
-    cublasLtMatmulAlgo_t algorithm;
-    size_t workspace;
+    algorithm algorithms[MOST_ALGORITHMS];
+    int left;
     bool known, usable, tried;
 } plan;
 
@@ -209,12 +215,12 @@ static cublasStatus_t describe(description *d, const form *f, const void *vector
     return code ? code : lay_out(&d->result, f, f->out_dtype, f->rows, f->columns, f->result_ld, f->result_batch);
 }
 
-/* Asks for an algorithm; one that is not there is a plan that cannot be used. */
+/* Asks for algorithms; where there is none, the plan cannot be used. */
 static cublasStatus_t choose(plan *p)
 {
     description *d = &p->described;
     cublasLtMatmulPreferenceOpaque_t preference;
-    cublasLtMatmulHeuristicResult_t best;
+    cublasLtMatmulHeuristicResult_t best[MOST_ALGORITHMS];
     const uint64_t workspace = MOST_WORKSPACE;
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
@@ -236,13 +242,15 @@ static cublasStatus_t choose(plan *p)
         code = blas.preference_set(&preference, alignments[i].attribute, &bytes, sizeof(bytes));
     }
     int found = 0;
-    memset(&best, 0, sizeof(best));
+    memset(best, 0, sizeof(best));
     if (!code)
         code = blas.heuristic(gpus[p->of.gpu].handle, &d->desc, &d->first, &d->second, &d->result, &d->result,
-                              &preference, 1, &best, &found);
-    p->usable = !code && found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
-    p->algorithm = best.algo;
-    p->workspace = best.workspaceSize;
+                              &preference, MOST_ALGORITHMS, best, &found);
+    p->left = 0;
+    for (int i = 0; i < found && !code; i++)
+        if (best[i].state == CUBLAS_STATUS_SUCCESS)
+            p->algorithms[p->left++] = (algorithm){best[i].algo, best[i].workspaceSize};
+    p->usable = p->left > 0;
     return is_refusal(code) || code == CUBLAS_STATUS_INVALID_VALUE ? CUBLAS_STATUS_SUCCESS : code;
 }
 
@@ -373,32 +381,47 @@ static bool epilogue_of(job *j, bool columns)
     return true;
 }
 
-/* Queues the product, with these operands; *code is the library's answer. Under the lock. */
-static yk_status multiply(const job *j, plan *p, const void *first, const void *second, const void *vector,
-                          bool accumulate, cublasStatus_t *code)
+/* Queues the product by the plan's first algorithm. */
+static yk_status multiply_once(const job *j, plan *p, const void *first, const void *second, bool accumulate,
+                               cublasStatus_t *code)
 {
     static const double one = 1, zero = 0;
     static const float one_f32 = 1, zero_f32 = 0;
     const yk__view *out = j->product->out;
     description *d = &p->described;
+    const algorithm *a = &p->algorithms[0];
     yk__storage *memory = NULL;
-    void *workspace = p->workspace ? cuda_workspace(j->device, p->workspace, &memory) : NULL;
-    if (p->workspace && !workspace)
+    void *workspace = a->workspace ? cuda_workspace(j->device, a->workspace, &memory) : NULL;
+    if (a->workspace && !workspace)
         return YK_ERR_MEMORY;
+    bool wide = out->dtype == YK_F64;
+    const void *alpha = wide ? (const void *)&one : &one_f32, *beta = wide ? (const void *)&zero : &zero_f32;
+    *code = blas.matmul(gpus[p->of.gpu].handle, &d->desc, alpha, first, &d->first, second, &d->second,
+                        accumulate ? alpha : beta, out->data, &d->result, out->data, &d->result, &a->made, workspace,
+                        a->workspace, j->stream);
+    if (memory)
+        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    return YK_OK;
+}
+
+/* Queues the product, with these operands; *code is the library's answer. An algorithm that it refuses gives way to the
+ * next, but not behind a trial, which was that one's. Under the lock. */
+static yk_status multiply(const job *j, plan *p, const void *first, const void *second, const void *vector,
+                          bool accumulate, cublasStatus_t *code)
+{
+    description *d = &p->described;
     *code = CUBLAS_STATUS_SUCCESS;
     if (vector != d->vector) {
         *code = blas.desc_set(&d->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof(vector));
         d->vector = *code ? NULL : vector;
     }
-    bool wide = out->dtype == YK_F64;
-    const void *alpha = wide ? (const void *)&one : &one_f32, *beta = wide ? (const void *)&zero : &zero_f32;
-    if (!*code)
-        *code = blas.matmul(gpus[p->of.gpu].handle, &d->desc, alpha, first, &d->first, second, &d->second,
-                            accumulate ? alpha : beta, out->data, &d->result, out->data, &d->result, &p->algorithm,
-                            workspace, p->workspace, j->stream);
-    if (memory)
-        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
-    return YK_OK;
+    yk_status status = *code ? YK_OK : multiply_once(j, p, first, second, accumulate, code);
+    while (!status && is_refusal(*code) && !p->tried && p->left > 1) {
+        p->left--;
+        memmove(&p->algorithms[0], &p->algorithms[1], (size_t)p->left * sizeof(p->algorithms[0]));
+        status = multiply_once(j, p, first, second, accumulate, code);
+    }
+    return status;
 }
 
 /* ---- Note [Trials of epilogues] ---- */
