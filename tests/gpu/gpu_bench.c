@@ -139,6 +139,28 @@ static yk_status gemm_row(bench *b, const row *r)
     }
     return slot_gpu->gemm(0, &b->v[0], &b->v[1], &b->v[2], r->op == 1 ? &b->v[3] : NULL, false);
 }
+/* The gradients of a weight (M,N) and of its bias, of K rows. op 0: by a product and a sum, 1: by one product, where
+ * the library does that. */
+static yk_status row_sums_row(bench *b, const row *r)
+{
+    if (!b->count) {
+        NEW(r->dtype, 3, 1, r->n[0], r->n[1]), NEW(r->dtype, 3, 1, r->n[0], r->n[2]);
+        NEW(r->dtype, 3, 1, r->n[2], r->n[1]), NEW(r->dtype, 3, 1, r->n[0], 1);
+        b->v[1].stride[1] = 1, b->v[1].stride[2] = r->n[0]; /* the gradient of the output, (K,M) in memory */
+        b->flops = 2.0 * (double)r->n[0] * (double)r->n[1] * (double)r->n[2];
+        b->bytes = (double)(r->n[0] * r->n[1] + r->n[0] * r->n[2] + r->n[1] * r->n[2]) * size_of(r);
+    }
+    yk__view sums = b->v[3];
+    sums.ndim = 1, sums.shape[0] = r->n[0], sums.stride[0] = 1;
+    bool done = false;
+    yk_status status = r->op && slot_gpu->gemm_row_sums
+                           ? slot_gpu->gemm_row_sums(0, &b->v[0], &sums, &b->v[1], &b->v[2], false, &done)
+                           : YK_OK;
+    if (status || done)
+        return status;
+    status = slot_gpu->gemm(0, &b->v[0], &b->v[1], &b->v[2], NULL, false);
+    return status ? status : slot_gpu->reduce(0, YK__SUM, &b->v[3], &b->v[1], 0);
+}
 /* N, C, H (= W), O; 3x3, padding 1. op 0: forward, 1: gradient of the input, 2: of the weight */
 static yk_status conv_row(bench *b, const row *r)
 {
@@ -153,6 +175,24 @@ static yk_status conv_row(bench *b, const row *r)
     return r->op == 0   ? slot_gpu->conv2d(0, &p, &b->v[2], &b->v[0], &b->v[1], NULL)
            : r->op == 1 ? slot_gpu->conv2d_backward_input(0, &p, &b->v[0], &b->v[2], &b->v[1])
                         : slot_gpu->conv2d_backward_weight(0, &p, &b->v[1], NULL, &b->v[2], &b->v[0]);
+}
+/* N, C, H (= W), O; 1x1, stride 2, channels last: what cuDNN 9.19 puts an engine without tensor cores first for */
+static yk_status shortcut_row(bench *b, const row *r)
+{
+    const yk__conv2d p = {.stride = {2, 2}, .dilation = {1, 1}, .groups = 1};
+    int64_t half = (r->n[2] - 1) / 2 + 1;
+    if (!b->count) {
+        NEW(r->dtype, 4, r->n[0], r->n[1], r->n[2], r->n[2]), NEW(r->dtype, 4, r->n[3], r->n[1], 1, 1);
+        NEW(r->dtype, 4, r->n[0], r->n[3], half, half);
+        for (int i = 0; i < 3; i++) {
+            yk__view *v = &b->v[i];
+            v->stride[1] = 1, v->stride[3] = v->shape[1], v->stride[2] = v->shape[1] * v->shape[3];
+        }
+        double pixels = (double)(r->n[0] * half * half);
+        b->flops = 2 * pixels * (double)r->n[1] * (double)r->n[3];
+        b->bytes = pixels * (double)(r->n[1] + r->n[3]) * size_of(r);
+    }
+    return slot_gpu->conv2d(0, &p, &b->v[2], &b->v[0], &b->v[1], NULL);
 }
 /* N, C, H (= W). op 1: backward */
 static yk_status batch_norm_row(bench *b, const row *r)
@@ -322,6 +362,9 @@ static const row rows[] = {
     {"gemm float64 4096", gemm_row, YK_F64, {4096, 4096, 4096}, 0},
     {"linear bfloat16 8192x4096x1024", gemm_row, YK_BF16, {8192, 4096, 1024}, 1},
     {"linear float32 weight^T", gemm_row, YK_F32, {8192, 1024, 1024}, 2},
+    {"weight and bias gradients bfloat16", row_sums_row, YK_BF16, {4096, 1024, 8192}, 0},
+    {"weight and bias gradients bfloat16, fused", row_sums_row, YK_BF16, {4096, 1024, 8192}, 1},
+    {"conv2d shortcut bfloat16 512x64x32 to 128", shortcut_row, YK_BF16, {512, 64, 32, 128}, 0},
     {"gemm float32 batch of 512 64x64", gemm_row, YK_F32, {64, 64, 64, 512}, 0},
     {"conv2d float32 32x64x32 to 64", conv_row, YK_F32, {32, 64, 32, 64}, 0},
     {"conv2d gradient of input", conv_row, YK_F32, {32, 64, 32, 64}, 1},
