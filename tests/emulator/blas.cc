@@ -55,9 +55,9 @@ struct preference {
 /* What an algorithm was chosen for. */
 struct algorithm {
     uint64_t hash;
-    uint32_t alignment[4]; /* of the factors, the result and the bias */
-    uint32_t magic, parts; /* those that k is cut into, each of which is rounded as the result is */
-    uint32_t number;
+    uint32_t alignment[4];      /* of the factors, the result and the bias */
+    uint32_t magic, parts;      /* those that k is cut into, each of which is rounded as the result is */
+    uint32_t number, workspace; /* bytes: only the first wants some */
 };
 struct handle {
     int device;
@@ -198,10 +198,14 @@ struct product {
             if (!bias)
                 return;
         }
-        void *scratch = const_cast<void *>(reach(call, workspace, (int64_t)workspace_bytes, device));
-        if (!x || !y || !z || !scratch)
+        if (!x || !y || !z)
             return;
-        memset(scratch, 0xA5, workspace_bytes);
+        if (workspace_bytes) {
+            void *scratch = const_cast<void *>(reach(call, workspace, (int64_t)workspace_bytes, device));
+            if (!scratch)
+                return;
+            memset(scratch, 0xA5, workspace_bytes);
+        }
         int64_t k = d.first == CUBLAS_OP_N ? a.columns : a.rows;
         double products = (double)(c.batches * c.rows * c.columns) * (double)k;
         note_traffic(k, products);
@@ -407,8 +411,9 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
                                  {p.alignment[0], p.alignment[1], p.alignment[3], (uint32_t)(at & (0 - at))},
                                  MAGIC,
                                  parts,
-                                 (uint32_t)*count});
-        f.workspaceSize = WORKSPACE;
+                                 (uint32_t)*count,
+                                 *count ? 0u : (uint32_t)WORKSPACE});
+        f.workspaceSize = *count ? 0 : WORKSPACE;
         f.state = CUBLAS_STATUS_SUCCESS;
     }
     return CUBLAS_STATUS_SUCCESS;
@@ -437,7 +442,7 @@ cublasStatus_t matmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t desc, const void
     for (int i = 0; i < 4; i++)
         if (reinterpret_cast<uintptr_t>(pointers[i]) % chosen.alignment[i])
             return refuse(call, "a pointer is less aligned than the algorithm was asked for");
-    if (workspace_bytes < WORKSPACE || reinterpret_cast<uintptr_t>(workspace) % WORKSPACE_ALIGNMENT)
+    if (workspace_bytes < chosen.workspace || reinterpret_cast<uintptr_t>(workspace) % WORKSPACE_ALIGNMENT)
         return refuse(call, "the workspace is too small, or not aligned to 256 bytes");
     if (reinterpret_cast<handle *>(lt)->device != emulator::present_device())
         return refuse(call, "the handle is another device's");

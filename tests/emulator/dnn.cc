@@ -526,7 +526,7 @@ cudnnStatus_t execute(cudnnHandle_t h, cudnnBackendDescriptor_t plan, cudnnBacke
         why = "the handle is another device's";
     if (!why && p->value<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE) != h)
         why = "the plan was made for another handle";
-    if (!why && (!e.workspace || reinterpret_cast<uintptr_t>(e.workspace) % 16))
+    if (!why && workspace_of(e.e) > 0 && (!e.workspace || reinterpret_cast<uintptr_t>(e.workspace) % 16))
         why = "the workspace is not there, or not aligned";
     if (why)
         return refuse(call, why);

@@ -42,7 +42,7 @@ enum engine {
     CLAMPS,       /* its ReLU makes the greatest number of infinity */
     PLAIN,        /* without tensor cores, for halves that others take on them: slow, and counted where it runs */
     GOOD,
-    QUICK, /* as good, takes less time, and adds in f32 from the last term on */
+    QUICK, /* as good, takes less time and no workspace, and adds in f32 from the last term on */
     ENGINES
 };
 /* ALL_SWALLOW: output channels of which every engine's ReLU makes 0 of NaN. */
