@@ -37,7 +37,8 @@ typedef struct yk__free_list {
 /* A storage that nobody holds, and that other queues may still use. */
 typedef struct yk__pending {
     yk__storage *storage;
-    uint8_t unmarked; /* 1 << queue: those behind which there is no event yet */
+    yk__memory_pool *pool; /* whose recorded work uses it with each replay, or NULL */
+    uint8_t unmarked;      /* 1 << queue: those behind which there is no event yet */
     yk__event *events[YK__QUEUES];
 } yk__pending;
 

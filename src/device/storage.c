@@ -9,8 +9,8 @@
  *
  * Each queue of a device has lists of its own: what is freed is handed out again on the queue that it was allocated on,
  * whose order keeps the two apart. A storage that other queues use, too (yk__storage_used_on), is pending until an
- * event behind what each of them had queued when it was freed has passed. What a graph's recording frees is in its
- * pool.
+ * event behind what each of them had queued when it was freed has passed. What a graph's recording takes and frees is
+ * its pool's until the graph is released; it takes blocks that are free on the queue of kernels before new ones.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -164,11 +164,12 @@ static yk__storage *list_pop(yk__free_list *list)
 
 /* ---- storages that other queues use ---- */
 
-/* Puts events behind what the queues have; a recording, which would take them for its own, is waited for. Locked. */
+/* Puts events behind what the queues have; a recording, which would take them for its own, is waited for, and so is the
+ * release of the recorded work that the block is of. Locked. */
 static yk_status pending_mark(const yk__backend *backend, const yk__cache *c, yk__pending *p)
 {
     yk_status status = YK_OK;
-    for (int q = 0; q < YK__QUEUES && !status && !c->open; q++) {
+    for (int q = 0; q < YK__QUEUES && !status && !c->open && !p->pool; q++) {
         if (!(p->unmarked & 1 << q))
             continue;
         status = backend->event_record(p->storage->device.index, (yk__queue)q, &p->events[q]);
@@ -217,8 +218,10 @@ static void pending_settle(const yk__backend *backend, yk__cache *c, bool wait)
     yk__error_put(&before);
 }
 
-/* A storage that was freed while the queues `used_on` may use it. False without memory for it. Locked. */
-static bool pending_add(const yk__backend *backend, yk__cache *c, yk__storage *s, uint8_t used_on)
+/* A storage that was freed while the queues `used_on` may use it, of recorded work where pool is not NULL. False
+ * without memory for it. Locked. */
+static bool pending_add(const yk__backend *backend, yk__cache *c, yk__storage *s, yk__memory_pool *pool,
+                        uint8_t used_on)
 {
     if (c->n_pending == c->pending_room) {
         size_t room = c->pending_room ? 2 * c->pending_room : 16;
@@ -229,7 +232,7 @@ static bool pending_add(const yk__backend *backend, yk__cache *c, yk__storage *s
         c->pending_room = room;
     }
     yk__pending *p = &c->pending[c->n_pending++];
-    *p = (yk__pending){.storage = s, .unmarked = used_on};
+    *p = (yk__pending){.storage = s, .pool = pool, .unmarked = used_on};
     s->pool = NULL;
     yk_error before;
     yk__error_take(&before);
@@ -366,6 +369,8 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
         list = &pool->lists[k];
     if (!list->count && c->n_pending)
         pending_settle(backend, c, false);
+    if (pool && !list->count && queue == YK__QUEUE_COMPUTE)
+        list = &c->lists[queue][k]; /* the pool's from here on: what is recorded comes behind what used it */
     yk__storage *s = heaped        ? storage_of_heap(backend, device, c, pool, bytes)
                      : list->count ? list_pop(list)
                                    : storage_make(backend, device, c, bytes, block);
@@ -422,7 +427,7 @@ static void storage_cache(yk__storage *s)
         yk__heap_put(c, s);
     } else if (!used_on || !backend->event_record)
         list_push(backend, c, list, s);
-    else if (!pending_add(backend, c, s, used_on))
+    else if (!pending_add(backend, c, s, pool, used_on))
         storage_free(backend, c, s); /* which waits */
     /* Now and then: every block and every storage is counted. */
     YK__ASSERT_SOUND(list->count & (list->count - 1) || list->count < list->capacity / 2 ? NULL : cache_check(c));
@@ -477,6 +482,10 @@ void yk__memory_pool_release(yk__memory_pool *pool)
     for (yk__storage *s = c->newest; s; s = s->older) {
         if (s->pool == pool)
             s->pool = NULL;
+    }
+    for (size_t i = 0; i < c->n_pending; i++) {
+        if (c->pending[i].pool == pool)
+            c->pending[i].pool = NULL;
     }
     for (int k = 0; k < CLASSES; k++) {
         yk__free_list *list = &pool->lists[k];
@@ -571,7 +580,8 @@ static size_t workspace_bytes(yk_device device, size_t bytes)
     yk__queue queue = yk__queue_current();
     const yk__memory_pool *pool = pool_for(c, queue);
     const yk__free_list *lists = pool ? pool->lists : c->lists[queue];
-    while (k <= most && !lists[k].count)
+    const yk__free_list *others = queue == YK__QUEUE_COMPUTE ? c->lists[queue] : lists; /* as in yk__storage_create */
+    while (k <= most && !lists[k].count && !others[k].count)
         k++;
     pthread_mutex_unlock(&c->lock);
     return k > most ? bytes : block_of_class(k);

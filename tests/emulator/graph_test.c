@@ -562,6 +562,86 @@ static void test_a_function_that_fails(void **state)
     yk_scope_end(scope);
 }
 
+/* A chain of tensors, each of WIDE elements; one of them is said to be used by another queue, too. */
+enum { WIDE = 3 << 16, CHAIN = 6 };
+typedef struct chain {
+    yk_tensor *x, *sum;
+    bool used;
+} chain;
+
+static yk_status run_chain(void *user)
+{
+    chain *c = user;
+    yk_tensor *all[CHAIN];
+    for (int i = 0; i < CHAIN; i++) {
+        all[i] = yk_add_scalar(i ? all[i - 1] : c->x, 1);
+        if (all[i] && c->used && i == 1)
+            yk__storage_used_on(all[i]->storage, YK__QUEUE_COPY);
+    }
+    return yk_copy_(c->sum, all[CHAIN - 1]) ? YK_OK : yk_last_error()->code;
+}
+
+static chain make_chain(bool used)
+{
+    const yk_tensor_options there = {.device = gpu};
+    return (chain){.x = yk_full(YK_SHAPE(WIDE), 1, &there), .sum = yk_zeros(YK_SHAPE(WIDE), &there), .used = used};
+}
+
+/* A recording takes the memory that the calls before it left: where there is none for a second time, too. */
+static void test_memory_of_a_recording(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    chain c = make_chain(false);
+    yk_graph *g = yk_graph_create(gpu, 2, run_chain, &c);
+    yk_memory_info before, after;
+    for (int i = 0; i < 2; i++)
+        expect_ok(yk_graph_run(g));
+    expect_ok(yk_device_memory(gpu, &before));
+    expect_ok(yk_device_set_memory_limit(gpu, before.reserved + WIDE * sizeof(float)));
+    for (int i = 0; i < 3; i++)
+        expect_ok(yk_graph_run(g));
+    expect_ok(yk_device_set_memory_limit(gpu, 0));
+    yk_graph_info info = yk_graph_get_info(g);
+    if (info.why_not)
+        fail_msg("it was not recorded: %s", info.why_not);
+    assert_int_equal(info.replays, 3);
+    expect_ok(yk_device_memory(gpu, &after));
+    assert_int_equal(after.reserved, before.reserved);
+    assert_true(yk_item(yk_min(c.sum)) == 1 + CHAIN);
+    yk_scope_end(scope);
+    assert_null(yk__memory_check(gpu));
+}
+
+/* Memory of a recording that another queue used stays the recording's: what somebody else makes of that size when the
+ * queue is done is not written by replays. */
+static void test_memory_used_elsewhere(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    chain c = make_chain(true);
+    yk_graph *g = yk_graph_create(gpu, 1, run_chain, &c);
+    yk_tensor *others[2 * CHAIN];
+    for (int i = 0; i < 2; i++)
+        expect_ok(yk_graph_run(g));
+    assert_null(yk_graph_get_info(g).why_not);
+    expect_ok(yk_device_synchronize(gpu));
+    for (int i = 0; i < 2 * CHAIN; i++)
+        assert_non_null(others[i] = yk_full(YK_SHAPE(WIDE), -5, &(yk_tensor_options){.device = gpu}));
+    expect_ok(yk_graph_run(g));
+    for (int i = 0; i < 2 * CHAIN; i++)
+        assert_true(yk_item(yk_max(others[i])) == -5);
+    assert_true(yk_item(yk_max(c.sum)) == 1 + CHAIN);
+    assert_null(yk__memory_check(gpu));
+    yk_scope_end(scope);
+    assert_null(yk__memory_check(gpu));
+    /* And is the device's when the recording is released. */
+    yk_device_empty_cache(gpu);
+    yk_memory_info held;
+    expect_ok(yk_device_memory(gpu, &held));
+    assert_int_equal(held.reserved, held.allocated);
+}
+
 int main(void)
 {
     if (!use_emulator())
@@ -578,6 +658,8 @@ int main(void)
                                        cmocka_unit_test(test_not_recorded),
                                        cmocka_unit_test(test_fails_in_recording),
                                        cmocka_unit_test(test_recorded_anew),
+                                       cmocka_unit_test(test_memory_of_a_recording),
+                                       cmocka_unit_test(test_memory_used_elsewhere),
                                        cmocka_unit_test(test_cpu_and_errors),
                                        cmocka_unit_test(test_a_function_that_fails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
