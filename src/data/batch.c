@@ -1,8 +1,10 @@
 /*
  * batch.c - the tensors of a batch from its samples: stacked, or by the program's own collate. Layer: data.
  *
- * Stacked, an input goes from the pipeline straight to its row of the batch. For a collate of the program's own all
- * samples of the batch are there at once, each with memory of its own, which goes when the collate returns.
+ * Stacked, an input goes from the pipeline straight to its row of the batch: as floats, or as bytes where the device is
+ * to make the floats, which the first sample decides. Where a later one is no image of bytes, the batch is made again,
+ * of floats: a sample is a function of its index. For a collate of the program's own all samples of the batch are there
+ * at once, each with memory of its own, which goes when the collate returns.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +36,8 @@ static yk_status differs(const yk__batch_plan *plan, const yk_sample *first, con
 typedef struct rows {
     yk_sample first;
     size_t bytes[YK_SAMPLE_TENSORS];
+    bool packed; /* the input is bytes, and the batch has crops */
+    bool mixed;  /* ...but this sample's is not: nothing was stored */
 } rows;
 
 static bool alike(yk_dtype dtype, int ndim, const int64_t *shape, yk_dtype dtype2, int ndim2, const int64_t *shape2)
@@ -44,41 +48,68 @@ static bool alike(yk_dtype dtype, int ndim, const int64_t *shape, yk_dtype dtype
     return same;
 }
 
-static yk_status make_tensors(const yk__batch_plan *plan, const yk_sample *sample, rows *r, yk_tensor **tensors)
+static yk_tensor *make_tensor(const yk__batch_plan *plan, int ndim, const int64_t *shape, yk_dtype dtype)
+{
+    return plan->pinned ? yk__pinned_tensor(plan->pinned, ndim, shape, dtype)
+                        : yk__tensor_new(ndim, shape, NULL, dtype, (yk_device){0});
+}
+
+static yk_status make_tensors(const yk__batch_plan *plan, const yk_sample *sample, rows *r, yk__batch *batch)
 {
     r->first = *sample;
     for (int i = 0; i < sample->count; i++) {
         yk_sample_tensor from = yk__sample_tensor(sample, i);
+        if (i == 0 && r->packed)
+            from.dtype = YK_U8;
         int64_t shape[YK_MAX_DIMS] = {plan->count};
         memcpy(shape + 1, from.shape, (size_t)from.ndim * sizeof(*shape));
         r->bytes[i] = yk__sample_tensor_bytes(&from);
-        tensors[i] = plan->pinned ? yk__pinned_tensor(plan->pinned, 1 + from.ndim, shape, from.dtype)
-                                  : yk__tensor_new(1 + from.ndim, shape, NULL, from.dtype, (yk_device){0});
-        if (!tensors[i])
+        batch->tensors[i] = make_tensor(plan, 1 + from.ndim, shape, from.dtype);
+        if (!batch->tensors[i])
             return yk__error_code();
     }
-    return YK_OK;
+    if (r->packed)
+        batch->crops = make_tensor(plan, 2, (int64_t[]){plan->count, YK__CROP_NUMBERS}, YK_I64);
+    return r->packed && !batch->crops ? yk__error_code() : YK_OK;
+}
+
+static void store_input(const yk__batch_plan *plan, const yk__loaded *loaded, int64_t row, const rows *r,
+                        yk__batch *batch)
+{
+    char *to = (char *)batch->tensors[0]->data + (size_t)row * r->bytes[0];
+    if (r->packed) {
+        yk__crop *crop = (yk__crop *)batch->crops->data + row;
+        yk__loaded_pack(loaded, (unsigned char *)to, crop);
+        crop->from = row * (int64_t)r->bytes[0];
+    } else {
+        yk__pipeline_store(plan->pipeline, loaded, to);
+    }
 }
 
 /* Row `row` of each tensor of the batch, which are made with the first. */
 static yk_status stack_sample(const yk__batch_plan *plan, const yk__loaded *loaded, int64_t row, rows *r,
-                              yk_tensor **tensors)
+                              yk__batch *batch)
 {
     const yk_sample *sample = &loaded->sample, *first = &r->first;
-    yk_status status = row == 0 ? make_tensors(plan, sample, r, tensors) : YK_OK;
+    if (row == 0)
+        r->packed = r->packed && loaded->fused;
+    yk_status status = row == 0 ? make_tensors(plan, sample, r, batch) : YK_OK;
     if (status)
         return status;
     if (sample->count != first->count)
         return differs(plan, first, sample, YK_SAMPLE_TENSORS);
     if (!alike(sample->dtype, sample->ndim, sample->shape, first->dtype, first->ndim, first->shape))
         return differs(plan, first, sample, 0);
-    yk__pipeline_store(plan->pipeline, loaded, (char *)tensors[0]->data + (size_t)row * r->bytes[0]);
+    r->mixed = r->packed && !loaded->fused;
+    if (r->mixed)
+        return YK_OK;
+    store_input(plan, loaded, row, r, batch);
     for (int i = 1; i < sample->count; i++) {
         const yk_sample_tensor *from = &sample->more[i - 1], *like = &first->more[i - 1];
         if (!alike(from->dtype, from->ndim, from->shape, like->dtype, like->ndim, like->shape))
             return differs(plan, first, sample, i);
         if (r->bytes[i])
-            memcpy((char *)tensors[i]->data + (size_t)row * r->bytes[i], from->data, r->bytes[i]);
+            memcpy((char *)batch->tensors[i]->data + (size_t)row * r->bytes[i], from->data, r->bytes[i]);
     }
     return YK_OK;
 }
@@ -109,7 +140,7 @@ static yk_status keep_sample(const yk__batch_plan *plan, const yk__loaded *loade
     return YK_OK;
 }
 
-static yk_status collate(const yk__batch_plan *plan, const yk_sample *samples, yk_tensor **tensors, int *count)
+static yk_status collate(const yk__batch_plan *plan, const yk_sample *samples, yk__batch *batch)
 {
     const char *name = plan->pipeline->dataset->table.name;
     yk_tensor *made[YK_SAMPLE_TENSORS] = {NULL};
@@ -127,21 +158,29 @@ static yk_status collate(const yk__batch_plan *plan, const yk_sample *samples, y
             status = yk__fail(YK_ERR_CALLBACK, "collate left tensor %d of %d NULL", i, n);
     }
     for (int i = 0; i < n && !status; i++) {
-        tensors[i] = plan->pinned ? yk__pinned_copy(plan->pinned, made[i]) : yk_tensor_retain(made[i]);
-        status = tensors[i] ? YK_OK : yk__error_code();
+        batch->tensors[i] = plan->pinned ? yk__pinned_copy(plan->pinned, made[i]) : yk_tensor_retain(made[i]);
+        status = batch->tensors[i] ? YK_OK : yk__error_code();
     }
     yk_scope_end(scope);
     if (status)
         yk__error_prefix("%s: samples from %lld on", name, (long long)plan->order[0]);
     else
-        *count = n;
+        batch->count = n;
     return status;
 }
 
-yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk_tensor **tensors, int *count)
+void yk__batch_clear(yk__batch *batch)
+{
+    for (int i = 0; i < YK_SAMPLE_TENSORS; i++)
+        yk_tensor_release(batch->tensors[i]);
+    yk_tensor_release(batch->crops);
+    *batch = (yk__batch){0};
+}
+
+yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk__batch *batch)
 {
     yk_status status = YK_OK;
-    rows r = {0};
+    rows r = {.packed = plan->pinned && !plan->collate && yk__pinned_can_augment(plan->pinned)};
     yk_sample *kept = NULL;
     char **memory = NULL;
     yk__loaded loaded;
@@ -159,23 +198,26 @@ yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk
         status = yk__pipeline_load(plan->pipeline, worker, plan->seed, plan->epoch, plan->order[done], &loaded);
         if (!status)
             status = plan->collate ? keep_sample(plan, &loaded, &kept[done], &memory[done])
-                                   : stack_sample(plan, &loaded, done, &r, tensors);
+                                   : stack_sample(plan, &loaded, done, &r, batch);
+        if (r.mixed) {
+            yk__batch_clear(batch);
+            r = (rows){0};
+            done = -1;
+        }
     }
     if (!status && !aborted) {
         if (plan->collate)
-            status = collate(plan, kept, tensors, count);
+            status = collate(plan, kept, batch);
         else
-            *count = r.first.count;
+            batch->count = r.first.count;
     }
     for (int64_t i = 0; memory && i < plan->count; i++)
         free(memory[i]);
     free(memory);
     free(kept);
-    for (int i = 0; i < YK_SAMPLE_TENSORS && (status || aborted); i++) {
-        yk_tensor_release(tensors[i]);
-        tensors[i] = NULL;
-    }
-    for (int i = 0; i < YK_SAMPLE_TENSORS && tensors[i]; i++)
-        yk__object_set_maker(tensors[i], "loader_next");
+    if (status || aborted)
+        yk__batch_clear(batch);
+    for (int i = 0; i < batch->count; i++)
+        yk__object_set_maker(batch->tensors[i], "loader_next");
     return status;
 }

@@ -8,6 +8,7 @@
 #include <yoke/data.h>
 
 #include "base/core.h"
+#include "device/kernel_args.h"
 
 /* ---- workers (sample.c) ---------------------------------------------------------------------------------- */
 typedef struct yk__buffer {
@@ -147,15 +148,19 @@ void yk__pipeline_clear(yk__pipeline *pipeline);
 /* A sample that is loaded; its shape is the final one. */
 typedef struct yk__loaded {
     yk_sample sample;
-    bool fused; /* the one pass is still to run, from here: */
-    int64_t height, width, top, left;
-    bool mirrored;
+    bool fused;    /* the one pass is still to run: */
+    yk__crop crop; /* from here */
 } yk__loaded;
 /* Gets sample `index` and brings it to its final shape. Errors name the data set, the index and where it comes from. */
 yk_status yk__pipeline_load(const yk__pipeline *pipeline, yk__data_worker *worker, uint64_t seed, int64_t epoch,
                             int64_t index, yk__loaded *loaded);
 /* Writes the elements of its input, of the dtype that the sample says, to `to`. */
 void yk__pipeline_store(const yk__pipeline *pipeline, const yk__loaded *loaded, void *to);
+/* For a device to do the one pass: the bytes that it reads of a sample that is `fused`, no more than the sample has
+ * elements, go to `to`, and where the output lies in them to *crop, whose `from` is 0. */
+void yk__loaded_pack(const yk__loaded *loaded, unsigned char *to, yk__crop *crop);
+/* What the one pass makes of a byte: (channels or 1, 256) of the pipeline's dtype, in host memory. */
+yk__view yk__pipeline_table(const yk__pipeline *pipeline);
 
 /* ---- batches for a device that copies while it computes (pinned.c) --------------------------------------------- */
 typedef struct yk__pinned yk__pinned;
@@ -168,6 +173,10 @@ yk_tensor *yk__pinned_tensor(yk__pinned *p, int ndim, const int64_t *shape, yk_d
 yk_tensor *yk__pinned_copy(yk__pinned *p, yk_tensor *x);
 /* One reference to x on the device, whose copy is queued. x may be released at once. */
 yk_tensor *yk__pinned_upload(yk__pinned *p, yk_tensor *x);
+/* Whether the device does the one pass of a pipeline, and one reference to what that makes of the bytes (N,C,H,W) of a
+ * batch and their crops (N,6): queued, as an upload is. */
+bool yk__pinned_can_augment(const yk__pinned *p);
+yk_tensor *yk__pinned_augment(yk__pinned *p, const yk__pipeline *pipeline, yk_tensor *bytes, yk_tensor *crops);
 /* Kernels that are queued from here on see what was uploaded so far. */
 yk_status yk__pinned_await(const yk__pinned *p);
 /* Once for each batch: waits where the host is too many of them in front of the device. */
@@ -185,9 +194,16 @@ typedef struct yk__batch_plan {
     void *collate_user;
     yk__pinned *pinned; /* whose memory the tensors get; NULL: that of cpu:0 */
 } yk__batch_plan;
-/* Fills tensors[] with references of the caller's, *count of them, none of them after a failure or when *abort is set
- * on the way; entries were NULL. */
-yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk_tensor **tensors, int *count);
+/* The tensors of a batch. */
+typedef struct yk__batch {
+    yk_tensor *tensors[YK_SAMPLE_TENSORS];
+    int count;
+    yk_tensor *crops; /* NULL, or the input is bytes, of which the device makes the floats: for yk__pinned_augment */
+} yk__batch;
+/* Fills *batch, which was empty, with references of the caller's; it is empty again after a failure or when *abort is
+ * set on the way. */
+yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk__batch *batch);
+void yk__batch_clear(yk__batch *batch);
 
 /* ---- files (mapping.c, idx.c, image_decode.c) * --------------------------------------------------------- */
 typedef struct yk__mapping {

@@ -38,8 +38,7 @@ enum { MOST_WORKERS = 1024, MOST_PREFETCH = 1 << 16 };
 static const int64_t MOST_BATCH = (int64_t)1 << 32;
 
 typedef struct made_batch {
-    yk_tensor *tensors[YK_SAMPLE_TENSORS];
-    int count;
+    yk__batch batch;
     bool failed;
     yk_error error;
 } made_batch;
@@ -96,11 +95,7 @@ static int64_t next_batch(const yk_loader *l)
 
 static void batch_clear(made_batch *made)
 {
-    for (int i = 0; i < made->count; i++) {
-        yk_tensor_release(made->tensors[i]);
-        made->tensors[i] = NULL;
-    }
-    made->count = 0;
+    yk__batch_clear(&made->batch);
     made->failed = false;
 }
 
@@ -133,7 +128,7 @@ static void make_batch(yk_loader *loader, yk__data_worker *data, int64_t batch, 
                            .collate = loader->options.collate,
                            .collate_user = loader->options.collate_user,
                            .pinned = loader->pinned};
-    yk_status status = yk__batch_make(&plan, data, made->tensors, &made->count);
+    yk_status status = yk__batch_make(&plan, data, &made->batch);
     if (!status) {
         return;
     }
@@ -549,18 +544,27 @@ static bool batch_is_ready(yk_loader *l)
     return ready;
 }
 
+/* Tensor i of a batch on the options' device. */
+static yk_tensor *bring_tensor(const yk_loader *l, const yk__batch *batch, int i)
+{
+    if (i == 0 && batch->crops)
+        return yk__pinned_augment(l->pinned, &l->pipeline, batch->tensors[0], batch->crops);
+    return l->pinned ? yk__pinned_upload(l->pinned, batch->tensors[i])
+                     : yk__raw_to(batch->tensors[i], l->options.device);
+}
+
 /* The tensors of a batch on the options' device: their copies are queued. What fails goes into `made`. */
 static void bring_to_device(const yk_loader *l, made_batch *made)
 {
     YK__OWN_RECORD;
+    yk__batch *batch = &made->batch;
     if (yk_device_equal(l->options.device, (yk_device){0})) /* they are made there */
         return;
-    for (int i = 0; i < made->count && !made->failed; i++) {
-        yk_tensor *there = l->pinned ? yk__pinned_upload(l->pinned, made->tensors[i])
-                                     : yk__raw_to(made->tensors[i], l->options.device);
+    for (int i = 0; i < batch->count && !made->failed; i++) {
+        yk_tensor *there = bring_tensor(l, batch, i);
         if (there) {
-            yk_tensor_release(made->tensors[i]);
-            made->tensors[i] = there;
+            yk_tensor_release(batch->tensors[i]);
+            batch->tensors[i] = there;
             yk__object_set_maker(there, "loader_next");
         } else {
             batch_clear(made);
@@ -568,6 +572,8 @@ static void bring_to_device(const yk_loader *l, made_batch *made)
             yk__error_take(&made->error);
         }
     }
+    yk_tensor_release(batch->crops);
+    batch->crops = NULL;
 }
 
 /* The batch at l->taken, made here where there are no workers, on the options' device. */
@@ -629,13 +635,14 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
         l->over = true;
         return false;
     }
-    *batch = (yk_batch){.input = l->held.tensors[0],
-                        .target = l->held.tensors[1],
-                        .n_tensors = l->held.count,
+    const yk__batch *held = &l->held.batch;
+    *batch = (yk_batch){.input = held->tensors[0],
+                        .target = held->tensors[1],
+                        .n_tensors = held->count,
                         .index = index,
                         .count = batch_count(l, index),
                         .padding = yk__sampler_padding(&l->sampler, index),
                         .samples = l->order + index * l->options.batch_size};
-    memcpy(batch->tensors, l->held.tensors, sizeof(batch->tensors));
+    memcpy(batch->tensors, held->tensors, sizeof(batch->tensors));
     return true;
 }

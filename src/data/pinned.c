@@ -7,6 +7,8 @@
  *   queue of copies    batch 1 | batch 2 |            | batch 3 |
  *   queue of kernels           | step 1             | step 2 ...
  *
+ * Where a batch comes as bytes, the kernel that makes its floats is on the queue of copies, behind them.
+ *
  * The queue of kernels waits, by an event, for the copy of the batch that is given out. A block of pinned memory is
  * written again once the event behind its copy has passed; a block of the device belongs to the queue of copies, and is
  * said to be used by that of kernels, so it is written again once what was queued until it was released is done.
@@ -17,6 +19,7 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "data/dataset.h"
 #include "device/graph.h"
@@ -38,6 +41,7 @@ struct yk__pinned {
     const yk__backend *backend;
     pthread_mutex_t lock; /* of the blocks */
     block *blocks;
+    yk_tensor *table;        /* the pipeline's, on the device; NULL until the first batch of bytes */
     yk__event *given[AHEAD]; /* behind what was queued when a batch was asked for */
     int at;                  /* the oldest of them */
 };
@@ -59,6 +63,7 @@ void yk__pinned_destroy(yk__pinned *p)
     if (!p)
         return;
     yk__error_take(&before);
+    yk_tensor_release(p->table);
     for (int i = 0; i < AHEAD; i++)
         p->backend->event_release(p->given[i]);
     while (p->blocks) {
@@ -157,20 +162,67 @@ static yk_status queue_copy(const yk__pinned *p, block *b, yk_tensor *to, size_t
     return status;
 }
 
-yk_tensor *yk__pinned_upload(yk__pinned *p, yk_tensor *x)
+/* x, in pinned memory, on the device, for the queue of copies. */
+static yk_tensor *upload(const yk__pinned *p, yk_tensor *x)
 {
-    if (x->storage->foreign_release != block_release) /* a collate made it on a device */
-        return yk__raw_to(x, p->device);
     yk__queue before = yk__queue_begin(YK__QUEUE_COPY);
     yk_tensor *there = yk__tensor_new(x->ndim, x->shape, NULL, (yk_dtype)x->dtype, p->device);
     if (there)
         there = yk__tensor_if_ok(there, queue_copy(p, x->storage->foreign_context, there, x->storage->bytes));
     yk__queue_end(before);
-    if (there) {
-        there->inference = false; /* it is the batch of whoever asks next */
-        yk__storage_used_on(there->storage, YK__QUEUE_COMPUTE);
-    }
     return there;
+}
+
+/* What the queue of copies made is the batch of whoever asks next, and his kernels read it. */
+static yk_tensor *given_out(yk_tensor *x)
+{
+    if (x) {
+        x->inference = false;
+        yk__storage_used_on(x->storage, YK__QUEUE_COMPUTE);
+    }
+    return x;
+}
+
+yk_tensor *yk__pinned_upload(yk__pinned *p, yk_tensor *x)
+{
+    if (x->storage->foreign_release != block_release) /* a collate made it on a device */
+        return yk__raw_to(x, p->device);
+    return given_out(upload(p, x));
+}
+
+bool yk__pinned_can_augment(const yk__pinned *p)
+{
+    return p->backend->augment != NULL;
+}
+
+static yk_status bring_table(yk__pinned *p, const yk__pipeline *pipeline)
+{
+    yk__view from = yk__pipeline_table(pipeline);
+    yk_tensor *table = yk__pinned_tensor(p, from.ndim, from.shape, from.dtype);
+    if (!table)
+        return yk__error_code();
+    memcpy(table->data, from.data, table->storage->bytes);
+    p->table = upload(p, table);
+    yk_tensor_release(table);
+    return p->table ? YK_OK : yk__error_code();
+}
+
+yk_tensor *yk__pinned_augment(yk__pinned *p, const yk__pipeline *pipeline, yk_tensor *bytes, yk_tensor *crops)
+{
+    if (!p->table && bring_table(p, pipeline))
+        return NULL;
+    yk_tensor *images = upload(p, bytes), *where = images ? upload(p, crops) : NULL;
+    yk__queue before = yk__queue_begin(YK__QUEUE_COPY);
+    yk_tensor *out = where ? yk__tensor_new(bytes->ndim, bytes->shape, NULL, pipeline->dtype, p->device) : NULL;
+    if (out) {
+        yk__view to = yk__view_of(out), line = yk__line_of(images), list = yk__view_of(where),
+                 table = yk__view_of(p->table);
+        out = yk__tensor_if_ok(out, p->backend->augment(p->device.index, &to, &line, &list, &table));
+    }
+    yk__queue_end(before);
+    yk_tensor_release(images);
+    yk_tensor_release(where);
+    return given_out(out);
 }
 
 yk_status yk__pinned_await(const yk__pinned *p)

@@ -7,12 +7,15 @@
  * in the end (resize.c). After it, the chain [random_crop] [flip] [to_tensor] [normalize] on a u8 image maps each
  * output element to one input byte or to padding, and a byte in a channel to one number. So the numbers are tabulated
  * once, 256 a channel, by the same functions that define the steps, and a sample is one walk over its output: look up,
- * write. The results are those of the steps bit for bit, without a division or an intermediate copy.
+ * write (the slot augment). The results are those of the steps bit for bit, without a division or an intermediate copy.
+ * For a device that has the slot and does not share the host's memory, the batch goes there as bytes, a quarter of the
+ * floats, and the walk is the device's.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/dataset.h"
+#include "device/table.h"
 
 static int count_steps(const yk_transform *t)
 {
@@ -124,15 +127,15 @@ static yk_status prepare_one_pass(const yk__pipeline *p, yk__loaded *loaded)
 {
     yk_sample *sample = &loaded->sample;
     loaded->fused = true;
-    loaded->height = sample->shape[1];
-    loaded->width = sample->shape[2];
+    loaded->crop.height = sample->shape[1];
+    loaded->crop.width = sample->shape[2];
     if (p->crop) {
-        yk_status status = yk__crop_draw(p->crop, sample, &loaded->top, &loaded->left);
+        yk_status status = yk__crop_draw(p->crop, sample, &loaded->crop.top, &loaded->crop.left);
         if (status)
             return status;
         sample->shape[1] = sample->shape[2] = p->crop->size;
     }
-    loaded->mirrored = p->flip && yk__flip_draw(p->flip, sample);
+    loaded->crop.mirrored = p->flip && yk__flip_draw(p->flip, sample);
     return YK_OK;
 }
 
@@ -176,8 +179,8 @@ yk_status yk__pipeline_load(const yk__pipeline *p, yk__data_worker *worker, uint
     worker->center = p->center;
     worker->planned = false;
     yk_sample *sample = &loaded->sample;
-    loaded->fused = loaded->mirrored = false;
-    loaded->height = loaded->width = loaded->top = loaded->left = 0;
+    loaded->fused = false;
+    loaded->crop = (yk__crop){0};
     sample->data = NULL;
     sample->dtype = YK_F32;
     sample->ndim = 0;
@@ -215,53 +218,66 @@ yk_status yk__pipeline_load(const yk__pipeline *p, yk__data_worker *worker, uint
 }
 
 /* ---- storing --------------------------------------------------------------------------------------------- */
-/* Defines NAME: writes (channels, out_height, out_width) by Note [One pass]. */
-#define DEFINE_ONE_PASS(NAME, T)                                                                                       \
-    static void NAME(const yk__pipeline *p, const yk__loaded *l, T *to)                                                \
-    {                                                                                                                  \
-        const yk_sample *sample = &l->sample;                                                                          \
-        const unsigned char *from = sample->data;                                                                      \
-        int64_t height = sample->shape[1], width = sample->shape[2];                                                   \
-        /* Output columns [begin, end), before mirroring, lie inside the image. */                                     \
-        int64_t begin = l->left < 0 ? -l->left : 0;                                                                    \
-        int64_t end = l->width - l->left < width ? l->width - l->left : width;                                         \
-        begin = begin > width ? width : begin;                                                                         \
-        end = end < begin ? begin : end;                                                                               \
-        for (int64_t c = 0; c < sample->shape[0]; c++, from += l->height * l->width) {                                 \
-            const T *table = (const T *)p->table + (p->normalize ? 256 * c : 0);                                       \
-            T zero = table[0];                                                                                         \
-            for (int64_t y = 0; y < height; y++, to += width) {                                                        \
-                int64_t in_y = y + l->top;                                                                             \
-                bool inside = in_y >= 0 && in_y < l->height;                                                           \
-                int64_t first = inside ? begin : width, last = inside ? end : width;                                   \
-                const unsigned char *row = inside ? from + in_y * l->width : from;                                     \
-                if (l->mirrored) {                                                                                     \
-                    for (int64_t x = 0; x < first; x++)                                                                \
-                        to[width - 1 - x] = zero;                                                                      \
-                    for (int64_t x = first; x < last; x++)                                                             \
-                        to[width - 1 - x] = table[row[x + l->left]];                                                   \
-                    for (int64_t x = last; x < width; x++)                                                             \
-                        to[width - 1 - x] = zero;                                                                      \
-                } else {                                                                                               \
-                    for (int64_t x = 0; x < first; x++)                                                                \
-                        to[x] = zero;                                                                                  \
-                    for (int64_t x = first; x < last; x++)                                                             \
-                        to[x] = table[row[x + l->left]];                                                               \
-                    for (int64_t x = last; x < width; x++)                                                             \
-                        to[x] = zero;                                                                                  \
-                }                                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
-    }
-DEFINE_ONE_PASS(one_pass_f32, float)
-DEFINE_ONE_PASS(one_pass_f64, double)
+yk__view yk__pipeline_table(const yk__pipeline *p)
+{
+    return (yk__view){.data = p->table,
+                      .dtype = p->dtype,
+                      .ndim = 2,
+                      .shape = {p->normalize ? p->normalize->channels : 1, 256},
+                      .stride = {256, 1}};
+}
+
+/* By Note [One pass]. */
+static void store_one_pass(const yk__pipeline *p, const yk__loaded *loaded, void *to)
+{
+    const yk_sample *sample = &loaded->sample;
+    int64_t channels = sample->shape[0], height = sample->shape[1], width = sample->shape[2];
+    yk__crop crop = loaded->crop;
+    yk__view table = yk__pipeline_table(p),
+             out = {.data = to,
+                    .dtype = p->dtype,
+                    .ndim = 4,
+                    .shape = {1, channels, height, width},
+                    .stride = {channels * height * width, height * width, width, 1}},
+             images = {.data = (void *)sample->data,
+                       .dtype = YK_U8,
+                       .ndim = 1,
+                       .shape = {channels * crop.height * crop.width},
+                       .stride = {1}},
+             crops = {.data = &crop,
+                      .dtype = YK_I64,
+                      .ndim = 2,
+                      .shape = {1, YK__CROP_NUMBERS},
+                      .stride = {YK__CROP_NUMBERS, 1}};
+    yk__backend_of((yk_device){0})->augment(0, &out, &images, &crops, &table);
+}
 
 void yk__pipeline_store(const yk__pipeline *p, const yk__loaded *loaded, void *to)
 {
-    if (!loaded->fused)
-        memcpy(to, loaded->sample.data, yk__sample_numel(&loaded->sample) * yk_dtype_size(loaded->sample.dtype));
-    else if (p->dtype == YK_F32)
-        one_pass_f32(p, loaded, to);
+    if (loaded->fused)
+        store_one_pass(p, loaded, to);
     else
-        one_pass_f64(p, loaded, to);
+        memcpy(to, loaded->sample.data, yk__sample_numel(&loaded->sample) * yk_dtype_size(loaded->sample.dtype));
+}
+
+void yk__loaded_pack(const yk__loaded *loaded, unsigned char *to, yk__crop *crop)
+{
+    const yk_sample *sample = &loaded->sample;
+    const yk__crop *whole = &loaded->crop;
+    int64_t bottom = whole->top + sample->shape[1], right = whole->left + sample->shape[2];
+    int64_t y = whole->top > 0 ? whole->top : 0, x = whole->left > 0 ? whole->left : 0;
+    bottom = bottom < whole->height ? bottom : whole->height;
+    right = right < whole->width ? right : whole->width;
+    int64_t height = bottom > y ? bottom - y : 0, width = right > x ? right - x : 0;
+    *crop = (yk__crop){
+        .height = height, .width = width, .top = whole->top - y, .left = whole->left - x, .mirrored = whole->mirrored};
+    const unsigned char *from = sample->data;
+    if (height == whole->height && width == whole->width) {
+        memcpy(to, from, (size_t)(sample->shape[0] * height * width));
+        return;
+    }
+    for (int64_t c = 0; c < sample->shape[0]; c++) {
+        for (int64_t row = 0; row < height; row++, to += width)
+            memcpy(to, from + (c * whole->height + y + row) * whole->width + x, (size_t)width);
+    }
 }

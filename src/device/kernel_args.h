@@ -160,6 +160,15 @@ typedef struct yk__adam {
     const int32_t *skip;         /* as above */
 } yk__adam;
 
+/* ---- augmentation: where a sample's image lies, and what of it is wanted; six numbers of i64 ---- */
+typedef struct yk__crop {
+    int64_t from;          /* its first byte; it is (C, height, width) in C order */
+    int64_t height, width; /* may be 0 */
+    int64_t top, left; /* the output's first row and column, before mirroring, in the image; outside of it: byte 0 */
+    int64_t mirrored;  /* 1: the last column comes first */
+} yk__crop;
+enum { YK__CROP_NUMBERS = sizeof(yk__crop) / sizeof(int64_t) };
+
 /* ---- pictures: host memory, whatever the device ---- */
 enum {
     YK__RESAMPLE_FRACTION = 22, /* bits behind the point of a weight: PIL's, which makes the bytes equal */

@@ -280,6 +280,14 @@ typedef struct yk__backend {
     /* The scale of the next step, by what was found; forgets that. (torch._amp_update_scale_) */
     yk_status (*scale_update)(int device, const yk__scaling *p, yk__scale_state *scale);
 
+    /* ---- augmentation ---- */
+    /* out (N,C,H,W), f32 or f64, in C order, from bytes: [random_crop] [flip] to_tensor [normalize] in one pass. images
+     * is u8 of one dimension, which the crops, i64 (N,6), one yk__crop a sample, lie inside; table (C or 1,256), of
+     * out's dtype, has what a byte of a channel becomes. images and table have stride 1 along the last dimension,
+     * crops and table no gaps. NULL: a backend that lacks it has batches made on the host. */
+    yk_status (*augment)(int device, const yk__view *out, const yk__view *images, const yk__view *crops,
+                         const yk__view *table);
+
     /* ---- pictures: bytes in the host's memory; NULL where the device's memory is not that. Any thread may call. ----
      */
     /* n pixels of three bytes to three planes that are `plane` bytes apart. */

@@ -350,13 +350,132 @@ static void test_memory(void **state)
     assert_int_equal(info.reserved, 0);
 }
 
+/* ---- images, which go to the GPU as bytes ---- */
+
+enum { IMAGES = 19, PLANES = 3 };
+
+/* Sample i is 9 x (8 + i % 3) where `context` says so, else 9 x 8; every fifth is floats where it says that. */
+typedef struct image_kind {
+    bool widths, floats;
+    yk_dtype dtype;
+    yk_transform *transform;
+} image_kind;
+
+static yk_status get_image(void *context, int64_t index, yk_sample *sample)
+{
+    const image_kind *kind = context;
+    int64_t shape[3] = {PLANES, 9, 8 + (kind->widths ? index % 3 : 0)}, n = shape[0] * shape[1] * shape[2];
+    bool floats = kind->floats && index % 5 == 4;
+    void *x = yk_sample_allocate(sample, floats ? YK_F32 : YK_U8, 3, shape);
+    for (int64_t i = 0; x && i < n; i++) {
+        unsigned char byte = (unsigned char)(index * 31 + i * 7 + i / 11);
+        if (floats)
+            ((float *)x)[i] = (float)byte / 3;
+        else
+            ((unsigned char *)x)[i] = byte;
+    }
+    yk_sample_label(sample, index);
+    return x ? YK_OK : YK_ERR_MEMORY;
+}
+
+static yk_loader *image_loader(const image_kind *kind, yk_device device, int workers)
+{
+    const yk_dataset_table table = {.name = "images", .length = IMAGES, .get = get_image};
+    return yk_loader_create(
+        yk_dataset_create(&table, (void *)kind, kind->transform),
+        &(yk_loader_options){
+            .batch_size = 5, .shuffle = true, .seed = 3, .workers = workers, .dtype = kind->dtype, .device = device});
+}
+
+/* Two epochs, to the bit those of a loader that gives its batches on the CPU. */
+static bool like_the_cpu(const image_kind *kind, int workers)
+{
+    yk_loader *there = image_loader(kind, gpu, workers), *here = image_loader(kind, (yk_device){0}, 0);
+    int batches = 0;
+    for (int epoch = 0; epoch < 2; epoch++) {
+        yk_batch a, b;
+        for (yk_loader_start(there, epoch), yk_loader_start(here, epoch); yk_loader_next(here, &a); batches++) {
+            if (!yk_loader_next(there, &b) || yk_numel(a.input) != yk_numel(b.input) ||
+                yk_tensor_dtype(a.input) != yk_tensor_dtype(b.input))
+                return false;
+            size_t bytes = (size_t)yk_numel(a.input) * yk_dtype_size(yk_tensor_dtype(a.input));
+            char *want = malloc(bytes), *got = malloc(bytes);
+            int64_t label[5] = {-1};
+            bool same = want && got && !yk_tensor_read(a.input, want, bytes) && !yk_tensor_read(b.input, got, bytes) &&
+                        memcmp(want, got, bytes) == 0 &&
+                        !yk_tensor_read(b.target, label, (size_t)b.count * sizeof(*label)) &&
+                        label[b.count - 1] == a.samples[a.count - 1];
+            free(want);
+            free(got);
+            if (!same)
+                return false;
+        }
+        if (yk_loader_next(there, &b))
+            return false;
+    }
+    return batches == 8 && !yk__memory_check(gpu);
+}
+
+static yk_transform *cropped(int64_t size, int64_t padding)
+{
+    static const double mean[] = {0.4914, 0.4822, 0.4465}, std[] = {0.2023, 0.1994, 0.2010};
+    return yk_compose(yk_random_crop(size, padding), yk_random_horizontal_flip(0.5), yk_to_tensor(),
+                      yk_normalize(mean, std, PLANES), NULL);
+}
+
+static bool images_right(void)
+{
+    const image_kind kinds[] = {
+        {.transform = NULL},
+        {.transform = yk_to_tensor(), .dtype = YK_F64},
+        {.transform = yk_random_horizontal_flip(0.5)},
+        {.transform = cropped(8, 4), .widths = true},
+        {.transform = cropped(3, 0), .dtype = YK_F64, .widths = true},
+        {.transform = cropped(2, 6)}, /* whole crops of padding are among them */
+        {.transform = yk_compose(yk_resize_to(12, 7), yk_random_crop(7, 1), NULL), .widths = true},
+        {.transform = cropped(8, 1), .floats = true}, /* such batches are made of floats */
+    };
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+        for (int workers = 0; workers < 3; workers += 2) {
+            if (!like_the_cpu(&kinds[i], workers)) {
+                fprintf(stderr, "kind %zu with %d workers\n", i, workers);
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* The kernel makes the floats: where it faults, that is told. */
+static bool images_by_the_gpu(void)
+{
+    setenv("YOKE_EMULATOR_FAULT", "augment", 1);
+    const image_kind kind = {.transform = cropped(8, 4)};
+    yk_loader *l = image_loader(&kind, gpu, 0);
+    yk_batch batch;
+    while (yk_loader_next(l, &batch) && !yk_device_synchronize(gpu))
+        continue;
+    const yk_error *error = yk_last_error();
+    bool told = error && strstr(error->message, "augment");
+    yk_clear_error();
+    return told;
+}
+
+static void test_images(void **state)
+{
+    (void)state;
+    assert_int_equal(right_with(images_right), SEEDS);
+    assert_int_equal(right_with(images_by_the_gpu), SEEDS);
+}
+
 int main(void)
 {
     if (!use_emulator())
         return 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders),    cmocka_unit_test(test_beside_kernels),
-                                       cmocka_unit_test(test_held_back), cmocka_unit_test(test_positions),
-                                       cmocka_unit_test(test_errors),    cmocka_unit_test(test_not_recorded),
-                                       cmocka_unit_test(test_memory)};
+    /* First those that fork, which CUDA does not survive. */
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders),         cmocka_unit_test(test_images),
+                                       cmocka_unit_test(test_beside_kernels), cmocka_unit_test(test_held_back),
+                                       cmocka_unit_test(test_positions),      cmocka_unit_test(test_errors),
+                                       cmocka_unit_test(test_not_recorded),   cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

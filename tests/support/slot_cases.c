@@ -135,6 +135,37 @@ static void copy_parts_case(const slot_case *self, slot_report *r)
     }
 }
 
+/* Images of several sizes, with all that a crop may be: inside, beyond each side, of nothing, mirrored. */
+static void augment_case(const slot_case *self, slot_report *r)
+{
+    enum { N = 7, C = 3, OUT_H = 6, OUT_W = 9 };
+    static const yk__crop crops[N] = {
+        {0, 8, 10, 1, 1, 0},  {240, 6, 9, 0, 0, 1},  {402, 8, 10, -3, 4, 0}, {642, 5, 4, -1, -2, 1},
+        {702, 0, 0, 0, 0, 0}, {702, 4, 7, 3, -8, 1}, {786, 9, 12, 9, 0, 0},
+    };
+    const int64_t bytes[] = {786 + C * 9 * 12}, out_shape[] = {N, C, OUT_H, OUT_W}, list[] = {N, YK__CROP_NUMBERS};
+    (void)self;
+    for (int k = 0; k < 4 && slot_ready(r) && !r->failed; k++) {
+        yk_dtype dtype = k % 2 ? YK_F64 : YK_F32;
+        const int64_t table_shape[] = {k / 2 ? C : 1, 256};
+        pair out = {0}, images = {0}, windows = {0}, table = {0};
+        bool made =
+            pair_make(&out, r, dtype, 4, out_shape, C_ORDER) && pair_make(&images, r, YK_U8, 1, bytes, C_ORDER) &&
+            pair_make(&windows, r, YK_I64, 2, list, C_ORDER) && pair_make(&table, r, dtype, 2, table_shape, C_ORDER) &&
+            pair_fill(&images, r, (uint32_t)k) && pair_fill(&table, r, (uint32_t)k + 10);
+        if (made)
+            memcpy(windows.cpu.data, crops, sizeof(crops));
+        if (made && pair_upload(&windows, r) &&
+            slot_done(r, "cpu", slot_cpu->augment(0, &out.cpu, &images.cpu, &windows.cpu, &table.cpu)) &&
+            slot_done(r, "cuda", slot_gpu->augment(0, &out.gpu, &images.gpu, &windows.gpu, &table.gpu)))
+            pair_compare(r, yk_dtype_name(dtype), &out, 0);
+        pair_free(&table);
+        pair_free(&windows);
+        pair_free(&images);
+        pair_free(&out);
+    }
+}
+
 /* Units of the last place that functions of a library may be apart. */
 static double unary_room(int op, yk_dtype dtype)
 {
@@ -257,6 +288,7 @@ static const slot_case cases[] = {
     {"memory", "order_of_reuse", order_of_reuse, 0},
     {"fill", "all", fill_case, 0},
     {"copy_parts", "all", copy_parts_case, 0},
+    {"augment", "all", augment_case, 0},
     COPY(F32), COPY(F64), COPY(F16), COPY(BF16), COPY(I64), COPY(I32), COPY(U8), COPY(BOOL),
     UNARY(NEG), UNARY(ABS), UNARY(EXP), UNARY(LOG), UNARY(SQRT), UNARY(RSQRT), UNARY(RECIPROCAL), UNARY(SIN), UNARY(COS),
     UNARY(TANH), UNARY(LOG1P), UNARY(EXPM1), UNARY(ERF), UNARY(SIGMOID), UNARY(RELU), UNARY(GELU), UNARY(SIGN), UNARY(FLOOR), UNARY(CEIL), UNARY(ROUND),

@@ -1,5 +1,5 @@
 /*
- * pictures.c - bytes of pictures: interleaved pixels to planes, and resampling by tables of weights.
+ * pictures.c - bytes of pictures: interleaved pixels to planes, bytes to floats, and resampling by tables of weights.
  * Layer: device/cpu, once per instruction set.
  *
  * Sums are integers, so every instruction set gives the same bytes. Both passes of a resampling are one loop: outputs
@@ -32,6 +32,62 @@ static void split_pixels(const unsigned char *from, int64_t n, unsigned char *to
         green[i] = from[3 * i + 1];
         blue[i] = from[3 * i + 2];
     }
+}
+
+/* ---- augmentation: a look into a table for each element ---------------------------------------------------- */
+/* Defines NAME: sample n of `out`. */
+#define DEFINE_AUGMENT(NAME, T)                                                                                        \
+    static void NAME(const yk__view *out, const unsigned char *images, const yk__crop *c, const yk__view *table,       \
+                     int64_t n)                                                                                        \
+    {                                                                                                                  \
+        int64_t channels = out->shape[1], height = out->shape[2], width = out->shape[3];                               \
+        const unsigned char *from = images + c->from;                                                                  \
+        T *to = (T *)out->data + n * channels * height * width;                                                        \
+        /* Output columns [begin, end), before mirroring, lie inside the image. */                                     \
+        int64_t begin = c->left < 0 ? -c->left : 0;                                                                    \
+        int64_t end = c->width - c->left < width ? c->width - c->left : width;                                         \
+        begin = begin > width ? width : begin;                                                                         \
+        end = end < begin ? begin : end;                                                                               \
+        for (int64_t channel = 0; channel < channels; channel++, from += c->height * c->width) {                       \
+            const T *numbers = (const T *)table->data + (table->shape[0] > 1 ? 256 * channel : 0);                     \
+            T zero = numbers[0];                                                                                       \
+            for (int64_t y = 0; y < height; y++, to += width) {                                                        \
+                int64_t in_y = y + c->top;                                                                             \
+                bool inside = in_y >= 0 && in_y < c->height;                                                           \
+                int64_t first = inside ? begin : width, last = inside ? end : width;                                   \
+                const unsigned char *row = inside ? from + in_y * c->width : from;                                     \
+                if (c->mirrored) {                                                                                     \
+                    for (int64_t x = 0; x < first; x++)                                                                \
+                        to[width - 1 - x] = zero;                                                                      \
+                    for (int64_t x = first; x < last; x++)                                                             \
+                        to[width - 1 - x] = numbers[row[x + c->left]];                                                 \
+                    for (int64_t x = last; x < width; x++)                                                             \
+                        to[width - 1 - x] = zero;                                                                      \
+                } else {                                                                                               \
+                    for (int64_t x = 0; x < first; x++)                                                                \
+                        to[x] = zero;                                                                                  \
+                    for (int64_t x = first; x < last; x++)                                                             \
+                        to[x] = numbers[row[x + c->left]];                                                             \
+                    for (int64_t x = last; x < width; x++)                                                             \
+                        to[x] = zero;                                                                                  \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+DEFINE_AUGMENT(augment_f32, float)
+DEFINE_AUGMENT(augment_f64, double)
+
+static yk_status augment(int device, const yk__view *out, const yk__view *images, const yk__view *crops,
+                         const yk__view *table)
+{
+    (void)device;
+    for (int64_t n = 0; n < out->shape[0]; n++) {
+        if (out->dtype == YK_F32)
+            augment_f32(out, images->data, (const yk__crop *)crops->data + n, table, n);
+        else
+            augment_f64(out, images->data, (const yk__crop *)crops->data + n, table, n);
+    }
+    return YK_OK;
 }
 
 /* ---- one filter, applied to vectors ---------------------------------------------------------------------- */
@@ -147,6 +203,7 @@ static void resample(const yk__resample *r)
 
 void YK__ISA_NAME(yk__cpu_fill_pictures)(yk__backend *table)
 {
+    table->augment = augment;
     table->split_pixels = split_pixels;
     table->resample = resample;
 }

@@ -90,6 +90,8 @@ const char *cuda_queued(int device, char *text, size_t size);
 yk_status cuda_fill(int device, const yk__view *out, double value);
 yk_status cuda_copy(int device, const yk__view *out, const yk__view *in);
 yk_status cuda_copy_parts(int device, int count, const yk__view *outs, const yk__view *ins);
+yk_status cuda_augment(int device, const yk__view *out, const yk__view *images, const yk__view *crops,
+                       const yk__view *table);
 yk_status cuda_unary(int device, yk__unary op, const yk__view *out, const yk__view *in, double p0, double p1);
 yk_status cuda_binary(int device, yk__binary op, const yk__view *out, const yk__view *a, const yk__view *b,
                       double alpha);

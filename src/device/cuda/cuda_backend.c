@@ -109,6 +109,7 @@ static const yk__backend backend = {
     .step_advance = cuda_step_advance,
     .unscale = cuda_unscale,
     .scale_update = cuda_scale_update,
+    .augment = cuda_augment,
 };
 
 static const void *start_plugin(const yk__base_services *base, const void *services)
