@@ -21,7 +21,7 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 BANDWIDTH = 4.3e12  # bytes a second, of 4.8 that the memory has
 RATES = {"bf16": 700e12, "tf32": 350e12, "f32": 50e12}  # floating-point operations a second of products
 NODE = 2e-6  # seconds
-SUMS_OF_PARTS, ENOUGH_BLOCKS, SECTOR = ("batch_sums_kernel", "gradient_sums_kernel"), 528, 32  # of batch_norm.cu
+SUMS_OF_PARTS, ENOUGH_BLOCKS, ENTRY = ("batch_sums_kernel", "gradient_sums_kernel"), 528, 16  # of batch_norm.cu
 
 
 def symbols(plugin):
@@ -64,7 +64,7 @@ def part_bytes(row, channels, channels_first, growth=1):
     """What batch_norm's kernels write of sums of parts, of which there are only as many as fill a GPU."""
     groups = channels if channels_first else -(-channels // 256)
     parts = min(row["blocks"] / groups * growth, max(row["blocks"] / groups, -(-ENOUGH_BLOCKS // groups)))
-    return channels * parts * SECTOR
+    return channels * parts * ENTRY
 
 
 def extend(first, second, batches, to, channels_first):

@@ -100,6 +100,10 @@ typedef struct yk__batch_norm {
     double momentum, eps;
     bool training; /* statistics of the batch; else the running ones */
     bool relu;     /* out = max(0, ...): the activation is fused */
+    /* In the device's memory, or NULL, as it always is where the backend does not say `batch_norm_edges`. */
+    int64_t *batches; /* forward: += 1 */
+    double *edges; /* (C,2), with relu and without a residual: where relu cuts, which forward leaves for backward, which
+                      then reads it in place of out */
 } yk__batch_norm;
 
 typedef struct yk__attention {

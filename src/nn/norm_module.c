@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "nn/module.h"
+#include "ops/op.h"
 
 /* A parameter or buffer of one value; NULL and an incomplete module on failure. */
 static yk_tensor *constant(yk_module *m, const char *name, int ndim, const int64_t *shape, double value, bool parameter)
@@ -52,16 +53,21 @@ static yk_tensor *normalise(yk_module *m, yk_tensor *x, void *user)
                  yk_shape_format(x, text, sizeof(text)), (long long)d->features);
         return NULL;
     }
-    if (m->training && d->batches && count_batch(d->batches))
-        return NULL;
+    bool replaced = d->replacement && m->training;
+    yk_tensor *batches = m->training ? d->batches : NULL;
+    if (batches && (replaced || !yk__batch_norm_counts(x, batches))) {
+        if (count_batch(batches))
+            return NULL;
+        batches = NULL;
+    }
     yk_batch_norm_options o = {.momentum = d->momentum == 0 ? YK_ZERO : d->momentum,
                                .eps = d->eps,
                                .training = m->training || !d->running_mean,
                                .relu = t && t->relu,
                                .residual = t ? t->residual : NULL};
-    if (d->replacement && m->training)
+    if (replaced)
         return d->replacement(x, d->weight, d->bias, d->running_mean, d->running_var, &o, d->user);
-    return yk_batch_norm(x, d->weight, d->bias, d->running_mean, d->running_var, &o);
+    return yk__batch_norm_counting(x, d->weight, d->bias, d->running_mean, d->running_var, batches, &o);
 }
 
 static yk_tensor *batch_norm2d_forward(yk_module *m, yk_tensor *x)

@@ -1,7 +1,8 @@
 /*
  * batch_norm.c - batch normalisation, with the residual sum and ReLU behind it in the same pass. Layer: ops.
  *
- * Backward reads x, the batch's mean and 1 / deviation, and the result only where ReLU is fused (its sign is the mask).
+ * Backward reads x, the batch's mean and 1 / deviation, and the result only where ReLU is fused (its sign is the mask)
+ * and the backend does not leave numbers that tell the same from x (yk__batch_norm.edges).
  * Without ReLU the residual's gradient is the result's, handed on as it is. Derivation: docs/autograd.md.
  */
 #include <math.h>
@@ -19,12 +20,15 @@ typedef struct batch_norm_context {
 
 static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
-    enum { G, SAVED_X, SAVED_WEIGHT, MEAN, INVSTD, OUT, READ };
+    enum { G, SAVED_X, SAVED_WEIGHT, MEAN, INVSTD, OUT, READ, EDGES = READ - 1 };
     const batch_norm_context *c = yk__context(node);
     yk_status status = YK_OK;
     yk_tensor *from[READ] = {gout}, *in[READ], *made[DIFFERENTIABLE] = {NULL};
     for (int i = 1; i < READ; i++)
         from[i] = yk__saved(node, i - 1, &status);
+    yk__batch_norm p = c->p;
+    const yk_tensor *edges = yk__saved(node, EDGES, &status);
+    p.edges = edges ? edges->data : NULL;
     if (status || (status = yk__operands(YK__SLOT_batch_norm, 1u << G | 1u << SAVED_X | 1u << OUT, READ, from, in)))
         return status;
     yk_device device = yk__device_of(gout);
@@ -46,8 +50,8 @@ static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
             read[i] = yk__optional_view(&v[i], in[i]);
         for (int i = 0; i < DIFFERENTIABLE; i++)
             write[i] = yk__optional_view(&m[i], made[i]);
-        status = YK__SLOT(gout, batch_norm_backward, &c->p, write[X], write[RESIDUAL], write[WEIGHT], write[BIAS],
-                          read[G], read[SAVED_X], read[OUT], read[SAVED_WEIGHT], read[MEAN], read[INVSTD]);
+        status = YK__SLOT(gout, batch_norm_backward, &p, write[X], write[RESIDUAL], write[WEIGHT], write[BIAS], read[G],
+                          read[SAVED_X], read[OUT], read[SAVED_WEIGHT], read[MEAN], read[INVSTD]);
     }
     yk__release_all(READ, in);
     for (int i = 0; i < DIFFERENTIABLE; i++) {
@@ -115,13 +119,26 @@ static bool check(yk_tensor *const in[INPUTS], const yk__batch_norm *p)
     return true;
 }
 
+bool yk__batch_norm_counts(const yk_tensor *x, const yk_tensor *batches)
+{
+    return yk__backend_for(x)->batch_norm_edges && x->numel &&
+           yk_device_equal(yk__device_of(x), yk__device_of(batches));
+}
+
 yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
                          yk_tensor *running_var, const yk_batch_norm_options *options)
+{
+    return yk__batch_norm_counting(x, weight, bias, running_mean, running_var, NULL, options);
+}
+
+yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
+                                   yk_tensor *running_var, yk_tensor *batches, const yk_batch_norm_options *options)
 {
     static const yk__op op = {.name = "batch_norm", .backward = batch_norm_backward};
     yk_batch_norm_options o = options ? *options : (yk_batch_norm_options){0};
     yk_tensor *in[INPUTS] = {x, weight, bias, o.residual, running_mean, running_var}, *wide[INPUTS];
-    batch_norm_context c = {.p = {yk__number_or(o.momentum, 0.1), yk__number_or(o.eps, 1e-5), o.training, o.relu}};
+    batch_norm_context c = {
+        .p = {yk__number_or(o.momentum, 0.1), yk__number_or(o.eps, 1e-5), o.training, o.relu, NULL, NULL}};
     if (!yk__op_begin("batch_norm", INPUTS, in, ~1u) || !check(in, &c.p) ||
         yk__operands(YK__SLOT_batch_norm, 1u << X | 1u << RESIDUAL, INPUTS, in, wide))
         return NULL;
@@ -129,32 +146,44 @@ yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_te
     yk_dtype dtype = (yk_dtype)wide[X]->dtype, statistic = yk__statistic_dtype(dtype);
     yk_tensor *out = yk__tensor_like(wide[X], dtype), *mean = yk__tensor_new(1, &x->shape[1], NULL, statistic, device);
     yk_tensor *invstd = yk__tensor_new(1, &x->shape[1], NULL, statistic, device);
+    yk_tensor *edges = NULL;
+    bool record = yk__will_record(DIFFERENTIABLE, in);
     yk_status status = out && mean && invstd ? YK_OK : yk__status_of(NULL);
+    if (!status && record && o.relu && !o.residual && out->numel && yk__backend_for(x)->batch_norm_edges) {
+        edges = yk__tensor_new(2, (const int64_t[]){x->shape[1], 2}, NULL, YK_F64, device);
+        status = yk__status_of(edges);
+    }
     if (!status && out->numel) {
+        yk__batch_norm p = c.p;
+        p.edges = edges ? edges->data : NULL;
+        p.batches = batches ? batches->data : NULL;
         yk__view vo = yk__view_of(out), vm = yk__view_of(mean), vi = yk__view_of(invstd), v[INPUTS];
         const yk__view *read[INPUTS];
         for (int i = 0; i < INPUTS; i++)
             read[i] = yk__optional_view(&v[i], wide[i]);
-        status = YK__SLOT(x, batch_norm, &c.p, &vo, &vm, &vi, read[X], read[RESIDUAL], read[WEIGHT], read[BIAS],
+        status = YK__SLOT(x, batch_norm, &p, &vo, &vm, &vi, read[X], read[RESIDUAL], read[WEIGHT], read[BIAS],
                           read[RUNNING_MEAN], read[RUNNING_VAR]);
         if (o.training && running_mean) {
             yk__bump_version(running_mean);
             yk__bump_version(running_var);
         }
+        if (batches)
+            yk__bump_version(batches);
     }
     yk__release_all(INPUTS, wide);
     out = yk__narrow_to(yk__tensor_if_ok(out, status), (yk_dtype)x->dtype);
-    if (out && yk__will_record(DIFFERENTIABLE, in)) {
+    if (out && record) {
         c.has_residual = o.residual != NULL;
         c.parameter_dtype = weight ? weight->dtype : bias ? bias->dtype : x->dtype;
         c.x = yk__spec_of(x);
         c.x.dtype = (int8_t)dtype;
-        yk_tensor *saved[5] = {x, weight, mean, invstd, o.relu ? out : NULL};
-        out = yk__record(out, &op, DIFFERENTIABLE, in, 5, saved, &c, sizeof(c));
+        yk_tensor *saved[6] = {x, weight, mean, invstd, o.relu && !edges ? out : NULL, edges};
+        out = yk__record(out, &op, DIFFERENTIABLE, in, 6, saved, &c, sizeof(c));
     } else {
         out = yk__scope_own(out);
     }
     yk_tensor_release(mean);
     yk_tensor_release(invstd);
+    yk_tensor_release(edges);
     return out;
 }

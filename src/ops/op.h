@@ -112,6 +112,12 @@ yk_tensor *yk__weight_and_bias_gradient(const yk__node *node, int input, const y
     yk_scope_end(within);                                                                                              \
     return result_within
 
+/* ---- batch normalisation ---- */
+/* yk_batch_norm, in whose kernels `batches` (0-dim, i64; NULL: none) grows by 1; only where yk__batch_norm_counts. */
+yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
+                                   yk_tensor *running_var, yk_tensor *batches, const yk_batch_norm_options *options);
+bool yk__batch_norm_counts(const yk_tensor *x, const yk_tensor *batches);
+
 /* ---- windows ---- */
 /* What a kernel covers of one axis and what it slides over; false where a number is beyond what can be counted with. */
 static inline bool yk__window(int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,

@@ -7,6 +7,19 @@
  * lie side by side (channels last, or a matrix), a thread takes V channels of every so manieth position, and neighbours
  * the channels beside them; else a block takes a part of one channel, its threads V positions each. V is 1 where the
  * operands allow no packs. Derivations: docs/autograd.md.
+ *
+ * Sums begin with the last parts, and the elements with the first: what the caches still hold is read again first.
+ *
+ * Note [Where relu cuts]
+ * What backward needs of the result is where relu made it 0. Without a residual the result is f(x) = slope x + rest,
+ * rounded to f64, to the number that E computes in and to what it stores, each of which keeps order: so of a channel
+ * those x are cut that lie on one side of an edge, and comparing x with it is exactly what looking at the result would
+ * be. Forward finds the edge among the numbers that E stores, next to -rest / slope, by evaluating f: where x is cut is
+ * sign x < edge, sign being that of the slope (0: of none, or of all, but for x that are not finite, whose product with
+ * 0 is NaN, as f is). NaN is on neither side and is not cut, as relu keeps it.
+ *
+ * With a residual backward's first pass leaves the gradient that relu let through where the residual's is wanted, and
+ * the second pass reads it there.
  */
 #include "device/cuda/packs.h"
 
@@ -29,6 +42,8 @@ typedef struct batch_job {
     int64_t groups;         /* of channels; a block takes one of them, or a channel */
     int64_t parts, part;    /* of a channel, and the positions of one */
     double *sums, *numbers; /* (channels, parts, 2); (channels, NUMBERS) */
+    double *edges;          /* (channels, 2), or NULL: Note [Where relu cuts] */
+    int64_t *batches;
     yk__view mean, invstd, weight, bias, running_mean, running_var, gweight, gbias;
     bool has_weight, has_bias, has_running, has_gweight, has_gbias, training, relu;
     double momentum, eps;
@@ -38,13 +53,14 @@ typedef struct batch_job {
 enum { SLOPE, REST, ALONG, NUMBERS };
 
 /* How a kernel takes elements: V at a time; across channels, or along them. TIMES: packs of x that it reads before it
- * uses the first. */
+ * uses the first; GRADIENT_TIMES: of each operand, in backward. */
 template <typename E, bool PACKS_OF, bool CHANNELS_LAST> struct batch_way {
     typedef E element;
     typedef typename E::number number;
     enum { WIDEST = sizeof(typename E::stored) == 8 ? 2 : 4, V = PACKS_OF ? WIDEST : 1 };
     enum { LAST = CHANNELS_LAST, CHANNELS = LAST ? V : 1 };
     enum { TIMES = sizeof(typename E::stored) == 2 && CHANNELS_LAST ? 4 : 2 };
+    enum { GRADIENT_TIMES = sizeof(typename E::stored) == 8 ? 1 : 2 };
     typedef pack<typename E::stored, V> packed;
 
     /* V elements: channels c, c + 1, ... at position i, or positions i, i + 1, ... of channel c. */
@@ -70,11 +86,11 @@ template <typename S> static YK__DEVICE void vector_put(const yk__view &v, int64
 typedef struct batch_range {
     int64_t c, from, to, step, part;
 } batch_range;
-template <typename Way> static YK__DEVICE batch_range range_of(const batch_job &j, int64_t group)
+template <typename Way> static YK__DEVICE batch_range range_of(const batch_job &j, int64_t group, bool last_first)
 {
     int thread = (int)threadIdx.x;
     batch_range r;
-    r.part = blockIdx.y;
+    r.part = last_first ? gridDim.y - 1 - blockIdx.y : blockIdx.y;
     r.from = r.part * j.part;
     r.to = r.from + j.part < j.inside.total ? r.from + j.part : j.inside.total;
     r.c = Way::LAST ? (group * j.columns + thread % j.columns) * Way::V : group;
@@ -139,7 +155,7 @@ template <typename Way> YK__KERNEL(THREADS) batch_sums_kernel(batch_job j)
     YK__SHARED(double, shared);
     YK__LOOP for (int64_t group = blockIdx.x; group < j.groups; group += gridDim.x)
     {
-        batch_range r = range_of<Way>(j, group);
+        batch_range r = range_of<Way>(j, group, true);
         double pivot[Way::CHANNELS], sum[V], squares[V];
         YK__UNROLL for (int v = 0; v < Way::CHANNELS; v++) pivot[v] = r.c < j.channels ? pivot_of<E>(j, r.c + v) : 0;
         YK__UNROLL for (int v = 0; v < V; v++) sum[v] = squares[v] = 0;
@@ -173,11 +189,75 @@ static YK__DEVICE void sums_of(const batch_job &j, yk__block<double> shared, int
     *other = block_sum<double>(shared, b);
 }
 
+/* ---- Note [Where relu cuts] ---- */
+
+/* The numbers that E stores, in their order: 0, and those above and below it counted from there. */
+template <typename E> struct ordered {
+    typedef typename E::stored stored;
+    static YK__DEVICE int64_t infinity()
+    {
+        return key_of(E::store((typename E::number)INFINITY));
+    }
+    static YK__DEVICE int64_t key_of(stored x)
+    {
+        uint64_t bits = 0, sign = (uint64_t)1 << (8 * sizeof(x) - 1);
+        memcpy(&bits, &x, sizeof(x));
+        return bits & sign ? -(int64_t)(bits - sign) : (int64_t)bits;
+    }
+    static YK__DEVICE double value_of(int64_t key)
+    {
+        uint64_t bits = key < 0 ? (uint64_t)-key + ((uint64_t)1 << (8 * sizeof(stored) - 1)) : (uint64_t)key;
+        stored x;
+        memcpy(&x, &bits, sizeof(x));
+        return (double)E::load(x);
+    }
+};
+
+/* Whether relu keeps the result of x. */
+template <typename E> static YK__DEVICE bool relu_keeps(double x, double slope, double rest)
+{
+    double y = yk__fma_f64(x, slope, rest);
+    y = y <= 0 ? 0 : y;
+    return !(E::load(E::store((typename E::number)y)) <= 0);
+}
+
+/* Sets *sign and *edge. `low` is cut always, `high` never: what is between them is halved once steps away from the
+ * guess that double have passed the edge. */
+template <typename E> static YK__DEVICE void find_edge(double slope, double rest, double *sign, double *edge)
+{
+    enum { STEPS = 12 };
+    *sign = slope > 0 ? 1 : slope < 0 ? -1 : 0;
+    if (*sign == 0 || rest != rest) {
+        *sign = 0;
+        *edge = relu_keeps<E>(0, slope, rest) ? -INFINITY : INFINITY;
+        return;
+    }
+    int64_t high = ordered<E>::infinity(), low = -high - 1;
+    double guess = *sign * (-rest / slope);
+    int64_t at = guess == guess ? ordered<E>::key_of(E::store((typename E::number)guess)) : 0, step = 1;
+    at = at < -high ? -high : at > high - 1 ? high - 1 : at;
+    YK__LOOP for (int tries = 0; high > low + 1; tries++)
+    {
+        bool kept = relu_keeps<E>(*sign * ordered<E>::value_of(at), slope, rest);
+        if (kept)
+            high = at;
+        else
+            low = at;
+        at = tries >= STEPS ? low : kept ? at - step : at + step;
+        step = tries >= STEPS ? 0 : 2 * step;
+        if (at <= low || at >= high)
+            at = (low >> 1) + (high >> 1) + (low & high & 1);
+    }
+    *edge = ordered<E>::value_of(high);
+}
+
 template <typename E> YK__KERNEL(THREADS) batch_statistics_kernel(batch_job j)
 {
     typedef typename E::statistic S;
     YK__SHARED(double, shared);
     double count = (double)j.inside.total;
+    if (j.batches && blockIdx.x == 0 && threadIdx.x == 0)
+        *yk__global<int64_t>(j.batches) += 1;
     YK__LOOP for (int64_t c = blockIdx.x; c < j.channels; c += gridDim.x)
     {
         double mean, var, sum = 0, squares = 0;
@@ -202,8 +282,16 @@ template <typename E> YK__KERNEL(THREADS) batch_statistics_kernel(batch_job j)
         yk__global<double> numbers(j.numbers);
         vector_put<S>(j.mean, c, mean);
         vector_put<S>(j.invstd, c, invstd);
+        double rest = (j.has_bias ? vector_at<S>(j.bias, c) : 0.0) - mean * scale;
         numbers[c * NUMBERS + SLOPE] = scale;
-        numbers[c * NUMBERS + REST] = (j.has_bias ? vector_at<S>(j.bias, c) : 0.0) - mean * scale;
+        numbers[c * NUMBERS + REST] = rest;
+        if (j.edges) {
+            double sign, edge;
+            find_edge<E>(scale, rest, &sign, &edge);
+            yk__global<double> edges(j.edges);
+            edges[c * 2] = sign;
+            edges[c * 2 + 1] = edge;
+        }
     }
 }
 
@@ -222,7 +310,7 @@ template <typename Way> YK__KERNEL(THREADS) batch_norm_kernel(batch_job j)
     enum { V = Way::V, TIMES = 2 };
     YK__LOOP for (int64_t group = blockIdx.x; group < j.groups; group += gridDim.x)
     {
-        batch_range r = range_of<Way>(j, group);
+        batch_range r = range_of<Way>(j, group, false);
         double slope[Way::CHANNELS], rest[Way::CHANNELS];
         numbers_of<Way>(j, r, SLOPE, slope);
         numbers_of<Way>(j, r, REST, rest);
@@ -256,38 +344,77 @@ template <typename Way> YK__KERNEL(THREADS) batch_norm_kernel(batch_job j)
     }
 }
 
-/* The gradient that reaches the normalisation: none where the fused relu cut. RESIDUAL is then the result. */
-template <typename Way> static YK__DEVICE typename Way::packed gradient_at(const batch_job &j, int64_t c, int64_t i)
+/* The edges of the thread's channels; none is cut where there are none. */
+template <typename Way>
+static YK__DEVICE void edges_of(const batch_job &j, const batch_range &r, typename Way::number *sign,
+                                typename Way::number *edge)
 {
-    typename Way::packed g = *Way::at(j, GOUT, c, i);
-    if (j.relu) {
-        typename Way::packed out = *Way::at(j, RESIDUAL, c, i);
-        YK__UNROLL for (int v = 0; v < Way::V; v++) if (Way::element::load(out.of[v]) <= 0) g.of[v] = 0;
+    yk__global<const double> edges(j.edges);
+    YK__UNROLL for (int v = 0; v < Way::CHANNELS; v++)
+    {
+        bool there = j.edges && r.c < j.channels;
+        sign[v] = there ? (typename Way::number)edges[(r.c + v) * 2] : 0;
+        edge[v] = there ? (typename Way::number)edges[(r.c + v) * 2 + 1] : 0;
     }
-    return g;
+}
+
+/* x, and the gradient that reaches the normalisation, of the thread's packs from position i on: none where relu cut,
+ * which the result tells where it is there (as RESIDUAL), or the edges. */
+template <typename Way, int TIMES>
+static YK__DEVICE void read_gradient(const batch_job &j, const batch_range &r, int64_t i,
+                                     const typename Way::number *sign, const typename Way::number *edge,
+                                     typename Way::packed *x, typename Way::packed *g)
+{
+    typedef typename Way::element E;
+    typename Way::packed out[TIMES] = {};
+    YK__UNROLL for (int u = 0; u < TIMES; u++)
+    {
+        if (i + u * r.step < r.to) {
+            g[u] = *Way::at(j, GOUT, r.c, i + u * r.step);
+            x[u] = *Way::at(j, X, r.c, i + u * r.step);
+            if (j.operand[RESIDUAL] >= 0)
+                out[u] = *Way::at(j, RESIDUAL, r.c, i + u * r.step);
+        }
+    }
+    YK__UNROLL for (int u = 0; u < TIMES; u++) YK__UNROLL for (int v = 0; v < Way::V; v++)
+    {
+        bool cut = sign[v % Way::CHANNELS] * E::load(x[u].of[v]) < edge[v % Way::CHANNELS];
+        if (j.operand[RESIDUAL] >= 0)
+            cut = E::load(out[u].of[v]) <= 0;
+        if (cut)
+            g[u].of[v] = 0;
+    }
 }
 
 template <typename Way> YK__KERNEL(THREADS) gradient_sums_kernel(batch_job j)
 {
     typedef typename Way::element E;
     typedef typename E::statistic S;
-    enum { V = Way::V };
+    enum { V = Way::V, TIMES = Way::GRADIENT_TIMES };
     YK__SHARED(double, shared);
     YK__LOOP for (int64_t group = blockIdx.x; group < j.groups; group += gridDim.x)
     {
-        batch_range r = range_of<Way>(j, group);
+        batch_range r = range_of<Way>(j, group, true);
         double mean[Way::CHANNELS], sum[V], dot[V];
+        typename Way::number sign[Way::CHANNELS], edge[Way::CHANNELS];
+        edges_of<Way>(j, r, sign, edge);
         YK__UNROLL for (int v = 0; v < Way::CHANNELS; v++) mean[v] =
             r.c < j.channels ? vector_at<S>(j.mean, r.c + v) : 0;
         YK__UNROLL for (int v = 0; v < V; v++) sum[v] = dot[v] = 0;
-        YK__LOOP for (int64_t i = r.from; i < r.to; i += r.step)
+        YK__LOOP for (int64_t i = r.from; i < r.to; i += TIMES * r.step)
         {
-            typename Way::packed x = *Way::at(j, X, r.c, i), g = gradient_at<Way>(j, r.c, i);
-            YK__UNROLL for (int v = 0; v < V; v++)
+            typename Way::packed x[TIMES] = {}, g[TIMES] = {};
+            read_gradient<Way, TIMES>(j, r, i, sign, edge, x, g);
+            YK__UNROLL for (int u = 0; u < TIMES; u++) if (i + u * r.step < r.to)
             {
-                double gradient = (double)E::load(g.of[v]);
-                sum[v] += gradient;
-                dot[v] = yk__fma_f64(gradient, (double)E::load(x.of[v]) - mean[v % Way::CHANNELS], dot[v]);
+                YK__UNROLL for (int v = 0; v < V; v++)
+                {
+                    double gradient = (double)E::load(g[u].of[v]);
+                    sum[v] += gradient;
+                    dot[v] = yk__fma_f64(gradient, (double)E::load(x[u].of[v]) - mean[v % Way::CHANNELS], dot[v]);
+                }
+                if (j.operand[GRESIDUAL] >= 0)
+                    *Way::at(j, GRESIDUAL, r.c, i + u * r.step) = g[u];
             }
         }
         sums_put<Way>(j, r, shared, sum, dot);
@@ -322,29 +449,33 @@ template <typename E> YK__KERNEL(THREADS) gradient_numbers_kernel(batch_job j)
 template <typename Way> YK__KERNEL(THREADS) batch_gradient_kernel(batch_job j)
 {
     typedef typename Way::element E;
-    enum { V = Way::V };
+    enum { V = Way::V, TIMES = Way::GRADIENT_TIMES };
     YK__LOOP for (int64_t group = blockIdx.x; group < j.groups; group += gridDim.x)
     {
-        batch_range r = range_of<Way>(j, group);
+        batch_range r = range_of<Way>(j, group, false);
         double slope[Way::CHANNELS], along[Way::CHANNELS], rest[Way::CHANNELS];
+        typename Way::number sign[Way::CHANNELS], edge[Way::CHANNELS];
+        edges_of<Way>(j, r, sign, edge);
         numbers_of<Way>(j, r, SLOPE, slope);
         numbers_of<Way>(j, r, ALONG, along);
         numbers_of<Way>(j, r, REST, rest);
-        YK__LOOP for (int64_t i = r.from; i < r.to; i += r.step)
+        YK__LOOP for (int64_t i = r.from; i < r.to; i += TIMES * r.step)
         {
-            typename Way::packed x = {}, g = gradient_at<Way>(j, r.c, i);
-            if (j.training) /* else no element of x is in it: 0 times one that is not finite would be NaN */
-                x = *Way::at(j, X, r.c, i);
-            YK__UNROLL for (int v = 0; v < V; v++)
+            typename Way::packed x[TIMES] = {}, g[TIMES] = {};
+            read_gradient<Way, TIMES>(j, r, i, sign, edge, x, g);
+            YK__UNROLL for (int u = 0; u < TIMES; u++)
             {
-                double gx = yk__fma_f64((double)E::load(x.of[v]), along[v % Way::CHANNELS], rest[v % Way::CHANNELS]);
-                x.of[v] =
-                    E::store((typename E::number)yk__fma_f64((double)E::load(g.of[v]), slope[v % Way::CHANNELS], gx));
+                YK__UNROLL for (int v = 0; v < V; v++)
+                {
+                    /* Outside training x is not in it: 0 times one that is not finite would be NaN. */
+                    double from = j.training ? (double)E::load(x[u].of[v]) : 0;
+                    double gx = yk__fma_f64(from, along[v % Way::CHANNELS], rest[v % Way::CHANNELS]);
+                    x[u].of[v] = E::store(
+                        (typename E::number)yk__fma_f64((double)E::load(g[u].of[v]), slope[v % Way::CHANNELS], gx));
+                }
+                if (i + u * r.step < r.to)
+                    *Way::at(j, TO, r.c, i + u * r.step) = x[u];
             }
-            if (j.operand[TO] >= 0)
-                *Way::at(j, TO, r.c, i) = x;
-            if (j.operand[GRESIDUAL] >= 0)
-                *Way::at(j, GRESIDUAL, r.c, i) = g;
         }
     }
 }
@@ -443,6 +574,7 @@ yk_status cuda_batch_norm(int device, const yk__batch_norm *p, const yk__view *o
     batch_shape(&j, roles);
     j.mean = *mean, j.invstd = *invstd, j.training = p->training, j.relu = p->relu;
     j.momentum = p->momentum, j.eps = p->eps;
+    j.edges = p->edges, j.batches = p->batches;
     set_vector(&j.weight, &j.has_weight, weight);
     set_vector(&j.bias, &j.has_bias, bias);
     set_vector(&j.running_mean, &j.has_running, running_mean);
@@ -469,12 +601,12 @@ yk_status cuda_batch_norm_backward(int device, const yk__batch_norm *p, const yk
                                    const yk__view *x, const yk__view *out, const yk__view *weight, const yk__view *mean,
                                    const yk__view *invstd)
 {
-    const yk__view *views[] = {gout, x}, *roles[ROLES] = {x, gx, p->relu ? out : NULL, gout, gresidual};
+    const yk__view *views[] = {gout, x}, *roles[ROLES] = {x, gx, p->relu && !p->edges ? out : NULL, gout, gresidual};
     batch_job j = {};
     cudaStream_t stream = NULL;
     yk__storage *memory = NULL;
     batch_shape(&j, roles);
-    j.mean = *mean, j.invstd = *invstd, j.training = p->training, j.relu = p->relu;
+    j.mean = *mean, j.invstd = *invstd, j.training = p->training, j.edges = p->relu ? p->edges : NULL;
     set_vector(&j.weight, &j.has_weight, weight);
     set_vector(&j.gweight, &j.has_gweight, gweight);
     set_vector(&j.gbias, &j.has_gbias, gbias);
@@ -487,7 +619,12 @@ yk_status cuda_batch_norm_backward(int device, const yk__batch_norm *p, const yk
     do {                                                                                                               \
         EACH_WAY(gradient_sums_kernel, E, "batch_norm_backward", SUMS(E));                                             \
         EACH_CHANNEL(gradient_numbers_kernel, E, "batch_norm_backward");                                               \
-        if (gx || gresidual)                                                                                           \
+        if (gresidual) { /* the first pass left it there */                                                            \
+            j.operand[GOUT] = j.operand[GRESIDUAL];                                                                    \
+            j.operand[RESIDUAL] = -1;                                                                                  \
+            j.edges = NULL;                                                                                            \
+        }                                                                                                              \
+        if (gx)                                                                                                        \
             EACH_WAY(batch_gradient_kernel, E, "batch_norm_backward", 0);                                              \
     } while (0)
     FLOATING(x->dtype, BATCH_NORM_BACKWARD);

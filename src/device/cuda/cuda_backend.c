@@ -76,6 +76,7 @@ static const yk__backend backend = {
     .gemm_row_sums = cuda_gemm_row_sums,
     .batch_norm = cuda_batch_norm,
     .batch_norm_backward = cuda_batch_norm_backward,
+    .batch_norm_edges = true,
     .layer_norm = cuda_layer_norm,
     .layer_norm_backward = cuda_layer_norm_backward,
     .max_pool2d = cuda_max_pool2d,
