@@ -90,7 +90,7 @@ static yk_custom *context_make(const yk_custom_function *function, int n_inputs,
                                int n_outputs, void *user)
 {
     bool fine = yk__op_begin(function->name, n_inputs, inputs, 0);
-    yk__memory_maker = custom_op.name; /* the function's name may not live as long as what it makes */
+    yk__operation_name = custom_op.name; /* the function's name may not live as long as what it makes */
     yk_custom *context = fine ? yk__calloc(1, sizeof(*context)) : NULL;
     bool *needs = context ? yk__calloc((size_t)n_inputs, sizeof(*needs)) : NULL;
     if (!needs) {

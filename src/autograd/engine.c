@@ -470,8 +470,8 @@ static void work(yk__task *task, device_queue *queue)
 {
     bool timed = atomic_load_explicit(&spent_asked, memory_order_relaxed);
     double began = timed ? yk__now() : 0;
-    bool previous = yk_no_grad_begin(), for_backward = yk__memory_for_backward;
-    yk__memory_for_backward = true;
+    bool previous = yk_no_grad_begin(), for_backward = yk__operation_is_backward;
+    yk__operation_is_backward = true;
     while (queue->left && !atomic_load_explicit(&task->failed, memory_order_relaxed)) {
         if (task->parallel) {
             receive(queue);
@@ -498,8 +498,8 @@ static void work(yk__task *task, device_queue *queue)
     }
     if (timed)
         add_spent(queue->device, yk__now() - began - queue->waited);
-    yk__memory_for_backward = for_backward;
-    yk__memory_maker = NULL;
+    yk__operation_is_backward = for_backward;
+    yk__operation_name = NULL;
     yk_no_grad_end(previous);
 }
 

@@ -274,6 +274,7 @@ static yk_tensor *base_of(const yk_tensor *x)
 
 yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_tensor *const *inputs)
 {
+    yk__operation_name = name;
     if (is_expanded(x))
         return yk__fail(YK_ERR_STATE, "%s: the tensor is expanded, so several elements share memory; clone it first",
                         name);

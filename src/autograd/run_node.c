@@ -182,7 +182,7 @@ static yk_status call_backward(yk__node *node, bool any, yk_tensor **grads)
     if (!any)
         return YK_OK;
     yk_status status;
-    yk__memory_maker = node->op->name;
+    yk__operation_name = node->op->name;
     if (node->op->backward) {
         status = node->op->backward(node, node->outputs[0].grad, grads);
     } else {

@@ -491,7 +491,7 @@ yk_status yk__record_list(int n_outputs, yk_tensor **outs, const yk__op *op, int
 
 bool yk__op_begin(const char *name, int n_inputs, yk_tensor *const *inputs, uint32_t optional)
 {
-    yk__memory_maker = name;
+    yk__operation_name = name;
     for (int i = 0; i < n_inputs; i++) {
         if (yk__is_freed(inputs[i])) {
             yk__fail_freed(name, inputs[i]);

@@ -166,10 +166,11 @@ static yk_status member_decide(void *object, void *notes, yk__graph_vote *vote)
     return status;
 }
 
-static yk_status add_member(yk__group *g, yk_graph *graph, recorded **made)
+static yk_status add_member(yk__group *g, yk_graph *graph, const yk__comm_op *op, recorded **made)
 {
     if (yk__graph_is_shared(graph))
-        return yk__graph_forbid((yk_device){0}, "collectives of two groups are called");
+        return yk__graph_forbid_in(yk__comm_kind_name(op->kind), "collectives of two groups are called",
+                                   "call those of one alone in the function");
     recorded *r = yk__calloc(1, sizeof(*r));
     uint64_t *hashes = yk__calloc(2 * (size_t)g->world_size, sizeof(*hashes));
     if (!r || !hashes) {
@@ -206,9 +207,10 @@ yk_status yk__recorded_note(yk__group *g, yk_device device, const yk__comm_op *o
     if (!graph)
         return YK_OK;
     if (!yk__graph_is_of(graph, device))
-        return yk__graph_forbid(device, NULL);
+        return yk__graph_forbid_in(yk__comm_kind_name(op->kind), "it is called with tensors of another device",
+                                   "keep it out of the function");
     recorded *r = yk__graph_notes(graph, g);
-    yk_status status = r ? YK_OK : add_member(g, graph, &r);
+    yk_status status = r ? YK_OK : add_member(g, graph, op, &r);
     if (status || !r)
         return status;
     yk__comm_op plain = *op;
@@ -231,11 +233,12 @@ yk_status yk__recorded_forbid_host(const yk__group *g, const yk__call *call)
 {
     if (!yk__graph_current())
         return YK_OK;
-    char what[120];
-    snprintf(what, sizeof(what), "a collective of the backend '%s' goes through the host (%s)", g->backend->name,
-             yk__comm_kind_name(call->op.kind));
-    const yk_tensor *x = call->in ? call->in : call->out;
-    return yk__graph_forbid(x ? yk__device_of(x) : (yk_device){0}, what);
+    char what[80];
+    snprintf(what, sizeof(what), "the backend '%.32s' carries it out on the host", g->backend->name);
+    bool nccl = strcmp(g->backend->name, "nccl") == 0;
+    return yk__graph_forbid_in(yk__comm_kind_name(call->op.kind), what,
+                               nccl ? "call it before or after yk_graph_run"
+                                    : "the backend 'nccl' can be recorded; or call it after yk_graph_run");
 }
 
 void yk__recorded_leave(yk__group *g)

@@ -233,7 +233,8 @@ yk_status yk__pinned_await(const yk__pinned *p)
 yk_status yk__pinned_hold_back(yk__pinned *p)
 {
     yk__event **oldest = &p->given[p->at];
-    yk_status status = yk__graph_forbid(p->device, "a batch comes from the host");
+    yk_status status = yk__graph_forbid_in("loader_next", "a batch comes from the host",
+                                           "take it before yk_graph_run, and yk_copy_ it to tensors that stay");
     if (!status && *oldest)
         status = p->backend->event_wait(*oldest);
     if (status)

@@ -90,6 +90,23 @@ int yk_device_count(yk_device_type type)
     return backend ? backend->device_count() : 0;
 }
 
+/* " (CUDA_VISIBLE_DEVICES=0 and ...)": which of the variables that say how many GPUs there are is set, and to what. */
+static void describe_variables(char *text, size_t size)
+{
+    static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "YOKE_CUDA_DEVICES_PER_GPU"};
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = 0; i < 2; i++) {
+        char value[100];
+        const char *set = getenv(names[i]);
+        if (set)
+            at += (size_t)snprintf(text + at, size - at, "%s%s=%s", at ? " and " : " (", names[i],
+                                   yk__escape(set, strlen(set), value, sizeof(value)));
+    }
+    if (at)
+        snprintf(text + at, size - at, ")");
+}
+
 yk_status yk__device_check(yk_device device)
 {
     const yk__backend *backend = yk__backend_of(device);
@@ -100,10 +117,11 @@ yk_status yk__device_check(yk_device device)
         return YK_OK;
     if (count == 0 && backend->why_none)
         return yk__fail(YK_ERR_DEVICE, "device %s:%d: %s", type_name(device.type), device.index, backend->why_none());
+    char why[400] = " (YOKE_CPU_DEVICES sets how many)";
+    if (device.type == YK_CUDA)
+        describe_variables(why, sizeof(why));
     return yk__fail(YK_ERR_DEVICE, "device %s:%d does not exist: there %s %d %s device%s%s", type_name(device.type),
-                    device.index, count == 1 ? "is" : "are", count, type_name(device.type), count == 1 ? "" : "s",
-                    device.type == YK_CPU ? " (YOKE_CPU_DEVICES sets how many)"
-                                          : " (as CUDA_VISIBLE_DEVICES and YOKE_CUDA_DEVICES_PER_GPU say)");
+                    device.index, count == 1 ? "is" : "are", count, type_name(device.type), count == 1 ? "" : "s", why);
 }
 
 yk_status yk__slot_missing(yk_device device, const char *slot)
@@ -119,19 +137,21 @@ yk_status yk_device_parse(const char *text, yk_device *device)
         return yk__fail(YK_ERR_ARGUMENT, "device: the name is NULL");
     size_t length = strcspn(text, ":");
     int type = -1;
+    char shown[100];
+    yk__escape(text, strlen(text), shown, sizeof(shown));
     for (int candidate = 0; candidate < YK__DEVICE_TYPES; candidate++) {
         if (strlen(type_name(candidate)) == length && memcmp(text, type_name(candidate), length) == 0)
             type = candidate;
     }
     if (type < 0 || (text[length] && !text[length + 1]))
-        return yk__fail(YK_ERR_ARGUMENT, "device '%s': expected cpu, cpu:N, cuda or cuda:N", text);
+        return yk__fail(YK_ERR_ARGUMENT, "device '%s': expected cpu, cpu:N, cuda or cuda:N", shown);
     long index = current[type];
     if (text[length]) {
         char *end;
         index = strtol(text + length + 1, &end, 10);
         bool digit = text[length + 1] >= '0' && text[length + 1] <= '9'; /* strtol also takes spaces and signs */
         if (!digit || *end || index < 0 || index > INT16_MAX)
-            return yk__fail(YK_ERR_ARGUMENT, "device '%s': '%s' is not a device number", text, text + length + 1);
+            return yk__fail(YK_ERR_ARGUMENT, "device '%s': '%s' is not a device number", shown, shown + length + 1);
     }
     *device = (yk_device){(int16_t)type, (int16_t)index};
     return yk__device_check(*device);
@@ -183,6 +203,7 @@ yk_device yk_device_local(void)
 yk_status yk_device_synchronize(yk_device device)
 {
     yk_status status = yk__device_check(device);
+    yk__operation_name = "device_synchronize";
     return status ? status : yk__backend_of(device)->synchronize(device.index);
 }
 

@@ -22,7 +22,7 @@ typedef struct yk__device_services {
     /* The queue that the calling thread is on: see yk__queue_begin. */
     yk__queue (*queue_current)(void);
     /* Of what a replay could not repeat: see yk__graph_forbid. */
-    yk_status (*graph_forbid)(yk_device device, const char *what);
+    yk_status (*graph_forbid)(yk_device device, const char *what, const char *instead);
     bool (*deterministic)(void); /* yk_deterministic_algorithms_enabled */
     bool (*benchmark)(void);     /* yk_benchmark_enabled */
 } yk__device_services;

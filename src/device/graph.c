@@ -146,8 +146,11 @@ yk_status yk__graph_add(yk_graph *g, const yk__graph_member *member)
 {
     yk__graph_member *grown = NULL;
     if (g->recording)
-        yk__fail(YK_ERR_STATE, "%s took no part in the calls before the recording",
-                 member->decide ? "a process group" : "an optimizer");
+        yk__fail(YK_ERR_STATE,
+                 "%s, which had no part in the calls before the recording: a greater warm_up of graph_create lets the "
+                 "function come to it",
+                 member->decide ? "a collective of a process group is called"
+                                : "an optimizer or gradient scaler steps");
     else
         grown = yk__realloc(g->members, (size_t)(g->n_members + 1) * sizeof(*grown));
     if (!grown) {
@@ -159,17 +162,34 @@ yk_status yk__graph_add(yk_graph *g, const yk__graph_member *member)
     return YK_OK;
 }
 
-yk_status yk__graph_forbid(yk_device device, const char *what)
+/* Of the current graph. */
+static yk_status forbid(yk_device device, const char *operation, bool backward, const char *what, const char *instead)
 {
-    char name[16];
+    char text[WHY], name[16];
+    snprintf(text, sizeof(text), "%s: %s%s%s%s, which a recording cannot repeat; %s", yk_device_format(device, name),
+             operation && backward ? "backward of " : "", operation ? operation : "", operation ? ": " : "", what,
+             instead);
+    if (current->recording)
+        return yk__fail(YK_ERR_STATE, "%s", text);
+    if (!current->why[0])
+        memcpy(current->why, text, WHY);
+    return YK_OK;
+}
+
+yk_status yk__graph_forbid(yk_device device, const char *what, const char *instead)
+{
     if (!current || (!what && yk__graph_is_of(current, device)))
         return YK_OK;
-    what = what ? what : "work is put on another device than the graph's";
-    if (current->recording)
-        return yk__fail(YK_ERR_STATE, "%s: %s, which a recording cannot repeat", yk_device_format(device, name), what);
-    if (!current->why[0])
-        snprintf(current->why, WHY, "%s: %s, which a recording cannot repeat", yk_device_format(device, name), what);
-    return YK_OK;
+    char own[16], text[80];
+    snprintf(text, sizeof(text), "it is work on another device than the graph's, %s",
+             yk_device_format(current->device, own));
+    return forbid(device, yk__operation_name, yk__operation_is_backward, what ? what : text,
+                  what ? instead : "keep it out of the function");
+}
+
+yk_status yk__graph_forbid_in(const char *operation, const char *what, const char *instead)
+{
+    return current ? forbid(current->device, operation, false, what, instead) : YK_OK;
 }
 
 yk__stream yk__random_draw(yk_device device, const uint32_t **calls)
@@ -177,9 +197,11 @@ yk__stream yk__random_draw(yk_device device, const uint32_t **calls)
     yk_graph *g = current;
     *calls = NULL;
     if (g && (yk__random_branch_used() || !yk__graph_is_of(g, device))) {
-        yk_status noted = yk__graph_forbid(
-            device, yk__graph_is_of(g, device) ? "random numbers of a part of a batch are drawn"
-                                               : "random numbers are drawn, on another device than the graph's");
+        yk_status noted = yk__graph_is_of(g, device)
+                              ? yk__graph_forbid(device, "random numbers of a part of a batch are drawn",
+                                                 "run DataParallel and pipelines without a graph")
+                              : yk__graph_forbid(device, "random numbers are drawn, on another device than the graph's",
+                                                 "draw them before the run, or on the graph's device");
         (void)noted; /* while it is recorded, the graph sees the record */
     } else if (g && g->recording) {
         *calls = g->calls->data;

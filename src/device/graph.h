@@ -58,10 +58,12 @@ void *yk__graph_notes(const yk_graph *g, const void *object);
 bool yk__graph_is_shared(const yk_graph *g);
 /* Takes the member over, on failure too. Not while recording: a member is there from the calls before. */
 yk_status yk__graph_add(yk_graph *g, const yk__graph_member *member);
-/* The function of the current graph does something that a replay could not repeat; `what` names it. Fails while it is
- * recorded, else notes it. NULL: it works on this device, which is forbidden where the graph is another's. YK_OK
- * outside of a graph. */
-yk_status yk__graph_forbid(yk_device device, const char *what);
+/* The function of the current graph does something that a replay could not repeat, in the thread's operation: `what`
+ * says what, `instead` what a program does in its place. Fails while it is recorded, else notes it. NULL: it works on
+ * this device, which is forbidden where the graph is another's. YK_OK outside of a graph. */
+yk_status yk__graph_forbid(yk_device device, const char *what, const char *instead);
+/* The same in an operation that is named, on the graph's device. */
+yk_status yk__graph_forbid_in(const char *operation, const char *what, const char *instead);
 /* The stream for an operation on the device that draws random numbers. Where the call is recorded, its number of calls
  * counts from what *calls points to in the device's memory (Note [What changes from step to step]); else that is NULL.
  */

@@ -1,7 +1,7 @@
 /*
  * memory_report.c - who holds the memory of a device, in the error of one who gets none. Layer: device.
  *
- * Tensors are told apart by the operation that made them (yk__memory_maker), the largest holders first.
+ * Tensors are told apart by the operation that made them (yk__operation_name), the largest holders first.
  */
 #include <stdlib.h>
 #include <string.h>

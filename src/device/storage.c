@@ -20,8 +20,8 @@
 #include "base/invariant.h"
 #include "device/cache.h"
 
-_Thread_local const char *yk__memory_maker;
-_Thread_local bool yk__memory_for_backward;
+_Thread_local const char *yk__operation_name;
+_Thread_local bool yk__operation_is_backward;
 
 static yk__cache *caches[YK__DEVICE_TYPES][MAX_DEVICES];
 static pthread_mutex_t caches_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -384,8 +384,8 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
     atomic_init(&s->references, 1);
     atomic_init(&s->version, 0);
     s->bytes = bytes;
-    s->maker = yk__memory_maker;
-    s->for_backward = yk__memory_for_backward;
+    s->maker = yk__operation_name;
+    s->for_backward = yk__operation_is_backward;
     s->newer = NULL;
     s->older = c->newest;
     if (s->older)

@@ -334,7 +334,7 @@ typedef struct yk__storage {
     size_t reserved;       /* as the allocator gave; 0 for memory that it did not give */
     void (*foreign_release)(void *context); /* memory that is not ours */
     void *foreign_context;
-    const char *maker; /* what memory was made for: yk__memory_maker, static */
+    const char *maker; /* what memory was made for: yk__operation_name, static */
     bool for_backward;
     struct yk__storage *newer, *older; /* in the allocator's list of what is allocated on the device, or is free */
     struct yk__storage *below, *above; /* large blocks (heap.c): those that lie next to it, or NULL */
@@ -353,11 +353,12 @@ yk__storage *yk__storage_share(yk__storage *from, yk_device device, bool own_ver
 /* Whether what is on one device can be read and written by the other as it is. */
 bool yk__same_memory(yk_device a, yk_device b);
 /*
- * What this thread allocates memory for, as an out-of-memory error names it: the operation that runs, or whose backward
- * does. The name is static; NULL is "other".
+ * The operation that this thread runs, or whose backward it does, as errors name it that are found below it: that
+ * memory ran out, or that a graph cannot repeat it. The name is static, and stays until another begins; NULL is
+ * "other".
  */
-extern _Thread_local const char *yk__memory_maker;
-extern _Thread_local bool yk__memory_for_backward;
+extern _Thread_local const char *yk__operation_name;
+extern _Thread_local bool yk__operation_is_backward;
 yk__storage *yk__storage_wrap(yk_device device, void *data, size_t bytes, void (*release)(void *), void *context);
 yk__storage *yk__storage_retain(yk__storage *storage);
 void yk__storage_release(yk__storage *storage);

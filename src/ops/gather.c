@@ -248,7 +248,7 @@ static yk_tensor *select_by(yk_tensor *x, yk_tensor *mask)
     x = yk_expand(x, ndim, shape);
     mask = yk_expand(mask, ndim, shape);
     yk_index_item item = {.kind = YK_INDEX_TENSOR, .tensor = mask};
-    yk_tensor *out = x && mask ? yk_index(x, &item, 1) : NULL;
+    yk_tensor *out = x && mask ? yk__index_as("masked_select", x, &item, 1) : NULL;
     return out && ndim == 0 ? yk_reshape(out, 1, (int64_t[]){-1}) : out;
 }
 

@@ -120,7 +120,7 @@ static yk_status parse_tensor(parsed *p, yk_tensor *t)
 {
     if (!is_mask(t) && t->ndim == 0) { /* one number: as an integer */
         yk_tensor *index = yk__index_tensor(p->name, t);
-        yk_status status = index ? parse_integer(p, yk_item_i64(index)) : yk__status_of(NULL);
+        yk_status status = index ? parse_integer(p, yk__item_i64(p->name, index)) : yk__status_of(NULL);
         yk_tensor_release(index);
         return status;
     }
@@ -266,14 +266,14 @@ static yk_tensor *part_of(yk_tensor *x, const cut *c)
     return yk__record_view(view_of_cut(x, c), &view_op, x, c, sizeof(*c));
 }
 
-yk_tensor *yk_index(yk_tensor *x, const yk_index_item *items, int count)
+yk_tensor *yk__index_as(const char *name, yk_tensor *x, const yk_index_item *items, int count)
 {
     yk_tensor *inputs[MAX_ITEMS + 2];
-    int n = inputs_of("index", x, items, count, inputs);
-    if (!n || !yk__op_begin("index", n, inputs, 0))
+    int n = inputs_of(name, x, items, count, inputs);
+    if (!n || !yk__op_begin(name, n, inputs, 0))
         return NULL;
     parsed p;
-    if (parse(&p, "index", x, items, count))
+    if (parse(&p, name, x, items, count))
         return NULL;
     if (!p.n_by)
         return part_of(x, &p.cut);
@@ -286,6 +286,11 @@ yk_tensor *yk_index(yk_tensor *x, const yk_index_item *items, int count)
     out = out ? yk_scope_return(scope, out) : NULL;
     yk_scope_end(scope);
     return out;
+}
+
+yk_tensor *yk_index(yk_tensor *x, const yk_index_item *items, int count)
+{
+    return yk__index_as("index", x, items, count);
 }
 
 yk_tensor *yk_index_put_(yk_tensor *x, const yk_index_item *items, int count, yk_tensor *value, bool accumulate)

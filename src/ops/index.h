@@ -59,6 +59,8 @@ yk_status yk__index_check(const char *name, yk_tensor *index, int dim, int64_t s
 yk_status yk__masked_put(const yk__op *op, yk_tensor *x, yk_tensor *mask, yk_tensor *value);
 yk_status yk__masked_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads);
 
+/* yk_index for another operation, which errors then name. */
+yk_tensor *yk__index_as(const char *name, yk_tensor *x, const yk_index_item *items, int count);
 /* The positions of what is not 0 in x: (dimensions, count) of i64 in C order. One reference. */
 yk_tensor *yk__raw_nonzero(yk_tensor *x);
 /* Whether a value broadcasts to the part of that shape; *leading: its sizes of 1 beyond the part's dimensions. */

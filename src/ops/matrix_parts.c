@@ -285,7 +285,7 @@ yk_status yk_meshgrid_xy(yk_tensor *const *xs, int count, yk_tensor **outs)
 static yk_tensor *one_hot(yk_tensor *index, int64_t classes)
 {
     if (index->numel) {
-        int64_t most = yk_item_i64(yk_max(index)), least = yk_item_i64(yk_min(index));
+        int64_t most = yk__item_i64("one_hot", yk_max(index)), least = yk__item_i64("one_hot", yk_min(index));
         if (least < 0 || (classes >= 0 && most >= classes)) {
             yk__fail(YK_ERR_ARGUMENT, "one_hot: class %lld is outside [0, %lld)", (long long)(least < 0 ? least : most),
                      (long long)(classes >= 0 ? classes : most + 1));
@@ -350,7 +350,9 @@ yk_tensor *yk_linspace(double start, double end, int64_t steps, const yk_tensor_
         line_f32(host->data, start, end, steps);
     else if (host)
         line_f64(host->data, start, end, steps);
-    yk_tensor *out = host ? yk_to(yk_cast(host, o.dtype), o.device) : NULL;
+    yk__operation_name = "linspace";
+    yk_tensor *cast = host ? yk__scope_own(yk__raw_cast(host, o.dtype)) : NULL;
+    yk_tensor *out = cast ? yk__scope_own(yk__raw_to(cast, o.device)) : NULL;
     out = out ? yk_scope_return(scope, out) : NULL;
     yk_scope_end(scope);
     return out && o.requires_grad && yk_set_requires_grad(out, true) ? NULL : out;

@@ -16,11 +16,11 @@ static bool usable(yk_tensor *x, int64_t samples, bool replacement)
     yk_tensor *some = yk_sum_dims(yk_gt(x, zero), (int[]){-1}, 1, false), *least = some ? yk_min(some) : NULL;
     if (!fine || !least)
         return false;
-    if (yk_item(fine) == 0) {
+    if (yk__item("multinomial", fine) == 0) {
         yk__fail(YK_ERR_ARGUMENT, "multinomial: a weight is negative, infinite or NaN");
         return false;
     }
-    int64_t room = yk_item_i64(least);
+    int64_t room = yk__item_i64("multinomial", least);
     if (room < 1 || (!replacement && room < samples)) {
         yk__fail(YK_ERR_ARGUMENT, "multinomial: %lld draws %s replacement from a row with %lld weights above 0",
                  (long long)samples, replacement ? "with" : "without", (long long)room);

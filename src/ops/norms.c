@@ -478,7 +478,7 @@ static yk_tensor *bincount(yk_tensor *x, yk_tensor *weights, int64_t minlength)
 {
     int64_t length = minlength;
     if (x->numel) {
-        int64_t most = yk_item_i64(yk_max(x)), least = yk_item_i64(yk_min(x));
+        int64_t most = yk__item_i64("bincount", yk_max(x)), least = yk__item_i64("bincount", yk_min(x));
         if (least < 0) {
             yk__fail(YK_ERR_ARGUMENT, "bincount: %lld is negative", (long long)least);
             return NULL;

@@ -80,7 +80,7 @@ static yk_status cumprod_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     if (bad || (bad = yk__operands(YK__SLOT_reduce, 0, 3, from, wide)))
         return bad;
     yk_tensor *some = yk__raw_reduce("cumprod", YK__ALL, wide[0], 0, false, 0), *grad = NULL;
-    if (some && yk_item(some) == 0) {
+    if (some && yk__item("cumprod", some) == 0) {
         grad = yk__tensor_like(wide[0], (yk_dtype)wide[0]->dtype);
         if (grad)
             grad = yk__tensor_if_ok(grad, cumprod_one_by_one(wide[0], wide[2], c->dim, grad));
@@ -253,7 +253,7 @@ static yk_status median_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     if (bad)
         return bad;
     yk_tensor *value = yk__raw_binary("median", YK__NE, out, out, 1);
-    bool nan = value && yk_item(value) == 1;
+    bool nan = value && yk__item("median", value) == 1;
     yk_tensor *hits = nan ? yk__raw_binary("median", YK__NE, x, x, 1) : yk__raw_binary("median", YK__EQ, x, out, 1);
     yk_tensor *count = hits ? yk__raw_reduce("median", YK__SUM, hits, 0, false, 0) : NULL;
     yk_tensor *share = yk__raw_binary("median", YK__DIV, gout, count, 1);

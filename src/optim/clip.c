@@ -62,7 +62,8 @@ static yk_status add_place(yk_tensor **grads, int64_t count, double *total)
 {
     yk_tensor *squares = squares_of_place(grads, count);
     double *read = squares ? yk__calloc((size_t)count, sizeof(*read)) : NULL;
-    yk_status status = read ? yk_tensor_read(squares, read, (size_t)count * sizeof(*read)) : yk__error_code();
+    yk_status status =
+        read ? yk__tensor_read("clip_grad_norm", squares, read, (size_t)count * sizeof(*read)) : yk__error_code();
     for (int64_t i = 0; i < count && !status; i++)
         *total += read[i];
     yk_tensor_release(squares);
@@ -230,7 +231,7 @@ static yk_status clip_on_device(yk_tensor **grads, int64_t count, const yk_param
     yk_status status = again ? multiply_all(again, count, factor) : yk__error_code();
     free(again);
     if (!status && total)
-        status = yk_tensor_read(norm, total, sizeof(*total));
+        status = yk__tensor_read("clip_grad_norm", norm, total, sizeof(*total));
     yk_tensor_release(norm);
     yk_tensor_release(factor);
     return status;

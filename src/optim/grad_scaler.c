@@ -201,6 +201,7 @@ static yk_status read_state(const yk_grad_scaler *s, yk_grad_scaler_state *state
     *state = s->state;
     if (!s->on_device->unread)
         return YK_OK;
+    yk__operation_name = "grad_scaler";
     yk_status status = YK__SLOT(s->on_device->record, download, &there, s->on_device->record->data, sizeof(there));
     if (!status) {
         state->scale = there.scale;
@@ -434,6 +435,7 @@ static yk_status read_found(entry *e)
 {
     for (int c = 0; c < e->n_copies && !e->found_known; c++) {
         yk__scale_state there;
+        yk__operation_name = "grad_scaler_step";
         yk_status status = YK__SLOT(e->copies[c], download, &there, e->copies[c]->data, sizeof(there));
         if (status)
             return status;

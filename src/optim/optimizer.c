@@ -211,7 +211,7 @@ static yk_status settle_state(const yk__optim_kind *kind, const yk__optim_group 
     yk_tensor *old = state->tensors[s];
     if (old && (yk_dtype)old->dtype == dtype && yk_device_equal(yk__device_of(old), yk__device_of(x)))
         return YK_OK;
-    yk__memory_maker = "optimizer";
+    yk__operation_name = "optimizer";
     yk_tensor *made = yk__tensor_like(x, dtype);
     yk_status status = !made                   ? yk__error_code()
                        : old                   ? yk__raw_copy(made, old)
@@ -234,6 +234,7 @@ static yk_status settle_record(const yk__optim_group *group, int record)
     yk__device_step *there = &group->device_steps[record - 1];
     yk_device device = there->memory->device;
     yk__step_state state;
+    yk__operation_name = "optimizer";
     yk_status status = yk__backend_of(device)->download(device.index, &state, there->memory->data, sizeof(state));
     if (status)
         return status;

@@ -49,7 +49,7 @@ static void sync_clear(void *context)
 static yk_status read_vector(const yk_tensor *x, int64_t n, double *out)
 {
     yk_tensor *wide = yk__raw_cast((yk_tensor *)(uintptr_t)x, YK_F64);
-    yk_status status = wide ? yk_tensor_read(wide, out, (size_t)n * sizeof(double)) : yk__error_code();
+    yk_status status = wide ? yk__tensor_read("batch_norm", wide, out, (size_t)n * sizeof(double)) : yk__error_code();
     yk_tensor_release(wide);
     return status;
 }

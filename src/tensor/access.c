@@ -22,8 +22,9 @@ void *yk_tensor_data(yk_tensor *x)
 }
 
 /* One element as f64 or i64 (`dtype`), through a one-element copy: any dtype, any device. */
-static yk_status element(const yk_tensor *x, int64_t offset, yk_dtype dtype, void *value)
+static yk_status element(const char *what, const yk_tensor *x, int64_t offset, yk_dtype dtype, void *value)
 {
+    yk__operation_name = what;
     size_t size = yk_dtype_size((yk_dtype)x->dtype);
     const char *from = (const char *)x->data + offset * (int64_t)size;
     const yk__backend *backend = yk__backend_for(x);
@@ -48,22 +49,32 @@ static bool single(const char *what, const yk_tensor *x)
     return false;
 }
 
+double yk__item(const char *what, const yk_tensor *x)
+{
+    double value = NAN;
+    if (!single(what, x) || element(what, x, 0, YK_F64, &value))
+        return NAN;
+    return value;
+}
+
+int64_t yk__item_i64(const char *what, const yk_tensor *x)
+{
+    int64_t value = 0;
+    if (!single(what, x) || element(what, x, 0, YK_I64, &value))
+        return 0;
+    return value;
+}
+
 double yk_item(const yk_tensor *x)
 {
     YK__LIVE(x);
-    double value = NAN;
-    if (!single("item", x) || element(x, 0, YK_F64, &value))
-        return NAN;
-    return value;
+    return yk__item("item", x);
 }
 
 int64_t yk_item_i64(const yk_tensor *x)
 {
     YK__LIVE(x);
-    int64_t value = 0;
-    if (!single("item", x) || element(x, 0, YK_I64, &value))
-        return 0;
-    return value;
+    return yk__item_i64("item", x);
 }
 
 double yk_get(const yk_tensor *x, const int64_t *index)
@@ -87,7 +98,7 @@ double yk_get(const yk_tensor *x, const int64_t *index)
         offset += i * x->stride[d];
     }
     double value = NAN;
-    return element(x, offset, YK_F64, &value) ? NAN : value;
+    return element("get", x, offset, YK_F64, &value) ? NAN : value;
 }
 
 static yk_status check_bytes(const char *what, const yk_tensor *x, const void *data, size_t bytes)
@@ -102,20 +113,26 @@ static yk_status check_bytes(const char *what, const yk_tensor *x, const void *d
     return YK_OK;
 }
 
-yk_status yk_tensor_read(const yk_tensor *x, void *data, size_t bytes)
+yk_status yk__tensor_read(const char *what, const yk_tensor *x, void *data, size_t bytes)
 {
-    YK__LIVE(x);
     if (!x)
-        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "tensor_read: the tensor is NULL");
-    yk_status status = check_bytes("tensor_read", x, data, bytes);
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "%s: the tensor is NULL", what);
+    yk_status status = check_bytes(what, x, data, bytes);
     if (status || !bytes)
         return status;
+    yk__operation_name = what;
     yk_tensor *source = yk__raw_contiguous((yk_tensor *)x);
     if (!source)
         return yk__error_code();
     status = yk__backend_for(source)->download(yk__device_of(source).index, data, source->data, bytes);
     yk_tensor_release(source);
     return status;
+}
+
+yk_status yk_tensor_read(const yk_tensor *x, void *data, size_t bytes)
+{
+    YK__LIVE(x);
+    return yk__tensor_read("tensor_read", x, data, bytes);
 }
 
 yk_status yk_tensor_write(yk_tensor *x, const void *data, size_t bytes)
@@ -130,6 +147,7 @@ yk_status yk_tensor_write(yk_tensor *x, const void *data, size_t bytes)
         return yk__fail(YK_ERR_STATE, "tensor_write: a leaf that requires a gradient cannot be changed in place while "
                                       "operations are recorded; put the change between yk_no_grad_begin and "
                                       "yk_no_grad_end");
+    yk__operation_name = "tensor_write";
     yk__bump_version(x);
     if (yk_is_contiguous(x))
         return yk__backend_for(x)->upload(yk__device_of(x).index, x->data, data, bytes);

@@ -22,7 +22,7 @@ static yk_tensor *finish(yk_tensor *x, yk_status status, const yk_tensor_options
 /* On exactly the options' device: what is like another tensor is where that one is. */
 static yk_tensor *begin_there(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
-    yk__memory_maker = what;
+    yk__operation_name = what;
     bool fine = yk__scope_check(what) && !yk__tensor_check(what, ndim, shape, options);
     return fine ? yk__tensor_new(ndim, shape, NULL, options->dtype, options->device) : NULL;
 }
@@ -296,7 +296,7 @@ static yk_tensor_options options_like(const yk_tensor *x, const yk_like_options 
 /* Without values, in x's memory order where x is dense. */
 static yk_tensor *like(const char *what, const yk_tensor *x, const yk_tensor_options *options)
 {
-    yk__memory_maker = what;
+    yk__operation_name = what;
     bool fine = yk__scope_check(what) && !yk__tensor_check(what, x->ndim, x->shape, options);
     return fine ? yk__tensor_new(x->ndim, x->shape, yk__is_dense(x) ? x->stride : NULL, options->dtype, options->device)
                 : NULL;

@@ -50,6 +50,14 @@ else
     says out "no GPU"
     YOKE_EMULATOR_GPUS=0 CUDA_VISIBLE_DEVICES=7 devices
     says out "no GPU CUDA_VISIBLE_DEVICES=7"
+    # The variable is read as CUDA reads it: the list ends before what is no GPU, one named twice leaves none.
+    for list in "0,1=2" "1=1" "0,7,1=1" "0,0=0" "-1=0" "abc=0" "=0"; do
+        YOKE_EMULATOR_GPUS=2 CUDA_VISIBLE_DEVICES=${list%=*} devices
+        case $list in
+        *=0) says out "sees no GPU: CUDA_VISIBLE_DEVICES=${list%=*}" ;;
+        *) ok "CUDA_VISIBLE_DEVICES=${list%=*}" grep -qx "${list#*=} cuda devices" out ;;
+        esac
+    done
     YOKE_EMULATOR_DRIVER=11040 devices
     says out "NVIDIA driver CUDA 11.4 CUDA"
     YOKE_EMULATOR_DRIVER=0 devices
@@ -80,7 +88,11 @@ else
         says err "--device: device '$name': expected cpu, cpu:N, cuda or cuda:N; auto takes a GPU where there is one"
     done
     exits 2 "a device that is not there" train --device cuda:1
-    says err "device cuda:1 1 device"
+    ok "that alone, where no variable is set" grep -qx "yoke: device cuda:1 does not exist: there is 1 cuda device" err
+    CUDA_VISIBLE_DEVICES=0 YOKE_CUDA_DEVICES_PER_GPU=1 exits 2 "one that is hidden" train --device cuda:1
+    says err "device cuda:1 1 device (CUDA_VISIBLE_DEVICES=0 and YOKE_CUDA_DEVICES_PER_GPU=1)"
+    exits 2 "a name with an end of line" train --device $'cu\nda'
+    says err "device 'cu\\nda': expected cpu, cpu:N, cuda or cuda:N"
     # Of a host's processes each has a GPU of its own, which NCCL insists on.
     if [ -e "$build/emulator/yoke-nccl.so" ]; then
         YOKE_EMULATOR_GPUS=2 YOKE_COMM_BACKEND=nccl exits 0 "two processes with NCCL" \
@@ -134,6 +146,12 @@ else
     YOKE_EMULATOR_HOLDERS="1:2.5 4194300:0.25" YOKE_EMULATOR_MEMORY=1 exits 1 "a GPU that is full" "${few[@]}"
     says err "cuda:0: out of memory MiB were asked for GPU 0 MiB free of 1.0 MiB; it is held by process 1"
     says err "2.5 GiB, process 4194300 0.2 GiB (a smaller batch, or bf16, needs less); tensors hold"
+    # CUDA's GPU 1 is the machine's GPU 0, which is the one that process 77 holds.
+    CUDA_VISIBLE_DEVICES=1,0 YOKE_EMULATOR_GPUS=2 YOKE_EMULATOR_HOLDERS=77:2.5 YOKE_EMULATOR_MEMORY=1 \
+        exits 1 "the GPUs of CUDA_VISIBLE_DEVICES" "${few[@]}" --device cuda:1
+    says err "GPU 1 has MiB free of 1.0 MiB, as CUDA_VISIBLE_DEVICES=1,0 numbers them; it is held by process 77 2.5 GiB"
+    CUDA_VISIBLE_DEVICES=0 YOKE_EMULATOR_LOSE_AFTER=40 exits 1 "a lost one of them" "${few[@]}"
+    says err "GPU 0, as CUDA_VISIBLE_DEVICES=0 numbers them, is lost"
     for call in 2 40 120 300; do
         YOKE_EMULATOR_LOSE_AFTER=$call exits 1 "a GPU that is lost at call $call" "${few[@]}"
         says err "cuda:0: GPU 0 is lost cudaErrorUnknown noticed; this process cannot use it any more dmesg: Xid"

@@ -318,7 +318,7 @@ static void test_not_recorded(void **state)
     for (int i = 0; i < 4; i++)
         expect_ok(yk_graph_run(g));
     assert_int_equal(yk_graph_get_info(g).replays, 0);
-    assert_true(expect_says(yk_graph_get_info(g).why_not, "cuda:0: a batch comes from the host"));
+    assert_true(expect_says(yk_graph_get_info(g).why_not, "cuda:0: loader_next: a batch comes from the host"));
     yk_scope_end(scope);
 }
 

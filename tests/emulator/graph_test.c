@@ -440,7 +440,7 @@ static void test_not_recorded(void **state)
     assert_int_equal(info.replays, 0);
     assert_int_equal(j.calls, 5);
     assert_non_null(info.why_not);
-    assert_true(expect_says(info.why_not, "cuda:0: the host reads what the device computed"));
+    assert_true(expect_says(info.why_not, "cuda:0: item: the host reads what the device computed"));
     j.reads = false;
     for (int i = 0; i < 5; i++)
         run(&j, g, i);
@@ -642,8 +642,138 @@ static void test_memory_used_elsewhere(void **state)
     assert_int_equal(held.reserved, held.allocated);
 }
 
+/* Each reason names the operation that the program called, and what to do in its place. */
+static const yk_tensor_options on_gpu = {.device = {YK_CUDA, 0}}, on_other = {.device = {YK_CUDA, 1}};
+static yk_parameters *clipped;
+
+static yk_status calls_item(void *x)
+{
+    (void)yk_item(yk_sum(x));
+    return YK_OK;
+}
+
+static yk_status calls_read(void *x)
+{
+    float got[6];
+    return yk_tensor_read(x, got, sizeof(got));
+}
+
+static yk_status calls_write(void *x)
+{
+    static const float values[6];
+    return yk_tensor_write(x, values, sizeof(values));
+}
+
+static yk_status calls_from_data(void *x)
+{
+    static const float values[6];
+    return yk_add_(x, yk_from_data(values, YK_SHAPE(2, 3), &on_gpu), 1) ? YK_OK : yk_last_error()->code;
+}
+
+static yk_status calls_arange(void *x)
+{
+    return yk_add_(x, yk_arange(0, 3, 1, &on_gpu), 1) ? YK_OK : yk_last_error()->code;
+}
+
+static yk_status calls_to(void *x)
+{
+    return yk_to(x, (yk_device){YK_CPU, 0}) ? YK_OK : yk_last_error()->code;
+}
+
+static yk_status calls_copy(void *x)
+{
+    return yk_copy_(x, yk_zeros(YK_SHAPE(2, 3), NULL)) ? YK_OK : yk_last_error()->code;
+}
+
+static yk_status calls_copy_peer(void *x)
+{
+    return yk_copy_(x, yk_parameters_at(clipped, 1)) ? YK_OK : yk_last_error()->code;
+}
+
+static yk_status calls_other(void *x)
+{
+    (void)x;
+    return yk_ones(YK_SHAPE(3), &on_other) ? YK_OK : yk_last_error()->code;
+}
+
+static yk_status calls_synchronize(void *x)
+{
+    yk_relu(x);
+    return yk_device_synchronize(gpu);
+}
+
+static yk_status calls_select(void *x)
+{
+    return yk_masked_select(x, yk_eq(x, x)) ? YK_OK : yk_last_error()->code;
+}
+
+static yk_status calls_multinomial(void *x)
+{
+    return yk_multinomial(yk_add_scalar(yk_square(x), 1), 1, true) ? YK_OK : yk_last_error()->code;
+}
+
+static yk_status calls_clip(void *x)
+{
+    double norm;
+    (void)x;
+    return yk_clip_grad_norm(clipped, 1, &norm);
+}
+
+static yk_status calls_median(void *x)
+{
+    yk_tensor *leaf = yk_add_scalar(x, 0);
+    return yk_set_requires_grad(leaf, true) ? yk_last_error()->code : yk_backward(yk_median(leaf));
+}
+
+static void test_reasons(void **state)
+{
+    (void)state;
+    static const struct {
+        yk_status (*fn)(void *x);
+        const char *why;
+    } cases[] = {
+        {calls_item, "cuda:0: item: the host reads what the device computed, which a recording cannot repeat; keep the "
+                     "tensor, and read it after yk_graph_run"},
+        {calls_read, "cuda:0: tensor_read: the host reads what the device computed"},
+        {calls_write, "cuda:0: tensor_write: values are brought from the host, which a recording cannot repeat; bring "
+                      "them before yk_graph_run, by yk_copy_ to a tensor that stays"},
+        {calls_from_data, "cuda:0: from_data: values are brought from the host"},
+        {calls_arange, "cuda:0: arange: values are brought from the host"},
+        {calls_to, "cuda:0: to: the host reads what the device computed"},
+        {calls_copy, "cuda:0: copy_: values are brought from the host"},
+        {calls_copy_peer, "cuda:0: copy_: values come from another device"},
+        {calls_other, "cuda:1: ones: it is work on another device than the graph's, cuda:0, which a recording cannot "
+                      "repeat; keep it out of the function"},
+        {calls_synchronize, "cuda:0: device_synchronize: the program waits for the device"},
+        {calls_select, "cuda:0: masked_select: the host waits for the size of the result, which a recording cannot "
+                       "repeat; take a form of fixed size, as yk_where or yk_masked_fill"},
+        {calls_multinomial, "cuda:0: multinomial: the host reads what the device computed"},
+        {calls_clip, "cuda:0: clip_grad_norm: the host reads what the device computed"},
+        {calls_median, "cuda:0: backward of median: the host reads what the device computed"},
+    };
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_ones(YK_SHAPE(2, 3), &on_gpu);
+    yk_tensor *parameter = yk_ones(YK_SHAPE(2, 3), &(yk_tensor_options){.device = gpu, .requires_grad = true});
+    clipped = yk_parameters_create();
+    expect_ok(yk_parameters_add(clipped, "a", parameter));
+    expect_ok(yk_parameters_add(clipped, "b", yk_ones(YK_SHAPE(2, 3), &on_other)));
+    expect_ok(yk_backward(yk_sum(parameter)));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        yk_graph *g = yk_graph_create(gpu, 1, cases[i].fn, x);
+        for (int k = 0; k < 3; k++) {
+            expect_ok(yk_graph_run(g));
+            const char *why = yk_graph_get_info(g).why_not;
+            if (!why || strncmp(why, cases[i].why, strlen(cases[i].why)) != 0)
+                fail_msg("case %zu, call %d: \"%s\", expected \"%s\"", i, k, why ? why : "recorded", cases[i].why);
+        }
+        assert_int_equal(yk_graph_get_info(g).replays, 0);
+    }
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
+    setenv("YOKE_EMULATOR_GPUS", "2", 1);
     if (!use_emulator())
         return 0;
     yk_use_deterministic_algorithms(true); /* bits are compared */
@@ -657,6 +787,7 @@ int main(void)
                                        cmocka_unit_test(test_adam),
                                        cmocka_unit_test(test_not_recorded),
                                        cmocka_unit_test(test_fails_in_recording),
+                                       cmocka_unit_test(test_reasons),
                                        cmocka_unit_test(test_recorded_anew),
                                        cmocka_unit_test(test_memory_of_a_recording),
                                        cmocka_unit_test(test_memory_used_elsewhere),

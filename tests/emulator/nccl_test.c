@@ -419,9 +419,10 @@ static void not_recorded(rank_context *c)
     CHECK(info.replays == 0 && j.calls == (how == 6 ? 9 : 8), "%lld replays, %d calls", (long long)info.replays,
           j.calls);
     CHECK(info.why_not, "no reason");
-    const char *why = how < 0    ? "a collective of the backend 'native' goes through the host (broadcast)"
-                      : how == 0 ? "a collective of the backend 'nccl' goes through the host (barrier)"
-                                 : "cuda:1: the host reads what the device computed";
+    const char *why =
+        how < 0    ? "broadcast: the backend 'native' carries it out on the host, which a recording cannot repeat"
+        : how == 0 ? "barrier: the backend 'nccl' carries it out on the host, which a recording cannot repeat"
+                   : "cuda:1: item: the host reads what the device computed";
     CHECK(expect_says(info.why_not, why) || (how == 1 && c->rank == 0), "%s", info.why_not);
     if (how == 6 && c->rank == 0)
         CHECK(expect_says(info.why_not, "rank 1 of group 'graph' cannot: "), "%s", info.why_not);

@@ -335,6 +335,33 @@ cudaError_t cudaRuntimeGetVersion(int *version)
     return cudaSuccess;
 }
 
+/* How many GPUs CUDA_VISIBLE_DEVICES leaves, and which GPU of the machine the `which`-th of them is. It is read as CUDA
+ * reads it: numbers (or GPU-..., of which there is none here), the list ends before what is no GPU, and one that is
+ * named twice leaves nothing. */
+static int visible_gpus(int which, int *gpu)
+{
+    int all = number("YOKE_EMULATOR_GPUS", 1), taken[MOST_GPUS], count = 0;
+    const char *text = getenv("CUDA_VISIBLE_DEVICES");
+    *gpu = which;
+    if (!text)
+        return all;
+    for (char *end; count < MOST_GPUS; text = end + 1) {
+        long number = strtol(text, &end, 10);
+        if (end == text || number < 0 || number >= all)
+            break;
+        for (int i = 0; i < count; i++) {
+            if (taken[i] == number)
+                return 0;
+        }
+        taken[count++] = (int)number;
+        end += strspn(end, " ");
+        if (*end != ',')
+            break;
+    }
+    *gpu = which < count ? taken[which] : which;
+    return count;
+}
+
 /* The driver belongs to the process that started it. */
 static bool is_forked()
 {
@@ -346,7 +373,8 @@ static bool is_forked()
 cudaError_t cudaGetDeviceCount(int *count)
 {
     emulator::count_call(__func__);
-    *count = number("YOKE_EMULATOR_GPUS", 1);
+    int first;
+    *count = visible_gpus(0, &first);
     if (is_forked())
         return result(cudaErrorInitializationError);
     if (number("YOKE_EMULATOR_DRIVER", CUDART_VERSION) < CUDART_VERSION / 1000 * 1000)
@@ -359,7 +387,8 @@ cudaError_t cudaSetDevice(int device)
     emulator::count_call(__func__);
     if (is_forked())
         return result(cudaErrorInitializationError);
-    if (device < 0 || device >= number("YOKE_EMULATOR_GPUS", 1))
+    int gpu;
+    if (device < 0 || device >= visible_gpus(device, &gpu))
         return result(cudaErrorInvalidDevice);
     device_now = device;
     chosen = true;
@@ -402,7 +431,10 @@ CUresult cuCtxSetCurrent(CUcontext context)
 cudaError_t cudaDeviceGetPCIBusId(char *bus, int size, int device)
 {
     emulator::count_call(__func__);
-    snprintf(bus, (size_t)size, "0000:%02X:00.0", device);
+    int gpu;
+    if (device < 0 || device >= visible_gpus(device, &gpu))
+        return result(cudaErrorInvalidDevice);
+    snprintf(bus, (size_t)size, "0000:%02X:00.0", gpu);
     return result(cudaSuccess);
 }
 

@@ -39,9 +39,9 @@ int cuda_gpu_of(int device);
 struct cuda_record *cuda_record_of(int device);
 /* Multiprocessors of the device's GPU; it is in use. */
 int cuda_processors(int device);
-/* Waits for the thread's queue, and fails with what the error record holds; `what` says who waits, for a graph that
- * cannot be recorded for it. */
-yk_status cuda_wait(int device, const char *what);
+/* Waits for the thread's queue, and fails with what the error record holds; `what` and `instead` are for a graph that
+ * cannot be recorded for it (yk__graph_forbid). */
+yk_status cuda_wait(int device, const char *what, const char *instead);
 yk_status cuda_synchronize(int device);
 
 /* ---- cuda_queues.c ---- */

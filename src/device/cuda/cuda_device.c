@@ -315,12 +315,12 @@ static yk_status wait_and_read(int device, cudaStream_t stream)
                      (long long)received->value, (long long)received->row, (long long)received->bound, device);
 }
 
-yk_status cuda_wait(int device, const char *what)
+yk_status cuda_wait(int device, const char *what, const char *instead)
 {
     cudaStream_t stream = NULL;
     yk_status status = cuda_use(device, &stream);
     if (!status)
-        status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, what);
+        status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, what, instead);
     if (status)
         return status;
     /* The record is written on the first queue: read from another it could be emptied before that. */
@@ -336,14 +336,15 @@ yk_status cuda_wait(int device, const char *what)
 
 yk_status cuda_synchronize(int device)
 {
+    static const char what[] = "the program waits for the device", instead[] = "wait after yk_graph_run";
     cudaStream_t own = NULL;
     yk_status status = cuda_use(device, &own);
     if (!status)
-        status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, "the program waits for the device");
+        status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, what, instead);
     for (int q = 0; q < YK__QUEUES && !status; q++) {
         cudaStream_t stream = atomic_load(&cuda.devices[device].streams[q]);
         if (stream && stream != own)
             status = wait_for(device, (yk__queue)q, stream);
     }
-    return status ? status : cuda_wait(device, "the program waits for the device");
+    return status ? status : cuda_wait(device, what, instead);
 }

@@ -139,16 +139,28 @@ static bool is_lost(cudaError_t code)
     }
 }
 
+/* CUDA numbers the GPUs of the variable from 0, nvidia-smi those of the machine. */
+static size_t append_numbering(char *text, size_t at, size_t size)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    char part[100];
+    if (!visible)
+        return at;
+    snprintf(part, sizeof(part), ", as CUDA_VISIBLE_DEVICES=%.50s numbers them", visible);
+    return append(text, at, size, part);
+}
+
 const char *cuda_holders(int device, char *text, size_t size)
 {
     char bus[32], holders[300];
     text[0] = 0;
+    size_t at = append_numbering(text, 0, size);
     if (cudaDeviceGetPCIBusId(bus, sizeof(bus), cuda_gpu_of(device))) {
         cudaGetLastError();
         return text;
     }
     if (cuda_yoke->gpu_holders(bus, holders, sizeof(holders))[0])
-        snprintf(text, size, "; it is held by %s", holders);
+        snprintf(text + at, size - at, "; it is held by %s", holders);
     return text;
 }
 
@@ -161,14 +173,16 @@ yk_status cuda_failed(int device, cudaError_t code, const char *call)
                          device, call, cudaGetErrorString(code), cudaGetErrorName(code),
                          cuda_holders(device, ops, sizeof(ops)));
     cuda_queued(device, ops, sizeof(ops));
+    char numbering[100] = "";
+    append_numbering(numbering, 0, sizeof(numbering));
     if (is_lost(code))
         return cuda_fail(
             YK_ERR_DEVICE,
-            "cuda:%d: GPU %d is lost: %s (%s), which %s noticed; this process cannot use it any more. "
+            "cuda:%d: GPU %d%s%s is lost: %s (%s), which %s noticed; this process cannot use it any more. "
             "nvidia-smi says whether it answers, the kernel's log (dmesg: Xid) why it does not; a run with "
             "checkpoints goes on from its newest%s%s",
-            device, cuda_gpu_of(device), cudaGetErrorString(code), cudaGetErrorName(code), call,
-            ops[0] ? ". Queued were: " : "", ops);
+            device, cuda_gpu_of(device), numbering, numbering[0] ? "," : "", cudaGetErrorString(code),
+            cudaGetErrorName(code), call, ops[0] ? ". Queued were: " : "", ops);
     if (!is_fault(code))
         return cuda_fail(YK_ERR_DEVICE, "cuda:%d: %s: %s (%s)", device, call, cudaGetErrorString(code),
                          cudaGetErrorName(code));
@@ -215,8 +229,8 @@ yk_status cuda_launched(int device, const char *operation, int count, const yk__
                          cudaGetErrorString(code), cudaGetErrorName(code));
     if (code)
         return cuda_failed(device, code, operation);
-    yk_status status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, NULL);
+    yk_status status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, NULL, NULL);
     if (status)
         return status;
-    return synchronous ? cuda_wait(device, "YOKE_CUDA_SYNCHRONOUS=1 waits for each operation") : YK_OK;
+    return synchronous ? cuda_wait(device, "YOKE_CUDA_SYNCHRONOUS=1 waits for each operation", "unset it") : YK_OK;
 }

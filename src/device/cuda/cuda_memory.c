@@ -155,17 +155,19 @@ static yk_status upload_staged(int device, void *to, const void *from, size_t by
 
 static yk_status transfer(int device, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
-    const char *what =
-        kind == cudaMemcpyHostToDevice ? "values are brought from the host" : "the host reads what the device computed";
+    bool up = kind == cudaMemcpyHostToDevice;
+    const char *what = up ? "values are brought from the host" : "the host reads what the device computed";
+    const char *instead = up ? "bring them before yk_graph_run, by yk_copy_ to a tensor that stays"
+                             : "keep the tensor, and read it after yk_graph_run";
     if (!bytes)
         return YK_OK;
-    yk_status status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, what);
+    yk_status status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, what, instead);
     if (status)
         return status;
-    if (kind == cudaMemcpyHostToDevice && bytes <= STAGED)
+    if (up && bytes <= STAGED)
         return upload_staged(device, to, from, bytes);
     status = queue_copy(device, to, from, bytes, kind);
-    return status ? status : cuda_wait(device, what);
+    return status ? status : cuda_wait(device, what, instead);
 }
 
 yk_status cuda_upload(int device, void *to, const void *from_host, size_t bytes)
@@ -183,7 +185,8 @@ yk_status cuda_enqueue(int device, void (*fn)(void *arg), void *arg)
 {
     cudaStream_t stream = NULL;
     yk_status status = cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device},
-                                               "the device waits for the host (a collective that goes through it)");
+                                               "a function of the host's is called when the device comes to it",
+                                               "call it after yk_graph_run");
     if (!status)
         status = cuda_use(device, &stream);
     if (status)
@@ -196,7 +199,8 @@ yk_status cuda_allocate_pinned(int device, size_t bytes, void **memory)
 {
     cudaStream_t stream = NULL;
     yk_status status =
-        cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, "memory of the host is taken for a copy");
+        cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)device}, "memory of the host is taken for a copy",
+                                "copy between the host and the device before or after yk_graph_run");
     if (!status)
         status = cuda_use(device, &stream);
     if (status)

@@ -159,7 +159,8 @@ yk_status cuda_copy_peer(int to_device, void *to, int from_device, const void *f
     if (!bytes)
         return YK_OK;
     yk_status status =
-        cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)to_device}, "values come from another device");
+        cuda_yoke->graph_forbid((yk_device){YK_CUDA, (int16_t)to_device}, "values come from another device",
+                                "bring them before yk_graph_run, by yk_copy_ to a tensor that stays");
     if (!status)
         status = cuda_queue_order(to_device, queue, from_device, queue);
     if (!status) {

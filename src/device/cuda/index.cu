@@ -448,6 +448,9 @@ yk_status cuda_nonzero(int device, const yk__view *x, int64_t *count, const yk__
                    (const int64_t *)counts, piece);
     status = cuda_launched(device, "nonzero", 1, views);
     if (!status)
+        status = cuda_yoke->graph_forbid(where, "the host waits for the size of the result",
+                                         "take a form of fixed size, as yk_where or yk_masked_fill");
+    if (!status)
         status = cuda_download(device, count, counts + pieces, sizeof(*count));
     cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
     return status;
