@@ -91,9 +91,10 @@ static yk_status check_alike(const bench *b, const work *w)
         snprintf(steps, sizeof(steps), "--steps %" PRId64, b->steps);
     snprintf(lines, sizeof(lines),
              "--model %s\n--batch-size %" PRId64 "\n--accumulate %" PRId64 "\n--image-size %" PRId64
-             "\n--num-classes %" PRId64 "\n--dtype %s\n--precision %s\n%s\n--seconds %g\n",
+             "\n--num-classes %" PRId64
+             "\n--dtype %s\n--precision %s\n%s\n--seconds %g\n%s as its --device\n%s--record\n",
              b->model, b->batch_size, b->accumulate, b->image_size, b->num_classes, b->dtype, b->precision, steps,
-             b->seconds);
+             b->seconds, w->device.type == YK_CPU ? "a CPU" : "a GPU", b->record ? "" : "no ");
     return ranks_compare(&w->ranks, lines);
 }
 
@@ -111,7 +112,7 @@ static yk_status prepare(const bench *b, work *w)
     bool grey = strcmp(b->model, "lenet") == 0 || strcmp(b->model, "mlp") == 0;
     int64_t channels = grey ? 1 : 3;
     yk_tensor_options floats = {0};
-    if (cli_device(b->device, &w->device) || yk_dtype_parse(b->dtype, &floats.dtype) ||
+    if (yk_dtype_parse(b->dtype, &floats.dtype) ||
         yk_set_num_threads(w->device.type == YK_CPU ? w->device : (yk_device){0}, (int)b->threads))
         return yk__error_code();
     floats.device = w->device;
@@ -343,7 +344,8 @@ int cli_bench_step(int argc, char **argv)
     yk_scope program = yk_scope_begin();
     if (ranks_join(&w.ranks))
         return cli_failed();
-    if (check_alike(&b, &w) || prepare(&b, &w) || measure(&b, &w, &f) || report(&b, &w, &f)) {
+    if (cli_device(b.device, &w.device) || check_alike(&b, &w) || prepare(&b, &w) || measure(&b, &w, &f) ||
+        report(&b, &w, &f)) {
         free(f.rounds);
         return ranks_failed(&w.ranks);
     }

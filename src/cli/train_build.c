@@ -227,6 +227,7 @@ static yk_status check_alike(train_job *r)
     } flags[] = {{"sync-bn", s->sync_bn},       {"no-shuffle", s->no_shuffle},     {"no-eval", s->no_eval},
                  {"allow-nan", s->allow_nan},   {"checkpoint", s->checkpoint},     {"resume", s->resume},
                  {"async-save", s->async_save}, {"sharded-save", s->sharded_save}, {"no-graph", s->no_graph}};
+    add_line(lines, "%s as its --device\n", r->device.type == YK_CPU ? "a CPU" : "a GPU");
     for (const yk_metadata *m = r->settings; m->key; m++)
         add_line(lines, strcmp(m->key, "augmentation") == 0 ? "%s %s\n" : "--%s %s\n", m->key, m->value);
     add_line(lines, "--gamma %s\n", yk__number_format(s->gamma, number));

@@ -93,6 +93,15 @@ else
     says err "device cuda:1 1 device (CUDA_VISIBLE_DEVICES=0 and YOKE_CUDA_DEVICES_PER_GPU=1)"
     exits 2 "a name with an end of line" train --device $'cu\nda'
     says err "device 'cu\\nda': expected cpu, cpu:N, cuda or cuda:N"
+    # Ranks of a GPU and of a CPU: their steps are not the same calls.
+    mixed='d=cuda:0; [ $RANK = 1 ] && d=cpu; exec "$0" "$@" --device $d --model mlp --steps 3'
+    for backend in native $([ ! -e "$build/emulator/yoke-nccl.so" ] || echo nccl); do
+        for command in "train --no-eval" "bench step"; do
+            YOKE_COMM_BACKEND=$backend exits 1 "$backend, $command: a rank on the CPU" \
+                run -n 2 -- bash -c "$mixed" "$YOKE" $command
+            says err "rank 1 (host has a CPU as its --device, but rank 0 has a GPU as its --device"
+        done
+    done
     # Of a host's processes each has a GPU of its own, which NCCL insists on.
     if [ -e "$build/emulator/yoke-nccl.so" ]; then
         YOKE_EMULATOR_GPUS=2 YOKE_COMM_BACKEND=nccl exits 0 "two processes with NCCL" \
